@@ -1,5 +1,6 @@
 /* Model files: JSON that lists inputs, nodes, outputs, losses and metrics. docs/models.md
  * describes them. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,8 +98,13 @@ static clt_status list_of(const model_file *f, const char *key, const json_t **o
 static clt_status read_input(const model_file *f, const json_t *json, clt_model_field *field)
 {
     const model_node node = {.text = &f->text, .json = json};
-    clt_status status =
-        model_node_check(&node, "an input", "name:text! shape:list type:text classes:count", "");
+    static const clt_attribute keys[] = {
+        {.name = "name", .kind = CLT_ATTRIBUTE_TEXT, .required = 1},
+        {.name = "shape", .kind = CLT_ATTRIBUTE_TYPE},
+        {.name = "type", .kind = CLT_ATTRIBUTE_TEXT},
+        {.name = "classes", .kind = CLT_ATTRIBUTE_INT, .least = 1, .most = INT_MAX},
+        {0}};
+    clt_status status = model_node_check(&node, "an input", &(model_op){.keys = keys}, NULL);
     if (status != CLT_OK)
         return status;
     const char *name = text_of(json, "name"), *type = text_of(json, "type");
@@ -217,6 +223,11 @@ static clt_status read_parameters(const model_file *f)
 {
     const json_t *list, *one;
     size_t i;
+    static const clt_attribute keys[] = {
+        {.name = "name", .kind = CLT_ATTRIBUTE_TEXT, .required = 1},
+        {.name = "shape", .kind = CLT_ATTRIBUTE_INT, .count = NODE_LIST, .list = 1, .required = 1},
+        {.name = "init", .kind = CLT_ATTRIBUTE_TYPE},
+        {0}};
     clt_status status = list_of(f, "parameters", &list);
     json_array_foreach(list, i, one)
     {
@@ -224,7 +235,7 @@ static clt_status read_parameters(const model_file *f)
         int64_t dims[NODE_LIST];
         clt_init init;
         if (status == CLT_OK)
-            status = model_node_check(&node, "a parameter", "name:text! shape:ints! init:any", "");
+            status = model_node_check(&node, "a parameter", &(model_op){.keys = keys}, NULL);
         if (status == CLT_OK)
             status = read_init(f, one, &init);
         if (status != CLT_OK)
@@ -333,6 +344,16 @@ static clt_status check_made_name(const model_file *f, const model_node *node)
                            node->prefix);
 }
 
+/* Keys of every node, and of every loss; the type of `in` is checked where it is read. */
+#define NODE_KEYS                                                                                  \
+    {.name = "op", .kind = CLT_ATTRIBUTE_TEXT}, {.name = "name", .kind = CLT_ATTRIBUTE_TEXT},      \
+    {                                                                                              \
+        .name = "in", .kind = CLT_ATTRIBUTE_TYPE                                                   \
+    }
+static const clt_attribute node_keys[] = {NODE_KEYS, {0}};
+static const clt_attribute loss_keys[] = {
+    NODE_KEYS, {.name = "weight", .kind = CLT_ATTRIBUTE_REAL}, {0}};
+
 static clt_status read_node(model_file *f, const json_t *json, size_t at)
 {
     char made[128], what[256];
@@ -342,22 +363,22 @@ static clt_status read_node(model_file *f, const json_t *json, size_t at)
     if (status != CLT_OK)
         return status;
     const char *name = text_of(json, "op");
-    const model_op *op = model_op_find(name, &near);
-    if (!op)
+    model_op op;
+    if (!model_op_find(name, &op, &near))
         return model_text_fail(&f->text, json, "op", "%s: there is no operator '%s'%s%s%s",
                                node.name, name, near ? "; did you mean " : "", near ? near : "",
                                near ? "?" : "");
-    snprintf(what, sizeof what, "%s (%s)", node.name, op->name);
-    status = model_node_check(&node, what, op->attributes, "op:text name:text in:any");
-    if (status == CLT_OK && node.prefix == made && strstr(op->attributes, "parameters:"))
+    snprintf(what, sizeof what, "%s (%s)", node.name, op.name);
+    status = model_node_check(&node, what, &op, node_keys);
+    if (status == CLT_OK && node.prefix == made && op.has_parameters)
         status = check_made_name(f, &node);
     if (status == CLT_OK)
-        status = read_operands(f, &node, op->min_in, op->max_in);
+        status = read_operands(f, &node, op.min_in, op.max_in);
     if (status != CLT_OK)
         return status;
     clt_error_set(CLT_OK, "");
-    clt_value *value = op->build(&node);
-    if (value && json_object_get(json, "name"))
+    clt_value *value = model_op_build(&op, &node);
+    if (value && (json_object_get(json, "name") || op.has_parameters))
         value = clt_label(value, node.name);
     if (!value)
         return fail_at(f, json, what);
@@ -432,24 +453,22 @@ static clt_status read_mean(const model_file *f, const json_t *json, const char 
         return status;
     node.name = mean_name(json, at, is_loss, made);
     const char *name = text_of(json, "op");
-    const model_mean *mean = model_mean_find(name, is_loss, &near);
-    if (!mean)
+    model_op op;
+    if (!model_mean_find(name, is_loss, &op, &near))
         return model_text_fail(&f->text, json, "op", "%s: there is no %s '%s'%s%s%s", node.name,
                                is_loss ? "loss" : "metric", name, near ? "; did you mean " : "",
                                near ? near : "", near ? "?" : "");
-    status = model_node_check(&node, node.name, mean->attributes,
-                              is_loss ? "op:text name:text in:any weight:real"
-                                      : "op:text name:text in:any");
+    status = model_node_check(&node, node.name, &op, is_loss ? loss_keys : node_keys);
     for (size_t i = 0; status == CLT_OK && i < at; i++) {
         const json_t *before = json_array_get(json_object_get(f->text.root, list), i);
         if (!strcmp(mean_name(before, i, is_loss, other), node.name))
             status = model_text_fail(&f->text, json, "name", "%s: the name is taken", node.name);
     }
     if (status == CLT_OK)
-        status = read_operands(f, &node, mean->min_in, mean->max_in);
+        status = read_operands(f, &node, op.min_in, op.max_in);
     if (status != CLT_OK)
         return status;
-    status = mean->build(&node, &sum, &weight);
+    status = model_mean_build(&op, &node, &sum, &weight);
     if (status == CLT_OK)
         status = is_loss ? clt_loss(f->graph, node.name, sum, weight, node_real(&node, "weight", 1))
                          : clt_metric(f->graph, node.name, sum, weight);
@@ -471,10 +490,16 @@ static clt_status read_means(const model_file *f, const char *key, int is_loss)
 static clt_status check_keys(const model_file *f)
 {
     const model_node node = {.text = &f->text, .json = f->text.root};
-    return model_node_check(&node, "a model file",
-                            "nodes:any! losses:any! inputs:any "
-                            "parameters:any outputs:any metrics:any name:text",
-                            "");
+    static const clt_attribute keys[] = {
+        {.name = "nodes", .kind = CLT_ATTRIBUTE_TYPE, .required = 1},
+        {.name = "losses", .kind = CLT_ATTRIBUTE_TYPE, .required = 1},
+        {.name = "inputs", .kind = CLT_ATTRIBUTE_TYPE},
+        {.name = "parameters", .kind = CLT_ATTRIBUTE_TYPE},
+        {.name = "outputs", .kind = CLT_ATTRIBUTE_TYPE},
+        {.name = "metrics", .kind = CLT_ATTRIBUTE_TYPE},
+        {.name = "name", .kind = CLT_ATTRIBUTE_TEXT},
+        {0}};
+    return model_node_check(&node, "a model file", &(model_op){.keys = keys}, NULL);
 }
 
 clt_status clt_model_file_build(const char *path, const clt_model_input *in, clt_graph *graph)

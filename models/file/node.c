@@ -1,108 +1,122 @@
-/* Attributes of nodes: their kinds, checked before a builder reads them. */
+/* Keys of nodes: their kinds, checked before they are read, and attributes for the library. */
 #include "node.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The next "name:kind" of a list; 0 at its end. */
-static int next_attribute(const char **at, char name[64], char kind[16], int *must)
+static const clt_attribute parameters_key[] = {{.name = "parameters", .kind = CLT_ATTRIBUTE_TEXT},
+                                               {0}};
+
+/* The attributes of the operator; an empty list where it has none of its own. */
+static const clt_attribute *attributes_of(const model_op *op)
 {
-    int length = 0;
-    kind[0] = '\0';
-    if (sscanf(*at, " %63[^: ]%n", name, &length) != 1)
+    static const clt_attribute none[] = {{0}};
+    const clt_operator *found = op->name && !op->build ? clt_operator_find(op->name) : NULL;
+    return found ? clt_operator_attributes(found) : none;
+}
+
+/* All lists of keys that an object may have; `lists` ends with NULL. */
+static void lists_of(const model_op *op, const clt_attribute *common, const clt_attribute *lists[5])
+{
+    int count = 0;
+    if (op->has_parameters)
+        lists[count++] = parameters_key;
+    if (op->keys)
+        lists[count++] = op->keys;
+    lists[count++] = attributes_of(op);
+    if (common)
+        lists[count++] = common;
+    lists[count] = NULL;
+}
+
+static const clt_attribute *find_key(const clt_attribute *const *lists, const char *name)
+{
+    for (; *lists; lists++)
+        for (const clt_attribute *a = *lists; a->name; a++)
+            if (!a->internal && !strcmp(a->name, name))
+                return a;
+    return NULL;
+}
+
+static int is_number(const json_t *v, const clt_attribute *a)
+{
+    const int any = a->least == 0 && a->most == 0;
+    if (json_is_null(v))
+        return a->most > INT_MAX; /* CLT_TO_END */
+    if (a->kind == CLT_ATTRIBUTE_REAL ? !json_is_number(v) : !json_is_integer(v))
         return 0;
-    *at += length;
-    if (**at == ':') {
-        length = 0;
-        if (sscanf(*at, ":%15[a-z]%n", kind, &length) == 1)
-            *at += length;
-    }
-    *must = **at == '!';
-    *at += *must;
-    return 1;
+    const double value = json_number_value(v);
+    if (a->kind == CLT_ATTRIBUTE_INT && (value < INT_MIN || value > INT_MAX))
+        return 0;
+    return any || (value >= a->least && value <= a->most && !(a->above && value == a->least));
 }
 
-static int is_int(const json_t *v, int64_t least)
+static int counts_classes(const clt_attribute *a)
 {
-    return json_is_integer(v) && json_integer_value(v) >= least && json_integer_value(v) <= INT_MAX;
+    return a->kind == CLT_ATTRIBUTE_INT && a->least >= 1;
 }
 
-static int is_list(const json_t *v, size_t least, size_t most, int64_t least_value, int null)
+static int fits(const json_t *v, const clt_attribute *a, int64_t classes)
 {
+    const char *text = json_string_value(v);
     size_t i;
     const json_t *one;
-    if (!json_is_array(v) || json_array_size(v) < least || json_array_size(v) > most)
+    if (a->kind == CLT_ATTRIBUTE_TYPE)
+        return 1;
+    if (a->kind == CLT_ATTRIBUTE_TEXT)
+        return text != NULL;
+    if (a->kind == CLT_ATTRIBUTE_FLAG)
+        return json_is_boolean(v);
+    for (int c = 0; text && a->choices && a->choices[c]; c++)
+        if (!strcmp(text, a->choices[c]))
+            return 1;
+    if (text || a->choices)
+        return text && counts_classes(a) && !strcmp(text, "classes") && classes > 0;
+    if (!json_is_array(v))
+        return !json_is_null(v) && is_number(v, a);
+    const size_t count = json_array_size(v);
+    if (a->list ? count < 1 || count > (size_t)a->count : count != (size_t)a->count)
         return 0;
-    json_array_foreach(v, i,
-                       one) if (!is_int(one, least_value) && !(null && json_is_null(one))) return 0;
+    json_array_foreach(v, i, one)
+    {
+        if (!is_number(one, a))
+            return 0;
+    }
     return 1;
 }
 
-/* NULL: the value is of the kind; else what the kind is, for a message. */
-static const char *mismatch(const json_t *v, const char *kind, int64_t classes)
+static clt_status fail_kind(const model_node *node, const char *what, const clt_attribute *a)
 {
-    if (!strcmp(kind, "count")) {
-        const char *text = json_string_value(v);
-        if (text && !strcmp(text, "classes"))
-            return classes > 0 ? NULL : "a number: there are no labels to count the classes of";
-        return is_int(v, 1) ? NULL : "a number of 1 to 2147483647, or \"classes\"";
-    }
-    if (!strcmp(kind, "int"))
-        return is_int(v, INT_MIN) ? NULL : "an integer of 32 bits";
-    if (!strcmp(kind, "size"))
-        return is_int(v, 0) ? NULL : "an integer of 0 to 2147483647";
-    if (!strcmp(kind, "pair"))
-        return is_int(v, 0) || is_list(v, 2, 2, 0, 0)
-                   ? NULL
-                   : "an integer of 0 to 2147483647, or two: [height, width]";
-    if (!strcmp(kind, "triple"))
-        return is_int(v, 0) || is_list(v, 3, 3, 0, 0)
-                   ? NULL
-                   : "an integer of 0 to 2147483647, or three: [depth, height, width]";
-    if (!strcmp(kind, "real"))
-        return json_is_number(v) ? NULL : "a number";
-    if (!strcmp(kind, "flag"))
-        return json_is_boolean(v) ? NULL : "true or false";
-    if (!strcmp(kind, "ints"))
-        return is_int(v, INT_MIN) || is_list(v, 1, NODE_LIST, INT_MIN, 0)
-                   ? NULL
-                   : "an integer of 32 bits or a list of them";
-    if (!strcmp(kind, "ends"))
-        return is_list(v, 1, NODE_LIST, INT_MIN, 1)
-                   ? NULL
-                   : "a list of integers of 32 bits, and null for an axis' end";
-    if (!strcmp(kind, "text"))
-        return json_is_string(v) ? NULL : "a text";
-    return NULL; /* read elsewhere */
+    char text[160];
+    const json_t *v = json_object_get(node->json, a->name);
+    if (json_is_string(v) && !strcmp(json_string_value(v), "classes") && counts_classes(a))
+        return model_text_fail(node->text, node->json, a->name,
+                               "%s: '%s' must be a number: there are no labels to count the "
+                               "classes of",
+                               what, a->name);
+    return model_text_fail(node->text, node->json, a->name, "%s: '%s' must be %s%s", what, a->name,
+                           clt_attribute_text(a, text, sizeof text),
+                           counts_classes(a) ? ", or \"classes\"" : "");
 }
 
-static int find_attribute(const char *list, const char *wanted, char kind[16])
+static clt_status fail_key(const model_node *node, const char *what, const char *key,
+                           const clt_attribute *const *lists, const clt_attribute *common)
 {
-    char name[64];
-    int must;
-    while (next_attribute(&list, name, kind, &must))
-        if (!strcmp(name, wanted))
-            return 1;
-    return 0;
-}
-
-static clt_status unknown(const model_node *node, const char *what, const char *key,
-                          const char *attributes, const char *common)
-{
-    static _Thread_local char names[32][64];
-    const char *list[32];
-    char kind[16], all[512] = "";
-    int count = 0, must;
-    for (int part = 0; part < 2; part++)
-        for (const char *at = part ? common : attributes;
-             count < 32 && next_attribute(&at, names[count], kind, &must); count++) {
-            list[count] = names[count];
-            if (!part)
-                snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", *all ? ", " : "",
-                         names[count]);
+    enum { NAMES = 40 };
+    const char *names[NAMES];
+    char all[512] = "";
+    int count = 0;
+    for (; *lists; lists++)
+        for (const clt_attribute *a = *lists; a->name && count < NAMES; a++) {
+            const size_t used = strlen(all);
+            if (a->internal)
+                continue;
+            names[count++] = a->name;
+            if (*lists != common)
+                snprintf(all + used, sizeof all - used, "%s%s", used ? ", " : "", a->name);
         }
-    const char *near = clt_nearest(key, list, count);
+    const char *near = clt_nearest(key, names, count);
     if (near)
         return model_text_fail(node->text, node->json, key, "%s has no '%s'; did you mean %s?",
                                what, key, near);
@@ -110,36 +124,41 @@ static clt_status unknown(const model_node *node, const char *what, const char *
                            *all ? all : "no attributes");
 }
 
-clt_status model_node_check(const model_node *node, const char *what, const char *attributes,
-                            const char *common)
+clt_status model_node_check(const model_node *node, const char *what, const model_op *op,
+                            const clt_attribute *common)
 {
+    const clt_attribute *lists[5];
     const char *key;
     json_t *value;
-    char kind[16], name[64];
-    int must;
+    lists_of(op, common, lists);
     json_object_foreach((json_t *)node->json, key, value)
     {
-        if (!find_attribute(attributes, key, kind) && !find_attribute(common, key, kind))
-            return unknown(node, what, key, attributes, common);
-        const char *wanted = mismatch(value, kind, node->classes);
-        if (wanted)
-            return model_text_fail(node->text, node->json, key, "%s: '%s' must be %s", what, key,
-                                   wanted);
+        const clt_attribute *a = find_key(lists, key);
+        if (!a)
+            return fail_key(node, what, key, lists, common);
+        if (!fits(value, a, node->classes))
+            return fail_kind(node, what, a);
     }
-    for (const char *at = attributes; next_attribute(&at, name, kind, &must);)
-        if (must && !json_object_get(node->json, name))
-            return model_text_fail(node->text, node->json, NULL, "%s: '%s' is missing", what, name);
+    for (int l = 0; lists[l]; l++)
+        for (const clt_attribute *a = lists[l]; a->name; a++)
+            if (a->required && !json_object_get(node->json, a->name))
+                return model_text_fail(node->text, node->json, NULL, "%s: '%s' is missing", what,
+                                       a->name);
     return CLT_OK;
+}
+
+static int64_t integer_of(const model_node *node, const json_t *v)
+{
+    return json_is_string(v)    ? node->classes
+           : json_is_boolean(v) ? json_is_true(v)
+           : json_is_null(v)    ? CLT_TO_END
+                                : json_integer_value(v);
 }
 
 int64_t node_int(const model_node *node, const char *name, int64_t otherwise)
 {
     const json_t *v = json_object_get(node->json, name);
-    if (json_is_string(v))
-        return node->classes;
-    if (json_is_boolean(v))
-        return json_is_true(v);
-    return v ? json_integer_value(v) : otherwise;
+    return v ? integer_of(node, v) : otherwise;
 }
 
 double node_real(const model_node *node, const char *name, double otherwise)
@@ -148,55 +167,72 @@ double node_real(const model_node *node, const char *name, double otherwise)
     return v ? json_number_value(v) : otherwise;
 }
 
-void node_sizes(const model_node *node, const char *name, int *sizes, int count, int otherwise)
-{
-    const json_t *v = json_object_get(node->json, name);
-    for (int i = 0; i < count; i++) {
-        const json_t *one = json_is_array(v) ? json_array_get(v, (size_t)i) : v;
-        sizes[i] = one ? (int)json_integer_value(one) : otherwise;
-    }
-}
-
-void node_pair(const model_node *node, const char *name, int pair[2], int otherwise)
-{
-    node_sizes(node, name, pair, 2, otherwise);
-}
-
 int node_list(const model_node *node, const char *name, int64_t *list)
 {
     const json_t *v = json_object_get(node->json, name);
     if (!v)
         return 0;
-    if (json_is_integer(v)) {
-        list[0] = json_integer_value(v);
+    if (!json_is_array(v)) {
+        list[0] = integer_of(node, v);
         return 1;
     }
     const int count = (int)json_array_size(v);
-    for (int i = 0; i < count; i++) {
-        const json_t *one = json_array_get(v, (size_t)i);
-        list[i] = json_is_null(one) ? CLT_TO_END : json_integer_value(one);
-    }
-    return count;
-}
-
-int node_ints(const model_node *node, const char *name, int *list)
-{
-    int64_t wide[NODE_LIST];
-    const int count = node_list(node, name, wide);
     for (int i = 0; i < count; i++)
-        list[i] = wide[i] < INT_MIN ? INT_MIN : wide[i] > INT_MAX ? INT_MAX : (int)wide[i];
+        list[i] = integer_of(node, json_array_get(v, (size_t)i));
     return count;
 }
 
-int node_has_none(const model_node *node, const char *names, const char *why)
+static int choice_of(const clt_attribute *a, const char *text)
 {
-    char name[64], kind[16];
-    int must;
-    while (next_attribute(&names, name, kind, &must))
-        if (json_object_get(node->json, name)) {
-            model_text_fail(node->text, node->json, name, "%s: '%s' has no use: %s", node->name,
-                            name, why);
-            return 0;
+    int choice = 0;
+    while (strcmp(a->choices[choice], text))
+        choice++;
+    return choice;
+}
+
+clt_status node_apply(const model_node *node, const char *name, clt_value **results)
+{
+    enum { MOST = 24 };
+    const clt_attribute *a = clt_operator_attributes(clt_operator_find(name));
+    clt_setting settings[MOST];
+    int64_t integers[MOST][NODE_LIST];
+    double reals[MOST][NODE_LIST];
+    int count = 0;
+    for (; a->name && count < MOST; a++) {
+        const json_t *v = json_object_get(node->json, a->name);
+        const int labels = !v && !strcmp(a->name, "ignore_index");
+        if (a->internal || (!v && !labels))
+            continue;
+        clt_setting *s = &settings[count];
+        *s = (clt_setting){.name = a->name, .count = 1, .integers = integers[count]};
+        if (labels) {
+            integers[count][0] = node->ignore_index;
+        } else if (a->kind == CLT_ATTRIBUTE_CHOICE) {
+            integers[count][0] = choice_of(a, json_string_value(v));
+        } else if (a->kind == CLT_ATTRIBUTE_REAL) {
+            s->integers = NULL;
+            s->reals = reals[count];
+            s->count = json_is_array(v) ? (int)json_array_size(v) : 1;
+            for (int i = 0; i < s->count; i++)
+                reals[count][i] =
+                    json_number_value(json_is_array(v) ? json_array_get(v, (size_t)i) : v);
+        } else {
+            s->count = node_list(node, a->name, integers[count]);
         }
+        count++;
+    }
+    return clt_apply(node->graph, name, node->in, node->n_in, settings, count, results);
+}
+
+int node_has_none(const model_node *node, const clt_attribute *list, const char *why)
+{
+    const clt_attribute *const lists[] = {list, parameters_key};
+    for (int l = 0; l < 2; l++)
+        for (const clt_attribute *a = lists[l]; a->name; a++)
+            if (json_object_get(node->json, a->name)) {
+                model_text_fail(node->text, node->json, a->name, "%s: '%s' has no use: %s",
+                                node->name, a->name, why);
+                return 0;
+            }
     return 1;
 }

@@ -3,10 +3,11 @@
 #define CLTRAIN_MODELS_FILE_NODE_H
 
 #include <cltrain/models.h>
+#include <cltrain/operators.h>
 
 #include "text.h"
 
-enum { NODE_OPERANDS = 16, NODE_LIST = 2 * CLT_MAX_RANK };
+enum { NODE_OPERANDS = CLT_MAX_OPERANDS, NODE_LIST = CLT_MAX_NUMBERS };
 
 typedef struct model_node {
     const model_text *text;
@@ -21,74 +22,52 @@ typedef struct model_node {
     int ignore_index;
 } model_node;
 
-/*
- * What an operator is in a model file. `attributes`: "name:kind", separated by blanks, those that
- * must be given with "!" behind. Kinds: count (1 or more, or "classes"), int, size, pair and triple
- * (of at least 0; one number stands for all), real, flag, ints (one number or a list), ends (the
- * same, and null: CLT_TO_END), text. Integers have 32 bits. One that has "parameters" makes
- * parameters of its own, or shares those of that name.
- */
+/* What an operator is in a model file. */
 typedef struct model_op {
     const char *name;
     int min_in, max_in;
-    const char *attributes;
+    const clt_attribute *keys; /* beside the operator's attributes; NULL: none */
+    int has_parameters;        /* makes parameters of its own, or shares those of "parameters" */
+
+    /* Adds operands that the file does not name; 0: it has failed. NULL: nothing to add. */
+    int (*prepare)(model_node *node);
+
+    /* Builds the node; NULL: the operator of this name does, from its attributes. */
     clt_value *(*build)(const model_node *node);
 } model_op;
-#define MODEL_OWN "parameters:text "
 
-typedef struct model_op_list {
-    const model_op *ops;
-    int count;
-} model_op_list;
+/* Operators whose layers make parameters. */
+extern const model_op model_layers[];
+extern const int model_layer_count;
 
-extern const model_op_list model_layer_ops, model_tensor_ops; /* those that ops.c does not have */
+/* Sets *op to the operator of that name and returns 1; 0: there is none, and *near is the nearest
+ * name or NULL. */
+int model_op_find(const char *name, model_op *op, const char **near);
 
-/* A loss or a metric: sum and weight, as <cltrain/ops_nn.h> describes them. */
-typedef struct model_mean {
-    const char *name;
-    int min_in, max_in;
-    const char *attributes;
-    clt_status (*build)(const model_node *node, clt_value **sum, clt_value **weight);
-    int is_loss;
-} model_mean;
+/* The same for a loss or a metric, whose results are a sum and a weight. */
+int model_mean_find(const char *name, int is_loss, model_op *op, const char **near);
 
-/* By name; NULL: none of that name, and *near (may be NULL) is the nearest or NULL. */
-const model_op *model_op_find(const char *name, const char **near);
-const model_mean *model_mean_find(const char *name, int is_loss, const char **near);
+/* Fails unless the object's keys are those of `op`, or of the list `common`, and of their kind.
+ * `what` names the object in messages. */
+clt_status model_node_check(const model_node *node, const char *what, const model_op *op,
+                            const clt_attribute *common);
 
-/* Fails unless the object's keys are among `attributes` and `common` (blanks between), and of the
- * right kind. `what` names it in messages. */
-clt_status model_node_check(const model_node *node, const char *what, const char *attributes,
-                            const char *common);
+/* Builds what has been checked. Losses and metrics give two values. */
+clt_value *model_op_build(const model_op *op, model_node *node);
+clt_status model_mean_build(const model_op *op, model_node *node, clt_value **sum,
+                            clt_value **weight);
 
-/* Attributes that have been checked; `otherwise` where one is not given. */
+/* Values that have been checked; `otherwise` where one is not given. */
 int64_t node_int(const model_node *node, const char *name, int64_t otherwise);
 double node_real(const model_node *node, const char *name, double otherwise);
-void node_sizes(const model_node *node, const char *name, int *sizes, int count, int otherwise);
-void node_pair(const model_node *node, const char *name, int pair[2], int otherwise);
 
 /* Returns the number of entries, at most NODE_LIST; 0: not given. */
 int node_list(const model_node *node, const char *name, int64_t *list);
-int node_ints(const model_node *node, const char *name, int *list);
 
-/* Fails, with 0, where one of the attributes `names` (blanks between) is given: it would not be
- * used, and `why` says why. */
-int node_has_none(const model_node *node, const char *names, const char *why);
+/* Adds the operator `name` with the attributes that the file gives. */
+clt_status node_apply(const model_node *node, const char *name, clt_value **results);
 
-/* The node's own parameter PREFIX.KIND; one that the graph has already is shared. */
-clt_value *node_parameter(const model_node *node, const char *kind, int rank, const int64_t *dims,
-                          clt_init init);
-
-/* The builders of operators of one operand, and of two, without attributes. */
-#define MODEL_UNARY(NAME)                                                                          \
-    static clt_value *build_##NAME(const model_node *n)                                            \
-    {                                                                                              \
-        return clt_##NAME(n->in[0]);                                                               \
-    }
-#define MODEL_BINARY(NAME)                                                                         \
-    static clt_value *build_##NAME(const model_node *n)                                            \
-    {                                                                                              \
-        return clt_##NAME(n->in[0], n->in[1]);                                                     \
-    }
+/* Fails, with 0, where one of the keys `list` is given, or "parameters": it would have no use. */
+int node_has_none(const model_node *node, const clt_attribute *list, const char *why);
 
 #endif

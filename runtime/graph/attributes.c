@@ -134,7 +134,12 @@ const char *clt_attribute_text(const clt_attribute *a, char *text, size_t room)
     } else if (a->list) {
         snprintf(text, room, "%s, or a list of at most %d", one, a->count);
     } else if (a->count) {
-        snprintf(text, room, "%s, or %d of them", one, a->count);
+        static const char *const sizes[] = {
+            [2] = "two (height, width)", [3] = "three (depth, height, width)"};
+        if (a->count == 2 || a->count == 3)
+            snprintf(text, room, "%s, or %s", one, sizes[a->count]);
+        else
+            snprintf(text, room, "%s, or %d of them", one, a->count);
     } else {
         snprintf(text, room, "%s", one);
     }

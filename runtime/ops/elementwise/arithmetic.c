@@ -76,7 +76,7 @@ CLT_ELEMENTWISE_OP(
     .attributes =
         (const clt_attribute[]){
             {CLT_ATTRIBUTE(REAL, "factor", clt_elementwise_attr, p[0], "What x is multiplied by."),
-             .otherwise = 1},
+             .otherwise = 1, .required = 1},
             {CLT_ATTRIBUTE(REAL, "term", clt_elementwise_attr, p[1], "What is added then.")},
             {0},
         },

@@ -170,7 +170,7 @@ static void test_messages(void **state)
     refuse("conv2d", "stride=2 stride=2", CLT_INVALID_ARGUMENT, "conv2d: stride is given twice");
     refuse("conv2d", "stride", CLT_INVALID_ARGUMENT, "conv2d: 'stride' is not NAME=VALUE");
     refuse("conv2d", "stride=0", CLT_INVALID_ARGUMENT,
-           "conv2d: stride[0] is 0; it must be an integer of at least 1, or 2 of them");
+           "conv2d: stride[0] is 0; it must be an integer of at least 1, or two (height, width)");
     refuse("conv2d", "stride=1,2,3", CLT_INVALID_ARGUMENT, "conv2d: stride is 3 numbers; it must");
     refuse("conv2d", "stride=1.5", CLT_INVALID_ARGUMENT, "conv2d: stride is 1.5; it must be");
     refuse("conv2d", "stride=4294967297", CLT_INVALID_ARGUMENT, "conv2d: stride[0] is 4294967297;");
