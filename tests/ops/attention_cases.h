@@ -1,4 +1,5 @@
-/* Cases of attention, and its reference in double: all scores are stored. For test_attention*.c. */
+/* Cases of attention, and its reference in double, which stores all scores. For
+ * test_attention*.c. */
 #ifndef TESTS_OPS_ATTENTION_CASES_H
 #define TESTS_OPS_ATTENTION_CASES_H
 
@@ -10,11 +11,11 @@ typedef struct attention_attr {
     int heads, kv_heads;
     int is_causal, past;
     double scale;
-    int bytes; /* the mask is given as u8 */
+    int bytes; /* the mask is u8 */
     double dropout;
 } attention_attr;
 
-/* Operands 3 and 4, if there are such, are the mask and the device's past. */
+/* Operands 3 and 4, if there are any, are the mask and the device's past. */
 #define HEADS(name, batch_, H, G, T, S, D, mask_, ...)                                             \
     {                                                                                              \
         .text = name, .n_in = 3, .batch = batch_,                                                  \
@@ -92,8 +93,8 @@ static inline attention_sizes attention_sizes_of(const op_case *c, double *const
     return s;
 }
 
-/* Where row `row` of head `head` of image `b` begins: operand `which` (0 to 2) in arrays[0 .. 2],
- * or the result in arrays[0]. */
+/* Returns the beginning of row `row` of head `head` of image `b`: of operand `which` (0 to 2) in
+ * arrays[0 .. 2], or of the result in arrays[0]. */
 static inline double *attention_row(const op_case *c, const attention_sizes *s,
                                     double *const *arrays, int which, bool result, int64_t b,
                                     int64_t head, int64_t row)
@@ -108,7 +109,7 @@ static inline double *attention_row(const op_case *c, const attention_sizes *s,
     return arrays[0] + ((b * rows + row) * (s->heads + 2 * s->kv_heads) + before + head) * s->size;
 }
 
-/* Place of the score of (row t, key j) in the mask; -1: there is none. */
+/* Returns the place of the score of (row t, key j) in the mask; -1: there is none. */
 static inline int64_t attention_masked(const op_case *c, int64_t b, int64_t head, int64_t t,
                                        int64_t j)
 {
@@ -120,7 +121,7 @@ static inline int64_t attention_masked(const op_case *c, int64_t b, int64_t head
     return at * dims[3] + (dims[3] == 1 ? 0 : j);
 }
 
-/* A row's weights and, for each, a bound on its rounding relative to it, in eps. */
+/* Computes a row's weights and, for each weight, a bound on its relative rounding error in eps. */
 static inline void attention_weights(const op_case *c, const attention_sizes *s, double *const *x,
                                      int64_t b, int64_t head, int64_t t, double *p, double *error)
 {
@@ -158,8 +159,9 @@ static inline void attention_weights(const op_case *c, const attention_sizes *s,
     }
 }
 
-/* What dropout multiplies the weight of key j by: its number is that of element [image, head, t, j]
- * of a tensor of the global batch whose rows are whole blocks of four numbers. */
+/* Returns the factor of dropout for the weight of key j. Its random number is that of element
+ * [image, head, t, j] of a tensor of the global batch whose rows are whole blocks of four
+ * numbers. */
 static inline double attention_factor(const op_case *c, const attention_sizes *s, int64_t b,
                                       int64_t head, int64_t t, int64_t j)
 {
@@ -206,7 +208,7 @@ static inline void attention_forward(const op_case *c, int64_t n, double *const 
     free(factor);
 }
 
-/* Adds what one row of the queries gives to all gradients. */
+/* Adds the contribution of one row of the queries to all gradients. */
 static inline void attention_row_gradient(const op_case *c, const attention_sizes *s,
                                           double *const *x, double *const *dy, double *const *dx,
                                           double *const *bound, int64_t b, int64_t head, int64_t t,
@@ -283,7 +285,7 @@ static inline void attention_check(const op_case *cases, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const int64_t elements = op_count(&cases[i], 0, 1);
-        /* What is long takes minutes there. */
+        /* Long cases take minutes on Oclgrind. */
         if (!clt_test_oclgrind() || elements < 1000)
             op_check(&attention_test, &cases[i], elements < 2000);
     }

@@ -1,5 +1,5 @@
 /*
- * A case of an operator's test, its graph, and a plan of it on the device; for harness.h.
+ * A case of an operator's test, its graph, and a plan of the graph on the device. For harness.h.
  */
 #ifndef TESTS_OPS_BOUND_H
 #define TESTS_OPS_BOUND_H
@@ -29,7 +29,7 @@ enum { OP_MAX_IN = 6, OP_MAX_OUT = 2, OP_TEXT = 64 };
 
 typedef enum op_fill {
     OP_RANDOM,   /* in [-1, 1) */
-    OP_DISTINCT, /* 7919 numbers, 1 / 64 apart at least: maxima have no kinks nearby */
+    OP_DISTINCT, /* 7919 numbers, at least 1 / 64 apart, so that maxima have no kinks nearby */
     OP_AWAY,     /* random, at least 0.1 from zero */
     OP_LABELS    /* i32 in 0 .. classes - 1; every third one ignored if `ignored` */
 } op_fill;
@@ -37,10 +37,10 @@ typedef enum op_fill {
 typedef struct op_operand {
     clt_dtype dtype; /* F32 or I32 */
     int rank;
-    int64_t dims[CLT_MAX_RANK]; /* negative: times the batch */
+    int64_t dims[CLT_MAX_RANK]; /* negative: a multiple of the batch */
     op_fill fill;
-    bool gradient;     /* wanted, and checked */
-    const double *set; /* numbers to take instead, for the full batch */
+    bool gradient;     /* the gradient is computed and checked */
+    const double *set; /* numbers to use instead of `fill`, for the full batch */
 } op_operand;
 
 /* One call of the operator under test. */
@@ -49,17 +49,17 @@ typedef struct op_case {
     int n_in;
     op_operand in[OP_MAX_IN];
     int64_t batch;
-    const void *attr; /* the test's own */
-    /* Numbers for the full batch that an outside judge computed, or NULL; see golden.h. */
+    const void *attr; /* data of the test */
+    /* Numbers for the full batch from another implementation, or NULL; see golden.h. */
     const double *dy_set[OP_MAX_OUT], *y_set[OP_MAX_OUT], *dx_set[OP_MAX_IN];
     int classes, ignored; /* OP_LABELS: number of classes; whether some are ignored (-100) */
-    bool sharp;           /* in 16 bits: results are rounded once, when all is computed */
-    bool kinks;           /* not in 16 bits: rounding on the way moves a maximum */
-    bool trains;          /* as in a training step: random numbers are drawn */
+    bool sharp;           /* in 16 bits: results are rounded once, at the end */
+    bool kinks;           /* leave out 16 bits: rounding of intermediate values moves a maximum */
+    bool trains;          /* run as a training step, in which random numbers are drawn */
 } op_case;
 
-/* Arrays by operand or output; a missing operand has NULL. In `bound`, the reference puts for each
- * element sqrt(K) times the sum of the absolute terms it is made of; NULL: not asked for. */
+/* Arrays are by operand or output, NULL for a missing operand. The reference sets each element of
+ * `bound` to sqrt(K) times the sum of the absolute terms of the element; NULL: not needed. */
 typedef struct op_test {
     const char *op;
     int n_out;
@@ -69,10 +69,10 @@ typedef struct op_test {
                     double *const *bound);
     void (*backward)(const op_case *c, int64_t n, double *const *x, double *const *dy,
                      double *const *dx, double *const *bound);
-    double worst; /* largest error so far, in units of eps times the bound */
+    double worst; /* largest error so far, in eps times the bound */
 } op_test;
 
-/* Everything the reference says for one batch count. */
+/* All results of the reference for one batch count. */
 typedef struct op_expected {
     double *x[OP_MAX_IN], *y[OP_MAX_OUT], *y_bound[OP_MAX_OUT];
     double *dy[OP_MAX_OUT], *dx[OP_MAX_IN], *dx_bound[OP_MAX_IN];
@@ -148,7 +148,7 @@ static inline int op_teardown(void **state)
     (void)state;
     op_walked_write(&op_devices[0]->caps);
     op_settled_write();
-    /* core/builtins.clh declares all that the kernels call. */
+    /* core/builtins.clh must declare all functions that the kernels call. */
     assert_int_equal(op_devices[0]->quirks, op_quirks);
     clt_devices_close(op_devices, 1);
     clt_runtime_destroy(op_runtime);
@@ -164,7 +164,7 @@ typedef struct op_bound {
     clt_replica replica;
     clt_arena arena;
     clt_exec *exec;
-    op_half half; /* how 16 bits round */
+    op_half half; /* rounding to 16 bits */
 } op_bound;
 
 static inline void op_build_graph(const op_test *t, const op_case *c, clt_dtype precision,
@@ -202,7 +202,7 @@ static inline void op_build_graph(const op_test *t, const op_case *c, clt_dtype 
         OP_OK(clt_autodiff(b->graph, from, seeds, n_seeds, wanted, n_wanted, got));
     for (int i = 0; i < n_wanted; i++) {
         assert_non_null(got[i]);
-        /* A gradient that is dy itself, or another operand's too. */
+        /* The gradient may be dy itself, or another operand's gradient too. */
         if (got[i]->kind != CLT_VALUE_INTERMEDIATE || got[i]->name)
             got[i] = clt_copy(got[i]);
         got[i] = op_between(got[i], precision);
@@ -213,8 +213,8 @@ static inline void op_build_graph(const op_test *t, const op_case *c, clt_dtype 
     op_give_seed(b->graph, from[0], seeds[0], c->trains);
 }
 
-/* One after the other: Oclgrind's compiler, which exec would call from several threads at once,
- * crashes then. */
+/* Builds the programs one after the other. exec would call the compiler from several threads at
+ * once, and Oclgrind's compiler crashes then. */
 static inline void op_build_programs(const clt_plan *plan)
 {
     for (int i = 0; clt_test_oclgrind() && i < plan->n_nodes; i++)
@@ -229,7 +229,7 @@ static inline void op_build_programs(const clt_plan *plan)
 
 enum { OP_LOCAL_BYTES = 16384 };
 
-/* The case's graph and its plan; false: there is no such tile. */
+/* Makes the case's graph and its plan. Returns false if there is no such tile. */
 static inline bool op_make_plan(const op_test *t, const op_case *c, const op_mode *mode,
                                 op_bound *b)
 {
@@ -240,7 +240,7 @@ static inline bool op_make_plan(const op_test *t, const op_case *c, const op_mod
     clt_caps caps = op_devices[0]->caps;
     if (mode->as_gpu) {
         caps.kind = CLT_KIND_GPU;
-        /* Small tiles, which Oclgrind interprets sooner. */
+        /* Small tiles, which Oclgrind interprets faster. */
         if (clt_test_oclgrind() && caps.local_bytes > OP_LOCAL_BYTES && !getenv("CLT_TEST_ALL"))
             caps.local_bytes = OP_LOCAL_BYTES;
         caps.clblast = op_has_clblast();
@@ -253,7 +253,8 @@ static inline bool op_make_plan(const op_test *t, const op_case *c, const op_mod
     b->half.precision = mode->precision;
     options.variants = mode->variants;
     options.separate = true;
-    /* Batches are small here; in LANES all the same, where variants do not ask otherwise. */
+    /* Batches are small here. They get the batch-blocked layout nevertheless, unless variants ask
+     * for another one. */
     options.lanes = caps.vector_width < 4 ? 4 : caps.vector_width;
     OP_OK(clt_buckets_create(b->graph, &sizes, &b->buckets));
     OP_OK(clt_plan_create(b->graph, &b->buckets, &caps, NULL, &options, &b->plan));
@@ -278,7 +279,7 @@ static inline bool op_bind(const op_test *t, const op_case *c, const op_mode *mo
     return tiled;
 }
 
-/* Takes plans that were not bound. */
+/* Also frees plans that were not bound. */
 static inline void op_unbind(op_bound *b)
 {
     if (b->exec) {
@@ -291,7 +292,7 @@ static inline void op_unbind(op_bound *b)
     clt_graph_destroy(b->graph);
 }
 
-/* A buffer of exactly these numbers. */
+/* Makes a buffer of exactly these numbers. */
 static inline cl_mem op_upload(const clt_value *value, const double *numbers, int64_t n)
 {
     const int64_t count = clt_type_elements(&value->type, n);

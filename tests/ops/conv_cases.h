@@ -1,4 +1,4 @@
-/* Cases of convolutions and what they are compared with, for the tests of conv2d. */
+/* Cases of convolutions and their reference, for the tests of conv2d. */
 #ifndef TESTS_OPS_CONV_CASES_H
 #define TESTS_OPS_CONV_CASES_H
 
@@ -61,11 +61,10 @@ typedef struct conv_shape {
 
 typedef char conv_text[OP_TEXT];
 
-/* `plain`: images of a tensor without a batch, which lie plain beside those that lie in batch
- * blocks. */
+/* `plain`: the images belong to a tensor without a batch, which has the layout PLAIN. */
 static inline op_case conv_case(const conv_shape *s, bool wanted_x, bool plain, conv_text text)
 {
-    /* A third image has nothing new for Oclgrind, which takes long for many channels. */
+    /* A third image tests nothing new on Oclgrind, and many channels take long there. */
     const int64_t few = s->c * s->o > 100 ? 1 : 2;
     const int64_t n = clt_test_oclgrind() && s->n <= 3 && s->n > few ? few : s->n;
     snprintf(text, OP_TEXT, "%lldx%lldx%lldx%lld, %lld of %lldx%lld", (long long)n, (long long)s->c,
@@ -80,7 +79,8 @@ static inline op_case conv_case(const conv_shape *s, bool wanted_x, bool plain, 
         .attr = &s->attr};
 }
 
-/* With tiles first_tile, first_tile + step, .. of a tuner; first_tile 0: all variants. */
+/* Checks a case with the tuner's tiles first_tile, first_tile + step, ...; first_tile 0: with all
+ * variants. */
 static inline void conv_check(const conv_shape *s, bool wanted_x, int first_tile, int step)
 {
     conv_text text;

@@ -1,31 +1,32 @@
 #!/usr/bin/env python3
-"""Fails if a variant of an operator is in no plan that the operators' tests compared with a reference.
+"""Fails if a variant of an operator is in no plan that the operators' tests compared with a
+reference.
 
     coverage.py OPS.DEF FOLDER
 
-FOLDER has the lists that the tests left: what op_teardown of harness.h writes where CLT_OPS_RUN says. They are
-removed, so that none is judged twice.
+FOLDER has the lists that the tests wrote: op_teardown of harness.h writes them to the file that
+CLT_OPS_RUN names. The lists are removed, so that they are used once.
 """
 
 import pathlib
 import re
 import sys
 
-# What a variant needs of the device it is walked on. It is left out, which is said, where a device lacks that; it
-# must be walked where the device has it.
+# Features that a variant needs of the device. A variant is left out, with a message, if the device
+# lacks the feature, and must be compared if the device has it.
 NEEDS = {
-    # PoCL reports no sub-groups; Intel's runtime does: vendor.variants_walked.
+    # PoCL reports no sub-groups. Intel's runtime does: vendor.variants_walked.
     ("softmax", "rows_gpu_subgroups"): "subgroups",
     ("softmax_grad", "rows_gpu_subgroups"): "subgroups",
     ("log_softmax", "rows_gpu_subgroups"): "subgroups",
     ("log_softmax_grad", "rows_gpu_subgroups"): "subgroups",
     ("cross_entropy", "rows_gpu_subgroups"): "subgroups",
     ("cross_entropy_grad", "rows_gpu_subgroups"): "subgroups",
-    # Nothing is divided for a device of one compute unit.
+    # Nothing is divided for a device with one compute unit.
     ("matmul", "gemm_split"): "units",
     ("linear", "gemm_split"): "units",
     ("linear_weight_grad", "gemm_split"): "units",
-    # Where libclblast.so.1 is not installed; tools/test installs it.
+    # libclblast.so.1 may not be installed; tools/test installs it.
     ("matmul", "clblast"): "clblast",
     ("linear", "clblast"): "clblast",
     ("linear_weight_grad", "clblast"): "clblast",
@@ -33,7 +34,7 @@ NEEDS = {
 
 
 def read(folder):
-    """What the device has, {(operator, variant): walked}, and what is wrong with the lists."""
+    """Returns the device's features, {(operator, variant): compared}, and problems of the lists."""
     has, variants, problems, devices = set(), {}, [], set()
     for path in sorted(folder.glob("*.txt")):
         for line in path.read_text().splitlines():

@@ -31,14 +31,14 @@
 
 enum { OP_MAX_FEATURES = 1 << 18, OP_OPTIONS_TEXT = 4096 };
 
-/* A set of hashes, for as long as the program runs. */
+/* A set of hashes, kept until the program ends. */
 static uint64_t op_features[OP_MAX_FEATURES];
 static int op_n_features;
 
-/* Numbers of plans that were passed over, and that ran. */
+/* Numbers of plans that were left out, and that ran. */
 static int op_plan_counts[2];
 
-/* True if the hash was not in the set; then it is, if `add`. */
+/* Returns true if the hash was not in the set. Adds the hash if `add`. */
 static inline bool op_is_new(uint64_t hash, bool add)
 {
     hash = hash ? hash : 1;
@@ -53,7 +53,7 @@ static inline bool op_is_new(uint64_t hash, bool add)
     return true;
 }
 
-/* Whether all numbers of an option from 2 on are alike: "-DTX=" for -DTX=7. */
+/* Whether all numbers of an option from 2 on count as equal: "-DTX=" for -DTX=7. */
 static inline bool op_is_size(const char *option, size_t length)
 {
     static const char *const choices[] = {
@@ -65,7 +65,7 @@ static inline bool op_is_size(const char *option, size_t length)
     return true;
 }
 
-/* The number of new features that the launch has; adds them all if `add`. */
+/* Returns the number of new features of the launch. Adds them all if `add`. */
 static inline int op_launch_news(const clt_launch *launch, bool add)
 {
     uint64_t kernel = clt_hash_text(launch->kernel, 1);
@@ -78,7 +78,7 @@ static inline int op_launch_news(const clt_launch *launch, bool add)
                 (int)sizeof options);
     for (char *rest = options, *option; (option = strtok_r(rest, " ", &rest));) {
         char *number = strchr(option, '='), *end = NULL;
-        /* Products say what they read and write twice: as A_T, B_T and C_T too. */
+        /* Products have the types of what they read and write twice: as A_T, B_T and C_T too. */
         if (strstr(launch->options, "_T=") &&
             (!strncmp(option, "-DIN", 4) || !strncmp(option, "-DOUT", 5)))
             continue;
@@ -90,7 +90,7 @@ static inline int op_launch_news(const clt_launch *launch, bool add)
     return news;
 }
 
-/* Of the compiled kernel. */
+/* Returns a hash of the compiled kernel. */
 static inline uint64_t op_launch_hash(const clt_launch *launch)
 {
     uint64_t hash = clt_hash_text(launch->kernel, clt_hash_text(launch->file, 2));
@@ -100,13 +100,14 @@ static inline uint64_t op_launch_hash(const clt_launch *launch)
     return hash;
 }
 
-/* Whether the launch's kernel is compiled already; if `add`, it counts as such from now on. */
+/* Whether the launch's kernel is compiled already. If `add`, it counts as compiled from now on. */
 static inline bool op_launch_is_compiled(const clt_launch *launch, bool add)
 {
     return !op_is_new(op_launch_hash(launch), add);
 }
 
-/* Whether the plan has a kernel that no plan of this case had: cases are told apart by a number. */
+/* Whether the plan has a kernel that no earlier plan of this case had. `number` identifies the
+ * case. */
 static inline bool op_is_new_to_case(const clt_plan *plan, uint64_t number)
 {
     bool is_new = false;
@@ -121,7 +122,7 @@ static inline bool op_is_new_to_case(const clt_plan *plan, uint64_t number)
     return is_new;
 }
 
-/* What running a plan would cost and bring: kernels to compile, new features. */
+/* Cost and benefit of running a plan: kernels to compile, new features. */
 typedef struct op_worth {
     int kernels, news;
 } op_worth;
@@ -142,8 +143,8 @@ static inline op_worth op_worth_of(const clt_plan *plan, bool add)
     return worth;
 }
 
-/* How long Oclgrind would interpret the plan, roughly: work-items, each with the elements that it
- * has of a product's tile. */
+/* Estimates how long Oclgrind would interpret the plan: work-items, each weighted with its elements
+ * of a product's tile. */
 static inline double op_work_of(const clt_plan *plan)
 {
     double work = 0;
@@ -160,10 +161,10 @@ static inline double op_work_of(const clt_plan *plan)
     return work;
 }
 
-/* Whether to run a plan that costs and brings this. Oclgrind interprets kernels and is slow where
- * others compile. A plan that brings nothing new runs there in f32 only, if it has a kernel that
- * its case has not seen, in one of the three ways to make plans, by turns (`way`, of case
- * `number`), and if it has few work-items. */
+/* Whether to run a plan with this cost and benefit. Oclgrind interprets kernels and is slow where
+ * others compile. On Oclgrind, a plan without new features runs only if all these hold: it is in
+ * f32, it has a kernel that its case has not seen, it has few work-items, and it is the turn of its
+ * way to make plans (`way`; case `number` selects one of the three). */
 static inline bool op_is_worth_it(op_worth worth, const clt_plan *plan, int way, bool half,
                                   uint64_t number)
 {

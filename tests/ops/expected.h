@@ -1,4 +1,4 @@
-/* What the reference says of a case, and a hash of that and of a plan, for harness.h. */
+/* The reference's results for a case, and hashes of them and of a plan. For harness.h. */
 #ifndef TESTS_OPS_EXPECTED_H
 #define TESTS_OPS_EXPECTED_H
 
@@ -15,7 +15,7 @@ static inline void op_agree(const op_test *t, const op_case *c, const char *what
                      c->text, what, index, (long long)i, got[i], want[i]);
 }
 
-/* The reference agrees with the outside judge. */
+/* Checks that the reference agrees with the numbers of the other implementation. */
 static inline void op_judge(const op_test *t, const op_case *c, const op_bound *b, int64_t n,
                             const op_expected *e)
 {
@@ -69,18 +69,18 @@ static inline void op_forget(op_expected *e)
     }
 }
 
-/* What was expected of earlier plans of one case, since the reference may take longer than the
+/* Expected results of earlier plans of a case, because the reference may take longer than the
  * device. */
 enum { OP_MEMO = 8 };
 typedef struct op_memo {
     struct {
         int64_t n;
         clt_dtype precision;
-        unsigned rounded; /* bits of the inputs that are */
+        unsigned rounded; /* bit set of the rounded inputs */
         op_expected e;
     } row[OP_MEMO];
     int count;
-    uint64_t number; /* of the case */
+    uint64_t number; /* number of the case */
 } op_memo;
 
 static inline unsigned op_rounded(const op_test *t, const op_case *c, const op_bound *b)
@@ -93,7 +93,7 @@ static inline unsigned op_rounded(const op_test *t, const op_case *c, const op_b
     return bits;
 }
 
-/* Owned by the memo. */
+/* Returns the expected results, which the memo owns. */
 static inline const op_expected *op_recall(const op_test *t, const op_case *c, const op_bound *b,
                                            int64_t n, op_memo *memo)
 {
@@ -126,7 +126,7 @@ static inline uint64_t op_hash_numbers(const double *numbers, int64_t count, uin
     return numbers ? clt_hash(numbers, (size_t)count * sizeof *numbers, hash) : hash + 1;
 }
 
-/* Of what the plan enqueues and of the texts of its kernels. */
+/* Hashes the commands that the plan enqueues and the texts of its kernels. */
 static inline uint64_t op_hash_plan(const clt_plan *plan)
 {
     uint64_t hash = clt_hash(&plan->hash, sizeof plan->hash, op_settled.code);

@@ -7,7 +7,7 @@
 #include "goldens/goldens.h"
 #include "ops/harness.h"
 
-/* One case being read. */
+/* A case that is being read. */
 typedef struct op_golden {
     clt_tensors *tensors;
     char prefix[16], text[OP_TEXT];
@@ -41,7 +41,7 @@ static inline bool op_golden_has(const op_golden *g, const char *name)
     return golden_try(g->tensors, g->prefix, name) != NULL;
 }
 
-/* Adds the operand; with `batch` its first dimension is the batch. */
+/* Adds an operand. With `batch`, its first dimension is the batch. */
 static inline void op_golden_operand(op_golden *g, const char *name, bool batch)
 {
     const clt_tensor *tensor = golden_find(g->tensors, g->prefix, name);
@@ -72,7 +72,7 @@ static inline void op_golden_operand(op_golden *g, const char *name, bool batch)
     g->c.n_in++;
 }
 
-/* The results, after the operands. */
+/* Reads the results, after the operands. */
 static inline void op_golden_results(op_golden *g)
 {
     g->c.y_set[0] = golden_f64(g->tensors, g->prefix, "y", -1);
@@ -99,7 +99,7 @@ static inline void op_goldens(const char *op, void (*one)(op_golden *g))
 {
     char file[OP_TEXT];
     if (clt_test_oclgrind())
-        return; /* the tests' own small shapes do there */
+        return; /* Oclgrind runs the tests' own small shapes only */
     snprintf(file, sizeof file, "ops/%s.safetensors", op);
     clt_tensors *tensors = golden_open(file);
     const int count = atoi(clt_tensors_metadata(tensors, "cases"));

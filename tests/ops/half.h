@@ -1,4 +1,4 @@
-/* What 16 bits change in a case's numbers, for harness.h. */
+/* How 16 bits change the numbers of a case. For harness.h. */
 #ifndef TESTS_OPS_HALF_H
 #define TESTS_OPS_HALF_H
 
@@ -19,7 +19,7 @@ static const op_mode op_half_modes[] = {{.precision = CLT_BF16},
                                         {.portable = true, .precision = CLT_F16}};
 
 typedef struct op_half {
-    clt_dtype precision; /* 0: all is f32 */
+    clt_dtype precision; /* 0: all values are f32 */
 } op_half;
 
 static inline bool op_is_half(const clt_value *value)
@@ -27,14 +27,13 @@ static inline bool op_is_half(const clt_value *value)
     return value && (value->type.dtype == CLT_F16 || value->type.dtype == CLT_BF16);
 }
 
-/* Through a value that the precision pass may round: inputs and outputs stay f32. */
+/* Inserts a value that the precision pass may round, because inputs and outputs stay f32. */
 static inline clt_value *op_between(clt_value *value, clt_dtype precision)
 {
     return value && precision && value->type.dtype == CLT_F32 ? clt_scale(value, 1) : value;
 }
 
-/* To the nearest number of so many bits behind the point, ties to even; f16 has none below 2^-24.
- */
+/* Rounds to the nearest number of the 16-bit type; ties to even. f16 has no number below 2^-24. */
 static inline double op_half_nearest(clt_dtype dtype, double v)
 {
     const int bits = dtype == CLT_F16 ? 11 : 8, least = dtype == CLT_F16 ? -24 : -133;
@@ -62,7 +61,7 @@ static inline bool op_half_rounds(const op_half *h, const clt_graph *graph, cons
     return false;
 }
 
-/* Rounds it. */
+/* Rounds the numbers of an input that the graph rounds. */
 static inline void op_half_round(const op_half *h, const clt_graph *graph, const char *name,
                                  int index, int64_t count, double *numbers)
 {
@@ -71,8 +70,8 @@ static inline void op_half_round(const op_half *h, const clt_graph *graph, const
             numbers[k] = op_half_nearest(h->precision, numbers[k]);
 }
 
-/* How far a result may be off beyond f32's error: its own rounding, and that of the values between,
- * each of which is a share of the terms. */
+/* Returns the allowed error beyond f32's: the result's own rounding, and the rounding of
+ * intermediate values, each a share of the terms. */
 static inline double op_half_error(const op_half *h, const clt_value *value, double want,
                                    double bound)
 {

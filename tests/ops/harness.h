@@ -1,14 +1,15 @@
 /*
  * Tests one operator against a reference in double precision.
  *
- * A test gives a builder, a reference and a reference gradient; op_check runs the builder's graph
- * and its autodiff on the device as a plan with every value in a buffer of exact size, at the full
- * batch, a smaller one, one image and none, from memory filled with signalling NaN, and compares;
- * and it holds the reference gradient against central differences of the reference. Plans are made
- * as for the device with images in batch blocks, as for a GPU, of portable variants, and with every
- * other variant that accepts one of those asked for by name, those of several operators at once.
- * All of that again in 16 bits: the reference gets the rounded numbers. CLT_TEST_DEVICES is the
- * device.
+ * A test gives a builder, a reference and a reference gradient. op_check runs the builder's graph
+ * and its autodiff on the device and compares the results. In the plan every value has a buffer of
+ * exact size, filled with signalling NaN. It runs at the full batch, a smaller one, one image and
+ * none. The reference gradient is compared with central differences of the reference.
+ *
+ * Plans are made in several ways: for the device with batch-blocked images, for a GPU, with
+ * portable variants, and with every other variant that accepts one of these, asked for by name
+ * (variants of several operators at once). All of this is repeated in 16 bits, for which the
+ * reference gets the rounded numbers. CLT_TEST_DEVICES selects the device.
  */
 #ifndef TESTS_OPS_HARNESS_H
 #define TESTS_OPS_HARNESS_H
@@ -52,8 +53,8 @@ static inline void op_compare(op_test *t, const op_case *c, const op_bound *b, c
     free(got);
 }
 
-/* Oclgrind takes what a kernel writes to a buffer that was once filled for uninitialised, unless
- * the buffer was also written from the host. */
+/* Oclgrind takes values that a kernel writes to a buffer for uninitialised if the buffer was filled
+ * before, unless the host wrote the buffer too. */
 static inline void op_poison(op_bound *b)
 {
     OP_OK(clt_arena_poison(&b->arena));
@@ -110,7 +111,8 @@ static inline double op_dot(const op_test *t, const op_case *c, const op_bound *
     return sum;
 }
 
-/* Central differences of <dy, y> along at most 40 elements of every operand. */
+/* Checks the gradient with central differences of <dy, y> along at most 40 elements of every
+ * operand. */
 static inline void op_differences(const op_test *t, const op_case *c, const op_bound *b, int64_t n,
                                   const op_expected *e)
 {
@@ -148,7 +150,7 @@ static inline bool op_has_batch(const op_case *c)
     return false;
 }
 
-/* The numbers of samples that a plan runs with; how many they are. */
+/* Sets the numbers of samples that a plan runs with. Returns how many there are. */
 static inline int op_counts(const op_case *c, int64_t counts[4])
 {
     int n = 0;
@@ -170,7 +172,7 @@ static inline void op_check_counts(op_test *t, const op_case *c, op_bound *b, op
         op_run(t, c, b, counts[i], op_recall(t, c, b, counts[i], memo));
 }
 
-/* Compiles the plan's kernels and compares it at `n` of the counts, unless it is settled
+/* Compiles the plan's kernels and compares the plan at `n` of the counts, unless it is settled
  * (settled.h). */
 static inline void op_run_plan(op_test *t, const op_case *c, op_bound *b, op_memo *memo,
                                const int64_t *counts, int n)
@@ -196,9 +198,9 @@ static inline void op_check_bound(op_test *t, const op_case *c, op_bound *b)
     op_memo_free(&memo);
 }
 
-/* Remakes the plan with those of the tuner's tiles that need the fewest kernels which are not
- * compiled, on Oclgrind the fewest work-items, and bring as many new features as `worth`, which is
- * what the plan costs and brings. */
+/* Remakes the plan with a cheaper choice of the tuner's tiles. The new plan needs the fewest
+ * kernels that are not compiled (on Oclgrind the fewest work-items), and has as many new features
+ * as `worth`, the cost and benefit of the plan. */
 static inline op_worth op_economise(const op_test *t, const op_case *c, const op_mode *mode,
                                     op_bound *b, op_worth worth)
 {
@@ -231,9 +233,9 @@ static inline double op_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Compares the plan of one mode, if that is worth its kernels (economy.h); `differences`: the
- * reference gradient too, whatever the plan is worth, once: on the usual device. CLT_TEST_TIMES
- * in the environment: prints how many core-seconds each plan took. */
+/* Compares the plan of one mode if it is worth its kernels (economy.h). `differences`: also checks
+ * the reference gradient, whatever the plan is worth, but only on the usual device. With
+ * CLT_TEST_TIMES in the environment, prints the core-seconds of each plan. */
 static inline void op_check_plan(op_test *t, const op_case *c, const op_mode *mode, op_bound *b,
                                  bool differences, op_memo *memo)
 {
@@ -262,11 +264,11 @@ static inline void op_check_plan(op_test *t, const op_case *c, const op_mode *mo
                       op_work_of(b->plan));
 }
 
-/* Set by a test whose operator's other variants another test has on Oclgrind, where they take
+/* Set by a test if another test runs the operator's other variants on Oclgrind, where they take
  * long. */
 static bool op_only_chosen;
 
-/* As plans of all modes; then with every other variant by name. */
+/* Checks the plans of all modes, then plans with every other variant by name. */
 static inline void op_check_modes(op_test *t, const op_case *c, const op_mode *modes, int n_modes,
                                   bool differences)
 {
@@ -291,8 +293,8 @@ static inline void op_check_modes(op_test *t, const op_case *c, const op_mode *m
     op_memo_free(&memo);
 }
 
-/* The whole check of one case; `differences`: also of the reference gradient. In 16 bits by turns
- * in each of the two types. */
+/* Checks one case completely. `differences`: also the reference gradient. In 16 bits, cases
+ * alternate between the two types. */
 static inline void op_check(op_test *t, const op_case *c, bool differences)
 {
     enum { MODES = 3 };
@@ -303,8 +305,8 @@ static inline void op_check(op_test *t, const op_case *c, bool differences)
         op_check_modes(t, c, op_half_modes + (cases++ % 2 ? MODES : 0), MODES, false);
 }
 
-/* The case at its full batch with all tiles that a tuner would try on the device, or on a GPU, but
- * every `step`th. */
+/* Checks the case at its full batch with every `step`th tile that a tuner would try on the device,
+ * or on a GPU. */
 static inline void op_check_tiles(op_test *t, const op_case *c, bool as_gpu, int first, int step)
 {
     op_memo memo = {.count = 0};
@@ -323,7 +325,7 @@ static inline void op_check_tiles(op_test *t, const op_case *c, bool as_gpu, int
     op_memo_free(&memo);
 }
 
-/* The case on the device with a record that says so, be it nonsense. */
+/* Checks the case on the device with a record of these options, which may be nonsense. */
 static inline void op_check_options(op_test *t, const op_case *c, const char *options)
 {
     const op_mode mode = {.options = options};
@@ -335,7 +337,7 @@ static inline void op_check_options(op_test *t, const op_case *c, const char *op
     op_unbind(&b);
 }
 
-/* The largest error of all cases so far, for the log. */
+/* Logs the largest error of all cases so far. */
 static inline void op_report(const op_test *t)
 {
     print_message(

@@ -1,11 +1,11 @@
-/* Values in LANES on CPUs, for operators that stay where their operands lie. */
+/* Batch-blocked values on CPUs, for operators that keep the layout of their operands. */
 #ifndef TESTS_OPS_IN_LANES_H
 #define TESTS_OPS_IN_LANES_H
 
 #include "ops/harness.h"
 
-/* x of [B, K], and its gradient likewise, by a convolution with the identity, whose results are
- * exact: a convolution wants LANES. */
+/* Brings x of [B, K] and its gradient into batch-blocked layout. A convolution with the identity
+ * does this: it prefers this layout, and its results are exact. */
 static inline clt_value *op_in_lanes(clt_value *x)
 {
     const int64_t k = x->type.dims[1];

@@ -1,4 +1,4 @@
-/* References of the operators on indices: an array seen as [outer, size, inner]. */
+/* References of the operators on indices. They see an array as [outer, size, inner]. */
 #ifndef TESTS_OPS_INDEX_CASES_H
 #define TESTS_OPS_INDEX_CASES_H
 
@@ -7,11 +7,11 @@
 typedef struct index_case {
     int axis;
     int64_t padding; /* -1: none */
-    int array;       /* operand that is picked from or added to */
-    bool each;       /* an index for each element (gather), not for each slice */
+    int array;       /* the operand that is picked from or added to */
+    bool each;       /* each element has an index (gather), not each slice */
 } index_case;
 
-/* Of one operator's call with a batch of n. */
+/* The sizes of one call with a batch of n. */
 typedef struct index_sizes {
     int64_t outer, picks, size, inner;
 } index_sizes;
@@ -28,7 +28,8 @@ static inline index_sizes index_sizes_of(const op_case *c, int64_t n)
     return s;
 }
 
-/* What element e (of outer x picks x inner) is picked from or added to; -1: no such place. */
+/* Returns the place that element e (of outer x picks x inner) is picked from or added to; -1: there
+ * is no such place. */
 static inline int64_t index_place(const op_case *c, const index_sizes *s, const double *index,
                                   int64_t e)
 {
@@ -38,7 +39,7 @@ static inline int64_t index_place(const op_case *c, const index_sizes *s, const 
     return at < 0 || at >= (double)s->size ? -1 : (o * s->size + (int64_t)at) * s->inner + i;
 }
 
-/* The place 0 of the element's line, to which a wrong index adds NaN. */
+/* Returns place 0 of the element's line, to which a wrong index adds NaN. */
 static inline int64_t index_zero(const index_sizes *s, int64_t e)
 {
     return e / s->inner / s->picks * s->size * s->inner + e % s->inner;
@@ -56,7 +57,7 @@ static inline void index_pick(const op_case *c, int64_t n, const double *index, 
     }
 }
 
-/* Adds to `to`, which has been set, and to the absolute terms in `bound`. */
+/* Adds to `to`, which must be set, and adds the absolute terms to `bound`. */
 static inline void index_sum(const op_case *c, int64_t n, const double *index, const double *from,
                              double *to, double *bound)
 {

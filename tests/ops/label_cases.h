@@ -4,7 +4,7 @@
 
 #include "ops/reference_nn.h"
 
-/* Logits [B, C, d..] and labels [B, d..], by the logits' dimensions. */
+/* Makes a case with logits [B, C, d..] and labels [B, d..] from the logits' dimensions. */
 static inline op_case label_case(int rank, const int64_t *dims, int64_t batch, int ignored)
 {
     op_case c = {.n_in = 2,

@@ -1,11 +1,11 @@
-/* Convolutions and transposed convolutions of one to three dimensions as lists of products, for the
- * tests of those that are not conv2d. */
+/* Convolutions and transposed convolutions of one to three dimensions as lists of products, for
+ * tests of all of them except conv2d. */
 #ifndef TESTS_OPS_LINK_CASES_H
 #define TESTS_OPS_LINK_CASES_H
 
 #include "ops/golden.h"
 
-/* Spatial dimensions are depth, height, width; the leading ones of fewer than three are 1. */
+/* Spatial dimensions are depth, height, width. Unused leading dimensions are 1. */
 typedef struct link_shape {
     int dims;
     bool transposed, bias;
@@ -21,13 +21,13 @@ static inline int64_t link_out(const link_shape *s, int axis)
                          : (s->size[axis] + 2 * s->padding[axis] - reach - 1) / s->stride[axis] + 1;
 }
 
-/* A convolution's products: of an element of its operand and one of its weight, which are added to
- * an element of its result. A transposed one has operand and result change places. */
+/* Products of a convolution: an element of its operand times an element of its weight is added to
+ * an element of its result. In a transposed convolution, operand and result change places. */
 typedef struct link_sums {
-    const double *a, *b; /* two of operand, weight, result by index; */
-    double *to, *bound;  /* the third */
+    const double *a, *b; /* two of operand, weight and result, by index */
+    double *to, *bound;  /* the third one */
     double scale;
-    int which; /* 0: to the convolution's result, 1: to its operand, 2: to its weight */
+    int which; /* 0: sums of the convolution's result, 1: of its operand, 2: of its weight */
 } link_sums;
 
 static inline void link_add(const link_sums *s, int64_t x, int64_t w, int64_t y)
@@ -43,7 +43,8 @@ static inline void link_add(const link_sums *s, int64_t x, int64_t w, int64_t y)
 
 static inline void link_visit(const link_shape *s, int64_t n, const link_sums *sums)
 {
-    /* Of the convolution: operand `in` with `wide` channels, result `out` with `narrow` ones. */
+    /* Sizes of the convolution: operand `in` with `wide` channels, result `out` with `narrow`
+     * channels. */
     int64_t in[3], out[3], taps = 1, out_plane = 1;
     const int64_t narrow = s->transposed ? s->c : s->o, wide = s->transposed ? s->o : s->c;
     for (int i = 0; i < 3; i++) {
@@ -125,7 +126,7 @@ static inline void link_check(op_test *test, const link_shape *s)
     char text[OP_TEXT];
     const int64_t first = s->transposed ? s->c : s->o;
     const int64_t second = (s->transposed ? s->o : s->c) / s->groups;
-    /* Simulated, images take long: of groups, and deep ones. */
+    /* Images with groups, and deep images, take long on Oclgrind. */
     const int64_t few = s->groups > 1 || s->size[0] > 4 ? 1 : 2;
     const int64_t n = clt_test_oclgrind() && s->n > few ? few : s->n;
     op_case c = {.text = text,
@@ -144,12 +145,12 @@ static inline void link_check(op_test *test, const link_shape *s)
              (long long)s->o, (long long)s->kernel[0], (long long)s->kernel[1],
              (long long)s->kernel[2]);
     const double work = (double)(s->n * s->c * s->o / s->groups) * link_taps(s) * link_plane(s);
-    /* Simulated, volumes take long. */
+    /* Volumes take long on Oclgrind. */
     if (!clt_test_oclgrind() || work < (s->dims == 3 ? 9e3 : 3e4))
         op_check(test, &c, work < 1e5);
 }
 
-/* The last numbers of an attribute that has one a dimension. */
+/* Reads an attribute with one number for each dimension into the last numbers. */
 static inline void link_golden_numbers(const op_golden *g, const char *name, int dims, int *numbers)
 {
     const json_t *value = json_object_get(g->attributes, name);
@@ -157,7 +158,7 @@ static inline void link_golden_numbers(const op_golden *g, const char *name, int
         numbers[3 - dims + i] = (int)json_integer_value(json_array_get(value, (size_t)i));
 }
 
-/* A case of PyTorch's. */
+/* Checks a case of PyTorch's. */
 static inline void link_golden(op_test *test, op_golden *g, int dims, bool transposed)
 {
     link_shape s = {.dims = dims,
@@ -187,9 +188,7 @@ static inline void link_golden(op_test *test, op_golden *g, int dims, bool trans
     op_check(test, &g->c, false);
 }
 
-/* `y`, which a builder was to refuse, does not exist, for a reason that says `part`; ends the
- * graph.
- */
+/* Checks that a builder refused `y`, with a message that contains `part`. Destroys the graph. */
 static inline void link_refused(clt_graph *g, const clt_value *y, const char *part)
 {
     assert_null(y);

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Mutation check: plants one bug at a time in the kernels of a build (baseline/plant.py), and fails if a test passes.
+"""Mutation check: plants one bug at a time in the kernels of a build (baseline/plant.py), and fails
+if a test passes.
 
     mutate.py SOURCE BUILD [WORD]
-    mutate.py --texts SOURCE        only whether the kernels still have the texts that it replaces
+    mutate.py --texts SOURCE        only checks that the kernels have the texts to replace
 
-SOURCE is the tree's root, BUILD a Ninja build folder of it with its tests built; WORD chooses the bugs whose
-description has it. The tests run where CLT_TEST_DEVICES says (on the CPU if it is not set); bugs that only read
-or write outside of a buffer run on Oclgrind, and are left out, which is said, where that is not installed.
-An unchanged copy must pass.
+SOURCE is the tree's root, BUILD a Ninja build folder of it with its tests built. WORD selects the bugs whose
+description contains it. The tests run on CLT_TEST_DEVICES (default: the CPU). Bugs that only read or write outside of
+a buffer run on Oclgrind; without Oclgrind they are left out, with a message. An unchanged copy must pass.
 """
 
 import os
@@ -17,8 +17,8 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "baseline"))
 import plant  # noqa: E402
 
-# What is wrong, file, text, its replacement, the test that must fail (of tests/ops, or FOLDER/TEST);
-# "outside": seen by Oclgrind only.
+# Description, file, text, replacement, the test that must fail (of tests/ops, or FOLDER/TEST).
+# "outside": only Oclgrind sees the bug.
 NONE = "nothing"
 BUGS = [
     (NONE, "elementwise/portable/elementwise.cl", "OUT(value)", "OUT(value)", "fuse"),
@@ -261,13 +261,13 @@ BUGS = [
 
 
 def test_of(bug):
-    """The name of the test that must fail."""
+    """Returns the name of the test that must fail."""
     name = bug[4].replace("/", ".") if "/" in bug[4] else "ops." + bug[4]
     return "oclgrind." + name if len(bug) > 5 else name
 
 
 def missed(place, bug):
-    """None if the bug was caught, else what went wrong."""
+    """Returns None if the bug was caught, otherwise what went wrong."""
     what, file, text, replacement, name = *bug[:4], test_of(bug)
     path = os.path.join(place.root, "clkernels", file)
     sound = pathlib.Path(path).read_text(encoding="utf-8")

@@ -5,7 +5,7 @@
 #include "ops/golden.h"
 #include <cltrain/ops_norm.h>
 
-/* Of a case: x is operand 0, weight 1 and bias 2, where there are any. */
+/* Attributes of a case. x is operand 0; weight is 1 and bias 2, if there are any. */
 typedef struct norm_attr {
     int axes;
     double eps;
@@ -22,7 +22,7 @@ static inline int64_t norm_columns(const op_case *c)
 }
 
 typedef struct norm_row {
-    double mean, rstd, root, largest; /* root: of the number of elements; largest: of |x| */
+    double mean, rstd, root, largest; /* root: sqrt(elements); largest: of |x| */
 } norm_row;
 
 static inline norm_row norm_row_of(const op_case *c, const double *x)
@@ -51,7 +51,7 @@ static inline void norm_forward(const op_case *c, int64_t n, double *const *x, d
             const double h = (x[0][i + j] - row.mean) * row.rstd;
             const double w = x[1] ? x[1][j] : 1, b = x[2] ? x[2][j] : 0;
             y[0][i + j] = h * w + b;
-            /* The mean is wrong by a rounding of the largest element, which rstd magnifies. */
+            /* The mean has a rounding error of the largest element, which rstd magnifies. */
             if (bound)
                 bound[0][i + j] = fabs(w) * (row.largest * row.rstd + row.root * fabs(h)) + fabs(b);
         }
@@ -96,8 +96,8 @@ static inline void norm_backward(const op_case *c, int64_t n, double *const *x, 
 static const struct norm_shape {
     int rank, axes;
     int64_t dims[4], batch;
-    int affine; /* 2: weight and bias, 1: weight, 0: neither, -1: bias alone, -2: no gradient of it
-                 */
+    int affine; /* 2: weight and bias, 1: weight, 0: neither, -1: only bias, -2: like 2, without its
+                   gradient */
     double mean;
 } norm_shapes[] = {
     {2, 1, {CLT_BATCH, 10}, 5, 2, 0},    {2, 1, {CLT_BATCH, 1}, 3, 2, 0},
@@ -107,7 +107,7 @@ static const struct norm_shape {
     {2, 1, {CLT_BATCH, 10}, 150, -2, 0},
 };
 
-/* All shapes; those with a bias are left out for RMS norm. */
+/* Checks all shapes. RMS norm leaves out shapes with a bias. */
 static inline void norm_check(op_test *test, double eps, bool rms)
 {
     for (size_t i = 0; i < sizeof norm_shapes / sizeof *norm_shapes; i++) {
@@ -117,7 +117,7 @@ static inline void norm_check(op_test *test, double eps, bool rms)
         op_case c = {.text = text, .n_in = rms ? 2 : 3, .batch = s->batch, .attr = &attr};
         snprintf(text, sizeof text, "shape %d", (int)i);
         if (clt_test_oclgrind() && i > 5)
-            continue; /* minutes there */
+            continue; /* takes minutes there */
         if (rms && s->affine < 0 && s->affine != -2)
             continue;
         c.in[0] = (op_operand){.dtype = CLT_F32, .rank = s->rank, .gradient = true};

@@ -4,10 +4,10 @@
 usage: pocl_locals.py SOURCES...    looks at kernels in PoCL's cache that are newer than all SOURCES
        pocl_locals.py --selftest CC
 
-PoCL 3.1 gives each work-group its own copy only of arrays that the kernel itself names. Where a
-function is always called with the same array, and is not inlined, the compiler makes it name the
-array, which then stays a static variable, KERNEL.ARRAY: work-groups of several threads overwrite
-what others have there, in one launch of a thousand. core/gpu/tree.clh has the remedy.
+PoCL 3.1 gives each work-group its own copy only of arrays that the kernel itself names. If a
+function is always called with the same array and is not inlined, the compiler makes the function
+name the array. The array then stays a static variable, KERNEL.ARRAY, and work-groups of several
+threads overwrite each other's data, in one launch of a thousand. core/gpu/tree.clh has the remedy.
 """
 import os
 import pathlib
@@ -21,7 +21,7 @@ SYMTAB, OBJECT = 2, 1
 
 
 def sections(data):
-    """(type, offset, size, link) of each section of a 64-bit little-endian ELF file."""
+    """Yields (type, offset, size, link) of each section of a 64-bit little-endian ELF file."""
     start, = struct.unpack_from("<Q", data, 40)
     size, count = struct.unpack_from("<HH", data, 58)
     for i in range(count):
@@ -30,7 +30,7 @@ def sections(data):
 
 
 def variables(data):
-    """Names of the file's static variables."""
+    """Yields the names of the file's static variables."""
     if data[:6] != b"\x7fELF\2\1":
         return
     found = list(sections(data))
@@ -43,7 +43,8 @@ def variables(data):
 
 
 def shared(path):
-    """The kernel's local arrays that are variables: PoCL names the file after the kernel."""
+    """Returns the kernel's local arrays that are static variables. PoCL names the file after the
+    kernel."""
     kernel = re.escape(path.stem) + r"\."
     return [name for name in variables(path.read_bytes()) if re.match(kernel, name)]
 

@@ -1,5 +1,5 @@
-/* Operators that are a function of the elements at one index of up to three operands, which
- * broadcast, for harness.h: reference and gradient from a function and its slopes. */
+/* Operators that compute a function of up to three broadcast operands, element by element.
+ * Reference and gradient come from the function and its slopes. For harness.h. */
 #ifndef TESTS_OPS_POINTWISE_H
 #define TESTS_OPS_POINTWISE_H
 
@@ -7,8 +7,8 @@
 
 enum { PW_MOST = 3, PW_SET = 4096 };
 
-/* A case's attribute. Bounds are in units of what 8 eps is multiplied by; NULL: |value|, |slope|.
- */
+/* A case's attribute. Bounds are in the units that are multiplied by 8 eps; NULL: |value|,
+ * |slope|. */
 typedef struct pointwise {
     const char *name;
     int n_in;
@@ -18,10 +18,10 @@ typedef struct pointwise {
     double (*value_bound)(const double *x);
     double (*slope_bound)(const double *x, int operand);
     bool all_shapes;
-    unsigned gradients;    /* bit i: operand i has one */
-    double least[PW_MOST]; /* of operand i's numbers, and their range; */
-    double range[PW_MOST]; /* 0: in [-1, 1) */
-    op_fill fill[PW_MOST]; /* where the range is 0 */
+    unsigned gradients;    /* bit i: operand i has a gradient */
+    double least[PW_MOST]; /* least number of operand i, and the range from there; */
+    double range[PW_MOST]; /* range 0: [-1, 1) */
+    op_fill fill[PW_MOST]; /* if the range is 0 */
 } pointwise;
 
 typedef struct pw_index {
@@ -35,7 +35,7 @@ static inline int64_t pw_dim(const op_case *c, int i, int rank, int axis, int64_
     return own < 0 ? 1 : op_dim(c, i, own, n);
 }
 
-/* The result's dimensions. */
+/* Returns the result's dimensions. */
 static inline pw_index pw_result(const op_case *c, int64_t n)
 {
     pw_index r = {.count = 1};
@@ -51,7 +51,7 @@ static inline pw_index pw_result(const op_case *c, int64_t n)
     return r;
 }
 
-/* Where operand i holds what makes element `at` of the result. */
+/* Returns the element of operand i that contributes to element `at` of the result. */
 static inline int64_t pw_at(const op_case *c, int i, const pw_index *r, int64_t at, int64_t n)
 {
     int64_t index = 0, stride = 1;
@@ -160,8 +160,8 @@ static const pw_shape pw_shapes[] = {
     {{1, 2, 2}, {{1}, {CLT_BATCH, 36}, {1, 36}}, 3},
 };
 
-/* Kernels are built for every expression and every way to broadcast: all of those with one operator
- * of a number of operands, a flat and a broadcast one with the others. */
+/* Checks shapes. Kernels are built for every expression and every way to broadcast. One operator of
+ * each number of operands has all shapes, the others a flat and a broadcast one. */
 static inline void pw_check_all(const pointwise *p)
 {
     op_test t = pw_test(p);

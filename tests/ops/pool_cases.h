@@ -27,7 +27,7 @@ static const pool_shape pool_shapes[] = {
     {1, 2, 4, 12, {{2, 3}, {2, 3}, {0, 0}, {1, 1}, 0, 1}},
     {2, 1, 5, 8, {{3, 3}, {2, 2}, {1, 1}, {1, 1}, 0, 0}},
     {2, 1, 5, 8, {{3, 3}, {2, 2}, {0, 0}, {1, 1}, 1, 1}},
-    /* Rows around the lengths of vectors, at each stride. */
+    /* Rows of about the lengths of vectors, at each stride. */
     {1, 2, 4, 16, {{2, 2}, {1, 1}, {0, 0}, {1, 1}, 0, 1}},
     {1, 1, 4, 17, {{2, 2}, {1, 1}, {0, 0}, {1, 1}, 0, 1}},
     {1, 1, 4, 18, {{2, 2}, {1, 1}, {0, 0}, {1, 1}, 0, 1}},
@@ -39,7 +39,7 @@ static const pool_shape pool_shapes[] = {
     {1, 1, 9, 39, {{3, 5}, {2, 4}, {1, 2}, {1, 1}, 1, 1}},
     {1, 1, 9, 20, {{5, 5}, {1, 1}, {2, 2}, {1, 1}, 0, 0}},
     {1, 1, 9, 23, {{2, 1}, {4, 5}, {0, 0}, {1, 1}, 0, 1}},
-    /* A plane for many work-items, and rows of several tiles. */
+    /* A plane that needs many work-items, and rows of several tiles. */
     {1, 1, 131, 9, {{3, 3}, {2, 2}, {1, 1}, {1, 1}, 0, 1}},
     {1, 1, 130, 10, {{2, 2}, {2, 2}, {0, 0}, {1, 1}, 0, 1}},
     {1, 1, 13, 1103, {{3, 3}, {2, 2}, {1, 1}, {1, 1}, 1, 0}},
@@ -74,7 +74,7 @@ static inline op_case pool_case(const pool_shape *s, char *text)
                      .attr = a};
 }
 
-/* Calls with every window: the operand's plane and the output's index. */
+/* Calls `visit` for every window, with the operand's plane and the output's index. */
 static inline void pool_windows(const op_case *c, int64_t n, const double *x,
                                 void (*visit)(void *user, const ref_window *window, int64_t plane,
                                               int64_t out),
@@ -95,7 +95,7 @@ static inline void pool_check(op_test *test, const pool_shape *shapes, size_t n)
     for (size_t i = 0; i < n; i++) {
         char text[OP_TEXT];
         const op_case c = pool_case(&shapes[i], text);
-        /* Simulated, the large ones would take minutes. */
+        /* Large cases would take minutes on Oclgrind. */
         if (clt_test_oclgrind() && shapes[i].c * shapes[i].h * shapes[i].w > 400)
             continue;
         op_check(test, &c, true);
@@ -114,7 +114,7 @@ static inline void pool_golden(op_golden *g, ref_pool *a)
     g->c.attr = a;
 }
 
-/* A builder must refuse the options, saying `part`. */
+/* Checks that a builder refuses the options, with a message that contains `part`. */
 static inline void pool_refuse(clt_value *(*build)(clt_value *, const clt_pool2d_options *),
                                clt_pool2d_options o, const char *part)
 {

@@ -1,8 +1,9 @@
-# Which variants each test compared is written to ops_run/, for the check that none is without a case.
+# Each test writes the variants that it compared to ops_run/. A check then finds variants without a
+# case.
 file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/ops_run/usual ${CMAKE_CURRENT_BINARY_DIR}/ops_run/vendor)
 
-# settled/NAME: hashes of the plans that test NAME found right, which need not run again (ops/settled.h). settled/code:
-# the code that decides results beside kernels and plans.
+# settled/NAME: hashes of the plans that test NAME found right, which need not run again
+# (ops/settled.h). settled/code: the code that decides results besides kernels and plans.
 set(settled ${CMAKE_CURRENT_BINARY_DIR}/settled)
 file(MAKE_DIRECTORY ${settled})
 file(GLOB_RECURSE code CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/exec/*.[ch]
@@ -12,7 +13,7 @@ add_custom_command(OUTPUT ${settled}/code COMMAND sh -c "cat \"$@\" >\"$0\"" ${s
     DEPENDS ${code} VERBATIM)
 add_custom_target(settled_code ALL DEPENDS ${settled}/code)
 
-# Every operator's test again on Oclgrind, and on Intel's runtime where there is one.
+# Runs every operator's test on Oclgrind too, and on Intel's runtime if it is there.
 foreach(test ${CLT_TESTS})
     if(NOT test MATCHES "/tests/ops/")
         continue()
@@ -24,7 +25,8 @@ foreach(test ${CLT_TESTS})
     string(REPLACE "." "_" target test_${subject})
     add_dependencies(${target} settled_code)
     clt_test_on_oclgrind(${subject})
-    # Oclgrind's check for uninitialised values does not know an instruction that the optimiser makes.
+    # Oclgrind's check for uninitialised values does not know an instruction that the optimiser
+    # generates.
     if(TEST oclgrind.${subject})
         set_tests_properties(oclgrind.${subject} PROPERTIES TIMEOUT 1200)
         set_property(TEST oclgrind.${subject} APPEND PROPERTY ENVIRONMENT
@@ -37,7 +39,7 @@ foreach(test ${CLT_TESTS})
         "CLT_TEST_SETTLED=${settled}/vendor.${subject}")
 endforeach()
 
-# On a device of small work-groups, where PoCL plays one.
+# Runs on a device with small work-groups, which PoCL simulates.
 clt_add_test(ops.small_work_groups test_ops_mse)
 set_tests_properties(ops.small_work_groups PROPERTIES LABELS op
     ENVIRONMENT "POCL_MAX_WORK_GROUP_SIZE=4")
@@ -64,7 +66,8 @@ if(CLT_PYTHON3)
     set_tests_properties(check.pocl_locals PROPERTIES LABELS unit)
 endif()
 
-# Bugs planted in the kernels: every one must fail a test. What they replace must be there.
+# Plants bugs in the kernels: each must fail a test. check.mutations tests that the texts to replace
+# exist.
 if(CLT_PYTHON3)
     clt_add_test(check.mutations ${CLT_PYTHON3} -B ${CMAKE_CURRENT_SOURCE_DIR}/ops/mutate.py
         --texts ${PROJECT_SOURCE_DIR})

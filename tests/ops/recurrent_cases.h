@@ -1,8 +1,7 @@
 /*
- * An LSTM's and a GRU's reference in double, with its gradient, for test_recurrent.c. Numbers carry
- * the variance of what f32 rounds off on the way to them, each operation an independent error of
- * one unit: the root is the bound that results are held to, sqrt(K) sum|terms| in the case of a
- * sum.
+ * References of LSTM and GRU in double, with gradients, for test_recurrent.c. A number carries the
+ * variance of its f32 rounding error. Each operation adds an independent error of one unit. The
+ * square root of the variance is the bound for results: for a sum it is sqrt(K) sum|terms|.
  */
 #ifndef TESTS_OPS_RECURRENT_CASES_H
 #define TESTS_OPS_RECURRENT_CASES_H
@@ -31,7 +30,7 @@ static inline num num_mul(num a, num b)
     return (num){v, a.v * a.v * b.e + b.v * b.v * a.e + v * v};
 }
 
-/* A function's value, its slope, and its own error in units of eps. */
+/* Applies a function with its value, its slope, and its own error in units of eps. */
 static inline num num_function(num a, double v, double slope, double own)
 {
     return (num){v, slope * slope * a.e + own * own * v * v};
@@ -54,7 +53,7 @@ static inline num num_one_less(num a)
     return num_add(num_of(1), (num){-a.v, a.e});
 }
 
-/* What a test asks for. */
+/* The options of a case. */
 typedef struct rnn {
     int gates; /* 4: LSTM, 3: GRU */
     int T, I, H;
@@ -64,11 +63,11 @@ typedef struct rnn {
 /* Operands: x, w_ih, w_hh, biases [2 G H], state [B, 2 H] or [B, H], lengths. */
 enum { X, W_IH, W_HH, BIASES, STATE, LENGTHS };
 
-/* Everything about one sample. */
+/* The forward pass of one sample. */
 typedef struct tape {
     const rnn *r;
-    int steps, S;       /* S: numbers that are saved of a step and unit */
-    num *saved, *h, *c; /* [T][S][H]; [T + 1][H] before each step, in the recurrence's order */
+    int steps, S;       /* S: numbers saved for a step and unit */
+    num *saved, *h, *c; /* [T][S][H]; [T + 1][H] before each step, in the order of the recurrence */
     num *x;             /* [T][I] */
 } tape;
 
@@ -85,7 +84,7 @@ static inline int rnn_steps(const rnn *r, double *const *x, int64_t b)
     return given < 0 ? 0 : given > r->T ? r->T : (int)given;
 }
 
-/* The i-th step in the recurrence's order. */
+/* Returns the time of the i-th step in the recurrence's order. */
 static inline int rnn_time(const rnn *r, int steps, int i)
 {
     return r->reverse ? steps - 1 - i : i;
@@ -168,7 +167,8 @@ static inline void rnn_put(double *to, double *bound, int64_t at, num n)
         bound[at] = sqrt(n.e);
 }
 
-/* Outputs: y (unless only_state), then the last states side by side [B, 2 H] or [B, H]. */
+/* Computes the outputs: y (unless only_state), then the last states, joined as [B, 2 H] or [B,
+ * H]. */
 static inline void rnn_forward(const op_case *c, int64_t n, double *const *x, double *const *y,
                                double *const *bound)
 {
@@ -193,7 +193,7 @@ static inline void rnn_forward(const op_case *c, int64_t n, double *const *x, do
     }
 }
 
-/* Adds to an element of a gradient, and to the variance that stands in its bound. */
+/* Adds to an element of a gradient, and to its variance, which is kept in its bound. */
 static inline void rnn_gain(double *const *dx, double *const *bound, int operand, int64_t at, num n)
 {
     if (!dx[operand])
@@ -203,7 +203,7 @@ static inline void rnn_gain(double *const *dx, double *const *bound, int operand
     bound[operand][at] = sum.e;
 }
 
-/* The gradients of step i from dh and dc, which become those of the step before. */
+/* Computes the gradients of step i from dh and dc, which become those of the step before. */
 static inline void tape_back(const tape *t, double *const *x, int64_t b, int i, num *dh, num *dc,
                              double *const *dx, double *const *bound)
 {

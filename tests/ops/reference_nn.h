@@ -1,4 +1,4 @@
-/* The layer operators in double precision, written for plainness. Each also gives, where asked,
+/* The layer operators in double precision, written for clarity. Each also computes, on request,
  * sqrt(K) times the sum of the absolute terms of every element (see harness.h). */
 #ifndef TESTS_OPS_REFERENCE_NN_H
 #define TESTS_OPS_REFERENCE_NN_H
@@ -7,7 +7,8 @@
 
 /* --- matrix products ------------------------------------------------------------------------ */
 
-/* out[m, n] (+)= sum over k of a[m, k] b[k, n], each read at i * row + j * column. */
+/* Computes out[m, n] (+)= sum over k of a[m, k] b[k, n]. Element (i, j) is read at i * row + j *
+ * column. */
 typedef struct ref_matrix {
     const double *at;
     int64_t row, column;
@@ -67,7 +68,7 @@ static inline ref_conv_sizes ref_conv_sizes_of(const op_case *c, int64_t n)
     return s;
 }
 
-/* Calls with every product of the convolution: indices into x, w and y. */
+/* Calls `visit` for every product of the convolution, with indices into x, w and y. */
 typedef void ref_visit(void *user, int64_t x, int64_t w, int64_t y);
 
 static inline void ref_conv_visit(const op_case *c, const ref_conv_sizes *s, ref_visit *visit,
@@ -88,7 +89,7 @@ static inline void ref_conv_visit(const op_case *c, const ref_conv_sizes *s, ref
     }
 }
 
-/* Sums of products into out[], with bounds; `scale` is sqrt(K). */
+/* Adds products to out[] and to the bounds. `scale` is sqrt(K). */
 typedef struct ref_sums {
     const double *left, *right;
     double *out, *bound, scale;
@@ -134,7 +135,8 @@ static inline int64_t ref_pool_size(const ref_pool *p, int axis, int64_t size)
     return out;
 }
 
-/* One window: first row and column (may be negative), and the element that wins or the divisor. */
+/* One window: its first row and column (may be negative), and its largest element or its
+ * divisor. */
 typedef struct ref_window {
     int64_t y, x, at;
     double divisor;
@@ -176,7 +178,7 @@ static inline ref_vectors ref_vectors_of(const op_case *c, int axis, int64_t n)
     return v;
 }
 
-/* Where vector i begins; its elements are `inner` apart. */
+/* Returns the beginning of vector i. Its elements are `inner` apart. */
 static inline int64_t ref_first(const ref_vectors *v, int64_t i)
 {
     return i / v->inner * v->classes * v->inner + i % v->inner;
@@ -190,7 +192,7 @@ static inline double ref_largest(const double *x, const ref_vectors *v)
     return largest;
 }
 
-/* The logarithm of the sum of exponentials of one vector. */
+/* Returns the logarithm of the sum of the exponentials of a vector. */
 static inline double ref_log_sum(const double *x, const ref_vectors *v)
 {
     const double largest = ref_largest(x, v);

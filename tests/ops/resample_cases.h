@@ -7,17 +7,18 @@
 
 enum { RESAMPLE_TAPS = 64 };
 
-/* What one element of an axis of the result is made of. */
+/* The elements and weights that make up one element of an axis of the result. */
 typedef struct ref_taps {
     int count;
     int64_t at[RESAMPLE_TAPS];
     double weight[RESAMPLE_TAPS];
 } ref_taps;
 
-/* Element i of the result's axis 0 (rows) or 1 (columns), whose operand has `in` elements. */
+/* Returns the taps of element i of the result's axis 0 (rows) or 1 (columns). The operand has `in`
+ * elements on it. */
 typedef ref_taps ref_axis(const void *attr, int axis, int64_t in, int64_t i);
 
-/* A case: shapes, and how elements are made. */
+/* A case: shapes, and the taps of elements. */
 typedef struct resample_map {
     int64_t n, c, h, w;
     int64_t oh, ow;
@@ -25,7 +26,7 @@ typedef struct resample_map {
     const void *attr;
 } resample_map;
 
-/* One pass over all products: y and its bound from x, or dx and its bound from dy. */
+/* Visits all products once: computes y and its bound from x, or dx and its bound from dy. */
 static inline void resample_pass(const op_case *c, int64_t n, const double *x, const double *dy,
                                  double *out, double *bound)
 {
@@ -92,9 +93,7 @@ static inline void resample_check(op_test *test, const resample_map *m)
         op_check(test, &c, true);
 }
 
-/* `y`, which a builder was to refuse, does not exist, for a reason that says `part`; ends the
- * graph.
- */
+/* Checks that a builder refused `y`, with a message that contains `part`. Destroys the graph. */
 static inline void resample_refused(clt_graph *g, const clt_value *y, const char *part)
 {
     assert_null(y);

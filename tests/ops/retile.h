@@ -1,4 +1,4 @@
-/* A plan with the tiles that a tuner would try, for harness.h. */
+/* Makes a plan with the tiles that a tuner would try. For harness.h. */
 #ifndef TESTS_OPS_RETILE_H
 #define TESTS_OPS_RETILE_H
 
@@ -19,8 +19,8 @@
             fail_msg("%s: %s", #expression, clt_error_message());                                  \
     } while (0)
 
-/* The plan made anew with number `index` of each node's tiles, or with `says` as every node's
- * options, whatever it says; false: there is none. */
+/* Makes the plan anew with number `index` of each node's tiles, or with `says` as every node's
+ * options, whatever they are. Returns false if there is no such tile. */
 static inline bool op_retile(const clt_graph *graph, const clt_buckets *buckets,
                              const clt_plan_options *options, int index, const char *says,
                              clt_plan **plan)

@@ -2,11 +2,11 @@
  * Remembers which plans gave the right numbers, so that an unchanged plan does not run again. For
  * harness.h.
  *
- * CLT_TEST_SETTLED names the file; the tests on Oclgrind and on the second platform set it, and
- * CLT_TEST_ALL=1 ignores it. A plan is settled if all that decides its result is as it was: the
- * device and its driver, the text of the kernels, the launches and places of values, the operands,
- * the expected numbers, and the code of exec, device and this harness, which the build gathers in
- * the file `code` beside it. The operators' tests on PoCL run every plan.
+ * CLT_TEST_SETTLED names the file. The tests on Oclgrind and on the second platform set it, and
+ * CLT_TEST_ALL=1 ignores it. A plan is settled if everything that decides its result is unchanged:
+ * the device and its driver, the text of the kernels, the launches and places of values, the
+ * operands, the expected numbers, and the code of exec, device and this harness. The build gathers
+ * this code in the file `code` in the same folder. The operators' tests on PoCL run every plan.
  */
 #ifndef TESTS_OPS_SETTLED_H
 #define TESTS_OPS_SETTLED_H
@@ -26,7 +26,7 @@
 #include "support/devices.h"
 
 static struct op_settled {
-    uint64_t code, *old, *now; /* of the code; keys of earlier runs; of this one */
+    uint64_t code, *old, *now; /* hash of the code; keys of earlier runs; keys of this run */
     int n_old, n_now, passed_over;
 } op_settled;
 
@@ -36,7 +36,7 @@ static inline const char *op_settled_path(void)
     return getenv("CLT_TEST_ALL") || !path || !*path ? NULL : path;
 }
 
-/* Owned by the caller; NULL: there is no such file. */
+/* The caller frees the text. NULL: there is no such file. */
 static inline char *op_read_file(const char *path, size_t *bytes)
 {
     FILE *file = fopen(path, "rb");
@@ -68,8 +68,8 @@ static inline void op_settled_read(uint64_t device)
     op_settled.n_old = op_settled.old ? (int)(bytes / sizeof(uint64_t)) : 0;
 }
 
-/* Writes what is settled now to a file that takes the place of the old one: on Oclgrind only when
- * tools/oclgrind.sh has found no report. */
+/* Writes the settled plans to a new file, which then replaces the old one. On Oclgrind this happens
+ * only if tools/oclgrind.sh has found no report. */
 static inline void op_settled_write(void)
 {
     const char *path = op_settled_path();
@@ -89,7 +89,7 @@ static inline void op_settled_write(void)
     free(op_settled.now);
 }
 
-/* Whether the plan of this key gave the right numbers before. */
+/* Whether the plan with this key gave the right numbers before. */
 static inline bool op_is_settled(uint64_t key)
 {
     for (int i = 0; i < op_settled.n_old; i++)
@@ -100,7 +100,7 @@ static inline bool op_is_settled(uint64_t key)
     return false;
 }
 
-/* The plan of this key gave the right numbers, now or before. */
+/* Marks the plan with this key as right. */
 static inline void op_settle(uint64_t key)
 {
     op_settled.now =

@@ -33,11 +33,11 @@ static inline int softmax_axis(const op_case *c)
 /* One vector of the operand x: elements first, first + step, .. below end. */
 typedef struct softmax_vector {
     int64_t first, step, end;
-    double log_sum, largest; /* of its elements */
-    double root;             /* of their number */
+    double log_sum, largest; /* of the vector's elements */
+    double root;             /* square root of their number */
 } softmax_vector;
 
-/* Vector i; false if there are no more. */
+/* Finds vector i. Returns false if there are no more. */
 static inline bool softmax_vector_at(const op_case *c, int64_t n, const double *x, int64_t i,
                                      softmax_vector *v)
 {
@@ -76,7 +76,8 @@ static inline void softmax_golden(op_test *test, op_golden *g)
     op_check(test, &g->c, false);
 }
 
-/* A builder's answer for f32[Bx4]: NULL, the status and a message with `part`; or no error. */
+/* Checks a builder's answer for f32[Bx4]: NULL, with the status and a message that contains `part`;
+ * or no error. */
 static inline void softmax_build(softmax_builder *build, int axis, clt_status want,
                                  const char *part)
 {

@@ -1,4 +1,4 @@
-/* Cases of harness.h that run as a step of training does, in which random numbers are drawn. */
+/* Cases of harness.h that run as a training step, in which random numbers are drawn. */
 #ifndef TESTS_OPS_TRAINS_H
 #define TESTS_OPS_TRAINS_H
 
@@ -6,8 +6,8 @@
 #include "exec/exec.h"
 #include "ops/retile.h"
 
-/* What random numbers depend on: the trainer's seed, the step, and the global batch's images before
- * the case's. */
+/* Random numbers depend on these: the trainer's seed, the step, and the number of images of the
+ * global batch before the case's. */
 enum { OP_SEED = 0x1234567, OP_STEP = 3, OP_SAMPLE = 1001 };
 
 static inline clt_plan_mode op_plan_mode(bool trains)
@@ -15,8 +15,8 @@ static inline clt_plan_mode op_plan_mode(bool trains)
     return trains ? CLT_PLAN_TRAIN : CLT_PLAN_EVALUATE;
 }
 
-/* A plan for training takes no graph without a loss or a seed; there is no parameter that would get
- * a gradient from it. */
+/* A plan for training refuses a graph without a loss or a seed. No parameter would get a gradient
+ * here, so the seed is added by hand. */
 static inline void op_give_seed(clt_graph *graph, clt_value *output, clt_value *gradient,
                                 bool trains)
 {

@@ -1,4 +1,4 @@
-/* Which variants a case's plans are asked for, so that all are compared; for harness.h. */
+/* Selects the variants that a case's plans ask for, so that all are compared. For harness.h. */
 #ifndef TESTS_OPS_VARIANTS_H
 #define TESTS_OPS_VARIANTS_H
 
@@ -16,10 +16,10 @@
 /* How a plan is made. */
 typedef struct op_mode {
     bool as_gpu, portable;
-    clt_dtype precision; /* F32, as of 0; F16 or BF16: of what lies between input and output */
+    clt_dtype precision; /* 0 or F32; F16 or BF16: precision of values between input and output */
     char variants[1024]; /* OP=NAME,... or "" */
-    int tile;            /* of a tuner's alternatives, from 1 on; 0: none */
-    const char *options; /* what a record says instead; NULL: nothing */
+    int tile;            /* number of the tuner's tile, from 1 on; 0: none */
+    const char *options; /* options of a record instead; NULL: none */
 } op_mode;
 
 static const op_mode op_as_device = {.as_gpu = false};
@@ -36,8 +36,8 @@ typedef struct op_walk {
     int count;
 } op_walk;
 
-/* Several operators may share a table of variants. Adds those that accept a node of the plan when
- * they are asked for; what the plan took is done. */
+/* Adds the variants that accept a node of the plan when they are asked for. The variant that the
+ * plan uses is done. Several operators may share a table of variants. */
 static inline void op_list_variants(const clt_plan *plan, op_walk *w)
 {
     for (int i = 0; i < plan->n_nodes; i++) {
@@ -64,7 +64,8 @@ static inline void op_list_variants(const clt_plan *plan, op_walk *w)
     }
 }
 
-/* A mode that asks by name for one variant that is not done of each operator; false: all are. */
+/* Makes a mode that asks by name for one variant of each operator that is not done. Returns false
+ * if all are done. */
 static inline bool op_ask(op_walk *w, op_mode *mode)
 {
     const struct op_asked *first = NULL;
@@ -89,8 +90,8 @@ static inline bool op_ask(op_walk *w, op_mode *mode)
     return first != NULL;
 }
 
-/* What was asked for is done if the plan has it. Else another variant stands in its way, in the
- * layouts that it brings: then it is asked for alone. */
+/* Marks variants that the plan has as done. If the plan lacks one, another variant asked for is in
+ * its way because of its layouts. Then it is asked for without others. */
 static inline void op_asked_for(op_walk *w, const clt_plan *plan)
 {
     for (int i = 0; i < w->count; i++) {

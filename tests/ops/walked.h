@@ -1,4 +1,4 @@
-/* Which variants of which operators were compared, for coverage.py; for harness.h. */
+/* Records which variants of which operators were compared, for coverage.py. For harness.h. */
 #ifndef TESTS_OPS_WALKED_H
 #define TESTS_OPS_WALKED_H
 
@@ -31,7 +31,7 @@ static inline bool op_was_walked(const clt_op *op, const clt_variant *variant)
     return false;
 }
 
-/* The results of all the plan's nodes were compared. */
+/* Records that the results of all the plan's nodes were compared. */
 static inline void op_walked_plan(const clt_plan *plan)
 {
     for (int i = 0; i < plan->n_nodes; i++) {
@@ -43,14 +43,14 @@ static inline void op_walked_plan(const clt_plan *plan)
     }
 }
 
-/* A GPU's plans may take CLBlast's products: not on Oclgrind, which does not know the library. */
+/* GPUs' plans may use CLBlast's products, but not on Oclgrind, which does not know the library. */
 static inline bool op_has_clblast(void)
 {
     return !getenv("CLT_TEST_OCLGRIND") && clt_clblast_found();
 }
 
-/* Into the file that CLT_OPS_RUN names: what the device has, every row of the operators' tables of
- * variants (- for an operator without), and whether it was compared. */
+/* Writes to the file that CLT_OPS_RUN names: the device's features, every row of the operators'
+ * tables of variants (- for an operator without variants), and whether it was compared. */
 static inline void op_walked_write(const clt_caps *caps)
 {
     const char *path = getenv("CLT_OPS_RUN");
