@@ -1,4 +1,5 @@
-/* Operands for any callable operator, made from its schema: letters of dimensions are sizes. */
+/* Operands for any callable operator, made from its schema. The letters of the schema's dimensions
+ * stand for sizes. */
 #ifndef TESTS_OPS_SCHEMA_CASES_H
 #define TESTS_OPS_SCHEMA_CASES_H
 
@@ -8,7 +9,7 @@
 
 #include <cltrain/cltrain.h>
 
-/* What an operator needs beyond defaults: attributes, and sizes of letters ("g32 w12"). */
+/* Values that an operator needs besides defaults: attributes, and sizes of letters ("g32 w12"). */
 typedef struct schema_case {
     const char *op, *attributes, *sizes;
 } schema_case;
@@ -41,14 +42,14 @@ static inline schema_case schema_case_of(const char *op)
     return (schema_case){op, "", ""};
 }
 
-/* 4, but 8 for what windows go over, and what the case says. */
+/* Returns the size of a letter: the case's own, 8 for dimensions with windows, or 4. */
 static inline int64_t schema_size(const schema_case *c, char letter)
 {
     const char *own = strchr(c->sizes, letter);
     return own ? atoi(own + 1) : letter == '1' ? 1 : strchr("hwdl", letter) ? 8 : 4;
 }
 
-/* `*` is 2 x 4. Returns the rank. */
+/* Sets the dimensions; `*` is 2 x 4. Returns the rank. */
 static inline int schema_dims(const schema_case *c, const char *text, int64_t *dims)
 {
     int rank = 0;
@@ -65,7 +66,7 @@ static inline clt_dtype schema_dtype(const char *type)
     return !strcmp(type, "i32") ? CLT_I32 : !strcmp(type, "u8") ? CLT_U8 : CLT_F32;
 }
 
-/* A parameter, or a constant of numbers from 0 to 3 if it is not f32. */
+/* Makes an operand: a parameter, or a constant of zeros if it is not f32. */
 static inline clt_value *schema_operand(clt_graph *graph, const schema_case *c,
                                         const clt_operand_schema *o, int number)
 {
@@ -80,7 +81,7 @@ static inline clt_value *schema_operand(clt_graph *graph, const schema_case *c,
                : clt_constant(graph, dtype, rank, dims, words);
 }
 
-/* The operands that must be given, two of repeated ones. Returns how many. */
+/* Makes the operands that must be given, and two of repeated ones. Returns how many there are. */
 static inline int schema_operands(clt_graph *graph, const schema_case *c, const clt_operator *op,
                                   clt_value **in)
 {

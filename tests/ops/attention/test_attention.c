@@ -2,7 +2,7 @@
 #include "ops/attention_cases.h"
 #include "ops/golden.h"
 
-/* What is the same for all: rows that fill tiles and do not, one row, keys before the first. */
+/* Cases that all forms share: rows that fill tiles or not, one row, keys before the first row. */
 static void test_heads(void **state)
 {
     const bool few = clt_test_oclgrind();
@@ -35,7 +35,7 @@ static void test_rows(void **state)
     attention_check(cases, sizeof cases / sizeof *cases);
 }
 
-/* The forward node that evaluation keeps, with the first one's place in the results. */
+/* Evaluation keeps the forward node, whose result has the first place among the results. */
 static void test_evaluation(void **state)
 {
     clt_graph *g;
@@ -116,8 +116,8 @@ static void test_errors(void **state)
           clt_attention_packed(INPUT("x", 3, B, 5, 24), 4, 0, &o));
 }
 
-/* Of heads of 241 elements in vectors of four, the last vector overlaps the one before, and no
- * number of vectors that a tile may have keeps it from being alone. */
+/* For heads of 241 elements in vectors of four, the last vector overlaps the one before. It is the
+ * only vector of its tile with any number of vectors that a tile may have. */
 static void test_lone_vector(void **state)
 {
     const op_case c = HEADS("vectors of four, one alone", 1, 1, 1, 3, 6, 241, NULL, {0});

@@ -1,8 +1,7 @@
-/* The gradients of attention's masks, against sums over all pairs in double.
- */
+/* The gradients of attention's masks, against sums over all pairs in double. */
 #include "ops/attention_cases.h"
 
-/* The gradients of masks of every way to broadcast, of one tile and of several. */
+/* Gradients of masks with every kind of broadcasting, of one tile and of several. */
 static void test_mask_gradients(void **state)
 {
     static const int64_t masks[][4] = {{CLT_BATCH, 2, 7, 35}, {1, 2, 7, 35}, {1, 1, 7, 35},
@@ -39,7 +38,7 @@ static void test_mask_gradients(void **state)
     op_case narrow = HEADS("a mask's gradient, narrow heads", 2, 4, 2, 9, 7, 3, NULL, {.form = 0});
     mask_operand(&narrow, (int64_t[]){1, 4, 9, 7});
     narrow.in[3].gradient = true;
-    /* Of the mask alone. */
+    /* The gradient of the mask only. */
     for (int i = 0; i < 3; i++)
         narrow.in[i].gradient = false;
     attention_check(&narrow, 1);

@@ -1,14 +1,12 @@
-/* Attention with masks and with dropout, against sums over all pairs in
- * double.
- */
+/* Attention with masks and with dropout, against sums over all pairs in double. */
 #include "ops/attention_cases.h"
 
-/* Masks of every way to broadcast; rows without a key are 0; keys behind those seen are not read.
- */
+/* Masks with every kind of broadcasting. Rows without a key are 0. Keys behind the visible ones are
+ * not read. */
 static void test_masks(void **state)
 {
     (void)state;
-    /* Fewer rows and keys on Oclgrind, which interprets: more than a tile's all the same. */
+    /* Oclgrind interprets, so it has fewer rows and keys, but more than a tile's. */
     const bool few = clt_test_oclgrind();
     const int64_t T = few ? 9 : 19, S = few ? 50 : 70, rows = few ? 9 : 18;
     double some[2 * 19 * 70], none[35 * 20], past[] = {11}, keys[2 * 40 * 16];
@@ -38,8 +36,8 @@ static void test_masks(void **state)
     attention_check(cases, sizeof cases / sizeof *cases);
 }
 
-/* The weights that the numbers say are dropped, with and without blocks of four that end at a row's
- * last key, by every kernel; as often as asked for. */
+/* Every kernel drops exactly the weights that the random numbers select, as often as asked for.
+ * Blocks of four numbers end at a row's last key or not. */
 static void test_dropout(void **state)
 {
     const bool few = clt_test_oclgrind();
@@ -55,7 +53,7 @@ static void test_dropout(void **state)
         HEADS("dropout, two images a sample", 2, 2, 1, 7, 35, 32, NULL, {.dropout = 0.4}),
         HEADS("dropout without a batch", 1, 2, 1, 7, 35, 32, NULL, {.dropout = 0.4}),
     };
-    /* On Oclgrind without the last three, whose kernels are those of the masked one. */
+    /* Oclgrind leaves out the last three cases, whose kernels are those of the masked case. */
     const size_t all = sizeof cases / sizeof *cases, count = few ? all - 3 : all;
     mask_operand(&cases[3], (int64_t[]){1, 2, 7, 35});
     for (int i = 0; i < 3; i++) {
@@ -67,7 +65,7 @@ static void test_dropout(void **state)
     attention_check(cases, count);
 }
 
-/* Of the reference's factors, which the kernels' agree with. */
+/* Checks the rate of the reference's factors. The kernels agree with the reference. */
 static void test_dropout_rate(void **state)
 {
     enum { IMAGES = 4, HEADS_ = 3, SIDE = 100 };

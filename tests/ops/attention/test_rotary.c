@@ -1,4 +1,4 @@
-/* Rotary position embedding against turns computed in double. */
+/* Rotary position embedding against rotations computed in double. */
 #include "ops/harness.h"
 
 typedef struct rotary_case {
@@ -22,7 +22,8 @@ static void build(const op_case *c, clt_value *const *in, clt_value **out)
     out[0] = clt_rotary(in[0], &o);
 }
 
-/* y = x turned by `sign` times the angles; an angle of a radians is wrong by some eps * (1 + a). */
+/* Rotates x by `sign` times the angles. An angle of a radians has an error of about eps * (1 +
+ * a). */
 static void turn(const op_case *c, int64_t n, double *const *operands, const double *x, double *y,
                  double *bound, double sign)
 {

@@ -1,6 +1,6 @@
 /*
- * The sum over devices as an operator: what it accepts, what it is for one device, and how plans
- * leave room for the host. tests/train/step/test_collective.c has steps of several devices.
+ * The sum over devices as an operator: which operands it accepts, its result on one device, and how
+ * plans leave room for the host. tests/train/step/test_collective.c has steps of several devices.
  */
 #include "ops/harness.h"
 
@@ -41,7 +41,7 @@ static void sum_backward(const op_case *c, int64_t n, double *const *x, double *
     }
 }
 
-/* y = all_reduce(x), of an input itself. */
+/* y = all_reduce(x) of an input. */
 static void build_itself(const op_case *c, clt_value *const *in, clt_value **out)
 {
     (void)c;
@@ -108,11 +108,12 @@ static void wrong_operands_are_named(void **state)
     clt_graph_destroy(g);
 }
 
-/* --- several --------------------------------------------------------------------------------- */
+/* --- several devices -------------------------------------------------------------------------- */
 
 enum { IMAGES = 6, WIDTH = 4 };
 
-/* A plan on one device of which the test is the host: another device has the same numbers. */
+/* A plan on one device, for which the test plays the host. The pretended other device has the same
+ * numbers. */
 typedef struct pretence {
     clt_graph *graph;
     clt_buckets buckets;
@@ -144,8 +145,8 @@ static void write_value(const pretence *p, const clt_value *value, const float *
                      CL_SUCCESS);
 }
 
-/* The result may be written as soon as the collective has begun, unless it is in the operand's
- * place. */
+/* Overwrites the result when the collective begins, which is allowed unless the result is in the
+ * operand's place. */
 static void begin(const pretence *p, const clt_node *node)
 {
     float wrong[64];
@@ -158,7 +159,7 @@ static void begin(const pretence *p, const clt_node *node)
         write_value(p, node->out[0], wrong);
 }
 
-/* The operand may be read until it is complete. */
+/* Reads the operand when the collective completes, which must still be possible. */
 static void complete(const pretence *p, const clt_node *node)
 {
     float numbers[64];
@@ -221,7 +222,7 @@ static void close_pretence(pretence *p)
     clt_graph_destroy(p->graph);
 }
 
-/* s = sum of x; a = S s; b = S (3 s), begun while a is under way; y = tanh(a) + 3 s, z = b * a. */
+/* s = sum of x; a = S s; b = S (3 s) begins before a is complete; y = tanh(a) + 3 s, z = b * a. */
 static clt_graph *two_at_once(void)
 {
     const int64_t dims[] = {CLT_BATCH, WIDTH};
@@ -239,7 +240,7 @@ static void the_host_has_room_between_segments(void **state)
 {
     double x[IMAGES * WIDTH];
     (void)state;
-    if (clt_test_oclgrind()) /* of no kernel; it takes poisoned memory for uninitialised later on */
+    if (clt_test_oclgrind()) /* Oclgrind later takes poisoned memory for uninitialised */
         skip();
     for (int i = 0; i < IMAGES * WIDTH; i++)
         x[i] = (double)((i * 37) % 101 - 50) / 64;
@@ -271,8 +272,8 @@ static void the_host_has_room_between_segments(void **state)
     }
 }
 
-/* Its gradient is one too, behind forward; the gradient of a parameter that is all-reduced itself
- * has its place in a bucket, to which nothing but a node writes. */
+/* The gradient is an all-reduce too, behind the forward pass. The gradient of an all-reduced
+ * parameter has its place in a bucket, to which only a node may write. */
 static void gradients_are_all_reduced(void **state)
 {
     const int64_t dims[] = {WIDTH}, x_dims[] = {CLT_BATCH, WIDTH};
@@ -298,7 +299,7 @@ static void gradients_are_all_reduced(void **state)
     assert_non_null(plan->gradients[0]);
     assert_true(!plan->gradients[0]->producer->op->collective);
     assert_true(plan->gradients[0]->producer->id >= plan->collectives[1].needed);
-    /* The bucket is ready behind all of it. */
+    /* The bucket is ready after all of this. */
     assert_int_equal(plan->segments[plan->n_segments - 1].end_ready, 1);
     close_pretence(&t);
 }

@@ -26,25 +26,25 @@ static const conv_shape shapes[] = {
     {3, 65, 5, 5, 17, 3, 3, {{1, 1}, {2, 2}, {1, 1}, 1}, true, true},
     {19, 1, 6, 6, 65, 3, 3, {{1, 1}, {0, 0}, {1, 1}, 1}, false, true},
     {2, 16, 4, 4, 16, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, false},
-    /* Bands of several lines, parted by strides; channels in several passes. */
+    /* Bands of several lines, separated by strides; channels in several passes. */
     {2, 130, 33, 35, 19, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, true},
     {2, 24, 61, 47, 26, 5, 3, {{2, 3}, {2, 1}, {1, 2}, 2}, true, true},
     {1, 34, 6, 6, 7, 6, 6, {{1, 1}, {5, 5}, {1, 1}, 1}, true, true},
     {2, 5, 6, 7, 4, 1, 1, {{3, 2}, {0, 0}, {1, 1}, 1}, true, false},
     {2, 3, 4, 5, 4, 2, 2, {{3, 3}, {1, 1}, {2, 2}, 1}, true, false},
-    /* Lines too long for what copies them into local memory; as many taps. */
+    /* Lines too long for the kernels that copy them into local memory, with equally many taps. */
     {1, 1, 1, 50000, 1, 1, 2, {{1, 1}, {0, 0}, {1, 1}, 1}, true, true},
     {2, 1, 33, 34, 2, 33, 33, {{1, 1}, {0, 0}, {1, 1}, 1}, true, true},
 };
 
-/* For every tile of the kernels for GPUs. */
+/* Shapes for every tile of the kernels for GPUs. */
 static const conv_shape tiled[] = {
     {3, 6, 11, 9, 70, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 2}, true, true},
     {2, 5, 12, 16, 20, 3, 2, {{2, 1}, {1, 0}, {1, 2}, 1}, false, true},
     {2, 8, 8, 8, 132, 1, 1, {{1, 1}, {0, 0}, {1, 1}, 1}, true, true},
 };
 
-/* With a tile that cuts all three sums into four slices. */
+/* Shapes for a tile that cuts all three sums into four slices. */
 static const conv_shape sliced[] = {
     {1, 30, 4, 4, 29, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, true},
     {2, 30, 7, 5, 90, 3, 3, {{2, 2}, {1, 1}, {1, 1}, 1}, true, true},
@@ -116,12 +116,13 @@ static void test_errors(void **state)
     refuse((int64_t[]){2, 4, 3, 3}, 1, 1, 1 << 29, "more than 2147483647 elements");
 }
 
-/* Images that lie plain. */
+/* Images with the layout PLAIN. */
 static void test_plain(void **state)
 {
     static const conv_shape plain[] = {
         {3, 4, 7, 6, 5, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, false},
-        /* Strides longer than the image, also as a product; classes without taps and results. */
+        /* Strides longer than the image, also for a product; residue classes without taps and
+         * results. */
         {1, 1, 1, 1, 2, 1, 1, {{65536, 65536}, {0, 0}, {1, 1}, 1}, true, false},
         {1, 1, 5, 5, 2, 3, 3, {{65536, 65536}, {1, 1}, {1, 1}, 1}, true, false},
         {2, 2, 5, 6, 3, 3, 3, {{6000, 4}, {1, 0}, {1, 1}, 1}, true, false},
@@ -133,7 +134,7 @@ static void test_plain(void **state)
         {2, 2, 6, 2075, 3, 3, 5, {{2, 3}, {1, 2}, {1, 2}, 1}, true, true},
         {1, 2, 3, 20011, 2, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, true},
         {1, 1, 2, 40900, 4, 1, 1, {{1, 1}, {0, 0}, {1, 1}, 1}, true, true},
-        /* What is beside a block, too large for what some or all tiles need beside it. */
+        /* The dilation makes the columns beside a block too many for some or all tiles. */
         {1, 1, 1, 40900, 1, 1, 2, {{1, 1}, {0, 0}, {1, 40850}, 1}, true, true},
         {1, 1, 1, 50000, 1, 1, 2, {{1, 1}, {0, 0}, {1, 49990}, 1}, true, true},
     };
@@ -146,8 +147,8 @@ static void test_plain(void **state)
     }
 }
 
-/* All tiles for values that lie plain, some for those in batch blocks; and records that ask for
- * what there is not, or what does not fit. */
+/* All tiles for values in layout PLAIN, some for batch-blocked values; and records with impossible
+ * options. */
 static void test_records(void **state)
 {
     static const conv_shape narrow = {1,    1,   1, 40900, 1, 1, 2, {{1, 1}, {0, 0}, {1, 40850}, 1},
@@ -184,8 +185,7 @@ static void test_records(void **state)
     }
 }
 
-/* Inf or NaN in one place of images that lie plain reaches what is computed from it, and no more.
- */
+/* Inf or NaN at one place of PLAIN images reaches exactly the results that depend on this place. */
 static void test_not_finite(void **state)
 {
     static const conv_shape list[] = {
@@ -220,8 +220,8 @@ static void test_not_finite(void **state)
     }
 }
 
-/* In lanes, sums of the weights' gradient lie on a stack: those of kernels of many taps have no
- * room there. In planning alone. */
+/* In batch-blocked layout the sums of the weights' gradient are on a stack. Kernels with many taps
+ * have no room there. Tests plans only. */
 static void test_large_kernels(void **state)
 {
     static const int64_t sizes[][2] = {{1, 9}, {1, 16000}, {1, 20000}, {3000, 1}, {150, 150}};

@@ -1,10 +1,10 @@
-/* Convolution, ReLU and 2 x 2 pooling, which become one kernel in LANES (conv2d_pool), and their
- * backward (unpool2d, conv2d_pool_weight_grad). The parts' gradients are held against differences
- * in tests of their own; here, the ReLU has kinks. */
+/* Convolution, ReLU and 2 x 2 pooling, which become one kernel in batch-blocked layout
+ * (conv2d_pool), and their backward pass (unpool2d, conv2d_pool_weight_grad). The parts' own tests
+ * compare gradients with differences. Here, the ReLU has kinks. */
 #include "ops/reference_nn.h"
 
 typedef struct chain {
-    ref_conv conv; /* first: the convolution's reference finds it there */
+    ref_conv conv; /* first, where the convolution's reference expects it */
     bool max;
 } chain;
 
@@ -19,7 +19,7 @@ static void build(const op_case *c, clt_value *const *in, clt_value **out)
     out[0] = a->max ? clt_max_pool2d(r, NULL) : clt_avg_pool2d(r, NULL);
 }
 
-/* The convolution's result before the ReLU, and its bounds. */
+/* Returns the convolution's result before the ReLU, and its bounds. */
 static double *convolved(const op_case *c, int64_t n, double *const *x, double *bound)
 {
     const ref_conv_sizes s = ref_conv_sizes_of(c, n);
@@ -34,7 +34,7 @@ static double *convolved(const op_case *c, int64_t n, double *const *x, double *
     return z;
 }
 
-/* The four elements of window i, and the first of the largest. */
+/* Finds the four elements of window i. Returns the first of the largest. */
 static int window(const ref_conv_sizes *s, const double *z, int64_t i, int64_t at[4])
 {
     const int64_t pw = s->ow / 2, ph = s->oh / 2, plane = i / (ph * pw);
@@ -125,7 +125,7 @@ static void test_shapes(void **state)
     op_report(&test);
 }
 
-/* Without the gradient of x. The rows of wide images have no place on a stack: they are unpooled
+/* Without the gradient of x. The rows of wide images have no place on a stack, so they are unpooled
  * first. */
 static void test_wide(void **state)
 {

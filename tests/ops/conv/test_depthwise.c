@@ -1,9 +1,9 @@
 /* Depthwise convolution: the variant `depthwise` of conv2d and its gradients. */
 #include "ops/conv_cases.h"
 
-/* Depthwise ones, every third for all heights of a block: rows that float4 fits and does not,
- * several kernels a channel, strides, dilation, wide padding; kernels that take several groups;
- * sums in slices. */
+/* Depthwise shapes. Every third one is tested with all heights of a block. Rows that float4 fits or
+ * not, several kernels per channel, strides, dilation, wide padding; kernels that need several
+ * groups; sums in slices. */
 static const conv_shape depthwise[] = {
     {2, 4, 8, 8, 4, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 4}, true, false},
     {2, 3, 7, 16, 6, 3, 3, {{2, 2}, {1, 1}, {1, 1}, 3}, true, false},
@@ -14,8 +14,8 @@ static const conv_shape depthwise[] = {
     {3, 2, 64, 48, 2, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 2}, true, true},
 };
 
-/* What the kernels for depthwise ones decline: many kernels a channel, large ones, and in the data
- * gradient large strides. */
+/* Shapes that the depthwise kernels decline: many kernels per channel, large kernels and, in the
+ * data gradient, large strides. */
 static const conv_shape not_depthwise[] = {
     {2, 2, 4, 4, 20, 2, 2, {{1, 1}, {0, 0}, {1, 1}, 2}, true, false},
     {1, 2, 10, 10, 2, 9, 9, {{1, 1}, {4, 4}, {1, 1}, 2}, true, true},
@@ -25,7 +25,7 @@ static const conv_shape not_depthwise[] = {
 static void test_shapes(void **state)
 {
     (void)state;
-    op_only_chosen = true; /* the others are ops.conv2d's */
+    op_only_chosen = true; /* ops.conv2d tests the others */
     conv_check_all(depthwise, clt_test_oclgrind() ? 3 : sizeof depthwise / sizeof *depthwise);
     if (clt_test_oclgrind())
         return;

@@ -1,4 +1,4 @@
-/* The operators on [B, C, L]. */
+/* Convolutions and pooling of [B, C, L]. */
 #include "ops/link_cases.h"
 
 static void build_conv(const op_case *c, clt_value *const *in, clt_value **out)
@@ -55,7 +55,7 @@ static void test_convolutions(void **state)
 
 typedef struct pool_shape {
     int64_t n, c, l;
-    int kernel, stride, padding, dilation, ceil, counted; /* stride 0: the kernel's */
+    int kernel, stride, padding, dilation, ceil, counted; /* stride 0: the kernel's size */
     bool max;
 } pool_shape;
 
@@ -81,7 +81,7 @@ static void build_pool(const op_case *c, clt_value *const *in, clt_value **out)
     out[0] = (s->max ? clt_max_pool1d : clt_avg_pool1d)(in[0], &o);
 }
 
-/* One window: its mean or maximum to y, or dy to dx. */
+/* Does one window: writes its mean or maximum to y, or spreads dy to dx. */
 static void pool_window(const pool_shape *s, const double *x, int64_t o, double *y, double *bound,
                         const double *dy, double *dx)
 {
@@ -157,7 +157,7 @@ static void test_pooling(void **state)
     op_report(&test);
 }
 
-/* Shapes, and that nothing but views stands around the 2-D operators. */
+/* Checks shapes, and that only views surround the 2-D operators. */
 static void test_views(void **state)
 {
     clt_graph *g;

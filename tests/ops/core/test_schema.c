@@ -1,5 +1,5 @@
-/* Every operator has a complete schema; clt_apply builds by it, and refuses what it does not allow.
- */
+/* Every operator has a complete schema. clt_apply builds nodes from the schema, and refuses what
+ * the schema does not allow. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +41,7 @@ static void check_list(const clt_op *op, const char *list, bool results)
     assert_false(clt_operand_at(list, -1, &one));
 }
 
-/* Marks the bytes of the attributes that the rows say. */
+/* Checks the attributes' rows, and marks the bytes that they describe. */
 static void check_attributes(const clt_op *op)
 {
     unsigned char seen[2048] = {0}, room[2048];
@@ -58,7 +58,8 @@ static void check_attributes(const clt_op *op)
         if (a->list)
             memset(seen + a->length, 1, sizeof(int));
     }
-    /* Of nodes, nothing but padding and numbers that an expression does not use is left out. */
+    /* For operators of nodes, the rows leave out only padding, and numbers that an expression does
+     * not use. */
     const size_t unused = sizeof(clt_elementwise_attr);
     for (size_t i = 0, gap = 0; op->infer && i < op->attr_bytes; i++) {
         gap = seen[i] ? 0 : gap + 1;
@@ -137,7 +138,7 @@ static void refuse(const char *op, const char *attributes, clt_status status, co
                  message);
 }
 
-/* A number just out of the range of every attribute that has one. */
+/* Tries a number just outside the range of every attribute that has a range. */
 static void test_ranges(void **state)
 {
     (void)state;
@@ -186,7 +187,7 @@ static void test_messages(void **state)
            "'permutation' has 3 entries, and x has 2 dimensions");
 }
 
-/* Operands: their number, and a missing one. */
+/* Operands: a wrong number of them, and a missing one. */
 static void test_operands(void **state)
 {
     (void)state;
@@ -205,7 +206,7 @@ static void test_operands(void **state)
     }
 }
 
-/* By settings; what they give is what the function gives. */
+/* Settings give the same node as the function. */
 static void test_settings(void **state)
 {
     (void)state;

@@ -5,7 +5,8 @@ typedef struct activation {
     const char *name;
     clt_value *(*build)(clt_value *x);
     double (*value)(double x, double slope), (*slope)(double x, double slope);
-    double terms; /* the largest of the ULPs that OpenCL grants its functions, by 8, and of terms */
+    double terms; /* the larger one of the ULPs that OpenCL allows for its functions, divided by 8,
+                     and of terms */
 } activation;
 
 static double relu(double x, double s)
@@ -83,7 +84,7 @@ static double gelu_tanh_slope(double x, double s)
     return 0.5 * (1 + t) + 0.5 * x * du / (cosh(inner(x)) * cosh(inner(x)));
 }
 
-/* The slope of leaky_relu in the case being built. */
+/* The slope of leaky_relu in the case that is built. */
 static double slope;
 
 static clt_value *build_leaky(clt_value *x)
@@ -106,7 +107,7 @@ static void build(const op_case *c, clt_value *const *in, clt_value **out)
     out[0] = a->build(in[0]);
 }
 
-/* The terms of 1 - y^2, 1 + erf(x), .. are of size 1 where their sum may be small. */
+/* The terms of 1 - y^2, 1 + erf(x), .. have size 1 even if their sum is small. */
 static double bound_of(const activation *a, double x)
 {
     return a->terms > 1 ? a->terms * fmax(1, fabs(x)) : fabs(x);
@@ -161,7 +162,7 @@ static void shapes(void **state)
     }
 }
 
-/* Without a batch, and with slopes that tell nothing about the operand's sign. */
+/* Cases without a batch, and with slopes that do not preserve the operand's sign. */
 static void odd_cases(void **state)
 {
     static const double slopes[] = {0, -0.5, 1};
@@ -203,7 +204,7 @@ static void goldens(void **state)
     }
 }
 
-/* A NaN goes through, so that training stops on it. */
+/* A NaN is passed on, so that training stops. */
 static void nan_stays(void **state)
 {
     static const double numbers[] = {NAN, 1, -1, INFINITY};
@@ -224,9 +225,9 @@ static void nan_stays(void **state)
     op_unbind(&b);
 }
 
-/* ULPs over the whole range, and what is not finite: the bounds of
- * clkernels/core/batch_blocked/math.clh, and what OpenCL grants. 1 + erf(x) cancels for negative x.
- */
+/* Sweeps the whole range, including numbers that are not finite. The bounds in ULPs are those of
+ * clkernels/core/batch_blocked/math.clh, and those that OpenCL allows. 1 + erf(x) cancels for
+ * negative x. */
 static void sweep_forward(const op_case *c, int64_t n, double *const *x, double *const *y,
                           double *const *bound)
 {

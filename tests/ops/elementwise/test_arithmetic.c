@@ -1,5 +1,5 @@
 /* add, sub, mul and div with every kind of broadcasting, scale and copy. Their gradients test
- * expand and sum with operands that were broadcast, the batch among the axes. */
+ * expand and sum for operands that were broadcast, also along the batch. */
 #include "ops/golden.h"
 
 typedef struct binary {
@@ -16,7 +16,8 @@ static void build(const op_case *c, clt_value *const *in, clt_value **out)
     out[0] = ((const binary *)c->attr)->build(in[0], in[1]);
 }
 
-/* Dimensions of the result, and the element of operand i that makes its element `at`. */
+/* Dimensions of the result. own_index gives the element of operand i for element `at` of the
+ * result. */
 typedef struct broadcast {
     int rank;
     int64_t dims[CLT_MAX_RANK], count;
@@ -35,7 +36,8 @@ static broadcast broadcast_of(const op_case *c, int64_t n)
     for (int k = 0; k < r.rank; k++) {
         r.dims[k] =
             own_dim(c, 0, &r, k, n) == 1 ? own_dim(c, 1, &r, k, n) : own_dim(c, 0, &r, k, n);
-        /* No image at all: a dimension of 1 that repeats along the batch does not make one. */
+        /* There may be no image at all: a dimension of 1 that repeats along the batch does not make
+         * one. */
         for (int i = 0; i < 2; i++)
             if (own_dim(c, i, &r, k, n) == 0)
                 r.dims[k] = 0;
@@ -161,7 +163,7 @@ static void test_goldens(void **state)
     }
 }
 
-/* --- of one operand -------------------------------------------------------------------------- */
+/* --- one operand ------------------------------------------------------------------------------ */
 
 typedef struct line {
     double factor, term;

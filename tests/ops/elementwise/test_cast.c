@@ -1,10 +1,10 @@
-/* cast between all pairs of element types, bit for bit against the rules written out here. */
+/* cast between all pairs of element types, compared bit by bit with the rules written here. */
 #include "ops/harness.h"
 
 enum { WIDTH = 40 };
 
-/* The pattern, without the sign, of the nearest number with `bits` fraction bits and exponents from
- * `least` on; ties go to even. */
+/* Returns the pattern, without the sign, of the nearest number with `bits` fraction bits and
+ * exponents from `least` on. Ties go to even. */
 static uint32_t pattern(double x, int bits, int least)
 {
     x = fabs(x);
@@ -139,8 +139,8 @@ static const double numbers[] = {
     NAN,
 };
 
-/* A conversion: `n` rows of `width` elements; `batch`: they are images, of which `most` may come.
- */
+/* A conversion of `n` rows of `width` elements. `batch`: the rows are images, and `most` is the
+ * plan's batch. */
 typedef struct cast_case {
     clt_dtype from, to;
     int64_t n, most, width;
@@ -153,7 +153,7 @@ static int64_t count_of(const cast_case *c)
     return c->n * c->width;
 }
 
-/* What the device makes of `x`, which is the caller's. */
+/* Converts `x` on the device. The caller frees the result. */
 static char *convert(const cast_case *c, const void *x)
 {
     const int64_t dims[] = {c->batch ? CLT_BATCH : c->n, c->width}, count = count_of(c);
@@ -235,31 +235,31 @@ static void test_pairs(void **state)
         for (int j = 0; j < n; j++) {
             cast_one(types[i], types[j], 3, false, 37, true, NULL);
             cast_one(types[i], types[j], 3, false, 37, true, "cast=portable");
-            /* A GPU's reads and writes are apart: each type once read and once written. */
+            /* A GPU's kernels read and write in separate steps, so each type is read once and
+             * written once. */
             if (j != (i + 1) % n)
                 continue;
             cast_one(types[i], types[j], 3, true, 37, true, NULL);
             cast_one(types[i], types[j], 3, true, 40, true, NULL);
-            /* Two elements, or three, behind the last four. */
+            /* Two or three elements behind the last four. */
             cast_one(types[i], types[j], 3, true, 37 + i % 2, false, NULL);
         }
     cast_one(CLT_F32, CLT_F16, 0, false, 37, true, NULL);
     cast_one(CLT_F32, CLT_F16, 0, true, 40, true, NULL);
 }
 
-/* --- all numbers of 16 bits, and those of 32 bits next to where they round ---------------------
- */
+/* --- all 16-bit numbers, and 32-bit numbers near the points where they round ------------------ */
 
 enum { PATTERNS = 65536, AROUND = 6 };
 
-/* All numbers would take Oclgrind minutes. */
+/* All numbers would take minutes on Oclgrind. */
 static int pattern_step(void)
 {
     return clt_test_oclgrind() ? 61 : 1;
 }
 
-/* Of each number of 16 bits the next f32 below and above, itself, and those by the middle to the
- * next number; NaN with all payloads. */
+/* Makes, for each 16-bit number: itself, the next f32 below and above, and those around the middle
+ * to the next number; NaN with all payloads. */
 static float *around(clt_dtype dtype)
 {
     float *x = calloc((size_t)PATTERNS * AROUND, sizeof *x);
@@ -319,7 +319,7 @@ static void test_all_numbers(void **state)
     free(x);
 }
 
-/* There and back: the gradient goes the same way. */
+/* Converts there and back. The gradient is converted in the same way. */
 static void build(const op_case *c, clt_value *const *in, clt_value **out)
 {
     out[0] = clt_cast(clt_cast(in[0], *(const clt_dtype *)c->attr), CLT_F32);

@@ -1,12 +1,12 @@
-/* dropout: which elements it drops, that its gradient drops the same ones, for any split of the
- * batch and in both layouts, and that evaluation has none. */
+/* dropout: which elements it drops; that its gradient drops the same elements for any split of the
+ * batch and in both layouts; and that evaluation has no dropout. */
 #include "base/philox.h"
 #include "ops/harness.h"
 
 enum { BATCH = 12, CHANNELS = 3, MOST_SIDE = 6, MOST = CHANNELS * MOST_SIDE * MOST_SIDE };
 
-/* What a plan is made for, and the images' height and width: blocks of four numbers fit images
- * of 6. */
+/* How a plan is made, and the images' height and width. Blocks of four numbers fit images of side
+ * 6. */
 typedef struct kind {
     bool portable, as_gpu;
     int side;
@@ -14,9 +14,9 @@ typedef struct kind {
 
 static const kind as_device = {.side = 5};
 
-/* (x + w) through dropout, twice, so that nodes have streams of their own; the loss weighs the
- * first by r. In between, a convolution by 1 takes the second into LANES where there are any. The
- * third is of a tensor without a batch, all 1. */
+/* (x + w) goes through dropout twice, so that nodes have their own streams. The loss weights the
+ * first result by r. Between the two, a convolution by 1 brings images into batch-blocked layout,
+ * if the device has it. A third dropout has a tensor of ones without a batch. */
 typedef struct net {
     op_bound b;
     double p;
@@ -56,7 +56,7 @@ static void make(net *t, double p, clt_plan_mode mode, kind k)
     OP_OK(clt_plan_create(g, &t->b.buckets, &caps, NULL, &options, &t->b.plan));
     OP_OK(clt_replica_create(op_devices[0], &t->b.buckets, &t->b.replica));
     OP_OK(clt_replica_for_training(&t->b.replica, CLT_F32, 0));
-    /* Written from the host: Oclgrind takes what a fill writes for uninitialised. */
+    /* The host writes the zeros, because Oclgrind takes filled memory for uninitialised. */
     OP_OK(clt_replica_write(&t->b.replica, t->b.replica.values[0], 0,
                             t->sample * (int64_t)sizeof *zeros, zeros));
     clt_arena_init(&t->b.arena, op_devices[0]);
@@ -97,7 +97,7 @@ static float dropped(double p, uint64_t seed, uint32_t stream, uint32_t step, in
     return kept(p, seed, stream, step, number) ? (float)x * (float)(1 / (1 - p)) : 0;
 }
 
-/* A third of a dropout's results are of a tensor, whatever images there are. */
+/* The third dropout's result is a tensor, independent of the number of images. */
 static void check_third(const net *t, const clt_run *run, uint64_t seed, uint32_t step)
 {
     float got[MOST];
@@ -115,7 +115,7 @@ static void check_third(const net *t, const clt_run *run, uint64_t seed, uint32_
     }
 }
 
-/* Images [sample, sample + count) of the global batch. */
+/* Runs images [sample, sample + count) of the global batch. */
 static void run_images(net *t, int64_t sample, int64_t count, uint64_t seed, uint32_t step,
                        float *first, float *second, float *gradient)
 {
@@ -156,7 +156,7 @@ static void run_images(net *t, int64_t sample, int64_t count, uint64_t seed, uin
 
 static void check_numbers(double p, kind k)
 {
-    enum { FIRST = 1001 }; /* in the middle of a block, where images are odd */
+    enum { FIRST = 1001 }; /* within a block if images have an odd side */
     const uint64_t seed = 0x123456789ABCDEFu;
     float first[BATCH * MOST], second[BATCH * MOST], gradient[MOST];
     double want[MOST] = {0};
@@ -203,7 +203,7 @@ static void test_as_gpu(void **state)
         check_numbers(0.3, (kind){.as_gpu = true, .side = side});
 }
 
-/* The same values from two parts of the batch, and from the plan for unknown devices. */
+/* Two parts of the batch, and the plan for unknown devices, give the same values. */
 static void test_splits(void **state)
 {
     float whole[2][BATCH * MOST] = {{0}}, part[2][BATCH * MOST] = {{0}};
@@ -237,7 +237,7 @@ static void test_evaluation(void **state)
     op_unbind(&t.b);
 }
 
-/* Outputs that are the same outside training as an input, as another output, or as one another. */
+/* Outputs that outside training equal an input, another output, or each other. */
 static void test_outputs(void **state)
 {
     const int64_t dims[] = {CLT_BATCH, 32};

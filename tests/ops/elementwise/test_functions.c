@@ -16,7 +16,7 @@ static double silu_slope(double x)
     return sigmoid(x) * (1 + x * sigmoid(-x));
 }
 
-/* A function of one operand by its name. */
+/* Defines a function of one operand by its name. */
 #define UNARY(NAME, BUILD, VALUE, SLOPE)                                                           \
     static clt_value *build_##NAME(clt_value *const *in)                                           \
     {                                                                                              \
@@ -80,7 +80,7 @@ static double slope_pow(const double *x, int operand)
     return operand ? pow(x[0], x[1]) * log(x[0]) : x[1] * pow(x[0], x[1] - 1);
 }
 
-/* The terms of 1 + x (1 - s), s sigmoid(x), and what functions lose. */
+/* The terms of 1 + x (1 - s), with s = sigmoid(x), and the functions' own errors. */
 static double silu_bound(const double *x, int operand)
 {
     (void)operand;
@@ -92,7 +92,7 @@ static double swiglu_bound(const double *x, int operand)
     return silu_bound(x, 0) * (operand ? 1 : fabs(x[1]));
 }
 
-/* OpenCL grants 16 ulp; the rounding of p - 1 counts for log(x) of them. */
+/* OpenCL allows 16 ulp. The rounding of p - 1 counts for log(x) of them. */
 static double power_bound(const double *x)
 {
     return 2 * fabs(pow(x[0], 2.5));
@@ -194,8 +194,7 @@ static void check_numbers(const pointwise *p, const double *numbers, int count)
     op_check(&t, &c, false);
 }
 
-/* Within 3 ulp, of which half a one is the result's own rounding: the unit is up to twice an ulp.
- */
+/* Within 3 ulp, of which half an ulp is the result's own rounding. The unit is up to two ulp. */
 static double ulps(const pointwise *p, const double *x)
 {
     return 3.0 / 8 * fabs(p->value(x));
@@ -221,7 +220,7 @@ static double rsqrt_bound(const double *x)
     return 2 * ulps(&functions[3], x);
 }
 
-/* Every binade of normal numbers, with a tight bound; and what is not finite. */
+/* Every binade of normal numbers with a tight bound, and numbers that are not finite. */
 static void test_whole_range(void **state)
 {
     enum { LEAST = -126, MOST = 128, STEPS = 7, COUNT = (MOST - LEAST) * STEPS + 6 + 400 };
@@ -236,7 +235,7 @@ static void test_whole_range(void **state)
         for (int e = LEAST; k && e < MOST; e++)
             for (int s = 0; s < STEPS; s++)
                 numbers[count++] = (double)(float)ldexp(1 + (double)s / STEPS, e);
-        for (int i = 0; i < 400; i++) /* exp: all that has a result; log: next to 1 */
+        for (int i = 0; i < 400; i++) /* exp: all arguments with a result; log: near 1 */
             numbers[count++] = (double)(float)(k ? 0.8 + i / 1000.0 : -86.5 + i * 0.4375);
         numbers[count++] = NAN;
         numbers[count++] = INFINITY;
@@ -250,18 +249,18 @@ static void test_whole_range(void **state)
     }
 }
 
-/* NaN and infinity through the others; bounds of clamp hold infinity. */
+/* NaN and infinity through the other functions. Bounds of clamp allow infinity. */
 static void test_not_finite(void **state)
 {
     static const double numbers[] = {NAN, INFINITY, -INFINITY, 0};
     (void)state;
     for (size_t i = 4; i < 9; i++)
-        if (i != 5) /* -infinity times 0: NaN, here as in PyTorch, and the reference's is too */
+        if (i != 5) /* -infinity times 0 is NaN, as in PyTorch and in the reference */
             check_numbers(&functions[i], numbers, 4);
     check_numbers(&functions[5], numbers, 4);
 }
 
-/* A NaN is not within the bounds: it has no gradient, as in PyTorch. */
+/* A NaN is not within the bounds, so it has no gradient, as in PyTorch. */
 static void test_clamp_edges(void **state)
 {
     static const double numbers[] = {NAN, -0.5, 0.25, INFINITY, -INFINITY, 0};
@@ -277,7 +276,7 @@ static void test_clamp_edges(void **state)
     op_check(&t, &c, false);
 }
 
-/* Gradients where base or exponent is 0, as PyTorch has them. */
+/* Gradients for base 0 or exponent 0, as in PyTorch. */
 static double edge_slope(const double *x, int operand)
 {
     if (operand)
@@ -318,7 +317,7 @@ static void check_power(double exponent, const char *op)
     clt_graph_destroy(g);
 }
 
-/* Exponents that have operators of their own. */
+/* Exponents with their own operators. */
 static void test_exponents(void **state)
 {
     (void)state;
@@ -330,7 +329,7 @@ static void test_exponents(void **state)
     check_power(-2, "pow_scalar");
 }
 
-/* Exponent 0: 1, and no gradient at all. */
+/* Exponent 0: the result is 1, and there is no gradient. */
 static void test_exponent_zero(void **state)
 {
     clt_graph *g;

@@ -1,10 +1,10 @@
-/* What fusion makes of chains of elementwise operators (map), in both layouts; what it leaves
- * alone; and elementwise operators in LANES. */
+/* How fusion joins chains of elementwise operators (`map` nodes) in both layouts, which chains it
+ * leaves as they are, and elementwise operators in batch-blocked layout. */
 #include "ops/golden.h"
 
 /* --- a chain -------------------------------------------------------------------------------- */
 
-/* sigmoid(2.5 * (a * b + c) - 0.75) * a, with c repeated over the batch. */
+/* sigmoid(2.5 * (a * b + c) - 0.75) * a; c is broadcast along the batch. */
 static void build(const op_case *c, clt_value *const *in, clt_value **out)
 {
     clt_value *sum = clt_add(clt_mul(in[0], in[1]), in[2]);
@@ -12,7 +12,7 @@ static void build(const op_case *c, clt_value *const *in, clt_value **out)
     out[0] = clt_mul(clt_sigmoid(clt_add_scalar(clt_scale(sum, 2.5), -0.75)), in[0]);
 }
 
-/* The same behind a convolution by 1, which brings images into LANES on CPUs. */
+/* The same behind a convolution by 1, which brings images into batch-blocked layout on CPUs. */
 static void build_lanes(const op_case *c, clt_value *const *in, clt_value **out)
 {
     const int64_t channels = c->in[0].dims[1], kernel[] = {channels, channels, 1, 1};
@@ -86,7 +86,8 @@ static void test_chain(void **state)
                            .batch = batches[i]};
         op_bound b;
         op_bind(&t, &c, &op_as_device, &b);
-        /* Forward: all but the last product is one node, since backward uses the sigmoid. */
+        /* In the forward pass everything except the last product is one node, because the backward
+         * pass uses the sigmoid. */
         assert_string_equal(b.plan->nodes[0].node->op->name, "map");
         assert_int_equal(count_nodes(b.plan->graph, "scale", CLT_LAYOUT_PLAIN), 0);
         assert_int_equal(count_nodes(b.plan->graph, "sigmoid", CLT_LAYOUT_PLAIN), 0);
@@ -207,7 +208,7 @@ static void test_epilogues(void **state)
     op_report(&t);
 }
 
-/* --- what stays ------------------------------------------------------------------------------ */
+/* --- chains that stay ------------------------------------------------------------------------- */
 
 static clt_graph *fused(clt_value *(*make)(clt_graph *g, clt_value *x), clt_graph **graph)
 {
@@ -269,15 +270,15 @@ static void test_limits(void **state)
     fused(with_another_shape, &g);
     assert_int_equal(g->n_nodes, 3);
     clt_graph_destroy(g);
-    fused(with_many_operands, &g); /* four operands a node */
+    fused(with_many_operands, &g); /* a node has at most four operands */
     assert_int_equal(g->n_nodes, 2);
     clt_graph_destroy(g);
-    fused(with_equal_nodes, &g); /* one of both; added to itself */
+    fused(with_equal_nodes, &g); /* one of the two, added to itself */
     assert_int_equal(g->n_nodes, 2);
     clt_graph_destroy(g);
 }
 
-/* The gradient of p is what the gradient of q is computed from: it must stay. */
+/* The gradient of p must stay, because the gradient of q is computed from it. */
 static void test_gradients_stay(void **state)
 {
     const int64_t dims[] = {3};
@@ -307,8 +308,8 @@ static void test_gradients_stay(void **state)
     clt_graph_destroy(g);
 }
 
-/* Kernels on LANES count a block's elements in an int: larger images stay plain, in planning alone
- * here. */
+/* Kernels for batch-blocked values count a block's elements in an int, so larger images stay plain.
+ * Tests plans only. */
 static void test_large_images(void **state)
 {
     static const int64_t sides[] = {64, 32768};
@@ -338,14 +339,14 @@ static void test_large_images(void **state)
     }
 }
 
-/* Convolution, pooling and what follows lie in LANES if more than a quarter of them hold an image;
- * all plain below, but what a variant is asked for. */
+/* Convolution, pooling and later nodes are batch-blocked if more than a quarter of the vector lanes
+ * hold an image. Otherwise all are plain, unless a variant is asked for. */
 static void test_small_batches(void **state)
 {
     static const struct {
         int width, lanes, batch;
         const char *variants;
-        int convolutions, pools; /* in LANES */
+        int convolutions, pools; /* in batch-blocked layout */
     } cases[] = {{16, 0, 1, NULL, 0, 0},  {16, 0, 4, NULL, 0, 0},          {16, 0, 5, NULL, 1, 1},
                  {8, 0, 2, NULL, 0, 0},   {8, 0, 3, NULL, 1, 1},           {4, 0, 1, NULL, 0, 0},
                  {4, 0, 2, NULL, 1, 1},   {16, 16, 1, NULL, 1, 1},         {16, 4, 1, NULL, 1, 1},
@@ -384,8 +385,9 @@ static void test_small_batches(void **state)
     }
 }
 
-/* Kernels walk over six dimensions. A chain whose operands repeat along more stays two nodes; in
- * LANES the lane would be the seventh: the node stays plain. In planning alone. */
+/* Kernels with strides have six dimensions. A chain whose operands are broadcast along more
+ * dimensions stays two nodes. In batch-blocked layout the vector lane would be a seventh dimension,
+ * so the node stays plain. Tests plans only. */
 static void test_many_dimensions(void **state)
 {
     static const int64_t eight[] = {CLT_BATCH, 2, 2, 2, 2, 2, 2, 2},

@@ -1,13 +1,13 @@
-/* Results that may overwrite an operand: not where the same bytes are another operand, of which the
- * node needs other elements than those that it writes there. Plans as in use, whose values share
- * memory, unlike those of the other tests of operators. */
+/* Results that may overwrite an operand. They may not if the same bytes are another operand, of
+ * which the node reads other elements than it writes. The plans have values that share memory,
+ * unlike the plans of the other operators' tests. */
 #include "ops/harness.h"
 
 enum { ROWS = 4, COLUMNS = 8 };
 static const int32_t order[ROWS] = {2, 0, 3, 1};
 
-/* Behind h = 2 x [B, ROWS, COLUMNS]; in the first two, the gradient of the sum is added to itself.
- */
+/* Nodes behind h = 2 x [B, ROWS, COLUMNS]. In the first two, the gradient of the sum is added to
+ * itself. */
 typedef enum kind { SELECTED, GATHERED, ADDED, SCATTERED, COPIED } kind;
 
 static void build(const op_case *c, clt_value *const *in, clt_value **out)
@@ -35,7 +35,7 @@ static void build(const op_case *c, clt_value *const *in, clt_value **out)
     out[0] = clt_tanh(y);
 }
 
-/* Of element i of the result: the elements of x that it is the sum of, times 2; -1: none. */
+/* Finds the elements of x whose sum, times 2, is element i of the result; -1: there is none. */
 static void terms(kind k, int64_t i, int64_t of[2])
 {
     const int64_t row = i / COLUMNS % ROWS;
@@ -114,7 +114,8 @@ static void test_intermediates(void **state)
     }
 }
 
-/* The sum is a parameter's gradient, which lies in its bucket: what it adds to is not put there. */
+/* The sum is a parameter's gradient, which is in its bucket. The value that it adds to is not
+ * placed there. */
 static void test_gradients(void **state)
 {
     const int64_t dims[] = {ROWS, COLUMNS}, rows[] = {ROWS};

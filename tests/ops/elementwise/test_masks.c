@@ -1,7 +1,7 @@
-/* Comparisons, logic and where: alone, in chains that fuse, with broadcasting. */
+/* Comparisons, logic and where: by themselves, in chains that fuse, and with broadcasting. */
 #include "ops/pointwise.h"
 
-/* A mask as f32, which the harness reads; and one from f32. */
+/* Converts a mask to f32, which the harness reads; and f32 to a mask. */
 static clt_value *seen(clt_value *mask)
 {
     return clt_cast(mask, CLT_F32);
@@ -52,7 +52,7 @@ static double value_not(const double *x)
     return x[0] == 0;
 }
 
-/* Masks of numbers beyond 1 are compared as numbers, and with f32. */
+/* Masks with numbers above 1 are compared as numbers, also with f32. */
 static clt_value *build_mixed(clt_value *const *in)
 {
     return seen(clt_lt(mask(in[0]), in[1]));
@@ -73,7 +73,7 @@ static double slope_where(const double *x, int operand)
     return operand == 1 ? x[0] != 0 : operand == 2 ? x[0] == 0 : 0;
 }
 
-/* where(!(a < b), silu(a), c): one kernel of f32 operands. */
+/* where(!(a < b), silu(a), c): one kernel with f32 operands. */
 static clt_value *build_chain(clt_value *const *in)
 {
     return clt_where(clt_logical_not(clt_lt(in[0], in[1])), clt_scale(in[0], 3), in[2]);
@@ -136,7 +136,8 @@ static void test_shapes(void **state)
         pw_check_all(&rows[i]);
 }
 
-/* Vectors of a flat walk whose last bytes are no whole vector, beyond a work-item's share. */
+/* Vectors of a flat iteration, longer than a work-item's share, whose last bytes are no whole
+ * vector. */
 static void test_long(void **state)
 {
     static const pw_shape one = {{1, 1, 1}, {{2051}, {2051}, {2051}}, 1};
@@ -147,7 +148,8 @@ static void test_long(void **state)
     }
 }
 
-/* NaN: only != holds. What where does not take has no influence, on the gradient neither. */
+/* With NaN, only != holds. The operand that `where` does not take has no influence, also on the
+ * gradient. */
 static void test_nan(void **state)
 {
     static const double a[] = {NAN, 1, NAN, INFINITY, 0}, b[] = {1, NAN, NAN, INFINITY, -0.0};

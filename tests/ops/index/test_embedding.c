@@ -40,8 +40,7 @@ static op_case embedding_case(const index_case *k, int64_t batch, int64_t length
                      .classes = (int)rows};
 }
 
-/* One row for all, rows without a pick, rows that vectors fit and do not fit, and pieces of rows.
- */
+/* One row for all picks, rows without a pick, rows that vectors fit or not, and pieces of rows. */
 static void test_embedding(void **state)
 {
     static const struct {
@@ -54,14 +53,14 @@ static void test_embedding(void **state)
         const op_case c =
             embedding_case(&k, shapes[i].batch, shapes[i].length, shapes[i].rows, shapes[i].width);
         if (!clt_test_oclgrind() || i == 1 || i == 4)
-            /* The row of padding has a derivative, which is left out. */
+            /* The row of padding has a derivative, but its gradient is left out. */
             op_check(&embedding, &c, shapes[i].padding < 0 && shapes[i].width < 100);
     }
     op_report(&embedding);
 }
 
-/* An index that is no row gives NaN, and NaN to the gradient of row 0, of padding or not; nothing
- * is read outside (Oclgrind). */
+/* An index outside the table gives NaN, and adds NaN to the gradient of row 0, with padding or not.
+ * Nothing is read outside (Oclgrind). */
 static void test_no_row(void **state)
 {
     static const double indices[2][6] = {{1, 5, 0, -1, 2, 2147483647},
@@ -121,14 +120,14 @@ static void test_add(void **state)
         char text[OP_TEXT];
         index_case k;
         op_case c = sliced_case(i, &k, 2, text);
-        c.sharp = true; /* many terms of a row, in 16 bits too */
+        c.sharp = true; /* many terms per row, in 16 bits too */
         if (!clt_test_oclgrind() || i == 0 || i == 3)
             op_check(&add_test, &c, i < 7);
     }
     op_report(&add_test);
 }
 
-/* Sums in 16 bits, of images, are rounded once, however many terms they have. */
+/* Sums of images in 16 bits are rounded once, however many terms they have. */
 static void test_add_in_halves(void **state)
 {
     static const size_t of_images[] = {0, 1, 6, 7};

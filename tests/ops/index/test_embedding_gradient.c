@@ -1,8 +1,8 @@
 /*
- * The gradient of a table of rows in its bucket: from one embedding, from several that share it,
- * and from a linear layer whose weight it is, too. All numbers are whole, so that every sum in f32
- * is exact, and what is rounded to 16 bits, and when, can be told to the bit: each of at most four
- * sums once, whatever number of rows it adds.
+ * The gradient of a table of rows in its bucket: from one embedding, from several that share the
+ * table, and from a linear layer whose weight is the table too. All numbers are integers, so every
+ * sum in f32 is exact. So it is known to the bit where and when sums are rounded to 16 bits: each
+ * of at most four sums is rounded once, for any number of rows.
  */
 #include "ops/harness.h"
 
@@ -11,11 +11,11 @@ enum { MOST_USES = 4, MOST_PARTS = 4 };
 typedef struct table {
     const char *text;
     int64_t words, width, batch, length, padding; /* padding -1: none */
-    int uses;                                     /* embeddings */
+    int uses;                                     /* number of embeddings */
     bool tied;                                    /* also a linear layer's weight */
-    bool wide;                                    /* what is added lies in f32 */
-    bool outside;                                 /* some indices are no rows */
-    bool small;                                   /* for Oclgrind, too */
+    bool wide;                                    /* added values are in f32 */
+    bool outside;                                 /* some indices are outside the table */
+    bool small;                                   /* also for Oclgrind */
 } table;
 
 static const table tables[] = {
@@ -34,7 +34,7 @@ static const table tables[] = {
     {"outside, padding 0", 6, 35, 4, 5, 0, 1, .outside = true, .small = true},
 };
 
-/* A graph of a table, its plan, and what it runs on. */
+/* The graph of a table, its plan, and its buffers. */
 typedef struct bound {
     const table *t;
     clt_dtype precision;
@@ -48,7 +48,7 @@ static int64_t number(uint64_t seed, int64_t i, int64_t most)
     return (int64_t)(state >> 33) % (2 * most + 1) - most;
 }
 
-/* Every third pick is of one row. */
+/* Every third index picks the same row. */
 static int64_t index_of(const table *t, int use, int64_t i)
 {
     if (t->outside && i % 7 == 2)
@@ -57,7 +57,7 @@ static int64_t index_of(const table *t, int use, int64_t i)
                  : (1 + use) % t->words;
 }
 
-/* The numbers of an input of the graph, by its name. */
+/* Makes the numbers of an input of the graph, which depend on its name. */
 static double *numbers_of(const table *t, const clt_value *input, int64_t n)
 {
     const int64_t count = clt_type_elements(&input->type, n);
@@ -99,7 +99,7 @@ static void build(bound *b)
     OP_OK(clt_graph_status(b->on.graph));
 }
 
-/* Zeros, which Oclgrind takes for uninitialised unless the host wrote them. */
+/* Writes zeros from the host, because Oclgrind otherwise takes them for uninitialised. */
 static void write_table(bound *b)
 {
     const int64_t bytes = b->on.buckets.buckets[0].bytes;
@@ -134,8 +134,7 @@ static void bind(const table *t, const op_mode *mode, bool separate, bound *b)
     OP_OK(clt_exec_create(op_devices[0], b->on.plan, &b->on.replica, &b->on.arena, &b->on.exec));
 }
 
-/* --- what is expected --------------------------------------------------------------------------
- */
+/* --- expected results ------------------------------------------------------------------------- */
 
 static void round_all(const clt_value *value, double *sums, int64_t count)
 {
@@ -150,7 +149,7 @@ static const clt_value *operand_input(const clt_value *value)
     return value;
 }
 
-/* What the node adds to the table's gradient, or the product that it begins with. */
+/* Adds the node's contribution to the table's gradient, or the product that it begins with. */
 static void add_part(bound *b, const clt_node *node, int64_t n, double *sums)
 {
     const table *t = b->t;
@@ -171,7 +170,7 @@ static void add_part(bound *b, const clt_node *node, int64_t n, double *sums)
     free(dy);
 }
 
-/* The sums in the plan's order, rounded where its values are. */
+/* Adds in the plan's order, and rounds where the plan's values are rounded. */
 static double *expect(bound *b, const clt_value *gradient, int64_t n)
 {
     const int64_t count = b->t->words * b->t->width;
@@ -199,8 +198,7 @@ static double *expect(bound *b, const clt_value *gradient, int64_t n)
     return sums;
 }
 
-/* --- what comes out ----------------------------------------------------------------------------
- */
+/* --- actual results --------------------------------------------------------------------------- */
 
 static double read_number(clt_dtype dtype, const void *from, int64_t i)
 {
@@ -282,8 +280,8 @@ static void check(const table *t, const op_mode *mode, op_walk *strided)
     }
 }
 
-/* What the device takes, what a GPU would, what is portable, and all other variants, by turns in
- * one type of 16 bits, since each kernel is one more to compile, and some in f32. */
+/* Tests the device's choice, a GPU's choice, the portable variants and all other variants. Each
+ * kernel must be compiled, so cases alternate between the 16-bit types; some run in f32. */
 static void test_gradients(void **state)
 {
     static const clt_dtype types[] = {CLT_BF16, CLT_F16, CLT_F32};

@@ -58,7 +58,7 @@ static void test_shapes(void **state)
     op_report(&scatter);
 }
 
-/* An index outside of the axis picks NaN, and adds NaN to the element 0 of its line. */
+/* An index outside the axis picks NaN, and adds NaN to element 0 of its line. */
 static void test_no_place(void **state)
 {
     static const double indices[] = {0, 7, 2, -1, 6};
@@ -72,7 +72,7 @@ static void test_no_place(void **state)
     }
 }
 
-/* Indices shorter than x on another axis: torch.gather takes x's first elements there. */
+/* The indices are shorter than x on another axis. torch.gather then takes x's first elements. */
 static void build_short(const op_case *c, clt_value *const *in, clt_value **out)
 {
     (void)c;

@@ -7,7 +7,7 @@ static void build(const op_case *c, clt_value *const *in, clt_value **out)
     out[0] = clt_index_copy(in[2], k->axis, in[0], in[1]);
 }
 
-/* Operands: indices, source, base. The last pick of a place stays. */
+/* Operands: indices, source, base. If several picks have the same place, the last one stays. */
 static void forward(const op_case *c, int64_t n, double *const *x, double *const *y,
                     double *const *bound)
 {
@@ -54,7 +54,7 @@ enum { MOST_PICKS = 70 };
 static const struct {
     int axis, rank;
     int64_t dims[4], picks, batch;
-    int step; /* between indices, modulo the size; 0: all are equal */
+    int step; /* between indices, modulo the size; 0: all indices are equal */
 } cases[] = {
     {1, 3, {CLT_BATCH, 5, 4}, 3, 3, 2},    {2, 3, {CLT_BATCH, 3, 6}, 2, 5, 5},
     {0, 2, {9, 16}, CLT_BATCH, 5, 2},      {1, 2, {3, 37}, 11, 1, 3},
@@ -81,8 +81,8 @@ static op_case case_of(size_t i, index_case *k, double *indices, char *text)
     return c;
 }
 
-/* Every place once, so that the gradient is a derivative; and one place many times, where PyTorch's
- * gradient of what is overwritten is not. */
+/* Every place once, so that the gradient is a derivative. One place many times, for which PyTorch's
+ * gradient of overwritten elements is no derivative. */
 static void test_copy(void **state)
 {
     (void)state;
@@ -97,8 +97,8 @@ static void test_copy(void **state)
     op_report(&copy_test);
 }
 
-/* An index outside puts NaN at place 0, also where another index is 0, and nothing is written
- * outside (Oclgrind). */
+/* An index outside puts NaN at place 0, also if another index is 0. Nothing is written outside
+ * (Oclgrind). */
 static void test_outside(void **state)
 {
     static const double indices[] = {4, 2147483647, 0, -1, 2};

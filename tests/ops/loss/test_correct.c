@@ -11,7 +11,7 @@ static void build(const op_case *c, clt_value *const *in, clt_value **out)
     clt_correct(in[0], in[1], k_of(c), -100, &out[0], &out[1]);
 }
 
-/* Picks the k largest one by one: the first of those that nothing exceeds, NaN above all. */
+/* Picks the k largest one by one: the first of several equal ones, and NaN before all others. */
 static bool is_hit(const double *x, const ref_vectors *v, int k, int64_t label)
 {
     bool taken[512] = {false};
@@ -34,7 +34,7 @@ static void forward(const op_case *c, int64_t n, double *const *x, double *const
                     double *const *bound)
 {
     const ref_vectors v = ref_vectors_of(c, 1, n);
-    (void)bound; /* counts: no error is allowed */
+    (void)bound; /* results are counts: no error is allowed */
     y[0][0] = y[1][0] = 0;
     for (int64_t i = 0; i < v.outer * v.inner; i++) {
         const double label = x[1][i];

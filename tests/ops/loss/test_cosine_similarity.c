@@ -2,7 +2,7 @@
 
 static const double eps = 1e-3;
 
-/* The axis of a case: its vectors' elements lie `inner` apart. */
+/* The axis of a case. The elements of its vectors are `inner` apart. */
 static int axis_of(const op_case *c)
 {
     return *(const int *)c->attr;
@@ -27,7 +27,7 @@ static vectors vectors_of(const op_case *c, int64_t n)
     return v;
 }
 
-/* Element j of vector i; b may have one vector for all images. */
+/* Returns the place of element j of vector i. b may have one vector for all images. */
 static int64_t at(const op_case *c, const vectors *v, int operand, int64_t i, int64_t j, int64_t n)
 {
     const int64_t all = op_count(c, operand, n);
@@ -114,7 +114,7 @@ static void test_shapes(void **state)
     op_report(&test);
 }
 
-/* Vectors that are 0 or shorter than eps. */
+/* Vectors that are 0, or shorter than eps. */
 static void test_short(void **state)
 {
     static const double a[] = {0, 0, 1, 2, 1e-4, 0}, b[] = {3, 4, 0, 0, 1e-4, -1e-4};

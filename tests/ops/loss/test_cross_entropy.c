@@ -15,7 +15,7 @@ static void build(const op_case *c, clt_value *const *in, clt_value **out)
     clt_cross_entropy(in[0], in[1], &o, &out[0], &out[1]);
 }
 
-/* What a class' logarithm of the probability counts for at a position. */
+/* Returns the weight of a class' log-probability at a position. */
 static double share(const op_case *c, const ref_vectors *v, double label, int64_t j)
 {
     const double smoothing = smoothing_of(c);
@@ -132,7 +132,7 @@ static void test_lanes(void **state)
     op_report(&t);
 }
 
-/* A label that is no class makes the sum NaN, and the gradient of its own position; it does not
+/* A label that is no class makes the sum and the gradient of its own position NaN. It does not
  * count in the weight. */
 static void test_no_class(void **state)
 {
@@ -154,7 +154,7 @@ static void golden(op_golden *g)
     const double smoothing = op_golden_number(g, "label_smoothing");
     const char *reduction = json_string_value(json_object_get(g->attributes, "reduction"));
     if (strcmp(reduction, "sum") != 0)
-        return; /* the quotient of sum and weight is the trainer's */
+        return; /* the trainer divides the sum by the weight */
     op_golden_operand(g, "x", true);
     op_golden_operand(g, "labels", true);
     op_golden_results(g);

@@ -62,7 +62,7 @@ static void golden(op_golden *g)
 {
     const char *reduction = json_string_value(json_object_get(g->attributes, "reduction"));
     if (strcmp(reduction, "sum") != 0)
-        return; /* the quotient of sum and weight is the trainer's */
+        return; /* the trainer divides the sum by the weight */
     op_golden_operand(g, "x", true);
     op_golden_operand(g, "t", true);
     op_golden_results(g);

@@ -1,7 +1,7 @@
 /* bce_with_logits, huber, smooth_l1 and kl_div: sums, weights and the gradients of all operands. */
 #include "ops/golden.h"
 
-/* What is summed, by element: x, target, and the weight of positives. */
+/* The summands of a loss, by element: x, target, and the weight of positives. */
 typedef struct loss {
     const char *name;
     clt_status (*build)(clt_value *const *in, clt_value **sum, clt_value **weight);
@@ -22,7 +22,7 @@ static double softplus(double x)
 
 static double bce(double x, double t, double w)
 {
-    const double share = 1 + (w - 1) * t; /* what cancels, does so before the rest is added */
+    const double share = 1 + (w - 1) * t; /* cancellation happens before the rest is added */
     return ((1 - t) * x + share * fmax(-x, 0)) + share * log1p(exp(-fabs(x)));
 }
 
@@ -234,7 +234,8 @@ static void build(const op_case *c, clt_value *const *in, clt_value **out)
     OP_OK(((const loss *)c->attr)->build(in, &out[0], &out[1]));
 }
 
-/* The weights' element of x's element `at`: they have its last dimension, or all but that. */
+/* Returns the weight of x's element `at`. Weights have x's last dimension, or all its dimensions
+ * without the last. */
 static double weight_at(const op_case *c, int64_t at, int64_t n, double *const *x)
 {
     if (c->n_in < 3)
@@ -325,8 +326,8 @@ static void test_shapes(void **state)
     }
 }
 
-/* Far from 0, where exp overflows and where what is left of the loss is smaller than an ulp of x;
- * at the corners of |d| and of t log t. */
+/* Numbers far from 0, where exp overflows, or where the loss is smaller than an ulp of x; and the
+ * corners of |d| and of t log t. */
 static void test_edges(void **state)
 {
     static const double logits[] = {200, 200, -200, -200, 30, -30, 0, 88, -88};
@@ -381,7 +382,7 @@ static void test_confident(void **state)
 static void golden(op_golden *g)
 {
     const char *kind = json_string_value(json_object_get(g->attributes, "loss"));
-    const bool batch = !strstr(kind, "weighted"); /* weights can be as many as a batch is large */
+    const bool batch = !strstr(kind, "weighted"); /* there may be more weights than samples */
     op_golden_operand(g, "x", batch);
     op_golden_operand(g, "t", batch);
     for (size_t i = 0; i < sizeof losses / sizeof *losses; i++)

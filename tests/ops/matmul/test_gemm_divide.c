@@ -1,5 +1,5 @@
-/* How products are divided on CPUs: a work-group never has more columns than its panels have room
- * for, whatever the shape, and there are as many groups as asked for where that is possible. */
+/* How products are divided on CPUs. For any shape, a work-group has at most as many columns as its
+ * panels have room for. There are as many groups as asked for, if possible. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static void check(int64_t m, int64_t n, int64_t most_columns, int64_t least_grou
     assert_true(d.columns > 0 && d.columns % panel == 0);
     assert_true(d.columns <= most_columns);
     const int64_t groups = ((m + d.rows - 1) / d.rows) * ((n + d.columns - 1) / d.columns);
-    /* 64 rows and columns can be cut into 4 x 2 at least. */
+    /* 64 rows and columns can be cut into at least 4 x 2. */
     if (m >= 64 && n >= 64 && !asked && least_groups <= 6)
         assert_true(groups >= least_groups);
 }
@@ -52,7 +52,7 @@ static void test_room(void **state)
     }
 }
 
-/* The time of a product that one unit computes is not that of others' waking. */
+/* A product that one unit computes does not include the time to wake others. */
 static void test_one_unit(void **state)
 {
     clt_gemm_work w = {.pairs = 1,
@@ -69,7 +69,7 @@ static void test_one_unit(void **state)
     w.units = 2;
     const clt_gemm_division beside = clt_gemm_divide(&w, tiles, TILES, 0, 0);
     assert_true(beside.cost == alone.cost);
-    /* Of those tiles, the one that computes least in vain. */
+    /* Of these tiles, this one has the least wasted work. */
     assert_int_equal(beside.tile, 4);
 }
 

@@ -61,7 +61,7 @@ static void test_shapes(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        /* On Oclgrind one of the two, by turns. */
+        /* Oclgrind runs one of the two, by turns. */
         if (!clt_test_oclgrind() || i % 2)
             check_shape(shapes[i], true, true, true);
         if (!clt_test_oclgrind() || i % 2 == 0)
@@ -86,7 +86,7 @@ static void test_rank3(void **state)
     op_check(&test, &c, true);
 }
 
-/* --- in LANES, the gradients too ------------------------------------------------------------- */
+/* --- batch-blocked layout, gradients too ------------------------------------------------------ */
 
 static void build_lanes(const op_case *c, clt_value *const *in, clt_value **out)
 {
@@ -108,7 +108,7 @@ static void test_lanes(void **state)
                            batches[i],
                            .attr = NULL,
                            .sharp = true};
-        /* The convolutions' variants would take Oclgrind minutes. */
+        /* The convolutions' variants would take minutes on Oclgrind. */
         if (!clt_test_oclgrind())
             op_check(&t, &c, true);
     }
@@ -165,7 +165,7 @@ static double activated(const act *a, double z)
     }
 }
 
-/* All six have slopes of at most 1.13. */
+/* All six activations have slopes of at most 1.13. */
 static double slope_at(const act *a, double z)
 {
     const double y = activated(a, z);
@@ -198,7 +198,8 @@ static void forward_act(const op_case *c, int64_t n, double *const *x, double *c
     }
 }
 
-/* The gradient through the slopes; an error of z moves a slope by at most 1.2 times it. */
+/* Computes the gradient through the slopes. An error of z changes a slope by at most 1.2 times this
+ * error. */
 static void backward_act(const op_case *c, int64_t n, double *const *x, double *const *dy,
                          double *const *dx, double *const *bound)
 {
@@ -237,7 +238,7 @@ static void test_activations(void **state)
                                .attr = &acts[i]};
             op_bound b;
             op_check(&fused, &c, true);
-            /* The two GELUs, whose gradient needs their operand, stay apart. */
+            /* The two GELUs are not fused, because their gradient needs their operand. */
             op_bind(&fused, &c, &op_as_device, &b);
             const clt_linear_attr *attr = clt_graph_find(b.plan->graph, "y0")->producer->attr;
             const bool joined = clt_graph_find(b.plan->graph, "y0")->producer->op == &clt_op_linear;
@@ -250,8 +251,8 @@ static void test_activations(void **state)
     op_report(&fused);
 }
 
-/* K in slices that a second kernel adds, with the bias and the activation; the last one is divided
- * on processors with short vectors too. */
+/* K is cut into slices. A second kernel adds them, with the bias and the activation. The last shape
+ * is divided on processors with short vectors too. */
 static void test_slices(void **state)
 {
     static const act relu = {CLT_ACTIVATION_RELU, 0}, sigmoid = {CLT_ACTIVATION_SIGMOID, 0};
@@ -268,7 +269,7 @@ static void test_slices(void **state)
                             {CLT_F32, 1, {s[2]}, OP_RANDOM, true, NULL}},
                            s[0],
                            .attr = i % 2 ? &sigmoid : &relu};
-        /* On Oclgrind the shortest, in two slices. */
+        /* Oclgrind runs the shortest, in two slices. */
         if (clt_test_oclgrind() && i == 2)
             op_check_tiles(&fused, &c, false, 2, 100);
         if (clt_test_oclgrind())

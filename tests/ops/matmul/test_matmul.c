@@ -5,7 +5,7 @@ typedef struct trans {
     int a, b;
 } trans;
 
-/* Of the last two dimensions; returns the number of pairs of matrices. */
+/* Sets the sizes of the last two dimensions. Returns the number of pairs of matrices. */
 static int64_t sizes(const op_case *c, int64_t n, int64_t *m, int64_t *cols, int64_t *k)
 {
     const trans *t = c->attr;
@@ -67,20 +67,20 @@ static void backward(const op_case *c, int64_t batch, double *const *x, double *
 
 static op_test test = {"matmul", 1, 0, build, forward, backward, 0};
 
-/* M, N, K; negative: times the batch of 5. */
+/* M, N, K; negative: a multiple of the batch of 5. */
 static const int64_t shapes[][3] = {
     {7, 5, 3},   {1, 1, 1},    {-1, 3, 4}, {6, -1, 5},   {5, 3, -1}, {13, 1, 17},  {-2, 31, 17},
     {23, 16, 8}, {12, 33, -3}, {1, 47, 2}, {32, 32, 16}, {4, 8, 20}, {33, 4, 257},
 };
-static const int64_t few_rows[] = {9, 4, 257}; /* instead of the last, on Oclgrind */
+static const int64_t few_rows[] = {9, 4, 257}; /* on Oclgrind instead of the last shape */
 static const int64_t large[][3] = {{97, 101, 300}, {67, -13, 521}, {-53, 18, 257},
                                    {50, 49, -67},  {64, 128, 96},  {4, 36, 1032}};
 
-/* For every tile of the kernels for GPUs: odd sizes, and sizes that float4 fits. */
+/* Shapes for every tile of the kernels for GPUs: odd sizes, and sizes that float4 fits. */
 static const int64_t tiled[][3] = {{131, -27, 541}, {132, 140, 516}};
 
-/* Few rows and columns, whose K is divided: it is no multiple of the slices, nor of vectors, and of
- * a batch smaller than the plan's leaves slices without any. */
+/* Few rows and columns, whose K is divided. K is no multiple of the slices or of vectors. With a
+ * smaller batch than the plan's, some slices are empty. */
 static const int64_t deep[][3] = {{1, 1, 3001},  {3, 5, 1289},  {1, 37, 517},   {37, 1, -103},
                                   {2, 131, 700}, {-3, 9, 1033}, {17, 16, -4001}};
 
@@ -103,7 +103,7 @@ static void check_shape(const int64_t *shape, bool differences, bool tiles, bool
                            .attr = &t,
                            .sharp = true};
         if (tiles)
-            op_check_tiles(&test, &c, as_gpu, as_gpu ? 1 + i : 1, as_gpu ? 4 : 1); /* all */
+            op_check_tiles(&test, &c, as_gpu, as_gpu ? 1 + i : 1, as_gpu ? 4 : 1); /* all tiles */
         else
             op_check(&test, &c, differences);
         /* Gradients are products of the other kinds. */
@@ -131,7 +131,7 @@ static void test_shapes(void **state)
     op_report(&test);
 }
 
-/* Records that ask for what there is not. */
+/* Records with impossible options. */
 static void test_records(void **state)
 {
     static const char *const options[] = {"TM=2147483647", "TM=2147483647,TN=2147483647,TILE=1",
@@ -151,7 +151,7 @@ static void test_records(void **state)
     }
 }
 
-/* Pairs of matrices, as many as the batch or twice that; each transposed or not. */
+/* Pairs of matrices, as many as the batch or twice as many; each transposed or not. */
 static void test_pairs(void **state)
 {
     static const int64_t inner[][3] = {{5, 7, 3}, {17, 33, 20}, {8, 16, 12}, {3, 5, 777}};
@@ -175,8 +175,8 @@ static void test_pairs(void **state)
     }
 }
 
-/* Pairs of matrices whose rows, columns or, in gradients, terms are as many as the batch: x [B, P,
- * K] by w [P, K, N] for each of P. */
+/* Pairs of matrices in which the number of rows, of columns or, in gradients, of terms is the
+ * batch: x [B, P, K] by w [P, K, N] for each of P. */
 static void build_within(const op_case *c, clt_value *const *in, clt_value **out)
 {
     static const int order[] = {1, 0, 2}, columns[] = {2, 0, 1};
@@ -201,7 +201,7 @@ static void clear(double *to, int64_t count)
         to[i] = 0;
 }
 
-/* One of so many terms of a sum. */
+/* Adds one of `terms` terms to a sum. */
 static void add_term(double a, double b, double terms, double *to, double *bound)
 {
     *to += a * b;
@@ -280,7 +280,7 @@ static void test_goldens(void **state)
     op_goldens("matmul", golden);
 }
 
-/* A first operand of three dimensions keeps its leading ones; its gradients are those of the
+/* A first operand with three dimensions keeps its leading ones. Its gradients are those of the
  * flattened product. */
 static void build3(const op_case *c, clt_value *const *in, clt_value **out)
 {

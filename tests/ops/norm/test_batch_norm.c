@@ -1,10 +1,10 @@
-/* Batch norm while training: forward and gradients by the statistics of the batch, in all layouts.
- */
+/* Batch norm in training: forward pass and gradients with the batch's statistics, in all
+ * layouts. */
 #include "ops/norm/batch_norm.h"
 #include "ops/golden.h"
 #include <cltrain/ops_norm.h>
 
-/* Operands: x, weight, bias, and what is added to the result before the ReLU. */
+/* Operands: x, weight, bias, and the addend of the result before the ReLU. */
 enum { X, WEIGHT, BIAS, ADDEND };
 
 typedef struct norm_attr {
@@ -12,7 +12,7 @@ typedef struct norm_attr {
     double eps;
 } norm_attr;
 
-/* The same numbers, in LANES where there are any. */
+/* Returns the same numbers, in batch-blocked layout if the device has it. */
 static clt_value *in_batch_blocked(clt_value *x)
 {
     const int64_t c = x->type.dims[1], kernel[] = {c, c, 1, 1};
@@ -51,7 +51,7 @@ static walk walk_of(const op_case *c, int64_t n)
     return w;
 }
 
-/* Element j of channel k: j runs over images and pixels. */
+/* Returns element j of channel k. j counts images and pixels. */
 static int64_t at(const walk *w, int64_t k, int64_t j)
 {
     return (j / w->pixels * w->channels + k) * w->pixels + j % w->pixels;
@@ -170,7 +170,7 @@ static void test_shapes(void **state)
         op_case c = {.text = text, .n_in = 4, .batch = s->batch, .attr = &attr};
         snprintf(text, sizeof text, "shape %d", (int)i);
         if (clt_test_oclgrind() && s->rank == 4 && s->dims[2] > 4)
-            continue; /* minutes there */
+            continue; /* takes minutes there */
         if (clt_test_oclgrind() && c.batch > 7)
             c.batch = 7;
         c.in[X] = (op_operand){.dtype = CLT_F32, .rank = s->rank, .gradient = true};
@@ -208,7 +208,8 @@ static void test_goldens(void **state)
     op_goldens("batch_norm", golden);
 }
 
-/* Which operators a plan is left with: a ReLU behind is in the nodes, forward and backward. */
+/* Counts the operators that are left in a plan: a later ReLU is part of the nodes, forward and
+ * backward. */
 static void test_absorbs(void **state)
 {
     const norm_attr attr = {.relu = true, .eps = CLT_NORM_EPS};
@@ -227,7 +228,7 @@ static void test_absorbs(void **state)
             relu_grad += !strcmp(name, "relu_grad");
             adds += !strcmp(name, "add") || !strcmp(name, "map");
         }
-        /* Of a sum, dy through the ReLU is the addend's gradient: it must exist. */
+        /* With an addend, dy through the ReLU is the addend's gradient, so it must exist. */
         assert_int_equal(relu + adds, 0);
         assert_int_equal(relu_grad, add);
         op_unbind(&b);

@@ -1,5 +1,5 @@
-/* Batch norm's running statistics: what training assigns to them, for any number of images; that
- * evaluation takes them; and what the builder refuses. */
+/* Batch norm's running statistics: the values that training assigns for any number of images, that
+ * evaluation uses them, and which calls the builder refuses. */
 #include "ops/harness.h"
 #include <cltrain/ops_norm.h>
 
@@ -7,7 +7,7 @@ enum { BATCH = 9, CHANNELS = 3, PIXELS = 10, MOST = BATCH * CHANNELS * PIXELS };
 
 typedef struct net {
     op_bound b;
-    cl_mem results; /* of the loss */
+    cl_mem results; /* results of the loss */
     clt_value *states[3];
     float x[MOST], before[2][CHANNELS];
     int tracked;
@@ -37,7 +37,7 @@ static void read_value(net *t, const clt_run *run, const clt_value *value, void 
                      CL_SUCCESS);
 }
 
-/* y = norm(x) is an output that nothing follows; the loss is its sum. */
+/* y = norm(x) is an output without a later node. The loss is its sum. */
 static void make(net *t, clt_plan_mode mode, bool portable, bool tracked)
 {
     static const double numbers[2][CHANNELS] = {{0.5, -2, 100}, {1, 0.25, 4}};

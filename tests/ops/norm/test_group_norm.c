@@ -16,12 +16,12 @@ static void build(const op_case *c, clt_value *const *in, clt_value **out)
 }
 
 typedef struct group {
-    int64_t first, length, pixels; /* of x: the elements are contiguous */
-    int64_t channel;               /* of the first */
+    int64_t first, length, pixels; /* in x, where the elements are contiguous */
+    int64_t channel;               /* channel of the first element */
     double mean, rstd, root, largest;
 } group;
 
-/* Group i of all images; false: there are no more. */
+/* Finds group i of all images. Returns false if there are no more. */
 static bool group_at(const op_case *c, int64_t n, const double *x, int64_t i, group *g)
 {
     const norm_attr *a = c->attr;

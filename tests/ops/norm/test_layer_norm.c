@@ -25,7 +25,7 @@ static void test_goldens(void **state)
     op_goldens("layer_norm", golden);
 }
 
-/* One wrong operand or attribute: the status, and what the message names. */
+/* Checks that a wrong operand or attribute is refused with the status, and named in the message. */
 static void refuse(int axes, int64_t weight, int64_t bias, double eps, clt_status want,
                    const char *part)
 {

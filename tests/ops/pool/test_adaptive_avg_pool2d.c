@@ -6,7 +6,7 @@ static void build(const op_case *c, clt_value *const *in, clt_value **out)
     out[0] = clt_adaptive_avg_pool2d(in[0], (int)m->oh, (int)m->ow);
 }
 
-/* torch.nn.AdaptiveAvgPool2d's windows; attr: the sizes of the result. */
+/* Returns torch.nn.AdaptiveAvgPool2d's window. attr: the sizes of the result. */
 static ref_taps window(const void *attr, int axis, int64_t in, int64_t i)
 {
     const double out = ((const int *)attr)[axis];
@@ -33,12 +33,12 @@ static void check(int64_t n, int64_t c, int64_t h, int64_t w, int oh, int ow)
 static void test_shapes(void **state)
 {
     (void)state;
-    /* Global; planes shorter and longer than vectors. */
+    /* Global pooling; planes shorter and longer than vectors. */
     check(3, 5, 1, 1, 1, 1);
     check(17, 3, 7, 7, 1, 1);
     check(1, 2, 3, 5, 1, 1);
     check(2, 3, 33, 16, 1, 1);
-    /* Windows that divide evenly, and that overlap; more windows than elements. */
+    /* Windows that divide evenly, windows that overlap, and more windows than elements. */
     check(3, 2, 8, 12, 4, 3);
     check(17, 3, 6, 5, 4, 3);
     check(1, 1, 3, 4, 5, 9);

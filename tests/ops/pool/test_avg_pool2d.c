@@ -6,7 +6,7 @@ static void build(const op_case *c, clt_value *const *in, clt_value **out)
     out[0] = clt_avg_pool2d(in[0], &o);
 }
 
-/* One pass over all windows: forward if y is set, else backward. */
+/* One pass over all windows: forward if y is set, otherwise backward. */
 typedef struct pass {
     const op_case *c;
     int64_t n;

@@ -8,7 +8,7 @@ static void build(const op_case *c, clt_value *const *in, clt_value **out)
     out[0] = clt_max_pool2d(in[0], &o);
 }
 
-/* One pass over all windows: forward if y is set, else backward. */
+/* One pass over all windows: forward if y is set, otherwise backward. */
 typedef struct pass {
     int64_t plane; /* elements of the operand's planes */
     const double *x, *dy;
@@ -44,7 +44,7 @@ static void forward(const op_case *c, int64_t n, double *const *x, double *const
 {
     pass p = {plane_of(c, n), x[0], NULL, y[0], NULL, NULL, 0};
     pool_windows(c, n, x[0], visit, &p);
-    /* Copies, but a golden's numbers may have to be rounded on their way in. */
+    /* Results are copies, but a golden's numbers may be rounded when they are read. */
     for (int64_t i = 0; bound && i < n * c->in[0].dims[1] * outputs_of(c, n); i++)
         bound[0][i] = fabs(y[0][i]) / 8;
 }
@@ -80,8 +80,8 @@ static void test_shapes(void **state)
     op_report(&test);
 }
 
-/* Of equal maxima the first gets the gradient; a NaN wins, and the last of several; a window of
- * minus infinities has its first element as the maximum. */
+/* Of equal maxima the first gets the gradient. NaN is the largest; of several NaN the last one
+ * wins. In a window of minus infinities, the first element is the maximum. */
 static void test_special(void **state)
 {
     static const double numbers[] = {
@@ -104,8 +104,8 @@ static void test_special(void **state)
     op_check(&test, &c, false);
 }
 
-/* An image for each element: it is NaN, and so is another in every third image. Zeros of both signs
- * and equal numbers lie around it. */
+/* Each element is NaN in one image. In every third image another element is NaN too. Zeros of both
+ * signs and equal numbers surround it. */
 static void test_nan(void **state)
 {
     enum { H = 5, W = 9, COUNT = H * W };

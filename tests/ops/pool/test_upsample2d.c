@@ -3,7 +3,7 @@
 /* A map's attribute. */
 typedef struct up {
     clt_upsample_mode mode;
-    double scale[2]; /* 0: by size */
+    double scale[2]; /* 0: the size is given */
     int align;
 } up;
 
@@ -27,7 +27,8 @@ static int64_t out_size(int64_t in, double scale, int64_t size)
     return scale > 0 ? (int64_t)floor((double)in * scale) : size;
 }
 
-/* torch.nn.functional.interpolate's; the sizes are those of the map that holds the attribute. */
+/* Returns the taps of torch.nn.functional.interpolate. `sizes` belong to the map that has the
+ * attribute. */
 static int64_t sizes[2];
 
 static ref_taps near(const void *attr, int axis, int64_t in, int64_t i)
@@ -63,7 +64,7 @@ static ref_taps linear(const void *attr, int axis, int64_t in, int64_t i)
 
 static op_test test = {"upsample2d", 1, 0, build, resample_forward, resample_backward, 0};
 
-/* To a size, or by scales; all modes. */
+/* Checks all modes, to a size or by scales. */
 static void check(int64_t n, int64_t c, int64_t h, int64_t w, int64_t oh, int64_t ow, double sy,
                   double sx)
 {
@@ -84,7 +85,7 @@ static void test_shapes(void **state)
     check(17, 1, 5, 7, 0, 0, 1.5, 2.7);
     /* A scale that changes nothing. */
     check(1, 1, 4, 9, 0, 0, 1.1, 2);
-    /* Smaller, where some elements of the operand are in no result. */
+    /* Smaller results, which leave out some elements of the operand. */
     check(2, 2, 9, 40, 0, 0, 0.7, 0.5);
     check(1, 1, 70, 17, 140, 36, 0, 0);
     op_report(&test);
@@ -123,7 +124,7 @@ static void test_goldens(void **state)
     op_goldens("upsample2d", golden);
 }
 
-/* The upsampling of an upsampling's gradient: the gradient's own gradient, by a second autodiff. */
+/* The gradient's own gradient, by a second autodiff, is an upsampling again. */
 static void test_twice(void **state)
 {
     clt_graph *g;
@@ -141,7 +142,8 @@ static void test_twice(void **state)
     OP_OK(clt_autodiff(g, &dx, &seed, 1, &dy, 1, &back));
     const clt_node *first = y->producer, *last = back->producer;
     assert_ptr_equal(first->op, last->op);
-    /* The same map: tables of as many elements, with the same numbers where there are any. */
+    /* It is the same map: tables with equally many elements, and the same numbers where the table
+     * has any. */
     assert_true(clt_type_equal(&y->type, &back->type));
     const int *a = first->in[1]->data, *b = last->in[1]->data;
     for (int i = 0; i < 2 * (4 + 3); i++)

@@ -1,7 +1,7 @@
-/* LSTM and GRU: whole sequences, their states, lengths, both directions. */
+/* LSTM and GRU: whole sequences, their states, lengths, and both directions. */
 #include "ops/recurrent_cases.h"
 
-/* Elements `first` .. `first` + count of axis 1, or of a vector. */
+/* Returns elements `first` .. `first` + count of axis 1, or of a vector. */
 static clt_value *part(clt_value *x, int64_t first, int64_t count)
 {
     const int last = clt_value_rank(x) - 1;
@@ -66,7 +66,8 @@ static void check(const rnn *r, int64_t batch, const double *lengths, bool diffe
     op_check(&tests_of[r->gates == 4][r->only_state], &c, differences);
 }
 
-/* Units below, at and beyond vectors and panels of them; samples below and beyond tiles. */
+/* Numbers of units below, at and above vectors and panels of vectors; numbers of samples below and
+ * above tiles. */
 static void test_shapes(void **state)
 {
     static const rnn all[] = {
@@ -77,14 +78,14 @@ static void test_shapes(void **state)
         {4, 3, 4, 50, false, true, false, false}, {3, 2, 4, 70, false, true, false, false}};
     static const int64_t batches[] = {5, 4, 19, 37, 2, 3, 1, 4, 9, 23};
     (void)state;
-    /* On Oclgrind, test_lengths has what there is time for. */
+    /* On Oclgrind there is time for test_lengths only. */
     for (int i = 0; i < 10 && !clt_test_oclgrind(); i++)
         check(&all[i], batches[i], NULL, i < 2 || all[i].H < 3);
     for (int lstm = 0; lstm < 2; lstm++)
         op_report(&tests_of[lstm][0]);
 }
 
-/* None, all, and more steps than there are. */
+/* Lengths of 0, of all steps, and of more steps than there are. */
 static void test_lengths(void **state)
 {
     static const double lengths[] = {2, 0, 4, 1, 9, -3, 3};
@@ -108,7 +109,7 @@ static void build_detached(const op_case *c, clt_value *const *in, clt_value **o
     out[0] = clt_mul(in[0], clt_detach(in[1]));
 }
 
-/* The reference, of whose second operand the gradient is not asked for. */
+/* The reference. The gradient of its second operand is not asked for. */
 static void forward_detached(const op_case *c, int64_t n, double *const *x, double *const *y,
                              double *const *bound)
 {
@@ -141,7 +142,7 @@ static void test_detach(void **state)
     clt_value *x, *y, *seed, *gradient = NULL;
     (void)state;
     op_check(&t, &c, true);
-    /* Nothing goes through. */
+    /* No gradient is passed on. */
     OP_OK(clt_graph_create(&g));
     x = clt_input(g, "x", CLT_F32, 2, (int64_t[]){CLT_BATCH, 5});
     y = clt_relu(clt_detach(x));
@@ -158,7 +159,7 @@ static void build_rows(const op_case *c, clt_value *const *in, clt_value **out)
     out[1] = clt_batch_rows_put(in[0], in[1]);
 }
 
-/* Samples from 0 on; tests/train has others. Rows that `all` does not have are NaN. */
+/* Samples from 0 on; tests/train has others. Rows that `all` lacks are NaN. */
 static void forward_rows(const op_case *c, int64_t n, double *const *x, double *const *y,
                          double *const *bound)
 {
@@ -189,7 +190,7 @@ static void test_rows(void **state)
 /* --- errors ----------------------------------------------------------------------------------- */
 
 typedef struct wrong {
-    int x[3], w_ih[2], w_hh[2], bias, h0[2], lengths; /* -1: the batch; lengths 1: as f32 */
+    int x[3], w_ih[2], w_hh[2], bias, h0[2], lengths; /* -1: the batch; lengths 1: given as f32 */
     clt_status status;
     const char *part;
 } wrong;

@@ -31,7 +31,8 @@ static bool is_reduced(const op_case *c, int axis)
     return r->n_axes == 0;
 }
 
-/* Which result an element belongs to; *results and *length: how many, and of how many elements. */
+/* Returns the result to which an element belongs. Sets *results and *length to the number of
+ * results and of their elements. */
 static int64_t result_of(const op_case *c, int64_t at, int64_t n)
 {
     int64_t index = 0, stride = 1;
@@ -158,7 +159,7 @@ static void test_shapes(void **state)
             if (clt_test_oclgrind() &&
                 (i == 9 || i == 10 || i == 13 || i == 15 || i == 18 || i > 20))
                 continue;
-            /* OP_DISTINCT repeats after 7919 elements: ties are no place for differences. */
+            /* OP_DISTINCT repeats after 7919 elements, and differences do not work at ties. */
             op_check(&t, &c, i != 9 && i != 10 && i != 13 && i != 18 && i < 21);
         }
         op_report(&t);
@@ -180,8 +181,8 @@ static void test_ties(void **state)
     op_check(&t, &c, false);
 }
 
-/* A NaN is the largest, wherever it is, and none of a row's elements is equal to it: the gradient
- * is NaN then, as PyTorch's. Of infinities only one makes a sum NaN, of either sign. */
+/* A NaN is the largest, wherever it is. No element of its row equals it, so the gradient is NaN, as
+ * in PyTorch. A sum is NaN only with infinities of both signs. */
 static void test_special_numbers(void **state)
 {
     enum { ROWS = 7, COLUMNS = 43 };

@@ -1,9 +1,8 @@
-/* split_with_sizes, chunk and stack, which place elements and compute nothing; with their
- * gradients. */
+/* split_with_sizes, chunk and stack, which only place elements, with their gradients. */
 #include "ops/harness.h"
 
-/* A case's attribute: x is [batch, 6 or so, inner], split along `axis` into `count` parts of those
- * sizes (all zero: chunk), whose results are joined in reverse, but for part `without`. */
+/* A case's attribute. x is [batch, about 6, inner], split along `axis` into `count` parts of these
+ * sizes (all zero: chunk). The results are joined in reverse order, without part `without`. */
 typedef struct cut {
     int axis, count, without;
     int64_t sizes[8];
@@ -31,7 +30,7 @@ static void build(const op_case *c, clt_value *const *in, clt_value **out)
     out[0] = n > 1 ? clt_concat(joined, n, p->axis) : joined[0];
 }
 
-/* Where element `at` of x goes to, -1: nowhere; and times what. */
+/* Returns the place of element `at` of x in the result, -1: nowhere. Sets *times to its factor. */
 static int64_t target(const op_case *c, int64_t at, int64_t n, double *times)
 {
     const cut *p = c->attr;
@@ -110,7 +109,7 @@ static void test_split(void **state)
     op_report(&t);
 }
 
-/* The gradient of a split that is used whole is one concat, with no zeros. */
+/* The gradient of a split of which all parts are used is one concat, without zeros. */
 static void test_gradient(void **state)
 {
     static const cut p = {1, 3, -1, {0}};

@@ -1,5 +1,5 @@
-/* reshape, transpose, concat, slice and pad, which place elements and compute nothing; with their
- * gradients, among them concat_part and slice_grad. */
+/* reshape, transpose, concat, slice and pad, which only place elements, with their gradients, such
+ * as concat_part and slice_grad. */
 #include "ops/golden.h"
 
 typedef enum kind { RESHAPE, TRANSPOSE, CONCAT, SLICE, PAD } kind;
@@ -38,7 +38,7 @@ static void build(const op_case *c, clt_value *const *in, clt_value **out)
     }
 }
 
-/* Coordinates of element `at` of operand i, and back. */
+/* Computes the coordinates of element `at` of operand i, and the reverse. */
 static void coordinates(const op_case *c, int i, int64_t at, int64_t n, int64_t *index)
 {
     for (int k = c->in[i].rank - 1; k >= 0; k--) {
@@ -64,7 +64,7 @@ static int64_t slice_size(const place *p, int axis, int64_t dim)
     return stop <= start ? 0 : (stop - start + p->step[axis] - 1) / p->step[axis];
 }
 
-/* Dimensions of the result. */
+/* Computes the dimensions of the result. */
 static void result_dims(const op_case *c, int64_t n, int64_t *dims)
 {
     const place *p = c->attr;
@@ -79,7 +79,7 @@ static void result_dims(const op_case *c, int64_t n, int64_t *dims)
         dims[p->axis] += op_dim(c, i, p->axis, n);
 }
 
-/* Where element `at` of operand i goes to; -1: nowhere. */
+/* Returns the place of element `at` of operand i in the result; -1: nowhere. */
 static int64_t target(const op_case *c, int i, int64_t at, int64_t n)
 {
     const place *p = c->attr;
@@ -112,7 +112,7 @@ static void forward(const op_case *c, int64_t n, double *const *x, double *const
 {
     const place *p = c->attr;
     int64_t dims[8], count = 1;
-    (void)bound; /* the numbers are to be exact */
+    (void)bound; /* the numbers must be exact */
     result_dims(c, n, dims);
     for (int k = 0; k < c->in[0].rank; k++)
         count *= dims[k];
@@ -215,7 +215,7 @@ static void test_shapes(void **state)
     }
 }
 
-/* Larger than what the result of a transposition may be to be kept in the caches. */
+/* Larger than the limit for results of a transposition that are kept in the caches. */
 static void test_large(void **state)
 {
     static const place p = {TRANSPOSE, .permutation = {1, 0}};
@@ -227,7 +227,7 @@ static void test_large(void **state)
                        .attr = &p};
     (void)state;
     if (clt_test_oclgrind())
-        skip(); /* it would take minutes */
+        skip(); /* this would take minutes there */
     op_check(&t, &c, false);
 }
 
