@@ -1,8 +1,9 @@
 #!/bin/bash
-# What a new user meets: makes a bare Debian 12 in a folder (debootstrap, no compiler), clones this
-# repository's last commit into it, and runs the README's commands there. Needs root and debootstrap.
+# Tests what a new user meets: makes a bare Debian 12 in a folder (debootstrap, no compiler), clones
+# this repository's last commit into it, and runs the README's commands there. Needs root and
+# debootstrap.
 #   tools/fresh-check.sh DIR [COMMAND...]    COMMAND: default tools/quickstart, then tools/test
-# DIR must not exist; it is kept for looking at (rm -rf DIR when done).
+# DIR must not exist. It is kept for inspection (rm -rf DIR when done).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=tools/setup.sh
@@ -26,9 +27,9 @@ trap unmount EXIT
 
 say "A bare Debian 12 in $dir"
 debootstrap --variant=minbase bookworm "$dir" >"$dir.log" 2>&1 || fail "debootstrap: see $dir.log"
-# How this machine reaches the network: its resolver, certificates, package sources for security.
+# The new system uses this machine's resolver, certificates and package sources for security.
 cp /etc/resolv.conf "$dir/etc/resolv.conf"
-# Beside the system's own bundle, which installing ca-certificates there writes anew.
+# This is not the system's own bundle, because installing ca-certificates overwrites that one.
 cp -L /etc/ssl/certs/ca-certificates.crt "$dir/root/host-certificates.crt"
 [ ! -e /etc/apt/sources.list.d/debian.sources ] ||
     cp /etc/apt/sources.list.d/debian.sources "$dir/etc/apt/sources.list.d/"

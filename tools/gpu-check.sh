@@ -1,15 +1,16 @@
 #!/bin/bash
-# On a machine with a GPU: builds, measures kernels and training, beside them cuBLAS and PyTorch where those are
-# found, and runs the operators' tests on it; one report in Markdown, which is written again after every step.
+# On a machine with a GPU: builds, measures kernels and training, and runs the operators' tests. Measures cuBLAS and
+# PyTorch too, if they are found. Writes one report in Markdown, again after every step.
 #   tools/gpu-check.sh [--devices LIST] [--build DIR] [--parts LIST] [--minutes N] [--all-tests] [--quick]
 #                      [--report FILE]
-# --devices: in the notation of `cltrain`, gpu if not given (pocl is a dry run); --build: a build folder with
-# tests, which may have been built elsewhere, instead of building in build-gpu; --parts: some of
-# kernels,training,peers,tests, in that order: what another call found stays in the build folder's gpu-check/, and in
-# the report; --minutes: stops in time for that, each step has a limit of its own besides; --all-tests: not
-# the operators' alone; --quick: small shapes, few blocks; --report: tests/gpu/report-DATE.md on a GPU.
-# Installs nothing and needs no network: what the build needs is in README.md. PYTHON: an interpreter that has
-# PyTorch with CUDA. Exit 1: a test or a benchmark failed, or did not end in time.
+# --devices: as for `cltrain`; default gpu (pocl is a dry run). --build: a build folder with tests, which may have been
+# built elsewhere; default: builds in build-gpu. --parts: some of kernels,training,peers,tests, in that order; results
+# of other calls stay in the build folder's gpu-check/ and in the report. --minutes: stops in time for this limit; each
+# step also has its own limit. --all-tests: all tests, not only the operators'. --quick: small shapes, few blocks.
+# --report: default tests/gpu/report-DATE.md on a GPU.
+# Installs nothing and needs no network. README.md says what the build needs.
+# PYTHON: an interpreter that has PyTorch with CUDA.
+# Exit 1: a test or a benchmark failed, or did not end in time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=tools/setup.sh
@@ -40,13 +41,15 @@ for part in ${parts//,/ }; do
 done
 end=$((EPOCHSECONDS + 60 * minutes - 10))
 
-# Seconds for a step that may have $1; fails if there is next to nothing.
+# left SECONDS: prints the seconds that a step may take, at most SECONDS; fails if almost no time is
+# left.
 left() {
     local rest=$((end - EPOCHSECONDS))
     [ "$rest" -ge 5 ] && echo $((rest < $1 ? rest : $1))
 }
 
-# limited SECONDS COMMAND...: its status; 124 if it did not end in time, 125 if it was not begun for want of time.
+# limited SECONDS COMMAND...: returns its status; 124 if it did not end in time, 125 if there was no
+# time to begin.
 limited() {
     local seconds
     seconds=$(left "$1") || return 125
@@ -80,7 +83,7 @@ commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
 [ -z "$(git status --porcelain --untracked-files=no 2>/dev/null)" ] || commit="$commit with changes"
 failures=0
 
-# What is known so far; whole at any time.
+# Writes everything that is known so far. The file is complete at any time.
 write_report() {
     if [ -n "$python" ]; then
         "$python" -B tools/peers/gpu_report.py "$found" "$devices" "$commit" >"$report.part"
@@ -93,7 +96,7 @@ write_report() {
     mv "$report.part" "$report"
 }
 
-# problem NAME TEXT...: in the report instead of what NAME was to find.
+# problem NAME TEXT...: puts the text into the report instead of NAME's result.
 problem() {
     local name=$1
     shift
@@ -110,7 +113,7 @@ why() {
     esac
 }
 
-# The driver's library without its ICD file, as in containers, is found by no loader.
+# In containers the driver's library often has no ICD file, so no loader finds it.
 vendors=${OCL_ICD_VENDORS:-/etc/OpenCL/vendors}
 if ! grep -qs nvidia-opencl "$vendors"/*.icd; then
     for folder in $(ldconfig -p 2>/dev/null | sed -n 's|.*=> \(.*\)/libnvidia-opencl.so.1$|\1|p') $(tr : " " <<<"${LD_LIBRARY_PATH:-}") \
@@ -128,7 +131,7 @@ fi
 
 say "OpenCL devices"
 limited 60 "$cltrain" devices 2>&1 | tee "$found/devices.txt" || true
-# So that a device that is not there, or hangs, does not take the time of everything else.
+# A first kernel, so that a missing or hanging device does not take the time of everything else.
 limited 120 "$cltrain" bench op relu --devices "$devices" --blocks 1 --tune off >"$found/first.log" 2>&1 || {
     status=$?
     ! command -v nvidia-smi >/dev/null || [ -n "$(ls /usr/lib*/*/libnvidia-opencl.so* 2>/dev/null)" ] ||
@@ -138,7 +141,7 @@ limited 120 "$cltrain" bench op relu --devices "$devices" --blocks 1 --tune off 
 }
 cat "$found/first.log"
 
-# bench NAME SECONDS WORD...: `cltrain bench WORD...` into NAME.json
+# bench NAME SECONDS WORD...: writes the result of `cltrain bench WORD...` to NAME.json.
 bench() {
     local name=$1 seconds=$2 status=0
     shift 2
@@ -201,7 +204,7 @@ measure_peers() {
     cat "$found/peers.txt"
 }
 
-# test_one PROGRAM: a line of tests.txt.
+# test_one PROGRAM: prints a line of tests.txt.
 test_one() {
     local name status=0
     name=$(basename "$1")

@@ -1,10 +1,11 @@
 #!/bin/bash
-# Intel's CPU OpenCL runtime, from its wheels on PyPI, beside the platforms that are installed. It
-# runs on any x86-64 CPU and is a second vendor for tests. Nothing outside DIR is changed.
-#   tools/intel-runtime.sh DIR                  prepare DIR (once) and print the environment to set
-#   tools/intel-runtime.sh DIR -- COMMAND...    the same, then run COMMAND in that environment
-# DIR/lib has the runtime's files, DIR/vendors the list of platforms for the OpenCL loader.
-# Exit 1 when the wheels cannot be had.
+# Fetches Intel's CPU OpenCL runtime from its wheels on PyPI, for use together with the installed
+# platforms. It runs on any x86-64 CPU and is a second vendor for tests. Nothing outside DIR is
+# changed.
+#   tools/intel-runtime.sh DIR                  prepares DIR (once) and prints the environment to set
+#   tools/intel-runtime.sh DIR -- COMMAND...    the same, then runs COMMAND in that environment
+# DIR/lib has the runtime's files, DIR/vendors the list of platforms for the OpenCL loader. Exit 1
+# if the wheels are not available.
 set -euo pipefail
 
 name=$(basename "$0")
@@ -15,7 +16,7 @@ fail() {
     exit 1
 }
 
-# A python3 that has pip.
+# Finds a python3 that has pip.
 find_python() {
     local python
     for python in python3 /usr/bin/python3; do
@@ -48,7 +49,8 @@ fetch() {
     find "$part/unpacked" -path '*.data/data/lib/*' -type f ! -name 'libOpenCL*' \
         -exec mv -t "$part/lib" {} +
     rm -rf "$part/wheels" "$part/unpacked"
-    # A wheel holds a copy for each name of a library: one file again, or it is loaded twice.
+    # A wheel has a copy for each name of a library. Copies become one file, because the library
+    # would be loaded twice.
     for file in "$part"/lib/*.so.*; do
         for other in "${file%%.so.*}".so*; do
             if [ "$other" != "$file" ] && cmp -s "$file" "$other"; then

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs a command on Oclgrind's simulated device and fails if it reports anything: accesses outside
-# buffers, data races, uninitialised values, wrong API calls.
+# Runs a command on Oclgrind's simulated device. Fails if Oclgrind reports anything: accesses
+# outside buffers, data races, uninitialised values, wrong API calls.
 #   tools/oclgrind.sh COMMAND...
 set -u
 if [ $# -eq 0 ]; then
@@ -16,7 +16,7 @@ if [ -s "$log" ]; then
     cat "$log" >&2
     exit 1
 fi
-# The plans that the test found right (tests/ops/settled.h): they count now that there is no report.
+# The plans that the test found right (tests/ops/settled.h) count now, because there is no report.
 if [ $status -eq 0 ] && [ -f "${CLT_TEST_SETTLED-}.new" ]; then
     mv "$CLT_TEST_SETTLED.new" "$CLT_TEST_SETTLED"
 fi

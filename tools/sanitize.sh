@@ -1,6 +1,6 @@
 #!/bin/bash
-# Builds with sanitizers and runs the tests under them; a report of a sanitizer fails its test.
-# Only OpenCL implementations' own leaks and threads are suppressed, by library (tests/suppressions).
+# Builds with sanitizers and runs the tests under them. A sanitizer's report fails its test. Only
+# leaks and threads of OpenCL implementations are suppressed, by library (tests/suppressions).
 #   tools/sanitize.sh address [CTEST OPTION...]    AddressSanitizer and UndefinedBehaviorSanitizer
 #   tools/sanitize.sh thread [CTEST OPTION...]     ThreadSanitizer
 # Tests labelled slow and vendor are left out.

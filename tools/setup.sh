@@ -1,13 +1,13 @@
-# Sourced by tools/quickstart and tools/test: Debian packages, and a build in a folder of its own.
+# tools/quickstart and tools/test source this file: Debian packages, and a build in its own folder.
 # shellcheck shell=bash
 
-# What the build needs.
+# Packages for the build.
 PACKAGES_BUILD="gcc libc6-dev cmake ninja-build pkg-config opencl-headers ocl-icd-opencl-dev
     zlib1g-dev libjansson-dev libxxhash-dev libpopt-dev libyajl-dev libturbojpeg0-dev libpng-dev
     libpcre2-dev libhdf5-dev libzip-dev"
-# What training LeNet on the CPU and looking at it needs.
+# Packages to train LeNet on the CPU and to plot the result.
 PACKAGES_RUN="pocl-opencl-icd dataset-fashion-mnist gnuplot-nox"
-# What the tests need.
+# Packages for the tests.
 PACKAGES_TEST="g++ libcmocka-dev python3 python3-pip clang clang-format-14 oclgrind
     libopenblas-dev libclblast1 mpich libmpich-dev groff-base patch"
 
@@ -20,7 +20,7 @@ fail() {
     exit 1
 }
 
-# Prints those of the packages that are not installed.
+# Prints the packages that are not installed.
 missing_packages() {
     local package
     for package in "$@"; do
@@ -30,7 +30,7 @@ missing_packages() {
     done
 }
 
-# Installs what is missing; touches nothing, and asks for nothing, when all of it is there.
+# Installs missing packages. Changes nothing and asks for nothing if all are there.
 install_packages() {
     local missing as_root=()
     command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
@@ -54,7 +54,7 @@ install_packages() {
         fail "apt-get could not install: $missing"
 }
 
-# configure_and_build FOLDER OPTION...: with ccache where it is installed.
+# configure_and_build FOLDER OPTION...: uses ccache if it is installed.
 configure_and_build() {
     local folder=$1 launcher=()
     shift
@@ -66,8 +66,9 @@ configure_and_build() {
     cmake --build "$folder"
 }
 
-# print_core_seconds FILE TIMES: what tests/support/account.c wrote, by cause, beside what the shell's
-# children used for building, which its `times` wrote; and the tests that took most.
+# print_core_seconds FILE TIMES: prints core-seconds by cause. FILE was written by
+# tests/support/account.c. TIMES has the shell's `times`, with the time of the build. Also prints
+# the longest tests.
 print_core_seconds() {
     local build
     build=$(awk 'NR == 2 {
@@ -99,7 +100,8 @@ print_core_seconds() {
             printf "%8.0f  in all\n", all
         }' "$1"
     printf '\nLongest, in core-seconds and seconds by the clock:\n'
-    # awk reads to the end: with `head`, sort may die of SIGPIPE, and pipefail ends the run with 141.
+    # awk reads to the end. With `head`, sort may die of SIGPIPE, and pipefail would end the run
+    # with 141.
     sort -t "$(printf '\t')" -k 3 -rn "$1" |
         awk -F '\t' 'NR <= 15 { printf "%8.0f %7.0f  %s\n", $3, $2, $1 }'
 }

@@ -1,15 +1,15 @@
-"""Loops and instructions of amdgcn assembly and PTX."""
+"""Finds loops and instructions in amdgcn assembly and PTX."""
 import re
 
 AMD_FMA = re.compile(r"v_(pk_)?(fma|fmac|mac|mad)(_legacy)?_f32")
 PTX_FMA = re.compile(r"fma\.rn(\.ftz)?\.f32")
 AMD_LOAD = re.compile(r"(?:global|flat|buffer)_load_(?:dwordx([234])|(dword)|[su](byte|short)|(short))")
 PTX_LOAD = re.compile(r"ld(?:\.volatile)?\.global(?:\.nc)?(?:\.v([24]))?\.[busf](8|16|32|64)")
-WIDE = 8 # bytes of a work-item that a vector load brings at least
+WIDE = 8 # least bytes per work-item of a vector load
 
 
 def bodies(text, vendor):
-    """{kernel: its lines}, from label to end."""
+    """Returns {kernel: its lines}, from label to end."""
     found, name = {}, None
     for line in text.splitlines():
         if vendor == "amd":
@@ -29,7 +29,7 @@ def bodies(text, vendor):
 
 
 def instruction(line, vendor):
-    """The instruction of a line, or None."""
+    """Returns the instruction of a line, or None."""
     if vendor == "amd":
         match = re.match(r"((v|s|ds|global|flat|buffer|scratch|exp)_\w+)", line)
         return match and match.group(1)
@@ -39,7 +39,7 @@ def instruction(line, vendor):
 
 
 def flow(lines):
-    """For each line those that may follow it."""
+    """Returns for each line the lines that may follow it."""
     labels = {}
     for i, line in enumerate(lines):
         label = re.match(r"([.$]?\w+):", line)
@@ -59,7 +59,8 @@ def flow(lines):
 
 
 def blocks(lines):
-    """[(first, last line, those that may follow)] of what runs as one, in the order of the lines."""
+    """Returns [(first line, last line, blocks that may follow)] of basic blocks, in the order of
+    the lines."""
     follows = flow(lines)
     starts = {0}
     for i, to in enumerate(follows):
@@ -72,7 +73,8 @@ def blocks(lines):
 
 
 def dominators(follows):
-    """For each block the set, as bits, of those that every way from the first one to it goes through; 0: none does."""
+    """Returns for each block its dominators as a bit set: the blocks that every path from the first
+    block to it passes. 0: no path reaches the block."""
     before = [[] for _ in follows]
     for n, to in enumerate(follows):
         for other in to:
@@ -93,8 +95,9 @@ def dominators(follows):
 
 
 def loops(lines):
-    """Of each loop its lines, in order. Compilers put what seldom runs behind the rest, and branch back from there:
-    only a branch to what every way to it has passed makes a loop."""
+    """Returns the lines of each loop, in order. Compilers put rarely executed code behind the rest
+    and branch back from there. So a backward branch makes a loop only if its target dominates
+    it."""
     if not lines:
         return []
     parts = blocks(lines)
@@ -114,7 +117,8 @@ def loops(lines):
 
 
 def loaded(line, vendor):
-    """Bytes that the line loads from global memory for a work-item; 0: it is no such load."""
+    """Returns the bytes that the line loads from global memory for a work-item; 0: it is no such
+    load."""
     if vendor == "amd":
         match = AMD_LOAD.match(line)
         if not match:
@@ -127,10 +131,9 @@ def loaded(line, vendor):
 
 
 def narrow(lines, vendor):
-    """Where most of what is loaded comes by loads that are no vectors: "a loop", "outside of loops" or None.
-
-    Loads count where they are: in the innermost loop around them. Where a loop loads, what stands around it does
-    not count, in another loop either, since it runs once."""
+    """Returns the place at which most bytes are loaded by loads that are no vectors: "a loop",
+    "outside of loops" or None. A load counts in the innermost loop around it. If a loop loads, code
+    around it does not count, even in another loop, because it runs rarely."""
     every, bytes_of = [set(loop) for loop in loops(lines)], {}
     for i, line in enumerate(lines):
         count = loaded(line, vendor)
@@ -146,7 +149,7 @@ def narrow(lines, vendor):
 
 
 class Inner:
-    """The loop with most FMAs that has no other in it, and where loads are narrow."""
+    """The innermost loop with most FMAs, and the place with narrow loads."""
 
     def __init__(self, lines, vendor):
         fma = AMD_FMA if vendor == "amd" else PTX_FMA
@@ -157,7 +160,7 @@ class Inner:
             if any(other < loop for other in every):
                 continue
             words = [w for w in (instruction(lines[i], vendor) for i in sorted(loop)) if w]
-            # A packed one counts as the two that it is.
+            # A packed instruction counts as two.
             packed = sum(w.startswith("v_pk_fma") for w in words)
             count = sum(bool(fma.match(w)) for w in words) + packed
             if count > self.fma:

@@ -1,4 +1,5 @@
-"""Figures of kernels that were compiled before, under a hash of all that they depend on."""
+"""Keeps figures of kernels that were compiled before, under a hash of everything that they depend
+on."""
 import hashlib
 import json
 import os
@@ -11,7 +12,7 @@ from targets import Figures
 
 HERE = pathlib.Path(__file__).resolve().parent
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.M)
-KEPT = 20000  # files; the oldest go first
+KEPT = 20000  # files; the oldest are removed first
 
 
 def folder():
@@ -20,8 +21,8 @@ def folder():
 
 
 def texts(root, file, seen):
-    """The source and all that it includes, comments aside: they change no figure. Sources of clkernels/ include by
-    their path from there."""
+    """Collects the source and its includes, without comments, which change no figure. Sources in
+    clkernels/ include by their path from there."""
     path = root / "clkernels" / file
     if file in seen or not path.is_file():
         return
@@ -32,21 +33,22 @@ def texts(root, file, seen):
 
 
 def libraries(program):
-    """The compilers' libraries below the same usr/ as the program: the programs themselves are small."""
+    """Returns the compilers' libraries below the same usr/ as the program, because the programs
+    themselves are small."""
     root = next((p for p in program.parents if p.name == "usr"), None)
     names = ("libLLVM-1*", "libclang-cpp*", "libigc*", "libigdfcl*", "libopencl-clang*")
     return [path for name in names for path in root.glob(f"lib/*-linux-gnu/{name}.so*")] if root else []
 
 
 class Cache:
-    """Of one run. Another version of a compiler has another size or name."""
+    """The cache of one run. Another version of a compiler has another size or name."""
 
     def __init__(self, compilers, root):
         self.folder, self.root = folder(), pathlib.Path(root)
         self.hits = self.misses = 0
         amd = compilers.amd and os.path.join(compilers.amd, "opencl.bc")
         programs = [compilers.clang, compilers.libclc, compilers.ptxas, compilers.ocloc, amd]
-        # Not the folders: each build has compilers of its own.
+        # The folders are left out, because each build has its own compilers.
         paths = [pathlib.Path(p) for p in programs if p]
         paths += [path for p in paths for path in libraries(p)]
         self.basis = sorted({(p.name, p.stat().st_size) for p in paths if p.is_file()})
@@ -59,7 +61,7 @@ class Cache:
         return self.folder / (hashlib.sha256(key.encode()).hexdigest() + ".json")
 
     def load(self, path):
-        """{kernel: figures}, or None."""
+        """Returns {kernel: figures}, or None."""
         try:
             stored = json.loads(path.read_text())
         except (OSError, ValueError):
@@ -77,7 +79,7 @@ class Cache:
         return found
 
     def store(self, path, figures):
-        """Whole or not at all: several runs may write at once."""
+        """Writes all figures or none, because several runs may write at once."""
         values = {}
         for kernel, f in figures.items():
             values[kernel] = dict(vars(f), inner=vars(f.inner) if f.inner else None)
@@ -91,7 +93,7 @@ class Cache:
             pass  # the next run compiles again
 
     def trim(self):
-        """The oldest files go when there are too many."""
+        """Removes the oldest files if there are too many."""
         files = sorted(self.folder.glob("*.json"), key=lambda p: p.stat().st_mtime) if self.misses else []
         for path in files[: max(0, len(files) - KEPT)]:
             path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The offline compilers: those that are installed, and those fetched into a folder of their own."""
+"""Finds the offline compilers: installed ones, and those fetched into a folder of their own."""
 import glob
 import os
 import pathlib
@@ -7,8 +7,8 @@ import subprocess
 import sys
 import zipfile
 
-# Debian 12's, with the libraries that clang and ocloc bring along; unpacked, not installed: ocloc's package
-# would add an OpenCL platform without a device to the system.
+# Packages of Debian 12, with the libraries of clang and ocloc. They are unpacked, not installed:
+# ocloc's package would add an OpenCL platform without a device to the system.
 PACKAGES = ["clang-16", "libllvm16", "libclang-cpp16", "libclang-common-16-dev", "rocm-device-libs", "libclc-16",
             "libclc-16-dev", "intel-opencl-icd", "libigdgmm12", "libigc1", "libigdfcl1", "libopencl-clang14",
             "libllvmspirvlib14", "libllvm14", "libclang-cpp14", "libz3-4", "libedit2", "libxml2"]  # fmt: skip
@@ -20,7 +20,7 @@ def say(text):
 
 
 def run(command, cwd=None):
-    """None if it went well, else what it said."""
+    """Runs a command. Returns None if it succeeded, otherwise its last message."""
     try:
         result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -37,7 +37,7 @@ def fetch_debian(folder):
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
     say("fetching Debian's clang-16, rocm-device-libs, libclc-16 and intel-opencl-icd")
-    # An apt that runs as root without its user's rights to the folder warns and goes on.
+    # apt may run as root without its user's rights to the folder. It then warns and continues.
     problem = run(["apt-get", "-q", "download", *(p for p in PACKAGES if not installed(p))], part)
     for package in sorted(part.glob("*.deb")):
         problem = problem or run(["dpkg", "-x", str(package), str(part)])
@@ -77,7 +77,7 @@ def first(*patterns):
 
 
 class Compilers:
-    """Paths, None where there is nothing."""
+    """Paths of the compilers; None if one is missing."""
 
     def __init__(self, folder):
         own = pathlib.Path(folder).resolve() / "debian"
@@ -93,7 +93,7 @@ class Compilers:
         self.environment = dict(os.environ, LD_LIBRARY_PATH=":".join(libraries))
 
     def missing(self, vendor):
-        """What the vendor's kernels cannot be compiled without, or None."""
+        """Returns the missing tools that the vendor's kernels need, or None."""
         needs = {"amd": {"clang-16": self.clang, "rocm-device-libs": self.amd},
                  "nvidia": {"clang-16": self.clang, "libclc-16": self.libclc, "ptxas": self.ptxas},
                  "intel": {"ocloc": self.ocloc}}[vendor]  # fmt: skip

@@ -1,4 +1,4 @@
-"""tools/gpu-compile: which kernels compile offline for which GPU, and with what figures."""
+"""tools/gpu-compile: compiles kernels offline for GPUs, and prints and judges their figures."""
 import argparse
 import concurrent.futures
 import fnmatch
@@ -14,13 +14,13 @@ from targets import TARGETS, Failure, compile_kernels
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXCEPTIONS = ROOT / "tools/gpu_compile/exceptions.txt"
-FOR_ALL = ("gfx906", "sm_80", "dg2")  # also compile what no plan chooses by itself
+FOR_ALL = ("gfx906", "sm_80", "dg2")  # also compile kernels that no plan chooses by itself
 FMA_SHARE, FMA_WAVES, FMA_OCCUPANCY, MEMORY_OCCUPANCY = 0.7, 2, 0.25, 0.5
 
 
 def read_exceptions(path):
-    """Lines of: target, kernel, options, figure (the first three with * and ?), reason. `tiles:` before a figure: of
-    options that only --tiles compiles."""
+    """Reads lines of: target, kernel, options, figure (the first three with * and ?), reason.
+    `tiles:` before a figure: for options that only --tiles compiles."""
     rows = []
     for line in path.read_text().splitlines():
         if line.strip() and not line.startswith("#"):
@@ -32,8 +32,8 @@ def read_exceptions(path):
 
 
 def launches(program, vendor, tiles):
-    """{(file, options): {kernel: (work-items, chosen)}} that plans for the vendor's GPUs launch; chosen: not only
-    where another variant declines."""
+    """Returns {(file, options): {kernel: (work-items, chosen)}} of plans for the vendor's GPUs.
+    chosen: not only if another variant declines."""
     result = subprocess.run([program, vendor, *tiles], capture_output=True, text=True)
     for line in result.stderr.splitlines():
         print(f"gpu-compile: {line}", file=sys.stderr)
@@ -49,7 +49,7 @@ def launches(program, vendor, tiles):
 
 
 def kernels_of(root):
-    """{(file, kernel)} of the sources that GPUs run."""
+    """Returns {(file, kernel)} of the sources that GPUs run."""
     found = set()
     folder = root / "clkernels"
     for place in ("*/gpu", "*/portable", "comm", "bench"):
@@ -60,7 +60,8 @@ def kernels_of(root):
 
 
 def kernel_class(file, kernel, chosen):
-    """fma and memory have floors; what runs only where a GPU's own variant declines must not spill."""
+    """Returns the kernel's class. fma and memory have floors. Kernels that run only if a GPU's own
+    variant declines must not spill."""
     if not chosen and "/gpu/" not in file:
         return "other"
     product = kernel.startswith(("attention", "gemm", "conv2d", "matmul")) and not kernel.endswith(("delta", "sum"))
@@ -68,7 +69,7 @@ def kernel_class(file, kernel, chosen):
 
 
 def problems(kind, figures):
-    """(figure, what is wrong) of a kernel that compiled."""
+    """Yields (figure, problem) of a kernel that compiled."""
     if figures.spills:
         yield "spills", f"{figures.spills} spilled"
     if figures.scratch:
@@ -101,7 +102,7 @@ class Report:
               f"{'occup':>5} {'fma':>5}  kernel")  # fmt: skip
 
     def named(self, figure):
-        """A figure's names in the lines that hold now."""
+        """Returns a figure's names in the lines that apply now."""
         return (figure, "tiles:" + figure) if self.tiles else (figure,)
 
     def excepted(self, target, kernel, options, figure):
@@ -117,7 +118,7 @@ class Report:
         self.bad.append(f"{target}: {what}: {why}")
 
     def cover(self, vendor, root, every):
-        """Fails for kernels of the sources that the vendor's plans launch nowhere."""
+        """Fails for kernels of the sources that no plan of the vendor launches."""
         launched = {(file, kernel) for (file, _), kernels in every.items() for kernel in kernels}
         self.launched |= launched
         for file, kernel in sorted(kernels_of(root) - launched):
@@ -128,8 +129,8 @@ class Report:
                 self.fail(vendor, f"{kernel} of {file}", "a CPU's kernel is launched")
 
     def finish(self, ran):
-        """What only the whole table shows; ran: the targets that it has. A line of exceptions is judged where all
-        those that it is for are among them, and with the tiles that it needs."""
+        """Checks what only the whole table shows. ran: the targets of the table. A line of
+        exceptions is judged if all its targets are among them, and the tiles that it needs."""
         for file, kernel in sorted(self.compiled - self.launched):
             self.fail("all", f"{kernel} of {file}", "in no plan of tests/gpu")
         for i, row in enumerate(self.exceptions):

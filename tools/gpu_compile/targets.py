@@ -1,4 +1,4 @@
-"""What each target is compiled with, and what one kernel's compiler says of it."""
+"""Compiles for each target, and reads a kernel's figures from the compiler's output."""
 import re
 import subprocess
 import tempfile
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from assembly import Inner, bodies
 
-# target: (vendor, most waves that a SIMD holds, or warps that a multiprocessor, of 4 SIMDs, does)
+# target: (vendor, most waves of a SIMD, or most warps of a multiprocessor, which has 4 SIMDs)
 TARGETS = {"gfx906": ("amd", 10), "gfx90a": ("amd", 8), "gfx1030": ("amd", 16),
            "sm_75": ("nvidia", 32), "sm_80": ("nvidia", 64), "sm_90": ("nvidia", 64),
            "tgllp": ("intel", 0), "dg2": ("intel", 0), "pvc": ("intel", 0)}  # fmt: skip
@@ -16,12 +16,12 @@ COMMON = ["-x", "cl", "-Wno-everything", "-Xclang", "-finclude-default-header", 
 
 
 def standard(options):
-    """The language, unless the options name one."""
+    """Returns the language option, unless the options have one."""
     return [] if any(o.startswith("-cl-std=") for o in options) else ["-cl-std=CL1.2"]
 
 
 class Figures:
-    """Of one kernel on one target; None: not known."""
+    """The figures of one kernel on one target; None: unknown."""
 
     def __init__(self):
         self.registers = self.spills = self.scratch = self.local = None
@@ -29,11 +29,11 @@ class Figures:
 
 
 class Failure(Exception):
-    """What a compiler said, or did not say."""
+    """A compiler's message, or missing output."""
 
 
 def complete(figures, *names):
-    """The figures, of which none of those names may be unknown."""
+    """Returns the figures. Fails if one of these names is unknown."""
     for kernel, f in figures.items():
         lost = [name for name in names if getattr(f, name) is None]
         if lost:
@@ -51,7 +51,7 @@ def call(command, compilers):
 
 
 def read_amd(said, assembly, target):
-    """{kernel: figures} of the compiler's remarks and its assembly."""
+    """Returns {kernel: figures} from the compiler's remarks and its assembly."""
     kernels = set(re.findall(r"^\s*\.amdhsa_kernel (\w+)", assembly, re.M))
     figures, at, spills = {}, None, {"SGPRs Spill", "VGPRs Spill"}
     for line in said.splitlines():
@@ -85,7 +85,7 @@ def read_amd(said, assembly, target):
 
 
 def compile_amd(compilers, target, source, options, folder):
-    """{kernel: figures} of a source file."""
+    """Returns {kernel: figures} of a source file."""
     out = folder / "out.s"
     said = call([compilers.clang, *COMMON, *standard(options), "--target=amdgcn-amd-amdhsa", f"-mcpu={target}",
                  f"--rocm-device-lib-path={compilers.amd}", "-Rpass-analysis=kernel-resource-usage", *options, "-S",
@@ -94,7 +94,7 @@ def compile_amd(compilers, target, source, options, folder):
 
 
 def nvidia_occupancy(target, figures, items):
-    """Share of a multiprocessor's warps, by registers, shared memory and groups."""
+    """Returns the share of a multiprocessor's warps, as registers, shared memory and groups allow."""
     most = TARGETS[target][1]
     warps = max(1, (items + 31) // 32)
     registers = (max(figures.registers, 16) * 32 + 255) // 256 * 256 * warps
@@ -104,7 +104,7 @@ def nvidia_occupancy(target, figures, items):
 
 
 def compile_ptx(compilers, source, options, folder):
-    """The PTX file, which serves all targets."""
+    """Returns the PTX file, which serves all targets."""
     ptx = folder / "out.ptx"
     call([compilers.clang, *COMMON, *standard(options), "--target=nvptx64-nvidia-nvcl", "-march=sm_75", "-nogpulib", "-Xclang",
           "-mlink-builtin-bitcode", "-Xclang", compilers.libclc, *options, "-S", source, "-o", ptx], compilers)  # fmt: skip
@@ -112,7 +112,7 @@ def compile_ptx(compilers, source, options, folder):
 
 
 def read_nvidia(said, ptx, target, sizes):
-    """{kernel: figures} of what ptxas says and the PTX."""
+    """Returns {kernel: figures} from ptxas' output and the PTX."""
     figures, at = {}, None
     for line in said.splitlines():
         name = re.search(r"Compiling entry function '(\w+)'", line)
@@ -157,8 +157,9 @@ def compile_intel(compilers, target, source, options, folder, names):
 
 
 def compile_kernels(compilers, cache, targets, root, file, options, sizes):
-    """[(target, {kernel: figures} or a Failure)] for targets of one vendor; sizes: {kernel: work-items of a group}.
-    Kernels of the file that are not in sizes are there too, but for Intel. What failed is not kept in the cache."""
+    """Returns [(target, {kernel: figures} or a Failure)] for targets of one vendor. sizes: {kernel:
+    work-items of a group}. The result also has kernels of the file that are not in sizes, except
+    for Intel. Failures are not cached."""
     vendor = TARGETS[targets[0]][0]
     source = Path(root) / "clkernels" / file
     given = ["-I" + str(Path(root) / "clkernels"), *options.split()]

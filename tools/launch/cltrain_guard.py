@@ -1,4 +1,4 @@
-"""Sees to it that nothing of a job is left where cltrain-launch was killed."""
+"""Ends everything that is left of a job if cltrain-launch was killed."""
 import contextlib
 import os
 import shutil
@@ -8,11 +8,11 @@ import time
 from cltrain_ranks import belongs, find_helpers, find_helpers_of, find_processes
 
 LOOK = 0.1  # seconds between looks
-GRACE = 5.0  # seconds that a job has to end after its rank was killed
+GRACE = 5.0  # seconds that a job has to end after a rank was killed
 
 
 def put(file, data):
-    """Not through a buffer, which would fail once more at the end; nobody may be left to read."""
+    """Writes without a buffer, which would fail again at the end. The reader may be gone."""
     try:
         while data:
             data = data[os.write(file, data):]
@@ -21,8 +21,8 @@ def put(file, data):
 
 
 class Guard:
-    """A process that ends what is left of a job where this program was killed: it finds the pipe between
-    them closed while mpiexec's number, not 0, stands in it."""
+    """A process that ends the rest of a job if this program was killed. It then finds the pipe
+    between them closed, and the last number in it is mpiexec's pid, not 0."""
 
     def __init__(self, folder, temporary):
         end, self.pipe = os.pipe()
@@ -57,11 +57,11 @@ class Guard:
         if not mpiexec:
             return
         begin = time.monotonic()
-        end = begin + 6 * GRACE # also where the machine is busy
-        # mpiexec may have ended already: a stopped helper then still has the ranks.
+        end = begin + 6 * GRACE # long enough for a busy machine
+        # mpiexec may have ended already. A stopped helper then still has the ranks.
         helpers = find_helpers_of(find_processes(folder))
         helpers += find_helpers(mpiexec, folder)[0] if belongs(mpiexec, folder) else []
-        # Asked to, it ends the ranks of other nodes too.
+        # If asked to end, mpiexec ends the ranks on other nodes too.
         if belongs(mpiexec, folder):
             os.kill(mpiexec, signal.SIGTERM)
         while time.monotonic() < end:

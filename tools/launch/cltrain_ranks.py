@@ -1,5 +1,5 @@
-"""What can be told of the ranks of a job: from their heartbeat files (<cltrain/heartbeat.h>), and of
-processes on this node from /proc."""
+"""Reads facts about the ranks of a job from their heartbeat files (<cltrain/heartbeat.h>), and
+about processes of this node from /proc."""
 import os
 import re
 import socket
@@ -7,9 +7,9 @@ import struct
 
 SETUP, TRAINING, EVALUATING, SAVING, FAILURE, ENDED = range(1, 7)
 HEADER, TEXT, VERSION = struct.Struct("=8s4i6q4i256s256s"), 256, 1
-HELPER = "hydra_pmi_proxy"  # starts and ends the ranks of a node for MPICH's mpiexec
+HELPER = "hydra_pmi_proxy"  # MPICH's helper: starts and ends the ranks of a node for mpiexec
 
-# The number that a process manager gives a rank: Hydra and other PMI, Open MPI, PMIx, PALS.
+# The variable with a rank's number: of Hydra and other PMI, Open MPI, PMIx, PALS.
 NUMBER = re.compile(rb"(?:^|\0)(?:PMI_RANK|OMPI_COMM_WORLD_RANK|PMIX_RANK|PALS_RANKID)=(\d+)")
 
 
@@ -22,24 +22,25 @@ def read(path):
 
 
 class Process:
-    """A rank on this node, whether it has a file or not."""
+    """A rank on this node, with or without a file."""
 
     def __init__(self, rank, pid):
         self.rank, self.pid = rank, pid
         self.name = f"rank {rank} (process {pid} on {socket.gethostname()})"
-        self.state = None # unlike a Rank: not known
+        self.state = None # unknown, unlike a Rank's
 
     def where(self):
         return "before its heartbeat file was there"
 
 
 def stat(pid):
-    """The words of /proc/PID/stat after the name: state, parent...; none where there is no such process."""
+    """Returns the words of /proc/PID/stat behind the name: state, parent...; none if there is no
+    such process."""
     return read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 
 def process_state(pid):
-    """The letter of /proc/PID/stat, T: stopped, and the ticks of the clock that it has used; "" where
+    """Returns the state's letter of /proc/PID/stat (T: stopped) and the clock ticks used; "" if
     there is no such process here."""
     words = stat(pid)
     return (words[0].decode(), int(words[11]) + int(words[12])) if words else ("", 0)
@@ -51,7 +52,7 @@ def parent(pid):
 
 
 class Helper:
-    """A process of mpiexec's own on this node, mpiexec itself among them."""
+    """One of mpiexec's processes on this node, or mpiexec itself."""
     state = None
 
     def __init__(self, pid, name):
@@ -60,7 +61,8 @@ class Helper:
 
     @staticmethod
     def birth(pid):
-        """When it began, by which a later process of the same number is told apart; None: it is gone."""
+        """Returns the process' start time, which distinguishes it from a later process with the
+        same number; None: it is gone."""
         words = stat(pid)
         return words[19] if words and words[0] not in (b"Z", b"X") else None
 
@@ -76,7 +78,7 @@ def belongs(pid, folder):
 
 
 def find_processes(folder):
-    """The job's ranks on this node: they were given its folder, and a number."""
+    """Returns the job's ranks on this node: processes that were given its folder and a number."""
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and belongs(name, folder):
@@ -87,7 +89,8 @@ def find_processes(folder):
 
 
 def find_helpers(mpiexec, folder):
-    """Hydra's processes on this node, and whether all ranks are here: mpiexec has begun nothing else."""
+    """Returns Hydra's processes on this node, and whether all ranks are here: mpiexec has started
+    nothing else."""
     found, others = [], 0
     for name in os.listdir("/proc"):
         if name.isdigit() and parent(name) == mpiexec:
@@ -99,7 +102,7 @@ def find_helpers(mpiexec, folder):
 
 
 def find_helpers_of(ranks):
-    """Hydra's processes that began these ranks, also where scripts lie between."""
+    """Returns Hydra's processes that started these ranks, also if scripts are in between."""
     found = set()
     for pid in ranks:
         while pid > 1 and read(f"/proc/{pid}/comm").strip() != HELPER.encode():
@@ -110,7 +113,7 @@ def find_helpers_of(ranks):
 
 
 class Rank:
-    """What a heartbeat file says."""
+    """The content of a heartbeat file."""
 
     def __init__(self, data):
         (magic, self.version, self.state, self.rank, self.ranks, self.pid, self.beats, self.time, self.step,
