@@ -62,10 +62,14 @@ bool clt_activation_of(const clt_node *node, clt_epilogue *epilogue);
 
 /* An operator of the table with the attribute clt_elementwise_attr; further fields follow. */
 #define CLT_ELEMENTWISE_OP(NAME, DOC, OPERANDS, ...)                                               \
+    CLT_ELEMENTWISE_OP_TO(NAME, DOC, OPERANDS, "y *", __VA_ARGS__)
+
+/* With results of another type than f32. */
+#define CLT_ELEMENTWISE_OP_TO(NAME, DOC, OPERANDS, RESULTS, ...)                                   \
     const clt_op clt_op_##NAME = {.name = #NAME,                                                   \
                                   .doc = DOC,                                                      \
                                   .operands = OPERANDS,                                            \
-                                  .results = "y *",                                                \
+                                  .results = RESULTS,                                              \
                                   .attr_bytes = sizeof(clt_elementwise_attr),                      \
                                   .batch_blocked = clt_elementwise_batch_blocked,                  \
                                   .in_place = 15,                                                  \

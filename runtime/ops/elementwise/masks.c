@@ -55,19 +55,17 @@ static clt_status no_gradient(const clt_node *node, clt_value *const *dy, const 
     return CLT_OK;
 }
 
-static const char masks[] = "a * u8, b * u8";
-
 #define COMPARISON(NAME, DOC)                                                                      \
-    CLT_ELEMENTWISE_OP(NAME, DOC, "a *, b *", .infer = infer_comparison, .callable = true,         \
-                       .gradient = no_gradient);                                                   \
+    CLT_ELEMENTWISE_OP_TO(NAME, DOC, "a * any, b * any", "y * u8", .infer = infer_comparison,      \
+                          .callable = true, .gradient = no_gradient);                              \
     clt_value *clt_##NAME(clt_value *a, clt_value *b)                                              \
     {                                                                                              \
         return clt_emit1(&clt_op_##NAME, &no_numbers, 2, a, b);                                    \
     }
 
 #define LOGIC(NAME, DOC)                                                                           \
-    CLT_ELEMENTWISE_OP(NAME, DOC, masks, .infer = infer_logic, .callable = true,                   \
-                       .gradient = no_gradient);                                                   \
+    CLT_ELEMENTWISE_OP_TO(NAME, DOC, "a * u8, b * u8", "y * u8", .infer = infer_logic,             \
+                          .callable = true, .gradient = no_gradient);                              \
     clt_value *clt_##NAME(clt_value *a, clt_value *b)                                              \
     {                                                                                              \
         return clt_emit1(&clt_op_##NAME, &no_numbers, 2, a, b);                                    \
@@ -83,8 +81,8 @@ LOGIC(logical_and, "The mask of a and b.")
 LOGIC(logical_or, "The mask of a or b.")
 LOGIC(logical_xor, "The mask of a or b, not both.")
 
-CLT_ELEMENTWISE_OP(logical_not, "The mask of what is false in a.", "a * u8", .infer = infer_logic,
-                   .callable = true, .gradient = no_gradient);
+CLT_ELEMENTWISE_OP_TO(logical_not, "The mask of what is false in a.", "a * u8", "y * u8",
+                      .infer = infer_logic, .callable = true, .gradient = no_gradient);
 
 clt_value *clt_logical_not(clt_value *a)
 {

@@ -103,6 +103,22 @@ static void test_complete(void **state)
 
 /* --- applying -------------------------------------------------------------------------------- */
 
+/* As many as the schema says, of its types and ranks. */
+static void check_results(const clt_op *op, clt_value *const *results)
+{
+    clt_operand_schema one;
+    int count = 0;
+    for (; clt_operator_result(op, count, &one); count++) {
+        const clt_type *type = &results[count]->type;
+        const int letters = (int)strlen(one.dims), star = strchr(one.dims, '*') != NULL;
+        if ((strcmp(one.type, "any") && strcmp(one.type, clt_dtype_name(type->dtype))) ||
+            type->rank < letters - star || (!star && type->rank != letters))
+            fail_msg("%s: the result %s is of another type", op->name, one.name);
+    }
+    for (; count < CLT_MAX_RESULTS; count++)
+        assert_null(results[count]);
+}
+
 static clt_status apply(const char *op, const char *attributes)
 {
     clt_value *in[16], *results[CLT_MAX_RESULTS];
@@ -113,6 +129,8 @@ static clt_status apply(const char *op, const char *attributes)
     const clt_status status = clt_apply_text(graph, op, in, count, attributes, results);
     assert_int_equal(status == CLT_OK, results[0] != NULL);
     assert_int_equal(clt_graph_status(graph), status);
+    if (status == CLT_OK)
+        check_results(found, results);
     clt_graph_destroy(graph);
     return status;
 }
