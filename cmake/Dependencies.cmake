@@ -1,5 +1,5 @@
-# Everything the build looks for. Required: one message that names all that is missing, with the
-# Debian packages. Optional: found or not, for the summary.
+# Finds everything that the build uses. If required packages are missing, one message names all of
+# them, with the Debian packages. Optional packages are found or not, for the summary.
 set(CLT_MISSING "")
 
 find_package(OpenCL QUIET)
@@ -39,7 +39,8 @@ if(CLT_MISSING)
     message(FATAL_ERROR "cltrain needs, and did not find:\n  ${CLT_MISSING}")
 endif()
 
-# Readers of data: one that is not found is left out, and says so when it is asked for.
+# Readers of data. A reader whose library is missing is left out, and reports this when it is asked
+# for.
 set(CLT_READERS "")
 set(CLT_READER_DEFINITIONS "")
 set(CLT_READER_MODULES "")
@@ -58,13 +59,13 @@ foreach(row "TURBOJPEG libturbojpeg" "PNG libpng" "PCRE2 libpcre2-8" "HDF5 hdf5-
     endif()
 endforeach()
 
-# libcltrain-mpi, and ranks of the command.
+# libcltrain-mpi, and the command's ranks.
 option(CLT_MPI "Build libcltrain-mpi where MPI is found" ON)
 if(CLT_MPI)
     find_package(MPI QUIET COMPONENTS C)
 endif()
 
-# At run time or by tests only; looked for so that the summary can say what will be missing.
+# Programs for run time or tests only. The summary says which features will be missing.
 find_program(CLT_GNUPLOT gnuplot)
 find_program(CLT_PYTHON3 python3)
 find_program(CLT_CLANG_FORMAT NAMES clang-format-14 clang-format)
@@ -75,14 +76,14 @@ foreach(program CLT_GNUPLOT CLT_PYTHON3 CLT_CLANG_FORMAT CLT_CLANG CLT_CXX CLT_O
     mark_as_advanced(${program})
 endforeach()
 
-# Beside ours in `cltrain bench gemm --compare`; nothing links it.
+# For `cltrain bench gemm --compare`. Nothing links it.
 if(PKG_CONFIG_FOUND)
     pkg_check_modules(OPENBLAS QUIET openblas)
 endif()
 find_library(CLT_OPENBLAS openblas HINTS ${OPENBLAS_LIBRARY_DIRS})
 mark_as_advanced(CLT_OPENBLAS)
 
-# The format is defined by version 14's output; another version's differs in places.
+# The format is defined by version 14's output. Other versions differ in places.
 set(CLT_CLANG_FORMAT_OK OFF)
 if(CLT_CLANG_FORMAT)
     execute_process(COMMAND ${CLT_CLANG_FORMAT} --version OUTPUT_VARIABLE version ERROR_QUIET)

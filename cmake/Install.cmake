@@ -1,5 +1,5 @@
-# What `cmake --install` puts under the prefix: libraries, public headers, the command, and files
-# for find_package and pkg-config. All of them work from wherever the prefix is moved to.
+# Installs libraries, public headers, the command, and files for find_package and pkg-config. All of
+# them work if the prefix is moved.
 set(targets cltrain)
 if(TARGET cltrain-models)
     list(APPEND targets cltrain-models)
@@ -19,7 +19,7 @@ endif()
 install(TARGETS ${targets} EXPORT cltrainTargets
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
-# Its own export, so that programs without ranks need no MPI.
+# libcltrain-mpi has its own export, so that programs without ranks need no MPI.
 if(TARGET cltrain-mpi)
     install(TARGETS cltrain-mpi EXPORT cltrainMpiTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
     install(FILES runtime/include/cltrain/mpi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cltrain)
@@ -33,7 +33,7 @@ if(TARGET cltrain-models)
         FILES_MATCHING PATTERN "*.h")
 endif()
 
-# The pages and the example programs lie as in the tree, so that the pages' links work.
+# Pages and example programs have the same places as in the tree, so that the pages' links work.
 install(FILES LICENSE README.md CHANGELOG.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING
     PATTERN "*.md" PATTERN "*.png")
@@ -62,7 +62,8 @@ foreach(folder LIBDIR INCLUDEDIR)
 endforeach()
 file(RELATIVE_PATH CLT_PC_PREFIX "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
 string(REGEX REPLACE "/$" "" CLT_PC_PREFIX "\${pcfiledir}/${CLT_PC_PREFIX}")
-# Programs that pkg-config's flags have linked find the library also where the loader does not look.
+# Programs linked with pkg-config's flags find the library even if the loader does not search its
+# folder.
 set(CLT_PC_RPATH " -Wl,-rpath,\${libdir}")
 if(CMAKE_INSTALL_FULL_LIBDIR IN_LIST CMAKE_C_IMPLICIT_LINK_DIRECTORIES)
     set(CLT_PC_RPATH "")
@@ -75,7 +76,7 @@ if(TARGET cltrain-models)
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endif()
 if(TARGET cltrain-mpi)
-    # What MPI's compiler wrapper would add: the program may be compiled without it.
+    # These flags replace MPI's compiler wrapper, because programs may be compiled without it.
     set(CLT_PC_MPI_CFLAGS "")
     foreach(folder ${MPI_C_INCLUDE_DIRS})
         string(APPEND CLT_PC_MPI_CFLAGS " -I${folder}")

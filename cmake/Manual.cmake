@@ -1,5 +1,5 @@
-# Man pages and bash completion, which the command writes from its tables. Left out where the build
-# cannot run what it builds, as in cross-compiling.
+# Man pages and bash completion, which the command writes from its tables. They are left out if the
+# build cannot run its own programs, as in cross-compiling.
 set(CLT_MANUAL)
 if(TARGET cltrain_command AND NOT CMAKE_CROSSCOMPILING)
     set(CLT_MANUAL ${PROJECT_BINARY_DIR}/manual)

@@ -1,4 +1,4 @@
-# What configure found and what follows from it.
+# Prints what configure found, and which features follow from it.
 function(clt_row label value)
     string(LENGTH "${label}" length)
     math(EXPR pad "25 - ${length}")

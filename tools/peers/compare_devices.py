@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Two devices and two ranks against two independent trainings side by side, PyTorch DDP and TensorFlow's MirroredStrategy.
+"""Compares two devices and two ranks with two independent trainings, PyTorch DDP and TensorFlow's MirroredStrategy.
 
     compare_devices.py --cltrain PATH [--torch PYTHON] [--tensorflow PYTHON] [--model lenet|mlp] [--rounds 9]
 
-Run by hand, on a machine of two cores, all programs by turns. `independent` is two processes of one core each, each with
-half of the batch, at the same time: what two devices could do without ever talking to each other. Its rate is the sum;
-`coupled` is twice the slower one's, since devices that train together wait for each other.
+Run it by hand, on a machine with two cores. All programs run by turns. `independent` is two processes at the same time,
+with one core and half of the batch each: the rate that two devices would have without any exchange. Its rate is the sum
+of both. The rate of `coupled` is twice the slower one's, because devices that train together wait for each other.
 
 A machine that others use changes its speed within seconds. So the runs are short, `independent` runs before and after
-each of them, and a program's share is its rate divided by the mean of those two; what is reported is the median of the
-rounds' shares, and their quarters. `calm` are the shares for which the four processes of those two runs were equally
-fast, but for a tenth.
+each of them, and a program's share is its rate divided by the mean of these two. Printed are the median and the
+quarters of the rounds' shares. `calm` are the shares for which the four processes of these two runs were equally fast,
+within a tenth.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def programs(options):
 
 
 def spread(values):
-    """The median of shares, their quarters, and how many there are."""
+    """Returns the median of shares, their quarters, and their number."""
     if len(values) < 2:
         return f"{values[0]:8.2f}" if values else "    none"
     low, middle, high = statistics.quantiles(values, n=4, method="inclusive")

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Whole epochs of LeNet on Fashion-MNIST here, in PyTorch and in TensorFlow, by turns in one run. Run by hand.
+"""Times whole epochs of LeNet on Fashion-MNIST here, in PyTorch and in TensorFlow, by turns in one run. Run by hand.
 
     compare_lenet.py --cltrain PATH [--torch PYTHON] [--tensorflow PYTHON] [--devices pocl,pocl/2] [--rounds 6]
 
-PYTHON is an interpreter that has the package (README.md says how to make one); without it those rows are left out. An epoch
-is 60,000 training samples with their loading, and the evaluation of 10,000; every program runs --epochs of them, of which
-the first, which compiles and measures, does not count. Prints the median, least and most of the rates, and the ratio of
-the best of ours to each. `--markdown` prints the rows of README.md's table.
+PYTHON is an interpreter that has the package (README.md says how to make one). Without it these rows are left out. An
+epoch is 60,000 training samples with their loading, and the evaluation of 10,000. Every program runs --epochs of them.
+The first one, which compiles and measures, does not count. Prints the median, least and largest rates, and the ratio
+of our best rate to each. `--markdown` prints the rows of README.md's table.
 """
 
 import argparse
@@ -19,11 +19,11 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SAMPLES = 60000
-PEER_FLOP = 13.2e6  # an image of a training step as PyTorch executes it
+PEER_FLOP = 13.2e6  # per image of a training step, as PyTorch executes it
 
 
 def ours(options, device):
-    """Seconds of each epoch after the first."""
+    """Returns the seconds of each epoch after the first."""
     with tempfile.TemporaryDirectory() as folder:
         metrics = os.path.join(folder, "m.jsonl")
         subprocess.run([options.cltrain, "train", "--model", "lenet", "--data", "fashion-mnist", "--batch", "256",
@@ -54,7 +54,7 @@ def programs(options):
 
 
 def peak(options):
-    """FLOP/s that one of our devices reaches with independent multiply-adds."""
+    """Returns the FLOP/s that one of our devices reaches with independent multiply-adds."""
     command = [options.cltrain, "bench", "gemm", "512", "512", "512", "--devices", options.devices.split(",")[0], "--json"]
     run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(run.stdout)["limit_flops_per_s"]

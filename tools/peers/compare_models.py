@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Training steps of GPT-2 and ResNet-18 here and in PyTorch, eager and compiled, by turns in one run. Run by hand.
+"""Times training steps of GPT-2 and ResNet-18 here and in PyTorch, eager and compiled, by turns in one run. Run by hand.
 
     compare_models.py --cltrain PATH --torch PYTHON [--models gpt2,resnet18] [--devices pocl] [--rounds 3] [--markdown]
 
-PYTHON is an interpreter that has the package (README.md says how to make one). GPT-2 has 124 million parameters, batch 4,
-64 tokens a sample, f32, AdamW with weight decay 0.1, on random tokens; ResNet-18 takes batches of 128 random images of
-32 x 32, with SGD and momentum. Every program is a process of its own that warms up and then times stretches of steps; a
-round runs each once. Prints for each the median, least and most of all rounds' steps a second, the ratio of ours to it, and
-its largest resident memory (VmHWM; ours is that of `cltrain train`); then which part ours reaches of the limit that
-`cltrain bench train` measures beside it: the arithmetic at the rate of multiply-adds in registers, and the optimizer's reads
+PYTHON is an interpreter that has the package (README.md says how to make one). GPT-2 has 124 million parameters, batch
+4, 64 tokens per sample, f32, AdamW with weight decay 0.1, on random tokens. ResNet-18 takes batches of 128 random
+images of 32 x 32, with SGD and momentum. Every program is a process of its own that warms up and then times stretches
+of steps. A round runs each program once.
+
+Prints for each program the median, least and largest steps per second of all rounds, the ratio of our rate to it, and
+its largest resident memory (VmHWM; ours is that of `cltrain train`). Then prints our share of the limit that
+`cltrain bench train` measures: the arithmetic at the rate of multiply-adds in registers, and the optimizer's reads
 and writes at the memory's rate.
 """
 
@@ -60,7 +62,8 @@ class Model:
         return path
 
     def images(self):
-        """CIFAR-10's files, with random images: `train`, whose memory is measured, takes no synthetic data."""
+        """Writes CIFAR-10's files with random images, because `train`, whose memory is measured,
+        takes no synthetic data."""
         draw = random.Random(1)
         for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
             with open(os.path.join(self.folder, name), "wb") as file:
@@ -95,7 +98,7 @@ class Model:
             print(f"{self.name}: {name}: {1 / statistics.median(times):.3f} steps/s", file=sys.stderr, flush=True)
 
     def measure_memory(self):
-        """Of a training without the benchmark's own buffers."""
+        """Measures the memory of a training without the benchmark's own buffers."""
         process = subprocess.Popen(self.command("train") + ["--steps", "3", "--quiet"], stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(process.pid, 0)
         if status:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The report of gpu-check.sh in Markdown: gpu_report.py FOLDER DEVICES COMMIT. FOLDER has what it found so far."""
+"""Writes the report of gpu-check.sh in Markdown: gpu_report.py FOLDER DEVICES COMMIT. FOLDER has
+the results so far."""
 
 import datetime
 import json
@@ -15,7 +16,7 @@ def read(path):
 
 
 def driver():
-    """What the vendor's own tool says, if there is one."""
+    """Returns the output of the vendor's own tool, if there is one."""
     try:
         return subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,clocks.max.sm,power.limit",
                                "--format=csv,noheader"], check=True, capture_output=True, text=True).stdout.strip()  # fmt: skip
@@ -24,7 +25,7 @@ def driver():
 
 
 def lines(path):
-    """The JSON of each line; the last one may have been cut off."""
+    """Returns the JSON of each line. The last line may be incomplete."""
     found = []
     for line in read(path).splitlines():
         try:
@@ -35,7 +36,7 @@ def lines(path):
 
 
 def ours(folder):
-    """(command, row) of every benchmark that ran."""
+    """Yields (command, row) of every benchmark that ran."""
     for path in sorted(folder.glob("*.command"), key=lambda p: (re.sub(r"\d", "", p.stem), int("0" + re.sub(r"\D", "", p.stem)))):
         result = json.loads(path.with_suffix(".json").read_text())
         command = read(path)
@@ -47,7 +48,7 @@ def ours(folder):
 
 
 def peer_of(peers, command, name):
-    """The peer's seconds for a row of ours, or None."""
+    """Returns the peer's seconds for one of our rows, or None."""
     kind = "lenet" if command.startswith("train") else command
     for row in peers:
         if row.get("of") == kind and row.get("name") == name:

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Two devices and two ranks against two independent trainings side by side, in slices of a fraction of a second.
+"""Compares two devices and two ranks with two independent trainings, in slices of a fraction of a second.
 
     independent_share.py --cltrain PATH [--model lenet|mlp:4096,4096|...] [--seconds 60] [--slice 0.5]
 
-`independent` is two processes of one core each, each with half of the batch: what two devices could do without ever
-talking to each other. All programs are begun; then one after the other runs for a slice while the others
-are stopped (SIGSTOP), and its heartbeat file says how many steps it made. A machine that others use changes its speed
-within seconds, but hardly between a slice and the next: the shares are of neighbouring slices, and scatter far less than
-those of whole runs (compare_devices.py, which also measures PyTorch and TensorFlow). Run by hand, on a machine of two
-cores. Printed: samples a second, the median of the shares of `independent`, their quarters, and the share of the sums.
+`independent` is two processes with one core and half of the batch each: the rate that two devices would have without
+any exchange. All programs are started. Then each runs for a slice in turn while the others are stopped (SIGSTOP), and
+its heartbeat file gives the number of its steps. A machine that others use changes its speed within seconds, but
+hardly from one slice to the next. So shares of neighbouring slices scatter far less than shares of whole runs
+(compare_devices.py, which also measures PyTorch and TensorFlow). Run it by hand, on a machine with two cores. Prints
+samples per second, the median of the shares of `independent`, their quarters, and the share of the sums.
 """
 
 import argparse
@@ -21,12 +21,12 @@ import sys
 import tempfile
 import time
 
-SETTLING = 0.15  # seconds of a slice before it counts
+SETTLING = 0.15  # seconds at the beginning of a slice that do not count
 STEP_AT = 48  # offset in the heartbeat file, see <cltrain/heartbeat.h>
 
 
 class Program:
-    """A training that goes on until it is killed."""
+    """A training that runs until it is killed."""
 
     def __init__(self, options, folder, name, devices, batch, core=None, ranks=0):
         self.batch, self.beats = batch, os.path.join(folder, name)
@@ -50,7 +50,8 @@ class Program:
             return 0
 
     def begin(self):
-        """Until its steps go on; mpiexec's processes are in other sessions, and found by their parents."""
+        """Waits until the program's steps advance. mpiexec's processes are in other sessions, and
+        are found by their parents."""
         while self.step() < 5:
             if self.child.poll() is not None:
                 sys.exit(f"{self.child.args[0]} ended with {self.child.returncode}")
@@ -71,7 +72,7 @@ class Program:
 
 
 def time_slice(programs, seconds):
-    """Samples a second of each."""
+    """Returns the samples per second of each program."""
     for program in programs:
         program.signal(signal.SIGCONT)
     time.sleep(SETTLING)

@@ -4,10 +4,10 @@
     tensorflow_lenet.py [--jit] [--threads 2] [--steps 30] [--runs 15]
     tensorflow_lenet.py --epochs 3 [--jit]
 
-One JSON object on standard output, of the same fields. The whole set lies in memory as f32, images with channels last; a
-step is one tf.function of a batch's indices: gather, forward, gradients and the update of plain SGD. --jit compiles that
-function with XLA. The loss is read once a stretch. --epochs times whole epochs instead: every
-batch, and the accuracy on the test set behind them.
+Prints one JSON object with the same fields. The whole set is in memory as f32, images with channels last. A step is
+one tf.function of a batch's indices: gather, forward pass, gradients and the update of plain SGD. --jit compiles this
+function with XLA. The loss is read once per stretch. --epochs times whole epochs instead: every batch, and the
+accuracy on the test set after them.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def load_idx(folder, name):
 
 
 def uniform(shape, fan_in):
-    """As PyTorch initialises weights and biases."""
+    """Initialises weights and biases as PyTorch does."""
     return tf.Variable(tf.random.uniform(shape, -fan_in**-0.5, fan_in**-0.5))
 
 
@@ -79,7 +79,7 @@ class Trainer:
         return loss
 
     def stretch(self, steps):
-        """Images, seconds and processor seconds of that many steps of whole batches."""
+        """Returns images, seconds and processor seconds of `steps` steps of whole batches."""
         done, batch = 0, self.options.batch
         begin, cpu = time.perf_counter(), time.process_time()
         while done < steps:
@@ -92,7 +92,7 @@ class Trainer:
 
 
     def epoch(self, images, labels):
-        """Trains on every sample once; the accuracy on others, a thousand at a time."""
+        """Trains on every sample once. Returns the accuracy on other samples, a thousand at a time."""
         order = self.random.permutation(len(self.labels)).astype(np.int32)
         for at in range(0, len(order), self.options.batch):
             self.step(tf.constant(order[at : at + self.options.batch]))

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Times TensorFlow's MirroredStrategy over logical CPU devices. Run by hand; compare_devices.py does.
+"""Times TensorFlow's MirroredStrategy over logical CPU devices. Run by hand; compare_devices.py runs it too.
 
     tensorflow_mirrored.py [--model lenet|mlp] [--devices 2] [--batch 256] [--steps 30] [--runs 9]
 
-The batch is the global one; each replica has an equal part. The whole step, with strategy.run, is one tf.function. One JSON
-object on standard output.
+The batch is the global batch; each replica has an equal part. The whole step, with strategy.run, is one tf.function.
+Prints one JSON object.
 """
 
 import argparse

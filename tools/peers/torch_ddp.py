@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Times PyTorch's DistributedDataParallel over processes of one thread each (gloo). Run by hand; compare_devices.py does.
+"""Times PyTorch's DistributedDataParallel over processes of one thread each (gloo). Run by hand; compare_devices.py runs it too.
 
     torch_ddp.py [--model lenet|mlp] [--processes 2] [--batch 256] [--steps 30] [--runs 9]
 
-The batch is the global one; each process has an equal part, from its half of the samples (as DistributedSampler gives it),
-with all data in memory. One JSON object on standard output: images a second of all processes together.
+The batch is the global batch. Each process has an equal part, from its half of the samples (as DistributedSampler
+divides them), with all data in memory. Prints one JSON object: images per second of all processes together.
 """
 
 import argparse

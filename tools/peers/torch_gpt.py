@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Trains Hugging Face's GPT-2 on the bytes of a text, with the setting of a `cltrain train --model gpt2:nano --data text:FILE`
-run, for comparing the losses: windows of the first nine tenths in a random order each epoch, tests on the last tenth.
+"""Trains Hugging Face's GPT-2 on the bytes of a text, with the setting of `cltrain train --model gpt2:nano --data text:FILE`.
 
     torch_gpt.py --text bible.txt [--seq-len 128] [--batch 32] [--steps 2000] [--lr 1e-3] [--warmup 100]
 
-AdamW as PyTorch has it, weight decay 0.1 on matrices, cosine to 0 after a linear warm-up, f32. Run by hand: needs torch,
-transformers and numpy from PyPI. Prints the training loss every 100 steps and the test loss at the end.
+Its losses are compared with those of that run. It trains on windows of the first nine tenths, in a random order each
+epoch, and tests on the last tenth. PyTorch's AdamW, weight decay 0.1 on matrices, cosine to 0 after a linear warm-up,
+f32. Run it by hand: it needs torch, transformers and numpy from PyPI. Prints the training loss every 100 steps and the
+test loss at the end.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 
 def windows(data, length):
-    """Samples that do not overlap but for the one token that is only predicted."""
+    """Returns samples that overlap only in the one token that is only predicted."""
     count = (len(data) - 1) // length
     return np.stack([data[i * length : (i + 1) * length + 1] for i in range(count)]).astype(np.int64)
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Times PyTorch on CUDA, f32 without TF32: products (cuBLAS), convolutions (cuDNN) and LeNet's step. For gpu-check.sh.
 
-    torch_gpu.py --probe                                       says what is there; exit 1 if it cannot be measured
+    torch_gpu.py --probe                                       prints what is there; exit 1 if it cannot be measured
     torch_gpu.py [--quick] "gemm M N K" "conv NxCxHxW OxKHxKW [--stride S] [--padding P] [--groups G]" lenet
 
-On standard output a line of JSON as soon as it is known: {"peer"} says with what, and each other one has what it is `of`, the
-name of a row of `cltrain bench`, and seconds, the median of 9 stretches between two CUDA events of about 20 ms; or an error.
+Prints a line of JSON as soon as a result is known. {"peer"} has the versions. Each other line has the argument that it
+is `of`, the name of a row of `cltrain bench`, and the seconds, or an error. The seconds are the median of 9 stretches
+of about 20 ms between two CUDA events.
 """
 
 import argparse
@@ -30,7 +31,7 @@ def probe():
 
 
 def stretch(call, count):
-    """Seconds of one of `count` calls."""
+    """Returns the seconds per call of `count` calls."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
     for _ in range(count):
@@ -119,7 +120,7 @@ def main():
         try:
             for name, seconds in {"gemm": gemm, "conv": conv, "lenet": lenet}[kind](words, 3 if given.quick else RUNS):
                 print(json.dumps({"of": what, "name": name, "seconds": seconds}), flush=True)
-        except RuntimeError as error:  # CUDA's too: memory, a driver that does not fit
+        except RuntimeError as error:  # also errors of CUDA: memory, a driver that does not fit
             failed = True
             print(f"{what}: {error}", file=sys.stderr)
             print(json.dumps({"of": what, "error": str(error).splitlines()[0]}), flush=True)

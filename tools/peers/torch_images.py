@@ -17,7 +17,7 @@ CLASSES, SAMPLES, EPOCHS = 10, 2000, 4
 
 
 def write(folder, side):
-    """Smooth colours, shapes and noise; the last tenth are tests."""
+    """Writes images of smooth colours, shapes and noise. The last tenth are test images."""
     rng = np.random.default_rng(1)
     for i in range(SAMPLES):
         part = os.path.join(folder, "val" if i >= SAMPLES * 9 // 10 else "train", str(i % CLASSES))

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Times PyTorch on LeNet and Fashion-MNIST, and trains it: what this runtime is compared with. Run by hand.
+"""Times PyTorch on LeNet and Fashion-MNIST, and trains it, for comparison with this runtime. Run by hand.
 
     torch_lenet.py speed    [--compile] [--channels-last] [--bytes] [--threads 2] [--steps 30] [--runs 15]
     torch_lenet.py accuracy [--seed 0] [--epochs 10] [--lr 0.2] [--cosine]
     torch_lenet.py epochs   [--compile] [--epochs 3]
     torch_lenet.py memory   [--bytes]
 
-One JSON object on standard output. The loop has no loader: the whole set lies in memory, and a batch is one index_select
-with a random permutation. --bytes keeps the images as bytes and converts a batch at a time (less memory). `speed` is the
-median of --runs timed stretches of --steps steps after a warm-up, `best` the fastest of them (what a disturbed machine
-hides), `images_per_cpu_s` counts processor time of all threads instead (with --threads 1 it is what a busy machine disturbs
-least). The loss is read once a stretch. `epochs` times whole epochs: every batch, and the accuracy on the test set behind them.
+Prints one JSON object. The loop has no loader: the whole set is in memory, and a batch is one index_select with a
+random permutation. --bytes keeps the images as bytes and converts each batch (less memory). `speed` is the median of
+--runs timed stretches of --steps steps after a warm-up. `best` is the fastest of them, which a disturbed machine
+hides. `images_per_cpu_s` counts processor time of all threads instead; with --threads 1 a busy machine disturbs it
+least. The loss is read once per stretch. `epochs` times whole epochs: every batch, and the accuracy on the test set
+after them.
 """
 
 import argparse
@@ -52,7 +53,7 @@ class Trainer:
         return functional.cross_entropy(self.model(x), y)
 
     def batches(self):
-        """Endless shuffled batches of an epoch after another, the last one of an epoch smaller."""
+        """Yields shuffled batches of one epoch; the last batch is smaller."""
         order = torch.randperm(len(self.labels))
         for index in order.split(self.options.batch):
             x = self.images.index_select(0, index)
@@ -66,7 +67,7 @@ class Trainer:
         return loss
 
     def stretch(self, steps):
-        """Images, seconds and processor seconds of that many steps of whole batches."""
+        """Returns images, seconds and processor seconds of `steps` steps of whole batches."""
         done, images = 0, 0
         begin, cpu = time.perf_counter(), time.process_time()
         while done < steps:
@@ -159,7 +160,8 @@ def main():
               "cpu_capability": torch.backends.cpu.get_cpu_capability(), "compile": options.compile,
               "channels_last": options.channels_last, "bytes": options.bytes}  # fmt: skip
     result.update({"speed": speed, "accuracy": accuracy, "epochs": epochs, "memory": memory}[options.what](trainer, options))
-    # Linux counts ru_maxrss in KiB; helpers of torch.compile are processes of their own and not in it.
+    # Linux counts ru_maxrss in KiB. Helpers of torch.compile are processes of their own, which it
+    # does not include.
     result["peak_rss_mib"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     print(json.dumps(result))
 

@@ -3,12 +3,14 @@
 
     torch_models.py --cltrain build/bin/cltrain [--devices pocl] [--models resnet18,gpt2,...]
 
-ResNets are torchvision's, GPT-2 is Hugging Face's GPT2LMHeadModel (its part `transformer`, whose names are GPT2Model's), LSTMs
-are torch.nn.LSTM's. What none of these packages has, vit-tiny, unet and two-branch, is in tests/goldens/networks.py.
+ResNets are torchvision's. GPT-2 is Hugging Face's GPT2LMHeadModel (its part `transformer`, whose names are
+GPT2Model's). LSTMs are torch.nn.LSTM's. None of these packages has vit-tiny, unet and two-branch, which are in
+tests/goldens/networks.py.
 
-For each model, on made-up samples: PyTorch's state_dict is saved as safetensors (with I64 counters) and `cltrain eval` must
-find PyTorch's loss; `cltrain train --init` trains from it, and its checkpoint must load with strict=True and give there the
-loss that `cltrain eval` gives. Run by hand: needs torch, torchvision, transformers, safetensors and numpy from PyPI.
+For each model, on made-up samples: PyTorch's state_dict is saved as safetensors (with I64 counters), and
+`cltrain eval` must find PyTorch's loss. `cltrain train --init` trains from it. Its checkpoint must load with
+strict=True, and give the same loss in PyTorch as in `cltrain eval`. Run it by hand: it needs torch, torchvision,
+transformers, safetensors and numpy from PyPI.
 """
 
 import argparse
@@ -34,7 +36,7 @@ LIMIT = 2e-5
 
 
 class Images:
-    """Arrays that a torchvision network classifies."""
+    """Arrays for classification by a torchvision network."""
 
     options = ["--classes", str(CLASSES)]
 
@@ -49,7 +51,7 @@ class Images:
         self.image, self.label = torch.as_tensor(image), torch.as_tensor(label).long()
         self.data = "npz:" + folder
         with torch.no_grad():
-            for _ in range(3):  # running statistics that are not the first ones
+            for _ in range(3):  # so that the running statistics are not the initial ones
                 self.model.train()(self.image)
 
     def loss(self, model):
@@ -79,7 +81,7 @@ class Text:
                                                 embd_pdrop=0, attn_pdrop=0))  # fmt: skip
         self.model = self.whole.transformer
         with torch.no_grad():
-            for p in self.model.parameters():  # biases that are not zero
+            for p in self.model.parameters():  # so that biases are not zero
                 p.add_(0.05 * torch.randn_like(p))
         self.tokens = write_tokens(folder)
         self.data = "tokens:" + folder
@@ -90,7 +92,8 @@ class Text:
         return functional.cross_entropy(logits.flatten(0, 1), self.tokens[1:])
 
 
-# name: the command line's arguments, PyTorch's, shapes of the samples; without shapes text; without the second labels
+# name: (arguments on the command line, PyTorch's model, shapes of the samples). Without shapes:
+# text. Without the second shape: labels.
 PLAIN = {
     "vit-tiny": ("", lambda: ViT(12, 3, 192, 4, 3, 16, CLASSES), (3, 16, 16), None),
     "two-branch": (":weight=0.5", lambda: TwoBranch(0.5, 16, 16, CLASSES), (1, 16, 16), None),
@@ -123,7 +126,7 @@ class Plain:
         self.inputs = [torch.as_tensor(a) if a.dtype == np.float32 else torch.as_tensor(a).long() for a in fields.values()]
         if name == "unet":
             with torch.no_grad():
-                for _ in range(3):  # running statistics that are not the first ones
+                for _ in range(3):  # so that the running statistics are not the initial ones
                     self.model.train()(self.inputs[0])
 
     def loss(self, model):
@@ -142,7 +145,7 @@ def run(options, subject, verb, *more):
 
 
 def compare(name, what, options, subject, state, checkpoint):
-    """The loss of `state` in PyTorch, in f64, and of the checkpoint in cltrain."""
+    """Compares the loss of `state` in PyTorch, in f64, with that of the checkpoint in cltrain."""
     subject.model.load_state_dict(state, strict=True)
     with torch.no_grad():
         want = subject.loss(subject.model.double().eval()).item()

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Times PyTorch's training steps of GPT-2 and ResNet-18, and says how much memory they took. Run by hand.
+"""Times PyTorch's training steps of GPT-2 and ResNet-18, and measures their memory. Run by hand.
 
     torch_train.py gpt2     [--tokens FILE] [--way plain|transformers] [--compile] [--batch 4] [--length 64]
     torch_train.py resnet18 [--compile] [--channels-last] [--batch 128]
 
-One JSON object on standard output. GPT-2 of 124 million parameters (50257 tokens, as many positions as a sample has, no dropout) learns from FILE of u16 tokens,
-at positions drawn at random, by fused AdamW with weight decay 0.1 on all parameters. `plain` is written here of PyTorch's
-fastest parts: one linear for query, key and value, scaled_dot_product_attention, GELU by tanh, the output's weight tied to
-the embedding, and the loss over all positions' logits; `transformers` is Hugging Face's GPT2LMHeadModel with the same attention.
-ResNet-18 is torchvision's for 32 x 32 images: 3 x 3 stem without max pooling, ten classes, fused SGD with momentum. All data
-lie in memory. `step_s` has the seconds a step of each of --runs stretches of --steps steps behind a warm-up.
+Prints one JSON object. GPT-2 has 124 million parameters (50257 tokens, as many positions as a sample, no dropout). It
+learns from FILE of u16 tokens, at random positions, with fused AdamW and weight decay 0.1 on all parameters. `plain` is
+written here with PyTorch's fastest parts: one linear for query, key and value, scaled_dot_product_attention, GELU by
+tanh, the output's weight tied to the embedding, and the loss over all positions' logits. `transformers` is Hugging
+Face's GPT2LMHeadModel with the same attention. ResNet-18 is torchvision's for 32 x 32 images: 3 x 3 stem without max
+pooling, ten classes, fused SGD with momentum. All data are in memory. `step_s` has the seconds per step of each of
+--runs stretches of --steps steps after a warm-up.
 """
 
 import argparse
@@ -114,7 +115,8 @@ class Images:
 
 
 def peak_mib():
-    """Linux' VmHWM: unlike ru_maxrss, not that of the process that started this one."""
+    """Returns Linux' VmHWM. Unlike ru_maxrss, it does not include the process that started this
+    one."""
     with open("/proc/self/status", encoding="utf-8") as file:
         (line,) = (line for line in file if line.startswith("VmHWM"))
     return round(int(line.split()[1]) / 1024)
