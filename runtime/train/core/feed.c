@@ -261,8 +261,9 @@ static const clt_value *find_output(const clt_plan *plan, const char *name)
     return NULL;
 }
 
-clt_status clt_session_check_fetches(const clt_session *s, const clt_step_batch *batch,
-                                     const int64_t *offsets)
+/* Fails if the batch asks for an output that the plan does not have. */
+static clt_status check_fetches(const clt_session *s, const clt_step_batch *batch,
+                                const int64_t *offsets)
 {
     const clt_plan *plan = s->devices[0].plan;
     for (int i = 0; i < batch->n_fetches; i++) {
@@ -294,6 +295,32 @@ clt_status clt_session_check_fetches(const clt_session *s, const clt_step_batch 
                              fetch->device < 0 ? 0 : fetch->device, offsets));
     }
     return CLT_OK;
+}
+
+clt_status clt_session_divide(const clt_session *s, const clt_participants *all,
+                              const clt_step_batch *batch, clt_shares *shares)
+{
+    int64_t *offsets = shares->offsets;
+    if (batch->n_wait && all->own > 1)
+        return clt_fail(CLT_INVALID_ARGUMENT, "a wait list is for one device, not %d", all->own);
+    if (batch->offsets)
+        memcpy(offsets, batch->offsets, ((size_t)all->own + 1) * sizeof *offsets);
+    else
+        CLT_TRY(clt_shares_split(shares, all, batch->count));
+    if (offsets[0] != 0 || offsets[all->own] != batch->count)
+        return clt_fail(CLT_INVALID_ARGUMENT, "the batch's offsets do not cover its %lld samples",
+                        (long long)batch->count);
+    const int64_t most = shares->per_run * shares->max_micros;
+    for (int d = 0; d < all->own; d++) {
+        const int64_t share = offsets[d + 1] - offsets[d];
+        if (share < 0 || share > most)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "device %d gets %lld samples; the plan holds %lld", d, (long long)share,
+                            (long long)most);
+        if (share)
+            CLT_TRY(clt_session_check_feeds(s, d, offsets, batch->feeds, batch->n_feeds, false));
+    }
+    return check_fetches(s, batch, offsets);
 }
 
 clt_status clt_session_fetch(clt_session *s, int device, const clt_step_batch *batch, clt_part part,

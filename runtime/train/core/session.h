@@ -87,9 +87,11 @@ clt_status clt_session_feed(clt_session *session, int device, const clt_step_bat
 clt_status clt_session_feed_given(clt_session *session, int device, const clt_feed *feeds,
                                   int n_feeds, clt_part part, int parity);
 
-/* Fails if the batch asks for an output that the plan does not have. */
-clt_status clt_session_check_fetches(const clt_session *session, const clt_step_batch *batch,
-                                     const int64_t *offsets);
+/* Divides a batch over the devices, into shares->offsets: as the batch says, else by weights. Fails
+ * if a device had no room for its share, if a feed or an output is missing, or if there is a wait
+ * list for several devices. */
+clt_status clt_session_divide(const clt_session *session, const clt_participants *all,
+                              const clt_step_batch *batch, clt_shares *shares);
 
 /* Enqueues the copies of outputs that the batch asks for, for the part that just ran. */
 clt_status clt_session_fetch(clt_session *session, int device, const clt_step_batch *batch,

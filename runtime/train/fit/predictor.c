@@ -8,16 +8,16 @@
 #include "device/program/tuning_file.h"
 #include "train/program/check.h"
 #include "train/step/interpret.h"
-#include <cltrain/data.h>
 
 struct clt_predictor {
     clt_store *store;
     clt_session *session;
     clt_tuning_record *tuning;         /* by device */
     const clt_tuning_record **records; /* the same */
-    int64_t *offsets;                  /* by device, and one more */
-    clt_step_program *programs;        /* two a device: without samples, and with some */
-    int64_t batch, per_device, runs;
+    clt_participants all;
+    clt_shares shares;
+    clt_step_program *programs; /* two a device: without samples, and with some */
+    int64_t batch, runs;
     bool poison, has_batch, carries;
     const clt_value **outputs, **inputs; /* of the first device's plan */
     int n_outputs, room_outputs, n_inputs, room_inputs;
@@ -113,18 +113,22 @@ static clt_status build(clt_predictor *p, const clt_graph *graph,
     const size_t n = (size_t)p->store->n_devices;
     p->tuning = clt_calloc(n, sizeof *p->tuning);
     p->records = clt_calloc(n, sizeof *p->records);
-    p->offsets = clt_calloc(n + 1, sizeof *p->offsets);
     p->programs = clt_calloc(2 * n, sizeof *p->programs);
-    if (!p->tuning || !p->records || !p->offsets || !p->programs)
+    if (!p->tuning || !p->records || !p->programs)
         return CLT_OUT_OF_MEMORY;
     for (size_t d = 0; d < n; d++) {
         clt_tuning_load(p->store->replicas[d].device, &p->tuning[d]);
         p->records[d] = &p->tuning[d];
     }
     p->batch = options->batch;
-    p->per_device = (options->batch - 1) / (int64_t)n + 1;
+    p->all = (clt_participants){.ranks = 1, .own = (int)n, .total = (int)n};
+    p->shares = (clt_shares){.per_run = (options->batch - 1) / (int64_t)n + 1,
+                             .max_micros = 1,
+                             .accumulate = 1,
+                             .quantum = 1};
+    CLT_TRY(clt_shares_create(&p->all, &p->shares));
     p->poison = options->poison != 0;
-    clt_plan_options plan = clt_plan_options_default(CLT_PLAN_PREDICT, p->per_device);
+    clt_plan_options plan = clt_plan_options_default(CLT_PLAN_PREDICT, p->shares.per_run);
     plan.separate = options->separate != 0;
     plan.portable = options->portable != 0;
     plan.variants = options->variants;
@@ -166,7 +170,7 @@ void clt_predictor_destroy(clt_predictor *p)
     clt_free(p->programs);
     clt_free(p->tuning);
     clt_free(p->records);
-    clt_free(p->offsets);
+    clt_shares_free(&p->shares);
     clt_free(p->outputs);
     clt_free(p->inputs);
     clt_free(p);
@@ -174,7 +178,6 @@ void clt_predictor_destroy(clt_predictor *p)
 
 static clt_status divide(clt_predictor *p, const clt_step_batch *batch)
 {
-    const int n = p->store->n_devices;
     CLT_TRY(CLT_CHECK_STRUCT(batch, clt_step_batch));
     if (batch->count < 0 || batch->count > p->batch)
         return clt_fail(CLT_INVALID_ARGUMENT,
@@ -185,43 +188,17 @@ static clt_status divide(clt_predictor *p, const clt_step_batch *batch)
                         "a batch of %lld, but no input of the graph has a batch dimension: a run "
                         "counts as one sample",
                         (long long)batch->count);
-    if (batch->n_wait && n > 1)
-        return clt_fail(CLT_INVALID_ARGUMENT, "a wait list is for one device, not %d", n);
-    if (batch->offsets)
-        memcpy(p->offsets, batch->offsets, ((size_t)n + 1) * sizeof *p->offsets);
-    else
-        CLT_TRY(clt_split(batch->count, n, NULL, 1, p->offsets));
-    if (p->offsets[0] != 0 || p->offsets[n] != batch->count)
-        return clt_fail(CLT_INVALID_ARGUMENT, "the batch's offsets do not cover its %lld samples",
-                        (long long)batch->count);
-    for (int d = 0; d < n; d++) {
-        const int64_t share = p->offsets[d + 1] - p->offsets[d];
-        if (share < 0 || share > p->per_device)
-            return clt_fail(CLT_INVALID_ARGUMENT,
-                            "device %d gets %lld samples; the plan holds %lld", d, (long long)share,
-                            (long long)p->per_device);
-        if (share)
-            CLT_TRY(clt_session_check_feeds(p->session, d, p->offsets, batch->feeds, batch->n_feeds,
-                                            false));
-    }
-    return clt_session_check_fetches(p->session, batch, p->offsets);
+    return clt_session_divide(p->session, &p->all, batch, &p->shares);
 }
 
 static clt_status run_device(clt_predictor *p, int d, const clt_call *call)
 {
-    const int64_t count = p->offsets[d + 1] - p->offsets[d];
-    const int rounds = count > 0;
     const clt_bound bound = {.device = d,
                              .replica = &p->store->replicas[d],
                              .arena = &p->store->arenas[d],
                              .call = call,
-                             .share = {.begin = p->offsets[d],
-                                       .count = count,
-                                       .per_run = p->per_device,
-                                       .quantum = 1,
-                                       .micros = rounds,
-                                       .rounds = rounds}};
-    return clt_step_program_run(&bound, &p->programs[2 * d + rounds]);
+                             .share = clt_shares_device(&p->shares, d)};
+    return clt_step_program_run(&bound, &p->programs[2 * d + bound.share.rounds]);
 }
 
 clt_status clt_predictor_run(clt_predictor *p, const clt_step_batch *batch,

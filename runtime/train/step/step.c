@@ -2,14 +2,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "train/core/trainer.h"
 #include "train/ranks/shares.h"
 #include "train/step/graph_collectives.h"
 #include "train/step/states.h"
 #include "train/step/programs.h"
 #include "train/step/verify.h"
-#include <cltrain/data.h>
 
 static int64_t share_of(const clt_trainer *t, int d)
 {
@@ -18,12 +16,13 @@ static int64_t share_of(const clt_trainer *t, int d)
 
 /* --- one step -------------------------------------------------------------------------------- */
 
-static clt_status check_feeds(const clt_trainer *t, const clt_session *session,
-                              const clt_feed *feeds, int n_feeds, bool given)
+/* Gradients of outputs, which backward needs. */
+static clt_status check_given(const clt_trainer *t, const clt_feed *feeds, int n_feeds)
 {
     for (int d = 0; d < t->all.own; d++)
         if (share_of(t, d))
-            CLT_TRY(clt_session_check_feeds(session, d, t->shares.offsets, feeds, n_feeds, given));
+            CLT_TRY(
+                clt_session_check_feeds(t->training, d, t->shares.offsets, feeds, n_feeds, true));
     return CLT_OK;
 }
 
@@ -36,26 +35,7 @@ clt_status clt_step_prepare(clt_trainer *t, clt_session *session, const clt_step
             CLT_INVALID_ARGUMENT, "a batch of %lld of %lld; the trainer was made for 0 to %lld",
             (long long)batch->count, (long long)(batch->total > 0 ? batch->total : batch->count),
             (long long)t->options.batch);
-    if (batch->n_wait && t->all.own > 1)
-        return clt_fail(CLT_INVALID_ARGUMENT, "a wait list is for one device, not %d", t->all.own);
-    if (batch->offsets) {
-        memcpy(t->shares.offsets, batch->offsets,
-               ((size_t)t->all.own + 1) * sizeof *t->shares.offsets);
-        if (t->shares.offsets[0] != 0 || t->shares.offsets[t->all.own] != batch->count)
-            return clt_fail(CLT_INVALID_ARGUMENT,
-                            "the batch's offsets do not cover its %lld "
-                            "samples",
-                            (long long)batch->count);
-    } else {
-        CLT_TRY(clt_shares_split(&t->shares, &t->all, batch->count));
-    }
-    for (int d = 0; d < t->all.own; d++)
-        if (share_of(t, d) < 0 || share_of(t, d) > t->shares.per_run * t->shares.max_micros)
-            return clt_fail(
-                CLT_INVALID_ARGUMENT, "device %d gets %lld samples; the plan holds %lld", d,
-                (long long)share_of(t, d), (long long)(t->shares.per_run * t->shares.max_micros));
-    CLT_TRY(clt_session_check_fetches(session, batch, t->shares.offsets));
-    CLT_TRY(check_feeds(t, session, batch->feeds, batch->n_feeds, false));
+    CLT_TRY(clt_session_divide(session, &t->all, batch, &t->shares));
     t->call.batch = *batch;
     t->call.given = NULL;
     t->call.n_given = 0;
@@ -137,7 +117,7 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool w
     clt_session_forget_given(t->training);
     CLT_TRY(clt_step_prepare(t, t->training, batch));
     if (whole) /* all that backward needs comes with the batch */
-        CLT_TRY(check_feeds(t, t->training, batch->feeds, batch->n_feeds, true));
+        CLT_TRY(check_given(t, batch->feeds, batch->n_feeds));
     t->call.entry = (int)(t->steps % CLT_RESULT_RING);
     t->call.parity = (int)(t->steps & 1);
     clt_heartbeat_step(t->exchange.beat, t->steps + 1);
@@ -216,7 +196,7 @@ clt_status clt_trainer_backward(clt_trainer *t)
 clt_status clt_trainer_backward_from(clt_trainer *t, const clt_feed *gradients, int n_gradients)
 {
     CLT_TRY(need_phase(t, 1, "clt_trainer_backward", "clt_trainer_forward"));
-    CLT_TRY(check_feeds(t, t->training, gradients, n_gradients, true));
+    CLT_TRY(check_given(t, gradients, n_gradients));
     t->call.given = gradients;
     t->call.n_given = n_gradients;
     CLT_TRY(run(t, CLT_PROGRAM_BACKWARD));
