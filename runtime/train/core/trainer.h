@@ -1,4 +1,5 @@
-/* The trainer's inside: trainer.c makes it, step.c runs it, diagnose.c finds what went wrong. */
+/* The trainer: parts, most of which have a header of their own. Functions that need one part take
+ * that part. */
 #ifndef CLT_TRAIN_CORE_TRAINER_H
 #define CLT_TRAIN_CORE_TRAINER_H
 
@@ -62,34 +63,34 @@ clt_status clt_lost_explain(const clt_trainer *trainer, clt_status failure, cons
 /* lost.c: whether clt_trainer_recover can go on, after a device of this or another rank failed. */
 bool clt_lost_one_of_several(const clt_trainer *trainer);
 
-/* replicas.c: all replicas become that of a participant (-1: parameters and states stay),
- * but the optimizer's slots of bucket b that of slot_roots[b], where that is not NULL. Collective.
- */
+/* replicas.c: the replica of a participant (-1: parameters and states stay) becomes that of all,
+ * except for the optimizer's slots: those of bucket b come from participant slot_roots[b] if that
+ * is not NULL. Collective. */
 clt_status clt_trainer_copy_replica(clt_trainer *trainer, int participant, const int *slot_roots);
 
-/* Whether the guard stopped at the ring entry's step, whose word is there. */
+/* replicas.c: all devices' optimizer slots become their owners', for reading. Does nothing without
+ * owners. Collective. */
+clt_status clt_trainer_share_slots(clt_trainer *trainer);
+
+/* step.c: whether the guard stopped at the ring entry's step, whose word is there. */
 bool clt_step_stopped(const clt_trainer *trainer, int entry);
 
-/* Splits the batch and finds the weights of the losses, where the host can. */
+/* step.c: checks a batch and divides it over the devices. It is the next call's. */
 clt_status clt_step_prepare(clt_trainer *trainer, clt_session *session,
                             const clt_step_batch *batch);
 
-/* replicas.c: all devices' optimizer slots become their owners', for reading. Collective;
- * nothing without owners. */
-clt_status clt_trainer_share_slots(clt_trainer *trainer);
-
-/* Fails if the caller wants an event of several devices. */
+/* step.c: fails if the caller wants an event of several devices. */
 clt_status clt_step_check_event(const clt_trainer *trainer, struct _cl_event *const *event);
 
-/* *event (may be NULL) becomes another reference to the event that ends the ring entry. */
+/* step.c: *event (may be NULL) becomes another reference to the event that ends the ring entry. */
 clt_status clt_step_event(const clt_session *session, int entry, struct _cl_event **event);
 
-/* Sets where loss scaling stands, on all of this rank's devices. */
+/* trainer.c: sets where loss scaling stands, on all of this rank's devices. */
 clt_status clt_trainer_set_scaling(clt_trainer *trainer, const clt_scaling *scaling);
 
-/* Fails with NONFINITE naming the step, the first tensor that is not finite and, where it has some
- * of its samples not finite, the first of them, by running the ring entry's step again node by
- * node. That sample is then trainer->bad_sample, of the step trainer->bad_step. */
+/* programs.c: runs a step that was not finite again, node by node. Fails with NONFINITE, naming the
+ * step, the first tensor that is not finite and the first of its samples that is not, if others
+ * are. trainer->bad_step and ->bad_sample are then the step and that sample. */
 clt_status clt_trainer_diagnose(clt_trainer *trainer, int64_t step);
 
 #endif
