@@ -88,7 +88,9 @@ static inline int schema_operands(clt_graph *graph, const schema_case *c, const 
     clt_operand_schema one;
     int count = 0;
     for (int k = 0; clt_operator_operand(op, k, &one); k++)
-        for (int i = 0; !one.optional && i <= (one.repeated != 0); i++) {
+        for (int i = 0; (!one.optional || (k == count && !strcmp(one.name, "bias"))) &&
+                        i <= (one.repeated != 0);
+             i++) {
             in[count] = schema_operand(graph, c, &one, count);
             count++;
         }
