@@ -24,6 +24,12 @@ typedef struct clt_blas_set {
     int values[CLT_BLAS_PARAMETERS];
 } clt_blas_set;
 
+/* Returns the key of the kernel's entry in tuning records. */
+static inline uint64_t clt_blas_key(clt_blas_kernel kernel)
+{
+    return (uint64_t)kernel + 1;
+}
+
 /* Return CLBlast's name of the kernel, and the number and names of its parameters in the order of a
  * set's values. */
 const char *clt_blas_kernel_name(clt_blas_kernel kernel);

@@ -43,33 +43,37 @@ static inline bool clt_caps_is_cpu(const clt_caps *caps)
     return caps->kind == CLT_KIND_CPU;
 }
 
-/* One measured choice. `shape_class` is the operator's own grouping of shapes, such as
- * "m256n128k800t01". `variant` names one of the operator's variants, `options` are its -D tile
- * options. */
+enum { CLT_TUNING_SOURCES = 8 };
+
+/* One measured choice, found by operator and `key`. `variant` names one of the operator's variants,
+ * `options` are its -D tile options. */
 typedef struct clt_tuning_entry {
     char op[32];
-    char shape_class[64];
+    uint64_t key;         /* of the class of shapes, see clt_plan_key; 0: read from a checkpoint of
+                             version 3 and found by shape_class */
+    char shape_class[64]; /* the class for readers */
     char variant[48];
     char options[128];
     double seconds;       /* median time of the chosen candidate */
     double plain_seconds; /* median time of the choice that a plan makes without a record */
     char rejected[160];   /* candidates whose results were wrong, "VARIANT OPTIONS; ..." */
-    char files[192];      /* kernel files of all candidates, with commas between them */
-    uint64_t source;      /* hash of the texts of `files`, see clt_tuning_source */
-    uint64_t variants;    /* hash of the variants that accept, see clt_variants_hash; 0: any */
-    int tried;            /* candidates measured before time ran out; 0: all */
-    bool shipped;         /* came with the library, not from this machine's cache folder */
+    uint64_t sources[CLT_TUNING_SOURCES]; /* hashes of the kernel files of all candidates, see
+                                             clt_source_tokens; 0 behind the last */
+    uint64_t variants; /* hash of the variants that accept, see clt_variants_hash; 0: any */
+    int tried;         /* candidates measured before time ran out; 0: all */
+    bool shipped;      /* came with the library, not from this machine's cache folder */
 } clt_tuning_entry;
 
-/* All measurements of one (device, driver). Read-only while a plan is made. */
+/* All measurements of one kind of device. Read-only while a plan is made. */
 typedef struct clt_tuning_record {
-    char device[128], driver[128];
+    char platform[128], device[128], driver[128];
+    int compute_units;
     clt_tuning_entry *entries;
     int count, room;
 } clt_tuning_record;
 
-/* Finds the entry for (op, shape class); NULL if nothing was measured. `record` may be NULL. */
+/* Finds the entry for the operator's class; NULL if nothing was measured. `record` may be NULL. */
 const clt_tuning_entry *clt_tuning_find(const clt_tuning_record *record, const char *op,
-                                        const char *shape_class);
+                                        uint64_t key, const char *shape_class);
 
 #endif

@@ -69,7 +69,8 @@ typedef struct clt_plan_node {
     clt_program program;
     clt_place scratch[4];
     char *declined;                /* lines "name: reason" for variants that declined; NULL: none */
-    char shape_class[64];          /* key of the node's measurements */
+    uint64_t key;                  /* of the node's measurements, see clt_plan_key */
+    char shape_class[64];          /* the same for readers */
     const clt_tuning_entry *tuned; /* the measurement that decided, in plan->tuned; NULL: none */
 } clt_plan_node;
 
@@ -142,9 +143,10 @@ void clt_plan_print(const clt_plan *plan, bool explain, clt_str *text);
 
 /* --- parts of clt_plan_create ---------------------------------------------------------------- */
 
-/* plan/variants.c: writes the class of shapes for which a node's measurements hold. It has element
- * types, layouts and dimensions of the operands, with the batch rounded up to a power of two, and
- * the attributes. */
+/* plan/class.c: the class of shapes for which a node's measurements hold, as a number and as a text
+ * for readers. It has the operator, the kind of device, element types, layouts and dimensions of
+ * the operands and outputs, with the batch rounded up to a power of two, and the attributes. */
+uint64_t clt_plan_key(const clt_node *node, const clt_target *target);
 void clt_plan_class(const clt_node *node, int64_t max_batch, char text[64]);
 
 /* plan/variants.c: chooses a variant for every node, which writes the node's launches. */

@@ -3,7 +3,6 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "plan/plan.h"
 
 /* Returns the variant that the caller asked for, if it accepts. */
@@ -33,40 +32,6 @@ static const clt_variant *first_accepting(const clt_node *node, const clt_target
     return NULL;
 }
 
-static int64_t round_batch(int64_t batch)
-{
-    int64_t rounded = 1;
-    while (rounded < batch && rounded < INT64_MAX / 2)
-        rounded *= 2;
-    return rounded;
-}
-
-/* Writes a readable beginning and a hash of everything, because the text has a limited length. */
-void clt_plan_class(const clt_node *node, int64_t max_batch, char text[64])
-{
-    enum { READABLE = 44 };
-    clt_str s = {0};
-    const int64_t n = round_batch(max_batch);
-    for (int i = 0; i < node->n_in + node->n_out; i++) {
-        const clt_value *v = i < node->n_in ? node->in[i] : node->out[i - node->n_in];
-        clt_str_add(&s, i ? " " : "");
-        if (v && v->layout == CLT_LAYOUT_BATCH_BLOCKED)
-            clt_str_add(&s, "lanes ");
-        for (int d = 0; v && d < v->type.rank; d++)
-            clt_str_add(&s, "%s%lld", d ? "x" : "", (long long)clt_dim(v->type.dims[d], n));
-        if (v && v->type.dtype != CLT_F32)
-            clt_str_add(&s, "%s", clt_dtype_name(v->type.dtype));
-    }
-    if (node->op->describe) {
-        clt_str_add(&s, " ");
-        node->op->describe(node, &s);
-    }
-    const char *all = clt_str_text(&s);
-    snprintf(text, 64, "%.*s #%016llx", (int)READABLE, all,
-             (unsigned long long)clt_hash_text(all, 0));
-    clt_str_free(&s);
-}
-
 /* Returns the variant that a measurement found best; NULL if there is none or it does not accept
  * here. Earlier variants in the list decline for their own reasons, or were measured slower. */
 static const clt_variant *measured(clt_plan *plan, int index, const clt_target *target,
@@ -75,13 +40,15 @@ static const clt_variant *measured(clt_plan *plan, int index, const clt_target *
     clt_plan_node *pn = &plan->nodes[index];
     const clt_node *node = pn->node;
     const clt_tuning_entry *entry =
-        clt_tuning_find(target->tuning, node->op->name, pn->shape_class);
+        clt_tuning_find(target->tuning, node->op->name, pn->key, pn->shape_class);
     char why[CLT_WHY] = "";
     if (entry && entry->variants && entry->variants != clt_variants_hash(node, target))
         entry = NULL;
     for (const clt_variant *v = entry ? node->op->variants : NULL; v && v->name; v++)
         if (!strcmp(v->name, entry->variant) && (!v->accepts || v->accepts(node, target, why))) {
             plan->tuned[index] = *entry;
+            plan->tuned[index].key = pn->key;
+            memcpy(plan->tuned[index].shape_class, pn->shape_class, sizeof pn->shape_class);
             pn->tuned = &plan->tuned[index];
             for (const clt_variant *other = node->op->variants; other != v; other++)
                 if (other->accepts && !other->accepts(node, target, why))
@@ -100,6 +67,7 @@ static clt_status choose(clt_plan *plan, int index, const clt_target *target)
     if (node->op->view || node->op->collective)
         return CLT_OK;
     clt_str declined = {0};
+    pn->key = clt_plan_key(node, target);
     clt_plan_class(node, plan->options.max_batch, pn->shape_class);
     pn->variant = wanted(node, target, &declined);
     if (!pn->variant && !plan->options.portable)

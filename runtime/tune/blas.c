@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "device/program/tuning_file.h"
+#include "ops/matmul/gemm.h"
 #include "tune/compare.h"
 #include "tune/measure_node.h"
 
@@ -31,8 +32,7 @@ typedef struct blas_tuner {
 void clt_tune_blas_copy(const clt_tuning_record *record, clt_tuning_record *to)
 {
     for (clt_blas_kernel kernel = 0; kernel < CLT_BLAS_KERNELS; kernel++) {
-        const clt_tuning_entry *e =
-            clt_tuning_find(record, CLT_BLAS_OP, clt_blas_kernel_name(kernel));
+        const clt_tuning_entry *e = clt_gemm_clblast_tuned(record, kernel);
         if (e)
             to->entries[to->count++] = *e;
     }
@@ -87,7 +87,7 @@ static int find_product(const clt_plan *plan, clt_blas_kernel kernel)
 
 static clt_tuning_entry entry_of(clt_blas_kernel kernel, const clt_blas_set *set)
 {
-    clt_tuning_entry e = {.source = clt_tuning_source("")};
+    clt_tuning_entry e = {.key = clt_blas_key(kernel)};
     snprintf(e.op, sizeof e.op, "%s", CLT_BLAS_OP);
     snprintf(e.shape_class, sizeof e.shape_class, "%s", clt_blas_kernel_name(kernel));
     snprintf(e.variant, sizeof e.variant, "%s", CLT_BLAS_OP);
@@ -180,8 +180,7 @@ static clt_status try_all(blas_tuner *t, const clt_tuning_entry *known,
 static clt_status tune_kernel(blas_tuner *t, const clt_tune_limits *limits, double deadline,
                               clt_tuning_record *record, clt_tune_report *report)
 {
-    const clt_tuning_entry *known =
-        clt_tuning_find(record, CLT_BLAS_OP, clt_blas_kernel_name(t->kernel));
+    const clt_tuning_entry *known = clt_gemm_clblast_tuned(record, t->kernel);
     clt_tuning_entry best, before;
     bool found = false;
     if ((known && !known->tried && !(known->shipped && limits->anew)) || over(limits, deadline))
@@ -193,7 +192,7 @@ static clt_status tune_kernel(blas_tuner *t, const clt_tune_limits *limits, doub
     if (t->node < 0)
         return CLT_OK;
     const clt_plan_node *pn = &t->lab->plan->nodes[t->node];
-    t->product = (clt_tuning_entry){.seconds = 0};
+    t->product = (clt_tuning_entry){.key = pn->key};
     snprintf(t->product.op, sizeof t->product.op, "%s", pn->node->op->name);
     snprintf(t->product.shape_class, sizeof t->product.shape_class, "%s", pn->shape_class);
     snprintf(t->product.variant, sizeof t->product.variant, "%s", CLT_BLAS_OP);

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/vec.h"
+#include "device/program/source_tokens.h"
 #include "device/program/tuning_file.h"
 #include "tune/blas.h"
 #include "tune/compare.h"
@@ -31,8 +32,8 @@ typedef struct tuner {
     clt_tune_report *report;
     const clt_tune_limits *limits;
     double deadline;
-    int node;                                         /* the node that is measured */
-    char files[sizeof((clt_tuning_entry *)0)->files]; /* kernel files of its candidates so far */
+    int node;                             /* the node that is measured */
+    uint64_t sources[CLT_TUNING_SOURCES]; /* kernel files of its candidates so far */
 } tuner;
 
 /* One class of shapes: its first node, and that node's present time. If `choice` is false, the only
@@ -122,7 +123,7 @@ static clt_status list_candidates(const tuner *t, const clt_plan_node *pn, candi
 static clt_tuning_entry entry_of(const tuner *t, const clt_plan_node *pn, const candidate *c)
 {
     const clt_target target = target_of(t);
-    clt_tuning_entry entry = {.variants = clt_variants_hash(pn->node, &target)};
+    clt_tuning_entry entry = {.key = pn->key, .variants = clt_variants_hash(pn->node, &target)};
     snprintf(entry.op, sizeof entry.op, "%s", pn->node->op->name);
     snprintf(entry.shape_class, sizeof entry.shape_class, "%s", pn->shape_class);
     snprintf(entry.variant, sizeof entry.variant, "%s", c->variant->name);
@@ -135,14 +136,16 @@ static void note_files(tuner *t)
 {
     const clt_program *program = &t->lab.plan->nodes[t->node].program;
     for (int i = 0; i < program->n_launches; i++) {
-        const char *file = program->launches[i].file;
-        const size_t used = strlen(t->files);
         if (program->launches[i].blas)
             continue;
+        const uint64_t source = clt_source_tokens(program->launches[i].file);
+        int k = 0;
+        while (k < CLT_TUNING_SOURCES && t->sources[k] && t->sources[k] != source)
+            k++;
         /* A list without room leaves files out. Changes of those files do not make the measurement
          * stale. */
-        if (!strstr(t->files, file) && used + strlen(file) + 2 < sizeof t->files)
-            snprintf(t->files + used, sizeof t->files - used, "%s%s", used ? "," : "", file);
+        if (k < CLT_TUNING_SOURCES)
+            t->sources[k] = source;
     }
 }
 
@@ -414,7 +417,8 @@ static clt_status try_all(tuner *t, const candidate *list, int count, bool refer
 static const clt_tuning_entry *unfinished(const tuner *t, const clt_plan_node *pn)
 {
     const clt_target target = target_of(t);
-    const clt_tuning_entry *e = clt_tuning_find(t->record, pn->node->op->name, pn->shape_class);
+    const clt_tuning_entry *e =
+        clt_tuning_find(t->record, pn->node->op->name, pn->key, pn->shape_class);
     return e && e->tried && e->variants == clt_variants_hash(pn->node, &target) ? e : NULL;
 }
 
@@ -428,7 +432,7 @@ static clt_status tune_class(tuner *t, const job *j)
     class_trial trial = {.programs = NULL};
     clt_tuning_entry best = {0}, plain = {0}, before;
     t->node = j->node;
-    t->files[0] = '\0';
+    memset(t->sources, 0, sizeof t->sources);
     CLT_TRY(plan_with(t, NULL));
     const clt_plan_node *pn = &t->lab.plan->nodes[t->node];
     const clt_tuning_entry *known = unfinished(t, pn);
@@ -461,8 +465,7 @@ static clt_status tune_class(tuner *t, const job *j)
     t->report->unfinished += tried != 0;
     best.tried = tried;
     memcpy(best.rejected, rejected, sizeof rejected);
-    memcpy(best.files, t->files, sizeof best.files);
-    best.source = clt_tuning_source(best.files);
+    memcpy(best.sources, t->sources, sizeof best.sources);
     return count ? clt_tuning_put(t->record, &best) : CLT_OK;
 }
 
@@ -472,14 +475,15 @@ static bool listed(const tuner *t, const job *jobs, int count, const clt_plan_no
 {
     for (int i = 0; i < count; i++) {
         const clt_plan_node *other = &t->lab.plan->nodes[jobs[i].node];
-        if (other->node->op == pn->node->op && !strcmp(other->shape_class, pn->shape_class))
+        if (other->node->op == pn->node->op && other->key == pn->key)
             return true;
     }
     /* A variant that --variant names leaves no choice: it would be measured for every candidate. */
     if (clt_variant_wanted(pn->node->op, t->options.variants))
         return true;
     const clt_target target = target_of(t);
-    const clt_tuning_entry *known = clt_tuning_find(t->record, pn->node->op->name, pn->shape_class);
+    const clt_tuning_entry *known =
+        clt_tuning_find(t->record, pn->node->op->name, pn->key, pn->shape_class);
     return known && !known->tried && known->variants == clt_variants_hash(pn->node, &target) &&
            !(known->shipped && t->limits->anew);
 }

@@ -71,7 +71,7 @@ static void print_plan(const clt_plan *plan, const clt_graph *graph, const clt_b
             found = 1;
             record.count++;
             snprintf(e->op, sizeof e->op, "%s", pn->node->op->name);
-            snprintf(e->shape_class, sizeof e->shape_class, "%s", pn->shape_class);
+            e->key = pn->key;
             snprintf(e->variant, sizeof e->variant, "%s", pn->variant->name);
             snprintf(e->options, sizeof e->options, "%s", text);
         }

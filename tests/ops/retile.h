@@ -42,7 +42,7 @@ static inline bool op_retile(const clt_graph *graph, const clt_buckets *buckets,
             continue;
         clt_tuning_entry *e = &entries[record.count++];
         snprintf(e->op, sizeof e->op, "%s", pn->node->op->name);
-        snprintf(e->shape_class, sizeof e->shape_class, "%s", pn->shape_class);
+        e->key = pn->key;
         snprintf(e->variant, sizeof e->variant, "%s", pn->variant->name);
         snprintf(e->options, sizeof e->options, "%s", text);
     }

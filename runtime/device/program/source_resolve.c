@@ -31,9 +31,7 @@ static const clt_kernel_source *find_row(const char *name)
     return NULL;
 }
 
-/* Finds an include beside the including file first, then from the root, as a compiler would with
- * the root on its search path. */
-static const clt_kernel_source *find_include(const char *from, const char *name, size_t length)
+const clt_kernel_source *clt_source_include(const char *from, const char *name, size_t length)
 {
     char path[256];
     const char *slash = strrchr(from, '/');
@@ -85,7 +83,7 @@ static clt_status add_text(resolver *r, const char *name, const char *text, int 
         if (!wanted) {
             clt_str_add(r->out, "%.*s\n", (int)(end - line), line);
         } else {
-            const clt_kernel_source *file = find_include(name, wanted, length);
+            const clt_kernel_source *file = clt_source_include(name, wanted, length);
             if (!file)
                 return clt_fail(CLT_NOT_FOUND,
                                 "kernel file %s, line %d: there is no embedded file \"%.*s\"", name,

@@ -12,16 +12,17 @@
  * this format. Free it with clt_tuning_free. */
 void clt_tuning_load(const clt_device *device, clt_tuning_record *out);
 
-/* Returns the hash of kernel files (names separated by commas) in this library; 0 if one does not
- * exist. */
-uint64_t clt_tuning_source(const char *files);
+/* Writes platform, name, driver and number of compute units of the device into its record; and
+ * tells whether a record is of the device, because all of them are the same. */
+void clt_tuning_name_device(clt_tuning_record *record, const clt_device *device);
+bool clt_tuning_of_device(const clt_tuning_record *record, const clt_device *device);
 
 /* Writes the entries that were not shipped to the file. Entries that other processes have written
  * meanwhile for other shapes are kept. IO on failure. Does nothing without a cache folder.
  * Thread-safe. */
 clt_status clt_tuning_save(const clt_device *device, const clt_tuning_record *record);
 
-/* Adds the entry, or replaces the entry of the same operator and shape class. */
+/* Adds the entry, or replaces the entry of the same operator and class. */
 clt_status clt_tuning_put(clt_tuning_record *record, const clt_tuning_entry *entry);
 
 /* Frees the entries. Device and driver stay. */
@@ -32,9 +33,10 @@ void clt_tuning_free(clt_tuning_record *record);
 clt_status clt_tuning_to_json(const clt_tuning_record *record, char **text);
 clt_status clt_tuning_from_json(const char *text, clt_tuning_record *out);
 
-/* Convert several records to {"kernels": [..]}, for checkpoints, and find the record of the
- * device's kind and driver in such a text (NOT_FOUND, FORMAT). Free with clt_free and
- * clt_tuning_free. */
+/* Convert several records to {"kernels": [..]}, for checkpoints, and find the device's record in
+ * such a text (NOT_FOUND, FORMAT). Its choices hold whatever other variants there are. A record of
+ * version 3 names neither platform nor compute units: name and driver decide. Free with clt_free
+ * and clt_tuning_free. */
 clt_status clt_tunings_to_json(const clt_tuning_record *records, int count, char **text);
 clt_status clt_tunings_find(const char *text, const clt_device *device, clt_tuning_record *out);
 

@@ -61,6 +61,7 @@ typedef struct clt_attribute {
     double otherwise;           /* the default; of `count` numbers, of each */
     int required;               /* there is no default */
     int internal;               /* passes and gradient rules set it; callers do not give it */
+    int untuned;                /* no kernel is faster or slower for it: no part of a tuning key */
     const char *const *choices; /* ends with NULL */
     size_t offset;
     int bytes;     /* of all numbers */

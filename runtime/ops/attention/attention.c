@@ -365,7 +365,7 @@ static const clt_attribute attributes[] = {
      .internal = 1},
     {CLT_ATTRIBUTE(INT, "stream", clt_attention_attr, stream,
                    "The number of the random node in the graph."),
-     .internal = 1},
+     .internal = 1, .untuned = 1},
     {0},
 };
 

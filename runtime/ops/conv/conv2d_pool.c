@@ -123,7 +123,7 @@ static const clt_attribute attributes[] = {
     {CLT_ATTRIBUTE(INT, "kernel", clt_conv2d_pool_attr, conv.kernel, "Size of the kernel."),
      .count = 2, .internal = 1},
     {CLT_ATTRIBUTE(FLAG, "bias", clt_conv2d_pool_attr, conv.bias, "Whether there is a bias."),
-     .internal = 1},
+     .internal = 1, .untuned = 1},
     {CLT_ATTRIBUTE(CHOICE, "pool", clt_conv2d_pool_attr, pool, "The pooling."), .choices = pools,
      .internal = 1},
     {CLT_ATTRIBUTE(INT, "out", clt_conv2d_pool_attr, out, "Size before the pooling."), .count = 2,

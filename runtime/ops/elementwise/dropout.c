@@ -165,7 +165,7 @@ const clt_op clt_op_dropout = {
              .otherwise = 0.5},
             {CLT_ATTRIBUTE(INT, "stream", dropout_attr, stream,
                            "The number of the random node in the graph."),
-             .internal = 1},
+             .internal = 1, .untuned = 1},
             {0},
         },
     .attr_bytes = sizeof(dropout_attr),

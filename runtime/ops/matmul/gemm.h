@@ -55,6 +55,10 @@ void clt_gemm_dot(const clt_gemm *gemm, const clt_target *target, clt_program *p
 void clt_gemm_gpu(const clt_gemm *gemm, const clt_target *target, clt_program *program);
 
 /* CLBlast's product, for GPUs. */
+/* The parameters that were measured; NULL: none. */
+const clt_tuning_entry *clt_gemm_clblast_tuned(const clt_tuning_record *record,
+                                               clt_blas_kernel kernel);
+
 /* What the record has for the device, or what is for where nothing was measured; false: no set of
  * parameters fits the device. */
 bool clt_gemm_clblast_sets(const clt_target *target, clt_blas_set sets[CLT_BLAS_KERNELS]);

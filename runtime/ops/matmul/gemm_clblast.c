@@ -5,11 +5,16 @@
 #include "ops/matmul/gemm_gpu.h"
 #include "ops/core/nn.h"
 
+const clt_tuning_entry *clt_gemm_clblast_tuned(const clt_tuning_record *record,
+                                               clt_blas_kernel kernel)
+{
+    return clt_tuning_find(record, CLT_BLAS_OP, clt_blas_key(kernel), clt_blas_kernel_name(kernel));
+}
+
 bool clt_gemm_clblast_sets(const clt_target *target, clt_blas_set sets[CLT_BLAS_KERNELS])
 {
     for (clt_blas_kernel kernel = 0; kernel < CLT_BLAS_KERNELS; kernel++) {
-        const clt_tuning_entry *e =
-            clt_tuning_find(target->tuning, CLT_BLAS_OP, clt_blas_kernel_name(kernel));
+        const clt_tuning_entry *e = clt_gemm_clblast_tuned(target->tuning, kernel);
         if ((!e || !clt_blas_set_read(kernel, e->options, &sets[kernel]) ||
              !clt_blas_set_fits(kernel, &sets[kernel], target->caps)) &&
             !clt_blas_set_choice(kernel, 0, target->caps, &sets[kernel]))

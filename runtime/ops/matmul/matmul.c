@@ -261,7 +261,7 @@ const clt_op clt_op_matmul = {
             {CLT_ATTRIBUTE(FLAG, "trans_b", clt_matmul_attr, trans_b, "b is given transposed.")},
             {CLT_ATTRIBUTE(FLAG, "flatten", clt_matmul_attr, flatten,
                            "Leading dimensions count as rows."),
-             .internal = 1},
+             .internal = 1, .untuned = 1},
             {0},
         },
     .attr_bytes = sizeof(clt_matmul_attr),

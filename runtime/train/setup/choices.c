@@ -167,8 +167,9 @@ clt_status clt_choices_to_json(const clt_choices *c, const clt_session *training
         if (c->of[i] != &c->records[i])
             continue;
         clt_tuning_record *record = &used[count++];
-        memcpy(record->device, c->records[i].device, sizeof record->device);
-        memcpy(record->driver, c->records[i].driver, sizeof record->driver);
+        *record = c->records[i];
+        record->entries = NULL;
+        record->count = record->room = 0;
         status = add_plan(training->devices[i].plan, record);
         if (status == CLT_OK)
             status = add_plan(evaluation->devices[i].plan, record);

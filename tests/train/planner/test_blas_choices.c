@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "device/discover/clblast.h"
 #include "device/program/tuning_file.h"
+#include "ops/matmul/gemm.h"
 #include "plan/plan.h"
 #include "support/devices.h"
 #include "tune/tune.h"
@@ -87,8 +88,7 @@ static void sets_are_recorded_and_taken(void **state)
     assert_int_equal(report.measured, report.classes);
     assert_true(report.rejected >= 1);
     for (clt_blas_kernel kernel = 0; kernel < CLT_BLAS_KERNELS; kernel++) {
-        const clt_tuning_entry *e =
-            clt_tuning_find(&record, CLT_BLAS_OP, clt_blas_kernel_name(kernel));
+        const clt_tuning_entry *e = clt_gemm_clblast_tuned(&record, kernel);
         assert_non_null(e);
         assert_int_equal(e->tried, 0);
         assert_true(e->seconds > 0 && e->seconds <= e->plain_seconds);
@@ -126,12 +126,11 @@ static void what_is_left_is_gone_on_with(void **state)
     clt_graph *g = build();
     clt_tuning_record record = {.count = 0};
     tune(g, 0.02, &record);
-    const clt_tuning_entry *e =
-        clt_tuning_find(&record, CLT_BLAS_OP, clt_blas_kernel_name(CLT_BLAS_PACKED));
+    const clt_tuning_entry *e = clt_gemm_clblast_tuned(&record, CLT_BLAS_PACKED);
     assert_non_null(e);
     assert_in_range(e->tried, 1, 2);
     tune(g, 1e6, &record);
-    e = clt_tuning_find(&record, CLT_BLAS_OP, clt_blas_kernel_name(CLT_BLAS_PACKED));
+    e = clt_gemm_clblast_tuned(&record, CLT_BLAS_PACKED);
     assert_int_equal(e->tried, 0);
     clt_tuning_free(&record);
     clt_graph_destroy(g);
@@ -149,9 +148,7 @@ static void unfit_sets_are_not_taken(void **state)
     clt_blas_set first, read;
     assert_true(clt_blas_set_choice(CLT_BLAS_DIRECT, 0, &devices[0]->caps, &first));
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        clt_tuning_entry entry = {.op = CLT_BLAS_OP};
-        snprintf(entry.shape_class, sizeof entry.shape_class, "%s",
-                 clt_blas_kernel_name(CLT_BLAS_DIRECT));
+        clt_tuning_entry entry = {.op = CLT_BLAS_OP, .key = clt_blas_key(CLT_BLAS_DIRECT)};
         snprintf(entry.options, sizeof entry.options, "%s", texts[i]);
         const clt_tuning_record record = {.entries = &entry, .count = 1};
         clt_plan *plan = plan_of(g, &record, "matmul=clblast");

@@ -1,5 +1,6 @@
 /* Measured choices of kernels are recorded, found again and frozen. Wrong candidates are rejected.
  * Variants are selected by name. */
+#include "device/program/source_tokens.h"
 #include "train/tuning_lab.h"
 
 /* Builds a convolution, which has tiles to try, and a linear layer. */
@@ -61,7 +62,7 @@ static void test_recorded_and_found(void **state)
     clt_tuning_record record;
     clt_tuning_load(devices[0], &record);
     assert_true(record.count >= 2); /* forward and at least one gradient */
-    assert_non_null(clt_tuning_find(&record, "conv2d", node->shape_class));
+    assert_non_null(clt_tuning_find(&record, "conv2d", node->key, ""));
     /* A second trainer measures nothing and finds the changed record. */
     for (int i = 0; i < record.count; i++)
         record.entries[i].seconds = 1234;
@@ -223,7 +224,7 @@ static void test_lucky_candidates(void **state)
         assert_true(e->plain_seconds > 0);
         if (e->seconds != e->plain_seconds) /* another candidate than the default choice */
             assert_true(e->seconds < e->plain_seconds && e->seconds > e->plain_seconds / 50);
-        assert_true(*e->files && e->source == clt_tuning_source(e->files));
+        assert_true(e->key && e->sources[0] && clt_source_known(e->sources[0]));
     }
     clt_tuning_free(&record);
     lab_close(&l);
@@ -324,8 +325,8 @@ static void test_shipped(void **state)
     lab fewer = lab_open(&options);
     assert_null(node_of(&fewer, "conv2d")->tuned);
     units[1] = 'c';
-    for (char *at = text; (at = strstr(at, "\"source\": \"")) != NULL; at++) {
-        char *digit = at + strlen("\"source\": \"");
+    for (char *at = text; (at = strstr(at, "\"sources\": [")) != NULL; at++) {
+        char *digit = strchr(at + strlen("\"sources\": ["), '"') + 1;
         *digit = *digit == '1' ? '2' : '1';
     }
     lab stale = lab_open(&options);

@@ -1,0 +1,206 @@
+/* A kernel file's tokens: what a compiler reads of it, without comments, white space and names of
+ * files. Each file is read once, by FNV-1a. */
+#include "device/program/source_tokens.h"
+
+#include <ctype.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "device/program/kernel_source.h"
+
+enum { MOST_SOURCES = 512, MOST_INCLUDES = 16 };
+
+/* Of one file: its own tokens, and the files that it includes, as rows of clt_kernel_sources. */
+typedef struct file_tokens {
+    uint64_t own, all; /* all: with those of the files that it includes */
+    int includes[MOST_INCLUDES], n_includes;
+} file_tokens;
+
+typedef struct reader {
+    uint64_t hash;
+    int of_directive; /* tokens of this line's directive so far; 0: it is none */
+    bool of_define, of_include;
+} reader;
+
+static void take(reader *r, const char *token, size_t length)
+{
+    const uint64_t prime = 0x100000001b3;
+    for (size_t i = 0; i < length; i++)
+        r->hash = (r->hash ^ (unsigned char)token[i]) * prime;
+    r->hash = (r->hash ^ 0x100) * prime; /* no byte: the token's end */
+}
+
+static bool is_splice(const char *at)
+{
+    return at[0] == '\\' && at[1] == '\n';
+}
+
+/* Behind white space and comments; *line: an end of a line was among them. */
+static const char *skip(const char *at, bool *line)
+{
+    *line = false;
+    for (;;) {
+        if (is_splice(at)) {
+            at += 2;
+        } else if (at[0] == '/' && at[1] == '/') {
+            while (*at && *at != '\n')
+                at += is_splice(at) ? 2 : 1;
+        } else if (at[0] == '/' && at[1] == '*') {
+            const char *end = strstr(at + 2, "*/");
+            at = end ? end + 2 : at + strlen(at);
+        } else if (isspace((unsigned char)*at)) {
+            *line |= *at++ == '\n';
+        } else {
+            return at;
+        }
+    }
+}
+
+static bool is_word(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+static const char *end_of_number(const char *at)
+{
+    while (is_word(*at) || *at == '.' ||
+           ((*at == '+' || *at == '-') && at[-1] && strchr("eEpP", at[-1])))
+        at++;
+    return at;
+}
+
+static const char *end_of_text(const char *at)
+{
+    const char quote = *at++;
+    while (*at && *at != quote && *at != '\n')
+        at += at[0] == '\\' && at[1] ? 2 : 1;
+    return *at == quote ? at + 1 : at;
+}
+
+/* Of one or more punctuation marks. */
+static const char *end_of_mark(const char *at)
+{
+    static const char *const marks[] = {"<<=", ">>=", "...", "->", "++", "--", "<<", ">>",
+                                        "<=",  ">=",  "==",  "!=", "&&", "||", "*=", "/=",
+                                        "%=",  "+=",  "-=",  "&=", "^=", "|=", "##"};
+    if (!at[1] || !strchr("<>.+-=&|#", at[1]))
+        return at + 1;
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+        if (!strncmp(at, marks[i], strlen(marks[i])))
+            return at + strlen(marks[i]);
+    return at + 1;
+}
+
+static const char *end_of_token(const char *at)
+{
+    if (isdigit((unsigned char)at[0]) || (at[0] == '.' && isdigit((unsigned char)at[1])))
+        return end_of_number(at);
+    if (*at == '"' || *at == '\'')
+        return end_of_text(at);
+    if (!is_word(*at))
+        return end_of_mark(at);
+    while (is_word(*at))
+        at++;
+    return at;
+}
+
+/* Where the token stands: the end of a directive is one of its tokens. */
+static void place(reader *r, const char *at, size_t length, bool first)
+{
+    if (first) {
+        if (r->of_directive)
+            take(r, "\n", 1);
+        r->of_directive = *at == '#';
+        r->of_define = r->of_include = false;
+    } else if (r->of_directive) {
+        r->of_directive++;
+    }
+    if (r->of_directive == 2) {
+        r->of_define = length == 6 && !memcmp(at, "define", length);
+        r->of_include = length == 7 && !memcmp(at, "include", length);
+    }
+}
+
+/* `file`: gets what the source of that name includes, whose names do not count; NULL: they do. */
+static uint64_t read_text(const char *name, const char *at, file_tokens *file)
+{
+    reader r = {.hash = 0xcbf29ce484222325};
+    bool first = true;
+    for (at = skip(at, &first), first = true; *at;) {
+        const char *end = end_of_token(at);
+        const size_t length = (size_t)(end - at);
+        place(&r, at, length, first);
+        if (r.of_directive == 3 && r.of_include && *at == '"' && length > 2 && file) {
+            const clt_kernel_source *other = clt_source_include(name, at + 1, length - 2);
+            if (other && file->n_includes < MOST_INCLUDES)
+                file->includes[file->n_includes++] = (int)(other - clt_kernel_sources);
+        } else {
+            take(&r, at, length);
+        }
+        /* A macro with parameters is another than one that begins with a parenthesis. */
+        if (r.of_directive == 3 && r.of_define && *end == '(')
+            take(&r, "()", 2);
+        at = skip(end, &first);
+    }
+    if (r.of_directive)
+        take(&r, "\n", 1);
+    return r.hash;
+}
+
+uint64_t clt_tokens_hash(const char *text)
+{
+    return read_text("", text, NULL);
+}
+
+static file_tokens files[MOST_SOURCES]; /* by the rows of clt_kernel_sources; 0: no kernels */
+
+/* Files in the order in which a compiler reads them, each once. */
+static uint64_t join(int file, bool *seen, uint64_t hash)
+{
+    if (file >= MOST_SOURCES || seen[file])
+        return hash;
+    seen[file] = true;
+    hash = clt_hash(&files[file].own, sizeof files[file].own, hash);
+    for (int i = 0; i < files[file].n_includes; i++)
+        hash = join(files[file].includes[i], seen, hash);
+    return hash;
+}
+
+static void make_hashes(void)
+{
+    for (int i = 0; i < MOST_SOURCES && clt_kernel_sources[i].name; i++)
+        if (strstr(clt_kernel_sources[i].name, ".cl"))
+            files[i].own =
+                read_text(clt_kernel_sources[i].name, clt_kernel_sources[i].text, &files[i]);
+    for (int i = 0; i < MOST_SOURCES && clt_kernel_sources[i].name; i++) {
+        bool seen[MOST_SOURCES] = {false};
+        const char *suffix = strrchr(clt_kernel_sources[i].name, '.');
+        if (suffix && !strcmp(suffix, ".cl"))
+            files[i].all = join(i, seen, 0);
+    }
+}
+
+static void prepare(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_hashes);
+}
+
+uint64_t clt_source_tokens(const char *file)
+{
+    prepare();
+    for (int i = 0; i < MOST_SOURCES && clt_kernel_sources[i].name; i++)
+        if (!strcmp(clt_kernel_sources[i].name, file))
+            return files[i].all;
+    return 0;
+}
+
+bool clt_source_known(uint64_t tokens)
+{
+    prepare();
+    for (int i = 0; i < MOST_SOURCES && clt_kernel_sources[i].name; i++)
+        if (tokens && files[i].all == tokens)
+            return true;
+    return false;
+}
