@@ -1,0 +1,145 @@
+/* A checkpoint that commit 4fb8849 wrote, whose choices have texts as keys (version 3): a run that
+ * goes on from it takes the same kernels, and writes them down under keys that are numbers. */
+#include "train/tuning_lab.h"
+
+#include <jansson.h>
+
+#include "goldens/goldens.h"
+#include <cltrain/fit.h>
+#include <cltrain/models.h>
+
+static char old_run[4096], net[4096];
+
+static clt_graph *build(void)
+{
+    clt_model_field fields[2];
+    const clt_model_input input = {.fields = fields, .n_fields = 2, .ignore_index = -100};
+    clt_graph *g;
+    clt_model_images(1, 12, 12, 10, fields);
+    ok(clt_graph_create(&g));
+    ok(clt_model_build(net, &input, g));
+    return g;
+}
+
+/* The choices of the checkpoint, as if it had been written on this device. */
+static json_t *old_choices(void)
+{
+    clt_checkpoint *checkpoint;
+    ok(clt_checkpoint_open(old_run, &checkpoint));
+    const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_FROZEN);
+    assert_non_null(section);
+    json_t *choices = json_loads(section->text, 0, NULL);
+    clt_checkpoint_close(checkpoint);
+    json_t *record = json_array_get(json_object_get(choices, "kernels"), 0);
+    assert_int_equal(json_integer_value(json_object_get(record, "version")), 3);
+    json_object_set_new(record, "device", json_string(devices[0]->caps.name));
+    json_object_set_new(record, "driver", json_string(devices[0]->caps.driver));
+    return choices;
+}
+
+static json_t *entries_of(json_t *choices)
+{
+    return json_object_get(json_array_get(json_object_get(choices, "kernels"), 0), "entries");
+}
+
+/* Resumes with these choices; what the trainer would save then. */
+static char *resume_with(const json_t *choices, lab *l)
+{
+    char *text = json_dumps(choices, 0), *saved;
+    clt_position position;
+    int64_t seed;
+    clt_trainer_options options = options_of(0);
+    options.batch = 64;
+    options.optimizer = CLT_MOMENTUM;
+    options.frozen = text;
+    *l = lab_open(&options);
+    ok(clt_trainer_restore(l->trainer, old_run, &position, &seed));
+    assert_int_equal(seed, 7);
+    ok(clt_choices_to_json(l->trainer->choices, l->trainer->training, l->trainer->evaluation,
+                           &saved));
+    free(text);
+    return saved;
+}
+
+/* The entry's choice is that of every node of its class; how many there are. */
+static int nodes_with(const lab *l, const json_t *entry)
+{
+    const clt_session *sets[] = {l->trainer->training, l->trainer->evaluation};
+    const char *op = json_string_value(json_object_get(entry, "op"));
+    const char *shape = json_string_value(json_object_get(entry, "shape"));
+    int found = 0;
+    for (int s = 0; s < 2; s++) {
+        const clt_plan *plan = sets[s]->devices[0].plan;
+        for (int i = 0; i < plan->n_nodes; i++) {
+            const clt_plan_node *pn = &plan->nodes[i];
+            if (strcmp(pn->node->op->name, op) || strcmp(pn->shape_class, shape))
+                continue;
+            found++;
+            assert_non_null(pn->tuned);
+            assert_string_equal(pn->variant->name,
+                                json_string_value(json_object_get(entry, "variant")));
+            assert_string_equal(pn->tuned->options,
+                                json_string_value(json_object_get(entry, "options")));
+            assert_true(pn->tuned->key == pn->key);
+        }
+    }
+    return found;
+}
+
+static void choices_are_repeated(void **state)
+{
+    (void)state;
+    json_t *choices = old_choices();
+    size_t i;
+    json_t *entry;
+    lab l;
+    char *saved = resume_with(choices, &l);
+    json_t *now = json_loads(saved, 0, NULL);
+    int tiles = 0;
+    assert_true(json_array_size(entries_of(choices)) >= 6);
+    json_array_foreach(entries_of(choices), i, entry)
+    {
+        tiles += *json_string_value(json_object_get(entry, "options")) != '\0';
+        if (!nodes_with(&l, entry))
+            fail_msg("no node of %s: %s", json_string_value(json_object_get(entry, "op")),
+                     json_string_value(json_object_get(entry, "shape")));
+    }
+    assert_true(tiles >= 1);
+    lab_close(&l);
+
+    /* Of the present version: the same choices, found by other means, also if there are other
+     * variants by now. */
+    json_t *record = json_array_get(json_object_get(now, "kernels"), 0);
+    assert_int_equal(json_integer_value(json_object_get(record, "version")), 4);
+    assert_int_equal(json_array_size(entries_of(now)), json_array_size(entries_of(choices)));
+    json_array_foreach(entries_of(now), i, entry)
+    {
+        json_object_set_new(entry, "shape", json_string("not a key"));
+        json_object_set_new(entry, "variants", json_string("1"));
+    }
+    char *again = resume_with(now, &l);
+    assert_string_equal(again, saved);
+    lab_close(&l);
+    free(saved);
+    free(again);
+
+    /* They hold for one number of compute units. */
+    json_object_set_new(record, "compute_units", json_integer(devices[0]->caps.compute_units + 1));
+    saved = resume_with(now, &l);
+    assert_null(strstr(saved, "\"op\""));
+    lab_close(&l);
+    free(saved);
+    json_decref(now);
+    json_decref(choices);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(choices_are_repeated),
+    };
+    build_graph = build;
+    golden_path("old_checkpoint/run", old_run, sizeof old_run);
+    golden_path("old_checkpoint/net.json", net, sizeof net);
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
