@@ -1,6 +1,6 @@
 /*
- * Activations that linear and conv2d can apply to their result before it is stored. Builders leave
- * NONE; a fusion pass fuses a following activation whose gradient needs its output alone.
+ * Activations that linear and conv2d can apply to their result before storing it. Builders set
+ * NONE. A fusion pass fuses a following activation if its gradient needs only its output.
  */
 #ifndef CLT_OPS_CORE_ACTIVATION_H
 #define CLT_OPS_CORE_ACTIVATION_H
@@ -23,14 +23,14 @@ typedef struct clt_epilogue {
     double slope;
 } clt_epilogue;
 
-/* The names of all, in order, then NULL. */
+/* The names of all activations in the order of the enum, then NULL. */
 extern const char *const clt_activation_names[];
 
-/* "relu", "leaky relu", ...; "none". */
+/* Returns the activation's name, such as "relu" or "leaky relu"; "none" for CLT_ACTIVATION_NONE. */
 const char *clt_activation_name(clt_activation activation);
 
-/* Whether the gradient can be computed from the activation's output alone, so that fusing it keeps
- * the backward correct. A leaky ReLU needs a positive slope. */
+/* Returns whether the gradient can be computed from the activation's output alone. Otherwise fusing
+ * would make the backward pass wrong. A leaky ReLU needs a positive slope. */
 bool clt_activation_fusible(clt_epilogue epilogue);
 
 #endif

@@ -1,4 +1,4 @@
-/* clt_apply: adds an operator by its name, from settings or text. */
+/* clt_apply: adds an operator by name, with its attributes from settings or text. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ static clt_status fail_operator(const char *name)
                     near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
-/* Pads the operands up to the most that the operator takes, with NULL. */
+/* Pads the operands with NULL up to the most that the operator takes. */
 static clt_status read_operands(const clt_op *op, clt_value *const *in, int n_in, clt_value **all)
 {
     const int least = clt_op_least(op), most = clt_op_most(op);
@@ -116,7 +116,8 @@ static const clt_attribute *find(const clt_op *op, const char *name)
     return a && a->name ? a : NULL;
 }
 
-/* A number, true, false or a choice; false: none. */
+/* Reads a number, true, false or the name of a choice; returns false if the text is none of
+ * them. */
 static bool read_one(const clt_attribute *a, const char *text, int64_t *integer, double *real)
 {
     char *end;
@@ -135,7 +136,7 @@ static bool read_one(const clt_attribute *a, const char *text, int64_t *integer,
     return *text && !*end;
 }
 
-/* NAME=VALUE,VALUE.. of `length` bytes. */
+/* Reads NAME=VALUE,VALUE.. of `length` bytes. */
 static clt_status read_item(const clt_op *op, const char *item, size_t length, parsed *p,
                             clt_setting *s)
 {

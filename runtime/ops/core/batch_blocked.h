@@ -1,14 +1,14 @@
-/* What the variants for values in LANES share: sums over the batch in chunks. */
+/* Sums over the batch in chunks, shared by the variants for the batch-blocked layout. */
 #ifndef CLT_OPS_CORE_BATCH_BLOCKED_H
 #define CLT_OPS_CORE_BATCH_BLOCKED_H
 
 #include "ops/core/launch.h"
 
-/* Groups of lanes that one work-group sums where `groups` work-groups share the rest of the work:
- * all, unless that leaves compute units without any. */
+/* Returns how many batch blocks one work-group sums when `groups` work-groups share the other
+ * dimensions. It is all blocks, unless compute units would then have no work. */
 int64_t clt_batch_blocked_chunk(const clt_target *target, int64_t groups);
 
-/* output[i] = the sum over the chunks of scratch[block][chunk][i], i < count, in order. */
+/* Sums scratch[block][chunk][i] over the chunks in order and writes output[i], for i < count. */
 void clt_batch_blocked_sum_chunks(clt_program *program, const clt_target *target, int block,
                                   int output, int64_t count, int64_t chunk);
 

@@ -7,7 +7,7 @@ static int label_of(char letter)
     return letter >= 'a' && letter <= 'z' ? letter - 'a' : -1;
 }
 
-/* The label of dimension k of a value whose schema says `dims`; -1: none. */
+/* The label of dimension k of a value whose schema says `dims`; -1 if it has none. */
 static int label_at(const char *dims, int rank, int k)
 {
     const int letters = (int)strlen(dims);
@@ -24,7 +24,7 @@ static int label_at(const char *dims, int rank, int k)
     return CLT_DIM_STAR + rank - after - 1 - k;
 }
 
-/* One walk over operands, then results. */
+/* State of one pass over the operands, then the results. */
 typedef struct sizes {
     int64_t size[CLT_DIM_LABELS]; /* the largest; 0: no dimension has the label */
     bool in_result[CLT_DIM_LABELS];
@@ -45,7 +45,7 @@ static void take(const clt_value *value, const char *text, bool result, signed c
     }
 }
 
-/* Elements that stand for a whole dimension belong to no part. */
+/* Removes the labels of dimensions of one element that are broadcast: no part owns that element. */
 static void drop_repeated(const clt_value *value, const sizes *all, signed char *labels)
 {
     for (int k = 0; value && k < value->type.rank; k++)
@@ -53,7 +53,7 @@ static void drop_repeated(const clt_value *value, const sizes *all, signed char 
             labels[k] = -1;
 }
 
-/* What a list says of a value; repeated ones are all like the first. */
+/* The schema's text for value `index` of a list. Repeated values share the text of the first. */
 static const char *dims_text(const char *list, int index, clt_operand_schema *one)
 {
     if (!clt_operand_at(list, index, one))

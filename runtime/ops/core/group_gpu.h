@@ -1,4 +1,4 @@
-/* Sizes of work-groups on GPUs, for kernels that are bound by memory. */
+/* Sizes of work-groups on GPUs, for kernels that are limited by memory bandwidth. */
 #ifndef CLT_OPS_CORE_GROUP_GPU_H
 #define CLT_OPS_CORE_GROUP_GPU_H
 
@@ -6,13 +6,15 @@
 
 enum { CLT_GPU_GROUP = 256, CLT_GPU_LEAST_GROUP = 64 };
 
-/* For clt_variant.accepts: no CPU, plain values, and groups of CLT_GPU_GROUP. */
+/* For clt_variant.accepts: requires a device other than a CPU, the plain layout, and work-groups of
+ * CLT_GPU_GROUP. */
 bool clt_gpu_group_accepts(const clt_node *node, const clt_target *target, char *why);
 
-/* The least power of two that is not below `value`, within [least, most], which are such powers. */
+/* Returns the least power of two that is not below `value`, within [least, most]. Both limits are
+ * powers of two. */
 int clt_gpu_power(int64_t value, int least, int most);
 
-/* Work-groups that keep a device busy. */
+/* Returns how many work-groups keep a device busy. */
 int64_t clt_gpu_groups(const clt_target *target);
 
 #endif

@@ -11,7 +11,7 @@ clt_extent clt_extent_ceil(clt_extent count, int64_t div, int64_t mul)
 {
     if (!count.pre)
         return clt_fixed((count.mul + count.add + div - 1) / div * mul);
-    /* Of groups of lanes, each is rounded up by itself. */
+    /* Counts of batch blocks: each block is rounded up separately. */
     if (count.div != 1)
         return (clt_extent){(count.mul + div - 1) / div * mul, count.pre, count.div, 0};
     return (clt_extent){mul, count.mul * count.pre, div, 0};
@@ -67,7 +67,7 @@ void clt_launch_begin(clt_program *p, const char *file, const char *kernel, cons
     }
 }
 
-/* The letter of core/storage.clh; 0: f32, or not for computing with. */
+/* The letter of core/storage.clh; 0 for f32 and for types that kernels do not compute with. */
 static char storage_of(const clt_value *value)
 {
     const clt_dtype dtype = value ? value->type.dtype : CLT_F32;
@@ -325,7 +325,7 @@ bool clt_accepts_batch_blocked(const clt_node *node, const clt_target *target, c
             return clt_decline(why, "values lie plain");
         images = images || (value && value->layout == CLT_LAYOUT_BATCH_BLOCKED);
     }
-    /* A tensor without a batch lies plain, whatever the plan is for. */
+    /* A tensor without a batch has the plain layout in every plan. */
     return images || clt_decline(why, "no value leads with the batch");
 }
 

@@ -1,5 +1,5 @@
-/* Attributes and shapes of the layer operators, for passes and for kernel variants that live in
- * files of their own. The public builders are in <cltrain/ops_nn.h>. */
+/* Attributes and shapes of the layer operators, for passes and for kernel variants in other files.
+ * The public builders are in <cltrain/ops_nn.h>. */
 #ifndef CLT_OPS_CORE_NN_H
 #define CLT_OPS_CORE_NN_H
 
@@ -8,8 +8,8 @@
 #include "ops/core/launch.h"
 #include <cltrain/ops_nn.h>
 
-/* matmul(a, b). With `flatten`, the leading dimensions of an operand of rank above 2 count as one:
- * gradients of products with such an operand need it. */
+/* matmul(a, b). With `flatten`, the leading dimensions of an operand of rank above 2 count as one
+ * dimension. Gradients of products with such an operand need it. */
 typedef struct clt_matmul_attr {
     bool trans_a, trans_b;
     bool flatten;
@@ -20,7 +20,7 @@ typedef struct clt_linear_attr {
     clt_epilogue epilogue;
 } clt_linear_attr;
 
-/* linear_weight_grad(x [.., K], dy [.., O]) -> dw [O, K], db [O]. Without `bias`, output 1 is one
+/* linear_weight_grad(x [.., K], dy [.., O]) -> dw [O, K], db [O]. Without `bias`, output 1 has one
  * element that no kernel writes. */
 typedef struct clt_linear_weight_grad_attr {
     bool bias;
@@ -44,7 +44,7 @@ typedef struct clt_conv2d_attr {
 
 /* The sizes of a conv2d node or of one of its gradient nodes. */
 typedef struct clt_conv2d_shape {
-    int64_t batch; /* as in clt_type.dims: negative: times the batch */
+    int64_t batch; /* as in clt_type.dims: a negative number is a multiple of the batch size */
     int channels, height, width;
     int out_channels, out_height, out_width;
     int kernel[2], stride[2], padding[2], dilation[2];
@@ -54,15 +54,16 @@ typedef struct clt_conv2d_shape {
 extern const clt_op clt_op_conv2d, clt_op_conv2d_data_grad, clt_op_conv2d_weight_grad;
 extern const clt_op clt_op_linear, clt_op_linear_weight_grad, clt_op_matmul;
 
-/* The node is one of the three; it has been inferred. */
+/* Returns the sizes of an inferred node of conv2d, conv2d_data_grad or conv2d_weight_grad. */
 clt_conv2d_shape clt_conv2d_shape_of(const clt_node *node);
 
-/* The arguments CLT_SHAPE of clkernels/conv/portable/conv2d.cl and clkernels/conv/gpu/conv2d.cl. */
+/* Adds the arguments CLT_SHAPE of clkernels/conv/portable/conv2d.cl and
+ * clkernels/conv/gpu/conv2d.cl. */
 void clt_arg_conv2d_shape(clt_program *p, const clt_conv2d_shape *s);
 
 /*
  * avg_pool2d(x [B, C, H, W]), max_pool2d(x) -> [B, C, OH, OW]; avg_pool2d_grad(dy) -> dx;
- * max_pool2d_grad(x, dy) -> dx. `in`: H and W of x, in all four. Dilation is 1 for averages.
+ * max_pool2d_grad(x, dy) -> dx. In all four, `in` holds H and W of x. Averages have dilation 1.
  */
 typedef struct clt_pool2d_attr {
     int kernel[2], stride[2], padding[2], dilation[2];
@@ -70,7 +71,8 @@ typedef struct clt_pool2d_attr {
     int in[2];
 } clt_pool2d_attr;
 
-/* Size of a pooled dimension under PyTorch's rules; at most 0: no window fits. */
+/* Returns the size of a pooled dimension under PyTorch's rules. A result of 0 or less means that no
+ * window fits. */
 int64_t clt_pool2d_size(const clt_pool2d_attr *attr, int axis, int64_t size);
 
 /* softmax, log_softmax and their gradients (y, dy): `axis` in 0 .. rank - 1. */
@@ -96,8 +98,9 @@ typedef struct clt_correct_attr {
 /* Copies a caller's options, which begin with size_t struct_size, over the defaults in `own`. */
 clt_status clt_options_read(const char *op, void *own, size_t own_bytes, const void *given);
 
-/* Of an attribute with an entry for each dimension of x: `otherwise` for all, where none is given;
- * false, and the graph fails, where there are more or fewer. */
+/* Fills the `list` of an attribute that has one entry for each dimension of x. If the caller gave
+ * no entries (count 0), every entry becomes `otherwise`. With a wrong count it fails the graph and
+ * returns false. */
 bool clt_entries(const clt_op *op, const clt_value *x, const char *name, int64_t *list, int count,
                  int64_t otherwise);
 
@@ -107,27 +110,28 @@ clt_status clt_check_f32(const clt_node *node, int operand);
 /* Fails unless dimensions `from` and up are constant and their product fits an int. */
 clt_status clt_check_image(const clt_node *node, int operand, int from);
 
-/* How kernels call what a value is stored as (clkernels/core/storage.clh); NULL: not as floats or
- * halves. */
+/* Returns the letter by which kernels name the storage type (clkernels/core/storage.clh). Returns
+ * NULL for types other than f32, f16 and bf16. */
 const char *clt_storage_name(clt_dtype type);
 
-/* f16 or bf16: what kernels read and write in 16 bits. */
+/* Returns whether kernels read and write the type in 16 bits: f16 or bf16. */
 static inline bool clt_is_half(clt_dtype type)
 {
     return type == CLT_F16 || type == CLT_BF16;
 }
 
-/* The product of dimensions from .. to - 1 as one dimension (negative: times the batch). */
+/* Returns the product of dimensions from .. to - 1 as one dimension. A negative product is a
+ * multiple of the batch size. */
 int64_t clt_dims_product(const clt_type *type, int from, int to);
 
-/* For a message of a loss whose operands should have had one shape: what is missing where their
- * numbers of dimensions differ; else "". */
+/* Returns a hint for the message of a loss whose operands should have had one shape: that a flatten
+ * is missing, if the numbers of dimensions differ; else "". */
 const char *clt_flatten_hint(const clt_type *a, const clt_type *b);
 
-/* The operand's type as text, for messages; "none" if it is absent. */
+/* Writes the operand's type as text for messages; returns "none" if the operand is absent. */
 const char *clt_operand_text(const clt_node *node, int operand, char *text);
 
-/* The arguments `int act, float slope` of a kernel with an epilogue. */
+/* Adds the arguments `int act, float slope` of a kernel with an epilogue. */
 void clt_arg_epilogue(clt_program *p, const clt_epilogue *epilogue);
 
 #endif

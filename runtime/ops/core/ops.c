@@ -11,7 +11,7 @@ static const clt_op *const all[] = {
 #undef CLT_CALL
 };
 
-/* Those that are nodes come first. */
+/* The operators that are nodes, in the order of `all`. */
 static const clt_op *const nodes[] = {
 #define CLT_OP(name) &clt_op_##name,
 #define CLT_CALL(name)

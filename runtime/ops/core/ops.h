@@ -2,7 +2,7 @@
 #ifndef CLT_OPS_CORE_OPS_H
 #define CLT_OPS_CORE_OPS_H
 
-/* Ranges of attributes. */
+/* For the ranges of attributes. */
 #include <float.h>
 #include <limits.h>
 #include <math.h>
@@ -18,7 +18,7 @@
 #undef CLT_OP
 #undef CLT_CALL
 
-/* The operators of ops.def that are nodes, in its order; *count is their number. */
+/* Returns the operators of ops.def that are nodes, in its order; *count is their number. */
 const clt_op *const *clt_ops(int *count);
 
 #endif

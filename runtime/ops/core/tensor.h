@@ -5,16 +5,17 @@
 
 #include "graph/graph.h"
 
-/* x repeated to `to`, to which it broadcasts. */
+/* Returns x broadcast to `to`. */
 clt_value *clt_expand_to(clt_value *x, const clt_type *to);
 
-/* The reverse: x summed over the axes along which a value of type `to` broadcasts to x. */
+/* The reverse of clt_expand_to: sums x over the axes along which a value of type `to` broadcasts to
+ * x. */
 clt_value *clt_sum_to(clt_value *x, const clt_type *to);
 
-/* dy repeated to `to` and divided by fixed + per_image * batch. */
+/* Returns dy broadcast to `to` and divided by fixed + per_image * batch. */
 clt_value *clt_mean_grad(clt_value *dy, const clt_type *to, double fixed, double per_image);
 
-/* clt_slice's and its gradient's attribute, on dimensions that have been checked. */
+/* The attribute of clt_slice and of its gradient. The builder has checked its ranges. */
 typedef struct clt_slice_attr {
     int64_t start[CLT_MAX_RANK], step[CLT_MAX_RANK];
     clt_type type; /* slice: of the result; slice_grad: of the operand that was sliced */

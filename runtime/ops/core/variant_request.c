@@ -1,4 +1,4 @@
-/* The notation OP=NAME,... by which variants are asked for. */
+/* Reads the notation OP=NAME,... in which callers request variants. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 
 enum { MOST_NAMES = 256 };
 
-/* One item: text from `at` to `end`, the equals sign between. */
+/* One item of the text, from `at` to `end`. `equals` is its equals sign. */
 typedef struct item {
     const char *at, *equals, *end;
 } item;
@@ -97,7 +97,7 @@ static clt_status unknown(const char *what, const item *i, const char *from, con
     return status;
 }
 
-/* Whether an item before this one is of the same operator. */
+/* Whether an earlier item names the same operator. */
 static bool named_before(const char *variants, const item *own)
 {
     const ptrdiff_t length = own->equals - own->at;

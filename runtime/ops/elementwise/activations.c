@@ -1,5 +1,5 @@
-/* Activations and their gradients. Those whose gradient needs the result alone use that, so that
- * they can be fused into the node before. */
+/* Activations and their gradients. A gradient reads the activation's result instead of its operand
+ * where the result suffices, so that fusion can merge the activation into the node before. */
 #include "ops/elementwise/elementwise.h"
 #include "ops/core/ops.h"
 #include <cltrain/ops.h>
@@ -30,7 +30,7 @@ GRADIENT_FROM_Y(tanh)
 GRADIENT_FROM_X(gelu)
 GRADIENT_FROM_X(gelu_tanh)
 
-/* With a positive slope, the result has the operand's sign. */
+/* With a positive slope, the result has the operand's sign, so the gradient can read the result. */
 static clt_status leaky_relu_gradient(const clt_node *node, clt_value *const *dy,
                                       const bool *wanted, clt_value **dx)
 {

@@ -1,4 +1,4 @@
-/* Conversion between element types, in any layout: element by element of what is stored. */
+/* Conversion between element types. It converts stored elements one by one, so any layout works. */
 #include "base/error.h"
 #include "ops/core/group_gpu.h"
 #include "ops/core/ops.h"
@@ -64,7 +64,8 @@ static bool accepts_cpu(const clt_node *node, const clt_target *target, char *wh
     return accepts(node, target, why);
 }
 
-/* About 16 Ki elements a work-item, but fewer where that leaves compute units without work. */
+/* Gives a work-item about 16 Ki elements, or fewer if compute units would otherwise have no
+ * work. */
 static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     enum { LEAST = 256, MOST = 16384, ITEMS_A_UNIT = 4 };
@@ -82,7 +83,7 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     clt_range1(p, clt_extent_ceil(count, share, 1), 1);
 }
 
-/* The integer that elements are read and written as, so many at once. */
+/* The unsigned integer type through which kernels read and write elements of the type. */
 static const char *unit(clt_dtype dtype)
 {
     switch (clt_dtype_size(dtype)) {
@@ -102,7 +103,8 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     const clt_type *from = &node->in[0]->type;
     const clt_dtype to = node->out[0]->type.dtype;
     const clt_extent count = clt_extent_stored(node->in[0], target->lanes);
-    /* Images in the middle of an input begin at multiples of their size. */
+    /* A sample within an input begins at a multiple of the sample's size, which must fit the
+     * vectors. */
     int v = from->dtype == CLT_F64 ? 2 : 4;
     if (clt_type_has_batch(from) && clt_type_coefficient(from) % v)
         v = 1;

@@ -28,7 +28,7 @@ static clt_status infer(const clt_node *node, clt_type *out)
     return CLT_OK;
 }
 
-/* The same numbers again, so that no mask is stored. */
+/* The gradient draws the same random numbers again, so no mask is stored. */
 static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
                            clt_value **dx)
 {
@@ -53,7 +53,7 @@ static clt_value *evaluate(const clt_node *node)
     return node->in[0];
 }
 
-/* `size`: elements, or lanes. */
+/* `size`: elements, or vector lanes in the batch-blocked layout. */
 static void emit_arguments(const clt_node *node, clt_extent size, clt_program *p)
 {
     const dropout_attr *attr = node->attr;
@@ -65,7 +65,7 @@ static void emit_arguments(const clt_node *node, clt_extent size, clt_program *p
         clt_arg_int(p, size);
     else
         clt_arg_long(p, size);
-    /* Without a batch, the numbers are those of one tensor on every device. */
+    /* A tensor without a batch gets the same random numbers on every device. */
     clt_arg_long(p, clt_fixed(clt_type_has_batch(type) ? sample : 0));
     clt_arg_float(p, attr->p);
     clt_arg_float(p, attr->p < 1 ? 1 / (1 - attr->p) : 0);
@@ -75,7 +75,8 @@ static void emit_arguments(const clt_node *node, clt_extent size, clt_program *p
     clt_arg_run(p, CLT_RUN_SAMPLE);
 }
 
-/* A work-item a block of four numbers; one more, where the first element is in a block's middle. */
+/* A work-item computes a block of four random numbers. If samples do not begin at a block's start,
+ * one more block is needed. */
 static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     enum { BLOCK = 4 };
@@ -92,7 +93,8 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     clt_range1(p, items, CLT_GPU_GROUP);
 }
 
-/* A work-item takes 16 elements of successive numbers: in LANES, of one image. */
+/* A work-item computes 16 consecutive elements. In the batch-blocked layout they belong to one
+ * sample. */
 static void emit(const clt_node *node, const clt_target *target, clt_program *p)
 {
     enum { CHUNK = 16 };

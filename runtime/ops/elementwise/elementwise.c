@@ -9,15 +9,16 @@
 #include "ops/core/ops.h"
 
 #define ROOT_HALF "0.70710678f"
-/* (1 + tanh(u)) / 2 of gelu's approximation, without the cancellation of the one and the other. */
+/* (1 + tanh(u)) / 2 of gelu's approximation, written so that 1 and tanh(u) near -1 do not
+ * cancel. */
 #define GELU_TANH(x) "(1.0f/(1.0f+exp(-1.5957691f*(" x "+0.044715f*" x "*" x "*" x "))))"
 
 #define SIGMOID(x) "(1.0f/(1.0f+exp(-" x ")))"
 #define SILU_SLOPE(x) SIGMOID(x) "*(1.0f+" x "*(1.0f-" SIGMOID(x) "))"
 #define MASK "?(T)1:(T)0"
 
-/* y < 0 rather than fmax, so that a NaN stays one. `x_grad` operators take (dy, y), gelu's (dy, x).
- */
+/* `y < 0` is used instead of fmax, so that a NaN stays a NaN. Gradients of activations take (dy,
+ * y); those of gelu take (dy, x). */
 static const clt_elementwise_row rows[] = {
     {&clt_op_copy, 0, "a"},
     {&clt_op_expand, 0, "a"},
@@ -92,7 +93,8 @@ const clt_elementwise_row *clt_elementwise_find(const clt_op *op)
     return NULL;
 }
 
-/* Dimension `axis` of `type`, counted from the end of a result of rank `rank`; 1 where absent. */
+/* Size of dimension `axis` of a result of rank `rank` in `type`, aligned at the last dimension; 1
+ * if `type` has fewer dimensions. */
 static int64_t aligned_dim(const clt_type *type, int rank, int axis)
 {
     const int own = axis - (rank - type->rank);
@@ -155,14 +157,15 @@ int clt_elementwise_batch_blocked(const clt_node *node)
         if (type->dtype != CLT_F32 || (clt_type_has_batch(type) && type->rank != rank))
             return CLT_LANES_NO;
     }
-    /* Plain, as the node still lies: in batch blocks, the lane is one dimension more. */
+    /* The node's layout is still plain here. The batch-blocked layout adds one dimension, the
+     * lane. */
     return clt_elementwise_strided(node, 1).rank < CLT_ELEMENTWISE_DIMS ? CLT_BATCH_BLOCKED_FOLLOW
                                                                         : CLT_LANES_NO;
 }
 
-/* Steps of an operand along the stored dimensions of the result, 0 where it is repeated. In LANES,
- * these are [groups, rest.., lane], and what lies plain has no batch and repeats along both ends.
- */
+/* Writes the strides of an operand along the stored dimensions of the result; 0 where it is
+ * broadcast. In the batch-blocked layout these dimensions are [blocks, rest.., lane]. A plain
+ * operand has no batch then and is broadcast along blocks and lanes. */
 static void operand_strides(const clt_value *value, const clt_value *result,
                             const clt_strided *strided, int64_t *strides)
 {

@@ -1,10 +1,10 @@
 /*
  * Operators that compute every element of the result from the elements of the operands at the same
- * index (after broadcasting, by PyTorch's rules). Each is a row of a table in elementwise.c: an
+ * index, after broadcasting by PyTorch's rules. Each is a row of a table in elementwise.c: an
  * expression in OpenCL C over the operands a, b, c, d, the attribute's numbers p0 .. p3 and the
- * batch count n, without spaces, valid for T = float and T = float16. All share
- * clkernels/elementwise/portable/elementwise.cl. Operands and results are f32, or masks, of u8:
- * they are computed with as the numbers that they hold.
+ * batch size n. An expression has no spaces and is valid for T = float and T = float16. All share
+ * clkernels/elementwise/portable/elementwise.cl. Operands and results are f32 or u8 masks; kernels
+ * compute with a mask's values 0 and 1.
  */
 #ifndef CLT_OPS_ELEMENTWISE_ELEMENTWISE_H
 #define CLT_OPS_ELEMENTWISE_ELEMENTWISE_H
@@ -12,59 +12,64 @@
 #include "ops/core/activation.h"
 #include "ops/core/strided.h"
 
-/* DIMS: of the kernels' iterations. */
+/* CLT_ELEMENTWISE_DIMS: the most dimensions that a kernel iterates over. */
 enum { CLT_ELEMENTWISE_IN = 4, CLT_ELEMENTWISE_NUMBERS = 4, CLT_ELEMENTWISE_DIMS = 6 };
 
 typedef struct clt_elementwise_attr {
     float p[CLT_ELEMENTWISE_NUMBERS];
 } clt_elementwise_attr;
 
-/* Begins the attribute of every operator in the table: what it has beyond the numbers follows. */
+/* A row of the table. The operator's attribute begins with clt_elementwise_attr; other fields
+ * follow. */
 typedef struct clt_elementwise_row {
     const clt_op *op;
-    int numbers; /* how many of p0 .. p3 it uses */
+    int numbers; /* how many of p0 .. p3 the operator uses */
     const char *expression;
 } clt_elementwise_row;
 
-/* The operator's row, or NULL. */
+/* Returns the operator's row, or NULL. */
 const clt_elementwise_row *clt_elementwise_find(const clt_op *op);
 
-/* Shape rules: operands broadcast against each other. All of them are f32. */
+/* For clt_op.infer: requires f32 operands and broadcasts their shapes. */
 clt_status clt_elementwise_infer(const clt_node *node, clt_type *out);
 
-/* The shape alone; operands have element types that the caller checked, the result is `dtype`. */
+/* Infers the shape by broadcasting. The caller has checked the operands' types; the result is of
+ * type `dtype`. */
 clt_status clt_elementwise_broadcast(const clt_node *node, clt_dtype dtype, clt_type *out);
 
-/* Build options that tell kernels which operands, and whether the result, are u8. */
+/* Writes build options that tell kernels which of the operands and results are u8. */
 enum { CLT_ELEMENTWISE_KINDS = 96 };
 const char *clt_elementwise_kinds(const clt_node *node, char *text);
 
-/* FOLLOW where every operand with a batch has the rank of the result, and the iteration has room
- * for the lane. */
+/* For clt_op.batch_blocked. Returns FOLLOW if every operand with a batch has the rank of the result
+ * and the kernels can iterate over one more dimension, the lane. */
 int clt_elementwise_batch_blocked(const clt_node *node);
 
-/* The merged iteration over the result's stored elements and the operands. Along its last
- * dimension, every operand goes on one by one or repeats. */
+/* Returns the merged iteration over the result's stored elements and the operands. Along its last
+ * dimension, every operand is either contiguous or broadcast. */
 clt_strided clt_elementwise_strided(const clt_node *node, int lanes);
 
-/* The variants of all of them. */
+/* The variants of all elementwise operators. */
 extern const clt_variant clt_elementwise_variants[];
 
-/* Emits the launch for statements LET(t0,..)LET(t1,..)OUT(..) over the node's operands. */
+/* Adds the launch for statements LET(t0,..)LET(t1,..)OUT(..) over the node's operands. */
 void clt_elementwise_emit(const clt_node *node, const clt_target *target, clt_program *program,
                           const char *body);
 
-/* Fusion: the node becomes a `map` that also computes `next` (see map.c). */
+/* Fuses `next` into the node, which becomes a `map` (see fused_elementwise.c). Returns false if it
+ * cannot. */
 bool clt_elementwise_absorb(clt_node *node, const clt_node *next);
 
-/* The epilogue that does what an activation's node does; false: the node is none. */
+/* Writes the epilogue that replaces an activation's node. Returns false if the node is no
+ * activation. */
 bool clt_activation_of(const clt_node *node, clt_epilogue *epilogue);
 
-/* An operator of the table with the attribute clt_elementwise_attr; further fields follow. */
+/* Defines an operator of the table with the attribute clt_elementwise_attr; further fields
+ * follow. */
 #define CLT_ELEMENTWISE_OP(NAME, DOC, OPERANDS, ...)                                               \
     CLT_ELEMENTWISE_OP_TO(NAME, DOC, OPERANDS, "y *", __VA_ARGS__)
 
-/* With results of another type than f32. */
+/* The same for results of another type than f32. */
 #define CLT_ELEMENTWISE_OP_TO(NAME, DOC, OPERANDS, RESULTS, ...)                                   \
     const clt_op clt_op_##NAME = {.name = #NAME,                                                   \
                                   .doc = DOC,                                                      \

@@ -19,8 +19,8 @@ bool clt_elementwise_cpu_accepts(const clt_node *node, const clt_target *target,
     return true;
 }
 
-/* Elements of a work-item: whole vectors, about 16 Ki, but fewer where that leaves compute units
- * without work. */
+/* Elements of a work-item: whole vectors, about 16 Ki elements, or fewer if compute units would
+ * otherwise have no work. */
 static int64_t share_of(const clt_target *target, clt_extent count)
 {
     enum { ELEMENTS = 16384, LEAST = 256, ITEMS_A_UNIT = 4 };

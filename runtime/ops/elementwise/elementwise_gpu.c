@@ -16,8 +16,8 @@ bool clt_elementwise_gpu_accepts(const clt_node *node, const clt_target *target,
            clt_decline(why, "an iteration over %d dimensions", strided.rank);
 }
 
-/* Whether float4 fits every operand that is not repeated, and the result. Values begin at multiples
- * of 16 bytes, images in the middle of an input at multiples of their size. */
+/* Whether the result and every operand that is not broadcast can be read as float4. Values begin at
+ * multiples of 16 bytes. A sample within an input begins at a multiple of the sample's size. */
 static bool fits_vectors(const clt_strided *strided, const clt_type *result)
 {
     const int last = strided->rank - 1;

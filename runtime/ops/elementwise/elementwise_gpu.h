@@ -1,5 +1,4 @@
-/* The variant of element by element operators for GPUs: clkernels/elementwise/gpu/elementwise.cl.
- */
+/* The variant of elementwise operators for GPUs: clkernels/elementwise/gpu/elementwise.cl. */
 #ifndef CLT_OPS_ELEMENTWISE_ELEMENTWISE_GPU_H
 #define CLT_OPS_ELEMENTWISE_ELEMENTWISE_GPU_H
 
@@ -7,7 +6,7 @@
 
 bool clt_elementwise_gpu_accepts(const clt_node *node, const clt_target *target, char *why);
 
-/* As clt_elementwise_emit. */
+/* Like clt_elementwise_emit. */
 void clt_elementwise_gpu_emit(const clt_node *node, const clt_target *target, clt_program *program,
                               const char *body);
 

@@ -1,5 +1,5 @@
-/* Functions of one number, element by element, powers and gates, with their gradients. Rules keep
- * what a chain computes as the first operand, where fusion finds it. */
+/* Functions of one number, powers and gates, with their gradients. Gradients pass the value that a
+ * chain computes as the first operand, because fusion looks for it there. */
 #include <float.h>
 #include <math.h>
 
@@ -11,8 +11,8 @@
 
 static const clt_elementwise_attr no_numbers;
 
-/* A function of one operand, whose rule is the expression DX of dy, the operand x and the result y.
- */
+/* A function of one operand. Its gradient is the expression DX of dy, the operand x and the result
+ * y. */
 #define FUNCTION(NAME, DOC, CALLABLE, DX)                                                          \
     static clt_status NAME##_gradient(const clt_node *node, clt_value *const *grad,                \
                                       const bool *wanted, clt_value **dx)                          \
@@ -99,7 +99,7 @@ clt_value *clt_swiglu(clt_value *a, clt_value *b)
 
 /* --- powers --------------------------------------------------------------------------------- */
 
-/* Exponent 0 has no gradient, not even of 0 * infinity. */
+/* Exponent 0 has gradient 0. The formula would give 0 * infinity at x = 0. */
 static clt_status power_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
                                  clt_value **dx)
 {

@@ -1,6 +1,6 @@
 /*
- * Several elementwise operators as one kernel: what fusion makes of a chain. The attribute has the
- * chain as statements, LET(t0,..)LET(t1,..), over the node's operands and numbers.
+ * A chain of elementwise operators as one node with one kernel, made by fusion. The attribute has
+ * the chain as statements, LET(t0,..)LET(t1,..), over the node's operands and numbers.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -88,14 +88,14 @@ const clt_op clt_op_map = {
     .absorb = clt_elementwise_absorb,
     .variants = variants};
 
-/* A chain that grows. */
+/* The chain while fusion adds steps. */
 typedef struct chain {
     map_attr attr;
     clt_value *in[CLT_ELEMENTWISE_IN];
     int n_in;
 } chain;
 
-/* The letter under which the chain reads an operand; 0: it has no room for it. */
+/* The letter by which the chain reads an operand; 0 if the chain has too many operands already. */
 static char letter_of(chain *c, clt_value *value)
 {
     int i = 0;
@@ -108,7 +108,7 @@ static char letter_of(chain *c, clt_value *value)
     return (char)('a' + i);
 }
 
-/* Copies a word of an expression, under the chain's names. */
+/* Copies a token of an expression and renames operands and numbers to those of the chain. */
 static int add_word(char *to, size_t room, const char *word, size_t length, const char *letters,
                     int first_number)
 {
@@ -121,8 +121,8 @@ static int add_word(char *to, size_t room, const char *word, size_t length, cons
     return snprintf(to, room, "%.*s", (int)length, word);
 }
 
-/* Adds LET(tK,expression). `letters` holds the new names of a .. d, 't' for the step whose number
- * is behind them. */
+/* Adds LET(tK,expression). `letters` holds the new names of the operands a .. d; 't' means the step
+ * whose number is the last element of `letters`. */
 static bool add_step(chain *c, const clt_elementwise_row *row, const clt_elementwise_attr *numbers,
                      const char *letters)
 {
@@ -154,7 +154,7 @@ static bool add_step(chain *c, const clt_elementwise_row *row, const clt_element
     return true;
 }
 
-/* The node's own computation as a chain. */
+/* Starts a chain with the node's own computation. */
 static bool begin(chain *c, const clt_node *node)
 {
     memset(c, 0, sizeof *c);
@@ -170,14 +170,15 @@ static bool begin(chain *c, const clt_node *node)
     return add_step(c, clt_elementwise_find(node->op), node->attr, letters);
 }
 
-/* Masks within a chain are numbers, 0 or 1, as they are when u8 is read. */
+/* Compares dimensions only. A mask within a chain is computed as a number, 0 or 1, so its type does
+ * not matter. */
 static bool same_shape(const clt_type *a, const clt_type *b)
 {
     return a->rank == b->rank && !memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims);
 }
 
-/* Whether the kernels can iterate over all operands of the chain at once: dimensions along which
- * some repeat and others do not are steps of their own. */
+/* Whether the kernels can iterate over all operands of the chain at once. Operands that broadcast
+ * along different dimensions keep these dimensions from merging. */
 static bool iterates(chain *c, const clt_node *next)
 {
     const clt_node whole = {
@@ -185,8 +186,8 @@ static bool iterates(chain *c, const clt_node *next)
     return clt_elementwise_strided(&whole, 1).rank <= CLT_ELEMENTWISE_DIMS;
 }
 
-/* Legal where the result has the shape of the node's own: the other operands of `next` cannot
- * depend on the node, whose only user is `next`. */
+/* Fusing is valid only if the result has the shape of the node's result. The caller made sure that
+ * `next` is the node's only user, so the other operands of `next` cannot depend on the node. */
 bool clt_elementwise_absorb(clt_node *node, const clt_node *next)
 {
     const clt_elementwise_row *row = clt_elementwise_find(next->op);

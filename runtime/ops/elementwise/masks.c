@@ -1,4 +1,4 @@
-/* Comparisons, logic and choice by masks, which are u8. */
+/* Comparisons, logic and selection by masks. A mask is u8. */
 #include "base/error.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/core/ops.h"
@@ -44,7 +44,7 @@ static clt_status infer_logic(const clt_node *node, clt_type *out)
     return clt_elementwise_broadcast(node, CLT_U8, out);
 }
 
-/* Steps have the slope 0. */
+/* The derivative of a step function is 0. */
 static clt_status no_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
                               clt_value **dx)
 {
@@ -91,7 +91,7 @@ clt_value *clt_logical_not(clt_value *a)
 
 /* --- where ---------------------------------------------------------------------------------- */
 
-/* A mask, and f32 behind it. */
+/* Operand 0 is a mask, the others are f32. */
 static clt_status infer_where(const clt_node *node, clt_type *out)
 {
     if (!is_mask(node, 0))

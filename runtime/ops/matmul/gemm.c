@@ -48,7 +48,7 @@ void clt_gemm_portable(const clt_gemm *gemm, const clt_target *target, clt_progr
     clt_arg_long(program, clt_extent_dim(gemm->b_step));
     clt_arg_int(program, clt_fixed(gemm->bias >= 0));
     clt_arg_epilogue(program, &gemm->epilogue);
-    /* infer made sure that at most one of the two depends on the batch. */
+    /* infer made sure that at most one of m and n depends on the batch. */
     clt_extent items = gemm->m < 0 ? m : n;
     items.mul *= gemm->m < 0 ? gemm->n : gemm->m;
     clt_range3(program, clt_extent_ceil(items, 64, 64), clt_extent_dim(gemm->pairs), clt_fixed(1),

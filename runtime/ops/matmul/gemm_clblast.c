@@ -1,4 +1,5 @@
-/* Products by CLBlast: a candidate of the tuner and of --variant, never taken unmeasured. */
+/* Products by CLBlast. The variant is used only if the tuner measured it or --variant requests
+ * it. */
 #include <stdio.h>
 
 #include "ops/matmul/gemm.h"
@@ -55,12 +56,12 @@ bool clt_gemm_clblast_tiles(const clt_node *node, const clt_target *target, int 
     return true;
 }
 
-/* Room for A, B and C in tiles of at most so many rows, columns and depth each. */
+/* Bytes for A, B and C, each padded to whole tiles of the largest size. */
 static clt_extent packing_bytes(const clt_gemm *gemm)
 {
     enum { TILE = CLT_BLAS_LARGEST_TILE, BYTES = (int)sizeof(float) };
     const int64_t sizes[] = {gemm->m, gemm->n, gemm->k};
-    int varying = 0; /* at most one of them counts images */
+    int varying = 0; /* at most one of them depends on the batch */
     int64_t tiled[3];
     for (int i = 0; i < 3; i++) {
         const int64_t tiles = (sizes[i] + TILE - 1) / TILE;
@@ -76,7 +77,8 @@ static clt_extent packing_bytes(const clt_gemm *gemm)
 
 void clt_gemm_clblast(const clt_gemm *gemm, const clt_target *target, clt_program *program)
 {
-    /* Below about this, copying the operands takes longer than it saves; a record knows better. */
+    /* For smaller products, copying the operands takes longer than it saves. A tuning record
+     * overrides this. */
     const double enough = 512.0 * 512.0 * 512.0;
     const double work = (double)clt_dim(gemm->m, target->max_batch) *
                         (double)clt_dim(gemm->n, target->max_batch) *

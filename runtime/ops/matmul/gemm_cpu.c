@@ -9,9 +9,9 @@
 
 enum { DEPTH = 400, LEAST_DEPTH = 16, PANELS_WANTED = 2, MOST_PACKED_ROWS = 48 };
 
-/* For 32 and for 16 registers: accumulators, a row's vectors of B and one value of A. The last are
- * for results that have no more rows or columns: 8 accumulators hide the multiplications' latency.
- */
+/* Tiles for 32 and for 16 registers, which hold the accumulators, a row's vectors of B and one
+ * value of A. The last tiles are for results with few rows or columns: 8 accumulators hide the
+ * latency of the multiplications. */
 static const clt_gemm_tile tiles_32[] = {{8, 3},  {6, 4}, {12, 2}, {14, 2},
                                          {24, 1}, {8, 2}, {16, 1}, {8, 1}};
 static const clt_gemm_tile tiles_16[] = {{6, 2}, {4, 3}, {12, 1}, {8, 1}, {4, 2}};
@@ -24,14 +24,14 @@ const clt_gemm_tile *clt_gemm_cpu_tiles(const clt_caps *caps, int *count)
     return many ? tiles_32 : tiles_16;
 }
 
-/* Columns of B in local memory; half of that is for them. */
+/* How many columns of B fit into the half of local memory that is for B. */
 static int64_t columns_of_depth(const clt_caps *caps, int64_t depth)
 {
     return caps->local_bytes / 2 / (depth * (int64_t)sizeof(float));
 }
 
-/* The largest depth, smaller where half of local memory has no room for a few panels of B, or the
- * other half none for the rows of A and a cache line of padding a panel. */
+/* The largest depth for which local memory suffices. One half must hold a few panels of B. The
+ * other half must hold the rows of A, with a cache line of padding for each panel. */
 static int64_t depth_for(const clt_target *target)
 {
     const int64_t of_b = PANELS_WANTED * 4 * (int64_t)target->caps->vector_width;
@@ -52,7 +52,7 @@ bool clt_gemm_cpu_accepts(const clt_node *node, const clt_target *target, char *
     return true;
 }
 
-/* Other tiles, depths and ways to read; work-groups are divided anew for each. */
+/* Other tiles, depths and packing choices. The work-groups are divided anew for each. */
 bool clt_gemm_cpu_choices(const clt_node *node, const clt_target *target, int index, char *text)
 {
     static const char *const choices[] = {"KB=256,TILE=0,TM=512,TN=768",
@@ -86,7 +86,8 @@ int64_t clt_gemm_size(int64_t dim, const clt_target *target)
     return size > 0 ? size : 1;
 }
 
-/* Rows at such distances evict each other from a cache's sets; others lie askew to vectors. */
+/* Rows at multiples of such distances evict each other from a cache's sets. Rows that are not whole
+ * vectors are unaligned. */
 static bool reads_badly(int64_t row, int64_t distance, int width)
 {
     return row % width || row * (int64_t)sizeof(float) % distance == 0;
@@ -95,8 +96,8 @@ static bool reads_badly(int64_t row, int64_t distance, int width)
 static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int64_t slices,
                              int64_t most_depth)
 {
-    /* LARGE_B: floats, more than stay in a core's cache. The others: what is read so often that a
-     * copy pays. */
+    /* LARGE_B: more floats than fit into a core's cache. The others: sizes from which a matrix is
+     * read so often that copying it is worth its cost. */
     enum { BAD_FOR_A = 2048, BAD_FOR_B = 4096, MOST_COLUMNS = 512 };
     enum { LONG_ROW = 512, MANY_COLUMNS = 128, MANY_ROWS = 32, LARGE_B = 1 << 18 };
     const clt_caps *caps = target->caps;
@@ -112,14 +113,15 @@ static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int
                        .least_groups = clt_tile_number(target, "G", 1, 1024, 1)};
     const int64_t passes = (w.k + most_depth - 1) / most_depth;
     w.depth = (w.k + passes - 1) / passes;
-    /* As many as were asked for; else no more than what was best for most shapes. */
+    /* Use as many columns as were requested. Otherwise the limit is what was best for most
+     * shapes. */
     const int64_t asked = clt_tile_number(target, "TN", 1, w.most_columns, 0);
     const int64_t most = asked > MOST_COLUMNS ? asked : MOST_COLUMNS;
     if (w.most_columns > most)
         w.most_columns = most;
     const int64_t lda = clt_dim(gemm->lda, target->max_batch);
     const int64_t ldb = clt_dim(gemm->ldb, target->max_batch);
-    /* What is not f32 is widened while it is copied. */
+    /* 16-bit operands are widened to floats while they are copied. */
     const bool a_half = clt_is_half(gemm->a_type), b_half = clt_is_half(gemm->b_type);
     const bool a_badly =
         reads_badly(lda, BAD_FOR_A, caps->vector_width) || lda >= LONG_ROW || w.n >= MANY_COLUMNS;
@@ -136,7 +138,7 @@ static clt_gemm_division divide(const clt_gemm_work *work, const clt_target *tar
     int count;
     const clt_gemm_tile *tiles = clt_gemm_cpu_tiles(target->caps, &count);
     const int asked = (int)clt_tile_number(target, "TILE", 0, count - 1, -1);
-    /* No more than all: rounded up, they must be an int. */
+    /* No more than all rows: rounded up, the number must fit an int. */
     const int64_t rows = clt_tile_number(target, "TM", 1, INT32_MAX, 0);
     const clt_gemm_division d = clt_gemm_divide(
         work, tiles + (asked < 0 ? 0 : asked), asked < 0 ? count : 1,
@@ -145,8 +147,8 @@ static clt_gemm_division divide(const clt_gemm_work *work, const clt_target *tar
     return d;
 }
 
-/* Panels of op(A) that are copied together: as many as begin and end with a cache line of 16, if
- * there is room for them. */
+/* How many panels of op(A) are copied together: as many as fill whole cache lines of 16 floats, if
+ * there is room. */
 static int panels_of_lines(int rows)
 {
     int count = 1;
@@ -167,7 +169,8 @@ void clt_gemm_cpu(const clt_gemm *gemm, const clt_target *target, clt_program *p
     clt_gemm_cpu_slices(gemm, target, 1, -1, program);
 }
 
-/* The `part` of gemm.cl: partial sums, if K is cut, and a tile for each work-group. */
+/* Adds the scratch block `part` of gemm.cl: a tile for each work-group and, if K is divided, the
+ * partial sums. */
 static int part_block(const clt_gemm_work *work, const clt_gemm_division *d, clt_gemm_tile tile,
                       clt_program *program)
 {

@@ -3,67 +3,70 @@
 #define CLT_OPS_MATMUL_GEMM_CPU_H
 
 /*
- * The unit of estimates is one vector multiplication (on most CPUs half a cycle). Constants were
- * fitted to measured rates; what they must get right is the order.
+ * Estimates count vector multiplications; on most CPUs one takes half a cycle. The constants were
+ * fitted to measured rates. They must order the choices correctly; absolute times do not matter.
  */
-#define CLT_COST_OF_READING 0.2     /* an element, first read by a work-group where it lies */
+#define CLT_COST_OF_READING 0.2     /* first read of an element by a work-group, without packing */
 #define CLT_COST_OF_GROUP 3000.0    /* a work-group */
-#define CLT_COST_OF_WAKING 100000.0 /* another unit's thread, asleep between kernels */
+#define CLT_COST_OF_WAKING 100000.0 /* waking another unit's thread between kernels */
 #define CLT_COST_OF_LAUNCH 20000.0  /* one more kernel */
 
 #include "ops/matmul/gemm.h"
 
-/* Register tiles of `rows` x `vectors`, leaving registers for the vectors of B and one of A. */
+/* A register tile of `rows` x `vectors` accumulators. It leaves registers for the vectors of B and
+ * one value of A. */
 typedef struct clt_gemm_tile {
     int rows, vectors;
 } clt_gemm_tile;
 
 typedef struct clt_gemm_division {
-    int tile;              /* of those that fit the device's registers */
-    int64_t rows, columns; /* of a work-group: TM, TN */
-    double cost;           /* estimated: vector multiplications of the unit that has most to do */
+    int tile;              /* index of the register tile */
+    int64_t rows, columns; /* size of a work-group: TM, TN */
+    double cost;           /* estimate: vector multiplications of the busiest unit */
 } clt_gemm_division;
 
-/* What the division is for. */
+/* The product and the device for which clt_gemm_divide chooses. */
 typedef struct clt_gemm_work {
     int64_t pairs, m, n, k; /* at least 1 each */
-    int64_t depth;          /* of K at a time */
+    int64_t depth;          /* elements of K in one pass */
     bool trans_b, pack_a, pack_b;
-    int width, units;     /* lanes of a vector, compute units */
-    int64_t most_columns; /* of a work-group */
-    int64_t least_groups; /* as far as the product can be cut into so many */
+    int width, units;     /* floats of a vector, compute units */
+    int64_t most_columns; /* limit for a work-group */
+    int64_t least_groups; /* wanted, if the product can be divided into so many */
 } clt_gemm_work;
 
-/* The division that keeps the units busy shortest. `tile` has `count` entries; a work-group's size
- * may be given (then it is rounded up to whole tiles, as far as there is room), or 0. */
+/* Returns the division with the least estimated time. `tiles` has `count` entries. `rows` and
+ * `columns` request a work-group's size, which is rounded up to whole tiles as far as there is
+ * room; 0 leaves the size free. */
 clt_gemm_division clt_gemm_divide(const clt_gemm_work *work, const clt_gemm_tile *tiles, int count,
                                   int64_t rows, int64_t columns);
 
-/* The register tiles for a device, best first; `count` of them. */
+/* Returns the register tiles for a device, best first, and writes their number to *count. */
 const clt_gemm_tile *clt_gemm_cpu_tiles(const clt_caps *caps, int *count);
 
-/* A dimension at the plan's largest batch, at least 1. */
+/* Returns a dimension at the plan's largest batch, at least 1. */
 int64_t clt_gemm_size(int64_t dim, const clt_target *target);
 
-/* What clt_gemm_divide estimates for the product with its K in so many slices. */
+/* Returns the estimate of clt_gemm_divide for the product with K divided into `slices`. */
 double clt_gemm_cpu_cost(const clt_gemm *gemm, const clt_target *target, int64_t slices);
 
-/* The slices' products into scratch `block`; -1: one slice, into the output. */
+/* Writes the slices' products into scratch block `block`. With block -1 there is one slice, and the
+ * result goes to the output. */
 void clt_gemm_cpu_slices(const clt_gemm *gemm, const clt_target *target, int64_t slices, int block,
                          clt_program *program);
 
 /* --- gemm_split.c --------------------------------------------------------------------------- */
 
-/* The next number of slices that is worth a try: 1, 2, 3, 4, 6, 8, 12, ... */
+/* Returns the next number of slices to try: 1, 2, 3, 4, 6, 8, 12, ... */
 int64_t clt_gemm_next_slices(int64_t slices);
 
-/* The most that are: for all units to have some, as far as K is long enough. */
+/* Returns the most slices to try: enough for all units, as long as K is long enough. */
 int64_t clt_gemm_most_slices(const clt_gemm *gemm, const clt_target *target);
 
-/* What adding the slices costs; 0 for one. */
+/* Returns the estimated cost of adding the slices; 0 for one slice. */
 double clt_gemm_sum_cost(const clt_gemm *gemm, const clt_target *target, int64_t slices);
 
-/* A scratch block for the slices' products. */
+/* Adds a scratch block for the slices' products and returns its index. */
 int clt_gemm_sum_block(const clt_gemm *gemm, const clt_target *target, int64_t slices,
                        clt_program *program);
 
@@ -71,7 +74,7 @@ int clt_gemm_sum_block(const clt_gemm *gemm, const clt_target *target, int64_t s
 void clt_gemm_sum(const clt_gemm *gemm, const clt_target *target, int64_t slices, int block,
                   clt_program *program);
 
-/* The cheapest of gemm_cpu and gemm_split. */
+/* Returns the lower estimate of gemm_cpu and gemm_split. */
 double clt_gemm_tiled_cost(const clt_gemm *gemm, const clt_target *target);
 
 #endif

@@ -1,15 +1,15 @@
-/* Register tiles and work-groups of a product on CPUs, by an estimate of the time they take. */
+/* Chooses register tiles and work-groups of a product on CPUs by estimating their time. */
 #include "ops/matmul/gemm_cpu.h"
 
-/* Beside those of gemm_cpu.h, fitted to the rates of products of 128 to 2048 rows. */
-#define COST_OF_LOAD 0.15          /* operands of a register tile, beside its multiplications */
-#define COST_OF_STORE 4.0          /* a vector of the result, loaded, added and stored */
-#define COST_OF_TILE 60.0          /* a tile's loop */
-#define COST_OF_COPY 1.0           /* an element of B, copied into a panel */
-#define COST_OF_TRANSPOSE 1.0      /* the same, transposed */
-#define COST_OF_ROW 0.5            /* an element of A, first read by a work-group where it lies */
-#define COST_OF_GATHERING 1.6      /* the same, copied into panels from rows far apart */
-#define COST_OF_MISSING_GROUP 1e15 /* more than any product: a last resort */
+/* More costs like those of gemm_cpu.h, fitted to the rates of products of 128 to 2048 rows. */
+#define COST_OF_LOAD 0.15     /* loading an operand of a register tile */
+#define COST_OF_STORE 4.0     /* a vector of the result, loaded, added and stored */
+#define COST_OF_TILE 60.0     /* overhead of a tile's loop */
+#define COST_OF_COPY 1.0      /* copying an element of B into a panel */
+#define COST_OF_TRANSPOSE 1.0 /* the same with a transposed B */
+#define COST_OF_ROW 0.5       /* first read of an element of A by a work-group, without packing */
+#define COST_OF_GATHERING 1.6 /* the same with packing into panels, from rows far apart */
+#define COST_OF_MISSING_GROUP 1e15 /* more than any product costs: a last resort */
 
 enum { MOST_UNITS = 256 };
 
@@ -23,7 +23,7 @@ static int64_t round_up(int64_t a, int64_t b)
     return ceil_div(a, b) * b;
 }
 
-/* Of a work-group of so many rows and columns of the result. */
+/* Cost of a work-group with so many rows and columns of the result. */
 static double cost_of_group(const clt_gemm_work *w, clt_gemm_tile t, int64_t rows, int64_t columns)
 {
     const double cells = t.rows * t.vectors;
@@ -40,8 +40,8 @@ static double cost_of_group(const clt_gemm_work *w, clt_gemm_tile t, int64_t row
     return cost + CLT_COST_OF_GROUP;
 }
 
-/* Until the last unit is done, if each takes a part of what is left when it has nothing to do, as
- * PoCL's and Intel's threads do. */
+/* Time until the last unit is done. It models dynamic scheduling as in PoCL and Intel's runtime: an
+ * idle thread takes a share of the remaining work-groups. */
 static double makespan(const clt_gemm_work *w, clt_gemm_tile t, int64_t rows, int64_t columns)
 {
     const int units = w->units < MOST_UNITS ? w->units : MOST_UNITS;
@@ -69,7 +69,7 @@ static double makespan(const clt_gemm_work *w, clt_gemm_tile t, int64_t rows, in
     return longest;
 }
 
-/* The next count of work-groups along one side that is worth a try: of 1, 2, 3, 4, 6, 8, 12, ... */
+/* The next number of work-groups along one side to try: 1, 2, 3, 4, 6, 8, 12, ... */
 static int64_t next_count(int64_t count)
 {
     int64_t power = 1;
@@ -81,7 +81,7 @@ static int64_t next_count(int64_t count)
 clt_gemm_division clt_gemm_divide(const clt_gemm_work *w, const clt_gemm_tile *tiles, int count,
                                   int64_t rows, int64_t columns)
 {
-    /* More than these leave no unit idle that fewer would. */
+    /* More work-groups than this do not balance the load better. */
     const int64_t most_groups = 64 * (int64_t)w->units;
     clt_gemm_division best = {.cost = -1};
     for (int i = 0; i < count; i++) {

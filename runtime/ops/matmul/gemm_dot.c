@@ -4,18 +4,18 @@
 #include "ops/matmul/gemm_cpu.h"
 #include "ops/core/nn.h"
 
-#define COST_OF_STEP 1.2   /* a multiplication, and what comes with it */
+#define COST_OF_STEP 1.2   /* a multiplication with its overhead */
 #define COST_OF_LOAD 1.0   /* a vector from a cache */
-#define COST_OF_LANES 10.0 /* the sum of a vector's lanes */
-#define COST_OF_TILE 60.0  /* a tile's loop */
-#define COST_OF_SCALAR 4.0 /* a multiplication of columns beyond the vectors */
+#define COST_OF_LANES 10.0 /* adding up a vector's lanes */
+#define COST_OF_TILE 60.0  /* overhead of a tile's loop */
+#define COST_OF_SCALAR 4.0 /* a multiplication in the columns beyond whole vectors */
 #define COST_OF_MEMORY 2.0 /* a vector from a cache that all units share, or from memory */
 
 enum {
-    MOST_ROWS = 4,  /* of the result, for `rows` */
+    MOST_ROWS = 4,  /* rows of the result that `rows` accepts */
     SUMS = 2048,    /* floats that `rows` keeps in local memory */
-    LONG = 1 << 20, /* of K at a time, where no operand is read again */
-    SHORT = 1024,   /* where they are */
+    LONG = 1 << 20, /* elements of K in one pass if no operand is read twice */
+    SHORT = 1024,   /* the same if operands are read again */
     GROUPS_A_UNIT = 4,
 };
 
@@ -30,17 +30,19 @@ static const dot_tile tiles_32[] = {{4, 5, 1}, {4, 4, 1}, {3, 6, 1}, {2, 8, 1}, 
 static const dot_tile tiles_16[] = {{3, 3, 1}, {2, 4, 1}, {1, 6, 1}, {2, 2, 2}, {1, 4, 2},
                                     {1, 2, 4}, {1, 1, 8}, {4, 2, 1}, {5, 2, 1}};
 
-/* The product as the kernels take it: a column as a row, which its transpose is. */
+/* The product as the kernels compute it. A result of one column is computed as its transpose, a
+ * row. */
 typedef struct view {
     clt_gemm gemm;
-    int64_t a_row, a_column; /* from one row of A to the next; from one k */
-    bool along_k;            /* both operands lie along K: `dots`; else `rows` */
+    int64_t a_row, a_column; /* strides of A along its rows and along K */
+    bool along_k; /* both operands are contiguous along K: kernel `dots`; otherwise `rows` */
     int bias_step;
 } view;
 
 typedef struct choice {
     dot_tile tile;
-    int64_t depth, rows, columns, slices; /* of K at a time; of a work-group; of K */
+    int64_t depth, rows, columns,
+        slices; /* elements of K in one pass; size of a work-group; slices of K */
     double cost;
 } choice;
 
@@ -65,7 +67,7 @@ static view view_of(const clt_gemm *gemm)
         v.a_column = gemm->trans_b ? 1 : gemm->ldb;
         v.bias_step = 0;
     }
-    /* A matrix of one column lies along it. */
+    /* A matrix of one column is contiguous along K. */
     v.along_k = v.a_column == 1 && (g->trans_b || (g->n == 1 && g->ldb == 1));
     return v;
 }
@@ -101,7 +103,7 @@ static double cost_of_rows(const choice *c, int64_t share, int width)
                             COST_OF_SCALAR * rest * rows + COST_OF_TILE / together);
 }
 
-/* Of the product with the work-groups of `c`. */
+/* Estimated cost of the product with the work-groups of `c`. */
 static double cost(const view *v, const clt_target *target, const choice *c)
 {
     const clt_gemm *g = &v->gemm;
@@ -114,13 +116,13 @@ static double cost(const view *v, const clt_target *target, const choice *c)
                        (v->along_k ? cost_of_dots(c, share, width) : cost_of_rows(c, share, width));
     const int64_t units = target->caps->compute_units;
     double all = (double)ceil_div(groups, units) * one + (groups > 1 ? CLT_COST_OF_WAKING : 0);
-    /* One unit alone may have all of a few. */
+    /* For few work-groups it may be faster that one unit computes all of them. */
     if (all > (double)groups * one)
         all = (double)groups * one;
     return all + clt_gemm_sum_cost(g, target, c->slices);
 }
 
-/* The best numbers of work-groups and slices for a tile; *best is replaced if it costs more. */
+/* Finds the best numbers of work-groups and slices for a tile. Replaces *best if it costs more. */
 static void try_tile(const view *v, const clt_target *target, dot_tile tile, choice *best)
 {
     const int64_t m = clt_gemm_size(v->gemm.m, target), n = clt_gemm_size(v->gemm.n, target);
@@ -141,7 +143,7 @@ static void try_tile(const view *v, const clt_target *target, dot_tile tile, cho
                             .slices = asked ? asked : s};
                 if (c.columns > n)
                     c.columns = n;
-                /* One work-group a pair is possible always, and what was asked for. */
+                /* Always allow one work-group for each pair, and the requested number of slices. */
                 if (c.slices * down * across * pairs > most_groups &&
                     down * across * (asked ? 1 : s) > 1)
                     break;
@@ -235,7 +237,8 @@ void clt_gemm_dot(const clt_gemm *gemm, const clt_target *target, clt_program *p
     const view v = view_of(gemm);
     const choice c = choose(&v, target);
     const clt_gemm *g = &v.gemm;
-    /* A result in 16 bits is made of sums in floats, that the last kernel rounds. */
+    /* The kernels add in floats. For a result in 16 bits the sums go to scratch memory first, and
+     * the last kernel rounds them. */
     const bool split = c.slices > 1 || clt_is_half(gemm->out_type);
     const int block = split ? clt_gemm_sum_block(gemm, target, c.slices, program) : -1;
     begin_launch(&v, &c, target, program);

@@ -7,7 +7,7 @@
 #include "ops/matmul/gemm.h"
 #include "ops/core/nn.h"
 
-/* Large tiles use local memory less; small ones fill the device with small products. */
+/* Large tiles read less local memory. Small tiles keep the device busy in small products. */
 static const clt_gpu_tile tiles[] = {
     {128, 128, 8, 8, 8}, {128, 64, 8, 8, 8}, {64, 128, 8, 8, 8}, {64, 64, 8, 8, 4},
     {64, 64, 16, 4, 4},  {64, 32, 16, 4, 4}, {32, 64, 16, 4, 4}, {32, 32, 16, 4, 4},
@@ -27,7 +27,7 @@ static int64_t local_bytes(const clt_gpu_tile *t)
 
 bool clt_gpu_tile_fits(const clt_gpu_tile *t, const clt_caps *caps)
 {
-    enum { ASIDE = 1024 }; /* what else a kernel or the driver keeps there */
+    enum { ASIDE = 1024 }; /* local memory that kernels or the driver use besides */
     return clt_gpu_tile_threads(t) <= caps->max_work_group &&
            local_bytes(t) + ASIDE <= caps->local_bytes;
 }
@@ -52,9 +52,9 @@ static int64_t ceil_div(int64_t a, int64_t b)
 }
 
 /*
- * A guess at the time, in multiplications of a whole device's work-items: what tiles compute in
- * vain counts, and how much of the device is busy. A compute unit hides its latencies with THREADS
- * work-items; slices are written, read again and cost one more launch.
+ * Estimated time, in multiplications of all the device's work-items. It includes what tiles compute
+ * beyond the result's edge, and how much of the device is idle. A compute unit needs THREADS work-
+ * items to hide its latencies. Slices are written and read again and cost one more launch.
  */
 static double cost(const clt_gpu_tile *t, int64_t slices, int64_t m, int64_t n, int64_t k,
                    int64_t batches, const clt_caps *caps)
@@ -119,8 +119,8 @@ bool clt_gpu_tiles(const clt_node *node, const clt_target *target, int index, ch
     return false;
 }
 
-/* float4 fits rows of a multiple of four floats: values begin at multiples of 16 bytes, and images
- * in the middle of an input at multiples of their rows. */
+/* Rows of a multiple of four floats can be read as float4. Values begin at multiples of 16 bytes,
+ * and a sample within an input begins at a multiple of its rows. */
 static int vector_of(int64_t dim)
 {
     return dim % 4 == 0 ? 4 : 1;
@@ -161,7 +161,8 @@ void clt_gemm_gpu(const clt_gemm *gemm, const clt_target *target, clt_program *p
     const clt_gpu_choice choice = clt_gpu_choose(m > 0 ? m : 1, n > 0 ? n : 1, k > 0 ? k : 1,
                                                  pairs > 0 ? pairs : 1, false, target);
     const clt_gpu_tile *t = &choice.tile;
-    /* Activations of many instructions are applied by a kernel of few registers, to floats. */
+    /* Activations of many instructions are applied by a second kernel that needs few registers and
+     * reads floats. */
     const bool later = gemm->epilogue.activation > CLT_ACTIVATION_LEAKY_RELU;
     const bool split = choice.slices > 1 || (later && clt_is_half(gemm->out_type));
     const bool apart = split || later;

@@ -1,5 +1,6 @@
-/* Products on CPUs whose K is divided, since the result alone has too few work-groups for the
- * units: clkernels/matmul/cpu/gemm.cl computes the slices' products, `sum` of dot.cl adds them. */
+/* Products on CPUs with K divided into slices, for results with too few work-groups for the compute
+ * units. clkernels/matmul/cpu/gemm.cl computes the slices' products, and `sum` of dot.cl adds them.
+ */
 #include <stdio.h>
 
 #include "ops/matmul/gemm_cpu.h"
@@ -35,7 +36,7 @@ double clt_gemm_sum_cost(const clt_gemm *gemm, const clt_target *target, int64_t
     return slices > 1 ? CLT_COST_OF_LAUNCH + 4 * (double)slices * vectors : 0;
 }
 
-/* The best number of slices, 1 among them. */
+/* The best number of slices, which may be 1. */
 static int64_t best_slices(const clt_gemm *gemm, const clt_target *target, double *least)
 {
     const int64_t most = clt_gemm_most_slices(gemm, target);
@@ -98,7 +99,7 @@ void clt_gemm_sum(const clt_gemm *gemm, const clt_target *target, int64_t slices
                   clt_program *program)
 {
     enum { SHARE = 1024 };
-    /* infer made sure that at most one of the three depends on the batch. */
+    /* infer made sure that at most one of pairs, m and n depends on the batch. */
     clt_extent items = clt_extent_dim(gemm->pairs < 0 ? gemm->pairs
                                       : gemm->m < 0   ? gemm->m
                                                       : gemm->n);

@@ -343,8 +343,8 @@ static const clt_variant weight_grad_variants[] = {
     {0},
 };
 
-/* The images' values and gradients; the weight's gradient, but not of images in batch blocks, nor
- * the bias'. */
+/* x, dy and the weight's gradient may be stored in 16 bits. The weight's gradient may not in the
+ * batch-blocked layout, and the bias' gradient never. */
 static bool half_weight_grad(const clt_node *node, const clt_target *target, int index, bool output)
 {
     (void)target;

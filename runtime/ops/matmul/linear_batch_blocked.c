@@ -32,7 +32,7 @@ int clt_matmul_batch_blocked(const clt_node *node)
                : CLT_LANES_NO;
 }
 
-/* Register tile; channels * blocks + channels + 1 registers. */
+/* Register tile; it uses channels * blocks + channels + 1 registers. */
 typedef struct tile {
     int channels, blocks;
 } tile;
@@ -48,8 +48,8 @@ static void range(clt_program *p, const clt_target *target, tile t, int64_t chan
                (clt_extent){1, 1, (int64_t)target->lanes * t.blocks, 0}, clt_fixed(1), 1, 1, 1);
 }
 
-/* Options A_T, B_T and C_T of matmul/batch_blocked/linear.cl: operands a and b, output `out`; -1:
- * none. */
+/* Writes the options A_T, B_T and C_T of matmul/batch_blocked/linear.cl for operands a and b and
+ * output `out`; -1: none. */
 static const char *types_of(const clt_node *node, int a, int b, int out, char *text)
 {
     const clt_gemm types = {.a_type = node->in[a]->type.dtype,
@@ -84,7 +84,7 @@ static void emit_data_grad(clt_program *p, const clt_target *target, const char 
     clt_launch_begin(p, "matmul/batch_blocked/linear.cl", "clt_batch_blocked_linear_data_grad",
                      "-DLANES=%d -DTC=%d -DTB=%d%s", target->lanes, t.channels, t.blocks, types);
     clt_arg_in(p, 0);
-    clt_arg_in(p, 0); /* the result of a ReLU, not used */
+    clt_arg_in(p, 0); /* placeholder for the result of a ReLU, not read */
     clt_arg_in(p, 1);
     clt_arg_out(p, 0);
     clt_arg_run(p, CLT_RUN_COUNT);
@@ -138,7 +138,7 @@ void clt_linear_weight_grad_emit_batch_blocked(const clt_node *node, const clt_t
                      types_of(node, 0, 1, -1, types));
     clt_arg_in(p, 0);
     clt_arg_in(p, 1);
-    clt_arg_in(p, 1); /* the result of a ReLU, not used */
+    clt_arg_in(p, 1); /* placeholder for the result of a ReLU, not read */
     if (chunks > 1) {
         clt_arg_scratch(p, sums);
         clt_arg_scratch(p, bias_sums);

@@ -6,7 +6,7 @@
 
 #include "ops/core/launch.h"
 
-/* clt_op.batch_blocked of the three. */
+/* clt_op.batch_blocked of linear, its weight gradient and matmul. */
 int clt_linear_batch_blocked(const clt_node *node);
 int clt_linear_weight_grad_batch_blocked(const clt_node *node);
 int clt_matmul_batch_blocked(const clt_node *node);

@@ -1,4 +1,4 @@
-/* matmul: the product of two matrices, either transposed. */
+/* matmul: the product of two matrices, of which either may be transposed. */
 #include <limits.h>
 #include <stdlib.h>
 
@@ -9,11 +9,11 @@
 #include "ops/core/nn.h"
 #include "ops/core/ops.h"
 
-/* Sizes of the product C[M, N] = sum over K; dimensions may be negative (times the batch). */
+/* Sizes of the product C[M, N] = sum over K. A negative size is a multiple of the batch size. */
 typedef struct product {
     int64_t pairs, m, n, k, k_of_b;
     int64_t a_columns, b_columns;
-    int64_t a_step, b_step; /* elements of a pair's matrices; 0 for a single pair */
+    int64_t a_step, b_step; /* elements from one pair's matrix to the next; 0 for a single pair */
 } product;
 
 /* Whether the leading dimensions of both operands count pairs of matrices. */
@@ -191,7 +191,7 @@ static void emit_clblast(const clt_node *node, const clt_target *target, clt_pro
     clt_gemm_clblast(&gemm, target, program);
 }
 
-/* A product without images has no value that could lie either way. */
+/* A product without a batch dimension exists only in the plain layout. */
 static bool accepts_batch_blocked(const clt_node *node, const clt_target *target, char *why)
 {
     return clt_matmul_batch_blocked(node) == CLT_LANES_NO
@@ -210,15 +210,15 @@ static const clt_variant variants[] = {
     {0},
 };
 
-/* In lanes, the second operand is one of parameters. */
+/* In the batch-blocked layout the second operand holds parameters, which stay f32. */
 static bool half(const clt_node *node, const clt_target *target, int index, bool output)
 {
     (void)target;
     return output || node->in[index]->layout == node->in[0]->layout;
 }
 
-/* Labels: 0, 1, 2 are M, N and K; leading dimensions by their place. With `flatten`, those of both
- * operands belong to K. */
+/* Labels 0, 1 and 2 are M, N and K. Leading dimensions have the label of their position. With
+ * `flatten`, the leading dimensions of both operands belong to K. */
 static void dims_of(const clt_node *node, clt_node_dims *dims)
 {
     enum { M, N, K };
