@@ -5,14 +5,12 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "comm/core/reduction.h"
 #include "comm/ranks/link.h"
+#include "comm/ranks/rounds.h"
 
-/* Bytes that a node reduces at once for the others. A few blocks stay in a second-level cache. */
-enum { BLOCK = 256 * 1024 };
-
-/* The head has the input counts of so many tasks, so most requests need no further message. */
-enum { HEAD_TASKS = 24 };
+/* The head says what so many tasks use, so most requests need no further message. What a task uses
+ * is one number: its inputs + OUTPUT x its outputs. */
+enum { HEAD_TASKS = 24, OUTPUT = 1 << 16 };
 
 /* The purpose of a request between nodes. */
 enum { RUN = 1, SHARE, BARRIER };
@@ -23,9 +21,9 @@ typedef struct head {
     uint64_t signature;
     int32_t purpose;
     int32_t contributors, votes;
-    int32_t tasks; /* RUN: number of tasks; their inputs follow, as many as fit */
+    int32_t tasks; /* RUN: number of tasks; what they use follows, as far as it fits */
     int64_t bytes; /* SHARE: bytes of the node's messages */
-    int32_t inputs[HEAD_TASKS];
+    int32_t uses[HEAD_TASKS];
 } head;
 
 /* Facts about a request that all ranks learn, besides its data. */
@@ -42,17 +40,17 @@ struct clt_cluster {
     clt_status (*call)(void *user, clt_cluster_fn fn, void *arg);
     void *user;
     clt_task_list list;
-    /* On the first rank of a node: memory for all tasks' data, blocks of all nodes, and heads of
-     * all nodes. */
-    char *scratch, *blocks, *heads;
-    int64_t scratch_room, blocks_room, heads_room;
+    /* On the first rank of a node: memory for all tasks' data, and for heads of all nodes. */
+    clt_room scratch, heads;
+    clt_rounds rounds; /* other ranks use its blocks only, for messages */
     /* The request under way. */
     clt_ranks_job job;
     const clt_task_list *tasks;
     int64_t *places; /* by task: offset of its data in scratch */
-    int32_t *inputs; /* by task: number of inputs of this node; of all nodes */
-    int32_t *all;
-    int room; /* number of tasks for which the three arrays have room */
+    int32_t *uses;   /* by task: what it uses on this node */
+    int32_t *all;    /* the same for all nodes; part of the memory of `uses` */
+    int32_t *owners; /* by measured task: the only node that has the result, or -1 */
+    int room;        /* number of tasks for which the arrays have room */
     words said;
     int64_t shared;     /* bytes of a node's messages, laid out by clt_cluster_share */
     atomic_bool abroad; /* a call between nodes is under way, or failed */
@@ -68,9 +66,11 @@ clt_status clt_cluster_open(clt_ranks *node, int rank, bool leads, const clt_com
     c->node = node;
     c->rank = rank;
     c->nodes = bridge->nodes;
+    c->rounds = (clt_rounds){.node = bridge->node, .nodes = bridge->nodes};
     c->call = call;
     c->user = user;
     const clt_status status = leads ? clt_link_open(node, rank, bridge, &c->link) : CLT_OK;
+    c->rounds.link = c->link;
     if (status != CLT_OK)
         clt_free(c);
     else
@@ -84,15 +84,14 @@ void clt_cluster_close(clt_cluster *c)
         return;
     /* Memory that the network may still read or write is never freed. */
     if (!c->link || !clt_link_busy(c->link)) {
-        clt_free(c->scratch);
-        clt_free(c->blocks);
-        clt_free(c->heads);
-        clt_free(c->all);
+        clt_free(c->scratch.memory);
+        clt_free(c->rounds.blocks.memory);
+        clt_free(c->heads.memory);
+        clt_free(c->uses);
     }
     clt_tasks_free(&c->list);
     clt_link_close(c->link);
     clt_free(c->places);
-    clt_free(c->inputs);
     clt_free(c);
 }
 
@@ -160,19 +159,6 @@ static void await_first(clt_cluster *c)
         clt_link_end(c->link);
 }
 
-static clt_status make_room(char **memory, int64_t *room, int64_t bytes)
-{
-    if (bytes <= *room)
-        return CLT_OK;
-    clt_free(*memory);
-    *room = 0;
-    *memory = clt_alloc_pages((size_t)bytes);
-    if (!*memory)
-        return CLT_OUT_OF_MEMORY;
-    *room = bytes;
-    return CLT_OK;
-}
-
 /* --- within the node -------------------------------------------------------------------------- */
 
 static void run_piece(void *arg, int64_t piece)
@@ -205,32 +191,36 @@ static int64_t sum_bytes(const clt_task *t)
     return t->copy ? t->count : t->count * clt_dtype_size(sum_type(t));
 }
 
+static char *data_of(const clt_cluster *c, int task)
+{
+    return c->scratch.memory + c->places[task];
+}
+
 static clt_status lay_out(clt_cluster *c, const clt_task_list *tasks)
 {
     int64_t bytes = 0;
     if (tasks->count >= c->room) {
+        const int room = tasks->count + 1;
         clt_free(c->places);
-        clt_free(c->inputs);
-        clt_free(c->all);
-        c->all = NULL;
+        clt_free(c->uses);
         c->room = 0;
-        c->places = clt_calloc((size_t)tasks->count + 1, sizeof *c->places);
-        c->inputs = clt_calloc((size_t)tasks->count + 1, sizeof *c->inputs);
-        if (c->link)
-            c->all = clt_calloc((size_t)(tasks->count + 1) * (size_t)c->nodes, sizeof *c->all);
-        if (!c->places || !c->inputs || (c->link && !c->all))
+        c->places = clt_calloc((size_t)room, sizeof *c->places);
+        c->uses = clt_calloc((size_t)room * (size_t)(c->nodes + 2), sizeof *c->uses);
+        if (!c->places || !c->uses)
             return CLT_OUT_OF_MEMORY;
-        c->room = tasks->count + 1;
+        c->owners = c->uses + room;
+        c->all = c->owners + room;
+        c->room = room;
     }
     for (int i = 0; i < tasks->count; i++) {
         c->places[i] = bytes;
-        c->inputs[i] = tasks->tasks[i].in_count;
+        c->uses[i] = tasks->tasks[i].in_count + OUTPUT * tasks->tasks[i].out_count;
         bytes += (sum_bytes(&tasks->tasks[i]) + 63) / 64 * 64;
     }
-    return c->link ? make_room(&c->scratch, &c->scratch_room, bytes + 64) : CLT_OK;
+    return c->link ? clt_room_make(&c->scratch, bytes + 64) : CLT_OK;
 }
 
-/* Collects the node's data of all tasks, and their numbers of inputs, on the node's first rank. */
+/* Collects the node's data of all tasks, and what they use, on the node's first rank. */
 static clt_status collect(clt_cluster *c, const clt_task_list *tasks)
 {
     double squares = 0;
@@ -238,9 +228,9 @@ static clt_status collect(clt_cluster *c, const clt_task_list *tasks)
     clt_tasks_clear(&c->list);
     const clt_task counts = {.from = CLT_I32, .to = CLT_I32, .count = tasks->count};
     CLT_TRY(clt_tasks_add(&c->list, &counts));
-    CLT_TRY(clt_tasks_in(&c->list, c->inputs));
+    CLT_TRY(clt_tasks_in(&c->list, c->uses));
     if (c->link)
-        CLT_TRY(clt_tasks_out(&c->list, c->inputs));
+        CLT_TRY(clt_tasks_out(&c->list, c->uses));
     for (int i = 0; i < tasks->count; i++) {
         const clt_task *t = &tasks->tasks[i];
         clt_task part = *t;
@@ -254,7 +244,7 @@ static clt_status collect(clt_cluster *c, const clt_task_list *tasks)
         for (int k = 0; k < t->in_count; k++)
             CLT_TRY(clt_tasks_in(&c->list, tasks->pointers[t->first + k]));
         if (c->link)
-            CLT_TRY(clt_tasks_out(&c->list, c->scratch + c->places[i]));
+            CLT_TRY(clt_tasks_out(&c->list, data_of(c, i)));
     }
     return run_node(c, &c->list, &squares, &finite, &c->said.sum);
 }
@@ -266,10 +256,11 @@ static clt_status meet(clt_cluster *c, head *own, const head **heads)
 {
     const int64_t size = (int64_t)sizeof *own;
     own->signature = c->job.signature;
-    CLT_TRY(make_room(&c->heads, &c->heads_room, size * (c->nodes + 1)));
-    memcpy(c->heads, own, sizeof *own);
-    *heads = (const head *)(c->heads + size);
-    CLT_TRY(clt_link_gather(c->link, c->heads, size, c->heads + size));
+    CLT_TRY(clt_room_make(&c->heads, size * (c->nodes + 1)));
+    char *memory = c->heads.memory;
+    memcpy(memory, own, sizeof *own);
+    *heads = (const head *)(memory + size);
+    CLT_TRY(clt_link_gather(c->link, memory, size, memory + size));
     for (int n = 0; n < c->nodes; n++) {
         const head *h = &(*heads)[n];
         if (h->signature != own->signature || h->purpose != own->purpose || h->tasks != own->tasks)
@@ -282,7 +273,7 @@ static clt_status meet(clt_cluster *c, head *own, const head **heads)
     return CLT_OK;
 }
 
-/* Exchanges the heads of a request of tasks. The numbers of inputs go to `all`. */
+/* Exchanges the heads of a request of tasks. What the tasks use goes to `all`. */
 static clt_status meet_tasks(clt_cluster *c)
 {
     const int count = c->tasks->count, first = count < HEAD_TASKS ? count : HEAD_TASKS;
@@ -292,95 +283,132 @@ static clt_status meet_tasks(clt_cluster *c)
                 .contributors = c->said.sum.contributors,
                 .votes = c->said.sum.votes,
                 .tasks = count};
-    memcpy(own.inputs, c->inputs, (size_t)first * sizeof *c->inputs);
+    memcpy(own.uses, c->uses, (size_t)first * sizeof *c->uses);
     CLT_TRY(meet(c, &own, &heads));
     c->said.sum = (clt_ranks_sum){0};
     for (int n = 0; n < c->nodes; n++) {
         c->said.sum.contributors += heads[n].contributors;
         c->said.sum.votes |= heads[n].votes;
-        memcpy(c->all + (size_t)n * (size_t)first, heads[n].inputs, (size_t)first * sizeof *c->all);
+        memcpy(c->all + (size_t)n * (size_t)first, heads[n].uses, (size_t)first * sizeof *c->all);
     }
-    return rest ? clt_link_gather(c->link, c->inputs + first, rest * (int64_t)sizeof *c->inputs,
+    return rest ? clt_link_gather(c->link, c->uses + first, rest * (int64_t)sizeof *c->uses,
                                   c->all + (size_t)c->nodes * (size_t)first)
                 : CLT_OK;
 }
 
-static int inputs_of(const clt_cluster *c, int node, int task)
+static int uses_of(const clt_cluster *c, int node, int task)
 {
     const int count = c->tasks->count, first = count < HEAD_TASKS ? count : HEAD_TASKS;
     return task < first ? c->all[node * first + task]
                         : c->all[c->nodes * first + node * (count - first) + task - first];
 }
 
-/* Copies the bytes from the only node that has them to all nodes. */
-static clt_status copy_task(const clt_cluster *c, int task)
+static int inputs_of(const clt_cluster *c, int task)
+{
+    int inputs = 0;
+    for (int n = 0; n < c->nodes; n++)
+        inputs += uses_of(c, n, task) % OUTPUT;
+    return inputs;
+}
+
+/* Copies the bytes from the only node that has them, unless no other node wants them. */
+static clt_status copy_task(clt_cluster *c, int task)
 {
     const clt_task *t = &c->tasks->tasks[task];
     int root = -1;
+    bool wanted = false;
     for (int n = 0; n < c->nodes && root < 0; n++)
-        root = inputs_of(c, n, task) > 0 ? n : -1;
-    if (root < 0 || !t->count)
+        root = uses_of(c, n, task) % OUTPUT ? n : -1;
+    for (int n = 0; n < c->nodes; n++)
+        wanted = wanted || (n != root && uses_of(c, n, task) / OUTPUT);
+    if (root < 0 || !wanted || !t->count)
         return CLT_OK;
-    return clt_link_broadcast(c->link, root, c->scratch + c->places[task], t->count);
+    return clt_link_broadcast(c->link, root, data_of(c, task), t->count);
 }
 
-/* Reduces one round of data: each node reduces a block of up to BLOCK bytes for all nodes. */
-static clt_status reduce_round(clt_cluster *c, const clt_task *t, char *data, int64_t count,
-                               int divisor)
-{
-    const int nodes = c->nodes;
-    const clt_dtype type = sum_type(t);
-    const int64_t size = clt_dtype_size(type), block = (count + nodes - 1) / nodes;
-    char *out = c->blocks, *in = c->blocks + nodes * block * size;
-    const void *inputs[CLT_RANKS_MOST];
-    void *result = out;
-    memset(out + count * size, 0, (size_t)((nodes * block - count) * size));
-    memcpy(out, data, (size_t)(count * size));
-    CLT_TRY(clt_link_exchange(c->link, out, block * size, in));
-    for (int n = 0; n < nodes; n++)
-        inputs[n] = in + n * block * size;
-    bool finite;
-    clt_reduce_for(type, type)(inputs, nodes, &result, 1, block, t->reduction,
-                               divisor ? divisor : 1, NULL, &finite);
-    CLT_TRY(clt_link_gather(c->link, result, block * size, in));
-    memcpy(data, in, (size_t)(count * size));
-    return CLT_OK;
-}
-
-static clt_status reduce_task(clt_cluster *c, int task)
+static clt_round_sum sum_of(const clt_cluster *c, int task)
 {
     const clt_task *t = &c->tasks->tasks[task];
-    const int64_t size = clt_dtype_size(sum_type(t));
-    const int64_t most = BLOCK / size * c->nodes;
-    int divisor = 0;
+    return (clt_round_sum){sum_type(t), t->reduction, inputs_of(c, task)};
+}
+
+/* Returns the only node that wants a block of a reduce-scatter; -1: the task is of another kind. */
+static int owner_of(const clt_cluster *c, int task)
+{
+    int owner = -1;
+    for (int n = 0; n < c->nodes && c->tasks->tasks[task].kind == CLT_COMM_REDUCE_SCATTER; n++)
+        owner = uses_of(c, n, task) / OUTPUT ? n : owner;
+    return owner;
+}
+
+static bool same_sums(const clt_task *a, const clt_task *b)
+{
+    return a->from == b->from && a->reduction == b->reduction && a->count == b->count;
+}
+
+/* Reduces blocks of reduce-scatters, one for each node at a time. All have one size and type. */
+static clt_status scatter_tasks(clt_cluster *c, int first, int end)
+{
+    int next[CLT_RANKS_MOST], own = 0;
     for (int n = 0; n < c->nodes; n++)
-        divisor += inputs_of(c, n, task);
-    CLT_TRY(make_room(&c->blocks, &c->blocks_room, 2 * (most + c->nodes) * size * (t->count > 0)));
-    for (int64_t at = 0; at < t->count; at += most)
-        CLT_TRY(reduce_round(c, t, c->scratch + c->places[task] + at * size,
-                             t->count - at < most ? t->count - at : most, divisor));
+        next[n] = first;
+    for (bool any = true; any;) {
+        char *data[CLT_RANKS_MOST];
+        any = false;
+        for (int n = 0; n < c->nodes; n++) {
+            while (next[n] < end && owner_of(c, next[n]) != n)
+                next[n]++;
+            data[n] = next[n] < end ? data_of(c, next[n]) : NULL;
+            any = any || data[n];
+            own = n == c->rounds.node && data[n] ? next[n] : own;
+            next[n]++;
+        }
+        const clt_round_sum sum = sum_of(c, data[c->rounds.node] ? own : first);
+        if (any)
+            CLT_TRY(clt_rounds_scatter(&c->rounds, &sum, data, c->tasks->tasks[first].count));
+    }
     return CLT_OK;
+}
+
+static clt_status share_partials(void *arg)
+{
+    clt_cluster *c = arg;
+    clt_link_kind(c->link, CLT_COMM_REDUCE_SCATTER);
+    return clt_rounds_share_partials(&c->rounds, &c->list, c->owners);
+}
+
+static clt_status call(clt_cluster *c, clt_cluster_fn fn)
+{
+    atomic_store(&c->abroad, true);
+    const clt_status status = c->call ? c->call(c->user, fn, c) : fn(c);
+    atomic_store(&c->abroad, status != CLT_OK);
+    return status;
 }
 
 /* Measures the result. Every first rank does the same, so all nodes get the same bits. */
 static clt_status measure(clt_cluster *c)
 {
-    bool finite = true;
+    bool finite = true, parted = false;
     c->said.sum_squares = 0;
     clt_tasks_clear(&c->list);
     for (int i = 0; i < c->tasks->count; i++) {
         clt_task part = c->tasks->tasks[i];
         if (!part.measure)
             continue;
+        const int owner = owner_of(c, i);
+        parted = parted || owner >= 0;
+        c->owners[c->list.count] = owner;
         part.from = sum_type(&part);
         part.divisor = 0;
         part.in_count = part.out_count = 0;
         part.reduction = CLT_COMM_SUM;
         CLT_TRY(clt_tasks_add(&c->list, &part));
-        CLT_TRY(clt_tasks_in(&c->list, c->scratch + c->places[i]));
+        CLT_TRY(clt_tasks_in(&c->list, data_of(c, i)));
     }
     CLT_TRY(clt_tasks_cut(&c->list));
     clt_team_run(c->job.team, run_piece, &c->list, c->list.pieces);
+    if (parted && c->list.pieces)
+        CLT_TRY(call(c, share_partials));
     clt_tasks_measured(&c->list, &c->said.sum_squares, &finite);
     c->said.finite = finite;
     return CLT_OK;
@@ -390,19 +418,20 @@ static clt_status between_nodes(void *arg)
 {
     clt_cluster *c = arg;
     CLT_TRY(meet_tasks(c));
-    for (int i = 0; i < c->tasks->count; i++) {
-        clt_link_kind(c->link, c->tasks->tasks[i].kind);
-        CLT_TRY(c->tasks->tasks[i].copy ? copy_task(c, i) : reduce_task(c, i));
+    for (int i = 0, end; i < c->tasks->count; i = end) {
+        const clt_task *t = &c->tasks->tasks[i];
+        end = i + 1;
+        clt_link_kind(c->link, t->kind);
+        const clt_round_sum sum = sum_of(c, i);
+        const bool scatters = owner_of(c, i) >= 0;
+        while (scatters && end < c->tasks->count && owner_of(c, end) >= 0 &&
+               same_sums(t, &c->tasks->tasks[end]))
+            end++;
+        CLT_TRY(t->copy    ? copy_task(c, i)
+                : scatters ? scatter_tasks(c, i, end)
+                           : clt_rounds_all_reduce(&c->rounds, &sum, data_of(c, i), t->count));
     }
     return CLT_OK;
-}
-
-static clt_status call(clt_cluster *c, clt_cluster_fn fn)
-{
-    atomic_store(&c->abroad, true);
-    const clt_status status = c->call ? c->call(c->user, fn, c) : fn(c);
-    atomic_store(&c->abroad, status != CLT_OK);
-    return status;
 }
 
 /* --- whole requests --------------------------------------------------------------------------- */
@@ -430,7 +459,7 @@ static clt_status hand_out(clt_cluster *c, const clt_task_list *tasks)
         part.reduction = CLT_COMM_SUM;
         CLT_TRY(clt_tasks_add(&c->list, &part));
         if (c->link)
-            CLT_TRY(clt_tasks_in(&c->list, c->scratch + c->places[i]));
+            CLT_TRY(clt_tasks_in(&c->list, data_of(c, i)));
         for (int k = 0; k < t->out_count; k++)
             CLT_TRY(clt_tasks_out(&c->list, tasks->pointers[t->first + t->in_count + k]));
     }
@@ -479,8 +508,8 @@ static clt_status keep(void *user, const void *from, size_t bytes)
     const int64_t size = (int64_t)bytes;
     if (!c->link)
         return CLT_OK;
-    memcpy(c->scratch + c->shared, &size, sizeof size);
-    memcpy(c->scratch + c->shared + 8, from, bytes);
+    memcpy(c->scratch.memory + c->shared, &size, sizeof size);
+    memcpy(c->scratch.memory + c->shared + 8, from, bytes);
     c->shared += 8 + padded(size);
     return CLT_OK;
 }
@@ -490,7 +519,7 @@ static clt_status share_nodes(void *arg)
 {
     clt_cluster *c = arg;
     const head *heads;
-    memcpy(c->scratch + c->shared, &END_OF_WORDS, 8);
+    memcpy(c->scratch.memory + c->shared, &END_OF_WORDS, 8);
     c->shared += 8;
     head own = {.purpose = SHARE, .bytes = c->shared};
     CLT_TRY(meet(c, &own, &heads));
@@ -501,8 +530,8 @@ static clt_status share_nodes(void *arg)
                             (long long)heads[n].bytes);
         c->shared = heads[n].bytes > c->shared ? heads[n].bytes : c->shared;
     }
-    CLT_TRY(make_room(&c->blocks, &c->blocks_room, c->shared * c->nodes));
-    return clt_link_gather(c->link, c->scratch, c->shared, c->blocks);
+    CLT_TRY(clt_room_make(&c->rounds.blocks, c->shared * c->nodes));
+    return clt_link_gather(c->link, c->scratch.memory, c->shared, c->rounds.blocks.memory);
 }
 
 /* Copies the first rank's bytes to all ranks of the node. */
@@ -529,17 +558,17 @@ clt_status clt_cluster_share(clt_cluster *c, const clt_ranks_job *job, const voi
     begin(c, job);
     c->shared = 0;
     if (c->link)
-        CLT_TRY(make_room(&c->scratch, &c->scratch_room, MOST_WORDS));
+        CLT_TRY(clt_room_make(&c->scratch, MOST_WORDS));
     CLT_TRY(c->node ? clt_ranks_share(c->node, &c->job, from, bytes, keep, c)
                     : keep(c, from, bytes));
     if (c->link)
         CLT_TRY(call(c, share_nodes));
     await_first(c);
     CLT_TRY(spread(c, &c->shared, 8));
-    CLT_TRY(make_room(&c->blocks, &c->blocks_room, c->shared * c->nodes));
-    CLT_TRY(spread(c, c->blocks, c->shared * c->nodes));
+    CLT_TRY(clt_room_make(&c->rounds.blocks, c->shared * c->nodes));
+    CLT_TRY(spread(c, c->rounds.blocks.memory, c->shared * c->nodes));
     for (int n = 0; n < c->nodes; n++)
-        for (const char *at = c->blocks + n * c->shared;;) {
+        for (const char *at = c->rounds.blocks.memory + n * c->shared;;) {
             int64_t size;
             memcpy(&size, at, sizeof size);
             if (size == END_OF_WORDS)

@@ -156,9 +156,9 @@ static void check_measured(const kind_case *c, const clt_comm_result *result, do
  * agree, and padding to equal blocks, may be added. */
 static void check_formula(const kind_case *c, double sent)
 {
-    /* A result for a single node is sent to all nodes. */
-    const bool twice = c->kind == CLT_COMM_REDUCE || c->kind == CLT_COMM_REDUCE_SCATTER;
-    const double want = kind_formula(c, st.total, st.nodes).sent * st.nodes * (twice ? 2 : 1);
+    /* The result of a reduce goes to all nodes. */
+    const int passes = c->kind == CLT_COMM_REDUCE ? 2 : 1;
+    const double want = kind_formula(c, st.total, st.nodes).sent * st.nodes * passes;
     const bool rounded = c->dtype == CLT_F16 || c->dtype == CLT_BF16; /* these go as f32 */
     const double words = 1000.0 * st.nodes * st.total;
     double all;

@@ -375,10 +375,17 @@ CLT_API clt_status clt_comm_accepts(const clt_comm *comm, int device, clt_comm_t
  *     send                                  n, from its device (n / g on average) or rank
  *     receive, barrier                      0
  *
- * These are the bytes that the best algorithms send, whatever moved in fact. Over MPI, `sent` is
- * what this process has given to MPI for other nodes, with the words by which nodes agree on a
- * request. The root of a broadcast counts the bytes once for each other node. The whole tensor of
+ * These are the bytes that the best algorithms send, whatever moved in fact. The whole tensor of
  * reduce-scatter and all-gather has `count` elements of each participant of the communicator.
+ *
+ * Over MPI, `sent` is what this process has given to MPI for other nodes. It differs from the
+ * formula in four points:
+ *
+ *   - The words by which nodes agree on a request are counted.
+ *   - f16 and bf16 are reduced as f32, which is twice as long.
+ *   - A reduce is an all-reduce of the nodes, and a send goes to all nodes.
+ *   - The root of a broadcast counts the bytes once for each other node.
+ *
  * Errors: INVALID_ARGUMENT. Thread-safe.
  */
 CLT_API clt_status clt_comm_counts(clt_comm *comm, clt_comm_kind kind, clt_comm_transport transport,
