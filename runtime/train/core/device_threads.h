@@ -1,23 +1,24 @@
-/* A worker for each device of a trainer: it enqueues that device's commands and may block there. */
+/* A thread for each device of a trainer. It enqueues that device's commands and may block there. */
 #ifndef CLT_TRAIN_CORE_DEVICE_THREADS_H
 #define CLT_TRAIN_CORE_DEVICE_THREADS_H
 
 #include <cltrain/status.h>
 
-typedef struct clt_crew clt_crew;
+typedef struct clt_device_threads clt_device_threads;
 
-typedef clt_status (*clt_crew_fn)(void *arg, int member);
+typedef clt_status (*clt_device_threads_fn)(void *arg, int device);
 
-/* `size` members. A crew of one has no thread: its work runs on the caller's. */
-clt_status clt_crew_create(int size, clt_crew **crew);
+/* For `size` devices. A single device has no thread: its work runs on the caller's. */
+clt_status clt_device_threads_create(int size, clt_device_threads **threads);
 
-void clt_crew_destroy(clt_crew *crew);
+void clt_device_threads_destroy(clt_device_threads *threads);
 
-/* Runs fn(arg, i) on every member and waits for all; the first failure by member number, with its
- * message. Allocates nothing. */
-clt_status clt_crew_run(clt_crew *crew, clt_crew_fn fn, void *arg);
+/* Runs fn(arg, i) on the thread of every device i and waits for all. Returns the failure of the
+ * first device that has one, with its message. Allocates nothing. */
+clt_status clt_device_threads_run(clt_device_threads *threads, clt_device_threads_fn fn, void *arg);
 
-/* While clt_crew_run waits for its threads it calls `idle` again and again. */
-void clt_crew_while_waiting(clt_crew *crew, void (*idle)(void *arg), void *arg);
+/* Has clt_device_threads_run call `idle` again and again while it waits. */
+void clt_device_threads_while_waiting(clt_device_threads *threads, void (*idle)(void *arg),
+                                      void *arg);
 
 #endif

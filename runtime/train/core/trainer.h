@@ -32,7 +32,7 @@ struct clt_trainer {
     struct clt_verification *verification; /* step/verify.c; NULL: one participant */
     struct clt_programs *programs;         /* step/programs.c */
     struct clt_choices *choices;           /* setup/choices.c */
-    clt_crew *crew;
+    clt_device_threads *threads;
     char reads[256]; /* what clt_fit trains on, for checkpoints; "": unknown */
     char *use;       /* see clt_trainer_set_use */
     int64_t steps;

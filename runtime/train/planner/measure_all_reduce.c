@@ -32,7 +32,7 @@ typedef struct worker {
 typedef struct bench {
     clt_all_reduce_options options;
     clt_collectives collectives;
-    clt_crew *crew;
+    clt_device_threads *threads;
     worker *workers;
     int count;
     int first, total; /* participants of all ranks, and this one's first */
@@ -257,9 +257,9 @@ static double call_first(bench *b)
     double written = 0, read = 0, longest = 0;
     begin_together(b);
     if (b->status == CLT_OK)
-        note(b, clt_crew_run(b->crew, reduce_on, b));
+        note(b, clt_device_threads_run(b->threads, reduce_on, b));
     if (b->status == CLT_OK)
-        note(b, clt_crew_run(b->crew, verify_on, b));
+        note(b, clt_device_threads_run(b->threads, verify_on, b));
     b->round++;
     for (int i = 0; i < b->count; i++) {
         const worker *w = &b->workers[i];
@@ -340,10 +340,10 @@ static clt_status connect_devices(bench *b, clt_device *const *devices)
                                   : o->peer ? CLT_CONNECT_PEER
                                             : CLT_CONNECT_AUTO;
     CLT_TRY(clt_world_count(o->world, b->count, &b->first, &b->total));
-    CLT_TRY(clt_crew_create(b->count, &b->crew));
+    CLT_TRY(clt_device_threads_create(b->count, &b->threads));
     CLT_TRY(clt_collectives_open(devices, b->count, o->world, o->timeout, path, &b->collectives));
     if (b->collectives.progress)
-        clt_crew_while_waiting(b->crew, b->collectives.progress, b->collectives.self);
+        clt_device_threads_while_waiting(b->threads, b->collectives.progress, b->collectives.self);
     return CLT_OK;
 }
 
@@ -417,7 +417,7 @@ clt_status clt_measure_all_reduce(clt_device *const *devices, int count, int64_t
     for (int i = 0; i < count; i++)
         close_worker(&b.workers[i]);
     clt_collectives_close(&b.collectives);
-    clt_crew_destroy(b.crew);
+    clt_device_threads_destroy(b.threads);
     clt_sum_loop_close(b.loop);
     clt_free(b.from);
     clt_free(b.to);

@@ -38,7 +38,7 @@ typedef struct probe {
     int count;              /* this rank's devices */
     int first, total;       /* their place among those of all ranks */
     int node_ranks, widest; /* most ranks of a node, most devices of a rank */
-    clt_crew *crew;
+    clt_device_threads *threads;
     clt_probe_result *result;
     double began;
 } probe;
@@ -187,7 +187,7 @@ static clt_status run_round(probe *p, int only, double samples, double least)
         p->benches[d].samples = samples;
         p->benches[d].least = least;
     }
-    return only < 0 ? clt_crew_run(p->crew, run_steps, p) : run_steps(p, only);
+    return only < 0 ? clt_device_threads_run(p->threads, run_steps, p) : run_steps(p, only);
 }
 
 /* Drivers compile kernels when they are first enqueued, and for a size. */
@@ -527,7 +527,7 @@ static clt_status make_benches(void *arg)
             return clt_fail_prefix(status, "measuring %s: ", p->devices[d]->label);
         describe(p, d, &p->result->devices[d]);
     }
-    return clt_crew_create(p->count, &p->crew);
+    return clt_device_threads_create(p->count, &p->threads);
 }
 
 /* One sample's part in assembling a batch; on one core, while the others rest. */
@@ -547,7 +547,7 @@ static clt_status measure(probe *p)
     p->began = clt_clock();
     CLT_TRY(measure_together(p));
     CLT_TRY(measure_alone(p));
-    CLT_TRY(meet(p, clt_crew_run(p->crew, run_update, p)));
+    CLT_TRY(meet(p, clt_device_threads_run(p->threads, run_update, p)));
     CLT_TRY(meet(p, measure_gradients(p)));
     CLT_TRY(measure_loading(p));
     CLT_TRY(clt_probe_share(world_of(p), p->result));
@@ -576,7 +576,7 @@ clt_status clt_probe_run(const clt_graph *graph, clt_device *const *devices, int
     const int64_t less = quarter >= 16 ? lanes : quarter > 0 ? quarter : options->samples;
     *result = (clt_probe_result){.samples = {(double)less, (double)options->samples}};
     clt_status status = measure(&p);
-    clt_crew_destroy(p.crew);
+    clt_device_threads_destroy(p.threads);
     destroy_benches(&p); /* before the next one takes their place in memory */
     if (status == CLT_OK && p.total > 1)
         status = measure_whole(&p);

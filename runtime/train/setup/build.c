@@ -134,7 +134,7 @@ static clt_status build(void *arg)
     t->call.loss_weights = clt_calloc(means, sizeof *t->call.loss_weights);
     if (!t->results.sums || !t->results.weights || !t->call.loss_weights)
         return CLT_OUT_OF_MEMORY;
-    return clt_crew_create(t->all.own, &t->crew);
+    return clt_device_threads_create(t->all.own, &t->threads);
 }
 
 bool clt_trainer_streams(const clt_trainer_options *options)
@@ -150,8 +150,8 @@ static clt_status connect(clt_trainer *t)
     CLT_TRY(clt_collectives_open(devices, t->all.own, t->all.world, t->options.comm_timeout,
                                  CLT_CONNECT_AUTO, &t->exchange.collectives));
     if (t->exchange.collectives.progress)
-        clt_crew_while_waiting(t->crew, t->exchange.collectives.progress,
-                               t->exchange.collectives.self);
+        clt_device_threads_while_waiting(t->threads, t->exchange.collectives.progress,
+                                         t->exchange.collectives.self);
     return CLT_OK;
 }
 
@@ -188,7 +188,7 @@ void clt_trainer_unbuild(clt_trainer *t)
     for (int i = 0; i < t->all.own; i++)
         clt_device_finish(t->store->replicas[i].device);
     clt_exchange_free(&t->exchange);
-    clt_crew_destroy(t->crew);
+    clt_device_threads_destroy(t->threads);
     clt_session_destroy(t->training);
     clt_session_destroy(t->evaluation);
     clt_session_destroy(t->prediction);
@@ -202,7 +202,7 @@ void clt_trainer_unbuild(clt_trainer *t)
     clt_shares_free(&t->shares);
     clt_participants_part(&t->all);
     clt_choices_free(t->choices);
-    t->crew = NULL;
+    t->threads = NULL;
     t->training = t->evaluation = t->prediction = t->call.session = NULL;
     t->states = NULL;
     t->verification = NULL;

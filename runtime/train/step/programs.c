@@ -108,7 +108,7 @@ clt_status clt_programs_run(clt_trainer *t, clt_step_program_kind kind, const ch
     t->call.step = t->steps;
     t->call.seed = t->options.seed;
     t->call.lr = t->results.records[t->call.entry].lr;
-    return clt_crew_run(t->crew, run_device, t);
+    return clt_device_threads_run(t->threads, run_device, t);
 }
 
 clt_status clt_programs_copy(clt_trainer *t, int root, const int *slot_roots)
