@@ -213,17 +213,18 @@ static clt_status open_peers(clt_comm *comm)
         return status;
     clt_log(CLT_LOG_INFO, "%s", clt_error_message());
     clt_declines(comm->no_peers, "%s", clt_error_message());
-    snprintf(comm->way, sizeof comm->way, "through the host, in chunks: %s", clt_error_message());
+    snprintf(comm->transport_text, sizeof comm->transport_text, "through the host, in chunks: %s",
+             clt_error_message());
     return CLT_OK;
 }
 
-static void name_way(clt_comm *comm)
+static void describe_transport(clt_comm *comm)
 {
     bool mapped = true;
     for (int i = 0; i < comm->count; i++)
         mapped = mapped && comm->members[i].can_map;
-    if (!*comm->way)
-        snprintf(comm->way, sizeof comm->way, "%s%s",
+    if (!*comm->transport_text)
+        snprintf(comm->transport_text, sizeof comm->transport_text, "%s%s",
                  !comm->piped ? "in the host's memory, mapped where possible"
                  : mapped     ? "through the host, in chunks (asked for)"
                               : "through the host, in chunks",
@@ -259,7 +260,7 @@ static clt_status build(clt_comm *comm, const clt_comm_device *devices)
     comm->between = clt_transport_between(comm);
     comm->on_devices = clt_in_queue_possible(comm, NULL);
     comm->apart = clt_in_queue_apart(comm);
-    name_way(comm);
+    describe_transport(comm);
     CLT_TRY(clt_team_create(comm->options.threads ? comm->options.threads : DEFAULT_THREADS,
                             &comm->team));
     if (comm->on_devices)
@@ -480,9 +481,14 @@ int clt_comm_device_count(const clt_comm *comm)
     return comm->count;
 }
 
+const char *clt_comm_describe_transport(const clt_comm *comm)
+{
+    return comm->transport_text;
+}
+
 const char *clt_comm_way(const clt_comm *comm)
 {
-    return comm->way;
+    return clt_comm_describe_transport(comm);
 }
 
 int clt_comm_participant(const clt_comm *comm, int device)

@@ -226,12 +226,12 @@ struct clt_comm {
     clt_status errand_status;
     char errand_message[512];
 
-    bool piped;                /* some members are piped */
-    struct clt_peers *peers;   /* NULL: data goes through the host */
-    char no_peers[CLT_REASON]; /* why `peers` is NULL */
-    bool peers_lent;           /* `peers` belongs to another communicator */
-    char way[CLT_REASON];      /* the text of clt_comm_way */
-    bool on_devices;           /* the devices' own threads do the host's part: see in_queue.c */
+    bool piped;                      /* some members are piped */
+    struct clt_peers *peers;         /* NULL: data goes through the host */
+    char no_peers[CLT_REASON];       /* why `peers` is NULL */
+    bool peers_lent;                 /* `peers` belongs to another communicator */
+    char transport_text[CLT_REASON]; /* the text of clt_comm_describe_transport */
+    bool on_devices;       /* the devices' own threads do the host's part: see in_queue.c */
     bool apart;            /* all members are different devices, which may wait for each other */
     int64_t wake_at;       /* the piece at which waiting threads are woken */
     atomic_int helpers;    /* devices' threads that wait to help */
@@ -389,8 +389,8 @@ clt_status clt_comm_transfer_failed(clt_status status, const clt_comm_request *r
 
 /* Sets up and probes exchanges between all devices of the communicator: whether each pair copies
  * and each device reduces correctly and, unless `forced`, whether an all-reduce is faster than
- * through the host. Sets comm->peers and comm->way. Fails with UNSUPPORTED and the reason if
- * exchanges are impossible or slower; nothing is set then. */
+ * through the host. Sets comm->peers and comm->transport_text. Fails with UNSUPPORTED and the
+ * reason if exchanges are impossible or slower; nothing is set then. */
 clt_status clt_peers_open(clt_comm *comm, bool forced);
 void clt_peers_close(clt_comm *comm);
 

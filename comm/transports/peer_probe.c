@@ -77,7 +77,7 @@ static clt_peer_copy_fn find_copy(const clt_comm_member *a, const clt_comm_membe
     return found.function;
 }
 
-static clt_status find_ways(clt_comm *comm)
+static clt_status find_copies(clt_comm *comm)
 {
     clt_peers *peers = comm->peers;
     peers->one_context = true;
@@ -451,14 +451,15 @@ static clt_status open_all(clt_comm *comm, bool forced)
 {
     const char *means;
     double staged, peers;
-    CLT_TRY(find_ways(comm));
+    CLT_TRY(find_copies(comm));
     for (int d = 0; d < comm->count; d++)
         CLT_TRY(clt_peer_kernels_open(comm, d));
     CLT_TRY(probe_sums(comm));
     CLT_TRY(probe_pairs(comm));
     means = comm->peers->one_context ? "copies within their context" : "cl_amd_copy_buffer_p2p";
     if (forced) {
-        snprintf(comm->way, sizeof comm->way, "devices exchange by %s (asked for)", means);
+        snprintf(comm->transport_text, sizeof comm->transport_text,
+                 "devices exchange by %s (asked for)", means);
         return CLT_OK;
     }
     CLT_TRY(compare_speeds(comm, &staged, &peers));
@@ -466,7 +467,7 @@ static clt_status open_all(clt_comm *comm, bool forced)
         return clt_fail(CLT_UNSUPPORTED,
                         "by %s an all-reduce of %d MiB takes %.2f ms, through the host %.2f ms",
                         means, RACED_BYTES >> 20, 1e3 * peers, 1e3 * staged);
-    snprintf(comm->way, sizeof comm->way,
+    snprintf(comm->transport_text, sizeof comm->transport_text,
              "devices exchange by %s: %d MiB in %.2f ms, through the host in %.2f ms", means,
              RACED_BYTES >> 20, 1e3 * peers, 1e3 * staged);
     return CLT_OK;

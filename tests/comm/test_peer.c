@@ -47,14 +47,24 @@ static void expect(const bench *b, int device, int64_t count, float value)
 
 /* --- devices of one context ------------------------------------------------------------------- */
 
+/* The former name of clt_comm_describe_transport stays for a while. */
+static void check_alias(const clt_comm *comm)
+{
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    assert_ptr_equal(clt_comm_way(comm), clt_comm_describe_transport(comm));
+#pragma GCC diagnostic pop
+}
+
 static void peers_give_the_same_bits(void **state)
 {
     (void)state;
     bench plain, peers;
     open_bench(&plain, CLT_COMM_PATH_AUTO, true);
     open_bench(&peers, CLT_COMM_PATH_PEER, true);
-    assert_non_null(strstr(clt_comm_way(peers.comm), "copies within their context"));
-    assert_non_null(strstr(clt_comm_way(plain.comm), "mapped"));
+    assert_non_null(strstr(clt_comm_describe_transport(peers.comm), "copies within their context"));
+    assert_non_null(strstr(clt_comm_describe_transport(plain.comm), "mapped"));
+    check_alias(peers.comm);
     assert_true(peers.comm->peers->measures);
     for (int t = 0; t < CLT_PEER_TYPES; t++)
         for (int r = 0; r < CLT_PEER_REDUCTIONS; r++)
@@ -334,7 +344,7 @@ static void the_extension_gives_the_same_bits(void **state)
     extension(RIGHT);
     open_bench(&plain, CLT_COMM_PATH_AUTO, false);
     open_bench(&peers, CLT_COMM_PATH_PEER, false);
-    assert_non_null(strstr(clt_comm_way(peers.comm), "by cl_amd_copy_buffer_p2p"));
+    assert_non_null(strstr(clt_comm_describe_transport(peers.comm), "by cl_amd_copy_buffer_p2p"));
     assert_int_equal(peers.comm->peers->one_context, false);
     calls = 0;
     compare(&plain, &peers, 65536);
@@ -418,8 +428,8 @@ static void choose(int does, bool peers, const char *why)
     extension(does);
     *log_lines = '\0';
     open_bench(&b, CLT_COMM_PATH_AUTO, false);
-    if (!strstr(clt_comm_way(b.comm), why))
-        fail_msg("'%s', not '%s'", clt_comm_way(b.comm), why);
+    if (!strstr(clt_comm_describe_transport(b.comm), why))
+        fail_msg("'%s', not '%s'", clt_comm_describe_transport(b.comm), why);
     assert_int_equal(b.comm->peers != NULL, peers);
     if (!peers && !strstr(log_lines, why))
         fail_msg("'%s' is not in the log", why);
@@ -446,7 +456,7 @@ static void the_faster_correct_way_is_taken(void **state)
     *log_lines = '\0';
     open_bench(&b, CLT_COMM_PATH_AUTO, true);
     assert_non_null(strstr(log_lines, "GB/s, through the host at"));
-    assert_non_null(strstr(clt_comm_way(b.comm),
+    assert_non_null(strstr(clt_comm_describe_transport(b.comm),
                            b.comm->peers ? "context: 8 MiB in" : "an all-reduce of 8 MiB takes"));
     close_bench(&b);
     clt_peer_testing_probe_all = 0;

@@ -346,6 +346,10 @@ CLT_API int clt_comm_participant(const clt_comm *comm, int device);
 /* Returns a sentence about the transport between devices: "devices exchange by copies within their
  * context: 8 MiB in 1.20 ms, through the host in 2.90 ms", or why they do not. Valid as long as the
  * communicator. Thread-safe. */
+CLT_API const char *clt_comm_describe_transport(const clt_comm *comm);
+
+/* Deprecated: the former name of clt_comm_describe_transport. It stays until version 1.0. */
+CLT_DEPRECATED("use clt_comm_describe_transport")
 CLT_API const char *clt_comm_way(const clt_comm *comm);
 
 /*

@@ -5,9 +5,11 @@
 #if defined(__GNUC__)
 #define CLT_API __attribute__((visibility("default")))
 #define CLT_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#define CLT_DEPRECATED(text) __attribute__((deprecated(text)))
 #else
 #define CLT_API
 #define CLT_PRINTF(fmt, args)
+#define CLT_DEPRECATED(text)
 #endif
 
 #ifdef __cplusplus

@@ -118,8 +118,11 @@ typedef struct clt_prediction {
     double reduction, exposed; /* the whole, and the part that is not hidden behind compute */
     double samples_per_second; /* of all ranks */
     double efficiency;         /* samples a second of a rank, divided by those of a rank alone */
-    char way[16];              /* between ranks: "ring" or "halving"; "" with one */
-    int64_t bucket_bytes;      /* of gradients; 0: nothing is reduced */
+    union {
+        char algorithm[16]; /* between ranks: "ring" or "halving"; "" with one rank */
+        char way[16];       /* deprecated: the former name of `algorithm`, until version 1.0 */
+    };
+    int64_t bucket_bytes; /* of gradients; 0: nothing is reduced */
 } clt_prediction;
 
 /* Sets struct_size. */

@@ -114,14 +114,14 @@ void clt_cost_between(const clt_cost *cost, const double *samples, int ranks,
     for (int b = 0; reduces && b < cost->n_buckets; b++) {
         const clt_bucket_cost *bucket = &cost->buckets[b];
         const double local = cost->reduction.latency + p * bucket->bytes * cost->reduction.byte;
-        clt_network_way way = CLT_WAY_NONE;
+        clt_network_algorithm algorithm = CLT_NETWORK_NONE;
         const double between =
-            ranks > 1 ? clt_network_reduce(network, ranks, bucket->bytes, &way) : 0;
+            ranks > 1 ? clt_network_reduce(network, ranks, bucket->bytes, &algorithm) : 0;
         end = fmax(end, bucket->ready * busy) + between + (cost->on_host ? 0 : local);
         step->reduction += local + between;
         if (bucket->bytes >= largest) {
             largest = bucket->bytes;
-            step->way = way;
+            step->algorithm = algorithm;
         }
     }
     step->exposed = fmax(busy, end) - step->compute + (reduces ? cost->together : 0);
@@ -238,7 +238,8 @@ clt_status clt_cost_choose(const clt_cost *cost, double gain, bool *use)
 
 /* --- ranks ----------------------------------------------------------------------------------- */
 
-double clt_network_reduce(const clt_network *network, int ranks, double bytes, clt_network_way *way)
+double clt_network_reduce(const clt_network *network, int ranks, double bytes,
+                          clt_network_algorithm *algorithm)
 {
     const double w = ranks, stages = floor(log2(w)), power = exp2(stages);
     const double each = bytes / network->bytes_per_second;
@@ -246,7 +247,7 @@ double clt_network_reduce(const clt_network *network, int ranks, double bytes, c
     double halving = 2 * stages * network->latency + 2 * (power - 1) / power * each;
     if (power < w)
         halving += 2 * (network->latency + each);
-    *way = ring <= halving ? CLT_WAY_RING : CLT_WAY_HALVING;
+    *algorithm = ring <= halving ? CLT_NETWORK_RING : CLT_NETWORK_HALVING;
     return fmin(ring, halving);
 }
 

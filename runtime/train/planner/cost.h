@@ -66,12 +66,12 @@ typedef struct clt_network {
     double bytes_per_second, latency; /* of one rank's link, each way; of one message */
 } clt_network;
 
-typedef enum clt_network_way {
-    CLT_WAY_NONE,    /* one rank */
-    CLT_WAY_RING,    /* reduce-scatter and all-gather around a ring */
-    CLT_WAY_HALVING, /* by recursive halving and doubling */
-    CLT_WAYS
-} clt_network_way;
+typedef enum clt_network_algorithm {
+    CLT_NETWORK_NONE,    /* one rank */
+    CLT_NETWORK_RING,    /* reduce-scatter and all-gather around a ring */
+    CLT_NETWORK_HALVING, /* by recursive halving and doubling */
+    CLT_NETWORK_ALGORITHMS
+} clt_network_algorithm;
 
 /* What a step is predicted to take. */
 typedef struct clt_step_cost {
@@ -79,7 +79,7 @@ typedef struct clt_step_cost {
     double compute, update; /* with `load`, with the word; of the device that takes longest */
     double reduction;       /* all of it */
     double exposed;         /* of that, and what it costs to meet */
-    clt_network_way way;    /* between ranks, of the largest bucket */
+    clt_network_algorithm algorithm; /* between ranks, of the largest bucket */
 } clt_step_cost;
 
 /* Forward and backward of `samples` in micro-batches, while the others work (or, `alone`, rest). */
@@ -111,7 +111,7 @@ clt_status clt_cost_choose(const clt_cost *cost, double gain, bool *use);
  * 2005).
  */
 double clt_network_reduce(const clt_network *network, int ranks, double bytes,
-                          clt_network_way *way);
+                          clt_network_algorithm *algorithm);
 
 /* The same step on each of `ranks`, whose gradients are reduced between the devices of each rank,
  * then between ranks. A network's transfers are hidden behind backward on all devices. */

@@ -146,7 +146,7 @@ static clt_status divide(const clt_planner *p, const bool *use, bool even)
     return status;
 }
 
-static const char *const ways[CLT_WAYS] = {"", "ring", "halving"};
+static const char *const algorithms[CLT_NETWORK_ALGORITHMS] = {"", "ring", "halving"};
 
 static clt_prediction prediction_of(const clt_planner *p, const clt_step_cost *step, int ranks)
 {
@@ -160,7 +160,7 @@ static clt_prediction prediction_of(const clt_planner *p, const clt_step_cost *s
     out.samples_per_second = ranks * (double)p->cost.batch / step->seconds;
     out.efficiency = 1;
     out.bucket_bytes = clt_planner_bucket_bytes(p);
-    memcpy(out.way, ways[step->way], strlen(ways[step->way]) + 1);
+    memcpy(out.algorithm, algorithms[step->algorithm], strlen(algorithms[step->algorithm]) + 1);
     return out;
 }
 

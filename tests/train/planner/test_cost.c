@@ -209,16 +209,17 @@ static void test_network(void **state)
 {
     (void)state;
     const clt_network slow = {1e9, 1e-6}, late = {1e9, 1e-3};
-    clt_network_way way;
+    clt_network_algorithm algorithm;
     /* Two ranks send each other half of the data, twice. */
-    near(clt_network_reduce(&slow, 2, 1e6, &way), 2e-6 + 1e-3);
-    assert_int_equal(way, CLT_WAY_RING);
-    near(clt_network_reduce(&late, 64, 1e6, &way), 2 * 6 * 1e-3 + 2 * 63.0 / 64 * 1e-3);
-    assert_int_equal(way, CLT_WAY_HALVING);
+    near(clt_network_reduce(&slow, 2, 1e6, &algorithm), 2e-6 + 1e-3);
+    assert_int_equal(algorithm, CLT_NETWORK_RING);
+    near(clt_network_reduce(&late, 64, 1e6, &algorithm), 2 * 6 * 1e-3 + 2 * 63.0 / 64 * 1e-3);
+    assert_int_equal(algorithm, CLT_NETWORK_HALVING);
     /* Not a power of two: ranks beyond 32 send all data and get all results. A ring avoids this. */
-    near(clt_network_reduce(&late, 48, 1e6, &way), 2 * 6 * 1e-3 + 2 * 31.0 / 32 * 1e-3 + 2e-3);
-    near(clt_network_reduce(&slow, 48, 1e9, &way), 94e-6 + 2 * 47.0 / 48);
-    assert_int_equal(way, CLT_WAY_RING);
+    near(clt_network_reduce(&late, 48, 1e6, &algorithm),
+         2 * 6 * 1e-3 + 2 * 31.0 / 32 * 1e-3 + 2e-3);
+    near(clt_network_reduce(&slow, 48, 1e9, &algorithm), 94e-6 + 2 * 47.0 / 48);
+    assert_int_equal(algorithm, CLT_NETWORK_RING);
 }
 
 /* More ranks never make a step shorter, and the device's own part does not change. */
@@ -236,7 +237,7 @@ static void test_ranks(void **state)
         near(step.seconds, step.compute + step.exposed + step.update);
         assert_true(step.seconds >= before);
         assert_true(step.seconds < 0.26);
-        assert_int_equal(step.way == CLT_WAY_NONE, ranks == 1);
+        assert_int_equal(step.algorithm == CLT_NETWORK_NONE, ranks == 1);
         before = step.seconds;
     }
 }

@@ -255,8 +255,8 @@ static void test_network(void **state)
     ok(clt_planner_create(graph, l.devices, 1, &trainer, NULL, &planner));
     ok(clt_planner_simulate(planner, 1, &link, &one));
     ok(clt_planner_simulate(planner, 64, &link, &many));
-    assert_true(one.efficiency == 1 && !strcmp(one.way, ""));
-    assert_true(many.step > one.step && many.efficiency < 1 && *many.way);
+    assert_true(one.efficiency == 1 && !strcmp(one.algorithm, ""));
+    assert_true(many.step > one.step && many.efficiency < 1 && *many.algorithm);
     assert_true(fabs(many.efficiency - one.step / many.step) < 1e-9);
     assert_int_equal(clt_planner_simulate(planner, 0, &link, &many), CLT_INVALID_ARGUMENT);
     clt_planner_destroy(planner);

@@ -55,7 +55,8 @@ static clt_status print_simulation(const settings *s, const clt_planner *planner
         if (p.bucket_bytes)
             snprintf(size, sizeof size, "%lld MB", (long long)(p.bucket_bytes >> 20));
         printf("%8d %9.3f ms %9.3f ms %9.3f ms %14.0f %10.3f %8s  %s\n", ranks, 1e3 * p.step,
-               1e3 * p.reduction, 1e3 * p.exposed, p.samples_per_second, p.efficiency, size, p.way);
+               1e3 * p.reduction, 1e3 * p.exposed, p.samples_per_second, p.efficiency, size,
+               p.algorithm);
     }
     return CLT_OK;
 }
