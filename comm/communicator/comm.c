@@ -188,10 +188,11 @@ static void close_member(clt_comm_member *m)
 
 static const char *why_no_probe(const clt_comm *comm)
 {
-    return comm->ranks > 1                            ? "there are several ranks"
-           : comm->count == 1                         ? "there is one device"
-           : comm->options.path != CLT_COMM_PATH_AUTO ? "another path was asked for"
-                                                      : "devices share the host's memory";
+    return comm->ranks > 1    ? "there are several ranks; only devices of one process are peers"
+           : comm->count == 1 ? "there is one device, which has no peers"
+           : comm->options.path != CLT_COMM_PATH_AUTO
+               ? "another path was asked for; set the path to auto or peer"
+               : "devices share the host's memory; set the path to peer to have them copy";
 }
 
 /* Probes whether devices with memory of their own can exchange without the host. */

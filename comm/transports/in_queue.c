@@ -30,20 +30,23 @@ bool clt_in_queue_possible(const clt_comm *comm, char *why)
     /* Ranks that are threads may share the driver's threads, and one rank would block them. Between
      * nodes, the caller's thread may be needed. */
     if (comm->cluster)
-        return clt_declines(why, "the ranks are on several nodes");
+        return clt_declines(why, "the ranks are on several nodes, to which the host talks");
     if (comm->node && !comm->processes)
-        return clt_declines(why, "ranks share a process");
+        return clt_declines(why, "ranks share a process; give each rank one of its own");
     if (comm->options.threads)
-        return clt_declines(why, "%d host threads were asked for", comm->options.threads);
+        return clt_declines(why, "%d host threads were asked for; set threads to 0",
+                            comm->options.threads);
     if (comm->options.wait_poll_us)
-        return clt_declines(why, "waits sleep and look");
+        return clt_declines(why, "the host is to poll while it waits; set wait_poll_us to 0");
     for (int i = 0; i < comm->count; i++) {
         const clt_comm_member *m = &comm->members[i];
         cl_device_exec_capabilities can = 0;
         if (!m->can_map)
             return clt_declines(why, "device %d (%s) does not share the host's memory", i, m->name);
         if (m->piped)
-            return clt_declines(why, "buffers of device %d (%s) are copied in chunks", i, m->name);
+            return clt_declines(
+                why, "buffers of device %d (%s) are copied in chunks; set the path to auto", i,
+                m->name);
         if (m->wait_inside)
             return clt_declines(why, "device %d (%s) computes only while the host waits in OpenCL",
                                 i, m->name);

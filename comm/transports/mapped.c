@@ -7,11 +7,11 @@ static bool accepts(const clt_comm *comm, int device, const clt_comm_part *part,
 {
     const clt_comm_member *m = &comm->members[device];
     if (!m->can_map)
-        return clt_declines(why, "the device does not share the host's memory");
+        return clt_declines(why, "the device does not share the host's memory, so it is copied");
     if (m->piped)
         return clt_declines(why, comm->options.path == CLT_COMM_PATH_STAGED
-                                     ? "the path 'staged' was asked for"
-                                     : "the device's buffers are copied, as for peers");
+                                     ? "the path 'staged' was asked for; set it to auto"
+                                     : "buffers are copied as for peers; set the path to auto");
     if (!part || part->maps || part->op.host || clt_comm_is_nothing(part))
         return true;
     return clt_comm_maps(comm, device, part, why);

@@ -21,13 +21,13 @@ bool clt_comm_maps(const clt_comm *comm, int device, const clt_comm_part *part, 
 {
     const clt_comm_op *op = &part->op;
     if (comm->options.path == CLT_COMM_PATH_STAGED)
-        return clt_declines(why, "the path 'staged' was asked for");
+        return clt_declines(why, "the path 'staged' was asked for; set it to auto");
     if (!comm->members[device].can_map)
-        return clt_declines(why, "the device does not share the host's memory");
+        return clt_declines(why, "the device does not share the host's memory, so it is copied");
     if (op->host)
-        return clt_declines(why, "the data are in the host's memory");
+        return clt_declines(why, "the data are in the host's memory already");
     if (op->out)
-        return clt_declines(why, "the operation is not in place");
+        return clt_declines(why, "the operation is not in place; leave `out` NULL");
     if (op->flags & CLT_COMM_EXCLUSIVE)
         return true;
     /* Kernels may not write the rest of a buffer while a part of it is mapped. */
@@ -37,8 +37,8 @@ bool clt_comm_maps(const clt_comm *comm, int device, const clt_comm_part *part, 
         clGetMemObjectInfo(op->mem, CL_MEM_SIZE, sizeof bytes, &bytes, NULL) == CL_SUCCESS &&
         bytes == clt_comm_bytes_of(part, all.count))
         return true;
-    return clt_declines(why, "the operation is not over the whole object, and lacks "
-                             "CLT_COMM_EXCLUSIVE");
+    return clt_declines(why, "the operation is on a part of the buffer object; add "
+                             "CLT_COMM_EXCLUSIVE if nobody uses the rest meanwhile");
 }
 
 clt_status clt_comm_check_call(const clt_comm *comm, int device, const clt_comm_part *part,

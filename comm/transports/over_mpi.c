@@ -9,7 +9,8 @@ static bool accepts(const clt_comm *comm, int device, const clt_comm_part *part,
     (void)part;
     if (comm->cluster)
         return true;
-    return clt_declines(why, comm->node ? "all ranks are on one node" : "there is one process");
+    return clt_declines(why, comm->node ? "all ranks are on one node, where they share memory"
+                                        : "there is one process; start ranks with mpiexec");
 }
 
 static clt_status run(clt_comm *comm, clt_comm_request *r)

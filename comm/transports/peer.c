@@ -65,17 +65,19 @@ static bool accepts(const clt_comm *comm, int device, const clt_comm_part *part,
         return true;
     const clt_comm_op *op = &part->op;
     if (clt_comm_is_exchange(op->kind) || op->kind == CLT_COMM_BARRIER)
-        return clt_declines(why, "sends, receives and barriers go through the host");
+        return clt_declines(why, "peers do no sends, receives and barriers; the host does");
     if (reduces(op->kind) && !comm->peers->reduces[op->dtype][op->reduction])
-        return clt_declines(why, "the devices do not reduce %s to the host's bits",
+        return clt_declines(why, "the devices do not reduce %s to the host's bits; use f32 or i32",
                             clt_dtype_name(op->dtype));
     if ((op->flags & CLT_COMM_MEASURE) && !comm->peers->measures)
-        return clt_declines(why, "the devices have no doubles, which sums of squares need");
+        return clt_declines(why,
+                            "the devices have no doubles, which sums of squares need; leave out "
+                            "CLT_COMM_MEASURE");
     if (op->host)
-        return clt_declines(why, "the data are in the host's memory");
+        return clt_declines(why, "the data are in the host's memory; give a buffer");
     /* A result may overlap its input elsewhere in the same buffer. */
     return !op->out || op->out != op->mem ||
-           clt_declines(why, "the result goes elsewhere in the same buffer");
+           clt_declines(why, "the result goes elsewhere in the same buffer; give another one");
 }
 
 /* --- events ----------------------------------------------------------------------------------- */

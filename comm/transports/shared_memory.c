@@ -7,8 +7,8 @@ static bool accepts(const clt_comm *comm, int device, const clt_comm_part *part,
     (void)device;
     (void)part;
     if (comm->cluster)
-        return clt_declines(why, "the ranks are on several nodes");
-    return comm->node ? true : clt_declines(why, "there is one process");
+        return clt_declines(why, "the ranks are on several nodes; mpi takes the sums that those of a node share");
+    return comm->node ? true : clt_declines(why, "there is one process; start ranks with mpiexec");
 }
 
 static clt_status run(clt_comm *comm, clt_comm_request *r)

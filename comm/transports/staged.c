@@ -443,7 +443,7 @@ static bool accepts(const clt_comm *comm, int device, const clt_comm_part *part,
     (void)device;
     (void)part;
     return comm->options.path != CLT_COMM_PATH_MAPPED ||
-           clt_declines(why, "the path 'mapped' was asked for");
+           clt_declines(why, "the path 'mapped' was asked for; set it to auto");
 }
 
 const clt_transport clt_transport_staged = {

@@ -49,10 +49,12 @@ clt_status clt_transport_of(const clt_comm *comm, const clt_comm_side *side, int
     /* This happens only if the caller asked for a path that is not available. The reason is that of
      * the mapped transport. */
     takes_all(clt_transports[CLT_COMM_MAPPED], comm, side, why);
-    return clt_fail(CLT_UNSUPPORTED,
-                    "comm: device %d (%s) cannot map this operation's buffer: %s; set the path to "
-                    "auto",
-                    side->device, comm->members[side->device].name, why);
+    return clt_fail(
+        CLT_UNSUPPORTED,
+        "comm: %s of device %d (%s): its buffer cannot be mapped: %s; or set the path to "
+        "auto",
+        clt_comm_kind_name(side->parts[0].op.kind), side->device, comm->members[side->device].name,
+        why);
 }
 
 const clt_transport *clt_transport_between(const clt_comm *comm)
@@ -81,7 +83,9 @@ clt_status clt_comm_accepts(const clt_comm *comm, int device, clt_comm_transport
                         device, comm->count);
     if (op)
         CLT_TRY(clt_comm_read_part(comm, device, op, &part));
-    return clt_transports[transport]->accepts(comm, device, op ? &part : NULL, why)
-               ? CLT_OK
-               : clt_fail(CLT_UNSUPPORTED, "%s", why);
+    if (clt_transports[transport]->accepts(comm, device, op ? &part : NULL, why))
+        return CLT_OK;
+    return clt_fail(CLT_UNSUPPORTED, "%s%sdevice %d (%s): %s",
+                    op ? clt_comm_kind_name(op->kind) : "", op ? " of " : "", device,
+                    comm->members[device].name, why);
 }

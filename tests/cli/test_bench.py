@@ -151,9 +151,11 @@ class Bench(CommandTest):
         if CORES < 2:
             self.skipTest("one core")
         for options, taken, declined in (
-                ((), "in-queue", ("peer", "devices share the host's memory")),
-                (("--staged",), "staged", ("mapped", "the path 'staged' was asked for")),
-                (("--peer", "--share-context"), "peer", ("shared memory", "there is one process"))):
+                ((), "in-queue",
+                 ("peer", "devices share the host's memory; set the path to peer to have them copy")),
+                (("--staged",), "staged", ("mapped", "the path 'staged' was asked for; set it to auto")),
+                (("--peer", "--share-context"), "peer",
+                 ("shared memory", "there is one process; start ranks with mpiexec"))):
             found = json.loads(self.run_command("bench", "allreduce", 4096, "100KB", "--blocks", "2",
                                                 "--json", "--devices", "pocl/2", *options).stdout)
             self.assertEqual(len(found["devices"]), 2)
@@ -168,7 +170,8 @@ class Bench(CommandTest):
                 lines = dict(re.split("  +", line.strip(), maxsplit=1) for line in
                              row["transports"].splitlines())
                 self.assertEqual([name for name, why in lines.items() if why == "taken"], [taken])
-                self.assertEqual(lines[declined[0]], declined[1])
+                self.assertRegex(lines[declined[0]],
+                                 r"^all-reduce of device 0 \(.+\): " + re.escape(declined[1]) + "$")
         table = self.run_command("bench", "allreduce", "1MB", "--blocks", "1", "--devices",
                                  "pocl/2").stdout
         self.assertIn("1 MB", table)

@@ -328,6 +328,42 @@ static void nodes(void **state)
     all_kinds(&(shape){.nodes = 2, .node_ranks = 2, .devices = {1, 1, 2, 1}, .rounds = 2});
 }
 
+/* Also for operations that some decline: between buffers, of the host's memory, without data. */
+static void reasons_name_kind_and_device(void **state)
+{
+    static const clt_comm_kind kinds[] = {CLT_COMM_ALL_REDUCE, CLT_COMM_BROADCAST, CLT_COMM_SEND};
+    static const clt_comm_path paths[] = {CLT_COMM_PATH_AUTO, CLT_COMM_PATH_STAGED,
+                                          CLT_COMM_PATH_MAPPED, CLT_COMM_PATH_PEER};
+    static stage st;
+    (void)state;
+    for (int i = 0; i < 4 * 3 * CLT_COMM_TRANSPORTS; i++) {
+        const int t = i % CLT_COMM_TRANSPORTS, k = i / CLT_COMM_TRANSPORTS % 3;
+        char begin[64];
+        clt_comm_op op;
+        if (t == 0 && k == 0)
+            stage_open(&st, &(shape){.nodes = 1,
+                                     .node_ranks = 1,
+                                     .devices = {2},
+                                     .path = paths[i / CLT_COMM_TRANSPORTS / 3],
+                                     .one_context = true});
+        clt_comm_op_init(&op);
+        op.kind = kinds[k];
+        op.mem = st.mem[1];
+        op.out = k ? NULL : st.out[1];
+        op.count = 100;
+        const clt_status status = clt_comm_accepts(st.comms[0], 1, (clt_comm_transport)t, &op);
+        snprintf(begin, sizeof begin, "%s of device 1 (", clt_comm_kind_name(kinds[k]));
+        if (status != CLT_OK) {
+            assert_int_equal(status, CLT_UNSUPPORTED);
+            assert_memory_equal(clt_error_message(), begin, strlen(begin));
+            assert_non_null(strstr(clt_error_message(), "): "));
+            assert_null(strchr(clt_error_message(), '\n'));
+        }
+        if (t == CLT_COMM_TRANSPORTS - 1 && k == 2)
+            stage_close(&st);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -336,6 +372,7 @@ int main(void)
         cmocka_unit_test(by_peers),
         cmocka_unit_test(two_to_four_ranks),
         cmocka_unit_test(nodes),
+        cmocka_unit_test(reasons_name_kind_and_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -361,7 +361,8 @@ CLT_API clt_status clt_comm_supports(const clt_comm *comm, int device, const clt
 /*
  * Tells whether a transport takes an operation of this device; without `op`, whether it takes any
  * of this communicator. An operation takes the first transport that accepts it. CLT_OK, or
- * UNSUPPORTED with the reason in clt_error_message. Looks at the operation's buffers. Other errors:
+ * UNSUPPORTED. Then clt_error_message names the kind, the device, the reason and, if something can
+ * be done about it, what. Looks at the operation's buffers. Other errors:
  * those of clt_comm_start, before anything happens. Thread-safe.
  */
 CLT_API clt_status clt_comm_accepts(const clt_comm *comm, int device, clt_comm_transport transport,
