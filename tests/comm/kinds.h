@@ -410,10 +410,10 @@ static inline void kind_expect(int number, const char *where, kind_expected got,
 
 /* Checks the counts after a collective. Each transport counts one call of the kind: the process of
  * `devices`, shared memory if the node has several ranks, and MPI if there are several nodes, where
- * this process sent `wired` bytes. No other count changes. */
+ * this process sent `bridged` bytes. No other count changes. */
 static inline void kind_check_counts(const kind_case *c, const kind_counts *before,
                                      const kind_counts *after, int total, int devices,
-                                     int node_ranks, int nodes, double wired)
+                                     int node_ranks, int nodes, double bridged)
 {
     int within = 0;
     for (int k = 0; k < KINDS; k++)
@@ -429,7 +429,7 @@ static inline void kind_check_counts(const kind_case *c, const kind_counts *befo
                 want = kind_formula(c, total, node_ranks);
             } else if (same && t == CLT_COMM_MPI && nodes > 1) {
                 want = kind_formula(c, total, nodes);
-                want.sent = wired;
+                want.sent = bridged;
             }
             kind_expect(c->number, clt_comm_transport_name((clt_comm_transport)t), got, want);
         }

@@ -1,9 +1,11 @@
 /*
  * Collectives of the graph over MPI ranks, run by mpiexec: `collective DEVICES MICRO-BATCHES`. Each
  * rank opens the list DEVICES for itself. The gradient is that of the whole batch. Replicas and
- * states have the same bits on all ranks, and a repeated run ends with the same bits.
+ * states have the same bits on all ranks, and a repeated run ends with the same bits. The bytes
+ * that MPI gets during steps are those of clt_comm_counts: steps exchange nothing outside the table
+ * of collectives.
  */
-#include <mpi.h>
+#include "mpi/wired.h"
 
 #include "train/normalised.h"
 
@@ -12,8 +14,50 @@
 enum { STEPS = 8, ALL = NET_PARAMETERS + 2 * NET_WIDE };
 
 static clt_world world;
+static clt_comm *comm; /* the trainer's */
+static clt_status (*connect_ranks)(void *, const clt_comm_device *, int, const clt_comm_options *,
+                                   clt_comm **);
 static const char *devices;
 static int accumulate;
+
+static clt_status connect_and_keep(void *user, const clt_comm_device *list, int count,
+                                   const clt_comm_options *options, clt_comm **made)
+{
+    const clt_status status = connect_ranks(user, list, count, options, made);
+    comm = status == CLT_OK ? *made : NULL;
+    return status;
+}
+
+/* Returns the calls of all kinds over MPI and shared memory, and the bytes given to MPI. */
+static int64_t count_all(double *sent)
+{
+    int64_t calls = 0;
+    *sent = 0;
+    for (int k = 0; k <= CLT_COMM_BARRIER; k++)
+        for (int t = CLT_COMM_SHARED_MEMORY; t <= CLT_COMM_MPI; t++) {
+            clt_comm_count c;
+            clt_comm_count_init(&c);
+            ok(clt_comm_counts(comm, (clt_comm_kind)k, (clt_comm_transport)t, &c));
+            *sent += t == CLT_COMM_MPI ? c.sent : 0;
+            calls += c.calls;
+        }
+    return calls;
+}
+
+/* Runs a step and waits for its results. */
+static void step_counted(lab *l, const clt_step_batch *batch)
+{
+    double before, after;
+    const int64_t calls = count_all(&before);
+    const long long given = wired;
+    watching = 1;
+    ok(clt_trainer_step(l->trainer, batch, NULL));
+    ok(clt_trainer_wait(l->trainer));
+    watching = 0;
+    assert_true(count_all(&after) > calls);
+    assert_true(after - before == (double)(wired - given));
+    assert_int_equal(uncounted, 0);
+}
 
 /* Returns this rank's part of the samples. Parts are uneven, and one rank has none in some
  * steps. */
@@ -67,8 +111,7 @@ static void train(float *values)
         clt_feed feeds[2];
         const clt_step_batch batch = part_of(s, feeds);
         ok(net_read(l.store, values));
-        ok(clt_trainer_step(l.trainer, &batch, NULL));
-        ok(clt_trainer_wait(l.trainer));
+        step_counted(&l, &batch);
         if (accumulate == 1)
             check_gradient(&l, values);
         ok(clt_store_check(l.store));
@@ -103,6 +146,8 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     net_make_samples();
     int failed = clt_world_open_mpi(MPI_COMM_WORLD, &world) != CLT_OK || world.ranks > 8;
+    connect_ranks = world.connect;
+    world.connect = connect_and_keep;
     if (!failed)
         failed = cmocka_run_group_tests(tests, open_runtime, close_runtime);
     clt_world_close(&world);

@@ -105,7 +105,8 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
     clt_mpi_test(collective_2x2_micro 2 collective pocl/2 2)
     if(CLT_TESTING)
         clt_mpi_test(collective_nodes_2x2_by_1 2 collective pocl/2 1)
-        set_tests_properties(mpi.collective_nodes_2x2_by_1 PROPERTIES
+        clt_mpi_test(collective_nodes_2x1_by_1_micro 2 collective pocl@1 2)
+        set_tests_properties(mpi.collective_nodes_2x2_by_1 mpi.collective_nodes_2x1_by_1_micro PROPERTIES
             ENVIRONMENT "CLT_TESTING_NODE_RANKS=1")
     endif()
 
