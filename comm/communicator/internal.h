@@ -22,7 +22,7 @@
 #include "comm/core/tasks.h"
 #include "comm/core/team.h"
 #include "comm/ranks/cluster.h"
-#include "comm/ranks/node.h"
+#include "comm/ranks/node_ranks.h"
 
 struct clt_peers; /* transports/peer.h */
 
@@ -487,7 +487,7 @@ clt_status clt_comm_ended_event(cl_event event);
 extern atomic_int clt_comm_testing_waits_until_fault;
 #endif
 
-/* --- transports/staging.c --- */
+/* --- transports/staging_pool.c --- */
 
 /* Takes a free piece of at least `bytes`, and allocates one if there is none. Sets *index to its
  * number among the member's pieces. */

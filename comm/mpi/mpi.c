@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "comm/mpi/bridge.h"
-#include "comm/mpi/memory.h"
+#include "comm/mpi/node_memory.h"
 
 /* Everything that a communicator between processes is made of. */
 typedef struct clt_mpi {

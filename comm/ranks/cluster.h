@@ -1,14 +1,14 @@
 /*
- * Collectives between the ranks of several nodes, on top of the collectives of each node (node.h).
- * The ranks of a node reduce their data for their first rank. Each first rank reduces a part of the
- * data of all nodes, in the order of the nodes, and all gather the parts, unless each node wants
- * only its own part. The ranks of a node then take the result. Bits of the result depend on how the
- * ranks are placed on nodes.
+ * Collectives between the ranks of several nodes, on top of the collectives of each node
+ * (node_ranks.h). The ranks of a node reduce their data for their first rank. Each first rank
+ * reduces a part of the data of all nodes, in the order of the nodes, and all gather the parts,
+ * unless each node wants only its own part. The ranks of a node then take the result. Bits of the
+ * result depend on how the ranks are placed on nodes.
  */
 #ifndef CLT_COMM_CLUSTER_H
 #define CLT_COMM_CLUSTER_H
 
-#include "comm/ranks/node.h"
+#include "comm/ranks/node_ranks.h"
 
 typedef struct clt_cluster clt_cluster;
 

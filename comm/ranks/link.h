@@ -6,7 +6,7 @@
 #ifndef CLT_COMM_LINK_H
 #define CLT_COMM_LINK_H
 
-#include "comm/ranks/node.h"
+#include "comm/ranks/node_ranks.h"
 
 typedef struct clt_link clt_link;
 

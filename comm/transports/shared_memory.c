@@ -1,4 +1,4 @@
-/* Exchanges between the ranks of one node through shared memory (ranks/node.h). */
+/* Exchanges between the ranks of one node through shared memory (ranks/node_ranks.h). */
 #include "base/error.h"
 #include "comm/communicator/internal.h"
 
@@ -7,7 +7,8 @@ static bool accepts(const clt_comm *comm, int device, const clt_comm_part *part,
     (void)device;
     (void)part;
     if (comm->cluster)
-        return clt_declines(why, "the ranks are on several nodes; mpi takes the sums that those of a node share");
+        return clt_declines(
+            why, "the ranks are on several nodes; mpi takes the sums that those of a node share");
     return comm->node ? true : clt_declines(why, "there is one process; start ranks with mpiexec");
 }
 

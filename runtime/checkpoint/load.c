@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/file.h"
+#include "base/user_file.h"
 #include "base/hash.h"
 #include "base/str.h"
 #include "checkpoint/folder.h"

@@ -12,7 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/file.h"
+#include "base/user_file.h"
 #include "base/log.h"
 
 static char folder[64], path[128];

@@ -85,6 +85,8 @@ def main():
         problems.append(f"headers: {headers.undocumented(text)}")
     circle = {"runtime/a/x.h": '#include "b/y.h"\n', "runtime/b/y.h": '#include "c/z.h"\n',
               "runtime/c/z.h": '#include "a/x.h"\n', "runtime/d/w.h": '#include "a/x.h"\n'}
+    if len(sizes.twins(["comm/a.c", "runtime/b/a.c", "runtime/a.h", "models/examples/a.c"])) != 1:
+        problems.append("sizes: two files of one name are not found")
     if len(folders.circles(folders.graph_of(circle))) != 3:
         problems.append("folders: a circle of three folders is not found")
     circle["runtime/c/z.h"] = '/* #include "a/x.h" */\n'

@@ -1,4 +1,6 @@
-"""Checks that no source file has over 600 lines, and no function over 100."""
+"""Checks that no source file has over 600 lines, no function over 100, and that no two .c files of
+the library have one name."""
+import os
 import sys
 
 import source
@@ -32,11 +34,25 @@ def check_file(path, text):
     return problems
 
 
+def twins(paths):
+    """Returns problems for .c files of the library that share a name."""
+    seen, problems = {}, []
+    for path in paths:
+        library = path.startswith(("runtime/", "comm/", "models/"))
+        if not path.endswith(".c") or not library or path.startswith("models/examples/"):
+            continue
+        first = seen.setdefault(os.path.basename(path), path)
+        if first != path:
+            problems.append(f"{path}: {first} has the same name")
+    return problems
+
+
 def main(root):
     paths = source.files(root, ".c", ".h", ".cl", ".clh", ".def", ".py", ".sh")
     problems = []
     for path in paths:
         problems += check_file(path, source.read(root, path))
+    problems += twins(paths)
     return source.report("sizes", problems, f"{len(paths)} files are of reasonable size")
 
 

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "comm/fixture.h"
-#include "comm/ranks/node.h"
+#include "comm/ranks/node_ranks.h"
 
 enum { RANKS = 4, COUNT = 1000 };
 

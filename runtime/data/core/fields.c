@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/file.h"
+#include "base/user_file.h"
 #include "data/core/dataset.h"
 #include "data/core/kinds.h"
 

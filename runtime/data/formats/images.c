@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/user_file.h"
 #include "base/hash.h"
 #include "base/str.h"
 #include "base/vec.h"

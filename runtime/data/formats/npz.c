@@ -11,7 +11,7 @@
 #include <zip.h>
 
 #include "base/alloc.h"
-#include "base/file.h"
+#include "base/user_file.h"
 #include "base/str.h"
 #include "data/formats/listing.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/file.h"
+#include "base/user_file.h"
 
 /* Output of one call of inflate. Small enough to stop soon. Large enough to make inflate's copy of
  * the last 32 KiB at the end of each call negligible. */

@@ -1,5 +1,5 @@
 /*
- * The layers of models/recurrent.c: compared with PyTorch's nn.LSTM and nn.GRU
+ * The layers of models/recurrent_layers.c: compared with PyTorch's nn.LSTM and nn.GRU
  * (tests/goldens/README.md), trained on one device and several, and with states that are carried
  * from batch to batch. test_carried.c carries states on several devices.
  */

@@ -1,4 +1,4 @@
-#include "comm/ranks/node.h"
+#include "comm/ranks/node_ranks.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

@@ -6,8 +6,8 @@
  * needed first. clt_text_open (<cltrain/text.h>) also accepts pipes that the process already has
  * open.
  */
-#ifndef CLT_BASE_FILE_H
-#define CLT_BASE_FILE_H
+#ifndef CLT_BASE_USER_FILE_H
+#define CLT_BASE_USER_FILE_H
 
 #include <stddef.h>
 #include <stdint.h>

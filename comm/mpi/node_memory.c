@@ -1,4 +1,4 @@
-#include "comm/mpi/memory.h"
+#include "comm/mpi/node_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>

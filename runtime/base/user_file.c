@@ -1,4 +1,4 @@
-#include "base/file.h"
+#include "base/user_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* Memory that the ranks of a node share. Each rank unmaps it independently of the others. */
-#ifndef CLT_COMM_MPI_MEMORY_H
-#define CLT_COMM_MPI_MEMORY_H
+#ifndef CLT_COMM_MPI_NODE_MEMORY_H
+#define CLT_COMM_MPI_NODE_MEMORY_H
 
 #include <stddef.h>
 
