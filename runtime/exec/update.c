@@ -29,9 +29,10 @@ struct clt_update {
     const clt_optimizer_row *optimizer;
     bool gpu; /* uses the kernels of clkernels/train/gpu/update.cl */
     cl_kernel kernels[N_KERNELS];
-    cl_mem word, partials;
-    int n_partials;            /* number of shares of all buckets together */
-    float host_word[CLT_WORD]; /* values that the next fill writes; fills copy them at the call */
+    cl_mem status, partials;
+    int n_partials;                     /* number of shares of all buckets together */
+    float host_status[CLT_STEP_STATUS]; /* values that the next fill writes; fills copy them at the
+                                           call */
     bool stopped;
     clt_scaling scaling; /* state of loss scaling; out of date if on_device */
     bool on_device;      /* the device computed the last step status, so the device has the newest
@@ -104,8 +105,8 @@ clt_status clt_update_create(clt_replica *replica, const clt_update_options *opt
             u->n_partials += shares(u, &replica->layout->buckets[i]);
     clt_status status = make_kernels(u);
     if (status == CLT_OK)
-        status = clt_device_buffer_create(replica->device, sizeof u->host_word, CL_MEM_READ_WRITE,
-                                          "the step's word", &u->word);
+        status = clt_device_buffer_create(replica->device, sizeof u->host_status, CL_MEM_READ_WRITE,
+                                          "the step's status", &u->status);
     if (status == CLT_OK)
         status = clt_device_buffer_create(replica->device, 16 * ((int64_t)u->n_partials + 1),
                                           CL_MEM_READ_WRITE, "partial norms", &u->partials);
@@ -125,14 +126,14 @@ void clt_update_destroy(clt_update *u)
         return;
     for (int i = 0; i < N_KERNELS; i++)
         clt_release_kernel(u->kernels[i]);
-    clt_release_buffer(u->word);
+    clt_release_buffer(u->status);
     clt_release_buffer(u->partials);
     clt_free(u);
 }
 
-cl_mem clt_update_word_buffer(const clt_update *u)
+cl_mem clt_update_status_buffer(const clt_update *u)
 {
-    return u->word;
+    return u->status;
 }
 
 /* Sets arguments one after the other and enqueues the kernel. `code` keeps the first failure. */
@@ -218,7 +219,7 @@ clt_status clt_update_upstream(clt_update *u, clt_view weight, cl_mem upstream, 
     arg_buffer(&c, upstream);
     arg_int(&c, index);
     arg_float(&c, coefficient);
-    arg_buffer(&c, u->word);
+    arg_buffer(&c, u->status);
     return run(&c, 1, 1, "loss_upstream", 8);
 }
 
@@ -228,7 +229,7 @@ clt_status clt_update_scale_upstream(clt_update *u, cl_mem upstream, int index, 
     arg_buffer(&c, upstream);
     arg_int(&c, index);
     arg_float(&c, value);
-    arg_buffer(&c, u->word);
+    arg_buffer(&c, u->status);
     return run(&c, 1, 1, "scale_upstream", 8);
 }
 
@@ -284,7 +285,7 @@ clt_status clt_update_zero(clt_update *u)
     return CLT_OK;
 }
 
-clt_status clt_update_word(clt_update *u)
+clt_status clt_update_status(clt_update *u)
 {
     const clt_buckets *layout = u->replica->layout;
     int first = 0;
@@ -308,24 +309,24 @@ clt_status clt_update_word(clt_update *u)
     arg_int(&c, first);
     arg_float(&c, u->options.clip_norm);
     arg_int(&c, u->options.guard);
-    arg_buffer(&c, u->word);
+    arg_buffer(&c, u->status);
     u->on_device = true;
     return run(&c, 1, u->gpu ? GPU_GROUP : 1, "step_word",
                (u->replica->device->caps.fp64 ? 16 : 8) * (int64_t)first + 16);
 }
 
-static clt_status fill_word(clt_update *u)
+static clt_status fill_status(clt_update *u)
 {
-    u->host_word[CLT_WORD_STOPPED] = u->stopped;
-    u->host_word[CLT_WORD_SCALE] = scales(u) ? u->scaling.scale : 1;
-    u->host_word[CLT_WORD_GOOD] = (float)u->scaling.good;
-    u->host_word[CLT_WORD_SKIPPED] = (float)u->scaling.skipped;
+    u->host_status[CLT_STEP_STATUS_STOPPED] = u->stopped;
+    u->host_status[CLT_STEP_STATUS_SCALE] = scales(u) ? u->scaling.scale : 1;
+    u->host_status[CLT_STEP_STATUS_GOOD] = (float)u->scaling.good;
+    u->host_status[CLT_STEP_STATUS_SKIPPED] = (float)u->scaling.skipped;
     u->on_device = false;
-    return clt_enqueue_value(u->replica->device, (clt_view){u->word, 0}, u->host_word,
-                             sizeof u->host_word);
+    return clt_enqueue_value(u->replica->device, (clt_view){u->status, 0}, u->host_status,
+                             sizeof u->host_status);
 }
 
-clt_status clt_update_set_word(clt_update *u, double sum_squares, bool finite)
+clt_status clt_update_set_status(clt_update *u, double sum_squares, bool finite)
 {
     const float scale = scales(u) ? u->scaling.scale : 1, clip = (float)u->options.clip_norm;
     const float norm = (float)sqrt(sum_squares) / scale;
@@ -335,21 +336,22 @@ clt_status clt_update_set_word(clt_update *u, double sum_squares, bool finite)
         u->stopped = true;
     if (!u->stopped) /* after a stop no step counts */
         u->scaling = after;
-    u->host_word[CLT_WORD_OK] = u->stopped || (scales(u) && !finite) ? 0 : 1;
-    u->host_word[CLT_WORD_FACTOR] = (clip > 0 ? fminf(1, clip / (norm + 1e-6f)) : 1) / scale;
-    u->host_word[CLT_WORD_NORM] = norm;
-    u->host_word[CLT_WORD_USED] = scale;
-    return fill_word(u);
+    u->host_status[CLT_STEP_STATUS_OK] = u->stopped || (scales(u) && !finite) ? 0 : 1;
+    u->host_status[CLT_STEP_STATUS_FACTOR] =
+        (clip > 0 ? fminf(1, clip / (norm + 1e-6f)) : 1) / scale;
+    u->host_status[CLT_STEP_STATUS_NORM] = norm;
+    u->host_status[CLT_STEP_STATUS_USED] = scale;
+    return fill_status(u);
 }
 
 clt_status clt_update_scaling(clt_update *u, clt_scaling *scaling)
 {
-    float word[CLT_WORD];
+    float floats[CLT_STEP_STATUS];
     if (scales(u) && u->on_device) {
-        CLT_TRY(clt_replica_read(u->replica, u->word, 0, sizeof word, word));
-        u->scaling = (clt_scaling){.scale = word[CLT_WORD_SCALE],
-                                   .good = (int32_t)word[CLT_WORD_GOOD],
-                                   .skipped = (int32_t)word[CLT_WORD_SKIPPED]};
+        CLT_TRY(clt_replica_read(u->replica, u->status, 0, sizeof floats, floats));
+        u->scaling = (clt_scaling){.scale = floats[CLT_STEP_STATUS_SCALE],
+                                   .good = (int32_t)floats[CLT_STEP_STATUS_GOOD],
+                                   .skipped = (int32_t)floats[CLT_STEP_STATUS_SKIPPED]};
     }
     *scaling = u->scaling;
     return CLT_OK;
@@ -369,8 +371,8 @@ clt_status clt_update_reset(clt_update *u)
     clt_scaling scaling;
     CLT_TRY(clt_update_scaling(u, &scaling));
     u->stopped = false;
-    u->host_word[CLT_WORD_OK] = u->host_word[CLT_WORD_FACTOR] = 1;
-    return fill_word(u);
+    u->host_status[CLT_STEP_STATUS_OK] = u->host_status[CLT_STEP_STATUS_FACTOR] = 1;
+    return fill_status(u);
 }
 
 static void optimizer_args(call *c, int bucket, int64_t step)
@@ -410,7 +412,7 @@ static clt_status update_group(clt_update *u, int bucket, int first, int end, do
     const int64_t begin_at = slot->offset / 4;
     const int64_t count = (last->offset + clt_slot_padded(last)) / 4 - begin_at;
     call c = begin(u, K_OPTIMIZER);
-    arg_buffer(&c, u->word);
+    arg_buffer(&c, u->status);
     arg_buffer(&c, u->replica->values[bucket]);
     arg_buffer(&c, gradients_of(u, bucket));
     arg_int(&c, begin_at);
@@ -484,7 +486,7 @@ clt_status clt_update_assign(clt_update *u, clt_view value, clt_view state, int6
     if (bytes % 4)
         return clt_fail(CLT_INTERNAL, "a state of %lld bytes is assigned", (long long)bytes);
     call c = begin(u, K_ASSIGN);
-    arg_buffer(&c, u->word);
+    arg_buffer(&c, u->status);
     arg_buffer(&c, value.buffer);
     arg_long(&c, value.offset / 4);
     arg_buffer(&c, state.buffer);

@@ -22,15 +22,15 @@ typedef struct clt_update_options {
 
 /* Floats of the step status. The kernels read and write them. */
 enum {
-    CLT_WORD_OK,      /* 1: the step is committed */
-    CLT_WORD_FACTOR,  /* multiplies the gradient */
-    CLT_WORD_NORM,    /* norm of the gradient without the loss scale, before clipping */
-    CLT_WORD_STOPPED, /* by the guard: no step is committed any more */
-    CLT_WORD_SCALE,   /* scale of losses in the next step; 1 without loss scaling */
-    CLT_WORD_GOOD,    /* steps since the scale changed */
-    CLT_WORD_SKIPPED, /* skipped steps of the whole run */
-    CLT_WORD_USED,    /* scale of losses in this step */
-    CLT_WORD          /* number of floats */
+    CLT_STEP_STATUS_OK,      /* 1: the step is committed */
+    CLT_STEP_STATUS_FACTOR,  /* multiplies the gradient */
+    CLT_STEP_STATUS_NORM,    /* norm of the gradient without the loss scale, before clipping */
+    CLT_STEP_STATUS_STOPPED, /* by the guard: no step is committed any more */
+    CLT_STEP_STATUS_SCALE,   /* scale of losses in the next step; 1 without loss scaling */
+    CLT_STEP_STATUS_GOOD,    /* steps since the scale changed */
+    CLT_STEP_STATUS_SKIPPED, /* skipped steps of the whole run */
+    CLT_STEP_STATUS_USED,    /* scale of losses in this step */
+    CLT_STEP_STATUS          /* number of floats */
 };
 
 /* Makes the kernels, the step status and its scratch. The replica must be ready for training. */
@@ -59,11 +59,11 @@ clt_status clt_update_round_sum(clt_update *update);
 clt_status clt_update_zero(clt_update *update);
 
 /* Computes the step status on the device from its gradients. For a single device. */
-clt_status clt_update_word(clt_update *update);
+clt_status clt_update_status(clt_update *update);
 
 /* Sets the step status from the reducers' results, without waiting for the device. For several
  * devices. */
-clt_status clt_update_set_word(clt_update *update, double sum_squares, bool finite);
+clt_status clt_update_set_status(clt_update *update, double sum_squares, bool finite);
 
 /* Runs step number `step` (0, 1, ...) of the optimizer with learning rate `lr`, on buckets for
  * which owners[bucket] is `self`. `owners` NULL: on all buckets. */
@@ -86,17 +86,17 @@ clt_status clt_update_mean(clt_update *update, clt_view value, clt_view mean, in
 /* Copies `value`'s bytes to `state` if the step is committed. */
 clt_status clt_update_assign(clt_update *update, clt_view value, clt_view state, int64_t bytes);
 
-/* Lifts the guard's stop and keeps the loss scale. Waits for the device after clt_update_word. */
+/* Lifts the guard's stop and keeps the loss scale. Waits for the device after clt_update_status. */
 clt_status clt_update_reset(clt_update *update);
 
 /* Reads the state of loss scaling; clt_scaling_begin() without loss scaling. Waits for the device
- * after clt_update_word, but not after clt_update_set_word. */
+ * after clt_update_status, but not after clt_update_set_status. */
 clt_status clt_update_scaling(clt_update *update, clt_scaling *scaling);
 
 /* Sets the state of loss scaling if losses are scaled, and lifts the guard's stop. */
 clt_status clt_update_set_scaling(clt_update *update, const clt_scaling *scaling);
 
-/* Returns the buffer of the step status: CLT_WORD floats. */
-cl_mem clt_update_word_buffer(const clt_update *update);
+/* Returns the buffer of the step status: CLT_STEP_STATUS floats. */
+cl_mem clt_update_status_buffer(const clt_update *update);
 
 #endif

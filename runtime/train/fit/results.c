@@ -37,15 +37,16 @@ clt_status clt_trainer_result(clt_trainer *t, int64_t step, clt_step_result *res
     CLT_TRY(CLT_CHECK_STRUCT(result, clt_step_result));
     CLT_TRY(find_record(t, step, &entry));
     CLT_TRY(collect(t, t->training, entry));
-    const float *word = t->devices[0].word + CLT_WORD * entry;
-    clt_step_result r = {.struct_size = sizeof r,
-                         .step = step,
-                         .norm = word[CLT_WORD_NORM],
-                         .finite = word[CLT_WORD_OK] == 1.0f,
-                         .loss_scale = t->options.precision == CLT_F16 ? word[CLT_WORD_USED] : 1,
-                         .skipped = (int64_t)word[CLT_WORD_SKIPPED],
-                         .lr = t->results.records[entry].lr,
-                         .samples = t->results.records[entry].samples};
+    const float *step_status = t->devices[0].step_status + CLT_STEP_STATUS * entry;
+    clt_step_result r = {
+        .struct_size = sizeof r,
+        .step = step,
+        .norm = step_status[CLT_STEP_STATUS_NORM],
+        .finite = step_status[CLT_STEP_STATUS_OK] == 1.0f,
+        .loss_scale = t->options.precision == CLT_F16 ? step_status[CLT_STEP_STATUS_USED] : 1,
+        .skipped = (int64_t)step_status[CLT_STEP_STATUS_SKIPPED],
+        .lr = t->results.records[entry].lr,
+        .samples = t->results.records[entry].samples};
     for (int l = 0; l < t->training->n_losses; l++)
         if (t->results.weights[l] > 0)
             r.loss += t->training->coefficients[l] * t->results.sums[l] / t->results.weights[l];

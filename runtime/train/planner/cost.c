@@ -91,7 +91,7 @@ static void find_longest(const clt_cost *cost, const double *samples, bool alone
     for (int d = 0; d < cost->n_devices; d++) {
         const clt_speed *s = &cost->speeds[d];
         const double compute = clt_speed_compute(s, samples[d], cost->accumulate, alone);
-        const double update = s->update + (reduces ? 0 : s->word);
+        const double update = s->update + (reduces ? 0 : s->status_time);
         if (samples[d] > 0 && compute + update > step->compute + step->update) {
             step->compute = compute;
             step->update = update;

@@ -26,7 +26,8 @@ typedef struct clt_speed {
     double seconds[CLT_SPEED_POINTS]; /* of its forward and backward, while the others work too */
     double alone;                     /* that part of it while the others rest; 1: as much */
     double update;
-    double word; /* before it, in a step of one device: norm and finiteness of the gradient */
+    double
+        status_time; /* before it, in a step of one device: norm and finiteness of the gradient */
 } clt_speed;
 
 /* The host of a device: cores of its process, and how many of them compute for the device. */
@@ -76,7 +77,7 @@ typedef enum clt_network_algorithm {
 /* What a step is predicted to take. */
 typedef struct clt_step_cost {
     double seconds;
-    double compute, update; /* with `load`, with the word; of the device that takes longest */
+    double compute, update; /* with `load`, with the status; of the device that takes longest */
     double reduction;       /* all of it */
     double exposed;         /* of that, and what it costs to meet */
     clt_network_algorithm algorithm; /* between ranks, of the largest bucket */

@@ -327,18 +327,18 @@ static clt_status run_update(void *arg, int d)
     probe *p = arg;
     bench *b = &p->benches[d];
     const clt_trainer *t = b->trainer;
-    double words[UPDATES], times[UPDATES];
+    double statuses[UPDATES], times[UPDATES];
     for (int i = 0; i < UPDATES; i++) {
         const double began = clt_clock();
-        CLT_TRY(clt_update_word(t->devices[0].update));
+        CLT_TRY(clt_update_status(t->devices[0].update));
         CLT_TRY(clt_device_finish(b->device));
         const double between = clt_clock();
         CLT_TRY(clt_update_apply(t->devices[0].update, 0, t->steps, NULL, 0));
         CLT_TRY(clt_device_finish(b->device));
-        words[i] = between - began;
+        statuses[i] = between - began;
         times[i] = clt_clock() - between;
     }
-    p->result->word[d] = clt_clock_median(words, UPDATES);
+    p->result->status_time[d] = clt_clock_median(statuses, UPDATES);
     p->result->update[d] = clt_clock_median(times, UPDATES);
     return CLT_OK;
 }
@@ -486,10 +486,10 @@ static clt_status find_turns(probe *p)
     void *all;
     CLT_TRY(clt_world_count(world, p->count, &p->first, &p->total));
     CLT_TRY(clt_ranks_gather(world, own, sizeof own, &all));
-    const int32_t *words = all;
+    const int32_t *numbers = all;
     for (int r = 0; r < (world ? world->ranks : 1); r++) {
-        p->widest = words[2 * r] > p->widest ? words[2 * r] : p->widest;
-        p->node_ranks = words[2 * r + 1] > p->node_ranks ? words[2 * r + 1] : p->node_ranks;
+        p->widest = numbers[2 * r] > p->widest ? numbers[2 * r] : p->widest;
+        p->node_ranks = numbers[2 * r + 1] > p->node_ranks ? numbers[2 * r + 1] : p->node_ranks;
     }
     clt_free(all);
     return CLT_OK;

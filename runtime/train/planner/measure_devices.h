@@ -40,8 +40,8 @@ typedef struct clt_probe_result {
     double *seconds[CLT_SPEED_POINTS]; /* [device * CLT_PROBE_ROUNDS + round] */
     double *alone;                     /* by device: a step of samples[1] while the others of its
                                           node rest */
-    double *update, *word;             /* by device: the optimizer; what a step alone finds out
-                                          about its gradients, and reductions tell several devices */
+    double *update, *status_time;      /* by device: the optimizer; what a step alone finds out
+                                   about its gradients, and reductions tell several devices */
     clt_probe_device *devices;
     clt_gradients_cost gradients; /* rank 0's */
     clt_reduction_cost reduction;

@@ -65,13 +65,14 @@ static clt_status make_cost(clt_planner *p, bool on_host, clt_probe_result *r)
         return CLT_OUT_OF_MEMORY;
     /* As the probe's store has them. */
     p->cost.n_buckets = clt_bucket_lay(&p->gradients, CLT_BUCKET_BYTES, p->cost.buckets);
-    double reduction = 0, word = 0;
+    double reduction = 0, status_time = 0;
     for (int b = 0; b < p->cost.n_buckets; b++)
         reduction += r->reduction.latency + n * p->cost.buckets[b].bytes * r->reduction.byte;
     for (int d = 0; d < n; d++)
-        word = fmax(word, r->word[d]);
+        status_time = fmax(status_time, r->status_time[d]);
     p->cost.on_host = on_host;
-    p->cost.together = n > 1 ? fmax(0, r->few_together - (r->few_apart - word) - reduction) : 0;
+    p->cost.together =
+        n > 1 ? fmax(0, r->few_together - (r->few_apart - status_time) - reduction) : 0;
     p->cost.reduction = r->reduction;
     p->cost.load = r->load;
     return CLT_OK;

@@ -13,10 +13,10 @@ clt_status clt_probe_allocate(clt_probe_result *r, int count)
         r->seconds[i] = clt_calloc(n * CLT_PROBE_ROUNDS, sizeof(double));
     r->alone = clt_calloc(n, sizeof *r->alone);
     r->update = clt_calloc(n, sizeof *r->update);
-    r->word = clt_calloc(n, sizeof *r->word);
+    r->status_time = clt_calloc(n, sizeof *r->status_time);
     r->devices = clt_calloc(n, sizeof *r->devices);
     r->count = count;
-    return r->seconds[0] && r->seconds[1] && r->alone && r->update && r->word && r->devices
+    return r->seconds[0] && r->seconds[1] && r->alone && r->update && r->status_time && r->devices
                ? CLT_OK
                : CLT_OUT_OF_MEMORY;
 }
@@ -27,7 +27,7 @@ void clt_probe_free(clt_probe_result *r)
         clt_free(r->seconds[i]);
     clt_free(r->alone);
     clt_free(r->update);
-    clt_free(r->word);
+    clt_free(r->status_time);
     clt_free(r->devices);
     clt_free(r->gradients.list);
     *r = (clt_probe_result){0};
@@ -36,7 +36,7 @@ void clt_probe_free(clt_probe_result *r)
 /* One device's row. */
 typedef struct row {
     double seconds[CLT_SPEED_POINTS][CLT_PROBE_ROUNDS];
-    double alone, update, word;
+    double alone, update, status_time;
     clt_probe_device device;
 } row;
 
@@ -47,7 +47,7 @@ static void read_row(const clt_probe_result *r, int d, row *one)
         memcpy(one->seconds[i], r->seconds[i] + d * CLT_PROBE_ROUNDS, rounds);
     one->alone = r->alone[d];
     one->update = r->update[d];
-    one->word = r->word[d];
+    one->status_time = r->status_time[d];
     one->device = r->devices[d];
 }
 
@@ -58,7 +58,7 @@ static void write_row(clt_probe_result *r, int d, const row *one)
         memcpy(r->seconds[i] + d * CLT_PROBE_ROUNDS, one->seconds[i], rounds);
     r->alone[d] = one->alone;
     r->update[d] = one->update;
-    r->word[d] = one->word;
+    r->status_time[d] = one->status_time;
     r->devices[d] = one->device;
 }
 
@@ -108,7 +108,7 @@ static void take(clt_probe_result *to, const clt_probe_result *from)
     memcpy(to->seconds, from->seconds, sizeof to->seconds);
     to->alone = from->alone;
     to->update = from->update;
-    to->word = from->word;
+    to->status_time = from->status_time;
     to->devices = from->devices;
 }
 

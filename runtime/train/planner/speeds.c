@@ -13,17 +13,17 @@ static const double TOLERANCE = 0.45;
 static void fill_speed(const clt_probe_result *r, int d, clt_speed *s)
 {
     s->update = r->update[d];
-    s->word = r->word[d];
+    s->status_time = r->status_time[d];
     s->n_points = 0;
     for (int i = r->samples[0] < r->samples[1] ? 0 : 1; i < CLT_SPEED_POINTS; i++) {
         double times[CLT_PROBE_ROUNDS];
         memcpy(times, r->seconds[i] + d * CLT_PROBE_ROUNDS, sizeof times);
         const double step = clt_clock_median(times, r->rounds);
         s->samples[s->n_points] = r->samples[i];
-        s->seconds[s->n_points++] = fmax(step - s->update - s->word, 0.1 * step);
+        s->seconds[s->n_points++] = fmax(step - s->update - s->status_time, 0.1 * step);
     }
     const double together = s->seconds[s->n_points - 1];
-    s->alone = fmin(1, fmax((r->alone[d] - s->update - s->word) / together, 0.1));
+    s->alone = fmin(1, fmax((r->alone[d] - s->update - s->status_time) / together, 0.1));
 }
 
 /* Gives those of members[] that do not differ the mean of their times. */
@@ -40,7 +40,7 @@ static void level(clt_speed *speeds, const int *members, const bool *equal, int 
             mean.seconds[k] += s->seconds[k];
         mean.alone += s->alone;
         mean.update += s->update;
-        mean.word += s->word;
+        mean.status_time += s->status_time;
     }
     for (int i = 0; i < count; i++) {
         clt_speed *s = &speeds[members[i]];
@@ -50,7 +50,7 @@ static void level(clt_speed *speeds, const int *members, const bool *equal, int 
             s->seconds[k] = mean.seconds[k] / n;
         s->alone = mean.alone / n;
         s->update = mean.update / n;
-        s->word = mean.word / n;
+        s->status_time = mean.status_time / n;
     }
 }
 

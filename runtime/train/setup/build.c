@@ -72,9 +72,9 @@ static clt_status make_device(clt_trainer *t, int index)
                                        .guard = t->options.guard != 0,
                                        .precision = t->options.precision};
     CLT_TRY(clt_update_create(replica, &update, &d->update));
-    d->word = clt_calloc(CLT_WORD * CLT_RESULT_RING, sizeof *d->word);
+    d->step_status = clt_calloc(CLT_STEP_STATUS * CLT_RESULT_RING, sizeof *d->step_status);
     d->scaling = clt_scaling_begin();
-    if (!d->word)
+    if (!d->step_status)
         return CLT_OUT_OF_MEMORY;
     d->gradients[0] = clt_replica_gradients(replica, t->options.precision);
     d->gradients[1] = replica->micro_gradients;
@@ -177,7 +177,7 @@ static void free_devices(clt_trainer *t)
 {
     for (int i = 0; t->devices && i < t->all.own; i++) {
         clt_update_destroy(t->devices[i].update);
-        clt_free(t->devices[i].word);
+        clt_free(t->devices[i].step_status);
     }
     clt_free(t->devices);
     t->devices = NULL;

@@ -248,14 +248,14 @@ clt_status clt_trainer_slot_set(clt_trainer *t, int slot, const char *name, cons
 /* The scale of the losses of the step whose gradient it is. */
 static clt_status find_loss_scale(const clt_trainer *t, int device, float *scale)
 {
-    float word[CLT_WORD];
+    float floats[CLT_STEP_STATUS];
     *scale = 1;
     if (t->options.precision != CLT_F16)
         return CLT_OK;
     CLT_TRY(clt_replica_read(&t->store->replicas[device],
-                             clt_update_word_buffer(t->devices[device].update), 0, sizeof word,
-                             word));
-    *scale = word[t->phase == 1 || t->phase == 2 ? CLT_WORD_SCALE : CLT_WORD_USED];
+                             clt_update_status_buffer(t->devices[device].update), 0, sizeof floats,
+                             floats));
+    *scale = floats[t->phase == 1 || t->phase == 2 ? CLT_STEP_STATUS_SCALE : CLT_STEP_STATUS_USED];
     return CLT_OK;
 }
 

@@ -86,7 +86,7 @@ static clt_status status_of_step(context *c)
     bool finite = true;
     double squares = 0;
     if (c->b->all->total == 1)
-        return clt_update_word(c->u->update);
+        return clt_update_status(c->u->update);
     count_votes(c);
     for (int b = 0; b < layout->n_buckets; b++) {
         if (layout->buckets[b].state)
@@ -94,7 +94,7 @@ static clt_status status_of_step(context *c)
         squares += c->b->exchange->devices[c->b->device].reduced[b].sum_squares;
         finite = finite && c->b->exchange->devices[c->b->device].reduced[b].finite;
     }
-    return clt_update_set_word(c->u->update, squares, finite);
+    return clt_update_set_status(c->u->update, squares, finite);
 }
 
 static clt_status update(context *c)
@@ -111,9 +111,10 @@ static clt_status update(context *c)
 
 static clt_status read_status(context *c)
 {
-    return clt_enqueue_download(
-        c->b->replica->device, (clt_view){clt_update_word_buffer(c->u->update), 0},
-        c->u->word + CLT_WORD * c->b->call->entry, CLT_WORD * sizeof *c->u->word, NULL);
+    return clt_enqueue_download(c->b->replica->device,
+                                (clt_view){clt_update_status_buffer(c->u->update), 0},
+                                c->u->step_status + CLT_STEP_STATUS * c->b->call->entry,
+                                CLT_STEP_STATUS * sizeof *c->u->step_status, NULL);
 }
 
 /* Several devices know the loss scale without waiting. */

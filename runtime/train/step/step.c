@@ -86,12 +86,13 @@ static clt_status find_weights(clt_trainer *t)
 
 bool clt_step_stopped(const clt_trainer *t, int entry)
 {
-    const float *word = t->devices[0].word + CLT_WORD * entry;
+    const float *step_status = t->devices[0].step_status + CLT_STEP_STATUS * entry;
     return t->options.guard &&
-           (t->options.precision == CLT_F16 ? word[CLT_WORD_STOPPED] != 0 : word[CLT_WORD_OK] == 0);
+           (t->options.precision == CLT_F16 ? step_status[CLT_STEP_STATUS_STOPPED] != 0
+                                            : step_status[CLT_STEP_STATUS_OK] == 0);
 }
 
-/* At most two steps are queued: waits for the one before the last, and looks at its word. */
+/* At most two steps are queued: waits for the one before the last, and looks at its status. */
 static clt_status throttle(clt_trainer *t)
 {
     for (int back = 2; back <= CLT_RESULT_RING; back++) {
