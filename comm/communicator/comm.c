@@ -260,7 +260,7 @@ static clt_status build(clt_comm *comm, const clt_comm_device *devices)
     CLT_TRY(open_peers(comm));
     comm->between = clt_transport_between(comm);
     comm->on_devices = clt_in_queue_possible(comm, NULL);
-    comm->apart = clt_in_queue_apart(comm);
+    comm->separate = clt_in_queue_separate(comm);
     describe_transport(comm);
     CLT_TRY(clt_team_create(comm->options.threads ? comm->options.threads : DEFAULT_THREADS,
                             &comm->team));
@@ -290,7 +290,7 @@ static clt_status join_nodes(clt_comm *comm, const clt_comm_ranks *ranks)
     comm->leads = ranks->node_rank == 0;
     comm->needs_owner = b->main_thread && comm->leads;
     return clt_cluster_open(comm->node, comm->rank, comm->leads, b,
-                            b->main_thread ? clt_comm_errand : NULL, comm, &comm->cluster);
+                            b->main_thread ? clt_comm_call_on_main : NULL, comm, &comm->cluster);
 }
 
 static clt_status join_ranks(clt_comm *comm, const clt_comm_ranks *ranks)
@@ -541,7 +541,7 @@ int clt_comm_needs_progress(const clt_comm *comm)
 clt_status clt_comm_progress(clt_comm *comm)
 {
     pthread_mutex_lock(&comm->lock);
-    clt_comm_errand_locked(comm);
+    clt_comm_main_call_locked(comm);
     if (comm->needs_owner)
         clt_comm_listen_locked(comm);
     pthread_mutex_unlock(&comm->lock);

@@ -220,11 +220,11 @@ struct clt_comm {
     /* A task that the reducer gives to the thread that made the communicator, and its result. */
     pthread_t owner;
     bool needs_owner;
-    clt_cluster_fn errand;
-    void *errand_arg;
-    bool errand_done;
-    clt_status errand_status;
-    char errand_message[512];
+    clt_cluster_fn main_call;
+    void *main_call_arg;
+    bool main_call_done;
+    clt_status main_call_status;
+    char main_call_message[512];
 
     bool piped;                      /* some members are piped */
     struct clt_peers *peers;         /* NULL: data goes through the host */
@@ -232,7 +232,7 @@ struct clt_comm {
     bool peers_lent;                 /* `peers` belongs to another communicator */
     char transport_text[CLT_REASON]; /* the text of clt_comm_describe_transport */
     bool on_devices;       /* the devices' own threads do the host's part: see in_queue.c */
-    bool apart;            /* all members are different devices, which may wait for each other */
+    bool separate;         /* all members are different devices, which may wait for each other */
     int64_t wake_at;       /* the piece at which waiting threads are woken */
     atomic_int helpers;    /* devices' threads that wait to help */
     atomic_int visits;     /* devices' threads that are within the communicator */
@@ -282,10 +282,10 @@ void clt_counts_add_locked(clt_comm *comm, const clt_comm_request *request);
 /* --- communicator/main_thread.c --- */
 
 /* Runs fn(arg) on the thread that made the communicator, the next time that thread waits in it. */
-clt_status clt_comm_errand(void *comm, clt_cluster_fn fn, void *arg);
+clt_status clt_comm_call_on_main(void *comm, clt_cluster_fn fn, void *arg);
 
 /* Runs the waiting task, if this is the right thread. The lock is held. */
-void clt_comm_errand_locked(clt_comm *comm);
+void clt_comm_main_call_locked(clt_comm *comm);
 
 /* Aborts if a rank of another node has, and tells other nodes of an abort here. Does nothing
  * without nodes, or on threads that may not call the bridge. The lock is held. */
@@ -402,9 +402,9 @@ extern int clt_peer_testing_probe_all;
 /* --- transports/in_queue.c --- */
 
 /* Whether the devices' own threads can do the host's part; otherwise writes the reason.
- * clt_in_queue_apart says whether the devices can wait for each other. */
+ * clt_in_queue_separate says whether the devices can wait for each other. */
 bool clt_in_queue_possible(const clt_comm *comm, char *why);
-bool clt_in_queue_apart(const clt_comm *comm);
+bool clt_in_queue_separate(const clt_comm *comm);
 
 /* Does all pieces of comm->tasks with the devices' threads that wait and, if it is worth it,
  * threads that wait in complete. */

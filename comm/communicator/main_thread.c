@@ -7,7 +7,7 @@
 #include "comm/communicator/internal.h"
 #include "comm/ranks/flag.h"
 
-clt_status clt_comm_errand(void *self, clt_cluster_fn fn, void *arg)
+clt_status clt_comm_call_on_main(void *self, clt_cluster_fn fn, void *arg)
 {
     clt_comm *comm = self;
     pthread_mutex_lock(&comm->lock);
@@ -15,36 +15,38 @@ clt_status clt_comm_errand(void *self, clt_cluster_fn fn, void *arg)
         pthread_mutex_unlock(&comm->lock);
         return fn(arg);
     }
-    comm->errand = fn;
-    comm->errand_arg = arg;
-    comm->errand_done = false;
+    comm->main_call = fn;
+    comm->main_call_arg = arg;
+    comm->main_call_done = false;
     pthread_cond_broadcast(&comm->done);
-    while (!comm->errand_done && comm->abort_status == CLT_OK && !comm->stop)
+    while (!comm->main_call_done && comm->abort_status == CLT_OK && !comm->stop)
         pthread_cond_wait(&comm->work, &comm->lock);
     /* A task that is under way checks `aborted` itself. */
-    while (!comm->errand_done && !comm->errand)
+    while (!comm->main_call_done && !comm->main_call)
         pthread_cond_wait(&comm->work, &comm->lock);
-    comm->errand = NULL;
-    clt_status status = comm->errand_done ? comm->errand_status : clt_comm_aborted_locked(comm);
-    if (comm->errand_done && status != CLT_OK)
-        clt_error_restore(comm->errand_message);
+    comm->main_call = NULL;
+    clt_status status =
+        comm->main_call_done ? comm->main_call_status : clt_comm_aborted_locked(comm);
+    if (comm->main_call_done && status != CLT_OK)
+        clt_error_restore(comm->main_call_message);
     pthread_mutex_unlock(&comm->lock);
     return status;
 }
 
-void clt_comm_errand_locked(clt_comm *comm)
+void clt_comm_main_call_locked(clt_comm *comm)
 {
-    if (!comm->errand || !pthread_equal(comm->owner, pthread_self()))
+    if (!comm->main_call || !pthread_equal(comm->owner, pthread_self()))
         return;
-    const clt_cluster_fn fn = comm->errand;
-    comm->errand = NULL;
+    const clt_cluster_fn fn = comm->main_call;
+    comm->main_call = NULL;
     pthread_mutex_unlock(&comm->lock);
-    const clt_status status = fn(comm->errand_arg);
+    const clt_status status = fn(comm->main_call_arg);
     pthread_mutex_lock(&comm->lock);
-    comm->errand_status = status;
+    comm->main_call_status = status;
     if (status != CLT_OK)
-        snprintf(comm->errand_message, sizeof comm->errand_message, "%s", clt_error_message());
-    comm->errand_done = true;
+        snprintf(comm->main_call_message, sizeof comm->main_call_message, "%s",
+                 clt_error_message());
+    comm->main_call_done = true;
     pthread_cond_broadcast(&comm->work);
 }
 

@@ -296,7 +296,7 @@ static clt_status timed_out(const clt_comm *comm, const clt_comm_request *r, int
             used += (size_t)snprintf(missing + used, sizeof missing - used, "%sdevice %d (%.64s)",
                                      used ? ", " : "", i, comm->members[i].name);
     snprintf(own, sizeof own, "device %d (%.64s)", device, comm->members[device].name);
-    if (!used && comm->errand)
+    if (!used && comm->main_call)
         return clt_ranks_timeout(&job, own,
                                  "the thread that made the communicator, which may call MPI");
     const clt_status late = comm->cluster && !used ? clt_cluster_late(comm->cluster, &job) : CLT_OK;
@@ -339,7 +339,7 @@ static clt_status await_locked(clt_comm *comm, clt_comm_request *r, int device)
     }
     clt_status timeout = CLT_OK;
     while (!r->done && comm->abort_status == CLT_OK) {
-        clt_comm_errand_locked(comm);
+        clt_comm_main_call_locked(comm);
         if (r->done || comm->abort_status != CLT_OK)
             break;
         if (comm->on_devices && clt_in_queue_wait_locked(comm, r))

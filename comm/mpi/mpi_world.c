@@ -138,7 +138,7 @@ static clt_status give_up(world *w, const round_state *r, double at)
 
 /* --- messages --------------------------------------------------------------------------------- */
 
-static clt_status take_word(const world *w, round_state *r, int from)
+static clt_status take_message(const world *w, round_state *r, int from)
 {
     int done = 0, bytes = 0;
     MPI_Status status;
@@ -164,7 +164,7 @@ static clt_status advance(const world *w, round_state *r, int *done)
     int left = 0, sent = 1;
     const int others = w->rank ? 1 : w->count;
     for (int k = 0; k < others; k++) {
-        CLT_MPI_TRY(take_word(w, r, k));
+        CLT_MPI_TRY(take_message(w, r, k));
         left += r->requests[k] != MPI_REQUEST_NULL;
     }
     *done = 0;

@@ -27,11 +27,11 @@ typedef struct head {
 } head;
 
 /* Facts about a request that all ranks learn, besides its data. */
-typedef struct words {
+typedef struct outcome {
     clt_ranks_sum sum;
     double sum_squares;
     int64_t finite;
-} words;
+} outcome;
 
 struct clt_cluster {
     clt_ranks *node;
@@ -51,7 +51,7 @@ struct clt_cluster {
     int32_t *all;    /* the same for all nodes; part of the memory of `uses` */
     int32_t *owners; /* by measured task: the only node that has the result, or -1 */
     int room;        /* number of tasks for which the arrays have room */
-    words said;
+    outcome said;
     int64_t shared;     /* bytes of a node's messages, laid out by clt_cluster_share */
     atomic_bool abroad; /* a call between nodes is under way, or failed */
 };
@@ -439,7 +439,7 @@ static clt_status between_nodes(void *arg)
 /* Gives the results, and the facts about the request, to the ranks of the node. */
 static clt_status hand_out(clt_cluster *c, const clt_task_list *tasks)
 {
-    words said = c->said;
+    outcome said = c->said;
     clt_ranks_sum ignored;
     double squares = 0;
     bool finite = true;
@@ -491,10 +491,10 @@ clt_status clt_cluster_run(clt_cluster *c, const clt_ranks_job *job, const clt_t
 
 /* A node's messages are stored one behind the other, each behind its size. A size of -1 ends
  * them. */
-static const int64_t END_OF_WORDS = -1;
+static const int64_t END_OF_MESSAGES = -1;
 
 /* The most bytes of messages of all ranks of a node. */
-static const int64_t MOST_WORDS = CLT_RANKS_MOST * (int64_t)(CLT_RANKS_SHARE + 16) + 8;
+static const int64_t MOST_MESSAGES = CLT_RANKS_MOST * (int64_t)(CLT_RANKS_SHARE + 16) + 8;
 
 static int64_t padded(int64_t bytes)
 {
@@ -519,12 +519,12 @@ static clt_status share_nodes(void *arg)
 {
     clt_cluster *c = arg;
     const head *heads;
-    memcpy(c->scratch.memory + c->shared, &END_OF_WORDS, 8);
+    memcpy(c->scratch.memory + c->shared, &END_OF_MESSAGES, 8);
     c->shared += 8;
     head own = {.purpose = SHARE, .bytes = c->shared};
     CLT_TRY(meet(c, &own, &heads));
     for (int n = 0; n < c->nodes; n++) {
-        if (heads[n].bytes < 8 || heads[n].bytes > MOST_WORDS)
+        if (heads[n].bytes < 8 || heads[n].bytes > MOST_MESSAGES)
             return clt_fail(CLT_INTERNAL, "comm: collective %lld: rank %d announces %lld bytes",
                             (long long)c->job.sequence, clt_link_first(c->link, n),
                             (long long)heads[n].bytes);
@@ -558,7 +558,7 @@ clt_status clt_cluster_share(clt_cluster *c, const clt_ranks_job *job, const voi
     begin(c, job);
     c->shared = 0;
     if (c->link)
-        CLT_TRY(clt_room_make(&c->scratch, MOST_WORDS));
+        CLT_TRY(clt_room_make(&c->scratch, MOST_MESSAGES));
     CLT_TRY(c->node ? clt_ranks_share(c->node, &c->job, from, bytes, keep, c)
                     : keep(c, from, bytes));
     if (c->link)
@@ -571,7 +571,7 @@ clt_status clt_cluster_share(clt_cluster *c, const clt_ranks_job *job, const voi
         for (const char *at = c->rounds.blocks.memory + n * c->shared;;) {
             int64_t size;
             memcpy(&size, at, sizeof size);
-            if (size == END_OF_WORDS)
+            if (size == END_OF_MESSAGES)
                 break;
             CLT_TRY(take(user, at + 8, (size_t)size));
             at += 8 + padded(size);

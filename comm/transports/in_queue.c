@@ -66,7 +66,7 @@ static bool accepts(const clt_comm *comm, int device, const clt_comm_part *part,
            clt_transports[CLT_COMM_MAPPED]->accepts(comm, device, part, why);
 }
 
-bool clt_in_queue_apart(const clt_comm *comm)
+bool clt_in_queue_separate(const clt_comm *comm)
 {
     for (int i = 0; i < comm->count; i++)
         for (int k = 0; k < i; k++)
@@ -256,7 +256,7 @@ static clt_status begin(clt_comm *comm, clt_comm_side *side, int wait_count,
 {
     const clt_comm_member *m = &comm->members[side->device];
     const int last = side->part_count - 1;
-    side->queued = comm->apart && (side->parts[0].op.flags & CLT_COMM_QUEUED);
+    side->queued = comm->separate && (side->parts[0].op.flags & CLT_COMM_QUEUED);
     /* The function has the event. Nobody looks at the events of other transfers if nobody waits. */
     for (int k = 0; k <= last; k++)
         side->parts[k].silent = side->queued || k == last;

@@ -48,7 +48,7 @@ clt_status clt_ranks_gather(const clt_world *world, const void *mine, size_t byt
     return status;
 }
 
-typedef struct word {
+typedef struct report {
     int32_t status;
     int32_t devices;
     uint64_t identity; /* of all devices; 0: they differ */
@@ -56,27 +56,27 @@ typedef struct word {
     clt_rescue rescue;
     int32_t rescues; /* `rescue` holds, and `status` is the failure that it is to mend */
     char text[TEXT];
-} word;
+} report;
 
-static word word_of(clt_status status)
+static report report_of(clt_status status)
 {
-    word w = {.status = (int32_t)status};
+    report w = {.status = (int32_t)status};
     if (status != CLT_OK)
         snprintf(w.text, sizeof w.text, "%s", clt_error_message());
     return w;
 }
 
 /* Whether one failed. */
-static clt_status verdict(const clt_world *world, const word *words)
+static clt_status verdict(const clt_world *world, const report *reports)
 {
-    const word *own = &words[world->rank];
+    const report *own = &reports[world->rank];
     if (own->status != CLT_OK) {
         clt_error_restore(own->text);
         return (clt_status)own->status;
     }
     for (int r = 0; r < world->ranks; r++)
-        if (words[r].status != CLT_OK)
-            return clt_fail(CLT_ABORTED, "rank %d failed: %s", r, words[r].text);
+        if (reports[r].status != CLT_OK)
+            return clt_fail(CLT_ABORTED, "rank %d failed: %s", r, reports[r].text);
     return CLT_OK;
 }
 
@@ -84,13 +84,13 @@ clt_status clt_ranks_agree(const clt_world *world, clt_status status, int64_t *t
 {
     if (ranks_of(world) == 1)
         return status;
-    word mine = word_of(status);
+    report mine = report_of(status);
     mine.told = told ? *told : 0;
     void *all;
     CLT_TRY(clt_ranks_gather(world, &mine, sizeof mine, &all));
     status = verdict(world, all);
     if (told)
-        *told = ((const word *)all)->told;
+        *told = ((const report *)all)->told;
     clt_free(all);
     return status;
 }
@@ -147,20 +147,21 @@ clt_status clt_world_rescue(const clt_participants *all, const clt_rescue *mine,
     said[all->rank] = *mine;
     if (all->ranks == 1)
         return CLT_OK;
-    /* The same words as those of clt_ranks_agree, in which a rank may be that has no step left. */
-    word own = word_of(CLT_DEVICE_LOST);
+    /* The same reports as those of clt_ranks_agree, in which a rank may be that has no step left.
+     */
+    report own = report_of(CLT_DEVICE_LOST);
     own.rescue = *mine;
     own.rescues = 1;
     void *gathered;
     CLT_TRY(clt_ranks_gather(all->world, &own, sizeof own, &gathered));
-    const word *words = gathered;
+    const report *reports = gathered;
     clt_status status = CLT_OK;
     for (int r = 0; r < all->ranks && status == CLT_OK; r++) {
-        said[r] = words[r].rescue;
-        if (!words[r].rescues)
-            status = words[r].status == CLT_OK
+        said[r] = reports[r].rescue;
+        if (!reports[r].rescues)
+            status = reports[r].status == CLT_OK
                          ? clt_fail(CLT_ABORTED, "rank %d had no step left: %s", r, own.text)
-                         : clt_fail(CLT_ABORTED, "rank %d failed: %s", r, words[r].text);
+                         : clt_fail(CLT_ABORTED, "rank %d failed: %s", r, reports[r].text);
     }
     clt_free(gathered);
     return status;
@@ -204,7 +205,7 @@ clt_status clt_participants_meet(clt_participants *all, const clt_store *store, 
     all->total = all->own;
     all->lanes = lanes_of(store);
     all->begins = clt_calloc((size_t)all->ranks + 1, sizeof *all->begins);
-    word mine = word_of(status == CLT_OK && !all->begins ? CLT_OUT_OF_MEMORY : status);
+    report mine = report_of(status == CLT_OK && !all->begins ? CLT_OUT_OF_MEMORY : status);
     mine.devices = all->own;
     mine.identity = identity_of(store);
     mine.told = all->lanes;
@@ -215,17 +216,17 @@ clt_status clt_participants_meet(clt_participants *all, const clt_store *store, 
         return (clt_status)mine.status;
     void *gathered;
     CLT_TRY(clt_ranks_gather(all->world, &mine, sizeof mine, &gathered));
-    const word *words = gathered;
+    const report *reports = gathered;
     all->total = 0;
     for (int r = 0; r < all->ranks; r++) {
         all->first = r == all->rank ? all->total : all->first;
         if (all->begins) /* else all will learn of it */
-            all->begins[r + 1] = all->total + words[r].devices;
-        all->total += words[r].devices;
-        all->lanes = words[r].told > all->lanes ? words[r].told : all->lanes;
-        *alike = *alike && words[r].identity == mine.identity;
+            all->begins[r + 1] = all->total + reports[r].devices;
+        all->total += reports[r].devices;
+        all->lanes = reports[r].told > all->lanes ? reports[r].told : all->lanes;
+        *alike = *alike && reports[r].identity == mine.identity;
     }
-    status = verdict(all->world, words);
+    status = verdict(all->world, reports);
     clt_free(gathered);
     return status;
 }

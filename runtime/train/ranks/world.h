@@ -57,9 +57,10 @@ typedef struct clt_rescue {
     int64_t least, done, begun;
 } clt_rescue;
 
-/* All ranks' words, in their order, to `words`, of which there are as many. One rank gets its own.
- * Fails on all where one does something else, as in clt_ranks_agree. */
-clt_status clt_world_rescue(const clt_participants *all, const clt_rescue *mine, clt_rescue *words);
+/* All ranks' reports, in their order, to `reports`, of which there are as many. One rank gets its
+ * own. Fails on all where one does something else, as in clt_ranks_agree. */
+clt_status clt_world_rescue(const clt_participants *all, const clt_rescue *mine,
+                            clt_rescue *reports);
 
 /* The largest of the ranks' numbers. */
 clt_status clt_world_largest(const clt_participants *all, int64_t *number);

@@ -56,7 +56,7 @@ bool clt_lost_one_of_several(const clt_trainer *t)
 /* --- what is to be done ---------------------------------------------------------------------- */
 
 typedef struct recovery {
-    clt_rescue *words;   /* by rank */
+    clt_rescue *reports; /* by rank */
     int64_t steps;       /* that are done */
     int source;          /* participant, as numbered anew, that has done them; -1: all have */
     int *slot_roots;     /* by bucket, as numbered anew; NULL: all devices have all slots */
@@ -66,34 +66,34 @@ typedef struct recovery {
 
 static void recovery_free(recovery *r)
 {
-    clt_free(r->words);
+    clt_free(r->reports);
     clt_free(r->slot_roots);
     clt_free(r->weights);
 }
 
 static clt_rescue rescue_of(const clt_trainer *t, int lost)
 {
-    clt_rescue word = {.lost = lost, .least = INT64_MAX, .done = -1};
+    clt_rescue report = {.lost = lost, .least = INT64_MAX, .done = -1};
     for (int d = 0; d < t->all.own; d++) {
         const clt_updates *td = &t->devices[d];
         if (d == lost)
             continue;
-        if (td->done > word.done) {
-            word.done = td->done;
-            word.device = d - (lost >= 0 && d > lost);
+        if (td->done > report.done) {
+            report.done = td->done;
+            report.device = d - (lost >= 0 && d > lost);
         }
-        if (td->done < word.least)
-            word.least = td->done;
-        if (td->begun > word.begun)
-            word.begun = td->begun;
+        if (td->done < report.least)
+            report.least = td->done;
+        if (td->begun > report.begun)
+            report.begun = td->begun;
     }
-    return word;
+    return report;
 }
 
 static bool is_lost(const clt_trainer *t, const recovery *r, int participant)
 {
     for (int k = 0; k < t->all.ranks; k++)
-        if (r->words[k].lost >= 0 && t->all.begins[k] + r->words[k].lost == participant)
+        if (r->reports[k].lost >= 0 && t->all.begins[k] + r->reports[k].lost == participant)
             return true;
     return false;
 }
@@ -114,13 +114,13 @@ static void find_source(const clt_trainer *t, recovery *r)
     int64_t least = INT64_MAX;
     r->steps = -1;
     for (int k = 0, first = 0; k < t->all.ranks; k++) {
-        const clt_rescue *word = &r->words[k];
-        if (word->done > r->steps) {
-            r->steps = word->done;
-            r->source = first + word->device;
+        const clt_rescue *report = &r->reports[k];
+        if (report->done > r->steps) {
+            r->steps = report->done;
+            r->source = first + report->device;
         }
-        least = word->least < least ? word->least : least;
-        first += t->all.begins[k + 1] - t->all.begins[k] - (word->lost >= 0);
+        least = report->least < least ? report->least : least;
+        first += t->all.begins[k + 1] - t->all.begins[k] - (report->lost >= 0);
     }
     if (least == r->steps)
         r->source = -1;
@@ -134,11 +134,11 @@ static clt_status find_owners(const clt_trainer *t, recovery *r)
     if (!t->owners)
         return CLT_OK;
     for (int k = 0; k < t->all.ranks; k++)
-        if (r->words[k].begun > r->steps)
+        if (r->reports[k].begun > r->steps)
             return clt_fail(CLT_STATE,
                             "a device was lost while owners updated their buckets in step %lld: go "
                             "on from the last checkpoint",
-                            (long long)r->words[k].begun);
+                            (long long)r->reports[k].begun);
     r->slot_roots = clt_calloc((size_t)layout->n_buckets + 1, sizeof *r->slot_roots);
     if (!r->slot_roots)
         return CLT_OUT_OF_MEMORY;
@@ -188,7 +188,7 @@ static clt_status find_scaling(const clt_trainer *t, int lost, recovery *r)
     for (int d = 0; d < t->all.own; d++)
         if (d != lost && t->devices[d].done == r->steps)
             r->scaling = t->devices[d].scaling;
-    while (r->words[source].done != r->steps)
+    while (r->reports[source].done != r->steps)
         source++;
     return clt_world_tell(&t->all, source, &r->scaling, sizeof r->scaling);
 }
@@ -198,10 +198,10 @@ static clt_status make_recovery(clt_trainer *t, int lost, recovery *r)
     char message[1024];
     snprintf(message, sizeof message, "%s", clt_error_message());
     const clt_rescue mine = rescue_of(t, lost);
-    r->words = clt_calloc((size_t)t->all.ranks, sizeof *r->words);
-    if (!r->words)
+    r->reports = clt_calloc((size_t)t->all.ranks, sizeof *r->reports);
+    if (!r->reports)
         return CLT_OUT_OF_MEMORY;
-    CLT_TRY(clt_world_rescue(&t->all, &mine, r->words));
+    CLT_TRY(clt_world_rescue(&t->all, &mine, r->reports));
     find_source(t, r);
     CLT_TRY(find_owners(t, r));
     CLT_TRY(find_weights(t, r));
