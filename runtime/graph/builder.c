@@ -98,12 +98,12 @@ clt_status clt_assign(clt_graph *graph, clt_value *state, clt_value *value)
     else if (!clt_type_equal(&state->type, &value->type))
         status = clt_fail(CLT_SHAPE, "assign to %s: %s does not take %s", state->name,
                           clt_type_text(&state->type, a), clt_type_text(&value->type, b));
-    for (int i = 0; status == CLT_OK && i < graph->n_assigns; i++)
-        if (graph->assigns[i].state == state)
-            status = clt_fail(CLT_INVALID_ARGUMENT, "state %s is assigned twice", state->name);
+    else if (state->assigned)
+        status = clt_fail(CLT_INVALID_ARGUMENT, "state %s is assigned twice", state->name);
     if (status == CLT_OK)
         status = CLT_PUSH(graph->assigns, graph->n_assigns, graph->room_assigns,
                           (clt_assignment){state, value});
+    state->assigned = status == CLT_OK || state->assigned;
     clt_graph_failed(graph, status);
     return status;
 }

@@ -202,6 +202,9 @@ static clt_node *add_node(clt_graph *graph, const clt_op *op, clt_value *const *
         node->out[i]->slot = i;
     }
     CLT_TRY_GOTO(status, CLT_PUSH(graph->nodes, graph->n_nodes, graph->room_nodes, node), fail);
+    for (int i = 0; i < n_in; i++)
+        if (in[i] && !in[i]->first_reader)
+            in[i]->first_reader = graph->n_nodes;
     return node;
 fail:
     if (node)

@@ -10,17 +10,13 @@ int clt_graph_node_count(const clt_graph *graph)
 }
 
 /* Whether the parameter was counted before: it is counted for the first node that uses it. */
-static bool used_before(const clt_graph *graph, const clt_node *node, int operand)
+static bool used_before(const clt_node *node, int operand)
 {
     const clt_value *value = node->in[operand];
     for (int i = 0; i < operand; i++)
         if (node->in[i] == value)
             return true;
-    for (int n = 0; n < node->id; n++)
-        for (int i = 0; i < graph->nodes[n]->n_in; i++)
-            if (graph->nodes[n]->in[i] == value)
-                return true;
-    return false;
+    return value->first_reader != node->id + 1;
 }
 
 clt_status clt_graph_node_describe(const clt_graph *graph, int index, clt_node_info *info)
@@ -38,7 +34,7 @@ clt_status clt_graph_node_describe(const clt_graph *graph, int index, clt_node_i
         if (!value || value->kind != CLT_VALUE_PARAMETER)
             continue;
         const int64_t count = clt_type_elements(&value->type, 1);
-        if (used_before(graph, node, i))
+        if (used_before(node, i))
             out.shared += count;
         else
             out.parameters += count;

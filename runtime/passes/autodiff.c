@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/vec.h"
 #include "ops/core/ops.h"
 #include "passes/passes.h"
 #include <cltrain/ops.h>
@@ -31,20 +32,43 @@ static void mark_wanted(diff *d, clt_value *const *wanted, int n_wanted)
 
 static clt_value *sum_of(clt_value *before, clt_value *term);
 
-/* Adds a copy of the sum's node that also adds `more`, by its base operand. NULL if the operator
- * has no base. */
+enum { MOST_OF_SUM = 4 };
+
+/* The node of a sum that can continue from another value, or NULL. */
+static const clt_node *continues(const clt_value *sum)
+{
+    const clt_node *node = sum->producer;
+    return node && node->op->base && node->n_in <= MOST_OF_SUM ? node : NULL;
+}
+
+/* Adds a copy of the sum's node that also adds `more`, by its base operand. Where the sum
+ * continues from others, `more` goes below them and they are copied too. NULL if the operator has
+ * no base. */
 static clt_value *added_to(clt_value *sum, clt_value *more)
 {
-    enum { MOST = 4 };
-    const clt_node *node = sum->producer;
-    clt_value *in[MOST];
-    if (!node || !node->op->base || node->n_in > MOST)
-        return NULL;
-    memcpy(in, node->in, (size_t)node->n_in * sizeof *in);
-    clt_value **base = &in[node->op->base];
-    *base = *base ? sum_of(*base, more) : more;
-    const clt_node *twin = clt_graph_add(more->graph, node->op, in, node->n_in, node->attr);
-    return twin ? twin->out[0] : NULL;
+    const clt_node **sums = NULL;
+    int n_sums = 0, room = 0;
+    clt_value *value = sum;
+    clt_status status = CLT_OK;
+    while (status == CLT_OK && value && continues(value) && !(n_sums && continues(more))) {
+        status = CLT_PUSH(sums, n_sums, room, continues(value));
+        value = continues(value)->in[continues(value)->op->base];
+    }
+    if (status == CLT_OK && n_sums)
+        value = !value ? more : continues(more) ? sum_of(value, more) : clt_add(value, more);
+    else
+        value = NULL;
+    for (int i = n_sums - 1; i >= 0 && value; i--) {
+        clt_value *in[MOST_OF_SUM];
+        memcpy(in, sums[i]->in, (size_t)sums[i]->n_in * sizeof *in);
+        in[sums[i]->op->base] = value;
+        const clt_node *twin =
+            clt_graph_add(more->graph, sums[i]->op, in, sums[i]->n_in, sums[i]->attr);
+        value = twin ? twin->out[0] : NULL;
+    }
+    clt_free(sums);
+    clt_graph_failed(more->graph, status);
+    return value;
 }
 
 /* Adds two gradients of a value that several nodes use. If one is a sum over few rows of a large
