@@ -13,14 +13,14 @@
 #include "ops/core/nn.h"
 #include "ops/core/ops.h"
 
-/* Of nodes that check_padded has let pass. */
+/* The size of the result's dimension. check_padded has accepted the node. */
 static int out_size(int size, int kernel, int stride, int padding, int dilation)
 {
     const int64_t room = (int64_t)size + 2 * (int64_t)padding - (int64_t)dilation * (kernel - 1);
     return room < 1 ? 0 : (int)((room - 1) / stride + 1);
 }
 
-/* Gradient nodes take the size of the result from its gradient, which pooling may have cut. */
+/* A gradient node takes the result's size from dy, because pooling may have cut the result. */
 clt_conv2d_shape clt_conv2d_shape_of(const clt_node *node)
 {
     const clt_conv2d_attr *attr = node->attr;
@@ -57,7 +57,7 @@ static bool is_result(const clt_conv2d_shape *s)
     return true;
 }
 
-/* Kernels compute positions in the padded image in int. */
+/* Fails if positions in the padded image do not fit the kernels' int. */
 static clt_status check_padded(const clt_conv2d_attr *attr, const clt_type *x, const char *text)
 {
     for (int i = 0; i < 2; i++)
@@ -158,8 +158,8 @@ static void describe(const clt_node *node, clt_str *text)
         clt_str_add(text, ", and bias");
 }
 
-/* The three count the same multiplications, as is usual: those of the forward with the taps that
- * lie on padding, which need not be done. */
+/* The forward and both gradients count the same multiplications, as is usual. Multiplications with
+ * padding count too, although kernels may skip them. */
 static double flops(const clt_node *node, int64_t n)
 {
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
@@ -178,8 +178,9 @@ void clt_arg_conv2d_shape(clt_program *program, const clt_conv2d_shape *s)
         clt_arg_int(program, clt_fixed(values[i]));
 }
 
-/* In lanes, sums of the weights' gradient lie on a stack: a vector for each tap of the pairs of
- * channels that a register tile has, which are fewer the more columns of taps there are. */
+/* In the batch-blocked layout, the sums of the weights' gradient are on the stack: a vector for
+ * each tap of each pair of channels in a register tile. A tile has fewer pairs if a row has more
+ * taps. */
 static bool sums_fit_stack(const clt_conv2d_attr *attr)
 {
     enum { MOST_BYTES = 4 << 20, VECTOR_BYTES = 64, CELLS = 32, MOST_COLUMNS = 8 };
@@ -188,7 +189,7 @@ static bool sums_fit_stack(const clt_conv2d_attr *attr)
     return taps <= MOST_BYTES / VECTOR_BYTES / (CELLS / columns);
 }
 
-/* Images in the lanes fill every vector, whatever the channels. */
+/* In the batch-blocked layout samples fill every vector, whatever the number of channels. */
 static int wants_batch_blocked(const clt_node *node)
 {
     const clt_conv2d_attr *attr = node->attr;
@@ -237,8 +238,8 @@ static const clt_variant variants[] = {
     {0},
 };
 
-/* In lanes, where the direct kernels are for it; those of the data's gradient add to what they
- * write. */
+/* 16 bits are possible in the batch-blocked layout, for the direct kernels only. The data
+ * gradient's kernels add to their output, so it stays f32. */
 static bool half(const clt_node *node, const clt_target *target, int index, bool output)
 {
     char why[CLT_WHY];
@@ -281,7 +282,7 @@ static const clt_attribute attributes[] = {
     {0},
 };
 
-/* Groups share no channels: channels stay together, as they do before an activation. */
+/* Groups share no channels, so channels stay whole. They also stay whole before an activation. */
 static void dims_of(const clt_node *node, clt_node_dims *dims)
 {
     const clt_conv2d_attr *attr = node->attr;
@@ -357,8 +358,8 @@ static clt_status infer_data_grad(const clt_node *node, clt_type *out)
     return CLT_OK;
 }
 
-/* Of a transposed convolution: a convolution of the gradient with the same weight, and a weight
- * gradient in which operand and gradient change places. */
+/* The gradient of a transposed convolution. It is a convolution of dy with the same weight, and a
+ * weight gradient with operand and dy exchanged. */
 static clt_status data_grad_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
                                      clt_value **dx)
 {
@@ -446,8 +447,8 @@ static clt_status infer_weight_grad(const clt_node *node, clt_type *out)
 }
 
 /*
- * The batch is summed in slices: one work-item a weight and slice writes a partial sum, and a
- * second kernel adds the slices in order. The bias counts as one more weight of each channel.
+ * The batch is summed in slices. One work-item for each weight and slice writes a partial sum, and
+ * a second kernel adds the slices in order. The bias counts as one more weight of each channel.
  */
 static void emit_weight_grad_portable(const clt_node *node, const clt_target *target,
                                       clt_program *program)

@@ -1,4 +1,4 @@
-/* conv2d and its gradients in the batch-blocked layout: clkernels/lanes/conv*.cl. */
+/* conv2d and its gradients in the batch-blocked layout: clkernels/conv/batch_blocked/conv*.cl. */
 #include "ops/conv/conv2d_batch_blocked.h"
 
 #include <stdio.h>
@@ -12,8 +12,9 @@ typedef struct tile {
     int columns, channels;
 } tile;
 
-/* Instructions of a row of `width` columns and `channels` channels in tiles: a multiplication a
- * cell, and half of one a load. Tails have tiles of their own, which load as much for less. */
+/* Estimated instructions for a row of `width` columns and `channels` channels: one for each
+ * multiplication and half of one for each load. Tiles at the edges are smaller, but load nearly as
+ * much. */
 static double tile_cost(tile t, int width, int channels)
 {
     double cost = 0;
@@ -27,8 +28,8 @@ static double tile_cost(tile t, int width, int channels)
     return cost;
 }
 
-/* The tile that costs least of those that fit `registers` (cells, a weight a channel and a pixel),
- * of `even` columns where asked. One register too many halves the speed. */
+/* The cheapest tile that fits `registers`: its cells, a weight for each channel and a pixel. With
+ * `even`, only tiles of even columns. One register too many halves the speed. */
 static tile best_tile(int width, int channels, int registers, bool even)
 {
     const int step = even ? 2 : 1;
@@ -46,7 +47,7 @@ static tile best_tile(int width, int channels, int registers, bool even)
     return best;
 }
 
-/* What a tuner chose, or else `t`. */
+/* The tile that a tuner chose; otherwise `t`. */
 static tile tuned_tile(const clt_target *target, tile t, int step)
 {
     const int columns = (int)clt_tile_number(target, "TX", 1, 8, t.columns);
@@ -54,7 +55,7 @@ static tile tuned_tile(const clt_target *target, tile t, int step)
     return columns % step ? t : (tile){columns, channels};
 }
 
-/* Tiles that fit the registers, cheapest first; how many. */
+/* Sorts the tiles that fit the registers by cost and returns their number. */
 enum { MOST_TILES = 64, TILES_TO_TRY = 6 };
 
 static int list_tiles(int width, int channels, int registers, int step, tile *list)
@@ -100,14 +101,15 @@ static int ceil_div(int a, int b)
     return (a + b - 1) / b;
 }
 
-/* Output rows of a work-group: all, unless that leaves compute units without work, or their input,
- * at so many bytes a row, leaves the cache before the next tile of channels reads it. */
+/* Output rows of a work-group. It takes all rows, unless compute units would have no work, or
+ * unless the rows' input (`row_bytes` a row) would leave the cache before the next tile of channels
+ * reads it. */
 static int rows_of_group(const clt_target *target, int rows, int64_t groups_a_row_band,
                          int64_t row_bytes)
 {
     enum { LEAST_CACHE = 256 << 10 };
     const int64_t local =
-        target->caps->local_bytes / 2; /* PoCL: of the second-level cache's size */
+        target->caps->local_bytes / 2; /* PoCL reports the second-level cache's size */
     const int64_t cache = local > LEAST_CACHE ? local : LEAST_CACHE;
     const int64_t blocks = (target->max_batch + target->lanes - 1) / target->lanes;
     const int64_t wanted = 8 * (int64_t)target->caps->compute_units;
@@ -122,7 +124,7 @@ static int rows_of_group(const clt_target *target, int rows, int64_t groups_a_ro
     return (int)clt_tile_number(target, "ROWS", 1, rows, band);
 }
 
-/* Options that all kernels share, before those of the tile. */
+/* Writes the options that all kernels share, except the tile's. */
 static void shape_options(const clt_conv2d_shape *s, int lanes, char *text, size_t room)
 {
     snprintf(text, room,
@@ -191,7 +193,8 @@ static tile scatter_tile(const clt_target *target, const clt_conv2d_shape *s, in
             if ((columns + s->kernel[1] - 1) * rows + rows + 2 > registers && rows * columns > 1)
                 continue;
             const tile t = {columns, rows};
-            /* A block of columns also reads and adds its row of sums, once in K_BLOCK channels. */
+            /* A block of columns also reads its row of sums and adds to it, once for every K_BLOCK
+             * channels. */
             const double cost =
                 tile_cost(t, s->out_width, channels) +
                 0.25 * ceil_div(s->out_width, columns) * (s->kernel[1] - 1) * channels;
@@ -231,7 +234,7 @@ bool clt_conv2d_weight_grad_choices(const clt_conv2d_shape *s, const clt_target 
     const int taps = s->kernel[1] > 8 ? 8 : s->kernel[1];
     int found = 0;
     for (int i = 0; i < CHOICES + MOST_OF_ALL_ROWS; i++) {
-        /* Behind the others, tiles with all rows of taps. */
+        /* After the other choices come tiles with all rows of taps. */
         const bool all = i >= CHOICES;
         const int to = all ? i - CHOICES + 1 : choices[i][0], ti = all ? 1 : choices[i][1];
         const int tr = all ? s->kernel[0] : 1;
@@ -285,8 +288,8 @@ typedef struct weight_tile {
     int to, ti, tr, tk;
 } weight_tile;
 
-/* Cycles a multiplication of a column's step, were either the arithmetic, the loads or the
- * second-level cache all that takes time. */
+/* Cycles for each multiplication of a column's step: the largest of the arithmetic's, the loads'
+ * and the second-level cache's time, as if each were the only limit. */
 static double weight_grad_cost(const clt_conv2d_shape *s, weight_tile t, int pool,
                                const clt_target *target)
 {
@@ -294,13 +297,15 @@ static double weight_grad_cost(const clt_conv2d_shape *s, weight_tile t, int poo
     const int to = t.to, ti = t.ti;
     const double taps = t.tr * t.tk, cells = to * ti * taps;
     const double a_vector = (double)target->lanes * sizeof(float);
-    /* What a sweep over the images reads again for each tap; unpooled rows are on the stack. */
+    /* Bytes that a pass over the samples reads again for each tap. Unpooled rows are on the
+     * stack. */
     const double g = pool ? 0 : to * (double)s->out_height * s->out_width * a_vector;
     const double x = ti * (double)s->height * s->width * a_vector;
     const double arithmetic = cells / 2, loads = (to + ti * taps) / 2.0;
     const double misses = g + x > FIRST_LEVEL ? (ti + (pool ? 0 : to)) * a_vector / 32 : 0;
     const double most = arithmetic > loads ? arithmetic : loads;
-    /* Chains of sums hide a multiplication's latency if there are 8; a tail costs a whole tile. */
+    /* Eight independent sums hide a multiplication's latency. A tile at the edge costs as much as a
+     * whole tile. */
     const int ci = s->channels / s->groups, co = s->out_channels / s->groups;
     const int ky = s->kernel[0];
     const double used = (double)co / (ceil_div(co, to) * to) * ci / (ceil_div(ci, ti) * ti) * ky /
@@ -309,8 +314,8 @@ static double weight_grad_cost(const clt_conv2d_shape *s, weight_tile t, int poo
            used;
 }
 
-/* The cheapest tile that fits the registers: TO * TI * TR * TK + TO + 1, and TO more where sums of
- * the bias are among them. Several rows of taps are for one input channel. */
+/* The cheapest tile that fits the registers: TO * TI * TR * TK + TO + 1, and TO more if it also
+ * sums the bias. A tile with several rows of taps has one input channel. */
 static weight_tile weight_grad_tile(const clt_conv2d_shape *s, int pool, const clt_target *target)
 {
     const int ci = s->channels / s->groups, co = s->out_channels / s->groups;
@@ -347,7 +352,7 @@ void clt_conv2d_emit_weight_grad_batch_blocked(const clt_node *node, const clt_c
     const int ci = s.channels / s.groups, co = s.out_channels / s.groups;
     const weight_tile t = weight_grad_tile(&s, pool, target);
     const int to = t.to, ti = t.ti;
-    /* Input channels of a work-group, as many as 8 KiB of sums on the stack allow. */
+    /* Input channels of a work-group: as many as 8 KiB of sums on the stack allow. */
     const int sum_bytes = to * s.kernel[0] * s.kernel[1] * target->lanes * (int)sizeof(float);
     int ci_block = 8192 / sum_bytes / ti * ti;
     ci_block = ci_block < ti ? ti : ci_block > ci ? ceil_div(ci, ti) * ti : ci_block;
@@ -364,7 +369,7 @@ void clt_conv2d_emit_weight_grad_batch_blocked(const clt_node *node, const clt_c
     }
     char options[320];
     shape_options(&s, target->lanes, options, sizeof options);
-    /* Unpooled rows stay on the stack: a few at a time. */
+    /* Unpooled rows stay on the stack, a few at a time. */
     clt_launch_begin(p, "conv/batch_blocked/conv_weight_grad.cl",
                      "clt_batch_blocked_conv_weight_grad",
                      "%s -DBIAS=%d -DTO=%d -DTI=%d -DTR=%d -DTK=%d -DCI_BLOCK=%d -DUNPOOL=%d "

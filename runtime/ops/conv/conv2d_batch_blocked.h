@@ -4,9 +4,10 @@
 
 #include "ops/core/nn.h"
 
-/* The forward kernel with pooling (0: none, else a clt_pool_kind), whose mask is output 1; and the
- * weight gradient, which with pooling reads the gradient of the pooled values (operand 1) through
- * the mask (operand 2). */
+/* The forward kernel and the weight gradient, both optionally with pooling. `pool` is 0 for none,
+ * else a clt_pool_kind. With pooling, the forward kernel writes the mask as output 1. The weight
+ * gradient then reads the gradient of the pooled values (operand 1) through the mask (operand 2).
+ */
 void clt_conv2d_emit_batch_blocked(const clt_node *node, const clt_conv2d_shape *shape,
                                    const clt_epilogue *epilogue, int pool, const clt_target *target,
                                    clt_program *program);
@@ -14,7 +15,7 @@ void clt_conv2d_emit_weight_grad_batch_blocked(const clt_node *node, const clt_c
                                                bool bias, int pool, const clt_target *target,
                                                clt_program *program);
 
-/* What a tuner may try, for clt_variant.tiles. */
+/* For clt_variant.tiles: write alternative number `index`. */
 bool clt_conv2d_batch_blocked_choices(const clt_conv2d_shape *shape, int pool,
                                       const clt_target *target, int index, char *text);
 bool clt_conv2d_weight_grad_choices(const clt_conv2d_shape *shape, const clt_target *target,

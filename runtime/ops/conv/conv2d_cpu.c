@@ -6,35 +6,36 @@
 #include "ops/conv/conv3d.h"
 #include "ops/matmul/gemm_cpu.h"
 
-/* Of an estimate in vector multiplications, as those of gemm_cpu.h. */
-#define COST_OF_LOAD 0.15   /* operands of a register tile, beside its multiplications */
-#define COST_OF_TILE 60.0   /* a tile's loop */
+/* Costs in vector multiplications, like those of gemm_cpu.h. */
+#define COST_OF_LOAD 0.15   /* loading an operand of a register tile */
+#define COST_OF_TILE 60.0   /* overhead of a tile's loop */
 #define COST_OF_ROW 30.0    /* a row of a tile, cut at the ends of lines */
-#define COST_OF_COPY 0.2    /* an element that is copied with its neighbours */
-#define COST_OF_STRIDED 1.5 /* the same, without */
-#define COST_OF_LINE 20.0   /* a line of the copy */
-#define COST_OF_SUM 16.0    /* a weight's sum over the lanes, added */
+#define COST_OF_COPY 0.2    /* copying an element with its neighbours */
+#define COST_OF_STRIDED 1.5 /* copying an element by itself */
+#define COST_OF_LINE 20.0   /* copying a line */
+#define COST_OF_SUM 16.0    /* adding up a weight's vector lanes */
 
-/* TAPS: channels x taps at a time. MOST_FLOATS of a copy stay in a core's cache. LEAST_CUT: columns
- * that a line has when it is cut. */
+/* TAPS: limit of channels x taps in one pass. MOST_FLOATS: a copy of this size stays in a core's
+ * cache. LEAST_CUT: the fewest columns of a line that was cut. */
 enum { TAPS = 1024, MOST_FLOATS = 40 * 1024, LEAST_CUT = 256 };
 enum { DOT_COLUMNS_32 = 6, DOT_COLUMNS_16 = 3, DOT_ROWS = 4 };
 
-/* A node as the kernels see it. Arrays: along y, along x. */
+/* A node as the kernels see it. Arrays hold the values along y and along x. A class is the set of
+ * positions of dx that have the same remainder modulo the stride. */
 typedef struct conv {
     clt_conv2d_shape s;
     bool data, weight;   /* which gradient */
     int64_t batch, taps; /* at least 1 */
-    int64_t sources;     /* channels of a group that are copied */
-    int64_t rows;        /* of a group, that the tiles' rows are */
+    int64_t sources;     /* copied channels of a group */
+    int64_t rows;        /* channels of a group that are the tiles' rows */
     int64_t kinds;       /* classes of results */
-    int64_t hit;         /* of those, about as many have taps */
+    int64_t hit;         /* about the number of classes that have taps */
     int64_t hits;        /* the most taps of a class */
-    bool zeros;          /* there are classes without */
-    int64_t parts;       /* of the copy, by remainders */
+    bool zeros;          /* some classes have no taps */
+    int64_t parts;       /* parts of the copy, by remainder modulo the stride */
     int64_t lines, columns;
-    int64_t reach[2];  /* lines and positions further that a tap may be */
-    int64_t around[2]; /* what is copied beside a block's own: reach, and of different classes */
+    int64_t reach[2];  /* the farthest tap, in lines and positions */
+    int64_t around[2]; /* extra lines and positions of a block: reach, and an offset of classes */
     int64_t room;      /* floats of local memory for copies */
     int width;
 } conv;
@@ -42,9 +43,9 @@ typedef struct conv {
 typedef struct division {
     clt_gemm_tile tile;
     int64_t lines, columns, rows; /* of a work-group */
-    int64_t channels;             /* at a time; of a work-group of the weight gradient */
-    int64_t kinds;                /* of a work-group */
-    double cost;                  /* less than 0: nothing fits */
+    int64_t channels;             /* in one pass; for weight gradients, of a work-group */
+    int64_t kinds;                /* classes of a work-group */
+    double cost;                  /* negative: no division fits */
 } division;
 
 static int64_t ceil_div(int64_t a, int64_t b)
@@ -62,7 +63,7 @@ static int64_t gcd(int64_t a, int64_t b)
     return b ? gcd(b, a % b) : a;
 }
 
-/* What strides make of dimension i. */
+/* Sets the values along dimension i that depend on the stride. */
 static void part(conv *c, int i)
 {
     const int64_t size = i ? c->s.width : c->s.height, kernel = c->s.kernel[i];
@@ -73,7 +74,7 @@ static void part(conv *c, int i)
         c->parts *= least(stride, span + 1);
         return;
     }
-    /* Taps so far apart hit the same class. */
+    /* Taps at this distance belong to the same class. */
     const int64_t period = stride / gcd(stride, dilation);
     const int64_t kinds = least(stride, size);
     c->around[i] += c->s.padding[i] % stride + kinds - 1 >= stride;
@@ -107,13 +108,13 @@ static conv conv_of(const clt_node *node, const clt_target *target)
               .width = target->caps->vector_width};
     for (int i = 0; i < 2; i++)
         part(&c, i);
-    /* The lists of taps take local memory too. */
+    /* The lists of taps use local memory too. */
     const int64_t bytes = target->caps->local_bytes * 3 / 4;
     c.room = least(MOST_FLOATS, bytes / (int64_t)sizeof(float) - 2 * TAPS) / c.width * c.width;
     return c;
 }
 
-/* Floats of a channel's copy, of a block of so many lines and columns. */
+/* Floats of the copy of one channel, for a block of so many lines and columns. */
 static int64_t channel_floats(const conv *c, int64_t lines, int64_t columns)
 {
     return c->parts * (lines + c->around[0]) * (columns + c->around[1]);
@@ -126,14 +127,13 @@ static double copy_cost(const conv *c, int64_t lines, int64_t columns)
            COST_OF_LINE * (double)(c->parts * (lines + c->around[0]));
 }
 
-/* The next count of ranges that columns are cut into, which is worth a try where lines are long; 0:
- * none. */
+/* The next number of ranges to cut columns into, as long as the lines are long enough; 0: none. */
 static int64_t next_cut(const conv *c, int64_t cut)
 {
     return c->columns / (2 * cut) >= LEAST_CUT ? 2 * cut : 0;
 }
 
-/* The most work that a unit has, of `groups` equal work-groups. */
+/* Work of the busiest unit for `groups` equal work-groups. */
 static double makespan(const clt_target *target, int64_t groups, double each)
 {
     const int units = target->caps->compute_units > 0 ? target->caps->compute_units : 1;
@@ -160,12 +160,13 @@ static double cost_of(const conv *c, const clt_target *target, const division *d
     return makespan(target, groups, each);
 }
 
-/* Tiles for results of few channels, as of depthwise convolutions, behind those of products. */
+/* Tiles for results with few channels, such as depthwise convolutions. They are numbered after the
+ * tiles of products. */
 static const clt_gemm_tile few_rows[] = {{1, 8}, {2, 8}, {4, 4}, {3, 6}};
 static const clt_gemm_tile few_rows_16[] = {{1, 8}, {2, 4}, {4, 2}, {3, 3}};
 enum { FEW_ROWS = sizeof few_rows / sizeof *few_rows };
 
-/* Number `index` of the tiles that fit the device's registers; false: there is none. */
+/* Tile number `index` for the device's registers; returns false past the last. */
 static bool tile_of(const clt_caps *caps, int index, clt_gemm_tile *tile)
 {
     int count;
@@ -178,18 +179,18 @@ static bool tile_of(const clt_caps *caps, int index, clt_gemm_tile *tile)
     return true;
 }
 
-/* Tries all divisions of blocks of so many lines and columns with the tile. */
+/* Tries all divisions with the tile for blocks of so many lines and columns. */
 static void try_block(const conv *c, const clt_target *target, division d, division *best)
 {
     enum { MOST_SPLITS = 16 };
     const int64_t bands = ceil_div(c->rows, d.tile.rows);
-    /* What a panel reads beyond the last channel's copy. */
+    /* A panel reads so many floats beyond the last channel's copy. */
     const int64_t room = c->room - (d.tile.vectors + 1) * (int64_t)c->width;
     const int64_t fit = room / channel_floats(c, d.lines, d.columns);
     d.channels = least(least(fit, TAPS / c->hits), c->sources);
     if (d.channels < 1)
         return;
-    /* Even shares. */
+    /* Divide the channels evenly over the passes. */
     d.channels = ceil_div(c->sources, ceil_div(c->sources, d.channels));
     for (int64_t down = 1; down <= MOST_SPLITS && down <= bands; down *= 2) {
         d.rows = ceil_div(bands, down) * d.tile.rows;
@@ -203,7 +204,7 @@ static void try_block(const conv *c, const clt_target *target, division d, divis
     }
 }
 
-/* With tile number `index`, or the best of all for -1. */
+/* The best division with tile number `index`, or with any tile for -1. */
 static division divide_with(const conv *c, const clt_target *target, int index)
 {
     division best = {.cost = -1}, d = {.cost = -1};
@@ -219,8 +220,8 @@ static division divide_with(const conv *c, const clt_target *target, int index)
     return best;
 }
 
-/* The division of a forward convolution or data gradient that keeps the units busy shortest, with
- * the tile that a record asks for if it is one that fits. */
+/* The fastest division of a forward convolution or data gradient. It uses the requested tile if
+ * that one fits. */
 static division divide(const conv *c, const clt_target *target)
 {
     const int asked = (int)clt_tile_number(target, "TILE", 0, INT8_MAX, -1);
@@ -234,7 +235,7 @@ static clt_gemm_tile dot_tile(const clt_target *target)
                            target->caps->vector_registers >= 32 ? DOT_COLUMNS_32 : DOT_COLUMNS_16};
 }
 
-/* Of the weight gradient, with blocks of `d`'s size and channels. */
+/* Tries divisions of the weight gradient with blocks and channels as in `d`. */
 static void try_weights(const conv *c, const clt_target *target, division d, division *best)
 {
     const int64_t pitch = d.columns + c->reach[1], vectors = ceil_div(d.lines * pitch, c->width);
@@ -263,7 +264,7 @@ static void try_weights(const conv *c, const clt_target *target, division d, div
     }
 }
 
-/* `channels` of x and `rows` of dy in a work-group. */
+/* The fastest division of the weight gradient: `channels` of x and `rows` of dy in a work-group. */
 static division divide_weights(const conv *c, const clt_target *target)
 {
     division best = {.cost = -1}, d = {.tile = dot_tile(target), .kinds = 1};
@@ -288,7 +289,7 @@ bool clt_conv2d_cpu_accepts(const clt_node *node, const clt_target *target, char
     const conv c = conv_of(node, target);
     if (c.taps > TAPS)
         return clt_decline(why, "a kernel of more than %d elements", TAPS);
-    /* Each first, so that their product is no larger than an int64_t. */
+    /* Each number is checked separately first, so that their product fits an int64_t. */
     if (c.room < 1 || c.parts > c.room || c.around[0] >= c.room || c.around[1] >= c.room ||
         (c.weight ? divide_weights(&c, target) : divide(&c, target)).cost < 0)
         return clt_decline(why,
@@ -305,7 +306,7 @@ bool clt_conv2d_cpu_tiles(const clt_node *node, const clt_target *target, int in
     clt_gemm_tile tile;
     if (c.weight)
         return false;
-    /* Only those that fit. */
+    /* Number only the tiles that fit. */
     for (int t = 0; tile_of(target->caps, t, &tile); t++)
         if (divide_with(&c, target, t).cost >= 0 && index-- == 0) {
             snprintf(text, CLT_TILE_TEXT, "TILE=%d", t);
@@ -319,7 +320,7 @@ static const char *depth_of(const clt_node *node)
     return clt_is_conv3d(node->op) ? "-DDEPTH " : "";
 }
 
-/* The arguments NUMBERS. */
+/* Adds the arguments NUMBERS. */
 static void arg_numbers(clt_program *program, const clt_node *node, const conv *c,
                         const division *d)
 {

@@ -1,10 +1,10 @@
-/* The variants of conv2d and its gradients for values that lie PLAIN, on CPUs. */
+/* The variants of conv2d and its gradients for the plain layout on CPUs. */
 #ifndef CLT_OPS_CONV_CONV2D_CPU_H
 #define CLT_OPS_CONV_CONV2D_CPU_H
 
 #include "ops/core/nn.h"
 
-/* Nodes may be those of conv3d, too: planes are convolved one by one. */
+/* A node may also be one of conv3d: its planes are convolved one by one. */
 bool clt_conv2d_cpu_accepts(const clt_node *node, const clt_target *target, char *why);
 
 void clt_conv2d_cpu(const clt_node *node, const clt_target *target, clt_program *program);
@@ -12,11 +12,11 @@ void clt_conv2d_data_grad_cpu(const clt_node *node, const clt_target *target, cl
 void clt_conv2d_weight_grad_cpu(const clt_node *node, const clt_target *target,
                                 clt_program *program);
 
-/* conv2d or conv3d with that epilogue instead of the attribute's. */
+/* Computes conv2d or conv3d with `epilogue` instead of the attribute's. */
 void clt_conv2d_cpu_convolve(const clt_node *node, const clt_target *target,
                              const clt_epilogue *epilogue, clt_program *program);
 
-/* What a tuner may try, as clt_variant.tiles. */
+/* For clt_variant.tiles. */
 bool clt_conv2d_cpu_tiles(const clt_node *node, const clt_target *target, int index, char *text);
 
 #endif

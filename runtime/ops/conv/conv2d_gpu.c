@@ -6,10 +6,10 @@
 #include "ops/matmul/gemm_gpu.h"
 #include "ops/core/nn.h"
 
-/* The product that a convolution is, of one group. */
+/* The matrix product that computes one group of a convolution. */
 typedef struct sizes {
     int64_t m, n, k;
-    int64_t kinds; /* products of a group: classes of pixels */
+    int64_t kinds; /* products of a group: classes of pixels by remainder modulo the stride */
 } sizes;
 
 static int64_t ceil_div(int64_t a, int64_t b)
@@ -46,7 +46,7 @@ bool clt_conv2d_gpu_fits(const clt_node *node, const clt_target *target, char *w
     const clt_conv2d_attr *attr = node->attr;
     if (attr->epilogue.activation > CLT_ACTIVATION_LEAKY_RELU)
         return clt_decline(why, "an activation of many instructions");
-    /* Indices of pixels and offsets within an image are ints. */
+    /* Indices of pixels and offsets within a sample must fit an int. */
     const int64_t batch = batch_of(&s, target), image = (int64_t)s.channels * s.height * s.width;
     if (image > INT_MAX / 4 || batch * s.height * s.width > INT_MAX / 4 ||
         batch * s.out_height * s.out_width > INT_MAX / 4)
@@ -74,7 +74,7 @@ static void range(clt_program *program, const clt_gpu_tile *t, clt_extent column
                clt_fixed(ceil_div(rows, t->rows)), clt_fixed(depth), threads, 1, 1);
 }
 
-/* As many columns as the batch has images of `pixels`. */
+/* As many columns as the batch has pixels, with `pixels` in a sample. */
 static clt_extent columns_of(const clt_conv2d_shape *s, int64_t pixels)
 {
     clt_extent e = clt_extent_dim(s->batch);
@@ -82,8 +82,8 @@ static clt_extent columns_of(const clt_conv2d_shape *s, int64_t pixels)
     return e;
 }
 
-/* The tile and, where the grid would be too small, the slices of the sums: as many scratch blocks
- * of `elements`, which are to remain small. */
+/* Chooses the tile and, for small grids, the slices of the sums. Each slice has a scratch block of
+ * `elements`, which must stay small. */
 static clt_gpu_choice choose(const sizes *z, int groups, int64_t elements, const clt_target *target)
 {
     const int64_t most = (int64_t)64 << 20;
@@ -93,7 +93,7 @@ static clt_gpu_choice choose(const sizes *z, int groups, int64_t elements, const
     return c;
 }
 
-/* Scratch for the slices, or -1. */
+/* Adds scratch memory for the slices; returns its index, or -1 for one slice. */
 static int add_slices(clt_program *program, int64_t slices, int64_t elements)
 {
     return slices > 1
@@ -109,7 +109,7 @@ static void arg_result(clt_program *program, int block)
         clt_arg_out(program, 0);
 }
 
-/* Adds the slices of images of `channels` x `pixels`, and what comes behind a convolution. */
+/* Adds the slices of samples of `channels` x `pixels`, then applies the bias and the activation. */
 static void sum(clt_program *program, const clt_conv2d_shape *s, int64_t channels, int64_t pixels,
                 int block, int64_t slices, int bias, const clt_epilogue *epilogue)
 {
@@ -214,7 +214,7 @@ void clt_conv2d_weight_grad_gpu(const clt_node *node, const clt_target *target,
     const int64_t batch = batch_of(&s, target);
     const sizes z = sizes_of(node, &s, batch);
     clt_gpu_choice c = clt_gpu_choose(z.m, z.n, z.k, s.groups, true, target);
-    /* Offsets within a slice are ints. */
+    /* Offsets within a slice must fit an int. */
     const int64_t x = (int64_t)s.channels * s.height * s.width;
     const int64_t y = (int64_t)s.out_channels * s.out_height * s.out_width;
     while ((batch / c.slices + 2) * (x > y ? x : y) > INT_MAX && c.slices < batch)

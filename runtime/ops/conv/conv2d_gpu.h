@@ -6,7 +6,7 @@
 
 bool clt_conv2d_gpu_accepts(const clt_node *node, const clt_target *target, char *why);
 
-/* Sizes and activations that these kernels can have, and those of depthwise.cl. */
+/* Whether these kernels and those of depthwise.cl support the node's sizes and activation. */
 bool clt_conv2d_gpu_fits(const clt_node *node, const clt_target *target, char *why);
 
 void clt_conv2d_gpu(const clt_node *node, const clt_target *target, clt_program *program);
@@ -15,9 +15,9 @@ void clt_conv2d_weight_grad_gpu(const clt_node *node, const clt_target *target,
                                 clt_program *program);
 
 /*
- * Where a weight gradient is summed in several slices, each has `part` elements of scratch: the
- * weights, then the biases. The second kernel is launched by `end`; between the two, `arg` is the
- * argument that is written to: the scratch block, or output 0.
+ * Slices of a weight gradient. With several slices, each has `part` elements of scratch memory: the
+ * weights, then the biases. `end` launches the second kernel, which adds the slices. Before it,
+ * `arg` adds the argument for the first kernel's result: the scratch block, or output 0.
  */
 typedef struct clt_conv2d_slices {
     int64_t slices, weights, biases, part;

@@ -96,7 +96,7 @@ static bool half(const clt_node *node, const clt_target *target, int index, bool
     return index == 0;
 }
 
-/* The images' values and gradients. */
+/* x and dy may be stored in 16 bits. */
 static bool half_weight_grad(const clt_node *node, const clt_target *target, int index, bool output)
 {
     (void)node;

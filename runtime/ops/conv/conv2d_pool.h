@@ -14,17 +14,17 @@
 
 typedef enum clt_pool_kind { CLT_POOL_AVERAGE = 1, CLT_POOL_MAXIMUM = 2 } clt_pool_kind;
 
-/* Of all three operators. */
+/* The attribute of all three operators. */
 typedef struct clt_conv2d_pool_attr {
-    clt_conv2d_attr conv; /* as conv2d's, with `kernel` and `bias` as conv2d_weight_grad's */
+    clt_conv2d_attr conv; /* as in conv2d; `kernel` and `bias` as in conv2d_weight_grad */
     clt_pool_kind pool;
     int out[2]; /* height and width of the convolution's result before pooling */
 } clt_conv2d_pool_attr;
 
 extern const clt_op clt_op_conv2d_pool, clt_op_unpool2d, clt_op_conv2d_pool_weight_grad;
 
-/* The pooling that a node does, if it is one that conv2d_pool can do (2 x 2, stride 2, no padding,
- * whole windows only); 0 if not. */
+/* Returns the clt_pool_kind of a node that conv2d_pool can compute: 2 x 2, stride 2, no padding,
+ * whole windows only. Returns 0 for other nodes. */
 int clt_conv2d_pool_kind(const clt_node *pool);
 
 #endif

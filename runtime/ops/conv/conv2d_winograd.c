@@ -3,13 +3,14 @@
 
 #include <stdio.h>
 
-/* As the kernel file has them: outputs of a tile are OUT x OUT. */
+/* As in the kernel file: a tile has OUT x OUT outputs. */
 enum { OUT = 4, POINTS = (OUT + 2) * (OUT + 2), BLOCK = 8 };
 
-/* The convolution that a node is: of `from` channels of ih x iw to `to` channels of oh x ow. */
+/* The convolution that a node computes: from `from` channels of ih x iw to `to` channels of oh x
+ * ow. */
 typedef struct sizes {
     int from, to, ih, iw, oh, ow, py, px;
-    bool flip; /* the data gradient: of the weights with taps and channels reversed */
+    bool flip; /* data gradient: the weights' taps and channels are reversed */
 } sizes;
 
 static sizes sizes_of(const clt_node *node, const clt_conv2d_shape *s)
@@ -26,7 +27,7 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* Tiles of outputs x channels in registers. */
+/* A register tile: tiles of outputs x channels. */
 typedef struct tile {
     int tiles, channels;
 } tile;
@@ -59,14 +60,14 @@ static tile tile_of(const clt_target *target)
                   (int)clt_tile_number(target, "TC", 1, 8, first.channels)};
 }
 
-/* Strips of as many tiles as a register tile has, in a whole batch. */
+/* Number of strips in a whole batch. A strip has as many tiles as a register tile. */
 static int64_t strips_of(const sizes *z, const clt_target *target, tile t)
 {
     const int64_t blocks = ceil_div(target->max_batch, target->lanes);
     return ceil_div(blocks * ceil_div(z->oh, OUT) * ceil_div(z->ow, OUT), t.tiles);
 }
 
-/* Pairs of an output and a tap along an axis that do not lie in the padding. */
+/* Pairs of an output and a tap along an axis that do not read padding. */
 static int taps_inside(int in, int out, int padding)
 {
     int taps = 0;
@@ -76,14 +77,16 @@ static int taps_inside(int in, int out, int padding)
     return taps;
 }
 
-/* Cycles of a compute unit, by measured costs of the parts, over those of the direct kernels. */
+/* Estimated cycles of a compute unit, relative to those of the direct kernels. The costs of the
+ * parts were measured. */
 static double cost(const sizes *z, const clt_target *target)
 {
     const tile t = tile_of(target);
     const double units = target->caps->compute_units, pairs = (double)z->from * z->to;
     const double strips = (double)ceil_div(strips_of(z, target, t), target->caps->compute_units);
     const double blocks = (double)ceil_div(target->max_batch, target->lanes);
-    /* A multiplication of vectors takes half a cycle; transformed weights come from afar. */
+    /* A vector multiplication takes half a cycle. Transformed weights come from a slow cache
+     * level. */
     const double products = (POINTS / 2.0 * t.tiles + 12) * pairs;
     const double transforms = (480.0 * z->from + 330.0 * z->to) * t.tiles;
     const double weights = (30 / units + 30) * pairs;
@@ -115,8 +118,8 @@ bool clt_conv2d_winograd_fits(const clt_node *node, const clt_target *target, ch
         return false;
     if (node->op != &clt_op_conv2d && (s.padding[0] > 2 || s.padding[1] > 2))
         return clt_decline(why, "a padding of more than 2");
-    /* Rounding errors of a tile's neighbours reach an output: they vanish in a sum over many
-     * channels only. */
+    /* Rounding errors of a tile's other outputs reach each output. They are negligible only in a
+     * sum over many channels. */
     if (s.channels < LEAST_CHANNELS || s.out_channels < LEAST_CHANNELS)
         return clt_decline(why, "less than %d channels", LEAST_CHANNELS);
     const sizes z = sizes_of(node, &s);
@@ -136,7 +139,8 @@ void clt_conv2d_winograd(const clt_node *node, const clt_target *target, clt_pro
     const tile t = tile_of(target);
     const int lanes = target->lanes;
     const bool bias = !z.flip && node->n_in > 2 && node->in[2];
-    /* Each work-group has scratch memory of its own, so that there are a few for each unit. */
+    /* Each work-group has its own scratch memory, so only a few work-groups are used for each
+     * unit. */
     const int64_t strips = strips_of(&z, target, t);
     const int64_t most = 4 * (int64_t)target->caps->compute_units;
     const int64_t groups = strips < most ? strips : most;

@@ -3,7 +3,7 @@
 
 #include "ops/conv/conv2d_winograd.h"
 
-/* As the kernel file has them: gradients of a tile are OUT x OUT. */
+/* As in the kernel file: a tile has OUT x OUT gradients. */
 enum { OUT = 4, POINTS = (OUT + 2) * (OUT + 2), TAPS = 9, SPREAD = 16 };
 
 static int64_t ceil_div(int64_t a, int64_t b)
@@ -11,7 +11,7 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* Input channels x vectors of output channels in registers. */
+/* A register tile: input channels x vectors of output channels. */
 typedef struct tile {
     int channels, vectors;
 } tile;
@@ -20,9 +20,9 @@ static const tile wide_tiles[] = {{6, 4}, {8, 3}, {8, 2}, {5, 4}},
                   narrow_tiles[] = {{6, 2}, {4, 3}, {4, 2}, {5, 2}};
 enum { TILES_TO_TRY = sizeof wide_tiles / sizeof *wide_tiles };
 
-/* The tile that costs least of those that fit the registers: a cell and a load take half a cycle,
- * chains of sums hide a multiplication's latency if there are 8, and loads are not quite
- * hidden. */
+/* The cheapest tile that fits the registers. A multiplication and a load take half a cycle each.
+ * Eight independent sums hide a multiplication's latency. A tenth of the loads' time is not hidden.
+ */
 static tile best_tile(const clt_target *target, int channels, int vectors)
 {
     tile best = {1, 1};
@@ -46,17 +46,17 @@ static tile best_tile(const clt_target *target, int channels, int vectors)
     return best;
 }
 
-/* How the work is done and divided. */
+/* How the work is divided over work-groups. */
 typedef struct division {
     tile t;
-    int64_t tiles;          /* of a strip */
-    int64_t strips, groups; /* of a whole batch; work-groups that share them */
-    int64_t block, blocks;  /* vectors of output channels of a work-group, and of those groups */
-    int64_t area, part;     /* floats of scratch memory of a work-group, of sums of a group */
-    double cycles;          /* of the compute unit that has most to do */
+    int64_t tiles;          /* tiles of a strip */
+    int64_t strips, groups; /* strips of a whole batch; work-groups that share them */
+    int64_t block, blocks;  /* vectors of output channels in a work-group; number of such blocks */
+    int64_t area, part;     /* floats of scratch memory of a work-group; floats of a group's sums */
+    double cycles;          /* estimate for the busiest compute unit */
 } division;
 
-/* Cycles by measured costs of the parts. */
+/* Estimated cycles; the costs of the parts were measured. */
 static double cycles_of(const division *d, const clt_conv2d_shape *s, const clt_target *target)
 {
     enum { TRANSFORM = 340, LAUNCHES = 50000, CACHE = 1 << 20 };
@@ -64,7 +64,8 @@ static double cycles_of(const division *d, const clt_conv2d_shape *s, const clt_
     const double images =
         (double)target->max_batch / (double)ceil_div(target->max_batch, target->lanes);
     const double sums = POINTS * ci * block, weights = (double)s->out_channels * ci * TAPS;
-    /* A vector of sums, there or back: from where they do not fit the cache, memory is slow. */
+    /* Cost of loading or storing a vector of sums. Sums that do not fit the cache are in slow
+     * memory. */
     const double sum = sums * target->lanes * (double)sizeof(float) > CACHE ? 10 : 2;
     const double cells = d->t.channels * d->t.vectors / 2.0;
     const double loads = (d->t.channels + d->t.vectors) / 2.0;
@@ -79,7 +80,7 @@ static double cycles_of(const division *d, const clt_conv2d_shape *s, const clt_
            (last + 1.5 * weights) / units + LAUNCHES;
 }
 
-/* The fastest division whose scratch memory is not too large; cycles < 0: there is none. */
+/* The fastest division whose scratch memory is not too large; cycles < 0 if there is none. */
 static division divide(const clt_conv2d_shape *s, const clt_target *target)
 {
     enum { MOST_BYTES = 128 << 20, LEAST_STRIPS = 32, DEPTH = 32 };
@@ -101,8 +102,8 @@ static division divide(const clt_conv2d_shape *s, const clt_target *target)
         const int64_t in_block = ceil_div(o_blocks, parts);
         d.block = in_block * d.t.vectors;
         d.blocks = ceil_div(o_blocks, in_block);
-        /* Scratch memory is a work-group's own, and each begins with cold caches: no more of them
-         * for a unit than make up for one that is disturbed. */
+        /* Each work-group has its own scratch memory and begins with cold caches. Two for each unit
+         * are enough to balance the load if a unit is disturbed. */
         const int64_t wanted = units * (all.strips >= LEAST_STRIPS * units ? 2 : 1);
         d.groups = ceil_div(wanted, d.blocks);
         d.groups = d.groups < d.strips ? d.groups : d.strips;
@@ -132,7 +133,8 @@ bool clt_conv2d_winograd_weight_tiles(const clt_node *node, const clt_target *ta
     return true;
 }
 
-/* Pairs of a gradient and an input along an axis, of all taps, or of the one that has fewest. */
+/* Pairs of a gradient and an input along an axis: of all taps, or of the tap with the fewest
+ * pairs. */
 static int pairs_inside(int in, int out, int padding, bool of_least)
 {
     int all = 0, least = out;
@@ -163,14 +165,14 @@ bool clt_conv2d_winograd_weight_fits(const clt_node *node, const clt_target *tar
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
     if (!clt_accepts_batch_blocked(node, target, why) || !clt_winograd_accepts_shape(&s, why))
         return false;
-    /* Rounding errors of a tile's other weights reach a weight: they vanish in a sum over many
-     * pixels only, also of a single image. */
+    /* Rounding errors of a tile's other weights reach each weight. They are negligible only in a
+     * sum over many pixels, even of a single sample. */
     if (pairs_of(&s, true) < LEAST_PAIRS)
         return clt_decline(why, "a weight that meets less than %d pixels", LEAST_PAIRS);
     const division d = divide(&s, target);
     if (d.cycles < 0)
         return clt_decline(why, "too much scratch memory for the sums of so many channels");
-    /* The direct kernels reach 0.8 of the limit. */
+    /* The direct kernels reach 0.8 of the peak rate. */
     const double direct = (double)ceil_div(target->max_batch, target->lanes) * pairs_of(&s, false) *
                           s.channels * s.out_channels / (2 * 0.8 * target->caps->compute_units);
     const clt_variant *wanted = clt_variant_wanted(node->op, target->variants);

@@ -15,7 +15,7 @@ bool clt_is_conv3d(const clt_op *op)
            op == &clt_op_conv3d_weight_grad;
 }
 
-/* Of nodes that check_padded has let pass. */
+/* The size of the result's dimension. check_padded has accepted the node. */
 static int out_size(int size, int kernel, int stride, int padding, int dilation)
 {
     const int64_t room = (int64_t)size + 2 * (int64_t)padding - (int64_t)dilation * (kernel - 1);
@@ -69,7 +69,7 @@ clt_conv2d_shape clt_conv3d_planes(const clt_node *node)
 /* --- conv3d ------------------------------------------------------------------------------------
  */
 
-/* Kernels compute positions in the padded volume in int. */
+/* Fails if positions in the padded volume do not fit the kernels' int. */
 static clt_status check_padded(const clt_conv3d_attr *a, const clt_type *x, const char *text)
 {
     for (int i = 0; i < 3; i++)
@@ -173,7 +173,7 @@ static void describe(const clt_node *node, clt_str *text)
         clt_str_add(text, ", and bias");
 }
 
-/* As those of conv2d: with the taps that lie on padding. */
+/* Counts multiplications with padding too, like conv2d. */
 static double flops(const clt_node *node, int64_t n)
 {
     const clt_conv3d_shape s = clt_conv3d_shape_of(node);
@@ -192,7 +192,7 @@ static bool absorb(clt_node *node, const clt_node *next)
     return true;
 }
 
-/* The arguments CLT_SHAPE of clkernels/conv/portable/conv3d.cl. */
+/* Adds the arguments CLT_SHAPE of clkernels/conv/portable/conv3d.cl. */
 static void arg_shape(clt_program *p, const clt_conv3d_shape *s)
 {
     clt_arg_int(p, clt_extent_dim(s->batch));
@@ -259,7 +259,7 @@ static const clt_attribute attributes[] = {
     {0},
 };
 
-/* Groups share no channels: channels stay together, as they do before an activation. */
+/* Groups share no channels, so channels stay whole. They also stay whole before an activation. */
 static void dims_of(const clt_node *node, clt_node_dims *dims)
 {
     const clt_conv3d_attr *attr = node->attr;
@@ -377,7 +377,7 @@ static clt_status infer_weight_grad(const clt_node *node, clt_type *out)
     return CLT_OK;
 }
 
-/* In slices of the batch, as conv2d's. */
+/* Sums the batch in slices, like conv2d. */
 static void emit_weight_grad_portable(const clt_node *node, const clt_target *target,
                                       clt_program *p)
 {

@@ -29,14 +29,15 @@ typedef struct clt_conv3d_shape {
 
 extern const clt_op clt_op_conv3d, clt_op_conv3d_data_grad, clt_op_conv3d_weight_grad;
 
-/* Whether the node is one of the three. */
+/* Returns whether the operator is conv3d or one of its gradients. */
 bool clt_is_conv3d(const clt_op *op);
 
-/* The node is one of the three. */
+/* Returns the sizes of an inferred node of conv3d or one of its gradients. */
 clt_conv3d_shape clt_conv3d_shape_of(const clt_node *node);
 
-/* The convolution of planes that it is: an image is a plane of the result (data gradient: of dx),
- * its channels are pairs of a channel and a tap along the depth (data gradient: those of dy). */
+/* Returns the 2D convolution of planes that computes the node. Its images are the planes of the
+ * result (data gradient: of dx). Its channels are pairs of a channel and a tap along the depth
+ * (data gradient: of a channel of dy and a tap). */
 clt_conv2d_shape clt_conv3d_planes(const clt_node *node);
 
 /* The variants for GPUs, in conv3d_gpu.c. */

@@ -1,10 +1,10 @@
-/* conv3d and its gradients on GPUs: the planes that each plane of the result is made of are copied
- * side by side into scratch memory, and conv2d's kernels do the rest. */
+/* conv3d and its gradients on GPUs. The planes that contribute to each plane of the result are
+ * copied side by side into scratch memory; conv2d's kernels compute the rest. */
 #include "ops/conv/conv2d_gpu.h"
 #include "ops/conv/conv3d.h"
 #include "ops/core/group_gpu.h"
 
-/* Elements of the copies: kernels count in int. */
+/* The most elements of a copy, since kernels count in int. */
 enum { MOST = 1 << 30 };
 
 /* The two-dimensional node. */
@@ -88,7 +88,7 @@ static void begin_copy(clt_program *program, const char *kernel, int64_t plane)
     clt_launch_begin(program, "conv/gpu/conv3d.cl", kernel, "-DV=%d", plane % 4 ? 1 : 4);
 }
 
-/* The last arguments, of what is copied, and the range. */
+/* Adds the last arguments of a copy kernel, and the range. */
 static void end_copy(clt_program *program, const clt_value *copy, int64_t plane, const int *numbers,
                      int n)
 {
@@ -102,7 +102,7 @@ static void end_copy(clt_program *program, const clt_value *copy, int64_t plane,
     clt_range1(program, clt_extent_ceil(items, CLT_GPU_GROUP, CLT_GPU_GROUP), CLT_GPU_GROUP);
 }
 
-/* Operand 0 unfolded into `copy`; the scratch block. */
+/* Unfolds operand 0 into a scratch block of `copy`'s size and returns the block's index. */
 static int unfold(const plane_node *p, const clt_value *copy, clt_program *program)
 {
     const bool back = p->node.op == &clt_op_conv2d_data_grad;
@@ -124,7 +124,8 @@ static int unfold(const plane_node *p, const clt_value *copy, clt_program *progr
     return block;
 }
 
-/* Operand `operand`, [.., m, n, plane], as [.., n, m, plane] in scratch memory of `copy`'s size. */
+/* Copies operand `operand` from [.., m, n, plane] to [.., n, m, plane] in a scratch block of
+ * `copy`'s size and returns the block's index. */
 static int swapped(int operand, const clt_value *copy, int m, int n, int64_t plane,
                    clt_program *program)
 {
@@ -136,7 +137,7 @@ static int swapped(int operand, const clt_value *copy, int m, int n, int64_t pla
     return block;
 }
 
-/* The reverse, of the result in a scratch block. */
+/* The reverse of swapped: copies a scratch block to the result. */
 static void swap_back(int block, const clt_value *copy, int m, int n, clt_program *program)
 {
     const int64_t plane = copy->type.dims[2] * copy->type.dims[3];
@@ -147,7 +148,7 @@ static void swap_back(int block, const clt_value *copy, int m, int n, clt_progra
     end_copy(program, copy, plane, numbers, 2);
 }
 
-/* From launch `first` on, a scratch block stands for an operand or for the result. */
+/* Replaces an operand or the result by a scratch block, from launch `first` on. */
 static void redirect(clt_program *program, int first, clt_arg_kind kind, int index, int block)
 {
     for (int l = first; l < program->n_launches; l++)
@@ -168,7 +169,7 @@ void clt_conv3d_gpu(const clt_node *node, const clt_target *target, clt_program 
     const int x = unfold(&p, &p.values[0], program);
     const int result = clt_scratch_add(program, floats_of(y)), first = program->n_launches;
     clt_conv2d_gpu(&p.node, target, program);
-    /* Without a bias, the kernel's argument for it is the weight. */
+    /* Without a bias, the kernel's bias argument is the weight. */
     redirect(program, first, CLT_ARG_IN, 0, x);
     redirect(program, first, CLT_ARG_OUT, 0, result);
     swap_back(result, y, p.s.out[0], p.s.out_channels, program);

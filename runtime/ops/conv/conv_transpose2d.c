@@ -1,4 +1,4 @@
-/* conv_transpose2d: conv2d's data gradient as a layer; its gradients are conv2d and conv2d's weight
+/* conv_transpose2d: conv2d's data gradient as a layer. Its gradients are conv2d and conv2d's weight
  * gradient. */
 #include <limits.h>
 
@@ -66,13 +66,14 @@ static clt_status check_shapes(const clt_type *x, const clt_type *w, const clt_t
     return CLT_OK;
 }
 
-/* The result's size, which the data gradient's kernels count with padding in int. */
+/* Sets the result's size. With padding it must fit an int, because the data gradient's kernels
+ * count in int. */
 static clt_status set_size(const clt_type *x, const clt_type *w,
                            const clt_conv_transpose2d_options *o, int size[2])
 {
     char tx[CLT_TYPE_TEXT], tw[CLT_TYPE_TEXT];
     for (int i = 0; i < 2; i++) {
-        /* In double too, which does not overflow. */
+        /* Check in double as well, because double does not overflow. */
         const double about = (double)(x->dims[2 + i] - 1) * o->stride[i] +
                              (double)o->dilation[i] * (double)(w->dims[2 + i] - 1) +
                              o->output_padding[i] + 1;

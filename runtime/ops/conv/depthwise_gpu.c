@@ -9,16 +9,16 @@
 #include "ops/core/nn.h"
 
 enum {
-    MOST_EACH = 8,     /* kernels of a channel: more make a product */
-    MOST_TAPS = 64,    /* of a kernel: the kernels' loops are unrolled */
-    MOST_RESULTS = 16, /* that a work-item holds */
-    MOST_SUMMED = 4,   /* elements of dy that it holds, beside the sums */
-    MOST_SUMS = 16,    /* weights whose gradients a work-item sums, unless a row has more */
-    MOST_SPAN = 64,    /* pixels from the first tap of a row or column to the last */
+    MOST_EACH = 8,     /* kernels of a channel; with more, a matrix product is used */
+    MOST_TAPS = 64,    /* taps of a kernel, because the loops over them are unrolled */
+    MOST_RESULTS = 16, /* results of a work-item */
+    MOST_SUMMED = 4,   /* elements of dy of a work-item, besides its sums */
+    MOST_SUMS = 16,    /* weight gradients that a work-item sums, unless a row has more */
+    MOST_SPAN = 64,    /* pixels from the first to the last tap of a row or column */
     MOST_ROWS = 4      /* Y */
 };
 
-/* How a kernel spreads over the device. */
+/* How a kernel divides the work. */
 typedef struct blocks {
     int v, rows; /* -DV, -DY */
     int64_t across, down;
@@ -35,7 +35,7 @@ static int64_t batch_of(const clt_conv2d_shape *s, const clt_target *target)
     return batch > 0 ? batch : 1;
 }
 
-/* Elements of dx for one of dy. */
+/* Elements of dx for each element of dy. */
 static int finer(const clt_node *node, const clt_conv2d_shape *s)
 {
     return node->op == &clt_op_conv2d_data_grad ? s->stride[0] * s->stride[1] : 1;
@@ -59,7 +59,8 @@ bool clt_depthwise_gpu_accepts(const clt_node *node, const clt_target *target, c
     return clt_gpu_group_accepts(node, target, why) && clt_conv2d_gpu_fits(node, target, why);
 }
 
-/* Rows of a block: as few rows as possible are read, unless the device is idle then. */
+/* Rows of a block. More rows in a block read fewer rows in total, but could leave the device
+ * idle. */
 static blocks blocks_of(const clt_node *node, const clt_conv2d_shape *s, const clt_target *target)
 {
     enum { ITEMS_A_UNIT = 512 };
@@ -124,7 +125,7 @@ static void arg_shape(clt_program *program, const clt_conv2d_shape *s)
         clt_arg_int(program, clt_fixed(values[i]));
 }
 
-/* Blocks of a channel in all images, channels. */
+/* Sets the range: blocks of a channel in all samples x channels. */
 static void range(clt_program *program, const blocks *b, int channels, const clt_conv2d_shape *s)
 {
     enum { GROUP = 128 };

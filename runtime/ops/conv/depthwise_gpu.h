@@ -12,7 +12,7 @@ void clt_depthwise_data_grad_gpu(const clt_node *node, const clt_target *target,
 void clt_depthwise_weight_grad_gpu(const clt_node *node, const clt_target *target,
                                    clt_program *program);
 
-/* clt_variant.tiles: number `index` of the alternatives. */
+/* For clt_variant.tiles: writes alternative number `index`. */
 bool clt_depthwise_gpu_tiles(const clt_node *node, const clt_target *target, int index, char *text);
 
 #endif

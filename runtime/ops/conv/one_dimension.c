@@ -1,10 +1,10 @@
-/* Operators on [B, C, L]: those on images of one row. Reshaping costs nothing. */
+/* Operators on [B, C, L], computed as operators on images of one row. Reshaping costs nothing. */
 #include "base/error.h"
 #include "ops/core/nn.h"
 #include "ops/core/ops.h"
 #include <cltrain/ops.h>
 
-/* As an image of one row; NULL and a failure if it is not of rank 3. */
+/* The value as an image of one row. Fails and returns NULL if its rank is not 3. */
 static clt_value *as_image(const char *op, const char *what, clt_value *value)
 {
     const clt_type *type = &value->type;
@@ -20,7 +20,7 @@ static clt_value *as_image(const char *op, const char *what, clt_value *value)
     return clt_reshape(value, 4, dims);
 }
 
-/* The reverse. */
+/* The reverse of as_image. */
 static clt_value *as_row(clt_value *image)
 {
     if (!image)
@@ -29,7 +29,7 @@ static clt_value *as_row(clt_value *image)
     return clt_reshape(image, 3, dims);
 }
 
-/* Reads options; false: the graph has failed. */
+/* Reads options; returns false if the graph has failed. */
 static bool read(const char *op, clt_value *x, void *own, size_t bytes, const void *options)
 {
     const clt_status status = clt_options_read(op, own, bytes, options);

@@ -28,7 +28,7 @@ static clt_status check_images(const clt_node *node)
     return clt_check_image(node, 0, 1);
 }
 
-/* Operand `operand`, where there is one, has the type `wanted`. */
+/* Checks that operand `operand`, if present, has the type `wanted`. */
 static clt_status check_type(const clt_node *node, int operand, const clt_type *wanted,
                              const char *what)
 {
@@ -87,7 +87,7 @@ static clt_status infer_recall(const clt_node *node, clt_type *out)
     return CLT_OK;
 }
 
-/* Only `gradient` makes nodes of these two operators, of operands that fit. */
+/* Only `gradient` creates nodes of these two operators, and its operands fit. */
 static clt_status infer_grad_sums(const clt_node *node, clt_type *out)
 {
     out[0] = out[1] = channels_type(node->in[CLT_BNG_X]->type.dims[1]);
@@ -102,7 +102,8 @@ static clt_status infer_grad(const clt_node *node, clt_type *out)
 
 /* --- gradient, fusion, evaluation ----------------------------------------------------------- */
 
-/* The gradient that a ReLU of this node's result was given, where `dy` comes from one. */
+/* If `dy` is the gradient of a ReLU of this node's result, returns the gradient that the ReLU
+ * received. */
 static clt_value *before_relu(const clt_node *node, clt_value *dy)
 {
     const clt_node *grad = dy->producer;
@@ -148,7 +149,7 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
     return CLT_OK;
 }
 
-/* An addition of the result's type, then a ReLU. */
+/* Absorbs an addition of a value of the result's type, then a ReLU. */
 static bool absorb(clt_node *node, const clt_node *next)
 {
     clt_batch_norm_attr *attr = node->attr;
@@ -165,7 +166,7 @@ static bool absorb(clt_node *node, const clt_node *next)
     return true;
 }
 
-/* The same by the running statistics, where there are any. */
+/* The node for evaluation: it uses the running statistics if there are any. */
 static clt_value *evaluate(const clt_node *node)
 {
     if (!clt_bn_has(node, CLT_BN_MEAN))
@@ -204,7 +205,7 @@ static double elements(const clt_node *node, int64_t n)
     return (double)clt_type_elements(&node->in[0]->type, n);
 }
 
-/* A sum, and squares around it. */
+/* A sum, then a sum of squared distances. */
 static double flops_moments(const clt_node *node, int64_t n)
 {
     return 4 * elements(node, n);
@@ -226,7 +227,8 @@ static int wants_batch_blocked(const clt_node *node)
     return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_FOLLOW : CLT_LANES_NO;
 }
 
-/* Images and their gradients; not statistics, weights and sums. */
+/* Values and gradients of samples may be stored in 16 bits; statistics, weights and sums may
+ * not. */
 static bool half(const clt_node *node, const clt_target *target, int index, bool output)
 {
     (void)target;
@@ -291,7 +293,7 @@ BATCH_NORM_OP(batch_norm_running, "The running statistics after a batch.", in_ru
               .infer = infer_running, .whole = "m", .describe = describe_running,
               .variants = clt_batch_norm_channel_variants);
 
-/* Without an attribute. */
+/* Defines an operator without an attribute. */
 #define BATCH_NORM_PLAIN_OP(NAME, DOC, OPERANDS, RESULTS, INFER, VARIANTS)                         \
     const clt_op clt_op_##NAME = {.name = #NAME,                                                   \
                                   .doc = DOC,                                                      \
@@ -348,7 +350,7 @@ static void assign_running(clt_value *moments, clt_value *const states[3],
     const clt_node *node = clt_graph_add(graph, &clt_op_batch_norm_running, in, 3, attr);
     for (int i = 0; node && i < 2; i++)
         clt_assign(graph, states[i], node->out[i]);
-    /* Apart, since it does not depend on the batch: replicas count alike without a reduction. */
+    /* This count does not depend on the batch, so replicas agree on it without a reduction. */
     if (states[2])
         clt_assign(graph, states[2], clt_emit1(&clt_op_batch_norm_tracked, NULL, 1, states[2]));
 }

@@ -1,5 +1,5 @@
 /*
- * Batch norm is several nodes, so that a collective can be put between them.
+ * Batch norm consists of several nodes, so that a collective can be put between them.
  *
  *     batch_norm_moments(x) -> moments [3, C]
  *     batch_norm(x, moments, weight, bias, addend, running_mean, running_var) -> y
@@ -9,21 +9,21 @@
  *     batch_norm_grad_sums(x, dy, moments, weight, bias) -> dbias [C], dweight [C]
  *     batch_norm_grad(x, dy, moments, weight, bias, dbias, dweight) -> dx
  *
- * `moments` has, by channel, the mean, the sum of the squared distances from it, and the number of
- * values: what can be joined without loss, whatever the mean (Chan et al., 1979), which sums of x
- * and x^2 cannot. batch_norm and the gradients read nothing else of the batch as a whole.
+ * For each channel, `moments` has the mean, the sum of the squared distances from the mean, and the
+ * number of values. Moments of parts can be combined without cancellation for any mean (Chan et
+ * al., 1979); sums of x and x^2 cannot. batch_norm and the gradients read nothing else of the whole
+ * batch.
  *
- * Synchronised over devices and ranks (batch_norm_sync.c):
- *   - forward: the moments of all, joined, are what batch_norm, batch_norm_running and the
- * gradients take;
- *   - backward: dbias and dweight of all are added up for batch_norm_grad. The parameters'
- * gradients stay the device's own, which the buckets' all-reduce adds up.
+ * If batch norm is synchronised over devices and ranks (batch_norm_sync.c):
+ *   - forward: batch_norm, batch_norm_running and the gradients read the combined moments of all
+ * devices;
+ *   - backward: batch_norm_grad reads dbias and dweight summed over all devices. The parameters'
+ * gradients stay those of the device; the buckets' all-reduce sums them.
  *
- * batch_norm's gradient leaves that of `moments` out: batch_norm_grad has it in dx already.
- *
- * A following addition and ReLU are absorbed. The backward of a ReLU that follows directly finds
- * the sign of the result by computing it once more from x: y is not read, and no masked dy is
- * written.
+ * The gradient of batch_norm does not include a gradient of `moments`, because batch_norm_grad
+ * already has it in dx. batch_norm absorbs a following addition and ReLU. The backward of a
+ * directly following ReLU computes the sign of the result from x again, so it neither reads y nor
+ * writes a masked dy.
  */
 #ifndef CLT_OPS_NORM_BATCH_NORM_H
 #define CLT_OPS_NORM_BATCH_NORM_H
@@ -33,8 +33,8 @@
 
 typedef struct clt_batch_norm_attr {
     double eps, momentum;
-    int relu;         /* after everything else */
-    int synchronised; /* batch_norm: its gradient adds sums of all devices up */
+    int relu;         /* applied last */
+    int synchronised; /* batch_norm: its gradient adds the sums of all devices */
 } clt_batch_norm_attr;
 
 /* Operands of batch_norm, and of its gradients. */
@@ -59,7 +59,7 @@ enum {
     CLT_BNG_IN = 7
 };
 
-/* Whether there is such an operand. */
+/* Returns whether the node has that operand. */
 static inline bool clt_bn_has(const clt_node *node, int operand)
 {
     return operand < node->n_in && node->in[operand];
@@ -68,8 +68,8 @@ static inline bool clt_bn_has(const clt_node *node, int operand)
 extern const clt_variant clt_batch_norm_variants[], clt_batch_norm_channel_variants[],
     clt_batch_norm_tracked_variants[];
 
-/* Of all devices of all ranks: the joined moments [3, C], and two sums [C]. NULL on failure, or the
- * graph's status. */
+/* Combine over all devices of all ranks: moments [3, C], and two sums [C]. The first returns NULL
+ * on failure; the second returns the graph's status. */
 clt_value *clt_batch_norm_join_all(clt_value *moments);
 clt_status clt_batch_norm_sum_all(clt_value *const own[2], clt_value *all[2]);
 

@@ -1,5 +1,5 @@
-/* Launches of batch norm. Kernels of one name in cpu/, gpu/ and norm/portable/batch_norm.cl take
- * the same operands and sizes; what differs is how the work is divided. */
+/* Launches of batch norm. The kernels in norm/cpu/, norm/gpu/ and norm/portable/batch_norm.cl have
+ * the same names, operands and sizes. They differ in how the work is divided. */
 #include <stdio.h>
 
 #include "base/error.h"
@@ -11,7 +11,7 @@
 
 typedef struct shape {
     clt_extent images;
-    int64_t most; /* of images; at least 1, since plans and dimensions are */
+    int64_t most; /* the most samples; at least 1 */
     int64_t channels, pixels;
 } shape;
 
@@ -35,7 +35,7 @@ static bool is_gradient(const clt_node *node)
     return node->op == &clt_op_batch_norm_grad || node->op == &clt_op_batch_norm_grad_sums;
 }
 
-/* Begins the kernel of the operator's name. */
+/* Begins a launch of the kernel with the operator's name. */
 static void begin(clt_program *p, const clt_node *node, const char *file, const char *more)
 {
     const clt_batch_norm_attr *attr = node->attr;
@@ -46,8 +46,8 @@ static void begin(clt_program *p, const clt_node *node, const char *file, const 
                      !grad && clt_bn_has(node, CLT_BN_ADDEND));
 }
 
-/* The operands that there are, what the kernel writes, and the sizes. `block`: scratch memory for
- * partial results, or -1. */
+/* Adds the node's operands, the results and the sizes. `block` is scratch memory for partial
+ * results, or -1. */
 static void arg_all(clt_program *p, const clt_node *node, const shape *s, int block)
 {
     const clt_batch_norm_attr *attr = node->attr;
@@ -71,7 +71,7 @@ static int add_parts(clt_program *p, const clt_node *node, const shape *s, int64
     return clt_scratch_add(p, clt_fixed(parts * each * s->channels * (int64_t)sizeof(float)));
 }
 
-/* The last launches of what is_sums. */
+/* Adds the last launches of an operator of sums, which combine the partial results. */
 static void join(clt_program *p, const clt_node *node, const clt_target *target, const shape *s,
                  int block, int64_t parts)
 {
@@ -101,8 +101,8 @@ typedef struct division {
     int64_t share, chunk, parts;
 } division;
 
-/* Items of at least LEAST floats, and ITEMS_A_UNIT of them a unit where there is enough. Sums are
- * of few channels and many images, so that there are few partial ones. */
+/* Divides the work into items of at least LEAST floats; ITEMS_A_UNIT for each unit if there is
+ * enough work. Items of sums have few channels and many samples, which makes few partial sums. */
 static division divide(const shape *s, const clt_target *target, int64_t groups, int64_t length,
                        bool sums)
 {
@@ -143,7 +143,7 @@ static void emit_runs(const clt_node *node, const clt_target *target, clt_progra
     arg_all(p, node, &s, block);
     clt_arg_int(p, clt_fixed(d.share));
     clt_arg_int(p, clt_fixed(d.chunk));
-    /* Every partial result is written, also those of no images. */
+    /* Every partial result is written, even if it has no samples. */
     clt_range3(p, clt_fixed(ceil_div(s.channels, d.share)),
                block < 0 ? clt_extent_ceil(extent, d.chunk, 1) : clt_fixed(d.parts), clt_fixed(1),
                1, 1, 1);
@@ -174,8 +174,8 @@ static bool accepts_gpu(const clt_node *node, const clt_target *target, char *wh
     return true;
 }
 
-/* Sums by groups of one channel, or of 32 side by side where a channel's elements lie apart; the
- * rest by items of one vector. */
+/* Sums: a work-group has one channel, or 32 neighbouring channels if a channel's elements are not
+ * contiguous. Other kernels: a work-item has one vector. */
 static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     enum { WIDTH = 32, FEW_PIXELS = 16, EACH = 16 };

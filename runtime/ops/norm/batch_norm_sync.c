@@ -1,4 +1,4 @@
-/* Synchronised batch norm: moments and gradients' sums over all devices of all ranks. */
+/* Synchronised batch norm: moments and sums of gradients over all devices of all ranks. */
 #include <math.h>
 
 #include "ops/norm/batch_norm.h"
@@ -13,8 +13,9 @@ static clt_value *row_of(clt_value *x, int64_t row)
     return clt_slice(x, start, stop, NULL);
 }
 
-/* Chan et al.'s formula over all parts: means weighted by their counts, then the squared distances
- * from the common mean. Two reductions, since the second needs what the first gives. */
+/* Chan et al.'s formula over all parts. It averages the means, weighted by their counts, and then
+ * combines the squared distances from the common mean. The second reduction needs the result of the
+ * first. */
 clt_value *clt_batch_norm_join_all(clt_value *moments)
 {
     if (!moments)

@@ -1,4 +1,5 @@
-/* Group norm: a group's elements lie side by side, so that it is layer norm of another shape. */
+/* Group norm. The elements of a group are contiguous, so it is computed as layer norm of another
+ * shape. */
 #include "base/error.h"
 #include "graph/graph.h"
 #include "ops/core/ops.h"
@@ -30,7 +31,7 @@ static clt_status check(const char *op, const clt_value *x, int64_t groups, cons
     return check_channels(op, x, bias, "bias");
 }
 
-/* [C] as [C, 1..], which broadcasts to x. */
+/* Returns an operand [C] as [C, 1..], which broadcasts to x. */
 static clt_value *by_channel(const clt_value *x, clt_value *operand)
 {
     int64_t dims[CLT_MAX_RANK];

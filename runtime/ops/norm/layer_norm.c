@@ -1,4 +1,4 @@
-/* Layer norm; its kernels, and all that RMS norm shares, are in norm_rows.c. */
+/* Layer norm. Its kernels and the code shared with RMS norm are in norm_rows.c. */
 #include "ops/norm/norm_rows.h"
 #include "ops/core/ops.h"
 #include <cltrain/ops_norm.h>

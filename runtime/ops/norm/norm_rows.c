@@ -142,7 +142,8 @@ void clt_norm_rows_describe(const clt_node *node, clt_str *text)
         clt_str_add(text, ", dx only");
 }
 
-/* Mean, squares, result; of a gradient two sums, dx, and the sums for weight and bias. */
+/* The forward computes the mean, squares and result. A gradient computes two sums, dx, and the sums
+ * for weight and bias. */
 double clt_norm_rows_flops(const clt_node *node, int64_t n)
 {
     const double each = (is_gradient(node) ? 13 : 8) - (is_rms(node) ? 3 : 0);
@@ -160,7 +161,7 @@ static void begin(clt_program *p, const clt_node *node, const char *file, const 
                      !is_gradient(node) && has(node, 2), attr->weight, attr->bias);
 }
 
-/* Operands and results of the forward's kernels, in all files. */
+/* Adds operands and results of the forward's kernels, which are the same in all files. */
 static void arg_forward(clt_program *p, const clt_node *node)
 {
     const clt_norm_rows_attr *attr = node->attr;
@@ -200,7 +201,7 @@ void clt_norm_sum_parts(clt_program *p, const clt_target *target, int block, int
     clt_range_items(p, target, clt_fixed(count));
 }
 
-/* A part has the sums for weight, then those for bias. */
+/* Adds scratch memory for partial sums. Each part has the sums for weight, then those for bias. */
 static int add_parts(clt_program *p, const clt_node *node, int64_t parts)
 {
     return clt_scratch_add(p, clt_fixed(parts * 2 * columns_of(node) * (int64_t)sizeof(float)));
@@ -223,7 +224,7 @@ static bool wants_sums(const clt_node *node)
     return attr->weight || attr->bias;
 }
 
-/* `wanted` shares of the rows, but none without any. */
+/* Number of shares of the rows: `wanted`, but at most one for each row. */
 static int64_t parts_of(const clt_node *node, const clt_target *target, int64_t wanted)
 {
     const int64_t rows = clt_extent_at(rows_of(node), target->max_batch);
@@ -262,7 +263,7 @@ static void emit_grad_portable(const clt_node *node, const clt_target *target, c
 
 /* --- CPUs ----------------------------------------------------------------------------------- */
 
-/* clt_accepts_cpu_vectors grants one of these. */
+/* clt_accepts_cpu_vectors allows these widths only. */
 static const char *vectors(const clt_target *target)
 {
     const int width = target->caps->vector_width;
@@ -327,7 +328,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     clt_rows_gpu_range(p, &rows);
 }
 
-/* Groups of 32 columns by 8 rows, each with a share of the rows. */
+/* Work-groups have 32 columns x 8 rows. Each sums a share of the rows. */
 static void emit_columns_gpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     enum { COLUMNS = 32, LEAST_ROWS = 64 };
@@ -389,7 +390,7 @@ const clt_attribute clt_norm_rows_grad_attributes[] = {
     {0},
 };
 
-/* The statistics have the axes before the rows; the parameters those of a row. */
+/* The statistics have the axes before the rows' axes. The parameters have the rows' axes. */
 void clt_norm_rows_dims(const clt_node *node, clt_node_dims *dims)
 {
     const int rank = node->in[X]->type.rank, first = first_axis(node);

@@ -1,4 +1,4 @@
-/* RMS norm: layer norm that takes no mean off, and has no bias. */
+/* RMS norm: layer norm without subtraction of the mean and without bias. */
 #include "ops/norm/norm_rows.h"
 #include "ops/core/ops.h"
 #include <cltrain/ops_norm.h>

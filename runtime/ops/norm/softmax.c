@@ -1,5 +1,5 @@
-/* softmax: exponentials that sum to one over an axis; log_softmax: their logarithms; the gradients.
- * Operands of the four are one (x) or two (y, dy) of one type, which the result has. */
+/* softmax (exponentials that sum to one over an axis), log_softmax (their logarithms) and the
+ * gradients. The operands of the four are x, or y and dy. Operands and result have one type. */
 #include <limits.h>
 
 #include "base/error.h"
@@ -38,7 +38,7 @@ static void describe(const clt_node *node, clt_str *text)
     clt_str_add(text, "axis %d", attr->axis);
 }
 
-/* A subtraction, an exponential, an addition and a multiplication an element. */
+/* A subtraction, an exponential, an addition and a multiplication for each element. */
 static double flops(const clt_node *node, int64_t n)
 {
     return 4.0 * (double)clt_type_elements(&node->in[0]->type, n);
@@ -49,7 +49,7 @@ static bool is_log(const clt_node *node)
     return node->op == &clt_op_log_softmax || node->op == &clt_op_log_softmax_grad;
 }
 
-/* Both need the result alone. */
+/* Both gradients read only the result, not x. */
 static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
                            clt_value **dx)
 {
@@ -59,7 +59,7 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
     return clt_graph_status(node->graph);
 }
 
-/* A work-item a vector along the axis. */
+/* One work-item for each vector along the axis. */
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *program)
 {
     const clt_softmax_attr *attr = node->attr;
@@ -100,7 +100,7 @@ static void emit_rows(const clt_node *node, const clt_target *target, clt_progra
     clt_rows_cpu_range(program, target, rows, columns);
 }
 
-/* The elements are not neighbours, but vectors of them are. */
+/* For an axis whose elements are not neighbours, but where vectors of several rows are. */
 static bool accepts_columns(const clt_node *node, const clt_target *target, char *why)
 {
     const clt_softmax_attr *attr = node->attr;
@@ -122,7 +122,7 @@ static bool accepts_columns(const clt_node *node, const clt_target *target, char
 
 static void emit_columns(const clt_node *node, const clt_target *target, clt_program *program)
 {
-    enum { VECTORS = 4 }; /* of a work-item, as in the kernel file */
+    enum { VECTORS = 4 }; /* vectors of a work-item, as in the kernel file */
     const clt_softmax_attr *attr = node->attr;
     const clt_type *x = &node->in[0]->type;
     const clt_extent inner = clt_extent_dim(clt_dims_product(x, attr->axis + 1, x->rank));

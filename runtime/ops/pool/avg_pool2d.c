@@ -1,4 +1,4 @@
-/* avg_pool2d: means over windows, and the gradient. */
+/* avg_pool2d: means over windows, and its gradient. */
 #include "base/error.h"
 #include "ops/core/ops.h"
 #include "ops/pool/pool2d.h"

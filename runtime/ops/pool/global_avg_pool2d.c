@@ -1,12 +1,12 @@
-/* global_avg_pool2d: means of whole planes, and the gradient. Of values that lie PLAIN, a mean's
- * kernels are this one's. */
+/* global_avg_pool2d: means of whole planes, and its gradient. In the plain layout it uses the
+ * kernels of mean. */
 #include "base/error.h"
 #include "ops/core/group_gpu.h"
 #include "ops/core/nn.h"
 #include "ops/core/ops.h"
 #include "ops/reduce/reduce.h"
 
-/* `in`: H and W of x, in both. */
+/* `in` holds H and W of x, for both operators. */
 typedef struct global_attr {
     int in[2];
 } global_attr;

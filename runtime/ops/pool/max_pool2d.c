@@ -1,4 +1,4 @@
-/* max_pool2d: maxima over windows, and the gradient. */
+/* max_pool2d: maxima over windows, and its gradient. */
 #include "base/error.h"
 #include "ops/core/ops.h"
 #include "ops/pool/pool2d.h"

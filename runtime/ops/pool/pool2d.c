@@ -13,8 +13,8 @@ int64_t clt_pool2d_size(const clt_pool2d_attr *attr, int axis, int64_t size)
     if (room < 0 && !(attr->ceil_mode && room + stride - 1 >= 0))
         return 0;
     int64_t out = (room + (attr->ceil_mode ? stride - 1 : 0)) / stride + 1;
-    /* A window may hang over the right edge, but must start inside the input or its left padding.
-     */
+    /* A window may extend beyond the right edge, but it must start inside the input or its left
+     * padding. */
     if (attr->ceil_mode && (out - 1) * stride >= size + padding)
         out--;
     return out;
@@ -28,8 +28,8 @@ void clt_pool2d_options_init(clt_pool2d_options *options)
                                     .count_include_pad = 1};
 }
 
-/* Kernels count in int: the elements of a window, and positions in the padded image, which a
- * window may leave by less than a stride. */
+/* Fails if the elements of a window or positions in the padded image do not fit the kernels' int. A
+ * window may extend beyond the padded image by less than a stride. */
 static clt_status check_counts(const char *op, const clt_value *x, const clt_pool2d_attr *attr)
 {
     char text[CLT_TYPE_TEXT];
@@ -142,7 +142,7 @@ void clt_pool2d_describe(const clt_node *node, clt_str *text)
         clt_str_add(text, ", padding not counted");
 }
 
-/* Of `pooled` elements, each from one window. */
+/* One operation for each element of each window; `pooled` has one element for each window. */
 static double flops_of(const clt_node *node, const clt_value *pooled, int64_t n)
 {
     const clt_pool2d_attr *attr = node->attr;
@@ -168,11 +168,11 @@ int clt_pool2d_batch_blocked(const clt_node *node)
 
 typedef struct kernel_names {
     const clt_op *op;
-    const char *lanes, *plain; /* in pool/batch_blocked/pool.cl; in pool/cpu/windows.cl and
-                                  pool/portable/pool2d.cl */
+    const char *lanes, *plain; /* name in pool/batch_blocked/pool.cl; name in pool/cpu/windows.cl
+                                  and pool/portable/pool2d.cl */
 } kernel_names;
 
-/* The operator is one of the four. */
+/* The kernel names of avg_pool2d, max_pool2d or one of their gradients. */
 static const kernel_names *names_of(const clt_op *op)
 {
     static const kernel_names table[] = {
@@ -187,7 +187,7 @@ static const kernel_names *names_of(const clt_op *op)
     return names;
 }
 
-/* The node's operands, then its result. */
+/* Adds the node's operands, then its result. */
 static void arg_buffers(const clt_node *node, clt_program *program)
 {
     for (int i = 0; i < node->n_in; i++)
@@ -195,7 +195,7 @@ static void arg_buffers(const clt_node *node, clt_program *program)
     clt_arg_out(program, 0);
 }
 
-/* The arguments from the sizes of the operand on. */
+/* Adds the arguments from the operand's sizes on. */
 static void arg_numbers(const clt_pool2d_attr *attr, clt_program *program)
 {
     const int numbers[] = {attr->in[0],
@@ -231,8 +231,8 @@ static bool accepts_windows(const clt_node *node, const clt_target *target, char
     return clt_caps_is_cpu(target->caps) || clt_decline(why, "made for CPUs");
 }
 
-/* A work-item several whole planes, four times as many work-items as units where there are enough.
- */
+/* One work-item computes several whole planes. There are four times as many work-items as compute
+ * units if there are enough planes. */
 static void emit_windows(const clt_node *node, const clt_target *target, clt_program *program)
 {
     const clt_extent planes = clt_extent_dim(clt_dims_product(&node->out[0]->type, 0, 2));
@@ -247,11 +247,11 @@ static void emit_windows(const clt_node *node, const clt_target *target, clt_pro
     clt_range1(program, clt_extent_ceil(planes, share, 1), 1);
 }
 
-/* A work-item an element of the result. */
+/* One work-item for each element of the result. */
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *program)
 {
     const clt_extent planes =
-        clt_extent_dim(clt_dims_product(&node->out[0]->type, 0, 2)); /* images x channels */
+        clt_extent_dim(clt_dims_product(&node->out[0]->type, 0, 2)); /* samples x channels */
     clt_launch_begin(program, "pool/portable/pool2d.cl", names_of(node->op)->plain, "");
     arg_buffers(node, program);
     clt_arg_int(program, planes);
@@ -259,8 +259,9 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_range_items(program, target, clt_extent_elements(&node->out[0]->type));
 }
 
-/* In lanes and on GPUs; those of CPUs for plain images keep to f32. Where windows overlap,
- * gradients in batch blocks are added up where they lie. */
+/* 16 bits are possible in the batch-blocked layout and on GPUs; CPU kernels for the plain layout
+ * need f32. In the batch-blocked layout, gradients of overlapping windows are added in place, so
+ * they stay f32. */
 bool clt_pool2d_half(const clt_node *node, const clt_target *target, int index, bool output)
 {
     const clt_pool2d_attr *a = node->attr;

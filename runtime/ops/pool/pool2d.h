@@ -1,14 +1,15 @@
-/* What avg_pool2d and max_pool2d share. */
+/* Functions that avg_pool2d, max_pool2d and their gradients share. */
 #ifndef CLT_OPS_POOL_POOL2D_H
 #define CLT_OPS_POOL_POOL2D_H
 
 #include "ops/core/nn.h"
 
-/* The attributes for pooling x; fails x's graph and returns false if the options are not valid. */
+/* Fills the attributes for pooling x. Fails x's graph and returns false if the options are not
+ * valid. */
 bool clt_pool2d_attr_from(const char *op, const clt_value *x, const clt_pool2d_options *options,
                           clt_pool2d_attr *attr);
 
-/* Types of the forward's result, from x, and of the gradient, from dy: its last operand. */
+/* Returns the attributes as options. */
 clt_pool2d_options clt_pool2d_options_of(const clt_pool2d_attr *attr);
 
 extern const clt_attribute clt_pool2d_attributes[];
@@ -18,23 +19,23 @@ clt_status clt_pool2d_infer_grad(const clt_node *node, clt_type *out);
 
 void clt_pool2d_describe(const clt_node *node, clt_str *text);
 
-/* One a window's element. */
+/* One operation for each element of each window. */
 double clt_pool2d_flops(const clt_node *node, int64_t n);
 double clt_pool2d_flops_grad(const clt_node *node, int64_t n);
 
-/* WANT where the operand can lie in LANES. */
+/* For clt_op.batch_blocked: WANT if the operand can be batch-blocked. */
 int clt_pool2d_batch_blocked(const clt_node *node);
 
 /* The variant for GPUs, in pool2d_gpu.c. */
 bool clt_pool2d_gpu_accepts(const clt_node *node, const clt_target *target, char *why);
 void clt_pool2d_gpu(const clt_node *node, const clt_target *target, clt_program *program);
 
-/* Rows of windows on CPUs, in pool2d_cpu.c. */
+/* The variant for CPUs that computes rows of windows, in pool2d_cpu.c. */
 bool clt_pool2d_cpu_accepts(const clt_node *node, const clt_target *target, char *why);
 void clt_pool2d_cpu(const clt_node *node, const clt_target *target, clt_program *program);
 
-/* The variants of all four. */
-/* clt_op.half of them. */
+/* The variants of all four operators. */
+/* For clt_op.half of all four operators. */
 bool clt_pool2d_half(const clt_node *node, const clt_target *target, int index, bool output);
 
 extern const clt_variant clt_pool2d_variants[];

@@ -1,18 +1,18 @@
-/* Launches of clkernels/pool/cpu/pool2d.cl: how planes are divided, and what of one fits the tile.
- */
+/* Launches of clkernels/pool/cpu/pool2d.cl. Chooses how planes are divided and which part of a
+ * plane fits the tile. */
 #include "ops/core/ops.h"
 #include "ops/pool/pool2d.h"
 
-/* Floats of the tile: half of a small first cache. */
+/* TILE: floats of the tile, half of a small first-level cache. */
 enum { TILE = 4096, MOST_TAPS = 25, MOST_GATHERED = 16, MOST_STRIDE = 8, MOST_SIZE = 1 << 30 };
-/* As many work-items as units times this, of at least so many rows each. */
+/* The number of work-items for each compute unit, and the fewest rows of a work-item. */
 enum { ITEMS_A_UNIT = 4, LEAST_ROWS = 8, LEAST_COLUMNS = 3 };
 
 typedef struct division {
-    int width;  /* lanes of a vector */
-    int direct; /* without a tile */
+    int width;  /* floats of a vector */
+    int direct; /* read the plane without copying it to a tile */
     int separate;
-    int64_t chunk, rows; /* of a tile: columns of windows; rows of y, or of dx */
+    int64_t chunk, rows; /* of a tile: columns of windows; rows of y or of dx */
 } division;
 
 static int64_t round_up(int64_t n, int64_t to)
@@ -35,7 +35,7 @@ static int64_t span(const clt_pool2d_attr *a, int axis)
     return (int64_t)(a->kernel[axis] - 1) * a->dilation[axis] + 1;
 }
 
-/* Whether vectors of windows leave the plane nowhere. */
+/* Whether vectors of windows read no element outside the plane. */
 static bool lies_inside(const clt_pool2d_attr *a, const int64_t out[2], int width)
 {
     const int64_t shift = (span(a, 1) - 1) / a->stride[1];
@@ -55,7 +55,7 @@ static bool runs_direct(const clt_pool2d_attr *a, const int64_t out[2], int widt
            a->dilation[1] == 1 && (sx == 1 || sx == 2 || sx == 4);
 }
 
-/* Rows of y or dx that a tile with `columns` of windows holds; 0: not one. */
+/* Rows of y or dx that a tile with `columns` of windows can hold; 0 if it cannot hold one row. */
 static int64_t rows_of(const clt_pool2d_attr *a, int64_t columns, int width, bool gradient)
 {
     const int64_t sx = a->stride[1], sy = a->stride[0], shift = (span(a, 1) - 1) / sx;
@@ -66,13 +66,13 @@ static int64_t rows_of(const clt_pool2d_attr *a, int64_t columns, int width, boo
     const int64_t tall = (most - span(a, 0)) / sy + 1; /* rows of windows */
     if (!gradient)
         return tall;
-    /* Of dx: no more windows may reach into them. */
+    /* Rows of dx: only those whose windows are all in the tile. */
     const int64_t held = tall < TILE / windows ? tall : TILE / windows;
     const int64_t rows = (held - 1) * sy - span(a, 0) + 2;
     return rows < most ? rows : most;
 }
 
-/* False: no tile holds as much as one vector. */
+/* Returns false if no tile can hold a single vector. */
 static bool divide(const clt_node *node, const clt_target *target, division *d)
 {
     const clt_pool2d_attr *a = node->attr;

@@ -3,7 +3,7 @@
 #include "ops/core/ops.h"
 #include "ops/pool/pool2d.h"
 
-enum { MOST_VECTORS = 8 }; /* that a work-item reads of a row */
+enum { MOST_VECTORS = 8 }; /* vectors that a work-item reads of a row */
 
 bool clt_pool2d_gpu_accepts(const clt_node *node, const clt_target *target, char *why)
 {
@@ -15,7 +15,7 @@ bool clt_pool2d_gpu_accepts(const clt_node *node, const clt_target *target, char
            clt_decline(why, "more than %d elements", MOST);
 }
 
-/* Whether every element lies in one window, and rows of both sides are whole float4. */
+/* Whether windows do not overlap and leave no gap, and rows of both sides are whole float4. */
 static bool tiles(const clt_pool2d_attr *a, int64_t oh, int64_t ow)
 {
     for (int i = 0; i < 2; i++)
@@ -25,7 +25,7 @@ static bool tiles(const clt_pool2d_attr *a, int64_t oh, int64_t ow)
            a->kernel[1] <= MOST_VECTORS;
 }
 
-/* Whether four windows side by side read few float4 of each row. */
+/* Whether a work-item for four neighbouring windows reads few float4 of each row. */
 static bool rows_fit(const clt_pool2d_attr *a, int64_t ow)
 {
     const int span = 3 * a->stride[1] + (a->kernel[1] - 1) * a->dilation[1] + 4;
@@ -55,7 +55,7 @@ void clt_pool2d_gpu(const clt_node *node, const clt_target *target, clt_program 
     clt_arg_int(program, clt_fixed(oh));
     clt_arg_int(program, clt_fixed(ow));
     clt_arg_int(program, clt_fixed(a->count_include_pad));
-    /* A work-item has V results, or the elements of V windows. */
+    /* A work-item computes V results, or the elements of V windows. */
     clt_extent items = planes;
     items.mul *= forward || v == 4 ? oh * ow / v : (int64_t)a->in[0] * a->in[1];
     clt_range1(program, clt_extent_ceil(items, CLT_GPU_GROUP, CLT_GPU_GROUP), CLT_GPU_GROUP);

@@ -30,7 +30,7 @@ void clt_resample_axis_free(clt_resample_axis *axis)
     *axis = (clt_resample_axis){0};
 }
 
-/* Where the constants of `node` have axis i. */
+/* Axis i of the node, with pointers into the node's constants. */
 static clt_resample_axis axis_of(const clt_node *node, int i)
 {
     const clt_resample2d_attr *a = node->attr;
@@ -45,8 +45,8 @@ static clt_resample_axis axis_of(const clt_node *node, int i)
                                .weight = weights + (i ? (int64_t)a->taps[0] * a->out[0] : 0)};
 }
 
-/* The gradient's axis: what of the result each element of the operand is in. Begins and ends never
- * fall, so that these lie side by side. */
+/* The axis of the gradient: for each element of the operand, the elements of the result that read
+ * it. Begins and ends are non-decreasing, so these elements are neighbours. */
 static clt_status transpose(const clt_resample_axis *of, clt_resample_axis *to)
 {
     int taps = 1;
@@ -121,7 +121,7 @@ static void describe(const clt_node *node, clt_str *text)
                 a->in[0], a->in[1], a->out[0], a->out[1]);
 }
 
-/* Rows first, then columns. */
+/* The rows are resampled first, then the columns. */
 static double flops(const clt_node *node, int64_t n)
 {
     const clt_resample2d_attr *a = node->attr;
@@ -153,7 +153,8 @@ static clt_extent planes_of(const clt_node *node)
     return clt_extent_dim(clt_dims_product(&node->out[0]->type, 0, 2));
 }
 
-/* Rows of a plane that a work-item has, where `planes` of them leave compute units idle. */
+/* Rows of a plane for each work-item. A plane is divided if `planes` alone would leave compute
+ * units idle. */
 static int64_t band_of(const clt_target *target, int64_t planes, int64_t rows)
 {
     enum { ITEMS_A_UNIT = 4 };
@@ -176,7 +177,7 @@ static void emit_batch_blocked(const clt_node *node, const clt_target *target, c
     clt_range3(p, clt_fixed((a->out[0] + band - 1) / band), planes, clt_fixed(1), 1, 1, 1);
 }
 
-/* Floats of a row in local memory, with what vectors read beyond its end. */
+/* Floats of a row in local memory, including those that vectors read beyond its end. */
 enum { MOST_COLUMNS = 8000, MOST_TAPS = 8 };
 
 static bool accepts_cpu(const clt_node *node, const clt_target *target, char *why)
@@ -221,7 +222,7 @@ static bool accepts_gpu(const clt_node *node, const clt_target *target, char *wh
            clt_decline(why, "more than %d elements", MOST);
 }
 
-/* A work-item has V neighbours of a row. */
+/* A work-item computes V neighbours of a row. */
 static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const clt_resample2d_attr *a = node->attr;

@@ -20,27 +20,29 @@ typedef enum clt_resample_kind {
 
 typedef struct clt_resample2d_attr {
     int in[2], out[2];
-    int taps[2]; /* the most that an element has: TY, TX */
+    int taps[2]; /* TY, TX: the most taps of an element */
     clt_resample_kind kind;
-    bool gradient; /* of the kind, from the result's gradient */
+    bool gradient; /* the node is the gradient of that kind of resampling */
 } clt_resample2d_attr;
 
-/* One axis: what each of `out` elements is made of. */
+/* One axis: the elements and weights that make each of the `out` elements. */
 typedef struct clt_resample_axis {
     int in, out, taps;
     int *begin, *count;
-    float *weight; /* tap t of element i: [t * out + i] */
+    float *weight; /* tap t of element i is at [t * out + i] */
 } clt_resample_axis;
 
-/* The operator with the tables of both axes (y, x), which stay the caller's. */
+/* Adds the operator with the tables of both axes (y, x). The caller keeps the ownership of the
+ * tables. */
 clt_value *clt_resample2d(clt_value *x, clt_resample_kind kind, bool gradient,
                           const clt_resample_axis axes[2]);
 
-/* Allocates an axis; its weights are 0. NULL pointers on failure, which is an error. */
+/* Allocates an axis with weights of 0. On failure it sets the pointers to NULL and returns an
+ * error. */
 clt_status clt_resample_axis_create(int in, int out, int taps, clt_resample_axis *axis);
 void clt_resample_axis_free(clt_resample_axis *axis);
 
-/* The mean of every plane of x [B, C, H, W], H and W constant: [B, C, 1, 1]. */
+/* Returns the mean of every plane of x [B, C, H, W] as [B, C, 1, 1]; H and W must be constant. */
 clt_value *clt_global_avg_pool2d(clt_value *x);
 
 #endif

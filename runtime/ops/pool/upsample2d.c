@@ -7,7 +7,7 @@
 #include "ops/pool/resample2d.h"
 #include <cltrain/ops.h>
 
-/* Largest result of an axis; the tables' memory. */
+/* The largest result of an axis, which limits the memory of the tables. */
 enum { MOST_SIZE = 1 << 24 };
 
 static bool check_images(const char *op, const clt_value *x)
@@ -90,7 +90,7 @@ clt_value *clt_adaptive_avg_pool2d(clt_value *x, int height, int width)
 /* --- upsampling --------------------------------------------------------------------------------
  */
 
-/* PyTorch's index, in f32 as there: it decides between neighbours. */
+/* Computes the index in f32 as PyTorch does, because rounding decides between neighbours. */
 static clt_status nearest_axis(int in, int out, double scale, clt_resample_axis *axis)
 {
     const float step = scale > 0 ? (float)(1.0 / scale) : (float)in / (float)out;
@@ -114,7 +114,7 @@ static clt_status bilinear_axis(int in, int out, double scale, bool align, clt_r
                                     : (double)in / out;
     CLT_TRY(clt_resample_axis_create(in, out, 2, axis));
     for (int i = 0; i < out; i++) {
-        /* As PyTorch, also where a scale is given that changes nothing. */
+        /* Like PyTorch, also if a given scale does not change the size. */
         const double at = out == in ? i : align ? i * step : fmax((i + 0.5) * step - 0.5, 0);
         const double low = fmin(floor(at), in - 1);
         const float part = (float)fmin(at - low, 1);
@@ -132,7 +132,7 @@ void clt_upsample2d_options_init(clt_upsample2d_options *options)
         .struct_size = sizeof *options, .mode = CLT_UPSAMPLE_NEAREST, .scale = {2, 2}};
 }
 
-/* Of `own`, sets the sizes; a scale of 0 is one that a size stands for. */
+/* Sets the sizes in `own`. A scale of 0 means that the caller gave a size. */
 static clt_status sizes_of(const clt_value *x, clt_upsample2d_options *own)
 {
     char text[CLT_TYPE_TEXT];
