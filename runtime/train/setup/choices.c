@@ -9,6 +9,7 @@
 #include "device/program/tuning_file.h"
 #include "exec/update.h"
 #include "train/setup/capacity.h"
+#include "tune/blas.h"
 #include "tune/tune.h"
 
 /* What measuring works with. */
@@ -168,9 +169,15 @@ clt_status clt_choices_to_json(const clt_choices *c, const clt_session *training
             continue;
         clt_tuning_record *record = &used[count++];
         *record = c->records[i];
-        record->entries = NULL;
-        record->count = record->room = 0;
-        status = add_plan(training->devices[i].plan, record);
+        record->entries = clt_calloc(CLT_BLAS_KERNELS, sizeof *record->entries);
+        record->count = 0;
+        record->room = record->entries ? CLT_BLAS_KERNELS : 0;
+        if (!record->entries)
+            status = CLT_OUT_OF_MEMORY;
+        else
+            clt_tune_blas_copy(&c->records[i], record);
+        if (status == CLT_OK)
+            status = add_plan(training->devices[i].plan, record);
         if (status == CLT_OK)
             status = add_plan(evaluation->devices[i].plan, record);
     }

@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "base/blas_sets.h"
 #include "goldens/goldens.h"
 #include <cltrain/fit.h>
 #include <cltrain/models.h>
@@ -122,6 +123,16 @@ static void choices_are_repeated(void **state)
     lab_close(&l);
     free(saved);
     free(again);
+
+    /* The parameters of CLBlast belong to the device, not to a node. */
+    entry = json_deep_copy(json_array_get(entries_of(now), 0));
+    json_object_set_new(entry, "op", json_string(CLT_BLAS_OP));
+    json_object_set_new(entry, "key", json_sprintf("%d", (int)clt_blas_key(CLT_BLAS_DIRECT)));
+    json_array_append_new(entries_of(now), entry);
+    saved = resume_with(now, &l);
+    assert_non_null(strstr(saved, "\"" CLT_BLAS_OP "\""));
+    lab_close(&l);
+    free(saved);
 
     /* They hold for one number of compute units. */
     json_object_set_new(record, "compute_units", json_integer(devices[0]->caps.compute_units + 1));
