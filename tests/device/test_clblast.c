@@ -1,4 +1,6 @@
 /* CLBlast products use the parameters that they ask for, even if others use the device too. */
+#include <dlfcn.h>
+#include <link.h>
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -8,10 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
 #include "device/discover/clblast.h"
+#include "ops/settled.h"
 #include "support/devices.h"
 
 enum { M = 67, N = 130, K = 41, LARGE = 3 };
@@ -27,6 +31,20 @@ static void ok(clt_status status)
         fail_msg("%s: %s", clt_status_name(status), clt_error_message());
 }
 
+/* Of the library's file: its size and its time. */
+static uint64_t library_hash(void)
+{
+    struct link_map *map;
+    struct stat file;
+    void *handle = dlopen("libclblast.so.1", RTLD_NOW);
+    assert_non_null(handle);
+    assert_int_equal(dlinfo(handle, RTLD_DI_LINKMAP, &map), 0);
+    assert_int_equal(stat(map->l_name, &file), 0);
+    dlclose(handle);
+    const int64_t parts[] = {file.st_size, file.st_mtim.tv_sec, file.st_mtim.tv_nsec};
+    return clt_hash(parts, sizeof parts, 0);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -36,6 +54,7 @@ static int set_up(void **state)
     if (clt_runtime_create(&settings, &runtime) != CLT_OK ||
         clt_devices_open(runtime, clt_test_devices("pocl"), NULL, &devices, &count) != CLT_OK)
         return -1;
+    op_settled_read(devices[0]->identity ^ library_hash());
     gpu = devices[0]->caps;
     gpu.kind = CLT_KIND_GPU;
     return 0;
@@ -44,6 +63,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
+    op_settled_write();
     clt_devices_close(devices, count);
     clt_runtime_destroy(runtime);
     return 0;
@@ -143,8 +163,14 @@ static void every_set_is_right(void **state)
         product p;
         int index = 0;
         open_product(&p, devices[0], M, kernel == CLT_BLAS_PACKED);
-        for (; clt_blas_set_choice(kernel, index, &gpu, &p.gemm.sets[kernel]); index++)
-            check(&p);
+        for (; clt_blas_set_choice(kernel, index, &gpu, &p.gemm.sets[kernel]); index++) {
+            /* CLBlast compiles each set anew in each process. */
+            const uint64_t key =
+                clt_hash(p.gemm.sets, sizeof p.gemm.sets, op_settled.code + (uint64_t)kernel);
+            if (!op_is_settled(key))
+                check(&p);
+            op_settle(key);
+        }
         assert_true(index > 3);
         /* The previous parameters work again. */
         assert_true(clt_blas_set_choice(kernel, 0, &gpu, &p.gemm.sets[kernel]));

@@ -55,6 +55,7 @@ typedef struct op_case {
     int classes, ignored; /* OP_LABELS: number of classes; whether some are ignored (-100) */
     bool sharp;           /* in 16 bits: results are rounded once, at the end */
     bool kinks;           /* leave out 16 bits: rounding of intermediate values moves a maximum */
+    int lead;             /* NaN elements before each operand in its buffer */
     bool trains;          /* run as a training step, in which random numbers are drawn */
 } op_case;
 
@@ -292,19 +293,20 @@ static inline void op_unbind(op_bound *b)
     clt_graph_destroy(b->graph);
 }
 
-/* Makes a buffer of exactly these numbers. */
-static inline cl_mem op_upload(const clt_value *value, const double *numbers, int64_t n)
+/* Makes a buffer of exactly these numbers behind `lead` others. */
+static inline cl_mem op_upload(const clt_value *value, const double *numbers, int64_t n, int lead)
 {
     const int64_t count = clt_type_elements(&value->type, n);
-    const size_t bytes = (size_t)(count ? count : 1) * 4;
+    const size_t bytes = (size_t)(lead + (count ? count : 1)) * 4;
     cl_mem buffer;
-    void *host = calloc(1, bytes);
+    int32_t *host = calloc(1, bytes);
     assert_non_null(host);
+    memset(host, 0xFF, (size_t)lead * sizeof *host);
     for (int64_t i = 0; i < count; i++)
         if (value->type.dtype == CLT_I32)
-            ((int32_t *)host)[i] = (int32_t)numbers[i];
+            host[lead + i] = (int32_t)numbers[i];
         else
-            ((float *)host)[i] = (float)numbers[i];
+            ((float *)host)[lead + i] = (float)numbers[i];
     OP_OK(clt_device_buffer_create(op_devices[0], (int64_t)bytes, CL_MEM_READ_WRITE, "an operand",
                                    &buffer));
     assert_int_equal(

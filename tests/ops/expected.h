@@ -171,7 +171,8 @@ static inline uint64_t op_hash_expected(const op_test *t, const op_case *c, cons
         hash = op_hash_numbers(e->y_bound[o], count, hash);
         hash = op_hash_numbers(e->dy[o], count, hash);
     }
-    return clt_hash(&n, sizeof n, hash);
+    const int64_t run[] = {n, c->lead, c->sharp, c->trains};
+    return clt_hash(run, sizeof run, hash);
 }
 
 #endif

@@ -74,9 +74,11 @@ static inline void op_run(op_test *t, const op_case *c, op_bound *b, int64_t n,
                           const op_expected *e)
 {
     clt_view inputs[OP_MAX_IN + OP_MAX_OUT] = {{0}};
-    for (int i = 0; i < b->plan->n_inputs; i++)
+    for (int i = 0; i < b->plan->n_inputs; i++) {
         inputs[i].buffer =
-            op_upload(b->plan->inputs[i], op_numbers(b->plan->inputs[i], e->x, e->dy), n);
+            op_upload(b->plan->inputs[i], op_numbers(b->plan->inputs[i], e->x, e->dy), n, c->lead);
+        inputs[i].offset = c->lead * 4;
+    }
     const clt_run run = op_run_of(n, inputs, c->trains);
     char name[OP_TEXT];
     op_poison(b);

@@ -53,8 +53,27 @@ static inline bool softmax_vector_at(const op_case *c, int64_t n, const double *
     return true;
 }
 
+/* One element of each row is so large that its exponential has no number in f32. It lies in the
+ * last of four vectors of 4, 8 or 16 elements. */
+static inline void softmax_check_peaks(op_test *test)
+{
+    enum { ROWS = 3, ELEMENTS = 128, PEAK = 60 };
+    static const int axis = 1;
+    static double numbers[ROWS * ELEMENTS];
+    for (int i = 0; i < ROWS * ELEMENTS; i++)
+        numbers[i] = i % ELEMENTS == PEAK ? 200 : i * 37 % 64 / 64.0;
+    op_case c = {.text = "peaks", .n_in = 1, .batch = ROWS, .attr = &axis};
+    c.in[0] = (op_operand){.dtype = CLT_F32,
+                           .rank = 2,
+                           .dims = {CLT_BATCH, ELEMENTS},
+                           .gradient = true,
+                           .set = numbers};
+    op_check(test, &c, true);
+}
+
 static inline void softmax_check(op_test *test)
 {
+    softmax_check_peaks(test);
     for (size_t i = 0; i < sizeof softmax_shapes / sizeof *softmax_shapes; i++) {
         const struct softmax_shape *s = &softmax_shapes[i];
         char text[OP_TEXT];

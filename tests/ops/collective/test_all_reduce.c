@@ -252,7 +252,7 @@ static void the_host_has_room_between_segments(void **state)
         bind_pretence(&p);
         for (int64_t n = IMAGES; n >= 0; n -= IMAGES / 2) {
             float y[WIDTH], z[WIDTH];
-            p.inputs[0].buffer = op_upload(p.plan->inputs[0], x, n);
+            p.inputs[0].buffer = op_upload(p.plan->inputs[0], x, n, 0);
             p.run = (clt_run){.count = n, .inputs = p.inputs};
             OP_OK(clt_arena_poison(&p.arena));
             run_pretence(&p);

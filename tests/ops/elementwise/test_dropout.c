@@ -128,7 +128,7 @@ static void run_images(net *t, int64_t sample, int64_t count, uint64_t seed, uin
             numbers[k] = v->type.rank == 4 ? value_of(v->name, sample * t->sample + k) : 1;
         if (v->type.rank != 4)
             numbers[0] = 1;
-        inputs[i].buffer = op_upload(v, numbers, count);
+        inputs[i].buffer = op_upload(v, numbers, count, 0);
     }
     OP_OK(clt_device_buffer_create(op_devices[0], 64, CL_MEM_READ_WRITE, "results", &results));
     const clt_run run = {.count = count,

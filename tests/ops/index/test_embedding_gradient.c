@@ -219,7 +219,7 @@ static void run(bound *b, int64_t n, void *host, int64_t bytes, const clt_place 
     cl_mem *gradients = clt_replica_gradients(&b->on.replica, b->precision);
     for (int i = 0; i < b->on.plan->n_inputs; i++) {
         double *numbers = numbers_of(b->t, b->on.plan->inputs[i], n);
-        inputs[i].buffer = op_upload(b->on.plan->inputs[i], numbers, n);
+        inputs[i].buffer = op_upload(b->on.plan->inputs[i], numbers, n, 0);
         free(numbers);
     }
     const clt_run how = {.count = n, .inputs = inputs, .gradients = gradients};

@@ -45,7 +45,7 @@ static void test_shapes(void **state)
         for (int target = 0; target < 2; target++) {
             const struct shape *s = &shapes[i];
             char text[OP_TEXT];
-            op_case c = {.text = text, .n_in = 2, .batch = s->batch};
+            op_case c = {.text = text, .n_in = 2, .batch = s->batch, .lead = 64 * target};
             snprintf(text, sizeof text, "shape %d%s", (int)i, target ? ", both" : "");
             for (int j = 0; j < 2; j++) {
                 c.in[j] = (op_operand){.dtype = CLT_F32, .rank = s->rank, .gradient = !j || target};

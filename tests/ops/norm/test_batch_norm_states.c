@@ -85,8 +85,8 @@ static void run_images(net *t, int64_t n, clt_view *inputs, clt_run *run)
     for (int i = 0; i < MOST; i++)
         x[i] = (double)t->x[i];
     for (int i = 0; i < t->b.plan->n_inputs; i++)
-        inputs[i].buffer =
-            op_upload(t->b.plan->inputs[i], !strcmp(t->b.plan->inputs[i]->name, "x") ? x : &one, n);
+        inputs[i].buffer = op_upload(t->b.plan->inputs[i],
+                                     !strcmp(t->b.plan->inputs[i]->name, "x") ? x : &one, n, 0);
     OP_OK(clt_device_buffer_create(op_devices[0], 64, CL_MEM_READ_WRITE, "results", &t->results));
     *run = (clt_run){.count = n,
                      .inputs = inputs,

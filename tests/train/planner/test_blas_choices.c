@@ -75,6 +75,8 @@ static const clt_blas_gemm *product_of(const clt_plan *plan, int index)
 }
 
 #ifdef CLT_TESTING
+/* In the first run the time suffices for one set of each kernel. The next run continues behind this
+ * set. */
 static void sets_are_recorded_and_taken(void **state)
 {
     (void)state;
@@ -82,11 +84,15 @@ static void sets_are_recorded_and_taken(void **state)
     clt_tuning_record record = {.count = 0};
     clt_blas_set measured[CLT_BLAS_KERNELS];
     clt_tuning_testing_spoils = "WGD=8";
+    const clt_tune_report begun = tune(g, 0.02, &record);
+    assert_in_range(begun.classes, CLT_BLAS_KERNELS, 2 + CLT_BLAS_KERNELS);
+    const clt_tuning_entry *packed = clt_gemm_clblast_tuned(&record, CLT_BLAS_PACKED);
+    assert_non_null(packed);
+    assert_in_range(packed->tried, 1, 2);
     const clt_tune_report report = tune(g, 1e6, &record);
     clt_tuning_testing_spoils = NULL;
-    assert_int_equal(report.classes, 2 + CLT_BLAS_KERNELS);
     assert_int_equal(report.measured, report.classes);
-    assert_true(report.rejected >= 1);
+    assert_true(begun.rejected + report.rejected >= 1);
     for (clt_blas_kernel kernel = 0; kernel < CLT_BLAS_KERNELS; kernel++) {
         const clt_tuning_entry *e = clt_gemm_clblast_tuned(&record, kernel);
         assert_non_null(e);
@@ -118,23 +124,6 @@ static void sets_are_recorded_and_taken(void **state)
     clt_graph_destroy(g);
 }
 #endif
-
-/* The time suffices for one set of each kernel. The next run continues behind this set. */
-static void what_is_left_is_gone_on_with(void **state)
-{
-    (void)state;
-    clt_graph *g = build();
-    clt_tuning_record record = {.count = 0};
-    tune(g, 0.02, &record);
-    const clt_tuning_entry *e = clt_gemm_clblast_tuned(&record, CLT_BLAS_PACKED);
-    assert_non_null(e);
-    assert_in_range(e->tried, 1, 2);
-    tune(g, 1e6, &record);
-    e = clt_gemm_clblast_tuned(&record, CLT_BLAS_PACKED);
-    assert_int_equal(e->tried, 0);
-    clt_tuning_free(&record);
-    clt_graph_destroy(g);
-}
 
 /* A record's set is ignored if the device cannot run it or if it is not valid. */
 static void unfit_sets_are_not_taken(void **state)
@@ -201,7 +190,6 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unfit_sets_are_not_taken),
-        cmocka_unit_test(what_is_left_is_gone_on_with),
 #ifdef CLT_TESTING
         cmocka_unit_test(sets_are_recorded_and_taken),
 #endif
