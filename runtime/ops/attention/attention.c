@@ -1,5 +1,5 @@
-/* attention: scaled dot products, softmax and weighted sums without a T x S matrix; its gradients.
- */
+/* attention: scaled dot products, softmax and weighted sums without a T x S matrix; and its
+ * gradients. */
 #include "ops/attention/attention.h"
 
 #include <float.h>
@@ -27,7 +27,8 @@ static const clt_type *type_of(const clt_node *node, int which)
     return at < node->n_in && node->in[at] ? &node->in[at]->type : NULL;
 }
 
-/* Steps of a tensor of `heads` heads in its form; packed ones begin at head `first`. */
+/* Strides of a tensor of `heads` heads in its form. In the packed form its heads begin at head
+ * `first`. */
 static clt_attention_view view_of(const clt_attention_attr *attr, int operand, const clt_type *type,
                                   int64_t size, int64_t first)
 {
@@ -129,7 +130,8 @@ static clt_status check_mask(const clt_node *node, const clt_attention_shape *s)
                            tm, clt_type_text(&scores, ts));
 }
 
-/* Ranks, types and what must be equal; sizes are what clt_attention_shape_of says afterwards. */
+/* Checks ranks, types and the sizes that must be equal. clt_attention_shape_of then returns the
+ * sizes. */
 static clt_status check_operands(const clt_node *node)
 {
     const clt_attention_attr *attr = node->attr;
@@ -186,7 +188,8 @@ static clt_status infer(const clt_node *node, clt_type *out)
     const clt_value *first = node->in[0];
     CLT_TRY(check_operands(node));
     out[0] = first->type;
-    /* The shape's views need the result's type, which is q's, but for the packed form's width. */
+    /* The shape's views need the result's type. It is q's type, except for the width of the packed
+     * form. */
     clt_value value = {.type = out[0]};
     if (attr->form == CLT_ATTENTION_PACKED)
         value.type.dims[2] = out[0].dims[2] / (attr->heads + 2 * attr->kv_heads) * attr->heads;
@@ -293,7 +296,8 @@ const char *clt_attention_types(const clt_node *node, const clt_attention_shape 
     return text;
 }
 
-/* All but the mask, its gradient and log_sum; q, k and v if all of them are. */
+/* All operands and outputs may be stored in 16 bits, except the mask, its gradient and log_sum. q,
+ * k and v must all be 16-bit or none of them. */
 static bool half(const clt_node *node, const clt_target *target, int index, bool output)
 {
     const int before = is_forward(node) ? 0 : BEFORE_Q;
@@ -322,7 +326,8 @@ double clt_attention_pairs(const clt_node *node)
     return pairs;
 }
 
-/* Two products over the pairs, as for the mask's gradient, and five in the gradient. */
+/* Counts matrix products over the pairs of rows and keys: two in the forward and in the mask's
+ * gradient, five in the other gradients. */
 static double flops(const clt_node *node, int64_t n)
 {
     const clt_attention_shape s = clt_attention_shape_of(node);
@@ -369,7 +374,8 @@ static const clt_attribute attributes[] = {
     {0},
 };
 
-/* Images are computed alone, and in the form of heads those, where k and v have as many. */
+/* Samples are independent. In the form of heads, heads are independent too if k and v have as many
+ * as q. */
 static void dims_of(const clt_node *node, clt_node_dims *dims)
 {
     const clt_attention_shape s = clt_attention_shape_of(node);
@@ -502,8 +508,8 @@ clt_value *clt_attention_packed(clt_value *qkv, int heads, int kv_heads,
                  options);
 }
 
-/* What the forms of attention take: `heads` and `kv_heads` the last two, `scale` and the others
- * all. */
+/* The attributes of the three callable operators. `heads` is for rows and packed, `kv_heads` for
+ * packed; the other attributes are for all. */
 typedef struct attention_call {
     clt_attention_options options;
     int heads, kv_heads;

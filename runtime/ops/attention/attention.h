@@ -1,4 +1,4 @@
-/* Attributes and shapes of attention and its gradients, for the files of its kernel variants. The
+/* Attributes and shapes of attention and its gradients, for the files of kernel variants. The
  * public builders are in <cltrain/ops_attention.h>. */
 #ifndef CLT_OPS_ATTENTION_ATTENTION_H
 #define CLT_OPS_ATTENTION_ATTENTION_H
@@ -6,7 +6,7 @@
 #include "ops/core/launch.h"
 #include <cltrain/ops_attention.h>
 
-/* How heads lie: [B, H, T, D], [B, T, H * D], or q, k and v side by side in rows. */
+/* How heads are stored: [B, H, T, D]; [B, T, H * D]; or rows with q, k and v next to each other. */
 typedef enum clt_attention_form {
     CLT_ATTENTION_HEADS,
     CLT_ATTENTION_ROWS,
@@ -25,54 +25,57 @@ typedef struct clt_attention_attr {
     double scale;
     int64_t past;
     int form;
-    int heads, kv_heads; /* 0: as the shapes say */
+    int heads, kv_heads; /* 0: from the operands' shapes */
     int is_causal;
-    double dropout; /* a weight's probability to be dropped */
+    double dropout; /* probability that a weight is dropped */
     int64_t stream; /* with dropout: the node's number among the graph's random nodes */
 } clt_attention_attr;
 
-/* A tensor of rows of D elements: elements from the operand's first to (b, head, row). */
+/* Strides of a tensor of rows of D elements: the offset of (b, head, row) from the operand's first
+ * element. */
 typedef struct clt_attention_view {
-    int operand; /* or output */
+    int operand; /* index of an operand or output */
     int64_t at, batch, head, row;
 } clt_attention_view;
 
 typedef struct clt_attention_shape {
-    int64_t batch; /* as in clt_type.dims: negative: times the batch */
+    int64_t batch; /* as in clt_type.dims: a negative number is a multiple of the batch size */
     int64_t heads, kv_heads, rows, keys, size;
     double scale;
-    clt_attention_view q, k, v; /* the operands, and likewise their gradients among the outputs */
-    clt_attention_view out;     /* in the gradients: dout, and likewise out */
+    clt_attention_view q, k, v; /* operands; for gradients, also outputs of their gradients */
+    clt_attention_view out;     /* for gradients: dout and out */
     clt_attention_view dq, dk, dv;
-    int mask, past;          /* operands, -1: none */
-    int64_t mask_strides[4]; /* 0: the dimension repeats */
-    int64_t mask_dims[4];    /* 1 where it does; the first as in clt_type.dims */
-    int log_sum;             /* attention: output; else operand */
+    int mask, past;          /* indices of operands; -1: absent */
+    int64_t mask_strides[4]; /* 0: broadcast along the dimension */
+    int64_t mask_dims[4];    /* 1 if it is broadcast; the first as in clt_type.dims */
+    int log_sum;             /* attention: index of the output; gradients: of the operand */
 } clt_attention_shape;
 
 extern const clt_op clt_op_attention, clt_op_attention_grad, clt_op_attention_packed_grad,
     clt_op_attention_mask_grad;
 
-/* The node is one of the four; it has been inferred. */
+/* Returns the sizes of an inferred node of attention or one of its gradients. */
 clt_attention_shape clt_attention_shape_of(const clt_node *node);
 
-/* Options of clkernels/attention/attention.clh: what is not f32, and dropout. */
+/* Writes the options of clkernels/attention/attention.clh: the types other than f32, and
+ * dropout. */
 enum { CLT_ATTENTION_OPTIONS = 96 };
 const char *clt_attention_types(const clt_node *node, const clt_attention_shape *s, char *text);
 
-/* Pairs of a row and a key that it may see, of one head of one image. */
+/* Returns the number of pairs of a row and a key that it may attend to, for one head of one
+ * sample. */
 double clt_attention_pairs(const clt_node *node);
 
-/* Arguments of clkernels/attention/attention.clh: a tensor that is read or written, the mask with
- * `past`. */
+/* Add arguments of clkernels/attention/attention.clh: a tensor that is read, a tensor that is
+ * written, and the mask with `past`. */
 void clt_arg_attention_in(clt_program *p, const clt_attention_view *view);
 void clt_arg_attention_out(clt_program *p, const clt_attention_view *view);
 void clt_arg_attention_mask(clt_program *p, const clt_node *node, const clt_attention_shape *s);
 
-/* The arguments DROP, last of all: none without dropout. */
+/* Adds the arguments DROP, which come last; adds none without dropout. */
 void clt_arg_attention_drop(clt_program *p, const clt_node *node, const clt_attention_shape *s);
 
-/* B times `mul`. */
+/* Returns `mul` times the number of samples. */
 clt_extent clt_attention_images(const clt_attention_shape *s, int64_t mul);
 
 /* clkernels/attention/portable/attention.cl. */
@@ -89,17 +92,17 @@ bool clt_attention_gpu_accepts(const clt_node *node, const clt_target *target, c
 void clt_attention_gpu(const clt_node *node, const clt_target *target, clt_program *p);
 void clt_attention_grad_gpu(const clt_node *node, const clt_target *target, clt_program *p);
 
-/* clkernels/{portable,cpu,gpu}/attention_mask.cl. */
+/* clkernels/attention/{portable,cpu,gpu}/attention_mask.cl. */
 extern const clt_variant clt_attention_mask_variants[];
 
-/* Launches attention_delta, which the gradients begin with, to the scratch block that is returned.
- */
+/* Launch attention_delta, the first kernel of every gradient. Return the index of the scratch block
+ * with its result. */
 int clt_attention_delta_portable(const clt_node *node, const clt_target *target, clt_program *p);
 int clt_attention_delta_cpu(const clt_node *node, const clt_target *target, clt_program *p);
 int clt_attention_delta_gpu(const clt_node *node, const clt_target *target, clt_program *p);
 
-/* Build options of the tiles of attention/cpu/attention_weights.clh and
- * attention/gpu/attention_tile.clh, of gradients, and the rows and keys that a tile has. */
+/* Build options for the tiles of attention/cpu/attention_weights.clh and
+ * attention/gpu/attention_tile.clh in gradients, and a tile's rows and keys. */
 typedef struct clt_attention_tile {
     char options[160];
     int64_t rows, keys, threads;
@@ -108,11 +111,11 @@ typedef struct clt_attention_tile {
 clt_attention_tile clt_attention_tile_cpu(const clt_node *node, const clt_target *target);
 clt_attention_tile clt_attention_tile_gpu(const clt_node *node, const clt_target *target);
 
-/* The arguments q, k, v and MASK; sizes: heads, group, T, S, scale. */
+/* Add the arguments q, k, v and MASK, and the sizes: heads, group, T, S, scale. */
 void clt_arg_attention_operands(clt_program *p, const clt_node *node, const clt_attention_shape *s);
 void clt_arg_attention_sizes(clt_program *p, const clt_attention_shape *s);
 
-/* Portable kernels': heads (that items are of), group, T, S, D, scale. */
+/* Adds the sizes of portable kernels: heads (one work-item's), group, T, S, D, scale. */
 void clt_arg_attention_lengths(clt_program *p, const clt_attention_shape *s, int64_t heads);
 
 #endif

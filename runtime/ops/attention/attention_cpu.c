@@ -14,7 +14,7 @@ typedef struct tile {
     int sum_rows, sum_vectors; /* RM, CV */
 } tile;
 
-/* Rows that are not f32 are copied; see attention_tile.clh. */
+/* Rows in 16 bits are copied as floats; see attention_tile.clh. */
 static bool copies(const clt_node *node)
 {
     bool half = false;
@@ -35,14 +35,15 @@ static int64_t local_bytes(const clt_node *node, const clt_attention_shape *s, i
     return floats * (int64_t)sizeof(float);
 }
 
-/* As many accumulators as registers allow; both 48s are multiples of the rows. */
+/* As many accumulators as the registers allow; both 48s are multiples of the rows. */
 static int rows_for(const clt_caps *caps, int vectors)
 {
     static const int many[] = {0, 16, 12, 8, 6, 4}, few[] = {0, 8, 6, 4, 2, 2};
     return (caps->vector_registers >= 32 ? many : few)[vectors];
 }
 
-/* Vectors of a row's tile in the sums. One that overlaps the one before is not to be alone. */
+/* Vectors of a row's tile in the sums. A last vector that overlaps the vector before must be in the
+ * same tile. */
 static int sum_vectors(const clt_caps *caps, const clt_attention_shape *s)
 {
     const int64_t vectors = (s->size + caps->vector_width - 1) / caps->vector_width;
@@ -55,7 +56,7 @@ static int sum_vectors(const clt_caps *caps, const clt_attention_shape *s)
     return 1;
 }
 
-/* Vectors of rows, or of keys, in a panel: 0, if not even one fits. */
+/* Vectors of rows or of keys in a panel; 0 if local memory has no room for one. */
 static int vectors_for(const clt_node *node, const clt_target *target, const clt_attention_shape *s,
                        bool grad)
 {
@@ -93,7 +94,7 @@ bool clt_attention_cpu_accepts(const clt_node *node, const clt_target *target, c
                            target->caps->vector_width, MOST_SIZE);
     if (vectors_for(node, target, &s, node->op != &clt_op_attention) < 1)
         return clt_decline(why, "%lld bytes of local memory", (long long)target->caps->local_bytes);
-    /* Its last vector would be alone in the sums of a gradient. */
+    /* The last vector of a gradient's sums overlaps and would be in a tile by itself. */
     if (node->op != &clt_op_attention && s.size > target->caps->vector_width &&
         sum_vectors(target->caps, &s) == 1)
         return clt_decline(why, "heads of %lld elements by vectors of %d", (long long)s.size,
@@ -119,7 +120,7 @@ void clt_attention_cpu(const clt_node *node, const clt_target *target, clt_progr
                clt_attention_images(&s, 1), 1, 1, 1);
 }
 
-/* Slices of the keys, so that all units have work. */
+/* Slices of the keys, chosen so that all units have work. */
 static int64_t slices_for(const clt_target *target, const clt_attention_shape *s, int64_t columns)
 {
     const int64_t blocks = (s->keys + columns - 1) / columns;
@@ -130,7 +131,7 @@ static int64_t slices_for(const clt_target *target, const clt_attention_shape *s
     return slices < blocks ? slices : blocks;
 }
 
-/* A launch over chunks of rows of all heads. */
+/* Begins a launch over chunks of rows of all heads. */
 static void begin_rows(clt_program *p, const tile *t, const char *kernel, const char *types)
 {
     clt_launch_begin(p, "attention/cpu/attention_grad.cl", kernel,
@@ -180,7 +181,7 @@ void clt_attention_grad_cpu(const clt_node *node, const clt_target *target, clt_
     char types[CLT_ATTENTION_OPTIONS];
     clt_attention_types(node, &s, types);
     const int delta = clt_attention_delta_cpu(node, target, p);
-    /* dq in 16 bits is made of sums in floats. */
+    /* For dq in 16 bits, the kernels add in floats in scratch memory. */
     const int parts = slices > 1 || clt_is_half(node->out[s.dq.operand]->type.dtype)
                           ? clt_scratch_add(p, clt_attention_images(&s, slices * elements * 4))
                           : -1;

@@ -12,7 +12,7 @@ static int64_t local_bytes(const clt_attention_shape *s, int64_t rows, bool grad
     return floats * (int64_t)sizeof(float);
 }
 
-/* Rows of a work-group: as many as local memory has room for, with registers for their sums. */
+/* Rows of a work-group: as many as fit local memory, with registers for their sums. */
 static int rows_for(const clt_target *target, const clt_attention_shape *s, bool grad)
 {
     enum { MOST_ROWS = 64, LEAST_ROWS = 16, ASIDE = 1024 };
@@ -39,7 +39,7 @@ bool clt_attention_gpu_accepts(const clt_node *node, const clt_target *target, c
     return true;
 }
 
-/* A launch of work-groups of `rows` of `count` rows, for each of `heads`. */
+/* Sets the range: work-groups of `rows` rows out of `count`, for each of `heads` heads. */
 static void range(clt_program *p, const clt_attention_shape *s, int rows, int64_t count,
                   int64_t heads)
 {

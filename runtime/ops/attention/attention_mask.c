@@ -1,17 +1,18 @@
-/* The gradient of attention's mask: scores are computed once more, apart from the other gradients,
- * so that those cost the same with and without it. */
+/* The gradient of attention's mask. It computes the scores again in kernels of its own, so that the
+ * other gradients cost the same with and without it. */
 #include "base/error.h"
 #include "ops/attention/attention.h"
 #include "ops/core/nn.h"
 
-/* How the images are divided where the mask is for all of them: slices are summed afterwards. */
+/* How samples are divided if the mask is common to them. The slices are summed afterwards. */
 typedef struct slicing {
     int64_t count;
-    int64_t elements; /* of the mask, without images */
-    clt_extent z;     /* images of the mask, or slices */
+    int64_t elements; /* elements of the mask for one sample */
+    clt_extent z;     /* samples of the mask, or slices */
 } slicing;
 
-/* `tiles` work-items, or groups, have the mask of one image; about `wanted` are to run. */
+/* Chooses the slices. `tiles` work-items or work-groups compute the mask of one sample; about
+ * `wanted` should run. */
 static slicing slice(const clt_target *target, const clt_attention_shape *s, int64_t tiles,
                      int64_t wanted)
 {
@@ -28,8 +29,8 @@ static slicing slice(const clt_target *target, const clt_attention_shape *s, int
     return own;
 }
 
-/* The operands of the launch begun last, up to where the sums go: the gradient, or slices' parts in
- * the scratch block that is returned (-1: none). */
+/* Adds the operands of the launch begun last and its destination: the gradient, or a scratch block
+ * for the slices' parts. Returns the block's index, or -1. */
 static int arg_operands(clt_program *p, const clt_node *node, const clt_attention_shape *s,
                         int delta, const slicing *by)
 {
@@ -96,7 +97,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
                GROUPS_A_UNIT * (int64_t)target->caps->compute_units);
 }
 
-/* A work-item an element and slice. */
+/* One work-item for each element and slice. */
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)
 {
     enum { ITEMS_A_UNIT = 64 };

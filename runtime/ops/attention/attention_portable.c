@@ -60,11 +60,11 @@ void clt_arg_attention_drop(clt_program *p, const clt_node *node, const clt_atte
     const clt_attention_attr *attr = node->attr;
     if (attr->dropout <= 0)
         return;
-    /* Of the numbers' 24 bits as an integer, the least that is kept. */
+    /* Random numbers are 24-bit integers. This is the least number that is not dropped. */
     clt_arg_int(p, clt_fixed((int64_t)ceil((double)(float)attr->dropout * (1 << 24))));
     clt_arg_float(p, attr->dropout < 1 ? 1 / (1 - attr->dropout) : 0);
     clt_arg_int(p, clt_fixed(attr->stream));
-    /* Without a batch, the numbers are those of one tensor on every device. */
+    /* A tensor without a batch gets the same random numbers on every device. */
     clt_arg_long(p, clt_fixed(s->batch < 0 ? -s->batch : 0));
     clt_arg_run(p, CLT_RUN_SEED);
     clt_arg_run(p, CLT_RUN_STEP);
@@ -76,9 +76,8 @@ clt_extent clt_attention_images(const clt_attention_shape *s, int64_t mul)
     return s->batch < 0 ? clt_times_batch(-s->batch * mul) : clt_fixed(s->batch * mul);
 }
 
-/* Where portable kernels sum output `view` in floats: itself, or a block of rows one after the
- * other.
- */
+/* Where portable kernels sum output `view` in floats: in the output itself, or in a scratch block
+ * with contiguous rows. */
 static void arg_sums(clt_program *p, const clt_node *node, const clt_attention_shape *s,
                      const clt_attention_view *view, int64_t heads, int64_t rows)
 {

@@ -1,5 +1,5 @@
-/* rotary: turns pairs of elements by angles that grow with the row; its gradient turns them back.
- */
+/* rotary: rotates pairs of elements by angles that grow with the row. Its gradient rotates them
+ * back. */
 #include <float.h>
 #include <limits.h>
 #include <math.h>
@@ -13,8 +13,8 @@
 
 typedef struct rotary_attr {
     double base;
-    int64_t offset, size, heads; /* size and heads as the shape has them */
-    int halves, back;            /* back: by the negative angles */
+    int64_t offset, size, heads; /* size and heads as in the shape */
+    int halves, back;            /* back: rotate by the negative angles */
 } rotary_attr;
 
 static clt_status infer(const clt_node *node, clt_type *out)
@@ -66,13 +66,13 @@ static void describe(const clt_node *node, clt_str *text)
         clt_str_add(text, ", back");
 }
 
-/* Four multiplications and two additions a pair. */
+/* Four multiplications and two additions for each pair. */
 static double flops(const clt_node *node, int64_t n)
 {
     return 3.0 * (double)clt_type_elements(&node->in[0]->type, n);
 }
 
-/* The table of cosines and sines, in a scratch block. */
+/* Writes the table of cosines and sines to a scratch block and returns its index. */
 static int emit_table(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const rotary_attr *attr = node->attr;

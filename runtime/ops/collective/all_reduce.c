@@ -1,4 +1,5 @@
-/* The sum over all devices. No kernel: the host adds between two segments of the plan. */
+/* all_reduce: the sum over all devices. It has no kernel, because the host adds between two
+ * segments of the plan. */
 #include "ops/core/ops.h"
 #include <cltrain/ops.h>
 

@@ -1,4 +1,4 @@
-/* State of each sample: the rows of the batch out of those of all samples, and back. */
+/* State of each sample: copies the rows of the batch out of the array of all samples, and back. */
 #include <limits.h>
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-/* Slices of an array by indices: embedding, index_select; and sums into them: index_add. */
+/* Slices of an array by indices (embedding, index_select), and sums into slices (index_add). */
 #include <string.h>
 
 #include "base/error.h"
@@ -26,7 +26,7 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
     return clt_graph_status(node->graph);
 }
 
-/* The index, the array or what is added, and the result. */
+/* Adds the indices, the array or the summand, and the result as arguments. */
 static void arg_arrays(clt_program *p)
 {
     clt_arg_in(p, 0);
@@ -51,8 +51,8 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_range_items(p, target, clt_index_picked(&s));
 }
 
-/* Floats of a piece of a slice: as many pieces as keep all compute units at work, but no small
- * ones. */
+/* Floats in a piece of a slice. There are enough pieces to keep all compute units busy, but no
+ * small ones. */
 static int64_t piece_of(const clt_index_shape *s, const clt_target *target, int64_t slices)
 {
     enum { LEAST = 64, ITEMS_A_UNIT = 4 };
@@ -87,10 +87,10 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     clt_range1(p, clt_extent_ceil(units, share, 1), 1);
 }
 
-/* Floats that a work-item has side by side. */
+/* Contiguous floats of a work-item. */
 static int vector_of(const clt_node *node, const clt_index_shape *s)
 {
-    /* Images in the middle of an input begin at multiples of their size. */
+    /* A sample within an input begins at a multiple of the sample's size. */
     bool fits = s->inner % 4 == 0;
     for (int i = 1; i < node->n_in; i++)
         fits = fits && (!node->in[i] || clt_type_coefficient(&node->in[i]->type) % 4 == 0);
@@ -110,7 +110,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
                CLT_GPU_GROUP);
 }
 
-/* What is picked, from floats. */
+/* The picked elements may be stored in 16 bits; the array stays f32. */
 static bool half(const clt_node *node, const clt_target *target, int index, bool output)
 {
     (void)node;
@@ -258,8 +258,8 @@ static void emit_add_portable(const clt_node *node, const clt_target *target, cl
     clt_range_items(p, target, rows);
 }
 
-/* Picks of one place, in order, for results in 16 bits: into a scratch block, whose number it is.
- */
+/* For results in 16 bits: links the positions of each index in order. Writes the links to a scratch
+ * block and returns its index. */
 static int chain_cpu(const clt_index_shape *s, const clt_target *target, clt_program *p)
 {
     const clt_extent picks = clt_extent_dim(s->picks);
@@ -278,8 +278,8 @@ static int chain_cpu(const clt_index_shape *s, const clt_target *target, clt_pro
     return next;
 }
 
-/* A work-item has a part of the rows and a piece of each, and iterates over all indices; where the
- * sums lie in 16 bits, it goes along the chains of the picks of one row. */
+/* A work-item has a range of rows and a piece of each row, and iterates over all indices. For sums
+ * in 16 bits, it follows the links of each row instead. */
 static void emit_add_cpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     enum { ITEMS_A_UNIT = 4 };
@@ -309,7 +309,8 @@ static void emit_add_cpu(const clt_node *node, const clt_target *target, clt_pro
                clt_extent_ceil(clt_extent_dim(s.outer), share, 1), 1, 1, 1);
 }
 
-/* Positions of one index are a chain, in order: its first one's work-items add all of them. */
+/* The positions of each index are linked in order. The work-items of the first position add all of
+ * them. */
 static void emit_add_gpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const clt_index_shape s = clt_index_shape_of(node);
@@ -333,7 +334,7 @@ static void emit_add_gpu(const clt_node *node, const clt_target *target, clt_pro
     clt_range1(p, clt_extent_ceil(all, (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP), CLT_GPU_GROUP);
 }
 
-/* All but the indices; sums are made in f32 and rounded once. */
+/* All but the indices may be stored in 16 bits. Sums are computed in f32 and rounded once. */
 static bool half_add(const clt_node *node, const clt_target *target, int index, bool output)
 {
     (void)node;

@@ -1,4 +1,4 @@
-/* Single elements of an array by indices, gather, and sums into them, scatter_add. */
+/* Single elements of an array by indices (gather), and sums into elements (scatter_add). */
 #include <string.h>
 
 #include "base/error.h"
@@ -8,7 +8,7 @@
 #include "ops/core/ops.h"
 #include <cltrain/ops.h>
 
-/* The indices have the array's size on all axes but the attribute's. */
+/* The indices have the array's size on all axes except the attribute's axis. */
 static clt_status check_index(const clt_node *node, const clt_type *x)
 {
     const clt_index_attr *attr = node->attr;
@@ -86,7 +86,7 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
 static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const clt_index_shape s = clt_index_shape_of(node);
-    /* Images in the middle of an input begin at multiples of their size. */
+    /* A sample within an input begins at a multiple of the sample's size. */
     const int v = clt_type_coefficient(&node->in[0]->type) % 4 ? 1 : 4;
     (void)target;
     clt_launch_begin(p, "index/gpu/index.cl", "gather", "-DV=%d", v);
@@ -145,8 +145,8 @@ static clt_status gradient_scatter(const clt_node *node, clt_value *const *dy, c
     return clt_graph_status(node->graph);
 }
 
-/* Every place of the axis belongs to one work-item, which iterates over the indices of its line: a
- * line is divided into so many parts that there are enough. */
+/* Each position on the axis belongs to one work-item, which iterates over the indices of its line.
+ * Lines are divided into parts so that there are enough work-items. */
 static int64_t part_of(const clt_index_shape *s, const clt_target *target, int64_t items)
 {
     const int64_t lines = clt_extent_at(clt_extent_dim(s->outer), target->max_batch) * s->inner;
@@ -155,7 +155,7 @@ static int64_t part_of(const clt_index_shape *s, const clt_target *target, int64
     return (s->size + parts - 1) / parts;
 }
 
-/* Work-items: a part of the size, of each of outer x inner lines. */
+/* Work-items: one for each part of each of outer x inner lines. */
 static clt_extent items_of(const clt_index_shape *s, int64_t part)
 {
     return clt_extent_dim(s->outer * ((s->size + part - 1) / part) * s->inner);
@@ -248,8 +248,8 @@ const clt_op clt_op_scatter_add = {.name = "scatter_add",
 
 /* --- builders ------------------------------------------------------------------------------- */
 
-/* The part of x of index's size on all axes but `axis`, -1: on all. What does not fit stays for the
- * operator to refuse. */
+/* Cuts x to the index's size on all axes but `axis` (-1: on all). The operator reports sizes that
+ * do not fit. */
 static clt_value *cut(clt_value *x, int axis, const clt_value *index)
 {
     int64_t start[CLT_MAX_RANK] = {0}, stop[CLT_MAX_RANK];

@@ -1,4 +1,4 @@
-/* What the operators on indices share. */
+/* Functions that the operators on indices share. */
 #include "ops/index/index.h"
 #include "ops/core/ops.h"
 
@@ -147,7 +147,7 @@ void clt_index_begin_cpu(const clt_node *node, const clt_target *target, clt_pro
 void clt_index_begin_gpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const clt_extent count = clt_extent_elements(&node->out[0]->type);
-    /* Images in the middle of an input begin at multiples of their size. */
+    /* A sample within an input begins at a multiple of the sample's size. */
     const int v = clt_type_coefficient(&node->out[0]->type) % 4 ? 1 : 4;
     (void)target;
     clt_launch_begin(p, "index/gpu/index.cl", "begin", "-DV=%d -DBASE=%d", v, has_base(node));
@@ -176,7 +176,8 @@ const clt_attribute clt_index_attributes[] = {
     {0},
 };
 
-/* Labels: of the array that is picked from or added to, by place; of the indices, from PICKS on. */
+/* Labels: dimensions of the array have the label of their position; dimensions of the indices have
+ * labels from PICKS on. */
 enum { PICKS = CLT_DIM_STAR };
 
 static void place_array(const clt_type *type, signed char *labels)
@@ -185,7 +186,7 @@ static void place_array(const clt_type *type, signed char *labels)
         labels[k] = (signed char)k;
 }
 
-/* The array with the indices' dimensions in the axis' place. */
+/* Labels the array's dimensions, with the indices' dimensions instead of the axis. */
 static void place_picked(const clt_type *picked, int axis, int index_rank, signed char *labels)
 {
     for (int k = 0; k < picked->rank; k++)
@@ -194,7 +195,7 @@ static void place_picked(const clt_type *picked, int axis, int index_rank, signe
                                                           : k - index_rank + 1);
 }
 
-/* Every element has an index of its own: all arrays have one rank. */
+/* For operators with an index for every element. All their arrays have one rank. */
 static void place_each(const clt_node *node, int axis, bool adds, clt_node_dims *dims)
 {
     const clt_type *index = &node->in[0]->type,

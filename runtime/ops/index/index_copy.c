@@ -1,4 +1,4 @@
-/* Slices of an array replaced by others, at indices: index_copy. */
+/* index_copy: replaces slices of an array at indices by other slices. */
 #include <string.h>
 
 #include "base/error.h"
@@ -8,7 +8,7 @@
 #include "ops/core/ops.h"
 #include <cltrain/ops_index.h>
 
-/* Operands; without a source, zeros. */
+/* Operands. Without a source, zeros are copied. */
 enum { INDEX, SOURCE, BASE };
 
 static clt_status infer(const clt_node *node, clt_type *out)
@@ -64,7 +64,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_range_items(p, target, rows);
 }
 
-/* A work-item has a piece of the slices of some outer places, and iterates over all indices. */
+/* A work-item has a piece of the slices of some outer positions, and iterates over all indices. */
 static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     enum { LEAST = 64, ITEMS_A_UNIT = 4 };

@@ -1,4 +1,5 @@
-/* correct: how many labels are among the k largest logits; a metric without gradient. */
+/* correct: counts the labels that are among the k largest logits. It is a metric without a
+ * gradient. */
 #include "base/error.h"
 #include "ops/loss/loss.h"
 #include "ops/core/ops.h"

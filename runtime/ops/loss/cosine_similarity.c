@@ -1,5 +1,5 @@
-/* Cosine similarity, of elementwise operators and sums: a clamp below the squares keeps the
- * gradient of vectors that are 0 finite. */
+/* Cosine similarity, built from elementwise operators and sums. The squares are clamped from below,
+ * so that the gradient of zero vectors is finite. */
 #include <math.h>
 
 #include "base/error.h"
@@ -42,7 +42,7 @@ clt_value *clt_cosine_similarity(clt_value *a, clt_value *b, int axis, double ep
         clt_graph_failed(a->graph, status);
         return NULL;
     }
-    const int last = axis < 0 ? axis : axis - a->type.rank; /* the same one in both, from the end */
+    const int last = axis < 0 ? axis : axis - a->type.rank; /* counted from the end, for both */
     clt_value *dot = clt_reduce_sum(clt_mul(a, b), &last, 1, 0);
     return clt_mul(clt_mul(inverse_length(a, last, eps), inverse_length(b, last, eps)), dot);
 }

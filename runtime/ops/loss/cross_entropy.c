@@ -1,4 +1,4 @@
-/* cross_entropy: softmax and negative log-likelihood of integer labels, and the gradient. */
+/* cross_entropy: softmax and negative log-likelihood of integer labels, and its gradient. */
 #include "base/error.h"
 #include "ops/loss/loss.h"
 #include "ops/core/ops.h"
@@ -30,7 +30,7 @@ static void describe(const clt_node *node, clt_str *text)
     clt_str_add(text, ", ignore %d", attr->ignore_index);
 }
 
-/* An exponential, a subtraction, a comparison and an addition a logit. */
+/* An exponential, a subtraction, a comparison and an addition for each logit. */
 static double flops(const clt_node *node, int64_t n)
 {
     return 4.0 * (double)clt_type_elements(&node->in[0]->type, n);
@@ -91,7 +91,7 @@ static bool accepts_rows(const clt_node *node, const clt_target *target, char *w
     return clt_rows_cpu_accepts(node, target, 1, why);
 }
 
-/* As arg_attr, without the distance of classes. */
+/* Like arg_attr, without the stride of classes. */
 static void arg_attr_rows(const clt_node *node, clt_program *program)
 {
     const clt_cross_entropy_attr *attr = node->attr;
@@ -315,7 +315,7 @@ const clt_op clt_op_cross_entropy_grad = {
     .describe = describe,
     .flops = flops,
     .batch_blocked = clt_loss_batch_blocked,
-    .in_place = 1u, /* a row is read as a whole before its first element is written */
+    .in_place = 1u, /* a row is read completely before its first element is written */
     .half = clt_half_all,
     .variants = grad_variants,
 };

@@ -1,4 +1,4 @@
-/* mse: the sum of squared differences, and the gradient. */
+/* mse: the sum of squared differences, and its gradient. */
 #include "base/error.h"
 #include "ops/elementwise/elementwise_cpu.h"
 #include "ops/core/group_gpu.h"
@@ -38,7 +38,7 @@ static double flops(const clt_node *node, int64_t n)
     return 3.0 * (double)clt_type_elements(&node->in[0]->type, n);
 }
 
-/* Elements an image: known without the data. */
+/* Elements of a sample; the weight is known without the data. */
 static double weight(const clt_node *node)
 {
     const clt_type *type = &node->in[0]->type;
@@ -61,8 +61,8 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_loss_total(program, target, sums, counts, parts);
 }
 
-/* float4 fits values without a batch, which begin at multiples of 16 bytes, and images of a
- * multiple of four elements. */
+/* float4 fits values without a batch, which begin at multiples of 16 bytes. It also fits samples of
+ * a multiple of four elements. */
 static int vector_of(const clt_node *node)
 {
     return clt_type_coefficient(&node->in[0]->type) % 4 ? 1 : 4;
@@ -102,8 +102,8 @@ static bool accepts_cpu(const clt_node *node, const clt_target *target, char *wh
     return true;
 }
 
-/* Partial sums of 16 Ki elements, but so many that all compute units have work, and few enough
- * that adding them up is little. */
+/* Partial sums of 16 Ki elements. There are enough for all compute units, but so few that adding
+ * them is cheap. */
 static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *program)
 {
     enum { ELEMENTS = 16384, LEAST = 2048, MOST = 1024 };

@@ -1,5 +1,5 @@
-/* Binary cross entropy with logits, Huber and smooth L1, Kullback-Leibler divergence: their rules
- * and builders; what they compute is in terms.c. */
+/* Gradients and builders of binary cross entropy with logits, Huber, smooth L1 and Kullback-Leibler
+ * divergence. The expressions of the losses are in terms.c. */
 #include <math.h>
 #include <string.h>
 
@@ -64,7 +64,7 @@ clt_status clt_bce_with_logits(clt_value *logits, clt_value *target, clt_value *
 
 /* --- Huber ---------------------------------------------------------------------------------- */
 
-/* p0: where the square ends, p1: its factor, p2: the slope beyond. */
+/* p0: the difference where the squared part ends; p1: its factor; p2: the slope beyond it. */
 static clt_status huber_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
                                  clt_value **dx)
 {

@@ -9,12 +9,12 @@
 
 enum { DIMS = 6 };
 
-/* log(1 + exp(-|x|)), and the share of it that x < 0 leaves beside. */
+/* log(1 + exp(-|x|)), and the term that log(1 + exp(-x)) has besides for x < 0. */
 #define LOG1P_EXP(x) "log1p(exp(-fabs(" x ")))"
 #define BELOW(x) "(" x "<(T)0?-" x ":(T)0)"
 
-/* In bce, what cancels where the loss is small, does so exactly: it is added before the logarithm.
- */
+/* In bce, terms that cancel for small losses cancel exactly, because they are added before the
+ * logarithm. */
 static const struct row {
     const clt_op *op;
     int n_in, flops;
@@ -75,7 +75,7 @@ double clt_terms_flops(const clt_node *node, int64_t n)
     return row_of(node)->flops * (double)clt_type_elements(&node->in[0]->type, n);
 }
 
-/* Dimension 0 or all elements, as an extent. */
+/* The size of dimension 0 or the number of all elements, as an extent. */
 static clt_extent count_of(const clt_node *node)
 {
     const clt_type *type = &node->in[0]->type;
@@ -111,7 +111,8 @@ static clt_strided strided_of(const clt_node *node)
 
 /* --- launches ------------------------------------------------------------------------------- */
 
-/* The arguments of all kernels; `share` (a work-item's elements) is for those of CPUs only. */
+/* Adds the arguments of all kernels. `share`, the elements of a work-item, is for CPU kernels
+ * only. */
 static void arguments(const clt_node *node, const clt_strided *strided, int sums, int64_t share,
                       int64_t parts, bool walked, clt_program *p)
 {
@@ -135,7 +136,7 @@ static void arguments(const clt_node *node, const clt_strided *strided, int sums
         clt_arg_strided_strides(p, strided, i, DIMS);
 }
 
-/* The last launch: adds the parts in order, and writes the weight. */
+/* Adds the last launch, which sums the parts in order and writes the weight. */
 static void total(const clt_node *node, const char *file, const char *options, int sums,
                   int64_t parts, int64_t group, clt_program *p)
 {
@@ -175,8 +176,8 @@ static bool accepts_cpu(const clt_node *node, const clt_target *target, char *wh
            clt_decline(why, "an iteration over %d dimensions", strided.rank);
 }
 
-/* Partial sums of at most 16 Ki elements, but at least so many that all compute units have work,
- * and so few that adding them up is little. */
+/* Partial sums of at most 16 Ki elements. There are enough for all compute units, but so few that
+ * adding them is cheap. */
 static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     enum { ELEMENTS = 16384, LEAST = 1024, MOST = 1024 };
@@ -212,7 +213,7 @@ static bool accepts_gpu(const clt_node *node, const clt_target *target, char *wh
            clt_decline(why, "an iteration over %d dimensions", strided.rank);
 }
 
-/* Vectors of four where operands lie alike and float4 fits their images. */
+/* Uses vectors of four if all operands have the same strides and their samples fit float4. */
 static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     enum { LOADS = 4, MOST = 1024 };

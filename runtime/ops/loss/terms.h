@@ -1,8 +1,8 @@
 /*
- * Losses that add up a function of the elements at one index: rows of a table in terms.c,
- * expressions as those of elementwise.h. Operands 0 and 1 have one shape, to which a third one
- * broadcasts. Their gradients are elementwise operators, which take the sum's upstream as an
- * operand.
+ * Losses that sum a function of the elements at the same index: rows of a table in terms.c, with
+ * expressions as in elementwise.h. Operands 0 and 1 have one shape, to which a third operand
+ * broadcasts. Their gradients are elementwise operators, which take the upstream gradient of the
+ * sum as an operand.
  */
 #ifndef CLT_OPS_LOSS_TERMS_H
 #define CLT_OPS_LOSS_TERMS_H
@@ -10,10 +10,10 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/loss/loss.h"
 
-/* Begins as every attribute of elementwise operators does. */
+/* It begins like every attribute of elementwise operators. */
 typedef struct clt_terms_attr {
     clt_elementwise_attr numbers;
-    bool per_row; /* the weight is the size of dimension 0, not the number of elements */
+    bool per_row; /* the weight is the size of dimension 0 instead of the number of elements */
 } clt_terms_attr;
 
 clt_status clt_terms_infer(const clt_node *node, clt_type *out);
@@ -22,10 +22,10 @@ double clt_terms_weight(const clt_node *node);
 
 extern const clt_variant clt_terms_variants[];
 
-/* clt_op.dims: with per_row, the weight is that of dimension 0 alone. */
+/* For clt_op.dims. With per_row, the weight depends on dimension 0 only. */
 void clt_terms_dims(const clt_node *node, struct clt_node_dims *dims);
 
-/* Adds the node and hands out its two values; see clt_cross_entropy. `third` may be NULL. */
+/* Adds the node and writes its two values; see clt_cross_entropy. `third` may be NULL. */
 clt_status clt_terms_emit(const clt_op *op, const clt_terms_attr *attr, clt_value *a, clt_value *b,
                           clt_value *third, clt_value **sum, clt_value **weight);
 

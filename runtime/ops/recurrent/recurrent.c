@@ -1,4 +1,5 @@
-/* LSTM and GRU over whole sequences: checks, gradients, kernels of a launch a step; recurrent.h. */
+/* LSTM and GRU over whole sequences: checks, gradients, and variants that launch kernels for each
+ * step (see recurrent.h). */
 #include "ops/recurrent/recurrent.h"
 
 #include <limits.h>
@@ -12,7 +13,8 @@
 enum { REVERSE = 1, HAS_BIAS = 2, HAS_H0 = 4, HAS_C0 = 8, HAS_LENGTHS = 16 };
 enum { HAS_DY = 32, HAS_DH = 64, HAS_DC = 128 };
 
-/* Of clkernels/recurrent/gpu/recurrent.cl: work-items of a group, and its samples and units. */
+/* In clkernels/recurrent/gpu/recurrent.cl: the work-items of a work-group, and its samples and
+ * units. */
 enum { GROUP = 64, TILE = 16 };
 
 static bool has(const clt_node *node, int operand)
@@ -57,7 +59,8 @@ clt_recurrent_shape clt_recurrent_shape_of(const clt_node *node)
 
 /* --- checks ---------------------------------------------------------------------------------- */
 
-/* Fails unless the operand is there not at all, or of that type; `like`: whom it must fit. */
+/* Fails if the operand is present and has another type. `like` names the operand that it must
+ * match. */
 static clt_status check_like(const clt_node *node, int operand, const char *name, clt_dtype dtype,
                              int rank, int64_t first, int64_t second, const char *like)
 {
@@ -115,7 +118,7 @@ static clt_status infer(const clt_node *node, clt_type *out)
     return CLT_OK;
 }
 
-/* Nodes of gradients are made below only, of operands that fit. */
+/* Only this file creates gradient nodes, and their operands fit. */
 static clt_status infer_grad(const clt_node *node, clt_type *out)
 {
     const clt_recurrent_shape s = clt_recurrent_shape_of(node);
@@ -136,7 +139,7 @@ static void describe(const clt_node *node, clt_str *text)
         clt_str_add(text, "reverse");
 }
 
-/* The recurrent products, and some 30 operations an element of a state. */
+/* The recurrent products, and about 30 operations for each element of a state. */
 static double flops(const clt_node *node, int64_t n)
 {
     const clt_recurrent_shape s = clt_recurrent_shape_of(node);
@@ -174,7 +177,7 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
     if (has(node, CLT_RNN_C0))
         dx[CLT_RNN_C0] = steps->out[CLT_RNN_GRAD_DC0];
     if (wanted[CLT_RNN_W] || bias) {
-        /* One product over all steps. */
+        /* One matrix product over all steps. */
         const clt_linear_weight_grad_attr grad = {.bias = bias};
         clt_value *const of[] = {steps->out[CLT_RNN_GRAD_BEFORE],
                                  steps->out[lstm ? CLT_RNN_GRAD_DX : CLT_RNN_GRAD_DGATES]};
@@ -202,7 +205,7 @@ static void arg_sizes(const clt_recurrent_shape *s, clt_program *p)
     clt_arg_int(p, clt_fixed(s->hidden));
 }
 
-/* The portable kernels and those for GPUs take the same arguments. */
+/* The portable kernels and the GPU kernels take the same arguments. */
 static void begin(const clt_recurrent_shape *s, bool gpu, bool forward, const char *kernel,
                   clt_program *p)
 {
@@ -371,7 +374,8 @@ void clt_recurrent_options_init(clt_recurrent_options *options)
     *options = (clt_recurrent_options){.struct_size = sizeof *options};
 }
 
-/* What the caller sees of the input's product: linear would name operands that he did not give. */
+/* Checks the operands of the input's product for the caller. linear would report operands that the
+ * caller did not pass. */
 static clt_status check_input(const char *op, int gates, const clt_value *x, const clt_value *w,
                               const clt_value *bias)
 {
@@ -423,7 +427,8 @@ static clt_status build(const clt_op *op, int gates, clt_value *x, clt_value *we
         return status;
     }
     const clt_recurrent_attr attr = {.reverse = options.reverse != 0};
-    /* A GRU's reset gate multiplies a part of bias_hh: it stays with the recurrent product. */
+    /* A GRU's reset gate multiplies a part of bias_hh, so bias_hh stays with the recurrent
+     * product. */
     clt_value *bias = bias_ih && bias_hh && gates == 4 ? clt_add(bias_ih, bias_hh) : bias_ih;
     if (!bias && gates == 4)
         bias = bias_hh;

@@ -24,7 +24,7 @@ typedef struct clt_recurrent_attr {
     bool reverse;
 } clt_recurrent_attr;
 
-/* Operands and outputs by number. */
+/* Indices of operands and outputs. */
 enum {
     CLT_RNN_X = 0,
     CLT_RNN_W = 1,
@@ -55,20 +55,21 @@ enum {
 };
 
 typedef struct clt_recurrent_shape {
-    int64_t batch; /* as in clt_type.dims: negative: times the batch */
+    int64_t batch; /* as in clt_type.dims: a negative number is a multiple of the batch size */
     int gates;     /* 4: LSTM, 3: GRU */
     int steps, hidden;
     bool reverse;
-    int flags; /* of clkernels/recurrent/recurrent.clh */
+    int flags; /* flags of clkernels/recurrent/recurrent.clh */
 } clt_recurrent_shape;
 
-/* Of any of the four nodes. */
+/* Returns the sizes of an LSTM or GRU node or of one of their gradients. */
 clt_recurrent_shape clt_recurrent_shape_of(const clt_node *node);
 
-/* The operand, or the first one where it is missing: kernels do not look then. */
+/* Adds an operand as argument. For an absent operand it adds operand 0, which kernels do not read
+ * then. */
 void clt_recurrent_arg_in(const clt_node *node, int operand, clt_program *p);
 
-/* recurrent_cpu.c */
+/* The variants for CPUs, in recurrent_cpu.c. */
 bool clt_recurrent_cpu_accepts(const clt_node *node, const clt_target *target, char *why);
 void clt_recurrent_cpu(const clt_node *node, const clt_target *target, clt_program *p);
 void clt_recurrent_grad_cpu(const clt_node *node, const clt_target *target, clt_program *p);

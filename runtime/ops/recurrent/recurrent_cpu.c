@@ -13,15 +13,16 @@ static int tile_room(const clt_target *target)
     return target->caps->vector_registers >= 32 ? TILE_32 : TILE_16;
 }
 
-/* A panel has the gates of a vector of units. */
+/* A panel holds the gates of a vector of units. */
 static tile forward_tile(const clt_recurrent_shape *s, const clt_target *target)
 {
-    /* With 16 registers, 3 rows of 4 vectors leave none for a row's number. */
+    /* With 16 registers, 3 rows of 4 vectors would leave no register for an element of a row. */
     const int rows = tile_room(target) / s->gates;
     return (tile){rows == 3 ? 2 : rows, s->gates};
 }
 
-/* As many vectors of units as divide them best; with few rows, a tile reads its panel too often. */
+/* The number of vectors that leaves the fewest unused units. With few rows, a tile would read its
+ * panel too often. */
 static tile backward_tile(const clt_recurrent_shape *s, const clt_target *target)
 {
     enum { MOST = 4 };
@@ -37,8 +38,8 @@ static tile backward_tile(const clt_recurrent_shape *s, const clt_target *target
     return (tile){tile_room(target) / best, best};
 }
 
-/* Samples of a work-group: an equal part for each compute unit, but no more than stay in its cache
- * with all that belongs to them. */
+/* Samples of a work-group: an equal share for each compute unit, but no more than MOST, so that
+ * their states stay in its cache. */
 static int64_t share_of(const clt_recurrent_shape *s, const clt_target *target)
 {
     enum { MOST = 48 };
@@ -68,7 +69,7 @@ static void begin(clt_program *p, const char *kernel, const clt_recurrent_shape 
                      target->caps->vector_width, t->rows, t->vectors);
 }
 
-/* The weights as panels, in a scratch block; returns its number. */
+/* Packs the weights into panels in a scratch block and returns its index. */
 static int pack(const clt_recurrent_shape *s, const tile *t, const clt_target *target,
                 clt_program *p, bool forward)
 {
@@ -84,7 +85,7 @@ static int pack(const clt_recurrent_shape *s, const tile *t, const clt_target *t
     return block;
 }
 
-/* Room for `floats` of each sample of whole work-groups. */
+/* Adds scratch memory for `floats` of each sample, for whole work-groups. */
 static int states(const clt_recurrent_shape *s, int64_t share, int64_t floats,
                   const clt_target *target, clt_program *p)
 {

@@ -1,4 +1,4 @@
-/* sum, mean and max over axes, the batch among them, and their gradients. */
+/* sum, mean and max over axes, which may include the batch, and their gradients. */
 #include <math.h>
 #include <string.h>
 
@@ -68,7 +68,7 @@ clt_reduction clt_reduction_of(const clt_node *node, const clt_target *target)
     return r;
 }
 
-/* On CPUs, few results are spread over the cores one a work-group. */
+/* On CPUs, a few results are distributed over the cores as one work-group each. */
 static void range(clt_program *p, const clt_target *target, clt_extent items)
 {
     if (clt_caps_is_cpu(target->caps) && clt_extent_at(items, target->max_batch) < 4096)
@@ -82,7 +82,7 @@ static clt_extent times(clt_extent e, int64_t factor)
     return (clt_extent){e.mul * factor, e.pre, e.div, e.add * factor};
 }
 
-/* The kernels' arguments behind operands and result. */
+/* Adds the kernels' arguments after the operands and the result. */
 static void arg_reduction(clt_program *p, const clt_reduction *r, bool divide)
 {
     clt_arg_long(p, r->count);
@@ -95,7 +95,7 @@ static void arg_reduction(clt_program *p, const clt_reduction *r, bool divide)
     clt_arg_strided_strides(p, &r->reduced, 0, DIMS);
 }
 
-/* Joins partial results in order. */
+/* Combines partial results in order. */
 static void emit_parts(clt_program *p, const clt_target *target, const clt_reduction *r,
                        int scratch, const char *kernel, bool divide)
 {
@@ -109,7 +109,7 @@ static void emit_parts(clt_program *p, const clt_target *target, const clt_reduc
     range(p, target, r->count);
 }
 
-/* `divide`: by the length. */
+/* `divide`: divide the result by the length. */
 static void emit_reduction(const clt_node *node, const clt_target *target, clt_program *p,
                            const char *kernel, bool divide)
 {
@@ -153,7 +153,7 @@ static void emit_max_count(const clt_node *node, const clt_target *target, clt_p
 
 /* --- gradients ------------------------------------------------------------------------------- */
 
-/* The operand's type with reduced axes of size 1: what broadcasts back to it. */
+/* The operand's type with reduced axes of size 1, which broadcasts to the operand. */
 static clt_type kept_type(const clt_node *node)
 {
     const clt_reduce_attr *attr = node->attr;
@@ -194,7 +194,7 @@ static clt_status mean_gradient(const clt_node *node, clt_value *const *dy, cons
     return CLT_OK;
 }
 
-/* Of equal maxima each gets the same part, as in PyTorch's amax. */
+/* Equal maxima share the gradient equally, as in PyTorch's amax. */
 static clt_status max_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
                                clt_value **dx)
 {
@@ -257,8 +257,8 @@ static const clt_attribute attributes[] = {
     {0},
 };
 
-/* Kept axes are parallel; over reduced ones, sums and counts add up, other results do not. The
- * result has the kept axes, and ones wherever its type says so. */
+/* Kept axes are parallel. Over reduced axes, sums and counts of parts add up; other results do not.
+ * The result has the kept axes, and axes of size 1 where its type says so. */
 static void dims_of(const clt_node *node, clt_node_dims *dims)
 {
     const clt_reduce_attr *attr = node->attr;

@@ -43,8 +43,8 @@ bool clt_reduce_cpu_rows_accepts(const clt_node *node, const clt_target *target,
     return true;
 }
 
-/* Neighbouring results of a work-item: about 16 Ki elements, or so many that a page is read from
- * end to end where their runs lie by turns. */
+/* Neighbouring results of a work-item: about 16 Ki elements. If the elements of neighbouring
+ * results alternate in memory, it is as many results as fill a page. */
 static int64_t row_share(const clt_target *target, const clt_reduction *r)
 {
     enum { ELEMENTS = 16384, PAGE = 2048, ITEMS_A_UNIT = 4, MOST = 32 };
@@ -58,8 +58,8 @@ static int64_t row_share(const clt_target *target, const clt_reduction *r)
     return share < 1 ? 1 : share < MOST ? share : MOST;
 }
 
-/* Shares of a result's elements: so that all compute units have work, and that sums of many
- * elements are made of partial ones. */
+/* Number of parts of a result's elements. There are enough parts for all compute units, and a part
+ * is short enough for accurate sums. */
 static int64_t row_parts(const clt_target *target, const clt_reduction *r, int64_t share)
 {
     enum { MOST = 65536, LEAST = 2048, ITEMS_A_UNIT = 8 };
@@ -73,16 +73,17 @@ static int64_t row_parts(const clt_target *target, const clt_reduction *r, int64
 
 /* --- launches --------------------------------------------------------------------------------- */
 
-/* What a kernel reads and writes: the operand and the result, or a block of partial results. */
+/* The source and destination of a kernel: the operand and the result, or a block of partial
+ * results. */
 typedef struct stage {
     const char *file;
     clt_reduction r;
     int kind;
     int operand, out;
     clt_dtype type; /* of the operand */
-    int from, to;   /* scratch blocks; -1: the operand, the output */
-    int64_t share;  /* of the results, a work-item's; 0: no such argument */
-    bool divide;    /* by `length` */
+    int from, to;   /* scratch blocks; -1: the operand or the output */
+    int64_t share;  /* results of a work-item; 0: the kernel has no such argument */
+    bool divide;    /* divide by `length` */
     clt_extent length, items;
 } stage;
 
@@ -119,14 +120,15 @@ static clt_extent times(clt_extent e, int64_t factor)
     return (clt_extent){e.mul * factor, e.pre, e.div, e.add * factor};
 }
 
-/* An extent of clt_extent_dim as a dimension. */
+/* The dimension of an extent that clt_extent_dim made. */
 static int64_t dim_of(clt_extent e, int64_t factor)
 {
     return (e.pre ? -e.mul : e.mul) * factor;
 }
 
-/* Launches `s`, in parts that another launch joins where there are several. Partial results lie
- * as the first kernel's lie: those of one result, or those of one part, side by side. */
+/* Launches `s`. If it has several parts, a second launch combines them. Partial results are stored
+ * as the first kernel writes them: the parts of one result are contiguous for rows, the results of
+ * one part for columns. */
 static void launch_parts(stage *s, const clt_target *target, clt_program *p,
                          clt_extent (*items)(const clt_reduction *r, int64_t share))
 {
@@ -205,7 +207,8 @@ static clt_extent column_items(const clt_reduction *r, int64_t share)
     return items;
 }
 
-/* Shares of the elements, so that all compute units have work; each of some length. */
+/* Number of parts of the elements: enough for all compute units, and each part has a minimum
+ * length. */
 static int64_t column_parts(const clt_target *target, int64_t length, int64_t items)
 {
     const int64_t wanted = 8 * (int64_t)target->caps->compute_units, most = length / 64;

@@ -6,14 +6,14 @@
 
 enum { DIMS = 4, SUM = 0, MAX = 1, COUNT = 2, MOST_PARTS = 1024 };
 
-/* How a kernel spreads over the device. */
+/* How a kernel divides the work. */
 typedef struct spread {
-    bool columns;        /* the results lie side by side, not the elements */
+    bool columns;        /* the results are contiguous, not the elements of a result */
     int v, group, width; /* -DV, -DGROUP, -DWIDTH */
     int64_t parts;
 } spread;
 
-/* What a kernel reads and writes: an operand or a block of partial results. */
+/* The source and destination of a kernel: an operand or a block of partial results. */
 typedef struct stage {
     int op;
     clt_strided kept, reduced;
@@ -54,7 +54,8 @@ static bool side_by_side(const clt_strided *strided)
     return strided->rank && strided->strides[0][strided->rank - 1] == 1;
 }
 
-/* Shares of the elements, so that the device is busy; each has some length. */
+/* Number of parts of the elements: enough to keep the device busy, and each part has a minimum
+ * length. */
 static int64_t parts_of(int64_t groups, int64_t length, int64_t least, const clt_target *target)
 {
     const int64_t wanted = groups ? clt_gpu_groups(target) / groups : 1, most = length / least;
@@ -64,7 +65,7 @@ static int64_t parts_of(int64_t groups, int64_t length, int64_t least, const clt
 
 static spread spread_of(const stage *s, const clt_target *target)
 {
-    enum { SHARE = 4 }; /* loads of a work-item that make a second kernel worth while */
+    enum { SHARE = 4 }; /* loads of a work-item from which a second kernel is worth its cost */
     const int64_t count = clt_extent_at(s->count, target->max_batch);
     const int64_t length = clt_extent_at(s->length, target->max_batch);
     spread to = {.columns = side_by_side(&s->kept)};
@@ -75,8 +76,8 @@ static spread spread_of(const stage *s, const clt_target *target)
                : 1;
     const int64_t along = unit->rank ? clt_dim(unit->dims[unit->rank - 1], target->max_batch) : 1;
     if (to.columns) {
-        /* Rows of 16 vectors are read as fast as longer ones; more only if there is little below.
-         */
+        /* Rows of 16 vectors are read as fast as longer rows. Use longer rows only if there are few
+         * below them. */
         to.width = clt_gpu_power(ceil_div(along, to.v), 2, length < 16 ? 64 : 16);
         const int rows =
             clt_gpu_power(length, CLT_GPU_LEAST_GROUP / to.width, CLT_GPU_GROUP / to.width);
@@ -139,7 +140,8 @@ static void launch(const stage *s, const spread *to, const clt_node *node, clt_p
     clt_range3(p, groups, clt_fixed(to->parts), clt_fixed(1), to->group, 1, 1);
 }
 
-/* Partial results of `first`: [count, parts], or [parts, count] where those lie side by side. */
+/* The stage that combines the partial results of `first`. They are [count, parts], or [parts,
+ * count] if the results are contiguous. */
 static stage joining(const stage *first, const spread *to, int block)
 {
     const clt_extent n = first->count;

@@ -71,7 +71,7 @@ clt_rows_gpu clt_rows_gpu_of(const clt_node *node, const clt_target *target, int
 void clt_rows_gpu_begin(clt_program *program, const clt_rows_gpu *r, const char *file,
                         const char *kernel, const char *more)
 {
-    /* Before OpenCL C 2.0 the language has no functions of sub-groups. */
+    /* OpenCL C has functions of sub-groups from version 2.0 on. */
     clt_launch_begin(program, file, kernel, "%s%s-DV=%d -DWIDTH=%d -DGROUP=%d -DKEEP=%d -DINNER=%d",
                      r->subgroups ? "-cl-std=CL2.0 -DSUBGROUPS " : "", more, r->v, r->width,
                      r->group, r->keep, r->inner);

@@ -1,4 +1,4 @@
-/* Several tensors one behind the other along an axis. */
+/* concat: joins tensors one after the other along an axis. */
 #include <string.h>
 
 #include "base/error.h"
@@ -13,8 +13,8 @@ typedef struct concat_attr {
     int axis;
 } concat_attr;
 
-/* concat_part(dy): the operand's part of the gradient. Unlike a slice, it can be a part of the
- * batch axis: `start` and the size are in multiples of the batch there. */
+/* concat_part(dy): an operand's part of the gradient. Unlike a slice, it can be a part of the batch
+ * axis. There, `start` and the size are multiples of the batch size. */
 typedef struct part_attr {
     int axis;
     int64_t start; /* as in clt_type.dims */
@@ -72,7 +72,8 @@ static double no_flops(const clt_node *node, int64_t n)
     return 0;
 }
 
-/* The offset of index `start` (negative: times the batch) along an axis of that stride. */
+/* The offset of index `start` along an axis with that stride. A negative `start` is a multiple of
+ * the batch size. */
 static clt_extent start_of(int64_t start, int64_t stride)
 {
     clt_extent offset = clt_fixed(0);
@@ -83,7 +84,8 @@ static clt_extent start_of(int64_t start, int64_t stride)
     return offset;
 }
 
-/* Operand i's move; `start` of it along the axis, which becomes the next one's. */
+/* The move of operand i. `start` is its position along the axis; the function advances it to the
+ * next operand. */
 static clt_move move_of(const clt_node *node, int i, int64_t *start)
 {
     const int axis = ((const concat_attr *)node->attr)->axis;

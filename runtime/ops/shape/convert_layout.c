@@ -25,7 +25,7 @@ static double no_flops(const clt_node *node, int64_t n)
     return 0;
 }
 
-/* One work-item a group of lanes and 64 elements of an image. */
+/* One work-item for each batch block and 64 elements of a sample. */
 static void emit(const clt_node *node, const clt_target *target, clt_program *p)
 {
     enum { CHUNK = 64 };

@@ -4,7 +4,7 @@
 
 #include "graph/graph.h"
 
-/* The same numbers in another layout. `value` leads with the batch. */
+/* Returns the same numbers in another layout. The first dimension of `value` must be the batch. */
 clt_value *clt_layout_convert(clt_value *value, clt_layout layout);
 
 #endif

@@ -1,4 +1,4 @@
-/* A value that no gradient goes through: no kernel runs. */
+/* detach: a value that stops the gradient. No kernel runs. */
 #include "ops/core/ops.h"
 #include <cltrain/ops.h>
 
@@ -14,7 +14,7 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
     (void)node;
     (void)dy;
     (void)wanted;
-    (void)dx; /* zero */
+    (void)dx; /* the gradient is zero */
     return CLT_OK;
 }
 

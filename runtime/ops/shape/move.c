@@ -41,7 +41,8 @@ void clt_move_shift(clt_extent *offset, int64_t index, int64_t stride)
     } else if (offset->pre) {
         offset->add += index * stride;
     } else {
-        /* A constant offset is kept in `add`, so that a part times the batch can join it. */
+        /* A constant offset is kept in `add`, so that a multiple of the batch size can be added in
+         * `mul`. */
         offset->add += offset->mul + index * stride;
         offset->mul = 0;
     }

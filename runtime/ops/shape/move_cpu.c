@@ -15,7 +15,7 @@ bool clt_move_cpu_accepts(const clt_node *node, const clt_target *target, char *
     return true;
 }
 
-/* Elements moved, and of the result, of one index of the first dimension walked. */
+/* Elements moved for one index of the iteration's first dimension. */
 static int64_t inner_of(const clt_strided *strided)
 {
     int64_t inner = 1;
@@ -42,7 +42,7 @@ bool clt_move_cpu_fills(const clt_node *node, const clt_target *target, const cl
     return true;
 }
 
-/* Elements of a work-item: about 16 Ki, but fewer where that leaves compute units without work. */
+/* Elements of a work-item: about 16 Ki, or fewer if compute units would otherwise have no work. */
 static int64_t share_of(const clt_target *target, clt_extent count, int64_t unit)
 {
     enum { ELEMENTS = 16384, ITEMS_A_UNIT = 4 };

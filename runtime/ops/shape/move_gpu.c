@@ -2,7 +2,7 @@
 
 #include "ops/core/group_gpu.h"
 
-enum { DIMS = 8, UNIT = 16 }; /* bytes that a work-item moves at most */
+enum { DIMS = 8, UNIT = 16 }; /* the most bytes that a work-item moves */
 
 bool clt_move_gpu_accepts(const clt_node *node, const clt_target *target, char *why)
 {
@@ -15,7 +15,7 @@ bool clt_move_gpu_accepts(const clt_node *node, const clt_target *target, char *
     return fits || clt_decline(why, "more than %d elements", MOST);
 }
 
-/* Images in the middle of an input begin at multiples of their size. */
+/* A sample within an input begins at a multiple of the sample's size. */
 static bool images_fit(const clt_node *node, int operand, int output, int v)
 {
     const clt_type *types[] = {&node->in[operand]->type, &node->out[output]->type};
@@ -53,7 +53,7 @@ static const char *element_of(int bytes)
     return bytes == 8 ? "ulong" : type_of(bytes);
 }
 
-/* The last `rank` of DIMS arguments; those before are `otherwise`. */
+/* Adds DIMS arguments: the numbers are the last `rank`; those before are `otherwise`. */
 static void arg_dims(clt_program *p, const int64_t *numbers, int rank, int otherwise)
 {
     for (int k = rank - DIMS; k < rank; k++)
@@ -82,7 +82,7 @@ void clt_move_gpu_emit(const clt_node *node, clt_move *move, int operand, clt_pr
                CLT_GPU_GROUP);
 }
 
-/* The axes of a result, as the kernel counts through them. */
+/* The axes of a result in the order of the kernel's iteration. */
 typedef struct placing {
     int rank;
     int64_t n[DIMS], start[DIMS], size[DIMS], step[DIMS], stride[DIMS];
@@ -93,7 +93,7 @@ static bool is_whole(const placing *a, int k)
     return !a->start[k] && a->step[k] == 1 && a->size[k] == a->n[k];
 }
 
-/* Joins axes with the ones behind them, where those are copied from end to end. */
+/* Merges each axis with the axes after it if those are copied completely. */
 static placing placing_of(const clt_node *node, const int64_t *start, const int64_t *step)
 {
     const clt_type *in = &node->in[0]->type, *out = &node->out[0]->type;

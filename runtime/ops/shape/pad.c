@@ -1,4 +1,4 @@
-/* A constant around a tensor. */
+/* pad: surrounds a tensor with a constant. */
 #include <string.h>
 
 #include "base/error.h"
@@ -68,10 +68,10 @@ static bool half(const clt_node *node, const clt_target *target, int index, bool
     (void)target;
     (void)index;
     (void)output;
-    return attr->value == 0; /* its bits are known */
+    return attr->value == 0; /* the bits of 0 are known for every type */
 }
 
-/* Of the constant. */
+/* The bits of the constant. */
 static uint32_t bits_of(const clt_node *node)
 {
     const pad_attr *attr = node->attr;

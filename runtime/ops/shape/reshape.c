@@ -1,4 +1,4 @@
-/* The same elements in the same order under another shape: no kernel runs. */
+/* reshape: the same elements in the same order with another shape. No kernel runs. */
 #include <string.h>
 
 #include "ops/core/ops.h"
@@ -35,7 +35,7 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
     return CLT_OK;
 }
 
-/* In LANES the elements of an image stay in order, whatever their shape. */
+/* In the batch-blocked layout, the elements of a sample stay in order for every shape. */
 static int wants_batch_blocked(const clt_node *node)
 {
     return clt_value_leads_with_batch(node->in[0]) && clt_value_leads_with_batch(node->out[0])
@@ -50,7 +50,7 @@ static double no_flops(const clt_node *node, int64_t n)
     return 0;
 }
 
-/* Dimensions that both shapes begin or end with stay what they are. */
+/* Leading and trailing dimensions that both shapes share keep their labels. */
 static void dims_of(const clt_node *node, clt_node_dims *dims)
 {
     const clt_type *x = &node->in[0]->type, *y = &node->out[0]->type;

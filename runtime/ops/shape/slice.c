@@ -1,4 +1,4 @@
-/* Every step-th element between two places of each axis. */
+/* slice: every step-th element between two positions of each axis. */
 #include <string.h>
 
 #include "base/error.h"
@@ -49,7 +49,7 @@ static double no_flops(const clt_node *node, int64_t n)
     return 0;
 }
 
-/* Steps through the large array (0: the operand, 1: the result). */
+/* Sets strides and offset for the larger array (0: the operand, 1: the result). */
 static void stepped(clt_move *move, const clt_slice_attr *attr, int array)
 {
     for (int k = 0; k < move->strided.rank; k++) {

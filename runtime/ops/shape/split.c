@@ -1,5 +1,5 @@
-/* Split and stack. A split into at most four is one node, whose gradient is a concat; of more parts
- * each is a slice. */
+/* split and stack. A split into at most four parts is one node, whose gradient is a concat. A split
+ * into more parts is a slice for each part. */
 #include <string.h>
 
 #include "base/error.h"
@@ -10,7 +10,7 @@
 
 enum { PARTS = CLT_MAX_OUTPUTS };
 
-/* Parts beyond `count` are one element that no kernel writes. */
+/* Outputs beyond `count` have one element that no kernel writes. */
 typedef struct split_attr {
     int axis, count;
     int64_t sizes[PARTS];
@@ -33,7 +33,7 @@ static clt_status infer(const clt_node *node, clt_type *out)
     return CLT_OK;
 }
 
-/* The place of a part in x, as clt_slice_of takes it. */
+/* The position of a part in x, as an attribute of slice. */
 static clt_slice_attr place_of(const split_attr *attr, int part)
 {
     clt_slice_attr place;
@@ -45,7 +45,8 @@ static clt_slice_attr place_of(const split_attr *attr, int part)
     return place;
 }
 
-/* Parts without a gradient leave zeros, which are the slices' gradients' own. */
+/* If a part has no gradient, its elements of dx are zero. The gradients of slices write these
+ * zeros. */
 static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
                            clt_value **dx)
 {
@@ -149,7 +150,7 @@ const clt_op clt_op_split = {
     .rounding = CLT_ROUNDS_MOVES,
     .variants = variants};
 
-/* The size of part i: sizes[i], or an equal part. */
+/* The size of part i: sizes[i], or an equal share. */
 static int64_t size_of(const int64_t *sizes, int count, int64_t dim, int i)
 {
     return sizes ? sizes[i] : dim / count;
@@ -199,7 +200,7 @@ static clt_status split_node(clt_value *x, const int64_t *sizes, int count, int 
     return CLT_OK;
 }
 
-/* `sizes` NULL: of one size. */
+/* `sizes` may be NULL: then the parts have one size. */
 static clt_status split(clt_value *x, const int64_t *sizes, int count, int axis, clt_value **parts)
 {
     for (int i = 0; i < count; i++)
@@ -247,7 +248,7 @@ static clt_value *fail_stack(clt_graph *graph, clt_status status)
     return NULL;
 }
 
-/* Concat takes so many operands at a time. */
+/* Joins the values by several concats, because a concat has a limited number of operands. */
 static clt_value *join(clt_value **values, int count, int axis)
 {
     enum { MOST = 16 };

@@ -1,4 +1,4 @@
-/* Axes in another order. */
+/* transpose: the axes in another order. */
 #include <string.h>
 
 #include "base/error.h"
@@ -9,7 +9,7 @@
 #include <cltrain/ops.h>
 
 typedef struct transpose_attr {
-    int permutation[CLT_MAX_RANK]; /* axis k of the result is this one of the operand */
+    int permutation[CLT_MAX_RANK]; /* axis k of the result is axis permutation[k] of the operand */
 } transpose_attr;
 
 static clt_status infer(const clt_node *node, clt_type *out)
@@ -59,7 +59,7 @@ static double no_flops(const clt_node *node, int64_t n)
     return 0;
 }
 
-/* In the order of the result. */
+/* The iteration has the order of the result. */
 static clt_move move_of(const clt_node *node)
 {
     const transpose_attr *attr = node->attr;
@@ -72,7 +72,7 @@ static clt_move move_of(const clt_node *node)
     return move;
 }
 
-/* Matrices, maybe several of one size, as the kernels of tiles take them. */
+/* Whether the node transposes one or more matrices, as the tile kernels require. */
 static bool is_matrices(const clt_node *node, char *why)
 {
     clt_move move = move_of(node);
@@ -104,10 +104,11 @@ static bool accepts_gpu(const clt_node *node, const clt_target *target, char *wh
            clt_decline(why, "more than %d elements", MOST);
 }
 
-/* The last two of the merged dimensions change places; the one before them is repeated. */
+/* The kernel exchanges the last two of the merged dimensions and repeats this for the dimension
+ * before. */
 static void emit_tiles(const clt_node *node, const clt_target *target, clt_program *p)
 {
-    enum { COLUMNS = 64, CACHED = 4 << 20 }; /* bytes of a result that the caches may keep */
+    enum { COLUMNS = 64, CACHED = 4 << 20 }; /* bytes of a result that may stay in the caches */
     clt_move move = move_of(node);
     clt_strided_merge(&move.strided);
     const clt_strided *w = &move.strided;
@@ -145,7 +146,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     clt_arg_int(p, clt_extent_dim(n2));
     clt_arg_long(p, clt_extent_dim(x0));
     clt_arg_long(p, clt_extent_dim(x2));
-    /* At most one of the sizes is times the batch. */
+    /* At most one of the sizes is a multiple of the batch size. */
     const int64_t tiles1 = (n1 + TILE - 1) / TILE, tiles2 = (n2 + TILE - 1) / TILE;
     clt_extent groups = clt_extent_dim(n0);
     groups.mul *= CLT_GPU_GROUP * tiles1 * tiles2;
