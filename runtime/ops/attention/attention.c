@@ -384,7 +384,7 @@ static void dims_of(const clt_node *node, clt_node_dims *dims)
     const bool heads = attr->form == CLT_ATTENTION_HEADS && s.heads == s.kv_heads;
     clt_dims_clear(dims);
     dims->behaviour[0] = CLT_DIM_PARALLEL;
-    dims->behaviour[1] = heads && !attr->dropout ? CLT_DIM_PARALLEL : CLT_DIM_WHOLE;
+    dims->behaviour[1] = heads && attr->dropout == 0 ? CLT_DIM_PARALLEL : CLT_DIM_WHOLE;
     for (int i = 0; i < node->n_in && i < mask && i < CLT_DIM_OPERANDS; i++) {
         dims->in[i][0] = 0;
         dims->in[i][1] = heads || i == LOG_SUM + (is_forward(node) ? OPERANDS : 0) ? 1 : -1;

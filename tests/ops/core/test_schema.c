@@ -165,7 +165,7 @@ static void test_ranges(void **state)
         const clt_operator *op = clt_operator_at(i);
         for (const clt_attribute *a = clt_operator_attributes(op); a->name; a++) {
             char text[128], message[64];
-            if (!clt_operator_callable(op) || a->internal || (!a->least && !a->most) ||
+            if (!clt_operator_callable(op) || a->internal || (a->least == 0 && a->most == 0) ||
                 a->least < -1e6 || !strcmp(clt_operator_name(op), "batch_rows_put"))
                 continue;
             snprintf(text, sizeof text, "%s=%.17g", a->name,
