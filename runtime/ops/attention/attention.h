@@ -18,8 +18,9 @@ typedef enum clt_attention_form {
  * attention_grad(dout, out, log_sum, q, k, v, mask, past) -> dq, dk, dv
  * attention_packed_grad, with the same operands -> dqkv
  * attention_mask_grad, with the same operands -> dmask
- * k and v are NULL in the packed form, q is all three; mask and past may be NULL. A row's log_sum
- * is the logarithm of its sum of exp(s); +infinity, if no key takes part in it.
+ * In the packed form, q holds q, k and v, and the operands k and v are NULL. mask and past may be
+ * NULL. A row's log_sum is the logarithm of its sum of exp(s), or +infinity if the row attends to
+ * no key.
  */
 typedef struct clt_attention_attr {
     double scale;

@@ -1,7 +1,7 @@
 /*
- * A convolution with its bias, activation and 2 x 2 pooling in one kernel, in the batch-blocked
- * layout, as a pass forms it (passes/fuse_pool.c). Instead of the convolution's result it keeps a
- * mask: through which of the four elements of a window the gradient flows.
+ * A convolution with its bias, activation and 2 x 2 pooling in one kernel, for the batch-blocked
+ * layout. A pass creates it (passes/fuse_pool.c). Instead of the convolution's result it stores a
+ * mask, which says through which of the four elements of a window the gradient flows.
  *
  *   conv2d_pool(x, w, bias or NULL) -> y [B, O, OH / 2, OW / 2], mask u8 of the same dimensions
  *   unpool2d(dy, mask)              -> dz [B, O, OH / 2 * 2, OW / 2 * 2]

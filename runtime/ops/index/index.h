@@ -1,12 +1,13 @@
 /*
- * Attributes and launches of the operators of <cltrain/ops_index.h>. An array is seen as
- * [outer, size, inner], where `size` is the axis that indices count on.
+ * Attributes and launches of the operators of <cltrain/ops_index.h>. An array has the shape
+ * [outer, size, inner], where `size` is the axis that the indices refer to.
  *
  * embedding(indices [..], weight [V, D]) -> [.., D]; index_select(indices [..], x) -> x with the
- * indices' dimensions in the axis' place.
- * index_add(indices, source, base or NULL) -> base, or zeros, plus the source's slices.
- * index_copy(indices, source or NULL, base) -> base with the source's slices, or zeros, in it.
- * gather(index, x) -> as index. scatter_add(index, source, base or NULL) -> base, or zeros, plus.
+ * indices' dimensions in place of the axis.
+ * index_add(indices, source, base or NULL) -> base (or zeros) plus the source's slices.
+ * index_copy(indices, source or NULL, base) -> base, with slices replaced by source (or zeros).
+ * gather(index, x) -> elements of x, in the shape of index.
+ * scatter_add(index, source, base or NULL) -> base (or zeros) plus the source's elements.
  */
 #ifndef CLT_OPS_INDEX_INDEX_H
 #define CLT_OPS_INDEX_INDEX_H

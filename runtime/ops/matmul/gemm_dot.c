@@ -41,8 +41,7 @@ typedef struct view {
 
 typedef struct choice {
     dot_tile tile;
-    int64_t depth, rows, columns,
-        slices; /* elements of K in one pass; size of a work-group; slices of K */
+    int64_t depth, rows, columns, slices; /* of one pass; of a work-group; slices of K */
     double cost;
 } choice;
 

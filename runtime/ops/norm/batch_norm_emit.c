@@ -94,8 +94,7 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* --- CPUs, plain values or lanes: an item `share` channels of `chunk` images, or blocks of them -
- */
+/* --- CPUs, both layouts: an item has `share` channels of `chunk` samples or batch blocks ---- */
 
 typedef struct division {
     int64_t share, chunk, parts;

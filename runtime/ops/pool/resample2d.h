@@ -1,11 +1,11 @@
 /*
  * resample2d(x [B, C, H, W], ints, weights) -> [B, C, OH, OW]: along each axis, element i of the
  * result is a weighted sum of the `count` elements of x from `begin` on. Adaptive means, upsampling
- * and their gradients are this with different tables, which are constants:
+ * and their gradients use this operator with different tables, which are constants:
  *
  *   ints     i32 [2 (OH + OW)]: begin of every row, of every column; count of every row, column
  *   weights  f32 [TY OH + TX OW]: of rows, then of columns; tap t of element i of an axis of n
- *            stands at t n + i
+ *            is at t n + i
  */
 #ifndef CLT_OPS_POOL_RESAMPLE2D_H
 #define CLT_OPS_POOL_RESAMPLE2D_H

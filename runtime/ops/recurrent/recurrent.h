@@ -1,18 +1,18 @@
 /*
- * Whole sequences through an LSTM or a GRU: what their files share. The public builders are in
- * <cltrain/ops_recurrent.h>.
+ * LSTM and GRU over whole sequences: declarations that their files share. The public builders are
+ * in <cltrain/ops_recurrent.h>.
  *
  * lstm, gru(x [B, T, G H], w [G H, H], bias [G H], h0 [B, H], c0 [B, H], lengths i32 [B])
  *     -> y [B, T, H], h_n [B, H], c_n [B, H], saved [B, T, S H]
- * x has the products of the input, biases included; from bias on, operands may be NULL. An LSTM (G
- * 4, S 5) has no bias of its own, a GRU (G 3, S 4) no c0, and its c_n is one element that no kernel
- * writes.
+ * x is the product of the input and its weight, plus the biases. Operands from bias on may be NULL.
+ * An LSTM (G 4, S 5) has no operand bias. A GRU (G 3, S 4) has no c0, and its c_n has one element
+ * that no kernel writes.
  *
- * lstm_grad, gru_grad(w, saved, y, dy, dh_n, dc_n, h0, c0, lengths) -> dx, dh0, and
- *     lstm_grad: dc0 [B, H]; gru_grad: dgates [B, T, G H], the gradient of what the gates get from
- *     the hidden states; an LSTM's is dx,
- *     and the hidden states before each step [B, T, H].
- * From dy on, operands may be NULL.
+ * lstm_grad, gru_grad(w, saved, y, dy, dh_n, dc_n, h0, c0, lengths) -> dx, dh0, a third output, and
+ *     the hidden states before each step [B, T, H].
+ * The third output of lstm_grad is dc0 [B, H]. The third output of gru_grad is dgates [B, T, G H],
+ * the gradient of the gates' inputs from the hidden states; for an LSTM this gradient is dx.
+ * Operands from dy on may be NULL.
  */
 #ifndef CLT_OPS_RECURRENT_RECURRENT_H
 #define CLT_OPS_RECURRENT_RECURRENT_H
