@@ -132,7 +132,7 @@ CLT_API clt_status clt_apply(clt_graph *graph, const char *name, clt_value *cons
                              const clt_setting *settings, int n_settings, clt_value **results);
 
 /* The same with attributes as text: NAME=VALUE, separated by blanks. A value is a number, several
- * (3,1), true, false or one of the choices. NULL: none. */
+ * (3,1), true, false, one of the choices, or `end` for CLT_TO_END. NULL: none. */
 CLT_API clt_status clt_apply_text(clt_graph *graph, const char *name, clt_value *const *in,
                                   int n_in, const char *attributes, clt_value **results);
 

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "ops/core/ops.h"
+#include <cltrain/ops_tensor.h>
 
 enum { SETTINGS = 32, TEXT = 64 };
 
@@ -116,8 +117,8 @@ static const clt_attribute *find(const clt_op *op, const char *name)
     return a && a->name ? a : NULL;
 }
 
-/* Reads a number, true, false or the name of a choice; returns false if the text is none of
- * them. */
+/* Reads a number, true, false, the name of a choice, or `end`; returns false if the text is none
+ * of them. */
 static bool read_one(const clt_attribute *a, const char *text, int64_t *integer, double *real)
 {
     char *end;
@@ -126,6 +127,10 @@ static bool read_one(const clt_attribute *a, const char *text, int64_t *integer,
             *integer = i;
             return true;
         }
+    if (a && a->most > INT_MAX && !strcmp(text, "end")) {
+        *integer = CLT_TO_END;
+        return true;
+    }
     *integer = !strcmp(text, "true") ? 1 : 0;
     if (*integer || !strcmp(text, "false"))
         return true;

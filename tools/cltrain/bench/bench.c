@@ -23,7 +23,7 @@ static const subject_row subjects[] = {
     {"train", FOR_BENCH_TRAIN, bench_train, 0, 0, 10000, ""},
     {"gemm", FOR_BENCH_GEMM, bench_gemm, 3, 3, 99, "M N K"},
     {"conv", FOR_BENCH_CONV, bench_conv, 2, 2, 99, "NxCxHxW OxKHxKW"},
-    {"op", FOR_BENCH_OP, bench_op, 0, 64, 99, "[NAME...]"},
+    {"op", FOR_BENCH_OP, bench_op, 0, 64, 99, "[NAME|OP:ATTRIBUTES...]"},
     {"scaling", FOR_BENCH_SCALING, bench_scaling, 0, 64, 99, "[CLASS...]"},
     {"allreduce", FOR_BENCH_ALLREDUCE, bench_allreduce, 0, 64, 99, "[SIZE...]"},
 };
@@ -71,9 +71,9 @@ int run_bench(const settings *s)
     const char *near = s->n_names ? clt_nearest(s->names[0], names, SUBJECTS) : NULL;
     if (near)
         return usage_error("bench %s: did you mean %s?", s->names[0], near);
-    return usage_error(
-        "bench measures what? This version has: train, gemm M N K, "
-        "conv NxCxHxW OxKHxKW, op [NAME...], scaling [CLASS...], allreduce [SIZE...]");
+    return usage_error("bench measures what? This version has: train, gemm M N K, "
+                       "conv NxCxHxW OxKHxKW, op [NAME|OP:ATTRIBUTES...], scaling [CLASS...], "
+                       "allreduce [SIZE...]");
 }
 
 int bench_device_open(bench_device *d, const settings *s, int profiling)

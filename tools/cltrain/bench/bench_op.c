@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <cltrain/operators.h>
+
 #include "bench/bench_op.h"
 #include "text/message.h"
 
@@ -15,7 +17,7 @@ static clt_status build_case(const case_row *row, clt_graph **graph)
     const clt_status status = clt_graph_create(graph);
     if (status != CLT_OK)
         return status;
-    clt_value *y = row->build(*graph);
+    clt_value *y = row->build ? row->build(*graph) : bench_op_build(*graph, row);
     if (y && row->training)
         clt_output_gradient(clt_output(y, "result"), "dy");
     else if (y)
@@ -134,18 +136,30 @@ static int measure_update(bench_report *r, bench_device *d, const case_row *row)
     return 0;
 }
 
+/* The cases to measure, and the names of operators that are no cases. */
+typedef struct selection {
+    case_row rows[MOST];
+    char ops[MOST][40];
+    int count;
+} selection;
+
+static int is_graph(const case_row *row)
+{
+    return row->op || row->build;
+}
+
 /* Of all graphs together, before any is measured. */
-static int say_declined(const bench_device *d, const settings *s, const int *chosen)
+static int say_declined(const bench_device *d, const settings *s, const selection *chosen)
 {
     clt_graph *graphs[MOST] = {NULL};
     clt_measure_options options[MOST] = {{0}};
     int count = 0;
     clt_status status = CLT_OK;
-    for (int i = 0; status == CLT_OK && s->variant && i < bench_op_case_count; i++) {
-        if (!chosen[i] || !bench_op_cases[i].build)
+    for (int i = 0; status == CLT_OK && s->variant && i < chosen->count; i++) {
+        if (!is_graph(&chosen->rows[i]))
             continue;
-        options[count] = bench_options(s, bench_op_cases[i].training, ROWS);
-        status = build_case(&bench_op_cases[i], &graphs[count++]);
+        options[count] = bench_options(s, chosen->rows[i].training, ROWS);
+        status = build_case(&chosen->rows[i], &graphs[count++]);
     }
     if (status == CLT_OK)
         status =
@@ -157,20 +171,50 @@ static int say_declined(const bench_device *d, const settings *s, const int *cho
 
 /* --- the subject ------------------------------------------------------------------------------ */
 
-static int find_cases(const settings *s, int *chosen)
+/* OP or OP:ATTRIBUTES, with shapes by the schema; 0: there is no such operator. */
+static int find_operator(const char *name, char *op, case_row *row)
 {
-    const char *names[MOST];
-    for (int i = 0; i < bench_op_case_count; i++) {
-        names[i] = bench_op_cases[i].name;
-        chosen[i] = s->n_names == 1;
-    }
-    for (int k = 1; k < s->n_names; k++) {
+    const size_t length = strcspn(name, ":");
+    snprintf(op, sizeof(((selection *)0)->ops[0]), "%.*s", (int)length, name);
+    const clt_operator *found = clt_operator_find(op);
+    if (!found || !clt_operator_callable(found))
+        return 0;
+    *row = (case_row){.name = name,
+                      .op = op,
+                      .attributes = name[length] ? name + length + 1 : NULL,
+                      .training = clt_operator_differentiable(found)};
+    return 1;
+}
+
+static int fail_case(const char *name)
+{
+    enum { NAMES = 256 };
+    const char *names[NAMES];
+    int count = 0;
+    for (int i = 0; i < bench_op_case_count; i++)
+        names[count++] = bench_op_cases[i].name;
+    for (int i = 0; i < clt_operator_count() && count < NAMES; i++)
+        if (clt_operator_callable(clt_operator_at(i)))
+            names[count++] = clt_operator_name(clt_operator_at(i));
+    return unknown_name("bench op", name, names, count);
+}
+
+static int find_cases(const settings *s, selection *chosen)
+{
+    chosen->count = 0;
+    for (int i = 0; i < bench_op_case_count && s->n_names == 1; i++)
+        chosen->rows[chosen->count++] = bench_op_cases[i];
+    for (int k = 1; k < s->n_names && chosen->count < MOST; k++) {
+        case_row *row = &chosen->rows[chosen->count];
         int found = 0;
-        for (int i = 0; i < bench_op_case_count; i++)
-            if (!strcmp(s->names[k], names[i]))
-                found = chosen[i] = 1;
-        if (!found)
-            return unknown_name("bench op", s->names[k], names, bench_op_case_count);
+        for (int i = 0; i < bench_op_case_count && !found; i++)
+            if (!strcmp(s->names[k], bench_op_cases[i].name)) {
+                *row = bench_op_cases[i];
+                found = 1;
+            }
+        if (!found && !find_operator(s->names[k], chosen->ops[chosen->count], row))
+            return fail_case(s->names[k]);
+        chosen->count++;
     }
     return 0;
 }
@@ -179,21 +223,20 @@ int bench_op(const settings *s)
 {
     bench_device d = {0};
     bench_report r;
-    int chosen[MOST];
-    int code = find_cases(s, chosen);
+    static selection chosen;
+    int code = find_cases(s, &chosen);
     if (code)
         return code;
     code = bench_device_open(&d, s, 1);
     if (!code)
         code = bench_limits(&d);
     if (!code)
-        code = say_declined(&d, s, chosen);
+        code = say_declined(&d, s, &chosen);
     if (!code) {
         bench_report_begin(&r, &d, s, NULL);
-        for (int i = 0; !code && i < bench_op_case_count; i++)
-            if (chosen[i])
-                code = bench_op_cases[i].build ? measure_nodes(&r, &bench_op_cases[i])
-                                               : measure_update(&r, &d, &bench_op_cases[i]);
+        for (int i = 0; !code && i < chosen.count; i++)
+            code = is_graph(&chosen.rows[i]) ? measure_nodes(&r, &chosen.rows[i])
+                                             : measure_update(&r, &d, &chosen.rows[i]);
         if (!code)
             code = bench_report_end(&r);
     }

@@ -36,7 +36,8 @@ const command_row command_rows[] = {
     {"inspect", FOR_INSPECT, run_inspect, NULL, "--model NAME|FILE.json [--data SPEC]",
      "print the layers of a model: output shapes, parameters, operations"},
     {"bench", FOR_BENCH, run_bench, bench_subject,
-     "train --model NAME | gemm M N K | conv NxCxHxW OxKHxKW | op [NAME...] | scaling [CLASS...] | "
+     "train --model NAME | gemm M N K | conv NxCxHxW OxKHxKW | op [NAME|OP:ATTRIBUTES...] | "
+     "scaling [CLASS...] | "
      "allreduce [SIZE...]",
      "time training steps, kernels and all-reduces\n"
      "Times stand beside limits of the machine, which are measured in the same run."},
