@@ -9,32 +9,33 @@
 #include "node.h"
 
 typedef struct named_value {
-    const char *name; /* in the tree */
+    const char *name; /* owned by the JSON tree */
     clt_value *value;
-    int64_t classes; /* of an input of labels or tokens; else 0 */
+    int64_t classes; /* classes of an input of labels or tokens; else 0 */
 } named_value;
 
 typedef struct model_file {
     model_text text;
     const clt_model_input *in;
     clt_graph *graph;
-    named_value *values; /* of inputs that were used and of nodes */
+    named_value *values; /* the inputs in use and the nodes */
     int n_values, room;
-    json_t *numbers;  /* by name: which of `values` */
-    json_t *prefixes; /* names of the nodes, and those that they give their parameters */
-    clt_value *last;  /* of the nodes so far */
-    int64_t classes; /* what "classes" means: those of the input "label", else of the last labels */
+    json_t *numbers;  /* from a name to its index in `values` */
+    json_t *prefixes; /* names of nodes and of their parameters' prefixes */
+    clt_value *last;  /* value of the last node */
+    int64_t classes;  /* value of "classes": classes of the input "label", else of the last input of
+                         labels */
     int has_label;
 } model_file;
 
-/* Fails with the message of the graph or of a builder, and the place. */
+/* Fails with the message of the graph or of a builder, and adds the line in the file. */
 static clt_status fail_at(const model_file *f, const json_t *at, const char *what)
 {
     char text[768];
     if (clt_graph_status(f->graph) == CLT_OUT_OF_MEMORY)
         return CLT_OUT_OF_MEMORY;
     snprintf(text, sizeof text, "%s", clt_error_message());
-    if (!strncmp(text, f->text.path, strlen(f->text.path))) /* says where already */
+    if (!strncmp(text, f->text.path, strlen(f->text.path))) /* has the line already */
         return CLT_FORMAT;
     return model_text_fail(&f->text, at, NULL, "%s: %s", what, text);
 }
@@ -56,7 +57,7 @@ static clt_status add_value(model_file *f, const char *name, clt_value *value, i
     return CLT_OK;
 }
 
-/* With the number of its classes, where it is an input of labels. */
+/* Finds a value by name. *classes is the number of classes of an input of labels, else 0. */
 static clt_value *find_value(const model_file *f, const char *name, int64_t *classes)
 {
     *classes = 0;
@@ -79,7 +80,7 @@ static const char *text_of(const json_t *object, const char *key)
     return json_string_value(json_object_get(object, key));
 }
 
-/* An array of objects under a key of the file; an absent one is empty. */
+/* Reads an array of objects under a key of the file. An absent array is empty. */
 static clt_status list_of(const model_file *f, const char *key, const json_t **out)
 {
     size_t i;
@@ -94,7 +95,7 @@ static clt_status list_of(const model_file *f, const char *key, const json_t **o
 
 /* --- inputs ---------------------------------------------------------------------------------- */
 
-/* What the file says of an input, with what it leaves out from the data. */
+/* Reads an input. The data supplies the values that the file omits. */
 static clt_status read_input(const model_file *f, const json_t *json, clt_model_field *field)
 {
     const model_node node = {.text = &f->text, .json = json};
@@ -171,7 +172,7 @@ static clt_status add_input(model_file *f, const clt_model_field *field, const j
     clt_value *value = clt_model_input_of(f->graph, field);
     if (!value)
         return fail_at(f, at, field->name);
-    /* CIFAR-100 has coarse labels beside them. */
+    /* Keep the classes of "label": CIFAR-100 has an input of coarse labels too. */
     if (field->classes && !f->has_label)
         f->classes = field->classes;
     f->has_label = f->has_label || !strcmp(field->name, "label");
@@ -262,7 +263,7 @@ static clt_status unknown_value(const model_file *f, const json_t *json, const c
                            near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
-/* "in": a name or a list of them; without it, what stands before. */
+/* Reads "in": a name or a list of names. Without the key, the operand is the previous node. */
 static clt_status read_operands(const model_file *f, model_node *node, int least, int most)
 {
     const json_t *in = json_object_get(node->json, "in");
@@ -295,7 +296,7 @@ static clt_status read_operands(const model_file *f, model_node *node, int least
     return CLT_OK;
 }
 
-/* Name and operator of an entry; `name` has room for one that is made up. */
+/* Reads name and operator of an entry. `made` has room for a generated name. */
 static clt_status begin_node(const model_file *f, const json_t *json, const char *list, size_t at,
                              char *made, size_t room, model_node *node)
 {
@@ -333,7 +334,8 @@ static clt_status list_prefixes(model_file *f)
     return failed ? clt_model_fail(CLT_OUT_OF_MEMORY, "memory does not suffice") : CLT_OK;
 }
 
-/* A layer without a name gets one, which no other node's parameters may have. */
+/* Fails if the generated name of a node is already the name of another node or the prefix of its
+ * parameters. */
 static clt_status check_made_name(const model_file *f, const model_node *node)
 {
     if (!json_object_get(f->prefixes, node->prefix))
@@ -344,7 +346,7 @@ static clt_status check_made_name(const model_file *f, const model_node *node)
                            node->prefix);
 }
 
-/* Keys of every node, and of every loss; the type of `in` is checked where it is read. */
+/* Keys of every node and of every loss. The type of "in" is checked when it is read. */
 #define NODE_KEYS                                                                                  \
     {.name = "op", .kind = CLT_ATTRIBUTE_TEXT}, {.name = "name", .kind = CLT_ATTRIBUTE_TEXT},      \
     {                                                                                              \
@@ -405,7 +407,8 @@ static clt_status read_nodes(model_file *f)
 /* --- outputs, losses, metrics ------------------------------------------------------------------
  */
 
-/* {"logits": "fc2"}: a result's name, and whose it is. Without it, the last node is "output". */
+/* Reads {"logits": "fc2"}: names of results and of their nodes. Without the key, the last node is
+ * "output". */
 static clt_status read_outputs(const model_file *f)
 {
     json_t *outputs = json_object_get(f->text.root, "outputs"), *one;
@@ -429,7 +432,8 @@ static clt_status read_outputs(const model_file *f)
     return CLT_OK;
 }
 
-/* The first one without a name is "loss", or called as its operator. */
+/* The name of a loss or metric. If the first entry has no name, it is "loss" or the metric's
+ * operator. Later entries get the operator's name and their number. */
 static const char *mean_name(const json_t *json, size_t at, int is_loss, char made[128])
 {
     const char *name = text_of(json, "name"), *op = text_of(json, "op");

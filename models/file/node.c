@@ -1,4 +1,4 @@
-/* Keys of nodes: their kinds, checked before they are read, and attributes for the library. */
+/* Keys of nodes: checks their kinds and converts them to attributes for the library. */
 #include "node.h"
 
 #include <limits.h>
@@ -8,7 +8,7 @@
 static const clt_attribute parameters_key[] = {{.name = "parameters", .kind = CLT_ATTRIBUTE_TEXT},
                                                {0}};
 
-/* The attributes of the operator; an empty list where it has none of its own. */
+/* The attributes of the operator; an empty list if it has none. */
 static const clt_attribute *attributes_of(const model_op *op)
 {
     static const clt_attribute none[] = {{0}};

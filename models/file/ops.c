@@ -1,5 +1,5 @@
-/* The operators of model files by name: those of the library, layers, and what a file says in
- * another way than a program. */
+/* The operators of model files by name: the library's operators, layers, and operators with other
+ * keys in files than in programs. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static const clt_attribute constant_keys[] = {
      .most = 1 << 24},
     {0}};
 
-/* A tensor of one number, which broadcasts unless a shape is given. */
+/* A tensor of one number, which broadcasts. With a shape, all its elements are the number. */
 static clt_value *build_constant(const model_node *n)
 {
     int64_t dims[NODE_LIST] = {1}, elements = 1;
@@ -44,7 +44,7 @@ static clt_value *build_constant(const model_node *n)
 
 static const clt_attribute pow_keys[] = {{.name = "exponent", .kind = CLT_ATTRIBUTE_REAL}, {0}};
 
-/* The second operand, or a number. */
+/* The exponent is the second operand or a number. */
 static clt_value *build_pow(const model_node *n)
 {
     const json_t *exponent = json_object_get(n->json, "exponent");
@@ -64,7 +64,7 @@ static const clt_attribute split_keys[] = {
     {.name = "axis", .kind = CLT_ATTRIBUTE_INT},
     {0}};
 
-/* A node is one value, so it is one of the parts. What is not used costs nothing. */
+/* A node has one value, so it returns one of the parts. Parts that are not used cost nothing. */
 static clt_value *build_split(const model_node *n)
 {
     int64_t sizes[NODE_LIST];
@@ -82,7 +82,7 @@ static const clt_attribute reshape_keys[] = {
     {.name = "shape", .kind = CLT_ATTRIBUTE_INT, .count = CLT_MAX_RANK, .list = 1, .required = 1},
     {0}};
 
-/* The shape of a sample, in the file; the batch stands in front where x has one. */
+/* The file gives the shape of a sample. If x has a batch dimension, it is added in front. */
 static clt_value *build_reshape(const model_node *n)
 {
     int64_t dims[NODE_LIST + 1] = {CLT_BATCH};
@@ -116,7 +116,7 @@ static const model_op others[] = {
 
 enum { NAMES = 256, OTHERS = sizeof others / sizeof *others };
 
-/* Losses and metrics have a sum and a weight. */
+/* Losses and metrics have the results sum and weight. */
 static int is_mean(const clt_operator *op)
 {
     clt_operand_schema first, second;
@@ -205,7 +205,7 @@ int model_mean_find(const char *name, int is_loss, model_op *op, const char **ne
     return 0;
 }
 
-/* Labels beyond the logits would be found by the guard of the first step, as NaN. */
+/* Fails early for labels without a logit. Otherwise the first step would fail with NaN. */
 static clt_status check_classes(const model_node *n)
 {
     const int rank = clt_value_rank(n->in[0]);
@@ -226,7 +226,7 @@ clt_status model_mean_build(const model_op *op, model_node *node, clt_value **su
     clt_status status = check_classes(node);
     if (status != CLT_OK)
         return status;
-    if (!strcmp(op->name, mean.name)) { /* a loss that has the number of elements lends it */
+    if (!strcmp(op->name, mean.name)) { /* mse's weight is the number of elements */
         clt_value *x = clt_detach(node->in[0]);
         status = clt_mse(x, x, &unused, weight);
         *sum = clt_reduce_sum(node->in[0], NULL, 0, 0);

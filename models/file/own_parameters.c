@@ -1,5 +1,5 @@
-/* Layers of model files: operators that make their parameters where the file gives x alone, as
- * "NAME.weight" and "NAME.bias". */
+/* Layers of model files. If the file gives only the operand x, the operator creates its parameters
+ * as "NAME.weight" and "NAME.bias". */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -48,7 +48,7 @@ static const clt_attribute *keys_of(const char *op)
     return linear_keys;
 }
 
-/* The size of the dimension of x that `letter` names in the schema; 0: x has none. */
+/* The size of x's dimension that `letter` names in the schema; 0 if x has none. */
 static int64_t size_in_x(const model_node *n, const char *dims, char letter)
 {
     const char *at = strchr(dims, letter);
@@ -58,8 +58,8 @@ static int64_t size_in_x(const model_node *n, const char *dims, char letter)
     return clt_value_dim(n->in[0], dims[0] == '*' ? rank - (int)strlen(at) : (int)(at - dims));
 }
 
-/* Weight and bias as PyTorch initialises them: the second dimension of the weight, which is a
- * group's, counts as the number of inputs. */
+/* Initialises weight and bias as PyTorch does. The weight's second dimension, which belongs to one
+ * group, counts as the number of inputs. */
 static int prepare_product(model_node *n)
 {
     const char *op = json_string_value(json_object_get(n->json, "op"));
@@ -103,7 +103,7 @@ static int prepare_product(model_node *n)
 
 static const clt_init zeros = {CLT_INIT_ZERO, 0, 0}, ones = {CLT_INIT_CONSTANT, 1, 0};
 
-/* Over the last axes: of their dimensions. */
+/* Parameters over the last axes, with the sizes of these axes. */
 static int prepare_last(model_node *n)
 {
     const int rank = clt_value_rank(n->in[0]), axes = (int)node_int(n, "axes", 1);
@@ -129,7 +129,7 @@ static int prepare_channels(model_node *n)
     return 1;
 }
 
-/* torch.nn.InstanceNorm2d has no weight and bias unless it is told to. */
+/* torch.nn.InstanceNorm2d has weight and bias only if `affine` is set. */
 static const clt_attribute instance_keys[] = {{.name = "affine", .kind = CLT_ATTRIBUTE_FLAG}, {0}};
 
 static int prepare_instance(model_node *n)
@@ -169,7 +169,7 @@ static int prepare_embedding(model_node *n)
     }
     if (n->n_in > 1 && !node_has_none(n, embedding_keys, "the operands are its parameters"))
         return 0;
-    if (n->n_in == 1) /* torch.nn.Embedding's */
+    if (n->n_in == 1) /* the initialisation of torch.nn.Embedding */
         add_operand(n, parameter(n, "weight", 2, dims, (clt_init){CLT_INIT_NORMAL, 0, 1}));
     const int64_t rows = n->in[1] && clt_value_rank(n->in[1]) ? clt_value_dim(n->in[1], 0) : 0;
     if (rows < 1 || rows >= n->in_classes[0])

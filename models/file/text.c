@@ -82,8 +82,8 @@ void model_text_free(model_text *text)
     text->bytes = NULL;
 }
 
-/* Containers in the order in which they begin; *index counts down to that of `wanted`. Both trees,
- * jansson's and what yajl walks through, have this order. */
+/* Counts containers in the order in which they begin, until `wanted`. jansson's tree and yajl's
+ * events have this order. */
 static int index_of(const json_t *tree, const json_t *wanted, int *index)
 {
     if (!json_is_object(tree) && !json_is_array(tree))
@@ -99,13 +99,13 @@ static int index_of(const json_t *tree, const json_t *wanted, int *index)
     return 0;
 }
 
-/* A walk through the text, to a container and to a key in it. */
+/* A pass through the text, to a container and to a key in it. */
 typedef struct walk {
     yajl_handle handle;
-    int begun, wanted; /* containers so far; the index of the one wanted */
-    int depth, inside; /* of nesting; that of the container's keys, 0 before it */
+    int begun, wanted; /* containers so far; index of the wanted container */
+    int depth, inside; /* nesting depth; depth of the wanted container's keys, 0 before it */
     const char *key;
-    size_t offset; /* of what was found */
+    size_t offset; /* offset of the match */
 } walk;
 
 static int on_begin(void *user)
@@ -116,7 +116,7 @@ static int on_begin(void *user)
         return 1;
     w->offset = yajl_get_bytes_consumed(w->handle);
     w->inside = w->depth;
-    return w->key != NULL; /* 0 ends the walk */
+    return w->key != NULL; /* 0 stops the parser */
 }
 
 static int on_end(void *user)

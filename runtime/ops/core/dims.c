@@ -100,7 +100,7 @@ void clt_node_dims_of(const clt_node *node, clt_node_dims *dims)
         node->op->dims(node, dims);
 }
 
-/* --- by the schema alone --------------------------------------------------------------------- */
+/* --- from the schema alone ------------------------------------------------------------------- */
 
 clt_dim_behaviour clt_operator_dim(const clt_operator *op, char letter)
 {

@@ -236,7 +236,7 @@ const clt_variant clt_batch_norm_variants[] = {
     {0},
 };
 
-/* --- an item a channel ---------------------------------------------------------------------- */
+/* --- one work-item for each channel --------------------------------------------------------- */
 
 static void emit_channels(const clt_node *node, const clt_target *target, clt_program *p)
 {

@@ -191,7 +191,7 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
     return clt_graph_status(node->graph);
 }
 
-/* --- kernels of a launch a step --------------------------------------------------------------- */
+/* --- variants with a launch for each step ----------------------------------------------------- */
 
 void clt_recurrent_arg_in(const clt_node *node, int index, clt_program *p)
 {

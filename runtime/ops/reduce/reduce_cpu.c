@@ -27,7 +27,7 @@ static clt_strided one_dimension(int64_t dim, int64_t stride)
     return strided;
 }
 
-/* --- elements of a result that lie side by side ----------------------------------------------- */
+/* --- rows: the elements of a result are contiguous -------------------------------------------- */
 
 bool clt_reduce_cpu_rows_accepts(const clt_node *node, const clt_target *target, char *why)
 {
@@ -177,7 +177,7 @@ void clt_reduce_cpu_rows(const clt_node *node, const clt_target *target, clt_pro
     launch_parts(&s, target, p, row_items);
 }
 
-/* --- results that lie side by side ------------------------------------------------------------ */
+/* --- columns: the results are contiguous ------------------------------------------------------ */
 
 enum { WIDTH = 512 }; /* results of a work-item, as in the kernel file */
 
