@@ -1,4 +1,4 @@
-/* What gradient rules of the tensor operators share. The public builders are in
+/* Functions that gradient rules of the tensor operators share. The public builders are in
  * <cltrain/ops_tensor.h>. */
 #ifndef CLT_OPS_CORE_TENSOR_H
 #define CLT_OPS_CORE_TENSOR_H

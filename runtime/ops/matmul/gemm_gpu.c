@@ -53,8 +53,8 @@ static int64_t ceil_div(int64_t a, int64_t b)
 
 /*
  * Estimated time, in multiplications of all the device's work-items. It includes what tiles compute
- * beyond the result's edge, and how much of the device is idle. A compute unit needs THREADS work-
- * items to hide its latencies. Slices are written and read again and cost one more launch.
+ * beyond the result's edge, and how much of the device is idle. A compute unit needs THREADS
+ * work-items to hide its latencies. Slices are written and read again and cost one more launch.
  */
 static double cost(const clt_gpu_tile *t, int64_t slices, int64_t m, int64_t n, int64_t k,
                    int64_t batches, const clt_caps *caps)
