@@ -1,4 +1,5 @@
 /* Chooses register tiles and work-groups of a product on CPUs by estimating their time. */
+#include "base/hash.h"
 #include "ops/matmul/gemm_cpu.h"
 
 /* More costs like those of gemm_cpu.h, fitted to the rates of products of 128 to 2048 rows. */
@@ -78,8 +79,8 @@ static int64_t next_count(int64_t count)
     return count < power + power / 2 ? power + power / 2 : 2 * power;
 }
 
-clt_gemm_division clt_gemm_divide(const clt_gemm_work *w, const clt_gemm_tile *tiles, int count,
-                                  int64_t rows, int64_t columns)
+static clt_gemm_division divide(const clt_gemm_work *w, const clt_gemm_tile *tiles, int count,
+                                int64_t rows, int64_t columns)
 {
     /* More work-groups than this do not balance the load better. */
     const int64_t most_groups = 64 * (int64_t)w->units;
@@ -117,4 +118,28 @@ clt_gemm_division clt_gemm_divide(const clt_gemm_work *w, const clt_gemm_tile *t
         }
     }
     return best;
+}
+
+/* Layers of a model often have equal products, and a plan asks for each several times. */
+clt_gemm_division clt_gemm_divide(const clt_gemm_work *w, const clt_gemm_tile *tiles, int count,
+                                  int64_t rows, int64_t columns)
+{
+    enum { REMEMBERED = 64 };
+    static _Thread_local struct {
+        uint64_t key;
+        clt_gemm_division division;
+    } memory[REMEMBERED];
+    const int64_t numbers[] = {
+        w->pairs,  w->m,      w->n,     w->k,     w->depth,        w->trans_b,
+        w->pack_a, w->pack_b, w->width, w->units, w->most_columns, w->least_groups,
+        rows,      columns};
+    const uint64_t hash =
+        clt_hash(tiles, (size_t)count * sizeof *tiles, clt_hash(numbers, sizeof numbers, 0));
+    const uint64_t key = hash ? hash : 1;
+    const size_t at = key % REMEMBERED;
+    if (memory[at].key != key) {
+        memory[at].division = divide(w, tiles, count, rows, columns);
+        memory[at].key = key;
+    }
+    return memory[at].division;
 }
