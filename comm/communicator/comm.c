@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/vec.h"
 #include "comm/communicator/internal.h"
 #include "device/core/cl.h"
@@ -266,7 +267,7 @@ static clt_status build(clt_comm *comm, const clt_comm_device *devices)
                             &comm->team));
     if (comm->on_devices)
         return CLT_OK;
-    if (pthread_create(&comm->reducer, NULL, clt_comm_reducer, comm))
+    if (clt_thread_start(&comm->reducer, clt_comm_reducer, comm))
         return clt_fail(CLT_OUT_OF_MEMORY, "comm: the communicator's thread cannot be started");
     comm->reducer_started = true;
     return CLT_OK;

@@ -1,12 +1,12 @@
 #include "comm/core/team.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/thread.h"
 
 /* With fewer pieces than MIN_PIECES, waking a helper costs more than it saves. */
 enum { MIN_PIECES = 4, MOST_PARTS = 16, LINE = 64, LOOKS = 2000 };
@@ -101,7 +101,7 @@ clt_status clt_team_create(int threads, clt_team **team)
         }
     }
     for (; t->helpers < threads - 1; t->helpers++) {
-        if (pthread_create(&t->threads[t->helpers], NULL, helper, t)) {
+        if (clt_thread_start(&t->threads[t->helpers], helper, t)) {
             clt_team_destroy(t);
             return clt_fail(CLT_OUT_OF_MEMORY,
                             "comm: thread %d of %d for sums cannot be started; ask for fewer",

@@ -1,5 +1,6 @@
-/* Status and messages, strings, arrays, hashes and random numbers. */
+/* Status and messages, strings, arrays, hashes, random numbers and threads. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -9,6 +10,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "base/vec.h"
 #include <cltrain/types.h>
 
@@ -63,6 +65,29 @@ static void arrays_and_strings_grow(void **state)
     assert_int_equal(clt_dtype_size(CLT_BF16), 2);
 }
 
+static void *read_mask(void *mask)
+{
+    pthread_sigmask(SIG_BLOCK, NULL, mask);
+    return NULL;
+}
+
+static void threads_block_signals_of_the_host_program(void **state)
+{
+    (void)state;
+    sigset_t before, after, inside;
+    pthread_t thread;
+    pthread_sigmask(SIG_BLOCK, NULL, &before);
+    assert_false(sigismember(&before, SIGUSR1));
+    assert_int_equal(clt_thread_start(&thread, read_mask, &inside), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    pthread_sigmask(SIG_BLOCK, NULL, &after);
+    const int signals[] = {SIGINT, SIGTERM, SIGUSR1, SIGALRM, SIGCHLD, SIGPROF};
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        assert_true(sigismember(&inside, signals[i]));
+        assert_int_equal(sigismember(&after, signals[i]), sigismember(&before, signals[i]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -70,6 +95,7 @@ int main(void)
         cmocka_unit_test(philox_gives_the_published_numbers),
         cmocka_unit_test(nearest_suggests_only_near_names),
         cmocka_unit_test(arrays_and_strings_grow),
+        cmocka_unit_test(threads_block_signals_of_the_host_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,6 +47,8 @@ CASES = [
     (manners, "runtime/base/a.c", "void a(void) { exit(1); }\n", 1),
     (manners, "runtime/base/a.c", "void *a(void) { return malloc(1); }\n", 1),
     (manners, "runtime/base/alloc.c", "void *a(void) { return malloc(1); }\n", 0),
+    (manners, "comm/core/a.c", "int a(void) { return pthread_create(&t, NULL, work, NULL); }\n", 1),
+    (manners, "runtime/base/thread.c", "int a(void) { return pthread_create(&t, NULL, work, NULL); }\n", 0),
     (manners, "runtime/base/a.c", "/* exit(1) */ void *a(void) { return clt_alloc(1); }\n", 0),
     (manners, "runtime/ops/a.c", 'int a(void) { return !strcmp(v->name, "direct"); }\n', 1),
     (manners, "runtime/plan/a.c", 'int a(void) { return !strncmp("dir", v->name, 3); }\n', 1),

@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/str.h"
-#include "data/core/thread.h"
+#include "base/thread.h"
 
 clt_status clt_dataset_new(clt_data_kind kind, const char *name, int64_t count, clt_dataset **out)
 {
@@ -240,11 +240,13 @@ clt_status clt_dataset_run_job(clt_dataset *dataset, clt_data_job *job, bool bac
     if (background) {
         dataset->job = job;
         atomic_store(&dataset->ready, false);
-        status = clt_data_thread_start(&dataset->thread, run_in_background, dataset);
-        if (status == CLT_OK) {
+        const int error = clt_thread_start(&dataset->thread, run_in_background, dataset);
+        if (!error) {
             dataset->thread_running = true;
             return CLT_OK;
         }
+        status = clt_fail(CLT_OUT_OF_MEMORY, "a thread that reads '%s' cannot be started: %s",
+                          dataset->name, strerror(error));
         dataset->job = NULL;
         atomic_store(&dataset->ready, true);
     } else {

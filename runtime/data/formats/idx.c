@@ -8,7 +8,6 @@
 #include "base/str.h"
 #include "data/core/dataset.h"
 #include "data/formats/reader.h"
-#include "data/core/thread.h"
 
 enum { IMAGE_RANK = 3, LABEL_RANK = 1 };
 

@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "data/core/thread.h"
+#include "base/thread.h"
 
 enum { MOST_SLOTS = 64, MOST_THREADS = 64, DEFAULT_THREADS = 8 };
 
@@ -72,7 +72,7 @@ static clt_status make(clt_loader *l, const clt_loader_desc *desc)
     if (!l->desc.local_parts)
         l->desc.local_parts = desc->parts - desc->first_part;
     if (!l->desc.max_threads) {
-        int processors = clt_data_processors();
+        int processors = clt_processors();
         l->desc.max_threads = processors < DEFAULT_THREADS ? processors : DEFAULT_THREADS;
         if (l->desc.max_threads < desc->min_threads)
             l->desc.max_threads = desc->min_threads;
@@ -279,8 +279,11 @@ clt_status clt_loader_start(clt_loader *loader)
     clt_tuner_init(&loader->tuner, loader->desc.min_threads, loader->desc.max_threads);
     CLT_TRY(make_memory(loader));
     for (int w = 0; w < loader->desc.max_threads; w++) {
-        CLT_TRY(clt_data_thread_start(&loader->workers[w].thread, clt_loader_work,
-                                      &loader->workers[w]));
+        const int error =
+            clt_thread_start(&loader->workers[w].thread, clt_loader_work, &loader->workers[w]);
+        if (error)
+            return clt_fail(CLT_OUT_OF_MEMORY, "thread %d of %d of a loader cannot be started: %s",
+                            w + 1, loader->desc.max_threads, strerror(error));
         loader->worker_count++;
     }
     return CLT_OK;

@@ -1,12 +1,11 @@
 #include "device/core/worker.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/thread.h"
 
 enum { MESSAGE_BYTES = 4096 };
 
@@ -66,12 +65,7 @@ clt_status clt_worker_create(const char *name, clt_worker **out)
     pthread_cond_init(&w->posted, NULL);
     pthread_cond_init(&w->taken, NULL);
     pthread_cond_init(&w->idle, NULL);
-    /* Block all signals on this thread: they belong to the host program. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&w->thread, NULL, work, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int error = clt_thread_start(&w->thread, work, w);
     if (error) {
         clt_free(w);
         return clt_fail(CLT_OUT_OF_MEMORY, "the thread '%s' cannot be started: %s", name,

@@ -1,9 +1,8 @@
 /* Builds several programs at once. */
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/thread.h"
 #include "base/vec.h"
 #include "device/program/program.h"
 
@@ -32,10 +31,10 @@ clt_status clt_device_prepare(clt_device *device, const clt_program_key *keys, i
     build_list list = {.device = device, .keys = keys, .count = count};
     pthread_t threads[MAX_BUILDERS];
     int started = 0;
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const int cores = clt_processors();
     /* If threads cannot be created, this thread builds all programs. */
     while (started < count - 1 && started < cores - 1 && started < MAX_BUILDERS &&
-           pthread_create(&threads[started], NULL, build_some, &list) == 0)
+           clt_thread_start(&threads[started], build_some, &list) == 0)
         started++;
     build_some(&list);
     for (int i = 0; i < started; i++)

@@ -1,12 +1,12 @@
 #include "train/planner/host_sum.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "train/planner/clock.h"
 
 /* Threads that wait for each other: asleep until the last is there, then awake, so that all go on
@@ -112,7 +112,7 @@ clt_status clt_sum_loop_open(int64_t count, clt_sum_loop **out)
         clt_free(loop);
         return status;
     }
-    loop->started = pthread_create(&loop->helper, NULL, help, loop) == 0;
+    loop->started = clt_thread_start(&loop->helper, help, loop) == 0;
     if (!loop->started) {
         clt_sum_loop_close(loop);
         return clt_fail(CLT_OUT_OF_MEMORY, "the limit's second thread cannot be started");
