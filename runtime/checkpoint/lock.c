@@ -19,6 +19,9 @@
 #include "base/log.h"
 #include "checkpoint/folder.h"
 
+/* On some file systems a file has other numbers by its name than by its descriptor: give up. */
+enum { MOST_TRIES = 100 };
+
 struct clt_folder_lock {
     int folder, file;
 };
@@ -34,7 +37,9 @@ static void write_holder(int file)
         strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &parts);
     const int length = snprintf(text, sizeof text, "process %lld on %s since %s UTC\n",
                                 (long long)getpid(), host, when);
-    /* On a full disk the lock still works, but messages cannot name its holder. */
+    /* On a full disk the lock still works, but messages cannot name its holder. A write that is cut
+     * short does not set errno. */
+    errno = ENOSPC;
     if (ftruncate(file, 0) != 0 || pwrite(file, text, (size_t)length, 0) != length)
         clt_log(CLT_LOG_WARN, "cannot write to the lock file %s who holds it: %s", CLT_LOCK_FILE,
                 strerror(errno));
@@ -58,8 +63,9 @@ static clt_status busy(int file, const char *dir)
 
 /* Goes on without a lock: some network file systems have none, and training must stay possible
  * there. */
-static clt_status without_locks(const char *dir)
+static clt_status without_locks(const char *dir, bool *locked)
 {
+    *locked = false;
     clt_log(CLT_LOG_WARN,
             "the file system of the checkpoint folder %s has no locks (%s): nothing keeps another "
             "run from saving there",
@@ -80,6 +86,7 @@ static bool is_named(int folder, int file)
 static clt_status try_file(int folder, const char *dir, int *file)
 {
     struct stat info;
+    bool locked = true;
     const int fd =
         openat(folder, CLT_LOCK_FILE, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     *file = -1;
@@ -90,8 +97,8 @@ static clt_status try_file(int folder, const char *dir, int *file)
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
         status = clt_fail(CLT_IO, "%s/%s is not a regular file: remove it", dir, CLT_LOCK_FILE);
     else if (flock(fd, LOCK_EX | LOCK_NB) != 0)
-        status = errno == EWOULDBLOCK ? busy(fd, dir) : without_locks(dir);
-    if (status == CLT_OK && is_named(folder, fd)) {
+        status = errno == EWOULDBLOCK ? busy(fd, dir) : without_locks(dir, &locked);
+    if (status == CLT_OK && (!locked || is_named(folder, fd))) {
         *file = fd;
         return CLT_OK;
     }
@@ -107,8 +114,13 @@ clt_status clt_folder_lock_take(const char *dir, clt_folder_lock **out)
         return clt_fail(CLT_IO, "cannot open the folder %s: %s", dir, strerror(errno));
     int file = -1;
     clt_status status = CLT_OK;
-    while (status == CLT_OK && file < 0)
-        status = try_file(folder, dir, &file);
+    for (int tries = 0; status == CLT_OK && file < 0; tries++)
+        status = tries < MOST_TRIES
+                     ? try_file(folder, dir, &file)
+                     : clt_fail(CLT_IO,
+                                "cannot lock the checkpoint folder %s: its lock file %s was "
+                                "replaced %d times. Name another folder",
+                                dir, CLT_LOCK_FILE, MOST_TRIES);
     clt_folder_lock *lock = status == CLT_OK ? CLT_NEW(clt_folder_lock) : NULL;
     if (!lock) {
         if (file >= 0)

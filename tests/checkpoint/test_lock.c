@@ -6,11 +6,51 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdbool.h>
+#include <sys/file.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <cmocka.h>
 
 #include "checkpoint/scratch.h"
 #include <cltrain/checkpoint.h>
+#include <cltrain/log.h>
+
+/* What the file system of the test does. The program's definitions of these calls replace those of
+ * the C library. */
+static bool no_locks;      /* flock is not there */
+static bool other_numbers; /* a file has another number by its name than by its descriptor */
+static bool short_writes;  /* pwrite writes one byte less, without an errno */
+
+int flock(int fd, int operation)
+{
+    if (!no_locks)
+        return (int)syscall(SYS_flock, fd, operation);
+    errno = ENOSYS;
+    return -1;
+}
+
+int fstatat(int fd, const char *restrict name, struct stat *restrict info, int flags)
+{
+    const int result = (int)syscall(SYS_newfstatat, fd, name, info, flags);
+    info->st_ino += other_numbers;
+    return result;
+}
+
+ssize_t pwrite(int fd, const void *data, size_t bytes, off_t at)
+{
+    return syscall(SYS_pwrite64, fd, data, bytes - short_writes, at);
+}
+
+static int warnings;
+static char warning[512];
+
+static void count_warning(void *user, clt_log_level level, const char *line)
+{
+    (void)user;
+    warnings += level == CLT_LOG_WARN;
+    snprintf(warning, sizeof warning, "%s", line);
+}
 
 static void expect_busy(const char *dir, long pid)
 {
@@ -120,12 +160,52 @@ static void text_of_others(void **state)
     clt_folder_lock_release(lock);
 }
 
+static void a_file_system_without_locks(void **state)
+{
+    (void)state;
+    const char *dir = in_scratch("none");
+    clt_folder_lock *lock;
+    warnings = 0;
+    clt_log_set(count_warning, NULL, CLT_LOG_WARN);
+    no_locks = other_numbers = true;
+    assert_int_equal(clt_folder_lock_take(dir, &lock), CLT_OK);
+    assert_int_equal(warnings, 1);
+    assert_non_null(strstr(warning, "has no locks"));
+    clt_folder_lock_release(lock);
+    /* Locks are there, but the numbers of files tell nothing. */
+    no_locks = false;
+    assert_int_equal(clt_folder_lock_take(dir, &lock), CLT_IO);
+    assert_non_null(strstr(clt_error_message(), "cannot lock"));
+    other_numbers = false;
+    clt_log_set(NULL, NULL, CLT_LOG_WARN);
+}
+
+static void a_write_that_is_cut_short(void **state)
+{
+    (void)state;
+    clt_folder_lock *lock;
+    warnings = 0;
+    clt_log_set(count_warning, NULL, CLT_LOG_WARN);
+    short_writes = true;
+    errno = EINTR;
+    assert_int_equal(clt_folder_lock_take(in_scratch("short"), &lock), CLT_OK);
+    short_writes = false;
+    clt_log_set(NULL, NULL, CLT_LOG_WARN);
+    assert_int_equal(warnings, 1);
+    assert_non_null(strstr(warning, strerror(ENOSPC)));
+    clt_folder_lock_release(lock);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_holder),     cmocka_unit_test(a_killed_holder_leaves_no_lock),
-        cmocka_unit_test(a_removed_file), cmocka_unit_test(what_is_no_file),
+        cmocka_unit_test(one_holder),
+        cmocka_unit_test(a_killed_holder_leaves_no_lock),
+        cmocka_unit_test(a_removed_file),
+        cmocka_unit_test(what_is_no_file),
         cmocka_unit_test(text_of_others),
+        cmocka_unit_test(a_file_system_without_locks),
+        cmocka_unit_test(a_write_that_is_cut_short),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
