@@ -188,13 +188,15 @@ static clt_status list_nodes(clt_plan *plan)
 }
 
 /* Hashes everything that must be equal on devices and ranks that train together. */
-static uint64_t hash_plan(const clt_plan *plan)
+static clt_status hash_plan(clt_plan *plan)
 {
     clt_str text = {0};
     clt_graph_dump(plan->graph, &text);
-    uint64_t hash = clt_hash_text(clt_str_text(&text), clt_buckets_hash(&plan->buckets));
+    const uint64_t hash = clt_hash_text(clt_str_text(&text), clt_buckets_hash(&plan->buckets));
+    const bool failed = text.failed;
     clt_str_free(&text);
-    return clt_hash(&plan->options.mode, sizeof plan->options.mode, hash);
+    plan->hash = clt_hash(&plan->options.mode, sizeof plan->options.mode, hash);
+    return failed ? CLT_OUT_OF_MEMORY : CLT_OK;
 }
 
 clt_status clt_plan_lay_out(clt_plan *plan, const clt_target *target)
@@ -255,7 +257,7 @@ clt_status clt_plan_create(const clt_graph *graph, const clt_buckets *buckets, c
     if (status == CLT_OK)
         status = clt_plan_segments(plan);
     if (status == CLT_OK)
-        plan->hash = hash_plan(plan);
+        status = hash_plan(plan);
     if (status != CLT_OK) {
         clt_plan_destroy(plan);
         return status;

@@ -83,7 +83,10 @@ static clt_status choose(clt_plan *plan, int index, const clt_target *target)
     }
     if (declined.length)
         pn->declined = clt_strdup(clt_str_text(&declined));
+    const bool complete = !declined.failed && (pn->declined || !declined.length);
     clt_str_free(&declined);
+    if (!complete)
+        return CLT_OUT_OF_MEMORY;
     clt_target own = *target;
     own.tile = pn->tuned ? pn->tuned->options : NULL;
     pn->variant->emit(node, &own, &pn->program);
