@@ -220,6 +220,34 @@ static void adopted_objects_keep_their_reference_counts(void **state)
     clReleaseContext(context);
 }
 
+/* A part of a part has the whole device as its root, as the two checks of parts and the cache of
+ * programs expect. */
+static void a_part_of_a_part_belongs_to_the_whole_device(void **state)
+{
+    (void)state;
+    cl_device_id whole = runtime->rows[0].id, part = NULL, inner = NULL;
+    const cl_device_partition_property one[] = {CL_DEVICE_PARTITION_BY_COUNTS, 1,
+                                                CL_DEVICE_PARTITION_BY_COUNTS_LIST_END, 0};
+    const cl_device_partition_property all[] = {CL_DEVICE_PARTITION_BY_COUNTS,
+                                                runtime->rows[0].info.compute_units,
+                                                CL_DEVICE_PARTITION_BY_COUNTS_LIST_END, 0};
+    if (clCreateSubDevices(whole, all, 1, &part, NULL) != CL_SUCCESS)
+        skip();
+    if (clCreateSubDevices(part, one, 1, &inner, NULL) != CL_SUCCESS) {
+        clReleaseDevice(part);
+        skip();
+    }
+    /* Not clt_device_adopt: PoCL's contexts do not tell their parts. */
+    const clt_open_parts parts = {.row = &runtime->rows[0], .label = "part", .id = inner};
+    clt_device *device = NULL;
+    assert_int_equal(clt_device_make(&parts, NULL, &device), CLT_OK);
+    assert_ptr_equal(device->root, whole);
+    assert_int_equal(device->caps.compute_units, 1);
+    clt_device_close(device);
+    clReleaseDevice(inner);
+    clReleaseDevice(part);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -228,6 +256,7 @@ int main(void)
         cmocka_unit_test(a_build_failure_names_device_file_and_line),
         cmocka_unit_test(too_large_a_buffer_says_what_there_is),
         cmocka_unit_test(adopted_objects_keep_their_reference_counts),
+        cmocka_unit_test(a_part_of_a_part_belongs_to_the_whole_device),
     };
     return cmocka_run_group_tests_name("device.open", tests, set_up, tear_down);
 }

@@ -48,7 +48,7 @@ struct clt_device {
     int row;         /* row in the runtime; -1: adopted and not listed there */
     cl_platform_id platform;
     cl_device_id id;   /* the device or sub-device */
-    cl_device_id root; /* the device that `id` is a part of; equal to `id` for a whole device */
+    cl_device_id root; /* the whole device that `id` is a part of, or `id` itself */
     cl_context context;
     cl_command_queue queue;    /* compute, in-order */
     cl_command_queue transfer; /* GPUs: a second in-order queue; otherwise equal to `queue` */

@@ -96,7 +96,6 @@ static void describe_part(clt_device *device)
             CL_SUCCESS ||
         !parent)
         return;
-    device->root = parent;
     if (clGetDeviceInfo(device->id, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof units, &units, NULL) ==
         CL_SUCCESS)
         device->caps.compute_units = device->info.compute_units = (int)units;
