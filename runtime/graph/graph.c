@@ -78,10 +78,11 @@ static clt_status check_type(const clt_type *type, const char *name)
                         (int)type->dtype);
     int64_t elements = 1;
     for (int i = 0; i < type->rank; i++) {
-        const int64_t size = type->dims[i] < 0 ? -type->dims[i] : type->dims[i];
-        if (!size || size < 0 || elements > INT64_MAX / 16 / size)
+        const int64_t dim = type->dims[i];
+        const int64_t size = dim == INT64_MIN ? 0 : dim < 0 ? -dim : dim;
+        if (!size || elements > INT64_MAX / 16 / size)
             return clt_fail(CLT_SHAPE, "value %s: dimension %d of size %lld is not possible", name,
-                            i, (long long)type->dims[i]);
+                            i, (long long)dim);
         elements *= size;
     }
     return CLT_OK;
