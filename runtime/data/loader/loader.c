@@ -248,7 +248,7 @@ static clt_status make_memory(clt_loader *l)
     }
     int64_t samples = d->batch < l->gather.dataset->count ? d->batch : l->gather.dataset->count;
     for (int s = 0; s < d->slots; s++) {
-        clt_slot *slot = &l->slots[s];
+        clt_loader_slot *slot = &l->slots[s];
         slot->offsets = clt_calloc((size_t)d->parts + 1, sizeof *slot->offsets);
         slot->part_weights = clt_calloc((size_t)d->local_parts, sizeof *slot->part_weights);
         slot->indices = clt_calloc((size_t)samples, sizeof *slot->indices);
@@ -259,7 +259,7 @@ static clt_status make_memory(clt_loader *l)
     if (!l->workers)
         return CLT_OUT_OF_MEMORY;
     for (int w = 0; w < d->max_threads; w++) {
-        clt_worker *worker = &l->workers[w];
+        clt_loader_thread *worker = &l->workers[w];
         worker->loader = l;
         worker->id = w;
         worker->weights = clt_calloc((size_t)d->local_parts + 1, sizeof *worker->weights);

@@ -6,15 +6,15 @@
 #include "data/loader/order.h"
 #include "data/loader/tuner.h"
 
-typedef enum clt_slot_state {
+typedef enum clt_loader_slot_state {
     CLT_SLOT_FREE = 0,
     CLT_SLOT_FILLING, /* threads are gathering its samples */
     CLT_SLOT_READY,
     CLT_SLOT_TAKEN /* the caller reads it */
-} clt_slot_state;
+} clt_loader_slot_state;
 
-typedef struct clt_slot {
-    clt_slot_state state;
+typedef struct clt_loader_slot {
+    clt_loader_slot_state state;
     int64_t number, epoch, begin, count; /* of the batch */
     int64_t from, to;                    /* positions in the batch that this process reads */
     int64_t tasks, started, finished;    /* pieces of [from, to) */
@@ -26,15 +26,15 @@ typedef struct clt_slot {
     clt_status status;     /* of the failed task with the lowest number */
     int64_t failed_task;
     char message[512];
-} clt_slot;
+} clt_loader_slot;
 
-typedef struct clt_worker {
+typedef struct clt_loader_thread {
     struct clt_loader *loader;
     int id;
     pthread_t thread;
     clt_scratch scratch;
     int64_t *weights; /* of one task: one for each local part, then one for all other parts */
-} clt_worker;
+} clt_loader_thread;
 
 struct clt_loader {
     clt_gather gather;
@@ -45,8 +45,8 @@ struct clt_loader {
     void **memory;     /* [slot][local part][output] */
     void **owned;      /* the same places; NULL where the caller gave the memory */
     int places;        /* entries of `memory` and of `owned` */
-    clt_slot *slots;
-    clt_worker *workers;
+    clt_loader_slot *slots;
+    clt_loader_thread *workers;
     int worker_count; /* threads that were started */
     bool started;
 

@@ -20,7 +20,7 @@ int64_t clt_loader_now(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static clt_slot *slot_of(clt_loader *l, int64_t number)
+static clt_loader_slot *slot_of(clt_loader *l, int64_t number)
 {
     return &l->slots[number % l->desc.slots];
 }
@@ -31,7 +31,7 @@ static bool ended(const clt_loader *l)
 }
 
 /* Sets up the next batch in its free slot. */
-static void begin_batch(clt_loader *l, clt_slot *s)
+static void begin_batch(clt_loader *l, clt_loader_slot *s)
 {
     const clt_loader_desc *d = &l->desc;
     int64_t total = l->gather.dataset->count, left = total - l->offset;
@@ -61,15 +61,15 @@ static void begin_batch(clt_loader *l, clt_slot *s)
 }
 
 /* Finds the slot whose next task is to be run; NULL if there is none now. */
-static clt_slot *find_task(clt_loader *l)
+static clt_loader_slot *find_task(clt_loader *l)
 {
     for (;;) {
         if (l->fill > l->take) {
-            clt_slot *last = slot_of(l, l->fill - 1);
+            clt_loader_slot *last = slot_of(l, l->fill - 1);
             if (last->state == CLT_SLOT_FILLING && last->started < last->tasks)
                 return last;
         }
-        clt_slot *next = slot_of(l, l->fill);
+        clt_loader_slot *next = slot_of(l, l->fill);
         if (l->failed || ended(l) || next->state != CLT_SLOT_FREE)
             return NULL;
         begin_batch(l, next);
@@ -78,7 +78,8 @@ static clt_slot *find_task(clt_loader *l)
 
 /* Runs one task: gathers its samples part by part. Weights are added to the worker's own
  * counters. */
-static clt_status run_task(clt_loader *l, clt_worker *w, const clt_slot *s, int64_t task)
+static clt_status run_task(clt_loader *l, clt_loader_thread *w, const clt_loader_slot *s,
+                           int64_t task)
 {
     const clt_loader_desc *d = &l->desc;
     const clt_sample_key key = {(uint64_t)d->seed, s->epoch};
@@ -109,7 +110,7 @@ static clt_status run_task(clt_loader *l, clt_worker *w, const clt_slot *s, int6
 }
 
 /* Adds up a finished task. The caller holds the lock. */
-static void finish_task(clt_loader *l, const clt_worker *w, clt_slot *s, int64_t task,
+static void finish_task(clt_loader *l, const clt_loader_thread *w, clt_loader_slot *s, int64_t task,
                         clt_status status)
 {
     for (int p = 0; p < l->desc.local_parts; p++)
@@ -132,7 +133,7 @@ static void finish_task(clt_loader *l, const clt_worker *w, clt_slot *s, int64_t
 
 void *clt_loader_work(void *argument)
 {
-    clt_worker *w = argument;
+    clt_loader_thread *w = argument;
     clt_loader *l = w->loader;
     clt_status source = clt_dataset_wait(l->gather.dataset);
     pthread_mutex_lock(&l->lock);
@@ -143,7 +144,7 @@ void *clt_loader_work(void *argument)
         pthread_cond_broadcast(&l->ready);
     }
     while (!l->stop) {
-        clt_slot *s = w->id < l->tuner.active ? find_task(l) : NULL;
+        clt_loader_slot *s = w->id < l->tuner.active ? find_task(l) : NULL;
         if (!s) {
             pthread_cond_wait(&l->work, &l->lock);
             continue;
@@ -175,7 +176,7 @@ static void tune(clt_loader *l, int64_t now)
     l->window_start = now;
 }
 
-static void describe(const clt_loader *l, const clt_slot *s, clt_batch *out)
+static void describe(const clt_loader *l, const clt_loader_slot *s, clt_batch *out)
 {
     const clt_loader_desc *d = &l->desc;
     int64_t next = s->begin + s->count, weight = s->weight;
@@ -204,7 +205,7 @@ static void describe(const clt_loader *l, const clt_slot *s, clt_batch *out)
 /* Waits until the next batch is ready and hands it over. The caller holds the lock. */
 static clt_status take_batch(clt_loader *l, clt_batch *out)
 {
-    clt_slot *s = slot_of(l, l->take);
+    clt_loader_slot *s = slot_of(l, l->take);
     if (s->state == CLT_SLOT_TAKEN && !ended(l))
         return clt_fail(CLT_STATE, "data set '%s': all %d slots are taken: release one first",
                         l->gather.dataset->name, l->desc.slots);
