@@ -245,7 +245,7 @@ clt_status clt_attribute_set(const clt_op *op, const clt_setting *setting, void 
 
 /* Answers of clt_op.batch_blocked. */
 enum {
-    CLT_LANES_NO = 0,             /* plain operands only */
+    CLT_BATCH_BLOCKED_NO = 0,     /* plain operands only */
     CLT_BATCH_BLOCKED_FOLLOW = 1, /* accepts the layout, if an operand already has it */
     CLT_BATCH_BLOCKED_WANT = 2    /* faster in the layout, so worth a conversion */
 };

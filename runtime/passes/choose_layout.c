@@ -66,8 +66,8 @@ static bool leaves_lanes_empty(const clt_target *target)
 
 static bool goes_to_lanes(const layout_pass *p, const clt_node *node)
 {
-    int answer = node->op->batch_blocked ? node->op->batch_blocked(node) : CLT_LANES_NO;
-    if (answer == CLT_LANES_NO || !lanes_outputs(p, node))
+    int answer = node->op->batch_blocked ? node->op->batch_blocked(node) : CLT_BATCH_BLOCKED_NO;
+    if (answer == CLT_BATCH_BLOCKED_NO || !lanes_outputs(p, node))
         return false;
     for (int i = 0; i < node->n_in; i++)
         if (!fits_blocks(p, node->in[i]))

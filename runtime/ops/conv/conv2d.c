@@ -198,7 +198,7 @@ static int wants_batch_blocked(const clt_node *node)
                    clt_value_leads_with_batch(node->in[0]) &&
                    (!weight || (clt_value_leads_with_batch(node->in[1]) && sums_fit_stack(attr)))
                ? CLT_BATCH_BLOCKED_WANT
-               : CLT_LANES_NO;
+               : CLT_BATCH_BLOCKED_NO;
 }
 
 static bool absorb(clt_node *node, const clt_node *next)

@@ -45,7 +45,8 @@ static void describe(const clt_node *node, clt_str *text)
 
 static int wants_batch_blocked(const clt_node *node)
 {
-    return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_FOLLOW : CLT_LANES_NO;
+    return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_FOLLOW
+                                                   : CLT_BATCH_BLOCKED_NO;
 }
 
 static clt_value *evaluate(const clt_node *node)

@@ -150,17 +150,17 @@ clt_status clt_elementwise_broadcast(const clt_node *node, clt_dtype dtype, clt_
 int clt_elementwise_batch_blocked(const clt_node *node)
 {
     if (!clt_value_leads_with_batch(node->out[0]) || node->out[0]->type.dtype != CLT_F32)
-        return CLT_LANES_NO;
+        return CLT_BATCH_BLOCKED_NO;
     const int rank = node->out[0]->type.rank;
     for (int i = 0; i < node->n_in; i++) {
         const clt_type *type = &node->in[i]->type;
         if (type->dtype != CLT_F32 || (clt_type_has_batch(type) && type->rank != rank))
-            return CLT_LANES_NO;
+            return CLT_BATCH_BLOCKED_NO;
     }
     /* The node's layout is still plain here. The batch-blocked layout adds one dimension, the
      * lane. */
     return clt_elementwise_strided(node, 1).rank < CLT_ELEMENTWISE_DIMS ? CLT_BATCH_BLOCKED_FOLLOW
-                                                                        : CLT_LANES_NO;
+                                                                        : CLT_BATCH_BLOCKED_NO;
 }
 
 /* Writes the strides of an operand along the stored dimensions of the result; 0 where it is

@@ -60,7 +60,7 @@ int clt_loss_batch_blocked(const clt_node *node)
 {
     const clt_value *logits = node->in[0];
     return logits->type.rank == 2 && clt_value_leads_with_batch(logits) ? CLT_BATCH_BLOCKED_FOLLOW
-                                                                        : CLT_LANES_NO;
+                                                                        : CLT_BATCH_BLOCKED_NO;
 }
 
 int64_t clt_loss_parts_batch_blocked(const clt_target *target)

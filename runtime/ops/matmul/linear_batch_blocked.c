@@ -14,13 +14,13 @@ int clt_linear_batch_blocked(const clt_node *node)
     const clt_linear_attr *attr = node->attr;
     return matrix_of_images(node->in[0]) && attr->epilogue.activation <= CLT_ACTIVATION_RELU
                ? CLT_BATCH_BLOCKED_FOLLOW
-               : CLT_LANES_NO;
+               : CLT_BATCH_BLOCKED_NO;
 }
 
 int clt_linear_weight_grad_batch_blocked(const clt_node *node)
 {
     return matrix_of_images(node->in[0]) && matrix_of_images(node->in[1]) ? CLT_BATCH_BLOCKED_FOLLOW
-                                                                          : CLT_LANES_NO;
+                                                                          : CLT_BATCH_BLOCKED_NO;
 }
 
 int clt_matmul_batch_blocked(const clt_node *node)
@@ -29,7 +29,7 @@ int clt_matmul_batch_blocked(const clt_node *node)
     return matrix_of_images(node->in[0]) && !attr->trans_a && node->in[1]->type.rank == 2 &&
                    !clt_type_has_batch(&node->in[1]->type)
                ? CLT_BATCH_BLOCKED_FOLLOW
-               : CLT_LANES_NO;
+               : CLT_BATCH_BLOCKED_NO;
 }
 
 /* Register tile; it uses channels * blocks + channels + 1 registers. */

@@ -194,7 +194,7 @@ static void emit_clblast(const clt_node *node, const clt_target *target, clt_pro
 /* A product without a batch dimension exists only in the plain layout. */
 static bool accepts_batch_blocked(const clt_node *node, const clt_target *target, char *why)
 {
-    return clt_matmul_batch_blocked(node) == CLT_LANES_NO
+    return clt_matmul_batch_blocked(node) == CLT_BATCH_BLOCKED_NO
                ? clt_decline(why, "no matrix of images")
                : clt_accepts_batch_blocked(node, target, why);
 }

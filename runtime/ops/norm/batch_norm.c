@@ -224,7 +224,8 @@ static double flops_grad(const clt_node *node, int64_t n)
 
 static int wants_batch_blocked(const clt_node *node)
 {
-    return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_FOLLOW : CLT_LANES_NO;
+    return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_FOLLOW
+                                                   : CLT_BATCH_BLOCKED_NO;
 }
 
 /* Values and gradients of samples may be stored in 16 bits; statistics, weights and sums may

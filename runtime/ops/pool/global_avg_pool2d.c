@@ -58,7 +58,7 @@ static double flops(const clt_node *node, int64_t n)
 
 static int wants_batch_blocked(const clt_node *node)
 {
-    return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_WANT : CLT_LANES_NO;
+    return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_WANT : CLT_BATCH_BLOCKED_NO;
 }
 
 static clt_extent planes_of(const clt_node *node)

@@ -161,7 +161,7 @@ double clt_pool2d_flops_grad(const clt_node *node, int64_t n)
 
 int clt_pool2d_batch_blocked(const clt_node *node)
 {
-    return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_WANT : CLT_LANES_NO;
+    return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_WANT : CLT_BATCH_BLOCKED_NO;
 }
 
 /* --- kernels -------------------------------------------------------------------------------- */

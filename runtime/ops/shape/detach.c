@@ -20,7 +20,8 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
 
 static int wants_batch_blocked(const clt_node *node)
 {
-    return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_FOLLOW : CLT_LANES_NO;
+    return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_FOLLOW
+                                                   : CLT_BATCH_BLOCKED_NO;
 }
 
 static double no_flops(const clt_node *node, int64_t n)

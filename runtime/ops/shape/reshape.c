@@ -40,7 +40,7 @@ static int wants_batch_blocked(const clt_node *node)
 {
     return clt_value_leads_with_batch(node->in[0]) && clt_value_leads_with_batch(node->out[0])
                ? CLT_BATCH_BLOCKED_FOLLOW
-               : CLT_LANES_NO;
+               : CLT_BATCH_BLOCKED_NO;
 }
 
 static double no_flops(const clt_node *node, int64_t n)
