@@ -117,8 +117,8 @@ static void expect_resampled(const clt_image *image, clt_resample r, const char 
     unsigned char *out = malloc((size_t)(r.to_width * r.to_height * COLOURS));
     const uint8_t *want = golden_u8(goldens, NULL, golden, r.to_width * r.to_height * COLOURS);
     assert_non_null(out);
-    for (int i = 0; clt_resample_ways(i); i++) {
-        clt_resample_prefer(clt_resample_ways(i));
+    for (int i = 0; clt_resample_methods(i); i++) {
+        clt_resample_prefer(clt_resample_methods(i));
         r.left = r.top = 0;
         r.columns = r.to_width;
         r.rows = r.to_height;

@@ -66,7 +66,7 @@ clt_status clt_image_resample(const clt_image *image, const clt_resample *r,
     const size_t bytes = (size_t)r->columns * COLOURS;
     axis across = {0}, down = {0};
     unsigned char *middle = NULL;
-    const clt_resample_way *way = clt_resample_choose();
+    const clt_resample_method *method = clt_resample_choose();
     for (int pass = 0; pass < 2; pass++) {
         size_t used = 0;
         take_axis(&across, work->memory, &used, r->width, r->to_width, r->columns);
@@ -85,12 +85,12 @@ clt_status clt_image_resample(const clt_image *image, const clt_resample *r,
     /* Filter only the rows that the window needs. */
     const int first = down.begin[0], last = down.begin[r->rows - 1] + down.count[r->rows - 1];
     for (int y = first; y < last; y++)
-        way->along_row(image->rgb +
-                           ((size_t)(r->y + y) * (size_t)image->width + (size_t)r->x) * COLOURS,
-                       &across, r->columns, middle + (size_t)(y - first) * bytes);
+        method->along_row(image->rgb +
+                              ((size_t)(r->y + y) * (size_t)image->width + (size_t)r->x) * COLOURS,
+                          &across, r->columns, middle + (size_t)(y - first) * bytes);
     for (int y = 0; y < r->rows; y++)
-        way->along_columns(middle + (size_t)(down.begin[y] - first) * bytes, bytes,
-                           down.weights + y * down.taps, down.count[y], out + (size_t)y * bytes);
+        method->along_columns(middle + (size_t)(down.begin[y] - first) * bytes, bytes,
+                              down.weights + y * down.taps, down.count[y], out + (size_t)y * bytes);
     return CLT_OK;
 }
 

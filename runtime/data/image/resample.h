@@ -17,7 +17,7 @@ typedef struct clt_resample_axis {
     int taps;
 } clt_resample_axis;
 
-typedef struct clt_resample_way {
+typedef struct clt_resample_method {
     const char *name;
     /* Computes `columns` outputs of a row of colours: all reds, then all greens, then all blues.
      * May read 8 bytes after the row's last colour. */
@@ -26,15 +26,15 @@ typedef struct clt_resample_way {
     /* Computes the weighted sum of `count` rows of `bytes`. */
     void (*along_columns)(const unsigned char *from, size_t bytes, const int32_t *weights,
                           int count, unsigned char *to);
-} clt_resample_way;
+} clt_resample_method;
 
 /* Returns the method number `index` that the processor supports, slower ones first; NULL after the
  * last. */
-const clt_resample_way *clt_resample_ways(int index);
+const clt_resample_method *clt_resample_methods(int index);
 
 /* Returns the method in use: the fastest, unless a test has set another one with
  * clt_resample_prefer (NULL: the fastest again). */
-const clt_resample_way *clt_resample_choose(void);
-void clt_resample_prefer(const clt_resample_way *way);
+const clt_resample_method *clt_resample_choose(void);
+void clt_resample_prefer(const clt_resample_method *method);
 
 #endif

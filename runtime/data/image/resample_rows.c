@@ -53,7 +53,7 @@ static void along_columns(const unsigned char *from, size_t bytes, const int32_t
     }
 }
 
-static const clt_resample_way portable = {"portable", along_row, along_columns};
+static const clt_resample_method portable = {"portable", along_row, along_columns};
 
 /* --- AVX2 ------------------------------------------------------------------------------------- */
 
@@ -123,13 +123,13 @@ __attribute__((target("avx2"))) static void along_columns_avx2(const unsigned ch
     }
 }
 
-static const clt_resample_way avx2 = {"avx2", along_row_avx2, along_columns_avx2};
+static const clt_resample_method avx2 = {"avx2", along_row_avx2, along_columns_avx2};
 
 #endif
 
 /* --- choice ----------------------------------------------------------------------------------- */
 
-const clt_resample_way *clt_resample_ways(int index)
+const clt_resample_method *clt_resample_methods(int index)
 {
 #ifdef HAS_AVX2
     if (index == 1 && __builtin_cpu_supports("avx2"))
@@ -138,18 +138,18 @@ const clt_resample_way *clt_resample_ways(int index)
     return index == 0 ? &portable : NULL;
 }
 
-static _Atomic(const clt_resample_way *) preferred;
+static _Atomic(const clt_resample_method *) preferred;
 
-void clt_resample_prefer(const clt_resample_way *way)
+void clt_resample_prefer(const clt_resample_method *method)
 {
-    atomic_store(&preferred, way);
+    atomic_store(&preferred, method);
 }
 
-const clt_resample_way *clt_resample_choose(void)
+const clt_resample_method *clt_resample_choose(void)
 {
-    const clt_resample_way *way = atomic_load(&preferred), *next;
-    const bool chosen = way != NULL;
-    for (int i = 0; !chosen && (next = clt_resample_ways(i)); i++)
-        way = next;
-    return way;
+    const clt_resample_method *method = atomic_load(&preferred), *next;
+    const bool chosen = method != NULL;
+    for (int i = 0; !chosen && (next = clt_resample_methods(i)); i++)
+        method = next;
+    return method;
 }
