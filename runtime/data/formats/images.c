@@ -21,13 +21,13 @@
 enum { DEFAULT_SIZE = 224, COLOURS = 3, TRIES = 10, MOST_LENGTH = 1 << 30 };
 
 /* Scratch memory of a thread that reads an image. */
-typedef struct desk {
-    struct desk *next;
+typedef struct workspace {
+    struct workspace *next;
     clt_image image;
     clt_resample_work work;
     unsigned char *file, *window;
     size_t file_room;
-} desk;
+} workspace;
 
 typedef struct image_file {
     char *path;
@@ -39,10 +39,10 @@ typedef struct images {
     int n_files, room;
     int size, resize;
     pthread_mutex_t lock;
-    desk *desks; /* scratch memory that no thread uses now */
+    workspace *workspaces; /* scratch memory that no thread uses now */
 } images;
 
-static void desk_free(desk *d)
+static void workspace_free(workspace *d)
 {
     clt_image_free(&d->image);
     clt_resample_work_free(&d->work);
@@ -57,10 +57,10 @@ static void images_free(void *payload)
     for (int i = 0; i < m->n_files; i++)
         clt_free(m->files[i].path);
     clt_free(m->files);
-    while (m->desks) {
-        desk *d = m->desks;
-        m->desks = d->next;
-        desk_free(d);
+    while (m->workspaces) {
+        workspace *d = m->workspaces;
+        m->workspaces = d->next;
+        workspace_free(d);
     }
     pthread_mutex_destroy(&m->lock);
     clt_free(m);
@@ -68,16 +68,16 @@ static void images_free(void *payload)
 
 /* --- one image -------------------------------------------------------------------------------- */
 
-static desk *take_desk(images *m)
+static workspace *take_workspace(images *m)
 {
     pthread_mutex_lock(&m->lock);
-    desk *d = m->desks;
+    workspace *d = m->workspaces;
     if (d)
-        m->desks = d->next;
+        m->workspaces = d->next;
     pthread_mutex_unlock(&m->lock);
     if (d)
         return d;
-    d = CLT_NEW(desk);
+    d = CLT_NEW(workspace);
     if (d && !(d->window = clt_alloc((size_t)m->size * (size_t)m->size * COLOURS))) {
         clt_free(d);
         d = NULL;
@@ -85,15 +85,15 @@ static desk *take_desk(images *m)
     return d;
 }
 
-static void give_desk(images *m, desk *d)
+static void return_workspace(images *m, workspace *d)
 {
     pthread_mutex_lock(&m->lock);
-    d->next = m->desks;
-    m->desks = d;
+    d->next = m->workspaces;
+    m->workspaces = d;
     pthread_mutex_unlock(&m->lock);
 }
 
-static clt_status make_room(desk *d, const char *path, size_t bytes)
+static clt_status make_room(workspace *d, const char *path, size_t bytes)
 {
     if (bytes <= d->file_room)
         return CLT_OK;
@@ -106,7 +106,7 @@ static clt_status make_room(desk *d, const char *path, size_t bytes)
     return CLT_OK;
 }
 
-static clt_status load(desk *d, const char *path, clt_image_plan plan, void *user)
+static clt_status load(workspace *d, const char *path, clt_image_plan plan, void *user)
 {
     int fd;
     int64_t bytes;
@@ -260,7 +260,7 @@ static void shrink_part(int *begin, int *count, double *inset, double *span, int
     *count = (end < limit ? end : limit) - first;
 }
 
-static clt_status write_sample(desk *d, placing *p, const char *path, unsigned char *out)
+static clt_status write_sample(workspace *d, placing *p, const char *path, unsigned char *out)
 {
     const clt_augment *a = p->augment;
     const int size = p->images->size, shrunk = d->image.shrunk;
@@ -304,7 +304,7 @@ static clt_status check_form(const char *path, const clt_image_form *f)
 }
 
 /* Resizes the whole image. */
-static clt_status write_whole(desk *d, const clt_image_form *f, unsigned char *out)
+static clt_status write_whole(workspace *d, const clt_image_form *f, unsigned char *out)
 {
     const int width = (int)f->width, height = (int)f->height;
     const clt_resample r = {.width = d->image.width,
@@ -331,7 +331,7 @@ static int place_whole(void *user, int width, int height)
     return 1;
 }
 
-static clt_status write_form(desk *d, const char *path, const clt_image_form *f,
+static clt_status write_form(workspace *d, const char *path, const clt_image_form *f,
                              unsigned char *planes)
 {
     const images m = {.size = (int)f->height, .resize = (int)f->resize};
@@ -343,7 +343,7 @@ static clt_status write_form(desk *d, const char *path, const clt_image_form *f,
 clt_status clt_image_read(const char *path, const clt_image_form *f, unsigned char *out)
 {
     enum { RED = 19595, GREEN = 38470, BLUE = 7471, HALF = 1 << 15 }; /* ITU-R BT.601, 16 bits */
-    desk d = {0};
+    workspace d = {0};
     CLT_TRY(check_form(path, f));
     const size_t plane = (size_t)f->height * (size_t)f->width;
     unsigned char *planes = f->channels == 1 ? clt_alloc(COLOURS * plane) : out;
@@ -372,7 +372,7 @@ static clt_status fetch(clt_dataset *dataset, const clt_sample_key *key, int64_t
         memcpy(fields[1], &file->label, sizeof file->label);
     if (!fields[0])
         return CLT_OK;
-    desk *d = take_desk(m);
+    workspace *d = take_workspace(m);
     if (!d)
         return CLT_OUT_OF_MEMORY;
     placing p = {
@@ -380,7 +380,7 @@ static clt_status fetch(clt_dataset *dataset, const clt_sample_key *key, int64_t
     clt_status status = load(d, file->path, place, &p);
     if (status == CLT_OK)
         status = write_sample(d, &p, file->path, fields[0]);
-    give_desk(m, d);
+    return_workspace(m, d);
     return status;
 }
 
