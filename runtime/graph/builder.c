@@ -178,13 +178,14 @@ clt_value *clt_output_gradient(clt_value *output, const char *name)
                           output->name, clt_type_text(&output->type, text));
     for (int i = 0; status == CLT_OK && i < graph->n_seeds; i++)
         if (graph->seeds[i].output == output)
-            status =
-                clt_fail(CLT_INVALID_ARGUMENT, "output %s has two given gradients", output->name);
+            status = clt_fail(CLT_INVALID_ARGUMENT,
+                              "output %s has a gradient already, %s: only one is possible",
+                              output->name, graph->seeds[i].gradient->name);
     clt_graph_failed(graph, status);
     clt_value *gradient = clt_graph_value(graph, CLT_VALUE_INPUT, &output->type, name);
     if (!gradient)
         return NULL;
-    gradient->given = true;
+    gradient->output_gradient = true;
     status =
         CLT_PUSH(graph->seeds, graph->n_seeds, graph->room_seeds, ((clt_seed){output, gradient}));
     clt_graph_failed(graph, status);

@@ -47,18 +47,18 @@ struct clt_value {
     clt_layout layout;
     char *name; /* NULL for most intermediates */
     bool output;
-    bool kept;          /* a parameter's gradient, which passes neither merge nor remove */
-    bool given;         /* INPUT: an output's gradient from the caller, see clt_output_gradient */
-    clt_node *producer; /* NULL unless INTERMEDIATE */
-    int slot;           /* index among the producer's outputs */
-    int first_reader;   /* 1 + the number that its first reader had when it was added; 0: none */
-    clt_init init;      /* PARAMETER, STATE */
-    bool frozen;        /* PARAMETER: gets no gradient */
-    bool carried;       /* STATE: a predictor keeps it from run to run; see clt_carried */
-    bool assigned;      /* STATE: clt_assign was called for it */
-    int group;          /* PARAMETER: number of its group, 0: none; see clt_param_group */
-    double rate, decay; /* PARAMETER: the group's learning rate factor and weight decay */
-    void *data;         /* CONSTANT: the elements */
+    bool kept;            /* a parameter's gradient, which passes neither merge nor remove */
+    bool output_gradient; /* INPUT: the gradient of an output, see clt_output_gradient */
+    clt_node *producer;   /* NULL unless INTERMEDIATE */
+    int slot;             /* index among the producer's outputs */
+    int first_reader;     /* 1 + the number that its first reader had when it was added; 0: none */
+    clt_init init;        /* PARAMETER, STATE */
+    bool frozen;          /* PARAMETER: gets no gradient */
+    bool carried;         /* STATE: a predictor keeps it from run to run; see clt_carried */
+    bool assigned;        /* STATE: clt_assign was called for it */
+    int group;            /* PARAMETER: number of its group, 0: none; see clt_param_group */
+    double rate, decay;   /* PARAMETER: the group's learning rate factor and weight decay */
+    void *data;           /* CONSTANT: the elements */
 };
 
 struct clt_node {

@@ -34,7 +34,8 @@ static clt_value *converted(layout_pass *p, clt_value *value, clt_layout layout)
         return *slot;
     clt_value *twin = clt_layout_convert(value, layout);
     if (twin)
-        twin->producer->backward = value->producer ? value->producer->backward : value->given;
+        twin->producer->backward =
+            value->producer ? value->producer->backward : value->output_gradient;
     if (slot)
         *slot = twin;
     return twin;

@@ -181,7 +181,8 @@ clt_status clt_session_check_feeds(const clt_session *s, int device, const int64
     const clt_session_device *d = &s->devices[device];
     for (int i = 0; i < d->plan->n_inputs; i++) {
         const clt_value *v = d->plan->inputs[i];
-        if (v->given != given || is_upstream(d, s->n_losses, i) || !input_used(d->plan, v))
+        if (v->output_gradient != given || is_upstream(d, s->n_losses, i) ||
+            !input_used(d->plan, v))
             continue;
         const clt_feed *feed = find_feed(feeds, n_feeds, v->name, device);
         if (!feed && !(given && d->views[i].buffer))
@@ -202,7 +203,7 @@ void clt_session_forget_given(clt_session *s)
 {
     for (int d = 0; d < s->n_devices; d++)
         for (int i = 0; i < s->devices[d].plan->n_inputs; i++)
-            if (s->devices[d].plan->inputs[i]->given)
+            if (s->devices[d].plan->inputs[i]->output_gradient)
                 s->devices[d].views[i] = (clt_view){0};
 }
 
@@ -244,7 +245,8 @@ clt_status clt_session_feed_given(clt_session *s, int device, const clt_feed *fe
     clt_session_device *d = &s->devices[device];
     for (int i = 0; i < d->plan->n_inputs; i++) {
         const clt_value *v = d->plan->inputs[i];
-        const clt_feed *feed = v->given ? find_feed(feeds, n_feeds, v->name, device) : NULL;
+        const clt_feed *feed =
+            v->output_gradient ? find_feed(feeds, n_feeds, v->name, device) : NULL;
         if (feed && part.count)
             CLT_TRY(feed_input(d, i, feed, part, parity));
     }

@@ -161,7 +161,7 @@ clt_status clt_source_create(const clt_participants *all, const clt_shares *shar
     const clt_plan *plan = session->devices[0].plan;
     clt_status status = clt_loader_create(&desc, &s->loader);
     for (int i = 0; status == CLT_OK && i < plan->n_inputs; i++)
-        if (!is_upstream(plan, plan->inputs[i]) && !plan->inputs[i]->given)
+        if (!is_upstream(plan, plan->inputs[i]) && !plan->inputs[i]->output_gradient)
             status = add_input(s, dataset, options, plan, plan->inputs[i]);
     if (status == CLT_OK && options->channels && !s->n_images)
         status = clt_fail(CLT_INVALID_ARGUMENT,

@@ -33,7 +33,7 @@ static bool is_fed(const clt_plan *plan, const clt_value *input)
     for (int l = 0; l < plan->graph->n_losses; l++)
         if (plan->graph->losses[l].upstream == input)
             return false;
-    return !input->given && clt_type_coefficient(&input->type) > 0 &&
+    return !input->output_gradient && clt_type_coefficient(&input->type) > 0 &&
            (input->type.dtype == CLT_F32 || input->type.dtype == CLT_I32);
 }
 

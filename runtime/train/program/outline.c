@@ -17,7 +17,7 @@ static bool has_unwritten(const clt_plan *plan)
 static bool has_given(const clt_plan *plan)
 {
     for (int i = 0; i < plan->n_inputs; i++)
-        if (plan->inputs[i]->given)
+        if (plan->inputs[i]->output_gradient)
             return true;
     return false;
 }
