@@ -132,17 +132,17 @@ void clt_graph_forget_means(clt_graph *graph)
     graph->n_losses = graph->n_metrics = 0;
 }
 
-typedef struct walk {
+typedef struct traversal {
     const clt_graph *graph;
     char *live; /* by value id; 1: needed */
     char *done; /* by node id; 1: on the current path, 2: in `order` */
     clt_node **order;
     int n_order;
-} walk;
+} traversal;
 
 /* Visits nodes depth first. Uses an explicit stack, because the depth is that of the graph's
  * longest chain. */
-static clt_status visit(walk *w, clt_node *root)
+static clt_status visit(traversal *t, clt_node *root)
 {
     struct frame {
         clt_node *node;
@@ -150,91 +150,91 @@ static clt_status visit(walk *w, clt_node *root)
     } *stack = NULL;
     int depth = 0, room = 0;
     clt_status status = CLT_OK;
-    if (w->done[root->id])
+    if (t->done[root->id])
         return CLT_OK;
     status = CLT_PUSH(stack, depth, room, (struct frame){root, 0});
     while (status == CLT_OK && depth) {
         struct frame *top = &stack[depth - 1];
-        w->done[top->node->id] = 1;
+        t->done[top->node->id] = 1;
         if (top->next == top->node->n_in) {
-            w->done[top->node->id] = 2;
-            w->order[w->n_order++] = top->node;
+            t->done[top->node->id] = 2;
+            t->order[t->n_order++] = top->node;
             depth--;
             continue;
         }
         clt_value *operand = top->node->in[top->next++];
         if (!operand)
             continue;
-        w->live[operand->id] = 1;
+        t->live[operand->id] = 1;
         clt_node *producer = operand->producer;
-        if (producer && !w->done[producer->id])
+        if (producer && !t->done[producer->id])
             status = CLT_PUSH(stack, depth, room, (struct frame){producer, 0});
-        else if (producer && w->done[producer->id] == 1)
+        else if (producer && t->done[producer->id] == 1)
             status = clt_fail(CLT_INTERNAL, "node %s depends on itself", producer->name);
     }
     clt_free(stack);
     return status;
 }
 
-static clt_status visit_value(walk *w, clt_value *value)
+static clt_status visit_value(traversal *t, clt_value *value)
 {
     if (!value)
         return CLT_OK;
-    w->live[value->id] = 1;
-    return value->producer ? visit(w, value->producer) : CLT_OK;
+    t->live[value->id] = 1;
+    return value->producer ? visit(t, value->producer) : CLT_OK;
 }
 
-static clt_status visit_roots(walk *w, clt_value *const *keep, int n_keep)
+static clt_status visit_roots(traversal *t, clt_value *const *keep, int n_keep)
 {
-    const clt_graph *g = w->graph;
+    const clt_graph *g = t->graph;
     for (int i = 0; i < g->n_values; i++)
         if (g->values[i]->output || g->values[i]->kind == CLT_VALUE_INPUT ||
             g->values[i]->kind == CLT_VALUE_PARAMETER || g->values[i]->kind == CLT_VALUE_STATE)
-            CLT_TRY(visit_value(w, g->values[i]));
+            CLT_TRY(visit_value(t, g->values[i]));
     for (int i = 0; i < g->n_losses; i++) {
-        CLT_TRY(visit_value(w, g->losses[i].sum));
-        CLT_TRY(visit_value(w, g->losses[i].weight));
+        CLT_TRY(visit_value(t, g->losses[i].sum));
+        CLT_TRY(visit_value(t, g->losses[i].weight));
     }
     for (int i = 0; i < g->n_metrics; i++) {
-        CLT_TRY(visit_value(w, g->metrics[i].sum));
-        CLT_TRY(visit_value(w, g->metrics[i].weight));
+        CLT_TRY(visit_value(t, g->metrics[i].sum));
+        CLT_TRY(visit_value(t, g->metrics[i].weight));
     }
     for (int i = 0; i < g->n_assigns; i++)
-        CLT_TRY(visit_value(w, g->assigns[i].value));
+        CLT_TRY(visit_value(t, g->assigns[i].value));
     for (int i = 0; i < n_keep; i++)
-        CLT_TRY(visit_value(w, keep[i]));
+        CLT_TRY(visit_value(t, keep[i]));
     return CLT_OK;
 }
 
 /* Restores the builder's order, except that a producer added by a pass comes just before its first
  * user. So schedules stay close to the model's text, and gradients come in reverse order of the
  * layers. */
-static clt_status settle_order(walk *w)
+static clt_status settle_order(traversal *t)
 {
-    bool *live = clt_calloc((size_t)w->graph->n_nodes + 1, sizeof *live);
+    bool *live = clt_calloc((size_t)t->graph->n_nodes + 1, sizeof *live);
     if (!live)
         return CLT_OUT_OF_MEMORY;
-    for (int i = 0; i < w->graph->n_nodes; i++)
-        live[i] = w->done[i] == 2;
-    memset(w->done, 0, (size_t)w->graph->n_nodes);
-    w->n_order = 0;
+    for (int i = 0; i < t->graph->n_nodes; i++)
+        live[i] = t->done[i] == 2;
+    memset(t->done, 0, (size_t)t->graph->n_nodes);
+    t->n_order = 0;
     clt_status status = CLT_OK;
     /* All forward nodes come first, so that the forward pass can run alone. */
-    for (int i = 0; status == CLT_OK && i < 2 * w->graph->n_nodes; i++) {
-        clt_node *node = w->graph->nodes[i % w->graph->n_nodes];
-        if (live[node->id] && node->backward == (i >= w->graph->n_nodes))
-            status = visit(w, node);
+    for (int i = 0; status == CLT_OK && i < 2 * t->graph->n_nodes; i++) {
+        clt_node *node = t->graph->nodes[i % t->graph->n_nodes];
+        if (live[node->id] && node->backward == (i >= t->graph->n_nodes))
+            status = visit(t, node);
     }
     clt_free(live);
     return status;
 }
 
-static void sweep(clt_graph *graph, const walk *w)
+static void sweep(clt_graph *graph, const traversal *t)
 {
     int kept = 0;
     for (int i = 0; i < graph->n_values; i++) {
         clt_value *value = graph->values[i];
-        bool stays = w->live[i] || (value->producer && w->done[value->producer->id] == 2);
+        bool stays = t->live[i] || (value->producer && t->done[value->producer->id] == 2);
         if (stays) {
             graph->values[kept++] = value;
         } else {
@@ -246,20 +246,20 @@ static void sweep(clt_graph *graph, const walk *w)
     graph->n_values = kept;
     for (int i = 0; i < graph->n_nodes; i++) {
         clt_node *node = graph->nodes[i];
-        if (node->origin && w->done[node->origin->id] != 2)
+        if (node->origin && t->done[node->origin->id] != 2)
             node->origin = NULL;
     }
     for (int i = 0; i < graph->n_nodes; i++) {
         clt_node *node = graph->nodes[i];
-        if (w->done[node->id] == 2)
+        if (t->done[node->id] == 2)
             continue;
         clt_free(node->name);
         clt_free(node->in);
         clt_free(node->attr);
         clt_free(node);
     }
-    memcpy(graph->nodes, w->order, (size_t)w->n_order * sizeof *w->order);
-    graph->n_nodes = w->n_order;
+    memcpy(graph->nodes, t->order, (size_t)t->n_order * sizeof *t->order);
+    graph->n_nodes = t->n_order;
     for (int i = 0; i < graph->n_values; i++)
         graph->values[i]->id = i;
     for (int i = 0; i < graph->n_nodes; i++)
@@ -268,21 +268,21 @@ static void sweep(clt_graph *graph, const walk *w)
 
 clt_status clt_graph_clean(clt_graph *graph, clt_value *const *keep, int n_keep)
 {
-    walk w = {.graph = graph};
+    traversal t = {.graph = graph};
     clt_status status = CLT_OUT_OF_MEMORY;
-    w.live = clt_calloc((size_t)graph->n_values + 1, 1);
-    w.done = clt_calloc((size_t)graph->n_nodes + 1, 1);
-    w.order = clt_calloc((size_t)graph->n_nodes + 1, sizeof *w.order);
-    if (w.live && w.done && w.order)
-        status = visit_roots(&w, keep, n_keep);
+    t.live = clt_calloc((size_t)graph->n_values + 1, 1);
+    t.done = clt_calloc((size_t)graph->n_nodes + 1, 1);
+    t.order = clt_calloc((size_t)graph->n_nodes + 1, sizeof *t.order);
+    if (t.live && t.done && t.order)
+        status = visit_roots(&t, keep, n_keep);
     if (status == CLT_OK)
-        status = settle_order(&w);
+        status = settle_order(&t);
     if (status == CLT_OK) {
-        sweep(graph, &w);
+        sweep(graph, &t);
         status = clt_graph_index_names(graph);
     }
-    clt_free(w.live);
-    clt_free(w.done);
-    clt_free(w.order);
+    clt_free(t.live);
+    clt_free(t.done);
+    clt_free(t.order);
     return status;
 }
