@@ -169,8 +169,11 @@ static void continued_windows_go_on_in_the_next_batch(void **state)
     clt_dataset_options options;
     clt_dataset_options_init(&options);
     options.sequence = T;
-    options.windows = CLT_WINDOWS_CONTINUED;
     clt_dataset *d;
+    options.windows = (clt_windows)(CLT_WINDOWS_CONTINUED + 1);
+    EXPECT_FAILURE(clt_dataset_open(spec_of("tokens", "a_train_*.bin"), &options, &d),
+                   CLT_INVALID_ARGUMENT, "windows 4: a clt_windows is 0 to 3");
+    options.windows = CLT_WINDOWS_CONTINUED;
     EXPECT_FAILURE(clt_dataset_open(spec_of("tokens", "a_train_*.bin"), &options, &d),
                    CLT_INVALID_ARGUMENT, "need the samples of a batch");
     options.rows = 23;

@@ -175,8 +175,8 @@ clt_status clt_dataset_open_below(const char *root, const char *spec,
         return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': samples of %lld tokens", spec,
                         (long long)options->sequence);
     if (options->windows < CLT_WINDOWS_FIXED || options->windows > CLT_WINDOWS_CONTINUED)
-        return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': windows of way %d", spec,
-                        (int)options->windows);
+        return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': windows %d: a clt_windows is 0 to %d",
+                        spec, (int)options->windows, (int)CLT_WINDOWS_CONTINUED);
     if (options->rows < 0 || (options->rows > 0) != (options->windows == CLT_WINDOWS_CONTINUED))
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "data '%s': %lld rows: windows that continue need the samples of a batch, "

@@ -295,15 +295,15 @@ static clt_status add_content(clt_dataset *d, const clt_shard *s)
 static clt_status make(clt_tokens *t, const clt_data_request *r, int64_t count, clt_dataset **out)
 {
     static const char *const names[] = {"tokens", "targets"};
-    static const char *const ways[] = {NULL, "windows shifted", "windows at random"};
+    static const char *const changes[] = {NULL, "windows shifted", "windows at random"};
     clt_dataset *d;
     const clt_status made = clt_dataset_new_fetched(r->name, count, fetch, t, tokens_free, &d);
     if (made != CLT_OK) {
         tokens_free(t);
         return made;
     }
-    snprintf(t->way, sizeof t->way, "windows continued by %lld", (long long)t->rows);
-    d->changes = t->windows == CLT_WINDOWS_CONTINUED ? t->way : ways[t->windows];
+    snprintf(t->changes, sizeof t->changes, "windows continued by %lld", (long long)t->rows);
+    d->changes = t->windows == CLT_WINDOWS_CONTINUED ? t->changes : changes[t->windows];
     clt_status status = CLT_OK;
     for (int f = 0; f < 2 && status == CLT_OK; f++) {
         status =

@@ -29,7 +29,7 @@ typedef struct clt_tokens {
     clt_windows windows;
     bool tells;         /* the field "continues" exists */
     int64_t rows, each; /* CLT_WINDOWS_CONTINUED: rows of a batch, and windows of a row */
-    char way[64];       /* text: how samples differ */
+    char changes[64];   /* text: how samples differ between epochs */
     int64_t length, vocabulary;
 } clt_tokens;
 
