@@ -28,7 +28,7 @@ void clt_graph_dump(const clt_graph *graph, clt_str *text)
             clt_str_add(text, j ? ", " : "");
             dump_operand(node->out[j], text);
             clt_str_add(text, " %s%s", clt_type_text(&node->out[j]->type, type),
-                        node->out[j]->layout == CLT_LAYOUT_BATCH_BLOCKED ? "'lanes" : "");
+                        node->out[j]->layout == CLT_LAYOUT_BATCH_BLOCKED ? "'batch_blocked" : "");
         }
         clt_str_add(text, " = %s(", node->op->name);
         for (int j = 0; j < node->n_in; j++) {
