@@ -111,7 +111,8 @@ class Lost(LaunchTest):
             with self.subTest(rank=number, signal=name):
                 saved, whole, metrics = (self.path(f"{x}-{name}-{number}") for x in
                                          ("run", "whole", "metrics"))
-                options = ("--optimizer", "momentum", "--metrics", metrics, "--split", "equal")
+                options = ("--optimizer", "momentum", "--metrics", metrics, "--split", "equal",
+                           "--tune", "off")
                 child = self.ranks(2, *ENDLESS, "--checkpoint-dir", saved, *options)
                 os.kill(self.at_step(number, 20, child).pid, getattr(signal, name))
                 err = self.wait(child, 143, 60)[1]

@@ -84,7 +84,8 @@ class Launch(RankTest):
     def test_restart(self):
         """A killed job restarts by itself, and ends with the bits of a run without a break."""
         folder, whole, metrics = self.path("run"), self.path("whole"), self.path("metrics")
-        options = ("--steps", "3000", "--checkpoint-every", "100", "--optimizer", "adam", "--split", "equal")
+        options = ("--steps", "3000", "--checkpoint-every", "100", "--optimizer", "adam", "--split", "equal",
+                   "--tune", "off")
         child = self.launch(2, ("--restarts", "1"), *options, "--checkpoint-dir", folder, "--metrics",
                             metrics)
         rank = self.at_step(1, 150, child)

@@ -149,7 +149,8 @@ class Damaged(LaunchTest):
     def test_same_bits(self):
         """A restart resumes from the previous checkpoint, with the bits of a run without a break."""
         folder, whole = self.path("run"), self.path("whole")
-        options = ("--steps", "3000", "--checkpoint-every", "100", "--optimizer", "adam", "--split", "equal")
+        options = ("--steps", "3000", "--checkpoint-every", "100", "--optimizer", "adam", "--split", "equal",
+                   "--tune", "off")
         with open(self.path("ask"), "w", encoding="ascii"):
             pass
         program = self.wreck(folder)
