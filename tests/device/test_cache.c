@@ -1,11 +1,9 @@
-/* The cache folder: programs, tuning records, damaged files, read-only folders, processes. */
+/* Programs in the cache folder: damaged files, read-only folders, processes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <dirent.h>
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,42 +18,14 @@
 #include <cltrain/unstable.h>
 
 #include "base/alloc.h"
+#include "device/cache_folder.h"
 #include "device/program/cache_file.h"
-#include "device/program/program.h"
 #include "device/program/program_cache.h"
-#include "device/program/source_tokens.h"
-#include "device/program/tuning_file.h"
 
-static char folder[256];
 static const char *self;
 
 static const char text[] = "kernel void twice(global int *x) { x[get_global_id(0)] *= FACTOR; }\n";
 static const char options[] = "-DFACTOR=2";
-
-static clt_device **devices;
-static clt_runtime *runtime;
-static int count;
-
-/* Opens a device that stores programs when they are built, on every platform. */
-static clt_device *open_device(const char *cache_dir)
-{
-    clt_runtime_options settings;
-    clt_runtime_options_init(&settings);
-    settings.cache_dir = cache_dir;
-    if (clt_runtime_create(&settings, &runtime) != CLT_OK ||
-        clt_devices_open(runtime, "all", NULL, &devices, &count) != CLT_OK)
-        return NULL;
-    devices[0]->quirks &= ~(CLT_QUIRK_NO_BINARIES | CLT_QUIRK_LATE_COMPILE);
-    return devices[0];
-}
-
-static void close_device(void)
-{
-    clt_devices_close(devices, count);
-    clt_runtime_destroy(runtime);
-    devices = NULL;
-    runtime = NULL;
-}
 
 /* Runs the kernel on 0, 1, 2, ... Returns false if any number is wrong. */
 static bool kernel_works(clt_device *device)
@@ -82,51 +52,6 @@ static bool kernel_works(clt_device *device)
     clt_release_kernel(kernel);
     clt_release_buffer(buffer);
     return ok;
-}
-
-/* Returns the number of files in a part of the folder, and the path of one of them. */
-static int list_files(const char *part, char *name)
-{
-    char path[600];
-    int found = 0;
-    snprintf(path, sizeof path, "%s/%s", folder, part);
-    DIR *dir = opendir(path);
-    if (!dir)
-        return 0;
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
-            continue;
-        found++;
-        if (name)
-            snprintf(name, 900, "%s/%s", path, entry->d_name);
-    }
-    closedir(dir);
-    return found;
-}
-
-static void remove_part(const char *part)
-{
-    char path[900];
-    while (list_files(part, path) > 0)
-        assert_int_equal(remove(path), 0);
-    snprintf(path, sizeof path, "%s/%s", folder, part);
-    rmdir(path);
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    snprintf(folder, sizeof folder, "%s/cltrain-cache-XXXXXX",
-             getenv("TMPDIR") ? getenv("TMPDIR") : P_tmpdir);
-    return mkdtemp(folder) == NULL;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    remove_part("programs");
-    remove_part("tuning");
-    return rmdir(folder);
 }
 
 static bool can_load(clt_device *device)
@@ -220,13 +145,6 @@ static void a_folder_that_others_may_write_is_not_trusted(void **state)
     close_device();
 }
 
-static long file_size(const char *name)
-{
-    struct stat info;
-    assert_int_equal(stat(name, &info), 0);
-    return (long)info.st_size;
-}
-
 static void flip_byte(const char *name, long at)
 {
     FILE *f = fopen(name, "r+b");
@@ -270,15 +188,6 @@ static void damaged_programs_are_compiled_again(void **state)
     close_device();
     assert_int_equal(list_files("programs", NULL), 1);
     assert_int_equal(remove(name), 0);
-}
-
-/* Counts the entries that are not shipped with the library. */
-static int own_entries(const clt_tuning_record *record)
-{
-    int own = 0;
-    for (int i = 0; i < record->count; i++)
-        own += !record->entries[i].shipped;
-    return own;
 }
 
 static void an_impossible_folder_is_a_miss(void **state)
@@ -342,127 +251,6 @@ static int run_child(const char *cache_dir)
         close_device();
     }
     return 0;
-}
-
-static void tuning_records_are_read_back(void **state)
-{
-    (void)state;
-    char name[900];
-    clt_device *device = open_device(folder);
-    clt_tuning_record record, again;
-    clt_tuning_load(device, &record);
-    assert_string_equal(record.device, device->caps.name);
-    assert_int_equal(own_entries(&record), 0);
-    const clt_tuning_entry first = {.op = "matmul",
-                                    .key = 0xfedcba9876543210,
-                                    .shape_class = "m256n128k800t01",
-                                    .variant = "tile",
-                                    .options = "-DTM=8 -DTN=3",
-                                    .seconds = 1.25e-3,
-                                    .plain_seconds = 2.5e-3,
-                                    .sources = {clt_source_tokens("matmul/cpu/gemm.cl"),
-                                                clt_source_tokens("train/portable/update.cl")}};
-    clt_tuning_entry second = {.op = "conv2d",
-                               .key = 256,
-                               .shape_class = "n256",
-                               .variant = "direct \"x\"",
-                               .seconds = 0.5,
-                               .rejected = "tiled TX=8"};
-    const clt_tuning_entry stale = {.op = "conv2d",
-                                    .key = 512,
-                                    .variant = "v",
-                                    .sources = {first.sources[0], first.sources[1] ^ 1}};
-    const clt_tuning_entry gone = {
-        .op = "conv2d", .key = 1024, .sources = {clt_source_tokens("no.cl") + 1}};
-    assert_int_equal(clt_tuning_put(&record, &first), CLT_OK);
-    assert_int_equal(clt_tuning_put(&record, &second), CLT_OK);
-    second.seconds = 0.25;
-    assert_int_equal(clt_tuning_put(&record, &second), CLT_OK);
-    assert_int_equal(clt_tuning_put(&record, &stale), CLT_OK);
-    assert_int_equal(clt_tuning_put(&record, &gone), CLT_OK);
-    assert_int_equal(own_entries(&record), 4);
-    assert_int_equal(clt_tuning_save(device, &record), CLT_OK);
-    clt_tuning_free(&record);
-    clt_tuning_load(device, &again);
-    assert_int_equal(own_entries(&again), 2); /* entries of other kernels are left out */
-    const clt_tuning_entry *found = clt_tuning_find(&again, "matmul", first.key, "another text");
-    assert_non_null(found);
-    assert_string_equal(found->variant, "tile");
-    assert_string_equal(found->options, "-DTM=8 -DTN=3");
-    assert_string_equal(clt_tuning_find(&again, "conv2d", 256, "")->rejected, "tiled TX=8");
-    assert_true(found->seconds == 1.25e-3 && found->plain_seconds == 2.5e-3);
-    assert_memory_equal(found->sources, first.sources, sizeof found->sources);
-    assert_true(found->sources[0] && found->sources[1] && !found->sources[2]);
-    assert_string_equal(found->shape_class, first.shape_class);
-    assert_string_equal(again.platform, device->caps.platform);
-    assert_int_equal(again.compute_units, device->caps.compute_units);
-    assert_true(clt_tuning_find(&again, "conv2d", 256, "")->seconds == 0.25);
-    assert_null(clt_tuning_find(&again, "conv2d", 128, "n256"));
-    clt_tuning_free(&again);
-
-    assert_int_equal(list_files("tuning", name), 1);
-    const long size = file_size(name);
-    for (long cut = size - 3; cut >= 0; cut -= size / 5) {
-        assert_int_equal(truncate(name, cut), 0);
-        clt_tuning_load(device, &again);
-        assert_int_equal(own_entries(&again), 0);
-        assert_string_equal(again.driver, device->caps.driver);
-        clt_tuning_free(&again);
-    }
-    close_device();
-}
-
-enum { TUNERS = 4, SHAPES = 16 };
-
-typedef struct tuner {
-    clt_device *device;
-    int number;
-    clt_status status;
-} tuner;
-
-/* Acts as a process that read the record before, and then measures its own shapes. */
-static void *tune_own_shapes(void *user)
-{
-    tuner *t = user;
-    clt_tuning_record record;
-    clt_tuning_load(t->device, &record);
-    for (int i = 0; i < SHAPES && t->status == CLT_OK; i++) {
-        const clt_tuning_entry e = {.op = "matmul",
-                                    .key = (uint64_t)(1 + SHAPES * t->number + i),
-                                    .variant = "tile",
-                                    .seconds = 1};
-        t->status = clt_tuning_put(&record, &e);
-        if (t->status == CLT_OK)
-            t->status = clt_tuning_save(t->device, &record);
-    }
-    clt_tuning_free(&record);
-    return NULL;
-}
-
-static void tuners_keep_what_others_wrote(void **state)
-{
-    (void)state;
-    char name[900];
-    if (list_files("tuning", name))
-        remove_part("tuning");
-    clt_device *device = open_device(folder);
-    tuner tuners[TUNERS];
-    pthread_t threads[TUNERS];
-    for (int i = 0; i < TUNERS; i++) {
-        tuners[i] = (tuner){device, i, CLT_OK};
-        assert_int_equal(pthread_create(&threads[i], NULL, tune_own_shapes, &tuners[i]), 0);
-    }
-    for (int i = 0; i < TUNERS; i++) {
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
-        assert_int_equal(tuners[i].status, CLT_OK);
-    }
-    clt_tuning_record record;
-    clt_tuning_load(device, &record);
-    assert_int_equal(own_entries(&record), TUNERS * SHAPES);
-    clt_tuning_free(&record);
-    assert_int_equal(list_files("tuning", NULL), 1);
-    remove_part("tuning");
-    close_device();
 }
 
 static void late_compilers_write_when_closed(void **state)
@@ -564,8 +352,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(closing_takes_a_small_share),
         cmocka_unit_test(old_files_are_removed_first),
         cmocka_unit_test(a_full_disk_leaves_nothing_behind),
-        cmocka_unit_test(tuning_records_are_read_back),
-        cmocka_unit_test(tuners_keep_what_others_wrote),
     };
     return cmocka_run_group_tests_name("device.cache", tests, set_up, tear_down);
 }
