@@ -4,10 +4,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
 
+#include <cltrain/log.h>
+
+#include "base/alloc.h"
 #include "device/cache_folder.h"
 #include "device/program/source_tokens.h"
 
@@ -79,6 +83,38 @@ static void tuning_records_are_read_back(void **state)
     close_device();
 }
 
+static void count_lines(void *user, clt_log_level level, const char *line)
+{
+    (void)level;
+    int *lines = user;
+    lines[0] += strstr(line, "damaged or stale: not used") != NULL;
+    lines[1] += strstr(line, "are of other kernels") != NULL;
+}
+
+static void a_record_of_another_driver_is_told_once(void **state)
+{
+    (void)state;
+    char name[900], *json = NULL;
+    int lines[2] = {0, 0};
+    clt_device *device = open_device(folder);
+    clt_tuning_record record = {.device = "d", .driver = "another"}, loaded;
+    const clt_tuning_entry entry = {.op = "conv2d", .key = 1, .variant = "v", .seconds = 1};
+    assert_int_equal(clt_tuning_put(&record, &entry), CLT_OK);
+    assert_int_equal(clt_tuning_to_json(&record, &json), CLT_OK);
+    assert_int_equal(list_files("tuning", name), 1);
+    FILE *file = fopen(name, "w");
+    assert_true(file && fputs(json, file) >= 0 && fclose(file) == 0);
+    clt_log_set(count_lines, lines, CLT_LOG_INFO);
+    clt_tuning_load(device, &loaded);
+    clt_log_set(NULL, NULL, CLT_LOG_WARN);
+    assert_int_equal(lines[0], 1);
+    assert_int_equal(lines[1], 0);
+    clt_tuning_free(&loaded);
+    clt_tuning_free(&record);
+    clt_free(json);
+    close_device();
+}
+
 enum { TUNERS = 4, SHAPES = 16 };
 
 typedef struct tuner {
@@ -136,6 +172,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tuning_records_are_read_back),
+        cmocka_unit_test(a_record_of_another_driver_is_told_once),
         cmocka_unit_test(tuners_keep_what_others_wrote),
     };
     return cmocka_run_group_tests_name("device.tuning_file", tests, set_up, tear_down);

@@ -89,9 +89,7 @@ static void load_own(const clt_device *device, clt_tuning_record *out)
         return;
     if (clt_tuning_from_json(text, &read) != CLT_OK || !clt_tuning_of_device(&read, device))
         clt_log(CLT_LOG_INFO, "tuning record %s is damaged or stale: not used", name);
-    else
-        merge(&read, false, out);
-    if (out->count < read.count)
+    else if (merge(&read, false, out), out->count < read.count)
         clt_log(CLT_LOG_INFO, "tuning record %s: %d of %d measurements are of other kernels", name,
                 read.count - out->count, read.count);
     clt_tuning_free(&read);
