@@ -353,7 +353,8 @@ static const clt_variant grad_variants[] = {
 static const char *const forms[] = {"heads", "rows", "packed", NULL};
 
 static const clt_attribute attributes[] = {
-    {CLT_ATTRIBUTE(REAL, "scale", clt_attention_attr, scale, "Of the scores; 0: 1 / sqrt(D)."),
+    {CLT_ATTRIBUTE(REAL, "scale", clt_attention_attr, scale,
+                   "Factor of the scores. 0: 1 / sqrt(D)."),
      .least = -DBL_MAX, .most = DBL_MAX},
     {CLT_ATTRIBUTE(FLAG, "causal", clt_attention_attr, is_causal,
                    "Row t sees keys 0 to past + t.")},
@@ -366,8 +367,8 @@ static const clt_attribute attributes[] = {
      .internal = 1},
     {CLT_ATTRIBUTE(INT, "kv_heads", clt_attention_attr, kv_heads, "Heads of k and v."),
      .most = INT_MAX, .internal = 1},
-    {CLT_ATTRIBUTE(CHOICE, "form", clt_attention_attr, form, "How heads lie."), .choices = forms,
-     .internal = 1},
+    {CLT_ATTRIBUTE(CHOICE, "form", clt_attention_attr, form, "How the heads are laid out."),
+     .choices = forms, .internal = 1},
     {CLT_ATTRIBUTE(INT, "stream", clt_attention_attr, stream,
                    "The number of the random node in the graph."),
      .internal = 1, .untuned = 1},
@@ -521,7 +522,8 @@ static const clt_attribute call_attributes[] = {
     {CLT_ATTRIBUTE(INT, "kv_heads", attention_call, kv_heads,
                    "Packed rows: heads of k and v; 0: as many."),
      .most = INT_MAX},
-    {CLT_ATTRIBUTE(REAL, "scale", attention_call, options.scale, "Of the scores; 0: 1 / sqrt(D)."),
+    {CLT_ATTRIBUTE(REAL, "scale", attention_call, options.scale,
+                   "Factor of the scores. 0: 1 / sqrt(D)."),
      .least = -DBL_MAX, .most = DBL_MAX},
     {CLT_ATTRIBUTE(FLAG, "causal", attention_call, options.is_causal,
                    "Row t sees keys 0 to past + t.")},

@@ -181,7 +181,7 @@ static void build(const clt_op_call *c)
 
 const clt_op clt_op_rotary = {
     .name = "rotary",
-    .doc = "Turns pairs of elements of each row by angles that grow with the row.",
+    .doc = "Rotates pairs of elements of each row by angles that grow with the row's number.",
     .operands = "x *tw, offset_value 1? i32",
     .results = "y *tw",
     .whole = "tw",
@@ -189,8 +189,8 @@ const clt_op clt_op_rotary = {
     .build = build,
     .attributes =
         (const clt_attribute[]){
-            {CLT_ATTRIBUTE(REAL, "base", rotary_attr, base, "Of the angles."), .most = DBL_MAX,
-             .above = 1, .otherwise = 10000},
+            {CLT_ATTRIBUTE(REAL, "base", rotary_attr, base, "The base of the angles."),
+             .most = DBL_MAX, .above = 1, .otherwise = 10000},
             {CLT_ATTRIBUTE(INT, "offset", rotary_attr, offset, "The position of row 0."),
              .most = INT_MAX / 2},
             {CLT_ATTRIBUTE(FLAG, "halves", rotary_attr, halves,
@@ -200,7 +200,7 @@ const clt_op clt_op_rotary = {
              .most = INT_MAX},
             {CLT_ATTRIBUTE(INT, "heads", rotary_attr, heads, "How many parts are turned; 0: all."),
              .most = INT_MAX},
-            {CLT_ATTRIBUTE(FLAG, "back", rotary_attr, back, "By the negative angles."),
+            {CLT_ATTRIBUTE(FLAG, "back", rotary_attr, back, "Turns by the negative angles."),
              .internal = 1},
             {0},
         },

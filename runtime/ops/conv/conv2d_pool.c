@@ -107,18 +107,19 @@ static bool half_weight_grad(const clt_node *node, const clt_target *target, int
 static const char *const pools[] = {"none", "average", "maximum", NULL};
 
 static const clt_attribute attributes[] = {
-    {CLT_ATTRIBUTE(INT, "stride", clt_conv2d_pool_attr, conv.stride, "As of conv2d."), .count = 2,
-     .internal = 1},
-    {CLT_ATTRIBUTE(INT, "padding", clt_conv2d_pool_attr, conv.padding, "As of conv2d."), .count = 2,
-     .internal = 1},
-    {CLT_ATTRIBUTE(INT, "dilation", clt_conv2d_pool_attr, conv.dilation, "As of conv2d."),
+    {CLT_ATTRIBUTE(INT, "stride", clt_conv2d_pool_attr, conv.stride, "The stride of conv2d."),
      .count = 2, .internal = 1},
-    {CLT_ATTRIBUTE(INT, "groups", clt_conv2d_pool_attr, conv.groups, "As of conv2d."),
+    {CLT_ATTRIBUTE(INT, "padding", clt_conv2d_pool_attr, conv.padding, "The padding of conv2d."),
+     .count = 2, .internal = 1},
+    {CLT_ATTRIBUTE(INT, "dilation", clt_conv2d_pool_attr, conv.dilation, "The dilation of conv2d."),
+     .count = 2, .internal = 1},
+    {CLT_ATTRIBUTE(INT, "groups", clt_conv2d_pool_attr, conv.groups, "The groups of conv2d."),
      .internal = 1},
     {CLT_ATTRIBUTE(CHOICE, "activation", clt_conv2d_pool_attr, conv.epilogue.activation,
                    "What is applied before the pooling."),
      .choices = clt_activation_names, .internal = 1},
-    {CLT_ATTRIBUTE(REAL, "slope", clt_conv2d_pool_attr, conv.epilogue.slope, "Of leaky_relu."),
+    {CLT_ATTRIBUTE(REAL, "slope", clt_conv2d_pool_attr, conv.epilogue.slope,
+                   "The slope of leaky_relu."),
      .internal = 1},
     {CLT_ATTRIBUTE(INT, "kernel", clt_conv2d_pool_attr, conv.kernel, "Size of the kernel."),
      .count = 2, .internal = 1},
@@ -133,7 +134,8 @@ static const clt_attribute attributes[] = {
 
 const clt_op clt_op_conv2d_pool = {
     .name = "conv2d_pool",
-    .doc = "A convolution, its activation and a pooling of 2 x 2 as one: fusion makes it.",
+    .doc =
+        "A convolution, its activation and 2 x 2 pooling in one. The fusion pass makes this node.",
     .operands = "x bchw, weight ocij, bias o?",
     .results = "y bohw, mask bohw u8",
     .halo = "hw",

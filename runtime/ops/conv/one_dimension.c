@@ -249,7 +249,7 @@ static void call_max_pool1d(const clt_op_call *c)
 }
 
 const clt_op clt_call_max_pool1d = {.name = "max_pool1d",
-                                    .doc = "Maxima over windows, of which padding is no part.",
+                                    .doc = "The maximum of each window. Padding does not count.",
                                     .operands = "x bcl",
                                     .results = "y bcl",
                                     .attributes = pool_attributes,

@@ -77,7 +77,7 @@ CLT_ELEMENTWISE_OP(
         (const clt_attribute[]){
             {CLT_ATTRIBUTE(REAL, "factor", clt_elementwise_attr, p[0], "What x is multiplied by."),
              .otherwise = 1, .required = 1},
-            {CLT_ATTRIBUTE(REAL, "term", clt_elementwise_attr, p[1], "What is added then.")},
+            {CLT_ATTRIBUTE(REAL, "term", clt_elementwise_attr, p[1], "Added after the product.")},
             {0},
         },
     .gradient = scale_gradient, .describe = describe_scale);
@@ -228,7 +228,7 @@ static const clt_attribute to_attributes[] = {
                    "mean_grad: divided by this and what the batch adds."),
      .internal = 1},
     {CLT_ATTRIBUTE(REAL, "per_image", expand_attr, numbers.p[1],
-                   "mean_grad: what each sample adds to it."),
+                   "mean_grad: the share that each sample adds."),
      .internal = 1},
     {0},
 };

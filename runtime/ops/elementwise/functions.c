@@ -200,7 +200,7 @@ static const clt_attribute bounds[] = {
     {0},
 };
 
-CLT_ELEMENTWISE_OP(clamp, "x held to the range min to max.", "x *", .attributes = bounds,
+CLT_ELEMENTWISE_OP(clamp, "x limited to the range min to max.", "x *", .attributes = bounds,
                    .infer = infer_clamp, .callable = true, .gradient = clamp_gradient,
                    .describe = describe_clamp);
 CLT_ELEMENTWISE_OP(clamp_grad, "The gradient of clamp.", "dy *, x *", .attributes = bounds,

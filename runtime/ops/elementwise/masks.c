@@ -81,8 +81,8 @@ LOGIC(logical_and, "The mask of a and b.")
 LOGIC(logical_or, "The mask of a or b.")
 LOGIC(logical_xor, "The mask of a or b, not both.")
 
-CLT_ELEMENTWISE_OP_TO(logical_not, "The mask of what is false in a.", "a * u8", "y * u8",
-                      .infer = infer_logic, .callable = true, .gradient = no_gradient);
+CLT_ELEMENTWISE_OP_TO(logical_not, "The mask of a == 0.", "a * u8", "y * u8", .infer = infer_logic,
+                      .callable = true, .gradient = no_gradient);
 
 clt_value *clt_logical_not(clt_value *a)
 {

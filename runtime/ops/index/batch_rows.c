@@ -78,16 +78,17 @@ const clt_op clt_op_batch_rows = {
     .flops = no_flops,
     .variants = variants};
 
-const clt_op clt_op_batch_rows_put = {.name = "batch_rows_put",
-                                      .doc = "Those rows replaced.",
-                                      .operands = "all n*, rows b*",
-                                      .results = "y n*",
-                                      .whole = "nb",
-                                      .callable = true,
-                                      .infer = infer_put,
-                                      .flops = no_flops,
-                                      .in_place = 1,
-                                      .variants = variants};
+const clt_op clt_op_batch_rows_put = {
+    .name = "batch_rows_put",
+    .doc = "The table with the rows of the samples of the batch replaced.",
+    .operands = "all n*, rows b*",
+    .results = "y n*",
+    .whole = "nb",
+    .callable = true,
+    .infer = infer_put,
+    .flops = no_flops,
+    .in_place = 1,
+    .variants = variants};
 
 clt_value *clt_batch_rows(clt_value *all)
 {

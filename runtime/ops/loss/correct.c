@@ -100,7 +100,8 @@ static const clt_variant variants[] = {
 
 const clt_op clt_op_correct = {
     .name = "correct",
-    .doc = "Labels among the k largest logits: their number, and that of labels that count.",
+    .doc = "The number of labels among the k largest logits, and the number of labels that are not "
+           "ignored.",
     .operands = "logits pc*, labels p* i32",
     .results = "sum 1, weight 1",
     .whole = "c",

@@ -49,7 +49,8 @@ CLT_TERMS_OP(bce_with_logits,
              .attributes = no_number_attributes);
 CLT_ELEMENTWISE_OP(bce_with_logits_grad, "The gradient of bce_with_logits for the logits.",
                    "x *, target *, upstream *", .infer = clt_elementwise_infer);
-CLT_ELEMENTWISE_OP(bce_with_logits_weighted_grad, "The same with pos_weight.",
+CLT_ELEMENTWISE_OP(bce_with_logits_weighted_grad,
+                   "The gradient of bce_with_logits with pos_weight.",
                    "x *, target *, upstream *, pos_weight *", .infer = clt_elementwise_infer);
 CLT_ELEMENTWISE_OP(bce_with_logits_target_grad,
                    "The gradient of bce_with_logits with pos_weight for the target.",
@@ -88,8 +89,10 @@ static const clt_attribute huber_attributes[] = {
      .internal = 1},
     {CLT_ATTRIBUTE(REAL, "end", clt_terms_attr, numbers.p[0], "Where the square ends."),
      .internal = 1},
-    {CLT_ATTRIBUTE(REAL, "factor", clt_terms_attr, numbers.p[1], "Of the square."), .internal = 1},
-    {CLT_ATTRIBUTE(REAL, "slope", clt_terms_attr, numbers.p[2], "Beyond it."), .internal = 1},
+    {CLT_ATTRIBUTE(REAL, "factor", clt_terms_attr, numbers.p[1], "Factor of the square."),
+     .internal = 1},
+    {CLT_ATTRIBUTE(REAL, "slope", clt_terms_attr, numbers.p[2], "Slope beyond the quadratic part."),
+     .internal = 1},
     {0},
 };
 

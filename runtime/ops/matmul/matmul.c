@@ -250,15 +250,15 @@ static void dims_of(const clt_node *node, clt_node_dims *dims)
 
 const clt_op clt_op_matmul = {
     .name = "matmul",
-    .doc = "The product of matrices, of leading dimensions too.",
+    .doc = "The matrix product over the last two dimensions, for each index of the leading ones.",
     .operands = "a *mk, b kn",
     .results = "y *mn",
     .dims = dims_of,
     .callable = true,
     .attributes =
         (const clt_attribute[]){
-            {CLT_ATTRIBUTE(FLAG, "trans_a", clt_matmul_attr, trans_a, "a is given transposed.")},
-            {CLT_ATTRIBUTE(FLAG, "trans_b", clt_matmul_attr, trans_b, "b is given transposed.")},
+            {CLT_ATTRIBUTE(FLAG, "trans_a", clt_matmul_attr, trans_a, "Takes a transposed.")},
+            {CLT_ATTRIBUTE(FLAG, "trans_b", clt_matmul_attr, trans_b, "Takes b transposed.")},
             {CLT_ATTRIBUTE(FLAG, "flatten", clt_matmul_attr, flatten,
                            "Leading dimensions count as rows."),
              .internal = 1, .untuned = 1},

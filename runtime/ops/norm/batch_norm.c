@@ -306,8 +306,8 @@ BATCH_NORM_OP(batch_norm_running, "The running statistics after a batch.", in_ru
 
 BATCH_NORM_PLAIN_OP(batch_norm_recall, "The running statistics as moments, for evaluation.",
                     in_recall, out_moments, infer_recall, clt_batch_norm_channel_variants);
-BATCH_NORM_PLAIN_OP(batch_norm_tracked, "The number of batches, and one more.", in_tracked,
-                    out_tracked, infer_tracked, clt_batch_norm_tracked_variants);
+BATCH_NORM_PLAIN_OP(batch_norm_tracked, "The number of batches plus one.", in_tracked, out_tracked,
+                    infer_tracked, clt_batch_norm_tracked_variants);
 
 /* --- the builder ---------------------------------------------------------------------------- */
 

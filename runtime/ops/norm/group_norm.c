@@ -109,7 +109,7 @@ static void call_instance_norm(const clt_op_call *c)
 
 const clt_op clt_call_instance_norm = {
     .name = "instance_norm",
-    .doc = "The same over each channel.",
+    .doc = "group_norm with one group for each channel.",
     .operands = "x bc*, weight c?, bias c?",
     .results = "y bc*",
     .attributes =

@@ -143,7 +143,7 @@ static const clt_variant variants[] = {
 
 const clt_op clt_op_global_avg_pool2d = {
     .name = "global_avg_pool2d",
-    .doc = "Means of whole images.",
+    .doc = "The mean of each channel of an image.",
     .operands = "x bchw",
     .results = "y bc11",
     .whole = "hw",

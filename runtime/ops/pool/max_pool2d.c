@@ -19,7 +19,7 @@ static void build(const clt_op_call *c)
 
 const clt_op clt_op_max_pool2d = {
     .name = "max_pool2d",
-    .doc = "Maxima over windows, of which padding is no part.",
+    .doc = "The maximum of each window. Padding does not count.",
     .operands = "x bchw",
     .results = "y bchw",
     .halo = "hw",

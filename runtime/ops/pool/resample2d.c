@@ -270,7 +270,7 @@ const clt_op clt_op_resample2d = {
             {CLT_ATTRIBUTE(INT, "taps", clt_resample2d_attr, taps,
                            "The most elements that a sum has, of each axis."),
              .count = 2, .internal = 1},
-            {CLT_ATTRIBUTE(CHOICE, "kind", clt_resample2d_attr, kind, "What the tables do."),
+            {CLT_ATTRIBUTE(CHOICE, "kind", clt_resample2d_attr, kind, "The meaning of the tables."),
              .choices = kinds, .internal = 1},
             {CLT_ATTRIBUTE(FLAG, "gradient", clt_resample2d_attr, gradient,
                            "They are those of its gradient."),

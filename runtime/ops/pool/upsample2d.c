@@ -225,7 +225,7 @@ static void call_upsample2d(const clt_op_call *c)
 
 const clt_op clt_call_upsample2d = {
     .name = "upsample2d",
-    .doc = "x at another size.",
+    .doc = "x resampled to another size.",
     .operands = "x bchw",
     .results = "y bcij",
     .attributes =

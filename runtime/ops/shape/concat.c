@@ -137,7 +137,7 @@ static void build(const clt_op_call *c)
 
 const clt_op clt_op_concat = {
     .name = "concat",
-    .doc = "Tensors one behind the other along an axis.",
+    .doc = "The tensors joined along an axis.",
     .operands = "x *+ any",
     .results = "y * any",
     .dims = clt_dims_by_place,

@@ -49,7 +49,7 @@ static const char *const layouts[] = {"plain", "batch_blocked", NULL};
 
 const clt_op clt_op_layout = {
     .name = "layout",
-    .doc = "x in another layout of memory; passes put it in.",
+    .doc = "x in another memory layout. The layout pass inserts this node.",
     .operands = "x * any",
     .results = "y * any",
     .attributes =

@@ -32,7 +32,7 @@ static double no_flops(const clt_node *node, int64_t n)
 }
 
 const clt_op clt_op_detach = {.name = "detach",
-                              .doc = "x, through which no gradient goes.",
+                              .doc = "x. No gradient flows back through this node.",
                               .operands = "x * any",
                               .results = "y * any",
                               .callable = true,

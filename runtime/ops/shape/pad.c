@@ -130,7 +130,7 @@ static const clt_variant variants[] = {
 
 const clt_op clt_op_pad = {
     .name = "pad",
-    .doc = "A constant around x.",
+    .doc = "x with a constant added around it.",
     .operands = "x * any",
     .results = "y * any",
     .dims = clt_dims_by_place,
@@ -140,7 +140,7 @@ const clt_op clt_op_pad = {
              .count = CLT_MAX_RANK, .internal = 1},
             {CLT_ATTRIBUTE(INT, "after", pad_attr, after, "Elements behind each axis."),
              .count = CLT_MAX_RANK, .internal = 1},
-            {CLT_ATTRIBUTE(REAL, "value", pad_attr, value, "Their value.")},
+            {CLT_ATTRIBUTE(REAL, "value", pad_attr, value, "The value of the added elements.")},
             {0},
         },
     .attr_bytes = sizeof(pad_attr),
@@ -179,7 +179,7 @@ static void call_pad(const clt_op_call *c)
 
 const clt_op clt_call_pad = {
     .name = "pad",
-    .doc = "A constant around x.",
+    .doc = "x with a constant added around it.",
     .operands = "x * any",
     .results = "y * any",
     .attributes =
@@ -192,7 +192,7 @@ const clt_op clt_call_pad = {
                            "Elements behind each axis. Default: 0."),
              .count = CLT_MAX_RANK, .list = 1, .length = offsetof(pad_call, n_after),
              .most = INT_MAX},
-            {CLT_ATTRIBUTE(REAL, "value", pad_call, pad.value, "Their value.")},
+            {CLT_ATTRIBUTE(REAL, "value", pad_call, pad.value, "The value of the added elements.")},
             {0},
         },
     .whole = "*",

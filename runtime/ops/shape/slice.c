@@ -137,14 +137,14 @@ static const clt_variant variants_grad[] = {
 static const clt_attribute attributes[] = {
     {CLT_ATTRIBUTE(INT, "start", clt_slice_attr, start, "The first element, of each axis."),
      .count = CLT_MAX_RANK, .internal = 1},
-    {CLT_ATTRIBUTE(INT, "step", clt_slice_attr, step, "From one to the next, of each axis."),
+    {CLT_ATTRIBUTE(INT, "step", clt_slice_attr, step, "The step of each axis."),
      .count = CLT_MAX_RANK, .internal = 1},
     {CLT_ATTRIBUTE(TYPE, "to", clt_slice_attr, type, "The type of the result."), .internal = 1},
     {0},
 };
 
 const clt_op clt_op_slice = {.name = "slice",
-                             .doc = "Elements of each axis in even steps.",
+                             .doc = "Every step-th element of each axis, from begin on.",
                              .operands = "x * any",
                              .results = "y * any",
                              .dims = clt_dims_by_place,
@@ -243,7 +243,7 @@ const clt_op clt_call_slice = {
                            "The end of each axis, which is not taken. Default: the axis' own."),
              .count = CLT_MAX_RANK, .list = 1, .length = offsetof(slice_call, n_stop),
              .least = INT_MIN, .most = (double)INT64_MAX},
-            {CLT_ATTRIBUTE(INT, "step", slice_call, step, "From one to the next. Default: 1."),
+            {CLT_ATTRIBUTE(INT, "step", slice_call, step, "The step. Default: 1."),
              .count = CLT_MAX_RANK, .list = 1, .length = offsetof(slice_call, n_step), .least = 1,
              .most = INT_MAX},
             {0},

@@ -138,8 +138,8 @@ const clt_op clt_op_split = {
         (const clt_attribute[]){
             {CLT_ATTRIBUTE(INT, "axis", split_attr, axis, "The axis."), .internal = 1},
             {CLT_ATTRIBUTE(INT, "count", split_attr, count, "How many parts."), .internal = 1},
-            {CLT_ATTRIBUTE(INT, "sizes", split_attr, sizes, "Their sizes."), .count = PARTS,
-             .internal = 1},
+            {CLT_ATTRIBUTE(INT, "sizes", split_attr, sizes, "The sizes of the parts."),
+             .count = PARTS, .internal = 1},
             {0},
         },
     .attr_bytes = sizeof(split_attr),
