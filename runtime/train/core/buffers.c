@@ -2,7 +2,7 @@
 
 #include "base/alloc.h"
 
-/* The payload of a data set of buffers: by field, its sample 0. */
+/* The payload of a data set of buffers: for each field, the place of sample 0. */
 typedef struct buffers {
     clt_view views[CLT_DATA_MAX_FIELDS];
 } buffers;

@@ -5,9 +5,9 @@
 #include "data/loader/batch.h"
 #include "exec/batch_gather.h"
 
-/* Makes what assembles one device's batches of up to `samples`, an output of `gather` each; its
- * data set is one of buffers. INVALID_ARGUMENT names data set, field and device if a buffer is of
- * another context. */
+/* Creates the gatherer that assembles batches of up to `samples` samples on one device. The data
+ * set of `gather` must be one of buffers. INVALID_ARGUMENT names data set, field and device if a
+ * buffer belongs to another context. */
 clt_status clt_buffers_gather(const clt_gather *gather, clt_device *device, int64_t samples,
                               clt_device_gather **out);
 

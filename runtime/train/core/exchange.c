@@ -42,7 +42,8 @@ clt_status clt_exchange_create(const clt_buckets *layout, int n_devices, clt_exc
 
 clt_status clt_exchange_reserve(clt_exchange *e, int nodes)
 {
-    /* Results, means, checksums; a gradient and a broadcast of each bucket; those of nodes. */
+    /* One request each for results, means and checksums; two for each bucket (gradient and
+     * broadcast); one for each collective node. */
     const size_t n = 3 + 2 * (size_t)e->n_buckets + (size_t)nodes;
     for (int d = 0; d < e->n_devices; d++)
         if (!(e->devices[d].requests = clt_calloc(n + 1, sizeof *e->devices[d].requests)))

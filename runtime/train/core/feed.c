@@ -1,4 +1,5 @@
-/* What goes into a run from the caller's memory, and what comes out of it. */
+/* Copies data between the caller's memory and a run: feeds of inputs, gradients of outputs, and
+ * fetches. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@ static const clt_feed *find_feed(const clt_feed *feeds, int n_feeds, const char 
     return NULL;
 }
 
-/* True if some node of the plan reads the input. */
+/* Returns true if a node of the plan or the caller reads the input. */
 static bool input_used(const clt_plan *plan, const clt_value *input)
 {
     for (int i = 0; i < plan->n_nodes; i++)
@@ -45,7 +46,7 @@ static int64_t micro_bytes(const clt_session_device *d, int input)
     return (bytes + CLT_TENSOR_ALIGN - 1) / CLT_TENSOR_ALIGN * CLT_TENSOR_ALIGN;
 }
 
-/* Where the samples of a micro-batch go that come from the host. */
+/* The place to which a micro-batch's samples are uploaded from the host. */
 static clt_view input_place(const clt_session_device *d, int input, int parity, int micro)
 {
     return (clt_view){d->buffers[parity][input], micro * micro_bytes(d, input)};
@@ -66,8 +67,8 @@ static clt_status upload(clt_session_device *d, int input, int parity, int micro
     return clt_enqueue_upload(d->device, d->views[input], host, bytes);
 }
 
-/* Bytes of one sample, and where a device's part starts in the memory of a feed or fetch: one for a
- * single device starts with that device's own first sample. */
+/* The next three functions compute bytes of one sample, and the offset of a device's part in a feed
+ * or fetch. Memory for a single device starts with that device's own first sample. */
 static int64_t sample_bytes(const clt_value *v)
 {
     return clt_type_coefficient(&v->type) * clt_dtype_size(v->type.dtype);
@@ -136,7 +137,7 @@ static bool is_upstream(const clt_session_device *d, int n_losses, int input)
     return false;
 }
 
-/* Memory of the caller's for samples of a value: of the whole batch, or of one device's part. */
+/* The caller's memory for samples of a value: for the whole batch, or for one device's part. */
 typedef struct clt_given_memory {
     const char *what, *name; /* "feed" or "fetch", and its name */
     int device;              /* -1: the whole batch */
@@ -145,8 +146,8 @@ typedef struct clt_given_memory {
     int64_t offset, bytes;
 } clt_given_memory;
 
-/* Whether it has room for the value; `on` is the device that uses it, whose samples are between two
- * numbers of `offsets`. */
+/* Checks that the memory has room for the samples of the value. `on` is the device that uses the
+ * memory; its samples are [offsets[on], offsets[on + 1]). */
 static clt_status check_memory(const clt_session *s, const clt_value *v, clt_given_memory m, int on,
                                const int64_t *offsets)
 {
@@ -207,8 +208,8 @@ void clt_session_forget_given(clt_session *s)
                 s->devices[d].views[i] = (clt_view){0};
 }
 
-/* Without samples kernels read inputs that have no batch dimension all the same, and nobody what
- * they make of them: zeros, where there is no feed that is this device's. */
+/* Kernels read inputs without a batch dimension even if a part has no samples, and their output is
+ * discarded. Such an input is set to zeros unless this device has a feed for it. */
 static clt_status feed_without_samples(clt_session_device *d, int device, int input,
                                        const clt_feed *feed, clt_part part, int parity)
 {

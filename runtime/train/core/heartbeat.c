@@ -21,7 +21,7 @@ struct clt_heartbeat {
     size_t bytes;
 };
 
-/* A reader in another process sees whole numbers, in this order. */
+/* Release stores: a reader in another process sees no torn values, and sees them in this order. */
 static void set(int64_t *field, int64_t value)
 {
     __atomic_store_n(field, value, __ATOMIC_RELEASE);
@@ -40,8 +40,8 @@ static void tick(clt_heartbeat_record *r)
     set(&r->beats, r->beats + 1);
 }
 
-/* The file's blocks exist before it is mapped: writing into a hole would end the process where the
- * disk is full. */
+/* Allocate the file's blocks before mapping the file. Writing into a hole would kill the process if
+ * the disk is full. */
 static clt_status map_file(const char *path, int fd, size_t bytes, void **memory)
 {
     int error = posix_fallocate(fd, 0, (off_t)bytes);
@@ -79,7 +79,8 @@ clt_status clt_heartbeat_open(const char *path, int rank, int ranks, char *const
     clt_heartbeat *beat = CLT_NEW(clt_heartbeat);
     if (!beat)
         return CLT_OUT_OF_MEMORY;
-    /* Not the same file made shorter, which would end a process that still has it. */
+    /* Replace the file instead of truncating it. Truncation would kill a process that still maps
+     * the old file. */
     if (unlink(path) != 0 && errno != ENOENT) {
         clt_free(beat);
         return clt_fail(CLT_IO, "cannot replace the heartbeat file %s: %s", path, strerror(errno));
@@ -153,5 +154,5 @@ void clt_heartbeat_failed(clt_heartbeat *beat, clt_status status, const char *me
         return;
     snprintf(beat->record->message, sizeof beat->record->message, "%s", message);
     beat->record->status = (int32_t)status;
-    clt_heartbeat_state_is(beat, CLT_HEARTBEAT_FAILED); /* and stays so */
+    clt_heartbeat_state_is(beat, CLT_HEARTBEAT_FAILED); /* no later state replaces FAILED */
 }

@@ -1,5 +1,5 @@
-/* Writes the file of <cltrain/heartbeat.h>. All functions take NULL for a trainer that has none,
- * and do nothing then. */
+/* Writes the file of <cltrain/heartbeat.h>. All functions do nothing if the heartbeat is NULL, so a
+ * trainer without a heartbeat can call them too. */
 #ifndef CLT_TRAIN_CORE_HEARTBEAT_H
 #define CLT_TRAIN_CORE_HEARTBEAT_H
 
@@ -12,10 +12,10 @@ typedef struct clt_heartbeat clt_heartbeat;
 clt_status clt_heartbeat_open(const char *path, int rank, int ranks, char *const *labels, int n,
                               clt_heartbeat **beat);
 
-/* The file stays. */
+/* Marks the run as ended and unmaps the file. The file stays on disk. */
 void clt_heartbeat_close(clt_heartbeat *beat);
 
-/* One thread at a time calls these. */
+/* These functions are not thread-safe: one thread at a time may call them. */
 void clt_heartbeat_step(clt_heartbeat *beat, int64_t step);
 void clt_heartbeat_start(clt_heartbeat *beat, int bucket);
 void clt_heartbeat_complete(clt_heartbeat *beat, int bucket);

@@ -252,7 +252,7 @@ clt_status clt_session_collect(clt_session *s, int entry, double *sums, double *
         s->failed = i;
         CLT_TRY(clt_session_wait(s, i, entry));
         const float *values = d->staging + entry * entry_floats(s);
-        /* What is added up over ranks already includes all devices. */
+        /* Results that are summed over ranks already include all devices. */
         const int micros = !s->shared ? d->micros[entry] : i == 0 ? s->max_micros : 0;
         for (int m = 0; m < micros; m++)
             for (int j = 0; j < s->n_means; j++, values += 2) {

@@ -1,8 +1,6 @@
-/*
- * One plan on all devices of a store, with what a run needs beside it: input buffers, the upstream
- * of the losses, and a ring of results that are read late. The trainer has two: training and
- * evaluation.
- */
+/* One plan on all devices of a store, with its input buffers, the upstream gradients of its losses,
+ * and a ring of results that are read late. A trainer has up to three: training, evaluation and
+ * prediction. */
 #ifndef CLT_TRAIN_CORE_SESSION_H
 #define CLT_TRAIN_CORE_SESSION_H
 
@@ -12,7 +10,7 @@
 #include "train/store/store.h"
 #include <cltrain/train.h>
 
-/* Steps whose results are kept: two may be queued and two may still be read. */
+/* Steps whose results are kept: two may be queued, and the results of two more may be unread. */
 enum { CLT_RESULT_RING = 4 };
 
 typedef struct clt_session_device {
@@ -20,21 +18,22 @@ typedef struct clt_session_device {
     clt_plan *plan; /* shared by devices with equal capabilities */
     bool owns_plan;
     clt_exec *exec;
-    cl_mem
-        *buffers[2];  /* by plan input, for all micro-batches; used by even and odd steps in turn */
-    clt_view *views;  /* by plan input, of the run being enqueued */
-    clt_view *fed[2]; /* by plan input: where the caller's buffer has the device's first sample of
-                         the last even and odd step; NULL buffer: the host's samples */
-    cl_mem upstream;  /* a float a loss */
-    float *known;     /* the upstreams last written from the host; NaN: by the device */
-    int *upstream_input; /* by loss: the plan input that reads it; -1: none */
+    /* by plan input, with room for all micro-batches; even and odd steps alternate */
+    cl_mem *buffers[2];
+    clt_view *views; /* by plan input, for the run that is being enqueued */
+    /* By plan input: the place of the device's first sample in the caller's buffer, for the last
+     * even and the last odd step. A NULL buffer means that the samples came from the host. */
+    clt_view *fed[2];
+    cl_mem upstream; /* one float for each loss */
+    float *known;    /* by loss: the value last written from the host; NaN: the device wrote it */
+    int *upstream_input; /* by loss: the plan input that reads its upstream; -1: none */
     cl_mem results;      /* [ring][micro-batch][losses, metrics][sum, weight] */
-    cl_mem totals;       /* the same, added up over ranks; NULL: one rank */
-    float *staging;      /* the same on the host */
+    cl_mem totals;       /* results summed over ranks; NULL: one rank */
+    float *staging;      /* copy of the results on the host */
     cl_event read[CLT_RESULT_RING];
-    int micros[CLT_RESULT_RING]; /* micro-batches that the entry holds */
-    int64_t shares[CLT_RESULT_RING],
-        firsts[CLT_RESULT_RING]; /* their samples in the global batch */
+    int micros[CLT_RESULT_RING]; /* by ring entry: number of micro-batches */
+    /* by ring entry: the device's samples in the global batch */
+    int64_t shares[CLT_RESULT_RING], firsts[CLT_RESULT_RING];
     int max_micros;
 } clt_session_device;
 
@@ -43,15 +42,15 @@ typedef struct clt_session {
     int n_devices;
     int max_micros;
     int failed;            /* the device on which clt_session_collect failed */
-    bool shared;           /* results are added up over ranks */
-    int n_losses, n_means; /* means: losses and metrics */
+    bool shared;           /* results are summed over ranks */
+    int n_losses, n_means; /* a mean is a loss or a metric */
     double *coefficients;  /* by loss */
     clt_session_device *devices;
 } clt_session;
 
-/* Plans `graph` for each device, with the measurements in records[device], for up to
- * options->max_batch samples at once and `max_micros` micro-batches a step. `shared`: its results
- * are added up over ranks. */
+/* Plans `graph` for each device, with the measurements in records[device]. A run holds up to
+ * options->max_batch samples, and a step up to `max_micros` micro-batches. If `shared`, results are
+ * summed over ranks. */
 clt_status clt_session_create(const clt_graph *graph, clt_store *store,
                               const clt_plan_options *options,
                               const clt_tuning_record *const *records, int max_micros, bool shared,
@@ -59,70 +58,72 @@ clt_status clt_session_create(const clt_graph *graph, clt_store *store,
 
 void clt_session_destroy(clt_session *session);
 
-/* Fails if an input that the plan reads on this device has no feed, or one that is too small: the
- * inputs that a gradient is given by, or all others. `offsets`: as those of a batch. Before a step,
- * so that a mistake stops no device halfway. */
+/* Checks, before a step, that every input which the plan reads on this device has a feed that is
+ * large enough. A mistake then stops no device halfway. If `given`, checks only gradients of
+ * outputs; else only all other inputs. `offsets`: as those of a batch. */
 clt_status clt_session_check_feeds(const clt_session *session, int device, const int64_t *offsets,
                                    const clt_feed *feeds, int n_feeds, bool given);
 
-/* Points the device's inputs at those of a micro-batch of an earlier step, of the last even or odd
- * one; `first` is the micro-batch's first sample in the device's part. False if they are not there
- * any more. */
+/* Points the device's inputs at those of a micro-batch of the last even or odd step. `first` is the
+ * micro-batch's first sample in the device's part. Returns false if an input's data is gone. */
 bool clt_session_refeed(clt_session_device *device, int parity, int micro, int64_t first);
 
-/* Buffers that were fed are about to go. */
+/* Drops all references to the caller's buffers, which are about to be released. */
 void clt_session_forget_buffers(clt_session *session);
 
-/* No gradient is given any more: the next step must bring its own. */
+/* Drops the gradients of outputs that the caller passed. The next step must pass its own. */
 void clt_session_forget_given(clt_session *session);
 
-/* Points the device's inputs at the batch's part: host arrays are enqueued as transfers into the
- * buffers of `parity`, device buffers used where they are. A part without samples still has the
- * inputs without a batch dimension. */
+/* Points the device's inputs at its part of the batch. Host arrays are uploaded into the buffers of
+ * `parity`; device buffers are used in place. Inputs without a batch dimension are set even if the
+ * part has no samples. */
 clt_status clt_session_feed(clt_session *session, int device, const clt_step_batch *batch,
                             clt_part part, int parity);
 
-/* The gradients that the caller gives, for a device's part, from `feeds` or, where those have none,
- * as clt_session_feed found them in the batch. */
+/* Points the inputs for gradients of outputs at the caller's `feeds`, for a device's part. An input
+ * that has no feed keeps the memory that clt_session_feed found in the batch. */
 clt_status clt_session_feed_given(clt_session *session, int device, const clt_feed *feeds,
                                   int n_feeds, clt_part part, int parity);
 
-/* Divides a batch over the devices, into shares->offsets: as the batch says, else by weights. Fails
- * if a device had no room for its share, if a feed or an output is missing, or if there is a wait
- * list for several devices. */
+/* Divides a batch over the devices, into shares->offsets. The batch's own offsets are used if there
+ * are any, else the weights. Fails if a share exceeds the device's room, if a feed or an output is
+ * missing, or if there is a wait list for several devices. */
 clt_status clt_session_divide(const clt_session *session, const clt_participants *all,
                               const clt_step_batch *batch, clt_shares *shares);
 
-/* Enqueues the copies of outputs that the batch asks for, for the part that just ran. */
+/* Enqueues the copies of the outputs that the batch asks for, for the part that ran last. */
 clt_status clt_session_fetch(clt_session *session, int device, const clt_step_batch *batch,
                              clt_part part, const clt_run *run);
 
-/* Copies the values that the plan assigns to states, as far as they were not made in the states'
- * place. */
+/* Copies each value that the plan assigns to a state into the state. A value that was computed in
+ * the state's place needs no copy. */
 clt_status clt_session_carry(clt_session *session, int device, const clt_run *run);
 
-/* Sets upstream[l] = coefficient / weights[l] on the device (enqueued only if it changes). */
+/* Sets upstream[l] = coefficient / weights[l] on the device. Enqueues a write only if the value
+ * changes. */
 clt_status clt_session_upstream(clt_session *session, int device, const double *weights);
 
-/* The weight of every loss over `count` images, where no data is needed to know it; else false. */
+/* Computes the weight of every loss over `count` samples. Returns false if the weight of a loss
+ * depends on data. */
 bool clt_session_static_weights(const clt_session *session, int64_t count, double *weights);
 bool clt_graph_static_weights(const clt_graph *graph, int64_t count, double *weights);
 
-/* The place of results for (ring entry, micro-batch). */
+/* The place of the results of a micro-batch in a ring entry. */
 clt_view clt_session_results(const clt_session *session, int device, int entry, int micro);
 
-/* What adds up a ring entry's results over the ranks, of which the device has so many
- * micro-batches: enqueues zeros for the others. */
+/* Describes, in *what, the collective that sums a ring entry's results over the ranks. The device
+ * has `micros` micro-batches; zeros are enqueued for the remaining ones. */
 clt_status clt_session_share(const clt_session *session, int device, int entry, int micros,
                              clt_collective *what);
 
-/* Enqueues the reading of a ring entry's results; without micro-batches they are zero. */
+/* Enqueues the download of a ring entry's results. Without micro-batches the results are zero. */
 clt_status clt_session_read(clt_session *session, int device, int entry, int micros);
 
-/* Waits for the entry and adds up over devices and micro-batches: sums[], weights[] by mean. */
+/* Waits for the entry and adds its results over devices and micro-batches to sums[] and weights[],
+ * by mean. */
 clt_status clt_session_collect(clt_session *session, int entry, double *sums, double *weights);
 
-/* Waits for the entry on one device, once; its event is released then. */
+/* Waits for the entry on one device and releases its event. Later calls return at once. */
 clt_status clt_session_wait(clt_session *session, int device, int entry);
 
 #endif

@@ -6,11 +6,11 @@
 
 typedef struct clt_updates {
     clt_update *update;
-    float *step_status;  /* the status of the last steps: CLT_STEP_STATUS floats by ring entry */
-    clt_scaling scaling; /* several devices: after the last step that is done whole */
-    const cl_mem *gradients[2]; /* of the first and of further micro-batches, by bucket */
-    int votes;                  /* of the last step */
-    int64_t begun, done;        /* steps whose updates are enqueued, in part and whole */
+    float *step_status;         /* by ring entry: CLT_STEP_STATUS floats */
+    clt_scaling scaling;        /* with several devices: state after the last complete step */
+    const cl_mem *gradients[2]; /* by bucket, for the first and for further micro-batches */
+    int votes;                  /* votes of the last step */
+    int64_t begun, done; /* steps whose updates are enqueued: at least in part, and completely */
 } clt_updates;
 
 #endif

@@ -9,10 +9,10 @@
 #include "train/ranks/world.h"
 #include <cltrain/comm.h>
 
-/* The communicators that this rank's devices are in. */
+/* One communicator for each device of this rank, after a split by colour. */
 typedef struct group {
     clt_comm *of[CLT_MOST_DEVICES]; /* by device; several devices may have the same */
-    int index[CLT_MOST_DEVICES];    /* by device: its number there among this rank's */
+    int index[CLT_MOST_DEVICES];    /* by device: its number among `of`'s devices of this rank */
 } group;
 
 typedef struct connection {
@@ -165,8 +165,8 @@ static void close_all(void *self)
 
 /* --- opening --------------------------------------------------------------------------------- */
 
-/* A communicator over those of this rank's devices that are members, and with `ranks` over those
- * of all ranks. */
+/* Opens a communicator over this rank's devices that are members; with `ranks`, over the members of
+ * all ranks. */
 static clt_status open_comm(connection *c, const bool *member, bool ranks, group *g)
 {
     clt_comm_device list[CLT_MOST_DEVICES];
@@ -196,8 +196,8 @@ static bool several_ranks(const connection *c)
     return c->world && c->world->ranks > 1;
 }
 
-/* Of the participants [begins[r], begins[r + 1]) of each rank r. All ranks come to the same
- * calls, whatever fails on one. */
+/* Opens a communicator over the participants with `colour`; those of rank r are [begins[r],
+ * begins[r + 1]). All ranks make the same calls, even if one fails on a rank. */
 static clt_status open_colour(connection *c, const int *colours, const int *begins, int colour,
                               group *g)
 {

@@ -8,7 +8,7 @@
 #include "base/hash.h"
 #include "base/str.h"
 
-/* Any rank's text that others show. */
+/* Size of a message that other ranks show. */
 enum { TEXT = 512 };
 
 void clt_world_init(clt_world *world)
@@ -51,10 +51,11 @@ clt_status clt_ranks_gather(const clt_world *world, const void *mine, size_t byt
 typedef struct report {
     int32_t status;
     int32_t devices;
-    uint64_t identity; /* of all devices; 0: they differ */
-    int64_t told; /* by clt_ranks_agree; by clt_participants_meet, the most lanes of a device */
+    uint64_t identity; /* identity of all devices of the rank; 0: they differ */
+    /* a number of the caller; in clt_participants_meet, the widest vector of a device */
+    int64_t told;
     clt_rescue rescue;
-    int32_t rescues; /* `rescue` holds, and `status` is the failure that it is to mend */
+    int32_t rescues; /* 1: `rescue` is valid, and `status` is the failure to recover from */
     char text[TEXT];
 } report;
 
@@ -66,7 +67,7 @@ static report report_of(clt_status status)
     return w;
 }
 
-/* Whether one failed. */
+/* Returns this rank's failure, or ABORTED if another rank failed. */
 static clt_status verdict(const clt_world *world, const report *reports)
 {
     const report *own = &reports[world->rank];
@@ -141,14 +142,14 @@ clt_status clt_world_agree(const clt_participants *all, clt_status status)
     return clt_ranks_agree(all->world, status, NULL);
 }
 
-/* The message that this thread has is the failure's. */
+/* The caller's thread must still have the message of the failure. */
 clt_status clt_world_rescue(const clt_participants *all, const clt_rescue *mine, clt_rescue *said)
 {
     said[all->rank] = *mine;
     if (all->ranks == 1)
         return CLT_OK;
-    /* The same reports as those of clt_ranks_agree, in which a rank may be that has no step left.
-     */
+    /* Uses the reports of clt_ranks_agree, because a rank without steps left may be in that
+     * function. */
     report own = report_of(CLT_DEVICE_LOST);
     own.rescue = *mine;
     own.rescues = 1;
@@ -220,7 +221,7 @@ clt_status clt_participants_meet(clt_participants *all, const clt_store *store, 
     all->total = 0;
     for (int r = 0; r < all->ranks; r++) {
         all->first = r == all->rank ? all->total : all->first;
-        if (all->begins) /* else all will learn of it */
+        if (all->begins) /* else `status` says OUT_OF_MEMORY to all ranks */
             all->begins[r + 1] = all->total + reports[r].devices;
         all->total += reports[r].devices;
         all->lanes = reports[r].told > all->lanes ? reports[r].told : all->lanes;
@@ -250,12 +251,13 @@ clt_status clt_world_tell(const clt_participants *all, int root, void *data, int
     return CLT_OK;
 }
 
-/* How a message shows a setting. Hashes and numbers of kinds tell nobody anything. */
+/* How a message shows a setting. Hashes and numbers of kinds are not shown, since they mean nothing
+ * to a reader. */
 typedef enum setting_kind { REAL, WHOLE, OPTIMIZER, DTYPE, UNSHOWN } setting_kind;
 
-/* A setting that steps compute from, and all ranks must have alike. */
+/* A setting that affects what steps compute. All ranks must have the same value. */
 typedef struct setting {
-    const char *name; /* as in clt_trainer_options; a text that all ranks have */
+    const char *name; /* as in clt_trainer_options; the same text on all ranks */
     setting_kind kind;
     double number; /* REAL */
     int64_t count; /* all others */

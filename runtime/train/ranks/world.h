@@ -1,5 +1,5 @@
-/* What ranks that train together tell each other outside steps. All of it does nothing with one
- * rank; where there are several, every rank calls the same functions in the same order. */
+/* Data that ranks exchange outside steps. With one rank no data is exchanged. With several ranks,
+ * every rank must call the same functions in the same order. */
 #ifndef CLT_TRAIN_RANKS_WORLD_H
 #define CLT_TRAIN_RANKS_WORLD_H
 
@@ -7,68 +7,70 @@
 #include <cltrain/train.h>
 #include <cltrain/world.h>
 
-/* --- before there is a trainer; a world NULL is one of one rank ------------------------------ */
+/* --- before there is a trainer; a NULL world has one rank ----------------------------------- */
 
-/* What all ranks have, `bytes` bytes each, in their order; free with clt_free. */
+/* Gathers `bytes` bytes of each rank into *all, in rank order. Free *all with clt_free. */
 clt_status clt_ranks_gather(const clt_world *world, const void *mine, size_t bytes, void **all);
 
-/* OK if all ranks give OK; else this rank's failure, or the message of the first that failed. *told
- * (may be NULL) becomes rank 0's. Nobody goes on before all are here. */
+/* Returns OK if `status` is OK on all ranks. Otherwise returns this rank's own failure, or ABORTED
+ * with the message of the first rank that failed. *told becomes rank 0's; `told` may be NULL. Acts
+ * as a barrier. */
 clt_status clt_ranks_agree(const clt_world *world, clt_status status, int64_t *told);
 
-/* MISMATCH naming the first rank whose `hash` differs from rank 0's; `what` as "the model". */
+/* Fails with MISMATCH, naming the first rank whose `hash` differs from rank 0's. `what` names the
+ * hashed thing, such as "the model". */
 clt_status clt_ranks_compare(const clt_world *world, uint64_t hash, const char *what);
 
-/* Runs `local` on the first rank of each node, then on the others, so that one compiles and the
- * others find the results in the cache. All fail if one does. */
+/* Runs `local` on the first rank of each node, then on the others. The first compiles, and the
+ * others find the results in the cache. Fails on all ranks if `local` fails on one. */
 clt_status clt_ranks_in_turns(const clt_world *world, clt_status (*local)(void *arg), void *arg);
 
-/* --- a trainer's ----------------------------------------------------------------------------- */
+/* --- with a trainer ------------------------------------------------------------------------- */
 
-/* The devices of all ranks. Those of rank 0 come first. */
+/* The devices of all ranks, in rank order. */
 typedef struct clt_participants {
     const clt_world *world; /* NULL: one rank */
     int rank, ranks;
-    int own;          /* devices of this process */
-    int first, total; /* this process' first, and all */
-    int *begins;      /* by rank, and one more: its first participant */
-    char *identities; /* several ranks: CLT_SPLIT_IDENTITY bytes each (planner/frozen.h) */
-    int64_t lanes;    /* the most of a device */
+    int own;          /* number of devices of this process */
+    int first, total; /* this process' first participant, and the number of all participants */
+    int *begins;      /* first participants by rank, and the end */
+    char *identities; /* with several ranks: CLT_SPLIT_IDENTITY bytes each (planner/frozen.h) */
+    int64_t lanes;    /* the widest vector of a device */
 } clt_participants;
 
-/* Finds the participants, and whether all are of one kind, so that the same program gives the same
- * bits on all. `world`, `rank`, `ranks` and `own` are there. `status` says whether this rank failed
- * before: then all fail. */
+/* Finds the participants from `world`, `rank`, `ranks` and `own`. *alike: all devices are of one
+ * kind, so the same program gives the same bits on all. If `status` is a failure on one rank, the
+ * call fails on all ranks. */
 clt_status clt_participants_meet(clt_participants *all, const clt_store *store, clt_status status,
                                  bool *alike);
 
-/* Keeps the world and this process' number of devices. */
+/* Frees the arrays. The world and the number of this process' devices stay. */
 void clt_participants_part(clt_participants *all);
 
 /* As clt_ranks_agree. */
 clt_status clt_world_agree(const clt_participants *all, clt_status status);
 
-/* What a rank says after a device was lost, of its own. */
+/* The report of a rank about its own devices after a device was lost. */
 typedef struct clt_rescue {
     int32_t lost;   /* -1: none */
-    int32_t device; /* number among those that are left, of one of which `done` holds */
-    /* Steps that those that are left have enqueued: all of them, the furthest; and that one of them
-     * has begun to apply. */
+    int32_t device; /* number of the remaining device to which `done` applies */
+    /* Steps of the remaining devices: enqueued by all of them, enqueued by the furthest of them,
+     * and begun to be applied by one of them. */
     int64_t least, done, begun;
 } clt_rescue;
 
-/* All ranks' reports, in their order, to `reports`, of which there are as many. One rank gets its
- * own. Fails on all where one does something else, as in clt_ranks_agree. */
+/* Gathers all ranks' reports in `reports`, in rank order. Fails on all ranks if one of them is in
+ * clt_ranks_agree instead. */
 clt_status clt_world_rescue(const clt_participants *all, const clt_rescue *mine,
                             clt_rescue *reports);
 
-/* The largest of the ranks' numbers. */
+/* Sets *number to the largest of the ranks' numbers. */
 clt_status clt_world_largest(const clt_participants *all, int64_t *number);
 
-/* Rank `root`'s `bytes` bytes replace those of the others. */
+/* Copies `bytes` bytes of rank `root` to all ranks. */
 clt_status clt_world_tell(const clt_participants *all, int root, void *data, int64_t bytes);
 
-/* MISMATCH if the ranks' models or training options differ. */
+/* Fails with MISMATCH if the ranks' models or training options differ. */
 clt_status clt_world_compare_plans(const clt_participants *all, const clt_graph *graph,
                                    const clt_store *store, const clt_trainer_options *options);
 

@@ -4,7 +4,7 @@
 
 #include "base/philox.h"
 
-/* Two normal numbers of two uniform ones (Box and Muller, 1958). */
+/* Computes two normal numbers from two uniform ones (Box and Muller, 1958). */
 static void normal_pair(uint32_t a, uint32_t b, double *x, double *y)
 {
     const double u = ((double)a + 1.0) / 4294967296.0, angle = 6.283185307179586 * b / 4294967296.0;

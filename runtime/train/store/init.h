@@ -4,7 +4,8 @@
 
 #include "plan/buckets.h"
 
-/* Writes the slot's initial elements, a pure function of (seed, slot). `data` has slot->bytes. */
+/* Writes the slot's initial elements to `data`, which has room for slot->bytes. The elements are a
+ * pure function of (seed, slot). */
 void clt_init_fill(const clt_slot *slot, uint64_t seed, void *data);
 
 #endif

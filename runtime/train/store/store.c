@@ -7,7 +7,7 @@
 #include "train/store/init.h"
 #include <cltrain/checkpoint.h>
 
-/* Slots in the order of their streams are parameters in graph order, then states. */
+/* Orders slots by stream: parameters in graph order, then states. */
 static clt_status make_order(clt_store *store)
 {
     store->order = clt_calloc((size_t)store->layout.n_slots + 1, sizeof *store->order);

@@ -1,4 +1,4 @@
-/* The store as the trainer sees it. */
+/* The inside of a store, which the trainer reads. */
 #ifndef CLT_TRAIN_STORE_STORE_H
 #define CLT_TRAIN_STORE_STORE_H
 
@@ -15,18 +15,23 @@ struct clt_store {
     clt_arena *arenas;                /* scratch shared by all plans of a device */
     char *file_prefix, *file_ignored; /* see clt_file_names; NULL: nothing */
     int *order;                       /* slots in the order of the graph: parameters, then states */
-    int keepers;       /* trainers whose optimizer keeps tensors: they go with the last of these */
-    const char *keeps; /* the first of these tensors, of them all; NULL: there is none */
+    /* Number of trainers whose optimizer keeps tensors (slots). The tensors are released with the
+     * last of these trainers. */
+    int keepers;
+    /* Name of the first of these tensors, the same for all these trainers; NULL: no tensors are
+     * kept. */
+    const char *keeps;
 };
 
-/* Finds a slot or fails with the nearest name. */
+/* Finds a slot by name. Fails with NOT_FOUND, whose message suggests the nearest name. */
 clt_status clt_store_slot(const clt_store *store, const char *name, const clt_slot **slot);
 
-/* What clt_freeze and clt_param_group said of the store's parameters: a line each, of those that
- * they said something of, in the graph's order. */
+/* Describes the effects of clt_freeze and clt_param_group: one line for each parameter that they
+ * changed, in the graph's order. */
 void clt_store_groups_text(const clt_store *store, clt_str *text);
 
-/* Reads `count` elements of F32, F16 or BF16 from a device's buffer; waits. */
+/* Reads `count` elements of F32, F16 or BF16 from a device's buffer and converts them to floats.
+ * Waits for the result. */
 clt_status clt_replica_read_floats(const clt_replica *replica, clt_view from, clt_dtype dtype,
                                    int64_t count, float *data);
 
