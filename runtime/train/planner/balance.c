@@ -33,8 +33,8 @@ bool clt_balance_apart(const clt_trainer_options *options, const clt_caps *caps,
 
 /* --- the policy ------------------------------------------------------------------------------ */
 
-/* Keeps all weights but 0 between those of a quantum and of `most`; the others share the rest, up
- * or down. */
+/* Bounds all weights except 0 by `least` and `most`. The other weights are scaled up or down, so
+ * that the sum stays 1. */
 static void bound(double *weights, int n, double least, double most)
 {
     for (int pass = 0; pass < 2 * n; pass++) {
@@ -51,13 +51,13 @@ static void bound(double *weights, int n, double least, double most)
     }
 }
 
-/* By speed, in parts of at least a quantum, and at most so many samples, of the batch. */
+/* Computes weights from speeds. Each share is at least a quantum and at most `most` samples. */
 static bool find_weights(const int64_t *shares, const double *seconds, int n, int64_t batch,
                          int64_t quantum, int64_t most, double *weights)
 {
     double sum = 0;
     for (int d = 0; d < n; d++) {
-        /* Nothing is known of a device without samples: it stays so. */
+        /* The speed of a device without samples is unknown, so it stays without samples. */
         weights[d] = shares[d] && seconds[d] > 0 ? (double)shares[d] / seconds[d] : 0;
         sum += weights[d];
     }
@@ -66,7 +66,7 @@ static bool find_weights(const int64_t *shares, const double *seconds, int n, in
     for (int d = 0; d < n; d++)
         weights[d] /= sum;
     bound(weights, n, fmin((double)quantum / (double)batch, 1.0 / n), (double)most / (double)batch);
-    /* Few digits, so that a text of them is exact. */
+    /* Round to few digits, so that the weights' text is exact. */
     for (int d = 0; d < n; d++)
         weights[d] = round(1e6 * weights[d]) / 1e6;
     return true;
@@ -86,7 +86,7 @@ bool clt_balance_find(const int64_t *shares, const double *seconds, int n, int64
     enum { ATTEMPTS = 3 };
     double longest = 0, next = 0;
     int64_t largest = most + 1;
-    /* A share in whole quanta may be one more than its weight says. */
+    /* A share in whole quanta may exceed its weight by one quantum. */
     for (int k = 0; k < ATTEMPTS && largest > most && most > k * quantum; k++) {
         if (!find_weights(shares, seconds, n, batch, quantum, most - k * quantum, weights) ||
             clt_split_capacity(batch, n, weights, quantum, offsets) != CLT_OK)
@@ -139,14 +139,13 @@ void clt_balance_free(clt_balance *b)
     clt_free(b);
 }
 
-/* Whole lanes, where there are some for each device. */
+/* Returns the vector width if each device gets several whole vectors; else 1. */
 static int64_t quantum_of(const clt_participants *all, const clt_shares *shares, int64_t batch)
 {
     return batch >= 4 * all->lanes * all->total * shares->accumulate ? all->lanes : 1;
 }
 
-/* The middle times of this rank's devices become known to all: through the communicator, whose
- * deadline holds. */
+/* Gathers the median times of all ranks. Uses the communicator, so that its deadline applies. */
 static clt_status tell(clt_balance *b, const clt_participants *all, const clt_collectives *c)
 {
     clt_collective_request request[CLT_MOST_DEVICES];
@@ -168,7 +167,6 @@ static clt_status tell(clt_balance *b, const clt_participants *all, const clt_co
     return CLT_OK;
 }
 
-/* The division of the largest batch. */
 clt_status clt_balance_check_room(const clt_participants *all, const clt_shares *shares,
                                   int64_t batch, const double *weights, int64_t quantum)
 {
@@ -192,7 +190,7 @@ clt_status clt_balance_step(clt_balance *b, const clt_participants *all, const c
                             bool *change)
 {
     *change = false;
-    if (total != b->batch) /* the last one of an epoch */
+    if (total != b->batch) /* the last batch of an epoch */
         return CLT_OK;
     for (int d = 0; d < all->own; d++)
         b->seconds[d * CLT_BALANCE_WINDOW + b->steps] = exchange->devices[d].busy;
@@ -207,7 +205,8 @@ clt_status clt_balance_step(clt_balance *b, const clt_participants *all, const c
     for (int p = 0; p < b->n; p++)
         b->shares[p] = b->offsets[p + 1] - b->offsets[p];
     b->quantum = quantum_of(all, shares, b->batch);
-    /* Where the trainer's batch is larger than the run's, there must be room for that too. */
+    /* The trainer's batch may be larger than the run's. Devices need room for the trainer's batch
+     * too. */
     const int64_t most = shares->per_run * shares->max_micros * b->batch / largest;
     *change = clt_balance_find(b->shares, b->middle, b->n, b->batch, b->quantum, most, b->offsets,
                                b->weights) &&
@@ -215,7 +214,8 @@ clt_status clt_balance_step(clt_balance *b, const clt_participants *all, const c
     return CLT_OK;
 }
 
-/* --- what was changed ------------------------------------------------------------------------ */
+/* --- history of changes ------------------------------------------------------------------------
+ */
 
 static clt_status make_room(clt_split_history *h)
 {

@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 
-/* Steps that differ by less are equally long. */
+/* Steps whose times differ by less than this fraction count as equal. */
 static const double SAME = 0.005;
 
 enum { MEGABYTE = 1 << 20, LEAST = 2 * MEGABYTE };

@@ -1,8 +1,6 @@
-/*
- * The size of the buckets in which gradients are reduced, by the cost model: small ones begin to be
- * reduced earlier and end sooner after backward, large ones cost less latency. Plain numbers, no
- * device.
- */
+/* Chooses the size of gradient buckets by the cost model. Small buckets begin their reduction
+ * earlier and end sooner after backward; large buckets cost less latency. Works on plain numbers,
+ * without devices. */
 #ifndef CLT_TRAIN_PLANNER_BUCKET_H
 #define CLT_TRAIN_PLANNER_BUCKET_H
 
@@ -12,17 +10,18 @@
 
 /* A parameter's gradient, in the order of the layout. */
 typedef struct clt_gradient_cost {
-    double bytes; /* with padding */
-    double ready; /* the part of compute after which it and those before it are written */
+    double bytes; /* size with padding */
+    double ready; /* fraction of compute after which this and all earlier gradients are written */
 } clt_gradient_cost;
 
 typedef struct clt_gradients_cost {
     clt_gradient_cost *list;
     int count;
-    int64_t max_bytes; /* of a buffer */
+    int64_t max_bytes; /* most bytes of a buffer */
 } clt_gradients_cost;
 
-/* Fills buckets[], which has room for as many as there are gradients; returns their number. */
+/* Fills buckets[], which has room for as many buckets as there are gradients. Returns the number of
+ * buckets. */
 int clt_bucket_lay(const clt_gradients_cost *gradients, int64_t bucket_bytes,
                    clt_bucket_cost *buckets);
 
@@ -36,20 +35,18 @@ typedef struct clt_bucket_try {
 
 typedef struct clt_bucket_choice {
     clt_bucket_try tries[CLT_BUCKET_SIZES];
-    int best; /* of the tries; -1: nothing is reduced, and the size does not matter */
+    int best; /* index into tries; -1: nothing is reduced, so the size does not matter */
 } clt_bucket_choice;
 
-/*
- * For a step of `samples` by device, on each of `ranks` (clt_cost_between; 1, NULL: on these
- * devices alone). The size that is predicted fastest; of those within half a percent of its step,
- * so that noise does not change it, the one with the fewest buckets, and of as many the largest.
- * cost->buckets are not read.
- */
+/* Chooses the size that is predicted fastest for a step of samples[d] on each device, on each of
+ * `ranks` (see clt_cost_between; 1 and NULL: one rank). Sizes within half a percent of the fastest
+ * count as equal, so that noise does not change the choice. Of these, the size with the fewest
+ * buckets wins, then the largest. cost->buckets are not read. */
 clt_status clt_bucket_choose(const clt_cost *cost, const clt_gradients_cost *gradients,
                              const double *samples, int ranks, const clt_network *network,
                              clt_bucket_choice *choice);
 
-/* A line of what was chosen and why; nothing where nothing is reduced. */
+/* Writes one line about the choice and its reason. Writes nothing if nothing is reduced. */
 void clt_bucket_describe(const clt_bucket_choice *choice, bool on_host, clt_str *text);
 
 #endif

@@ -1,4 +1,4 @@
-/* Time, and the middle of measured times. */
+/* Reads time, and finds the median of measured times. */
 #ifndef CLT_TRAIN_PLANNER_CLOCK_H
 #define CLT_TRAIN_PLANNER_CLOCK_H
 
@@ -18,7 +18,7 @@ static inline int clt_clock_compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sorts; of an even number the lower middle. */
+/* Sorts times[] and returns the median; of an even number, the lower one. */
 static inline double clt_clock_median(double *times, int count)
 {
     qsort(times, (size_t)count, sizeof *times, clt_clock_compare);

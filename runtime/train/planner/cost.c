@@ -9,8 +9,8 @@
 
 /* --- one device ------------------------------------------------------------------------------ */
 
-/* By the line through the first and the last point; below the first one, what does not depend on
- * the samples is no less than nothing. */
+/* Interpolates on the line through the first and the last point. The part that does not depend on
+ * samples is at least 0. */
 static double micro_batch(const clt_speed *s, double samples)
 {
     const int last = s->n_points - 1;
@@ -18,7 +18,8 @@ static double micro_batch(const clt_speed *s, double samples)
     double each = t / n;
     if (last > 0 && s->seconds[0] < t)
         each = fmin(each, (t - s->seconds[0]) / (n - s->samples[0]));
-    else if (last > 0) /* no sign of a cost of samples: a hundredth, so that more is not free */
+    else if (last > 0) /* no measurable cost of samples: assume a hundredth, so that samples are not
+                          free */
         each = 0.01 * t / n;
     return t + each * (samples - n);
 }
@@ -41,7 +42,7 @@ static int working(const clt_cost *cost, const double *samples)
     return count;
 }
 
-/* Ranks without samples. */
+/* Counts the ranks without samples. */
 static int idle_ranks(const clt_cost *cost, const double *samples)
 {
     int count = 0;
@@ -65,7 +66,7 @@ bool clt_cost_reduces(const clt_cost *cost, const double *samples)
     return participants(cost, samples) > 1;
 }
 
-/* Of the rank that assembles longest, among those whose devices use all cores. */
+/* The loading time of the slowest rank, among those whose devices use all cores. */
 static double loading(const clt_cost *cost, const double *samples)
 {
     double longest = 0;
@@ -84,7 +85,7 @@ static double loading(const clt_cost *cost, const double *samples)
     return longest;
 }
 
-/* Of the device that takes longest. */
+/* Fills the times of the device that takes longest. */
 static void find_longest(const clt_cost *cost, const double *samples, bool alone, bool reduces,
                          clt_step_cost *step)
 {
@@ -136,7 +137,7 @@ void clt_cost_step(const clt_cost *cost, const double *samples, clt_step_cost *s
 /* --- division ---------------------------------------------------------------------------------
  */
 
-/* Samples that a device does in `seconds`, up to `most`. */
+/* Returns the samples, up to `most`, that a device computes in `seconds`. */
 static double done_in(const clt_cost *cost, int d, bool alone, double seconds, double most)
 {
     const clt_speed *s = &cost->speeds[d];
@@ -199,7 +200,8 @@ static clt_status step_of(const clt_cost *cost, const bool *use, double *seconds
     return CLT_OK;
 }
 
-/* Devices of a kind have the same numbers: one of them stands for all of its rank. */
+/* Returns true if an unused device of the same rank has the same speed. One such device stands for
+ * all, since devices of a kind have the same numbers. */
 static bool same_as_before(const clt_cost *cost, const bool *use, int d)
 {
     for (int k = d - 1; k >= 0; k--)
@@ -253,8 +255,8 @@ double clt_network_reduce(const clt_network *network, int ranks, double bytes,
 
 /* --- noise ----------------------------------------------------------------------------------- */
 
-/* Whether ratios to the median, one a round, say that a device is slower; sorts them. One round in
- * five does not count. */
+/* Returns true if the ratios to the median, one for each round, show that a device is slower. Sorts
+ * the ratios. One round in five may be an outlier. */
 static bool slower(double *ratios, int rounds, double tolerance)
 {
     return clt_clock_median(ratios, rounds) > 1 + tolerance &&
@@ -272,7 +274,7 @@ void clt_cost_equal(const double *seconds, int n, int rounds, double tolerance, 
         for (int r = 0; r < rounds; r++) {
             for (int k = 0; k < counted; k++)
                 row[k] = seconds[r * n + k];
-            /* Of two, the faster one, so that the slow one differs from it. */
+            /* Of two devices the faster is the median, so that the slower one differs from it. */
             above[r] = seconds[r * n + d] / clt_clock_median(row, counted);
             below[r] = 1 / above[r];
         }

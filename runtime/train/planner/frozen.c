@@ -22,7 +22,7 @@ void clt_split_identify(clt_device *const *devices, int count, char *identities)
         identify(devices[d], identities + (size_t)d * CLT_SPLIT_IDENTITY);
 }
 
-/* The k-th device of every rank that has so many. */
+/* Gathers the identity of the k-th device of every rank that has one. */
 static clt_status tell_identity(clt_participants *all, const clt_store *store, int k)
 {
     char own[CLT_SPLIT_IDENTITY] = "";
@@ -59,7 +59,7 @@ static bool add_number(json_t *list, double value)
     return json_array_append_new(list, json_real(value)) == 0;
 }
 
-/* Steps count from 1 here, as in metrics. */
+/* Steps count from 1 in the file, as in metrics. */
 static json_t *pack_history(const clt_split_history *h)
 {
     json_t *changes = json_array();
@@ -91,7 +91,7 @@ static clt_status read_change(const json_t *change, int count, double *weights,
     return clt_split_history_add(history, count, step - 1, weights, quantum);
 }
 
-/* A section of one rank does not say so. */
+/* A section without "ranks" is of one rank. */
 static size_t ranks_in(const json_t *all)
 {
     const json_t *ranks = json_object_get(all, "ranks");
@@ -121,7 +121,7 @@ clt_status clt_split_read_history(const char *section, int ranks, int count,
     return status;
 }
 
-/* The number of devices of each rank. */
+/* Adds the number of devices of each rank. */
 static bool add_ranks(json_t *all, const clt_division *d)
 {
     json_t *ranks = json_array();
@@ -150,13 +150,13 @@ clt_status clt_split_to_json(const clt_division *v, char **out)
     char *text = good && all ? json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(all);
     *out = text ? clt_strdup(text) : NULL;
-    free(text); /* jansson's */
+    free(text); /* allocated by jansson */
     return *out ? CLT_OK : CLT_OUT_OF_MEMORY;
 }
 
 /* --- reading --------------------------------------------------------------------------------- */
 
-/* The first device of that identity that is not taken; -1 if there is none. */
+/* Returns the first free device with that identity; -1 if there is none. */
 static int find_device(clt_device *const *devices, int count, const char *name, const int *place)
 {
     for (int d = 0; d < count; d++) {
@@ -168,8 +168,8 @@ static int find_device(clt_device *const *devices, int count, const char *name, 
     return -1;
 }
 
-/* place[d] becomes the device's number in the checkpoint's list, from `begin` to before `end`, -1
- * for one that is not in it. */
+/* Sets place[d] to the device's number in [begin, end) of the checkpoint's list; -1 if it is not in
+ * the list. */
 static clt_status find_places(const json_t *names, size_t begin, size_t end,
                               clt_device *const *devices, int count, int *place)
 {
@@ -179,7 +179,7 @@ static clt_status find_places(const json_t *names, size_t begin, size_t end,
     for (size_t i = begin; i < end; i++) {
         const char *name = json_string_value(json_array_get(names, i));
         const int d = name ? find_device(devices, count, name, place) : -1;
-        /* In another order they would get each other's shares. */
+        /* In another order the devices would get each other's shares. */
         if (d < 0 || d < last)
             return clt_fail(CLT_MISMATCH, "the checkpoint's split is of other devices (%.200s)",
                             name ? name : "none");
@@ -189,7 +189,7 @@ static clt_status find_places(const json_t *names, size_t begin, size_t end,
     return CLT_OK;
 }
 
-/* A rank's part of the list of devices. */
+/* Finds this rank's part of the list of devices. */
 static clt_status find_part(const json_t *all, const clt_world *world, size_t n, size_t *begin,
                             size_t *end)
 {
@@ -215,7 +215,7 @@ static clt_status find_part(const json_t *all, const clt_world *world, size_t n,
                           : clt_fail(CLT_FORMAT, "the checkpoint's split has devices of no rank");
 }
 
-/* Each device of the list is one of a rank's, so there are no fewer devices than weights. */
+/* Every listed device is one of a rank's devices, so there are no more weights than devices. */
 static clt_status read_split(const json_t *all, const clt_world *world, clt_device *const *devices,
                              int count, int *use, double *weights, int64_t *quantum, int *uneven)
 {
@@ -250,7 +250,7 @@ static clt_status read_section(const char *section, const clt_world *world,
         status = clt_fail(CLT_FORMAT, "the checkpoint's split is no JSON: %s", error.text);
     if (status == CLT_OK)
         status = read_split(all, world, devices, count, found, read, quantum, uneven);
-    /* All ranks take it, or none does. */
+    /* All ranks accept the section, or none does. */
     status = clt_ranks_agree(world, status, NULL);
     if (status == CLT_OK) {
         *per_device = json_integer_value(json_object_get(all, "per_device"));
@@ -263,7 +263,7 @@ static clt_status read_section(const char *section, const clt_world *world,
     return status;
 }
 
-/* Rank 0's, for all. */
+/* Copies rank 0's section to all ranks. */
 static clt_status tell_section(const char *section, const clt_world *world, char **out)
 {
     int64_t bytes = section ? (int64_t)strlen(section) + 1 : 1;
@@ -293,7 +293,7 @@ clt_status clt_split_frozen(const char *section, const clt_world *world, clt_dev
     return status;
 }
 
-/* Sections of older runs do not say it, whose buckets had the default. */
+/* Sections of older runs lack "bucket_bytes". Their buckets had the default size. */
 static clt_status read_buckets(const char *section, int64_t *bucket_bytes)
 {
     json_error_t error;

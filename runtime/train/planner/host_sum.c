@@ -9,8 +9,8 @@
 #include "base/thread.h"
 #include "train/planner/clock.h"
 
-/* Threads that wait for each other: asleep until the last is there, then awake, so that all go on
- * within less than a microsecond. */
+/* A barrier. Threads sleep until the last one arrives, then spin, so that all continue within less
+ * than a microsecond. */
 typedef struct meeting {
     pthread_barrier_t asleep;
     atomic_uint arrived;
@@ -31,10 +31,10 @@ static void meeting_close(meeting *m)
     pthread_barrier_destroy(&m->asleep);
 }
 
-/* For members that come at nearly the same time. */
+/* Spins; for members that arrive at nearly the same time. */
 static void meet_awake(meeting *m)
 {
-    enum { LOOKS = 10000 }; /* then the cores may be fewer than the threads */
+    enum { LOOKS = 10000 }; /* after so many spins, the cores may be fewer than the threads */
     const unsigned mine = atomic_fetch_add(&m->arrived, 1);
     const unsigned all = (mine / m->members + 1) * m->members;
     for (int i = 1; (int)(atomic_load(&m->arrived) - all) < 0; i++)
@@ -56,7 +56,7 @@ struct clt_sum_loop {
     float *a, *b;
 };
 
-/* Strips of constant length, which every compiler makes vectors of at -O2. */
+/* Uses strips of constant length, because every compiler vectorizes them at -O2. */
 static void sum_both(float *restrict a, float *restrict b, int64_t count)
 {
     enum { STRIP = 64 };
@@ -74,7 +74,8 @@ static void fill(float *x, int64_t count, float value)
         x[i] = value;
 }
 
-/* The arrays are written by one thread each, as by two devices; each sums a half of both. */
+/* Each array is written by one thread, as by two devices. Each thread then sums one half of both
+ * arrays. */
 static double run(clt_sum_loop *loop, int thread)
 {
     const int64_t half = loop->count / 2, from = thread ? half : 0;

@@ -1,5 +1,5 @@
-/* The limit that clt_measure_all_reduce compares with: two threads that write two arrays and then,
- * timed, read both and write the sum to both. */
+/* The reference time with which clt_measure_all_reduce compares: two threads write two arrays.
+ * Then, timed, they read both arrays and write the sum to both. */
 #ifndef CLT_TRAIN_PLANNER_HOST_SUM_H
 #define CLT_TRAIN_PLANNER_HOST_SUM_H
 

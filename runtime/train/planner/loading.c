@@ -24,7 +24,7 @@ typedef struct lab {
     clt_scratch scratch;
     int64_t samples;
     int64_t *indices;
-    void *data; /* of all fields: zeros */
+    void *data; /* shared by all fields: zeros */
     void *to[CLT_DATA_MAX_FIELDS];
 } lab;
 
@@ -61,7 +61,7 @@ static clt_status prepare(lab *l, const clt_plan *plan)
     if (!l->data || !l->indices)
         return CLT_OUT_OF_MEMORY;
     for (int64_t i = 0; i < l->samples; i++)
-        l->indices[i] = i * 37 % l->samples; /* not in order */
+        l->indices[i] = i * 37 % l->samples; /* scattered, as in shuffled batches */
     CLT_TRY(clt_dataset_create_arrays("measured", l->samples, &l->dataset));
     clt_gather_init(&l->gather, l->dataset);
     for (int i = 0, n = 0; i < plan->n_inputs && n < CLT_DATA_MAX_FIELDS; i++)

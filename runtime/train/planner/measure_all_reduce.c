@@ -1,7 +1,5 @@
-/*
- * clt_measure_all_reduce: an all-reduce as a training step does it. The table of collectives, the
- * threads of the devices, what is asked of the collective and the kind of buffer are a trainer's.
- */
+/* clt_measure_all_reduce runs an all-reduce as a training step does. It uses a trainer's table of
+ * collectives, threads of devices, request and kind of buffer. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,17 +14,17 @@
 #include "train/ranks/connect.h"
 #include "train/ranks/world.h"
 
-/* DELAY: dependent operations, of a nanosecond or two. */
+/* DELAY: number of dependent operations, of one or two nanoseconds each. */
 enum { DELAY = 2000000 };
 enum { SAMPLES = 16, ITEMS = 512, MOST_BLOCKS = 99, MOST_CALLS = 24, LATENCY_CALLS = 40 };
-enum { MOST_RANKS = 64 }; /* the communicator's */
+enum { MOST_RANKS = 64 }; /* the communicator's limit */
 
 typedef struct worker {
     struct bench *bench;
     clt_device *device;
     cl_kernel write, read, check;
     cl_mem buffer, sample, wrong;
-    double written, read_end; /* in the last call, by the device's clock: the kernels' ends */
+    double written, read_end; /* ends of the kernels of the last call, by the device's clock */
 } worker;
 
 typedef struct bench {
@@ -35,17 +33,17 @@ typedef struct bench {
     clt_device_threads *threads;
     worker *workers;
     int count;
-    int first, total; /* participants of all ranks, and this one's first */
+    int first, total; /* this rank's first participant, and the number of all participants */
     int64_t elements;
-    bool connected;    /* with other ranks */
-    clt_status status; /* the first failure; of a call, and of telling other ranks */
+    bool connected;    /* there are other ranks */
+    clt_status status; /* the first failure of a call; `told`: of telling other ranks */
     clt_status told;
     char message[400];
-    bool one_clock; /* of all devices' events */
+    bool one_clock; /* all devices' events use one clock */
     clt_sum_loop *loop;
-    float *from, *to; /* of options.other */
-    int calls;        /* of a block */
-    int round;        /* calls so far; all devices count alike */
+    float *from, *to; /* buffers of options.other */
+    int calls;        /* calls in a block */
+    int round;        /* calls so far, the same on all devices */
     clt_all_reduce_time *time;
 } bench;
 
@@ -119,7 +117,7 @@ static clt_collective collective_of(const worker *w)
                             .label = "measured all-reduce"};
 }
 
-/* As a bucket of gradients is reduced: step/step_exchange.c. */
+/* Enqueues the same commands as the reduction of a bucket of gradients in step/step_exchange.c. */
 static clt_status enqueue_all(const worker *w, cl_event *written, cl_event *read)
 {
     const clt_collectives *c = &w->bench->collectives;
@@ -187,7 +185,8 @@ static clt_status measure_latency(const worker *w, double *latency)
     return CLT_OK;
 }
 
-/* On a device's thread. A failure ends the collectives, so that nobody waits for this device. */
+/* Runs on a device's thread. A failure aborts the collectives, so that no other device waits for
+ * this one. */
 static clt_status reduce_on(void *arg, int device)
 {
     bench *b = arg;
@@ -206,7 +205,7 @@ static clt_status verify_on(void *arg, int device)
     return verify(&b->workers[device], b->round);
 }
 
-/* After a failure nothing more is called, but what all ranks call. */
+/* Records the first failure. After a failure, only calls that all ranks must make are made. */
 static void note(bench *b, clt_status status)
 {
     if (status == CLT_OK || b->status != CLT_OK)
@@ -224,7 +223,8 @@ static double median(double *values, int count)
     return 0.5 * (values[(count - 1) / 2] + values[count / 2]);
 }
 
-/* Of all ranks. One that failed is heard of in its next collective. */
+/* Returns the largest value of all ranks. A failure of a rank is reported by the next collective.
+ */
 static double largest(bench *b, double value)
 {
     const clt_world *world = b->options.world;
@@ -240,7 +240,8 @@ static double largest(bench *b, double value)
     return value;
 }
 
-/* Ranks wait for each other asleep; then, having a clock in common, until a time. */
+/* Ranks of a node share a clock. They sleep until all have arrived, then spin until an agreed time.
+ */
 static void begin_together(bench *b)
 {
     const double in = 0.0025;
@@ -249,9 +250,9 @@ static void begin_together(bench *b)
         continue;
 }
 
-/* One all-reduce, and its time. Where devices have a clock
- * in common, from the end of the last writing kernel to that of the last reading one; otherwise
- * that of the device for which it took longest, which may include that it waited for others. */
+/* Runs one all-reduce and returns its time. If devices share a clock, this is the time from the end
+ * of the last writing kernel to the end of the last reading kernel. Otherwise it is the time of the
+ * slowest device, which may include waiting for others. */
 static double call_first(bench *b)
 {
     double written = 0, read = 0, longest = 0;
@@ -279,7 +280,7 @@ static double call_other(bench *b)
     const double began = clt_clock();
     b->options.other(b->options.user, b->from, b->to, b->elements);
     const double ended = clt_clock();
-    /* Ranks of a node have a clock in common. */
+    /* Times of several ranks are comparable, because ranks of a node share a clock. */
     return largest(b, ended) - largest(b, began);
 }
 

@@ -12,22 +12,22 @@
 #include "train/planner/reduction_cost.h"
 #include "train/ranks/world.h"
 
-/* Least seconds of a round on a device. */
+/* Shortest round on a device, in seconds. */
 static const double ROUND = 0.03;
 enum { UPDATES = 5, PREFIXES = 5, FEW = 16 };
 
-/* A trainer, of one device alone or of all of them. */
+/* A trainer on one device or on all devices. */
 typedef struct bench {
-    clt_device *device; /* the first */
+    clt_device *device; /* its first device */
     clt_store *store;
     clt_trainer *trainer;
-    clt_feed *feeds; /* an input of the plan each, as far as the caller feeds them */
+    clt_feed *feeds; /* one for each input of the plan that the caller feeds */
     int n_feeds;
     double *weights; /* of the losses */
-    double samples;  /* of all its devices, of all ranks */
+    double samples;  /* of all its devices on all ranks */
     double least;    /* seconds of a round */
-    int64_t steps;   /* of a round; 0: as many as take so long */
-    double step;     /* seconds, of the last round */
+    int64_t steps;   /* steps of a round; 0: as many as last `least` seconds */
+    double step;     /* seconds of a step in the last round */
 } bench;
 
 typedef struct probe {
@@ -36,7 +36,7 @@ typedef struct probe {
     bench *benches;
     clt_device *const *devices;
     int count;              /* this rank's devices */
-    int first, total;       /* their place among those of all ranks */
+    int first, total;       /* first participant of this rank, and the number of all */
     int node_ranks, widest; /* most ranks of a node, most devices of a rank */
     clt_device_threads *threads;
     clt_probe_result *result;
@@ -48,7 +48,8 @@ static const clt_world *world_of(const probe *p)
     return p->options->trainer->world;
 }
 
-/* Between parts of a measurement: all ranks begin the next one together, or all fail. */
+/* Acts as a barrier between parts of a measurement: all ranks begin the next part together, or all
+ * fail. */
 static clt_status meet(const probe *p, clt_status status)
 {
     return clt_ranks_agree(world_of(p), status, NULL);
@@ -64,7 +65,8 @@ static bool is_upstream(const clt_plan *plan, const clt_value *input)
     return false;
 }
 
-/* Numbers from 0 to 1; integers are 0, which is a class and an index of every table. */
+/* Fills a feed with numbers from 0 to 1. Integers are 0, which is a valid class and a valid index
+ * into every table. */
 static clt_status make_feed(const clt_value *input, int64_t samples, clt_feed *feed)
 {
     const int64_t count = clt_type_elements(&input->type, samples);
@@ -92,7 +94,7 @@ static clt_status make_feeds(bench *b, int64_t samples)
     return CLT_OK;
 }
 
-/* The rate 0 keeps the parameters finite, whatever the data. */
+/* A learning rate of 0 keeps the parameters finite, whatever the data. */
 static clt_trainer_options trainer_options(const clt_probe_options *options, int64_t batch)
 {
     clt_trainer_options own = *options->trainer;
@@ -113,7 +115,7 @@ static clt_trainer_options trainer_options(const clt_probe_options *options, int
     return own;
 }
 
-/* Of a device alone. */
+/* Makes the trainer of one device. */
 static clt_status make_bench(const probe *p, int d, bench *b)
 {
     const int64_t batch = p->options->samples;
@@ -124,7 +126,7 @@ static clt_status make_bench(const probe *p, int d, bench *b)
     return make_feeds(b, batch);
 }
 
-/* Of all devices of all ranks. */
+/* Makes the trainer of all devices of all ranks. */
 static clt_status make_whole(const probe *p, bench *b)
 {
     clt_trainer_options options = trainer_options(p->options, p->options->samples * p->total);
@@ -157,8 +159,8 @@ static clt_status run_bench(bench *b)
     batch.first = batch.total / t->all.total * t->all.first;
     batch.feeds = b->feeds;
     batch.n_feeds = b->n_feeds;
-    /* As data sets tell it, who know the labels; else forward would run twice on several devices.
-     */
+    /* Set the weights, as data sets do, because they know the labels. Otherwise forward would run
+     * twice on several devices. */
     batch.loss_weights = b->weights;
     for (int l = 0; l < t->graph->n_losses; l++)
         b->weights[l] = b->samples;
@@ -178,7 +180,7 @@ static clt_status run_steps(void *arg, int d)
     return run_bench(&((probe *)arg)->benches[d]);
 }
 
-/* A round on all devices, or on `only`. */
+/* Runs a round on all devices, or only on device `only` if it is not -1. */
 static clt_status run_round(probe *p, int only, double samples, double least)
 {
     if (p->options->stop && p->options->stop(p->options->user))
@@ -190,7 +192,7 @@ static clt_status run_round(probe *p, int only, double samples, double least)
     return only < 0 ? clt_device_threads_run(p->threads, run_steps, p) : run_steps(p, only);
 }
 
-/* Drivers compile kernels when they are first enqueued, and for a size. */
+/* Drivers compile kernels at the first enqueue of each size. */
 static clt_status warm_up(probe *p)
 {
     for (int i = 0; i < CLT_SPEED_POINTS; i++)
@@ -225,7 +227,7 @@ static clt_status run_alone(probe *p, int d)
     return CLT_OK;
 }
 
-/* A device while the others of its node rest: those of a node take turns. */
+/* Measures each device while the other devices of its node are idle. Ranks of a node take turns. */
 static clt_status measure_alone(probe *p)
 {
     const clt_world *world = world_of(p);
@@ -243,7 +245,7 @@ static double few(const probe *p)
     return fmin(FEW, (double)p->options->samples);
 }
 
-/* Rank 0's number becomes everyone's. */
+/* Copies rank 0's number to all ranks. */
 static clt_status tell(const probe *p, double *number)
 {
     void *all;
@@ -253,7 +255,7 @@ static clt_status tell(const probe *p, double *number)
     return CLT_OK;
 }
 
-/* The longest of all ranks. */
+/* Sets *seconds to the longest time of all ranks. */
 static clt_status find_longest(const probe *p, double *seconds)
 {
     const clt_world *world = world_of(p);
@@ -265,15 +267,16 @@ static clt_status find_longest(const probe *p, double *seconds)
     return CLT_OK;
 }
 
-/* Of rounds that are to be subtracted from each other: a third are shorter. A neighbour's work only
- * adds, and not to both alike. */
+/* Returns the time that a third of the rounds are shorter than. It is used for times that are
+ * subtracted from each other, since a neighbour's work only adds time and does not add it to both
+ * alike. */
 static double low(double *times)
 {
     clt_clock_median(times, CLT_PROBE_ROUNDS); /* sorts */
     return times[CLT_PROBE_ROUNDS / 3];
 }
 
-/* Short steps, in which it shows what it costs that devices meet. */
+/* Measures short steps on separate trainers, for the cost of synchronizing devices. */
 static clt_status measure_apart(probe *p)
 {
     double times[CLT_PROBE_ROUNDS];
@@ -289,7 +292,7 @@ static clt_status measure_apart(probe *p)
     return CLT_OK;
 }
 
-/* Every rank gives as many steps. */
+/* All ranks run the same number of steps. */
 static clt_status run_whole(const probe *p, bench *b)
 {
     double times[CLT_PROBE_ROUNDS];
@@ -321,7 +324,7 @@ static clt_status measure_whole(const probe *p)
 
 /* --- parts of a step ------------------------------------------------------------------------- */
 
-/* All devices write their parameters at the same time, as at the end of a step. */
+/* All devices update their parameters at the same time, as at the end of a step. */
 static clt_status run_update(void *arg, int d)
 {
     probe *p = arg;
@@ -343,8 +346,9 @@ static clt_status run_update(void *arg, int d)
     return CLT_OK;
 }
 
-/* The number of the node after which the gradient of each slot and of those before it are written;
- * of one that no node writes, the end of forward, from which its bucket is ready. */
+/* Finds, for each slot, the node after which its gradient and all earlier ones are written. A
+ * gradient that no node writes counts as written at the end of forward, when its bucket is ready.
+ */
 static int count_written(const clt_plan *plan, int *ends)
 {
     int n = 0, end = plan->n_forward;
@@ -359,7 +363,8 @@ static int count_written(const clt_plan *plan, int *ends)
     return n;
 }
 
-/* The plan's nodes on the first device, in parts that end at ends[]; times[i] is when that was. */
+/* Runs the plan's nodes on the first device, in parts that end at ends[]. times[i] is the time at
+ * the end of part i. */
 static clt_status run_parts(bench *b, const int *ends, int count, double *times)
 {
     clt_trainer *t = b->trainer;
@@ -382,7 +387,7 @@ static clt_status run_parts(bench *b, const int *ends, int count, double *times)
     return CLT_OK;
 }
 
-/* The least of a column: a neighbour's work only adds. */
+/* Returns the least value of a column, since a neighbour's work only adds time. */
 static double least_of(const double *rows, int width, int column)
 {
     double least = INFINITY;
@@ -391,8 +396,8 @@ static double least_of(const double *rows, int width, int column)
     return least;
 }
 
-/* Sets `ready` of gradients[]: the part of all of compute. What waiting for the device between
- * parts costs is found from the whole without, and taken off. */
+/* Sets `ready` of gradients[], as a fraction of all compute. Waiting for the device between parts
+ * costs time. Its cost is found by a run of the whole without waiting, and subtracted. */
 static clt_status time_gradients(bench *b, const int *ends, int count, double *rows,
                                  clt_gradient_cost *gradients)
 {
@@ -444,7 +449,7 @@ static clt_status measure_gradients(probe *p)
     return status;
 }
 
-/* Once all have the same gradients. */
+/* Called once all ranks have the same gradients. */
 static clt_status measure_reduction(probe *p)
 {
     const clt_buckets *layout = &p->benches[0].store->layout;
@@ -458,7 +463,7 @@ static clt_status measure_reduction(probe *p)
 
 /* --- the whole ------------------------------------------------------------------------------- */
 
-/* What ranks must have alike, or they would not come to the same calls. */
+/* Compares properties that must be equal on all ranks, since all must make the same calls. */
 static clt_status compare(const probe *p)
 {
     const bench *b = &p->benches[0];
@@ -478,7 +483,7 @@ static clt_status compare(const probe *p)
     return CLT_OK;
 }
 
-/* Who measures: devices here and elsewhere. */
+/* Finds the number of measuring devices here and on other ranks. */
 static clt_status find_turns(probe *p)
 {
     const clt_world *world = world_of(p);
@@ -495,7 +500,7 @@ static clt_status find_turns(probe *p)
     return CLT_OK;
 }
 
-/* What memory a driver sees changes with what else runs. */
+/* Leaves out the memory that the driver reports, since it changes with other processes. */
 static void describe(const probe *p, int d, clt_probe_device *out)
 {
     const clt_world *world = world_of(p);
@@ -530,7 +535,7 @@ static clt_status make_benches(void *arg)
     return clt_device_threads_create(p->count, &p->threads);
 }
 
-/* One sample's part in assembling a batch; on one core, while the others rest. */
+/* Measures the time of one sample in assembling a batch, on one core while the others are idle. */
 static clt_status measure_loading(probe *p)
 {
     const clt_plan *plan = p->benches[0].trainer->training->devices[0].plan;
@@ -571,13 +576,13 @@ clt_status clt_probe_run(const clt_graph *graph, clt_device *const *devices, int
                .devices = devices,
                .count = n_devices,
                .result = result};
-    /* A quarter, in whole lanes where there are enough. */
+    /* The smaller size is a quarter, a multiple of 16 if there are enough samples. */
     const int64_t quarter = options->samples / 4, lanes = (quarter + 15) / 16 * 16;
     const int64_t less = quarter >= 16 ? lanes : quarter > 0 ? quarter : options->samples;
     *result = (clt_probe_result){.samples = {(double)less, (double)options->samples}};
     clt_status status = measure(&p);
     clt_device_threads_destroy(p.threads);
-    destroy_benches(&p); /* before the next one takes their place in memory */
+    destroy_benches(&p); /* frees memory before the next measurement */
     if (status == CLT_OK && p.total > 1)
         status = measure_whole(&p);
     if (status != CLT_OK)

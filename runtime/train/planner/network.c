@@ -1,4 +1,4 @@
-/* Reading the network of a simulated training. */
+/* Parses the description of the network of a simulated training. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static const unit rates[] = {{"GB/s", 1e9},      {"MB/s", 1e6},      {"KB/s", 1e
                              {"Kbit/s", 1.25e2}, {"bit/s", 0.125},   {NULL, 0}};
 static const unit times[] = {{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}, {NULL, 0}};
 
-/* A number and a unit, then `end`; NULL if it is none. */
+/* Reads a number and a unit, then `end`. Returns NULL if the text has another form. */
 static const char *read_number(const char *text, const unit *units, char end, double *value)
 {
     char *at;

@@ -11,34 +11,34 @@
 #include "train/ranks/world.h"
 #include <cltrain/data.h>
 
-/* A device must save so much of a step to be used, and an uneven split so much to be made. */
+/* Fraction of a step that a device must save to be used, and that an uneven split must save. */
 static const double GAIN = 0.05, SPLIT_GAIN = 0.03;
 
-/* Lanes that a device must have of its share for the division to be in whole lanes. */
+/* Vectors that a device's share must hold for the division to be in whole vectors. */
 enum { LEAST_QUANTA = 4 };
 
-/* Devices whose speeds the text has. */
+/* Most devices whose speeds the text lists. */
 enum { LISTED = 16 };
 
 struct clt_planner {
-    clt_cost cost; /* by device, those of all ranks */
+    clt_cost cost; /* by device of all ranks */
     const clt_world *world;
     int first, count; /* this rank's devices */
     int *rank_of;
     clt_host_cores *hosts;
     char **labels;
     bool *use;  /* the device gets samples */
-    bool *keep; /* or takes part without any, since its rank has no other */
+    bool *keep; /* or takes part without samples, since its rank has no other device */
     int n_used;
     double *samples; /* by device, scratch */
     double *weights; /* by device */
-    bool uneven;     /* by speed */
-    bool named;      /* the devices: none is left out */
+    bool uneven;     /* the division is by speed */
+    bool named;      /* the caller named the devices: none is dropped */
     bool idle;       /* a rank gets no samples */
     int64_t lanes, quantum;
-    clt_dtype precision; /* of gradients */
+    clt_dtype precision; /* precision of gradients */
     clt_gradients_cost gradients;
-    clt_bucket_choice buckets; /* of which cost.buckets are the best */
+    clt_bucket_choice buckets; /* cost.buckets are those of the best choice */
     clt_str text;
 };
 
@@ -59,11 +59,11 @@ static clt_status make_cost(clt_planner *p, bool on_host, clt_probe_result *r)
     const int n = p->cost.n_devices;
     CLT_TRY(clt_probe_speeds(r, p->cost.speeds));
     p->gradients = r->gradients;
-    r->gradients.list = NULL; /* the planner's now */
+    r->gradients.list = NULL; /* owned by the planner now */
     p->cost.buckets = clt_calloc((size_t)p->gradients.count + 1, sizeof *p->cost.buckets);
     if (!p->cost.buckets)
         return CLT_OUT_OF_MEMORY;
-    /* As the probe's store has them. */
+    /* The same buckets as in the probe's store. */
     p->cost.n_buckets = clt_bucket_lay(&p->gradients, CLT_BUCKET_BYTES, p->cost.buckets);
     double reduction = 0, status_time = 0;
     for (int b = 0; b < p->cost.n_buckets; b++)
@@ -86,7 +86,7 @@ static int64_t quantum_for(const clt_planner *p, int n_used)
     return p->cost.batch >= least ? p->lanes : 1;
 }
 
-/* Whole samples of each device: by its weight, or (weights NULL) equally. */
+/* Computes whole samples of each device, by weights[d] or (weights NULL) equally. */
 static clt_status whole_samples(const clt_planner *p, const bool *use, const double *weights,
                                 double *samples)
 {
@@ -112,8 +112,7 @@ static clt_status whole_samples(const clt_planner *p, const bool *use, const dou
     return status;
 }
 
-/* A division by speed; devices that were named have a quantum each at least, where the batch has so
- * many. */
+/* Divides by speed. Each named device gets at least a quantum if the batch is large enough. */
 static void weigh(const clt_planner *p, const bool *use, double *samples)
 {
     const int n = p->cost.n_devices;
@@ -135,7 +134,7 @@ static void weigh(const clt_planner *p, const bool *use, double *samples)
                 samples[d] > least ? samples[d] - missing * (samples[d] - least) / more : least;
 }
 
-/* p->samples becomes the division, in whole samples. */
+/* Sets p->samples to the division, in whole samples. */
 static clt_status divide(const clt_planner *p, const bool *use, bool even)
 {
     double *weights = clt_calloc((size_t)p->cost.n_devices, sizeof *weights);
@@ -199,7 +198,7 @@ clt_status clt_planner_simulate(const clt_planner *p, int ranks, const clt_link 
         return clt_fail(CLT_UNSUPPORTED, "ranks are simulated from what one process measures");
     if (ranks < 1)
         return clt_fail(CLT_INVALID_ARGUMENT, "%d ranks are not possible", ranks);
-    /* Buckets are in bytes of f32. */
+    /* Sizes of buckets are in bytes of f32; the network transfers the gradients' precision. */
     const double width = (double)sizeof(float) / (double)clt_dtype_size(p->precision);
     const clt_network network = {width * link->bytes_per_second, link->latency};
     clt_bucket_choice choice;
@@ -222,7 +221,7 @@ static bool rank_begins(const clt_planner *p, int d)
     return d == 0 || (p->rank_of && p->rank_of[d] != p->rank_of[d - 1]);
 }
 
-/* The first device of the rank that has device d; one behind its last. */
+/* Return the first device of the rank that has device d, and the end of its devices. */
 static int rank_begin(const clt_planner *p, int d)
 {
     while (!rank_begins(p, d))
@@ -245,7 +244,7 @@ static bool rank_works(const clt_planner *p, const bool *use, int d)
     return false;
 }
 
-/* A rank cannot leave the others: without samples it keeps a device. */
+/* A rank cannot leave a training: a rank without samples keeps one device. */
 static void keep_ranks(clt_planner *p)
 {
     for (int d = 0; d < p->cost.n_devices; d++) {
@@ -255,7 +254,7 @@ static void keep_ranks(clt_planner *p)
     }
 }
 
-/* Buckets of the size that suits a division. */
+/* Chooses the bucket size for the division. */
 static clt_status lay_buckets(clt_planner *p, bool even)
 {
     CLT_TRY(divide(p, p->use, even));
@@ -285,7 +284,7 @@ static clt_status decide(clt_planner *p, bool choose)
     p->quantum = p->uneven ? quantum_for(p, p->n_used) : 1;
     if (p->uneven)
         weigh(p, p->use, p->weights);
-    /* Few digits, so that a text of them is exact. */
+    /* Round to few digits, so that the weights' text is exact. */
     for (int d = 0; d < p->cost.n_devices; d++)
         p->weights[d] =
             p->uneven ? round(1e6 * p->weights[d] / (double)p->cost.batch) / 1e6 : p->use[d];
@@ -313,7 +312,7 @@ static void describe_speed(clt_planner *p, int d)
                 1e3 * (s->seconds[last] + s->update), s->samples[last]);
 }
 
-/* A device that gets no samples. */
+/* Describes a device that gets no samples. */
 static clt_status describe_unused(clt_planner *p, int d)
 {
     clt_prediction with;
@@ -338,7 +337,7 @@ static void add_ranks(clt_planner *p, const bool *use)
         }
 }
 
-/* Whether a job of fewer ranks, which would have less to reduce, would be faster. */
+/* Says whether a job of fewer ranks, which reduces less, would be faster. */
 static clt_status describe_fewer(clt_planner *p, const clt_prediction *own)
 {
     const int n = p->cost.n_devices;
@@ -376,7 +375,7 @@ static clt_status describe(clt_planner *p)
     CLT_TRY(predict(p, p->use, !p->uneven, &own));
     if (p->rank_of)
         CLT_TRY(describe_fewer(p, &own));
-    CLT_TRY(predict(p, p->use, !p->uneven, &own)); /* the division, for add_split */
+    CLT_TRY(predict(p, p->use, !p->uneven, &own)); /* restores the division, for add_split */
     clt_str_add(&p->text, "batch %lld on %d device%s: ", (long long)p->cost.batch, p->n_used,
                 p->n_used == 1 ? "" : "s");
     add_split(p);
@@ -428,7 +427,7 @@ static clt_status allocate(clt_planner *p, const clt_probe_result *r,
     return CLT_OK;
 }
 
-/* From measurements that all ranks have to decisions that are the same on all. */
+/* Makes decisions from measurements. Both are the same on all ranks. */
 static clt_status plan(clt_planner *p, clt_probe_result *result, const clt_trainer_options *options,
                        bool choose)
 {
@@ -441,7 +440,7 @@ static clt_status plan(clt_planner *p, clt_probe_result *result, const clt_train
     return describe(p);
 }
 
-/* A device that one rank names is not left out by the others. */
+/* If one rank names its devices, no rank drops devices. */
 static clt_status all_choose(const clt_world *world, bool *choose)
 {
     const int32_t own = *choose;
@@ -473,7 +472,7 @@ static clt_status make(clt_planner *p, const clt_graph *graph, clt_device *const
                                      .user = own->user};
     clt_probe_result result;
     clt_status status = clt_probe_run(graph, devices, count, &probe, &result);
-    if (status != CLT_OK) /* on all ranks */
+    if (status != CLT_OK) /* the failure is on all ranks */
         return status == CLT_STOPPED
                    ? status
                    : clt_fail_prefix(status, "while steps were measured, before the first one: ");

@@ -1,4 +1,4 @@
-/* What an all-reduce among the devices takes, done as training does it. */
+/* Measures an all-reduce among the devices, run as training runs it. */
 #include "train/planner/reduction_cost.h"
 
 #include "base/alloc.h"
@@ -16,7 +16,7 @@ typedef struct lab {
     clt_collectives collectives;
 } lab;
 
-/* `bytes`: of parameters. */
+/* `bytes` counts parameters, which are f32. */
 static clt_status reduce(lab *l, cl_mem *buffers, int64_t bytes)
 {
     const clt_collectives *c = &l->collectives;
@@ -46,7 +46,7 @@ static clt_status make_buffers(const lab *l, int64_t bytes, cl_mem *buffers)
     return CLT_OK;
 }
 
-/* A rank that fails does not keep the others waiting. */
+/* A rank that fails aborts the collectives, so that no other rank waits. */
 static clt_status run(lab *l, cl_mem *buffers, int64_t bytes, double *times)
 {
     for (int r = -2; r < REPEATS; r++) {
@@ -61,7 +61,7 @@ static clt_status run(lab *l, cl_mem *buffers, int64_t bytes, double *times)
     return CLT_OK;
 }
 
-/* The median, rank 0's; the first one allocates. */
+/* Measures the median time, and copies rank 0's to all. The first run allocates. */
 static clt_status measure(lab *l, int64_t bytes, double *seconds)
 {
     double times[REPEATS];

@@ -1,4 +1,4 @@
-/* What the communicator takes for an all-reduce among devices. */
+/* Measures an all-reduce among devices by the communicator. */
 #ifndef CLT_TRAIN_PLANNER_REDUCTION_COST_H
 #define CLT_TRAIN_PLANNER_REDUCTION_COST_H
 
@@ -6,9 +6,9 @@
 #include "train/planner/cost.h"
 #include <cltrain/train.h>
 
-/* Measures a small one and a large one, of at most `bytes` (the largest bucket's parameters), among
- * the devices of all ranks of the trainer's world, `total` in all, in the trainer's precision; the
- * cost is by byte of the parameters, which are f32. The same numbers on all ranks; collective. */
+/* Measures a small and a large all-reduce, in the trainer's precision, among the `total` devices of
+ * all ranks. The large one has at most `bytes`, the parameters of the largest bucket. The cost is
+ * per byte of the parameters, which are f32. All ranks get the same numbers. Collective. */
 clt_status clt_reduction_measure(clt_device *const *devices, int count, int total,
                                  const clt_trainer_options *trainer, int64_t bytes,
                                  clt_reduction_cost *cost);

@@ -1,4 +1,4 @@
-/* What ranks measured on their own devices becomes known to all. */
+/* Gathers on all ranks the measurements that ranks made on their own devices. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -33,7 +33,7 @@ void clt_probe_free(clt_probe_result *r)
     *r = (clt_probe_result){0};
 }
 
-/* One device's row. */
+/* The measurements of one device. */
 typedef struct row {
     double seconds[CLT_SPEED_POINTS][CLT_PROBE_ROUNDS];
     double alone, update, status_time;
@@ -62,7 +62,7 @@ static void write_row(clt_probe_result *r, int d, const row *one)
     r->devices[d] = one->device;
 }
 
-/* The k-th device of every rank that has so many. */
+/* Gathers the k-th device of every rank that has one. */
 static clt_status share_row(const clt_world *world, const clt_probe_result *mine, int k,
                             const int *begins, clt_probe_result *all)
 {
@@ -89,7 +89,7 @@ static clt_status share_rows(const clt_world *world, const clt_probe_result *min
     return CLT_OK;
 }
 
-/* begins[r]: the first device of rank r. */
+/* Sets begins[r] to the first device of rank r. */
 static clt_status find_begins(const clt_world *world, int count, int *begins)
 {
     const int32_t own = count;
@@ -101,7 +101,7 @@ static clt_status find_begins(const clt_world *world, int count, int *begins)
     return CLT_OK;
 }
 
-/* The arrays by device. */
+/* Copies the arrays by device. */
 static void take(clt_probe_result *to, const clt_probe_result *from)
 {
     to->count = from->count;
@@ -133,7 +133,7 @@ static clt_status share_devices(const clt_world *world, clt_probe_result *r)
     return status;
 }
 
-/* Rank 0's: all have as many. */
+/* Copies rank 0's gradients to all ranks. All ranks have the same number of gradients. */
 static clt_status share_gradients(const clt_world *world, clt_probe_result *r)
 {
     const size_t bytes = (size_t)r->gradients.count * sizeof *r->gradients.list;

@@ -1,4 +1,4 @@
-/* From a probe's measured times to the model's speeds of devices. */
+/* Computes the model's speeds of devices from a probe's measured times. */
 #include <math.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "train/planner/clock.h"
 #include "train/planner/measure_devices.h"
 
-/* Devices of a kind differ by more than that. */
+/* Devices of one kind count as different only beyond this deviation. */
 static const double TOLERANCE = 0.45;
 
 static void fill_speed(const clt_probe_result *r, int d, clt_speed *s)
@@ -26,7 +26,7 @@ static void fill_speed(const clt_probe_result *r, int d, clt_speed *s)
     s->alone = fmin(1, fmax((r->alone[d] - s->update - s->status_time) / together, 0.1));
 }
 
-/* Gives those of members[] that do not differ the mean of their times. */
+/* Gives the mean of their times to all members that do not differ. */
 static void level(clt_speed *speeds, const int *members, const bool *equal, int count)
 {
     clt_speed mean = {0};
@@ -54,7 +54,7 @@ static void level(clt_speed *speeds, const int *members, const bool *equal, int 
     }
 }
 
-/* The devices from `first` on that are of its kind; their times by round. */
+/* Levels the devices of the same kind as `first`, from `first` on. */
 static clt_status level_kind(const clt_probe_result *r, int first, clt_speed *speeds)
 {
     const int n = r->count;
