@@ -214,8 +214,7 @@ clt_status clt_balance_step(clt_balance *b, const clt_participants *all, const c
     return CLT_OK;
 }
 
-/* --- history of changes ------------------------------------------------------------------------
- */
+/* --- history of changes ---------------------------------------------------------------------- */
 
 static clt_status make_room(clt_split_history *h)
 {

@@ -26,7 +26,7 @@ typedef struct clt_balance {
     int64_t batch;    /* samples of a whole step */
     int steps;        /* steps measured in the window */
     double *seconds;  /* [device * window + step], this rank's devices */
-    double *middle;   /* by participant */
+    double *middle;   /* median seconds, by participant */
     float *told;      /* [device][participant]: medians gathered by each of this rank's devices */
     int64_t *offsets; /* of the division that the window measured */
     int64_t *shares;  /* by participant */
@@ -54,8 +54,7 @@ clt_status clt_balance_check_room(const clt_participants *all, const clt_shares 
 bool clt_balance_find(const int64_t *shares, const double *seconds, int n, int64_t batch,
                       int64_t quantum, int64_t most, int64_t *offsets, double *weights);
 
-/* --- history of changes ------------------------------------------------------------------------
- */
+/* --- history of changes ---------------------------------------------------------------------- */
 
 /* From step `steps[i]` on (counted from 0), the weights are weights[i * n] to weights[i * n + n -
  * 1]. */

@@ -7,13 +7,13 @@
 #include "base/hash.h"
 #include "train/program/symbolic.h"
 
-/* Devices that do the same, of which one is executed, and where that is in its program. */
+/* A group of devices that do the same. One of them is executed. */
 typedef struct runner {
     clt_symbolic_device state;
     const clt_step_program *program;
-    int at;       /* the next instruction */
-    int loop;     /* the turn of the program's loop, from 1 on */
-    int first;    /* of the devices */
+    int at;       /* index of the next instruction */
+    int loop;     /* iteration of the program's loop, from 1 on */
+    int first;    /* the first device of the group */
     int members;  /* number of devices */
     uint64_t key; /* see key_of */
 } runner;
@@ -66,9 +66,9 @@ static uint64_t hash_program(const clt_step_program *p)
     return clt_hash(p->code, (size_t)p->n * sizeof *p->code, clt_hash(loop, sizeof loop, 0));
 }
 
-/* Two devices with equal keys can change places, and nothing changes but their numbers: they
- * execute the same instructions on plans of the same outline, and each has the same part in every
- * collective that has a root. */
+/* Two devices with equal keys can be exchanged, and only their numbers change. They execute the
+ * same instructions on plans of the same outline, and have the same part in every collective with a
+ * root. */
 static uint64_t key_of(const clt_check_device *device, uint64_t program)
 {
     const int numbers[] = {device->rounds, device->micros};
@@ -88,7 +88,7 @@ static int find_group(const check *c, uint64_t key)
     return -1;
 }
 
-/* Fills c->group_of and the runners of groups, but their states. */
+/* Fills c->group_of and the runners, except their states. */
 static void group(check *c, const clt_check_device *devices, int count)
 {
     uint64_t program = 0;
@@ -108,7 +108,7 @@ static void group(check *c, const clt_check_device *devices, int count)
 
 /* --- the program as the interpreter runs it -------------------------------------------------- */
 
-/* A program without a loop runs from 0 to the end; the loop's turns are 1 to rounds - 2. */
+/* A program without a loop runs from 0 to the end. The loop's iterations are 1 to rounds - 2. */
 static void enter_loop(runner *r)
 {
     if (r->at == r->program->loop_first && r->program->loop_end > r->program->loop_first &&
@@ -166,7 +166,7 @@ static clt_status refuse(const check *c, int g, const char *why)
 
 /* --- collectives ----------------------------------------------------------------------------- */
 
-/* The request of the same number in another group; NULL: it was not started yet. */
+/* Returns the request of the same number in another group; NULL if it is not started yet. */
 static const clt_symbolic_request *partner(const runner *other, int number)
 {
     return number < other->state.n_requests ? &other->state.requests[number] : NULL;
@@ -193,7 +193,8 @@ static clt_status check_started(const check *c, int g)
     return CLT_OK;
 }
 
-/* Results are added up over ranks, and devices of one process are one rank's. */
+/* Returns true if all groups have started the collective. Results too are summed over ranks, and
+ * the devices of a process belong to one rank. */
 static bool all_started(const check *c, const clt_symbolic_request *r)
 {
     for (int g = 0; g < c->n; g++)
@@ -202,7 +203,7 @@ static bool all_started(const check *c, const clt_symbolic_request *r)
     return true;
 }
 
-/* The same however the devices are grouped. */
+/* The result does not depend on the grouping of devices. */
 static uint64_t result_of(const check *c, const clt_symbolic_request *r)
 {
     uint64_t sum = 0;
@@ -216,7 +217,7 @@ static uint64_t result_of(const check *c, const clt_symbolic_request *r)
 
 /* --- running --------------------------------------------------------------------------------- */
 
-/* Runs a group until it waits; *moved: it did something. */
+/* Runs a group until it waits. *moved becomes true if an instruction was executed. */
 static clt_status run_group(const check *c, int g, bool *moved)
 {
     runner *r = &c->runners[g];

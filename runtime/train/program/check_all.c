@@ -1,15 +1,15 @@
-/* Checks all programs of training, for all devices of all ranks. */
+/* Checks all programs of training and evaluation for the devices of all ranks. */
 #include "base/alloc.h"
 #include "train/program/check.h"
 
-/* What a check works with: arrays by participant. */
+/* The data of a check; arrays are by participant. */
 typedef struct trial {
     const clt_check_world *world;
     clt_step_program_kind kind;
-    bool known; /* the weights of the losses */
+    bool known; /* the host knows the weights of the losses */
     uint64_t *keys;
     clt_step_program_input *inputs;
-    clt_step_program *programs; /* of the first participant of equal ones */
+    clt_step_program *programs; /* of the first of equal participants */
     clt_check_device *devices;
 } trial;
 
@@ -18,8 +18,8 @@ static const clt_step_program_input *inputs_of(const trial *t)
     return t->kind == CLT_PROGRAM_OUTSIDE ? t->world->evaluation : t->world->training;
 }
 
-/* The micro-batches of each device that are tried: all devices alike, one without samples, and one
- * with more than the others. */
+/* Returns the number of micro-batches of a device in a trial. Trials have equal devices, a device
+ * without samples, and a device with more micro-batches than the others. */
 static int micros_tried(int try, int participant)
 {
     static const int tried[][2] = {{1, 1}, {0, 1}, {1, 0}, {3, 3}, {3, 1}, {0, 3}};
@@ -36,7 +36,8 @@ static int rounds_of(const trial *t, int try, int participant)
     return most;
 }
 
-/* Devices before `p` that have the same program: those of as many micro-batches and equal keys. */
+/* Returns the program of an earlier device with the same key and number of micro-batches; NULL if
+ * there is none. */
 static const clt_step_program *same_before(const trial *t, int try, int p)
 {
     for (int q = p - 1; q >= 0; q--)
@@ -76,7 +77,8 @@ static bool is_part(clt_step_program_kind kind)
 
 static clt_status check_kind(trial *t)
 {
-    /* Steps in parts have no micro-batches, and only one device with one leaves weights to it. */
+    /* Steps in parts have one micro-batch. Only a single device with a single micro-batch computes
+     * weights by itself. */
     const int tries = t->world->max_micros > 1 && !is_part(t->kind) ? 6 : 3;
     const bool alone = t->world->count == 1 && t->world->max_micros == 1;
     for (int p = 0; p < t->world->count; p++)

@@ -1,4 +1,4 @@
-/* Writes the programs of a device: which instructions each call of a trainer executes. */
+/* Writes the programs of a device: the instructions that each call of a trainer executes. */
 #include "base/vec.h"
 #include "train/program/program.h"
 
@@ -34,14 +34,14 @@ static void put(writer *w, clt_instruction i)
         w->status = CLT_PUSH(w->out->code, w->out->n, w->out->room, i);
 }
 
-/* An instruction on micro-batch `micro`, or on all of the device. */
+/* Adds an instruction for micro-batch `micro`, or for the whole device. */
 static void plain(writer *w, clt_instruction_kind kind, int micro, int version)
 {
     put(w, (clt_instruction){
                .kind = kind, .item = -1, .micro = micro, .version = version, .peer = -1});
 }
 
-/* Further micro-batches in f32 write a second set of gradients, to be added to the first. */
+/* Further micro-batches in f32 write a second set of gradients, which is added to the first. */
 static int set_of(const writer *w, int micro)
 {
     return micro != 0 && !w->in->half;
@@ -52,7 +52,7 @@ static int last_of(const writer *w)
     return is_many(w->load) ? CLT_MICRO_LAST : 0;
 }
 
-/* What results, means and gradients of all devices are once they are reduced. */
+/* Returns the version of results, means and gradients after their reduction. */
 static int reduced_over(const writer *w, int participants)
 {
     return participants > 1 ? CLT_VERSION_REDUCED : last_of(w);
@@ -84,7 +84,8 @@ static void start_gradients(writer *w)
         start_gradient(w, w->in->plan->ready[r]);
 }
 
-/* The first: everything that the forward pass produced. It starts before the first bucket. */
+/* Starts reducing everything that the forward pass produced. These collectives start before the
+ * first bucket's. */
 static void start_forward(writer *w)
 {
     if (w->in->ranks > 1)
@@ -107,7 +108,7 @@ static void complete_means(writer *w)
 
 /* --- micro-batches --------------------------------------------------------------------------- */
 
-/* RUN or INSPECT. */
+/* Adds a RUN or INSPECT. */
 static void nodes(writer *w, clt_instruction_kind kind, int first, int end, int micro)
 {
     put(w, (clt_instruction){.kind = kind,
@@ -120,9 +121,9 @@ static void nodes(writer *w, clt_instruction_kind kind, int first, int end, int 
                              .peer = -1});
 }
 
-/* The segments within nodes [first, end). A collective of the graph starts behind its node and is
- * complete before the first node that needs it. `reduce`: a bucket's reduction starts when its last
- * gradient is enqueued, and between the same collectives of the graph on all devices. */
+/* Adds the segments within nodes [first, end). A collective of the graph starts behind its node and
+ * is complete before the first node that needs it. With `reduce`, a bucket's reduction starts when
+ * its last gradient is enqueued, and between the same collectives of the graph on all devices. */
 static void run_nodes(writer *w, int first, int end, int micro, bool reduce)
 {
     const clt_outline *plan = w->in->plan;
@@ -147,7 +148,7 @@ static void run_nodes(writer *w, int first, int end, int micro, bool reduce)
         collective(w, CLT_DO_COMPLETE, CLT_ON_NODE, completed++, micro, CLT_VERSION_REDUCED, -1);
 }
 
-/* Before all else: the caller's inputs may not be written yet, and results may still be read. */
+/* Waits first: the caller's inputs may not be written yet, and results may still be read. */
 static void wait(writer *w)
 {
     plain(w, CLT_DO_WAIT, 0, CLT_VERSION_ANY);
@@ -202,7 +203,7 @@ static void train_micro(writer *w, int micro, bool reduce)
     backward(w, micro, reduce && !is_many(w->load));
 }
 
-/* body(micro-batch) for the first, each further and the last micro-batch. */
+/* Calls body(micro-batch) for the first, each further and the last micro-batch. */
 static void each_micro(writer *w, void (*body)(writer *w, int micro))
 {
     if (w->load == CLT_LOAD_NONE)
@@ -216,7 +217,8 @@ static void each_micro(writer *w, void (*body)(writer *w, int micro))
     body(w, CLT_MICRO_LAST);
 }
 
-/* A device without samples has no gradient, but states that do not depend on the batch go on. */
+/* A device without samples has no gradient. It still computes states that do not depend on the
+ * batch. */
 static void idle(writer *w)
 {
     const clt_outline *plan = w->in->plan;
@@ -256,8 +258,8 @@ static void gradients(writer *w)
         start_gradients(w);
 }
 
-/* `streams`: each bucket is updated as its reduction ends. `leaves`: a rank that cannot read its
- * samples can have all ranks drop the step. */
+/* With `streams`, each bucket is updated when its reduction ends. With `leaves`, a rank that cannot
+ * read its samples can make all ranks drop the step. */
 static void status(writer *w, bool streams, bool leaves)
 {
     const clt_step_program_input *in = w->in;
@@ -282,7 +284,7 @@ static void status(writer *w, bool streams, bool leaves)
     plain(w, CLT_DO_STATUS, last_of(w), CLT_VERSION_REDUCED);
 }
 
-/* States are shipped too if steps change them: kernels of other devices round differently. */
+/* States are sent too if steps change them, since kernels of other devices round differently. */
 static bool ships(const clt_step_program_input *in, int bucket)
 {
     return in->owners && (!in->layout->buckets[bucket].state || in->plan->n_assigns > 0);
@@ -332,7 +334,7 @@ static void whole_step(writer *w)
     commit(w, in->streams);
 }
 
-/* --- its parts, and other calls -------------------------------------------------------------- */
+/* --- parts of a step, and other calls -------------------------------------------------------- */
 
 static void read_results(writer *w)
 {
@@ -422,7 +424,7 @@ static void verify(writer *w)
     plain(w, CLT_DO_COMPARE, 0, CLT_VERSION_NEW);
 }
 
-/* A micro-batch of an earlier step, node by node. Other devices do something else meanwhile. */
+/* Runs a micro-batch of an earlier step node by node. Other devices do not take part. */
 static void diagnose_micro(writer *w, int micro)
 {
     const clt_outline *plan = w->in->plan;

@@ -79,7 +79,7 @@ void clt_outline_places(const clt_outline *o, int *after)
 
 /* --- as numbers ------------------------------------------------------------------------------ */
 
-/* What precedes the arrays. */
+/* Sizes in numbers: of the head, which precedes the arrays, and of their items. */
 enum { HEAD = 8, SEGMENT = 5, COLLECTIVE = 4 };
 
 clt_status clt_outline_pack(const clt_outline *o, int64_t **numbers, int *count, int *room)

@@ -1,5 +1,5 @@
-/* What the generators and the checker of programs read of a plan: plain numbers that ranks can send
- * each other. */
+/* The parts of a plan that generators and the checker of programs read. An outline is plain
+ * numbers, which ranks can exchange. */
 #ifndef CLT_TRAIN_PROGRAM_OUTLINE_H
 #define CLT_TRAIN_PROGRAM_OUTLINE_H
 
@@ -15,26 +15,27 @@ typedef struct clt_outline {
     int n_nodes, n_forward;
     int n_segments, n_ready, n_collectives;
     int n_assigns;
-    bool given;     /* the caller gives gradients of outputs */
+    bool given;     /* the caller passes gradients of outputs */
     bool unwritten; /* some parameters get no gradient from this plan */
     clt_segment *segments;
-    int *ready; /* buckets, in the order in which they become ready */
+    int *ready; /* buckets in the order in which their gradients become ready */
     clt_outline_collective *collectives;
 } clt_outline;
 
 clt_status clt_outline_create(const clt_plan *plan, clt_outline *outline);
 
-/* Takes an empty one. */
+/* Frees an outline. An empty outline may be passed. */
 void clt_outline_free(clt_outline *outline);
 
 /* Raises after[b] to the number of the plan's collectives that have begun when bucket b is ready.
- * The most of all devices is where every device reduces the bucket. */
+ * Every device reduces a bucket after the maximum over all devices. */
 void clt_outline_places(const clt_outline *outline, int *after);
 
-/* An outline as numbers, to send: appended to an array with room, as CLT_PUSH does. */
+/* Appends an outline as numbers to an array with `room`, as CLT_PUSH does. */
 clt_status clt_outline_pack(const clt_outline *outline, int64_t **numbers, int *count, int *room);
 
-/* The opposite; *at moves behind the outline. FORMAT if there are fewer than `count` numbers. */
+/* Reads an outline from numbers[*at] on and moves *at behind it. Fails with FORMAT if the array of
+ * `count` numbers ends too early. */
 clt_status clt_outline_unpack(const int64_t *numbers, int count, int *at, clt_outline *outline);
 
 #endif

@@ -17,39 +17,39 @@
 
 /* X(NAME, "name in print") */
 #define CLT_INSTRUCTION_KINDS(X)                                                                   \
-    X(WAIT, "wait")         /* for the caller's events, and a free entry for results */            \
-    X(MEASURE, "measure")   /* notes when the device's own work begins */                          \
-    X(MEASURED, "measured") /* waits for it, and notes what it took */                             \
-    X(POISON, "poison")     /* fills the arena with NaN (tests) */                                 \
-    X(FEED, "feed")         /* inputs of a micro-batch */                                          \
-    X(REFEED, "refeed") /* inputs of a micro-batch of an earlier step, which are still there */    \
-    X(FEED_GIVEN, "feed_given")           /* gradients of outputs that the caller gives */         \
-    X(UPSTREAM, "upstream")               /* of the losses: the host knows the weights */          \
-    X(UPSTREAM_SCALED, "upstream_scaled") /* likewise, times the loss scale on the device */       \
+    X(WAIT, "wait")             /* for the caller's events, and for a free entry of results */     \
+    X(MEASURE, "measure")       /* records when the device's own work begins */                    \
+    X(MEASURED, "measured")     /* waits for the device's work, and records its time */            \
+    X(POISON, "poison")         /* fills the arena with NaN (tests) */                             \
+    X(FEED, "feed")             /* inputs of a micro-batch */                                      \
+    X(REFEED, "refeed")         /* inputs of a micro-batch of an earlier step, which are kept */   \
+    X(FEED_GIVEN, "feed_given") /* gradients of outputs that the caller passes */                  \
+    X(UPSTREAM, "upstream")     /* of the losses: the host knows the weights */                    \
+    X(UPSTREAM_SCALED, "upstream_scaled") /* the same, times the loss scale on the device */       \
     X(UPSTREAM_DEVICE, "upstream_device") /* the device has just computed the weights */           \
     X(CLEAR, "clear")                     /* gradients that no node of the plan writes */          \
     X(ZERO, "zero")                       /* all gradients, of a device without samples */         \
     X(RUN, "run")                         /* nodes [first, end) */                                 \
-    X(STAND_IN, "stand_in") /* the device's part of a collective, in place of the sum */           \
+    X(STAND_IN, "stand_in") /* copies the device's part of a collective in place of the sum */     \
     X(INSPECT, "inspect")   /* ends the program if a value of nodes [first, end) is not finite */  \
     X(MEAN, "mean")         /* a micro-batch's part in the means of states */                      \
     X(FETCH, "fetch")       /* outputs that the caller asked for */                                \
-    X(ADD, "add")           /* gradients of a further micro-batch to those before */               \
-    X(ADD_HALF, "add_half") /* those in 16 bits to a sum in f32 */                                 \
-    X(ROUND, "round")       /* that sum to 16 bits */                                              \
-    X(START, "start")       /* a collective: enqueues, does not block */                           \
-    X(COMPLETE, "complete") /* the same: blocks until the host's part is done */                   \
+    X(ADD, "add")           /* adds gradients of a further micro-batch to the earlier ones */      \
+    X(ADD_HALF, "add_half") /* adds 16-bit gradients to a sum in f32 */                            \
+    X(ROUND, "round")       /* rounds the sum to 16 bits */                                        \
+    X(START, "start")       /* starts a collective: enqueues, does not block */                    \
+    X(COMPLETE, "complete") /* completes it: blocks until the host's part is done */               \
     X(LEAVE, "leave")       /* ends the program if a rank votes to drop the step */                \
     X(STATUS, "status")     /* the step status (norm, finite) over all buckets */                  \
     X(COMMIT, "commit")     /* from here on the device's replica changes */                        \
     X(UPDATE, "update")     /* the optimizer: one bucket, or all that the device owns */           \
     X(ASSIGN, "assign")     /* states take their next values */                                    \
-    X(CARRY, "carry")       /* the same between calls of a predictor */                            \
+    X(CARRY, "carry")       /* the same for a predictor, between calls */                          \
     X(READ_STATUS, "read_status")   /* to the host */                                              \
     X(READ_RESULTS, "read_results") /* losses and metrics, to the host */                          \
     X(FLUSH, "flush")               /* the queue */                                                \
     X(COMMITTED, "committed")       /* the step is enqueued whole */                               \
-    X(CHECKSUM, "checksum")         /* of every parameter and state, to the host */                \
+    X(CHECKSUM, "checksum")         /* of each parameter and state, to the host */                 \
     X(COMPARE, "compare")           /* the checksums of all devices */                             \
     X(FINISH, "finish")             /* waits for the device */
 
@@ -60,7 +60,7 @@ typedef enum clt_instruction_kind {
         CLT_INSTRUCTION_KIND_COUNT
 } clt_instruction_kind;
 
-/* What a collective works on. */
+/* The operand of a collective. */
 #define CLT_OPERANDS(X)                                                                            \
     X(NONE, "")                                                                                    \
     X(RESULTS, "results")     /* sums and weights of losses and metrics, over ranks */             \
@@ -69,7 +69,7 @@ typedef enum clt_instruction_kind {
     X(NODE, "node")           /* a collective of the graph, by its number in the plan */           \
     X(VALUES, "values")       /* a bucket of parameters or states, from `peer` */                  \
     X(SLOT, "slot")           /* an optimizer slot of a bucket, from `peer` */                     \
-    X(CHECKSUMS, "checksums") /* all devices', to all */
+    X(CHECKSUMS, "checksums") /* of all devices, to all devices */
 
 typedef enum clt_operand {
 #define X(name, text) CLT_ON_##name,
@@ -78,55 +78,55 @@ typedef enum clt_operand {
         CLT_OPERAND_COUNT
 } clt_operand;
 
-/* A micro-batch is a number, or one of these. */
+/* A micro-batch is given by number, or by one of these. */
 enum {
     CLT_MICRO_LAST = -1, /* the last one */
-    CLT_MICRO_EACH = -2  /* of the program's loop */
+    CLT_MICRO_EACH = -2  /* the current one of the program's loop */
 };
 
-/*
- * The version of a buffer says which write it must hold: of gradients, losses and means, the
- * micro-batch up to which they are added up (a number, LAST or EACH), or
- */
+/* The version of a buffer says which write the buffer must hold. For gradients, losses and means,
+ * it is the micro-batch up to which they are summed (a number, LAST or EACH), or one of these
+ * values. */
 enum {
     CLT_VERSION_REDUCED = -3, /* the sum over all devices, or over ranks for losses */
-    CLT_VERSION_OLD = -4,     /* of parameters, states and slots: before the update */
-    CLT_VERSION_NEW = -5,     /* after the update and, with owners, after the owner shipped them */
+    CLT_VERSION_OLD = -4,     /* parameters, states and slots before the update */
+    CLT_VERSION_NEW = -5,     /* after the update and, with owners, after the owner has sent them */
     CLT_VERSION_ANY = -6      /* nothing is read */
 };
 
 typedef struct clt_instruction {
     clt_instruction_kind kind;
-    clt_operand on;  /* START, COMPLETE, STAND_IN */
-    int item;        /* bucket, or number of the plan's collective; -1: all */
-    int slot;        /* CLT_ON_SLOT */
-    int first, end;  /* RUN, INSPECT */
-    int micro;       /* which micro-batch's inputs, results and intermediates */
-    int set;         /* RUN, CLEAR: 0 writes the gradients, 1 those of a further micro-batch */
-    int version;     /* of what it reads */
-    int group, peer; /* collectives: 0 is all devices of all ranks; the participant that has or gets
-                        the data, -1: all */
+    clt_operand on; /* START, COMPLETE, STAND_IN */
+    int item;       /* bucket, or number of the plan's collective; -1: all */
+    int slot;       /* CLT_ON_SLOT */
+    int first, end; /* RUN, INSPECT */
+    int micro;      /* selects inputs, results and intermediates */
+    int set;        /* RUN, CLEAR: set of gradients to write; 1 for further micro-batches */
+    int version;    /* required version of the operand */
+    /* Collectives: group 0 is all devices of all ranks; `peer` is the participant that has or gets
+     * the data, -1: all. */
+    int group, peer;
 } clt_instruction;
 
-/* code[loop_first .. loop_end) runs for micro-batches 1 to rounds - 2, the rest once. */
+/* code[loop_first .. loop_end) runs for micro-batches 1 to rounds - 2; all other code runs once. */
 typedef struct clt_step_program {
     clt_instruction *code;
     int n, room;
     int loop_first, loop_end;
 } clt_step_program;
 
-/* What a call does with a plan. */
+/* The kinds of calls, each of which has its own programs. */
 #define CLT_PROGRAM_KINDS(X)                                                                       \
     X(STEP, "step")                                                                                \
-    X(FORWARD, "forward") /* clt_trainer_forward and the parts that follow it */                   \
+    X(FORWARD, "forward") /* clt_trainer_forward and the other parts of a step */                  \
     X(BACKWARD, "backward")                                                                        \
     X(REDUCE, "reduce")                                                                            \
     X(APPLY, "apply")                                                                              \
-    X(WEIGHTS, "weights")   /* forward, only to learn the weights of losses from the labels */     \
+    X(WEIGHTS, "weights")   /* forward, run only to learn the weights of losses from labels */     \
     X(VERIFY, "verify")     /* compares the replicas */                                            \
     X(OUTSIDE, "outside")   /* evaluation or prediction */                                         \
-    X(DIAGNOSE, "diagnose") /* finds what was not finite in a step, node by node */                \
-    X(COPY, "copy")         /* one replica becomes that of all */
+    X(DIAGNOSE, "diagnose") /* finds the non-finite value of a step, node by node */               \
+    X(COPY, "copy")         /* copies one replica to all devices */
 
 typedef enum clt_step_program_kind {
 #define X(name, text) CLT_PROGRAM_##name,
@@ -135,42 +135,42 @@ typedef enum clt_step_program_kind {
         CLT_PROGRAM_KIND_COUNT
 } clt_step_program_kind;
 
-/* How a device's share of a batch runs. Rounds exceed its micro-batches if the plan has collectives
- * and other devices have more: then it runs rounds without samples. */
+/* How a device's share of a batch runs. If the plan has collectives and other devices have more
+ * micro-batches, the device also runs rounds without samples. */
 typedef enum clt_load {
     CLT_LOAD_NONE,       /* no round */
     CLT_LOAD_ONE,        /* one round */
     CLT_LOAD_MANY,       /* two or more */
     CLT_LOAD_EMPTY_ONE,  /* one round, without samples */
-    CLT_LOAD_EMPTY_MANY, /* likewise */
+    CLT_LOAD_EMPTY_MANY, /* two or more rounds, without samples */
     CLT_LOAD_COUNT
 } clt_load;
 
 clt_load clt_load_of(int rounds, int micros);
 
-/* All that a generator reads. */
+/* The input of a generator. */
 typedef struct clt_step_program_input {
     const clt_outline *plan;
-    int participants, ranks, self; /* devices of all ranks; this device among them */
-    const clt_buckets *layout;     /* the store's, alike on all ranks */
-    int n_slots;                   /* of the optimizer */
+    int participants, ranks, self; /* number of devices and ranks; this device's participant */
+    const clt_buckets *layout;     /* of the store, equal on all ranks */
+    int n_slots;                   /* of the optimizer, for each parameter */
     const int *owners;             /* by bucket: a participant; NULL: every device updates all */
-    const int *after;  /* by bucket: how many of the plan's collectives start before its own */
+    const int *after;  /* by bucket: number of the plan's collectives that start earlier */
     bool half;         /* gradients are in 16 bits */
     bool streams;      /* a bucket is updated as soon as its reduction ends */
-    bool means;        /* some states take means over devices or micro-batches */
+    bool means;        /* some states are means over devices or micro-batches */
     bool host_weights; /* the host knows the weights of the losses */
-    bool scaled;       /* losses are scaled, by a number that the device has */
-    bool measures;     /* notes what the device's own work takes */
-    bool apart;        /* reductions start behind that work */
-    bool shared;       /* OUTSIDE: results are added up over ranks */
+    bool scaled;       /* losses are multiplied by a scale that is on the device */
+    bool measures;     /* records the time of the device's own work */
+    bool apart;        /* reductions start only after the device's own work */
+    bool shared;       /* OUTSIDE: results are summed over ranks */
     bool carries;      /* OUTSIDE: states take their next values */
     bool poison;
-    int root;              /* COPY: participant; -1: parameters and states stay */
-    const int *slot_roots; /* COPY: by bucket; NULL: `root` for all; used if root is -1 */
+    int root;              /* COPY: source participant; -1: parameters and states stay */
+    const int *slot_roots; /* COPY: source of slots by bucket; NULL: `root` for all buckets */
 } clt_step_program_input;
 
-/* Appends to *program. OUT_OF_MEMORY. */
+/* Appends instructions to *program. Errors: OUT_OF_MEMORY. */
 clt_status clt_step_program_generate(const clt_step_program_input *input,
                                      clt_step_program_kind kind, clt_load load,
                                      clt_step_program *program);
@@ -179,7 +179,7 @@ void clt_step_program_free(clt_step_program *program);
 
 const char *clt_step_program_kind_name(clt_step_program_kind kind);
 
-/* One line an instruction. `outline` names nothing: numbers are those of the plan's tables. */
+/* Writes one line for each instruction. Numbers are indices of the plan's tables. */
 void clt_step_program_print(const clt_step_program *program, clt_str *text);
 
 #endif

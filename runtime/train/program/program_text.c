@@ -1,4 +1,4 @@
-/* Programs as text. */
+/* Writes programs as text. */
 #include "train/program/program.h"
 
 static const char *const kinds[] = {
@@ -24,7 +24,7 @@ const char *clt_step_program_kind_name(clt_step_program_kind kind)
     return programs[kind];
 }
 
-/* Of micro-batches and versions. */
+/* Adds the number of a micro-batch or version. */
 static void add_number(clt_str *s, const char *name, int number)
 {
     static const char *const names[] = {[-CLT_MICRO_LAST] = "last",

@@ -2,7 +2,7 @@
 
 #include "base/alloc.h"
 
-/* Mixes as SplitMix64 does (Steele, Lea and Flood, 2014). */
+/* Mixes bits like SplitMix64 (Steele, Lea and Flood, 2014). */
 uint64_t clt_term(uint64_t tag, uint64_t a, uint64_t b)
 {
     uint64_t x = tag * 0x9e3779b97f4a7c15u ^ (a + 0x632be59bd9b4e019u) * 0xbf58476d1ce4e5b9u;
@@ -71,7 +71,7 @@ static bool is_root(const clt_step_program_input *in)
     return root;
 }
 
-/* Replicas begin equal; before a copy those that are sent are unlike all others. */
+/* Replicas begin equal. Before a copy, the replicas that are sent differ from all others. */
 static void begin_replica(clt_symbolic_device *s)
 {
     const clt_step_program_input *in = s->in;
@@ -85,11 +85,11 @@ static void begin_replica(clt_symbolic_device *s)
     }
 }
 
-/* The parts of a step go on where the part before has ended. */
+/* Parts of a step begin in the state in which the previous part ended. */
 static void begin_part(clt_symbolic_device *s)
 {
     const clt_step_program_input *in = s->in;
-    s->upstream = s->kind == CLT_PROGRAM_DIAGNOSE; /* that of the step */
+    s->upstream = s->kind == CLT_PROGRAM_DIAGNOSE; /* the step has set the upstream gradients */
     if (s->kind == CLT_PROGRAM_BACKWARD || s->kind == CLT_PROGRAM_REDUCE ||
         s->kind == CLT_PROGRAM_APPLY) {
         s->fed = s->arena = 0;
@@ -216,12 +216,12 @@ uint64_t clt_symbolic_final(const clt_symbolic_device *s)
         for (int k = 0; k < s->in->n_slots; k++)
             term = clt_term(FINAL, term, s->slots[k * s->in->layout->n_buckets + b].term);
     }
-    for (int m = 0; m < s->micros; m++) /* of rounds without samples nothing is fetched */
+    for (int m = 0; m < s->micros; m++) /* rounds without samples fetch nothing */
         term = clt_term(FINAL, term, s->fetched[m]);
     return clt_term(FINAL, term, s->means.term);
 }
 
-/* Those that enqueue nothing. */
+/* Returns true for instructions that enqueue no command. */
 static bool of_host(clt_instruction_kind kind)
 {
     return kind == CLT_DO_MEASURE || kind == CLT_DO_MEASURED || kind == CLT_DO_COMMIT ||

@@ -1,4 +1,5 @@
-/* Symbolic execution: the status of a step, updates, and what the host reads and compares. */
+/* Symbolic execution of a step's status, its updates, and the values that the host reads and
+ * compares. */
 #include "train/program/symbolic_internal.h"
 
 static const char *set_status(clt_symbolic_device *s, const clt_instruction *i)
@@ -86,7 +87,7 @@ static const char *assign(clt_symbolic_device *s, const clt_instruction *i)
     return NULL;
 }
 
-/* What a predictor assigns: outputs are those of before. */
+/* Assigns states of a predictor. Outputs were computed from the earlier states. */
 static const char *carry(clt_symbolic_device *s, const clt_instruction *i)
 {
     if (!clt_symbolic_has_outputs(s, i->micro))

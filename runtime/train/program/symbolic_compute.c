@@ -1,4 +1,4 @@
-/* Symbolic execution: forward and backward of a micro-batch. */
+/* Symbolic execution of forward and backward of a micro-batch. */
 #include "train/program/symbolic_internal.h"
 
 static const char *clear(clt_symbolic_device *s, const clt_instruction *i)
@@ -13,14 +13,14 @@ static const char *clear(clt_symbolic_device *s, const clt_instruction *i)
 static const char *run_gradients(clt_symbolic_device *s, const clt_instruction *i)
 {
     const clt_outline *plan = s->in->plan;
-    int before = 0, after = 0; /* buckets that are ready before the range and behind it */
+    int before = 0, after = 0; /* number of ready buckets before the range and at its end */
     for (int k = 0; k < plan->n_segments; k++) {
         if (plan->segments[k].end <= i->first)
             before = plan->segments[k].end_ready;
         if (plan->segments[k].end <= i->end)
             after = plan->segments[k].end_ready;
     }
-    /* Any of the rest may be written in part. */
+    /* Each remaining bucket may be written in part. */
     for (int r = before; r < plan->n_ready; r++) {
         clt_symbol *g = &s->gradients[i->set][plan->ready[r]];
         if (g->flight)
@@ -144,7 +144,7 @@ static const char *mean(clt_symbolic_device *s, const clt_instruction *i)
     return NULL;
 }
 
-/* Whether all gradients of a set are of this micro-batch and may be read. */
+/* Returns true if all gradients of a set belong to this micro-batch and may be read. */
 static bool whole(const clt_symbolic_device *s, int set, int micro)
 {
     for (int b = 0; b < s->in->layout->n_buckets; b++) {
@@ -204,7 +204,7 @@ static const char *zero(clt_symbolic_device *s)
     return NULL;
 }
 
-/* This device's part of the sum is in the sum's place. */
+/* Puts this device's part in the sum's place. */
 static const char *stand_in(clt_symbolic_device *s, const clt_instruction *i)
 {
     if (s->arena != i->micro || s->next != s->in->plan->collectives[i->item].node + 1)

@@ -1,8 +1,8 @@
-/* Symbolic execution: collectives, from their start to their end. */
+/* Symbolic execution of collectives, from their start to their end. */
 #include "base/vec.h"
 #include "train/program/symbolic_internal.h"
 
-/* The buffer that a collective works on. */
+/* Returns the buffer that a collective works on. */
 static clt_symbol *operand_of(clt_symbolic_device *s, clt_operand on, int item, int slot)
 {
     switch (on) {
@@ -32,7 +32,8 @@ static const char *start_node(clt_symbolic_device *s, const clt_instruction *i)
     return NULL;
 }
 
-/* Whether a device may give, or have overwritten, what the collective works on. */
+/* Checks that a device may send the buffer of a collective, or have it overwritten. Returns NULL or
+ * the reason. */
 static const char *start_buffer(const clt_symbolic_device *s, const clt_instruction *i,
                                 const clt_symbol *buffer)
 {
@@ -42,7 +43,7 @@ static const char *start_buffer(const clt_symbolic_device *s, const clt_instruct
     if (i->on == CLT_ON_VALUES || i->on == CLT_ON_SLOT)
         return root && buffer->version != i->version ? "the values are not those to be sent" : NULL;
     if (i->on == CLT_ON_RESULTS ? !s->rounds : !s->micros && i->on == CLT_ON_GRADIENT)
-        return NULL; /* nothing is given */
+        return NULL; /* this device sends no data */
     if (i->on == CLT_ON_RESULTS && !clt_symbolic_has_results(s))
         return "results of a micro-batch are not there";
     if (i->on == CLT_ON_GRADIENT && !clt_symbolic_is_cleared(s, 0, s->in->half ? i->version : 0))

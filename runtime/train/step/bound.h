@@ -1,4 +1,4 @@
-/* What the instructions of a program work on. */
+/* The data that the instructions of a program work on. */
 #ifndef CLT_TRAIN_STEP_BOUND_H
 #define CLT_TRAIN_STEP_BOUND_H
 
@@ -6,9 +6,10 @@
 #include "train/core/exchange.h"
 #include "train/core/updates.h"
 
-/* One device's part of a call. Preparation fills it, so that the interpreter reads no options. */
+/* One device's part of a call. It is filled before the program runs, so that the interpreter reads
+ * no options. */
 typedef struct clt_bound {
-    int device; /* of this process */
+    int device; /* index among the devices of this process */
     clt_replica *replica;
     clt_arena *arena;
     const clt_call *call;
@@ -16,12 +17,12 @@ typedef struct clt_bound {
 
     /* A trainer's parts; NULL for a predictor. */
     const clt_participants *all;
-    const int *owners; /* by bucket: a participant; NULL: every device updates all */
+    const int *owners; /* by bucket: the owner; NULL: every device updates all buckets */
     clt_updates *updates;
     clt_exchange *exchange;
     struct clt_states *states;
     struct clt_verification *verification; /* NULL: one participant */
-    struct clt_diagnosis *diagnosis;       /* NULL: the program is not that */
+    struct clt_diagnosis *diagnosis;       /* NULL: the program is no diagnosis */
 } clt_bound;
 
 #endif

@@ -1,7 +1,6 @@
-/*
- * Naming what is not finite. The guard stopped all updates at the bad step, and its inputs are
- * still in their buffers: a program runs it again node by node and looks at every value.
- */
+/* Names the non-finite value of a step. The guard stopped all updates at that step, and the step's
+ * inputs are still in their buffers. A program repeats the step node by node and inspects every
+ * value. */
 #include "train/step/diagnose.h"
 
 #include <math.h>
@@ -14,7 +13,7 @@
 
 typedef clt_diagnosis search;
 
-/* Where element i of a value is in its memory. */
+/* Returns the index of element i of a value in its memory. */
 static int64_t stored_at(const clt_value *v, int lanes, int64_t i)
 {
     if (v->layout != CLT_LAYOUT_BATCH_BLOCKED)
@@ -23,7 +22,8 @@ static int64_t stored_at(const clt_value *v, int lanes, int64_t i)
     return (image / lanes * rest + i % rest) * lanes + image % lanes;
 }
 
-/* Elements that hold numbers: in LANES the lanes past the batch do not. */
+/* Returns true if all elements are finite. Elements past the batch are ignored: in a batch-blocked
+ * layout they hold no numbers. */
 static bool finite_value(search *s, const clt_run *run, const clt_value *v, int lanes)
 {
     const int64_t count = clt_type_elements(&v->type, run->count);
@@ -39,12 +39,13 @@ static bool finite_value(search *s, const clt_run *run, const clt_value *v, int 
         const int64_t sample = i / each;
         s->first = s->bad ? s->first : sample;
         s->bad++;
-        i = (sample + 1) * each - 1; /* on to the next sample */
+        i = (sample + 1) * each - 1; /* continue with the next sample */
     }
     return !s->bad;
 }
 
-/* Where all samples are alike, none of them is to blame; but inputs come from the data. */
+/* Names the first bad sample. If all samples are bad, none of them is the cause, unless the value
+ * is an input. */
 static void name_sample(search *s, const clt_run *run, const clt_value *v)
 {
     if (!s->samples || (s->bad == s->samples && s->samples > 1 && v->kind != CLT_VALUE_INPUT))
@@ -104,7 +105,7 @@ static bool picks_or_adds(const clt_node *node)
     return false;
 }
 
-/* What is not finite may be so by an index that is out of range (cltrain/ops_index.h). */
+/* The cause may be an index that is out of range (cltrain/ops_index.h). */
 static clt_status find_index(search *s, const clt_session_device *sd, const clt_run *run,
                              const clt_node *node)
 {
@@ -136,8 +137,8 @@ static clt_status find_index(search *s, const clt_session_device *sd, const clt_
     return status;
 }
 
-/* The other devices, and ranks, look elsewhere, or not at all: this one's part stands for the sum.
- * A part that is not finite is found where it is. */
+/* Other devices and ranks do not take part in this run, so this device's part stands for the sum. A
+ * part that is not finite was found before. */
 clt_status clt_diagnosis_stand_in(const clt_session_device *sd, const clt_run *run, int item)
 {
     const clt_node *node = sd->plan->nodes[sd->plan->collectives[item].node].node;
@@ -150,7 +151,7 @@ clt_status clt_diagnosis_stand_in(const clt_session_device *sd, const clt_run *r
                             clt_type_elements(&node->out[0]->type, 0) * (int64_t)sizeof(float));
 }
 
-/* *found: `v` is not finite, and is named. */
+/* *found becomes true if `v` is not finite. The value is then named. */
 static clt_status look_at(search *s, const clt_session_device *sd, const clt_run *run,
                           const clt_value *v, bool *found)
 {

@@ -51,7 +51,7 @@ clt_status clt_segments_prepare(const clt_graph *graph, const clt_session *train
 {
     CLT_TRY(clt_segments_check(training));
     CLT_TRY(clt_segments_check(evaluation));
-    /* Plans outside training have no more than the graph. */
+    /* Plans outside training have at most as many collectives as the graph. */
     const int planned = training->devices[0].plan->n_collectives, all = count_collectives(graph);
     return clt_exchange_reserve(exchange, all > planned ? all : planned);
 }
@@ -61,7 +61,7 @@ static bool has_collectives(const clt_session *s)
     return s->devices[0].plan->n_collectives > 0;
 }
 
-/* The graph's own nodes tell, so that all ranks come to the same calls. */
+/* Count the graph's nodes, not a plan's, so that all ranks make the same calls. */
 clt_status clt_segments_agree(const clt_graph *graph, const clt_session *training,
                               const clt_session *evaluation, const clt_participants *all)
 {
@@ -73,14 +73,14 @@ clt_status clt_segments_agree(const clt_graph *graph, const clt_session *trainin
                              "order of all-reduces in evaluation");
 }
 
-/* --- what it needs --------------------------------------------------------------------------- */
+/* --- memory ---------------------------------------------------------------------------------- */
 
 static int64_t count_of(const clt_plan *plan, int k)
 {
     return clt_type_elements(&plan->nodes[plan->collectives[k].node].node->out[0]->type, 0);
 }
 
-/* Collectives that have begun and are not complete, at most. */
+/* Returns the most collectives that are under way at once. */
 static int most_at_once(const clt_plan *plan)
 {
     int most = 0;
@@ -130,7 +130,7 @@ clt_status clt_segments_rounds(const clt_session *session, const clt_participant
     if (shares->max_micros == 1)
         return CLT_OK;
     CLT_TRY(clt_shares_count(shares, all, &exchange->collectives));
-    /* At least once, as where numbers of samples are not told. */
+    /* At least one round, as for plans that exchange no numbers of samples. */
     for (int p = 0; p < all->total; p++) {
         const int micros = clt_share_of(shares, shares->counts[p]).micros;
         shares->rounds = micros > shares->rounds ? micros : shares->rounds;

@@ -8,7 +8,7 @@
 #include "train/step/states.h"
 #include "train/step/verify.h"
 
-/* The instruction's micro-batch and run; each instruction has its own. */
+/* The current instruction, with its micro-batch and run. */
 typedef struct context {
     const clt_bound *b;
     clt_session_device *sd;
@@ -17,7 +17,7 @@ typedef struct context {
     int micro;
     clt_part part;
     clt_run run;
-    bool left; /* the program ends here */
+    bool left; /* the program ends after this instruction */
 } context;
 
 static clt_status upstream_scaled(context *c)
@@ -61,7 +61,7 @@ static clt_status clear(context *c)
     return CLT_OK;
 }
 
-/* What all ranks say in this step. */
+/* Sums the votes of all ranks in this step. */
 static void count_votes(context *c)
 {
     const clt_buckets *layout = c->b->replica->layout;
@@ -71,7 +71,7 @@ static void count_votes(context *c)
             c->u->votes |= c->b->exchange->devices[c->b->device].reduced[b].votes;
 }
 
-/* Known before anything of the step is applied, and alike on all devices and ranks. */
+/* The votes are known before any update of the step, and are equal on all devices and ranks. */
 static clt_status leave(context *c)
 {
     count_votes(c);
@@ -79,7 +79,7 @@ static clt_status leave(context *c)
     return c->left ? clt_device_flush(c->b->replica->device) : CLT_OK;
 }
 
-/* In bucket order, so that all devices and ranks get the same bits. */
+/* Sums in bucket order, so that all devices and ranks get the same bits. */
 static clt_status status_of_step(context *c)
 {
     const clt_buckets *layout = c->b->replica->layout;
@@ -117,7 +117,7 @@ static clt_status read_status(context *c)
                                 CLT_STEP_STATUS * sizeof *c->u->step_status, NULL);
 }
 
-/* Several devices know the loss scale without waiting. */
+/* With several devices the host knows the loss scale without waiting. */
 static clt_status committed(context *c)
 {
     if (c->b->all->total > 1)
@@ -126,7 +126,7 @@ static clt_status committed(context *c)
     return CLT_OK;
 }
 
-/* A micro-batch without samples adds nothing. */
+/* A micro-batch without samples adds no gradient. */
 static clt_status add(context *c)
 {
     if (!c->part.count)
@@ -231,7 +231,7 @@ static int micro_of(int micro, int loop, int rounds)
     return micro == CLT_MICRO_LAST ? rounds - 1 : micro;
 }
 
-/* Instructions [first, end), in the loop's turn `loop`. */
+/* Executes instructions [first, end) in iteration `loop`. */
 static clt_status execute_range(context *c, const clt_step_program *p, int first, int end, int loop)
 {
     const clt_bound *b = c->b;

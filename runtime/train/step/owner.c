@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-/* Large buckets are alike in size, so that turns share the work. */
+/* Large buckets have similar sizes, so round-robin shares the work. */
 int clt_owner_of(int bucket, int participants)
 {
     return bucket % participants;

@@ -1,5 +1,5 @@
-/* Making the programs of a trainer: outlines of all ranks' plans, what depends on all of them, the
- * lists, and the check of all devices together. */
+/* Makes the programs of a trainer: gathers outlines of all ranks' plans, writes the lists of
+ * instructions, and checks all devices together. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -72,7 +72,7 @@ static clt_status unpack_rank(clt_trainer *t, int rank, const int64_t *numbers, 
     return CLT_OK;
 }
 
-/* Outlines travel only if ranks have other ones. */
+/* Outlines are exchanged only if they differ between ranks. */
 static clt_status tell_outlines(clt_trainer *t, const int64_t *own, int count)
 {
     const int64_t head[] = {count, (int64_t)clt_hash(own, (size_t)count * sizeof *own, 0)};

@@ -1,4 +1,4 @@
-/* Profiles of a trainer: what its devices ran, by node of the plan. */
+/* Profiles a trainer: the commands of its devices, by node of the plan. */
 #include <cltrain/unstable.h>
 
 #include <time.h>
@@ -17,7 +17,7 @@ typedef struct reductions {
 
 struct clt_profile {
     clt_trainer *trainer;
-    int n_devices; /* when it began: one may be lost */
+    int n_devices; /* at the beginning; a device may be lost later */
     double began;
     clt_recorder **recorders; /* by device */
     reductions *reductions;   /* by device */
@@ -96,7 +96,7 @@ void clt_profile_stop(clt_profile *p)
     clt_free(p);
 }
 
-/* Without memory for it, a reduction is not on record. */
+/* If memory runs out, the reduction is not recorded. */
 void clt_profile_reduction(clt_profile *p, int device, const char *label, bool backward,
                            int64_t bytes, const clt_collective_result *result)
 {
@@ -136,7 +136,7 @@ static clt_profile_record describe(const clt_profile *p, int device, const clt_r
     record.variant = pn->variant->name;
     record.backward = pn->node->backward;
     if (!r->command.launch) {
-        /* A smaller share or micro-batch computes less: the figures are of a whole one. */
+        /* The figures are those of a full run; a smaller share or micro-batch computes less. */
         const int64_t batch = p->trainer->shares.per_run;
         record.flops = clt_node_flops(pn->node, batch);
         record.bytes = clt_node_bytes(pn->node, batch);

@@ -1,12 +1,12 @@
-/* What profiles record of reductions. */
+/* Records reductions for profiles. */
 #ifndef CLT_TRAIN_STEP_PROFILE_H
 #define CLT_TRAIN_STEP_PROFILE_H
 
 #include "exec/collective.h"
 #include <cltrain/unstable.h>
 
-/* Records a reduction of a device, of `bytes` bytes, of a bucket or node. On the device's thread.
- */
+/* Records a reduction of `bytes` bytes of a bucket or node on a device. Runs on the device's
+ * thread. */
 void clt_profile_reduction(clt_profile *profile, int device, const char *label, bool backward,
                            int64_t bytes, const clt_collective_result *result);
 

@@ -66,7 +66,7 @@ static const clt_step_program *selected(const clt_trainer *t, int d)
     return &of->lists[p->kind][t->call.weights_known][clt_load_of(share.rounds, share.micros)];
 }
 
-/* What the instructions of a call's program work on. */
+/* Collects the data that the instructions of a call's program work on. */
 static clt_bound bind(clt_trainer *t, int d, const clt_call *call)
 {
     return (clt_bound){.device = d,
@@ -134,8 +134,8 @@ clt_status clt_programs_copy(clt_trainer *t, int root, const int *slot_roots)
 
 /* --- the diagnosis --------------------------------------------------------------------------- */
 
-/* Runs an earlier step, whose inputs are still there, again on one device, until a value is found
- * that is not finite. On the caller's thread. */
+/* Repeats an earlier step on one device until a non-finite value is found. The step's inputs are
+ * still kept. Runs on the caller's thread. */
 static clt_status diagnose_device(clt_trainer *t, int d, int64_t step, clt_diagnosis *diagnosis)
 {
     const clt_participant *of = &t->programs->all[t->all.first + d];

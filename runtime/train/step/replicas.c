@@ -1,5 +1,5 @@
-/* Keeping the replicas of a trainer's devices equal: comparing them, and making all equal to one
- * rank's. */
+/* Keeps the replicas of a trainer's devices equal: compares them, and copies one rank's replica to
+ * all. */
 #include "train/core/trainer.h"
 #include "train/step/programs.h"
 #include "train/step/verify.h"
@@ -41,7 +41,7 @@ clt_status clt_verify_step(clt_trainer *t, const char *what)
     return clt_programs_run(t, CLT_PROGRAM_VERIFY, what, true);
 }
 
-/* Every rank finds the same mismatch by itself, so nobody waits for one that failed. */
+/* Every rank finds the same mismatch by itself, so no rank waits for a failed one. */
 clt_status clt_verify_start(clt_trainer *t)
 {
     if (!t->verification || t->verification->verified)

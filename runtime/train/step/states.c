@@ -6,34 +6,35 @@
 #include "base/error.h"
 #include "ops/core/ops.h"
 
-/* Of a value, on what it depends; a larger one wins. */
+/* What a value depends on. Of two dependences the larger one wins. */
 typedef enum dependence {
-    NOTHING, /* of the batch */
-    ALIKE,   /* what all devices' images gave together */
-    OWN,     /* the device's images */
-    ROWS     /* of those of all samples, the rows of the device's are new: clt_batch_rows_put */
+    NOTHING, /* not on the batch */
+    ALIKE,   /* on samples, but only through sums over all devices */
+    OWN,     /* on the device's own samples */
+    ROWS /* holds rows of all samples; the rows of the device's samples are new: clt_batch_rows_put
+          */
 } dependence;
 
-/* By assignment. */
+/* A state that is assigned. */
 typedef struct batch_state {
     dependence depends;
-    int64_t at;  /* bytes, in each device's means; -1: taken from where the plan has it */
-    int64_t row; /* ROWS: bytes of one */
+    int64_t at;  /* offset in each device's means, in bytes; -1: copied from the plan's value */
+    int64_t row; /* ROWS: bytes of a row */
 } batch_state;
 
 struct clt_states {
     int n; /* assignments */
     batch_state *items;
-    int64_t floats; /* of the means; 0: there are none */
+    int64_t floats; /* size of the means; 0: there are none */
     char label[160];
-    cl_mem *means; /* by device of this process: of all states, one behind the other */
+    cl_mem *means; /* by device of this process: the means of all states, in sequence */
     const clt_graph *graph;
     const clt_store *store;
     const clt_participants *all;
     const clt_shares *shares;
 };
 
-/* Means begin where vectors do. */
+/* Means are aligned for vectors. */
 enum { ALIGN = 64 };
 
 static dependence stronger(dependence a, dependence b)
@@ -41,19 +42,20 @@ static dependence stronger(dependence a, dependence b)
     return a > b ? a : b;
 }
 
-/* Which samples are a device's own shows in whatever has the batch's dimension. */
+/* A value with the batch dimension depends on which samples the device has. */
 static dependence depends_of(const clt_node *node, const clt_value *out, dependence most)
 {
     if (node->op->collective)
         return ALIKE;
     if (node->op == &clt_op_batch_rows_put)
         return ROWS;
-    if (node->op == &clt_op_batch_rows) /* no others than its own */
+    if (node->op == &clt_op_batch_rows) /* reads only rows of its own samples */
         return OWN;
     return clt_type_has_batch(&out->type) ? stronger(most, OWN) : most;
 }
 
-/* By value id. How many devices have images at all shows in a sum over devices, whatever of. */
+/* Fills depends[], by value id. A sum over devices depends on how many devices have samples,
+ * whatever is summed. */
 static void find_dependences(const clt_graph *graph, dependence *depends)
 {
     for (int i = 0; i < graph->n_values; i++)
@@ -74,8 +76,8 @@ static bool one_run(const struct clt_states *s)
     return s->all->total == 1 && s->shares->max_micros == 1;
 }
 
-/* Rows are no statistic, which has a mean: each is its own sample's. So all must be in one place,
- * where all but the rows of the batch are what every device and micro-batch has. */
+/* Rows have no mean: each row belongs to its own sample. So the new rows must be in one place, and
+ * all other rows must be equal on every device and in every micro-batch. */
 static clt_status check_rows(const struct clt_states *s, const clt_assignment *assign,
                              const dependence *depends)
 {
@@ -93,7 +95,7 @@ static clt_status check_rows(const struct clt_states *s, const clt_assignment *a
                     s->all->total > 1 ? s->all->total : s->shares->max_micros);
 }
 
-/* One device and micro-batch needs no mean; `one`: that is all there is. */
+/* A single device with a single micro-batch (`one`) needs no mean. */
 static bool takes_mean(dependence depends, const clt_type *type, bool one)
 {
     return depends != NOTHING && !one && type->dtype == CLT_F32;
@@ -140,7 +142,7 @@ static clt_status list(struct clt_states *s, dependence *depends)
     return CLT_OK;
 }
 
-/* What lies between the means is added up with them. */
+/* Clear the padding too, since it is summed with the means. */
 static clt_status make_means(struct clt_states *s, int d)
 {
     clt_device *device = s->store->replicas[d].device;
@@ -181,7 +183,7 @@ void clt_states_destroy(struct clt_states *s)
 
 /* --- steps ----------------------------------------------------------------------------------- */
 
-/* Images of all devices in micro-batch number `micro`. */
+/* Returns the samples of all devices in micro-batch `micro`. */
 static int64_t count_all(const struct clt_states *s, int64_t total, int micro)
 {
     int64_t count = 0;
@@ -194,7 +196,7 @@ static int64_t count_all(const struct clt_states *s, int64_t total, int micro)
     return count;
 }
 
-/* The part of the mean that this device's value of a micro-batch is. */
+/* Returns the weight of this device's value of a micro-batch in the mean. */
 static double weight_of(const clt_bound *b, dependence depends, int micro)
 {
     const int64_t total = b->call->batch.total;
@@ -206,7 +208,7 @@ static double weight_of(const clt_bound *b, dependence depends, int micro)
     return (double)count / (double)total;
 }
 
-/* Rows [begin, end) as far as there are such. */
+/* Copies rows [begin, end), clipped to the existing rows. */
 static clt_status copy_rows(const clt_bound *b, const batch_state *item, int64_t rows,
                             clt_view from, int64_t begin, int64_t end)
 {
@@ -220,12 +222,12 @@ static clt_status copy_rows(const clt_bound *b, const batch_state *item, int64_t
                             (end - begin) * item->row);
 }
 
-/* A row is its device's number, and of all others' -0, which changes no number that it is added
- * to; the first device has those of no sample. */
+/* The device that has a sample adds the sample's row. All other devices add -0, which changes no
+ * number. The first device adds the rows of no sample. */
 static clt_status add_rows(const clt_bound *b, int micro, const batch_state *item,
                            const clt_type *type, const clt_run *run, clt_view from)
 {
-    /* Where the global batch begins, by position: at 0 where ranks divide it. */
+    /* First position of the global batch; 0 if ranks divide it. */
     const int64_t rows = type->dims[0], begin = b->all->ranks > 1 ? 0 : b->call->batch.first;
     if (micro == 0 && b->all->total > 1)
         CLT_TRY(clt_enqueue_fill(b->replica->device,

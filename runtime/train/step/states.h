@@ -1,45 +1,49 @@
 /*
- * What training steps do to states. Replicas must stay equal, but devices have different images: a
- * state whose value depends on a device's own images takes the mean of the devices' values, and one
- * whose value depends on images only through all-reduces takes that of the first participant, which
- * the others have but for the rounding of other kernels. One that takes rows of the batch's samples
- * (clt_batch_rows_put) takes each from the device and micro-batch that has the sample: all devices
- * have the rows of all samples, so that the division of a batch may change, a device may be lost,
- * and any replica can be saved. All are added up in one all-reduce a step. A state that does not
- * depend on the batch costs nothing: all devices compute it.
+ * Updates states in training steps. Replicas must stay equal, but devices have different samples.
+ * Each kind of state has its own rule:
+ *   - A state that does not depend on the batch costs nothing: all devices compute it.
+ *   - A state that depends on a device's own samples takes the mean over devices.
+ *   - A state that depends on samples only through all-reduces takes the value of the first
+ *     participant. The other devices' values differ only by the rounding of other kernels.
+ *   - A state that takes rows of the batch's samples (clt_batch_rows_put) takes each row from the
+ *     device and micro-batch that has the sample. All devices then have the rows of all samples, so
+ *     the division of a batch may change, a device may be lost, and any replica can be saved.
+ * All kinds but the first are summed in one all-reduce a step.
  */
 #ifndef CLT_TRAIN_STEP_STATES_H
 #define CLT_TRAIN_STEP_STATES_H
 
 #include "train/step/bound.h"
 
-/* When the trainer is made: which states of the graph there are of each kind, and what the store's
- * devices need for them. Borrows all arguments. UNSUPPORTED, naming the state, if several devices
- * cannot agree on it. */
+/* Finds the kind of each state of the graph, and allocates memory on the store's devices. Borrows
+ * all arguments. Fails with UNSUPPORTED, naming the state, if several devices cannot agree on it.
+ */
 clt_status clt_states_create(const clt_graph *graph, const clt_store *store,
                              const clt_participants *all, const clt_shares *shares,
                              struct clt_states **states);
 void clt_states_destroy(struct clt_states *states);
 
-/* Fails where a state that takes rows has fewer than a batch has samples. */
+/* Fails if a state that takes rows has fewer rows than a batch has samples. */
 clt_status clt_states_check_batch(const struct clt_states *states, int64_t batch);
 
-/* Once a batch's place among the ranks' is known: fails where it cannot be. */
+/* Fails if a batch's place in the global batch does not suit a state that takes rows. Called once
+ * the place is known. */
 clt_status clt_states_check(const struct clt_states *states, const clt_step_batch *batch);
 
-/* Whether some states take means over devices or micro-batches. */
+/* Returns true if some states are means over devices or micro-batches. */
 bool clt_states_have_means(const struct clt_states *states);
 
-/* The same of a graph; `one_run`: one device and one micro-batch a step. False without memory. */
+/* The same for a graph. `one_run`: a step has one device and one micro-batch. Returns false if
+ * memory runs out. */
 bool clt_states_need_means(const clt_graph *graph, bool one_run);
 
-/* Behind forward of a micro-batch: its part in the means. */
+/* Adds a micro-batch's part to the means, after its forward. */
 clt_status clt_states_add(const clt_bound *bound, int micro, const clt_run *run);
 
-/* The all-reduce that adds the means of all devices up. */
+/* Returns the all-reduce that sums the means of all devices. */
 clt_collective clt_states_means(const struct clt_states *states, int device);
 
-/* In the commit: the states' assignments. `run`: of the last micro-batch. */
+/* Assigns the new values to the states, in the commit. `run` is that of the last micro-batch. */
 clt_status clt_states_assign(const clt_bound *bound, const clt_run *run);
 
 #endif

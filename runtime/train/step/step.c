@@ -1,4 +1,4 @@
-/* Running a step, whole or in parts. */
+/* Runs a step, whole or in parts. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ static int64_t share_of(const clt_trainer *t, int d)
 
 /* --- one step -------------------------------------------------------------------------------- */
 
-/* Gradients of outputs, which backward needs. */
+/* Checks the gradients of outputs, which backward needs. */
 static clt_status check_given(const clt_trainer *t, const clt_feed *feeds, int n_feeds)
 {
     for (int d = 0; d < t->all.own; d++)
@@ -55,8 +55,8 @@ static clt_status run(clt_trainer *t, clt_step_program_kind kind)
     return ends && !(t->devices[0].votes & CLT_VOTE_DROP) ? clt_verify_step(t, what) : CLT_OK;
 }
 
-/* Only the labels tell the weights, and they are on several devices or ranks, or in several
- * micro-batches: forward runs first. */
+/* Runs forward to learn the weights of the losses. This is needed if only labels determine the
+ * weights, and there are several devices, ranks or micro-batches. */
 static clt_status weights_from_forward(clt_trainer *t)
 {
     memset(t->results.sums, 0, (size_t)t->call.session->n_means * sizeof *t->results.sums);
@@ -92,7 +92,7 @@ bool clt_step_stopped(const clt_trainer *t, int entry)
                                             : step_status[CLT_STEP_STATUS_OK] == 0);
 }
 
-/* At most two steps are queued: waits for the one before the last, and looks at its status. */
+/* Limits the queue to two steps: waits for the step before the last, and checks its status. */
 static clt_status throttle(clt_trainer *t)
 {
     for (int back = 2; back <= CLT_RESULT_RING; back++) {
@@ -111,13 +111,13 @@ static clt_status throttle(clt_trainer *t)
 
 static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool whole)
 {
-    /* Parts of a step that was not applied are forgotten. */
+    /* Drop the parts of a step that was not applied. */
     t->phase = 0;
     CLT_TRY(throttle(t));
     CLT_TRY(clt_verify_start(t));
     clt_session_forget_given(t->training);
     CLT_TRY(clt_step_prepare(t, t->training, batch));
-    if (whole) /* all that backward needs comes with the batch */
+    if (whole) /* the batch must contain all that backward needs */
         CLT_TRY(check_given(t, batch->feeds, batch->n_feeds));
     t->call.entry = (int)(t->steps % CLT_RESULT_RING);
     t->call.parity = (int)(t->steps & 1);

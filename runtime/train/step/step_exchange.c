@@ -1,4 +1,4 @@
-/* The collectives of programs: what each is on a device, its start and its end. */
+/* Describes, starts and completes the collectives of programs. */
 #include "base/error.h"
 #include "train/step/interpret.h"
 #include "train/step/profile.h"
@@ -7,7 +7,7 @@
 
 enum { RESULTS, MEANS, CHECKSUMS, BUCKETS };
 
-/* Where the request of an instruction is kept. Values and slots are never under way together. */
+/* Returns the place of an instruction's request. Values and slots are never under way together. */
 static clt_collective_request *request_of(const clt_bound *b, const clt_instruction *i)
 {
     clt_collective_request *all = b->exchange->devices[b->device].requests;
@@ -29,7 +29,7 @@ static clt_collective_request *request_of(const clt_bound *b, const clt_instruct
     }
 }
 
-/* --- what they work on ----------------------------------------------------------------------- */
+/* --- operands -------------------------------------------------------------------------------- */
 
 static int64_t node_count(const clt_plan *plan, int k)
 {
@@ -139,7 +139,7 @@ static void note_gradient(const clt_bound *b, int bucket, const clt_collective_r
     note_profile(b, b->exchange->labels[bucket], true,
                  clt_bucket_gradient_bytes(&plan->buckets.buckets[bucket], plan->options.precision),
                  result);
-    if (bucket == plan->ready[plan->n_ready - 1]) /* all before it went on during backward */
+    if (bucket == plan->ready[plan->n_ready - 1]) /* earlier reductions were hidden by backward */
         own->exposed += result->done - result->ready;
 }
 

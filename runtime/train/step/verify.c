@@ -1,9 +1,7 @@
-/*
- * Before the first step, and then every some steps, all devices of all ranks compare checksums of
- * their replicas: ranks whose stores were made differently would train each a model of its own; a
- * device that computes wrongly, or a program that wrote into one replica, is noticed while an
- * earlier checkpoint is still good.
- */
+/* All devices of all ranks compare checksums of their replicas before the first step and every
+ * check_every steps. The check finds ranks whose stores were made differently and would train
+ * different models. It also finds a device that computes wrongly, or a program that wrote into one
+ * replica, while an earlier checkpoint is still good. */
 #include <stdio.h>
 
 #include "base/alloc.h"
@@ -60,7 +58,7 @@ static void name_participant(const clt_verification *v, int participant, char *t
                  label ? label : "", label ? ")" : "");
 }
 
-/* The participant whose checksum of a tensor is not that of most; -1: all are equal. */
+/* Returns the participant whose checksum of a tensor differs from most; -1: all are equal. */
 static int odd_one(const clt_verification *v, const uint64_t *sums, int n, int slot)
 {
     int as_first = 0, other = -1;
