@@ -5,26 +5,27 @@
 #include "base/alloc.h"
 #include "train/core/buffers.h"
 
-/* Two steps may be queued; two more batches are assembled meanwhile. Devices gather into two places
- * in turn, of which a slot's number tells one as long as there are an even number of slots. */
+/* Two steps may be queued while two more batches are assembled. Devices gather into two places in
+ * turn. The place is the slot's number modulo TURNS, so the number of slots must be even. */
 enum { SLOTS = 4, TURNS = 2, MAX_INPUTS = 16 };
 
 struct clt_source {
     clt_loader *loader;
     int n_devices, n_outputs, n_images;
-    int first;                     /* this rank's first among the parts of a batch */
-    int64_t *offsets;              /* [slot][device and one more]: of this rank's samples */
-    const char *names[MAX_INPUTS]; /* of the outputs; the plan's */
+    int first;                     /* first part of a batch that belongs to this rank */
+    int64_t *offsets;              /* [slot][device, and the end]: offsets of this rank's samples */
+    const char *names[MAX_INPUTS]; /* names of the outputs, owned by the plan */
     clt_feed *feeds;               /* [slot][device][output] */
     double loss_weight[SLOTS];
-    bool weighted; /* the loader knows the weight of the only loss */
-    bool knew;     /* and knew that of the last batch */
+    bool weighted; /* the loader can know the weight of the only loss */
+    bool knew;     /* the loader knew the weight for the last batch */
 
-    /* A data set of buffers: the loader delivers sample numbers alone, devices gather. */
+    /* For a data set of buffers, the loader delivers only sample numbers, and devices gather the
+     * samples. */
     bool on_devices;
     clt_session *session;
     clt_gather gather;
-    clt_device_gather **gathers; /* by device; NULL: gets no samples */
+    clt_device_gather **gathers; /* by device; NULL: the device gets no samples */
 };
 
 static bool is_upstream(const clt_plan *plan, const clt_value *input)
@@ -85,7 +86,7 @@ static clt_status add_input(clt_source *s, const clt_dataset *dataset,
         CLT_TRY(normalize(s, output, dtype == CLT_U8 ? 255 : 1, options));
         s->n_images++;
     }
-    /* Labels on the devices tell the weight there. */
+    /* The host cannot read labels that are on devices, so devices compute the weight. */
     if (!s->on_devices && input->type.dtype == CLT_I32 && clt_dataset_classes(dataset, field) > 0) {
         const bool ignores = options->ignore_index != INT64_MIN;
         CLT_TRY(clt_loader_set_labels(s->loader, output, ignores ? &options->ignore_index : NULL));
@@ -157,7 +158,7 @@ clt_status clt_source_create(const clt_participants *all, const clt_shares *shar
     desc.quantum = shares->quantum;
     desc.slots = SLOTS;
     if (s->on_devices)
-        desc.max_threads = 1; /* there are only numbers to find */
+        desc.max_threads = 1; /* one thread suffices for sample numbers */
     const clt_plan *plan = session->devices[0].plan;
     clt_status status = clt_loader_create(&desc, &s->loader);
     for (int i = 0; status == CLT_OK && i < plan->n_inputs; i++)
@@ -186,7 +187,7 @@ void clt_source_destroy(clt_source *s)
 {
     if (!s)
         return;
-    if (s->on_devices) /* what is asked of a step later is answered without its inputs */
+    if (s->on_devices) /* later diagnosis of a step must not read these buffers */
         clt_session_forget_buffers(s->session);
     for (int d = 0; s->gathers && d < s->n_devices; d++)
         clt_device_gather_destroy(s->gathers[d]);
@@ -198,8 +199,8 @@ void clt_source_destroy(clt_source *s)
     clt_free(s);
 }
 
-/* Enqueues the gathering of a batch, on the queues where its step comes next. The devices' threads
- * rest between steps, so that this one may enqueue. */
+/* Enqueues the gathering of a batch on the queues of its step. The devices' threads are idle
+ * between steps, so this thread may enqueue. */
 static clt_status gather(clt_source *s, const clt_batch *batch, const int64_t *offsets)
 {
     for (int d = 0; d < s->n_devices; d++) {
@@ -242,7 +243,8 @@ clt_status clt_source_next(clt_source *s, clt_source_batch *out)
     return CLT_OK;
 }
 
-/* Ranks that know the weight of a loss do not tell it to each other; so this one must not ask. */
+/* Ranks that know the weight of a loss do not exchange it, so this rank must not start an exchange.
+ */
 void clt_source_none(clt_source *s, int64_t total, clt_step_batch *batch)
 {
     static const double any = 1;

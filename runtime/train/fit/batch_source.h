@@ -1,4 +1,4 @@
-/* A loader whose batches are ready to be fed to a trainer. */
+/* A loader whose batches can be fed to a trainer directly. */
 #ifndef CLT_TRAIN_FIT_BATCH_SOURCE_H
 #define CLT_TRAIN_FIT_BATCH_SOURCE_H
 
@@ -14,25 +14,26 @@ typedef struct clt_source_batch {
     clt_step_batch step; /* its pointers are valid until the slot is released */
 } clt_source_batch;
 
-/* Feeds the session's inputs from the data set's fields of the same names. `end_epoch` 0: never
- * ends. */
+/* Creates a source that feeds the session's inputs from the data set's fields of the same names. It
+ * never ends if `end_epoch` is 0. */
 clt_status clt_source_create(const clt_participants *all, const clt_shares *shares,
                              clt_session *session, clt_dataset *dataset,
                              const clt_fit_options *options, int64_t batch, int64_t seed,
                              clt_position start, int64_t end_epoch, clt_source **source);
 
-/* Stops the loader; transfers from its memory must have ended. Takes NULL. */
+/* Stops the loader. Transfers from its memory must have ended. NULL may be passed. */
 void clt_source_destroy(clt_source *source);
 
-/* The next batch. At most two are held at once; the steps of those that were released have ended.
- */
+/* Waits for the next batch. At most two batches may be held at once; release a batch only when its
+ * step has ended. */
 clt_status clt_source_next(clt_source *source, clt_source_batch *batch);
-/* A batch of `total` samples of which this rank has none, after clt_source_next has failed. */
+/* Makes a batch of `total` samples of which this rank has none. Used after clt_source_next has
+ * failed. */
 void clt_source_none(clt_source *source, int64_t total, clt_step_batch *batch);
 
 clt_status clt_source_release(clt_source *source, int slot);
 
-/* Seconds for which clt_source_next waited. */
+/* Returns the seconds for which clt_source_next waited. */
 double clt_source_waited(const clt_source *source);
 
 #endif

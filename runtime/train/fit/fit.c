@@ -1,4 +1,4 @@
-/* The loop over epochs and steps. */
+/* Runs the loop over epochs and steps. */
 #include <cltrain/fit.h>
 
 #include <stdio.h>
@@ -34,7 +34,8 @@ static clt_status check(const clt_fit_options *o, const clt_trainer *t)
     return CLT_OK;
 }
 
-/* All ranks have dropped a step. Each learns of the failure, its own or another's. */
+/* Called after all ranks have dropped a step. Each rank learns of the failure, its own or
+ * another's. */
 static clt_status drop(clt_fit_run *f, clt_status failure)
 {
     f->dropped = true;
@@ -42,14 +43,15 @@ static clt_status drop(clt_fit_run *f, clt_status failure)
     return status == CLT_OK ? CLT_ABORTED : status;
 }
 
-/* This rank could not read its samples. The other ranks are in the step already and wait for this
- * one: it takes part without samples and votes to drop the step, which changes nothing then. */
+/* Handles that this rank could not read its samples. The other ranks are already in the step and
+ * wait for this rank. It takes part without samples and votes to drop the step, so that the step
+ * changes nothing. */
 static clt_status drop_step(clt_fit_run *f, clt_status failure)
 {
     clt_trainer *t = f->trainer;
     clt_step_batch none;
     char message[1024];
-    if (t->all.ranks == 1 || t->steps == f->first_step) /* alone, or there is nothing to save */
+    if (t->all.ranks == 1 || t->steps == f->first_step) /* one rank, or no step to save */
         return failure;
     snprintf(message, sizeof message, "%s", clt_error_message());
     clt_source_none(f->source, f->batch, &none);
@@ -59,7 +61,7 @@ static clt_status drop_step(clt_fit_run *f, clt_status failure)
     return t->exchange.votes & CLT_VOTE_DROP ? drop(f, failure) : failure;
 }
 
-/* One step: enqueue it, then report the one before. */
+/* Enqueues one step, then reports the step before. */
 static clt_status one_step(clt_fit_run *f)
 {
     clt_source_batch batch;
@@ -83,9 +85,9 @@ static clt_status one_step(clt_fit_run *f)
     f->position = f->after;
     f->epoch_due = f->tried_due;
     const clt_status status = clt_fit_finish(f, &before);
-    if (status == CLT_NONFINITE) /* the guard stopped there */
+    if (status == CLT_NONFINITE) /* the guard stopped at that step */
         f->last = before;
-    if (status == CLT_OK && f->balance) /* before an evaluation takes times of its own */
+    if (status == CLT_OK && f->balance) /* before an evaluation distorts the measured times */
         return clt_balance_step(f->balance, &f->trainer->all, &f->trainer->shares,
                                 &f->trainer->exchange, f->trainer->options.batch,
                                 f->trainer->call.batch.total, &f->rebalance);
@@ -116,8 +118,8 @@ static void drop_source(clt_fit_run *f)
     f->source = NULL;
 }
 
-/* The step before the change is reported, and its inputs are not needed any more, before the
- * batches that are assembled already go. */
+/* Changes the division. Batches that are already assembled are dropped, so the last step must be
+ * reported and its inputs free. */
 static clt_status change_split(clt_fit_run *f, const double *weights, int64_t quantum)
 {
     clt_trainer *t = f->trainer;
@@ -129,7 +131,7 @@ static clt_status change_split(clt_fit_run *f, const double *weights, int64_t qu
     return clt_fit_make_source(f);
 }
 
-/* Before a step: the division that it is to have. */
+/* Sets the division of the next step. */
 static clt_status divide(clt_fit_run *f)
 {
     const clt_fit_options *o = f->options;
@@ -144,8 +146,8 @@ static clt_status divide(clt_fit_run *f)
     return change ? change_split(f, f->balance->weights, f->balance->quantum) : CLT_OK;
 }
 
-/* A device that failed, of any rank, is left behind, where others remain; else this is the run's
- * failure. */
+/* Continues without a failed device of any rank, if other devices remain. Otherwise returns the
+ * run's failure. */
 static clt_status recover(clt_fit_run *f, clt_status failure)
 {
     clt_trainer *t = f->trainer;
@@ -154,22 +156,23 @@ static clt_status recover(clt_fit_run *f, clt_status failure)
     snprintf(message, sizeof message, "%s", clt_error_message());
     if (!clt_lost_one_of_several(t))
         return clt_lost_explain(t, failure, message);
-    /* What the last step gave can often still be read. */
+    /* The results of the last step can often still be read. */
     if (f->last.slot >= 0 && clt_fit_finish(f, &f->last) != CLT_OK)
         clt_fit_report_unknown(f, &f->last);
     f->last.slot = -1;
-    clt_trainer_wait(t); /* transfers from the loader's memory end */
+    clt_trainer_wait(t); /* ends transfers from the loader's memory */
     drop_source(f);
     clt_error_restore(message);
     CLT_TRY(clt_trainer_recover(t, &redo));
-    f->next_split = f->options->n_splits; /* those were among other devices */
+    f->next_split = f->options->n_splits; /* the splits were among other devices */
     CLT_TRY(clt_fit_make_balance(f));
     if (!redo) {
         clt_fit_report_unknown(f, &f->tried);
         f->position = f->after;
         f->epoch_due = f->tried_due;
     }
-    /* Ranks that were ahead evaluate once more, with those that have it before them. */
+    /* Ranks that were ahead evaluate once more, together with the ranks that have not evaluated
+     * yet. */
     int64_t due = f->epoch_due;
     CLT_TRY(clt_world_largest(&t->all, &due));
     f->epoch_again = f->epoch_due < 0 && due >= 0;
@@ -177,8 +180,8 @@ static clt_status recover(clt_fit_run *f, clt_status failure)
     return clt_fit_make_source(f);
 }
 
-/* Whether to stop after the step that was enqueued last. Ranks say it with their gradients, before
- * the next step, so that all of them stop after the same one. */
+/* Returns true if the run stops after the step that was enqueued last. Ranks send their wish with
+ * their gradients, before the next step, so that all stop after the same step. */
 static bool stops(const clt_fit_run *f)
 {
     clt_trainer *t = f->trainer;
@@ -201,7 +204,7 @@ static clt_status run(clt_fit_run *f)
 {
     clt_status status = CLT_OK;
     for (;;) {
-        /* After a device was lost, an epoch's end may be due without another step. */
+        /* After the loss of a device, the end of an epoch may be due without another step. */
         const bool ended = f->trainer->steps >= f->total_steps;
         if (f->epoch_due < 0 && !ended)
             status = divide(f);
@@ -223,16 +226,16 @@ static clt_status run(clt_fit_run *f)
     }
 }
 
-/* Transfers from the loader's memory must have ended before it is freed. The guard kept the weights
- * of the last good step: what comes after it is forgotten, and it is saved. So is the last step
- * where samples cannot be read. Other ranks may be within the next step then: all drop it, save,
- * and wait until the checkpoint is there. */
+/* Cleans up after a failure. Transfers from the loader's memory must end before it is freed. The
+ * guard kept the weights of the last good step; later steps are dropped and these weights are
+ * saved. The last step is also saved if samples cannot be read. Other ranks may then be in the next
+ * step: all drop it, save, and wait until the checkpoint is written. */
 static void after_failure(clt_fit_run *f, clt_status status)
 {
     char message[1024];
     strncpy(message, clt_error_message(), sizeof message - 1);
     message[sizeof message - 1] = '\0';
-    /* The other ranks wait for this one's gradients; where all stop together they do not. */
+    /* The other ranks wait for this rank's gradients, unless all stop together. */
     if (f->trainer->all.ranks > 1 && status != CLT_NONFINITE && status != CLT_STOPPED &&
         !f->dropped)
         f->trainer->exchange.collectives.stop(f->trainer->exchange.collectives.self, status,
@@ -240,8 +243,8 @@ static void after_failure(clt_fit_run *f, clt_status status)
     if (status != CLT_STOPPED)
         clt_heartbeat_failed(f->trainer->exchange.beat, status, message);
     const bool idle = clt_trainer_wait(f->trainer) == CLT_OK;
-    /* In an evaluation all ranks have the last step's weights; owners would exchange their slots.
-     */
+    /* In an evaluation all ranks have the last step's weights. With owners, a save would exchange
+     * slots. */
     const bool alone = f->trainer->all.ranks == 1 || (f->evaluating && !f->trainer->owners);
     const bool read = f->between && alone && f->trainer->steps > f->first_step;
     bool good = idle && (read || f->dropped);
@@ -260,7 +263,7 @@ static void after_failure(clt_fit_run *f, clt_status status)
     clt_error_restore(message);
 }
 
-/* The message names a sample of the batch: which one of the data set is it? */
+/* The message names a sample of the batch. Adds which sample of the data set that is. */
 static void name_sample(const clt_fit_run *f)
 {
     const clt_trainer *t = f->trainer;
@@ -309,7 +312,7 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
     }
     f.first_step = trainer->steps;
     status = run(&f);
-    /* At the end, and after a failure that left the weights of the last good step. */
+    /* Save at the end, and after a failure that left the weights of the last good step. */
     if (status == CLT_OK)
         status = clt_world_agree(&trainer->all, clt_fit_save(&f));
     if (status == CLT_NONFINITE)

@@ -1,4 +1,4 @@
-/* How a run of clt_fit begins: what data it reads, from where, and that all ranks agree. */
+/* Begins a run of clt_fit: finds its data and position, and checks that all ranks agree. */
 #include <stdio.h>
 
 #include "base/hash.h"
@@ -23,14 +23,14 @@ clt_status clt_fit_make_balance(clt_fit_run *f)
     f->balance = NULL;
     f->rebalance = false;
     f->split = t->shares.weights != NULL;
-    /* Of fewer samples than a batch all steps are as short. */
+    /* With fewer samples than a batch, all steps have this smaller size. */
     const int64_t count = clt_dataset_count(f->train);
     return t->options.rebalance && !f->options->splits
                ? clt_balance_create(&t->all, count < f->batch ? count : f->batch, &f->balance)
                : CLT_OK;
 }
 
-/* Not the name, since files may move. */
+/* The data set's name is left out, since files may move. */
 static void describe_data(clt_trainer *t, const clt_dataset *train, const clt_fit_options *o)
 {
     int used = snprintf(t->reads, sizeof t->reads, "%lld samples, %s",
@@ -62,7 +62,7 @@ static clt_status resume(clt_fit_run *f)
         f->trainer, o->resume_from ? o->resume_from : o->checkpoint_dir, &f->position, &seed);
     if (status == CLT_NOT_FOUND && o->resume_from)
         return status;
-    /* A folder without any checkpoint is where a first run begins. */
+    /* A folder without a checkpoint starts a new run. */
     if (status == CLT_NOT_FOUND)
         return CLT_OK;
     CLT_TRY(status);
@@ -76,12 +76,12 @@ static clt_status resume(clt_fit_run *f)
     return CLT_OK;
 }
 
-/* A resumed run ends with its last epoch, also where the epochs before had batches of another size.
- */
+/* A resumed run ends with its last epoch, even if earlier epochs had batches of another size. */
 static int64_t find_end(const clt_fit_run *f, int64_t samples)
 {
     const clt_fit_options *o = f->options;
-    const int64_t more = o->drop_last ? 0 : f->batch - 1; /* a partial batch is one, or none */
+    const int64_t more =
+        o->drop_last ? 0 : f->batch - 1; /* a partial batch counts, unless it is dropped */
     const int64_t per_epoch = (samples + more) / f->batch;
     if (o->steps || !f->resumed)
         return o->steps ? o->steps : o->epochs * per_epoch;
@@ -97,7 +97,7 @@ static uint64_t add_number(uint64_t hash, int64_t number)
     return clt_hash(&number, sizeof number, hash);
 }
 
-/* That all ranks have the same samples, where one has them in host memory. */
+/* Checks that all ranks have the same samples, if a rank has them in host memory. */
 static clt_status compare_data(clt_fit_run *f, clt_dataset *train)
 {
     uint64_t trained = 0, tested = 0;
@@ -109,7 +109,7 @@ static clt_status compare_data(clt_fit_run *f, clt_dataset *train)
     return clt_ranks_compare(f->trainer->all.world, tested, "content of the test data");
 }
 
-/* Before the folder is read: the newest checkpoint there stays the newest. */
+/* Locks the folder before it is read, so that the newest checkpoint stays the newest. */
 static clt_status lock(clt_fit_run *f)
 {
     const clt_fit_options *o = f->options;
@@ -124,7 +124,7 @@ static clt_status lock_and_resume(clt_fit_run *f)
     return resume(f);
 }
 
-/* All ranks begin where rank 0 does, on the same data. */
+/* All ranks begin at rank 0's position, on the same data. */
 static clt_status begin_together(clt_fit_run *f, clt_dataset *train)
 {
     clt_trainer *t = f->trainer;
@@ -155,7 +155,7 @@ static clt_status begin_together(clt_fit_run *f, clt_dataset *train)
     f->seed = begin[2];
     f->resumed = begin[3] != 0;
     t->exchange.vote = t->exchange.votes = 0;
-    /* The others need not have the checkpoint that rank 0 goes on from. */
+    /* Other ranks need not have the checkpoint from which rank 0 resumes. */
     if (!f->resumed)
         CLT_TRY(clt_verify_start(t));
     return clt_trainer_broadcast(t, 0);

@@ -1,4 +1,4 @@
-/* What a run of clt_fit reports and saves, and the evaluation after an epoch. */
+/* Reports and saves of a run of clt_fit, and the evaluation after an epoch. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -96,7 +96,8 @@ void clt_fit_save_on_the_way(clt_fit_run *f)
                 (long long)f->trainer->steps, clt_error_message());
 }
 
-/* After a failure of one device others may still read the batch. The message stays. */
+/* Waits for all devices: after a failure of one device, others may still read the batch. Keeps the
+ * error message. */
 static void wait_for_transfers(clt_trainer *trainer)
 {
     char message[1024];
@@ -106,7 +107,7 @@ static void wait_for_transfers(clt_trainer *trainer)
     clt_error_restore(message);
 }
 
-/* Adds the seconds that batches had to be waited for to *waited. */
+/* Evaluates, and adds the seconds of waiting for batches to *waited. */
 static clt_status evaluate(clt_trainer *trainer, clt_dataset *dataset,
                            const clt_fit_options *options, double *sums, double *weights,
                            double *waited)
@@ -138,7 +139,7 @@ done:
     return status;
 }
 
-/* Losses and metrics over the test set. *means is to be freed after the report. */
+/* Computes losses and metrics over the test set. The caller frees *means after the report. */
 static clt_status evaluate_epoch(clt_fit_run *f, clt_progress *progress, double **means)
 {
     const clt_session *session = f->trainer->evaluation;
@@ -189,7 +190,7 @@ clt_status clt_fit_end_epoch(clt_fit_run *f, int64_t epoch)
     clt_free(means);
     f->epoch_again = false;
     f->reported = clt_clock();
-    /* The last one's success is the run's: clt_fit saves it. */
+    /* The save of the last epoch is part of the run's result, so clt_fit does it. */
     if (f->options->checkpoint_every < 0 && f->trainer->steps < f->total_steps)
         clt_fit_save_on_the_way(f);
     return CLT_OK;

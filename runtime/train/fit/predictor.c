@@ -1,4 +1,5 @@
-/* Plans of outputs alone, on the devices of a store; see <cltrain/predict.h>. */
+/* Predictors run plans that only compute outputs, on the devices of a store; see
+ * <cltrain/predict.h>. */
 #include <cltrain/predict.h>
 
 #include <string.h>
@@ -13,13 +14,13 @@ struct clt_predictor {
     clt_store *store;
     clt_session *session;
     clt_tuning_record *tuning;         /* by device */
-    const clt_tuning_record **records; /* the same */
+    const clt_tuning_record **records; /* pointers to `tuning` */
     clt_participants all;
     clt_shares shares;
-    clt_step_program *programs; /* two a device: without samples, and with some */
+    clt_step_program *programs; /* two for each device: without samples, and with samples */
     int64_t batch, runs;
     bool poison, has_batch, carries;
-    const clt_value **outputs, **inputs; /* of the first device's plan */
+    const clt_value **outputs, **inputs; /* values of the first device's plan */
     int n_outputs, room_outputs, n_inputs, room_inputs;
 };
 
@@ -50,7 +51,7 @@ static clt_status check(const clt_graph *graph, const clt_store *store,
                              "the graph has no output: mark a value with clt_output");
 }
 
-/* What the first device's plan reads and gives. */
+/* Lists the inputs and outputs of the first device's plan. */
 static clt_status list_values(clt_predictor *p)
 {
     const clt_plan *plan = p->session->devices[0].plan;
@@ -72,7 +73,7 @@ static clt_status list_values(clt_predictor *p)
     return CLT_OK;
 }
 
-/* Devices do not wait for each other here. */
+/* Devices of a predictor do not wait for each other, so collectives are refused. */
 static clt_status refuse_collectives(const clt_predictor *p)
 {
     const clt_plan *plan = p->session->devices[0].plan;
@@ -84,7 +85,7 @@ static clt_status refuse_collectives(const clt_predictor *p)
                : CLT_OK;
 }
 
-/* A device runs by itself: its programs are those of one device alone. */
+/* Makes the programs of a device, which runs as if it were alone. */
 static clt_status make_programs(clt_predictor *p, int d)
 {
     clt_outline outline;

@@ -1,4 +1,4 @@
-/* Reading what steps gave, and evaluation. */
+/* Reads results of steps, and runs evaluation. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 static clt_status find_record(clt_trainer *t, int64_t step, int *entry)
 {
     *entry = step < 0 ? 0 : (int)(step % CLT_RESULT_RING);
-    /* A step that failed before it ran has left a record. */
+    /* A step that failed before it ran has left a record too. */
     const bool begun = step < t->steps || (step == t->steps && t->phase > 0);
     if (step < 0 || !begun || t->results.records[*entry].step != step)
         return clt_fail(CLT_NOT_FOUND,
@@ -68,8 +68,8 @@ clt_status clt_trainer_metric(clt_trainer *t, int64_t step, int index, double *s
     return CLT_OK;
 }
 
-/* A batch outside training runs in pieces of the plan's size on each device, one result entry.
- * `reads`: other ranks wait for this one's results. */
+/* Runs a batch outside training in micro-batches of the plan's size on each device, in one result
+ * entry. With `reads`, other ranks wait for this rank's results. */
 static clt_status run_outside(clt_trainer *t, const char *name, bool reads)
 {
     char what[64];

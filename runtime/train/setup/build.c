@@ -1,5 +1,5 @@
-/* Everything of a trainer that depends on which devices there are: made when it is created, and
- * again when one is lost. */
+/* Builds the parts of a trainer that depend on the devices. They are made when the trainer is
+ * created, and again when a device is lost. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,8 +16,8 @@
 #include "train/step/verify.h"
 #include "train/ranks/connect.h"
 
-/* How much each device takes, and by which kernels: before gradients and the optimizer's tensors
- * are there, since measuring has parameters and gradients of its own. */
+/* Chooses the share of each device and the kernels. Runs before gradients and the optimizer's
+ * tensors are allocated, since measuring needs memory for its own. */
 static clt_status choose(clt_trainer *t, const clt_graph *graph)
 {
     if (!graph->n_losses && !graph->n_seeds)
@@ -81,7 +81,7 @@ static clt_status make_device(clt_trainer *t, int index)
     return CLT_OK;
 }
 
-/* The weights are the trainer's own copy. */
+/* Copies the weights: the caller keeps its own. */
 static clt_status make_shares(clt_trainer *t)
 {
     const size_t n = (size_t)t->all.total;
@@ -113,7 +113,7 @@ static clt_status allocate(clt_trainer *t)
                : CLT_OK;
 }
 
-/* What takes time: kernels are measured and compiled. */
+/* Does the slow part: kernels are measured and compiled. */
 static clt_status build(void *arg)
 {
     clt_trainer *t = arg;

@@ -1,4 +1,5 @@
-/* What a batch needs on the devices, found from plans alone, before anything is allocated. */
+/* Predicts the memory that a batch needs on the devices from plans alone, before anything is
+ * allocated. */
 #include "train/setup/capacity.h"
 
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #include "train/setup/explain.h"
 #include <cltrain/data.h>
 
-/* Batches beyond this are not looked for. */
+/* Largest batch that is tried, as a power of two. */
 enum { LARGEST_POWER = 40 };
 
 clt_status clt_capacity_share(int participants, const clt_trainer_options *options, int64_t batch,
@@ -49,11 +50,11 @@ clt_plan_options clt_capacity_options(const clt_trainer_options *options, clt_pl
     return plan;
 }
 
-/* What a device holds, in bytes. */
+/* The memory of a device, in bytes. */
 typedef struct need {
     int64_t store;  /* parameters, gradients, optimizer */
-    int64_t inputs; /* of two steps, in training and in evaluation, and constants */
-    int64_t other;  /* results, partial sums; what gradients travel through */
+    int64_t inputs; /* inputs of two steps, in training and in evaluation, and constants */
+    int64_t other;  /* results, partial sums, and staging buffers of gradients */
     int64_t arena;  /* intermediates */
 } need;
 
@@ -62,7 +63,7 @@ static int64_t total_of(const need *n)
     return n->store + n->inputs + n->other + n->arena;
 }
 
-/* Inputs as they lie in the buffers of a session; two steps' are kept. */
+/* Bytes of inputs in the buffers of a session, which keeps the inputs of two steps. */
 static int64_t input_bytes(const clt_graph *graph, int64_t share, int micros)
 {
     int64_t bytes = 0;
@@ -89,7 +90,7 @@ static void count_fixed(const clt_graph *graph, const clt_store *store,
     for (int i = 0; i < layout->n_buckets; i++) {
         const clt_bucket *b = &layout->buckets[i];
         n->store += b->bytes;
-        /* Micro-batches are added in f32, beside the gradients in the run's precision. */
+        /* Micro-batches are summed in f32, beside the gradients in the run's precision. */
         if (!b->state)
             n->store += b->bytes * (slots + (micros > 1)) +
                         clt_bucket_gradient_bytes(b, options->precision);
@@ -122,7 +123,7 @@ clt_status clt_capacity_limit(const clt_graph *graph, const clt_store *store,
     return CLT_OK;
 }
 
-/* Devices in the host's memory share it, those of the node's other ranks too. */
+/* Devices in the host's memory share it, also with devices of the node's other ranks. */
 static int64_t available(const clt_store *store, const clt_world *world, const clt_device *device)
 {
     int sharing = 0;
@@ -133,7 +134,7 @@ static int64_t available(const clt_store *store, const clt_world *world, const c
     return device->caps.host_memory ? bytes / sharing : bytes;
 }
 
-/* Of the device's memory, what it holds already. */
+/* Returns the bytes of the device's memory that the replica already uses. */
 static int64_t held(const clt_replica *replica, const clt_trainer_options *options)
 {
     int64_t bytes = 0;
@@ -152,8 +153,8 @@ static int64_t held(const clt_replica *replica, const clt_trainer_options *optio
     return bytes;
 }
 
-/* The plan for a device, as options say; where the memory that they allow does not suffice, what
- * is least (*within false). */
+/* Makes the plan of a device. If the allowed memory is too small, makes the plan that needs the
+ * least and sets *within to false. */
 static clt_status make_plan(const clt_graph *graph, const clt_store *store,
                             const clt_trainer_options *options, int participants,
                             const clt_device *device, const clt_tuning_record *tuning,
@@ -183,7 +184,8 @@ static clt_status does_not_fit(const clt_device *device, const clt_trainer_optio
                     (double)(n->inputs + n->other) / 1048576, (double)options->memory / 1048576);
 }
 
-/* Evaluation runs in the same slabs: where training was made to take little, it may take more. */
+/* Evaluation runs in the same slabs as training. It may need more memory if training was planned to
+ * use little. */
 static clt_status add_evaluation(const clt_graph *graph, const clt_store *store,
                                  const clt_trainer_options *options, int participants,
                                  int64_t share, const clt_device *device, need *n)
@@ -198,7 +200,7 @@ static clt_status add_evaluation(const clt_graph *graph, const clt_store *store,
     return CLT_OK;
 }
 
-/* Of one device. */
+/* Checks one device. */
 static clt_status check_device(const clt_graph *graph, const clt_store *store,
                                const clt_trainer_options *options, int participants, int64_t batch,
                                int64_t share, const clt_replica *replica)
@@ -222,7 +224,7 @@ static clt_status check_device(const clt_graph *graph, const clt_store *store,
         CLT_TRY(add_evaluation(graph, store, options, participants, share, device, &n));
     if (options->memory && (!within || total_of(&n) > options->memory))
         return does_not_fit(device, options, batch, &n);
-    /* Only what the host still has is known; of others, what there is in all. */
+    /* The host reports its free memory, other devices only their total memory. */
     const int64_t there = available(store, options->world, device);
     const int64_t needed = total_of(&n) - (device->caps.host_memory ? held(replica, options) : 0);
     if (needed > there || largest > device->caps.max_alloc_bytes)
@@ -248,10 +250,10 @@ clt_status clt_capacity_check(const clt_graph *graph, const clt_store *store,
 int64_t clt_capacity_largest(const clt_graph *graph, const clt_store *store,
                              const clt_trainer_options *options, int participants)
 {
-    /* To three digits: memory that is available changes from one call to the next. Less exactly
-     * where each plan is searched for. */
+    /* Search to three digits, since the available memory changes between calls. Search less exactly
+     * if each plan is itself searched for. */
     const int64_t digits = options->recompute || options->memory ? 128 : 1024;
-    /* The powers of two around it first: 2^(from - 1) fits, 2^to does not. */
+    /* First find the powers of two around the batch: 2^(from - 1) fits, 2^to does not. */
     int from = 0, to = LARGEST_POWER;
     while (from < to) {
         const int middle = from + (to - from) / 2;
@@ -271,7 +273,8 @@ int64_t clt_capacity_largest(const clt_graph *graph, const clt_store *store,
     return low;
 }
 
-/* The fewest micro-batches, of powers of two, in which the batch fits; 0: in none. */
+/* Returns the fewest micro-batches, as a power of two, with which the batch fits; 0 if it never
+ * fits. */
 static int micro_batches(const clt_graph *graph, const clt_store *store,
                          const clt_trainer_options *options, int participants)
 {
@@ -307,7 +310,7 @@ clt_status clt_capacity_explain(clt_status status, const clt_graph *graph, const
                     (long long)largest, more);
 }
 
-/* What a device holds, and how much more would fit. */
+/* Prints the memory of a device, and how much more would fit. */
 static void print_memory(const clt_graph *graph, const clt_store *store,
                          const clt_trainer_options *options, int participants,
                          clt_plan *const plans[2], clt_str *s)
@@ -350,7 +353,7 @@ clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
     CLT_TRY(clt_trainer_check_options(options));
     clt_str s = {0};
     int64_t share;
-    /* Each rank has as many devices as this one, as far as is known here. */
+    /* The devices of other ranks are not known here: assume as many as this rank has. */
     const int participants = store->n_devices * (options->world ? options->world->ranks : 1);
     CLT_TRY(clt_capacity_share(participants, options, options->batch, &share));
     clt_plan *plans[2] = {NULL};
@@ -384,6 +387,6 @@ clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
         clt_str_free(&s);
         return CLT_OUT_OF_MEMORY;
     }
-    *text = s.text; /* clt_alloc's memory is malloc's, as the header promises */
+    *text = s.text; /* the caller frees it with free(), as the header says: clt_alloc uses malloc */
     return CLT_OK;
 }

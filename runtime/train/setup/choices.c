@@ -12,7 +12,7 @@
 #include "tune/blas.h"
 #include "tune/tune.h"
 
-/* What measuring works with. */
+/* The data of a measurement. */
 typedef struct maker {
     clt_choices *choices;
     const clt_graph *graph;
@@ -21,13 +21,14 @@ typedef struct maker {
     int64_t per_run;
 } maker;
 
-/* Parts of one device share measurements; different numbers of cores do not. */
+/* Parts of one device share measurements, unless their numbers of cores differ. */
 static bool same_kind(const clt_device *a, const clt_device *b)
 {
     return a->identity == b->identity && !memcmp(&a->caps, &b->caps, sizeof a->caps);
 }
 
-/* Measuring overwrites no operand, and has parameters and gradients of its own. */
+/* Measuring needs more memory than training: it overwrites no operand, and has parameters and
+ * gradients of its own. */
 static clt_status measuring_fits(const maker *m, const clt_device *device,
                                  const clt_plan_options *options, bool *fits)
 {
@@ -62,17 +63,17 @@ static clt_status measure(maker *m, clt_device *device, clt_tuning_record *recor
                                     .anew = o->tune_anew != 0,
                                     .stop = o->tune_stop,
                                     .user = o->tune_user};
-    /* Copies are of the shapes that are there. */
+    /* Nodes that are recomputed have the same shapes as the original nodes. */
     options.recompute = options.early_outputs = false;
     CLT_TRY(measuring_fits(m, device, &options, &fits));
     if (!fits)
         return CLT_OK;
-    /* Whoever measures for the record's sake hears that it cannot be written before time is spent.
-     */
+    /* A caller who only wants the record learns at once if it cannot be written, before time is
+     * spent. */
     if (o->tune_anew)
         CLT_TRY(clt_tuning_save(device, record));
     const clt_status status = clt_tune_plan(m->graph, device, &options, &limits, record, &report);
-    /* Measuring has parameters of its own: training may fit where that does not. */
+    /* Measuring needs more memory than training, so training may still fit. */
     if (status == CLT_OUT_OF_DEVICE_MEMORY) {
         clt_log(CLT_LOG_WARN, "kernels are not measured, training goes on without: %s",
                 clt_error_message());
@@ -88,7 +89,7 @@ static clt_status measure(maker *m, clt_device *device, clt_tuning_record *recor
     const clt_status saved = clt_tuning_save(device, record);
     if (o->tune_anew)
         return saved;
-    /* Without a file they are measured again next time. */
+    /* Without a file, the kernels are measured again next time. */
     if (saved != CLT_OK)
         clt_log(CLT_LOG_INFO, "%s", clt_error_message());
     return CLT_OK;

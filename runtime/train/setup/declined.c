@@ -1,4 +1,4 @@
-/* Why variants that were asked for are not taken. */
+/* Explains why variants that the user asked for are not used. */
 #include <string.h>
 
 #include <cltrain/unstable.h>
@@ -11,7 +11,7 @@
 #include "train/core/session.h"
 #include "train/core/trainer.h"
 
-/* Those that nobody asked for decline often, and that is as it should be. */
+/* Lists only variants that the user asked for. Others often decline, which is normal. */
 static void add_asked(const clt_plan_node *pn, clt_str *text)
 {
     for (const char *line = pn->declined; line && *line;) {
@@ -37,7 +37,7 @@ static void add_declined(const clt_plan *plan, clt_str *text)
         add_asked(&plan->nodes[i], text);
 }
 
-/* What is asked for operators that no plan has. */
+/* Lists variants of operators that no plan has. */
 static void add_missing(const clt_plan *const *plans, int count, const char *variants,
                         clt_str *text)
 {
@@ -53,7 +53,7 @@ static void add_missing(const clt_plan *const *plans, int count, const char *var
     }
 }
 
-/* clt_alloc's memory is malloc's, as the header promises. */
+/* The caller frees the text with free(), as the header says: clt_alloc uses malloc. */
 static clt_status give(clt_str *lines, char **text)
 {
     if (lines->failed) {
@@ -69,7 +69,7 @@ clt_status clt_trainer_declined(const clt_trainer *trainer, const char *variants
     const clt_plan *const plans[] = {trainer->training->devices[0].plan,
                                      trainer->evaluation->devices[0].plan};
     clt_str lines = {0};
-    /* The other has its nodes, or some. */
+    /* The other plan has the same nodes, or some of them. */
     add_declined(plans[0], &lines);
     add_missing(plans, 2, variants, &lines);
     return give(&lines, text);

@@ -20,7 +20,7 @@ clt_status clt_scaling_to_json(clt_update *update, clt_dtype precision, char *te
     return CLT_OK;
 }
 
-/* A checkpoint without the section was written before there were others than f32. */
+/* A checkpoint without the section is older than the other precisions, so it is f32. */
 static void compare_precision(clt_dtype precision, const clt_checkpoint *checkpoint)
 {
     const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_PRECISION);
@@ -36,7 +36,7 @@ clt_status clt_scaling_read(clt_dtype precision, const clt_checkpoint *checkpoin
     const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_SCALING);
     clt_scaling s = clt_scaling_begin();
     json_t *json = section ? json_loads(section->text, 0, NULL) : NULL;
-    if (json_object_size(json)) { /* else the run was not in f16 */
+    if (json_object_size(json)) { /* else the earlier run was not in f16 */
         s.scale = (float)json_number_value(json_object_get(json, "scale"));
         s.good = (int32_t)json_integer_value(json_object_get(json, "good"));
         s.skipped = (int32_t)json_integer_value(json_object_get(json, "skipped"));

@@ -1,4 +1,5 @@
-/* What a checkpoint keeps of a run's precision: its name and, in f16, where loss scaling stands. */
+/* The sections of a checkpoint about a run's precision: its name and, in f16, the state of loss
+ * scaling. */
 #ifndef CLT_TRAIN_SETUP_LOSS_SCALING_H
 #define CLT_TRAIN_SETUP_LOSS_SCALING_H
 
@@ -9,13 +10,13 @@
 #define CLT_SECTION_PRECISION "precision"
 #define CLT_SECTION_SCALING "loss_scaling"
 
-/* The section's JSON: {} but in f16. Waits for the device where that knows alone. */
+/* Writes the JSON of the section; {} unless the precision is f16. Waits for the device if only the
+ * device knows the state. */
 clt_status clt_scaling_to_json(clt_update *update, clt_dtype precision, char *text, size_t bytes);
 
-/* Where a run in `precision` is to go on. Parameters and optimizer are f32 in all precisions, so
- * that a run may go on in another one: the log says so, and f16 begins with its first scale.
- * Errors: FORMAT.
- */
+/* Reads the state of loss scaling for a run in `precision`. Parameters and optimizer are f32 in all
+ * precisions, so a run may continue in another precision. The log then says so, and f16 begins with
+ * its first scale. Errors: FORMAT. */
 clt_status clt_scaling_read(clt_dtype precision, const clt_checkpoint *checkpoint,
                             clt_scaling *scaling);
 

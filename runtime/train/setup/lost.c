@@ -1,9 +1,7 @@
-/*
- * A device that fails is left behind: its part of the batches goes to the others, of all ranks.
- * Updates are enqueued only once a step's reductions are complete, so that a failure before leaves
- * every replica as it was, and the step is given again; after that, the replica of a device that
- * did update becomes that of all.
- */
+/* Continues without a failed device. Its part of the batches goes to the other devices of all
+ * ranks. Updates are enqueued only once a step's reductions are complete. A failure before that
+ * leaves every replica unchanged, and the step is repeated. After a later failure, the replica of a
+ * device that did update is copied to all. */
 #include <cltrain/train.h>
 
 #include <stdio.h>
@@ -24,7 +22,7 @@ clt_status clt_lost_note(clt_trainer *t, int device, clt_status status)
     return status;
 }
 
-/* Only the ranks of a node hear of each other's failures at once. */
+/* Only ranks of one node learn of each other's failures at once. */
 static bool one_node(const clt_trainer *t)
 {
     return t->all.ranks == 1 || t->all.world->node_ranks == t->all.ranks;
@@ -37,7 +35,7 @@ clt_status clt_lost_reason(const clt_trainer *t, clt_status status)
     return status == CLT_DEVICE_LOST ? CLT_ABORTED : status;
 }
 
-/* Another rank's device is. */
+/* Returns true if a device of another rank is lost. */
 static bool stopped_for_lost(const clt_trainer *t)
 {
     const clt_collectives *c = &t->exchange.collectives;
@@ -53,14 +51,14 @@ bool clt_lost_one_of_several(const clt_trainer *t)
     return stopped_for_lost(t);
 }
 
-/* --- what is to be done ---------------------------------------------------------------------- */
+/* --- the plan of a recovery ------------------------------------------------------------------ */
 
 typedef struct recovery {
     clt_rescue *reports; /* by rank */
-    int64_t steps;       /* that are done */
-    int source;          /* participant, as numbered anew, that has done them; -1: all have */
-    int *slot_roots;     /* by bucket, as numbered anew; NULL: all devices have all slots */
-    double *weights;     /* of the devices that are left; NULL: equal */
+    int64_t steps;       /* steps that are complete */
+    int source;          /* new number of a participant that has done the steps; -1: all have */
+    int *slot_roots;     /* new numbers by bucket; NULL: all devices have all slots */
+    double *weights;     /* of the remaining devices; NULL: equal */
     clt_scaling scaling; /* after `steps` */
 } recovery;
 
@@ -98,7 +96,7 @@ static bool is_lost(const clt_trainer *t, const recovery *r, int participant)
     return false;
 }
 
-/* Among those that are left. */
+/* Returns the number of a participant among the remaining ones. */
 static int renumbered(const clt_trainer *t, const recovery *r, int participant)
 {
     int number = 0;
@@ -107,7 +105,7 @@ static int renumbered(const clt_trainer *t, const recovery *r, int participant)
     return number;
 }
 
-/* The largest number of steps that a device has done whole. Devices that have not are given the
+/* Finds the largest number of steps that a device has completed. Devices that have not get the
  * replica of one that has. */
 static void find_source(const clt_trainer *t, recovery *r)
 {
@@ -126,8 +124,8 @@ static void find_source(const clt_trainer *t, recovery *r)
         r->source = -1;
 }
 
-/* A bucket's owner alone has its slots, and its parameters between their update and their way to
- * the others. */
+/* Only a bucket's owner has its slots. Between an update and the broadcast, only the owner has the
+ * new parameters. */
 static clt_status find_owners(const clt_trainer *t, recovery *r)
 {
     const clt_buckets *layout = &t->store->layout;
@@ -154,8 +152,8 @@ static clt_status find_owners(const clt_trainer *t, recovery *r)
     return CLT_OK;
 }
 
-/* Of what the caller gave; the trainer's own copy is made anew. Where the division was changing,
- * not all ranks may have come to it: rank 0's holds. */
+/* Computes the weights of the remaining devices. While the division changes, ranks may have
+ * different weights, so rank 0's are used. */
 static clt_status find_weights(clt_trainer *t, recovery *r)
 {
     double sum = 0;
@@ -173,14 +171,14 @@ static clt_status find_weights(clt_trainer *t, recovery *r)
             sum += t->shares.weights[p];
             r->weights[at++] = t->shares.weights[p];
         }
-    if (!(sum > 0)) { /* all that are left had no samples */
+    if (!(sum > 0)) { /* no remaining device had samples */
         clt_free(r->weights);
         r->weights = NULL;
     }
     return CLT_OK;
 }
 
-/* Of a device that has done as many steps as the furthest. */
+/* Reads the loss scaling of a device that has completed the most steps. */
 static clt_status find_scaling(const clt_trainer *t, int lost, recovery *r)
 {
     int source = 0;
@@ -210,7 +208,7 @@ static clt_status make_recovery(clt_trainer *t, int lost, recovery *r)
     return CLT_OK;
 }
 
-/* --- doing it -------------------------------------------------------------------------------- */
+/* --- the recovery ---------------------------------------------------------------------------- */
 
 static void drop_from_store(clt_store *store, int lost)
 {
@@ -222,12 +220,12 @@ static void drop_from_store(clt_store *store, int lost)
     memmove(&store->arenas[lost], &store->arenas[lost + 1], after * sizeof *store->arenas);
 }
 
-/* The others hold larger parts: in more micro-batches, where their memory asks for it. */
+/* The other devices get larger shares. These run in more micro-batches if memory requires it. */
 static clt_status rebuild(clt_trainer *t, const recovery *r)
 {
     t->options.tune_seconds = 0;
     for (;;) {
-        t->options.weights = r->weights; /* not the copy of a build that is undone */
+        t->options.weights = r->weights; /* not the copy of the previous build */
         const clt_status status = clt_trainer_build(t);
         int64_t small = status == CLT_OUT_OF_DEVICE_MEMORY;
         if (status == CLT_OK)
@@ -250,7 +248,8 @@ static clt_status go_on(clt_trainer *t, int lost, const recovery *r)
                 "%s has failed, training goes on with %d device%s after step %lld: %s",
                 t->store->replicas[lost].device->label, t->all.own - 1, t->all.own == 2 ? "" : "s",
                 (long long)r->steps, clt_error_message());
-    /* Plans for the larger parts; earlier divisions were among other devices. */
+    /* Make plans for the larger shares. The history of divisions is dropped: it was among other
+     * devices. */
     t->options.per_device = 0;
     clt_split_history_free(t->history);
     t->history = NULL;

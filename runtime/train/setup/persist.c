@@ -1,4 +1,4 @@
-/* Stores and trainers to files and back. */
+/* Saves stores and trainers to files, and loads them. */
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include <cltrain/checkpoint.h>
 #include <cltrain/fit.h>
 
-/* A list of the store's tensors, and of an optimizer slot's, with names of its own. */
+/* A list of tensors of the store or of optimizer slots. The list owns the names. */
 typedef struct tensor_list {
     clt_tensor *items;
     char **names;
@@ -30,13 +30,13 @@ static void list_free(tensor_list *list)
     *list = (tensor_list){0};
 }
 
-/* The store may have room for those of another optimizer, too. */
+/* Returns the slots of this optimizer; the store may also have those of another. */
 static int slots_of(const clt_trainer *trainer)
 {
     return clt_optimizer_find(trainer->options.optimizer)->n_slots;
 }
 
-/* `optimizer` NULL: the store's own tensors; else each of its slots of each parameter. */
+/* Lists the store's own tensors if `optimizer` is NULL; else each slot of each parameter. */
 static clt_status list_tensors(const clt_store *store, const clt_trainer *optimizer,
                                tensor_list *list)
 {
@@ -67,7 +67,7 @@ static clt_status list_tensors(const clt_store *store, const clt_trainer *optimi
     return CLT_OK;
 }
 
-/* Reads tensors from the device one at a time, in the order in which a file wants them. */
+/* Reads tensors from the device one at a time, in the file's order. */
 typedef struct reader {
     clt_store *store;
     clt_trainer *trainer;
@@ -183,7 +183,7 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
                             int64_t seed, int64_t keep, const char *model)
 {
     CLT_TRY(clt_trainer_share_slots(t));
-    if (t->all.rank) /* rank 0's replica is everyone's */
+    if (t->all.rank) /* only rank 0 writes: all replicas are equal */
         return CLT_OK;
     tensor_list values = {0}, slots = {0};
     reader r = {
@@ -259,7 +259,7 @@ static clt_status set_f32(clt_store *store, const clt_slot *slot, const clt_tens
     return status;
 }
 
-/* PyTorch's counters, as num_batches_tracked, are I64. */
+/* PyTorch's counters, such as num_batches_tracked, are I64. */
 static clt_status set_i32(clt_store *store, const clt_slot *slot, const clt_tensor *tensor)
 {
     int32_t *converted = clt_alloc((size_t)slot->bytes);
@@ -273,7 +273,7 @@ static clt_status set_i32(clt_store *store, const clt_slot *slot, const clt_tens
     return status;
 }
 
-/* `prefix`: before the names in the file. */
+/* `prefix` precedes the names in the file. */
 static clt_status load_values(clt_store *store, const clt_tensors *tensors, const char *prefix)
 {
     for (int i = 0; i < store->layout.n_slots; i++) {
@@ -294,7 +294,7 @@ static clt_status load_values(clt_store *store, const clt_tensors *tensors, cons
     return CLT_OK;
 }
 
-/* What stands before the names in the file: what the model allows, if any tensor has it. */
+/* Returns the prefix of the names in the file: the model's, if any tensor has it. */
 static const char *prefix_of(const clt_store *store, const clt_tensors *tensors)
 {
     const char *prefix = store->file_prefix;
@@ -319,7 +319,8 @@ static bool is_ignored(const clt_store *store, const char *name)
     return false;
 }
 
-/* What the model's files may hold a second time under this name: *length bytes; NULL: nothing. */
+/* Returns the tensor that the model's files may hold a second time under this name, *length bytes
+ * long; NULL if there is none. */
 static const char *tied_to(const clt_store *store, const char *name, int *length)
 {
     if (clt_buckets_find(&store->layout, name))
@@ -335,7 +336,7 @@ static const char *tied_to(const clt_store *store, const char *name, int *length
     return NULL;
 }
 
-/* Names as they are in the file, and beside them what is there and ignored. */
+/* Renames the tensors as in the file, and adds tensors of the file that are ignored. */
 static clt_status list_as_in_file(const clt_store *store, const clt_tensors *tensors,
                                   const char *prefix, tensor_list *list)
 {
@@ -375,8 +376,8 @@ static clt_status list_as_in_file(const clt_store *store, const clt_tensors *ten
     return CLT_OK;
 }
 
-/* clt_tensors_match lets floats pass for each other, of which only those that become f32 are
- * converted. */
+/* clt_tensors_match accepts any pair of float types. Only conversions to f32 exist, so all others
+ * are refused here. */
 static clt_status match_types(const clt_store *store, const clt_tensors *tensors,
                               const char *prefix)
 {
@@ -438,7 +439,7 @@ static clt_status load_slots(clt_trainer *t, const clt_tensors *tensors)
     return CLT_OK;
 }
 
-/* The first line in which the texts differ, for a message. */
+/* Copies the first line in which the texts differ, for a message. */
 static void differing_lines(const char *a, const char *b, char *line_a, char *line_b, size_t bytes)
 {
     size_t start = 0;
@@ -451,7 +452,7 @@ static void differing_lines(const char *a, const char *b, char *line_a, char *li
                  *texts[k] ? texts[k] : "nothing more");
 }
 
-/* A checkpoint without the section was written before there were groups. */
+/* A checkpoint without the section is older than parameter groups. */
 static clt_status match_groups(const clt_trainer *t, const clt_checkpoint *checkpoint)
 {
     const clt_section *written = clt_checkpoint_section(checkpoint, "groups");
@@ -471,7 +472,7 @@ static clt_status match_groups(const clt_trainer *t, const clt_checkpoint *check
     return status;
 }
 
-/* Everything is compared before anything is changed. */
+/* Compares everything before anything is changed. */
 static clt_status match_all(clt_trainer *t, const clt_checkpoint *checkpoint)
 {
     tensor_list values = {0}, slots = {0};
@@ -537,7 +538,8 @@ clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *p
         clt_split_history_free(t->history);
         t->history = history;
         history = NULL;
-        for (int i = 0; i < CLT_RESULT_RING; i++) /* of steps that are not this run's any more */
+        for (int i = 0; i < CLT_RESULT_RING;
+             i++) /* drop results of steps that the loaded run has not done */
             t->results.records[i].step = -1;
         status = clt_trainer_set_scaling(t, &scaling);
         position->epoch = run->epoch;

@@ -65,7 +65,7 @@ clt_status clt_trainer_check_options(const clt_trainer_options *o)
     if (o->precision != CLT_F32 && o->precision != CLT_F16 && o->precision != CLT_BF16)
         return clt_fail(CLT_INVALID_ARGUMENT, "precision %s is not possible: f32, f16 or bf16",
                         clt_dtype_name(o->precision));
-    /* Kernels count images with an int. */
+    /* kernels count samples with an int */
     if (o->batch < 1 || o->batch > INT32_MAX)
         return clt_fail(CLT_INVALID_ARGUMENT, "batch %lld is not possible; it must be 1 to %d",
                         (long long)o->batch, INT32_MAX);
@@ -104,7 +104,7 @@ static clt_status check_world(const clt_world *w)
     return CLT_OK;
 }
 
-/* The optimizer's tensors are the store's: trainers that live at the same time share them. */
+/* The store owns the optimizer's tensors. Trainers that exist at the same time share them. */
 static clt_status join_store(clt_trainer *t)
 {
     clt_store *store = t->store;
@@ -245,7 +245,7 @@ clt_status clt_trainer_slot_set(clt_trainer *t, int slot, const char *name, cons
     return CLT_OK;
 }
 
-/* The scale of the losses of the step whose gradient it is. */
+/* Finds the loss scale of the step that computed the gradient. */
 static clt_status find_loss_scale(const clt_trainer *t, int device, float *scale)
 {
     float floats[CLT_STEP_STATUS];
@@ -284,7 +284,7 @@ clt_status clt_trainer_gradient(clt_trainer *t, int device, const char *name, vo
     if (device < 0 || device >= t->all.own || where->state || (int64_t)bytes != where->bytes)
         return clt_fail(CLT_INVALID_ARGUMENT, "device %d has no gradient %s of %zu bytes", device,
                         name, bytes);
-    if (t->owners && t->phase != 2) { /* once reduced, the owner has it */
+    if (t->owners && t->phase != 2) { /* after the reduction only the owner has the gradient */
         device = t->owners[where->bucket] - t->all.first;
         if (device < 0 || device >= t->all.own)
             return clt_fail(CLT_UNSUPPORTED,
