@@ -103,7 +103,7 @@ static void test_complete(void **state)
 
 /* --- applying -------------------------------------------------------------------------------- */
 
-/* As many as the schema says, of its types and ranks. */
+/* Checks that the results have the number, types and ranks of the schema. */
 static void check_results(const clt_op *op, clt_value *const *results)
 {
     clt_operand_schema one;
