@@ -44,8 +44,8 @@ struct clt_trainer {
     bool keeps; /* this trainer is counted in store->keepers */
 };
 
-/* build.c: builds every part that depends on the store's devices, and the opposite. After the
- * opposite the trainer has only its graph, options and number of steps. */
+/* build.c: build and free every part that depends on the store's devices. After
+ * clt_trainer_unbuild the trainer has only its graph, options and number of steps. */
 clt_status clt_trainer_build(clt_trainer *trainer);
 void clt_trainer_unbuild(clt_trainer *trainer);
 

@@ -80,8 +80,8 @@ static clt_status resume(clt_fit_run *f)
 static int64_t find_end(const clt_fit_run *f, int64_t samples)
 {
     const clt_fit_options *o = f->options;
-    const int64_t more =
-        o->drop_last ? 0 : f->batch - 1; /* a partial batch counts, unless it is dropped */
+    /* a partial batch counts as a step, unless it is dropped */
+    const int64_t more = o->drop_last ? 0 : f->batch - 1;
     const int64_t per_epoch = (samples + more) / f->batch;
     if (o->steps || !f->resumed)
         return o->steps ? o->steps : o->epochs * per_epoch;

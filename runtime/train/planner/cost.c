@@ -18,8 +18,7 @@ static double micro_batch(const clt_speed *s, double samples)
     double each = t / n;
     if (last > 0 && s->seconds[0] < t)
         each = fmin(each, (t - s->seconds[0]) / (n - s->samples[0]));
-    else if (last > 0) /* no measurable cost of samples: assume a hundredth, so that samples are not
-                          free */
+    else if (last > 0) /* no measurable cost: assume a hundredth, not 0 */
         each = 0.01 * t / n;
     return t + each * (samples - n);
 }

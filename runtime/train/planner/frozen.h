@@ -23,7 +23,7 @@ typedef struct clt_division {
     const double *weights; /* NULL: equal */
     int64_t quantum;
     int64_t bucket_bytes;             /* the store's */
-    int64_t per_device;               /* the trainer's; belongs to the history */
+    int64_t per_device;               /* the trainer's option; saved if there is a history */
     const clt_split_history *history; /* changes so far; NULL: none */
 } clt_division;
 

@@ -37,7 +37,7 @@ typedef struct clt_symbolic_device {
     clt_symbol *slots;        /* by slot and bucket */
     clt_symbol *gradients[2]; /* by bucket: the first, and those of further micro-batches */
     clt_symbol *sums;         /* by bucket: f32 sums of 16-bit gradients */
-    /* by bucket: norm and finiteness of the reduced gradient on the host; 0: none */
+    /* by bucket: what the host knows of the reduced gradient (norm, finiteness); 0: nothing */
     uint64_t *measured;
     clt_symbol means, results, totals;
     uint64_t given_results[CLT_SYMBOLIC_ROUNDS], fetched[CLT_SYMBOLIC_ROUNDS];

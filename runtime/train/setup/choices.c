@@ -63,7 +63,7 @@ static clt_status measure(maker *m, clt_device *device, clt_tuning_record *recor
                                     .anew = o->tune_anew != 0,
                                     .stop = o->tune_stop,
                                     .user = o->tune_user};
-    /* Nodes that are recomputed have the same shapes as the original nodes. */
+    /* Leave out recompute: copies of nodes have the same shapes as the original nodes. */
     options.recompute = options.early_outputs = false;
     CLT_TRY(measuring_fits(m, device, &options, &fits));
     if (!fits)

@@ -538,8 +538,8 @@ clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *p
         clt_split_history_free(t->history);
         t->history = history;
         history = NULL;
-        for (int i = 0; i < CLT_RESULT_RING;
-             i++) /* drop results of steps that the loaded run has not done */
+        /* drop results of steps that the loaded run has not done */
+        for (int i = 0; i < CLT_RESULT_RING; i++)
             t->results.records[i].step = -1;
         status = clt_trainer_set_scaling(t, &scaling);
         position->epoch = run->epoch;

@@ -65,7 +65,7 @@ clt_status clt_trainer_check_options(const clt_trainer_options *o)
     if (o->precision != CLT_F32 && o->precision != CLT_F16 && o->precision != CLT_BF16)
         return clt_fail(CLT_INVALID_ARGUMENT, "precision %s is not possible: f32, f16 or bf16",
                         clt_dtype_name(o->precision));
-    /* kernels count samples with an int */
+    /* Kernels count samples with an int. */
     if (o->batch < 1 || o->batch > INT32_MAX)
         return clt_fail(CLT_INVALID_ARGUMENT, "batch %lld is not possible; it must be 1 to %d",
                         (long long)o->batch, INT32_MAX);
