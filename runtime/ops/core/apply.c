@@ -131,9 +131,10 @@ static bool read_one(const clt_attribute *a, const char *text, int64_t *integer,
         *integer = CLT_TO_END;
         return true;
     }
-    *integer = !strcmp(text, "true") ? 1 : 0;
-    if (*integer || !strcmp(text, "false"))
+    if (a && a->kind == CLT_ATTRIBUTE_FLAG && (!strcmp(text, "true") || !strcmp(text, "false"))) {
+        *integer = *text == 't';
         return true;
+    }
     if (a && a->kind == CLT_ATTRIBUTE_REAL)
         *real = strtod(text, &end);
     else

@@ -135,6 +135,15 @@ static clt_status apply(const char *op, const char *attributes)
     return status;
 }
 
+/* Only flags are true or false. A number of that name would be 0 or 1 without a word. */
+static void test_flags(void **state)
+{
+    (void)state;
+    assert_int_equal(apply("matmul", "trans_a=false trans_b=false"), CLT_OK);
+    assert_int_equal(apply("leaky_relu", "slope=true"), CLT_INVALID_ARGUMENT);
+    assert_non_null(strstr(clt_error_message(), "leaky_relu: slope is true; it must be"));
+}
+
 static void test_every_call(void **state)
 {
     (void)state;
@@ -253,8 +262,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_complete), cmocka_unit_test(test_every_call),
-        cmocka_unit_test(test_ranges),   cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_operands), cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_flags),    cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_messages), cmocka_unit_test(test_operands),
+        cmocka_unit_test(test_settings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
