@@ -163,8 +163,10 @@ static clt_status try_all(blas_tuner *t, const clt_tuning_entry *known,
             continue;
         }
         CLT_TRY(status);
+        /* The machine may be slower or faster than in the earlier run: what the known set takes now
+         * tells how much. */
         if (!*found)
-            plain = first && known ? known->plain_seconds : seconds;
+            plain = first && known ? known->plain_seconds / known->seconds * seconds : seconds;
         if (!*found || seconds < GAIN * best->seconds) {
             *best = e;
             best->seconds = seconds;

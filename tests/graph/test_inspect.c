@@ -41,7 +41,8 @@ static void many_nodes_are_described_in_linear_time(void **state)
     for (int i = 0; i < NODES - 1; i++) {
         char name[32];
         snprintf(name, sizeof name, "p%d", i);
-        clt_value *p = clt_parameter(graph, name, 1, (int64_t[]){3}, (clt_init){CLT_INIT_ZERO});
+        clt_value *p =
+            clt_parameter(graph, name, 1, (int64_t[]){3}, (clt_init){.kind = CLT_INIT_ZERO});
         first = i ? first : p;
         x = clt_add(x, p);
     }

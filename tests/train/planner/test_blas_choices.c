@@ -54,15 +54,6 @@ static clt_plan *plan_of(const clt_graph *g, const clt_tuning_record *record, co
     return plan;
 }
 
-static clt_tune_report tune(const clt_graph *g, double seconds, clt_tuning_record *record)
-{
-    const clt_plan_options options = clt_plan_options_default(CLT_PLAN_EVALUATE, 40);
-    const clt_tune_limits limits = {.seconds = seconds};
-    clt_tune_report report;
-    ok(clt_tune_plan(g, devices[0], &options, &limits, record, &report));
-    return report;
-}
-
 static const clt_blas_gemm *product_of(const clt_plan *plan, int index)
 {
     for (int i = 0; i < plan->n_nodes; i++)
@@ -75,6 +66,15 @@ static const clt_blas_gemm *product_of(const clt_plan *plan, int index)
 }
 
 #ifdef CLT_TESTING
+static clt_tune_report tune(const clt_graph *g, double seconds, clt_tuning_record *record)
+{
+    const clt_plan_options options = clt_plan_options_default(CLT_PLAN_EVALUATE, 40);
+    const clt_tune_limits limits = {.seconds = seconds};
+    clt_tune_report report;
+    ok(clt_tune_plan(g, devices[0], &options, &limits, record, &report));
+    return report;
+}
+
 /* In the first run the time suffices for one set of each kernel. The next run continues behind this
  * set. */
 static void sets_are_recorded_and_taken(void **state)
