@@ -5,10 +5,10 @@
 #include "train/core/session.h"
 
 typedef struct clt_call {
-    clt_session *session;  /* NULL if the program needs no plan */
-    clt_step_batch batch;  /* its pointers dangle once a part of the step has returned */
-    const clt_feed *given; /* gradients of outputs, passed to backward by the caller */
-    int n_given;
+    clt_session *session;             /* NULL if the program needs no plan */
+    clt_step_batch batch;             /* its pointers dangle once a part of the step has returned */
+    const clt_feed *output_gradients; /* of outputs, passed to backward by the caller */
+    int n_output_gradients;
     double *loss_weights; /* by loss, if weights_known; else the devices compute them */
     bool weights_known;
     int entry;    /* index into the ring of results */

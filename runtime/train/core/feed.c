@@ -138,17 +138,17 @@ static bool is_upstream(const clt_session_device *d, int n_losses, int input)
 }
 
 /* The caller's memory for samples of a value: for the whole batch, or for one device's part. */
-typedef struct clt_given_memory {
+typedef struct caller_memory {
     const char *what, *name; /* "feed" or "fetch", and its name */
     int device;              /* -1: the whole batch */
     bool on_host;
     cl_mem buffer;
     int64_t offset, bytes;
-} clt_given_memory;
+} caller_memory;
 
 /* Checks that the memory has room for the samples of the value. `on` is the device that uses the
  * memory; its samples are [offsets[on], offsets[on + 1]). */
-static clt_status check_memory(const clt_session *s, const clt_value *v, clt_given_memory m, int on,
+static clt_status check_memory(const clt_session *s, const clt_value *v, caller_memory m, int on,
                                const int64_t *offsets)
 {
     const int64_t samples = m.device < 0 ? offsets[s->n_devices] : offsets[on + 1] - offsets[on];
@@ -177,30 +177,29 @@ static clt_status check_memory(const clt_session *s, const clt_value *v, clt_giv
 }
 
 clt_status clt_session_check_feeds(const clt_session *s, int device, const int64_t *offsets,
-                                   const clt_feed *feeds, int n_feeds, bool given)
+                                   const clt_feed *feeds, int n_feeds, bool output_gradients)
 {
     const clt_session_device *d = &s->devices[device];
     for (int i = 0; i < d->plan->n_inputs; i++) {
         const clt_value *v = d->plan->inputs[i];
-        if (v->output_gradient != given || is_upstream(d, s->n_losses, i) ||
+        if (v->output_gradient != output_gradients || is_upstream(d, s->n_losses, i) ||
             !input_used(d->plan, v))
             continue;
         const clt_feed *feed = find_feed(feeds, n_feeds, v->name, device);
-        if (!feed && !(given && d->views[i].buffer))
+        if (!feed && !(output_gradients && d->views[i].buffer))
             return no_feed(d, feeds, n_feeds, v->name);
         if (feed && !feed->host && !feed->buffer)
             return clt_fail(CLT_INVALID_ARGUMENT, "feed %s has neither host nor buffer", v->name);
         if (feed)
-            CLT_TRY(
-                check_memory(s, v,
-                             (clt_given_memory){"feed", v->name, feed->device, feed->host != NULL,
-                                                feed->buffer, feed->offset, feed->bytes},
-                             device, offsets));
+            CLT_TRY(check_memory(s, v,
+                                 (caller_memory){"feed", v->name, feed->device, feed->host != NULL,
+                                                 feed->buffer, feed->offset, feed->bytes},
+                                 device, offsets));
     }
     return CLT_OK;
 }
 
-void clt_session_forget_given(clt_session *s)
+void clt_session_forget_output_gradients(clt_session *s)
 {
     for (int d = 0; d < s->n_devices; d++)
         for (int i = 0; i < s->devices[d].plan->n_inputs; i++)
@@ -240,8 +239,8 @@ clt_status clt_session_feed(clt_session *s, int device, const clt_step_batch *ba
     return CLT_OK;
 }
 
-clt_status clt_session_feed_given(clt_session *s, int device, const clt_feed *feeds, int n_feeds,
-                                  clt_part part, int parity)
+clt_status clt_session_feed_output_gradients(clt_session *s, int device, const clt_feed *feeds,
+                                             int n_feeds, clt_part part, int parity)
 {
     clt_session_device *d = &s->devices[device];
     for (int i = 0; i < d->plan->n_inputs; i++) {
@@ -291,11 +290,11 @@ static clt_status check_fetches(const clt_session *s, const clt_step_batch *batc
         if (fetch->device >= s->n_devices)
             return clt_fail(CLT_INVALID_ARGUMENT, "fetch %s is of device %d; there are %d",
                             fetch->name, fetch->device, s->n_devices);
-        CLT_TRY(check_memory(s, v,
-                             (clt_given_memory){"fetch", fetch->name, fetch->device,
-                                                fetch->host != NULL, fetch->buffer, fetch->offset,
-                                                fetch->bytes},
-                             fetch->device < 0 ? 0 : fetch->device, offsets));
+        CLT_TRY(
+            check_memory(s, v,
+                         (caller_memory){"fetch", fetch->name, fetch->device, fetch->host != NULL,
+                                         fetch->buffer, fetch->offset, fetch->bytes},
+                         fetch->device < 0 ? 0 : fetch->device, offsets));
     }
     return CLT_OK;
 }

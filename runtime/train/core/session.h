@@ -62,7 +62,7 @@ void clt_session_destroy(clt_session *session);
  * large enough. A mistake then stops no device halfway. If `given`, checks only gradients of
  * outputs; else only all other inputs. `offsets`: as those of a batch. */
 clt_status clt_session_check_feeds(const clt_session *session, int device, const int64_t *offsets,
-                                   const clt_feed *feeds, int n_feeds, bool given);
+                                   const clt_feed *feeds, int n_feeds, bool output_gradients);
 
 /* Points the device's inputs at those of a micro-batch of the last even or odd step. `first` is the
  * micro-batch's first sample in the device's part. Returns false if an input's data is gone. */
@@ -72,7 +72,7 @@ bool clt_session_refeed(clt_session_device *device, int parity, int micro, int64
 void clt_session_forget_buffers(clt_session *session);
 
 /* Drops the gradients of outputs that the caller passed. The next step must pass its own. */
-void clt_session_forget_given(clt_session *session);
+void clt_session_forget_output_gradients(clt_session *session);
 
 /* Points the device's inputs at its part of the batch. Host arrays are uploaded into the buffers of
  * `parity`; device buffers are used in place. Inputs without a batch dimension are set even if the
@@ -82,8 +82,9 @@ clt_status clt_session_feed(clt_session *session, int device, const clt_step_bat
 
 /* Points the inputs for gradients of outputs at the caller's `feeds`, for a device's part. An input
  * that has no feed keeps the memory that clt_session_feed found in the batch. */
-clt_status clt_session_feed_given(clt_session *session, int device, const clt_feed *feeds,
-                                  int n_feeds, clt_part part, int parity);
+clt_status clt_session_feed_output_gradients(clt_session *session, int device,
+                                             const clt_feed *feeds, int n_feeds, clt_part part,
+                                             int parity);
 
 /* Divides a batch over the devices, into shares->offsets. The batch's own offsets are used if there
  * are any, else the weights. Fails if a share exceeds the device's room, if a feed or an output is

@@ -92,14 +92,15 @@ static clt_status whole_samples(const clt_planner *p, const bool *use, const dou
 {
     const int n = p->cost.n_devices;
     int64_t *offsets = clt_calloc((size_t)n + 1, sizeof *offsets);
-    double *given = clt_calloc((size_t)n, sizeof *given);
+    double *used_weights = clt_calloc((size_t)n, sizeof *used_weights);
     int used = 0;
-    for (int d = 0; given && d < n; d++)
+    for (int d = 0; used_weights && d < n; d++)
         if (use[d])
-            given[used++] = weights ? weights[d] : 1;
-    clt_status status = offsets && given ? CLT_OK : CLT_OUT_OF_MEMORY;
+            used_weights[used++] = weights ? weights[d] : 1;
+    clt_status status = offsets && used_weights ? CLT_OK : CLT_OUT_OF_MEMORY;
     if (status == CLT_OK)
-        status = clt_split(p->cost.batch, used, given, weights ? quantum_for(p, used) : 1, offsets);
+        status = clt_split(p->cost.batch, used, used_weights, weights ? quantum_for(p, used) : 1,
+                           offsets);
     for (int d = 0, k = 0; status == CLT_OK && d < n; d++) {
         samples[d] = 0;
         if (!use[d])
@@ -108,7 +109,7 @@ static clt_status whole_samples(const clt_planner *p, const bool *use, const dou
         k++;
     }
     clt_free(offsets);
-    clt_free(given);
+    clt_free(used_weights);
     return status;
 }
 
@@ -542,12 +543,12 @@ int clt_planner_uses(const clt_planner *p, int device)
 
 int clt_planner_weights(const clt_planner *p, double *weights, int64_t *quantum)
 {
-    const bool given = p->uneven || p->idle;
+    const bool has_weights = p->uneven || p->idle;
     for (int d = 0, k = 0; d < p->cost.n_devices; d++)
         if (p->keep[d])
-            weights[k++] = given ? p->weights[d] : 1;
+            weights[k++] = has_weights ? p->weights[d] : 1;
     *quantum = p->quantum;
-    return given;
+    return has_weights;
 }
 
 int64_t clt_planner_bucket_bytes(const clt_planner *p)

@@ -36,8 +36,8 @@ static uint64_t add_roles(const int *of, int n, int self, uint64_t hash)
 
 static uint64_t hash_plan(const clt_outline *o)
 {
-    const int numbers[] = {o->n_nodes,       o->n_forward, o->n_segments, o->n_ready,
-                           o->n_collectives, o->n_assigns, o->given,      o->unwritten};
+    const int numbers[] = {o->n_nodes,       o->n_forward, o->n_segments,       o->n_ready,
+                           o->n_collectives, o->n_assigns, o->output_gradients, o->unwritten};
     uint64_t hash = clt_hash(numbers, sizeof numbers, 0);
     hash = clt_hash(o->segments, (size_t)o->n_segments * sizeof *o->segments, hash);
     hash = clt_hash(o->ready, (size_t)o->n_ready * sizeof *o->ready, hash);

@@ -181,8 +181,8 @@ static void backward(writer *w, int micro, bool reduce)
 {
     if (!w->in->host_weights)
         plain(w, CLT_DO_UPSTREAM_DEVICE, micro, micro);
-    if (w->in->plan->given)
-        plain(w, CLT_DO_FEED_GIVEN, micro, CLT_VERSION_ANY);
+    if (w->in->plan->output_gradients)
+        plain(w, CLT_DO_FEED_GRADIENTS, micro, CLT_VERSION_ANY);
     if (w->in->plan->unwritten)
         put(w, (clt_instruction){.kind = CLT_DO_CLEAR,
                                  .item = -1,

@@ -14,7 +14,7 @@ static bool has_unwritten(const clt_plan *plan)
     return false;
 }
 
-static bool has_given(const clt_plan *plan)
+static bool has_output_gradients(const clt_plan *plan)
 {
     for (int i = 0; i < plan->n_inputs; i++)
         if (plan->inputs[i]->output_gradient)
@@ -41,7 +41,7 @@ clt_status clt_outline_create(const clt_plan *plan, clt_outline *o)
                        .n_ready = plan->n_ready,
                        .n_collectives = plan->n_collectives,
                        .n_assigns = plan->graph->n_assigns,
-                       .given = has_given(plan),
+                       .output_gradients = has_output_gradients(plan),
                        .unwritten = has_unwritten(plan)};
     CLT_TRY(allocate(o));
     memcpy(o->segments, plan->segments, (size_t)o->n_segments * sizeof *o->segments);
@@ -87,8 +87,8 @@ clt_status clt_outline_pack(const clt_outline *o, int64_t **numbers, int *count,
     const int more = HEAD + SEGMENT * o->n_segments + o->n_ready + COLLECTIVE * o->n_collectives;
     CLT_TRY(clt_vec_reserve((void **)numbers, *count, room, more, sizeof **numbers));
     int64_t *to = *numbers + *count;
-    const int64_t head[HEAD] = {o->n_nodes,       o->n_forward, o->n_segments, o->n_ready,
-                                o->n_collectives, o->n_assigns, o->given,      o->unwritten};
+    const int64_t head[HEAD] = {o->n_nodes,       o->n_forward, o->n_segments,       o->n_ready,
+                                o->n_collectives, o->n_assigns, o->output_gradients, o->unwritten};
     memcpy(to, head, sizeof head);
     to += HEAD;
     for (int i = 0; i < o->n_segments; i++, to += SEGMENT) {
@@ -120,7 +120,7 @@ clt_status clt_outline_unpack(const int64_t *numbers, int count, int *at, clt_ou
                        .n_ready = (int)from[3],
                        .n_collectives = (int)from[4],
                        .n_assigns = (int)from[5],
-                       .given = from[6] != 0,
+                       .output_gradients = from[6] != 0,
                        .unwritten = from[7] != 0};
     CLT_TRY(allocate(o));
     from += HEAD;

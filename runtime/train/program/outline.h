@@ -15,8 +15,8 @@ typedef struct clt_outline {
     int n_nodes, n_forward;
     int n_segments, n_ready, n_collectives;
     int n_assigns;
-    bool given;     /* the caller passes gradients of outputs */
-    bool unwritten; /* some parameters get no gradient from this plan */
+    bool output_gradients; /* the caller passes gradients of outputs */
+    bool unwritten;        /* some parameters get no gradient from this plan */
     clt_segment *segments;
     int *ready; /* buckets in the order in which their gradients become ready */
     clt_outline_collective *collectives;

@@ -17,14 +17,14 @@
 
 /* X(NAME, "name in print") */
 #define CLT_INSTRUCTION_KINDS(X)                                                                   \
-    X(WAIT, "wait")             /* for the caller's events, and for a free entry of results */     \
-    X(MEASURE, "measure")       /* records when the device's own work begins */                    \
-    X(MEASURED, "measured")     /* waits for the device's work, and records its time */            \
-    X(POISON, "poison")         /* fills the arena with NaN (tests) */                             \
-    X(FEED, "feed")             /* inputs of a micro-batch */                                      \
-    X(REFEED, "refeed")         /* inputs of a micro-batch of an earlier step, which are kept */   \
-    X(FEED_GIVEN, "feed_given") /* gradients of outputs that the caller passes */                  \
-    X(UPSTREAM, "upstream")     /* of the losses: the host knows the weights */                    \
+    X(WAIT, "wait")         /* for the caller's events, and for a free entry of results */         \
+    X(MEASURE, "measure")   /* records when the device's own work begins */                        \
+    X(MEASURED, "measured") /* waits for the device's work, and records its time */                \
+    X(POISON, "poison")     /* fills the arena with NaN (tests) */                                 \
+    X(FEED, "feed")         /* inputs of a micro-batch */                                          \
+    X(REFEED, "refeed")     /* inputs of a micro-batch of an earlier step, which are kept */       \
+    X(FEED_GRADIENTS, "feed_gradients")   /* gradients of outputs that the caller passes */        \
+    X(UPSTREAM, "upstream")               /* of the losses: the host knows the weights */          \
     X(UPSTREAM_SCALED, "upstream_scaled") /* the same, times the loss scale on the device */       \
     X(UPSTREAM_DEVICE, "upstream_device") /* the device has just computed the weights */           \
     X(CLEAR, "clear")                     /* gradients that no node of the plan writes */          \

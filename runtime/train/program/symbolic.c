@@ -53,7 +53,7 @@ bool clt_symbolic_is_cleared(const clt_symbolic_device *s, int set, int micro)
 bool clt_symbolic_has_results(const clt_symbolic_device *s)
 {
     for (int m = 0; s->in->plan->n_forward && m < s->rounds; m++)
-        if (!s->given_results[m])
+        if (!s->round_results[m])
             return false;
     return true;
 }
@@ -99,7 +99,7 @@ static void begin_part(clt_symbolic_device *s)
         s->means = clt_symbolic_written(
             clt_term(MEAN, clt_symbolic_computed(s, s->in->plan->n_forward), 0), 0);
         s->results = s->means;
-        s->given_results[0] = s->results.term;
+        s->round_results[0] = s->results.term;
         for (int k = 0; k < in->plan->n_collectives; k++)
             s->exchanged[k] = in->plan->collectives[k].node < s->next ? 2 : 0;
     }
@@ -131,7 +131,7 @@ clt_status clt_symbolic_create(const clt_step_program_input *in, clt_step_progra
                                .micros = micros,
                                .cleared = {-1, -1},
                                .fed = -1,
-                               .given = -1,
+                               .gradients_fed = -1,
                                .arena = -1};
     s->values = clt_calloc(n, sizeof *s->values);
     s->slots = clt_calloc(n * (size_t)(in->n_slots + 1), sizeof *s->slots);
@@ -249,7 +249,7 @@ const char *clt_symbolic_execute(clt_symbolic_device *s, const clt_instruction *
     case CLT_DO_REFEED:
     case CLT_DO_STAND_IN:
     case CLT_DO_INSPECT:
-    case CLT_DO_FEED_GIVEN:
+    case CLT_DO_FEED_GRADIENTS:
     case CLT_DO_UPSTREAM:
     case CLT_DO_UPSTREAM_SCALED:
     case CLT_DO_UPSTREAM_DEVICE:

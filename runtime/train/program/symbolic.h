@@ -40,10 +40,11 @@ typedef struct clt_symbolic_device {
     /* by bucket: what the host knows of the reduced gradient (norm, finiteness); 0: nothing */
     uint64_t *measured;
     clt_symbol means, results, totals;
-    uint64_t given_results[CLT_SYMBOLIC_ROUNDS], fetched[CLT_SYMBOLIC_ROUNDS];
+    uint64_t round_results[CLT_SYMBOLIC_ROUNDS], fetched[CLT_SYMBOLIC_ROUNDS];
     int cleared[2]; /* by set: the micro-batch that it is cleared for; -1: none */
 
-    int fed, given;    /* micro-batch whose inputs, and gradients of outputs, are set; -1: none */
+    int fed,
+        gradients_fed; /* micro-batch whose inputs, and gradients of outputs, are set; -1: none */
     bool waited;       /* for the caller's events */
     uint64_t upstream; /* 0: none */
     int arena, next;   /* intermediates: their micro-batch (-1: none), and the next node */

@@ -117,7 +117,7 @@ static const char *read_results(clt_symbolic_device *s, const clt_instruction *i
     if (i->version == CLT_VERSION_REDUCED)
         term = from->term;
     for (int m = 0; i->version != CLT_VERSION_REDUCED && m < s->rounds; m++)
-        term = clt_term(RESULT, term, s->given_results[m]);
+        term = clt_term(RESULT, term, s->round_results[m]);
     s->read_results = clt_term(RESULT, term, 1);
     return NULL;
 }

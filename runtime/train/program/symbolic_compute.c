@@ -76,15 +76,15 @@ static const char *run(clt_symbolic_device *s, const clt_instruction *i)
     if (i->end > plan->n_forward) {
         if (!s->upstream)
             return "the upstream of the losses is not set";
-        if (plan->given && s->given != i->micro)
-            return "the given gradients of its micro-batch are not there";
+        if (plan->output_gradients && s->gradients_fed != i->micro)
+            return "the gradients of outputs of its micro-batch were not fed";
         why = run_gradients(s, i);
         if (why)
             return why;
     } else if (i->end == plan->n_forward) {
         if (s->results.flight)
             return "results would be written while they are added up";
-        s->given_results[i->micro] =
+        s->round_results[i->micro] =
             clt_term(RESULT, clt_symbolic_computed(s, s->in->plan->n_forward), 0);
         s->results.valid = true;
         s->results.version = i->micro;
@@ -237,14 +237,14 @@ const char *clt_symbolic_compute(clt_symbolic_device *s, const clt_instruction *
     case CLT_DO_FEED:
         return feed(s, i);
     case CLT_DO_REFEED:
-        s->fed = s->given = i->micro;
+        s->fed = s->gradients_fed = i->micro;
         return NULL;
     case CLT_DO_STAND_IN:
         return stand_in(s, i);
     case CLT_DO_INSPECT:
         return inspect(s, i);
-    case CLT_DO_FEED_GIVEN:
-        s->given = i->micro;
+    case CLT_DO_FEED_GRADIENTS:
+        s->gradients_fed = i->micro;
         return NULL;
     case CLT_DO_UPSTREAM:
     case CLT_DO_UPSTREAM_SCALED:

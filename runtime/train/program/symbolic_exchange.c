@@ -79,7 +79,7 @@ const char *clt_symbolic_start(clt_symbolic_device *s, const clt_instruction *i)
         if (i->on == CLT_ON_RESULTS) {
             request.operand = 0;
             for (int m = 0; m < s->rounds; m++)
-                request.operand = clt_term(RESULT, request.operand, s->given_results[m]);
+                request.operand = clt_term(RESULT, request.operand, s->round_results[m]);
         }
         if (i->on == CLT_ON_GRADIENT && !s->micros)
             request.operand = 0;

@@ -13,7 +13,7 @@ enum {
     RESULT,
     COMPUTED,
     UPSTREAM,
-    GIVEN,
+    OUTPUT_GRADIENT,
     MEAN,
     ADDED,
     ROUNDED,

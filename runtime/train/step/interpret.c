@@ -158,10 +158,11 @@ static clt_status execute(context *c)
         c->left = !clt_session_refeed(c->sd, call->parity, c->micro,
                                       c->part.begin - c->part.device_begin);
         return CLT_OK;
-    case CLT_DO_FEED_GIVEN:
-        return c->part.count
-                   ? clt_session_feed_given(s, d, call->given, call->n_given, c->part, call->parity)
-                   : CLT_OK;
+    case CLT_DO_FEED_GRADIENTS:
+        return c->part.count ? clt_session_feed_output_gradients(s, d, call->output_gradients,
+                                                                 call->n_output_gradients, c->part,
+                                                                 call->parity)
+                             : CLT_OK;
     case CLT_DO_UPSTREAM:
         return clt_session_upstream(s, d, call->loss_weights);
     case CLT_DO_UPSTREAM_SCALED:

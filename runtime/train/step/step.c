@@ -17,7 +17,7 @@ static int64_t share_of(const clt_trainer *t, int d)
 /* --- one step -------------------------------------------------------------------------------- */
 
 /* Checks the gradients of outputs, which backward needs. */
-static clt_status check_given(const clt_trainer *t, const clt_feed *feeds, int n_feeds)
+static clt_status check_output_gradients(const clt_trainer *t, const clt_feed *feeds, int n_feeds)
 {
     for (int d = 0; d < t->all.own; d++)
         if (share_of(t, d))
@@ -37,8 +37,8 @@ clt_status clt_step_prepare(clt_trainer *t, clt_session *session, const clt_step
             (long long)t->options.batch);
     CLT_TRY(clt_session_divide(session, &t->all, batch, &t->shares));
     t->call.batch = *batch;
-    t->call.given = NULL;
-    t->call.n_given = 0;
+    t->call.output_gradients = NULL;
+    t->call.n_output_gradients = 0;
     t->call.session = session;
     t->call.weights_known = false;
     t->shares.counted = false;
@@ -73,12 +73,12 @@ static clt_status weights_from_forward(clt_trainer *t)
 
 static clt_status find_weights(clt_trainer *t)
 {
-    const double *given = t->call.batch.loss_weights;
+    const double *weights = t->call.batch.loss_weights;
     t->call.weights_known =
-        given ||
+        weights ||
         clt_session_static_weights(t->call.session, t->call.batch.total, t->call.loss_weights);
-    if (given)
-        memcpy(t->call.loss_weights, given, (size_t)t->call.session->n_losses * sizeof *given);
+    if (weights)
+        memcpy(t->call.loss_weights, weights, (size_t)t->call.session->n_losses * sizeof *weights);
     if (t->call.weights_known || (t->all.total == 1 && t->shares.max_micros == 1))
         return CLT_OK;
     return weights_from_forward(t);
@@ -115,10 +115,10 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool w
     t->phase = 0;
     CLT_TRY(throttle(t));
     CLT_TRY(clt_verify_start(t));
-    clt_session_forget_given(t->training);
+    clt_session_forget_output_gradients(t->training);
     CLT_TRY(clt_step_prepare(t, t->training, batch));
     if (whole) /* the batch must contain all that backward needs */
-        CLT_TRY(check_given(t, batch->feeds, batch->n_feeds));
+        CLT_TRY(check_output_gradients(t, batch->feeds, batch->n_feeds));
     t->call.entry = (int)(t->steps % CLT_RESULT_RING);
     t->call.parity = (int)(t->steps & 1);
     clt_heartbeat_step(t->exchange.beat, t->steps + 1);
@@ -197,9 +197,9 @@ clt_status clt_trainer_backward(clt_trainer *t)
 clt_status clt_trainer_backward_from(clt_trainer *t, const clt_feed *gradients, int n_gradients)
 {
     CLT_TRY(need_phase(t, 1, "clt_trainer_backward", "clt_trainer_forward"));
-    CLT_TRY(check_given(t, gradients, n_gradients));
-    t->call.given = gradients;
-    t->call.n_given = n_gradients;
+    CLT_TRY(check_output_gradients(t, gradients, n_gradients));
+    t->call.output_gradients = gradients;
+    t->call.n_output_gradients = n_gradients;
     CLT_TRY(run(t, CLT_PROGRAM_BACKWARD));
     t->phase = 2;
     return CLT_OK;
