@@ -41,7 +41,6 @@ static const clt_attribute *find_key(const clt_attribute *const *lists, const ch
 
 static int is_number(const json_t *v, const clt_attribute *a)
 {
-    const int any = a->least == 0 && a->most == 0;
     if (json_is_null(v))
         return a->most > INT_MAX; /* CLT_TO_END */
     if (a->kind == CLT_ATTRIBUTE_REAL ? !json_is_number(v) : !json_is_integer(v))
@@ -49,7 +48,7 @@ static int is_number(const json_t *v, const clt_attribute *a)
     const double value = json_number_value(v);
     if (a->kind == CLT_ATTRIBUTE_INT && (value < INT_MIN || value > INT_MAX))
         return 0;
-    return any || (value >= a->least && value <= a->most && !(a->above && value == a->least));
+    return clt_attribute_allows(a, value);
 }
 
 static int counts_classes(const clt_attribute *a)

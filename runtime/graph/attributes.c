@@ -156,41 +156,57 @@ static clt_status fail_value(const clt_op *op, const clt_attribute *a, int index
                     value, clt_attribute_text(a, wanted, sizeof wanted));
 }
 
-static clt_status check_integer(const clt_op *op, const clt_attribute *a, int index, int64_t value)
+int clt_attribute_allows(const clt_attribute *a, double value)
 {
-    char text[32];
-    double least = a->least, most = a->kind == CLT_ATTRIBUTE_FLAG ? 1 : a->most;
-    if (a->kind == CLT_ATTRIBUTE_CHOICE)
+    double most = a->most;
+    if (a->kind == CLT_ATTRIBUTE_FLAG)
+        most = 1;
+    else if (a->kind == CLT_ATTRIBUTE_CHOICE)
         for (most = -1; a->choices[(int)most + 1];)
             most++;
-    else if (unlimited(a) && a->kind == CLT_ATTRIBUTE_INT)
+    else if (unlimited(a))
+        return 1;
+    return value >= a->least && value <= most && !(a->above && value == a->least);
+}
+
+static clt_status check_number(const clt_op *op, const clt_attribute *a, int index, double value)
+{
+    char text[32];
+    if (clt_attribute_allows(a, value))
         return CLT_OK;
-    if ((double)value >= least && (double)value <= most)
-        return CLT_OK;
-    snprintf(text, sizeof text, "%lld", (long long)value);
+    snprintf(text, sizeof text, a->kind == CLT_ATTRIBUTE_REAL ? "%.10g" : "%.0f", value);
     return fail_value(op, a, index, text);
 }
 
-static clt_status check_real(const clt_op *op, const clt_attribute *a, int index, double value)
+static double number_at(const clt_attribute *a, const void *attr, int index)
 {
-    char text[32];
-    if (unlimited(a) || (value >= a->least && value <= a->most && !(a->above && value == a->least)))
-        return CLT_OK;
-    snprintf(text, sizeof text, "%.10g", value);
-    return fail_value(op, a, index, text);
+    return a->kind == CLT_ATTRIBUTE_REAL ? real_at(a, attr, index)
+                                         : (double)integer_at(a, attr, index);
 }
 
 clt_status clt_attributes_check(const clt_op *op, const void *attr)
 {
     for (const clt_attribute *a = op->attributes; a && a->name; a++)
-        for (int i = 0; is_number(a) && i < length_of(a, attr); i++) {
-            const clt_status status = a->kind == CLT_ATTRIBUTE_REAL
-                                          ? check_real(op, a, i, real_at(a, attr, i))
-                                          : check_integer(op, a, i, integer_at(a, attr, i));
-            if (status != CLT_OK)
-                return status;
-        }
+        for (int i = 0; is_number(a) && i < length_of(a, attr); i++)
+            CLT_TRY(check_number(op, a, i, number_at(a, attr, i)));
     return CLT_OK;
+}
+
+bool clt_attribute_is_default(const clt_attribute *a, const void *attr)
+{
+    const char *bytes = (const char *)attr + a->offset;
+    if (is_number(a) && !a->list) {
+        const bool narrow = a->kind == CLT_ATTRIBUTE_REAL && width_of(a) == sizeof(float);
+        const double usual = narrow ? (double)(float)a->otherwise : a->otherwise;
+        for (int i = 0; i < room_of(a); i++)
+            if (number_at(a, attr, i) != usual)
+                return false;
+        return true;
+    }
+    for (int i = 0; i < a->bytes; i++)
+        if (bytes[i])
+            return false;
+    return true;
 }
 
 /* --- values by name -------------------------------------------------------------------------- */
@@ -215,12 +231,18 @@ static clt_status fail_name(const clt_op *op, const char *name)
                     *all ? all : "no attributes");
 }
 
+const clt_attribute *clt_attribute_find(const clt_op *op, const char *name)
+{
+    for (const clt_attribute *a = op->attributes; a && a->name; a++)
+        if (!strcmp(a->name, name))
+            return a;
+    return NULL;
+}
+
 clt_status clt_attribute_set(const clt_op *op, const clt_setting *s, void *attr)
 {
-    const clt_attribute *a = op->attributes;
-    while (a && a->name && strcmp(a->name, s->name))
-        a++;
-    if (!a || !a->name)
+    const clt_attribute *a = clt_attribute_find(op, s->name);
+    if (!a)
         return fail_name(op, s->name);
     const bool real = a->kind == CLT_ATTRIBUTE_REAL;
     const bool fits =
@@ -233,22 +255,19 @@ clt_status clt_attribute_set(const clt_op *op, const clt_setting *s, void *attr)
     const int count = a->list ? s->count : room_of(a);
     for (int i = 0; i < count; i++) {
         const int from = s->count == 1 ? 0 : i;
-        clt_status status;
         if (real) {
             const double value = s->reals      ? s->reals[from]
                                  : s->integers ? (double)s->integers[from]
                                                : s->real;
-            status = check_real(op, a, i, value);
+            CLT_TRY(check_number(op, a, i, value));
             put_real(a, attr, i, value);
         } else {
             const int64_t value = s->integers[from];
-            status = check_integer(op, a, i, value);
-            if (status == CLT_OK && width_of(a) < sizeof value && (int)value != value)
-                status = fail_value(op, a, i, "beyond 32 bits");
+            CLT_TRY(check_number(op, a, i, (double)value));
+            if (width_of(a) < sizeof value && (int)value != value)
+                return fail_value(op, a, i, "beyond 32 bits");
             put_integer(a, attr, i, value);
         }
-        if (status != CLT_OK)
-            return status;
     }
     if (a->list)
         memcpy((char *)attr + a->length, &count, sizeof count);

@@ -229,7 +229,7 @@ int clt_op_least(const clt_op *op);
 int clt_op_most(const clt_op *op);
 int clt_op_results(const clt_op *op);
 
-/* Begins a row of clt_attribute: what it is called, where it lies, and its line. */
+/* Begins a row of clt_attribute: its kind, name, place in the struct, and line of documentation. */
 #define CLT_ATTRIBUTE(KIND, NAME, STRUCT, FIELD, DOC)                                              \
     .name = NAME, .doc = DOC, .kind = CLT_ATTRIBUTE_##KIND, .offset = offsetof(STRUCT, FIELD),     \
     .bytes = sizeof(((STRUCT *)0)->FIELD)
@@ -239,6 +239,13 @@ void clt_attributes_init(const clt_op *op, void *attr);
 
 /* Fails unless all attributes are in their ranges. */
 clt_status clt_attributes_check(const clt_op *op, const void *attr);
+
+/* Returns whether the attribute has its default. Lists and texts have none: they are at it if all
+ * their bytes are 0. */
+bool clt_attribute_is_default(const clt_attribute *attribute, const void *attr);
+
+/* Returns the operator's attribute of a name; NULL if it has none. */
+const clt_attribute *clt_attribute_find(const clt_op *op, const char *name);
 
 /* Sets one attribute; fails unless the setting fits it. */
 clt_status clt_attribute_set(const clt_op *op, const clt_setting *setting, void *attr);

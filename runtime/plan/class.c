@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/hash.h"
 #include "plan/plan.h"
 
@@ -24,21 +23,16 @@ static uint64_t mix(int64_t number, uint64_t hash)
     return clt_hash(&number, sizeof number, hash);
 }
 
-/* Defaults do not count: keys stay when an operator gets another attribute. Types are known from
- * the outputs. */
+/* Adds the attributes that are not at their defaults, so a new attribute with a default leaves
+ * existing keys unchanged. Types of results are part of the outputs. */
 static uint64_t mix_attributes(const clt_node *node, uint64_t hash)
 {
     const clt_attribute *a = node->attr ? node->op->attributes : NULL;
-    char *usual = a ? clt_alloc(node->op->attr_bytes) : NULL;
-    if (usual)
-        clt_attributes_init(node->op, usual);
-    for (; a && a->name; a++) {
-        const char *at = (const char *)node->attr + a->offset;
-        const bool counts = !usual || memcmp(at, usual + a->offset, (size_t)a->bytes) != 0;
-        if (counts && !a->untuned && a->kind != CLT_ATTRIBUTE_TYPE)
-            hash = clt_hash(at, (size_t)a->bytes, clt_hash_text(a->name, hash));
-    }
-    clt_free(usual);
+    for (; a && a->name; a++)
+        if (!a->untuned && a->kind != CLT_ATTRIBUTE_TYPE &&
+            !clt_attribute_is_default(a, node->attr))
+            hash = clt_hash((const char *)node->attr + a->offset, (size_t)a->bytes,
+                            clt_hash_text(a->name, hash));
     return hash;
 }
 

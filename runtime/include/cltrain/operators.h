@@ -115,6 +115,9 @@ CLT_API const clt_attribute *clt_operator_attributes(const clt_operator *op);
  * attributes. */
 CLT_API clt_dim_behaviour clt_operator_dim(const clt_operator *op, char letter);
 
+/* Returns nonzero if the range of a FLAG, INT, REAL or CHOICE attribute allows one number. */
+CLT_API int clt_attribute_allows(const clt_attribute *attribute, double value);
+
 /* Writes which values an attribute may have, such as "an integer of at least 1", to `text`, at most
  * `room` bytes. Returns `text`. */
 CLT_API const char *clt_attribute_text(const clt_attribute *attribute, char *text, size_t room);

@@ -386,7 +386,7 @@ static void dims_of(const clt_node *node, clt_node_dims *dims)
     clt_dims_clear(dims);
     dims->behaviour[0] = CLT_DIM_PARALLEL;
     dims->behaviour[1] = heads && attr->dropout == 0 ? CLT_DIM_PARALLEL : CLT_DIM_WHOLE;
-    for (int i = 0; i < node->n_in && i < mask && i < CLT_DIM_OPERANDS; i++) {
+    for (int i = 0; i < node->n_in && i < mask && i < CLT_MAX_OPERANDS; i++) {
         dims->in[i][0] = 0;
         dims->in[i][1] = heads || i == LOG_SUM + (is_forward(node) ? OPERANDS : 0) ? 1 : -1;
     }

@@ -109,14 +109,6 @@ typedef struct parsed {
     double reals[CLT_MAX_NUMBERS];
 } parsed;
 
-static const clt_attribute *find(const clt_op *op, const char *name)
-{
-    const clt_attribute *a = op ? op->attributes : NULL;
-    while (a && a->name && strcmp(a->name, name))
-        a++;
-    return a && a->name ? a : NULL;
-}
-
 /* Reads a number, true, false, the name of a choice, or `end`; returns false if the text is none
  * of them. */
 static bool read_one(const clt_attribute *a, const char *text, int64_t *integer, double *real)
@@ -153,7 +145,7 @@ static clt_status read_item(const clt_op *op, const char *item, size_t length, p
                         item);
     memcpy(p->name, item, name);
     p->name[name] = '\0';
-    const clt_attribute *a = find(op, p->name);
+    const clt_attribute *a = clt_attribute_find(op, p->name);
     const bool real = a && a->kind == CLT_ATTRIBUTE_REAL;
     *s = (clt_setting){.name = p->name};
     for (const char *at = equals + 1; at <= end;) {

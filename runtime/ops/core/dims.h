@@ -8,13 +8,13 @@
 /* Labels 0 to 25 are the letters of the schema. CLT_DIM_STAR + i is the dimension of `*` that is i
  * before its last. Functions for clt_op.dims may assign labels from CLT_DIM_STAR on as they like.
  */
-enum { CLT_DIM_STAR = 26, CLT_DIM_LABELS = 64, CLT_DIM_OPERANDS = 16 };
+enum { CLT_DIM_STAR = 26, CLT_DIM_LABELS = 64 };
 
 typedef struct clt_node_dims {
     clt_dim_behaviour behaviour[CLT_DIM_LABELS];
     /* The label of each dimension; -1: no label, because the dimension is broadcast or has one
      * element. */
-    signed char in[CLT_DIM_OPERANDS][CLT_MAX_RANK], out[CLT_MAX_OUTPUTS][CLT_MAX_RANK];
+    signed char in[CLT_MAX_OPERANDS][CLT_MAX_RANK], out[CLT_MAX_OUTPUTS][CLT_MAX_RANK];
 } clt_node_dims;
 
 /* Writes the dimensions of a node whose types have been inferred. */

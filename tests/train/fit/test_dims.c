@@ -1,6 +1,6 @@
-/* How dimensions behave is as the schema says: every operator and its gradient operators are
- * computed on whole operands and on operands split along each dimension. Parts of parallel ones,
- * side by side, must be the whole; those of summed ones, added. */
+/* Dimensions behave as the schema says. Every operator and its gradient operators are computed on
+ * whole operands and on operands split along each dimension. The parts of a result must equal the
+ * whole: side by side for a parallel dimension, added for a summed one. */
 #include "train/lab.h"
 
 #include "ops/core/ops.h"
