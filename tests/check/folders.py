@@ -39,12 +39,12 @@ def graph_of(texts):
 
 
 def reached(edges, start):
-    seen, todo = set(), [start]
-    while todo:
-        for folder in edges.get(todo.pop(), ()):
+    seen, unread = set(), [start]
+    while unread:
+        for folder in edges.get(unread.pop(), ()):
             if folder not in seen:
                 seen.add(folder)
-                todo.append(folder)
+                unread.append(folder)
     return seen
 
 

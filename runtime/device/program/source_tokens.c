@@ -1,5 +1,5 @@
-/* A kernel file's tokens: what a compiler reads of it, without comments, white space and names of
- * files. Each file is read once, by FNV-1a. */
+/* Hashes the tokens of kernel files: what a compiler reads, without comments, white space and names
+ * of files. The hash is FNV-1a. Each file is read once. */
 #include "device/program/source_tokens.h"
 
 #include <ctype.h>
@@ -11,15 +11,15 @@
 
 enum { MOST_SOURCES = 512, MOST_INCLUDES = 16 };
 
-/* Of one file: its own tokens, and the files that it includes, as rows of clt_kernel_sources. */
+/* Hashes of one file, and the files that it includes, as rows of clt_kernel_sources. */
 typedef struct file_tokens {
-    uint64_t own, all; /* all: with those of the files that it includes */
+    uint64_t own, all; /* of its own tokens; of these and the tokens of included files */
     int includes[MOST_INCLUDES], n_includes;
 } file_tokens;
 
 typedef struct reader {
     uint64_t hash;
-    int of_directive; /* tokens of this line's directive so far; 0: it is none */
+    int of_directive; /* number of tokens so far if the line is a directive; else 0 */
     bool of_define, of_include;
 } reader;
 
@@ -28,7 +28,7 @@ static void take(reader *r, const char *token, size_t length)
     const uint64_t prime = 0x100000001b3;
     for (size_t i = 0; i < length; i++)
         r->hash = (r->hash ^ (unsigned char)token[i]) * prime;
-    r->hash = (r->hash ^ 0x100) * prime; /* no byte: the token's end */
+    r->hash = (r->hash ^ 0x100) * prime; /* ends the token; no byte has this value */
 }
 
 static bool is_splice(const char *at)
@@ -36,7 +36,8 @@ static bool is_splice(const char *at)
     return at[0] == '\\' && at[1] == '\n';
 }
 
-/* Behind white space and comments; *line: an end of a line was among them. */
+/* Returns the first character behind white space and comments. *line becomes whether they hold the
+ * end of a line. */
 static const char *skip(const char *at, bool *line)
 {
     *line = false;
@@ -78,7 +79,7 @@ static const char *end_of_text(const char *at)
     return *at == quote ? at + 1 : at;
 }
 
-/* Of one or more punctuation marks. */
+/* Returns the end of an operator of one or more characters. */
 static const char *end_of_mark(const char *at)
 {
     static const char *const marks[] = {"<<=", ">>=", "...", "->", "++", "--", "<<", ">>",
@@ -105,7 +106,7 @@ static const char *end_of_token(const char *at)
     return at;
 }
 
-/* Where the token stands: the end of a directive is one of its tokens. */
+/* Notes whether the token belongs to a directive. The end of a directive counts as a token. */
 static void place(reader *r, const char *at, size_t length, bool first)
 {
     if (first) {
@@ -122,7 +123,8 @@ static void place(reader *r, const char *at, size_t length, bool first)
     }
 }
 
-/* `file`: gets what the source of that name includes, whose names do not count; NULL: they do. */
+/* Hashes the text of the file `name`. With `file`, included files become rows of it, and their
+ * names do not count; names without such a row do. */
 static uint64_t read_text(const char *name, const char *at, file_tokens *file)
 {
     reader r = {.hash = 0xcbf29ce484222325};
@@ -131,14 +133,15 @@ static uint64_t read_text(const char *name, const char *at, file_tokens *file)
         const char *end = end_of_token(at);
         const size_t length = (size_t)(end - at);
         place(&r, at, length, first);
-        if (r.of_directive == 3 && r.of_include && *at == '"' && length > 2 && file) {
-            const clt_kernel_source *other = clt_source_include(name, at + 1, length - 2);
-            if (other && file->n_includes < MOST_INCLUDES)
-                file->includes[file->n_includes++] = (int)(other - clt_kernel_sources);
-        } else {
+        const clt_kernel_source *other = NULL;
+        if (r.of_directive == 3 && r.of_include && *at == '"' && length > 2 && file &&
+            file->n_includes < MOST_INCLUDES)
+            other = clt_source_include(name, at + 1, length - 2);
+        if (other)
+            file->includes[file->n_includes++] = (int)(other - clt_kernel_sources);
+        else
             take(&r, at, length);
-        }
-        /* A macro with parameters is another than one that begins with a parenthesis. */
+        /* `#define A(x)` and `#define A (x)` differ. */
         if (r.of_directive == 3 && r.of_define && *end == '(')
             take(&r, "()", 2);
         at = skip(end, &first);
@@ -153,9 +156,9 @@ uint64_t clt_tokens_hash(const char *text)
     return read_text("", text, NULL);
 }
 
-static file_tokens files[MOST_SOURCES]; /* by the rows of clt_kernel_sources; 0: no kernels */
+static file_tokens files[MOST_SOURCES]; /* by row of clt_kernel_sources; all 0: not a kernel file */
 
-/* Files in the order in which a compiler reads them, each once. */
+/* Adds the hashes of a file and of the files it includes, in the compiler's order, each once. */
 static uint64_t join(int file, bool *seen, uint64_t hash)
 {
     if (file >= MOST_SOURCES || seen[file])

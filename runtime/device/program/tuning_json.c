@@ -1,4 +1,4 @@
-/* Tuning records as JSON. Version 3, of which checkpoints remain, has texts as keys. */
+/* Tuning records as JSON. Old checkpoints have version 3, whose keys are texts. */
 #include "device/program/tuning_file.h"
 
 #include <inttypes.h>
@@ -100,7 +100,7 @@ clt_status clt_tunings_to_json(const clt_tuning_record *records, int count, char
                 text);
 }
 
-/* A text that fits its field. */
+/* Copies a text; returns false if it is missing or does not fit. */
 static bool take_text(const json_t *object, const char *key, char *out, size_t room)
 {
     const char *text = json_string_value(json_object_get(object, key));
@@ -120,7 +120,7 @@ static bool parse_hash(const json_t *value, uint64_t *out)
     return end != text && !*end;
 }
 
-/* What a plan needs of an entry: all that is read of version 3. */
+/* Reads the fields that a plan needs. Of version 3 nothing else is read. */
 static bool take_choice(const json_t *object, clt_tuning_entry *e)
 {
     return take_text(object, "op", e->op, sizeof e->op) &&
@@ -146,7 +146,8 @@ static bool take_entry(const json_t *object, clt_tuning_entry *e)
            isfinite(e->plain_seconds) && isfinite(e->seconds) && e->seconds >= 0;
 }
 
-/* `old`: version 3 will do, which names neither platform nor compute units. */
+/* Reads one record. With `old`, version 3 is accepted too; it names neither platform nor compute
+ * units. */
 static clt_status unpack(const json_t *root, bool old, clt_tuning_record *out)
 {
     const json_t *list = json_object_get(root, "entries");
@@ -201,13 +202,13 @@ clt_status clt_tunings_find(const char *text, const clt_device *device, clt_tuni
         status = unpack(json_array_get(list, i), true, &record);
         if (status != CLT_OK)
             break;
-        /* Version 3 names neither. */
+        /* Version 3 names neither platform nor compute units: take those of the device. */
         if (!record.compute_units && !*record.platform) {
             memcpy(record.platform, device->caps.platform, sizeof record.platform);
             record.compute_units = device->caps.compute_units;
         }
         if (clt_tuning_of_device(&record, device)) {
-            /* They hold whichever variants there are by now. */
+            /* Frozen choices hold even if the operator has other variants now. */
             for (int k = 0; k < record.count; k++)
                 record.entries[k].variants = 0;
             *out = record;
