@@ -1,7 +1,7 @@
 /* Normalisation. */
 #include "gpu/plans.h"
 #include "ops/norm/batch_norm.h"
-#include <cltrain/ops_norm.h>
+#include <cltrain/ops/norm.h>
 
 /* Rows that fit registers or not, and that float4 fits or not. */
 static void plan_row_norm(const clt_caps *caps, int64_t columns, bool rms)

@@ -3,7 +3,7 @@
 #define TESTS_OPS_NORM_CASES_H
 
 #include "ops/golden.h"
-#include <cltrain/ops_norm.h>
+#include <cltrain/ops/norm.h>
 
 /* Attributes of a case. x is operand 0; weight is 1 and bias 2, if there are any. */
 typedef struct norm_attr {

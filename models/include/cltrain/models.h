@@ -111,7 +111,7 @@ int clt_model_is_file(const char *name);
  *
  *     linear            x [.., K] -> [.., out]
  *     conv2d            x [B, C, H, W] -> [B, out, OH, OW]
- *     conv1d, conv3d, conv_transpose2d, batch_norm: x as <cltrain/ops_conv.h> and ops_norm.h say
+ *     conv1d, conv3d, conv_transpose2d, batch_norm: x as <cltrain/ops/conv.h> and ops/norm.h say
  */
 clt_value *clt_layer_linear(clt_graph *graph, clt_value *x, const char *name, int64_t out);
 clt_value *clt_layer_linear_with(clt_graph *graph, clt_value *x, const char *name, int64_t out,

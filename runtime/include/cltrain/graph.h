@@ -143,7 +143,7 @@ CLT_API clt_value *clt_constant(clt_graph *graph, clt_dtype dtype, int rank, con
  * - A value that depends on samples through clt_all_reduce alone is equal on all devices. Its mean
  *   over micro-batches is taken from the first device, in the same all-reduce.
  * - The result of clt_batch_rows_put takes each row from the device and micro-batch of its sample,
- *   in the same all-reduce; see <cltrain/ops_recurrent.h>.
+ *   in the same all-reduce; see <cltrain/ops/recurrent.h>.
  * - In a step without samples, states whose value depends on the batch stay as they are.
  * - Element types other than f32 have no mean. Of several micro-batches the last value is taken. A
  *   trainer on several devices refuses such a state if its value depends on the batch

@@ -7,14 +7,14 @@
 #ifndef CLTRAIN_OPS_H
 #define CLTRAIN_OPS_H
 
-#include <cltrain/ops_conv.h>
-#include <cltrain/ops_collective.h>
-#include <cltrain/ops_index.h>
-#include <cltrain/ops_loss.h>
-#include <cltrain/ops_attention.h>
-#include <cltrain/ops_nn.h>
-#include <cltrain/ops_norm.h>
-#include <cltrain/ops_recurrent.h>
-#include <cltrain/ops_tensor.h>
+#include <cltrain/ops/conv.h>
+#include <cltrain/ops/collective.h>
+#include <cltrain/ops/index.h>
+#include <cltrain/ops/loss.h>
+#include <cltrain/ops/attention.h>
+#include <cltrain/ops/nn.h>
+#include <cltrain/ops/norm.h>
+#include <cltrain/ops/recurrent.h>
+#include <cltrain/ops/tensor.h>
 
 #endif

@@ -1,10 +1,10 @@
 /* Attributes and shapes of attention and its gradients, for the files of kernel variants. The
- * public builders are in <cltrain/ops_attention.h>. */
+ * public builders are in <cltrain/ops/attention.h>. */
 #ifndef CLT_OPS_ATTENTION_ATTENTION_H
 #define CLT_OPS_ATTENTION_ATTENTION_H
 
 #include "ops/core/launch.h"
-#include <cltrain/ops_attention.h>
+#include <cltrain/ops/attention.h>
 
 /* How heads are stored: [B, H, T, D]; [B, T, H * D]; or rows with q, k and v next to each other. */
 typedef enum clt_attention_form {

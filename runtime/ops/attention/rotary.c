@@ -9,7 +9,7 @@
 #include "ops/core/group_gpu.h"
 #include "ops/core/nn.h"
 #include "ops/core/ops.h"
-#include <cltrain/ops_attention.h>
+#include <cltrain/ops/attention.h>
 
 typedef struct rotary_attr {
     double base;

@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "ops/core/ops.h"
-#include <cltrain/ops_tensor.h>
+#include <cltrain/ops/tensor.h>
 
 enum { SETTINGS = 32, TEXT = 64 };
 

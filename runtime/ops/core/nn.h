@@ -1,12 +1,12 @@
 /* Attributes and shapes of the layer operators, for passes and for kernel variants in other files.
- * The public builders are in <cltrain/ops_nn.h>. */
+ * The public builders are in <cltrain/ops/nn.h>. */
 #ifndef CLT_OPS_CORE_NN_H
 #define CLT_OPS_CORE_NN_H
 
 #include "graph/graph.h"
 #include "ops/core/activation.h"
 #include "ops/core/launch.h"
-#include <cltrain/ops_nn.h>
+#include <cltrain/ops/nn.h>
 
 /* matmul(a, b). With `flatten`, the leading dimensions of an operand of rank above 2 count as one
  * dimension. Gradients of products with such an operand need it. */

@@ -1,5 +1,5 @@
 /* Functions that gradient rules of the tensor operators share. The public builders are in
- * <cltrain/ops_tensor.h>. */
+ * <cltrain/ops/tensor.h>. */
 #ifndef CLT_OPS_CORE_TENSOR_H
 #define CLT_OPS_CORE_TENSOR_H
 

@@ -6,7 +6,7 @@
 #include "ops/index/index.h"
 #include "ops/core/nn.h"
 #include "ops/core/ops.h"
-#include <cltrain/ops_index.h>
+#include <cltrain/ops/index.h>
 
 static clt_status infer(const clt_node *node, clt_type *out)
 {

@@ -1,5 +1,5 @@
 /*
- * Attributes and launches of the operators of <cltrain/ops_index.h>. An array has the shape
+ * Attributes and launches of the operators of <cltrain/ops/index.h>. An array has the shape
  * [outer, size, inner], where `size` is the axis that the indices refer to.
  *
  * embedding(indices [..], weight [V, D]) -> [.., D]; index_select(indices [..], x) -> x with the

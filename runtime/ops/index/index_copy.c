@@ -6,7 +6,7 @@
 #include "ops/index/index.h"
 #include "ops/core/nn.h"
 #include "ops/core/ops.h"
-#include <cltrain/ops_index.h>
+#include <cltrain/ops/index.h>
 
 /* Operands. Without a source, zeros are copied. */
 enum { INDEX, SOURCE, BASE };

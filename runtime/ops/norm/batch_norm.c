@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "ops/core/nn.h"
 #include "ops/core/ops.h"
-#include <cltrain/ops_norm.h>
+#include <cltrain/ops/norm.h>
 
 /* --- shapes --------------------------------------------------------------------------------- */
 

@@ -3,8 +3,8 @@
 
 #include "ops/norm/batch_norm.h"
 #include "ops/core/ops.h"
-#include <cltrain/ops_collective.h>
-#include <cltrain/ops_tensor.h>
+#include <cltrain/ops/collective.h>
+#include <cltrain/ops/tensor.h>
 
 /* Row `row` of [rows, C], as [1, C]. */
 static clt_value *row_of(clt_value *x, int64_t row)

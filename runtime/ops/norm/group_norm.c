@@ -3,8 +3,8 @@
 #include "base/error.h"
 #include "graph/graph.h"
 #include "ops/core/ops.h"
-#include <cltrain/ops_norm.h>
-#include <cltrain/ops_tensor.h>
+#include <cltrain/ops/norm.h>
+#include <cltrain/ops/tensor.h>
 
 static clt_status check_channels(const char *op, const clt_value *x, const clt_value *operand,
                                  const char *what)

@@ -1,7 +1,7 @@
 /* Layer norm. Its kernels and the code shared with RMS norm are in norm_rows.c. */
 #include "ops/norm/norm_rows.h"
 #include "ops/core/ops.h"
-#include <cltrain/ops_norm.h>
+#include <cltrain/ops/norm.h>
 
 static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
                            clt_value **dx)

@@ -1,7 +1,7 @@
 /* RMS norm: layer norm without subtraction of the mean and without bias. */
 #include "ops/norm/norm_rows.h"
 #include "ops/core/ops.h"
-#include <cltrain/ops_norm.h>
+#include <cltrain/ops/norm.h>
 
 static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
                            clt_value **dx)

@@ -1,6 +1,6 @@
 /*
  * LSTM and GRU over whole sequences: declarations that their files share. The public builders are
- * in <cltrain/ops_recurrent.h>.
+ * in <cltrain/ops/recurrent.h>.
  *
  * lstm, gru(x [B, T, G H], w [G H, H], bias [G H], h0 [B, H], c0 [B, H], lengths i32 [B])
  *     -> y [B, T, H], h_n [B, H], c_n [B, H], saved [B, T, S H]

@@ -105,7 +105,7 @@ static bool picks_or_adds(const clt_node *node)
     return false;
 }
 
-/* The cause may be an index that is out of range (cltrain/ops_index.h). */
+/* The cause may be an index that is out of range (cltrain/ops/index.h). */
 static clt_status find_index(search *s, const clt_session_device *sd, const clt_run *run,
                              const clt_node *node)
 {

@@ -2,7 +2,7 @@
  * layouts. */
 #include "ops/norm/batch_norm.h"
 #include "ops/golden.h"
-#include <cltrain/ops_norm.h>
+#include <cltrain/ops/norm.h>
 
 /* Operands: x, weight, bias, and the addend of the result before the ReLU. */
 enum { X, WEIGHT, BIAS, ADDEND };

@@ -1,7 +1,7 @@
 /* Batch norm's running statistics: the values that training assigns for any number of images, that
  * evaluation uses them, and which calls the builder refuses. */
 #include "ops/harness.h"
-#include <cltrain/ops_norm.h>
+#include <cltrain/ops/norm.h>
 
 enum { BATCH = 9, CHANNELS = 3, PIXELS = 10, MOST = BATCH * CHANNELS * PIXELS };
 

@@ -1,6 +1,6 @@
 /* Group norm and instance norm. */
 #include "ops/golden.h"
-#include <cltrain/ops_norm.h>
+#include <cltrain/ops/norm.h>
 
 /* 0 groups: instance norm. */
 typedef struct norm_attr {

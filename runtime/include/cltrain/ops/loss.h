@@ -1,5 +1,5 @@
 /*
- * Losses besides clt_cross_entropy and clt_mse of ops_nn.h, and a similarity. See ops.h for the
+ * Losses besides clt_cross_entropy and clt_mse of ops/nn.h, and a similarity. See ops.h for the
  * conventions.
  *
  * A loss gives two values of one f32 each, for clt_loss. *sum is PyTorch's reduction='sum' and has

@@ -1,9 +1,9 @@
-/* More convolutions and resampling than in ops_nn.h: transposed, 1-D and 3-D convolution, adaptive
- * pooling, upsampling. See ops.h for the conventions, and ops_nn.h for options. */
+/* More convolutions and resampling than in ops/nn.h: transposed, 1-D and 3-D convolution, adaptive
+ * pooling, upsampling. See ops.h for the conventions, and ops/nn.h for options. */
 #ifndef CLTRAIN_OPS_CONV_H
 #define CLTRAIN_OPS_CONV_H
 
-#include <cltrain/ops_nn.h>
+#include <cltrain/ops/nn.h>
 
 CLT_BEGIN_DECLS
 

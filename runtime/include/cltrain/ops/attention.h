@@ -1,5 +1,5 @@
 /*
- * Attention and rotary position embedding. See ops.h for the conventions, and ops_nn.h for options.
+ * Attention and rotary position embedding. See ops.h for the conventions, and ops/nn.h for options.
  *
  * All forms of attention compute, for every sample b, head h and row t of the queries,
  *
