@@ -224,39 +224,25 @@ static const clt_attribute pool_attributes[] = {
     {0},
 };
 
-static void call_avg_pool1d(const clt_op_call *c)
-{
-    clt_pool1d_options o = *(const clt_pool1d_options *)c->attr;
-    o.struct_size = sizeof o;
-    c->out[0] = clt_avg_pool1d(c->in[0], &o);
-}
+#define POOL_CALL(NAME, DOC)                                                                       \
+    static void call_##NAME(const clt_op_call *c)                                                  \
+    {                                                                                              \
+        clt_pool1d_options o = *(const clt_pool1d_options *)c->attr;                               \
+        o.struct_size = sizeof o;                                                                  \
+        c->out[0] = clt_##NAME(c->in[0], &o);                                                      \
+    }                                                                                              \
+    const clt_op clt_call_##NAME = {.name = #NAME,                                                 \
+                                    .doc = DOC,                                                    \
+                                    .operands = "x bcl",                                           \
+                                    .results = "y bcl",                                            \
+                                    .attributes = pool_attributes,                                 \
+                                    .halo = "l",                                                   \
+                                    .attr_bytes = sizeof(clt_pool1d_options),                      \
+                                    .callable = true,                                              \
+                                    .build = call_##NAME}
 
-const clt_op clt_call_avg_pool1d = {.name = "avg_pool1d",
-                                    .doc = "Means over windows.",
-                                    .operands = "x bcl",
-                                    .results = "y bcl",
-                                    .attributes = pool_attributes,
-                                    .halo = "l",
-                                    .attr_bytes = sizeof(clt_pool1d_options),
-                                    .callable = true,
-                                    .build = call_avg_pool1d};
-
-static void call_max_pool1d(const clt_op_call *c)
-{
-    clt_pool1d_options o = *(const clt_pool1d_options *)c->attr;
-    o.struct_size = sizeof o;
-    c->out[0] = clt_max_pool1d(c->in[0], &o);
-}
-
-const clt_op clt_call_max_pool1d = {.name = "max_pool1d",
-                                    .doc = "The maximum of each window. Padding does not count.",
-                                    .operands = "x bcl",
-                                    .results = "y bcl",
-                                    .attributes = pool_attributes,
-                                    .halo = "l",
-                                    .attr_bytes = sizeof(clt_pool1d_options),
-                                    .callable = true,
-                                    .build = call_max_pool1d};
+POOL_CALL(avg_pool1d, "Means over windows.");
+POOL_CALL(max_pool1d, "The maximum of each window. Padding does not count.");
 
 typedef struct size_call {
     int size;

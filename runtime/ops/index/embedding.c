@@ -373,36 +373,11 @@ clt_value *clt_index_add(clt_value *x, int axis, clt_value *index, clt_value *so
     return clt_emit1(&clt_op_index_add, &attr, 3, index, source, x);
 }
 
-static void call_index_select(const clt_op_call *c)
-{
-    c->out[0] = clt_index_select(c->in[0], ((const clt_index_call *)c->attr)->axis, c->in[1]);
-}
+CLT_INDEX_CALL(index_select, "Elements of an axis of x by indices.", "x *, index i i32", "*",
+               c->in[1]);
 
-const clt_op clt_call_index_select = {.name = "index_select",
-                                      .doc = "Elements of an axis of x by indices.",
-                                      .operands = "x *, index i i32",
-                                      .results = "y *",
-                                      .attributes = clt_index_call_attributes,
-                                      .whole = "*",
-                                      .attr_bytes = sizeof(clt_index_call),
-                                      .callable = true,
-                                      .build = call_index_select};
-
-static void call_index_add(const clt_op_call *c)
-{
-    c->out[0] =
-        clt_index_add(c->in[0], ((const clt_index_call *)c->attr)->axis, c->in[1], c->in[2]);
-}
-
-const clt_op clt_call_index_add = {.name = "index_add",
-                                   .doc = "x with slices of a source added at indices of an axis.",
-                                   .operands = "x *, index i i32, source *",
-                                   .results = "y *",
-                                   .attributes = clt_index_call_attributes,
-                                   .whole = "*",
-                                   .attr_bytes = sizeof(clt_index_call),
-                                   .callable = true,
-                                   .build = call_index_add};
+CLT_INDEX_CALL(index_add, "x with slices of a source added at indices of an axis.",
+               "x *, index i i32, source *", "*", c->in[1], c->in[2]);
 
 typedef struct embedding_call {
     int64_t padding_idx;

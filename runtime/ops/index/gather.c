@@ -292,33 +292,7 @@ clt_value *clt_scatter_add(clt_value *x, int axis, clt_value *index, clt_value *
     return clt_emit1(&clt_op_scatter_add, &attr, 3, index, cut(source, -1, index), x);
 }
 
-static void call_gather(const clt_op_call *c)
-{
-    c->out[0] = clt_gather(c->in[0], ((const clt_index_call *)c->attr)->axis, c->in[1]);
-}
+CLT_INDEX_CALL(gather, "An element of x for each index.", "x *, index * i32", "*", c->in[1]);
 
-const clt_op clt_call_gather = {.name = "gather",
-                                .doc = "An element of x for each index.",
-                                .operands = "x *, index * i32",
-                                .results = "y *",
-                                .attributes = clt_index_call_attributes,
-                                .whole = "*",
-                                .attr_bytes = sizeof(clt_index_call),
-                                .callable = true,
-                                .build = call_gather};
-
-static void call_scatter_add(const clt_op_call *c)
-{
-    c->out[0] =
-        clt_scatter_add(c->in[0], ((const clt_index_call *)c->attr)->axis, c->in[1], c->in[2]);
-}
-
-const clt_op clt_call_scatter_add = {.name = "scatter_add",
-                                     .doc = "x with elements of a source added at indices.",
-                                     .operands = "x *, index * i32, source *",
-                                     .results = "y *",
-                                     .attributes = clt_index_call_attributes,
-                                     .whole = "*",
-                                     .attr_bytes = sizeof(clt_index_call),
-                                     .callable = true,
-                                     .build = call_scatter_add};
+CLT_INDEX_CALL(scatter_add, "x with elements of a source added at indices.",
+               "x *, index * i32, source *", "*", c->in[1], c->in[2]);

@@ -137,19 +137,5 @@ clt_value *clt_index_copy(clt_value *x, int axis, clt_value *index, clt_value *s
     return clt_emit1(&clt_op_index_copy, &attr, 3, index, source, x);
 }
 
-static void call_index_copy(const clt_op_call *c)
-{
-    c->out[0] =
-        clt_index_copy(c->in[0], ((const clt_index_call *)c->attr)->axis, c->in[1], c->in[2]);
-}
-
-const clt_op clt_call_index_copy = {
-    .name = "index_copy",
-    .doc = "x with slices of a source in place of those at indices of an axis.",
-    .operands = "x *, index i i32, source *",
-    .results = "y *",
-    .attributes = clt_index_call_attributes,
-    .whole = "*i",
-    .attr_bytes = sizeof(clt_index_call),
-    .callable = true,
-    .build = call_index_copy};
+CLT_INDEX_CALL(index_copy, "x with slices of a source in place of those at indices of an axis.",
+               "x *, index i i32, source *", "*i", c->in[1], c->in[2]);

@@ -384,40 +384,22 @@ static const clt_attribute call_attributes[] = {
     {0},
 };
 
-static void call(const clt_op_call *c)
-{
-    const reduce_call *call = c->attr;
-    const clt_op *node = c->op == &clt_call_reduce_sum    ? &clt_op_sum
-                         : c->op == &clt_call_reduce_mean ? &clt_op_mean
-                                                          : &clt_op_max;
-    c->out[0] = reduce(node, c->in[0], call->axes, call->n_axes, call->keepdims);
-}
+#define REDUCE_CALL(NAME, NODE, DOC, WHOLE)                                                        \
+    static void call_##NAME(const clt_op_call *c)                                                  \
+    {                                                                                              \
+        const reduce_call *call = c->attr;                                                         \
+        c->out[0] = reduce(&clt_op_##NODE, c->in[0], call->axes, call->n_axes, call->keepdims);    \
+    }                                                                                              \
+    const clt_op clt_call_##NAME = {.name = #NAME,                                                 \
+                                    .doc = DOC,                                                    \
+                                    .operands = "x *",                                             \
+                                    .results = "y *",                                              \
+                                    .attributes = call_attributes,                                 \
+                                    .whole = WHOLE,                                                \
+                                    .attr_bytes = sizeof(reduce_call),                             \
+                                    .callable = true,                                              \
+                                    .build = call_##NAME}
 
-const clt_op clt_call_reduce_sum = {.name = "reduce_sum",
-                                    .doc = "The sum over axes.",
-                                    .operands = "x *",
-                                    .results = "y *",
-                                    .attributes = call_attributes,
-                                    .attr_bytes = sizeof(reduce_call),
-                                    .callable = true,
-                                    .build = call};
-
-const clt_op clt_call_reduce_mean = {.name = "reduce_mean",
-                                     .doc = "The mean over axes.",
-                                     .operands = "x *",
-                                     .results = "y *",
-                                     .attributes = call_attributes,
-                                     .whole = "*",
-                                     .attr_bytes = sizeof(reduce_call),
-                                     .callable = true,
-                                     .build = call};
-
-const clt_op clt_call_reduce_max = {.name = "reduce_max",
-                                    .doc = "The maximum over axes.",
-                                    .operands = "x *",
-                                    .results = "y *",
-                                    .attributes = call_attributes,
-                                    .whole = "*",
-                                    .attr_bytes = sizeof(reduce_call),
-                                    .callable = true,
-                                    .build = call};
+REDUCE_CALL(reduce_sum, sum, "The sum over axes.", NULL);
+REDUCE_CALL(reduce_mean, mean, "The mean over axes.", "*");
+REDUCE_CALL(reduce_max, max, "The maximum over axes.", "*");
