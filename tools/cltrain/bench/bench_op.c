@@ -55,12 +55,13 @@ static int measure_nodes(bench_report *r, const case_row *row)
     return code;
 }
 
-/* --- updates: kernels of no node, timed in steps as they run -----------------------------------
- */
+/* --- updates ---------------------------------------------------------------------------------- */
 
+/* Update kernels belong to no node, so they are timed within training steps. The first two
+ * steps do not count. */
 enum { UPDATE_STEPS = 12, MOST_STEPS = 64 };
 
-/* One parameter of 64 MiB in one bucket; its gradient comes from a sum. */
+/* Runs steps that update one parameter of 64 MiB in one bucket. Its gradient comes from a sum. */
 static clt_status run_steps(clt_graph *graph, bench_device *d, clt_optimizer optimizer,
                             clt_node_time *out)
 {
@@ -136,7 +137,7 @@ static int measure_update(bench_report *r, bench_device *d, const case_row *row)
     return 0;
 }
 
-/* The cases to measure, and the names of operators that are no cases. */
+/* The cases to measure, and the operators that the user named without a case. */
 typedef struct selection {
     case_row rows[MOST];
     char ops[MOST][40];
@@ -148,7 +149,7 @@ static int is_graph(const case_row *row)
     return row->op || row->build;
 }
 
-/* Of all graphs together, before any is measured. */
+/* Prints which variants declined in which graph, before the first measurement. */
 static int say_declined(const bench_device *d, const settings *s, const selection *chosen)
 {
     clt_graph *graphs[MOST] = {NULL};
@@ -171,7 +172,8 @@ static int say_declined(const bench_device *d, const settings *s, const selectio
 
 /* --- the subject ------------------------------------------------------------------------------ */
 
-/* OP or OP:ATTRIBUTES, with shapes by the schema; 0: there is no such operator. */
+/* Fills a case from OP or OP:ATTRIBUTES, with shapes by the schema. Returns 0 if there is no such
+ * operator. */
 static int find_operator(const char *name, char *op, case_row *row)
 {
     const size_t length = strcspn(name, ":");

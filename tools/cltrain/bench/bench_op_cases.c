@@ -1,4 +1,4 @@
-/* The operators that `cltrain bench op` measures, by the schema of operators. */
+/* The cases of `cltrain bench op`: operators with attributes and shapes, built by the schema. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +29,8 @@ static clt_value *indices(clt_graph *g, int rank, const int64_t *dims, uint32_t 
 /* --- operands -----------------------------------------------------------------------------------
  */
 
-/* The next shape of `shapes`, as "Bx16x8x8", "4x64<50257" (indices) or "u8:Bx1024". Returns what
- * follows it. */
+/* Reads the next shape of `shapes`: "Bx16x8x8", "4x64<50257" (indices below 50257) or "u8:Bx1024".
+ * Returns the text behind it. */
 static const char *next_shape(const char *shapes, int64_t *dims, int *rank, uint32_t *range,
                               int *bytes)
 {
@@ -55,7 +55,7 @@ static const char *next_shape(const char *shapes, int64_t *dims, int *rank, uint
     }
 }
 
-/* Shapes of the operands that must be given, by the letters of the schema. */
+/* Writes shapes for the required operands, one size for each letter of the schema. */
 static void usual_shapes(const clt_operator *op, char *text, size_t room)
 {
     clt_operand_schema one;
@@ -79,8 +79,8 @@ static void usual_shapes(const clt_operator *op, char *text, size_t room)
     }
 }
 
-/* What depends on the batch is an input, other operands parameters. While training, the gradient of
- * the first one is wanted. */
+/* Makes an operand: an input if its shape depends on the batch, else a parameter. In a training
+ * case the first operand gets a gradient. */
 static clt_value *operand(clt_graph *g, const clt_operand_schema *o, int number, int training,
                           const char **shapes)
 {
@@ -118,7 +118,7 @@ clt_value *bench_op_build(clt_graph *g, const case_row *row)
          *shapes && count < CLT_MAX_OPERANDS; count++) {
         clt_operand_schema next;
         if (clt_operator_operand(op, count, &next))
-            one = next; /* else one more of a repeated operand */
+            one = next; /* without a next operand, the last one repeats */
         in[count] = operand(g, &one, count, row->training, &shapes);
     }
     if (clt_apply_text(g, row->op, in, count, row->attributes, results) != CLT_OK)
@@ -146,7 +146,7 @@ static clt_value *build_chain(clt_graph *g)
     return clt_mul(clt_gelu_tanh(clt_add(matrix(g, "x"), bias)), matrix(g, "y"));
 }
 
-/* As in a ResNet: behind a convolution, whose layout it takes. */
+/* Batch norm behind a convolution, as in a ResNet. It takes the layout of the convolution. */
 static clt_value *build_batch_norm_conv(clt_graph *g)
 {
     const int64_t channels = 16, kernel[4] = {16, 16, 1, 1}, dims[4] = {CLT_BATCH, 16, 8, 8};
@@ -204,7 +204,7 @@ const case_row bench_op_cases[] = {
     {"sum_all", .op = "reduce_sum", .shapes = MATRIX},
     {"mean_rows", .op = "reduce_mean", .attributes = "axes=1", .shapes = MATRIX, .training = 1},
     {"mean_columns", .op = "reduce_mean", .attributes = "axes=0", .shapes = MATRIX},
-    /* As batch normalisation's: what is kept lies in the middle. */
+    /* The channel axis stays, as in batch norm: axes on both sides of it are reduced. */
     {"mean_channels", .op = "reduce_mean", .attributes = "axes=0,2,3", .shapes = IMAGES},
     {"max_rows", .op = "reduce_max", .attributes = "axes=1", .shapes = MATRIX, .training = 1},
     {"max_columns", .op = "reduce_max", .attributes = "axes=0", .shapes = MATRIX, .training = 1},
