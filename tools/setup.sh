@@ -9,7 +9,7 @@ PACKAGES_BUILD="gcc libc6-dev cmake ninja-build pkg-config opencl-headers ocl-ic
 PACKAGES_RUN="pocl-opencl-icd dataset-fashion-mnist gnuplot-nox"
 # Packages for the tests.
 PACKAGES_TEST="g++ libcmocka-dev python3 python3-pip clang clang-format-14 oclgrind
-    libopenblas-dev libclblast1 mpich libmpich-dev groff-base patch"
+    libopenblas-dev libclblast1 mpich libmpich-dev groff-base patch git"
 
 say() {
     printf '\n==> %s\n' "$*"
