@@ -1,29 +1,27 @@
 /*
- * Cross entropy and accuracy of logits [B][classes] in the batch-blocked layout. Option: LANES.
+ * Cross entropy and top-k accuracy of logits [B, classes] in the batch-blocked layout, on CPUs. One
+ * vector holds a class of LANES samples. Labels are int [n] in plain order, and `n` is the number
+ * of samples. All work-groups have one work-item. Build option: LANES (4, 8 or 16).
  *
- * kernel clt_batch_blocked_cross_entropy(logits, logits_at, labels, labels_at, sums, sums_at, counts,
- *                                counts_at, n, classes, smoothing, ignore, parts)
- *   labels int [n] (plain); sums float [parts], counts int [parts]: the sum of the losses and the
- *   number of labels that are not `ignore`, of part p: blocks floor(p * blocks / parts) on. A label
- *   that is no class makes the sum NaN. Sum the parts in order (loss/portable/loss.cl: loss_total).
- * kernel clt_batch_blocked_correct(logits, logits_at, labels, labels_at, sums, sums_at, counts, counts_at,
- *                          n, classes, k, ignore, parts)
- *   the same with the number of labels among the k largest logits; ties go to the lower index, NaN
- *   is the largest.
- *   both: global size (parts, 1, 1), local (1, 1, 1)
- *
- * kernel clt_batch_blocked_cross_entropy_samples(logits, logits_at, labels, labels_at, losses, losses_at,
- *                                        n, classes, smoothing, ignore)
- *   losses float [n] (plain): each sample's loss, 0 where ignored
- * kernel clt_batch_blocked_cross_entropy_grad(logits, logits_at, labels, labels_at, upstream, upstream_at,
- *                                     out, out_at, n, classes, smoothing, ignore)
- *   out [B][classes] in batch blocks: upstream[0] * (softmax - target); ignored samples get 0, those whose
- *   label is no class NaN
- *   both: global size (ceil(n / LANES), 1, 1), local (1, 1, 1)
+ * clt_batch_blocked_cross_entropy(logits, labels, sums, counts, n, classes, smoothing, ignore, parts)
+ *   The blocks are divided into `parts` contiguous shares. Work-item p adds up the losses of share
+ *   p and writes sums[p], a float, and counts[p], the number of labels that are classes and not
+ *   `ignore`. A label that is no class makes sums[p] NaN. loss_total (loss/portable/loss.cl) adds
+ *   up the parts in order.
+ * clt_batch_blocked_correct(logits, labels, sums, counts, n, classes, k, ignore, parts)
+ *   The same, but sums[p] is the number of labels among the k largest logits. Of equal logits the
+ *   lower index is larger, and NaN is larger than every number.
+ * clt_batch_blocked_cross_entropy_samples(logits, labels, losses, n, classes, smoothing, ignore)
+ *   losses float [n] in plain order: the loss of each sample, 0 if its label is `ignore`. A
+ *   work-item computes one block of LANES samples.
+ * clt_batch_blocked_cross_entropy_grad(logits, labels, upstream, out, n, classes, smoothing, ignore)
+ *   out [B, classes], batch-blocked: upstream[0] * (softmax(logits) - target). A sample whose label
+ *   is `ignore` gets 0, and a sample whose label is no class gets NaN. A work-item computes one
+ *   block of LANES samples.
  */
 #include "core/batch_blocked/halves.clh"
 
-/* Labels of block b; `ignore` beyond n. */
+/* The labels of block b. Lanes beyond sample n get `ignore`, so that they do not count. */
 INLINE veci clt_labels(global const int *labels, int b, int n, int ignore)
 {
     int lane[LANES];
@@ -40,6 +38,7 @@ INLINE vecf clt_largest(global const STORED(IN0) *x, int classes)
     return largest;
 }
 
+/* The sum over all classes of exp(logit - largest). */
 INLINE vecf clt_exp_sum(global const STORED(IN0) *x, int classes, vecf largest)
 {
     vecf sum = 0.0f;
@@ -48,7 +47,7 @@ INLINE vecf clt_exp_sum(global const STORED(IN0) *x, int classes, vecf largest)
     return sum;
 }
 
-/* The losses of a block; 0 where ignored, NaN where the label is no class. */
+/* The losses of a block: 0 for an ignored label, NaN for a label that is no class. */
 INLINE vecf clt_losses(global const STORED(IN0) *x, veci label, int classes, float smoothing, int ignore)
 {
     const vecf largest = clt_largest(x, classes);

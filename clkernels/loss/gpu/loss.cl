@@ -1,18 +1,22 @@
 /*
- * Losses and metrics of labels on GPUs: logits are [P, C, inner], labels [P, inner]; `rows` is P
- * times inner. Group p of `parts` sums every parts-th block of rows into a partial sum and a count,
- * which total.cl joins. A label that is no class poisons the sum with NaN.
- * Build options: those of rows.clh.
+ * Cross entropy and top-k accuracy on GPUs. Logits are [P, C, inner], labels int [P, inner]. `rows`
+ * is P * inner: one row of C logits for each label.
+ *
+ * WIDTH work-items of a group compute one row together, so a group computes ROWS rows at a time
+ * (reduce/gpu/rows.clh has the division and the build options). In cross_entropy and correct, group
+ * p of `parts` takes every parts-th block of ROWS rows. It writes a partial sum and a count, which
+ * loss_total of loss/gpu/total.cl adds up. A label that is no class makes the sum NaN.
  */
 #include "reduce/gpu/rows.clh"
 
-#define ROWS (GROUP / WIDTH) /* of a block */
+#define ROWS (GROUP / WIDTH) /* rows that a group computes at a time */
 
 CLT_SUM(tree, float, WIDTH)
 CLT_SUM(tree_ints, int, WIDTH)
 CLT_SUM2(group_tree, GROUP)
 
-/* What the group's first lanes of rows have found. */
+/* Adds up `total` and `count` over the group, and stores both. Only the first work-item of each row
+ * has values other than 0. */
 static inline void store_part(local float2 *s, float total, int count, int lid, global float *sums,
                               global int *counts)
 {
@@ -23,14 +27,15 @@ static inline void store_part(local float2 *s, float total, int count, int lid, 
     }
 }
 
-/* Where the logit of the label is. */
+/* The logit of the label. */
 static inline float at_label(global const STORED(IN0) *x, int label, int inner)
 {
     return GET(IN0, x + (long)label * inner);
 }
 
-/* All work-items make as many rounds over blocks, since they meet at barriers: rows that do not
- * count are replaced by row 0. */
+/* sum of -log softmax(logits)[label] over the group's rows. All work-items make the same number of
+ * iterations, because they meet at barriers. A row that does not count reads row 0 instead, and its
+ * result is dropped. */
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 cross_entropy(global const STORED(IN0) *logits, long logits_offset, global const int *labels,
               long labels_offset, global float *sums, long sums_offset, global int *counts,
@@ -64,7 +69,9 @@ cross_entropy(global const STORED(IN0) *logits, long logits_offset, global const
     store_part(s, total, count, lid, sums + sums_offset, counts + counts_offset);
 }
 
-/* Ignored rows get zero; those whose label is no class get NaN, as the loss does. */
+/* out = upstream[0] * (softmax(logits) - target). A row whose label is `ignore` gets 0, and a row
+ * whose label is no class gets NaN, like the loss. If KEEP is set, the row's exponentials stay in
+ * registers. */
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 cross_entropy_grad(global const STORED(IN0) *logits, long logits_offset, global const int *labels,
                    long labels_offset, global const float *upstream, long upstream_offset,
@@ -98,7 +105,8 @@ cross_entropy_grad(global const STORED(IN0) *logits, long logits_offset, global 
     all = tree_exps(s, all, lid, lane);
     if (r >= rows)
         return;
-    /* The factors of the probability and of the target, so that no branch is in the loop. */
+    /* Ignored labels and labels that are no class are expressed by `scale`, so that the loop has no
+     * branch for them. */
     const int is_class = label >= 0 && label < C;
     const float scale = label == ignore ? 0.0f : is_class ? upstream[upstream_offset] : NAN;
     const float others = smoothing / (float)C;
@@ -124,7 +132,8 @@ cross_entropy_grad(global const STORED(IN0) *logits, long logits_offset, global 
     }
 }
 
-/* Whether logit c stands before logit l in descending order: NaN is largest, ties go by index. */
+/* Whether logit c is ranked before logit l: NaN is the largest, and of equal logits the lower index
+ * is first. */
 static inline int stands_before(float at_c, int c, float at_l, int l)
 {
     const int tie = isnan(at_l) ? isnan(at_c) : at_c == at_l;

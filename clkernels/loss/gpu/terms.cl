@@ -1,11 +1,18 @@
 /*
- * Sums of a function of the elements at one index on GPUs. Options: N_IN and BODY as of
- * elementwise.cl, but for the batch count, which there is none of; GROUP, work-items of a group; V: 4
- * where float4 fits all operands, which lie alike then, else 1; SPREAD: how many of the sizes n0 ..
- * n5 are used, from the last on (0: operands lie alike).
+ * Losses that add up a function of the elements at one index, on GPUs: sum over i of f(a[i], b[i],
+ * ..). N_IN operands have the names a, b, c and d.
  *
- * terms: group p of `parts` takes the elements from count * p / parts on, in units of V. terms_total:
- * one group adds the parts and writes the weight. Both always in the same order.
+ * terms: group p of `parts` takes the elements from count * p / parts on, in units of V, and writes
+ * sums[p]. terms_total: one group adds up the parts and writes the weight `count`. The order of
+ * both sums is fixed.
+ *
+ * Build options:
+ * - N_IN, BODY: number of operands, and the statements that compute f, as in
+ *   elementwise/portable/elementwise.cl but without the batch size n.
+ * - GROUP: work-items of a group.
+ * - V: 4 if all operands have equal strides and float4 fits them, else 1.
+ * - SPREAD: how many of the sizes n0 .. n5 are used, the last ones; 0 if all operands have equal
+ *   strides. Operand x has strides x0 .. x5, which are 0 for broadcast dimensions.
  */
 #include "core/gpu/tree.clh"
 #include "core/gpu/halves.clh"
@@ -34,7 +41,8 @@ static inline VEC vector(VEC a IF2(, VEC b) IF3(, VEC c) IF4(, VEC d), float p0,
 
 #if SPREAD
 #define SIZES , long n0, long n1, long n2, long n3, long n4, long n5 EACH(STRIDES)
-/* The index's digits from the last on; `rest` keeps what is left. */
+/* Index along dimension k. `rest` is the linear index, from which the later dimensions are divided
+ * off. */
 #define DIGIT(k)                                                                                   \
     const int i##k = SPREAD > 6 - k ? rest % (int)n##k : rest;                                     \
     rest = SPREAD > 6 - k ? rest / (int)n##k : 0;
@@ -58,7 +66,7 @@ terms(global const ELEMENT(a) *a_base, long a_offset IF2(, global const ELEMENT(
     const long units = count / V;
     const int first = (int)(units * part / parts) * V, end = (int)(units * (part + 1) / parts) * V;
     VEC total = 0.0f;
-/* Not unrolled: functions of four vectors at a time take twice the registers. */
+/* Not unrolled: four iterations of BODY at a time need twice the registers. */
 #pragma unroll 1
     for (int at = first + lid * V; at < end; at += GROUP * V) {
 #if SPREAD

@@ -1,6 +1,6 @@
 /*
- * Sums and counts over everything on GPUs. Build options: GROUP, work-items of a group; V: 4 where
- * float4 fits both operands of mse, else 1.
+ * The second pass of losses, and the mean squared error, on GPUs. Build options: GROUP, work-items
+ * of a group; V: 4 if float4 fits both operands of mse, else 1.
  */
 #include "core/gpu/tree.clh"
 
@@ -13,7 +13,8 @@
 CLT_TREE(tree, float, CLT_ADD, GROUP, 1)
 CLT_TREE(tree_longs, long, CLT_ADD, GROUP, 1)
 
-/* Partial sums and counts joined, by one group. */
+/* One group adds up `parts` partial sums and counts in a fixed order. Writes the sum and, as a
+ * float, the weight. */
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 loss_total(global const float *sums, long sums_offset, global const int *counts,
            long counts_offset, global float *sum, long sum_offset, global float *weight,
@@ -36,8 +37,8 @@ loss_total(global const float *sums, long sums_offset, global const int *counts,
     }
 }
 
-/* Sums of squared differences: group p takes the elements from elements * p / parts on, in units
- * of V. The count is that of the elements. */
+/* sum of (x - target)^2. Group p takes the elements from elements * p / parts on, in units of V;
+ * its count is their number. */
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 mse(global const float *x, long x_offset, global const float *target, long target_offset,
     global float *sums, long sums_offset, global int *counts, long counts_offset, long elements,
@@ -67,7 +68,8 @@ mse(global const float *x, long x_offset, global const float *target, long targe
     }
 }
 
-/* The gradient for x; that for the target is the same with the two exchanged. */
+/* out = 2 upstream[0] (x - target), V elements a work-item. For the target's gradient, the caller
+ * exchanges x and target. */
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 mse_grad(global const float *x, long x_offset, global const float *target, long target_offset,
          global const float *upstream, long upstream_offset, global float *out, long out_offset,

@@ -1,17 +1,21 @@
 /*
- * Losses and metrics: work-item p of `parts` sums the positions from `elements * p / parts` on into
- * a partial sum and a count; loss_total adds those in order. Logits are [P, C, inner], labels
- * [P, inner]. A label that is no class poisons the sum with NaN.
+ * Losses and metrics on any device: cross entropy, top-k accuracy, squared error, and their
+ * gradients. Logits are [P, C, inner], labels int [P, inner]. Position i of P * inner has C logits,
+ * `inner` apart, and one label. Each buffer is a pointer and an offset in elements.
+ *
+ * Sums take two kernels. Work-item p of `parts` adds up the positions from positions * p / parts
+ * on, and writes a partial sum and a count. loss_total adds those up in order, so that results do
+ * not depend on timing. A label that is no class makes the sum NaN.
  */
 #include "core/storage.clh"
 
-/* Offset of class 0 of position i. */
+/* The offset of class 0 of position i. */
 static long first_class(long i, int C, int inner)
 {
     return i / inner * C * inner + i % inner;
 }
 
-/* The largest of C logits, and the sum of exp(logit - largest). */
+/* The largest of C logits. exp_sum: the sum of exp(logit - largest), which does not overflow. */
 static float largest_of(global const STORED(IN0) *x, int C, int inner)
 {
     float largest = -INFINITY;
@@ -28,7 +32,8 @@ static float exp_sum(global const STORED(IN0) *x, int C, int inner, float larges
     return sum;
 }
 
-/* Class 0 of position i if its label counts, else 0; one that is no class poisons the total. */
+/* The address of class 0 of position i, or 0 if the label is `ignore` or no class. The latter makes
+ * `total` NaN. */
 static global const STORED(IN0) *counted(global const STORED(IN0) *logits, int label, long i, int C, int inner,
                                    int ignore, float *total)
 {
@@ -41,6 +46,8 @@ static global const STORED(IN0) *counted(global const STORED(IN0) *logits, int l
     return logits + first_class(i, C, inner);
 }
 
+/* Sum of -log softmax(logits)[label]. With smoothing s, the target is 1 - s for the label, plus s /
+ * C for every class. */
 kernel void cross_entropy(global const STORED(IN0) *logits, long logits_offset, global const int *labels,
                           long labels_offset, global float *sums, long sums_offset,
                           global int *counts, long counts_offset, long positions, int C, int inner,
@@ -75,7 +82,9 @@ kernel void cross_entropy(global const STORED(IN0) *logits, long logits_offset, 
     counts[counts_offset + part] = count;
 }
 
-/* Ignored positions get zero; those whose label is no class get NaN, as the loss does. */
+/* out = upstream[0] * (softmax(logits) - target), a position a work-item. A position whose label is
+ * `ignore` gets 0, and a position whose label is no class gets NaN, like the loss. `out` may be the
+ * logits' buffer. */
 kernel void cross_entropy_grad(global const STORED(IN0) *logits, long logits_offset,
                                global const int *labels, long labels_offset,
                                global const float *upstream, long upstream_offset,
@@ -107,7 +116,8 @@ kernel void cross_entropy_grad(global const STORED(IN0) *logits, long logits_off
     }
 }
 
-/* Whether logit c stands before logit l in descending order: NaN is largest, ties go by index. */
+/* Whether logit c is ranked before logit l: NaN is the largest, and of equal logits the lower index
+ * is first. */
 static int stands_before(float at_c, int c, float at_l, int l)
 {
     if (isnan(at_c) || isnan(at_l))
@@ -115,6 +125,7 @@ static int stands_before(float at_c, int c, float at_l, int l)
     return at_c > at_l || (at_c == at_l && c < l);
 }
 
+/* Number of labels among the k largest logits. */
 kernel void correct(global const STORED(IN0) *logits, long logits_offset, global const int *labels,
                     long labels_offset, global float *sums, long sums_offset, global int *counts,
                     long counts_offset, long positions, int C, int inner, int k, int ignore,
@@ -143,7 +154,8 @@ kernel void correct(global const STORED(IN0) *logits, long logits_offset, global
     counts[counts_offset + part] = count;
 }
 
-/* Sums of squared differences; the count is that of the elements. */
+/* sum of (x - target)^2; the count is the number of elements. Blocks of 64 are added up separately,
+ * which keeps rounding errors small. */
 kernel void mse(global const float *x, long x_offset, global const float *target,
                 long target_offset, global float *sums, long sums_offset, global int *counts,
                 long counts_offset, long elements, int parts)
@@ -168,7 +180,8 @@ kernel void mse(global const float *x, long x_offset, global const float *target
     counts[counts_offset + part] = (int)(end - first);
 }
 
-/* The gradient for x; that for the target is the same with the two exchanged. */
+/* out = 2 upstream[0] (x - target). For the target's gradient, the caller exchanges x and
+ * target. */
 kernel void mse_grad(global const float *x, long x_offset, global const float *target,
                      long target_offset, global const float *upstream, long upstream_offset,
                      global float *out, long out_offset, long elements)
@@ -180,6 +193,8 @@ kernel void mse_grad(global const float *x, long x_offset, global const float *t
         2.0f * upstream[upstream_offset] * (x[x_offset + i] - target[target_offset + i]);
 }
 
+/* One work-item adds up `parts` partial sums in order, in blocks of 64, and writes the sum and, as
+ * a float, the weight. */
 kernel void loss_total(global const float *sums, long sums_offset, global const int *counts,
                        long counts_offset, global float *sum, long sum_offset, global float *weight,
                        long weight_offset, int parts)

@@ -1,10 +1,12 @@
 /*
- * Sums of a function of the elements at one index. Options: N_IN and BODY as of elementwise.cl, but
- * for the batch count, which there is none of.
+ * Losses that add up a function of the elements at one index: sum over i of f(a[i], b[i], ..). N_IN
+ * operands have the names a, b, c and d. Build options: N_IN, and BODY, the statements that compute
+ * f, as in elementwise/portable/elementwise.cl but without the batch size n.
  *
- * terms: work-item p of `parts` sums the elements from count * p / parts on into a partial sum; the
- * operands are read at places as those of elementwise.cl's spread. terms_total adds those in order
- * and writes the weight.
+ * terms: work-item p of `parts` adds up the elements from count * p / parts on, and writes sums[p].
+ * The index has up to six dimensions of sizes n0 .. n5. Operand x has strides x0 .. x5, which are 0
+ * for broadcast dimensions. terms_total: one work-item adds up the parts in order and writes the
+ * weight `count`. Blocks of 64 are added up separately, which keeps rounding errors small.
  */
 #include "core/operands.clh"
 #define EACH(X) X(a) IF2(X(b)) IF3(X(c)) IF4(X(d))
@@ -19,7 +21,8 @@ static inline float one(float a IF2(, float b) IF3(, float c) IF4(, float d), fl
 
 #define STRIDES(x) , long x##0, long x##1, long x##2, long x##3, long x##4, long x##5
 
-/* The index's digits from the last on; `rest` keeps what is left. */
+/* Index along dimension k. `rest` is the linear index, from which the later dimensions are divided
+ * off. */
 #define DIGIT(k)                                                                                   \
     long i##k = 0;                                                                                 \
     if (n##k > 1) {                                                                                \
