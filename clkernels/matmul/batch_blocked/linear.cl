@@ -1,29 +1,34 @@
 /*
- * Linear layers in the batch-blocked layout: x [B][in], y and g [B][out] in batch blocks, w [out][in] plain.
+ * Linear layers in the batch-blocked layout, on CPUs: x [B, in], y and g (the gradient of y)
+ * [B, out] are batch-blocked, w [out, in] is in plain order. One vector holds an element of LANES
+ * samples, so products over `in` or `out` need no sum over vector lanes. All work-groups have one
+ * work-item.
  *
- * kernel clt_batch_blocked_linear(x, x_at, w, w_at, bias, bias_at, y, y_at, n, in, out)
- *   y = x w^T + bias, then the activation. bias [out] is read only if BIAS.
- *   global size: (ceil(out / TC), ceil(n / (LANES * TB)), 1), local (1, 1, 1)
- * kernel clt_batch_blocked_linear_data_grad(g, g_at, y, y_at, w, w_at, dx, dx_at, n, in, out)
- *   dx = g w. With ACT = 1 the gradient of the ReLU after the layer is taken first, from its output
- *   y [B][out]: g counts where y > 0 (for wide layers it is faster to do so beforehand: the kernel
- *   does it for every tile). With ACT = 2 that of the ReLU before the layer is taken last, from its
- *   output y [B][in], which is the layer's input. Else y is not read.
- *   global size: (ceil(in / TC), ceil(n / (LANES * TB)), 1), local (1, 1, 1)
- * kernel clt_batch_blocked_linear_weight_grad(x, x_at, g, g_at, y, y_at, dw, dw_at, db, db_at, n, in, out,
- *                                     chunk)
- *   dw [chunks][out][in], db [chunks][out] (only if BIAS): sums over each chunk of `chunk` blocks
- *   of LANES images; with more than one chunk see clt_batch_blocked_sum_chunks in conv_weight_grad.cl.
- *   ACT = 1 as above.
- *   global size: (ceil(in / IN_BLOCK), ceil(out / OUT_BLOCK), chunks), local (1, 1, 1), where
- *   chunks = ceil(ceil(n / LANES) / chunk), but at least 1
+ * clt_batch_blocked_linear(x, w, bias, y, n, in, out)
+ *   y = x w^T + bias, then the activation. bias [out] is only read if BIAS is 1. A work-item
+ *   computes TC channels of TB blocks of samples. Global size: (ceil(out / TC),
+ *   ceil(n / (LANES * TB)), 1).
+ * clt_batch_blocked_linear_data_grad(g, y, w, dx, n, in, out)
+ *   dx = g w. With ACT = 1, the gradient passes through a ReLU behind the layer first: g counts
+ *   where that ReLU's output y [B, out] is larger than 0. The kernel repeats this for every tile,
+ *   so for wide layers a separate kernel before it is faster. With ACT = 2, dx passes through a
+ *   ReLU in front of the layer: y [B, in] is that ReLU's output. Otherwise y is not read. Global
+ *   size: (ceil(in / TC), ceil(n / (LANES * TB)), 1).
+ * clt_batch_blocked_linear_weight_grad(x, g, y, dw, db, n, in, out, chunk)
+ *   dw = g^T x, and db = the sum of g over samples if BIAS is 1. The batch is divided into chunks
+ *   of `chunk` blocks of LANES samples. Work-item (i, o, c) computes IN_BLOCK x OUT_BLOCK weights
+ *   for chunk c, and writes dw [chunks, out, in], db [chunks, out]. clt_batch_blocked_sum_chunks
+ *   (conv/batch_blocked/conv_weight_grad.cl) adds up several chunks. ACT = 1 as above. Global size:
+ *   (ceil(in / IN_BLOCK), ceil(out / OUT_BLOCK), chunks), where chunks =
+ *   ceil(ceil(n / LANES) / chunk), but at least 1.
  *
- * Build options (defaults): LANES; BIAS [0]; ACT [0]: 1 = ReLU; TC x TB [3 x 4]: register tile,
- * channels x blocks of images (weight gradient: outputs x inputs), at most 8 x 8: TC * TB + TC + 1
- * registers of LANES floats;
- * A_T, B_T, C_T [f]: what the first and second operand of images (and y, which is of the last of
- * them) and the result of images are stored as (core/storage.clh);
- * IN_BLOCK [96], OUT_BLOCK [32]: weights of a work-group of the weight gradient.
+ * Build options, with defaults in brackets:
+ * - LANES; BIAS [0]; ACT [0]: 1 = ReLU.
+ * - TC x TB [3 x 4]: the register tile, channels x blocks of samples, or outputs x inputs in the
+ *   weight gradient. At most 8 x 8. It takes TC * TB + TC + 1 vector registers.
+ * - A_T, B_T, C_T [f]: the storage types of the first and second batch-blocked operand and of the
+ *   batch-blocked result (core/storage.clh). y has the type of g.
+ * - IN_BLOCK [96], OUT_BLOCK [32]: weights of a work-item of the weight gradient.
  */
 #include "core/batch_blocked/halves.clh"
 #include "core/product.clh"
@@ -51,18 +56,18 @@
 #define TILE_COLS TB
 #include "core/batch_blocked/tile.clh"
 
-/* g where y is not <= 0 (ACT), else g. */
+/* g, or with ACT = 1: 0 where y <= 0, else g. A NaN in y keeps g. */
 #if ACT == 1
 #define LOAD_GRAD(T, g, y) select(LOAD_AS(T, g), (vecf)0.0f, LOAD_AS(T, y) <= 0.0f)
 #else
 #define LOAD_GRAD(T, g, y) LOAD_AS(T, g)
 #endif
 
-/*
- * out[t][c] = sum over k of a[t][k] * w[c * w_channel + k * w_k] for `tb` blocks t and channels c <
- * nc of the tile; a has `inner` elements a block, out `outer`. gradient: see ACT above, else bias and
- * activation follow. tb and gradient are constants at every call.
- */
+/* out[t][c] = sum over k of a[t][k] * w[c * w_channel + k * w_k], for `tb` blocks t and nc channels
+ * c. `a` has `inner` elements a block, `out` has `outer`. If `gradient`, ACT is applied as
+ * described above; otherwise bias and activation follow. Channels beyond nc read the last weight
+ * again and are not stored. Callers pass literals for tb and gradient, so that the compiler removes
+ * the branches. */
 INLINE void clt_linear_tile(global const STORED(A_T) * a, global const STORED(A_T) * mask,
                             global const float *w, global const float *bias,
                             global STORED(C_T) * out, int inner, int outer, int w_channel, int w_k,
@@ -140,7 +145,8 @@ KERNEL void clt_batch_blocked_linear_data_grad(global const STORED(A_T) * g, lon
                         dx + dx_at + ((long)b * in + c0) * LANES, out, in, 1, in, nc, 1, 1);
 }
 
-/* Sums over blocks from .. to - 1 for no x ni weights; x, g and y point to block 0. */
+/* Computes a tile of `no` x `ni` weights: sums over the blocks from .. to - 1. x, g and y point to
+ * block 0. Lanes beyond sample n are left out by selection, because they may hold NaN. */
 INLINE void clt_linear_weight_tile(global const STORED(A_T) * x, global const STORED(B_T) * g,
                                    global const STORED(B_T) * y, global float *dw, int in, int out,
                                    int from, int to, int n, int no, int ni)

@@ -1,22 +1,26 @@
 /*
- * Products on CPUs that read their operands in the order in which they lie, without copying them:
- * out[M, N] = activation(A op(B) + bias), row-major, of one pair of matrices or of several;
- * work-group size 1. They are bound by memory, or by the steps around a short loop.
+ * Products on CPUs that read both operands in memory order, without copying them: out[M, N] =
+ * activation(op(A) op(B) + bias), row-major, for `pairs` pairs of matrices. They suit products that
+ * are limited by memory bandwidth, or that are too short for the packing of gemm.cl. All
+ * work-groups have one work-item.
  *
- *  - `dots`: A is stored [M, K] and B [N, K]. Accumulators are vectors along K, for MR x NR elements
- *    of the result at a time, UK vectors of each.
- *  - `rows`: B is stored [K, N] and M is at most MR. KR rows of B at a time are added to sums that
- *    lie in a cache. A's element (m, k) is a[m * a_row + k * a_column]. It knows no bias or activation.
- *  - `sum` adds the slices of these and of gemm.cl, always in the same order.
+ * - `dots`: A is stored [M, K] and B [N, K]. Accumulators are vectors along K, which are added up
+ *   at the end. A register tile is MR x NR elements of the result with UK vectors each.
+ * - `rows`: B is stored [K, N], and M is at most MR. Sums for MR x NB elements lie in local memory,
+ *   which stays in the first-level cache. KR rows of B at a time are multiplied and added to them.
+ *   A's element (m, k) is a[m * a_row + k * a_column]. This kernel ignores bias and activation.
+ * - `sum`: adds up the slices of these kernels and of gemm.cl in a fixed order, then bias and
+ *   activation.
  *
- * Work-item (x, y, z) computes TM x TN elements of pair z % pairs over slice z / pairs of the K; with
- * several slices `out` has a [pairs, M, N] for each. Element n of the bias is bias[n * bias_step].
+ * Work-item (x, y, z) computes TM x TN elements of pair z % pairs, over slice z / pairs of K. With
+ * several slices, `out` is [slices, pairs, M, N]. Element n of the bias is bias[n * bias_step].
  *
- * A_T and B_T say what A and B are stored as, C_T what `sum` writes (core/storage.clh); `dots` and `rows`
- * write floats.
- *
- * Build options: VW (4, 8, 16: lanes of a vector); A_T, B_T, C_T [f]; for dots MR, NR, UK, KB (of K at a time); for rows
- * MR, KR, NB (columns at a time, a multiple of VW).
+ * Build options, with defaults in brackets:
+ * - VW: width of a vector (4, 8 or 16 floats).
+ * - A_T, B_T, C_T [f]: storage types of A, B, and the result of `sum` (core/storage.clh). `dots`
+ *   and `rows` write floats.
+ * - dots: MR, NR, UK, and KB, the elements of K in one pass. rows: MR, KR, and NB, the columns in
+ *   one pass, a multiple of VW. sum: SHARE, the elements of a work-item.
  */
 #include "core/activation.clh"
 #include "core/storage.clh"
@@ -30,7 +34,8 @@
         int N, int K, int a_row, int a_column, int ldb, long a_step, long b_step, int TM, int TN,  \
         int slices, int has_bias, int bias_step, int act, float slope
 
-/* This work-item's pair and elements begin .. end of K. The share of a slice is whole vectors. */
+/* Finds the work-item's pair, its elements begin .. end - 1 of K, and its rows and columns. The
+ * share of a slice is a multiple of the vector width. */
 #define PLACE                                                                                      \
     const int z = (int)get_global_id(2), pairs = (int)get_global_size(2) / slices;                 \
     const int slice = z / pairs;                                                                   \
@@ -47,7 +52,8 @@
 
 #ifdef KB
 
-/* sums[i][j] = sum over k < count of row i of a and row j of b. Rows beyond the last are that one. */
+/* sums[i][j] = sum over k < count of a[i][k] b[j][k]. Rows beyond the last read the last row
+ * again. */
 INLINE void dot_tile(global const STORED(A_T) * a, int lda, int rows, global const STORED(B_T) * b,
                      int ldb, int columns, int count, float sums[MR][NR])
 {
@@ -75,8 +81,9 @@ INLINE void dot_tile(global const STORED(A_T) * a, int lda, int rows, global con
     for (; k + VW <= count; k += VW)
         STEP(0, LOAD_AS(A_T, x[i] + k), LOAD_AS(B_T, y[j] + k))
 #endif
-    /* The last elements in one more step, that begins before them. Not by products with 0: what was
-     * added already may be infinite. */
+    /* The remaining elements take one more step, which ends at the last element and so begins
+     * before k. Elements that were already added become 0 in both operands. Multiplying them by 0
+     * would be wrong, because they may be infinite. */
     if (k < count && count >= VW) {
         const int at = count - VW;
         const veci is_new = LANE_NUMBERS >= (veci)(k - at);
@@ -126,7 +133,8 @@ KERNEL void dots(PARAMETERS)
 
 #elif defined(KR)
 
-/* Adds COUNT rows of B to the sums of M rows of the result. */
+/* Adds the products of COUNT rows of B to the sums of M rows of the result. Each sum is loaded from
+ * local memory and stored once for COUNT rows. */
 #define DEFINE_ADD(name, COUNT)                                                                    \
     INLINE void name(local float *sums, global const STORED(A_T) * a, int a_row, int a_column,     \
                      int M, global const STORED(B_T) * b, int ldb, int columns)                    \
@@ -190,8 +198,8 @@ static inline vecf activate_vector(vecf x, int act, float slope)
     CLT_ACTIVATE_BODY(vecf)
 }
 
-/* out[i] = activation(sum over the slices of parts[slice][i] + bias[i % N]) for SHARE
- * elements from get_global_id(0) * SHARE on. */
+/* out[i] = activation(sum over the slices of parts[slice][i] + bias[i % N]), for SHARE elements
+ * from get_global_id(0) * SHARE on. */
 KERNEL void sum(global const float *parts, long parts_offset, global const float *bias,
                 long bias_offset, global STORED(C_T) * out, long out_offset, int M, int N,
                 int slices, int has_bias, int act, float slope)

@@ -1,27 +1,34 @@
 /*
- * Matrix products on CPUs: out[M, N] = activation(op(A) op(B) + bias), row-major, of one pair of
- * matrices or of several; work-group size 1. Work-items (x, y, z) are of pair z % pairs and of slice
- * z / pairs of the K; with several slices `out` has a [pairs, M, N] for each, and `sum` of dot.cl adds
- * them.
+ * Matrix products on CPUs: out[M, N] = activation(op(A) op(B) + bias), row-major, for `pairs` pairs
+ * of matrices. gemm_nn, gemm_nt, gemm_tn and gemm_tt differ in which operand is transposed. All
+ * work-groups have one work-item.
  *
- * A work-group computes TM x TN elements, `depth` of K at a time: register tiles of MR x NV vectors,
- * for every MR rows of op(A) and every NR = NV * VW columns of op(B). op(B) is read
- *  - from panels of NR columns in local memory, copied (and transposed, if B is stored [N, K])
- *    before use, or
- *  - with PACK_B 0, where it lies, but for the columns beyond the last whole panel. That is faster
- *    where B stays in a cache, rows are aligned, and lie at distances that do not make them evict
- *    each other.
- * op(A) is read where it lies. If it is stored [K, M] and PACK_A is 1, NA tiles at a time are copied
- * into panels of MR rows. Rows and columns beyond the edge are computed but not stored, so neighbours
- * never write each other's elements. What a tile adds to is fetched while it is computed.
+ * Work-item (x, y, z) computes TM x TN elements of pair z % pairs, over slice z / pairs of K. With
+ * several slices, `out` is [slices, pairs, M, N], and `sum` of dot.cl adds them up. K is processed
+ * in passes of `depth` elements, so that a panel of B stays in a cache. A register tile has MR x NV
+ * vectors of accumulators: MR rows of op(A), NR = NV * VW columns of op(B).
  *
- * A_T, B_T and C_T say what op(A), op(B) and out are stored as (core/storage.clh). What is not floats is
- * widened where it is copied: PACK_A and PACK_B are 1 then, and A in rows is copied MR rows at a time.
- * The result is made in floats in `part`, which has a register tile for each work-group, and before
- * them all of the result if K is longer than `depth`.
+ * op(B) is read in one of two ways:
+ * - From panels [K][NR] in local memory. They are copied before use, and transposed if B is stored
+ *   [N, K].
+ * - In place if PACK_B is 0, except for the columns beyond the last whole panel. This is faster if
+ *   B stays in a cache, its rows are aligned, and the distance of rows does not make them evict
+ *   each other.
  *
- * Build options: VW (4, 8, 16: lanes of a vector), MR, NV, KB (largest depth), NP (panels of B that
- * TN may have), NA, PACK_A, PACK_B; A_T, B_T, C_T [f].
+ * op(A) is read in place, a broadcast element at a time. If A is stored [K, M] and PACK_A is 1, NA
+ * tiles at a time are copied into panels [K][MR]. Rows and columns beyond the edge are computed but
+ * not stored, so no work-item writes elements of another one. While a tile is computed, the
+ * elements that it will be added to are prefetched.
+ *
+ * A_T, B_T and C_T are the storage types of op(A), op(B) and out (core/storage.clh). 16-bit
+ * operands are widened while they are copied: the host then sets PACK_A and PACK_B to 1, and A that
+ * is stored in rows is copied MR rows at a time. If out has 16 bits, sums are kept as floats in
+ * `part`, which holds a register tile for each work-group. If K is longer than `depth`, a whole
+ * result [slices, pairs, M, N] lies before those tiles.
+ *
+ * Build options, with defaults in brackets: VW, width of a vector (4, 8 or 16 floats); MR, NV; KB,
+ * the largest depth; NP, how many panels of B a work-group may have; NA, PACK_A, PACK_B; A_T, B_T,
+ * C_T [f].
  */
 #include "core/activation.clh"
 #include "core/one_kernel.clh"
@@ -30,14 +37,17 @@
 #include "core/product.clh"
 
 #define NR (NV * VW)
-/* Floats of a panel of op(A), and a cache line: rows of neighbouring panels, written one after the
- * other, would lie in one set of a cache. */
+/* Floats from one panel of op(A) to the next. The additional 16 floats, a cache line, avoid
+ * conflicts: equal rows of neighbouring panels, which are written together, would otherwise lie in
+ * one cache set. */
 #define A_PANEL (MR * KB + 16)
 
-/* A row of A in floats, of MR. */
+/* Floats from one copied row of A to the next, if A is widened. The additional cache line again
+ * avoids conflicts. */
 #define A_ROW (ROUND_UP(KB, 16) + 16)
 
-/* What is copied of a panel of op(A) at a time. */
+/* Vector type for copying a row of a panel of op(A). Half a vector wastes less if MR is not a
+ * multiple of 16. */
 #if VW == 16 && !WIDENS(A_T) && MR % 16 > 0 && MR % 16 <= 8
 #define PIECE 8
 #else
@@ -57,8 +67,8 @@ static inline vecf activate_vector(vecf x, int act, float slope)
     CLT_ACTIVATE_BODY(vecf)
 }
 
-/* As load_panel, for B stored [N, K] and b at row n0, column k0: blocks of VW x 4 are transposed in
- * registers. */
+/* Like load_panel, but for B stored [N, K], with b at row n0, column k0. Blocks of VW x 4 are
+ * transposed in registers. */
 static inline void load_panel_transposed(local float *panel, global const STORED(B_T) * b, int ldb,
                                          int kb, int columns)
 {
@@ -77,15 +87,15 @@ static inline void load_panel_transposed(local float *panel, global const STORED
     }
 }
 
-/* How many of kb rows, `ld` apart, can be read `width` elements from the first on, if `there` elements
- * follow that one in memory. */
+/* Returns how many of kb rows, `ld` apart, have `width` readable elements each, if `there` elements
+ * follow the first one in memory. */
 static inline int readable(int kb, long there, int ld, int width)
 {
     return there < width ? 0 : (int)min((long)kb, (there - width) / ld + 1);
 }
 
 /* panel[k][0 .. NR) = op(B)[k0 + k][n0 .. n0 + NR), for b at row k0, column n0. Columns beyond the
- * last may hold anything; `there` elements follow in memory. */
+ * last may hold any values. `there` elements follow b in memory. */
 static inline void load_panel(local float *panel, global const STORED(B_T) * b, int ldb, int kb,
                               int columns, long there)
 {
@@ -99,7 +109,8 @@ static inline void load_panel(local float *panel, global const STORED(B_T) * b, 
             panel[k * NR + j] = j < columns ? GET(B_T, b + j) : 0.0f;
 }
 
-/* Adds the bias to a finished tile, rows `ld` apart, and applies the activation. */
+/* Adds the bias to a finished tile, whose rows are `ld` apart, applies the activation, and stores
+ * the tile to `out`. */
 static inline void finish(global const float *tile, int ld, global STORED(C_T) * out, int N,
                           int rows, int columns, global const float *bias, int has_bias, int act,
                           float slope)
@@ -117,8 +128,8 @@ static inline void finish(global const float *tile, int ld, global STORED(C_T) *
     }
 }
 
-/* Rows [0, count) of `tiles` panels, in few steps: what is written beyond a panel's row is the next
- * one's, or the cache line between panels. */
+/* Copies rows [0, count) of `tiles` panels in whole pieces. A piece may write beyond the row: into
+ * the next row, which is copied later, or into the cache line between panels. */
 static inline void copy_rows(local float *panels, global const STORED(A_T) * a, int lda, int count,
                              const int tiles)
 {
@@ -130,8 +141,8 @@ static inline void copy_rows(local float *panels, global const STORED(A_T) * a, 
                 *(local piece *)(panels + i * A_PANEL + j) = LOAD_PIECE(a + i * MR + j);
 }
 
-/* panels[i][k][0 .. MR) = rows i * MR and on of op(A), for A stored [K, M] and a at row k0, column m.
- * Rows beyond the last may hold anything; `there` elements follow in memory. */
+/* panels[i][k][0 .. MR) = rows i * MR and following of op(A), for A stored [K, M], with a at row
+ * k0, column m. Rows beyond the last may hold any values. `there` elements follow a in memory. */
 static inline void load_rows(local float *panels, global const STORED(A_T) * a, int lda, int kb,
                              int rows, long there)
 {
@@ -148,8 +159,8 @@ static inline void load_rows(local float *panels, global const STORED(A_T) * a, 
 }
 
 #if WIDENS(A_T)
-/* to[i * A_ROW + k] = A[m + i][k0 + k], for A in rows and a at row m, column k0. Rows beyond the last
- * are that one. */
+/* to[i * A_ROW + k] = A[m + i][k0 + k], for A stored [M, K], with a at row m, column k0. Rows
+ * beyond the last repeat it. */
 static inline void widen_rows(local float *to, global const STORED(A_T) * a, int lda, int kb,
                               int rows)
 {
@@ -165,7 +176,7 @@ static inline void widen_rows(local float *to, global const STORED(A_T) * a, int
 }
 #endif
 
-/* Stores one row of a register tile, added to what there is at `from` (first: to nothing). */
+/* Stores one row of a register tile. If not `first`, adds the values at `from`. */
 static inline void store_row(global float *out, global const float *from, const vecf *acc,
                              int columns, int first)
 {
@@ -184,11 +195,10 @@ static inline void store_row(global float *out, global const float *from, const 
     }
 }
 
-/*
- * A register tile: rows x columns at `to` are the product (`first`) or that and what is at `from`,
- * with rows as far apart as `ld_to` and `ld`. op(A) is read in rows, in columns (literal distances
- * where the tile is whole) or from a panel, op(B) where it is (columns == NR) or from a panel.
- */
+/* Defines a function for one register tile: rows x columns elements at `to` become the product,
+ * plus the values at `from` if not `first`. Rows are `ld_to` and `ld` apart. The functions differ
+ * in where they read op(A): rows in place, columns in place, or a panel; and op(B): in place
+ * (only if columns == NR) or a panel. Distances within panels are literals. */
 #define CLT_TILE(name, A_SPACE, A_POINTERS, A_VALUE, B_SPACE, B_VECTOR)                            \
     static inline void name(A_SPACE const float *a, int lda, B_SPACE const float *b, int ldb,      \
                             int kb, global float *to, int ld_to, global const float *from, int ld, \

@@ -1,14 +1,20 @@
 /*
- * Matrix products on GPUs: out[M, N] = activation(op(A) op(B) + bias), row-major, of one pair of
- * matrices or of several.
+ * Matrix products on GPUs: out[M, N] = activation(op(A) op(B) + bias), row-major, for `pairs` pairs
+ * of matrices.
  *
- * Work-group (x, y, z) computes tile (y, x) of pair z % pairs over slice z / pairs of the k; with
- * several slices `out` has a [pairs, M, N] for each, and gemm_sum adds them in order. Rows and columns beyond the edges are read at
- * the edge and not stored; k beyond the slice counts as zero.
+ * Work-group (x, y, z) computes tile (y, x), TM x TN elements, of pair z % pairs over slice
+ * z / pairs of K. A work-item has RM x RN accumulators in registers (core/gpu/tile.clh). Panels of
+ * TK elements of K lie in local memory, twice: while one pair of panels is multiplied, the next is
+ * fetched into registers and then stored to the other pair, so one barrier a pass is enough. With
+ * several slices, `out` is [slices, pairs, M, N], and gemm_sum adds them up in order. Rows and
+ * columns beyond the edge read valid elements and are not stored; elements of K beyond the slice
+ * count as 0.
  *
- * Build options: those of tile.clh; TRANS_A, TRANS_B; VA, VB: 4 where float4 fits the rows of A and B as they lie in
- * memory, else 1; V: the same for out; A_T (and x), B_T, C_T [f]: what they are stored as
- * (core/storage.clh).
+ * Without TM, the file has gemm_sum and column_sums instead.
+ *
+ * Build options, with defaults in brackets: TM, TN, TK, RM, RN (core/gpu/tile.clh); TRANS_A,
+ * TRANS_B; VA, VB: 4 if float4 fits the stored rows of A and B, else 1; V: the same for out; A_T
+ * (also the type of x), B_T, C_T [f]: storage types (core/storage.clh).
  */
 #include "core/activation.clh"
 #include "core/gpu/halves.clh"
@@ -18,17 +24,18 @@
 #include "core/gpu/rectify.clh"
 #include "core/gpu/tile.clh"
 
-/* Slot s of what a work-item copies of an operand: W elements from (i, k) on. */
+/* Slot s of a work-item's share of a panel: W elements that begin at (i, k). Neighbouring
+ * work-items read neighbouring elements: along K if `along_k`, else along the rows or columns of
+ * the tile. */
 #define SLOT(T, W, along_k)                                                                        \
     const int e = s * THREADS + lid;                                                               \
     const int k = along_k ? e % (TK / W) * W : e / (T / W);                                        \
     const int i = along_k ? e / (TK / W) : e % (T / W) * W;
 
-/*
- * fetch_NAME: elements first .. first + T of k0 .. k0 + TK into registers, of x[i * ld + k] if
- * `along_k`, else of x[k * ld + i]; put_NAME: the registers into a panel. As macros, since loops are
- * unrolled for certain where their ends are constants from the beginning.
- */
+/* Defines two functions. fetch_NAME loads elements first .. first + T - 1 of K k0 .. k0 + TK - 1
+ * into registers: x[i * ld + k] if `along_k`, else x[k * ld + i]. put_NAME stores those registers
+ * to a panel. They are macros, because compilers reliably unroll only loops whose ends are
+ * literals. */
 #define DEFINE_COPY(name, KIND, T, W, along_k)                                                     \
     static inline void fetch_##name(float *to, global const STORED(KIND) * x, int ld, int lid,     \
                                     int first, int size, int k0, int begin, int end)               \
@@ -161,7 +168,7 @@ static inline VEC activate(VEC x, int act, float slope)
 }
 
 /* out[i] = activation(sum over the slices of parts[slice][i] + bias[i % N]), V elements a
- * work-item; N and count are multiples of V. `parts` may be `out`, if that holds floats. */
+ * work-item. N and count are multiples of V. `parts` may be `out` itself if out holds floats. */
 kernel void gemm_sum(global const float *parts, long parts_offset, global const float *bias,
                      long bias_offset, global STORED(C_T) * out, long out_offset, int M, int N,
                      int slices, int has_bias, int act, float slope)
@@ -178,8 +185,8 @@ kernel void gemm_sum(global const float *parts, long parts_offset, global const 
     PUTV(C_T, activate(sum, act, slope), out + out_offset + at);
 }
 
-/* out[slice][j] = sum over the slice's rows of x[rows, columns]: LANES work-items side by side, V
- * columns each, and ROWS of those below one another. */
+/* out[slice][j] = sum over the slice's rows of x[rows, columns]. A group has LANES work-items side
+ * by side, with V columns each, and ROWS such rows of work-items, which share the rows of x. */
 #define LANES 16
 #define ROWS 4
 kernel __attribute__((reqd_work_group_size(LANES * ROWS, 1, 1))) void

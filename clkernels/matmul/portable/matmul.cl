@@ -1,11 +1,16 @@
-/* Matrix products of any strides, one work-item an element. Build options: A_T, B_T, C_T [f]: what a
- * (and x), b and out are stored as (core/storage.clh). */
+/*
+ * Matrix products with any strides, on any device: the fallback of the other variants. Build
+ * options, with defaults in brackets: A_T, B_T, C_T [f]: storage types of a (and x), b and out
+ * (core/storage.clh).
+ */
 #include "core/activation.clh"
 #include "core/storage.clh"
 #include "core/product.clh"
 
-/* For each of get_global_size(1) pairs of matrices: out[m, n] = activation(sum over k of a[m, k] b[k, n] + bias[n]); element (i, j) of an operand is
- * at i * row + j * column. Partial sums of 64 terms keep rounding errors small in long sums. */
+/* out[m, n] = activation(sum over k of a[m, k] b[k, n] + bias[n]), for each of get_global_size(1)
+ * pairs of matrices. A work-item computes one element. Element (i, j) of an operand is at
+ * i * row + j * column. Blocks of 64 terms are added up separately, which keeps rounding errors
+ * small. */
 kernel void matmul(global const STORED(A_T) * a, long a_offset, global const STORED(B_T) * b,
                    long b_offset, global const float *bias, long bias_offset,
                    global STORED(C_T) * out, long out_offset, int M, int N, int K, int a_row, int a_column, int b_row, int b_column,
@@ -33,7 +38,7 @@ kernel void matmul(global const STORED(A_T) * a, long a_offset, global const STO
     PUT(C_T, clt_activate(sum, act, slope), out + out_offset + pair * M * N + item);
 }
 
-/* out[j] = sum over the rows of x[rows, columns]. */
+/* out[j] = sum over the rows of x[rows, columns], a column a work-item. */
 kernel void column_sums(global const STORED(A_T) * x, long x_offset, global float *out, long out_offset,
                         int rows, int columns)
 {
