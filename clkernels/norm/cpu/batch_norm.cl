@@ -1,10 +1,11 @@
 /*
- * Batch norm (norm/batch_norm.clh) on CPUs: work-group size 1, a vector of elements at a time. Item
- * (i, j) has `share` channels from i * share on, of `chunk` images from j * chunk on: of each the run
- * of contiguous elements. With IN_LANES, images lie in the lanes (core/batch_blocked/common.clh), a "run" is that
- * of a block of VW images, and `chunk` counts blocks.
+ * Batch norm on CPUs, a vector of elements at a time; norm/batch_norm.clh has the formulas and
+ * arguments. All work-groups have one work-item. Work-item (i, j) processes `share` channels from
+ * i * share on, of `chunk` images from j * chunk on. A run is the contiguous elements of one
+ * channel of one image. With IN_LANES, values are batch-blocked (core/batch_blocked/common.clh): a
+ * run then is one channel of a block of VW images, and `chunk` counts blocks.
  *
- * Build options: VW, lanes of a vector; IN_LANES; those of norm/batch_norm.clh.
+ * Build options: VW, width of a vector (4, 8 or 16); IN_LANES; those of norm/batch_norm.clh.
  */
 #define LANES VW
 #include "core/batch_blocked/halves.clh"
@@ -13,7 +14,7 @@
 #if IN_LANES
 #define RUNS clt_blocks(images)
 #define LENGTH (pixels * VW)
-/* Lanes of run b that hold images, and how many. */
+/* Mask of the lanes of run b that hold images, and the number of these images. */
 #define VALID(b) clt_valid_lanes(b, images)
 #define IMAGES(b) min(images - (b) * VW, VW)
 #define ELEMENTS(b, length) ((length) / VW * IMAGES(b))
@@ -24,15 +25,16 @@
 #define ELEMENTS(b, length) (length)
 #endif
 
-/* Floats of a run that stay in the first cache between two readings. */
+/* Floats of a run that stay in the first-level cache between two passes. */
 #define TILE 2048
 
-/* Sums of as many vectors are kept apart, so that they do not wait for each other. */
+/* Number of independent accumulators, which hides the latency of additions. */
 #define SIDE 4
 #define STEP (SIDE * VW)
 
-/* Vectors v from c on, below `length`: BODY has s, the number of its sum, and WHOLE, whether all
- * lanes are elements. In LANES all are. */
+/* Runs BODY for all vectors of a run of `length` elements. BODY sees `at`, the offset of the
+ * vector, s, the index of its accumulator, and `whole`, whether all lanes are elements. In the
+ * batch-blocked layout, all vectors are whole. */
 #define EACH(c, length, BODY)                                                                      \
     {                                                                                              \
         int c = 0;                                                                                 \
@@ -65,7 +67,8 @@ INLINE float sum_valid(vecf all[SIDE], veci valid)
     return clt_sum_lanes(select((vecf)(0.0f), sum, valid));
 }
 
-/* Mean and squares of `length` elements, read twice; fetches the tile `next` floats further. */
+/* Moments of `length` elements, in two passes: the mean, then the squared distances. Meanwhile
+ * prefetches the tile that begins `next` floats further. */
 INLINE moment tile_moment(global const STORED(IN0) *x, int length, veci valid, float elements, long next)
 {
     vecf sum[SIDE] = {0.0f, 0.0f, 0.0f, 0.0f}, squares[SIDE] = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -79,17 +82,17 @@ INLINE moment tile_moment(global const STORED(IN0) *x, int length, veci valid, f
     return m;
 }
 
-/* The item's channels c. */
+/* Loop over the work-item's channels c. */
 #define CHANNELS(c)                                                                                \
     for (int c = (int)get_global_id(0) * share, last = min(c + share, C); c < last; c++)
-/* Its runs b. */
+/* Loop over the work-item's images, or blocks of images, b. */
 #define RUN(b)                                                                                     \
     for (int b = (int)get_global_id(1) * chunk, last_run = min(b + chunk, RUNS); b < last_run; b++)
 
 KERNEL void batch_norm_moments(MOMENTS_ARGUMENTS, int share, int chunk)
 {
     const int length = LENGTH;
-    const long jump = (long)(C - 1) * length; /* from a run's end to the next image's */
+    const long jump = (long)(C - 1) * length; /* from a run's end to the next image's run */
     x += x_offset;
     out += out_offset + 3L * get_global_id(1) * C;
     CHANNELS(c)
@@ -126,7 +129,7 @@ KERNEL void batch_norm(FORWARD_ARGUMENTS, int share, int chunk)
     }
 }
 
-/* d, or nothing where the ReLU behind held the result back. */
+/* d, or 0 if the ReLU of the forward pass gave 0. */
 INLINE vecf through(vecf d, vecf far, float scale, float bias)
 {
 #if RELU
@@ -139,7 +142,7 @@ INLINE vecf through(vecf d, vecf far, float scale, float bias)
 KERNEL void batch_norm_grad_sums(SUMS_ARGUMENTS, int share, int chunk)
 {
     const int length = LENGTH, ahead = min(length, AHEAD);
-    const long jump = (long)(C - 1) * length; /* from a run's end to the next image's */
+    const long jump = (long)(C - 1) * length; /* from a run's end to the next image's run */
     out += out_offset + 2L * get_global_id(1) * C;
     CHANNELS(c)
     {

@@ -1,23 +1,25 @@
 /*
- * Layer norm, RMS norm and their gradients over rows of C contiguous elements (norm/norm.clh), on CPUs:
- * work-group size 1, a vector of elements at a time. A row stays in the caches between its passes,
- * so that memory is read and written once.
+ * Layer norm, RMS norm and their gradients on CPUs, a vector of elements at a time; norm/norm.clh
+ * has the formula and arguments. All work-groups have one work-item. A work-item of norm_rows
+ * computes `share` rows. A row stays in the caches between its passes, so memory is read and
+ * written once.
  *
- * Build options: VW, lanes of a vector; those of norm/norm.clh.
+ * Build options: VW, width of a vector (4, 8 or 16); those of norm/norm.clh.
  */
 #define LANES VW
 #include "core/batch_blocked/halves.clh"
 #include "norm/norm.clh"
 
-/* Sums of as many vectors are kept apart, so that they do not wait for each other. */
+/* Number of independent accumulators, which hides the latency of additions. */
 #define SIDE 4
 #define STEP (SIDE * VW)
 
-/* A vector of the row from c on; elements beyond it are `fill`. */
+/* The vector of the row that begins at c. Elements beyond the row are `fill`. */
 #define ROW_OF(kind, x, c, C, fill)                                                                \
     ((c) + VW <= (C) ? LOAD_AS(kind, (x) + (c)) : LOAD_PART_AS(kind, (x) + (c), (C) - (c), fill))
 
-/* total += term(v), v being x's vectors; elements beyond the row are `fill`. */
+/* total += sum of `term`, an expression of v, over the vectors v of row x. Elements beyond the row
+ * are `fill`. */
 #define SUM_ROW(total, x, C, fill, term)                                                           \
     {                                                                                              \
         vecf all[SIDE] = {0.0f, 0.0f, 0.0f, 0.0f};                                                 \
@@ -69,7 +71,7 @@ KERNEL void norm_rows(FORWARD, int share)
     }
 }
 
-/* A vector of the row from c on, and zeros beyond it. */
+/* The vector of the row that begins at c. Elements beyond the row are 0. */
 INLINE vecf load_row(global const float *x, int c, int C)
 {
     return c + VW <= C ? LOAD(x + c) : clt_load_part(x + c, C - c, 0.0f);
@@ -83,7 +85,7 @@ INLINE void store_row(vecf v, global float *x, int c, int C)
         clt_store_part(v, x + c, C - c);
 }
 
-/* What one row's vector from c on adds to the sums for weight and bias. */
+/* Adds the terms of one row, for the vector that begins at c, to the sums for weight and bias. */
 INLINE void add_sums(global float *sums, vecf d, vecf h, int c, int C)
 {
 #if DW
@@ -94,8 +96,9 @@ INLINE void add_sums(global float *sums, vecf d, vecf h, int c, int C)
 #endif
 }
 
-/* With g = dy w and h = (x - mean) rstd, dx = rstd (g - mean of g - h * mean of g h). Item p has the
- * rows from rows p / parts on, and their sums of dy h and of dy. */
+/* With g = dy w and h = (x - mean) rstd: dx = rstd (g - mean of g - h * mean of g h). RMS norm has
+ * no mean of g. Work-item p computes the rows from rows * p / parts on, and adds up dy h and dy of
+ * these rows in sums [parts, 2, C], in the same pass over memory. */
 KERNEL void norm_rows_grad(OPERANDS IF_WEIGHT(IN(w)) ROWS_OUT(OUT0, dx) IF_SUMS(OUT(sums)) long rows, int C,
                            int parts)
 {

@@ -1,17 +1,18 @@
 /*
- * Softmax, its logarithm and their gradients along an axis that is not the last, on CPUs: x is
- * [outer][C][inner], and each of the outer * inner columns of C elements, `inner` apart, is a
- * distribution. Work-group size 1; a work-item has WIDTH neighbouring columns.
- * Global size: (ceil(inner / WIDTH), outer). Build option: VW, lanes of a vector.
+ * Softmax, log softmax (is_log) and their gradients along an axis that is not the last, on CPUs. x
+ * is [outer, C, inner]; each of the outer * inner columns of C elements, `inner` apart, is a
+ * vector. All work-groups have one work-item, which computes WIDTH neighbouring columns, VW in each
+ * vector. So no sum over vector lanes is needed. Global size: (ceil(inner / WIDTH), outer). Build
+ * option: VW, width of a vector (4, 8 or 16). reduce/cpu/rows.cl has softmax along the last axis.
  */
 #define LANES VW
 #include "core/batch_blocked/math.clh"
 
 #define VECTORS 4
 #define WIDTH (VECTORS * VW)
-#define FETCHED 8 /* elements ahead, where each is read for the first time */
+#define FETCHED 8 /* distance of prefetches, in elements of a column */
 
-/* A whole vector, or its first `lanes` columns. */
+/* Loads a whole vector, or its first `lanes` columns. */
 INLINE vecf load_columns(global const float *x, int lanes)
 {
     return lanes == VW ? LOAD(x) : clt_load_part(x, lanes, 0.0f);
@@ -25,7 +26,8 @@ INLINE void store_columns(vecf v, global float *x, int lanes)
         clt_store_part(v, x, lanes);
 }
 
-/* `count` vectors of columns; both numbers are literals where speed matters. */
+/* Computes `count` vectors of columns in three passes: maximum, exponentials and their sum,
+ * division. `count` and `lanes` are literals in the calls that matter for speed. */
 INLINE void columns(global const float *x, global float *y, int C, int inner, int is_log,
                     const int count, const int lanes)
 {
@@ -65,7 +67,7 @@ INLINE void columns(global const float *x, global float *y, int C, int inner, in
         }
 }
 
-/* softmax: y (dy - sum of y dy); log_softmax: dy - exp(y) sum of dy. */
+/* softmax: dx = y (dy - sum of y dy). log softmax: dx = dy - exp(y) * sum of dy. */
 INLINE void columns_grad(global const float *y, global const float *dy, global float *dx, int C,
                          int inner, int is_log, const int count, const int lanes)
 {
@@ -93,7 +95,8 @@ INLINE void columns_grad(global const float *y, global const float *dy, global f
         }
 }
 
-/* WIDTH columns at once, or what there is, vector by vector. */
+/* Computes WIDTH columns at once. At the end of a row, it computes the remaining columns one vector
+ * at a time. */
 KERNEL void softmax(global const float *x, long x_offset, global float *y, long y_offset, int C,
                     int inner, int is_log)
 {

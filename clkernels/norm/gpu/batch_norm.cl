@@ -1,9 +1,12 @@
 /*
- * Batch norm (norm/batch_norm.clh) on GPUs. Sums: a group has WIDTH neighbouring channels and a share of
- * the images, GROUP / WIDTH work-items of one channel. Elementwise kernels: an item a vector.
+ * Batch norm on GPUs; norm/batch_norm.clh has the formulas and arguments. Sums: work-group (i, j)
+ * has WIDTH neighbouring channels and share j of the images; GROUP / WIDTH work-items add up one
+ * channel and join their results in local memory. Element-wise kernels: a work-item computes one
+ * vector of V elements.
  *
- * Build options: GROUP; WIDTH: 1, or more where a channel's elements lie apart (V is 1 then); V: 4
- * where float4 fits the pixels of a channel, else 1; those of norm/batch_norm.clh.
+ * Build options: GROUP, work-items of a group; WIDTH: 1, or more if the elements of a channel are
+ * not contiguous (V is 1 then); V: 4 if float4 fits the pixels of a channel, else 1; those of
+ * norm/batch_norm.clh.
  */
 #include "core/gpu/halves.clh"
 #include "core/gpu/tree.clh"
@@ -27,20 +30,23 @@ CLT_TREE(tree_sums, float2, CLT_ADD, HEIGHT, WIDTH)
 
 CLT_TREE(tree_moments, float4, join_two, HEIGHT, WIDTH)
 
-/* The group's part, and the item's channel: one beyond the last is not `inside`. */
+/* Finds the group's share `part` of the images and the work-item's channel c. Work-items beyond the
+ * last channel are not `inside` and get no elements. */
 #define BEGIN                                                                                      \
     const int lid = (int)get_local_id(0), row = lid / WIDTH, part = (int)get_group_id(1);          \
     const int own = (int)get_group_id(0) * WIDTH + lid % WIDTH, inside = own < C;                  \
     const int c = inside ? own : 0, vectors = pixels / V;                                          \
     const int end = inside ? (int)((long)images * (part + 1) / parts) : 0;
 
-/* The item's vectors of its channel: `at` is where each begins. No division is made on the way. */
+/* Loop over the work-item's vectors of its channel; `at` is the offset of a vector. The image b and
+ * the vector o in it advance together by additions, because divisions are slow. */
 #define EACH(at)                                                                                   \
     for (int b = (int)((long)images * part / parts) + row / vectors, o = row % vectors, once = 1;  \
          b < end; o += HEIGHT % vectors, b += HEIGHT / vectors + (o >= vectors),                   \
              o -= o >= vectors ? vectors : 0, once = 1)                                            \
         for (const long at = ((long)b * C + c) * pixels + (long)o * V; once; once = 0)
 
+/* Welford's update with V values at a time: `middle` is the mean of a vector's values. */
 KERNEL void batch_norm_moments(MOMENTS_ARGUMENTS, int parts)
 {
     local float4 s[GROUP];
@@ -66,7 +72,7 @@ KERNEL void batch_norm_moments(MOMENTS_ARGUMENTS, int parts)
     }
 }
 
-/* d, or nothing where the ReLU behind held the result back. */
+/* d, or 0 if the ReLU of the forward pass gave 0. */
 static inline VEC through(VEC d, VEC far, float scale, float bias)
 {
 #if RELU
@@ -97,7 +103,7 @@ KERNEL void batch_norm_grad_sums(SUMS_ARGUMENTS, int parts)
     }
 }
 
-/* The item's vector and channel. */
+/* Finds the work-item's vector i and channel c, and far = x - mean. */
 #define ELEMENT                                                                                    \
     const long i = (long)get_global_id(0) * V;                                                     \
     if (i >= (long)images * C * pixels)                                                            \

@@ -1,6 +1,8 @@
 /*
- * Layer norm, RMS norm and their gradients on GPUs, over `rows` rows of C elements: WIDTH work-items
- * of a group have one together. Build options: those of rows.clh (rows are contiguous) and norm/norm.clh.
+ * Layer norm, RMS norm and their gradients on GPUs; norm/norm.clh has the formula and arguments.
+ * WIDTH work-items of a group compute one row of C elements together. If KEEP is set, the row stays
+ * in registers between the passes. Build options: those of reduce/gpu/rows.clh
+ * (rows are contiguous) and norm/norm.clh.
  */
 #include "reduce/gpu/rows.clh"
 #include "norm/norm.clh"
@@ -8,11 +10,14 @@
 CLT_SUM(tree, float, WIDTH)
 CLT_SUM2(tree2, WIDTH)
 
+/* Finds the work-item's row r. Work-items beyond the last row read that row, because all must meet
+ * at the barriers. */
 #define BEGIN                                                                                      \
     const int lid = (int)get_local_id(0), lane = lid % WIDTH;                                      \
     const long r = (long)get_group_id(0) * (GROUP / WIDTH) + lid / WIDTH;                          \
     const long at = min(r, rows - 1), start = at * C;
 
+/* The vector that LANE visits: from registers or from memory. */
 #if KEEP
 #define OF(name, x) name[i]
 #else
@@ -63,7 +68,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void norm_rows(FORWARD
     }
 }
 
-/* With g = dy w and h = (x - mean) rstd, dx = rstd (g - mean of g - h * mean of g h). */
+/* With g = dy w and h = (x - mean) rstd: dx = rstd (g - mean of g - h * mean of g h). RMS norm has
+ * no mean of g. */
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 norm_rows_grad(OPERANDS IF_WEIGHT(IN(w)) ROWS_OUT(OUT0, dx) long rows, int C)
 {

@@ -1,7 +1,9 @@
 /*
- * Sums over rows for the weight and bias of layer norm and RMS norm, on GPUs: groups of COLUMNS
- * neighbouring columns and GROUP / COLUMNS rows side by side, each with a share of the rows. A part
- * has the sums of dy h, then those of dy. Build options: those of norm/norm.clh.
+ * Gradients of the weight and bias of layer norm and RMS norm on GPUs: sums of dy (x - mean) rstd
+ * and of dy over the rows. Work-group (i, j) has COLUMNS neighbouring columns and share j of the
+ * rows; GROUP / COLUMNS work-items add up one column and join their results in local memory. `sums`
+ * is [parts, 2, C], which norm_sum_parts of norm/portable/norm.cl adds up. Build options: those of
+ * norm/norm.clh.
  */
 #include "core/gpu/tree.clh"
 #include "norm/norm.clh"

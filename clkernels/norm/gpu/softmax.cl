@@ -1,16 +1,21 @@
 /*
- * Softmax, its logarithm (LOG 1) and their gradients on GPUs, over `rows` rows of C elements.
- * Build options: LOG, and those of rows.clh.
+ * Softmax, log softmax (LOG 1) and their gradients on GPUs, over `rows` rows of C elements. WIDTH
+ * work-items of a group compute one row together. If KEEP is set, the row stays in registers
+ * between the passes. Build options: LOG, and those of reduce/gpu/rows.clh.
  */
 #include "reduce/gpu/rows.clh"
 
 CLT_SUM(tree, float, WIDTH)
 
+/* Finds the work-item's row r. Work-items beyond the last row read that row, because all must meet
+ * at the barriers. */
 #define BEGIN                                                                                      \
     const int lid = (int)get_local_id(0), lane = lid % WIDTH;                                      \
     const int r = (int)get_group_id(0) * (GROUP / WIDTH) + lid / WIDTH;                            \
     const long start = row_start(min(r, rows - 1), C, inner);
 
+/* With KEEP, each work-item subtracts its own maximum first, and rescales its exponentials to the
+ * row's maximum at the end. So the row needs one exchange between work-items instead of two. */
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 softmax(global const STORED(IN0) *x, long x_offset, global STORED(OUT0) *y, long y_offset, int rows, int C, int inner)
 {
@@ -60,7 +65,7 @@ softmax(global const STORED(IN0) *x, long x_offset, global STORED(OUT0) *y, long
     }
 }
 
-/* softmax: y (dy - sum of y dy); log_softmax: dy - exp(y) sum of dy. */
+/* softmax: dx = y (dy - sum of y dy). log softmax: dx = dy - exp(y) * sum of dy. */
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 softmax_grad(global const STORED(IN0) *y, long y_offset, global const STORED(IN1) *dy,
              long dy_offset, global STORED(OUT0) *dx, long dx_offset, int rows, int C, int inner)

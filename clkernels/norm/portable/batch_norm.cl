@@ -1,8 +1,13 @@
-/* Batch norm (norm/batch_norm.clh): a work-item an element, a channel, or a channel of a share of the
- * images. */
+/*
+ * Batch norm on any device; norm/batch_norm.clh has the formulas and arguments. Element-wise
+ * kernels compute one element a work-item. Sums take two kernels: a work-item adds up one channel
+ * over a share of the images, and the parts are joined in order. The channel kernels (join, recall,
+ * running, tracked) serve CPUs and GPUs too.
+ */
 #include "norm/batch_norm.clh"
 
-/* Item (part, c); parts are [part][3][C]. */
+/* Moments of channel c over share `part` of the images, by Welford's update. `out` is
+ * [parts, 3, C]. */
 kernel void batch_norm_moments(MOMENTS_ARGUMENTS, int parts)
 {
     const int part = (int)(get_global_id(0) / C), c = (int)(get_global_id(0) % C);
@@ -24,7 +29,7 @@ kernel void batch_norm_moments(MOMENTS_ARGUMENTS, int parts)
     out[2 * C + c] = all.COUNT;
 }
 
-/* parts [P][3][C], joined in order. */
+/* Joins parts [parts, 3, C] in order into moments [3, C], a channel a work-item. */
 kernel void batch_norm_join(IN(part) OUT(out) int C, int parts)
 {
     const int c = (int)get_global_id(0);
@@ -40,7 +45,7 @@ kernel void batch_norm_join(IN(part) OUT(out) int C, int parts)
     out[out_offset + 2 * C + c] = all.COUNT;
 }
 
-/* Running statistics as moments. */
+/* Writes the running mean and variance as moments with number 1, for evaluation. */
 kernel void batch_norm_recall(IN(mean) IN(var) OUT(out) int C)
 {
     const int c = (int)get_global_id(0);
@@ -51,6 +56,8 @@ kernel void batch_norm_recall(IN(mean) IN(var) OUT(out) int C)
     out[out_offset + 2 * C + c] = 1.0f;
 }
 
+/* New running statistics: a step of `momentum` towards the batch's mean and unbiased variance. They
+ * stay unchanged if the batch has no samples; the variance also if it has one value. */
 kernel void batch_norm_running(IN(moments) IN(mean) IN(var) OUT(new_mean) OUT(new_var)
                                int C, float momentum)
 {
@@ -68,7 +75,7 @@ kernel void batch_norm_running(IN(moments) IN(mean) IN(var) OUT(new_mean) OUT(ne
     new_var[new_var_offset + c] = v;
 }
 
-/* One item. */
+/* num_batches_tracked + 1, by one work-item. */
 kernel void batch_norm_tracked(global const int *tracked, long tracked_offset, global int *out,
                                long out_offset)
 {
@@ -76,7 +83,7 @@ kernel void batch_norm_tracked(global const int *tracked, long tracked_offset, g
         out[out_offset] = tracked[tracked_offset] + 1;
 }
 
-/* The item's element and channel. */
+/* Finds the work-item's element i and channel c, and far = x - mean. */
 #define BEGIN                                                                                      \
     const long i = get_global_id(0);                                                               \
     if (i >= (long)images * C * pixels)                                                            \
@@ -85,6 +92,7 @@ kernel void batch_norm_tracked(global const int *tracked, long tracked_offset, g
     CHANNEL(k, c)                                                                  \
     const float far = GET(IN0, x + x_offset + i) - k.mean;
 
+/* d, or 0 if the ReLU of the forward pass gave 0. */
 #if RELU
 #define THROUGH(d, far, k) (fma(far, (k).scale, (k).bias) <= 0.0f ? 0.0f : (d))
 #else
@@ -102,7 +110,7 @@ kernel void batch_norm(FORWARD_ARGUMENTS)
     PUT(OUT0, y, out + out_offset + i);
 }
 
-/* Item (part, c); parts are [part][2][C]: for the bias, for the weight. */
+/* db and dw of channel c over share `part` of the images. `out` is [parts, 2, C]: db, then dw. */
 kernel void batch_norm_grad_sums(SUMS_ARGUMENTS, int parts)
 {
     const int part = (int)(get_global_id(0) / C), c = (int)(get_global_id(0) % C);

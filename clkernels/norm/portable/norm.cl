@@ -1,5 +1,7 @@
-/* Layer norm, RMS norm and their gradients over rows of C elements (norm/norm.clh): a work-item a row, or
- * a column's sum over a share of the rows. */
+/*
+ * Layer norm, RMS norm and their gradients on any device; norm/norm.clh has the formula and
+ * arguments. A work-item computes one row, or the sum of one column over a share of the rows.
+ */
 #include "norm/norm.clh"
 
 kernel void norm_rows(FORWARD)
@@ -29,7 +31,8 @@ kernel void norm_rows(FORWARD)
     }
 }
 
-/* With g = dy w and h = (x - mean) rstd, dx = rstd (g - mean of g - h * mean of g h). */
+/* With g = dy w and h = (x - mean) rstd: dx = rstd (g - mean of g - h * mean of g h). RMS norm has
+ * no mean of g. */
 kernel void norm_rows_grad(OPERANDS IF_WEIGHT(IN(w)) ROWS_OUT(OUT0, dx) long rows, int C)
 {
     const long r = get_global_id(0);
@@ -55,7 +58,8 @@ kernel void norm_rows_grad(OPERANDS IF_WEIGHT(IN(w)) ROWS_OUT(OUT0, dx) long row
     }
 }
 
-/* Part p of column c: the sums of dy h, then those of dy, over the rows from rows p / parts on. */
+/* Sums of dy h and of dy in column c, over the rows from rows * part / parts on. `sums` is
+ * [parts, 2, C]. */
 kernel void norm_columns_grad(OPERANDS OUT(sums) long rows, int C, int parts)
 {
     const long item = get_global_id(0);
@@ -74,7 +78,7 @@ kernel void norm_columns_grad(OPERANDS OUT(sums) long rows, int C, int parts)
     sums[sums_offset + (2L * part + 1) * C + c] = db;
 }
 
-/* out[i] = the sum of part[p * stride + first + i] over the parts, in order. */
+/* out[i] = sum over p of part[p * stride + first + i], in order. */
 kernel void norm_sum_parts(global const float *part, long part_offset, global float *out,
                            long out_offset, int count, int stride, int first, int parts)
 {

@@ -1,5 +1,8 @@
-/* Softmax, its logarithm, and their gradients: one work-item a vector of C elements at distance
- * `inner`; vector i begins at (i / inner) * C * inner + i % inner. */
+/*
+ * Softmax, log softmax (is_log) and their gradients on any device, one vector of C elements a
+ * work-item. The elements are `inner` apart; vector i begins at (i / inner) * C * inner + i %
+ * inner. The largest element is subtracted first, so that no exponential overflows.
+ */
 #include "core/storage.clh"
 
 kernel void softmax(global const STORED(IN0) *x, long x_offset, global STORED(OUT0) *y, long y_offset,
@@ -27,7 +30,7 @@ kernel void softmax(global const STORED(IN0) *x, long x_offset, global STORED(OU
     }
 }
 
-/* softmax: y (dy - sum of y dy); log_softmax: dy - exp(y) sum of dy. */
+/* softmax: dx = y (dy - sum of y dy). log softmax: dx = dy - exp(y) * sum of dy. */
 kernel void softmax_grad(global const STORED(IN0) *y, long y_offset, global const STORED(IN1) *dy,
                          long dy_offset, global STORED(OUT0) *dx, long dx_offset, long vectors, int C,
                          int inner, int is_log)
