@@ -1,25 +1,24 @@
 /*
- * Pooling in the batch-blocked layout: x, dx [planes][ih][iw] and y, dy [planes][oh][ow], each element a
- * vector of lanes; planes = ceil(n / LANES) * channels.
+ * Pooling in the batch-blocked layout, on CPUs: x, dx are [planes, ih, iw] and y, dy
+ * [planes, oh, ow]. Each element is a vector of LANES samples; planes = ceil(n / LANES) * channels.
+ * All work-groups have one work-item, which computes one plane. Global size: (planes, 1, 1).
  *
- * kernel clt_batch_blocked_avg_pool(x, x_at, y, y_at, SHAPE)
- * kernel clt_batch_blocked_avg_pool_grad(dy, dy_at, dx, dx_at, SHAPE)
- * kernel clt_batch_blocked_max_pool(x, x_at, y, y_at, SHAPE)
- * kernel clt_batch_blocked_max_pool_grad(x, x_at, dy, dy_at, dx, dx_at, SHAPE)
- *   SHAPE = ih, iw, oh, ow, kh, kw, sy, sx, py, px, dil_y, dil_x, count_pad
- *   count_pad: the mean counts the padding; windows that ceil mode lets hang over the padded image
- *   count only what lies within it. The maximum is the first of equals; NaN is larger than all.
- *   global size: (planes, 1, 1), local (1, 1, 1)
+ * clt_batch_blocked_avg_pool(x, y, SHAPE)
+ * clt_batch_blocked_avg_pool_grad(dy, dx, SHAPE)
+ * clt_batch_blocked_max_pool(x, y, SHAPE)
+ * clt_batch_blocked_max_pool_grad(x, dy, dx, SHAPE)
+ *   SHAPE = ih, iw, oh, ow, kh, kw, sy, sx, py, px, dil_y, dil_x, count_pad. With count_pad, the
+ *   mean counts padding too, but not what lies beyond the padded image, where ceil mode may place a
+ *   part of a window. The maximum is the first of equal elements, and NaN is larger than every
+ *   number.
+ * clt_batch_blocked_unpool(g, mask, dz, oh, ow, scale)
+ *   The gradient in front of 2 x 2 pooling: dz [planes, oh, ow] = scale * g where the mask has the
+ *   element's bit, else 0. g and mask are [planes, oh / 2, ow / 2]; the kernels of
+ *   conv/batch_blocked/conv.cl write the mask. `scale` is 0.25 for means and 1 for maxima. An odd
+ *   last row or column becomes 0; pass even sizes to leave it out of dz.
  *
- * kernel clt_batch_blocked_unpool(g, g_at, mask, mask_at, dz, dz_at, oh, ow, scale)
- *   the gradient before 2 x 2 pooling, from that of the pooled values and the mask of conv.cl:
- *   g, mask [planes][oh / 2][ow / 2], dz [planes][oh][ow]: scale * g where the mask says, else 0;
- *   scale 0.25 for the average, 1 for the maximum. Give even oh and ow (sizes / 2 * 2) where the
- *   dropped row and column are not wanted.
- *   global size: (planes, 1, 1), local (1, 1, 1)
- *
- * Where windows of gradients overlap, their sums are made in dx, which is f32 then.
- * Option: LANES.
+ * Overlapping windows of gradients add up in dx in memory, so dx must be f32 then. Build option:
+ * LANES.
  */
 #include "core/batch_blocked/halves.clh"
 
@@ -27,7 +26,7 @@
     int ih, int iw, int oh, int ow, int kh, int kw, int sy, int sx, int py, int px, int dil_y,     \
         int dil_x, int count_pad
 
-/* The factor of a window's sum in its mean, for the window that starts at (y, x). */
+/* The factor from sum to mean of the window that starts at (y, x). */
 INLINE float clt_window_factor(int y, int x, int ih, int iw, int kh, int kw, int py, int px,
                                int count_pad)
 {
@@ -43,10 +42,8 @@ INLINE void clt_clear_plane(global STORED(OUT0) *x, int count)
         STORE_AS(OUT0, (vecf)0.0f, x + i * LANES);
 }
 
-/*
- * Windows that lie side by side, without padding: each element of the gradient is written once, and
- * only what no window covers is cleared.
- */
+/* Whether windows neither overlap nor leave gaps, without padding. Then each element of the
+ * gradient is written once, and only the margins that no window covers are cleared. */
 INLINE bool clt_side_by_side(int kh, int kw, int sy, int sx, int py, int px, int dil_y, int dil_x)
 {
     return sy == kh && sx == kw && py == 0 && px == 0 && dil_y == 1 && dil_x == 1;
@@ -60,6 +57,7 @@ INLINE void clt_clear_margins(global STORED(OUT0) *dx, int ih, int iw, int cover
         clt_clear_plane(dx + covered_y * iw * LANES, (ih - covered_y) * iw);
 }
 
+/* Gradient of means for windows that neither overlap nor leave gaps. */
 INLINE void clt_avg_grad_apart(global const STORED(IN0) *dy, global STORED(OUT0) *dx, int ih, int iw, int oh,
                                int ow, int kh, int kw, int count_pad)
 {
@@ -95,7 +93,7 @@ INLINE vecf clt_inner_sum(global const STORED(IN0) *x, int iw, int kh, int kw)
     return sum;
 }
 
-/* Whole planes: a size that the caller writes as a constant becomes one here. */
+/* Computes a plane. A window size that the caller passes as a literal unrolls the inner loops. */
 INLINE void clt_mean_plane(global const STORED(IN0) *x, global STORED(OUT0) *y, int ih, int iw, int oh, int ow,
                            int kh, int kw, int sy, int sx, int py, int px, int count_pad)
 {
@@ -159,7 +157,7 @@ KERNEL void clt_batch_blocked_avg_pool_grad(global const STORED(IN0) *dy, long d
     }
 }
 
-/* The maximum of the window that starts at (y0, x0), and where it is in each lane. */
+/* The maximum of the window that starts at (y0, x0), and its position in each lane. */
 INLINE vecf clt_window_max(global const STORED(IN0) *x, int y0, int x0, int ih, int iw, int kh, int kw,
                            int dil_y, int dil_x, veci *at)
 {
@@ -183,7 +181,7 @@ INLINE vecf clt_window_max(global const STORED(IN0) *x, int y0, int x0, int ih, 
     return best;
 }
 
-/* The maximum of a window without padding. */
+/* The maximum of a window that lies within the image. */
 INLINE vecf clt_inner_max(global const STORED(IN0) *x, int iw, int kh, int kw, int dil_y, int dil_x)
 {
     vecf best = LOAD_AS(IN0, x);
@@ -201,7 +199,7 @@ INLINE vecf clt_inner_max(global const STORED(IN0) *x, int iw, int kh, int kw, i
     return best;
 }
 
-/* Whole planes: a size that the caller writes as a constant becomes one here. */
+/* Computes a plane. A window size that the caller passes as a literal unrolls the inner loops. */
 INLINE void clt_max_plane(global const STORED(IN0) *x, global STORED(OUT0) *y, int ih, int iw, int oh, int ow,
                           int kh, int kw, int sy, int sx, int py, int px, int dil_y, int dil_x)
 {
@@ -232,7 +230,8 @@ KERNEL void clt_batch_blocked_max_pool(global const STORED(IN0) *x, long x_at, g
         clt_max_plane(x, y, ih, iw, oh, ow, kh, kw, sy, sx, py, px, dil_y, dil_x);
 }
 
-/* Windows side by side: the maximum of each, and where its elements take the gradient. */
+/* Gradient of maxima for windows that neither overlap nor leave gaps: finds each maximum again, and
+ * writes dy to its position and 0 to the others. */
 INLINE void clt_max_grad_apart(global const STORED(IN0) *x, global const STORED(IN1) *dy, global STORED(OUT0) *dx,
                                int ih, int iw, int oh, int ow, int kh, int kw)
 {

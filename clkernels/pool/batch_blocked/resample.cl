@@ -1,11 +1,12 @@
 /*
- * Weighted sums of windows of images in the batch-blocked layout, by tables (ops/pool/resample2d.h): x [planes][H][W]
- * and y [planes][OH][OW], each element a vector of lanes; planes = ceil(n / LANES) * channels. And the
- * means of whole planes.
+ * Weighted sums of windows of images by tables, and means of whole planes, in the batch-blocked
+ * layout, on CPUs. x is [planes, H, W] and y [planes, OH, OW]; each element is a vector of LANES
+ * samples, and planes = ceil(n / LANES) * channels. pool/portable/resample.cl has the formula and
+ * the tables. All work-groups have one work-item.
  *
- * kernel resample2d: global size (bands of rows of y, planes, 1), local (1, 1, 1). Option TX: 1
- * where no window has more than one column, else 2.
- * kernels global_avg_pool2d, global_avg_pool2d_grad: global size (planes, 1, 1), local (1, 1, 1).
+ * resample2d: work-item (i, p) computes `band` rows of y of plane p. Build option TX: 1 if no
+ * window has more than one column, else 2. Without TX the file has global_avg_pool2d and
+ * global_avg_pool2d_grad; a work-item computes one plane. Build option: LANES.
  */
 #include "core/batch_blocked/common.clh"
 

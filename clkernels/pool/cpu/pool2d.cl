@@ -1,24 +1,28 @@
 /*
- * Pooling of values that lie PLAIN, and its gradients, on CPUs: vectors of neighbouring windows of a
- * row. Work-group size 1; work-item (i, j) has `share` planes (a channel of an image) from plane
- * i * share on, and of them `band` rows from row j * band on: of y, or of dx; with DIRECT always of
- * windows.
+ * Pooling of values in plain order, and its gradients, on CPUs: vectors hold neighbouring windows
+ * of a row. All work-groups have one work-item. Work-item (i, j) computes `share` planes
+ * (channels of images) from plane i * share on, and of each plane `band` rows from row j * band on:
+ * rows of y, or rows of dx. With DIRECT they always are rows of windows.
  *
- * A plane goes through a tile in private memory with the padding around it, so that no window has an
- * edge: `chunk` columns of windows and `rows` rows at a time. DIRECT: windows read the plane itself,
- * whole vectors of which no window leaves; in gradients, those side by side alone.
+ * A part of a plane with the padding around it is copied to a tile in private memory, so that no
+ * window needs a check for edges: `chunk` columns of windows and `rows` rows at a time. With
+ * DIRECT, windows read the plane itself. The host sets DIRECT if no window leaves the plane; for
+ * gradients also only if windows neither overlap nor leave gaps.
  *
- * Options: VW, lanes of a vector; MAX, 1 or 0 (the mean); KH, KW, SY, SX, DIL_Y, DIL_X; DIRECT;
- * SEPARATE: rows of windows are reduced first, and used for all windows that they are in; TILE:
- * floats of the tile, and WINDOWS: of one value of each window in it (pool2d_cpu.c computes what
- * fits).
+ * Build options, computed by runtime/ops/pool/pool2d_cpu.c:
+ * - VW: width of a vector (4, 8 or 16 floats); MAX: 1 for maxima, 0 for means.
+ * - KH, KW, SY, SX, DIL_Y, DIL_X: size, stride and dilation of a window; DIRECT.
+ * - SEPARATE: rows of windows are reduced first, and each reduced row serves all windows that
+ *   contain it.
+ * - TILE: floats of the tile; WINDOWS: elements of the arrays with one value for each window of the
+ *   tile.
  */
 #define LANES VW
 #include "core/batch_blocked/common.clh"
 
 #define SPAN_Y ((KH - 1) * DIL_Y + 1)
 #define SPAN_X ((KW - 1) * DIL_X + 1)
-/* A window reaches into so many vectors' elements beyond its own stride. */
+/* Strides that a window reaches beyond its own one along x. */
 #define SHIFT ((SPAN_X - 1) / SX)
 #define UNROLL (KH * KW <= 16)
 #define ROUND_UP(n) (((n) + VW - 1) / VW * VW)
@@ -45,7 +49,8 @@ typedef veci veci_anywhere __attribute__((aligned(4)));
 
 #define EMPTY (MAX ? -INFINITY : 0.0f)
 
-/* Elements of two vectors by one shuffle each; made of halves, their undefined parts crash Oclgrind. */
+/* The even or odd elements of two vectors, and their interleaving, by one shuffle each. Shuffles
+ * made of halves have undefined elements, which crash Oclgrind. */
 #ifdef __clang__
 #define PICK __builtin_shufflevector
 #if VW == 4
@@ -85,7 +90,8 @@ INLINE vecf clt_zip(CLT_JOIN(float, HALF) a, CLT_JOIN(float, HALF) b)
 }
 #endif
 
-/* Every SX-th element from p + at on. Taps `at` with the same vectors share their loads. */
+/* Every SX-th element from p + at on. Taps whose elements lie in the same vectors share the loads,
+ * because the compiler removes equal ones. */
 INLINE vecf clt_strided(SPACE const float *p, int at)
 {
 #if SX == 1
@@ -108,7 +114,7 @@ INLINE vecf clt_strided(SPACE const float *p, int at)
 #endif
 }
 
-/* The SX vectors of a row whose every SX-th element from element i on is of[i]. */
+/* Interleaves of[0] .. of[SX - 1] to SX consecutive vectors of a row, and passes them to PUT. */
 #if SX == 1
 #define SPREAD(of, PUT) PUT(of[0], 0)
 #elif SX == 2
@@ -127,8 +133,8 @@ INLINE vecf clt_strided(SPACE const float *p, int at)
     }
 #endif
 
-/* Of two parts of a window, `a` the earlier: the first maximum, or the last NaN; or the sum. Without
- * NaN, `nan` 0, that is one instruction. */
+/* Joins two parts of a window, of which `a` is the earlier: the first maximum, or the last NaN; or
+ * the sum. If `nan` is 0, no element is NaN, and the maximum is a single instruction. */
 INLINE vecf clt_join(vecf a, vecf b, int nan)
 {
     if (!MAX)
@@ -136,6 +142,7 @@ INLINE vecf clt_join(vecf a, vecf b, int nan)
     return nan ? select(a, b, b > a | b != b) : select(a, b, b > a);
 }
 
+/* One row of VW windows side by side, reduced. */
 INLINE vecf clt_row_of_windows(SPACE const float *p, int nan)
 {
     vecf all = clt_strided(p, 0);
@@ -145,7 +152,7 @@ INLINE vecf clt_row_of_windows(SPACE const float *p, int nan)
     return all;
 }
 
-/* VW windows side by side, the first at p of rows of `width` elements. */
+/* VW windows side by side, reduced. The first one begins at p; rows have `width` elements. */
 INLINE vecf clt_windows(SPACE const float *p, int width, int nan)
 {
     vecf all = clt_row_of_windows(p, nan);
@@ -157,14 +164,15 @@ INLINE vecf clt_windows(SPACE const float *p, int width, int nan)
     return all;
 }
 
-/* The taps (ky * KW + kx) of their maxima; `first`, if nothing is larger than minus infinity. `nan`
- * as above. */
+/* The taps (ky * KW + kx) of the windows' maxima, or `first` if all elements are minus infinity.
+ * `nan` as in clt_join. */
 INLINE veci clt_taps(SPACE const float *p, int width, veci first, int nan)
 {
     vecf best = -INFINITY;
     veci where = first;
     if (!nan) {
-        /* The first that is equal, found from the last on. */
+        /* The first tap that equals the maximum. Going from the last tap to the first needs no
+         * extra condition. */
         best = clt_windows(p, width, 0);
 #if UNROLL
 #pragma unroll
@@ -194,8 +202,8 @@ INLINE veci clt_taps(SPACE const float *p, int width, veci first, int nan)
 
 #if !DIRECT
 
-/* rows x width elements of a plane from (top, left) on, which may lie outside; `width` is a
- * multiple of VW. Returns whether one is NaN. */
+/* Copies rows x width elements of a plane from (top, left) on to the tile. The part outside the
+ * plane becomes EMPTY. `width` is a multiple of VW. Returns whether an element is NaN. */
 INLINE int clt_stage(global const float *plane, int H, int W, private float *tile, int top,
                       int left, int rows, int width)
 {
@@ -234,7 +242,7 @@ INLINE int clt_stage(global const float *plane, int H, int W, private float *til
     return any(nan) || rest_nan;
 }
 
-/* Elements of a window that its mean counts, along one axis, for windows o, o + 1, ... */
+/* Number of elements along one axis that the means of windows o, o + 1, .. count. */
 INLINE veci clt_counted(int o, int stride, int padding, int kernel_size, int size, int count_pad)
 {
     const veci from = (o + LANE_NUMBERS) * stride - padding;
@@ -242,20 +250,21 @@ INLINE veci clt_counted(int o, int stride, int padding, int kernel_size, int siz
     return count_pad ? end - from : min(end, (veci)size) - max(from, (veci)0);
 }
 
-/* The factors of the sums in the means of windows x, x + 1, ... of rows that count `high`. */
+/* The factors from sum to mean of windows x, x + 1, .. in a row whose windows count `high` elements
+ * along y. */
 INLINE vecf clt_factors(int high, int x, int W, int px, int count_pad)
 {
     const veci counted = high * clt_counted(x, SX, px, KW, W, count_pad);
     return 1.0f / CLT_JOIN(convert_float, VW)(counted);
 }
 
-/* Taps before the image, along one axis. */
+/* Number of taps in front of the image along one axis. */
 INLINE int clt_before(int from, int dilation)
 {
     return from < 0 ? (dilation - 1 - from) / dilation : 0;
 }
 
-/* The first tap in the image of windows (y, x), (y, x + 1), ...; -1: none. */
+/* The first tap in the image of windows (y, x), (y, x + 1), ..; -1 if there is none. */
 INLINE veci clt_first_taps(int y, int x, int py, int px)
 {
     const int from_x = x * SX - px, ky = clt_before(y * SY - py, DIL_Y);
@@ -268,6 +277,7 @@ INLINE veci clt_first_taps(int y, int x, int py, int px)
     return select((veci)-1, ky * KW + kx, kx < KW);
 }
 
+/* Stores a vector, or its first `count` elements if the whole row is shorter than a vector. */
 INLINE void clt_put(vecf v, global float *y, int at, int count)
 {
     if (count >= VW)
@@ -276,7 +286,8 @@ INLINE void clt_put(vecf v, global float *y, int at, int count)
         clt_store_part(v, y, count);
 }
 
-/* Where a vector of `count` begins that has window `at`: the last one has no empty lanes. */
+/* Where the vector with window `at` begins, of a row of `count` windows. The last vector begins
+ * earlier, so that all its lanes are windows. */
 #define BEGIN(at, count) ((count) >= VW ? min(at, (count)-VW) : 0)
 
 KERNEL void pool2d(global const float *x, long x_offset, global float *y, long y_offset, NUMBERS)
@@ -327,11 +338,10 @@ KERNEL void pool2d(global const float *x, long x_offset, global float *y, long y
     }
 }
 
-/*
- * dx from what each window gives: `given` to the element of tap `taps` (MAX), or to all its
- * elements. Rows of both have `windows` elements, from window (y0, x0 - SHIFT) on; the rows of dx
- * are put into the tile from column x0 * SX - px on.
- */
+/* Gathers dx from the gradient of each window: `given` goes to the element of tap `taps` (MAX), or
+ * to all elements of the window (means, already multiplied by the factor). Rows of both arrays have
+ * `windows` elements and begin at window (y0, x0 - SHIFT). sums[i] collects every SX-th column of
+ * dx, beginning at column i. Rows of dx are written to the tile from column x0 * SX - px on. */
 INLINE void clt_gather(private const int *taps, private const float *given, int windows, int y0,
                        int y_count, int top, int rows, int py, private float *tile, int columns,
                        int width)
@@ -398,14 +408,14 @@ KERNEL void pool2d_grad(OPERANDS, global float *dx, long dx_offset, NUMBERS)
     float tile[TILE], given[WINDOWS];
     int taps[MAX ? WINDOWS : 1];
     const int first = (int)get_global_id(1) * band, last = min(first + band, H);
-    const int all = (W - 1 + px) / SX + 1; /* columns of strides */
+    const int all = (W - 1 + px) / SX + 1; /* dx in columns of SX elements */
     const int columns = min(chunk, all), windows = ROUND_UP(columns) + ROUND_UP(SHIFT);
     const int width = ROUND_UP(SX * (windows + SHIFT));
     EACH_PLANE(p)
     for (int from = 0; from < all; from += chunk)
         for (int top = first; top < last; top += rows) {
             const int n = min(rows, last - top);
-            const int lowest = top + py - SPAN_Y + 1; /* where a window that reaches `top` begins */
+            const int lowest = top + py - SPAN_Y + 1; /* earliest window with row `top` starts */
             const int y0 = lowest > 0 ? (lowest + SY - 1) / SY : 0;
             const int y_count = max(min((top + n - 1 + py) / SY, OH - 1) - y0 + 1, 0);
             const int x0 = min(from, all - columns), left = x0 * SX - px;
@@ -451,12 +461,13 @@ KERNEL void pool2d_grad(OPERANDS, global float *dx, long dx_offset, NUMBERS)
         }
 }
 
-/* --- without ---------------------------------------------------------------------------------- */
+/* --- without a tile --------------------------------------------------------------------------- */
 
 #else
 
-/* The rows of windows of this work-item in pieces without a gap, of `count` each: its band of
- * a plane, or all its planes where no row is left over between them. `plane` is its first. */
+/* Loop over the work-item's rows of windows in pieces without a gap, of `count` rows each: its band
+ * of one plane, or all its planes at once if no row is left between planes. `plane` is the first
+ * one. */
 #define EACH_PIECE(plane, count)                                                             \
     const long plane = (long)get_global_id(0) * share;                                             \
     const long n_planes = min((long)share, planes - plane);                                        \
@@ -465,7 +476,8 @@ KERNEL void pool2d_grad(OPERANDS, global float *dx, long dx_offset, NUMBERS)
     const long count = whole ? n_planes * OH : min(band, OH - first);                              \
     for (long piece = 0; piece < (whole ? 1 : n_planes); piece++)
 
-/* Windows x, x + 1, ... of a row of at least VW; the last vector begins so that it ends there. */
+/* Loop over the vectors of a row of at least VW windows. The last vector begins earlier, so that it
+ * ends with the row. */
 #define EACH_VECTOR(at)                                                                            \
     for (int c = 0, at = 0; c < OW; c += VW, at = min(c, OW - VW))
 

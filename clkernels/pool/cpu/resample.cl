@@ -1,11 +1,13 @@
 /*
- * Weighted sums of windows of images that lie PLAIN, by tables (ops/pool/resample2d.h), on CPUs: a
- * work-group adds up the rows of a window in vectors along them, in local memory, then the columns,
- * whose begins are gathered; a row of the same window as the one before is copied. And the gradient of
- * the means of whole planes. Work-group size 1.
+ * Weighted sums of windows of images by tables, and the gradient of the means of whole planes, for
+ * values in plain order, on CPUs. pool/portable/resample.cl has the formula and the tables. All
+ * work-groups have one work-item. The rows of a window are added up first, in vectors along the
+ * row, to a row in local memory. Then vectors of results add up their columns, whose elements are
+ * gathered from there. If a row of y has the same window as the row before (nearest upsampling),
+ * the row is copied.
  *
- * Build options: VW (4, 8, 16: lanes of a vector); TX (the most columns of a window) and ROOM (floats
- * of a row) for resample2d.
+ * Build options: VW, width of a vector (4, 8 or 16); for resample2d TX, the most columns of a
+ * window, and ROOM, the floats of the row in local memory.
  */
 #define LANES VW
 #include "core/batch_blocked/common.clh"
@@ -15,7 +17,7 @@
 #define LOAD_INTS(p) (*(global const veci_anywhere *)(p))
 typedef veci veci_anywhere __attribute__((aligned(4)));
 
-/* row = the window's rows, weighted; W floats, rounded up to vectors. */
+/* row[i] = sum over k < rows of weights[k * step] x[k][i], for i < W. */
 static inline void add_rows(local float *row, global const float *x, int rows,
                             global const float *weights, int step, int W)
 {
@@ -45,6 +47,8 @@ static inline vecf gather(local const float *row, veci at)
     return *(private vecf_anywhere *)value;
 }
 
+/* y[i] = sum over t < counts[i] of weights[t][i] row[begins[i] + t], for i < OW. Lanes with fewer
+ * taps read beyond their window and leave the product out. */
 static inline void add_columns(global float *y, local const float *row, global const int *begins,
                                global const int *counts, global const float *weights, int OW)
 {
@@ -67,7 +71,8 @@ static inline void add_columns(global float *y, local const float *row, global c
     }
 }
 
-/* Work-item (band of rows of y, share of the planes). */
+/* Work-item (i, j) computes `band` rows of y from i * band on, of `share` planes from j * share
+ * on. */
 KERNEL void resample2d(global const float *x, long x_offset, global const int *ints,
                        long ints_offset, global const float *weights, long weights_offset,
                        global float *y, long y_offset, int H, int W, int OH, int OW, int TY,
@@ -104,7 +109,8 @@ KERNEL void resample2d(global const float *x, long x_offset, global const int *i
 
 #else
 
-/* Work-item: `share` of the planes. */
+/* dx = dy / count in all elements of a plane. Work-item i computes `share` planes from i * share
+ * on. */
 KERNEL void global_avg_pool2d_grad(global const float *dy, long dy_offset, global float *dx,
                                    long dx_offset, int planes, int count, int share)
 {

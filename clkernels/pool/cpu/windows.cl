@@ -1,7 +1,9 @@
 /*
- * Pooling of values that lie PLAIN, and its gradients, on CPUs: a work-item takes whole planes (a
- * channel of an image) one after the other, window by window; gradients are added to a plane that
- * nobody else writes. Work-group size 1.
+ * Pooling of values in plain order, and its gradients, on CPUs, for shapes that pool/cpu/pool2d.cl
+ * declines. All work-groups have one work-item. Work-item i computes `share` planes
+ * (channels of images) from i * share on, window by window. Gradients scatter dy to dx; no other
+ * work-item writes that plane. sy, sx are strides, py, px padding, dil_y, dil_x dilation
+ * (1 for means).
  */
 #define KERNEL kernel __attribute__((reqd_work_group_size(1, 1, 1), intel_vec_len_hint(1)))
 
@@ -9,13 +11,14 @@
     int planes, int H, int W, int OH, int OW, int KH, int KW, int sy, int sx, int py, int px,      \
         int dil_y, int dil_x, int count_pad, int share
 
-/* This work-item's planes. */
+/* Loop over the work-item's planes. */
 #define EACH_PLANE(p)                                                                              \
     for (long p = (long)get_global_id(0) * share,                                                  \
               behind = min(p + share, (long)planes);                                               \
          p < behind; p++)
 
-/* What of a window lies in the image: taps begin .. end - 1, the first at `at`. */
+/* The part of a window that lies in the image, along one axis: taps begin .. end - 1. Tap `begin`
+ * reads element `at`. */
 typedef struct span {
     int begin, end, at;
 } span;
@@ -31,7 +34,7 @@ static inline span span_of(int o, int stride, int padding, int dilation, int ker
     return s;
 }
 
-/* Elements that the mean of a window counts, along one axis. */
+/* Number of elements along one axis that the mean of a window counts. */
 static inline int counted(int o, int stride, int padding, int kernel_size, int size, span s,
                           int count_pad)
 {
@@ -92,8 +95,8 @@ KERNEL void avg_pool2d_grad(global const float *dy, long dy_offset, global float
     }
 }
 
-/* Position of a window's first maximum; a NaN counts as larger than all before it. -1: the window
- * has no element of the image. */
+/* Position of a window's first maximum. A NaN is larger than everything before it. -1 if no element
+ * lies in the image. */
 static inline int first_maximum(global const float *plane, int W, span y, span x, int dil_y,
                                 int dil_x)
 {

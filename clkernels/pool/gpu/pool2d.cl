@@ -1,14 +1,16 @@
 /*
- * Pooling and its gradients on GPUs. Images and channels are `planes` of H x W and OH x OW;
- * neighbouring work-items have neighbouring results.
+ * Pooling and its gradients on GPUs. x is [planes, H, W] and y [planes, OH, OW]; a plane is a
+ * channel of an image. A work-item computes V results side by side, and its neighbours the next
+ * ones, so that loads are coalesced. No local memory is used; overlapping windows share the cache.
  *
- * Build options: MAX (1: maxima, 0: means); KH, KW, SY, SX, PY, PX, DIL_Y, DIL_X: the windows' size,
- * stride, padding and dilation; V: 4 where a work-item has four results side by side and float4 fits
- * the rows of both, else 1.
+ * The file has one kernel a program: pool2d with FORWARD, else pool2d_grad. Build options: FORWARD;
+ * MAX: 1 for maxima, 0 for means; KH, KW, SY, SX, PY, PX, DIL_Y, DIL_X: size, stride, padding and
+ * dilation of a window; V: 4 if float4 fits the rows of both tensors, else 1. In a gradient, V is 4
+ * only if windows neither overlap nor leave gaps.
  */
 #include "core/gpu/halves.clh"
 
-/* What dy is stored as. */
+/* Storage type of dy. */
 #if MAX
 #define DY IN1
 #else
@@ -19,7 +21,8 @@
     global const STORED(DY) *dy, long dy_offset, global STORED(OUT0) *dx, long dx_offset,          \
         int planes, int H, int W, int OH, int OW, int count_pad
 
-/* The work-item's plane, row and column (in units of V) of `rows` x `columns`. */
+/* Finds the work-item's plane, row and column in planes of `rows` x `columns`. Columns come in
+ * units of V. */
 #define PLACE(rows, columns)                                                                       \
     const int item = (int)get_global_id(0), of_row = (columns) / V, of_plane = (rows) * of_row;    \
     const int plane = item / of_plane;                                                             \
@@ -31,7 +34,7 @@
 /* NaN is the largest. */
 #define LARGER(value, best) ((value) > (best) || isnan(value))
 
-/* The factor of a window's sum in its mean, for the window that starts at (y, x). */
+/* The factor from sum to mean of the window that starts at (y, x). */
 static inline float window_factor(int y, int x, int H, int W, int count_pad)
 {
     const int y_end = min(y + KH, H + PY), x_end = min(x + KW, W + PX);
@@ -50,8 +53,8 @@ static inline float window_factor(int y, int x, int H, int W, int count_pad)
 
 #ifdef FORWARD
 
-/* The four windows' columns of a row are VECTORS float4 from FIRST on, counted from the first
- * window's start in an image without padding. */
+/* A row of the four windows lies in VECTORS aligned float4. The first one begins FIRST elements
+ * from the start of the first window without padding; FIRST is negative or 0. */
 #define FIRST (-((PX + 3) / 4 * 4))
 #define VECTORS ((3 * SX + (KW - 1) * DIL_X - PX - FIRST) / 4 + 1)
 
@@ -114,8 +117,9 @@ kernel void pool2d(global const STORED(IN0) *x, long x_offset, global STORED(OUT
 
 #elif V == 4
 
-/* Windows that lie side by side and leave nothing out: each element belongs to one. A work-item has
- * four windows, KW float4 of each of their rows. */
+/* Windows neither overlap nor leave gaps, so each element belongs to one window. A work-item
+ * computes four windows: KW float4 in each of their KH rows. Element j of float4 v belongs to
+ * window WINDOW(v, j) and is its column TAP(v, j). */
 #define WINDOW(v, j) ((4 * (v) + (j)) / KW)
 #define TAP(v, j) ((4 * (v) + (j)) % KW)
 
@@ -175,7 +179,7 @@ kernel void pool2d_grad(
 #else
 
 #if MAX
-/* Where in x (plane [H, W]) the maximum of the window at (y0, x0) is. */
+/* Position in plane x [H, W] of the maximum of the window at (y0, x0). */
 static inline int window_max(global const STORED(IN0) *x, int y0, int x0, int H, int W)
 {
     int at = -1;
@@ -195,7 +199,8 @@ static inline int window_max(global const STORED(IN0) *x, int y0, int x0, int H,
 }
 #endif
 
-/* An element gets its share of every window that it lies in, or dy of those whose maximum it is. */
+/* Gathers dx: an element gets its share of dy from every window that contains it, or dy of every
+ * window whose maximum it is. */
 kernel void pool2d_grad(
 #if MAX
     global const STORED(IN0) *x, long x_offset,

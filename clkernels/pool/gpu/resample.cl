@@ -1,8 +1,8 @@
 /*
- * Weighted sums of windows of images, by tables (ops/pool/resample2d.h), on GPUs: a work-item has V elements
- * side by side, its neighbours the next ones, so that they read neighbouring elements; and the gradient
- * of the means of whole planes. Options: V: 4 where float4 fits the rows that are written, else 1;
- * TABLES: resample2d.
+ * Weighted sums of windows of images by tables (TABLES), and the gradient of the means of whole
+ * planes, on GPUs. pool/portable/resample.cl has the formula and the tables. A work-item computes V
+ * elements side by side, and its neighbours the next ones, so that loads are coalesced. Build
+ * options: TABLES: resample2d; V: 4 if float4 fits the rows that are written, else 1.
  */
 #define GROUP 256
 #define KERNEL kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))

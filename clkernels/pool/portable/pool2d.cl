@@ -1,12 +1,17 @@
-/* Pooling and its gradients for every shape, one work-item an output element. Images and channels
- * are `planes` of H x W and OH x OW. */
+/*
+ * Maximum and mean pooling and their gradients for every shape, on any device: the fallback of the
+ * other variants. x is [planes, H, W] and y [planes, OH, OW]; a plane is a channel of an image. A
+ * work-item computes one element of the result. sy, sx are strides, py, px padding, dil_y, dil_x
+ * dilation (1 for means). Sizes are arguments, so all shapes share one program.
+ */
 #include "core/storage.clh"
 
 #define CLT_SHAPE                                                                                  \
     int planes, int H, int W, int OH, int OW, int KH, int KW, int sy, int sx, int py, int px,      \
         int dil_y, int dil_x, int count_pad
 
-/* The factor of a window's sum in its mean, for the window that starts at (y, x). */
+/* The factor from sum to mean of the window that starts at (y, x). With count_pad, padding counts
+ * too, but not what lies beyond the padded image, where ceil mode may place a part of a window. */
 static float window_factor(int y, int x, int H, int W, int KH, int KW, int py, int px,
                            int count_pad)
 {
@@ -34,7 +39,8 @@ kernel void avg_pool2d(global const STORED(IN0) *x, long x_offset, global STORED
     PUT(OUT0, sum * window_factor(y0, x0, H, W, KH, KW, py, px, count_pad), y + y_offset + item);
 }
 
-/* dx: the shares of every window that an input element lies in. */
+/* Gathers dx: an element gets its share of dy from every window that contains it. No two work-items
+ * write one element, so no atomics are needed. */
 kernel void avg_pool2d_grad(global const STORED(IN0) *dy, long dy_offset, global STORED(OUT0) *dx,
                             long dx_offset, CLT_SHAPE)
 {
@@ -44,7 +50,7 @@ kernel void avg_pool2d_grad(global const STORED(IN0) *dy, long dy_offset, global
         return;
     const long plane = item / image;
     const int r = (int)(item - plane * image);
-    const int ty = r / W + py, tx = r % W + px; /* position counted from the padding's edge */
+    const int ty = r / W + py, tx = r % W + px; /* position in the padded image */
     const int oy_first = ty < KH ? 0 : (ty - KH) / sy + 1;
     const int ox_first = tx < KW ? 0 : (tx - KW) / sx + 1;
     dy += dy_offset + plane * OH * OW;
@@ -56,8 +62,8 @@ kernel void avg_pool2d_grad(global const STORED(IN0) *dy, long dy_offset, global
     PUT(OUT0, sum, dx + dx_offset + item);
 }
 
-/* Position of the first maximum of the window that starts at (y0, x0); a NaN counts as larger than
- * all before it. The window holds at least one input element. */
+/* Position of the first maximum of the window that starts at (y0, x0). A NaN is larger than
+ * everything before it. -1 if no element lies in the image. */
 static int window_max(global const STORED(IN0) *x, int y0, int x0, int H, int W, int KH, int KW,
                       int dil_y, int dil_x)
 {
@@ -95,7 +101,8 @@ kernel void max_pool2d(global const STORED(IN0) *x, long x_offset, global STORED
     PUT(OUT0, at < 0 ? -INFINITY : GET(IN0, x + at), y + y_offset + item);
 }
 
-/* dx: an input element gets dy of every window whose maximum it is. */
+/* Gathers dx: an element gets dy of every window whose maximum it is. Each maximum is searched
+ * again, so the forward pass need not store its position. */
 kernel void max_pool2d_grad(global const STORED(IN0) *x, long x_offset, global const STORED(IN1) *dy,
                             long dy_offset, global STORED(OUT0) *dx, long dx_offset, CLT_SHAPE)
 {

@@ -1,6 +1,11 @@
 /*
- * Weighted sums of windows of images, by tables (ops/pool/resample2d.h), for every shape: one work-item an
- * element of the result; and the means of whole planes.
+ * Weighted sums of windows of images, by the tables of runtime/ops/pool/resample2d.h, and means of
+ * whole planes, on any device. A work-item computes one element of the result.
+ *
+ *   y[oy][ox] = sum over i < rows, j < columns of wy[i][oy] wx[j][ox] x[y0 + i][x0 + j]
+ *
+ * `ints` has y0 [OH], x0 [OW], rows [OH] and columns [OW]; `weights` has wy [TY, OH], then wx
+ * [TX, OW].
  */
 
 kernel void resample2d(global const float *x, long x_offset, global const int *ints,
@@ -38,7 +43,8 @@ kernel void global_avg_pool2d(global const float *x, long x_offset, global float
     x += x_offset + plane * count;
     float sum = 0.0f;
     for (int i = 0; i < count;) {
-        /* In parts, so that rounding does not add up over large planes. */
+        /* Blocks of 64 are added up separately, which keeps rounding errors small in large
+         * planes. */
         float part = 0.0f;
         for (const int end = min(i + 64, count); i < end; i++)
             part += x[i];
