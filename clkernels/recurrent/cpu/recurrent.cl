@@ -1,16 +1,19 @@
 /*
- * Whole sequences through an LSTM or GRU, and their gradients (recurrent/recurrent.clh), on CPUs: a work-group
- * takes `share` samples through all steps, so that it waits for no other one and the weights stay in
- * its core's cache. Work-group size 1.
+ * Whole sequences through an LSTM or GRU, and their gradients, on CPUs; recurrent/recurrent.clh has
+ * layouts and formulas. All work-groups have one work-item, which takes `share` samples through all
+ * steps. So it waits for no other one, one launch computes all steps, and the weights stay in its
+ * core's cache.
  *
- * Weights are copied once for all into panels: [panel][k][NV][VW], where a panel has NV vectors of
- * columns, 0 beyond the last. A register tile of MR samples and a panel's columns runs along all k.
- * Forward, the vectors of a panel are the GATES of VW units, so that a tile has all that a step of
- * its units needs. Backward, they are NV vectors of units, and k runs over the gates' gradients.
+ * A launch before copies the weights into panels [panel][k][NV][VW]: NV vectors of columns, 0
+ * beyond the last column. A register tile of MR samples and one panel runs over all k. Forward, a
+ * panel's vectors are the GATES gates of VW units, so a tile has all products that a step of these
+ * units needs. Backward, they are NV vectors of units, and k runs over the gates' gradients.
  *
- * Numbers of the group's samples lie in `states`, in rows of `pitch` floats.
+ * `states` holds rows of the work-item's samples, `pitch` floats apart: forward the hidden states
+ * before and after the step; backward dh, the carry and the gates' gradients.
  *
- * Build options: GATES, VW (4, 8, 16), MR, NV (GATES where forward).
+ * Build options: FORWARD; GATES; VW, width of a vector (4, 8 or 16); MR; NV, which is GATES if
+ * FORWARD is 1.
  */
 #define LANES VW
 #include "core/batch_blocked/math.clh"
@@ -27,7 +30,8 @@ INLINE vecf logistic(vecf v)
     return 1.0f / fma(e, scale, (vecf)1.0f);
 }
 
-/* `count` elements, or a vector of them if there are more. */
+/* Loads a vector, or `count` elements and zeros if `count` is less than a vector. `put` stores in
+ * the same way. */
 INLINE vecf get(global const float *from, int count)
 {
     return count >= VW ? LOAD(from) : clt_load_part(from, count, 0.0f);
@@ -41,13 +45,15 @@ INLINE void put(vecf v, global float *to, int count)
         clt_store_part(v, to, count);
 }
 
-/* row[0 .. n) = from[0 .. n), or 0 without `there`; both may be read and written to a full vector. */
+/* row[0 .. n) = from[0 .. n), or 0 if not `there`. Writes whole vectors, for which a row of
+ * `states` has room. */
 INLINE void fill_row(global float *row, global const float *from, int there, int n)
 {
     for (int u = 0; u < n; u += VW)
         STORE(there ? get(from + u, n - u) : (vecf)0.0f, row + u);
 }
 
+/* The same for rows without room beyond n. */
 INLINE void copy_row(global float *to, global const float *from, int there, int n)
 {
     for (int u = 0; u < n; u += VW)
@@ -58,7 +64,7 @@ INLINE void copy_row(global float *to, global const float *from, int there, int 
 
 #if FORWARD
 
-/* panels[p][k][g] = w[g * H + units of p][k]. Global size: panels, gates. */
+/* panels[p][k][g] = w[g * H + units of p][k]. Work-item (p, g) copies gate g of panel p. */
 KERNEL void pack_gates(global const float *w, long w_offset, global float *panels,
                        long panels_offset, int H)
 {
@@ -78,7 +84,7 @@ KERNEL void pack_gates(global const float *w, long w_offset, global float *panel
 
 #else
 
-/* panels[p][k] = w[k][units of p]. Global size: panels, gates; k of one gate each. */
+/* panels[p][k] = w[k][units of p]. Work-item (p, g) copies the k of gate g of panel p. */
 KERNEL void pack_units(global const float *w, long w_offset, global float *panels,
                        long panels_offset, int H)
 {
@@ -94,8 +100,8 @@ KERNEL void pack_units(global const float *w, long w_offset, global float *panel
 
 /* --- products -------------------------------------------------------------------------------- */
 
-/* out[i][v] = sum over k of a[i][k] panel[k][v], for ROWS rows. A macro, since loops are unrolled for
- * certain where their ends are constants from the beginning. */
+/* out[i][v] = sum over k of a[i][k] panel[k][v], for ROWS rows. A macro, because compilers reliably
+ * unroll only loops whose ends are literals. */
 #define MULTIPLY(name, ROWS)                                                                       \
     INLINE void name(global const float *a, int pitch, global const float *panel, int K,           \
                      vecf *out)                                                                    \
@@ -125,7 +131,7 @@ MULTIPLY(multiply_2, 2)
 MULTIPLY(multiply_1, 1)
 #endif
 
-/* The largest tile of at most `left` rows; returns its rows. */
+/* Computes the largest tile of at most `left` rows, and returns its number of rows. */
 INLINE int tile(global const float *a, int pitch, global const float *panel, int K, vecf *out,
                 int left)
 {
@@ -155,7 +161,7 @@ INLINE int tile(global const float *a, int pitch, global const float *panel, int
 
 /* --- forward --------------------------------------------------------------------------------- */
 
-/* What a work-group reads and writes; of its first sample on. */
+/* The buffers of a work-group, from its first sample on. */
 typedef struct sequences {
     global const float *x, *bias, *h0, *c0;
     global const int *lengths;
@@ -163,7 +169,8 @@ typedef struct sequences {
     int T, H, flags;
 } sequences;
 
-/* The step of sample b's units from u on; returns their hidden state. */
+/* Computes step t of sample b for the vector of units from u on, and returns their hidden states.
+ * `a` has the recurrent products of the gates. */
 INLINE vecf cells(const sequences *s, const vecf *a, global const float *now, int b, int t, int u,
                   int steps)
 {
@@ -210,7 +217,7 @@ INLINE vecf cells(const sequences *s, const vecf *a, global const float *now, in
     return h;
 }
 
-/* What cells() needs and writes, on its way while the products are computed. */
+/* Prefetches everything that cells() reads and writes, while the products are computed. */
 INLINE void fetch_cells(const sequences *s, long at, int u)
 {
     const int H = s->H;
@@ -223,6 +230,8 @@ INLINE void fetch_cells(const sequences *s, long at, int u)
     PREFETCH(s->y + at * H + u);
 }
 
+/* Two rows of hidden states for each sample change roles after every step: `now` is read by all
+ * tiles, `next` is written. */
 KERNEL void recurrent(global const float *x, long x_offset, global const float *panels,
                       long panels_offset, global const float *bias, long bias_offset,
                       global const float *h0, long h0_offset, global const float *c0,
@@ -296,7 +305,7 @@ typedef struct gradients {
     int T, H, flags;
 } gradients;
 
-/* What the next sample's step needs and writes. */
+/* Prefetches what the next step of the recurrence reads and writes. */
 INLINE void fetch_grad(const gradients *s, long at, int u)
 {
     const int H = s->H;
@@ -310,8 +319,8 @@ INLINE void fetch_grad(const gradients *s, long at, int u)
     PREFETCH(s->dy + at * H + u);
 }
 
-/* The gradients of step t of sample b: of its gates into `gates` too, and what goes on to the step
- * before it. dh: the hidden state's through the step after it. */
+/* The gradients of step t of sample b: writes dx, the gates' gradients to `gates`, and the carry
+ * for the step before. dh_row is the gradient of the hidden state through the step after it. */
 INLINE void cells_grad(const gradients *s, global const float *dh_row, global float *carry_row,
                        global float *gates, int b, int t, int steps)
 {
@@ -372,7 +381,7 @@ INLINE void cells_grad(const gradients *s, global const float *dh_row, global fl
     }
 }
 
-/* A step that sample b does not have. */
+/* Writes zeros for a step beyond the length of sample b. */
 INLINE void no_cells(const gradients *s, int b, int t)
 {
     const int H = s->H, n = GATES * H;
@@ -383,7 +392,8 @@ INLINE void no_cells(const gradients *s, int b, int t)
     copy_row(s->before + at * H, s->before, 0, H);
 }
 
-/* Of an LSTM, dgates is dx. */
+/* The gradients of all steps and of the initial states. The third output is dc0 for an LSTM and
+ * dgates for a GRU; for an LSTM, dgates is dx. */
 KERNEL void recurrent_grad(global const float *panels, long panels_offset,
                            global const float *saved, long saved_offset, global const float *y,
                            long y_offset, global const float *dy, long dy_offset,

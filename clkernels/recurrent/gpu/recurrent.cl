@@ -1,13 +1,14 @@
 /*
- * Steps of an LSTM or GRU and their gradients (recurrent/recurrent.clh) on GPUs: a launch a step, whose
- * products and elements are one kernel. Work-groups of 64; panels of both factors lie in local
- * memory, and the next ones are on their way in registers while these are multiplied.
+ * Steps of an LSTM or GRU and their gradients on GPUs; recurrent/recurrent.clh has layouts and
+ * formulas. The host launches a kernel for each step. A kernel computes a tile of the recurrent
+ * products and then its elements. A work-group has 64 work-items and a tile of 16 samples x 16
+ * units; small tiles keep a whole device busy with few samples. Panels of both factors lie in local
+ * memory, twice: while one pair is multiplied, the next is fetched into registers.
  *
- * Forward, a work-group has 16 samples and 16 units, a work-item 4 samples and all gates of a unit.
- * Backward, it has 16 samples and 16 units, and a work-item 4 x 4 of them in a quarter of each
- * panel; the quarters are added in order.
+ * Forward, a work-item computes all gates of one unit for 4 samples. Backward, it computes 4
+ * samples x 4 units over a quarter of each panel's k; the quarters are then added up in order.
  *
- * Build options: GATES; V: 4 where float4 fits rows of H floats, else 1.
+ * Build options: FORWARD; GATES; V: 4 if float4 fits rows of H floats, else 1.
  */
 #include "recurrent/cell.clh"
 
@@ -15,7 +16,7 @@
 #define ROWS 16
 #define UNITS 16
 
-/* Elements k .. k + 3 of a row of n; 0 beyond it, or without `there`. */
+/* Elements k .. k + 3 of a row of n elements; 0 beyond the row, and everywhere if not `there`. */
 static inline float4 fetch(global const float *row, int k, int n, int there)
 {
 #if V == 4
@@ -26,7 +27,7 @@ static inline float4 fetch(global const float *row, int k, int n, int there)
 #endif
 }
 
-/* Four elements into four rows of a panel. */
+/* Stores four elements to four rows of a panel, which transposes it. */
 static inline void put(local float *to, int distance, float4 v)
 {
     to[0] = v.x;
@@ -41,6 +42,8 @@ static inline void put(local float *to, int distance, float4 v)
 #define LDH (ROWS + 4)
 #define LDW (UNITS * 4 + 4)
 
+/* One step forward. Columns of the weights' panel are the gates of a unit, side by side, so that a
+ * work-item loads them as one float4. */
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 gemm_cells(global const float *x, long x_offset, global const float *w, long w_offset,
            global const float *bias, long bias_offset, global const float *h0, long h0_offset,
@@ -56,14 +59,14 @@ gemm_cells(global const float *x, long x_offset, global const float *w, long w_o
     y += y_offset;
     h0 += flags & HAS_H0 ? h0_offset : 0;
     lengths += flags & HAS_LENGTHS ? lengths_offset : 0;
-    /* What it copies: four k of one sample, and of each gate of one unit. */
+    /* The work-item copies four k of one sample, and four k of each gate of one unit. */
     const int one = lid / 4, k4 = lid % 4 * 4, b = b0 + one, own = min(u0 + one, H - 1);
     const int steps = b < B ? steps_of(lengths, b, T, flags) : 0;
     const int is_first = !is_step(before, steps);
     const int there = t < steps && (!is_first || flags & HAS_H0);
     global const float *h = is_first ? h0 + (long)b * H : y + ((long)b * T + before) * H;
     global const float *row = w + w_offset + (long)own * H;
-    /* The first step has no product, unless it has a state to begin with. */
+    /* The first step needs no product without an initial state. */
     const int K = is_step(before, T) || flags & HAS_H0 ? H : 0;
     float4 next_h, next_w[GATES], acc[GATES];
 #pragma unroll
@@ -118,21 +121,19 @@ gemm_cells(global const float *x, long x_offset, global const float *w, long w_o
 #else
 
 #define TK 32
-#define PART (TK / 4) /* of a panel, of 16 work-items */
+#define PART (TK / 4) /* a quarter of a panel, for 16 work-items */
 #define LD (ROWS + 4)
 
-/*
- * What 16 units of 16 samples get through the gates' gradients. Row r of them is that of step
- * times[r], -1 for none. Afterwards, sums[r * UNITS + u] holds it. The panels of both factors have
- * 2 * TK * LD floats each.
- */
+/* Computes the gradient that 16 units of 16 samples get through the gates' gradients:
+ * sums[r * UNITS + u] = dgates w. The work-item copies the row of `sample` at step `time`, or zeros
+ * if `time` is -1. The panels `as` and `bs` have 2 * TK * LD floats each. */
 static inline void products(global const float *w, global const float *dgates, local float *as,
                             local float *bs, local float *sums, int time, int sample, int u0, int T,
                             int H, int K)
 {
     const int lid = (int)get_local_id(0), part = lid / 16, row4 = lid % 16 / 4 * 4;
     const int unit4 = lid % 4 * 4;
-    /* What it copies: eight k of one sample, and four units of two k. */
+    /* The work-item copies eight k of one sample, and four units of two k. */
     const int one = lid / 4, k8 = lid % 4 * 8;
     global const float *row = dgates + ((long)sample * T + max(time, 0)) * GATES * H;
     float4 next_a[2], next_b[2], acc[4];
@@ -191,6 +192,7 @@ static inline void products(global const float *w, global const float *dgates, l
     const int lid = (int)get_local_id(0), b0 = (int)get_group_id(1) * ROWS;                        \
     const int u0 = (int)get_group_id(0) * UNITS, copied = b0 + lid / 4;
 
+/* The gradient of step t. For an LSTM, dgates is dx. */
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void gemm_cells_grad(
     global const float *w, long w_offset, global const float *saved, long saved_offset,
     global const float *y, long y_offset, global const float *dy, long dy_offset,
@@ -220,7 +222,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void gemm_cells_grad(
     }
 }
 
-/* Behind the gradients of all steps. */
+/* The gradients of the initial states; runs after the gradients of all steps. */
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 gemm_start_grad(global const float *w, long w_offset, global const float *dh_n, long dh_n_offset,
                 global const float *dc_n, long dc_n_offset, global const int *lengths,

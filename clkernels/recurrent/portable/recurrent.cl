@@ -1,6 +1,7 @@
 /*
- * Steps of an LSTM or GRU and their gradients (recurrent/recurrent.clh): a launch a step, a work-item an
- * element of the state. w is [GATES * H, H]. Build option: GATES.
+ * Steps of an LSTM or GRU and their gradients on any device; recurrent/recurrent.clh has layouts
+ * and formulas. The host launches a kernel for each step. A work-item computes one element of the
+ * state, with a dot product of length H (backward GATES * H) for each gate. Build option: GATES.
  */
 #include "recurrent/cell.clh"
 
@@ -33,7 +34,7 @@ kernel void recurrent_step(global const float *x, long x_offset, global const fl
               saved + saved_offset, b, t, u, T, H, flags);
 }
 
-/* What unit u's hidden state at step t - 1 gets through the gates of step t. */
+/* The gradient that unit u's hidden state gets through the gates of step t: dgates w. */
 static inline float product(global const float *w, global const float *dgates, int b, int t, int u,
                             int T, int H)
 {
@@ -44,7 +45,7 @@ static inline float product(global const float *w, global const float *dgates, i
     return sum;
 }
 
-/* Step t; of an LSTM, dgates is dx. */
+/* The gradient of step t. For an LSTM, dgates is dx. */
 kernel void recurrent_step_grad(
     global const float *w, long w_offset, global const float *saved, long saved_offset,
     global const float *y, long y_offset, global const float *dy, long dy_offset,
@@ -70,7 +71,7 @@ kernel void recurrent_step_grad(
                    carry + carry_offset, before + before_offset, b, t, u, T, H, flags);
 }
 
-/* Behind the gradients of all steps. */
+/* The gradients of the initial states; runs after the gradients of all steps. */
 kernel void recurrent_start_grad(global const float *w, long w_offset, global const float *dh_n,
                                  long dh_n_offset, global const float *dc_n, long dc_n_offset,
                                  global const int *lengths, long lengths_offset,
