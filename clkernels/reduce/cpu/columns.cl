@@ -1,13 +1,16 @@
 /*
- * Sums, maxima and counts over axes where the results lie side by side in the operand, on CPUs:
- * work-group size 1. A work-item has WIDTH neighbouring results and an equal share, in order, of the
- * `length` elements that each is made of, and writes [part][result]; a second launch, of columns of
- * `parts`, joins those.
+ * Sums, maxima and counts over axes on CPUs, if neighbouring results lie side by side in the
+ * operand, so that a vector holds VW results and no sum over vector lanes is needed. REDUCE selects
+ * the operation (reduce/cpu/reduce.clh). All work-groups have one work-item, which computes WIDTH
+ * neighbouring results over one of `parts` equal shares, in order, of each result's `length`
+ * elements. It writes [part][result]; a second launch of the same kernel joins the parts.
  *
- * Result (i0, i1, i2, i3) of k0 x .. x k3 begins at x[i0 * a0 + i1 * a1 + i2 * a2 + i3]; its elements
- * lie at the sums of jk * bk for (j0 .. j3) in r0 x .. x r3. `divisor`: of the results; -1: none.
- * Global size: ceil(k3 / WIDTH) * k0 * k1 * k2 * parts. Build options: VW, lanes of a vector; REDUCE; X_T [f]:
- * what x is stored as (core/storage.clh).
+ * Result (i0, i1, i2, i3) of k0 x .. x k3 begins at x[i0 * a0 + i1 * a1 + i2 * a2 + i3 * a3]. Its
+ * elements lie j0 * b0 + .. + j3 * b3 further, for (j0 .. j3) in r0 x .. x r3. Results are divided
+ * by `divisor`, unless it is -1; 0 makes them 0.
+ *
+ * Global size: ceil(k3 / WIDTH) * k0 * k1 * k2 * parts. Build options, with defaults in brackets:
+ * VW, width of a vector (4, 8 or 16); REDUCE; X_T [f]: storage type of x (core/storage.clh).
  */
 #define LANES VW
 #include "core/batch_blocked/halves.clh"
@@ -17,11 +20,11 @@
 #define X_T f
 #endif
 #define WIDTH 512
-#define TILE 64  /* columns that are kept in registers over ROWS rows */
+#define TILE 64  /* columns whose sums stay in registers over ROWS rows */
 #define VECTORS (TILE / VW)
 #define ROWS 8
-#define LINE 16   /* floats of a cache line: one prefetch is enough for it */
-#define BLOCK 256 /* rows of which the results are joined apart: that keeps rounding errors small */
+#define LINE 16   /* floats of a cache line: one prefetch fetches them */
+#define BLOCK 256 /* rows that are added up separately: keeps rounding errors small */
 
 #define SIZES(x) long x##0, long x##1, long x##2, long x##3
 #define DIGIT(i, n)                                                                                \
@@ -31,7 +34,9 @@
         rest /= n;                                                                                 \
     }
 
-/* `rows` rows, `step` apart, of `count` vectors: both are literals. The rows behind are fetched. */
+/* Adds `rows` rows, `step` apart, of `count` vectors to `all`, and prefetches the next rows.
+ * Callers pass literals for both numbers, so that the loops are unrolled and the sums stay in
+ * registers. */
 INLINE void take_tile(global const STORED(X_T) * x, long step, const int rows, const int count,
                       const vecf *y, vecf *all)
 {
@@ -53,7 +58,8 @@ INLINE void take_tile(global const STORED(X_T) * x, long step, const int rows, c
         all[v] = block[v];
 }
 
-/* Joins `rows` rows of `width` columns to the vectors at `all`. */
+/* Adds `rows` rows of `width` columns to the vectors at `all`: by tiles, then by vectors, then the
+ * rest. */
 INLINE void take_rows(global const STORED(X_T) * x, long step, const int rows, int width, const vecf *y,
                       vecf *all)
 {

@@ -1,14 +1,16 @@
 /*
  * Sums, maxima and counts over axes of which the last is contiguous, and the sum of squared
- * differences, on CPUs: work-group size 1, a vector of elements at a time.
+ * differences, on CPUs, a vector of elements at a time. REDUCE selects the operation
+ * (reduce/cpu/reduce.clh). All work-groups have one work-item.
  *
- * Result (i0 .. i3) of k0 x .. x k3 begins at x[sum of ik * ak]; its `length` elements lie at the
- * sums of jk * bk for (j0 .. j3) in r0 x .. x r3, of which b3 is 1. A work-item has `share`
- * neighbouring results of `count`, and of each one of `parts` shares, in order, of the elements; it
- * writes [result][part]. A second launch, over rows of `parts`, joins those. `divisor`: of the
- * results; -1: none.
- * Global size: ceil(count / share) * parts. Build options: VW, lanes of a vector; REDUCE;
- * X_T [f]: what x is stored as (core/storage.clh).
+ * Result (i0 .. i3) of k0 x .. x k3 begins at x[i0 * a0 + .. + i3 * a3]. Its `length` elements lie
+ * j0 * b0 + .. + j3 * b3 further, for (j0 .. j3) in r0 x .. x r3, where b3 is 1. A work-item
+ * computes `share` neighbouring results of `count`, over one of `parts` equal shares, in order, of
+ * their elements. It writes [result][part]; a second launch over rows of `parts` elements joins the
+ * parts. Results are divided by `divisor`, unless it is -1; 0 makes them 0.
+ *
+ * Global size: ceil(count / share) * parts. Build options, with defaults in brackets: VW, width of
+ * a vector (4, 8 or 16); REDUCE; X_T [f]: storage type of x (core/storage.clh).
  */
 #define LANES VW
 #include "core/batch_blocked/halves.clh"
@@ -18,11 +20,11 @@
 #define X_T f
 #endif
 
-/* As many vectors are kept apart, so that they do not wait for each other. */
+/* Number of independent accumulators, which hides the latency of additions. */
 #define SIDE 4
 #define STEP (SIDE * VW)
-#define LINE 16 /* floats of a cache line: one prefetch is enough for it */
-/* Elements, and runs, of which the results are joined apart: that keeps rounding errors small. */
+#define LINE 16 /* floats of a cache line: one prefetch fetches them */
+/* Elements of a run, and runs, that are added up separately: keeps rounding errors small. */
 #define BLOCK 4096
 #define RUNS 64
 #define SHARE 32 /* results of a work-item, at most */
@@ -34,14 +36,14 @@
         rest /= n;                                                                                 \
     }
 
-/* The next index, `more` where it begins anew. */
+/* Advances index i of n; at its end, sets it to 0 and runs `more`, which advances the next one. */
 #define NEXT(i, n, more)                                                                           \
     if (++i == n) {                                                                                \
         i = 0;                                                                                     \
         more;                                                                                      \
     }
 
-/* Joins `run` contiguous elements to `all`. */
+/* Adds `run` contiguous elements to `all`. */
 INLINE vecf take_run(global const STORED(X_T) *x, long run, vecf y, vecf all)
 {
     while (run >= STEP) {
@@ -111,7 +113,8 @@ KERNEL void reduce(OPERANDS, global float *out_base, long out_offset, long count
         long rest = at;
         DIGIT(j3, r3) DIGIT(j2, r2) DIGIT(j1, r1) DIGIT(j0, r0)
     }
-    /* Results in turn, run by run: where they lie between the runs, memory is read from end to end. */
+    /* For each run of elements, visits all results. If results lie between the runs of each other,
+     * memory is then read contiguously. */
     for (int runs = 1; at < end; runs++) {
         const long run = min(end - at, r3 - j3), from = j0 * b0 + j1 * b1 + j2 * b2 + j3;
         for (int o = 0; o < results; o++)
@@ -140,8 +143,8 @@ INLINE vecf add_squares(vecf all, vecf x, vecf target)
     return fma(difference, difference, all);
 }
 
-/* Partial sums and counts as those of loss/portable/loss.cl: part p has the elements from
- * elements * p / parts on. Global size: parts. */
+/* Partial sums and counts of squared differences, as in loss/portable/loss.cl: part p has the
+ * elements from elements * p / parts on. Global size: parts. */
 KERNEL void mse(global const float *x, long x_offset, global const float *target, long target_offset,
                 global float *sums, long sums_offset, global int *counts, long counts_offset,
                 long elements, int parts)

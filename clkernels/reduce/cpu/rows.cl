@@ -1,22 +1,22 @@
 /*
- * Softmax, its logarithm, cross entropy and their gradients over rows of C contiguous elements, on
- * CPUs: work-group size 1, a vector of elements at a time. A row stays in the caches between its
- * passes; those that compute exponentials fetch the next row meanwhile.
+ * Softmax, log softmax (is_log), cross entropy and their gradients over rows of C contiguous
+ * elements, on CPUs, a vector of elements at a time. All work-groups have one work-item, which
+ * computes `share` of the `rows` rows. A row stays in the caches between its passes; the passes
+ * that compute exponentials prefetch the next row meanwhile.
  *
- * Kernels take `rows`, and `share`: rows of a work-item. Global size: ceil(rows / share).
- * Build option: VW, lanes of a vector.
+ * Global size: ceil(rows / share). Build option: VW, width of a vector (4, 8 or 16).
  */
 #define LANES VW
 #include "core/batch_blocked/math.clh"
 #include "core/batch_blocked/halves.clh"
 
-/* Sums and maxima of as many vectors are kept apart, so that they do not wait for each other. */
+/* Number of independent accumulators, which hides the latency of additions and maxima. */
 #define SIDE 4
 #define STEP (SIDE * VW)
-/* Floats of a cache line: one prefetch is enough for it. */
+/* Floats of a cache line: one prefetch fetches them. */
 #define LINE 16
 
-/* The larger one; a NaN in `b` is passed over, and left to the exponentials. */
+/* The larger one. A NaN in `b` is ignored here; its exponential makes the row NaN later. */
 #define LARGER(a, b) select(a, b, (a) < (b))
 
 INLINE float max_lanes(vecf v)
@@ -59,7 +59,8 @@ INLINE float largest_of(global const STORED(IN0) *x, int C)
     return max_lanes(LARGER(most[0], most[2]));
 }
 
-/* Two vectors at a time share the loads of the polynomial's coefficients. */
+/* The sum of exp(x - largest). Two vectors at a time share the loads of the polynomial's
+ * coefficients. */
 INLINE float exp_sum(global const STORED(IN0) *x, int C, float largest)
 {
     vecf sum[2] = {0.0f, 0.0f}, scale;
@@ -80,7 +81,7 @@ INLINE float exp_sum(global const STORED(IN0) *x, int C, float largest)
     return clt_sum_lanes(sum[0] + sum[1]);
 }
 
-/* y = exp(x - largest) * factor + term; the sum of the exponentials. */
+/* y = exp(x - largest) * factor + term. Returns the sum of the exponentials. */
 INLINE float store_exps(global const STORED(IN0) *x, global STORED(OUT0) *y, int C, float largest,
                         float factor, float term)
 {
@@ -125,8 +126,9 @@ INLINE void scale_row(global float *y, int C, float factor, float term)
 }
 #endif
 
-/* y = softmax(x) * factor + term. The exponentials are kept in y on the way, or, where y is too short
- * for them, made twice. Returns 1 / their sum. */
+/* y = softmax(x) * factor + term. Returns 1 / the sum of the exponentials. If y is f32, it holds
+ * the exponentials until they are scaled. If y has 16 bits, they would lose precision, so they are
+ * computed twice. */
 INLINE float store_softmax(global const STORED(IN0) *x, global STORED(OUT0) *y, int C,
                            float largest, float factor, float term)
 {
@@ -163,7 +165,7 @@ KERNEL void softmax(global const STORED(IN0) *x, long x_offset, global STORED(OU
     }
 }
 
-/* The sum of dy, or of dy * y. */
+/* The sum of dy (is_log) or of dy * y. */
 INLINE float weighted_sum(global const STORED(IN0) *y, global const STORED(IN1) *dy, int C, int is_log)
 {
     vecf sum[SIDE];
@@ -187,7 +189,7 @@ INLINE float weighted_sum(global const STORED(IN0) *y, global const STORED(IN1) 
     return clt_sum_lanes((sum[0] + sum[1]) + (sum[2] + sum[3])) + rest;
 }
 
-/* softmax: y (dy - sum of y dy); log_softmax: dy - exp(y) sum of dy. */
+/* softmax: dx = y (dy - sum of y dy). log softmax: dx = dy - exp(y) * sum of dy. */
 KERNEL void softmax_grad(global const STORED(IN0) *y, long y_offset, global const STORED(IN1) *dy,
                          long dy_offset, global STORED(OUT0) *dx, long dx_offset, long rows, int C,
                          int is_log, int share)
@@ -232,8 +234,8 @@ INLINE float shifted_sum(global const STORED(IN0) *x, int C, float largest)
     return clt_sum_lanes(sum) + rest;
 }
 
-/* Partial sums and counts as those of loss/portable/loss.cl: part p has the rows from rows * p / parts
- * on. */
+/* Partial sums and counts of -log softmax(logits)[label], as in loss/portable/loss.cl: part p has
+ * the rows from rows * p / parts on. */
 KERNEL void cross_entropy(global const STORED(IN0) *logits, long logits_offset, global const int *labels,
                           long labels_offset, global float *sums, long sums_offset,
                           global int *counts, long counts_offset, long rows, int C, float smoothing,
@@ -275,6 +277,8 @@ static void fill(global STORED(OUT0) *out, int C, float value)
         PUT(OUT0, value, out + c);
 }
 
+/* out = upstream[0] * (softmax(logits) - target). A row whose label is `ignore` gets 0, and a row
+ * whose label is no class gets NaN. */
 KERNEL void cross_entropy_grad(global const STORED(IN0) *logits, long logits_offset,
                                global const int *labels, long labels_offset,
                                global const float *upstream, long upstream_offset,
@@ -293,7 +297,7 @@ KERNEL void cross_entropy_grad(global const STORED(IN0) *logits, long logits_off
             fill(to, C, label == ignore ? 0.0f : NAN);
             continue;
         }
-        /* `to` may be where x is. */
+        /* x may be overwritten from here on, because `to` may be the same memory. */
         const float largest = largest_of(x, C), at_label = GET(IN0, x + label);
         const float inverse = store_softmax(x, to, C, largest, scale, -scale * others);
         const float own = exp(at_label - largest) * inverse;

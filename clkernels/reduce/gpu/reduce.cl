@@ -1,13 +1,19 @@
 /*
- * Sums, maxima and counts over axes on GPUs. Result o (of `count`) is made of `length` elements of
- * x, that begin at x[sum of ik * ak], (i0 .. i3) being the index o in k0 x .. x k3, and lie at the
- * sums of jk * bk for (j0 .. j3) in r0 x .. x r3. With several parts the result is partial ones,
- * each over an equal share, which the same kernel joins. The last one divides by `divisor`, if not 0.
+ * Sums, maxima and counts over axes on GPUs. Result o of `count` has index (i0 .. i3) in
+ * k0 x .. x k3 and begins at x[i0 * a0 + .. + i3 * a3]. Its `length` elements lie
+ * j0 * b0 + .. + j3 * b3 further, for (j0 .. j3) in r0 x .. x r3. With several parts, each group
+ * computes partial results over one of `parts` equal shares, and a second launch of the same kernel
+ * joins them. The last launch divides by `divisor`, if it is not 0.
  *
- * Build options: OP 0 (sum), 1 (maximum) or 2 (number of elements that are y[o]); V: 4 where float4
- * fits along the elements (rows) or the results (columns), else 1; KEPT, REDUCED: how many of the
- * sizes k and r are used, from the last on; GROUP, WIDTH: work-items of a group, and
- * side by side of those: along the elements of a result (rows) or along results (columns).
+ * The file has one kernel a program. `rows` (with ROWS) is for results whose elements lie side by
+ * side: WIDTH work-items of a group compute one result. `columns` is for results that lie side by
+ * side in the operand: WIDTH work-items compute V results each, and GROUP / WIDTH such rows of
+ * work-items share the elements. In both, neighbouring work-items read neighbouring elements, and a
+ * tree in local memory joins the work-items' results.
+ *
+ * Build options: ROWS; OP: 0 (sum), 1 (maximum) or 2 (number of elements that equal y[o]); V: 4 if
+ * float4 fits the elements (rows) or the results (columns), else 1; KEPT, REDUCED: how many of the
+ * sizes k and r are used, the last ones; GROUP: work-items of a group; WIDTH.
  */
 #include "core/gpu/halves.clh"
 #include "core/gpu/tree.clh"
@@ -39,7 +45,8 @@
     OPERANDS, global float *out_base, long out_offset, int count, int parts, int length,           \
         int divisor, SIZES(k), SIZES(a), SIZES(r), SIZES(b)
 
-/* Where index `at` of n0 x .. x n3 lies, of which the last `rank` are used. */
+/* The offset of index `at` in n0 x .. x n3 with strides s0 .. s3, of which the last `rank` are
+ * used. */
 static inline long walk(int at, int rank, int n1, int n2, int n3, long s0, long s1, long s2,
                         long s3)
 {
@@ -52,8 +59,8 @@ static inline long walk(int at, int rank, int n1, int n2, int n3, long s0, long 
     return (at - at2 * n3) * s3 + (at2 - at1 * n2) * s2 + (at1 - at0 * n1) * s1 + at0 * s0;
 }
 
-/* Elements at, at + step, .. below end of those from x on, V side by side. With two sizes, no
- * division is made on the way. */
+/* Reduces the elements at, at + step, .. below `end`, counted from x, V side by side. With two
+ * sizes (REDUCED 2), the indices advance by additions, because divisions are slow. */
 static inline VEC gather(global const STORED(IN0) *x, VEC y, int at, int step, int end, int r1, int r2,
                          int r3, long b0, long b1, long b2, long b3)
 {
@@ -96,6 +103,7 @@ static inline float join_parts(VEC v)
 #endif
 }
 
+/* The share of the elements of part `part`, a multiple of V, and the factor for the result. */
 #define ELEMENTS                                                                                   \
     const int share = (length + parts * V - 1) / (parts * V) * V;                                  \
     const int begin = min(part * share, length);                                                   \
@@ -105,8 +113,7 @@ static inline float join_parts(VEC v)
 
 CLT_TREE(tree, float, JOIN, WIDTH, 1)
 
-/* The elements of a result lie side by side: WIDTH work-items have one. Results of parts are
- * [count, parts]. */
+/* WIDTH work-items compute one result. Partial results are [count, parts]. */
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void rows(ARGUMENTS)
 {
     local float s[GROUP];
@@ -135,8 +142,7 @@ CLT_TREE(tree, VEC, JOIN_VEC, (GROUP / WIDTH), WIDTH)
 CLT_TREE(tree, VEC, CLT_ADD, (GROUP / WIDTH), WIDTH)
 #endif
 
-/* The results lie side by side: WIDTH work-items have V each, and GROUP / WIDTH below one another
- * share the elements. Results of parts are [parts, count]. */
+/* Partial results are [parts, count]. */
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void columns(ARGUMENTS)
 {
     local VEC s[GROUP];

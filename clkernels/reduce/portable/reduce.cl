@@ -1,8 +1,9 @@
 /*
- * Sums, maxima and counts over axes. Result o (of `count`) is made of `length` elements of x, that
- * begin at x[sum of ik * ak], (i0 .. i3) being the index o in k0 x .. x k3, and lie at the sums of
- * jk * bk for (j0 .. j3) in r0 x .. x r3. Where there are few results, `parts` work-items compute
- * partial ones, each over an equal share in order, and a second kernel joins those in order.
+ * Sums, maxima and counts over axes, on any device. Result o of `count` has index (i0 .. i3) in
+ * k0 x .. x k3 and begins at x[i0 * a0 + .. + i3 * a3]. Its `length` elements lie
+ * j0 * b0 + .. + j3 * b3 further, for (j0 .. j3) in r0 x .. x r3. A work-item computes one result.
+ * If there are few results, `parts` work-items compute partial ones, each over an equal share of
+ * the elements in order, and a second kernel joins these in order.
  */
 #include "core/storage.clh"
 
@@ -18,7 +19,8 @@
         rest /= n;                                                                                 \
     }
 
-/* The work-item's result, where that starts in x, and its share [at, end) of the elements. */
+/* Finds the work-item's result o, its first element `start` in x, and its share [at, end) of the
+ * elements. */
 #define BEGIN                                                                                      \
     const long item = (long)get_global_id(0);                                                      \
     if (item >= count * parts)                                                                     \
@@ -32,7 +34,7 @@
         start = x_offset + i0 * a0 + i1 * a1 + i2 * a2 + i3 * a3;                                  \
     }
 
-/* Elements from `at` on that lie `b3` apart: `run` of them from `x` on, 256 at most. */
+/* Finds the next run: at most 256 elements from x on that lie b3 apart. Advances `at`. */
 #define RUN                                                                                        \
     long rest = at;                                                                                \
     DIGIT(j3, r3) DIGIT(j2, r2) DIGIT(j1, r1) DIGIT(j0, r0)                                        \
@@ -40,7 +42,8 @@
     const int run = (int)min(min(end - at, r3 - j3), 256L);                                        \
     at += run;
 
-/* Sums of runs are added up apart, which keeps rounding errors small. */
+/* Sums, or means if `divide`. Each run is added up separately, which keeps rounding errors
+ * small. */
 kernel void add(global const STORED(IN0) *x_base, long x_offset, ARGUMENTS)
 {
     BEGIN
@@ -67,6 +70,7 @@ kernel void add(global const STORED(IN0) *x_base, long x_offset, ARGUMENTS)
     out_base[out_offset + item] = divide ? (length ? total / (float)length : 0.0f) : total;
 }
 
+/* Maxima; NaN is the largest. */
 kernel void largest(global const STORED(IN0) *x_base, long x_offset, ARGUMENTS)
 {
     BEGIN
@@ -81,7 +85,7 @@ kernel void largest(global const STORED(IN0) *x_base, long x_offset, ARGUMENTS)
     out_base[out_offset + item] = most;
 }
 
-/* How many elements are equal to y, the maximum. */
+/* The number of elements that equal y, the maximum. */
 kernel void count_equal(global const STORED(IN0) *x_base, long x_offset, global const float *y_base,
                         long y_offset, ARGUMENTS)
 {
@@ -96,6 +100,7 @@ kernel void count_equal(global const STORED(IN0) *x_base, long x_offset, global 
     out_base[out_offset + item] = found;
 }
 
+/* Joins partial sums [parts, count] in order. max_parts joins maxima. */
 kernel void add_parts(global const float *part_base, long part_offset, global float *out_base,
                       long out_offset, long count, int parts, long length, int divide)
 {
