@@ -1,16 +1,23 @@
 /*
- * Attention on CPUs; work-group size 1. Work-item (x, y, z) has COLUMNS rows of the queries, of head y
- * of image z: they lie in the lanes of vectors, so that k and v are read element by element where they
- * lie, and a row's maximum and sum are a lane's. KEYS keys at a time: their scores go to local memory,
- * then their exponentials, by which their values are added to sums in local memory.
+ * Attention on CPUs, with online softmax; attention/attention.clh has the formulas. Work-groups
+ * have one work-item.
  *
- * What no row of a vector may see (is_causal) is not computed: keys from ends[v] on.
+ * Work-item (x, y, z) computes COLUMNS rows of out, of head y of image z. The rows of q are the
+ * lanes of NV vectors. So maxima and sums of a row need no operation across lanes, and elements of
+ * k and v are broadcast from where they lie. The keys come in blocks of KEYS. For each block:
  *
- * Build options: those of attention_tile.clh; KEYS, a multiple of MR and 8.
+ *   1. score_tile: weights[key][row] = s, in local memory, and the rows' maxima.
+ *   2. weights = exp(weights - maximum). Older sums are scaled by keep = exp(old - new maximum).
+ *   3. value_tile: sums[d][row] = sums * keep + sum over the keys of v[key][d] weights[key][row].
+ *
+ * With is_causal, vector v skips the keys of a block from ends[v] on, which none of its rows sees.
+ *
+ * Build options: those of attention_tile.clh; KEYS, a multiple of MR and of 8.
  */
 #include "attention/cpu/attention_tile.clh"
 
-/* Scores of keys i and on of the block with the vectors from `from` on, and their maxima. */
+/* Computes the scores of MR keys from key i of the block on, for the vectors from `from` on, and
+ * updates the maxima `most`. With `edge`, some rows do not see all keys of the block. */
 INLINE void score_tile(PLACE const float *k, long k_row, int i, int count, local const float *panel,
                        local float *weights, vecf *most, const veci *seen, int j0, int edge,
                        const int from)
@@ -28,7 +35,7 @@ INLINE void score_tile(PLACE const float *k, long k_row, int i, int count, local
     }
 }
 
-/* sums[d .. d + size) = sums * keep + sum over the keys of v[key][d] weights[key]. */
+/* sums[d .. d + size)[row] = sums * keep + sum over the keys of v[key][d] weights[key][row]. */
 INLINE void value_tile(PLACE const float *v, long v_row, int d, local const float *weights,
                        local float *sums, const vecf *keep, const int *ends, const int size)
 {
@@ -52,7 +59,7 @@ INLINE void value_tile(PLACE const float *v, long v_row, int d, local const floa
     EACH(w, 0, NV) *(local vecf *)(sums + (d + i) * COLUMNS + w * VW) = acc[i][w];
 }
 
-/* out[row][d] = sums[d][row] * scales[row] */
+/* out[row][d] = sums[d][row] * scales[row], which transposes the sums. */
 INLINE void store_rows(global STORED(Y_T) * out, long step, local const float *sums,
                        local const float *scales, int rows)
 {
@@ -71,9 +78,11 @@ INLINE void store_rows(global STORED(Y_T) * out, long step, local const float *s
 
 #ifdef DROPOUT
 /*
- * Drops weights of VW rows, keys [0, end) of the block. `block` is the first row's block of the first
- * key, rows are `step` blocks apart. A lane of a call has a row: those of even number, and those of
- * odd number in the next call, so that no number moves to another place.
+ * Sets dropped weights to 0, of VW rows and keys [0, end) of the block of keys. `block` is the
+ * Philox block of the first row's first key; rows are `step` blocks apart. Each 64-bit lane of x
+ * computes the four numbers of one row. x[..][c] belongs to even rows for even c, and to odd rows
+ * for odd c. The numbers of even rows and those of odd rows, shifted up by 32 bits, join to a
+ * vector in the order of the rows, without a shuffle.
  */
 INLINE void drop_rows(local float *weights, int end, ulong block, ulong step, int drop_least,
                       uint sub, ulong seed, uint steps)
@@ -92,7 +101,8 @@ INLINE void drop_rows(local float *weights, int end, ulong block, ulong step, in
     }
 }
 
-/* Of vector w of the kernel's rows. */
+/* Drops weights of vector w of the kernel's rows. Kept weights are multiplied by KEPT_SCALE at the
+ * end, when rows are divided by their sums. */
 #define DROP_ROWS(w)                                                                               \
     drop_rows(weights + (w)*VW, ends[w],                                                           \
               DROP_BLOCK(image, heads, head, T, t0 + (w)*VW, S) + (ulong)(j0 / 4),                 \

@@ -1,15 +1,20 @@
 /*
- * The gradients of attention on CPUs, in one pass; work-group size 1. Work-item (x, y, z) has head y of
- * k and v of image z, and every `slices`th block of COLUMNS of its keys from block x on, which lie in
- * the lanes of vectors. For ROWS rows of the queries at a time, p and ds (attention_weights.clh) go to
- * local memory; with them, dv += p^T dout and dk += ds^T q to local memory too, and dq += ds k.
- * With several slices, each has a dq of its own, which attention_sum adds.
+ * The gradients dq, dk and dv of attention on CPUs; attention/attention.clh has the formulas.
+ * Work-groups have one work-item.
  *
- * What no row may see (is_causal) is not computed: vectors from `live` on.
+ *   attention_delta   delta of each row
+ *   attention_grad    dk and dv, and dq or a part of it
+ *   attention_sum     dq, the sum of the parts
  *
- * Build options: those of attention_weights.clh; RM and CV: rows and vectors of a
- * register tile of the three sums. With a last vector that is not whole, which then overlaps the one
- * before, those two must be in one tile.
+ * Work-item (x, y, z) of attention_grad computes head y of k and v of image z, for every `slices`th
+ * block of COLUMNS keys from block x on. The keys are the lanes of vectors. For each ROWS rows of
+ * the queries that see some of these keys, it computes p and ds in local memory
+ * (attention_weights.clh). Then it adds p^T dout to dv and ds^T q to dk, both in local memory, and
+ * ds k to dq. With several slices, each writes its own part of dq.
+ *
+ * Build options: those of attention_weights.clh; RM and CV: rows and vectors of a register tile of
+ * the three sums. If D is no multiple of VW, the last vector of a row overlaps the one before, and
+ * both must be in one register tile. Otherwise the elements that both have would be added twice.
  */
 #include "attention/cpu/attention_weights.clh"
 
@@ -17,8 +22,8 @@
 #define AT(v) min((v)*VW, D - VW) /* first element of a row's vector */
 
 /*
- * Vectors [c, c + n) of rows to[0 .. size): += sum over k in [begin, end) of w[i][k] and row k of x.
- * w[i][k] is w[i * w_row + k * w_step]; rows beyond `last` are not stored.
+ * Adds to vectors [c, c + n) of rows to[0 .. size) the sum over k in [begin, end) of w[i][k] times
+ * row k of x. w[i][k] is w[i * w_row + k * w_step]. Rows beyond `last` are computed and not stored.
  */
 #define SUM_TILE(name, TO)                                                                         \
     INLINE void name(TO float *to, long to_row, int last, local const float *w,                    \
@@ -46,7 +51,8 @@
 SUM_TILE(sum_tile_local, local)
 SUM_TILE(sum_tile_global, global)
 
-/* dk or dv of the block's keys: += sum over the rows of w[row][key] and the row of x. */
+/* dk or dv of the block's keys: to[key] += sum over the rows of w[row][key] x[row]. `first_key` is
+ * the row, counted from the first of the rows, that is the first to see key 0. */
 INLINE void sum_keys(local float *to, local const float *w, PLACE const float *x, long x_row,
                      int first_key, int rows, int keys)
 {
@@ -68,7 +74,7 @@ INLINE void sum_keys(local float *to, local const float *w, PLACE const float *x
 #undef TILE
 }
 
-/* dq of the rows: += sum over the block's keys that they see of ds[row][key] and the key of k. */
+/* dq[row] += sum over the block's keys that the row sees of ds[row][key] k[key]. */
 INLINE void sum_rows(global float *dq, long dq_row, local const float *ds, PLACE const float *k,
                      long k_row, int rows, int first_seen, int k0, int keys, int S, int is_causal)
 {
@@ -99,7 +105,7 @@ KERNEL void attention_grad(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T
 {
     local float k_panel[D * COLUMNS] __attribute__((aligned(64)));
     local float v_panel[D * COLUMNS] __attribute__((aligned(64)));
-    /* dv and dk; p and ds. */
+    /* sums: dv, then dk. weights: p, then ds. */
     local float sums[2 * D * COLUMNS] __attribute__((aligned(64)));
     local float weights[2 * ROWS * COLUMNS] __attribute__((aligned(64)));
 #if COPIES
@@ -172,9 +178,9 @@ KERNEL void attention_grad(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T
     }
 }
 
-#define CHUNK 16 /* rows of a work-item of those below */
+#define CHUNK 16 /* rows of a work-item in the two kernels below */
 
-/* to[image][head][row] = sum of dout * out over the row. */
+/* to[image][head][row] = delta, the sum of dout * out over the row. */
 KERNEL void attention_delta(TENSOR(const STORED(DY_T), dout), TENSOR(const STORED(Y_T), out),
                             global float *to, long to_offset, int T)
 {
@@ -195,7 +201,7 @@ KERNEL void attention_delta(TENSOR(const STORED(DY_T), dout), TENSOR(const STORE
     }
 }
 
-/* dq = the sum of the slices' parts, always in the same order. */
+/* dq = the sum of the parts of all slices, in a fixed order. */
 KERNEL void attention_sum(global const float *parts, long parts_offset, long slice, int slices,
                           TENSOR(STORED(DQ_T), dq), int T)
 {

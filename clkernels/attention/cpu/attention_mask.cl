@@ -1,11 +1,13 @@
 /*
- * The gradient of attention's mask on CPUs: of each element, the sum of ds (attention_weights.clh,
- * without the scale of q k^T) over what it is added to. Work-group size 1.
+ * The gradient of attention's mask on CPUs: of each element, the sum of ds / scale over all scores
+ * that the element is added to (attention/attention.clh has the formulas). Work-groups have one
+ * work-item.
  *
- * Work-item (x, y, z) has a tile of ROWS rows and COLUMNS keys of one head and image of the mask: x is
- * the block of keys, y of rows of a head, and z the image, or where the mask is for all images,
- * every `slices`th of them, whose sums lie mask_elements apart. What the mask repeats along, the
- * work-item goes through: images, heads, rows, keys. Sums stay in local memory until the end.
+ * Work-item (x, y, z) computes a tile of ROWS rows x COLUMNS keys of the mask: key block x, and row
+ * block and head of the mask y. z is the image. If one mask serves all images, z is a slice, which
+ * sums over every `slices`th image from z on; the slices' results lie mask_elements apart. The
+ * work-item loops over the images, heads, rows and keys along which the mask is broadcast. The
+ * tile's sums stay in local memory until the end.
  *
  * Build options: those of attention_weights.clh.
  */
@@ -54,7 +56,7 @@ KERNEL void attention_mask_grad(TENSOR(const STORED(X_T), q), TENSOR(const STORE
                     global const STORED(X_T) *x = ROWS_OF(q, image, head) + t0 * q_row;
                     global const STORED(DY_T) *dy = ROWS_OF(dout, image, head) + t0 * dout_row;
                     if (t0 + rows <= first)
-                        continue; /* no row sees a key */
+                        continue; /* these rows see none of these keys */
 #if COPIES
                     copy_rows(x_rows, x, q_row, rows);
                     copy_dout(dy_rows, dy, dout_row, rows);
@@ -65,7 +67,8 @@ KERNEL void attention_mask_grad(TENSOR(const STORED(X_T), q), TENSOR(const STORE
                         *(local vecf *)(sums + i) += *(local vecf *)(ds + i);
                 }
             }
-    /* What repeats along rows, then along keys, goes to the first. */
+    /* If the mask is broadcast along rows, their sums are added to the first row; then likewise
+     * along keys. */
     const int rows = mask_row ? min(ROWS, T - own_t0) : 1;
     const int keys = mask_key ? min(COLUMNS, S - own_k0) : 1;
     for (int r = mask_row ? ROWS : 1; r < ROWS; r++)

@@ -1,14 +1,17 @@
 /*
- * Rotary position embedding on CPUs; work-group size 1. Work-item (x, y) has rows x * ROWS and on of
- * matrix y: the table's row (rotary_table of attention/portable/rotary.cl) serves all parts of a row of x, VW
- * pairs at a time, and the last ones, if they fill no vector, one by one.
- * Build options: VW (4, 8: lanes of half a vector), ROWS.
+ * Rotary position embedding on CPUs. attention/portable/rotary.cl says what it computes, and makes
+ * the table of cosines and sines.
+ *
+ * Work-groups have one work-item. Work-item (x, y) turns ROWS rows from x * ROWS on of matrix
+ * number y, [T, width], VW pairs at a time. Pairs that fill no vector are turned one by one. A row
+ * of the table serves all parts of a row of x.
+ * Build options: VW (4 or 8: half the lanes of the vectors of pairs), ROWS.
  */
 #define LANES VW
 #include "core/batch_blocked/common.clh"
 
 #define PAIR CLT_JOIN(float, CLT_TWICE)
-/* By functions: Oclgrind ends at .even and .odd of vectors. */
+/* By shuffles, because Oclgrind aborts at .even and .odd of vectors. */
 #if VW == 4
 #define CLT_TWICE 8
 #define EVEN(v) shuffle(v, (uint4)(0, 2, 4, 6))

@@ -1,15 +1,22 @@
 /*
- * Attention and its gradients on GPUs, by the tiles of attention_tile.clh. A work-item also has its
- * rows of sums of D elements, D / TX of them.
+ * Attention and its gradients on GPUs, by the tiles of attention_tile.clh; attention/attention.clh
+ * has the formulas. Work-group (x, y, z) computes ROWS rows from x * ROWS on, of head y of image z.
  *
- *   attention      rows are the queries': sums += p v
- *   attention_dq   rows are the queries': dq += ds k
- *   attention_dkv  rows are the keys', columns the rows of the queries: dv += p dout, dk += ds q
+ *   attention        rows are queries, columns are keys: out, with online softmax, and log_sum
+ *   attention_delta  delta of each row
+ *   attention_dq     rows are queries, columns are keys: dq += ds k
+ *   attention_dkv    rows are keys, columns are queries: dv += p m dout, dk += ds q
  *
- * Build options: those of attention_tile.clh.
+ * For each COLUMNS columns, the work-group computes the products of its rows with them in
+ * registers, makes weights of the products, transposes the weights through local memory, and adds
+ * the columns' rows, multiplied by them, to its sums. The panel in local memory is loaded again for
+ * each use.
+ *
+ * Build options: those of attention_tile.clh. GRADIENT selects the gradients.
  */
 #include "attention/gpu/attention_tile.clh"
 
+/* The work-item's place, and the arguments of the mask made relative to the image. */
 #define PLACE                                                                                      \
     const int lid = (int)get_local_id(0), tx = lid % TX, ty = lid / TX;                            \
     const int r0 = (int)get_group_id(0) * ROWS, before = clamp(PAST, -(1 << 30), S);               \
@@ -120,11 +127,11 @@ GROUP void attention(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k),
 #else
 #include "core/gpu/tree.clh"
 
-#define LANES 8 /* work-items of a row */
+#define LANES 8 /* work-items that sum one row */
 #define DELTA_GROUP 256
 CLT_TREE(sum_of_row, float, CLT_ADD, LANES, 1)
 
-/* to[image][head][row] = sum of dout * out over the row. */
+/* to[image][head][row] = delta, the sum of dout * out over the row. */
 kernel __attribute__((reqd_work_group_size(DELTA_GROUP, 1, 1))) void
 attention_delta(TENSOR(const STORED(DY_T), dout), TENSOR(const STORED(Y_T), out), global float *to,
                 long to_offset, int T)

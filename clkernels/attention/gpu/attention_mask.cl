@@ -1,11 +1,12 @@
 /*
- * The gradient of attention's mask on GPUs: of each element, the sum of ds (attention_tile.clh, without
- * the scale of q k^T) over what it is added to.
+ * The gradient of attention's mask on GPUs: of each element, the sum of ds / scale over all scores
+ * that the element is added to (attention/attention.clh has the formulas).
  *
- * Work-group (x, y, z) has a tile of ROWS rows and COLUMNS keys of one head and image of the mask: x is
- * the block of keys, y of rows of a head, and z the image, or where the mask is for all images,
- * every `slices`th of them, whose sums lie mask_elements apart. What the mask repeats along, the
- * work-group goes through: images, heads, rows, keys. Sums stay in registers until the end.
+ * Work-group (x, y, z) computes a tile of ROWS rows x COLUMNS keys of the mask: key block x, and
+ * row block and head of the mask y. z is the image. If one mask serves all images, z is a slice,
+ * which sums over every `slices`th image from z on; the slices' results lie mask_elements apart.
+ * The work-group loops over the images, heads, rows and keys along which the mask is broadcast. The
+ * tile's sums stay in registers until the end.
  *
  * Build options: those of attention_tile.clh, with GRADIENT.
  */
@@ -30,7 +31,7 @@ GROUP void attention_mask_grad(TENSOR(const STORED(X_T), q), TENSOR(const STORED
     const int end_r = mask_row ? own_r0 + 1 : T, end_c = mask_key ? own_c0 + 1 : S;
     const int end_head = mask_head ? own_head + 1 : heads;
     const int end_image = mask_image ? z + 1 : images;
-    const float scale = 1.0f;
+    const float scale = 1.0f; /* so that WEIGHTS makes ds / scale; q is scaled by q_scale */
     float4 sums[4 * NC], s[4 * NC], dp[4 * NC];
 #pragma unroll
     for (int n = 0; n < 4 * NC; n++)
@@ -44,7 +45,7 @@ GROUP void attention_mask_grad(TENSOR(const STORED(X_T), q), TENSOR(const STORED
                 global const float *log_sum = log_sums + log_sum_offset + (image * heads + head) * T;
                 global const float *delta = deltas + delta_offset + (image * heads + head) * T;
                 if (own_c0 >= seen)
-                    continue; /* no row sees a key */
+                    continue; /* these rows see none of these keys */
                 load_panel_x(own, LDR, ROWS_OF(q, image, head) + r0 * q_row, q_row, ROWS, rows,
                              q_scale, lid);
                 load_panel_dout(own_dout, LDR, ROWS_OF(dout, image, head) + r0 * dout_row, dout_row,
@@ -82,7 +83,8 @@ GROUP void attention_mask_grad(TENSOR(const STORED(X_T), q), TENSOR(const STORED
         }
         return;
     }
-    /* A work-item sums what repeats along a row, a column, or the whole tile. */
+    /* The mask is broadcast along rows, keys or both: a work-item sums a row or a column of the
+     * tile, or all of it. */
     const int count = mask_row ? min(ROWS, T - own_r0) : mask_key ? min(COLUMNS, S - own_c0) : 1;
     for (int e = lid; e < count; e += THREADS) {
         float sum = 0.0f;

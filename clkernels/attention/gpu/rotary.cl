@@ -1,5 +1,8 @@
-/* Rotary position embedding on GPUs: a work-item turns four neighbouring pairs by the table of
- * attention/portable/rotary.cl. `pairs` is a multiple of 4, and rows begin where float4 fits. */
+/*
+ * Rotary position embedding on GPUs. attention/portable/rotary.cl says what it computes, and makes
+ * the table of cosines and sines. A work-item turns four neighbouring pairs. `pairs` must be a
+ * multiple of 4, and rows must be aligned to float4.
+ */
 
 kernel void rotary(global const float *x, long x_offset, global float *y, long y_offset,
                    global const float *table, long table_offset, long items, int T, int width,

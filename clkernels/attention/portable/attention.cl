@@ -1,6 +1,10 @@
 /*
- * Attention and its gradients: one work-item a row of the queries, or of the keys. What they compute
- * is summed in floats: in the result itself (as `sums`) if that holds floats.
+ * Attention and its gradients for every shape, without tiles; attention/attention.clh has the
+ * formulas. A work-item computes one row of the result: of the queries, and in attention_dkv of the
+ * keys.
+ *
+ * The arguments `sums`, `k_sums` and `v_sums` are where a row's D sums are added up in f32: the
+ * result itself if it is f32, else scratch memory.
  * Build options: those of attention/attention.clh.
  */
 #include "attention/attention.clh"
@@ -24,6 +28,8 @@ DEFINE_DOT(dot_of, X_T, X_T)
 DEFINE_DOT(dot_dout, DY_T, X_T)
 DEFINE_DOT(dot_out, DY_T, Y_T)
 
+/* Reads the keys once: `most` is the largest score so far, and when a larger one comes, the sums
+ * are scaled down by `keep` (online softmax). */
 kernel void attention(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k),
                       TENSOR(const STORED(X_T), v), MASK, TENSOR(STORED(Y_T), out),
                       TENSOR(float, sums), global float *log_sum, long log_sum_offset, long items,
@@ -66,7 +72,7 @@ kernel void attention(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k)
     log_sum[log_sum_offset + item] = some ? most + log(sum) : INFINITY;
 }
 
-/* to[item] = sum of dout * out over the row. */
+/* to[item] = delta of row `item` of all images and heads. */
 kernel void attention_delta(TENSOR(const STORED(DY_T), dout), TENSOR(const STORED(Y_T), out),
                             global float *to, long to_offset, long items, int heads, int T, int D)
 {
@@ -84,6 +90,7 @@ kernel void attention_delta(TENSOR(const STORED(DY_T), dout), TENSOR(const STORE
         MASK, TENSOR(const STORED(DY_T), dout), global const float *log_sum, long log_sum_offset,  \
         global const float *delta, long delta_offset
 
+/* dq of one row of the queries. */
 kernel void attention_dq(GRAD_ARGUMENTS, TENSOR(STORED(DQ_T), dq), TENSOR(float, sums), long items,
                          int heads, int group, int T, int S, int D, float scale DROP)
 {
@@ -118,7 +125,7 @@ kernel void attention_dq(GRAD_ARGUMENTS, TENSOR(STORED(DQ_T), dq), TENSOR(float,
         PUT(DQ_T, sums[d], dq + d);
 }
 
-/* For row j of the keys: over all heads of its group, and their rows that see it. */
+/* dk and dv of one key: sums over all heads of q that share it, and over their rows that see it. */
 kernel void attention_dkv(GRAD_ARGUMENTS, TENSOR(STORED(DK_T), dk), TENSOR(STORED(DV_T), dv),
                           TENSOR(float, k_sums), TENSOR(float, v_sums), long items, int kv_heads, int group, int T, int S, int D, float scale DROP)
 {

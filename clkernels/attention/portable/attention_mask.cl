@@ -1,8 +1,10 @@
 /*
- * The gradient of attention's mask: of each element, the sum of p (dout v^T m - delta) over what it
- * is added to, m being what dropout multiplies weights by. A work-item has one element, and where the
- * mask is for all images, every `slices`th of them: then attention_mask_sum adds the slices' parts.
- * mask_heads, mask_rows and mask_keys are the mask's dimensions.
+ * The gradient of attention's mask for every shape: of each element, the sum of p (m dout.v -
+ * delta) over all scores that the element is added to (attention/attention.clh has the formulas).
+ *
+ * A work-item computes one element of the mask [mask images, mask_heads, mask_rows, mask_keys]. If
+ * one mask serves all images, there are `slices` work-items for each element, and each sums over
+ * every `slices`th image; attention_mask_sum then adds their results.
  * Build options: those of attention/attention.clh.
  */
 #include "attention/attention.clh"
@@ -53,7 +55,7 @@ kernel void attention_mask_grad(TENSOR(const STORED(X_T), q), TENSOR(const STORE
     to[to_offset + item] = sum;
 }
 
-/* The sum of the slices' parts, always in the same order. */
+/* to[item] = the sum of the results of all slices, in a fixed order. */
 kernel void attention_mask_sum(global const float *parts, long parts_offset, global float *to,
                                long to_offset, long items, int slices)
 {

@@ -1,6 +1,14 @@
-/* Rotary position embedding: a table of cosines and sines, and one work-item a pair. */
+/*
+ * Rotary position embedding: turns pairs (a, b) of elements of each row by an angle that depends on
+ * the row's position and the pair's number: (a cos - b sin, a sin + b cos).
+ *
+ * A row of `width` elements consists of parts of 2 * pairs elements, of which the first `turned`
+ * parts are turned and the others copied. The two elements of pair i are i and i + pairs of their
+ * part with `halves`, else 2 i and 2 i + 1.
+ */
 
-/* table[t][i] = cosine and sine of (offset + t) * base^(-2 i / D), turned back with sign -1. */
+/* table[t][i] = (cos, sign * sin) of the angle (position + t) * base^(-i / pairs). A work-item
+ * computes one entry. sign = -1 turns back, for the gradient. */
 kernel void rotary_table(global float2 *table, long table_offset, global const int *position,
                          long position_offset, int has_position, int offset, int items, int pairs,
                          float log2_base, float sign)
@@ -13,6 +21,7 @@ kernel void rotary_table(global float2 *table, long table_offset, global const i
     table[table_offset / 2 + item] = (float2)(cos(angle), sign * sin(angle));
 }
 
+/* x [.., T, width] -> y. A work-item turns one pair. */
 kernel void rotary(global const float *x, long x_offset, global float *y, long y_offset,
                    global const float2 *table, long table_offset, long items, int T, int width,
                    int turned, int pairs, int halves)
