@@ -1,20 +1,23 @@
 /*
- * What stands before and behind an all-reduce that is timed.
+ * Kernels before and after an all-reduce that is timed
+ * (runtime/train/planner/measure_all_reduce.c).
  *
  * kernel clt_allreduce_write(buffer, count, seed)
- *   Fills `count` floats with whole numbers below 1024, by element and seed. Before, it computes for
- *   some hundred microseconds, in which the host enqueues what follows.
+ *   Fills `count` floats with whole numbers below 1024 that depend on element and seed, so that
+ *   sums over devices are exact. Work-item 0 first computes a chain of DELAY dependent operations,
+ *   which gives the host time to enqueue the commands that follow.
  * kernel clt_allreduce_read(buffer, count, sample)
- *   One work-item reads SAMPLES elements spread over the buffer and writes them to `sample`.
+ *   One work-item copies SAMPLES elements, spread over the buffer, to `sample`.
  * kernel clt_allreduce_check(buffer, count, first, seeds, wrong)
- *   Each work-item counts in `wrong` the elements of its share that are not the sum of what
- *   clt_allreduce_write gives for `seeds` seeds from `first` on.
+ *   Checks the sums over devices with seeds first .. first + seeds - 1. Each work-item counts the
+ *   wrong elements of its share and writes the number to wrong[its global id].
  *
- * Build options: CPU (0, 1), SAMPLES, DELAY (dependent operations).
+ * Build options: CPU (0, 1), SAMPLES, DELAY.
  */
 #define VALUE(i, seed) (float)(((int)(i) + (seed) * 37) & 1023)
 
-/* The elements of a work-item: a range on CPUs, every so many-th one on GPUs. */
+/* Loops over the elements of a work-item: a contiguous range on CPUs; on GPUs every n-th element, n
+ * being the number of work-items. */
 #if CPU
 #define EACH(i, count)                                                                             \
     const long share_ = ((count) + get_global_size(0) - 1) / get_global_size(0);                   \
@@ -27,6 +30,7 @@
 
 kernel void clt_allreduce_write(global float *buffer, long count, int seed)
 {
+    /* x tends to 2 and never exceeds it, but the compiler cannot know that and keeps the loop. */
     float x = get_global_id(0) ? 0.0f : 1.0f;
     for (int i = 0; x > 0.0f && i < DELAY; i++)
         x = fma(x, 0.5f, 1.0f);

@@ -1,16 +1,18 @@
 /*
- * What a device can do at most: the rates that other kernels are measured against.
+ * Measures the limits of a device: the peak rates that other kernels are compared with
+ * (runtime/tune/limits.c).
  *
  * kernel clt_fma_peak(out, rounds)
- *   Independent chains of fused multiply-adds in registers. Each work-item does
- *   2 * CHAINS * VW * 16 * rounds operations and writes VW floats.
+ *   Computes CHAINS independent chains of fused multiply-adds in registers. A work-item executes
+ *   2 * CHAINS * VW * 16 * rounds floating-point operations and writes VW floats.
  * kernel clt_copy(from, to, chunk)
- *   Each work-item copies `chunk` vectors of VW floats; on GPUs neighbours take neighbouring ones.
+ *   A work-item copies `chunk` vectors of VW floats: neighbouring vectors on CPUs, on GPUs vectors
+ *   that lie get_global_size(0) apart.
  * kernel clt_exchange(one, other, chunk)
- *   Likewise, but both arrays are read and written.
+ *   Exchanges the contents of two arrays. The vectors of a work-item are those of clt_copy.
  *
- * Build options: VW (1, 4, 8, 16), CHAINS (accumulators), CPU (0, 1), AHEAD (floats; copying on
- * CPUs fetches so far ahead itself; 0: leaves that to the processor).
+ * Build options: VW (1, 4, 8, 16); CHAINS (accumulators); CPU (0, 1); AHEAD (how many floats ahead
+ * the copies on CPUs prefetch; 0: only the processor prefetches).
  */
 #if VW == 1
 #define VEC float
@@ -28,8 +30,8 @@ kernel void clt_fma_peak(global float *out, int rounds)
 {
     VEC x[CHAINS];
     const float seed = (float)get_global_id(0);
-    /* Not constants, so that nothing can be computed at compile time. The chains tend to 2 b, which
-     * is far from zero: denormal numbers are slow. */
+    /* a and b depend on arguments, so that the compiler cannot compute the chains. The chains tend
+     * to 2 b, far from zero, because subnormal numbers would be slow. */
     const VEC a = (VEC)(0.5f + 1e-9f * (float)rounds), b = (VEC)(seed + 1.0f);
 #pragma unroll
     for (int c = 0; c < CHAINS; c++)
@@ -53,7 +55,6 @@ kernel void clt_fma_peak(global float *out, int rounds)
 #define FETCH(p)
 #endif
 
-/* Each work-item exchanges `chunk` vectors of two arrays. */
 kernel void clt_exchange(global float *one, global float *other, int chunk)
 {
 #if CPU
@@ -82,7 +83,8 @@ kernel void clt_exchange(global float *one, global float *other, int chunk)
 kernel void clt_copy(global const float *from, global float *to, int chunk)
 {
 #if CPU
-    /* Not by vloadN and vstoreN, which PoCL makes of pieces. */
+    /* PoCL builds vloadN and vstoreN from smaller loads and stores, so pointers to vectors are
+     * used. */
     typedef VEC vec_anywhere __attribute__((aligned(4)));
     const long first = (long)get_global_id(0) * chunk * VW;
     for (int i = 0; i < chunk; i++) {

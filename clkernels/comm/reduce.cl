@@ -1,20 +1,24 @@
 /*
- * Sums between devices that copy each other's buffers: each reduces its block of all participants'
- * data, to the bits that comm/local/reduction.c gives.
+ * Reductions between devices that copy each other's buffers (comm/transports/peer.c). Each device
+ * reduces one block of all participants' data. The results have the same bits as those of
+ * comm/core/reduction.c.
  *
  * kernel clt_comm_reduce_TYPE(own, own_first, others, stride, before, has_own, after, reduction,
  *                             divisor, result, count)
- *   `count` elements of `result` = the reduction, in this order, of `before` arrays in `others`
- *   (`stride` elements apart), of `own` from element own_first on if has_own, and of `after` more in
- *   `others`. Reductions have the numbers of <cltrain/comm.h>: sum, mean (the sum / divisor),
- *   minimum, maximum.
+ *   Reduces arrays of `count` elements to `result`, in the order of the participants: `before`
+ *   arrays in `others`; `own` from element own_first on, if has_own; then `after` more arrays in
+ *   `others`. The arrays in `others` begin `stride` elements apart. `reduction` is a number of
+ *   <cltrain/comm.h>: sum, mean (sum / divisor), minimum or maximum. Work-items divide the elements
+ *   (EACH).
  * kernel clt_comm_measure_TYPE(result, count, piece, partial, at)
- *   For each `piece` elements of `result` LANES pairs in `partial`, from pair `at` on: the sum of squares of every
- *   LANES-th element, and a sum that is 0 if all of them are finite. A work-item for each pair.
+ *   Writes LANES pairs of doubles for each `piece` elements of `result`, from pair `at` of
+ *   `partial` on: the sum of squares of every LANES-th element, and a sum that is 0 if these
+ *   elements are finite, else NaN. One work-item computes one pair.
  *
- * TYPE is f32, i32, f16 and bf16 and, with DOUBLE, f64; the measure kernels and the means of types
- * other than i32 are with DOUBLE only. Short floats are combined in f32 and rounded once, to the
- * nearest. A NaN makes a minimum or maximum NaN. Build options: CPU (0, 1), DOUBLE (0, 1), LANES.
+ * TYPE is f32, i32, f16 or bf16, and with DOUBLE also f64. Without DOUBLE there are no measure
+ * kernels, and means only of i32. 16-bit floats are reduced in f32 and rounded once, to nearest,
+ * ties to even. A NaN makes a minimum or maximum NaN. Build options: CPU (0, 1), DOUBLE (0, 1),
+ * LANES.
  */
 #pragma OPENCL FP_CONTRACT OFF
 #if DOUBLE
@@ -23,7 +27,8 @@
 
 enum { SUM = 0, MEAN = 1, MINIMUM = 2, MAXIMUM = 3 };
 
-/* The elements of a work-item: a range on CPUs, every so many-th one on GPUs. */
+/* Loops over the elements of a work-item: a contiguous range on CPUs; on GPUs every n-th element, n
+ * being the number of work-items. */
 #if CPU
 #define EACH(i, count)                                                                             \
     const long share_ = ((count) + get_global_size(0) - 1) / get_global_size(0);                   \
@@ -39,7 +44,8 @@ float from_f16(ushort v)
     const uint half_bits = v, body = (half_bits & 0x7fff) << 13;
     if ((half_bits & 0x7c00) == 0x7c00)
         return as_float(body | 0x7f800000 | (half_bits & 0x8000) << 16);
-    /* 0x1p112f: the exponents' difference; exact, also of values below 2^-14. */
+    /* The factor is 2^112, the difference of the exponents' biases. The product is exact, also for
+     * values below 2^-14, which are subnormal in f16. */
     return as_float(as_uint(as_float(body) * 5.192296858534828e33f) | (half_bits & 0x8000) << 16);
 }
 
@@ -70,7 +76,8 @@ ushort to_bf16(float v)
 
 #define SAME(v) (v)
 
-/* Rounding twice is rounding once: a double has more than twice a float's bits. */
+/* The quotient is rounded to double and then to float. It has the same bits as if it were rounded
+ * once, because a double has more than twice the bits of a float. */
 float mean_float(float sum, int divisor)
 {
 #if DOUBLE
