@@ -1,19 +1,23 @@
 /*
- * Conversion between row-major images and the batch-blocked layout; `rest` elements an image, `n` images.
+ * Conversion between images in plain order [n, rest] and the batch-blocked layout
+ * [blocks, rest, LANES] with blocks = ceil(n / LANES), on CPUs. All work-groups have one work-item.
+ * Work-item (i, b) converts CHUNK elements of the images of block b, in blocks of LANES x 4 that
+ * are transposed in registers. Lanes of images from n on are not read; in a batch-blocked result
+ * they hold any bits.
  *
- * kernels plain_to_batch_blocked(x, x_at, y, y_at, rest, n), batch_blocked_to_plain(x, x_at, y, y_at, rest, n)
- *   global size: (ceil(rest / CHUNK), ceil(n / LANES), 1), local (1, 1, 1). Lanes of index >= n are
- *   neither read nor, in the result, defined.
- *   both: elements of 32 or 16 bits, of one type on both sides
- * kernel bytes_to_batch_blocked(x, x_at, y, y_at, rest, n, scale, shift)
- *   the same from uchar, as x * scale + shift
+ * plain_to_batch_blocked(x, y, rest, n), batch_blocked_to_plain(x, y, rest, n)
+ *   Elements have 32 or 16 bits, with the same type on both sides.
+ * bytes_to_batch_blocked(x, y, rest, n, scale, shift)
+ *   The same for x of bytes, converted to x * scale + shift.
+ *
+ * Global size: (ceil(rest / CHUNK), ceil(n / LANES), 1). Build option: LANES.
  */
 #include "core/batch_blocked/halves.clh"
 #include "core/batch_blocked/transpose.clh"
 
 #define CHUNK 64
 
-/* Elements of 16 bits are moved as they are, each in the lower half of a lane. */
+/* 16-bit elements are moved without conversion, each in the lower half of a 32-bit lane. */
 typedef ushort4 four_shorts __attribute__((aligned(2)));
 #define FOUR_f(p) CLT_FOUR(p)
 #define FOUR_h(p) as_float4(convert_uint4(*(global const four_shorts *)(p)))
@@ -31,7 +35,7 @@ KERNEL void plain_to_batch_blocked(global const STORED(IN0) *x, long x_at, globa
     const int begin = (int)get_global_id(0) * CHUNK;
     const int end = min(begin + CHUNK, rest);
     const int images = min(n - block * LANES, LANES);
-    /* Past the batch, the first image again: read-only memory that exists. */
+    /* Beyond the batch, the first image of the block is read again, because that memory exists. */
 #define IMAGE(l) ((long)(block * LANES + ((l) < images ? (l) : 0)) * rest)
     global const STORED(IN0) *from = x + x_at;
     global STORED(OUT0) *to = y + y_at + (long)block * rest * LANES;

@@ -1,13 +1,17 @@
 /*
- * Moves of elements as bits on CPUs: work-group size 1. Element (i0 .. i7) of n0 x .. x n7 goes from
- * x[from + sum of ik * xk] to out[to + sum of ik * yk]; a work-item moves `share` of `count`.
+ * Copies elements as bits between two strided arrays on CPUs (slices, concatenation, padding,
+ * permutations of dimensions). Element (i0 .. i7) of n0 x .. x n7 goes from
+ * x[from + i0 * x0 + .. + i7 * x7] to out[to + i0 * y0 + .. + i7 * y7]. All work-groups have one
+ * work-item, which moves `share` of the `count` elements, in runs along n7.
  *
- * With FILL, whatever lies between the results gets `bits`: a work-item's elements are whole blocks
- * of `inner`, for which `line` elements of the result are filled first, and lie in the caches then.
- * Global size: ceil(count / share). Build options: T, an unsigned integer of the element's size; VT,
- * lanes of a vector of it; FILL.
+ * With FILL, all other elements of the result become `bits`. A work-item then moves whole blocks of
+ * `inner` elements. For each block it first fills the `line` elements of the result that contain
+ * the block, which stay in the caches until the block is moved.
+ *
+ * Global size: ceil(count / share). Build options: T, an unsigned integer type of the element's
+ * size; VT, elements of a vector; FILL.
  */
-#define LANES 4 /* common.clh's: not used */
+#define LANES 4 /* for common.clh, whose vectors are not used here */
 #include "core/batch_blocked/common.clh"
 
 #define VECTOR(n) CLT_JOIN(T, n)
@@ -15,10 +19,11 @@ typedef VECTOR(VT) vec __attribute__((aligned(1)));
 typedef VECTOR(8) vec8 __attribute__((aligned(1)));
 typedef VECTOR(4) vec4 __attribute__((aligned(1)));
 
-#define FAR (2048 / (int)sizeof(T)) /* elements ahead that are fetched */
+#define FAR (2048 / (int)sizeof(T)) /* distance of prefetches, in elements */
 
-/* `run` elements that lie side by side on both sides; the next ones lie x_next and out_next behind
- * these ends. The last vector may move some of those before it once more. */
+/* Copies `run` elements that are contiguous on both sides. The next run begins x_next and out_next
+ * behind the ends of this run, and is prefetched. The last vector ends with the run, and so may
+ * copy some elements twice. */
 INLINE void copy(global const T *x, global T *out, long run, long x_next, long out_next)
 {
     if (run >= VT) {
@@ -46,7 +51,7 @@ INLINE void copy(global const T *x, global T *out, long run, long x_next, long o
 INLINE void copy_steps(global const T *x, long x_step, global T *out, long out_step, long run,
                        long x_next, long out_next)
 {
-    /* With literal steps the compiler finds vectors. */
+    /* Literal steps let the compiler vectorise these loops. */
     if (x_step == 1 && out_step == 1)
         copy(x, out, run, x_next, out_next);
     else if (x_step == 2 && out_step == 1)
@@ -109,7 +114,7 @@ KERNEL void move(global const T *x_base, long x_offset, global T *out_base, long
                             i6 * x6 + i7 * x7;
         global T *out = out_base + i0 * y0 + i1 * y1 + i2 * y2 + i3 * y3 + i4 * y4 + i5 * y5 +
                         i6 * y6 + i7 * y7;
-        /* What is left of a line, or whole lines. */
+        /* The rest of a line, then whole lines as long as they follow in dimension 6. */
         long run = min(end - at, n7 - i7);
         do {
             copy_steps(x, x7, out, y7, run, x6 - run, y6 - run);

@@ -1,24 +1,25 @@
 /*
  * Transposes matrices of 4-byte elements on CPUs: out[i0][i1][i2] (n0 x n1 x n2, contiguous) =
- * x[i0 * x0 + i1 + i2 * x2]. A work-item has COLUMNS of x's elements of ROWS of its rows. It first
- * copies them, row by row, to where rows do not lie at a power of two's distance: such rows would
- * evict each other from the caches. From there it takes them four columns at a time.
- * Global size: (ceil(n1 / COLUMNS), ceil(n2 / ROWS), n0), local (1, 1, 1).
+ * x[i0 * x0 + i1 + i2 * x2]. All work-groups have one work-item, which transposes COLUMNS columns
+ * of ROWS rows of x. It first copies them, row by row, to a tile whose rows are not a power of two
+ * apart: such rows would evict each other from the caches. From the tile, it transposes LANES x 4
+ * elements at a time in registers.
  *
- * Build options: LANES; ROWS, a multiple of LINE; STREAM: results go past the caches, for such that
- * do not fit in them.
+ * Global size: (ceil(n1 / COLUMNS), ceil(n2 / ROWS), n0). Build options: LANES, width of a vector;
+ * ROWS, a multiple of LINE; STREAM: 1 to write results past the caches, if they do not fit.
  */
 #include "core/batch_blocked/common.clh"
 #include "core/batch_blocked/transpose.clh"
 
 #define COLUMNS 64
-#define LINE 16 /* elements of a cache's line */
+#define LINE 16 /* elements of a cache line */
 #define PITCH (COLUMNS + LINE)
 #define TURNED_PITCH (ROWS + LINE)
 
 typedef float4 four_anywhere __attribute__((aligned(4)));
 
-/* Past the caches, for addresses at whole vectors. The parts of a cache's line belong together. */
+/* Stores a vector past the caches; its address must be aligned to a vector. All vectors of a cache
+ * line should be stored together. */
 #if defined(CLT_BUILTINS) && STREAM
 #define STORE_PAST(v, p) __builtin_nontemporal_store(v, (global vecf *)(p))
 #define END_STREAM __sync_synchronize();
@@ -27,7 +28,7 @@ typedef float4 four_anywhere __attribute__((aligned(4)));
 #define END_STREAM
 #endif
 
-/* to[0 .. n) = from[0 .. n), lines of the target as a whole if they go past the caches. */
+/* to[0 .. n) = from[0 .. n). With STREAM, whole cache lines of `to` are stored together. */
 INLINE void write_row(private const float *from, global float *to, int n)
 {
     int i = 0;
@@ -45,7 +46,7 @@ INLINE void write_row(private const float *from, global float *to, int n)
 KERNEL void transpose(global const float *x, long x_offset, global float *out, long out_offset,
                       long n1, long n2, long x0, long x2)
 {
-    enum { FETCHED = 8 }; /* rows ahead */
+    enum { FETCHED = 8 }; /* distance of prefetches, in rows */
     float tile[ROWS * PITCH] __attribute__((aligned(64)));
     float turned[LANES * TURNED_PITCH] __attribute__((aligned(64)));
     const long first1 = get_global_id(0) * COLUMNS, first2 = get_global_id(1) * ROWS;
@@ -79,8 +80,8 @@ KERNEL void transpose(global const float *x, long x_offset, global float *out, l
                     }
             continue;
         }
-        /* Stores that reach across lines are slow: as few as there can be, row by row. Elements
-         * beyond the edges are moved too, but not written. */
+        /* Stores across cache lines are slow. Transposing to `turned` first, and writing row by
+         * row, needs the fewest. Elements beyond the edges are transposed too, but not written. */
         for (int i2 = 0; i2 < height; i2 += LANES) {
             private const float *from = tile + i2 * PITCH + i1;
 #pragma unroll

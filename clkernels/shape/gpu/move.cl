@@ -1,22 +1,25 @@
 /*
- * Moves of elements as bits on GPUs: a work-item has V elements side by side, its neighbours the next
- * ones. Options: E, an unsigned integer of the element's size; T, what V elements are read as: an
- * unsigned integer, or uint2, or uint4; RANK: how many of the sizes n0 .. n7 are used, from the last
- * on. With V above 1, all steps but those along n7, which are 1, and all offsets and sizes along it
- * are multiples of V.
+ * Copies elements as bits between strided arrays on GPUs. A work-item copies V elements side by
+ * side, and its neighbours the next ones, so that stores are coalesced.
+ *
+ * Build options: E, an unsigned integer type of the element's size; T, the type that V elements are
+ * read as: an unsigned integer, uint2 or uint4; V; RANK: how many of the sizes n0 .. n7 are used,
+ * the last ones. If V is larger than 1, the host guarantees that steps along n7 are 1, and that all
+ * other steps, all offsets, and sizes along n7 are multiples of V.
  */
 #define GROUP 256
 #define KERNEL kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 #define EIGHT(x) int x##0, int x##1, int x##2, int x##3, int x##4, int x##5, int x##6, int x##7
 #define ALL(X) X(7) X(6) X(5) X(4) X(3) X(2) X(1) X(0)
 
-/* The index's digits from the last on; `rest` keeps what is left. */
+/* Index along dimension k. `rest` is the linear index, from which the later dimensions are divided
+ * off. */
 #define DIGIT(k)                                                                                   \
     const int i##k = RANK > 8 - k ? rest % n##k : rest;                                            \
     rest = RANK > 8 - k ? rest / n##k : 0;
 
-/* Element (i0 .. i7) of n0 x .. x n7 goes from x[from + sum of ik * xk] to out[to + sum of
- * ik * yk]. */
+/* Element (i0 .. i7) of n0 x .. x n7 goes from x[from + i0 * x0 + .. + i7 * x7] to
+ * out[to + i0 * y0 + .. + i7 * y7]. */
 KERNEL void move(global const E *x, long x_offset, global E *out, long out_offset, int from, int to,
                  int count, EIGHT(n), EIGHT(x), EIGHT(y))
 {
@@ -32,9 +35,10 @@ KERNEL void move(global const E *x, long x_offset, global E *out, long out_offse
     *(global T *)(out + out_offset + write) = *(global const T *)(x + x_offset + read);
 }
 
-/* Element (i0 .. i7) of the result, n0 x .. x n7, is x[sum of qk * xk] where every ik is
- * lk + qk * sk with qk in 0 .. mk - 1; elsewhere it is made of `fill`. STEPPED: steps s other than 1
- * occur. */
+/* Writes a whole result n0 x .. x n7: an array m0 x .. x m7 is placed in it, and the other elements
+ * become `fill`. Element q of the array goes to index ik = lk + qk * sk in every dimension k, and
+ * is read from x[q0 * x0 + .. + q7 * x7]. Build option STEPPED: 1 if a step sk other than 1
+ * occurs. */
 KERNEL void place(global const E *x, long x_offset, global E *out, long out_offset, int count,
                   uint fill, EIGHT(n), EIGHT(l), EIGHT(m), EIGHT(s), EIGHT(x))
 {

@@ -1,8 +1,9 @@
 /*
- * Transposes matrices of 4-byte elements on GPUs, by tiles in local memory whose rows are padded, so
- * that rows and columns are read without bank conflicts: out[i0][i1][i2] (n0 x n1 x n2, contiguous) =
- * x[i0 * x0 + i1 + i2 * x2]. Groups: a tile each, those along n2 first.
- * Build option: V, 4 where uint4 fits the rows of both, else 1.
+ * Transposes matrices of 4-byte elements on GPUs: out[i0][i1][i2] (n0 x n1 x n2, contiguous) =
+ * x[i0 * x0 + i1 + i2 * x2]. A work-group transposes a tile of TILE x TILE elements in local
+ * memory, so that loads and stores are both coalesced. Rows of the tile are padded by one element,
+ * which avoids bank conflicts when columns are read. Consecutive groups have consecutive tiles
+ * along n2. Build option: V, 4 if uint4 fits the rows of both arrays, else 1.
  */
 #define TILE 32
 #define GROUP 256

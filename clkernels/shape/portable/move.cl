@@ -1,10 +1,12 @@
 /*
- * Moves and fills of elements as bits. Option: T, an unsigned integer of the element's size. A
- * work-item moves 16 elements.
+ * Copies and fills of elements as bits, on any device. A work-item handles 16 elements. Build
+ * option: T, an unsigned integer type of the element's size.
  *
- * move: element (i0 .. i7) of n0 x .. x n7 goes from x[from + sum of ik * xk] to
- * out[to + sum of ik * yk].
+ * move: element (i0 .. i7) of n0 x .. x n7 goes from x[from + i0 * x0 + .. + i7 * x7] to
+ * out[to + i0 * y0 + .. + i7 * y7]. fill: sets `count` contiguous elements to `bits`.
  */
+/* Index along dimension k. `rest` is the linear index, from which the later dimensions are divided
+ * off. */
 #define DIGIT(k)                                                                                   \
     long i##k = 0;                                                                                 \
     if (n##k > 1) {                                                                                \
