@@ -1,6 +1,6 @@
 /*
- * Checksums of tensors on GPUs: the numbers of train/portable/checksum.cl, where neighbouring work-items read
- * neighbouring vectors of four words. `first` is a multiple of four.
+ * Checksums of tensors on GPUs: the same sums as train/portable/checksum.cl, but neighbouring
+ * work-items read neighbouring vectors of four words. `first` is a multiple of four.
  */
 kernel void checksum(global const uint *words, long first, long count, global uint *sums,
                      int tensor)

@@ -1,10 +1,11 @@
 /*
- * A batch from samples in device memory on GPUs, as train/portable/gather.cl says, to the same bits: a
- * work-item has V elements of a channel side by side. Options: T, the element type of `from`; V: 4 (2
- * for elements of 8 bytes) where vectors fit channels and where `from` begins, else 1.
+ * Gathers a batch from samples in device memory, on GPUs, to the same bits as
+ * train/portable/gather.cl. Work-item (e, s, c) converts V elements side by side of channel c of
+ * sample s. Build options: T, the element type of `from`; V: 4 (2 for elements of 8 bytes) if
+ * vectors fit the channels and the beginning of `from`, else 1.
  */
 
-/* A product and a sum, each rounded, as on the host. */
+/* The product and the sum are rounded separately, as on the host. */
 #pragma OPENCL FP_CONTRACT OFF
 
 #if V == 1
@@ -23,7 +24,7 @@
     global const long *numbers, long numbers_offset, int count, global const from_type *from,      \
         long from_offset, int per_channel, global to_type *out
 
-/* Sets `channel`, `read` and `write`. */
+/* Finds the work-item's `channel`, and its offsets `read` and `write`. */
 #define GATHER_BEGIN                                                                               \
     const int e = (int)get_global_id(0) * V, s = (int)get_global_id(1);                            \
     const int channel = (int)get_global_id(2);                                                     \
@@ -49,7 +50,7 @@ kernel void gather_widen(PARAMETERS(uchar, int))
     OUT(int) = INTO(int)(VALUE(uchar));
 }
 
-/* table: what each of the 256 bytes becomes, for each channel. */
+/* table [channels, 256]: the number that each byte becomes. */
 kernel void gather_look_up(PARAMETERS(uchar, float), global const float *table)
 {
     GATHER_BEGIN
@@ -64,7 +65,7 @@ kernel void gather_look_up(PARAMETERS(uchar, float), global const float *table)
 #endif
 }
 
-/* table: scale and shift, for each channel. */
+/* table [channels, 2]: scale and shift. */
 kernel void gather_scale(PARAMETERS(T, float), global const float *table)
 {
     GATHER_BEGIN

@@ -1,6 +1,7 @@
 /*
- * What happens to buckets at the end of a step, on GPUs: as train/portable/update.cl says, but a work-item
- * has one float4, and sums are joined in local memory. Buckets have a multiple of 64 floats.
+ * The end of a step on GPUs: the kernels of train/update.clh for float4, and the gradient's norm
+ * and the step status. A work-item updates one float4; sums are joined by a tree in local memory.
+ * Buckets have a multiple of 64 floats.
  */
 #define GROUP 256
 #define UPDATE_KERNEL kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
@@ -19,8 +20,8 @@
 
 CLT_TREE(tree, ACC, CLT_ADD, GROUP, 1)
 
-/* partials[2 * (first + group)] = sum of squares of one share of the bucket, [.. + 1] = number of
- * elements that are not finite. */
+/* partials[2 * (first + group)] = sum of squares of the group's share of the bucket, and the next
+ * number = its elements that are not finite. */
 UPDATE_KERNEL void square_sum(global const GITEM *g, int count, global ACC *partials, int first,
                               int groups)
 {
@@ -43,7 +44,7 @@ UPDATE_KERNEL void square_sum(global const GITEM *g, int count, global ACC *part
     }
 }
 
-/* By one group. */
+/* Computes the step status from n partial sums, by one group. */
 UPDATE_KERNEL void step_word(global const ACC *partials, int n, float clip, int guard,
                              global float *word)
 {

@@ -1,7 +1,8 @@
 /*
  * Checksums of tensors, to compare replicas bit for bit: two sums of 32-bit words, mixed with their
- * positions, modulo 2^32. Sums of integers do not depend on their order, so the work-items share the
- * words in turns of 16. sums[2 * (tensor * items + item)] and the one after it are an item's.
+ * positions, modulo 2^32. Sums of integers do not depend on their order, so any number of
+ * work-items gives the same total. Work-item i takes every items-th block of 16 words, and writes
+ * sums[2 * (tensor * items + i)] and the number after it, which the host adds up.
  */
 kernel void checksum(global const uint *words, long first, long count, global uint *sums,
                      int tensor)

@@ -1,19 +1,18 @@
 /*
- * A batch from samples in device memory: out[s] = from[numbers[s]], converted as the host's gather
- * does (runtime/data/loader/batch.c), to the same bits. T is the element type of `from`.
- *
- * A work-item is one element: (element of a channel, sample, channel). Samples are row-major, one
- * after the other; what is not normalised has one channel.
+ * Gathers a batch from samples in device memory: out[s] = from[numbers[s]], converted to the same
+ * bits as on the host (runtime/data/loader/batch.c). Work-item (e, s, c) converts element e of
+ * channel c of sample s. Samples [channels, per_channel] lie one after the other; data without
+ * normalisation has one channel. Build option: T, the element type of `from`.
  */
 
-/* A product and a sum, each rounded, as on the host. */
+/* The product and the sum are rounded separately, as on the host. */
 #pragma OPENCL FP_CONTRACT OFF
 
 #define PARAMETERS(from_type, to_type)                                                             \
     global const long *numbers, long numbers_offset, int count, global const from_type *from,      \
         long from_offset, int per_channel, global to_type *out
 
-/* Sets `channel`, `value` and `at`. */
+/* Finds the work-item's channel, its sample s, and its place `in_sample`. */
 #define GATHER_BEGIN                                                                               \
     const int e = (int)get_global_id(0), s = (int)get_global_id(1);                                \
     const int channel = (int)get_global_id(2);                                                     \
@@ -37,14 +36,14 @@ kernel void gather_widen(PARAMETERS(uchar, int))
     OUT = VALUE;
 }
 
-/* table: what each of the 256 bytes becomes, for each channel. */
+/* table [channels, 256]: the number that each byte becomes. */
 kernel void gather_look_up(PARAMETERS(uchar, float), global const float *table)
 {
     GATHER_BEGIN
     OUT = table[channel * 256 + VALUE];
 }
 
-/* table: scale and shift, for each channel. */
+/* table [channels, 2]: scale and shift. */
 kernel void gather_scale(PARAMETERS(T, float), global const float *table)
 {
     GATHER_BEGIN

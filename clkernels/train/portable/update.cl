@@ -1,7 +1,7 @@
 /*
- * What happens to buckets at the end of a step: the gradient's norm, the step's word, the
- * optimizers, and sums of micro-batches. Buckets are flat arrays of `count` floats (a multiple of
- * 64); a work-item owns CHUNK of them.
+ * The end of a step on CPUs: the kernels of train/update.clh for float16, and the gradient's norm
+ * and the step status. Buckets are arrays of `count` floats, a multiple of 64; a work-item updates
+ * CHUNK of them.
  */
 #define UPDATE_KERNEL kernel
 #define CHUNK 64
@@ -19,9 +19,9 @@
 #define STORE_G(v, x, i) STORE_AS(G_T, v, (x) + (i))
 #include "train/update.clh"
 
-/* partials[2 * (first + group)] = sum of squares of one share of the bucket, [.. + 1] = number of
- * elements that are not finite. A work-item has neighbouring chunks, whose squares it adds lane by
- * lane, and the lanes at the end, in order. */
+/* partials[2 * (first + group)] = sum of squares of the work-item's share of the bucket, and the
+ * next number = its elements that are not finite. The share is contiguous chunks. Squares are added
+ * up lane by lane, and the lanes at the end, so the order is fixed. */
 kernel void square_sum(global const GITEM *g, int count, global ACC *partials, int first,
                        int groups)
 {
@@ -53,6 +53,7 @@ kernel void square_sum(global const GITEM *g, int count, global ACC *partials, i
     partials[2 * (first + group) + 1] = bad;
 }
 
+/* Computes the step status from n partial sums in order, by one work-item. */
 kernel void step_word(global const ACC *partials, int n, float clip, int guard, global float *word)
 {
     ACC sum = 0, bad = 0;
