@@ -1,5 +1,7 @@
 /*
- * Convolution in the batch-blocked layout with bias, activation and 2 x 2 pooling.
+ * Direct convolution in the batch-blocked layout, with bias, activation and 2 x 2 pooling. A vector
+ * holds one element of LANES images. A work-group computes TC channels of some rows of y, in
+ * register tiles of TC channels x TX columns. A weight is broadcast to all lanes.
  *
  * kernel clt_batch_blocked_conv(x, x_at, w, w_at, bias, bias_at, y, y_at, mask, mask_at,
  *                       n, groups, ci, ih, iw, co, oh, ow, rows)
@@ -7,20 +9,27 @@
  *   w     OIHW as PyTorch's: [groups * co][ci][KY][KX]
  *   bias  [groups * co]; read only if BIAS
  *   y     [B][groups * co][oh][ow] in batch blocks; with POOL [B][groups * co][oh / 2][ow / 2]
- *   mask  uchar [B][groups * co][oh / 2][ow / 2] in batch blocks, written only if POOL: bit 2 * dy + dx is
- *         set if the gradient of the pooled value flows to element (dy, dx) of the window
- *   n images; ci, co channels of a group; ih, iw, oh, ow sizes before pooling; rows: output rows
- *   (POOL: pooled rows) of a work-group. Buffers that are not used may be any valid buffer.
+ *   mask  uchar [B][groups * co][oh / 2][ow / 2] in batch blocks, written only if POOL: bit
+ *         2 * dy + dx is set if the gradient of the pooled value flows to element (dy, dx) of the
+ *         window
+ *   n images; ci, co channels of a group; ih, iw, oh, ow sizes before pooling; rows: rows of y of a
+ *   work-group. Any valid buffer may stand for a buffer that is not used.
  *   global size: (groups * ceil(co / TC), ceil(rows of y / rows), ceil(n / LANES)), local (1, 1, 1)
  *
- * Build options (defaults in brackets): LANES; IN0 and OUT0 [f]: what x and y are stored as (core/storage.clh); KY, KX; SY, SX stride [1]; DY, DX dilation [1];
- * PY, PX padding before [0]; BIAS [0]; ACT [0]: 1 = ReLU; POOL [0]: 1 = average, 2 = maximum, both
- * 2 x 2, stride 2, without padding, last odd row and column dropped (and not computed);
- * TX x TC [4 x 3]: register tile, columns x channels, at most 8 x 8; TX must be even with POOL; it
- * takes TX * TC + TC + 1 registers of LANES floats (one more than there are halves the speed);
- * XTAIL [0]: (columns computed) % TX, where POOL computes ow / 2 * 2 columns; CTAIL [0]: co % TC;
- * EDGES [0]: 1 tests every column for the padding (for images of at most a few tiles a row: half
- * the code), 0 only those in tiles at the edges.
+ * Build options (defaults in brackets):
+ *   LANES; KY, KX; SY, SX stride [1]; DY, DX dilation [1]; PY, PX padding above and on the left [0]
+ *   IN0, OUT0 [f]  how x and y are stored (core/storage.clh)
+ *   BIAS [0]       1: adds the bias
+ *   ACT [0]        1: ReLU
+ *   POOL [0]       1: average, 2: maximum, over windows of 2 x 2 with stride 2 and without padding.
+ *                  An odd last row or column is not computed.
+ *   TX, TC [4, 3]  register tile, columns x channels, at most 8 x 8; TX must be even with POOL. It
+ *                  takes TX * TC + TC + 1 registers of LANES floats. One more than there are halves
+ *                  the speed.
+ *   XTAIL [0]      (columns computed) % TX; with POOL, ow / 2 * 2 columns are computed
+ *   CTAIL [0]      co % TC
+ *   EDGES [0]      1: every column is tested for the padding, which halves the code and suits rows
+ *                  of few tiles; 0: only columns in tiles at the edges
  */
 #include "core/batch_blocked/halves.clh"
 #include "core/batch_blocked/stride.clh"
@@ -59,7 +68,7 @@
 
 #if POOL
 #define POOLED_ROWS 2
-/* The variable of channel c for the window that column t lies in. */
+/* The name of the variable of channel c for the window that column t lies in. */
 #define POOLED(name, c, t) POOLED_(name, c, PAIR_##t)
 #define POOLED_(name, c, pair) POOLED__(name, c, pair)
 #define POOLED__(name, c, pair) name##c##pair
@@ -84,8 +93,8 @@ INLINE vecf clt_activate(vecf v)
 #endif
 }
 
-/* Joins element `v` before activation, element `bit` (a power of two) of its window, to the pooled
- * value and the mask. */
+/* Adds an element to the pooled value of its window and to the mask. `before` is the element before
+ * the activation, `bit` its bit in the mask. */
 INLINE void clt_pool_join(vecf *pooled, veci *mask, vecf before, int bit)
 {
     const vecf v = clt_activate(before);
@@ -95,7 +104,7 @@ INLINE void clt_pool_join(vecf *pooled, veci *mask, vecf before, int bit)
     const veci flows = bit;
 #endif
 #if POOL == 2
-    /* The first of equal values, and NaN, as PyTorch. */
+    /* As in PyTorch, the first of equal values is chosen, and a NaN wins. */
     const veci better = bit == 1 ? (veci)-1 : (v > *pooled) | isnan(v);
     *pooled = select(*pooled, v, better);
     *mask = select(*mask, flows, better);
@@ -106,9 +115,9 @@ INLINE void clt_pool_join(vecf *pooled, veci *mask, vecf before, int bit)
 }
 
 /*
- * One tile of `tc` channels x `tx` computed columns of row oy of the output; w, bias, y, mask are
- * those of the first channel. `edge`: columns may lie in the padding. tc, tx and edge are constants
- * at every call, so that the tests on them vanish.
+ * Computes one tile of `tc` channels x `tx` columns of row oy of the output. w, bias, y and mask
+ * point at the first channel. With `edge`, columns of x may lie in the padding. tc, tx and edge are
+ * constants at every call, so that the compiler removes the tests on them.
  */
 INLINE void clt_conv_tile(global const STORED(IN0) * x, global const float *w,
                           global const float *bias, global STORED(OUT0) * y, global uchar *mask, int ci, int ih, int iw, int co,
@@ -116,8 +125,8 @@ INLINE void clt_conv_tile(global const STORED(IN0) * x, global const float *w,
                           const int edge)
 {
     const int ix0 = x0 * SX - PX;
-    /* DX * LANES, in a form that keeps the compiler from carrying the columns that two taps share
-     * over from one to the next: that costs more registers than there are. */
+    /* DX * LANES: oh < 0 is never true, but the compiler does not know that. If it knew the step,
+     * it would keep the columns that two taps share in registers, more than there are. */
     const int step = DX * LANES + (oh < 0);
 #define DECLARE(c, t) vecf a##c##t;
     EACH_CELL(DECLARE)
@@ -190,7 +199,7 @@ INLINE void clt_conv_tile(global const STORED(IN0) * x, global const float *w,
     EACH_CELL(PUT_TILE)
 }
 
-/* All rows of a work-group for `tc` channels. */
+/* Computes all rows of a work-group for `tc` channels. */
 INLINE void clt_conv_rows(global const STORED(IN0) * x, global const float *w,
                           global const float *bias, global STORED(OUT0) * y, global uchar *mask, int ci, int ih, int iw, int co,
                           int oh, int ow, int first, int last, const int tc)

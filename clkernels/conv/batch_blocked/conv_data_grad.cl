@@ -2,22 +2,25 @@
  * Gradient of the input of a convolution in the batch-blocked layout.
  *
  * Both kernels take (g, g_at, w, w_at, dx, dx_at, n, groups, ci, ih, iw, co, oh, ow, rows):
- *   g   [B][groups * co][oh][ow] in batch blocks: gradient of the convolution's output. If the output is
- *       only partly used (2 x 2 pooling drops an odd row and column), oh and ow may be the smaller
- *       sizes.
+ *   g   [B][groups * co][oh][ow] in batch blocks: gradient of the convolution's output. If 2 x 2
+ *       pooling dropped an odd last row or column of the output, oh and ow may be the sizes without
+ *       it.
  *   w   OIHW as PyTorch's: [groups * co][ci][KY][KX]
  *   dx  [B][groups * ci][ih][iw] in batch blocks
- *   n images; ci, co channels of a group; rows: rows of dx of a work-group
+ *   n images; ci, co channels of a group; rows: how many rows of dx a work-group computes, of TC
+ *   channels
  *   global size: (groups * ceil(ci / TC), ceil(ih / rows), ceil(n / LANES)), local (1, 1, 1)
- * Build options as in conv.cl: LANES; IN0 [f], what g is stored as (core/storage.clh); KY, KX; PY, PX [0]; DY, DX [1]; SY, SX [1].
+ * Build options as in conv.cl: LANES; KY, KX; PY, PX [0]; DY, DX [1]; SY, SX [1]; IN0 [f]: how g is
+ * stored (core/storage.clh).
  *
- * kernel clt_batch_blocked_conv_data_grad: stride 1 and dilation 1 along x (SX = DX = 1; any along y).
- *   Scatters TX columns of g into TX + KX - 1 columns of TC channels in registers, without a test
- *   on columns, and adds the sums of K_BLOCK channels of g at a time to dx.
- *   TX x TC [4 x 1]: TX + KX - 1 at most 16; XTAIL [0]: ow % TX; CTAIL [0]: ci % TC; K_BLOCK [8].
- *   (TX + KX - 1) * TC + TC + 2 registers of LANES floats.
+ * kernel clt_batch_blocked_conv_data_grad: SX = DX = 1 (SY and DY may be any)
+ *   Scatters TX columns of g into TX + KX - 1 columns of TC channels of dx in registers, so the
+ *   inner loop needs no test on columns. After K_BLOCK channels of g the sums are added to dx.
+ *   TX, TC [4, 1]: TX + KX - 1 is at most 16; XTAIL [0]: ow % TX; CTAIL [0]: ci % TC; K_BLOCK [8].
+ *   It takes (TX + KX - 1) * TC + TC + 2 registers of LANES floats.
  *
- * kernel clt_batch_blocked_conv_data_grad_any: any stride and dilation, slower. CTAIL = ci % TC.
+ * kernel clt_batch_blocked_conv_data_grad_any: any stride and dilation
+ *   Slower: gathers one column of TC channels of dx at a time. CTAIL [0]: ci % TC.
  */
 #include "core/batch_blocked/halves.clh"
 #include "core/one_kernel.clh"
@@ -48,9 +51,9 @@
 
 #if SX == 1 && DX == 1 && SPAN <= 16 && CLT_HAS(clt_batch_blocked_conv_data_grad)
 
-/* Adds to row iy of dx (or stores, if k0 is 0 and the columns are new) what channels k0 .. k1 - 1
- * of g scatter into it from columns x0 .. x0 + tx - 1, for the `tc` channels of dx from `dx` and
- * `w` on. tc and tx are constants at every call. */
+/* Adds the products of channels k0 .. k1 - 1 and columns x0 .. x0 + tx - 1 of g to row iy of dx,
+ * for the `tc` channels that begin at `dx` and `w`. Columns of dx that were not written yet (k0 is
+ * 0) are stored instead. tc and tx are constants at every call. */
 INLINE void clt_scatter(global const STORED(IN0) * g, global const float *w, global float *dx, int ci,
                         int ih, int iw, int oh, int ow, int iy, int x0, int k0, int k1,
                         const int tc, const int tx)
@@ -101,12 +104,12 @@ INLINE void clt_scatter(global const STORED(IN0) * g, global const float *w, glo
     FOR_A(TC, PUT_ROW, 0, 0)
 }
 
-/* All rows of a work-group for `tc` channels. */
+/* Computes all rows of a work-group for `tc` channels. */
 INLINE void clt_scatter_rows(global const STORED(IN0) * g, global const float *w, global float *dx, int ci,
                              int ih, int iw, int co, int oh, int ow, int first, int last,
                              const int tc)
 {
-    /* Columns of dx that no column of g reaches. */
+    /* Columns from here on are reached by no column of g: their gradient is 0. */
     const int reach = ow + KX - 1 - PX;
     for (int iy = first; iy < last; iy++) {
         for (int ix = max(reach, 0); ix < iw; ix++) {
@@ -152,7 +155,7 @@ KERNEL void clt_batch_blocked_conv_data_grad(global const STORED(IN0) * g, long 
 
 #if CLT_HAS(clt_batch_blocked_conv_data_grad_any)
 
-/* The gradient of `tc` input channels at one element. */
+/* Computes one element of dx for `tc` channels. */
 INLINE void clt_data_grad_at(global const STORED(IN0) * g, global const float *w, global float *dx, int ci,
                              int ih, int iw, int co, int oh, int ow, int iy, int ix, const int tc)
 {

@@ -1,34 +1,42 @@
 /*
- * Gradients of the weights and the bias of a convolution in the batch-blocked layout.
+ * Gradients of the weights and the bias of a convolution in the batch-blocked layout. A work-group
+ * computes the weights of TO output channels and CI_BLOCK input channels over one chunk of the
+ * batch. It adds up vectors, one lane for each image, and adds the lanes at the end.
  *
  * kernel clt_batch_blocked_conv_weight_grad(x, x_at, g, g_at, mask, mask_at, dw, dw_at, db, db_at,
  *                                   n, groups, ci, ih, iw, co, oh, ow, chunk)
  *   x     [B][groups * ci][ih][iw] in batch blocks
- *   g     [B][groups * co][oh][ow] in batch blocks: gradient of the convolution's output; with UNPOOL the
- *         gradient of its 2 x 2 pooled output, [B][groups * co][oh / 2][ow / 2]
+ *   g     [B][groups * co][oh][ow] in batch blocks: gradient of the convolution's output; with
+ *         UNPOOL the gradient of its 2 x 2 pooled output, [B][groups * co][oh / 2][ow / 2]
  *   mask  uchar, as the forward kernel wrote it; read only with UNPOOL
  *   dw    [chunks][groups * co][ci][KY][KX], db [chunks][groups * co]: sums over each chunk of the
- *         batch. With one chunk they are the gradients, else clt_batch_blocked_sum_chunks makes them.
+ *         batch. One chunk's sums are the gradients; clt_batch_blocked_sum_chunks adds several.
  *   n images; ci, co channels of a group; chunk: blocks of LANES images in a chunk
  *   global size: (ceil(ci / CI_BLOCK), groups * ceil(co / TO), chunks), local (1, 1, 1), where
- *   chunks = ceil(ceil(n / LANES) / chunk), but at least 1: then n = 0 gives zeros.
+ *   chunks = ceil(ceil(n / LANES) / chunk), but at least 1, so that n = 0 gives zeros
  *
- * Build options (defaults): LANES; IN0 and IN1 [f]: what x and g are stored as (core/storage.clh); KY, KX; SY, SX, DY, DX [1]; PY, PX [0]; BIAS [0]: writes db;
- * UNPOOL [0]: 1 = g times 1/4 where the mask says, 2 = g where the mask says;
- * TO x TI x TK [2 x 1 x KX]: register tile, output channels x input channels x columns of taps, at
- * most 8 x 8 x 8; TO * TI * TK + TO + 1 registers of LANES floats: with 16, for example 2 x 1 x 5,
- * 3 x 1 x 3 and 3 x 4 x 1;
- * TR [1]: rows of taps of the tile, at most 8; more than 1 only with TI = 1. It reads x and the
- * gradient once for all of them, and takes TO * TR * TK + TO + 1 registers, and TO more for the
- * bias' sums where CI_BLOCK is 1 and the tile has all taps;
- * CI_BLOCK [TI]: input channels of a work-group, a multiple of TI; TO * CI_BLOCK * KY * KX * LANES
- * floats stay on the stack and should fit into a part of the first-level cache;
- * BAND, COLUMNS (needed by UNPOOL): rows unpooled at a time, even, and ow / 2 * 2: TO * BAND *
- * COLUMNS * LANES floats more on the stack.
+ * Build options (defaults in brackets):
+ *   LANES; KY, KX; SY, SX, DY, DX [1]; PY, PX [0]
+ *   IN0, IN1 [f]   how x and g are stored (core/storage.clh)
+ *   BIAS [0]       1: computes db
+ *   UNPOOL [0]     1: g / 4 flows to the elements in the mask (average), 2: g (maximum)
+ *   TO, TI, TK [2, 1, KX]
+ *                  register tile, output channels x input channels x columns of taps, each at most
+ *                  8. It takes TO * TI * TK + TO + 1 registers of LANES floats: with 16 registers
+ *                  for example 2 x 1 x 5, 3 x 1 x 3 or 3 x 4 x 1.
+ *   TR [1]         rows of taps of the tile, at most 8; above 1 only with TI = 1. x and g are read
+ *                  once for all these rows. The tile takes TO * TR * TK + TO + 1 registers, and TO
+ *                  more for the bias if CI_BLOCK is 1 and the tile has all taps.
+ *   CI_BLOCK [TI]  input channels of a work-group, a multiple of TI. TO * CI_BLOCK * KY * KX *
+ *                  LANES floats are on the stack, and should fit into a part of the first-level
+ *                  cache.
+ *   BAND, COLUMNS  with UNPOOL: rows that are unpooled at a time, an even number, and ow / 2 * 2.
+ *                  TO * BAND * COLUMNS * LANES more floats are on the stack.
  *
  * kernel clt_batch_blocked_sum_chunks(part, part_at, out, out_at, count, chunk, n)
- *   out[i] = sum over c of part[c][i], i < count, of ceil(ceil(n / LANES) / chunk) chunks, in order
- *   global size: (ceil(count / SPREAD), 1, 1), local (1, 1, 1); SPREAD [1024] elements each
+ *   out[i] = sum over c of part[c][i], for i < count, over ceil(ceil(n / LANES) / chunk) chunks, in
+ *   order. A work-item computes SPREAD [1024] elements.
+ *   global size: (ceil(count / SPREAD), 1, 1), local (1, 1, 1)
  */
 #include "core/batch_blocked/halves.clh"
 #include "core/batch_blocked/stride.clh"
@@ -63,12 +71,12 @@
 #include "core/batch_blocked/tile.clh"
 
 #define TAPS (KY * KX)
-/* Sum of (o, i, ky, kx) of the work-group's block. */
+/* The index of the sum of (o, i, ky, kx) in the work-group's block. */
 #define SUM_AT(o, i, ky, kx) ((((o) * CI_BLOCK + (i)) * KY + (ky)) * KX + (kx))
 
 #ifdef KX
 
-/* Lines of a tile: input channels, or rows of taps of one. */
+/* A tile has LINES lines: input channels, or with TR > 1 rows of taps of one channel. */
 #if TR > 1
 #define LINES TR
 #define CHANNEL(i) 0
@@ -78,10 +86,10 @@
 #define CHANNEL(i) i
 #define TAP_ROW(i) 0
 #endif
-/* The tile's pass over the gradient's rows also makes the bias' sums. */
+/* 1 if the tile's pass over the gradient also adds up the bias. */
 #define BIAS_INSIDE (BIAS && CI_BLOCK == 1 && TR > 1 && TR >= KY && TK >= KX)
 
-/* Parts of clt_weight_tile, in its variables. */
+/* Parts of clt_weight_tile; they use its variables. HOLDS: the tile has tap k of line i. */
 #define TAP_AT(i, k) (i * TK + k)
 #define HOLDS(i, k)                                                                                \
     ((TK == KX || kx0 + k < KX) && (TAP_ROW(i) == 0 || KY % TR == 0 || ky + TAP_ROW(i) < KY))
@@ -106,11 +114,11 @@
 #endif
 
 /*
- * Adds to sums[SUM_AT(o, i0 + i, ky + r, kx0 + k)] the products of rows first .. last - 1 of the
- * output's gradient (row r of channel o at g + o * g_plane + (r - first) * g_row) and the inputs
- * under tap (ky + r, kx0 + k). Only lanes in `valid` are added unless `all`. Channels from `no` and
- * `ni` on are read as the last one is, and their sums are not used. With BIAS_INSIDE, adds the
- * gradient to bias[o].
+ * Adds products of the gradient and of the inputs under tap (ky + r, kx0 + k) to sums[SUM_AT(o, i0
+ * + i, ky + r, kx0 + k)], for rows first .. last - 1 of the gradient. Row `first` of channel o is
+ * at g + o * g_plane, rows are g_row apart. Unless `all`, only the lanes in `valid` are added.
+ * Channels from `no` and `ni` on repeat the last one, and their sums are not used. With
+ * BIAS_INSIDE, the gradient is also added to bias[o].
  */
 #if UNPOOL
 #define G_SPACE private
@@ -127,7 +135,7 @@ INLINE void clt_weight_tile(private vecf *sums, private vecf *bias, G_SPACE cons
                             int first, int last, int no, int ni, int i0, int ky, int kx0,
                             veci valid, int all)
 {
-    /* Columns from `high` on have a tap of the tile behind the image. */
+    /* In columns from `high` on, some tap of the tile lies behind the image. */
     const int end = iw + PX - (min(kx0 + TK, KX) - 1) * DX;
     const int high = min(end > 0 ? (end + SX - 1) / SX : 0, ow);
     const int step = SX * LANES + (ih < 0); /* see conv.cl */
@@ -141,14 +149,14 @@ INLINE void clt_weight_tile(private vecf *sums, private vecf *bias, G_SPACE cons
     const int from = first, to = last;
     const int most = (min(TR, KY - ky) - 1) * DY; /* from the first row of taps to the last */
 #else
-    /* Rows whose input row lies in the image. */
+    /* The rows whose input row lies in the image. */
     const int below = ih - 1 + above;
     const int from = max(first, above > 0 ? (above + SY - 1) / SY : 0);
     const int to = min(last, below < 0 ? 0 : below / SY + 1);
 #endif
     const int ix0 = kx0 * DX - PX;
     global const STORED(IN0) *row = x + ((from * SY - above) * iw + ix0) * LANES;
-    /* From the end of a row to the beginning of the next. */
+    /* Steps from the end of a row to the beginning of the next. */
     const int next_x = (SY * iw - ow * SX) * LANES, next_g = g_row - ow * LANES;
 #define POINT_X(i, a, b)                                                                           \
     global const STORED(IN0) *x##i =                                                               \
@@ -223,7 +231,7 @@ INLINE void clt_weight_tile(private vecf *sums, private vecf *bias, G_SPACE cons
 }
 
 #if UNPOOL
-/* Rows first .. last - 1 of the gradient before pooling, of `no` channels. */
+/* Computes rows first .. last - 1 of the gradient before pooling, for `no` channels. */
 INLINE void clt_unpool_band(private vecf *band, global const STORED(IN1) * g, global const uchar *mask,
                             int oh, int ow, int first, int last, int no)
 {
@@ -245,7 +253,7 @@ INLINE void clt_unpool_band(private vecf *band, global const STORED(IN1) * g, gl
 }
 #endif
 
-/* The sums of rows first .. last - 1, for the bias. */
+/* Adds the sums of `rows` rows of the gradient to the bias of `no` channels. */
 INLINE void clt_bias_rows(private vecf *bias, G_SPACE const g_type *g, int g_plane, int g_row, int ow,
                           int rows, int no, veci valid, int all)
 {

@@ -1,12 +1,19 @@
 /*
- * 3 x 3 convolution in the batch-blocked layout by Winograd's minimal filtering, F(4 x 4, 3 x 3): 4 x 4
- * outputs from 36 products of transformed inputs and transformed weights, each summed over the
- * channels, instead of 144. Stride, dilation and groups are 1.
+ * 3 x 3 convolution in the batch-blocked layout by Winograd's minimal filtering, F(4 x 4, 3 x 3). A
+ * tile of 4 x 4 outputs takes 36 products of transformed inputs and transformed weights for each
+ * channel, instead of 144. Stride, dilation and groups are 1.
+ *
+ * A work-group processes strips of TX tiles, in three steps:
+ *
+ *   1. clt_tile_of_inputs transforms the inputs x of all channels to v (36 points).
+ *   2. clt_all_products computes m = u v for each point: u is [co][ci], v is [ci][TX].
+ *   3. clt_tile_of_outputs transforms m to outputs, and adds bias and activation.
  *
  * kernel clt_batch_blocked_winograd_weights(w, w_at, u, u_at, ci, co)     (build option WEIGHTS)
  *   w   OIHW as PyTorch's: [co][ci][3][3]
  *   u   [36][to][U_ROW(from)]: transformed weights from channel to channel; 0 at the end of a row.
- *       `from` are the ci channels and `to` the co; with FLIP, for the data gradient, the reverse.
+ *       `from` means the ci channels and `to` the co. With FLIP, for the data gradient, it is the
+ *       reverse, and the taps are mirrored.
  *   global size: (ceil(from / LANES), to, 1), local (1, 1, 1)
  *
  * kernel clt_batch_blocked_winograd(x, x_at, u, u_at, bias, bias_at, y, y_at, area, area_at,
@@ -15,14 +22,19 @@
  *   u     as the first kernel wrote it
  *   bias  [co]; read only if BIAS
  *   y     [B][co][oh][ow] in batch blocks
- *   area  scratch: AREA(ci, co) floats of each work-group
+ *   area  scratch memory: AREA(ci, co) floats for each work-group
  *   n images
- *   global size: (work-groups, as many as may be, which share the tiles of outputs, 1, 1),
- *   local (1, 1, 1)
+ *   global size: (any number of work-groups, which share the strips, 1, 1), local (1, 1, 1)
  *
- * Build options (defaults in brackets): LANES; PY, PX: padding before [0]; BIAS [0]; ACT [0]:
- * 1 = ReLU; FLIP [0]; TX x TC [4 x 6]: register tile, tiles of outputs x channels, at most 8 x 8;
- * it takes TX * TC + TX + 1 registers of LANES floats; CTAIL [0]: co % TC.
+ * Build options (defaults in brackets):
+ *   LANES
+ *   PY, PX [0]     padding above and on the left
+ *   BIAS [0]       1: adds the bias
+ *   ACT [0]        1: ReLU
+ *   FLIP [0]       see u
+ *   TX, TC [4, 6]  register tile, tiles of outputs x channels, at most 8 x 8; it takes
+ *                  TX * TC + TX + 1 registers of LANES floats
+ *   CTAIL [0]      co % TC
  */
 #include "core/batch_blocked/common.clh"
 
@@ -57,8 +69,8 @@
 
 #define U_ROW(channels) (((channels) + LANES - 1) / LANES * LANES)
 
-/* Columns or rows of a tile, six in and four out, and three in and six out: PUT(i, value) for each
- * result. */
+/* Transform a column or row of a tile; PUT(i, value) receives each result. TRANSFORM_SUMS makes
+ * four outputs of six sums m0 .. m5, TRANSFORM_WEIGHTS six numbers of three weights g0 .. g2. */
 #define TRANSFORM_SUMS(PUT, m)                                                                     \
     {                                                                                              \
         const vecf sum_a = m##1 + m##2, less_a = m##1 - m##2;                                      \
@@ -112,10 +124,12 @@ KERNEL void clt_batch_blocked_winograd_weights(global const float *w, long w_at,
 #else
 
 /*
- * A work-group goes through strips of TX tiles. Its scratch has the transformed inputs of a strip,
- * [ceil(ci / BLOCK)][POINTS][BLOCK][TX] vectors, and the sums, [ceil(co / TC)][POINTS][TC][TX]: so
- * what is transformed together lies in few pages. The number of vectors from point to point is odd,
- * for different sets of a cache.
+ * The scratch memory of a work-group has, for a strip of TX tiles,
+ *   v  [ceil(ci / BLOCK)][POINTS][BLOCK][TX] vectors of transformed inputs;
+ *   m  [ceil(co / TC)][POINTS][TC][TX] vectors of sums.
+ *
+ * So the vectors that a transform reads or writes lie in few pages. From point to point there is an
+ * odd number of vectors, so that the points fall into different sets of a cache.
  */
 #define BLOCK 8
 #define V_STEP (((BLOCK * TX) | 1) * LANES)
@@ -123,11 +137,12 @@ KERNEL void clt_batch_blocked_winograd_weights(global const float *w, long w_at,
 #define V_SIZE(ci) (((ci) + BLOCK - 1) / BLOCK * POINTS * V_STEP)
 #define M_SIZE(co) (((co) + TC - 1) / TC * POINTS * M_STEP)
 #define AREA(ci, co) (V_SIZE(ci) + M_SIZE(co))
-/* Channels whose transformed inputs of a point stay in the first-level cache; whole blocks. */
+/* So many channels' transformed inputs of a point stay in the first-level cache. A multiple of
+ * BLOCK. */
 #define DEPTH 128
 
-/* The products of one point, m[c][t] (+)= sum over `count` channels k of u[c][k] * v[k][t], for
- * `tc` channels c. */
+/* m[c][t] = sum over `count` channels k of u[c][k] v[k][t], for one point and `tc` channels c. With
+ * `more`, adds to m. tc is a constant at every call. */
 INLINE void clt_products(global const float *u, int row, global const float *v, global float *m,
                          int count, int more, const int tc)
 {
@@ -142,7 +157,8 @@ INLINE void clt_products(global const float *u, int row, global const float *v, 
     for (int k0 = 0; k0 < count; k0 += BLOCK) {
         const int block = min(BLOCK, count - k0);
         for (int k = 0; k < block; k++) {
-            /* A weight at a time: the compiler does not hold all of them beside the inputs. */
+            /* Loads one weight at a time: there are no registers for all of them beside the
+             * inputs. */
 #define COLUMN(t) const vecf v##t = LOAD(v + t * LANES);
 #define FMA(t, c, b) a##c##t = fma(v##t, w, a##c##t);
 #define CHANNEL(c)                                                                                 \
@@ -163,7 +179,7 @@ INLINE void clt_products(global const float *u, int row, global const float *v, 
     EACH_CELL(PUT_M)
 }
 
-/* The products of one point for all channels. */
+/* Computes the products of one point for all channels. */
 INLINE void clt_all_products(global const float *u, global const float *v, global float *m, int ci,
                              int co)
 {
@@ -192,7 +208,7 @@ INLINE vecf clt_finish(vecf v, vecf bias)
 #endif
 }
 
-/* Transforms the sums of one channel into its outputs from (oy, ox) on. */
+/* Transforms the sums of one channel into its tile of outputs from (oy, ox) on. */
 INLINE void clt_tile_of_outputs(global const float *m, global float *y, vecf bias, int oh, int ow,
                                 int oy, int ox)
 {

@@ -1,32 +1,38 @@
 /*
- * Gradients of the weights and the bias of a 3 x 3 convolution in the batch-blocked layout by Winograd's
- * minimal filtering, F(3 x 3, 4 x 4): the 9 weights' products of a tile of 4 x 4 gradients and 6 x 6
- * inputs from 36 products of both transformed, instead of 144. Stride, dilation and groups are 1.
+ * Gradients of the weights and the bias of a 3 x 3 convolution in the batch-blocked layout, by
+ * Winograd's minimal filtering, F(3 x 3, 4 x 4). A tile of 4 x 4 gradients and 6 x 6 inputs
+ * contributes to the 9 weights by 36 products of transformed inputs and gradients, instead of 144.
+ * Stride, dilation and groups are 1.
  *
- * The products of a point are those of matrices, with a sum over tiles and images. For these, output
- * channels lie in the vectors: the gradients are transposed before they are transformed, which is
- * less work than to add up lanes.
+ * For each point, the products form a matrix product, which sums over tiles and images. Its vectors
+ * hold output channels, not images: the gradients are transposed before they are transformed. That
+ * is less work than adding up the lanes of images.
  *
  * kernel clt_batch_blocked_winograd_weight_grad(x, x_at, g, g_at, area, area_at, part, part_at,
  *                                       n, ci, ih, iw, co, oh, ow)
  *   x     [B][ci][ih][iw] in batch blocks
  *   g     [B][co][oh][ow] in batch blocks: gradient of the convolution's output
- *   area  scratch: AREA(ci) floats of each work-group
- *   part  [groups][ci * 9 + 1][G_ROW(co)]: sums of each group's strips for the weights and, in the
- *         last row if BIAS, for the bias
+ *   area  scratch memory: AREA(ci) floats for each work-group
+ *   part  [groups][ci * 9 + 1][G_ROW(co)]: the weights' sums over each group's strips; in the last
+ *         row, if BIAS, those of the bias
  *   n images
- *   global size: (groups, as many as may be, which share the tiles,
+ *   global size: (any number of groups, which share the strips of TILES tiles,
  *   ceil(vectors of co / BLOCK), 1), local (1, 1, 1)
  *
  * kernel clt_batch_blocked_winograd_weight_sum(part, part_at, dw, dw_at, db, db_at, groups, ci, co)
+ *   Adds the groups' sums in order.
  *   dw    OIHW as PyTorch's: [co][ci][3][3]; db [co], written only if BIAS
  *   global size: (ceil(co / LANES), ceil(ci / SPREAD), 1), local (1, 1, 1)
  *
- * Build options (defaults in brackets): LANES; PY, PX: padding before [0]; BIAS [0];
- * TC x TO [6 x 4]: register tile, input channels x vectors of output channels, at most 8 x 8; it
- * takes TC * TO + TO + 1 registers of LANES floats; CTAIL, OTAIL [0]: ci % TC and the vectors of co
- * % TO; BLOCK [TO]: vectors of output channels of a work-group, a multiple of TO; TILES [4]: tiles of
- * a strip, at most 16.
+ * Build options (defaults in brackets):
+ *   LANES
+ *   PY, PX [0]        padding above and on the left
+ *   BIAS [0]          1: computes db
+ *   TC, TO [6, 4]     register tile, input channels x vectors of output channels, at most 8 x 8; it
+ *                     takes TC * TO + TO + 1 registers of LANES floats
+ *   CTAIL, OTAIL [0]  ci % TC, and (vectors of co) % TO
+ *   BLOCK [TO]        vectors of output channels of a work-group, a multiple of TO
+ *   TILES [4]         tiles of a strip, at most 16
  */
 #include "core/batch_blocked/common.clh"
 #include "core/batch_blocked/transpose.clh"
@@ -63,13 +69,14 @@
 #define TILE_COLS TO
 #include "conv/batch_blocked/winograd.clh"
 
-/* Weights of a side, and floats of a row of output channels. */
+/* TAPS: taps of a side of the kernel. G_ROW: floats of a row of output channels, whole vectors. */
 #define TAPS 3
 #define G_ROW(co) (((co) + LANES - 1) / LANES * LANES)
-/* Input channels of a work-group of the last sum. */
+/* Input channels of a work-group of clt_batch_blocked_winograd_weight_sum. */
 #define SPREAD 16
 
-/* Gradients, four in and six out, and sums, six in and three out: PUT(i, value) for each result. */
+/* Transform a column or row of a tile; PUT(i, value) receives each result. TRANSFORM_GRADS makes
+ * six numbers of four gradients g0 .. g3, TRANSFORM_SUMS three taps of six sums m0 .. m5. */
 #define TRANSFORM_GRADS(PUT, g)                                                                    \
     {                                                                                              \
         const vecf even_a = fma(g##2, (vecf)0.5f, g##0), odd_a = fma(g##3, (vecf)0.5f, g##1);      \
@@ -92,13 +99,14 @@
     }
 
 /*
- * A work-group goes through strips of TILES tiles. Its scratch has
- *   [ceil(ci / TC)][POINTS][TC][TILES] vectors of transformed inputs, images in the lanes;
- *   [BLOCK / TO][POINTS][TILES][LANES][TO] vectors of transformed gradients of each image, output
- *   channels in the lanes;
- *   [BLOCK / TO][ceil(ci / TC)][POINTS][TC][TO] vectors of sums, output channels in the lanes:
- * so what is transformed together lies in few pages. The number of vectors from point to point is
- * odd, for different sets of a cache.
+ * The scratch memory of a work-group has, for a strip of TILES tiles,
+ *   v  [ceil(ci / TC)][POINTS][TC][TILES] vectors of transformed inputs, images in the lanes;
+ *   u  [BLOCK / TO][POINTS][TILES][LANES][TO] vectors of transformed gradients of each image,
+ *      output channels in the lanes;
+ *   m  [BLOCK / TO][ceil(ci / TC)][POINTS][TC][TO] vectors of sums, output channels in the lanes.
+ *
+ * So the vectors that a transform reads or writes lie in few pages. From point to point there is an
+ * odd number of vectors, so that the points fall into different sets of a cache.
  */
 #define V_STEP ((TC * TILES | 1) * LANES)
 #define G_STEP ((TILES * LANES * TO | 1) * LANES)
@@ -109,8 +117,9 @@
 #define M_SIZE(ci) (BLOCK / TO * C_BLOCKS(ci) * POINTS * M_STEP)
 #define AREA(ci) (V_SIZE(ci) + G_SIZE + M_SIZE(ci))
 
-/* The gradients of the tile at (oy, ox) and of a vector of channels, of which there are `count`, with
- * the channels in the lanes: to[pixel][image]. With `edge`, some lie outside. */
+/* Transposes the gradients of the tile at (oy, ox), of up to LANES channels: to[pixel][image] is a
+ * vector of channels. `count` channels exist; the others repeat the last. With `edge`, some pixels
+ * lie outside of the image and become 0, or some channels do not exist. */
 INLINE void clt_transpose_tile(global const float *g, int oh, int ow, int oy, int ox, int count,
                                const int edge, private float *to)
 {
@@ -132,7 +141,8 @@ INLINE void clt_transpose_tile(global const float *g, int oh, int ow, int oy, in
     }
 }
 
-/* Transforms the gradients of `images` images, image l to v + l * TO * LANES; returns their sum. */
+/* Transforms the gradients of `images` images, image l to v + l * TO * LANES. Returns their sum,
+ * for the bias. */
 INLINE vecf clt_tile_of_grads(private const float *from, int images, global float *v)
 {
     vecf sum = 0.0f;
@@ -159,20 +169,21 @@ INLINE vecf clt_tile_of_grads(private const float *from, int images, global floa
     return sum;
 }
 
-/* The products of one point, m[c][o] (+)= sum over `used` tiles' images k of v[c][k] * g[k][o], for
- * `tc` channels c and `to` vectors o. */
+/* m[c][o] = sum over the images of `used` tiles of v[c][image] g[image][o], for one point, `tc`
+ * channels c and `to` vectors o. With `more`, adds to m. tc and to are constants at every call. */
 INLINE void clt_products(global const float *v, global const float *g, global float *m, int used,
                          private const int *images, int more, const int tc, const int to)
 {
 #define DECLARE(c, o) vecf a##c##o = 0.0f;
     EACH_CELL(DECLARE)
-    /* What was summed before comes from afar, and is added last. */
+    /* The sums so far may lie in a far cache: they are prefetched, and added last. */
     for (int i = 0; i < TC * TO * LANES; i += 16)
         PREFETCH(m + i);
     for (int t = 0; t < used; t++) {
         global const float *vt = v + t * LANES, *gt = g + t * LANES * TO * LANES;
         for (int l = 0; l < images[t]; l++) {
-            /* An input at a time: the compiler does not hold all of them beside the gradients. */
+            /* Loads one input at a time: there are no registers for all of them beside the
+             * gradients. */
 #define COLUMN(o) const vecf g##o = o < to ? LOAD(gt + o * LANES) : (vecf)0.0f;
 #define FMA(o, c, b)                                                                               \
     if (o < to)                                                                                    \
@@ -200,7 +211,7 @@ INLINE void clt_products(global const float *v, global const float *g, global fl
     EACH_CELL(PUT_M)
 }
 
-/* The products of one point for all input channels and `to` vectors of output channels. */
+/* Computes the products of one point for all input channels and `to` vectors of output channels. */
 INLINE void clt_row_of_products(global const float *v, global const float *g, global float *m,
                                 int ci, int used, private const int *images, int more, const int to)
 {
@@ -215,7 +226,8 @@ INLINE void clt_row_of_products(global const float *v, global const float *g, gl
 #endif
 }
 
-/* Transforms the sums of an input channel and a vector of output channels into those of its taps. */
+/* Transforms the sums of an input channel and a vector of output channels into the sums of 3 x 3
+ * weights. */
 INLINE void clt_tile_of_taps(global const float *m, global float *part, int row)
 {
     vecf mid[TAPS * SIDE];

@@ -1,26 +1,32 @@
 /*
- * Convolution of values that lie PLAIN, and its gradients, on CPUs: for batches that would leave
- * most lanes of the batch-blocked layout empty. Work-group size 1.
+ * Convolution and its gradients in the plain layout on CPUs. Vectors hold neighbouring positions of
+ * one image. So these kernels serve batches that would leave most lanes of the batch-blocked layout
+ * empty. Work-groups have one work-item.
  *
- * A work-group copies a block of some channels of an image, a band of rows and a range of columns,
- * into local memory, with what lies around it, in lines of `pitch` positions: as many as a line of
- * the block's results has, and `reach_x` more. A strided convolution's rows and columns are parted
- * by their remainders, so that for every tap the operands of neighbouring results are neighbours:
- * what tap (ky, kx) of channel c multiplies begins at one offset, at[k].x, for all results. Results
- * are counted in lines of `pitch` too; those beyond the end of a line are computed and dropped.
+ * A work-group copies a block of the source into local memory: some channels of an image, a band of
+ * rows and a range of columns, with the elements around them that taps reach. A line of the copy
+ * has `pitch` positions: as many as a line of the block's results, and `reach_x` more. With a
+ * stride, rows and columns are separated by their remainder modulo the stride, so that for every
+ * tap the operands of neighbouring results are neighbours. The operands of tap (ky, kx) of channel
+ * c then begin at one offset, at[k].x, for all results. Lines of results have `pitch` positions
+ * too; results beyond the end of a line are computed and dropped.
  *
- * `convolve`: PASS 0: y = activation(conv(x, w) + bias). PASS 1: dx from dy and w: the inputs are
- * parted in classes by y % sy and x % sx; within a class the same taps hit, and one step further is
- * one step further in dy. Classes that no tap hits are 0. Register tiles are MR channels x NV
- * vectors of results.
- * `weight_grad`: sums over results in vectors along them, for MR x NR weights at a time.
+ *   convolve, PASS 0   y = activation(conv(x, w) + bias)
+ *   convolve, PASS 1   dx from dy and w. The positions of dx form classes by y % sy and x % sx. All
+ *                      positions of a class meet the same taps, and neighbours of a class read
+ *                      neighbours of dy. Classes that no tap meets are 0.
+ *   weight_grad        dw and db from x and dy
  *
- * DEPTH: of three dimensions, as convolutions of planes: an image is one of the planes of the result
- * (PASS 1: of dx), and its channels are all pairs of a channel and a tap along the depth, of which
- * each reads one plane; one outside of the volume, or between those that a stride hits, counts as 0.
+ * Register tiles of convolve have MR channels x NV vectors of results. weight_grad computes MR x NR
+ * weights at a time, and sums over results in vectors along the lines.
  *
- * Build options: VW (4, 8, 16: lanes of a vector), MR, ROOM (floats of local memory); PASS, NV and
- * TAPS (channels x taps at a time) for convolve; NR for weight_grad; DEPTH where there is one.
+ * DEPTH: convolutions of three dimensions, as convolutions of planes. An image is one plane of the
+ * result (PASS 1: of dx). A channel of the source is a pair of a channel and a tap along the depth,
+ * and reads the plane under this tap. Planes outside of the volume, and those that a stride skips,
+ * count as 0.
+ *
+ * Build options: VW (4, 8 or 16: lanes of a vector), MR, ROOM (floats of local memory); PASS, NV
+ * and TAPS (most channels x taps at a time) for convolve; NR for weight_grad; DEPTH.
  */
 #include "core/activation.clh"
 #define LANES VW
@@ -28,14 +34,14 @@
 
 #define EACH(i, count) _Pragma("unroll") for (int i = 0; i < count; i++)
 
-/* Where a channel's copy lies, and what is copied. */
+/* The block of each channel of a source that is copied, and its layout. */
 typedef struct band {
     int height, width, right; /* of the source; columns from `right` on count as 0 */
-    int sy, sx;               /* by which rows and columns are parted */
-    int parts_y, parts_x;     /* the remainders that are copied: those below */
-    int py, px;       /* lines and positions before the source's first; less than 0: skipped */
-    int first, lines; /* copied, of each remainder */
-    int left, pitch;  /* the same of the positions */
+    int sy, sx;               /* rows and columns are separated by remainder modulo these */
+    int parts_y, parts_x;     /* how many remainders are copied, from 0 on */
+    int py, px;       /* padding before the source's first row and column; negative: skipped */
+    int first, lines; /* the first line, and the number of lines, of each remainder */
+    int left, pitch;  /* the same for the positions of a line */
 } band;
 
 static inline int band_floats(const band *b)
@@ -43,8 +49,8 @@ static inline int band_floats(const band *b)
     return b->parts_y * b->parts_x * b->lines * b->pitch;
 }
 
-/* A line of which positions from `begin` to `end` lie inside the source, unless all of it does not;
- * `row`: what position 0 is, or would be. */
+/* Copies a line. Positions [begin, end) lie inside of the source, the others become 0; so do all if
+ * the line is not `inside`. `row` is where position 0 is, or would be. */
 static inline void copy_line(local float *to, global const float *row, const band *b, int inside,
                              int begin, int end)
 {
@@ -68,8 +74,8 @@ static inline void copy_line(local float *to, global const float *row, const ban
         to[i] = 0.0f;
 }
 
-/* Line q of remainders (ry, rx): source row (first + q) * sy + ry - py, columns (left + i) * sx +
- * rx - px. */
+/* Copies the block of `channels` channels. Position i of line q of remainders (ry, rx) is row
+ * (first + q) * sy + ry - py and column (left + i) * sx + rx - px of the source. */
 static inline void copy_band(local float *to, global const float *from, const band *b, int channels)
 {
     const long pitch = b->pitch;
@@ -88,7 +94,7 @@ static inline void copy_band(local float *to, global const float *from, const ba
             }
 }
 
-/* Along the depth. */
+/* Sizes along the depth: planes of x and y, taps, stride, padding and dilation. */
 typedef struct depths {
     int in, out, taps, stride, padding, dilation;
 } depths;
@@ -101,8 +107,8 @@ typedef struct depths {
 #define DEPTHS ((depths){1, 1, 1, 1, 0, 1})
 #endif
 
-/* The planes of `count` channels and taps from `first` on that the plane `at` of the result is made
- * of; `back`: of dx, from those of dy. */
+/* Copies `count` channels of the source from `first` on, for the plane `at` of the result. With
+ * `back`, the source is dy and the result dx. */
 static inline void copy_planes(local float *to, global const float *from, const band *b, int first,
                                int count, const depths *d, int at, int back)
 {
@@ -136,14 +142,15 @@ static inline vecf activate_vector(vecf x, int act, float slope)
     CLT_ACTIVATE_BODY(vecf)
 }
 
-/* Where results go: line q < lines, column i < columns to base[q * line + i * step]. */
+/* Where results are stored: that of line q and column i at base[q * line + i * step]. */
 typedef struct place {
     int lines, columns;
     long line;
     int step;
 } place;
 
-/* Stores, or adds, `count` neighbours; the last time with bias and activation. */
+/* Stores `count` neighbouring results. Unless `first`, adds the sums of earlier channels, which are
+ * in `to`. If `last`, applies bias and activation. */
 static inline void put_run(global float *to, int step, const float *from, int count, int first,
                            int last, float bias, int act, float slope)
 {
@@ -162,7 +169,8 @@ static inline void put_run(global float *to, int step, const float *from, int co
     }
 }
 
-/* A row of a register tile, whose first position is n. */
+/* Stores a row of a register tile, NV * VW results from position n on, without those beyond the
+ * ends of lines. */
 static inline void put_row(global float *out, const place *p, int pitch, int n, const float *row,
                            int first, int last, float bias, int act, float slope)
 {
@@ -176,8 +184,8 @@ static inline void put_row(global float *out, const place *p, int pitch, int n, 
     }
 }
 
-/* MR x NV vectors of sums over `count` taps: of operands b[at[k].x] and on, and weights
- * row[i][at[k].y]. One list of both leaves registers for all rows' addresses. */
+/* sums[i][v] = sum over `count` taps k of row[i][at[k].y] times vector v at b + at[k].x. One list
+ * has the offsets of both operands, which leaves registers for the addresses of all rows. */
 static inline void tile(const global float *const *row, local const float *b, local const int2 *at,
                         int count, vecf *sums)
 {
@@ -197,7 +205,8 @@ static inline void tile(const global float *const *row, local const float *b, lo
     EACH(i, MR) EACH(v, NV) sums[i * NV + v] = acc[i][v];
 }
 
-/* Whether one of `count` taps that are `dilation` apart hits the class of remainder `rest`. */
+/* Returns whether one of `count` taps that are `dilation` apart meets the class of remainder
+ * `rest`. */
 static inline int is_hit(int rest, int count, int dilation, int stride)
 {
     for (int k = 0; k < count; k++)
@@ -206,17 +215,19 @@ static inline int is_hit(int rest, int count, int dilation, int stride)
     return 0;
 }
 
-/* Where source s begins in the weights; channels are `step` apart where each has one tap along the
- * depth, of which each has `taps`. */
+/* Returns where the weights of source s begin. With DEPTH, a source is a channel and a tap along
+ * the depth. `taps` is the number of taps of a plane. `step` would be the distance from channel to
+ * channel if there were one tap along the depth. */
 static inline long weight_at(int s, int step, int taps, const depths *d)
 {
     const int channel = s / d->taps;
     return (long)channel * step * d->taps + (s - channel * d->taps) * taps;
 }
 
-/* Where operands and weights lie of the taps that count for results of remainders (ry, rx), for
- * `channels` channels from `first` on that are `plane` apart in local memory; (y0, x0):
- * of tap (0, 0). Returns how many a channel has. */
+/* Lists where operand and weight of each tap lie, for `channels` sources from `first` on, whose
+ * copies are `plane` floats apart. In PASS 1, lists only the taps that meet the class of remainders
+ * (ry, rx); (y0, x0) is where tap (0, 0) lies in the copy. Returns the number of taps of one
+ * source. */
 static inline int list_taps(local int2 *list, int first, int channels, int plane, int step,
                             const depths *d, const band *b, int KH, int KW, int sy, int sx, int dil_y, int dil_x, int y0, int x0,
                             int ry, int rx)
@@ -246,16 +257,16 @@ static inline int list_taps(local int2 *list, int first, int channels, int plane
     return count;
 }
 
-/* What a tile needs beside its place. */
+/* Arguments that all tiles of a call share. */
 typedef struct source {
-    int row_step; /* of the weights, from result channel to result channel */
+    int row_step; /* of the weights, from channel to channel of the result */
     long out_plane;
-    int first, last; /* of the sums over channels */
+    int first, last; /* whether these are the first and the last channels of the sums */
     int act;
     float slope;
 } source;
 
-/* The results of channels m0 .. m1 - 1 at `p`, of `count` taps. */
+/* Computes channels m0 .. m1 - 1 of the results at `p`, as sums over `count` taps. */
 static inline void tiles(global float *out, global const float *w, global const float *bias,
                          local const float *copy, local const int2 *list, int count, const place *p,
                          int pitch, int m0, int m1, const source *s)
@@ -277,7 +288,7 @@ static inline void tiles(global float *out, global const float *w, global const 
 }
 
 #if PASS == 1
-/* A block of `lines` x `columns` of a plane. */
+/* Sets a block of `lines` x `columns` of a plane to 0. */
 static inline void clear(global float *to, long lines, int columns, int width)
 {
     for (long q = 0; q < lines; q++, to += width) {
@@ -290,9 +301,12 @@ static inline void clear(global float *to, long lines, int columns, int width)
 }
 #endif
 
-/* Work-item (block of lines and columns and KB of the classes, block of TM channels, image and
- * group); CB channels of the source at a time. KB is the number of classes if there are any that no
- * tap hits: then all the block is cleared first. */
+/*
+ * Work-item (x, y, z): x is a block of lines and columns and KB of the classes, y a block of TM
+ * channels of the result, z the image, the plane along the depth, and the group. The work-item
+ * reads CB channels of the source at a time. If some classes meet no tap (has_zeros), KB is the
+ * number of all classes, and the whole block is cleared first.
+ */
 KERNEL void convolve(global const float *x, long x_offset, global const float *w, long w_offset,
                      global const float *bias, long bias_offset, global float *out, long out_offset,
                      NUMBERS, int TM, int CB, int KB, int has_zeros, int has_bias, int act,
@@ -335,7 +349,8 @@ KERNEL void convolve(global const float *x, long x_offset, global const float *w
     out += out_offset + (((long)image * O + g * o_group) * planes + at) * OH * OW +
            (long)first_line * OW + left;
 #else
-    /* Of the classes, the first's results begin at dy's (y0, x0), others perhaps one further. */
+    /* The results of the first class begin at (y0, x0) of dy. Those of other classes may begin one
+     * line or position further: more_y, more_x. */
     const int y0 = py / sy, x0 = px / sx;
     const int more_y = (py % sy + classes_y - 1 >= sy), more_x = (px % sx + classes_x - 1 >= sx);
     const band b = {OH, OW, OW, 1, 1, 1, 1, reach_y - y0, reach_x - x0,
@@ -359,7 +374,7 @@ KERNEL void convolve(global const float *x, long x_offset, global const float *w
         s.first = c == 0;
         s.last = c + CB >= sources;
         copy_planes(copy, x, &b, c, here, &d, at, PASS);
-        /* What the last tile reads beyond the last result. */
+        /* The last tile reads so many floats beyond the last result. */
         for (int i = 0; i < NV * VW; i++)
             copy[here * plane + i] = 0.0f;
         for (int kind = first_class; kind <= last_class; kind++) {
@@ -391,7 +406,8 @@ KERNEL void convolve(global const float *x, long x_offset, global const float *w
 
 #else
 
-/* sums[i][j] += sum over the positions of dy's channel i and of x at tap j. */
+/* sums[i][j] = sum over the positions n of dy[i][n] x[j][n]; dy[i] is a channel of dy, x[j] is x
+ * under tap j. */
 static inline void dot_tile(local const float *const *dy, local const float *const *x, int vectors,
                             float sums[MR][NR])
 {
@@ -409,8 +425,8 @@ static inline void dot_tile(local const float *const *dy, local const float *con
     EACH(i, MR) EACH(j, NR) sums[i][j] = clt_sum_lanes(acc[i][j]);
 }
 
-/* The same with only what the taps read, line by line: dy's zeros beyond the end of a line do not
- * make Inf and NaN of x there 0. */
+/* The same, but line by line, without the positions beyond the end of a line. dot_tile multiplies
+ * those with zeros of dy, which gives NaN if x is Inf or NaN there. */
 static inline void dot_lines(local const float *const *dy, local const float *const *x, int lines,
                              int pitch, int columns, float sums[MR][NR])
 {
@@ -433,7 +449,8 @@ static inline void dot_lines(local const float *const *dy, local const float *co
     EACH(i, MR) EACH(j, NR) sums[i][j] = clt_sum_lanes(acc[i][j]);
 }
 
-/* Whether `count` floats and those that fill the last vector are neither Inf nor NaN. */
+/* Returns whether `count` floats, and those that complete the last vector, are neither Inf nor
+ * NaN. */
 static inline int all_finite(local const float *x, int count)
 {
     veci most = 0;
@@ -443,9 +460,10 @@ static inline int all_finite(local const float *x, int count)
 }
 
 /*
- * Work-item (block of CB channels of x, block of TM of dy, group): all images and blocks of lines
- * and columns in order. dy is copied with zeros beyond the end of its lines, of whole vectors, and
- * where x is finite, sums run over all lines: what is read beyond the copy's end is 0.
+ * Work-item (x, y, z) computes the weights of CB channels of x and TM channels of dy, of group z.
+ * It sums over all images and blocks of lines and columns, in order. The copy of dy has zeros
+ * beyond the end of each line, and up to whole vectors. So if x is finite, dot_tile can run over
+ * all lines at once. The floats that it reads beyond the copy of x are 0.
  */
 KERNEL void weight_grad(global const float *x, long x_offset, global const float *dy,
                         long dy_offset, global float *dw, long dw_offset, global float *db,

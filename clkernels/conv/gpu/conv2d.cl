@@ -1,20 +1,27 @@
 /*
- * Convolution on GPUs as products of matrices that are never written down: the operand's panel is
- * gathered from the image. One of three by PASS, each a product of [M, K] and [K, N]:
+ * Convolution on GPUs as matrix products A [M, K] x B [K, N] for each group of channels (implicit
+ * GEMM): B is gathered from the image into local memory, and never stored as a matrix. PASS selects
+ * the kernel:
  *
  *   0  conv2d              M output channels  K channels x taps         N images x pixels
  *   1  conv2d_data_grad    M channels         K output channels x taps  N images x pixels of x
  *   2  conv2d_weight_grad  M output channels  K images x pixels of dy   N channels x taps, and bias
  *
- * of a group. With a stride, the pixels of x fall into classes that meet different taps of the
- * kernel: each class is a product of its own. Where the grid would be too small, the sums are cut into
- * slices, which conv2d_sum and conv2d_weight_sum add in order; the result then has an array for each.
+ * Work-group (x, y, z) computes the tile of core/gpu/tile.clh whose first column is x * TN and
+ * first row y * TM. z is the group of channels, the slice, and in PASS 1 the class. With a stride,
+ * the pixels of dx fall into classes by their remainder modulo the stride. A class meets its own
+ * taps of the kernel, and is a product of its own.
  *
- * What an index k stands for is found out once for a work-group, by one work-item, in a table that is
- * two panels ahead of the sums.
+ * If there would be too few work-groups, K is cut into slices. Then each slice has its own result,
+ * and conv2d_sum or conv2d_weight_sum adds them in order. These two kernels are in the file without
+ * TM.
  *
- * Build options: those of tile.clh; PASS; V: 4 where four neighbours of the result are stored at
- * once, else 1.
+ * An index k of K stands for a channel and a tap, or for an image and a pixel. Work-items compute
+ * that once for the whole work-group, in a table in local memory that is two panels ahead of the
+ * sums. So the loops that load panels need no divisions.
+ *
+ * Build options: those of core/gpu/tile.clh; PASS; V: 4 if four neighbours of the result can be
+ * stored as a float4, else 1.
  */
 #include "core/activation.clh"
 
@@ -26,22 +33,22 @@
     int B, int C, int H, int W, int O, int OH, int OW, int KH, int KW, int sy, int sx, int py,     \
         int px, int dy_, int dx_, int groups
 
-#define OUTSIDE (-(1 << 29)) /* a row of no image */
+#define OUTSIDE (-(1 << 29)) /* a row that no image has */
 #define A_SLOTS (TK * TM / THREADS)
 #define B_SLOTS (TK * TN / THREADS)
 
-/* How k becomes an entry of the table; a row of the operand has `row` elements, a channel `plane`. */
+/* How an index k becomes an entry of the table. */
 typedef struct walk {
     int begin, end;             /* the slice of k */
-    int plane, row;             /* of what is gathered */
-    int taps, kernel_width;     /* the k of a channel, and of a row of its taps */
-    int step_y, step_x;         /* from tap to tap, in rows and columns gathered */
-    int first_y, first_x;       /* where the first tap falls */
-    int weight, tap, tap_y, tap_x; /* A: from channel to channel, of the first tap, and from tap to tap */
-    int image, image_of_a, out_plane, out_width, first_image; /* PASS 2 */
+    int plane, row;             /* elements of a channel and of a row of the image in B */
+    int taps, kernel_width;     /* how many k a channel has, and a row of its taps */
+    int step_y, step_x;         /* rows and columns from tap to tap (PASS 2: pixel to pixel) */
+    int first_y, first_x;       /* the row and column of the first tap */
+    int weight, tap, tap_y, tap_x; /* of A: channel to channel, first tap, tap to tap */
+    int image, image_of_a, out_plane, out_width, first_image; /* PASS 2: sizes of x and dy */
 } walk;
 
-/* Where k lies in what is gathered: offset, row, column; and in A, or -1. */
+/* Returns where k lies: offset, row and column in the image, and the offset in A; -1 for no k. */
 static inline int4 entry(const walk *w, int k)
 {
     if (k >= w->end)
@@ -61,7 +68,8 @@ static inline int4 entry(const walk *w, int k)
 #endif
 }
 
-/* Where the work-item's columns of the panel lie: one pixel, or with PASS 2 a tap for each slot. */
+/* The offset, row and column in the image that belong to the columns n of B that a work-item loads:
+ * one pixel, or with PASS 2 a channel and tap for each slot. */
 #if PASS == 2
 #define PLACES B_SLOTS
 #else
@@ -71,6 +79,8 @@ typedef struct place {
     int at[PLACES], y[PLACES], x[PLACES];
 } place;
 
+/* fetch_ loads the work-item's elements of the next panel into registers, put_ stores them to local
+ * memory. `rows` is the number of rows of A that exist from the tile's first on. */
 static inline void fetch_a(float *to, global const float *a, local const int4 *table, int lid,
                            int rows, int stride)
 {
@@ -90,7 +100,8 @@ static inline void put_a(local float *panel, const float *from, int lid)
         panel[lid % TK * LDM + s * (THREADS / TK) + lid / TK] = from[s];
 }
 
-/* Elements outside of the image are zero. A row of OUTSIDE marks the bias: ones. */
+/* Elements outside of the image are 0. In PASS 2, the row OUTSIDE marks the column of the bias,
+ * whose elements are 1. */
 static inline void fetch_b(float *to, global const float *b, local const int4 *table, int lid,
                            const place *p, int height, int width)
 {
@@ -127,7 +138,8 @@ static inline void put_b(local float *panel, const float *from, int lid)
 #endif
 }
 
-/* acc += A B over the slice; `a` points at the tile's first row. */
+/* acc = A B over the slice. `a` points at the tile's first row. Local memory has two panels of each
+ * operand, `side` and `next`: while one is multiplied, elements of the other are on their way. */
 static inline void product(float4 (*acc)[NQ], local float *as, local float *bs, local int4 *table,
                            int lid, const walk *w, global const float *a, int rows, int stride,
                            global const float *b, const place *p, int height, int width)
@@ -160,7 +172,7 @@ static inline void product(float4 (*acc)[NQ], local float *as, local float *bs, 
     }
 }
 
-/* What a slice has of the k. */
+/* How many k a slice has: a multiple of TK. */
 #define SHARE(K) (((K) + slices * TK - 1) / (slices * TK) * TK)
 
 #define PANELS                                                                                     \
@@ -172,8 +184,8 @@ static inline void product(float4 (*acc)[NQ], local float *as, local float *bs, 
     const int c_group = C / groups, o_group = O / groups, taps = KH * KW;                          \
     float4 acc[RM][NQ];
 
-/* Rows of the tile at a column group: element l of row m is stored at to[m * plane + at[l]], or not
- * if at[l] is negative. */
+/* Stores four columns of the work-item's rows, after bias and activation: column l of row m goes to
+ * to[m * plane + at[l]], unless at[l] is negative. With V = 4, at[0] holds for all four. */
 static inline void store(global float *to, const float4 *v, const long *at, int m, int rows,
                          int plane, global const float *bias, int act, float slope)
 {
@@ -240,8 +252,9 @@ conv2d(global const float *x, long x_offset, global const float *w, long w_offse
 
 #elif PASS == 1
 
-/* The first tap that meets pixels at `rest` behind a multiple of the stride, the distance to the
- * next such tap, and how many there are: in (first, step, count). */
+/* Returns (first, step, count) of the taps that meet the pixels whose position plus padding has the
+ * remainder of `rest` modulo the stride: the first tap, the distance from tap to tap, and their
+ * number. */
 static inline int4 meeting(int rest, int stride, int dilation, int size)
 {
     int first = size, step = 1;
@@ -302,7 +315,7 @@ conv2d_data_grad(global const float *dy, long dy_offset, global const float *w, 
 
 #else
 
-/* With several slices dw has `part` elements for each: the weights, then the biases. */
+/* With several slices, dw has `part` elements for each slice: the weights, then the biases. */
 kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void
 conv2d_weight_grad(global const float *x, long x_offset, global const float *dy, long dy_offset,
                    global float *dw, long dw_offset, global float *db, long db_offset, CLT_SHAPE,
@@ -375,7 +388,8 @@ static inline VEC activate(VEC x, int act, float slope)
     CLT_ACTIVATE_BODY(VEC)
 }
 
-/* out [images, channels, pixels]: the slices' sums, added in order, V a work-item. */
+/* out [images, channels, pixels] = activation(bias + sum of all slices' results, in a fixed order).
+ * A work-item computes V elements. */
 kernel void conv2d_sum(global const float *parts, long parts_offset, global const float *bias,
                        long bias_offset, global float *out, long out_offset, int images,
                        int channels, int pixels, int slices, int has_bias, int act, float slope)
@@ -393,7 +407,7 @@ kernel void conv2d_sum(global const float *parts, long parts_offset, global cons
     *(global VEC *)(out + out_offset + at) = activate(sum, act, slope);
 }
 
-/* dw and db: the slices' sums, added in order, V a work-item. */
+/* dw, db = the sums of all slices' results, in a fixed order. A work-item computes V elements. */
 kernel void conv2d_weight_sum(global const float *parts, long parts_offset, global float *dw,
                               long dw_offset, global float *db, long db_offset, int weights,
                               int sums, int part, int slices)

@@ -1,6 +1,7 @@
 /*
- * What makes three-dimensional convolutions two-dimensional ones on GPUs: a work-item moves V floats of
- * a plane, its neighbours the next ones. Option V: 4 where float4 fits the planes, else 1.
+ * Copies that turn three-dimensional convolutions into two-dimensional ones of planes on GPUs
+ * (runtime/ops/conv/conv3d_gpu.c). A work-item copies V neighbouring floats of a plane, the next
+ * work-item the next V. The host defines V: 4 if planes are multiples of float4, else 1.
  */
 #define GROUP 256
 #define KERNEL kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
@@ -12,9 +13,12 @@
 #endif
 
 /*
- * x [B, channels, size, plane] -> out [B, results, channels x taps, plane]: the planes that each plane of
- * the result is made of, zeros where there is none; `plane` in units of V, `count` of out. `back`: of
- * dx, from those of dy.
+ * x [B, channels, size, plane] -> out [B, results, channels x taps, plane]: copies, for each of the
+ * `results` planes of the result, the planes of x under the kernel's taps along the depth. The
+ * copies of padding are zeros. With `back`, x is dy and the result dx: copies the planes of dy that
+ * a plane of dx contributed to, and zeros for those that a stride skips.
+ *
+ * `plane` is the size of a plane and `count` the size of out, both in units of V floats.
  */
 KERNEL void unfold_planes(global const float *x, long x_offset, global float *out, long out_offset,
                           int count, int plane, int channels, int size, int results, int taps,
@@ -38,7 +42,7 @@ KERNEL void unfold_planes(global const float *x, long x_offset, global float *ou
     *(global FLOATS *)(out + out_offset + (long)item * V) = v;
 }
 
-/* x [.., m, n, plane] -> out [.., n, m, plane]; `plane` in units of V, `count` of out. */
+/* Transposes x [.., m, n, plane] to out [.., n, m, plane]. `plane` and `count` as above. */
 KERNEL void swap_planes(global const float *x, long x_offset, global float *out, long out_offset,
                         int count, int plane, int m, int n)
 {

@@ -1,18 +1,23 @@
 /*
- * Depthwise convolution on GPUs: every channel of x is convolved with `each` kernels of its own,
- * O = C * each. Bound by memory: a work-item computes a block of neighbours, so that each row that
- * it reads serves several results; a work-group has one channel, so that weights are read once. One of three by PASS:
+ * Depthwise convolution on GPUs: each channel of x is convolved with `each` kernels of its own, so
+ * O = C * each.
  *
- *   0  depthwise               Y x V of y
- *   1  depthwise_data_grad     of dx what belongs to Y x V of dy: SY and SX times as much
- *   2  depthwise_weight_grad   a work-group sums KR rows of a kernel, and a bias, over a slice of
- *                              dy, Y x V at a time
+ * Memory limits these kernels. So a work-item computes a block of neighbouring results in
+ * registers: each row that it reads serves several results. A work-group has one channel, and reads
+ * its weights once. PASS selects the kernel:
  *
- * With V = 4 rows are read and written as float4, with V = 1 neighbours read neighbouring floats.
+ *   0  depthwise               a work-item computes Y x V elements of y
+ *   1  depthwise_data_grad     a work-item computes the Y SY x V SX elements of dx that belong to
+ *                              Y x V elements of dy
+ *   2  depthwise_weight_grad   a work-group sums KR rows of a kernel's weights, and the bias, over
+ *                              a slice of dy; a work-item takes Y x V elements of dy at a time
  *
- * Build options: PASS, V, Y; KH, KW, SY, SX, PY, PX, DY, DX: kernel, stride, padding and dilation,
- * since registers have constant indices; with PASS 2 also KR, and GROUP, its
- * work-items, and Y divides OH. V = 4 needs rows of x and y that are multiples of 4.
+ * V is 4 or 1. With 4, rows are read and written as float4; rows of x and y must be multiples of 4.
+ * With 1, neighbouring work-items access neighbouring floats.
+ *
+ * Build options: PASS, V, Y; KH, KW, SY, SX, PY, PX, DY, DX: kernel, stride, padding and dilation.
+ * They are constants, because arrays in registers need constant indices. With PASS 2 also KR, and
+ * GROUP, the size of a work-group; Y must divide OH then.
  */
 #include "core/gpu/rectify.clh"
 #include "core/gpu/tree.clh"
@@ -27,8 +32,8 @@
 #define CEIL(a, b) (((a) + (b) - 1) / (b))
 #define FLOOR(a, b) (((a) - (((a) % (b)) + (b)) % (b)) / (b)) /* of negative numbers too */
 
-/* Rows and columns that a block reads, from FIRST_ROW and FIRST_COLUMN on behind its own first:
- * columns from a multiple of V on. */
+/* The rows and columns that a block reads, counted from those under its first element. FIRST_COLUMN
+ * is rounded down to a multiple of V, for aligned float4. */
 #if PASS == 1
 #define FIRST_ROW FLOOR(PY - (KH - 1) * DY, SY)
 #define LAST_ROW FLOOR(Y * SY - 1 + PY, SY)
@@ -46,7 +51,7 @@
 #define ROWS (LAST_ROW - FIRST_ROW + 1)
 #define VECTORS CEIL(LAST_COLUMN - FIRST_COLUMN + 1, V)
 
-/* Columns x .. of row y, zero outside of the image. */
+/* Loads VECTORS * V columns of row y from column x on; elements outside of the image become 0. */
 static inline void load_row(float *to, global const float *plane, int y, int x, int height,
                             int width)
 {
@@ -59,7 +64,8 @@ static inline void load_row(float *to, global const float *plane, int y, int x, 
     }
 }
 
-/* Where block `at` of a plane lies, blocks being side by side first. */
+/* Returns column and row of the first element of block number `at`. Blocks are numbered along
+ * rows. */
 static inline int2 block_at(int at, int width)
 {
     const int across = CEIL(width, V), row = at / across;
@@ -68,7 +74,7 @@ static inline int2 block_at(int at, int width)
 
 #if PASS == 0
 
-/* Work-items: blocks of a channel in all images, channels. */
+/* Global size: (blocks of a channel in all images, channels of y). */
 kernel void depthwise(global const float *x, long x_offset, global const float *w, long w_offset,
                       global const float *bias, long bias_offset, global float *y, long y_offset,
                       int B, int C, int H, int W, int O, int OH, int OW, int has_bias, int act,
@@ -117,7 +123,8 @@ kernel void depthwise(global const float *x, long x_offset, global const float *
 
 #elif PASS == 1
 
-/* Work-items: blocks of a channel in all images, channels; as many as cover dx. */
+/* Global size: (blocks of a channel in all images, channels of x). The blocks cover dx: they divide
+ * ceil(H / SY) x ceil(W / SX) positions. */
 kernel void depthwise_data_grad(global const float *dy, long dy_offset, global const float *w,
                                 long w_offset, global float *dx, long dx_offset, int B, int C,
                                 int H, int W, int O, int OH, int OW)
@@ -170,8 +177,9 @@ CLT_TREE(tree, float4, CLT_ADD, GROUP, 1)
 
 #define SUMS (KR * KW + 1)
 
-/* Group (slice, o, part of the kernel's rows). With several slices dw has `part` elements for each:
- * the weights, then the biases. */
+/* Work-groups: (slices of dy, channels o of dy, blocks of KR rows of a kernel). With several
+ * slices, dw has `part` elements for each slice, the weights and then the biases; conv2d_weight_sum
+ * of conv/gpu/conv2d.cl adds them. */
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 depthwise_weight_grad(global const float *x, long x_offset, global const float *dy, long dy_offset,
                       global float *dw, long dw_offset, global float *db, long db_offset, int B,

@@ -1,6 +1,16 @@
-/* Convolution and its gradients for every shape, one work-item an output element. */
+/*
+ * Two-dimensional convolution and its gradients for every shape. A work-item computes one element
+ * of the result:
+ *
+ *   y[b][o][oy][ox] = activation(bias[o] + sum over c, ky, kx of
+ *       w[o][c][ky][kx] x[b][c0 + c][oy sy - py + ky dy_][ox sx - px + kx dx_])
+ *
+ * c0 is the first channel of o's group. Elements outside of x count as 0. A channel's products are
+ * added up first, which keeps rounding errors small.
+ */
 #include "core/activation.clh"
 
+/* Sizes, stride sy, sx, padding py, px and dilation dy_, dx_. */
 #define CLT_SHAPE                                                                                  \
     int B, int C, int H, int W, int O, int OH, int OW, int KH, int KW, int sy, int sx, int py,     \
         int px, int dy_, int dx_, int groups
@@ -39,7 +49,8 @@ kernel void conv2d(global const float *x, long x_offset, global const float *w, 
     y[y_offset + item] = clt_activate(sum, act, slope);
 }
 
-/* dy [B, O, OH, OW], w -> dx [B, C, H, W]: gathers the outputs that each input took part in. */
+/* dy [B, O, OH, OW], w -> dx [B, C, H, W]: gathers the gradients of all outputs that the input
+ * contributed to. */
 kernel void conv2d_data_grad(global const float *dy, long dy_offset, global const float *w,
                              long w_offset, global float *dx, long dx_offset, CLT_SHAPE)
 {
@@ -73,7 +84,8 @@ kernel void conv2d_data_grad(global const float *dy, long dy_offset, global cons
     dx[dx_offset + item] = sum;
 }
 
-/* Sum number s < weights is one weight's, s >= weights one bias': over the images of a slice. */
+/* x, dy -> parts [slices][sums], partial sums over the images of each slice. Sums below `weights`
+ * are the gradients of the weights, those from `weights` on of the biases, if there are any. */
 kernel void conv2d_weight_grad(global const float *x, long x_offset, global const float *dy,
                                long dy_offset, global float *parts, long parts_offset, CLT_SHAPE,
                                int sums, int slices)
@@ -110,7 +122,7 @@ kernel void conv2d_weight_grad(global const float *x, long x_offset, global cons
     parts[parts_offset + item] = sum;
 }
 
-/* dw and db: the slices' partial sums, added in order. */
+/* dw, db = the sums of all slices' parts, in a fixed order. A work-item adds up one element. */
 kernel void conv2d_weight_sum(global const float *parts, long parts_offset, global float *dw,
                               long dw_offset, global float *db, long db_offset, int weights,
                               int sums, int slices)

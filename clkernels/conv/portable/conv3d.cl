@@ -1,6 +1,11 @@
-/* Three-dimensional convolution and its gradients for every shape, one work-item an output element. */
+/*
+ * Three-dimensional convolution and its gradients for every shape. A work-item computes one element
+ * of the result, as in conv/portable/conv2d.cl, which also has the kernel that adds the slices of
+ * conv3d_weight_grad.
+ */
 #include "core/activation.clh"
 
+/* Sizes, stride sz, sy, sx, padding pz, py, px and dilation dz_, dy_, dx_. */
 #define CLT_SHAPE                                                                                  \
     int B, int C, int O, int groups, int D, int H, int W, int OD, int OH, int OW, int KD, int KH,  \
         int KW, int sz, int sy, int sx, int pz, int py, int px, int dz_, int dy_, int dx_
@@ -44,7 +49,8 @@ kernel void conv3d(global const float *x, long x_offset, global const float *w, 
     y[y_offset + item] = clt_activate(sum, act, slope);
 }
 
-/* dy [B, O, OD, OH, OW], w -> dx [B, C, D, H, W]: gathers the outputs that each input took part in. */
+/* dy [B, O, OD, OH, OW], w -> dx [B, C, D, H, W]: gathers the gradients of all outputs that the
+ * input contributed to. */
 kernel void conv3d_data_grad(global const float *dy, long dy_offset, global const float *w,
                              long w_offset, global float *dx, long dx_offset, CLT_SHAPE)
 {
@@ -81,7 +87,8 @@ kernel void conv3d_data_grad(global const float *dy, long dy_offset, global cons
     dx[dx_offset + item] = sum;
 }
 
-/* Sum number s < weights is one weight's, s >= weights one bias': over the images of a slice. */
+/* x, dy -> parts [slices][sums], partial sums over the images of each slice. Sums below `weights`
+ * are the gradients of the weights, those from `weights` on of the biases, if there are any. */
 kernel void conv3d_weight_grad(global const float *x, long x_offset, global const float *dy,
                                long dy_offset, global float *parts, long parts_offset, CLT_SHAPE,
                                int sums, int slices)
