@@ -114,11 +114,11 @@
 #endif
 
 /*
- * Adds products of the gradient and of the inputs under tap (ky + r, kx0 + k) to sums[SUM_AT(o, i0
- * + i, ky + r, kx0 + k)], for rows first .. last - 1 of the gradient. Row `first` of channel o is
- * at g + o * g_plane, rows are g_row apart. Unless `all`, only the lanes in `valid` are added.
- * Channels from `no` and `ni` on repeat the last one, and their sums are not used. With
- * BIAS_INSIDE, the gradient is also added to bias[o].
+ * Adds products of the gradient and of the inputs under tap (ky + r, kx0 + k) to sum (o, i0 + i,
+ * ky + r, kx0 + k), for rows first .. last - 1 of the gradient. Row `first` of channel o is at
+ * g + o * g_plane; rows are g_row apart. Unless `all`, only the lanes in `valid` are added. Channels
+ * from `no` and `ni` on repeat the last one, and their sums are not used. With BIAS_INSIDE, the
+ * gradient is also added to bias[o].
  */
 #if UNPOOL
 #define G_SPACE private
