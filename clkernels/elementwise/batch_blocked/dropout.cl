@@ -1,4 +1,5 @@
-/* As elementwise/dropout.clh says, of images in batch blocks. A work-item takes 16 successive numbers of one image. */
+/* Dropout (elementwise/dropout.clh) in the batch-blocked layout. Work-item (lane, chunk, block)
+ * computes 16 consecutive elements of one sample. */
 #include "elementwise/dropout.clh"
 
 kernel void dropout_batch_blocked(global const STORED(IN0) *x_base, long x_offset, global STORED(OUT0) *out_base,

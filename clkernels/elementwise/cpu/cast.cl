@@ -1,8 +1,10 @@
 /*
- * Conversion between element types on CPUs, as elementwise/cast.clh says: work-group size 1, VW elements at a
- * time. Halves are made and read by integer arithmetic, since drivers take them one by one. A
- * work-item has `share` elements. Global size: ceil(count / share).
- * Build options: VW, lanes of a vector of floats; FROM_x and TO_x, as of elementwise/cast.clh.
+ * Conversion between element types on CPUs, with the results of elementwise/cast.clh. Work-groups
+ * have one work-item, which converts `share` elements, VW at a time: `via` makes a VIA of a vector
+ * of elements, `made` makes elements of a VIA. f16 is converted by integer arithmetic on whole
+ * vectors, because drivers convert halves one by one.
+ * Build options: VW, lanes of a vector of floats; FROM_x and TO_x as in elementwise/cast.clh.
+ * Global size: ceil(count / share).
  */
 #define LANES VW
 #include "core/batch_blocked/common.clh"
@@ -18,7 +20,7 @@
 #define TO_USHORTS(v) CLT_JOIN(convert_ushort, VW)(v)
 #define TO_FLOATS(v) CLT_JOIN(convert_float, VW)(v)
 
-/* Of patterns without their signs. */
+/* Bit patterns without the sign: infinity, and the bit that makes a NaN quiet. */
 #define INFINITY_F32 0x7F800000u
 #define INFINITY_F16 0x7C00u
 #define QUIET_F32 0x00400000u
@@ -26,8 +28,7 @@
 #if defined(FROM_F16)
 #define FROM ushort
 #define VIA vecf
-/* The exponent moves from a bias of 15 to one of 127. Where it is 0, the fraction stands behind the
- * 1 of 2^-14, which is taken away again. */
+/* As clt_widen_h of core/batch_blocked/halves.clh, which explains the arithmetic. */
 INLINE vecf via(VECTOR(ushort) x)
 {
     const vecu bits = TO_UINTS(x), magnitude = (bits & 0x7FFFu) << 13;
@@ -66,8 +67,7 @@ INLINE vecf via(VECTOR(ushort) x)
 
 #if defined(TO_F16)
 #define TO ushort
-/* A fraction's last ten bits are rounded away by adding just less than half of what stays, or half
- * if that is odd. Below 2^-14, adding 0.5 rounds at 2^-24. */
+/* As clt_narrow_h of core/batch_blocked/halves.clh, which explains the arithmetic. */
 INLINE VECTOR(ushort) made(VIA x)
 {
     const vecu bits = AS_UINTS(TO_FLOATS(x)), magnitude = bits & 0x7FFFFFFFu;
@@ -103,7 +103,8 @@ INLINE VECTOR(ushort) made(VIA x)
 #endif
 #elif defined(TO_I32)
 #define TO int
-/* What is compared before it is converted is in range, or chosen away. */
+/* Values outside of the range, and NaN, are replaced before the conversion, whose result would be
+ * undefined for them. */
 INLINE veci made(VIA x)
 {
     const VIA least = (VIA)(-2147483648.0f), beyond = (VIA)(2147483648.0f);
@@ -122,7 +123,7 @@ INLINE VECTOR(uchar) made(VIA x)
 
 typedef VECTOR(FROM) from_vec __attribute__((aligned(1)));
 typedef VECTOR(TO) to_vec __attribute__((aligned(1)));
-#define FAR 2048 /* bytes ahead that are fetched */
+#define FAR 2048 /* how many bytes ahead of the loads are prefetched */
 
 KERNEL void cast(global const FROM *x, long x_offset, global TO *out, long out_offset, long count,
                  long share)

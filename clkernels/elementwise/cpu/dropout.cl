@@ -1,7 +1,8 @@
 /*
- * Dropout on CPUs, the same numbers as elementwise/portable/dropout.cl: work-group size 1. A work-item has
- * `share` elements. Global size: ceil(count / share).
+ * Dropout on CPUs, with the random numbers of elementwise/dropout.clh. Work-groups have one
+ * work-item, which computes `share` elements, VECTORS * VW at a time.
  * Build options: VW, lanes of a vector of floats; STREAM.
+ * Global size: ceil(count / share).
  */
 #define LANES VW
 #include "core/batch_blocked/philox.clh"
@@ -9,7 +10,8 @@
 
 #define VECTORS (2 * CLT_CALLS)
 
-/* The numbers of blocks from `block` on, in the order of the elements. */
+/* Computes VECTORS vectors of random numbers from Philox block `block` on, in the order of
+ * elements. */
 INLINE void random_bits(ulong seed, uint sub, uint step, ulong block, vecu *bits)
 {
     vecl x[CLT_CALLS];
@@ -19,7 +21,7 @@ INLINE void random_bits(ulong seed, uint sub, uint step, ulong block, vecu *bits
     clt_random_rows(seed, STREAM, sub, step, x, bits);
 }
 
-/* Elements one by one, `number` being the first one's. */
+/* Computes elements one by one. The first one has number `number`. */
 INLINE void drop_some(global const STORED(IN0) *x, global STORED(OUT0) *out, int count, ulong number, float p,
                       float scale, uint sub, ulong seed, uint step)
 {
@@ -40,9 +42,9 @@ KERNEL void dropout(global const STORED(IN0) *x, long x_offset, global STORED(OU
     const ulong number = (ulong)(position * sample + at);
     x += x_offset + at;
     out += out_offset + at;
-    /* Of the numbers as integers, which are compared without rounding, the least that is kept. */
+    /* clt_unit(bits) >= p is equal to (bits >> 8) >= least, which needs no conversion to floats. */
     const int least = (int)ceil(p * 16777216.0f);
-    /* Up to the first block that is whole. */
+    /* The elements before the first whole Philox block. */
     int i = min((int)(-number & 3), size);
     drop_some(x, out, i, number, p, scale, (uint)sub, seed, step);
     for (; i + VECTORS * VW <= size; i += VECTORS * VW) {

@@ -1,15 +1,17 @@
 /*
- * Statements, element by element, on CPUs: work-group size 1. Options as of elementwise/portable/elementwise.cl,
- * and VW, lanes of a vector; SPLAT, a bit for each operand that repeats along the result's last
- * dimension (the others lie as it does there).
+ * Element-wise operators, and fused chains of them, on CPUs. N_IN, BODY and the strides a0 .. a5
+ * are as in elementwise/portable/elementwise.cl. Work-groups have one work-item.
  *
- * A work-item computes `share` elements, run by run: what lies within one line of the last dimension
- * of the result, of n0 x .. x n5. Operand a is read at the sum of i0 * a0 .. i5 * a5. Operands and
- * result may have other types (core/operands.clh).
+ * A work-item computes `share` elements in runs. A run lies within one line of the last dimension
+ * of the result, n0 x .. x n5. So vectors of a run need no index arithmetic, and operands that are
+ * broadcast along the line are loaded once.
+ *
+ * With TERMS, the kernel is named `terms`. It stores no results, but adds them up: out[i] is the
+ * sum of the results of work-item i (runtime/ops/loss/terms.c).
+ *
+ * Build options: N_IN, BODY; VW, lanes of a vector; SPLAT, a bit for each operand that is broadcast
+ * along the last dimension (all others are contiguous there); TERMS.
  * Global size: ceil(count / share).
- *
- * With TERMS, the kernel is named terms, and `out` is an array of partial sums instead: that of each
- * work-item.
  */
 #define LANES VW
 #include "core/batch_blocked/log.clh"
@@ -34,7 +36,7 @@ INLINE T compute(EACH_AS_ARGUMENT(OPERAND), float p0, float p1, float p2, float 
     BODY
 }
 
-/* A whole vector of an operand, or its last `rest` elements. */
+/* A whole vector of an operand; the last `rest` elements of a run; a prefetch. */
 #define WHOLE(x, bit) (SPLAT & bit ? x##_splat : LOAD_AS(KIND_OF(x), x + i))
 #define PART(x, bit) (SPLAT & bit ? x##_splat : LOAD_PART_AS(KIND_OF(x), x + i, rest, 0.0f))
 #define FETCH(x, bit)                                                                              \
@@ -44,7 +46,7 @@ INLINE T compute(EACH_AS_ARGUMENT(OPERAND), float p0, float p1, float p2, float 
 #define POINTER(x, bit) global const ELEMENT(x) *x##_base, long x##_offset
 #define STRIDES(x, bit) , long x##0, long x##1, long x##2, long x##3, long x##4, long x##5
 
-/* What becomes of a vector of the result: it is stored, or, with TERMS, added up. */
+/* TAKE stores a vector of the result, or with TERMS adds it up. */
 #ifdef TERMS
 #define NAME terms
 #define TAKE(y, place) all += y
@@ -66,7 +68,7 @@ KERNEL void NAME(EACH_AS_ARGUMENT(POINTER), global ELEMENT(out) *out, long out_o
 #ifdef TERMS
     vecf all = (vecf)0.0f;
 #endif
-    if (at < end) { /* with TERMS, also work-items behind the last element run */
+    if (at < end) { /* with TERMS, work-items beyond the last element run too */
         long rest = at;
 #define DIGIT(k)                                                                                   \
     i##k = rest % n##k;                                                                            \
@@ -80,7 +82,8 @@ KERNEL void NAME(EACH_AS_ARGUMENT(POINTER), global ELEMENT(out) *out, long out_o
     global const ELEMENT(x) *x = x##_base + x##_offset + i0 * x##0 + i1 * x##1 + i2 * x##2 +       \
                                  i3 * x##3 + i4 * x##4 + i5 * x##5;
         EACH(PLACE)
-        /* Before the loop: the compiler cannot know that the result is another memory. */
+        /* Loaded before the loop, because the compiler cannot know that stores to the result leave
+         * the operands unchanged. */
 #define REPEAT(x, bit) const vecf x##_splat = SPLAT & bit ? GET(KIND_OF(x), x) : 0.0f;
         EACH(REPEAT)
         long i = 0;
@@ -99,7 +102,7 @@ KERNEL void NAME(EACH_AS_ARGUMENT(POINTER), global ELEMENT(out) *out, long out_o
         }
         at += run;
         i5 = 0;
-        /* The next index. */
+        /* Advance to the next line. */
         if (++i4 == n4) {
             i4 = 0;
             if (++i3 == n3) {

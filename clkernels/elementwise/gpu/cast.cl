@@ -1,11 +1,13 @@
 /*
- * Conversion between element types on GPUs, as elementwise/cast.clh says: a work-item has V elements side by side,
- * its neighbours the next ones. Options: V; FROM and TO, what V elements are read and written as.
+ * Conversion between element types (elementwise/cast.clh) on GPUs. A work-item converts V
+ * neighbouring elements, the next work-item the next V.
+ * Build options: V (1, 2 or 4); FROM and TO, unsigned vector types as which V elements are read and
+ * written, such as ushort4 for f16; FROM_x and TO_x.
  */
 #include "elementwise/cast.clh"
 #define GROUP 256
 
-/* No loops over these: compilers keep what is indexed in memory. */
+/* Used without loops, because compilers keep arrays that loops index in memory. */
 #define CONVERT(i)                                                                                 \
     {                                                                                              \
         const VIA v = VALUE(i);                                                                    \

@@ -1,7 +1,7 @@
 /*
- * out = x * scale where the element's random number is at least p, else 0, on GPUs: a work-item has
- * the four elements whose numbers are of one block (core/philox.clh), its neighbours the next four.
- * Options: STREAM; V: 4 where they are a float4, else 1.
+ * Dropout on GPUs, with the random numbers of elementwise/dropout.clh. A work-item computes the
+ * four elements whose numbers belong to one Philox block, the next work-item the next four.
+ * Build options: STREAM; V: 4 if these elements are an aligned vector of four, else 1.
  */
 #include "core/gpu/halves.clh"
 #include "core/philox.clh"

@@ -1,12 +1,11 @@
 /*
- * Statements, element by element, on GPUs: neighbouring work-items have neighbouring vectors of V
- * elements. Options: N_IN (1 to 4 operands a, b, c, d) and BODY, made of LET(name,value) and
- * OUT(value) over the operands, the numbers p0 .. p3 and the batch count n; T is the type of all but
- * the numbers. V: 4 or 1. SPREAD: how many of the sizes n0 .. n5 are used, from the last on; 0:
- * operands and result are stored alike. REPEAT: bit i: operand i is the same along n5.
+ * Element-wise operators, and fused chains of them, on GPUs. N_IN, BODY, `flat` and `spread` are as
+ * in elementwise/portable/elementwise.cl. A work-item computes V neighbouring elements, the next
+ * work-item the next V.
  *
- * With SPREAD, operand a is read at the sum of i0 * a0 .. i5 * a5, i0 .. i5 being the index in the
- * result. Operands and Operands and result may have other types (core/operands.clh).
+ * Build options: N_IN, BODY; V: 4 or 1; SPREAD: 0 for `flat`, else how many of the sizes n0 .. n5
+ * are used, from n5 on; REPEAT: a bit for each operand that is broadcast along n5. With V = 4, the
+ * other operands are contiguous along n5, which is a multiple of 4.
  */
 #include "core/gpu/halves.clh"
 #include "core/operands.clh"
@@ -69,7 +68,7 @@ kernel void flat(POINTERS)
 
 #define STRIDES(x, bit) , long x##0, long x##1, long x##2, long x##3, long x##4, long x##5
 
-/* The index's digits from the last on; `rest` keeps what is left. */
+/* Splits `rest` into the indices i5, i4, .. i0; those of unused sizes are 0. */
 #define DIGIT(k)                                                                                   \
     const int i##k = SPREAD > 6 - k ? rest % (int)n##k : rest;                                     \
     rest = SPREAD > 6 - k ? rest / (int)n##k : 0;

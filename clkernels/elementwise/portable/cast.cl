@@ -1,4 +1,5 @@
-/* Conversion between element types, as elementwise/cast.clh says. A work-item has 16 elements. */
+/* Conversion between element types (elementwise/cast.clh) for every device. A work-item converts 16
+ * elements. */
 #include "elementwise/cast.clh"
 
 kernel void cast(global const from_type *x_base, long x_offset, global to_type *out_base,

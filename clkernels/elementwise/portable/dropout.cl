@@ -1,4 +1,5 @@
-/* As elementwise/dropout.clh says. A work-item takes 16 successive numbers of one array. */
+/* Dropout (elementwise/dropout.clh) in the plain layout, for every device. A work-item computes 16
+ * consecutive elements. */
 #include "elementwise/dropout.clh"
 
 kernel void dropout(global const STORED(IN0) *x_base, long x_offset, global STORED(OUT0) *out_base,

@@ -1,11 +1,17 @@
 /*
- * Statements, element by element. Options: N_IN (1 to 4 operands a, b, c, d) and BODY, made of
- * LET(name,value) and OUT(value) over the operands, the numbers p0 .. p3 and the batch count n; T is
- * the type of all but the numbers.
+ * Element-wise operators, and fused chains of them, for every shape.
  *
- * A work-item computes 16 elements. flat: operands and result are stored alike. spread: operand a
- * is read at the sum of i0 * a0 .. i5 * a5, i0 .. i5 being the index in a result of n0 x .. x n5.
- * Operands and result may have other types (core/operands.clh).
+ * The host defines N_IN, the number of operands (1 to 4: a, b, c, d), and BODY, statements of
+ * LET(name,value) and OUT(value) over the operands, the attribute's numbers p0 .. p3 and the batch
+ * size n. T is the type of the operands, float or float16; p0 .. p3 and n are floats. The
+ * expressions are in runtime/ops/elementwise/elementwise.c.
+ *
+ * A work-item computes 16 elements of the result.
+ *   flat    operands and result have the same shape and layout
+ *   spread  the result is n0 x .. x n5; its element (i0, .., i5) reads operand a at
+ *           i0 * a0 + .. + i5 * a5, and the other operands likewise. A stride of 0 broadcasts.
+ *
+ * Operands and result may be stored in different types (core/operands.clh).
  */
 #include "core/operands.clh"
 #define EACH(X) X(a) IF2(X(b)) IF3(X(c)) IF4(X(d))
@@ -76,7 +82,7 @@ kernel void flat(POINTERS)
 
 #define STRIDES(x) , long x##0, long x##1, long x##2, long x##3, long x##4, long x##5
 
-/* The index's digits from the last on; `rest` keeps what is left. */
+/* Splits `rest` into the indices i5, i4, .. i0. */
 #define DIGIT(k)                                                                                   \
     long i##k = 0;                                                                                 \
     if (n##k > 1) {                                                                                \
