@@ -1,12 +1,16 @@
 /*
- * Elements picked by indices, and sums into them, on CPUs: work-group size 1. Arrays and indices are
- * as index/portable/index.cl says. Build options: VW, lanes of a vector; BASE, of `begin` and
- * scatter_add.
+ * Elements picked by indices, and sums into them, on CPUs. index/portable/index.cl says what the
+ * kernels compute, and how arrays and indices are laid out. Work-groups have one work-item.
+ *
+ * index_add and index_copy work in place: `begin` first makes the result equal to `base`, or 0.
+ *
+ * Build options: VW, lanes of a vector; BASE: whether `begin` and scatter_add have a base; SOURCE
+ * as in index/portable/index.cl.
  */
 #define LANES VW
 #include "core/batch_blocked/halves.clh"
 
-/* What a vector of the result lies in. */
+/* The vector type in which VW elements of the result are stored. */
 #if EXACT(OUT0)
 typedef vecf vecout;
 typedef vecf_anywhere vecout_anywhere;
@@ -15,8 +19,8 @@ typedef vecs vecout;
 typedef vecs_anywhere vecout_anywhere;
 #endif
 
-/* Past the caches, for addresses at whole vectors: what is zeroed is larger than they are, and only
- * few of it is added to. */
+/* Stores past the caches, to addresses aligned to whole vectors. The array that is zeroed is larger
+ * than the caches, and only few of its elements are added to afterwards. */
 #ifdef CLT_BUILTINS
 #define STORE_PAST(v, p) __builtin_nontemporal_store(v, (global vecout *)(p))
 #define END_STREAM __sync_synchronize();
@@ -25,7 +29,8 @@ typedef vecs_anywhere vecout_anywhere;
 #define END_STREAM
 #endif
 
-/* out = base, or 0; nothing where that is the same memory. Global size: ceil(count / share). */
+/* out = base, or 0. Does nothing if base and out are the same memory. A work-item has `share`
+ * elements; the global size is ceil(count / share). */
 #if BASE
 KERNEL void begin(global const STORED(IN2) *base, long base_offset, global STORED(OUT0) *out,
                   long out_offset, long count, long share)
@@ -57,8 +62,8 @@ KERNEL void begin(global STORED(OUT0) *out, long out_offset, long count, long sh
 }
 #endif
 
-/* A unit is one of the `pieces` of a slice that is picked, `piece` floats; a work-item has `share`
- * of them. */
+/* Picked slices are divided into `pieces` pieces of `piece` elements. A work-item copies `share` of
+ * all `units` pieces. */
 KERNEL void index_select(global const int *index, long index_offset, global const float *x,
                          long x_offset, global STORED(OUT0) *out, long out_offset, long units, int picks,
                          int size, int inner, int piece, int pieces, int share)
@@ -96,16 +101,19 @@ KERNEL void index_select(global const int *index, long index_offset, global cons
     }
 }
 
-/* Where the slice of a pick is added: -1: nowhere. */
+/* Returns the place to which a pick is added; -1 for padding, which is added nowhere. */
 INLINE int place_of(int at, int size, int padding)
 {
     return (uint)at >= (uint)size ? 0 : at == padding ? -1 : at;
 }
 
 /*
- * Picks of one place, in order: next[p] is the next one of p's place, `picks` behind the last, as
- * such for the first one of a place and as its complement for others. Work-item j has the places
- * j * rows .., of which head[] is the first pick so far, from the last pick on.
+ * Links the picks of each place in order. The link of pick p is the following pick of the same
+ * place, or `picks` after the last one. next[p] is the link itself for the first pick of a place,
+ * and its complement for the others, so that index_add recognises first picks.
+ *
+ * Work-item j links the picks of `rows` places from j * rows on. It reads the picks from the last
+ * one on; head[place] is the last pick of the place that it has met.
  */
 KERNEL void chain(global const int *index, long index_offset, global int *head, long head_offset,
                   global int *next, long next_offset, int picks, int size, int padding, int rows)
@@ -132,7 +140,8 @@ KERNEL void chain(global const int *index, long index_offset, global int *head, 
 }
 
 #if EXACT(OUT0)
-/* Work-item (i, j, k): piece i of the slices j * rows .. of `share` outer ones from k * share on. */
+/* Work-item (i, j, k) adds to piece i of `rows` slices from j * rows on, for `share` outer indices
+ * from k * share on. It reads all indices, and adds the picks of its slices in order. */
 KERNEL void index_add(global const int *index, long index_offset, global const STORED(IN1) *source,
                       long source_offset, global float *out, long out_offset, int outer, int picks,
                       int size, int inner, int padding, int piece, int rows, int share)
@@ -164,10 +173,11 @@ KERNEL void index_add(global const int *index, long index_offset, global const S
     }
 }
 #else
-/* Floats of a slice that are added up at once. */
+/* Elements of a slice that are added up at a time, in registers. */
 #define BLOCK (8 * VW)
 
-/* sum[0 .. count) = out plus the terms of the picks from p on, whose next one is `after`. */
+/* Adds the terms of all picks of a chain to out[0 .. count), in f32. p is the first pick and
+ * `after` the second. */
 INLINE void add_chain(global const int *next, int p, int after, global const int *index,
                       global const STORED(IN1) *source, global STORED(OUT0) *out, int picks,
                       int size, int inner, int count)
@@ -197,8 +207,8 @@ INLINE void add_chain(global const int *next, int p, int after, global const int
         PUT(OUT0, rest[l], out + whole * VW + l);
 }
 
-/* The same, where the sums lie in 16 bits: a slice's first pick adds the terms of all of them in
- * f32, in the same order, so that they are rounded once. */
+/* The same for results in 16 bits. At the first pick of a slice, the terms of all its picks are
+ * added in f32 in the same order (add_chain), so that a sum is rounded once. */
 KERNEL void index_add(global const int *next, long next_offset, global const int *index,
                       long index_offset, global const STORED(IN1) *source, long source_offset,
                       global STORED(OUT0) *out, long out_offset, int outer, int picks, int size,
@@ -227,8 +237,8 @@ KERNEL void index_add(global const int *next, long next_offset, global const int
 }
 #endif
 
-/* Work-item (i, j): piece i of the slices of `share` outer places from j * share on. Without SOURCE
- * they become 0. */
+/* Work-item (i, j) copies piece i of all picked slices, for `share` outer indices from j * share
+ * on. With SOURCE = 0, these slices become 0 instead. */
 #ifdef SOURCE
 KERNEL void index_copy(global const int *index, long index_offset,
 #if SOURCE
@@ -271,7 +281,7 @@ KERNEL void index_copy(global const int *index, long index_offset,
 }
 #endif
 
-/* A work-item has `share` of `count` elements. */
+/* A work-item picks `share` of `count` elements. */
 KERNEL void gather(global const int *index, long index_offset, global const float *x, long x_offset,
                    global float *out, long out_offset, long count, int picks, int size, int inner,
                    int share)
@@ -281,7 +291,7 @@ KERNEL void gather(global const int *index, long index_offset, global const floa
     index += index_offset;
     x += x_offset;
     out += out_offset;
-    /* What lies side by side in one line, or one slice. */
+    /* Elements are picked in runs: of a line if inner is 1, else of a slice. */
     const int run = inner == 1 ? picks : inner;
     while (at < end) {
         const long line = at / run;
@@ -299,8 +309,9 @@ KERNEL void gather(global const int *index, long index_offset, global const floa
     }
 }
 
-/* Work-item (i, j, k): lines i * piece .. of places j * part .. of `share` outer ones from k * share
- * on, which it also begins with `base`, or 0: they stay in the caches until they are added to. */
+/* Work-item (i, j, k) computes `part` places from j * part on of `piece` lines from i * piece on,
+ * for `share` outer indices from k * share on. It first sets these places to `base`, or 0, itself:
+ * so they stay in the caches until terms are added to them. */
 KERNEL void scatter_add(global const int *index, long index_offset, global const float *source,
                         long source_offset,
 #if BASE

@@ -1,7 +1,12 @@
 /*
- * Elements picked by indices, and sums into them, on GPUs: a work-item has V elements side by side,
- * its neighbours the next ones. Arrays and indices are as index/portable/index.cl says. Options: V, 4 where
- * slices and images fit, else 1; BASE, of `begin`.
+ * Elements picked by indices, and sums into them, on GPUs. index/portable/index.cl says what the
+ * kernels compute, and how arrays and indices are laid out. A work-item has V neighbouring
+ * elements, the next work-item the next V.
+ *
+ * Kernels that add or copy work in place: `begin` first makes the result equal to `base`, or 0.
+ *
+ * Build options: V: 4 if slices and samples are multiples of 4, else 1; BASE: whether `begin` has a
+ * base; SOURCE as in index/portable/index.cl.
  */
 #include "core/gpu/halves.clh"
 #define GROUP 256
@@ -24,7 +29,7 @@
 #define AT(p) *(global VEC *)(p)
 #define READ(p) *(global const VEC *)(p)
 
-/* out = base, or 0; nothing where that is the same memory. */
+/* out = base, or 0. Does nothing if base and out are the same memory. */
 #if BASE
 #define BASE_ARRAY global const STORED(IN2) *base, long base_offset,
 #else
@@ -58,15 +63,17 @@ KERNEL void index_select(global const int *index, long index_offset, global cons
     WRITE_AS(OUT0, v, out + out_offset + i);
 }
 
-/* Where the slice of a pick is added: -1: nowhere. */
+/* Returns the place to which a pick is added; -1 for padding, which is added nowhere. */
 static inline int place_of(int at, int size, int padding)
 {
     return (uint)at >= (uint)size ? 0 : at == padding ? -1 : at;
 }
 
 /*
- * Picks of one place, in order: next[p] is the next one of p's place, `picks` behind the last, as
- * such for the first one of a place and as its complement for others. Padding has no first one.
+ * Links the picks of each place in order. The link of pick p is the following pick of the same
+ * place, or `picks` after the last one. next[p] is the link itself for the first pick of a place,
+ * and its complement for the others, so that index_add recognises first picks. Picks of padding are
+ * never first.
  */
 KERNEL void chain(global const int *index, long index_offset, global int *next, long next_offset,
                   int picks, int size, int padding)
@@ -90,6 +97,8 @@ KERNEL void chain(global const int *index, long index_offset, global int *next, 
     next[next_offset + p] = first ? after : ~after;
 }
 
+/* The work-items of the first pick of a place follow the links and add all its picks to the place.
+ * Those of other picks return. */
 KERNEL void index_add(global const int *next, long next_offset, global const int *index,
                       long index_offset, global const STORED(IN1) *source, long source_offset,
                       global STORED(OUT0) *out, long out_offset, int count, int picks, int size,
@@ -118,8 +127,8 @@ KERNEL void index_add(global const int *next, long next_offset, global const int
     WRITE_AS(OUT0, v, sum);
 }
 
-/* Of the picks of one slice the last one's work-items write it; without SOURCE it becomes 0. Where an
- * index is none, slice 0 becomes NaN, which the first such pick writes. */
+/* The work-items of the last pick of a slice write it: from `source`, or 0 with SOURCE = 0. If an
+ * index is out of range, slice 0 becomes NaN; the work-items of the first such pick write it. */
 #ifdef SOURCE
 KERNEL void index_copy(global const int *index, long index_offset,
 #if SOURCE
@@ -172,7 +181,7 @@ KERNEL void gather(global const int *index, long index_offset, global const floa
 #endif
 }
 
-/* A work-item has `part` places of a line, its neighbours those of the next lines. */
+/* A work-item adds to `part` places of a line, the next work-item to those of the next line. */
 KERNEL void scatter_add(global const int *index, long index_offset, global const float *source,
                         long source_offset, global float *out, long out_offset, int items,
                         int picks, int size, int inner, int part)

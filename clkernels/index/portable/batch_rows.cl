@@ -1,7 +1,10 @@
 /*
- * A tensor that has a row for each sample of the largest batch: the rows of this batch's samples,
- * and the tensor with those replaced. `sample`: position of the first one. A work-item copies V
- * elements; `row` and `count` are in units of V. Build option: V, 4 or 1.
+ * State of each sample. The tensor `all` has a row for each sample of the largest global batch.
+ * batch_rows copies the rows of this device's samples, batch_rows_put returns the tensor with these
+ * rows replaced. `sample` is the position of the first sample in the global batch.
+ *
+ * A work-item copies V elements. `row` (a row's size), `count` (that of the rows) and `all_count`
+ * (that of the tensor) are in units of V. Build option: V, 4 or 1.
  */
 #if V == 4
 #define VEC float4
@@ -9,7 +12,7 @@
 #define VEC float
 #endif
 
-/* Rows that the tensor does not have are NaN: a step with them is not finite. */
+/* Rows that the tensor does not have become NaN, so that a step with them is not finite. */
 kernel void batch_rows(global const float *all_base, long all_offset, global float *out_base,
                        long out_offset, long count, long all_count, int row, long sample)
 {

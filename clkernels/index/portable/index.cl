@@ -1,8 +1,17 @@
 /*
- * Elements picked by indices, and sums into them, for any device. Arrays are [outer, size, inner];
- * what is picked, or added, is [outer, picks, inner]. An index outside of 0 .. size - 1 picks NaN,
- * and adds NaN at 0. Sums are in the order of the picks. BASE: they begin with `base`, which may be
- * where `out` is, else with 0.
+ * Elements picked by indices, and sums into them, for every device.
+ *
+ * The array is [outer, size, inner], and indices count on `size`. What is picked, or added, is
+ * [outer, picks, inner]. index_select, index_add and index_copy have one index for each of the
+ * `picks`, which picks a slice of `inner` elements. gather and scatter_add have one index for each
+ * element.
+ *
+ * An index outside of 0 .. size - 1 picks NaN. In index_add, index_copy and scatter_add it makes
+ * place 0 NaN. Terms are added in the order of the picks, so that results are equal from run to
+ * run.
+ *
+ * Build options: BASE: 1 if sums begin with `base`, which may be the memory of `out`; 0 if they
+ * begin with 0. SOURCE: see index_copy.
  */
 #include "core/storage.clh"
 
@@ -14,7 +23,7 @@
 #define BEGIN(i) 0.0f
 #endif
 
-/* A work-item has an element picked. */
+/* A work-item picks one element. */
 kernel void index_select(global const int *index, long index_offset, global const float *x,
                          long x_offset, global STORED(OUT0) *out, long out_offset, long count, int picks,
                          int size, int inner)
@@ -29,8 +38,9 @@ kernel void index_select(global const int *index, long index_offset, global cons
         out + out_offset + i);
 }
 
-/* A work-item has one of the slices added to. What lies in 16 bits is rounded once: each of its
- * elements is added up as a whole, from the first pick of the slice on. */
+/* A work-item computes one slice of the result. Picks of the index `padding` add nothing. If the
+ * result is stored in 16 bits, an element is added up in f32 over all picks of the slice, and
+ * rounded once. */
 kernel void index_add(global const int *index, long index_offset, global const STORED(IN1) *source,
                       long source_offset BASE_ARRAY, global STORED(OUT0) *out, long out_offset,
                       long slices, int picks, int size, int inner, int padding)
@@ -71,7 +81,8 @@ kernel void index_add(global const int *index, long index_offset, global const S
 #endif
 }
 
-/* The same, for slices that are replaced: the last pick of a slice stays; without SOURCE it is 0. */
+/* A work-item computes one slice of the result: `base`, or the slice of `source` of its last pick.
+ * With SOURCE = 0, picked slices become 0 instead. */
 #ifdef SOURCE
 kernel void index_copy(global const int *index, long index_offset,
 #if SOURCE
@@ -104,6 +115,7 @@ kernel void index_copy(global const int *index, long index_offset,
 }
 #endif
 
+/* A work-item picks one element. */
 kernel void gather(global const int *index, long index_offset, global const float *x, long x_offset,
                    global float *out, long out_offset, long count, int picks, int size, int inner)
 {
@@ -117,7 +129,8 @@ kernel void gather(global const int *index, long index_offset, global const floa
                               : NAN;
 }
 
-/* A work-item has `part` places of a line, the elements at distance `inner`. */
+/* A line is the `size` elements of the array that have the same outer and inner index. A work-item
+ * computes `part` neighbouring places of a line, and reads all indices of the line. */
 kernel void scatter_add(global const int *index, long index_offset, global const float *source,
                         long source_offset BASE_ARRAY, global float *out, long out_offset,
                         long items, int picks, int size, int inner, int part)
