@@ -160,7 +160,9 @@ KERNEL void attention_grad(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T
 #endif
                 WEIGH(ROWS_AT(x_rows, x, q_row), ROWS_AT(dy_rows, dy, dout_row), log_sum + at,
                       delta + at, scale)
+                /* The first row, counted from t0, that sees key k0. Below 0: all rows see it. */
                 const int sees = is_causal ? k0 - before - t0 : -COLUMNS;
+                /* dv += p^T dout, then dk += ds^T q. */
 #if COPIES
                 for (int which = 0; which < 2; which++)
                     sum_keys(sums + which * D * COLUMNS, weights + which * ROWS * COLUMNS,

@@ -55,6 +55,7 @@ GROUP void attention(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k),
         const int count = min(COLUMNS, all - j0);
         load_panel_x(panel, LDC, k + j0 * k_row, k_row, COLUMNS, count, 1.0f, lid);
         barrier(CLK_LOCAL_MEM_FENCE);
+        /* The scores, and the largest one of the work-item in each row. */
         products(own + 4 * ty, panel + 4 * tx, s);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -74,6 +75,7 @@ GROUP void attention(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k),
         }
         barrier(CLK_LOCAL_MEM_FENCE);
         load_rows_x(panel, v + j0 * v_row, v_row, count, lid);
+        /* The largest score of a row over its TX work-items; `keep` scales the older sums. */
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             float top = most[i];
@@ -106,6 +108,7 @@ GROUP void attention(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k),
         add_rows(weights + 4 * ty, panel + 4 * tx, sums);
         barrier(CLK_LOCAL_MEM_FENCE);
     }
+    /* The sum of a row's weights over its TX work-items. */
     log_sum += log_sum_offset + (image * heads + head) * T;
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -238,6 +241,7 @@ GROUP void attention_dkv(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T),
             products(own_v + 4 * ty, panel + 4 * tx, dp);
 #define KEPT_OF(n, i) KEPT_THERE(weights, n, i)
             WEIGHTS(c, r, KEPT_OF)
+            /* dv += p m dout, then dk += ds q. */
             PUT_COLUMNS(weights, s)
             barrier(CLK_LOCAL_MEM_FENCE);
             load_rows_dout(panel, dy, dout_row, count, lid);

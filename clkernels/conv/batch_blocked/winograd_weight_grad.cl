@@ -277,6 +277,7 @@ KERNEL void clt_batch_blocked_winograd_weight_grad(global const float *x, long x
             top[t] = place / tiles_x * OUT;
             left[t] = place % tiles_x * OUT;
         }
+        /* v: the transformed inputs of the strip. */
         for (int c0 = 0; c0 < ci; c0 += TC) {
             const int count = min(TC, ci - c0);
             for (int t = 0; t < used; t++) {
@@ -292,6 +293,7 @@ KERNEL void clt_batch_blocked_winograd_weight_grad(global const float *x, long x
                                        to + c * TILES * LANES, V_STEP);
             }
         }
+        /* u: its transformed gradients. */
         for (int o = 0; o < vectors; o++) {
             const int o0 = (o_first + o) * LANES;
             for (int t = 0; t < used; t++) {
@@ -312,6 +314,7 @@ KERNEL void clt_batch_blocked_winograd_weight_grad(global const float *x, long x
 #endif
             }
         }
+        /* m: the products of all points. */
         for (int p = 0; p < POINTS; p++) {
             int o = 0;
             for (; o + TO <= vectors; o += TO)
