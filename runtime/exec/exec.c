@@ -233,8 +233,6 @@ static cl_int set_arg(const clt_exec *exec, const clt_run *run, const bound_laun
         return clSetKernelArg(b->kernel, (*at)++, sizeof as_float, &as_float);
     case CLT_ARG_RUN:
         return set_run_arg(run, b->kernel, at, arg->index);
-    case CLT_ARG_LOCAL:
-        return clSetKernelArg(b->kernel, (*at)++, (size_t)number, NULL);
     }
     return CL_INVALID_ARG_INDEX;
 }

@@ -113,7 +113,7 @@ void clt_attention_cpu(const clt_node *node, const clt_target *target, clt_progr
                      t.vectors, KEYS, clt_attention_types(node, &s, types));
     clt_arg_attention_operands(p, node, &s);
     clt_arg_attention_out(p, &s.out);
-    clt_arg_out(p, s.log_sum);
+    CLT_ARGS(p, CLT_OUT(s.log_sum));
     clt_arg_attention_sizes(p, &s);
     clt_arg_attention_drop(p, node, &s);
     clt_range3(p, clt_fixed((s.rows + columns - 1) / columns), clt_fixed(s.heads),
@@ -166,8 +166,7 @@ int clt_attention_delta_cpu(const clt_node *node, const clt_target *target, clt_
     begin_rows(p, &t, "attention_delta", clt_attention_types(node, &s, types));
     clt_arg_attention_in(p, &s.out);
     clt_arg_attention_in(p, &out);
-    clt_arg_scratch(p, delta);
-    clt_arg_int(p, clt_fixed(s.rows));
+    CLT_ARGS(p, CLT_SCRATCH(delta), CLT_FIXED(s.rows));
     range_rows(p, &s);
     return delta;
 }
@@ -188,30 +187,25 @@ void clt_attention_grad_cpu(const clt_node *node, const clt_target *target, clt_
     begin_rows(p, &t, "attention_grad", types);
     clt_arg_attention_operands(p, node, &s);
     clt_arg_attention_in(p, &s.out);
-    clt_arg_in(p, s.log_sum);
-    clt_arg_scratch(p, delta);
+    CLT_ARGS(p, CLT_IN(s.log_sum), CLT_SCRATCH(delta));
     if (parts < 0) {
         clt_arg_attention_out(p, &s.dq);
     } else {
-        clt_arg_scratch(p, parts);
-        clt_arg_long(p, clt_fixed(0));
-        clt_arg_long(p, clt_fixed(elements));
-        clt_arg_long(p, clt_fixed(s.rows * s.size));
-        clt_arg_long(p, clt_fixed(s.size));
+        CLT_ARGS(p, CLT_SCRATCH(parts), CLT_LONG(clt_fixed(0)), CLT_LONG(clt_fixed(elements)),
+                 CLT_LONG(clt_fixed(s.rows * s.size)), CLT_LONG(clt_fixed(s.size)));
     }
     clt_arg_attention_out(p, &s.dk);
     clt_arg_attention_out(p, &s.dv);
     clt_arg_attention_sizes(p, &s);
-    clt_arg_long(p, clt_attention_images(&s, elements));
+    CLT_ARGS(p, CLT_LONG(clt_attention_images(&s, elements)));
     clt_arg_attention_drop(p, node, &s);
     clt_range3(p, clt_fixed(slices), clt_fixed(s.kv_heads), clt_attention_images(&s, 1), 1, 1, 1);
     if (parts < 0)
         return;
     begin_rows(p, &t, "attention_sum", types);
-    clt_arg_scratch(p, parts);
-    clt_arg_long(p, clt_attention_images(&s, elements));
-    clt_arg_int(p, clt_fixed(slices));
+    CLT_ARGS(p, CLT_SCRATCH(parts), CLT_LONG(clt_attention_images(&s, elements)),
+             CLT_FIXED(slices));
     clt_arg_attention_out(p, &s.dq);
-    clt_arg_int(p, clt_fixed(s.rows));
+    CLT_ARGS(p, CLT_FIXED(s.rows));
     range_rows(p, &s);
 }

@@ -57,7 +57,7 @@ void clt_attention_gpu(const clt_node *node, const clt_target *target, clt_progr
                      (int)s.size, rows, TX, clt_attention_types(node, &s, types));
     clt_arg_attention_operands(p, node, &s);
     clt_arg_attention_out(p, &s.out);
-    clt_arg_out(p, s.log_sum);
+    CLT_ARGS(p, CLT_OUT(s.log_sum));
     clt_arg_attention_sizes(p, &s);
     clt_arg_attention_drop(p, node, &s);
     range(p, &s, rows, s.rows, s.heads);
@@ -86,8 +86,7 @@ int clt_attention_delta_gpu(const clt_node *node, const clt_target *target, clt_
                      clt_attention_types(node, &s, types));
     clt_arg_attention_in(p, &s.out);
     clt_arg_attention_in(p, &out);
-    clt_arg_scratch(p, delta);
-    clt_arg_int(p, clt_fixed(s.rows));
+    CLT_ARGS(p, CLT_SCRATCH(delta), CLT_FIXED(s.rows));
     clt_range3(p, clt_fixed((s.rows + of_group - 1) / of_group * DELTA_GROUP), clt_fixed(s.heads),
                clt_attention_images(&s, 1), DELTA_GROUP, 1, 1);
     return delta;
@@ -105,8 +104,7 @@ void clt_attention_grad_gpu(const clt_node *node, const clt_target *target, clt_
                          of_keys ? "attention_dkv" : "attention_dq", "%s%s", t.options, types);
         clt_arg_attention_operands(p, node, &s);
         clt_arg_attention_in(p, &s.out);
-        clt_arg_in(p, s.log_sum);
-        clt_arg_scratch(p, delta);
+        CLT_ARGS(p, CLT_IN(s.log_sum), CLT_SCRATCH(delta));
         clt_arg_attention_out(p, of_keys ? &s.dk : &s.dq);
         if (of_keys)
             clt_arg_attention_out(p, &s.dv);

@@ -36,14 +36,13 @@ static int arg_operands(clt_program *p, const clt_node *node, const clt_attentio
 {
     clt_arg_attention_operands(p, node, s);
     clt_arg_attention_in(p, &s->out);
-    clt_arg_in(p, s->log_sum);
-    clt_arg_scratch(p, delta);
+    CLT_ARGS(p, CLT_IN(s->log_sum), CLT_SCRATCH(delta));
     if (by->count == 1) {
-        clt_arg_out(p, 0);
+        CLT_ARGS(p, CLT_OUT(0));
         return -1;
     }
     const int parts = clt_scratch_add(p, clt_fixed(by->count * by->elements * 4));
-    clt_arg_scratch(p, parts);
+    CLT_ARGS(p, CLT_SCRATCH(parts));
     return parts;
 }
 
@@ -52,10 +51,8 @@ static void sum_parts(clt_program *p, const clt_target *target, int parts, const
     if (parts < 0)
         return;
     clt_launch_begin(p, "attention/portable/attention_mask.cl", "attention_mask_sum", "%s", "");
-    clt_arg_scratch(p, parts);
-    clt_arg_out(p, 0);
-    clt_arg_long(p, clt_fixed(by->elements));
-    clt_arg_int(p, clt_fixed(by->count));
+    CLT_ARGS(p, CLT_SCRATCH(parts), CLT_OUT(0), CLT_LONG(clt_fixed(by->elements)),
+             CLT_FIXED(by->count));
     clt_range_items(p, target, clt_fixed(by->elements));
 }
 
@@ -71,9 +68,8 @@ static void emit_tiles(const clt_node *node, const clt_target *target, clt_progr
                      clt_attention_types(node, &s, types));
     const int parts = arg_operands(p, node, &s, delta, &by);
     clt_arg_attention_sizes(p, &s);
-    clt_arg_int(p, clt_attention_images(&s, 1));
-    clt_arg_int(p, clt_fixed(by.count));
-    clt_arg_long(p, clt_fixed(by.elements));
+    CLT_ARGS(p, CLT_INT(clt_attention_images(&s, 1)), CLT_FIXED(by.count),
+             CLT_LONG(clt_fixed(by.elements)));
     clt_arg_attention_drop(p, node, &s);
     clt_range3(p, clt_fixed(x * t->threads), clt_fixed(y), by.z, t->threads, 1, 1);
     sum_parts(p, target, parts, &by);
@@ -112,12 +108,11 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_launch_begin(p, "attention/portable/attention_mask.cl", "attention_mask_grad", "%s",
                      clt_attention_types(node, &s, types));
     const int parts = arg_operands(p, node, &s, delta, &by);
-    clt_arg_long(p, items);
+    CLT_ARGS(p, CLT_LONG(items));
     clt_arg_attention_lengths(p, &s, s.heads);
-    clt_arg_int(p, clt_attention_images(&s, 1));
-    clt_arg_int(p, clt_fixed(by.count));
+    CLT_ARGS(p, CLT_INT(clt_attention_images(&s, 1)), CLT_FIXED(by.count));
     for (int i = 1; i < 4; i++)
-        clt_arg_int(p, clt_fixed(s.mask_dims[i]));
+        CLT_ARGS(p, CLT_FIXED(s.mask_dims[i]));
     clt_arg_attention_drop(p, node, &s);
     clt_range_items(p, target, items);
     sum_parts(p, target, parts, &by);

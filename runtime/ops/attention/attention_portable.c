@@ -6,21 +6,19 @@
 
 static void arg_steps(clt_program *p, const clt_attention_view *view)
 {
-    clt_arg_long(p, clt_fixed(view->at));
-    clt_arg_long(p, clt_fixed(view->batch));
-    clt_arg_long(p, clt_fixed(view->head));
-    clt_arg_long(p, clt_fixed(view->row));
+    CLT_ARGS(p, CLT_LONG(clt_fixed(view->at)), CLT_LONG(clt_fixed(view->batch)),
+             CLT_LONG(clt_fixed(view->head)), CLT_LONG(clt_fixed(view->row)));
 }
 
 void clt_arg_attention_in(clt_program *p, const clt_attention_view *view)
 {
-    clt_arg_in(p, view->operand);
+    CLT_ARGS(p, CLT_IN(view->operand));
     arg_steps(p, view);
 }
 
 void clt_arg_attention_out(clt_program *p, const clt_attention_view *view)
 {
-    clt_arg_out(p, view->operand);
+    CLT_ARGS(p, CLT_OUT(view->operand));
     arg_steps(p, view);
 }
 
@@ -28,14 +26,14 @@ void clt_arg_attention_mask(clt_program *p, const clt_node *node, const clt_atte
 {
     const clt_attention_attr *attr = node->attr;
     const bool bytes = s->mask >= 0 && node->in[s->mask]->type.dtype == CLT_U8;
-    clt_arg_in(p, s->mask >= 0 ? s->mask : s->q.operand);
-    clt_arg_int(p, clt_fixed(s->mask < 0 ? 0 : bytes ? 2 : 1));
+    CLT_ARGS(p, CLT_IN(s->mask >= 0 ? s->mask : s->q.operand),
+             CLT_FIXED(s->mask < 0 ? 0
+                       : bytes     ? 2
+                                   : 1));
     for (int i = 0; i < 4; i++)
-        clt_arg_long(p, clt_fixed(s->mask_strides[i]));
-    clt_arg_in(p, s->past >= 0 ? s->past : s->q.operand);
-    clt_arg_int(p, clt_fixed(s->past >= 0));
-    clt_arg_int(p, clt_fixed(attr->past));
-    clt_arg_int(p, clt_fixed(attr->is_causal));
+        CLT_ARGS(p, CLT_LONG(clt_fixed(s->mask_strides[i])));
+    CLT_ARGS(p, CLT_IN(s->past >= 0 ? s->past : s->q.operand), CLT_FIXED(s->past >= 0),
+             CLT_FIXED(attr->past), CLT_FIXED(attr->is_causal));
 }
 
 void clt_arg_attention_operands(clt_program *p, const clt_node *node, const clt_attention_shape *s)
@@ -48,11 +46,8 @@ void clt_arg_attention_operands(clt_program *p, const clt_node *node, const clt_
 
 void clt_arg_attention_sizes(clt_program *p, const clt_attention_shape *s)
 {
-    clt_arg_int(p, clt_fixed(s->heads));
-    clt_arg_int(p, clt_fixed(s->heads / s->kv_heads));
-    clt_arg_int(p, clt_fixed(s->rows));
-    clt_arg_int(p, clt_fixed(s->keys));
-    clt_arg_float(p, s->scale);
+    CLT_ARGS(p, CLT_FIXED(s->heads), CLT_FIXED(s->heads / s->kv_heads), CLT_FIXED(s->rows),
+             CLT_FIXED(s->keys), CLT_FLOAT(s->scale));
 }
 
 void clt_arg_attention_drop(clt_program *p, const clt_node *node, const clt_attention_shape *s)
@@ -61,14 +56,11 @@ void clt_arg_attention_drop(clt_program *p, const clt_node *node, const clt_atte
     if (attr->dropout <= 0)
         return;
     /* Random numbers are 24-bit integers. This is the least number that is not dropped. */
-    clt_arg_int(p, clt_fixed((int64_t)ceil((double)(float)attr->dropout * (1 << 24))));
-    clt_arg_float(p, attr->dropout < 1 ? 1 / (1 - attr->dropout) : 0);
-    clt_arg_int(p, clt_fixed(attr->stream));
+    CLT_ARGS(p, CLT_FIXED((int64_t)ceil((double)(float)attr->dropout * (1 << 24))),
+             CLT_FLOAT(attr->dropout < 1 ? 1 / (1 - attr->dropout) : 0), CLT_FIXED(attr->stream));
     /* A tensor without a batch gets the same random numbers on every device. */
-    clt_arg_long(p, clt_fixed(s->batch < 0 ? -s->batch : 0));
-    clt_arg_run(p, CLT_RUN_SEED);
-    clt_arg_run(p, CLT_RUN_STEP);
-    clt_arg_run(p, CLT_RUN_SAMPLE);
+    CLT_ARGS(p, CLT_LONG(clt_fixed(s->batch < 0 ? -s->batch : 0)), CLT_RUN(CLT_RUN_SEED),
+             CLT_RUN(CLT_RUN_STEP), CLT_RUN(CLT_RUN_SAMPLE));
 }
 
 clt_extent clt_attention_images(const clt_attention_shape *s, int64_t mul)
@@ -87,18 +79,14 @@ static void arg_sums(clt_program *p, const clt_node *node, const clt_attention_s
     }
     const clt_attention_view sums = {
         .batch = heads * rows * s->size, .head = rows * s->size, .row = s->size};
-    clt_arg_scratch(p, clt_scratch_add(p, clt_attention_images(s, sums.batch * 4)));
+    CLT_ARGS(p, CLT_SCRATCH(clt_scratch_add(p, clt_attention_images(s, sums.batch * 4))));
     arg_steps(p, &sums);
 }
 
 void clt_arg_attention_lengths(clt_program *p, const clt_attention_shape *s, int64_t heads)
 {
-    clt_arg_int(p, clt_fixed(heads));
-    clt_arg_int(p, clt_fixed(s->heads / s->kv_heads));
-    clt_arg_int(p, clt_fixed(s->rows));
-    clt_arg_int(p, clt_fixed(s->keys));
-    clt_arg_int(p, clt_fixed(s->size));
-    clt_arg_float(p, s->scale);
+    CLT_ARGS(p, CLT_FIXED(heads), CLT_FIXED(s->heads / s->kv_heads), CLT_FIXED(s->rows),
+             CLT_FIXED(s->keys), CLT_FIXED(s->size), CLT_FLOAT(s->scale));
 }
 
 void clt_attention_portable(const clt_node *node, const clt_target *target, clt_program *p)
@@ -111,8 +99,7 @@ void clt_attention_portable(const clt_node *node, const clt_target *target, clt_
     clt_arg_attention_operands(p, node, &s);
     clt_arg_attention_out(p, &s.out);
     arg_sums(p, node, &s, &s.out, s.heads, s.rows);
-    clt_arg_out(p, s.log_sum);
-    clt_arg_long(p, items);
+    CLT_ARGS(p, CLT_OUT(s.log_sum), CLT_LONG(items));
     clt_arg_attention_lengths(p, &s, s.heads);
     clt_arg_attention_drop(p, node, &s);
     clt_range_items(p, target, items);
@@ -130,11 +117,8 @@ int clt_attention_delta_portable(const clt_node *node, const clt_target *target,
                      clt_attention_types(node, &s, types));
     clt_arg_attention_in(p, &s.out);
     clt_arg_attention_in(p, &out);
-    clt_arg_scratch(p, delta);
-    clt_arg_long(p, rows);
-    clt_arg_int(p, clt_fixed(s.heads));
-    clt_arg_int(p, clt_fixed(s.rows));
-    clt_arg_int(p, clt_fixed(s.size));
+    CLT_ARGS(p, CLT_SCRATCH(delta), CLT_LONG(rows), CLT_FIXED(s.heads), CLT_FIXED(s.rows),
+             CLT_FIXED(s.size));
     clt_range_items(p, target, rows);
     return delta;
 }
@@ -152,8 +136,7 @@ void clt_attention_grad_portable(const clt_node *node, const clt_target *target,
                          of_keys ? "attention_dkv" : "attention_dq", "%s", types);
         clt_arg_attention_operands(p, node, &s);
         clt_arg_attention_in(p, &s.out);
-        clt_arg_in(p, s.log_sum);
-        clt_arg_scratch(p, delta);
+        CLT_ARGS(p, CLT_IN(s.log_sum), CLT_SCRATCH(delta));
         clt_arg_attention_out(p, of_keys ? &s.dk : &s.dq);
         if (of_keys) {
             clt_arg_attention_out(p, &s.dv);
@@ -162,7 +145,7 @@ void clt_attention_grad_portable(const clt_node *node, const clt_target *target,
         } else {
             arg_sums(p, node, &s, &s.dq, s.heads, s.rows);
         }
-        clt_arg_long(p, of_keys ? keys : rows);
+        CLT_ARGS(p, CLT_LONG(of_keys ? keys : rows));
         clt_arg_attention_lengths(p, &s, of_keys ? s.kv_heads : s.heads);
         clt_arg_attention_drop(p, node, &s);
         clt_range_items(p, target, of_keys ? keys : rows);

@@ -81,14 +81,9 @@ static int emit_table(const clt_node *node, const clt_target *target, clt_progra
     const bool given = node->n_in > 1 && node->in[1];
     const int table = clt_scratch_add(p, clt_fixed(items * 2 * (int64_t)sizeof(float)));
     clt_launch_begin(p, "attention/portable/rotary.cl", "rotary_table", "");
-    clt_arg_scratch(p, table);
-    clt_arg_in(p, given ? 1 : 0);
-    clt_arg_int(p, clt_fixed(given));
-    clt_arg_int(p, clt_fixed(attr->offset));
-    clt_arg_int(p, clt_fixed(items));
-    clt_arg_int(p, clt_fixed(attr->size / 2));
-    clt_arg_float(p, log2(attr->base));
-    clt_arg_float(p, attr->back ? -1.0 : 1.0);
+    CLT_ARGS(p, CLT_SCRATCH(table), CLT_IN(given ? 1 : 0), CLT_FIXED(given),
+             CLT_FIXED(attr->offset), CLT_FIXED(items), CLT_FIXED(attr->size / 2),
+             CLT_FLOAT(log2(attr->base)), CLT_FLOAT(attr->back ? -1.0 : 1.0));
     clt_range_items(p, target, clt_fixed(items));
     return table;
 }
@@ -97,11 +92,8 @@ static void arg_sizes(const clt_node *node, clt_program *p)
 {
     const rotary_attr *attr = node->attr;
     const clt_type *x = &node->in[0]->type;
-    clt_arg_int(p, clt_fixed(x->dims[x->rank - 2]));
-    clt_arg_int(p, clt_fixed(x->dims[x->rank - 1]));
-    clt_arg_int(p, clt_fixed(attr->heads));
-    clt_arg_int(p, clt_fixed(attr->size / 2));
-    clt_arg_int(p, clt_fixed(attr->halves));
+    CLT_ARGS(p, CLT_FIXED(x->dims[x->rank - 2]), CLT_FIXED(x->dims[x->rank - 1]),
+             CLT_FIXED(attr->heads), CLT_FIXED(attr->size / 2), CLT_FIXED(attr->halves));
 }
 
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)
@@ -110,10 +102,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_type pairs = node->in[0]->type;
     pairs.dims[pairs.rank - 1] /= 2;
     clt_launch_begin(p, "attention/portable/rotary.cl", "rotary", "");
-    clt_arg_in(p, 0);
-    clt_arg_out(p, 0);
-    clt_arg_scratch(p, table);
-    clt_arg_long(p, clt_extent_elements(&pairs));
+    CLT_ARGS(p, CLT_IN(0), CLT_OUT(0), CLT_SCRATCH(table), CLT_LONG(clt_extent_elements(&pairs)));
     arg_sizes(node, p);
     clt_range_items(p, target, clt_extent_elements(&pairs));
 }
@@ -125,9 +114,7 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     const clt_type *x = &node->in[0]->type;
     clt_launch_begin(p, "attention/cpu/rotary.cl", "rotary", "-DVW=%d -DROWS=%d",
                      target->caps->vector_width > 8 ? 8 : 4, ROWS);
-    clt_arg_in(p, 0);
-    clt_arg_out(p, 0);
-    clt_arg_scratch(p, table);
+    CLT_ARGS(p, CLT_IN(0), CLT_OUT(0), CLT_SCRATCH(table));
     arg_sizes(node, p);
     clt_range3(p, clt_fixed((x->dims[x->rank - 2] + ROWS - 1) / ROWS),
                clt_extent_dim(clt_dims_product(x, 0, x->rank - 2)), clt_fixed(1), 1, 1, 1);
@@ -149,10 +136,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     clt_type items = node->in[0]->type;
     items.dims[items.rank - 1] /= 8;
     clt_launch_begin(p, "attention/gpu/rotary.cl", "rotary", "");
-    clt_arg_in(p, 0);
-    clt_arg_out(p, 0);
-    clt_arg_scratch(p, table);
-    clt_arg_long(p, clt_extent_elements(&items));
+    CLT_ARGS(p, CLT_IN(0), CLT_OUT(0), CLT_SCRATCH(table), CLT_LONG(clt_extent_elements(&items)));
     arg_sizes(node, p);
     clt_range1(p, clt_extent_ceil(clt_extent_elements(&items), CLT_GPU_GROUP, CLT_GPU_GROUP),
                CLT_GPU_GROUP);

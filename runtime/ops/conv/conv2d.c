@@ -173,9 +173,9 @@ void clt_arg_conv2d_shape(clt_program *program, const clt_conv2d_shape *s)
                           s->out_height,  s->out_width,   s->kernel[0],  s->kernel[1],
                           s->stride[0],   s->stride[1],   s->padding[0], s->padding[1],
                           s->dilation[0], s->dilation[1], s->groups};
-    clt_arg_int(program, clt_extent_dim(s->batch));
+    CLT_ARGS(program, CLT_INT(clt_extent_dim(s->batch)));
     for (int i = 0; i < (int)(sizeof values / sizeof *values); i++)
-        clt_arg_int(program, clt_fixed(values[i]));
+        CLT_ARGS(program, CLT_FIXED(values[i]));
 }
 
 /* In the batch-blocked layout, the sums of the weights' gradient are on the stack: a vector for
@@ -216,12 +216,9 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
     const bool bias = node->n_in > 2 && node->in[2];
     clt_launch_begin(program, "conv/portable/conv2d.cl", "conv2d", "");
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
-    clt_arg_in(program, bias ? 2 : 1);
-    clt_arg_out(program, 0);
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_IN(bias ? 2 : 1), CLT_OUT(0));
     clt_arg_conv2d_shape(program, &s);
-    clt_arg_int(program, clt_fixed(bias));
+    CLT_ARGS(program, CLT_FIXED(bias));
     clt_arg_epilogue(program, &attr->epilogue);
     clt_range_items(program, target, clt_extent_elements(&node->out[0]->type));
 }
@@ -387,9 +384,7 @@ static void emit_data_grad_portable(const clt_node *node, const clt_target *targ
 {
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
     clt_launch_begin(program, "conv/portable/conv2d.cl", "conv2d_data_grad", "");
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
-    clt_arg_out(program, 0);
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_OUT(0));
     clt_arg_conv2d_shape(program, &s);
     clt_range_items(program, target, clt_extent_elements(&node->out[0]->type));
 }
@@ -464,21 +459,14 @@ static void emit_weight_grad_portable(const clt_node *node, const clt_target *ta
 
     const int block = clt_scratch_add(program, clt_fixed(slices * sums * (int64_t)sizeof(float)));
     clt_launch_begin(program, "conv/portable/conv2d.cl", "conv2d_weight_grad", "");
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
-    clt_arg_scratch(program, block);
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_SCRATCH(block));
     clt_arg_conv2d_shape(program, &s);
-    clt_arg_int(program, clt_fixed(sums));
-    clt_arg_int(program, clt_fixed(slices));
+    CLT_ARGS(program, CLT_FIXED(sums), CLT_FIXED(slices));
     clt_range_items(program, target, clt_fixed(slices * sums));
 
     clt_launch_begin(program, "conv/portable/conv2d.cl", "conv2d_weight_sum", "");
-    clt_arg_scratch(program, block);
-    clt_arg_out(program, 0);
-    clt_arg_out(program, 1);
-    clt_arg_int(program, clt_fixed(weights));
-    clt_arg_int(program, clt_fixed(sums));
-    clt_arg_int(program, clt_fixed(slices));
+    CLT_ARGS(program, CLT_SCRATCH(block), CLT_OUT(0), CLT_OUT(1), CLT_FIXED(weights),
+             CLT_FIXED(sums), CLT_FIXED(slices));
     clt_range_items(program, target, clt_fixed(sums));
 }
 

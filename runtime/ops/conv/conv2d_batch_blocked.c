@@ -138,9 +138,9 @@ static void arg_sizes(clt_program *p, const clt_conv2d_shape *s)
     const int sizes[] = {s->groups,   s->channels / s->groups,     s->height,
                          s->width,    s->out_channels / s->groups, s->out_height,
                          s->out_width};
-    clt_arg_run(p, CLT_RUN_COUNT);
+    CLT_ARGS(p, CLT_RUN(CLT_RUN_COUNT));
     for (int i = 0; i < 7; i++)
-        clt_arg_int(p, clt_fixed(sizes[i]));
+        CLT_ARGS(p, CLT_FIXED(sizes[i]));
 }
 
 void clt_conv2d_emit_batch_blocked(const clt_node *node, const clt_conv2d_shape *s,
@@ -160,17 +160,14 @@ void clt_conv2d_emit_batch_blocked(const clt_node *node, const clt_conv2d_shape 
         "%s -DBIAS=%d -DACT=%d -DPOOL=%d -DTX=%d -DTC=%d -DXTAIL=%d -DCTAIL=%d -DEDGES=%d", shape,
         bias, (int)epilogue->activation, pool, t.columns, t.channels, width % t.columns,
         channels % t.channels, s->padding[1] > 0 && width <= 3 * t.columns);
-    clt_arg_in(p, 0);
-    clt_arg_in(p, 1);
-    clt_arg_in(p, bias ? 2 : 1);
-    clt_arg_out(p, 0);
-    clt_arg_out(p, pool ? 1 : 0); /* the mask, or any buffer */
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_IN(bias ? 2 : 1), CLT_OUT(0),
+             CLT_OUT(pool ? 1 : 0)); /* the mask, or any buffer */
     arg_sizes(p, s);
     const int64_t tiles = (int64_t)s->groups * ceil_div(channels, t.channels);
     const int64_t row_bytes = (int64_t)(s->channels / s->groups) * s->width * s->stride[0] *
                               (1 + !!pool) * target->lanes * (int64_t)sizeof(float);
     const int band = rows_of_group(target, rows, tiles, row_bytes);
-    clt_arg_int(p, clt_fixed(band));
+    CLT_ARGS(p, CLT_FIXED(band));
     clt_range3(p, clt_fixed(tiles), clt_fixed(ceil_div(rows, band)), clt_extent_blocks(target), 1,
                1, 1);
 }
@@ -270,15 +267,13 @@ void clt_conv2d_data_grad_batch_blocked(const clt_node *node, const clt_target *
                           : "clt_batch_blocked_conv_data_grad_any",
                      "%s -DTX=%d -DTC=%d -DXTAIL=%d -DCTAIL=%d", shape, t.columns, t.channels,
                      s.out_width % t.columns, channels % t.channels);
-    clt_arg_in(p, 0);
-    clt_arg_in(p, 1);
-    clt_arg_out(p, 0);
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_OUT(0));
     arg_sizes(p, &s);
     const int64_t tiles = (int64_t)s.groups * ceil_div(channels, t.channels);
     const int64_t row_bytes = (int64_t)(s.out_channels / s.groups) * s.out_width * target->lanes *
                               (int64_t)sizeof(float) / s.stride[0];
     const int rows = rows_of_group(target, s.height, tiles, row_bytes);
-    clt_arg_int(p, clt_fixed(rows));
+    CLT_ARGS(p, CLT_FIXED(rows));
     clt_range3(p, clt_fixed(tiles), clt_fixed(ceil_div(s.height, rows)), clt_extent_blocks(target),
                1, 1, 1);
 }
@@ -375,18 +370,14 @@ void clt_conv2d_emit_weight_grad_batch_blocked(const clt_node *node, const clt_c
                      "%s -DBIAS=%d -DTO=%d -DTI=%d -DTR=%d -DTK=%d -DCI_BLOCK=%d -DUNPOOL=%d "
                      "-DBAND=%d -DCOLUMNS=%d",
                      options, bias, to, ti, t.tr, t.tk, ci_block, pool, 2, s.out_width / 2 * 2);
-    clt_arg_in(p, 0);
-    clt_arg_in(p, 1);
-    clt_arg_in(p, pool ? 2 : 1); /* the mask, or any buffer */
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_IN(pool ? 2 : 1)); /* the mask, or any buffer */
     if (chunks > 1) {
-        clt_arg_scratch(p, sums);
-        clt_arg_scratch(p, bias_sums);
+        CLT_ARGS(p, CLT_SCRATCH(sums), CLT_SCRATCH(bias_sums));
     } else {
-        clt_arg_out(p, 0);
-        clt_arg_out(p, 1);
+        CLT_ARGS(p, CLT_OUT(0), CLT_OUT(1));
     }
     arg_sizes(p, &s);
-    clt_arg_int(p, clt_fixed(chunk));
+    CLT_ARGS(p, CLT_FIXED(chunk));
     clt_range3(p, clt_fixed(ceil_div(ci, ci_block)),
                clt_fixed((int64_t)s.groups * ceil_div(co, to)), clt_fixed(chunks), 1, 1, 1);
     if (chunks > 1) {

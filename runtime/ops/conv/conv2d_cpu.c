@@ -331,13 +331,13 @@ static void arg_numbers(clt_program *program, const clt_node *node, const conv *
                               s->dilation[0], s->dilation[1], s->groups,     c->reach[0],
                               c->reach[1],    d->lines,       d->columns};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
-        clt_arg_int(program, clt_fixed(values[i]));
+        CLT_ARGS(program, CLT_FIXED(values[i]));
     if (!clt_is_conv3d(node->op))
         return;
     const clt_conv3d_shape v = clt_conv3d_shape_of(node);
     const int depths[] = {v.in[0], v.out[0], v.kernel[0], v.stride[0], v.padding[0], v.dilation[0]};
     for (size_t i = 0; i < sizeof depths / sizeof *depths; i++)
-        clt_arg_int(program, clt_fixed(depths[i]));
+        CLT_ARGS(program, CLT_FIXED(depths[i]));
 }
 
 void clt_conv2d_cpu_convolve(const clt_node *node, const clt_target *target,
@@ -349,16 +349,10 @@ void clt_conv2d_cpu_convolve(const clt_node *node, const clt_target *target,
     clt_launch_begin(program, "conv/cpu/conv2d.cl", "convolve",
                      "%s-DPASS=%d -DVW=%d -DMR=%d -DNV=%d -DROOM=%d -DTAPS=%d", depth_of(node),
                      c.data, c.width, d.tile.rows, d.tile.vectors, (int)c.room, TAPS);
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
-    clt_arg_in(program, bias ? 2 : 1);
-    clt_arg_out(program, 0);
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_IN(bias ? 2 : 1), CLT_OUT(0));
     arg_numbers(program, node, &c, &d);
-    clt_arg_int(program, clt_fixed(d.rows));
-    clt_arg_int(program, clt_fixed(d.channels));
-    clt_arg_int(program, clt_fixed(d.kinds));
-    clt_arg_int(program, clt_fixed(c.zeros));
-    clt_arg_int(program, clt_fixed(bias));
+    CLT_ARGS(program, CLT_FIXED(d.rows), CLT_FIXED(d.channels), CLT_FIXED(d.kinds),
+             CLT_FIXED(c.zeros), CLT_FIXED(bias));
     clt_arg_epilogue(program, epilogue);
     clt_extent layers = clt_extent_dim(c.s.batch);
     layers.mul *= c.s.groups;
@@ -390,15 +384,10 @@ void clt_conv2d_weight_grad_cpu(const clt_node *node, const clt_target *target,
     clt_launch_begin(program, "conv/cpu/conv2d.cl", "weight_grad",
                      "%s-DVW=%d -DMR=%d -DNR=%d -DROOM=%d", depth_of(node), c.width, d.tile.rows,
                      d.tile.vectors, (int)c.room);
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
-    clt_arg_out(program, 0);
-    clt_arg_out(program, 1);
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_OUT(0), CLT_OUT(1));
     arg_numbers(program, node, &c, &d);
-    clt_arg_int(program, clt_fixed(d.rows));
-    clt_arg_int(program, clt_fixed(d.channels));
-    clt_arg_int(program, clt_extent_dim(c.s.batch));
-    clt_arg_int(program, clt_fixed(bias));
+    CLT_ARGS(program, CLT_FIXED(d.rows), CLT_FIXED(d.channels), CLT_INT(clt_extent_dim(c.s.batch)),
+             CLT_FIXED(bias));
     clt_range3(program, clt_fixed(ceil_div(c.sources, d.channels)),
                clt_fixed(ceil_div(c.rows, d.rows)), clt_fixed(c.s.groups), 1, 1, 1);
 }

@@ -104,9 +104,9 @@ static int add_slices(clt_program *program, int64_t slices, int64_t elements)
 static void arg_result(clt_program *program, int block)
 {
     if (block >= 0)
-        clt_arg_scratch(program, block);
+        CLT_ARGS(program, CLT_SCRATCH(block));
     else
-        clt_arg_out(program, 0);
+        CLT_ARGS(program, CLT_OUT(0));
 }
 
 /* Adds the slices of samples of `channels` x `pixels`, then applies the bias and the activation. */
@@ -115,14 +115,9 @@ static void sum(clt_program *program, const clt_conv2d_shape *s, int64_t channel
 {
     const int v = pixels % 4 ? 1 : 4;
     clt_launch_begin(program, "conv/gpu/conv2d.cl", "conv2d_sum", "-DV=%d", v);
-    clt_arg_scratch(program, block);
-    clt_arg_in(program, bias < 0 ? 1 : bias);
-    clt_arg_out(program, 0);
-    clt_arg_int(program, clt_extent_dim(s->batch));
-    clt_arg_int(program, clt_fixed(channels));
-    clt_arg_int(program, clt_fixed(pixels));
-    clt_arg_int(program, clt_fixed(slices));
-    clt_arg_int(program, clt_fixed(bias >= 0));
+    CLT_ARGS(program, CLT_SCRATCH(block), CLT_IN(bias < 0 ? 1 : bias), CLT_OUT(0),
+             CLT_INT(clt_extent_dim(s->batch)), CLT_FIXED(channels), CLT_FIXED(pixels),
+             CLT_FIXED(slices), CLT_FIXED(bias >= 0));
     clt_arg_epilogue(program, epilogue);
     clt_range1(program, clt_extent_ceil(columns_of(s, channels * pixels), 64 * v, 64), 64);
 }
@@ -140,14 +135,12 @@ void clt_conv2d_gpu(const clt_node *node, const clt_target *target, clt_program 
     const clt_gpu_choice c = choose(&z, s.groups, elements, target);
     const int block = add_slices(program, c.slices, elements);
     begin(program, "conv2d", &c.tile, 0, pixels % 4 ? 1 : 4);
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
-    clt_arg_in(program, bias ? 2 : 1);
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_IN(bias ? 2 : 1));
     arg_result(program, block);
     clt_arg_conv2d_shape(program, &s);
-    clt_arg_int(program, clt_fixed(bias && block < 0));
+    CLT_ARGS(program, CLT_FIXED(bias && block < 0));
     clt_arg_epilogue(program, block < 0 ? &attr->epilogue : &nothing);
-    clt_arg_int(program, clt_fixed(c.slices));
+    CLT_ARGS(program, CLT_FIXED(c.slices));
     range(program, &c.tile, columns_of(&s, pixels), z.m, s.groups * c.slices);
     if (block >= 0)
         sum(program, &s, s.out_channels, pixels, block, c.slices, bias ? 2 : -1, &attr->epilogue);
@@ -163,11 +156,10 @@ void clt_conv2d_data_grad_gpu(const clt_node *node, const clt_target *target, cl
     const int64_t pixels = ceil_div(s.height, s.stride[0]) * ceil_div(s.width, s.stride[1]);
     const int block = add_slices(program, c.slices, elements);
     begin(program, "conv2d_data_grad", &c.tile, 1, pixels % 4 || z.kinds > 1 ? 1 : 4);
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1));
     arg_result(program, block);
     clt_arg_conv2d_shape(program, &s);
-    clt_arg_int(program, clt_fixed(c.slices));
+    CLT_ARGS(program, CLT_FIXED(c.slices));
     range(program, &c.tile, columns_of(&s, pixels), z.m, s.groups * z.kinds * c.slices);
     if (block >= 0)
         sum(program, &s, s.channels, plane, block, c.slices, -1, &nothing);
@@ -196,13 +188,8 @@ void clt_conv2d_slices_end(const clt_conv2d_slices *s, clt_program *program)
     if (s->block < 0)
         return;
     clt_launch_begin(program, "conv/gpu/conv2d.cl", "conv2d_weight_sum", "-DV=%d", v);
-    clt_arg_scratch(program, s->block);
-    clt_arg_out(program, 0);
-    clt_arg_out(program, 1);
-    clt_arg_int(program, clt_fixed(s->weights));
-    clt_arg_int(program, clt_fixed(sums));
-    clt_arg_int(program, clt_fixed(s->part));
-    clt_arg_int(program, clt_fixed(s->slices));
+    CLT_ARGS(program, CLT_SCRATCH(s->block), CLT_OUT(0), CLT_OUT(1), CLT_FIXED(s->weights),
+             CLT_FIXED(sums), CLT_FIXED(s->part), CLT_FIXED(s->slices));
     clt_range1(program, clt_fixed(ceil_div(sums, 64 * v) * 64), 64);
 }
 
@@ -221,14 +208,11 @@ void clt_conv2d_weight_grad_gpu(const clt_node *node, const clt_target *target,
         c.slices *= 2;
     const clt_conv2d_slices sums = clt_conv2d_slices_begin(node, c.slices, program);
     begin(program, "conv2d_weight_grad", &c.tile, 2, (z.n - attr->bias) % 4 ? 1 : 4);
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1));
     clt_conv2d_slices_arg(&sums, program);
-    clt_arg_out(program, 1);
+    CLT_ARGS(program, CLT_OUT(1));
     clt_arg_conv2d_shape(program, &s);
-    clt_arg_int(program, clt_fixed(attr->bias));
-    clt_arg_int(program, clt_fixed(sums.part));
-    clt_arg_int(program, clt_fixed(c.slices));
+    CLT_ARGS(program, CLT_FIXED(attr->bias), CLT_FIXED(sums.part), CLT_FIXED(c.slices));
     range(program, &c.tile, clt_fixed(z.n), z.m, s.groups * c.slices);
     clt_conv2d_slices_end(&sums, program);
 }

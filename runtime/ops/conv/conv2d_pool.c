@@ -166,12 +166,8 @@ static void emit_unpool(const clt_node *node, const clt_target *target, clt_prog
     const clt_type *z = &node->out[0]->type;
     clt_launch_begin(program, "pool/batch_blocked/pool.cl", "clt_batch_blocked_unpool",
                      "-DLANES=%d", target->lanes);
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
-    clt_arg_out(program, 0);
-    clt_arg_int(program, clt_fixed(z->dims[2]));
-    clt_arg_int(program, clt_fixed(z->dims[3]));
-    clt_arg_float(program, attr->pool == CLT_POOL_AVERAGE ? 0.25 : 1);
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_OUT(0), CLT_FIXED(z->dims[2]),
+             CLT_FIXED(z->dims[3]), CLT_FLOAT(attr->pool == CLT_POOL_AVERAGE ? 0.25 : 1));
     clt_range1(program, (clt_extent){z->dims[1], 1, target->lanes, 0}, 1);
 }
 

@@ -153,24 +153,17 @@ void clt_conv2d_winograd(const clt_node *node, const clt_target *target, clt_pro
 
     clt_launch_begin(p, "conv/batch_blocked/winograd.cl", "clt_batch_blocked_winograd_weights",
                      "-DLANES=%d -DWEIGHTS -DFLIP=%d", lanes, z.flip);
-    clt_arg_in(p, 1);
-    clt_arg_scratch(p, u);
-    clt_arg_int(p, clt_fixed(s.channels));
-    clt_arg_int(p, clt_fixed(s.out_channels));
+    CLT_ARGS(p, CLT_IN(1), CLT_SCRATCH(u), CLT_FIXED(s.channels), CLT_FIXED(s.out_channels));
     clt_range3(p, clt_fixed(vectors), clt_fixed(z.to), clt_fixed(1), 1, 1, 1);
 
     clt_launch_begin(p, "conv/batch_blocked/winograd.cl", "clt_batch_blocked_winograd",
                      "-DLANES=%d -DPY=%d -DPX=%d -DBIAS=%d -DACT=%d -DTX=%d -DTC=%d -DCTAIL=%d",
                      lanes, z.py, z.px, bias, (int)attr->epilogue.activation, t.tiles, t.channels,
                      z.to % t.channels);
-    clt_arg_in(p, 0);
-    clt_arg_scratch(p, u);
-    clt_arg_in(p, bias ? 2 : 1);
-    clt_arg_out(p, 0);
-    clt_arg_scratch(p, areas);
+    CLT_ARGS(p, CLT_IN(0), CLT_SCRATCH(u), CLT_IN(bias ? 2 : 1), CLT_OUT(0), CLT_SCRATCH(areas));
     const int values[] = {z.from, z.ih, z.iw, z.to, z.oh, z.ow};
-    clt_arg_run(p, CLT_RUN_COUNT);
+    CLT_ARGS(p, CLT_RUN(CLT_RUN_COUNT));
     for (int i = 0; i < (int)(sizeof values / sizeof *values); i++)
-        clt_arg_int(p, clt_fixed(values[i]));
+        CLT_ARGS(p, CLT_FIXED(values[i]));
     clt_range1(p, clt_fixed(groups), 1);
 }

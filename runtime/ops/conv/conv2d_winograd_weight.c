@@ -199,25 +199,18 @@ void clt_conv2d_winograd_weight(const clt_node *node, const clt_target *target, 
         "-DBLOCK=%d -DTILES=%d",
         lanes, s.padding[0], s.padding[1], attr->bias, d.t.channels, d.t.vectors,
         s.channels % d.t.channels, (int)(vectors % d.t.vectors), (int)d.block, (int)d.tiles);
-    clt_arg_in(p, 0);
-    clt_arg_in(p, 1);
-    clt_arg_scratch(p, areas);
-    clt_arg_scratch(p, parts);
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_SCRATCH(areas), CLT_SCRATCH(parts));
     const int values[] = {s.channels, s.height, s.width, s.out_channels, s.out_height, s.out_width};
-    clt_arg_run(p, CLT_RUN_COUNT);
+    CLT_ARGS(p, CLT_RUN(CLT_RUN_COUNT));
     for (int i = 0; i < (int)(sizeof values / sizeof *values); i++)
-        clt_arg_int(p, clt_fixed(values[i]));
+        CLT_ARGS(p, CLT_FIXED(values[i]));
     clt_range3(p, clt_fixed(d.groups), clt_fixed(d.blocks), clt_fixed(1), 1, 1, 1);
 
     clt_launch_begin(p, "conv/batch_blocked/winograd_weight_grad.cl",
                      "clt_batch_blocked_winograd_weight_sum", "-DLANES=%d -DBIAS=%d", lanes,
                      attr->bias);
-    clt_arg_scratch(p, parts);
-    clt_arg_out(p, 0);
-    clt_arg_out(p, 1);
-    clt_arg_int(p, clt_fixed(d.groups));
-    clt_arg_int(p, clt_fixed(s.channels));
-    clt_arg_int(p, clt_fixed(s.out_channels));
+    CLT_ARGS(p, CLT_SCRATCH(parts), CLT_OUT(0), CLT_OUT(1), CLT_FIXED(d.groups),
+             CLT_FIXED(s.channels), CLT_FIXED(s.out_channels));
     clt_range3(p, clt_fixed(vectors), clt_fixed(ceil_div(s.channels, SPREAD)), clt_fixed(1), 1, 1,
                1);
 }

@@ -195,14 +195,12 @@ static bool absorb(clt_node *node, const clt_node *next)
 /* Adds the arguments CLT_SHAPE of clkernels/conv/portable/conv3d.cl. */
 static void arg_shape(clt_program *p, const clt_conv3d_shape *s)
 {
-    clt_arg_int(p, clt_extent_dim(s->batch));
-    clt_arg_int(p, clt_fixed(s->channels));
-    clt_arg_int(p, clt_fixed(s->out_channels));
-    clt_arg_int(p, clt_fixed(s->groups));
+    CLT_ARGS(p, CLT_INT(clt_extent_dim(s->batch)), CLT_FIXED(s->channels),
+             CLT_FIXED(s->out_channels), CLT_FIXED(s->groups));
     const int *const triples[] = {s->in, s->out, s->kernel, s->stride, s->padding, s->dilation};
     for (int k = 0; k < 6; k++)
         for (int i = 0; i < 3; i++)
-            clt_arg_int(p, clt_fixed(triples[k][i]));
+            CLT_ARGS(p, CLT_FIXED(triples[k][i]));
 }
 
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)
@@ -211,12 +209,9 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     const clt_conv3d_shape s = clt_conv3d_shape_of(node);
     const bool bias = node->n_in > 2 && node->in[2];
     clt_launch_begin(p, "conv/portable/conv3d.cl", "conv3d", "%s", "");
-    clt_arg_in(p, 0);
-    clt_arg_in(p, 1);
-    clt_arg_in(p, bias ? 2 : 1);
-    clt_arg_out(p, 0);
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_IN(bias ? 2 : 1), CLT_OUT(0));
     arg_shape(p, &s);
-    clt_arg_int(p, clt_fixed(bias));
+    CLT_ARGS(p, CLT_FIXED(bias));
     clt_arg_epilogue(p, &attr->epilogue);
     clt_range_items(p, target, clt_extent_elements(&node->out[0]->type));
 }
@@ -332,9 +327,7 @@ static void emit_data_grad_portable(const clt_node *node, const clt_target *targ
 {
     const clt_conv3d_shape s = clt_conv3d_shape_of(node);
     clt_launch_begin(p, "conv/portable/conv3d.cl", "conv3d_data_grad", "%s", "");
-    clt_arg_in(p, 0);
-    clt_arg_in(p, 1);
-    clt_arg_out(p, 0);
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_OUT(0));
     arg_shape(p, &s);
     clt_range_items(p, target, clt_extent_elements(&node->out[0]->type));
 }
@@ -392,21 +385,14 @@ static void emit_weight_grad_portable(const clt_node *node, const clt_target *ta
 
     const int block = clt_scratch_add(p, clt_fixed(slices * sums * (int64_t)sizeof(float)));
     clt_launch_begin(p, "conv/portable/conv3d.cl", "conv3d_weight_grad", "%s", "");
-    clt_arg_in(p, 0);
-    clt_arg_in(p, 1);
-    clt_arg_scratch(p, block);
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_SCRATCH(block));
     arg_shape(p, &s);
-    clt_arg_int(p, clt_fixed(sums));
-    clt_arg_int(p, clt_fixed(slices));
+    CLT_ARGS(p, CLT_FIXED(sums), CLT_FIXED(slices));
     clt_range_items(p, target, clt_fixed(slices * sums));
 
     clt_launch_begin(p, "conv/portable/conv2d.cl", "conv2d_weight_sum", "%s", "");
-    clt_arg_scratch(p, block);
-    clt_arg_out(p, 0);
-    clt_arg_out(p, 1);
-    clt_arg_int(p, clt_fixed(weights));
-    clt_arg_int(p, clt_fixed(sums));
-    clt_arg_int(p, clt_fixed(slices));
+    CLT_ARGS(p, CLT_SCRATCH(block), CLT_OUT(0), CLT_OUT(1), CLT_FIXED(weights), CLT_FIXED(sums),
+             CLT_FIXED(slices));
     clt_range_items(p, target, clt_fixed(sums));
 }
 

@@ -95,10 +95,9 @@ static void end_copy(clt_program *program, const clt_value *copy, int64_t plane,
     const int64_t v = plane % 4 ? 1 : 4;
     clt_extent items = clt_extent_elements(&copy->type);
     items.mul /= v;
-    clt_arg_int(program, items);
-    clt_arg_int(program, clt_fixed(plane / v));
+    CLT_ARGS(program, CLT_INT(items), CLT_FIXED(plane / v));
     for (int i = 0; i < n; i++)
-        clt_arg_int(program, clt_fixed(numbers[i]));
+        CLT_ARGS(program, CLT_FIXED(numbers[i]));
     clt_range1(program, clt_extent_ceil(items, CLT_GPU_GROUP, CLT_GPU_GROUP), CLT_GPU_GROUP);
 }
 
@@ -118,8 +117,7 @@ static int unfold(const plane_node *p, const clt_value *copy, clt_program *progr
                            back};
     const int block = clt_scratch_add(program, floats_of(copy));
     begin_copy(program, "unfold_planes", plane);
-    clt_arg_in(program, 0);
-    clt_arg_scratch(program, block);
+    CLT_ARGS(program, CLT_IN(0), CLT_SCRATCH(block));
     end_copy(program, copy, plane, numbers, 8);
     return block;
 }
@@ -131,8 +129,7 @@ static int swapped(int operand, const clt_value *copy, int m, int n, int64_t pla
 {
     const int block = clt_scratch_add(program, floats_of(copy)), numbers[] = {m, n};
     begin_copy(program, "swap_planes", plane);
-    clt_arg_in(program, operand);
-    clt_arg_scratch(program, block);
+    CLT_ARGS(program, CLT_IN(operand), CLT_SCRATCH(block));
     end_copy(program, copy, plane, numbers, 2);
     return block;
 }
@@ -143,8 +140,7 @@ static void swap_back(int block, const clt_value *copy, int m, int n, clt_progra
     const int64_t plane = copy->type.dims[2] * copy->type.dims[3];
     const int numbers[] = {m, n};
     begin_copy(program, "swap_planes", plane);
-    clt_arg_scratch(program, block);
-    clt_arg_out(program, 0);
+    CLT_ARGS(program, CLT_SCRATCH(block), CLT_OUT(0));
     end_copy(program, copy, plane, numbers, 2);
 }
 

@@ -120,9 +120,9 @@ static void arg_shape(clt_program *program, const clt_conv2d_shape *s)
 {
     const int values[] = {s->channels,     s->height,     s->width,
                           s->out_channels, s->out_height, s->out_width};
-    clt_arg_int(program, clt_extent_dim(s->batch));
+    CLT_ARGS(program, CLT_INT(clt_extent_dim(s->batch)));
     for (int i = 0; i < (int)(sizeof values / sizeof *values); i++)
-        clt_arg_int(program, clt_fixed(values[i]));
+        CLT_ARGS(program, CLT_FIXED(values[i]));
 }
 
 /* Sets the range: blocks of a channel in all samples x channels. */
@@ -142,12 +142,9 @@ void clt_depthwise_gpu(const clt_node *node, const clt_target *target, clt_progr
     const blocks b = blocks_of(node, &s, target);
     const bool bias = node->n_in > 2 && node->in[2];
     begin(program, "depthwise", 0, &b, &s, "");
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
-    clt_arg_in(program, bias ? 2 : 1);
-    clt_arg_out(program, 0);
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_IN(bias ? 2 : 1), CLT_OUT(0));
     arg_shape(program, &s);
-    clt_arg_int(program, clt_fixed(bias));
+    CLT_ARGS(program, CLT_FIXED(bias));
     clt_arg_epilogue(program, &attr->epilogue);
     range(program, &b, s.out_channels, &s);
 }
@@ -158,9 +155,7 @@ void clt_depthwise_data_grad_gpu(const clt_node *node, const clt_target *target,
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
     const blocks b = blocks_of(node, &s, target);
     begin(program, "depthwise_data_grad", 1, &b, &s, "");
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
-    clt_arg_out(program, 0);
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_OUT(0));
     arg_shape(program, &s);
     range(program, &b, s.channels, &s);
 }
@@ -185,13 +180,11 @@ void clt_depthwise_weight_grad_gpu(const clt_node *node, const clt_target *targe
     char more[48];
     snprintf(more, sizeof more, " -DKR=%d -DGROUP=%d", rows, group);
     begin(program, "depthwise_weight_grad", 2, &b, &s, more);
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1));
     clt_conv2d_slices_arg(&sums, program);
-    clt_arg_out(program, 1);
+    CLT_ARGS(program, CLT_OUT(1));
     arg_shape(program, &s);
-    clt_arg_int(program, clt_fixed(attr->bias));
-    clt_arg_int(program, clt_fixed(sums.part));
+    CLT_ARGS(program, CLT_FIXED(attr->bias), CLT_FIXED(sums.part));
     clt_range3(program, clt_fixed(slices * group), clt_fixed(s.out_channels), clt_fixed(parts),
                group, 1, 1);
     clt_conv2d_slices_end(&sums, program);

@@ -14,10 +14,7 @@ void clt_batch_blocked_sum_chunks(clt_program *p, const clt_target *target, int 
     enum { SPREAD = 1024 };
     clt_launch_begin(p, "conv/batch_blocked/conv_weight_grad.cl", "clt_batch_blocked_sum_chunks",
                      "-DLANES=%d", target->lanes);
-    clt_arg_scratch(p, block);
-    clt_arg_out(p, output);
-    clt_arg_int(p, clt_fixed(count));
-    clt_arg_int(p, clt_fixed(chunk));
-    clt_arg_run(p, CLT_RUN_COUNT);
+    CLT_ARGS(p, CLT_SCRATCH(block), CLT_OUT(output), CLT_FIXED(count), CLT_FIXED(chunk),
+             CLT_RUN(CLT_RUN_COUNT));
     clt_range1(p, clt_fixed((count + SPREAD - 1) / SPREAD), 1);
 }

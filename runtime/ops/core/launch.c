@@ -139,52 +139,13 @@ void clt_launch_clblast(clt_program *p, const clt_blas_gemm *gemm)
     p->launches[p->n_launches - 1].blas = own;
 }
 
-static void add(clt_program *p, clt_arg arg)
+void clt_args(clt_program *p, const clt_arg *args, int count)
 {
     if (p->status != CLT_OK || !p->n_launches)
         return;
     clt_launch *launch = &p->launches[p->n_launches - 1];
-    failed(p, CLT_PUSH(launch->args, launch->n_args, launch->room_args, arg));
-}
-
-void clt_arg_in(clt_program *p, int operand)
-{
-    add(p, (clt_arg){.kind = CLT_ARG_IN, .index = operand});
-}
-
-void clt_arg_out(clt_program *p, int output)
-{
-    add(p, (clt_arg){.kind = CLT_ARG_OUT, .index = output});
-}
-
-void clt_arg_scratch(clt_program *p, int block)
-{
-    add(p, (clt_arg){.kind = CLT_ARG_SCRATCH, .index = block});
-}
-
-void clt_arg_int(clt_program *p, clt_extent value)
-{
-    add(p, (clt_arg){.kind = CLT_ARG_INT, .extent = value});
-}
-
-void clt_arg_long(clt_program *p, clt_extent value)
-{
-    add(p, (clt_arg){.kind = CLT_ARG_LONG, .extent = value});
-}
-
-void clt_arg_float(clt_program *p, double value)
-{
-    add(p, (clt_arg){.kind = CLT_ARG_FLOAT, .value = (float)value});
-}
-
-void clt_arg_run(clt_program *p, clt_runtime_arg which)
-{
-    add(p, (clt_arg){.kind = CLT_ARG_RUN, .index = (int)which});
-}
-
-void clt_arg_local(clt_program *p, int64_t bytes)
-{
-    add(p, (clt_arg){.kind = CLT_ARG_LOCAL, .extent = clt_fixed(bytes)});
+    for (int i = 0; i < count; i++)
+        failed(p, CLT_PUSH(launch->args, launch->n_args, launch->room_args, args[i]));
 }
 
 int clt_scratch_add(clt_program *p, clt_extent bytes)

@@ -1,6 +1,6 @@
 /*
  * The kernel launches that a node becomes on a device, as plain data. A variant writes them with
- * the clt_launch_ and clt_arg_ functions, and exec turns them into OpenCL calls. Everything that
+ * the clt_launch_ functions and CLT_ARGS, and exec turns them into OpenCL calls. Everything that
  * depends on the batch size is a clt_extent, so one list serves every batch size.
  */
 #ifndef CLT_OPS_CORE_LAUNCH_H
@@ -59,8 +59,7 @@ typedef enum clt_arg_kind {
     CLT_ARG_INT,     /* int, an extent */
     CLT_ARG_LONG,    /* long, an extent */
     CLT_ARG_FLOAT,
-    CLT_ARG_RUN,  /* `index`: a clt_runtime_arg */
-    CLT_ARG_LOCAL /* local memory of `extent` bytes (constant) */
+    CLT_ARG_RUN /* `index`: a clt_runtime_arg */
 } clt_arg_kind;
 
 typedef struct clt_arg {
@@ -147,15 +146,21 @@ void clt_launch_begin(clt_program *p, const char *file, const char *kernel, cons
 /* Adds a launch of CLBlast's sgemm. */
 void clt_launch_clblast(clt_program *p, const clt_blas_gemm *gemm);
 
-/* Add an argument to the launch begun last. The order is the kernel's. */
-void clt_arg_in(clt_program *p, int operand);
-void clt_arg_out(clt_program *p, int output);
-void clt_arg_scratch(clt_program *p, int block);
-void clt_arg_int(clt_program *p, clt_extent value);
-void clt_arg_long(clt_program *p, clt_extent value);
-void clt_arg_float(clt_program *p, double value);
-void clt_arg_run(clt_program *p, clt_runtime_arg which);
-void clt_arg_local(clt_program *p, int64_t bytes);
+/* Adds arguments to the launch begun last, in the order of the kernel's parameters:
+ * CLT_ARGS(p, CLT_IN(0), CLT_OUT(0), CLT_FIXED(channels)). */
+#define CLT_ARGS(p, ...)                                                                           \
+    clt_args(p, (const clt_arg[]){__VA_ARGS__},                                                    \
+             (int)(sizeof((const clt_arg[]){__VA_ARGS__}) / sizeof(clt_arg)))
+void clt_args(clt_program *p, const clt_arg *args, int count);
+
+#define CLT_IN(operand) ((clt_arg){.kind = CLT_ARG_IN, .index = (operand)})
+#define CLT_OUT(output) ((clt_arg){.kind = CLT_ARG_OUT, .index = (output)})
+#define CLT_SCRATCH(block) ((clt_arg){.kind = CLT_ARG_SCRATCH, .index = (block)})
+#define CLT_INT(value) ((clt_arg){.kind = CLT_ARG_INT, .extent = (value)})
+#define CLT_FIXED(number) CLT_INT(clt_fixed(number))
+#define CLT_LONG(value) ((clt_arg){.kind = CLT_ARG_LONG, .extent = (value)})
+#define CLT_FLOAT(number) ((clt_arg){.kind = CLT_ARG_FLOAT, .value = (float)(number)})
+#define CLT_RUN(which) ((clt_arg){.kind = CLT_ARG_RUN, .index = (int)(which)})
 
 /* Adds a scratch block of that many bytes and returns its index. */
 int clt_scratch_add(clt_program *p, clt_extent bytes);

@@ -95,6 +95,5 @@ int64_t clt_dims_product(const clt_type *type, int from, int to)
 
 void clt_arg_epilogue(clt_program *p, const clt_epilogue *epilogue)
 {
-    clt_arg_int(p, clt_fixed((int)epilogue->activation));
-    clt_arg_float(p, epilogue->slope);
+    CLT_ARGS(p, CLT_FIXED((int)epilogue->activation), CLT_FLOAT(epilogue->slope));
 }

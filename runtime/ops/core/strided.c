@@ -70,7 +70,7 @@ void clt_arg_strided_sizes(clt_program *p, const clt_strided *w, int count)
         clt_extent size = k < 0 ? clt_fixed(1) : clt_extent_dim(w->dims[k]);
         if (size.pre && w->lanes)
             size.div = w->lanes;
-        clt_arg_long(p, size);
+        CLT_ARGS(p, CLT_LONG(size));
     }
 }
 
@@ -79,5 +79,5 @@ void clt_arg_strided_strides(clt_program *p, const clt_strided *w, int array, in
     if (!fits(p, w, count))
         return;
     for (int k = w->rank - count; k < w->rank; k++)
-        clt_arg_long(p, k < 0 ? clt_fixed(0) : clt_extent_dim(w->strides[array][k]));
+        CLT_ARGS(p, CLT_LONG(k < 0 ? clt_fixed(0) : clt_extent_dim(w->strides[array][k])));
 }

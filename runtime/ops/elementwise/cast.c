@@ -76,10 +76,7 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     clt_launch_begin(p, "elementwise/cpu/cast.cl", "cast", "-DVW=%d -DFROM_%s -DTO_%s",
                      target->caps->vector_width, names[node->in[0]->type.dtype],
                      names[node->out[0]->type.dtype]);
-    clt_arg_in(p, 0);
-    clt_arg_out(p, 0);
-    clt_arg_long(p, count);
-    clt_arg_long(p, clt_fixed(share));
+    CLT_ARGS(p, CLT_IN(0), CLT_OUT(0), CLT_LONG(count), CLT_LONG(clt_fixed(share)));
     clt_range1(p, clt_extent_ceil(count, share, 1), 1);
 }
 
@@ -112,9 +109,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     clt_launch_begin(p, "elementwise/gpu/cast.cl", "cast",
                      "-DFROM_%s -DTO_%s -DV=%d -DFROM=%s%s -DTO=%s%s", names[from->dtype],
                      names[to], v, unit(from->dtype), width, unit(to), width);
-    clt_arg_in(p, 0);
-    clt_arg_out(p, 0);
-    clt_arg_long(p, count);
+    CLT_ARGS(p, CLT_IN(0), CLT_OUT(0), CLT_LONG(count));
     clt_range1(p, clt_extent_ceil(count, (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP), CLT_GPU_GROUP);
 }
 
@@ -123,9 +118,7 @@ static void emit(const clt_node *node, const clt_target *target, clt_program *p)
     const clt_extent count = clt_extent_stored(node->in[0], target->lanes);
     clt_launch_begin(p, "elementwise/portable/cast.cl", "cast", "-DFROM_%s -DTO_%s",
                      names[node->in[0]->type.dtype], names[node->out[0]->type.dtype]);
-    clt_arg_in(p, 0);
-    clt_arg_out(p, 0);
-    clt_arg_long(p, count);
+    CLT_ARGS(p, CLT_IN(0), CLT_OUT(0), CLT_LONG(count));
     clt_range1(p, clt_extent_ceil(count, 16 * 16, 16), 16);
 }
 

@@ -60,20 +60,15 @@ static void emit_arguments(const clt_node *node, clt_extent size, clt_program *p
     const dropout_attr *attr = node->attr;
     const clt_type *type = &node->in[0]->type;
     const int64_t sample = clt_type_coefficient(type);
-    clt_arg_in(p, 0);
-    clt_arg_out(p, 0);
+    CLT_ARGS(p, CLT_IN(0), CLT_OUT(0));
     if (node->in[0]->layout == CLT_LAYOUT_BATCH_BLOCKED)
-        clt_arg_int(p, size);
+        CLT_ARGS(p, CLT_INT(size));
     else
-        clt_arg_long(p, size);
+        CLT_ARGS(p, CLT_LONG(size));
     /* A tensor without a batch gets the same random numbers on every device. */
-    clt_arg_long(p, clt_fixed(clt_type_has_batch(type) ? sample : 0));
-    clt_arg_float(p, attr->p);
-    clt_arg_float(p, attr->p < 1 ? 1 / (1 - attr->p) : 0);
-    clt_arg_int(p, clt_fixed(attr->stream));
-    clt_arg_run(p, CLT_RUN_SEED);
-    clt_arg_run(p, CLT_RUN_STEP);
-    clt_arg_run(p, CLT_RUN_SAMPLE);
+    CLT_ARGS(p, CLT_LONG(clt_fixed(clt_type_has_batch(type) ? sample : 0)), CLT_FLOAT(attr->p),
+             CLT_FLOAT(attr->p < 1 ? 1 / (1 - attr->p) : 0), CLT_FIXED(attr->stream),
+             CLT_RUN(CLT_RUN_SEED), CLT_RUN(CLT_RUN_STEP), CLT_RUN(CLT_RUN_SAMPLE));
 }
 
 /* A work-item computes a block of four random numbers. If samples do not begin at a block's start,
@@ -139,7 +134,7 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     clt_launch_begin(p, "elementwise/cpu/dropout.cl", "dropout", "-DVW=%d -DSTREAM=%d",
                      target->caps->vector_width, CLT_STREAM_DROPOUT);
     emit_arguments(node, count, p);
-    clt_arg_long(p, clt_fixed(share));
+    CLT_ARGS(p, CLT_LONG(clt_fixed(share)));
     clt_range1(p, clt_extent_ceil(count, share, 1), 1);
 }
 

@@ -220,12 +220,11 @@ void clt_elementwise_emit(const clt_node *node, const clt_target *target, clt_pr
     clt_launch_begin(p, "elementwise/portable/elementwise.cl", flat ? "flat" : "spread",
                      "-DN_IN=%d -DBODY=%s%s", node->n_in, body, clt_elementwise_kinds(node, kinds));
     for (int i = 0; i < node->n_in; i++)
-        clt_arg_in(p, i);
-    clt_arg_out(p, 0);
-    clt_arg_long(p, count);
+        CLT_ARGS(p, CLT_IN(i));
+    CLT_ARGS(p, CLT_OUT(0), CLT_LONG(count));
     for (int i = 0; i < CLT_ELEMENTWISE_NUMBERS; i++)
-        clt_arg_float(p, attr->p[i]);
-    clt_arg_run(p, CLT_RUN_COUNT);
+        CLT_ARGS(p, CLT_FLOAT(attr->p[i]));
+    CLT_ARGS(p, CLT_RUN(CLT_RUN_COUNT));
     if (!flat) {
         clt_arg_strided_sizes(p, &strided, DIMS);
         for (int i = 0; i < node->n_in; i++)

@@ -45,13 +45,11 @@ void clt_elementwise_cpu_emit(const clt_node *node, const clt_target *target, cl
                      "-DVW=%d -DN_IN=%d -DSPLAT=%d -DBODY=%s%s", target->caps->vector_width,
                      node->n_in, splat, body, clt_elementwise_kinds(node, kinds));
     for (int i = 0; i < node->n_in; i++)
-        clt_arg_in(p, i);
-    clt_arg_out(p, 0);
-    clt_arg_long(p, count);
-    clt_arg_long(p, clt_fixed(share));
+        CLT_ARGS(p, CLT_IN(i));
+    CLT_ARGS(p, CLT_OUT(0), CLT_LONG(count), CLT_LONG(clt_fixed(share)));
     for (int i = 0; i < CLT_ELEMENTWISE_NUMBERS; i++)
-        clt_arg_float(p, (double)attr->p[i]);
-    clt_arg_run(p, CLT_RUN_COUNT);
+        CLT_ARGS(p, CLT_FLOAT((double)attr->p[i]));
+    CLT_ARGS(p, CLT_RUN(CLT_RUN_COUNT));
     clt_arg_strided_sizes(p, &strided, DIMS);
     for (int i = 0; i < node->n_in; i++)
         clt_arg_strided_strides(p, &strided, i, DIMS);

@@ -50,12 +50,11 @@ void clt_elementwise_gpu_emit(const clt_node *node, const clt_target *target, cl
                      "-DN_IN=%d -DV=%d -DSPREAD=%d -DREPEAT=%u -DBODY=%s%s", node->n_in, v,
                      flat ? 0 : strided.rank, repeated, body, clt_elementwise_kinds(node, kinds));
     for (int i = 0; i < node->n_in; i++)
-        clt_arg_in(p, i);
-    clt_arg_out(p, 0);
-    clt_arg_long(p, count);
+        CLT_ARGS(p, CLT_IN(i));
+    CLT_ARGS(p, CLT_OUT(0), CLT_LONG(count));
     for (int i = 0; i < CLT_ELEMENTWISE_NUMBERS; i++)
-        clt_arg_float(p, (double)attr->p[i]);
-    clt_arg_run(p, CLT_RUN_COUNT);
+        CLT_ARGS(p, CLT_FLOAT((double)attr->p[i]));
+    CLT_ARGS(p, CLT_RUN(CLT_RUN_COUNT));
     if (!flat) {
         clt_arg_strided_sizes(p, &strided, DIMS);
         for (int i = 0; i < node->n_in; i++)

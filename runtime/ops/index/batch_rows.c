@@ -53,12 +53,9 @@ static void emit(const clt_node *node, const clt_target *target, clt_program *p)
                      all_count = clt_fixed(all->dims[0] * row / v);
     clt_launch_begin(p, "index/portable/batch_rows.cl", node->op->name, "-DV=%d", (int)v);
     for (int i = 0; i < node->n_in; i++)
-        clt_arg_in(p, i);
-    clt_arg_out(p, 0);
-    clt_arg_long(p, count);
-    clt_arg_long(p, all_count);
-    clt_arg_int(p, clt_fixed(row / v));
-    clt_arg_run(p, CLT_RUN_SAMPLE);
+        CLT_ARGS(p, CLT_IN(i));
+    CLT_ARGS(p, CLT_OUT(0), CLT_LONG(count), CLT_LONG(all_count), CLT_FIXED(row / v),
+             CLT_RUN(CLT_RUN_SAMPLE));
     clt_range_items(p, target, node->n_in > 1 ? all_count : count);
 }
 

@@ -29,16 +29,12 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
 /* Adds the indices, the array or the summand, and the result as arguments. */
 static void arg_arrays(clt_program *p)
 {
-    clt_arg_in(p, 0);
-    clt_arg_in(p, 1);
-    clt_arg_out(p, 0);
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_OUT(0));
 }
 
 static void arg_shape(const clt_index_shape *s, clt_program *p)
 {
-    clt_arg_int(p, clt_extent_dim(s->picks));
-    clt_arg_int(p, clt_fixed(s->size));
-    clt_arg_int(p, clt_fixed(s->inner));
+    CLT_ARGS(p, CLT_INT(clt_extent_dim(s->picks)), CLT_FIXED(s->size), CLT_FIXED(s->inner));
 }
 
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)
@@ -46,7 +42,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     const clt_index_shape s = clt_index_shape_of(node);
     clt_launch_begin(p, "index/portable/index.cl", "index_select", "");
     arg_arrays(p);
-    clt_arg_long(p, clt_index_picked(&s));
+    CLT_ARGS(p, CLT_LONG(clt_index_picked(&s)));
     arg_shape(&s, p);
     clt_range_items(p, target, clt_index_picked(&s));
 }
@@ -79,11 +75,9 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     clt_launch_begin(p, "index/cpu/index.cl", "index_select", "-DVW=%d",
                      target->caps->vector_width);
     arg_arrays(p);
-    clt_arg_long(p, units);
+    CLT_ARGS(p, CLT_LONG(units));
     arg_shape(&s, p);
-    clt_arg_int(p, clt_fixed(piece));
-    clt_arg_int(p, clt_fixed(pieces));
-    clt_arg_int(p, clt_fixed(share));
+    CLT_ARGS(p, CLT_FIXED(piece), CLT_FIXED(pieces), CLT_FIXED(share));
     clt_range1(p, clt_extent_ceil(units, share, 1), 1);
 }
 
@@ -104,7 +98,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     (void)target;
     clt_launch_begin(p, "index/gpu/index.cl", "index_select", "-DV=%d", v);
     arg_arrays(p);
-    clt_arg_int(p, clt_index_picked(&s));
+    CLT_ARGS(p, CLT_INT(clt_index_picked(&s)));
     arg_shape(&s, p);
     clt_range1(p, clt_extent_ceil(clt_index_picked(&s), (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP),
                CLT_GPU_GROUP);
@@ -247,14 +241,12 @@ static void emit_add_portable(const clt_node *node, const clt_target *target, cl
     const clt_index_shape s = clt_index_shape_of(node);
     const clt_extent rows = clt_extent_dim(s.outer * s.size);
     clt_launch_begin(p, "index/portable/index.cl", "index_add", "-DBASE=%d", node->in[2] != NULL);
-    clt_arg_in(p, 0);
-    clt_arg_in(p, 1);
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(1));
     if (node->in[2])
-        clt_arg_in(p, 2);
-    clt_arg_out(p, 0);
-    clt_arg_long(p, rows);
+        CLT_ARGS(p, CLT_IN(2));
+    CLT_ARGS(p, CLT_OUT(0), CLT_LONG(rows));
     arg_shape(&s, p);
-    clt_arg_int(p, clt_fixed(s.padding));
+    CLT_ARGS(p, CLT_FIXED(s.padding));
     clt_range_items(p, target, rows);
 }
 
@@ -267,13 +259,8 @@ static int chain_cpu(const clt_index_shape *s, const clt_target *target, clt_pro
     const int head = clt_scratch_add(p, clt_fixed(s->size * (int64_t)sizeof(int32_t)));
     const int next = clt_scratch_add(p, clt_extent_ceil(picks, 1, (int64_t)sizeof(int32_t)));
     clt_launch_begin(p, "index/cpu/index.cl", "chain", "-DVW=%d", target->caps->vector_width);
-    clt_arg_in(p, 0);
-    clt_arg_scratch(p, head);
-    clt_arg_scratch(p, next);
-    clt_arg_int(p, picks);
-    clt_arg_int(p, clt_fixed(s->size));
-    clt_arg_int(p, clt_fixed(s->padding));
-    clt_arg_int(p, clt_fixed(rows));
+    CLT_ARGS(p, CLT_IN(0), CLT_SCRATCH(head), CLT_SCRATCH(next), CLT_INT(picks), CLT_FIXED(s->size),
+             CLT_FIXED(s->padding), CLT_FIXED(rows));
     clt_range1(p, clt_fixed((s->size + rows - 1) / rows), 1);
     return next;
 }
@@ -297,14 +284,11 @@ static void emit_add_cpu(const clt_node *node, const clt_target *target, clt_pro
     const int next = chained ? chain_cpu(&s, target, p) : -1;
     clt_launch_begin(p, "index/cpu/index.cl", "index_add", "-DVW=%d", target->caps->vector_width);
     if (chained)
-        clt_arg_scratch(p, next);
+        CLT_ARGS(p, CLT_SCRATCH(next));
     arg_arrays(p);
-    clt_arg_int(p, clt_extent_dim(s.outer));
+    CLT_ARGS(p, CLT_INT(clt_extent_dim(s.outer)));
     arg_shape(&s, p);
-    clt_arg_int(p, clt_fixed(s.padding));
-    clt_arg_int(p, clt_fixed(piece));
-    clt_arg_int(p, clt_fixed(rows));
-    clt_arg_int(p, clt_fixed(share));
+    CLT_ARGS(p, CLT_FIXED(s.padding), CLT_FIXED(piece), CLT_FIXED(rows), CLT_FIXED(share));
     clt_range3(p, clt_fixed(pieces), clt_fixed((s.size + rows - 1) / rows),
                clt_extent_ceil(clt_extent_dim(s.outer), share, 1), 1, 1, 1);
 }
@@ -320,16 +304,13 @@ static void emit_add_gpu(const clt_node *node, const clt_target *target, clt_pro
     (void)target;
     clt_index_begin_gpu(node, target, p);
     clt_launch_begin(p, "index/gpu/index.cl", "chain", "-DV=1");
-    clt_arg_in(p, 0);
-    clt_arg_scratch(p, next);
-    clt_arg_int(p, picks);
-    clt_arg_int(p, clt_fixed(s.size));
-    clt_arg_int(p, clt_fixed(s.padding));
+    CLT_ARGS(p, CLT_IN(0), CLT_SCRATCH(next), CLT_INT(picks), CLT_FIXED(s.size),
+             CLT_FIXED(s.padding));
     clt_range1(p, clt_extent_ceil(picks, CLT_GPU_GROUP, CLT_GPU_GROUP), CLT_GPU_GROUP);
     clt_launch_begin(p, "index/gpu/index.cl", "index_add", "-DV=%d", v);
-    clt_arg_scratch(p, next);
+    CLT_ARGS(p, CLT_SCRATCH(next));
     arg_arrays(p);
-    clt_arg_int(p, all);
+    CLT_ARGS(p, CLT_INT(all));
     arg_shape(&s, p);
     clt_range1(p, clt_extent_ceil(all, (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP), CLT_GPU_GROUP);
 }

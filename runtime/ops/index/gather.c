@@ -46,16 +46,12 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
 
 static void arg_shape(const clt_index_shape *s, clt_program *p)
 {
-    clt_arg_int(p, clt_fixed(s->picks));
-    clt_arg_int(p, clt_fixed(s->size));
-    clt_arg_int(p, clt_fixed(s->inner));
+    CLT_ARGS(p, CLT_FIXED(s->picks), CLT_FIXED(s->size), CLT_FIXED(s->inner));
 }
 
 static void arg_arrays(clt_program *p)
 {
-    clt_arg_in(p, 0);
-    clt_arg_in(p, 1);
-    clt_arg_out(p, 0);
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_OUT(0));
 }
 
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)
@@ -63,7 +59,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     const clt_index_shape s = clt_index_shape_of(node);
     clt_launch_begin(p, "index/portable/index.cl", "gather", "");
     arg_arrays(p);
-    clt_arg_long(p, clt_index_picked(&s));
+    CLT_ARGS(p, CLT_LONG(clt_index_picked(&s)));
     arg_shape(&s, p);
     clt_range_items(p, target, clt_index_picked(&s));
 }
@@ -77,9 +73,9 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     share = share < LEAST ? LEAST : share < MOST ? share : MOST;
     clt_launch_begin(p, "index/cpu/index.cl", "gather", "-DVW=%d", target->caps->vector_width);
     arg_arrays(p);
-    clt_arg_long(p, clt_index_picked(&s));
+    CLT_ARGS(p, CLT_LONG(clt_index_picked(&s)));
     arg_shape(&s, p);
-    clt_arg_int(p, clt_fixed(share));
+    CLT_ARGS(p, CLT_FIXED(share));
     clt_range1(p, clt_extent_ceil(clt_index_picked(&s), share, 1), 1);
 }
 
@@ -91,7 +87,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     (void)target;
     clt_launch_begin(p, "index/gpu/index.cl", "gather", "-DV=%d", v);
     arg_arrays(p);
-    clt_arg_int(p, clt_index_picked(&s));
+    CLT_ARGS(p, CLT_INT(clt_index_picked(&s)));
     arg_shape(&s, p);
     clt_range1(p, clt_extent_ceil(clt_index_picked(&s), (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP),
                CLT_GPU_GROUP);
@@ -168,14 +164,12 @@ static void emit_scatter_portable(const clt_node *node, const clt_target *target
     const int64_t part =
         part_of(&s, target, ITEMS_A_UNIT * (int64_t)(target->caps->compute_units + 1));
     clt_launch_begin(p, "index/portable/index.cl", "scatter_add", "-DBASE=%d", node->in[2] != NULL);
-    clt_arg_in(p, 0);
-    clt_arg_in(p, 1);
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(1));
     if (node->in[2])
-        clt_arg_in(p, 2);
-    clt_arg_out(p, 0);
-    clt_arg_long(p, items_of(&s, part));
+        CLT_ARGS(p, CLT_IN(2));
+    CLT_ARGS(p, CLT_OUT(0), CLT_LONG(items_of(&s, part)));
     arg_shape(&s, p);
-    clt_arg_int(p, clt_fixed(part));
+    CLT_ARGS(p, CLT_FIXED(part));
     clt_range_items(p, target, items_of(&s, part));
 }
 
@@ -196,16 +190,12 @@ static void emit_scatter_cpu(const clt_node *node, const clt_target *target, clt
     const int64_t part = (s.size + parts - 1) / parts;
     clt_launch_begin(p, "index/cpu/index.cl", "scatter_add", "-DVW=%d -DBASE=%d",
                      target->caps->vector_width, node->in[2] != NULL);
-    clt_arg_in(p, 0);
-    clt_arg_in(p, 1);
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(1));
     if (node->in[2])
-        clt_arg_in(p, 2);
-    clt_arg_out(p, 0);
-    clt_arg_int(p, clt_extent_dim(s.outer));
+        CLT_ARGS(p, CLT_IN(2));
+    CLT_ARGS(p, CLT_OUT(0), CLT_INT(clt_extent_dim(s.outer)));
     arg_shape(&s, p);
-    clt_arg_int(p, clt_fixed(piece));
-    clt_arg_int(p, clt_fixed(part));
-    clt_arg_int(p, clt_fixed(share));
+    CLT_ARGS(p, CLT_FIXED(piece), CLT_FIXED(part), CLT_FIXED(share));
     clt_range3(p, clt_fixed(pieces), clt_fixed((s.size + part - 1) / part),
                clt_extent_ceil(clt_extent_dim(s.outer), share, 1), 1, 1, 1);
 }
@@ -218,9 +208,9 @@ static void emit_scatter_gpu(const clt_node *node, const clt_target *target, clt
     clt_index_begin_gpu(node, target, p);
     clt_launch_begin(p, "index/gpu/index.cl", "scatter_add", "-DV=1");
     arg_arrays(p);
-    clt_arg_int(p, items);
+    CLT_ARGS(p, CLT_INT(items));
     arg_shape(&s, p);
-    clt_arg_int(p, clt_fixed(part));
+    CLT_ARGS(p, CLT_FIXED(part));
     clt_range1(p, clt_extent_ceil(items, CLT_GPU_GROUP, CLT_GPU_GROUP), CLT_GPU_GROUP);
 }
 

@@ -137,10 +137,8 @@ void clt_index_begin_cpu(const clt_node *node, const clt_target *target, clt_pro
     clt_launch_begin(p, "index/cpu/index.cl", "begin", "-DVW=%d -DBASE=%d",
                      target->caps->vector_width, has_base(node));
     if (has_base(node))
-        clt_arg_in(p, 2);
-    clt_arg_out(p, 0);
-    clt_arg_long(p, count);
-    clt_arg_long(p, clt_fixed(share));
+        CLT_ARGS(p, CLT_IN(2));
+    CLT_ARGS(p, CLT_OUT(0), CLT_LONG(count), CLT_LONG(clt_fixed(share)));
     clt_range1(p, clt_extent_ceil(count, share, 1), 1);
 }
 
@@ -152,9 +150,8 @@ void clt_index_begin_gpu(const clt_node *node, const clt_target *target, clt_pro
     (void)target;
     clt_launch_begin(p, "index/gpu/index.cl", "begin", "-DV=%d -DBASE=%d", v, has_base(node));
     if (has_base(node))
-        clt_arg_in(p, 2);
-    clt_arg_out(p, 0);
-    clt_arg_int(p, count);
+        CLT_ARGS(p, CLT_IN(2));
+    CLT_ARGS(p, CLT_OUT(0), CLT_INT(count));
     clt_range1(p, clt_extent_ceil(count, (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP), CLT_GPU_GROUP);
 }
 

@@ -38,16 +38,14 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
 
 static void arg_arrays(const clt_node *node, clt_program *p)
 {
-    clt_arg_in(p, INDEX);
+    CLT_ARGS(p, CLT_IN(INDEX));
     if (node->in[SOURCE])
-        clt_arg_in(p, SOURCE);
+        CLT_ARGS(p, CLT_IN(SOURCE));
 }
 
 static void arg_shape(const clt_index_shape *s, clt_program *p)
 {
-    clt_arg_int(p, clt_extent_dim(s->picks));
-    clt_arg_int(p, clt_fixed(s->size));
-    clt_arg_int(p, clt_fixed(s->inner));
+    CLT_ARGS(p, CLT_INT(clt_extent_dim(s->picks)), CLT_FIXED(s->size), CLT_FIXED(s->inner));
 }
 
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)
@@ -57,9 +55,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_launch_begin(p, "index/portable/index.cl", "index_copy", "-DBASE=1 -DSOURCE=%d",
                      node->in[SOURCE] != NULL);
     arg_arrays(node, p);
-    clt_arg_in(p, BASE);
-    clt_arg_out(p, 0);
-    clt_arg_long(p, rows);
+    CLT_ARGS(p, CLT_IN(BASE), CLT_OUT(0), CLT_LONG(rows));
     arg_shape(&s, p);
     clt_range_items(p, target, rows);
 }
@@ -81,11 +77,9 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     clt_launch_begin(p, "index/cpu/index.cl", "index_copy", "-DVW=%d -DSOURCE=%d",
                      target->caps->vector_width, node->in[SOURCE] != NULL);
     arg_arrays(node, p);
-    clt_arg_out(p, 0);
-    clt_arg_int(p, clt_extent_dim(s.outer));
+    CLT_ARGS(p, CLT_OUT(0), CLT_INT(clt_extent_dim(s.outer)));
     arg_shape(&s, p);
-    clt_arg_int(p, clt_fixed(piece));
-    clt_arg_int(p, clt_fixed(share));
+    CLT_ARGS(p, CLT_FIXED(piece), CLT_FIXED(share));
     clt_range3(p, clt_fixed((s.inner + piece - 1) / piece),
                clt_extent_ceil(clt_extent_dim(s.outer), share, 1), clt_fixed(1), 1, 1, 1);
 }
@@ -100,8 +94,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     clt_launch_begin(p, "index/gpu/index.cl", "index_copy", "-DV=%d -DSOURCE=%d", v,
                      node->in[SOURCE] != NULL);
     arg_arrays(node, p);
-    clt_arg_out(p, 0);
-    clt_arg_int(p, clt_index_picked(&s));
+    CLT_ARGS(p, CLT_OUT(0), CLT_INT(clt_index_picked(&s)));
     arg_shape(&s, p);
     clt_range1(p, clt_extent_ceil(clt_index_picked(&s), (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP),
                CLT_GPU_GROUP);

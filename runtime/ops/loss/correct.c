@@ -34,16 +34,10 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     const int64_t parts = clt_loss_parts(target, clt_loss_positions(node, 1));
     const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
     clt_launch_begin(program, "loss/portable/loss.cl", "correct", "");
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
-    clt_arg_scratch(program, sums);
-    clt_arg_scratch(program, counts);
-    clt_arg_long(program, clt_loss_positions(node, 1));
-    clt_arg_int(program, clt_fixed(clt_loss_classes(node)));
-    clt_arg_int(program, clt_fixed(clt_loss_inner(node)));
-    clt_arg_int(program, clt_fixed(attr->k));
-    clt_arg_int(program, clt_fixed(attr->ignore_index));
-    clt_arg_int(program, clt_fixed(parts));
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_SCRATCH(sums), CLT_SCRATCH(counts),
+             CLT_LONG(clt_loss_positions(node, 1)), CLT_FIXED(clt_loss_classes(node)),
+             CLT_FIXED(clt_loss_inner(node)), CLT_FIXED(attr->k), CLT_FIXED(attr->ignore_index),
+             CLT_FIXED(parts));
     clt_range_items(program, target, clt_fixed(parts));
     clt_loss_total(program, target, sums, counts, parts);
 }
@@ -55,15 +49,9 @@ static void emit_batch_blocked(const clt_node *node, const clt_target *target, c
     const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
     clt_launch_begin(program, "loss/batch_blocked/loss.cl", "clt_batch_blocked_correct",
                      "-DLANES=%d", target->lanes);
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
-    clt_arg_scratch(program, sums);
-    clt_arg_scratch(program, counts);
-    clt_arg_run(program, CLT_RUN_COUNT);
-    clt_arg_int(program, clt_fixed(clt_loss_classes(node)));
-    clt_arg_int(program, clt_fixed(attr->k));
-    clt_arg_int(program, clt_fixed(attr->ignore_index));
-    clt_arg_int(program, clt_fixed(parts));
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_SCRATCH(sums), CLT_SCRATCH(counts),
+             CLT_RUN(CLT_RUN_COUNT), CLT_FIXED(clt_loss_classes(node)), CLT_FIXED(attr->k),
+             CLT_FIXED(attr->ignore_index), CLT_FIXED(parts));
     clt_range1(program, clt_fixed(parts), 1);
     clt_loss_total(program, target, sums, counts, parts);
 }
@@ -80,13 +68,9 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     const int64_t parts = clt_rows_gpu_parts(&rows, target);
     const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
     clt_rows_gpu_begin(program, &rows, "loss/gpu/loss.cl", "correct", "");
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
-    clt_arg_scratch(program, sums);
-    clt_arg_scratch(program, counts);
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_SCRATCH(sums), CLT_SCRATCH(counts));
     clt_rows_gpu_args(program, &rows);
-    clt_arg_int(program, clt_fixed(attr->k));
-    clt_arg_int(program, clt_fixed(attr->ignore_index));
+    CLT_ARGS(program, CLT_FIXED(attr->k), CLT_FIXED(attr->ignore_index));
     clt_range1(program, clt_fixed(parts * rows.group), rows.group);
     clt_loss_total_gpu(program, sums, counts, parts);
 }

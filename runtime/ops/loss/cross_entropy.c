@@ -39,11 +39,9 @@ static double flops(const clt_node *node, int64_t n)
 static void arg_attr(const clt_node *node, clt_program *program)
 {
     const clt_cross_entropy_attr *attr = node->attr;
-    clt_arg_long(program, clt_loss_positions(node, 1));
-    clt_arg_int(program, clt_fixed(clt_loss_classes(node)));
-    clt_arg_int(program, clt_fixed(clt_loss_inner(node)));
-    clt_arg_float(program, attr->label_smoothing);
-    clt_arg_int(program, clt_fixed(attr->ignore_index));
+    CLT_ARGS(program, CLT_LONG(clt_loss_positions(node, 1)), CLT_FIXED(clt_loss_classes(node)),
+             CLT_FIXED(clt_loss_inner(node)), CLT_FLOAT(attr->label_smoothing),
+             CLT_FIXED(attr->ignore_index));
 }
 
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *program)
@@ -51,12 +49,9 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     const int64_t parts = clt_loss_parts(target, clt_loss_positions(node, 1));
     const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
     clt_launch_begin(program, "loss/portable/loss.cl", "cross_entropy", "");
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
-    clt_arg_scratch(program, sums);
-    clt_arg_scratch(program, counts);
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_SCRATCH(sums), CLT_SCRATCH(counts));
     arg_attr(node, program);
-    clt_arg_int(program, clt_fixed(parts));
+    CLT_ARGS(program, CLT_FIXED(parts));
     clt_range_items(program, target, clt_fixed(parts));
     clt_loss_total(program, target, sums, counts, parts);
 }
@@ -64,10 +59,8 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
 static void arg_attr_batch_blocked(const clt_node *node, clt_program *program)
 {
     const clt_cross_entropy_attr *attr = node->attr;
-    clt_arg_run(program, CLT_RUN_COUNT);
-    clt_arg_int(program, clt_fixed(clt_loss_classes(node)));
-    clt_arg_float(program, attr->label_smoothing);
-    clt_arg_int(program, clt_fixed(attr->ignore_index));
+    CLT_ARGS(program, CLT_RUN(CLT_RUN_COUNT), CLT_FIXED(clt_loss_classes(node)),
+             CLT_FLOAT(attr->label_smoothing), CLT_FIXED(attr->ignore_index));
 }
 
 static void emit_batch_blocked(const clt_node *node, const clt_target *target, clt_program *program)
@@ -76,12 +69,9 @@ static void emit_batch_blocked(const clt_node *node, const clt_target *target, c
     const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
     clt_launch_begin(program, "loss/batch_blocked/loss.cl", "clt_batch_blocked_cross_entropy",
                      "-DLANES=%d", target->lanes);
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
-    clt_arg_scratch(program, sums);
-    clt_arg_scratch(program, counts);
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_SCRATCH(sums), CLT_SCRATCH(counts));
     arg_attr_batch_blocked(node, program);
-    clt_arg_int(program, clt_fixed(parts));
+    CLT_ARGS(program, CLT_FIXED(parts));
     clt_range1(program, clt_fixed(parts), 1);
     clt_loss_total(program, target, sums, counts, parts);
 }
@@ -95,10 +85,8 @@ static bool accepts_rows(const clt_node *node, const clt_target *target, char *w
 static void arg_attr_rows(const clt_node *node, clt_program *program)
 {
     const clt_cross_entropy_attr *attr = node->attr;
-    clt_arg_long(program, clt_loss_positions(node, 1));
-    clt_arg_int(program, clt_fixed(clt_loss_classes(node)));
-    clt_arg_float(program, attr->label_smoothing);
-    clt_arg_int(program, clt_fixed(attr->ignore_index));
+    CLT_ARGS(program, CLT_LONG(clt_loss_positions(node, 1)), CLT_FIXED(clt_loss_classes(node)),
+             CLT_FLOAT(attr->label_smoothing), CLT_FIXED(attr->ignore_index));
 }
 
 static void emit_rows(const clt_node *node, const clt_target *target, clt_program *program)
@@ -108,12 +96,9 @@ static void emit_rows(const clt_node *node, const clt_target *target, clt_progra
     const int64_t parts = clt_loss_parts(target, clt_extent_ceil(rows, share, 1));
     const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
     clt_rows_cpu_begin(program, target, "cross_entropy");
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
-    clt_arg_scratch(program, sums);
-    clt_arg_scratch(program, counts);
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_SCRATCH(sums), CLT_SCRATCH(counts));
     arg_attr_rows(node, program);
-    clt_arg_int(program, clt_fixed(parts));
+    CLT_ARGS(program, CLT_FIXED(parts));
     clt_range1(program, clt_fixed(parts), 1);
     clt_loss_total(program, target, sums, counts, parts);
 }
@@ -132,8 +117,7 @@ static void arg_attr_gpu(const clt_node *node, const clt_rows_gpu *rows, clt_pro
 {
     const clt_cross_entropy_attr *attr = node->attr;
     clt_rows_gpu_args(program, rows);
-    clt_arg_float(program, attr->label_smoothing);
-    clt_arg_int(program, clt_fixed(attr->ignore_index));
+    CLT_ARGS(program, CLT_FLOAT(attr->label_smoothing), CLT_FIXED(attr->ignore_index));
 }
 
 static void emit_rows_gpu(const clt_node *node, const clt_target *target, clt_program *program,
@@ -144,10 +128,7 @@ static void emit_rows_gpu(const clt_node *node, const clt_target *target, clt_pr
     const int64_t parts = clt_rows_gpu_parts(&rows, target);
     const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
     clt_rows_gpu_begin(program, &rows, "loss/gpu/loss.cl", "cross_entropy", "");
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
-    clt_arg_scratch(program, sums);
-    clt_arg_scratch(program, counts);
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_SCRATCH(sums), CLT_SCRATCH(counts));
     arg_attr_gpu(node, &rows, program);
     clt_range1(program, clt_fixed(parts * rows.group), rows.group);
     clt_loss_total_gpu(program, sums, counts, parts);
@@ -239,10 +220,7 @@ static clt_status infer_grad(const clt_node *node, clt_type *out)
 static void emit_grad_portable(const clt_node *node, const clt_target *target, clt_program *program)
 {
     clt_launch_begin(program, "loss/portable/loss.cl", "cross_entropy_grad", "");
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
-    clt_arg_in(program, 2);
-    clt_arg_out(program, 0);
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_IN(2), CLT_OUT(0));
     arg_attr(node, program);
     clt_range_items(program, target, clt_loss_positions(node, 1));
 }
@@ -252,10 +230,7 @@ static void emit_grad_batch_blocked(const clt_node *node, const clt_target *targ
 {
     clt_launch_begin(program, "loss/batch_blocked/loss.cl", "clt_batch_blocked_cross_entropy_grad",
                      "-DLANES=%d", target->lanes);
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
-    clt_arg_in(program, 2);
-    clt_arg_out(program, 0);
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_IN(2), CLT_OUT(0));
     arg_attr_batch_blocked(node, program);
     clt_range1(program, clt_extent_blocks(target), 1);
 }
@@ -264,8 +239,8 @@ static void emit_grad_rows(const clt_node *node, const clt_target *target, clt_p
 {
     clt_rows_cpu_begin(program, target, "cross_entropy_grad");
     for (int i = 0; i < 3; i++)
-        clt_arg_in(program, i);
-    clt_arg_out(program, 0);
+        CLT_ARGS(program, CLT_IN(i));
+    CLT_ARGS(program, CLT_OUT(0));
     arg_attr_rows(node, program);
     clt_rows_cpu_range(program, target, clt_loss_positions(node, 1), clt_loss_classes(node));
 }
@@ -277,8 +252,8 @@ static void emit_grad_rows_gpu(const clt_node *node, const clt_target *target, c
     rows.subgroups = subgroups;
     clt_rows_gpu_begin(program, &rows, "loss/gpu/loss.cl", "cross_entropy_grad", "");
     for (int i = 0; i < 3; i++)
-        clt_arg_in(program, i);
-    clt_arg_out(program, 0);
+        CLT_ARGS(program, CLT_IN(i));
+    CLT_ARGS(program, CLT_OUT(0));
     arg_attr_gpu(node, &rows, program);
     clt_rows_gpu_range(program, &rows);
 }

@@ -77,22 +77,16 @@ void clt_loss_total(clt_program *program, const clt_target *target, int sums, in
                     int64_t parts)
 {
     clt_launch_begin(program, "loss/portable/loss.cl", "loss_total", "");
-    clt_arg_scratch(program, sums);
-    clt_arg_scratch(program, counts);
-    clt_arg_out(program, 0);
-    clt_arg_out(program, 1);
-    clt_arg_int(program, clt_fixed(parts));
+    CLT_ARGS(program, CLT_SCRATCH(sums), CLT_SCRATCH(counts), CLT_OUT(0), CLT_OUT(1),
+             CLT_FIXED(parts));
     clt_range_items(program, target, clt_fixed(1));
 }
 
 void clt_loss_total_gpu(clt_program *program, int sums, int counts, int64_t parts)
 {
     clt_launch_begin(program, "loss/gpu/total.cl", "loss_total", "-DGROUP=%d -DV=1", CLT_GPU_GROUP);
-    clt_arg_scratch(program, sums);
-    clt_arg_scratch(program, counts);
-    clt_arg_out(program, 0);
-    clt_arg_out(program, 1);
-    clt_arg_int(program, clt_fixed(parts));
+    CLT_ARGS(program, CLT_SCRATCH(sums), CLT_SCRATCH(counts), CLT_OUT(0), CLT_OUT(1),
+             CLT_FIXED(parts));
     clt_range1(program, clt_fixed(CLT_GPU_GROUP), CLT_GPU_GROUP);
 }
 

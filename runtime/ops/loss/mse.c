@@ -51,12 +51,8 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     const int64_t parts = clt_loss_parts(target, elements);
     const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
     clt_launch_begin(program, "loss/portable/loss.cl", "mse", "");
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
-    clt_arg_scratch(program, sums);
-    clt_arg_scratch(program, counts);
-    clt_arg_long(program, elements);
-    clt_arg_int(program, clt_fixed(parts));
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_SCRATCH(sums), CLT_SCRATCH(counts),
+             CLT_LONG(elements), CLT_FIXED(parts));
     clt_range_items(program, target, clt_fixed(parts));
     clt_loss_total(program, target, sums, counts, parts);
 }
@@ -78,12 +74,8 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     parts = parts < 1 ? 1 : parts < MOST ? parts : MOST;
     const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
     clt_launch_begin(program, "loss/gpu/total.cl", "mse", "-DGROUP=%d -DV=%d", CLT_GPU_GROUP, v);
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
-    clt_arg_scratch(program, sums);
-    clt_arg_scratch(program, counts);
-    clt_arg_long(program, elements);
-    clt_arg_int(program, clt_fixed(parts));
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_SCRATCH(sums), CLT_SCRATCH(counts),
+             CLT_LONG(elements), CLT_FIXED(parts));
     clt_range1(program, clt_fixed(parts * CLT_GPU_GROUP), CLT_GPU_GROUP);
     clt_loss_total_gpu(program, sums, counts, parts);
 }
@@ -116,12 +108,8 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
     clt_launch_begin(program, "reduce/cpu/reduce.cl", "mse", "-DVW=%d -DREDUCE=0",
                      target->caps->vector_width);
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
-    clt_arg_scratch(program, sums);
-    clt_arg_scratch(program, counts);
-    clt_arg_long(program, elements);
-    clt_arg_int(program, clt_fixed(parts));
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_SCRATCH(sums), CLT_SCRATCH(counts),
+             CLT_LONG(elements), CLT_FIXED(parts));
     clt_range1(program, clt_fixed(parts), 1);
     clt_loss_total(program, target, sums, counts, parts);
 }
@@ -169,11 +157,7 @@ static void emit_grad_portable(const clt_node *node, const clt_target *target, c
 {
     const clt_extent elements = clt_extent_elements(&node->in[0]->type);
     clt_launch_begin(program, "loss/portable/loss.cl", "mse_grad", "");
-    clt_arg_in(program, 0);
-    clt_arg_in(program, 1);
-    clt_arg_in(program, 2);
-    clt_arg_out(program, 0);
-    clt_arg_long(program, elements);
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_IN(2), CLT_OUT(0), CLT_LONG(elements));
     clt_range_items(program, target, elements);
 }
 
@@ -185,9 +169,8 @@ static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_pr
     clt_launch_begin(program, "loss/gpu/total.cl", "mse_grad", "-DGROUP=%d -DV=%d", CLT_GPU_GROUP,
                      v);
     for (int i = 0; i < 3; i++)
-        clt_arg_in(program, i);
-    clt_arg_out(program, 0);
-    clt_arg_long(program, elements);
+        CLT_ARGS(program, CLT_IN(i));
+    CLT_ARGS(program, CLT_OUT(0), CLT_LONG(elements));
     clt_range1(program, clt_extent_ceil(elements, (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP),
                CLT_GPU_GROUP);
 }

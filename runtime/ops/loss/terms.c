@@ -118,17 +118,16 @@ static void arguments(const clt_node *node, const clt_strided *strided, int sums
 {
     const clt_terms_attr *attr = node->attr;
     for (int i = 0; i < node->n_in; i++)
-        clt_arg_in(p, i);
-    clt_arg_scratch(p, sums);
-    clt_arg_long(p, clt_extent_elements(&node->in[0]->type));
+        CLT_ARGS(p, CLT_IN(i));
+    CLT_ARGS(p, CLT_SCRATCH(sums), CLT_LONG(clt_extent_elements(&node->in[0]->type)));
     if (share)
-        clt_arg_long(p, clt_fixed(share));
+        CLT_ARGS(p, CLT_LONG(clt_fixed(share)));
     for (int i = 0; i < CLT_ELEMENTWISE_NUMBERS; i++)
-        clt_arg_float(p, (double)attr->numbers.p[i]);
+        CLT_ARGS(p, CLT_FLOAT((double)attr->numbers.p[i]));
     if (share)
-        clt_arg_run(p, CLT_RUN_COUNT);
+        CLT_ARGS(p, CLT_RUN(CLT_RUN_COUNT));
     else
-        clt_arg_int(p, clt_fixed(parts));
+        CLT_ARGS(p, CLT_FIXED(parts));
     if (!walked)
         return;
     clt_arg_strided_sizes(p, strided, DIMS);
@@ -141,11 +140,8 @@ static void total(const clt_node *node, const char *file, const char *options, i
                   int64_t parts, int64_t group, clt_program *p)
 {
     clt_launch_begin(p, file, "terms_total", "%s", options);
-    clt_arg_scratch(p, sums);
-    clt_arg_out(p, 0);
-    clt_arg_out(p, 1);
-    clt_arg_int(p, clt_fixed(parts));
-    clt_arg_long(p, count_of(node));
+    CLT_ARGS(p, CLT_SCRATCH(sums), CLT_OUT(0), CLT_OUT(1), CLT_FIXED(parts),
+             CLT_LONG(count_of(node)));
     clt_range1(p, clt_fixed(group), group);
 }
 

@@ -33,20 +33,15 @@ void clt_gemm_portable(const clt_gemm *gemm, const clt_target *target, clt_progr
     char types[CLT_GEMM_OPTIONS];
     clt_launch_begin(program, "matmul/portable/matmul.cl", "matmul", "%s",
                      clt_gemm_options(gemm, true, types));
-    clt_arg_in(program, gemm->a);
-    clt_arg_in(program, gemm->b);
-    clt_arg_in(program, gemm->bias >= 0 ? gemm->bias : gemm->b);
-    clt_arg_out(program, gemm->out);
-    clt_arg_int(program, m);
-    clt_arg_int(program, n);
-    clt_arg_int(program, clt_extent_dim(gemm->k));
-    clt_arg_int(program, clt_extent_dim(gemm->trans_a ? one : gemm->lda));
-    clt_arg_int(program, clt_extent_dim(gemm->trans_a ? gemm->lda : one));
-    clt_arg_int(program, clt_extent_dim(gemm->trans_b ? one : gemm->ldb));
-    clt_arg_int(program, clt_extent_dim(gemm->trans_b ? gemm->ldb : one));
-    clt_arg_long(program, clt_extent_dim(gemm->a_step));
-    clt_arg_long(program, clt_extent_dim(gemm->b_step));
-    clt_arg_int(program, clt_fixed(gemm->bias >= 0));
+    CLT_ARGS(program, CLT_IN(gemm->a), CLT_IN(gemm->b),
+             CLT_IN(gemm->bias >= 0 ? gemm->bias : gemm->b), CLT_OUT(gemm->out), CLT_INT(m),
+             CLT_INT(n), CLT_INT(clt_extent_dim(gemm->k)),
+             CLT_INT(clt_extent_dim(gemm->trans_a ? one : gemm->lda)),
+             CLT_INT(clt_extent_dim(gemm->trans_a ? gemm->lda : one)),
+             CLT_INT(clt_extent_dim(gemm->trans_b ? one : gemm->ldb)),
+             CLT_INT(clt_extent_dim(gemm->trans_b ? gemm->ldb : one)),
+             CLT_LONG(clt_extent_dim(gemm->a_step)), CLT_LONG(clt_extent_dim(gemm->b_step)),
+             CLT_FIXED(gemm->bias >= 0));
     clt_arg_epilogue(program, &gemm->epilogue);
     /* infer made sure that at most one of m and n depends on the batch. */
     clt_extent items = gemm->m < 0 ? m : n;
@@ -61,9 +56,7 @@ void clt_column_sums_portable(int operand, clt_dtype type, int out, int64_t rows
     clt_launch_begin(program, "matmul/portable/matmul.cl", "column_sums", "%s%s",
                      clt_is_half(type) ? "-DA_T=" : "",
                      clt_is_half(type) ? clt_storage_name(type) : "");
-    clt_arg_in(program, operand);
-    clt_arg_out(program, out);
-    clt_arg_int(program, clt_extent_dim(rows));
-    clt_arg_int(program, clt_fixed(columns));
+    CLT_ARGS(program, CLT_IN(operand), CLT_OUT(out), CLT_INT(clt_extent_dim(rows)),
+             CLT_FIXED(columns));
     clt_range_items(program, target, clt_fixed(columns));
 }

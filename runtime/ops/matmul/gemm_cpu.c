@@ -199,28 +199,20 @@ void clt_gemm_cpu_slices(const clt_gemm *gemm, const clt_target *target, int64_t
                      work.width, tile.rows, tile.vectors, (int)most_depth,
                      (int)(work.most_columns / panel), panels_of_lines(tile.rows), work.pack_a,
                      work.pack_b, clt_gemm_options(gemm, block < 0, types));
-    clt_arg_in(program, gemm->a);
-    clt_arg_in(program, gemm->b);
-    clt_arg_in(program, gemm->bias >= 0 ? gemm->bias : gemm->b);
+    CLT_ARGS(program, CLT_IN(gemm->a), CLT_IN(gemm->b),
+             CLT_IN(gemm->bias >= 0 ? gemm->bias : gemm->b));
     if (block >= 0)
-        clt_arg_scratch(program, block);
+        CLT_ARGS(program, CLT_SCRATCH(block));
     else
-        clt_arg_out(program, gemm->out);
-    clt_arg_int(program, clt_extent_dim(gemm->m));
-    clt_arg_int(program, clt_extent_dim(gemm->n));
-    clt_arg_int(program, clt_extent_dim(gemm->k));
-    clt_arg_int(program, clt_extent_dim(gemm->lda));
-    clt_arg_int(program, clt_extent_dim(gemm->ldb));
-    clt_arg_long(program, clt_extent_dim(gemm->a_step));
-    clt_arg_long(program, clt_extent_dim(gemm->b_step));
-    clt_arg_int(program, clt_fixed(d.rows));
-    clt_arg_int(program, clt_fixed(d.columns));
-    clt_arg_int(program, clt_fixed(work.depth));
-    clt_arg_int(program, clt_fixed(slices));
-    clt_arg_int(program, clt_fixed(block < 0 && gemm->bias >= 0));
+        CLT_ARGS(program, CLT_OUT(gemm->out));
+    CLT_ARGS(program, CLT_INT(clt_extent_dim(gemm->m)), CLT_INT(clt_extent_dim(gemm->n)),
+             CLT_INT(clt_extent_dim(gemm->k)), CLT_INT(clt_extent_dim(gemm->lda)),
+             CLT_INT(clt_extent_dim(gemm->ldb)), CLT_LONG(clt_extent_dim(gemm->a_step)),
+             CLT_LONG(clt_extent_dim(gemm->b_step)), CLT_FIXED(d.rows), CLT_FIXED(d.columns),
+             CLT_FIXED(work.depth), CLT_FIXED(slices), CLT_FIXED(block < 0 && gemm->bias >= 0));
     clt_arg_epilogue(program, block < 0 ? &gemm->epilogue : &none);
     if (narrows)
-        clt_arg_scratch(program, part);
+        CLT_ARGS(program, CLT_SCRATCH(part));
     clt_extent layers = clt_extent_dim(gemm->pairs);
     layers.mul *= slices;
     clt_range3(program, clt_extent_ceil(clt_extent_dim(gemm->n), d.columns, 1),

@@ -241,26 +241,17 @@ void clt_gemm_dot(const clt_gemm *gemm, const clt_target *target, clt_program *p
     const bool split = c.slices > 1 || clt_is_half(gemm->out_type);
     const int block = split ? clt_gemm_sum_block(gemm, target, c.slices, program) : -1;
     begin_launch(&v, &c, target, program);
-    clt_arg_in(program, g->a);
-    clt_arg_in(program, g->b);
-    clt_arg_in(program, gemm->bias >= 0 ? gemm->bias : gemm->b);
+    CLT_ARGS(program, CLT_IN(g->a), CLT_IN(g->b), CLT_IN(gemm->bias >= 0 ? gemm->bias : gemm->b));
     if (split)
-        clt_arg_scratch(program, block);
+        CLT_ARGS(program, CLT_SCRATCH(block));
     else
-        clt_arg_out(program, gemm->out);
-    clt_arg_int(program, clt_extent_dim(g->m));
-    clt_arg_int(program, clt_extent_dim(g->n));
-    clt_arg_int(program, clt_extent_dim(g->k));
-    clt_arg_int(program, clt_extent_dim(v.a_row));
-    clt_arg_int(program, clt_extent_dim(v.a_column));
-    clt_arg_int(program, clt_extent_dim(g->ldb));
-    clt_arg_long(program, clt_extent_dim(g->a_step));
-    clt_arg_long(program, clt_extent_dim(g->b_step));
-    clt_arg_int(program, clt_fixed(c.rows));
-    clt_arg_int(program, clt_fixed(c.columns));
-    clt_arg_int(program, clt_fixed(c.slices));
-    clt_arg_int(program, clt_fixed(!split && gemm->bias >= 0));
-    clt_arg_int(program, clt_fixed(v.bias_step));
+        CLT_ARGS(program, CLT_OUT(gemm->out));
+    CLT_ARGS(program, CLT_INT(clt_extent_dim(g->m)), CLT_INT(clt_extent_dim(g->n)),
+             CLT_INT(clt_extent_dim(g->k)), CLT_INT(clt_extent_dim(v.a_row)),
+             CLT_INT(clt_extent_dim(v.a_column)), CLT_INT(clt_extent_dim(g->ldb)),
+             CLT_LONG(clt_extent_dim(g->a_step)), CLT_LONG(clt_extent_dim(g->b_step)),
+             CLT_FIXED(c.rows), CLT_FIXED(c.columns), CLT_FIXED(c.slices),
+             CLT_FIXED(!split && gemm->bias >= 0), CLT_FIXED(v.bias_step));
     clt_arg_epilogue(program, split ? &none : &gemm->epilogue);
     clt_extent layers = clt_extent_dim(g->pairs);
     layers.mul *= c.slices;

@@ -134,18 +134,15 @@ void clt_gpu_sum(int bias, int out, clt_dtype type, int block, int64_t m, int64_
     clt_launch_begin(program, "matmul/gpu/gemm.cl", "gemm_sum", "-DV=%d%s%s", v,
                      half ? " -DC_T=" : "", half ? clt_storage_name(type) : "");
     if (block >= 0)
-        clt_arg_scratch(program, block);
+        CLT_ARGS(program, CLT_SCRATCH(block));
     else
-        clt_arg_out(program, out);
+        CLT_ARGS(program, CLT_OUT(out));
     if (bias >= 0)
-        clt_arg_in(program, bias);
+        CLT_ARGS(program, CLT_IN(bias));
     else
-        clt_arg_out(program, out);
-    clt_arg_out(program, out);
-    clt_arg_int(program, clt_extent_dim(m));
-    clt_arg_int(program, clt_extent_dim(n));
-    clt_arg_int(program, clt_fixed(slices));
-    clt_arg_int(program, clt_fixed(bias >= 0));
+        CLT_ARGS(program, CLT_OUT(out));
+    CLT_ARGS(program, CLT_OUT(out), CLT_INT(clt_extent_dim(m)), CLT_INT(clt_extent_dim(n)),
+             CLT_FIXED(slices), CLT_FIXED(bias >= 0));
     clt_arg_epilogue(program, epilogue);
     clt_extent items = clt_extent_dim(m < 0 ? m : n);
     items.mul *= m < 0 ? n : m;
@@ -176,22 +173,17 @@ void clt_gemm_gpu(const clt_gemm *gemm, const clt_target *target, clt_program *p
                      t->rows, t->columns, t->depth, t->own_rows, t->own_columns, gemm->trans_a,
                      gemm->trans_b, vector_of(gemm->lda), vector_of(gemm->ldb), vector_of(gemm->n),
                      clt_gemm_options(gemm, !split, types));
-    clt_arg_in(program, gemm->a);
-    clt_arg_in(program, gemm->b);
-    clt_arg_in(program, gemm->bias >= 0 ? gemm->bias : gemm->b);
+    CLT_ARGS(program, CLT_IN(gemm->a), CLT_IN(gemm->b),
+             CLT_IN(gemm->bias >= 0 ? gemm->bias : gemm->b));
     if (split)
-        clt_arg_scratch(program, block);
+        CLT_ARGS(program, CLT_SCRATCH(block));
     else
-        clt_arg_out(program, gemm->out);
-    clt_arg_int(program, clt_extent_dim(gemm->m));
-    clt_arg_int(program, clt_extent_dim(gemm->n));
-    clt_arg_int(program, clt_extent_dim(gemm->k));
-    clt_arg_int(program, clt_extent_dim(gemm->lda));
-    clt_arg_int(program, clt_extent_dim(gemm->ldb));
-    clt_arg_long(program, clt_extent_dim(gemm->a_step));
-    clt_arg_long(program, clt_extent_dim(gemm->b_step));
-    clt_arg_int(program, clt_fixed(choice.slices));
-    clt_arg_int(program, clt_fixed(!apart && gemm->bias >= 0));
+        CLT_ARGS(program, CLT_OUT(gemm->out));
+    CLT_ARGS(program, CLT_INT(clt_extent_dim(gemm->m)), CLT_INT(clt_extent_dim(gemm->n)),
+             CLT_INT(clt_extent_dim(gemm->k)), CLT_INT(clt_extent_dim(gemm->lda)),
+             CLT_INT(clt_extent_dim(gemm->ldb)), CLT_LONG(clt_extent_dim(gemm->a_step)),
+             CLT_LONG(clt_extent_dim(gemm->b_step)), CLT_FIXED(choice.slices),
+             CLT_FIXED(!apart && gemm->bias >= 0));
     clt_arg_epilogue(program, apart ? &none : &gemm->epilogue);
     const int threads = clt_gpu_tile_threads(t);
     clt_extent layers = clt_extent_dim(gemm->pairs);
@@ -220,14 +212,12 @@ void clt_column_sums_gpu(int operand, clt_dtype type, int out, int64_t rows, int
     const bool half = clt_is_half(type);
     clt_launch_begin(program, "matmul/gpu/gemm.cl", "column_sums", "-DV=%d%s%s", v,
                      half ? " -DA_T=" : "", half ? clt_storage_name(type) : "");
-    clt_arg_in(program, operand);
+    CLT_ARGS(program, CLT_IN(operand));
     if (block >= 0)
-        clt_arg_scratch(program, block);
+        CLT_ARGS(program, CLT_SCRATCH(block));
     else
-        clt_arg_out(program, out);
-    clt_arg_int(program, clt_extent_dim(rows));
-    clt_arg_int(program, clt_fixed(columns));
-    clt_arg_int(program, clt_fixed(slices));
+        CLT_ARGS(program, CLT_OUT(out));
+    CLT_ARGS(program, CLT_INT(clt_extent_dim(rows)), CLT_FIXED(columns), CLT_FIXED(slices));
     clt_range3(program, clt_fixed(groups * LANES * ROWS), clt_fixed(slices), clt_fixed(1),
                LANES * ROWS, 1, 1);
     if (slices > 1)

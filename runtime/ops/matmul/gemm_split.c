@@ -109,13 +109,9 @@ void clt_gemm_sum(const clt_gemm *gemm, const clt_target *target, int64_t slices
     clt_launch_begin(program, "matmul/cpu/dot.cl", "sum", "-DVW=%d -DSHARE=%d%s%s",
                      target->caps->vector_width, SHARE, half ? " -DC_T=" : "",
                      half ? clt_storage_name(gemm->out_type) : "");
-    clt_arg_scratch(program, block);
-    clt_arg_in(program, gemm->bias >= 0 ? gemm->bias : gemm->b);
-    clt_arg_out(program, gemm->out);
-    clt_arg_int(program, clt_extent_dim(rows));
-    clt_arg_int(program, clt_extent_dim(gemm->n));
-    clt_arg_int(program, clt_fixed(slices));
-    clt_arg_int(program, clt_fixed(gemm->bias >= 0));
+    CLT_ARGS(program, CLT_SCRATCH(block), CLT_IN(gemm->bias >= 0 ? gemm->bias : gemm->b),
+             CLT_OUT(gemm->out), CLT_INT(clt_extent_dim(rows)), CLT_INT(clt_extent_dim(gemm->n)),
+             CLT_FIXED(slices), CLT_FIXED(gemm->bias >= 0));
     clt_arg_epilogue(program, &gemm->epilogue);
     clt_range1(program, clt_extent_ceil(items, SHARE, 1), 1);
 }

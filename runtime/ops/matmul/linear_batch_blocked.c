@@ -66,13 +66,8 @@ static void emit_forward(clt_program *p, const clt_target *target, const char *t
     clt_launch_begin(p, "matmul/batch_blocked/linear.cl", "clt_batch_blocked_linear",
                      "-DLANES=%d -DBIAS=%d -DACT=%d -DTC=%d -DTB=%d%s", target->lanes, bias >= 0,
                      activation, t.channels, t.blocks, types);
-    clt_arg_in(p, 0);
-    clt_arg_in(p, 1);
-    clt_arg_in(p, bias >= 0 ? bias : 1);
-    clt_arg_out(p, 0);
-    clt_arg_run(p, CLT_RUN_COUNT);
-    clt_arg_int(p, clt_fixed(in));
-    clt_arg_int(p, clt_fixed(out));
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_IN(bias >= 0 ? bias : 1), CLT_OUT(0),
+             CLT_RUN(CLT_RUN_COUNT), CLT_FIXED(in), CLT_FIXED(out));
     range(p, target, t, out);
 }
 
@@ -83,13 +78,8 @@ static void emit_data_grad(clt_program *p, const clt_target *target, const char 
     const tile t = tile_for(target);
     clt_launch_begin(p, "matmul/batch_blocked/linear.cl", "clt_batch_blocked_linear_data_grad",
                      "-DLANES=%d -DTC=%d -DTB=%d%s", target->lanes, t.channels, t.blocks, types);
-    clt_arg_in(p, 0);
-    clt_arg_in(p, 0); /* placeholder for the result of a ReLU, not read */
-    clt_arg_in(p, 1);
-    clt_arg_out(p, 0);
-    clt_arg_run(p, CLT_RUN_COUNT);
-    clt_arg_int(p, clt_fixed(in));
-    clt_arg_int(p, clt_fixed(out));
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(0)); /* placeholder for the result of a ReLU, not read */
+    CLT_ARGS(p, CLT_IN(1), CLT_OUT(0), CLT_RUN(CLT_RUN_COUNT), CLT_FIXED(in), CLT_FIXED(out));
     range(p, target, t, in);
 }
 
@@ -136,20 +126,14 @@ void clt_linear_weight_grad_emit_batch_blocked(const clt_node *node, const clt_t
                      "-DLANES=%d -DBIAS=%d -DTC=%d -DTB=%d -DIN_BLOCK=%d -DOUT_BLOCK=%d%s",
                      target->lanes, attr->bias, t.channels, t.blocks, IN_BLOCK, OUT_BLOCK,
                      types_of(node, 0, 1, -1, types));
-    clt_arg_in(p, 0);
-    clt_arg_in(p, 1);
-    clt_arg_in(p, 1); /* placeholder for the result of a ReLU, not read */
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(1),
+             CLT_IN(1)); /* placeholder for the result of a ReLU, not read */
     if (chunks > 1) {
-        clt_arg_scratch(p, sums);
-        clt_arg_scratch(p, bias_sums);
+        CLT_ARGS(p, CLT_SCRATCH(sums), CLT_SCRATCH(bias_sums));
     } else {
-        clt_arg_out(p, 0);
-        clt_arg_out(p, 1);
+        CLT_ARGS(p, CLT_OUT(0), CLT_OUT(1));
     }
-    clt_arg_run(p, CLT_RUN_COUNT);
-    clt_arg_int(p, clt_fixed(in));
-    clt_arg_int(p, clt_fixed(out));
-    clt_arg_int(p, clt_fixed(chunk));
+    CLT_ARGS(p, CLT_RUN(CLT_RUN_COUNT), CLT_FIXED(in), CLT_FIXED(out), CLT_FIXED(chunk));
     clt_range3(p, clt_fixed(in_groups), clt_fixed(out_groups), clt_fixed(chunks), 1, 1, 1);
     if (chunks > 1) {
         clt_batch_blocked_sum_chunks(p, target, sums, 0, in * out, chunk);

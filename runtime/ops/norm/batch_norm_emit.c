@@ -53,16 +53,14 @@ static void arg_all(clt_program *p, const clt_node *node, const shape *s, int bl
     const clt_batch_norm_attr *attr = node->attr;
     for (int i = 0; i < node->n_in && (is_gradient(node) || i < CLT_BN_MEAN); i++)
         if (node->in[i])
-            clt_arg_in(p, i);
+            CLT_ARGS(p, CLT_IN(i));
     if (block < 0)
-        clt_arg_out(p, 0);
+        CLT_ARGS(p, CLT_OUT(0));
     else
-        clt_arg_scratch(p, block);
-    clt_arg_int(p, s->images);
-    clt_arg_int(p, clt_fixed(s->channels));
-    clt_arg_int(p, clt_fixed(s->pixels));
+        CLT_ARGS(p, CLT_SCRATCH(block));
+    CLT_ARGS(p, CLT_INT(s->images), CLT_FIXED(s->channels), CLT_FIXED(s->pixels));
     if (node->op != &clt_op_batch_norm_moments)
-        clt_arg_float(p, attr->eps);
+        CLT_ARGS(p, CLT_FLOAT(attr->eps));
 }
 
 static int add_parts(clt_program *p, const clt_node *node, const shape *s, int64_t parts)
@@ -77,10 +75,7 @@ static void join(clt_program *p, const clt_node *node, const clt_target *target,
 {
     if (node->op == &clt_op_batch_norm_moments) {
         clt_launch_begin(p, "norm/portable/batch_norm.cl", "batch_norm_join", "");
-        clt_arg_scratch(p, block);
-        clt_arg_out(p, 0);
-        clt_arg_int(p, clt_fixed(s->channels));
-        clt_arg_int(p, clt_fixed(parts));
+        CLT_ARGS(p, CLT_SCRATCH(block), CLT_OUT(0), CLT_FIXED(s->channels), CLT_FIXED(parts));
         clt_range_items(p, target, clt_fixed(s->channels));
         return;
     }
@@ -140,8 +135,7 @@ static void emit_runs(const clt_node *node, const clt_target *target, clt_progra
     snprintf(more, sizeof more, "-DVW=%d -DIN_LANES=%d ", width, lanes != 0);
     begin(p, node, "norm/cpu/batch_norm.cl", more);
     arg_all(p, node, &s, block);
-    clt_arg_int(p, clt_fixed(d.share));
-    clt_arg_int(p, clt_fixed(d.chunk));
+    CLT_ARGS(p, CLT_FIXED(d.share), CLT_FIXED(d.chunk));
     /* Every partial result is written, even if it has no samples. */
     clt_range3(p, clt_fixed(ceil_div(s.channels, d.share)),
                block < 0 ? clt_extent_ceil(extent, d.chunk, 1) : clt_fixed(d.parts), clt_fixed(1),
@@ -203,7 +197,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
                    CLT_GPU_GROUP);
         return;
     }
-    clt_arg_int(p, clt_fixed(parts));
+    CLT_ARGS(p, CLT_FIXED(parts));
     clt_range3(p, clt_fixed(columns * CLT_GPU_GROUP), clt_fixed(parts), clt_fixed(1), CLT_GPU_GROUP,
                1, 1);
     join(p, node, target, &s, block, parts);
@@ -223,7 +217,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
         clt_range_items(p, target, clt_extent_elements(&node->in[0]->type));
         return;
     }
-    clt_arg_int(p, clt_fixed(parts));
+    CLT_ARGS(p, CLT_FIXED(parts));
     clt_range_items(p, target, clt_fixed(parts * s.channels));
     join(p, node, target, &s, block, parts);
 }
@@ -246,12 +240,12 @@ static void emit_channels(const clt_node *node, const clt_target *target, clt_pr
     const clt_batch_norm_attr *attr = node->attr;
     clt_launch_begin(p, "norm/portable/batch_norm.cl", node->op->name, "");
     for (int i = 0; i < node->n_in; i++)
-        clt_arg_in(p, i);
+        CLT_ARGS(p, CLT_IN(i));
     for (int i = 0; i < node->n_out; i++)
-        clt_arg_out(p, i);
-    clt_arg_int(p, clt_fixed(channels));
+        CLT_ARGS(p, CLT_OUT(i));
+    CLT_ARGS(p, CLT_FIXED(channels));
     if (running)
-        clt_arg_float(p, attr->momentum);
+        CLT_ARGS(p, CLT_FLOAT(attr->momentum));
     clt_range_items(p, target, clt_fixed(channels));
 }
 
@@ -259,8 +253,7 @@ static void emit_tracked(const clt_node *node, const clt_target *target, clt_pro
 {
     (void)node;
     clt_launch_begin(p, "norm/portable/batch_norm.cl", "batch_norm_tracked", "");
-    clt_arg_in(p, 0);
-    clt_arg_out(p, 0);
+    CLT_ARGS(p, CLT_IN(0), CLT_OUT(0));
     clt_range_items(p, target, clt_fixed(1));
 }
 

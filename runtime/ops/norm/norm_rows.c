@@ -167,37 +167,30 @@ static void arg_forward(clt_program *p, const clt_node *node)
     const clt_norm_rows_attr *attr = node->attr;
     for (int i = 0; i < 3; i++)
         if (has(node, i))
-            clt_arg_in(p, i);
+            CLT_ARGS(p, CLT_IN(i));
     for (int i = 0; i < node->n_out; i++)
-        clt_arg_out(p, i);
-    clt_arg_long(p, rows_of(node));
-    clt_arg_int(p, clt_fixed(columns_of(node)));
-    clt_arg_float(p, attr->eps);
+        CLT_ARGS(p, CLT_OUT(i));
+    CLT_ARGS(p, CLT_LONG(rows_of(node)), CLT_FIXED(columns_of(node)), CLT_FLOAT(attr->eps));
 }
 
 static void arg_operands(clt_program *p, const clt_node *node, int last)
 {
     for (int i = 0; i <= last; i++)
         if (has(node, i))
-            clt_arg_in(p, i);
+            CLT_ARGS(p, CLT_IN(i));
 }
 
 static void arg_sizes(clt_program *p, const clt_node *node)
 {
-    clt_arg_long(p, rows_of(node));
-    clt_arg_int(p, clt_fixed(columns_of(node)));
+    CLT_ARGS(p, CLT_LONG(rows_of(node)), CLT_FIXED(columns_of(node)));
 }
 
 void clt_norm_sum_parts(clt_program *p, const clt_target *target, int block, int out, int64_t count,
                         int64_t stride, int64_t first, int64_t parts)
 {
     clt_launch_begin(p, "norm/portable/norm.cl", "norm_sum_parts", "");
-    clt_arg_scratch(p, block);
-    clt_arg_out(p, out);
-    clt_arg_int(p, clt_fixed(count));
-    clt_arg_int(p, clt_fixed(stride));
-    clt_arg_int(p, clt_fixed(first));
-    clt_arg_int(p, clt_fixed(parts));
+    CLT_ARGS(p, CLT_SCRATCH(block), CLT_OUT(out), CLT_FIXED(count), CLT_FIXED(stride),
+             CLT_FIXED(first), CLT_FIXED(parts));
     clt_range_items(p, target, clt_fixed(count));
 }
 
@@ -246,7 +239,7 @@ static void emit_grad_portable(const clt_node *node, const clt_target *target, c
     const int64_t parts = parts_of(node, target, PARTS);
     begin(p, node, "norm/portable/norm.cl", "norm_rows_grad", "");
     arg_operands(p, node, WEIGHT);
-    clt_arg_out(p, 0);
+    CLT_ARGS(p, CLT_OUT(0));
     arg_sizes(p, node);
     clt_range_items(p, target, rows_of(node));
     if (!wants_sums(node))
@@ -254,9 +247,9 @@ static void emit_grad_portable(const clt_node *node, const clt_target *target, c
     const int block = add_parts(p, node, parts);
     begin(p, node, "norm/portable/norm.cl", "norm_columns_grad", "");
     arg_operands(p, node, MEAN);
-    clt_arg_scratch(p, block);
+    CLT_ARGS(p, CLT_SCRATCH(block));
     arg_sizes(p, node);
-    clt_arg_int(p, clt_fixed(parts));
+    CLT_ARGS(p, CLT_FIXED(parts));
     clt_range_items(p, target, clt_fixed(parts * columns_of(node)));
     sum_parts(p, node, target, block, parts);
 }
@@ -285,11 +278,11 @@ static void emit_grad_cpu(const clt_node *node, const clt_target *target, clt_pr
     const int block = wants_sums(node) ? add_parts(p, node, parts) : 0;
     begin(p, node, "norm/cpu/norm.cl", "norm_rows_grad", vectors(target));
     arg_operands(p, node, WEIGHT);
-    clt_arg_out(p, 0);
+    CLT_ARGS(p, CLT_OUT(0));
     if (wants_sums(node))
-        clt_arg_scratch(p, block);
+        CLT_ARGS(p, CLT_SCRATCH(block));
     arg_sizes(p, node);
-    clt_arg_int(p, clt_fixed(parts));
+    CLT_ARGS(p, CLT_FIXED(parts));
     clt_range1(p, clt_fixed(parts), 1);
     if (wants_sums(node))
         sum_parts(p, node, target, block, parts);
@@ -340,9 +333,9 @@ static void emit_columns_gpu(const clt_node *node, const clt_target *target, clt
     const int block = add_parts(p, node, parts);
     begin(p, node, "norm/gpu/norm_columns.cl", "norm_columns_grad", "");
     arg_operands(p, node, MEAN);
-    clt_arg_scratch(p, block);
+    CLT_ARGS(p, CLT_SCRATCH(block));
     arg_sizes(p, node);
-    clt_arg_int(p, clt_fixed(parts));
+    CLT_ARGS(p, CLT_FIXED(parts));
     clt_range3(p, clt_fixed(blocks * CLT_GPU_GROUP), clt_fixed(parts), clt_fixed(1), CLT_GPU_GROUP,
                1, 1);
     sum_parts(p, node, target, block, parts);
@@ -353,7 +346,7 @@ static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_pr
     const clt_rows_gpu rows = clt_rows_gpu_contiguous(rows_of(node), columns_of(node));
     begin_rows_gpu(p, node, &rows, "norm_rows_grad");
     arg_operands(p, node, WEIGHT);
-    clt_arg_out(p, 0);
+    CLT_ARGS(p, CLT_OUT(0));
     arg_sizes(p, node);
     clt_rows_gpu_range(p, &rows);
     if (wants_sums(node))

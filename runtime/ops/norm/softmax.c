@@ -69,12 +69,11 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_launch_begin(program, "norm/portable/softmax.cl",
                      node->n_in > 1 ? "softmax_grad" : "softmax", "");
     for (int i = 0; i < node->n_in; i++)
-        clt_arg_in(program, i);
-    clt_arg_out(program, 0);
-    clt_arg_long(program, clt_extent_elements(&vectors));
-    clt_arg_int(program, clt_fixed(x->dims[attr->axis]));
-    clt_arg_int(program, clt_extent_dim(clt_dims_product(x, attr->axis + 1, x->rank)));
-    clt_arg_int(program, clt_fixed(is_log(node)));
+        CLT_ARGS(program, CLT_IN(i));
+    CLT_ARGS(program, CLT_OUT(0), CLT_LONG(clt_extent_elements(&vectors)),
+             CLT_FIXED(x->dims[attr->axis]),
+             CLT_INT(clt_extent_dim(clt_dims_product(x, attr->axis + 1, x->rank))),
+             CLT_FIXED(is_log(node)));
     clt_range_items(program, target, clt_extent_elements(&vectors));
 }
 
@@ -91,12 +90,10 @@ static void emit_rows(const clt_node *node, const clt_target *target, clt_progra
     const int64_t columns = x->dims[attr->axis];
     clt_rows_cpu_begin(program, target, node->n_in > 1 ? "softmax_grad" : "softmax");
     for (int i = 0; i < node->n_in; i++)
-        clt_arg_in(program, i);
-    clt_arg_out(program, 0);
+        CLT_ARGS(program, CLT_IN(i));
+    CLT_ARGS(program, CLT_OUT(0));
     const clt_extent rows = clt_extent_dim(clt_dims_product(x, 0, attr->axis));
-    clt_arg_long(program, rows);
-    clt_arg_int(program, clt_fixed(columns));
-    clt_arg_int(program, clt_fixed(is_log(node)));
+    CLT_ARGS(program, CLT_LONG(rows), CLT_FIXED(columns), CLT_FIXED(is_log(node)));
     clt_rows_cpu_range(program, target, rows, columns);
 }
 
@@ -130,11 +127,9 @@ static void emit_columns(const clt_node *node, const clt_target *target, clt_pro
     clt_launch_begin(program, "norm/cpu/softmax.cl", node->n_in > 1 ? "softmax_grad" : "softmax",
                      "-DVW=%d", width);
     for (int i = 0; i < node->n_in; i++)
-        clt_arg_in(program, i);
-    clt_arg_out(program, 0);
-    clt_arg_int(program, clt_fixed(x->dims[attr->axis]));
-    clt_arg_int(program, inner);
-    clt_arg_int(program, clt_fixed(is_log(node)));
+        CLT_ARGS(program, CLT_IN(i));
+    CLT_ARGS(program, CLT_OUT(0), CLT_FIXED(x->dims[attr->axis]), CLT_INT(inner),
+             CLT_FIXED(is_log(node)));
     clt_range3(program, clt_extent_ceil(inner, VECTORS * width, 1),
                clt_extent_dim(clt_dims_product(x, 0, attr->axis)), clt_fixed(1), 1, 1, 1);
 }
@@ -161,8 +156,8 @@ static void emit_rows_gpu(const clt_node *node, const clt_target *target, clt_pr
                        node->n_in > 1 ? "softmax_grad" : "softmax",
                        is_log(node) ? "-DLOG=1 " : "-DLOG=0 ");
     for (int i = 0; i < node->n_in; i++)
-        clt_arg_in(program, i);
-    clt_arg_out(program, 0);
+        CLT_ARGS(program, CLT_IN(i));
+    CLT_ARGS(program, CLT_OUT(0));
     clt_rows_gpu_args(program, &rows);
     clt_rows_gpu_range(program, &rows);
 }

@@ -70,24 +70,20 @@ static void begin(const clt_node *node, clt_program *p, const char *file, const 
                   int number)
 {
     clt_launch_begin(p, file, node->op->name, "-D%s=%d", options, number);
-    clt_arg_in(p, 0);
-    clt_arg_out(p, 0);
+    CLT_ARGS(p, CLT_IN(0), CLT_OUT(0));
 }
 
 static void emit_batch_blocked(const clt_node *node, const clt_target *target, clt_program *p)
 {
     begin(node, p, "pool/batch_blocked/resample.cl", "LANES", target->lanes);
-    clt_arg_int(p, clt_fixed(count_of(node)));
+    CLT_ARGS(p, CLT_FIXED(count_of(node)));
     clt_range1(p, (clt_extent){node->out[0]->type.dims[1], 1, target->lanes, 0}, 1);
 }
 
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)
 {
     clt_launch_begin(p, "pool/portable/resample.cl", node->op->name, "%s", "");
-    clt_arg_in(p, 0);
-    clt_arg_out(p, 0);
-    clt_arg_int(p, planes_of(node));
-    clt_arg_int(p, clt_fixed(count_of(node)));
+    CLT_ARGS(p, CLT_IN(0), CLT_OUT(0), CLT_INT(planes_of(node)), CLT_FIXED(count_of(node)));
     clt_range_items(p, target, clt_extent_elements(&node->out[0]->type));
 }
 
@@ -186,9 +182,7 @@ static void emit_grad_cpu(const clt_node *node, const clt_target *target, clt_pr
     const int64_t items = 4 * (int64_t)target->caps->compute_units;
     const int64_t share = (clt_extent_at(planes, target->max_batch) + items - 1) / items;
     begin(node, p, "pool/cpu/resample.cl", "VW", target->caps->vector_width);
-    clt_arg_int(p, planes);
-    clt_arg_int(p, clt_fixed(count_of(node)));
-    clt_arg_int(p, clt_fixed(share > 0 ? share : 1));
+    CLT_ARGS(p, CLT_INT(planes), CLT_FIXED(count_of(node)), CLT_FIXED(share > 0 ? share : 1));
     clt_range1(p, clt_extent_ceil(planes, share > 0 ? share : 1, 1), 1);
 }
 
@@ -208,8 +202,7 @@ static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_pr
     items.mul *= count_of(node) / v;
     (void)target;
     begin(node, p, "pool/gpu/resample.cl", "V", v);
-    clt_arg_int(p, planes_of(node));
-    clt_arg_int(p, clt_fixed(count_of(node)));
+    CLT_ARGS(p, CLT_INT(planes_of(node)), CLT_FIXED(count_of(node)));
     clt_range1(p, clt_extent_ceil(items, CLT_GPU_GROUP, CLT_GPU_GROUP), CLT_GPU_GROUP);
 }
 

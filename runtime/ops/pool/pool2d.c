@@ -191,8 +191,8 @@ static const kernel_names *names_of(const clt_op *op)
 static void arg_buffers(const clt_node *node, clt_program *program)
 {
     for (int i = 0; i < node->n_in; i++)
-        clt_arg_in(program, i);
-    clt_arg_out(program, 0);
+        CLT_ARGS(program, CLT_IN(i));
+    CLT_ARGS(program, CLT_OUT(0));
 }
 
 /* Adds the arguments from the operand's sizes on. */
@@ -212,7 +212,7 @@ static void arg_numbers(const clt_pool2d_attr *attr, clt_program *program)
                            attr->dilation[1],
                            attr->count_include_pad};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        clt_arg_int(program, clt_fixed(numbers[i]));
+        CLT_ARGS(program, CLT_FIXED(numbers[i]));
 }
 
 static void emit_batch_blocked(const clt_node *node, const clt_target *target, clt_program *program)
@@ -241,9 +241,9 @@ static void emit_windows(const clt_node *node, const clt_target *target, clt_pro
     const int64_t share = most / groups > 1 ? most / groups : 1;
     clt_launch_begin(program, "pool/cpu/windows.cl", names_of(node->op)->plain, "");
     arg_buffers(node, program);
-    clt_arg_int(program, planes);
+    CLT_ARGS(program, CLT_INT(planes));
     arg_numbers(node->attr, program);
-    clt_arg_int(program, clt_fixed(share));
+    CLT_ARGS(program, CLT_FIXED(share));
     clt_range1(program, clt_extent_ceil(planes, share, 1), 1);
 }
 
@@ -254,7 +254,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
         clt_extent_dim(clt_dims_product(&node->out[0]->type, 0, 2)); /* samples x channels */
     clt_launch_begin(program, "pool/portable/pool2d.cl", names_of(node->op)->plain, "");
     arg_buffers(node, program);
-    clt_arg_int(program, planes);
+    CLT_ARGS(program, CLT_INT(planes));
     arg_numbers(node->attr, program);
     clt_range_items(program, target, clt_extent_elements(&node->out[0]->type));
 }

@@ -136,14 +136,13 @@ void clt_pool2d_cpu(const clt_node *node, const clt_target *target, clt_program 
     bands = bands < rows / LEAST_ROWS ? bands : rows / LEAST_ROWS;
     const int64_t band = bands > 1 ? (rows + bands - 1) / bands : rows;
     for (int i = 0; i < node->n_in; i++)
-        clt_arg_in(program, i);
-    clt_arg_out(program, 0);
-    clt_arg_int(program, planes);
+        CLT_ARGS(program, CLT_IN(i));
+    CLT_ARGS(program, CLT_OUT(0), CLT_INT(planes));
     const int64_t numbers[] = {
         a->in[0], a->in[1], out[0],  out[1], a->padding[0], a->padding[1], a->count_include_pad,
         share,    band,     d.chunk, d.rows};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        clt_arg_int(program, clt_fixed(numbers[i]));
+        CLT_ARGS(program, CLT_FIXED(numbers[i]));
     clt_range3(program, clt_extent_ceil(planes, share, 1), clt_fixed((rows + band - 1) / band),
                clt_fixed(1), 1, 1, 1);
 }

@@ -46,15 +46,11 @@ void clt_pool2d_gpu(const clt_node *node, const clt_target *target, clt_program 
                      forward ? "-DFORWARD " : "", max, v, a->kernel[0], a->kernel[1], a->stride[0],
                      a->stride[1], a->padding[0], a->padding[1], a->dilation[0], a->dilation[1]);
     for (int i = 0; i < node->n_in; i++)
-        clt_arg_in(program, i);
-    clt_arg_out(program, 0);
+        CLT_ARGS(program, CLT_IN(i));
+    CLT_ARGS(program, CLT_OUT(0));
     const clt_extent planes = clt_extent_dim(clt_dims_product(&node->out[0]->type, 0, 2));
-    clt_arg_int(program, planes);
-    clt_arg_int(program, clt_fixed(a->in[0]));
-    clt_arg_int(program, clt_fixed(a->in[1]));
-    clt_arg_int(program, clt_fixed(oh));
-    clt_arg_int(program, clt_fixed(ow));
-    clt_arg_int(program, clt_fixed(a->count_include_pad));
+    CLT_ARGS(program, CLT_INT(planes), CLT_FIXED(a->in[0]), CLT_FIXED(a->in[1]), CLT_FIXED(oh),
+             CLT_FIXED(ow), CLT_FIXED(a->count_include_pad));
     /* A work-item computes V results, or the elements of V windows. */
     clt_extent items = planes;
     items.mul *= forward || v == 4 ? oh * ow / v : (int64_t)a->in[0] * a->in[1];

@@ -141,11 +141,11 @@ static void arg_common(const clt_node *node, clt_program *p)
 {
     const clt_resample2d_attr *a = node->attr;
     for (int i = 0; i < 3; i++)
-        clt_arg_in(p, i);
-    clt_arg_out(p, 0);
+        CLT_ARGS(p, CLT_IN(i));
+    CLT_ARGS(p, CLT_OUT(0));
     const int numbers[] = {a->in[0], a->in[1], a->out[0], a->out[1], a->taps[0]};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        clt_arg_int(p, clt_fixed(numbers[i]));
+        CLT_ARGS(p, CLT_FIXED(numbers[i]));
 }
 
 static clt_extent planes_of(const clt_node *node)
@@ -173,7 +173,7 @@ static void emit_batch_blocked(const clt_node *node, const clt_target *target, c
     clt_launch_begin(p, "pool/batch_blocked/resample.cl", "resample2d", "-DLANES=%d -DTX=%d",
                      target->lanes, a->taps[1] > 1 ? 2 : 1);
     arg_common(node, p);
-    clt_arg_int(p, clt_fixed(band));
+    CLT_ARGS(p, CLT_FIXED(band));
     clt_range3(p, clt_fixed((a->out[0] + band - 1) / band), planes, clt_fixed(1), 1, 1, 1);
 }
 
@@ -205,9 +205,7 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     clt_launch_begin(p, "pool/cpu/resample.cl", "resample2d", "-DVW=%d -DTX=%d -DROOM=%d",
                      target->caps->vector_width, a->taps[1], (a->in[1] + 15) / 16 * 16 + MOST_TAPS);
     arg_common(node, p);
-    clt_arg_int(p, planes);
-    clt_arg_int(p, clt_fixed(share));
-    clt_arg_int(p, clt_fixed(band));
+    CLT_ARGS(p, CLT_INT(planes), CLT_FIXED(share), CLT_FIXED(band));
     clt_range3(p, clt_fixed((a->out[0] + band - 1) / band), clt_extent_ceil(planes, share, 1),
                clt_fixed(1), 1, 1, 1);
 }
@@ -232,7 +230,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     (void)target;
     clt_launch_begin(p, "pool/gpu/resample.cl", "resample2d", "-DV=%d -DTABLES", v);
     arg_common(node, p);
-    clt_arg_int(p, planes_of(node));
+    CLT_ARGS(p, CLT_INT(planes_of(node)));
     clt_range1(p, clt_extent_ceil(items, CLT_GPU_GROUP, CLT_GPU_GROUP), CLT_GPU_GROUP);
 }
 
@@ -240,7 +238,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
 {
     clt_launch_begin(p, "pool/portable/resample.cl", "resample2d", "%s", "");
     arg_common(node, p);
-    clt_arg_int(p, planes_of(node));
+    CLT_ARGS(p, CLT_INT(planes_of(node)));
     clt_range_items(p, target, clt_extent_elements(&node->out[0]->type));
 }
 

@@ -195,14 +195,12 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
 
 void clt_recurrent_arg_in(const clt_node *node, int index, clt_program *p)
 {
-    clt_arg_in(p, has(node, index) ? index : 0);
+    CLT_ARGS(p, CLT_IN(has(node, index) ? index : 0));
 }
 
 static void arg_sizes(const clt_recurrent_shape *s, clt_program *p)
 {
-    clt_arg_int(p, clt_extent_dim(s->batch));
-    clt_arg_int(p, clt_fixed(s->steps));
-    clt_arg_int(p, clt_fixed(s->hidden));
+    CLT_ARGS(p, CLT_INT(clt_extent_dim(s->batch)), CLT_FIXED(s->steps), CLT_FIXED(s->hidden));
 }
 
 /* The portable kernels and the GPU kernels take the same arguments. */
@@ -236,10 +234,9 @@ static void emit(const clt_node *node, const clt_target *target, clt_program *p,
         for (int o = 0; o <= CLT_RNN_LENGTHS; o++)
             clt_recurrent_arg_in(node, o, p);
         for (int o = 0; o < node->n_out; o++)
-            clt_arg_out(p, o);
+            CLT_ARGS(p, CLT_OUT(o));
         arg_sizes(&s, p);
-        clt_arg_int(p, clt_fixed(s.reverse ? s.steps - 1 - i : i));
-        clt_arg_int(p, clt_fixed(s.flags));
+        CLT_ARGS(p, CLT_FIXED(s.reverse ? s.steps - 1 - i : i), CLT_FIXED(s.flags));
         range(&s, gpu, target, p);
     }
 }
@@ -253,25 +250,20 @@ static void emit_grad(const clt_node *node, const clt_target *target, clt_progra
         begin(&s, gpu, false, gpu ? "gemm_cells_grad" : "recurrent_step_grad", p);
         for (int o = 0; o <= CLT_RNN_GRAD_LENGTHS; o++)
             clt_recurrent_arg_in(node, o, p);
-        clt_arg_out(p, CLT_RNN_GRAD_DX);
-        clt_arg_out(p, dgates);
-        clt_arg_out(p, dc0);
-        clt_arg_out(p, CLT_RNN_GRAD_BEFORE);
+        CLT_ARGS(p, CLT_OUT(CLT_RNN_GRAD_DX), CLT_OUT(dgates), CLT_OUT(dc0),
+                 CLT_OUT(CLT_RNN_GRAD_BEFORE));
         arg_sizes(&s, p);
-        clt_arg_int(p, clt_fixed(s.reverse ? i : s.steps - 1 - i));
-        clt_arg_int(p, clt_fixed(s.flags));
+        CLT_ARGS(p, CLT_FIXED(s.reverse ? i : s.steps - 1 - i), CLT_FIXED(s.flags));
         range(&s, gpu, target, p);
     }
     begin(&s, gpu, false, gpu ? "gemm_start_grad" : "recurrent_start_grad", p);
-    clt_arg_in(p, CLT_RNN_GRAD_W);
+    CLT_ARGS(p, CLT_IN(CLT_RNN_GRAD_W));
     clt_recurrent_arg_in(node, CLT_RNN_GRAD_DH_N, p);
     clt_recurrent_arg_in(node, CLT_RNN_GRAD_DC_N, p);
     clt_recurrent_arg_in(node, CLT_RNN_GRAD_LENGTHS, p);
-    clt_arg_out(p, dgates);
-    clt_arg_out(p, CLT_RNN_GRAD_DH0);
-    clt_arg_out(p, dc0);
+    CLT_ARGS(p, CLT_OUT(dgates), CLT_OUT(CLT_RNN_GRAD_DH0), CLT_OUT(dc0));
     arg_sizes(&s, p);
-    clt_arg_int(p, clt_fixed(s.flags));
+    CLT_ARGS(p, CLT_FIXED(s.flags));
     range(&s, gpu, target, p);
 }
 

@@ -78,9 +78,8 @@ static int pack(const clt_recurrent_shape *s, const tile *t, const clt_target *t
     const int64_t floats = panels * columns * s->gates * s->hidden;
     const int block = clt_scratch_add(p, clt_fixed(floats * (int64_t)sizeof(float)));
     begin(p, forward ? "pack_gates" : "pack_units", s, t, target, forward);
-    clt_arg_in(p, forward ? CLT_RNN_W : CLT_RNN_GRAD_W);
-    clt_arg_scratch(p, block);
-    clt_arg_int(p, clt_fixed(s->hidden));
+    CLT_ARGS(p, CLT_IN(forward ? CLT_RNN_W : CLT_RNN_GRAD_W), CLT_SCRATCH(block),
+             CLT_FIXED(s->hidden));
     clt_range3(p, clt_fixed(panels), clt_fixed(s->gates), clt_fixed(1), 1, 1, 1);
     return block;
 }
@@ -96,11 +95,8 @@ static int states(const clt_recurrent_shape *s, int64_t share, int64_t floats,
 
 static void finish(const clt_recurrent_shape *s, int64_t share, clt_program *p)
 {
-    clt_arg_int(p, clt_extent_dim(s->batch));
-    clt_arg_int(p, clt_fixed(s->steps));
-    clt_arg_int(p, clt_fixed(s->hidden));
-    clt_arg_int(p, clt_fixed(s->flags));
-    clt_arg_int(p, clt_fixed(share));
+    CLT_ARGS(p, CLT_INT(clt_extent_dim(s->batch)), CLT_FIXED(s->steps), CLT_FIXED(s->hidden),
+             CLT_FIXED(s->flags), CLT_FIXED(share));
     clt_range1(p, clt_extent_ceil(clt_extent_dim(s->batch), share, 1), 1);
 }
 
@@ -112,13 +108,12 @@ void clt_recurrent_cpu(const clt_node *node, const clt_target *target, clt_progr
     const int panels = pack(&s, &t, target, p, true);
     const int block = states(&s, share, 2 * pitch(s.hidden, &t, target), target, p);
     begin(p, "recurrent", &s, &t, target, true);
-    clt_arg_in(p, CLT_RNN_X);
-    clt_arg_scratch(p, panels);
+    CLT_ARGS(p, CLT_IN(CLT_RNN_X), CLT_SCRATCH(panels));
     for (int i = CLT_RNN_BIAS; i <= CLT_RNN_LENGTHS; i++)
         clt_recurrent_arg_in(node, i, p);
     for (int i = 0; i < node->n_out; i++)
-        clt_arg_out(p, i);
-    clt_arg_scratch(p, block);
+        CLT_ARGS(p, CLT_OUT(i));
+    CLT_ARGS(p, CLT_SCRATCH(block));
     finish(&s, share, p);
 }
 
@@ -132,11 +127,11 @@ void clt_recurrent_grad_cpu(const clt_node *node, const clt_target *target, clt_
         2 * pitch(s.hidden, &t, target) + pitch((int64_t)s.gates * s.hidden, &t, target);
     const int block = states(&s, share, floats, target, p);
     begin(p, "recurrent_grad", &s, &t, target, false);
-    clt_arg_scratch(p, panels);
+    CLT_ARGS(p, CLT_SCRATCH(panels));
     for (int i = CLT_RNN_GRAD_SAVED; i <= CLT_RNN_GRAD_LENGTHS; i++)
         clt_recurrent_arg_in(node, i, p);
     for (int i = 0; i < node->n_out; i++)
-        clt_arg_out(p, i);
-    clt_arg_scratch(p, block);
+        CLT_ARGS(p, CLT_OUT(i));
+    CLT_ARGS(p, CLT_SCRATCH(block));
     finish(&s, share, p);
 }

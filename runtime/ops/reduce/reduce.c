@@ -85,10 +85,8 @@ static clt_extent times(clt_extent e, int64_t factor)
 /* Adds the kernels' arguments after the operands and the result. */
 static void arg_reduction(clt_program *p, const clt_reduction *r, bool divide)
 {
-    clt_arg_long(p, r->count);
-    clt_arg_int(p, clt_fixed((int)r->parts));
-    clt_arg_long(p, r->length);
-    clt_arg_int(p, clt_fixed(divide));
+    CLT_ARGS(p, CLT_LONG(r->count), CLT_FIXED((int)r->parts), CLT_LONG(r->length),
+             CLT_FIXED(divide));
     clt_arg_strided_sizes(p, &r->kept, DIMS);
     clt_arg_strided_strides(p, &r->kept, 0, DIMS);
     clt_arg_strided_sizes(p, &r->reduced, DIMS);
@@ -100,12 +98,8 @@ static void emit_parts(clt_program *p, const clt_target *target, const clt_reduc
                        int scratch, const char *kernel, bool divide)
 {
     clt_launch_begin(p, "reduce/portable/reduce.cl", kernel, "%s", "");
-    clt_arg_scratch(p, scratch);
-    clt_arg_out(p, 0);
-    clt_arg_long(p, r->count);
-    clt_arg_int(p, clt_fixed((int)r->parts));
-    clt_arg_long(p, r->length);
-    clt_arg_int(p, clt_fixed(divide));
+    CLT_ARGS(p, CLT_SCRATCH(scratch), CLT_OUT(0), CLT_LONG(r->count), CLT_FIXED((int)r->parts),
+             CLT_LONG(r->length), CLT_FIXED(divide));
     range(p, target, r->count);
 }
 
@@ -117,13 +111,13 @@ static void emit_reduction(const clt_node *node, const clt_target *target, clt_p
     const clt_extent items = times(r.count, r.parts);
     const int scratch = r.parts > 1 ? clt_scratch_add(p, times(items, (int64_t)sizeof(float))) : -1;
     clt_launch_begin(p, "reduce/portable/reduce.cl", kernel, "%s", "");
-    clt_arg_in(p, 0);
+    CLT_ARGS(p, CLT_IN(0));
     if (node->n_in > 1)
-        clt_arg_in(p, 1);
+        CLT_ARGS(p, CLT_IN(1));
     if (r.parts > 1)
-        clt_arg_scratch(p, scratch);
+        CLT_ARGS(p, CLT_SCRATCH(scratch));
     else
-        clt_arg_out(p, 0);
+        CLT_ARGS(p, CLT_OUT(0));
     arg_reduction(p, &r, divide && r.parts == 1);
     range(p, target, items);
     if (r.parts > 1)

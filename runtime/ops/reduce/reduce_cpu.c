@@ -93,25 +93,23 @@ static void launch(const stage *s, const clt_target *target, clt_program *p)
     clt_launch_begin(p, s->file, "reduce", "-DVW=%d -DREDUCE=%d%s%s", target->caps->vector_width,
                      s->kind, half ? " -DX_T=" : "", half ? clt_storage_name(s->type) : "");
     if (s->from < 0)
-        clt_arg_in(p, s->operand);
+        CLT_ARGS(p, CLT_IN(s->operand));
     else
-        clt_arg_scratch(p, s->from);
+        CLT_ARGS(p, CLT_SCRATCH(s->from));
     if (s->kind == COUNT)
-        clt_arg_in(p, 1);
+        CLT_ARGS(p, CLT_IN(1));
     if (s->to < 0)
-        clt_arg_out(p, s->out);
+        CLT_ARGS(p, CLT_OUT(s->out));
     else
-        clt_arg_scratch(p, s->to);
-    clt_arg_long(p, s->r.count);
-    clt_arg_int(p, clt_fixed((int)s->r.parts));
-    clt_arg_long(p, s->r.length);
-    clt_arg_long(p, s->divide ? s->length : clt_fixed(-1));
+        CLT_ARGS(p, CLT_SCRATCH(s->to));
+    CLT_ARGS(p, CLT_LONG(s->r.count), CLT_FIXED((int)s->r.parts), CLT_LONG(s->r.length),
+             CLT_LONG(s->divide ? s->length : clt_fixed(-1)));
     clt_arg_strided_sizes(p, &s->r.kept, DIMS);
     clt_arg_strided_strides(p, &s->r.kept, 0, DIMS);
     clt_arg_strided_sizes(p, &s->r.reduced, DIMS);
     clt_arg_strided_strides(p, &s->r.reduced, 0, DIMS);
     if (s->share)
-        clt_arg_int(p, clt_fixed(s->share));
+        CLT_ARGS(p, CLT_FIXED(s->share));
     clt_range1(p, s->items, 1);
 }
 

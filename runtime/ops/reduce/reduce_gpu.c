@@ -107,19 +107,16 @@ static void launch(const stage *s, const spread *to, const clt_node *node, clt_p
                      to->columns ? "" : "-DROWS ", s->op, to->v, used(&s->kept), used(&s->reduced),
                      to->group, to->width);
     if (s->from < 0)
-        clt_arg_in(p, 0);
+        CLT_ARGS(p, CLT_IN(0));
     else
-        clt_arg_scratch(p, s->from);
+        CLT_ARGS(p, CLT_SCRATCH(s->from));
     if (s->op == COUNT)
-        clt_arg_in(p, node->n_in - 1);
+        CLT_ARGS(p, CLT_IN(node->n_in - 1));
     if (s->to < 0)
-        clt_arg_out(p, 0);
+        CLT_ARGS(p, CLT_OUT(0));
     else
-        clt_arg_scratch(p, s->to);
-    clt_arg_int(p, s->count);
-    clt_arg_int(p, clt_fixed(to->parts));
-    clt_arg_int(p, s->length);
-    clt_arg_int(p, s->divisor);
+        CLT_ARGS(p, CLT_SCRATCH(s->to));
+    CLT_ARGS(p, CLT_INT(s->count), CLT_FIXED(to->parts), CLT_INT(s->length), CLT_INT(s->divisor));
     clt_arg_strided_sizes(p, &s->kept, DIMS);
     clt_arg_strided_strides(p, &s->kept, 0, DIMS);
     clt_arg_strided_sizes(p, &s->reduced, DIMS);

@@ -33,6 +33,6 @@ void clt_rows_cpu_range(clt_program *program, const clt_target *target, clt_exte
                         int64_t columns)
 {
     const int64_t share = clt_rows_cpu_share(target, rows, columns);
-    clt_arg_int(program, clt_fixed(share));
+    CLT_ARGS(program, CLT_FIXED(share));
     clt_range1(program, clt_extent_ceil(rows, share, 1), 1);
 }

@@ -79,9 +79,7 @@ void clt_rows_gpu_begin(clt_program *program, const clt_rows_gpu *r, const char 
 
 void clt_rows_gpu_args(clt_program *program, const clt_rows_gpu *r)
 {
-    clt_arg_int(program, r->rows);
-    clt_arg_int(program, clt_fixed(r->length));
-    clt_arg_int(program, r->distance);
+    CLT_ARGS(program, CLT_INT(r->rows), CLT_FIXED(r->length), CLT_INT(r->distance));
 }
 
 void clt_rows_gpu_range(clt_program *program, const clt_rows_gpu *r)

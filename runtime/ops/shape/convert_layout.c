@@ -35,10 +35,7 @@ static void emit(const clt_node *node, const clt_target *target, clt_program *p)
                      attr->to == CLT_LAYOUT_BATCH_BLOCKED ? "plain_to_batch_blocked"
                                                           : "batch_blocked_to_plain",
                      "-DLANES=%d", target->lanes);
-    clt_arg_in(p, 0);
-    clt_arg_out(p, 0);
-    clt_arg_int(p, clt_fixed(rest));
-    clt_arg_run(p, CLT_RUN_COUNT);
+    CLT_ARGS(p, CLT_IN(0), CLT_OUT(0), CLT_FIXED(rest), CLT_RUN(CLT_RUN_COUNT));
     clt_range3(p, clt_fixed((rest + CHUNK - 1) / CHUNK), (clt_extent){1, 1, target->lanes, 0},
                clt_fixed(1), 1, 1, 1);
 }

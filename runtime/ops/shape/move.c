@@ -53,11 +53,8 @@ void clt_move_emit(clt_move *move, int operand, const clt_target *target, clt_pr
     (void)target;
     clt_strided_merge(&move->strided);
     clt_launch_begin(p, "shape/portable/move.cl", "move", "-DT=%s", clt_move_unit(move->dtype));
-    clt_arg_in(p, operand);
-    clt_arg_out(p, move->output);
-    clt_arg_long(p, move->from);
-    clt_arg_long(p, move->to);
-    clt_arg_long(p, move->count);
+    CLT_ARGS(p, CLT_IN(operand), CLT_OUT(move->output), CLT_LONG(move->from), CLT_LONG(move->to),
+             CLT_LONG(move->count));
     clt_arg_strided_sizes(p, &move->strided, DIMS);
     clt_arg_strided_strides(p, &move->strided, 0, DIMS);
     clt_arg_strided_strides(p, &move->strided, 1, DIMS);
@@ -70,8 +67,6 @@ void clt_fill_emit(const clt_node *node, uint64_t bits, const clt_target *target
     const clt_extent count = clt_extent_elements(type);
     (void)target;
     clt_launch_begin(p, "shape/portable/move.cl", "fill", "-DT=%s", clt_move_unit(type->dtype));
-    clt_arg_out(p, 0);
-    clt_arg_long(p, count);
-    clt_arg_long(p, clt_fixed((int64_t)bits));
+    CLT_ARGS(p, CLT_OUT(0), CLT_LONG(count), CLT_LONG(clt_fixed((int64_t)bits)));
     clt_range1(p, clt_extent_ceil(count, CHUNK * 16, 16), 16);
 }

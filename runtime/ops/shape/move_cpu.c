@@ -64,16 +64,11 @@ void clt_move_emit_cpu(clt_move *move, int operand, const uint64_t *bits, const 
     vector = vector > 16 ? 16 : vector < 8 ? 8 : vector;
     clt_launch_begin(p, "shape/cpu/move.cl", "move", "-DT=%s -DVT=%d -DFILL=%d",
                      clt_move_unit(move->dtype), vector, bits != NULL);
-    clt_arg_in(p, operand);
-    clt_arg_out(p, move->output);
-    clt_arg_long(p, move->from);
-    clt_arg_long(p, move->to);
-    clt_arg_long(p, move->count);
-    clt_arg_long(p, clt_fixed(share));
+    CLT_ARGS(p, CLT_IN(operand), CLT_OUT(move->output), CLT_LONG(move->from), CLT_LONG(move->to),
+             CLT_LONG(move->count), CLT_LONG(clt_fixed(share)));
     if (bits) {
-        clt_arg_long(p, clt_fixed((int64_t)*bits));
-        clt_arg_long(p, clt_fixed(inner));
-        clt_arg_long(p, clt_fixed(move->strided.strides[1][0]));
+        CLT_ARGS(p, CLT_LONG(clt_fixed((int64_t)*bits)), CLT_LONG(clt_fixed(inner)),
+                 CLT_LONG(clt_fixed(move->strided.strides[1][0])));
     }
     clt_arg_strided_sizes(p, &move->strided, DIMS);
     clt_arg_strided_strides(p, &move->strided, 0, DIMS);

@@ -57,7 +57,7 @@ static const char *element_of(int bytes)
 static void arg_dims(clt_program *p, const int64_t *numbers, int rank, int otherwise)
 {
     for (int k = rank - DIMS; k < rank; k++)
-        clt_arg_int(p, k < 0 ? clt_fixed(otherwise) : clt_extent_dim(numbers[k]));
+        CLT_ARGS(p, CLT_INT(k < 0 ? clt_fixed(otherwise) : clt_extent_dim(numbers[k])));
 }
 
 void clt_move_gpu_emit(const clt_node *node, clt_move *move, int operand, clt_program *p)
@@ -70,11 +70,8 @@ void clt_move_gpu_emit(const clt_node *node, clt_move *move, int operand, clt_pr
         v /= 2;
     clt_launch_begin(p, "shape/gpu/move.cl", "move", "-DE=%s -DT=%s -DV=%d -DRANK=%d",
                      element_of(bytes), type_of(bytes * v), v, w->rank);
-    clt_arg_in(p, operand);
-    clt_arg_out(p, move->output);
-    clt_arg_int(p, move->from);
-    clt_arg_int(p, move->to);
-    clt_arg_int(p, move->count);
+    CLT_ARGS(p, CLT_IN(operand), CLT_OUT(move->output), CLT_INT(move->from), CLT_INT(move->to),
+             CLT_INT(move->count));
     arg_dims(p, w->dims, w->rank, 1);
     arg_dims(p, w->strides[0], w->rank, 0);
     arg_dims(p, w->strides[1], w->rank, 0);
@@ -152,10 +149,7 @@ void clt_place_gpu_emit(const clt_node *node, const int64_t *start, const int64_
         stepped = stepped || a.step[k] != 1;
     clt_launch_begin(p, "shape/gpu/move.cl", "place", "-DE=%s -DT=%s -DV=%d -DRANK=%d -DSTEPPED=%d",
                      element_of(bytes), type_of(bytes * v), v, a.rank, stepped);
-    clt_arg_in(p, 0);
-    clt_arg_out(p, 0);
-    clt_arg_int(p, count);
-    clt_arg_int(p, clt_fixed((int32_t)bits));
+    CLT_ARGS(p, CLT_IN(0), CLT_OUT(0), CLT_INT(count), CLT_FIXED((int32_t)bits));
     arg_dims(p, a.n, a.rank, 1);
     arg_dims(p, a.start, a.rank, 0);
     arg_dims(p, a.size, a.rank, 1);

@@ -118,12 +118,9 @@ static void emit_tiles(const clt_node *node, const clt_target *target, clt_progr
     const int rows = bytes > CACHED ? 128 : 64;
     clt_launch_begin(p, "shape/cpu/transpose.cl", "transpose", "-DLANES=%d -DROWS=%d -DSTREAM=%d",
                      target->caps->vector_width, rows, bytes > CACHED);
-    clt_arg_in(p, 0);
-    clt_arg_out(p, 0);
-    clt_arg_long(p, n1);
-    clt_arg_long(p, n2);
-    clt_arg_long(p, last > 1 ? clt_extent_dim(w->strides[0][0]) : clt_fixed(0));
-    clt_arg_long(p, clt_extent_dim(w->strides[0][last]));
+    CLT_ARGS(p, CLT_IN(0), CLT_OUT(0), CLT_LONG(n1), CLT_LONG(n2),
+             CLT_LONG(last > 1 ? clt_extent_dim(w->strides[0][0]) : clt_fixed(0)),
+             CLT_LONG(clt_extent_dim(w->strides[0][last])));
     clt_range3(p, clt_extent_ceil(n1, COLUMNS, 1), clt_extent_ceil(n2, rows, 1),
                last > 1 ? clt_extent_dim(w->dims[0]) : clt_fixed(1), 1, 1, 1);
 }
@@ -140,12 +137,8 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     (void)target;
     clt_launch_begin(p, "shape/gpu/transpose.cl", "transpose", "-DV=%d",
                      n1 % 4 || n2 % 4 || x0 % 4 || x2 % 4 ? 1 : 4);
-    clt_arg_in(p, 0);
-    clt_arg_out(p, 0);
-    clt_arg_int(p, clt_extent_dim(n1));
-    clt_arg_int(p, clt_extent_dim(n2));
-    clt_arg_long(p, clt_extent_dim(x0));
-    clt_arg_long(p, clt_extent_dim(x2));
+    CLT_ARGS(p, CLT_IN(0), CLT_OUT(0), CLT_INT(clt_extent_dim(n1)), CLT_INT(clt_extent_dim(n2)),
+             CLT_LONG(clt_extent_dim(x0)), CLT_LONG(clt_extent_dim(x2)));
     /* At most one of the sizes is a multiple of the batch size. */
     const int64_t tiles1 = (n1 + TILE - 1) / TILE, tiles2 = (n2 + TILE - 1) / TILE;
     clt_extent groups = clt_extent_dim(n0);
