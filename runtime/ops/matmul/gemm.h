@@ -20,6 +20,14 @@ typedef struct clt_gemm {
     clt_dtype a_type, b_type, out_type; /* f32, f16 or bf16; set by clt_gemm_typed */
 } clt_gemm;
 
+/* The variants of linear, linear_weight_grad and matmul. */
+extern const clt_variant clt_gemm_variants[];
+
+/* Return the product that such a node computes. */
+clt_gemm clt_linear_gemm(const clt_node *node);
+clt_gemm clt_linear_weight_grad_gemm(const clt_node *node);
+clt_gemm clt_matmul_gemm(const clt_node *node);
+
 /* Returns the product with the element types of the node's values. */
 clt_gemm clt_gemm_typed(const clt_node *node, clt_gemm gemm);
 

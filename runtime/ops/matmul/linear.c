@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/matmul/gemm.h"
-#include "ops/matmul/gemm_gpu.h"
 #include "ops/matmul/linear_batch_blocked.h"
 #include "ops/core/nn.h"
 #include "ops/core/ops.h"
@@ -88,7 +87,7 @@ static double flops_linear(const clt_node *node, int64_t n)
     return 2.0 * (double)clt_dim(rows_of(node->in[0]), n) * (double)clt_type_elements(w, n);
 }
 
-static clt_gemm gemm_of(const clt_node *node)
+clt_gemm clt_linear_gemm(const clt_node *node)
 {
     const clt_linear_attr *attr = node->attr;
     const int64_t columns = columns_of(node->in[0]);
@@ -106,54 +105,6 @@ static clt_gemm gemm_of(const clt_node *node)
                                            .epilogue = attr->epilogue});
 }
 
-static void emit_portable(const clt_node *node, const clt_target *target, clt_program *program)
-{
-    const clt_gemm gemm = gemm_of(node);
-    clt_gemm_portable(&gemm, target, program);
-}
-
-static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *program)
-{
-    const clt_gemm gemm = gemm_of(node);
-    clt_gemm_cpu(&gemm, target, program);
-}
-
-static bool accepts_split(const clt_node *node, const clt_target *target, char *why)
-{
-    const clt_gemm gemm = gemm_of(node);
-    return clt_gemm_split_accepts(&gemm, node, target, why);
-}
-
-static void emit_split(const clt_node *node, const clt_target *target, clt_program *program)
-{
-    const clt_gemm gemm = gemm_of(node);
-    clt_gemm_split(&gemm, target, program);
-}
-
-static bool accepts_dot(const clt_node *node, const clt_target *target, char *why)
-{
-    const clt_gemm gemm = gemm_of(node);
-    return clt_gemm_dot_accepts(&gemm, node, target, why);
-}
-
-static void emit_dot(const clt_node *node, const clt_target *target, clt_program *program)
-{
-    const clt_gemm gemm = gemm_of(node);
-    clt_gemm_dot(&gemm, target, program);
-}
-
-static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *program)
-{
-    const clt_gemm gemm = gemm_of(node);
-    clt_gemm_gpu(&gemm, target, program);
-}
-
-static void emit_clblast(const clt_node *node, const clt_target *target, clt_program *program)
-{
-    const clt_gemm gemm = gemm_of(node);
-    clt_gemm_clblast(&gemm, target, program);
-}
-
 static bool absorb(clt_node *node, const clt_node *next)
 {
     clt_linear_attr *attr = node->attr;
@@ -164,17 +115,6 @@ static bool absorb(clt_node *node, const clt_node *next)
     attr->epilogue = epilogue;
     return true;
 }
-
-static const clt_variant variants[] = {
-    {"lanes", clt_accepts_batch_blocked, clt_linear_emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
-    {"gemm_dot", accepts_dot, emit_dot, clt_gemm_dot_tiles},
-    {"gemm_split", accepts_split, emit_split, clt_gemm_split_tiles},
-    {"gemm_cpu", clt_gemm_cpu_accepts, emit_cpu, clt_gemm_cpu_choices},
-    {"gemm_gpu", clt_gpu_accepts, emit_gpu, clt_gpu_tiles},
-    {"clblast", clt_gemm_clblast_accepts, emit_clblast, clt_gemm_clblast_tiles, CLT_CLBLAST},
-    {"portable", clt_accepts_plain, emit_portable},
-    {0},
-};
 
 /* Parameters are f32. */
 static bool half(const clt_node *node, const clt_target *target, int index, bool output)
@@ -215,7 +155,7 @@ const clt_op clt_op_linear = {
     .batch_blocked = clt_linear_batch_blocked,
     .half = half,
     .absorb = absorb,
-    .variants = variants,
+    .variants = clt_gemm_variants,
 };
 
 clt_value *clt_linear(clt_value *x, clt_value *weight, clt_value *bias)
@@ -252,7 +192,7 @@ static double flops_weight_grad(const clt_node *node, int64_t n)
            (double)clt_type_elements(&node->out[0]->type, n);
 }
 
-static clt_gemm gemm_of_weight_grad(const clt_node *node)
+clt_gemm clt_linear_weight_grad_gemm(const clt_node *node)
 {
     const int64_t k = columns_of(node->in[0]), o = columns_of(node->in[1]);
     return clt_gemm_typed(node, (clt_gemm){.pairs = 1,
@@ -267,81 +207,6 @@ static clt_gemm gemm_of_weight_grad(const clt_node *node)
                                            .bias = -1,
                                            .out = 0});
 }
-
-typedef void (*emit_product)(const clt_gemm *gemm, const clt_target *target, clt_program *program);
-typedef void (*emit_sums)(int operand, clt_dtype type, int out, int64_t rows, int64_t columns,
-                          const clt_target *target, clt_program *program);
-
-static void emit_weight_grad(const clt_node *node, const clt_target *target, clt_program *program,
-                             emit_product product, emit_sums bias_sums)
-{
-    const clt_linear_weight_grad_attr *attr = node->attr;
-    const clt_gemm gemm = gemm_of_weight_grad(node);
-    product(&gemm, target, program);
-    if (attr->bias)
-        bias_sums(1, gemm.a_type, 1, gemm.k, gemm.m, target, program);
-}
-
-static void emit_weight_grad_portable(const clt_node *node, const clt_target *target,
-                                      clt_program *program)
-{
-    emit_weight_grad(node, target, program, clt_gemm_portable, clt_column_sums_portable);
-}
-
-static void emit_weight_grad_cpu(const clt_node *node, const clt_target *target,
-                                 clt_program *program)
-{
-    emit_weight_grad(node, target, program, clt_gemm_cpu, clt_column_sums_cpu);
-}
-
-static bool accepts_weight_grad_split(const clt_node *node, const clt_target *target, char *why)
-{
-    const clt_gemm gemm = gemm_of_weight_grad(node);
-    return clt_gemm_split_accepts(&gemm, node, target, why);
-}
-
-static void emit_weight_grad_split(const clt_node *node, const clt_target *target,
-                                   clt_program *program)
-{
-    emit_weight_grad(node, target, program, clt_gemm_split, clt_column_sums_cpu);
-}
-
-static bool accepts_weight_grad_dot(const clt_node *node, const clt_target *target, char *why)
-{
-    const clt_gemm gemm = gemm_of_weight_grad(node);
-    return clt_gemm_dot_accepts(&gemm, node, target, why);
-}
-
-static void emit_weight_grad_dot(const clt_node *node, const clt_target *target,
-                                 clt_program *program)
-{
-    emit_weight_grad(node, target, program, clt_gemm_dot, clt_column_sums_cpu);
-}
-
-static void emit_weight_grad_gpu(const clt_node *node, const clt_target *target,
-                                 clt_program *program)
-{
-    emit_weight_grad(node, target, program, clt_gemm_gpu, clt_column_sums_gpu);
-}
-
-static void emit_weight_grad_clblast(const clt_node *node, const clt_target *target,
-                                     clt_program *program)
-{
-    emit_weight_grad(node, target, program, clt_gemm_clblast, clt_column_sums_gpu);
-}
-
-static const clt_variant weight_grad_variants[] = {
-    {"lanes", clt_accepts_batch_blocked, clt_linear_weight_grad_emit_batch_blocked, NULL,
-     CLT_BATCH_BLOCKED},
-    {"gemm_dot", accepts_weight_grad_dot, emit_weight_grad_dot, clt_gemm_dot_tiles},
-    {"gemm_split", accepts_weight_grad_split, emit_weight_grad_split, clt_gemm_split_tiles},
-    {"gemm_cpu", clt_gemm_cpu_accepts, emit_weight_grad_cpu, clt_gemm_cpu_choices},
-    {"gemm_gpu", clt_gpu_accepts, emit_weight_grad_gpu, clt_gpu_tiles},
-    {"clblast", clt_gemm_clblast_accepts, emit_weight_grad_clblast, clt_gemm_clblast_tiles,
-     CLT_CLBLAST},
-    {"portable", clt_accepts_plain, emit_weight_grad_portable},
-    {0},
-};
 
 /* x, dy and the weight's gradient may be stored in 16 bits. The weight's gradient may not in the
  * batch-blocked layout, and the bias' gradient never. */
@@ -368,5 +233,5 @@ const clt_op clt_op_linear_weight_grad = {
     .flops = flops_weight_grad,
     .batch_blocked = clt_linear_weight_grad_batch_blocked,
     .half = half_weight_grad,
-    .variants = weight_grad_variants,
+    .variants = clt_gemm_variants,
 };

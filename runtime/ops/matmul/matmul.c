@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "ops/matmul/gemm.h"
-#include "ops/matmul/gemm_gpu.h"
 #include "ops/matmul/linear_batch_blocked.h"
 #include "ops/core/nn.h"
 #include "ops/core/ops.h"
@@ -123,7 +122,7 @@ static double flops(const clt_node *node, int64_t n)
            (double)clt_dim(p.k, n);
 }
 
-static clt_gemm gemm_of(const clt_node *node)
+clt_gemm clt_matmul_gemm(const clt_node *node)
 {
     const clt_matmul_attr *attr = node->attr;
     const product p = sizes_of(node);
@@ -142,73 +141,6 @@ static clt_gemm gemm_of(const clt_node *node)
                                            .bias = -1,
                                            .out = 0});
 }
-
-static void emit_portable(const clt_node *node, const clt_target *target, clt_program *program)
-{
-    const clt_gemm gemm = gemm_of(node);
-    clt_gemm_portable(&gemm, target, program);
-}
-
-static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *program)
-{
-    const clt_gemm gemm = gemm_of(node);
-    clt_gemm_cpu(&gemm, target, program);
-}
-
-static bool accepts_split(const clt_node *node, const clt_target *target, char *why)
-{
-    const clt_gemm gemm = gemm_of(node);
-    return clt_gemm_split_accepts(&gemm, node, target, why);
-}
-
-static void emit_split(const clt_node *node, const clt_target *target, clt_program *program)
-{
-    const clt_gemm gemm = gemm_of(node);
-    clt_gemm_split(&gemm, target, program);
-}
-
-static bool accepts_dot(const clt_node *node, const clt_target *target, char *why)
-{
-    const clt_gemm gemm = gemm_of(node);
-    return clt_gemm_dot_accepts(&gemm, node, target, why);
-}
-
-static void emit_dot(const clt_node *node, const clt_target *target, clt_program *program)
-{
-    const clt_gemm gemm = gemm_of(node);
-    clt_gemm_dot(&gemm, target, program);
-}
-
-static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *program)
-{
-    const clt_gemm gemm = gemm_of(node);
-    clt_gemm_gpu(&gemm, target, program);
-}
-
-static void emit_clblast(const clt_node *node, const clt_target *target, clt_program *program)
-{
-    const clt_gemm gemm = gemm_of(node);
-    clt_gemm_clblast(&gemm, target, program);
-}
-
-/* A product without a batch dimension exists only in the plain layout. */
-static bool accepts_batch_blocked(const clt_node *node, const clt_target *target, char *why)
-{
-    return clt_matmul_batch_blocked(node) == CLT_BATCH_BLOCKED_NO
-               ? clt_decline(why, "no matrix of images")
-               : clt_accepts_batch_blocked(node, target, why);
-}
-
-static const clt_variant variants[] = {
-    {"lanes", accepts_batch_blocked, clt_matmul_emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
-    {"gemm_dot", accepts_dot, emit_dot, clt_gemm_dot_tiles},
-    {"gemm_split", accepts_split, emit_split, clt_gemm_split_tiles},
-    {"gemm_cpu", clt_gemm_cpu_accepts, emit_cpu, clt_gemm_cpu_choices},
-    {"gemm_gpu", clt_gpu_accepts, emit_gpu, clt_gpu_tiles},
-    {"clblast", clt_gemm_clblast_accepts, emit_clblast, clt_gemm_clblast_tiles, CLT_CLBLAST},
-    {"portable", clt_accepts_plain, emit_portable},
-    {0},
-};
 
 /* In the batch-blocked layout the second operand holds parameters, which stay f32. */
 static bool half(const clt_node *node, const clt_target *target, int index, bool output)
@@ -271,7 +203,7 @@ const clt_op clt_op_matmul = {
     .flops = flops,
     .batch_blocked = clt_matmul_batch_blocked,
     .half = half,
-    .variants = variants,
+    .variants = clt_gemm_variants,
 };
 
 clt_value *clt_matmul(clt_value *a, clt_value *b, int trans_a, int trans_b)
