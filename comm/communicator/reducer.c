@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "comm/communicator/internal.h"
@@ -11,13 +12,6 @@ static void do_piece(void *arg, int64_t piece)
 {
     clt_comm *comm = arg;
     clt_tasks_do(&comm->tasks, piece);
-}
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 clt_status clt_comm_transfer_failed(clt_status status, const clt_comm_request *request, int device,
@@ -40,7 +34,7 @@ clt_status clt_comm_wait_for_side(clt_comm *comm, clt_comm_request *request, int
         if (status != CLT_OK)
             return clt_comm_transfer_failed(status, request, device, part);
     }
-    side->ready_at = now();
+    side->ready_at = clt_clock();
     return CLT_OK;
 }
 
@@ -118,7 +112,7 @@ bool clt_comm_done(clt_comm *comm, clt_comm_request *request, clt_status status)
     request->busy = false;
     if (status == CLT_OK) {
         request->done = true;
-        request->done_at = now();
+        request->done_at = clt_clock();
         clt_counts_add_locked(comm, request);
         atomic_store(&comm->ended, request->sequence + 1);
         clt_comm_free_slot_locked(comm, request);

@@ -5,6 +5,7 @@
  * is there itself. No call of MPI blocks here, because a stopped or hanging rank would keep the
  * others in such a call. */
 #include "comm/mpi/bridge.h"
+#include "base/clock.h"
 #include "comm/mpi/process.h"
 
 #include <limits.h>
@@ -39,13 +40,6 @@ typedef struct world {
     clt_status failed;
     char message[512];
 } world;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 void clt_world_deadlines_init(clt_world_deadlines *deadlines)
 {
@@ -154,7 +148,7 @@ static clt_status take_message(const world *w, round_state *r, int from)
                             "ranks with the same program, options and data",
                             from, w->rank);
     if (w->rank)
-        r->met = now();
+        r->met = clt_clock();
     return CLT_OK;
 }
 
@@ -197,7 +191,7 @@ static clt_status wait_for(world *w, round_state *r)
         CLT_MPI_TRY(advance(w, r, &done));
         if (done)
             return CLT_OK;
-        const double at = now();
+        const double at = clt_clock();
         if (at - looked > 0.1) {
             looked = at;
             CLT_MPI_TRY(give_up(w, r, at));
@@ -210,7 +204,7 @@ static clt_status wait_for(world *w, round_state *r)
 
 static clt_status begin(const world *w, round_state *r)
 {
-    r->began = now();
+    r->began = clt_clock();
     for (int k = 1; w->rank == 0 && k < w->count; k++) {
         CLT_MPI_TRY(clt_mpi_check(MPI_Isend(&r->here, 1, MPI_BYTE, k, HERE, w->ranks, &r->sends[k]),
                                   "MPI_Isend"));

@@ -6,9 +6,9 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/core/reduction.h"
@@ -31,13 +31,6 @@ enum { SUMMED = 1237, ARRAYS = 3, PIECE = 256 };
 clt_peer_copy_fn clt_peer_testing_copy;
 int clt_peer_testing_probe_all;
 #endif
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* --- whether devices can copy ----------------------------------------------------------------- */
 
@@ -151,10 +144,10 @@ static clt_status time_copy(const pair *p, double *seconds)
 {
     *seconds = 1e9;
     for (int i = 0; i <= TIMES; i++) { /* the first warms up */
-        const double began = now();
+        const double began = clt_clock();
         CLT_TRY(clt_peer_copy(p->comm, p->from, p->source, 0, p->to, p->target, 0, TIMED_BYTES));
         CLT_TRY(finish(p, p->to));
-        const double took = now() - began;
+        const double took = clt_clock() - began;
         *seconds = i && took < *seconds ? took : *seconds;
     }
     return CLT_OK;
@@ -171,7 +164,7 @@ static clt_status time_staging(const pair *p, double *seconds)
     clt_status status = clt_staging_take(b, TIMED_BYTES, &to, &up);
     *seconds = 1e9;
     for (int i = 0; i <= TIMES && status == CLT_OK; i++) {
-        const double began = now();
+        const double began = clt_clock();
         status = clt_peer_check(
             p->comm, p->from, "reading",
             clEnqueueReadBuffer(a->up, p->source, CL_TRUE, 0, TIMED_BYTES, down, 0, NULL, NULL));
@@ -179,7 +172,7 @@ static clt_status time_staging(const pair *p, double *seconds)
             status = clt_peer_check(
                 p->comm, p->to, "writing",
                 clEnqueueWriteBuffer(b->up, p->target, CL_TRUE, 0, TIMED_BYTES, up, 0, NULL, NULL));
-        const double took = now() - began;
+        const double took = clt_clock() - began;
         *seconds = i && took < *seconds ? took : *seconds;
     }
     clt_staging_give(a, from);
@@ -380,9 +373,9 @@ static clt_status time_reduction(clt_comm *trial, const cl_mem *mem, double *sec
 {
     *seconds = 1e9;
     for (int i = 0; i <= TIMES; i++) { /* the first warms up */
-        const double began = now();
+        const double began = clt_clock();
         CLT_TRY(reduce_once(trial, mem));
-        const double took = now() - began;
+        const double took = clt_clock() - began;
         *seconds = i && took < *seconds ? took : *seconds;
     }
     return CLT_OK;

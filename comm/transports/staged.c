@@ -7,8 +7,8 @@
  * callers' queues wait for the last upload. Pieces, their order, and so the results' bits are the
  * same as for a request that is summed as a whole.
  */
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/vec.h"
 #include "comm/communicator/internal.h"
@@ -199,13 +199,6 @@ clt_status clt_comm_pipe_end(clt_comm *comm, clt_comm_side *side, bool undo, cl_
 
 /* --- the host's part: on the reducer's thread ------------------------------------------------- */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Waits for the first `bytes` bytes of a part's input; at least until the side's buffer is free. */
 static clt_status wait_for(clt_comm *comm, clt_comm_request *r, int device, clt_comm_part *part,
                            size_t bytes)
@@ -221,7 +214,7 @@ static clt_status wait_for(clt_comm *comm, clt_comm_request *r, int device, clt_
         const clt_status status = event ? clt_comm_wait_event(comm, event) : CLT_OK;
         if (status != CLT_OK)
             return clt_comm_transfer_failed(status, r, device, part);
-        side->ready_at = now();
+        side->ready_at = clt_clock();
     }
     return CLT_OK;
 }

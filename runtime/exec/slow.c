@@ -6,19 +6,14 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
+
 const char *clt_exec_testing_slow;
 static _Thread_local int binding_rank;
 
 void clt_slow_rank(int rank)
 {
     binding_rank = rank;
-}
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static bool contains(const char *label, const char *text, size_t length)
@@ -77,7 +72,7 @@ clt_status clt_slow_begin(clt_slow *slow, clt_device *device, uint32_t step)
     if (slow->factor == 0 || step < slow->from)
         return CLT_OK;
     CLT_TRY(clt_device_finish(device));
-    slow->began = now();
+    slow->began = clt_clock();
     return CLT_OK;
 }
 
@@ -86,7 +81,7 @@ clt_status clt_slow_end(const clt_slow *slow, clt_device *device, uint32_t step)
     if (slow->factor == 0 || step < slow->from)
         return CLT_OK;
     CLT_TRY(clt_device_finish(device));
-    const double rest = (slow->factor - 1) * (now() - slow->began);
+    const double rest = (slow->factor - 1) * (clt_clock() - slow->began);
     struct timespec pause = {(time_t)rest, (long)(1e9 * (rest - (double)(time_t)rest))};
     while (nanosleep(&pause, &pause) && errno == EINTR)
         continue;

@@ -8,6 +8,7 @@
 #include <cltrain/unstable.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "device/program/tuning_file.h"
 #include "tune/lab.h"
 #include "tune/tune.h"
@@ -70,17 +71,11 @@ static clt_status end_block(void *user, double seconds)
     return CLT_OK;
 }
 
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static double median(double *values, int count)
 {
     if (!count)
         return 0;
-    qsort(values, (size_t)count, sizeof *values, compare);
+    qsort(values, (size_t)count, sizeof *values, clt_clock_compare);
     return 0.5 * (values[(count - 1) / 2] + values[count / 2]);
 }
 

@@ -1,7 +1,7 @@
 #include "tune/recorder.h"
 
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/vec.h"
 
 typedef struct pending {
@@ -25,13 +25,6 @@ struct clt_recorder {
     int n_records, room_records;
     clt_status status;
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static double stamp(cl_event event, cl_profiling_info which, cl_int *code)
 {
@@ -83,7 +76,7 @@ static void drain(clt_recorder *r)
 static void watch(void *user, const clt_command *command, cl_event event)
 {
     clt_recorder *r = user;
-    const pending p = {*command, r->tag ? *r->tag : 0, now(), event};
+    const pending p = {*command, r->tag ? *r->tag : 0, clt_clock(), event};
     if (CLT_PUSH(r->pending, r->n_pending, r->room_pending, p) != CLT_OK) {
         r->status = CLT_OUT_OF_MEMORY;
         clt_release_event(event);
@@ -102,7 +95,7 @@ clt_status clt_recorder_create(clt_device *device, const int64_t *tag, clt_recor
         return CLT_OUT_OF_MEMORY;
     r->device = device;
     r->tag = tag;
-    r->began = now();
+    r->began = clt_clock();
     device->watcher_user = r;
     device->watcher = watch;
     *out = r;

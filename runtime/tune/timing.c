@@ -1,21 +1,15 @@
 #include <stdlib.h>
-#include <time.h>
 
 #include "tune/measure_node.h"
 
-enum { MOST_BLOCKS = 99, MOST_CALLS = 1 << 16, QUEUED = 256 };
+#include "base/clock.h"
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+enum { MOST_BLOCKS = 99, MOST_CALLS = 1 << 16, QUEUED = 256 };
 
 static clt_status run(clt_device *device, clt_status (*enqueue)(void *user), void *user, int calls,
                       double *seconds)
 {
-    const double began = now();
+    const double began = clt_clock();
     for (int i = 0; i < calls; i++) {
         CLT_TRY(enqueue(user));
         /* Drivers keep queued commands in memory of their own. */
@@ -23,14 +17,8 @@ static clt_status run(clt_device *device, clt_status (*enqueue)(void *user), voi
             CLT_CL(clFlush(device->queue), "clFlush", device);
     }
     CLT_TRY(clt_device_finish(device));
-    *seconds = now() - began;
+    *seconds = clt_clock() - began;
     return CLT_OK;
-}
-
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
 }
 
 clt_status clt_time_blocks(clt_device *device, clt_status (*enqueue)(void *user), void *user,
@@ -64,7 +52,7 @@ clt_status clt_time_blocks(clt_device *device, clt_status (*enqueue)(void *user)
         if (hooks->end)
             CLT_TRY(hooks->end(hooks->user, times[b]));
     }
-    qsort(times, (size_t)blocks, sizeof *times, compare);
+    qsort(times, (size_t)blocks, sizeof *times, clt_clock_compare);
     *timing = (clt_timing){0.5 * (times[(blocks - 1) / 2] + times[blocks / 2]), times[0],
                            times[blocks - 1], calls};
     return CLT_OK;

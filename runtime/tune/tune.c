@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/vec.h"
 #include "device/program/source_tokens.h"
@@ -44,16 +44,9 @@ typedef struct job {
     double seconds;
 } job;
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static bool over(const tuner *t)
 {
-    return now() > t->deadline || (t->limits->stop && t->limits->stop(t->limits->user));
+    return clt_clock() > t->deadline || (t->limits->stop && t->limits->stop(t->limits->user));
 }
 
 static clt_status enqueue(void *user)
@@ -339,7 +332,7 @@ static clt_status check_own(tuner *t, const clt_tuning_entry *plain, class_trial
         return CLT_OK;
     trial->of_reference = clt_reference_count(node, &t->lab);
     const double seconds = clt_node_flops(node, trial->of_reference) / SLOWEST;
-    if (seconds > 1 && seconds > t->deadline - now()) {
+    if (seconds > 1 && seconds > t->deadline - clt_clock()) {
         clt_log(CLT_LOG_INFO,
                 "%s: %s for %s is not compared with the portable kernels, which would take about "
                 "%.0f s",
@@ -558,7 +551,7 @@ clt_status clt_tune_plan(const clt_graph *graph, clt_device *device,
         status = list_jobs(&t, &jobs, &count);
     report->classes += count;
     /* The time to compile the plan's own kernels does not count: they are needed anyway. */
-    t.deadline = now() + limits->seconds;
+    t.deadline = clt_clock() + limits->seconds;
     /* CLBlast's sets come first, because the classes are measured with them. Each set is a program
      * that CLBlast compiles. */
     if (status == CLT_OK && device->caps.clblast)

@@ -4,10 +4,10 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include <cltrain/unstable.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/vec.h"
@@ -32,17 +32,10 @@ typedef struct program_row {
 struct clt_program_table {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    double created;     /* time of now() */
+    double created;     /* time of clt_clock() */
     program_row **rows; /* pointers, since the array moves while rows are built */
     int count, room;
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 clt_status clt_program_table_create(clt_program_table **out)
 {
@@ -51,7 +44,7 @@ clt_status clt_program_table_create(clt_program_table **out)
         return CLT_OUT_OF_MEMORY;
     pthread_mutex_init(&table->lock, NULL);
     pthread_cond_init(&table->changed, NULL);
-    table->created = now();
+    table->created = clt_clock();
     *out = table;
     return CLT_OK;
 }
@@ -73,7 +66,7 @@ static void free_row(program_row *row)
 
 double clt_program_table_seconds(const clt_program_table *table)
 {
-    return now() - table->created;
+    return clt_clock() - table->created;
 }
 
 double clt_program_store_seconds(double open)
@@ -85,8 +78,8 @@ double clt_program_store_seconds(double open)
 void clt_program_table_store(clt_device *device, double seconds)
 {
     clt_program_table *table = device->programs;
-    const double end = now() + seconds;
-    for (int i = 0; i < table->count && now() < end; i++) {
+    const double end = clt_clock() + seconds;
+    for (int i = 0; i < table->count && clt_clock() < end; i++) {
         program_row *row = table->rows[i];
         if (row->store)
             clt_program_cache_store(device, &row->key, row->program);

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "train/fit/fit.h"
-#include "train/planner/clock.h"
+#include "base/clock.h"
 #include "train/ranks/world.h"
 
 void clt_fit_options_init(clt_fit_options *options)

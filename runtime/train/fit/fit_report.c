@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "train/fit/fit.h"
-#include "train/planner/clock.h"
+#include "base/clock.h"
 
 double clt_fit_waited(const clt_fit_run *f)
 {

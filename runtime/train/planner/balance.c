@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "train/planner/clock.h"
+#include "base/clock.h"
 #include "train/ranks/connect.h"
 #include "train/ranks/shares.h"
 #include <cltrain/data.h>

@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "train/planner/clock.h"
+#include "base/clock.h"
 
 /* --- one device ------------------------------------------------------------------------------ */
 

@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/thread.h"
-#include "train/planner/clock.h"
+#include "base/clock.h"
 
 /* A barrier. Threads sleep until the last one arrives, then spin, so that all continue within less
  * than a microsecond. */

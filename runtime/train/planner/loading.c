@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "data/loader/batch.h"
-#include "train/planner/clock.h"
+#include "base/clock.h"
 #include "train/core/session.h"
 
 enum { REPEATS = 5, MOST = 1024 };

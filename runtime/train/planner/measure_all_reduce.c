@@ -9,7 +9,7 @@
 #include "device/core/device.h"
 #include "exec/timed_kernel.h"
 #include "train/core/device_threads.h"
-#include "train/planner/clock.h"
+#include "base/clock.h"
 #include "train/planner/host_sum.h"
 #include "train/ranks/connect.h"
 #include "train/ranks/world.h"

@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "train/core/trainer.h"
-#include "train/planner/clock.h"
+#include "base/clock.h"
 #include "train/planner/loading.h"
 #include "train/planner/reduction_cost.h"
 #include "train/ranks/world.h"

@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/str.h"
 #include "exec/slow.h"
-#include "train/planner/clock.h"
+#include "base/clock.h"
 #include "train/planner/measure_devices.h"
 #include "train/ranks/world.h"
 #include <cltrain/data.h>

@@ -2,7 +2,7 @@
 #include "train/planner/reduction_cost.h"
 
 #include "base/alloc.h"
-#include "train/planner/clock.h"
+#include "base/clock.h"
 #include "train/ranks/connect.h"
 #include "train/ranks/world.h"
 

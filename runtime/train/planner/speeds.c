@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "train/planner/clock.h"
+#include "base/clock.h"
 #include "train/planner/measure_devices.h"
 
 /* Devices of one kind count as different only beyond this deviation. */

@@ -1,9 +1,9 @@
 /* Profiles a trainer: the commands of its devices, by node of the plan. */
 #include <cltrain/unstable.h>
 
-#include <time.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/vec.h"
 #include "train/core/trainer.h"
 #include "tune/measure_node.h"
@@ -23,13 +23,6 @@ struct clt_profile {
     reductions *reductions;   /* by device */
     clt_profile_record *records;
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 double clt_trainer_exposed(clt_trainer *t, int device)
 {
@@ -68,7 +61,7 @@ clt_status clt_profile_start(clt_trainer *t, clt_profile **out)
     p->n_devices = t->all.own;
     p->recorders = clt_calloc((size_t)t->all.own, sizeof(clt_recorder *));
     p->reductions = clt_calloc((size_t)t->all.own, sizeof *p->reductions);
-    p->began = now();
+    p->began = clt_clock();
     clt_status status = p->recorders && p->reductions ? CLT_OK : CLT_OUT_OF_MEMORY;
     for (int i = 0; status == CLT_OK && i < t->all.own; i++)
         status = clt_recorder_create(t->store->replicas[i].device, &t->steps, &p->recorders[i]);

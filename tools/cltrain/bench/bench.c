@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "options/commands.h"
 #include "job/job.h"
@@ -140,6 +141,13 @@ int bench_graph(const bench_device *d, const settings *s, const clt_graph *graph
     options.meter = d->meter;
     const clt_status status = clt_measure_graph(graph, d->devices[0], &options, times, count);
     return status == CLT_OK ? 0 : name_failure(status);
+}
+
+double bench_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static int compare(const void *a, const void *b)

@@ -83,6 +83,9 @@ int bench_report_end(bench_report *r);
  * copying, whichever is larger. */
 double bench_share(const clt_limits *limits, double flops, double bytes, double seconds);
 
+/* Returns seconds of a clock that only grows. */
+double bench_clock(void);
+
 /* Returns the median, and sorts `values`. The median of an even number of values is the mean of the
  * middle two. */
 double bench_median(double *values, int count);

@@ -50,19 +50,12 @@ typedef struct rival {
     int count;                    /* number of blocks so far */
 } rival;
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static double time_rival(const rival *o, int runs)
 {
-    const double began = now();
+    const double began = bench_clock();
     for (int i = 0; i < runs; i++)
         openblas_multiply(&o->blas, o->size, o->trans, o->a, o->b, o->c);
-    return now() - began;
+    return bench_clock() - began;
 }
 
 /* Runs a block of OpenBLAS before each block of ours. Its threads spin for 2^28 cycles after the

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <jansson.h>
 
@@ -28,13 +27,6 @@ typedef struct bench {
     double memory;   /* bytes a second that updates can move, measured likewise */
 } bench;
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void on_step(void *user, const clt_progress *p)
 {
     bench *b = user;
@@ -43,7 +35,7 @@ static void on_step(void *user, const clt_progress *p)
     if (timed < 0 || timed % b->steps)
         return;
     const double exposed = clt_trainer_exposed(b->job.trainer, 0);
-    const double at = now();
+    const double at = bench_clock();
     if (timed > 0) {
         const int64_t block = timed / b->steps - 1;
         b->rates[block] = (double)b->samples / (at - b->began);

@@ -1,6 +1,6 @@
 /* Reads time, and finds the median of measured times. */
-#ifndef CLT_TRAIN_PLANNER_CLOCK_H
-#define CLT_TRAIN_PLANNER_CLOCK_H
+#ifndef CLT_BASE_CLOCK_H
+#define CLT_BASE_CLOCK_H
 
 #include <stdlib.h>
 #include <time.h>
