@@ -28,13 +28,6 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
     return CLT_OK;
 }
 
-static double no_flops(const clt_node *node, int64_t n)
-{
-    (void)node;
-    (void)n;
-    return 0;
-}
-
 const clt_op clt_op_all_reduce = {.name = "all_reduce",
                                   .doc = "The sum of x over all devices.",
                                   .operands = "x *",
@@ -42,7 +35,7 @@ const clt_op clt_op_all_reduce = {.name = "all_reduce",
                                   .callable = true,
                                   .infer = infer,
                                   .gradient = gradient,
-                                  .flops = no_flops,
+                                  .flops = clt_no_flops,
                                   .collective = true,
                                   .in_place = 1};
 

@@ -48,11 +48,6 @@ typedef struct division {
     double cost;                  /* negative: no division fits */
 } division;
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -80,7 +75,7 @@ static void part(conv *c, int i)
     c->around[i] += c->s.padding[i] % stride + kinds - 1 >= stride;
     c->kinds *= kinds;
     c->hit *= least(least(kernel, period), kinds);
-    c->hits *= ceil_div(kernel, period);
+    c->hits *= clt_ceil_div(kernel, period);
     c->zeros |= least(kernel, period) < stride;
 }
 
@@ -103,8 +98,8 @@ static conv conv_of(const clt_node *node, const clt_target *target)
               .hit = 1,
               .hits = data ? 1 : (int64_t)s.kernel[0] * s.kernel[1],
               .parts = 1,
-              .lines = data ? ceil_div(s.height, s.stride[0]) : s.out_height,
-              .columns = data ? ceil_div(s.width, s.stride[1]) : s.out_width,
+              .lines = data ? clt_ceil_div(s.height, s.stride[0]) : s.out_height,
+              .columns = data ? clt_ceil_div(s.width, s.stride[1]) : s.out_width,
               .width = target->caps->vector_width};
     for (int i = 0; i < 2; i++)
         part(&c, i);
@@ -137,26 +132,26 @@ static int64_t next_cut(const conv *c, int64_t cut)
 static double makespan(const clt_target *target, int64_t groups, double each)
 {
     const int units = target->caps->compute_units > 0 ? target->caps->compute_units : 1;
-    return (double)ceil_div(groups, units) * (each + CLT_COST_OF_GROUP);
+    return (double)clt_ceil_div(groups, units) * (each + CLT_COST_OF_GROUP);
 }
 
 static double cost_of(const conv *c, const clt_target *target, const division *d)
 {
     const int64_t pitch = d->columns + c->around[1];
     const int64_t panels =
-        ceil_div((d->lines - 1) * pitch + d->columns, d->tile.vectors * (int64_t)c->width);
+        clt_ceil_div((d->lines - 1) * pitch + d->columns, d->tile.vectors * (int64_t)c->width);
     const double cells = d->tile.rows * d->tile.vectors;
     const int64_t kinds = c->zeros ? c->hit : d->kinds;
     const double k = (double)(c->sources * c->taps) / (c->data ? (double)c->hit : 1);
-    const double passes = (double)ceil_div(c->sources, d->channels);
-    const double tiles = (double)(kinds * ceil_div(d->rows, d->tile.rows) * panels);
+    const double passes = (double)clt_ceil_div(c->sources, d->channels);
+    const double tiles = (double)(kinds * clt_ceil_div(d->rows, d->tile.rows) * panels);
     const double each = tiles * (k * (cells + COST_OF_LOAD * (d->tile.rows + d->tile.vectors)) +
                                  passes * (COST_OF_TILE + COST_OF_ROW * d->tile.rows)) +
                         (double)c->sources * copy_cost(c, d->lines, d->columns) +
                         CLT_COST_OF_READING * k * (double)(kinds * d->rows);
-    const int64_t groups = c->batch * c->s.groups * ceil_div(c->kinds, d->kinds) *
-                           ceil_div(c->lines, d->lines) * ceil_div(c->columns, d->columns) *
-                           ceil_div(c->rows, d->rows);
+    const int64_t groups = c->batch * c->s.groups * clt_ceil_div(c->kinds, d->kinds) *
+                           clt_ceil_div(c->lines, d->lines) * clt_ceil_div(c->columns, d->columns) *
+                           clt_ceil_div(c->rows, d->rows);
     return makespan(target, groups, each);
 }
 
@@ -183,7 +178,7 @@ static bool tile_of(const clt_caps *caps, int index, clt_gemm_tile *tile)
 static void try_block(const conv *c, const clt_target *target, division d, division *best)
 {
     enum { MOST_SPLITS = 16 };
-    const int64_t bands = ceil_div(c->rows, d.tile.rows);
+    const int64_t bands = clt_ceil_div(c->rows, d.tile.rows);
     /* A panel reads so many floats beyond the last channel's copy. */
     const int64_t room = c->room - (d.tile.vectors + 1) * (int64_t)c->width;
     const int64_t fit = room / channel_floats(c, d.lines, d.columns);
@@ -191,10 +186,10 @@ static void try_block(const conv *c, const clt_target *target, division d, divis
     if (d.channels < 1)
         return;
     /* Divide the channels evenly over the passes. */
-    d.channels = ceil_div(c->sources, ceil_div(c->sources, d.channels));
+    d.channels = clt_ceil_div(c->sources, clt_ceil_div(c->sources, d.channels));
     for (int64_t down = 1; down <= MOST_SPLITS && down <= bands; down *= 2) {
-        d.rows = ceil_div(bands, down) * d.tile.rows;
-        for (d.kinds = c->kinds;; d.kinds = ceil_div(d.kinds, 4)) {
+        d.rows = clt_ceil_div(bands, down) * d.tile.rows;
+        for (d.kinds = c->kinds;; d.kinds = clt_ceil_div(d.kinds, 4)) {
             d.cost = cost_of(c, target, &d);
             if (best->cost < 0 || d.cost < best->cost)
                 *best = d;
@@ -211,9 +206,9 @@ static division divide_with(const conv *c, const clt_target *target, int index)
     for (int t = index < 0 ? 0 : index;
          tile_of(target->caps, t, &d.tile) && (index < 0 || t == index); t++)
         for (int64_t cut = 1; cut; cut = next_cut(c, cut)) {
-            d.columns = ceil_div(c->columns, cut);
+            d.columns = clt_ceil_div(c->columns, cut);
             for (int64_t bands = 1; bands <= c->lines; bands += 1 + bands / 4) {
-                d.lines = ceil_div(c->lines, bands);
+                d.lines = clt_ceil_div(c->lines, bands);
                 try_block(c, target, d, &best);
             }
         }
@@ -238,26 +233,26 @@ static clt_gemm_tile dot_tile(const clt_target *target)
 /* Tries divisions of the weight gradient with blocks and channels as in `d`. */
 static void try_weights(const conv *c, const clt_target *target, division d, division *best)
 {
-    const int64_t pitch = d.columns + c->reach[1], vectors = ceil_div(d.lines * pitch, c->width);
+    const int64_t pitch = d.columns + c->reach[1], vectors = clt_ceil_div(d.lines * pitch, c->width);
     const int64_t floats = channel_floats(c, d.lines, d.columns);
-    const int64_t bands = ceil_div(c->rows, d.tile.rows);
+    const int64_t bands = clt_ceil_div(c->rows, d.tile.rows);
     for (int64_t down = 1; down <= bands; down += 1 + down / 4) {
-        d.rows = least(ceil_div(bands, down) * d.tile.rows, c->rows);
+        d.rows = least(clt_ceil_div(bands, down) * d.tile.rows, c->rows);
         if (d.rows * vectors * c->width + d.channels * floats + c->reach[1] + c->width > c->room)
             continue;
         const double cells = d.tile.rows * d.tile.vectors;
-        const double tiles = (double)(ceil_div(d.rows, d.tile.rows) *
-                                      ceil_div(d.channels * c->taps, d.tile.vectors));
+        const double tiles = (double)(clt_ceil_div(d.rows, d.tile.rows) *
+                                      clt_ceil_div(d.channels * c->taps, d.tile.vectors));
         const double loads = COST_OF_LOAD * (d.tile.rows + 2 * d.tile.vectors);
         const double blocks =
-            (double)(c->batch * ceil_div(c->lines, d.lines) * ceil_div(c->columns, d.columns));
+            (double)(c->batch * clt_ceil_div(c->lines, d.lines) * clt_ceil_div(c->columns, d.columns));
         const double each =
             blocks * (tiles * ((double)vectors * (cells + loads) + cells * COST_OF_SUM) +
                       (double)d.channels * copy_cost(c, d.lines, d.columns) +
                       (double)d.rows * (COST_OF_COPY * (double)(d.lines * pitch) +
                                         COST_OF_LINE * (double)d.lines));
         d.cost = makespan(
-            target, c->s.groups * ceil_div(c->sources, d.channels) * ceil_div(c->rows, d.rows),
+            target, c->s.groups * clt_ceil_div(c->sources, d.channels) * clt_ceil_div(c->rows, d.rows),
             each);
         if (best->cost < 0 || d.cost < best->cost)
             *best = d;
@@ -269,11 +264,11 @@ static division divide_weights(const conv *c, const clt_target *target)
 {
     division best = {.cost = -1}, d = {.tile = dot_tile(target), .kinds = 1};
     for (int64_t cut = 1; cut; cut = next_cut(c, cut)) {
-        d.columns = ceil_div(c->columns, cut);
+        d.columns = clt_ceil_div(c->columns, cut);
         for (int64_t bands = 1; bands <= c->lines; bands += 1 + bands / 4) {
-            d.lines = ceil_div(c->lines, bands);
+            d.lines = clt_ceil_div(c->lines, bands);
             for (int64_t across = 1; across <= c->sources; across += 1 + across / 4) {
-                d.channels = ceil_div(c->sources, across);
+                d.channels = clt_ceil_div(c->sources, across);
                 try_weights(c, target, d, &best);
             }
         }
@@ -357,9 +352,9 @@ void clt_conv2d_cpu_convolve(const clt_node *node, const clt_target *target,
     clt_extent layers = clt_extent_dim(c.s.batch);
     layers.mul *= c.s.groups;
     clt_range3(program,
-               clt_fixed(ceil_div(c.lines, d.lines) * ceil_div(c.columns, d.columns) *
-                         ceil_div(c.kinds, d.kinds)),
-               clt_fixed(ceil_div(c.rows, d.rows)), layers, 1, 1, 1);
+               clt_fixed(clt_ceil_div(c.lines, d.lines) * clt_ceil_div(c.columns, d.columns) *
+                         clt_ceil_div(c.kinds, d.kinds)),
+               clt_fixed(clt_ceil_div(c.rows, d.rows)), layers, 1, 1, 1);
 }
 
 void clt_conv2d_cpu(const clt_node *node, const clt_target *target, clt_program *program)
@@ -388,6 +383,6 @@ void clt_conv2d_weight_grad_cpu(const clt_node *node, const clt_target *target,
     arg_numbers(program, node, &c, &d);
     CLT_ARGS(program, CLT_FIXED(d.rows), CLT_FIXED(d.channels), CLT_INT(clt_extent_dim(c.s.batch)),
              CLT_FIXED(bias));
-    clt_range3(program, clt_fixed(ceil_div(c.sources, d.channels)),
-               clt_fixed(ceil_div(c.rows, d.rows)), clt_fixed(c.s.groups), 1, 1, 1);
+    clt_range3(program, clt_fixed(clt_ceil_div(c.sources, d.channels)),
+               clt_fixed(clt_ceil_div(c.rows, d.rows)), clt_fixed(c.s.groups), 1, 1, 1);
 }

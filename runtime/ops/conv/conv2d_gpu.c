@@ -12,11 +12,6 @@ typedef struct sizes {
     int64_t kinds; /* products of a group: classes of pixels by remainder modulo the stride */
 } sizes;
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 static sizes sizes_of(const clt_node *node, const clt_conv2d_shape *s, int64_t batch)
 {
     const int64_t c = s->channels / s->groups, o = s->out_channels / s->groups;
@@ -28,8 +23,8 @@ static sizes sizes_of(const clt_node *node, const clt_conv2d_shape *s, int64_t b
         return (sizes){o, pixels, c * taps, 1};
     if (node->op == &clt_op_conv2d_data_grad)
         return (sizes){c,
-                       batch * ceil_div(s->height, s->stride[0]) * ceil_div(s->width, s->stride[1]),
-                       o * ceil_div(taps, kinds), kinds};
+                       batch * clt_ceil_div(s->height, s->stride[0]) * clt_ceil_div(s->width, s->stride[1]),
+                       o * clt_ceil_div(taps, kinds), kinds};
     const clt_conv2d_attr *attr = node->attr;
     return (sizes){o, c * taps + attr->bias, pixels, 1};
 }
@@ -71,7 +66,7 @@ static void range(clt_program *program, const clt_gpu_tile *t, clt_extent column
 {
     const int threads = clt_gpu_tile_threads(t);
     clt_range3(program, clt_extent_ceil(columns, t->columns, threads),
-               clt_fixed(ceil_div(rows, t->rows)), clt_fixed(depth), threads, 1, 1);
+               clt_fixed(clt_ceil_div(rows, t->rows)), clt_fixed(depth), threads, 1, 1);
 }
 
 /* As many columns as the batch has pixels, with `pixels` in a sample. */
@@ -153,7 +148,7 @@ void clt_conv2d_data_grad_gpu(const clt_node *node, const clt_target *target, cl
     const int64_t elements = batch * s.channels * plane;
     const sizes z = sizes_of(node, &s, batch);
     const clt_gpu_choice c = choose(&z, s.groups, elements, target);
-    const int64_t pixels = ceil_div(s.height, s.stride[0]) * ceil_div(s.width, s.stride[1]);
+    const int64_t pixels = clt_ceil_div(s.height, s.stride[0]) * clt_ceil_div(s.width, s.stride[1]);
     const int block = add_slices(program, c.slices, elements);
     begin(program, "conv2d_data_grad", &c.tile, 1, pixels % 4 || z.kinds > 1 ? 1 : 4);
     CLT_ARGS(program, CLT_IN(0), CLT_IN(1));
@@ -171,7 +166,7 @@ clt_conv2d_slices clt_conv2d_slices_begin(const clt_node *node, int64_t slices,
     const clt_conv2d_attr *attr = node->attr;
     clt_conv2d_slices s = {.slices = slices, .biases = attr->bias ? node->out[1]->type.dims[0] : 0};
     s.weights = clt_type_elements(&node->out[0]->type, 0);
-    s.part = ceil_div(s.weights + s.biases, 4) * 4;
+    s.part = clt_ceil_div(s.weights + s.biases, 4) * 4;
     s.block = add_slices(program, slices, s.part);
     return s;
 }
@@ -190,7 +185,7 @@ void clt_conv2d_slices_end(const clt_conv2d_slices *s, clt_program *program)
     clt_launch_begin(program, "conv/gpu/conv2d.cl", "conv2d_weight_sum", "-DV=%d", v);
     CLT_ARGS(program, CLT_SCRATCH(s->block), CLT_OUT(0), CLT_OUT(1), CLT_FIXED(s->weights),
              CLT_FIXED(sums), CLT_FIXED(s->part), CLT_FIXED(s->slices));
-    clt_range1(program, clt_fixed(ceil_div(sums, 64 * v) * 64), 64);
+    clt_range1(program, clt_fixed(clt_ceil_div(sums, 64 * v) * 64), 64);
 }
 
 void clt_conv2d_weight_grad_gpu(const clt_node *node, const clt_target *target,

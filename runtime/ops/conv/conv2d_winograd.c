@@ -22,11 +22,6 @@ static sizes sizes_of(const clt_node *node, const clt_conv2d_shape *s)
                    s->width,        2 - s->padding[0], 2 - s->padding[1], true};
 }
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 /* A register tile: tiles of outputs x channels. */
 typedef struct tile {
     int tiles, channels;
@@ -63,8 +58,8 @@ static tile tile_of(const clt_target *target)
 /* Number of strips in a whole batch. A strip has as many tiles as a register tile. */
 static int64_t strips_of(const sizes *z, const clt_target *target, tile t)
 {
-    const int64_t blocks = ceil_div(target->max_batch, target->lanes);
-    return ceil_div(blocks * ceil_div(z->oh, OUT) * ceil_div(z->ow, OUT), t.tiles);
+    const int64_t blocks = clt_ceil_div(target->max_batch, target->lanes);
+    return clt_ceil_div(blocks * clt_ceil_div(z->oh, OUT) * clt_ceil_div(z->ow, OUT), t.tiles);
 }
 
 /* Pairs of an output and a tap along an axis that do not read padding. */
@@ -83,8 +78,8 @@ static double cost(const sizes *z, const clt_target *target)
 {
     const tile t = tile_of(target);
     const double units = target->caps->compute_units, pairs = (double)z->from * z->to;
-    const double strips = (double)ceil_div(strips_of(z, target, t), target->caps->compute_units);
-    const double blocks = (double)ceil_div(target->max_batch, target->lanes);
+    const double strips = (double)clt_ceil_div(strips_of(z, target, t), target->caps->compute_units);
+    const double blocks = (double)clt_ceil_div(target->max_batch, target->lanes);
     /* A vector multiplication takes half a cycle. Transformed weights come from a slow cache
      * level. */
     const double products = (POINTS / 2.0 * t.tiles + 12) * pairs;
@@ -145,9 +140,9 @@ void clt_conv2d_winograd(const clt_node *node, const clt_target *target, clt_pro
     const int64_t most = 4 * (int64_t)target->caps->compute_units;
     const int64_t groups = strips < most ? strips : most;
     const int64_t area = (int64_t)POINTS * lanes *
-                         (ceil_div(z.from, BLOCK) * ((BLOCK * t.tiles) | 1) +
-                          ceil_div(z.to, t.channels) * ((t.channels * t.tiles) | 1));
-    const int64_t vectors = ceil_div(z.from, lanes), float_bytes = (int64_t)sizeof(float);
+                         (clt_ceil_div(z.from, BLOCK) * ((BLOCK * t.tiles) | 1) +
+                          clt_ceil_div(z.to, t.channels) * ((t.channels * t.tiles) | 1));
+    const int64_t vectors = clt_ceil_div(z.from, lanes), float_bytes = (int64_t)sizeof(float);
     const int u = clt_scratch_add(p, clt_fixed(POINTS * z.to * vectors * lanes * float_bytes));
     const int areas = clt_scratch_add(p, clt_fixed(groups * area * float_bytes));
 

@@ -6,11 +6,6 @@
 /* As in the kernel file: a tile has OUT x OUT gradients. */
 enum { OUT = 4, POINTS = (OUT + 2) * (OUT + 2), TAPS = 9, SPREAD = 16 };
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 /* A register tile: input channels x vectors of output channels. */
 typedef struct tile {
     int channels, vectors;
@@ -62,7 +57,7 @@ static double cycles_of(const division *d, const clt_conv2d_shape *s, const clt_
     enum { TRANSFORM = 340, LAUNCHES = 50000, CACHE = 1 << 20 };
     const double units = target->caps->compute_units, ci = s->channels, block = (double)d->block;
     const double images =
-        (double)target->max_batch / (double)ceil_div(target->max_batch, target->lanes);
+        (double)target->max_batch / (double)clt_ceil_div(target->max_batch, target->lanes);
     const double sums = POINTS * ci * block, weights = (double)s->out_channels * ci * TAPS;
     /* Cost of loading or storing a vector of sums. Sums that do not fit the cache are in slow
      * memory. */
@@ -74,9 +69,9 @@ static double cycles_of(const division *d, const clt_conv2d_shape *s, const clt_
     const double transforms = TRANSFORM * (ci + block * target->lanes) * (double)d->tiles;
     const double strip = products + transforms + 2 * sum * sums;
     const double group =
-        (double)ceil_div(d->strips, d->groups) * strip + sum * sums + 6 * TAPS * ci * block;
+        (double)clt_ceil_div(d->strips, d->groups) * strip + sum * sums + 6 * TAPS * ci * block;
     const double last = (double)d->groups * TAPS * ci * (double)(d->blocks * d->block) * 6;
-    return (double)ceil_div(d->groups * d->blocks, target->caps->compute_units) * group +
+    return (double)clt_ceil_div(d->groups * d->blocks, target->caps->compute_units) * group +
            (last + 1.5 * weights) / units + LAUNCHES;
 }
 
@@ -84,7 +79,7 @@ static double cycles_of(const division *d, const clt_conv2d_shape *s, const clt_
 static division divide(const clt_conv2d_shape *s, const clt_target *target)
 {
     enum { MOST_BYTES = 128 << 20, LEAST_STRIPS = 32, DEPTH = 32 };
-    const int64_t vectors = ceil_div(s->out_channels, target->lanes);
+    const int64_t vectors = clt_ceil_div(s->out_channels, target->lanes);
     const int64_t units = target->caps->compute_units;
     const tile best = best_tile(target, s->channels, (int)vectors);
     division all = {.t = {(int)clt_tile_number(target, "TC", 1, 8, best.channels),
@@ -92,20 +87,20 @@ static division divide(const clt_conv2d_shape *s, const clt_target *target)
                     .tiles = clt_tile_number(target, "TILES", 1, 16, DEPTH / target->lanes),
                     .part = ((int64_t)s->channels * TAPS + 1) * vectors * target->lanes,
                     .cycles = -1};
-    const int64_t tiles = ceil_div(s->out_height, OUT) * ceil_div(s->out_width, OUT);
-    const int64_t c_blocks = ceil_div(s->channels, all.t.channels);
-    const int64_t o_blocks = ceil_div(vectors, all.t.vectors);
-    all.strips = ceil_div(ceil_div(target->max_batch, target->lanes) * tiles, all.tiles);
+    const int64_t tiles = clt_ceil_div(s->out_height, OUT) * clt_ceil_div(s->out_width, OUT);
+    const int64_t c_blocks = clt_ceil_div(s->channels, all.t.channels);
+    const int64_t o_blocks = clt_ceil_div(vectors, all.t.vectors);
+    all.strips = clt_ceil_div(clt_ceil_div(target->max_batch, target->lanes) * tiles, all.tiles);
     division found = all;
     for (int64_t parts = 1; parts <= o_blocks; parts++) {
         division d = all;
-        const int64_t in_block = ceil_div(o_blocks, parts);
+        const int64_t in_block = clt_ceil_div(o_blocks, parts);
         d.block = in_block * d.t.vectors;
-        d.blocks = ceil_div(o_blocks, in_block);
+        d.blocks = clt_ceil_div(o_blocks, in_block);
         /* Each work-group has its own scratch memory and begins with cold caches. Two for each unit
          * are enough to balance the load if a unit is disturbed. */
         const int64_t wanted = units * (all.strips >= LEAST_STRIPS * units ? 2 : 1);
-        d.groups = ceil_div(wanted, d.blocks);
+        d.groups = clt_ceil_div(wanted, d.blocks);
         d.groups = d.groups < d.strips ? d.groups : d.strips;
         d.area = (int64_t)POINTS * target->lanes *
                  (c_blocks * ((d.t.channels * d.tiles) | 1) +
@@ -173,7 +168,7 @@ bool clt_conv2d_winograd_weight_fits(const clt_node *node, const clt_target *tar
     if (d.cycles < 0)
         return clt_decline(why, "too much scratch memory for the sums of so many channels");
     /* The direct kernels reach 0.8 of the peak rate. */
-    const double direct = (double)ceil_div(target->max_batch, target->lanes) * pairs_of(&s, false) *
+    const double direct = (double)clt_ceil_div(target->max_batch, target->lanes) * pairs_of(&s, false) *
                           s.channels * s.out_channels / (2 * 0.8 * target->caps->compute_units);
     const clt_variant *wanted = clt_variant_wanted(node->op, target->variants);
     const bool asked = wanted && wanted->emit == clt_conv2d_winograd_weight;
@@ -189,7 +184,7 @@ void clt_conv2d_winograd_weight(const clt_node *node, const clt_target *target, 
     const division d = divide(&s, target);
     const int lanes = target->lanes;
     const int64_t float_bytes = (int64_t)sizeof(float);
-    const int64_t vectors = ceil_div(s.out_channels, lanes);
+    const int64_t vectors = clt_ceil_div(s.out_channels, lanes);
     const int areas = clt_scratch_add(p, clt_fixed(d.groups * d.blocks * d.area * float_bytes));
     const int parts = clt_scratch_add(p, clt_fixed(d.groups * d.part * float_bytes));
 
@@ -211,6 +206,6 @@ void clt_conv2d_winograd_weight(const clt_node *node, const clt_target *target, 
                      attr->bias);
     CLT_ARGS(p, CLT_SCRATCH(parts), CLT_OUT(0), CLT_OUT(1), CLT_FIXED(d.groups),
              CLT_FIXED(s.channels), CLT_FIXED(s.out_channels));
-    clt_range3(p, clt_fixed(vectors), clt_fixed(ceil_div(s.channels, SPREAD)), clt_fixed(1), 1, 1,
+    clt_range3(p, clt_fixed(vectors), clt_fixed(clt_ceil_div(s.channels, SPREAD)), clt_fixed(1), 1, 1,
                1);
 }

@@ -24,11 +24,6 @@ typedef struct blocks {
     int64_t across, down;
 } blocks;
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 static int64_t batch_of(const clt_conv2d_shape *s, const clt_target *target)
 {
     const int64_t batch = clt_dim(s->batch, target->max_batch);
@@ -66,8 +61,8 @@ static blocks blocks_of(const clt_node *node, const clt_conv2d_shape *s, const c
     enum { ITEMS_A_UNIT = 512 };
     const bool data = node->op == &clt_op_conv2d_data_grad;
     const bool weight = node->op == &clt_op_conv2d_weight_grad;
-    const int64_t height = data ? ceil_div(s->height, s->stride[0]) : s->out_height;
-    const int64_t width = data ? ceil_div(s->width, s->stride[1]) : s->out_width;
+    const int64_t height = data ? clt_ceil_div(s->height, s->stride[0]) : s->out_height;
+    const int64_t width = data ? clt_ceil_div(s->width, s->stride[1]) : s->out_width;
     const int64_t planes = batch_of(s, target) * (data ? s->channels : s->out_channels);
     const int wanted = (int)clt_tile_number(target, "Y", 1, MOST_ROWS, 0);
     const int v = s->width % 4 || s->out_width % 4 || 4 * finer(node, s) > MOST_RESULTS ? 1 : 4;
@@ -75,7 +70,7 @@ static blocks blocks_of(const clt_node *node, const clt_conv2d_shape *s, const c
     blocks best = {.v = v, .rows = 0};
     int64_t least = 0;
     for (int y = 1; y <= MOST_ROWS; y *= 2) {
-        const int64_t down = ceil_div(height, y), across = ceil_div(width, v);
+        const int64_t down = clt_ceil_div(height, y), across = clt_ceil_div(width, v);
         const int64_t read =
             down * (data ? y + span / s->stride[0] : (y - 1) * (int64_t)s->stride[0] + span + 1);
         const bool idle = down * across * planes < ITEMS_A_UNIT * target->caps->compute_units;
@@ -171,7 +166,7 @@ void clt_depthwise_weight_grad_gpu(const clt_node *node, const clt_target *targe
     const int group = clt_gpu_power(all, CLT_GPU_LEAST_GROUP, CLT_GPU_GROUP);
     int rows = MOST_SUMS / s.kernel[1];
     rows = rows < 1 ? 1 : rows < s.kernel[0] ? rows : s.kernel[0];
-    const int64_t parts = ceil_div(s.kernel[0], rows);
+    const int64_t parts = clt_ceil_div(s.kernel[0], rows);
     int64_t slices = 1;
     while (slices < MOST_SLICES && slices * parts * s.out_channels < clt_gpu_groups(target) &&
            all / slices >= (int64_t)2 * LEAST_BLOCKS * group)

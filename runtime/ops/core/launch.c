@@ -117,6 +117,45 @@ bool clt_half_all(const clt_node *node, const clt_target *target, int index, boo
     return value->type.dtype != CLT_I32 && value->type.dtype != CLT_U8;
 }
 
+clt_status clt_infer_same(const clt_node *node, clt_type *out)
+{
+    *out = node->in[0]->type;
+    return CLT_OK;
+}
+
+clt_status clt_no_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                           clt_value **dx)
+{
+    (void)node;
+    (void)dy;
+    (void)wanted;
+    (void)dx;
+    return CLT_OK;
+}
+
+double clt_no_flops(const clt_node *node, int64_t n)
+{
+    (void)node;
+    (void)n;
+    return 0;
+}
+
+double clt_flops_operand(const clt_node *node, int64_t n)
+{
+    return (double)clt_type_elements(&node->in[0]->type, n);
+}
+
+int clt_wants_batch_blocked(const clt_node *node)
+{
+    return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_WANT : CLT_BATCH_BLOCKED_NO;
+}
+
+int clt_follows_batch_blocked(const clt_node *node)
+{
+    return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_FOLLOW
+                                                   : CLT_BATCH_BLOCKED_NO;
+}
+
 bool clt_accepts_f32(const clt_node *node, char *why)
 {
     for (int i = 0; i < node->n_in + node->n_out; i++)

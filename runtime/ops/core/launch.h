@@ -44,6 +44,11 @@ clt_extent clt_extent_dim(int64_t dim);
 clt_extent clt_extent_elements(const clt_type *type);
 clt_extent clt_extent_stored(const clt_value *value, int lanes);
 
+static inline int64_t clt_ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
 /* Kernel arguments that are known only when a step runs. */
 typedef enum clt_runtime_arg {
     CLT_RUN_COUNT, /* int: samples in this device's (micro-)batch */
@@ -216,6 +221,18 @@ bool clt_decline(char *why, const char *format, ...) CLT_PRINTF(2, 3);
 /* For clt_op.half: every kernel of the operator can also read and write all its f32 operands and
  * outputs in 16 bits. */
 bool clt_half_all(const clt_node *node, const clt_target *target, int index, bool output);
+
+/* For members of clt_op of many operators. clt_infer_same: the result has the first operand's type.
+ * clt_no_gradient: the gradient is zero. clt_flops_operand: one operation for
+ * each element of the first operand. The last two are for the batch-blocked layout of
+ * operators that work on images one by one. */
+clt_status clt_infer_same(const clt_node *node, clt_type *out);
+clt_status clt_no_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                           clt_value **dx);
+double clt_no_flops(const clt_node *node, int64_t n);
+double clt_flops_operand(const clt_node *node, int64_t n);
+int clt_wants_batch_blocked(const clt_node *node);
+int clt_follows_batch_blocked(const clt_node *node);
 
 /* For clt_variant.accepts: requires that no operand and no output is stored in 16 bits. */
 bool clt_accepts_f32(const clt_node *node, char *why);

@@ -116,12 +116,6 @@ clt_value *clt_add_scalar(clt_value *x, double term)
 
 /* --- copy ------------------------------------------------------------------------------------ */
 
-static clt_status infer_copy(const clt_node *node, clt_type *out)
-{
-    *out = node->in[0]->type;
-    return CLT_OK;
-}
-
 static clt_status copy_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
                                 clt_value **dx)
 {
@@ -181,7 +175,7 @@ const clt_op clt_op_copy = {.name = "copy",
                             .results = "y * any",
                             .callable = true,
                             .attr_bytes = sizeof(clt_elementwise_attr),
-                            .infer = infer_copy,
+                            .infer = clt_infer_same,
                             .gradient = copy_gradient,
                             .batch_blocked = clt_elementwise_batch_blocked,
                             .rounding = CLT_ROUNDS_MOVES,

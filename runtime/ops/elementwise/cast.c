@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "ops/core/group_gpu.h"
 #include "ops/core/ops.h"
+#include "ops/shape/move.h"
 #include <cltrain/ops.h>
 
 typedef struct cast_attr {
@@ -31,13 +32,6 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
     if (is_float(from) && is_float(to))
         dx[0] = clt_cast(dy[0], from);
     return CLT_OK;
-}
-
-static double no_flops(const clt_node *node, int64_t n)
-{
-    (void)node;
-    (void)n;
-    return 0;
 }
 
 static bool accepts(const clt_node *node, const clt_target *target, char *why)
@@ -81,20 +75,6 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
 }
 
 /* The unsigned integer type through which kernels read and write elements of the type. */
-static const char *unit(clt_dtype dtype)
-{
-    switch (clt_dtype_size(dtype)) {
-    case 1:
-        return "uchar";
-    case 2:
-        return "ushort";
-    case 8:
-        return "ulong";
-    default:
-        return "uint";
-    }
-}
-
 static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const clt_type *from = &node->in[0]->type;
@@ -108,7 +88,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     const char *const width = v == 4 ? "4" : v == 2 ? "2" : "";
     clt_launch_begin(p, "elementwise/gpu/cast.cl", "cast",
                      "-DFROM_%s -DTO_%s -DV=%d -DFROM=%s%s -DTO=%s%s", names[from->dtype],
-                     names[to], v, unit(from->dtype), width, unit(to), width);
+                     names[to], v, clt_move_unit(from->dtype), width, clt_move_unit(to), width);
     CLT_ARGS(p, CLT_IN(0), CLT_OUT(0), CLT_LONG(count));
     clt_range1(p, clt_extent_ceil(count, (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP), CLT_GPU_GROUP);
 }
@@ -146,7 +126,7 @@ const clt_op clt_op_cast = {
     .attr_bytes = sizeof(cast_attr),
     .infer = infer,
     .gradient = gradient,
-    .flops = no_flops,
+    .flops = clt_no_flops,
     .variants = variants};
 
 clt_value *clt_cast(clt_value *x, clt_dtype to)

@@ -43,12 +43,6 @@ static void describe(const clt_node *node, clt_str *text)
     clt_str_add(text, "p %g, stream %d", attr->p, attr->stream);
 }
 
-static int wants_batch_blocked(const clt_node *node)
-{
-    return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_FOLLOW
-                                                   : CLT_BATCH_BLOCKED_NO;
-}
-
 static clt_value *evaluate(const clt_node *node)
 {
     return node->in[0];
@@ -111,18 +105,6 @@ static void emit(const clt_node *node, const clt_target *target, clt_program *p)
         clt_range1(p, clt_extent_ceil(count, CHUNK * 16, 16), 16);
 }
 
-static bool accepts_cpu(const clt_node *node, const clt_target *target, char *why)
-{
-    const int width = target->caps->vector_width;
-    if (!clt_caps_is_cpu(target->caps))
-        return clt_decline(why, "made for CPUs");
-    if (!clt_all_plain(node))
-        return clt_decline(why, "values are batch-blocked");
-    if (width != 4 && width != 8 && width != 16)
-        return clt_decline(why, "vectors of %d floats", width);
-    return true;
-}
-
 static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     enum { LEAST = 256, MOST = 16384, ITEMS_A_UNIT = 4 };
@@ -139,7 +121,7 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
 }
 
 static const clt_variant variants[] = {
-    {"blocks_cpu", accepts_cpu, emit_cpu},
+    {"blocks_cpu", clt_accepts_cpu_vectors, emit_cpu},
     {"vectors_gpu", clt_gpu_group_accepts, emit_gpu},
     {"portable", NULL, emit},
     {0},
@@ -170,7 +152,7 @@ const clt_op clt_op_dropout = {
     .infer = infer,
     .gradient = gradient,
     .describe = describe,
-    .batch_blocked = wants_batch_blocked,
+    .batch_blocked = clt_follows_batch_blocked,
     .in_place = 1,
     .evaluate = evaluate,
     .half = clt_half_all,

@@ -45,19 +45,9 @@ static clt_status infer_logic(const clt_node *node, clt_type *out)
 }
 
 /* The derivative of a step function is 0. */
-static clt_status no_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
-                              clt_value **dx)
-{
-    (void)node;
-    (void)dy;
-    (void)wanted;
-    (void)dx;
-    return CLT_OK;
-}
-
 #define COMPARISON(NAME, DOC)                                                                      \
     CLT_ELEMENTWISE_OP_TO(NAME, DOC, "a * any, b * any", "y * u8", .infer = infer_comparison,      \
-                          .callable = true, .gradient = no_gradient);                              \
+                          .callable = true, .gradient = clt_no_gradient);                              \
     clt_value *clt_##NAME(clt_value *a, clt_value *b)                                              \
     {                                                                                              \
         return clt_emit1(&clt_op_##NAME, &no_numbers, 2, a, b);                                    \
@@ -65,7 +55,7 @@ static clt_status no_gradient(const clt_node *node, clt_value *const *dy, const 
 
 #define LOGIC(NAME, DOC)                                                                           \
     CLT_ELEMENTWISE_OP_TO(NAME, DOC, "a * u8, b * u8", "y * u8", .infer = infer_logic,             \
-                          .callable = true, .gradient = no_gradient);                              \
+                          .callable = true, .gradient = clt_no_gradient);                              \
     clt_value *clt_##NAME(clt_value *a, clt_value *b)                                              \
     {                                                                                              \
         return clt_emit1(&clt_op_##NAME, &no_numbers, 2, a, b);                                    \
@@ -82,7 +72,7 @@ LOGIC(logical_or, "The mask of a or b.")
 LOGIC(logical_xor, "The mask of a or b, not both.")
 
 CLT_ELEMENTWISE_OP_TO(logical_not, "The mask of a == 0.", "a * u8", "y * u8", .infer = infer_logic,
-                      .callable = true, .gradient = no_gradient);
+                      .callable = true, .gradient = clt_no_gradient);
 
 clt_value *clt_logical_not(clt_value *a)
 {

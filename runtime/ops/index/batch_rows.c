@@ -38,13 +38,6 @@ static clt_status infer_put(const clt_node *node, clt_type *out)
     return CLT_OK;
 }
 
-static double no_flops(const clt_node *node, int64_t n)
-{
-    (void)node;
-    (void)n;
-    return 0;
-}
-
 static void emit(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const clt_type *all = &node->in[0]->type;
@@ -72,7 +65,7 @@ const clt_op clt_op_batch_rows = {
     .whole = "nb",
     .callable = true,
     .infer = infer,
-    .flops = no_flops,
+    .flops = clt_no_flops,
     .variants = variants};
 
 const clt_op clt_op_batch_rows_put = {
@@ -83,7 +76,7 @@ const clt_op clt_op_batch_rows_put = {
     .whole = "nb",
     .callable = true,
     .infer = infer_put,
-    .flops = no_flops,
+    .flops = clt_no_flops,
     .in_place = 1,
     .variants = variants};
 

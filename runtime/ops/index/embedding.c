@@ -140,7 +140,7 @@ const clt_op clt_op_embedding = {.name = "embedding",
                                  .infer = infer_embedding,
                                  .gradient = gradient,
                                  .describe = clt_index_describe,
-                                 .flops = clt_index_no_flops,
+                                 .flops = clt_no_flops,
                                  .half = half,
                                  .variants = variants};
 
@@ -154,7 +154,7 @@ const clt_op clt_op_index_select = {.name = "index_select",
                                     .infer = infer,
                                     .gradient = gradient,
                                     .describe = clt_index_describe,
-                                    .flops = clt_index_no_flops,
+                                    .flops = clt_no_flops,
                                     .half = half,
                                     .variants = variants};
 

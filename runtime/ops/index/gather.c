@@ -110,7 +110,7 @@ const clt_op clt_op_gather = {.name = "gather",
                               .infer = infer,
                               .gradient = gradient,
                               .describe = clt_index_describe,
-                              .flops = clt_index_no_flops,
+                              .flops = clt_no_flops,
                               .variants = variants};
 
 /* --- scatter_add ---------------------------------------------------------------------------- */

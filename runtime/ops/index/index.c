@@ -98,13 +98,6 @@ void clt_index_describe(const clt_node *node, clt_str *text)
         clt_str_add(text, ", padding_idx %lld", (long long)attr->padding);
 }
 
-double clt_index_no_flops(const clt_node *node, int64_t n)
-{
-    (void)node;
-    (void)n;
-    return 0;
-}
-
 double clt_index_sum_flops(const clt_node *node, int64_t n)
 {
     return (double)clt_type_elements(&node->in[1]->type, n);

@@ -82,7 +82,6 @@ clt_status clt_index_check_batch(const clt_node *node, const clt_type *result);
 clt_status clt_index_picked_type(const clt_node *node, const clt_type *x, clt_type *picked);
 
 void clt_index_describe(const clt_node *node, clt_str *text);
-double clt_index_no_flops(const clt_node *node, int64_t n);
 double clt_index_sum_flops(const clt_node *node, int64_t n);
 
 bool clt_index_accepts_gpu(const clt_node *node, const clt_target *target, char *why);

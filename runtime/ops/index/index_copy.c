@@ -118,7 +118,7 @@ const clt_op clt_op_index_copy = {.name = "index_copy",
                                   .infer = infer,
                                   .gradient = gradient,
                                   .describe = clt_index_describe,
-                                  .flops = clt_index_no_flops,
+                                  .flops = clt_no_flops,
                                   .in_place = 1u << BASE,
                                   .variants = variants};
 

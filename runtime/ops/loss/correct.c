@@ -23,11 +23,6 @@ static void describe(const clt_node *node, clt_str *text)
                 attr->ignore_index);
 }
 
-static double flops(const clt_node *node, int64_t n)
-{
-    return (double)clt_type_elements(&node->in[0]->type, n);
-}
-
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *program)
 {
     const clt_correct_attr *attr = node->attr;
@@ -102,7 +97,7 @@ const clt_op clt_op_correct = {
     .attr_bytes = sizeof(clt_correct_attr),
     .infer = infer,
     .describe = describe,
-    .flops = flops,
+    .flops = clt_flops_operand,
     .batch_blocked = clt_loss_batch_blocked,
     .half = clt_half_all,
     .variants = variants,

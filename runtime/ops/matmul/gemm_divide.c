@@ -14,23 +14,18 @@
 
 enum { MOST_UNITS = 256 };
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 static int64_t round_up(int64_t a, int64_t b)
 {
-    return ceil_div(a, b) * b;
+    return clt_ceil_div(a, b) * b;
 }
 
 /* Cost of a work-group with so many rows and columns of the result. */
 static double cost_of_group(const clt_gemm_work *w, clt_gemm_tile t, int64_t rows, int64_t columns)
 {
     const double cells = t.rows * t.vectors;
-    const int64_t panels = ceil_div(columns, t.vectors * (int64_t)w->width);
-    const int64_t tiles = ceil_div(rows, t.rows) * panels;
-    const double k = (double)w->k, passes = (double)ceil_div(w->k, w->depth);
+    const int64_t panels = clt_ceil_div(columns, t.vectors * (int64_t)w->width);
+    const int64_t tiles = clt_ceil_div(rows, t.rows) * panels;
+    const double k = (double)w->k, passes = (double)clt_ceil_div(w->k, w->depth);
     double cost = (double)tiles * (k * (cells + COST_OF_LOAD * (t.rows + t.vectors)) +
                                    passes * (COST_OF_STORE * cells + COST_OF_TILE));
     const double of_b = !w->pack_b   ? CLT_COST_OF_READING
@@ -46,7 +41,7 @@ static double cost_of_group(const clt_gemm_work *w, clt_gemm_tile t, int64_t row
 static double makespan(const clt_gemm_work *w, clt_gemm_tile t, int64_t rows, int64_t columns)
 {
     const int units = w->units < MOST_UNITS ? w->units : MOST_UNITS;
-    const int64_t down = ceil_div(w->m, rows), across = ceil_div(w->n, columns);
+    const int64_t down = clt_ceil_div(w->m, rows), across = clt_ceil_div(w->n, columns);
     const int64_t last_rows = w->m - (down - 1) * rows;
     const int64_t last_columns = w->n - (across - 1) * columns;
     const double cost[2][2] = {
@@ -61,7 +56,7 @@ static double makespan(const clt_gemm_work *w, clt_gemm_tile t, int64_t rows, in
         for (int u = 1; u < units; u++)
             if (busy[u] < busy[idle])
                 idle = u;
-        for (int64_t take = ceil_div(groups - next, units); take > 0; take--, next++) {
+        for (int64_t take = clt_ceil_div(groups - next, units); take > 0; take--, next++) {
             const int64_t y = next % a_pair / across, x = next % across;
             busy[idle] += cost[y == down - 1][x == across - 1];
         }
@@ -87,23 +82,23 @@ static clt_gemm_division divide(const clt_gemm_work *w, const clt_gemm_tile *til
     clt_gemm_division best = {.cost = -1};
     for (int i = 0; i < count; i++) {
         const int64_t panel = tiles[i].vectors * (int64_t)w->width;
-        const int64_t bands = ceil_div(w->m, tiles[i].rows), panels = ceil_div(w->n, panel);
+        const int64_t bands = clt_ceil_div(w->m, tiles[i].rows), panels = clt_ceil_div(w->n, panel);
         const int64_t room = w->most_columns / panel > 0 ? w->most_columns / panel : 1;
         for (int64_t down = 1; down <= bands; down = next_count(down)) {
-            for (int64_t across = ceil_div(panels, room); across <= panels;
+            for (int64_t across = clt_ceil_div(panels, room); across <= panels;
                  across = next_count(across)) {
                 clt_gemm_division d = {.tile = i,
-                                       .rows = ceil_div(bands, down) * tiles[i].rows,
-                                       .columns = ceil_div(panels, across) * panel};
+                                       .rows = clt_ceil_div(bands, down) * tiles[i].rows,
+                                       .columns = clt_ceil_div(panels, across) * panel};
                 if (rows)
                     d.rows = round_up(rows, tiles[i].rows);
                 if (columns)
                     d.columns =
-                        ceil_div(columns, panel) < room ? round_up(columns, panel) : room * panel;
+                        clt_ceil_div(columns, panel) < room ? round_up(columns, panel) : room * panel;
                 const int64_t groups =
-                    ceil_div(w->m, d.rows) * ceil_div(w->n, d.columns) * w->pairs;
+                    clt_ceil_div(w->m, d.rows) * clt_ceil_div(w->n, d.columns) * w->pairs;
                 if (best.cost >= 0 && groups > most_groups && down * across > 1 &&
-                    across > ceil_div(panels, room))
+                    across > clt_ceil_div(panels, room))
                     break;
                 d.cost = makespan(w, tiles[i], d.rows, d.columns);
                 if (groups < w->least_groups)
@@ -113,7 +108,7 @@ static clt_gemm_division divide(const clt_gemm_work *w, const clt_gemm_tile *til
                 if (columns)
                     break;
             }
-            if (rows || (down > 1 && down * ceil_div(panels, room) * w->pairs > most_groups))
+            if (rows || (down > 1 && down * clt_ceil_div(panels, room) * w->pairs > most_groups))
                 break;
         }
     }

@@ -46,11 +46,6 @@ bool clt_gpu_accepts(const clt_node *node, const clt_target *target, char *why)
                        caps->max_work_group, (long long)caps->local_bytes);
 }
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 /*
  * Estimated time, in multiplications of all the device's work-items. It includes what tiles compute
  * beyond the result's edge, and how much of the device is idle. A compute unit needs THREADS
@@ -61,10 +56,10 @@ static double cost(const clt_gpu_tile *t, int64_t slices, int64_t m, int64_t n, 
 {
     enum { THREADS = 256, SLICE = 50, LAUNCH = 300000 };
     const double units = caps->compute_units > 0 ? caps->compute_units : 1;
-    const int64_t groups = ceil_div(m, t->rows) * ceil_div(n, t->columns) * batches;
+    const int64_t groups = clt_ceil_div(m, t->rows) * clt_ceil_div(n, t->columns) * batches;
     const double busy = (double)(groups * slices * clt_gpu_tile_threads(t)) / (THREADS * units);
     const double work = (double)(groups * t->rows * t->columns) *
-                        (double)(ceil_div(k, slices * t->depth) * slices * t->depth);
+                        (double)(clt_ceil_div(k, slices * t->depth) * slices * t->depth);
     const double speed = t->own_columns == 8 ? 1 : t->own_rows == 8 ? 0.85 : 0.7;
     double all = work / speed / (busy < 1 ? busy : 1);
     if (slices > 1)
@@ -201,7 +196,7 @@ void clt_column_sums_gpu(int operand, clt_dtype type, int out, int64_t rows, int
     enum { LANES = 16, ROWS = 4, LEAST_ROWS = 64, MOST_SLICES = 64 };
     const clt_epilogue none = {CLT_ACTIVATION_NONE, 0};
     const int v = vector_of(columns);
-    const int64_t groups = ceil_div(columns, LANES * v), most = clt_dim(rows, target->max_batch);
+    const int64_t groups = clt_ceil_div(columns, LANES * v), most = clt_dim(rows, target->max_batch);
     int64_t slices = 1;
     while (slices < MOST_SLICES && groups * slices < 2 * (int64_t)target->caps->compute_units &&
            most / slices > LEAST_ROWS)

@@ -200,32 +200,21 @@ static void describe_running(const clt_node *node, clt_str *text)
     clt_str_add(text, "momentum %g", attr->momentum);
 }
 
-static double elements(const clt_node *node, int64_t n)
-{
-    return (double)clt_type_elements(&node->in[0]->type, n);
-}
-
 /* A sum, then a sum of squared distances. */
 static double flops_moments(const clt_node *node, int64_t n)
 {
-    return 4 * elements(node, n);
+    return 4 * clt_flops_operand(node, n);
 }
 
 static double flops(const clt_node *node, int64_t n)
 {
-    return 3 * elements(node, n);
+    return 3 * clt_flops_operand(node, n);
 }
 
 static double flops_grad(const clt_node *node, int64_t n)
 {
     const clt_batch_norm_attr *attr = node->attr;
-    return (attr->relu ? 7 : 4) * elements(node, n);
-}
-
-static int wants_batch_blocked(const clt_node *node)
-{
-    return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_FOLLOW
-                                                   : CLT_BATCH_BLOCKED_NO;
+    return (attr->relu ? 7 : 4) * clt_flops_operand(node, n);
 }
 
 /* Values and gradients of samples may be stored in 16 bits; statistics, weights and sums may
@@ -275,20 +264,20 @@ static const char
 BATCH_NORM_OP(batch_norm_moments,
               "Mean, squared distances and number of the values of each channel.", in_moments,
               out_moments, .infer = infer_moments, .whole = "bm*", .flops = flops_moments,
-              .batch_blocked = wants_batch_blocked, .rounding = CLT_ROUNDS_NONE, .half = half,
+              .batch_blocked = clt_follows_batch_blocked, .rounding = CLT_ROUNDS_NONE, .half = half,
               .variants = clt_batch_norm_variants);
 BATCH_NORM_OP(batch_norm, "(x - mean) / sqrt(variance + eps) * weight + bias of each channel.",
               in_norm, out_y, .infer = infer, .whole = "m", .gradient = gradient,
-              .describe = describe, .flops = flops, .batch_blocked = wants_batch_blocked,
+              .describe = describe, .flops = flops, .batch_blocked = clt_follows_batch_blocked,
               .in_place = 1u << CLT_BN_X, .absorb = absorb, .evaluate = evaluate, .half = half,
               .variants = clt_batch_norm_variants);
 BATCH_NORM_OP(batch_norm_grad_sums, "The gradients of batch_norm for bias and weight.", in_sums,
               out_sums, .infer = infer_grad_sums, .whole = "m", .describe = describe,
-              .flops = flops_grad, .batch_blocked = wants_batch_blocked,
+              .flops = flops_grad, .batch_blocked = clt_follows_batch_blocked,
               .rounding = CLT_ROUNDS_NONE, .half = half, .variants = clt_batch_norm_variants);
 BATCH_NORM_OP(batch_norm_grad, "The gradient of batch_norm for x.", in_grad, out_dx,
               .infer = infer_grad, .whole = "m", .describe = describe, .flops = flops_grad,
-              .batch_blocked = wants_batch_blocked, .in_place = 1u << CLT_BNG_X | 1u << CLT_BNG_DY,
+              .batch_blocked = clt_follows_batch_blocked, .in_place = 1u << CLT_BNG_X | 1u << CLT_BNG_DY,
               .half = half, .variants = clt_batch_norm_variants);
 BATCH_NORM_OP(batch_norm_running, "The running statistics after a batch.", in_running, out_running,
               .infer = infer_running, .whole = "m", .describe = describe_running,

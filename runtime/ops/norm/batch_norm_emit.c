@@ -84,11 +84,6 @@ static void join(clt_program *p, const clt_node *node, const clt_target *target,
                            parts);
 }
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 /* --- CPUs, both layouts: an item has `share` channels of `chunk` samples or batch blocks ---- */
 
 typedef struct division {
@@ -103,23 +98,23 @@ static division divide(const shape *s, const clt_target *target, int64_t groups,
     enum { LEAST = 4096, ELEMENTS = 16384, ITEMS_A_UNIT = 8 };
     const int64_t units = target->caps->compute_units > 0 ? target->caps->compute_units : 1;
     const int64_t wanted = ITEMS_A_UNIT * units;
-    division d = {.share = ceil_div(sums ? LEAST : ELEMENTS, length), .chunk = 1, .parts = 1};
-    if (!sums && ceil_div(s->channels, d.share) * groups < wanted)
-        d.share = ceil_div(LEAST, length);
+    division d = {.share = clt_ceil_div(sums ? LEAST : ELEMENTS, length), .chunk = 1, .parts = 1};
+    if (!sums && clt_ceil_div(s->channels, d.share) * groups < wanted)
+        d.share = clt_ceil_div(LEAST, length);
     if (d.share > s->channels)
         d.share = s->channels;
     if (!sums) {
-        d.chunk = ceil_div(LEAST, d.share * length);
+        d.chunk = clt_ceil_div(LEAST, d.share * length);
         return d;
     }
-    if (ceil_div(s->channels, d.share) < wanted)
-        d.share = ceil_div(s->channels, wanted);
-    d.parts = ceil_div(wanted, ceil_div(s->channels, d.share));
-    const int64_t most = ceil_div(groups * d.share * length, LEAST);
+    if (clt_ceil_div(s->channels, d.share) < wanted)
+        d.share = clt_ceil_div(s->channels, wanted);
+    d.parts = clt_ceil_div(wanted, clt_ceil_div(s->channels, d.share));
+    const int64_t most = clt_ceil_div(groups * d.share * length, LEAST);
     d.parts = d.parts < most ? d.parts : most;
     d.parts = d.parts < groups ? d.parts : groups;
-    d.chunk = ceil_div(groups, d.parts);
-    d.parts = ceil_div(groups, d.chunk);
+    d.chunk = clt_ceil_div(groups, d.parts);
+    d.parts = clt_ceil_div(groups, d.chunk);
     return d;
 }
 
@@ -127,7 +122,7 @@ static void emit_runs(const clt_node *node, const clt_target *target, clt_progra
                       int lanes)
 {
     const shape s = shape_of(node, target);
-    const int64_t groups = lanes ? ceil_div(s.most, lanes) : s.most;
+    const int64_t groups = lanes ? clt_ceil_div(s.most, lanes) : s.most;
     const clt_extent extent = lanes ? clt_extent_blocks(target) : s.images;
     const division d = divide(&s, target, groups, s.pixels * (lanes ? lanes : 1), is_sums(node));
     const int block = is_sums(node) ? add_parts(p, node, &s, d.parts) : -1;
@@ -137,7 +132,7 @@ static void emit_runs(const clt_node *node, const clt_target *target, clt_progra
     arg_all(p, node, &s, block);
     CLT_ARGS(p, CLT_FIXED(d.share), CLT_FIXED(d.chunk));
     /* Every partial result is written, even if it has no samples. */
-    clt_range3(p, clt_fixed(ceil_div(s.channels, d.share)),
+    clt_range3(p, clt_fixed(clt_ceil_div(s.channels, d.share)),
                block < 0 ? clt_extent_ceil(extent, d.chunk, 1) : clt_fixed(d.parts), clt_fixed(1),
                1, 1, 1);
     if (block >= 0)
@@ -175,13 +170,13 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     const shape s = shape_of(node, target);
     const int v = s.pixels % 4 ? 1 : 4;
     const int width = is_sums(node) && s.pixels < FEW_PIXELS && s.channels > 1 ? WIDTH : 1;
-    const int64_t columns = ceil_div(s.channels, width);
+    const int64_t columns = clt_ceil_div(s.channels, width);
     int block = -1;
     int64_t parts = 1;
     char more[96];
     if (is_sums(node)) {
-        const int64_t wanted = ceil_div(2 * clt_gpu_groups(target), columns);
-        const int64_t most = ceil_div(s.most * s.pixels * width, (int64_t)EACH * CLT_GPU_GROUP);
+        const int64_t wanted = clt_ceil_div(2 * clt_gpu_groups(target), columns);
+        const int64_t most = clt_ceil_div(s.most * s.pixels * width, (int64_t)EACH * CLT_GPU_GROUP);
         parts = most < wanted ? most : wanted;
         if (parts > s.most)
             parts = s.most;

@@ -31,7 +31,7 @@ const clt_op clt_op_avg_pool2d = {
     .gradient = gradient,
     .describe = clt_pool2d_describe,
     .flops = clt_pool2d_flops,
-    .batch_blocked = clt_pool2d_batch_blocked,
+    .batch_blocked = clt_wants_batch_blocked,
     .half = clt_pool2d_half,
     .variants = clt_pool2d_variants,
 };
@@ -63,7 +63,7 @@ const clt_op clt_op_avg_pool2d_grad = {
     .infer = clt_pool2d_infer_grad,
     .describe = clt_pool2d_describe,
     .flops = clt_pool2d_flops_grad,
-    .batch_blocked = clt_pool2d_batch_blocked,
+    .batch_blocked = clt_wants_batch_blocked,
     .half = clt_pool2d_half,
     .variants = clt_pool2d_variants,
 };

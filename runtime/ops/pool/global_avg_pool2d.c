@@ -51,16 +51,6 @@ static void describe(const clt_node *node, clt_str *text)
     clt_str_add(text, "%dx%d", a->in[0], a->in[1]);
 }
 
-static double flops(const clt_node *node, int64_t n)
-{
-    return (double)clt_type_elements(&node->in[0]->type, n);
-}
-
-static int wants_batch_blocked(const clt_node *node)
-{
-    return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_WANT : CLT_BATCH_BLOCKED_NO;
-}
-
 static clt_extent planes_of(const clt_node *node)
 {
     return clt_extent_dim(clt_dims_product(&node->out[0]->type, 0, 2));
@@ -152,8 +142,8 @@ const clt_op clt_op_global_avg_pool2d = {
     .infer = infer,
     .gradient = gradient,
     .describe = describe,
-    .flops = flops,
-    .batch_blocked = wants_batch_blocked,
+    .flops = clt_flops_operand,
+    .batch_blocked = clt_wants_batch_blocked,
     .variants = variants,
 };
 
@@ -206,11 +196,6 @@ static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_pr
     clt_range1(p, clt_extent_ceil(items, CLT_GPU_GROUP, CLT_GPU_GROUP), CLT_GPU_GROUP);
 }
 
-static double flops_grad(const clt_node *node, int64_t n)
-{
-    return (double)clt_type_elements(&node->in[0]->type, n);
-}
-
 static const clt_variant grad_variants[] = {
     {"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
     {"vectors_gpu", accepts_grad_gpu, emit_grad_gpu},
@@ -233,7 +218,7 @@ const clt_op clt_op_global_avg_pool2d_grad = {
     .attr_bytes = sizeof(global_attr),
     .infer = infer_grad,
     .describe = describe,
-    .flops = flops_grad,
-    .batch_blocked = wants_batch_blocked,
+    .flops = clt_flops_operand,
+    .batch_blocked = clt_wants_batch_blocked,
     .variants = grad_variants,
 };

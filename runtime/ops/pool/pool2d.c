@@ -159,11 +159,6 @@ double clt_pool2d_flops_grad(const clt_node *node, int64_t n)
     return flops_of(node, node->in[node->n_in - 1], n);
 }
 
-int clt_pool2d_batch_blocked(const clt_node *node)
-{
-    return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_WANT : CLT_BATCH_BLOCKED_NO;
-}
-
 /* --- kernels -------------------------------------------------------------------------------- */
 
 typedef struct kernel_names {

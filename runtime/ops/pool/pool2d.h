@@ -23,9 +23,6 @@ void clt_pool2d_describe(const clt_node *node, clt_str *text);
 double clt_pool2d_flops(const clt_node *node, int64_t n);
 double clt_pool2d_flops_grad(const clt_node *node, int64_t n);
 
-/* For clt_op.batch_blocked: WANT if the operand can be batch-blocked. */
-int clt_pool2d_batch_blocked(const clt_node *node);
-
 /* The variant for GPUs, in pool2d_gpu.c. */
 bool clt_pool2d_gpu_accepts(const clt_node *node, const clt_target *target, char *why);
 void clt_pool2d_gpu(const clt_node *node, const clt_target *target, clt_program *program);

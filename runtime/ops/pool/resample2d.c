@@ -7,6 +7,7 @@
 #include "ops/core/group_gpu.h"
 #include "ops/core/nn.h"
 #include "ops/core/ops.h"
+#include "ops/pool/pool2d.h"
 
 /* --- tables ----------------------------------------------------------------------------------- */
 
@@ -129,11 +130,6 @@ static double flops(const clt_node *node, int64_t n)
     return 2 * images * ((double)a->taps[0] * a->in[1] + (double)a->taps[1] * a->out[1]);
 }
 
-static int wants_batch_blocked(const clt_node *node)
-{
-    return clt_value_leads_with_batch(node->in[0]) ? CLT_BATCH_BLOCKED_WANT : CLT_BATCH_BLOCKED_NO;
-}
-
 /* --- launches ----------------------------------------------------------------------------------
  */
 
@@ -210,16 +206,6 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
                clt_fixed(1), 1, 1, 1);
 }
 
-static bool accepts_gpu(const clt_node *node, const clt_target *target, char *why)
-{
-    enum { MOST = 1 << 30 };
-    if (!clt_gpu_group_accepts(node, target, why))
-        return false;
-    return (clt_type_elements(&node->in[0]->type, target->max_batch) <= MOST &&
-            clt_type_elements(&node->out[0]->type, target->max_batch) <= MOST) ||
-           clt_decline(why, "more than %d elements", MOST);
-}
-
 /* A work-item computes V neighbours of a row. */
 static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
@@ -244,7 +230,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
 
 static const clt_variant variants[] = {
     {"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
-    {"vectors_gpu", accepts_gpu, emit_gpu},
+    {"vectors_gpu", clt_pool2d_gpu_accepts, emit_gpu},
     {"rows_cpu", accepts_cpu, emit_cpu},
     {"portable", clt_accepts_plain, emit_portable},
     {0},
@@ -280,7 +266,7 @@ const clt_op clt_op_resample2d = {
     .gradient = gradient,
     .describe = describe,
     .flops = flops,
-    .batch_blocked = wants_batch_blocked,
+    .batch_blocked = clt_wants_batch_blocked,
     .variants = variants,
 };
 

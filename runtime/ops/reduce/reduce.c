@@ -26,11 +26,6 @@ static void describe(const clt_node *node, clt_str *text)
             clt_str_add(text, " %d", k);
 }
 
-static double flops(const clt_node *node, int64_t n)
-{
-    return (double)clt_type_elements(&node->in[0]->type, n);
-}
-
 /* --- launches -------------------------------------------------------------------------------- */
 
 enum { DIMS = 4 };
@@ -290,7 +285,7 @@ static void dims_of(const clt_node *node, clt_node_dims *dims)
                                   .infer = infer,                                                  \
                                   .gradient = GRADIENT,                                            \
                                   .describe = describe,                                            \
-                                  .flops = flops,                                                  \
+                                  .flops = clt_flops_operand,                                                  \
                                   .rounding = CLT_ROUNDS_NONE,                                     \
                                   .half = half,                                                    \
                                   .variants = variants_##NAME}

@@ -16,11 +16,6 @@ static bool is_mean(const clt_node *node)
     return node->op == &clt_op_mean;
 }
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 static clt_strided one_dimension(int64_t dim, int64_t stride)
 {
     clt_strided strided = {.rank = 1, .n_arrays = 1, .dims = {dim}, .strides = {{stride}}};
@@ -66,7 +61,7 @@ static int64_t row_parts(const clt_target *target, const clt_reduction *r, int64
     const int64_t length = clt_extent_at(r->length, target->max_batch);
     const int64_t items = clt_extent_at(clt_extent_ceil(r->count, share, 1), target->max_batch);
     const int64_t wanted = items ? ITEMS_A_UNIT * (int64_t)target->caps->compute_units / items : 1;
-    const int64_t room = length * share / LEAST, needed = ceil_div(length, MOST);
+    const int64_t room = length * share / LEAST, needed = clt_ceil_div(length, MOST);
     const int64_t parts = wanted < room ? wanted : room;
     return parts > needed ? parts : needed < 1 ? 1 : needed;
 }
@@ -210,7 +205,7 @@ static clt_extent column_items(const clt_reduction *r, int64_t share)
 static int64_t column_parts(const clt_target *target, int64_t length, int64_t items)
 {
     const int64_t wanted = 8 * (int64_t)target->caps->compute_units, most = length / 64;
-    const int64_t parts = items ? ceil_div(wanted, items) : 1;
+    const int64_t parts = items ? clt_ceil_div(wanted, items) : 1;
     return parts < most ? parts : most ? most : 1;
 }
 

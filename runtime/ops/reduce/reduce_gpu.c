@@ -44,11 +44,6 @@ static bool fits_vectors(const clt_strided *strided, int unit)
     return true;
 }
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 static bool side_by_side(const clt_strided *strided)
 {
     return strided->rank && strided->strides[0][strided->rank - 1] == 1;
@@ -78,16 +73,16 @@ static spread spread_of(const stage *s, const clt_target *target)
     if (to.columns) {
         /* Rows of 16 vectors are read as fast as longer rows. Use longer rows only if there are few
          * below them. */
-        to.width = clt_gpu_power(ceil_div(along, to.v), 2, length < 16 ? 64 : 16);
+        to.width = clt_gpu_power(clt_ceil_div(along, to.v), 2, length < 16 ? 64 : 16);
         const int rows =
             clt_gpu_power(length, CLT_GPU_LEAST_GROUP / to.width, CLT_GPU_GROUP / to.width);
         to.group = to.width * rows;
-        const int64_t groups = along ? count / along * ceil_div(along, to.width * to.v) : 0;
+        const int64_t groups = along ? count / along * clt_ceil_div(along, to.width * to.v) : 0;
         to.parts = parts_of(groups, length, rows * SHARE, target);
     } else {
-        to.width = clt_gpu_power(ceil_div(length, 4 * to.v), 4, CLT_GPU_GROUP);
+        to.width = clt_gpu_power(clt_ceil_div(length, 4 * to.v), 4, CLT_GPU_GROUP);
         to.group = to.width < CLT_GPU_LEAST_GROUP ? CLT_GPU_LEAST_GROUP : to.width;
-        const int64_t groups = ceil_div(count, to.group / to.width);
+        const int64_t groups = clt_ceil_div(count, to.group / to.width);
         to.parts = parts_of(groups, length, CLT_GPU_GROUP * to.v * SHARE, target);
         if (to.parts > 1)
             to.group = to.width = CLT_GPU_GROUP;
@@ -129,7 +124,7 @@ static void launch(const stage *s, const spread *to, const clt_node *node, clt_p
             outer *= s->kept.dims[k];
         groups = clt_extent_dim(outer);
         if (groups.pre)
-            groups.mul *= ceil_div(s->kept.dims[last], to->width * to->v) * to->group;
+            groups.mul *= clt_ceil_div(s->kept.dims[last], to->width * to->v) * to->group;
         else
             groups = clt_extent_ceil(clt_extent_dim(s->kept.dims[last]), to->width * to->v,
                                      to->group * outer);

@@ -65,13 +65,6 @@ static void describe(const clt_node *node, clt_str *text)
     clt_str_add(text, "axis %d", attr->axis);
 }
 
-static double no_flops(const clt_node *node, int64_t n)
-{
-    (void)node;
-    (void)n;
-    return 0;
-}
-
 /* The offset of index `start` along an axis with that stride. A negative `start` is a multiple of
  * the batch size. */
 static clt_extent start_of(int64_t start, int64_t stride)
@@ -124,7 +117,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
 }
 
 static const clt_variant variants[] = {
-    {"runs_cpu", clt_move_cpu_accepts, emit_cpu},
+    {"runs_cpu", clt_accepts_cpu_vectors, emit_cpu},
     {"vectors_gpu", clt_move_gpu_accepts, emit_gpu},
     {"portable", NULL, emit},
     {0},
@@ -154,7 +147,7 @@ const clt_op clt_op_concat = {
     .infer = infer,
     .gradient = gradient,
     .describe = describe,
-    .flops = no_flops,
+    .flops = clt_no_flops,
     .rounding = CLT_ROUNDS_MOVES,
     .variants = variants};
 
@@ -201,7 +194,7 @@ static void emit_part_gpu(const clt_node *node, const clt_target *target, clt_pr
 }
 
 static const clt_variant variants_part[] = {
-    {"runs_cpu", clt_move_cpu_accepts, emit_part_cpu},
+    {"runs_cpu", clt_accepts_cpu_vectors, emit_part_cpu},
     {"vectors_gpu", clt_move_gpu_accepts, emit_part_gpu},
     {"portable", NULL, emit_part},
     {0},
@@ -224,7 +217,7 @@ const clt_op clt_op_concat_part = {
     .attr_bytes = sizeof(part_attr),
     .infer = infer_part,
     .describe = describe_part,
-    .flops = no_flops,
+    .flops = clt_no_flops,
     .rounding = CLT_ROUNDS_MOVES,
     .variants = variants_part};
 

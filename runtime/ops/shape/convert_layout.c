@@ -6,23 +6,10 @@ typedef struct layout_attr {
     clt_layout to;
 } layout_attr;
 
-static clt_status infer(const clt_node *node, clt_type *out)
-{
-    *out = node->in[0]->type;
-    return CLT_OK;
-}
-
 static void describe(const clt_node *node, clt_str *text)
 {
     const layout_attr *attr = node->attr;
     clt_str_add(text, "to %s", attr->to == CLT_LAYOUT_BATCH_BLOCKED ? "lanes" : "plain");
-}
-
-static double no_flops(const clt_node *node, int64_t n)
-{
-    (void)node;
-    (void)n;
-    return 0;
 }
 
 /* One work-item for each batch block and 64 elements of a sample. */
@@ -56,9 +43,9 @@ const clt_op clt_op_layout = {
             {0},
         },
     .attr_bytes = sizeof(layout_attr),
-    .infer = infer,
+    .infer = clt_infer_same,
     .describe = describe,
-    .flops = no_flops,
+    .flops = clt_no_flops,
     .rounding = CLT_ROUNDS_MOVES,
     .variants = variants,
 };

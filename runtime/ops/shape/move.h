@@ -30,10 +30,9 @@ void clt_fill_emit(const clt_node *node, uint64_t bits, const clt_target *target
 /* Returns the name of OpenCL C's unsigned integer of the element's size. */
 const char *clt_move_unit(clt_dtype dtype);
 
-/* For CPUs, in move_cpu.c. The first two return whether CPU kernels support the node's moves, and
- * whether a launch can also fill the rest of the result. The third adds the launch, which fills
- * with *bits if `bits` is not NULL. */
-bool clt_move_cpu_accepts(const clt_node *node, const clt_target *target, char *why);
+/* For CPUs, in move_cpu.c, where clt_accepts_cpu_vectors. The first returns whether a launch can
+ * also fill the rest of the result. The second adds the launch, which fills with *bits if `bits` is
+ * not NULL. */
 bool clt_move_cpu_fills(const clt_node *node, const clt_target *target, const clt_move *move,
                         char *why);
 void clt_move_emit_cpu(clt_move *move, int operand, const uint64_t *bits, const clt_target *target,

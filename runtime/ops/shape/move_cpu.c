@@ -3,18 +3,6 @@
 
 enum { DIMS = 8 };
 
-bool clt_move_cpu_accepts(const clt_node *node, const clt_target *target, char *why)
-{
-    const int width = target->caps->vector_width;
-    if (!clt_caps_is_cpu(target->caps))
-        return clt_decline(why, "made for CPUs");
-    if (!clt_all_plain(node))
-        return clt_decline(why, "values are batch-blocked");
-    if (width != 4 && width != 8 && width != 16)
-        return clt_decline(why, "vectors of %d floats", width);
-    return true;
-}
-
 /* Elements moved for one index of the iteration's first dimension. */
 static int64_t inner_of(const clt_strided *strided)
 {
@@ -28,7 +16,7 @@ bool clt_move_cpu_fills(const clt_node *node, const clt_target *target, const cl
                         char *why)
 {
     clt_strided strided = move->strided;
-    if (!clt_move_cpu_accepts(node, target, why))
+    if (!clt_accepts_cpu_vectors(node, target, why))
         return false;
     clt_strided_merge(&strided);
     for (int k = 1; k < strided.rank; k++)

@@ -55,13 +55,6 @@ static void describe(const clt_node *node, clt_str *text)
     clt_str_add(text, " of %g", attr->value);
 }
 
-static double no_flops(const clt_node *node, int64_t n)
-{
-    (void)node;
-    (void)n;
-    return 0;
-}
-
 static bool half(const clt_node *node, const clt_target *target, int index, bool output)
 {
     const pad_attr *attr = node->attr;
@@ -147,7 +140,7 @@ const clt_op clt_op_pad = {
     .infer = infer,
     .gradient = gradient,
     .describe = describe,
-    .flops = no_flops,
+    .flops = clt_no_flops,
     .rounding = CLT_ROUNDS_MOVES,
     .half = half,
     .variants = variants};

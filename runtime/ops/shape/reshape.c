@@ -43,13 +43,6 @@ static int wants_batch_blocked(const clt_node *node)
                : CLT_BATCH_BLOCKED_NO;
 }
 
-static double no_flops(const clt_node *node, int64_t n)
-{
-    (void)node;
-    (void)n;
-    return 0;
-}
-
 /* Leading and trailing dimensions that both shapes share keep their labels. */
 static void dims_of(const clt_node *node, clt_node_dims *dims)
 {
@@ -94,7 +87,7 @@ const clt_op clt_op_reshape = {.name = "reshape",
                                .attr_bytes = sizeof(reshape_attr),
                                .infer = infer,
                                .gradient = gradient,
-                               .flops = no_flops,
+                               .flops = clt_no_flops,
                                .batch_blocked = wants_batch_blocked,
                                .view = true};
 

@@ -42,13 +42,6 @@ static void describe(const clt_node *node, clt_str *text)
                     (long long)attr->step[k]);
 }
 
-static double no_flops(const clt_node *node, int64_t n)
-{
-    (void)node;
-    (void)n;
-    return 0;
-}
-
 /* Sets strides and offset for the larger array (0: the operand, 1: the result). */
 static void stepped(clt_move *move, const clt_slice_attr *attr, int array)
 {
@@ -121,7 +114,7 @@ static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_pr
 }
 
 static const clt_variant variants[] = {
-    {"runs_cpu", clt_move_cpu_accepts, emit_cpu},
+    {"runs_cpu", clt_accepts_cpu_vectors, emit_cpu},
     {"vectors_gpu", clt_move_gpu_accepts, emit_gpu},
     {"portable", NULL, emit},
     {0},
@@ -153,7 +146,7 @@ const clt_op clt_op_slice = {.name = "slice",
                              .infer = infer,
                              .gradient = gradient,
                              .describe = describe,
-                             .flops = no_flops,
+                             .flops = clt_no_flops,
                              .rounding = CLT_ROUNDS_MOVES,
                              .variants = variants};
 
@@ -168,7 +161,7 @@ const clt_op clt_op_slice_grad = {.name = "slice_grad",
                                   .infer = infer,
                                   .gradient = slice_grad_gradient,
                                   .describe = describe,
-                                  .flops = no_flops,
+                                  .flops = clt_no_flops,
                                   .rounding = CLT_ROUNDS_MOVES,
                                   .variants = variants_grad};
 

@@ -78,13 +78,6 @@ static void describe(const clt_node *node, clt_str *text)
         clt_str_add(text, "%s%lld", i ? ", " : "", (long long)attr->sizes[i]);
 }
 
-static double no_flops(const clt_node *node, int64_t n)
-{
-    (void)node;
-    (void)n;
-    return 0;
-}
-
 static clt_move move_of(const clt_node *node, int part)
 {
     const split_attr *attr = node->attr;
@@ -122,7 +115,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
 }
 
 static const clt_variant variants[] = {
-    {"runs_cpu", clt_move_cpu_accepts, emit_cpu},
+    {"runs_cpu", clt_accepts_cpu_vectors, emit_cpu},
     {"vectors_gpu", clt_move_gpu_accepts, emit_gpu},
     {"portable", NULL, emit},
     {0},
@@ -146,7 +139,7 @@ const clt_op clt_op_split = {
     .infer = infer,
     .gradient = gradient,
     .describe = describe,
-    .flops = no_flops,
+    .flops = clt_no_flops,
     .rounding = CLT_ROUNDS_MOVES,
     .variants = variants};
 

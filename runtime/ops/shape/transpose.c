@@ -52,13 +52,6 @@ static void describe(const clt_node *node, clt_str *text)
         clt_str_add(text, "%s%d", k ? "," : "", attr->permutation[k]);
 }
 
-static double no_flops(const clt_node *node, int64_t n)
-{
-    (void)node;
-    (void)n;
-    return 0;
-}
-
 /* The iteration has the order of the result. */
 static clt_move move_of(const clt_node *node)
 {
@@ -198,7 +191,7 @@ const clt_op clt_op_transpose = {
     .infer = infer,
     .gradient = gradient,
     .describe = describe,
-    .flops = no_flops,
+    .flops = clt_no_flops,
     .rounding = CLT_ROUNDS_MOVES,
     .variants = variants};
 
