@@ -468,13 +468,9 @@ static clt_value *build(clt_value *q, clt_value *k, clt_value *v, clt_attention_
 {
     clt_attention_options o;
     clt_attention_options_init(&o);
-    if (!q || (attr.form != CLT_ATTENTION_PACKED && (!k || !v)))
+    if (!q || (attr.form != CLT_ATTENTION_PACKED && (!k || !v)) ||
+        !clt_options_given("attention", q, &o, sizeof o, given))
         return NULL;
-    const clt_status status = clt_options_read("attention", &o, sizeof o, given);
-    if (status != CLT_OK) {
-        clt_graph_failed(q->graph, status);
-        return NULL;
-    }
     attr.scale = o.scale;
     attr.past = o.past;
     attr.is_causal = o.is_causal != 0;

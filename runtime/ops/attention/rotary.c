@@ -207,13 +207,8 @@ clt_value *clt_rotary(clt_value *x, const clt_rotary_options *given)
 {
     clt_rotary_options o;
     clt_rotary_options_init(&o);
-    if (!x)
+    if (!x || !clt_options_given("rotary", x, &o, sizeof o, given))
         return NULL;
-    const clt_status status = clt_options_read("rotary", &o, sizeof o, given);
-    if (status != CLT_OK) {
-        clt_graph_failed(x->graph, status);
-        return NULL;
-    }
     rotary_attr attr;
     memset(&attr, 0, sizeof attr);
     const int64_t width = x->type.rank ? x->type.dims[x->type.rank - 1] : 0;

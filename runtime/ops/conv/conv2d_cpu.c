@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "ops/conv/conv3d.h"
+#include "ops/conv/conv.h"
 #include "ops/matmul/gemm_cpu.h"
 
 /* Costs in vector multiplications, like those of gemm_cpu.h. */
@@ -84,12 +84,11 @@ static conv conv_of(const clt_node *node, const clt_target *target)
     const clt_conv2d_shape s =
         clt_is_conv3d(node->op) ? clt_conv3d_planes(node) : clt_conv2d_shape_of(node);
     const int64_t batch = clt_dim(s.batch, target->max_batch);
-    const bool data = node->op == &clt_op_conv2d_data_grad || node->op == &clt_op_conv3d_data_grad;
+    const bool data = clt_conv_is_data_grad(node);
     const int64_t in = s.channels / s.groups, out = s.out_channels / s.groups;
     conv c = {.s = s,
               .data = data,
-              .weight =
-                  node->op == &clt_op_conv2d_weight_grad || node->op == &clt_op_conv3d_weight_grad,
+              .weight = clt_conv_is_weight_grad(node),
               .batch = batch > 0 ? batch : 1,
               .taps = (int64_t)s.kernel[0] * s.kernel[1],
               .sources = data ? out : in,
@@ -233,7 +232,8 @@ static clt_gemm_tile dot_tile(const clt_target *target)
 /* Tries divisions of the weight gradient with blocks and channels as in `d`. */
 static void try_weights(const conv *c, const clt_target *target, division d, division *best)
 {
-    const int64_t pitch = d.columns + c->reach[1], vectors = clt_ceil_div(d.lines * pitch, c->width);
+    const int64_t pitch = d.columns + c->reach[1],
+                  vectors = clt_ceil_div(d.lines * pitch, c->width);
     const int64_t floats = channel_floats(c, d.lines, d.columns);
     const int64_t bands = clt_ceil_div(c->rows, d.tile.rows);
     for (int64_t down = 1; down <= bands; down += 1 + down / 4) {
@@ -244,16 +244,17 @@ static void try_weights(const conv *c, const clt_target *target, division d, div
         const double tiles = (double)(clt_ceil_div(d.rows, d.tile.rows) *
                                       clt_ceil_div(d.channels * c->taps, d.tile.vectors));
         const double loads = COST_OF_LOAD * (d.tile.rows + 2 * d.tile.vectors);
-        const double blocks =
-            (double)(c->batch * clt_ceil_div(c->lines, d.lines) * clt_ceil_div(c->columns, d.columns));
+        const double blocks = (double)(c->batch * clt_ceil_div(c->lines, d.lines) *
+                                       clt_ceil_div(c->columns, d.columns));
         const double each =
             blocks * (tiles * ((double)vectors * (cells + loads) + cells * COST_OF_SUM) +
                       (double)d.channels * copy_cost(c, d.lines, d.columns) +
                       (double)d.rows * (COST_OF_COPY * (double)(d.lines * pitch) +
                                         COST_OF_LINE * (double)d.lines));
-        d.cost = makespan(
-            target, c->s.groups * clt_ceil_div(c->sources, d.channels) * clt_ceil_div(c->rows, d.rows),
-            each);
+        d.cost = makespan(target,
+                          c->s.groups * clt_ceil_div(c->sources, d.channels) *
+                              clt_ceil_div(c->rows, d.rows),
+                          each);
         if (best->cost < 0 || d.cost < best->cost)
             *best = d;
     }
@@ -329,16 +330,17 @@ static void arg_numbers(clt_program *program, const clt_node *node, const conv *
         CLT_ARGS(program, CLT_FIXED(values[i]));
     if (!clt_is_conv3d(node->op))
         return;
-    const clt_conv3d_shape v = clt_conv3d_shape_of(node);
+    const clt_conv_shape v = clt_conv_shape_of(node);
     const int depths[] = {v.in[0], v.out[0], v.kernel[0], v.stride[0], v.padding[0], v.dilation[0]};
     for (size_t i = 0; i < sizeof depths / sizeof *depths; i++)
         CLT_ARGS(program, CLT_FIXED(depths[i]));
 }
 
-void clt_conv2d_cpu_convolve(const clt_node *node, const clt_target *target,
-                             const clt_epilogue *epilogue, clt_program *program)
+void clt_conv2d_cpu(const clt_node *node, const clt_target *target, clt_program *program)
 {
     const conv c = conv_of(node, target);
+    const clt_epilogue none = {CLT_ACTIVATION_NONE, 0};
+    const clt_epilogue epilogue = c.data ? none : clt_conv_epilogue(node);
     const division d = divide(&c, target);
     const bool bias = !c.data && node->n_in > 2 && node->in[2];
     clt_launch_begin(program, "conv/cpu/conv2d.cl", "convolve",
@@ -348,7 +350,7 @@ void clt_conv2d_cpu_convolve(const clt_node *node, const clt_target *target,
     arg_numbers(program, node, &c, &d);
     CLT_ARGS(program, CLT_FIXED(d.rows), CLT_FIXED(d.channels), CLT_FIXED(d.kinds),
              CLT_FIXED(c.zeros), CLT_FIXED(bias));
-    clt_arg_epilogue(program, epilogue);
+    clt_arg_epilogue(program, &epilogue);
     clt_extent layers = clt_extent_dim(c.s.batch);
     layers.mul *= c.s.groups;
     clt_range3(program,
@@ -357,23 +359,9 @@ void clt_conv2d_cpu_convolve(const clt_node *node, const clt_target *target,
                clt_fixed(clt_ceil_div(c.rows, d.rows)), layers, 1, 1, 1);
 }
 
-void clt_conv2d_cpu(const clt_node *node, const clt_target *target, clt_program *program)
-{
-    clt_conv2d_cpu_convolve(node, target, &((const clt_conv2d_attr *)node->attr)->epilogue,
-                            program);
-}
-
-void clt_conv2d_data_grad_cpu(const clt_node *node, const clt_target *target, clt_program *program)
-{
-    const clt_epilogue none = {CLT_ACTIVATION_NONE, 0};
-    clt_conv2d_cpu_convolve(node, target, &none, program);
-}
-
 void clt_conv2d_weight_grad_cpu(const clt_node *node, const clt_target *target,
                                 clt_program *program)
 {
-    const bool bias = clt_is_conv3d(node->op) ? ((const clt_conv3d_attr *)node->attr)->bias
-                                              : ((const clt_conv2d_attr *)node->attr)->bias;
     const conv c = conv_of(node, target);
     const division d = divide_weights(&c, target);
     clt_launch_begin(program, "conv/cpu/conv2d.cl", "weight_grad",
@@ -382,7 +370,7 @@ void clt_conv2d_weight_grad_cpu(const clt_node *node, const clt_target *target,
     CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_OUT(0), CLT_OUT(1));
     arg_numbers(program, node, &c, &d);
     CLT_ARGS(program, CLT_FIXED(d.rows), CLT_FIXED(d.channels), CLT_INT(clt_extent_dim(c.s.batch)),
-             CLT_FIXED(bias));
+             CLT_FIXED(clt_conv_wants_bias(node)));
     clt_range3(program, clt_fixed(clt_ceil_div(c.sources, d.channels)),
                clt_fixed(clt_ceil_div(c.rows, d.rows)), clt_fixed(c.s.groups), 1, 1, 1);
 }

@@ -7,14 +7,10 @@
 /* A node may also be one of conv3d: its planes are convolved one by one. */
 bool clt_conv2d_cpu_accepts(const clt_node *node, const clt_target *target, char *why);
 
+/* clt_conv2d_cpu also computes the data gradient. */
 void clt_conv2d_cpu(const clt_node *node, const clt_target *target, clt_program *program);
-void clt_conv2d_data_grad_cpu(const clt_node *node, const clt_target *target, clt_program *program);
 void clt_conv2d_weight_grad_cpu(const clt_node *node, const clt_target *target,
                                 clt_program *program);
-
-/* Computes conv2d or conv3d with `epilogue` instead of the attribute's. */
-void clt_conv2d_cpu_convolve(const clt_node *node, const clt_target *target,
-                             const clt_epilogue *epilogue, clt_program *program);
 
 /* For clt_variant.tiles. */
 bool clt_conv2d_cpu_tiles(const clt_node *node, const clt_target *target, int index, char *text);

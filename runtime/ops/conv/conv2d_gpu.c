@@ -22,9 +22,9 @@ static sizes sizes_of(const clt_node *node, const clt_conv2d_shape *s, int64_t b
     if (node->op == &clt_op_conv2d)
         return (sizes){o, pixels, c * taps, 1};
     if (node->op == &clt_op_conv2d_data_grad)
-        return (sizes){c,
-                       batch * clt_ceil_div(s->height, s->stride[0]) * clt_ceil_div(s->width, s->stride[1]),
-                       o * clt_ceil_div(taps, kinds), kinds};
+        return (sizes){
+            c, batch * clt_ceil_div(s->height, s->stride[0]) * clt_ceil_div(s->width, s->stride[1]),
+            o * clt_ceil_div(taps, kinds), kinds};
     const clt_conv2d_attr *attr = node->attr;
     return (sizes){o, c * taps + attr->bias, pixels, 1};
 }

@@ -78,7 +78,8 @@ static double cost(const sizes *z, const clt_target *target)
 {
     const tile t = tile_of(target);
     const double units = target->caps->compute_units, pairs = (double)z->from * z->to;
-    const double strips = (double)clt_ceil_div(strips_of(z, target, t), target->caps->compute_units);
+    const double strips =
+        (double)clt_ceil_div(strips_of(z, target, t), target->caps->compute_units);
     const double blocks = (double)clt_ceil_div(target->max_batch, target->lanes);
     /* A vector multiplication takes half a cycle. Transformed weights come from a slow cache
      * level. */

@@ -168,8 +168,9 @@ bool clt_conv2d_winograd_weight_fits(const clt_node *node, const clt_target *tar
     if (d.cycles < 0)
         return clt_decline(why, "too much scratch memory for the sums of so many channels");
     /* The direct kernels reach 0.8 of the peak rate. */
-    const double direct = (double)clt_ceil_div(target->max_batch, target->lanes) * pairs_of(&s, false) *
-                          s.channels * s.out_channels / (2 * 0.8 * target->caps->compute_units);
+    const double direct = (double)clt_ceil_div(target->max_batch, target->lanes) *
+                          pairs_of(&s, false) * s.channels * s.out_channels /
+                          (2 * 0.8 * target->caps->compute_units);
     const clt_variant *wanted = clt_variant_wanted(node->op, target->variants);
     const bool asked = wanted && wanted->emit == clt_conv2d_winograd_weight;
     if (d.cycles > 0.9 * direct && !asked)
@@ -206,6 +207,6 @@ void clt_conv2d_winograd_weight(const clt_node *node, const clt_target *target, 
                      attr->bias);
     CLT_ARGS(p, CLT_SCRATCH(parts), CLT_OUT(0), CLT_OUT(1), CLT_FIXED(d.groups),
              CLT_FIXED(s.channels), CLT_FIXED(s.out_channels));
-    clt_range3(p, clt_fixed(vectors), clt_fixed(clt_ceil_div(s.channels, SPREAD)), clt_fixed(1), 1, 1,
-               1);
+    clt_range3(p, clt_fixed(vectors), clt_fixed(clt_ceil_div(s.channels, SPREAD)), clt_fixed(1), 1,
+               1, 1);
 }

@@ -1,7 +1,7 @@
 /* conv3d and its gradients on GPUs. The planes that contribute to each plane of the result are
  * copied side by side into scratch memory; conv2d's kernels compute the rest. */
+#include "ops/conv/conv.h"
 #include "ops/conv/conv2d_gpu.h"
-#include "ops/conv/conv3d.h"
 #include "ops/core/group_gpu.h"
 
 /* The most elements of a copy, since kernels count in int. */
@@ -9,7 +9,7 @@ enum { MOST = 1 << 30 };
 
 /* The two-dimensional node. */
 typedef struct plane_node {
-    clt_conv3d_shape s;
+    clt_conv_shape s;
     clt_conv2d_attr attr;
     clt_value values[5];
     clt_value *in[3];
@@ -28,7 +28,7 @@ static void planes_of(const clt_node *node, plane_node *p)
     const bool weight = node->op == &clt_op_conv3d_weight_grad;
     const clt_conv3d_attr *attr = node->attr;
     const clt_conv2d_shape s = clt_conv3d_planes(node);
-    *p = (plane_node){.s = clt_conv3d_shape_of(node)};
+    *p = (plane_node){.s = clt_conv_shape_of(node)};
     p->attr = (clt_conv2d_attr){.groups = s.groups,
                                 .epilogue = attr->epilogue,
                                 .in = {s.height, s.width},
@@ -105,7 +105,7 @@ static void end_copy(clt_program *program, const clt_value *copy, int64_t plane,
 static int unfold(const plane_node *p, const clt_value *copy, clt_program *program)
 {
     const bool back = p->node.op == &clt_op_conv2d_data_grad;
-    const clt_conv3d_shape *s = &p->s;
+    const clt_conv_shape *s = &p->s;
     const int64_t plane = copy->type.dims[2] * copy->type.dims[3];
     const int numbers[] = {back ? s->out_channels : s->channels,
                            back ? s->out[0] : s->in[0],
@@ -175,7 +175,7 @@ void clt_conv3d_data_grad_gpu(const clt_node *node, const clt_target *target, cl
 {
     plane_node p;
     planes_of(node, &p);
-    const clt_conv3d_shape *s = &p.s;
+    const clt_conv_shape *s = &p.s;
     const clt_value *dx = &p.values[0];
     const int dy = unfold(&p, &p.values[2], program);
     const int w = swapped(1, &p.values[1], s->channels / s->groups, s->kernel[0],
@@ -193,7 +193,7 @@ void clt_conv3d_weight_grad_gpu(const clt_node *node, const clt_target *target,
 {
     plane_node p;
     planes_of(node, &p);
-    const clt_conv3d_shape *s = &p.s;
+    const clt_conv_shape *s = &p.s;
     const int x = unfold(&p, &p.values[0], program);
     const int dy = swapped(1, &p.values[2], s->out_channels, s->out[0],
                            (int64_t)s->out[1] * s->out[2], program);

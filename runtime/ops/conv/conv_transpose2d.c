@@ -3,7 +3,7 @@
 #include <limits.h>
 
 #include "base/error.h"
-#include "ops/core/nn.h"
+#include "ops/conv/conv.h"
 #include "ops/core/ops.h"
 #include <cltrain/ops.h>
 
@@ -145,21 +145,13 @@ const clt_op clt_call_conv_transpose2d = {
     .results = "y bohw",
     .attributes =
         (const clt_attribute[]){
-            {CLT_ATTRIBUTE(INT, "stride", clt_conv_transpose2d_options, stride,
-                           "Steps of the window."),
-             .count = 2, .least = 1, .most = INT_MAX, .otherwise = 1},
-            {CLT_ATTRIBUTE(INT, "padding", clt_conv_transpose2d_options, padding,
-                           "Taken off each side."),
-             .count = 2, .most = INT_MAX},
+            {CLT_CONV_STRIDE(clt_conv_transpose2d_options, 2)},
+            {CLT_CONV_PADDING(clt_conv_transpose2d_options, 2, "Taken off each side.")},
             {CLT_ATTRIBUTE(INT, "output_padding", clt_conv_transpose2d_options, output_padding,
                            "Added to one side; below the stride."),
              .count = 2, .most = INT_MAX},
-            {CLT_ATTRIBUTE(INT, "dilation", clt_conv_transpose2d_options, dilation,
-                           "Steps between the elements of the kernel."),
-             .count = 2, .least = 1, .most = INT_MAX, .otherwise = 1},
-            {CLT_ATTRIBUTE(INT, "groups", clt_conv_transpose2d_options, groups,
-                           "Groups of channels that are computed alone."),
-             .least = 1, .most = INT_MAX, .otherwise = 1},
+            {CLT_CONV_DILATION(clt_conv_transpose2d_options, 2)},
+            {CLT_CONV_GROUPS(clt_conv_transpose2d_options)},
             {0},
         },
     .whole = "ij",

@@ -1,6 +1,6 @@
 /* Operators on [B, C, L], computed as operators on images of one row. Reshaping costs nothing. */
 #include "base/error.h"
-#include "ops/core/nn.h"
+#include "ops/conv/conv.h"
 #include "ops/core/ops.h"
 #include <cltrain/ops.h>
 
@@ -29,15 +29,6 @@ static clt_value *as_row(clt_value *image)
     return clt_reshape(image, 3, dims);
 }
 
-/* Reads options; returns false if the graph has failed. */
-static bool read(const char *op, clt_value *x, void *own, size_t bytes, const void *options)
-{
-    const clt_status status = clt_options_read(op, own, bytes, options);
-    if (status != CLT_OK)
-        clt_graph_failed(x->graph, status);
-    return status == CLT_OK;
-}
-
 /* --- convolution -------------------------------------------------------------------------------
  */
 
@@ -52,7 +43,7 @@ clt_value *clt_conv1d(clt_value *x, clt_value *weight, clt_value *bias,
 {
     clt_conv1d_options own;
     clt_conv1d_options_init(&own);
-    if (!x || !weight || !read("conv1d", x, &own, sizeof own, options))
+    if (!x || !weight || !clt_options_given("conv1d", x, &own, sizeof own, options))
         return NULL;
     clt_conv2d_options o;
     clt_conv2d_options_init(&o);
@@ -76,7 +67,7 @@ clt_value *clt_conv_transpose1d(clt_value *x, clt_value *weight, clt_value *bias
 {
     clt_conv_transpose1d_options own;
     clt_conv_transpose1d_options_init(&own);
-    if (!x || !weight || !read("conv_transpose1d", x, &own, sizeof own, options))
+    if (!x || !weight || !clt_options_given("conv_transpose1d", x, &own, sizeof own, options))
         return NULL;
     clt_conv_transpose2d_options o;
     clt_conv_transpose2d_options_init(&o);
@@ -105,7 +96,7 @@ static clt_value *pool(const char *op,
 {
     clt_pool1d_options own;
     clt_pool1d_options_init(&own);
-    if (!x || !read(op, x, &own, sizeof own, options))
+    if (!x || !clt_options_given(op, x, &own, sizeof own, options))
         return NULL;
     clt_pool2d_options o;
     clt_pool2d_options_init(&o);
@@ -150,16 +141,10 @@ const clt_op clt_call_conv1d = {
     .results = "y bol",
     .attributes =
         (const clt_attribute[]){
-            {CLT_ATTRIBUTE(INT, "stride", clt_conv1d_options, stride, "Steps of the window."),
-             .least = 1, .most = INT_MAX, .otherwise = 1},
-            {CLT_ATTRIBUTE(INT, "padding", clt_conv1d_options, padding, "Zeros on each side."),
-             .most = INT_MAX},
-            {CLT_ATTRIBUTE(INT, "dilation", clt_conv1d_options, dilation,
-                           "Steps between the elements of the kernel."),
-             .least = 1, .most = INT_MAX, .otherwise = 1},
-            {CLT_ATTRIBUTE(INT, "groups", clt_conv1d_options, groups,
-                           "Groups of channels that are computed alone."),
-             .least = 1, .most = INT_MAX, .otherwise = 1},
+            {CLT_CONV_STRIDE(clt_conv1d_options, 0)},
+            {CLT_CONV_PADDING(clt_conv1d_options, 0, "Zeros on each side.")},
+            {CLT_CONV_DILATION(clt_conv1d_options, 0)},
+            {CLT_CONV_GROUPS(clt_conv1d_options)},
             {0},
         },
     .whole = "k",
@@ -182,21 +167,13 @@ const clt_op clt_call_conv_transpose1d = {
     .results = "y bol",
     .attributes =
         (const clt_attribute[]){
-            {CLT_ATTRIBUTE(INT, "stride", clt_conv_transpose1d_options, stride,
-                           "Steps of the window."),
-             .least = 1, .most = INT_MAX, .otherwise = 1},
-            {CLT_ATTRIBUTE(INT, "padding", clt_conv_transpose1d_options, padding,
-                           "Taken off each side."),
-             .most = INT_MAX},
+            {CLT_CONV_STRIDE(clt_conv_transpose1d_options, 0)},
+            {CLT_CONV_PADDING(clt_conv_transpose1d_options, 0, "Taken off each side.")},
             {CLT_ATTRIBUTE(INT, "output_padding", clt_conv_transpose1d_options, output_padding,
                            "Added to one side; below the stride."),
              .most = INT_MAX},
-            {CLT_ATTRIBUTE(INT, "dilation", clt_conv_transpose1d_options, dilation,
-                           "Steps between the elements of the kernel."),
-             .least = 1, .most = INT_MAX, .otherwise = 1},
-            {CLT_ATTRIBUTE(INT, "groups", clt_conv_transpose1d_options, groups,
-                           "Groups of channels that are computed alone."),
-             .least = 1, .most = INT_MAX, .otherwise = 1},
+            {CLT_CONV_DILATION(clt_conv_transpose1d_options, 0)},
+            {CLT_CONV_GROUPS(clt_conv_transpose1d_options)},
             {0},
         },
     .whole = "k",

@@ -21,6 +21,15 @@ clt_status clt_options_read(const char *op, void *own, size_t own_bytes, const v
     return CLT_OK;
 }
 
+bool clt_options_given(const char *op, const clt_value *x, void *own, size_t own_bytes,
+                       const void *given)
+{
+    const clt_status status = clt_options_read(op, own, own_bytes, given);
+    if (status != CLT_OK)
+        clt_graph_failed(x->graph, status);
+    return status == CLT_OK;
+}
+
 bool clt_entries(const clt_op *op, const clt_value *x, const char *name, int64_t *list, int count,
                  int64_t otherwise)
 {
@@ -55,6 +64,19 @@ clt_status clt_check_f32(const clt_node *node, int operand)
         return CLT_OK;
     return clt_fail(CLT_INVALID_ARGUMENT, "%s: operand %d must be f32, not %s: cast it first",
                     node->op->name, operand, clt_operand_text(node, operand, text));
+}
+
+clt_status clt_check_bias(const clt_node *node)
+{
+    char tb[CLT_TYPE_TEXT], tw[CLT_TYPE_TEXT];
+    if (node->n_in < 3 || !node->in[2])
+        return CLT_OK;
+    CLT_TRY(clt_check_f32(node, 2));
+    const clt_type *bias = &node->in[2]->type;
+    if (bias->rank == 1 && bias->dims[0] == node->in[1]->type.dims[0])
+        return CLT_OK;
+    return clt_fail(CLT_SHAPE, "%s: the bias %s does not fit the weight %s", node->op->name,
+                    clt_operand_text(node, 2, tb), clt_operand_text(node, 1, tw));
 }
 
 clt_status clt_check_image(const clt_node *node, int operand, int from)

@@ -98,6 +98,10 @@ typedef struct clt_correct_attr {
 /* Copies a caller's options, which begin with size_t struct_size, over the defaults in `own`. */
 clt_status clt_options_read(const char *op, void *own, size_t own_bytes, const void *given);
 
+/* The same for the builder of an operator on x. Returns false after it made the graph fail. */
+bool clt_options_given(const char *op, const clt_value *x, void *own, size_t own_bytes,
+                       const void *given);
+
 /* Fills the `list` of an attribute that has one entry for each dimension of x. If the caller gave
  * no entries (count 0), every entry becomes `otherwise`. With a wrong count it fails the graph and
  * returns false. */
@@ -106,6 +110,10 @@ bool clt_entries(const clt_op *op, const clt_value *x, const char *name, int64_t
 
 /* Fails unless the operand is f32. */
 clt_status clt_check_f32(const clt_node *node, int operand);
+
+/* Fails unless operand 2, a bias, is absent, or has one f32 for each row of the weight, operand 1.
+ */
+clt_status clt_check_bias(const clt_node *node);
 
 /* Fails unless dimensions `from` and up are constant and their product fits an int. */
 clt_status clt_check_image(const clt_node *node, int operand, int from);

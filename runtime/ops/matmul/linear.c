@@ -21,7 +21,7 @@ static int64_t columns_of(const clt_value *x)
 static clt_status infer_linear(const clt_node *node, clt_type *out)
 {
     const clt_type *x = &node->in[0]->type, *w = &node->in[1]->type;
-    char tx[CLT_TYPE_TEXT], tw[CLT_TYPE_TEXT], tb[CLT_TYPE_TEXT];
+    char tx[CLT_TYPE_TEXT], tw[CLT_TYPE_TEXT];
     CLT_TRY(clt_check_f32(node, 0));
     CLT_TRY(clt_check_f32(node, 1));
     clt_operand_text(node, 0, tx);
@@ -38,13 +38,7 @@ static clt_status infer_linear(const clt_node *node, clt_type *out)
     if (rows > INT_MAX)
         return clt_fail(CLT_UNSUPPORTED, "linear: the operand %s has more than %d rows", tx,
                         INT_MAX);
-    if (node->n_in > 2 && node->in[2]) {
-        const clt_type *bias = &node->in[2]->type;
-        CLT_TRY(clt_check_f32(node, 2));
-        if (bias->rank != 1 || bias->dims[0] != w->dims[0])
-            return clt_fail(CLT_SHAPE, "linear: the bias %s does not fit the weight %s",
-                            clt_operand_text(node, 2, tb), tw);
-    }
+    CLT_TRY(clt_check_bias(node));
     out[0] = *x;
     out[0].dims[x->rank - 1] = w->dims[0];
     return CLT_OK;
