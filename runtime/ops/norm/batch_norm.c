@@ -277,8 +277,9 @@ BATCH_NORM_OP(batch_norm_grad_sums, "The gradients of batch_norm for bias and we
               .rounding = CLT_ROUNDS_NONE, .half = half, .variants = clt_batch_norm_variants);
 BATCH_NORM_OP(batch_norm_grad, "The gradient of batch_norm for x.", in_grad, out_dx,
               .infer = infer_grad, .whole = "m", .describe = describe, .flops = flops_grad,
-              .batch_blocked = clt_follows_batch_blocked, .in_place = 1u << CLT_BNG_X | 1u << CLT_BNG_DY,
-              .half = half, .variants = clt_batch_norm_variants);
+              .batch_blocked = clt_follows_batch_blocked,
+              .in_place = 1u << CLT_BNG_X | 1u << CLT_BNG_DY, .half = half,
+              .variants = clt_batch_norm_variants);
 BATCH_NORM_OP(batch_norm_running, "The running statistics after a batch.", in_running, out_running,
               .infer = infer_running, .whole = "m", .describe = describe_running,
               .variants = clt_batch_norm_channel_variants);

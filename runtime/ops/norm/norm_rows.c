@@ -113,9 +113,10 @@ clt_status clt_norm_rows_infer_grad(const clt_node *node, clt_type *out)
     return CLT_OK;
 }
 
-clt_status clt_norm_rows_gradient(const clt_node *node, const clt_op *op, clt_value *const *dy,
-                                  const bool *wanted, clt_value **dx)
+clt_status clt_norm_rows_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                                  clt_value **dx)
 {
+    const clt_op *op = is_rms(node) ? &clt_op_rms_norm_grad : &clt_op_layer_norm_grad;
     clt_norm_rows_attr attr = *(const clt_norm_rows_attr *)node->attr;
     if (!dy[0])
         return CLT_OK;

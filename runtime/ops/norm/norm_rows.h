@@ -28,9 +28,8 @@ typedef struct clt_norm_rows_attr {
 clt_status clt_norm_rows_infer(const clt_node *node, clt_type *out);
 clt_status clt_norm_rows_infer_grad(const clt_node *node, clt_type *out);
 
-/* The rule of clt_op.gradient; `op` is the gradient's operator. */
-clt_status clt_norm_rows_gradient(const clt_node *node, const clt_op *op, clt_value *const *dy,
-                                  const bool *wanted, clt_value **dx);
+clt_status clt_norm_rows_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
+                                  clt_value **dx);
 
 /* clt_op.dims, and the attributes of the gradients. */
 struct clt_node_dims;
@@ -45,6 +44,11 @@ double clt_norm_rows_flops(const clt_node *node, int64_t n);
 bool clt_half_rows(const clt_node *node, const clt_target *target, int index, bool output);
 
 extern const clt_variant clt_norm_rows_variants[], clt_norm_rows_grad_variants[];
+
+/* The members that the operators and their gradients have in common. */
+#define CLT_NORM_ROWS_MEMBERS                                                                      \
+    .dims = clt_norm_rows_dims, .attr_bytes = sizeof(clt_norm_rows_attr),                          \
+    .describe = clt_norm_rows_describe, .flops = clt_norm_rows_flops, .half = clt_half_rows
 
 /* Adds partial sums: out[i] = sum over `parts` of block[part][first + i], i < count. `stride` is
  * the size of a part. */

@@ -3,12 +3,6 @@
 #include "ops/core/ops.h"
 #include <cltrain/ops/norm.h>
 
-static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
-                           clt_value **dx)
-{
-    return clt_norm_rows_gradient(node, &clt_op_rms_norm_grad, dy, wanted, dx);
-}
-
 static const clt_attribute attributes[] = {
     {CLT_ATTRIBUTE(INT, "axes", clt_norm_rows_attr, axes, "How many of the last axes."), .least = 1,
      .most = CLT_MAX_RANK, .otherwise = 1},
@@ -22,15 +16,11 @@ const clt_op clt_op_rms_norm = {
     .doc = "x / sqrt(mean of squares + eps) * weight over the last axes.",
     .operands = "x *, weight *?",
     .results = "y *, rstd *",
-    .dims = clt_norm_rows_dims,
+    CLT_NORM_ROWS_MEMBERS,
     .callable = true,
     .attributes = attributes,
-    .attr_bytes = sizeof(clt_norm_rows_attr),
     .infer = clt_norm_rows_infer,
-    .gradient = gradient,
-    .describe = clt_norm_rows_describe,
-    .flops = clt_norm_rows_flops,
-    .half = clt_half_rows,
+    .gradient = clt_norm_rows_gradient,
     .variants = clt_norm_rows_variants,
 };
 
@@ -39,13 +29,9 @@ const clt_op clt_op_rms_norm_grad = {
     .doc = "The gradient of rms_norm.",
     .operands = "x *, dy *, rstd *, mean *?, weight *?",
     .results = "dx *, dweight *",
-    .dims = clt_norm_rows_dims,
+    CLT_NORM_ROWS_MEMBERS,
     .attributes = clt_norm_rows_grad_attributes,
-    .attr_bytes = sizeof(clt_norm_rows_attr),
     .infer = clt_norm_rows_infer_grad,
-    .describe = clt_norm_rows_describe,
-    .flops = clt_norm_rows_flops,
-    .half = clt_half_rows,
     .variants = clt_norm_rows_grad_variants,
 };
 

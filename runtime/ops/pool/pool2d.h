@@ -31,10 +31,15 @@ void clt_pool2d_gpu(const clt_node *node, const clt_target *target, clt_program 
 bool clt_pool2d_cpu_accepts(const clt_node *node, const clt_target *target, char *why);
 void clt_pool2d_cpu(const clt_node *node, const clt_target *target, clt_program *program);
 
-/* The variants of all four operators. */
-/* For clt_op.half of all four operators. */
+/* For clt_op.half and clt_op.variants of all four operators. */
 bool clt_pool2d_half(const clt_node *node, const clt_target *target, int index, bool output);
 
 extern const clt_variant clt_pool2d_variants[];
+
+/* The members that the four operators have in common. */
+#define CLT_POOL2D_MEMBERS                                                                         \
+    .halo = "hw", .attributes = clt_pool2d_attributes, .attr_bytes = sizeof(clt_pool2d_attr),      \
+    .describe = clt_pool2d_describe, .batch_blocked = clt_wants_batch_blocked,                     \
+    .half = clt_pool2d_half, .variants = clt_pool2d_variants
 
 #endif
