@@ -12,24 +12,21 @@ static clt_value *named(clt_graph *graph, clt_value_kind kind, const char *name,
 {
     if (!graph || graph->status != CLT_OK)
         return NULL;
-    if ((kind != CLT_VALUE_CONSTANT && (!name || !*name)) || rank < 0 || rank > CLT_MAX_RANK) {
-        clt_graph_failed(graph, clt_fail(CLT_INVALID_ARGUMENT,
+    if ((kind != CLT_VALUE_CONSTANT && (!name || !*name)) || rank < 0 || rank > CLT_MAX_RANK)
+        return clt_graph_failed(graph,
+                                clt_fail(CLT_INVALID_ARGUMENT,
                                          "an input, parameter or state needs a name and 0 to %d "
                                          "dimensions (%s has %d)",
                                          CLT_MAX_RANK, name ? name : "(no name)", rank));
-        return NULL;
-    }
     clt_type type = {.dtype = dtype, .rank = rank};
     for (int i = 0; i < rank; i++) {
         type.dims[i] = dims[i];
-        if (dims[i] < 0 && (i > 0 || kind != CLT_VALUE_INPUT)) {
-            clt_graph_failed(
+        if (dims[i] < 0 && (i > 0 || kind != CLT_VALUE_INPUT))
+            return clt_graph_failed(
                 graph, clt_fail(CLT_SHAPE,
                                 "%s: dimension %d depends on the batch; only the first dimension "
                                 "of an input can",
                                 name ? name : "a constant", i));
-            return NULL;
-        }
     }
     clt_value *value = clt_graph_value(graph, kind, &type, name);
     if (value) {
@@ -73,16 +70,13 @@ clt_value *clt_constant(clt_graph *graph, clt_dtype dtype, int rank, const int64
     clt_value *value = named(graph, CLT_VALUE_CONSTANT, NULL, dtype, rank, dims, (clt_init){0});
     if (!value)
         return NULL;
-    if (!data) {
-        clt_graph_failed(graph, clt_fail(CLT_INVALID_ARGUMENT, "constant: there are no data"));
-        return NULL;
-    }
+    if (!data)
+        return clt_graph_failed(graph,
+                                clt_fail(CLT_INVALID_ARGUMENT, "constant: there are no data"));
     size_t bytes = (size_t)clt_type_elements(&value->type, 0) * (size_t)clt_dtype_size(dtype);
     value->data = clt_alloc(bytes);
-    if (!value->data) {
-        clt_graph_failed(graph, CLT_OUT_OF_MEMORY);
-        return NULL;
-    }
+    if (!value->data)
+        return clt_graph_failed(graph, CLT_OUT_OF_MEMORY);
     memcpy(value->data, data, bytes);
     return value;
 }
@@ -116,17 +110,15 @@ clt_value *clt_name(clt_value *value, const char *name)
     const clt_value *other = clt_graph_find(graph, name);
     if (other == value)
         return value;
-    if (other || value->kind != CLT_VALUE_INTERMEDIATE) {
-        clt_graph_failed(graph, clt_fail(CLT_INVALID_ARGUMENT,
-                                         "the name %s is taken, or the value has a name", name));
-        return NULL;
-    }
+    if (other || value->kind != CLT_VALUE_INTERMEDIATE)
+        return clt_graph_failed(
+            graph,
+            clt_fail(CLT_INVALID_ARGUMENT, "the name %s is taken, or the value has a name", name));
     char *copy = clt_strdup(name), *node_copy = clt_strdup(name);
     if (!copy || !node_copy) {
         clt_free(copy);
         clt_free(node_copy);
-        clt_graph_failed(graph, CLT_OUT_OF_MEMORY);
-        return NULL;
+        return clt_graph_failed(graph, CLT_OUT_OF_MEMORY);
     }
     clt_free(value->name);
     value->name = copy;
@@ -145,10 +137,8 @@ clt_value *clt_label(clt_value *value, const char *label)
     if (!value || value->graph->status != CLT_OK || !value->producer)
         return value;
     char *copy = clt_strdup(label);
-    if (!copy) {
-        clt_graph_failed(value->graph, CLT_OUT_OF_MEMORY);
-        return NULL;
-    }
+    if (!copy)
+        return clt_graph_failed(value->graph, CLT_OUT_OF_MEMORY);
     clt_free(value->producer->name);
     value->producer->name = copy;
     return value;

@@ -60,12 +60,13 @@ clt_status clt_graph_status(const clt_graph *graph)
     return graph->status;
 }
 
-void clt_graph_failed(clt_graph *graph, clt_status status)
+void *clt_graph_failed(clt_graph *graph, clt_status status)
 {
-    if (!graph || graph->status != CLT_OK || status == CLT_OK)
-        return;
-    graph->status = status;
-    graph->message = clt_strdup(clt_error_message());
+    if (graph && graph->status == CLT_OK && status != CLT_OK) {
+        graph->status = status;
+        graph->message = clt_strdup(clt_error_message());
+    }
+    return NULL;
 }
 
 static clt_status check_type(const clt_type *type, const char *name)
@@ -92,10 +93,8 @@ static clt_value *value_new(clt_graph *graph, clt_value_kind kind, const clt_typ
                             const char *name)
 {
     clt_status status = check_type(type, name ? name : "of a node");
-    if (status != CLT_OK) {
-        clt_graph_failed(graph, status);
-        return NULL;
-    }
+    if (status != CLT_OK)
+        return clt_graph_failed(graph, status);
     clt_value *value = CLT_NEW(clt_value);
     if (!value)
         goto memory;
@@ -110,8 +109,7 @@ static clt_value *value_new(clt_graph *graph, clt_value_kind kind, const clt_typ
 memory:
     if (value)
         value_destroy(value);
-    clt_graph_failed(graph, CLT_OUT_OF_MEMORY);
-    return NULL;
+    return clt_graph_failed(graph, CLT_OUT_OF_MEMORY);
 }
 
 clt_value *clt_graph_value(clt_graph *graph, clt_value_kind kind, const clt_type *type,
@@ -119,11 +117,9 @@ clt_value *clt_graph_value(clt_graph *graph, clt_value_kind kind, const clt_type
 {
     if (!graph || graph->status != CLT_OK)
         return NULL;
-    if (name && clt_graph_find(graph, name)) {
-        clt_graph_failed(
+    if (name && clt_graph_find(graph, name))
+        return clt_graph_failed(
             graph, clt_fail(CLT_INVALID_ARGUMENT, "the graph has two values of the name %s", name));
-        return NULL;
-    }
     return value_new(graph, kind, type, name);
 }
 
@@ -210,8 +206,7 @@ static clt_node *add_node(clt_graph *graph, const clt_op *op, clt_value *const *
 fail:
     if (node)
         node_destroy(node);
-    clt_graph_failed(graph, status);
-    return NULL;
+    return clt_graph_failed(graph, status);
 }
 
 clt_node *clt_graph_add(clt_graph *graph, const clt_op *op, clt_value *const *in, int n_in,

@@ -272,8 +272,9 @@ clt_node *clt_graph_add_twin(clt_graph *graph, const clt_node *model, clt_value 
  * that is not NULL. Returns NULL if a required operand is NULL. */
 clt_value *clt_emit1(const clt_op *op, const void *attr, int n_in, ...);
 
-/* Stores the thread's current message as the graph's failure, unless the graph has one already. */
-void clt_graph_failed(clt_graph *graph, clt_status status);
+/* Stores the thread's current message as the graph's failure, unless the graph has one already.
+ * Returns NULL, for builders. */
+void *clt_graph_failed(clt_graph *graph, clt_status status);
 
 /* Adds a value that is not the output of a node. */
 clt_value *clt_graph_value(clt_graph *graph, clt_value_kind kind, const clt_type *type,

@@ -114,10 +114,8 @@ clt_value *clt_conv_transpose2d(clt_value *x, clt_value *weight, clt_value *bias
         status = check_shapes(&x->type, &weight->type, bias ? &bias->type : NULL, &own);
     if (status == CLT_OK)
         status = set_size(&x->type, &weight->type, &own, attr.in);
-    if (status != CLT_OK) {
-        clt_graph_failed(x->graph, status);
-        return NULL;
-    }
+    if (status != CLT_OK)
+        return clt_graph_failed(x->graph, status);
     attr.groups = own.groups;
     for (int i = 0; i < 2; i++) {
         attr.stride[i] = own.stride[i];

@@ -9,13 +9,11 @@ static clt_value *as_image(const char *op, const char *what, clt_value *value)
 {
     const clt_type *type = &value->type;
     char text[CLT_TYPE_TEXT];
-    if (type->rank != 3 || type->dims[2] < 0) {
-        clt_graph_failed(value->graph, clt_fail(CLT_SHAPE,
-                                                "%s: the %s %s must have 3 dimensions, the "
-                                                "last of which is constant",
-                                                op, what, clt_type_text(type, text)));
-        return NULL;
-    }
+    if (type->rank != 3 || type->dims[2] < 0)
+        return clt_graph_failed(value->graph, clt_fail(CLT_SHAPE,
+                                                       "%s: the %s %s must have 3 dimensions, the "
+                                                       "last of which is constant",
+                                                       op, what, clt_type_text(type, text)));
     const int64_t dims[4] = {type->dims[0], type->dims[1], 1, type->dims[2]};
     return clt_reshape(value, 4, dims);
 }

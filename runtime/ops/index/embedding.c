@@ -169,13 +169,12 @@ clt_value *clt_embedding(clt_value *indices, clt_value *weight, int64_t padding_
     const int64_t rows = weight->type.rank ? weight->type.dims[0] : 0;
     if (padding_idx != CLT_NO_PADDING) {
         attr.padding = padding_idx < 0 ? padding_idx + rows : padding_idx;
-        if (rows > 0 && (attr.padding < 0 || attr.padding >= rows)) {
-            clt_graph_failed(weight->graph,
-                             clt_fail(CLT_INVALID_ARGUMENT,
-                                      "embedding: padding_idx %lld is no row of the weight %s",
-                                      (long long)padding_idx, clt_type_text(&weight->type, text)));
-            return NULL;
-        }
+        if (rows > 0 && (attr.padding < 0 || attr.padding >= rows))
+            return clt_graph_failed(
+                weight->graph,
+                clt_fail(CLT_INVALID_ARGUMENT,
+                         "embedding: padding_idx %lld is no row of the weight %s",
+                         (long long)padding_idx, clt_type_text(&weight->type, text)));
     }
     return clt_emit1(&clt_op_embedding, &attr, 2, indices, weight);
 }

@@ -38,10 +38,8 @@ clt_value *clt_cosine_similarity(clt_value *a, clt_value *b, int axis, double ep
     if (!a || !b)
         return NULL;
     const clt_status status = check(a, b, axis, eps);
-    if (status != CLT_OK) {
-        clt_graph_failed(a->graph, status);
-        return NULL;
-    }
+    if (status != CLT_OK)
+        return clt_graph_failed(a->graph, status);
     const int last = axis < 0 ? axis : axis - a->type.rank; /* counted from the end, for both */
     clt_value *dot = clt_reduce_sum(clt_mul(a, b), &last, 1, 0);
     return clt_mul(clt_mul(inverse_length(a, last, eps), inverse_length(b, last, eps)), dot);

@@ -355,10 +355,8 @@ clt_value *clt_batch_norm(clt_value *x, clt_value *weight, clt_value *bias, clt_
         return NULL;
     const clt_status status =
         read_options(running_mean, running_var, num_batches_tracked, options, &attr);
-    if (status != CLT_OK) {
-        clt_graph_failed(x->graph, status);
-        return NULL;
-    }
+    if (status != CLT_OK)
+        return clt_graph_failed(x->graph, status);
     clt_value *moments = clt_emit1(&clt_op_batch_norm_moments, &attr, 1, x);
     if (attr.synchronised)
         moments = clt_batch_norm_join_all(moments);

@@ -46,10 +46,8 @@ static clt_value *build(const char *op, clt_value *x, int64_t groups, clt_value 
     if (!x || clt_graph_status(x->graph) != CLT_OK)
         return NULL;
     const clt_status status = check(op, x, groups, weight, bias);
-    if (status != CLT_OK) {
-        clt_graph_failed(x->graph, status);
-        return NULL;
-    }
+    if (status != CLT_OK)
+        return clt_graph_failed(x->graph, status);
     int64_t length = x->type.dims[1] / groups;
     for (int i = 2; i < x->type.rank; i++)
         length *= x->type.dims[i];

@@ -35,12 +35,10 @@ clt_value *clt_avg_pool2d(clt_value *x, const clt_pool2d_options *options)
     clt_pool2d_attr attr;
     if (!x || !clt_pool2d_attr_from("avg_pool2d", x, options, &attr))
         return NULL;
-    if (attr.dilation[0] != 1 || attr.dilation[1] != 1) {
-        clt_graph_failed(x->graph,
-                         clt_fail(CLT_INVALID_ARGUMENT, "avg_pool2d: dilation %dx%d is not 1x1",
-                                  attr.dilation[0], attr.dilation[1]));
-        return NULL;
-    }
+    if (attr.dilation[0] != 1 || attr.dilation[1] != 1)
+        return clt_graph_failed(x->graph, clt_fail(CLT_INVALID_ARGUMENT,
+                                                   "avg_pool2d: dilation %dx%d is not 1x1",
+                                                   attr.dilation[0], attr.dilation[1]));
     return clt_emit1(&clt_op_avg_pool2d, &attr, 1, x);
 }
 

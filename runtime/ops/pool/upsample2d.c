@@ -58,13 +58,12 @@ clt_value *clt_adaptive_avg_pool2d(clt_value *x, int height, int width)
     if (!x || !check_images("adaptive_avg_pool2d", x))
         return NULL;
     const int in[2] = {(int)x->type.dims[2], (int)x->type.dims[3]}, out[2] = {height, width};
-    if (height < 1 || width < 1 || height > MOST_SIZE || width > MOST_SIZE) {
-        clt_graph_failed(x->graph, clt_fail(CLT_INVALID_ARGUMENT,
-                                            "adaptive_avg_pool2d: the result %dx%d must have 1 to "
-                                            "%d rows and columns",
-                                            height, width, MOST_SIZE));
-        return NULL;
-    }
+    if (height < 1 || width < 1 || height > MOST_SIZE || width > MOST_SIZE)
+        return clt_graph_failed(x->graph,
+                                clt_fail(CLT_INVALID_ARGUMENT,
+                                         "adaptive_avg_pool2d: the result %dx%d must have 1 to "
+                                         "%d rows and columns",
+                                         height, width, MOST_SIZE));
     if (height == 1 && width == 1)
         return clt_global_avg_pool2d(x);
     if (in[0] % height == 0 && in[1] % width == 0) {

@@ -96,13 +96,11 @@ clt_value *clt_reshape(clt_value *x, int rank, const int64_t *dims)
     reshape_attr attr = {.rank = rank};
     if (!x)
         return NULL;
-    if (rank < 0 || rank > CLT_MAX_RANK) {
-        clt_graph_failed(x->graph, clt_fail(CLT_SHAPE,
-                                            "reshape: %d dimensions; at most %d are "
-                                            "possible",
-                                            rank, CLT_MAX_RANK));
-        return NULL;
-    }
+    if (rank < 0 || rank > CLT_MAX_RANK)
+        return clt_graph_failed(x->graph, clt_fail(CLT_SHAPE,
+                                                   "reshape: %d dimensions; at most %d are "
+                                                   "possible",
+                                                   rank, CLT_MAX_RANK));
     memcpy(attr.dims, dims, (size_t)rank * sizeof *dims);
     return clt_emit1(&clt_op_reshape, &attr, 1, x);
 }
@@ -111,10 +109,9 @@ clt_value *clt_flatten(clt_value *x)
 {
     if (!x)
         return NULL;
-    if (x->type.rank < 1) {
-        clt_graph_failed(x->graph, clt_fail(CLT_SHAPE, "flatten needs at least one dimension"));
-        return NULL;
-    }
+    if (x->type.rank < 1)
+        return clt_graph_failed(x->graph,
+                                clt_fail(CLT_SHAPE, "flatten needs at least one dimension"));
     int64_t rest = 1;
     for (int i = 1; i < x->type.rank; i++)
         rest *= x->type.dims[i];

@@ -194,14 +194,12 @@ clt_value *clt_slice(clt_value *x, const int64_t *start, const int64_t *stop, co
         if (dim > 0 && end > dim)
             end = dim;
         const bool whole = from[k] == 0 && stop[k] == CLT_TO_END && by[k] == 1;
-        if (dim < 0 ? !whole : (by[k] < 1 || from[k] < 0 || end <= from[k])) {
-            clt_graph_failed(
+        if (dim < 0 ? !whole : (by[k] < 1 || from[k] < 0 || end <= from[k]))
+            return clt_graph_failed(
                 x->graph, clt_fail(CLT_SHAPE, "slice: %lld to %lld by %lld %s axis %d of %s",
                                    (long long)start[k], (long long)stop[k], (long long)by[k],
                                    dim < 0 ? "is not the whole of the batch," : "has no element in",
                                    k, clt_type_text(&x->type, text)));
-            return NULL;
-        }
         size[k] = dim < 0 ? dim : (end - from[k] + by[k] - 1) / by[k];
     }
     return clt_slice_of(x, from, by, size);

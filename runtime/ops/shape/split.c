@@ -235,12 +235,6 @@ clt_status clt_chunk(clt_value *x, int count, int axis, clt_value **parts)
 
 /* --- stack ---------------------------------------------------------------------------------- */
 
-static clt_value *fail_stack(clt_graph *graph, clt_status status)
-{
-    clt_graph_failed(graph, status);
-    return NULL;
-}
-
 /* Joins the values by several concats, because a concat has a limited number of operands. */
 static clt_value *join(clt_value **values, int count, int axis)
 {
@@ -268,21 +262,23 @@ clt_value *clt_stack(clt_value *const *values, int count, int axis)
     if (!graph)
         return NULL;
     if (count > MOST)
-        return fail_stack(
+        return clt_graph_failed(
             graph, clt_fail(CLT_INVALID_ARGUMENT, "stack: %d values, more than %d", count, MOST));
     for (int i = 0; i < count; i++)
         if (!values[i])
-            return fail_stack(graph, clt_fail(CLT_INVALID_ARGUMENT, "stack: value %d is NULL", i));
+            return clt_graph_failed(graph,
+                                    clt_fail(CLT_INVALID_ARGUMENT, "stack: value %d is NULL", i));
     const clt_type *type = &values[0]->type;
     const int rank = type->rank + 1, at = axis < 0 ? axis + rank : axis;
     clt_type_text(type, a);
     if (at < 0 || at >= rank || rank > CLT_MAX_RANK)
-        return fail_stack(
+        return clt_graph_failed(
             graph, clt_fail(CLT_SHAPE, "stack: values %s have no room for axis %d", a, axis));
     for (int i = 1; i < count; i++)
         if (!clt_type_equal(&values[i]->type, type))
-            return fail_stack(graph, clt_fail(CLT_SHAPE, "stack: value %d, %s, differs from %s", i,
-                                              clt_type_text(&values[i]->type, b), a));
+            return clt_graph_failed(graph,
+                                    clt_fail(CLT_SHAPE, "stack: value %d, %s, differs from %s", i,
+                                             clt_type_text(&values[i]->type, b), a));
     for (int k = 0; k < rank; k++)
         dims[k] = k < at ? type->dims[k] : k == at ? 1 : type->dims[k - 1];
     for (int i = 0; i < count; i++)
