@@ -1,5 +1,4 @@
 /* Graphs that continue text token by token. */
-#include <stdio.h>
 #include <string.h>
 
 #include "builders.h"

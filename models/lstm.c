@@ -6,7 +6,6 @@
  * - arrays x [T, I] and y: a regressor.
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "builders.h"
 

@@ -4,8 +4,6 @@
  * "two-branch:weight=W" sets the weight of the second loss (1). "width=C" sets the channels of the
  * first convolution (16), and all other layers grow in proportion.
  */
-#include <string.h>
-
 #include "builders.h"
 
 static clt_value *extract(clt_graph *graph, clt_value *image, int64_t width)

@@ -3,7 +3,6 @@
  * (Touvron et al., DeiT, 2020). The names are timm's for VisionTransformer(class_token=False,
  * global_pool="avg"). Patches have 16 pixels, or 4 in images of less than 128 pixels.
  */
-#include <math.h>
 #include <stdio.h>
 
 #include "builders.h"

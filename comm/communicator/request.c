@@ -1,6 +1,5 @@
 /* The calls of a device for a request: start, complete, test. */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "base/vec.h"

@@ -1,6 +1,5 @@
 /* All-reduce: the host reduces all contributions in the order of the participants and writes the
  * result for each. */
-#include "base/error.h"
 #include "comm/communicator/internal.h"
 
 static clt_status accepts(const clt_comm *comm, int device, const clt_comm_op *op)

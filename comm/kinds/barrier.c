@@ -1,5 +1,4 @@
 /* Barrier: moves no data, and ends when all participants have joined. */
-#include "base/error.h"
 #include "comm/communicator/internal.h"
 
 static clt_status accepts(const clt_comm *comm, int device, const clt_comm_op *op)

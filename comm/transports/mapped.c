@@ -1,6 +1,5 @@
 /* Maps buffers of devices that share the host's memory, so that nothing is copied. Data in the
  * host's memory need no mapping. */
-#include "base/error.h"
 #include "comm/communicator/internal.h"
 
 static bool accepts(const clt_comm *comm, int device, const clt_comm_part *part, char *why)

@@ -1,7 +1,6 @@
 /* The kernels that reduce on devices, and their memory. */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"

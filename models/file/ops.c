@@ -1,6 +1,5 @@
 /* The operators of model files by name: the library's operators, layers, and operators with other
  * keys in files than in programs. */
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -9,7 +9,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/user_file.h"
-#include "base/str.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/tensor.h"
 

@@ -1,7 +1,6 @@
 #include "exec/checksum.h"
 
 #include "base/alloc.h"
-#include "exec/commands.h"
 
 /* Work-items that share a tensor. CPUs have few, so that each reads a contiguous stream. */
 enum { CPU_ITEMS = 8, GPU_ITEMS = 4096, GPU_GROUP = 64 };

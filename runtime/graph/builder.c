@@ -1,7 +1,6 @@
 /* The public builders of values without an operator: inputs, constants, parameters, states, losses
  * and metrics. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/vec.h"

@@ -1,6 +1,5 @@
 /* Replaces values in a whole graph. */
 #include "base/alloc.h"
-#include "base/error.h"
 #include "graph/graph.h"
 
 clt_status clt_replacements_begin(clt_graph *graph, clt_replacements *replacements)

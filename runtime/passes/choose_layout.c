@@ -5,10 +5,7 @@
  * lanes empty, no node gains and all values stay plain. So no network pays for conversions in its
  * middle.
  */
-#include <string.h>
-
 #include "base/alloc.h"
-#include "base/error.h"
 #include "ops/shape/convert_layout.h"
 #include "passes/passes.h"
 

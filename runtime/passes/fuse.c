@@ -1,5 +1,4 @@
 #include "base/alloc.h"
-#include "base/error.h"
 #include "passes/passes.h"
 
 /* The readers of a value. `sum` adds the numbers of the nodes that read it, once for each operand.

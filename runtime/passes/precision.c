@@ -8,8 +8,6 @@
  * gradients, states, sums over images, statistics, losses, inputs, outputs, and gradients that
  * overwrite outputs. Compare Micikevicius et al., "Mixed precision training", ICLR 2018.
  */
-#include <string.h>
-
 #include "base/alloc.h"
 #include "base/error.h"
 #include "passes/passes.h"

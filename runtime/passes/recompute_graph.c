@@ -6,7 +6,6 @@
  * chooses the values.
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"

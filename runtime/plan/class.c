@@ -1,6 +1,5 @@
 /* Classes of shapes: what a measurement of a node holds for. */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/hash.h"
 #include "plan/plan.h"

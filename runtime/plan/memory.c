@@ -7,7 +7,6 @@
  * kept.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/vec.h"
 #include "plan/occupied.h"

@@ -1,7 +1,5 @@
 #include "plan/plan.h"
 
-#include <string.h>
-
 #include "base/hash.h"
 #include "base/vec.h"
 #include "passes/passes.h"

@@ -1,7 +1,6 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
-#include "base/error.h"
 #include "plan/plan.h"
 
 /* Returns the node before which a collective must be complete. `first` is the first node that reads

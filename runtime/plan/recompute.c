@@ -1,5 +1,4 @@
 #include "base/alloc.h"
-#include "base/error.h"
 #include "plan/recompute_internal.h"
 
 /* What arithmetic and memory take, for comparing nodes: a processor's orders of magnitude. */

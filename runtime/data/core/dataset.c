@@ -5,7 +5,6 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/str.h"
 #include "base/thread.h"
 
 clt_status clt_dataset_new(clt_data_kind kind, const char *name, int64_t count, clt_dataset **out)

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/str.h"
 #include "base/vec.h"
 
 static const char TRAIN[] = "_train", TEST[] = "_test";

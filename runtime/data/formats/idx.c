@@ -1,7 +1,6 @@
 #include "data/formats/idx.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/error.h"

@@ -1,7 +1,6 @@
 #include "data/formats/reader.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <string.h>
 #include <unistd.h>
 #include <zlib.h>

@@ -1,6 +1,5 @@
 #include "data/image/augment.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,4 @@
 #include <math.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "data/image/resample.h"

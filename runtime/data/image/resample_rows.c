@@ -1,7 +1,6 @@
 #include "data/image/resample.h"
 
 #include <stdatomic.h>
-#include <string.h>
 
 #if defined __x86_64__ && defined __GNUC__
 #define HAS_AVX2

@@ -3,8 +3,6 @@
  * the lowest rank is merged, and the leftmost of equal ones. This repeats until no pair has a
  * merge. A heap of pairs over a linked list of tokens makes it n log n steps for n bytes.
  */
-#include <string.h>
-
 #include "base/alloc.h"
 #include "base/error.h"
 #include "data/tokenizer/tokenizer.h"

@@ -4,7 +4,6 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/str.h"
 
 static const char GPT2[] = "gpt2:";
 

@@ -2,8 +2,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 /* Reads a file with one number, as control groups have. Returns -1 if there is none or it says
  * "max". */

@@ -1,7 +1,6 @@
 #include "device/discover/open.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/alloc.h"
 

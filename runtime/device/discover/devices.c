@@ -1,9 +1,7 @@
 /* Opens the devices that a list names. */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/log.h"
-#include "base/vec.h"
 #include "device/discover/sub_devices.h"
 
 typedef struct opening {

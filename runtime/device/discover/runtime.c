@@ -1,8 +1,6 @@
 #include "device/discover/discover.h"
 
 #include <stdlib.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/str.h"

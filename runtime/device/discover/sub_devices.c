@@ -1,9 +1,5 @@
 #include "device/discover/sub_devices.h"
 
-#include <string.h>
-
-#include "base/vec.h"
-
 static bool offers(cl_device_id id, cl_device_partition_property kind)
 {
     cl_device_partition_property kinds[16] = {0};

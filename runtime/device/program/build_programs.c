@@ -1,9 +1,7 @@
 /* Builds several programs at once. */
 #include <stdatomic.h>
-#include <string.h>
 
 #include "base/thread.h"
-#include "base/vec.h"
 #include "device/program/program.h"
 
 enum { MAX_BUILDERS = 16 };

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/vec.h"
 
 enum { SUMMARY_LINES = 3, SUMMARY_LINE_BYTES = 300 };
 

@@ -1,8 +1,6 @@
 /* The gradient of attention's mask. It computes the scores again in kernels of its own, so that the
  * other gradients cost the same with and without it. */
-#include "base/error.h"
 #include "ops/attention/attention.h"
-#include "ops/core/nn.h"
 
 /* How samples are divided if the mask is common to them. The slices are summed afterwards. */
 typedef struct slicing {

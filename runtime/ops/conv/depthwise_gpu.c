@@ -1,7 +1,6 @@
 /* Launches of clkernels/conv/gpu/depthwise.cl. */
 #include "ops/conv/depthwise_gpu.h"
 
-#include <limits.h>
 #include <stdio.h>
 
 #include "ops/conv/conv2d_gpu.h"

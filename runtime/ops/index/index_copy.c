@@ -1,6 +1,4 @@
 /* index_copy: replaces slices of an array at indices by other slices. */
-#include <string.h>
-
 #include "base/error.h"
 #include "ops/core/group_gpu.h"
 #include "ops/index/index.h"

@@ -1,8 +1,5 @@
 #include "ops/loss/loss.h"
 
-#include <limits.h>
-#include <string.h>
-
 #include "base/error.h"
 #include "ops/core/group_gpu.h"
 

@@ -4,7 +4,6 @@
 
 #include "ops/matmul/gemm.h"
 #include "ops/matmul/gemm_gpu.h"
-#include "ops/core/nn.h"
 
 const clt_tuning_entry *clt_gemm_clblast_tuned(const clt_tuning_record *record,
                                                clt_blas_kernel kernel)

@@ -2,9 +2,7 @@
 #include "ops/matmul/gemm_cpu.h"
 
 #include <stdio.h>
-#include <string.h>
 
-#include "ops/matmul/gemm_gpu.h"
 #include "ops/core/nn.h"
 
 enum { DEPTH = 400, LEAST_DEPTH = 16, PANELS_WANTED = 2, MOST_PACKED_ROWS = 48 };

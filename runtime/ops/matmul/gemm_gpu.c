@@ -2,7 +2,6 @@
 #include "ops/matmul/gemm_gpu.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "ops/matmul/gemm.h"
 #include "ops/core/nn.h"

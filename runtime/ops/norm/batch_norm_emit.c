@@ -2,7 +2,6 @@
  * the same names, operands and sizes. They differ in how the work is divided. */
 #include <stdio.h>
 
-#include "base/error.h"
 #include "ops/norm/batch_norm.h"
 #include "ops/core/group_gpu.h"
 #include "ops/core/nn.h"

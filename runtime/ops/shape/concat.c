@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "ops/shape/move_gpu.h"
 #include "ops/core/ops.h"
-#include "ops/core/tensor.h"
 #include <cltrain/ops.h>
 
 enum { MOST = 16 };

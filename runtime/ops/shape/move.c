@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#include "base/error.h"
-
 enum { DIMS = 8, CHUNK = 16 };
 
 const char *clt_move_unit(clt_dtype dtype)

@@ -1,6 +1,4 @@
 /* transpose: the axes in another order. */
-#include <string.h>
-
 #include "base/error.h"
 #include "ops/core/group_gpu.h"
 #include "ops/shape/move_gpu.h"

@@ -3,7 +3,6 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
-#include "base/str.h"
 #include "train/ranks/connect.h"
 
 /* "bucket 3 (fc1.weight and 2 more)". */

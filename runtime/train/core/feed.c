@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/str.h"
 #include "train/core/session.h"
 
 static const clt_feed *find_feed(const clt_feed *feeds, int n_feeds, const char *name, int device)

@@ -1,11 +1,9 @@
 #include "train/core/session.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/str.h"
 
 static int64_t entry_floats(const clt_session *s)
 {

@@ -1,7 +1,5 @@
 #include "train/fit/batch_source.h"
 
-#include <string.h>
-
 #include "base/alloc.h"
 #include "train/core/buffers.h"
 

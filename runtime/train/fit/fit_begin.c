@@ -5,7 +5,6 @@
 #include "data/image/augment.h"
 #include "data/core/digest.h"
 #include "train/fit/fit.h"
-#include "train/ranks/shares.h"
 #include "train/step/verify.h"
 #include "train/step/states.h"
 #include "train/ranks/world.h"

@@ -1,12 +1,10 @@
 #include "train/planner/loading.h"
 
 #include <sched.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "data/loader/batch.h"
 #include "base/clock.h"
-#include "train/core/session.h"
 
 enum { REPEATS = 5, MOST = 1024 };
 

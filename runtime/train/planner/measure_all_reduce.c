@@ -1,7 +1,6 @@
 /* clt_measure_all_reduce runs an all-reduce as a training step does. It uses a trainer's table of
  * collectives, threads of devices, request and kind of buffer. */
 #include <stdio.h>
-#include <string.h>
 
 #include <cltrain/unstable.h>
 

@@ -6,7 +6,6 @@
 #include "base/alloc.h"
 #include "base/str.h"
 #include "exec/slow.h"
-#include "base/clock.h"
 #include "train/planner/measure_devices.h"
 #include "train/ranks/world.h"
 #include <cltrain/data.h>

@@ -1,10 +1,6 @@
 /* Builds the parts of a trainer that depend on the devices. They are made when the trainer is
  * created, and again when a device is lost. */
-#include <stdio.h>
-#include <string.h>
-
 #include "base/alloc.h"
-#include "base/str.h"
 #include "train/core/trainer.h"
 #include "train/setup/capacity.h"
 #include "train/setup/choices.h"

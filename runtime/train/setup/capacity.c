@@ -8,7 +8,6 @@
 #include "base/alloc.h"
 #include "base/str.h"
 #include "device/program/tuning_file.h"
-#include "exec/update.h"
 #include "train/setup/explain.h"
 #include <cltrain/data.h>
 

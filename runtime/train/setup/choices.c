@@ -2,12 +2,9 @@
 
 #include <string.h>
 
-#include <cltrain/unstable.h>
-
 #include "base/alloc.h"
 #include "base/log.h"
 #include "device/program/tuning_file.h"
-#include "exec/update.h"
 #include "train/setup/capacity.h"
 #include "tune/blas.h"
 #include "tune/tune.h"

@@ -8,7 +8,6 @@
 #include "device/core/device.h"
 #include "ops/core/ops.h"
 #include "plan/plan.h"
-#include "train/core/session.h"
 #include "train/core/trainer.h"
 
 /* Lists only variants that the user asked for. Others often decline, which is normal. */

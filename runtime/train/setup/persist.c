@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/log.h"
 #include "checkpoint/safetensors.h"
 #include "train/core/trainer.h"
 #include "train/setup/choices.h"

@@ -1,14 +1,11 @@
 #include "train/core/trainer.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "exec/slow.h"
 #include "train/planner/balance.h"
-#include "train/setup/choices.h"
 #include "train/ranks/world.h"
 #include <cltrain/checkpoint.h>
 #include <cltrain/unstable.h>

@@ -1,7 +1,6 @@
 #include "train/step/owner.h"
 
 #include "base/alloc.h"
-#include "base/error.h"
 
 /* Large buckets have similar sizes, so round-robin shares the work. */
 int clt_owner_of(int bucket, int participants)

@@ -1,11 +1,9 @@
 /* Learning-rate schedules. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/str.h"
 #include <cltrain/train.h>
 
 double clt_schedule_rate(const clt_schedule *s, double base, int64_t step)

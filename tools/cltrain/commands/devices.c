@@ -7,7 +7,6 @@
 #include <jansson.h>
 
 #include "options/commands.h"
-#include "job/job.h"
 #include "devices/make_runtime.h"
 #include "text/message.h"
 

@@ -1,6 +1,5 @@
 /* `cltrain inspect`: prints the layers of a model as a table. */
 #include <stdio.h>
-#include <string.h>
 
 #include <cltrain/unstable.h>
 #include <jansson.h>

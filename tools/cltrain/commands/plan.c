@@ -1,6 +1,5 @@
 /* `cltrain plan`: prints what a training run would execute, its memory, and its predicted step
  * time. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
