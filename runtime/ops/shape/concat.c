@@ -76,51 +76,18 @@ static clt_extent start_of(int64_t start, int64_t stride)
     return offset;
 }
 
-/* The move of operand i. `start` is its position along the axis; the function advances it to the
- * next operand. */
-static clt_move move_of(const clt_node *node, int i, int64_t *start)
+static clt_move move_of(const clt_node *node, int i)
 {
     const int axis = ((const concat_attr *)node->attr)->axis;
     clt_move move = clt_move_of(&node->in[i]->type, &node->out[0]->type);
-    move.to = start_of(*start, move.strided.strides[1][axis]);
-    *start += node->in[i]->type.dims[axis];
+    int64_t start = 0;
+    for (int k = 0; k < i; k++)
+        start += node->in[k]->type.dims[axis];
+    move.to = start_of(start, move.strided.strides[1][axis]);
     return move;
 }
 
-static void emit(const clt_node *node, const clt_target *target, clt_program *p)
-{
-    int64_t start = 0;
-    for (int i = 0; i < node->n_in; i++) {
-        clt_move move = move_of(node, i, &start);
-        clt_move_emit(&move, i, target, p);
-    }
-}
-
-static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
-{
-    int64_t start = 0;
-    for (int i = 0; i < node->n_in; i++) {
-        clt_move move = move_of(node, i, &start);
-        clt_move_emit_cpu(&move, i, NULL, target, p);
-    }
-}
-
-static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
-{
-    int64_t start = 0;
-    (void)target;
-    for (int i = 0; i < node->n_in; i++) {
-        clt_move move = move_of(node, i, &start);
-        clt_move_gpu_emit(node, &move, i, p);
-    }
-}
-
-static const clt_variant variants[] = {
-    {"runs_cpu", clt_accepts_cpu_vectors, emit_cpu},
-    {"vectors_gpu", clt_move_gpu_accepts, emit_gpu},
-    {"portable", NULL, emit},
-    {0},
-};
+CLT_MOVE_VARIANTS(variants, node->n_in, move_of, i);
 
 static void build(const clt_op_call *c)
 {
@@ -163,8 +130,9 @@ static void describe_part(const clt_node *node, clt_str *text)
     clt_str_add(text, "axis %d from %lld", attr->axis, (long long)attr->start);
 }
 
-static clt_move part_of(const clt_node *node)
+static clt_move part_of(const clt_node *node, int i)
 {
+    (void)i;
     const part_attr *attr = node->attr;
     clt_move move = clt_move_of(&attr->type, &attr->type);
     clt_row_major(attr->type.rank, node->in[0]->type.dims, move.strided.strides[0]);
@@ -173,31 +141,7 @@ static clt_move part_of(const clt_node *node)
     return move;
 }
 
-static void emit_part(const clt_node *node, const clt_target *target, clt_program *p)
-{
-    clt_move move = part_of(node);
-    clt_move_emit(&move, 0, target, p);
-}
-
-static void emit_part_cpu(const clt_node *node, const clt_target *target, clt_program *p)
-{
-    clt_move move = part_of(node);
-    clt_move_emit_cpu(&move, 0, NULL, target, p);
-}
-
-static void emit_part_gpu(const clt_node *node, const clt_target *target, clt_program *p)
-{
-    clt_move move = part_of(node);
-    (void)target;
-    clt_move_gpu_emit(node, &move, 0, p);
-}
-
-static const clt_variant variants_part[] = {
-    {"runs_cpu", clt_accepts_cpu_vectors, emit_part_cpu},
-    {"vectors_gpu", clt_move_gpu_accepts, emit_part_gpu},
-    {"portable", NULL, emit_part},
-    {0},
-};
+CLT_MOVE_VARIANTS(variants_part, 1, part_of, 0);
 
 const clt_op clt_op_concat_part = {
     .name = "concat_part",

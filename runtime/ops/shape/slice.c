@@ -52,32 +52,16 @@ static void stepped(clt_move *move, const clt_slice_attr *attr, int array)
     }
 }
 
-static clt_move move_of(const clt_node *node)
+static clt_move move_of(const clt_node *node, int i)
 {
+    (void)i;
     clt_move move = clt_move_of(&node->out[0]->type, &node->out[0]->type);
     clt_row_major(move.strided.rank, node->in[0]->type.dims, move.strided.strides[0]);
     stepped(&move, node->attr, 0);
     return move;
 }
 
-static void emit(const clt_node *node, const clt_target *target, clt_program *p)
-{
-    clt_move move = move_of(node);
-    clt_move_emit(&move, 0, target, p);
-}
-
-static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
-{
-    clt_move move = move_of(node);
-    clt_move_emit_cpu(&move, 0, NULL, target, p);
-}
-
-static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
-{
-    clt_move move = move_of(node);
-    (void)target;
-    clt_move_gpu_emit(node, &move, 0, p);
-}
+CLT_MOVE_VARIANTS(variants, 1, move_of, 0);
 
 static clt_move grad_move_of(const clt_node *node)
 {
@@ -112,13 +96,6 @@ static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_pr
     (void)target;
     clt_place_gpu_emit(node, attr->start, attr->step, 0, p);
 }
-
-static const clt_variant variants[] = {
-    {"runs_cpu", clt_accepts_cpu_vectors, emit_cpu},
-    {"vectors_gpu", clt_move_gpu_accepts, emit_gpu},
-    {"portable", NULL, emit},
-    {0},
-};
 
 static const clt_variant variants_grad[] = {
     {"runs_cpu", accepts_grad_cpu, emit_grad_cpu},

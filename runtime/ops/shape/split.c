@@ -89,37 +89,7 @@ static clt_move move_of(const clt_node *node, int part)
     return move;
 }
 
-static void emit(const clt_node *node, const clt_target *target, clt_program *p)
-{
-    for (int i = 0; i < ((const split_attr *)node->attr)->count; i++) {
-        clt_move move = move_of(node, i);
-        clt_move_emit(&move, 0, target, p);
-    }
-}
-
-static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
-{
-    for (int i = 0; i < ((const split_attr *)node->attr)->count; i++) {
-        clt_move move = move_of(node, i);
-        clt_move_emit_cpu(&move, 0, NULL, target, p);
-    }
-}
-
-static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
-{
-    (void)target;
-    for (int i = 0; i < ((const split_attr *)node->attr)->count; i++) {
-        clt_move move = move_of(node, i);
-        clt_move_gpu_emit(node, &move, 0, p);
-    }
-}
-
-static const clt_variant variants[] = {
-    {"runs_cpu", clt_accepts_cpu_vectors, emit_cpu},
-    {"vectors_gpu", clt_move_gpu_accepts, emit_gpu},
-    {"portable", NULL, emit},
-    {0},
-};
+CLT_MOVE_VARIANTS(variants, ((const split_attr *)node->attr)->count, move_of, 0);
 
 const clt_op clt_op_split = {
     .name = "split",
