@@ -234,6 +234,10 @@ int clt_op_results(const clt_op *op);
     .name = NAME, .doc = DOC, .kind = CLT_ATTRIBUTE_##KIND, .offset = offsetof(STRUCT, FIELD),     \
     .bytes = sizeof(((STRUCT *)0)->FIELD)
 
+/* The members of an operator for the attributes in STRUCT; the rows are in braces. */
+#define CLT_ATTRIBUTES(STRUCT, ...)                                                                \
+    .attributes = (const clt_attribute[]){__VA_ARGS__, {0}}, .attr_bytes = sizeof(STRUCT)
+
 /* Writes the defaults of all attributes into `attr`, whose other bytes become 0. */
 void clt_attributes_init(const clt_op *op, void *attr);
 

@@ -137,17 +137,12 @@ const clt_op clt_call_conv1d = {
     .doc = "Convolution of x with the kernels of the weight.",
     .operands = "x bcl, weight ock, bias o?!",
     .results = "y bol",
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_CONV_STRIDE(clt_conv1d_options, 0)},
-            {CLT_CONV_PADDING(clt_conv1d_options, 0, "Zeros on each side.")},
-            {CLT_CONV_DILATION(clt_conv1d_options, 0)},
-            {CLT_CONV_GROUPS(clt_conv1d_options)},
-            {0},
-        },
+    CLT_ATTRIBUTES(clt_conv1d_options, {CLT_CONV_STRIDE(clt_conv1d_options, 0)},
+                   {CLT_CONV_PADDING(clt_conv1d_options, 0, "Zeros on each side.")},
+                   {CLT_CONV_DILATION(clt_conv1d_options, 0)},
+                   {CLT_CONV_GROUPS(clt_conv1d_options)}),
     .whole = "k",
     .halo = "l",
-    .attr_bytes = sizeof(clt_conv1d_options),
     .callable = true,
     .build = call_conv1d};
 
@@ -163,20 +158,15 @@ const clt_op clt_call_conv_transpose1d = {
     .doc = "Transposed convolution.",
     .operands = "x bcl, weight cok, bias o?!",
     .results = "y bol",
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_CONV_STRIDE(clt_conv_transpose1d_options, 0)},
-            {CLT_CONV_PADDING(clt_conv_transpose1d_options, 0, "Taken off each side.")},
-            {CLT_ATTRIBUTE(INT, "output_padding", clt_conv_transpose1d_options, output_padding,
-                           "Added to one side; below the stride."),
-             .most = INT_MAX},
-            {CLT_CONV_DILATION(clt_conv_transpose1d_options, 0)},
-            {CLT_CONV_GROUPS(clt_conv_transpose1d_options)},
-            {0},
-        },
+    CLT_ATTRIBUTES(clt_conv_transpose1d_options, {CLT_CONV_STRIDE(clt_conv_transpose1d_options, 0)},
+                   {CLT_CONV_PADDING(clt_conv_transpose1d_options, 0, "Taken off each side.")},
+                   {CLT_ATTRIBUTE(INT, "output_padding", clt_conv_transpose1d_options,
+                                  output_padding, "Added to one side; below the stride."),
+                    .most = INT_MAX},
+                   {CLT_CONV_DILATION(clt_conv_transpose1d_options, 0)},
+                   {CLT_CONV_GROUPS(clt_conv_transpose1d_options)}),
     .whole = "k",
     .halo = "l",
-    .attr_bytes = sizeof(clt_conv_transpose1d_options),
     .callable = true,
     .build = call_conv_transpose1d};
 
@@ -233,13 +223,8 @@ const clt_op clt_call_adaptive_avg_pool1d = {
     .doc = "Means over windows that divide x evenly.",
     .operands = "x bcl",
     .results = "y bck",
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(INT, "size", size_call, size, "Size of the result."), .least = 1,
-             .most = 1 << 24, .otherwise = 1},
-            {0},
-        },
+    CLT_ATTRIBUTES(size_call, {CLT_ATTRIBUTE(INT, "size", size_call, size, "Size of the result."),
+                               .least = 1, .most = 1 << 24, .otherwise = 1}),
     .whole = "kl",
-    .attr_bytes = sizeof(size_call),
     .callable = true,
     .build = call_adaptive_avg_pool1d};

@@ -268,12 +268,8 @@ const clt_op clt_call_add_scalar = {
     .doc = "x + term",
     .operands = "x *",
     .results = "y *",
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(REAL, "term", clt_elementwise_attr, p[0], "What is added."),
-             .required = 1},
-            {0},
-        },
-    .attr_bytes = sizeof(clt_elementwise_attr),
+    CLT_ATTRIBUTES(
+        clt_elementwise_attr,
+        {CLT_ATTRIBUTE(REAL, "term", clt_elementwise_attr, p[0], "What is added."), .required = 1}),
     .callable = true,
     .build = call_add_scalar};

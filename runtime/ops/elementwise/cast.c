@@ -117,13 +117,8 @@ const clt_op clt_op_cast = {
     .operands = "x * any",
     .results = "y * any",
     .callable = true,
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(CHOICE, "to", cast_attr, to, "The element type."), .choices = types,
-             .required = 1},
-            {0},
-        },
-    .attr_bytes = sizeof(cast_attr),
+    CLT_ATTRIBUTES(cast_attr, {CLT_ATTRIBUTE(CHOICE, "to", cast_attr, to, "The element type."),
+                               .choices = types, .required = 1}),
     .infer = infer,
     .gradient = gradient,
     .flops = clt_no_flops,

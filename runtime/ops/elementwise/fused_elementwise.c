@@ -71,15 +71,12 @@ const clt_op clt_op_map = {
     .doc = "Several element-wise operators in one. The fusion pass makes this node.",
     .operands = "x *+ any",
     .results = "y * any",
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(REAL, "numbers", map_attr, numbers.p,
-                           "The constants of all fused operators."),
-             .count = CLT_ELEMENTWISE_NUMBERS, .internal = 1},
-            {CLT_ATTRIBUTE(TEXT, "body", map_attr, text, "The fused expression."), .internal = 1},
-            {0},
-        },
-    .attr_bytes = sizeof(map_attr),
+    CLT_ATTRIBUTES(
+        map_attr,
+        {CLT_ATTRIBUTE(REAL, "numbers", map_attr, numbers.p,
+                       "The constants of all fused operators."),
+         .count = CLT_ELEMENTWISE_NUMBERS, .internal = 1},
+        {CLT_ATTRIBUTE(TEXT, "body", map_attr, text, "The fused expression."), .internal = 1}),
     .infer = clt_elementwise_infer,
     .describe = describe,
     .flops = flops,

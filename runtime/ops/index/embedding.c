@@ -373,15 +373,12 @@ const clt_op clt_call_embedding = {
     .doc = "Rows of a weight by indices.",
     .operands = "indices * i32, weight vd",
     .results = "y *d",
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(
-                 INT, "padding_idx", embedding_call, padding_idx,
-                 "The row that gets no gradient; negative ones count from the end. Default: none."),
-             .least = (double)INT64_MIN, .most = INT_MAX, .otherwise = (double)CLT_NO_PADDING},
-            {0},
-        },
+    CLT_ATTRIBUTES(
+        embedding_call,
+        {CLT_ATTRIBUTE(
+             INT, "padding_idx", embedding_call, padding_idx,
+             "The row that gets no gradient; negative ones count from the end. Default: none."),
+         .least = (double)INT64_MIN, .most = INT_MAX, .otherwise = (double)CLT_NO_PADDING}),
     .whole = "v",
-    .attr_bytes = sizeof(embedding_call),
     .callable = true,
     .build = call_embedding};

@@ -61,17 +61,13 @@ const clt_op clt_call_cosine_similarity = {
     .doc = "The cosine of the angle between vectors along an axis.",
     .operands = "a *, b *",
     .results = "y *",
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(INT, "axis", cosine_call, axis,
-                           "The axis; negative ones count from the end."),
-             .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .otherwise = 1},
-            {CLT_ATTRIBUTE(REAL, "eps", cosine_call, eps,
-                           "The least length that a row is divided by."),
-             .least = 1e-15, .most = 1e15, .otherwise = 1e-8},
-            {0},
-        },
+    CLT_ATTRIBUTES(
+        cosine_call,
+        {CLT_ATTRIBUTE(INT, "axis", cosine_call, axis,
+                       "The axis; negative ones count from the end."),
+         .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .otherwise = 1},
+        {CLT_ATTRIBUTE(REAL, "eps", cosine_call, eps, "The least length that a row is divided by."),
+         .least = 1e-15, .most = 1e15, .otherwise = 1e-8}),
     .whole = "*",
-    .attr_bytes = sizeof(cosine_call),
     .callable = true,
     .build = call_cosine_similarity};

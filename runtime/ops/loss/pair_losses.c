@@ -209,13 +209,9 @@ const clt_op clt_call_huber = {
            "elements.",
     .operands = "x *, target *",
     .results = "sum 1, weight 1",
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(REAL, "delta", huber_call, bound, "Where the square ends."),
-             .most = FLT_MAX, .above = 1, .otherwise = 1},
-            {0},
-        },
-    .attr_bytes = sizeof(huber_call),
+    CLT_ATTRIBUTES(huber_call,
+                   {CLT_ATTRIBUTE(REAL, "delta", huber_call, bound, "Where the square ends."),
+                    .most = FLT_MAX, .above = 1, .otherwise = 1}),
     .callable = true,
     .build = call_huber};
 
@@ -229,13 +225,9 @@ const clt_op clt_call_smooth_l1 = {
     .doc = "huber divided by its bound, beta: sum, and number of elements.",
     .operands = "x *, target *",
     .results = "sum 1, weight 1",
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(REAL, "beta", huber_call, bound, "Where the square ends."),
-             .most = FLT_MAX, .otherwise = 1},
-            {0},
-        },
-    .attr_bytes = sizeof(huber_call),
+    CLT_ATTRIBUTES(huber_call,
+                   {CLT_ATTRIBUTE(REAL, "beta", huber_call, bound, "Where the square ends."),
+                    .most = FLT_MAX, .otherwise = 1}),
     .callable = true,
     .build = call_smooth_l1};
 
@@ -251,14 +243,11 @@ const clt_op clt_call_kl_div = {
     .doc = "Kullback-Leibler divergence of a target from logarithms x: sum, and weight.",
     .operands = "x *, target *",
     .results = "sum 1, weight 1",
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(FLAG, "log_target", clt_kl_div_options, log_target,
-                           "The target is given as logarithms.")},
-            {CLT_ATTRIBUTE(FLAG, "batchmean", clt_kl_div_options, batchmean,
-                           "The weight is the size of dimension 0, not the number of elements.")},
-            {0},
-        },
-    .attr_bytes = sizeof(clt_kl_div_options),
+    CLT_ATTRIBUTES(
+        clt_kl_div_options,
+        {CLT_ATTRIBUTE(FLAG, "log_target", clt_kl_div_options, log_target,
+                       "The target is given as logarithms.")},
+        {CLT_ATTRIBUTE(FLAG, "batchmean", clt_kl_div_options, batchmean,
+                       "The weight is the size of dimension 0, not the number of elements.")}),
     .callable = true,
     .build = call_kl_div};

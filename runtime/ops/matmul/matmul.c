@@ -187,16 +187,13 @@ const clt_op clt_op_matmul = {
     .results = "y *mn",
     .dims = dims_of,
     .callable = true,
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(FLAG, "trans_a", clt_matmul_attr, trans_a, "Takes a transposed.")},
-            {CLT_ATTRIBUTE(FLAG, "trans_b", clt_matmul_attr, trans_b, "Takes b transposed.")},
-            {CLT_ATTRIBUTE(FLAG, "flatten", clt_matmul_attr, flatten,
-                           "Leading dimensions count as rows."),
-             .internal = 1, .untuned = 1},
-            {0},
-        },
-    .attr_bytes = sizeof(clt_matmul_attr),
+    CLT_ATTRIBUTES(
+        clt_matmul_attr,
+        {CLT_ATTRIBUTE(FLAG, "trans_a", clt_matmul_attr, trans_a, "Takes a transposed.")},
+        {CLT_ATTRIBUTE(FLAG, "trans_b", clt_matmul_attr, trans_b, "Takes b transposed.")},
+        {CLT_ATTRIBUTE(FLAG, "flatten", clt_matmul_attr, flatten,
+                       "Leading dimensions count as rows."),
+         .internal = 1, .untuned = 1}),
     .infer = infer,
     .gradient = gradient,
     .describe = describe,

@@ -381,18 +381,15 @@ const clt_op clt_call_batch_norm = {
     .operands =
         "x bc*, weight c?, bias c?, running_mean c?, running_var c?, num_batches_tracked 1? i32",
     .results = "y bc*",
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(REAL, "eps", clt_batch_norm_options, eps, "Added to the variance."),
-             .most = INFINITY, .otherwise = CLT_NORM_EPS},
-            {CLT_ATTRIBUTE(REAL, "momentum", clt_batch_norm_options, momentum,
-                           "The share of a new batch in the running statistics."),
-             .most = 1, .otherwise = 0.1},
-            {CLT_ATTRIBUTE(FLAG, "synchronised", clt_batch_norm_options, synchronised,
-                           "Over the samples of all devices and ranks.")},
-            {0},
-        },
+    CLT_ATTRIBUTES(
+        clt_batch_norm_options,
+        {CLT_ATTRIBUTE(REAL, "eps", clt_batch_norm_options, eps, "Added to the variance."),
+         .most = INFINITY, .otherwise = CLT_NORM_EPS},
+        {CLT_ATTRIBUTE(REAL, "momentum", clt_batch_norm_options, momentum,
+                       "The share of a new batch in the running statistics."),
+         .most = 1, .otherwise = 0.1},
+        {CLT_ATTRIBUTE(FLAG, "synchronised", clt_batch_norm_options, synchronised,
+                       "Over the samples of all devices and ranks.")}),
     .whole = "b*",
-    .attr_bytes = sizeof(clt_batch_norm_options),
     .callable = true,
     .build = call_batch_norm};

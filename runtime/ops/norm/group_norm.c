@@ -86,16 +86,12 @@ const clt_op clt_call_group_norm = {
     .doc = "(x - mean) / sqrt(variance + eps) * weight + bias over groups of channels.",
     .operands = "x bc*, weight c?, bias c?",
     .results = "y bc*",
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(INT, "groups", norm_call, groups, "Groups of channels."), .least = 1,
-             .most = INT_MAX, .required = 1, .otherwise = 1},
-            {CLT_ATTRIBUTE(REAL, "eps", norm_call, eps, "Added to the variance."), .most = INFINITY,
-             .otherwise = CLT_NORM_EPS},
-            {0},
-        },
+    CLT_ATTRIBUTES(norm_call,
+                   {CLT_ATTRIBUTE(INT, "groups", norm_call, groups, "Groups of channels."),
+                    .least = 1, .most = INT_MAX, .required = 1, .otherwise = 1},
+                   {CLT_ATTRIBUTE(REAL, "eps", norm_call, eps, "Added to the variance."),
+                    .most = INFINITY, .otherwise = CLT_NORM_EPS}),
     .whole = "c*",
-    .attr_bytes = sizeof(norm_call),
     .callable = true,
     .build = call_group_norm};
 
@@ -110,13 +106,8 @@ const clt_op clt_call_instance_norm = {
     .doc = "group_norm with one group for each channel.",
     .operands = "x bc*, weight c?, bias c?",
     .results = "y bc*",
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(REAL, "eps", norm_call, eps, "Added to the variance."), .most = INFINITY,
-             .otherwise = CLT_NORM_EPS},
-            {0},
-        },
+    CLT_ATTRIBUTES(norm_call, {CLT_ATTRIBUTE(REAL, "eps", norm_call, eps, "Added to the variance."),
+                               .most = INFINITY, .otherwise = CLT_NORM_EPS}),
     .whole = "*",
-    .attr_bytes = sizeof(norm_call),
     .callable = true,
     .build = call_instance_norm};

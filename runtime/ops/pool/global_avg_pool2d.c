@@ -133,12 +133,8 @@ const clt_op clt_op_global_avg_pool2d = {
     .operands = "x bchw",
     .results = "y bc11",
     .whole = "hw",
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(INT, "in", global_attr, in, "Size of x."), .count = 2, .internal = 1},
-            {0},
-        },
-    .attr_bytes = sizeof(global_attr),
+    CLT_ATTRIBUTES(global_attr, {CLT_ATTRIBUTE(INT, "in", global_attr, in, "Size of x."),
+                                 .count = 2, .internal = 1}),
     .infer = infer,
     .gradient = gradient,
     .describe = describe,
@@ -210,12 +206,8 @@ const clt_op clt_op_global_avg_pool2d_grad = {
     .operands = "dy bc11",
     .results = "dx bchw",
     .whole = "hw",
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(INT, "in", global_attr, in, "Size of x."), .count = 2, .internal = 1},
-            {0},
-        },
-    .attr_bytes = sizeof(global_attr),
+    CLT_ATTRIBUTES(global_attr, {CLT_ATTRIBUTE(INT, "in", global_attr, in, "Size of x."),
+                                 .count = 2, .internal = 1}),
     .infer = infer_grad,
     .describe = describe,
     .flops = clt_flops_operand,

@@ -204,14 +204,9 @@ const clt_op clt_call_adaptive_avg_pool2d = {
     .doc = "Means over windows that divide x evenly.",
     .operands = "x bchw",
     .results = "y bcij",
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(INT, "size", size_call, size, "Size of the result."), .count = 2,
-             .least = 1, .most = MOST_SIZE, .otherwise = 1},
-            {0},
-        },
+    CLT_ATTRIBUTES(size_call, {CLT_ATTRIBUTE(INT, "size", size_call, size, "Size of the result."),
+                               .count = 2, .least = 1, .most = MOST_SIZE, .otherwise = 1}),
     .whole = "hwij",
-    .attr_bytes = sizeof(size_call),
     .callable = true,
     .build = call_adaptive_avg_pool2d};
 
@@ -227,21 +222,18 @@ const clt_op clt_call_upsample2d = {
     .doc = "x resampled to another size.",
     .operands = "x bchw",
     .results = "y bcij",
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(INT, "size", clt_upsample2d_options, size,
-                           "Size of the result; 0: by the scale."),
-             .count = 2, .most = MOST_SIZE},
-            {CLT_ATTRIBUTE(REAL, "scale", clt_upsample2d_options, scale,
-                           "What the size is multiplied by."),
-             .count = 2, .most = MOST_SIZE, .above = 1, .otherwise = 2},
-            {CLT_ATTRIBUTE(FLAG, "bilinear", clt_upsample2d_options, mode,
-                           "Between neighbours, not the nearest of them.")},
-            {CLT_ATTRIBUTE(FLAG, "align_corners", clt_upsample2d_options, align_corners,
-                           "The first and last elements stay where they are; bilinear only.")},
-            {0},
-        },
+    CLT_ATTRIBUTES(
+        clt_upsample2d_options,
+        {CLT_ATTRIBUTE(INT, "size", clt_upsample2d_options, size,
+                       "Size of the result; 0: by the scale."),
+         .count = 2, .most = MOST_SIZE},
+        {CLT_ATTRIBUTE(REAL, "scale", clt_upsample2d_options, scale,
+                       "What the size is multiplied by."),
+         .count = 2, .most = MOST_SIZE, .above = 1, .otherwise = 2},
+        {CLT_ATTRIBUTE(FLAG, "bilinear", clt_upsample2d_options, mode,
+                       "Between neighbours, not the nearest of them.")},
+        {CLT_ATTRIBUTE(FLAG, "align_corners", clt_upsample2d_options, align_corners,
+                       "The first and last elements stay where they are; bilinear only.")}),
     .whole = "hwij",
-    .attr_bytes = sizeof(clt_upsample2d_options),
     .callable = true,
     .build = call_upsample2d};

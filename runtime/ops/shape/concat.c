@@ -102,14 +102,9 @@ const clt_op clt_op_concat = {
     .dims = clt_dims_by_place,
     .callable = true,
     .build = build,
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(INT, "axis", concat_attr, axis,
-                           "The axis; negative ones count from the end."),
-             .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .otherwise = 1},
-            {0},
-        },
-    .attr_bytes = sizeof(concat_attr),
+    CLT_ATTRIBUTES(concat_attr, {CLT_ATTRIBUTE(INT, "axis", concat_attr, axis,
+                                               "The axis; negative ones count from the end."),
+                                 .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .otherwise = 1}),
     .infer = infer,
     .gradient = gradient,
     .describe = describe,
@@ -149,15 +144,10 @@ const clt_op clt_op_concat_part = {
     .operands = "dy * any",
     .results = "dx * any",
     .dims = clt_dims_by_place,
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(INT, "axis", part_attr, axis, "The axis."), .internal = 1},
-            {CLT_ATTRIBUTE(INT, "start", part_attr, start, "Where the part begins."),
-             .internal = 1},
-            {CLT_ATTRIBUTE(TYPE, "to", part_attr, type, "The type of the result."), .internal = 1},
-            {0},
-        },
-    .attr_bytes = sizeof(part_attr),
+    CLT_ATTRIBUTES(
+        part_attr, {CLT_ATTRIBUTE(INT, "axis", part_attr, axis, "The axis."), .internal = 1},
+        {CLT_ATTRIBUTE(INT, "start", part_attr, start, "Where the part begins."), .internal = 1},
+        {CLT_ATTRIBUTE(TYPE, "to", part_attr, type, "The type of the result."), .internal = 1}),
     .infer = infer_part,
     .describe = describe_part,
     .flops = clt_no_flops,

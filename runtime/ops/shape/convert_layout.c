@@ -36,13 +36,9 @@ const clt_op clt_op_layout = {
     .doc = "x in another memory layout. The layout pass inserts this node.",
     .operands = "x * any",
     .results = "y * any",
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(CHOICE, "to", layout_attr, to, "The layout of the result."),
-             .choices = layouts, .internal = 1},
-            {0},
-        },
-    .attr_bytes = sizeof(layout_attr),
+    CLT_ATTRIBUTES(layout_attr,
+                   {CLT_ATTRIBUTE(CHOICE, "to", layout_attr, to, "The layout of the result."),
+                    .choices = layouts, .internal = 1}),
     .infer = clt_infer_same,
     .describe = describe,
     .flops = clt_no_flops,

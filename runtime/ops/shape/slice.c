@@ -201,22 +201,19 @@ const clt_op clt_call_slice = {
     .doc = "Elements start, start + step, .. below stop of each axis.",
     .operands = "x * any",
     .results = "y * any",
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(
-                 INT, "start", slice_call, start,
-                 "The first element of each axis; negative ones count from the end. Default: 0."),
-             .count = CLT_MAX_RANK, .list = 1, .length = offsetof(slice_call, n_start)},
-            {CLT_ATTRIBUTE(INT, "stop", slice_call, stop,
-                           "The end of each axis, which is not taken. Default: the axis' own."),
-             .count = CLT_MAX_RANK, .list = 1, .length = offsetof(slice_call, n_stop),
-             .least = INT_MIN, .most = (double)INT64_MAX},
-            {CLT_ATTRIBUTE(INT, "step", slice_call, step, "The step. Default: 1."),
-             .count = CLT_MAX_RANK, .list = 1, .length = offsetof(slice_call, n_step), .least = 1,
-             .most = INT_MAX},
-            {0},
-        },
+    CLT_ATTRIBUTES(
+        slice_call,
+        {CLT_ATTRIBUTE(
+             INT, "start", slice_call, start,
+             "The first element of each axis; negative ones count from the end. Default: 0."),
+         .count = CLT_MAX_RANK, .list = 1, .length = offsetof(slice_call, n_start)},
+        {CLT_ATTRIBUTE(INT, "stop", slice_call, stop,
+                       "The end of each axis, which is not taken. Default: the axis' own."),
+         .count = CLT_MAX_RANK, .list = 1, .length = offsetof(slice_call, n_stop), .least = INT_MIN,
+         .most = (double)INT64_MAX},
+        {CLT_ATTRIBUTE(INT, "step", slice_call, step, "The step. Default: 1."),
+         .count = CLT_MAX_RANK, .list = 1, .length = offsetof(slice_call, n_step), .least = 1,
+         .most = INT_MAX}),
     .whole = "*",
-    .attr_bytes = sizeof(slice_call),
     .callable = true,
     .build = call_slice};

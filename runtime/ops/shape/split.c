@@ -97,15 +97,11 @@ const clt_op clt_op_split = {
     .operands = "x * any",
     .results = "part * any, part2 * any, part3 * any, part4 * any",
     .dims = clt_dims_by_place,
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(INT, "axis", split_attr, axis, "The axis."), .internal = 1},
-            {CLT_ATTRIBUTE(INT, "count", split_attr, count, "How many parts."), .internal = 1},
-            {CLT_ATTRIBUTE(INT, "sizes", split_attr, sizes, "The sizes of the parts."),
-             .count = PARTS, .internal = 1},
-            {0},
-        },
-    .attr_bytes = sizeof(split_attr),
+    CLT_ATTRIBUTES(
+        split_attr, {CLT_ATTRIBUTE(INT, "axis", split_attr, axis, "The axis."), .internal = 1},
+        {CLT_ATTRIBUTE(INT, "count", split_attr, count, "How many parts."), .internal = 1},
+        {CLT_ATTRIBUTE(INT, "sizes", split_attr, sizes, "The sizes of the parts."), .count = PARTS,
+         .internal = 1}),
     .infer = infer,
     .gradient = gradient,
     .describe = describe,
@@ -270,14 +266,10 @@ const clt_op clt_call_stack = {
     .doc = "Tensors of one shape along a new axis.",
     .operands = "x *+ any",
     .results = "y * any",
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(INT, "axis", stack_call, axis,
-                           "The axis of the result; negative ones count from its end."),
-             .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .otherwise = 1},
-            {0},
-        },
+    CLT_ATTRIBUTES(stack_call,
+                   {CLT_ATTRIBUTE(INT, "axis", stack_call, axis,
+                                  "The axis of the result; negative ones count from its end."),
+                    .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .otherwise = 1}),
     .whole = "*",
-    .attr_bytes = sizeof(stack_call),
     .callable = true,
     .build = call_stack};

@@ -178,14 +178,9 @@ const clt_op clt_op_transpose = {
     .operands = "x * any",
     .results = "y * any",
     .dims = dims_of,
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(INT, "permutation", transpose_attr, permutation,
-                           "Of each axis of the result, which of x it is."),
-             .count = CLT_MAX_RANK, .internal = 1},
-            {0},
-        },
-    .attr_bytes = sizeof(transpose_attr),
+    CLT_ATTRIBUTES(transpose_attr, {CLT_ATTRIBUTE(INT, "permutation", transpose_attr, permutation,
+                                                  "Of each axis of the result, which of x it is."),
+                                    .count = CLT_MAX_RANK, .internal = 1}),
     .infer = infer,
     .gradient = gradient,
     .describe = describe,
@@ -224,14 +219,10 @@ const clt_op clt_call_transpose = {
     .doc = "Axes in another order.",
     .operands = "x * any",
     .results = "y * any",
-    .attributes =
-        (const clt_attribute[]){
-            {CLT_ATTRIBUTE(INT, "permutation", transpose_call, permutation,
-                           "Of each axis of the result, which of x it is."),
-             .count = CLT_MAX_RANK, .list = 1, .length = offsetof(transpose_call, count),
-             .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .required = 1},
-            {0},
-        },
-    .attr_bytes = sizeof(transpose_call),
+    CLT_ATTRIBUTES(transpose_call,
+                   {CLT_ATTRIBUTE(INT, "permutation", transpose_call, permutation,
+                                  "Of each axis of the result, which of x it is."),
+                    .count = CLT_MAX_RANK, .list = 1, .length = offsetof(transpose_call, count),
+                    .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .required = 1}),
     .callable = true,
     .build = call_transpose};
