@@ -336,13 +336,6 @@ static double flops(const clt_node *node, int64_t n)
            (double)clt_dim(s.batch, n);
 }
 
-static const clt_variant variants[] = {
-    {"tiles_cpu", clt_attention_cpu_accepts, clt_attention_cpu},
-    {"tiles_gpu", clt_attention_gpu_accepts, clt_attention_gpu},
-    {"portable", clt_accepts_plain, clt_attention_portable},
-    {0},
-};
-
 static const clt_variant grad_variants[] = {
     {"tiles_cpu", clt_attention_cpu_accepts, clt_attention_grad_cpu},
     {"tiles_gpu", clt_attention_gpu_accepts, clt_attention_grad_gpu},
@@ -422,7 +415,9 @@ const clt_op clt_op_attention = {
     .flops = flops,
     .evaluate = evaluate,
     .half = half,
-    .variants = variants,
+    CLT_VARIANTS({"tiles_cpu", clt_attention_cpu_accepts, clt_attention_cpu},
+                 {"tiles_gpu", clt_attention_gpu_accepts, clt_attention_gpu},
+                 {"portable", clt_accepts_plain, clt_attention_portable}),
 };
 
 static const char in_grad[] =

@@ -142,13 +142,6 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
                CLT_GPU_GROUP);
 }
 
-static const clt_variant variants[] = {
-    {"rows_cpu", clt_accepts_cpu_vectors, emit_cpu},
-    {"vectors_gpu", accepts_gpu, emit_gpu},
-    {"portable", clt_accepts_plain, emit_portable},
-    {0},
-};
-
 static void build(const clt_op_call *c)
 {
     const rotary_attr *given = c->attr;
@@ -190,7 +183,9 @@ const clt_op clt_op_rotary = {
     .gradient = gradient,
     .describe = describe,
     .flops = flops,
-    .variants = variants,
+    CLT_VARIANTS({"rows_cpu", clt_accepts_cpu_vectors, emit_cpu},
+                 {"vectors_gpu", accepts_gpu, emit_gpu},
+                 {"portable", clt_accepts_plain, emit_portable}),
 };
 
 void clt_rotary_options_init(clt_rotary_options *options)

@@ -32,18 +32,6 @@ static int wants_batch_blocked(const clt_node *node)
                : CLT_BATCH_BLOCKED_NO;
 }
 
-static const clt_variant variants[] = {
-    {"lanes_winograd", clt_conv2d_winograd_accepts, clt_conv2d_winograd, clt_conv2d_winograd_tiles,
-     CLT_BATCH_BLOCKED},
-    {"lanes", clt_accepts_batch_blocked, clt_conv2d_batch_blocked, clt_conv2d_batch_blocked_tiles,
-     CLT_BATCH_BLOCKED},
-    {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_gpu, clt_depthwise_gpu_tiles},
-    {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_gpu, clt_gpu_tiles},
-    {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_cpu, clt_conv2d_cpu_tiles},
-    {"portable", clt_accepts_plain, clt_conv_portable},
-    {0},
-};
-
 /* 16 bits are possible in the batch-blocked layout, for the direct kernels only. The data
  * gradient's kernels add to their output, so it stays f32. */
 static bool half(const clt_node *node, const clt_target *target, int index, bool output)
@@ -77,7 +65,15 @@ const clt_op clt_op_conv2d = {
     .half = half,
     .batch_blocked = wants_batch_blocked,
     .absorb = clt_conv_absorb,
-    .variants = variants,
+    CLT_VARIANTS(
+        {"lanes_winograd", clt_conv2d_winograd_accepts, clt_conv2d_winograd,
+         clt_conv2d_winograd_tiles, CLT_BATCH_BLOCKED},
+        {"lanes", clt_accepts_batch_blocked, clt_conv2d_batch_blocked,
+         clt_conv2d_batch_blocked_tiles, CLT_BATCH_BLOCKED},
+        {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_gpu, clt_depthwise_gpu_tiles},
+        {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_gpu, clt_gpu_tiles},
+        {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_cpu, clt_conv2d_cpu_tiles},
+        {"portable", clt_accepts_plain, clt_conv_portable}),
 };
 
 void clt_conv2d_options_init(clt_conv2d_options *options)
@@ -128,18 +124,6 @@ static clt_status data_grad_gradient(const clt_node *node, clt_value *const *dy,
     return clt_graph_status(node->graph);
 }
 
-static const clt_variant data_grad_variants[] = {
-    {"lanes_winograd", clt_conv2d_winograd_accepts, clt_conv2d_winograd, clt_conv2d_winograd_tiles,
-     CLT_BATCH_BLOCKED},
-    {"lanes", clt_accepts_batch_blocked, clt_conv2d_data_grad_batch_blocked,
-     clt_conv2d_data_grad_tiles, CLT_BATCH_BLOCKED},
-    {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_data_grad_gpu, clt_depthwise_gpu_tiles},
-    {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_data_grad_gpu, clt_gpu_tiles},
-    {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_cpu, clt_conv2d_cpu_tiles},
-    {"portable", clt_accepts_plain, clt_conv_portable},
-    {0},
-};
-
 const clt_op clt_op_conv2d_data_grad = {
     .name = "conv2d_data_grad",
     .doc = "The gradient of conv2d for x; transposed convolution.",
@@ -150,23 +134,19 @@ const clt_op clt_op_conv2d_data_grad = {
     .gradient = data_grad_gradient,
     .half = half,
     .batch_blocked = wants_batch_blocked,
-    .variants = data_grad_variants,
+    CLT_VARIANTS(
+        {"lanes_winograd", clt_conv2d_winograd_accepts, clt_conv2d_winograd,
+         clt_conv2d_winograd_tiles, CLT_BATCH_BLOCKED},
+        {"lanes", clt_accepts_batch_blocked, clt_conv2d_data_grad_batch_blocked,
+         clt_conv2d_data_grad_tiles, CLT_BATCH_BLOCKED},
+        {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_data_grad_gpu,
+         clt_depthwise_gpu_tiles},
+        {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_data_grad_gpu, clt_gpu_tiles},
+        {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_cpu, clt_conv2d_cpu_tiles},
+        {"portable", clt_accepts_plain, clt_conv_portable}),
 };
 
 /* --- conv2d_weight_grad --------------------------------------------------------------------- */
-
-static const clt_variant weight_grad_variants[] = {
-    {"lanes_winograd", clt_conv2d_winograd_weight_accepts, clt_conv2d_winograd_weight,
-     clt_conv2d_winograd_weight_tiles, CLT_BATCH_BLOCKED},
-    {"lanes", clt_accepts_batch_blocked, clt_conv2d_weight_grad_batch_blocked,
-     clt_conv2d_weight_grad_tiles, CLT_BATCH_BLOCKED},
-    {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_weight_grad_gpu,
-     clt_depthwise_gpu_tiles},
-    {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_weight_grad_gpu, clt_gpu_tiles},
-    {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_weight_grad_cpu},
-    {"portable", clt_accepts_plain, clt_conv_weight_grad_portable},
-    {0},
-};
 
 const clt_op clt_op_conv2d_weight_grad = {
     .name = "conv2d_weight_grad",
@@ -177,5 +157,14 @@ const clt_op clt_op_conv2d_weight_grad = {
     .infer = clt_conv_infer_weight_grad,
     .half = half_weight_grad,
     .batch_blocked = wants_batch_blocked,
-    .variants = weight_grad_variants,
+    CLT_VARIANTS(
+        {"lanes_winograd", clt_conv2d_winograd_weight_accepts, clt_conv2d_winograd_weight,
+         clt_conv2d_winograd_weight_tiles, CLT_BATCH_BLOCKED},
+        {"lanes", clt_accepts_batch_blocked, clt_conv2d_weight_grad_batch_blocked,
+         clt_conv2d_weight_grad_tiles, CLT_BATCH_BLOCKED},
+        {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_weight_grad_gpu,
+         clt_depthwise_gpu_tiles},
+        {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_weight_grad_gpu, clt_gpu_tiles},
+        {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_weight_grad_cpu},
+        {"portable", clt_accepts_plain, clt_conv_weight_grad_portable}),
 };

@@ -85,9 +85,6 @@ static bool tiles(const clt_node *node, const clt_target *target, int index, cha
     return clt_conv2d_batch_blocked_choices(&s, 1, target, index, text);
 }
 
-static const clt_variant variants[] = {
-    {"lanes", clt_accepts_batch_blocked, emit, tiles, CLT_BATCH_BLOCKED}, {0}};
-
 static bool half(const clt_node *node, const clt_target *target, int index, bool output)
 {
     (void)node;
@@ -147,7 +144,7 @@ const clt_op clt_op_conv2d_pool = {
     .flops = flops,
     .half = half,
     .batch_blocked = batch_blocked_only,
-    .variants = variants,
+    CLT_VARIANTS({"lanes", clt_accepts_batch_blocked, emit, tiles, CLT_BATCH_BLOCKED}),
 };
 
 /* --- unpool2d -------------------------------------------------------------------------------- */
@@ -171,9 +168,6 @@ static void emit_unpool(const clt_node *node, const clt_target *target, clt_prog
     clt_range1(program, (clt_extent){z->dims[1], 1, target->lanes, 0}, 1);
 }
 
-static const clt_variant unpool_variants[] = {
-    {"lanes", clt_accepts_batch_blocked, emit_unpool, NULL, CLT_BATCH_BLOCKED}, {0}};
-
 const clt_op clt_op_unpool2d = {
     .name = "unpool2d",
     .doc = "The gradient of the pooling of conv2d_pool.",
@@ -186,7 +180,7 @@ const clt_op clt_op_unpool2d = {
     .describe = describe,
     .batch_blocked = batch_blocked_only,
     .half = clt_half_all,
-    .variants = unpool_variants,
+    CLT_VARIANTS({"lanes", clt_accepts_batch_blocked, emit_unpool, NULL, CLT_BATCH_BLOCKED}),
 };
 
 /* --- conv2d_pool_weight_grad ----------------------------------------------------------------- */
@@ -224,10 +218,6 @@ static bool weight_grad_tiles(const clt_node *node, const clt_target *target, in
     return clt_conv2d_weight_grad_choices(&s, target, index, text);
 }
 
-static const clt_variant weight_grad_variants[] = {
-    {"lanes", clt_accepts_batch_blocked, emit_weight_grad, weight_grad_tiles, CLT_BATCH_BLOCKED},
-    {0}};
-
 const clt_op clt_op_conv2d_pool_weight_grad = {
     .name = "conv2d_pool_weight_grad",
     .doc = "The gradients of conv2d_pool for weight and bias.",
@@ -242,5 +232,6 @@ const clt_op clt_op_conv2d_pool_weight_grad = {
     .flops = flops_weight_grad,
     .half = half_weight_grad,
     .batch_blocked = batch_blocked_only,
-    .variants = weight_grad_variants,
+    CLT_VARIANTS({"lanes", clt_accepts_batch_blocked, emit_weight_grad, weight_grad_tiles,
+                  CLT_BATCH_BLOCKED}),
 };

@@ -4,13 +4,6 @@
 #include "ops/core/ops.h"
 #include <cltrain/ops.h>
 
-static const clt_variant variants[] = {
-    {"planes_gpu", clt_conv3d_gpu_accepts, clt_conv3d_gpu},
-    {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_cpu, clt_conv2d_cpu_tiles},
-    {"portable", clt_accepts_plain, clt_conv_portable},
-    {0},
-};
-
 static const clt_attribute attributes[] = {CLT_CONV_ATTRIBUTES(clt_conv3d_attr, 3), {0}};
 
 const clt_op clt_op_conv3d = {
@@ -23,7 +16,10 @@ const clt_op clt_op_conv3d = {
     .infer = clt_conv_infer,
     .gradient = clt_conv_gradient,
     .absorb = clt_conv_absorb,
-    .variants = variants,
+    CLT_VARIANTS(
+        {"planes_gpu", clt_conv3d_gpu_accepts, clt_conv3d_gpu},
+        {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_cpu, clt_conv2d_cpu_tiles},
+        {"portable", clt_accepts_plain, clt_conv_portable}),
 };
 
 void clt_conv3d_options_init(clt_conv3d_options *options)
@@ -48,13 +44,6 @@ clt_value *clt_conv3d(clt_value *x, clt_value *weight, clt_value *bias,
     return clt_emit1(&clt_op_conv3d, &attr, 3, x, weight, bias);
 }
 
-static const clt_variant data_grad_variants[] = {
-    {"planes_gpu", clt_conv3d_gpu_accepts, clt_conv3d_data_grad_gpu},
-    {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_cpu, clt_conv2d_cpu_tiles},
-    {"portable", clt_accepts_plain, clt_conv_portable},
-    {0},
-};
-
 const clt_op clt_op_conv3d_data_grad = {
     .name = "conv3d_data_grad",
     .doc = "The gradient of conv3d for x; transposed convolution.",
@@ -62,14 +51,10 @@ const clt_op clt_op_conv3d_data_grad = {
     .results = "dx bcdhw",
     CLT_CONV_MEMBERS(clt_conv3d_attr, "dhw", "ijk"),
     .infer = clt_conv_infer_data_grad,
-    .variants = data_grad_variants,
-};
-
-static const clt_variant weight_grad_variants[] = {
-    {"planes_gpu", clt_conv3d_gpu_accepts, clt_conv3d_weight_grad_gpu},
-    {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_weight_grad_cpu},
-    {"portable", clt_accepts_plain, clt_conv_weight_grad_portable},
-    {0},
+    CLT_VARIANTS(
+        {"planes_gpu", clt_conv3d_gpu_accepts, clt_conv3d_data_grad_gpu},
+        {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_cpu, clt_conv2d_cpu_tiles},
+        {"portable", clt_accepts_plain, clt_conv_portable}),
 };
 
 const clt_op clt_op_conv3d_weight_grad = {
@@ -79,5 +64,7 @@ const clt_op clt_op_conv3d_weight_grad = {
     .results = "dweight ocijk, dbias o",
     CLT_CONV_MEMBERS(clt_conv3d_attr, "dhw", "ijk"),
     .infer = clt_conv_infer_weight_grad,
-    .variants = weight_grad_variants,
+    CLT_VARIANTS({"planes_gpu", clt_conv3d_gpu_accepts, clt_conv3d_weight_grad_gpu},
+                 {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_weight_grad_cpu},
+                 {"portable", clt_accepts_plain, clt_conv_weight_grad_portable}),
 };

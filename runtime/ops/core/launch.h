@@ -205,6 +205,9 @@ typedef struct clt_variant {
     unsigned traits; /* CLT_BATCH_BLOCKED, CLT_CLBLAST */
 } clt_variant;
 
+/* The member of an operator that lists its variants; the rows are in braces. */
+#define CLT_VARIANTS(...) .variants = ((const clt_variant[]){__VA_ARGS__, {0}})
+
 /* Traits of variants. */
 enum {
     CLT_BATCH_BLOCKED = 1, /* takes values in the batch-blocked layout only */

@@ -161,14 +161,6 @@ static void emit_vectors(const clt_node *node, const clt_target *target, clt_pro
     clt_move_gpu_emit(node, &move, 0, p);
 }
 
-static const clt_variant variants_copy[] = {
-    {"runs_cpu", accepts_runs, emit_runs},
-    {"vectors_gpu", clt_move_gpu_accepts, emit_vectors},
-    {"elementwise", accepts_f32, emit_elementwise},
-    {"move", NULL, emit_move},
-    {0},
-};
-
 const clt_op clt_op_copy = {.name = "copy",
                             .doc = "The same numbers in memory of their own.",
                             .operands = "x * any",
@@ -179,7 +171,10 @@ const clt_op clt_op_copy = {.name = "copy",
                             .gradient = copy_gradient,
                             .batch_blocked = clt_elementwise_batch_blocked,
                             .rounding = CLT_ROUNDS_MOVES,
-                            .variants = variants_copy};
+                            CLT_VARIANTS({"runs_cpu", accepts_runs, emit_runs},
+                                         {"vectors_gpu", clt_move_gpu_accepts, emit_vectors},
+                                         {"elementwise", accepts_f32, emit_elementwise},
+                                         {"move", NULL, emit_move})};
 
 clt_value *clt_copy(clt_value *x)
 {

@@ -102,13 +102,6 @@ static void emit(const clt_node *node, const clt_target *target, clt_program *p)
     clt_range1(p, clt_extent_ceil(count, 16 * 16, 16), 16);
 }
 
-static const clt_variant variants[] = {
-    {"vectors_cpu", accepts_cpu, emit_cpu},
-    {"vectors_gpu", accepts_gpu, emit_gpu},
-    {"portable", accepts, emit},
-    {0},
-};
-
 static const char *const types[] = {"f32", "f16", "bf16", "i32", "u8", "f64", NULL};
 
 const clt_op clt_op_cast = {
@@ -122,7 +115,8 @@ const clt_op clt_op_cast = {
     .infer = infer,
     .gradient = gradient,
     .flops = clt_no_flops,
-    .variants = variants};
+    CLT_VARIANTS({"vectors_cpu", accepts_cpu, emit_cpu}, {"vectors_gpu", accepts_gpu, emit_gpu},
+                 {"portable", accepts, emit})};
 
 clt_value *clt_cast(clt_value *x, clt_dtype to)
 {

@@ -120,13 +120,6 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     clt_range1(p, clt_extent_ceil(count, share, 1), 1);
 }
 
-static const clt_variant variants[] = {
-    {"blocks_cpu", clt_accepts_cpu_vectors, emit_cpu},
-    {"vectors_gpu", clt_gpu_group_accepts, emit_gpu},
-    {"portable", NULL, emit},
-    {0},
-};
-
 static void build(const clt_op_call *c)
 {
     c->out[0] = clt_dropout(c->in[0], ((const dropout_attr *)c->attr)->p);
@@ -152,7 +145,8 @@ const clt_op clt_op_dropout = {
     .in_place = 1,
     .evaluate = evaluate,
     .half = clt_half_all,
-    .variants = variants};
+    CLT_VARIANTS({"blocks_cpu", clt_accepts_cpu_vectors, emit_cpu},
+                 {"vectors_gpu", clt_gpu_group_accepts, emit_gpu}, {"portable", NULL, emit})};
 
 clt_value *clt_dropout(clt_value *x, double p)
 {

@@ -59,13 +59,6 @@ static double flops(const clt_node *node, int64_t n)
     return (double)attr->n_steps * (double)clt_type_elements(&node->out[0]->type, n);
 }
 
-static const clt_variant variants[] = {
-    {"runs_cpu", clt_elementwise_cpu_accepts, emit_cpu},
-    {"vectors_gpu", clt_elementwise_gpu_accepts, emit_gpu},
-    {"elementwise", NULL, emit},
-    {0},
-};
-
 const clt_op clt_op_map = {
     .name = "map",
     .doc = "Several element-wise operators in one. The fusion pass makes this node.",
@@ -84,7 +77,9 @@ const clt_op clt_op_map = {
     .in_place = 15,
     .half = clt_half_all,
     .absorb = clt_elementwise_absorb,
-    .variants = variants};
+    CLT_VARIANTS({"runs_cpu", clt_elementwise_cpu_accepts, emit_cpu},
+                 {"vectors_gpu", clt_elementwise_gpu_accepts, emit_gpu},
+                 {"elementwise", NULL, emit})};
 
 /* The chain while fusion adds steps. */
 typedef struct chain {

@@ -322,13 +322,6 @@ static bool half_add(const clt_node *node, const clt_target *target, int index, 
     return output || index > 0;
 }
 
-static const clt_variant add_variants[] = {
-    {"slices_cpu", clt_accepts_cpu_vectors, emit_add_cpu},
-    {"chains_gpu", clt_index_accepts_gpu, emit_add_gpu},
-    {"portable", clt_accepts_plain, emit_add_portable},
-    {0},
-};
-
 const clt_op clt_op_index_add = {.name = "index_add",
                                  .doc = "Slices of a source added at indices of an axis.",
                                  .operands = "index i i32, source *, base *?!",
@@ -343,7 +336,9 @@ const clt_op clt_op_index_add = {.name = "index_add",
                                  .in_place = 1u << 2,
                                  .base = 2,
                                  .half = half_add,
-                                 .variants = add_variants};
+                                 CLT_VARIANTS({"slices_cpu", clt_accepts_cpu_vectors, emit_add_cpu},
+                                              {"chains_gpu", clt_index_accepts_gpu, emit_add_gpu},
+                                              {"portable", clt_accepts_plain, emit_add_portable})};
 
 clt_value *clt_index_add(clt_value *x, int axis, clt_value *index, clt_value *source)
 {

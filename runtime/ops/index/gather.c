@@ -93,13 +93,6 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
                CLT_GPU_GROUP);
 }
 
-static const clt_variant variants[] = {
-    {"elements_cpu", clt_accepts_cpu_vectors, emit_cpu},
-    {"elements_gpu", clt_index_accepts_gpu, emit_gpu},
-    {"portable", clt_accepts_plain, emit_portable},
-    {0},
-};
-
 const clt_op clt_op_gather = {.name = "gather",
                               .doc = "An element of x for each index.",
                               .operands = "index * i32, x *",
@@ -111,7 +104,9 @@ const clt_op clt_op_gather = {.name = "gather",
                               .gradient = gradient,
                               .describe = clt_index_describe,
                               .flops = clt_no_flops,
-                              .variants = variants};
+                              CLT_VARIANTS({"elements_cpu", clt_accepts_cpu_vectors, emit_cpu},
+                                           {"elements_gpu", clt_index_accepts_gpu, emit_gpu},
+                                           {"portable", clt_accepts_plain, emit_portable})};
 
 /* --- scatter_add ---------------------------------------------------------------------------- */
 
@@ -214,27 +209,23 @@ static void emit_scatter_gpu(const clt_node *node, const clt_target *target, clt
     clt_range1(p, clt_extent_ceil(items, CLT_GPU_GROUP, CLT_GPU_GROUP), CLT_GPU_GROUP);
 }
 
-static const clt_variant scatter_variants[] = {
-    {"lines_cpu", clt_accepts_cpu_vectors, emit_scatter_cpu},
-    {"lines_gpu", clt_index_accepts_gpu, emit_scatter_gpu},
-    {"portable", clt_accepts_plain, emit_scatter_portable},
-    {0},
-};
-
-const clt_op clt_op_scatter_add = {.name = "scatter_add",
-                                   .doc = "Elements of a source added at indices.",
-                                   .operands = "index * i32, source *, base *?!",
-                                   .results = "y *",
-                                   .dims = clt_index_dims,
-                                   .attributes = clt_index_attributes,
-                                   .attr_bytes = sizeof(clt_index_attr),
-                                   .infer = infer_scatter,
-                                   .gradient = gradient_scatter,
-                                   .describe = clt_index_describe,
-                                   .flops = clt_index_sum_flops,
-                                   .in_place = 1u << 2,
-                                   .base = 2,
-                                   .variants = scatter_variants};
+const clt_op clt_op_scatter_add = {
+    .name = "scatter_add",
+    .doc = "Elements of a source added at indices.",
+    .operands = "index * i32, source *, base *?!",
+    .results = "y *",
+    .dims = clt_index_dims,
+    .attributes = clt_index_attributes,
+    .attr_bytes = sizeof(clt_index_attr),
+    .infer = infer_scatter,
+    .gradient = gradient_scatter,
+    .describe = clt_index_describe,
+    .flops = clt_index_sum_flops,
+    .in_place = 1u << 2,
+    .base = 2,
+    CLT_VARIANTS({"lines_cpu", clt_accepts_cpu_vectors, emit_scatter_cpu},
+                 {"lines_gpu", clt_index_accepts_gpu, emit_scatter_gpu},
+                 {"portable", clt_accepts_plain, emit_scatter_portable})};
 
 /* --- builders ------------------------------------------------------------------------------- */
 

@@ -98,13 +98,6 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
                CLT_GPU_GROUP);
 }
 
-static const clt_variant variants[] = {
-    {"slices_cpu", clt_accepts_cpu_vectors, emit_cpu},
-    {"slices_gpu", clt_index_accepts_gpu, emit_gpu},
-    {"portable", clt_accepts_plain, emit_portable},
-    {0},
-};
-
 const clt_op clt_op_index_copy = {.name = "index_copy",
                                   .doc =
                                       "Slices of a source in place of those at indices of an axis.",
@@ -118,7 +111,9 @@ const clt_op clt_op_index_copy = {.name = "index_copy",
                                   .describe = clt_index_describe,
                                   .flops = clt_no_flops,
                                   .in_place = 1u << BASE,
-                                  .variants = variants};
+                                  CLT_VARIANTS({"slices_cpu", clt_accepts_cpu_vectors, emit_cpu},
+                                               {"slices_gpu", clt_index_accepts_gpu, emit_gpu},
+                                               {"portable", clt_accepts_plain, emit_portable})};
 
 clt_value *clt_index_copy(clt_value *x, int axis, clt_value *index, clt_value *source)
 {

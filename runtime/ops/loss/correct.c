@@ -70,13 +70,6 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     clt_loss_total_gpu(program, sums, counts, parts);
 }
 
-static const clt_variant variants[] = {
-    {"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
-    {"rows_gpu", accepts_gpu, emit_gpu},
-    {"portable", clt_accepts_plain, emit_portable},
-    {0},
-};
-
 const clt_op clt_op_correct = {
     .name = "correct",
     .doc = "The number of labels among the k largest logits, and the number of labels that are not "
@@ -96,7 +89,9 @@ const clt_op clt_op_correct = {
     .flops = clt_flops_operand,
     .batch_blocked = clt_loss_batch_blocked,
     .half = clt_half_all,
-    .variants = variants,
+    CLT_VARIANTS({"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+                 {"rows_gpu", accepts_gpu, emit_gpu},
+                 {"portable", clt_accepts_plain, emit_portable}),
 };
 
 clt_status clt_correct(clt_value *logits, clt_value *labels, int k, int ignore_index,

@@ -144,15 +144,6 @@ static void emit_subgroups(const clt_node *node, const clt_target *target, clt_p
     emit_rows_gpu(node, target, program, true);
 }
 
-static const clt_variant variants[] = {
-    {"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
-    {"rows_cpu", accepts_rows, emit_rows},
-    {"rows_gpu", accepts_gpu, emit_gpu},
-    {"rows_gpu_subgroups", accepts_subgroups, emit_subgroups},
-    {"portable", clt_accepts_plain, emit_portable},
-    {0},
-};
-
 static const clt_attribute attributes[] = {
     {CLT_ATTRIBUTE(REAL, "label_smoothing", clt_cross_entropy_attr, label_smoothing,
                    "The share that all classes get."),
@@ -179,7 +170,10 @@ const clt_op clt_op_cross_entropy = {
     .flops = flops,
     .batch_blocked = clt_loss_batch_blocked,
     .half = clt_half_all,
-    .variants = variants,
+    CLT_VARIANTS({"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+                 {"rows_cpu", accepts_rows, emit_rows}, {"rows_gpu", accepts_gpu, emit_gpu},
+                 {"rows_gpu_subgroups", accepts_subgroups, emit_subgroups},
+                 {"portable", clt_accepts_plain, emit_portable}),
 };
 
 void clt_cross_entropy_options_init(clt_cross_entropy_options *options)
@@ -269,15 +263,6 @@ static void emit_grad_subgroups(const clt_node *node, const clt_target *target,
     emit_grad_rows_gpu(node, target, program, true);
 }
 
-static const clt_variant grad_variants[] = {
-    {"lanes", clt_accepts_batch_blocked, emit_grad_batch_blocked, NULL, CLT_BATCH_BLOCKED},
-    {"rows_cpu", accepts_rows, emit_grad_rows},
-    {"rows_gpu", accepts_gpu, emit_grad_gpu},
-    {"rows_gpu_subgroups", accepts_subgroups, emit_grad_subgroups},
-    {"portable", clt_accepts_plain, emit_grad_portable},
-    {0},
-};
-
 const clt_op clt_op_cross_entropy_grad = {
     .name = "cross_entropy_grad",
     .doc = "The gradient of cross_entropy.",
@@ -292,5 +277,9 @@ const clt_op clt_op_cross_entropy_grad = {
     .batch_blocked = clt_loss_batch_blocked,
     .in_place = 1u, /* a row is read completely before its first element is written */
     .half = clt_half_all,
-    .variants = grad_variants,
+    CLT_VARIANTS(
+        {"lanes", clt_accepts_batch_blocked, emit_grad_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+        {"rows_cpu", accepts_rows, emit_grad_rows}, {"rows_gpu", accepts_gpu, emit_grad_gpu},
+        {"rows_gpu_subgroups", accepts_subgroups, emit_grad_subgroups},
+        {"portable", clt_accepts_plain, emit_grad_portable}),
 };

@@ -114,13 +114,6 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     clt_loss_total(program, target, sums, counts, parts);
 }
 
-static const clt_variant variants[] = {
-    {"vectors_cpu", accepts_cpu, emit_cpu},
-    {"tree_gpu", clt_gpu_group_accepts, emit_gpu},
-    {"portable", NULL, emit_portable},
-    {0},
-};
-
 const clt_op clt_op_mse = {
     .name = "mse",
     .doc = "Squared distances: their sum, and the number of elements.",
@@ -131,7 +124,8 @@ const clt_op clt_op_mse = {
     .gradient = gradient,
     .flops = flops,
     .weight = weight,
-    .variants = variants,
+    CLT_VARIANTS({"vectors_cpu", accepts_cpu, emit_cpu},
+                 {"tree_gpu", clt_gpu_group_accepts, emit_gpu}, {"portable", NULL, emit_portable}),
 };
 
 clt_status clt_mse(clt_value *x, clt_value *target, clt_value **sum, clt_value **weight)
@@ -180,13 +174,6 @@ static void emit_grad_cpu(const clt_node *node, const clt_target *target, clt_pr
     clt_elementwise_cpu_emit(node, target, program, "OUT(2.0f*c*(a-b))");
 }
 
-static const clt_variant grad_variants[] = {
-    {"vectors_cpu", clt_elementwise_cpu_accepts, emit_grad_cpu},
-    {"vectors_gpu", clt_gpu_group_accepts, emit_grad_gpu},
-    {"portable", NULL, emit_grad_portable},
-    {0},
-};
-
 const clt_op clt_op_mse_grad = {
     .name = "mse_grad",
     .doc = "The gradient of mse.",
@@ -195,5 +182,7 @@ const clt_op clt_op_mse_grad = {
     .infer = infer_grad,
     .flops = flops,
     .in_place = 1u,
-    .variants = grad_variants,
+    CLT_VARIANTS({"vectors_cpu", clt_elementwise_cpu_accepts, emit_grad_cpu},
+                 {"vectors_gpu", clt_gpu_group_accepts, emit_grad_gpu},
+                 {"portable", NULL, emit_grad_portable}),
 };

@@ -119,14 +119,6 @@ static void emit_tree(const clt_node *node, const clt_target *target, clt_progra
     clt_reduce_gpu(&m.node, target, p);
 }
 
-static const clt_variant variants[] = {
-    {"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
-    {"rows_cpu", accepts_rows, emit_rows},
-    {"tree_gpu", accepts_tree, emit_tree},
-    {"portable", clt_accepts_plain, emit_portable},
-    {0},
-};
-
 const clt_op clt_op_global_avg_pool2d = {
     .name = "global_avg_pool2d",
     .doc = "The mean of each channel of an image.",
@@ -140,7 +132,9 @@ const clt_op clt_op_global_avg_pool2d = {
     .describe = describe,
     .flops = clt_flops_operand,
     .batch_blocked = clt_wants_batch_blocked,
-    .variants = variants,
+    CLT_VARIANTS({"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+                 {"rows_cpu", accepts_rows, emit_rows}, {"tree_gpu", accepts_tree, emit_tree},
+                 {"portable", clt_accepts_plain, emit_portable}),
 };
 
 clt_value *clt_global_avg_pool2d(clt_value *x)
@@ -192,14 +186,6 @@ static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_pr
     clt_range1(p, clt_extent_ceil(items, CLT_GPU_GROUP, CLT_GPU_GROUP), CLT_GPU_GROUP);
 }
 
-static const clt_variant grad_variants[] = {
-    {"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
-    {"vectors_gpu", accepts_grad_gpu, emit_grad_gpu},
-    {"vectors_cpu", clt_accepts_cpu_vectors, emit_grad_cpu},
-    {"portable", clt_accepts_plain, emit_portable},
-    {0},
-};
-
 const clt_op clt_op_global_avg_pool2d_grad = {
     .name = "global_avg_pool2d_grad",
     .doc = "The gradient of global_avg_pool2d.",
@@ -212,5 +198,8 @@ const clt_op clt_op_global_avg_pool2d_grad = {
     .describe = describe,
     .flops = clt_flops_operand,
     .batch_blocked = clt_wants_batch_blocked,
-    .variants = grad_variants,
+    CLT_VARIANTS({"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+                 {"vectors_gpu", accepts_grad_gpu, emit_grad_gpu},
+                 {"vectors_cpu", clt_accepts_cpu_vectors, emit_grad_cpu},
+                 {"portable", clt_accepts_plain, emit_portable}),
 };

@@ -228,14 +228,6 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_range_items(p, target, clt_extent_elements(&node->out[0]->type));
 }
 
-static const clt_variant variants[] = {
-    {"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
-    {"vectors_gpu", clt_pool2d_gpu_accepts, emit_gpu},
-    {"rows_cpu", accepts_cpu, emit_cpu},
-    {"portable", clt_accepts_plain, emit_portable},
-    {0},
-};
-
 static const char *const kinds[] = {"adaptive_avg", "nearest", "bilinear", NULL};
 
 const clt_op clt_op_resample2d = {
@@ -264,7 +256,10 @@ const clt_op clt_op_resample2d = {
     .describe = describe,
     .flops = flops,
     .batch_blocked = clt_wants_batch_blocked,
-    .variants = variants,
+    CLT_VARIANTS({"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+                 {"vectors_gpu", clt_pool2d_gpu_accepts, emit_gpu},
+                 {"rows_cpu", accepts_cpu, emit_cpu},
+                 {"portable", clt_accepts_plain, emit_portable}),
 };
 
 clt_value *clt_resample2d(clt_value *x, clt_resample_kind kind, bool gradient_of,

@@ -114,13 +114,6 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     clt_place_gpu_emit(node, attr->before, step, bits_of(node), p);
 }
 
-static const clt_variant variants[] = {
-    {"runs_cpu", accepts_cpu, emit_cpu},
-    {"vectors_gpu", clt_move_gpu_accepts, emit_gpu},
-    {"portable", NULL, emit},
-    {0},
-};
-
 const clt_op clt_op_pad = {
     .name = "pad",
     .doc = "x with a constant added around it.",
@@ -140,7 +133,8 @@ const clt_op clt_op_pad = {
     .flops = clt_no_flops,
     .rounding = CLT_ROUNDS_MOVES,
     .half = half,
-    .variants = variants};
+    CLT_VARIANTS({"runs_cpu", accepts_cpu, emit_cpu},
+                 {"vectors_gpu", clt_move_gpu_accepts, emit_gpu}, {"portable", NULL, emit})};
 
 clt_value *clt_pad(clt_value *x, const int64_t *before, const int64_t *after, double value)
 {

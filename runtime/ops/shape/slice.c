@@ -97,13 +97,6 @@ static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_pr
     clt_place_gpu_emit(node, attr->start, attr->step, 0, p);
 }
 
-static const clt_variant variants_grad[] = {
-    {"runs_cpu", accepts_grad_cpu, emit_grad_cpu},
-    {"vectors_gpu", clt_move_gpu_accepts, emit_grad_gpu},
-    {"portable", NULL, emit_grad},
-    {0},
-};
-
 static const clt_attribute attributes[] = {
     {CLT_ATTRIBUTE(INT, "start", clt_slice_attr, start, "The first element, of each axis."),
      .count = CLT_MAX_RANK, .internal = 1},
@@ -140,7 +133,9 @@ const clt_op clt_op_slice_grad = {.name = "slice_grad",
                                   .describe = describe,
                                   .flops = clt_no_flops,
                                   .rounding = CLT_ROUNDS_MOVES,
-                                  .variants = variants_grad};
+                                  CLT_VARIANTS({"runs_cpu", accepts_grad_cpu, emit_grad_cpu},
+                                               {"vectors_gpu", clt_move_gpu_accepts, emit_grad_gpu},
+                                               {"portable", NULL, emit_grad})};
 
 clt_value *clt_slice_of(clt_value *x, const int64_t *start, const int64_t *step,
                         const int64_t *size)

@@ -154,14 +154,6 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_move_emit(&move, 0, target, p);
 }
 
-static const clt_variant variants[] = {
-    {"tiles_cpu", accepts_tiles, emit_tiles},
-    {"tiles_gpu", accepts_gpu, emit_gpu},
-    {"vectors_gpu", clt_move_gpu_accepts, emit_gpu_rows},
-    {"portable", NULL, emit_portable},
-    {0},
-};
-
 static void dims_of(const clt_node *node, clt_node_dims *dims)
 {
     const transpose_attr *attr = node->attr;
@@ -186,7 +178,9 @@ const clt_op clt_op_transpose = {
     .describe = describe,
     .flops = clt_no_flops,
     .rounding = CLT_ROUNDS_MOVES,
-    .variants = variants};
+    CLT_VARIANTS({"tiles_cpu", accepts_tiles, emit_tiles}, {"tiles_gpu", accepts_gpu, emit_gpu},
+                 {"vectors_gpu", clt_move_gpu_accepts, emit_gpu_rows},
+                 {"portable", NULL, emit_portable})};
 
 clt_value *clt_transpose(clt_value *x, const int *permutation)
 {
