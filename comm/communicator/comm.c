@@ -239,8 +239,7 @@ static clt_status build(clt_comm *comm, const clt_comm_device *devices)
     comm->members = clt_calloc((size_t)comm->count, sizeof *comm->members);
     comm->ring = clt_calloc((size_t)comm->ring_size, sizeof *comm->ring);
     comm->sides = clt_calloc((size_t)comm->ring_size * (size_t)comm->count, sizeof *comm->sides);
-    if (!comm->members || !comm->ring || !comm->sides)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(comm->members && comm->ring && comm->sides);
     for (int i = 0; i < comm->ring_size; i++) {
         comm->ring[i].comm = comm;
         comm->ring[i].sequence = -1;
@@ -356,8 +355,7 @@ clt_status clt_comm_create_between(const clt_comm_device *devices, int count,
     clt_comm_options checked;
     CLT_TRY(read_options(options, &checked));
     clt_comm *comm = CLT_NEW(clt_comm);
-    if (!comm)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(comm);
     comm->options = checked;
     comm->count = comm->total = count;
     comm->ranks = comm->node_ranks = 1;

@@ -84,8 +84,7 @@ clt_status clt_tasks_cut(clt_task_list *list)
     if (list->pieces > list->partial_room) {
         clt_task_partial *more =
             clt_realloc(list->partials, (size_t)list->pieces * sizeof *list->partials);
-        if (!more)
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(more);
         list->partials = more;
         list->partial_room = list->pieces;
     }

@@ -88,8 +88,7 @@ static void *helper(void *arg)
 clt_status clt_team_create(int threads, clt_team **team)
 {
     clt_team *t = CLT_NEW(clt_team);
-    if (!t)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(t);
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->begin, NULL);
     pthread_cond_init(&t->end, NULL);

@@ -61,8 +61,7 @@ clt_status clt_cluster_open(clt_ranks *node, int rank, bool leads, const clt_com
                             void *user, clt_cluster **out)
 {
     clt_cluster *c = CLT_NEW(clt_cluster);
-    if (!c)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(c);
     c->node = node;
     c->rank = rank;
     c->nodes = bridge->nodes;
@@ -206,8 +205,7 @@ static clt_status lay_out(clt_cluster *c, const clt_task_list *tasks)
         c->room = 0;
         c->places = clt_calloc((size_t)room, sizeof *c->places);
         c->uses = clt_calloc((size_t)room * (size_t)(c->nodes + 2), sizeof *c->uses);
-        if (!c->places || !c->uses)
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(c->places && c->uses);
         c->owners = c->uses + room;
         c->all = c->owners + room;
         c->room = room;

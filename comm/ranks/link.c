@@ -36,8 +36,7 @@ struct clt_link {
 clt_status clt_link_open(clt_ranks *node, int rank, const clt_comm_bridge *bridge, clt_link **out)
 {
     clt_link *l = CLT_NEW(clt_link);
-    if (!l)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(l);
     l->bridge = *bridge;
     l->node = node;
     l->rank = rank;

@@ -68,8 +68,7 @@ clt_status clt_ranks_open(void *memory, int rank, int ranks, int number, clt_ran
         return clt_fail(CLT_UNSUPPORTED, "comm: at most %d ranks on a node, not %d", CLT_RANKS_MOST,
                         ranks);
     clt_ranks *node = CLT_NEW(clt_ranks);
-    if (!node)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(node);
     node->lanes = memory;
     node->rank = rank;
     node->ranks = ranks;

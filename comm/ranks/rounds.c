@@ -16,8 +16,7 @@ clt_status clt_room_make(clt_room *room, int64_t bytes)
     clt_free(room->memory);
     room->bytes = 0;
     room->memory = clt_alloc_pages((size_t)bytes);
-    if (!room->memory)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(room->memory);
     room->bytes = bytes;
     return CLT_OK;
 }

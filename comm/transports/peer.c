@@ -340,8 +340,7 @@ static clt_status reserve_partials(exchange *x)
         if (pairs <= p->sum_room)
             continue;
         double *more = clt_realloc(p->sums, (size_t)(2 * pairs) * sizeof *more);
-        if (!more)
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(more);
         p->sums = more;
         p->sum_room = pairs;
     }

@@ -470,8 +470,7 @@ clt_status clt_peers_open(clt_comm *comm, bool forced)
 {
     comm->peers =
         clt_calloc(1, sizeof *comm->peers + (size_t)comm->count * sizeof(clt_peer_member));
-    if (!comm->peers)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(comm->peers);
     const clt_status status = open_all(comm, forced);
     if (status == CLT_OK)
         return CLT_OK;

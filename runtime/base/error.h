@@ -30,6 +30,10 @@ void clt_error_restore(const char *message);
             return try_status_;                                                                    \
     } while (0)
 
+/* Returns CLT_OUT_OF_MEMORY from the calling function if the pointer, or one of `a && b`, is NULL.
+ */
+#define CLT_TRY_MEMORY(allocated) CLT_TRY((allocated) ? CLT_OK : CLT_OUT_OF_MEMORY)
+
 /* Like CLT_TRY, but stores the status in `variable` and jumps to `label`. */
 #define CLT_TRY_GOTO(variable, expression, label)                                                  \
     do {                                                                                           \

@@ -19,8 +19,7 @@ static clt_status grow(clt_table *table)
 {
     const int larger = table->n_places ? 2 * table->n_places : 64;
     int *places = clt_calloc((size_t)larger, sizeof *places);
-    if (!places)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(places);
     clt_free(table->places);
     table->places = places;
     table->n_places = larger;

@@ -13,8 +13,7 @@ clt_status clt_vec_reserve(void **items, int count, int *room, int extra, size_t
     if (larger < needed)
         larger = needed;
     void *moved = clt_realloc(*items, (size_t)larger * element_bytes);
-    if (!moved)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(moved);
     *items = moved;
     *room = larger;
     return CLT_OK;

@@ -97,8 +97,7 @@ static bool make_one(char *path)
 clt_status clt_folder_make(const char *path)
 {
     char *copy = clt_strdup(path);
-    if (!copy)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(copy);
     for (size_t end = strlen(copy); end > 1 && copy[end - 1] == '/'; end--)
         copy[end - 1] = '\0';
     bool made = true;

@@ -38,8 +38,7 @@ static clt_status load_state(clt_checkpoint *c)
 {
     char *path = join(c->path, CLT_STATE_FILE), *text = NULL;
     size_t bytes = 0;
-    if (!path)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(path);
     struct stat info;
     const bool other = stat(path, &info) == 0 && !S_ISREG(info.st_mode);
     clt_status status = clt_file_read_all(path, MOST_STATE_BYTES, &text, &bytes);
@@ -84,8 +83,7 @@ static clt_status load_part_from(const char *path, const clt_part *wanted, clt_t
 static clt_status load_part(clt_checkpoint *c, int index)
 {
     char *path = join(c->path, clt_part_files[index]);
-    if (!path)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(path);
     clt_status status = load_part_from(path, &c->state.parts[index], &c->parts[index]);
     if (status != CLT_OK && !strstr(clt_error_message(), path))
         clt_fail_prefix(status, "%s: ", clt_part_files[index]);
@@ -97,8 +95,7 @@ static clt_status load_part(clt_checkpoint *c, int index)
 static clt_status load_step(const char *path, clt_checkpoint **out)
 {
     clt_checkpoint *c = CLT_NEW(clt_checkpoint);
-    if (!c)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(c);
     c->path = clt_strdup(path);
     clt_status status = c->path ? CLT_OK : CLT_OUT_OF_MEMORY;
     if (status == CLT_OK)
@@ -188,8 +185,7 @@ static clt_status open_step(const char *path, const clt_step_name *name, clt_che
     if (!name)
         return refuse(status, NULL, path, 0);
     char *dir = clt_strdup(path);
-    if (!dir)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(dir);
     char *slash = strrchr(dir, '/');
     if (slash)
         slash[slash == dir] = '\0';
@@ -201,8 +197,7 @@ static clt_status open_step(const char *path, const clt_step_name *name, clt_che
 clt_status clt_checkpoint_open(const char *path, clt_checkpoint **out)
 {
     char *trimmed = clt_strdup(path);
-    if (!trimmed)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(trimmed);
     for (size_t end = strlen(trimmed); end > 1 && trimmed[end - 1] == '/'; end--)
         trimmed[end - 1] = '\0';
     const char *base = strrchr(trimmed, '/');

@@ -23,8 +23,7 @@ struct clt_outfile {
 clt_status clt_outfile_create(int folder_fd, const char *name, clt_outfile **out)
 {
     clt_outfile *file = CLT_NEW(clt_outfile);
-    if (!file)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(file);
     file->fd = -1;
     file->name = clt_strdup(name);
     file->hash = XXH3_createState();

@@ -258,8 +258,7 @@ static clt_status copy_unaligned(clt_tensors *t)
     if (!total)
         return CLT_OK;
     t->copies = clt_alloc(total);
-    if (!t->copies)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(t->copies);
     size_t used = 0;
     for (int i = 0; i < t->count; i++) {
         if (aligned(&t->items[i]))
@@ -305,8 +304,7 @@ static clt_status index_tensors(clt_tensors *t)
         return clt_fail(CLT_FORMAT, "%s: its header names %zu tensors for %lld bytes", t->path,
                         entries, (long long)data_bytes);
     placed *places = clt_calloc(entries, sizeof *places);
-    if (!places)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(places);
     int count;
     clt_status status = read_entries(t, places, data_bytes, &count);
     if (status == CLT_OK && count) {
@@ -345,8 +343,7 @@ static void end_opening(clt_tensors *t)
 clt_status clt_tensors_open(const char *path, clt_tensors **out)
 {
     clt_tensors *t = CLT_NEW(clt_tensors);
-    if (!t)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(t);
     t->fd = -1;
     t->path = clt_strdup(path);
     clt_status status = t->path ? open_file(t) : CLT_OUT_OF_MEMORY;

@@ -159,8 +159,7 @@ static clt_status decode_sections(clt_state *state, json_t *sections)
     if (!count)
         return CLT_OK;
     state->sections = clt_calloc(count, sizeof *state->sections);
-    if (!state->sections)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(state->sections);
     json_object_foreach(sections, name, value)
     {
         clt_section made = {.name = name, .text = json_string_value(value)};

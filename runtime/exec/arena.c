@@ -14,12 +14,10 @@ static clt_status add_slabs(clt_arena *arena, int count)
     if (count <= arena->n_slabs)
         return CLT_OK;
     cl_mem *slabs = clt_realloc(arena->slabs, (size_t)count * sizeof *slabs);
-    if (!slabs)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(slabs);
     arena->slabs = slabs;
     int64_t *bytes = clt_realloc(arena->bytes, (size_t)count * sizeof *bytes);
-    if (!bytes)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(bytes);
     arena->bytes = bytes;
     for (; arena->n_slabs < count; arena->n_slabs++) {
         arena->slabs[arena->n_slabs] = NULL;

@@ -118,8 +118,7 @@ static clt_status make_table(clt_device_gather *g, gather_field *f, const clt_ga
     if (!from->table && !from->scale)
         return CLT_OK;
     float *table = clt_calloc((size_t)(each * from->channels), sizeof *table);
-    if (!table)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(table);
     if (from->table)
         memcpy(table, from->table, (size_t)bytes);
     for (int c = 0; !from->table && c < from->channels; c++) {
@@ -207,8 +206,7 @@ clt_status clt_device_gather_create(clt_device *device, const clt_gather_field *
                                     int n_fields, int64_t samples, clt_device_gather **out)
 {
     clt_device_gather *g = CLT_NEW(clt_device_gather);
-    if (!g)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(g);
     const int64_t bytes = TURNS * samples * (int64_t)sizeof(int64_t);
     g->device = device;
     g->samples = samples;

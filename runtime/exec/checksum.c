@@ -17,8 +17,7 @@ struct clt_checksum {
 clt_status clt_checksum_create(const clt_replica *replica, clt_checksum **out)
 {
     clt_checksum *c = CLT_NEW(clt_checksum);
-    if (!c)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(c);
     clt_device *device = replica->device;
     const bool cpu = clt_caps_is_cpu(&device->caps) || device->caps.max_work_group < GPU_GROUP;
     c->replica = replica;

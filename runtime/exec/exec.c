@@ -26,8 +26,7 @@ static clt_status make_constants(clt_exec *exec)
 {
     const clt_plan *plan = exec->plan;
     exec->constants = clt_calloc((size_t)plan->n_constants + 1, sizeof(cl_mem));
-    if (!exec->constants)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(exec->constants);
     for (int i = 0; i < plan->n_constants; i++) {
         const clt_value *v = plan->constants[i];
         const int64_t bytes = clt_type_elements(&v->type, 0) * clt_dtype_size(v->type.dtype);
@@ -44,8 +43,7 @@ static clt_status build_programs(clt_exec *exec, int n_launches)
 {
     const clt_plan *plan = exec->plan;
     clt_program_key *keys = clt_calloc((size_t)n_launches + 1, sizeof *keys);
-    if (!keys)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(keys);
     int n_keys = 0;
     for (int i = 0; i < plan->n_nodes; i++)
         for (int j = 0; j < plan->nodes[i].program.n_launches; j++) {
@@ -66,8 +64,7 @@ static clt_status make_kernels(clt_exec *exec)
         n_launches += plan->nodes[i].program.n_launches;
     exec->launches = clt_calloc((size_t)n_launches + 1, sizeof *exec->launches);
     exec->first_launch = clt_calloc((size_t)plan->n_nodes + 1, sizeof *exec->first_launch);
-    if (!exec->launches || !exec->first_launch)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(exec->launches && exec->first_launch);
     CLT_TRY(build_programs(exec, n_launches));
     int next = 0;
     for (int i = 0; i < plan->n_nodes; i++) {
@@ -93,8 +90,7 @@ clt_status clt_exec_create(clt_device *device, const clt_plan *plan, clt_replica
                            clt_arena *arena, clt_exec **out)
 {
     clt_exec *exec = CLT_NEW(clt_exec);
-    if (!exec)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(exec);
     exec->device = device;
     exec->plan = plan;
     exec->replica = replica;

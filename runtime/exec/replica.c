@@ -11,8 +11,7 @@ static clt_status create_set(const clt_replica *replica, const char *what, bool 
         return CLT_OK;
     const clt_buckets *layout = replica->layout;
     cl_mem *set = clt_calloc((size_t)layout->n_buckets + 1, sizeof(cl_mem));
-    if (!set)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(set);
     *out = set;
     for (int i = 0; i < layout->n_buckets; i++) {
         char name[64];

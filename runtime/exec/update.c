@@ -92,8 +92,7 @@ clt_status clt_update_create(clt_replica *replica, const clt_update_options *opt
                              clt_update **out)
 {
     clt_update *u = CLT_NEW(clt_update);
-    if (!u)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(u);
     u->replica = replica;
     u->options = *options;
     u->optimizer = clt_optimizer_find(options->optimizer);

@@ -10,8 +10,7 @@
 clt_status clt_graph_create(clt_graph **graph)
 {
     clt_graph *g = CLT_NEW(clt_graph);
-    if (!g)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(g);
     *graph = g;
     return CLT_OK;
 }
@@ -149,8 +148,7 @@ static clt_status node_fill(clt_node *node, clt_value *const *in, int n_in, cons
                         most, n_in);
     node->n_in = n_in;
     node->in = clt_calloc((size_t)(n_in ? n_in : 1), sizeof *node->in);
-    if (!node->in || !(node->name = node_name(node->graph, op)))
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(node->in && (node->name = node_name(node->graph, op)));
     for (int i = 0; i < n_in; i++) {
         if (!in[i] && i < least)
             return clt_fail(CLT_INVALID_ARGUMENT, "%s: operand %d is missing", op->name, i);
@@ -160,8 +158,7 @@ static clt_status node_fill(clt_node *node, clt_value *const *in, int n_in, cons
         node->in[i] = in[i];
     }
     if (op->attr_bytes) {
-        if (!(node->attr = clt_alloc(op->attr_bytes)))
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(node->attr = clt_alloc(op->attr_bytes));
         memcpy(node->attr, attr, op->attr_bytes);
     }
     return clt_attributes_check(op, attr);

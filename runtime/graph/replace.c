@@ -1,5 +1,6 @@
 /* Replaces values in a whole graph. */
 #include "base/alloc.h"
+#include "base/error.h"
 #include "graph/graph.h"
 
 clt_status clt_replacements_begin(clt_graph *graph, clt_replacements *replacements)
@@ -28,8 +29,7 @@ clt_status clt_replacements_add(clt_replacements *replacements, const clt_value 
     const int n = replacements->graph->n_values;
     if (from->id >= replacements->n_values) {
         clt_value **values = clt_realloc(replacements->values, (size_t)n * 2 * sizeof(clt_value *));
-        if (!values)
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(values);
         for (int i = replacements->n_values; i < 2 * n; i++)
             values[i] = NULL;
         replacements->values = values;

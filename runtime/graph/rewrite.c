@@ -12,8 +12,7 @@ static clt_value *mapped(const clt_graph *copy, const clt_value *value)
 static clt_status copy_value(clt_graph *copy, const clt_value *value)
 {
     clt_value *twin = CLT_NEW(clt_value);
-    if (!twin)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(twin);
     *twin = *value;
     twin->graph = copy;
     twin->name = NULL;
@@ -29,8 +28,7 @@ static clt_status copy_value(clt_graph *copy, const clt_value *value)
     if (value->data) {
         size_t bytes =
             (size_t)clt_type_elements(&value->type, 0) * (size_t)clt_dtype_size(value->type.dtype);
-        if (!(twin->data = clt_alloc(bytes)))
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(twin->data = clt_alloc(bytes));
         memcpy(twin->data, value->data, bytes);
     }
     return CLT_OK;
@@ -39,8 +37,7 @@ static clt_status copy_value(clt_graph *copy, const clt_value *value)
 static clt_status copy_node(clt_graph *copy, const clt_node *node)
 {
     clt_node *twin = CLT_NEW(clt_node);
-    if (!twin)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(twin);
     *twin = *node;
     twin->graph = copy;
     twin->in = NULL;
@@ -54,8 +51,7 @@ static clt_status copy_node(clt_graph *copy, const clt_node *node)
     }
     twin->in = clt_calloc((size_t)(node->n_in ? node->n_in : 1), sizeof *twin->in);
     twin->name = clt_strdup(node->name);
-    if (!twin->in || !twin->name)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(twin->in && twin->name);
     for (int i = 0; i < node->n_in; i++)
         twin->in[i] = mapped(copy, node->in[i]);
     for (int i = 0; i < node->n_out; i++) {
@@ -63,8 +59,7 @@ static clt_status copy_node(clt_graph *copy, const clt_node *node)
         twin->out[i]->producer = twin;
     }
     if (node->op->attr_bytes) {
-        if (!(twin->attr = clt_alloc(node->op->attr_bytes)))
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(twin->attr = clt_alloc(node->op->attr_bytes));
         memcpy(twin->attr, node->attr, node->op->attr_bytes);
     }
     return CLT_OK;
@@ -79,8 +74,7 @@ static clt_status copy_means(clt_graph *copy, const clt_mean *means, int count, 
                          .weight = mapped(copy, means[i].weight),
                          .coefficient = means[i].coefficient,
                          .upstream = mapped(copy, means[i].upstream)};
-        if (!mean.name)
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(mean.name);
         CLT_TRY(CLT_PUSH(*items, *n, *room, mean));
     }
     return CLT_OK;
@@ -212,8 +206,7 @@ static clt_status visit_roots(traversal *t, clt_value *const *keep, int n_keep)
 static clt_status settle_order(traversal *t)
 {
     bool *live = clt_calloc((size_t)t->graph->n_nodes + 1, sizeof *live);
-    if (!live)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(live);
     for (int i = 0; i < t->graph->n_nodes; i++)
         live[i] = t->done[i] == 2;
     memset(t->done, 0, (size_t)t->graph->n_nodes);

@@ -135,8 +135,7 @@ static clt_status make_room(precision_pass *p, const clt_node *node)
         return CLT_OK;
     const int room = 2 * needed;
     clt_node **order = clt_realloc(p->order, (size_t)room * sizeof *order);
-    if (!order)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(order);
     p->order = order;
     p->room = room;
     return CLT_OK;
@@ -241,8 +240,7 @@ static clt_status add_values(precision_pass *p, int before)
         if (exact)
             p->exact = exact;
         widened *wide = exact ? clt_realloc(p->wide, room * sizeof *wide) : NULL;
-        if (!wide)
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(wide);
         p->wide = wide;
         p->room_values = 2 * n;
     }

@@ -47,8 +47,7 @@ static clt_status copy_node(recompute *r, const clt_node *node)
 {
     char name[192];
     clt_value **in = clt_calloc((size_t)node->n_in + 1, sizeof *in);
-    if (!in)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(in);
     for (int i = 0; i < node->n_in; i++)
         in[i] = operand(r, node->in[i]);
     clt_graph_set_origin(r->graph, node);
@@ -60,8 +59,7 @@ static clt_status copy_node(recompute *r, const clt_node *node)
     twin->recomputed = true;
     snprintf(name, sizeof name, "%s.recomputed", node->name);
     char *own = clt_strdup(name);
-    if (!own)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(own);
     clt_free(twin->name);
     twin->name = own;
     for (int i = 0; i < node->n_out; i++) {

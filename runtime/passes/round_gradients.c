@@ -112,8 +112,7 @@ static clt_status order_nodes(const gradients_pass *p)
     clt_graph *g = p->graph;
     int n = 0;
     clt_node **order = clt_calloc((size_t)g->n_nodes + 1, sizeof *order);
-    if (!order)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(order);
     for (int i = 0; i < p->n_nodes; i++) {
         order[n++] = g->nodes[i];
         for (clt_node *c = p->behind[i]; c; c = p->previous[c->id - p->n_nodes])

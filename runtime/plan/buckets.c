@@ -24,8 +24,7 @@ static clt_status add_slot(clt_buckets *b, const clt_value *value, int stream)
                      .group = value->group,
                      .rate = value->rate,
                      .decay = value->decay};
-    if (!slot.name)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(slot.name);
     clt_status status = CLT_PUSH(b->slots, b->n_slots, b->room_slots, slot);
     if (status != CLT_OK)
         clt_free(slot.name);
@@ -60,8 +59,7 @@ static clt_status find_order(const clt_graph *graph, order *o)
     o->first = clt_calloc(n, sizeof *o->first);
     o->parameters = clt_calloc(n, sizeof *o->parameters);
     o->trained = clt_calloc(n, sizeof *o->trained);
-    if (!o->first || !o->parameters || !o->trained)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(o->first && o->parameters && o->trained);
     clt_graph_first_readers(graph, o->first);
     for (int i = 0; i < graph->n_values; i++) {
         const clt_value *value = graph->values[i];

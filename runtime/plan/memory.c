@@ -184,8 +184,7 @@ static clt_status place_carried(memory *m)
 {
     clt_plan *plan = m->plan;
     reader *readers = find_readers(plan);
-    if (!readers)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(readers);
     clt_status status = CLT_OK;
     for (int i = 0; i < plan->graph->n_assigns && status == CLT_OK; i++) {
         const clt_value *value = plan->graph->assigns[i].value,
@@ -330,8 +329,7 @@ static clt_status find_alive(memory *m)
 {
     int64_t *change = clt_calloc((size_t)m->plan->n_nodes + 2, sizeof *change);
     int64_t alive = 0;
-    if (!change)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(change);
     for (int i = 0; i < m->n_blocks; i++) {
         const int64_t bytes =
             (m->blocks[i].bytes + CLT_TENSOR_ALIGN - 1) / CLT_TENSOR_ALIGN * CLT_TENSOR_ALIGN;

@@ -44,8 +44,7 @@ struct clt_occupied {
 clt_status clt_occupied_create(int last, int64_t limit, clt_occupied **out)
 {
     clt_occupied *o = CLT_NEW(clt_occupied);
-    if (!o)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(o);
     o->limit = limit;
     o->leaves = 1;
     while (o->leaves <= last && o->leaves < 1 << 29)

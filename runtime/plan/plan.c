@@ -119,8 +119,7 @@ static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value
 static clt_status assign_gradients(clt_plan *plan, clt_value **gradients)
 {
     plan->gradients = clt_calloc((size_t)plan->buckets.n_slots + 1, sizeof *plan->gradients);
-    if (!plan->gradients)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(plan->gradients);
     int next = 0;
     for (int i = 0; plan->options.mode == CLT_PLAN_TRAIN && i < plan->graph->n_values; i++) {
         const clt_value *v = plan->graph->values[i];
@@ -137,8 +136,7 @@ static clt_status list_values(clt_plan *plan)
     const clt_graph *graph = plan->graph;
     int room_inputs = 0, room_constants = 0;
     plan->places = clt_calloc((size_t)graph->n_values + 1, sizeof *plan->places);
-    if (!plan->places)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(plan->places);
     for (int i = 0; i < graph->n_values; i++) {
         clt_value *v = graph->values[i];
         if (v->kind == CLT_VALUE_INPUT)
@@ -175,8 +173,7 @@ static clt_status list_nodes(clt_plan *plan)
 {
     plan->n_nodes = plan->graph->n_nodes;
     plan->nodes = clt_calloc((size_t)plan->n_nodes + 1, sizeof *plan->nodes);
-    if (!plan->nodes)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(plan->nodes);
     for (int i = 0; i < plan->n_nodes; i++) {
         plan->nodes[i].node = plan->graph->nodes[i];
         if (!plan->nodes[i].node->backward)
@@ -232,8 +229,7 @@ clt_status clt_plan_create(const clt_graph *graph, const clt_buckets *buckets, c
     CLT_TRY(check_store(graph, buckets, options->mode));
     CLT_TRY(clt_variants_check(options->variants));
     clt_plan *plan = CLT_NEW(clt_plan);
-    if (!plan)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(plan);
     plan->options = *options;
     plan->options.variants = NULL; /* belongs to the caller */
     plan->caps = *caps;

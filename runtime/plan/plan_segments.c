@@ -1,6 +1,7 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
+#include "base/error.h"
 #include "plan/plan.h"
 
 /* Returns the node before which a collective must be complete. `first` is the first node that reads
@@ -18,8 +19,7 @@ static clt_status list_collectives(clt_plan *plan, const int *first)
     for (int i = 0; i < plan->n_nodes; i++)
         n += plan->nodes[i].node->op->collective;
     plan->collectives = clt_calloc((size_t)n + 1, sizeof *plan->collectives);
-    if (!plan->collectives)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(plan->collectives);
     for (int i = 0; i < plan->n_nodes; i++) {
         const clt_node *node = plan->nodes[i].node;
         char type[CLT_TYPE_TEXT];
@@ -40,8 +40,7 @@ static clt_status list_collectives(clt_plan *plan, const int *first)
 clt_status clt_plan_collectives(clt_plan *plan)
 {
     int *first = clt_calloc((size_t)plan->graph->n_values + 1, sizeof *first);
-    if (!first)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(first);
     clt_graph_first_readers(plan->graph, first);
     const clt_status status = list_collectives(plan, first);
     clt_free(first);

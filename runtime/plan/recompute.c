@@ -1,4 +1,5 @@
 #include "base/alloc.h"
+#include "base/error.h"
 #include "plan/recompute_internal.h"
 
 /* What arithmetic and memory take, for comparing nodes: a processor's orders of magnitude. */
@@ -102,8 +103,7 @@ static clt_status set_arrays(clt_recompute *r, bool make)
 clt_status clt_recompute_create(const clt_plan *plan, const clt_target *target, clt_recompute **out)
 {
     clt_recompute *r = CLT_NEW(clt_recompute);
-    if (!r)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(r);
     r->plan = plan;
     r->n_values = plan->graph->n_values;
     r->n_nodes = plan->n_nodes;

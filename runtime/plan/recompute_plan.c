@@ -11,8 +11,7 @@ static clt_status make(const clt_plan *plain, const clt_target *target, const bo
 {
     const int n_slots = plain->buckets.n_slots;
     clt_plan *plan = CLT_NEW(clt_plan);
-    if (!plan)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(plan);
     plan->options = plain->options;
     plan->caps = plain->caps;
     plan->gradients = clt_calloc((size_t)n_slots + 1, sizeof *plan->gradients);

@@ -84,8 +84,7 @@ static clt_status choose(clt_plan *plan, int index, const clt_target *target)
         pn->declined = clt_strdup(clt_str_text(&declined));
     const bool complete = !declined.failed && (pn->declined || !declined.length);
     clt_str_free(&declined);
-    if (!complete)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(complete);
     clt_target own = *target;
     own.tile = pn->tuned ? pn->tuned->options : NULL;
     pn->variant->emit(node, &own, &pn->program);
@@ -102,8 +101,7 @@ static clt_status choose(clt_plan *plan, int index, const clt_target *target)
 clt_status clt_plan_variants(clt_plan *plan, const clt_target *target)
 {
     plan->tuned = clt_calloc((size_t)plan->n_nodes + 1, sizeof *plan->tuned);
-    if (!plan->tuned)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(plan->tuned);
     for (int i = 0; i < plan->n_nodes; i++)
         CLT_TRY(choose(plan, i, target));
     return CLT_OK;

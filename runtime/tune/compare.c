@@ -212,8 +212,7 @@ static clt_status read_output(clt_lab *lab, const clt_value *out, bool plain, ch
     char *lying = clt_alloc((size_t)stored * (size_t)bytes + 16);
     *values = lying;
     *count = stored;
-    if (!lying)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(lying);
     CLT_TRY(clt_replica_read(&lab->replica, view.buffer, view.offset, stored * bytes, lying));
     if (!in_batch_blocked || !plain)
         return CLT_OK;

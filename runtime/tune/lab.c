@@ -41,8 +41,7 @@ static clt_status fill_bucket(clt_device *device, cl_mem buffer, const clt_bucke
     const int64_t bytes = layout->buckets[bucket].bytes;
     const int64_t count = bytes / (int64_t)sizeof(float);
     float *values = clt_alloc((size_t)bytes + 16);
-    if (!values)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(values);
     random_floats(values, count, (uint32_t)bucket);
     scale_parameters(layout, bucket, values);
     const cl_int code = clEnqueueWriteBuffer(device->queue, buffer, CL_TRUE, 0,
@@ -150,8 +149,7 @@ static clt_status make_inputs(clt_lab *lab)
 {
     const clt_plan *plan = lab->plan;
     lab->inputs = clt_calloc((size_t)plan->n_inputs + 1, sizeof *lab->inputs);
-    if (!lab->inputs)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(lab->inputs);
     lab->n_inputs = plan->n_inputs;
     for (int i = 0; i < plan->n_inputs; i++) {
         const clt_type *type = &plan->inputs[i]->type;

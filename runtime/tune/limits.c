@@ -144,8 +144,7 @@ static clt_status measure(clt_meter *m)
 clt_status clt_meter_create(clt_device *device, clt_meter **meter)
 {
     clt_meter *m = clt_calloc(1, sizeof *m);
-    if (!m)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(m);
     m->device = device;
     const clt_status status = measure(m);
     if (status != CLT_OK) {

@@ -1,6 +1,5 @@
 #include "tune/recorder.h"
 
-
 #include "base/clock.h"
 #include "base/vec.h"
 
@@ -91,8 +90,7 @@ clt_status clt_recorder_create(clt_device *device, const int64_t *tag, clt_recor
                         "%s was opened without profiling: its queue records no times",
                         device->label);
     clt_recorder *r = CLT_NEW(clt_recorder);
-    if (!r)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(r);
     r->device = device;
     r->tag = tag;
     r->began = clt_clock();

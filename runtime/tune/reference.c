@@ -81,14 +81,12 @@ static clt_status read_plain(clt_lab *lab, const clt_value *value, char **out)
     CLT_TRY(clt_exec_locate(lab->exec, &lab->run, value, &view));
     char *lying = clt_alloc((size_t)stored * (size_t)bytes + 16);
     *out = lying;
-    if (!lying)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(lying);
     CLT_TRY(clt_replica_read(&lab->replica, view.buffer, view.offset, stored * bytes, lying));
     if (value->layout != CLT_LAYOUT_BATCH_BLOCKED)
         return CLT_OK;
     char *plain = clt_alloc((size_t)stored * (size_t)bytes + 16);
-    if (!plain)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(plain);
     clt_batch_blocked_to_plain(lying, count, clt_type_coefficient(&value->type), lanes, bytes,
                                plain);
     *out = plain;
@@ -302,8 +300,7 @@ static clt_status read_outputs(scene *s, clt_lab *lab, const clt_node *node, clt
             make_mask(node->attr, (const float *)before, lab->run.count * type->dims[1],
                       (unsigned char *)outcome->values[o]);
         clt_free(before);
-        if (!outcome->values[o])
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(outcome->values[o]);
     }
     return CLT_OK;
 }

@@ -16,8 +16,7 @@ clt_status clt_dataset_new(clt_data_kind kind, const char *name, int64_t count, 
                         "data set '%s': %lld samples, but it needs at least one", name,
                         (long long)count);
     clt_dataset *d = CLT_NEW(clt_dataset);
-    if (!d)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(d);
     d->kind = kind;
     d->count = count;
     d->name = clt_strdup(name);
@@ -130,8 +129,7 @@ clt_status clt_dataset_append_field(clt_dataset *dataset, const char *name,
 {
     clt_data_field *place = &dataset->fields[dataset->field_count];
     char *copy = clt_strdup(name);
-    if (!copy)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(copy);
     *place = *field;
     place->name = copy;
     if (out)

@@ -34,11 +34,9 @@ clt_status clt_dataset_name_classes(clt_dataset *d, int field, const char *const
 {
     clt_data_field *f = &d->fields[field];
     f->class_names = clt_calloc((size_t)f->classes, sizeof *f->class_names);
-    if (!f->class_names)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(f->class_names);
     for (int64_t i = 0; i < f->classes; i++)
-        if (!(f->class_names[i] = clt_strdup(names[i])))
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(f->class_names[i] = clt_strdup(names[i]));
     return CLT_OK;
 }
 

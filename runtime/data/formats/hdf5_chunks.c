@@ -188,8 +188,7 @@ static clt_status read_chunk(reading *r, const hsize_t *offset, char *all)
         clt_free(r->stored);
         r->stored_room = 0;
         r->stored = clt_alloc((size_t)size);
-        if (!r->stored)
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(r->stored);
         r->stored_room = (int64_t)size;
     }
     unsigned char *data = NULL;
@@ -228,8 +227,7 @@ static clt_status read_all(reading *r, hid_t plist, hid_t type, char *all)
         r->bytes *= (int64_t)r->chunk[i];
     r->a = clt_alloc((size_t)r->bytes + CHECKSUM_BYTES);
     r->b = clt_alloc((size_t)r->bytes + CHECKSUM_BYTES);
-    if (!r->a || !r->b)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(r->a && r->b);
     CLT_TRY(fill(r, plist, type, all));
     for (int axis = 0; axis >= 0;) {
         CLT_TRY(read_chunk(r, offset, all));

@@ -373,8 +373,7 @@ static clt_status fetch(clt_dataset *dataset, const clt_sample_key *key, int64_t
     if (!fields[0])
         return CLT_OK;
     workspace *d = take_workspace(m);
-    if (!d)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(d);
     placing p = {
         .images = m, .augment = f->augmented ? &f->augment : NULL, .key = key, .index = index};
     clt_status status = load(d, file->path, place, &p);
@@ -528,8 +527,7 @@ clt_status clt_open_images(const clt_data_request *r, clt_dataset **out)
 {
     images *m = CLT_NEW(images);
     clt_listing classes = {0};
-    if (!m)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(m);
     pthread_mutex_init(&m->lock, NULL);
     m->size = r->options->image_size ? (int)r->options->image_size : DEFAULT_SIZE;
     m->resize = r->options->resize ? (int)r->options->resize : m->size * 8 / 7;

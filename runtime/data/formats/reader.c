@@ -82,8 +82,7 @@ static clt_status open_file(clt_reader *r)
 clt_status clt_reader_open(const char *path, clt_reader **out)
 {
     clt_reader *r = CLT_NEW(clt_reader);
-    if (!r)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(r);
     r->fd = -1;
     r->path = clt_strdup(path);
     clt_status status = r->path ? open_file(r) : CLT_OUT_OF_MEMORY;

@@ -326,8 +326,7 @@ static clt_status make(clt_tokens *t, const clt_data_request *r, int64_t count, 
 static clt_status open_windows(const clt_data_request *r, bool text, clt_dataset **out)
 {
     clt_tokens *t = CLT_NEW(clt_tokens);
-    if (!t)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(t);
     t->text = text;
     t->windows = r->test ? CLT_WINDOWS_FIXED : r->options->windows;
     t->tells = r->options->windows == CLT_WINDOWS_CONTINUED;

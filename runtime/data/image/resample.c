@@ -1,6 +1,7 @@
 #include <math.h>
 
 #include "base/alloc.h"
+#include "base/error.h"
 #include "data/image/resample.h"
 
 enum { BITS = CLT_RESAMPLE_BITS, COLOURS = 3 };
@@ -75,8 +76,7 @@ clt_status clt_image_resample(const clt_image *image, const clt_resample *r,
             break;
         clt_resample_work_free(work);
         work->memory = clt_alloc_pages(used);
-        if (!work->memory)
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(work->memory);
         work->room = used;
     }
     weigh(&across, r->width, r->inset_x, r->span_x, r->to_width, r->left, r->columns);

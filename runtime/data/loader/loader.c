@@ -85,15 +85,13 @@ static clt_status make(clt_loader *l, const clt_loader_desc *desc)
     }
     if (desc->weights) {
         l->weights = clt_calloc((size_t)desc->parts, sizeof *l->weights);
-        if (!l->weights)
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(l->weights);
         memcpy(l->weights, desc->weights, (size_t)desc->parts * sizeof *l->weights);
     }
     l->desc.weights = l->weights;
     l->capacity = clt_calloc((size_t)desc->parts, sizeof *l->capacity);
     l->slots = clt_calloc((size_t)desc->slots, sizeof *l->slots);
-    if (!l->capacity || !l->slots)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(l->capacity && l->slots);
     int64_t largest = desc->batch < desc->dataset->count ? desc->batch : desc->dataset->count;
     return clt_split_capacity(largest, desc->parts, l->weights, desc->quantum, l->capacity);
 }
@@ -104,8 +102,7 @@ clt_status clt_loader_create(const clt_loader_desc *desc, clt_loader **out)
         return clt_fail(CLT_INVALID_ARGUMENT, "a loader needs its description and a place");
     CLT_TRY(check_desc(desc));
     clt_loader *l = CLT_NEW(clt_loader);
-    if (!l)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(l);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);
     pthread_cond_init(&l->ready, NULL);
@@ -252,19 +249,16 @@ static clt_status make_memory(clt_loader *l)
         slot->offsets = clt_calloc((size_t)d->parts + 1, sizeof *slot->offsets);
         slot->part_weights = clt_calloc((size_t)d->local_parts, sizeof *slot->part_weights);
         slot->indices = clt_calloc((size_t)samples, sizeof *slot->indices);
-        if (!slot->offsets || !slot->part_weights || !slot->indices)
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(slot->offsets && slot->part_weights && slot->indices);
     }
     l->workers = clt_calloc((size_t)d->max_threads, sizeof *l->workers);
-    if (!l->workers)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(l->workers);
     for (int w = 0; w < d->max_threads; w++) {
         clt_loader_thread *worker = &l->workers[w];
         worker->loader = l;
         worker->id = w;
         worker->weights = clt_calloc((size_t)d->local_parts + 1, sizeof *worker->weights);
-        if (!worker->weights)
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(worker->weights);
         CLT_TRY(clt_scratch_init(&worker->scratch, &l->gather, l->chunk));
     }
     return CLT_OK;

@@ -36,8 +36,7 @@ static clt_status make_room(clt_bpe_work *work, int bytes)
     work->links = clt_calloc((size_t)room, sizeof *work->links);
     /* One pair for each two neighbours at the start, and at most two more for each merge. */
     work->heap = clt_calloc((size_t)room * 3, sizeof *work->heap);
-    if (!work->links || !work->heap)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(work->links && work->heap);
     work->room = room;
     return CLT_OK;
 }

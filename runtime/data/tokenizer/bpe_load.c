@@ -78,8 +78,7 @@ static clt_status store_tokens(clt_tokenizer *t, const char **keys)
         total += strlen(keys[i]);
     t->text = clt_alloc(total);
     t->starts = clt_calloc((size_t)t->vocabulary + 1, sizeof *t->starts);
-    if (!t->text || !t->starts)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(t->text && t->starts);
     memset(t->of_byte, -1, sizeof t->of_byte);
     for (int64_t i = 0; i < t->vocabulary; i++) {
         char *to = t->text + t->starts[i];
@@ -134,8 +133,7 @@ static clt_status make_table(clt_tokenizer *t)
     while (room < 2 * (uint32_t)t->vocabulary)
         room *= 2;
     t->merges = clt_calloc(room, sizeof *t->merges);
-    if (!t->merges)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(t->merges);
     t->merge_mask = room - 1;
     for (uint32_t i = 0; i < room; i++)
         t->merges[i].left = -1;

@@ -15,8 +15,7 @@ clt_status clt_tokenizer_open(const char *spec, clt_tokenizer **out)
     if (!bpe && strcmp(spec, "bytes"))
         return clt_fail(CLT_NOT_FOUND, "tokenizer '%s': there are: bytes, gpt2:DIR", spec);
     clt_tokenizer *t = CLT_NEW(clt_tokenizer);
-    if (!t)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(t);
     t->spec = clt_strdup(spec);
     t->vocabulary = 256;
     t->end_of_text = -1;
@@ -96,8 +95,7 @@ static clt_status grow(int32_t **ids, int64_t count, int64_t *room, size_t more)
         return CLT_OK;
     const int64_t wanted = 2 * *room + (int64_t)more + 256;
     int32_t *moved = clt_realloc(*ids, (size_t)wanted * sizeof **ids);
-    if (!moved)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(moved);
     *ids = moved;
     *room = wanted;
     return CLT_OK;
@@ -166,8 +164,7 @@ clt_status clt_tokenizer_decode(const clt_tokenizer *t, const int32_t *ids, int6
         total += t->bpe ? (size_t)(t->starts[ids[i] + 1] - t->starts[ids[i]]) : 1;
     }
     char *made = clt_alloc(total + 1);
-    if (!made)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(made);
     for (int64_t i = 0; i < count; i++) {
         if (!t->bpe) {
             made[at++] = (char)ids[i];

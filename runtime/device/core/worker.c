@@ -59,8 +59,7 @@ static void *work(void *argument)
 clt_status clt_worker_create(const char *name, clt_worker **out)
 {
     clt_worker *w = CLT_NEW(clt_worker);
-    if (!w)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(w);
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->posted, NULL);
     pthread_cond_init(&w->taken, NULL);

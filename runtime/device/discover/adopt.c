@@ -10,8 +10,7 @@ static clt_status check_member(cl_context context, cl_device_id device)
     CLT_CL(clGetContextInfo(context, CL_CONTEXT_DEVICES, 0, NULL, &bytes),
            "clt_device_adopt: clGetContextInfo", NULL);
     cl_device_id *ids = clt_calloc(bytes / sizeof *ids + 1, sizeof *ids);
-    if (!ids)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(ids);
     cl_int code = clGetContextInfo(context, CL_CONTEXT_DEVICES, bytes, ids, NULL);
     bool found = false;
     for (size_t i = 0; i < bytes / sizeof *ids && code == CL_SUCCESS; i++)

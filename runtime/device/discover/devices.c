@@ -17,8 +17,7 @@ static clt_status parse(opening *o, const char *list)
 {
     const clt_runtime *runtime = o->runtime;
     clt_device_info *rows = clt_calloc((size_t)runtime->count + 1, sizeof *rows);
-    if (!rows)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(rows);
     for (int i = 0; i < runtime->count; i++)
         rows[i] = runtime->rows[i].info;
     clt_status status =
@@ -50,8 +49,7 @@ static clt_status share_contexts(opening *o)
 {
     const clt_selection *s = &o->selection;
     cl_device_id *ids = clt_calloc((size_t)s->count, sizeof *ids);
-    if (!ids)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(ids);
     clt_status status = CLT_OK;
     for (int i = 0; i < s->count && status == CLT_OK; i++) {
         const cl_platform_id platform = o->runtime->rows[s->units[i].row].platform;

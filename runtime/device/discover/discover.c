@@ -251,8 +251,7 @@ static clt_status add_platform(clt_runtime *runtime, cl_platform_id platform)
         return CLT_OK;
     }
     cl_device_id *ids = clt_calloc(found, sizeof *ids);
-    if (!ids)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(ids);
     clt_status status = CLT_OK;
     code = clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, found, ids, NULL);
     for (cl_uint i = 0; i < found && code == CL_SUCCESS && status == CLT_OK; i++) {
@@ -281,8 +280,7 @@ clt_status clt_discover(clt_runtime *runtime)
         return CLT_OK;
     }
     cl_platform_id *platforms = clt_calloc(count, sizeof *platforms);
-    if (!platforms)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(platforms);
     clt_status status = CLT_OK;
     code = clGetPlatformIDs(count, platforms, NULL);
     for (cl_uint i = 0; i < count && code == CL_SUCCESS && status == CLT_OK; i++) {

@@ -132,8 +132,7 @@ clt_status clt_device_make(const clt_open_parts *parts, const clt_device_options
     if (options)
         CLT_TRY(CLT_CHECK_STRUCT(options, clt_device_options));
     clt_device *device = CLT_NEW(clt_device);
-    if (!device)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(device);
     const clt_device_row *row = parts->row;
     snprintf(device->label, sizeof device->label, "%s", parts->label);
     device->row = row->info.index;

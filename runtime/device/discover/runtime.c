@@ -47,8 +47,7 @@ clt_status clt_runtime_create(const clt_runtime_options *options, clt_runtime **
     if (options)
         CLT_TRY(CLT_CHECK_STRUCT(options, clt_runtime_options));
     clt_runtime *runtime = CLT_NEW(clt_runtime);
-    if (!runtime)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(runtime);
     clt_status status = choose_cache_dir(options ? options->cache_dir : NULL, &runtime->cache_dir);
     if (status == CLT_OK) {
         pthread_mutex_lock(&clt_discovery_lock);

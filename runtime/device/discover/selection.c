@@ -147,8 +147,7 @@ static clt_status choose_rows(const table *t, const item *it, bool *chosen)
     bool all = !strcasecmp(it->name, "all"), cpu = !strcasecmp(it->name, "cpu");
     bool gpu = !strcasecmp(it->name, "gpu");
     bool *named = clt_calloc((size_t)t->count, sizeof *named);
-    if (!named)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(named);
     clt_status status = CLT_OK;
     if (all || cpu || gpu) {
         for (int i = 0; i < t->count; i++)
@@ -254,8 +253,7 @@ static clt_status add_item(const table *t, const char *text, clt_selection *s)
     item it;
     CLT_TRY(parse_item(text, &it));
     bool *chosen = clt_calloc((size_t)t->count, sizeof *chosen);
-    if (!chosen)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(chosen);
     clt_status status = choose_rows(t, &it, chosen);
     for (int i = 0; i < t->count && status == CLT_OK; i++) {
         if (chosen[i])

@@ -1,5 +1,7 @@
 #include "device/discover/sub_devices.h"
 
+#include "base/error.h"
+
 static bool offers(cl_device_id id, cl_device_partition_property kind)
 {
     cl_device_partition_property kinds[16] = {0};
@@ -21,8 +23,7 @@ static clt_status create_parts(const clt_device_row *row, const int *cores, int 
     for (int i = 1; i < count; i++)
         equal &= cores[i] == cores[0];
     cl_device_partition_property *list = clt_calloc((size_t)count + 3, sizeof *list);
-    if (!list)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(list);
     const bool by_counts = offers(row->id, CL_DEVICE_PARTITION_BY_COUNTS);
     if (by_counts) {
         list[0] = CL_DEVICE_PARTITION_BY_COUNTS;

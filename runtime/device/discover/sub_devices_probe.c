@@ -167,8 +167,7 @@ static double most_allowed(int asked, int whole)
 static clt_status measure_cores(clt_device *part, int whole, double *cores)
 {
     probe *p = CLT_NEW(probe);
-    if (!p)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(p);
     p->part = part;
     p->groups = GROUPS_PER_CORE * whole;
     p->steps = 1;

@@ -39,8 +39,7 @@ struct clt_program_table {
 clt_status clt_program_table_create(clt_program_table **out)
 {
     clt_program_table *table = CLT_NEW(clt_program_table);
-    if (!table)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(table);
     pthread_mutex_init(&table->lock, NULL);
     pthread_cond_init(&table->changed, NULL);
     table->created = clt_clock();
@@ -102,8 +101,7 @@ static clt_status add_row(clt_program_table *table, const char *name, const char
                           uint64_t text_hash, program_row **out)
 {
     program_row *row = CLT_NEW(program_row);
-    if (!row)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(row);
     row->name = clt_strdup(name);
     row->options = clt_strdup(options);
     row->text_hash = text_hash;

@@ -93,8 +93,7 @@ static clt_status tell(clt_launch *launch, const clt_node *node)
     }
     char *text = clt_strdup(clt_str_text(&options));
     clt_str_free(&options);
-    if (!text)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(text);
     clt_free(launch->options);
     launch->options = text;
     return CLT_OK;

@@ -19,8 +19,7 @@ static void free_buffers(void *payload)
 clt_status clt_dataset_create_buffers(const char *name, int64_t count, clt_dataset **out)
 {
     buffers *b = CLT_NEW(buffers);
-    if (!b)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(b);
     clt_status status = clt_dataset_new_device(name, count, b, free_buffers, out);
     if (status != CLT_OK)
         clt_free(b);

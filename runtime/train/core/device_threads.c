@@ -25,8 +25,7 @@ struct clt_device_threads {
 clt_status clt_device_threads_create(int size, clt_device_threads **out)
 {
     clt_device_threads *threads = CLT_NEW(clt_device_threads);
-    if (!threads)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(threads);
     threads->size = size;
     threads->members = clt_calloc((size_t)size, sizeof *threads->members);
     clt_status status = threads->members ? CLT_OK : CLT_OUT_OF_MEMORY;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
+#include "base/error.h"
 #include "train/ranks/connect.h"
 
 /* "bucket 3 (fc1.weight and 2 more)". */
@@ -23,16 +24,13 @@ clt_status clt_exchange_create(const clt_buckets *layout, int n_devices, clt_exc
     e->n_buckets = layout->n_buckets;
     e->devices = clt_calloc((size_t)n_devices, sizeof *e->devices);
     e->labels = clt_calloc(n, sizeof *e->labels);
-    if (!e->devices || !e->labels)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(e->devices && e->labels);
     for (int b = 0; b < layout->n_buckets; b++)
-        if (!(e->labels[b] = label_of(layout, b)))
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(e->labels[b] = label_of(layout, b));
     for (int d = 0; d < n_devices; d++) {
         clt_collective_result *reduced = clt_calloc(n, sizeof *reduced);
         e->devices[d].reduced = reduced;
-        if (!reduced)
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(reduced);
         for (size_t b = 0; b < n; b++)
             reduced[b].finite = true;
     }
@@ -45,8 +43,7 @@ clt_status clt_exchange_reserve(clt_exchange *e, int nodes)
      * broadcast); one for each collective node. */
     const size_t n = 3 + 2 * (size_t)e->n_buckets + (size_t)nodes;
     for (int d = 0; d < e->n_devices; d++)
-        if (!(e->devices[d].requests = clt_calloc(n + 1, sizeof *e->devices[d].requests)))
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(e->devices[d].requests = clt_calloc(n + 1, sizeof *e->devices[d].requests));
     return CLT_OK;
 }
 

@@ -77,8 +77,7 @@ clt_status clt_heartbeat_open(const char *path, int rank, int ranks, char *const
 {
     const size_t bytes = sizeof(clt_heartbeat_record) + (size_t)n * CLT_HEARTBEAT_TEXT;
     clt_heartbeat *beat = CLT_NEW(clt_heartbeat);
-    if (!beat)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(beat);
     /* Replace the file instead of truncating it. Truncation would kill a process that still maps
      * the old file. */
     if (unlink(path) != 0 && errno != ENOENT) {

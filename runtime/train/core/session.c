@@ -25,9 +25,8 @@ static clt_status make_inputs(clt_session_device *d, int n_losses)
     d->fed[0] = clt_calloc(n, sizeof *d->fed[0]);
     d->fed[1] = clt_calloc(n, sizeof *d->fed[1]);
     d->upstream_input = clt_calloc((size_t)n_losses + 1, sizeof *d->upstream_input);
-    if (!d->views || !d->buffers[0] || !d->buffers[1] || !d->fed[0] || !d->fed[1] ||
-        !d->upstream_input)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(d->views && d->buffers[0] && d->buffers[1] && d->fed[0] && d->fed[1] &&
+                   d->upstream_input);
     for (int l = 0; l < n_losses; l++) {
         d->upstream_input[l] = -1;
         for (int i = 0; i < plan->n_inputs; i++)
@@ -67,8 +66,7 @@ static clt_status make_device(clt_session *s, int index, const clt_graph *graph,
         return clt_fail(CLT_UNSUPPORTED, "a graph may have 64 losses, not %d", s->n_losses);
     d->staging = clt_alloc_pages((size_t)bytes + 16);
     d->known = clt_calloc((size_t)s->n_losses + 1, sizeof *d->known);
-    if (!d->staging || !d->known)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(d->staging && d->known);
     for (int l = 0; l < s->n_losses; l++)
         d->known[l] = NAN;
     CLT_TRY(make_inputs(d, s->n_losses));
@@ -82,8 +80,7 @@ clt_status clt_session_create(const clt_graph *graph, clt_store *store,
                               clt_session **out)
 {
     clt_session *s = CLT_NEW(clt_session);
-    if (!s)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(s);
     s->store = store;
     s->max_micros = max_micros;
     s->shared = shared;

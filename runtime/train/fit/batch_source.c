@@ -97,8 +97,7 @@ static clt_status make_feeds(clt_source *s)
 {
     s->feeds = clt_calloc((size_t)(SLOTS * s->n_devices * s->n_outputs) + 1, sizeof *s->feeds);
     s->offsets = clt_calloc((size_t)SLOTS * (size_t)(s->n_devices + 1), sizeof *s->offsets);
-    if (!s->feeds || !s->offsets)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(s->feeds && s->offsets);
     clt_feed *feed = s->feeds;
     for (int slot = 0; slot < SLOTS; slot++)
         for (int d = 0; d < s->n_devices; d++)
@@ -115,8 +114,7 @@ static clt_status make_feeds(clt_source *s)
 static clt_status make_gathers(clt_source *s)
 {
     s->gathers = clt_calloc((size_t)s->n_devices, sizeof(clt_device_gather *));
-    if (!s->gathers)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(s->gathers);
     for (int d = 0; d < s->n_devices; d++) {
         const int64_t samples = clt_loader_capacity(s->loader, d);
         if (samples)
@@ -132,8 +130,7 @@ clt_status clt_source_create(const clt_participants *all, const clt_shares *shar
                              clt_position start, int64_t end_epoch, clt_source **out)
 {
     clt_source *s = CLT_NEW(clt_source);
-    if (!s)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(s);
     s->n_devices = all->own;
     s->first = all->first;
     s->on_devices = clt_dataset_kind(dataset) == CLT_DATA_DEVICE;

@@ -145,8 +145,7 @@ static clt_status evaluate_epoch(clt_fit_run *f, clt_progress *progress, double 
     const clt_session *session = f->trainer->evaluation;
     const int n = session->n_means;
     double *sums = clt_calloc(3 * (size_t)n + 1, sizeof *sums);
-    if (!sums)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(sums);
     double *weights = sums + n, *own = sums + 2 * n;
     *means = sums;
     CLT_TRY(evaluate(f->trainer, f->test, f->options, sums, weights, &f->waited));

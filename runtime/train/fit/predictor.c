@@ -115,8 +115,7 @@ static clt_status build(clt_predictor *p, const clt_graph *graph,
     p->tuning = clt_calloc(n, sizeof *p->tuning);
     p->records = clt_calloc(n, sizeof *p->records);
     p->programs = clt_calloc(2 * n, sizeof *p->programs);
-    if (!p->tuning || !p->records || !p->programs)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(p->tuning && p->records && p->programs);
     for (size_t d = 0; d < n; d++) {
         clt_tuning_load(p->store->replicas[d].device, &p->tuning[d]);
         p->records[d] = &p->tuning[d];
@@ -147,8 +146,7 @@ clt_status clt_predictor_create(const clt_graph *graph, clt_store *store,
 {
     CLT_TRY(check(graph, store, options));
     clt_predictor *p = CLT_NEW(clt_predictor);
-    if (!p)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(p);
     p->store = store;
     const clt_status status = build(p, graph, options);
     if (status != CLT_OK) {

@@ -107,8 +107,7 @@ bool clt_balance_find(const int64_t *shares, const double *seconds, int n, int64
 clt_status clt_balance_create(const clt_participants *all, int64_t batch, clt_balance **out)
 {
     clt_balance *b = CLT_NEW(clt_balance);
-    if (!b)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(b);
     const size_t n = (size_t)all->total, own = (size_t)all->own;
     b->n = all->total;
     b->batch = batch;
@@ -171,8 +170,7 @@ clt_status clt_balance_check_room(const clt_participants *all, const clt_shares 
                                   int64_t batch, const double *weights, int64_t quantum)
 {
     int64_t *capacity = clt_calloc((size_t)all->total, sizeof *capacity);
-    if (!capacity)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(capacity);
     const int64_t most = shares->per_run * shares->max_micros;
     clt_status status = clt_split_capacity(batch, all->total, weights, quantum, capacity);
     for (int p = 0; status == CLT_OK && p < all->total; p++)
@@ -220,16 +218,13 @@ static clt_status make_room(clt_split_history *h)
 {
     const int room = h->room ? 2 * h->room : 8;
     void *steps = clt_realloc(h->steps, (size_t)room * sizeof *h->steps);
-    if (!steps)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(steps);
     h->steps = steps;
     void *quanta = clt_realloc(h->quanta, (size_t)room * sizeof *h->quanta);
-    if (!quanta)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(quanta);
     h->quanta = quanta;
     void *weights = clt_realloc(h->weights, (size_t)room * (size_t)h->n * sizeof *h->weights);
-    if (!weights)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(weights);
     h->weights = weights;
     h->room = room;
     return CLT_OK;

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/alloc.h"
+#include "base/error.h"
 
 /* Steps whose times differ by less than this fraction count as equal. */
 static const double SAME = 0.005;
@@ -49,8 +50,7 @@ clt_status clt_bucket_choose(const clt_cost *cost, const clt_gradients_cost *gra
     if (ranks < 2 && !clt_cost_reduces(cost, samples))
         return CLT_OK;
     trial.buckets = clt_calloc((size_t)gradients->count + 1, sizeof *trial.buckets);
-    if (!trial.buckets)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(trial.buckets);
     for (int i = 0; i < CLT_BUCKET_SIZES; i++) {
         clt_bucket_try *one = &choice->tries[i];
         one->bytes = (int64_t)LEAST << i;

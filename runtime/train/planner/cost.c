@@ -189,8 +189,7 @@ void clt_cost_divide(const clt_cost *cost, const bool *use, double total, double
 static clt_status step_of(const clt_cost *cost, const bool *use, double *seconds)
 {
     double *samples = clt_calloc((size_t)cost->n_devices, sizeof *samples);
-    if (!samples)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(samples);
     clt_step_cost step;
     clt_cost_divide(cost, use, (double)cost->batch, samples);
     clt_cost_step(cost, samples, &step);

@@ -103,8 +103,7 @@ clt_status clt_split_read_history(const char *section, int ranks, int count,
 {
     *history = NULL;
     double *weights = clt_calloc((size_t)count, sizeof *weights);
-    if (!weights)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(weights);
     json_t *all = json_loads(section, 0, NULL);
     const json_t *changes = json_object_get(all, "changes");
     const bool same = json_array_size(json_object_get(all, "devices")) == (size_t)count &&

@@ -101,8 +101,7 @@ static void *help(void *arg)
 clt_status clt_sum_loop_open(int64_t count, clt_sum_loop **out)
 {
     clt_sum_loop *loop = CLT_NEW(clt_sum_loop);
-    if (!loop)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(loop);
     loop->count = count;
     loop->a = clt_calloc((size_t)count, sizeof *loop->a);
     loop->b = clt_calloc((size_t)count, sizeof *loop->b);

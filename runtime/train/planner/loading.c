@@ -56,8 +56,7 @@ static clt_status prepare(lab *l, const clt_plan *plan)
     }
     l->data = clt_calloc((size_t)(l->samples * widest), sizeof(int32_t));
     l->indices = clt_calloc((size_t)l->samples, sizeof *l->indices);
-    if (!l->data || !l->indices)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(l->data && l->indices);
     for (int64_t i = 0; i < l->samples; i++)
         l->indices[i] = i * 37 % l->samples; /* scattered, as in shuffled batches */
     CLT_TRY(clt_dataset_create_arrays("measured", l->samples, &l->dataset));

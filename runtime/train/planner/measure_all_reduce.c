@@ -374,8 +374,7 @@ static clt_status measure(bench *b, clt_device *const *devices)
     if (b->options.other) {
         b->from = clt_calloc((size_t)b->elements, sizeof *b->from);
         b->to = clt_calloc((size_t)b->elements, sizeof *b->to);
-        if (!b->from || !b->to)
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(b->from && b->to);
     }
     return run(b);
 }
@@ -403,8 +402,7 @@ clt_status clt_measure_all_reduce(clt_device *const *devices, int count, int64_t
     const int64_t some = (64 << 20) / bytes;
     b.calls = some < 2 ? 2 : some > MOST_CALLS ? MOST_CALLS : (int)some;
     b.workers = clt_calloc((size_t)count, sizeof *b.workers);
-    if (!b.workers)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(b.workers);
     for (int i = 0; i < count; i++) {
         if (!devices[i]->profiling) {
             clt_free(b.workers);

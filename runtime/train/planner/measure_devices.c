@@ -71,8 +71,7 @@ static clt_status make_feed(const clt_value *input, int64_t samples, clt_feed *f
 {
     const int64_t count = clt_type_elements(&input->type, samples);
     void *data = clt_alloc_pages((size_t)(count * clt_dtype_size(input->type.dtype)) + 1);
-    if (!data)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(data);
     memset(data, 0, (size_t)(count * clt_dtype_size(input->type.dtype)));
     if (input->type.dtype == CLT_F32)
         for (int64_t i = 0; i < count; i++)
@@ -86,8 +85,7 @@ static clt_status make_feeds(bench *b, int64_t samples)
     const clt_plan *plan = b->trainer->training->devices[0].plan;
     b->feeds = clt_calloc((size_t)plan->n_inputs + 1, sizeof *b->feeds);
     b->weights = clt_calloc((size_t)plan->graph->n_losses + 1, sizeof *b->weights);
-    if (!b->feeds || !b->weights)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(b->feeds && b->weights);
     for (int i = 0; i < plan->n_inputs; i++)
         if (!is_upstream(plan, plan->inputs[i]))
             CLT_TRY(make_feed(plan->inputs[i], samples, &b->feeds[b->n_feeds++]));
@@ -524,8 +522,7 @@ static clt_status make_benches(void *arg)
     probe *p = arg;
     CLT_TRY(clt_probe_allocate(p->result, p->count));
     p->benches = clt_calloc((size_t)p->count, sizeof *p->benches);
-    if (!p->benches)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(p->benches);
     for (int d = 0; d < p->count; d++) {
         const clt_status status = make_bench(p, d, &p->benches[d]);
         if (status != CLT_OK)

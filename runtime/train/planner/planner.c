@@ -60,8 +60,7 @@ static clt_status make_cost(clt_planner *p, bool on_host, clt_probe_result *r)
     p->gradients = r->gradients;
     r->gradients.list = NULL; /* owned by the planner now */
     p->cost.buckets = clt_calloc((size_t)p->gradients.count + 1, sizeof *p->cost.buckets);
-    if (!p->cost.buckets)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(p->cost.buckets);
     /* The same buckets as in the probe's store. */
     p->cost.n_buckets = clt_bucket_lay(&p->gradients, CLT_BUCKET_BYTES, p->cost.buckets);
     double reduction = 0, status_time = 0;
@@ -138,8 +137,7 @@ static void weigh(const clt_planner *p, const bool *use, double *samples)
 static clt_status divide(const clt_planner *p, const bool *use, bool even)
 {
     double *weights = clt_calloc((size_t)p->cost.n_devices, sizeof *weights);
-    if (!weights)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(weights);
     weigh(p, use, weights);
     const clt_status status = whole_samples(p, use, even ? NULL : weights, p->samples);
     clt_free(weights);
@@ -178,8 +176,7 @@ clt_status clt_planner_predict(const clt_planner *p, const int *use, int even,
 {
     CLT_TRY(CLT_CHECK_STRUCT(prediction, clt_prediction));
     bool *chosen = clt_calloc((size_t)p->cost.n_devices, sizeof *chosen), any = false;
-    if (!chosen)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(chosen);
     for (int d = 0; d < p->cost.n_devices; d++) {
         chosen[d] = use ? use[d] != 0 : p->use[d];
         any = any || chosen[d];
@@ -343,8 +340,7 @@ static clt_status describe_fewer(clt_planner *p, const clt_prediction *own)
     const int n = p->cost.n_devices;
     bool *use = clt_calloc((size_t)n, sizeof *use), fewer = false;
     clt_prediction without;
-    if (!use)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(use);
     p->cost.idle_ranks = false;
     clt_status status = clt_cost_choose(&p->cost, 0, use);
     if (status == CLT_OK)
@@ -406,14 +402,12 @@ static clt_status allocate(clt_planner *p, const clt_probe_result *r,
     p->keep = clt_calloc(n, sizeof *p->keep);
     p->samples = clt_calloc(n, sizeof *p->samples);
     p->weights = clt_calloc(n, sizeof *p->weights);
-    if (!p->cost.speeds || !p->hosts || !p->labels || !p->use || !p->keep || !p->samples ||
-        !p->weights)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(p->cost.speeds && p->hosts && p->labels && p->use && p->keep && p->samples &&
+                   p->weights);
     if (options->world && options->world->ranks > 1) {
         p->cost.rank_of = p->rank_of = clt_calloc(n, sizeof *p->rank_of);
         p->cost.idle_ranks = true;
-        if (!p->rank_of)
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(p->rank_of);
     }
     for (int d = 0; d < r->count; d++) {
         const clt_probe_device *device = &r->devices[d];
@@ -421,8 +415,7 @@ static clt_status allocate(clt_planner *p, const clt_probe_result *r,
         p->hosts[d] = device->host;
         if (p->rank_of)
             p->rank_of[d] = device->rank;
-        if (!(p->labels[d] = clt_strdup(device->label)))
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(p->labels[d] = clt_strdup(device->label));
     }
     return CLT_OK;
 }

@@ -33,8 +33,7 @@ static int ranks_of(const clt_world *world)
 clt_status clt_ranks_gather(const clt_world *world, const void *mine, size_t bytes, void **all)
 {
     *all = clt_calloc((size_t)ranks_of(world), bytes);
-    if (!*all)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(*all);
     if (ranks_of(world) == 1) {
         memcpy(*all, mine, bytes);
         return CLT_OK;

@@ -70,8 +70,7 @@ static clt_status make_device(clt_trainer *t, int index)
     CLT_TRY(clt_update_create(replica, &update, &d->update));
     d->step_status = clt_calloc(CLT_STEP_STATUS * CLT_RESULT_RING, sizeof *d->step_status);
     d->scaling = clt_scaling_begin();
-    if (!d->step_status)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(d->step_status);
     d->gradients[0] = clt_replica_gradients(replica, t->options.precision);
     d->gradients[1] = replica->micro_gradients;
     return CLT_OK;
@@ -89,8 +88,7 @@ static clt_status make_shares(clt_trainer *t)
     if (!t->options.weights && !t->options.rebalance)
         return CLT_OK;
     t->shares.weights = clt_calloc(n, sizeof *t->shares.weights);
-    if (!t->shares.weights)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(t->shares.weights);
     for (size_t i = 0; i < n; i++)
         t->shares.weights[i] = t->options.weights ? t->options.weights[i] : 1;
     t->options.weights = t->shares.weights;
@@ -100,8 +98,7 @@ static clt_status make_shares(clt_trainer *t)
 static clt_status allocate(clt_trainer *t)
 {
     t->devices = clt_calloc((size_t)t->all.own, sizeof *t->devices);
-    if (!t->devices)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(t->devices);
     CLT_TRY(clt_exchange_create(&t->store->layout, t->all.own, &t->exchange));
     return t->options.heartbeat && !t->exchange.beat
                ? clt_heartbeat_open(t->options.heartbeat, t->all.rank, t->all.ranks,
@@ -128,8 +125,7 @@ static clt_status build(void *arg)
     t->results.sums = clt_calloc(means, sizeof *t->results.sums);
     t->results.weights = clt_calloc(means, sizeof *t->results.weights);
     t->call.loss_weights = clt_calloc(means, sizeof *t->call.loss_weights);
-    if (!t->results.sums || !t->results.weights || !t->call.loss_weights)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(t->results.sums && t->results.weights && t->call.loss_weights);
     return clt_device_threads_create(t->all.own, &t->threads);
 }
 

@@ -18,8 +18,7 @@ clt_status clt_capacity_share(int participants, const clt_trainer_options *optio
                               int64_t *share)
 {
     int64_t *capacity = clt_calloc((size_t)participants, sizeof *capacity);
-    if (!capacity)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(capacity);
     clt_status status =
         clt_split_capacity(batch, participants, options->weights, options->quantum, capacity);
     int64_t largest = 1;

@@ -115,14 +115,12 @@ clt_status clt_choices_make(const clt_graph *graph, const clt_store *store,
 {
     const size_t n = (size_t)store->n_devices;
     clt_choices *c = *out = CLT_NEW(clt_choices);
-    if (!c)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(c);
     maker m = {c, graph, store, options, per_run};
     c->n_devices = store->n_devices;
     c->records = clt_calloc(n, sizeof *c->records);
     c->of = clt_calloc(n, sizeof *c->of);
-    if (!c->records || !c->of)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(c->records && c->of);
     for (size_t i = 0; i < n; i++) {
         clt_device *device = store->replicas[i].device;
         c->of[i] = &c->records[i];
@@ -158,8 +156,7 @@ clt_status clt_choices_to_json(const clt_choices *c, const clt_session *training
                                const clt_session *evaluation, char **text)
 {
     clt_tuning_record *used = clt_calloc((size_t)c->n_devices, sizeof *used);
-    if (!used)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(used);
     int count = 0;
     clt_status status = CLT_OK;
     for (int i = 0; status == CLT_OK && i < c->n_devices; i++) {

@@ -138,8 +138,7 @@ static clt_status find_owners(const clt_trainer *t, recovery *r)
                             "on from the last checkpoint",
                             (long long)r->reports[k].begun);
     r->slot_roots = clt_calloc((size_t)layout->n_buckets + 1, sizeof *r->slot_roots);
-    if (!r->slot_roots)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(r->slot_roots);
     for (int b = 0; b < layout->n_buckets; b++) {
         if (is_lost(t, r, t->owners[b]) && !layout->buckets[b].state &&
             clt_optimizer_find(t->options.optimizer)->n_slots)
@@ -164,8 +163,7 @@ static clt_status find_weights(clt_trainer *t, recovery *r)
     CLT_TRY(clt_world_tell(&t->all, 0, &t->shares.quantum, sizeof t->shares.quantum));
     t->options.quantum = t->shares.quantum;
     r->weights = clt_calloc((size_t)t->all.total, sizeof *r->weights);
-    if (!r->weights)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(r->weights);
     for (int p = 0, at = 0; p < t->all.total; p++)
         if (!is_lost(t, r, p)) {
             sum += t->shares.weights[p];
@@ -197,8 +195,7 @@ static clt_status make_recovery(clt_trainer *t, int lost, recovery *r)
     snprintf(message, sizeof message, "%s", clt_error_message());
     const clt_rescue mine = rescue_of(t, lost);
     r->reports = clt_calloc((size_t)t->all.ranks, sizeof *r->reports);
-    if (!r->reports)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(r->reports);
     CLT_TRY(clt_world_rescue(&t->all, &mine, r->reports));
     find_source(t, r);
     CLT_TRY(find_owners(t, r));

@@ -43,8 +43,7 @@ static clt_status list_tensors(const clt_store *store, const clt_trainer *optimi
     const size_t room = (size_t)(store->layout.n_slots * n_slots) + 1;
     list->items = clt_calloc(room, sizeof *list->items);
     list->names = clt_calloc(room, sizeof *list->names);
-    if (!list->items || !list->names)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(list->items && list->names);
     for (int i = 0; i < store->layout.n_slots; i++) {
         const clt_slot *slot = &store->layout.slots[store->order[i]];
         if (slot->carried)
@@ -55,8 +54,7 @@ static clt_status list_tensors(const clt_store *store, const clt_trainer *optimi
             snprintf(name, sizeof name, "%s%s%s", slot->name, suffix ? "." : "",
                      suffix ? suffix : "");
             char *copy = clt_strdup(name);
-            if (!copy)
-                return CLT_OUT_OF_MEMORY;
+            CLT_TRY_MEMORY(copy);
             list->names[list->count] = copy;
             CLT_TRY(clt_tensor_init(&list->items[list->count++], copy,
                                     (clt_file_dtype)slot->type.dtype, slot->type.rank,
@@ -249,8 +247,7 @@ static clt_status set_f32(clt_store *store, const clt_slot *slot, const clt_tens
 {
     const int64_t count = slot->bytes / (int64_t)sizeof(float);
     float *converted = clt_alloc((size_t)slot->bytes);
-    if (!converted)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(converted);
     clt_status status = clt_tensor_to_f32(tensor, count, converted);
     if (status == CLT_OK)
         status = clt_store_set(store, slot->name, converted, (size_t)slot->bytes);
@@ -262,8 +259,7 @@ static clt_status set_f32(clt_store *store, const clt_slot *slot, const clt_tens
 static clt_status set_i32(clt_store *store, const clt_slot *slot, const clt_tensor *tensor)
 {
     int32_t *converted = clt_alloc((size_t)slot->bytes);
-    if (!converted)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(converted);
     clt_status status =
         clt_tensor_to_i32(tensor, slot->bytes / (int64_t)sizeof *converted, converted);
     if (status == CLT_OK)
@@ -343,8 +339,7 @@ static clt_status list_as_in_file(const clt_store *store, const clt_tensors *ten
     for (int i = 0; *prefix && i < list->count; i++) {
         char name[512], *copy;
         snprintf(name, sizeof name, "%s%s", prefix, list->names[i]);
-        if (!(copy = clt_strdup(name)))
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(copy = clt_strdup(name));
         clt_free(list->names[i]);
         list->names[i] = copy;
         list->items[i].name = copy;
@@ -366,8 +361,7 @@ static clt_status list_as_in_file(const clt_store *store, const clt_tensors *ten
         list->items = items ? items : list->items;
         list->names = names ? names : list->names;
         char *copy = names ? clt_strdup(tensor->name) : NULL;
-        if (!copy)
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(copy);
         list->items[list->count] = *tensor;
         list->items[list->count].name = copy;
         list->names[list->count++] = copy;

@@ -136,8 +136,7 @@ clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
     CLT_TRY(clt_trainer_check_options(options));
     CLT_TRY(check_world(options->world));
     clt_trainer *t = CLT_NEW(clt_trainer);
-    if (!t)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(t);
     t->store = store;
     t->options = *options;
     t->all = (clt_participants){.world = options->world, .ranks = 1, .own = store->n_devices};

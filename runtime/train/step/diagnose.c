@@ -68,8 +68,7 @@ static clt_status read_value(search *s, const clt_exec *exec, const clt_run *run
     const int64_t count = clt_value_stored(v, run->count, plan->options.lanes);
     if (count > s->room) {
         float *larger = clt_realloc(s->host, (size_t)count * sizeof *larger);
-        if (!larger)
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(larger);
         s->host = larger;
         s->room = count;
     }
@@ -118,8 +117,7 @@ static clt_status find_index(search *s, const clt_session_device *sd, const clt_
     clt_view view;
     CLT_TRY(clt_exec_locate(sd->exec, run, v, &view));
     int32_t *indices = clt_alloc((size_t)stored * sizeof *indices);
-    if (!indices)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(indices);
     const clt_status status = clt_replica_read(s->replica, view.buffer, view.offset,
                                                stored * (int64_t)sizeof *indices, indices);
     char text[160];

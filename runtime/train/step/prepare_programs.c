@@ -186,16 +186,14 @@ static clt_status allocate(clt_trainer *t)
     const clt_buckets *layout = &t->store->layout;
     const size_t n = (size_t)t->all.own, buckets = (size_t)layout->n_buckets + 1;
     struct clt_programs *p = t->programs = CLT_NEW(struct clt_programs);
-    if (!p)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(p);
     p->n_devices = t->all.own;
     p->n_all = t->all.total;
     p->all = clt_calloc((size_t)t->all.total, sizeof *p->all);
     p->training = clt_calloc(n, sizeof *p->training);
     p->evaluation = clt_calloc(n, sizeof *p->evaluation);
     p->after = clt_calloc(buckets, sizeof *p->after);
-    if (!p->all || !p->training || !p->evaluation || !p->after)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(p->all && p->training && p->evaluation && p->after);
     return CLT_OK;
 }
 

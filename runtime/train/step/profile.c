@@ -1,7 +1,6 @@
 /* Profiles a trainer: the commands of its devices, by node of the plan. */
 #include <cltrain/unstable.h>
 
-
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/vec.h"
@@ -55,8 +54,7 @@ double clt_trainer_update_bytes(const clt_trainer *t)
 clt_status clt_profile_start(clt_trainer *t, clt_profile **out)
 {
     clt_profile *p = CLT_NEW(clt_profile);
-    if (!p)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(p);
     p->trainer = t;
     p->n_devices = t->all.own;
     p->recorders = clt_calloc((size_t)t->all.own, sizeof(clt_recorder *));
@@ -148,8 +146,7 @@ clt_status clt_profile_read(clt_profile *p, const clt_profile_record **records, 
         total += n + p->reductions[d].count;
     }
     clt_profile_record *all = clt_realloc(p->records, ((size_t)total + 1) * sizeof *all);
-    if (!all)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(all);
     p->records = all;
     int at = 0;
     for (int d = 0; d < p->n_devices; d++) {

@@ -10,8 +10,7 @@ clt_status clt_programs_predict(clt_trainer *t)
     struct clt_programs *p = t->programs;
     clt_outline outline;
     p->prediction = clt_calloc((size_t)t->all.own, sizeof *p->prediction);
-    if (!p->prediction)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(p->prediction);
     for (int d = 0; d < t->all.own; d++) {
         CLT_TRY(clt_outline_create(t->prediction->devices[d].plan, &outline));
         const clt_status status =

@@ -15,13 +15,11 @@ clt_status clt_verification_create(const clt_store *store, const clt_participant
     if (all->total == 1)
         return CLT_OK;
     clt_verification *v = *out = CLT_NEW(clt_verification);
-    if (!v)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(v);
     *v = (clt_verification){.store = store, .all = all};
     v->checksums = clt_calloc(own, sizeof(clt_checksum *));
     v->sums = clt_calloc(own * (size_t)all->total * n + 1, sizeof *v->sums);
-    if (!v->checksums || !v->sums)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(v->checksums && v->sums);
     for (size_t d = 0; d < own; d++)
         CLT_TRY(clt_checksum_create(&store->replicas[d], &v->checksums[d]));
     return CLT_OK;

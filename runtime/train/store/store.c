@@ -11,8 +11,7 @@
 static clt_status make_order(clt_store *store)
 {
     store->order = clt_calloc((size_t)store->layout.n_slots + 1, sizeof *store->order);
-    if (!store->order)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(store->order);
     for (int i = 0; i < store->layout.n_slots; i++)
         store->order[store->layout.slots[i].stream] = i;
     return CLT_OK;
@@ -32,8 +31,7 @@ static clt_status initialise(clt_store *store, uint64_t seed)
     for (int i = 0; i < store->layout.n_slots; i++) {
         const clt_slot *slot = &store->layout.slots[i];
         void *data = clt_alloc((size_t)slot->bytes);
-        if (!data)
-            return CLT_OUT_OF_MEMORY;
+        CLT_TRY_MEMORY(data);
         clt_init_fill(slot, seed, data);
         clt_status status = clt_store_set(store, slot->name, data, (size_t)slot->bytes);
         clt_free(data);
@@ -74,8 +72,7 @@ clt_status clt_store_create_with(const clt_graph *graph, clt_device *const *devi
     if (count < 1)
         return clt_fail(CLT_INVALID_ARGUMENT, "a store needs at least one device, not %d", count);
     clt_store *store = CLT_NEW(clt_store);
-    if (!store)
-        return CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(store);
     clt_bucket_sizes sizes = clt_bucket_sizes_default();
     if (options->bucket_bytes)
         sizes.other_bytes = options->bucket_bytes;
