@@ -462,13 +462,9 @@ void clt_comm_destroy(clt_comm *comm)
     clt_tasks_free(&comm->tasks);
     clt_free(comm->messages);
     for (int i = 0; comm->sides && i < comm->ring_size * comm->count; i++) {
-        clt_free(comm->sides[i].parts);
-        clt_free(comm->sides[i].chunks);
+        CLT_FREE(comm->sides[i].parts, comm->sides[i].chunks);
     }
-    clt_free(comm->sides);
-    clt_free(comm->ring);
-    clt_free(comm->members);
-    clt_free(comm);
+    CLT_FREE(comm->sides, comm->ring, comm->members, comm);
 }
 
 int clt_comm_size(const clt_comm *comm)

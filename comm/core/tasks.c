@@ -18,9 +18,7 @@ void clt_tasks_clear(clt_task_list *list)
 
 void clt_tasks_free(clt_task_list *list)
 {
-    clt_free(list->tasks);
-    clt_free(list->pointers);
-    clt_free(list->partials);
+    CLT_FREE(list->tasks, list->pointers, list->partials);
     *list = (clt_task_list){0};
 }
 

@@ -123,8 +123,7 @@ void clt_team_destroy(clt_team *t)
     pthread_cond_destroy(&t->begin);
     pthread_cond_destroy(&t->end);
     pthread_mutex_destroy(&t->lock);
-    clt_free(t->threads);
-    clt_free(t);
+    CLT_FREE(t->threads, t);
 }
 
 void clt_team_run(clt_team *t, clt_team_fn fn, void *arg, int64_t pieces)

@@ -83,15 +83,11 @@ void clt_cluster_close(clt_cluster *c)
         return;
     /* Memory that the network may still read or write is never freed. */
     if (!c->link || !clt_link_busy(c->link)) {
-        clt_free(c->scratch.memory);
-        clt_free(c->rounds.blocks.memory);
-        clt_free(c->heads.memory);
-        clt_free(c->uses);
+        CLT_FREE(c->scratch.memory, c->rounds.blocks.memory, c->heads.memory, c->uses);
     }
     clt_tasks_free(&c->list);
     clt_link_close(c->link);
-    clt_free(c->places);
-    clt_free(c);
+    CLT_FREE(c->places, c);
 }
 
 clt_status clt_cluster_listen(clt_cluster *c)
@@ -200,8 +196,7 @@ static clt_status lay_out(clt_cluster *c, const clt_task_list *tasks)
     int64_t bytes = 0;
     if (tasks->count >= c->room) {
         const int room = tasks->count + 1;
-        clt_free(c->places);
-        clt_free(c->uses);
+        CLT_FREE(c->places, c->uses);
         c->room = 0;
         c->places = clt_calloc((size_t)room, sizeof *c->places);
         c->uses = clt_calloc((size_t)room * (size_t)(c->nodes + 2), sizeof *c->uses);

@@ -56,6 +56,12 @@ void clt_free(void *block)
     free(block);
 }
 
+void clt_free_all(void *const *blocks, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        free(blocks[i]);
+}
+
 int64_t clt_alloc_count(void)
 {
     return atomic_load_explicit(&allocations, memory_order_relaxed);

@@ -26,6 +26,12 @@ char *clt_strdup(const char *text);
 /* Frees memory from any function above. NULL is allowed. */
 void clt_free(void *block);
 
+/* Frees several blocks, as CLT_FREE(d->file, d->window, d). */
+#define CLT_FREE(...)                                                                              \
+    clt_free_all((void *const[]){__VA_ARGS__},                                                     \
+                 sizeof((void *const[]){__VA_ARGS__}) / sizeof(void *))
+void clt_free_all(void *const *blocks, size_t count);
+
 /* Returns the number of allocations by this process so far. */
 int64_t clt_alloc_count(void);
 

@@ -63,7 +63,6 @@ void clt_table_clear(clt_table *table)
 
 void clt_table_free(clt_table *table)
 {
-    clt_free(table->entries);
-    clt_free(table->places);
+    CLT_FREE(table->entries, table->places);
     *table = (clt_table){0};
 }

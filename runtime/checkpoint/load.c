@@ -162,8 +162,7 @@ static clt_status try_newest(const char *dir, bool *gone, clt_checkpoint **out)
     *gone = path && status != CLT_OK && access(path, F_OK) != 0;
     if (path && status != CLT_OK)
         status = refuse(status, dir, path, items[0].step);
-    clt_free(path);
-    clt_free(items);
+    CLT_FREE(path, items);
     return status;
 }
 
@@ -215,8 +214,7 @@ clt_status clt_checkpoint_open(const char *path, clt_checkpoint **out)
         status = open_step(trimmed, named ? &name : NULL, out);
     else
         status = open_newest(trimmed, out);
-    clt_free(state);
-    clt_free(trimmed);
+    CLT_FREE(state, trimmed);
     return status;
 }
 
@@ -274,8 +272,7 @@ void clt_checkpoint_close(clt_checkpoint *c)
     for (int i = 0; i < CLT_PARTS; i++)
         clt_tensors_close(c->parts[i]);
     clt_state_free(&c->state);
-    clt_free(c->path);
-    clt_free(c);
+    CLT_FREE(c->path, c);
 }
 
 const char *clt_checkpoint_path(const clt_checkpoint *c)

@@ -97,8 +97,7 @@ void clt_outfile_abandon(clt_outfile *file)
         close(file->fd);
     if (file->hash)
         XXH3_freeState(file->hash);
-    clt_free(file->name);
-    clt_free(file);
+    CLT_FREE(file->name, file);
 }
 
 clt_status clt_sync_fd(int folder_fd, const char *name)

@@ -365,12 +365,7 @@ void clt_tensors_close(clt_tensors *t)
     if (!t)
         return;
     json_decref(t->header);
-    clt_free(t->items);
-    clt_free(t->by_name);
-    clt_free(t->copies);
-    clt_free(t->bytes);
-    clt_free(t->path);
-    clt_free(t);
+    CLT_FREE(t->items, t->by_name, t->copies, t->bytes, t->path, t);
 }
 
 int clt_tensors_count(const clt_tensors *t)

@@ -61,7 +61,6 @@ void clt_arena_destroy(clt_arena *arena)
 {
     for (int i = 0; i < arena->n_slabs; i++)
         clt_release_buffer(arena->slabs[i]);
-    clt_free(arena->slabs);
-    clt_free(arena->bytes);
+    CLT_FREE(arena->slabs, arena->bytes);
     *arena = (clt_arena){0};
 }

@@ -242,8 +242,7 @@ void clt_device_gather_destroy(clt_device_gather *g)
     }
     clt_release_buffer(g->numbers);
     clt_staging_destroy(&g->staging);
-    clt_free(g->fields);
-    clt_free(g);
+    CLT_FREE(g->fields, g);
 }
 
 static size_t round_up(int64_t count, size_t step)

@@ -47,8 +47,7 @@ void clt_checksum_destroy(clt_checksum *c)
         return;
     clt_release_kernel(c->kernel);
     clt_release_buffer(c->sums);
-    clt_free(c->host);
-    clt_free(c);
+    CLT_FREE(c->host, c);
 }
 
 static clt_status enqueue(clt_checksum *c, int slot)

@@ -122,10 +122,7 @@ void clt_exec_destroy(clt_exec *exec)
             clt_release_kernel(exec->launches[i].kernel);
     for (int i = 0; exec->constants && i < exec->plan->n_constants; i++)
         clt_release_buffer(exec->constants[i]);
-    clt_free(exec->constants);
-    clt_free(exec->launches);
-    clt_free(exec->first_launch);
-    clt_free(exec);
+    CLT_FREE(exec->constants, exec->launches, exec->first_launch, exec);
 }
 
 const clt_plan *clt_exec_plan(const clt_exec *exec)

@@ -115,8 +115,7 @@ clt_value *clt_name(clt_value *value, const char *name)
             clt_fail(CLT_INVALID_ARGUMENT, "the name %s is taken, or the value has a name", name));
     char *copy = clt_strdup(name), *node_copy = clt_strdup(name);
     if (!copy || !node_copy) {
-        clt_free(copy);
-        clt_free(node_copy);
+        CLT_FREE(copy, node_copy);
         return clt_graph_failed(graph, CLT_OUT_OF_MEMORY);
     }
     clt_free(value->name);

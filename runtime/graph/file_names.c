@@ -9,12 +9,10 @@ clt_status clt_file_names(clt_graph *graph, const char *prefix, const char *igno
     CLT_TRY(clt_graph_status(graph));
     char *texts[] = {prefix ? clt_strdup(prefix) : NULL, ignored ? clt_strdup(ignored) : NULL};
     if ((prefix && !texts[0]) || (ignored && !texts[1])) {
-        clt_free(texts[0]);
-        clt_free(texts[1]);
+        CLT_FREE(texts[0], texts[1]);
         return CLT_OUT_OF_MEMORY;
     }
-    clt_free(graph->file_prefix);
-    clt_free(graph->file_ignored);
+    CLT_FREE(graph->file_prefix, graph->file_ignored);
     graph->file_prefix = texts[0];
     graph->file_ignored = texts[1];
     return CLT_OK;

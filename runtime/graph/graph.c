@@ -17,17 +17,12 @@ clt_status clt_graph_create(clt_graph **graph)
 
 static void value_destroy(clt_value *value)
 {
-    clt_free(value->name);
-    clt_free(value->data);
-    clt_free(value);
+    CLT_FREE(value->name, value->data, value);
 }
 
 static void node_destroy(clt_node *node)
 {
-    clt_free(node->name);
-    clt_free(node->in);
-    clt_free(node->attr);
-    clt_free(node);
+    CLT_FREE(node->name, node->in, node->attr, node);
 }
 
 void clt_graph_destroy(clt_graph *graph)
@@ -39,17 +34,10 @@ void clt_graph_destroy(clt_graph *graph)
     for (int i = 0; i < graph->n_nodes; i++)
         node_destroy(graph->nodes[i]);
     clt_graph_forget_means(graph);
-    clt_free(graph->values);
-    clt_free(graph->nodes);
-    clt_free(graph->assigns);
-    clt_free(graph->losses);
-    clt_free(graph->metrics);
-    clt_free(graph->seeds);
-    clt_free(graph->file_prefix);
-    clt_free(graph->file_ignored);
+    CLT_FREE(graph->values, graph->nodes, graph->assigns, graph->losses, graph->metrics,
+             graph->seeds, graph->file_prefix, graph->file_ignored);
     clt_table_free(&graph->names);
-    clt_free(graph->message);
-    clt_free(graph);
+    CLT_FREE(graph->message, graph);
 }
 
 clt_status clt_graph_status(const clt_graph *graph)

@@ -231,9 +231,7 @@ static void sweep(clt_graph *graph, const traversal *t)
         if (stays) {
             graph->values[kept++] = value;
         } else {
-            clt_free(value->name);
-            clt_free(value->data);
-            clt_free(value);
+            CLT_FREE(value->name, value->data, value);
         }
     }
     graph->n_values = kept;
@@ -246,10 +244,7 @@ static void sweep(clt_graph *graph, const traversal *t)
         clt_node *node = graph->nodes[i];
         if (t->done[node->id] == 2)
             continue;
-        clt_free(node->name);
-        clt_free(node->in);
-        clt_free(node->attr);
-        clt_free(node);
+        CLT_FREE(node->name, node->in, node->attr, node);
     }
     memcpy(graph->nodes, t->order, (size_t)t->n_order * sizeof *t->order);
     graph->n_nodes = t->n_order;
@@ -274,8 +269,6 @@ clt_status clt_graph_clean(clt_graph *graph, clt_value *const *keep, int n_keep)
         sweep(graph, &t);
         status = clt_graph_index_names(graph);
     }
-    clt_free(t.live);
-    clt_free(t.done);
-    clt_free(t.order);
+    CLT_FREE(t.live, t.done, t.order);
     return status;
 }

@@ -147,8 +147,7 @@ clt_status clt_autodiff(clt_graph *graph, clt_value *const *outputs, clt_value *
     for (int i = 0; status == CLT_OK && i < n_wanted; i++)
         gradients[i] = d.grad[wanted[i]->id];
 done:
-    clt_free(d.wanted);
-    clt_free(d.grad);
+    CLT_FREE(d.wanted, d.grad);
     return status;
 }
 
@@ -225,8 +224,6 @@ clt_status clt_pass_train(clt_graph *graph, clt_value **gradients)
         CLT_TRY_GOTO(status, clt_graph_status(graph), done);
     }
 done:
-    clt_free(outputs);
-    clt_free(seeds);
-    clt_free(wanted);
+    CLT_FREE(outputs, seeds, wanted);
     return status;
 }

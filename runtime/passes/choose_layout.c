@@ -141,7 +141,6 @@ clt_status clt_pass_layout(clt_graph *graph, const clt_target *target, clt_value
     if (status == CLT_OK)
         status = plain_outputs(&p);
 done:
-    clt_free(p.other);
-    clt_free(p.fixed);
+    CLT_FREE(p.other, p.fixed);
     return status;
 }

@@ -86,7 +86,6 @@ clt_status clt_pass_fuse(clt_graph *graph)
     for (int i = 0; memory && i < graph->n_nodes; i++)
         while (fuse_node(&p, graph->nodes[i]))
             ;
-    clt_free(p.readers);
-    clt_free(p.needed);
+    CLT_FREE(p.readers, p.needed);
     return memory ? clt_graph_status(graph) : CLT_OUT_OF_MEMORY;
 }

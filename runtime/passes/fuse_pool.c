@@ -217,8 +217,6 @@ clt_status clt_pass_fuse_pool(clt_graph *graph)
     p.first = clt_calloc((size_t)graph->n_values + 1, sizeof *p.first);
     p.last = clt_calloc((size_t)graph->n_values + 1, sizeof *p.last);
     const clt_status status = p.first && p.last ? run(&p) : CLT_OUT_OF_MEMORY;
-    clt_free(p.first);
-    clt_free(p.last);
-    clt_free(p.readers);
+    CLT_FREE(p.first, p.last, p.readers);
     return status;
 }

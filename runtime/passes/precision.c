@@ -284,9 +284,6 @@ clt_status clt_pass_precision(clt_graph *graph, const clt_target *target, clt_dt
     p.last_reader = clt_calloc((size_t)p.room_values, sizeof *p.last_reader);
     clt_status status = p.exact && p.wide && p.last_reader ? run(&p) : CLT_OUT_OF_MEMORY;
     clt_replacements_free(&p.replacements);
-    clt_free(p.exact);
-    clt_free(p.wide);
-    clt_free(p.last_reader);
-    clt_free(p.order);
+    CLT_FREE(p.exact, p.wide, p.last_reader, p.order);
     return status;
 }

@@ -89,7 +89,6 @@ clt_status clt_pass_recompute(clt_graph *graph, const bool *recomputed)
     r.needed = clt_calloc((size_t)graph->n_nodes + 1, sizeof *r.needed);
     r.twins = clt_calloc((size_t)graph->n_values + 1, sizeof *r.twins);
     const clt_status status = r.needed && r.twins ? rewrite(&r) : CLT_OUT_OF_MEMORY;
-    clt_free(r.needed);
-    clt_free(r.twins);
+    CLT_FREE(r.needed, r.twins);
     return status;
 }

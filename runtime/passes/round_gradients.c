@@ -144,8 +144,6 @@ clt_status clt_pass_round_gradients(clt_graph *graph, const clt_target *target, 
     p.previous = clt_calloc((size_t)n_gradients + 1, sizeof *p.previous);
     const clt_status status =
         p.readers && p.behind && p.previous ? run(&p, gradients, n_gradients) : CLT_OUT_OF_MEMORY;
-    clt_free(p.readers);
-    clt_free(p.behind);
-    clt_free(p.previous);
+    CLT_FREE(p.readers, p.behind, p.previous);
     return status;
 }

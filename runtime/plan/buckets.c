@@ -86,9 +86,7 @@ static clt_status collect_slots(const clt_graph *graph, clt_buckets *b)
     for (int i = 0; status == CLT_OK && i < graph->n_values; i++)
         if (graph->values[i]->kind == CLT_VALUE_STATE)
             status = add_slot(b, graph->values[i], stream++);
-    clt_free(o.first);
-    clt_free(o.parameters);
-    clt_free(o.trained);
+    CLT_FREE(o.first, o.parameters, o.trained);
     return status;
 }
 
@@ -206,8 +204,7 @@ void clt_buckets_free(clt_buckets *buckets)
 {
     for (int i = 0; i < buckets->n_slots; i++)
         clt_free(buckets->slots[i].name);
-    clt_free(buckets->slots);
-    clt_free(buckets->buckets);
+    CLT_FREE(buckets->slots, buckets->buckets);
     clt_table_free(&buckets->names);
     *buckets = (clt_buckets){0};
 }

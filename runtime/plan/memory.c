@@ -426,9 +426,6 @@ clt_status clt_plan_memory(clt_plan *plan, const clt_target *target)
     CLT_TRY_GOTO(status, place_blocks(&m), done);
     write_places(&m, scratch_blocks);
 done:
-    clt_free(scratch_blocks);
-    clt_free(m.block_of);
-    clt_free(m.last_use);
-    clt_free(m.blocks);
+    CLT_FREE(scratch_blocks, m.block_of, m.last_use, m.blocks);
     return status;
 }

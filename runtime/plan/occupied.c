@@ -63,11 +63,9 @@ void clt_occupied_destroy(clt_occupied *o)
     if (!o)
         return;
     for (int v = 1; v < 2 * o->leaves; v++) {
-        clt_free(o->tree[v].through.list);
-        clt_free(o->tree[v].within.list);
+        CLT_FREE(o->tree[v].through.list, o->tree[v].within.list);
     }
-    clt_free(o->tree);
-    clt_free(o);
+    CLT_FREE(o->tree, o);
 }
 
 void clt_occupied_clear(clt_occupied *o)

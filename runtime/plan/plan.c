@@ -268,16 +268,8 @@ void clt_plan_destroy(clt_plan *plan)
         clt_program_free(&plan->nodes[i].program);
         clt_free(plan->nodes[i].declined);
     }
-    clt_free(plan->nodes);
-    clt_free(plan->tuned);
-    clt_free(plan->places);
-    clt_free(plan->inputs);
-    clt_free(plan->constants);
-    clt_free(plan->gradients);
-    clt_free(plan->slabs);
-    clt_free(plan->collectives);
-    clt_free(plan->segments);
-    clt_free(plan->ready);
+    CLT_FREE(plan->nodes, plan->tuned, plan->places, plan->inputs, plan->constants, plan->gradients,
+             plan->slabs, plan->collectives, plan->segments, plan->ready);
     clt_buckets_free(&plan->buckets);
     clt_graph_destroy(plan->graph);
     clt_free(plan);

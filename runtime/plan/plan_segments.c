@@ -137,7 +137,6 @@ clt_status clt_plan_segments(clt_plan *plan)
         find_stops(plan, stops, next);
         cut(plan, stops, next);
     }
-    clt_free(stops);
-    clt_free(next);
+    CLT_FREE(stops, next);
     return memory ? CLT_OK : CLT_OUT_OF_MEMORY;
 }

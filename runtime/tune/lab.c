@@ -140,8 +140,7 @@ static clt_status make_input(clt_lab *lab, int index)
         values && typed
             ? clt_replica_write(&lab->replica, lab->inputs[index].buffer, 0, bytes, typed)
             : CLT_OUT_OF_MEMORY;
-    clt_free(values);
-    clt_free(typed);
+    CLT_FREE(values, typed);
     return status;
 }
 

@@ -108,9 +108,7 @@ void clt_recorder_destroy(clt_recorder *r)
     clt_device_finish(r->device);
     for (int i = r->first; i < r->n_pending; i++)
         clt_release_event(r->pending[i].event);
-    clt_free(r->pending);
-    clt_free(r->records);
-    clt_free(r);
+    CLT_FREE(r->pending, r->records, r);
 }
 
 clt_status clt_recorder_read(clt_recorder *r, const clt_recorded **records, int *count,

@@ -127,8 +127,7 @@ static clt_status unpool(clt_lab *lab, const clt_node *node, int first, int oh, 
     if (status == CLT_OK)
         spread(node->attr, (const float *)dy, (const unsigned char *)mask, planes, oh, ow,
                (float *)*dz);
-    clt_free(dy);
-    clt_free(mask);
+    CLT_FREE(dy, mask);
     return status;
 }
 

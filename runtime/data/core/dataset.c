@@ -284,15 +284,13 @@ void clt_dataset_free(clt_dataset *dataset)
     }
     for (int i = 0; i < dataset->field_count; i++) {
         forget_class_names(&dataset->fields[i]);
-        clt_free(dataset->fields[i].name);
-        clt_free(dataset->fields[i].owned);
+        CLT_FREE(dataset->fields[i].name, dataset->fields[i].owned);
     }
     if (dataset->payload_free)
         dataset->payload_free(dataset->payload);
     pthread_mutex_destroy(&dataset->fill_lock);
     pthread_mutex_destroy(&dataset->wait_lock);
-    clt_free(dataset->name);
-    clt_free(dataset);
+    CLT_FREE(dataset->name, dataset);
 }
 
 /* Fetches samples one by one. fields[f] is the destination for field f. */

@@ -246,9 +246,7 @@ clt_status clt_hdf5_read_chunks(const clt_array_file *file, const clt_array *arr
 {
     reading r = {.file = file, .array = array, .object = object, .swapped = swapped};
     const clt_status status = read_all(&r, plist, type, all);
-    clt_free(r.stored);
-    clt_free(r.a);
-    clt_free(r.b);
+    CLT_FREE(r.stored, r.a, r.b);
     return status;
 }
 

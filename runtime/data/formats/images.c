@@ -46,9 +46,7 @@ static void workspace_free(workspace *d)
 {
     clt_image_free(&d->image);
     clt_resample_work_free(&d->work);
-    clt_free(d->file);
-    clt_free(d->window);
-    clt_free(d);
+    CLT_FREE(d->file, d->window, d);
 }
 
 static void images_free(void *payload)
@@ -357,8 +355,7 @@ clt_status clt_image_read(const char *path, const clt_image_form *f, unsigned ch
         clt_free(planes);
     clt_image_free(&d.image);
     clt_resample_work_free(&d.work);
-    clt_free(d.file);
-    clt_free(d.window);
+    CLT_FREE(d.file, d.window);
     return status;
 }
 

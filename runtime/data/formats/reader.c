@@ -179,6 +179,5 @@ void clt_reader_close(clt_reader *reader)
         inflateEnd(&reader->stream);
     if (reader->fd >= 0)
         close(reader->fd);
-    clt_free(reader->path);
-    clt_free(reader);
+    CLT_FREE(reader->path, reader);
 }

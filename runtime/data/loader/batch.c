@@ -14,9 +14,7 @@ void clt_gather_init(clt_gather *gather, clt_dataset *dataset)
 
 static void free_scaling(clt_data_output *output)
 {
-    clt_free(output->table);
-    clt_free(output->scale);
-    clt_free(output->shift);
+    CLT_FREE(output->table, output->scale, output->shift);
     output->table = output->scale = output->shift = NULL;
     output->channels = 0;
 }
@@ -94,9 +92,7 @@ clt_status clt_gather_normalize(clt_gather *gather, int output, double divisor, 
     float *scale = bytes ? NULL : clt_calloc((size_t)channels, sizeof *scale);
     float *shift = bytes ? NULL : clt_calloc((size_t)channels, sizeof *shift);
     if (bytes ? !table : !scale || !shift) {
-        clt_free(table);
-        clt_free(scale);
-        clt_free(shift);
+        CLT_FREE(table, scale, shift);
         return CLT_OUT_OF_MEMORY;
     }
     free_scaling(o);

@@ -304,19 +304,13 @@ void clt_loader_free(clt_loader *loader)
         clt_free(loader->workers[w].weights);
     }
     for (int s = 0; loader->slots && s < loader->desc.slots; s++) {
-        clt_free(loader->slots[s].offsets);
-        clt_free(loader->slots[s].part_weights);
-        clt_free(loader->slots[s].indices);
+        CLT_FREE(loader->slots[s].offsets, loader->slots[s].part_weights, loader->slots[s].indices);
     }
     for (int p = 0; p < loader->places; p++)
         clt_free(loader->owned[p]);
     clt_gather_free(&loader->gather);
-    clt_free(loader->workers);
-    clt_free(loader->slots);
-    clt_free(loader->owned);
-    clt_free(loader->memory);
-    clt_free(loader->capacity);
-    clt_free(loader->weights);
+    CLT_FREE(loader->workers, loader->slots, loader->owned, loader->memory, loader->capacity,
+             loader->weights);
     pthread_cond_destroy(&loader->work);
     pthread_cond_destroy(&loader->ready);
     pthread_mutex_destroy(&loader->lock);

@@ -22,8 +22,7 @@ struct bpe_pair {
 
 void clt_bpe_work_free(clt_bpe_work *work)
 {
-    clt_free(work->links);
-    clt_free(work->heap);
+    CLT_FREE(work->links, work->heap);
     *work = (clt_bpe_work){0};
 }
 

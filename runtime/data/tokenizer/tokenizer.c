@@ -38,11 +38,7 @@ void clt_tokenizer_free(clt_tokenizer *t)
         return;
     if (t->pattern)
         clt_pieces_free(t);
-    clt_free(t->spec);
-    clt_free(t->text);
-    clt_free(t->starts);
-    clt_free(t->merges);
-    clt_free(t);
+    CLT_FREE(t->spec, t->text, t->starts, t->merges, t);
 }
 
 int64_t clt_tokenizer_vocabulary(const clt_tokenizer *t)

@@ -129,9 +129,7 @@ static void drop_references(opening *o)
         if (o->contexts && o->contexts[i])
             clReleaseContext(o->contexts[i]);
     }
-    clt_free(o->ids);
-    clt_free(o->contexts);
-    clt_free(o->selection.units);
+    CLT_FREE(o->ids, o->contexts, o->selection.units);
 }
 
 clt_status clt_devices_open(clt_runtime *runtime, const char *list,

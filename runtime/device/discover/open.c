@@ -49,8 +49,7 @@ void clt_device_close(clt_device *device)
     }
     if (device->id)
         clReleaseDevice(device->id);
-    clt_free(device->cache_dir);
-    clt_free(device);
+    CLT_FREE(device->cache_dir, device);
 }
 
 static clt_status take_context(clt_device *device, cl_context given)

@@ -66,9 +66,7 @@ void clt_runtime_destroy(clt_runtime *runtime)
 {
     if (!runtime)
         return;
-    clt_free(runtime->rows);
-    clt_free(runtime->cache_dir);
-    clt_free(runtime);
+    CLT_FREE(runtime->rows, runtime->cache_dir, runtime);
 }
 
 int clt_runtime_device_count(const clt_runtime *runtime)

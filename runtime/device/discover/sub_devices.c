@@ -59,8 +59,7 @@ static clt_status create_parts(const clt_device_row *row, const int *cores, int 
         else
             clReleaseDevice(made[i]);
     }
-    clt_free(made);
-    clt_free(list);
+    CLT_FREE(made, list);
     return status;
 }
 
@@ -86,7 +85,6 @@ clt_status clt_split_group(const clt_device_row *row, const clt_selection *selec
         if (unit->row == row_index && unit->cores && unit->group == group)
             ids[i] = parts[unit->place];
     }
-    clt_free(parts);
-    clt_free(cores);
+    CLT_FREE(parts, cores);
     return status;
 }

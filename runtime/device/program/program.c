@@ -55,11 +55,7 @@ static void free_row(program_row *row)
     }
     for (int i = 0; i < row->n_kernels; i++)
         clt_free(row->kernels[i]);
-    clt_free(row->kernels);
-    clt_free(row->name);
-    clt_free(row->options);
-    clt_free(row->message);
-    clt_free(row);
+    CLT_FREE(row->kernels, row->name, row->options, row->message, row);
 }
 
 double clt_program_table_seconds(const clt_program_table *table)

@@ -60,9 +60,7 @@ void clt_launch_begin(clt_program *p, const char *file, const char *kernel, cons
                          .global = {clt_fixed(1), clt_fixed(1), clt_fixed(1)}};
     if (!launch.file || !launch.options || !launch.kernel ||
         CLT_PUSH(p->launches, p->n_launches, p->room_launches, launch) != CLT_OK) {
-        clt_free(launch.file);
-        clt_free(launch.options);
-        clt_free(launch.kernel);
+        CLT_FREE(launch.file, launch.options, launch.kernel);
         failed(p, CLT_OUT_OF_MEMORY);
     }
 }
@@ -258,14 +256,10 @@ uint64_t clt_program_hash(const clt_program *p)
 void clt_program_free(clt_program *p)
 {
     for (int i = 0; i < p->n_launches; i++) {
-        clt_free(p->launches[i].file);
-        clt_free(p->launches[i].options);
-        clt_free(p->launches[i].kernel);
-        clt_free(p->launches[i].args);
-        clt_free(p->launches[i].blas);
+        CLT_FREE(p->launches[i].file, p->launches[i].options, p->launches[i].kernel,
+                 p->launches[i].args, p->launches[i].blas);
     }
-    clt_free(p->launches);
-    clt_free(p->scratch);
+    CLT_FREE(p->launches, p->scratch);
     *p = (clt_program){0};
 }
 

@@ -199,14 +199,12 @@ bool clt_elementwise_absorb(clt_node *node, const clt_node *next)
     clt_value **in = clt_calloc(CLT_ELEMENTWISE_IN, sizeof *in);
     map_attr *attr = clt_alloc(sizeof *attr);
     if (!in || !attr) {
-        clt_free(in);
-        clt_free(attr);
+        CLT_FREE(in, attr);
         return false;
     }
     memcpy(in, c.in, (size_t)c.n_in * sizeof *in);
     memcpy(attr, &c.attr, sizeof *attr);
-    clt_free(node->in);
-    clt_free(node->attr);
+    CLT_FREE(node->in, node->attr);
     node->op = &clt_op_map;
     node->in = in;
     node->n_in = c.n_in;

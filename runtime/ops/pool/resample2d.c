@@ -25,9 +25,7 @@ clt_status clt_resample_axis_create(int in, int out, int taps, clt_resample_axis
 
 void clt_resample_axis_free(clt_resample_axis *axis)
 {
-    clt_free(axis->begin);
-    clt_free(axis->count);
-    clt_free(axis->weight);
+    CLT_FREE(axis->begin, axis->count, axis->weight);
     *axis = (clt_resample_axis){0};
 }
 
@@ -294,7 +292,6 @@ clt_value *clt_resample2d(clt_value *x, clt_resample_kind kind, bool gradient_of
         clt_graph_failed(x->graph,
                          clt_fail(CLT_OUT_OF_MEMORY, "resample2d: no memory for its tables"));
     }
-    clt_free(all);
-    clt_free(factors);
+    CLT_FREE(all, factors);
     return y;
 }

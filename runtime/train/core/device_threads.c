@@ -49,8 +49,7 @@ void clt_device_threads_destroy(clt_device_threads *threads)
         return;
     for (int i = 0; threads->members && i < threads->size; i++)
         clt_worker_destroy(threads->members[i].worker);
-    clt_free(threads->members);
-    clt_free(threads);
+    CLT_FREE(threads->members, threads);
 }
 
 static clt_status work(void *argument)

@@ -51,13 +51,11 @@ void clt_exchange_free(clt_exchange *e)
 {
     clt_collectives_close(&e->collectives);
     for (int d = 0; e->devices && d < e->n_devices; d++) {
-        clt_free(e->devices[d].requests);
-        clt_free(e->devices[d].reduced);
+        CLT_FREE(e->devices[d].requests, e->devices[d].reduced);
     }
     for (int b = 0; e->labels && b < e->n_buckets; b++)
         clt_free(e->labels[b]);
-    clt_free(e->devices);
-    clt_free(e->labels);
+    CLT_FREE(e->devices, e->labels);
     e->devices = NULL;
     e->labels = NULL;
 }

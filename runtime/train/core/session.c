@@ -111,16 +111,12 @@ static void destroy_device(clt_session_device *d)
     for (int p = 0; p < 2; p++) {
         for (int i = 0; d->buffers[p] && i < d->plan->n_inputs; i++)
             clt_release_buffer(d->buffers[p][i]);
-        clt_free(d->buffers[p]);
-        clt_free(d->fed[p]);
+        CLT_FREE(d->buffers[p], d->fed[p]);
     }
     clt_release_buffer(d->upstream);
     clt_release_buffer(d->results);
     clt_release_buffer(d->totals);
-    clt_free(d->views);
-    clt_free(d->known);
-    clt_free(d->upstream_input);
-    clt_free(d->staging);
+    CLT_FREE(d->views, d->known, d->upstream_input, d->staging);
 }
 
 void clt_session_destroy(clt_session *s)
@@ -134,9 +130,7 @@ void clt_session_destroy(clt_session *s)
     for (int i = 0; s->devices && i < s->n_devices; i++)
         if (s->devices[i].owns_plan)
             clt_plan_destroy(s->devices[i].plan);
-    clt_free(s->devices);
-    clt_free(s->coefficients);
-    clt_free(s);
+    CLT_FREE(s->devices, s->coefficients, s);
 }
 
 /* --- losses --------------------------------------------------------------------------------- */

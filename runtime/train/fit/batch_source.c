@@ -189,9 +189,7 @@ void clt_source_destroy(clt_source *s)
     clt_free(s->gathers);
     clt_gather_free(&s->gather);
     clt_loader_free(s->loader);
-    clt_free(s->feeds);
-    clt_free(s->offsets);
-    clt_free(s);
+    CLT_FREE(s->feeds, s->offsets, s);
 }
 
 /* Enqueues the gathering of a batch on the queues of its step. The devices' threads are idle

@@ -166,13 +166,9 @@ void clt_predictor_destroy(clt_predictor *p)
         clt_tuning_free(&p->tuning[d]);
     for (int i = 0; p->programs && i < 2 * p->store->n_devices; i++)
         clt_step_program_free(&p->programs[i]);
-    clt_free(p->programs);
-    clt_free(p->tuning);
-    clt_free(p->records);
+    CLT_FREE(p->programs, p->tuning, p->records);
     clt_shares_free(&p->shares);
-    clt_free(p->outputs);
-    clt_free(p->inputs);
-    clt_free(p);
+    CLT_FREE(p->outputs, p->inputs, p);
 }
 
 static clt_status divide(clt_predictor *p, const clt_step_batch *batch)

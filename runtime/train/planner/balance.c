@@ -129,13 +129,7 @@ void clt_balance_free(clt_balance *b)
 {
     if (!b)
         return;
-    clt_free(b->seconds);
-    clt_free(b->middle);
-    clt_free(b->told);
-    clt_free(b->offsets);
-    clt_free(b->shares);
-    clt_free(b->weights);
-    clt_free(b);
+    CLT_FREE(b->seconds, b->middle, b->told, b->offsets, b->shares, b->weights, b);
 }
 
 /* Returns the vector width if each device gets several whole vectors; else 1. */
@@ -249,8 +243,5 @@ void clt_split_history_free(clt_split_history *h)
 {
     if (!h)
         return;
-    clt_free(h->steps);
-    clt_free(h->quanta);
-    clt_free(h->weights);
-    clt_free(h);
+    CLT_FREE(h->steps, h->quanta, h->weights, h);
 }

@@ -256,8 +256,7 @@ static clt_status read_section(const char *section, const clt_world *world,
         memcpy(use, found, (size_t)count * sizeof *use);
         memcpy(weights, read, listed * sizeof *weights);
     }
-    clt_free(found);
-    clt_free(read);
+    CLT_FREE(found, read);
     json_decref(all);
     return status;
 }

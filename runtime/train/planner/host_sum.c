@@ -107,9 +107,7 @@ clt_status clt_sum_loop_open(int64_t count, clt_sum_loop **out)
     loop->b = clt_calloc((size_t)count, sizeof *loop->b);
     clt_status status = loop->a && loop->b ? meeting_open(&loop->meeting, 2) : CLT_OUT_OF_MEMORY;
     if (status != CLT_OK) {
-        clt_free(loop->a);
-        clt_free(loop->b);
-        clt_free(loop);
+        CLT_FREE(loop->a, loop->b, loop);
         return status;
     }
     loop->started = clt_thread_start(&loop->helper, help, loop) == 0;
@@ -131,9 +129,7 @@ void clt_sum_loop_close(clt_sum_loop *loop)
         pthread_join(loop->helper, NULL);
     }
     meeting_close(&loop->meeting);
-    clt_free(loop->a);
-    clt_free(loop->b);
-    clt_free(loop);
+    CLT_FREE(loop->a, loop->b, loop);
 }
 
 double clt_sum_loop_seconds(clt_sum_loop *loop)

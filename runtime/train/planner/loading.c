@@ -95,7 +95,6 @@ clt_status clt_loading_measure(const clt_plan *plan, int64_t samples, double *se
     clt_dataset_free(l.dataset);
     for (int i = 0; i < CLT_DATA_MAX_FIELDS; i++)
         clt_free(l.to[i]);
-    clt_free(l.indices);
-    clt_free(l.data);
+    CLT_FREE(l.indices, l.data);
     return status;
 }

@@ -418,9 +418,7 @@ clt_status clt_measure_all_reduce(clt_device *const *devices, int count, int64_t
     clt_collectives_close(&b.collectives);
     clt_device_threads_destroy(b.threads);
     clt_sum_loop_close(b.loop);
-    clt_free(b.from);
-    clt_free(b.to);
-    clt_free(b.workers);
+    CLT_FREE(b.from, b.to, b.workers);
     if (status == CLT_OK)
         *time = found;
     return status;

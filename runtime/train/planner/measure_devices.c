@@ -141,8 +141,7 @@ static void destroy_bench(bench *b)
     clt_store_destroy(b->store);
     for (int i = 0; i < b->n_feeds; i++)
         clt_free((void *)b->feeds[i].host);
-    clt_free(b->feeds);
-    clt_free(b->weights);
+    CLT_FREE(b->feeds, b->weights);
 }
 
 /* --- whole steps ----------------------------------------------------------------------------- */
@@ -442,8 +441,7 @@ static clt_status measure_gradients(probe *p)
                 g->list[i++].bytes = (double)clt_slot_padded(&plan->buckets.slots[s]);
         status = time_gradients(b, ends, g->count, rows, g->list);
     }
-    clt_free(ends);
-    clt_free(rows);
+    CLT_FREE(ends, rows);
     return status;
 }
 

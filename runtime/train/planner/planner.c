@@ -106,8 +106,7 @@ static clt_status whole_samples(const clt_planner *p, const bool *use, const dou
         samples[d] = (double)(offsets[k + 1] - offsets[k]);
         k++;
     }
-    clt_free(offsets);
-    clt_free(used_weights);
+    CLT_FREE(offsets, used_weights);
     return status;
 }
 
@@ -514,16 +513,8 @@ void clt_planner_destroy(clt_planner *p)
         return;
     for (int d = 0; p->labels && d < p->cost.n_devices; d++)
         clt_free(p->labels[d]);
-    clt_free(p->labels);
-    clt_free(p->cost.speeds);
-    clt_free(p->cost.buckets);
-    clt_free(p->gradients.list);
-    clt_free(p->rank_of);
-    clt_free(p->hosts);
-    clt_free(p->use);
-    clt_free(p->keep);
-    clt_free(p->samples);
-    clt_free(p->weights);
+    CLT_FREE(p->labels, p->cost.speeds, p->cost.buckets, p->gradients.list, p->rank_of, p->hosts,
+             p->use, p->keep, p->samples, p->weights);
     clt_str_free(&p->text);
     clt_free(p);
 }

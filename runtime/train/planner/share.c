@@ -25,11 +25,7 @@ void clt_probe_free(clt_probe_result *r)
 {
     for (int i = 0; i < CLT_SPEED_POINTS; i++)
         clt_free(r->seconds[i]);
-    clt_free(r->alone);
-    clt_free(r->update);
-    clt_free(r->status_time);
-    clt_free(r->devices);
-    clt_free(r->gradients.list);
+    CLT_FREE(r->alone, r->update, r->status_time, r->devices, r->gradients.list);
     *r = (clt_probe_result){0};
 }
 

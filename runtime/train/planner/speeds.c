@@ -73,9 +73,7 @@ static clt_status level_kind(const clt_probe_result *r, int first, clt_speed *sp
         level(speeds, members, equal, count);
     }
     const bool failed = !members || !equal || !seconds;
-    clt_free(members);
-    clt_free(equal);
-    clt_free(seconds);
+    CLT_FREE(members, equal, seconds);
     return failed ? CLT_OUT_OF_MEMORY : CLT_OK;
 }
 

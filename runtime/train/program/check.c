@@ -312,8 +312,7 @@ clt_status clt_step_programs_check(clt_step_program_kind kind, const clt_check_d
                           clt_term(4, clt_symbolic_final(&c.runners[g].state), 0);
         clt_symbolic_free(&c.runners[g].state);
     }
-    clt_free(c.runners);
-    clt_free(c.group_of);
+    CLT_FREE(c.runners, c.group_of);
     if (status == CLT_OK && effect)
         *effect = found;
     return status;

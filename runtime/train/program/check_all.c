@@ -117,9 +117,6 @@ clt_status clt_step_programs_check_all(const clt_check_world *world)
                .devices = clt_calloc(n, sizeof *t.devices)};
     const clt_status status =
         t.keys && t.inputs && t.programs && t.devices ? check_kinds(&t) : CLT_OUT_OF_MEMORY;
-    clt_free(t.keys);
-    clt_free(t.inputs);
-    clt_free(t.programs);
-    clt_free(t.devices);
+    CLT_FREE(t.keys, t.inputs, t.programs, t.devices);
     return status;
 }

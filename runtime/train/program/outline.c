@@ -60,9 +60,7 @@ clt_status clt_outline_create(const clt_plan *plan, clt_outline *o)
 
 void clt_outline_free(clt_outline *o)
 {
-    clt_free(o->segments);
-    clt_free(o->ready);
-    clt_free(o->collectives);
+    CLT_FREE(o->segments, o->ready, o->collectives);
     *o = (clt_outline){0};
 }
 

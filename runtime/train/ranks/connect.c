@@ -158,9 +158,7 @@ static void close_all(void *self)
     connection *c = self;
     while (c->n_comms)
         clt_comm_destroy(c->comms[--c->n_comms]);
-    clt_free(c->comms);
-    clt_free(c->groups);
-    clt_free(c);
+    CLT_FREE(c->comms, c->groups, c);
 }
 
 /* --- opening --------------------------------------------------------------------------------- */
@@ -246,8 +244,7 @@ static clt_status split(void *self, const int *colours, int *out)
                  : first        ? open_colour(c, colours, begins, colours[p], &g)
                                 : CLT_OK;
     }
-    clt_free(counts);
-    clt_free(begins);
+    CLT_FREE(counts, begins);
     CLT_TRY(clt_ranks_agree(c->world, status, NULL));
     c->groups[c->n_groups] = g;
     *out = c->n_groups++;

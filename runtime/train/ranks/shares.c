@@ -30,9 +30,7 @@ clt_status clt_shares_create(const clt_participants *all, clt_shares *s)
 
 void clt_shares_free(clt_shares *s)
 {
-    clt_free(s->offsets);
-    clt_free(s->counts);
-    clt_free(s->weights);
+    CLT_FREE(s->offsets, s->counts, s->weights);
     s->offsets = NULL;
     s->counts = NULL;
     s->weights = NULL;

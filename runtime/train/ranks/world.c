@@ -233,8 +233,7 @@ clt_status clt_participants_meet(clt_participants *all, const clt_store *store, 
 
 void clt_participants_part(clt_participants *all)
 {
-    clt_free(all->begins);
-    clt_free(all->identities);
+    CLT_FREE(all->begins, all->identities);
     all->begins = NULL;
     all->identities = NULL;
 }

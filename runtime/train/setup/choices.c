@@ -138,8 +138,7 @@ void clt_choices_free(clt_choices *c)
     for (int i = 0; c && c->records && i < c->n_devices; i++)
         clt_tuning_free(&c->records[i]);
     if (c) {
-        clt_free(c->records);
-        clt_free(c->of);
+        CLT_FREE(c->records, c->of);
     }
     clt_free(c);
 }

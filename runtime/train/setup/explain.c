@@ -83,7 +83,6 @@ clt_status clt_step_program_explain(const clt_plan *plan, const clt_store *store
         status = explain(plan, store, options, participants, &outline, &a, text);
     }
     clt_outline_free(&outline);
-    clt_free(a.owners);
-    clt_free(a.after);
+    CLT_FREE(a.owners, a.after);
     return status;
 }

@@ -64,9 +64,7 @@ typedef struct recovery {
 
 static void recovery_free(recovery *r)
 {
-    clt_free(r->reports);
-    clt_free(r->slot_roots);
-    clt_free(r->weights);
+    CLT_FREE(r->reports, r->slot_roots, r->weights);
 }
 
 static clt_rescue rescue_of(const clt_trainer *t, int lost)

@@ -24,8 +24,7 @@ static void list_free(tensor_list *list)
 {
     for (int i = 0; list->names && i < list->count; i++)
         clt_free(list->names[i]);
-    clt_free(list->names);
-    clt_free(list->items);
+    CLT_FREE(list->names, list->items);
     *list = (tensor_list){0};
 }
 
@@ -161,8 +160,7 @@ static clt_status split_to_json(const clt_trainer *t, char **text)
         clt_split_identify(devices, t->all.own, identities);
     const clt_status status =
         devices && identities ? clt_split_to_json(&division, text) : CLT_OUT_OF_MEMORY;
-    clt_free(devices);
-    clt_free(identities);
+    CLT_FREE(devices, identities);
     return status;
 }
 
@@ -237,9 +235,7 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
     list_free(&values);
     list_free(&slots);
     clt_str_free(&groups);
-    clt_free(choices);
-    clt_free(split);
-    clt_free(r.buffer);
+    CLT_FREE(choices, split, r.buffer);
     return status;
 }
 

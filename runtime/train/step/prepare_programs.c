@@ -95,9 +95,7 @@ static clt_status tell_outlines(clt_trainer *t, const int64_t *own, int count)
         if (r != t->all.rank)
             status =
                 unpack_rank(t, r, alike ? own : (const int64_t *)all + r * most, (int)of[r][0]);
-    clt_free(all);
-    clt_free(mine);
-    clt_free(heads);
+    CLT_FREE(all, mine, heads);
     return clt_world_agree(&t->all, status);
 }
 
@@ -174,8 +172,7 @@ static clt_status check_all(const clt_trainer *t)
     const clt_check_world world = {t->all.total, training, evaluation, t->shares.max_micros};
     const clt_status status =
         training && evaluation ? clt_step_programs_check_all(&world) : CLT_OUT_OF_MEMORY;
-    clt_free(training);
-    clt_free(evaluation);
+    CLT_FREE(training, evaluation);
     return status;
 }
 

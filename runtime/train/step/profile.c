@@ -81,10 +81,7 @@ void clt_profile_stop(clt_profile *p)
         clt_recorder_destroy(p->recorders[i]);
     for (int i = 0; p->reductions && i < p->n_devices; i++)
         clt_free(p->reductions[i].items);
-    clt_free(p->reductions);
-    clt_free(p->recorders);
-    clt_free(p->records);
-    clt_free(p);
+    CLT_FREE(p->reductions, p->recorders, p->records, p);
 }
 
 /* If memory runs out, the reduction is not recorded. */

@@ -43,9 +43,7 @@ void clt_programs_destroy(clt_trainer *t)
         clt_outline_free(&p->all[i].training);
         clt_outline_free(&p->all[i].evaluation);
     }
-    clt_free(p->all);
-    clt_free(p->after);
-    clt_free(p);
+    CLT_FREE(p->all, p->after, p);
     t->programs = NULL;
 }
 

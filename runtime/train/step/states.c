@@ -176,9 +176,7 @@ void clt_states_destroy(struct clt_states *s)
         return;
     for (int d = 0; s->means && d < s->all->own; d++)
         clt_release_buffer(s->means[d]);
-    clt_free(s->means);
-    clt_free(s->items);
-    clt_free(s);
+    CLT_FREE(s->means, s->items, s);
 }
 
 /* --- steps ----------------------------------------------------------------------------------- */

@@ -31,9 +31,7 @@ void clt_verification_destroy(clt_verification *v)
         return;
     for (int d = 0; v->checksums && d < v->all->own; d++)
         clt_checksum_destroy(v->checksums[d]);
-    clt_free(v->checksums);
-    clt_free(v->sums);
-    clt_free(v);
+    CLT_FREE(v->checksums, v->sums, v);
 }
 
 void clt_verification_skip(clt_verification *v)

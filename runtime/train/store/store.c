@@ -116,11 +116,7 @@ void clt_store_destroy(clt_store *store)
         clt_replica_destroy(&store->replicas[i]);
         clt_arena_destroy(&store->arenas[i]);
     }
-    clt_free(store->replicas);
-    clt_free(store->arenas);
-    clt_free(store->order);
-    clt_free(store->file_prefix);
-    clt_free(store->file_ignored);
+    CLT_FREE(store->replicas, store->arenas, store->order, store->file_prefix, store->file_ignored);
     clt_buckets_free(&store->layout);
     clt_free(store);
 }
@@ -240,8 +236,7 @@ clt_status clt_store_check(clt_store *store)
         void *first = clt_alloc((size_t)slot->bytes), *other = clt_alloc((size_t)slot->bytes);
         clt_status status =
             first && other ? compare_slot(store, slot, first, other) : CLT_OUT_OF_MEMORY;
-        clt_free(first);
-        clt_free(other);
+        CLT_FREE(first, other);
         CLT_TRY(status);
     }
     return CLT_OK;
