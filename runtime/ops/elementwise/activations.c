@@ -4,31 +4,21 @@
 #include "ops/core/ops.h"
 #include <cltrain/ops.h>
 
-/* The gradient operator takes dy and the result. */
-#define GRADIENT_FROM_Y(NAME)                                                                      \
+/* The gradient operator takes dy and OF: the result, or the operand. */
+#define GRADIENT(NAME, OF)                                                                         \
     static clt_status NAME##_gradient(const clt_node *node, clt_value *const *dy,                  \
                                       const bool *wanted, clt_value **dx)                          \
     {                                                                                              \
         (void)wanted;                                                                              \
-        dx[0] = clt_emit1(&clt_op_##NAME##_grad, node->attr, 2, dy[0], node->out[0]);              \
+        dx[0] = clt_emit1(&clt_op_##NAME##_grad, node->attr, 2, dy[0], node->OF[0]);               \
         return CLT_OK;                                                                             \
     }
 
-/* The gradient operator takes dy and the operand. */
-#define GRADIENT_FROM_X(NAME)                                                                      \
-    static clt_status NAME##_gradient(const clt_node *node, clt_value *const *dy,                  \
-                                      const bool *wanted, clt_value **dx)                          \
-    {                                                                                              \
-        (void)wanted;                                                                              \
-        dx[0] = clt_emit1(&clt_op_##NAME##_grad, node->attr, 2, dy[0], node->in[0]);               \
-        return CLT_OK;                                                                             \
-    }
-
-GRADIENT_FROM_Y(relu)
-GRADIENT_FROM_Y(sigmoid)
-GRADIENT_FROM_Y(tanh)
-GRADIENT_FROM_X(gelu)
-GRADIENT_FROM_X(gelu_tanh)
+GRADIENT(relu, out)
+GRADIENT(sigmoid, out)
+GRADIENT(tanh, out)
+GRADIENT(gelu, in)
+GRADIENT(gelu_tanh, in)
 
 /* With a positive slope, the result has the operand's sign, so the gradient can read the result. */
 static clt_status leaky_relu_gradient(const clt_node *node, clt_value *const *dy,
@@ -78,37 +68,16 @@ CLT_ELEMENTWISE_OP(gelu_tanh, "gelu by its approximation with tanh.", "x *",
 CLT_ELEMENTWISE_OP(gelu_tanh_grad, "The gradient of gelu_tanh.", "dy *, x *",
                    .infer = clt_elementwise_infer);
 
-static const clt_elementwise_attr no_numbers;
-
-clt_value *clt_relu(clt_value *x)
-{
-    return clt_emit1(&clt_op_relu, &no_numbers, 1, x);
-}
+CLT_ELEMENTWISE_UNARY(relu)
+CLT_ELEMENTWISE_UNARY(sigmoid)
+CLT_ELEMENTWISE_UNARY(tanh)
+CLT_ELEMENTWISE_UNARY(gelu)
+CLT_ELEMENTWISE_UNARY(gelu_tanh)
 
 clt_value *clt_leaky_relu(clt_value *x, double slope)
 {
     const clt_elementwise_attr attr = {{(float)slope}};
     return clt_emit1(&clt_op_leaky_relu, &attr, 1, x);
-}
-
-clt_value *clt_sigmoid(clt_value *x)
-{
-    return clt_emit1(&clt_op_sigmoid, &no_numbers, 1, x);
-}
-
-clt_value *clt_tanh(clt_value *x)
-{
-    return clt_emit1(&clt_op_tanh, &no_numbers, 1, x);
-}
-
-clt_value *clt_gelu(clt_value *x)
-{
-    return clt_emit1(&clt_op_gelu, &no_numbers, 1, x);
-}
-
-clt_value *clt_gelu_tanh(clt_value *x)
-{
-    return clt_emit1(&clt_op_gelu_tanh, &no_numbers, 1, x);
 }
 
 bool clt_activation_of(const clt_node *node, clt_epilogue *epilogue)

@@ -5,8 +5,6 @@
 #include "ops/core/tensor.h"
 #include <cltrain/ops.h>
 
-static const clt_elementwise_attr no_numbers;
-
 static clt_status add_gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
                                clt_value **dx)
 {
@@ -82,25 +80,10 @@ CLT_ELEMENTWISE_OP(
         },
     .gradient = scale_gradient, .describe = describe_scale);
 
-clt_value *clt_add(clt_value *a, clt_value *b)
-{
-    return clt_emit1(&clt_op_add, &no_numbers, 2, a, b);
-}
-
-clt_value *clt_sub(clt_value *a, clt_value *b)
-{
-    return clt_emit1(&clt_op_sub, &no_numbers, 2, a, b);
-}
-
-clt_value *clt_mul(clt_value *a, clt_value *b)
-{
-    return clt_emit1(&clt_op_mul, &no_numbers, 2, a, b);
-}
-
-clt_value *clt_div(clt_value *a, clt_value *b)
-{
-    return clt_emit1(&clt_op_div, &no_numbers, 2, a, b);
-}
+CLT_ELEMENTWISE_BINARY(add)
+CLT_ELEMENTWISE_BINARY(sub)
+CLT_ELEMENTWISE_BINARY(mul)
+CLT_ELEMENTWISE_BINARY(div)
 
 clt_value *clt_scale(clt_value *x, double factor)
 {
@@ -176,10 +159,7 @@ const clt_op clt_op_copy = {.name = "copy",
                                          {"elementwise", accepts_f32, emit_elementwise},
                                          {"move", NULL, emit_move})};
 
-clt_value *clt_copy(clt_value *x)
-{
-    return clt_emit1(&clt_op_copy, &no_numbers, 1, x);
-}
+CLT_ELEMENTWISE_UNARY(copy)
 
 /* --- expand ---------------------------------------------------------------------------------- */
 

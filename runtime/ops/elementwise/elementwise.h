@@ -83,4 +83,18 @@ bool clt_activation_of(const clt_node *node, clt_epilogue *epilogue);
                                   .variants = clt_elementwise_variants,                            \
                                   __VA_ARGS__}
 
+/* Define the function clt_NAME, which adds an operator of the table without numbers to a graph. */
+#define CLT_ELEMENTWISE_UNARY(NAME)                                                                \
+    clt_value *clt_##NAME(clt_value *x)                                                            \
+    {                                                                                              \
+        static const clt_elementwise_attr none;                                                    \
+        return clt_emit1(&clt_op_##NAME, &none, 1, x);                                             \
+    }
+#define CLT_ELEMENTWISE_BINARY(NAME)                                                               \
+    clt_value *clt_##NAME(clt_value *a, clt_value *b)                                              \
+    {                                                                                              \
+        static const clt_elementwise_attr none;                                                    \
+        return clt_emit1(&clt_op_##NAME, &none, 2, a, b);                                          \
+    }
+
 #endif

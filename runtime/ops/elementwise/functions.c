@@ -44,34 +44,15 @@ FUNCTION(silu, "x * sigmoid(x)", true, clt_emit1(&clt_op_silu_grad, &no_numbers,
 CLT_ELEMENTWISE_OP(abs_grad, "The gradient of abs.", "dy *, x *", .infer = clt_elementwise_infer);
 CLT_ELEMENTWISE_OP(silu_grad, "The gradient of silu.", "dy *, x *", .infer = clt_elementwise_infer);
 
-clt_value *clt_exp(clt_value *x)
-{
-    return apply(&clt_op_exp, x);
-}
+CLT_ELEMENTWISE_UNARY(exp)
+CLT_ELEMENTWISE_UNARY(sqrt)
+CLT_ELEMENTWISE_UNARY(rsqrt)
+CLT_ELEMENTWISE_UNARY(abs)
+CLT_ELEMENTWISE_UNARY(silu)
 
 clt_value *clt_ln(clt_value *x)
 {
     return apply(&clt_op_log, x);
-}
-
-clt_value *clt_sqrt(clt_value *x)
-{
-    return apply(&clt_op_sqrt, x);
-}
-
-clt_value *clt_rsqrt(clt_value *x)
-{
-    return apply(&clt_op_rsqrt, x);
-}
-
-clt_value *clt_abs(clt_value *x)
-{
-    return apply(&clt_op_abs, x);
-}
-
-clt_value *clt_silu(clt_value *x)
-{
-    return apply(&clt_op_silu, x);
 }
 
 /* --- swiglu --------------------------------------------------------------------------------- */
@@ -92,10 +73,7 @@ CLT_ELEMENTWISE_OP(swiglu, "silu(a) * b", "a *, b *", .infer = clt_elementwise_i
 CLT_ELEMENTWISE_OP(swiglu_grad, "The gradient of swiglu for a.", "dy *, a *, b *",
                    .infer = clt_elementwise_infer);
 
-clt_value *clt_swiglu(clt_value *a, clt_value *b)
-{
-    return clt_emit1(&clt_op_swiglu, &no_numbers, 2, a, b);
-}
+CLT_ELEMENTWISE_BINARY(swiglu)
 
 /* --- powers --------------------------------------------------------------------------------- */
 
@@ -162,10 +140,7 @@ CLT_ELEMENTWISE_OP(pow_grad, "The gradient of pow for a.", "dy *, a *, b *",
 CLT_ELEMENTWISE_OP(pow_exponent_grad, "The gradient of pow for b.", "dy *, a *, b *, y *",
                    .infer = clt_elementwise_infer);
 
-clt_value *clt_pow(clt_value *x, clt_value *exponent)
-{
-    return clt_emit1(&clt_op_pow, &no_numbers, 2, x, exponent);
-}
+CLT_ELEMENTWISE_BINARY(pow)
 
 /* --- clamp ---------------------------------------------------------------------------------- */
 

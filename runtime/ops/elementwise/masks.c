@@ -45,21 +45,14 @@ static clt_status infer_logic(const clt_node *node, clt_type *out)
 }
 
 /* The derivative of a step function is 0. */
-#define COMPARISON(NAME, DOC)                                                                      \
-    CLT_ELEMENTWISE_OP_TO(NAME, DOC, "a * any, b * any", "y * u8", .infer = infer_comparison,      \
-                          .callable = true, .gradient = clt_no_gradient);                              \
-    clt_value *clt_##NAME(clt_value *a, clt_value *b)                                              \
-    {                                                                                              \
-        return clt_emit1(&clt_op_##NAME, &no_numbers, 2, a, b);                                    \
-    }
+#define MASK(NAME, DOC, OPERANDS, INFER)                                                           \
+    CLT_ELEMENTWISE_OP_TO(NAME, DOC, OPERANDS, "y * u8", .infer = INFER, .callable = true,         \
+                          .gradient = clt_no_gradient);
 
-#define LOGIC(NAME, DOC)                                                                           \
-    CLT_ELEMENTWISE_OP_TO(NAME, DOC, "a * u8, b * u8", "y * u8", .infer = infer_logic,             \
-                          .callable = true, .gradient = clt_no_gradient);                              \
-    clt_value *clt_##NAME(clt_value *a, clt_value *b)                                              \
-    {                                                                                              \
-        return clt_emit1(&clt_op_##NAME, &no_numbers, 2, a, b);                                    \
-    }
+#define COMPARISON(NAME, DOC)                                                                      \
+    MASK(NAME, DOC, "a * any, b * any", infer_comparison) CLT_ELEMENTWISE_BINARY(NAME)
+
+#define LOGIC(NAME, DOC) MASK(NAME, DOC, "a * u8, b * u8", infer_logic) CLT_ELEMENTWISE_BINARY(NAME)
 
 COMPARISON(eq, "The mask of a == b.")
 COMPARISON(ne, "The mask of a != b.")
@@ -70,14 +63,8 @@ COMPARISON(ge, "The mask of a >= b.")
 LOGIC(logical_and, "The mask of a and b.")
 LOGIC(logical_or, "The mask of a or b.")
 LOGIC(logical_xor, "The mask of a or b, not both.")
-
-CLT_ELEMENTWISE_OP_TO(logical_not, "The mask of a == 0.", "a * u8", "y * u8", .infer = infer_logic,
-                      .callable = true, .gradient = clt_no_gradient);
-
-clt_value *clt_logical_not(clt_value *a)
-{
-    return clt_emit1(&clt_op_logical_not, &no_numbers, 1, a);
-}
+MASK(logical_not, "The mask of a == 0.", "a * u8", infer_logic)
+CLT_ELEMENTWISE_UNARY(logical_not)
 
 /* --- where ---------------------------------------------------------------------------------- */
 
