@@ -374,8 +374,7 @@ clt_status clt_comm_create_between(const clt_comm_device *devices, int count,
     pthread_cond_init(&comm->done, &monotonic);
     pthread_condattr_destroy(&monotonic);
     clt_status status = ranks ? join_ranks(comm, ranks) : CLT_OK;
-    if (status == CLT_OK)
-        status = build(comm, devices);
+    CLT_NEXT(status, build(comm, devices));
     if (status != CLT_OK) {
         clt_comm_destroy(comm);
         return status;

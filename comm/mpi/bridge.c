@@ -275,8 +275,7 @@ clt_status clt_mpi_bridge_open(MPI_Comm ranks, MPI_Comm node, clt_mpi_bridge **o
         return clt_mpi_fail(CLT_OUT_OF_MEMORY, "comm: memory does not suffice");
     b->leaders = MPI_COMM_NULL;
     clt_status status = find_nodes(b, ranks, node);
-    if (status == CLT_OK)
-        status = clt_mpi_check(MPI_Query_thread(&level), "MPI_Query_thread");
+    CLT_NEXT(status, clt_mpi_check(MPI_Query_thread(&level), "MPI_Query_thread"));
     if (status != CLT_OK || b->nodes == 1) {
         clt_mpi_bridge_close(b, status != CLT_OK);
         return status;

@@ -266,8 +266,7 @@ static clt_status gather(void *user, const void *mine, int64_t bytes, void *all)
     if (!r)
         return clt_mpi_fail(CLT_OUT_OF_MEMORY, "memory does not suffice");
     clt_status status = begin(w, r);
-    if (status == CLT_OK)
-        status = wait_for(w, r);
+    CLT_NEXT(status, wait_for(w, r));
     if (status == CLT_OK) {
         memcpy(all, r->all, (size_t)w->count * (size_t)bytes);
         free_round(r);
@@ -340,8 +339,7 @@ static clt_status find_place(world *w, clt_world *out)
     w->count = out->ranks;
     CLT_MPI_TRY(clt_mpi_split_node(w->ranks, &node));
     clt_status status = clt_mpi_check(MPI_Comm_rank(node, &out->node_rank), "MPI_Comm_rank");
-    if (status == CLT_OK)
-        status = clt_mpi_check(MPI_Comm_size(node, &out->node_ranks), "MPI_Comm_size");
+    CLT_NEXT(status, clt_mpi_check(MPI_Comm_size(node, &out->node_ranks), "MPI_Comm_size"));
     const clt_status freed = clt_mpi_check(MPI_Comm_free(&node), "MPI_Comm_free");
     return status == CLT_OK ? freed : status;
 }

@@ -71,9 +71,8 @@ clt_status clt_mpi_memory_open(MPI_Comm node, size_t bytes, void **out)
     if (file >= 0)
         close(file);
     /* The name is not needed any more. The memory is freed with the last rank that maps it. */
-    if (status == CLT_OK)
-        status = clt_mpi_check(MPI_Allreduce(&error, &worst, 1, MPI_INT, MPI_MAX, node),
-                               "MPI_Allreduce");
+    CLT_NEXT(status, clt_mpi_check(MPI_Allreduce(&error, &worst, 1, MPI_INT, MPI_MAX, node),
+                                   "MPI_Allreduce"));
     if (rank == 0)
         shm_unlink(name);
     if (status == CLT_OK && worst)

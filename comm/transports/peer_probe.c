@@ -168,10 +168,9 @@ static clt_status time_staging(const pair *p, double *seconds)
         status = clt_peer_check(
             p->comm, p->from, "reading",
             clEnqueueReadBuffer(a->up, p->source, CL_TRUE, 0, TIMED_BYTES, down, 0, NULL, NULL));
-        if (status == CLT_OK)
-            status = clt_peer_check(
-                p->comm, p->to, "writing",
-                clEnqueueWriteBuffer(b->up, p->target, CL_TRUE, 0, TIMED_BYTES, up, 0, NULL, NULL));
+        CLT_NEXT(status, clt_peer_check(p->comm, p->to, "writing",
+                                        clEnqueueWriteBuffer(b->up, p->target, CL_TRUE, 0,
+                                                             TIMED_BYTES, up, 0, NULL, NULL)));
         const double took = clt_clock() - began;
         *seconds = i && took < *seconds ? took : *seconds;
     }
@@ -337,8 +336,7 @@ static clt_status probe_sums(clt_comm *comm)
             if (!*right)
                 continue;
             status = write_arrays(&s, d, (size_t)SUMMED * (size_t)clt_dtype_size(dtype));
-            if (status == CLT_OK)
-                status = check_sum(&s, d, dtype, reduction, right, &peers->measures);
+            CLT_NEXT(status, check_sum(&s, d, dtype, reduction, right, &peers->measures));
             if (status == CLT_OK && !*right)
                 clt_log(CLT_LOG_INFO,
                         "comm: device %d (%s) reduces %s (%d) to other bits than the host, which "
@@ -398,12 +396,10 @@ static clt_status race(clt_comm *comm, clt_comm *trial, double *staged, double *
                                 clEnqueueFillBuffer(comm->members[d].queue, mem[d], &zero,
                                                     sizeof zero, 0, RACED_BYTES, 0, NULL, NULL));
     }
-    if (status == CLT_OK)
-        status = time_reduction(trial, mem, staged);
+    CLT_NEXT(status, time_reduction(trial, mem, staged));
     trial->peers = comm->peers;
     trial->peers_lent = true;
-    if (status == CLT_OK)
-        status = time_reduction(trial, mem, peers);
+    CLT_NEXT(status, time_reduction(trial, mem, peers));
     for (int d = 0; d < comm->count; d++)
         clt_release_buffer(mem[d]);
     return status;

@@ -65,8 +65,7 @@ static clt_status make_queue(const clt_comm_member *m, cl_command_queue *out)
 clt_status clt_comm_pipe_open(clt_comm_member *m)
 {
     clt_status status = make_queue(m, &m->down);
-    if (status == CLT_OK)
-        status = make_queue(m, &m->up);
+    CLT_NEXT(status, make_queue(m, &m->up));
     if (status != CLT_OK)
         clt_comm_pipe_close(m);
     return status;

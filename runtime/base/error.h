@@ -34,6 +34,14 @@ void clt_error_restore(const char *message);
  */
 #define CLT_TRY_MEMORY(allocated) CLT_TRY((allocated) ? CLT_OK : CLT_OUT_OF_MEMORY)
 
+/* The next of several steps: evaluates `expression` and stores its status, unless `variable` has
+ * the failure of an earlier step. */
+#define CLT_NEXT(variable, expression)                                                             \
+    do {                                                                                           \
+        if ((variable) == CLT_OK)                                                                  \
+            (variable) = (expression);                                                             \
+    } while (0)
+
 /* Like CLT_TRY, but stores the status in `variable` and jumps to `label`. */
 #define CLT_TRY_GOTO(variable, expression, label)                                                  \
     do {                                                                                           \

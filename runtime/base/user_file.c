@@ -130,8 +130,7 @@ clt_status clt_file_read_all(const char *path, int64_t most, char **text, size_t
                                                 path, (long long)size, (long long)most);
     if (status == CLT_OK && !(content = clt_alloc((size_t)size + 1)))
         status = clt_fail_prefix(CLT_OUT_OF_MEMORY, "%s: ", path);
-    if (status == CLT_OK)
-        status = clt_file_read_at(fd, path, 0, content, size);
+    CLT_NEXT(status, clt_file_read_at(fd, path, 0, content, size));
     close(fd);
     if (status != CLT_OK) {
         clt_free(content);

@@ -98,8 +98,7 @@ static clt_status load_step(const char *path, clt_checkpoint **out)
     CLT_TRY_MEMORY(c);
     c->path = clt_strdup(path);
     clt_status status = c->path ? CLT_OK : CLT_OUT_OF_MEMORY;
-    if (status == CLT_OK)
-        status = load_state(c);
+    CLT_NEXT(status, load_state(c));
     for (int i = 0; status == CLT_OK && i < CLT_PARTS; i++)
         status = load_part(c, i);
     if (status != CLT_OK) {

@@ -347,10 +347,8 @@ clt_status clt_tensors_open(const char *path, clt_tensors **out)
     t->fd = -1;
     t->path = clt_strdup(path);
     clt_status status = t->path ? open_file(t) : CLT_OUT_OF_MEMORY;
-    if (status == CLT_OK)
-        status = parse_header(t);
-    if (status == CLT_OK)
-        status = index_tensors(t);
+    CLT_NEXT(status, parse_header(t));
+    CLT_NEXT(status, index_tensors(t));
     end_opening(t);
     if (status != CLT_OK) {
         clt_tensors_close(t);

@@ -141,8 +141,7 @@ clt_status clt_tensors_write(clt_outfile *file, const clt_tensors_desc *desc)
         return CLT_OUT_OF_MEMORY;
     char *header = NULL;
     clt_status status = make_header(desc, order, &header);
-    if (status == CLT_OK)
-        status = write_header(file, header);
+    CLT_NEXT(status, write_header(file, header));
     for (int64_t i = 0; status == CLT_OK && i < desc->count; i++)
         status = write_data(file, desc, order[i]);
     free(header); /* allocated by jansson */
@@ -176,8 +175,7 @@ clt_status clt_tensors_save(const char *path, const clt_tensors_desc *desc)
     clt_status status = folder.failed || beside.failed
                             ? CLT_OUT_OF_MEMORY
                             : write_beside(path, clt_str_text(&beside), desc);
-    if (status == CLT_OK)
-        status = clt_sync_folder(slash ? clt_str_text(&folder) : ".");
+    CLT_NEXT(status, clt_sync_folder(slash ? clt_str_text(&folder) : "."));
     clt_str_free(&folder);
     clt_str_free(&beside);
     return status == CLT_OK ? CLT_OK : clt_fail_prefix(status, "%s: ", path);

@@ -68,8 +68,7 @@ static clt_status write_state(int folder_fd, const clt_checkpoint_desc *desc, co
     clt_status status = clt_outfile_create(folder_fd, CLT_STATE_FILE, &file);
     if (status == CLT_OK) {
         status = clt_outfile_write(file, text, (int64_t)strlen(text));
-        if (status == CLT_OK)
-            status = clt_outfile_write(file, "\n", 1);
+        CLT_NEXT(status, clt_outfile_write(file, "\n", 1));
         if (status == CLT_OK)
             status = clt_outfile_finish(file, NULL, NULL);
         else
@@ -90,10 +89,8 @@ static clt_status write_all(int dir_fd, const char *tmp, const clt_checkpoint_de
     clt_status status = CLT_OK;
     for (int i = 0; status == CLT_OK && i < CLT_PARTS; i++)
         status = write_part(fd, desc, i, &parts[i]);
-    if (status == CLT_OK)
-        status = write_state(fd, desc, parts);
-    if (status == CLT_OK)
-        status = clt_sync_fd(fd, tmp);
+    CLT_NEXT(status, write_state(fd, desc, parts));
+    CLT_NEXT(status, clt_sync_fd(fd, tmp));
     close(fd);
     return status;
 }
@@ -167,8 +164,7 @@ static clt_status save_into(const char *dir, const clt_checkpoint_desc *desc)
     if (!clt_folder_clean(fd, CLT_TMP_PREFIX))
         clt_log(CLT_LOG_WARN, "cannot remove all leftovers %s/" CLT_TMP_PREFIX "*", dir);
     clt_status status = write_all(fd, tmp, desc);
-    if (status == CLT_OK)
-        status = put_in_place(fd, tmp, name.text);
+    CLT_NEXT(status, put_in_place(fd, tmp, name.text));
     if (status == CLT_OK) {
         status = clt_sync_fd(fd, dir);
         if (status == CLT_OK) {
@@ -186,8 +182,7 @@ static clt_status save_into(const char *dir, const clt_checkpoint_desc *desc)
 clt_status clt_checkpoint_save(const char *dir, const clt_checkpoint_desc *desc)
 {
     clt_status status = check_desc(desc);
-    if (status == CLT_OK)
-        status = save_into(dir, desc);
+    CLT_NEXT(status, save_into(dir, desc));
     if (status == CLT_OK)
         return CLT_OK;
     return clt_fail(status, "checkpoint %s/%s was not saved: %s (earlier ones are untouched)", dir,

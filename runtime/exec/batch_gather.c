@@ -127,11 +127,9 @@ static clt_status make_table(clt_device_gather *g, gather_field *f, const clt_ga
     }
     clt_status status = clt_device_buffer_create(g->device, bytes, CL_MEM_READ_ONLY,
                                                  "the normalisation", &f->table);
-    if (status == CLT_OK)
-        status = clt_enqueue_upload(g->device, (clt_view){f->table, 0}, table, bytes);
+    CLT_NEXT(status, clt_enqueue_upload(g->device, (clt_view){f->table, 0}, table, bytes));
     /* `table` is freed below. This wait happens only once, when a data set is opened. */
-    if (status == CLT_OK)
-        status = clt_device_finish(g->device);
+    CLT_NEXT(status, clt_device_finish(g->device));
     clt_free(table);
     return status;
 }
@@ -212,11 +210,9 @@ clt_status clt_device_gather_create(clt_device *device, const clt_gather_field *
     g->samples = samples;
     g->fields = clt_calloc((size_t)n_fields + 1, sizeof *g->fields);
     clt_status status = g->fields ? CLT_OK : CLT_OUT_OF_MEMORY;
-    if (status == CLT_OK)
-        status = clt_staging_create(device, bytes, "sample numbers", &g->staging);
-    if (status == CLT_OK)
-        status = clt_device_buffer_create(device, bytes, CL_MEM_READ_ONLY, "sample numbers",
-                                          &g->numbers);
+    CLT_NEXT(status, clt_staging_create(device, bytes, "sample numbers", &g->staging));
+    CLT_NEXT(status, clt_device_buffer_create(device, bytes, CL_MEM_READ_ONLY, "sample numbers",
+                                              &g->numbers));
     for (int i = 0; status == CLT_OK && i < n_fields; i++) {
         g->n_fields = i + 1;
         status = make_field(g, &g->fields[i], &fields[i]);

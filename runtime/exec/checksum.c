@@ -26,13 +26,11 @@ clt_status clt_checksum_create(const clt_replica *replica, clt_checksum **out)
     c->bytes = (int64_t)c->items * 2 * (int64_t)sizeof(cl_uint) * (replica->layout->n_slots + 1);
     c->host = clt_alloc_pages((size_t)c->bytes);
     clt_status status = c->host ? CLT_OK : CLT_OUT_OF_MEMORY;
-    if (status == CLT_OK)
-        status =
-            clt_device_kernel(device, cpu ? "train/portable/checksum.cl" : "train/gpu/checksum.cl",
-                              "", "checksum", &c->kernel);
-    if (status == CLT_OK)
-        status =
-            clt_device_buffer_create(device, c->bytes, CL_MEM_READ_WRITE, "checksums", &c->sums);
+    CLT_NEXT(status,
+             clt_device_kernel(device, cpu ? "train/portable/checksum.cl" : "train/gpu/checksum.cl",
+                               "", "checksum", &c->kernel));
+    CLT_NEXT(status,
+             clt_device_buffer_create(device, c->bytes, CL_MEM_READ_WRITE, "checksums", &c->sums));
     if (status != CLT_OK) {
         clt_checksum_destroy(c);
         return status;

@@ -96,12 +96,9 @@ clt_status clt_exec_create(clt_device *device, const clt_plan *plan, clt_replica
     exec->replica = replica;
     exec->arena = arena;
     clt_status status = clt_arena_fit(arena, plan);
-    if (status == CLT_OK)
-        status = make_constants(exec);
-    if (status == CLT_OK)
-        status = make_kernels(exec);
-    if (status == CLT_OK)
-        status = clt_slow_init(&exec->slow, device);
+    CLT_NEXT(status, make_constants(exec));
+    CLT_NEXT(status, make_kernels(exec));
+    CLT_NEXT(status, clt_slow_init(&exec->slow, device));
     if (status != CLT_OK) {
         clt_exec_destroy(exec);
         return status;

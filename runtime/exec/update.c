@@ -103,14 +103,11 @@ clt_status clt_update_create(clt_replica *replica, const clt_update_options *opt
         if (!replica->layout->buckets[i].state)
             u->n_partials += shares(u, &replica->layout->buckets[i]);
     clt_status status = make_kernels(u);
-    if (status == CLT_OK)
-        status = clt_device_buffer_create(replica->device, sizeof u->host_status, CL_MEM_READ_WRITE,
-                                          "the step's status", &u->status);
-    if (status == CLT_OK)
-        status = clt_device_buffer_create(replica->device, 16 * ((int64_t)u->n_partials + 1),
-                                          CL_MEM_READ_WRITE, "partial norms", &u->partials);
-    if (status == CLT_OK)
-        status = clt_update_reset(u);
+    CLT_NEXT(status, clt_device_buffer_create(replica->device, sizeof u->host_status,
+                                              CL_MEM_READ_WRITE, "the step's status", &u->status));
+    CLT_NEXT(status, clt_device_buffer_create(replica->device, 16 * ((int64_t)u->n_partials + 1),
+                                              CL_MEM_READ_WRITE, "partial norms", &u->partials));
+    CLT_NEXT(status, clt_update_reset(u));
     if (status != CLT_OK) {
         clt_update_destroy(u);
         return status;

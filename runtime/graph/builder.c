@@ -93,9 +93,8 @@ clt_status clt_assign(clt_graph *graph, clt_value *state, clt_value *value)
                           clt_type_text(&state->type, a), clt_type_text(&value->type, b));
     else if (state->assigned)
         status = clt_fail(CLT_INVALID_ARGUMENT, "state %s is assigned twice", state->name);
-    if (status == CLT_OK)
-        status = CLT_PUSH(graph->assigns, graph->n_assigns, graph->room_assigns,
-                          (clt_assignment){state, value});
+    CLT_NEXT(status, CLT_PUSH(graph->assigns, graph->n_assigns, graph->room_assigns,
+                              (clt_assignment){state, value}));
     state->assigned = status == CLT_OK || state->assigned;
     clt_graph_failed(graph, status);
     return status;
@@ -201,8 +200,7 @@ static clt_status add_mean(clt_graph *graph, clt_mean **items, int *count, int *
     clt_mean mean = {.sum = sum, .weight = weight, .coefficient = coefficient};
     if (status == CLT_OK && !(mean.name = clt_strdup(name)))
         status = CLT_OUT_OF_MEMORY;
-    if (status == CLT_OK)
-        status = CLT_PUSH(*items, *count, *room, mean);
+    CLT_NEXT(status, CLT_PUSH(*items, *count, *room, mean));
     clt_graph_failed(graph, status);
     return status;
 }

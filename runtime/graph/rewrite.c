@@ -93,20 +93,16 @@ clt_status clt_graph_copy(const clt_graph *graph, clt_graph **out)
         status = CLT_PUSH(copy->assigns, copy->n_assigns, copy->room_assigns,
                           (clt_assignment){mapped(copy, graph->assigns[i].state),
                                            mapped(copy, graph->assigns[i].value)});
-    if (status == CLT_OK)
-        status = copy_means(copy, graph->losses, graph->n_losses, &copy->losses, &copy->n_losses,
-                            &copy->room_losses);
-    if (status == CLT_OK)
-        status = copy_means(copy, graph->metrics, graph->n_metrics, &copy->metrics,
-                            &copy->n_metrics, &copy->room_metrics);
+    CLT_NEXT(status, copy_means(copy, graph->losses, graph->n_losses, &copy->losses,
+                                &copy->n_losses, &copy->room_losses));
+    CLT_NEXT(status, copy_means(copy, graph->metrics, graph->n_metrics, &copy->metrics,
+                                &copy->n_metrics, &copy->room_metrics));
     for (int i = 0; status == CLT_OK && i < graph->n_seeds; i++)
         status = CLT_PUSH(copy->seeds, copy->n_seeds, copy->room_seeds,
                           (clt_seed){mapped(copy, graph->seeds[i].output),
                                      mapped(copy, graph->seeds[i].gradient)});
-    if (status == CLT_OK)
-        status = clt_file_names(copy, graph->file_prefix, graph->file_ignored);
-    if (status == CLT_OK)
-        status = clt_graph_index_names(copy);
+    CLT_NEXT(status, clt_file_names(copy, graph->file_prefix, graph->file_ignored));
+    CLT_NEXT(status, clt_graph_index_names(copy));
     if (status != CLT_OK) {
         clt_graph_destroy(copy);
         return status;
@@ -263,8 +259,7 @@ clt_status clt_graph_clean(clt_graph *graph, clt_value *const *keep, int n_keep)
     t.order = clt_calloc((size_t)graph->n_nodes + 1, sizeof *t.order);
     if (t.live && t.done && t.order)
         status = visit_roots(&t, keep, n_keep);
-    if (status == CLT_OK)
-        status = settle_order(&t);
+    CLT_NEXT(status, settle_order(&t));
     if (status == CLT_OK) {
         sweep(graph, &t);
         status = clt_graph_index_names(graph);

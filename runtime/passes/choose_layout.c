@@ -138,8 +138,7 @@ clt_status clt_pass_layout(clt_graph *graph, const clt_target *target, clt_value
     status = CLT_OK;
     for (int i = 0; status == CLT_OK && i < n_nodes; i++)
         status = visit(&p, graph->nodes[i]);
-    if (status == CLT_OK)
-        status = plain_outputs(&p);
+    CLT_NEXT(status, plain_outputs(&p));
 done:
     CLT_FREE(p.other, p.fixed);
     return status;

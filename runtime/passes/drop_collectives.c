@@ -28,8 +28,7 @@ clt_status clt_pass_drop_collectives(clt_graph *graph)
             continue;
         if (node->out[0]->output)
             status = keep_output(graph, node->out[0], node->in[0]);
-        if (status == CLT_OK)
-            status = clt_replacements_add(&replacements, node->out[0], node->in[0]);
+        CLT_NEXT(status, clt_replacements_add(&replacements, node->out[0], node->in[0]));
     }
     if (status == CLT_OK)
         clt_replacements_settle_graph(&replacements);

@@ -169,10 +169,8 @@ clt_status clt_buckets_create(const clt_graph *graph, const clt_bucket_sizes *si
 {
     clt_buckets b = {0};
     clt_status status = collect_slots(graph, &b);
-    if (status == CLT_OK)
-        status = place_slots(&b, sizes);
-    if (status == CLT_OK)
-        status = index_names(&b);
+    CLT_NEXT(status, place_slots(&b, sizes));
+    CLT_NEXT(status, index_names(&b));
     if (status != CLT_OK)
         clt_buckets_free(&b);
     else
@@ -191,8 +189,7 @@ clt_status clt_buckets_copy(const clt_buckets *buckets, clt_buckets *copy)
     }
     for (int i = 0; status == CLT_OK && i < buckets->n_buckets; i++)
         status = CLT_PUSH(b.buckets, b.n_buckets, b.room_buckets, buckets->buckets[i]);
-    if (status == CLT_OK)
-        status = index_names(&b);
+    CLT_NEXT(status, index_names(&b));
     if (status != CLT_OK)
         clt_buckets_free(&b);
     else

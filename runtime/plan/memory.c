@@ -385,8 +385,7 @@ static clt_status place_blocks(memory *m)
         status = clt_occupied_create(m->plan->n_nodes, m->target->caps->max_alloc_bytes, &occupied);
     for (int i = 0; i < m->n_blocks && sorted; i++)
         sorted[i] = &m->blocks[i];
-    if (status == CLT_OK)
-        status = pack_best(m, sorted, occupied);
+    CLT_NEXT(status, pack_best(m, sorted, occupied));
     clt_occupied_destroy(occupied);
     clt_free(sorted);
     return status;

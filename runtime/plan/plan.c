@@ -209,10 +209,8 @@ static clt_status compile(clt_plan *plan, const clt_target *target)
     int n_gradients = 0;
     clt_value **gradients = clt_calloc((size_t)plan->graph->n_values + 1, sizeof *gradients);
     clt_status status = gradients ? CLT_OK : CLT_OUT_OF_MEMORY;
-    if (status == CLT_OK)
-        status = run_passes(plan, target, gradients, &n_gradients);
-    if (status == CLT_OK)
-        status = assign_gradients(plan, gradients);
+    CLT_NEXT(status, run_passes(plan, target, gradients, &n_gradients));
+    CLT_NEXT(status, assign_gradients(plan, gradients));
     clt_free(gradients);
     CLT_TRY(status);
     return clt_plan_lay_out(plan, target);
@@ -242,16 +240,12 @@ clt_status clt_plan_create(const clt_graph *graph, const clt_buckets *buckets, c
                                .max_batch = options->max_batch,
                                .variants = options->variants};
     clt_status status = clt_graph_copy(graph, &plan->graph);
-    if (status == CLT_OK)
-        status = clt_buckets_copy(buckets, &plan->buckets);
-    if (status == CLT_OK)
-        status = compile(plan, &target);
+    CLT_NEXT(status, clt_buckets_copy(buckets, &plan->buckets));
+    CLT_NEXT(status, compile(plan, &target));
     if (status == CLT_OK && options->mode == CLT_PLAN_TRAIN)
         status = clt_plan_recompute(&plan, &target);
-    if (status == CLT_OK)
-        status = clt_plan_segments(plan);
-    if (status == CLT_OK)
-        status = hash_plan(plan);
+    CLT_NEXT(status, clt_plan_segments(plan));
+    CLT_NEXT(status, hash_plan(plan));
     if (status != CLT_OK) {
         clt_plan_destroy(plan);
         return status;

@@ -16,19 +16,14 @@ static clt_status make(const clt_plan *plain, const clt_target *target, const bo
     plan->caps = plain->caps;
     plan->gradients = clt_calloc((size_t)n_slots + 1, sizeof *plan->gradients);
     clt_status status = plan->gradients ? CLT_OK : CLT_OUT_OF_MEMORY;
-    if (status == CLT_OK)
-        status = clt_graph_copy(plain->graph, &plan->graph);
-    if (status == CLT_OK)
-        status = clt_buckets_copy(&plain->buckets, &plan->buckets);
+    CLT_NEXT(status, clt_graph_copy(plain->graph, &plan->graph));
+    CLT_NEXT(status, clt_buckets_copy(&plain->buckets, &plan->buckets));
     for (int s = 0; status == CLT_OK && s < n_slots; s++)
         if (plain->gradients[s])
             plan->gradients[s] = plan->graph->values[plain->gradients[s]->id];
-    if (status == CLT_OK)
-        status = clt_pass_recompute(plan->graph, recomputed);
-    if (status == CLT_OK)
-        status = clt_graph_clean(plan->graph, plan->gradients, n_slots);
-    if (status == CLT_OK)
-        status = clt_plan_lay_out(plan, target);
+    CLT_NEXT(status, clt_pass_recompute(plan->graph, recomputed));
+    CLT_NEXT(status, clt_graph_clean(plan->graph, plan->gradients, n_slots));
+    CLT_NEXT(status, clt_plan_lay_out(plan, target));
     if (status != CLT_OK) {
         clt_plan_destroy(plan);
         return status;

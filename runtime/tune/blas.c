@@ -203,9 +203,8 @@ static clt_status tune_kernel(blas_tuner *t, const clt_tune_limits *limits, doub
     report->classes++;
     CLT_TRY(clt_lab_run(t->lab, 0, t->node));
     clt_status status = clt_outcome_read(t->lab, t->node, false, &t->right);
-    if (status == CLT_OK)
-        status = try_all(t, known && known->tried ? &before : NULL, limits, deadline, report, &best,
-                         &found);
+    CLT_NEXT(status, try_all(t, known && known->tried ? &before : NULL, limits, deadline, report,
+                             &best, &found));
     clt_outcome_drop(&t->right);
     CLT_TRY(status);
     if (!found)

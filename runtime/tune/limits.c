@@ -104,8 +104,7 @@ static clt_status measure_memory(clt_meter *m, clt_limit_kind kind, double *best
     if (!(m->device->quirks & CLT_QUIRK_BUILTINS))
         return CLT_OK;
     clt_status status = make_copy(m, kind, AHEAD, &other);
-    if (status == CLT_OK)
-        status = measure_best(&other, &rate);
+    CLT_NEXT(status, measure_best(&other, &rate));
     if (status == CLT_OK && rate > *best) {
         const clt_limit_kernel slower = *kept;
         *kept = other;

@@ -120,10 +120,8 @@ static clt_status unpool(clt_lab *lab, const clt_node *node, int first, int oh, 
     *count = planes * oh * ow;
     *dz = clt_alloc((size_t)*count * sizeof(float) + 16);
     clt_status status = *dz ? CLT_OK : CLT_OUT_OF_MEMORY;
-    if (status == CLT_OK)
-        status = read_plain(lab, node->in[first], &dy);
-    if (status == CLT_OK)
-        status = read_plain(lab, node->in[first + 1], &mask);
+    CLT_NEXT(status, read_plain(lab, node->in[first], &dy));
+    CLT_NEXT(status, read_plain(lab, node->in[first + 1], &mask));
     if (status == CLT_OK)
         spread(node->attr, (const float *)dy, (const unsigned char *)mask, planes, oh, ow,
                (float *)*dz);
@@ -229,8 +227,7 @@ static clt_status copy_operand(const scene *s, clt_lab *lab, const clt_node *nod
     if (status == CLT_OK && s->magnitudes && node->in[operand]->type.dtype == CLT_F32)
         for (int64_t i = 0; i < bytes / (int64_t)sizeof(float); i++)
             ((float *)plain)[i] = fabsf(((float *)plain)[i]);
-    if (status == CLT_OK)
-        status = clt_replica_write(&lab->replica, to, 0, bytes, plain);
+    CLT_NEXT(status, clt_replica_write(&lab->replica, to, 0, bytes, plain));
     clt_free(plain);
     return status;
 }
@@ -316,10 +313,8 @@ static clt_status read_scene(clt_lab *lab, int index, bool magnitudes, clt_outco
                       &outcome->count[0]);
     }
     clt_status status = build(&s, node);
-    if (status == CLT_OK)
-        status = run(&s, lab, node);
-    if (status == CLT_OK)
-        status = read_outputs(&s, lab, node, outcome);
+    CLT_NEXT(status, run(&s, lab, node));
+    CLT_NEXT(status, read_outputs(&s, lab, node, outcome));
     clt_device_finish(lab->device);
     clt_exec_destroy(s.exec);
     clt_plan_destroy(s.plan);

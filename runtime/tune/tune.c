@@ -238,10 +238,8 @@ static clt_status try(tuner *t, clt_tuning_entry *entry, class_trial *trial, dou
     clt_status status = CLT_OK;
     if (clt_testing_chose(clt_tuning_testing_breaks, entry))
         status = clt_fail(CLT_BUILD, "a test's kernel does not build");
-    if (status == CLT_OK)
-        status = plan_with(t, entry);
-    if (status == CLT_OK)
-        status = judge(t, entry, trial, seconds, verdict);
+    CLT_NEXT(status, plan_with(t, entry));
+    CLT_NEXT(status, judge(t, entry, trial, seconds, verdict));
     if (!is_candidates(status))
         return status;
     *verdict = FAILED;
@@ -545,10 +543,8 @@ clt_status clt_tune_plan(const clt_graph *graph, clt_device *device,
     /* Without this, a value may overwrite an operand that a candidate must read again. */
     t.options.repeatable = true;
     clt_status status = clt_lab_open(&t.lab, device, graph, options->mode == CLT_PLAN_TRAIN);
-    if (status == CLT_OK)
-        status = clt_lab_plan(&t.lab, graph, &t.options, record);
-    if (status == CLT_OK)
-        status = list_jobs(&t, &jobs, &count);
+    CLT_NEXT(status, clt_lab_plan(&t.lab, graph, &t.options, record));
+    CLT_NEXT(status, list_jobs(&t, &jobs, &count));
     report->classes += count;
     /* The time to compile the plan's own kernels does not count: they are needed anyway. */
     t.deadline = clt_clock() + limits->seconds;

@@ -150,8 +150,7 @@ static clt_status add_field(clt_dataset *d, const clt_array_file *file, const cl
     name[name_length] = '\0';
     CLT_TRY(clt_dataset_add_owned(d, name, dtype, a->rank - 1, a->shape + 1, &to));
     clt_status status = file->read(file, a, &raw);
-    if (status == CLT_OK)
-        status = convert(file, a, raw, first, d->count, to);
+    CLT_NEXT(status, convert(file, a, raw, first, d->count, to));
     if (status == CLT_OK && !strcmp(name, "image") && a->rank > 2)
         status = clt_dataset_set_image(d, d->field_count - 1);
     if (status == CLT_OK && !strcmp(name, "label") && a->rank == 1 && dtype != CLT_F32)

@@ -165,8 +165,7 @@ static clt_status open_cifar(const cifar_kind *kind, const clt_data_request *r, 
                  "https://www.cs.toronto.edu/~kriz/cifar.html",
                  clt_str_text(&path));
     clt_dataset *d = NULL;
-    if (status == CLT_OK)
-        status = load(kind, r->name, files, n_files, &d);
+    CLT_NEXT(status, load(kind, r->name, files, n_files, &d));
     if (status == CLT_OK) {
         clt_str_clear(&path);
         clt_str_add(&path, "%s/%s", clt_str_text(&folder), kind->names);

@@ -292,8 +292,7 @@ static clt_status read_elements(const clt_array_file *file, const clt_array *a, 
         H5Iget_type(object) == H5I_DATASET && is_same(a, object)
             ? check_stored(file, a, object)
             : clt_fail(CLT_FORMAT, "%s: '%s' is another array than at first", file->path, a->name);
-    if (status == CLT_OK)
-        status = read_into(file, a, object, memory, all);
+    CLT_NEXT(status, read_into(file, a, object, memory, all));
     H5Oclose(object);
     return status;
 }
@@ -335,14 +334,12 @@ static clt_status open_group(const clt_data_request *r, const clt_hdf5_file *h5,
         if (status == CLT_OK && H5Iget_type(inner) != H5I_GROUP)
             status = clt_fail(CLT_FORMAT, "%s: '%s' is no group", r->path, split);
     }
-    if (status == CLT_OK)
-        status = add_arrays(&file);
+    CLT_NEXT(status, add_arrays(&file));
     if (status == CLT_OK && divided && r->all)
         status = clt_fail(CLT_INVALID_ARGUMENT,
                           "%s: its arrays are in groups train and test: those of one are not all",
                           r->path);
-    if (status == CLT_OK)
-        status = clt_arrays_open(&file, r, divided, out);
+    CLT_NEXT(status, clt_arrays_open(&file, r, divided, out));
     clt_free(file.arrays);
     if (source.group >= 0)
         H5Oclose(source.group);

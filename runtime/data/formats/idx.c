@@ -139,8 +139,7 @@ static clt_status load_pair(clt_dataset *d, clt_reader *images, const int64_t di
     job->reader = images;
     job->bytes = bytes;
     clt_status status = clt_dataset_add_owned(d, "image", CLT_U8, 3, shape, &job->to);
-    if (status == CLT_OK)
-        status = clt_dataset_set_image(d, 0);
+    CLT_NEXT(status, clt_dataset_set_image(d, 0));
     if (status != CLT_OK) {
         destroy_images(&job->job);
         return status;

@@ -112,8 +112,7 @@ static clt_status load(workspace *d, const char *path, clt_image_plan plan, void
     if (opened != CLT_OK) /* the folder listed the file: report a sample that cannot be read */
         return opened == CLT_NOT_FOUND ? CLT_IO : opened;
     clt_status status = make_room(d, path, (size_t)bytes);
-    if (status == CLT_OK)
-        status = clt_file_read_at(fd, path, 0, d->file, bytes);
+    CLT_NEXT(status, clt_file_read_at(fd, path, 0, d->file, bytes));
     close(fd);
     return status == CLT_OK ? clt_image_decode(&d->image, path, d->file, (size_t)bytes, plan, user)
                             : status;
@@ -374,8 +373,7 @@ static clt_status fetch(clt_dataset *dataset, const clt_sample_key *key, int64_t
     placing p = {
         .images = m, .augment = f->augmented ? &f->augment : NULL, .key = key, .index = index};
     clt_status status = load(d, file->path, place, &p);
-    if (status == CLT_OK)
-        status = write_sample(d, &p, file->path, fields[0]);
+    CLT_NEXT(status, write_sample(d, &p, file->path, fields[0]));
     return_workspace(m, d);
     return status;
 }
@@ -453,8 +451,7 @@ static clt_status find_files(images *m, const clt_data_request *r, clt_listing *
                                                     : "/test");
     clt_status status = train.failed || root.failed ? CLT_OUT_OF_MEMORY : CLT_OK;
     const char *of_classes = divide ? r->path : clt_str_text(&train);
-    if (status == CLT_OK)
-        status = clt_listing_read(of_classes, is_folder, (void *)of_classes, classes);
+    CLT_NEXT(status, clt_listing_read(of_classes, is_folder, (void *)of_classes, classes));
     if (status == CLT_OK && !classes->count)
         status = clt_fail(CLT_FORMAT, "%s: has no folder, but should have one for each class",
                           of_classes);
@@ -463,10 +460,8 @@ static clt_status find_files(images *m, const clt_data_request *r, clt_listing *
         !is_folder("test", (void *)r->path))
         status = clt_fail(CLT_NOT_FOUND,
                           "%s: has neither a folder val nor test beside train, for tests", r->path);
-    if (status == CLT_OK)
-        status = clt_listing_read(at, is_folder, (void *)at, &found);
-    if (status == CLT_OK)
-        status = check_names(at, &found, classes);
+    CLT_NEXT(status, clt_listing_read(at, is_folder, (void *)at, &found));
+    CLT_NEXT(status, check_names(at, &found, classes));
     for (int c = 0; status == CLT_OK && c < classes->count; c++) {
         clt_str folder = {0};
         clt_str_add(&folder, "%s/%s", at, classes->names[c]);
@@ -499,14 +494,11 @@ static clt_status make(images *m, const clt_data_request *r, const clt_listing *
     d->augments = true;
     clt_status status =
         clt_dataset_add_field(d, "image", CLT_U8, 3, shape, NULL, CLT_DATA_BORROW, NULL);
-    if (status == CLT_OK)
-        status = clt_dataset_set_image(d, 0);
-    if (status == CLT_OK)
-        status = clt_dataset_add_field(d, "label", CLT_I32, 0, NULL, NULL, CLT_DATA_BORROW, NULL);
-    if (status == CLT_OK)
-        status = clt_dataset_set_classes(d, 1, classes->count);
-    if (status == CLT_OK)
-        status = clt_dataset_name_classes(d, 1, (const char *const *)classes->names);
+    CLT_NEXT(status, clt_dataset_set_image(d, 0));
+    CLT_NEXT(status,
+             clt_dataset_add_field(d, "label", CLT_I32, 0, NULL, NULL, CLT_DATA_BORROW, NULL));
+    CLT_NEXT(status, clt_dataset_set_classes(d, 1, classes->count));
+    CLT_NEXT(status, clt_dataset_name_classes(d, 1, (const char *const *)classes->names));
     /* Hash file names and labels, but no paths: folders may move. */
     for (int i = 0; i < m->n_files; i++) {
         const char *name = strrchr(m->files[i].path, '/');

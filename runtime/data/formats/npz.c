@@ -235,8 +235,7 @@ static clt_status open_file(const clt_data_request *r, const char *path, bool di
     const int64_t count = zip_get_num_entries(zip, 0);
     for (int64_t i = 0; status == CLT_OK && i < count; i++)
         status = add_member(&file, i);
-    if (status == CLT_OK)
-        status = clt_arrays_open(&file, r, divided, out);
+    CLT_NEXT(status, clt_arrays_open(&file, r, divided, out));
     clt_free(file.arrays);
     zip_discard(zip);
     return status;

@@ -308,8 +308,7 @@ static clt_status make(clt_tokens *t, const clt_data_request *r, int64_t count, 
     for (int f = 0; f < 2 && status == CLT_OK; f++) {
         status =
             clt_dataset_add_field(d, names[f], CLT_I32, 1, &t->length, NULL, CLT_DATA_BORROW, NULL);
-        if (status == CLT_OK)
-            status = clt_dataset_set_classes(d, f, t->vocabulary);
+        CLT_NEXT(status, clt_dataset_set_classes(d, f, t->vocabulary));
     }
     if (status == CLT_OK && t->tells)
         status =
@@ -334,12 +333,10 @@ static clt_status open_windows(const clt_data_request *r, bool text, clt_dataset
     int64_t count = 0;
     bool divided;
     clt_status status = clt_tokens_add_files(t, r, &divided);
-    if (status == CLT_OK)
-        status = count_samples(t, r, divided, &count);
+    CLT_NEXT(status, count_samples(t, r, divided, &count));
     if (status == CLT_OK && t->windows == CLT_WINDOWS_CONTINUED)
         status = divide_rows(t, r, &count);
-    if (status == CLT_OK)
-        status = find_vocabulary(t, r);
+    CLT_NEXT(status, find_vocabulary(t, r));
     if (status != CLT_OK) {
         tokens_free(t);
         return status;

@@ -109,8 +109,7 @@ static clt_status load_vocabulary(clt_tokenizer *t, const char *path, json_t **r
     t->vocabulary = (int64_t)count;
     const char **keys = clt_calloc(count, sizeof *keys);
     clt_status status = keys ? sort_keys(path, *root, keys, t->vocabulary) : CLT_OUT_OF_MEMORY;
-    if (status == CLT_OK)
-        status = store_tokens(t, keys);
+    CLT_NEXT(status, store_tokens(t, keys));
     clt_free(keys);
     return status;
 }
@@ -200,8 +199,7 @@ clt_status clt_bpe_load(clt_tokenizer *t, const char *folder)
     clt_status status = vocabulary.failed || merges.failed
                             ? CLT_OUT_OF_MEMORY
                             : load_vocabulary(t, clt_str_text(&vocabulary), &root);
-    if (status == CLT_OK)
-        status = load_merges(t, clt_str_text(&merges), root);
+    CLT_NEXT(status, load_merges(t, clt_str_text(&merges), root));
     json_decref(root);
     clt_str_free(&vocabulary);
     clt_str_free(&merges);

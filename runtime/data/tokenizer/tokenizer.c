@@ -108,10 +108,9 @@ static clt_status encode_pieces(const clt_tokenizer *t, const char *text, size_t
     for (size_t at = 0; status == CLT_OK && at < bytes; at = end) {
         int more = 0;
         status = clt_pieces_next(t, match, text, bytes, at, &end);
-        if (status == CLT_OK)
-            status = grow(ids, *count, &room, end - at);
-        if (status == CLT_OK)
-            status = clt_bpe_encode(t, text + at, (int)(end - at), &work, *ids + *count, &more);
+        CLT_NEXT(status, grow(ids, *count, &room, end - at));
+        CLT_NEXT(status,
+                 clt_bpe_encode(t, text + at, (int)(end - at), &work, *ids + *count, &more));
         *count += more;
     }
     clt_pieces_end(match);
@@ -129,8 +128,7 @@ clt_status clt_tokenizer_encode(const clt_tokenizer *t, const char *text, size_t
     clt_status status = CLT_OK;
     if (t->bpe) {
         status = check_utf8(t, text, bytes);
-        if (status == CLT_OK)
-            status = encode_pieces(t, text, bytes, &made, &n);
+        CLT_NEXT(status, encode_pieces(t, text, bytes, &made, &n));
     } else if (bytes) {
         status = grow(&made, 0, &room, bytes);
         for (; status == CLT_OK && n < (int64_t)bytes; n++)

@@ -227,8 +227,8 @@ clt_status clt_clblast_enqueue(clt_device *device, const clt_clblast_gemm *g, cl
     CLT_TRY(state_of(device, &state));
     pthread_mutex_lock(&state->mutex);
     clt_status status = prepare(device, state, g);
-    if (status == CLT_OK)
-        status = g->pairs == 1 ? enqueue_one(device, g, event) : enqueue_batch(device, g, event);
+    CLT_NEXT(status,
+             g->pairs == 1 ? enqueue_one(device, g, event) : enqueue_batch(device, g, event));
     pthread_mutex_unlock(&state->mutex);
     return status;
 }

@@ -154,12 +154,10 @@ clt_status clt_device_make(const clt_open_parts *parts, const clt_device_options
         describe_part(device);
         status = take_context(device, parts->context);
     }
-    if (status == CLT_OK)
-        status = take_queues(device, parts->queue);
+    CLT_NEXT(status, take_queues(device, parts->queue));
     if (status == CLT_OK && parts->cache_dir && !(device->cache_dir = clt_strdup(parts->cache_dir)))
         status = CLT_OUT_OF_MEMORY;
-    if (status == CLT_OK)
-        status = clt_program_table_create(&device->programs);
+    CLT_NEXT(status, clt_program_table_create(&device->programs));
     if (status != CLT_OK) {
         clt_device_close(device);
         return status;

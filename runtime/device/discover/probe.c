@@ -85,11 +85,9 @@ void clt_probe_half(clt_device *device)
     cl_mem buffer = NULL;
     clt_status status =
         clt_device_kernel_from_text(device, "half probe", half_text, NULL, "half_probe", &kernel);
-    if (status == CLT_OK)
-        status = clt_device_buffer_create_raw(device, sizeof given, CL_MEM_READ_WRITE, "half probe",
-                                              &buffer);
-    if (status == CLT_OK)
-        status = run(device, kernel, buffer, got);
+    CLT_NEXT(status, clt_device_buffer_create_raw(device, sizeof given, CL_MEM_READ_WRITE,
+                                                  "half probe", &buffer));
+    CLT_NEXT(status, run(device, kernel, buffer, got));
     bool right = status == CLT_OK;
     for (int i = 0; i < COUNT; i++)
         right = right && got[i] == wanted[i];

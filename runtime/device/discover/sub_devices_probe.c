@@ -174,14 +174,12 @@ static clt_status measure_cores(clt_device *part, int whole, double *cores)
     double used = 0, spent = 0;
     clt_status status = clt_device_buffer_create(part, p->groups * (int64_t)sizeof(float),
                                                  CL_MEM_READ_WRITE, "split probe", &p->out);
-    if (status == CLT_OK)
-        status =
-            clt_device_kernel_from_text(part, "split probe", busy_text, NULL, "busy", &p->kernel);
+    CLT_NEXT(status,
+             clt_device_kernel_from_text(part, "split probe", busy_text, NULL, "busy", &p->kernel));
     if (status == CLT_OK) /* the first run compiles */
         status = run_busy(p, &used, &spent);
     p->steps = 16384;
-    if (status == CLT_OK)
-        status = run_tries(p, &used);
+    CLT_NEXT(status, run_tries(p, &used));
     /* Measure several rounds, because refusing a part stops a run. A driver that does not keep its
      * parts fails each round. A round beside busy threads counts only if all rounds have them: the
      * driver's threads may not have got a core. */

@@ -170,9 +170,8 @@ static clt_status build_text(clt_device *device, program_row *row, const char *t
         if (options.failed || all.failed)
             status = CLT_OUT_OF_MEMORY;
     }
-    if (status == CLT_OK)
-        status = make_program(device, row, own_declarations ? all.text : source.text,
-                              clt_str_text(&options));
+    CLT_NEXT(status, make_program(device, row, own_declarations ? all.text : source.text,
+                                  clt_str_text(&options)));
     clt_str_free(&source);
     clt_str_free(&options);
     clt_str_free(&all);
@@ -289,8 +288,8 @@ clt_status clt_program_get_for(clt_device *device, const clt_program_key *key, c
     clt_str_add(&options, "%s%s-DCLT_ONE_KERNEL=1 -DCLT_IS_%s=1", key->options ? key->options : "",
                 key->options && key->options[0] ? " " : "", key->kernel);
     clt_status status = options.failed ? CLT_OUT_OF_MEMORY : CLT_OK;
-    if (status == CLT_OK)
-        status = clt_program_get(device, key->file, NULL, clt_str_text(&options), program, NULL);
+    CLT_NEXT(status,
+             clt_program_get(device, key->file, NULL, clt_str_text(&options), program, NULL));
     clt_str_free(&options);
     return status;
 }

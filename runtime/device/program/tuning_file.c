@@ -131,8 +131,7 @@ static clt_status join(const clt_device *device, const clt_tuning_record *record
     begin_record(device, &all);
     load_own(device, &all);
     clt_status status = add_own(record, &all);
-    if (status == CLT_OK)
-        status = clt_tuning_to_json(&all, text);
+    CLT_NEXT(status, clt_tuning_to_json(&all, text));
     clt_tuning_free(&all);
     return status;
 }
@@ -166,8 +165,7 @@ clt_status clt_device_tuning(const clt_device *device, int own, char **text)
     clt_tuning_load(device, &all);
     begin_record(device, &part);
     clt_status status = add_own(&all, &part);
-    if (status == CLT_OK)
-        status = clt_tuning_to_json(own ? &part : &all, text);
+    CLT_NEXT(status, clt_tuning_to_json(own ? &part : &all, text));
     clt_tuning_free(&all);
     clt_tuning_free(&part);
     return status;

@@ -108,12 +108,9 @@ clt_value *clt_conv_transpose2d(clt_value *x, clt_value *weight, clt_value *bias
     clt_conv_transpose2d_options_init(&own);
     clt_conv2d_attr attr = {.groups = 0};
     clt_status status = clt_options_read("conv_transpose2d", &own, sizeof own, options);
-    if (status == CLT_OK)
-        status = check_options(&own);
-    if (status == CLT_OK)
-        status = check_shapes(&x->type, &weight->type, bias ? &bias->type : NULL, &own);
-    if (status == CLT_OK)
-        status = set_size(&x->type, &weight->type, &own, attr.in);
+    CLT_NEXT(status, check_options(&own));
+    CLT_NEXT(status, check_shapes(&x->type, &weight->type, bias ? &bias->type : NULL, &own));
+    CLT_NEXT(status, set_size(&x->type, &weight->type, &own, attr.in));
     if (status != CLT_OK)
         return clt_graph_failed(x->graph, status);
     attr.groups = own.groups;

@@ -88,10 +88,8 @@ clt_status clt_apply(clt_graph *graph, const char *name, clt_value *const *in, i
     }
     void *attr = clt_alloc(op->attr_bytes ? op->attr_bytes : 1);
     clt_status status = attr ? read_operands(op, in, n_in, all) : CLT_OUT_OF_MEMORY;
-    if (status == CLT_OK)
-        status = read_settings(op, settings, n_settings, attr);
-    if (status == CLT_OK)
-        status = add(graph, op, all, n_in, attr, results);
+    CLT_NEXT(status, read_settings(op, settings, n_settings, attr));
+    CLT_NEXT(status, add(graph, op, all, n_in, attr, results));
     if (status != CLT_OK) {
         clt_graph_failed(graph, status);
         for (int i = 0; i < CLT_MAX_RESULTS; i++)

@@ -75,8 +75,7 @@ clt_value *clt_adaptive_avg_pool2d(clt_value *x, int height, int width)
     }
     clt_resample_axis axes[2] = {{0}, {0}};
     clt_status status = adaptive_axis(in[0], out[0], &axes[0]);
-    if (status == CLT_OK)
-        status = adaptive_axis(in[1], out[1], &axes[1]);
+    CLT_NEXT(status, adaptive_axis(in[1], out[1], &axes[1]));
     if (status != CLT_OK)
         clt_graph_failed(x->graph, status);
     clt_value *y =
@@ -168,8 +167,7 @@ clt_value *clt_upsample2d(clt_value *x, const clt_upsample2d_options *options)
     clt_status status = clt_options_read("upsample2d", &own, sizeof own, options);
     if (status == CLT_OK && !check_images("upsample2d", x))
         return NULL;
-    if (status == CLT_OK)
-        status = sizes_of(x, &own);
+    CLT_NEXT(status, sizes_of(x, &own));
     const bool bilinear = own.mode == CLT_UPSAMPLE_BILINEAR;
     clt_resample_axis axes[2] = {{0}, {0}};
     for (int i = 0; i < 2 && status == CLT_OK; i++) {

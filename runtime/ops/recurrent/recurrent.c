@@ -408,8 +408,7 @@ static clt_status build(const clt_op *op, int gates, clt_value *x, clt_value *we
     }
     clt_graph *graph = x->graph;
     clt_status status = clt_options_read(op->name, &options, sizeof options, given);
-    if (status == CLT_OK)
-        status = check_input(op->name, gates, x, weight_ih, bias_ih);
+    CLT_NEXT(status, check_input(op->name, gates, x, weight_ih, bias_ih));
     if (status == CLT_OK && gates == 4)
         status = check_input(op->name, gates, x, weight_ih, bias_hh);
     if (status == CLT_OK && gates == 3 && options.c0)

@@ -166,10 +166,8 @@ clt_status clt_source_create(const clt_participants *all, const clt_shares *shar
                           clt_dataset_name(dataset));
     if (status == CLT_OK && s->on_devices)
         status = make_gathers(s);
-    if (status == CLT_OK)
-        status = clt_loader_start(s->loader);
-    if (status == CLT_OK)
-        status = make_feeds(s);
+    CLT_NEXT(status, clt_loader_start(s->loader));
+    CLT_NEXT(status, make_feeds(s));
     if (status != CLT_OK) {
         clt_source_destroy(s);
         return status;

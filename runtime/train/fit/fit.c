@@ -210,8 +210,7 @@ static clt_status run(clt_fit_run *f)
             status = divide(f);
         if (status == CLT_OK && f->epoch_due < 0 && !ended)
             status = one_step(f);
-        if (status == CLT_OK)
-            status = after_step(f);
+        CLT_NEXT(status, after_step(f));
         if (status == CLT_OK && ended)
             status = clt_fit_finish_last(f);
         if (status == CLT_OK && ended && f->epoch_due < 0)
@@ -313,8 +312,7 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
     f.first_step = trainer->steps;
     status = run(&f);
     /* Save at the end, and after a failure that left the weights of the last good step. */
-    if (status == CLT_OK)
-        status = clt_world_agree(&trainer->all, clt_fit_save(&f));
+    CLT_NEXT(status, clt_world_agree(&trainer->all, clt_fit_save(&f)));
     if (status == CLT_NONFINITE)
         name_sample(&f);
     if (status != CLT_OK)

@@ -101,8 +101,7 @@ static clt_status make_programs(clt_predictor *p, int d)
         const clt_check_device device = {&input, program, rounds, rounds};
         status = clt_step_program_generate(&input, CLT_PROGRAM_OUTSIDE, clt_load_of(rounds, rounds),
                                            program);
-        if (status == CLT_OK)
-            status = clt_step_programs_check(CLT_PROGRAM_OUTSIDE, &device, 1, NULL);
+        CLT_NEXT(status, clt_step_programs_check(CLT_PROGRAM_OUTSIDE, &device, 1, NULL));
     }
     clt_outline_free(&outline);
     return status;

@@ -247,8 +247,7 @@ static clt_status read_section(const char *section, const clt_world *world,
     clt_status status = found && read ? CLT_OK : CLT_OUT_OF_MEMORY;
     if (status == CLT_OK && !all)
         status = clt_fail(CLT_FORMAT, "the checkpoint's split is no JSON: %s", error.text);
-    if (status == CLT_OK)
-        status = read_split(all, world, devices, count, found, read, quantum, uneven);
+    CLT_NEXT(status, read_split(all, world, devices, count, found, read, quantum, uneven));
     /* All ranks accept the section, or none does. */
     status = clt_ranks_agree(world, status, NULL);
     if (status == CLT_OK) {
@@ -271,8 +270,7 @@ static clt_status tell_section(const char *section, const clt_world *world, char
     void *all = NULL;
     if (status == CLT_OK && section && (!world || world->rank == 0))
         memcpy(own, section, (size_t)bytes);
-    if (status == CLT_OK)
-        status = clt_ranks_gather(world, own, (size_t)bytes, &all);
+    CLT_NEXT(status, clt_ranks_gather(world, own, (size_t)bytes, &all));
     clt_free(own);
     *out = all;
     return status;

@@ -88,8 +88,7 @@ clt_status clt_loading_measure(const clt_plan *plan, int64_t samples, double *se
 {
     lab l = {.samples = samples < MOST ? samples : MOST};
     clt_status status = prepare(&l, plan);
-    if (status == CLT_OK)
-        status = run(&l, seconds);
+    CLT_NEXT(status, run(&l, seconds));
     clt_scratch_free(&l.scratch);
     clt_gather_free(&l.gather);
     clt_dataset_free(l.dataset);

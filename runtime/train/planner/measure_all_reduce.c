@@ -136,10 +136,8 @@ static clt_status reduce(worker *w)
 {
     cl_event written = NULL, read = NULL;
     clt_status status = enqueue_all(w, &written, &read);
-    if (status == CLT_OK)
-        status = clt_timed_end(w->device, written, &w->written);
-    if (status == CLT_OK)
-        status = clt_timed_end(w->device, read, &w->read_end);
+    CLT_NEXT(status, clt_timed_end(w->device, written, &w->written));
+    CLT_NEXT(status, clt_timed_end(w->device, read, &w->read_end));
     clt_release_event(written);
     clt_release_event(read);
     return status;
@@ -192,8 +190,7 @@ static clt_status reduce_on(void *arg, int device)
     bench *b = arg;
     worker *w = &b->workers[device];
     clt_status status = set_seeds(w, b->round);
-    if (status == CLT_OK)
-        status = reduce(w);
+    CLT_NEXT(status, reduce(w));
     if (status != CLT_OK)
         b->collectives.stop(b->collectives.self, status, clt_error_message());
     return status;

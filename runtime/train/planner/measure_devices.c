@@ -311,10 +311,8 @@ static clt_status measure_whole(const probe *p)
 {
     bench b = {.samples = few(p) * p->total};
     clt_status status = make_whole(p, &b);
-    if (status == CLT_OK)
-        status = run_whole(p, &b);
-    if (status == CLT_OK)
-        status = meet(p, clt_trainer_finish(b.trainer));
+    CLT_NEXT(status, run_whole(p, &b));
+    CLT_NEXT(status, meet(p, clt_trainer_finish(b.trainer)));
     destroy_bench(&b);
     return status;
 }

@@ -96,9 +96,8 @@ static clt_status whole_samples(const clt_planner *p, const bool *use, const dou
         if (use[d])
             used_weights[used++] = weights ? weights[d] : 1;
     clt_status status = offsets && used_weights ? CLT_OK : CLT_OUT_OF_MEMORY;
-    if (status == CLT_OK)
-        status = clt_split(p->cost.batch, used, used_weights, weights ? quantum_for(p, used) : 1,
-                           offsets);
+    CLT_NEXT(status, clt_split(p->cost.batch, used, used_weights,
+                               weights ? quantum_for(p, used) : 1, offsets));
     for (int d = 0, k = 0; status == CLT_OK && d < n; d++) {
         samples[d] = 0;
         if (!use[d])
@@ -342,8 +341,7 @@ static clt_status describe_fewer(clt_planner *p, const clt_prediction *own)
     CLT_TRY_MEMORY(use);
     p->cost.idle_ranks = false;
     clt_status status = clt_cost_choose(&p->cost, 0, use);
-    if (status == CLT_OK)
-        status = predict(p, use, false, &without);
+    CLT_NEXT(status, predict(p, use, false, &without));
     p->cost.idle_ranks = true;
     for (int d = 0; d < n; d++)
         fewer = fewer || !rank_works(p, use, d);
@@ -497,8 +495,7 @@ clt_status clt_planner_create(const clt_graph *graph, clt_device *const *devices
     status = clt_ranks_agree(options->world, status, NULL);
     if (status == CLT_OK)
         p->precision = options->precision;
-    if (status == CLT_OK)
-        status = make(p, graph, devices, count, options, &own);
+    CLT_NEXT(status, make(p, graph, devices, count, options, &own));
     if (status != CLT_OK) {
         clt_planner_destroy(p);
         return status;

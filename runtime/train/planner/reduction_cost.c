@@ -68,8 +68,7 @@ static clt_status measure(lab *l, int64_t bytes, double *seconds)
     cl_mem *buffers = clt_calloc((size_t)l->count, sizeof(cl_mem));
     clt_status status = buffers ? make_buffers(l, bytes, buffers) : CLT_OUT_OF_MEMORY;
     status = clt_ranks_agree(l->world, status, NULL);
-    if (status == CLT_OK)
-        status = clt_ranks_agree(l->world, run(l, buffers, bytes, times), NULL);
+    CLT_NEXT(status, clt_ranks_agree(l->world, run(l, buffers, bytes, times), NULL));
     for (int d = 0; buffers && d < l->count; d++)
         clt_release_buffer(buffers[d]);
     clt_free(buffers);
@@ -95,12 +94,9 @@ clt_status clt_reduction_measure(clt_device *const *devices, int count, int tota
                         clt_collectives_open(devices, count, l.world, trainer->comm_timeout,
                                              CLT_CONNECT_AUTO, &l.collectives),
                         NULL);
-    if (status == CLT_OK)
-        status = measure(&l, SMALL, &at_small);
-    if (status == CLT_OK)
-        status = measure(&l, large, &at_large);
-    if (status == CLT_OK)
-        status = clt_ranks_agree(l.world, l.collectives.finish(l.collectives.self), NULL);
+    CLT_NEXT(status, measure(&l, SMALL, &at_small));
+    CLT_NEXT(status, measure(&l, large, &at_large));
+    CLT_NEXT(status, clt_ranks_agree(l.world, l.collectives.finish(l.collectives.self), NULL));
     clt_collectives_close(&l.collectives);
     CLT_TRY(status);
     const double slope = at_large > at_small ? (at_large - at_small) / (double)(large - SMALL) : 0;

@@ -113,12 +113,9 @@ static clt_status share_devices(const clt_world *world, clt_probe_result *r)
     clt_probe_result all = {0};
     int *begins = clt_calloc((size_t)world->ranks + 1, sizeof *begins);
     clt_status status = clt_ranks_agree(world, begins ? CLT_OK : CLT_OUT_OF_MEMORY, NULL);
-    if (status == CLT_OK)
-        status = find_begins(world, r->count, begins);
-    if (status == CLT_OK)
-        status = clt_ranks_agree(world, clt_probe_allocate(&all, begins[world->ranks]), NULL);
-    if (status == CLT_OK)
-        status = share_rows(world, r, begins, &all);
+    CLT_NEXT(status, find_begins(world, r->count, begins));
+    CLT_NEXT(status, clt_ranks_agree(world, clt_probe_allocate(&all, begins[world->ranks]), NULL));
+    CLT_NEXT(status, share_rows(world, r, begins, &all));
     clt_free(begins);
     if (status == CLT_OK) {
         const clt_probe_result own = *r;

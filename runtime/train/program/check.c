@@ -303,8 +303,7 @@ clt_status clt_step_programs_check(clt_step_program_kind kind, const clt_check_d
         group(&c, devices, count);
         status = begin(&c, devices);
     }
-    if (status == CLT_OK)
-        status = run_all(&c);
+    CLT_NEXT(status, run_all(&c));
     clt_check_effect found = {.groups = c.n};
     for (int g = 0; g < c.n; g++) {
         if (status == CLT_OK)

@@ -62,8 +62,7 @@ static clt_status check_one(trial *t, int try)
         }
         t->devices[p] = (clt_check_device){&t->inputs[p], program, rounds, micros};
     }
-    if (status == CLT_OK)
-        status = clt_step_programs_check(t->kind, t->devices, n, NULL);
+    CLT_NEXT(status, clt_step_programs_check(t->kind, t->devices, n, NULL));
     for (int p = 0; p < n; p++)
         clt_step_program_free(&t->programs[p]);
     return status;

@@ -230,8 +230,7 @@ static clt_status split(void *self, const int *colours, int *out)
     clt_status status =
         begins ? CLT_RESERVE(c->groups, c->n_groups, c->groups_room, 1) : CLT_OUT_OF_MEMORY;
     status = clt_ranks_agree(c->world, status, NULL);
-    if (status == CLT_OK)
-        status = clt_ranks_gather(c->world, &count, sizeof count, &counts);
+    CLT_NEXT(status, clt_ranks_gather(c->world, &count, sizeof count, &counts));
     for (int r = 0; status == CLT_OK && r < (several_ranks(c) ? c->world->ranks : 1); r++)
         begins[r + 1] = begins[r] + ((const int32_t *)counts)[r];
     group g = {0};

@@ -160,8 +160,8 @@ static clt_status make_plan(const clt_graph *graph, const clt_store *store,
 {
     *within = false;
     clt_status status = clt_capacity_limit(graph, store, options, participants, plan_options);
-    if (status == CLT_OK)
-        status = clt_plan_create(graph, &store->layout, &device->caps, tuning, plan_options, plan);
+    CLT_NEXT(status,
+             clt_plan_create(graph, &store->layout, &device->caps, tuning, plan_options, plan));
     *within = status == CLT_OK;
     if (status != CLT_OUT_OF_DEVICE_MEMORY || !options->memory)
         return status;

@@ -170,13 +170,10 @@ clt_status clt_choices_to_json(const clt_choices *c, const clt_session *training
             status = CLT_OUT_OF_MEMORY;
         else
             clt_tune_blas_copy(&c->records[i], record);
-        if (status == CLT_OK)
-            status = add_plan(training->devices[i].plan, record);
-        if (status == CLT_OK)
-            status = add_plan(evaluation->devices[i].plan, record);
+        CLT_NEXT(status, add_plan(training->devices[i].plan, record));
+        CLT_NEXT(status, add_plan(evaluation->devices[i].plan, record));
     }
-    if (status == CLT_OK)
-        status = clt_tunings_to_json(used, count, text);
+    CLT_NEXT(status, clt_tunings_to_json(used, count, text));
     for (int i = 0; i < count; i++)
         clt_tuning_free(&used[i]);
     clt_free(used);

@@ -85,8 +85,7 @@ static clt_status plan_for(const clt_graph *graph, const clt_device *device,
     clt_buckets buckets = {0};
     CLT_TRY(clt_graph_status(graph));
     clt_status status = clt_buckets_create(graph, &sizes, &buckets);
-    if (status == CLT_OK)
-        status = clt_plan_create(graph, &buckets, &device->caps, NULL, &asked, plan);
+    CLT_NEXT(status, clt_plan_create(graph, &buckets, &device->caps, NULL, &asked, plan));
     clt_buckets_free(&buckets);
     return status;
 }

@@ -76,8 +76,7 @@ clt_status clt_step_program_explain(const clt_plan *plan, const clt_store *store
     clt_outline outline = {0};
     arrays a = {0};
     clt_status status = allocate(&store->layout, &a);
-    if (status == CLT_OK)
-        status = clt_outline_create(plan, &outline);
+    CLT_NEXT(status, clt_outline_create(plan, &outline));
     if (status == CLT_OK) {
         fill(&outline, &store->layout, participants, &a);
         status = explain(plan, store, options, participants, &outline, &a, text);

@@ -310,8 +310,7 @@ clt_status clt_trainer_recover(clt_trainer *t, int *redo)
     recovery r = {0};
     const int64_t before = t->steps;
     clt_status status = make_recovery(t, lost, &r);
-    if (status == CLT_OK)
-        status = go_on(t, lost, &r);
+    CLT_NEXT(status, go_on(t, lost, &r));
     *redo = before == r.steps;
     t->options.weights = t->shares.weights;
     recovery_free(&r);

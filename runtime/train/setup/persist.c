@@ -130,8 +130,7 @@ clt_status clt_store_save(clt_store *store, const char *path)
     desc.metadata_pairs = 1;
     desc.fetch = fetch;
     desc.fetch_user = &r;
-    if (status == CLT_OK)
-        status = clt_tensors_save(path, &desc);
+    CLT_NEXT(status, clt_tensors_save(path, &desc));
     list_free(&list);
     clt_free(r.buffer);
     return status;
@@ -186,20 +185,15 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
     clt_checkpoint_desc desc;
     clt_checkpoint_desc_init(&desc);
     clt_status status = r.buffer ? clt_trainer_wait(t) : CLT_OUT_OF_MEMORY;
-    if (status == CLT_OK)
-        status = list_tensors(t->store, NULL, &values);
-    if (status == CLT_OK)
-        status = list_tensors(t->store, t, &slots);
+    CLT_NEXT(status, list_tensors(t->store, NULL, &values));
+    CLT_NEXT(status, list_tensors(t->store, t, &slots));
     char dropout_seed[24], *choices = NULL, *split = NULL;
     snprintf(dropout_seed, sizeof dropout_seed, "%llu", (unsigned long long)t->options.seed);
-    if (status == CLT_OK)
-        status = clt_choices_to_json(t->choices, t->training, t->evaluation, &choices);
-    if (status == CLT_OK)
-        status = split_to_json(t, &split);
+    CLT_NEXT(status, clt_choices_to_json(t->choices, t->training, t->evaluation, &choices));
+    CLT_NEXT(status, split_to_json(t, &split));
     char scaling[96];
-    if (status == CLT_OK)
-        status = clt_scaling_to_json(t->devices[0].update, t->options.precision, scaling,
-                                     sizeof scaling);
+    CLT_NEXT(status, clt_scaling_to_json(t->devices[0].update, t->options.precision, scaling,
+                                         sizeof scaling));
     clt_str groups = {0};
     clt_store_groups_text(t->store, &groups);
     if (status == CLT_OK && groups.failed)
@@ -230,8 +224,7 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
     desc.fetch = fetch;
     desc.fetch_user = &r;
     desc.keep = keep;
-    if (status == CLT_OK)
-        status = clt_checkpoint_save(dir, &desc);
+    CLT_NEXT(status, clt_checkpoint_save(dir, &desc));
     list_free(&values);
     list_free(&slots);
     clt_str_free(&groups);
@@ -245,8 +238,7 @@ static clt_status set_f32(clt_store *store, const clt_slot *slot, const clt_tens
     float *converted = clt_alloc((size_t)slot->bytes);
     CLT_TRY_MEMORY(converted);
     clt_status status = clt_tensor_to_f32(tensor, count, converted);
-    if (status == CLT_OK)
-        status = clt_store_set(store, slot->name, converted, (size_t)slot->bytes);
+    CLT_NEXT(status, clt_store_set(store, slot->name, converted, (size_t)slot->bytes));
     clt_free(converted);
     return status;
 }
@@ -258,8 +250,7 @@ static clt_status set_i32(clt_store *store, const clt_slot *slot, const clt_tens
     CLT_TRY_MEMORY(converted);
     clt_status status =
         clt_tensor_to_i32(tensor, slot->bytes / (int64_t)sizeof *converted, converted);
-    if (status == CLT_OK)
-        status = clt_store_set(store, slot->name, converted, (size_t)slot->bytes);
+    CLT_NEXT(status, clt_store_set(store, slot->name, converted, (size_t)slot->bytes));
     clt_free(converted);
     return status;
 }
@@ -391,15 +382,11 @@ clt_status clt_store_load_tensors(clt_store *store, const clt_tensors *tensors)
     tensor_list list = {0};
     const char *prefix = prefix_of(store, tensors);
     clt_status status = list_tensors(store, NULL, &list);
-    if (status == CLT_OK)
-        status = list_as_in_file(store, tensors, prefix, &list);
-    if (status == CLT_OK)
-        status = clt_tensors_match(tensors, list.items, list.count,
-                                   CLT_MATCH_FLOATS | CLT_MATCH_INTEGERS);
-    if (status == CLT_OK)
-        status = match_types(store, tensors, prefix);
-    if (status == CLT_OK)
-        status = load_values(store, tensors, prefix);
+    CLT_NEXT(status, list_as_in_file(store, tensors, prefix, &list));
+    CLT_NEXT(status, clt_tensors_match(tensors, list.items, list.count,
+                                       CLT_MATCH_FLOATS | CLT_MATCH_INTEGERS));
+    CLT_NEXT(status, match_types(store, tensors, prefix));
+    CLT_NEXT(status, load_values(store, tensors, prefix));
     list_free(&list);
     return status;
 }
@@ -466,9 +453,8 @@ static clt_status match_all(clt_trainer *t, const clt_checkpoint *checkpoint)
 {
     tensor_list values = {0}, slots = {0};
     clt_status status = list_tensors(t->store, NULL, &values);
-    if (status == CLT_OK)
-        status = clt_tensors_match(clt_checkpoint_model(checkpoint), values.items, values.count,
-                                   CLT_MATCH_EXACT);
+    CLT_NEXT(status, clt_tensors_match(clt_checkpoint_model(checkpoint), values.items, values.count,
+                                       CLT_MATCH_EXACT));
     const clt_section *written = clt_checkpoint_section(checkpoint, "optimizer");
     const char *own = clt_optimizer_name(t->options.optimizer);
     if (status == CLT_OK && written && strcmp(written->text, own))
@@ -481,13 +467,10 @@ static clt_status match_all(clt_trainer *t, const clt_checkpoint *checkpoint)
                           "%s was written by a run on %s, this run is on %s: a new run can start "
                           "from the parameters in model.safetensors",
                           clt_checkpoint_path(checkpoint), written->text, t->reads);
-    if (status == CLT_OK)
-        status = match_groups(t, checkpoint);
-    if (status == CLT_OK)
-        status = list_tensors(t->store, t, &slots);
-    if (status == CLT_OK)
-        status = clt_tensors_match(clt_checkpoint_optimizer(checkpoint), slots.items, slots.count,
-                                   CLT_MATCH_EXACT);
+    CLT_NEXT(status, match_groups(t, checkpoint));
+    CLT_NEXT(status, list_tensors(t->store, t, &slots));
+    CLT_NEXT(status, clt_tensors_match(clt_checkpoint_optimizer(checkpoint), slots.items,
+                                       slots.count, CLT_MATCH_EXACT));
     list_free(&values);
     list_free(&slots);
     return status;
@@ -510,14 +493,10 @@ clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *p
     clt_scaling scaling;
     clt_split_history *history = NULL;
     clt_status status = match_all(t, checkpoint);
-    if (status == CLT_OK)
-        status = clt_scaling_read(t->options.precision, checkpoint, &scaling);
-    if (status == CLT_OK)
-        status = read_history(t, checkpoint, &history);
-    if (status == CLT_OK)
-        status = load_values(t->store, clt_checkpoint_model(checkpoint), "");
-    if (status == CLT_OK)
-        status = load_slots(t, clt_checkpoint_optimizer(checkpoint));
+    CLT_NEXT(status, clt_scaling_read(t->options.precision, checkpoint, &scaling));
+    CLT_NEXT(status, read_history(t, checkpoint, &history));
+    CLT_NEXT(status, load_values(t->store, clt_checkpoint_model(checkpoint), ""));
+    CLT_NEXT(status, load_slots(t, clt_checkpoint_optimizer(checkpoint)));
     if (status == CLT_OK) {
         const clt_run_state *run = clt_checkpoint_run(checkpoint);
         const clt_section *dropout_seed = clt_checkpoint_section(checkpoint, "dropout_seed");

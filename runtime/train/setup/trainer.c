@@ -149,13 +149,10 @@ clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
     for (int i = 0; i < CLT_RESULT_RING; i++)
         t->results.records[i].step = -1;
     clt_status status = clt_graph_status(graph);
-    if (status == CLT_OK)
-        status = join_store(t);
-    if (status == CLT_OK)
-        status = clt_graph_copy(graph, &t->graph);
+    CLT_NEXT(status, join_store(t));
+    CLT_NEXT(status, clt_graph_copy(graph, &t->graph));
     status = clt_world_agree(&t->all, status);
-    if (status == CLT_OK)
-        status = clt_trainer_build(t);
+    CLT_NEXT(status, clt_trainer_build(t));
     if (status != CLT_OK) {
         clt_heartbeat_failed(t->exchange.beat, status, clt_error_message());
         clt_trainer_destroy(t);

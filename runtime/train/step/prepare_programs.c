@@ -104,8 +104,7 @@ static clt_status exchange_outlines(clt_trainer *t)
     int64_t *own = NULL;
     int count = 0;
     clt_status status = outline_own(t);
-    if (status == CLT_OK)
-        status = pack_own(t, &own, &count);
+    CLT_NEXT(status, pack_own(t, &own, &count));
     status = clt_world_agree(&t->all, status);
     if (status == CLT_OK && t->all.ranks > 1)
         status = tell_outlines(t, own, count);
@@ -201,7 +200,6 @@ clt_status clt_programs_create(clt_trainer *t)
     for (int p = 0; p < t->all.total; p++)
         clt_outline_places(&t->programs->all[p].training, t->programs->after);
     clt_status status = generate_own(t);
-    if (status == CLT_OK)
-        status = check_all(t);
+    CLT_NEXT(status, check_all(t));
     return clt_world_agree(&t->all, status);
 }

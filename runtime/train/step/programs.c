@@ -153,8 +153,7 @@ static clt_status diagnose_device(clt_trainer *t, int d, int64_t step, clt_diagn
     clt_status status =
         clt_step_program_generate(&input, CLT_PROGRAM_DIAGNOSE,
                                   clt_load_of(bound.share.rounds, bound.share.micros), &program);
-    if (status == CLT_OK)
-        status = clt_step_program_run(&bound, &program);
+    CLT_NEXT(status, clt_step_program_run(&bound, &program));
     clt_step_program_free(&program);
     return status;
 }

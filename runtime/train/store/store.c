@@ -94,12 +94,9 @@ clt_status clt_store_create_with(const clt_graph *graph, clt_device *const *devi
         status = clt_replica_create(devices[i], &store->layout, &store->replicas[i]);
         store->n_devices = i + 1;
     }
-    if (status == CLT_OK)
-        status = keep_file_names(store, graph);
-    if (status == CLT_OK)
-        status = make_order(store);
-    if (status == CLT_OK)
-        status = initialise(store, options->seed);
+    CLT_NEXT(status, keep_file_names(store, graph));
+    CLT_NEXT(status, make_order(store));
+    CLT_NEXT(status, initialise(store, options->seed));
     if (status != CLT_OK) {
         clt_store_destroy(store);
         return status;
@@ -251,12 +248,9 @@ clt_status clt_replica_read_floats(const clt_replica *replica, clt_view from, cl
     clt_tensor tensor;
     void *half = clt_alloc((size_t)bytes + 1);
     clt_status status = half ? CLT_OK : CLT_OUT_OF_MEMORY;
-    if (status == CLT_OK)
-        status = clt_replica_read(replica, from.buffer, from.offset, bytes, half);
-    if (status == CLT_OK)
-        status = clt_tensor_init(&tensor, "a value", (clt_file_dtype)dtype, 1, &count, half);
-    if (status == CLT_OK)
-        status = clt_tensor_to_f32(&tensor, count, data);
+    CLT_NEXT(status, clt_replica_read(replica, from.buffer, from.offset, bytes, half));
+    CLT_NEXT(status, clt_tensor_init(&tensor, "a value", (clt_file_dtype)dtype, 1, &count, half));
+    CLT_NEXT(status, clt_tensor_to_f32(&tensor, count, data));
     clt_free(half);
     return status;
 }
