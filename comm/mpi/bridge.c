@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/error.h"
+
 enum { DATA = 1, NOTICE = 2, NOTICE_BYTES = 512, MOST_DRAINED = 4096 };
 
 struct clt_mpi_bridge {

@@ -6,6 +6,7 @@
  * others in such a call. */
 #include "comm/mpi/bridge.h"
 #include "base/clock.h"
+#include "base/error.h"
 #include "comm/mpi/process.h"
 
 #include <limits.h>

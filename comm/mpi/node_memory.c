@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/error.h"
+
 enum { NAME = 64 };
 
 /* Makes an object with a new name. */

@@ -6,6 +6,7 @@
  * middle.
  */
 #include "base/alloc.h"
+#include "base/error.h"
 #include "ops/shape/convert_layout.h"
 #include "passes/passes.h"
 

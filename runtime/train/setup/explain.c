@@ -1,6 +1,7 @@
 #include "train/setup/explain.h"
 
 #include "base/alloc.h"
+#include "base/error.h"
 #include "train/setup/capacity.h"
 #include "train/planner/balance.h"
 #include "train/step/states.h"

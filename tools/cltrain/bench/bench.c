@@ -49,8 +49,7 @@ static int check_options(const settings *s, const subject_row *row)
     if (!code && s->blocks > row->most_blocks)
         code = usage_error("--blocks %lld: %s measures at most %lld", (long long)s->blocks, name,
                            (long long)row->most_blocks);
-    if (!code)
-        code = read_tune(s->tune, 0, &seconds);
+    NEXT(code, read_tune(s->tune, 0, &seconds));
     return code ? code : check_variants(s);
 }
 

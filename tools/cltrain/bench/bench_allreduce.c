@@ -242,10 +242,8 @@ int bench_allreduce(const settings *s)
                            "allreduce --compare");
     if (!code && s->peer && s->staged)
         code = usage_error("bench allreduce: --peer and --staged exclude each other");
-    if (!code)
-        code = ranks_agree(&ranks, bench_device_open(&d, s, 1));
-    if (!code)
-        code = run(&d, s, &ranks, &all);
+    NEXT(code, ranks_agree(&ranks, bench_device_open(&d, s, 1)));
+    NEXT(code, run(&d, s, &ranks, &all));
     bench_device_close(&d);
     return ranks_end(&ranks, code);
 }

@@ -164,8 +164,7 @@ static int time_gemm(const bench_report *r, const clt_graph *graph, rival *other
     clt_status status = CLT_OK;
     if (say)
         status = bench_say_declined(r->device->devices[0], &graph, &options, 1);
-    if (status == CLT_OK)
-        status = clt_measure_graph(graph, r->device->devices[0], &options, times, count);
+    NEXT(status, clt_measure_graph(graph, r->device->devices[0], &options, times, count));
     return status == CLT_OK ? 0 : name_failure(status);
 }
 
@@ -181,8 +180,7 @@ static int measure_gemm(bench_report *r, const int64_t size[3], const char *tran
         code = library_failure(status);
     if (!code && other)
         code = rival_prepare(other, size, trans);
-    if (!code)
-        code = time_gemm(r, graph, other, say, &times, &count);
+    NEXT(code, time_gemm(r, graph, other, say, &times, &count));
     snprintf(name, sizeof name, "gemm %lldx%lldx%lld %s", (long long)size[0], (long long)size[1],
              (long long)size[2], trans);
     if (count > 1 && other)
@@ -216,19 +214,15 @@ int bench_gemm(const settings *s)
         return code;
     if (s->compare)
         code = openblas_open(&other.blas);
-    if (!code)
-        code = bench_device_open(&d, s, 0);
-    if (!code)
-        code = check_fit(s->compare ? &other : NULL, &d, size);
-    if (!code)
-        code = bench_limits(&d);
+    NEXT(code, bench_device_open(&d, s, 0));
+    NEXT(code, check_fit(s->compare ? &other : NULL, &d, size));
+    NEXT(code, bench_limits(&d));
     if (!code) {
         bench_report_begin(&r, &d, s, s->compare ? other.blas.name : NULL);
         for (int i = 0; !code && i < (s->trans ? 1 : 3); i++)
             code = measure_gemm(&r, size, s->trans ? s->trans : usual[i],
                                 s->compare ? &other : NULL, i == 0);
-        if (!code)
-            code = bench_report_end(&r);
+        NEXT(code, bench_report_end(&r));
     }
     rival_close(&other);
     bench_device_close(&d);
@@ -291,14 +285,10 @@ static int read_option(const char *name, int64_t given, int otherwise, int *out)
 static int read_shape(const settings *s, bench_conv_shape *shape)
 {
     int code = read_sizes(s->names[1], 4, shape->x);
-    if (!code)
-        code = read_sizes(s->names[2], 3, shape->w);
-    if (!code)
-        code = read_option("stride", s->stride, 1, &shape->stride);
-    if (!code)
-        code = read_option("padding", s->padding, 0, &shape->padding);
-    if (!code)
-        code = read_option("dilation", s->dilation, 1, &shape->dilation);
+    NEXT(code, read_sizes(s->names[2], 3, shape->w));
+    NEXT(code, read_option("stride", s->stride, 1, &shape->stride));
+    NEXT(code, read_option("padding", s->padding, 0, &shape->padding));
+    NEXT(code, read_option("dilation", s->dilation, 1, &shape->dilation));
     return code ? code : read_option("groups", s->groups, 1, &shape->groups);
 }
 
@@ -316,18 +306,15 @@ int bench_conv(const settings *s)
     const clt_status status = bench_conv_graph(&shape, &graph);
     if (status != CLT_OK)
         code = usage_error("%s", clt_error_message());
-    if (!code)
-        code = bench_device_open(&d, s, 0);
-    if (!code)
-        code = bench_limits(&d);
+    NEXT(code, bench_device_open(&d, s, 0));
+    NEXT(code, bench_limits(&d));
     if (!code) {
         const clt_measure_options options = bench_options(s, 1, shape.x[0]);
         const clt_status said =
             bench_say_declined(d.devices[0], (const clt_graph *const *)&graph, &options, 1);
         code = said == CLT_OK ? 0 : name_failure(said);
     }
-    if (!code)
-        code = bench_graph(&d, s, graph, 1, shape.x[0], &times, &count);
+    NEXT(code, bench_graph(&d, s, graph, 1, shape.x[0], &times, &count));
     if (!code) {
         bench_report_begin(&r, &d, s, NULL);
         for (int i = 0; i < count; i++)

@@ -43,8 +43,7 @@ static int measure_nodes(bench_report *r, const case_row *row)
     const clt_status status = build_case(row, &graph);
     if (status != CLT_OK)
         code = library_failure(status);
-    if (!code)
-        code = bench_graph(r->device, r->settings, graph, row->training, ROWS, &times, &count);
+    NEXT(code, bench_graph(r->device, r->settings, graph, row->training, ROWS, &times, &count));
     for (int i = 0; i < count; i++) {
         char name[128];
         snprintf(name, sizeof name, "%s: %.100s", row->name, times[i].op);
@@ -85,21 +84,16 @@ static clt_status run_steps(clt_graph *graph, bench_device *d, clt_optimizer opt
     batch.feeds = &feed;
     batch.n_feeds = 1;
     clt_status status = clt_store_create(graph, d->devices, 1, 1, &store);
-    if (status == CLT_OK)
-        status = clt_trainer_create(graph, store, &options, &trainer);
-    if (status == CLT_OK)
-        status = clt_profile_start(trainer, &profile);
-    if (status == CLT_OK)
-        status = clt_meter_rate(d->meter, CLT_LIMIT_COPY, &rates[0]);
+    NEXT(status, clt_trainer_create(graph, store, &options, &trainer));
+    NEXT(status, clt_profile_start(trainer, &profile));
+    NEXT(status, clt_meter_rate(d->meter, CLT_LIMIT_COPY, &rates[0]));
     for (int i = 0; status == CLT_OK && i < UPDATE_STEPS; i++)
         status = clt_trainer_step(trainer, &batch, NULL);
-    if (status == CLT_OK)
-        status = clt_meter_rate(d->meter, CLT_LIMIT_COPY, &rates[1]);
+    NEXT(status, clt_meter_rate(d->meter, CLT_LIMIT_COPY, &rates[1]));
     const clt_profile_record *records;
     int count = 0, n = 0;
     double times[MOST_STEPS];
-    if (status == CLT_OK)
-        status = clt_profile_read(profile, &records, &count);
+    NEXT(status, clt_profile_read(profile, &records, &count));
     for (int i = 0; status == CLT_OK && i < count; i++)
         if (!strcmp(records[i].node, "") &&
             !strcmp(records[i].name, clt_optimizer_name(optimizer)) && records[i].step >= 2 &&
@@ -126,8 +120,7 @@ static int measure_update(bench_report *r, bench_device *d, const case_row *row)
     clt_graph *graph = NULL;
     clt_node_time time = {0};
     clt_status status = clt_graph_create(&graph);
-    if (status == CLT_OK)
-        status = run_steps(graph, d, row->optimizer, &time);
+    NEXT(status, run_steps(graph, d, row->optimizer, &time));
     clt_graph_destroy(graph);
     if (status != CLT_OK)
         return library_failure(status);
@@ -162,9 +155,8 @@ static int say_declined(const bench_device *d, const settings *s, const selectio
         options[count] = bench_options(s, chosen->rows[i].training, ROWS);
         status = build_case(&chosen->rows[i], &graphs[count++]);
     }
-    if (status == CLT_OK)
-        status =
-            bench_say_declined(d->devices[0], (const clt_graph *const *)graphs, options, count);
+    NEXT(status,
+         bench_say_declined(d->devices[0], (const clt_graph *const *)graphs, options, count));
     for (int i = 0; i < count; i++)
         clt_graph_destroy(graphs[i]);
     return status == CLT_OK ? 0 : name_failure(status);
@@ -230,17 +222,14 @@ int bench_op(const settings *s)
     if (code)
         return code;
     code = bench_device_open(&d, s, 1);
-    if (!code)
-        code = bench_limits(&d);
-    if (!code)
-        code = say_declined(&d, s, &chosen);
+    NEXT(code, bench_limits(&d));
+    NEXT(code, say_declined(&d, s, &chosen));
     if (!code) {
         bench_report_begin(&r, &d, s, NULL);
         for (int i = 0; !code && i < chosen.count; i++)
             code = is_graph(&chosen.rows[i]) ? measure_nodes(&r, &chosen.rows[i])
                                              : measure_update(&r, &d, &chosen.rows[i]);
-        if (!code)
-            code = bench_report_end(&r);
+        NEXT(code, bench_report_end(&r));
     }
     bench_device_close(&d);
     return code;

@@ -141,8 +141,7 @@ static clt_status measure(worker *w)
         options.before = meet;
         options.user = w->meeting;
     }
-    if (status == CLT_OK)
-        status = clt_measure_graph(graph, w->device, &options, &w->times, &w->count);
+    NEXT(status, clt_measure_graph(graph, w->device, &options, &w->times, &w->count));
     clt_graph_destroy(graph);
     return status;
 }
@@ -245,10 +244,8 @@ static int measure_class(report *r, const bench_device *d, const class_row *row)
     if (!all)
         return failure("memory does not suffice");
     int code = measure_on(d, r->settings, row, 1, &first);
-    if (!code)
-        code = measure_on(d, r->settings, row, d->count, all);
-    if (!code)
-        code = measure_on(d, r->settings, row, 1, &again);
+    NEXT(code, measure_on(d, r->settings, row, d->count, all));
+    NEXT(code, measure_on(d, r->settings, row, 1, &again));
     for (int i = 0; !code && i < d->count; i++)
         if (all[i].count != first.count)
             code = failure("%s runs %s by other kernels than %s: their rates cannot be compared",
@@ -323,9 +320,8 @@ static int say_declined(const bench_device *d, const settings *s, const int *cho
         status = build(&classes[i], 1, &graphs[count], &training, &batch);
         options[count++] = bench_options(s, training, batch);
     }
-    if (status == CLT_OK)
-        status =
-            bench_say_declined(d->devices[0], (const clt_graph *const *)graphs, options, count);
+    NEXT(status,
+         bench_say_declined(d->devices[0], (const clt_graph *const *)graphs, options, count));
     for (int i = 0; i < count; i++)
         clt_graph_destroy(graphs[i]);
     return status == CLT_OK ? 0 : name_failure(status);
@@ -341,10 +337,8 @@ int bench_scaling(const settings *s)
     code = bench_device_open(&d, s, 0);
     if (!code && d.count < 2)
         code = usage_error("bench scaling needs several devices, as in --devices pocl/2");
-    if (!code)
-        code = say_declined(&d, s, chosen);
-    if (!code)
-        code = run(&d, s, chosen);
+    NEXT(code, say_declined(&d, s, chosen));
+    NEXT(code, run(&d, s, chosen));
     bench_device_close(&d);
     return code;
 }

@@ -184,12 +184,9 @@ static int measure_nodes(bench *b, clt_fit_options *fit)
     int count;
     fit->steps = b->warmup + b->steps;
     clt_status status = clt_device_measure_limits(b->job.devices[0], &limits);
-    if (status == CLT_OK)
-        status = clt_profile_start(b->job.trainer, &profile);
-    if (status == CLT_OK)
-        status = clt_fit(b->job.trainer, b->job.train, NULL, fit);
-    if (status == CLT_OK)
-        status = clt_profile_read(profile, &records, &count);
+    NEXT(status, clt_profile_start(b->job.trainer, &profile));
+    NEXT(status, clt_fit(b->job.trainer, b->job.train, NULL, fit));
+    NEXT(status, clt_profile_read(profile, &records, &count));
     int code = status == CLT_OK ? 0 : library_failure(status);
     if (!code && ranks_prints(&b->job.ranks))
         code = print_by_node(records, count, b->warmup, fit->steps, &limits,
@@ -237,19 +234,15 @@ int bench_train(const settings *s)
     if (code)
         return code;
     code = job_ranks(&b.job, s);
-    if (!code)
-        code = job_read(&b.job, s);
-    if (!code)
-        code = check_split(s);
+    NEXT(code, job_read(&b.job, s));
+    NEXT(code, check_split(s));
     b.job.splits = 1;
     b.job.options.rebalance = s->rebalance;
     b.job.silent = s->json || !ranks_prints(&b.job.ranks);
     b.job.predicts = s->predict;
-    if (!code)
-        code = job_plan(&b.job, s);
+    NEXT(code, job_plan(&b.job, s));
     code = job_trainer(&b.job, s, code);
-    if (!code)
-        code = measure(&b);
+    NEXT(code, measure(&b));
     code = job_close(&b.job, code);
     free(b.rates);
     free(b.times);

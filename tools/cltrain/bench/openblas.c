@@ -50,12 +50,9 @@ int openblas_open(openblas *o)
     if (!o->handle)
         return failure("--compare: %s", dlerror());
     int code = find(o, "cblas_sgemm", &o->sgemm);
-    if (!code)
-        code = find(o, "openblas_set_num_threads", &o->set_threads);
-    if (!code)
-        code = find(o, "openblas_get_corename", &core);
-    if (!code)
-        code = find(o, "openblas_get_config", &config);
+    NEXT(code, find(o, "openblas_set_num_threads", &o->set_threads));
+    NEXT(code, find(o, "openblas_get_corename", &core));
+    NEXT(code, find(o, "openblas_get_config", &config));
     if (code)
         return code;
     /* The text is such as "OpenBLAS 0.3.21 NO_LAPACKE ...". */

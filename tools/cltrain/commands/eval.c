@@ -116,27 +116,20 @@ int run_eval(const settings *given)
     saved c = {0};
     settings s = *given;
     int code = job_ranks(&j, &s);
-    if (!code)
-        code = saved_open(&c, &s);
+    NEXT(code, saved_open(&c, &s));
     s.model = c.model;
-    if (!code)
-        code = job_read(&j, &s);
+    NEXT(code, job_read(&j, &s));
     j.options.tune_seconds = 0;
-    if (!code)
-        code = read_use(&j, &s, &c);
-    if (!code)
-        code = job_devices(&j, &s);
-    if (!code)
-        code = job_data(&j, &s, DATA_TEST);
-    if (!code)
-        code = job_model(&j, &s);
+    NEXT(code, read_use(&j, &s, &c));
+    NEXT(code, job_devices(&j, &s));
+    NEXT(code, job_data(&j, &s, DATA_TEST));
+    NEXT(code, job_model(&j, &s));
     if (!code) {
         const clt_status status = saved_load(&c, j.store);
         code = status == CLT_OK ? 0 : library_failure(status);
     }
     code = job_trainer(&j, &s, code);
-    if (!code)
-        code = evaluate(&j, &s);
+    NEXT(code, evaluate(&j, &s));
     code = job_close(&j, code);
     saved_close(&c);
     return code;

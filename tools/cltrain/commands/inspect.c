@@ -95,9 +95,7 @@ int run_inspect(const settings *s)
     /* A model file with shapes needs no data. */
     if (!code && (s->data || !clt_model_is_file(s->model)))
         code = job_data(&j, s, DATA_TRAIN | DATA_SYNTHETIC);
-    if (!code)
-        code = job_graph(&j, s);
-    if (!code)
-        code = print(&j, s);
+    NEXT(code, job_graph(&j, s));
+    NEXT(code, print(&j, s));
     return job_close(&j, code);
 }

@@ -180,8 +180,7 @@ int main(int argc, char **argv)
         hold_notice();
     const int several = name_command(row, name, &s, command);
     code = ranks_meet(command, &s, several, code);
-    if (!code)
-        code = run(row, &s, name, argc, argv);
+    NEXT(code, run(row, &s, name, argc, argv));
     code = ranks_leave(code);
     if (*held_usage()) /* of a mistake that was found before the ranks met */
         say("%s", held_usage());

@@ -85,11 +85,8 @@ int run_plan(const settings *s)
 {
     job j = {0};
     int code = job_read(&j, s);
-    if (!code)
-        code = check_simulation(s);
-    if (!code)
-        code = job_plan(&j, s);
-    if (!code)
-        code = print(&j, s);
+    NEXT(code, check_simulation(s));
+    NEXT(code, job_plan(&j, s));
+    NEXT(code, print(&j, s));
     return job_close(&j, code);
 }

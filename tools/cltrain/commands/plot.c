@@ -127,8 +127,7 @@ int run_plot(const settings *s)
     if (!code && !curves_any(list, s->n_names))
         code = failure("%s: no loss and no accuracy is a number: there is nothing to draw",
                        s->names[0]);
-    if (!code)
-        code = draw_into(s->output, list, s->n_names);
+    NEXT(code, draw_into(s->output, list, s->n_names));
     for (int i = 0; i < s->n_names; i++)
         curves_free(&list[i]);
     free(list);

@@ -124,10 +124,8 @@ static int make_model(prediction *p)
     options.variants = s->variant;
     clt_status status =
         clt_store_create(p->job.graph, p->job.devices, p->job.n_devices, 0, &p->job.store);
-    if (status == CLT_OK)
-        status = saved_load(&p->saved, p->job.store);
-    if (status == CLT_OK)
-        status = clt_predictor_create(p->job.graph, p->job.store, &options, &p->predictor);
+    NEXT(status, saved_load(&p->saved, p->job.store));
+    NEXT(status, clt_predictor_create(p->job.graph, p->job.store, &options, &p->predictor));
     return status == CLT_OK ? list_outputs(p) : library_failure(status);
 }
 
@@ -208,8 +206,7 @@ static int open_loader(const prediction *p, clt_dataset *data, clt_loader **out,
             status = clt_loader_normalize(loader, places[i], has == CLT_U8 ? 255 : 1,
                                           p->job.channels, p->job.mean, p->job.std);
     }
-    if (status == CLT_OK)
-        status = clt_loader_start(loader);
+    NEXT(status, clt_loader_start(loader));
     if (status != CLT_OK) {
         clt_loader_free(loader);
         return library_failure(status);
@@ -271,8 +268,7 @@ static int run_all(prediction *p, clt_dataset *data)
         if (status != CLT_OK || now.slot < 0)
             break;
         status = run_batch(p, loader, places, &now);
-        if (status == CLT_OK)
-            status = clt_loader_release(loader, now.slot);
+        NEXT(status, clt_loader_release(loader, now.slot));
     }
     clt_loader_free(loader);
     return status == CLT_OK ? 0 : library_failure(status);
@@ -343,13 +339,11 @@ static int predict_arrays(prediction *p)
     }
     if (!s->n_names && s->seq_len <= 0)
         options.sequence = use_sequence(&p->job);
-    if (status == CLT_OK)
-        status = open_dataset(s->n_names ? s->names[0] : s->data, &options, &data);
+    NEXT(status, open_dataset(s->n_names ? s->names[0] : s->data, &options, &data));
     if (status != CLT_OK)
         return library_failure(status);
     int code = run_all(p, data);
-    if (!code)
-        code = save_outputs(p, s->output);
+    NEXT(code, save_outputs(p, s->output));
     clt_dataset_free(data);
     return code;
 }
@@ -468,9 +462,8 @@ static int predict_group(prediction *p, const char *const *files, int count,
     if (!n)
         return 0;
     clt_status status = clt_dataset_create_arrays("image files", n, &data);
-    if (status == CLT_OK)
-        status =
-            clt_dataset_add_field(data, "image", CLT_U8, 3, shape, bytes, CLT_DATA_BORROW, NULL);
+    NEXT(status,
+         clt_dataset_add_field(data, "image", CLT_U8, 3, shape, bytes, CLT_DATA_BORROW, NULL));
     int code = status == CLT_OK ? run_all(p, data) : library_failure(status);
     const output *logits = find_logits(p, &classes);
     for (int64_t i = 0; !code && i < n; i++)
@@ -562,16 +555,11 @@ int run_predict(const settings *s)
 {
     prediction p = {.settings = s};
     int code = check(s);
-    if (!code)
-        code = saved_open(&p.saved, s);
-    if (!code)
-        code = job_devices(&p.job, s);
-    if (!code)
-        code = read_fields(&p);
-    if (!code)
-        code = make_model(&p);
-    if (!code)
-        code = is_array(s) || !s->n_names ? predict_arrays(&p) : predict_files(&p);
+    NEXT(code, saved_open(&p.saved, s));
+    NEXT(code, job_devices(&p.job, s));
+    NEXT(code, read_fields(&p));
+    NEXT(code, make_model(&p));
+    NEXT(code, is_array(s) || !s->n_names ? predict_arrays(&p) : predict_files(&p));
     clt_predictor_destroy(p.predictor);
     for (int i = 0; i < p.n_outputs; i++)
         free((void *)p.outputs[i].array.data);

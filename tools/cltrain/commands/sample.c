@@ -149,19 +149,16 @@ static int make_predictor(sampler *p, const settings *s, int64_t length, clt_pre
     options.variants = s->variant;
     decoder.length = length;
     clt_status status = clt_graph_create(&graph);
-    if (status == CLT_OK)
-        status = clt_model_decoder(p->saved.model, &decoder, graph);
+    NEXT(status, clt_model_decoder(p->saved.model, &decoder, graph));
     if (status != CLT_OK) {
         clt_graph_destroy(graph);
         return name_failure(status);
     }
     if (!p->job.store) {
         status = clt_store_create(graph, p->job.devices, 1, 0, &p->job.store);
-        if (status == CLT_OK)
-            status = saved_load(&p->saved, p->job.store);
+        NEXT(status, saved_load(&p->saved, p->job.store));
     }
-    if (status == CLT_OK)
-        status = clt_predictor_create(graph, p->job.store, &options, out);
+    NEXT(status, clt_predictor_create(graph, p->job.store, &options, out));
     clt_graph_destroy(graph);
     return status == CLT_OK ? 0 : library_failure(status);
 }
@@ -189,8 +186,7 @@ static int read_tokens(sampler *p, clt_predictor *predictor, int64_t from, int64
     batch.fetches = &fetch;
     batch.n_fetches = 1;
     clt_status status = clt_predictor_run(predictor, &batch, NULL);
-    if (status == CLT_OK)
-        status = clt_predictor_wait(predictor);
+    NEXT(status, clt_predictor_wait(predictor));
     p->end = from + last + 1;
     return status == CLT_OK ? 0 : library_failure(status);
 }
@@ -304,8 +300,7 @@ static int run(sampler *p, const settings *s)
     int64_t made = 0;
     int code = catch_up(p, s);
     const double begin = seconds();
-    if (!code)
-        code = make_text(p, s, &made);
+    NEXT(code, make_text(p, s, &made));
     const double took = seconds() - begin;
     if (!code && !s->quiet && made)
         say("%lld tokens, %.1f a second", (long long)made, (double)made / took);
@@ -350,20 +345,13 @@ int run_sample(const settings *s)
 {
     sampler p = {0};
     int code = check(&p, s);
-    if (!code)
-        code = saved_open(&p.saved, s);
-    if (!code)
-        code = read_shapes(&p);
-    if (!code)
-        code = open_tokenizer(&p, s);
-    if (!code)
-        code = begin_texts(&p, s);
-    if (!code)
-        code = open_device(&p, s);
-    if (!code)
-        code = make_predictor(&p, s, 1, &p.one);
-    if (!code)
-        code = run(&p, s);
+    NEXT(code, saved_open(&p.saved, s));
+    NEXT(code, read_shapes(&p));
+    NEXT(code, open_tokenizer(&p, s));
+    NEXT(code, begin_texts(&p, s));
+    NEXT(code, open_device(&p, s));
+    NEXT(code, make_predictor(&p, s, 1, &p.one));
+    NEXT(code, run(&p, s));
     clt_predictor_destroy(p.one);
     clt_predictor_destroy(p.many);
     clt_tokenizer_free(p.tokenizer);

@@ -88,13 +88,11 @@ static int write_all(const settings *s, const clt_tokenizer *t, const char *besi
                 code = failure("%s: cannot be written: %s", s->output, strerror(errno));
             total++;
         }
-        if (!code)
-            code = add_file(t, s->names[i], s->output, out, &total);
+        NEXT(code, add_file(t, s->names[i], s->output, out, &total));
     }
     if (fclose(out) && !code)
         code = failure("%s: cannot be written: %s", s->output, strerror(errno));
-    if (!code)
-        code = write_sidecar(s, t, total);
+    NEXT(code, write_sidecar(s, t, total));
     if (!code && rename(beside, s->output))
         code = failure("%s: cannot be written: %s", s->output, strerror(errno));
     if (code)

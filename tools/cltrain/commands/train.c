@@ -276,8 +276,7 @@ static int check_folder(run *r)
     if (!dir)
         return 0;
     int code = make_folders(dir);
-    if (!code)
-        code = lock_folder(r);
+    NEXT(code, lock_folder(r));
     if (code)
         return code;
     if (!job_resumes(r->settings) && holds_checkpoint(dir))
@@ -322,21 +321,15 @@ static int set_up(run *r, clt_fit_options *fit)
     ranks_interrupt(asked_to_end);
     int code = job_ranks(&r->job, s);
     r->quiet = s->quiet || !ranks_prints(&r->job.ranks);
-    if (!code)
-        code = job_read(&r->job, s);
-    if (!code)
-        code = job_replay(&r->job, s);
-    if (!code)
-        code = check_split(s);
-    if (!code)
-        code = read_fit(r, fit);
-    if (!code)
-        code = lock_folder(r);
+    NEXT(code, job_read(&r->job, s));
+    NEXT(code, job_replay(&r->job, s));
+    NEXT(code, check_split(s));
+    NEXT(code, read_fit(r, fit));
+    NEXT(code, lock_folder(r));
     ranks_stage("the checkpoint folder to be free");
     code = ranks_agree(&r->job.ranks, end_early(code));
     ranks_stage("the data and the model to be read");
-    if (!code)
-        code = job_resume(&r->job, s);
+    NEXT(code, job_resume(&r->job, s));
     if (s->resume_intact)
         fit->resume_from = r->job.resumed;
     r->job.splits = 1;
@@ -345,12 +338,9 @@ static int set_up(run *r, clt_fit_options *fit)
     r->job.options.tune_user = r;
     /* The threads that decode data would disturb the measurement of devices, so devices come
      * first. */
-    if (!code)
-        code = job_devices(&r->job, s);
-    if (!code)
-        code = job_data(&r->job, s, DATA_TRAIN | DATA_TEST);
-    if (!code)
-        code = job_model(&r->job, s);
+    NEXT(code, job_devices(&r->job, s));
+    NEXT(code, job_data(&r->job, s, DATA_TRAIN | DATA_TEST));
+    NEXT(code, job_model(&r->job, s));
     if (!code && s->init) {
         clt_status status = clt_store_load(r->job.store, s->init);
         code = status == CLT_OK ? 0 : library_failure(status);
@@ -468,8 +458,7 @@ static int train(run *r, clt_fit_options *fit)
         return described;
     if (r->settings->profile)
         status = clt_profile_start(r->job.trainer, &profile);
-    if (status == CLT_OK)
-        status = clt_fit(r->job.trainer, r->job.train, r->job.test, fit);
+    NEXT(status, clt_fit(r->job.trainer, r->job.train, r->job.test, fit));
     progress_end(&r->progress);
     const int profiled = profile ? save_profile(r, profile) : 0;
     if (profiled)
@@ -495,8 +484,7 @@ int run_train(const settings *s)
     clt_fit_options fit;
     catch_signals();
     int code = set_up(&r, &fit);
-    if (!code)
-        code = train(&r, &fit);
+    NEXT(code, train(&r, &fit));
     clt_folder_lock_release(r.lock);
     const int written = metrics_close(r.metrics);
     return job_close(&r.job, code ? code : written);

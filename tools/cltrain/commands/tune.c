@@ -46,8 +46,7 @@ static int tune_model(const settings *s, double seconds, json_t *records)
     int code = job_read(&j, s);
     j.options.tune_seconds = seconds;
     j.options.tune_anew = 1;
-    if (!code)
-        code = job_plan(&j, s);
+    NEXT(code, job_plan(&j, s));
     if (!code && s->export_file)
         code = check_one(&j);
     code = job_trainer(&j, s, code);

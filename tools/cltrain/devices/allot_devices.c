@@ -15,8 +15,7 @@ static found look(const settings *s)
     clt_runtime *runtime = NULL;
     clt_device **devices = NULL;
     clt_status status = make_runtime(s->cache_dir, &runtime);
-    if (status == CLT_OK)
-        status = clt_devices_open(runtime, s->devices, NULL, &devices, &f.devices);
+    NEXT(status, clt_devices_open(runtime, s->devices, NULL, &devices, &f.devices));
     f.code = status == CLT_OK ? 0 : name_failure(status);
     int cpus = 0;
     for (int i = 0; !f.code && i < f.devices; i++) {

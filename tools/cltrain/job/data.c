@@ -65,12 +65,9 @@ clt_status same_field(const clt_dataset *train, const clt_dataset *test, const c
     char a[128], b[128], text[768];
     int in_train, in_test;
     clt_status status = clt_dataset_find_field(train, name, &in_train);
-    if (status == CLT_OK)
-        status = clt_dataset_find_field(test, name, &in_test);
-    if (status == CLT_OK)
-        status = kind_of(train, in_train, a);
-    if (status == CLT_OK)
-        status = kind_of(test, in_test, b);
+    NEXT(status, clt_dataset_find_field(test, name, &in_test));
+    NEXT(status, kind_of(train, in_train, a));
+    NEXT(status, kind_of(test, in_test, b));
     if (status != CLT_OK || !strcmp(a, b))
         return status;
     snprintf(text, sizeof text, "%.300s: field '%.60s' has %s, but in the training samples %s",
@@ -146,8 +143,7 @@ static clt_status read_range(clt_dataset *d, field_sums *fields, int n_fields, i
     clt_status status = clt_loader_create(&desc, &loader);
     for (int i = 0; status == CLT_OK && i < n_fields; i++)
         status = clt_loader_add_output(loader, fields[i].name, fields[i].dtype, &fields[i].output);
-    if (status == CLT_OK)
-        status = clt_loader_start(loader);
+    NEXT(status, clt_loader_start(loader));
     while (status == CLT_OK && *at < end) {
         status = clt_loader_next(loader, &batch);
         if (status != CLT_OK)
@@ -320,8 +316,7 @@ static clt_status inspect(clt_dataset *d, json_t *list, int64_t *unread)
     clt_status status = CLT_OK;
     for (int i = 0; status == CLT_OK && i < n; i++)
         status = begin_field(d, i, &fields[i]);
-    if (status == CLT_OK)
-        status = read_samples(d, fields, n, &broken);
+    NEXT(status, read_samples(d, fields, n, &broken));
     *unread += broken.count;
     if (status == CLT_OK && !list) {
         show("%s: %lld samples\n", clt_dataset_name(d), (long long)clt_dataset_count(d));
@@ -355,8 +350,7 @@ static int inspect_data(const settings *s, const char *spec)
         clt_dataset *d = NULL;
         options.split = splits[i];
         status = open_dataset(spec, &options, &d);
-        if (status == CLT_OK)
-            status = inspect(d, list, &unread);
+        NEXT(status, inspect(d, list, &unread));
         samples += d ? clt_dataset_count(d) : 0;
         clt_dataset_free(d);
     }

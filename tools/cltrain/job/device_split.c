@@ -235,8 +235,7 @@ static int count_devices(const job *j, const settings *s, int *total)
     if (ranks < 2)
         return code;
     code = ranks_agree(&j->ranks, code);
-    if (!code)
-        code = compare_ranks(j, s);
+    NEXT(code, compare_ranks(j, s));
     if (!code && clt_world_count(&j->ranks.world, j->n_devices, &first, total) != CLT_OK)
         code = library_failure(CLT_INTERNAL);
     return code;

@@ -166,12 +166,9 @@ static int read_trainer(job *j, const settings *s)
     o->comm_timeout = isnan(s->comm_timeout) ? COMM_TIMEOUT : s->comm_timeout;
     o->variants = s->variant;
     int code = read_memory(s->memory, &o->memory);
-    if (!code)
-        code = read_heartbeat(j, s);
-    if (!code)
-        code = read_precision(s, &o->precision);
-    if (!code)
-        code = check_variants(s);
+    NEXT(code, read_heartbeat(j, s));
+    NEXT(code, read_precision(s, &o->precision));
+    NEXT(code, check_variants(s));
     return code ? code : read_tune(s->tune, TUNE_SECONDS, &j->options.tune_seconds);
 }
 
@@ -253,8 +250,7 @@ static clt_status open_split(const job *j, const settings *s, const char *split,
 {
     clt_dataset_options options;
     clt_status status = data_options(s, &options);
-    if (status == CLT_OK)
-        status = read_windows(s, &options.windows);
+    NEXT(status, read_windows(s, &options.windows));
     if (status != CLT_OK)
         return status;
     options.split = split;
@@ -379,10 +375,8 @@ int job_data(job *j, const settings *s, int which)
         status = open_random(j, s);
     else
         status = open_files(j, s, which);
-    if (status == CLT_OK)
-        status = describe(j, j->train ? j->train : j->test);
-    if (status == CLT_OK)
-        status = change_images(j, s);
+    NEXT(status, describe(j, j->train ? j->train : j->test));
+    NEXT(status, change_images(j, s));
     /* A missing path is a failure, as it may exist later. An unknown name is a usage error. */
     if (status != CLT_OK)
         return s->data && strchr(s->data, ':') && status == CLT_NOT_FOUND ? library_failure(status)
@@ -396,8 +390,7 @@ int job_data(job *j, const settings *s, int which)
 int job_graph(job *j, const settings *s)
 {
     clt_status status = clt_graph_create(&j->graph);
-    if (status == CLT_OK)
-        status = clt_model_build(s->model, &j->input, j->graph);
+    NEXT(status, clt_model_build(s->model, &j->input, j->graph));
     for (int i = 0; status == CLT_OK && j->train && j->test && i < j->input.n_fields; i++)
         if (clt_graph_find(j->graph, j->fields[i].name)) {
             /* Otherwise only the evaluation after the first epoch would find a difference. */
@@ -413,8 +406,7 @@ int job_graph(job *j, const settings *s)
 int job_model(job *j, const settings *s)
 {
     int code = job_graph(j, s);
-    if (!code)
-        code = read_groups(j->graph, s);
+    NEXT(code, read_groups(j->graph, s));
     if (j->splits) /* job_split is collective */
         code = ranks_agree(&j->ranks, code);
     if (!code && j->splits)
@@ -513,16 +505,14 @@ int job_trainer(job *j, const settings *s, int code)
 {
     if (!code) {
         clt_status status = read_frozen(j, s);
-        if (status == CLT_OK)
-            status = job_schedule(j, s);
+        NEXT(status, job_schedule(j, s));
         code = status == CLT_OK ? 0 : name_failure(status);
     }
     code = ranks_agree(&j->ranks, code);
     if (!code) {
         ranks_stage("the trainer to be made, its kernels measured and compiled");
         clt_status status = clt_trainer_create(j->graph, j->store, &j->options, &j->trainer);
-        if (status == CLT_OK)
-            status = say_declined(j, s);
+        NEXT(status, say_declined(j, s));
         /* --variant may name an unknown operator. */
         code = status == CLT_OK ? 0 : name_failure(status);
         code = ranks_agree(&j->ranks, code);
@@ -535,8 +525,7 @@ int job_trainer(job *j, const settings *s, int code)
 int job_plan(job *j, const settings *s)
 {
     int code = job_devices(j, s);
-    if (!code)
-        code = job_data(j, s, DATA_TRAIN | DATA_SYNTHETIC);
+    NEXT(code, job_data(j, s, DATA_TRAIN | DATA_SYNTHETIC));
     return code ? code : job_model(j, s);
 }
 

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "text/message.h"
+
 enum { MOST_COUNT = 8192, MOST_BYTES = 1 << 26, MOST_SIDE = 1 << 16 };
 
 int is_synthetic(const char *spec)
@@ -58,14 +60,11 @@ clt_status open_synthetic(const char *spec, int64_t classes, clt_dataset **out)
     clt_status status = images && labels
                             ? clt_dataset_create_arrays("synthetic", count, &d)
                             : clt_error_set(CLT_OUT_OF_MEMORY, "memory does not suffice");
-    if (status == CLT_OK)
-        status = clt_dataset_add_field(d, "image", CLT_U8, 3, shape, images, CLT_DATA_COPY, NULL);
-    if (status == CLT_OK)
-        status = clt_dataset_set_image(d, 0);
-    if (status == CLT_OK)
-        status = clt_dataset_add_field(d, "label", CLT_I32, 0, NULL, labels, CLT_DATA_COPY, &label);
-    if (status == CLT_OK)
-        status = clt_dataset_set_classes(d, label, classes);
+    NEXT(status, clt_dataset_add_field(d, "image", CLT_U8, 3, shape, images, CLT_DATA_COPY, NULL));
+    NEXT(status, clt_dataset_set_image(d, 0));
+    NEXT(status,
+         clt_dataset_add_field(d, "label", CLT_I32, 0, NULL, labels, CLT_DATA_COPY, &label));
+    NEXT(status, clt_dataset_set_classes(d, label, classes));
     free(images);
     free(labels);
     if (status == CLT_OK)
@@ -93,8 +92,7 @@ clt_status open_synthetic_text(int64_t length, int64_t vocabulary, clt_dataset *
         int field = 0;
         status = clt_dataset_add_field(d, names[i], CLT_I32, 1, &length, data + i, CLT_DATA_COPY,
                                        &field);
-        if (status == CLT_OK)
-            status = clt_dataset_set_classes(d, field, vocabulary);
+        NEXT(status, clt_dataset_set_classes(d, field, vocabulary));
     }
     free(data);
     if (status == CLT_OK)

@@ -74,8 +74,7 @@ static int read_record(reading *r, const json_t *record, int line)
                       : add(&out->loss, 0, number_of(record, "loss"), samples > 0 ? samples : 1);
     }
     int code = add(&out->test_loss, epoch, number_of(record, "test_loss"), 1);
-    if (!code)
-        code = add(&out->test_accuracy, epoch, number_of(record, "test_accuracy"), 1);
+    NEXT(code, add(&out->test_accuracy, epoch, number_of(record, "test_accuracy"), 1));
     return code;
 }
 
@@ -98,8 +97,7 @@ static int read_lines(FILE *file, curves *out)
         json_decref(record);
     }
     free(line);
-    if (!code)
-        code = place_steps(&r);
+    NEXT(code, place_steps(&r));
     if (!code && ferror(file))
         code = failure("cannot read %s: %s", out->path, strerror(errno));
     if (!code && !out->loss.count && !out->test_loss.count)

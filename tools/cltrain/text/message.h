@@ -7,6 +7,14 @@
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
+/* The next of several steps: evaluates `expression` and stores its exit code or status, unless
+ * `variable` has the failure of an earlier step. */
+#define NEXT(variable, expression)                                                                 \
+    do {                                                                                           \
+        if (!(variable))                                                                           \
+            (variable) = (expression);                                                             \
+    } while (0)
+
 /* Prints "cltrain: " and the text as one line on standard error. All functions of this header
  * escape characters that a terminal would obey (clt_printable). */
 void say(const char *format, ...) CLT_PRINTF(1, 2);
