@@ -11,6 +11,19 @@ bool clt_gpu_group_accepts(const clt_node *node, const clt_target *target, char 
     return true;
 }
 
+bool clt_gpu_elements_accepts(const clt_node *node, const clt_target *target, char *why)
+{
+    enum { MOST = 1 << 30 };
+    if (!clt_gpu_group_accepts(node, target, why))
+        return false;
+    for (int i = 0; i < node->n_in + node->n_out; i++) {
+        const clt_value *value = i < node->n_in ? node->in[i] : node->out[i - node->n_in];
+        if (value && clt_type_elements(&value->type, target->max_batch) > MOST)
+            return clt_decline(why, "more than %d elements", MOST);
+    }
+    return true;
+}
+
 int clt_gpu_power(int64_t value, int least, int most)
 {
     int power = least;

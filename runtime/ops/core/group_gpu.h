@@ -10,6 +10,9 @@ enum { CLT_GPU_GROUP = 256, CLT_GPU_LEAST_GROUP = 64 };
  * CLT_GPU_GROUP. */
 bool clt_gpu_group_accepts(const clt_node *node, const clt_target *target, char *why);
 
+/* The same, and at most 2^30 elements in each operand and result, because kernels count in int. */
+bool clt_gpu_elements_accepts(const clt_node *node, const clt_target *target, char *why);
+
 /* Returns the least power of two that is not below `value`, within [least, most]. Both limits are
  * powers of two. */
 int clt_gpu_power(int64_t value, int least, int most);

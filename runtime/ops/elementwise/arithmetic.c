@@ -155,7 +155,7 @@ const clt_op clt_op_copy = {.name = "copy",
                             .batch_blocked = clt_elementwise_batch_blocked,
                             .rounding = CLT_ROUNDS_MOVES,
                             CLT_VARIANTS({"runs_cpu", accepts_runs, emit_runs},
-                                         {"vectors_gpu", clt_move_gpu_accepts, emit_vectors},
+                                         {"vectors_gpu", clt_gpu_elements_accepts, emit_vectors},
                                          {"elementwise", accepts_f32, emit_elementwise},
                                          {"move", NULL, emit_move})};
 

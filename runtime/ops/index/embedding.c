@@ -115,7 +115,7 @@ static bool half(const clt_node *node, const clt_target *target, int index, bool
 
 static const clt_variant variants[] = {
     {"slices_cpu", clt_accepts_cpu_vectors, emit_cpu},
-    {"slices_gpu", clt_index_accepts_gpu, emit_gpu},
+    {"slices_gpu", clt_gpu_elements_accepts, emit_gpu},
     {"portable", clt_accepts_plain, emit_portable},
     {0},
 };
@@ -322,23 +322,24 @@ static bool half_add(const clt_node *node, const clt_target *target, int index, 
     return output || index > 0;
 }
 
-const clt_op clt_op_index_add = {.name = "index_add",
-                                 .doc = "Slices of a source added at indices of an axis.",
-                                 .operands = "index i i32, source *, base *?!",
-                                 .results = "y *",
-                                 .dims = clt_index_dims,
-                                 .attributes = clt_index_attributes,
-                                 .attr_bytes = sizeof(clt_index_attr),
-                                 .infer = infer_add,
-                                 .gradient = gradient_add,
-                                 .describe = clt_index_describe,
-                                 .flops = clt_index_sum_flops,
-                                 .in_place = 1u << 2,
-                                 .base = 2,
-                                 .half = half_add,
-                                 CLT_VARIANTS({"slices_cpu", clt_accepts_cpu_vectors, emit_add_cpu},
-                                              {"chains_gpu", clt_index_accepts_gpu, emit_add_gpu},
-                                              {"portable", clt_accepts_plain, emit_add_portable})};
+const clt_op clt_op_index_add = {
+    .name = "index_add",
+    .doc = "Slices of a source added at indices of an axis.",
+    .operands = "index i i32, source *, base *?!",
+    .results = "y *",
+    .dims = clt_index_dims,
+    .attributes = clt_index_attributes,
+    .attr_bytes = sizeof(clt_index_attr),
+    .infer = infer_add,
+    .gradient = gradient_add,
+    .describe = clt_index_describe,
+    .flops = clt_index_sum_flops,
+    .in_place = 1u << 2,
+    .base = 2,
+    .half = half_add,
+    CLT_VARIANTS({"slices_cpu", clt_accepts_cpu_vectors, emit_add_cpu},
+                 {"chains_gpu", clt_gpu_elements_accepts, emit_add_gpu},
+                 {"portable", clt_accepts_plain, emit_add_portable})};
 
 clt_value *clt_index_add(clt_value *x, int axis, clt_value *index, clt_value *source)
 {

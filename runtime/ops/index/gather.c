@@ -105,7 +105,7 @@ const clt_op clt_op_gather = {.name = "gather",
                               .describe = clt_index_describe,
                               .flops = clt_no_flops,
                               CLT_VARIANTS({"elements_cpu", clt_accepts_cpu_vectors, emit_cpu},
-                                           {"elements_gpu", clt_index_accepts_gpu, emit_gpu},
+                                           {"elements_gpu", clt_gpu_elements_accepts, emit_gpu},
                                            {"portable", clt_accepts_plain, emit_portable})};
 
 /* --- scatter_add ---------------------------------------------------------------------------- */
@@ -224,7 +224,7 @@ const clt_op clt_op_scatter_add = {
     .in_place = 1u << 2,
     .base = 2,
     CLT_VARIANTS({"lines_cpu", clt_accepts_cpu_vectors, emit_scatter_cpu},
-                 {"lines_gpu", clt_index_accepts_gpu, emit_scatter_gpu},
+                 {"lines_gpu", clt_gpu_elements_accepts, emit_scatter_gpu},
                  {"portable", clt_accepts_plain, emit_scatter_portable})};
 
 /* --- builders ------------------------------------------------------------------------------- */

@@ -103,18 +103,6 @@ double clt_index_sum_flops(const clt_node *node, int64_t n)
     return (double)clt_type_elements(&node->in[1]->type, n);
 }
 
-bool clt_index_accepts_gpu(const clt_node *node, const clt_target *target, char *why)
-{
-    enum { MOST = 1 << 30 };
-    if (!clt_gpu_group_accepts(node, target, why))
-        return false;
-    bool fits = clt_type_elements(&node->out[0]->type, target->max_batch) <= MOST;
-    for (int i = 0; i < node->n_in; i++)
-        fits = fits &&
-               (!node->in[i] || clt_type_elements(&node->in[i]->type, target->max_batch) <= MOST);
-    return fits || clt_decline(why, "more than %d elements", MOST);
-}
-
 static bool has_base(const clt_node *node)
 {
     return node->in[2] != NULL;

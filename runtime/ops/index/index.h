@@ -84,8 +84,6 @@ clt_status clt_index_picked_type(const clt_node *node, const clt_type *x, clt_ty
 void clt_index_describe(const clt_node *node, clt_str *text);
 double clt_index_sum_flops(const clt_node *node, int64_t n);
 
-bool clt_index_accepts_gpu(const clt_node *node, const clt_target *target, char *why);
-
 /* Writes the base or zeros to output 0. It writes nothing if the output is in place of the base. */
 void clt_index_begin_cpu(const clt_node *node, const clt_target *target, clt_program *p);
 void clt_index_begin_gpu(const clt_node *node, const clt_target *target, clt_program *p);

@@ -112,7 +112,7 @@ const clt_op clt_op_index_copy = {.name = "index_copy",
                                   .flops = clt_no_flops,
                                   .in_place = 1u << BASE,
                                   CLT_VARIANTS({"slices_cpu", clt_accepts_cpu_vectors, emit_cpu},
-                                               {"slices_gpu", clt_index_accepts_gpu, emit_gpu},
+                                               {"slices_gpu", clt_gpu_elements_accepts, emit_gpu},
                                                {"portable", clt_accepts_plain, emit_portable})};
 
 clt_value *clt_index_copy(clt_value *x, int axis, clt_value *index, clt_value *source)

@@ -166,15 +166,6 @@ static void emit_grad_cpu(const clt_node *node, const clt_target *target, clt_pr
     clt_range1(p, clt_extent_ceil(planes, share > 0 ? share : 1, 1), 1);
 }
 
-static bool accepts_grad_gpu(const clt_node *node, const clt_target *target, char *why)
-{
-    enum { MOST = 1 << 30 };
-    if (!clt_gpu_group_accepts(node, target, why))
-        return false;
-    return clt_type_elements(&node->out[0]->type, target->max_batch) <= MOST ||
-           clt_decline(why, "more than %d elements", MOST);
-}
-
 static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const int v = count_of(node) % 4 ? 1 : 4;
@@ -199,7 +190,7 @@ const clt_op clt_op_global_avg_pool2d_grad = {
     .flops = clt_flops_operand,
     .batch_blocked = clt_wants_batch_blocked,
     CLT_VARIANTS({"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
-                 {"vectors_gpu", accepts_grad_gpu, emit_grad_gpu},
+                 {"vectors_gpu", clt_gpu_elements_accepts, emit_grad_gpu},
                  {"vectors_cpu", clt_accepts_cpu_vectors, emit_grad_cpu},
                  {"portable", clt_accepts_plain, emit_portable}),
 };

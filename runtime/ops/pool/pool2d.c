@@ -273,7 +273,7 @@ bool clt_pool2d_half(const clt_node *node, const clt_target *target, int index, 
 
 const clt_variant clt_pool2d_variants[] = {
     {"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
-    {"vectors_gpu", clt_pool2d_gpu_accepts, clt_pool2d_gpu},
+    {"vectors_gpu", clt_gpu_elements_accepts, clt_pool2d_gpu},
     {"planes_cpu", clt_pool2d_cpu_accepts, clt_pool2d_cpu},
     {"windows_cpu", accepts_windows, emit_windows},
     {"portable", clt_accepts_plain, emit_portable},

@@ -2,6 +2,7 @@
 #ifndef CLT_OPS_POOL_POOL2D_H
 #define CLT_OPS_POOL_POOL2D_H
 
+#include "ops/core/group_gpu.h"
 #include "ops/core/nn.h"
 
 /* Fills the attributes for pooling x. Fails x's graph and returns false if the options are not
@@ -24,7 +25,6 @@ double clt_pool2d_flops(const clt_node *node, int64_t n);
 double clt_pool2d_flops_grad(const clt_node *node, int64_t n);
 
 /* The variant for GPUs, in pool2d_gpu.c. */
-bool clt_pool2d_gpu_accepts(const clt_node *node, const clt_target *target, char *why);
 void clt_pool2d_gpu(const clt_node *node, const clt_target *target, clt_program *program);
 
 /* The variant for CPUs that computes rows of windows, in pool2d_cpu.c. */

@@ -5,16 +5,6 @@
 
 enum { MOST_VECTORS = 8 }; /* vectors that a work-item reads of a row */
 
-bool clt_pool2d_gpu_accepts(const clt_node *node, const clt_target *target, char *why)
-{
-    enum { MOST = 1 << 30 };
-    if (!clt_gpu_group_accepts(node, target, why))
-        return false;
-    return (clt_type_elements(&node->in[0]->type, target->max_batch) <= MOST &&
-            clt_type_elements(&node->out[0]->type, target->max_batch) <= MOST) ||
-           clt_decline(why, "more than %d elements", MOST);
-}
-
 /* Whether windows do not overlap and leave no gap, and rows of both sides are whole float4. */
 static bool tiles(const clt_pool2d_attr *a, int64_t oh, int64_t ow)
 {

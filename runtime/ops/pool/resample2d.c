@@ -255,7 +255,7 @@ const clt_op clt_op_resample2d = {
     .flops = flops,
     .batch_blocked = clt_wants_batch_blocked,
     CLT_VARIANTS({"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
-                 {"vectors_gpu", clt_pool2d_gpu_accepts, emit_gpu},
+                 {"vectors_gpu", clt_gpu_elements_accepts, emit_gpu},
                  {"rows_cpu", accepts_cpu, emit_cpu},
                  {"portable", clt_accepts_plain, emit_portable}),
 };

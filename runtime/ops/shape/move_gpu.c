@@ -1,19 +1,6 @@
 #include "ops/shape/move_gpu.h"
 
-#include "ops/core/group_gpu.h"
-
 enum { DIMS = 8, UNIT = 16 }; /* the most bytes that a work-item moves */
-
-bool clt_move_gpu_accepts(const clt_node *node, const clt_target *target, char *why)
-{
-    enum { MOST = 1 << 30 };
-    if (!clt_gpu_group_accepts(node, target, why))
-        return false;
-    bool fits = clt_type_elements(&node->out[0]->type, target->max_batch) <= MOST;
-    for (int i = 0; i < node->n_in; i++)
-        fits = fits && clt_type_elements(&node->in[i]->type, target->max_batch) <= MOST;
-    return fits || clt_decline(why, "more than %d elements", MOST);
-}
 
 /* A sample within an input begins at a multiple of the sample's size. */
 static bool images_fit(const clt_node *node, int operand, int output, int v)

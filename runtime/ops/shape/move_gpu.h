@@ -2,10 +2,8 @@
 #ifndef CLT_OPS_SHAPE_MOVE_GPU_H
 #define CLT_OPS_SHAPE_MOVE_GPU_H
 
+#include "ops/core/group_gpu.h"
 #include "ops/shape/move.h"
-
-/* For clt_variant.accepts: requires a GPU, the plain layout, and not too many elements. */
-bool clt_move_gpu_accepts(const clt_node *node, const clt_target *target, char *why);
 
 /* Like clt_move_emit, for operand `operand` of `node`. */
 void clt_move_gpu_emit(const clt_node *node, clt_move *move, int operand, clt_program *program);
@@ -42,7 +40,7 @@ void clt_place_gpu_emit(const clt_node *node, const int64_t *start, const int64_
     }                                                                                              \
     static const clt_variant NAME[] = {                                                            \
         {"runs_cpu", clt_accepts_cpu_vectors, NAME##_emit_cpu},                                    \
-        {"vectors_gpu", clt_move_gpu_accepts, NAME##_emit_gpu},                                    \
+        {"vectors_gpu", clt_gpu_elements_accepts, NAME##_emit_gpu},                                \
         {"portable", NULL, NAME##_emit},                                                           \
         {0},                                                                                       \
     }

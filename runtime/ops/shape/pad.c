@@ -134,7 +134,7 @@ const clt_op clt_op_pad = {
     .rounding = CLT_ROUNDS_MOVES,
     .half = half,
     CLT_VARIANTS({"runs_cpu", accepts_cpu, emit_cpu},
-                 {"vectors_gpu", clt_move_gpu_accepts, emit_gpu}, {"portable", NULL, emit})};
+                 {"vectors_gpu", clt_gpu_elements_accepts, emit_gpu}, {"portable", NULL, emit})};
 
 clt_value *clt_pad(clt_value *x, const int64_t *before, const int64_t *after, double value)
 {

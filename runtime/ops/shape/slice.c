@@ -120,22 +120,22 @@ const clt_op clt_op_slice = {.name = "slice",
                              .rounding = CLT_ROUNDS_MOVES,
                              .variants = variants};
 
-const clt_op clt_op_slice_grad = {.name = "slice_grad",
-                                  .doc =
-                                      "The gradient of slice: dy in its places, zeros elsewhere.",
-                                  .operands = "dy * any",
-                                  .results = "dx * any",
-                                  .dims = clt_dims_by_place,
-                                  .attributes = attributes,
-                                  .attr_bytes = sizeof(clt_slice_attr),
-                                  .infer = infer,
-                                  .gradient = slice_grad_gradient,
-                                  .describe = describe,
-                                  .flops = clt_no_flops,
-                                  .rounding = CLT_ROUNDS_MOVES,
-                                  CLT_VARIANTS({"runs_cpu", accepts_grad_cpu, emit_grad_cpu},
-                                               {"vectors_gpu", clt_move_gpu_accepts, emit_grad_gpu},
-                                               {"portable", NULL, emit_grad})};
+const clt_op clt_op_slice_grad = {
+    .name = "slice_grad",
+    .doc = "The gradient of slice: dy in its places, zeros elsewhere.",
+    .operands = "dy * any",
+    .results = "dx * any",
+    .dims = clt_dims_by_place,
+    .attributes = attributes,
+    .attr_bytes = sizeof(clt_slice_attr),
+    .infer = infer,
+    .gradient = slice_grad_gradient,
+    .describe = describe,
+    .flops = clt_no_flops,
+    .rounding = CLT_ROUNDS_MOVES,
+    CLT_VARIANTS({"runs_cpu", accepts_grad_cpu, emit_grad_cpu},
+                 {"vectors_gpu", clt_gpu_elements_accepts, emit_grad_gpu},
+                 {"portable", NULL, emit_grad})};
 
 clt_value *clt_slice_of(clt_value *x, const int64_t *start, const int64_t *step,
                         const int64_t *size)

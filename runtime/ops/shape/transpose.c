@@ -88,11 +88,7 @@ static bool accepts_tiles(const clt_node *node, const clt_target *target, char *
 
 static bool accepts_gpu(const clt_node *node, const clt_target *target, char *why)
 {
-    enum { MOST = 1 << 30 };
-    if (!clt_gpu_group_accepts(node, target, why) || !is_matrices(node, why))
-        return false;
-    return clt_type_elements(&node->in[0]->type, target->max_batch) <= MOST ||
-           clt_decline(why, "more than %d elements", MOST);
+    return clt_gpu_elements_accepts(node, target, why) && is_matrices(node, why);
 }
 
 /* The kernel exchanges the last two of the merged dimensions and repeats this for the dimension
@@ -179,7 +175,7 @@ const clt_op clt_op_transpose = {
     .flops = clt_no_flops,
     .rounding = CLT_ROUNDS_MOVES,
     CLT_VARIANTS({"tiles_cpu", accepts_tiles, emit_tiles}, {"tiles_gpu", accepts_gpu, emit_gpu},
-                 {"vectors_gpu", clt_move_gpu_accepts, emit_gpu_rows},
+                 {"vectors_gpu", clt_gpu_elements_accepts, emit_gpu_rows},
                  {"portable", NULL, emit_portable})};
 
 clt_value *clt_transpose(clt_value *x, const int *permutation)
