@@ -289,16 +289,19 @@ bool clt_accepts_plain(const clt_node *node, const clt_target *target, char *why
     return clt_all_plain(node) || clt_decline(why, "values are batch-blocked");
 }
 
-bool clt_accepts_cpu_vectors(const clt_node *node, const clt_target *target, char *why)
+bool clt_accepts_vectors(const clt_target *target, char *why)
 {
     const clt_caps *caps = target->caps;
-    if (!clt_all_plain(node))
-        return clt_decline(why, "values are batch-blocked");
     if (!clt_caps_is_cpu(caps))
         return clt_decline(why, "made for CPUs");
     if (caps->vector_width != 4 && caps->vector_width != 8 && caps->vector_width != 16)
         return clt_decline(why, "vectors of %d floats", caps->vector_width);
     return true;
+}
+
+bool clt_accepts_cpu_vectors(const clt_node *node, const clt_target *target, char *why)
+{
+    return clt_accepts_plain(node, target, why) && clt_accepts_vectors(target, why);
 }
 
 static bool plain_image(const clt_value *value)

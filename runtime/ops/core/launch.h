@@ -249,8 +249,9 @@ bool clt_all_plain(const clt_node *node);
 bool clt_accepts_plain(const clt_node *node, const clt_target *target, char *why);
 bool clt_accepts_batch_blocked(const clt_node *node, const clt_target *target, char *why);
 
-/* For clt_variant.accepts: requires a CPU with vectors of 4, 8 or 16 floats, and the plain layout
- * for all values. */
+/* For clt_variant.accepts: requires a CPU with vectors of 4, 8 or 16 floats; the second also the
+ * plain layout for all values. */
+bool clt_accepts_vectors(const clt_target *target, char *why);
 bool clt_accepts_cpu_vectors(const clt_node *node, const clt_target *target, char *why);
 
 /* Returns the number of batch blocks: ceil(n / lanes). */

@@ -50,12 +50,7 @@ static bool accepts_gpu(const clt_node *node, const clt_target *target, char *wh
 
 static bool accepts_cpu(const clt_node *node, const clt_target *target, char *why)
 {
-    const int width = target->caps->vector_width;
-    if (!clt_caps_is_cpu(target->caps))
-        return clt_decline(why, "made for CPUs");
-    if (width != 4 && width != 8 && width != 16)
-        return clt_decline(why, "vectors of %d floats", width);
-    return accepts(node, target, why);
+    return clt_accepts_vectors(target, why) && accepts(node, target, why);
 }
 
 /* Gives a work-item about 16 Ki elements, or fewer if compute units would otherwise have no

@@ -4,13 +4,10 @@ enum { DIMS = CLT_ELEMENTWISE_DIMS };
 
 bool clt_elementwise_cpu_accepts(const clt_node *node, const clt_target *target, char *why)
 {
-    const clt_caps *caps = target->caps;
     const clt_strided strided = clt_elementwise_strided(node, target->lanes);
-    const int width = caps->vector_width;
-    if (!clt_caps_is_cpu(caps))
-        return clt_decline(why, "made for CPUs");
-    if (width != 4 && width != 8 && width != 16)
-        return clt_decline(why, "vectors of %d floats", width);
+    const int width = target->caps->vector_width;
+    if (!clt_accepts_vectors(target, why))
+        return false;
     if (strided.rank < 1 || strided.rank > DIMS)
         return clt_decline(why, "an iteration over %d dimensions", strided.rank);
     const int64_t line = clt_dim(strided.dims[strided.rank - 1], target->max_batch);

@@ -85,13 +85,8 @@ static bool accepts_cpu(const clt_node *node, const clt_target *target, char *wh
     const int width = target->caps->vector_width;
     const int64_t elements =
         clt_extent_at(clt_extent_elements(&node->in[0]->type), target->max_batch);
-    if (!clt_caps_is_cpu(target->caps))
-        return clt_decline(why, "made for CPUs");
-    if (width != 4 && width != 8 && width != 16)
-        return clt_decline(why, "vectors of %d floats", width);
-    if (elements < width)
-        return clt_decline(why, "%lld elements", (long long)elements);
-    return true;
+    return clt_accepts_vectors(target, why) &&
+           (elements >= width || clt_decline(why, "%lld elements", (long long)elements));
 }
 
 /* Partial sums of 16 Ki elements. There are enough for all compute units, but so few that adding

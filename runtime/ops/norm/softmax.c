@@ -104,14 +104,8 @@ static bool accepts_columns(const clt_node *node, const clt_target *target, char
     const clt_type *x = &node->in[0]->type;
     const int width = target->caps->vector_width;
     const int64_t inner = clt_dim(clt_dims_product(x, attr->axis + 1, x->rank), target->max_batch);
-    if (!clt_caps_is_cpu(target->caps))
-        return clt_decline(why, "made for CPUs");
-    if (!clt_all_plain(node))
-        return clt_decline(why, "values are batch-blocked");
-    if (!clt_accepts_f32(node, why))
+    if (!clt_accepts_cpu_vectors(node, target, why) || !clt_accepts_f32(node, why))
         return false;
-    if (width != 4 && width != 8 && width != 16)
-        return clt_decline(why, "vectors of %d floats", width);
     if (inner < width)
         return clt_decline(why, "%lld neighbours", (long long)inner);
     return true;

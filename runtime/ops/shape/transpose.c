@@ -78,12 +78,7 @@ static bool is_matrices(const clt_node *node, char *why)
 
 static bool accepts_tiles(const clt_node *node, const clt_target *target, char *why)
 {
-    const clt_caps *caps = target->caps;
-    if (!clt_caps_is_cpu(caps))
-        return clt_decline(why, "made for CPUs");
-    if (caps->vector_width != 4 && caps->vector_width != 8 && caps->vector_width != 16)
-        return clt_decline(why, "vectors of %d floats", caps->vector_width);
-    return is_matrices(node, why);
+    return clt_accepts_vectors(target, why) && is_matrices(node, why);
 }
 
 static bool accepts_gpu(const clt_node *node, const clt_target *target, char *why)
