@@ -320,8 +320,11 @@ clt_status clt_comm_read_part(const clt_comm *comm, int device, const clt_comm_o
 /* Whether the kind is send or receive. Requests of these are matched by peers, not by position. */
 bool clt_comm_is_exchange(clt_comm_kind kind);
 
-/* Returns OK if kinds that copy accept the operation; otherwise fails with the reason. */
-clt_status clt_comm_accepts_copies(const clt_comm_op *op);
+/* Fails unless the root is a participant. */
+clt_status clt_comm_check_root(const clt_comm *comm, const clt_comm_op *op);
+
+/* clt_comm_algorithm.accepts of kinds that copy. */
+clt_status clt_comm_accepts_copies(const clt_comm *comm, int device, const clt_comm_op *op);
 
 /* Finds the algorithm that takes the operation. Fails with UNSUPPORTED and the reason. */
 clt_status clt_comm_choose(const clt_comm *comm, int device, const clt_comm_op *op,
@@ -343,8 +346,8 @@ clt_status clt_comm_exchange_tasks(clt_comm *comm, const clt_comm_request *reque
 
 /* --- kinds/reducing.c: functions of all kinds that reduce ------------------------------------- */
 
-/* Returns OK, or UNSUPPORTED with the reason. */
-clt_status clt_comm_accepts_reduction(const clt_comm_op *op);
+/* clt_comm_algorithm.accepts of kinds that reduce. */
+clt_status clt_comm_accepts_reduction(const clt_comm *comm, int device, const clt_comm_op *op);
 
 /* Adds a task that reduces elements [first, first + count) of the host's input from each device of
  * this process. The result is written to `to[device]`; NULL: it is not written. */

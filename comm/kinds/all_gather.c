@@ -2,13 +2,6 @@
 #include "base/error.h"
 #include "comm/communicator/internal.h"
 
-static clt_status accepts(const clt_comm *comm, int device, const clt_comm_op *op)
-{
-    (void)comm;
-    (void)device;
-    return clt_comm_accepts_copies(op);
-}
-
 static void ranges(const clt_comm *comm, int device, const clt_comm_op *op, clt_comm_range *in,
                    clt_comm_range *out)
 {
@@ -35,7 +28,7 @@ static clt_status tasks(const clt_comm *comm, const clt_comm_request *request, i
 }
 
 const clt_comm_algorithm clt_kind_all_gather = {.name = "all-gather",
-                                                .accepts = accepts,
+                                                .accepts = clt_comm_accepts_copies,
                                                 .ranges = ranges,
                                                 .tasks = tasks,
                                                 .passes = 1,

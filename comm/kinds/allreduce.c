@@ -2,13 +2,6 @@
  * result for each. */
 #include "comm/communicator/internal.h"
 
-static clt_status accepts(const clt_comm *comm, int device, const clt_comm_op *op)
-{
-    (void)comm;
-    (void)device;
-    return clt_comm_accepts_reduction(op);
-}
-
 static void ranges(const clt_comm *comm, int device, const clt_comm_op *op, clt_comm_range *in,
                    clt_comm_range *out)
 {
@@ -29,5 +22,8 @@ static clt_status tasks(const clt_comm *comm, const clt_comm_request *request, i
                                    list);
 }
 
-const clt_comm_algorithm clt_kind_all_reduce = {
-    .name = "all-reduce", .accepts = accepts, .ranges = ranges, .tasks = tasks, .passes = 2};
+const clt_comm_algorithm clt_kind_all_reduce = {.name = "all-reduce",
+                                                .accepts = clt_comm_accepts_reduction,
+                                                .ranges = ranges,
+                                                .tasks = tasks,
+                                                .passes = 2};

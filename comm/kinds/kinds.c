@@ -31,8 +31,18 @@ bool clt_comm_is_exchange(clt_comm_kind kind)
     return kind == CLT_COMM_SEND || kind == CLT_COMM_RECEIVE;
 }
 
-clt_status clt_comm_accepts_copies(const clt_comm_op *op)
+clt_status clt_comm_check_root(const clt_comm *comm, const clt_comm_op *op)
 {
+    if (op->root >= 0 && op->root < comm->total)
+        return CLT_OK;
+    return clt_fail(CLT_INVALID_ARGUMENT, "comm: %s's root %d is not one of %d participants",
+                    clt_comm_kind_name(op->kind), op->root, comm->total);
+}
+
+clt_status clt_comm_accepts_copies(const clt_comm *comm, int device, const clt_comm_op *op)
+{
+    (void)comm;
+    (void)device;
     const char *kind = clt_comm_kind_name(op->kind);
     if (op->flags & CLT_COMM_MEASURE)
         return clt_fail(CLT_UNSUPPORTED, "comm: %s does not measure; clear CLT_COMM_MEASURE", kind);

@@ -4,12 +4,8 @@
 
 static clt_status accepts(const clt_comm *comm, int device, const clt_comm_op *op)
 {
-    (void)device;
-    if (op->root < 0 || op->root >= comm->total)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "comm: reduce's root %d is not one of %d participants", op->root,
-                        comm->total);
-    return clt_comm_accepts_reduction(op);
+    CLT_TRY(clt_comm_check_root(comm, op));
+    return clt_comm_accepts_reduction(comm, device, op);
 }
 
 static void ranges(const clt_comm *comm, int device, const clt_comm_op *op, clt_comm_range *in,

@@ -3,8 +3,10 @@
 #include "comm/communicator/internal.h"
 #include "comm/core/reduction.h"
 
-clt_status clt_comm_accepts_reduction(const clt_comm_op *op)
+clt_status clt_comm_accepts_reduction(const clt_comm *comm, int device, const clt_comm_op *op)
 {
+    (void)comm;
+    (void)device;
     const char *kind = clt_comm_kind_name(op->kind);
     if (op->reduction < CLT_COMM_SUM || op->reduction > CLT_COMM_MAX)
         return clt_fail(CLT_INVALID_ARGUMENT, "comm: %s: %d is not a reduction", kind,

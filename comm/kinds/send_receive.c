@@ -16,7 +16,7 @@ static clt_status accepts(const clt_comm *comm, int device, const clt_comm_op *o
                         "comm: participant %d cannot %s participant %d: give another of the %d",
                         own, op->kind == CLT_COMM_SEND ? "send to" : "receive from", op->peer,
                         comm->total);
-    return clt_comm_accepts_copies(op);
+    return clt_comm_accepts_copies(comm, device, op);
 }
 
 static void send_ranges(const clt_comm *comm, int device, const clt_comm_op *op, clt_comm_range *in,
