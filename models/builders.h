@@ -9,6 +9,21 @@
 clt_status clt_model_fail(clt_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* MODEL_TRY returns the status of `expression` from the calling function unless it is CLT_OK.
+ * MODEL_NEXT is the next of several steps: it evaluates `expression` and stores its status, unless
+ * `variable` has the failure of an earlier step. */
+#define MODEL_TRY(expression)                                                                      \
+    do {                                                                                           \
+        const clt_status try_status_ = (expression);                                               \
+        if (try_status_ != CLT_OK)                                                                 \
+            return try_status_;                                                                    \
+    } while (0)
+#define MODEL_NEXT(variable, expression)                                                           \
+    do {                                                                                           \
+        if ((variable) == CLT_OK)                                                                  \
+            (variable) = (expression);                                                             \
+    } while (0)
+
 /* Returns the field of that name, or NULL. */
 const clt_model_field *clt_model_field_find(const clt_model_input *in, const char *name);
 

@@ -141,9 +141,7 @@ static clt_status read_arguments(const char *arguments, network *net, int64_t *p
     const size_row *size = &sizes[0];
     for (int i = 0; i < SIZES; i++)
         list[i] = (clt_model_argument){.name = sizes[i].name, .word = 1, .choice = 1};
-    const clt_status status = clt_model_arguments("gpt2", arguments, list, COUNT);
-    if (status != CLT_OK)
-        return status;
+    MODEL_TRY(clt_model_arguments("gpt2", arguments, list, COUNT));
     for (int i = 0; i < SIZES; i++)
         if (list[i].given)
             size = &sizes[i];
@@ -213,9 +211,7 @@ clt_status clt_decoder_gpt2(const char *model, const clt_decoder *d, const char 
 {
     network net = {.graph = graph, .samples = d->samples, .positions = d->positions};
     int64_t positions = d->positions;
-    const clt_status status = read_arguments(arguments, &net, &positions);
-    if (status != CLT_OK)
-        return status;
+    MODEL_TRY(read_arguments(arguments, &net, &positions));
     if (positions != d->positions)
         return clt_model_fail(CLT_INVALID_ARGUMENT, "model %s: wpe.weight has %lld positions",
                               model, (long long)d->positions);

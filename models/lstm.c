@@ -139,9 +139,7 @@ clt_status clt_model_lstm_regressor(const char *model, const clt_model_input *in
 {
     const clt_model_field *x = clt_model_field_find(in, "x"), *y = clt_model_field_find(in, "y");
     clt_model_argument list[ARGUMENTS];
-    const clt_status status = read_arguments(model, arguments, list);
-    if (status != CLT_OK)
-        return status;
+    MODEL_TRY(read_arguments(model, arguments, list));
     if (!x || !y || x->rank != 2)
         return clt_model_misfit(model, in, "for arrays x [T,I] and y, [O] or [T,O]");
     const int each = y->rank == 2 && y->dims[0] == x->dims[0];
@@ -163,9 +161,7 @@ clt_status clt_decoder_lstm(const char *model, const clt_decoder *d, const char 
                             clt_graph *graph)
 {
     clt_model_argument list[ARGUMENTS];
-    const clt_status status = read_arguments(model, arguments, list);
-    if (status != CLT_OK)
-        return status;
+    MODEL_TRY(read_arguments(model, arguments, list));
     if (d->length != 1)
         return clt_model_fail(CLT_INVALID_ARGUMENT, "model %s reads one token at a time, not %lld",
                               model, (long long)d->length);

@@ -28,9 +28,7 @@ clt_status clt_model_two_branch(const char *model, const clt_model_input *in, co
         [WEIGHT] = {.name = "weight", .least = 0, .most = 1e6, .value = 1},
         [WIDTH] = {.name = "width", .whole = 1, .least = 1, .most = 4096, .value = 16},
     };
-    const clt_status status = clt_model_arguments(model, arguments, list, COUNT);
-    if (status != CLT_OK)
-        return status;
+    MODEL_TRY(clt_model_arguments(model, arguments, list, COUNT));
     if (!image || image->rank != 3 || !label || label->rank || label->classes < 1)
         return clt_model_misfit(model, in,
                                 "for images [C,H,W] with labels, fields image and label");

@@ -76,9 +76,7 @@ clt_status clt_model_unet(const char *model, const clt_model_input *in, const ch
         [WIDTH] = {.name = "width", .whole = 1, .least = 1, .most = 4096, .value = 64},
         [SYNC] = {.name = "sync", .word = 1},
     };
-    const clt_status status = clt_model_arguments(model, arguments, list, COUNT);
-    if (status != CLT_OK)
-        return status;
+    MODEL_TRY(clt_model_arguments(model, arguments, list, COUNT));
     if (!x || !y || x->rank != 3 || y->rank != 3 || x->dims[1] != y->dims[1] ||
         x->dims[2] != y->dims[2])
         return clt_model_misfit(model, in, "for fields x [C,H,W] and y [D,H,W]");

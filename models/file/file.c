@@ -105,9 +105,7 @@ static clt_status read_input(const model_file *f, const json_t *json, clt_model_
         {.name = "type", .kind = CLT_ATTRIBUTE_TEXT},
         {.name = "classes", .kind = CLT_ATTRIBUTE_INT, .least = 1, .most = INT_MAX},
         {0}};
-    clt_status status = model_node_check(&node, "an input", &(model_op){.keys = keys}, NULL);
-    if (status != CLT_OK)
-        return status;
+    MODEL_TRY(model_node_check(&node, "an input", &(model_op){.keys = keys}, NULL));
     const char *name = text_of(json, "name"), *type = text_of(json, "type");
     const clt_model_field *data = clt_model_field_find(f->in, name);
     const json_t *shape = json_object_get(json, "shape");
@@ -187,10 +185,8 @@ static clt_status read_inputs(model_file *f)
     json_array_foreach(list, i, one)
     {
         clt_model_field field;
-        if (status == CLT_OK)
-            status = read_input(f, one, &field);
-        if (status == CLT_OK)
-            status = add_input(f, &field, one);
+        MODEL_NEXT(status, read_input(f, one, &field));
+        MODEL_NEXT(status, add_input(f, &field, one));
     }
     for (int j = 0; !list && status == CLT_OK && j < f->in->n_fields; j++)
         status = add_input(f, &f->in->fields[j], f->text.root);
@@ -235,12 +231,9 @@ static clt_status read_parameters(const model_file *f)
         const model_node node = {.text = &f->text, .json = one, .classes = f->classes};
         int64_t dims[NODE_LIST];
         clt_init init;
-        if (status == CLT_OK)
-            status = model_node_check(&node, "a parameter", &(model_op){.keys = keys}, NULL);
-        if (status == CLT_OK)
-            status = read_init(f, one, &init);
-        if (status != CLT_OK)
-            return status;
+        MODEL_TRY(status);
+        MODEL_TRY(model_node_check(&node, "a parameter", &(model_op){.keys = keys}, NULL));
+        MODEL_TRY(read_init(f, one, &init));
         const int rank = node_list(&node, "shape", dims);
         if (!clt_parameter(f->graph, text_of(one, "name"), rank, dims, init))
             return fail_at(f, one, text_of(one, "name"));
@@ -361,9 +354,7 @@ static clt_status read_node(model_file *f, const json_t *json, size_t at)
     char made[128], what[256];
     const char *near = NULL;
     model_node node;
-    clt_status status = begin_node(f, json, "nodes", at, made, sizeof made, &node);
-    if (status != CLT_OK)
-        return status;
+    MODEL_TRY(begin_node(f, json, "nodes", at, made, sizeof made, &node));
     const char *name = text_of(json, "op");
     model_op op;
     if (!model_op_find(name, &op, &near))
@@ -371,13 +362,10 @@ static clt_status read_node(model_file *f, const json_t *json, size_t at)
                                node.name, name, near ? "; did you mean " : "", near ? near : "",
                                near ? "?" : "");
     snprintf(what, sizeof what, "%s (%s)", node.name, op.name);
-    status = model_node_check(&node, what, &op, node_keys);
-    if (status == CLT_OK && node.prefix == made && op.has_parameters)
-        status = check_made_name(f, &node);
-    if (status == CLT_OK)
-        status = read_operands(f, &node, op.min_in, op.max_in);
-    if (status != CLT_OK)
-        return status;
+    MODEL_TRY(model_node_check(&node, what, &op, node_keys));
+    if (node.prefix == made && op.has_parameters)
+        MODEL_TRY(check_made_name(f, &node));
+    MODEL_TRY(read_operands(f, &node, op.min_in, op.max_in));
     clt_error_set(CLT_OK, "");
     clt_value *value = model_op_build(&op, &node);
     if (value && (json_object_get(json, "name") || op.has_parameters))
@@ -398,8 +386,7 @@ static clt_status read_nodes(model_file *f)
     clt_status status = list_of(f, "nodes", &list);
     if (status == CLT_OK && !json_array_size(list))
         status = model_text_fail(&f->text, f->text.root, "nodes", "'nodes' has no entry");
-    if (status == CLT_OK)
-        status = list_prefixes(f);
+    MODEL_NEXT(status, list_prefixes(f));
     json_array_foreach(list, i, one) if (status == CLT_OK) status = read_node(f, one, i);
     return status;
 }
@@ -452,9 +439,7 @@ static clt_status read_mean(const model_file *f, const json_t *json, const char 
     const char *near = NULL;
     model_node node;
     clt_value *sum, *weight;
-    clt_status status = begin_node(f, json, list, at, made, sizeof made, &node);
-    if (status != CLT_OK)
-        return status;
+    MODEL_TRY(begin_node(f, json, list, at, made, sizeof made, &node));
     node.name = mean_name(json, at, is_loss, made);
     const char *name = text_of(json, "op");
     model_op op;
@@ -462,20 +447,17 @@ static clt_status read_mean(const model_file *f, const json_t *json, const char 
         return model_text_fail(&f->text, json, "op", "%s: there is no %s '%s'%s%s%s", node.name,
                                is_loss ? "loss" : "metric", name, near ? "; did you mean " : "",
                                near ? near : "", near ? "?" : "");
-    status = model_node_check(&node, node.name, &op, is_loss ? loss_keys : node_keys);
-    for (size_t i = 0; status == CLT_OK && i < at; i++) {
+    MODEL_TRY(model_node_check(&node, node.name, &op, is_loss ? loss_keys : node_keys));
+    for (size_t i = 0; i < at; i++) {
         const json_t *before = json_array_get(json_object_get(f->text.root, list), i);
         if (!strcmp(mean_name(before, i, is_loss, other), node.name))
-            status = model_text_fail(&f->text, json, "name", "%s: the name is taken", node.name);
+            return model_text_fail(&f->text, json, "name", "%s: the name is taken", node.name);
     }
-    if (status == CLT_OK)
-        status = read_operands(f, &node, op.min_in, op.max_in);
-    if (status != CLT_OK)
-        return status;
-    status = model_mean_build(&op, &node, &sum, &weight);
-    if (status == CLT_OK)
-        status = is_loss ? clt_loss(f->graph, node.name, sum, weight, node_real(&node, "weight", 1))
-                         : clt_metric(f->graph, node.name, sum, weight);
+    MODEL_TRY(read_operands(f, &node, op.min_in, op.max_in));
+    clt_status status = model_mean_build(&op, &node, &sum, &weight);
+    MODEL_NEXT(status,
+               is_loss ? clt_loss(f->graph, node.name, sum, weight, node_real(&node, "weight", 1))
+                       : clt_metric(f->graph, node.name, sum, weight));
     return status == CLT_OK ? CLT_OK : fail_at(f, json, node.name);
 }
 
@@ -516,18 +498,12 @@ clt_status clt_model_file_build(const char *path, const clt_model_input *in, clt
     f.prefixes = json_object();
     status = f.numbers && f.prefixes ? check_keys(&f)
                                      : clt_model_fail(CLT_OUT_OF_MEMORY, "memory does not suffice");
-    if (status == CLT_OK)
-        status = read_inputs(&f);
-    if (status == CLT_OK)
-        status = read_parameters(&f);
-    if (status == CLT_OK)
-        status = read_nodes(&f);
-    if (status == CLT_OK)
-        status = read_means(&f, "losses", 1);
-    if (status == CLT_OK)
-        status = read_means(&f, "metrics", 0);
-    if (status == CLT_OK)
-        status = read_outputs(&f);
+    MODEL_NEXT(status, read_inputs(&f));
+    MODEL_NEXT(status, read_parameters(&f));
+    MODEL_NEXT(status, read_nodes(&f));
+    MODEL_NEXT(status, read_means(&f, "losses", 1));
+    MODEL_NEXT(status, read_means(&f, "metrics", 0));
+    MODEL_NEXT(status, read_outputs(&f));
     free(f.values);
     json_decref(f.numbers);
     json_decref(f.prefixes);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "builders.h"
 #include "node.h"
 
 /* --- what the file says in another way ---------------------------------------------------------
@@ -144,17 +145,15 @@ static int find_in(const model_op *list, int count, const char *name, model_op *
     return 0;
 }
 
-int model_op_find(const char *name, model_op *op, const char **near)
+/* Finds an operator of the schema. `means`: a loss or a metric; `differentiable`: no metric without
+ * gradient. Otherwise the nearest of these names and the `count` others. */
+static int find_in_schema(const char *name, int means, int differentiable, const char **names,
+                          int count, model_op *op, const char **near)
 {
-    const char *names[NAMES];
-    int count = 0;
-    if (find_in(others, OTHERS, name, op) || find_in(model_layers, model_layer_count, name, op))
-        return 1;
-    for (int i = 0; i < OTHERS; i++)
-        names[count++] = others[i].name;
     for (int i = 0; i < clt_operator_count() && count < NAMES; i++) {
         const clt_operator *one = clt_operator_at(i);
-        if (!clt_operator_callable(one) || is_mean(one))
+        if (!clt_operator_callable(one) || is_mean(one) != means ||
+            (differentiable && !clt_operator_differentiable(one)))
             continue;
         if (!strcmp(clt_operator_name(one), name)) {
             *op = of_schema(one);
@@ -164,6 +163,16 @@ int model_op_find(const char *name, model_op *op, const char **near)
     }
     *near = clt_nearest(name, names, count);
     return 0;
+}
+
+int model_op_find(const char *name, model_op *op, const char **near)
+{
+    const char *names[NAMES];
+    if (find_in(others, OTHERS, name, op) || find_in(model_layers, model_layer_count, name, op))
+        return 1;
+    for (int i = 0; i < OTHERS; i++)
+        names[i] = others[i].name;
+    return find_in_schema(name, 0, 0, names, OTHERS, op, near);
 }
 
 clt_value *model_op_build(const model_op *op, model_node *node)
@@ -184,24 +193,8 @@ static const model_op mean = {"mean", 1, 1, NULL, 0, NULL, NULL};
 
 int model_mean_find(const char *name, int is_loss, model_op *op, const char **near)
 {
-    const char *names[NAMES];
-    int count = 0;
-    if (find_in(&mean, 1, name, op))
-        return 1;
-    names[count++] = mean.name;
-    for (int i = 0; i < clt_operator_count() && count < NAMES; i++) {
-        const clt_operator *one = clt_operator_at(i);
-        if (!clt_operator_callable(one) || !is_mean(one) ||
-            (is_loss && !clt_operator_differentiable(one)))
-            continue;
-        if (!strcmp(clt_operator_name(one), name)) {
-            *op = of_schema(one);
-            return 1;
-        }
-        names[count++] = clt_operator_name(one);
-    }
-    *near = clt_nearest(name, names, count);
-    return 0;
+    const char *names[NAMES] = {mean.name};
+    return find_in(&mean, 1, name, op) || find_in_schema(name, 1, is_loss, names, 1, op, near);
 }
 
 /* Fails early for labels without a logit. Otherwise the first step would fail with NaN. */
@@ -222,16 +215,14 @@ clt_status model_mean_build(const model_op *op, model_node *node, clt_value **su
                             clt_value **weight)
 {
     clt_value *results[CLT_MAX_RESULTS], *unused;
-    clt_status status = check_classes(node);
-    if (status != CLT_OK)
-        return status;
+    MODEL_TRY(check_classes(node));
     if (!strcmp(op->name, mean.name)) { /* mse's weight is the number of elements */
         clt_value *x = clt_detach(node->in[0]);
-        status = clt_mse(x, x, &unused, weight);
+        const clt_status status = clt_mse(x, x, &unused, weight);
         *sum = clt_reduce_sum(node->in[0], NULL, 0, 0);
         return status != CLT_OK ? status : clt_graph_status(node->graph);
     }
-    status = node_apply(node, op->name, results);
+    const clt_status status = node_apply(node, op->name, results);
     *sum = results[0];
     *weight = results[1];
     return status;
