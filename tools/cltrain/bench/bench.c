@@ -79,24 +79,19 @@ int run_bench(const settings *s)
 int bench_device_open(bench_device *d, const settings *s, int profiling)
 {
     *d = (bench_device){0};
-    clt_status status = make_runtime(s->cache_dir, &d->runtime);
-    if (status != CLT_OK)
-        return library_failure(status);
+    TRY(library_failure(make_runtime(s->cache_dir, &d->runtime)));
     clt_device_options options;
     clt_device_options_init(&options);
     options.profiling = profiling;
     options.share_context = s->share_context;
-    status = clt_devices_open(d->runtime, s->devices, &options, &d->devices, &d->count);
-    return status == CLT_OK ? 0 : name_failure(status);
+    return name_failure(clt_devices_open(d->runtime, s->devices, &options, &d->devices, &d->count));
 }
 
 int bench_limits(bench_device *d)
 {
     if (d->count > 1)
         say("of %d devices the first is measured: %s", d->count, clt_device_label(d->devices[0]));
-    const clt_status status = clt_meter_create(d->devices[0], &d->meter);
-    if (status != CLT_OK)
-        return library_failure(status);
+    TRY(library_failure(clt_meter_create(d->devices[0], &d->meter)));
     d->limits = clt_meter_limits(d->meter);
     return 0;
 }
@@ -138,8 +133,7 @@ int bench_graph(const bench_device *d, const settings *s, const clt_graph *graph
 {
     clt_measure_options options = bench_options(s, training, batch);
     options.meter = d->meter;
-    const clt_status status = clt_measure_graph(graph, d->devices[0], &options, times, count);
-    return status == CLT_OK ? 0 : name_failure(status);
+    return name_failure(clt_measure_graph(graph, d->devices[0], &options, times, count));
 }
 
 double bench_clock(void)

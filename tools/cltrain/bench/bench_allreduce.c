@@ -49,9 +49,7 @@ static int read_size(const char *text, int64_t *bytes)
 static int read_sizes(const settings *s, sizes *to)
 {
     for (int i = 1; i < s->n_names; i++) {
-        const int code = read_size(s->names[i], &to->bytes[to->count++]);
-        if (code)
-            return code;
+        TRY(read_size(s->names[i], &to->bytes[to->count++]));
     }
     for (int i = 0; s->n_names == 1 && i < DEFAULTS; i++)
         to->bytes[to->count++] = (int64_t)1024 << 2 * i;
@@ -225,7 +223,7 @@ static int run(const bench_device *d, const settings *s, const rank_set *ranks, 
     json_decref(r.labels);
     json_decref(r.units);
     json_decref(r.rows);
-    return status == CLT_OK ? EXIT_DONE : library_failure(status);
+    return library_failure(status);
 }
 
 int bench_allreduce(const settings *s)
@@ -233,10 +231,8 @@ int bench_allreduce(const settings *s)
     bench_device d = {0};
     rank_set ranks = {0};
     sizes all = {.count = 0};
-    int code = read_sizes(s, &all);
-    if (code)
-        return code;
-    code = ranks_begin(&ranks, s);
+    TRY(read_sizes(s, &all));
+    int code = ranks_begin(&ranks, s);
     if (!code && s->compare && ranks.world.ranks == 1)
         code = usage_error("bench allreduce --compare is between ranks: mpiexec -n 2 cltrain bench "
                            "allreduce --compare");

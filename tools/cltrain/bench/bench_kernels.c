@@ -113,9 +113,7 @@ static int check_fit(const rival *o, const bench_device *d, const int64_t size[3
 {
     clt_device_info info;
     clt_device_info_init(&info);
-    const clt_status status = clt_device_get_info(d->devices[0], &info);
-    if (status != CLT_OK)
-        return library_failure(status);
+    TRY(library_failure(clt_device_get_info(d->devices[0], &info)));
     if (o && info.kind)
         return failure("--compare: %s is not a CPU, and OpenBLAS computes on those alone",
                        clt_device_label(d->devices[0]));
@@ -165,7 +163,7 @@ static int time_gemm(const bench_report *r, const clt_graph *graph, rival *other
     if (say)
         status = bench_say_declined(r->device->devices[0], &graph, &options, 1);
     NEXT(status, clt_measure_graph(graph, r->device->devices[0], &options, times, count));
-    return status == CLT_OK ? 0 : name_failure(status);
+    return name_failure(status);
 }
 
 static int measure_gemm(bench_report *r, const int64_t size[3], const char *trans, rival *other,

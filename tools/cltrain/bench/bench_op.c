@@ -159,7 +159,7 @@ static int say_declined(const bench_device *d, const settings *s, const selectio
          bench_say_declined(d->devices[0], (const clt_graph *const *)graphs, options, count));
     for (int i = 0; i < count; i++)
         clt_graph_destroy(graphs[i]);
-    return status == CLT_OK ? 0 : name_failure(status);
+    return name_failure(status);
 }
 
 /* --- the subject ------------------------------------------------------------------------------ */
@@ -218,10 +218,8 @@ int bench_op(const settings *s)
     bench_device d = {0};
     bench_report r;
     static selection chosen;
-    int code = find_cases(s, &chosen);
-    if (code)
-        return code;
-    code = bench_device_open(&d, s, 1);
+    TRY(find_cases(s, &chosen));
+    int code = bench_device_open(&d, s, 1);
     NEXT(code, bench_limits(&d));
     NEXT(code, say_declined(&d, s, &chosen));
     if (!code) {

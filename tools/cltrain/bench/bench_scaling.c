@@ -324,17 +324,15 @@ static int say_declined(const bench_device *d, const settings *s, const int *cho
          bench_say_declined(d->devices[0], (const clt_graph *const *)graphs, options, count));
     for (int i = 0; i < count; i++)
         clt_graph_destroy(graphs[i]);
-    return status == CLT_OK ? 0 : name_failure(status);
+    return name_failure(status);
 }
 
 int bench_scaling(const settings *s)
 {
     bench_device d = {0};
     int chosen[CLASSES];
-    int code = find_classes(s, chosen);
-    if (code)
-        return code;
-    code = bench_device_open(&d, s, 0);
+    TRY(find_classes(s, chosen));
+    int code = bench_device_open(&d, s, 0);
     if (!code && d.count < 2)
         code = usage_error("bench scaling needs several devices, as in --devices pocl/2");
     NEXT(code, say_declined(&d, s, chosen));

@@ -187,7 +187,7 @@ static int measure_nodes(bench *b, clt_fit_options *fit)
     NEXT(status, clt_profile_start(b->job.trainer, &profile));
     NEXT(status, clt_fit(b->job.trainer, b->job.train, NULL, fit));
     NEXT(status, clt_profile_read(profile, &records, &count));
-    int code = status == CLT_OK ? 0 : library_failure(status);
+    int code = library_failure(status);
     if (!code && ranks_prints(&b->job.ranks))
         code = print_by_node(records, count, b->warmup, fit->steps, &limits,
                              clt_device_label(b->job.devices[0]), b->settings->json);
@@ -209,14 +209,10 @@ static int measure(bench *b)
         return failure("memory does not suffice");
     if (b->settings->by_node)
         return measure_nodes(b, &fit);
-    clt_status status = clt_fit(b->job.trainer, b->job.train, NULL, &fit);
-    if (status != CLT_OK)
-        return library_failure(status);
+    TRY(library_failure(clt_fit(b->job.trainer, b->job.train, NULL, &fit)));
     if (!ranks_prints(&b->job.ranks))
         return EXIT_DONE;
-    status = measure_limit(b);
-    if (status != CLT_OK)
-        return library_failure(status);
+    TRY(library_failure(measure_limit(b)));
     return b->settings->json ? print_json(b) : print_table(b);
 }
 

@@ -126,7 +126,7 @@ int run_eval(const settings *given)
     NEXT(code, job_model(&j, &s));
     if (!code) {
         const clt_status status = saved_load(&c, j.store);
-        code = status == CLT_OK ? 0 : library_failure(status);
+        code = library_failure(status);
     }
     code = job_trainer(&j, &s, code);
     NEXT(code, evaluate(&j, &s));

@@ -65,9 +65,7 @@ static int print(const job *j, const settings *s)
         show("%-32s %-20s %-18s %14s %10s\n", "layer", "operator", "output", "parameters", "FLOP");
     for (int i = 0; i < clt_graph_node_count(j->graph); i++) {
         clt_node_info n;
-        const clt_status status = clt_graph_node_describe(j->graph, i, &n);
-        if (status != CLT_OK)
-            return library_failure(status);
+        TRY(library_failure(clt_graph_node_describe(j->graph, i, &n)));
         parameters += n.parameters;
         flops += n.flops;
         if (s->json)

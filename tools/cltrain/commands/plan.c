@@ -39,8 +39,8 @@ static clt_status measure(job *j, const settings *s, clt_planner **planner)
 
 static int make_plan(const job *j, const settings *s, char **text)
 {
-    const clt_status status = clt_trainer_plan(j->graph, j->store, &j->options, s->explain, text);
-    return status == CLT_OK ? 0 : name_failure(status); /* --variant may name an unknown operator */
+    return name_failure(clt_trainer_plan(j->graph, j->store, &j->options, s->explain,
+                                         text)); /* --variant may name an unknown operator */
 }
 
 /* Plans again with the bucket size that a training run would have. */

@@ -63,11 +63,8 @@ static int check_use(const prediction *p)
 static int read_fields(prediction *p)
 {
     const settings *s = p->settings;
-    if (s->normalize) {
-        const int code = read_normalize(&p->job, s);
-        if (code)
-            return code;
-    }
+    if (s->normalize)
+        TRY(read_normalize(&p->job, s));
     if (p->saved.use) {
         const int code = use_read(&p->job, s, p->saved.use, p->saved.file);
         return code ? code : check_use(p);
@@ -115,9 +112,7 @@ static int make_model(prediction *p)
     const settings *s = p->settings;
     settings named = *s;
     named.model = p->saved.model;
-    int code = job_graph(&p->job, &named);
-    if (code)
-        return code;
+    TRY(job_graph(&p->job, &named));
     clt_predictor_options options;
     clt_predictor_options_init(&options);
     options.batch = p->batch = s->batch > 0 ? s->batch : BATCH;
@@ -259,9 +254,7 @@ static int run_all(prediction *p, clt_dataset *data)
             return failure("memory does not suffice for %lld samples of output %s",
                            (long long)count, o->array.name);
     }
-    int code = open_loader(p, data, &loader, places);
-    if (code)
-        return code;
+    TRY(open_loader(p, data, &loader, places));
     clt_status status = CLT_OK;
     while (status == CLT_OK) {
         status = clt_loader_next(loader, &now);
@@ -271,7 +264,7 @@ static int run_all(prediction *p, clt_dataset *data)
         NEXT(status, clt_loader_release(loader, now.slot));
     }
     clt_loader_free(loader);
-    return status == CLT_OK ? 0 : library_failure(status);
+    return library_failure(status);
 }
 
 /* Warns about values that are not finite. They are written unchanged, and the file does not show

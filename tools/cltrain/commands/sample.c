@@ -160,7 +160,7 @@ static int make_predictor(sampler *p, const settings *s, int64_t length, clt_pre
     }
     NEXT(status, clt_predictor_create(graph, p->job.store, &options, out));
     clt_graph_destroy(graph);
-    return status == CLT_OK ? 0 : library_failure(status);
+    return library_failure(status);
 }
 
 /* Reads `length` tokens of each text from place `from` on. Tokens behind p->count are padding. The
@@ -188,7 +188,7 @@ static int read_tokens(sampler *p, clt_predictor *predictor, int64_t from, int64
     clt_status status = clt_predictor_run(predictor, &batch, NULL);
     NEXT(status, clt_predictor_wait(predictor));
     p->end = from + last + 1;
-    return status == CLT_OK ? 0 : library_failure(status);
+    return library_failure(status);
 }
 
 /* Reads all tokens that have not been read yet. */
@@ -229,9 +229,7 @@ static int print_tokens(sampler *p, const int32_t *ids, int64_t count)
         printf("%s%d", p->listed++ ? " " : "", (int)ids[i]);
     if (p->ids)
         return flushed();
-    const clt_status status = clt_tokenizer_decode(p->tokenizer, ids, count, &text, &bytes);
-    if (status != CLT_OK)
-        return library_failure(status);
+    TRY(library_failure(clt_tokenizer_decode(p->tokenizer, ids, count, &text, &bytes)));
     if (p->raw)
         fwrite(text, 1, bytes, stdout);
     else

@@ -343,7 +343,7 @@ static int set_up(run *r, clt_fit_options *fit)
     NEXT(code, job_model(&r->job, s));
     if (!code && s->init) {
         clt_status status = clt_store_load(r->job.store, s->init);
-        code = status == CLT_OK ? 0 : library_failure(status);
+        code = library_failure(status);
     }
     if (!code && ranks_prints(&r->job.ranks))
         code = check_folder(r);

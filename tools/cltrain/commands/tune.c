@@ -23,9 +23,7 @@ static const double BUDGET = 60;
 static int add_record(json_t *records, const clt_device *device)
 {
     char *text = NULL;
-    const clt_status status = clt_device_tuning(device, 1, &text);
-    if (status != CLT_OK)
-        return library_failure(status);
+    TRY(library_failure(clt_device_tuning(device, 1, &text)));
     json_object_set_new(records, clt_device_label(device), json_loads(text, 0, NULL));
     free(text);
     return 0;
@@ -154,12 +152,10 @@ int run_tune(const settings *s)
 {
     if (s->budget == 0)
         return usage_error("--budget 0: nothing would be measured; must be above 0 seconds");
-    int code = s->export_file ? check_export(s->export_file) : 0;
-    if (code)
-        return code;
+    TRY(s->export_file ? check_export(s->export_file) : 0);
     json_t *records = json_object();
     show_progress();
-    code = tune_models(s, records);
+    int code = tune_models(s, records);
     if (!code && s->export_file)
         code = export_record(s->export_file, records);
     if (!code && s->json)

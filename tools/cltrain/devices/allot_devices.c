@@ -16,7 +16,7 @@ static found look(const settings *s)
     clt_device **devices = NULL;
     clt_status status = make_runtime(s->cache_dir, &runtime);
     NEXT(status, clt_devices_open(runtime, s->devices, NULL, &devices, &f.devices));
-    f.code = status == CLT_OK ? 0 : name_failure(status);
+    f.code = name_failure(status);
     int cpus = 0;
     for (int i = 0; !f.code && i < f.devices; i++) {
         clt_device_info info;

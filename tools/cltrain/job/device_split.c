@@ -173,10 +173,8 @@ static int measure(job *j, const settings *s, int total, int quiet)
         printf(ranks > 1 ? " of %d ranks\n" : "\n", ranks);
         fflush(stdout);
     }
-    const clt_status status =
-        clt_planner_create(j->graph, j->devices, j->n_devices, &j->options, &options, &planner);
-    if (status != CLT_OK)
-        return name_failure(status);
+    TRY(name_failure(
+        clt_planner_create(j->graph, j->devices, j->n_devices, &j->options, &options, &planner)));
     for (int d = 0; d < j->n_devices; d++)
         use[d] = clt_planner_uses(planner, d);
     if (!equal(s) && clt_planner_weights(planner, j->weights, &j->options.quantum))

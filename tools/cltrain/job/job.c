@@ -101,8 +101,7 @@ static int read_memory(const char *text, int64_t *bytes)
 
 int check_variants(const settings *s)
 {
-    const clt_status status = clt_variants_check(s->variant);
-    return status == CLT_OK ? 0 : name_failure(status);
+    return name_failure(clt_variants_check(s->variant));
 }
 
 /* Sets the path of this rank's file in the folder of --heartbeat. */
@@ -128,11 +127,8 @@ static int read_trainer(job *j, const settings *s)
         if (status != CLT_OK)
             return name_failure(status);
     }
-    if (s->schedule) {
-        clt_status status = clt_schedule_parse(s->schedule, 1, &o->schedule);
-        if (status != CLT_OK)
-            return name_failure(status);
-    }
+    if (s->schedule)
+        TRY(name_failure(clt_schedule_parse(s->schedule, 1, &o->schedule)));
     if (o->optimizer == CLT_ADAM || o->optimizer == CLT_ADAMW)
         o->lr = 0.001;
     if (!isnan(s->lr))
@@ -204,9 +200,7 @@ static void keep_own_devices(job *j)
 
 int job_devices(job *j, const settings *s)
 {
-    clt_status status = make_runtime(s->cache_dir, &j->runtime);
-    if (status != CLT_OK)
-        return library_failure(status);
+    TRY(library_failure(make_runtime(s->cache_dir, &j->runtime)));
     clt_device_options options;
     clt_device_options_init(&options);
     options.profiling = s->profile != NULL || s->by_node;
@@ -214,9 +208,7 @@ int job_devices(job *j, const settings *s)
     /* The planner may choose among all devices. With several ranks, each has its part of the list
      * already. */
     const char *list = j->splits && !s->devices && j->ranks.world.ranks < 2 ? "all" : s->devices;
-    status = clt_devices_open(j->runtime, list, &options, &j->devices, &j->n_devices);
-    if (status != CLT_OK)
-        return name_failure(status);
+    TRY(name_failure(clt_devices_open(j->runtime, list, &options, &j->devices, &j->n_devices)));
     keep_own_devices(j);
     return 0;
 }
@@ -424,9 +416,8 @@ int job_store(job *j, const settings *s)
     options.bucket_bytes = j->bucket_bytes;
     clt_store_destroy(j->store);
     j->store = NULL;
-    const clt_status status =
-        clt_store_create_with(j->graph, j->devices, j->n_devices, &options, &j->store);
-    return status == CLT_OK ? 0 : library_failure(status);
+    return library_failure(
+        clt_store_create_with(j->graph, j->devices, j->n_devices, &options, &j->store));
 }
 
 clt_status job_schedule(job *j, const settings *s)
@@ -506,7 +497,7 @@ int job_trainer(job *j, const settings *s, int code)
     if (!code) {
         clt_status status = read_frozen(j, s);
         NEXT(status, job_schedule(j, s));
-        code = status == CLT_OK ? 0 : name_failure(status);
+        code = name_failure(status);
     }
     code = ranks_agree(&j->ranks, code);
     if (!code) {
@@ -514,7 +505,7 @@ int job_trainer(job *j, const settings *s, int code)
         clt_status status = clt_trainer_create(j->graph, j->store, &j->options, &j->trainer);
         NEXT(status, say_declined(j, s));
         /* --variant may name an unknown operator. */
-        code = status == CLT_OK ? 0 : name_failure(status);
+        code = name_failure(status);
         code = ranks_agree(&j->ranks, code);
     }
     ranks_stage("training, evaluation or a checkpoint to go on");

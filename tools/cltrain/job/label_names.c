@@ -69,7 +69,7 @@ int use_record(job *j, const settings *s)
                                    : clt_error_set(CLT_OUT_OF_MEMORY, "memory does not suffice");
     free(text);
     json_decref(use);
-    return status == CLT_OK ? 0 : library_failure(status);
+    return library_failure(status);
 }
 
 /* --- reading --------------------------------------------------------------------------------- */

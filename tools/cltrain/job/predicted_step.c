@@ -64,6 +64,5 @@ static clt_status print_simulation(const settings *s, const clt_planner *planner
 int print_prediction(const settings *s, const clt_planner *planner)
 {
     fputs(clt_planner_text(planner), stdout);
-    const clt_status status = s->simulate ? print_simulation(s, planner) : CLT_OK;
-    return status == CLT_OK ? 0 : library_failure(status);
+    return library_failure(s->simulate ? print_simulation(s, planner) : CLT_OK);
 }

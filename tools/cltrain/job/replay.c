@@ -47,9 +47,7 @@ static int add_change(reading *r, const json_t *record, const json_t *weights, i
     if (n < 1 || (r->n_weights && n != r->n_weights) || !json_is_integer(step) ||
         !json_is_integer(quantum) || (at == 0) != (json_integer_value(step) == 1))
         return failure("%s, line %d: no division of a batch that can be repeated", r->path, line);
-    const int code = take_buckets(r, record, line);
-    if (code)
-        return code;
+    TRY(take_buckets(r, record, line));
     clt_split_change *list = realloc(r->job->changes.list, (size_t)(at + 1) * sizeof *list);
     if (!list)
         return no_room();

@@ -34,21 +34,16 @@ int saved_open(saved *c, const settings *s)
     if (is_file(s->checkpoint)) {
         snprintf(c->file, sizeof c->file, "%s", s->checkpoint);
     } else {
-        const clt_status status = clt_checkpoint_open(s->checkpoint, &c->checkpoint);
-        if (status != CLT_OK)
-            return library_failure(status);
+        TRY(library_failure(clt_checkpoint_open(s->checkpoint, &c->checkpoint)));
         snprintf(c->file, sizeof c->file, "%.4095s/model.safetensors",
                  clt_checkpoint_path(c->checkpoint));
-        const int code = read_sections(c, s);
-        if (code)
-            return code;
+        TRY(read_sections(c, s));
     }
     if (!c->model)
         return usage_error("--model is missing, and %s does not name one; `cltrain models` "
                            "lists them",
                            s->checkpoint);
-    const clt_status status = c->checkpoint ? CLT_OK : clt_tensors_open(c->file, &c->alone);
-    return status == CLT_OK ? 0 : library_failure(status);
+    return library_failure(c->checkpoint ? CLT_OK : clt_tensors_open(c->file, &c->alone));
 }
 
 const clt_tensors *saved_tensors(const saved *c)

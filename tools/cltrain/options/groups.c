@@ -28,17 +28,13 @@ static int read_group(clt_graph *graph, char *text)
         *(is_lr ? &lr : &decay) = value;
         numbers = *end ? end + 1 : end;
     }
-    const clt_status status = clt_param_group(graph, text, lr, decay, NULL);
-    return status == CLT_OK ? 0 : name_failure(status);
+    return name_failure(clt_param_group(graph, text, lr, decay, NULL));
 }
 
 int read_groups(clt_graph *graph, const settings *s)
 {
-    if (s->freeze) {
-        const clt_status status = clt_freeze(graph, s->freeze, NULL);
-        if (status != CLT_OK)
-            return name_failure(status);
-    }
+    if (s->freeze)
+        TRY(name_failure(clt_freeze(graph, s->freeze, NULL)));
     char *list = s->param_group ? strdup(s->param_group) : NULL;
     if (s->param_group && !list)
         return failure("memory does not suffice");

@@ -41,7 +41,7 @@ int hold_folder(const char *dir, patience *p, clt_folder_lock **lock)
     while (status == CLT_BUSY && patience_left(p, clt_error_message()));
     if (status == CLT_IO)
         return failure("cannot write to the checkpoint folder %s: %s", dir, clt_error_message());
-    return status == CLT_OK ? 0 : library_failure(status);
+    return library_failure(status);
 }
 
 /* Writes when a process of this host began, "" if /proc does not tell. */

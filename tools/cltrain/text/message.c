@@ -133,6 +133,8 @@ int unknown_name(const char *what, const char *name, const char *const *names, i
 
 static int report(clt_status status, int usage)
 {
+    if (status == CLT_OK)
+        return EXIT_DONE;
     const char *message = clt_error_message();
     const char *text = *message ? message : clt_status_text(status);
     return usage ? usage_error("%s", text) : failure("%s", text);

@@ -7,6 +7,14 @@
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
+/* Returns the exit code of `expression` from the calling function unless it is 0. */
+#define TRY(expression)                                                                            \
+    do {                                                                                           \
+        const int try_code_ = (expression);                                                        \
+        if (try_code_)                                                                             \
+            return try_code_;                                                                      \
+    } while (0)
+
 /* The next of several steps: evaluates `expression` and stores its exit code or status, unless
  * `variable` has the failure of an earlier step. */
 #define NEXT(variable, expression)                                                                 \
@@ -37,7 +45,7 @@ int failure(const char *format, ...) CLT_PRINTF(1, 2);
 int unknown_name(const char *what, const char *name, const char *const *names, int count);
 
 /* Prints the library's message for a failure. Returns EXIT_USAGE where the status says that an
- * argument was wrong, else EXIT_FAILED. */
+ * argument was wrong, else EXIT_FAILED; EXIT_DONE without a message for CLT_OK. */
 int library_failure(clt_status status);
 
 /* As library_failure, for a name that the user passed (a model, a device). Returns EXIT_USAGE also
