@@ -382,8 +382,7 @@ void clt_conv_portable(const clt_node *node, const clt_target *target, clt_progr
     CLT_ARGS(p, CLT_OUT(0));
     arg_shape(p, node);
     if (!data) {
-        CLT_ARGS(p, CLT_FIXED(bias));
-        clt_arg_epilogue(p, &epilogue);
+        CLT_ARGS(p, CLT_FIXED(bias), CLT_EPILOGUE(&epilogue));
     }
     clt_range_items(p, target, clt_extent_elements(&node->out[0]->type));
 }

@@ -349,8 +349,7 @@ void clt_conv2d_cpu(const clt_node *node, const clt_target *target, clt_program 
     CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_IN(bias ? 2 : 1), CLT_OUT(0));
     arg_numbers(program, node, &c, &d);
     CLT_ARGS(program, CLT_FIXED(d.rows), CLT_FIXED(d.channels), CLT_FIXED(d.kinds),
-             CLT_FIXED(c.zeros), CLT_FIXED(bias));
-    clt_arg_epilogue(program, &epilogue);
+             CLT_FIXED(c.zeros), CLT_FIXED(bias), CLT_EPILOGUE(&epilogue));
     clt_extent layers = clt_extent_dim(c.s.batch);
     layers.mul *= c.s.groups;
     clt_range3(program,

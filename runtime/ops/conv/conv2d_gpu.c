@@ -112,8 +112,7 @@ static void sum(clt_program *program, const clt_conv2d_shape *s, int64_t channel
     clt_launch_begin(program, "conv/gpu/conv2d.cl", "conv2d_sum", "-DV=%d", v);
     CLT_ARGS(program, CLT_SCRATCH(block), CLT_IN(bias < 0 ? 1 : bias), CLT_OUT(0),
              CLT_INT(clt_extent_dim(s->batch)), CLT_FIXED(channels), CLT_FIXED(pixels),
-             CLT_FIXED(slices), CLT_FIXED(bias >= 0));
-    clt_arg_epilogue(program, epilogue);
+             CLT_FIXED(slices), CLT_FIXED(bias >= 0), CLT_EPILOGUE(epilogue));
     clt_range1(program, clt_extent_ceil(columns_of(s, channels * pixels), 64 * v, 64), 64);
 }
 
@@ -133,9 +132,8 @@ void clt_conv2d_gpu(const clt_node *node, const clt_target *target, clt_program 
     CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_IN(bias ? 2 : 1));
     arg_result(program, block);
     clt_arg_conv2d_shape(program, &s);
-    CLT_ARGS(program, CLT_FIXED(bias && block < 0));
-    clt_arg_epilogue(program, block < 0 ? &attr->epilogue : &nothing);
-    CLT_ARGS(program, CLT_FIXED(c.slices));
+    CLT_ARGS(program, CLT_FIXED(bias && block < 0),
+             CLT_EPILOGUE(block < 0 ? &attr->epilogue : &nothing), CLT_FIXED(c.slices));
     range(program, &c.tile, columns_of(&s, pixels), z.m, s.groups * c.slices);
     if (block >= 0)
         sum(program, &s, s.out_channels, pixels, block, c.slices, bias ? 2 : -1, &attr->epilogue);

@@ -138,8 +138,7 @@ void clt_depthwise_gpu(const clt_node *node, const clt_target *target, clt_progr
     begin(program, "depthwise", 0, &b, &s, "");
     CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_IN(bias ? 2 : 1), CLT_OUT(0));
     arg_shape(program, &s);
-    CLT_ARGS(program, CLT_FIXED(bias));
-    clt_arg_epilogue(program, &attr->epilogue);
+    CLT_ARGS(program, CLT_FIXED(bias), CLT_EPILOGUE(&attr->epilogue));
     range(program, &b, s.out_channels, &s);
 }
 

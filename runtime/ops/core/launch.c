@@ -184,6 +184,12 @@ void clt_args(clt_program *p, const clt_arg *args, int count)
         failed(p, CLT_PUSH(launch->args, launch->n_args, launch->room_args, args[i]));
 }
 
+void clt_args_in(clt_program *p, int count)
+{
+    for (int i = 0; i < count; i++)
+        CLT_ARGS(p, CLT_IN(i));
+}
+
 int clt_scratch_add(clt_program *p, clt_extent bytes)
 {
     clt_status status = CLT_PUSH(p->scratch, p->n_scratch, p->room_scratch, bytes);

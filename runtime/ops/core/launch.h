@@ -167,6 +167,9 @@ void clt_args(clt_program *p, const clt_arg *args, int count);
 #define CLT_FLOAT(number) ((clt_arg){.kind = CLT_ARG_FLOAT, .value = (float)(number)})
 #define CLT_RUN(which) ((clt_arg){.kind = CLT_ARG_RUN, .index = (int)(which)})
 
+/* Adds operands 0 to count - 1. */
+void clt_args_in(clt_program *p, int count);
+
 /* Adds a scratch block of that many bytes and returns its index. */
 int clt_scratch_add(clt_program *p, clt_extent bytes);
 

@@ -114,8 +114,3 @@ int64_t clt_dims_product(const clt_type *type, int from, int to)
     }
     return batch ? -product : product;
 }
-
-void clt_arg_epilogue(clt_program *p, const clt_epilogue *epilogue)
-{
-    CLT_ARGS(p, CLT_FIXED((int)epilogue->activation), CLT_FLOAT(epilogue->slope));
-}

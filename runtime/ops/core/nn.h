@@ -139,7 +139,7 @@ const char *clt_flatten_hint(const clt_type *a, const clt_type *b);
 /* Writes the operand's type as text for messages; returns "none" if the operand is absent. */
 const char *clt_operand_text(const clt_node *node, int operand, char *text);
 
-/* Adds the arguments `int act, float slope` of a kernel with an epilogue. */
-void clt_arg_epilogue(clt_program *p, const clt_epilogue *epilogue);
+/* The arguments `int act, float slope` of a kernel with an epilogue, for CLT_ARGS. */
+#define CLT_EPILOGUE(epilogue) CLT_FIXED((int)(epilogue)->activation), CLT_FLOAT((epilogue)->slope)
 
 #endif

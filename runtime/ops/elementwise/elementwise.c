@@ -219,8 +219,7 @@ void clt_elementwise_emit(const clt_node *node, const clt_target *target, clt_pr
     const clt_extent count = clt_extent_stored(node->out[0], target->lanes);
     clt_launch_begin(p, "elementwise/portable/elementwise.cl", flat ? "flat" : "spread",
                      "-DN_IN=%d -DBODY=%s%s", node->n_in, body, clt_elementwise_kinds(node, kinds));
-    for (int i = 0; i < node->n_in; i++)
-        CLT_ARGS(p, CLT_IN(i));
+    clt_args_in(p, node->n_in);
     CLT_ARGS(p, CLT_OUT(0), CLT_LONG(count));
     for (int i = 0; i < CLT_ELEMENTWISE_NUMBERS; i++)
         CLT_ARGS(p, CLT_FLOAT(attr->p[i]));

@@ -41,8 +41,7 @@ void clt_elementwise_cpu_emit(const clt_node *node, const clt_target *target, cl
     clt_launch_begin(p, "elementwise/cpu/elementwise.cl", "runs",
                      "-DVW=%d -DN_IN=%d -DSPLAT=%d -DBODY=%s%s", target->caps->vector_width,
                      node->n_in, splat, body, clt_elementwise_kinds(node, kinds));
-    for (int i = 0; i < node->n_in; i++)
-        CLT_ARGS(p, CLT_IN(i));
+    clt_args_in(p, node->n_in);
     CLT_ARGS(p, CLT_OUT(0), CLT_LONG(count), CLT_LONG(clt_fixed(share)));
     for (int i = 0; i < CLT_ELEMENTWISE_NUMBERS; i++)
         CLT_ARGS(p, CLT_FLOAT((double)attr->p[i]));

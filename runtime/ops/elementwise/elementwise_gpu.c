@@ -49,8 +49,7 @@ void clt_elementwise_gpu_emit(const clt_node *node, const clt_target *target, cl
     clt_launch_begin(p, "elementwise/gpu/elementwise.cl", flat ? "flat" : "spread",
                      "-DN_IN=%d -DV=%d -DSPREAD=%d -DREPEAT=%u -DBODY=%s%s", node->n_in, v,
                      flat ? 0 : strided.rank, repeated, body, clt_elementwise_kinds(node, kinds));
-    for (int i = 0; i < node->n_in; i++)
-        CLT_ARGS(p, CLT_IN(i));
+    clt_args_in(p, node->n_in);
     CLT_ARGS(p, CLT_OUT(0), CLT_LONG(count));
     for (int i = 0; i < CLT_ELEMENTWISE_NUMBERS; i++)
         CLT_ARGS(p, CLT_FLOAT((double)attr->p[i]));

@@ -45,8 +45,7 @@ static void emit(const clt_node *node, const clt_target *target, clt_program *p)
     const clt_extent count = clt_times_batch(row / v),
                      all_count = clt_fixed(all->dims[0] * row / v);
     clt_launch_begin(p, "index/portable/batch_rows.cl", node->op->name, "-DV=%d", (int)v);
-    for (int i = 0; i < node->n_in; i++)
-        CLT_ARGS(p, CLT_IN(i));
+    clt_args_in(p, node->n_in);
     CLT_ARGS(p, CLT_OUT(0), CLT_LONG(count), CLT_LONG(all_count), CLT_FIXED(row / v),
              CLT_RUN(CLT_RUN_SAMPLE));
     clt_range_items(p, target, node->n_in > 1 ? all_count : count);

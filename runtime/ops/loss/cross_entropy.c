@@ -232,9 +232,7 @@ static void emit_grad_batch_blocked(const clt_node *node, const clt_target *targ
 static void emit_grad_rows(const clt_node *node, const clt_target *target, clt_program *program)
 {
     clt_rows_cpu_begin(program, target, "cross_entropy_grad");
-    for (int i = 0; i < 3; i++)
-        CLT_ARGS(program, CLT_IN(i));
-    CLT_ARGS(program, CLT_OUT(0));
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_IN(2), CLT_OUT(0));
     arg_attr_rows(node, program);
     clt_rows_cpu_range(program, target, clt_loss_positions(node, 1), clt_loss_classes(node));
 }
@@ -245,9 +243,7 @@ static void emit_grad_rows_gpu(const clt_node *node, const clt_target *target, c
     clt_rows_gpu rows = clt_rows_gpu_of(node, target, 1);
     rows.subgroups = subgroups;
     clt_rows_gpu_begin(program, &rows, "loss/gpu/loss.cl", "cross_entropy_grad", "");
-    for (int i = 0; i < 3; i++)
-        CLT_ARGS(program, CLT_IN(i));
-    CLT_ARGS(program, CLT_OUT(0));
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_IN(2), CLT_OUT(0));
     arg_attr_gpu(node, &rows, program);
     clt_rows_gpu_range(program, &rows);
 }

@@ -117,8 +117,7 @@ static void arguments(const clt_node *node, const clt_strided *strided, int sums
                       int64_t parts, bool walked, clt_program *p)
 {
     const clt_terms_attr *attr = node->attr;
-    for (int i = 0; i < node->n_in; i++)
-        CLT_ARGS(p, CLT_IN(i));
+    clt_args_in(p, node->n_in);
     CLT_ARGS(p, CLT_SCRATCH(sums), CLT_LONG(clt_extent_elements(&node->in[0]->type)));
     if (share)
         CLT_ARGS(p, CLT_LONG(clt_fixed(share)));

@@ -41,8 +41,7 @@ void clt_gemm_portable(const clt_gemm *gemm, const clt_target *target, clt_progr
              CLT_INT(clt_extent_dim(gemm->trans_b ? one : gemm->ldb)),
              CLT_INT(clt_extent_dim(gemm->trans_b ? gemm->ldb : one)),
              CLT_LONG(clt_extent_dim(gemm->a_step)), CLT_LONG(clt_extent_dim(gemm->b_step)),
-             CLT_FIXED(gemm->bias >= 0));
-    clt_arg_epilogue(program, &gemm->epilogue);
+             CLT_FIXED(gemm->bias >= 0), CLT_EPILOGUE(&gemm->epilogue));
     /* infer made sure that at most one of m and n depends on the batch. */
     clt_extent items = gemm->m < 0 ? m : n;
     items.mul *= gemm->m < 0 ? gemm->n : gemm->m;

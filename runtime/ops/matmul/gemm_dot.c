@@ -251,8 +251,8 @@ void clt_gemm_dot(const clt_gemm *gemm, const clt_target *target, clt_program *p
              CLT_INT(clt_extent_dim(v.a_column)), CLT_INT(clt_extent_dim(g->ldb)),
              CLT_LONG(clt_extent_dim(g->a_step)), CLT_LONG(clt_extent_dim(g->b_step)),
              CLT_FIXED(c.rows), CLT_FIXED(c.columns), CLT_FIXED(c.slices),
-             CLT_FIXED(!split && gemm->bias >= 0), CLT_FIXED(v.bias_step));
-    clt_arg_epilogue(program, split ? &none : &gemm->epilogue);
+             CLT_FIXED(!split && gemm->bias >= 0), CLT_FIXED(v.bias_step),
+             CLT_EPILOGUE(split ? &none : &gemm->epilogue));
     clt_extent layers = clt_extent_dim(g->pairs);
     layers.mul *= c.slices;
     clt_range3(program, clt_extent_ceil(clt_extent_dim(g->n), c.columns, 1),

@@ -136,8 +136,7 @@ void clt_gpu_sum(int bias, int out, clt_dtype type, int block, int64_t m, int64_
     else
         CLT_ARGS(program, CLT_OUT(out));
     CLT_ARGS(program, CLT_OUT(out), CLT_INT(clt_extent_dim(m)), CLT_INT(clt_extent_dim(n)),
-             CLT_FIXED(slices), CLT_FIXED(bias >= 0));
-    clt_arg_epilogue(program, epilogue);
+             CLT_FIXED(slices), CLT_FIXED(bias >= 0), CLT_EPILOGUE(epilogue));
     clt_extent items = clt_extent_dim(m < 0 ? m : n);
     items.mul *= m < 0 ? n : m;
     clt_range1(program, clt_extent_ceil(items, 64 * v, 64), 64);
@@ -177,8 +176,7 @@ void clt_gemm_gpu(const clt_gemm *gemm, const clt_target *target, clt_program *p
              CLT_INT(clt_extent_dim(gemm->k)), CLT_INT(clt_extent_dim(gemm->lda)),
              CLT_INT(clt_extent_dim(gemm->ldb)), CLT_LONG(clt_extent_dim(gemm->a_step)),
              CLT_LONG(clt_extent_dim(gemm->b_step)), CLT_FIXED(choice.slices),
-             CLT_FIXED(!apart && gemm->bias >= 0));
-    clt_arg_epilogue(program, apart ? &none : &gemm->epilogue);
+             CLT_FIXED(!apart && gemm->bias >= 0), CLT_EPILOGUE(apart ? &none : &gemm->epilogue));
     const int threads = clt_gpu_tile_threads(t);
     clt_extent layers = clt_extent_dim(gemm->pairs);
     layers.mul *= choice.slices;
@@ -195,7 +193,8 @@ void clt_column_sums_gpu(int operand, clt_dtype type, int out, int64_t rows, int
     enum { LANES = 16, ROWS = 4, LEAST_ROWS = 64, MOST_SLICES = 64 };
     const clt_epilogue none = {CLT_ACTIVATION_NONE, 0};
     const int v = vector_of(columns);
-    const int64_t groups = clt_ceil_div(columns, LANES * v), most = clt_dim(rows, target->max_batch);
+    const int64_t groups = clt_ceil_div(columns, LANES * v),
+                  most = clt_dim(rows, target->max_batch);
     int64_t slices = 1;
     while (slices < MOST_SLICES && groups * slices < 2 * (int64_t)target->caps->compute_units &&
            most / slices > LEAST_ROWS)

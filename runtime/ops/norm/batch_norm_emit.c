@@ -233,8 +233,7 @@ static void emit_channels(const clt_node *node, const clt_target *target, clt_pr
     const bool running = node->op == &clt_op_batch_norm_running;
     const clt_batch_norm_attr *attr = node->attr;
     clt_launch_begin(p, "norm/portable/batch_norm.cl", node->op->name, "");
-    for (int i = 0; i < node->n_in; i++)
-        CLT_ARGS(p, CLT_IN(i));
+    clt_args_in(p, node->n_in);
     for (int i = 0; i < node->n_out; i++)
         CLT_ARGS(p, CLT_OUT(i));
     CLT_ARGS(p, CLT_FIXED(channels));

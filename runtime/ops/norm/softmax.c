@@ -68,8 +68,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     vectors.dims[attr->axis] = 1;
     clt_launch_begin(program, "norm/portable/softmax.cl",
                      node->n_in > 1 ? "softmax_grad" : "softmax", "");
-    for (int i = 0; i < node->n_in; i++)
-        CLT_ARGS(program, CLT_IN(i));
+    clt_args_in(program, node->n_in);
     CLT_ARGS(program, CLT_OUT(0), CLT_LONG(clt_extent_elements(&vectors)),
              CLT_FIXED(x->dims[attr->axis]),
              CLT_INT(clt_extent_dim(clt_dims_product(x, attr->axis + 1, x->rank))),
@@ -89,8 +88,7 @@ static void emit_rows(const clt_node *node, const clt_target *target, clt_progra
     const clt_type *x = &node->in[0]->type;
     const int64_t columns = x->dims[attr->axis];
     clt_rows_cpu_begin(program, target, node->n_in > 1 ? "softmax_grad" : "softmax");
-    for (int i = 0; i < node->n_in; i++)
-        CLT_ARGS(program, CLT_IN(i));
+    clt_args_in(program, node->n_in);
     CLT_ARGS(program, CLT_OUT(0));
     const clt_extent rows = clt_extent_dim(clt_dims_product(x, 0, attr->axis));
     CLT_ARGS(program, CLT_LONG(rows), CLT_FIXED(columns), CLT_FIXED(is_log(node)));
@@ -120,8 +118,7 @@ static void emit_columns(const clt_node *node, const clt_target *target, clt_pro
     const int width = target->caps->vector_width;
     clt_launch_begin(program, "norm/cpu/softmax.cl", node->n_in > 1 ? "softmax_grad" : "softmax",
                      "-DVW=%d", width);
-    for (int i = 0; i < node->n_in; i++)
-        CLT_ARGS(program, CLT_IN(i));
+    clt_args_in(program, node->n_in);
     CLT_ARGS(program, CLT_OUT(0), CLT_FIXED(x->dims[attr->axis]), CLT_INT(inner),
              CLT_FIXED(is_log(node)));
     clt_range3(program, clt_extent_ceil(inner, VECTORS * width, 1),
@@ -149,8 +146,7 @@ static void emit_rows_gpu(const clt_node *node, const clt_target *target, clt_pr
     clt_rows_gpu_begin(program, &rows, "norm/gpu/softmax.cl",
                        node->n_in > 1 ? "softmax_grad" : "softmax",
                        is_log(node) ? "-DLOG=1 " : "-DLOG=0 ");
-    for (int i = 0; i < node->n_in; i++)
-        CLT_ARGS(program, CLT_IN(i));
+    clt_args_in(program, node->n_in);
     CLT_ARGS(program, CLT_OUT(0));
     clt_rows_gpu_args(program, &rows);
     clt_rows_gpu_range(program, &rows);

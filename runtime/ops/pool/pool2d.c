@@ -185,8 +185,7 @@ static const kernel_names *names_of(const clt_op *op)
 /* Adds the node's operands, then its result. */
 static void arg_buffers(const clt_node *node, clt_program *program)
 {
-    for (int i = 0; i < node->n_in; i++)
-        CLT_ARGS(program, CLT_IN(i));
+    clt_args_in(program, node->n_in);
     CLT_ARGS(program, CLT_OUT(0));
 }
 

@@ -135,8 +135,7 @@ void clt_pool2d_cpu(const clt_node *node, const clt_target *target, clt_program 
     int64_t bands = most < wanted && most ? (wanted + most - 1) / most : 1;
     bands = bands < rows / LEAST_ROWS ? bands : rows / LEAST_ROWS;
     const int64_t band = bands > 1 ? (rows + bands - 1) / bands : rows;
-    for (int i = 0; i < node->n_in; i++)
-        CLT_ARGS(program, CLT_IN(i));
+    clt_args_in(program, node->n_in);
     CLT_ARGS(program, CLT_OUT(0), CLT_INT(planes));
     const int64_t numbers[] = {
         a->in[0], a->in[1], out[0],  out[1], a->padding[0], a->padding[1], a->count_include_pad,

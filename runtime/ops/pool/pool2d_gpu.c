@@ -35,8 +35,7 @@ void clt_pool2d_gpu(const clt_node *node, const clt_target *target, clt_program 
                      "-DDIL_X=%d",
                      forward ? "-DFORWARD " : "", max, v, a->kernel[0], a->kernel[1], a->stride[0],
                      a->stride[1], a->padding[0], a->padding[1], a->dilation[0], a->dilation[1]);
-    for (int i = 0; i < node->n_in; i++)
-        CLT_ARGS(program, CLT_IN(i));
+    clt_args_in(program, node->n_in);
     CLT_ARGS(program, CLT_OUT(0));
     const clt_extent planes = clt_extent_dim(clt_dims_product(&node->out[0]->type, 0, 2));
     CLT_ARGS(program, CLT_INT(planes), CLT_FIXED(a->in[0]), CLT_FIXED(a->in[1]), CLT_FIXED(oh),

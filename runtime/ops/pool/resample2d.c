@@ -134,9 +134,7 @@ static double flops(const clt_node *node, int64_t n)
 static void arg_common(const clt_node *node, clt_program *p)
 {
     const clt_resample2d_attr *a = node->attr;
-    for (int i = 0; i < 3; i++)
-        CLT_ARGS(p, CLT_IN(i));
-    CLT_ARGS(p, CLT_OUT(0));
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_IN(2), CLT_OUT(0));
     const int numbers[] = {a->in[0], a->in[1], a->out[0], a->out[1], a->taps[0]};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         CLT_ARGS(p, CLT_FIXED(numbers[i]));
