@@ -138,8 +138,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     clt_launch_begin(p, "attention/gpu/rotary.cl", "rotary", "");
     CLT_ARGS(p, CLT_IN(0), CLT_OUT(0), CLT_SCRATCH(table), CLT_LONG(clt_extent_elements(&items)));
     arg_sizes(node, p);
-    clt_range1(p, clt_extent_ceil(clt_extent_elements(&items), CLT_GPU_GROUP, CLT_GPU_GROUP),
-               CLT_GPU_GROUP);
+    clt_range_gpu(p, clt_extent_elements(&items), 1);
 }
 
 static void build(const clt_op_call *c)

@@ -98,7 +98,7 @@ static void end_copy(clt_program *program, const clt_value *copy, int64_t plane,
     CLT_ARGS(program, CLT_INT(items), CLT_FIXED(plane / v));
     for (int i = 0; i < n; i++)
         CLT_ARGS(program, CLT_FIXED(numbers[i]));
-    clt_range1(program, clt_extent_ceil(items, CLT_GPU_GROUP, CLT_GPU_GROUP), CLT_GPU_GROUP);
+    clt_range_gpu(program, items, 1);
 }
 
 /* Unfolds operand 0 into a scratch block of `copy`'s size and returns the block's index. */

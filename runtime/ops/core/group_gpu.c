@@ -38,3 +38,8 @@ int64_t clt_gpu_groups(const clt_target *target)
     const int units = target->caps->compute_units;
     return GROUPS_A_UNIT * (int64_t)(units > 0 ? units : 1);
 }
+
+void clt_range_gpu(clt_program *p, clt_extent items, int64_t each)
+{
+    clt_range1(p, clt_extent_ceil(items, each * CLT_GPU_GROUP, CLT_GPU_GROUP), CLT_GPU_GROUP);
+}

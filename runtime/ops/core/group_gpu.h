@@ -17,6 +17,10 @@ bool clt_gpu_elements_accepts(const clt_node *node, const clt_target *target, ch
  * powers of two. */
 int clt_gpu_power(int64_t value, int least, int most);
 
+/* Sets the range of the launch begun last: work-groups of CLT_GPU_GROUP for all items, `each` of
+ * them for a work-item. */
+void clt_range_gpu(clt_program *p, clt_extent items, int64_t each);
+
 /* Returns how many work-groups keep a device busy. */
 int64_t clt_gpu_groups(const clt_target *target);
 

@@ -85,7 +85,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
                      "-DFROM_%s -DTO_%s -DV=%d -DFROM=%s%s -DTO=%s%s", names[from->dtype],
                      names[to], v, clt_move_unit(from->dtype), width, clt_move_unit(to), width);
     CLT_ARGS(p, CLT_IN(0), CLT_OUT(0), CLT_LONG(count));
-    clt_range1(p, clt_extent_ceil(count, (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP), CLT_GPU_GROUP);
+    clt_range_gpu(p, count, v);
 }
 
 static void emit(const clt_node *node, const clt_target *target, clt_program *p)

@@ -59,5 +59,5 @@ void clt_elementwise_gpu_emit(const clt_node *node, const clt_target *target, cl
         for (int i = 0; i < node->n_in; i++)
             clt_arg_strided_strides(p, &strided, i, DIMS);
     }
-    clt_range1(p, clt_extent_ceil(count, (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP), CLT_GPU_GROUP);
+    clt_range_gpu(p, count, v);
 }

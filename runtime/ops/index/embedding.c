@@ -26,24 +26,12 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
     return clt_graph_status(node->graph);
 }
 
-/* Adds the indices, the array or the summand, and the result as arguments. */
-static void arg_arrays(clt_program *p)
-{
-    CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_OUT(0));
-}
-
-static void arg_shape(const clt_index_shape *s, clt_program *p)
-{
-    CLT_ARGS(p, CLT_INT(clt_extent_dim(s->picks)), CLT_FIXED(s->size), CLT_FIXED(s->inner));
-}
-
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const clt_index_shape s = clt_index_shape_of(node);
     clt_launch_begin(p, "index/portable/index.cl", "index_select", "");
-    arg_arrays(p);
-    CLT_ARGS(p, CLT_LONG(clt_index_picked(&s)));
-    arg_shape(&s, p);
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_OUT(0), CLT_LONG(clt_index_picked(&s)),
+             CLT_INDEX_SHAPE(&s));
     clt_range_items(p, target, clt_index_picked(&s));
 }
 
@@ -74,10 +62,8 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
         clt_index_picked(&(clt_index_shape){.outer = s.outer, .picks = s.picks, .inner = pieces});
     clt_launch_begin(p, "index/cpu/index.cl", "index_select", "-DVW=%d",
                      target->caps->vector_width);
-    arg_arrays(p);
-    CLT_ARGS(p, CLT_LONG(units));
-    arg_shape(&s, p);
-    CLT_ARGS(p, CLT_FIXED(piece), CLT_FIXED(pieces), CLT_FIXED(share));
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_OUT(0), CLT_LONG(units), CLT_INDEX_SHAPE(&s),
+             CLT_FIXED(piece), CLT_FIXED(pieces), CLT_FIXED(share));
     clt_range1(p, clt_extent_ceil(units, share, 1), 1);
 }
 
@@ -97,11 +83,9 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     const int v = vector_of(node, &s);
     (void)target;
     clt_launch_begin(p, "index/gpu/index.cl", "index_select", "-DV=%d", v);
-    arg_arrays(p);
-    CLT_ARGS(p, CLT_INT(clt_index_picked(&s)));
-    arg_shape(&s, p);
-    clt_range1(p, clt_extent_ceil(clt_index_picked(&s), (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP),
-               CLT_GPU_GROUP);
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_OUT(0), CLT_INT(clt_index_picked(&s)),
+             CLT_INDEX_SHAPE(&s));
+    clt_range_gpu(p, clt_index_picked(&s), v);
 }
 
 /* The picked elements may be stored in 16 bits; the array stays f32. */
@@ -243,9 +227,7 @@ static void emit_add_portable(const clt_node *node, const clt_target *target, cl
     CLT_ARGS(p, CLT_IN(0), CLT_IN(1));
     if (node->in[2])
         CLT_ARGS(p, CLT_IN(2));
-    CLT_ARGS(p, CLT_OUT(0), CLT_LONG(rows));
-    arg_shape(&s, p);
-    CLT_ARGS(p, CLT_FIXED(s.padding));
+    CLT_ARGS(p, CLT_OUT(0), CLT_LONG(rows), CLT_INDEX_SHAPE(&s), CLT_FIXED(s.padding));
     clt_range_items(p, target, rows);
 }
 
@@ -284,10 +266,9 @@ static void emit_add_cpu(const clt_node *node, const clt_target *target, clt_pro
     clt_launch_begin(p, "index/cpu/index.cl", "index_add", "-DVW=%d", target->caps->vector_width);
     if (chained)
         CLT_ARGS(p, CLT_SCRATCH(next));
-    arg_arrays(p);
-    CLT_ARGS(p, CLT_INT(clt_extent_dim(s.outer)));
-    arg_shape(&s, p);
-    CLT_ARGS(p, CLT_FIXED(s.padding), CLT_FIXED(piece), CLT_FIXED(rows), CLT_FIXED(share));
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_OUT(0), CLT_INT(clt_extent_dim(s.outer)),
+             CLT_INDEX_SHAPE(&s), CLT_FIXED(s.padding), CLT_FIXED(piece), CLT_FIXED(rows),
+             CLT_FIXED(share));
     clt_range3(p, clt_fixed(pieces), clt_fixed((s.size + rows - 1) / rows),
                clt_extent_ceil(clt_extent_dim(s.outer), share, 1), 1, 1, 1);
 }
@@ -305,13 +286,11 @@ static void emit_add_gpu(const clt_node *node, const clt_target *target, clt_pro
     clt_launch_begin(p, "index/gpu/index.cl", "chain", "-DV=1");
     CLT_ARGS(p, CLT_IN(0), CLT_SCRATCH(next), CLT_INT(picks), CLT_FIXED(s.size),
              CLT_FIXED(s.padding));
-    clt_range1(p, clt_extent_ceil(picks, CLT_GPU_GROUP, CLT_GPU_GROUP), CLT_GPU_GROUP);
+    clt_range_gpu(p, picks, 1);
     clt_launch_begin(p, "index/gpu/index.cl", "index_add", "-DV=%d", v);
-    CLT_ARGS(p, CLT_SCRATCH(next));
-    arg_arrays(p);
-    CLT_ARGS(p, CLT_INT(all));
-    arg_shape(&s, p);
-    clt_range1(p, clt_extent_ceil(all, (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP), CLT_GPU_GROUP);
+    CLT_ARGS(p, CLT_SCRATCH(next), CLT_IN(0), CLT_IN(1), CLT_OUT(0), CLT_INT(all),
+             CLT_INDEX_SHAPE(&s));
+    clt_range_gpu(p, all, v);
 }
 
 /* All but the indices may be stored in 16 bits. Sums are computed in f32 and rounded once. */

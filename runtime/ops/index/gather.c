@@ -44,23 +44,12 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
     return clt_graph_status(node->graph);
 }
 
-static void arg_shape(const clt_index_shape *s, clt_program *p)
-{
-    CLT_ARGS(p, CLT_FIXED(s->picks), CLT_FIXED(s->size), CLT_FIXED(s->inner));
-}
-
-static void arg_arrays(clt_program *p)
-{
-    CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_OUT(0));
-}
-
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const clt_index_shape s = clt_index_shape_of(node);
     clt_launch_begin(p, "index/portable/index.cl", "gather", "");
-    arg_arrays(p);
-    CLT_ARGS(p, CLT_LONG(clt_index_picked(&s)));
-    arg_shape(&s, p);
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_OUT(0), CLT_LONG(clt_index_picked(&s)),
+             CLT_INDEX_SHAPE(&s));
     clt_range_items(p, target, clt_index_picked(&s));
 }
 
@@ -72,10 +61,8 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     int64_t share = clt_index_most(&s, target) / items;
     share = share < LEAST ? LEAST : share < MOST ? share : MOST;
     clt_launch_begin(p, "index/cpu/index.cl", "gather", "-DVW=%d", target->caps->vector_width);
-    arg_arrays(p);
-    CLT_ARGS(p, CLT_LONG(clt_index_picked(&s)));
-    arg_shape(&s, p);
-    CLT_ARGS(p, CLT_FIXED(share));
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_OUT(0), CLT_LONG(clt_index_picked(&s)),
+             CLT_INDEX_SHAPE(&s), CLT_FIXED(share));
     clt_range1(p, clt_extent_ceil(clt_index_picked(&s), share, 1), 1);
 }
 
@@ -86,11 +73,9 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     const int v = clt_type_coefficient(&node->in[0]->type) % 4 ? 1 : 4;
     (void)target;
     clt_launch_begin(p, "index/gpu/index.cl", "gather", "-DV=%d", v);
-    arg_arrays(p);
-    CLT_ARGS(p, CLT_INT(clt_index_picked(&s)));
-    arg_shape(&s, p);
-    clt_range1(p, clt_extent_ceil(clt_index_picked(&s), (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP),
-               CLT_GPU_GROUP);
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_OUT(0), CLT_INT(clt_index_picked(&s)),
+             CLT_INDEX_SHAPE(&s));
+    clt_range_gpu(p, clt_index_picked(&s), v);
 }
 
 const clt_op clt_op_gather = {.name = "gather",
@@ -162,9 +147,7 @@ static void emit_scatter_portable(const clt_node *node, const clt_target *target
     CLT_ARGS(p, CLT_IN(0), CLT_IN(1));
     if (node->in[2])
         CLT_ARGS(p, CLT_IN(2));
-    CLT_ARGS(p, CLT_OUT(0), CLT_LONG(items_of(&s, part)));
-    arg_shape(&s, p);
-    CLT_ARGS(p, CLT_FIXED(part));
+    CLT_ARGS(p, CLT_OUT(0), CLT_LONG(items_of(&s, part)), CLT_INDEX_SHAPE(&s), CLT_FIXED(part));
     clt_range_items(p, target, items_of(&s, part));
 }
 
@@ -188,9 +171,8 @@ static void emit_scatter_cpu(const clt_node *node, const clt_target *target, clt
     CLT_ARGS(p, CLT_IN(0), CLT_IN(1));
     if (node->in[2])
         CLT_ARGS(p, CLT_IN(2));
-    CLT_ARGS(p, CLT_OUT(0), CLT_INT(clt_extent_dim(s.outer)));
-    arg_shape(&s, p);
-    CLT_ARGS(p, CLT_FIXED(piece), CLT_FIXED(part), CLT_FIXED(share));
+    CLT_ARGS(p, CLT_OUT(0), CLT_INT(clt_extent_dim(s.outer)), CLT_INDEX_SHAPE(&s), CLT_FIXED(piece),
+             CLT_FIXED(part), CLT_FIXED(share));
     clt_range3(p, clt_fixed(pieces), clt_fixed((s.size + part - 1) / part),
                clt_extent_ceil(clt_extent_dim(s.outer), share, 1), 1, 1, 1);
 }
@@ -202,11 +184,9 @@ static void emit_scatter_gpu(const clt_node *node, const clt_target *target, clt
     const clt_extent items = items_of(&s, part);
     clt_index_begin_gpu(node, target, p);
     clt_launch_begin(p, "index/gpu/index.cl", "scatter_add", "-DV=1");
-    arg_arrays(p);
-    CLT_ARGS(p, CLT_INT(items));
-    arg_shape(&s, p);
-    CLT_ARGS(p, CLT_FIXED(part));
-    clt_range1(p, clt_extent_ceil(items, CLT_GPU_GROUP, CLT_GPU_GROUP), CLT_GPU_GROUP);
+    CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_OUT(0), CLT_INT(items), CLT_INDEX_SHAPE(&s),
+             CLT_FIXED(part));
+    clt_range_gpu(p, items, 1);
 }
 
 const clt_op clt_op_scatter_add = {

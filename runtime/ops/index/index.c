@@ -133,7 +133,7 @@ void clt_index_begin_gpu(const clt_node *node, const clt_target *target, clt_pro
     if (has_base(node))
         CLT_ARGS(p, CLT_IN(2));
     CLT_ARGS(p, CLT_OUT(0), CLT_INT(count));
-    clt_range1(p, clt_extent_ceil(count, (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP), CLT_GPU_GROUP);
+    clt_range_gpu(p, count, v);
 }
 
 const clt_attribute clt_index_call_attributes[] = {

@@ -32,6 +32,10 @@ typedef struct clt_index_shape {
 /* Returns the sizes of a node of any of these operators. */
 clt_index_shape clt_index_shape_of(const clt_node *node);
 
+/* The arguments `picks, size, inner` of a kernel, for CLT_ARGS. */
+#define CLT_INDEX_SHAPE(s)                                                                         \
+    CLT_INT(clt_extent_dim((s)->picks)), CLT_FIXED((s)->size), CLT_FIXED((s)->inner)
+
 /* Return the number of elements read or added, as an extent and at the largest batch. */
 clt_extent clt_index_picked(const clt_index_shape *s);
 int64_t clt_index_most(const clt_index_shape *s, const clt_target *target);

@@ -41,11 +41,6 @@ static void arg_arrays(const clt_node *node, clt_program *p)
         CLT_ARGS(p, CLT_IN(SOURCE));
 }
 
-static void arg_shape(const clt_index_shape *s, clt_program *p)
-{
-    CLT_ARGS(p, CLT_INT(clt_extent_dim(s->picks)), CLT_FIXED(s->size), CLT_FIXED(s->inner));
-}
-
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const clt_index_shape s = clt_index_shape_of(node);
@@ -53,8 +48,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_launch_begin(p, "index/portable/index.cl", "index_copy", "-DBASE=1 -DSOURCE=%d",
                      node->in[SOURCE] != NULL);
     arg_arrays(node, p);
-    CLT_ARGS(p, CLT_IN(BASE), CLT_OUT(0), CLT_LONG(rows));
-    arg_shape(&s, p);
+    CLT_ARGS(p, CLT_IN(BASE), CLT_OUT(0), CLT_LONG(rows), CLT_INDEX_SHAPE(&s));
     clt_range_items(p, target, rows);
 }
 
@@ -75,9 +69,8 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     clt_launch_begin(p, "index/cpu/index.cl", "index_copy", "-DVW=%d -DSOURCE=%d",
                      target->caps->vector_width, node->in[SOURCE] != NULL);
     arg_arrays(node, p);
-    CLT_ARGS(p, CLT_OUT(0), CLT_INT(clt_extent_dim(s.outer)));
-    arg_shape(&s, p);
-    CLT_ARGS(p, CLT_FIXED(piece), CLT_FIXED(share));
+    CLT_ARGS(p, CLT_OUT(0), CLT_INT(clt_extent_dim(s.outer)), CLT_INDEX_SHAPE(&s), CLT_FIXED(piece),
+             CLT_FIXED(share));
     clt_range3(p, clt_fixed((s.inner + piece - 1) / piece),
                clt_extent_ceil(clt_extent_dim(s.outer), share, 1), clt_fixed(1), 1, 1, 1);
 }
@@ -92,10 +85,8 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     clt_launch_begin(p, "index/gpu/index.cl", "index_copy", "-DV=%d -DSOURCE=%d", v,
                      node->in[SOURCE] != NULL);
     arg_arrays(node, p);
-    CLT_ARGS(p, CLT_OUT(0), CLT_INT(clt_index_picked(&s)));
-    arg_shape(&s, p);
-    clt_range1(p, clt_extent_ceil(clt_index_picked(&s), (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP),
-               CLT_GPU_GROUP);
+    CLT_ARGS(p, CLT_OUT(0), CLT_INT(clt_index_picked(&s)), CLT_INDEX_SHAPE(&s));
+    clt_range_gpu(p, clt_index_picked(&s), v);
 }
 
 const clt_op clt_op_index_copy = {.name = "index_copy",

@@ -158,8 +158,7 @@ static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_pr
     clt_launch_begin(program, "loss/gpu/total.cl", "mse_grad", "-DGROUP=%d -DV=%d", CLT_GPU_GROUP,
                      v);
     CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_IN(2), CLT_OUT(0), CLT_LONG(elements));
-    clt_range1(program, clt_extent_ceil(elements, (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP),
-               CLT_GPU_GROUP);
+    clt_range_gpu(program, elements, v);
 }
 
 static void emit_grad_cpu(const clt_node *node, const clt_target *target, clt_program *program)

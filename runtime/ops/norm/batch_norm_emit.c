@@ -187,8 +187,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     arg_all(p, node, &s, block);
     if (block < 0) {
         const clt_extent items = clt_extent_elements(&node->in[0]->type);
-        clt_range1(p, clt_extent_ceil(items, (int64_t)v * CLT_GPU_GROUP, CLT_GPU_GROUP),
-                   CLT_GPU_GROUP);
+        clt_range_gpu(p, items, v);
         return;
     }
     CLT_ARGS(p, CLT_FIXED(parts));

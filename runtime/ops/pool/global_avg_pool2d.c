@@ -174,7 +174,7 @@ static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_pr
     (void)target;
     begin(node, p, "pool/gpu/resample.cl", "V", v);
     CLT_ARGS(p, CLT_INT(planes_of(node)), CLT_FIXED(count_of(node)));
-    clt_range1(p, clt_extent_ceil(items, CLT_GPU_GROUP, CLT_GPU_GROUP), CLT_GPU_GROUP);
+    clt_range_gpu(p, items, 1);
 }
 
 const clt_op clt_op_global_avg_pool2d_grad = {

@@ -43,5 +43,5 @@ void clt_pool2d_gpu(const clt_node *node, const clt_target *target, clt_program 
     /* A work-item computes V results, or the elements of V windows. */
     clt_extent items = planes;
     items.mul *= forward || v == 4 ? oh * ow / v : (int64_t)a->in[0] * a->in[1];
-    clt_range1(program, clt_extent_ceil(items, CLT_GPU_GROUP, CLT_GPU_GROUP), CLT_GPU_GROUP);
+    clt_range_gpu(program, items, 1);
 }

@@ -213,7 +213,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     clt_launch_begin(p, "pool/gpu/resample.cl", "resample2d", "-DV=%d -DTABLES", v);
     arg_common(node, p);
     CLT_ARGS(p, CLT_INT(planes_of(node)));
-    clt_range1(p, clt_extent_ceil(items, CLT_GPU_GROUP, CLT_GPU_GROUP), CLT_GPU_GROUP);
+    clt_range_gpu(p, items, 1);
 }
 
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *p)

@@ -62,8 +62,7 @@ void clt_move_gpu_emit(const clt_node *node, clt_move *move, int operand, clt_pr
     arg_dims(p, w->dims, w->rank, 1);
     arg_dims(p, w->strides[0], w->rank, 0);
     arg_dims(p, w->strides[1], w->rank, 0);
-    clt_range1(p, clt_extent_ceil(move->count, (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP),
-               CLT_GPU_GROUP);
+    clt_range_gpu(p, move->count, v);
 }
 
 /* The axes of a result in the order of the kernel's iteration. */
@@ -142,5 +141,5 @@ void clt_place_gpu_emit(const clt_node *node, const int64_t *start, const int64_
     arg_dims(p, a.size, a.rank, 1);
     arg_dims(p, a.step, a.rank, 1);
     arg_dims(p, a.stride, a.rank, 0);
-    clt_range1(p, clt_extent_ceil(count, (int64_t)CLT_GPU_GROUP * v, CLT_GPU_GROUP), CLT_GPU_GROUP);
+    clt_range_gpu(p, count, v);
 }
