@@ -192,21 +192,12 @@ static void arg_buffers(const clt_node *node, clt_program *program)
 /* Adds the arguments from the operand's sizes on. */
 static void arg_numbers(const clt_pool2d_attr *attr, clt_program *program)
 {
-    const int numbers[] = {attr->in[0],
-                           attr->in[1],
-                           (int)clt_pool2d_size(attr, 0, attr->in[0]),
-                           (int)clt_pool2d_size(attr, 1, attr->in[1]),
-                           attr->kernel[0],
-                           attr->kernel[1],
-                           attr->stride[0],
-                           attr->stride[1],
-                           attr->padding[0],
-                           attr->padding[1],
-                           attr->dilation[0],
-                           attr->dilation[1],
-                           attr->count_include_pad};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        CLT_ARGS(program, CLT_FIXED(numbers[i]));
+    CLT_ARGS(program, CLT_FIXED(attr->in[0]), CLT_FIXED(attr->in[1]),
+             CLT_FIXED(clt_pool2d_size(attr, 0, attr->in[0])),
+             CLT_FIXED(clt_pool2d_size(attr, 1, attr->in[1])), CLT_FIXED(attr->kernel[0]),
+             CLT_FIXED(attr->kernel[1]), CLT_FIXED(attr->stride[0]), CLT_FIXED(attr->stride[1]),
+             CLT_FIXED(attr->padding[0]), CLT_FIXED(attr->padding[1]), CLT_FIXED(attr->dilation[0]),
+             CLT_FIXED(attr->dilation[1]), CLT_FIXED(attr->count_include_pad));
 }
 
 static void emit_batch_blocked(const clt_node *node, const clt_target *target, clt_program *program)
