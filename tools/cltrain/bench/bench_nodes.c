@@ -90,8 +90,7 @@ int print_by_node(const clt_profile_record *records, int count, int64_t from, in
                   const clt_limits *limits, const char *device, int json)
 {
     line *lines = calloc((size_t)count + 1, sizeof *lines);
-    if (!lines)
-        return failure("memory does not suffice");
+    TRY_MEMORY(lines);
     int n = 0, widest = 10;
     double total = 0, first = 0, last = 0;
     for (int i = 0; i < count; i++) {

@@ -241,8 +241,7 @@ static void report_limits(report *r, const worker *first, const worker *again, c
 static int measure_class(report *r, const bench_device *d, const class_row *row)
 {
     worker first = {0}, again = {0}, *all = calloc((size_t)d->count, sizeof *all);
-    if (!all)
-        return failure("memory does not suffice");
+    TRY_MEMORY(all);
     int code = measure_on(d, r->settings, row, 1, &first);
     NEXT(code, measure_on(d, r->settings, row, d->count, all));
     NEXT(code, measure_on(d, r->settings, row, 1, &again));

@@ -205,8 +205,7 @@ static int measure(bench *b)
     b->rates = calloc((size_t)b->blocks, sizeof *b->rates);
     b->times = calloc((size_t)b->blocks, sizeof *b->times);
     b->exposed = calloc((size_t)b->blocks, sizeof *b->exposed);
-    if (!b->rates || !b->times || !b->exposed)
-        return failure("memory does not suffice");
+    TRY_MEMORY(b->rates && b->times && b->exposed);
     if (b->settings->by_node)
         return measure_nodes(b, &fit);
     TRY(library_failure(clt_fit(b->job.trainer, b->job.train, NULL, &fit)));

@@ -91,8 +91,7 @@ static int evaluate(job *j, const settings *s)
 {
     const int count = mean_count(j->graph);
     double *sums = calloc(2 * (size_t)count + 1, sizeof *sums), *weights = sums + count;
-    if (!sums)
-        return failure("memory does not suffice");
+    TRY_MEMORY(sums);
     clt_fit_options fit;
     job_fit(j, s, &fit);
     const clt_status status = clt_evaluate(j->trainer, j->test, &fit, sums, weights);

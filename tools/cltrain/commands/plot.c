@@ -119,8 +119,7 @@ int run_plot(const settings *s)
         return usage_error("-o %s: the picture is a PNG file, its name must end in .png",
                            s->output);
     curves *list = calloc((size_t)s->n_names, sizeof *list);
-    if (!list)
-        return failure("memory does not suffice");
+    TRY_MEMORY(list);
     int code = EXIT_DONE;
     for (int i = 0; !code && i < s->n_names; i++)
         code = curves_read(s->names[i], &list[i]);

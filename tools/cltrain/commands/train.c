@@ -217,8 +217,7 @@ static int cannot_write(const char *dir)
 static int make_folders(const char *dir)
 {
     char *path = strdup(dir);
-    if (!path)
-        return failure("memory does not suffice");
+    TRY_MEMORY(path);
     int made = 0;
     for (char *at = path + 1;; at++) {
         const char end = *at;
@@ -284,8 +283,7 @@ static int check_folder(run *r)
                            "another folder",
                            dir);
     char *probe = malloc(strlen(dir) + 16);
-    if (!probe)
-        return failure("memory does not suffice");
+    TRY_MEMORY(probe);
     sprintf(probe, "%s/.write-XXXXXX", dir);
     const int fd = mkstemp(probe);
     const int error = errno;

@@ -111,8 +111,7 @@ static int read_heartbeat(job *j, const settings *s)
         return 0;
     const size_t room = strlen(s->heartbeat) + 32;
     j->heartbeat = malloc(room);
-    if (!j->heartbeat)
-        return failure("memory does not suffice");
+    TRY_MEMORY(j->heartbeat);
     snprintf(j->heartbeat, room, "%s/rank-%d", s->heartbeat, j->ranks.world.rank);
     j->options.heartbeat = j->heartbeat;
     return 0;

@@ -300,8 +300,7 @@ static int set_option(settings *s, const option_row *row, char *text)
             text = joined(before, row->kind == LIST ? ';' : '|', text);
         free(before);
         *(char **)place = text;
-        if (!text)
-            return failure("memory does not suffice");
+        TRY_MEMORY(text);
         return empty ? usage_error("--%s needs a value", row->name) : 0;
     }
     if (row->kind == FLAG)
@@ -375,8 +374,7 @@ int settings_read(settings *s, unsigned command, int argc, const char **argv)
                                                                                  : POPT_ARG_STRING,
                                                  .val = i + 1};
     s->context = poptGetContext("cltrain", argc, argv, table, 0);
-    if (!s->context)
-        return failure("memory does not suffice");
+    TRY_MEMORY(s->context);
     const int code = read_options(s, command, s->context);
     s->names = poptGetArgs(s->context);
     while (s->names && s->names[s->n_names])

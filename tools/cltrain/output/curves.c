@@ -25,8 +25,7 @@ static int add(curve *c, double x, double y, double weight)
     if (c->count == c->room) {
         const int room = c->room ? 2 * c->room : 1024;
         point *points = realloc(c->points, (size_t)room * sizeof *points);
-        if (!points)
-            return failure("memory does not suffice");
+        TRY_MEMORY(points);
         c->points = points;
         c->room = room;
     }

@@ -72,8 +72,7 @@ static int open_and_hold(const char *path, patience *p, int *there, int *fd)
 int metrics_open(const char *path, int resume, int scaled, patience *p, metrics **out)
 {
     metrics *m = calloc(1, sizeof *m);
-    if (!m)
-        return failure("memory does not suffice");
+    TRY_MEMORY(m);
     int there, fd;
     const int code = open_and_hold(path, p, &there, &fd);
     if (code) {

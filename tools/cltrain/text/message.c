@@ -184,8 +184,7 @@ int print_object(json_t *object, size_t flags)
 {
     char *text = object ? json_dumps(object, flags) : NULL;
     json_decref(object);
-    if (!text)
-        return failure("memory does not suffice");
+    TRY_MEMORY(text);
     puts(text);
     free(text);
     return EXIT_DONE;

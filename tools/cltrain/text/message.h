@@ -15,6 +15,9 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
             return try_code_;                                                                      \
     } while (0)
 
+/* Reports a failure from the calling function if the pointer, or one of `a && b`, is NULL. */
+#define TRY_MEMORY(allocated) TRY((allocated) ? EXIT_DONE : failure("memory does not suffice"))
+
 /* The next of several steps: evaluates `expression` and stores its exit code or status, unless
  * `variable` has the failure of an earlier step. */
 #define NEXT(variable, expression)                                                                 \
