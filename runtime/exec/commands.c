@@ -52,28 +52,26 @@ clt_status clt_enqueue_copy(clt_device *device, clt_view from, clt_view to, int6
     return CLT_OK;
 }
 
-clt_status clt_enqueue_value(clt_device *device, clt_view to, const void *value, int64_t bytes)
+/* Fills with a pattern. */
+static clt_status fill(clt_device *device, clt_view to, const void *pattern, size_t size,
+                       int64_t bytes)
 {
     cl_event event;
-    CLT_CL(clEnqueueFillBuffer(device->queue, to.buffer, value, (size_t)bytes, (size_t)to.offset,
+    CLT_CL(clEnqueueFillBuffer(device->queue, to.buffer, pattern, size, (size_t)to.offset,
                                (size_t)bytes, 0, NULL, clt_watch_event(device, &event)),
            "clEnqueueFillBuffer", device);
     watch(device, "fill", bytes, event);
     return CLT_OK;
 }
 
+clt_status clt_enqueue_value(clt_device *device, clt_view to, const void *value, int64_t bytes)
+{
+    return fill(device, to, value, (size_t)bytes, bytes);
+}
+
 clt_status clt_enqueue_fill(clt_device *device, clt_view to, float value, int64_t bytes)
 {
-    const cl_float pattern = value;
-    cl_event event;
-    if (!bytes)
-        return CLT_OK;
-    CLT_CL(clEnqueueFillBuffer(device->queue, to.buffer, &pattern, sizeof pattern,
-                               (size_t)to.offset, (size_t)bytes, 0, NULL,
-                               clt_watch_event(device, &event)),
-           "clEnqueueFillBuffer", device);
-    watch(device, "fill", bytes, event);
-    return CLT_OK;
+    return bytes ? fill(device, to, &value, sizeof value, bytes) : CLT_OK;
 }
 
 clt_status clt_enqueue_zeros(clt_device *device, clt_view to, int64_t bytes)

@@ -232,24 +232,14 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
     return status;
 }
 
-static clt_status set_f32(clt_store *store, const clt_slot *slot, const clt_tensor *tensor)
-{
-    const int64_t count = slot->bytes / (int64_t)sizeof(float);
-    float *converted = clt_alloc((size_t)slot->bytes);
-    CLT_TRY_MEMORY(converted);
-    clt_status status = clt_tensor_to_f32(tensor, count, converted);
-    CLT_NEXT(status, clt_store_set(store, slot->name, converted, (size_t)slot->bytes));
-    clt_free(converted);
-    return status;
-}
-
 /* PyTorch's counters, such as num_batches_tracked, are I64. */
-static clt_status set_i32(clt_store *store, const clt_slot *slot, const clt_tensor *tensor)
+static clt_status set_converted(clt_store *store, const clt_slot *slot, const clt_tensor *tensor)
 {
-    int32_t *converted = clt_alloc((size_t)slot->bytes);
+    const int64_t count = slot->bytes / 4; /* f32 and i32 */
+    void *converted = clt_alloc((size_t)slot->bytes);
     CLT_TRY_MEMORY(converted);
-    clt_status status =
-        clt_tensor_to_i32(tensor, slot->bytes / (int64_t)sizeof *converted, converted);
+    clt_status status = slot->type.dtype == CLT_F32 ? clt_tensor_to_f32(tensor, count, converted)
+                                                    : clt_tensor_to_i32(tensor, count, converted);
     CLT_NEXT(status, clt_store_set(store, slot->name, converted, (size_t)slot->bytes));
     clt_free(converted);
     return status;
@@ -266,10 +256,8 @@ static clt_status load_values(clt_store *store, const clt_tensors *tensors, cons
             continue;
         snprintf(name, sizeof name, "%s%s", prefix, slot->name);
         CLT_TRY(clt_tensors_find(tensors, name, &tensor));
-        if (slot->type.dtype == CLT_F32)
-            CLT_TRY(set_f32(store, slot, tensor));
-        else if (slot->type.dtype == CLT_I32)
-            CLT_TRY(set_i32(store, slot, tensor));
+        if (slot->type.dtype == CLT_F32 || slot->type.dtype == CLT_I32)
+            CLT_TRY(set_converted(store, slot, tensor));
         else
             CLT_TRY(clt_store_set(store, slot->name, tensor->data, (size_t)slot->bytes));
     }
