@@ -36,31 +36,21 @@ static double flops(const clt_node *node, int64_t n)
     return 4.0 * (double)clt_type_elements(&node->in[0]->type, n);
 }
 
-static void arg_attr(const clt_node *node, clt_program *program)
-{
-    const clt_cross_entropy_attr *attr = node->attr;
-    CLT_ARGS(program, CLT_LONG(clt_loss_positions(node, 1)), CLT_FIXED(clt_loss_classes(node)),
-             CLT_FIXED(clt_loss_inner(node)), CLT_FLOAT(attr->label_smoothing),
-             CLT_FIXED(attr->ignore_index));
-}
+/* The attribute as arguments of the kernels. */
+#define ATTR(node)                                                                                 \
+    CLT_FLOAT(((const clt_cross_entropy_attr *)(node)->attr)->label_smoothing),                    \
+        CLT_FIXED(((const clt_cross_entropy_attr *)(node)->attr)->ignore_index)
 
 static void emit_portable(const clt_node *node, const clt_target *target, clt_program *program)
 {
     const int64_t parts = clt_loss_parts(target, clt_loss_positions(node, 1));
     const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
     clt_launch_begin(program, "loss/portable/loss.cl", "cross_entropy", "");
-    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_SCRATCH(sums), CLT_SCRATCH(counts));
-    arg_attr(node, program);
-    CLT_ARGS(program, CLT_FIXED(parts));
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_SCRATCH(sums), CLT_SCRATCH(counts),
+             CLT_LONG(clt_loss_positions(node, 1)), CLT_FIXED(clt_loss_classes(node)),
+             CLT_FIXED(clt_loss_inner(node)), ATTR(node), CLT_FIXED(parts));
     clt_range_items(program, target, clt_fixed(parts));
     clt_loss_total(program, target, sums, counts, parts);
-}
-
-static void arg_attr_batch_blocked(const clt_node *node, clt_program *program)
-{
-    const clt_cross_entropy_attr *attr = node->attr;
-    CLT_ARGS(program, CLT_RUN(CLT_RUN_COUNT), CLT_FIXED(clt_loss_classes(node)),
-             CLT_FLOAT(attr->label_smoothing), CLT_FIXED(attr->ignore_index));
 }
 
 static void emit_batch_blocked(const clt_node *node, const clt_target *target, clt_program *program)
@@ -69,9 +59,9 @@ static void emit_batch_blocked(const clt_node *node, const clt_target *target, c
     const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
     clt_launch_begin(program, "loss/batch_blocked/loss.cl", "clt_batch_blocked_cross_entropy",
                      "-DLANES=%d", target->lanes);
-    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_SCRATCH(sums), CLT_SCRATCH(counts));
-    arg_attr_batch_blocked(node, program);
-    CLT_ARGS(program, CLT_FIXED(parts));
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_SCRATCH(sums), CLT_SCRATCH(counts),
+             CLT_RUN(CLT_RUN_COUNT), CLT_FIXED(clt_loss_classes(node)), ATTR(node),
+             CLT_FIXED(parts));
     clt_range1(program, clt_fixed(parts), 1);
     clt_loss_total(program, target, sums, counts, parts);
 }
@@ -81,14 +71,6 @@ static bool accepts_rows(const clt_node *node, const clt_target *target, char *w
     return clt_rows_cpu_accepts(node, target, 1, why);
 }
 
-/* Like arg_attr, without the stride of classes. */
-static void arg_attr_rows(const clt_node *node, clt_program *program)
-{
-    const clt_cross_entropy_attr *attr = node->attr;
-    CLT_ARGS(program, CLT_LONG(clt_loss_positions(node, 1)), CLT_FIXED(clt_loss_classes(node)),
-             CLT_FLOAT(attr->label_smoothing), CLT_FIXED(attr->ignore_index));
-}
-
 static void emit_rows(const clt_node *node, const clt_target *target, clt_program *program)
 {
     const clt_extent rows = clt_loss_positions(node, 1);
@@ -96,9 +78,9 @@ static void emit_rows(const clt_node *node, const clt_target *target, clt_progra
     const int64_t parts = clt_loss_parts(target, clt_extent_ceil(rows, share, 1));
     const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
     clt_rows_cpu_begin(program, target, "cross_entropy");
-    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_SCRATCH(sums), CLT_SCRATCH(counts));
-    arg_attr_rows(node, program);
-    CLT_ARGS(program, CLT_FIXED(parts));
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_SCRATCH(sums), CLT_SCRATCH(counts),
+             CLT_LONG(clt_loss_positions(node, 1)), CLT_FIXED(clt_loss_classes(node)), ATTR(node),
+             CLT_FIXED(parts));
     clt_range1(program, clt_fixed(parts), 1);
     clt_loss_total(program, target, sums, counts, parts);
 }
@@ -113,13 +95,6 @@ static bool accepts_subgroups(const clt_node *node, const clt_target *target, ch
     return clt_rows_gpu_subgroups_accepts(node, target, 1, why);
 }
 
-static void arg_attr_gpu(const clt_node *node, const clt_rows_gpu *rows, clt_program *program)
-{
-    const clt_cross_entropy_attr *attr = node->attr;
-    clt_rows_gpu_args(program, rows);
-    CLT_ARGS(program, CLT_FLOAT(attr->label_smoothing), CLT_FIXED(attr->ignore_index));
-}
-
 static void emit_rows_gpu(const clt_node *node, const clt_target *target, clt_program *program,
                           bool subgroups)
 {
@@ -129,7 +104,8 @@ static void emit_rows_gpu(const clt_node *node, const clt_target *target, clt_pr
     const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
     clt_rows_gpu_begin(program, &rows, "loss/gpu/loss.cl", "cross_entropy", "");
     CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_SCRATCH(sums), CLT_SCRATCH(counts));
-    arg_attr_gpu(node, &rows, program);
+    clt_rows_gpu_args(program, &rows);
+    CLT_ARGS(program, ATTR(node));
     clt_range1(program, clt_fixed(parts * rows.group), rows.group);
     clt_loss_total_gpu(program, sums, counts, parts);
 }
@@ -214,8 +190,9 @@ static clt_status infer_grad(const clt_node *node, clt_type *out)
 static void emit_grad_portable(const clt_node *node, const clt_target *target, clt_program *program)
 {
     clt_launch_begin(program, "loss/portable/loss.cl", "cross_entropy_grad", "");
-    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_IN(2), CLT_OUT(0));
-    arg_attr(node, program);
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_IN(2), CLT_OUT(0),
+             CLT_LONG(clt_loss_positions(node, 1)), CLT_FIXED(clt_loss_classes(node)),
+             CLT_FIXED(clt_loss_inner(node)), ATTR(node));
     clt_range_items(program, target, clt_loss_positions(node, 1));
 }
 
@@ -224,16 +201,16 @@ static void emit_grad_batch_blocked(const clt_node *node, const clt_target *targ
 {
     clt_launch_begin(program, "loss/batch_blocked/loss.cl", "clt_batch_blocked_cross_entropy_grad",
                      "-DLANES=%d", target->lanes);
-    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_IN(2), CLT_OUT(0));
-    arg_attr_batch_blocked(node, program);
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_IN(2), CLT_OUT(0), CLT_RUN(CLT_RUN_COUNT),
+             CLT_FIXED(clt_loss_classes(node)), ATTR(node));
     clt_range1(program, clt_extent_blocks(target), 1);
 }
 
 static void emit_grad_rows(const clt_node *node, const clt_target *target, clt_program *program)
 {
     clt_rows_cpu_begin(program, target, "cross_entropy_grad");
-    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_IN(2), CLT_OUT(0));
-    arg_attr_rows(node, program);
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_IN(2), CLT_OUT(0),
+             CLT_LONG(clt_loss_positions(node, 1)), CLT_FIXED(clt_loss_classes(node)), ATTR(node));
     clt_rows_cpu_range(program, target, clt_loss_positions(node, 1), clt_loss_classes(node));
 }
 
@@ -244,7 +221,8 @@ static void emit_grad_rows_gpu(const clt_node *node, const clt_target *target, c
     rows.subgroups = subgroups;
     clt_rows_gpu_begin(program, &rows, "loss/gpu/loss.cl", "cross_entropy_grad", "");
     CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_IN(2), CLT_OUT(0));
-    arg_attr_gpu(node, &rows, program);
+    clt_rows_gpu_args(program, &rows);
+    CLT_ARGS(program, ATTR(node));
     clt_rows_gpu_range(program, &rows);
 }
 
