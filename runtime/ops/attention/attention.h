@@ -67,10 +67,22 @@ const char *clt_attention_types(const clt_node *node, const clt_attention_shape 
  * sample. */
 double clt_attention_pairs(const clt_node *node);
 
-/* Add arguments of clkernels/attention/attention.clh: a tensor that is read, a tensor that is
- * written, and the mask with `past`. */
-void clt_arg_attention_in(clt_program *p, const clt_attention_view *view);
-void clt_arg_attention_out(clt_program *p, const clt_attention_view *view);
+/* Arguments of clkernels/attention/attention.clh for CLT_ARGS: a tensor that is read, a tensor that
+ * is written; the sizes heads, group, T, S, scale; and those of portable kernels: heads (one
+ * work-item's), group, T, S, D, scale. */
+#define CLT_ATTENTION_STEPS(view)                                                                  \
+    CLT_LONG(clt_fixed((view)->at)), CLT_LONG(clt_fixed((view)->batch)),                           \
+        CLT_LONG(clt_fixed((view)->head)), CLT_LONG(clt_fixed((view)->row))
+#define CLT_ATTENTION_IN(view) CLT_IN((view)->operand), CLT_ATTENTION_STEPS(view)
+#define CLT_ATTENTION_OUT(view) CLT_OUT((view)->operand), CLT_ATTENTION_STEPS(view)
+#define CLT_ATTENTION_SIZES(s)                                                                     \
+    CLT_FIXED((s)->heads), CLT_FIXED((s)->heads / (s)->kv_heads), CLT_FIXED((s)->rows),            \
+        CLT_FIXED((s)->keys), CLT_FLOAT((s)->scale)
+#define CLT_ATTENTION_LENGTHS(s, own_heads)                                                        \
+    CLT_FIXED(own_heads), CLT_FIXED((s)->heads / (s)->kv_heads), CLT_FIXED((s)->rows),             \
+        CLT_FIXED((s)->keys), CLT_FIXED((s)->size), CLT_FLOAT((s)->scale)
+
+/* Adds the mask with `past`. */
 void clt_arg_attention_mask(clt_program *p, const clt_node *node, const clt_attention_shape *s);
 
 /* Adds the arguments DROP, which come last; adds none without dropout. */
@@ -112,11 +124,7 @@ typedef struct clt_attention_tile {
 clt_attention_tile clt_attention_tile_cpu(const clt_node *node, const clt_target *target);
 clt_attention_tile clt_attention_tile_gpu(const clt_node *node, const clt_target *target);
 
-/* Add the arguments q, k, v and MASK, and the sizes: heads, group, T, S, scale. */
+/* Adds the arguments q, k, v and MASK. */
 void clt_arg_attention_operands(clt_program *p, const clt_node *node, const clt_attention_shape *s);
-void clt_arg_attention_sizes(clt_program *p, const clt_attention_shape *s);
-
-/* Adds the sizes of portable kernels: heads (one work-item's), group, T, S, D, scale. */
-void clt_arg_attention_lengths(clt_program *p, const clt_attention_shape *s, int64_t heads);
 
 #endif

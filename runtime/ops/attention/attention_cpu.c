@@ -112,9 +112,7 @@ void clt_attention_cpu(const clt_node *node, const clt_target *target, clt_progr
                      "-DVW=%d -DD=%d -DMR=%d -DNV=%d -DKEYS=%d%s", t.width, t.size, t.rows,
                      t.vectors, KEYS, clt_attention_types(node, &s, types));
     clt_arg_attention_operands(p, node, &s);
-    clt_arg_attention_out(p, &s.out);
-    CLT_ARGS(p, CLT_OUT(s.log_sum));
-    clt_arg_attention_sizes(p, &s);
+    CLT_ARGS(p, CLT_ATTENTION_OUT(&s.out), CLT_OUT(s.log_sum), CLT_ATTENTION_SIZES(&s));
     clt_arg_attention_drop(p, node, &s);
     clt_range3(p, clt_fixed((s.rows + columns - 1) / columns), clt_fixed(s.heads),
                clt_attention_images(&s, 1), 1, 1, 1);
@@ -164,9 +162,8 @@ int clt_attention_delta_cpu(const clt_node *node, const clt_target *target, clt_
     out.operand = 1;
     const int delta = clt_scratch_add(p, clt_attention_images(&s, s.heads * s.rows * 4));
     begin_rows(p, &t, "attention_delta", clt_attention_types(node, &s, types));
-    clt_arg_attention_in(p, &s.out);
-    clt_arg_attention_in(p, &out);
-    CLT_ARGS(p, CLT_SCRATCH(delta), CLT_FIXED(s.rows));
+    CLT_ARGS(p, CLT_ATTENTION_IN(&s.out), CLT_ATTENTION_IN(&out), CLT_SCRATCH(delta),
+             CLT_FIXED(s.rows));
     range_rows(p, &s);
     return delta;
 }
@@ -186,26 +183,21 @@ void clt_attention_grad_cpu(const clt_node *node, const clt_target *target, clt_
                           : -1;
     begin_rows(p, &t, "attention_grad", types);
     clt_arg_attention_operands(p, node, &s);
-    clt_arg_attention_in(p, &s.out);
-    CLT_ARGS(p, CLT_IN(s.log_sum), CLT_SCRATCH(delta));
+    CLT_ARGS(p, CLT_ATTENTION_IN(&s.out), CLT_IN(s.log_sum), CLT_SCRATCH(delta));
     if (parts < 0) {
-        clt_arg_attention_out(p, &s.dq);
+        CLT_ARGS(p, CLT_ATTENTION_OUT(&s.dq));
     } else {
         CLT_ARGS(p, CLT_SCRATCH(parts), CLT_LONG(clt_fixed(0)), CLT_LONG(clt_fixed(elements)),
                  CLT_LONG(clt_fixed(s.rows * s.size)), CLT_LONG(clt_fixed(s.size)));
     }
-    clt_arg_attention_out(p, &s.dk);
-    clt_arg_attention_out(p, &s.dv);
-    clt_arg_attention_sizes(p, &s);
-    CLT_ARGS(p, CLT_LONG(clt_attention_images(&s, elements)));
+    CLT_ARGS(p, CLT_ATTENTION_OUT(&s.dk), CLT_ATTENTION_OUT(&s.dv), CLT_ATTENTION_SIZES(&s),
+             CLT_LONG(clt_attention_images(&s, elements)));
     clt_arg_attention_drop(p, node, &s);
     clt_range3(p, clt_fixed(slices), clt_fixed(s.kv_heads), clt_attention_images(&s, 1), 1, 1, 1);
     if (parts < 0)
         return;
     begin_rows(p, &t, "attention_sum", types);
-    CLT_ARGS(p, CLT_SCRATCH(parts), CLT_LONG(clt_attention_images(&s, elements)),
-             CLT_FIXED(slices));
-    clt_arg_attention_out(p, &s.dq);
-    CLT_ARGS(p, CLT_FIXED(s.rows));
+    CLT_ARGS(p, CLT_SCRATCH(parts), CLT_LONG(clt_attention_images(&s, elements)), CLT_FIXED(slices),
+             CLT_ATTENTION_OUT(&s.dq), CLT_FIXED(s.rows));
     range_rows(p, &s);
 }

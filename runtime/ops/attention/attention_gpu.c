@@ -56,9 +56,7 @@ void clt_attention_gpu(const clt_node *node, const clt_target *target, clt_progr
     clt_launch_begin(p, "attention/gpu/attention.cl", "attention", "-DD=%d -DROWS=%d -DTX=%d%s",
                      (int)s.size, rows, TX, clt_attention_types(node, &s, types));
     clt_arg_attention_operands(p, node, &s);
-    clt_arg_attention_out(p, &s.out);
-    CLT_ARGS(p, CLT_OUT(s.log_sum));
-    clt_arg_attention_sizes(p, &s);
+    CLT_ARGS(p, CLT_ATTENTION_OUT(&s.out), CLT_OUT(s.log_sum), CLT_ATTENTION_SIZES(&s));
     clt_arg_attention_drop(p, node, &s);
     range(p, &s, rows, s.rows, s.heads);
 }
@@ -84,9 +82,8 @@ int clt_attention_delta_gpu(const clt_node *node, const clt_target *target, clt_
     char types[CLT_ATTENTION_OPTIONS];
     clt_launch_begin(p, "attention/gpu/attention.cl", "attention_delta", "%s%s", t.options,
                      clt_attention_types(node, &s, types));
-    clt_arg_attention_in(p, &s.out);
-    clt_arg_attention_in(p, &out);
-    CLT_ARGS(p, CLT_SCRATCH(delta), CLT_FIXED(s.rows));
+    CLT_ARGS(p, CLT_ATTENTION_IN(&s.out), CLT_ATTENTION_IN(&out), CLT_SCRATCH(delta),
+             CLT_FIXED(s.rows));
     clt_range3(p, clt_fixed((s.rows + of_group - 1) / of_group * DELTA_GROUP), clt_fixed(s.heads),
                clt_attention_images(&s, 1), DELTA_GROUP, 1, 1);
     return delta;
@@ -103,12 +100,11 @@ void clt_attention_grad_gpu(const clt_node *node, const clt_target *target, clt_
         clt_launch_begin(p, "attention/gpu/attention.cl",
                          of_keys ? "attention_dkv" : "attention_dq", "%s%s", t.options, types);
         clt_arg_attention_operands(p, node, &s);
-        clt_arg_attention_in(p, &s.out);
-        CLT_ARGS(p, CLT_IN(s.log_sum), CLT_SCRATCH(delta));
-        clt_arg_attention_out(p, of_keys ? &s.dk : &s.dq);
+        CLT_ARGS(p, CLT_ATTENTION_IN(&s.out), CLT_IN(s.log_sum), CLT_SCRATCH(delta),
+                 CLT_ATTENTION_OUT(of_keys ? &s.dk : &s.dq));
         if (of_keys)
-            clt_arg_attention_out(p, &s.dv);
-        clt_arg_attention_sizes(p, &s);
+            CLT_ARGS(p, CLT_ATTENTION_OUT(&s.dv));
+        CLT_ARGS(p, CLT_ATTENTION_SIZES(&s));
         clt_arg_attention_drop(p, node, &s);
         range(p, &s, (int)t.rows, of_keys ? s.keys : s.rows, of_keys ? s.kv_heads : s.heads);
     }

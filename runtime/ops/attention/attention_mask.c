@@ -33,8 +33,7 @@ static int arg_operands(clt_program *p, const clt_node *node, const clt_attentio
                         int delta, const slicing *by)
 {
     clt_arg_attention_operands(p, node, s);
-    clt_arg_attention_in(p, &s->out);
-    CLT_ARGS(p, CLT_IN(s->log_sum), CLT_SCRATCH(delta));
+    CLT_ARGS(p, CLT_ATTENTION_IN(&s->out), CLT_IN(s->log_sum), CLT_SCRATCH(delta));
     if (by->count == 1) {
         CLT_ARGS(p, CLT_OUT(0));
         return -1;
@@ -65,8 +64,7 @@ static void emit_tiles(const clt_node *node, const clt_target *target, clt_progr
     clt_launch_begin(p, file, "attention_mask_grad", "%s%s", t->options,
                      clt_attention_types(node, &s, types));
     const int parts = arg_operands(p, node, &s, delta, &by);
-    clt_arg_attention_sizes(p, &s);
-    CLT_ARGS(p, CLT_INT(clt_attention_images(&s, 1)), CLT_FIXED(by.count),
+    CLT_ARGS(p, CLT_ATTENTION_SIZES(&s), CLT_INT(clt_attention_images(&s, 1)), CLT_FIXED(by.count),
              CLT_LONG(clt_fixed(by.elements)));
     clt_arg_attention_drop(p, node, &s);
     clt_range3(p, clt_fixed(x * t->threads), clt_fixed(y), by.z, t->threads, 1, 1);
@@ -106,9 +104,8 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_launch_begin(p, "attention/portable/attention_mask.cl", "attention_mask_grad", "%s",
                      clt_attention_types(node, &s, types));
     const int parts = arg_operands(p, node, &s, delta, &by);
-    CLT_ARGS(p, CLT_LONG(items));
-    clt_arg_attention_lengths(p, &s, s.heads);
-    CLT_ARGS(p, CLT_INT(clt_attention_images(&s, 1)), CLT_FIXED(by.count));
+    CLT_ARGS(p, CLT_LONG(items), CLT_ATTENTION_LENGTHS(&s, s.heads),
+             CLT_INT(clt_attention_images(&s, 1)), CLT_FIXED(by.count));
     for (int i = 1; i < 4; i++)
         CLT_ARGS(p, CLT_FIXED(s.mask_dims[i]));
     clt_arg_attention_drop(p, node, &s);

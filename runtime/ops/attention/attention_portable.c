@@ -4,24 +4,6 @@
 #include "ops/attention/attention.h"
 #include "ops/core/nn.h"
 
-static void arg_steps(clt_program *p, const clt_attention_view *view)
-{
-    CLT_ARGS(p, CLT_LONG(clt_fixed(view->at)), CLT_LONG(clt_fixed(view->batch)),
-             CLT_LONG(clt_fixed(view->head)), CLT_LONG(clt_fixed(view->row)));
-}
-
-void clt_arg_attention_in(clt_program *p, const clt_attention_view *view)
-{
-    CLT_ARGS(p, CLT_IN(view->operand));
-    arg_steps(p, view);
-}
-
-void clt_arg_attention_out(clt_program *p, const clt_attention_view *view)
-{
-    CLT_ARGS(p, CLT_OUT(view->operand));
-    arg_steps(p, view);
-}
-
 void clt_arg_attention_mask(clt_program *p, const clt_node *node, const clt_attention_shape *s)
 {
     const clt_attention_attr *attr = node->attr;
@@ -38,16 +20,8 @@ void clt_arg_attention_mask(clt_program *p, const clt_node *node, const clt_atte
 
 void clt_arg_attention_operands(clt_program *p, const clt_node *node, const clt_attention_shape *s)
 {
-    clt_arg_attention_in(p, &s->q);
-    clt_arg_attention_in(p, &s->k);
-    clt_arg_attention_in(p, &s->v);
+    CLT_ARGS(p, CLT_ATTENTION_IN(&s->q), CLT_ATTENTION_IN(&s->k), CLT_ATTENTION_IN(&s->v));
     clt_arg_attention_mask(p, node, s);
-}
-
-void clt_arg_attention_sizes(clt_program *p, const clt_attention_shape *s)
-{
-    CLT_ARGS(p, CLT_FIXED(s->heads), CLT_FIXED(s->heads / s->kv_heads), CLT_FIXED(s->rows),
-             CLT_FIXED(s->keys), CLT_FLOAT(s->scale));
 }
 
 void clt_arg_attention_drop(clt_program *p, const clt_node *node, const clt_attention_shape *s)
@@ -74,19 +48,13 @@ static void arg_sums(clt_program *p, const clt_node *node, const clt_attention_s
                      const clt_attention_view *view, int64_t heads, int64_t rows)
 {
     if (!clt_is_half(node->out[view->operand]->type.dtype)) {
-        clt_arg_attention_out(p, view);
+        CLT_ARGS(p, CLT_ATTENTION_OUT(view));
         return;
     }
     const clt_attention_view sums = {
         .batch = heads * rows * s->size, .head = rows * s->size, .row = s->size};
-    CLT_ARGS(p, CLT_SCRATCH(clt_scratch_add(p, clt_attention_images(s, sums.batch * 4))));
-    arg_steps(p, &sums);
-}
-
-void clt_arg_attention_lengths(clt_program *p, const clt_attention_shape *s, int64_t heads)
-{
-    CLT_ARGS(p, CLT_FIXED(heads), CLT_FIXED(s->heads / s->kv_heads), CLT_FIXED(s->rows),
-             CLT_FIXED(s->keys), CLT_FIXED(s->size), CLT_FLOAT(s->scale));
+    CLT_ARGS(p, CLT_SCRATCH(clt_scratch_add(p, clt_attention_images(s, sums.batch * 4))),
+             CLT_ATTENTION_STEPS(&sums));
 }
 
 void clt_attention_portable(const clt_node *node, const clt_target *target, clt_program *p)
@@ -97,10 +65,9 @@ void clt_attention_portable(const clt_node *node, const clt_target *target, clt_
     clt_launch_begin(p, "attention/portable/attention.cl", "attention", "%s",
                      clt_attention_types(node, &s, types));
     clt_arg_attention_operands(p, node, &s);
-    clt_arg_attention_out(p, &s.out);
+    CLT_ARGS(p, CLT_ATTENTION_OUT(&s.out));
     arg_sums(p, node, &s, &s.out, s.heads, s.rows);
-    CLT_ARGS(p, CLT_OUT(s.log_sum), CLT_LONG(items));
-    clt_arg_attention_lengths(p, &s, s.heads);
+    CLT_ARGS(p, CLT_OUT(s.log_sum), CLT_LONG(items), CLT_ATTENTION_LENGTHS(&s, s.heads));
     clt_arg_attention_drop(p, node, &s);
     clt_range_items(p, target, items);
 }
@@ -115,10 +82,8 @@ int clt_attention_delta_portable(const clt_node *node, const clt_target *target,
     char types[CLT_ATTENTION_OPTIONS];
     clt_launch_begin(p, "attention/portable/attention.cl", "attention_delta", "%s",
                      clt_attention_types(node, &s, types));
-    clt_arg_attention_in(p, &s.out);
-    clt_arg_attention_in(p, &out);
-    CLT_ARGS(p, CLT_SCRATCH(delta), CLT_LONG(rows), CLT_FIXED(s.heads), CLT_FIXED(s.rows),
-             CLT_FIXED(s.size));
+    CLT_ARGS(p, CLT_ATTENTION_IN(&s.out), CLT_ATTENTION_IN(&out), CLT_SCRATCH(delta),
+             CLT_LONG(rows), CLT_FIXED(s.heads), CLT_FIXED(s.rows), CLT_FIXED(s.size));
     clt_range_items(p, target, rows);
     return delta;
 }
@@ -135,18 +100,17 @@ void clt_attention_grad_portable(const clt_node *node, const clt_target *target,
         clt_launch_begin(p, "attention/portable/attention.cl",
                          of_keys ? "attention_dkv" : "attention_dq", "%s", types);
         clt_arg_attention_operands(p, node, &s);
-        clt_arg_attention_in(p, &s.out);
-        CLT_ARGS(p, CLT_IN(s.log_sum), CLT_SCRATCH(delta));
-        clt_arg_attention_out(p, of_keys ? &s.dk : &s.dq);
+        CLT_ARGS(p, CLT_ATTENTION_IN(&s.out), CLT_IN(s.log_sum), CLT_SCRATCH(delta),
+                 CLT_ATTENTION_OUT(of_keys ? &s.dk : &s.dq));
         if (of_keys) {
-            clt_arg_attention_out(p, &s.dv);
+            CLT_ARGS(p, CLT_ATTENTION_OUT(&s.dv));
             arg_sums(p, node, &s, &s.dk, s.kv_heads, s.keys);
             arg_sums(p, node, &s, &s.dv, s.kv_heads, s.keys);
         } else {
             arg_sums(p, node, &s, &s.dq, s.heads, s.rows);
         }
-        CLT_ARGS(p, CLT_LONG(of_keys ? keys : rows));
-        clt_arg_attention_lengths(p, &s, of_keys ? s.kv_heads : s.heads);
+        CLT_ARGS(p, CLT_LONG(of_keys ? keys : rows),
+                 CLT_ATTENTION_LENGTHS(&s, of_keys ? s.kv_heads : s.heads));
         clt_arg_attention_drop(p, node, &s);
         clt_range_items(p, target, of_keys ? keys : rows);
     }
