@@ -162,18 +162,6 @@ static void begin(clt_program *p, const clt_node *node, const char *file, const 
                      !is_gradient(node) && has(node, 2), attr->weight, attr->bias);
 }
 
-/* Adds operands and results of the forward's kernels, which are the same in all files. */
-static void arg_forward(clt_program *p, const clt_node *node)
-{
-    const clt_norm_rows_attr *attr = node->attr;
-    for (int i = 0; i < 3; i++)
-        if (has(node, i))
-            CLT_ARGS(p, CLT_IN(i));
-    for (int i = 0; i < node->n_out; i++)
-        CLT_ARGS(p, CLT_OUT(i));
-    CLT_ARGS(p, CLT_LONG(rows_of(node)), CLT_FIXED(columns_of(node)), CLT_FLOAT(attr->eps));
-}
-
 static void arg_operands(clt_program *p, const clt_node *node, int last)
 {
     for (int i = 0; i <= last; i++)
@@ -181,9 +169,16 @@ static void arg_operands(clt_program *p, const clt_node *node, int last)
             CLT_ARGS(p, CLT_IN(i));
 }
 
-static void arg_sizes(clt_program *p, const clt_node *node)
+#define SIZES(node) CLT_LONG(rows_of(node)), CLT_FIXED(columns_of(node))
+
+/* Adds operands and results of the forward's kernels, which are the same in all files. */
+static void arg_forward(clt_program *p, const clt_node *node)
 {
-    CLT_ARGS(p, CLT_LONG(rows_of(node)), CLT_FIXED(columns_of(node)));
+    const clt_norm_rows_attr *attr = node->attr;
+    arg_operands(p, node, 2);
+    for (int i = 0; i < node->n_out; i++)
+        CLT_ARGS(p, CLT_OUT(i));
+    CLT_ARGS(p, SIZES(node), CLT_FLOAT(attr->eps));
 }
 
 void clt_norm_sum_parts(clt_program *p, const clt_target *target, int block, int out, int64_t count,
@@ -240,17 +235,14 @@ static void emit_grad_portable(const clt_node *node, const clt_target *target, c
     const int64_t parts = parts_of(node, target, PARTS);
     begin(p, node, "norm/portable/norm.cl", "norm_rows_grad", "");
     arg_operands(p, node, WEIGHT);
-    CLT_ARGS(p, CLT_OUT(0));
-    arg_sizes(p, node);
+    CLT_ARGS(p, CLT_OUT(0), SIZES(node));
     clt_range_items(p, target, rows_of(node));
     if (!wants_sums(node))
         return;
     const int block = add_parts(p, node, parts);
     begin(p, node, "norm/portable/norm.cl", "norm_columns_grad", "");
     arg_operands(p, node, MEAN);
-    CLT_ARGS(p, CLT_SCRATCH(block));
-    arg_sizes(p, node);
-    CLT_ARGS(p, CLT_FIXED(parts));
+    CLT_ARGS(p, CLT_SCRATCH(block), SIZES(node), CLT_FIXED(parts));
     clt_range_items(p, target, clt_fixed(parts * columns_of(node)));
     sum_parts(p, node, target, block, parts);
 }
@@ -282,8 +274,7 @@ static void emit_grad_cpu(const clt_node *node, const clt_target *target, clt_pr
     CLT_ARGS(p, CLT_OUT(0));
     if (wants_sums(node))
         CLT_ARGS(p, CLT_SCRATCH(block));
-    arg_sizes(p, node);
-    CLT_ARGS(p, CLT_FIXED(parts));
+    CLT_ARGS(p, SIZES(node), CLT_FIXED(parts));
     clt_range1(p, clt_fixed(parts), 1);
     if (wants_sums(node))
         sum_parts(p, node, target, block, parts);
@@ -334,9 +325,7 @@ static void emit_columns_gpu(const clt_node *node, const clt_target *target, clt
     const int block = add_parts(p, node, parts);
     begin(p, node, "norm/gpu/norm_columns.cl", "norm_columns_grad", "");
     arg_operands(p, node, MEAN);
-    CLT_ARGS(p, CLT_SCRATCH(block));
-    arg_sizes(p, node);
-    CLT_ARGS(p, CLT_FIXED(parts));
+    CLT_ARGS(p, CLT_SCRATCH(block), SIZES(node), CLT_FIXED(parts));
     clt_range3(p, clt_fixed(blocks * CLT_GPU_GROUP), clt_fixed(parts), clt_fixed(1), CLT_GPU_GROUP,
                1, 1);
     sum_parts(p, node, target, block, parts);
@@ -347,8 +336,7 @@ static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_pr
     const clt_rows_gpu rows = clt_rows_gpu_contiguous(rows_of(node), columns_of(node));
     begin_rows_gpu(p, node, &rows, "norm_rows_grad");
     arg_operands(p, node, WEIGHT);
-    CLT_ARGS(p, CLT_OUT(0));
-    arg_sizes(p, node);
+    CLT_ARGS(p, CLT_OUT(0), SIZES(node));
     clt_rows_gpu_range(p, &rows);
     if (wants_sums(node))
         emit_columns_gpu(node, target, p);
