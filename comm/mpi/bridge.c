@@ -7,8 +7,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/error.h"
-
 enum { DATA = 1, NOTICE = 2, NOTICE_BYTES = 512, MOST_DRAINED = 4096 };
 
 struct clt_mpi_bridge {
@@ -51,8 +49,8 @@ static void withdraw_all(clt_mpi_bridge *b)
 static clt_status test_all(clt_mpi_bridge *b, int *left, uint64_t *missing)
 {
     int ended = 0;
-    CLT_MPI_TRY(clt_mpi_check(
-        MPI_Testsome(2 * b->nodes, b->requests, &ended, b->ended, b->statuses), "MPI_Testsome"));
+    CLT_TRY(clt_mpi_check(MPI_Testsome(2 * b->nodes, b->requests, &ended, b->ended, b->statuses),
+                          "MPI_Testsome"));
     for (int i = 0; i < ended; i++)
         if (b->ended[i] < b->nodes)
             *missing &= ~((uint64_t)1 << b->ended[i]);
@@ -102,7 +100,7 @@ static clt_status swap(clt_mpi_bridge *b, const char *send, int64_t stride, int6
                        char *received, int (*cancelled)(void *arg), void *arg)
 {
     clt_status status = check_size(bytes);
-    CLT_MPI_TRY(status);
+    CLT_TRY(status);
     b->collective = false;
     for (int i = 0; i < 2 * b->nodes; i++)
         b->requests[i] = MPI_REQUEST_NULL;
@@ -150,10 +148,10 @@ static clt_status broadcast(void *user, int root, void *data, int64_t bytes,
     for (int64_t at = 0; at < bytes; at += PIECE) {
         const int count = bytes - at < PIECE ? (int)(bytes - at) : PIECE;
         /* The request is at the root's place, so that `missing` names the root on other nodes. */
-        CLT_MPI_TRY(clt_mpi_check(MPI_Ibcast((char *)data + at, count, MPI_BYTE, root, b->leaders,
-                                             &b->requests[root == b->node ? b->nodes : root]),
-                                  "MPI_Ibcast"));
-        CLT_MPI_TRY(finish(b, cancelled, arg));
+        CLT_TRY(clt_mpi_check(MPI_Ibcast((char *)data + at, count, MPI_BYTE, root, b->leaders,
+                                         &b->requests[root == b->node ? b->nodes : root]),
+                              "MPI_Ibcast"));
+        CLT_TRY(finish(b, cancelled, arg));
     }
     return CLT_OK;
 }
@@ -196,9 +194,9 @@ static clt_status expect_notices(clt_mpi_bridge *b)
 {
     for (int n = 0; n < b->nodes; n++)
         if (n != b->node)
-            CLT_MPI_TRY(clt_mpi_check(MPI_Irecv(b->heard + (size_t)n * NOTICE_BYTES, NOTICE_BYTES,
-                                                MPI_BYTE, n, NOTICE, b->leaders, &b->hears[n]),
-                                      "MPI_Irecv"));
+            CLT_TRY(clt_mpi_check(MPI_Irecv(b->heard + (size_t)n * NOTICE_BYTES, NOTICE_BYTES,
+                                            MPI_BYTE, n, NOTICE, b->leaders, &b->hears[n]),
+                                  "MPI_Irecv"));
     return CLT_OK;
 }
 
@@ -220,7 +218,7 @@ static void drain(clt_mpi_bridge *b)
 clt_status clt_mpi_split_node(MPI_Comm ranks, MPI_Comm *node)
 {
     int rank = 0;
-    CLT_MPI_TRY(clt_mpi_check(MPI_Comm_rank(ranks, &rank), "MPI_Comm_rank"));
+    CLT_TRY(clt_mpi_check(MPI_Comm_rank(ranks, &rank), "MPI_Comm_rank"));
 #ifdef CLT_TESTING
     /* Tests make nodes of this number of ranks on one machine. */
     const char *text = getenv("CLT_TESTING_NODE_RANKS");
@@ -237,16 +235,16 @@ clt_status clt_mpi_split_node(MPI_Comm ranks, MPI_Comm *node)
 static clt_status find_nodes(clt_mpi_bridge *b, MPI_Comm ranks, MPI_Comm node)
 {
     int rank = 0, node_rank = 0, place[2] = {0, 1};
-    CLT_MPI_TRY(clt_mpi_check(MPI_Comm_rank(ranks, &rank), "MPI_Comm_rank"));
-    CLT_MPI_TRY(clt_mpi_check(MPI_Comm_rank(node, &node_rank), "MPI_Comm_rank"));
-    CLT_MPI_TRY(clt_mpi_check(
-        MPI_Comm_split(ranks, node_rank ? MPI_UNDEFINED : 0, rank, &b->leaders), "MPI_Comm_split"));
+    CLT_TRY(clt_mpi_check(MPI_Comm_rank(ranks, &rank), "MPI_Comm_rank"));
+    CLT_TRY(clt_mpi_check(MPI_Comm_rank(node, &node_rank), "MPI_Comm_rank"));
+    CLT_TRY(clt_mpi_check(MPI_Comm_split(ranks, node_rank ? MPI_UNDEFINED : 0, rank, &b->leaders),
+                          "MPI_Comm_split"));
     if (b->leaders != MPI_COMM_NULL) {
         MPI_Comm_set_errhandler(b->leaders, MPI_ERRORS_RETURN);
-        CLT_MPI_TRY(clt_mpi_check(MPI_Comm_rank(b->leaders, &place[0]), "MPI_Comm_rank"));
-        CLT_MPI_TRY(clt_mpi_check(MPI_Comm_size(b->leaders, &place[1]), "MPI_Comm_size"));
+        CLT_TRY(clt_mpi_check(MPI_Comm_rank(b->leaders, &place[0]), "MPI_Comm_rank"));
+        CLT_TRY(clt_mpi_check(MPI_Comm_size(b->leaders, &place[1]), "MPI_Comm_size"));
     }
-    CLT_MPI_TRY(clt_mpi_check(MPI_Bcast(place, 2, MPI_INT, 0, node), "MPI_Bcast"));
+    CLT_TRY(clt_mpi_check(MPI_Bcast(place, 2, MPI_INT, 0, node), "MPI_Bcast"));
     b->node = place[0];
     b->nodes = place[1];
     if (b->leaders == MPI_COMM_NULL || b->nodes == 1)
@@ -263,8 +261,8 @@ static clt_status find_nodes(clt_mpi_bridge *b, MPI_Comm ranks, MPI_Comm node)
     if (!b->first || !b->requests || !b->ended || !b->statuses || !b->told || !b->hears ||
         !b->heard)
         return clt_mpi_fail(CLT_OUT_OF_MEMORY, "comm: memory does not suffice");
-    CLT_MPI_TRY(clt_mpi_check(MPI_Allgather(&rank, 1, MPI_INT, b->first, 1, MPI_INT, b->leaders),
-                              "MPI_Allgather"));
+    CLT_TRY(clt_mpi_check(MPI_Allgather(&rank, 1, MPI_INT, b->first, 1, MPI_INT, b->leaders),
+                          "MPI_Allgather"));
     return expect_notices(b);
 }
 

@@ -25,20 +25,20 @@ static void release(void *user, int aborted)
 
 static clt_status find_ranks(clt_mpi *m, MPI_Comm ranks, int count, clt_comm_ranks *of)
 {
-    CLT_MPI_TRY(clt_mpi_duplicate(ranks, &m->ranks));
-    CLT_MPI_TRY(clt_mpi_check(MPI_Comm_rank(m->ranks, &of->rank), "MPI_Comm_rank"));
-    CLT_MPI_TRY(clt_mpi_check(MPI_Comm_size(m->ranks, &of->ranks), "MPI_Comm_size"));
+    CLT_TRY(clt_mpi_duplicate(ranks, &m->ranks));
+    CLT_TRY(clt_mpi_check(MPI_Comm_rank(m->ranks, &of->rank), "MPI_Comm_rank"));
+    CLT_TRY(clt_mpi_check(MPI_Comm_size(m->ranks, &of->ranks), "MPI_Comm_size"));
     m->devices = calloc((size_t)of->ranks, sizeof *m->devices);
     if (!m->devices)
         return clt_mpi_fail(CLT_OUT_OF_MEMORY, "comm: memory does not suffice");
-    CLT_MPI_TRY(clt_mpi_check(MPI_Allgather(&count, 1, MPI_INT, m->devices, 1, MPI_INT, m->ranks),
-                              "MPI_Allgather"));
+    CLT_TRY(clt_mpi_check(MPI_Allgather(&count, 1, MPI_INT, m->devices, 1, MPI_INT, m->ranks),
+                          "MPI_Allgather"));
     of->devices = m->devices;
-    CLT_MPI_TRY(clt_mpi_split_node(m->ranks, &m->node));
+    CLT_TRY(clt_mpi_split_node(m->ranks, &m->node));
     MPI_Comm_set_errhandler(m->node, MPI_ERRORS_RETURN);
-    CLT_MPI_TRY(clt_mpi_check(MPI_Comm_rank(m->node, &of->node_rank), "MPI_Comm_rank"));
-    CLT_MPI_TRY(clt_mpi_check(MPI_Comm_size(m->node, &of->node_ranks), "MPI_Comm_size"));
-    CLT_MPI_TRY(clt_mpi_bridge_open(m->ranks, m->node, &m->bridge, &m->functions));
+    CLT_TRY(clt_mpi_check(MPI_Comm_rank(m->node, &of->node_rank), "MPI_Comm_rank"));
+    CLT_TRY(clt_mpi_check(MPI_Comm_size(m->node, &of->node_ranks), "MPI_Comm_size"));
+    CLT_TRY(clt_mpi_bridge_open(m->ranks, m->node, &m->bridge, &m->functions));
     of->bridge = m->bridge ? &m->functions : NULL;
     return CLT_OK;
 }
@@ -48,10 +48,10 @@ static clt_status create(clt_mpi *m, MPI_Comm ranks, const clt_comm_device *devi
 {
     clt_comm_ranks of;
     clt_comm_ranks_init(&of);
-    CLT_MPI_TRY(find_ranks(m, ranks, count, &of));
+    CLT_TRY(find_ranks(m, ranks, count, &of));
     m->bytes = (size_t)clt_comm_shared_bytes(of.node_ranks);
     if (m->bytes)
-        CLT_MPI_TRY(clt_mpi_memory_open(m->node, m->bytes, &m->memory));
+        CLT_TRY(clt_mpi_memory_open(m->node, m->bytes, &m->memory));
     of.shared = m->memory;
     of.shared_bytes = (int64_t)m->bytes;
     of.processes = 1;
@@ -80,7 +80,7 @@ static clt_status create(clt_mpi *m, MPI_Comm ranks, const clt_comm_device *devi
 clt_status clt_comm_create_mpi(MPI_Comm ranks, const clt_comm_device *devices, int count,
                                const clt_comm_options *options, clt_comm **comm)
 {
-    CLT_MPI_TRY(clt_mpi_running("clt_comm_create_mpi"));
+    CLT_TRY(clt_mpi_running("clt_comm_create_mpi"));
     clt_mpi *m = calloc(1, sizeof *m);
     if (!m)
         return clt_mpi_fail(CLT_OUT_OF_MEMORY, "comm: memory does not suffice");

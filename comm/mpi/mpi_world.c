@@ -6,7 +6,6 @@
  * others in such a call. */
 #include "comm/mpi/bridge.h"
 #include "base/clock.h"
-#include "base/error.h"
 #include "comm/mpi/process.h"
 
 #include <limits.h>
@@ -139,10 +138,10 @@ static clt_status take_message(const world *w, round_state *r, int from)
     MPI_Status status;
     if (r->requests[from] == MPI_REQUEST_NULL)
         return CLT_OK;
-    CLT_MPI_TRY(clt_mpi_check(MPI_Test(&r->requests[from], &done, &status), "MPI_Test"));
+    CLT_TRY(clt_mpi_check(MPI_Test(&r->requests[from], &done, &status), "MPI_Test"));
     if (!done)
         return CLT_OK;
-    CLT_MPI_TRY(clt_mpi_check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count"));
+    CLT_TRY(clt_mpi_check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count"));
     if (bytes != (w->rank ? 1 : r->bytes))
         return clt_mpi_fail(CLT_MISMATCH,
                             "rank %d is at another place of the program than rank %d: start all "
@@ -159,7 +158,7 @@ static clt_status advance(const world *w, round_state *r, int *done)
     int left = 0, sent = 1;
     const int others = w->rank ? 1 : w->count;
     for (int k = 0; k < others; k++) {
-        CLT_MPI_TRY(take_message(w, r, k));
+        CLT_TRY(take_message(w, r, k));
         left += r->requests[k] != MPI_REQUEST_NULL;
     }
     *done = 0;
@@ -167,16 +166,16 @@ static clt_status advance(const world *w, round_state *r, int *done)
         return CLT_OK;
     if (!r->answering) {
         r->answering = 1;
-        CLT_MPI_TRY(clt_mpi_check(
+        CLT_TRY(clt_mpi_check(
             MPI_Ibcast(r->all, w->count * r->bytes, MPI_BYTE, 0, w->ranks, &r->answer),
             "MPI_Ibcast"));
     }
     for (int k = 0; k < others; k++) {
         int gone = 0;
-        CLT_MPI_TRY(clt_mpi_check(MPI_Test(&r->sends[k], &gone, MPI_STATUS_IGNORE), "MPI_Test"));
+        CLT_TRY(clt_mpi_check(MPI_Test(&r->sends[k], &gone, MPI_STATUS_IGNORE), "MPI_Test"));
         sent = sent && gone;
     }
-    CLT_MPI_TRY(clt_mpi_check(MPI_Test(&r->answer, done, MPI_STATUS_IGNORE), "MPI_Test"));
+    CLT_TRY(clt_mpi_check(MPI_Test(&r->answer, done, MPI_STATUS_IGNORE), "MPI_Test"));
     *done = *done && sent && !left;
     return CLT_OK;
 }
@@ -189,13 +188,13 @@ static clt_status wait_for(world *w, round_state *r)
     double looked = r->began;
     for (;;) {
         int done = 0;
-        CLT_MPI_TRY(advance(w, r, &done));
+        CLT_TRY(advance(w, r, &done));
         if (done)
             return CLT_OK;
         const double at = clt_clock();
         if (at - looked > 0.1) {
             looked = at;
-            CLT_MPI_TRY(give_up(w, r, at));
+            CLT_TRY(give_up(w, r, at));
         }
         const struct timespec time = {0, pause};
         nanosleep(&time, NULL);
@@ -207,16 +206,16 @@ static clt_status begin(const world *w, round_state *r)
 {
     r->began = clt_clock();
     for (int k = 1; w->rank == 0 && k < w->count; k++) {
-        CLT_MPI_TRY(clt_mpi_check(MPI_Isend(&r->here, 1, MPI_BYTE, k, HERE, w->ranks, &r->sends[k]),
-                                  "MPI_Isend"));
-        CLT_MPI_TRY(clt_mpi_check(MPI_Irecv(r->all + (size_t)k * (size_t)r->bytes, r->bytes,
-                                            MPI_BYTE, k, WORD, w->ranks, &r->requests[k]),
-                                  "MPI_Irecv"));
+        CLT_TRY(clt_mpi_check(MPI_Isend(&r->here, 1, MPI_BYTE, k, HERE, w->ranks, &r->sends[k]),
+                              "MPI_Isend"));
+        CLT_TRY(clt_mpi_check(MPI_Irecv(r->all + (size_t)k * (size_t)r->bytes, r->bytes, MPI_BYTE,
+                                        k, WORD, w->ranks, &r->requests[k]),
+                              "MPI_Irecv"));
     }
     if (w->rank == 0)
         return CLT_OK;
-    CLT_MPI_TRY(clt_mpi_check(MPI_Irecv(&r->here, 1, MPI_BYTE, 0, HERE, w->ranks, &r->requests[0]),
-                              "MPI_Irecv"));
+    CLT_TRY(clt_mpi_check(MPI_Irecv(&r->here, 1, MPI_BYTE, 0, HERE, w->ranks, &r->requests[0]),
+                          "MPI_Irecv"));
     return clt_mpi_check(MPI_Isend(r->mine, r->bytes, MPI_BYTE, 0, WORD, w->ranks, &r->sends[0]),
                          "MPI_Isend");
 }
@@ -289,7 +288,7 @@ static clt_status connect_ranks(void *user, const clt_comm_device *devices, int 
     const clt_status status =
         all ? gather(w, &mine, 1, all) : clt_mpi_fail(CLT_OUT_OF_MEMORY, "memory does not suffice");
     free(all);
-    CLT_MPI_TRY(status);
+    CLT_TRY(status);
     return clt_comm_create_mpi(w->ranks, devices, count, options, comm);
 }
 
@@ -334,11 +333,11 @@ clt_status clt_world_set_deadlines_mpi(clt_world *of, const clt_world_deadlines 
 static clt_status find_place(world *w, clt_world *out)
 {
     MPI_Comm node;
-    CLT_MPI_TRY(clt_mpi_check(MPI_Comm_rank(w->ranks, &out->rank), "MPI_Comm_rank"));
-    CLT_MPI_TRY(clt_mpi_check(MPI_Comm_size(w->ranks, &out->ranks), "MPI_Comm_size"));
+    CLT_TRY(clt_mpi_check(MPI_Comm_rank(w->ranks, &out->rank), "MPI_Comm_rank"));
+    CLT_TRY(clt_mpi_check(MPI_Comm_size(w->ranks, &out->ranks), "MPI_Comm_size"));
     w->rank = out->rank;
     w->count = out->ranks;
-    CLT_MPI_TRY(clt_mpi_split_node(w->ranks, &node));
+    CLT_TRY(clt_mpi_split_node(w->ranks, &node));
     clt_status status = clt_mpi_check(MPI_Comm_rank(node, &out->node_rank), "MPI_Comm_rank");
     CLT_NEXT(status, clt_mpi_check(MPI_Comm_size(node, &out->node_ranks), "MPI_Comm_size"));
     const clt_status freed = clt_mpi_check(MPI_Comm_free(&node), "MPI_Comm_free");
@@ -360,11 +359,11 @@ static clt_status agree_or_free(MPI_Comm *ranks, clt_status status)
 
 clt_status clt_world_open_mpi(MPI_Comm ranks, clt_world *out)
 {
-    CLT_MPI_TRY(clt_mpi_running("clt_world_open_mpi"));
+    CLT_TRY(clt_mpi_running("clt_world_open_mpi"));
     world own = {0};
     clt_world found;
     clt_world_init(&found);
-    CLT_MPI_TRY(clt_mpi_duplicate(ranks, &own.ranks));
+    CLT_TRY(clt_mpi_duplicate(ranks, &own.ranks));
     /* Memory is allocated after the communicator, because a rank without memory takes part until
      * all agree. */
     world *w = calloc(1, sizeof *w);

@@ -8,8 +8,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/error.h"
-
 enum { NAME = 64 };
 
 /* Makes an object with a new name. */
@@ -56,8 +54,8 @@ clt_status clt_mpi_memory_open(MPI_Comm node, size_t bytes, void **out)
     char name[NAME] = "";
     int rank, ranks, file = -1, error = 0, worst = 0;
     void *memory = NULL;
-    CLT_MPI_TRY(clt_mpi_check(MPI_Comm_rank(node, &rank), "MPI_Comm_rank"));
-    CLT_MPI_TRY(clt_mpi_check(MPI_Comm_size(node, &ranks), "MPI_Comm_size"));
+    CLT_TRY(clt_mpi_check(MPI_Comm_rank(node, &rank), "MPI_Comm_rank"));
+    CLT_TRY(clt_mpi_check(MPI_Comm_size(node, &ranks), "MPI_Comm_size"));
     if (rank == 0) {
         file = make(name);
         if (file < 0 || ftruncate(file, (off_t)bytes))

@@ -36,7 +36,7 @@ clt_status clt_mpi_running(const char *function)
 
 clt_status clt_mpi_duplicate(MPI_Comm from, MPI_Comm *to)
 {
-    CLT_MPI_TRY(clt_mpi_check(MPI_Comm_dup(from, to), "MPI_Comm_dup"));
+    CLT_TRY(clt_mpi_check(MPI_Comm_dup(from, to), "MPI_Comm_dup"));
     return clt_mpi_check(MPI_Comm_set_errhandler(*to, MPI_ERRORS_RETURN),
                          "MPI_Comm_set_errhandler");
 }

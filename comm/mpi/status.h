@@ -3,6 +3,7 @@
 #ifndef CLT_COMM_MPI_STATUS_H
 #define CLT_COMM_MPI_STATUS_H
 
+#include "base/error.h"
 #include <cltrain/mpi.h>
 
 clt_status clt_mpi_fail(clt_status status, const char *format, ...) CLT_PRINTF(2, 3);
@@ -15,12 +16,5 @@ clt_status clt_mpi_running(const char *function);
 
 /* Duplicates a communicator. Failed calls of the duplicate return instead of ending the program. */
 clt_status clt_mpi_duplicate(MPI_Comm from, MPI_Comm *to);
-
-#define CLT_MPI_TRY(expression)                                                                    \
-    do {                                                                                           \
-        const clt_status try_status_ = (expression);                                               \
-        if (try_status_ != CLT_OK)                                                                 \
-            return try_status_;                                                                    \
-    } while (0)
 
 #endif
