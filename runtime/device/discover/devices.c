@@ -1,6 +1,7 @@
 /* Opens the devices that a list names. */
 #include <stdio.h>
 
+#include "base/alloc.h"
 #include "base/log.h"
 #include "device/discover/sub_devices.h"
 

@@ -1,5 +1,6 @@
 #include "device/discover/sub_devices.h"
 
+#include "base/alloc.h"
 #include "base/error.h"
 
 static bool offers(cl_device_id id, cl_device_partition_property kind)

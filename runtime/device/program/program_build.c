@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/log.h"
 
 enum { SUMMARY_LINES = 3, SUMMARY_LINE_BYTES = 300 };

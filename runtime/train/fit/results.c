@@ -4,6 +4,7 @@
 
 #include "train/core/trainer.h"
 #include "train/setup/capacity.h"
+#include "train/setup/choices.h"
 #include "train/step/graph_collectives.h"
 #include "train/step/programs.h"
 

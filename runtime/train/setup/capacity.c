@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/str.h"
 #include "device/program/tuning_file.h"
+#include "exec/optimizer.h"
 #include "train/setup/explain.h"
 #include <cltrain/data.h>
 

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "exec/slow.h"
 #include "train/planner/balance.h"
+#include "train/setup/choices.h"
 #include "train/ranks/world.h"
 #include <cltrain/checkpoint.h>
 #include <cltrain/unstable.h>

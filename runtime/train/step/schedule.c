@@ -1,5 +1,6 @@
 /* Learning-rate schedules. */
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
