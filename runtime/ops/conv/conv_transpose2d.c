@@ -126,17 +126,10 @@ clt_value *clt_conv_transpose2d(clt_value *x, clt_value *weight, clt_value *bias
     return clt_add(y, clt_reshape(bias, 4, channels));
 }
 
-static void call_conv_transpose2d(const clt_op_call *c)
-{
-    clt_conv_transpose2d_options o = *(const clt_conv_transpose2d_options *)c->attr;
-    o.struct_size = sizeof o;
-    c->out[0] = clt_conv_transpose2d(c->in[0], c->in[1], c->in[2], &o);
-}
-
-const clt_op clt_call_conv_transpose2d = {
-    .name = "conv_transpose2d",
-    .doc = "Transposed convolution.",
-    .operands = "x bchw, weight coij, bias o?!",
+CLT_CALLABLE_OPTIONS(
+    conv_transpose2d, clt_conv_transpose2d_options,
+    c->out[0] = clt_conv_transpose2d(c->in[0], c->in[1], c->in[2], a),
+    .doc = "Transposed convolution.", .operands = "x bchw, weight coij, bias o?!",
     .results = "y bohw",
     CLT_ATTRIBUTES(clt_conv_transpose2d_options, {CLT_CONV_STRIDE(clt_conv_transpose2d_options, 2)},
                    {CLT_CONV_PADDING(clt_conv_transpose2d_options, 2, "Taken off each side.")},
@@ -145,7 +138,4 @@ const clt_op clt_call_conv_transpose2d = {
                     .count = 2, .most = INT_MAX},
                    {CLT_CONV_DILATION(clt_conv_transpose2d_options, 2)},
                    {CLT_CONV_GROUPS(clt_conv_transpose2d_options)}),
-    .whole = "ij",
-    .halo = "hw",
-    .callable = true,
-    .build = call_conv_transpose2d};
+    .whole = "ij", .halo = "hw");

@@ -125,39 +125,20 @@ clt_value *clt_adaptive_avg_pool1d(clt_value *x, int length)
     return as_row(image ? clt_adaptive_avg_pool2d(image, 1, length) : NULL);
 }
 
-static void call_conv1d(const clt_op_call *c)
-{
-    clt_conv1d_options o = *(const clt_conv1d_options *)c->attr;
-    o.struct_size = sizeof o;
-    c->out[0] = clt_conv1d(c->in[0], c->in[1], c->in[2], &o);
-}
-
-const clt_op clt_call_conv1d = {
-    .name = "conv1d",
+CLT_CALLABLE_OPTIONS(
+    conv1d, clt_conv1d_options, c->out[0] = clt_conv1d(c->in[0], c->in[1], c->in[2], a),
     .doc = "Convolution of x with the kernels of the weight.",
-    .operands = "x bcl, weight ock, bias o?!",
-    .results = "y bol",
+    .operands = "x bcl, weight ock, bias o?!", .results = "y bol",
     CLT_ATTRIBUTES(clt_conv1d_options, {CLT_CONV_STRIDE(clt_conv1d_options, 0)},
                    {CLT_CONV_PADDING(clt_conv1d_options, 0, "Zeros on each side.")},
                    {CLT_CONV_DILATION(clt_conv1d_options, 0)},
                    {CLT_CONV_GROUPS(clt_conv1d_options)}),
-    .whole = "k",
-    .halo = "l",
-    .callable = true,
-    .build = call_conv1d};
+    .whole = "k", .halo = "l");
 
-static void call_conv_transpose1d(const clt_op_call *c)
-{
-    clt_conv_transpose1d_options o = *(const clt_conv_transpose1d_options *)c->attr;
-    o.struct_size = sizeof o;
-    c->out[0] = clt_conv_transpose1d(c->in[0], c->in[1], c->in[2], &o);
-}
-
-const clt_op clt_call_conv_transpose1d = {
-    .name = "conv_transpose1d",
-    .doc = "Transposed convolution.",
-    .operands = "x bcl, weight cok, bias o?!",
-    .results = "y bol",
+CLT_CALLABLE_OPTIONS(
+    conv_transpose1d, clt_conv_transpose1d_options,
+    c->out[0] = clt_conv_transpose1d(c->in[0], c->in[1], c->in[2], a),
+    .doc = "Transposed convolution.", .operands = "x bcl, weight cok, bias o?!", .results = "y bol",
     CLT_ATTRIBUTES(clt_conv_transpose1d_options, {CLT_CONV_STRIDE(clt_conv_transpose1d_options, 0)},
                    {CLT_CONV_PADDING(clt_conv_transpose1d_options, 0, "Taken off each side.")},
                    {CLT_ATTRIBUTE(INT, "output_padding", clt_conv_transpose1d_options,
@@ -165,10 +146,7 @@ const clt_op clt_call_conv_transpose1d = {
                     .most = INT_MAX},
                    {CLT_CONV_DILATION(clt_conv_transpose1d_options, 0)},
                    {CLT_CONV_GROUPS(clt_conv_transpose1d_options)}),
-    .whole = "k",
-    .halo = "l",
-    .callable = true,
-    .build = call_conv_transpose1d};
+    .whole = "k", .halo = "l");
 
 static const clt_attribute pool_attributes[] = {
     {CLT_ATTRIBUTE(INT, "kernel", clt_pool1d_options, kernel, "Size of the window."), .least = 1,
@@ -190,21 +168,10 @@ static const clt_attribute pool_attributes[] = {
 };
 
 #define POOL_CALL(NAME, DOC)                                                                       \
-    static void call_##NAME(const clt_op_call *c)                                                  \
-    {                                                                                              \
-        clt_pool1d_options o = *(const clt_pool1d_options *)c->attr;                               \
-        o.struct_size = sizeof o;                                                                  \
-        c->out[0] = clt_##NAME(c->in[0], &o);                                                      \
-    }                                                                                              \
-    const clt_op clt_call_##NAME = {.name = #NAME,                                                 \
-                                    .doc = DOC,                                                    \
-                                    .operands = "x bcl",                                           \
-                                    .results = "y bcl",                                            \
-                                    .attributes = pool_attributes,                                 \
-                                    .halo = "l",                                                   \
-                                    .attr_bytes = sizeof(clt_pool1d_options),                      \
-                                    .callable = true,                                              \
-                                    .build = call_##NAME}
+    CLT_CALLABLE_OPTIONS(NAME, clt_pool1d_options, c->out[0] = clt_##NAME(c->in[0], a),            \
+                         .doc = DOC, .operands = "x bcl", .results = "y bcl",                      \
+                         .attributes = pool_attributes, .halo = "l",                               \
+                         .attr_bytes = sizeof(clt_pool1d_options))
 
 POOL_CALL(avg_pool1d, "Means over windows.");
 POOL_CALL(max_pool1d, "The maximum of each window. Padding does not count.");
@@ -213,18 +180,10 @@ typedef struct size_call {
     int size;
 } size_call;
 
-static void call_adaptive_avg_pool1d(const clt_op_call *c)
-{
-    c->out[0] = clt_adaptive_avg_pool1d(c->in[0], ((const size_call *)c->attr)->size);
-}
-
-const clt_op clt_call_adaptive_avg_pool1d = {
-    .name = "adaptive_avg_pool1d",
-    .doc = "Means over windows that divide x evenly.",
-    .operands = "x bcl",
-    .results = "y bck",
-    CLT_ATTRIBUTES(size_call, {CLT_ATTRIBUTE(INT, "size", size_call, size, "Size of the result."),
-                               .least = 1, .most = 1 << 24, .otherwise = 1}),
-    .whole = "kl",
-    .callable = true,
-    .build = call_adaptive_avg_pool1d};
+CLT_CALLABLE(adaptive_avg_pool1d, size_call, c->out[0] = clt_adaptive_avg_pool1d(c->in[0], a->size),
+             .doc = "Means over windows that divide x evenly.", .operands = "x bcl",
+             .results = "y bck",
+             CLT_ATTRIBUTES(size_call,
+                            {CLT_ATTRIBUTE(INT, "size", size_call, size, "Size of the result."),
+                             .least = 1, .most = 1 << 24, .otherwise = 1}),
+             .whole = "kl");

@@ -18,6 +18,26 @@
 #undef CLT_OP
 #undef CLT_CALL
 
+/* Define callable operator NAME. BUILD sets c->out from the operands c->in and the attributes `a`,
+ * a TYPE, or options of TYPE; the other members follow. */
+#define CLT_CALLABLE(NAME, TYPE, BUILD, ...)                                                       \
+    static void call_##NAME(const clt_op_call *c)                                                  \
+    {                                                                                              \
+        const TYPE *a = c->attr;                                                                   \
+        BUILD;                                                                                     \
+    }                                                                                              \
+    const clt_op clt_call_##NAME = {                                                               \
+        .name = #NAME, .callable = true, .build = call_##NAME, __VA_ARGS__}
+#define CLT_CALLABLE_OPTIONS(NAME, TYPE, BUILD, ...)                                               \
+    static void call_##NAME(const clt_op_call *c)                                                  \
+    {                                                                                              \
+        TYPE own = *(const TYPE *)c->attr, *a = &own;                                              \
+        own.struct_size = sizeof own;                                                              \
+        BUILD;                                                                                     \
+    }                                                                                              \
+    const clt_op clt_call_##NAME = {                                                               \
+        .name = #NAME, .callable = true, .build = call_##NAME, __VA_ARGS__}
+
 /* Returns the operators of ops.def that are nodes, in its order; *count is their number. */
 const clt_op *const *clt_ops(int *count);
 

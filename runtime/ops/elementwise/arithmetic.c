@@ -233,18 +233,9 @@ clt_value *clt_mean_grad(clt_value *dy, const clt_type *to, double fixed, double
     return clt_emit1(&clt_op_mean_grad, &attr, 1, dy);
 }
 
-static void call_add_scalar(const clt_op_call *c)
-{
-    c->out[0] = clt_add_scalar(c->in[0], (double)((const clt_elementwise_attr *)c->attr)->p[0]);
-}
-
-const clt_op clt_call_add_scalar = {
-    .name = "add_scalar",
-    .doc = "x + term",
-    .operands = "x *",
-    .results = "y *",
-    CLT_ATTRIBUTES(
-        clt_elementwise_attr,
-        {CLT_ATTRIBUTE(REAL, "term", clt_elementwise_attr, p[0], "What is added."), .required = 1}),
-    .callable = true,
-    .build = call_add_scalar};
+CLT_CALLABLE(add_scalar, clt_elementwise_attr,
+             c->out[0] = clt_add_scalar(c->in[0], (double)a->p[0]), .doc = "x + term",
+             .operands = "x *", .results = "y *",
+             CLT_ATTRIBUTES(clt_elementwise_attr, {CLT_ATTRIBUTE(REAL, "term", clt_elementwise_attr,
+                                                                 p[0], "What is added."),
+                                                   .required = 1}));

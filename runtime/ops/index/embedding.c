@@ -338,15 +338,9 @@ typedef struct embedding_call {
     int64_t padding_idx;
 } embedding_call;
 
-static void call_embedding(const clt_op_call *c)
-{
-    c->out[0] = clt_embedding(c->in[0], c->in[1], ((const embedding_call *)c->attr)->padding_idx);
-}
-
-const clt_op clt_call_embedding = {
-    .name = "embedding",
-    .doc = "Rows of a weight by indices.",
-    .operands = "indices * i32, weight vd",
+CLT_CALLABLE(
+    embedding, embedding_call, c->out[0] = clt_embedding(c->in[0], c->in[1], a->padding_idx),
+    .doc = "Rows of a weight by indices.", .operands = "indices * i32, weight vd",
     .results = "y *d",
     CLT_ATTRIBUTES(
         embedding_call,
@@ -354,6 +348,4 @@ const clt_op clt_call_embedding = {
              INT, "padding_idx", embedding_call, padding_idx,
              "The row that gets no gradient; negative ones count from the end. Default: none."),
          .least = (double)INT64_MIN, .most = INT_MAX, .otherwise = (double)CLT_NO_PADDING}),
-    .whole = "v",
-    .callable = true,
-    .build = call_embedding};
+    .whole = "v");

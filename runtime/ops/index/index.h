@@ -58,19 +58,10 @@ extern const clt_attribute clt_index_call_attributes[];
 /* Defines callable operator NAME, which calls clt_NAME(x, axis, operands..). The last arguments are
  * the operands after the axis. */
 #define CLT_INDEX_CALL(NAME, DOC, OPERANDS, WHOLE, ...)                                            \
-    static void call_##NAME(const clt_op_call *c)                                                  \
-    {                                                                                              \
-        c->out[0] = clt_##NAME(c->in[0], ((const clt_index_call *)c->attr)->axis, __VA_ARGS__);    \
-    }                                                                                              \
-    const clt_op clt_call_##NAME = {.name = #NAME,                                                 \
-                                    .doc = DOC,                                                    \
-                                    .operands = OPERANDS,                                          \
-                                    .results = "y *",                                              \
-                                    .attributes = clt_index_call_attributes,                       \
-                                    .whole = WHOLE,                                                \
-                                    .attr_bytes = sizeof(clt_index_call),                          \
-                                    .callable = true,                                              \
-                                    .build = call_##NAME}
+    CLT_CALLABLE(NAME, clt_index_call, c->out[0] = clt_##NAME(c->in[0], a->axis, __VA_ARGS__),     \
+                 .doc = DOC, .operands = OPERANDS, .results = "y *",                               \
+                 .attributes = clt_index_call_attributes, .whole = WHOLE,                          \
+                 .attr_bytes = sizeof(clt_index_call))
 
 /* The attributes of all operators, and functions for clt_op.dims. */
 extern const clt_attribute clt_index_attributes[];

@@ -50,24 +50,15 @@ typedef struct cosine_call {
     double eps;
 } cosine_call;
 
-static void call_cosine_similarity(const clt_op_call *c)
-{
-    const cosine_call *call = c->attr;
-    c->out[0] = clt_cosine_similarity(c->in[0], c->in[1], call->axis, call->eps);
-}
-
-const clt_op clt_call_cosine_similarity = {
-    .name = "cosine_similarity",
-    .doc = "The cosine of the angle between vectors along an axis.",
-    .operands = "a *, b *",
-    .results = "y *",
-    CLT_ATTRIBUTES(
-        cosine_call,
-        {CLT_ATTRIBUTE(INT, "axis", cosine_call, axis,
-                       "The axis; negative ones count from the end."),
-         .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .otherwise = 1},
-        {CLT_ATTRIBUTE(REAL, "eps", cosine_call, eps, "The least length that a row is divided by."),
-         .least = 1e-15, .most = 1e15, .otherwise = 1e-8}),
-    .whole = "*",
-    .callable = true,
-    .build = call_cosine_similarity};
+CLT_CALLABLE(cosine_similarity, cosine_call,
+             c->out[0] = clt_cosine_similarity(c->in[0], c->in[1], a->axis, a->eps),
+             .doc = "The cosine of the angle between vectors along an axis.",
+             .operands = "a *, b *", .results = "y *",
+             CLT_ATTRIBUTES(cosine_call,
+                            {CLT_ATTRIBUTE(INT, "axis", cosine_call, axis,
+                                           "The axis; negative ones count from the end."),
+                             .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .otherwise = 1},
+                            {CLT_ATTRIBUTE(REAL, "eps", cosine_call, eps,
+                                           "The least length that a row is divided by."),
+                             .least = 1e-15, .most = 1e15, .otherwise = 1e-8}),
+             .whole = "*");

@@ -198,56 +198,30 @@ typedef struct huber_call {
     double bound;
 } huber_call;
 
-static void call_huber(const clt_op_call *c)
-{
-    clt_huber(c->in[0], c->in[1], ((const huber_call *)c->attr)->bound, &c->out[0], &c->out[1]);
-}
-
-const clt_op clt_call_huber = {
-    .name = "huber",
+CLT_CALLABLE(
+    huber, huber_call, clt_huber(c->in[0], c->in[1], a->bound, &c->out[0], &c->out[1]),
     .doc = "d^2 / 2 of distances below delta, else delta (|d| - delta / 2): sum, and number of "
            "elements.",
-    .operands = "x *, target *",
-    .results = "sum 1, weight 1",
+    .operands = "x *, target *", .results = "sum 1, weight 1",
     CLT_ATTRIBUTES(huber_call,
                    {CLT_ATTRIBUTE(REAL, "delta", huber_call, bound, "Where the square ends."),
-                    .most = FLT_MAX, .above = 1, .otherwise = 1}),
-    .callable = true,
-    .build = call_huber};
+                    .most = FLT_MAX, .above = 1, .otherwise = 1}));
 
-static void call_smooth_l1(const clt_op_call *c)
-{
-    clt_smooth_l1(c->in[0], c->in[1], ((const huber_call *)c->attr)->bound, &c->out[0], &c->out[1]);
-}
+CLT_CALLABLE(smooth_l1, huber_call,
+             clt_smooth_l1(c->in[0], c->in[1], a->bound, &c->out[0], &c->out[1]),
+             .doc = "huber divided by its bound, beta: sum, and number of elements.",
+             .operands = "x *, target *", .results = "sum 1, weight 1",
+             CLT_ATTRIBUTES(huber_call, {CLT_ATTRIBUTE(REAL, "beta", huber_call, bound,
+                                                       "Where the square ends."),
+                                         .most = FLT_MAX, .otherwise = 1}));
 
-const clt_op clt_call_smooth_l1 = {
-    .name = "smooth_l1",
-    .doc = "huber divided by its bound, beta: sum, and number of elements.",
-    .operands = "x *, target *",
-    .results = "sum 1, weight 1",
-    CLT_ATTRIBUTES(huber_call,
-                   {CLT_ATTRIBUTE(REAL, "beta", huber_call, bound, "Where the square ends."),
-                    .most = FLT_MAX, .otherwise = 1}),
-    .callable = true,
-    .build = call_smooth_l1};
-
-static void call_kl_div(const clt_op_call *c)
-{
-    clt_kl_div_options o = *(const clt_kl_div_options *)c->attr;
-    o.struct_size = sizeof o;
-    clt_kl_div(c->in[0], c->in[1], &o, &c->out[0], &c->out[1]);
-}
-
-const clt_op clt_call_kl_div = {
-    .name = "kl_div",
+CLT_CALLABLE_OPTIONS(
+    kl_div, clt_kl_div_options, clt_kl_div(c->in[0], c->in[1], a, &c->out[0], &c->out[1]),
     .doc = "Kullback-Leibler divergence of a target from logarithms x: sum, and weight.",
-    .operands = "x *, target *",
-    .results = "sum 1, weight 1",
+    .operands = "x *, target *", .results = "sum 1, weight 1",
     CLT_ATTRIBUTES(
         clt_kl_div_options,
         {CLT_ATTRIBUTE(FLAG, "log_target", clt_kl_div_options, log_target,
                        "The target is given as logarithms.")},
         {CLT_ATTRIBUTE(FLAG, "batchmean", clt_kl_div_options, batchmean,
-                       "The weight is the size of dimension 0, not the number of elements.")}),
-    .callable = true,
-    .build = call_kl_div};
+                       "The weight is the size of dimension 0, not the number of elements.")}));

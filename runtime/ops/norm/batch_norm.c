@@ -368,28 +368,20 @@ clt_value *clt_batch_norm(clt_value *x, clt_value *weight, clt_value *bias, clt_
     return clt_graph_status(x->graph) == CLT_OK ? y : NULL;
 }
 
-static void call_batch_norm(const clt_op_call *c)
-{
-    clt_batch_norm_options o = *(const clt_batch_norm_options *)c->attr;
-    o.struct_size = sizeof o;
-    c->out[0] = clt_batch_norm(c->in[0], c->in[1], c->in[2], c->in[3], c->in[4], c->in[5], &o);
-}
-
-const clt_op clt_call_batch_norm = {
-    .name = "batch_norm",
+CLT_CALLABLE_OPTIONS(
+    batch_norm, clt_batch_norm_options,
+    c->out[0] = clt_batch_norm(c->in[0], c->in[1], c->in[2], c->in[3], c->in[4], c->in[5], a),
     .doc = "(x - mean) / sqrt(variance + eps) * weight + bias over each channel of the batch.",
     .operands =
         "x bc*, weight c?, bias c?, running_mean c?, running_var c?, num_batches_tracked 1? i32",
     .results = "y bc*",
-    CLT_ATTRIBUTES(
-        clt_batch_norm_options,
-        {CLT_ATTRIBUTE(REAL, "eps", clt_batch_norm_options, eps, "Added to the variance."),
-         .most = INFINITY, .otherwise = CLT_NORM_EPS},
-        {CLT_ATTRIBUTE(REAL, "momentum", clt_batch_norm_options, momentum,
-                       "The share of a new batch in the running statistics."),
-         .most = 1, .otherwise = 0.1},
-        {CLT_ATTRIBUTE(FLAG, "synchronised", clt_batch_norm_options, synchronised,
-                       "Over the samples of all devices and ranks.")}),
-    .whole = "b*",
-    .callable = true,
-    .build = call_batch_norm};
+    CLT_ATTRIBUTES(clt_batch_norm_options,
+                   {CLT_ATTRIBUTE(REAL, "eps", clt_batch_norm_options, eps,
+                                  "Added to the variance."),
+                    .most = INFINITY, .otherwise = CLT_NORM_EPS},
+                   {CLT_ATTRIBUTE(REAL, "momentum", clt_batch_norm_options, momentum,
+                                  "The share of a new batch in the running statistics."),
+                    .most = 1, .otherwise = 0.1},
+                   {CLT_ATTRIBUTE(FLAG, "synchronised", clt_batch_norm_options, synchronised,
+                                  "Over the samples of all devices and ranks.")}),
+    .whole = "b*");

@@ -75,39 +75,22 @@ typedef struct norm_call {
     double eps;
 } norm_call;
 
-static void call_group_norm(const clt_op_call *c)
-{
-    const norm_call *call = c->attr;
-    c->out[0] = clt_group_norm(c->in[0], call->groups, c->in[1], c->in[2], call->eps);
-}
+CLT_CALLABLE(group_norm, norm_call,
+             c->out[0] = clt_group_norm(c->in[0], a->groups, c->in[1], c->in[2], a->eps),
+             .doc = "(x - mean) / sqrt(variance + eps) * weight + bias over groups of channels.",
+             .operands = "x bc*, weight c?, bias c?", .results = "y bc*",
+             CLT_ATTRIBUTES(norm_call,
+                            {CLT_ATTRIBUTE(INT, "groups", norm_call, groups, "Groups of channels."),
+                             .least = 1, .most = INT_MAX, .required = 1, .otherwise = 1},
+                            {CLT_ATTRIBUTE(REAL, "eps", norm_call, eps, "Added to the variance."),
+                             .most = INFINITY, .otherwise = CLT_NORM_EPS}),
+             .whole = "c*");
 
-const clt_op clt_call_group_norm = {
-    .name = "group_norm",
-    .doc = "(x - mean) / sqrt(variance + eps) * weight + bias over groups of channels.",
-    .operands = "x bc*, weight c?, bias c?",
-    .results = "y bc*",
-    CLT_ATTRIBUTES(norm_call,
-                   {CLT_ATTRIBUTE(INT, "groups", norm_call, groups, "Groups of channels."),
-                    .least = 1, .most = INT_MAX, .required = 1, .otherwise = 1},
-                   {CLT_ATTRIBUTE(REAL, "eps", norm_call, eps, "Added to the variance."),
-                    .most = INFINITY, .otherwise = CLT_NORM_EPS}),
-    .whole = "c*",
-    .callable = true,
-    .build = call_group_norm};
-
-static void call_instance_norm(const clt_op_call *c)
-{
-    const norm_call *call = c->attr;
-    c->out[0] = clt_instance_norm(c->in[0], c->in[1], c->in[2], call->eps);
-}
-
-const clt_op clt_call_instance_norm = {
-    .name = "instance_norm",
-    .doc = "group_norm with one group for each channel.",
-    .operands = "x bc*, weight c?, bias c?",
-    .results = "y bc*",
-    CLT_ATTRIBUTES(norm_call, {CLT_ATTRIBUTE(REAL, "eps", norm_call, eps, "Added to the variance."),
-                               .most = INFINITY, .otherwise = CLT_NORM_EPS}),
-    .whole = "*",
-    .callable = true,
-    .build = call_instance_norm};
+CLT_CALLABLE(instance_norm, norm_call,
+             c->out[0] = clt_instance_norm(c->in[0], c->in[1], c->in[2], a->eps),
+             .doc = "group_norm with one group for each channel.",
+             .operands = "x bc*, weight c?, bias c?", .results = "y bc*",
+             CLT_ATTRIBUTES(norm_call,
+                            {CLT_ATTRIBUTE(REAL, "eps", norm_call, eps, "Added to the variance."),
+                             .most = INFINITY, .otherwise = CLT_NORM_EPS}),
+             .whole = "*");

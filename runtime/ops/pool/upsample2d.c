@@ -191,35 +191,18 @@ typedef struct size_call {
     int size[2];
 } size_call;
 
-static void call_adaptive_avg_pool2d(const clt_op_call *c)
-{
-    const size_call *call = c->attr;
-    c->out[0] = clt_adaptive_avg_pool2d(c->in[0], call->size[0], call->size[1]);
-}
+CLT_CALLABLE(adaptive_avg_pool2d, size_call,
+             c->out[0] = clt_adaptive_avg_pool2d(c->in[0], a->size[0], a->size[1]),
+             .doc = "Means over windows that divide x evenly.", .operands = "x bchw",
+             .results = "y bcij",
+             CLT_ATTRIBUTES(size_call,
+                            {CLT_ATTRIBUTE(INT, "size", size_call, size, "Size of the result."),
+                             .count = 2, .least = 1, .most = MOST_SIZE, .otherwise = 1}),
+             .whole = "hwij");
 
-const clt_op clt_call_adaptive_avg_pool2d = {
-    .name = "adaptive_avg_pool2d",
-    .doc = "Means over windows that divide x evenly.",
-    .operands = "x bchw",
-    .results = "y bcij",
-    CLT_ATTRIBUTES(size_call, {CLT_ATTRIBUTE(INT, "size", size_call, size, "Size of the result."),
-                               .count = 2, .least = 1, .most = MOST_SIZE, .otherwise = 1}),
-    .whole = "hwij",
-    .callable = true,
-    .build = call_adaptive_avg_pool2d};
-
-static void call_upsample2d(const clt_op_call *c)
-{
-    clt_upsample2d_options o = *(const clt_upsample2d_options *)c->attr;
-    o.struct_size = sizeof o;
-    c->out[0] = clt_upsample2d(c->in[0], &o);
-}
-
-const clt_op clt_call_upsample2d = {
-    .name = "upsample2d",
-    .doc = "x resampled to another size.",
-    .operands = "x bchw",
-    .results = "y bcij",
+CLT_CALLABLE_OPTIONS(
+    upsample2d, clt_upsample2d_options, c->out[0] = clt_upsample2d(c->in[0], a),
+    .doc = "x resampled to another size.", .operands = "x bchw", .results = "y bcij",
     CLT_ATTRIBUTES(
         clt_upsample2d_options,
         {CLT_ATTRIBUTE(INT, "size", clt_upsample2d_options, size,
@@ -232,6 +215,4 @@ const clt_op clt_call_upsample2d = {
                        "Between neighbours, not the nearest of them.")},
         {CLT_ATTRIBUTE(FLAG, "align_corners", clt_upsample2d_options, align_corners,
                        "The first and last elements stay where they are; bilinear only.")}),
-    .whole = "hwij",
-    .callable = true,
-    .build = call_upsample2d};
+    .whole = "hwij");

@@ -285,7 +285,7 @@ static void dims_of(const clt_node *node, clt_node_dims *dims)
                                   .infer = infer,                                                  \
                                   .gradient = GRADIENT,                                            \
                                   .describe = describe,                                            \
-                                  .flops = clt_flops_operand,                                                  \
+                                  .flops = clt_flops_operand,                                      \
                                   .rounding = CLT_ROUNDS_NONE,                                     \
                                   .half = half,                                                    \
                                   .variants = variants_##NAME}
@@ -374,20 +374,10 @@ static const clt_attribute call_attributes[] = {
 };
 
 #define REDUCE_CALL(NAME, NODE, DOC, WHOLE)                                                        \
-    static void call_##NAME(const clt_op_call *c)                                                  \
-    {                                                                                              \
-        const reduce_call *call = c->attr;                                                         \
-        c->out[0] = reduce(&clt_op_##NODE, c->in[0], call->axes, call->n_axes, call->keepdims);    \
-    }                                                                                              \
-    const clt_op clt_call_##NAME = {.name = #NAME,                                                 \
-                                    .doc = DOC,                                                    \
-                                    .operands = "x *",                                             \
-                                    .results = "y *",                                              \
-                                    .attributes = call_attributes,                                 \
-                                    .whole = WHOLE,                                                \
-                                    .attr_bytes = sizeof(reduce_call),                             \
-                                    .callable = true,                                              \
-                                    .build = call_##NAME}
+    CLT_CALLABLE(NAME, reduce_call,                                                                \
+                 c->out[0] = reduce(&clt_op_##NODE, c->in[0], a->axes, a->n_axes, a->keepdims),    \
+                 .doc = DOC, .operands = "x *", .results = "y *", .attributes = call_attributes,   \
+                 .whole = WHOLE, .attr_bytes = sizeof(reduce_call))
 
 REDUCE_CALL(reduce_sum, sum, "The sum over axes.", NULL);
 REDUCE_CALL(reduce_mean, mean, "The mean over axes.", "*");

@@ -256,20 +256,11 @@ typedef struct stack_call {
     int axis;
 } stack_call;
 
-static void call_stack(const clt_op_call *c)
-{
-    c->out[0] = clt_stack(c->in, c->n_in, ((const stack_call *)c->attr)->axis);
-}
-
-const clt_op clt_call_stack = {
-    .name = "stack",
-    .doc = "Tensors of one shape along a new axis.",
-    .operands = "x *+ any",
-    .results = "y * any",
+CLT_CALLABLE(
+    stack, stack_call, c->out[0] = clt_stack(c->in, c->n_in, a->axis),
+    .doc = "Tensors of one shape along a new axis.", .operands = "x *+ any", .results = "y * any",
     CLT_ATTRIBUTES(stack_call,
                    {CLT_ATTRIBUTE(INT, "axis", stack_call, axis,
                                   "The axis of the result; negative ones count from its end."),
                     .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .otherwise = 1}),
-    .whole = "*",
-    .callable = true,
-    .build = call_stack};
+    .whole = "*");
