@@ -16,25 +16,13 @@ enum { DEFAULT_IN_FLIGHT = 256, MAX_IN_FLIGHT = 65536, MAX_THREADS = 64 };
 /* One thread leaves the other cores to devices that compute meanwhile. */
 enum { DEFAULT_THREADS = 1 };
 
-void clt_comm_device_init(clt_comm_device *device)
-{
-    *device = (clt_comm_device){.struct_size = sizeof *device};
-}
+CLT_STRUCT_INIT(clt_comm_device, )
 
-void clt_comm_options_init(clt_comm_options *options)
-{
-    *options = (clt_comm_options){.struct_size = sizeof *options};
-}
+CLT_STRUCT_INIT(clt_comm_options, )
 
-void clt_comm_op_init(clt_comm_op *op)
-{
-    *op = (clt_comm_op){.struct_size = sizeof *op};
-}
+CLT_STRUCT_INIT(clt_comm_op, )
 
-void clt_comm_result_init(clt_comm_result *result)
-{
-    *result = (clt_comm_result){.struct_size = sizeof *result, .finite = 1};
-}
+CLT_STRUCT_INIT(clt_comm_result, .finite = 1)
 
 void clt_comm_abort_locked(clt_comm *comm, clt_status status, const char *message)
 {
@@ -326,15 +314,9 @@ int64_t clt_comm_shared_bytes(int ranks)
     return ranks > 1 ? (int64_t)clt_ranks_bytes(ranks) : 0;
 }
 
-void clt_comm_bridge_init(clt_comm_bridge *bridge)
-{
-    *bridge = (clt_comm_bridge){.struct_size = sizeof *bridge, .nodes = 1};
-}
+CLT_STRUCT_INIT(clt_comm_bridge, .nodes = 1)
 
-void clt_comm_ranks_init(clt_comm_ranks *ranks)
-{
-    *ranks = (clt_comm_ranks){.struct_size = sizeof *ranks, .ranks = 1};
-}
+CLT_STRUCT_INIT(clt_comm_ranks, .ranks = 1)
 
 clt_status clt_comm_create(const clt_comm_device *devices, int count,
                            const clt_comm_options *options, clt_comm **out)

@@ -61,10 +61,7 @@ void clt_counts_add_locked(clt_comm *comm, const clt_comm_request *r)
         }
 }
 
-void clt_comm_count_init(clt_comm_count *count)
-{
-    *count = (clt_comm_count){.struct_size = sizeof *count};
-}
+CLT_STRUCT_INIT(clt_comm_count, )
 
 clt_status clt_comm_counts(clt_comm *comm, clt_comm_kind kind, clt_comm_transport transport,
                            clt_comm_count *count)

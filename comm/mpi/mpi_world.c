@@ -41,10 +41,7 @@ typedef struct world {
     char message[512];
 } world;
 
-void clt_world_deadlines_init(clt_world_deadlines *deadlines)
-{
-    *deadlines = (clt_world_deadlines){.struct_size = sizeof *deadlines};
-}
+CLT_STRUCT_INIT(clt_world_deadlines, )
 
 /* --- missing ranks ---------------------------------------------------------------------------- */
 

@@ -19,6 +19,14 @@ clt_status clt_fail_prefix(clt_status status, const char *format, ...) CLT_PRINT
     clt_check_struct((long long)(pointer)->struct_size, sizeof(type), #type)
 clt_status clt_check_struct(long long given, size_t own, const char *type);
 
+/* Defines TYPE_init for a public struct. The arguments after TYPE are the members that do not begin
+ * as 0; there may be none. */
+#define CLT_STRUCT_INIT(type, ...)                                                                 \
+    void type##_init(type *out)                                                                    \
+    {                                                                                              \
+        *out = (type){.struct_size = sizeof(type), __VA_ARGS__};                                   \
+    }
+
 /* Sets the message of this thread, to carry one over from the thread that failed. */
 void clt_error_restore(const char *message);
 

@@ -12,11 +12,7 @@
 #include "tune/lab.h"
 #include "tune/tune.h"
 
-void clt_measure_options_init(clt_measure_options *options)
-{
-    *options = (clt_measure_options){
-        .struct_size = sizeof *options, .batch = 1, .blocks = 9, .seconds = 0.1};
-}
+CLT_STRUCT_INIT(clt_measure_options, .batch = 1, .blocks = 9, .seconds = 0.1)
 
 enum { MOST_SHARES = 99 }; /* the most blocks */
 

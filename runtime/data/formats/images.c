@@ -280,10 +280,7 @@ static clt_status write_sample(workspace *d, placing *p, const char *path, unsig
 
 /* --- an image by itself ----------------------------------------------------------------------- */
 
-void clt_image_form_init(clt_image_form *form)
-{
-    *form = (clt_image_form){.struct_size = sizeof *form, .channels = COLOURS};
-}
+CLT_STRUCT_INIT(clt_image_form, .channels = COLOURS)
 
 static clt_status check_form(const char *path, const clt_image_form *f)
 {

@@ -47,10 +47,7 @@ clt_status clt_open_idx(const clt_data_request *r, clt_dataset **out)
                         r->options->background != 0, "", out);
 }
 
-void clt_dataset_options_init(clt_dataset_options *options)
-{
-    *options = (clt_dataset_options){.struct_size = sizeof *options, .split = "train"};
-}
+CLT_STRUCT_INIT(clt_dataset_options, .split = "train")
 
 static clt_status unknown(clt_status status, const char *spec, const char *word, const char *what,
                           const char *const *names, int count, const char *ending)

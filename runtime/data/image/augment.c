@@ -11,10 +11,7 @@
  * resized size. */
 enum { ARRAY_PADDING = 4 };
 
-void clt_augment_init(clt_augment *augment)
-{
-    *augment = (clt_augment){.struct_size = sizeof *augment, .padding = -1, .least_area = 0.08};
-}
+CLT_STRUCT_INIT(clt_augment, .padding = -1, .least_area = 0.08)
 
 static clt_status bad(const char *text)
 {

@@ -9,25 +9,12 @@
 
 enum { MOST_SLOTS = 64, MOST_THREADS = 64, DEFAULT_THREADS = 8 };
 
-void clt_loader_desc_init(clt_loader_desc *desc)
-{
-    *desc = (clt_loader_desc){.struct_size = sizeof *desc,
-                              .shuffle = 1,
-                              .parts = 1,
-                              .quantum = 1,
-                              .slots = 3,
-                              .min_threads = 1};
-}
+CLT_STRUCT_INIT(clt_loader_desc, .shuffle = 1, .parts = 1, .quantum = 1, .slots = 3,
+                .min_threads = 1)
 
-void clt_batch_init(clt_batch *batch)
-{
-    *batch = (clt_batch){.struct_size = sizeof *batch};
-}
+CLT_STRUCT_INIT(clt_batch, )
 
-void clt_loader_stats_init(clt_loader_stats *stats)
-{
-    *stats = (clt_loader_stats){.struct_size = sizeof *stats};
-}
+CLT_STRUCT_INIT(clt_loader_stats, )
 
 static clt_status check_desc(const clt_loader_desc *d)
 {

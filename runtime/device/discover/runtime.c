@@ -5,20 +5,11 @@
 #include "base/alloc.h"
 #include "base/str.h"
 
-void clt_runtime_options_init(clt_runtime_options *options)
-{
-    *options = (clt_runtime_options){.struct_size = sizeof *options};
-}
+CLT_STRUCT_INIT(clt_runtime_options, )
 
-void clt_device_info_init(clt_device_info *info)
-{
-    *info = (clt_device_info){.struct_size = sizeof *info, .index = -1, .duplicate_of = -1};
-}
+CLT_STRUCT_INIT(clt_device_info, .index = -1, .duplicate_of = -1)
 
-void clt_device_options_init(clt_device_options *options)
-{
-    *options = (clt_device_options){.struct_size = sizeof *options};
-}
+CLT_STRUCT_INIT(clt_device_options, )
 
 /* Chooses the cache folder. *out is NULL if there is none. */
 static clt_status choose_cache_dir(const char *asked, char **out)

@@ -76,11 +76,7 @@ const clt_op clt_op_conv2d = {
         {"portable", clt_accepts_plain, clt_conv_portable}),
 };
 
-void clt_conv2d_options_init(clt_conv2d_options *options)
-{
-    *options = (clt_conv2d_options){
-        .struct_size = sizeof *options, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1};
-}
+CLT_STRUCT_INIT(clt_conv2d_options, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1)
 
 clt_value *clt_conv2d(clt_value *x, clt_value *weight, clt_value *bias,
                       const clt_conv2d_options *options)

@@ -22,11 +22,7 @@ const clt_op clt_op_conv3d = {
         {"portable", clt_accepts_plain, clt_conv_portable}),
 };
 
-void clt_conv3d_options_init(clt_conv3d_options *options)
-{
-    *options = (clt_conv3d_options){
-        .struct_size = sizeof *options, .stride = {1, 1, 1}, .dilation = {1, 1, 1}, .groups = 1};
-}
+CLT_STRUCT_INIT(clt_conv3d_options, .stride = {1, 1, 1}, .dilation = {1, 1, 1}, .groups = 1)
 
 clt_value *clt_conv3d(clt_value *x, clt_value *weight, clt_value *bias,
                       const clt_conv3d_options *options)

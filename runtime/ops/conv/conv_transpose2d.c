@@ -7,11 +7,7 @@
 #include "ops/core/ops.h"
 #include <cltrain/ops.h>
 
-void clt_conv_transpose2d_options_init(clt_conv_transpose2d_options *options)
-{
-    *options = (clt_conv_transpose2d_options){
-        .struct_size = sizeof *options, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1};
-}
+CLT_STRUCT_INIT(clt_conv_transpose2d_options, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1)
 
 static clt_status check_options(const clt_conv_transpose2d_options *o)
 {

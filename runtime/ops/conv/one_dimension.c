@@ -30,11 +30,7 @@ static clt_value *as_row(clt_value *image)
 /* --- convolution -------------------------------------------------------------------------------
  */
 
-void clt_conv1d_options_init(clt_conv1d_options *options)
-{
-    *options = (clt_conv1d_options){
-        .struct_size = sizeof *options, .stride = 1, .dilation = 1, .groups = 1};
-}
+CLT_STRUCT_INIT(clt_conv1d_options, .stride = 1, .dilation = 1, .groups = 1)
 
 clt_value *clt_conv1d(clt_value *x, clt_value *weight, clt_value *bias,
                       const clt_conv1d_options *options)
@@ -54,11 +50,7 @@ clt_value *clt_conv1d(clt_value *x, clt_value *weight, clt_value *bias,
     return as_row(kernel ? clt_conv2d(image, kernel, bias, &o) : NULL);
 }
 
-void clt_conv_transpose1d_options_init(clt_conv_transpose1d_options *options)
-{
-    *options = (clt_conv_transpose1d_options){
-        .struct_size = sizeof *options, .stride = 1, .dilation = 1, .groups = 1};
-}
+CLT_STRUCT_INIT(clt_conv_transpose1d_options, .stride = 1, .dilation = 1, .groups = 1)
 
 clt_value *clt_conv_transpose1d(clt_value *x, clt_value *weight, clt_value *bias,
                                 const clt_conv_transpose1d_options *options)
@@ -82,11 +74,7 @@ clt_value *clt_conv_transpose1d(clt_value *x, clt_value *weight, clt_value *bias
 /* --- pooling -----------------------------------------------------------------------------------
  */
 
-void clt_pool1d_options_init(clt_pool1d_options *options)
-{
-    *options = (clt_pool1d_options){
-        .struct_size = sizeof *options, .kernel = 2, .dilation = 1, .count_include_pad = 1};
-}
+CLT_STRUCT_INIT(clt_pool1d_options, .kernel = 2, .dilation = 1, .count_include_pad = 1)
 
 static clt_value *pool(const char *op,
                        clt_value *(*pool2d)(clt_value *x, const clt_pool2d_options *options),

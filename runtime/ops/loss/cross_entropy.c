@@ -152,10 +152,7 @@ const clt_op clt_op_cross_entropy = {
                  {"portable", clt_accepts_plain, emit_portable}),
 };
 
-void clt_cross_entropy_options_init(clt_cross_entropy_options *options)
-{
-    *options = (clt_cross_entropy_options){.struct_size = sizeof *options, .ignore_index = -100};
-}
+CLT_STRUCT_INIT(clt_cross_entropy_options, .ignore_index = -100)
 
 clt_status clt_cross_entropy(clt_value *logits, clt_value *labels,
                              const clt_cross_entropy_options *options, clt_value **sum,

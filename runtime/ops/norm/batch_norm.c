@@ -301,11 +301,7 @@ BATCH_NORM_PLAIN_OP(batch_norm_tracked, "The number of batches plus one.", in_tr
 
 /* --- the builder ---------------------------------------------------------------------------- */
 
-void clt_batch_norm_options_init(clt_batch_norm_options *options)
-{
-    *options = (clt_batch_norm_options){
-        .struct_size = sizeof *options, .eps = CLT_NORM_EPS, .momentum = 0.1};
-}
+CLT_STRUCT_INIT(clt_batch_norm_options, .eps = CLT_NORM_EPS, .momentum = 0.1)
 
 static bool is_state(const clt_value *value)
 {

@@ -20,13 +20,7 @@ int64_t clt_pool2d_size(const clt_pool2d_attr *attr, int axis, int64_t size)
     return out;
 }
 
-void clt_pool2d_options_init(clt_pool2d_options *options)
-{
-    *options = (clt_pool2d_options){.struct_size = sizeof *options,
-                                    .kernel = {2, 2},
-                                    .dilation = {1, 1},
-                                    .count_include_pad = 1};
-}
+CLT_STRUCT_INIT(clt_pool2d_options, .kernel = {2, 2}, .dilation = {1, 1}, .count_include_pad = 1)
 
 /* Fails if the elements of a window or positions in the padded image do not fit the kernels' int. A
  * window may extend beyond the padded image by less than a stride. */

@@ -124,11 +124,7 @@ static clt_status bilinear_axis(int in, int out, double scale, bool align, clt_r
     return CLT_OK;
 }
 
-void clt_upsample2d_options_init(clt_upsample2d_options *options)
-{
-    *options = (clt_upsample2d_options){
-        .struct_size = sizeof *options, .mode = CLT_UPSAMPLE_NEAREST, .scale = {2, 2}};
-}
+CLT_STRUCT_INIT(clt_upsample2d_options, .mode = CLT_UPSAMPLE_NEAREST, .scale = {2, 2})
 
 /* Sets the sizes in `own`. A scale of 0 means that the caller gave a size. */
 static clt_status sizes_of(const clt_value *x, clt_upsample2d_options *own)

@@ -361,10 +361,7 @@ RECURRENT(gru, "Gated recurrent unit, from the gates' input on.", out_gru, out_g
 
 /* --- builders -------------------------------------------------------------------------------- */
 
-void clt_recurrent_options_init(clt_recurrent_options *options)
-{
-    *options = (clt_recurrent_options){.struct_size = sizeof *options};
-}
+CLT_STRUCT_INIT(clt_recurrent_options, )
 
 /* Checks the operands of the input's product for the caller. linear would report operands that the
  * caller did not pass. */

@@ -9,15 +9,8 @@
 #include "base/clock.h"
 #include "train/ranks/world.h"
 
-void clt_fit_options_init(clt_fit_options *options)
-{
-    *options = (clt_fit_options){.struct_size = sizeof *options,
-                                 .epochs = 1,
-                                 .seed = -1,
-                                 .shuffle = 1,
-                                 .ignore_index = INT64_MIN,
-                                 .keep = 3};
-}
+CLT_STRUCT_INIT(clt_fit_options, .epochs = 1, .seed = -1, .shuffle = 1, .ignore_index = INT64_MIN,
+                .keep = 3)
 
 static clt_status check(const clt_fit_options *o, const clt_trainer *t)
 {

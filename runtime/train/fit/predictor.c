@@ -24,10 +24,7 @@ struct clt_predictor {
     int n_outputs, room_outputs, n_inputs, room_inputs;
 };
 
-void clt_predictor_options_init(clt_predictor_options *options)
-{
-    *options = (clt_predictor_options){.struct_size = sizeof *options, .batch = 1};
-}
+CLT_STRUCT_INIT(clt_predictor_options, .batch = 1)
 
 static clt_status check(const clt_graph *graph, const clt_store *store,
                         const clt_predictor_options *options)

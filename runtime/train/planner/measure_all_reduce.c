@@ -47,10 +47,7 @@ typedef struct bench {
     clt_all_reduce_time *time;
 } bench;
 
-void clt_all_reduce_options_init(clt_all_reduce_options *options)
-{
-    *options = (clt_all_reduce_options){.struct_size = sizeof *options, .blocks = 9, .timeout = 60};
-}
+CLT_STRUCT_INIT(clt_all_reduce_options, .blocks = 9, .timeout = 60)
 
 /* --- a device --------------------------------------------------------------------------------- */
 

@@ -41,15 +41,9 @@ struct clt_planner {
     clt_str text;
 };
 
-void clt_planner_options_init(clt_planner_options *options)
-{
-    *options = (clt_planner_options){.struct_size = sizeof *options, .seconds = 2};
-}
+CLT_STRUCT_INIT(clt_planner_options, .seconds = 2)
 
-void clt_prediction_init(clt_prediction *prediction)
-{
-    *prediction = (clt_prediction){.struct_size = sizeof *prediction};
-}
+CLT_STRUCT_INIT(clt_prediction, )
 
 /* --- from measured times to a model ---------------------------------------------------------- */
 

@@ -11,10 +11,7 @@
 /* Size of a message that other ranks show. */
 enum { TEXT = 512 };
 
-void clt_world_init(clt_world *world)
-{
-    *world = (clt_world){.struct_size = sizeof *world, .ranks = 1, .node_ranks = 1};
-}
+CLT_STRUCT_INIT(clt_world, .ranks = 1, .node_ranks = 1)
 
 void clt_world_close(clt_world *world)
 {

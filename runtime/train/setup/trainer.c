@@ -11,30 +11,13 @@
 #include <cltrain/checkpoint.h>
 #include <cltrain/unstable.h>
 
-void clt_trainer_options_init(clt_trainer_options *options)
-{
-    *options = (clt_trainer_options){.struct_size = sizeof *options,
-                                     .optimizer = CLT_SGD,
-                                     .lr = 0.1,
-                                     .momentum = 0.9,
-                                     .beta1 = 0.9,
-                                     .beta2 = 0.999,
-                                     .epsilon = 1e-8,
-                                     .guard = 1,
-                                     .batch = 256,
-                                     .accumulate = 1,
-                                     .quantum = 1};
-}
+CLT_STRUCT_INIT(clt_trainer_options, .optimizer = CLT_SGD, .lr = 0.1, .momentum = 0.9, .beta1 = 0.9,
+                .beta2 = 0.999, .epsilon = 1e-8, .guard = 1, .batch = 256, .accumulate = 1,
+                .quantum = 1)
 
-void clt_step_batch_init(clt_step_batch *batch)
-{
-    *batch = (clt_step_batch){.struct_size = sizeof *batch};
-}
+CLT_STRUCT_INIT(clt_step_batch, )
 
-void clt_step_result_init(clt_step_result *result)
-{
-    *result = (clt_step_result){.struct_size = sizeof *result};
-}
+CLT_STRUCT_INIT(clt_step_result, )
 
 static clt_status out_of_range(const char *name, double value, const char *range)
 {

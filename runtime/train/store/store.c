@@ -40,10 +40,7 @@ static clt_status initialise(clt_store *store, uint64_t seed)
     return CLT_OK;
 }
 
-void clt_store_options_init(clt_store_options *options)
-{
-    *options = (clt_store_options){.struct_size = sizeof *options};
-}
+CLT_STRUCT_INIT(clt_store_options, )
 
 clt_status clt_store_create(const clt_graph *graph, clt_device *const *devices, int count,
                             uint64_t seed, clt_store **out)
