@@ -93,8 +93,8 @@ static clt_gemm_division divide(const clt_gemm_work *w, const clt_gemm_tile *til
                 if (rows)
                     d.rows = round_up(rows, tiles[i].rows);
                 if (columns)
-                    d.columns =
-                        clt_ceil_div(columns, panel) < room ? round_up(columns, panel) : room * panel;
+                    d.columns = clt_ceil_div(columns, panel) < room ? round_up(columns, panel)
+                                                                    : room * panel;
                 const int64_t groups =
                     clt_ceil_div(w->m, d.rows) * clt_ceil_div(w->n, d.columns) * w->pairs;
                 if (best.cost >= 0 && groups > most_groups && down * across > 1 &&
