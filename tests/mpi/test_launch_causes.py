@@ -139,6 +139,23 @@ class Helper(LaunchTest):
         self.assert_gone()
         self.until(lambda: not helper.here(), seconds=60)
 
+    def test_only_the_helper_is_left(self):
+        """The guard looks late: mpiexec and the ranks have ended, and the stopped helper has not."""
+        child, ranks, mpiexec, helper = self.began((), *ENDLESS)
+        with open(f"/proc/{child.pid}/task/{child.pid}/children", encoding="ascii") as file:
+            guard = next(int(p) for p in file.read().split() if int(p) != mpiexec)
+        os.kill(guard, signal.SIGSTOP)
+        os.kill(helper.pid, signal.SIGSTOP)
+        child.kill()
+        child.wait()
+        for pid in (mpiexec, *(r.pid for r in ranks)):
+            os.kill(pid, signal.SIGKILL)
+        self.assert_gone()
+        self.until(lambda: not launch.belongs(mpiexec, self.beats), seconds=60)
+        self.assertTrue(helper.here())
+        os.kill(guard, signal.SIGCONT)
+        self.until(lambda: not helper.here(), seconds=60)
+
     def test_helper_stopped_and_mpiexec_gone(self):
         """mpiexec is gone before it can be asked for its helper."""
         child, _, mpiexec, helper = self.began((), *ENDLESS)

@@ -55,8 +55,8 @@ class Helper:
     """One of mpiexec's processes on this node, or mpiexec itself."""
     state = None
 
-    def __init__(self, pid, name):
-        self.pid, self.born = pid, self.birth(pid)
+    def __init__(self, pid, name, born=None):
+        self.pid, self.born = pid, born or self.birth(pid)
         self.name = f"{name} (process {pid} on {socket.gethostname()})"
 
     @staticmethod
