@@ -258,26 +258,26 @@ static bool half_weight_grad(const clt_node *node, const clt_target *target, int
 }
 
 static const clt_attribute attributes[] = {
-    {CLT_ATTRIBUTE(INT, "stride", clt_conv2d_attr, stride, "Steps of the window."), .count = 2,
+    {CLT_ATTRIBUTE(INT, "stride", clt_conv2d_attr, stride, "Step of the kernel."), .count = 2,
      .least = 1, .most = INT_MAX, .otherwise = 1},
     {CLT_ATTRIBUTE(INT, "padding", clt_conv2d_attr, padding, "Zeros on each side."), .count = 2,
      .most = INT_MAX},
     {CLT_ATTRIBUTE(INT, "dilation", clt_conv2d_attr, dilation,
-                   "Steps between the elements of the kernel."),
+                   "Distance between the elements of the kernel."),
      .count = 2, .least = 1, .most = INT_MAX, .otherwise = 1},
     {CLT_ATTRIBUTE(INT, "groups", clt_conv2d_attr, groups,
-                   "Groups of channels that are computed alone."),
+                   "The number of groups of channels, which are convolved separately."),
      .least = 1, .most = INT_MAX, .otherwise = 1},
     {CLT_ATTRIBUTE(CHOICE, "activation", clt_conv2d_attr, epilogue.activation,
-                   "What is applied to the result; fusion sets it."),
+                   "The activation of the result. The fusion pass sets it."),
      .choices = clt_activation_names, .internal = 1},
-    {CLT_ATTRIBUTE(REAL, "slope", clt_conv2d_attr, epilogue.slope, "Of a fused leaky_relu."),
+    {CLT_ATTRIBUTE(REAL, "slope", clt_conv2d_attr, epilogue.slope, "Slope of leaky_relu."),
      .internal = 1},
-    {CLT_ATTRIBUTE(INT, "in", clt_conv2d_attr, in, "data_grad: size of its result."), .count = 2,
+    {CLT_ATTRIBUTE(INT, "in", clt_conv2d_attr, in, "Gradient of x: size of dx."), .count = 2,
      .internal = 1},
-    {CLT_ATTRIBUTE(INT, "kernel", clt_conv2d_attr, kernel, "weight_grad: size of the kernel."),
+    {CLT_ATTRIBUTE(INT, "kernel", clt_conv2d_attr, kernel, "Weight gradient: kernel size."),
      .count = 2, .internal = 1},
-    {CLT_ATTRIBUTE(FLAG, "bias", clt_conv2d_attr, bias, "weight_grad: whether dbias is wanted."),
+    {CLT_ATTRIBUTE(FLAG, "bias", clt_conv2d_attr, bias, "Weight gradient: computes dbias."),
      .internal = 1},
     {0},
 };
@@ -408,7 +408,7 @@ static const clt_variant data_grad_variants[] = {
 
 const clt_op clt_op_conv2d_data_grad = {
     .name = "conv2d_data_grad",
-    .doc = "The gradient of conv2d for x; transposed convolution.",
+    .doc = "The gradient of conv2d for x, a transposed convolution.",
     .operands = "dy bohw, weight ocij",
     .results = "dx bchw",
     .halo = "hw",

@@ -116,7 +116,7 @@ static const clt_attribute attributes[] = {
     {CLT_ATTRIBUTE(INT, "groups", clt_conv2d_pool_attr, conv.groups, "The groups of conv2d."),
      .internal = 1},
     {CLT_ATTRIBUTE(CHOICE, "activation", clt_conv2d_pool_attr, conv.epilogue.activation,
-                   "What is applied before the pooling."),
+                   "The activation before the pooling."),
      .choices = clt_activation_names, .internal = 1},
     {CLT_ATTRIBUTE(REAL, "slope", clt_conv2d_pool_attr, conv.epilogue.slope,
                    "The slope of leaky_relu."),

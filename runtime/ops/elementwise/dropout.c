@@ -164,10 +164,10 @@ const clt_op clt_op_dropout = {
     .build = build,
     .attributes =
         (const clt_attribute[]){
-            {CLT_ATTRIBUTE(REAL, "p", dropout_attr, p, "The probability of 0."), .most = 1,
+            {CLT_ATTRIBUTE(REAL, "p", dropout_attr, p, "The probability of zeroing."), .most = 1,
              .otherwise = 0.5},
             {CLT_ATTRIBUTE(INT, "stream", dropout_attr, stream,
-                           "The number of the random node in the graph."),
+                           "The node's number among the random nodes of the graph."),
              .internal = 1, .untuned = 1},
             {0},
         },
