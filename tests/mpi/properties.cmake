@@ -114,7 +114,7 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
     clt_mpi_test(unlike 2 unlike)
 
     clt_mpi_program(parity)
-    target_link_libraries(mpi_parity PRIVATE test_models)
+    target_link_libraries(mpi_parity PRIVATE cltrain_models_objects)
     clt_mpi_test(parity_2x1 2 parity pocl@1)
     clt_mpi_test(parity_2x2 2 parity pocl/2)
     # Twelve steps of each run; all of them with tools/test --all.
