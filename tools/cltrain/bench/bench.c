@@ -90,11 +90,11 @@ int bench_device_open(bench_device *d, const settings *s, int profiling)
     return status == CLT_OK ? 0 : name_failure(status);
 }
 
-int bench_limits(bench_device *d)
+int bench_limits(bench_device *d, const settings *s)
 {
     if (d->count > 1)
         say("of %d devices the first is measured: %s", d->count, clt_device_label(d->devices[0]));
-    const clt_status status = clt_meter_create(d->devices[0], &d->meter);
+    const clt_status status = clt_meter_create(d->devices[0], (int)s->blocks, &d->meter);
     if (status != CLT_OK)
         return library_failure(status);
     d->limits = clt_meter_limits(d->meter);

@@ -228,7 +228,7 @@ int bench_gemm(const settings *s)
     if (!code)
         code = check_fit(s->compare ? &other : NULL, &d, size);
     if (!code)
-        code = bench_limits(&d);
+        code = bench_limits(&d, s);
     if (!code) {
         bench_report_begin(&r, &d, s, s->compare ? other.blas.name : NULL);
         for (int i = 0; !code && i < (s->trans ? 1 : 3); i++)
@@ -326,7 +326,7 @@ int bench_conv(const settings *s)
     if (!code)
         code = bench_device_open(&d, s, 0);
     if (!code)
-        code = bench_limits(&d);
+        code = bench_limits(&d, s);
     if (!code) {
         const clt_measure_options options = bench_options(s, 1, shape.x[0]);
         const clt_status said =

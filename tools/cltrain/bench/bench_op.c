@@ -231,7 +231,7 @@ int bench_op(const settings *s)
         return code;
     code = bench_device_open(&d, s, 1);
     if (!code)
-        code = bench_limits(&d);
+        code = bench_limits(&d, s);
     if (!code)
         code = say_declined(&d, s, &chosen);
     if (!code) {
