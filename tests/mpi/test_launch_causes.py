@@ -5,10 +5,8 @@ import signal
 import sys
 import time
 
-from launches import PATIENT, LaunchTest
-from ranks import COMMAND, ENDLESS, launch, read, run
-
-AGAIN = r"cltrain-launch: starts again from the (beginning|newest intact checkpoint) on 2 ranks \(restart 1 of 1\)"
+from launches import AGAIN, PATIENT, LaunchTest
+from ranks import COMMAND, run
 
 
 class SetUp(LaunchTest):
@@ -79,102 +77,6 @@ class SetUp(LaunchTest):
                 os.rmdir(self.path("once"))
                 for name in self.saved(self.path("run")):
                     os.rename(self.path("run", name), self.path(line[:4] + name))
-
-
-class Helper(LaunchTest):
-    """mpiexec's own processes."""
-
-    def began(self, own, *args):
-        """Starts a job. Returns it with its ranks, mpiexec, and mpiexec's helper."""
-        child = self.launch(2, own, *args)
-        ranks = [self.at_step(r, 10, child) for r in (0, 1)]
-        with open(f"/proc/{child.pid}/task/{child.pid}/children", encoding="ascii") as file:
-            mpiexec = [int(p) for p in file.read().split() if read(f"/proc/{p}/comm").startswith(b"mpi")]
-        helpers = launch.find_helpers(mpiexec[0], self.beats)[0] if mpiexec else []
-        if not helpers:
-            child.kill()
-            self.skipTest("mpiexec is not Hydra's")
-        return child, ranks, mpiexec[0], helpers[0]
-
-    def test_helper_killed(self):
-        """The ranks save and end, and the next attempt resumes. A rank that is stopped for a while remains
-        without the helper. Otherwise ranks end so soon that mpiexec reports it."""
-        for pause in (6, 0):
-            with self.subTest(pause=pause):
-                run = self.path(f"run{pause}")
-                child, ranks, _, helper = self.began(("--restarts", "1"), "--steps", "20000", "--checkpoint-dir", run)
-                if pause:
-                    os.kill(ranks[1].pid, signal.SIGSTOP)
-                os.kill(helper.pid, signal.SIGKILL)
-                time.sleep(pause)
-                if pause:
-                    os.kill(ranks[1].pid, signal.SIGCONT)
-                out, err = self.wait(child, 0, 240)
-                name = re.escape(helper.name)
-                if pause:
-                    self.assertRegex(err, f"cltrain-launch: {name}, mpiexec's helper, has ended before the ranks: "
-                                     "what they print is lost\n")
-                found = re.search(f"cltrain-launch: {name}, mpiexec's helper, ended before the ranks; the job ended "
-                                  f"after step (\\d+), without a failure of a rank\n{AGAIN}", err)
-                self.assertTrue(found, err)
-                self.assertLess(int(found[1]), 20000)
-                self.assertIn(f"resumed after step {found[1]}\n", out)
-                self.assertIn("done: 20000 steps", out)
-
-    def test_helper_stopped(self):
-        child, ranks, _, helper = self.began(("--deadline", "2"), *ENDLESS)
-        os.kill(helper.pid, signal.SIGSTOP)
-        line = self.line(self.wait(child, 1, 60)[1])
-        self.assertEqual(line, f"cltrain-launch: {helper.name} is stopped and has not gone on for 2 s, and ranks "
-                         "cannot end without it")
-        self.assert_gone()
-        self.until(lambda: not helper.here(), seconds=60)
-        self.assertFalse(any(r.process_state() not in ("", "Z", "X") for r in ranks))
-
-    def test_helper_stopped_and_launcher_killed(self):
-        child, _, _, helper = self.began((), *ENDLESS)
-        os.kill(helper.pid, signal.SIGSTOP)
-        child.kill()
-        child.wait()
-        self.assert_gone()
-        self.until(lambda: not helper.here(), seconds=60)
-
-    def test_only_the_helper_is_left(self):
-        """The guard looks late: mpiexec and the ranks have ended, and the stopped helper has not."""
-        child, ranks, mpiexec, helper = self.began((), *ENDLESS)
-        with open(f"/proc/{child.pid}/task/{child.pid}/children", encoding="ascii") as file:
-            guard = next(int(p) for p in file.read().split() if int(p) != mpiexec)
-        os.kill(guard, signal.SIGSTOP)
-        os.kill(helper.pid, signal.SIGSTOP)
-        child.kill()
-        child.wait()
-        for pid in (mpiexec, *(r.pid for r in ranks)):
-            os.kill(pid, signal.SIGKILL)
-        self.assert_gone()
-        self.until(lambda: not launch.belongs(mpiexec, self.beats), seconds=60)
-        self.assertTrue(helper.here())
-        os.kill(guard, signal.SIGCONT)
-        self.until(lambda: not helper.here(), seconds=60)
-
-    def test_helper_stopped_and_mpiexec_gone(self):
-        """mpiexec is gone before it can be asked for its helper."""
-        child, _, mpiexec, helper = self.began((), *ENDLESS)
-        os.kill(helper.pid, signal.SIGSTOP)
-        child.send_signal(signal.SIGSTOP) # the launcher must not see that mpiexec has ended
-        os.kill(mpiexec, signal.SIGKILL)
-        self.until(lambda: not launch.belongs(mpiexec, self.beats), seconds=60)
-        child.kill()
-        child.wait()
-        self.assert_gone()
-        self.until(lambda: not helper.here(), seconds=60)
-
-    def test_mpiexec_killed(self):
-        child, ranks, mpiexec, _ = self.began(("--restarts", "1"), "--steps", "3000", "--checkpoint-dir",
-                                              self.path("run"), "--checkpoint-every", "100")
-        os.kill(mpiexec, signal.SIGKILL)
-        err = self.wait(child, 0)[1]
-        self.assertRegex(err, r"cltrain-launch: mpiexec was killed by signal 9; (rank [01] .* was (in|saving|"
-                         rf"evaluating)|the job ended).*\n{AGAIN}")
 
 
 if __name__ == "__main__":
