@@ -98,6 +98,17 @@ class CommandTest(unittest.TestCase):
     def path(self, *names):
         return os.path.join(self.folder, *names)
 
+    def cache_folder(self):
+        """Makes a cache folder without measurements, whose compiled kernels are those of the usual folders."""
+        folder = self.path("cache")
+        usual = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        os.mkdir(folder)
+        for name, place in (("programs", os.path.join(usual, "cltrain", "programs")),
+                            ("pocl", os.environ.get("POCL_CACHE_DIR") or os.path.join(usual, "pocl", "kcache"))):
+            os.makedirs(place, exist_ok=True)
+            os.symlink(place, os.path.join(folder, name))
+        return folder
+
     def run_command(self, *args, code=0, **options):
         done = subprocess.run([COMMAND, *map(str, args)], capture_output=True, text=True,
                               timeout=240, **options)

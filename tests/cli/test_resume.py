@@ -337,7 +337,7 @@ class Stopped(CommandTest):
     def test_stopped_while_measuring(self):
         """A signal also ends the measuring of kernels."""
         write_data(self.data, rows=28, columns=28)
-        child = self.start("--steps", "5", "--tune", "600", "--cache-dir", self.path("cache"),
+        child = self.start("--steps", "5", "--tune", "600", "--cache-dir", self.cache_folder(),
                            "--checkpoint-dir", self.path("run"), model="lenet")
         while "measuring" not in child.stdout.readline():
             self.assertIsNone(child.poll())
