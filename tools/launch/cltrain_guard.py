@@ -74,12 +74,13 @@ class Guard:
         if belongs(mpiexec, folder):
             kill(mpiexec, signal.SIGTERM)
         while time.monotonic() < end:
-            if time.monotonic() > begin + GRACE / 2 and belongs(mpiexec, folder):
+            running = belongs(mpiexec, folder)  # asked once: mpiexec may end while the guard looks
+            if time.monotonic() > begin + GRACE / 2 and running:
                 kill(mpiexec, signal.SIGKILL)
-            late = [h.pid for h in helpers if h.here() and not belongs(mpiexec, folder)]
+            late = [h.pid for h in helpers if h.here() and not running]
             for process in [*find_processes(folder), *late]:
                 kill(process, signal.SIGKILL)
-            if not belongs(mpiexec, folder) and not find_processes(folder) and not late:
+            if not running and not find_processes(folder) and not late:
                 break
             time.sleep(LOOK)
         if temporary:
