@@ -37,10 +37,10 @@ class Helper(LaunchTest):
                 out, err = self.wait(child, 0, 240)
                 name = re.escape(helper.name)
                 if pause:
-                    self.assertRegex(err, f"cltrain-launch: {name}, mpiexec's helper, has ended before the ranks: "
-                                     "what they print is lost\n")
+                    self.assertRegex(err, f"cltrain-launch: {name}, mpiexec's helper, ended before the ranks: "
+                                     "their output is lost\n")
                 found = re.search(f"cltrain-launch: {name}, mpiexec's helper, ended before the ranks; the job ended "
-                                  f"after step (\\d+), without a failure of a rank\n{AGAIN}", err)
+                                  f"after step (\\d+), and no rank reported a failure\n{AGAIN}", err)
                 self.assertTrue(found, err)
                 self.assertLess(int(found[1]), 8000)
                 self.assertIn(f"resumed after step {found[1]}\n", out)
@@ -50,7 +50,7 @@ class Helper(LaunchTest):
         child, ranks, _, helper = self.began(("--deadline", "2"), *ENDLESS)
         os.kill(helper.pid, signal.SIGSTOP)
         line = self.line(self.wait(child, 1, 60)[1])
-        self.assertEqual(line, f"cltrain-launch: {helper.name} is stopped and has not gone on for 2 s, and ranks "
+        self.assertEqual(line, f"cltrain-launch: {helper.name} is stopped and made no progress for 2 s, and ranks "
                          "cannot end without it")
         self.assert_gone()
         self.until(lambda: not helper.here(), seconds=60)

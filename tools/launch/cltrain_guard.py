@@ -12,7 +12,7 @@ GRACE = 5.0  # seconds that a job has to end after a rank was killed
 
 
 def put(file, data):
-    """Writes without a buffer, which would fail again at the end. The reader may be gone."""
+    """Writes without a buffer, because flushing it at the end could fail. The reader may be gone."""
     try:
         while data:
             data = data[os.write(file, data):]
@@ -26,9 +26,9 @@ def kill(pid, number):
 
 
 class Guard:
-    """A process that ends the rest of a job if this program was killed. It then finds the pipe
-    between them closed. The last line in the pipe names mpiexec and its helpers that are known; an
-    empty line says that no job runs."""
+    """A process that ends the rest of a job if this program was killed. The pipe between the two is
+    closed then. The last line in the pipe names mpiexec and its known helpers. An empty line says
+    that no job runs."""
 
     def __init__(self, folder, temporary):
         end, self.pipe = os.pipe()
