@@ -208,16 +208,17 @@ const clt_op clt_call_conv_transpose1d = {
 static const clt_attribute pool_attributes[] = {
     {CLT_ATTRIBUTE(INT, "kernel", clt_pool1d_options, kernel, "Size of the window."), .least = 1,
      .most = INT_MAX, .otherwise = 2},
-    {CLT_ATTRIBUTE(INT, "stride", clt_pool1d_options, stride, "Steps of the window; 0: its size."),
+    {CLT_ATTRIBUTE(INT, "stride", clt_pool1d_options, stride,
+                   "Distance between windows; 0: the size of a window."),
      .most = INT_MAX},
     {CLT_ATTRIBUTE(INT, "padding", clt_pool1d_options, padding,
-                   "What is added on each side, at most half of the window."),
+                   "Padding on each side, at most half of the window."),
      .most = INT_MAX},
     {CLT_ATTRIBUTE(INT, "dilation", clt_pool1d_options, dilation,
-                   "Steps between the elements of a window; max_pool1d only."),
+                   "Distance between the elements of a window; max_pool1d only."),
      .least = 1, .most = INT_MAX, .otherwise = 1},
     {CLT_ATTRIBUTE(FLAG, "ceil_mode", clt_pool1d_options, ceil_mode,
-                   "A window may hang over the end.")},
+                   "Windows may extend beyond the end.")},
     {CLT_ATTRIBUTE(FLAG, "count_include_pad", clt_pool1d_options, count_include_pad,
                    "Means count the padding; avg_pool1d only."),
      .otherwise = 1},
@@ -241,7 +242,7 @@ static const clt_attribute pool_attributes[] = {
                                     .callable = true,                                              \
                                     .build = call_##NAME}
 
-POOL_CALL(avg_pool1d, "Means over windows.");
+POOL_CALL(avg_pool1d, "The mean of each window.");
 POOL_CALL(max_pool1d, "The maximum of each window. Padding does not count.");
 
 typedef struct size_call {
@@ -255,7 +256,7 @@ static void call_adaptive_avg_pool1d(const clt_op_call *c)
 
 const clt_op clt_call_adaptive_avg_pool1d = {
     .name = "adaptive_avg_pool1d",
-    .doc = "Means over windows that divide x evenly.",
+    .doc = "The mean of each window. The windows divide x evenly.",
     .operands = "x bcl",
     .results = "y bck",
     .attributes =

@@ -100,7 +100,7 @@ static const clt_variant variants[] = {
 
 const clt_op clt_op_correct = {
     .name = "correct",
-    .doc = "The number of labels among the k largest logits, and the number of labels that are not "
+    .doc = "Sum: how many labels are among the k largest logits; weight: how many labels are not "
            "ignored.",
     .operands = "logits pc*, labels p* i32",
     .results = "sum 1, weight 1",
@@ -108,10 +108,10 @@ const clt_op clt_op_correct = {
     .callable = true,
     .attributes =
         (const clt_attribute[]){
-            {CLT_ATTRIBUTE(INT, "k", clt_correct_attr, k, "How many of the largest."), .least = 1,
-             .most = INT_MAX, .otherwise = 1},
+            {CLT_ATTRIBUTE(INT, "k", clt_correct_attr, k, "How many of the largest logits."),
+             .least = 1, .most = INT_MAX, .otherwise = 1},
             {CLT_ATTRIBUTE(INT, "ignore_index", clt_correct_attr, ignore_index,
-                           "Positions of this label do not count."),
+                           "Labels of this value do not count."),
              .least = INT_MIN, .most = INT_MAX, .otherwise = -100},
             {0},
         },

@@ -174,18 +174,18 @@ static const clt_variant variants[] = {
 
 static const clt_attribute attributes[] = {
     {CLT_ATTRIBUTE(REAL, "label_smoothing", clt_cross_entropy_attr, label_smoothing,
-                   "The share that all classes get."),
+                   "The part of the target that is spread evenly over all classes."),
      .most = 1},
     {CLT_ATTRIBUTE(INT, "ignore_index", clt_cross_entropy_attr, ignore_index,
-                   "Positions of this label do not count."),
+                   "Labels of this value do not count."),
      .least = INT_MIN, .most = INT_MAX, .otherwise = -100},
     {0},
 };
 
 const clt_op clt_op_cross_entropy = {
     .name = "cross_entropy",
-    .doc =
-        "Cross entropy of softmax(logits) over axis 1 and labels: sum, and positions that count.",
+    .doc = "Sum of the cross entropies of softmax(logits) over axis 1 and the labels; weight: the "
+           "number of labels that are not ignored.",
     .operands = "logits pc*, labels p* i32",
     .results = "sum 1, weight 1",
     .whole = "c",

@@ -135,7 +135,7 @@ static const clt_variant variants[] = {
 
 const clt_op clt_op_mse = {
     .name = "mse",
-    .doc = "Squared distances: their sum, and the number of elements.",
+    .doc = "Sum of (x - target)^2; weight: the number of elements.",
     .operands = "x *, target *",
     .results = "sum 1, weight 1",
     .callable = true,

@@ -200,10 +200,10 @@ const clt_op clt_op_linear = {
     .attributes =
         (const clt_attribute[]){
             {CLT_ATTRIBUTE(CHOICE, "activation", clt_linear_attr, epilogue.activation,
-                           "What is applied to the result; fusion sets it."),
+                           "The function applied to the result. The fusion pass sets it."),
              .choices = clt_activation_names, .internal = 1},
             {CLT_ATTRIBUTE(REAL, "slope", clt_linear_attr, epilogue.slope,
-                           "Of a fused leaky_relu."),
+                           "The slope of a fused leaky_relu."),
              .internal = 1},
             {0},
         },

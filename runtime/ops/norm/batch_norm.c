@@ -245,8 +245,9 @@ static const clt_attribute attributes[] = {
                    "The share of a new batch in the running statistics."),
      .most = 1, .otherwise = 0.1},
     {CLT_ATTRIBUTE(FLAG, "synchronised", clt_batch_norm_attr, synchronised,
-                   "Over the samples of all devices and ranks.")},
-    {CLT_ATTRIBUTE(FLAG, "relu", clt_batch_norm_attr, relu, "A ReLU follows; fusion sets it."),
+                   "The statistics are over the samples of all devices and ranks.")},
+    {CLT_ATTRIBUTE(FLAG, "relu", clt_batch_norm_attr, relu,
+                   "Applies a ReLU last. The fusion pass sets it."),
      .internal = 1},
     {0},
 };
@@ -272,11 +273,12 @@ static const char
     out_running[] = "running_mean c, running_var c", in_recall[] = "running_mean c, running_var c",
     in_tracked[] = "num_batches_tracked * i32", out_tracked[] = "num_batches_tracked * i32";
 
-BATCH_NORM_OP(batch_norm_moments,
-              "Mean, squared distances and number of the values of each channel.", in_moments,
-              out_moments, .infer = infer_moments, .whole = "bm*", .flops = flops_moments,
-              .batch_blocked = wants_batch_blocked, .rounding = CLT_ROUNDS_NONE, .half = half,
-              .variants = clt_batch_norm_variants);
+BATCH_NORM_OP(
+    batch_norm_moments,
+    "Mean, sum of squared distances from the mean, and number of the values of each channel.",
+    in_moments, out_moments, .infer = infer_moments, .whole = "bm*", .flops = flops_moments,
+    .batch_blocked = wants_batch_blocked, .rounding = CLT_ROUNDS_NONE, .half = half,
+    .variants = clt_batch_norm_variants);
 BATCH_NORM_OP(batch_norm, "(x - mean) / sqrt(variance + eps) * weight + bias of each channel.",
               in_norm, out_y, .infer = infer, .whole = "m", .gradient = gradient,
               .describe = describe, .flops = flops, .batch_blocked = wants_batch_blocked,
@@ -401,7 +403,7 @@ const clt_op clt_call_batch_norm = {
                            "The share of a new batch in the running statistics."),
              .most = 1, .otherwise = 0.1},
             {CLT_ATTRIBUTE(FLAG, "synchronised", clt_batch_norm_options, synchronised,
-                           "Over the samples of all devices and ranks.")},
+                           "The statistics are over the samples of all devices and ranks.")},
             {0},
         },
     .whole = "b*",

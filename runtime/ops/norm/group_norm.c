@@ -90,8 +90,8 @@ const clt_op clt_call_group_norm = {
     .results = "y bc*",
     .attributes =
         (const clt_attribute[]){
-            {CLT_ATTRIBUTE(INT, "groups", norm_call, groups, "Groups of channels."), .least = 1,
-             .most = INT_MAX, .required = 1, .otherwise = 1},
+            {CLT_ATTRIBUTE(INT, "groups", norm_call, groups, "The number of groups of channels."),
+             .least = 1, .most = INT_MAX, .required = 1, .otherwise = 1},
             {CLT_ATTRIBUTE(REAL, "eps", norm_call, eps, "Added to the variance."), .most = INFINITY,
              .otherwise = CLT_NORM_EPS},
             {0},

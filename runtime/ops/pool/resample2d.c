@@ -256,8 +256,8 @@ static const char *const kinds[] = {"adaptive_avg", "nearest", "bilinear", NULL}
 
 const clt_op clt_op_resample2d = {
     .name = "resample2d",
-    .doc = "Weighted sums of neighbours along each axis, by tables: adaptive means, upsampling, "
-           "their gradients.",
+    .doc = "Weighted sums of neighbours along each axis, by tables. Adaptive means and upsampling "
+           "use this operator, their gradients too.",
     .operands = "x bchw, places n i32, weights m",
     .results = "y bcij",
     .whole = "hwnmij",
@@ -268,12 +268,12 @@ const clt_op clt_op_resample2d = {
             {CLT_ATTRIBUTE(INT, "out", clt_resample2d_attr, out, "Size of the result."), .count = 2,
              .internal = 1},
             {CLT_ATTRIBUTE(INT, "taps", clt_resample2d_attr, taps,
-                           "The most elements that a sum has, of each axis."),
+                           "The most elements of a sum, for each axis."),
              .count = 2, .internal = 1},
             {CLT_ATTRIBUTE(CHOICE, "kind", clt_resample2d_attr, kind, "The meaning of the tables."),
              .choices = kinds, .internal = 1},
             {CLT_ATTRIBUTE(FLAG, "gradient", clt_resample2d_attr, gradient,
-                           "They are those of its gradient."),
+                           "The tables are those of the gradient."),
              .internal = 1},
             {0},
         },

@@ -202,7 +202,7 @@ static void call_adaptive_avg_pool2d(const clt_op_call *c)
 
 const clt_op clt_call_adaptive_avg_pool2d = {
     .name = "adaptive_avg_pool2d",
-    .doc = "Means over windows that divide x evenly.",
+    .doc = "The mean of each window. The windows divide x evenly.",
     .operands = "x bchw",
     .results = "y bcij",
     .attributes =
@@ -231,15 +231,15 @@ const clt_op clt_call_upsample2d = {
     .attributes =
         (const clt_attribute[]){
             {CLT_ATTRIBUTE(INT, "size", clt_upsample2d_options, size,
-                           "Size of the result; 0: by the scale."),
+                           "Size of the result; 0: the size of x times the scale."),
              .count = 2, .most = MOST_SIZE},
             {CLT_ATTRIBUTE(REAL, "scale", clt_upsample2d_options, scale,
-                           "What the size is multiplied by."),
+                           "Factor from the size of x to the size of the result."),
              .count = 2, .most = MOST_SIZE, .above = 1, .otherwise = 2},
             {CLT_ATTRIBUTE(FLAG, "bilinear", clt_upsample2d_options, mode,
-                           "Between neighbours, not the nearest of them.")},
+                           "Interpolates between neighbours instead of taking the nearest.")},
             {CLT_ATTRIBUTE(FLAG, "align_corners", clt_upsample2d_options, align_corners,
-                           "The first and last elements stay where they are; bilinear only.")},
+                           "The corners of x and of the result coincide; bilinear only.")},
             {0},
         },
     .whole = "hwij",

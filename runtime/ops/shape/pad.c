@@ -136,9 +136,9 @@ const clt_op clt_op_pad = {
     .dims = clt_dims_by_place,
     .attributes =
         (const clt_attribute[]){
-            {CLT_ATTRIBUTE(INT, "before", pad_attr, before, "Elements before each axis."),
+            {CLT_ATTRIBUTE(INT, "before", pad_attr, before, "Elements added before each axis."),
              .count = CLT_MAX_RANK, .internal = 1},
-            {CLT_ATTRIBUTE(INT, "after", pad_attr, after, "Elements behind each axis."),
+            {CLT_ATTRIBUTE(INT, "after", pad_attr, after, "Elements added behind each axis."),
              .count = CLT_MAX_RANK, .internal = 1},
             {CLT_ATTRIBUTE(REAL, "value", pad_attr, value, "The value of the added elements.")},
             {0},
@@ -185,11 +185,11 @@ const clt_op clt_call_pad = {
     .attributes =
         (const clt_attribute[]){
             {CLT_ATTRIBUTE(INT, "before", pad_call, pad.before,
-                           "Elements before each axis. Default: 0."),
+                           "Elements added before each axis. Default: 0."),
              .count = CLT_MAX_RANK, .list = 1, .length = offsetof(pad_call, n_before),
              .most = INT_MAX},
             {CLT_ATTRIBUTE(INT, "after", pad_call, pad.after,
-                           "Elements behind each axis. Default: 0."),
+                           "Elements added behind each axis. Default: 0."),
              .count = CLT_MAX_RANK, .list = 1, .length = offsetof(pad_call, n_after),
              .most = INT_MAX},
             {CLT_ATTRIBUTE(REAL, "value", pad_call, pad.value, "The value of the added elements.")},

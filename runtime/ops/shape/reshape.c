@@ -77,26 +77,27 @@ static void dims_of(const clt_node *node, clt_node_dims *dims)
         dims->behaviour[k] = CLT_DIM_PARALLEL;
 }
 
-const clt_op clt_op_reshape = {.name = "reshape",
-                               .doc = "The same elements in row-major order under another shape.",
-                               .operands = "x * any",
-                               .results = "y * any",
-                               .dims = dims_of,
-                               .callable = true,
-                               .attributes =
-                                   (const clt_attribute[]){
-                                       {CLT_ATTRIBUTE(INT, "shape", reshape_attr, dims,
-                                                      "The dimensions; negative: times the batch."),
-                                        .count = CLT_MAX_RANK, .list = 1,
-                                        .length = offsetof(reshape_attr, rank), .required = 1},
-                                       {0},
-                                   },
-                               .attr_bytes = sizeof(reshape_attr),
-                               .infer = infer,
-                               .gradient = gradient,
-                               .flops = no_flops,
-                               .batch_blocked = wants_batch_blocked,
-                               .view = true};
+const clt_op clt_op_reshape = {
+    .name = "reshape",
+    .doc = "The elements of x in row-major order, with another shape.",
+    .operands = "x * any",
+    .results = "y * any",
+    .dims = dims_of,
+    .callable = true,
+    .attributes =
+        (const clt_attribute[]){
+            {CLT_ATTRIBUTE(INT, "shape", reshape_attr, dims,
+                           "The dimensions; a negative one is a multiple of the batch size."),
+             .count = CLT_MAX_RANK, .list = 1, .length = offsetof(reshape_attr, rank),
+             .required = 1},
+            {0},
+        },
+    .attr_bytes = sizeof(reshape_attr),
+    .infer = infer,
+    .gradient = gradient,
+    .flops = no_flops,
+    .batch_blocked = wants_batch_blocked,
+    .view = true};
 
 clt_value *clt_reshape(clt_value *x, int rank, const int64_t *dims)
 {
@@ -135,7 +136,7 @@ static void call_flatten(const clt_op_call *c)
 }
 
 const clt_op clt_call_flatten = {.name = "flatten",
-                                 .doc = "All dimensions but the first become one.",
+                                 .doc = "x with all dimensions but the first joined into one.",
                                  .operands = "x b* any",
                                  .results = "y bk any",
                                  .whole = "*k",

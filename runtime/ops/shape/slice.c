@@ -135,7 +135,7 @@ static const clt_variant variants_grad[] = {
 };
 
 static const clt_attribute attributes[] = {
-    {CLT_ATTRIBUTE(INT, "start", clt_slice_attr, start, "The first element, of each axis."),
+    {CLT_ATTRIBUTE(INT, "start", clt_slice_attr, start, "The first element of each axis."),
      .count = CLT_MAX_RANK, .internal = 1},
     {CLT_ATTRIBUTE(INT, "step", clt_slice_attr, step, "The step of each axis."),
      .count = CLT_MAX_RANK, .internal = 1},
@@ -144,7 +144,7 @@ static const clt_attribute attributes[] = {
 };
 
 const clt_op clt_op_slice = {.name = "slice",
-                             .doc = "Every step-th element of each axis, from begin on.",
+                             .doc = "Every step-th element of each axis, from start on.",
                              .operands = "x * any",
                              .results = "y * any",
                              .dims = clt_dims_by_place,
@@ -157,20 +157,20 @@ const clt_op clt_op_slice = {.name = "slice",
                              .rounding = CLT_ROUNDS_MOVES,
                              .variants = variants};
 
-const clt_op clt_op_slice_grad = {.name = "slice_grad",
-                                  .doc =
-                                      "The gradient of slice: dy in its places, zeros elsewhere.",
-                                  .operands = "dy * any",
-                                  .results = "dx * any",
-                                  .dims = clt_dims_by_place,
-                                  .attributes = attributes,
-                                  .attr_bytes = sizeof(clt_slice_attr),
-                                  .infer = infer,
-                                  .gradient = slice_grad_gradient,
-                                  .describe = describe,
-                                  .flops = no_flops,
-                                  .rounding = CLT_ROUNDS_MOVES,
-                                  .variants = variants_grad};
+const clt_op clt_op_slice_grad = {
+    .name = "slice_grad",
+    .doc = "The gradient of slice: dy at the elements that slice took, zeros elsewhere.",
+    .operands = "dy * any",
+    .results = "dx * any",
+    .dims = clt_dims_by_place,
+    .attributes = attributes,
+    .attr_bytes = sizeof(clt_slice_attr),
+    .infer = infer,
+    .gradient = slice_grad_gradient,
+    .describe = describe,
+    .flops = no_flops,
+    .rounding = CLT_ROUNDS_MOVES,
+    .variants = variants_grad};
 
 clt_value *clt_slice_of(clt_value *x, const int64_t *start, const int64_t *step,
                         const int64_t *size)
@@ -239,8 +239,9 @@ const clt_op clt_call_slice = {
                  INT, "start", slice_call, start,
                  "The first element of each axis; negative ones count from the end. Default: 0."),
              .count = CLT_MAX_RANK, .list = 1, .length = offsetof(slice_call, n_start)},
-            {CLT_ATTRIBUTE(INT, "stop", slice_call, stop,
-                           "The end of each axis, which is not taken. Default: the axis' own."),
+            {CLT_ATTRIBUTE(
+                 INT, "stop", slice_call, stop,
+                 "The end of each axis, which is not included. Default: the size of the axis."),
              .count = CLT_MAX_RANK, .list = 1, .length = offsetof(slice_call, n_stop),
              .least = INT_MIN, .most = (double)INT64_MAX},
             {CLT_ATTRIBUTE(INT, "step", slice_call, step, "The step. Default: 1."),

@@ -137,7 +137,7 @@ const clt_op clt_op_split = {
     .attributes =
         (const clt_attribute[]){
             {CLT_ATTRIBUTE(INT, "axis", split_attr, axis, "The axis."), .internal = 1},
-            {CLT_ATTRIBUTE(INT, "count", split_attr, count, "How many parts."), .internal = 1},
+            {CLT_ATTRIBUTE(INT, "count", split_attr, count, "The number of parts."), .internal = 1},
             {CLT_ATTRIBUTE(INT, "sizes", split_attr, sizes, "The sizes of the parts."),
              .count = PARTS, .internal = 1},
             {0},
@@ -308,13 +308,13 @@ static void call_stack(const clt_op_call *c)
 
 const clt_op clt_call_stack = {
     .name = "stack",
-    .doc = "Tensors of one shape along a new axis.",
+    .doc = "Tensors of equal shape, joined along a new axis.",
     .operands = "x *+ any",
     .results = "y * any",
     .attributes =
         (const clt_attribute[]){
             {CLT_ATTRIBUTE(INT, "axis", stack_call, axis,
-                           "The axis of the result; negative ones count from its end."),
+                           "The new axis of the result; negative ones count from the end."),
              .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .otherwise = 1},
             {0},
         },
