@@ -39,9 +39,11 @@ static const clt_variant *measured(clt_plan *plan, int index, const clt_target *
 {
     clt_plan_node *pn = &plan->nodes[index];
     const clt_node *node = pn->node;
+    char why[CLT_WHY] = "", old_class[64] = "";
+    if (target->tuning && target->tuning->texts)
+        clt_plan_old_class(node, target->max_batch, old_class);
     const clt_tuning_entry *entry =
-        clt_tuning_find(target->tuning, node->op->name, pn->key, pn->shape_class);
-    char why[CLT_WHY] = "";
+        clt_tuning_find(target->tuning, node->op->name, pn->key, old_class);
     if (entry && entry->variants && entry->variants != clt_variants_hash(node, target))
         entry = NULL;
     for (const clt_variant *v = entry ? node->op->variants : NULL; v && v->name; v++)

@@ -1,4 +1,5 @@
-/* Tuning records as JSON. Old checkpoints have version 3, whose keys are texts. */
+/* Tuning records as JSON. Older files have other names, and those of version 3 have texts as keys.
+ */
 #include "device/program/tuning_file.h"
 
 #include <inttypes.h>
@@ -12,7 +13,13 @@
 
 #include "base/vec.h"
 
-enum { FORMAT_VERSION = 4, OLD_VERSION = 3, MOST_ENTRIES = 100000 };
+enum { FORMAT_VERSION = 5, OLD_NAMES = 4, OLD_KEYS = 3, MOST_ENTRIES = 100000 };
+
+/* The names of variants in files before version 5, and what they are called now. */
+static const char *const renamed_variants[][2] = {
+    {"lanes", "batch_blocked"},
+    {"lanes_winograd", "batch_blocked_winograd"},
+};
 
 clt_status clt_tuning_put(clt_tuning_record *record, const clt_tuning_entry *entry)
 {
@@ -120,6 +127,16 @@ static bool parse_hash(const json_t *value, uint64_t *out)
     return end != text && !*end;
 }
 
+/* Gives an entry of an older file the present names. */
+static void rename_choice(clt_tuning_entry *e)
+{
+    for (size_t i = 0; i < sizeof renamed_variants / sizeof *renamed_variants; i++)
+        if (!strcmp(e->variant, renamed_variants[i][0])) {
+            snprintf(e->variant, sizeof e->variant, "%s", renamed_variants[i][1]);
+            return;
+        }
+}
+
 /* Reads the fields that a plan needs. Of version 3 nothing else is read. */
 static bool take_choice(const json_t *object, clt_tuning_entry *e)
 {
@@ -146,20 +163,19 @@ static bool take_entry(const json_t *object, clt_tuning_entry *e)
            isfinite(e->plain_seconds) && isfinite(e->seconds) && e->seconds >= 0;
 }
 
-/* Reads one record. With `old`, version 3 is accepted too; it names neither platform nor compute
- * units. */
-static clt_status unpack(const json_t *root, bool old, clt_tuning_record *out)
+/* Reads one record. If it is `frozen` in a checkpoint, version 3 is accepted too; it names neither
+ * platform nor compute units. */
+static clt_status unpack(const json_t *root, bool frozen, clt_tuning_record *out)
 {
     const json_t *list = json_object_get(root, "entries");
     const json_t *units = json_object_get(root, "compute_units");
     const json_int_t version = json_integer_value(json_object_get(root, "version"));
-    clt_tuning_record record = {.count = 0};
-    old = old && version == OLD_VERSION;
+    clt_tuning_record record = {.texts = frozen && version == OLD_KEYS};
     bool ok = json_is_array(list) && json_array_size(list) <= MOST_ENTRIES &&
               take_text(root, "device", record.device, sizeof record.device) &&
               take_text(root, "driver", record.driver, sizeof record.driver);
-    if (!old) {
-        ok = ok && version == FORMAT_VERSION && json_is_integer(units) &&
+    if (!record.texts) {
+        ok = ok && (version == FORMAT_VERSION || version == OLD_NAMES) && json_is_integer(units) &&
              take_text(root, "platform", record.platform, sizeof record.platform);
         record.compute_units = (int)json_integer_value(units);
     }
@@ -167,7 +183,9 @@ static clt_status unpack(const json_t *root, bool old, clt_tuning_record *out)
     for (size_t i = 0; ok && status == CLT_OK && i < json_array_size(list); i++) {
         const json_t *object = json_array_get(list, i);
         clt_tuning_entry entry = {.key = 0};
-        ok = old ? take_choice(object, &entry) : take_entry(object, &entry);
+        ok = record.texts ? take_choice(object, &entry) : take_entry(object, &entry);
+        if (version < FORMAT_VERSION)
+            rename_choice(&entry);
         if (ok)
             status = clt_tuning_put(&record, &entry);
     }

@@ -227,10 +227,10 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
 }
 
 static const clt_variant variants[] = {
-    {"lanes_winograd", clt_conv2d_winograd_accepts, clt_conv2d_winograd, clt_conv2d_winograd_tiles,
-     CLT_BATCH_BLOCKED},
-    {"lanes", clt_accepts_batch_blocked, clt_conv2d_batch_blocked, clt_conv2d_batch_blocked_tiles,
-     CLT_BATCH_BLOCKED},
+    {"batch_blocked_winograd", clt_conv2d_winograd_accepts, clt_conv2d_winograd,
+     clt_conv2d_winograd_tiles, CLT_BATCH_BLOCKED},
+    {"batch_blocked", clt_accepts_batch_blocked, clt_conv2d_batch_blocked,
+     clt_conv2d_batch_blocked_tiles, CLT_BATCH_BLOCKED},
     {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_gpu, clt_depthwise_gpu_tiles},
     {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_gpu, clt_gpu_tiles},
     {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_cpu, clt_conv2d_cpu_tiles},
@@ -395,9 +395,9 @@ static void emit_data_grad_portable(const clt_node *node, const clt_target *targ
 }
 
 static const clt_variant data_grad_variants[] = {
-    {"lanes_winograd", clt_conv2d_winograd_accepts, clt_conv2d_winograd, clt_conv2d_winograd_tiles,
-     CLT_BATCH_BLOCKED},
-    {"lanes", clt_accepts_batch_blocked, clt_conv2d_data_grad_batch_blocked,
+    {"batch_blocked_winograd", clt_conv2d_winograd_accepts, clt_conv2d_winograd,
+     clt_conv2d_winograd_tiles, CLT_BATCH_BLOCKED},
+    {"batch_blocked", clt_accepts_batch_blocked, clt_conv2d_data_grad_batch_blocked,
      clt_conv2d_data_grad_tiles, CLT_BATCH_BLOCKED},
     {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_data_grad_gpu, clt_depthwise_gpu_tiles},
     {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_data_grad_gpu, clt_gpu_tiles},
@@ -483,9 +483,9 @@ static void emit_weight_grad_portable(const clt_node *node, const clt_target *ta
 }
 
 static const clt_variant weight_grad_variants[] = {
-    {"lanes_winograd", clt_conv2d_winograd_weight_accepts, clt_conv2d_winograd_weight,
+    {"batch_blocked_winograd", clt_conv2d_winograd_weight_accepts, clt_conv2d_winograd_weight,
      clt_conv2d_winograd_weight_tiles, CLT_BATCH_BLOCKED},
-    {"lanes", clt_accepts_batch_blocked, clt_conv2d_weight_grad_batch_blocked,
+    {"batch_blocked", clt_accepts_batch_blocked, clt_conv2d_weight_grad_batch_blocked,
      clt_conv2d_weight_grad_tiles, CLT_BATCH_BLOCKED},
     {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_weight_grad_gpu,
      clt_depthwise_gpu_tiles},

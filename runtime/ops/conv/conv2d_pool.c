@@ -86,7 +86,7 @@ static bool tiles(const clt_node *node, const clt_target *target, int index, cha
 }
 
 static const clt_variant variants[] = {
-    {"lanes", clt_accepts_batch_blocked, emit, tiles, CLT_BATCH_BLOCKED}, {0}};
+    {"batch_blocked", clt_accepts_batch_blocked, emit, tiles, CLT_BATCH_BLOCKED}, {0}};
 
 static bool half(const clt_node *node, const clt_target *target, int index, bool output)
 {
@@ -176,7 +176,7 @@ static void emit_unpool(const clt_node *node, const clt_target *target, clt_prog
 }
 
 static const clt_variant unpool_variants[] = {
-    {"lanes", clt_accepts_batch_blocked, emit_unpool, NULL, CLT_BATCH_BLOCKED}, {0}};
+    {"batch_blocked", clt_accepts_batch_blocked, emit_unpool, NULL, CLT_BATCH_BLOCKED}, {0}};
 
 const clt_op clt_op_unpool2d = {
     .name = "unpool2d",
@@ -228,9 +228,10 @@ static bool weight_grad_tiles(const clt_node *node, const clt_target *target, in
     return clt_conv2d_weight_grad_choices(&s, target, index, text);
 }
 
-static const clt_variant weight_grad_variants[] = {
-    {"lanes", clt_accepts_batch_blocked, emit_weight_grad, weight_grad_tiles, CLT_BATCH_BLOCKED},
-    {0}};
+static const clt_variant weight_grad_variants[] = {{"batch_blocked", clt_accepts_batch_blocked,
+                                                    emit_weight_grad, weight_grad_tiles,
+                                                    CLT_BATCH_BLOCKED},
+                                                   {0}};
 
 const clt_op clt_op_conv2d_pool_weight_grad = {
     .name = "conv2d_pool_weight_grad",

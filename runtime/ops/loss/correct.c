@@ -92,7 +92,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
 }
 
 static const clt_variant variants[] = {
-    {"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+    {"batch_blocked", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
     {"rows_gpu", accepts_gpu, emit_gpu},
     {"portable", clt_accepts_plain, emit_portable},
     {0},

@@ -164,7 +164,7 @@ static void emit_subgroups(const clt_node *node, const clt_target *target, clt_p
 }
 
 static const clt_variant variants[] = {
-    {"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+    {"batch_blocked", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
     {"rows_cpu", accepts_rows, emit_rows},
     {"rows_gpu", accepts_gpu, emit_gpu},
     {"rows_gpu_subgroups", accepts_subgroups, emit_subgroups},
@@ -295,7 +295,7 @@ static void emit_grad_subgroups(const clt_node *node, const clt_target *target,
 }
 
 static const clt_variant grad_variants[] = {
-    {"lanes", clt_accepts_batch_blocked, emit_grad_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+    {"batch_blocked", clt_accepts_batch_blocked, emit_grad_batch_blocked, NULL, CLT_BATCH_BLOCKED},
     {"rows_cpu", accepts_rows, emit_grad_rows},
     {"rows_gpu", accepts_gpu, emit_grad_gpu},
     {"rows_gpu_subgroups", accepts_subgroups, emit_grad_subgroups},

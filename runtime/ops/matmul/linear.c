@@ -166,7 +166,8 @@ static bool absorb(clt_node *node, const clt_node *next)
 }
 
 static const clt_variant variants[] = {
-    {"lanes", clt_accepts_batch_blocked, clt_linear_emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+    {"batch_blocked", clt_accepts_batch_blocked, clt_linear_emit_batch_blocked, NULL,
+     CLT_BATCH_BLOCKED},
     {"gemm_dot", accepts_dot, emit_dot, clt_gemm_dot_tiles},
     {"gemm_split", accepts_split, emit_split, clt_gemm_split_tiles},
     {"gemm_cpu", clt_gemm_cpu_accepts, emit_cpu, clt_gemm_cpu_choices},
@@ -331,7 +332,7 @@ static void emit_weight_grad_clblast(const clt_node *node, const clt_target *tar
 }
 
 static const clt_variant weight_grad_variants[] = {
-    {"lanes", clt_accepts_batch_blocked, clt_linear_weight_grad_emit_batch_blocked, NULL,
+    {"batch_blocked", clt_accepts_batch_blocked, clt_linear_weight_grad_emit_batch_blocked, NULL,
      CLT_BATCH_BLOCKED},
     {"gemm_dot", accepts_weight_grad_dot, emit_weight_grad_dot, clt_gemm_dot_tiles},
     {"gemm_split", accepts_weight_grad_split, emit_weight_grad_split, clt_gemm_split_tiles},

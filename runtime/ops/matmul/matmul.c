@@ -200,7 +200,8 @@ static bool accepts_batch_blocked(const clt_node *node, const clt_target *target
 }
 
 static const clt_variant variants[] = {
-    {"lanes", accepts_batch_blocked, clt_matmul_emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+    {"batch_blocked", accepts_batch_blocked, clt_matmul_emit_batch_blocked, NULL,
+     CLT_BATCH_BLOCKED},
     {"gemm_dot", accepts_dot, emit_dot, clt_gemm_dot_tiles},
     {"gemm_split", accepts_split, emit_split, clt_gemm_split_tiles},
     {"gemm_cpu", clt_gemm_cpu_accepts, emit_cpu, clt_gemm_cpu_choices},

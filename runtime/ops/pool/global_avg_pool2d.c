@@ -134,7 +134,7 @@ static void emit_tree(const clt_node *node, const clt_target *target, clt_progra
 }
 
 static const clt_variant variants[] = {
-    {"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+    {"batch_blocked", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
     {"rows_cpu", accepts_rows, emit_rows},
     {"tree_gpu", accepts_tree, emit_tree},
     {"portable", clt_accepts_plain, emit_portable},
@@ -219,7 +219,7 @@ static double flops_grad(const clt_node *node, int64_t n)
 }
 
 static const clt_variant grad_variants[] = {
-    {"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+    {"batch_blocked", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
     {"vectors_gpu", accepts_grad_gpu, emit_grad_gpu},
     {"vectors_cpu", clt_accepts_cpu_vectors, emit_grad_cpu},
     {"portable", clt_accepts_plain, emit_portable},

@@ -168,8 +168,8 @@ int clt_pool2d_batch_blocked(const clt_node *node)
 
 typedef struct kernel_names {
     const clt_op *op;
-    const char *lanes, *plain; /* name in pool/batch_blocked/pool.cl; name in pool/cpu/windows.cl
-                                  and pool/portable/pool2d.cl */
+    const char *batch_blocked, *plain; /* name in pool/batch_blocked/pool.cl; name in
+                                  pool/cpu/windows.cl and pool/portable/pool2d.cl */
 } kernel_names;
 
 /* The kernel names of avg_pool2d, max_pool2d or one of their gradients. */
@@ -217,8 +217,8 @@ static void arg_numbers(const clt_pool2d_attr *attr, clt_program *program)
 
 static void emit_batch_blocked(const clt_node *node, const clt_target *target, clt_program *program)
 {
-    clt_launch_begin(program, "pool/batch_blocked/pool.cl", names_of(node->op)->lanes, "-DLANES=%d",
-                     target->lanes);
+    clt_launch_begin(program, "pool/batch_blocked/pool.cl", names_of(node->op)->batch_blocked,
+                     "-DLANES=%d", target->lanes);
     arg_buffers(node, program);
     arg_numbers(node->attr, program);
     clt_range1(program, (clt_extent){node->out[0]->type.dims[1], 1, target->lanes, 0}, 1);
@@ -277,7 +277,7 @@ bool clt_pool2d_half(const clt_node *node, const clt_target *target, int index, 
 }
 
 const clt_variant clt_pool2d_variants[] = {
-    {"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+    {"batch_blocked", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
     {"vectors_gpu", clt_pool2d_gpu_accepts, clt_pool2d_gpu},
     {"planes_cpu", clt_pool2d_cpu_accepts, clt_pool2d_cpu},
     {"windows_cpu", accepts_windows, emit_windows},

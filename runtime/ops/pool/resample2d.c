@@ -245,7 +245,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
 }
 
 static const clt_variant variants[] = {
-    {"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+    {"batch_blocked", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
     {"vectors_gpu", accepts_gpu, emit_gpu},
     {"rows_cpu", accepts_cpu, emit_cpu},
     {"portable", clt_accepts_plain, emit_portable},

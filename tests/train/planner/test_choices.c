@@ -92,7 +92,7 @@ static void test_wrong_candidates(void **state)
     const clt_plan_node *node = node_of(&l, "conv2d");
     assert_non_null(node->tuned);
     assert_string_equal(node->tuned->options, "");
-    assert_non_null(strstr(node->tuned->rejected, "lanes TX="));
+    assert_non_null(strstr(node->tuned->rejected, "batch_blocked TX="));
     lab_close(&l);
 }
 
@@ -109,7 +109,7 @@ static void test_candidates_that_skip(void **state)
     const clt_plan_node *node = node_of(&l, "conv2d");
     assert_non_null(node->tuned);
     assert_string_equal(node->tuned->options, "");
-    assert_non_null(strstr(node->tuned->rejected, "lanes TX="));
+    assert_non_null(strstr(node->tuned->rejected, "batch_blocked TX="));
     lab_close(&l);
 }
 
@@ -126,7 +126,7 @@ static void test_wrong_own_choice(void **state)
     const clt_tuning_entry *e = node_of(&l, "conv2d")->tuned;
     assert_non_null(e);
     assert_string_not_equal(e->options, "");
-    assert_non_null(strstr(e->rejected, "lanes "));
+    assert_non_null(strstr(e->rejected, "batch_blocked "));
     assert_true(e->seconds > 0 && e->plain_seconds > 0);
     /* All other choices agree. */
     clt_tuning_record record;
@@ -141,7 +141,7 @@ static void test_wrong_own_choice(void **state)
 
 /* Kernels that exist only for batch-blocked layouts have a reference too. Wrong default choices are
  * found, recorded, and replaced by candidates that agree with the reference. */
-static void test_wrong_in_lanes(void **state)
+static void test_wrong_in_batch_blocked(void **state)
 {
     static const char *const ops[] = {"conv2d_pool", "conv2d_pool_weight_grad", "unpool2d"};
     (void)state;
@@ -156,7 +156,7 @@ static void test_wrong_in_lanes(void **state)
         const clt_tuning_entry *e = node_of(&l, ops[i])->tuned;
         assert_non_null(e);
         assert_true(e->seconds > 0 && e->plain_seconds > 0);
-        assert_int_equal(strncmp(e->rejected, "lanes ", strlen("lanes ")), 0);
+        assert_int_equal(strncmp(e->rejected, "batch_blocked ", strlen("batch_blocked ")), 0);
         /* Only the default choice is wrong. The last operator has no other candidate. */
         assert_null(strchr(e->rejected, '='));
         if (i < 2)
@@ -166,7 +166,7 @@ static void test_wrong_in_lanes(void **state)
 }
 
 /* The candidates are wrong, and the default choices agree with their references. */
-static void test_wrong_candidates_in_lanes(void **state)
+static void test_wrong_candidates_in_batch_blocked(void **state)
 {
     static const char *const ops[] = {"conv2d_pool", "conv2d_pool_weight_grad"};
     (void)state;
@@ -202,7 +202,7 @@ static void test_broken_candidates(void **state)
     const clt_plan_node *node = node_of(&l, "conv2d");
     assert_non_null(node->tuned);
     assert_string_equal(node->tuned->options, "");
-    assert_non_null(strstr(node->tuned->rejected, "lanes TX="));
+    assert_non_null(strstr(node->tuned->rejected, "batch_blocked TX="));
     assert_int_equal(node->tuned->tried, 0);
     lab_close(&l);
 }
@@ -452,8 +452,8 @@ int main(void)
         cmocka_unit_test(test_wrong_candidates),
         cmocka_unit_test(test_candidates_that_skip),
         cmocka_unit_test(test_wrong_own_choice),
-        cmocka_unit_test(test_wrong_in_lanes),
-        cmocka_unit_test(test_wrong_candidates_in_lanes),
+        cmocka_unit_test(test_wrong_in_batch_blocked),
+        cmocka_unit_test(test_wrong_candidates_in_batch_blocked),
         cmocka_unit_test(test_broken_candidates),
         cmocka_unit_test(test_lucky_candidates),
         cmocka_unit_test(test_unfinished),

@@ -162,7 +162,7 @@ double bench_share(const clt_limits *limits, double flops, double bytes, double 
 
 /* Width for the longest names. A row is printed before the next one is measured, so the width must
  * be known before. */
-enum { VARIANT_WIDTH = 18 };
+enum { VARIANT_WIDTH = 22 };
 
 /* --- reports --------------------------------------------------------------------------------- */
 
