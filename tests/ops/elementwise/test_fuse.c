@@ -1,5 +1,5 @@
-/* How fusion joins chains of elementwise operators (`map` nodes) in both layouts, which chains it
- * leaves as they are, and elementwise operators in batch-blocked layout. */
+/* How fusion joins chains of element-wise operators (`fused_elementwise` nodes) in both layouts,
+ * which chains it leaves as they are, and element-wise operators in batch-blocked layout. */
 #include "ops/golden.h"
 
 /* --- a chain -------------------------------------------------------------------------------- */
@@ -75,7 +75,11 @@ static int count_nodes(const clt_graph *graph, const char *op, clt_layout layout
 static void test_chain(void **state)
 {
     static const int64_t batches[] = {1, 3, 17, 37};
-    op_test t = {.op = "map", .n_out = 1, .build = build, .forward = forward, .backward = backward};
+    op_test t = {.op = "fused_elementwise",
+                 .n_out = 1,
+                 .build = build,
+                 .forward = forward,
+                 .backward = backward};
     (void)state;
     for (int i = 0; i < 4; i++) {
         const op_case c = {.text = "chain",
@@ -88,7 +92,7 @@ static void test_chain(void **state)
         op_bind(&t, &c, &op_as_device, &b);
         /* In the forward pass everything except the last product is one node, because the backward
          * pass uses the sigmoid. */
-        assert_string_equal(b.plan->nodes[0].node->op->name, "map");
+        assert_string_equal(b.plan->nodes[0].node->op->name, "fused_elementwise");
         assert_int_equal(count_nodes(b.plan->graph, "scale", CLT_LAYOUT_PLAIN), 0);
         assert_int_equal(count_nodes(b.plan->graph, "sigmoid", CLT_LAYOUT_PLAIN), 0);
         op_unbind(&b);
@@ -100,7 +104,7 @@ static void test_chain(void **state)
 static void test_batch_blocked(void **state)
 {
     static const int64_t batches[] = {1, 16, 19};
-    op_test t = {.op = "map",
+    op_test t = {.op = "fused_elementwise",
                  .n_out = 1,
                  .build = build_batch_blocked,
                  .forward = forward,
@@ -116,7 +120,8 @@ static void test_batch_blocked(void **state)
         op_bound b;
         op_bind(&t, &c, &op_as_device, &b);
         if (clt_caps_is_cpu(&op_devices[0]->caps))
-            assert_true(count_nodes(b.plan->graph, "map", CLT_LAYOUT_BATCH_BLOCKED) >= 1);
+            assert_true(count_nodes(b.plan->graph, "fused_elementwise", CLT_LAYOUT_BATCH_BLOCKED) >=
+                        1);
         op_unbind(&b);
         op_check(&t, &c, i < 2);
     }

@@ -226,7 +226,7 @@ static void test_absorbs(void **state)
             const char *name = b.plan->nodes[i].node->op->name;
             relu += !strcmp(name, "relu");
             relu_grad += !strcmp(name, "relu_grad");
-            adds += !strcmp(name, "add") || !strcmp(name, "map");
+            adds += !strcmp(name, "add") || !strcmp(name, "fused_elementwise");
         }
         /* With an addend, dy through the ReLU is the addend's gradient, so it must exist. */
         assert_int_equal(relu + adds, 0);
