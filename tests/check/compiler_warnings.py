@@ -59,7 +59,7 @@ def dependencies(build):
     for block in run.stdout.split("\n\n"):
         head, *lines = block.split("\n")
         if "(VALID)" in head and lines:
-            paths = [os.path.join(build, line.strip()) for line in lines if line.strip()]
+            paths = [os.path.normpath(os.path.join(build, line.strip())) for line in lines if line.strip()]
             # A file that several targets compile may have other includes in each.
             found.setdefault(paths[0], set()).update(paths)
     return found
