@@ -32,8 +32,9 @@ static const clt_variant *first_accepting(const clt_node *node, const clt_target
     return NULL;
 }
 
-/* Returns the variant that a measurement found best; NULL if there is none or it does not accept
- * here. Earlier variants in the list decline for their own reasons, or were measured slower. */
+/* Returns the variant that a measurement found best, or that a checkpoint repeats; NULL if there is
+ * none or it does not accept here. Earlier variants in the list decline for their own reasons, or
+ * were not chosen. */
 static const clt_variant *measured(clt_plan *plan, int index, const clt_target *target,
                                    clt_str *declined)
 {
@@ -56,7 +57,8 @@ static const clt_variant *measured(clt_plan *plan, int index, const clt_target *
                 if (other->accepts && !other->accepts(node, target, why))
                     clt_str_add(declined, "%s: %s\n", other->name, why);
                 else
-                    clt_str_add(declined, "%s: another was measured faster\n", other->name);
+                    clt_str_add(declined, "%s: another was %s\n", other->name,
+                                entry->seconds > 0 ? "measured faster" : "chosen before");
             return v;
         }
     return NULL;
