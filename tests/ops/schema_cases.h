@@ -10,7 +10,8 @@
 #include <cltrain/cltrain.h>
 
 /* Values that an operator needs besides defaults: attributes, and sizes of letters ("g32 w12").
- * NULL: none. Bit k of `given` adds optional operand k, whose `*` has shape `star`. */
+ * NULL: none. Bit k of `given` adds optional operand k, whose `*` has shape `star`. If `star` is 3,
+ * `*` stands for no dimension in all operands. */
 enum { SCHEMA_TEXT = 160 };
 
 typedef struct schema_case {
@@ -54,15 +55,17 @@ static inline schema_case schema_case_of(const char *op)
 /* Returns the size of a letter: the case's own, 8 for dimensions with windows, or 4. */
 static inline int64_t schema_size(const schema_case *c, char letter)
 {
-    const char *own = c->sizes ? strchr(c->sizes, letter) : NULL;
+    const char *own = c->sizes && letter != '1' ? strchr(c->sizes, letter) : NULL;
     return own ? atoi(own + 1) : letter == '1' ? 1 : strchr("hwdl", letter) ? 8 : 4;
 }
 
-/* Sets the dimensions. `*` has shape 2x4, 4 or 4x4 by `star`. Returns the rank. */
+/* Sets the dimensions. `*` has shape 2x4, 4, 4x4 or none by `star`. Returns the rank. */
 static inline int schema_dims(const schema_case *c, const char *text, int star, int64_t *dims)
 {
     int rank = 0;
     for (; *text; text++) {
+        if (*text == '*' && star == 3)
+            continue;
         if (*text == '*' && star != 1)
             dims[rank++] = star ? 4 : 2;
         dims[rank++] = *text == '*' ? 4 : schema_size(c, *text);
@@ -82,7 +85,7 @@ static inline clt_value *schema_operand(clt_graph *graph, const schema_case *c,
     static const int32_t words[4096];
     int64_t dims[CLT_MAX_RANK];
     char name[64];
-    const int rank = schema_dims(c, o->dims, o->optional ? c->star : 0, dims);
+    const int rank = schema_dims(c, o->dims, o->optional || c->star == 3 ? c->star : 0, dims);
     const clt_dtype dtype = schema_dtype(o->type);
     snprintf(name, sizeof name, "%s%d", o->name, number);
     return dtype == CLT_F32
@@ -115,10 +118,10 @@ static inline int schema_operands(clt_graph *graph, const schema_case *c, const 
  * empty for a default, and for a number that the range forbids. */
 static inline int schema_value(const clt_attribute *a, int index, char text[SCHEMA_TEXT])
 {
-    enum { NUMBERS = 5 };
-    static const double integers[NUMBERS] = {2, 3, 0, 1, -1},
-                        reals[NUMBERS] = {0.5, 0.25, 2, 3, -1};
-    static const char *const lists[NUMBERS] = {"1", "0,1", "1,1", "1,0", "2,2"};
+    enum { NUMBERS = 6 };
+    static const double integers[NUMBERS] = {2, 3, 4, 0, 1, -1},
+                        reals[NUMBERS] = {0.5, 0.25, 2, 3, -1, 1};
+    static const char *const lists[NUMBERS] = {"1", "0,1", "1,1", "1,0", "2,2", "4,2"};
     text[0] = '\0';
     if (a->kind == CLT_ATTRIBUTE_CHOICE) {
         if (a->choices[index])
