@@ -215,9 +215,9 @@ const clt_op clt_op_rotary = {
 
 void clt_rotary_options_init(clt_rotary_options *options)
 {
-    memset(options, 0, sizeof *options);
-    options->struct_size = sizeof *options;
-    options->base = 10000;
+    rotary_attr attr;
+    clt_attributes_init(&clt_op_rotary, &attr);
+    *options = (clt_rotary_options){.struct_size = sizeof *options, .base = attr.base};
 }
 
 clt_value *clt_rotary(clt_value *x, const clt_rotary_options *given)

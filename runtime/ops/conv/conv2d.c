@@ -315,8 +315,12 @@ const clt_op clt_op_conv2d = {
 
 void clt_conv2d_options_init(clt_conv2d_options *options)
 {
-    *options = (clt_conv2d_options){
-        .struct_size = sizeof *options, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1};
+    clt_conv2d_attr attr;
+    clt_attributes_init(&clt_op_conv2d, &attr);
+    *options = (clt_conv2d_options){.struct_size = sizeof *options, .groups = attr.groups};
+    memcpy(options->stride, attr.stride, sizeof attr.stride);
+    memcpy(options->padding, attr.padding, sizeof attr.padding);
+    memcpy(options->dilation, attr.dilation, sizeof attr.dilation);
 }
 
 clt_value *clt_conv2d(clt_value *x, clt_value *weight, clt_value *bias,

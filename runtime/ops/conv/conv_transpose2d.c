@@ -9,8 +9,7 @@
 
 void clt_conv_transpose2d_options_init(clt_conv_transpose2d_options *options)
 {
-    *options = (clt_conv_transpose2d_options){
-        .struct_size = sizeof *options, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1};
+    clt_options_init(&clt_call_conv_transpose2d, options);
 }
 
 static clt_status check_options(const clt_conv_transpose2d_options *o)

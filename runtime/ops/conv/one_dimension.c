@@ -43,8 +43,7 @@ static bool read(const char *op, clt_value *x, void *own, size_t bytes, const vo
 
 void clt_conv1d_options_init(clt_conv1d_options *options)
 {
-    *options = (clt_conv1d_options){
-        .struct_size = sizeof *options, .stride = 1, .dilation = 1, .groups = 1};
+    clt_options_init(&clt_call_conv1d, options);
 }
 
 clt_value *clt_conv1d(clt_value *x, clt_value *weight, clt_value *bias,
@@ -67,8 +66,7 @@ clt_value *clt_conv1d(clt_value *x, clt_value *weight, clt_value *bias,
 
 void clt_conv_transpose1d_options_init(clt_conv_transpose1d_options *options)
 {
-    *options = (clt_conv_transpose1d_options){
-        .struct_size = sizeof *options, .stride = 1, .dilation = 1, .groups = 1};
+    clt_options_init(&clt_call_conv_transpose1d, options);
 }
 
 clt_value *clt_conv_transpose1d(clt_value *x, clt_value *weight, clt_value *bias,
@@ -95,8 +93,7 @@ clt_value *clt_conv_transpose1d(clt_value *x, clt_value *weight, clt_value *bias
 
 void clt_pool1d_options_init(clt_pool1d_options *options)
 {
-    *options = (clt_pool1d_options){
-        .struct_size = sizeof *options, .kernel = 2, .dilation = 1, .count_include_pad = 1};
+    clt_options_init(&clt_call_max_pool1d, options);
 }
 
 static clt_value *pool(const char *op,

@@ -203,7 +203,10 @@ const clt_op clt_op_cross_entropy = {
 
 void clt_cross_entropy_options_init(clt_cross_entropy_options *options)
 {
-    *options = (clt_cross_entropy_options){.struct_size = sizeof *options, .ignore_index = -100};
+    clt_cross_entropy_attr attr;
+    clt_attributes_init(&clt_op_cross_entropy, &attr);
+    *options =
+        (clt_cross_entropy_options){sizeof *options, attr.label_smoothing, attr.ignore_index};
 }
 
 clt_status clt_cross_entropy(clt_value *logits, clt_value *labels,

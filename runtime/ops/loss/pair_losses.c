@@ -177,7 +177,7 @@ CLT_ELEMENTWISE_OP(kl_div_log_target_grad, "The gradient of kl_div_log for the t
 
 void clt_kl_div_options_init(clt_kl_div_options *options)
 {
-    *options = (clt_kl_div_options){.struct_size = sizeof *options};
+    clt_options_init(&clt_call_kl_div, options);
 }
 
 clt_status clt_kl_div(clt_value *x, clt_value *target, const clt_kl_div_options *options,

@@ -315,8 +315,7 @@ BATCH_NORM_PLAIN_OP(batch_norm_tracked, "The number of batches plus one.", in_tr
 
 void clt_batch_norm_options_init(clt_batch_norm_options *options)
 {
-    *options = (clt_batch_norm_options){
-        .struct_size = sizeof *options, .eps = CLT_NORM_EPS, .momentum = 0.1};
+    clt_options_init(&clt_call_batch_norm, options);
 }
 
 static bool is_state(const clt_value *value)

@@ -22,10 +22,9 @@ int64_t clt_pool2d_size(const clt_pool2d_attr *attr, int axis, int64_t size)
 
 void clt_pool2d_options_init(clt_pool2d_options *options)
 {
-    *options = (clt_pool2d_options){.struct_size = sizeof *options,
-                                    .kernel = {2, 2},
-                                    .dilation = {1, 1},
-                                    .count_include_pad = 1};
+    clt_pool2d_attr attr;
+    clt_attributes_init(&clt_op_max_pool2d, &attr);
+    *options = clt_pool2d_options_of(&attr);
 }
 
 /* Fails if the elements of a window or positions in the padded image do not fit the kernels' int. A
@@ -308,8 +307,7 @@ const clt_attribute clt_pool2d_attributes[] = {
 
 clt_pool2d_options clt_pool2d_options_of(const clt_pool2d_attr *attr)
 {
-    clt_pool2d_options options;
-    clt_pool2d_options_init(&options);
+    clt_pool2d_options options = {.struct_size = sizeof options};
     for (int i = 0; i < 2; i++) {
         options.kernel[i] = attr->kernel[i];
         options.stride[i] = attr->stride[i];

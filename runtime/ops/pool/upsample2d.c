@@ -128,8 +128,7 @@ static clt_status bilinear_axis(int in, int out, double scale, bool align, clt_r
 
 void clt_upsample2d_options_init(clt_upsample2d_options *options)
 {
-    *options = (clt_upsample2d_options){
-        .struct_size = sizeof *options, .mode = CLT_UPSAMPLE_NEAREST, .scale = {2, 2}};
+    clt_options_init(&clt_call_upsample2d, options);
 }
 
 /* Sets the sizes in `own`. A scale of 0 means that the caller gave a size. */
