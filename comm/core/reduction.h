@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <cltrain/comm.h>
+#include <cltrain/types.h>
 
 /* The most devices of a process. A node has at most as many ranks, so this is also the most arrays
  * that are reduced together, and pointers to them fit on the stack. */

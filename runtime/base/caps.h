@@ -49,8 +49,8 @@ enum { CLT_TUNING_SOURCES = 8 };
  * `options` are its -D tile options. */
 typedef struct clt_tuning_entry {
     char op[32];
-    uint64_t key;         /* of the class of shapes, see clt_plan_key; 0: read from a checkpoint of
-                             version 3 and found by shape_class */
+    uint64_t key;         /* of the class of shapes, see clt_plan_key; 0: read from an older
+                             checkpoint and found by shape_class, see clt_plan_old_class */
     char shape_class[64]; /* the class for readers */
     char variant[48];
     char options[128];
@@ -68,12 +68,14 @@ typedef struct clt_tuning_entry {
 typedef struct clt_tuning_record {
     char platform[128], device[128], driver[128];
     int compute_units;
+    bool texts; /* some entries have no key */
     clt_tuning_entry *entries;
     int count, room;
 } clt_tuning_record;
 
-/* Finds the entry for the operator's class; NULL if nothing was measured. `record` may be NULL. */
+/* Finds the entry for the operator's class; NULL if nothing was measured. Entries without a key are
+ * found by `old_class`. `record` may be NULL. */
 const clt_tuning_entry *clt_tuning_find(const clt_tuning_record *record, const char *op,
-                                        uint64_t key, const char *shape_class);
+                                        uint64_t key, const char *old_class);
 
 #endif

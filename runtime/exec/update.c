@@ -12,7 +12,7 @@ enum { CHUNK = 64, SHARES = 64, GPU_GROUP = 256, GPU_CHUNK = 4, GPU_ROUNDS = 4, 
 
 typedef enum kernel_index {
     K_SQUARE_SUM,
-    K_WORD,
+    K_STEP_STATUS,
     K_UPSTREAM,
     K_SCALE_UPSTREAM,
     K_ADD, /* adds micro-batches: in f32, or for gradients in 16 bits */
@@ -68,7 +68,7 @@ static int shares(const clt_update *u, const clt_bucket *bucket)
 
 static clt_status make_kernels(clt_update *u)
 {
-    static const char *const names[] = {"square_sum",     "step_word",   "loss_upstream",
+    static const char *const names[] = {"square_sum",     "step_status", "loss_upstream",
                                         "scale_upstream", "add_to",      "round_sum",
                                         "add_mean",       "assign_state"};
     const char *file = u->gpu ? "train/gpu/update.cl" : "train/portable/update.cl";
@@ -300,14 +300,14 @@ clt_status clt_update_status(clt_update *u)
                        : run(&c, groups, groups >= 16 ? 8 : 1, "square_sum", bytes));
         first += groups;
     }
-    call c = begin(u, K_WORD);
+    call c = begin(u, K_STEP_STATUS);
     arg_buffer(&c, u->partials);
     arg_int(&c, first);
     arg_float(&c, u->options.clip_norm);
     arg_int(&c, u->options.guard);
     arg_buffer(&c, u->status);
     u->on_device = true;
-    return run(&c, 1, u->gpu ? GPU_GROUP : 1, "step_word",
+    return run(&c, 1, u->gpu ? GPU_GROUP : 1, "step_status",
                (u->replica->device->caps.fp64 ? 16 : 8) * (int64_t)first + 16);
 }
 

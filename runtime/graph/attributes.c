@@ -130,7 +130,8 @@ const char *clt_attribute_text(const clt_attribute *a, char *text, size_t room)
             snprintf(text + used, room - used, "%s%s", i ? a->choices[i + 1] ? ", " : " or " : "",
                      a->choices[i]);
     } else if (!is_number(a)) {
-        snprintf(text, room, "%s", a->kind == CLT_ATTRIBUTE_TYPE ? "a type" : "a text");
+        snprintf(text, room, "%s",
+                 a->kind == CLT_ATTRIBUTE_TYPE ? "a type, such as f32[2x4]" : "a text");
     } else if (a->list) {
         snprintf(text, room, "%s, or a list of at most %d", one, a->count);
     } else if (a->count) {
@@ -239,11 +240,26 @@ const clt_attribute *clt_attribute_find(const clt_op *op, const char *name)
     return NULL;
 }
 
+static clt_status set_type(const clt_op *op, const clt_attribute *a, const clt_setting *s,
+                           void *attr)
+{
+    clt_type type = {.dtype = s->type, .rank = s->count};
+    if (s->count < 0 || s->count > CLT_MAX_RANK || (s->count && !s->integers) ||
+        !clt_dtype_size(s->type))
+        return fail_value(op, a, -1, "of another kind");
+    for (int i = 0; i < s->count; i++)
+        type.dims[i] = s->integers[i];
+    memcpy((char *)attr + a->offset, &type, sizeof type);
+    return CLT_OK;
+}
+
 clt_status clt_attribute_set(const clt_op *op, const clt_setting *s, void *attr)
 {
     const clt_attribute *a = clt_attribute_find(op, s->name);
     if (!a)
         return fail_name(op, s->name);
+    if (a->kind == CLT_ATTRIBUTE_TYPE)
+        return set_type(op, a, s, attr);
     const bool real = a->kind == CLT_ATTRIBUTE_REAL;
     const bool fits =
         a->list ? s->count >= 1 && s->count <= a->count : s->count == 1 || s->count == room_of(a);

@@ -39,7 +39,7 @@ static clt_value *converted(layout_pass *p, clt_value *value, clt_layout layout)
     return twin;
 }
 
-static bool lanes_outputs(const layout_pass *p, const clt_node *node)
+static bool may_block_outputs(const layout_pass *p, const clt_node *node)
 {
     for (int i = 0; i < node->n_out; i++) {
         const clt_value *out = node->out[i];
@@ -60,13 +60,13 @@ static bool fits_blocks(const layout_pass *p, const clt_value *value)
 /* Whether most lanes would be empty. Values would take that much more memory, too. */
 static bool leaves_lanes_empty(const clt_target *target)
 {
-    return !target->lanes_always && LEAST_FILLED * target->max_batch <= target->lanes;
+    return !target->batch_blocked_always && LEAST_FILLED * target->max_batch <= target->lanes;
 }
 
-static bool goes_to_lanes(const layout_pass *p, const clt_node *node)
+static bool wants_batch_blocked(const layout_pass *p, const clt_node *node)
 {
     int answer = node->op->batch_blocked ? node->op->batch_blocked(node) : CLT_BATCH_BLOCKED_NO;
-    if (answer == CLT_BATCH_BLOCKED_NO || !lanes_outputs(p, node))
+    if (answer == CLT_BATCH_BLOCKED_NO || !may_block_outputs(p, node))
         return false;
     for (int i = 0; i < node->n_in; i++)
         if (!fits_blocks(p, node->in[i]))
@@ -88,7 +88,7 @@ static bool goes_to_lanes(const layout_pass *p, const clt_node *node)
 
 static clt_status visit(layout_pass *p, clt_node *node)
 {
-    const bool lanes = goes_to_lanes(p, node);
+    const bool blocked = wants_batch_blocked(p, node);
     for (int i = 0; i < node->n_in; i++) {
         clt_value *in = node->in[i];
         if (!in)
@@ -96,12 +96,12 @@ static clt_status visit(layout_pass *p, clt_node *node)
         /* Operands without a batch and integers (labels) are always plain. */
         const bool image = clt_value_leads_with_batch(in) && in->type.dtype == CLT_F32;
         node->in[i] =
-            converted(p, in, lanes && image ? CLT_LAYOUT_BATCH_BLOCKED : CLT_LAYOUT_PLAIN);
+            converted(p, in, blocked && image ? CLT_LAYOUT_BATCH_BLOCKED : CLT_LAYOUT_PLAIN);
         if (!node->in[i])
             return clt_graph_status(p->graph);
     }
     for (int i = 0; i < node->n_out; i++)
-        if (lanes && clt_value_leads_with_batch(node->out[i]))
+        if (blocked && clt_value_leads_with_batch(node->out[i]))
             node->out[i]->layout = CLT_LAYOUT_BATCH_BLOCKED;
     return CLT_OK;
 }

@@ -52,27 +52,41 @@ uint64_t clt_plan_key(const clt_node *node, const clt_target *target)
     return hash ? hash : 1;
 }
 
-/* A readable beginning and, since texts have limits, a hash of everything. Version 3 of tuning
- * records has these texts as keys: they must not change. */
-void clt_plan_class(const clt_node *node, int64_t max_batch, char text[64])
+/* Adds the shapes of all values and the attributes. `blocked` marks batch-blocked values. */
+static void add_class(const clt_node *node, int64_t max_batch, const char *blocked, clt_str *s)
 {
-    enum { READABLE = 44 };
-    clt_str s = {0};
     const int64_t n = round_batch(max_batch);
     for (int i = 0; i < node->n_in + node->n_out; i++) {
         const clt_value *v = value_of(node, i);
-        clt_str_add(&s, i ? " " : "");
+        clt_str_add(s, i ? " " : "");
         if (v && v->layout == CLT_LAYOUT_BATCH_BLOCKED)
-            clt_str_add(&s, "lanes ");
+            clt_str_add(s, "%s", blocked);
         for (int d = 0; v && d < v->type.rank; d++)
-            clt_str_add(&s, "%s%lld", d ? "x" : "", (long long)clt_dim(v->type.dims[d], n));
+            clt_str_add(s, "%s%lld", d ? "x" : "", (long long)clt_dim(v->type.dims[d], n));
         if (v && v->type.dtype != CLT_F32)
-            clt_str_add(&s, "%s", clt_dtype_name(v->type.dtype));
+            clt_str_add(s, "%s", clt_dtype_name(v->type.dtype));
     }
     if (node->op->describe) {
-        clt_str_add(&s, " ");
-        node->op->describe(node, &s);
+        clt_str_add(s, " ");
+        node->op->describe(node, s);
     }
+}
+
+void clt_plan_class(const clt_node *node, int64_t max_batch, char text[64])
+{
+    clt_str s = {0};
+    add_class(node, max_batch, "batch_blocked ", &s);
+    snprintf(text, 64, "%.63s", clt_str_text(&s));
+    clt_str_free(&s);
+}
+
+/* A readable beginning and, since texts have limits, a hash of everything. Checkpoints have these
+ * texts as keys: they must not change. */
+void clt_plan_old_class(const clt_node *node, int64_t max_batch, char text[64])
+{
+    enum { READABLE = 44 };
+    clt_str s = {0};
+    add_class(node, max_batch, "lanes ", &s);
     const char *all = clt_str_text(&s);
     snprintf(text, 64, "%.*s #%016llx", (int)READABLE, all,
              (unsigned long long)clt_hash_text(all, 0));

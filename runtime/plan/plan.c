@@ -236,7 +236,7 @@ clt_status clt_plan_create(const clt_graph *graph, const clt_buckets *buckets, c
     const clt_target target = {.caps = caps,
                                .tuning = tuning,
                                .lanes = plan->options.lanes,
-                               .lanes_always = options->lanes != 0,
+                               .batch_blocked_always = options->lanes != 0,
                                .max_batch = options->max_batch,
                                .variants = options->variants};
     clt_status status = clt_graph_copy(graph, &plan->graph);

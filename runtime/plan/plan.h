@@ -70,7 +70,7 @@ typedef struct clt_plan_node {
     clt_place scratch[4];
     char *declined;                /* lines "name: reason" for variants that declined; NULL: none */
     uint64_t key;                  /* of the node's measurements, see clt_plan_key */
-    char shape_class[64];          /* the same for readers */
+    char shape_class[64];          /* the same for readers, as far as there is room */
     const clt_tuning_entry *tuned; /* the measurement that decided, in plan->tuned; NULL: none */
 } clt_plan_node;
 
@@ -148,6 +148,9 @@ void clt_plan_print(const clt_plan *plan, bool explain, clt_str *text);
  * the operands and outputs, with the batch rounded up to a power of two, and the attributes. */
 uint64_t clt_plan_key(const clt_node *node, const clt_target *target);
 void clt_plan_class(const clt_node *node, int64_t max_batch, char text[64]);
+
+/* The text by which older checkpoints name the class. */
+void clt_plan_old_class(const clt_node *node, int64_t max_batch, char text[64]);
 
 /* plan/variants.c: chooses a variant for every node, which writes the node's launches. */
 clt_status clt_plan_variants(clt_plan *plan, const clt_target *target);

@@ -25,7 +25,7 @@ static void print_node(const clt_plan *plan, int index, bool explain, clt_str *t
         node->op->describe(node, &details);
     const double flops = node->op->flops ? node->op->flops(node, n)
                                          : (double)clt_type_elements(&node->out[0]->type, n);
-    clt_str_add(text, "%4d  %-30.30s %-20.20s %-22.22s %-13s %-14.14s %9.2f  %s\n", index,
+    clt_str_add(text, "%4d  %-30.30s %-20.20s %-22.22s %-13s %-22.22s %9.2f  %s\n", index,
                 node->name, node->op->name, clt_type_text(&node->out[0]->type, type),
                 node->out[0]->layout == CLT_LAYOUT_BATCH_BLOCKED ? "batch_blocked" : "plain",
                 node->op->view         ? "(view)"
@@ -123,7 +123,7 @@ void clt_plan_print(const clt_plan *plan, bool explain, clt_str *text)
     char size[32];
     clt_str_add(text, "Plan for %s, up to %lld images at once, %s\n", plan->caps.name,
                 (long long)plan->options.max_batch, modes[plan->options.mode]);
-    clt_str_add(text, "%4s  %-30s %-20s %-22s %-13s %-14s %9s  %s\n", "", "node", "operator",
+    clt_str_add(text, "%4s  %-30s %-20s %-22s %-13s %-22s %9s  %s\n", "", "node", "operator",
                 "result", "layout", "variant", "MFLOP", "attributes");
     for (int i = 0; i < plan->n_nodes; i++) {
         if (i == plan->n_forward)

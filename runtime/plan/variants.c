@@ -31,16 +31,19 @@ static const clt_variant *first_accepting(const clt_node *node, const clt_target
     return NULL;
 }
 
-/* Returns the variant that a measurement found best; NULL if there is none or it does not accept
- * here. Earlier variants in the list decline for their own reasons, or were measured slower. */
+/* Returns the variant that a measurement found best, or that a checkpoint repeats; NULL if there is
+ * none or it does not accept here. Earlier variants in the list decline for their own reasons, or
+ * were not chosen. */
 static const clt_variant *measured(clt_plan *plan, int index, const clt_target *target,
                                    clt_str *declined)
 {
     clt_plan_node *pn = &plan->nodes[index];
     const clt_node *node = pn->node;
+    char why[CLT_WHY] = "", old_class[64] = "";
+    if (target->tuning && target->tuning->texts)
+        clt_plan_old_class(node, target->max_batch, old_class);
     const clt_tuning_entry *entry =
-        clt_tuning_find(target->tuning, node->op->name, pn->key, pn->shape_class);
-    char why[CLT_WHY] = "";
+        clt_tuning_find(target->tuning, node->op->name, pn->key, old_class);
     if (entry && entry->variants && entry->variants != clt_variants_hash(node, target))
         entry = NULL;
     for (const clt_variant *v = entry ? node->op->variants : NULL; v && v->name; v++)
@@ -53,7 +56,8 @@ static const clt_variant *measured(clt_plan *plan, int index, const clt_target *
                 if (other->accepts && !other->accepts(node, target, why))
                     clt_str_add(declined, "%s: %s\n", other->name, why);
                 else
-                    clt_str_add(declined, "%s: another was measured faster\n", other->name);
+                    clt_str_add(declined, "%s: another was %s\n", other->name,
+                                entry->seconds > 0 ? "measured faster" : "chosen before");
             return v;
         }
     return NULL;

@@ -34,10 +34,10 @@ static clt_status enqueue(void *user)
 
 /* Takes the best of several blocks. A limit measured in a disturbed moment would flatter all
  * kernels. */
-static clt_status measure_best(clt_limit_kernel *k, double *rate)
+static clt_status measure_best(clt_limit_kernel *k, int blocks, double *rate)
 {
     clt_timing timing;
-    CLT_TRY(clt_time_calls(k->device, enqueue, k, BLOCKS, 0.03, &timing));
+    CLT_TRY(clt_time_calls(k->device, enqueue, k, blocks, 0.03, &timing));
     *rate = k->work / timing.least;
     return CLT_OK;
 }
@@ -95,16 +95,16 @@ static void release(clt_limit_kernel *k)
 
 /* Keeps the faster of two kernels, with and without prefetching. Where memory has a high latency, a
  * processor's own prefetching reaches only half of its rate. */
-static clt_status measure_memory(clt_meter *m, clt_limit_kind kind, double *best)
+static clt_status measure_memory(clt_meter *m, int blocks, clt_limit_kind kind, double *best)
 {
     clt_limit_kernel *kept = &m->kernels[kind], other = {0};
     double rate = 0;
     CLT_TRY(make_copy(m, kind, 0, kept));
-    CLT_TRY(measure_best(kept, best));
+    CLT_TRY(measure_best(kept, blocks, best));
     if (!(m->device->quirks & CLT_QUIRK_BUILTINS))
         return CLT_OK;
     clt_status status = make_copy(m, kind, AHEAD, &other);
-    CLT_NEXT(status, measure_best(&other, &rate));
+    CLT_NEXT(status, measure_best(&other, blocks, &rate));
     if (status == CLT_OK && rate > *best) {
         const clt_limit_kernel slower = *kept;
         *kept = other;
@@ -125,7 +125,7 @@ static clt_status touch(clt_device *device, cl_mem buffer)
     return CLT_OK;
 }
 
-static clt_status measure(clt_meter *m)
+static clt_status measure(clt_meter *m, int blocks)
 {
     clt_limit_kernel *fma = &m->kernels[CLT_LIMIT_FLOPS];
     CLT_TRY(clt_device_buffer_create(m->device, COPY_BYTES, CL_MEM_READ_WRITE, "copy's source",
@@ -135,17 +135,17 @@ static clt_status measure(clt_meter *m)
     CLT_TRY(touch(m->device, m->from));
     CLT_TRY(touch(m->device, m->to));
     CLT_TRY(make_fma(m->device, m->to, fma));
-    CLT_TRY(measure_best(fma, &m->limits.flops));
-    CLT_TRY(measure_memory(m, CLT_LIMIT_COPY, &m->limits.copy_bytes));
-    return measure_memory(m, CLT_LIMIT_UPDATE, &m->limits.update_bytes);
+    CLT_TRY(measure_best(fma, blocks, &m->limits.flops));
+    CLT_TRY(measure_memory(m, blocks, CLT_LIMIT_COPY, &m->limits.copy_bytes));
+    return measure_memory(m, blocks, CLT_LIMIT_UPDATE, &m->limits.update_bytes);
 }
 
-clt_status clt_meter_create(clt_device *device, clt_meter **meter)
+clt_status clt_meter_create(clt_device *device, int blocks, clt_meter **meter)
 {
     clt_meter *m = clt_calloc(1, sizeof *m);
     CLT_TRY_MEMORY(m);
     m->device = device;
-    const clt_status status = measure(m);
+    const clt_status status = measure(m, blocks > 0 && blocks < BLOCKS ? blocks : BLOCKS);
     if (status != CLT_OK) {
         clt_meter_destroy(m);
         return status;
@@ -181,10 +181,10 @@ void clt_meter_destroy(clt_meter *m)
     clt_free(m);
 }
 
-clt_status clt_device_measure_limits(clt_device *device, clt_limits *limits)
+clt_status clt_device_measure_limits(clt_device *device, int blocks, clt_limits *limits)
 {
     clt_meter *meter;
-    CLT_TRY(clt_meter_create(device, &meter));
+    CLT_TRY(clt_meter_create(device, blocks, &meter));
     *limits = meter->limits;
     clt_meter_destroy(meter);
     return CLT_OK;

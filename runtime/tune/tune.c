@@ -408,8 +408,7 @@ static clt_status try_all(tuner *t, const candidate *list, int count, bool refer
 static const clt_tuning_entry *unfinished(const tuner *t, const clt_plan_node *pn)
 {
     const clt_target target = target_of(t);
-    const clt_tuning_entry *e =
-        clt_tuning_find(t->record, pn->node->op->name, pn->key, pn->shape_class);
+    const clt_tuning_entry *e = clt_tuning_find(t->record, pn->node->op->name, pn->key, "");
     return e && e->tried && e->variants == clt_variants_hash(pn->node, &target) ? e : NULL;
 }
 
@@ -473,8 +472,7 @@ static bool listed(const tuner *t, const job *jobs, int count, const clt_plan_no
     if (clt_variant_wanted(pn->node->op, t->options.variants))
         return true;
     const clt_target target = target_of(t);
-    const clt_tuning_entry *known =
-        clt_tuning_find(t->record, pn->node->op->name, pn->key, pn->shape_class);
+    const clt_tuning_entry *known = clt_tuning_find(t->record, pn->node->op->name, pn->key, "");
     return known && !known->tried && known->variants == clt_variants_hash(pn->node, &target) &&
            !(known->shipped && t->limits->anew);
 }

@@ -24,8 +24,10 @@ def embedded(folder, changed, text):
     """Returns the file that clkernels/embed.cmake writes, with the text of one file changed."""
     parts, rows = ['#include "device/program/kernel_source.h"\n'], []
     for i, path in enumerate(sorted(p for p in folder.rglob("*") if p.suffix in (".cl", ".clh"))):
-        data = text.encode() if path == changed else path.read_bytes()
-        parts.append(f"static const char source_{i}[] = {{{','.join(map(str, data + bytes(1)))}}};\n")
+        source = text if path == changed else path.read_text(encoding="utf-8")
+        for char, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", '\\n"\n"')):
+            source = source.replace(char, escaped)
+        parts.append(f'static const char source_{i}[] = "{source}";\n')
         rows.append(f'{{"{path.relative_to(folder)}", source_{i}}},\n')
     return "".join(parts) + "const clt_kernel_source clt_kernel_sources[] = {\n" + "".join(rows) + "{0, 0},\n};\n"
 
@@ -107,7 +109,9 @@ class Plant:
                     os.symlink(os.path.basename(out), link)
             paths = [self.folder, test.environment.get("LD_LIBRARY_PATH") or os.environ.get("LD_LIBRARY_PATH")]
             environment["LD_LIBRARY_PATH"] = ":".join(p for p in paths if p)
-        return suite.run(test, environment, limit)
+        if any(os.path.basename(word).startswith("test_") and word.endswith(".py") for word in test.command):
+            test.command = [*test.command, "--failfast"]  # ends with the first function that fails
+        return suite.run(test, environment, limit, to_the_end=bool(test.wanted))
 
 
 def private(folder):

@@ -10,6 +10,7 @@ import tempfile
 import time
 
 MEMORY = 8 << 30  # a mutant may ask for any amount
+FAILED = b"[  FAILED  ]"  # cmocka prints this when a function of a test program fails
 
 
 class Test:
@@ -65,13 +66,14 @@ def end_group(pid):
         pass
 
 
-def run(test, environment, limit):
-    """Returns (pass | fail | skip | timeout, wall-clock seconds, core-seconds, output)."""
+def run(test, environment, limit, to_the_end=True):
+    """Returns (pass | fail | skip | timeout, wall-clock seconds, core-seconds, output). Without
+    `to_the_end`, a cmocka program ends when its first function fails."""
     begin = time.monotonic()
     with tempfile.TemporaryFile() as log:
         child = subprocess.Popen(test.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=test.folder,
                                  env={**os.environ, **test.environment, **environment}, preexec_fn=lower)  # fmt: skip
-        late, status = False, 0
+        late, failed, status, seen = False, False, 0, 0
         while True:
             pid, status, used = os.wait4(child.pid, os.WNOHANG)
             if pid:
@@ -79,6 +81,12 @@ def run(test, environment, limit):
             if not late and time.monotonic() - begin > limit:
                 late = True
                 end_group(child.pid)
+            if not to_the_end and not failed:
+                data = os.pread(log.fileno(), 1 << 20, seen)
+                failed = FAILED in data
+                seen += max(0, len(data) - len(FAILED))  # the end of the data may be a part of the word
+                if failed:
+                    end_group(child.pid)
             time.sleep(0.02)
         child.returncode = 0
         end_group(child.pid)
@@ -89,6 +97,8 @@ def run(test, environment, limit):
     if test.wanted:
         good = any(re.search(w, output) for w in test.wanted)
     outcome = "timeout" if late else "pass" if good else "skip" if code == test.skip else "fail"
-    if code < 0:
+    if failed:
+        outcome = "fail"
+    elif code < 0:
         output += f"\nended by signal {-code}"
     return outcome, time.monotonic() - begin, used.ru_utime + used.ru_stime, output

@@ -44,7 +44,7 @@ class Resume(CommandTest):
         self.assertEqual(*losses)
 
     def test_one_device(self):
-        for more in ((), ("--optimizer", "momentum", "--weight-decay", "0.01"),
+        for more in (("--tune", "10"), ("--optimizer", "momentum", "--weight-decay", "0.01"),
                      ("--optimizer", "adamw", "--schedule", "step:4:0.5,warmup:3"),
                      ("--accumulate", "3")):
             with self.subTest(more=more):
@@ -337,7 +337,7 @@ class Stopped(CommandTest):
     def test_stopped_while_measuring(self):
         """A signal also ends the measuring of kernels."""
         write_data(self.data, rows=28, columns=28)
-        child = self.start("--steps", "5", "--tune", "600", "--cache-dir", self.path("cache"),
+        child = self.start("--steps", "5", "--tune", "600", "--cache-dir", self.cache_folder(),
                            "--checkpoint-dir", self.path("run"), model="lenet")
         while "measuring" not in child.stdout.readline():
             self.assertIsNone(child.poll())
@@ -349,7 +349,7 @@ class Stopped(CommandTest):
     def test_killed_metrics(self):
         """Records that were written half a second before a kill are in the file."""
         child = self.begin("--quiet") # nobody reads the output, and a full pipe would block the run
-        time.sleep(1)
+        time.sleep(0.2)
         before = get(self.metrics).count(b"\n")
         time.sleep(1)
         child.kill()

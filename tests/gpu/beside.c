@@ -8,9 +8,9 @@
 static void print_updates(const char *fp64, const char *half)
 {
     static const char *const updates[] = {
-        "square_sum",   "step_word", "loss_upstream", "scale_upstream",
-        "add_to",       "add_half",  "round_sum",     "add_mean",
-        "assign_state", "sgd",       "momentum",      "adam"};
+        "square_sum",   "step_status", "loss_upstream", "scale_upstream",
+        "add_to",       "add_half",    "round_sum",     "add_mean",
+        "assign_state", "sgd",         "momentum",      "adam"};
     char options[96];
     snprintf(options, sizeof options, "%s%s%s", fp64, *fp64 && *half ? " " : "", half);
     for (size_t i = 0; i < sizeof updates / sizeof *updates; i++) {

@@ -2,7 +2,7 @@
 file(GLOB CLT_GPU_PLANS CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.c)
 add_executable(gpu_launches ${CLT_GPU_PLANS})
 target_include_directories(gpu_launches PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
-target_link_libraries(gpu_launches PRIVATE cltrain_static test_models m)
+target_link_libraries(gpu_launches PRIVATE cltrain_static cltrain_models_objects m)
 if(CLT_PYTHON3)
     # compile: plans' choices, for one GPU of each vendor. targets: the same for all GPUs. tiles:
     # also the tiles that a tuner would try, for one GPU of each vendor (tools/gpu-compile BUILD

@@ -176,7 +176,7 @@ static inline void lab_read(lab *l, const lab_buffer *b, void *to)
 }
 
 /* Returns the elements of a batch-blocked value with `each` elements per image. */
-static inline long lab_lanes_count(const lab *l, long each)
+static inline long lab_batch_blocked_count(const lab *l, long each)
 {
     return (l->n + l->lanes - 1) / l->lanes * (long)l->lanes * each;
 }
@@ -184,7 +184,7 @@ static inline long lab_lanes_count(const lab *l, long each)
 /* Makes a batch-blocked value from [n][each]. Vector lanes beyond n are signalling NaN. */
 static inline lab_buffer lab_put(lab *l, const float *plain, long each)
 {
-    const long count = lab_lanes_count(l, each);
+    const long count = lab_batch_blocked_count(l, each);
     lab_buffer b = lab_make(l, count, 4);
     uint32_t *packed = malloc((size_t)(count ? count : 1) * 4);
     for (long i = 0; i < count; i++)
@@ -203,7 +203,7 @@ static inline lab_buffer lab_put(lab *l, const float *plain, long each)
 /* The same for bytes. Vector lanes beyond n are 0xa5. */
 static inline lab_buffer lab_put_bytes(lab *l, const unsigned char *plain, long each)
 {
-    const long count = lab_lanes_count(l, each);
+    const long count = lab_batch_blocked_count(l, each);
     lab_buffer b = lab_make(l, count, 1);
     unsigned char *packed = malloc((size_t)(count ? count : 1));
     memset(packed, 0xa5, (size_t)count);

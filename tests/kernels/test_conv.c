@@ -73,8 +73,8 @@ static void forward_case(const conv_case *c)
     epilogue(c, sum, magnitude, mask);
     lab_buffer dx = lab_put(&l, x, in), dw = lab_put_plain(&l, w, weights, 4);
     lab_buffer db = lab_put_plain(&l, bias, c->co, 4);
-    lab_buffer dy = lab_make(&l, lab_lanes_count(&l, each), 4);
-    lab_buffer dm = lab_make(&l, lab_lanes_count(&l, each), 1);
+    lab_buffer dy = lab_make(&l, lab_batch_blocked_count(&l, each), 4);
+    lab_buffer dm = lab_make(&l, lab_batch_blocked_count(&l, each), 1);
     cl_kernel k =
         lab_kernel(&l, "conv/batch_blocked/conv.cl", "clt_batch_blocked_conv", "%s", options_of(c));
     lab_run(&l, k, (size_t)c->groups * up(cog, c->tc), up(c->pool ? oh / 2 : oh, c->rows),

@@ -29,7 +29,7 @@ static void data_grad_case(const conv_case *c, int general)
     double *magnitude = calloc((size_t)(c->n * in), sizeof *magnitude);
     conv_each(c, conv_add, &(conv_sums){g, w, sum, magnitude, 1});
     lab_buffer dg = lab_put(&l, g, full), dw = lab_put_plain(&l, w, weights, 4);
-    lab_buffer dx = lab_make(&l, lab_lanes_count(&l, in), 4);
+    lab_buffer dx = lab_make(&l, lab_batch_blocked_count(&l, in), 4);
     cl_kernel k = lab_kernel(&l, "conv/batch_blocked/conv_data_grad.cl",
                              general ? "clt_batch_blocked_conv_data_grad_any"
                                      : "clt_batch_blocked_conv_data_grad",

@@ -47,9 +47,9 @@ static void add(step *s, const char *name, cl_kernel kernel, size_t gx, size_t g
         add(s, name, added, gx, gy, gz, (mflop)*2e6);                                              \
     } while (0)
 
-static lab_buffer lanes(long each, size_t size)
+static lab_buffer batch_blocked(long each, size_t size)
 {
-    return lab_make(&l, lab_lanes_count(&l, each), size);
+    return lab_make(&l, lab_batch_blocked_count(&l, each), size);
 }
 
 static lab_buffer parameter(long count, float scale, uint64_t seed)
@@ -78,11 +78,13 @@ static void make_buffers(step *s, int first, int n)
     s->image = lab_put_plain(&l, bytes, n * 784L, 1);
     s->labels = lab_put_plain(&l, labels, n, 4);
     s->upstream = lab_put_plain(&l, &upstream, 1, 4);
-    s->x = lanes(784, 4);
-    s->a1 = lanes(20 * 169, 4), s->m1 = lanes(20 * 169, 1), s->g1 = lanes(20 * 169, 4);
-    s->a2 = lanes(800, 4), s->m2 = lanes(800, 1), s->g2 = lanes(800, 4);
-    s->dz2 = lanes(50 * 64, 4);
-    s->h = lanes(128, 4), s->gh = lanes(128, 4), s->z = lanes(10, 4), s->gz = lanes(10, 4);
+    s->x = batch_blocked(784, 4);
+    s->a1 = batch_blocked(20 * 169, 4), s->m1 = batch_blocked(20 * 169, 1),
+    s->g1 = batch_blocked(20 * 169, 4);
+    s->a2 = batch_blocked(800, 4), s->m2 = batch_blocked(800, 1), s->g2 = batch_blocked(800, 4);
+    s->dz2 = batch_blocked(50 * 64, 4);
+    s->h = batch_blocked(128, 4), s->gh = batch_blocked(128, 4), s->z = batch_blocked(10, 4),
+    s->gz = batch_blocked(10, 4);
     s->sums = lab_make(&l, 4, 4), s->counts = lab_make(&l, 4, 4);
     s->w1 = parameter(180, 0.33f, 1), s->b1 = parameter(20, 0.33f, 2);
     s->w2 = parameter(25000, 0.04f, 3), s->b2 = parameter(50, 0.04f, 4);
@@ -113,7 +115,7 @@ static void make_forward(step *s, int n)
 {
     const size_t blocks = up(n, l.lanes);
     const char *conv = "conv/batch_blocked/conv.cl", *linear = "matmul/batch_blocked/linear.cl";
-    ADD("images to lanes",
+    ADD("images to batch-blocked",
         lab_kernel(&l, "shape/batch_blocked/layout.cl", "bytes_to_batch_blocked", ""), up(784, 64),
         blocks, 1, 0, "bbiiff", &s->image, &s->x, 784, n, 1.0 / 255.0, 0.0);
     ADD("conv1 relu pool",

@@ -45,7 +45,7 @@ static void forward_case(const linear_case *c)
     }
     lab_buffer dx = lab_put(&l, x, c->in), dw = lab_put_plain(&l, w, (long)c->in * c->out, 4);
     lab_buffer db = lab_put_plain(&l, bias, c->out, 4);
-    lab_buffer dy = lab_make(&l, lab_lanes_count(&l, c->out), 4);
+    lab_buffer dy = lab_make(&l, lab_batch_blocked_count(&l, c->out), 4);
     cl_kernel k = lab_kernel(&l, "matmul/batch_blocked/linear.cl", "clt_batch_blocked_linear",
                              "-DTC=%d -DTB=%d -DBIAS=1 -DACT=%d", c->tc, c->tb, c->relu);
     lab_run(&l, k, up(c->out, c->tc), up(c->n, l.lanes * c->tb), 1, "bbbbiii", &dx, &dw, &db, &dy,
@@ -85,7 +85,7 @@ static void gradients_case(const linear_case *c)
     const int chunks = c->n ? (int)up((int)up(c->n, l.lanes), c->chunk) : 1;
     lab_buffer bx = lab_put(&l, x, c->in), bw = lab_put_plain(&l, w, ws, 4);
     lab_buffer bg = lab_put(&l, g, c->out), by = lab_put(&l, y, c->out);
-    lab_buffer dx = lab_make(&l, lab_lanes_count(&l, c->in), 4);
+    lab_buffer dx = lab_make(&l, lab_batch_blocked_count(&l, c->in), 4);
     lab_buffer dw = lab_make(&l, ws * chunks, 4), db = lab_make(&l, c->out * chunks, 4);
     lab_buffer rw = lab_make(&l, ws, 4), rb = lab_make(&l, c->out, 4);
     const char *options = "-DTC=%d -DTB=%d -DBIAS=1 -DACT=%d -DIN_BLOCK=10 -DOUT_BLOCK=5";

@@ -63,7 +63,7 @@ static void loss_case(int n, int classes, float smoothing)
     lab_buffer bx = lab_put(&l, x, classes), bl = lab_put_plain(&l, labels, n, 4);
     lab_buffer bu = lab_put_plain(&l, &upstream, 1, 4), sums = lab_make(&l, PARTS, 4);
     lab_buffer counts = lab_make(&l, PARTS, 4), losses = lab_make(&l, n, 4);
-    lab_buffer out = lab_make(&l, lab_lanes_count(&l, classes), 4);
+    lab_buffer out = lab_make(&l, lab_batch_blocked_count(&l, classes), 4);
     const char *file = "loss/batch_blocked/loss.cl";
     const size_t blocks = (size_t)((n + l.lanes - 1) / l.lanes);
     lab_run(&l, lab_kernel(&l, file, "clt_batch_blocked_cross_entropy", ""), PARTS, 1, 1,

@@ -67,8 +67,8 @@ static void pool(const pool_case *c, int max)
     double *y = calloc((size_t)(c->n * out), sizeof *y), *dx = calloc((size_t)(c->n * in), 8);
     reference(c, max, x, g, y, dx);
     lab_buffer bx = lab_put(&l, x, in), bg = lab_put(&l, g, out);
-    lab_buffer by = lab_make(&l, lab_lanes_count(&l, out), 4);
-    lab_buffer bdx = lab_make(&l, lab_lanes_count(&l, in), 4);
+    lab_buffer by = lab_make(&l, lab_batch_blocked_count(&l, out), 4);
+    lab_buffer bdx = lab_make(&l, lab_batch_blocked_count(&l, in), 4);
     const char *file = "pool/batch_blocked/pool.cl";
 #define SHAPE                                                                                      \
     c->ih, c->iw, c->oh, c->ow, c->k[0], c->k[1], c->s[0], c->s[1], c->p[0], c->p[1], c->d[0],     \
@@ -112,7 +112,7 @@ static void test_unpool(void **state)
     for (int i = 0; i < l.n * PART; i++)
         mask[i] = (unsigned char)(i * 7 % 16);
     lab_buffer bg = lab_put(&l, g, PART), bm = lab_put_bytes(&l, mask, PART);
-    lab_buffer bz = lab_make(&l, lab_lanes_count(&l, CHANNELS * OH * OW), 4);
+    lab_buffer bz = lab_make(&l, lab_batch_blocked_count(&l, CHANNELS * OH * OW), 4);
     const size_t planes = (size_t)((l.n + l.lanes - 1) / l.lanes * CHANNELS);
     lab_run(&l, lab_kernel(&l, "pool/batch_blocked/pool.cl", "clt_batch_blocked_unpool", ""),
             planes, 1, 1, "bbbiif", &bg, &bm, &bz, OH, OW, 0.25);
@@ -142,7 +142,7 @@ static void test_layout(void **state)
             bytes[i] = (unsigned char)(i * 31);
         lab_buffer bx = lab_put_plain(&l, x, l.n * rest, 4);
         lab_buffer bb = lab_put_plain(&l, bytes, l.n * rest, 1);
-        lab_buffer packed = lab_make(&l, lab_lanes_count(&l, rest), 4);
+        lab_buffer packed = lab_make(&l, lab_batch_blocked_count(&l, rest), 4);
         lab_buffer back = lab_make(&l, l.n * rest, 4);
         const char *file = "shape/batch_blocked/layout.cl";
         lab_run(&l, lab_kernel(&l, file, "plain_to_batch_blocked", ""), chunks, blocks, 1, "bbii",

@@ -130,7 +130,7 @@ static void check(const winograd_case *c, int flip)
         sum[i] = fmax(sum[i], 0.0);
     lab_buffer dx = lab_put(&l, x, flip ? out : in), dw = lab_put_plain(&l, w, weights, 4);
     lab_buffer db = lab_put_plain(&l, bias, c->co, 4);
-    lab_buffer dy = lab_make(&l, lab_lanes_count(&l, each), 4);
+    lab_buffer dy = lab_make(&l, lab_batch_blocked_count(&l, each), 4);
     run(c, flip, &dx, &dw, &db, &dy, oh, ow);
     lab_get(&l, &dy, got, each);
     const char *what = flip ? "Winograd data gradient" : "Winograd forward";

@@ -104,7 +104,7 @@ static void train(float *values)
     options.check_every = 1;
     options.poison = 1;
     options.world = &world;
-    lab l = lab_on(devices, NULL);
+    lab l = lab_on_kept(devices);
     lab_store(&l, net_graph(), 5);
     lab_trainer(&l, &options);
     for (int s = 0; s < STEPS; s++) {

@@ -8,6 +8,8 @@ from ranks import COMMAND, LAUNCHER, MPIEXEC, RankTest, launch
 # No deadlines of the ranks, which would come first: these tests are about the launcher's deadline.
 PATIENT = ("--comm-timeout", "0", "--setup-timeout", "0")
 
+AGAIN = r"cltrain-launch: restarting from the (beginning|newest intact checkpoint) on 2 ranks \(restart 1 of 1\)"
+
 
 class LaunchTest(RankTest):
     def program(self, *lines):

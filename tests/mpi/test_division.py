@@ -4,10 +4,12 @@ import json
 import os
 import re
 
-from ranks import COMMAND, MPIEXEC, TRAIN, RankTest, records, run
+from ranks import COMMAND, MPIEXEC, TRAIN, CommandTest, RankTest, records, run
 
 
 class Division(RankTest):
+    arguments = CommandTest.arguments
+
     def splits(self, metrics):
         """Returns the divisions, by their first step."""
         return {r["step"]: (r["split"], r["quantum"]) for r in records(metrics)[0] if "split" in r}

@@ -69,8 +69,8 @@ class Launch(RankTest):
         os.kill(both[0].pid, signal.SIGSTOP)
         line = self.line(self.wait(child, 1, 60)[1])
         self.assertIn(f"rank 1 (process {both[0].pid} on ", line)
-        self.assertRegex(line, r"is stopped and has not gone on for 2 s, (in|evaluating after) step \d+, ")
-        self.assertNotRegex(line, r"rank 0 \(process \d+ on \S+\) has not")
+        self.assertRegex(line, r"is stopped and made no progress for 2 s, (in|evaluating after) step \d+, ")
+        self.assertNotRegex(line, r"rank 0 \(process \d+ on \S+\) made no")
         self.assert_gone(*both)
 
     def test_failure(self):
@@ -93,7 +93,7 @@ class Launch(RankTest):
         out, err = self.wait(child, 0)
         self.assertLess(self.rank(1).step - self.rank(1).starts, 3000)
         self.assertGreater(self.rank(1).step - self.rank(1).starts, 0)
-        self.assertIn("starts again from the newest intact checkpoint on 2 ranks (restart 1 of 1)", err)
+        self.assertIn("restarting from the newest intact checkpoint on 2 ranks (restart 1 of 1)", err)
         self.assertEqual(int(re.search(r"resumed after step (\d+)", out)[1]) % 100, 0)
         self.assertEqual([r["step"] for r in records(metrics)[0]], list(range(1, 3001)))
         self.run_ranks(2, *options, "--checkpoint-dir", whole)
@@ -111,7 +111,7 @@ class Launch(RankTest):
             known = rank.pid
             os.kill(known, signal.SIGKILL)
         err = self.wait(child, 1)[1]
-        self.assertEqual(re.findall(r"starts again from the beginning on (\d) ranks? \(restart (\d) of 3\)",
+        self.assertEqual(re.findall(r"restarting from the beginning on (\d) ranks? \(restart (\d) of 3\)",
                                     err), [("2", "1"), ("1", "2"), ("1", "3")])
         self.assertEqual(err.count("was killed by signal 9"), 4)
 
@@ -160,7 +160,7 @@ class Launch(RankTest):
                                 (("--deadline", "0"), (), "--deadline"),
                                 ((), ("--heartbeat", "x"), "--heartbeat"), (("--bad",), (), "--bad"),
                                 (("--mpiexec", "no-such"), (), "mpiexec was not found"),
-                                (("--program", "no-such"), (), "no-such is no program")):
+                                (("--program", "no-such"), (), "no-such is not a program")):
             with self.subTest(own=own, args=args):
                 err = self.wait(self.launch(2, own, "--steps", "2", *args), 2)[1]
                 self.assertIn(says, err.splitlines()[-1])

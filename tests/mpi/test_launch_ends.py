@@ -18,8 +18,8 @@ class Unready(LaunchTest):
                 program = self.program(f'[ "$rank" = {number} ] && kill -STOP $$', f'exec {COMMAND} "$@"')
                 child = self.launch(ranks, ("--deadline", "2"), *ENDLESS, *PATIENT, program=program)
                 line = self.line(self.wait(child, 1, 60)[1])
-                self.assertRegex(line, rf": rank {number} \(process \d+ on \S+\) is stopped and has not gone on "
-                                 "for 2 s, before its heartbeat file was there$")
+                self.assertRegex(line, rf": rank {number} \(process \d+ on \S+\) is stopped and made no progress "
+                                 "for 2 s, before it wrote its heartbeat file$")
                 self.assert_gone()
 
     def test_stopped_before_the_first_step(self):
@@ -29,7 +29,7 @@ class Unready(LaunchTest):
         os.kill(rank.pid, signal.SIGSTOP)
         state = self.rank(1).state
         line = self.line(self.wait(child, 1, 60)[1])
-        self.assertIn(f"rank 1 (process {rank.pid} on {rank.host}) is stopped and has not gone on for 2 s, " +
+        self.assertIn(f"rank 1 (process {rank.pid} on {rank.host}) is stopped and made no progress for 2 s, " +
                       ("before the first step" if state == launch.SETUP else "in step"), line)
         self.assert_gone()
 
@@ -39,8 +39,8 @@ class Unready(LaunchTest):
                 program = self.hanging(number)
                 child = self.launch(ranks, ("--setup-deadline", "8"), *ENDLESS, *PATIENT, program=program)
                 line = self.line(self.wait(child, 1, 60)[1])
-                self.assertRegex(line, rf": rank {number} \(process \d+ on \S+\) has not come to its first step "
-                                 r"in 8 s, and has used no processor time for \d+ s$")
+                self.assertRegex(line, rf": rank {number} \(process \d+ on \S+\) did not reach its first step "
+                                 r"in 8 s, and used no processor time for \d+ s$")
                 self.assert_gone()
                 shutil.rmtree(self.path("other"))
 
@@ -49,7 +49,7 @@ class Unready(LaunchTest):
         program = self.program(f'mkdir {self.path("once")} 2>/dev/null && kill -STOP $$', f'exec {COMMAND} "$@"')
         out, err = self.wait(self.launch(1, ("--deadline", "1", "--restarts", "1"), "--steps", "3",
                                          "--checkpoint-dir", self.path("run"), program=program), 0)
-        self.assertIn("starts again from the beginning on 1 rank (restart 1 of 1)", err)
+        self.assertIn("restarting from the beginning on 1 rank (restart 1 of 1)", err)
         self.assertIn("done: 3 steps", out)
 
 
@@ -160,7 +160,7 @@ class Damaged(LaunchTest):
         os.rename(self.path("later"), self.path("ask"))
         self.kill(child, 1, 250)
         out, err = self.wait(child, 0)
-        self.assertIn("starts again from the newest intact checkpoint on 2 ranks", err)
+        self.assertIn("restarting from the newest intact checkpoint on 2 ranks", err)
         self.assertIn(f"resumed after step {self.wrecked() - 100}", out)
         self.assertRegex(err, rf"warning: checkpoint \S+step-{self.wrecked():08} is damaged: ")
         self.run_ranks(2, *options, "--checkpoint-dir", whole)
@@ -186,7 +186,7 @@ class Damaged(LaunchTest):
         self.assertEqual(f"step-{self.wrecked():08}", newest)
         child.send_signal(signal.SIGTERM)
         err = self.wait(child, 143, 60)[1]
-        self.assertIn("starts again from the newest intact checkpoint on 1 rank (restart 3 of 3)", err)
+        self.assertIn("restarting from the newest intact checkpoint on 1 rank (restart 3 of 3)", err)
         self.assertRegex(err, rf"warning: checkpoint \S+{newest} is damaged: ")
 
 

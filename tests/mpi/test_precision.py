@@ -9,15 +9,15 @@ ARGS = ("--precision", "f16", "--optimizer", "adamw", "--normalize", "0,0.001", 
 
 
 class Precision(RankTest):
-    # Two new runs are compared, so neither these runs nor other tests may measure kernels between them.
+    # Two new runs are compared, so no test may measure kernels between them.
     def train_ranks(self, name, steps, *more):
         folder, metrics = self.path(name), self.path(name + ".jsonl")
-        more = ("--tune", "off", "--cache-dir", self.path("cache"), *more)
         out, _ = self.run_ranks(2, "--steps", steps, "--checkpoint-dir", folder, "--metrics", metrics,
-                                *ARGS, *more)
+                                "--cache-dir", self.cache, *ARGS, *more)
         return out, records(metrics)[0], os.path.join(folder, sorted(os.listdir(folder))[-1])
 
     def test_skipped_steps(self):
+        self.cache = self.cache_folder()
         out, want, straight = self.train_ranks("straight", 12)
         skipped = want[-1]["skipped"]
         self.assertTrue(2 < skipped < 11, skipped)

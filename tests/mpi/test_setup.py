@@ -32,7 +32,8 @@ class Alike(RankTest):
         words, other = self.words("--steps", "2", "--metrics", self.path("a")), self.path("other")
         shutil.copytree(self.data, other)
         others = [w.replace(self.data, other).replace(self.path("a"), self.path("b")) for w in words]
-        self.wait(self.each(words, [*others, "--quiet", "--tune", "off"]), 0)
+        others[others.index("--tune") + 1] = "1"
+        self.wait(self.each(words, [*others, "--quiet"]), 0)
 
     def test_initial_parameters(self):
         """Files of the same name with other parameters: each rank would train another model."""

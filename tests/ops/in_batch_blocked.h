@@ -1,12 +1,12 @@
 /* Batch-blocked values on CPUs, for operators that keep the layout of their operands. */
-#ifndef TESTS_OPS_IN_LANES_H
-#define TESTS_OPS_IN_LANES_H
+#ifndef TESTS_OPS_IN_BATCH_BLOCKED_H
+#define TESTS_OPS_IN_BATCH_BLOCKED_H
 
 #include "ops/harness.h"
 
 /* Brings x of [B, K] and its gradient into batch-blocked layout. A convolution with the identity
  * does this: it prefers this layout, and its results are exact. */
-static inline clt_value *op_in_lanes(clt_value *x)
+static inline clt_value *op_in_batch_blocked(clt_value *x)
 {
     const int64_t k = x->type.dims[1];
     const int64_t image[] = {CLT_BATCH, k, 1, 1}, kernel[] = {k, k, 1, 1};

@@ -8,7 +8,8 @@ set(settled ${CMAKE_CURRENT_BINARY_DIR}/settled)
 file(MAKE_DIRECTORY ${settled})
 file(GLOB_RECURSE code CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/exec/*.[ch]
     ${PROJECT_SOURCE_DIR}/runtime/device/*.[ch] ${CMAKE_CURRENT_SOURCE_DIR}/ops/*.h)
-list(APPEND code ${PROJECT_SOURCE_DIR}/tools/oclgrind.sh ${CMAKE_CURRENT_SOURCE_DIR}/device/test_clblast.c)
+list(APPEND code ${CLT_TEST_HARNESS} ${PROJECT_SOURCE_DIR}/tools/oclgrind.sh
+    ${CMAKE_CURRENT_SOURCE_DIR}/device/test_clblast.c ${PROJECT_SOURCE_DIR}/runtime/base/blas_sets.c)
 add_custom_command(OUTPUT ${settled}/code COMMAND sh -c "cat \"$@\" >\"$0\"" ${settled}/code ${code}
     DEPENDS ${code} VERBATIM)
 add_custom_target(settled_code ALL DEPENDS ${settled}/code)

@@ -78,14 +78,17 @@ static inline void ref_conv_visit(const op_case *c, const ref_conv_sizes *s, ref
     for (int64_t y = 0; y < s->n * s->o * s->oh * s->ow; y++) {
         const int64_t ox = y % s->ow, oy = y / s->ow % s->oh, o = y / (s->ow * s->oh) % s->o;
         const int64_t image = y / (s->ow * s->oh * s->o), first = o / s->o_group * s->c_group;
-        for (int64_t k = 0; k < s->c_group * s->kh * s->kw; k++) {
-            const int64_t kx = k % s->kw, ky = k / s->kw % s->kh, ch = first + k / (s->kw * s->kh);
-            const int64_t iy = oy * a->stride[0] - a->padding[0] + ky * a->dilation[0];
-            const int64_t ix = ox * a->stride[1] - a->padding[1] + kx * a->dilation[1];
-            if (iy >= 0 && iy < s->h && ix >= 0 && ix < s->w)
-                visit(user, ((image * s->c + ch) * s->h + iy) * s->w + ix,
-                      o * s->c_group * s->kh * s->kw + k, y);
-        }
+        int64_t w = o * s->c_group * s->kh * s->kw;
+        for (int64_t ch = first; ch < first + s->c_group; ch++)
+            for (int64_t ky = 0; ky < s->kh; ky++) {
+                const int64_t iy = oy * a->stride[0] - a->padding[0] + ky * a->dilation[0];
+                const int64_t row = ((image * s->c + ch) * s->h + iy) * s->w;
+                for (int64_t kx = 0; kx < s->kw; kx++, w++) {
+                    const int64_t ix = ox * a->stride[1] - a->padding[1] + kx * a->dilation[1];
+                    if (iy >= 0 && iy < s->h && ix >= 0 && ix < s->w)
+                        visit(user, row + ix, w, y);
+                }
+            }
     }
 }
 

@@ -15,67 +15,14 @@
 #include "ops/core/ops.h"
 #include "plan/plan.h"
 
-enum { OP_MAX_WALKED = 512 };
-
-static struct op_walked {
-    const clt_op *op;
-    const clt_variant *variant; /* NULL: a view */
-} op_walked[OP_MAX_WALKED];
-static int op_n_walked;
-
-static inline bool op_was_walked(const clt_op *op, const clt_variant *variant)
-{
-    for (int i = 0; i < op_n_walked; i++)
-        if (op_walked[i].op == op && op_walked[i].variant == variant)
-            return true;
-    return false;
-}
-
 /* Records that the results of all the plan's nodes were compared. */
-static inline void op_walked_plan(const clt_plan *plan)
-{
-    for (int i = 0; i < plan->n_nodes; i++) {
-        const clt_plan_node *pn = &plan->nodes[i];
-        if (op_was_walked(pn->node->op, pn->variant))
-            continue;
-        assert_true(op_n_walked < OP_MAX_WALKED);
-        op_walked[op_n_walked++] = (struct op_walked){pn->node->op, pn->variant};
-    }
-}
+void op_walked_plan(const clt_plan *plan);
 
 /* GPUs' plans may use CLBlast's products, but not on Oclgrind, which does not know the library. */
-static inline bool op_has_clblast(void)
-{
-    return !getenv("CLT_TEST_OCLGRIND") && clt_clblast_found();
-}
+bool op_has_clblast(void);
 
 /* Writes to the file that CLT_OPS_RUN names: the device's features, every row of the operators'
  * tables of variants (- for an operator without variants), and whether it was compared. */
-static inline void op_walked_write(const clt_caps *caps)
-{
-    const char *path = getenv("CLT_OPS_RUN");
-    if (!path)
-        return;
-    FILE *file = fopen(path, "w");
-    if (!file)
-        fail_msg("%s, which CLT_OPS_RUN names, cannot be written", path);
-    fprintf(file, "device %s\n", caps->name);
-    fprintf(file, "%scpu\n", clt_caps_is_cpu(caps) ? "has " : "no ");
-    fprintf(file, "%sunits\n", caps->compute_units > 1 ? "has " : "no ");
-    fprintf(file, "%ssubgroups\n", caps->subgroups ? "has " : "no ");
-    fprintf(file, "%sclblast\n", op_has_clblast() ? "has " : "no ");
-    int count;
-    const clt_op *const *ops = clt_ops(&count);
-    for (int i = 0; i < count; i++) {
-        const clt_variant *v = ops[i]->variants;
-        if (!v)
-            fprintf(file, "%s %s -\n", op_was_walked(ops[i], NULL) ? "walked" : "listed",
-                    ops[i]->name);
-        for (; v && v->name; v++)
-            fprintf(file, "%s %s %s\n", op_was_walked(ops[i], v) ? "walked" : "listed",
-                    ops[i]->name, v->name);
-    }
-    assert_int_equal(fclose(file), 0);
-}
+void op_walked_write(const clt_caps *caps);
 
 #endif

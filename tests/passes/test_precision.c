@@ -190,14 +190,14 @@ static void test_images(void **state)
     clt_graph *g = images_graph();
     clt_buckets buckets;
     clt_plan *plan = plan_of(g, CLT_BF16, &buckets);
-    int lanes = 0;
+    int blocked = 0;
     (void)state;
     check_plan(plan, CLT_BF16);
     for (int i = 0; i < plan->graph->n_values; i++)
-        lanes += plan->graph->values[i]->layout == CLT_LAYOUT_BATCH_BLOCKED &&
-                 is_half(plan->graph->values[i]);
-    print_message("%d values in batch blocks, %d conversions\n", lanes, casts(plan));
-    assert_true(lanes > 2);
+        blocked += plan->graph->values[i]->layout == CLT_LAYOUT_BATCH_BLOCKED &&
+                   is_half(plan->graph->values[i]);
+    print_message("%d values in batch blocks, %d conversions\n", blocked, casts(plan));
+    assert_true(blocked > 2);
     clt_plan_destroy(plan);
     clt_buckets_free(&buckets);
     clt_graph_destroy(g);

@@ -24,9 +24,21 @@ static inline int open_runtime(void **state)
     return clt_runtime_create(NULL, &runtime) != CLT_OK;
 }
 
+/* Devices that stay open between labs (lab_on_kept). */
+enum { LAB_KEPT = 8 };
+static struct lab_kept {
+    char list[64];
+    clt_device **devices;
+    int n;
+    bool in_use;
+} lab_kept[LAB_KEPT];
+
 static inline int close_runtime(void **state)
 {
     (void)state;
+    for (int i = 0; i < LAB_KEPT; i++)
+        if (lab_kept[i].devices)
+            clt_devices_close(lab_kept[i].devices, lab_kept[i].n);
     clt_runtime_destroy(runtime);
     return 0;
 }
@@ -54,6 +66,29 @@ static inline lab lab_on(const char *list, const clt_device_options *options)
     return l;
 }
 
+/* Opens devices only, and keeps them open for the next lab of the same list: their programs are
+ * built once. For tests that leave devices as they were. Oclgrind's check for uninitialised values
+ * takes a context's later buffers for its earlier ones, so it always gets new devices. */
+static inline lab lab_on_kept(const char *list)
+{
+    int i = 0;
+    if (clt_test_oclgrind())
+        return lab_on(list, NULL);
+    while (i < LAB_KEPT && (lab_kept[i].in_use || strcmp(lab_kept[i].list, list)) &&
+           lab_kept[i].devices)
+        i++;
+    assert_true(i < LAB_KEPT && strlen(list) < sizeof lab_kept[i].list);
+    struct lab_kept *kept = &lab_kept[i];
+    if (!kept->devices) {
+        const lab l = lab_on(list, NULL);
+        kept->devices = l.devices;
+        kept->n = l.n;
+        strcpy(kept->list, list);
+    }
+    kept->in_use = true;
+    return (lab){.devices = kept->devices, .n = kept->n};
+}
+
 /* Takes ownership of the graph, and makes a store of its parameters. */
 static inline void lab_store(lab *l, clt_graph *graph, uint64_t seed)
 {
@@ -71,6 +106,11 @@ static inline void lab_close(lab *l)
     clt_trainer_destroy(l->trainer);
     clt_store_destroy(l->store);
     clt_graph_destroy(l->graph);
+    for (int i = 0; i < LAB_KEPT; i++)
+        if (lab_kept[i].devices == l->devices) {
+            lab_kept[i].in_use = false;
+            return;
+        }
     clt_devices_close(l->devices, l->n);
 }
 

@@ -23,7 +23,7 @@ static const double *parity_weights;
 static lab lab_open(const char *devices, const clt_trainer_options *options,
                     const clt_tensors *weights)
 {
-    lab l = lab_on(devices, NULL);
+    lab l = lab_on_kept(devices);
     clt_graph *graph;
     clt_model_field fields[2];
     clt_model_images(1, 28, 28, 10, fields);
@@ -140,6 +140,9 @@ static void check_snapshot(const char *devices, const char *file, const char *ki
 
 /* --- trajectories ---------------------------------------------------------------------------- */
 
+/* The most steps of a run; 0: all of the golden's. */
+static int64_t parity_steps;
+
 static float *train_images;
 static int32_t *train_labels;
 
@@ -147,7 +150,7 @@ static void load_training_set(void)
 {
     clt_dataset *set;
     const void *data;
-    const int64_t count = 150 * MOST;
+    const int64_t count = (parity_steps ? parity_steps : 150) * MOST;
     if (train_images)
         return;
     ok(clt_dataset_open("fashion-mnist", NULL, &set));
@@ -178,9 +181,6 @@ static clt_trainer_options options_of(const char *optimizer, const double *hyper
     }
     return options;
 }
-
-/* The most steps of a run; 0: all of the golden's. */
-static int64_t parity_steps;
 
 /* Trains a run and compares its losses. Calls `after` (may be NULL) at the end. */
 static void follow(const char *devices, const char *optimizer, const char *kind, int accumulate,

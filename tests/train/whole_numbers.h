@@ -121,7 +121,7 @@ static inline clt_trainer_options options_for(clt_dtype precision, int micros)
 
 static inline lab open_lab(const char *list, const clt_trainer_options *options)
 {
-    lab l = lab_on(list, NULL);
+    lab l = as_gpu ? lab_on(list, NULL) : lab_on_kept(list);
     for (int d = 0; as_gpu && d < l.n; d++)
         l.devices[d]->caps.kind = CLT_KIND_GPU;
     lab_store(&l, build(), 1);

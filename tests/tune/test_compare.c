@@ -77,17 +77,17 @@ static void test_integers_and_masks(void **state)
     assert_false(clt_values_equal(CLT_U8, mask, other, MANY));
 }
 
-static void test_lanes(void **state)
+static void test_batch_blocked(void **state)
 {
     (void)state;
     /* Five images of three elements in batch blocks of four: the second block has one image. */
-    int32_t lanes[2 * 3 * 4], plain[5 * 3];
+    int32_t blocked[2 * 3 * 4], plain[5 * 3];
     for (int i = 0; i < 2 * 3 * 4; i++)
-        lanes[i] = -1;
+        blocked[i] = -1;
     for (int n = 0; n < 5; n++)
         for (int i = 0; i < 3; i++)
-            lanes[(n / 4 * 3 + i) * 4 + n % 4] = 10 * n + i;
-    clt_batch_blocked_to_plain((const char *)lanes, 5, 3, 4, 4, (char *)plain);
+            blocked[(n / 4 * 3 + i) * 4 + n % 4] = 10 * n + i;
+    clt_batch_blocked_to_plain((const char *)blocked, 5, 3, 4, 4, (char *)plain);
     for (int n = 0; n < 5; n++)
         for (int i = 0; i < 3; i++)
             assert_int_equal(plain[n * 3 + i], 10 * n + i);
@@ -120,7 +120,7 @@ int main(void)
         cmocka_unit_test(test_floats),
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_integers_and_masks),
-        cmocka_unit_test(test_lanes),
+        cmocka_unit_test(test_batch_blocked),
         cmocka_unit_test(test_cancelled_sums),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,6 +13,7 @@
 #include "device/program/source_tokens.h"
 #include "device/program/tuning_file.h"
 #include "plan/plan.h"
+#include "tune/variant_sets.h"
 #include <cltrain/ops.h>
 #include <cltrain/unstable.h>
 
@@ -89,8 +90,23 @@ static void files_have_hashes_of_their_own(void **state)
     assert_true(clt_source_tokens("none/none.cl") == 0 && !clt_source_known(0));
 }
 
-/* Entries of kernels that have changed since are dead weight: measure them again, or delete them.
- */
+/* Whether the entry's variant was chosen from a set of variants that its operator still has. */
+static bool is_of_a_set(const clt_tuning_entry *e)
+{
+    int count;
+    const clt_op *const *ops = clt_ops(&count);
+    for (int i = 0; i < count; i++) {
+        if (strcmp(ops[i]->name, e->op) != 0)
+            continue;
+        for (unsigned set = 1; set < 1u << variant_count(ops[i]); set++)
+            if (variant_set_hash(ops[i], set) == e->variants)
+                return true;
+    }
+    return false;
+}
+
+/* Entries of kernels or variants that have changed since are dead weight: measure them again, or
+ * delete them. CONTRIBUTING.md says what to do if only names have changed. */
 static void shipped_records_are_of_these_kernels(void **state)
 {
     int records = 0;
@@ -111,6 +127,9 @@ static void shipped_records_are_of_these_kernels(void **state)
                 if (!clt_source_known(e->sources[k]))
                     fail_msg("%s: %s for %s: of a kernel that has changed", s->name, e->op,
                              e->shape_class);
+            if (!is_of_a_set(e))
+                fail_msg("%s: %s for %s: of variants that have changed", s->name, e->op,
+                         e->shape_class);
             assert_true(e->sources[0] != 0);
         }
         clt_tuning_free(&record);
@@ -121,7 +140,7 @@ static void shipped_records_are_of_these_kernels(void **state)
 static void foreign_texts_are_refused(void **state)
 {
     (void)state;
-#define HEAD "{\"version\": 4, \"platform\": \"p\", \"device\": \"d\", \"driver\": \"v\", "
+#define HEAD "{\"version\": 5, \"platform\": \"p\", \"device\": \"d\", \"driver\": \"v\", "
 #define ENTRY(OP, KEY, SECONDS)                                                                    \
     HEAD "\"compute_units\": 2, \"entries\": [{\"op\": \"" OP "\", \"key\": \"" KEY                \
          "\", \"shape\": \"s\", \"variant\": \"v\", \"options\": \"\", \"rejected\": \"\", "       \
@@ -132,7 +151,7 @@ static void foreign_texts_are_refused(void **state)
         "{\"version\": 3, \"device\": \"d\", \"driver\": \"v\", \"entries\": []}",
         HEAD "\"compute_units\": 2, \"entries\": {}}",
         HEAD "\"entries\": []}",
-        "{\"version\": 4, \"platform\": 4, \"device\": \"d\", \"driver\": \"v\", "
+        "{\"version\": 5, \"platform\": 4, \"device\": \"d\", \"driver\": \"v\", "
         "\"compute_units\": 2, \"entries\": []}",
         HEAD "\"compute_units\": 2, \"entries\": [{\"op\": \"a\"}]}",
         ENTRY("a name that is much longer than thirty-two characters", "1", "1"),
@@ -163,19 +182,24 @@ typedef struct layer {
     int width;
 } layer;
 
+static clt_caps caps_of(clt_device_kind kind, int width)
+{
+    return (clt_caps){.name = "device",
+                      .kind = kind,
+                      .compute_units = 2,
+                      .vector_width = width,
+                      .vector_registers = 16,
+                      .memory_bytes = (int64_t)1 << 33,
+                      .max_alloc_bytes = (int64_t)1 << 32,
+                      .local_bytes = 1 << 16,
+                      .max_work_group = 256,
+                      .align_bytes = 128};
+}
+
 /* The key of the convolution of a model of this one layer; `text`: the class for readers. */
 static uint64_t key_of(const layer *l, char text[64])
 {
-    const clt_caps caps = {.name = "device",
-                           .kind = l->kind,
-                           .compute_units = 2,
-                           .vector_width = l->width,
-                           .vector_registers = 16,
-                           .memory_bytes = (int64_t)1 << 33,
-                           .max_alloc_bytes = (int64_t)1 << 32,
-                           .local_bytes = 1 << 16,
-                           .max_work_group = 256,
-                           .align_bytes = 128};
+    const clt_caps caps = caps_of(l->kind, l->width);
     const int64_t dims[] = {CLT_BATCH, 3, l->size, l->size}, w[] = {l->channels, 3, 3, 3};
     const clt_init init = {CLT_INIT_UNIFORM, 1, 0};
     const clt_bucket_sizes sizes = clt_bucket_sizes_default();
@@ -247,6 +271,61 @@ static void keys_are_of_shapes(void **state)
     }
 }
 
+/* --- former names ----------------------------------------------------------------------------- */
+
+/* Returns the plan of one fused element-wise node on a CPU; *pn is the node. */
+static clt_plan *fused_plan(const clt_caps *caps, const clt_tuning_record *record,
+                            const clt_plan_node **pn)
+{
+    const int64_t dims[] = {CLT_BATCH, 5};
+    const clt_bucket_sizes sizes = clt_bucket_sizes_default();
+    const clt_plan_options options = clt_plan_options_default(CLT_PLAN_PREDICT, 64);
+    clt_graph *graph;
+    clt_buckets buckets;
+    clt_plan *plan;
+    ok(clt_graph_create(&graph));
+    clt_output(clt_scale(clt_tanh(clt_input(graph, "x", CLT_F32, 2, dims)), 2), "y");
+    ok(clt_buckets_create(graph, &sizes, &buckets));
+    ok(clt_plan_create(graph, &buckets, caps, record, &options, &plan));
+    assert_int_equal(plan->n_nodes, 1);
+    *pn = &plan->nodes[0];
+    assert_string_equal((*pn)->node->op->name, "fused_elementwise");
+    clt_buckets_free(&buckets);
+    clt_graph_destroy(graph);
+    return plan;
+}
+
+/* The operator had another name in version 4, so that its keys were others. */
+static void former_operators_are_found(void **state)
+{
+    const clt_device device = {.caps = caps_of(CLT_KIND_CPU, 8)};
+    clt_tuning_record record;
+    const clt_plan_node *pn;
+    char shape[64], entries[512], text[1024];
+    (void)state;
+    clt_plan *plan = fused_plan(&device.caps, NULL, &pn);
+    assert_string_equal(pn->variant->name, "runs_cpu");
+    clt_plan_old_class(pn->node, 64, shape);
+    clt_plan_destroy(plan);
+    snprintf(entries, sizeof entries,
+             "{\"version\": 4, \"platform\": \"\", \"device\": \"device\", \"driver\": \"\", "
+             "\"compute_units\": 2, \"entries\": [{\"op\": \"map\", \"key\": \"1\", \"shape\": "
+             "\"%s\", \"variant\": \"elementwise\", \"options\": \"\", \"rejected\": \"\", "
+             "\"sources\": [], \"variants\": \"1\", \"seconds\": 1}]}",
+             shape);
+    snprintf(text, sizeof text, "{\"kernels\": [%s]}", entries);
+    ok(clt_tunings_find(text, &device, &record));
+    plan = fused_plan(&device.caps, &record, &pn);
+    assert_string_equal(pn->variant->name, "elementwise");
+    assert_true(pn->tuned && pn->tuned->key == pn->key);
+    clt_plan_destroy(plan);
+    clt_tuning_free(&record);
+    /* A record of measurements has no use for it. */
+    ok(clt_tuning_from_json(entries, &record));
+    assert_int_equal(record.count, 0);
+    clt_tuning_free(&record);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +335,7 @@ int main(void)
         cmocka_unit_test(shipped_records_are_of_these_kernels),
         cmocka_unit_test(foreign_texts_are_refused),
         cmocka_unit_test(keys_are_of_shapes),
+        cmocka_unit_test(former_operators_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,14 +5,14 @@ import shutil
 import signal
 import time
 
-from cltrain_ranks import belongs, find_helpers, find_helpers_of, find_processes
+from cltrain_ranks import Helper, belongs, find_helpers, find_helpers_of, find_processes
 
 LOOK = 0.1  # seconds between looks
 GRACE = 5.0  # seconds that a job has to end after a rank was killed
 
 
 def put(file, data):
-    """Writes without a buffer, which would fail again at the end. The reader may be gone."""
+    """Writes without a buffer, because flushing it at the end could fail. The reader may be gone."""
     try:
         while data:
             data = data[os.write(file, data):]
@@ -20,9 +20,15 @@ def put(file, data):
         pass
 
 
+def kill(pid, number):
+    with contextlib.suppress(ProcessLookupError): # the process has just ended
+        os.kill(pid, number)
+
+
 class Guard:
-    """A process that ends the rest of a job if this program was killed. It then finds the pipe
-    between them closed, and the last number in it is mpiexec's pid, not 0."""
+    """A process that ends the rest of a job if this program was killed. The pipe between the two is
+    closed then. The last line in the pipe names mpiexec and its known helpers. An empty line says
+    that no job runs."""
 
     def __init__(self, folder, temporary):
         end, self.pipe = os.pipe()
@@ -35,8 +41,10 @@ class Guard:
                 os._exit(0)
         os.close(end)
 
-    def job(self, pid):
-        put(self.pipe, b"%d\n" % pid)
+    def job(self, processes):
+        """Says which processes the job has besides its ranks: Helpers, mpiexec first."""
+        words = [f"{p.pid}:{p.born.decode()}" for p in processes if p.born is not None]
+        put(self.pipe, f"{' '.join(words)}\n".encode())
 
     def close(self):
         os.close(self.pipe)
@@ -52,26 +60,27 @@ class Guard:
             os.dup2(null, file)
         said = b""
         while data := os.read(pipe, 1 << 12):
-            said = (said + data)[-64:]
-        mpiexec = int((said.split() or [b"0"])[-1])
-        if not mpiexec:
+            said = (said + data).splitlines(keepends=True)[-1]
+        known = [Helper(int(pid), "mpiexec", born) for pid, _, born in (w.partition(b":") for w in said.split())]
+        if not known:
             return
+        mpiexec = known[0].pid
         begin = time.monotonic()
         end = begin + 6 * GRACE # long enough for a busy machine
-        # mpiexec may have ended already. A stopped helper then still has the ranks.
-        helpers = find_helpers_of(find_processes(folder))
+        # mpiexec and the ranks may have ended already. A stopped helper then remains.
+        helpers = known[1:] + find_helpers_of(find_processes(folder))
         helpers += find_helpers(mpiexec, folder)[0] if belongs(mpiexec, folder) else []
         # If asked to end, mpiexec ends the ranks on other nodes too.
         if belongs(mpiexec, folder):
-            os.kill(mpiexec, signal.SIGTERM)
+            kill(mpiexec, signal.SIGTERM)
         while time.monotonic() < end:
-            if time.monotonic() > begin + GRACE / 2 and belongs(mpiexec, folder):
-                os.kill(mpiexec, signal.SIGKILL)
-            late = [h.pid for h in helpers if h.here() and not belongs(mpiexec, folder)]
+            running = belongs(mpiexec, folder)  # asked once: mpiexec may end while the guard looks
+            if time.monotonic() > begin + GRACE / 2 and running:
+                kill(mpiexec, signal.SIGKILL)
+            late = [h.pid for h in helpers if h.here() and not running]
             for process in [*find_processes(folder), *late]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
-            if not belongs(mpiexec, folder) and not find_processes(folder) and not late:
+                kill(process, signal.SIGKILL)
+            if not running and not find_processes(folder) and not late:
                 break
             time.sleep(LOOK)
         if temporary:

@@ -22,15 +22,15 @@ def read(path):
 
 
 class Process:
-    """A rank on this node, with or without a file."""
+    """A rank's process on this node, with or without a heartbeat file."""
 
     def __init__(self, rank, pid):
         self.rank, self.pid = rank, pid
         self.name = f"rank {rank} (process {pid} on {socket.gethostname()})"
-        self.state = None # unknown, unlike a Rank's
+        self.state = None # unknown: only heartbeat files tell the state
 
     def where(self):
-        return "before its heartbeat file was there"
+        return "before it wrote its heartbeat file"
 
 
 def stat(pid):
@@ -55,8 +55,8 @@ class Helper:
     """One of mpiexec's processes on this node, or mpiexec itself."""
     state = None
 
-    def __init__(self, pid, name):
-        self.pid, self.born = pid, self.birth(pid)
+    def __init__(self, pid, name, born=None):
+        self.pid, self.born = pid, born or self.birth(pid)
         self.name = f"{name} (process {pid} on {socket.gethostname()})"
 
     @staticmethod
@@ -89,8 +89,8 @@ def find_processes(folder):
 
 
 def find_helpers(mpiexec, folder):
-    """Returns Hydra's processes on this node, and whether all ranks are here: mpiexec has started
-    nothing else."""
+    """Returns Hydra's processes on this node, and whether all ranks are on this node, which is true
+    if mpiexec started nothing else."""
     found, others = [], 0
     for name in os.listdir("/proc"):
         if name.isdigit() and parent(name) == mpiexec:

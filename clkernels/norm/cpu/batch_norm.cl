@@ -2,16 +2,17 @@
  * Batch norm on CPUs, a vector of elements at a time; norm/batch_norm.clh has the formulas and
  * arguments. All work-groups have one work-item. Work-item (i, j) processes `share` channels from
  * i * share on, of `chunk` images from j * chunk on. A run is the contiguous elements of one
- * channel of one image. With IN_LANES, values are batch-blocked (core/batch_blocked/common.clh): a
- * run then is one channel of a block of VW images, and `chunk` counts blocks.
+ * channel of one image. With BATCH_BLOCKED, values are batch-blocked
+ * (core/batch_blocked/common.clh): a run then is one channel of a block of VW images, and `chunk`
+ * counts blocks.
  *
- * Build options: VW, width of a vector (4, 8 or 16); IN_LANES; those of norm/batch_norm.clh.
+ * Build options: VW, width of a vector (4, 8 or 16); BATCH_BLOCKED; those of norm/batch_norm.clh.
  */
 #define LANES VW
 #include "core/batch_blocked/halves.clh"
 #include "norm/batch_norm.clh"
 
-#if IN_LANES
+#if BATCH_BLOCKED
 #define RUNS clt_blocks(images)
 #define LENGTH (pixels * VW)
 /* Mask of the lanes of run b that hold images, and the number of these images. */
@@ -45,7 +46,7 @@
                 BODY                                                                               \
             }                                                                                      \
         for (; c < length; c += VW) {                                                              \
-            const int at = c, whole = IN_LANES || c + VW <= length, s = 0;                         \
+            const int at = c, whole = BATCH_BLOCKED || c + VW <= length, s = 0;                    \
             BODY                                                                                   \
         }                                                                                          \
     }

@@ -45,8 +45,8 @@ UPDATE_KERNEL void square_sum(global const GITEM *g, int count, global ACC *part
 }
 
 /* Computes the step status from n partial sums, by one group. */
-UPDATE_KERNEL void step_word(global const ACC *partials, int n, float clip, int guard,
-                             global float *word)
+UPDATE_KERNEL void step_status(global const ACC *partials, int n, float clip, int guard,
+                               global float *status)
 {
     local ACC s[GROUP];
     const int lid = (int)get_local_id(0);
@@ -58,5 +58,5 @@ UPDATE_KERNEL void step_word(global const ACC *partials, int n, float clip, int 
     sum = tree(s, sum, lid, lid);
     bad = tree(s, bad, lid, lid);
     if (lid == 0)
-        write_word(word, sum, bad, clip, guard);
+        write_status(status, sum, bad, clip, guard);
 }

@@ -54,12 +54,13 @@ kernel void square_sum(global const GITEM *g, int count, global ACC *partials, i
 }
 
 /* Computes the step status from n partial sums in order, by one work-item. */
-kernel void step_word(global const ACC *partials, int n, float clip, int guard, global float *word)
+kernel void step_status(global const ACC *partials, int n, float clip, int guard,
+                        global float *status)
 {
     ACC sum = 0, bad = 0;
     for (int i = 0; i < n; i++) {
         sum += partials[2 * i];
         bad += partials[2 * i + 1];
     }
-    write_word(word, sum, bad, clip, guard);
+    write_status(status, sum, bad, clip, guard);
 }

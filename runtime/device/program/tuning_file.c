@@ -62,7 +62,7 @@ static void merge(const clt_tuning_record *from, bool shipped, clt_tuning_record
         clt_tuning_entry e = from->entries[i];
         e.shipped = shipped;
         /* Without memory for it, it is measured again. */
-        if (is_current(&e) && !clt_tuning_find(to, e.op, e.key, e.shape_class) &&
+        if (is_current(&e) && !clt_tuning_find(to, e.op, e.key, "") &&
             clt_tuning_put(to, &e) != CLT_OK)
             return;
     }

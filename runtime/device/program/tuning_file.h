@@ -8,8 +8,8 @@
 
 /* Loads the device's record from the cache folder, completed by shipped entries for shapes that it
  * lacks. Entries whose kernels have changed are left out. The record is empty, with device and
- * driver set, if there is no file, or if it is damaged, of another driver, or of another version of
- * this format. Free it with clt_tuning_free. */
+ * driver set, if there is no file, or if it is damaged, of another driver, or of a version
+ * before 4. Free it with clt_tuning_free. */
 void clt_tuning_load(const clt_device *device, clt_tuning_record *out);
 
 /* Writes platform, name, driver and number of compute units of the device into its record; and

@@ -1,4 +1,4 @@
-/* Tuning records as JSON. Old checkpoints have version 3, whose keys are texts. */
+/* Tuning records as JSON. Older files have other names, and version 3 has texts as keys. */
 #include "device/program/tuning_file.h"
 
 #include <inttypes.h>
@@ -11,7 +11,15 @@
 
 #include "base/vec.h"
 
-enum { FORMAT_VERSION = 4, OLD_VERSION = 3, MOST_ENTRIES = 100000 };
+enum { FORMAT_VERSION = 5, OLD_NAMES = 4, OLD_KEYS = 3, MOST_ENTRIES = 100000 };
+
+/* A name in files before version 5, and its present name. */
+typedef struct new_name {
+    const char *old, *now;
+} new_name;
+static const new_name operators[] = {{"map", "fused_elementwise"}, {NULL, NULL}};
+static const new_name variants[] = {
+    {"lanes", "batch_blocked"}, {"lanes_winograd", "batch_blocked_winograd"}, {NULL, NULL}};
 
 clt_status clt_tuning_put(clt_tuning_record *record, const clt_tuning_entry *entry)
 {
@@ -119,6 +127,25 @@ static bool parse_hash(const json_t *value, uint64_t *out)
     return end != text && !*end;
 }
 
+/* Replaces a former name. Returns whether it was one. */
+static bool renew(const new_name *names, char *name, size_t room)
+{
+    while (names->old && strcmp(names->old, name) != 0)
+        names++;
+    if (names->old)
+        snprintf(name, room, "%s", names->now);
+    return names->old != NULL;
+}
+
+/* Gives an entry of an older file the present names. The operator's name is part of the key. If the
+ * operator has a new name, only the text of the shape finds the entry. */
+static void renew_names(clt_tuning_entry *e)
+{
+    renew(variants, e->variant, sizeof e->variant);
+    if (renew(operators, e->op, sizeof e->op))
+        e->key = 0;
+}
+
 /* Reads the fields that a plan needs. Of version 3 nothing else is read. */
 static bool take_choice(const json_t *object, clt_tuning_entry *e)
 {
@@ -145,20 +172,20 @@ static bool take_entry(const json_t *object, clt_tuning_entry *e)
            isfinite(e->plain_seconds) && isfinite(e->seconds) && e->seconds >= 0;
 }
 
-/* Reads one record. With `old`, version 3 is accepted too; it names neither platform nor compute
- * units. */
-static clt_status unpack(const json_t *root, bool old, clt_tuning_record *out)
+/* Reads one record. If it is `frozen` in a checkpoint, version 3 is accepted too; it names neither
+ * platform nor compute units. */
+static clt_status unpack(const json_t *root, bool frozen, clt_tuning_record *out)
 {
     const json_t *list = json_object_get(root, "entries");
     const json_t *units = json_object_get(root, "compute_units");
     const json_int_t version = json_integer_value(json_object_get(root, "version"));
+    const bool old_keys = frozen && version == OLD_KEYS;
     clt_tuning_record record = {.count = 0};
-    old = old && version == OLD_VERSION;
     bool ok = json_is_array(list) && json_array_size(list) <= MOST_ENTRIES &&
               take_text(root, "device", record.device, sizeof record.device) &&
               take_text(root, "driver", record.driver, sizeof record.driver);
-    if (!old) {
-        ok = ok && version == FORMAT_VERSION && json_is_integer(units) &&
+    if (!old_keys) {
+        ok = ok && (version == FORMAT_VERSION || version == OLD_NAMES) && json_is_integer(units) &&
              take_text(root, "platform", record.platform, sizeof record.platform);
         record.compute_units = (int)json_integer_value(units);
     }
@@ -166,8 +193,12 @@ static clt_status unpack(const json_t *root, bool old, clt_tuning_record *out)
     for (size_t i = 0; ok && status == CLT_OK && i < json_array_size(list); i++) {
         const json_t *object = json_array_get(list, i);
         clt_tuning_entry entry = {.key = 0};
-        ok = old ? take_choice(object, &entry) : take_entry(object, &entry);
-        if (ok)
+        ok = old_keys ? take_choice(object, &entry) : take_entry(object, &entry);
+        if (ok && version < FORMAT_VERSION)
+            renew_names(&entry);
+        record.texts |= !entry.key;
+        /* In records of measurements, an entry without a key is left out and measured again. */
+        if (ok && (entry.key || frozen))
             status = clt_tuning_put(&record, &entry);
     }
     if (status == CLT_OK && !ok)

@@ -109,20 +109,6 @@ typedef enum clt_comm_kind {
     CLT_COMM_BARRIER = 7         /* no data */
 } clt_comm_kind;
 
-/*
- * The reductions of f32, f64, f16, bf16 and i32, in the order of the participants. f16 and bf16 are
- * added in f32 and rounded to the nearest once, at the end. Integers wrap. A NaN makes a minimum or
- * maximum NaN. If all participants are empty, sum and mean are 0, a minimum is the largest value of
- * the type (infinity), and a maximum the least.
- */
-typedef enum clt_comm_reduction {
-    CLT_COMM_SUM = 0,
-    CLT_COMM_MEAN = 1, /* the sum divided by the number of participants that are not empty;
-                          integers are rounded towards 0 */
-    CLT_COMM_MIN = 2,
-    CLT_COMM_MAX = 3
-} clt_comm_reduction;
-
 /* Flags of an operation; add them up. */
 enum {
     /* Reductions only. This device has no data: its buffer is not read, but it gets the result.

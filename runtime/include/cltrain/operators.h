@@ -48,7 +48,7 @@ typedef enum clt_attribute_kind {
     CLT_ATTRIBUTE_INT,    /* an integer */
     CLT_ATTRIBUTE_REAL,   /* a number */
     CLT_ATTRIBUTE_CHOICE, /* one of `choices`, by index */
-    CLT_ATTRIBUTE_TYPE,   /* the type of a result; only passes set it */
+    CLT_ATTRIBUTE_TYPE,   /* the type of a result: element type and dimensions */
     CLT_ATTRIBUTE_TEXT    /* passes set it */
 } clt_attribute_kind;
 
@@ -64,7 +64,8 @@ typedef struct clt_attribute {
     int above;          /* nonzero: `least` itself is not allowed */
     double otherwise;   /* the default of each number */
     int required;       /* nonzero: there is no default */
-    int internal;       /* nonzero: only passes and gradient rules set it */
+    int internal;       /* nonzero: passes and gradient rules set it. Operators do not compare it
+                           with their operands */
     int untuned;        /* nonzero: it affects no kernel's speed, so tuning keys leave it out */
     const char *const *choices; /* ends with NULL */
     size_t offset;
@@ -126,9 +127,11 @@ CLT_API const char *clt_attribute_text(const clt_attribute *attribute, char *tex
 typedef struct clt_setting {
     const char *name;
     int count;               /* number of values, at most CLT_MAX_NUMBERS */
-    const int64_t *integers; /* values of FLAG, INT and CHOICE; else NULL */
+    const int64_t *integers; /* values of FLAG, INT and CHOICE; dimensions of TYPE, -c is c times
+                                the batch; else NULL */
     double real;             /* value of REAL if count is 1 */
     const double *reals;     /* values of REAL if count is more */
+    clt_dtype type;          /* element type of TYPE */
 } clt_setting;
 
 /*
@@ -147,8 +150,8 @@ CLT_API clt_status clt_apply(clt_graph *graph, const char *name, clt_value *cons
                              const clt_setting *settings, int n_settings, clt_value **results);
 
 /* The same with attributes as text: NAME=VALUE, separated by blanks; NULL means no attributes. A
- * value is a number, several numbers (3,1), true, false, one of the choices, or `end` for
- * CLT_TO_END. */
+ * value is a number, several numbers (3,1), true, false, one of the choices, `end` for CLT_TO_END,
+ * or a type (f32[Bx4], where B is the batch). */
 CLT_API clt_status clt_apply_text(clt_graph *graph, const char *name, clt_value *const *in,
                                   int n_in, const char *attributes, clt_value **results);
 

@@ -1,4 +1,4 @@
-/* Element types. */
+/* Types of elements, and reductions of elements. */
 #ifndef CLTRAIN_TYPES_H
 #define CLTRAIN_TYPES_H
 
@@ -29,6 +29,20 @@ CLT_API int clt_dtype_size(clt_dtype dtype);
 
 /* "f32", "f16", "bf16", "i32", "u8", "f64"; "?" for an unknown type. */
 CLT_API const char *clt_dtype_name(clt_dtype dtype);
+
+/*
+ * The reductions of <cltrain/comm.h>, for f32, f64, f16, bf16 and i32. They go in the order of the
+ * participants. f16 and bf16 are added in f32 and rounded to the nearest once, at the end. Integers
+ * wrap. A NaN makes a minimum or maximum NaN. If all participants are empty, sum and mean are 0, a
+ * minimum is the largest value of the type (infinity), and a maximum the least.
+ */
+typedef enum clt_comm_reduction {
+    CLT_COMM_SUM = 0,
+    CLT_COMM_MEAN = 1, /* the sum divided by the number of participants that are not empty;
+                          integers are rounded towards 0 */
+    CLT_COMM_MIN = 2,
+    CLT_COMM_MAX = 3
+} clt_comm_reduction;
 
 /* Most dimensions of a tensor. */
 #define CLT_MAX_RANK 8

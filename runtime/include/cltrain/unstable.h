@@ -20,8 +20,9 @@ typedef struct clt_limits {
                             optimizers. In a copy, processors may also read the destination */
 } clt_limits;
 
-/* Measures the limits for about a second. Errors: those of the device. */
-CLT_API clt_status clt_device_measure_limits(clt_device *device, clt_limits *limits);
+/* Measures the limits, in `blocks` timed blocks each. 0 and numbers above 9 mean 9, which take
+ * about a second. The best block counts. Errors: those of the device. */
+CLT_API clt_status clt_device_measure_limits(clt_device *device, int blocks, clt_limits *limits);
 
 typedef enum clt_limit_kind {
     CLT_LIMIT_FLOPS,
@@ -34,9 +35,9 @@ typedef enum clt_limit_kind {
  * compared with it. Other work on the machine then slows both. One thread at a time uses it. */
 typedef struct clt_meter clt_meter;
 
-/* Creates a meter and measures the limits. Destroy it before the device is closed. Errors: those of
- * the device. */
-CLT_API clt_status clt_meter_create(clt_device *device, clt_meter **meter);
+/* Creates a meter and measures the limits, as clt_device_measure_limits does. Destroy the meter
+ * before the device is closed. Errors: those of the device. */
+CLT_API clt_status clt_meter_create(clt_device *device, int blocks, clt_meter **meter);
 
 /* Returns the limits that were measured when the meter was made. */
 CLT_API clt_limits clt_meter_limits(const clt_meter *meter);

@@ -347,23 +347,23 @@ static const char *const forms[] = {"heads", "rows", "packed", NULL};
 
 static const clt_attribute attributes[] = {
     {CLT_ATTRIBUTE(REAL, "scale", clt_attention_attr, scale,
-                   "Factor of the scores. 0: 1 / sqrt(D)."),
+                   "The factor of the scores; 0: 1 / sqrt(D)."),
      .least = -DBL_MAX, .most = DBL_MAX},
     {CLT_ATTRIBUTE(FLAG, "causal", clt_attention_attr, is_causal,
-                   "Row t sees keys 0 to past + t.")},
-    {CLT_ATTRIBUTE(INT, "past", clt_attention_attr, past, "Keys before the first row."),
+                   "Row t attends only to keys 0 to past + t.")},
+    {CLT_ATTRIBUTE(INT, "past", clt_attention_attr, past, "Keys that precede row 0."),
      .most = INT_MAX / 2},
     {CLT_ATTRIBUTE(REAL, "dropout", clt_attention_attr, dropout,
-                   "In training, the probability of a weight of 0."),
+                   "In training, the probability that a weight becomes 0."),
      .most = 1},
-    {CLT_ATTRIBUTE(INT, "heads", clt_attention_attr, heads, "Heads of q."), .most = INT_MAX,
-     .internal = 1},
+    {CLT_ATTRIBUTE(INT, "heads", clt_attention_attr, heads, "The number of heads of q."),
+     .most = INT_MAX, .internal = 1},
     {CLT_ATTRIBUTE(INT, "kv_heads", clt_attention_attr, kv_heads, "Heads of k and v."),
      .most = INT_MAX, .internal = 1},
-    {CLT_ATTRIBUTE(CHOICE, "form", clt_attention_attr, form, "How the heads are laid out."),
+    {CLT_ATTRIBUTE(CHOICE, "form", clt_attention_attr, form, "How the heads are stored."),
      .choices = forms, .internal = 1},
     {CLT_ATTRIBUTE(INT, "stream", clt_attention_attr, stream,
-                   "The number of the random node in the graph."),
+                   "The node's number among the random nodes of the graph."),
      .internal = 1, .untuned = 1},
     {0},
 };
@@ -402,7 +402,7 @@ static void dims_of(const clt_node *node, clt_node_dims *dims)
 
 const clt_op clt_op_attention = {
     .name = "attention",
-    .doc = "Weighted sums of v, by the softmax of the products of q and k.",
+    .doc = "Sums of v, weighted by the softmax of the products of q and k.",
     .operands = "q b*, k b*?, v b*?, mask *?, past_value 1? i32",
     .results = "y b*, log_sum bht",
     .whole = "*ht",
@@ -508,20 +508,20 @@ typedef struct attention_call {
 } attention_call;
 
 static const clt_attribute call_attributes[] = {
-    {CLT_ATTRIBUTE(INT, "heads", attention_call, heads, "Heads of q."), .least = 1, .most = INT_MAX,
-     .required = 1, .otherwise = 1},
+    {CLT_ATTRIBUTE(INT, "heads", attention_call, heads, "The number of heads of q."), .least = 1,
+     .most = INT_MAX, .required = 1, .otherwise = 1},
     {CLT_ATTRIBUTE(INT, "kv_heads", attention_call, kv_heads,
-                   "Packed rows: heads of k and v; 0: as many."),
+                   "For packed rows, the number of heads of k and v; 0: as many as q has."),
      .most = INT_MAX},
     {CLT_ATTRIBUTE(REAL, "scale", attention_call, options.scale,
-                   "Factor of the scores. 0: 1 / sqrt(D)."),
+                   "The factor of the scores; 0: 1 / sqrt(D)."),
      .least = -DBL_MAX, .most = DBL_MAX},
     {CLT_ATTRIBUTE(FLAG, "causal", attention_call, options.is_causal,
-                   "Row t sees keys 0 to past + t.")},
-    {CLT_ATTRIBUTE(INT, "past", attention_call, options.past, "Keys before the first row."),
+                   "Row t attends only to keys 0 to past + t.")},
+    {CLT_ATTRIBUTE(INT, "past", attention_call, options.past, "Keys that precede row 0."),
      .most = INT_MAX / 2},
     {CLT_ATTRIBUTE(REAL, "dropout", attention_call, options.dropout,
-                   "In training, the probability of a weight of 0."),
+                   "In training, the probability that a weight becomes 0."),
      .most = 1},
     {0},
 };
@@ -546,8 +546,7 @@ static void call_attention(const clt_op_call *c)
 
 const clt_op clt_call_attention = {
     .name = "attention",
-    .doc = "Attention of rows of heads, [T, heads * D]: q, k and v, or one operand with all three "
-           "packed.",
+    .doc = "Attention of rows [T, heads * D]. v is k by default; without k, q has q, k, v packed.",
     .operands = "q btw, k bsv?, v bsv?, mask *?, past_value 1? i32",
     .results = "y btw",
     .attributes = call_attributes,
@@ -565,7 +564,7 @@ static void call_scaled_dot_product_attention(const clt_op_call *c)
 
 const clt_op clt_call_scaled_dot_product_attention = {
     .name = "scaled_dot_product_attention",
-    .doc = "Attention of heads, [heads, T, D].",
+    .doc = "Attention of tensors [heads, T, D].",
     .operands = "q bhtd, k bgsd, v bgsd, mask *?, past_value 1? i32",
     .results = "y bhtd",
     .attributes = call_attributes + 2,

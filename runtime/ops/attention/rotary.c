@@ -157,7 +157,7 @@ static void build(const clt_op_call *c)
 
 const clt_op clt_op_rotary = {
     .name = "rotary",
-    .doc = "Rotates pairs of elements of each row by angles that grow with the row's number.",
+    .doc = "Rotates pairs of elements of each row by angles that grow with the row's position.",
     .operands = "x *tw, offset_value 1? i32",
     .results = "y *tw",
     .whole = "tw",
@@ -165,18 +165,19 @@ const clt_op clt_op_rotary = {
     .build = build,
     CLT_ATTRIBUTES(
         rotary_attr,
-        {CLT_ATTRIBUTE(REAL, "base", rotary_attr, base, "The base of the angles."), .most = DBL_MAX,
-         .above = 1, .otherwise = 10000},
+        {CLT_ATTRIBUTE(REAL, "base", rotary_attr, base,
+                       "Row t's pair i turns by t * base^(-2 i / size)."),
+         .most = DBL_MAX, .above = 1, .otherwise = 10000},
         {CLT_ATTRIBUTE(INT, "offset", rotary_attr, offset, "The position of row 0."),
          .most = INT_MAX / 2},
         {CLT_ATTRIBUTE(FLAG, "halves", rotary_attr, halves,
-                       "Pairs are half a part apart, not neighbours.")},
+                       "The elements of a pair are half a part apart, not neighbours.")},
         {CLT_ATTRIBUTE(INT, "size", rotary_attr, size,
-                       "Elements of a part, even; 0: the last dimension."),
+                       "The number of elements of a part, even; 0: the whole row."),
          .most = INT_MAX},
-        {CLT_ATTRIBUTE(INT, "heads", rotary_attr, heads, "How many parts are turned; 0: all."),
+        {CLT_ATTRIBUTE(INT, "heads", rotary_attr, heads, "Parts that are rotated; 0: all."),
          .most = INT_MAX},
-        {CLT_ATTRIBUTE(FLAG, "back", rotary_attr, back, "Turns by the negative angles."),
+        {CLT_ATTRIBUTE(FLAG, "back", rotary_attr, back, "Rotates by the negative angles."),
          .internal = 1}),
     .infer = infer,
     .gradient = gradient,
@@ -189,9 +190,9 @@ const clt_op clt_op_rotary = {
 
 void clt_rotary_options_init(clt_rotary_options *options)
 {
-    memset(options, 0, sizeof *options);
-    options->struct_size = sizeof *options;
-    options->base = 10000;
+    rotary_attr attr;
+    clt_attributes_init(&clt_op_rotary, &attr);
+    *options = (clt_rotary_options){.struct_size = sizeof *options, .base = attr.base};
 }
 
 clt_value *clt_rotary(clt_value *x, const clt_rotary_options *given)

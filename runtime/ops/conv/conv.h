@@ -69,34 +69,36 @@ void clt_conv_weight_grad_portable(const clt_node *node, const clt_target *targe
 
 /* Rows of attributes, in braces; COUNT is as in clt_attribute. The layers in 1D and the transposed
  * ones have some of them too. */
-#define CLT_CONV_STRIDE(TYPE, COUNT)                                                               \
-    CLT_ATTRIBUTE(INT, "stride", TYPE, stride, "Steps of the window."),                            \
-        .count = COUNT, .least = 1, .most = INT_MAX, .otherwise = 1
+#define CLT_CONV_STRIDE(TYPE, COUNT, DOC)                                                          \
+    CLT_ATTRIBUTE(INT, "stride", TYPE, stride, DOC), .count = COUNT, .least = 1, .most = INT_MAX,  \
+                                                     .otherwise = 1
 #define CLT_CONV_PADDING(TYPE, COUNT, DOC)                                                         \
     CLT_ATTRIBUTE(INT, "padding", TYPE, padding, DOC), .count = COUNT, .most = INT_MAX
 #define CLT_CONV_DILATION(TYPE, COUNT)                                                             \
-    CLT_ATTRIBUTE(INT, "dilation", TYPE, dilation, "Steps between the elements of the kernel."),   \
+    CLT_ATTRIBUTE(INT, "dilation", TYPE, dilation,                                                 \
+                  "Distance between the elements of the kernel."),                                 \
         .count = COUNT, .least = 1, .most = INT_MAX, .otherwise = 1
 #define CLT_CONV_GROUPS(TYPE)                                                                      \
-    CLT_ATTRIBUTE(INT, "groups", TYPE, groups, "Groups of channels that are computed alone."),     \
+    CLT_ATTRIBUTE(INT, "groups", TYPE, groups,                                                     \
+                  "The number of groups of channels, which are convolved separately."),            \
         .least = 1, .most = INT_MAX, .otherwise = 1
 
 /* The rows of clt_conv2d_attr and clt_conv3d_attr. */
 #define CLT_CONV_ATTRIBUTES(TYPE, AXES)                                                            \
-    {CLT_CONV_STRIDE(TYPE, AXES)}, {CLT_CONV_PADDING(TYPE, AXES, "Zeros on each side.")},          \
-        {CLT_CONV_DILATION(TYPE, AXES)}, {CLT_CONV_GROUPS(TYPE)},                                  \
+    {CLT_CONV_STRIDE(TYPE, AXES, "Step of the kernel.")},                                          \
+        {CLT_CONV_PADDING(TYPE, AXES, "Zeros on each side.")}, {CLT_CONV_DILATION(TYPE, AXES)},    \
+        {CLT_CONV_GROUPS(TYPE)},                                                                   \
         {CLT_ATTRIBUTE(CHOICE, "activation", TYPE, epilogue.activation,                            \
-                       "What is applied to the result; fusion sets it."),                          \
+                       "The activation of the result. The fusion pass sets it."),                  \
          .choices = clt_activation_names, .internal = 1},                                          \
-        {CLT_ATTRIBUTE(REAL, "slope", TYPE, epilogue.slope, "Of a fused leaky_relu."),             \
+        {CLT_ATTRIBUTE(REAL, "slope", TYPE, epilogue.slope, "Slope of leaky_relu."),               \
          .internal = 1},                                                                           \
-        {CLT_ATTRIBUTE(INT, "in", TYPE, in, "data_grad: size of its result."), .count = AXES,      \
+        {CLT_ATTRIBUTE(INT, "in", TYPE, in, "Gradient of x: size of dx."), .count = AXES,          \
          .internal = 1},                                                                           \
-        {CLT_ATTRIBUTE(INT, "kernel", TYPE, kernel, "weight_grad: size of the kernel."),           \
+        {CLT_ATTRIBUTE(INT, "kernel", TYPE, kernel, "Weight gradient: kernel size."),              \
          .count = AXES, .internal = 1},                                                            \
     {                                                                                              \
-        CLT_ATTRIBUTE(FLAG, "bias", TYPE, bias, "weight_grad: whether dbias is wanted."),          \
-            .internal = 1                                                                          \
+        CLT_ATTRIBUTE(FLAG, "bias", TYPE, bias, "Weight gradient: computes dbias."), .internal = 1 \
     }
 
 /* The members that an operator and its gradients have in common. */

@@ -66,9 +66,9 @@ const clt_op clt_op_conv2d = {
     .batch_blocked = wants_batch_blocked,
     .absorb = clt_conv_absorb,
     CLT_VARIANTS(
-        {"lanes_winograd", clt_conv2d_winograd_accepts, clt_conv2d_winograd,
+        {"batch_blocked_winograd", clt_conv2d_winograd_accepts, clt_conv2d_winograd,
          clt_conv2d_winograd_tiles, CLT_BATCH_BLOCKED},
-        {"lanes", clt_accepts_batch_blocked, clt_conv2d_batch_blocked,
+        {"batch_blocked", clt_accepts_batch_blocked, clt_conv2d_batch_blocked,
          clt_conv2d_batch_blocked_tiles, CLT_BATCH_BLOCKED},
         {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_gpu, clt_depthwise_gpu_tiles},
         {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_gpu, clt_gpu_tiles},
@@ -76,7 +76,15 @@ const clt_op clt_op_conv2d = {
         {"portable", clt_accepts_plain, clt_conv_portable}),
 };
 
-CLT_STRUCT_INIT(clt_conv2d_options, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1)
+void clt_conv2d_options_init(clt_conv2d_options *options)
+{
+    clt_conv2d_attr attr;
+    clt_attributes_init(&clt_op_conv2d, &attr);
+    *options = (clt_conv2d_options){.struct_size = sizeof *options, .groups = attr.groups};
+    memcpy(options->stride, attr.stride, sizeof attr.stride);
+    memcpy(options->padding, attr.padding, sizeof attr.padding);
+    memcpy(options->dilation, attr.dilation, sizeof attr.dilation);
+}
 
 clt_value *clt_conv2d(clt_value *x, clt_value *weight, clt_value *bias,
                       const clt_conv2d_options *options)
@@ -122,7 +130,7 @@ static clt_status data_grad_gradient(const clt_node *node, clt_value *const *dy,
 
 const clt_op clt_op_conv2d_data_grad = {
     .name = "conv2d_data_grad",
-    .doc = "The gradient of conv2d for x; transposed convolution.",
+    .doc = "The gradient of conv2d for x, a transposed convolution.",
     .operands = "dy bohw, weight ocij",
     .results = "dx bchw",
     CLT_CONV_MEMBERS(clt_conv2d_attr, "hw", "ij"),
@@ -131,9 +139,9 @@ const clt_op clt_op_conv2d_data_grad = {
     .half = half,
     .batch_blocked = wants_batch_blocked,
     CLT_VARIANTS(
-        {"lanes_winograd", clt_conv2d_winograd_accepts, clt_conv2d_winograd,
+        {"batch_blocked_winograd", clt_conv2d_winograd_accepts, clt_conv2d_winograd,
          clt_conv2d_winograd_tiles, CLT_BATCH_BLOCKED},
-        {"lanes", clt_accepts_batch_blocked, clt_conv2d_data_grad_batch_blocked,
+        {"batch_blocked", clt_accepts_batch_blocked, clt_conv2d_data_grad_batch_blocked,
          clt_conv2d_data_grad_tiles, CLT_BATCH_BLOCKED},
         {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_data_grad_gpu,
          clt_depthwise_gpu_tiles},
@@ -154,9 +162,9 @@ const clt_op clt_op_conv2d_weight_grad = {
     .half = half_weight_grad,
     .batch_blocked = wants_batch_blocked,
     CLT_VARIANTS(
-        {"lanes_winograd", clt_conv2d_winograd_weight_accepts, clt_conv2d_winograd_weight,
+        {"batch_blocked_winograd", clt_conv2d_winograd_weight_accepts, clt_conv2d_winograd_weight,
          clt_conv2d_winograd_weight_tiles, CLT_BATCH_BLOCKED},
-        {"lanes", clt_accepts_batch_blocked, clt_conv2d_weight_grad_batch_blocked,
+        {"batch_blocked", clt_accepts_batch_blocked, clt_conv2d_weight_grad_batch_blocked,
          clt_conv2d_weight_grad_tiles, CLT_BATCH_BLOCKED},
         {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_weight_grad_gpu,
          clt_depthwise_gpu_tiles},

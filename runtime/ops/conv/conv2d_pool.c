@@ -113,7 +113,7 @@ static const clt_attribute attributes[] = {
     {CLT_ATTRIBUTE(INT, "groups", clt_conv2d_pool_attr, conv.groups, "The groups of conv2d."),
      .internal = 1},
     {CLT_ATTRIBUTE(CHOICE, "activation", clt_conv2d_pool_attr, conv.epilogue.activation,
-                   "What is applied before the pooling."),
+                   "The activation before the pooling."),
      .choices = clt_activation_names, .internal = 1},
     {CLT_ATTRIBUTE(REAL, "slope", clt_conv2d_pool_attr, conv.epilogue.slope,
                    "The slope of leaky_relu."),
@@ -144,7 +144,7 @@ const clt_op clt_op_conv2d_pool = {
     .flops = flops,
     .half = half,
     .batch_blocked = batch_blocked_only,
-    CLT_VARIANTS({"lanes", clt_accepts_batch_blocked, emit, tiles, CLT_BATCH_BLOCKED}),
+    CLT_VARIANTS({"batch_blocked", clt_accepts_batch_blocked, emit, tiles, CLT_BATCH_BLOCKED}),
 };
 
 /* --- unpool2d -------------------------------------------------------------------------------- */
@@ -180,7 +180,8 @@ const clt_op clt_op_unpool2d = {
     .describe = describe,
     .batch_blocked = batch_blocked_only,
     .half = clt_half_all,
-    CLT_VARIANTS({"lanes", clt_accepts_batch_blocked, emit_unpool, NULL, CLT_BATCH_BLOCKED}),
+    CLT_VARIANTS(
+        {"batch_blocked", clt_accepts_batch_blocked, emit_unpool, NULL, CLT_BATCH_BLOCKED}),
 };
 
 /* --- conv2d_pool_weight_grad ----------------------------------------------------------------- */
@@ -232,6 +233,6 @@ const clt_op clt_op_conv2d_pool_weight_grad = {
     .flops = flops_weight_grad,
     .half = half_weight_grad,
     .batch_blocked = batch_blocked_only,
-    CLT_VARIANTS({"lanes", clt_accepts_batch_blocked, emit_weight_grad, weight_grad_tiles,
+    CLT_VARIANTS({"batch_blocked", clt_accepts_batch_blocked, emit_weight_grad, weight_grad_tiles,
                   CLT_BATCH_BLOCKED}),
 };

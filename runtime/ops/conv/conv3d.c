@@ -22,7 +22,15 @@ const clt_op clt_op_conv3d = {
         {"portable", clt_accepts_plain, clt_conv_portable}),
 };
 
-CLT_STRUCT_INIT(clt_conv3d_options, .stride = {1, 1, 1}, .dilation = {1, 1, 1}, .groups = 1)
+void clt_conv3d_options_init(clt_conv3d_options *options)
+{
+    clt_conv3d_attr attr;
+    clt_attributes_init(&clt_op_conv3d, &attr);
+    *options = (clt_conv3d_options){.struct_size = sizeof *options, .groups = attr.groups};
+    memcpy(options->stride, attr.stride, sizeof attr.stride);
+    memcpy(options->padding, attr.padding, sizeof attr.padding);
+    memcpy(options->dilation, attr.dilation, sizeof attr.dilation);
+}
 
 clt_value *clt_conv3d(clt_value *x, clt_value *weight, clt_value *bias,
                       const clt_conv3d_options *options)
@@ -42,7 +50,7 @@ clt_value *clt_conv3d(clt_value *x, clt_value *weight, clt_value *bias,
 
 const clt_op clt_op_conv3d_data_grad = {
     .name = "conv3d_data_grad",
-    .doc = "The gradient of conv3d for x; transposed convolution.",
+    .doc = "The gradient of conv3d for x, a transposed convolution.",
     .operands = "dy bodhw, weight ocijk",
     .results = "dx bcdhw",
     CLT_CONV_MEMBERS(clt_conv3d_attr, "dhw", "ijk"),

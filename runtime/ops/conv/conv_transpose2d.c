@@ -7,7 +7,10 @@
 #include "ops/core/ops.h"
 #include <cltrain/ops.h>
 
-CLT_STRUCT_INIT(clt_conv_transpose2d_options, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1)
+void clt_conv_transpose2d_options_init(clt_conv_transpose2d_options *options)
+{
+    clt_options_init(&clt_call_conv_transpose2d, options);
+}
 
 static clt_status check_options(const clt_conv_transpose2d_options *o)
 {
@@ -125,12 +128,16 @@ clt_value *clt_conv_transpose2d(clt_value *x, clt_value *weight, clt_value *bias
 CLT_CALLABLE_OPTIONS(
     conv_transpose2d, clt_conv_transpose2d_options,
     c->out[0] = clt_conv_transpose2d(c->in[0], c->in[1], c->in[2], a),
-    .doc = "Transposed convolution.", .operands = "x bchw, weight coij, bias o?!",
-    .results = "y bohw",
-    CLT_ATTRIBUTES(clt_conv_transpose2d_options, {CLT_CONV_STRIDE(clt_conv_transpose2d_options, 2)},
-                   {CLT_CONV_PADDING(clt_conv_transpose2d_options, 2, "Taken off each side.")},
+    .doc = "Transposed convolution of x: the gradient of a convolution for its input.",
+    .operands = "x bchw, weight coij, bias o?!", .results = "y bohw",
+    CLT_ATTRIBUTES(clt_conv_transpose2d_options,
+                   {CLT_CONV_STRIDE(clt_conv_transpose2d_options, 2,
+                                    "Distance in the result between neighbours of x.")},
+                   {CLT_CONV_PADDING(clt_conv_transpose2d_options, 2,
+                                     "Elements removed from each side of the result.")},
                    {CLT_ATTRIBUTE(INT, "output_padding", clt_conv_transpose2d_options,
-                                  output_padding, "Added to one side; below the stride."),
+                                  output_padding,
+                                  "Elements added to one side of the result; below the stride."),
                     .count = 2, .most = INT_MAX},
                    {CLT_CONV_DILATION(clt_conv_transpose2d_options, 2)},
                    {CLT_CONV_GROUPS(clt_conv_transpose2d_options)}),

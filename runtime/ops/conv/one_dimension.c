@@ -30,7 +30,10 @@ static clt_value *as_row(clt_value *image)
 /* --- convolution -------------------------------------------------------------------------------
  */
 
-CLT_STRUCT_INIT(clt_conv1d_options, .stride = 1, .dilation = 1, .groups = 1)
+void clt_conv1d_options_init(clt_conv1d_options *options)
+{
+    clt_options_init(&clt_call_conv1d, options);
+}
 
 clt_value *clt_conv1d(clt_value *x, clt_value *weight, clt_value *bias,
                       const clt_conv1d_options *options)
@@ -50,7 +53,10 @@ clt_value *clt_conv1d(clt_value *x, clt_value *weight, clt_value *bias,
     return as_row(kernel ? clt_conv2d(image, kernel, bias, &o) : NULL);
 }
 
-CLT_STRUCT_INIT(clt_conv_transpose1d_options, .stride = 1, .dilation = 1, .groups = 1)
+void clt_conv_transpose1d_options_init(clt_conv_transpose1d_options *options)
+{
+    clt_options_init(&clt_call_conv_transpose1d, options);
+}
 
 clt_value *clt_conv_transpose1d(clt_value *x, clt_value *weight, clt_value *bias,
                                 const clt_conv_transpose1d_options *options)
@@ -74,7 +80,10 @@ clt_value *clt_conv_transpose1d(clt_value *x, clt_value *weight, clt_value *bias
 /* --- pooling -----------------------------------------------------------------------------------
  */
 
-CLT_STRUCT_INIT(clt_pool1d_options, .kernel = 2, .dilation = 1, .count_include_pad = 1)
+void clt_pool1d_options_init(clt_pool1d_options *options)
+{
+    clt_options_init(&clt_call_max_pool1d, options);
+}
 
 static clt_value *pool(const char *op,
                        clt_value *(*pool2d)(clt_value *x, const clt_pool2d_options *options),
@@ -117,7 +126,8 @@ CLT_CALLABLE_OPTIONS(
     conv1d, clt_conv1d_options, c->out[0] = clt_conv1d(c->in[0], c->in[1], c->in[2], a),
     .doc = "Convolution of x with the kernels of the weight.",
     .operands = "x bcl, weight ock, bias o?!", .results = "y bol",
-    CLT_ATTRIBUTES(clt_conv1d_options, {CLT_CONV_STRIDE(clt_conv1d_options, 0)},
+    CLT_ATTRIBUTES(clt_conv1d_options,
+                   {CLT_CONV_STRIDE(clt_conv1d_options, 0, "Step of the kernel.")},
                    {CLT_CONV_PADDING(clt_conv1d_options, 0, "Zeros on each side.")},
                    {CLT_CONV_DILATION(clt_conv1d_options, 0)},
                    {CLT_CONV_GROUPS(clt_conv1d_options)}),
@@ -126,11 +136,16 @@ CLT_CALLABLE_OPTIONS(
 CLT_CALLABLE_OPTIONS(
     conv_transpose1d, clt_conv_transpose1d_options,
     c->out[0] = clt_conv_transpose1d(c->in[0], c->in[1], c->in[2], a),
-    .doc = "Transposed convolution.", .operands = "x bcl, weight cok, bias o?!", .results = "y bol",
-    CLT_ATTRIBUTES(clt_conv_transpose1d_options, {CLT_CONV_STRIDE(clt_conv_transpose1d_options, 0)},
-                   {CLT_CONV_PADDING(clt_conv_transpose1d_options, 0, "Taken off each side.")},
+    .doc = "Transposed convolution of x: the gradient of a convolution for its input.",
+    .operands = "x bcl, weight cok, bias o?!", .results = "y bol",
+    CLT_ATTRIBUTES(clt_conv_transpose1d_options,
+                   {CLT_CONV_STRIDE(clt_conv_transpose1d_options, 0,
+                                    "Distance in the result between neighbours of x.")},
+                   {CLT_CONV_PADDING(clt_conv_transpose1d_options, 0,
+                                     "Elements removed from each side of the result.")},
                    {CLT_ATTRIBUTE(INT, "output_padding", clt_conv_transpose1d_options,
-                                  output_padding, "Added to one side; below the stride."),
+                                  output_padding,
+                                  "Elements added to one side of the result; below the stride."),
                     .most = INT_MAX},
                    {CLT_CONV_DILATION(clt_conv_transpose1d_options, 0)},
                    {CLT_CONV_GROUPS(clt_conv_transpose1d_options)}),
@@ -139,16 +154,17 @@ CLT_CALLABLE_OPTIONS(
 static const clt_attribute pool_attributes[] = {
     {CLT_ATTRIBUTE(INT, "kernel", clt_pool1d_options, kernel, "Size of the window."), .least = 1,
      .most = INT_MAX, .otherwise = 2},
-    {CLT_ATTRIBUTE(INT, "stride", clt_pool1d_options, stride, "Steps of the window; 0: its size."),
+    {CLT_ATTRIBUTE(INT, "stride", clt_pool1d_options, stride,
+                   "Distance between windows; 0: the size of a window."),
      .most = INT_MAX},
     {CLT_ATTRIBUTE(INT, "padding", clt_pool1d_options, padding,
-                   "What is added on each side, at most half of the window."),
+                   "Padding on each side, at most half of the window."),
      .most = INT_MAX},
     {CLT_ATTRIBUTE(INT, "dilation", clt_pool1d_options, dilation,
-                   "Steps between the elements of a window; max_pool1d only."),
+                   "Distance between the elements of a window; max_pool1d only."),
      .least = 1, .most = INT_MAX, .otherwise = 1},
     {CLT_ATTRIBUTE(FLAG, "ceil_mode", clt_pool1d_options, ceil_mode,
-                   "A window may hang over the end.")},
+                   "Windows may extend beyond the end.")},
     {CLT_ATTRIBUTE(FLAG, "count_include_pad", clt_pool1d_options, count_include_pad,
                    "Means count the padding; avg_pool1d only."),
      .otherwise = 1},
@@ -161,7 +177,7 @@ static const clt_attribute pool_attributes[] = {
                          .attributes = pool_attributes, .halo = "l",                               \
                          .attr_bytes = sizeof(clt_pool1d_options))
 
-POOL_CALL(avg_pool1d, "Means over windows.");
+POOL_CALL(avg_pool1d, "The mean of each window.");
 POOL_CALL(max_pool1d, "The maximum of each window. Padding does not count.");
 
 typedef struct size_call {
@@ -169,7 +185,7 @@ typedef struct size_call {
 } size_call;
 
 CLT_CALLABLE(adaptive_avg_pool1d, size_call, c->out[0] = clt_adaptive_avg_pool1d(c->in[0], a->size),
-             .doc = "Means over windows that divide x evenly.", .operands = "x bcl",
+             .doc = "The mean of each window. The windows divide x evenly.", .operands = "x bcl",
              .results = "y bck",
              CLT_ATTRIBUTES(size_call,
                             {CLT_ATTRIBUTE(INT, "size", size_call, size, "Size of the result."),

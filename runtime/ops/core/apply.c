@@ -132,6 +132,30 @@ static bool read_one(const clt_attribute *a, const char *text, int64_t *integer,
     return *text && !*end;
 }
 
+/* Reads a type as messages write it: f32[2x4], where B is the batch. */
+static bool read_type(const char *text, int64_t *dims, clt_setting *s)
+{
+    const size_t length = strcspn(text, "[");
+    int type = CLT_F32;
+    while (type <= CLT_F64 && (strlen(clt_dtype_name((clt_dtype)type)) != length ||
+                               strncmp(text, clt_dtype_name((clt_dtype)type), length)))
+        type++;
+    if (type > CLT_F64 || !text[length])
+        return false;
+    s->type = (clt_dtype)type;
+    const char *at = text + length + 1;
+    while (*at != ']' && s->count < CLT_MAX_RANK) {
+        const size_t digits = strspn(at, "0123456789");
+        const bool batch = at[digits] == 'B';
+        if (!digits && !batch)
+            return false;
+        dims[s->count++] = (digits ? strtoll(at, NULL, 10) : 1) * (batch ? CLT_BATCH : 1);
+        at += digits + batch;
+        at += *at == 'x' && at[1] != ']';
+    }
+    return *at == ']' && !at[1];
+}
+
 /* Reads NAME=VALUE,VALUE.. of `length` bytes. */
 static clt_status read_item(const clt_op *op, const char *item, size_t length, parsed *p,
                             clt_setting *s)
@@ -145,6 +169,7 @@ static clt_status read_item(const clt_op *op, const char *item, size_t length, p
     p->name[name] = '\0';
     const clt_attribute *a = clt_attribute_find(op, p->name);
     const bool real = a && a->kind == CLT_ATTRIBUTE_REAL;
+    const bool type = a && a->kind == CLT_ATTRIBUTE_TYPE;
     *s = (clt_setting){.name = p->name};
     for (const char *at = equals + 1; at <= end;) {
         const char *comma = memchr(at, ',', (size_t)(end - at));
@@ -152,15 +177,16 @@ static clt_status read_item(const clt_op *op, const char *item, size_t length, p
         char one[TEXT] = "";
         if (bytes < TEXT)
             memcpy(one, at, bytes);
-        if (s->count == CLT_MAX_NUMBERS ||
-            !read_one(a, one, &p->integers[s->count], &p->reals[s->count])) {
+        if (type ? at != equals + 1 || !read_type(one, p->integers, s)
+                 : s->count == CLT_MAX_NUMBERS ||
+                       !read_one(a, one, &p->integers[s->count], &p->reals[s->count])) {
             char wanted[160] = "a number";
             if (a)
                 clt_attribute_text(a, wanted, sizeof wanted);
             return clt_fail(CLT_INVALID_ARGUMENT, "%s: %s is %.*s; it must be %s", op->name,
                             p->name, (int)(end - equals - 1), equals + 1, wanted);
         }
-        s->count++;
+        s->count += !type;
         at = comma ? comma + 1 : end + 1;
     }
     s->reals = real ? p->reals : NULL;

@@ -115,8 +115,8 @@ typedef struct clt_target clt_target;
 struct clt_target {
     const clt_caps *caps;
     const clt_tuning_record *tuning; /* may be NULL */
-    int lanes;         /* samples in a block of the batch-blocked layout: 4, 8 or 16 */
-    bool lanes_always; /* use that layout also for batches that leave most lanes empty */
+    int lanes;                 /* samples in a block of the batch-blocked layout: 4, 8 or 16 */
+    bool batch_blocked_always; /* use that layout also for batches that leave most lanes empty */
     int64_t max_batch;
     const char *variants; /* OP=NAME,...: variants to prefer, or NULL */
     const char *tile;     /* NAME=NUMBER,...: numbers that a tuner chose for this node, or NULL */

@@ -6,6 +6,12 @@
 
 #include "base/error.h"
 
+void clt_options_init(const clt_op *op, void *options)
+{
+    clt_attributes_init(op, options);
+    memcpy(options, &op->attr_bytes, sizeof op->attr_bytes); /* struct_size */
+}
+
 clt_status clt_options_read(const char *op, void *own, size_t own_bytes, const void *given)
 {
     if (!given)

@@ -95,6 +95,9 @@ typedef struct clt_correct_attr {
 
 /* --- helpers of the operators' files -------------------------------------------------------- */
 
+/* Sets up options of `op`, whose rows of the schema lie in the options' own struct. */
+void clt_options_init(const clt_op *op, void *options);
+
 /* Copies a caller's options, which begin with size_t struct_size, over the defaults in `own`. */
 clt_status clt_options_read(const char *op, void *own, size_t own_bytes, const void *given);
 

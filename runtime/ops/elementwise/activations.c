@@ -37,7 +37,7 @@ static void describe_slope(const clt_node *node, clt_str *text)
 }
 
 static const clt_attribute slope_attribute[] = {
-    {CLT_ATTRIBUTE(REAL, "slope", clt_elementwise_attr, p[0], "The factor of negative numbers."),
+    {CLT_ATTRIBUTE(REAL, "slope", clt_elementwise_attr, p[0], "The factor of negative x."),
      .otherwise = 0.01},
     {0},
 };
@@ -45,9 +45,8 @@ static const clt_attribute slope_attribute[] = {
 CLT_ELEMENTWISE_OP(relu, "max(x, 0)", "x *", .infer = clt_elementwise_infer, .callable = true,
                    .gradient = relu_gradient);
 CLT_ELEMENTWISE_OP(relu_grad, "The gradient of relu.", "dy *, y *", .infer = clt_elementwise_infer);
-CLT_ELEMENTWISE_OP(leaky_relu, "x where it is above 0, else slope * x", "x *",
-                   .infer = clt_elementwise_infer, .callable = true,
-                   .gradient = leaky_relu_gradient, .attributes = slope_attribute,
+CLT_ELEMENTWISE_OP(leaky_relu, "x if x > 0, else slope * x", "x *", .infer = clt_elementwise_infer,
+                   .callable = true, .gradient = leaky_relu_gradient, .attributes = slope_attribute,
                    .describe = describe_slope);
 CLT_ELEMENTWISE_OP(leaky_relu_grad, "The gradient of leaky_relu.", "dy *, y *",
                    .attributes = slope_attribute, .infer = clt_elementwise_infer,
@@ -59,10 +58,10 @@ CLT_ELEMENTWISE_OP(sigmoid_grad, "The gradient of sigmoid.", "dy *, y *",
 CLT_ELEMENTWISE_OP(tanh, "The hyperbolic tangent.", "x *", .infer = clt_elementwise_infer,
                    .callable = true, .gradient = tanh_gradient);
 CLT_ELEMENTWISE_OP(tanh_grad, "The gradient of tanh.", "dy *, y *", .infer = clt_elementwise_infer);
-CLT_ELEMENTWISE_OP(gelu, "x times the probability of a normal number below x.", "x *",
+CLT_ELEMENTWISE_OP(gelu, "x times the probability of a standard normal number below x.", "x *",
                    .infer = clt_elementwise_infer, .callable = true, .gradient = gelu_gradient);
 CLT_ELEMENTWISE_OP(gelu_grad, "The gradient of gelu.", "dy *, x *", .infer = clt_elementwise_infer);
-CLT_ELEMENTWISE_OP(gelu_tanh, "gelu by its approximation with tanh.", "x *",
+CLT_ELEMENTWISE_OP(gelu_tanh, "The approximation of gelu by tanh.", "x *",
                    .infer = clt_elementwise_infer, .callable = true,
                    .gradient = gelu_tanh_gradient);
 CLT_ELEMENTWISE_OP(gelu_tanh_grad, "The gradient of gelu_tanh.", "dy *, x *",

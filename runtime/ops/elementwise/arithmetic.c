@@ -73,9 +73,9 @@ CLT_ELEMENTWISE_OP(
     scale, "x * factor + term", "x *", .infer = clt_elementwise_infer, .callable = true,
     .attributes =
         (const clt_attribute[]){
-            {CLT_ATTRIBUTE(REAL, "factor", clt_elementwise_attr, p[0], "What x is multiplied by."),
+            {CLT_ATTRIBUTE(REAL, "factor", clt_elementwise_attr, p[0], "The factor of x."),
              .otherwise = 1, .required = 1},
-            {CLT_ATTRIBUTE(REAL, "term", clt_elementwise_attr, p[1], "Added after the product.")},
+            {CLT_ATTRIBUTE(REAL, "term", clt_elementwise_attr, p[1], "Added to the product.")},
             {0},
         },
     .gradient = scale_gradient, .describe = describe_scale);
@@ -145,7 +145,7 @@ static void emit_vectors(const clt_node *node, const clt_target *target, clt_pro
 }
 
 const clt_op clt_op_copy = {.name = "copy",
-                            .doc = "The same numbers in memory of their own.",
+                            .doc = "A copy of x in its own memory.",
                             .operands = "x * any",
                             .results = "y * any",
                             .callable = true,
@@ -194,10 +194,10 @@ static clt_status expand_gradient(const clt_node *node, clt_value *const *dy, co
 static const clt_attribute to_attributes[] = {
     {CLT_ATTRIBUTE(TYPE, "to", expand_attr, to, "The type of the result."), .internal = 1},
     {CLT_ATTRIBUTE(REAL, "fixed", expand_attr, numbers.p[0],
-                   "mean_grad: divided by this and what the batch adds."),
+                   "For mean_grad: the constant part of the divisor."),
      .internal = 1},
     {CLT_ATTRIBUTE(REAL, "per_image", expand_attr, numbers.p[1],
-                   "mean_grad: the share that each sample adds."),
+                   "For mean_grad: what each sample adds to the divisor."),
      .internal = 1},
     {0},
 };
@@ -216,7 +216,7 @@ static const clt_attribute to_attributes[] = {
                                   .absorb = clt_elementwise_absorb,                                \
                                   .variants = clt_elementwise_variants}
 
-EXPAND_OP(expand, "x repeated to a type that it broadcasts to.", "x *", expand_gradient);
+EXPAND_OP(expand, "x broadcast to another type.", "x *", expand_gradient);
 EXPAND_OP(mean_grad, "The gradient of mean.", "dy *", NULL);
 
 clt_value *clt_expand_to(clt_value *x, const clt_type *to)
@@ -237,5 +237,5 @@ CLT_CALLABLE(add_scalar, clt_elementwise_attr,
              c->out[0] = clt_add_scalar(c->in[0], (double)a->p[0]), .doc = "x + term",
              .operands = "x *", .results = "y *",
              CLT_ATTRIBUTES(clt_elementwise_attr, {CLT_ATTRIBUTE(REAL, "term", clt_elementwise_attr,
-                                                                 p[0], "What is added."),
+                                                                 p[0], "The number that is added."),
                                                    .required = 1}));

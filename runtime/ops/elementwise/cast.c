@@ -101,7 +101,7 @@ static const char *const types[] = {"f32", "f16", "bf16", "i32", "u8", "f64", NU
 
 const clt_op clt_op_cast = {
     .name = "cast",
-    .doc = "x as another element type.",
+    .doc = "x converted to another element type.",
     .operands = "x * any",
     .results = "y * any",
     .callable = true,

@@ -56,8 +56,7 @@ extern const clt_variant clt_elementwise_variants[];
 void clt_elementwise_emit(const clt_node *node, const clt_target *target, clt_program *program,
                           const char *body);
 
-/* Fuses `next` into the node, which becomes a `map` (see fused_elementwise.c). Returns false if it
- * cannot. */
+/* Fuses `next` into the node, which becomes a `fused_elementwise`. Returns false if it cannot. */
 bool clt_elementwise_absorb(clt_node *node, const clt_node *next);
 
 /* Writes the epilogue that replaces an activation's node. Returns false if the node is no

@@ -168,9 +168,9 @@ static void describe_clamp(const clt_node *node, clt_str *text)
 }
 
 static const clt_attribute bounds[] = {
-    {CLT_ATTRIBUTE(REAL, "min", clt_elementwise_attr, p[0], "The least."), .least = -INFINITY,
+    {CLT_ATTRIBUTE(REAL, "min", clt_elementwise_attr, p[0], "The minimum."), .least = -INFINITY,
      .most = INFINITY, .otherwise = -INFINITY},
-    {CLT_ATTRIBUTE(REAL, "max", clt_elementwise_attr, p[1], "The most; not below min."),
+    {CLT_ATTRIBUTE(REAL, "max", clt_elementwise_attr, p[1], "The maximum; at least min."),
      .least = -INFINITY, .most = INFINITY, .otherwise = INFINITY},
     {0},
 };

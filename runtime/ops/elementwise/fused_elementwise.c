@@ -11,43 +11,43 @@
 #include "ops/elementwise/elementwise_gpu.h"
 #include "ops/core/ops.h"
 
-enum { MAP_TEXT = 640 };
+enum { BODY_TEXT = 640 };
 
-typedef struct map_attr {
+typedef struct fused_attr {
     clt_elementwise_attr numbers;
     int n_numbers, n_steps;
-    char text[MAP_TEXT];
-} map_attr;
+    char text[BODY_TEXT];
+} fused_attr;
 
-static void body_of(const map_attr *attr, char *body, size_t room)
+static void body_of(const fused_attr *attr, char *body, size_t room)
 {
     snprintf(body, room, "%sOUT(t%d)", attr->text, attr->n_steps - 1);
 }
 
 static void emit(const clt_node *node, const clt_target *target, clt_program *p)
 {
-    char body[MAP_TEXT + 32];
+    char body[BODY_TEXT + 32];
     body_of(node->attr, body, sizeof body);
     clt_elementwise_emit(node, target, p, body);
 }
 
 static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
-    char body[MAP_TEXT + 32];
+    char body[BODY_TEXT + 32];
     body_of(node->attr, body, sizeof body);
     clt_elementwise_cpu_emit(node, target, p, body);
 }
 
 static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
-    char body[MAP_TEXT + 32];
+    char body[BODY_TEXT + 32];
     body_of(node->attr, body, sizeof body);
     clt_elementwise_gpu_emit(node, target, p, body);
 }
 
 static void describe(const clt_node *node, clt_str *text)
 {
-    const map_attr *attr = node->attr;
+    const fused_attr *attr = node->attr;
     clt_str_add(text, "%s", attr->text);
     for (int i = 0; i < attr->n_numbers; i++)
         clt_str_add(text, " p%d=%g", i, (double)attr->numbers.p[i]);
@@ -55,21 +55,21 @@ static void describe(const clt_node *node, clt_str *text)
 
 static double flops(const clt_node *node, int64_t n)
 {
-    const map_attr *attr = node->attr;
+    const fused_attr *attr = node->attr;
     return (double)attr->n_steps * (double)clt_type_elements(&node->out[0]->type, n);
 }
 
-const clt_op clt_op_map = {
-    .name = "map",
+const clt_op clt_op_fused_elementwise = {
+    .name = "fused_elementwise",
     .doc = "Several element-wise operators in one. The fusion pass makes this node.",
     .operands = "x *+ any",
     .results = "y * any",
     CLT_ATTRIBUTES(
-        map_attr,
-        {CLT_ATTRIBUTE(REAL, "numbers", map_attr, numbers.p,
+        fused_attr,
+        {CLT_ATTRIBUTE(REAL, "numbers", fused_attr, numbers.p,
                        "The constants of all fused operators."),
          .count = CLT_ELEMENTWISE_NUMBERS, .internal = 1},
-        {CLT_ATTRIBUTE(TEXT, "body", map_attr, text, "The fused expression."), .internal = 1}),
+        {CLT_ATTRIBUTE(TEXT, "body", fused_attr, text, "The fused expression."), .internal = 1}),
     .infer = clt_elementwise_infer,
     .describe = describe,
     .flops = flops,
@@ -83,7 +83,7 @@ const clt_op clt_op_map = {
 
 /* The chain while fusion adds steps. */
 typedef struct chain {
-    map_attr attr;
+    fused_attr attr;
     clt_value *in[CLT_ELEMENTWISE_IN];
     int n_in;
 } chain;
@@ -119,12 +119,12 @@ static int add_word(char *to, size_t room, const char *word, size_t length, cons
 static bool add_step(chain *c, const clt_elementwise_row *row, const clt_elementwise_attr *numbers,
                      const char *letters)
 {
-    map_attr *attr = &c->attr;
+    fused_attr *attr = &c->attr;
     size_t used = strlen(attr->text);
     if (attr->n_numbers + row->numbers > CLT_ELEMENTWISE_NUMBERS)
         return false;
-    used += (size_t)snprintf(attr->text + used, MAP_TEXT - used, "LET(t%d,", attr->n_steps);
-    for (const char *at = row->expression; *at && used < MAP_TEXT;) {
+    used += (size_t)snprintf(attr->text + used, BODY_TEXT - used, "LET(t%d,", attr->n_steps);
+    for (const char *at = row->expression; *at && used < BODY_TEXT;) {
         size_t length = 0;
         while (isalnum((unsigned char)at[length]) || at[length] == '_' ||
                (at[length] == '.' && isdigit((unsigned char)at[0])))
@@ -133,11 +133,11 @@ static bool add_step(chain *c, const clt_elementwise_row *row, const clt_element
             attr->text[used++] = *at++;
             continue;
         }
-        used += (size_t)add_word(attr->text + used, MAP_TEXT - used, at, length, letters,
+        used += (size_t)add_word(attr->text + used, BODY_TEXT - used, at, length, letters,
                                  attr->n_numbers);
         at += length;
     }
-    if (used + 2 > MAP_TEXT)
+    if (used + 2 > BODY_TEXT)
         return false;
     attr->text[used++] = ')';
     attr->text[used] = 0;
@@ -151,7 +151,7 @@ static bool add_step(chain *c, const clt_elementwise_row *row, const clt_element
 static bool begin(chain *c, const clt_node *node)
 {
     memset(c, 0, sizeof *c);
-    if (node->op == &clt_op_map) {
+    if (node->op == &clt_op_fused_elementwise) {
         memcpy(&c->attr, node->attr, sizeof c->attr);
         memcpy(c->in, node->in, (size_t)node->n_in * sizeof(clt_value *));
         c->n_in = node->n_in;
@@ -174,8 +174,11 @@ static bool same_shape(const clt_type *a, const clt_type *b)
  * along different dimensions keep these dimensions from merging. */
 static bool iterates(chain *c, const clt_node *next)
 {
-    const clt_node whole = {
-        .op = &clt_op_map, .in = c->in, .n_in = c->n_in, .out = {next->out[0]}, .n_out = 1};
+    const clt_node whole = {.op = &clt_op_fused_elementwise,
+                            .in = c->in,
+                            .n_in = c->n_in,
+                            .out = {next->out[0]},
+                            .n_out = 1};
     return clt_elementwise_strided(&whole, 1).rank <= CLT_ELEMENTWISE_DIMS;
 }
 
@@ -197,7 +200,7 @@ bool clt_elementwise_absorb(clt_node *node, const clt_node *next)
     if (!iterates(&c, next) || !add_step(&c, row, next->attr, letters))
         return false;
     clt_value **in = clt_calloc(CLT_ELEMENTWISE_IN, sizeof *in);
-    map_attr *attr = clt_alloc(sizeof *attr);
+    fused_attr *attr = clt_alloc(sizeof *attr);
     if (!in || !attr) {
         CLT_FREE(in, attr);
         return false;
@@ -205,7 +208,7 @@ bool clt_elementwise_absorb(clt_node *node, const clt_node *next)
     memcpy(in, c.in, (size_t)c.n_in * sizeof *in);
     memcpy(attr, &c.attr, sizeof *attr);
     CLT_FREE(node->in, node->attr);
-    node->op = &clt_op_map;
+    node->op = &clt_op_fused_elementwise;
     node->in = in;
     node->n_in = c.n_in;
     node->attr = attr;

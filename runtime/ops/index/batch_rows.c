@@ -58,7 +58,7 @@ static const clt_variant variants[] = {
 
 const clt_op clt_op_batch_rows = {
     .name = "batch_rows",
-    .doc = "Rows of the samples of the batch, by their position in the global batch.",
+    .doc = "The rows of this batch's samples, by their position in the global batch.",
     .operands = "all n*",
     .results = "rows b*",
     .whole = "nb",
@@ -69,7 +69,7 @@ const clt_op clt_op_batch_rows = {
 
 const clt_op clt_op_batch_rows_put = {
     .name = "batch_rows_put",
-    .doc = "The table with the rows of the samples of the batch replaced.",
+    .doc = "The tensor `all`, with the rows of this batch's samples replaced.",
     .operands = "all n*, rows b*",
     .results = "y n*",
     .whole = "nb",

@@ -115,7 +115,7 @@ static clt_status infer_embedding(const clt_node *node, clt_type *out)
 }
 
 const clt_op clt_op_embedding = {.name = "embedding",
-                                 .doc = "Rows of a weight by indices.",
+                                 .doc = "The rows of the weight that the indices name.",
                                  .operands = "indices * i32, weight vd",
                                  .results = "y *d",
                                  .dims = clt_index_dims,
@@ -129,7 +129,7 @@ const clt_op clt_op_embedding = {.name = "embedding",
                                  .variants = variants};
 
 const clt_op clt_op_index_select = {.name = "index_select",
-                                    .doc = "Elements of an axis by indices.",
+                                    .doc = "The slices of x along an axis that the indices name.",
                                     .operands = "index i i32, x *",
                                     .results = "y *",
                                     .dims = clt_index_dims,
@@ -303,7 +303,7 @@ static bool half_add(const clt_node *node, const clt_target *target, int index, 
 
 const clt_op clt_op_index_add = {
     .name = "index_add",
-    .doc = "Slices of a source added at indices of an axis.",
+    .doc = "base, or 0, plus slices of source at the indices.",
     .operands = "index i i32, source *, base *?!",
     .results = "y *",
     .dims = clt_index_dims,
@@ -328,10 +328,10 @@ clt_value *clt_index_add(clt_value *x, int axis, clt_value *index, clt_value *so
     return clt_emit1(&clt_op_index_add, &attr, 3, index, source, x);
 }
 
-CLT_INDEX_CALL(index_select, "Elements of an axis of x by indices.", "x *, index i i32", "*",
-               c->in[1]);
+CLT_INDEX_CALL(index_select, "The slices of x along an axis that the indices name.",
+               "x *, index i i32", "*", c->in[1]);
 
-CLT_INDEX_CALL(index_add, "x with slices of a source added at indices of an axis.",
+CLT_INDEX_CALL(index_add, "x plus slices of source at the indices of an axis.",
                "x *, index i i32, source *", "*", c->in[1], c->in[2]);
 
 typedef struct embedding_call {
@@ -340,12 +340,12 @@ typedef struct embedding_call {
 
 CLT_CALLABLE(
     embedding, embedding_call, c->out[0] = clt_embedding(c->in[0], c->in[1], a->padding_idx),
-    .doc = "Rows of a weight by indices.", .operands = "indices * i32, weight vd",
+    .doc = "The rows of the weight that the indices name.", .operands = "indices * i32, weight vd",
     .results = "y *d",
     CLT_ATTRIBUTES(
         embedding_call,
-        {CLT_ATTRIBUTE(
-             INT, "padding_idx", embedding_call, padding_idx,
-             "The row that gets no gradient; negative ones count from the end. Default: none."),
+        {CLT_ATTRIBUTE(INT, "padding_idx", embedding_call, padding_idx,
+                       "The row that gets no gradient; a negative number counts from the end. "
+                       "Default: none."),
          .least = (double)INT64_MIN, .most = INT_MAX, .otherwise = (double)CLT_NO_PADDING}),
     .whole = "v");

@@ -79,7 +79,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
 }
 
 const clt_op clt_op_gather = {.name = "gather",
-                              .doc = "An element of x for each index.",
+                              .doc = "The element of x at each index.",
                               .operands = "index * i32, x *",
                               .results = "y *",
                               .dims = clt_index_dims,
@@ -191,7 +191,7 @@ static void emit_scatter_gpu(const clt_node *node, const clt_target *target, clt
 
 const clt_op clt_op_scatter_add = {
     .name = "scatter_add",
-    .doc = "Elements of a source added at indices.",
+    .doc = "base, or 0, plus elements of source at the indices.",
     .operands = "index * i32, source *, base *?!",
     .results = "y *",
     .dims = clt_index_dims,
@@ -253,7 +253,7 @@ clt_value *clt_scatter_add(clt_value *x, int axis, clt_value *index, clt_value *
     return clt_emit1(&clt_op_scatter_add, &attr, 3, index, cut(source, -1, index), x);
 }
 
-CLT_INDEX_CALL(gather, "An element of x for each index.", "x *, index * i32", "*", c->in[1]);
+CLT_INDEX_CALL(gather, "The element of x at each index.", "x *, index * i32", "*", c->in[1]);
 
-CLT_INDEX_CALL(scatter_add, "x with elements of a source added at indices.",
+CLT_INDEX_CALL(scatter_add, "x plus elements of source at the indices of an axis.",
                "x *, index * i32, source *", "*", c->in[1], c->in[2]);

@@ -138,16 +138,15 @@ void clt_index_begin_gpu(const clt_node *node, const clt_target *target, clt_pro
 
 const clt_attribute clt_index_call_attributes[] = {
     {CLT_ATTRIBUTE(INT, "axis", clt_index_call, axis,
-                   "The axis that indices count on; negative ones count from the end."),
+                   "The axis of the indices; a negative axis counts from the end."),
      .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .otherwise = 1},
     {0},
 };
 
 const clt_attribute clt_index_attributes[] = {
-    {CLT_ATTRIBUTE(INT, "axis", clt_index_attr, axis, "The axis that indices count on."),
-     .internal = 1},
+    {CLT_ATTRIBUTE(INT, "axis", clt_index_attr, axis, "The axis of the indices."), .internal = 1},
     {CLT_ATTRIBUTE(INT, "padding", clt_index_attr, padding,
-                   "The index left out of sums; -1: none."),
+                   "The index whose terms are left out of sums; -1: none."),
      .internal = 1},
     {CLT_ATTRIBUTE(TYPE, "to", clt_index_attr, type, "The type of the result of a sum."),
      .internal = 1},

@@ -90,8 +90,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
 }
 
 const clt_op clt_op_index_copy = {.name = "index_copy",
-                                  .doc =
-                                      "Slices of a source in place of those at indices of an axis.",
+                                  .doc = "base with slices replaced by source at the indices.",
                                   .operands = "index i i32, source *?, base *",
                                   .results = "y *",
                                   .dims = clt_index_dims,
@@ -114,5 +113,5 @@ clt_value *clt_index_copy(clt_value *x, int axis, clt_value *index, clt_value *s
     return clt_emit1(&clt_op_index_copy, &attr, 3, index, source, x);
 }
 
-CLT_INDEX_CALL(index_copy, "x with slices of a source in place of those at indices of an axis.",
+CLT_INDEX_CALL(index_copy, "x with slices replaced by source at the indices of an axis.",
                "x *, index i i32, source *", "*i", c->in[1], c->in[2]);

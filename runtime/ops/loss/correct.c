@@ -72,26 +72,26 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
 
 const clt_op clt_op_correct = {
     .name = "correct",
-    .doc = "The number of labels among the k largest logits, and the number of labels that are not "
+    .doc = "Sum: how many labels are among the k largest logits; weight: how many labels are not "
            "ignored.",
     .operands = "logits pc*, labels p* i32",
     .results = "sum 1, weight 1",
     .whole = "c",
     .callable = true,
     CLT_ATTRIBUTES(clt_correct_attr,
-                   {CLT_ATTRIBUTE(INT, "k", clt_correct_attr, k, "How many of the largest."),
+                   {CLT_ATTRIBUTE(INT, "k", clt_correct_attr, k, "How many of the largest logits."),
                     .least = 1, .most = INT_MAX, .otherwise = 1},
                    {CLT_ATTRIBUTE(INT, "ignore_index", clt_correct_attr, ignore_index,
-                                  "Positions of this label do not count."),
+                                  "Labels of this value do not count."),
                     .least = INT_MIN, .most = INT_MAX, .otherwise = -100}),
     .infer = infer,
     .describe = describe,
     .flops = clt_flops_operand,
     .batch_blocked = clt_loss_batch_blocked,
     .half = clt_half_all,
-    CLT_VARIANTS({"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
-                 {"rows_gpu", accepts_gpu, emit_gpu},
-                 {"portable", clt_accepts_plain, emit_portable}),
+    CLT_VARIANTS(
+        {"batch_blocked", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+        {"rows_gpu", accepts_gpu, emit_gpu}, {"portable", clt_accepts_plain, emit_portable}),
 };
 
 clt_status clt_correct(clt_value *logits, clt_value *labels, int k, int ignore_index,

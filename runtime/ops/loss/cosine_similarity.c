@@ -59,6 +59,6 @@ CLT_CALLABLE(cosine_similarity, cosine_call,
                                            "The axis; negative ones count from the end."),
                              .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .otherwise = 1},
                             {CLT_ATTRIBUTE(REAL, "eps", cosine_call, eps,
-                                           "The least length that a row is divided by."),
+                                           "Lower limit of a vector's length in the division."),
                              .least = 1e-15, .most = 1e15, .otherwise = 1e-8}),
              .whole = "*");

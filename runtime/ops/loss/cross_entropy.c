@@ -122,18 +122,18 @@ static void emit_subgroups(const clt_node *node, const clt_target *target, clt_p
 
 static const clt_attribute attributes[] = {
     {CLT_ATTRIBUTE(REAL, "label_smoothing", clt_cross_entropy_attr, label_smoothing,
-                   "The share that all classes get."),
+                   "The part of the target that is spread evenly over all classes."),
      .most = 1},
     {CLT_ATTRIBUTE(INT, "ignore_index", clt_cross_entropy_attr, ignore_index,
-                   "Positions of this label do not count."),
+                   "Labels of this value do not count."),
      .least = INT_MIN, .most = INT_MAX, .otherwise = -100},
     {0},
 };
 
 const clt_op clt_op_cross_entropy = {
     .name = "cross_entropy",
-    .doc =
-        "Cross entropy of softmax(logits) over axis 1 and labels: sum, and positions that count.",
+    .doc = "Sum of the cross entropies of softmax(logits) over axis 1 and the labels; weight: the "
+           "number of labels that are not ignored.",
     .operands = "logits pc*, labels p* i32",
     .results = "sum 1, weight 1",
     .whole = "c",
@@ -146,13 +146,20 @@ const clt_op clt_op_cross_entropy = {
     .flops = flops,
     .batch_blocked = clt_loss_batch_blocked,
     .half = clt_half_all,
-    CLT_VARIANTS({"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
-                 {"rows_cpu", accepts_rows, emit_rows}, {"rows_gpu", accepts_gpu, emit_gpu},
-                 {"rows_gpu_subgroups", accepts_subgroups, emit_subgroups},
-                 {"portable", clt_accepts_plain, emit_portable}),
+    CLT_VARIANTS(
+        {"batch_blocked", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+        {"rows_cpu", accepts_rows, emit_rows}, {"rows_gpu", accepts_gpu, emit_gpu},
+        {"rows_gpu_subgroups", accepts_subgroups, emit_subgroups},
+        {"portable", clt_accepts_plain, emit_portable}),
 };
 
-CLT_STRUCT_INIT(clt_cross_entropy_options, .ignore_index = -100)
+void clt_cross_entropy_options_init(clt_cross_entropy_options *options)
+{
+    clt_cross_entropy_attr attr;
+    clt_attributes_init(&clt_op_cross_entropy, &attr);
+    *options =
+        (clt_cross_entropy_options){sizeof *options, attr.label_smoothing, attr.ignore_index};
+}
 
 clt_status clt_cross_entropy(clt_value *logits, clt_value *labels,
                              const clt_cross_entropy_options *options, clt_value **sum,
@@ -248,9 +255,10 @@ const clt_op clt_op_cross_entropy_grad = {
     .batch_blocked = clt_loss_batch_blocked,
     .in_place = 1u, /* a row is read completely before its first element is written */
     .half = clt_half_all,
-    CLT_VARIANTS(
-        {"lanes", clt_accepts_batch_blocked, emit_grad_batch_blocked, NULL, CLT_BATCH_BLOCKED},
-        {"rows_cpu", accepts_rows, emit_grad_rows}, {"rows_gpu", accepts_gpu, emit_grad_gpu},
-        {"rows_gpu_subgroups", accepts_subgroups, emit_grad_subgroups},
-        {"portable", clt_accepts_plain, emit_grad_portable}),
+    CLT_VARIANTS({"batch_blocked", clt_accepts_batch_blocked, emit_grad_batch_blocked, NULL,
+                  CLT_BATCH_BLOCKED},
+                 {"rows_cpu", accepts_rows, emit_grad_rows},
+                 {"rows_gpu", accepts_gpu, emit_grad_gpu},
+                 {"rows_gpu_subgroups", accepts_subgroups, emit_grad_subgroups},
+                 {"portable", clt_accepts_plain, emit_grad_portable}),
 };

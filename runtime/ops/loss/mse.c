@@ -111,7 +111,7 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
 
 const clt_op clt_op_mse = {
     .name = "mse",
-    .doc = "Squared distances: their sum, and the number of elements.",
+    .doc = "Sum of (x - target)^2; weight: the number of elements.",
     .operands = "x *, target *",
     .results = "sum 1, weight 1",
     .callable = true,

@@ -44,8 +44,9 @@ static void build_bce(const clt_op_call *c)
 }
 
 CLT_TERMS_OP(bce_with_logits,
-             "Binary cross entropy of sigmoid(logits): sum, and number of elements.", in_bce,
-             bce_gradient, NULL, .callable = true, .build = build_bce,
+             "Sum of the binary cross entropies of sigmoid(logits) and the target; weight: the "
+             "number of elements.",
+             in_bce, bce_gradient, NULL, .callable = true, .build = build_bce,
              .attributes = no_number_attributes);
 CLT_ELEMENTWISE_OP(bce_with_logits_grad, "The gradient of bce_with_logits for the logits.",
                    "x *, target *, upstream *", .infer = clt_elementwise_infer);
@@ -87,7 +88,8 @@ static const clt_attribute huber_attributes[] = {
     {CLT_ATTRIBUTE(FLAG, "per_row", clt_terms_attr, per_row,
                    "The weight is the size of dimension 0."),
      .internal = 1},
-    {CLT_ATTRIBUTE(REAL, "end", clt_terms_attr, numbers.p[0], "Where the square ends."),
+    {CLT_ATTRIBUTE(REAL, "end", clt_terms_attr, numbers.p[0],
+                   "The distance at which the square changes to a line."),
      .internal = 1},
     {CLT_ATTRIBUTE(REAL, "factor", clt_terms_attr, numbers.p[1], "Factor of the square."),
      .internal = 1},
@@ -97,7 +99,8 @@ static const clt_attribute huber_attributes[] = {
 };
 
 CLT_TERMS_OP(huber,
-             "Squares of small distances and the size of large ones: sum, and number of elements.",
+             "Sum of the squares of small distances and the size of large ones; weight: the number "
+             "of elements.",
              in_pair, huber_gradient, describe_huber, .attributes = huber_attributes);
 CLT_ELEMENTWISE_OP(huber_grad, "The gradient of huber for x.", "x *, target *, upstream *",
                    .attributes = huber_attributes + 1, .infer = clt_elementwise_infer,
@@ -160,17 +163,22 @@ static void describe_kl(const clt_node *node, clt_str *text)
         clt_str_add(text, "batchmean");
 }
 
-CLT_TERMS_OP(kl_div, "Kullback-Leibler divergence of a target from logarithms x: sum, and weight.",
+CLT_TERMS_OP(kl_div,
+             "Sum of target (log(target) - x), the Kullback-Leibler divergence of a target from "
+             "logarithms x; weight: the number of elements.",
              in_pair, kl_gradient, describe_kl, .attributes = no_number_attributes,
              .dims = clt_terms_dims);
-CLT_TERMS_OP(kl_div_log, "kl_div of a target that is given as logarithms.", in_pair, kl_gradient,
+CLT_TERMS_OP(kl_div_log, "kl_div of a target that holds logarithms.", in_pair, kl_gradient,
              describe_kl, .attributes = no_number_attributes, .dims = clt_terms_dims);
 CLT_ELEMENTWISE_OP(kl_div_target_grad, "The gradient of kl_div for the target.",
                    "x *, target *, upstream *", .infer = clt_elementwise_infer);
 CLT_ELEMENTWISE_OP(kl_div_log_target_grad, "The gradient of kl_div_log for the target.",
                    "x *, target *, upstream *", .infer = clt_elementwise_infer);
 
-CLT_STRUCT_INIT(clt_kl_div_options, )
+void clt_kl_div_options_init(clt_kl_div_options *options)
+{
+    clt_options_init(&clt_call_kl_div, options);
+}
 
 clt_status clt_kl_div(clt_value *x, clt_value *target, const clt_kl_div_options *options,
                       clt_value **sum, clt_value **weight)
@@ -197,28 +205,31 @@ typedef struct huber_call {
 
 CLT_CALLABLE(
     huber, huber_call, clt_huber(c->in[0], c->in[1], a->bound, &c->out[0], &c->out[1]),
-    .doc = "d^2 / 2 of distances below delta, else delta (|d| - delta / 2): sum, and number of "
-           "elements.",
+    .doc = "Sum of d^2 / 2 where |d| < delta, else delta (|d| - delta / 2), with d = x - target; "
+           "weight: the number of elements.",
     .operands = "x *, target *", .results = "sum 1, weight 1",
     CLT_ATTRIBUTES(huber_call,
-                   {CLT_ATTRIBUTE(REAL, "delta", huber_call, bound, "Where the square ends."),
+                   {CLT_ATTRIBUTE(REAL, "delta", huber_call, bound,
+                                  "The distance at which the square changes to a line."),
                     .most = FLT_MAX, .above = 1, .otherwise = 1}));
 
-CLT_CALLABLE(smooth_l1, huber_call,
-             clt_smooth_l1(c->in[0], c->in[1], a->bound, &c->out[0], &c->out[1]),
-             .doc = "huber divided by its bound, beta: sum, and number of elements.",
-             .operands = "x *, target *", .results = "sum 1, weight 1",
-             CLT_ATTRIBUTES(huber_call, {CLT_ATTRIBUTE(REAL, "beta", huber_call, bound,
-                                                       "Where the square ends."),
-                                         .most = FLT_MAX, .otherwise = 1}));
+CLT_CALLABLE(
+    smooth_l1, huber_call, clt_smooth_l1(c->in[0], c->in[1], a->bound, &c->out[0], &c->out[1]),
+    .doc = "Sum of huber with delta = beta, divided by beta; weight: the number of elements.",
+    .operands = "x *, target *", .results = "sum 1, weight 1",
+    CLT_ATTRIBUTES(huber_call,
+                   {CLT_ATTRIBUTE(REAL, "beta", huber_call, bound,
+                                  "The distance at which the square changes to a line."),
+                    .most = FLT_MAX, .otherwise = 1}));
 
 CLT_CALLABLE_OPTIONS(
     kl_div, clt_kl_div_options, clt_kl_div(c->in[0], c->in[1], a, &c->out[0], &c->out[1]),
-    .doc = "Kullback-Leibler divergence of a target from logarithms x: sum, and weight.",
+    .doc = "Sum of target (log(target) - x), the Kullback-Leibler divergence of a target from "
+           "logarithms x; weight: the number of elements.",
     .operands = "x *, target *", .results = "sum 1, weight 1",
     CLT_ATTRIBUTES(
         clt_kl_div_options,
         {CLT_ATTRIBUTE(FLAG, "log_target", clt_kl_div_options, log_target,
-                       "The target is given as logarithms.")},
+                       "The target holds logarithms.")},
         {CLT_ATTRIBUTE(FLAG, "batchmean", clt_kl_div_options, batchmean,
                        "The weight is the size of dimension 0, not the number of elements.")}));

@@ -189,8 +189,8 @@ const clt_op clt_op_matmul = {
     .callable = true,
     CLT_ATTRIBUTES(
         clt_matmul_attr,
-        {CLT_ATTRIBUTE(FLAG, "trans_a", clt_matmul_attr, trans_a, "Takes a transposed.")},
-        {CLT_ATTRIBUTE(FLAG, "trans_b", clt_matmul_attr, trans_b, "Takes b transposed.")},
+        {CLT_ATTRIBUTE(FLAG, "trans_a", clt_matmul_attr, trans_a, "Uses the transpose of a.")},
+        {CLT_ATTRIBUTE(FLAG, "trans_b", clt_matmul_attr, trans_b, "Uses the transpose of b.")},
         {CLT_ATTRIBUTE(FLAG, "flatten", clt_matmul_attr, flatten,
                        "Leading dimensions count as rows."),
          .internal = 1, .untuned = 1}),

@@ -234,8 +234,9 @@ static const clt_attribute attributes[] = {
                    "The share of a new batch in the running statistics."),
      .most = 1, .otherwise = 0.1},
     {CLT_ATTRIBUTE(FLAG, "synchronised", clt_batch_norm_attr, synchronised,
-                   "Over the samples of all devices and ranks.")},
-    {CLT_ATTRIBUTE(FLAG, "relu", clt_batch_norm_attr, relu, "A ReLU follows; fusion sets it."),
+                   "The statistics are over the samples of all devices and ranks.")},
+    {CLT_ATTRIBUTE(FLAG, "relu", clt_batch_norm_attr, relu,
+                   "Applies a ReLU last. The fusion pass sets it."),
      .internal = 1},
     {0},
 };
@@ -261,11 +262,12 @@ static const char
     out_running[] = "running_mean c, running_var c", in_recall[] = "running_mean c, running_var c",
     in_tracked[] = "num_batches_tracked * i32", out_tracked[] = "num_batches_tracked * i32";
 
-BATCH_NORM_OP(batch_norm_moments,
-              "Mean, squared distances and number of the values of each channel.", in_moments,
-              out_moments, .infer = infer_moments, .whole = "bm*", .flops = flops_moments,
-              .batch_blocked = clt_follows_batch_blocked, .rounding = CLT_ROUNDS_NONE, .half = half,
-              .variants = clt_batch_norm_variants);
+BATCH_NORM_OP(
+    batch_norm_moments,
+    "Mean, sum of squared distances from the mean, and number of the values of each channel.",
+    in_moments, out_moments, .infer = infer_moments, .whole = "bm*", .flops = flops_moments,
+    .batch_blocked = clt_follows_batch_blocked, .rounding = CLT_ROUNDS_NONE, .half = half,
+    .variants = clt_batch_norm_variants);
 BATCH_NORM_OP(batch_norm, "(x - mean) / sqrt(variance + eps) * weight + bias of each channel.",
               in_norm, out_y, .infer = infer, .whole = "m", .gradient = gradient,
               .describe = describe, .flops = flops, .batch_blocked = clt_follows_batch_blocked,
@@ -301,7 +303,10 @@ BATCH_NORM_PLAIN_OP(batch_norm_tracked, "The number of batches plus one.", in_tr
 
 /* --- the builder ---------------------------------------------------------------------------- */
 
-CLT_STRUCT_INIT(clt_batch_norm_options, .eps = CLT_NORM_EPS, .momentum = 0.1)
+void clt_batch_norm_options_init(clt_batch_norm_options *options)
+{
+    clt_options_init(&clt_call_batch_norm, options);
+}
 
 static bool is_state(const clt_value *value)
 {
@@ -371,13 +376,13 @@ CLT_CALLABLE_OPTIONS(
     .operands =
         "x bc*, weight c?, bias c?, running_mean c?, running_var c?, num_batches_tracked 1? i32",
     .results = "y bc*",
-    CLT_ATTRIBUTES(clt_batch_norm_options,
-                   {CLT_ATTRIBUTE(REAL, "eps", clt_batch_norm_options, eps,
-                                  "Added to the variance."),
-                    .most = INFINITY, .otherwise = CLT_NORM_EPS},
-                   {CLT_ATTRIBUTE(REAL, "momentum", clt_batch_norm_options, momentum,
-                                  "The share of a new batch in the running statistics."),
-                    .most = 1, .otherwise = 0.1},
-                   {CLT_ATTRIBUTE(FLAG, "synchronised", clt_batch_norm_options, synchronised,
-                                  "Over the samples of all devices and ranks.")}),
+    CLT_ATTRIBUTES(
+        clt_batch_norm_options,
+        {CLT_ATTRIBUTE(REAL, "eps", clt_batch_norm_options, eps, "Added to the variance."),
+         .most = INFINITY, .otherwise = CLT_NORM_EPS},
+        {CLT_ATTRIBUTE(REAL, "momentum", clt_batch_norm_options, momentum,
+                       "The share of a new batch in the running statistics."),
+         .most = 1, .otherwise = 0.1},
+        {CLT_ATTRIBUTE(FLAG, "synchronised", clt_batch_norm_options, synchronised,
+                       "The statistics are over the samples of all devices and ranks.")}),
     .whole = "b*");

@@ -126,7 +126,7 @@ static void emit_runs(const clt_node *node, const clt_target *target, clt_progra
     const division d = divide(&s, target, groups, s.pixels * (lanes ? lanes : 1), is_sums(node));
     const int block = is_sums(node) ? add_parts(p, node, &s, d.parts) : -1;
     char more[64];
-    snprintf(more, sizeof more, "-DVW=%d -DIN_LANES=%d ", width, lanes != 0);
+    snprintf(more, sizeof more, "-DVW=%d -DBATCH_BLOCKED=%d ", width, lanes != 0);
     begin(p, node, "norm/cpu/batch_norm.cl", more);
     arg_all(p, node, &s, block);
     CLT_ARGS(p, CLT_FIXED(d.share), CLT_FIXED(d.chunk));
@@ -216,7 +216,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
 }
 
 const clt_variant clt_batch_norm_variants[] = {
-    {"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+    {"batch_blocked", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
     {"runs_cpu", clt_accepts_cpu_vectors, emit_runs_cpu},
     {"channels_gpu", accepts_gpu, emit_gpu},
     {"portable", clt_accepts_plain, emit_portable},

@@ -4,8 +4,9 @@
 #include <cltrain/ops/norm.h>
 
 static const clt_attribute attributes[] = {
-    {CLT_ATTRIBUTE(INT, "axes", clt_norm_rows_attr, axes, "How many of the last axes."), .least = 1,
-     .most = CLT_MAX_RANK, .otherwise = 1},
+    {CLT_ATTRIBUTE(INT, "axes", clt_norm_rows_attr, axes,
+                   "How many of the last axes are normalised."),
+     .least = 1, .most = CLT_MAX_RANK, .otherwise = 1},
     {CLT_ATTRIBUTE(REAL, "eps", clt_norm_rows_attr, eps, "Added to the mean square."),
      .most = INFINITY, .otherwise = CLT_RMS_NORM_EPS},
     {0},

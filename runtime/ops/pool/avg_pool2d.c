@@ -19,7 +19,7 @@ static void build(const clt_op_call *c)
 
 const clt_op clt_op_avg_pool2d = {
     .name = "avg_pool2d",
-    .doc = "Means over windows.",
+    .doc = "The mean of each window.",
     .operands = "x bchw",
     .results = "y bchw",
     .callable = true,

@@ -132,9 +132,10 @@ const clt_op clt_op_global_avg_pool2d = {
     .describe = describe,
     .flops = clt_flops_operand,
     .batch_blocked = clt_wants_batch_blocked,
-    CLT_VARIANTS({"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
-                 {"rows_cpu", accepts_rows, emit_rows}, {"tree_gpu", accepts_tree, emit_tree},
-                 {"portable", clt_accepts_plain, emit_portable}),
+    CLT_VARIANTS(
+        {"batch_blocked", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+        {"rows_cpu", accepts_rows, emit_rows}, {"tree_gpu", accepts_tree, emit_tree},
+        {"portable", clt_accepts_plain, emit_portable}),
 };
 
 clt_value *clt_global_avg_pool2d(clt_value *x)
@@ -189,8 +190,9 @@ const clt_op clt_op_global_avg_pool2d_grad = {
     .describe = describe,
     .flops = clt_flops_operand,
     .batch_blocked = clt_wants_batch_blocked,
-    CLT_VARIANTS({"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
-                 {"vectors_gpu", clt_gpu_elements_accepts, emit_grad_gpu},
-                 {"vectors_cpu", clt_accepts_cpu_vectors, emit_grad_cpu},
-                 {"portable", clt_accepts_plain, emit_portable}),
+    CLT_VARIANTS(
+        {"batch_blocked", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+        {"vectors_gpu", clt_gpu_elements_accepts, emit_grad_gpu},
+        {"vectors_cpu", clt_accepts_cpu_vectors, emit_grad_cpu},
+        {"portable", clt_accepts_plain, emit_portable}),
 };

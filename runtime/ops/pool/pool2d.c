@@ -20,7 +20,12 @@ int64_t clt_pool2d_size(const clt_pool2d_attr *attr, int axis, int64_t size)
     return out;
 }
 
-CLT_STRUCT_INIT(clt_pool2d_options, .kernel = {2, 2}, .dilation = {1, 1}, .count_include_pad = 1)
+void clt_pool2d_options_init(clt_pool2d_options *options)
+{
+    clt_pool2d_attr attr;
+    clt_attributes_init(&clt_op_max_pool2d, &attr);
+    *options = clt_pool2d_options_of(&attr);
+}
 
 /* Fails if the elements of a window or positions in the padded image do not fit the kernels' int. A
  * window may extend beyond the padded image by less than a stride. */
@@ -157,8 +162,8 @@ double clt_pool2d_flops_grad(const clt_node *node, int64_t n)
 
 typedef struct kernel_names {
     const clt_op *op;
-    const char *lanes, *plain; /* name in pool/batch_blocked/pool.cl; name in pool/cpu/windows.cl
-                                  and pool/portable/pool2d.cl */
+    const char *batch_blocked, *plain; /* name in pool/batch_blocked/pool.cl; name in
+                                  pool/cpu/windows.cl and pool/portable/pool2d.cl */
 } kernel_names;
 
 /* The kernel names of avg_pool2d, max_pool2d or one of their gradients. */
@@ -196,8 +201,8 @@ static void arg_numbers(const clt_pool2d_attr *attr, clt_program *program)
 
 static void emit_batch_blocked(const clt_node *node, const clt_target *target, clt_program *program)
 {
-    clt_launch_begin(program, "pool/batch_blocked/pool.cl", names_of(node->op)->lanes, "-DLANES=%d",
-                     target->lanes);
+    clt_launch_begin(program, "pool/batch_blocked/pool.cl", names_of(node->op)->batch_blocked,
+                     "-DLANES=%d", target->lanes);
     arg_buffers(node, program);
     arg_numbers(node->attr, program);
     clt_range1(program, (clt_extent){node->out[0]->type.dims[1], 1, target->lanes, 0}, 1);
@@ -256,7 +261,7 @@ bool clt_pool2d_half(const clt_node *node, const clt_target *target, int index, 
 }
 
 const clt_variant clt_pool2d_variants[] = {
-    {"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+    {"batch_blocked", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
     {"vectors_gpu", clt_gpu_elements_accepts, clt_pool2d_gpu},
     {"planes_cpu", clt_pool2d_cpu_accepts, clt_pool2d_cpu},
     {"windows_cpu", accepts_windows, emit_windows},
@@ -267,16 +272,17 @@ const clt_variant clt_pool2d_variants[] = {
 const clt_attribute clt_pool2d_attributes[] = {
     {CLT_ATTRIBUTE(INT, "kernel", clt_pool2d_attr, kernel, "Size of the window."), .count = 2,
      .least = 1, .most = INT_MAX, .otherwise = 2},
-    {CLT_ATTRIBUTE(INT, "stride", clt_pool2d_attr, stride, "Steps of the window; 0: its size."),
+    {CLT_ATTRIBUTE(INT, "stride", clt_pool2d_attr, stride,
+                   "Distance between windows; 0: the size of a window."),
      .count = 2, .most = INT_MAX},
     {CLT_ATTRIBUTE(INT, "padding", clt_pool2d_attr, padding,
-                   "What is added on each side, at most half of the window."),
+                   "Padding on each side, at most half of the window."),
      .count = 2, .most = INT_MAX},
     {CLT_ATTRIBUTE(INT, "dilation", clt_pool2d_attr, dilation,
-                   "Steps between the elements of a window; max_pool2d only."),
+                   "Distance between the elements of a window; max_pool2d only."),
      .count = 2, .least = 1, .most = INT_MAX, .otherwise = 1},
     {CLT_ATTRIBUTE(FLAG, "ceil_mode", clt_pool2d_attr, ceil_mode,
-                   "A window may hang over the right and lower edge.")},
+                   "Windows may extend beyond the right and lower edge.")},
     {CLT_ATTRIBUTE(FLAG, "count_include_pad", clt_pool2d_attr, count_include_pad,
                    "Means count the padding; avg_pool2d only."),
      .otherwise = 1},
@@ -286,8 +292,7 @@ const clt_attribute clt_pool2d_attributes[] = {
 
 clt_pool2d_options clt_pool2d_options_of(const clt_pool2d_attr *attr)
 {
-    clt_pool2d_options options;
-    clt_pool2d_options_init(&options);
+    clt_pool2d_options options = {.struct_size = sizeof options};
     for (int i = 0; i < 2; i++) {
         options.kernel[i] = attr->kernel[i];
         options.stride[i] = attr->stride[i];

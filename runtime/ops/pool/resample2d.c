@@ -228,8 +228,8 @@ static const char *const kinds[] = {"adaptive_avg", "nearest", "bilinear", NULL}
 
 const clt_op clt_op_resample2d = {
     .name = "resample2d",
-    .doc = "Weighted sums of neighbours along each axis, by tables: adaptive means, upsampling, "
-           "their gradients.",
+    .doc = "Weighted sums of neighbours along each axis, by tables. Adaptive means and upsampling "
+           "use this operator, their gradients too.",
     .operands = "x bchw, places n i32, weights m",
     .results = "y bcij",
     .whole = "hwnmij",
@@ -240,22 +240,22 @@ const clt_op clt_op_resample2d = {
         {CLT_ATTRIBUTE(INT, "out", clt_resample2d_attr, out, "Size of the result."), .count = 2,
          .internal = 1},
         {CLT_ATTRIBUTE(INT, "taps", clt_resample2d_attr, taps,
-                       "The most elements that a sum has, of each axis."),
+                       "The most elements of a sum, for each axis."),
          .count = 2, .internal = 1},
         {CLT_ATTRIBUTE(CHOICE, "kind", clt_resample2d_attr, kind, "The meaning of the tables."),
          .choices = kinds, .internal = 1},
         {CLT_ATTRIBUTE(FLAG, "gradient", clt_resample2d_attr, gradient,
-                       "They are those of its gradient."),
+                       "The tables are those of the gradient."),
          .internal = 1}),
     .infer = infer,
     .gradient = gradient,
     .describe = describe,
     .flops = flops,
     .batch_blocked = clt_wants_batch_blocked,
-    CLT_VARIANTS({"lanes", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
-                 {"vectors_gpu", clt_gpu_elements_accepts, emit_gpu},
-                 {"rows_cpu", accepts_cpu, emit_cpu},
-                 {"portable", clt_accepts_plain, emit_portable}),
+    CLT_VARIANTS(
+        {"batch_blocked", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
+        {"vectors_gpu", clt_gpu_elements_accepts, emit_gpu}, {"rows_cpu", accepts_cpu, emit_cpu},
+        {"portable", clt_accepts_plain, emit_portable}),
 };
 
 clt_value *clt_resample2d(clt_value *x, clt_resample_kind kind, bool gradient_of,

@@ -124,7 +124,10 @@ static clt_status bilinear_axis(int in, int out, double scale, bool align, clt_r
     return CLT_OK;
 }
 
-CLT_STRUCT_INIT(clt_upsample2d_options, .mode = CLT_UPSAMPLE_NEAREST, .scale = {2, 2})
+void clt_upsample2d_options_init(clt_upsample2d_options *options)
+{
+    clt_options_init(&clt_call_upsample2d, options);
+}
 
 /* Sets the sizes in `own`. A scale of 0 means that the caller gave a size. */
 static clt_status sizes_of(const clt_value *x, clt_upsample2d_options *own)
@@ -189,7 +192,7 @@ typedef struct size_call {
 
 CLT_CALLABLE(adaptive_avg_pool2d, size_call,
              c->out[0] = clt_adaptive_avg_pool2d(c->in[0], a->size[0], a->size[1]),
-             .doc = "Means over windows that divide x evenly.", .operands = "x bchw",
+             .doc = "The mean of each window. The windows divide x evenly.", .operands = "x bchw",
              .results = "y bcij",
              CLT_ATTRIBUTES(size_call,
                             {CLT_ATTRIBUTE(INT, "size", size_call, size, "Size of the result."),
@@ -202,13 +205,13 @@ CLT_CALLABLE_OPTIONS(
     CLT_ATTRIBUTES(
         clt_upsample2d_options,
         {CLT_ATTRIBUTE(INT, "size", clt_upsample2d_options, size,
-                       "Size of the result; 0: by the scale."),
+                       "Size of the result; 0: the size of x times the scale."),
          .count = 2, .most = MOST_SIZE},
         {CLT_ATTRIBUTE(REAL, "scale", clt_upsample2d_options, scale,
-                       "What the size is multiplied by."),
+                       "Factor from the size of x to the size of the result."),
          .count = 2, .most = MOST_SIZE, .above = 1, .otherwise = 2},
         {CLT_ATTRIBUTE(FLAG, "bilinear", clt_upsample2d_options, mode,
-                       "Between neighbours, not the nearest of them.")},
+                       "Interpolates between neighbours instead of taking the nearest.")},
         {CLT_ATTRIBUTE(FLAG, "align_corners", clt_upsample2d_options, align_corners,
-                       "The first and last elements stay where they are; bilinear only.")}),
+                       "The corners of x and of the result coincide; bilinear only.")}),
     .whole = "hwij");

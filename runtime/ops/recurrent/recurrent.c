@@ -317,7 +317,7 @@ static const clt_variant grad_variants[] = {
 
 static const clt_attribute attributes[] = {
     {CLT_ATTRIBUTE(FLAG, "reverse", clt_recurrent_attr, reverse,
-                   "From the last step to the first.")},
+                   "Runs from the last step to the first.")},
     {0},
 };
 
@@ -356,8 +356,10 @@ static const char out_lstm[] = "y bth, h_n bh, c_n bh, saved bts",
                   out_lstm_grad[] = "dgates btg, dh0 bh, dc0 bh, before bth",
                   out_gru_grad[] = "dgates btg, dh0 bh, dproduct btg, before bth";
 
-RECURRENT(lstm, "Long short-term memory, from the gates' input on.", out_lstm, out_lstm_grad);
-RECURRENT(gru, "Gated recurrent unit, from the gates' input on.", out_gru, out_gru_grad);
+RECURRENT(lstm, "Long short-term memory. The operand gates is the input times its weight.",
+          out_lstm, out_lstm_grad);
+RECURRENT(gru, "Gated recurrent unit. The operand gates is the input times its weight.", out_gru,
+          out_gru_grad);
 
 /* --- builders -------------------------------------------------------------------------------- */
 

@@ -196,7 +196,7 @@ static clt_status max_gradient(const clt_node *node, clt_value *const *dy, const
     return CLT_OK;
 }
 
-CLT_ELEMENTWISE_OP(max_grad, "The gradient of max: equal maxima share it.",
+CLT_ELEMENTWISE_OP(max_grad, "The gradient of max. Equal maxima share it equally.",
                    "dy *, x *, y *, count *", .infer = clt_elementwise_infer);
 
 #define CPU_VARIANTS                                                                               \
@@ -293,7 +293,7 @@ static void dims_of(const clt_node *node, clt_node_dims *dims)
 REDUCTION(sum, "The sum over axes.", "x *", sum_gradient);
 REDUCTION(mean, "The mean over axes.", "x *", mean_gradient);
 REDUCTION(max, "The maximum over axes.", "x *", max_gradient);
-REDUCTION(max_count, "How many elements of x are the maximum.", "x *, y *", NULL);
+REDUCTION(max_count, "The number of elements of x that equal the maximum y.", "x *, y *", NULL);
 
 /* --- builders -------------------------------------------------------------------------------- */
 
@@ -366,10 +366,10 @@ typedef struct reduce_call {
 
 static const clt_attribute call_attributes[] = {
     {CLT_ATTRIBUTE(INT, "axes", reduce_call, axes,
-                   "The axes; negative ones count from the end. None: all."),
+                   "The axes to reduce; negative ones count from the end. Without axes: all."),
      .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .count = CLT_MAX_RANK, .list = 1,
      .length = offsetof(reduce_call, n_axes)},
-    {CLT_ATTRIBUTE(FLAG, "keepdims", reduce_call, keepdims, "Reduced axes stay, with size 1.")},
+    {CLT_ATTRIBUTE(FLAG, "keepdims", reduce_call, keepdims, "Keeps reduced axes, with size 1.")},
     {0},
 };
 

@@ -6,10 +6,12 @@ typedef struct layout_attr {
     clt_layout to;
 } layout_attr;
 
+static const char *const layouts[] = {"plain", "batch_blocked", NULL};
+
 static void describe(const clt_node *node, clt_str *text)
 {
     const layout_attr *attr = node->attr;
-    clt_str_add(text, "to %s", attr->to == CLT_LAYOUT_BATCH_BLOCKED ? "lanes" : "plain");
+    clt_str_add(text, "to %s", layouts[attr->to]);
 }
 
 /* One work-item for each batch block and 64 elements of a sample. */
@@ -27,9 +29,7 @@ static void emit(const clt_node *node, const clt_target *target, clt_program *p)
                clt_fixed(1), 1, 1, 1);
 }
 
-static const clt_variant variants[] = {{"lanes", NULL, emit, NULL, CLT_BATCH_BLOCKED}, {0}};
-
-static const char *const layouts[] = {"plain", "batch_blocked", NULL};
+static const clt_variant variants[] = {{"batch_blocked", NULL, emit, NULL, CLT_BATCH_BLOCKED}, {0}};
 
 const clt_op clt_op_layout = {
     .name = "layout",

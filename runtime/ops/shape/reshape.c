@@ -72,15 +72,16 @@ static void dims_of(const clt_node *node, clt_node_dims *dims)
 
 const clt_op clt_op_reshape = {
     .name = "reshape",
-    .doc = "The same elements in row-major order under another shape.",
+    .doc = "The elements of x in row-major order, with another shape.",
     .operands = "x * any",
     .results = "y * any",
     .dims = dims_of,
     .callable = true,
-    CLT_ATTRIBUTES(reshape_attr, {CLT_ATTRIBUTE(INT, "shape", reshape_attr, dims,
-                                                "The dimensions; negative: times the batch."),
-                                  .count = CLT_MAX_RANK, .list = 1,
-                                  .length = offsetof(reshape_attr, rank), .required = 1}),
+    CLT_ATTRIBUTES(
+        reshape_attr,
+        {CLT_ATTRIBUTE(INT, "shape", reshape_attr, dims,
+                       "The dimensions; a negative one is a multiple of the batch size."),
+         .count = CLT_MAX_RANK, .list = 1, .length = offsetof(reshape_attr, rank), .required = 1}),
     .infer = infer,
     .gradient = gradient,
     .flops = clt_no_flops,
@@ -121,7 +122,7 @@ static void call_flatten(const clt_op_call *c)
 }
 
 const clt_op clt_call_flatten = {.name = "flatten",
-                                 .doc = "All dimensions but the first become one.",
+                                 .doc = "x with all dimensions but the first joined into one.",
                                  .operands = "x b* any",
                                  .results = "y bk any",
                                  .whole = "*k",

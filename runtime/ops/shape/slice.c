@@ -98,7 +98,7 @@ static void emit_grad_gpu(const clt_node *node, const clt_target *target, clt_pr
 }
 
 static const clt_attribute attributes[] = {
-    {CLT_ATTRIBUTE(INT, "start", clt_slice_attr, start, "The first element, of each axis."),
+    {CLT_ATTRIBUTE(INT, "start", clt_slice_attr, start, "The first element of each axis."),
      .count = CLT_MAX_RANK, .internal = 1},
     {CLT_ATTRIBUTE(INT, "step", clt_slice_attr, step, "The step of each axis."),
      .count = CLT_MAX_RANK, .internal = 1},
@@ -107,7 +107,7 @@ static const clt_attribute attributes[] = {
 };
 
 const clt_op clt_op_slice = {.name = "slice",
-                             .doc = "Every step-th element of each axis, from begin on.",
+                             .doc = "Every step-th element of each axis, from start on.",
                              .operands = "x * any",
                              .results = "y * any",
                              .dims = clt_dims_by_place,
@@ -122,7 +122,7 @@ const clt_op clt_op_slice = {.name = "slice",
 
 const clt_op clt_op_slice_grad = {
     .name = "slice_grad",
-    .doc = "The gradient of slice: dy in its places, zeros elsewhere.",
+    .doc = "The gradient of slice: dy at the elements that slice took, zeros elsewhere.",
     .operands = "dy * any",
     .results = "dx * any",
     .dims = clt_dims_by_place,
@@ -202,8 +202,9 @@ const clt_op clt_call_slice = {
              INT, "start", slice_call, start,
              "The first element of each axis; negative ones count from the end. Default: 0."),
          .count = CLT_MAX_RANK, .list = 1, .length = offsetof(slice_call, n_start)},
-        {CLT_ATTRIBUTE(INT, "stop", slice_call, stop,
-                       "The end of each axis, which is not taken. Default: the axis' own."),
+        {CLT_ATTRIBUTE(
+             INT, "stop", slice_call, stop,
+             "The end of each axis, which is not included. Default: the size of the axis."),
          .count = CLT_MAX_RANK, .list = 1, .length = offsetof(slice_call, n_stop), .least = INT_MIN,
          .most = (double)INT64_MAX},
         {CLT_ATTRIBUTE(INT, "step", slice_call, step, "The step. Default: 1."),

@@ -99,7 +99,7 @@ const clt_op clt_op_split = {
     .dims = clt_dims_by_place,
     CLT_ATTRIBUTES(
         split_attr, {CLT_ATTRIBUTE(INT, "axis", split_attr, axis, "The axis."), .internal = 1},
-        {CLT_ATTRIBUTE(INT, "count", split_attr, count, "How many parts."), .internal = 1},
+        {CLT_ATTRIBUTE(INT, "count", split_attr, count, "The number of parts."), .internal = 1},
         {CLT_ATTRIBUTE(INT, "sizes", split_attr, sizes, "The sizes of the parts."), .count = PARTS,
          .internal = 1}),
     .infer = infer,
@@ -258,9 +258,10 @@ typedef struct stack_call {
 
 CLT_CALLABLE(
     stack, stack_call, c->out[0] = clt_stack(c->in, c->n_in, a->axis),
-    .doc = "Tensors of one shape along a new axis.", .operands = "x *+ any", .results = "y * any",
+    .doc = "Tensors of equal shape, joined along a new axis.", .operands = "x *+ any",
+    .results = "y * any",
     CLT_ATTRIBUTES(stack_call,
                    {CLT_ATTRIBUTE(INT, "axis", stack_call, axis,
-                                  "The axis of the result; negative ones count from its end."),
+                                  "The new axis of the result; negative ones count from the end."),
                     .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .otherwise = 1}),
     .whole = "*");

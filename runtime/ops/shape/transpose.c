@@ -157,12 +157,12 @@ static void dims_of(const clt_node *node, clt_node_dims *dims)
 
 const clt_op clt_op_transpose = {
     .name = "transpose",
-    .doc = "Axes in another order.",
+    .doc = "x with its axes in another order.",
     .operands = "x * any",
     .results = "y * any",
     .dims = dims_of,
     CLT_ATTRIBUTES(transpose_attr, {CLT_ATTRIBUTE(INT, "permutation", transpose_attr, permutation,
-                                                  "Of each axis of the result, which of x it is."),
+                                                  "For each axis of the result, the axis of x."),
                                     .count = CLT_MAX_RANK, .internal = 1}),
     .infer = infer,
     .gradient = gradient,
@@ -201,12 +201,12 @@ static void call_transpose(const clt_op_call *c)
 
 const clt_op clt_call_transpose = {
     .name = "transpose",
-    .doc = "Axes in another order.",
+    .doc = "x with its axes in another order.",
     .operands = "x * any",
     .results = "y * any",
     CLT_ATTRIBUTES(transpose_call,
                    {CLT_ATTRIBUTE(INT, "permutation", transpose_call, permutation,
-                                  "Of each axis of the result, which of x it is."),
+                                  "For each axis of the result, the axis of x."),
                     .count = CLT_MAX_RANK, .list = 1, .length = offsetof(transpose_call, count),
                     .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .required = 1}),
     .callable = true,

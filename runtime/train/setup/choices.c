@@ -1,5 +1,6 @@
 #include "train/setup/choices.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -144,11 +145,20 @@ void clt_choices_free(clt_choices *c)
     clt_free(c);
 }
 
+/* Adds the choice of every node. Without a measurement the order of the operator's variants
+ * decided, and a later version of the library may have another order. */
 static clt_status add_plan(const clt_plan *plan, clt_tuning_record *used)
 {
-    for (int i = 0; i < plan->n_nodes; i++)
-        if (plan->nodes[i].tuned)
-            CLT_TRY(clt_tuning_put(used, plan->nodes[i].tuned));
+    for (int i = 0; i < plan->n_nodes; i++) {
+        const clt_plan_node *pn = &plan->nodes[i];
+        clt_tuning_entry entry = {.key = pn->key};
+        if (!pn->variant)
+            continue;
+        snprintf(entry.op, sizeof entry.op, "%s", pn->node->op->name);
+        snprintf(entry.variant, sizeof entry.variant, "%s", pn->variant->name);
+        memcpy(entry.shape_class, pn->shape_class, sizeof entry.shape_class);
+        CLT_TRY(clt_tuning_put(used, pn->tuned ? pn->tuned : &entry));
+    }
     return CLT_OK;
 }
 
@@ -171,8 +181,9 @@ clt_status clt_choices_to_json(const clt_choices *c, const clt_session *training
             status = CLT_OUT_OF_MEMORY;
         else
             clt_tune_blas_copy(&c->records[i], record);
-        CLT_NEXT(status, add_plan(training->devices[i].plan, record));
+        /* Training comes last: its choice stays where both plans have the class. */
         CLT_NEXT(status, add_plan(evaluation->devices[i].plan, record));
+        CLT_NEXT(status, add_plan(training->devices[i].plan, record));
     }
     CLT_NEXT(status, clt_tunings_to_json(used, count, text));
     for (int i = 0; i < count; i++)

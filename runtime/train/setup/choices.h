@@ -19,7 +19,7 @@ clt_status clt_choices_make(const clt_graph *graph, const clt_store *store,
                             clt_choices **choices);
 void clt_choices_free(clt_choices *choices);
 
-/* Writes the choices of the plans of training and evaluation as JSON, in the form of
+/* Writes the choices of all nodes of the plans of training and evaluation as JSON, in the form of
  * clt_trainer_options.frozen. Free *text with clt_free. */
 clt_status clt_choices_to_json(const clt_choices *choices, const clt_session *training,
                                const clt_session *evaluation, char **text);

@@ -174,8 +174,8 @@ static void test_records(void **state)
         const op_case c = conv_case(&tiled[i], true, true, text);
         op_check_tiles(&conv_test, &c, false, 1, 1);
     }
-    const op_case lanes = conv_case(&tiled[0], true, false, text);
-    op_check_tiles(&conv_test, &lanes, false, 1, 7);
+    const op_case blocked = conv_case(&tiled[0], true, false, text);
+    op_check_tiles(&conv_test, &blocked, false, 1, 7);
     const op_case c = conv_case(&narrow, true, true, text);
     op_check_tiles(&conv_test, &c, false, 1, 1);
     for (int tile = 0; tile < 16; tile++) {
@@ -247,7 +247,7 @@ static void test_large_kernels(void **state)
         OP_OK(clt_plan_create(g, &buckets, &caps, NULL, &options, &plan));
         for (int n = 0; n < plan->n_nodes; n++)
             in_batch_blocked += plan->nodes[n].node->op == &clt_op_conv2d_weight_grad &&
-                                !strncmp(plan->nodes[n].variant->name, "lanes", 5);
+                                !strncmp(plan->nodes[n].variant->name, "batch_blocked", 13);
         assert_int_equal(in_batch_blocked, i < 2);
         clt_plan_destroy(plan);
         clt_buckets_free(&buckets);

@@ -258,13 +258,47 @@ static void test_settings(void **state)
     clt_graph_destroy(graph);
 }
 
+/* A type, as a setting and as text. */
+static void test_types(void **state)
+{
+    (void)state;
+    const int64_t dims[2] = {1, 4}, to[9] = {3, 2, 4};
+    clt_graph *graph = test_graph();
+    clt_value *x = clt_parameter(graph, "x", 2, dims, (clt_init){CLT_INIT_ZERO, 0, 0});
+    clt_value *given[CLT_MAX_RESULTS], *read[CLT_MAX_RESULTS];
+    clt_setting setting = {.name = "to", .count = 3, .integers = to, .type = CLT_F32};
+    assert_int_equal(clt_apply(graph, "expand", &x, 1, &setting, 1, given), CLT_OK);
+    assert_int_equal(clt_apply_text(graph, "expand", &x, 1, "to=f32[3x2x4]", read), CLT_OK);
+    const clt_type want = {.dtype = CLT_F32, .rank = 3, .dims = {3, 2, 4}};
+    assert_true(clt_type_equal(&given[0]->type, &want));
+    assert_true(clt_type_equal(&read[0]->type, &want));
+    assert_memory_equal(given[0]->producer->attr, read[0]->producer->attr,
+                        read[0]->producer->op->attr_bytes);
+    assert_int_equal(clt_apply_text(graph, "expand", &x, 1, "to=f32[2Bx4]", read), CLT_OK);
+    assert_int_equal(read[0]->type.dims[0], 2 * CLT_BATCH);
+    setting.count = 9;
+    assert_int_equal(clt_apply(graph, "expand", &x, 1, &setting, 1, given), CLT_INVALID_ARGUMENT);
+    clt_graph_destroy(graph);
+    static const char *const wrong[] = {
+        "3,2,4",     "f32",      "f33[2x4]",   "f32[2x4",   "f32[2x]", "f32[x4]",
+        "f32[2x4]3", "f32[2,4]", "f32[2x4],1", "f32[-1x4]", "[2x4]",   "f32[1x1x1x1x1x1x1x2x4]"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char text[64], message[128];
+        snprintf(text, sizeof text, "to=%s", wrong[i]);
+        snprintf(message, sizeof message, "expand: to is %s; it must be a type, such as f32[2x4]",
+                 wrong[i]);
+        refuse("expand", text, CLT_INVALID_ARGUMENT, message);
+    }
+    refuse("expand", "to=i32[2x4]", CLT_SHAPE, "expand: f32[2x4] does not broadcast to i32[2x4]");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_complete), cmocka_unit_test(test_every_call),
         cmocka_unit_test(test_flags),    cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_messages), cmocka_unit_test(test_operands),
-        cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_settings), cmocka_unit_test(test_types),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,11 +60,11 @@ static void make(net *t, double p, clt_plan_mode mode, kind k)
     OP_OK(clt_replica_write(&t->b.replica, t->b.replica.values[0], 0,
                             t->sample * (int64_t)sizeof *zeros, zeros));
     clt_arena_init(&t->b.arena, op_devices[0]);
-    bool lanes = false;
+    bool blocked = false;
     for (int i = 0; i < t->b.plan->n_nodes; i++)
-        lanes = lanes || (!strcmp(t->b.plan->nodes[i].node->op->name, "dropout") &&
-                          t->b.plan->nodes[i].node->out[0]->layout == CLT_LAYOUT_BATCH_BLOCKED);
-    assert_int_equal(lanes, mode == CLT_PLAN_TRAIN && !k.portable && clt_caps_is_cpu(&caps));
+        blocked = blocked || (!strcmp(t->b.plan->nodes[i].node->op->name, "dropout") &&
+                              t->b.plan->nodes[i].node->out[0]->layout == CLT_LAYOUT_BATCH_BLOCKED);
+    assert_int_equal(blocked, mode == CLT_PLAN_TRAIN && !k.portable && clt_caps_is_cpu(&caps));
     op_build_programs(t->b.plan);
     OP_OK(clt_exec_create(op_devices[0], t->b.plan, &t->b.replica, &t->b.arena, &t->b.exec));
 }

@@ -1,5 +1,5 @@
-/* How fusion joins chains of elementwise operators (`map` nodes) in both layouts, which chains it
- * leaves as they are, and elementwise operators in batch-blocked layout. */
+/* How fusion joins chains of element-wise operators (`fused_elementwise` nodes) in both layouts,
+ * which chains it leaves as they are, and element-wise operators in batch-blocked layout. */
 #include "ops/golden.h"
 
 /* --- a chain -------------------------------------------------------------------------------- */
@@ -13,7 +13,7 @@ static void build(const op_case *c, clt_value *const *in, clt_value **out)
 }
 
 /* The same behind a convolution by 1, which brings images into batch-blocked layout on CPUs. */
-static void build_lanes(const op_case *c, clt_value *const *in, clt_value **out)
+static void build_batch_blocked(const op_case *c, clt_value *const *in, clt_value **out)
 {
     const int64_t channels = c->in[0].dims[1], kernel[] = {channels, channels, 1, 1};
     float identity[64] = {0};
@@ -75,7 +75,11 @@ static int count_nodes(const clt_graph *graph, const char *op, clt_layout layout
 static void test_chain(void **state)
 {
     static const int64_t batches[] = {1, 3, 17, 37};
-    op_test t = {.op = "map", .n_out = 1, .build = build, .forward = forward, .backward = backward};
+    op_test t = {.op = "fused_elementwise",
+                 .n_out = 1,
+                 .build = build,
+                 .forward = forward,
+                 .backward = backward};
     (void)state;
     for (int i = 0; i < 4; i++) {
         const op_case c = {.text = "chain",
@@ -88,7 +92,7 @@ static void test_chain(void **state)
         op_bind(&t, &c, &op_as_device, &b);
         /* In the forward pass everything except the last product is one node, because the backward
          * pass uses the sigmoid. */
-        assert_string_equal(b.plan->nodes[0].node->op->name, "map");
+        assert_string_equal(b.plan->nodes[0].node->op->name, "fused_elementwise");
         assert_int_equal(count_nodes(b.plan->graph, "scale", CLT_LAYOUT_PLAIN), 0);
         assert_int_equal(count_nodes(b.plan->graph, "sigmoid", CLT_LAYOUT_PLAIN), 0);
         op_unbind(&b);
@@ -97,14 +101,17 @@ static void test_chain(void **state)
     op_report(&t);
 }
 
-static void test_lanes(void **state)
+static void test_batch_blocked(void **state)
 {
     static const int64_t batches[] = {1, 16, 19};
-    op_test t = {
-        .op = "map", .n_out = 1, .build = build_lanes, .forward = forward, .backward = backward};
+    op_test t = {.op = "fused_elementwise",
+                 .n_out = 1,
+                 .build = build_batch_blocked,
+                 .forward = forward,
+                 .backward = backward};
     (void)state;
     for (int i = 0; i < 3; i++) {
-        const op_case c = {.text = "lanes",
+        const op_case c = {.text = "batch-blocked",
                            .n_in = 3,
                            .in = {{CLT_F32, 4, {CLT_BATCH, 3, 5, 2}, OP_RANDOM, true, NULL},
                                   {CLT_F32, 4, {CLT_BATCH, 3, 5, 2}, OP_RANDOM, true, NULL},
@@ -113,7 +120,8 @@ static void test_lanes(void **state)
         op_bound b;
         op_bind(&t, &c, &op_as_device, &b);
         if (clt_caps_is_cpu(&op_devices[0]->caps))
-            assert_true(count_nodes(b.plan->graph, "map", CLT_LAYOUT_BATCH_BLOCKED) >= 1);
+            assert_true(count_nodes(b.plan->graph, "fused_elementwise", CLT_LAYOUT_BATCH_BLOCKED) >=
+                        1);
         op_unbind(&b);
         op_check(&t, &c, i < 2);
     }
@@ -330,9 +338,9 @@ static void test_large_images(void **state)
         clt_caps caps = op_devices[0]->caps;
         caps.max_alloc_bytes = INT64_MAX; /* nothing is allocated */
         OP_OK(clt_plan_create(g, &buckets, &caps, NULL, &options, &plan));
-        const bool lanes = i == 0 && clt_caps_is_cpu(&op_devices[0]->caps);
-        assert_int_equal(count_nodes(plan->graph, "conv2d", CLT_LAYOUT_BATCH_BLOCKED), lanes);
-        assert_int_equal(count_nodes(plan->graph, "conv2d", CLT_LAYOUT_PLAIN), !lanes);
+        const bool blocked = i == 0 && clt_caps_is_cpu(&op_devices[0]->caps);
+        assert_int_equal(count_nodes(plan->graph, "conv2d", CLT_LAYOUT_BATCH_BLOCKED), blocked);
+        assert_int_equal(count_nodes(plan->graph, "conv2d", CLT_LAYOUT_PLAIN), !blocked);
         clt_plan_destroy(plan);
         clt_buckets_free(&buckets);
         clt_graph_destroy(g);
@@ -347,10 +355,17 @@ static void test_small_batches(void **state)
         int width, lanes, batch;
         const char *variants;
         int convolutions, pools; /* in batch-blocked layout */
-    } cases[] = {{16, 0, 1, NULL, 0, 0},  {16, 0, 4, NULL, 0, 0},          {16, 0, 5, NULL, 1, 1},
-                 {8, 0, 2, NULL, 0, 0},   {8, 0, 3, NULL, 1, 1},           {4, 0, 1, NULL, 0, 0},
-                 {4, 0, 2, NULL, 1, 1},   {16, 16, 1, NULL, 1, 1},         {16, 4, 1, NULL, 1, 1},
-                 {16, 0, 16, NULL, 1, 1}, {16, 0, 1, "conv2d=lanes", 1, 1}};
+    } cases[] = {{16, 0, 1, NULL, 0, 0},
+                 {16, 0, 4, NULL, 0, 0},
+                 {16, 0, 5, NULL, 1, 1},
+                 {8, 0, 2, NULL, 0, 0},
+                 {8, 0, 3, NULL, 1, 1},
+                 {4, 0, 1, NULL, 0, 0},
+                 {4, 0, 2, NULL, 1, 1},
+                 {16, 16, 1, NULL, 1, 1},
+                 {16, 4, 1, NULL, 1, 1},
+                 {16, 0, 16, NULL, 1, 1},
+                 {16, 0, 1, "conv2d=batch_blocked", 1, 1}};
     const int64_t dims[] = {CLT_BATCH, 3, 7, 9}, kernel[] = {5, 3, 3, 3};
     const clt_bucket_sizes sizes = clt_bucket_sizes_default();
     (void)state;
@@ -429,7 +444,7 @@ static void test_many_dimensions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chain),          cmocka_unit_test(test_lanes),
+        cmocka_unit_test(test_chain),          cmocka_unit_test(test_batch_blocked),
         cmocka_unit_test(test_epilogues),      cmocka_unit_test(test_limits),
         cmocka_unit_test(test_gradients_stay), cmocka_unit_test(test_large_images),
         cmocka_unit_test(test_small_batches),  cmocka_unit_test(test_many_dimensions),

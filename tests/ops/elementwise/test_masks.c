@@ -185,16 +185,17 @@ static void test_fusion(void **state)
         op_test t = pw_test(p);
         op_case c = {.text = "fused", .n_in = 3, .batch = 3, .attr = p};
         op_bound b;
-        int maps = 0, others = 0;
+        int fused = 0, others = 0;
         for (int i = 0; i < 3; i++)
             c.in[i] = (op_operand){CLT_F32, 2, {CLT_BATCH, 5}, OP_RANDOM, false, NULL};
         op_bind(&t, &c, &op_as_device, &b);
         for (int i = 0; i < b.plan->n_nodes; i++) {
             const char *name = b.plan->nodes[i].node->op->name;
-            maps += !strcmp(name, "map");
-            others += strcmp(name, "map") && strcmp(name, "scale") && strcmp(name, "cast");
+            fused += !strcmp(name, "fused_elementwise");
+            others +=
+                strcmp(name, "fused_elementwise") && strcmp(name, "scale") && strcmp(name, "cast");
         }
-        assert_int_equal(maps, 1);
+        assert_int_equal(fused, 1);
         assert_int_equal(others, 0);
         op_unbind(&b);
     }

@@ -81,18 +81,18 @@ static void test_shapes(void **state)
     }
 }
 
-static void build_lanes(const op_case *c, clt_value *const *in, clt_value **out)
+static void build_batch_blocked(const op_case *c, clt_value *const *in, clt_value **out)
 {
-    clt_value *const images[] = {op_in_lanes(in[0]), in[1]};
+    clt_value *const images[] = {op_in_batch_blocked(in[0]), in[1]};
     build(c, images, out);
 }
 
-static void test_lanes(void **state)
+static void test_batch_blocked(void **state)
 {
     static const struct shape some[] = {{2, {CLT_BATCH, 10}, 37, 1, 1},
                                         {2, {CLT_BATCH, 7}, 13, 3, 0},
                                         {2, {CLT_BATCH, 1}, 1, 1, 0}};
-    op_test t = {"correct", 2, 3, build_lanes, forward, NULL, 0};
+    op_test t = {"correct", 2, 3, build_batch_blocked, forward, NULL, 0};
     (void)state;
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
         char text[OP_TEXT];
@@ -133,8 +133,8 @@ static void test_errors(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_lanes),
-                                       cmocka_unit_test(test_special),
-                                       cmocka_unit_test(test_errors)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shapes), cmocka_unit_test(test_batch_blocked),
+        cmocka_unit_test(test_special), cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

@@ -88,19 +88,19 @@ static void test_rank3(void **state)
 
 /* --- batch-blocked layout, gradients too ------------------------------------------------------ */
 
-static void build_lanes(const op_case *c, clt_value *const *in, clt_value **out)
+static void build_batch_blocked(const op_case *c, clt_value *const *in, clt_value **out)
 {
     (void)c;
-    out[0] = op_in_lanes(clt_linear(op_in_lanes(in[0]), in[1], in[2]));
+    out[0] = op_in_batch_blocked(clt_linear(op_in_batch_blocked(in[0]), in[1], in[2]));
 }
 
-static void test_lanes(void **state)
+static void test_batch_blocked(void **state)
 {
     static const int64_t batches[] = {1, 19, 37};
-    op_test t = {"linear", 1, 0, build_lanes, forward, backward, 0};
+    op_test t = {"linear", 1, 0, build_batch_blocked, forward, backward, 0};
     (void)state;
     for (int i = 0; i < 3; i++) {
-        const op_case c = {"lanes",
+        const op_case c = {"batch-blocked",
                            3,
                            {{CLT_F32, 2, {CLT_BATCH, 11}, OP_RANDOM, true, NULL},
                             {CLT_F32, 2, {5, 11}, OP_RANDOM, true, NULL},
@@ -314,9 +314,9 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes), cmocka_unit_test(test_rank3),
-        cmocka_unit_test(test_lanes),  cmocka_unit_test(test_activations),
-        cmocka_unit_test(test_slices), cmocka_unit_test(test_goldens),
+        cmocka_unit_test(test_shapes),        cmocka_unit_test(test_rank3),
+        cmocka_unit_test(test_batch_blocked), cmocka_unit_test(test_activations),
+        cmocka_unit_test(test_slices),        cmocka_unit_test(test_goldens),
         cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

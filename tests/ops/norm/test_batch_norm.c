@@ -8,7 +8,7 @@
 enum { X, WEIGHT, BIAS, ADDEND };
 
 typedef struct norm_attr {
-    bool relu, lanes;
+    bool relu, batch_blocked;
     double eps;
 } norm_attr;
 
@@ -32,8 +32,8 @@ static void build(const op_case *c, clt_value *const *in, clt_value **out)
     clt_batch_norm_options_init(&options);
     assert_true(options.eps == 1e-5 && options.momentum == 0.1);
     options.eps = a->eps;
-    clt_value *y = clt_batch_norm(a->lanes ? in_batch_blocked(in[X]) : in[X], in[WEIGHT], in[BIAS],
-                                  NULL, NULL, NULL, &options);
+    clt_value *y = clt_batch_norm(a->batch_blocked ? in_batch_blocked(in[X]) : in[X], in[WEIGHT],
+                                  in[BIAS], NULL, NULL, NULL, &options);
     if (in[ADDEND])
         y = clt_add(y, in[ADDEND]);
     out[0] = a->relu ? clt_relu(y) : y;
@@ -147,7 +147,7 @@ static op_test test = {"batch_norm", 1, 0, build, forward, backward, 0};
 static const struct shape {
     int rank;
     int64_t dims[5], batch;
-    bool affine, add, relu, lanes;
+    bool affine, add, relu, batch_blocked;
     double mean;
 } shapes[] = {
     {4, {CLT_BATCH, 3, 4, 5}, 19, true, false, true, true, 0},
@@ -165,7 +165,7 @@ static void test_shapes(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const struct shape *s = &shapes[i];
-        const norm_attr attr = {s->relu, s->lanes, CLT_NORM_EPS};
+        const norm_attr attr = {s->relu, s->batch_blocked, CLT_NORM_EPS};
         char text[OP_TEXT];
         op_case c = {.text = text, .n_in = 4, .batch = s->batch, .attr = &attr};
         snprintf(text, sizeof text, "shape %d", (int)i);
@@ -226,7 +226,7 @@ static void test_absorbs(void **state)
             const char *name = b.plan->nodes[i].node->op->name;
             relu += !strcmp(name, "relu");
             relu_grad += !strcmp(name, "relu_grad");
-            adds += !strcmp(name, "add") || !strcmp(name, "map");
+            adds += !strcmp(name, "add") || !strcmp(name, "fused_elementwise");
         }
         /* With an addend, dy through the ReLU is the addend's gradient, so it must exist. */
         assert_int_equal(relu + adds, 0);

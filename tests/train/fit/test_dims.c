@@ -1,6 +1,13 @@
 /* Dimensions behave as the schema says. Every operator and its gradient operators are computed on
  * whole operands and on operands split along each dimension. The parts of a result must equal the
- * whole: side by side for a parallel dimension, added for a summed one. */
+ * whole:
+ *
+ *   - side by side for a parallel dimension, added for a summed one;
+ *   - for a halo, parts overlap, and each row of the whole is a row of a part. Results that lack
+ * the dimension (gradients of weights) are added, of parts that overlap in the larger operand only;
+ *   - for a scan, the second part gets the states that the first one gave. Gradients are those
+ *     of the whole, too.
+ */
 #include "train/lab.h"
 
 #include "ops/core/ops.h"
@@ -10,12 +17,13 @@
 
 enum { NODES = 512, OUTPUTS = 8192, PARTS = 2, MOST = 1 << 14 };
 
-/* Where a result went: output `whole`, or the parts of it along a dimension. */
+/* Where a result went: output `whole`, or the parts of it along dimension `axis` (-1: it lacks the
+ * dimension). */
 typedef struct result {
-    const clt_node *node;
-    int label, output;
+    const clt_op *op;
+    int label, output, axis;
     clt_dim_behaviour behaviour;
-    int names[PARTS], whole; /* numbers of outputs */
+    int parts[PARTS], whole; /* numbers of outputs */
 } result;
 
 typedef struct bench {
@@ -85,8 +93,9 @@ static void fill(const clt_type *type, char *data)
     }
 }
 
-/* Halves of a dimension of an array: from `data` into `part`, of another type. */
-static void cut(const clt_type *type, int axis, int half, const char *data, char *part)
+/* Copies rows [first, first + rows) of dimension `axis` from `data` into `part`. */
+static void cut(const clt_type *type, int axis, int64_t first, int64_t rows, const char *data,
+                char *part)
 {
     const size_t bytes = (size_t)clt_dtype_size(type->dtype);
     size_t outer = 1, inner = bytes;
@@ -94,9 +103,9 @@ static void cut(const clt_type *type, int axis, int half, const char *data, char
         outer *= (size_t)type->dims[k];
     for (int k = axis + 1; k < type->rank; k++)
         inner *= (size_t)type->dims[k];
-    const size_t row = (size_t)type->dims[axis] / PARTS * inner;
+    const size_t whole = (size_t)type->dims[axis] * inner, size = (size_t)rows * inner;
     for (size_t i = 0; i < outer; i++)
-        memcpy(part + i * row, data + (i * PARTS + (size_t)half) * row, row);
+        memcpy(part + i * size, data + i * whole + (size_t)first * inner, size);
 }
 
 static int axis_of(const signed char *labels, int rank, int label)
@@ -107,80 +116,126 @@ static int axis_of(const signed char *labels, int rank, int label)
     return -1;
 }
 
-/* The attributes of a part: types and shapes are those of its result. */
-static void cut_attributes(const clt_node *node, const clt_node_dims *dims, int label, char *attr)
-{
-    memcpy(attr, node->attr ? node->attr : "", node->op->attr_bytes);
-    for (const clt_attribute *a = node->op->attributes; a && a->name; a++) {
-        const int axis = label < 0 ? -1 : axis_of(dims->out[0], node->out[0]->type.rank, label);
-        if (axis >= 0 && a->kind == CLT_ATTRIBUTE_TYPE)
-            ((clt_type *)(void *)(attr + a->offset))->dims[axis] /= PARTS;
-        else if (axis >= 0 && !strcmp(node->op->name, "reshape"))
-            ((int64_t *)(void *)(attr + a->offset))[axis] /= PARTS;
-    }
-}
+/* How a node is split along a dimension. */
+typedef struct split {
+    int label; /* -1: whole */
+    clt_dim_behaviour behaviour;
+    int64_t least, most; /* sizes of the dimension in operands and results */
+    bool kept;           /* the results have it */
+} split;
 
-/* Adds the node on constants: `half` of `label`, or whole for label -1. Returns the number of its
- * first output. */
-static int add_node(bench *b, const clt_node *node, const clt_node_dims *dims, int label, int half,
-                    char (*data)[4 * MOST])
+/* Returns false if the dimension does not exist or is too small. */
+static bool find_split(const clt_node *node, const clt_node_dims *dims, int label, split *s)
 {
-    static char part[4 * MOST], attr[4096];
-    clt_value *in[CLT_MAX_OPERANDS] = {NULL};
-    assert_true(node->op->attr_bytes <= sizeof attr);
-    cut_attributes(node, dims, label, attr);
-    for (int i = 0; i < node->n_in; i++) {
-        clt_operand_schema one;
-        if (!node->in[i])
-            continue;
-        clt_type type = node->in[i]->type;
-        const int axis = label < 0 ? -1 : axis_of(dims->in[i], type.rank, label);
-        memcpy(part, data[i], sizeof part);
-        if (axis >= 0) {
-            cut(&node->in[i]->type, axis, half, data[i], part);
-            type.dims[axis] /= PARTS;
-        }
-        if (label >= 0 && half && clt_operand_at(node->op->operands, i, &one) && one.once &&
-            dims->behaviour[label] == CLT_DIM_SUMMED)
-            memset(part, 0, sizeof part);
-        in[i] = clt_constant(b->graph, type.dtype, type.rank, type.dims, part);
-    }
-    const clt_node *added = clt_graph_add(b->graph, node->op, in, node->n_in, attr);
-    if (!added)
-        fail_msg("%s, half %d of dimension %d: %s", node->op->name, half, label,
-                 clt_error_message());
-    for (int o = 0; o < added->n_out; o++) {
-        char name[32];
-        b->types[b->outputs + o] = added->out[o]->type;
-        snprintf(name, sizeof name, "r%d", b->outputs + o);
-        /* A view of a constant is no result of its own. */
-        clt_output(node->op->view ? clt_copy(added->out[o]) : added->out[o], name);
-    }
-    b->outputs += added->n_out;
-    assert_true(b->outputs < OUTPUTS);
-    return b->outputs - added->n_out;
-}
-
-static bool can_split(const clt_node *node, const clt_node_dims *dims, int label)
-{
-    bool found = false;
+    *s = (split){.label = label, .behaviour = dims->behaviour[label], .least = INT64_MAX};
     for (int i = 0; i < node->n_in + node->n_out; i++) {
         const bool is_result = i >= node->n_in;
         const clt_value *value = is_result ? node->out[i - node->n_in] : node->in[i];
         const int axis = !value ? -1
                                 : axis_of(is_result ? dims->out[i - node->n_in] : dims->in[i],
                                           value->type.rank, label);
-        if (axis >= 0 && value->type.dims[axis] % PARTS)
+        if (axis < 0)
+            continue;
+        const int64_t size = value->type.dims[axis];
+        if (s->behaviour != CLT_DIM_HALO && size % PARTS)
             return false;
-        found = found || axis >= 0;
+        s->least = size < s->least ? size : s->least;
+        s->most = size > s->most ? size : s->most;
+        s->kept = s->kept || is_result;
     }
-    return found;
+    return s->most > 0 && (s->behaviour != CLT_DIM_HALO || s->least >= 4);
+}
+
+/* The rows of a part, of `size` rows. */
+static void rows_of(const split *s, int64_t size, int half, int64_t *first, int64_t *rows)
+{
+    if (s->behaviour != CLT_DIM_HALO) {
+        *rows = size / PARTS;
+        *first = half * *rows;
+    } else if (s->kept) {
+        /* Each part lacks one row of the smaller size, and two of the larger with a stride of 2. */
+        const int64_t missing = s->most == 2 * s->least ? 2 * size / s->most : 1;
+        *rows = size - missing;
+        *first = half ? missing : 0;
+    } else {
+        const int64_t upper = (s->least + 1) / 2;
+        *rows = (half ? s->least - upper : upper) + size - s->least;
+        *first = half ? upper : 0;
+    }
+}
+
+/* The attributes of a part: types, shapes and sizes are those of its operands and result. */
+static void cut_attributes(const clt_node *node, const clt_node_dims *dims, const split *s,
+                           char *attr)
+{
+    int64_t first, rows;
+    memcpy(attr, node->attr ? node->attr : "", node->op->attr_bytes);
+    const int axis = s->label < 0 ? -1 : axis_of(dims->out[0], node->out[0]->type.rank, s->label);
+    for (const clt_attribute *a = node->op->attributes; axis >= 0 && a && a->name; a++) {
+        if (a->kind == CLT_ATTRIBUTE_TYPE) {
+            ((clt_type *)(void *)(attr + a->offset))->dims[axis] /= PARTS;
+        } else if (!strcmp(node->op->name, "reshape")) {
+            ((int64_t *)(void *)(attr + a->offset))[axis] /= PARTS;
+        } else if (s->behaviour == CLT_DIM_HALO && !strcmp(a->name, "in")) {
+            int *size = (int *)(void *)(attr + a->offset) + axis - 2;
+            rows_of(s, *size, 0, &first, &rows);
+            *size = *size ? (int)rows : 0;
+        }
+    }
+}
+
+/* Makes the value an output. Returns the output's number. */
+static int add_output(bench *b, clt_value *value)
+{
+    char name[32];
+    assert_true(b->outputs < OUTPUTS);
+    b->types[b->outputs] = value->type;
+    snprintf(name, sizeof name, "r%d", b->outputs);
+    /* A view of a constant is no result of its own. */
+    clt_output(clt_value_root(value) == value ? value : clt_copy(value), name);
+    return b->outputs++;
+}
+
+/* Adds the node on constants, whole or a part of it. Returns the number of its first output. */
+static int add_node(bench *b, const clt_node *node, const clt_node_dims *dims, const split *s,
+                    int half, char (*data)[4 * MOST])
+{
+    static char part[4 * MOST], attr[4096];
+    clt_value *in[CLT_MAX_OPERANDS] = {NULL};
+    assert_true(node->op->attr_bytes <= sizeof attr);
+    cut_attributes(node, dims, s, attr);
+    for (int i = 0; i < node->n_in; i++) {
+        clt_operand_schema one;
+        if (!node->in[i])
+            continue;
+        clt_type type = node->in[i]->type;
+        const int axis = s->label < 0 ? -1 : axis_of(dims->in[i], type.rank, s->label);
+        memcpy(part, data[i], sizeof part);
+        if (axis >= 0) {
+            int64_t first;
+            rows_of(s, type.dims[axis], half, &first, &type.dims[axis]);
+            cut(&node->in[i]->type, axis, first, type.dims[axis], data[i], part);
+        }
+        if (s->label >= 0 && half && clt_operand_at(node->op->operands, i, &one) && one.once &&
+            s->behaviour == CLT_DIM_SUMMED)
+            memset(part, 0, sizeof part);
+        in[i] = clt_constant(b->graph, type.dtype, type.rank, type.dims, part);
+    }
+    const clt_node *added = clt_graph_add(b->graph, node->op, in, node->n_in, attr);
+    if (!added)
+        fail_msg("%s, half %d of dimension %d: %s", node->op->name, half, s->label,
+                 clt_error_message());
+    const int first = b->outputs;
+    for (int o = 0; o < added->n_out; o++)
+        add_output(b, added->out[o]);
+    return first;
 }
 
 /* The node whole, and in parts along every dimension that allows it. */
 static void add_parts(bench *b, const clt_node *node)
 {
     static char data[CLT_MAX_OPERANDS][4 * MOST];
+    static const split none = {.label = -1};
     clt_node_dims dims;
     clt_node_dims_of(node, &dims);
     for (int i = 0; i < node->n_in; i++) {
@@ -190,55 +245,227 @@ static void add_parts(bench *b, const clt_node *node)
             memcpy(data[i], node->in[i]->data,
                    (size_t)clt_type_elements(&node->in[i]->type, 1) * sizeof(float));
     }
-    const int whole = add_node(b, node, &dims, -1, 0, data);
+    const int whole = add_node(b, node, &dims, &none, 0, data);
     for (int label = 0; label < CLT_DIM_LABELS; label++) {
-        const clt_dim_behaviour behaviour = dims.behaviour[label];
-        if ((behaviour != CLT_DIM_PARALLEL && behaviour != CLT_DIM_SUMMED) ||
-            !can_split(node, &dims, label))
+        split s;
+        if (dims.behaviour[label] > CLT_DIM_HALO || !find_split(node, &dims, label, &s))
             continue;
-        const int parts[PARTS] = {add_node(b, node, &dims, label, 0, data),
-                                  add_node(b, node, &dims, label, 1, data)};
-        b->splits[behaviour]++;
+        const int parts[PARTS] = {add_node(b, node, &dims, &s, 0, data),
+                                  add_node(b, node, &dims, &s, 1, data)};
+        b->splits[s.behaviour]++;
         for (int o = 0; o < node->n_out; o++)
-            b->results[b->n_results++] = (result){.node = node,
-                                                  .label = label,
-                                                  .output = o,
-                                                  .behaviour = behaviour,
-                                                  .names = {parts[0] + o, parts[1] + o},
-                                                  .whole = whole + o};
+            b->results[b->n_results++] =
+                (result){.op = node->op,
+                         .label = label,
+                         .output = o,
+                         .axis = axis_of(dims.out[o], node->out[o]->type.rank, label),
+                         .behaviour = s.behaviour,
+                         .parts = {parts[0] + o, parts[1] + o},
+                         .whole = whole + o};
     }
+}
+
+/* --- scans ------------------------------------------------------------------------------------ */
+
+/* Returns the result that holds the state after the last step, for the operand of the state before
+ * the first: h_n for h0. -1 if the operand is not such a state. */
+static int state_after(const clt_op *op, int operand)
+{
+    clt_operand_schema in, out;
+    const int found = clt_operator_operand(op, operand, &in);
+    const size_t length = found ? strlen(in.name) : 0;
+    for (int o = 0; length > 1 && in.name[length - 1] == '0' && clt_operator_result(op, o, &out);
+         o++)
+        if (!strncmp(out.name, in.name, length - 1) && !strcmp(out.name + length - 1, "_n"))
+            return o;
+    return -1;
+}
+
+static int axis_in(const char *dims, char letter)
+{
+    const char *at = strchr(dims, letter);
+    return at ? (int)(at - dims) : -1;
+}
+
+/* Operands of a scan, then gradients of its results. */
+typedef struct scan_data {
+    clt_type types[CLT_MAX_OPERANDS]; /* of operands */
+    int count;                        /* of operands */
+    char data[CLT_MAX_OPERANDS + CLT_MAX_RESULTS][4 * MOST];
+} scan_data;
+
+/* A scan in one or two parts, with gradients by operand and part. */
+typedef struct scan {
+    int parts;
+    clt_value *in[PARTS][CLT_MAX_OPERANDS], *out[PARTS][CLT_MAX_RESULTS];
+    clt_value *dx[CLT_MAX_OPERANDS * PARTS];
+} scan;
+
+/* Makes part p of numbers whose whole has `type`. axis -1: all of them. */
+static clt_value *scan_constant(bench *b, const scan *s, int p, clt_type type, int axis,
+                                const char *data)
+{
+    static char part[4 * MOST];
+    const clt_type whole = type;
+    if (axis < 0)
+        return clt_constant(b->graph, type.dtype, type.rank, type.dims, data);
+    type.dims[axis] /= s->parts;
+    cut(&whole, axis, p * type.dims[axis], type.dims[axis], data, part);
+    return clt_constant(b->graph, type.dtype, type.rank, type.dims, part);
+}
+
+/* Adds part p. It begins with the states that the part before it gave. */
+static void add_scan_part(bench *b, const clt_op *op, const scan_data *d, int p, scan *s)
+{
+    clt_operand_schema one;
+    for (int i = 0; clt_operator_operand(op, i, &one); i++) {
+        const int axis = axis_in(one.dims, *op->scan), after = state_after(op, i);
+        s->in[p][i] = NULL;
+        if (p && after >= 0)
+            s->in[p][i] = s->out[p - 1][after];
+        else if (p && axis < 0)
+            s->in[p][i] = s->in[0][i];
+        else if (i < d->count)
+            s->in[p][i] = scan_constant(b, s, p, d->types[i], axis, d->data[i]);
+    }
+    ok(clt_apply_text(b->graph, op->name, s->in[p], clt_op_most(op), NULL, s->out[p]));
+}
+
+/* Adds a scan with its gradients. */
+static void add_scan(bench *b, const clt_op *op, const scan_data *d, scan *s)
+{
+    clt_value *from[PARTS * CLT_MAX_RESULTS], *seeds[PARTS * CLT_MAX_RESULTS];
+    clt_value *wanted[PARTS * CLT_MAX_OPERANDS];
+    clt_operand_schema one;
+    int n = 0, n_wanted = 0;
+    for (int p = 0; p < s->parts; p++) {
+        add_scan_part(b, op, d, p, s);
+        for (int o = 0; clt_operator_result(op, o, &one); o++) {
+            const int axis = axis_in(one.dims, *op->scan);
+            clt_type type = s->out[p][o]->type;
+            if (axis < 0 && p < s->parts - 1) /* a state: the next part uses it */
+                continue;
+            if (axis >= 0)
+                type.dims[axis] *= s->parts;
+            from[n] = s->out[p][o];
+            seeds[n++] = scan_constant(b, s, p, type, axis, d->data[CLT_MAX_OPERANDS + o]);
+        }
+    }
+    for (int i = 0; i < d->count; i++)
+        for (int p = 0; p < s->parts; p++)
+            wanted[n_wanted++] = s->in[p][i];
+    ok(clt_autodiff(b->graph, from, seeds, n, wanted, n_wanted, s->dx));
+    for (int k = 0; k < b->graph->n_nodes; k++)
+        b->graph->nodes[k]->backward = false; /* a predictor runs forward nodes only */
+}
+
+static void add_scan_result(bench *b, const clt_op *op, int number, int axis, clt_value *whole,
+                            clt_value *first, clt_value *last)
+{
+    result *r = &b->results[b->n_results++];
+    *r = (result){.op = op, .output = number, .axis = axis, .behaviour = CLT_DIM_SCAN};
+    r->label = *op->scan - 'a';
+    r->whole = add_output(b, whole);
+    r->parts[1] = add_output(b, last);
+    r->parts[0] = axis < 0 ? r->parts[1] : add_output(b, first);
+}
+
+/* The operator and its gradients, whole and in two parts. Numbers of gradients follow those of
+ * results. */
+static void add_scans(bench *b, const clt_op *op)
+{
+    static scan_data d;
+    const schema_case c = schema_case_of(op->name);
+    clt_value *in[CLT_MAX_OPERANDS];
+    clt_operand_schema one;
+    clt_graph *graph;
+    ok(clt_graph_create(&graph));
+    d.count = schema_operands(graph, &c, op, in);
+    for (int i = 0; i < d.count; i++) {
+        d.types[i] = in[i]->type;
+        fill(&d.types[i], d.data[i]);
+    }
+    clt_graph_destroy(graph);
+    const clt_type floats = {.dtype = CLT_F32, .rank = 1, .dims = {MOST}};
+    for (int o = 0; o < CLT_MAX_RESULTS; o++)
+        fill(&floats, d.data[CLT_MAX_OPERANDS + o]);
+    scan whole = {.parts = 1}, s = {.parts = PARTS};
+    add_scan(b, op, &d, &whole);
+    add_scan(b, op, &d, &s);
+    b->splits[CLT_DIM_SCAN]++;
+    int o = 0;
+    for (; clt_operator_result(op, o, &one); o++)
+        add_scan_result(b, op, o, axis_in(one.dims, *op->scan), whole.out[0][o], s.out[0][o],
+                        s.out[1][o]);
+    for (int i = 0; i < d.count && clt_operator_operand(op, i, &one); i++)
+        add_scan_result(b, op, o + i, axis_in(one.dims, *op->scan), whole.dx[i], s.dx[i * PARTS],
+                        s.dx[i * PARTS + 1]);
 }
 
 /* --- comparing -------------------------------------------------------------------------------- */
 
+static bool near(float got, float want)
+{
+    return (isnan(got) && isnan(want)) || fabsf(got - want) <= 1e-4F * (1 + fabsf(want));
+}
+
+static void fail_at(const result *r, int64_t i, float got, float want)
+{
+    fail_msg("%s, result %d, dimension %d is %s: element %lld is %g, not %g", r->op->name,
+             r->output, r->label, clt_dim_behaviour_name(r->behaviour), (long long)i, (double)got,
+             (double)want);
+}
+
+/* Whether row `row` of the whole is row `at` of a part. */
+static bool same_row(const bench *b, const result *r, int64_t row, int part, int64_t at)
+{
+    static float want[MOST], got[MOST];
+    const clt_type *whole = &b->types[r->whole], *own = &b->types[part];
+    if (at < 0 || at >= own->dims[r->axis])
+        return false;
+    cut(whole, r->axis, row, 1, (const char *)b->values[r->whole], (char *)want);
+    cut(own, r->axis, at, 1, (const char *)b->values[part], (char *)got);
+    for (int64_t i = 0; i < clt_type_elements(whole, 1) / whole->dims[r->axis]; i++)
+        if (!near(got[i], want[i]))
+            return false;
+    return true;
+}
+
+/* The first part begins with the whole, the last part ends with it. */
+static void compare_overlap(const bench *b, const result *r)
+{
+    const int64_t rows = b->types[r->whole].dims[r->axis];
+    const int64_t before = rows - b->types[r->parts[1]].dims[r->axis];
+    for (int64_t row = 0; row < rows; row++)
+        if (!same_row(b, r, row, r->parts[0], row) &&
+            !same_row(b, r, row, r->parts[1], row - before))
+            fail_msg("%s, result %d, dimension %d is halo: row %lld of %lld is in no part",
+                     r->op->name, r->output, r->label, (long long)row, (long long)rows);
+}
+
 static void compare(const bench *b, const result *r)
 {
     const clt_type *type = &b->types[r->whole];
-    const int64_t count = clt_type_elements(type, 1);
-    clt_node_dims dims;
-    clt_node_dims_of(r->node, &dims);
-    const int axis = axis_of(dims.out[r->output], type->rank, r->label);
-    const bool added = r->behaviour == CLT_DIM_SUMMED;
     const float *whole = b->values[r->whole];
-    static char cuts[PARTS][4 * MOST];
+    static float half[MOST];
     if (type->dtype != CLT_F32)
         return;
-    for (int p = 0; p < PARTS; p++)
-        if (axis >= 0)
-            cut(type, axis, p, (const char *)whole, cuts[p]);
+    if (r->behaviour == CLT_DIM_HALO && r->axis >= 0) {
+        compare_overlap(b, r);
+        return;
+    }
+    const bool added = r->behaviour == CLT_DIM_SUMMED || r->behaviour == CLT_DIM_HALO;
+    const int64_t rows = r->axis < 0 ? 0 : type->dims[r->axis] / PARTS;
     for (int p = 0; p < PARTS; p++) {
-        const float *part = b->values[r->names[p]];
-        const float *want = axis >= 0 ? (const float *)(const void *)cuts[p] : whole;
-        for (int64_t i = 0; i < (axis >= 0 ? count / PARTS : count); i++) {
-            const double got =
-                added ? (double)b->values[r->names[0]][i] + (double)b->values[r->names[1]][i]
-                      : (double)part[i];
-            if (isnan(got) && isnan(want[i]))
-                continue;
-            if (!(fabs(got - (double)want[i]) <= 1e-4 * (1 + fabs((double)want[i]))))
-                fail_msg("%s, result %d, dimension %d is %s: element %lld is %g, not %g",
-                         r->node->op->name, r->output, r->label,
-                         clt_dim_behaviour_name(r->behaviour), (long long)i, got, (double)want[i]);
+        const float *part = b->values[r->parts[p]], *other = b->values[r->parts[1]];
+        if (r->axis >= 0)
+            cut(type, r->axis, p * rows, rows, (const char *)whole, (char *)half);
+        const float *want = r->axis < 0 ? whole : half;
+        const int64_t count = clt_type_elements(type, 1) / (r->axis < 0 ? 1 : PARTS);
+        for (int64_t i = 0; i < count; i++) {
+            const float got = added ? b->values[r->parts[0]][i] + other[i] : part[i];
+            if (!near(got, want[i]))
+                fail_at(r, i, got, want[i]);
         }
     }
 }
@@ -280,10 +507,10 @@ static int operators_of(const bench *b)
     int count = 0;
     for (int i = 0; i < b->n_results; i++) {
         int k = 0;
-        while (k < count && seen[k] != b->results[i].node->op)
+        while (k < count && seen[k] != b->results[i].op)
             k++;
         if (k == count)
-            seen[count++] = b->results[i].node->op;
+            seen[count++] = b->results[i].op;
     }
     return count;
 }
@@ -308,13 +535,18 @@ static void test_dims(void **state)
                 add_parts(&b, graph->nodes[k]);
                 n_nodes++;
             }
+        if (op->scan)
+            add_scans(&b, op);
     }
     assert_true(b.splits[CLT_DIM_PARALLEL] > 200 && b.splits[CLT_DIM_SUMMED] > 30);
+    assert_true(b.splits[CLT_DIM_HALO] > 15 && b.splits[CLT_DIM_SCAN] == 2);
     run(&b);
     for (int i = 0; i < b.n_results; i++)
         compare(&b, &b.results[i]);
-    printf("%d nodes of %d operators; %d splits of parallel and %d of summed dimensions\n", n_nodes,
-           operators_of(&b), b.splits[CLT_DIM_PARALLEL], b.splits[CLT_DIM_SUMMED]);
+    printf("%d nodes of %d operators; splits of dimensions: %d parallel, %d summed, %d halo, "
+           "%d scan\n",
+           n_nodes, operators_of(&b), b.splits[CLT_DIM_PARALLEL], b.splits[CLT_DIM_SUMMED],
+           b.splits[CLT_DIM_HALO], b.splits[CLT_DIM_SCAN]);
     assert_true(operators_of(&b) > 100);
     for (int i = 0; i < b.outputs; i++)
         free(b.values[i]);

@@ -43,7 +43,7 @@ static outcome run(const char *list, double dropout, const clt_trainer_options *
     options.lr = 0.5;
     options.seed = 11;
     options.poison = 1;
-    lab l = lab_on(clt_test_devices(list), NULL);
+    lab l = lab_on_kept(clt_test_devices(list));
     lab_store(&l, build(dropout), 3);
     lab_trainer(&l, &options);
     clt_step_batch batch;

@@ -150,7 +150,7 @@ static lab lab_of(const char *list, int accumulate, double *p)
     options.accumulate = accumulate;
     options.lr = 0.1;
     options.poison = 1;
-    lab l = lab_on(clt_test_devices(list), NULL);
+    lab l = lab_on_kept(clt_test_devices(list));
     lab_store(&l, build(), 9);
     lab_trainer(&l, &options);
     for (int k = 0, at = 0; k < 4; at += parameters[k++].elements) {

@@ -367,7 +367,7 @@ static void check_model(const char *name, const char *model, const char *devices
     const clt_model_input input = {.fields = s.fields, .n_fields = FIELDS, .ignore_index = -100};
     double worst[KINDS] = {0};
     clt_graph *graph;
-    lab l = lab_on(devices, NULL);
+    lab l = lab_on_kept(devices);
     ok(clt_graph_create(&graph));
     ok(clt_model_build(model ? model : json_string_value(json_object_get(s.about, "model")), &input,
                        graph));

@@ -45,7 +45,7 @@ static lab lab_open(const char *list, int kind, int accumulate)
     options.batch = MOST;
     options.accumulate = accumulate;
     options.poison = 1;
-    lab l = lab_on(list, NULL);
+    lab l = lab_on_kept(list);
     lab_store(&l, build(kind), 11);
     lab_trainer(&l, &options);
     return l;
@@ -341,7 +341,7 @@ static void given_up_on(const char *list, int guard)
     options.batch = MOST;
     options.guard = guard;
     for (int parts = 0; parts < 4; parts++) {
-        lab l = lab_on(clt_test_devices(list), NULL);
+        lab l = lab_on_kept(clt_test_devices(list));
         lab_store(&l, build(WITH_LOSS), 11);
         lab_trainer(&l, &options);
         if (parts > 0)
@@ -389,7 +389,7 @@ static void test_variants_of_predictions(void **state)
     clt_trainer_options_init(&options);
     options.batch = ROWS;
     options.variants = "linear=portable";
-    lab l = lab_on(clt_test_devices("pocl"), NULL);
+    lab l = lab_on_kept(clt_test_devices("pocl"));
     lab_store(&l, graph, 11);
     lab_trainer(&l, &options);
     clt_step_batch batch = batch_of(ROWS, 1, &fetch, 1);

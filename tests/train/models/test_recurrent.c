@@ -137,7 +137,7 @@ static void check_golden(const char *prefix, bool lstm, int directions, int port
             snprintf(names[s][k], sizeof names[s][k], "%c_n.%d", "hc"[s], k);
             fetches[n++] = (clt_fetch){names[s][k], 0, last[s][k], NULL, 0, 0};
         }
-    lab l = lab_on(clt_test_devices("cpu"), NULL);
+    lab l = lab_on_kept(clt_test_devices("cpu"));
     lab_store(&l,
               golden_graph(lstm, directions,
                            directions > 1 ? golden_i32(golden, prefix, "lengths", B) : NULL),
@@ -215,7 +215,7 @@ static double train_sums(const char *devices, bool lstm, double *first)
     options.optimizer = CLT_ADAM;
     options.lr = 0.02;
     options.batch = SEQUENCES;
-    lab l = lab_on(devices, NULL);
+    lab l = lab_on_kept(devices);
     lab_store(&l, sums(lstm), 3);
     lab_trainer(&l, &options);
     clt_step_batch batch;
@@ -294,7 +294,7 @@ static clt_graph *carrying(int steps, bool carry)
 
 static lab open_carrying(int steps, bool carry, clt_trainer_options *options)
 {
-    lab l = lab_on(clt_test_devices("cpu"), NULL);
+    lab l = lab_on_kept(clt_test_devices("cpu"));
     lab_store(&l, carrying(steps, carry), 9);
     clt_trainer_options_init(options);
     options->batch = SEQUENCES;

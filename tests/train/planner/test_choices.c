@@ -21,6 +21,22 @@ static clt_graph *build(void)
     return g;
 }
 
+/* Builds a linear layer, whose values are plain whatever variants are asked for. */
+static clt_graph *build_plain(void)
+{
+    const int64_t in[] = {CLT_BATCH, 3, SIZE, SIZE}, one[] = {CLT_BATCH};
+    const int64_t linear[] = {CLASSES, 3 * SIZE * SIZE};
+    clt_graph *g;
+    clt_value *sum, *weight;
+    ok(clt_graph_create(&g));
+    clt_value *x = clt_flatten(clt_input(g, "x", CLT_F32, 4, in));
+    clt_cross_entropy(clt_linear(x, parameter(g, "linear", 2, linear), NULL),
+                      clt_input(g, "label", CLT_I32, 1, one), NULL, &sum, &weight);
+    clt_loss(g, "loss", sum, weight, 1);
+    ok(clt_graph_status(g));
+    return g;
+}
+
 #ifdef CLT_TESTING
 /* Builds two convolutions with pooling. The input of the second has a gradient. Its result has odd
  * sides, and the pooling drops a row and a column. */
@@ -92,7 +108,7 @@ static void test_wrong_candidates(void **state)
     const clt_plan_node *node = node_of(&l, "conv2d");
     assert_non_null(node->tuned);
     assert_string_equal(node->tuned->options, "");
-    assert_non_null(strstr(node->tuned->rejected, "lanes TX="));
+    assert_non_null(strstr(node->tuned->rejected, "batch_blocked TX="));
     lab_close(&l);
 }
 
@@ -109,7 +125,7 @@ static void test_candidates_that_skip(void **state)
     const clt_plan_node *node = node_of(&l, "conv2d");
     assert_non_null(node->tuned);
     assert_string_equal(node->tuned->options, "");
-    assert_non_null(strstr(node->tuned->rejected, "lanes TX="));
+    assert_non_null(strstr(node->tuned->rejected, "batch_blocked TX="));
     lab_close(&l);
 }
 
@@ -126,7 +142,7 @@ static void test_wrong_own_choice(void **state)
     const clt_tuning_entry *e = node_of(&l, "conv2d")->tuned;
     assert_non_null(e);
     assert_string_not_equal(e->options, "");
-    assert_non_null(strstr(e->rejected, "lanes "));
+    assert_non_null(strstr(e->rejected, "batch_blocked "));
     assert_true(e->seconds > 0 && e->plain_seconds > 0);
     /* All other choices agree. */
     clt_tuning_record record;
@@ -141,7 +157,7 @@ static void test_wrong_own_choice(void **state)
 
 /* Kernels that exist only for batch-blocked layouts have a reference too. Wrong default choices are
  * found, recorded, and replaced by candidates that agree with the reference. */
-static void test_wrong_in_lanes(void **state)
+static void test_wrong_in_batch_blocked(void **state)
 {
     static const char *const ops[] = {"conv2d_pool", "conv2d_pool_weight_grad", "unpool2d"};
     (void)state;
@@ -156,7 +172,7 @@ static void test_wrong_in_lanes(void **state)
         const clt_tuning_entry *e = node_of(&l, ops[i])->tuned;
         assert_non_null(e);
         assert_true(e->seconds > 0 && e->plain_seconds > 0);
-        assert_int_equal(strncmp(e->rejected, "lanes ", strlen("lanes ")), 0);
+        assert_int_equal(strncmp(e->rejected, "batch_blocked ", strlen("batch_blocked ")), 0);
         /* Only the default choice is wrong. The last operator has no other candidate. */
         assert_null(strchr(e->rejected, '='));
         if (i < 2)
@@ -166,7 +182,7 @@ static void test_wrong_in_lanes(void **state)
 }
 
 /* The candidates are wrong, and the default choices agree with their references. */
-static void test_wrong_candidates_in_lanes(void **state)
+static void test_wrong_candidates_in_batch_blocked(void **state)
 {
     static const char *const ops[] = {"conv2d_pool", "conv2d_pool_weight_grad"};
     (void)state;
@@ -202,7 +218,7 @@ static void test_broken_candidates(void **state)
     const clt_plan_node *node = node_of(&l, "conv2d");
     assert_non_null(node->tuned);
     assert_string_equal(node->tuned->options, "");
-    assert_non_null(strstr(node->tuned->rejected, "lanes TX="));
+    assert_non_null(strstr(node->tuned->rejected, "batch_blocked TX="));
     assert_int_equal(node->tuned->tried, 0);
     lab_close(&l);
 }
@@ -362,7 +378,7 @@ static void test_shipped(void **state)
 }
 #endif
 
-static void train_steps(lab *l, float *result, size_t bytes)
+static void train_steps(lab *l, const char *name, float *result, size_t bytes)
 {
     static float x[BATCH * 3 * SIZE * SIZE];
     static int32_t label[BATCH];
@@ -378,7 +394,15 @@ static void train_steps(lab *l, float *result, size_t bytes)
     batch.n_feeds = 2;
     for (int i = 0; i < 3; i++)
         ok(clt_trainer_step(l->trainer, &batch, NULL));
-    ok(clt_store_get(l->store, "conv", result, bytes));
+    ok(clt_store_get(l->store, name, result, bytes));
+}
+
+static char *choices_of(const lab *l)
+{
+    char *text;
+    ok(clt_choices_to_json(l->trainer->choices, l->trainer->training, l->trainer->evaluation,
+                           &text));
+    return text;
 }
 
 /* The choices of a checkpoint are repeated, whatever the record says now. */
@@ -390,9 +414,8 @@ static void test_frozen(void **state)
     remove_record();
     clt_trainer_options options = options_of(60);
     lab first = lab_open(&options);
-    train_steps(&first, before, sizeof before);
-    ok(clt_choices_to_json(first.trainer->choices, first.trainer->training,
-                           first.trainer->evaluation, &frozen));
+    train_steps(&first, "conv", before, sizeof before);
+    frozen = choices_of(&first);
     const clt_plan_node *node = node_of(&first, "conv2d");
     char tile[128];
     snprintf(tile, sizeof tile, "%s", node->tuned->options);
@@ -408,7 +431,7 @@ static void test_frozen(void **state)
     options.frozen = frozen;
     lab again = lab_open(&options);
     assert_string_equal(node_of(&again, "conv2d")->tuned->options, tile);
-    train_steps(&again, after, sizeof after);
+    train_steps(&again, "conv", after, sizeof after);
     assert_memory_equal(before, after, sizeof before);
     /* Choices of another device are not used. */
     char *name = strstr(frozen, devices[0]->caps.name);
@@ -425,6 +448,49 @@ static void test_frozen(void **state)
     lab_close(&other);
     lab_close(&again);
     lab_close(&elsewhere);
+}
+
+/* Choices that no measurement made are repeated too. The first run takes the portable variants, as
+ * a version of the library would whose lists have another order. */
+static void test_frozen_defaults(void **state)
+{
+    (void)state;
+    static float before[CLASSES * 3 * SIZE * SIZE], after[CLASSES * 3 * SIZE * SIZE];
+    remove_record();
+    build_graph = build_plain;
+    clt_trainer_options options = options_of(0);
+    lab usual = lab_open(&options);
+    options.variants = "linear=portable,linear_weight_grad=portable,cross_entropy=portable,"
+                       "cross_entropy_grad=portable";
+    lab first = lab_open(&options);
+    char *frozen = choices_of(&first);
+    options.variants = NULL;
+    options.frozen = frozen;
+    lab again = lab_open(&options);
+    build_graph = build;
+    const clt_session *sets[][3] = {
+        {first.trainer->training, again.trainer->training, usual.trainer->training},
+        {first.trainer->evaluation, again.trainer->evaluation, usual.trainer->evaluation}};
+    int others = 0;
+    for (int s = 0; s < 2; s++) {
+        const clt_plan *old = sets[s][0]->devices[0].plan, *now = sets[s][1]->devices[0].plan;
+        assert_int_equal(old->n_nodes, now->n_nodes);
+        for (int i = 0; i < now->n_nodes; i++) {
+            assert_ptr_equal(now->nodes[i].variant, old->nodes[i].variant);
+            others += old->nodes[i].variant != sets[s][2]->devices[0].plan->nodes[i].variant;
+        }
+    }
+    assert_true(others >= 4);
+    train_steps(&first, "linear", before, sizeof before);
+    train_steps(&again, "linear", after, sizeof after);
+    assert_memory_equal(before, after, sizeof before);
+    char *repeated = choices_of(&again);
+    assert_string_equal(repeated, frozen);
+    free(repeated);
+    free(frozen);
+    lab_close(&usual);
+    lab_close(&first);
+    lab_close(&again);
 }
 
 static void test_named_variants(void **state)
@@ -452,8 +518,8 @@ int main(void)
         cmocka_unit_test(test_wrong_candidates),
         cmocka_unit_test(test_candidates_that_skip),
         cmocka_unit_test(test_wrong_own_choice),
-        cmocka_unit_test(test_wrong_in_lanes),
-        cmocka_unit_test(test_wrong_candidates_in_lanes),
+        cmocka_unit_test(test_wrong_in_batch_blocked),
+        cmocka_unit_test(test_wrong_candidates_in_batch_blocked),
         cmocka_unit_test(test_broken_candidates),
         cmocka_unit_test(test_lucky_candidates),
         cmocka_unit_test(test_unfinished),
@@ -461,6 +527,7 @@ int main(void)
         cmocka_unit_test(test_shipped),
 #endif
         cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_frozen_defaults),
         cmocka_unit_test(test_named_variants),
     };
     build_graph = build;

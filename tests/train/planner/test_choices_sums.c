@@ -58,7 +58,7 @@ static void test_before_batch_norm(void **state)
     const char *tile = strchr(e->rejected, '=');
     assert_non_null(tile);
     assert_true(!strchr(e->rejected, ';') || strchr(e->rejected, ';') > tile);
-    assert_non_null(strstr(node_of(&wrong, "batch_norm")->tuned->rejected, "lanes"));
+    assert_non_null(strstr(node_of(&wrong, "batch_norm")->tuned->rejected, "batch_blocked"));
     lab_close(&wrong);
 }
 #endif

@@ -83,7 +83,7 @@ static void losses_by_turns_on(const char *list, clt_dtype precision, int accumu
     float before[WEIGHTS], after[WEIGHTS], shared[WEIGHTS], moved[WEIGHTS];
     clt_graph *graphs[] = {heads(LOSS_A), heads(LOSS_B)};
     clt_trainer *trainers[2];
-    lab l = lab_on(clt_test_devices(list), NULL);
+    lab l = lab_on_kept(clt_test_devices(list));
     options.precision = precision;
     options.accumulate = accumulate;
     options.lr = 0.01;
@@ -130,7 +130,7 @@ static void another_optimizer(void **state)
     clt_position position = {0, 0};
     int64_t seed;
     (void)state;
-    lab l = lab_on(clt_test_devices("pocl"), NULL);
+    lab l = lab_on_kept(clt_test_devices("pocl"));
     lab_store(&l, classifier(IN, HIDDEN, CLASSES), 3);
     lab_trainer(&l, &options);
     for (int s = 0; s < 3; s++)
@@ -159,7 +159,7 @@ static void another_optimizer(void **state)
     ok(clt_trainer_save(l.trainer, dir, position, MOST, 0, 1, "test"));
     lab_close(&l);
 
-    l = lab_on(clt_test_devices("pocl"), NULL);
+    l = lab_on_kept(clt_test_devices("pocl"));
     lab_store(&l, classifier(IN, HIDDEN, CLASSES), 3);
     lab_trainer(&l, &options);
     ok(clt_trainer_restore(l.trainer, dir, &position, &seed));
@@ -177,7 +177,7 @@ static void restored_on(const char *list, clt_dtype precision)
     int64_t seed;
     char dir[300];
     options.precision = precision;
-    lab l = lab_on(clt_test_devices(list), NULL);
+    lab l = lab_on_kept(clt_test_devices(list));
     lab_store(&l, classifier(IN, HIDDEN, CLASSES), 3);
     lab_trainer(&l, &options);
     step(l.trainer, 2);
@@ -220,7 +220,7 @@ static void damaged_divisions(void **state)
     int64_t seed;
     char dir[300];
     (void)state;
-    lab l = lab_on(clt_test_devices("pocl"), NULL);
+    lab l = lab_on_kept(clt_test_devices("pocl"));
     lab_store(&l, classifier(IN, HIDDEN, CLASSES), 3);
     lab_trainer(&l, &options);
     snprintf(dir, sizeof dir, "%s/damaged", scratch);
@@ -254,7 +254,7 @@ static void types_of_states(void **state)
     clt_mse(layer(graph, x, "a.weight", "a.bias", IN, IN), x, &sum, &weight);
     clt_loss(graph, "loss", sum, weight, 1);
     clt_state(graph, "s", CLT_F64, 1, dims, (clt_init){0});
-    lab l = lab_on(clt_test_devices("pocl"), NULL);
+    lab l = lab_on_kept(clt_test_devices("pocl"));
     lab_store(&l, graph, 3);
     for (int same = 0; same < 2; same++) {
         clt_tensor tensors[3];
@@ -295,7 +295,7 @@ static void sizes_of_states(void **state)
     clt_loss(graph, "loss", sum, weight, 1);
     ok(clt_assign(graph, clt_state(graph, "bytes", CLT_U8, 1, dims, (clt_init){0}),
                   clt_state(graph, "others", CLT_U8, 1, dims, (clt_init){0})));
-    lab l = lab_on(clt_test_devices("pocl"), NULL);
+    lab l = lab_on_kept(clt_test_devices("pocl"));
     lab_store(&l, graph, 3);
     fails(clt_trainer_create(l.graph, l.store, &options, &trainer), CLT_UNSUPPORTED,
           "state bytes has 3 bytes");

@@ -69,7 +69,7 @@ typedef struct setting {
 static lab open_lab(const setting *s)
 {
     clt_trainer_options options;
-    lab l = lab_on(s->devices, NULL);
+    lab l = lab_on_kept(s->devices);
     clt_trainer_options_init(&options);
     options.optimizer = CLT_ADAM;
     options.lr = 0.01;
@@ -513,7 +513,7 @@ static void test_refused(void **state)
             clt_trainer *trainer = NULL;
             if (several == 2 && getenv("CLT_TEST_DEVICES"))
                 continue;
-            lab l = lab_on(several == 2 ? "cpu/2" : one_device(), NULL);
+            lab l = lab_on_kept(several == 2 ? "cpu/2" : one_device());
             lab_store(&l, refused(which), 1);
             clt_trainer_options_init(&options);
             options.batch = ROWS;

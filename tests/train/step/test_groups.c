@@ -35,7 +35,8 @@ static lab lab_of(const char *list, clt_graph *graph, const clt_trainer_options 
     clt_store_options_init(&store);
     store.seed = 4;
     store.bucket_bytes = bucket_bytes;
-    lab l = lab_on(clt_test_devices(list), NULL);
+    list = clt_test_devices(list);
+    lab l = as_gpu ? lab_on(list, NULL) : lab_on_kept(list);
     for (int d = 0; as_gpu && d < l.n; d++)
         l.devices[d]->caps.kind = CLT_KIND_GPU;
     l.graph = graph;
@@ -338,7 +339,7 @@ static void test_errors(void **state)
     fails(clt_param_group(graph, "a.*", -2, 0, NULL), CLT_INVALID_ARGUMENT, "lr -2");
     fails(clt_param_group(graph, "a.*", 1, NAN, NULL), CLT_INVALID_ARGUMENT, "weight decay");
     ok(clt_graph_status(graph));
-    lab l = lab_on(clt_test_devices("pocl"), NULL);
+    lab l = lab_on_kept(clt_test_devices("pocl"));
     lab_store(&l, graph, 1);
     ok(clt_param_group(graph, "a.*", 2, 0, NULL));
     fails(clt_trainer_create(graph, l.store, &options, &trainer), CLT_MISMATCH,

@@ -287,7 +287,7 @@ static void classifier_on(const char *list, clt_dtype precision, int micros)
     make_samples(features, classes, SAMPLES, FEATURES, CLASSES);
     clt_trainer_options o = options_for(precision, micros);
     o.batch = SAMPLES;
-    lab l = lab_on(list, NULL);
+    lab l = lab_on_kept(list);
     lab_store(&l, graph, 5);
     lab_trainer(&l, &o);
     ok(clt_store_get(l.store, "w", w, sizeof w));

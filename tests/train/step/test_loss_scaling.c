@@ -173,7 +173,7 @@ static void given_gradients_in_f16(void **state)
 {
     (void)state;
     clt_trainer_options o = options_for(CLT_F16, 1);
-    lab l = lab_on(clt_test_devices("pocl"), NULL);
+    lab l = lab_on_kept(clt_test_devices("pocl"));
     clt_graph *graph;
     const int64_t dims[] = {4};
     ok(clt_graph_create(&graph));

@@ -121,7 +121,7 @@ static void set_up(clt_trainer_options *options, const kind *k)
 static outcome run(const kind *k, const char *list, const clt_trainer_options *options, int parts)
 {
     outcome o = {0};
-    lab l = lab_on(list, NULL);
+    lab l = lab_on_kept(list);
     lab_store(&l, build(k), 3);
     lab_trainer(&l, options);
     const clt_plan *plan = l.trainer->training->devices[0].plan;
@@ -162,7 +162,7 @@ static void compare(const kind *k, const char *list)
         options.recompute = how != 2 && how != 3;
         options.separate = options.separate || how >= 3;
         if (how == 2) { /* half of the possible saving */
-            lab l = lab_on(list, NULL);
+            lab l = lab_on_kept(list);
             clt_plan_options limit =
                 clt_capacity_options(&options, CLT_PLAN_TRAIN, (k->batch + l.n - 1) / l.n);
             lab_store(&l, build(k), 3);
@@ -430,7 +430,7 @@ static void test_budget(void **state)
     if (clt_test_oclgrind())
         skip();
     set_up(&options, &k);
-    lab l = lab_on(clt_test_devices("cpu@1"), NULL);
+    lab l = lab_on_kept(clt_test_devices("cpu@1"));
     lab_store(&l, build(&k), 3);
     options.memory = (int64_t)3 << 20;
     const int64_t largest = clt_capacity_largest(l.graph, l.store, &options, l.n);

@@ -52,7 +52,7 @@ static outcome train(const char *list, int synchronised, int64_t count, const in
 {
     outcome o;
     clt_trainer_options options;
-    lab l = lab_on(clt_test_devices(list), NULL);
+    lab l = lab_on_kept(clt_test_devices(list));
     clt_trainer_options_init(&options);
     options.batch = 2 * MOST; /* one device has room for all samples */
     options.lr = lr;

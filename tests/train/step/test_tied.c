@@ -141,7 +141,7 @@ static void gradient_on(const char *list, int late, int count, clt_dtype precisi
     options.batch = MOST;
     options.poison = 1;
     options.precision = precision;
-    lab l = lab_on(clt_test_devices(list), NULL);
+    lab l = lab_on_kept(clt_test_devices(list));
     lab_store(&l, build(late), 3);
     lab_trainer(&l, &options);
     ok(clt_store_get(l.store, "wte.weight", w, sizeof w));
@@ -197,7 +197,7 @@ static void test_bits(void **state)
         options.batch = MOST;
         options.accumulate = 2;
         options.precision = types[run / 3];
-        lab l = lab_on(clt_test_devices("cpu/2"), NULL);
+        lab l = lab_on_kept(clt_test_devices("cpu/2"));
         lab_store(&l, build(0), 3);
         lab_trainer(&l, &options);
         for (int i = 0; i < 5; i++) {
@@ -223,7 +223,7 @@ static void test_places(void **state)
 {
     (void)state;
     for (int i = 0; i < 6; i++) {
-        lab l = lab_on(clt_test_devices("cpu@1"), NULL);
+        lab l = lab_on_kept(clt_test_devices("cpu@1"));
         lab_store(&l, build(i % 2), 3);
         clt_plan_options options = clt_plan_options_default(CLT_PLAN_TRAIN, MOST);
         clt_plan *plan;
@@ -256,7 +256,7 @@ static void test_no_word(void **state)
     (void)state;
     clt_trainer_options_init(&options);
     options.batch = MOST;
-    lab l = lab_on(clt_test_devices("cpu@1"), NULL);
+    lab l = lab_on_kept(clt_test_devices("cpu@1"));
     lab_store(&l, build(0), 3);
     lab_trainer(&l, &options);
     ok(clt_store_get(l.store, "wte.weight", before, sizeof before));

@@ -87,11 +87,11 @@ int bench_device_open(bench_device *d, const settings *s, int profiling)
     return name_failure(clt_devices_open(d->runtime, s->devices, &options, &d->devices, &d->count));
 }
 
-int bench_limits(bench_device *d)
+int bench_limits(bench_device *d, const settings *s)
 {
     if (d->count > 1)
         say("of %d devices the first is measured: %s", d->count, clt_device_label(d->devices[0]));
-    TRY(library_failure(clt_meter_create(d->devices[0], &d->meter)));
+    TRY(library_failure(clt_meter_create(d->devices[0], (int)s->blocks, &d->meter)));
     d->limits = clt_meter_limits(d->meter);
     return 0;
 }
@@ -163,7 +163,7 @@ double bench_share(const clt_limits *limits, double flops, double bytes, double 
 
 /* Width for the longest names. A row is printed before the next one is measured, so the width must
  * be known before. */
-enum { VARIANT_WIDTH = 18 };
+enum { VARIANT_WIDTH = 22 };
 
 /* --- reports --------------------------------------------------------------------------------- */
 

@@ -29,7 +29,7 @@ typedef struct bench_device {
  * reports if --devices names more: only `bench scaling` and `bench allreduce` use all. Both return
  * exit codes. Call bench_device_close in any case. */
 int bench_device_open(bench_device *d, const settings *s, int profiling);
-int bench_limits(bench_device *d);
+int bench_limits(bench_device *d, const settings *s);
 void bench_device_close(bench_device *d);
 
 /* Measures the nodes of a graph as --blocks and --variant say. The caller frees *times. */

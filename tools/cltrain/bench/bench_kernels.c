@@ -214,7 +214,7 @@ int bench_gemm(const settings *s)
         code = openblas_open(&other.blas);
     NEXT(code, bench_device_open(&d, s, 0));
     NEXT(code, check_fit(s->compare ? &other : NULL, &d, size));
-    NEXT(code, bench_limits(&d));
+    NEXT(code, bench_limits(&d, s));
     if (!code) {
         bench_report_begin(&r, &d, s, s->compare ? other.blas.name : NULL);
         for (int i = 0; !code && i < (s->trans ? 1 : 3); i++)
@@ -305,7 +305,7 @@ int bench_conv(const settings *s)
     if (status != CLT_OK)
         code = usage_error("%s", clt_error_message());
     NEXT(code, bench_device_open(&d, s, 0));
-    NEXT(code, bench_limits(&d));
+    NEXT(code, bench_limits(&d, s));
     if (!code) {
         const clt_measure_options options = bench_options(s, 1, shape.x[0]);
         const clt_status said =

@@ -220,7 +220,7 @@ int bench_op(const settings *s)
     static selection chosen;
     TRY(find_cases(s, &chosen));
     int code = bench_device_open(&d, s, 1);
-    NEXT(code, bench_limits(&d));
+    NEXT(code, bench_limits(&d, s));
     NEXT(code, say_declined(&d, s, &chosen));
     if (!code) {
         bench_report_begin(&r, &d, s, NULL);

@@ -133,7 +133,7 @@ static clt_status measure(worker *w)
     if (!w->row) {
         if (w->meeting)
             meet(w->meeting, 1);
-        return clt_device_measure_limits(w->device, &w->limits);
+        return clt_device_measure_limits(w->device, (int)w->settings->blocks, &w->limits);
     }
     clt_status status = build(w->row, w->parts, &graph, &training, &batch);
     clt_measure_options options = bench_options(w->settings, training, batch);

@@ -83,7 +83,7 @@ static clt_status measure_limit(bench *b)
     const int ranks = b->job.ranks.world.ranks;
     for (int i = 0; i < b->job.n_devices; i++) {
         clt_limits limits;
-        const clt_status status = clt_device_measure_limits(b->job.devices[i], &limits);
+        const clt_status status = clt_device_measure_limits(b->job.devices[i], b->blocks, &limits);
         if (status != CLT_OK)
             return status;
         b->limit += limits.flops * (ranks > 1 ? ranks : 1);
@@ -183,7 +183,7 @@ static int measure_nodes(bench *b, clt_fit_options *fit)
     const clt_profile_record *records;
     int count;
     fit->steps = b->warmup + b->steps;
-    clt_status status = clt_device_measure_limits(b->job.devices[0], &limits);
+    clt_status status = clt_device_measure_limits(b->job.devices[0], 0, &limits);
     NEXT(status, clt_profile_start(b->job.trainer, &profile));
     NEXT(status, clt_fit(b->job.trainer, b->job.train, NULL, fit));
     NEXT(status, clt_profile_read(profile, &records, &count));

@@ -185,7 +185,7 @@ static const option_row rows[] = {
      "predict the time of a step on N ranks, each with these devices and --batch samples"},
     {"link", 0, TEXT, AT(link), 0, FOR_PLAN, "RATE,LATENCY",
      "network between the simulated ranks, as 25GB/s,5us"},
-    {"blocks", 0, WHOLE, AT(blocks), 1, FOR_BENCH, "N", "timed blocks (9)"},
+    {"blocks", 0, WHOLE, AT(blocks), 1, FOR_BENCH, "N", "timed blocks of each measurement (9)"},
     {"warmup", 0, WHOLE, AT(warmup), 1, FOR_BENCH_TRAIN, "N",
      "train: steps before the first block (20)"},
     {"by-node", 0, FLAG, AT(by_node), 0, FOR_BENCH_TRAIN, NULL,
