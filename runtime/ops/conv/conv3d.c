@@ -1,4 +1,6 @@
 /* conv3d: three-dimensional convolution (cross-correlation, as in PyTorch) and its gradients. */
+#include <string.h>
+
 #include "ops/conv/conv.h"
 #include "ops/conv/conv2d_cpu.h"
 #include "ops/core/ops.h"
