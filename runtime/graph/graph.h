@@ -149,6 +149,8 @@ struct clt_op {
     const char *doc, *operands, *results;
     const clt_attribute *attributes; /* in node->attr; end with a row without a name. NULL: none */
     const char *whole, *halo, *scan; /* letters of dimensions that behave so; NULL: none */
+    const char *by_node; /* letters whose dimensions only `dims` can tell apart, such as one with
+                            the axis in it. The schema alone calls them whole */
 
     /* How the dimensions of a node behave where its attributes or ranks decide: changes what the
      * letters say. NULL: as the letters say. */

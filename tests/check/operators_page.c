@@ -36,7 +36,7 @@ static const char introduction[] =
     "| summed | the results of the parts are added |\n"
     "| halo | a part needs neighbouring elements of other parts |\n"
     "| scan | a part needs what the part before it gave |\n"
-    "| whole | the dimension cannot be split |\n";
+    "| whole | the dimension cannot be split, or attributes such as an axis decide |\n";
 
 /* A bar would end the column. */
 static void put(const char *text)

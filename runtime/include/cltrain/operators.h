@@ -113,7 +113,8 @@ CLT_API int clt_operator_result(const clt_operator *op, int index, clt_operand_s
 CLT_API const clt_attribute *clt_operator_attributes(const clt_operator *op);
 
 /* Returns the behaviour of the dimension that `letter` (or '*') names in the lists, with default
- * attributes. */
+ * attributes. WHOLE also where only some nodes can be split, or only some of the dimensions of '*',
+ * because attributes such as an axis decide. */
 CLT_API clt_dim_behaviour clt_operator_dim(const clt_operator *op, char letter);
 
 /* Returns nonzero if the range of a FLAG, INT, REAL or CHOICE attribute allows one number. */

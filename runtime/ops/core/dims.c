@@ -106,6 +106,8 @@ clt_dim_behaviour clt_operator_dim(const clt_operator *op, char letter)
 {
     bool in_result = false;
     clt_operand_schema one;
+    if (op->by_node && strchr(op->by_node, letter))
+        return CLT_DIM_WHOLE;
     for (int i = 0; clt_operand_at(op->results, i, &one); i++)
         in_result = in_result || strchr(one.dims, letter);
     return behaviour_of(op, letter, in_result);

@@ -47,7 +47,7 @@ extern const clt_variant clt_norm_rows_variants[], clt_norm_rows_grad_variants[]
 
 /* The members that the operators and their gradients have in common. */
 #define CLT_NORM_ROWS_MEMBERS                                                                      \
-    .dims = clt_norm_rows_dims, .attr_bytes = sizeof(clt_norm_rows_attr),                          \
+    .by_node = "*", .dims = clt_norm_rows_dims, .attr_bytes = sizeof(clt_norm_rows_attr),          \
     .describe = clt_norm_rows_describe, .flops = clt_norm_rows_flops, .half = clt_half_rows
 
 /* Adds partial sums: out[i] = sum over `parts` of block[part][first + i], i < count. `stride` is

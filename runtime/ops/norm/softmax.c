@@ -197,6 +197,7 @@ static const char in_x[] = "x *", in_y_dy[] = "y *, dy *";
         .operands = OPERANDS,                                                                      \
         .results = RESULT,                                                                         \
         .attributes = attributes,                                                                  \
+        .by_node = "*",                                                                            \
         .dims = clt_dims_axis,                                                                     \
         .callable = CALLABLE,                                                                      \
         .build = CALLABLE ? apply : NULL,                                                          \

@@ -98,9 +98,9 @@ static void emit_parts(clt_program *p, const clt_target *target, const clt_reduc
     range(p, target, r->count);
 }
 
-/* `divide`: divide the result by the length. */
+/* `parts_kernel` combines the results of parts. `divide`: divide the result by the length. */
 static void emit_reduction(const clt_node *node, const clt_target *target, clt_program *p,
-                           const char *kernel, bool divide)
+                           const char *kernel, const char *parts_kernel, bool divide)
 {
     const clt_reduction r = clt_reduction_of(node, target);
     const clt_extent items = times(r.count, r.parts);
@@ -116,28 +116,27 @@ static void emit_reduction(const clt_node *node, const clt_target *target, clt_p
     arg_reduction(p, &r, divide && r.parts == 1);
     range(p, target, items);
     if (r.parts > 1)
-        emit_parts(p, target, &r, scratch, strcmp(kernel, "largest") ? "add_parts" : "max_parts",
-                   divide);
+        emit_parts(p, target, &r, scratch, parts_kernel, divide);
 }
 
 static void emit_sum(const clt_node *node, const clt_target *target, clt_program *p)
 {
-    emit_reduction(node, target, p, "add", false);
+    emit_reduction(node, target, p, "add", "add_parts", false);
 }
 
 static void emit_mean(const clt_node *node, const clt_target *target, clt_program *p)
 {
-    emit_reduction(node, target, p, "add", true);
+    emit_reduction(node, target, p, "add", "add_parts", true);
 }
 
 static void emit_max(const clt_node *node, const clt_target *target, clt_program *p)
 {
-    emit_reduction(node, target, p, "largest", false);
+    emit_reduction(node, target, p, "largest", "max_parts", false);
 }
 
 static void emit_max_count(const clt_node *node, const clt_target *target, clt_program *p)
 {
-    emit_reduction(node, target, p, "count_equal", false);
+    emit_reduction(node, target, p, "count_equal", "add_parts", false);
 }
 
 /* --- gradients ------------------------------------------------------------------------------- */
@@ -280,6 +279,7 @@ static void dims_of(const clt_node *node, clt_node_dims *dims)
                                   .operands = OPERANDS,                                            \
                                   .results = "y *",                                                \
                                   .attributes = attributes,                                        \
+                                  .by_node = "*",                                                  \
                                   .dims = dims_of,                                                 \
                                   .attr_bytes = sizeof(clt_reduce_attr),                           \
                                   .infer = infer,                                                  \
@@ -373,12 +373,12 @@ static const clt_attribute call_attributes[] = {
     {0},
 };
 
-#define REDUCE_CALL(NAME, NODE, DOC, WHOLE)                                                        \
+#define REDUCE_CALL(NAME, NODE, DOC)                                                               \
     CLT_CALLABLE(NAME, reduce_call,                                                                \
                  c->out[0] = reduce(&clt_op_##NODE, c->in[0], a->axes, a->n_axes, a->keepdims),    \
                  .doc = DOC, .operands = "x *", .results = "y *", .attributes = call_attributes,   \
-                 .whole = WHOLE, .attr_bytes = sizeof(reduce_call))
+                 .whole = "*", .attr_bytes = sizeof(reduce_call))
 
-REDUCE_CALL(reduce_sum, sum, "The sum over axes.", NULL);
-REDUCE_CALL(reduce_mean, mean, "The mean over axes.", "*");
-REDUCE_CALL(reduce_max, max, "The maximum over axes.", "*");
+REDUCE_CALL(reduce_sum, sum, "The sum over axes.");
+REDUCE_CALL(reduce_mean, mean, "The mean over axes.");
+REDUCE_CALL(reduce_max, max, "The maximum over axes.");

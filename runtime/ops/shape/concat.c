@@ -99,6 +99,7 @@ const clt_op clt_op_concat = {
     .doc = "The tensors joined along an axis.",
     .operands = "x *+ any",
     .results = "y * any",
+    .by_node = "*",
     .dims = clt_dims_by_place,
     .callable = true,
     .build = build,
@@ -143,6 +144,7 @@ const clt_op clt_op_concat_part = {
     .doc = "The part of a gradient that belongs to an operand of concat.",
     .operands = "dy * any",
     .results = "dx * any",
+    .by_node = "*",
     .dims = clt_dims_by_place,
     CLT_ATTRIBUTES(
         part_attr, {CLT_ATTRIBUTE(INT, "axis", part_attr, axis, "The axis."), .internal = 1},

@@ -119,6 +119,7 @@ const clt_op clt_op_pad = {
     .doc = "x with a constant added around it.",
     .operands = "x * any",
     .results = "y * any",
+    .by_node = "*",
     .dims = clt_dims_by_place,
     CLT_ATTRIBUTES(
         pad_attr,

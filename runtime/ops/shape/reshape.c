@@ -75,6 +75,7 @@ const clt_op clt_op_reshape = {
     .doc = "The elements of x in row-major order, with another shape.",
     .operands = "x * any",
     .results = "y * any",
+    .by_node = "*",
     .dims = dims_of,
     .callable = true,
     CLT_ATTRIBUTES(

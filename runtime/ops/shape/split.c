@@ -96,6 +96,7 @@ const clt_op clt_op_split = {
     .doc = "Up to four parts of x along an axis.",
     .operands = "x * any",
     .results = "part * any, part2 * any, part3 * any, part4 * any",
+    .by_node = "*",
     .dims = clt_dims_by_place,
     CLT_ATTRIBUTES(
         split_attr, {CLT_ATTRIBUTE(INT, "axis", split_attr, axis, "The axis."), .internal = 1},
@@ -239,7 +240,9 @@ clt_value *clt_stack(clt_value *const *values, int count, int axis)
     clt_type_text(type, a);
     if (at < 0 || at >= rank || rank > CLT_MAX_RANK)
         return clt_graph_failed(
-            graph, clt_fail(CLT_SHAPE, "stack: values %s have no room for axis %d", a, axis));
+            graph, clt_fail(CLT_SHAPE,
+                            "stack: axis %d is not one of the result's, which has one more than %s",
+                            axis, a));
     for (int i = 1; i < count; i++)
         if (!clt_type_equal(&values[i]->type, type))
             return clt_graph_failed(graph,

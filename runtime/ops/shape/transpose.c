@@ -160,6 +160,7 @@ const clt_op clt_op_transpose = {
     .doc = "x with its axes in another order.",
     .operands = "x * any",
     .results = "y * any",
+    .by_node = "*",
     .dims = dims_of,
     CLT_ATTRIBUTES(transpose_attr, {CLT_ATTRIBUTE(INT, "permutation", transpose_attr, permutation,
                                                   "For each axis of the result, the axis of x."),

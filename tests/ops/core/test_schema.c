@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "ops/core/dims.h"
 #include "ops/core/ops.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/schema_cases.h"
@@ -133,6 +134,63 @@ static clt_status apply(const char *op, const char *attributes)
         check_results(found, results);
     clt_graph_destroy(graph);
     return status;
+}
+
+/* Returns the letter of dimension k of a value, as the schema's text names it. */
+static char letter_at(const char *dims, int rank, int k)
+{
+    const int letters = (int)strlen(dims);
+    const char *star = strchr(dims, '*');
+    const int before = star ? (int)(star - dims) : letters, after = letters - before - 1;
+    return k < before ? dims[k] : k >= rank - after ? dims[letters - (rank - k)] : '*';
+}
+
+/* The schema must not promise more than a node of default attributes allows. */
+static int check_behaviours(const clt_node *node)
+{
+    clt_node_dims dims;
+    clt_operand_schema one;
+    int compared = 0;
+    clt_node_dims_of(node, &dims);
+    for (int i = 0; i < node->n_in; i++) {
+        if (!node->in[i] || !clt_operator_operand(node->op, i, &one))
+            continue;
+        for (int k = 0; k < node->in[i]->type.rank; k++) {
+            const char letter = letter_at(one.dims, node->in[i]->type.rank, k);
+            if (dims.in[i][k] < 0 || letter == '1')
+                continue;
+            const clt_dim_behaviour schema = clt_operator_dim(node->op, letter);
+            if (schema != CLT_DIM_WHOLE && schema != dims.behaviour[dims.in[i][k]])
+                fail_msg("%s: '%c' is %s, but dimension %d of %s is %s", node->op->name, letter,
+                         clt_dim_behaviour_name(schema), k, one.name,
+                         clt_dim_behaviour_name(dims.behaviour[dims.in[i][k]]));
+            compared++;
+        }
+    }
+    return compared;
+}
+
+static void test_behaviours(void **state)
+{
+    (void)state;
+    int compared = 0;
+    for (int i = 0; i < clt_operator_count(); i++) {
+        clt_value *in[16], *results[CLT_MAX_RESULTS];
+        const clt_operator *op = clt_operator_at(i);
+        const schema_case c = schema_case_of(op->name);
+        clt_graph *graph = test_graph();
+        if (clt_operator_callable(op) && strcmp(op->name, "batch_rows_put") &&
+            clt_apply_text(graph, op->name, in, schema_operands(graph, &c, op, in), c.attributes,
+                           results) == CLT_OK)
+            for (int n = 0; n < graph->n_nodes; n++)
+                compared += check_behaviours(graph->nodes[n]);
+        clt_graph_destroy(graph);
+    }
+    assert_true(compared > 100);
+    assert_int_equal(clt_operator_dim(clt_operator_find("softmax"), '*'), CLT_DIM_WHOLE);
+    assert_int_equal(clt_operator_dim(clt_operator_find("concat"), '*'), CLT_DIM_WHOLE);
+    assert_int_equal(clt_operator_dim(clt_operator_find("layer_norm"), '*'), CLT_DIM_WHOLE);
+    assert_int_equal(clt_operator_dim(clt_operator_find("relu"), '*'), CLT_DIM_PARALLEL);
 }
 
 /* Only flags are true or false. A number of that name would be 0 or 1 without a word. */
@@ -295,10 +353,11 @@ static void test_types(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_complete), cmocka_unit_test(test_every_call),
-        cmocka_unit_test(test_flags),    cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_messages), cmocka_unit_test(test_operands),
-        cmocka_unit_test(test_settings), cmocka_unit_test(test_types),
+        cmocka_unit_test(test_complete),   cmocka_unit_test(test_every_call),
+        cmocka_unit_test(test_behaviours), cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_ranges),     cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_operands),   cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_types),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -244,7 +244,8 @@ static void test_errors(void **state)
     g = begin(&x);
     parts[0] = parts[1] = x;
     assert_null(clt_stack(parts, 2, 3));
-    said(g, CLT_SHAPE, "stack: values f32[Bx7] have no room for axis 3");
+    said(g, CLT_SHAPE,
+         "stack: axis 3 is not one of the result's, which has one more than f32[Bx7]");
     g = begin(&x);
     parts[0] = x;
     parts[1] = NULL;
