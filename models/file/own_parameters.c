@@ -2,6 +2,7 @@
  * as "NAME.weight" and "NAME.bias". */
 #include <limits.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -104,16 +105,26 @@ static int prepare_product(model_node *n)
 static const clt_init zeros = {CLT_INIT_ZERO, 0, 0}, ones = {CLT_INIT_CONSTANT, 1, 0};
 
 /* Parameters over the last axes, with the sizes of these axes. */
-static int prepare_last(model_node *n)
+static int prepare_last(model_node *n, bool bias)
 {
     const int rank = clt_value_rank(n->in[0]), axes = (int)node_int(n, "axes", 1);
     int64_t dims[CLT_MAX_RANK] = {1};
     for (int i = 0; i < axes && i < rank; i++)
         dims[i] = clt_value_dim(n->in[0], rank - (axes < rank ? axes : rank) + i);
     add_operand(n, parameter(n, "weight", axes, dims, ones));
-    if (!strcmp(json_string_value(json_object_get(n->json, "op")), "layer_norm"))
+    if (bias)
         add_operand(n, parameter(n, "bias", axes, dims, zeros));
     return 1;
+}
+
+static int prepare_layer_norm(model_node *n)
+{
+    return prepare_last(n, true);
+}
+
+static int prepare_rms_norm(model_node *n)
+{
+    return prepare_last(n, false);
 }
 
 static int64_t channels_of(const model_node *n)
@@ -186,18 +197,29 @@ static const clt_attribute recurrent_keys[] = {
     {.name = "dropout", .kind = CLT_ATTRIBUTE_REAL, .most = 1},
     {0}};
 
-static clt_value *build_recurrent(const model_node *n)
+typedef clt_value *(*recurrent_layer)(clt_graph *graph, clt_value *x, const char *name,
+                                      clt_layer_recurrent *layer);
+
+static clt_value *build_recurrent(const model_node *n, recurrent_layer add)
 {
-    const int gru = !strcmp(json_string_value(json_object_get(n->json, "op")), "gru");
     clt_layer_recurrent layer = {.hidden = node_int(n, "hidden", 0),
                                  .layers = (int)node_int(n, "layers", 1),
                                  .bidirectional = (int)node_int(n, "bidirectional", 0),
                                  .dropout = node_real(n, "dropout", 0)};
-    clt_value *y = gru ? clt_layer_gru(n->graph, n->in[0], n->prefix, &layer)
-                       : clt_layer_lstm(n->graph, n->in[0], n->prefix, &layer);
+    clt_value *y = add(n->graph, n->in[0], n->prefix, &layer);
     if (!y && clt_graph_status(n->graph) == CLT_OK)
         model_text_fail(n->text, n->json, NULL, "%s: so many layers are not possible", n->name);
     return y;
+}
+
+static clt_value *build_lstm(const model_node *n)
+{
+    return build_recurrent(n, clt_layer_lstm);
+}
+
+static clt_value *build_gru(const model_node *n)
+{
+    return build_recurrent(n, clt_layer_gru);
 }
 
 const model_op model_layers[] = {
@@ -208,12 +230,12 @@ const model_op model_layers[] = {
     {"conv_transpose1d", 1, 3, conv1d_keys, 1, prepare_product, NULL},
     {"conv_transpose2d", 1, 3, conv2d_keys, 1, prepare_product, NULL},
     {"batch_norm", 1, 1, NULL, 1, prepare_batch_norm, NULL},
-    {"layer_norm", 1, 1, NULL, 1, prepare_last, NULL},
-    {"rms_norm", 1, 1, NULL, 1, prepare_last, NULL},
+    {"layer_norm", 1, 1, NULL, 1, prepare_layer_norm, NULL},
+    {"rms_norm", 1, 1, NULL, 1, prepare_rms_norm, NULL},
     {"group_norm", 1, 1, NULL, 1, prepare_channels, NULL},
     {"instance_norm", 1, 1, instance_keys, 1, prepare_instance, NULL},
     {"embedding", 1, 2, embedding_keys, 1, prepare_embedding, NULL},
-    {"lstm", 1, 1, recurrent_keys, 1, NULL, build_recurrent},
-    {"gru", 1, 1, recurrent_keys, 1, NULL, build_recurrent},
+    {"lstm", 1, 1, recurrent_keys, 1, NULL, build_lstm},
+    {"gru", 1, 1, recurrent_keys, 1, NULL, build_gru},
 };
 const int model_layer_count = sizeof model_layers / sizeof *model_layers;
