@@ -271,7 +271,8 @@ clt_status clt_comm_start(clt_comm *comm, int device, int64_t sequence, const cl
     CLT_TRY(check_device(comm, device));
     CLT_TRY(CLT_CHECK_STRUCT(from, clt_comm_op));
     if (wait_count < 0 || (wait_count > 0 && !wait_list))
-        return clt_fail(CLT_INVALID_ARGUMENT, "comm: %s: a wait list of %d events is not there",
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "comm: %s: %d events to wait for, but the wait list is NULL",
                         label_of(from), wait_count);
     clt_comm_enter(comm);
     clt_status status =

@@ -339,8 +339,8 @@ static clt_status probe_sums(clt_comm *comm)
             CLT_NEXT(status, check_sum(&s, d, dtype, reduction, right, &peers->measures));
             if (status == CLT_OK && !*right)
                 clt_log(CLT_LOG_INFO,
-                        "comm: device %d (%s) reduces %s (%d) to other bits than the host, which "
-                        "does it therefore",
+                        "comm: the sums of device %d (%s) in %s (reduction %d) differ from the "
+                        "host's, so the host sums",
                         d, comm->members[d].name, clt_dtype_name(dtype), (int)reduction);
         }
     }

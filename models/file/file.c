@@ -334,8 +334,7 @@ static clt_status check_made_name(const model_file *f, const model_node *node)
     if (!json_object_get(f->prefixes, node->prefix))
         return CLT_OK;
     return model_text_fail(&f->text, node->json, NULL,
-                           "%s: give it a name: without, its parameters are called so, as another "
-                           "node or its parameters are",
+                           "two nodes would have the name %s; give this one another with 'name'",
                            node->prefix);
 }
 

@@ -234,8 +234,8 @@ class Tokens(CommandTest):
         big = good[:2468] + struct.pack("<H", 60000) + good[2470:]
         for name, data, more, says in (
                 ("odd", good[:-1], None, "odd.bin: 3999 bytes are not a number of 16-bit tokens"),
-                ("empty", b"", None, "empty.bin: 0 tokens are fewer than a sample of 16"),
-                ("short", good[:20], None, "short.bin: 10 tokens are fewer than a sample of 16"),
+                ("empty", b"", None, "empty.bin: 0 tokens, but a sample needs 17"),
+                ("short", good[:20], None, "short.bin: 10 tokens, but a sample needs 17"),
                 ("cut", self.head(20240520, 1, 2001) + good, None, "cut.bin: truncated: its header announces 2001 tokens"),
                 ("more", self.head(20240520, 1, 1999) + good, None, "more.bin: trailing bytes"),
                 ("less", self.head(20240520, 1, -1) + good, None, "less.bin: truncated"),

@@ -380,7 +380,7 @@ class Models(CommandTest):
         self.assert_file(self.with_node(op="relu", parameters="conv"), '"parameters"', "relu2 (relu) has no 'parameters'")
         two = [*SMALL["nodes"][:3], {"name": "linear5", "op": "linear", "out": 6}, {"op": "linear", "out": 6},
                *SMALL["nodes"][3:]]
-        self.assert_file(self.changed(nodes=two), '{\n   "op": "linear"', "linear5: give it a name")
+        self.assert_file(self.changed(nodes=two), '{\n   "op": "linear"', "two nodes would have the name linear5; give this one")
         two[4] = {"name": "n", "op": "linear", "out": 5, "parameters": "linear5"}
         self.assert_file(self.changed(nodes=two), '{\n   "name": "n"', "linear5.weight")
         twice = self.changed(metrics=[{"op": "correct", "in": ["fc", "label"]},

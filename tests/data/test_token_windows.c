@@ -175,7 +175,7 @@ static void continued_windows_go_on_in_the_next_batch(void **state)
                    CLT_INVALID_ARGUMENT, "windows 4: a clt_windows is 0 to 3");
     options.windows = CLT_WINDOWS_CONTINUED;
     EXPECT_FAILURE(clt_dataset_open(spec_of("tokens", "a_train_*.bin"), &options, &d),
-                   CLT_INVALID_ARGUMENT, "need the samples of a batch");
+                   CLT_INVALID_ARGUMENT, "give the batch size");
     options.rows = 23;
     EXPECT_FAILURE(clt_dataset_open(spec_of("tokens", "a_train_*.bin"), &options, &d), CLT_FORMAT,
                    "22 samples of 7 tokens are fewer than a batch of 23");

@@ -190,7 +190,7 @@ static void what_is_wrong_is_said_with_its_file(void **state)
     write_tokens("one.bin", 5, 30, 1, 29);
     fails("one.bin", T, CLT_FORMAT, "one.bin: trailing bytes", "29 tokens");
     write_tokens("one.bin", 5, 30, 0, 0);
-    fails("one.bin", 30, CLT_FORMAT, "one.bin: 30 tokens are fewer", "a sample of 30");
+    fails("one.bin", 30, CLT_FORMAT, "one.bin: 30 tokens", "a sample needs 31");
     fails("one.bin", 29, CLT_FORMAT, "one.bin", "too few to divide");
     spill("one.bin", "abc", 3);
     fails("one.bin", T, CLT_FORMAT, "one.bin: 3 bytes", "16-bit");

@@ -78,7 +78,7 @@ class Alike(RankTest):
         """Mistakes that are found before a command begins with its ranks."""
         for words, text in ((["bench", "allreduce", "0"], "bench allreduce 0: not a size"),
                             (["bench", "train", "--model", "mlp", "--steps", "2000000000"], "--steps and"),
-                            (["bench", "nosuch"], "bench measures what?"), (["trian"], "did you mean train?")):
+                            (["bench", "nosuch"], "bench needs a subject"), (["trian"], "did you mean train?")):
             with self.subTest(words=words):
                 err = self.wait(self.begin([MPIEXEC, "-n", 2, COMMAND, *words]), 2, 60)[1]
                 self.assertEqual(err.count("\n"), 1, err)

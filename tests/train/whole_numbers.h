@@ -67,15 +67,15 @@ static inline double exact(int i, int begin, int end)
     return sum;
 }
 
-/* Returns the gradient of `devices` that divide the batch, each in `micros` micro-batches, without
- * the scale. */
-static inline double expected(int i, clt_dtype dtype, int devices, int micros, double scale)
+/* Returns the gradient of `devices` that divide the batch, each in `micro_batches` micro-batches,
+ * without the scale. */
+static inline double expected(int i, clt_dtype dtype, int devices, int micro_batches, double scale)
 {
     double total = 0;
-    const int share = BATCH / devices, part = share / micros;
+    const int share = BATCH / devices, part = share / micro_batches;
     for (int d = 0; d < devices; d++) {
         double sum = 0;
-        for (int m = 0; m < micros; m++)
+        for (int m = 0; m < micro_batches; m++)
             sum +=
                 rounded(scale * exact(i, d * share + m * part, d * share + (m + 1) * part), dtype);
         total += rounded(sum, dtype);
@@ -83,10 +83,10 @@ static inline double expected(int i, clt_dtype dtype, int devices, int micros, d
     return rounded(total, dtype) / scale;
 }
 
-static inline bool all_finite(clt_dtype dtype, int devices, int micros, double scale)
+static inline bool all_finite(clt_dtype dtype, int devices, int micro_batches, double scale)
 {
     for (int i = 0; i < WEIGHTS; i++)
-        if (!isfinite(expected(i, dtype, devices, micros, scale)))
+        if (!isfinite(expected(i, dtype, devices, micro_batches, scale)))
             return false;
     return true;
 }
@@ -105,14 +105,14 @@ static inline clt_step_batch whole_batch(void)
     return batch;
 }
 
-static inline clt_trainer_options options_for(clt_dtype precision, int micros)
+static inline clt_trainer_options options_for(clt_dtype precision, int micro_batches)
 {
     clt_trainer_options o;
     clt_trainer_options_init(&o);
     o.optimizer = CLT_SGD;
     o.lr = 1; /* weights become minus the gradient */
     o.batch = BATCH;
-    o.accumulate = micros;
+    o.accumulate = micro_batches;
     o.precision = precision;
     o.poison = 1;
     o.separate = clt_test_oclgrind();
@@ -139,17 +139,17 @@ static inline clt_step_result run_step(lab *l)
     return result;
 }
 
-static inline void expect_weights(lab *l, clt_dtype dtype, int micros, double scale,
+static inline void expect_weights(lab *l, clt_dtype dtype, int micro_batches, double scale,
                                   const char *where)
 {
     float w[WEIGHTS], g[WEIGHTS];
     ok(clt_store_get(l->store, "w", w, sizeof w));
     ok(clt_trainer_gradient(l->trainer, 0, "w", g, sizeof g));
     for (int i = 0; i < WEIGHTS; i++) {
-        const float want = (float)expected(i, dtype, l->n, micros, scale);
+        const float want = (float)expected(i, dtype, l->n, micro_batches, scale);
         if (g[i] != want || w[i] != -want)
             fail_msg("%s, %s, %d micro-batches, element %d: gradient %.9g, weight %.9g, not %.9g",
-                     where, clt_dtype_name(dtype), micros, i, g[i], w[i], want);
+                     where, clt_dtype_name(dtype), micro_batches, i, g[i], w[i], want);
     }
     if (l->n > 1)
         ok(clt_store_check(l->store));
@@ -165,11 +165,11 @@ static inline void expect_zero_weights(lab *l)
         ok(clt_store_check(l->store));
 }
 
-static inline double expected_norm(clt_dtype dtype, int devices, int micros, double scale)
+static inline double expected_norm(clt_dtype dtype, int devices, int micro_batches, double scale)
 {
     double sum = 0, bias;
     for (int i = 0; i < WEIGHTS; i++)
-        sum += pow(expected(i, dtype, devices, micros, scale), 2);
+        sum += pow(expected(i, dtype, devices, micro_batches, scale), 2);
     for (int o = 0; o < OUT; o++) { /* few digits, so no rounding */
         bias = 0;
         for (int s = 0; s < BATCH; s++)

@@ -176,8 +176,8 @@ clt_status clt_dataset_open_below(const char *root, const char *spec,
                         spec, (int)options->windows, (int)CLT_WINDOWS_CONTINUED);
     if (options->rows < 0 || (options->rows > 0) != (options->windows == CLT_WINDOWS_CONTINUED))
         return clt_fail(CLT_INVALID_ARGUMENT,
-                        "data '%s': %lld rows: windows that continue need the samples of a batch, "
-                        "others none",
+                        "data '%s': rows is %lld: give the batch size for continued windows, 0 for "
+                        "others",
                         spec, (long long)options->rows);
     enum { MOST_SIZE = 1 << 14 };
     if (options->image_size > MOST_SIZE && !options->resize)

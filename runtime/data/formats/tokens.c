@@ -256,9 +256,8 @@ static clt_status count_samples(clt_tokens *t, const clt_data_request *r, bool d
     }
     if (!total)
         return clt_fail(CLT_FORMAT,
-                        "%s: %lld tokens are fewer than a sample of %lld and the one after it: "
-                        "shorter samples would do",
-                        r->path, (long long)all, (long long)t->length);
+                        "%s: %lld tokens, but a sample needs %lld: give shorter samples", r->path,
+                        (long long)all, (long long)t->length + 1);
     *count = total;
     return divided ? divide(t, r, count) : CLT_OK;
 }

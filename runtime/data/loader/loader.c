@@ -40,8 +40,8 @@ static clt_status check_desc(const clt_loader_desc *d)
     if (d->parts < 1 || d->first_part < 0 || d->local_parts < 0 || d->first_part >= d->parts ||
         d->local_parts > d->parts - d->first_part)
         return clt_fail(CLT_INVALID_ARGUMENT,
-                        "data set '%s': %d parts from part %d on are not among %d parts", name,
-                        d->local_parts, d->first_part, d->parts);
+                        "data set '%s': %d local parts from part %d on, but there are %d parts",
+                        name, d->local_parts, d->first_part, d->parts);
     if (d->slots < 2 || d->slots > MOST_SLOTS)
         return clt_fail(CLT_INVALID_ARGUMENT, "data set '%s': %d slots are not in 2 to %d", name,
                         d->slots, MOST_SLOTS);

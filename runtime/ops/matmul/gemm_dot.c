@@ -188,10 +188,11 @@ bool clt_gemm_dot_accepts(const clt_gemm *gemm, const clt_node *node, const clt_
     if (!clt_gemm_cpu_accepts(node, target, why))
         return false;
     if (!v.along_k && v.gemm.trans_b)
-        return clt_decline(why, "A lies across K");
+        return clt_decline(why, "A is not contiguous along K");
     const int64_t m = clt_gemm_size(v.gemm.m, target);
     if (!v.along_k && m > MOST_ROWS)
-        return clt_decline(why, "B lies across K, and the result has %lld rows", (long long)m);
+        return clt_decline(why, "B is not contiguous along K, and the result has %lld rows",
+                           (long long)m);
     if (!v.along_k && (gemm->bias >= 0 || gemm->epilogue.activation != CLT_ACTIVATION_NONE))
         return clt_decline(why, "B lies across K, and there is a bias or an activation");
     if (choose(&v, &plain).cost >= clt_gemm_tiled_cost(gemm, &plain))

@@ -57,7 +57,7 @@ static clt_status upload(clt_session_device *d, int input, int parity, int micro
     const clt_value *v = d->plan->inputs[input];
     cl_mem *buffer = &d->buffers[parity][input];
     if (!*buffer) {
-        const int64_t whole = micro_bytes(d, input) * d->max_micros;
+        const int64_t whole = micro_bytes(d, input) * d->max_micro_batches;
         char what[128];
         snprintf(what, sizeof what, "input %s", v->name);
         CLT_TRY(clt_device_buffer_create(d->device, whole, CL_MEM_READ_WRITE, what, buffer));
@@ -311,7 +311,7 @@ clt_status clt_session_divide(const clt_session *s, const clt_participants *all,
     if (offsets[0] != 0 || offsets[all->own] != batch->count)
         return clt_fail(CLT_INVALID_ARGUMENT, "the batch's offsets do not cover its %lld samples",
                         (long long)batch->count);
-    const int64_t most = shares->per_run * shares->max_micros;
+    const int64_t most = shares->per_run * shares->max_micro_batches;
     for (int d = 0; d < all->own; d++) {
         const int64_t share = offsets[d + 1] - offsets[d];
         if (share < 0 || share > most)

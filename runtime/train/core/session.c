@@ -7,7 +7,7 @@
 
 static int64_t entry_floats(const clt_session *s)
 {
-    return (int64_t)s->max_micros * s->n_means * 2;
+    return (int64_t)s->max_micro_batches * s->n_means * 2;
 }
 
 static bool same_plan(const clt_device *a, const clt_device *b)
@@ -43,7 +43,7 @@ static clt_status make_device(clt_session *s, int index, const clt_graph *graph,
 {
     clt_session_device *d = &s->devices[index];
     d->device = s->store->replicas[index].device;
-    d->max_micros = s->max_micros;
+    d->max_micro_batches = s->max_micro_batches;
     for (int i = 0; i < index && !d->plan; i++)
         if (same_plan(s->devices[i].device, d->device))
             d->plan = s->devices[i].plan;
@@ -76,13 +76,13 @@ static clt_status make_device(clt_session *s, int index, const clt_graph *graph,
 
 clt_status clt_session_create(const clt_graph *graph, clt_store *store,
                               const clt_plan_options *options,
-                              const clt_tuning_record *const *records, int max_micros, bool shared,
-                              clt_session **out)
+                              const clt_tuning_record *const *records, int max_micro_batches,
+                              bool shared, clt_session **out)
 {
     clt_session *s = CLT_NEW(clt_session);
     CLT_TRY_MEMORY(s);
     s->store = store;
-    s->max_micros = max_micros;
+    s->max_micro_batches = max_micro_batches;
     s->shared = shared;
     s->devices = clt_calloc((size_t)store->n_devices, sizeof *s->devices);
     s->coefficients = clt_calloc((size_t)graph->n_losses + 1, sizeof *s->coefficients);
@@ -193,7 +193,7 @@ clt_view clt_session_results(const clt_session *s, int device, int entry, int mi
     return (clt_view){s->devices[device].results, floats * (int64_t)sizeof(float)};
 }
 
-clt_status clt_session_share(const clt_session *s, int device, int entry, int micros,
+clt_status clt_session_share(const clt_session *s, int device, int entry, int micro_batches,
                              clt_collective *what)
 {
     const clt_session_device *d = &s->devices[device];
@@ -203,24 +203,25 @@ clt_status clt_session_share(const clt_session *s, int device, int entry, int mi
                              .out = d->totals,
                              .out_offset = entry * entry_floats(s),
                              .dtype = CLT_F32,
-                             .empty = micros == 0,
+                             .empty = micro_batches == 0,
                              .label = "losses"};
-    return micros ? clt_enqueue_zeros(d->device, clt_session_results(s, device, entry, micros),
-                                      (int64_t)(s->max_micros - micros) * s->n_means * 2 *
-                                          (int64_t)sizeof(float))
-                  : CLT_OK;
+    return micro_batches
+               ? clt_enqueue_zeros(d->device, clt_session_results(s, device, entry, micro_batches),
+                                   (int64_t)(s->max_micro_batches - micro_batches) * s->n_means *
+                                       2 * (int64_t)sizeof(float))
+               : CLT_OK;
 }
 
-clt_status clt_session_read(clt_session *s, int device, int entry, int micros)
+clt_status clt_session_read(clt_session *s, int device, int entry, int micro_batches)
 {
     clt_session_device *d = &s->devices[device];
     const int64_t at = entry * entry_floats(s) * (int64_t)sizeof(float);
-    d->micros[entry] = micros;
+    d->micro_batches[entry] = micro_batches;
     if (s->shared)
-        micros = s->max_micros;
+        micro_batches = s->max_micro_batches;
     return clt_enqueue_download(
         d->device, (clt_view){s->shared ? d->totals : d->results, at}, (char *)d->staging + at,
-        (int64_t)micros * s->n_means * 2 * (int64_t)sizeof(float), &d->read[entry]);
+        (int64_t)micro_batches * s->n_means * 2 * (int64_t)sizeof(float), &d->read[entry]);
 }
 
 clt_status clt_session_wait(clt_session *s, int device, int entry)
@@ -242,8 +243,10 @@ clt_status clt_session_collect(clt_session *s, int entry, double *sums, double *
         CLT_TRY(clt_session_wait(s, i, entry));
         const float *values = d->staging + entry * entry_floats(s);
         /* Results that are summed over ranks already include all devices. */
-        const int micros = !s->shared ? d->micros[entry] : i == 0 ? s->max_micros : 0;
-        for (int m = 0; m < micros; m++)
+        const int micro_batches = !s->shared ? d->micro_batches[entry]
+                                  : i == 0   ? s->max_micro_batches
+                                             : 0;
+        for (int m = 0; m < micro_batches; m++)
             for (int j = 0; j < s->n_means; j++, values += 2) {
                 sums[j] += values[0];
                 weights[j] += values[1];

@@ -31,16 +31,16 @@ typedef struct clt_session_device {
     cl_mem totals;       /* results summed over ranks; NULL: one rank */
     float *staging;      /* copy of the results on the host */
     cl_event read[CLT_RESULT_RING];
-    int micros[CLT_RESULT_RING]; /* by ring entry: number of micro-batches */
+    int micro_batches[CLT_RESULT_RING]; /* by ring entry: number of micro-batches */
     /* by ring entry: the device's samples in the global batch */
     int64_t shares[CLT_RESULT_RING], firsts[CLT_RESULT_RING];
-    int max_micros;
+    int max_micro_batches;
 } clt_session_device;
 
 typedef struct clt_session {
     clt_store *store;
     int n_devices;
-    int max_micros;
+    int max_micro_batches;
     int failed;            /* the device on which clt_session_collect failed */
     bool shared;           /* results are summed over ranks */
     int n_losses, n_means; /* a mean is a loss or a metric */
@@ -49,12 +49,12 @@ typedef struct clt_session {
 } clt_session;
 
 /* Plans `graph` for each device, with the measurements in records[device]. A run holds up to
- * options->max_batch samples, and a step up to `max_micros` micro-batches. If `shared`, results are
- * summed over ranks. */
+ * options->max_batch samples, and a step up to `max_micro_batches` micro-batches. If `shared`,
+ * results are summed over ranks. */
 clt_status clt_session_create(const clt_graph *graph, clt_store *store,
                               const clt_plan_options *options,
-                              const clt_tuning_record *const *records, int max_micros, bool shared,
-                              clt_session **session);
+                              const clt_tuning_record *const *records, int max_micro_batches,
+                              bool shared, clt_session **session);
 
 void clt_session_destroy(clt_session *session);
 
@@ -113,12 +113,12 @@ bool clt_graph_static_weights(const clt_graph *graph, int64_t count, double *wei
 clt_view clt_session_results(const clt_session *session, int device, int entry, int micro);
 
 /* Describes, in *what, the collective that sums a ring entry's results over the ranks. The device
- * has `micros` micro-batches; zeros are enqueued for the remaining ones. */
-clt_status clt_session_share(const clt_session *session, int device, int entry, int micros,
+ * has `micro_batches` micro-batches; zeros are enqueued for the remaining ones. */
+clt_status clt_session_share(const clt_session *session, int device, int entry, int micro_batches,
                              clt_collective *what);
 
 /* Enqueues the download of a ring entry's results. Without micro-batches the results are zero. */
-clt_status clt_session_read(clt_session *session, int device, int entry, int micros);
+clt_status clt_session_read(clt_session *session, int device, int entry, int micro_batches);
 
 /* Waits for the entry and adds its results over devices and micro-batches to sums[] and weights[],
  * by mean. */

@@ -119,7 +119,7 @@ static clt_status build(clt_predictor *p, const clt_graph *graph,
     p->batch = options->batch;
     p->all = (clt_participants){.ranks = 1, .own = (int)n, .total = (int)n};
     p->shares = (clt_shares){.per_run = (options->batch - 1) / (int64_t)n + 1,
-                             .max_micros = 1,
+                             .max_micro_batches = 1,
                              .accumulate = 1,
                              .quantum = 1};
     CLT_TRY(clt_shares_create(&p->all, &p->shares));

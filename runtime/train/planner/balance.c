@@ -165,7 +165,7 @@ clt_status clt_balance_check_room(const clt_participants *all, const clt_shares 
 {
     int64_t *capacity = clt_calloc((size_t)all->total, sizeof *capacity);
     CLT_TRY_MEMORY(capacity);
-    const int64_t most = shares->per_run * shares->max_micros;
+    const int64_t most = shares->per_run * shares->max_micro_batches;
     clt_status status = clt_split_capacity(batch, all->total, weights, quantum, capacity);
     for (int p = 0; status == CLT_OK && p < all->total; p++)
         if (capacity[p] > most)
@@ -199,7 +199,7 @@ clt_status clt_balance_step(clt_balance *b, const clt_participants *all, const c
     b->quantum = quantum_of(all, shares, b->batch);
     /* The trainer's batch may be larger than the run's. Devices need room for the trainer's batch
      * too. */
-    const int64_t most = shares->per_run * shares->max_micros * b->batch / largest;
+    const int64_t most = shares->per_run * shares->max_micro_batches * b->batch / largest;
     *change = clt_balance_find(b->shares, b->middle, b->n, b->batch, b->quantum, most, b->offsets,
                                b->weights) &&
               clt_balance_check_room(all, shares, largest, b->weights, b->quantum) == CLT_OK;

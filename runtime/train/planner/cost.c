@@ -27,8 +27,8 @@ double clt_speed_compute(const clt_speed *s, double samples, int accumulate, boo
 {
     if (samples <= 0)
         return 0;
-    const double micros = samples < accumulate ? ceil(samples) : accumulate;
-    return micros * micro_batch(s, samples / micros) * (alone ? s->alone : 1);
+    const double micro_batches = samples < accumulate ? ceil(samples) : accumulate;
+    return micro_batches * micro_batch(s, samples / micro_batches) * (alone ? s->alone : 1);
 }
 
 /* --- a step ---------------------------------------------------------------------------------- */

@@ -71,7 +71,7 @@ static uint64_t hash_program(const clt_step_program *p)
  * root. */
 static uint64_t key_of(const clt_check_device *device, uint64_t program)
 {
-    const int numbers[] = {device->rounds, device->micros};
+    const int numbers[] = {device->rounds, device->micro_batches};
     uint64_t hash =
         clt_hash(numbers, sizeof numbers, clt_term(5, program, clt_check_key(device->input)));
     for (int i = 0; i < device->program->n; i++)
@@ -286,7 +286,7 @@ static clt_status begin(check *c, const clt_check_device *devices)
         if (device->rounds > CLT_SYMBOLIC_ROUNDS)
             return clt_fail(CLT_INTERNAL, "a check has at most %d rounds, not %d",
                             CLT_SYMBOLIC_ROUNDS, device->rounds);
-        CLT_TRY(clt_symbolic_create(device->input, c->kind, device->rounds, device->micros,
+        CLT_TRY(clt_symbolic_create(device->input, c->kind, device->rounds, device->micro_batches,
                                     &c->runners[g].state));
     }
     return CLT_OK;

@@ -8,7 +8,7 @@
 typedef struct clt_check_device {
     const clt_step_program_input *input;
     const clt_step_program *program;
-    int rounds, micros;
+    int rounds, micro_batches;
 } clt_check_device;
 
 /* The result of a check. */
@@ -43,7 +43,7 @@ clt_status clt_step_programs_check(clt_step_program_kind kind, const clt_check_d
 typedef struct clt_check_world {
     int count;
     const clt_step_program_input *training, *evaluation;
-    int max_micros; /* most micro-batches of a device's share of a batch */
+    int max_micro_batches; /* most micro-batches of a device's share of a batch */
 } clt_check_world;
 
 /* Generates and checks every program of training and evaluation: with equal shares of a batch, with

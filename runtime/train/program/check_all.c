@@ -20,7 +20,7 @@ static const clt_step_program_input *inputs_of(const trial *t)
 
 /* Returns the number of micro-batches of a device in a trial. Trials have equal devices, a device
  * without samples, and a device with more micro-batches than the others. */
-static int micros_tried(int try, int participant)
+static int micro_batches_tried(int try, int participant)
 {
     static const int tried[][2] = {{1, 1}, {0, 1}, {1, 0}, {3, 3}, {3, 1}, {0, 3}};
     return tried[try][participant != 0];
@@ -28,11 +28,11 @@ static int micros_tried(int try, int participant)
 
 static int rounds_of(const trial *t, int try, int participant)
 {
-    int most = micros_tried(try, participant);
+    int most = micro_batches_tried(try, participant);
     if (!inputs_of(t)[participant].plan->n_collectives || t->kind == CLT_PROGRAM_DIAGNOSE)
         return most;
     for (int p = 0; p < 2 && p < t->world->count; p++)
-        most = micros_tried(try, p) > most ? micros_tried(try, p) : most;
+        most = micro_batches_tried(try, p) > most ? micro_batches_tried(try, p) : most;
     return most;
 }
 
@@ -41,7 +41,7 @@ static int rounds_of(const trial *t, int try, int participant)
 static const clt_step_program *same_before(const trial *t, int try, int p)
 {
     for (int q = p - 1; q >= 0; q--)
-        if (t->keys[q] == t->keys[p] && micros_tried(try, q) == micros_tried(try, p))
+        if (t->keys[q] == t->keys[p] && micro_batches_tried(try, q) == micro_batches_tried(try, p))
             return t->devices[q].program;
     return NULL;
 }
@@ -51,16 +51,16 @@ static clt_status check_one(trial *t, int try)
     const int n = t->world->count;
     clt_status status = CLT_OK;
     for (int p = 0; status == CLT_OK && p < n; p++) {
-        const int rounds = rounds_of(t, try, p), micros = micros_tried(try, p);
+        const int rounds = rounds_of(t, try, p), micro_batches = micro_batches_tried(try, p);
         const clt_step_program *program = same_before(t, try, p);
         t->inputs[p] = inputs_of(t)[p];
         t->inputs[p].host_weights = t->known;
         if (!program) {
-            status = clt_step_program_generate(&t->inputs[p], t->kind, clt_load_of(rounds, micros),
-                                               &t->programs[p]);
+            status = clt_step_program_generate(&t->inputs[p], t->kind,
+                                               clt_load_of(rounds, micro_batches), &t->programs[p]);
             program = &t->programs[p];
         }
-        t->devices[p] = (clt_check_device){&t->inputs[p], program, rounds, micros};
+        t->devices[p] = (clt_check_device){&t->inputs[p], program, rounds, micro_batches};
     }
     CLT_NEXT(status, clt_step_programs_check(t->kind, t->devices, n, NULL));
     for (int p = 0; p < n; p++)
@@ -78,8 +78,8 @@ static clt_status check_kind(trial *t)
 {
     /* Steps in parts have one micro-batch. Only a single device with a single micro-batch computes
      * weights by itself. */
-    const int tries = t->world->max_micros > 1 && !is_part(t->kind) ? 6 : 3;
-    const bool alone = t->world->count == 1 && t->world->max_micros == 1;
+    const int tries = t->world->max_micro_batches > 1 && !is_part(t->kind) ? 6 : 3;
+    const bool alone = t->world->count == 1 && t->world->max_micro_batches == 1;
     for (int p = 0; p < t->world->count; p++)
         t->keys[p] = clt_check_key(&inputs_of(t)[p]);
     for (int try = 0; try < tries; try++) {

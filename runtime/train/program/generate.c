@@ -9,11 +9,11 @@ typedef struct writer {
     clt_load load;
 } writer;
 
-clt_load clt_load_of(int rounds, int micros)
+clt_load clt_load_of(int rounds, int micro_batches)
 {
     if (!rounds)
         return CLT_LOAD_NONE;
-    if (!micros)
+    if (!micro_batches)
         return rounds == 1 ? CLT_LOAD_EMPTY_ONE : CLT_LOAD_EMPTY_MANY;
     return rounds == 1 ? CLT_LOAD_ONE : CLT_LOAD_MANY;
 }

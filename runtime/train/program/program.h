@@ -146,7 +146,7 @@ typedef enum clt_load {
     CLT_LOAD_COUNT
 } clt_load;
 
-clt_load clt_load_of(int rounds, int micros);
+clt_load clt_load_of(int rounds, int micro_batches);
 
 /* The input of a generator. */
 typedef struct clt_step_program_input {

@@ -47,7 +47,7 @@ uint64_t clt_symbolic_computed(const clt_symbolic_device *s, int end)
 
 bool clt_symbolic_is_cleared(const clt_symbolic_device *s, int set, int micro)
 {
-    return !s->in->plan->unwritten || s->cleared[set] == micro || !s->micros;
+    return !s->in->plan->unwritten || s->cleared[set] == micro || !s->micro_batches;
 }
 
 bool clt_symbolic_has_results(const clt_symbolic_device *s)
@@ -122,13 +122,13 @@ static void begin_part(clt_symbolic_device *s)
 }
 
 clt_status clt_symbolic_create(const clt_step_program_input *in, clt_step_program_kind kind,
-                               int rounds, int micros, clt_symbolic_device *s)
+                               int rounds, int micro_batches, clt_symbolic_device *s)
 {
     const size_t n = (size_t)in->layout->n_buckets + 1;
     *s = (clt_symbolic_device){.in = in,
                                .kind = kind,
                                .rounds = rounds,
-                               .micros = micros,
+                               .micro_batches = micro_batches,
                                .cleared = {-1, -1},
                                .fed = -1,
                                .gradients_fed = -1,
@@ -172,13 +172,13 @@ const char *clt_symbolic_missing(const clt_symbolic_device *s)
         if (s->values[b].version != CLT_VERSION_NEW &&
             (!in->layout->buckets[b].state || in->plan->n_assigns))
             return "a bucket was not updated";
-    for (int m = 0; fetches && m < s->micros; m++)
+    for (int m = 0; fetches && m < s->micro_batches; m++)
         if (!s->fetched[m])
             return "outputs of a micro-batch were not fetched";
-    for (int m = 0; s->kind == CLT_PROGRAM_DIAGNOSE && m < s->micros; m++)
+    for (int m = 0; s->kind == CLT_PROGRAM_DIAGNOSE && m < s->micro_batches; m++)
         if (s->inspected[m] != in->plan->n_nodes)
             return "nodes of a micro-batch were not inspected";
-    if (in->carries && in->plan->n_assigns && s->micros && !s->carried)
+    if (in->carries && in->plan->n_assigns && s->micro_batches && !s->carried)
         return "states do not have their next values";
     if (applies && (!s->committed || !s->read_status || !s->read_results))
         return "status or results were not read, or the step was not noted as enqueued";
@@ -216,7 +216,7 @@ uint64_t clt_symbolic_final(const clt_symbolic_device *s)
         for (int k = 0; k < s->in->n_slots; k++)
             term = clt_term(FINAL, term, s->slots[k * s->in->layout->n_buckets + b].term);
     }
-    for (int m = 0; m < s->micros; m++) /* rounds without samples fetch nothing */
+    for (int m = 0; m < s->micro_batches; m++) /* rounds without samples fetch nothing */
         term = clt_term(FINAL, term, s->fetched[m]);
     return clt_term(FINAL, term, s->means.term);
 }

@@ -31,7 +31,7 @@ typedef struct clt_symbolic_request {
 typedef struct clt_symbolic_device {
     const clt_step_program_input *in;
     clt_step_program_kind kind;
-    int rounds, micros;
+    int rounds, micro_batches;
 
     clt_symbol *values;       /* by bucket: parameters and states */
     clt_symbol *slots;        /* by slot and bucket */
@@ -65,7 +65,7 @@ typedef struct clt_symbolic_device {
 
 /* Creates the state of a device before the program runs. */
 clt_status clt_symbolic_create(const clt_step_program_input *input, clt_step_program_kind kind,
-                               int rounds, int micros, clt_symbolic_device *device);
+                               int rounds, int micro_batches, clt_symbolic_device *device);
 
 void clt_symbolic_free(clt_symbolic_device *device);
 

@@ -42,7 +42,7 @@ static const char *start_buffer(const clt_symbolic_device *s, const clt_instruct
         return "the buffer is in another collective";
     if (i->on == CLT_ON_VALUES || i->on == CLT_ON_SLOT)
         return root && buffer->version != i->version ? "the values are not those to be sent" : NULL;
-    if (i->on == CLT_ON_RESULTS ? !s->rounds : !s->micros && i->on == CLT_ON_GRADIENT)
+    if (i->on == CLT_ON_RESULTS ? !s->rounds : !s->micro_batches && i->on == CLT_ON_GRADIENT)
         return NULL; /* this device sends no data */
     if (i->on == CLT_ON_RESULTS && !clt_symbolic_has_results(s))
         return "results of a micro-batch are not there";
@@ -81,7 +81,7 @@ const char *clt_symbolic_start(clt_symbolic_device *s, const clt_instruction *i)
             for (int m = 0; m < s->rounds; m++)
                 request.operand = clt_term(RESULT, request.operand, s->round_results[m]);
         }
-        if (i->on == CLT_ON_GRADIENT && !s->micros)
+        if (i->on == CLT_ON_GRADIENT && !s->micro_batches)
             request.operand = 0;
     }
     if (why)

@@ -6,16 +6,16 @@
 
 int64_t clt_share_begin(const clt_share *s, int micro)
 {
-    const int64_t quantum = s->quantum, each = (s->count + s->micros - 1) / s->micros;
+    const int64_t quantum = s->quantum, each = (s->count + s->micro_batches - 1) / s->micro_batches;
     const int64_t whole = (each + quantum - 1) / quantum * quantum;
-    if (quantum > 1 && whole <= s->per_run && whole * (s->micros - 1) < s->count)
-        return micro < s->micros ? micro * whole : s->count;
-    return s->count * micro / s->micros;
+    if (quantum > 1 && whole <= s->per_run && whole * (s->micro_batches - 1) < s->count)
+        return micro < s->micro_batches ? micro * whole : s->count;
+    return s->count * micro / s->micro_batches;
 }
 
 clt_part clt_share_part(const clt_share *s, int micro)
 {
-    if (micro >= s->micros)
+    if (micro >= s->micro_batches)
         return (clt_part){s->begin + s->count, 0, s->begin, micro};
     const int64_t begin = clt_share_begin(s, micro);
     return (clt_part){s->begin + begin, clt_share_begin(s, micro + 1) - begin, s->begin, micro};
@@ -48,9 +48,9 @@ clt_status clt_shares_split(clt_shares *s, const clt_participants *all, int64_t 
 clt_share clt_share_of(const clt_shares *s, int64_t count)
 {
     const int64_t needed = (count + s->per_run - 1) / s->per_run;
-    const int64_t micros = needed > s->accumulate ? needed : s->accumulate;
+    const int64_t micro_batches = needed > s->accumulate ? needed : s->accumulate;
     clt_share share = {.count = count, .per_run = s->per_run, .quantum = s->quantum};
-    share.micros = share.rounds = (int)(count < micros ? count : micros);
+    share.micro_batches = share.rounds = (int)(count < micro_batches ? count : micro_batches);
     return share;
 }
 

@@ -5,13 +5,13 @@
 #include "exec/collective.h"
 #include "train/ranks/world.h"
 
-/* A device's share of a batch. The share runs as `micros` micro-batches, each a multiple of
+/* A device's share of a batch. The share runs as `micro_batches` micro-batches, each a multiple of
  * `quantum` if the plan has room. If the plan has collectives and other devices have more
  * micro-batches, rounds without samples follow. */
 typedef struct clt_share {
     int64_t begin, count;     /* samples of the batch */
     int64_t per_run, quantum; /* per_run: the most samples of a micro-batch */
-    int micros, rounds;
+    int micro_batches, rounds;
 } clt_share;
 
 /* The samples of a device in one run. */
@@ -22,16 +22,16 @@ typedef struct clt_part {
 } clt_part;
 
 /* Returns the first sample of a micro-batch, counted from the start of the share. `micro` =
- * `micros` gives the end of the share. */
+ * `micro_batches` gives the end of the share. */
 int64_t clt_share_begin(const clt_share *share, int micro);
 
-/* Returns the samples of a micro-batch. There are none if `micro` is `micros` or more. */
+/* Returns the samples of a micro-batch. There are none if `micro` is `micro_batches` or more. */
 clt_part clt_share_part(const clt_share *share, int micro);
 
 typedef struct clt_shares {
-    int64_t per_run; /* the most samples of a plan's run */
-    int max_micros;  /* most runs in a step */
-    int accumulate;  /* micro-batches wanted for a share, if it has as many samples and they fit */
+    int64_t per_run;       /* the most samples of a plan's run */
+    int max_micro_batches; /* most runs in a step */
+    int accumulate; /* micro-batches wanted for a share, if it has as many samples and they fit */
     /* shares and micro-batches are multiples of this number of samples where possible */
     int64_t quantum;
     double *weights; /* weights of the division, by participant; NULL: equal */

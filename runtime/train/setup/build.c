@@ -28,7 +28,8 @@ static clt_status choose(clt_trainer *t, const clt_graph *graph)
         clt_capacity_check(graph, t->store, &t->options, t->all.total, t->options.batch);
     CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, t->all.total));
     CLT_TRY(clt_capacity_share(t->all.total, &t->options, t->options.batch, &t->shares.per_run));
-    if (t->options.per_device * t->shares.max_micros >= t->shares.per_run * t->options.accumulate)
+    if (t->options.per_device * t->shares.max_micro_batches >=
+        t->shares.per_run * t->options.accumulate)
         t->shares.per_run = t->options.per_device;
     return clt_choices_make(graph, t->store, &t->options, t->shares.per_run, &t->choices);
 }
@@ -41,12 +42,12 @@ static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
         clt_capacity_limit(graph, t->store, &t->options, t->all.total, &options);
     CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, t->all.total));
     const bool shared = t->all.ranks > 1;
-    CLT_TRY(clt_session_create(graph, t->store, &options, t->choices->of, t->shares.max_micros,
-                               shared, &t->training));
+    CLT_TRY(clt_session_create(graph, t->store, &options, t->choices->of,
+                               t->shares.max_micro_batches, shared, &t->training));
     options = clt_capacity_options(&t->options, CLT_PLAN_EVALUATE, t->shares.per_run);
     options.several = t->all.total > 1;
-    return clt_session_create(graph, t->store, &options, t->choices->of, t->shares.max_micros,
-                              shared, &t->evaluation);
+    return clt_session_create(graph, t->store, &options, t->choices->of,
+                              t->shares.max_micro_batches, shared, &t->evaluation);
 }
 
 static clt_status make_device(clt_trainer *t, int index)
@@ -55,7 +56,7 @@ static clt_status make_device(clt_trainer *t, int index)
     clt_replica *replica = &t->store->replicas[index];
     CLT_TRY(clt_replica_for_training(replica, t->options.precision,
                                      clt_optimizer_find(t->options.optimizer)->n_slots));
-    if (clt_capacity_micros(&t->options) > 1)
+    if (clt_capacity_micro_batches(&t->options) > 1)
         CLT_TRY(clt_replica_for_micro_batches(replica));
     const clt_update_options update = {.optimizer = t->options.optimizer,
                                        .momentum = t->options.momentum,
@@ -80,7 +81,7 @@ static clt_status make_device(clt_trainer *t, int index)
 static clt_status make_shares(clt_trainer *t)
 {
     const size_t n = (size_t)t->all.total;
-    t->shares.max_micros = clt_capacity_micros(&t->options);
+    t->shares.max_micro_batches = clt_capacity_micro_batches(&t->options);
     t->shares.accumulate = t->options.accumulate;
     t->shares.quantum = t->options.quantum;
     CLT_TRY(clt_shares_create(&t->all, &t->shares));

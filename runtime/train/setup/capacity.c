@@ -31,7 +31,7 @@ clt_status clt_capacity_share(int participants, const clt_trainer_options *optio
     return status;
 }
 
-int clt_capacity_micros(const clt_trainer_options *options)
+int clt_capacity_micro_batches(const clt_trainer_options *options)
 {
     return options->accumulate * (options->rebalance ? 2 : 1);
 }
@@ -63,13 +63,13 @@ static int64_t total_of(const need *n)
 }
 
 /* Bytes of inputs in the buffers of a session, which keeps the inputs of two steps. */
-static int64_t input_bytes(const clt_graph *graph, int64_t share, int micros)
+static int64_t input_bytes(const clt_graph *graph, int64_t share, int micro_batches)
 {
     int64_t bytes = 0;
     for (int i = 0; i < graph->n_values; i++) {
         const clt_value *v = graph->values[i];
         if (v->kind == CLT_VALUE_INPUT)
-            bytes += 2 * micros *
+            bytes += 2 * micro_batches *
                      (clt_type_elements(&v->type, share) * clt_dtype_size(v->type.dtype) +
                       CLT_TENSOR_ALIGN);
     }
@@ -82,16 +82,16 @@ static void count_fixed(const clt_graph *graph, const clt_store *store,
 {
     enum { SMALL = 256 * 1024 };
     const clt_buckets *layout = &store->layout;
-    const int micros = clt_capacity_micros(options);
+    const int micro_batches = clt_capacity_micro_batches(options);
     const int slots = clt_optimizer_find(options->optimizer)->n_slots;
     int64_t largest = 0;
-    *n = (need){.inputs = 2 * input_bytes(graph, share, micros), .other = SMALL};
+    *n = (need){.inputs = 2 * input_bytes(graph, share, micro_batches), .other = SMALL};
     for (int i = 0; i < layout->n_buckets; i++) {
         const clt_bucket *b = &layout->buckets[i];
         n->store += b->bytes;
         /* Micro-batches are summed in f32, beside the gradients in the run's precision. */
         if (!b->state)
-            n->store += b->bytes * (slots + (micros > 1)) +
+            n->store += b->bytes * (slots + (micro_batches > 1)) +
                         clt_bucket_gradient_bytes(b, options->precision);
         largest = b->bytes > largest ? b->bytes : largest;
     }
@@ -146,7 +146,7 @@ static int64_t held(const clt_replica *replica, const clt_trainer_options *optio
         bytes += b->bytes * (replica->n_slots < slots ? replica->n_slots : slots);
         if (clt_replica_gradients(replica, options->precision))
             bytes += clt_bucket_gradient_bytes(b, options->precision);
-        if (replica->micro_gradients && clt_capacity_micros(options) > 1)
+        if (replica->micro_gradients && clt_capacity_micro_batches(options) > 1)
             bytes += b->bytes;
     }
     return bytes;
@@ -274,8 +274,8 @@ int64_t clt_capacity_largest(const clt_graph *graph, const clt_store *store,
 
 /* Returns the fewest micro-batches, as a power of two, with which the batch fits; 0 if it never
  * fits. */
-static int micro_batches(const clt_graph *graph, const clt_store *store,
-                         const clt_trainer_options *options, int participants)
+static int micro_batches_of(const clt_graph *graph, const clt_store *store,
+                            const clt_trainer_options *options, int participants)
 {
     clt_trainer_options own = *options;
     for (own.accumulate = 2 * options->accumulate;
@@ -297,12 +297,13 @@ clt_status clt_capacity_explain(clt_status status, const clt_graph *graph, const
     const int64_t largest = clt_capacity_largest(graph, store, options, participants);
     clt_trainer_options again = *options;
     again.recompute = 1;
-    const int micros = micro_batches(graph, store, options, participants);
+    const int micro_batches = micro_batches_of(graph, store, options, participants);
     if (!options->recompute && !options->memory &&
         clt_capacity_check(graph, store, &again, participants, options->batch) == CLT_OK)
         snprintf(more, sizeof more, "; this one does where backward computes again (recompute)");
-    else if (micros)
-        snprintf(more, sizeof more, "; this one does in %d micro-batches (accumulate)", micros);
+    else if (micro_batches)
+        snprintf(more, sizeof more, "; this one does in %d micro-batches (accumulate)",
+                 micro_batches);
     if (!largest)
         return clt_fail(status, "%s; no batch fits%s", message, more);
     return clt_fail(status, "%s; the largest batch that fits is about %lld%s", message,

@@ -12,7 +12,7 @@ clt_status clt_capacity_share(int participants, const clt_trainer_options *optio
                               int64_t *share);
 
 /* Returns the most micro-batches of a device's share of a step. */
-int clt_capacity_micros(const clt_trainer_options *options);
+int clt_capacity_micro_batches(const clt_trainer_options *options);
 
 /* Returns the options of the trainer's plans for one device. */
 clt_plan_options clt_capacity_options(const clt_trainer_options *options, clt_plan_mode mode,

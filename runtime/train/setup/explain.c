@@ -39,8 +39,8 @@ static clt_status explain(const clt_plan *plan, const clt_store *store,
                           const clt_trainer_options *options, int participants,
                           const clt_outline *outline, const arrays *a, clt_str *text)
 {
-    const int micros = clt_capacity_micros(options);
-    const bool alone = participants == 1 && micros == 1;
+    const int micro_batches = clt_capacity_micro_batches(options);
+    const bool alone = participants == 1 && micro_batches == 1;
     double weights[64];
     const clt_step_program_input input = {
         .plan = outline,
@@ -61,7 +61,7 @@ static clt_status explain(const clt_plan *plan, const clt_store *store,
         .poison = options->poison != 0};
     clt_step_program program = {0};
     clt_status status = clt_step_program_generate(
-        &input, CLT_PROGRAM_STEP, micros > 1 ? CLT_LOAD_MANY : CLT_LOAD_ONE, &program);
+        &input, CLT_PROGRAM_STEP, micro_batches > 1 ? CLT_LOAD_MANY : CLT_LOAD_ONE, &program);
     if (status == CLT_OK) {
         clt_str_add(text, "\nProgram of a step on device 0\n");
         clt_step_program_print(&program, text);

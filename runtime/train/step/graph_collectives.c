@@ -127,13 +127,13 @@ clt_status clt_segments_rounds(const clt_session *session, const clt_participant
     if (!has_collectives(session))
         return CLT_OK;
     shares->rounds = 1;
-    if (shares->max_micros == 1)
+    if (shares->max_micro_batches == 1)
         return CLT_OK;
     CLT_TRY(clt_shares_count(shares, all, &exchange->collectives));
     /* At least one round, as for plans that exchange no numbers of samples. */
     for (int p = 0; p < all->total; p++) {
-        const int micros = clt_share_of(shares, shares->counts[p]).micros;
-        shares->rounds = micros > shares->rounds ? micros : shares->rounds;
+        const int micro_batches = clt_share_of(shares, shares->counts[p]).micro_batches;
+        shares->rounds = micro_batches > shares->rounds ? micro_batches : shares->rounds;
     }
     return CLT_OK;
 }

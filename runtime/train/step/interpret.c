@@ -208,7 +208,7 @@ static clt_status execute(context *c)
     case CLT_DO_READ_STATUS:
         return read_status(c);
     case CLT_DO_READ_RESULTS:
-        return clt_session_read(s, d, call->entry, b->share.micros);
+        return clt_session_read(s, d, call->entry, b->share.micro_batches);
     case CLT_DO_FLUSH:
         return clt_device_flush(c->sd->device);
     case CLT_DO_COMMITTED:

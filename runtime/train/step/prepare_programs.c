@@ -168,7 +168,7 @@ static clt_status check_all(const clt_trainer *t)
         evaluation[p] = clt_programs_input(t, of, &of->evaluation);
         training[p].shared = evaluation[p].shared = t->all.ranks > 1;
     }
-    const clt_check_world world = {t->all.total, training, evaluation, t->shares.max_micros};
+    const clt_check_world world = {t->all.total, training, evaluation, t->shares.max_micro_batches};
     const clt_status status =
         training && evaluation ? clt_step_programs_check_all(&world) : CLT_OUT_OF_MEMORY;
     CLT_FREE(training, evaluation);

@@ -60,7 +60,8 @@ static const clt_step_program *selected(const clt_trainer *t, int d)
     if (p->kind == CLT_PROGRAM_VERIFY) /* needs no batch */
         return &of->lists[p->kind][0][0];
     const clt_share share = clt_shares_device(&t->shares, d);
-    return &of->lists[p->kind][t->call.weights_known][clt_load_of(share.rounds, share.micros)];
+    return &of->lists[p->kind][t->call.weights_known]
+                     [clt_load_of(share.rounds, share.micro_batches)];
 }
 
 /* Collects the data that the instructions of a call's program work on. */
@@ -147,12 +148,12 @@ static clt_status diagnose_device(clt_trainer *t, int d, int64_t step, clt_diagn
                            .seed = t->options.seed};
     clt_bound bound = bind(t, d, &call);
     bound.share = clt_share_of(&t->shares, sd->shares[entry]);
-    bound.share.micros = bound.share.rounds = sd->micros[entry];
+    bound.share.micro_batches = bound.share.rounds = sd->micro_batches[entry];
     bound.diagnosis = diagnosis;
     clt_step_program program = {0};
-    clt_status status =
-        clt_step_program_generate(&input, CLT_PROGRAM_DIAGNOSE,
-                                  clt_load_of(bound.share.rounds, bound.share.micros), &program);
+    clt_status status = clt_step_program_generate(
+        &input, CLT_PROGRAM_DIAGNOSE, clt_load_of(bound.share.rounds, bound.share.micro_batches),
+        &program);
     CLT_NEXT(status, clt_step_program_run(&bound, &program));
     clt_step_program_free(&program);
     return status;

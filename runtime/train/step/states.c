@@ -73,7 +73,7 @@ static void find_dependences(const clt_graph *graph, dependence *depends)
 
 static bool one_run(const struct clt_states *s)
 {
-    return s->all->total == 1 && s->shares->max_micros == 1;
+    return s->all->total == 1 && s->shares->max_micro_batches == 1;
 }
 
 /* Rows have no mean: each row belongs to its own sample. So the new rows must be in one place, and
@@ -92,7 +92,7 @@ static clt_status check_rows(const struct clt_states *s, const clt_assignment *a
                     "replaced: assign the result of one clt_batch_rows_put itself, or train on "
                     "one device without accumulation",
                     assign->state->name, put->name,
-                    s->all->total > 1 ? s->all->total : s->shares->max_micros);
+                    s->all->total > 1 ? s->all->total : s->shares->max_micro_batches);
 }
 
 /* A single device with a single micro-batch (`one`) needs no mean. */

@@ -79,7 +79,7 @@ static clt_status find_weights(clt_trainer *t)
         clt_session_static_weights(t->call.session, t->call.batch.total, t->call.loss_weights);
     if (weights)
         memcpy(t->call.loss_weights, weights, (size_t)t->call.session->n_losses * sizeof *weights);
-    if (t->call.weights_known || (t->all.total == 1 && t->shares.max_micros == 1))
+    if (t->call.weights_known || (t->all.total == 1 && t->shares.max_micro_batches == 1))
         return CLT_OK;
     return weights_from_forward(t);
 }
@@ -178,7 +178,7 @@ static clt_status need_phase(const clt_trainer *t, int phase, const char *call, 
 
 clt_status clt_trainer_forward(clt_trainer *t, const clt_step_batch *batch)
 {
-    if (t->shares.max_micros > 1)
+    if (t->shares.max_micro_batches > 1)
         return clt_fail(CLT_STATE,
                         "the parts of a step work without micro-batches; this trainer "
                         "was made with accumulate %d%s",

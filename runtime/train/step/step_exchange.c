@@ -87,8 +87,8 @@ static clt_status describe(const clt_bound *b, const clt_instruction *i, const c
 {
     switch (i->on) {
     case CLT_ON_RESULTS:
-        return clt_session_share(b->call->session, b->device, b->call->entry, b->share.micros,
-                                 what);
+        return clt_session_share(b->call->session, b->device, b->call->entry,
+                                 b->share.micro_batches, what);
     case CLT_ON_MEANS:
         *what = clt_states_means(b->states, b->device);
         return CLT_OK;

@@ -96,7 +96,7 @@ static void test_room(void **state)
         clt_trainer t = {.exchange = {.devices = devices},
                          .all = {.own = 3, .total = 3, .ranks = 1, .begins = begins, .lanes = 16},
                          .shares = {.weights = shares,
-                                    .max_micros = 2,
+                                    .max_micro_batches = 2,
                                     .accumulate = 1,
                                     .quantum = 1,
                                     .per_run = (batches[k][0] + 2) / 3}};

@@ -58,7 +58,7 @@ static clt_outline plan_of(bool collectives)
 typedef struct program_case {
     const char *name;
     clt_step_program_kind kind;
-    int devices, ranks, micros[SHARES];
+    int devices, ranks, micro_batches[SHARES];
     bool collectives, owners, half, streams, measures, carries;
 } program_case;
 
@@ -98,9 +98,9 @@ typedef struct made {
     clt_check_device *devices;
 } made;
 
-static int micros_of(const program_case *c, int device)
+static int micro_batches_of(const program_case *c, int device)
 {
-    return c->micros[device < SHARES ? device : SHARES - 1];
+    return c->micro_batches[device < SHARES ? device : SHARES - 1];
 }
 
 static void *zeros(int count, size_t bytes)
@@ -120,10 +120,10 @@ static void make(const program_case *c, made *m)
     if (c->kind == CLT_PROGRAM_OUTSIDE)
         m->plan.n_nodes = m->plan.n_forward;
     for (int d = 0; d < c->devices; d++)
-        most = micros_of(c, d) > most ? micros_of(c, d) : most;
+        most = micro_batches_of(c, d) > most ? micro_batches_of(c, d) : most;
     for (int d = 0; d < c->devices; d++) {
         const bool meets = c->collectives && c->kind != CLT_PROGRAM_DIAGNOSE;
-        const int micros = micros_of(c, d), rounds = meets ? most : micros;
+        const int micro_batches = micro_batches_of(c, d), rounds = meets ? most : micro_batches;
         m->inputs[d] = (clt_step_program_input){.plan = &m->plan,
                                                 .participants = c->devices,
                                                 .ranks = c->ranks,
@@ -134,7 +134,7 @@ static void make(const program_case *c, made *m)
                                                 .after = c->collectives ? some_after : none_after,
                                                 .half = c->half,
                                                 .streams = c->streams,
-                                                .means = c->devices > 1 || c->micros[0] > 1,
+                                                .means = c->devices > 1 || c->micro_batches[0] > 1,
                                                 .host_weights = true,
                                                 .measures = c->measures,
                                                 .apart = c->measures,
@@ -142,9 +142,9 @@ static void make(const program_case *c, made *m)
                                                 .carries = c->carries,
                                                 .poison = true,
                                                 .root = c->kind == CLT_PROGRAM_COPY ? 1 : 0};
-        ok(clt_step_program_generate(&m->inputs[d], c->kind, clt_load_of(rounds, micros),
+        ok(clt_step_program_generate(&m->inputs[d], c->kind, clt_load_of(rounds, micro_batches),
                                      &m->programs[d]));
-        m->devices[d] = (clt_check_device){&m->inputs[d], &m->programs[d], rounds, micros};
+        m->devices[d] = (clt_check_device){&m->inputs[d], &m->programs[d], rounds, micro_batches};
     }
 }
 
@@ -206,7 +206,7 @@ static clt_step_program mutate(const clt_step_program *p, mutation how, int at)
  * these. A device without samples adds nothing to a collective, whatever its gradients hold. */
 static bool may_be_dropped(const program_case *c, const clt_instruction *i, int device, int rounds)
 {
-    const int micros = micros_of(c, device);
+    const int micro_batches = micro_batches_of(c, device);
     switch (i->kind) {
     case CLT_DO_POISON: /* only tests fill the memory */
         return true;
@@ -215,9 +215,9 @@ static bool may_be_dropped(const program_case *c, const clt_instruction *i, int 
     case CLT_DO_RUN: /* the last run: nothing needs it */
     case CLT_DO_ZERO:
     case CLT_DO_CLEAR:
-        return micros == 0;
+        return micro_batches == 0;
     case CLT_DO_FETCH:
-        return micros < rounds;
+        return micro_batches < rounds;
     case CLT_DO_UPDATE: /* with more devices than buckets, this device owns none */
         return c->owners && device >= BUCKETS - 1;
     case CLT_DO_ASSIGN: /* the owner sends its states */
@@ -363,7 +363,7 @@ static double cpu_seconds(void)
 }
 
 /* Half of the devices are of another kind with another plan, and reduce after their work. */
-static double check_large(int devices, bool owned, bool collectives, int max_micros)
+static double check_large(int devices, bool owned, bool collectives, int max_micro_batches)
 {
     static large plans[2];
     clt_step_program_input *inputs = zeros(devices, sizeof *inputs);
@@ -382,7 +382,7 @@ static double check_large(int devices, bool owned, bool collectives, int max_mic
                                              .after = plans[0].after,
                                              .apart = !collectives && d % 2,
                                              .shared = devices > 8};
-    const clt_check_world world = {devices, inputs, inputs, max_micros};
+    const clt_check_world world = {devices, inputs, inputs, max_micro_batches};
     const double began = cpu_seconds();
     ok(clt_step_programs_check_all(&world));
     const double took = cpu_seconds() - began;

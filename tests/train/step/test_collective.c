@@ -47,7 +47,7 @@ static void find_groups(const lab *l, int *group)
     const clt_trainer *t = l->trainer;
     for (int d = 0; d < l->n; d++) {
         const clt_share share = clt_shares_device(&t->shares, d);
-        for (int m = 0; m < share.micros; m++)
+        for (int m = 0; m < share.micro_batches; m++)
             for (int64_t i = clt_share_begin(&share, m); i < clt_share_begin(&share, m + 1); i++)
                 group[share.begin + i] = m;
     }

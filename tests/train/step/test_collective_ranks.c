@@ -57,7 +57,7 @@ static void find_groups(const clt_trainer *t, int *group)
     int at = 0;
     for (int p = 0; p < t->all.total; p++) {
         const clt_share share = clt_share_of(&t->shares, t->shares.counts[p]);
-        for (int m = 0; m < share.micros; m++)
+        for (int m = 0; m < share.micro_batches; m++)
             for (int64_t i = clt_share_begin(&share, m); i < clt_share_begin(&share, m + 1); i++)
                 group[at++] = m;
     }
@@ -75,7 +75,7 @@ static void check_step(rank *self, lab *l, const clt_step_batch *batch)
     if (!HOLDS(self, clt_trainer_step(l->trainer, batch, NULL) == CLT_OK) ||
         !HOLDS(self, clt_trainer_wait(l->trainer) == CLT_OK))
         return;
-    if (l->trainer->shares.max_micros > 1)
+    if (l->trainer->shares.max_micro_batches > 1)
         find_groups(l->trainer, group);
     net_gradient(p, group, NET_MOST, want);
     for (int d = 0; d < l->n; d++) {

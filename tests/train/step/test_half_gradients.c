@@ -4,29 +4,29 @@
 #include <CL/cl.h>
 
 /* bf16: the step is applied, and gradients are rounded as expected. */
-static void bf16_on(const char *list, int micros)
+static void bf16_on(const char *list, int micro_batches)
 {
     make_data(1);
-    const clt_trainer_options o = options_for(CLT_BF16, micros);
+    const clt_trainer_options o = options_for(CLT_BF16, micro_batches);
     lab l = open_lab(list, &o);
     const clt_step_result r = run_step(&l);
     assert_true(r.finite && r.skipped == 0 && r.loss_scale == 1);
-    expect_weights(&l, CLT_BF16, micros, 1, list);
-    const double norm = expected_norm(CLT_BF16, l.n, micros, 1);
+    expect_weights(&l, CLT_BF16, micro_batches, 1, list);
+    const double norm = expected_norm(CLT_BF16, l.n, micro_batches, 1);
     assert_true(fabs(r.norm - norm) <= 1e-5 * norm);
     lab_close(&l);
 }
 
 /* f16: the first scale is too large for these gradients. Steps are skipped and the scale is halved
  * until the gradients fit. Then training continues. */
-static void f16_on(const char *list, int micros)
+static void f16_on(const char *list, int micro_batches)
 {
     make_data(1);
-    clt_trainer_options o = options_for(CLT_F16, micros);
+    clt_trainer_options o = options_for(CLT_F16, micro_batches);
     lab l = open_lab(list, &o);
     double scale = 65536;
     int skipped = 0;
-    for (; !all_finite(CLT_F16, l.n, micros, scale); scale /= 2) {
+    for (; !all_finite(CLT_F16, l.n, micro_batches, scale); scale /= 2) {
         const clt_step_result r = run_step(&l);
         assert_true(!r.finite && r.loss_scale == scale && r.skipped == ++skipped);
         assert_true(skipped < SKIPS_MOST);
@@ -35,8 +35,8 @@ static void f16_on(const char *list, int micros)
     assert_true(skipped > 2);
     const clt_step_result r = run_step(&l);
     assert_true(r.finite && r.loss_scale == scale && r.skipped == skipped);
-    expect_weights(&l, CLT_F16, micros, scale, list);
-    const double norm = expected_norm(CLT_F16, l.n, micros, scale);
+    expect_weights(&l, CLT_F16, micro_batches, scale, list);
+    const double norm = expected_norm(CLT_F16, l.n, micro_batches, scale);
     assert_true(fabs(r.norm - norm) <= 1e-5 * norm);
     lab_close(&l);
 }
@@ -272,7 +272,7 @@ static void reference(const float *w, const float *b, double eps, double *gradie
 }
 
 /* f16's gradients below 2^-14 / scale lose digits. No gradient here is so small. */
-static void classifier_on(const char *list, clt_dtype precision, int micros)
+static void classifier_on(const char *list, clt_dtype precision, int micro_batches)
 {
     const int64_t in[] = {CLT_BATCH, FEATURES}, one[] = {CLT_BATCH};
     float w[CLASSES * FEATURES], b[CLASSES], g[CLASSES * FEATURES];
@@ -285,7 +285,7 @@ static void classifier_on(const char *list, clt_dtype precision, int micros)
     clt_cross_entropy(layer(graph, x, "w", "b", FEATURES, CLASSES), label, NULL, &sum, &weight);
     clt_loss(graph, "loss", sum, weight, 1);
     make_samples(features, classes, SAMPLES, FEATURES, CLASSES);
-    clt_trainer_options o = options_for(precision, micros);
+    clt_trainer_options o = options_for(precision, micro_batches);
     o.batch = SAMPLES;
     lab l = lab_on_kept(list);
     lab_store(&l, graph, 5);
@@ -300,13 +300,13 @@ static void classifier_on(const char *list, clt_dtype precision, int micros)
     ok(clt_trainer_gradient(l.trainer, 0, "w", g, sizeof g));
     /* Roundings of the sums of micro-batches, of the device, and of all devices. */
     const double eps = precision == CLT_F16 ? 0x1p-11 : 0x1p-8 / 2;
-    reference(w, b, eps * (micros > 1 ? 3 : l.n > 1 ? 2 : 1), want, bound);
+    reference(w, b, eps * (micro_batches > 1 ? 3 : l.n > 1 ? 2 : 1), want, bound);
     bool differs = false;
     for (int i = 0; i < CLASSES * FEATURES; i++) {
         differs = differs || fabs(g[i] - want[i]) > 1e-6;
         if (!(fabs(g[i] - want[i]) <= bound[i]))
             fail_msg("%s, %s, %d micro-batches, element %d: %.9g, not %.9g +- %.3g", list,
-                     clt_dtype_name(precision), micros, i, g[i], want[i], bound[i]);
+                     clt_dtype_name(precision), micro_batches, i, g[i], want[i], bound[i]);
     }
     assert_true(differs); /* otherwise nothing was rounded */
     if (l.n > 1)

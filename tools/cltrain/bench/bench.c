@@ -71,7 +71,7 @@ int run_bench(const settings *s)
     const char *near = s->n_names ? clt_nearest(s->names[0], names, SUBJECTS) : NULL;
     if (near)
         return usage_error("bench %s: did you mean %s?", s->names[0], near);
-    return usage_error("bench measures what? This version has: train, gemm M N K, "
+    return usage_error("bench needs a subject: train, gemm M N K, "
                        "conv NxCxHxW OxKHxKW, op [NAME|OP:ATTRIBUTES...], scaling [CLASS...], "
                        "allreduce [SIZE...]");
 }

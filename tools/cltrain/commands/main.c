@@ -167,7 +167,7 @@ int main(int argc, char **argv)
         return manual_print(argc, argv);
     settings_init(&s);
     start_log();
-    deal_threads();
+    share_out_threads();
     hold_usage(ranks_expected());
     int code = 0;
     if (row)

@@ -181,7 +181,7 @@ static int read_fit(const run *r, clt_fit_options *fit)
         return usage_error("--shuffle %s: must be on or off", s->shuffle);
     const int continued = s->windows && !strcmp(s->windows, "continued");
     if (continued && s->shuffle && !strcmp(s->shuffle, "on"))
-        return usage_error("--windows continued is an order, which --shuffle on would change");
+        return usage_error("--windows continued and --shuffle on exclude each other");
     fit->shuffle = !continued && (!s->shuffle || !strcmp(s->shuffle, "on"));
     if (!s->checkpoint_dir && (s->checkpoint_every || job_resumes(s) || s->keep >= 0))
         return usage_error("--%s needs --checkpoint-dir", s->checkpoint_every ? "checkpoint-every"

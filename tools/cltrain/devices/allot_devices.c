@@ -52,7 +52,7 @@ int look_apart(const settings *s, found *f)
     return got == (ssize_t)sizeof *f ? 0 : failure("cannot look for devices: a process failed");
 }
 
-void deal_threads(void)
+void share_out_threads(void)
 {
     /* The first name is for PoCL up to version 3, the second for later versions. */
     static const char *const names[] = {"POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT"};
@@ -87,7 +87,7 @@ static int keep_to_cores(int k, int parts)
             CPU_SET(core, &own);
     if (sched_setaffinity(0, sizeof own, &own) != 0)
         return failure("cannot keep to %d of %d cores", end - begin, cores);
-    deal_threads();
+    share_out_threads();
     return 0;
 }
 
@@ -121,7 +121,7 @@ static int split_cpu(const found *f, int k, int n, int apart, int *first)
     return part >= 0 && part < parts && !apart ? keep_to_cores(part, parts) : 0;
 }
 
-int deal_devices(const found *f, int k, int n, const cpu_set_t *own, int *first, int *count)
+int share_out_devices(const found *f, int k, int n, const cpu_set_t *own, int *first, int *count)
 {
     if (f->devices < n) {
         *count = 1;

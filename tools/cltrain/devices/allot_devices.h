@@ -17,7 +17,7 @@ typedef struct found {
 /* Limits PoCL's threads to the number of cores of this process. PoCL starts a thread for each core
  * of the machine, and too many threads would slow each other down. Call this before the first
  * OpenCL call. */
-void deal_threads(void);
+void share_out_threads(void);
 
 /* Finds the devices in a child process. An OpenCL driver keeps to the cores that its process had at
  * the first OpenCL call, and this process may be restricted later. Returns an exit code. */
@@ -26,6 +26,6 @@ int look_apart(const settings *s, found *f);
 /* Selects the devices of rank `k` of the node's `n` ranks. `own[0..n-1]` are the cores of each
  * rank. Sets the first device and the number of devices. Count 0 stands for all devices. May
  * restrict this process to a part of its cores. Returns an exit code. */
-int deal_devices(const found *f, int k, int n, const cpu_set_t *own, int *first, int *count);
+int share_out_devices(const found *f, int k, int n, const cpu_set_t *own, int *first, int *count);
 
 #endif

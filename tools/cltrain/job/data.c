@@ -382,7 +382,7 @@ int run_data(const settings *s)
 {
     static const char *const subjects[] = {"inspect", "tokenize"};
     if (!s->n_names)
-        return usage_error("data what? inspect SPEC, or tokenize FILE...");
+        return usage_error("data needs a subject: inspect SPEC, or tokenize FILE...");
     if (!strcmp(s->names[0], "tokenize"))
         return settings_check(s, FOR_TOKENIZE, "data tokenize") ? EXIT_USAGE : run_tokenize(s);
     if (strcmp(s->names[0], "inspect"))

@@ -23,8 +23,8 @@ static int take_buckets(reading *r, const json_t *record, int line)
     if (bytes && read < 1)
         return failure("%s, line %d: no size of buckets", r->path, line);
     if (r->job->changes.count && read != r->job->bucket_bytes)
-        return failure("%s, line %d: the run went on with buckets of another size: it can be "
-                       "repeated up to there alone",
+        return failure("%s, line %d: the size of buckets changed here; only the steps before it "
+                       "can be repeated",
                        r->path, line);
     r->job->bucket_bytes = read;
     return 0;

@@ -305,7 +305,7 @@ static int find_node(const rank_set *r, int *k, int *n, int **ranks)
     return made ? 0 : failure("memory does not suffice");
 }
 
-static int deal(rank_set *r, const settings *s)
+static int share_out(rank_set *r, const settings *s)
 {
     int k, n, *ranks = NULL;
     word *all;
@@ -322,7 +322,7 @@ static int deal(rank_set *r, const settings *s)
     if (cores) {
         for (int i = 0; i < n; i++)
             cores[i] = all[ranks[i]].cores;
-        code = deal_devices(&all[ranks[0]].found, k, n, cores, &r->first, &r->count);
+        code = share_out_devices(&all[ranks[0]].found, k, n, cores, &r->first, &r->count);
     } else if (!code && n > 1) {
         code = failure("memory does not suffice");
     }
@@ -338,8 +338,8 @@ int ranks_begin(rank_set *r, const settings *s)
     met.ranks.began = 0;
     if (r->world.ranks < 2)
         return 0;
-    int code = s->oversubscribe ? 0 : deal(r, s);
-    ranks_stage("the devices to be dealt");
+    int code = s->oversubscribe ? 0 : share_out(r, s);
+    ranks_stage("the devices to be shared out");
     code = ranks_agree(r, code);
     ranks_stage("the data and the model to be read");
     return code;
