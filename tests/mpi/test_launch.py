@@ -11,6 +11,8 @@ import time
 
 from ranks import COMMAND, ENDLESS, LAUNCHER, MPIEXEC, RankTest, get, launch, records, run, two_cores
 
+from cltrain_ranks import Process # ranks sets its path
+
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "models", "examples",
                       "train.sbatch")
 
@@ -46,8 +48,8 @@ class Launch(RankTest):
                 both = [self.at_step(r, 10, child) for r in (number, 1 - number)]
                 os.kill(both[0].pid, signal.SIGKILL)
                 line = self.line(self.wait(child, 1, 30)[1])
-                self.assertRegex(line, rf"rank {number} \(process {both[0].pid} on \S+\) was killed by "
-                                 r"signal 9, (in step|evaluating after step) \d+, bucket 0 \(\S+ and 3 "
+                self.assertRegex(line, rf"rank {number} \(process {both[0].pid} on \S+\) (was killed by "
+                                 r"signal 9|ended first), (in step|evaluating after step) \d+, bucket 0 \(\S+ and 3 "
                                  r"more\) (reduced last|not reduced yet)")
                 self.assertIn(f"step {self.rank(number).step},", line)
                 self.assert_gone(*both)
@@ -59,8 +61,22 @@ class Launch(RankTest):
             for _ in range(2): # LLVM's handler in OpenCL drivers takes the first
                 os.kill(rank.pid, signal.SIGABRT)
                 time.sleep(0.3)
-        self.assertIn(f"rank 1 (process {rank.pid} on {rank.host}) was killed by signal 6, ",
-                      self.line(self.wait(child, 1, 30)[1]))
+        self.assertRegex(self.line(self.wait(child, 1, 30)[1]), rf"rank 1 \(process {rank.pid} on {rank.host}\) "
+                         "(was killed by signal 6|ended first), ")
+
+    def test_named_is_who_ended_first(self):
+        """mpiexec names only rank 0, which it killed itself after rank 1 had ended."""
+        job, both = object.__new__(launch.Job), [object.__new__(launch.Rank) for _ in range(2)]
+        for number, rank in enumerate(both):
+            rank.rank, rank.pid, rank.host, rank.state = number, 100 + number, "here", 2
+            rank.step, rank.started = 7, -1
+        job.ranks, job.killed = 2, {100: ("was killed by signal 15", 15)}
+        job.seen = {r.pid: Process(r.rank, r.pid) for r in both}
+        job.ended = [101, 100]
+        self.assertEqual(job.find_killed(both), ("rank 1 (process 101 on here) ended first, in step 7; then rank 0 "
+                                                 "(process 100 on here) was killed by signal 15, in step 7", True))
+        job.ended = [100, 101]
+        self.assertEqual(job.find_killed(both)[0], "rank 0 (process 100 on here) was killed by signal 15, in step 7")
 
     def test_stopped(self):
         """A stopped rank is found even if ranks have no deadline."""
