@@ -218,7 +218,8 @@ static void test_splits(void **state)
     assert_memory_not_equal(whole, part, sizeof whole);
     op_unbind(&t.b);
     make(&t, 0.5, CLT_PLAN_TRAIN, (kind){.portable = true, .side = as_device.side});
-    run_images(&t, 0, BATCH, 7, 1, part[0], part[1], NULL);
+    run_images(&t, 0, 5, 7, 1, part[0], part[1], NULL);
+    run_images(&t, 5, 7, 7, 1, part[0] + 5 * t.sample, part[1] + 5 * t.sample, NULL);
     assert_memory_equal(whole, part, sizeof whole);
     op_unbind(&t.b);
 }
