@@ -279,7 +279,8 @@ def missed(place, bug):
         return None if outcome == "pass" else f"{name} fails without a bug: {output}"
     if outcome != "fail":
         return f"{name}: {outcome}"
-    reason = [s for s in output.splitlines() if s.startswith(("ERROR: ", "ended by signal")) or "nvalid" in s]
+    reason = [s for s in output.splitlines() if s.startswith(("ERROR: ", "ended by signal")) or
+              "nvalid" in s or "difference at offset" in s]
     if not reason:
         return "fails for another reason: " + (output.strip().splitlines() or ["?"])[-1]
     print(f"caught by {name}: {what}\n    {reason[0].strip()[:150]}", flush=True)
