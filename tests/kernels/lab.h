@@ -17,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "device/core/cl.h"
 #include "device/program/program.h"
 
@@ -316,30 +317,11 @@ static inline double lab_compare(const char *what, const float *got, const doubl
     return worst;
 }
 
-static inline double lab_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static inline double lab_cpu_seconds(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static inline int lab_order(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static inline double lab_median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, lab_order);
-    return values[count / 2];
 }
 
 #endif

@@ -248,16 +248,16 @@ static double time_launches(const launch *k, int count, double *cpu)
     cl_uint units = 1;
     LAB_CHECK(clGetDeviceInfo(l.device, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof units, &units, NULL));
     for (int run = 0; run < 9; run++) {
-        const double w0 = lab_seconds(), c0 = lab_cpu_seconds();
+        const double w0 = clt_clock(), c0 = lab_cpu_seconds();
         for (int i = 0; i < REPEATS; i++)
             for (int j = 0; j < count; j++)
                 enqueue(&k[j]);
         LAB_CHECK(clFinish(l.queue));
-        wall[run] = (lab_seconds() - w0) / REPEATS;
+        wall[run] = (clt_clock() - w0) / REPEATS;
         busy[run] = (lab_cpu_seconds() - c0) / REPEATS / units;
     }
-    *cpu = lab_median(busy, 9);
-    return lab_median(wall, 9);
+    *cpu = clt_clock_median(busy, 9);
+    return clt_clock_median(wall, 9);
 }
 
 static int bench(int n)

@@ -83,6 +83,18 @@ void clt_conv_weight_grad_portable(const clt_node *node, const clt_target *targe
                   "The number of groups of channels, which are convolved separately."),            \
         .least = 1, .most = INT_MAX, .otherwise = 1
 
+/* The rows of transposed convolutions' options. */
+#define CLT_CONV_TRANSPOSE_ATTRIBUTES(TYPE, COUNT)                                                 \
+    {CLT_CONV_STRIDE(TYPE, COUNT, "Distance in the result between neighbours of x.")},             \
+        {CLT_CONV_PADDING(TYPE, COUNT, "Elements removed from each side of the result.")},         \
+        {CLT_ATTRIBUTE(INT, "output_padding", TYPE, output_padding,                                \
+                       "Elements added to one side of the result; below the stride."),             \
+         .count = COUNT, .most = INT_MAX},                                                         \
+        {CLT_CONV_DILATION(TYPE, COUNT)},                                                          \
+    {                                                                                              \
+        CLT_CONV_GROUPS(TYPE)                                                                      \
+    }
+
 /* The rows of clt_conv2d_attr and clt_conv3d_attr. */
 #define CLT_CONV_ATTRIBUTES(TYPE, AXES)                                                            \
     {CLT_CONV_STRIDE(TYPE, AXES, "Step of the kernel.")},                                          \

@@ -139,16 +139,7 @@ CLT_CALLABLE_OPTIONS(
     .doc = "Transposed convolution of x: the gradient of a convolution for its input.",
     .operands = "x bcl, weight cok, bias o?!", .results = "y bol",
     CLT_ATTRIBUTES(clt_conv_transpose1d_options,
-                   {CLT_CONV_STRIDE(clt_conv_transpose1d_options, 0,
-                                    "Distance in the result between neighbours of x.")},
-                   {CLT_CONV_PADDING(clt_conv_transpose1d_options, 0,
-                                     "Elements removed from each side of the result.")},
-                   {CLT_ATTRIBUTE(INT, "output_padding", clt_conv_transpose1d_options,
-                                  output_padding,
-                                  "Elements added to one side of the result; below the stride."),
-                    .most = INT_MAX},
-                   {CLT_CONV_DILATION(clt_conv_transpose1d_options, 0)},
-                   {CLT_CONV_GROUPS(clt_conv_transpose1d_options)}),
+                   CLT_CONV_TRANSPOSE_ATTRIBUTES(clt_conv_transpose1d_options, 0)),
     .whole = "k", .halo = "l");
 
 static const clt_attribute pool_attributes[] = {

@@ -151,7 +151,10 @@ static bool read_type(const char *text, int64_t *dims, clt_setting *s)
             return false;
         dims[s->count++] = (digits ? strtoll(at, NULL, 10) : 1) * (batch ? CLT_BATCH : 1);
         at += digits + batch;
-        at += *at == 'x' && at[1] != ']';
+        if (*at == 'x' && at[1] != ']')
+            at++;
+        else if (*at != ']')
+            return false;
     }
     return *at == ']' && !at[1];
 }

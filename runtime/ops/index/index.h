@@ -48,7 +48,6 @@ clt_status clt_index_axis(const char *op, const clt_value *x, int axis, int *out
 bool clt_index_attr_of(const char *op, clt_value *x, int axis, const clt_value *index,
                        clt_index_attr *attr);
 
-/* Fails unless operand 0 is i32 and operand `x` f32 with a constant axis. */
 /* Attributes of the callable operators. */
 typedef struct clt_index_call {
     int axis;
@@ -68,6 +67,7 @@ extern const clt_attribute clt_index_attributes[];
 struct clt_node_dims;
 void clt_index_dims(const clt_node *node, struct clt_node_dims *dims);
 
+/* Fails unless operand 0 is i32 and operand `x` f32 with a constant axis. */
 clt_status clt_index_check(const clt_node *node, int x);
 
 /* Fails if more than one of the indices and the other axes depends on the batch. */
@@ -78,6 +78,14 @@ clt_status clt_index_picked_type(const clt_node *node, const clt_type *x, clt_ty
 
 void clt_index_describe(const clt_node *node, clt_str *text);
 double clt_index_sum_flops(const clt_node *node, int64_t n);
+
+/* Members that all operators have in common, and those of sums added to an optional operand 2. */
+#define CLT_INDEX_MEMBERS                                                                          \
+    .dims = clt_index_dims, .attributes = clt_index_attributes,                                    \
+    .attr_bytes = sizeof(clt_index_attr), .describe = clt_index_describe
+#define CLT_INDEX_SUM_MEMBERS                                                                      \
+    CLT_INDEX_MEMBERS, .results = "y *", .by_node = "*i", .flops = clt_index_sum_flops,            \
+                       .in_place = 1u << 2, .base = 2
 
 /* Writes the base or zeros to output 0. It writes nothing if the output is in place of the base. */
 void clt_index_begin_cpu(const clt_node *node, const clt_target *target, clt_program *p);

@@ -227,14 +227,20 @@ static bool half(const clt_node *node, const clt_target *target, int index, bool
     return node->op == &clt_op_batch_norm ? index == CLT_BN_ADDEND : index == CLT_BNG_DY;
 }
 
+/* Rows that the layer's options and the nodes' attributes, a TYPE, have in common. */
+#define BATCH_NORM_ATTRIBUTES(TYPE)                                                                \
+    {CLT_ATTRIBUTE(REAL, "eps", TYPE, eps, "Added to the variance."), .most = INFINITY,            \
+     .otherwise = CLT_NORM_EPS},                                                                   \
+        {CLT_ATTRIBUTE(REAL, "momentum", TYPE, momentum,                                           \
+                       "The share of a new batch in the running statistics."),                     \
+         .most = 1, .otherwise = 0.1},                                                             \
+    {                                                                                              \
+        CLT_ATTRIBUTE(FLAG, "synchronised", TYPE, synchronised,                                    \
+                      "The statistics are over the samples of all devices and ranks.")             \
+    }
+
 static const clt_attribute attributes[] = {
-    {CLT_ATTRIBUTE(REAL, "eps", clt_batch_norm_attr, eps, "Added to the variance."),
-     .most = INFINITY, .otherwise = CLT_NORM_EPS},
-    {CLT_ATTRIBUTE(REAL, "momentum", clt_batch_norm_attr, momentum,
-                   "The share of a new batch in the running statistics."),
-     .most = 1, .otherwise = 0.1},
-    {CLT_ATTRIBUTE(FLAG, "synchronised", clt_batch_norm_attr, synchronised,
-                   "The statistics are over the samples of all devices and ranks.")},
+    BATCH_NORM_ATTRIBUTES(clt_batch_norm_attr),
     {CLT_ATTRIBUTE(FLAG, "relu", clt_batch_norm_attr, relu,
                    "Applies a ReLU last. The fusion pass sets it."),
      .internal = 1},
@@ -376,13 +382,5 @@ CLT_CALLABLE_OPTIONS(
     .operands =
         "x bc*, weight c?, bias c?, running_mean c?, running_var c?, num_batches_tracked 1? i32",
     .results = "y bc*",
-    CLT_ATTRIBUTES(
-        clt_batch_norm_options,
-        {CLT_ATTRIBUTE(REAL, "eps", clt_batch_norm_options, eps, "Added to the variance."),
-         .most = INFINITY, .otherwise = CLT_NORM_EPS},
-        {CLT_ATTRIBUTE(REAL, "momentum", clt_batch_norm_options, momentum,
-                       "The share of a new batch in the running statistics."),
-         .most = 1, .otherwise = 0.1},
-        {CLT_ATTRIBUTE(FLAG, "synchronised", clt_batch_norm_options, synchronised,
-                       "The statistics are over the samples of all devices and ranks.")}),
+    CLT_ATTRIBUTES(clt_batch_norm_options, BATCH_NORM_ATTRIBUTES(clt_batch_norm_options)),
     .whole = "b*");

@@ -337,9 +337,19 @@ static void test_types(void **state)
     setting.count = 9;
     assert_int_equal(clt_apply(graph, "expand", &x, 1, &setting, 1, given), CLT_INVALID_ARGUMENT);
     clt_graph_destroy(graph);
-    static const char *const wrong[] = {
-        "3,2,4",     "f32",      "f33[2x4]",   "f32[2x4",   "f32[2x]", "f32[x4]",
-        "f32[2x4]3", "f32[2,4]", "f32[2x4],1", "f32[-1x4]", "[2x4]",   "f32[1x1x1x1x1x1x1x2x4]"};
+    static const char *const wrong[] = {"3,2,4",
+                                        "f32",
+                                        "f33[2x4]",
+                                        "f32[2x4",
+                                        "f32[2x]",
+                                        "f32[x4]",
+                                        "f32[2B3]",
+                                        "f32[2x4]3",
+                                        "f32[2,4]",
+                                        "f32[2x4],1",
+                                        "f32[-1x4]",
+                                        "[2x4]",
+                                        "f32[1x1x1x1x1x1x1x2x4]"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char text[64], message[128];
         snprintf(text, sizeof text, "to=%s", wrong[i]);
