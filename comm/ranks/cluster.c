@@ -502,7 +502,8 @@ static clt_status keep(void *user, const void *from, size_t bytes)
     if (!c->link)
         return CLT_OK;
     memcpy(c->scratch.memory + c->shared, &size, sizeof size);
-    memcpy(c->scratch.memory + c->shared + 8, from, bytes);
+    if (bytes) /* `from` may be NULL then */
+        memcpy(c->scratch.memory + c->shared + 8, from, bytes);
     c->shared += 8 + padded(size);
     return CLT_OK;
 }

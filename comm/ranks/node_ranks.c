@@ -404,7 +404,8 @@ clt_status clt_ranks_share(clt_ranks *node, const clt_ranks_job *job, const void
     clt_ranks_sum sum;
     CLT_TRY(await(node, job, offsetof(lane, taken), step - SLOTS + 1));
     own->heads[step % SLOTS] = (head){job->signature, job->contributors, job->votes, (int)bytes};
-    memcpy(own->data[step % SLOTS], from, bytes);
+    if (bytes) /* `from` may be NULL then */
+        memcpy(own->data[step % SLOTS], from, bytes);
     clt_flag_raise(&own->posted, step + 1);
     CLT_TRY(await(node, job, offsetof(lane, posted), step + 1));
     CLT_TRY(compare(node, job, step, &sum));

@@ -24,7 +24,8 @@ class Hdf5(CommandTest):
     def test_crash(self):
         """A test hook crashes the helper where libhdf5 would crash."""
         path = os.path.join(ARRAYS, "split.h5")
-        done = self.inspect(path, CLT_TESTING_TRIAL="crash")
+        # AddressSanitizer would turn the signal into an exit code.
+        done = self.inspect(path, CLT_TESTING_TRIAL="crash", ASAN_OPTIONS="handle_segv=0:handle_abort=0")
         if done.returncode == 0:
             self.skipTest("built without CLT_TESTING")
         self.assertEqual(done.returncode, 1)
