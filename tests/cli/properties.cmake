@@ -1,5 +1,10 @@
 # Tests of the command, in Python: tests/cli/test_<subject>.py is cli.<subject>.
 if(CLT_PYTHON3 AND TARGET cltrain_command)
+    # A driver whose text is not UTF-8, for cli.commands. Sanitizers must be the first library.
+    add_library(latin_driver MODULE ${CMAKE_CURRENT_LIST_DIR}/latin_driver.c)
+    target_compile_definitions(latin_driver PRIVATE CL_TARGET_OPENCL_VERSION=120)
+    target_include_directories(latin_driver PRIVATE $<TARGET_PROPERTY:OpenCL::OpenCL,INTERFACE_INCLUDE_DIRECTORIES>)
+    target_link_libraries(latin_driver PRIVATE ${CMAKE_DL_LIBS})
     file(GLOB CLT_CLI_TESTS CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/test_*.py)
     foreach(source ${CLT_CLI_TESTS})
         get_filename_component(subject ${source} NAME_WE)
@@ -7,6 +12,7 @@ if(CLT_PYTHON3 AND TARGET cltrain_command)
         clt_add_test(cli.${subject}
             ${CLT_PYTHON3} -B ${source} $<TARGET_FILE:cltrain_command>)
         set_tests_properties(cli.${subject} PROPERTIES LABELS train TIMEOUT 1200
-            SKIP_RETURN_CODE 77 ENVIRONMENT "CLT_TEST_OPENBLAS=$<BOOL:${CLT_OPENBLAS}>")
+            SKIP_RETURN_CODE 77 ENVIRONMENT
+            "CLT_TEST_OPENBLAS=$<BOOL:${CLT_OPENBLAS}>;CLT_TEST_LATIN=$<$<NOT:$<BOOL:${CLT_SANITIZE}>>:$<TARGET_FILE:latin_driver>>")
     endforeach()
 endif()

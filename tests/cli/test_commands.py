@@ -137,6 +137,14 @@ class Plan(CommandTest):
             self.assertIn(device["name"], table)
             self.assertGreater(device["memory_bytes"], 0)
             self.assertTrue(device["usable"] or device["skip"])
+        latin = os.environ.get("CLT_TEST_LATIN")
+        if not latin:
+            return
+        # JSON is UTF-8. Of a driver's text that is not, the other characters stay.
+        preload = ":".join(filter(None, (latin, os.environ.get("LD_PRELOAD"))))
+        done = self.run_command("devices", "--json", env=dict(os.environ, LD_PRELOAD=preload))
+        for device in json.loads(done.stdout)["devices"]:
+            self.assertEqual(device["driver"], "Caf? 1.5")
 
     def test_plan(self):
         before = tree(self.folder)

@@ -17,28 +17,22 @@ static const char *kind_of(const clt_device_info *d)
     return d->kind >= 0 && d->kind < 3 ? kinds[d->kind] : "?";
 }
 
-/* Makes a JSON string. A driver's text need not be UTF-8, which JSON requires. */
-static json_t *text_of(const char *text)
-{
-    json_t *value = json_string(text);
-    return value ? value : json_string("?");
-}
-
 static json_t *device_json(const clt_device_info *d)
 {
-    return json_pack(
-        "{s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s,"
-        " s:I, s:I, s:I, s:i, s:i, s:b, s:b, s:b, s:b, s:b, s:b, s:o, s:o, s:o, s:o}",
-        "index", d->index, "platform_index", d->platform_index, "suffix", text_of(d->suffix),
-        "platform", text_of(d->platform), "platform_vendor", text_of(d->platform_vendor), "name",
-        text_of(d->name), "vendor", text_of(d->vendor), "driver", text_of(d->driver), "version",
-        text_of(d->version), "kind", kind_of(d), "memory_bytes", (json_int_t)d->memory_bytes,
-        "max_alloc_bytes", (json_int_t)d->max_alloc_bytes, "local_bytes",
-        (json_int_t)d->local_bytes, "compute_units", d->compute_units, "vector_width",
-        d->vector_width, "fp16", d->fp16, "fp64", d->fp64, "subgroups", d->subgroups, "host_memory",
-        d->host_memory, "splittable", d->splittable, "usable", d->usable, "skip", text_of(d->skip),
-        "duplicate_of", d->duplicate_of < 0 ? json_null() : json_integer(d->duplicate_of), "quirks",
-        text_of(d->quirks), "identity", text_of(d->identity));
+    return json_pack("{s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s,"
+                     " s:I, s:I, s:I, s:i, s:i, s:b, s:b, s:b, s:b, s:b, s:b, s:o, s:o, s:o, s:o}",
+                     "index", d->index, "platform_index", d->platform_index, "suffix",
+                     json_text(d->suffix), "platform", json_text(d->platform), "platform_vendor",
+                     json_text(d->platform_vendor), "name", json_text(d->name), "vendor",
+                     json_text(d->vendor), "driver", json_text(d->driver), "version",
+                     json_text(d->version), "kind", kind_of(d), "memory_bytes",
+                     (json_int_t)d->memory_bytes, "max_alloc_bytes", (json_int_t)d->max_alloc_bytes,
+                     "local_bytes", (json_int_t)d->local_bytes, "compute_units", d->compute_units,
+                     "vector_width", d->vector_width, "fp16", d->fp16, "fp64", d->fp64, "subgroups",
+                     d->subgroups, "host_memory", d->host_memory, "splittable", d->splittable,
+                     "usable", d->usable, "skip", json_text(d->skip), "duplicate_of",
+                     d->duplicate_of < 0 ? json_null() : json_integer(d->duplicate_of), "quirks",
+                     json_text(d->quirks), "identity", json_text(d->identity));
 }
 
 static int print_json(const clt_runtime *runtime, const clt_device_info *infos, int count)
@@ -47,7 +41,7 @@ static int print_json(const clt_runtime *runtime, const clt_device_info *infos, 
     for (int i = 0; i < count; i++)
         json_array_append_new(list, device_json(&infos[i]));
     json_t *all =
-        json_pack("{s:o, s:o}", "devices", list, "remark", text_of(clt_runtime_remark(runtime)));
+        json_pack("{s:o, s:o}", "devices", list, "remark", json_text(clt_runtime_remark(runtime)));
     return print_object(all, JSON_INDENT(2));
 }
 
