@@ -118,6 +118,14 @@ class Resume(CommandTest):
         put(self.path("lost.jsonl"), "".join(json.dumps(x) + "\n" for x in lines).encode())
         done = self.train("--steps", "40", "--replay", self.path("lost.jsonl"), devices="pocl/2", batch=64, code=1)
         self.assert_message(done.stderr, f"line {lost + 1}: of 2 devices 1 were left at step 20")
+        # A damaged line is refused. An incomplete last line, which a killed run leaves, is not.
+        whole = get(path)
+        put(self.path("damaged.jsonl"), whole.replace(b'{"', b'?"', 1))
+        done = self.train("--steps", "2", "--replay", self.path("damaged.jsonl"), devices="pocl/2", batch=64,
+                          code=1)
+        self.assert_message(done.stderr, "damaged.jsonl, line 1: no JSON")
+        put(self.path("torn.jsonl"), whole + b'{"step":41,"lo')
+        self.train("--steps", "2", "--replay", self.path("torn.jsonl"), devices="pocl/2", batch=64)
         self.train("--steps", "2", "--metrics", path, devices="pocl")
         done = self.train("--steps", "2", "--replay", path, devices="pocl/2", code=1)
         self.assert_message(done.stderr, "without --rebalance")

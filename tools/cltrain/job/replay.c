@@ -75,6 +75,12 @@ static int read_lines(reading *r, FILE *file)
     for (int number = 1; !code && (length = getline(&line, &room, file)) > 0; number++) {
         json_t *record = json_loadb(line, (size_t)length, 0, NULL);
         const json_t *weights = json_object_get(record, "split");
+        /* A run that was killed may have left an incomplete last line. */
+        if (!record && line[length - 1] == '\n')
+            code =
+                failure("%s, line %d: no JSON: the file is damaged, and a division of batches may "
+                        "be missing",
+                        r->path, number);
         if (weights)
             code = add_change(r, record, weights, number);
         json_decref(record);
