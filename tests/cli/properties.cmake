@@ -1,3 +1,7 @@
+# cli.sampling compiles the file of the command that it tests.
+target_sources(test_cli_sampling PRIVATE ${PROJECT_SOURCE_DIR}/tools/cltrain/job/sampling.c)
+target_include_directories(test_cli_sampling PRIVATE ${PROJECT_SOURCE_DIR}/tools/cltrain)
+
 # Tests of the command, in Python: tests/cli/test_<subject>.py is cli.<subject>.
 if(CLT_PYTHON3 AND TARGET cltrain_command)
     # A driver whose text is not UTF-8, for cli.commands. Sanitizers must be the first library.

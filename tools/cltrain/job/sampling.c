@@ -62,7 +62,8 @@ static void sort_front(struct choice *c, int64_t n, int64_t kept)
 
 static double weight(const draw *d, const struct choice *c, double most)
 {
-    return exp((c->logit - most) / d->temperature);
+    /* inf - inf is not a number. The largest logits weigh 1, infinite ones too. */
+    return c->logit == most ? 1 : exp((c->logit - most) / d->temperature);
 }
 
 /* Returns how many of n choices may be drawn, and sets `sum` to their weight. For top_p these are
