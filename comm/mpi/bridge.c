@@ -352,8 +352,8 @@ void clt_mpi_bridge_close(clt_mpi_bridge *b, int aborted)
     MPI_Finalized(&finalized);
     if (finalized) /* nothing is under way any more */
         aborted = 0;
-    else if (aborted && b->hears && b->leaders != MPI_COMM_NULL)
-        return (void)settle_at_end(b);
+    else if (aborted && b->hears && b->leaders != MPI_COMM_NULL && settle_at_end(b))
+        return;
     for (int n = 0; !finalized && b->hears && n < b->nodes; n++)
         idle &= withdraw(&b->told[n], false) && withdraw(&b->hears[n], true);
     if (!finalized && !aborted && b->leaders != MPI_COMM_NULL)
