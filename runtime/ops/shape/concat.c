@@ -116,6 +116,21 @@ const clt_op clt_op_concat = {
 static clt_status infer_part(const clt_node *node, clt_type *out)
 {
     const part_attr *attr = node->attr;
+    const clt_type *dy = &node->in[0]->type, *dx = &attr->type;
+    char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
+    bool fits =
+        dx->dtype == dy->dtype && dx->rank == dy->rank && attr->axis >= 0 && attr->axis < dy->rank;
+    for (int k = 0; fits && k < dy->rank; k++) {
+        /* Multiples of the batch size are negative. */
+        const int64_t sign = dy->dims[k] < 0 ? -1 : 1, start = sign * attr->start;
+        fits = k == attr->axis ? start >= 0 && sign * dx->dims[k] > 0 &&
+                                     sign * dx->dims[k] <= sign * dy->dims[k] - start
+                               : dx->dims[k] == dy->dims[k];
+    }
+    if (!fits)
+        return clt_fail(CLT_SHAPE, "concat_part: %s has no part %s at %lld of axis %d",
+                        clt_type_text(dy, a), clt_type_text(dx, b), (long long)attr->start,
+                        attr->axis);
     *out = attr->type;
     return CLT_OK;
 }

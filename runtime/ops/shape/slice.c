@@ -8,9 +8,23 @@
 #include "ops/core/nn.h"
 #include <cltrain/ops.h>
 
+/* Also for slice_grad, whose result is the larger tensor. */
 static clt_status infer(const clt_node *node, clt_type *out)
 {
     const clt_slice_attr *attr = node->attr;
+    const clt_type *in = &node->in[0]->type, *to = &attr->type;
+    const clt_type *large = node->op == &clt_op_slice ? in : to, *part = large == in ? to : in;
+    char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
+    bool fits = in->dtype == to->dtype && in->rank == to->rank;
+    for (int k = 0; fits && k < in->rank; k++) {
+        const int64_t dim = large->dims[k], size = part->dims[k], first = attr->start[k];
+        fits = dim < 0 ? size == dim && first == 0 && attr->step[k] == 1
+                       : size > 0 && first >= 0 && first < dim && attr->step[k] > 0 &&
+                             size - 1 <= (dim - 1 - first) / attr->step[k];
+    }
+    if (!fits)
+        return clt_fail(CLT_SHAPE, "%s: start and step of %s do not fit %s", node->op->name,
+                        clt_type_text(part, a), clt_type_text(large, b));
     *out = attr->type;
     return CLT_OK;
 }

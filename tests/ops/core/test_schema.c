@@ -270,6 +270,10 @@ static void test_messages(void **state)
     refuse("reduce_sum", "keepdims=2", CLT_INVALID_ARGUMENT, "it must be true or false");
     refuse("transpose", "permutation=0,1,2", CLT_SHAPE,
            "'permutation' has 3 entries, and x has 2 dimensions");
+    /* Operators that only passes add would read or write outside their operands: x is 2x4. */
+    refuse("concat_part", "axis=1 start=2 to=f32[2x3]", CLT_SHAPE, "has no part f32[2x3] at 2");
+    refuse("concat_part", "axis=2 to=f32[2x4]", CLT_SHAPE, "of axis 2");
+    refuse("slice_grad", "start=6 step=1 to=f32[9x9]", CLT_SHAPE, "do not fit f32[9x9]");
 }
 
 /* Operands: a wrong number of them, and a missing one. */
