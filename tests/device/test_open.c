@@ -237,13 +237,22 @@ static void a_part_of_a_part_belongs_to_the_whole_device(void **state)
         clReleaseDevice(part);
         skip();
     }
-    /* Not clt_device_adopt: PoCL's contexts do not tell their parts. */
-    const clt_open_parts parts = {.row = &runtime->rows[0], .label = "part", .id = inner};
-    clt_device *device = NULL;
-    assert_int_equal(clt_device_make(&parts, NULL, &device), CLT_OK);
-    assert_ptr_equal(device->root, whole);
-    assert_int_equal(device->caps.compute_units, 1);
-    clt_device_close(device);
+    cl_int code = CL_SUCCESS;
+    cl_context context = clCreateContext(NULL, 1, &inner, NULL, NULL, &code);
+    assert_int_equal(code, CL_SUCCESS);
+    cl_command_queue queue = clCreateCommandQueue(context, inner, 0, &code);
+    assert_int_equal(code, CL_SUCCESS);
+    for (int with_queue = 0; with_queue < 2; with_queue++) {
+        clt_device *device = NULL;
+        assert_int_equal(
+            clt_device_adopt(runtime, context, inner, with_queue ? queue : NULL, NULL, &device),
+            CLT_OK);
+        assert_ptr_equal(device->root, whole);
+        assert_int_equal(device->caps.compute_units, 1);
+        clt_device_close(device);
+    }
+    clReleaseCommandQueue(queue);
+    clReleaseContext(context);
     clReleaseDevice(inner);
     clReleaseDevice(part);
 }

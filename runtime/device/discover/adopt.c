@@ -4,6 +4,18 @@
 
 #include "base/alloc.h"
 
+/* Returns the whole device that a part belongs to. */
+static cl_device_id root_of(cl_device_id device)
+{
+    cl_device_id root = device, parent = NULL;
+    while (clGetDeviceInfo(root, CL_DEVICE_PARENT_DEVICE, sizeof parent, &parent, NULL) ==
+               CL_SUCCESS &&
+           parent)
+        root = parent;
+    return root;
+}
+
+/* PoCL's contexts list the whole device in place of its parts. */
 static clt_status check_member(cl_context context, cl_device_id device)
 {
     size_t bytes = 0;
@@ -14,7 +26,7 @@ static clt_status check_member(cl_context context, cl_device_id device)
     cl_int code = clGetContextInfo(context, CL_CONTEXT_DEVICES, bytes, ids, NULL);
     bool found = false;
     for (size_t i = 0; i < bytes / sizeof *ids && code == CL_SUCCESS; i++)
-        found |= ids[i] == device;
+        found |= ids[i] == device || ids[i] == root_of(device);
     clt_free(ids);
     CLT_CL(code, "clt_device_adopt: clGetContextInfo", NULL);
     if (!found)
@@ -47,11 +59,7 @@ static clt_status check_queue(cl_command_queue queue, cl_context context, cl_dev
  * discovery did not list the device. */
 static clt_status find_row(const clt_runtime *runtime, cl_device_id device, clt_device_row *row)
 {
-    cl_device_id root = device, parent = NULL;
-    while (clGetDeviceInfo(root, CL_DEVICE_PARENT_DEVICE, sizeof parent, &parent, NULL) ==
-               CL_SUCCESS &&
-           parent)
-        root = parent;
+    const cl_device_id root = root_of(device);
     for (int i = 0; i < runtime->count; i++) {
         if (runtime->rows[i].id == root) {
             *row = runtime->rows[i];
