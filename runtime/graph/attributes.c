@@ -256,7 +256,8 @@ static clt_status set_type(const clt_op *op, const clt_attribute *a, const clt_s
 clt_status clt_attribute_set(const clt_op *op, const clt_setting *s, void *attr)
 {
     const clt_attribute *a = clt_attribute_find(op, s->name);
-    if (!a)
+    /* Programs call these operators. Their builders and passes set internal attributes. */
+    if (!a || (a->internal && op->callable))
         return fail_name(op, s->name);
     if (a->kind == CLT_ATTRIBUTE_TYPE)
         return set_type(op, a, s, attr);

@@ -172,7 +172,7 @@ static bool accepts(const clt_op *op, const schema_case *sc, clt_type *types, in
     clt_graph *graph;
     ok(clt_graph_create(&graph));
     *count = schema_operands(graph, sc, op, in);
-    const bool good = clt_apply_text(graph, op->name, in, *count, sc->attributes, out) == CLT_OK &&
+    const bool good = clt_apply_op(graph, op, in, *count, sc->attributes, out) == CLT_OK &&
                       out[0]->type.dtype == CLT_F32;
     for (int i = 0; i < *count; i++)
         types[i] = in[i] ? in[i]->type : (clt_type){.rank = -1};
@@ -186,7 +186,7 @@ static int add_results(const check *c, const schema_case *sc, clt_value *const *
 {
     clt_value *out[CLT_MAX_RESULTS];
     const int first = b.n_outputs;
-    ok(clt_apply_text(b.graph, c->op->name, in, count, sc->attributes, out));
+    ok(clt_apply_op(b.graph, c->op, in, count, sc->attributes, out));
     for (int o = 0; o < c->n_out; o++)
         add_output(out[c->seeded[o]]);
     return first;
@@ -256,7 +256,7 @@ static bool add_case(const clt_op *op, const schema_case *sc)
         }
     }
     const int streams = b.graph->streams, before = b.graph->n_nodes;
-    ok(clt_apply_text(b.graph, op->name, in, count, sc->attributes, out));
+    ok(clt_apply_op(b.graph, op, in, count, sc->attributes, out));
     for (int k = before; k < b.graph->n_nodes; k++)
         seen[index_of(b.graph->nodes[k]->op)] = true;
     seed_results(&c, out, from, seeds);

@@ -64,8 +64,8 @@ typedef struct clt_attribute {
     int above;          /* nonzero: `least` itself is not allowed */
     double otherwise;   /* the default of each number */
     int required;       /* nonzero: there is no default */
-    int internal;       /* nonzero: passes and gradient rules set it. Operators do not compare it
-                           with their operands */
+    int internal;       /* nonzero: passes and gradient rules set it, and clt_apply refuses it.
+                           Operators do not compare it with their operands */
     int untuned;        /* nonzero: it affects no kernel's speed, so tuning keys leave it out */
     const char *const *choices; /* ends with NULL */
     size_t offset;
@@ -136,13 +136,14 @@ typedef struct clt_setting {
 } clt_setting;
 
 /*
- * Adds an operator to a graph, to which all of in[0 .. n_in) belong. Attributes that `settings`
- * does not name get their defaults. results[0 .. CLT_MAX_RESULTS) become the operator's results,
- * then NULL. Returns the graph's status. On failure the graph keeps the error, and all results are
- * NULL. Messages name the operator, the attribute, its value and the allowed values.
+ * Adds a callable operator to a graph, to which all of in[0 .. n_in) belong. Attributes that
+ * `settings` does not name get their defaults. results[0 .. CLT_MAX_RESULTS) become the operator's
+ * results, then NULL. Returns the graph's status. On failure the graph keeps the error, and all
+ * results are NULL. Messages name the operator, the attribute, its value and the allowed values.
  *
  * Errors:
- *   - NOT_FOUND: unknown operator or attribute; the message has the nearest name
+ *   - NOT_FOUND: unknown operator or attribute, or one that programs cannot give, because only
+ *     gradients and passes use it; the message has the nearest name
  *   - INVALID_ARGUMENT: an attribute is missing, out of its range or named twice, or the number
  *     of operands is wrong
  *   - and the errors of the operator's own function
@@ -151,8 +152,8 @@ CLT_API clt_status clt_apply(clt_graph *graph, const char *name, clt_value *cons
                              const clt_setting *settings, int n_settings, clt_value **results);
 
 /* The same with attributes as text: NAME=VALUE, separated by blanks; NULL means no attributes. A
- * value is a number, several numbers (3,1), true, false, one of the choices, `end` for CLT_TO_END,
- * or a type (f32[Bx4], where B is the batch). */
+ * value is a number, several numbers (3,1), true, false, one of the choices, or `end` for
+ * CLT_TO_END. */
 CLT_API clt_status clt_apply_text(clt_graph *graph, const char *name, clt_value *const *in,
                                   int n_in, const char *attributes, clt_value **results);
 

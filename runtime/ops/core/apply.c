@@ -17,8 +17,16 @@ static clt_status fail_operator(const char *name)
         if (clt_operator_at(i)->callable)
             names[count++] = clt_operator_at(i)->name;
     const char *near = clt_nearest(name, names, count);
-    return clt_fail(CLT_NOT_FOUND, "there is no operator '%s'%s%s%s", name,
+    return clt_fail(CLT_NOT_FOUND, "%s operator '%s'%s%s%s",
+                    clt_operator_find(name) ? "programs cannot call" : "there is no", name,
                     near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}
+
+/* Finds a callable operator. The builders of other operators do not check what callers may give. */
+static clt_status find(const char *name, const clt_op **op)
+{
+    *op = clt_operator_find(name);
+    return *op && (*op)->callable ? CLT_OK : fail_operator(name);
 }
 
 /* Pads the operands with NULL up to the most that the operator takes. */
@@ -74,29 +82,44 @@ static clt_status add(clt_graph *graph, const clt_op *op, clt_value *const *in, 
     return clt_graph_status(graph);
 }
 
-clt_status clt_apply(clt_graph *graph, const char *name, clt_value *const *in, int n_in,
-                     const clt_setting *settings, int n_settings, clt_value **results)
+static clt_status apply(clt_graph *graph, const clt_op *op, clt_value *const *in, int n_in,
+                        const clt_setting *settings, int n_settings, clt_value **results)
 {
     clt_value *all[CLT_MAX_OPERANDS];
-    for (int i = 0; i < CLT_MAX_RESULTS; i++)
-        results[i] = NULL;
-    CLT_TRY(clt_graph_status(graph));
-    const clt_op *op = clt_operator_find(name);
-    if (!op) {
-        clt_graph_failed(graph, fail_operator(name));
-        return clt_graph_status(graph);
-    }
     void *attr = clt_alloc(op->attr_bytes ? op->attr_bytes : 1);
     clt_status status = attr ? read_operands(op, in, n_in, all) : CLT_OUT_OF_MEMORY;
     CLT_NEXT(status, read_settings(op, settings, n_settings, attr));
     CLT_NEXT(status, add(graph, op, all, n_in, attr, results));
+    clt_free(attr);
+    return status;
+}
+
+static clt_status begin(const clt_graph *graph, clt_value **results)
+{
+    for (int i = 0; i < CLT_MAX_RESULTS; i++)
+        results[i] = NULL;
+    return clt_graph_status(graph);
+}
+
+/* Keeps an error in the graph, without results. */
+static clt_status end(clt_graph *graph, clt_status status, clt_value **results)
+{
     if (status != CLT_OK) {
         clt_graph_failed(graph, status);
         for (int i = 0; i < CLT_MAX_RESULTS; i++)
             results[i] = NULL;
     }
-    clt_free(attr);
     return status;
+}
+
+clt_status clt_apply(clt_graph *graph, const char *name, clt_value *const *in, int n_in,
+                     const clt_setting *settings, int n_settings, clt_value **results)
+{
+    const clt_op *op;
+    CLT_TRY(begin(graph, results));
+    clt_status status = find(name, &op);
+    CLT_NEXT(status, apply(graph, op, in, n_in, settings, n_settings, results));
+    return end(graph, status, results);
 }
 
 /* --- text ------------------------------------------------------------------------------------ */
@@ -197,30 +220,40 @@ static clt_status read_item(const clt_op *op, const char *item, size_t length, p
     return CLT_OK;
 }
 
-clt_status clt_apply_text(clt_graph *graph, const char *name, clt_value *const *in, int n_in,
-                          const char *attributes, clt_value **results)
+static clt_status apply_text(clt_graph *graph, const clt_op *op, clt_value *const *in, int n_in,
+                             const char *attributes, clt_value **results)
 {
-    const clt_op *op = clt_operator_find(name);
     clt_setting settings[SETTINGS];
-    parsed *all = op ? clt_calloc(SETTINGS, sizeof *all) : NULL;
-    clt_status status = !op || all ? CLT_OK : CLT_OUT_OF_MEMORY;
+    parsed *all = clt_calloc(SETTINGS, sizeof *all);
+    clt_status status = all ? CLT_OK : CLT_OUT_OF_MEMORY;
     int count = 0;
-    for (const char *at = op && attributes ? attributes : ""; status == CLT_OK && *at;) {
+    for (const char *at = attributes ? attributes : ""; status == CLT_OK && *at;) {
         const size_t length = strcspn(at, " ");
         if (length && count == SETTINGS)
-            status = clt_fail(CLT_INVALID_ARGUMENT, "%s: too many attributes", name);
+            status = clt_fail(CLT_INVALID_ARGUMENT, "%s: too many attributes", op->name);
         else if (length)
             status = read_item(op, at, length, &all[count], &settings[count]);
         count += length > 0;
         at += length + (at[length] == ' ');
     }
-    if (status == CLT_OK) {
-        status = clt_apply(graph, name, in, n_in, settings, count, results);
-    } else {
-        clt_graph_failed(graph, status);
-        for (int i = 0; i < CLT_MAX_RESULTS; i++)
-            results[i] = NULL;
-    }
+    CLT_NEXT(status, apply(graph, op, in, n_in, settings, count, results));
     clt_free(all);
     return status;
+}
+
+clt_status clt_apply_op(clt_graph *graph, const clt_op *op, clt_value *const *in, int n_in,
+                        const char *attributes, clt_value **results)
+{
+    CLT_TRY(begin(graph, results));
+    return end(graph, apply_text(graph, op, in, n_in, attributes, results), results);
+}
+
+clt_status clt_apply_text(clt_graph *graph, const char *name, clt_value *const *in, int n_in,
+                          const char *attributes, clt_value **results)
+{
+    const clt_op *op;
+    CLT_TRY(begin(graph, results));
+    clt_status status = find(name, &op);
+    CLT_NEXT(status, apply_text(graph, op, in, n_in, attributes, results));
+    return end(graph, status, results);
 }

@@ -41,4 +41,9 @@
 /* Returns the operators of ops.def that are nodes, in its order; *count is their number. */
 const clt_op *const *clt_ops(int *count);
 
+/* Does the same as clt_apply_text for any operator: for tests of operators that only gradient rules
+ * and passes add. */
+clt_status clt_apply_op(clt_graph *graph, const clt_op *op, clt_value *const *in, int n_in,
+                        const char *attributes, clt_value **results);
+
 #endif

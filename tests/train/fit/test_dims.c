@@ -48,7 +48,7 @@ static clt_graph *graph_of(const clt_op *op)
     int n_wanted = 0, n_out = 0;
     ok(clt_graph_create(&graph));
     const int count = schema_operands(graph, &c, op, in);
-    ok(clt_apply_text(graph, op->name, in, count, c.attributes, out));
+    ok(clt_apply_op(graph, op, in, count, c.attributes, out));
     for (int i = 0; i < count; i++)
         if (in[i]->kind == CLT_VALUE_PARAMETER)
             wanted[n_wanted++] = in[i];
@@ -328,7 +328,7 @@ static void add_scan_part(bench *b, const clt_op *op, const scan_data *d, int p,
         else if (i < d->count)
             s->in[p][i] = scan_constant(b, s, p, d->types[i], axis, d->data[i]);
     }
-    ok(clt_apply_text(b->graph, op->name, s->in[p], clt_op_most(op), NULL, s->out[p]));
+    ok(clt_apply_op(b->graph, op, s->in[p], clt_op_most(op), NULL, s->out[p]));
 }
 
 /* Adds a scan with its gradients. */
