@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "base/philox.h"
 #include "goldens/goldens.h"
@@ -221,6 +222,74 @@ static void chunks_of_another_size_are_refused(void **state)
     }
 }
 
+/* A chunk that says that it has a byte more than its array's chunks. H5Dread_chunk reads that byte
+ * too, behind the memory that it was given. */
+static void chunks_that_say_another_size_are_refused(void **state)
+{
+    (void)state;
+    enum { ROOM = 8192, KEY = 24, CHUNK = 7 * 4 * 4 };
+    static unsigned char bytes[ROOM];
+    const hid_t file = make_file("a.h5");
+    add_x(file, H5T_IEEE_F32LE, chunked());
+    H5Fclose(file);
+    taken("a.h5");
+    FILE *f = fopen(path_of("a.h5"), "rb");
+    assert_non_null(f);
+    const size_t count = fread(bytes, 1, ROOM, f);
+    fclose(f);
+    for (size_t at = 0; at + KEY < count; at++)
+        if (!memcmp(bytes + at, "TREE\1", 5)) {
+            assert_int_equal(bytes[at + KEY], CHUNK);
+            bytes[at + KEY]++;
+        }
+    spill("a.h5", bytes, count);
+    refused("a.h5", CLT_FORMAT, "'x'", "a chunk cannot be read");
+}
+
+/* Makes an array "x" of `count` bytes in chunks of one byte and writes its last `written` bytes. */
+static void make_bytes(hsize_t count, hsize_t written)
+{
+    const hsize_t begin = count - written, one = 1;
+    const hid_t file = make_file("a.h5"), plist = H5Pcreate(H5P_DATASET_CREATE),
+                space = H5Screate_simple(1, &count, NULL),
+                part = H5Screate_simple(1, &written, NULL);
+    unsigned char *ones = malloc(written);
+    assert_non_null(ones);
+    memset(ones, 1, written);
+    H5Pset_chunk(plist, 1, &one);
+    const hid_t x = H5Dcreate2(file, "x", H5T_STD_U8LE, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+    H5Sselect_hyperslab(space, H5S_SELECT_SET, &begin, NULL, &written, NULL);
+    assert_true(H5Dwrite(x, H5T_NATIVE_UINT8, part, space, H5P_DEFAULT, ones) >= 0);
+    free(ones);
+    H5Dclose(x);
+    H5Sclose(part);
+    H5Sclose(space);
+    H5Pclose(plist);
+    H5Fclose(file);
+}
+
+/* The time is in proportion to the number of chunks. A search through all chunks for each one needs
+ * twenty times as long as the limit. */
+static void many_chunks_are_read_soon(void **state)
+{
+    (void)state;
+    enum { CHUNKS = 50000, MOST_SECONDS = 4 };
+    char spec[160];
+    const void *data;
+    make_bytes(CHUNKS, CHUNKS - 10);
+    const clock_t begin = clock();
+    snprintf(spec, sizeof spec, "hdf5:%s", path_of("a.h5"));
+    clt_dataset *d = expect_open(spec, "train", NULL);
+    assert_true(clock() - begin < (clock_t)MOST_SECONDS * CLOCKS_PER_SEC);
+    assert_int_equal(clt_dataset_field_data(d, expect_field(d, "x", CLT_U8, "[]"), &data), CLT_OK);
+    for (int i = 0; i < CHUNKS * 9 / 10; i++)
+        assert_int_equal(((const unsigned char *)data)[i], i >= 10);
+    clt_dataset_free(d);
+    make_bytes(1 << 26, 1);
+    refused("a.h5", CLT_FORMAT, "'x': the file stores 1 of its 67108864 chunks",
+            "most of it was never written");
+}
+
 static void a_file_that_ends_early_says_how_long_it_should_be(void **state)
 {
     (void)state;
@@ -312,6 +381,8 @@ int main(void)
         cmocka_unit_test(filters_and_types_are_checked_before_reading),
         cmocka_unit_test(chunks_are_decoded),
         cmocka_unit_test(chunks_of_another_size_are_refused),
+        cmocka_unit_test(chunks_that_say_another_size_are_refused),
+        cmocka_unit_test(many_chunks_are_read_soon),
         cmocka_unit_test(a_file_that_ends_early_says_how_long_it_should_be),
         cmocka_unit_test(damage_does_not_end_the_process),
     };

@@ -12,9 +12,10 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "data/formats/hdf5_file.h"
 
 #if !H5_VERSION_GE(1, 10, 5)
-#error "HDF5 1.10.5 or newer is needed (H5Dget_chunk_info_by_coord); -DCLT_HDF5=OFF builds without"
+#error "HDF5 1.10.5 or newer is needed (H5Dget_num_chunks); -DCLT_HDF5=OFF builds without"
 #endif
 
 enum { MOST_FILTERS = 3, CHECKSUM_BYTES = 4, FILL_BYTES = 16 };
@@ -171,18 +172,16 @@ static void place(const reading *r, const hsize_t *offset, const unsigned char *
     }
 }
 
-static clt_status read_chunk(reading *r, const hsize_t *offset, char *all)
+/* Reads the chunk at `offset`, if it was written, and counts it in *found. */
+static clt_status read_chunk(reading *r, const hsize_t *offset, char *all, hsize_t *found)
 {
-    unsigned mask = 0;
-    uint32_t again = 0;
-    haddr_t address = HADDR_UNDEF;
+    uint32_t mask = 0;
     hsize_t size = 0;
-    if (H5Dget_chunk_info_by_coord(r->object, offset, &mask, &address, &size) < 0)
-        return damaged(r, "a chunk cannot be found");
-    if (address == HADDR_UNDEF) /* never written */
-        return CLT_OK;
+    /* Not H5Dget_chunk_info_by_coord, which searches through all chunks. */
+    if (H5Dget_chunk_storage_size(r->object, offset, &size) < 0 || !size)
+        return CLT_OK; /* never written, or damaged: then *found will be too small */
     /* Deflate and the checksum may make a chunk a little larger. */
-    if (!size || size > (hsize_t)(r->bytes + r->bytes / 8 + 1024))
+    if (size > (hsize_t)(r->bytes + r->bytes / 8 + 1024))
         return damaged(r, "a chunk has an impossible size");
     if ((int64_t)size > r->stored_room) {
         clt_free(r->stored);
@@ -192,13 +191,39 @@ static clt_status read_chunk(reading *r, const hsize_t *offset, char *all)
         r->stored_room = (int64_t)size;
     }
     unsigned char *data = NULL;
-    if (H5Dread_chunk(r->object, H5P_DEFAULT, offset, &again, r->stored) < 0)
+    clt_hdf5_expect_bytes((int64_t)size);
+    const herr_t code = H5Dread_chunk(r->object, H5P_DEFAULT, offset, &mask, r->stored);
+    clt_hdf5_expect_bytes(0);
+    if (code < 0)
         return damaged(r, "a chunk cannot be read");
     CLT_TRY(decode(r, (int64_t)size, mask, &data));
     if (r->swapped)
         swap_elements(data, r->bytes, r->array->bytes);
     place(r, offset, data, all);
+    ++*found;
     return CLT_OK;
+}
+
+/* Counts the chunks that the file stores. Refuses an array of many chunks of which hardly any are
+ * stored, because looking for all of them would take hours. */
+static clt_status count_stored(const reading *r, hsize_t *stored)
+{
+    enum { SMALL = 1 << 20, MOST_MISSING = 64 };
+    hsize_t chunks = 1;
+    const hid_t space = H5Dget_space(r->object);
+    const herr_t code = H5Dget_num_chunks(r->object, space, stored);
+    H5Sclose(space);
+    if (code < 0)
+        return damaged(r, "its chunks cannot be counted");
+    for (int i = 0; i < r->array->rank; i++)
+        chunks *= ((hsize_t)r->array->shape[i] + r->chunk[i] - 1) / r->chunk[i];
+    if (!*stored || chunks <= SMALL || chunks / MOST_MISSING <= *stored)
+        return CLT_OK;
+    return clt_fail(CLT_FORMAT,
+                    "%s: array '%s': the file stores %llu of its %llu chunks: most of it was never "
+                    "written",
+                    r->file->path, r->array->name, (unsigned long long)*stored,
+                    (unsigned long long)chunks);
 }
 
 /* Sets all elements to the fill value, which chunks hold that were never written. */
@@ -218,7 +243,7 @@ static clt_status fill(const reading *r, hid_t plist, hid_t type, char *all)
 static clt_status read_all(reading *r, hid_t plist, hid_t type, char *all)
 {
     const clt_array *array = r->array;
-    hsize_t offset[CLT_MAX_RANK] = {0};
+    hsize_t offset[CLT_MAX_RANK] = {0}, stored = 0, found = 0;
     CLT_TRY(find_filters(r, plist));
     r->bytes = array->bytes;
     if (H5Pget_chunk(plist, CLT_MAX_RANK, r->chunk) != array->rank)
@@ -228,9 +253,10 @@ static clt_status read_all(reading *r, hid_t plist, hid_t type, char *all)
     r->a = clt_alloc((size_t)r->bytes + CHECKSUM_BYTES);
     r->b = clt_alloc((size_t)r->bytes + CHECKSUM_BYTES);
     CLT_TRY_MEMORY(r->a && r->b);
+    CLT_TRY(count_stored(r, &stored));
     CLT_TRY(fill(r, plist, type, all));
-    for (int axis = 0; axis >= 0;) {
-        CLT_TRY(read_chunk(r, offset, all));
+    for (int axis = 0; axis >= 0 && found < stored;) {
+        CLT_TRY(read_chunk(r, offset, all, &found));
         for (axis = array->rank - 1; axis >= 0; axis--) {
             offset[axis] += r->chunk[axis];
             if (offset[axis] < (hsize_t)array->shape[axis])
@@ -238,7 +264,7 @@ static clt_status read_all(reading *r, hid_t plist, hid_t type, char *all)
             offset[axis] = 0;
         }
     }
-    return CLT_OK;
+    return found == stored ? CLT_OK : damaged(r, "a chunk cannot be found");
 }
 
 clt_status clt_hdf5_read_chunks(const clt_array_file *file, const clt_array *array, hid_t object,

@@ -30,6 +30,13 @@ typedef struct opened {
     haddr_t end; /* end of the addresses that libhdf5 uses */
 } opened;
 
+static _Thread_local int64_t expected_bytes;
+
+void clt_hdf5_expect_bytes(int64_t bytes)
+{
+    expected_bytes = bytes;
+}
+
 static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t most)
 {
     (void)name, (void)most;
@@ -76,10 +83,12 @@ static haddr_t driver_get_eof(const H5FD_t *file, H5FD_mem_t type)
 static herr_t driver_read(H5FD_t *file, H5FD_mem_t type, hid_t dxpl, haddr_t at, size_t bytes,
                           void *to)
 {
-    (void)type, (void)dxpl;
+    (void)dxpl;
     const source *from = &((const opened *)file)->from;
     const haddr_t all = (haddr_t)from->bytes;
     if (at > all || bytes > all - at)
+        return -1;
+    if (type == H5FD_MEM_DRAW && expected_bytes && bytes != (size_t)expected_bytes)
         return -1;
     return clt_file_read_at(from->fd, "the file", (int64_t)at, to, (int64_t)bytes) == CLT_OK ? 0
                                                                                              : -1;

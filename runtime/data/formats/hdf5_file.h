@@ -20,6 +20,10 @@ typedef struct clt_hdf5_file {
  * error there is nothing to close. */
 clt_status clt_hdf5_open(const char *path, clt_hdf5_file *out);
 
+/* Makes this thread's reads of elements fail unless they have exactly so many bytes; 0: any number.
+ * H5Dread_chunk reads as many bytes as a damaged file says, whatever memory it was given. */
+void clt_hdf5_expect_bytes(int64_t bytes);
+
 /* Closes the file. Arrays and groups of the file must be closed before. */
 void clt_hdf5_close(clt_hdf5_file *file);
 
