@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "ops/core/ops.h"
 
 /* Largest difference of a right result, relative to its largest element. Variants add the same
  * terms in other orders. */
@@ -20,7 +21,12 @@ void clt_outcome_drop(clt_outcome *outcome)
 {
     for (int o = 0; o < CLT_MAX_OUTPUTS; o++)
         clt_free(outcome->values[o]);
-    *outcome = (clt_outcome){{NULL}, {0}, {0}};
+    *outcome = (clt_outcome){{NULL}, {0}, {0}, {0}};
+}
+
+int clt_outcome_rows(const clt_node *node)
+{
+    return node->op == &clt_op_batch_norm_moments ? 3 : 1;
 }
 
 /* --- arrays ---------------------------------------------------------------------------------- */
@@ -133,10 +139,15 @@ bool clt_outcome_equal(const clt_outcome *a, const clt_outcome *b, const clt_out
             return false;
         const bool summed = magnitudes && magnitudes->values[o] && a->dtype[o] == CLT_F32 &&
                             magnitudes->count[o] == a->count[o];
-        if (summed ? !equal_floats(a->values[o], b->values[o], magnitudes->values[o], share,
-                                   a->count[o])
-                   : !clt_values_equal(a->dtype[o], a->values[o], b->values[o], a->count[o]))
-            return false;
+        const int rows = a->rows[o] > 1 ? a->rows[o] : 1;
+        const int64_t count = a->count[o] / rows;
+        for (int row = 0; row < rows; row++) {
+            const int64_t at = row * count * clt_dtype_size(a->dtype[o]);
+            const char *x = a->values[o] + at, *y = b->values[o] + at;
+            if (summed ? !equal_floats(x, y, magnitudes->values[o] + at, share, count)
+                       : !clt_values_equal(a->dtype[o], x, y, count))
+                return false;
+        }
     }
     return true;
 }
@@ -228,11 +239,12 @@ static clt_status read_output(clt_lab *lab, const clt_value *out, bool plain, ch
 clt_status clt_outcome_read(clt_lab *lab, int index, bool plain, clt_outcome *outcome)
 {
     const clt_plan_node *pn = &lab->plan->nodes[index];
-    *outcome = (clt_outcome){{NULL}, {0}, {0}};
+    *outcome = (clt_outcome){{NULL}, {0}, {0}, {0}};
     CLT_TRY(poison(lab, pn));
     CLT_TRY(clt_exec_enqueue(lab->exec, &lab->run, index, index + 1, 0, NULL));
     for (int o = 0; o < pn->node->n_out; o++) {
         outcome->dtype[o] = pn->node->out[o]->type.dtype;
+        outcome->rows[o] = clt_outcome_rows(pn->node);
         if (clt_outcome_wanted(lab->plan, pn->node->out[o]))
             CLT_TRY(
                 read_output(lab, pn->node->out[o], plain, &outcome->values[o], &outcome->count[o]));

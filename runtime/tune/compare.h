@@ -9,7 +9,12 @@ typedef struct clt_outcome {
     char *values[CLT_MAX_OUTPUTS]; /* NULL: nothing reads this output */
     int64_t count[CLT_MAX_OUTPUTS];
     clt_dtype dtype[CLT_MAX_OUTPUTS];
+    int rows[CLT_MAX_OUTPUTS]; /* parts of the output that are compared alone; 0 or 1: the whole */
 } clt_outcome;
+
+/* Returns the number of these parts for the node's outputs. The moments of batch norm have three:
+ * their counts would hide wrong means. */
+int clt_outcome_rows(const clt_node *node);
 
 /* Whether another node, the host or an optimizer reads the output. Other outputs need not be
  * written. */

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "ops/conv/conv2d_pool.h"
 #include "ops/core/ops.h"
+#include "ops/norm/batch_norm.h"
 #include "tune/measure_node.h"
 
 /* The batch is halved until a portable kernel needs at most this many floating-point operations. */
@@ -214,6 +215,35 @@ static clt_status build(scene *s, const clt_node *node)
     return clt_graph_status(s->graph);
 }
 
+/* Subtracts each channel's mean from x, operand 0 of batch_norm_grad_sums. */
+static clt_status subtract_means(clt_lab *lab, const clt_node *node, float *x)
+{
+    char *moments = NULL;
+    const clt_type *type = &node->in[CLT_BNG_X]->type;
+    const int64_t channels = type->dims[1], planes = lab->run.count * channels;
+    const int64_t pixels = clt_type_elements(type, lab->run.count) / (planes ? planes : 1);
+    const clt_status status = read_plain(lab, node->in[CLT_BNG_MOMENTS], &moments);
+    for (int64_t i = 0; status == CLT_OK && i < planes * pixels; i++)
+        x[i] -= ((const float *)moments)[i / pixels % channels];
+    clt_free(moments);
+    return status;
+}
+
+/* Replaces an operand so that the node adds up the magnitudes of its terms. The terms of
+ * batch_norm_grad_sums are dy * (x - mean): it gets |x - mean| for x, and 0 for the mean. */
+static clt_status take_magnitudes(clt_lab *lab, const clt_node *node, int operand, float *plain,
+                                  int64_t count)
+{
+    const bool sums = node->op == &clt_op_batch_norm_grad_sums;
+    if (sums && operand == CLT_BNG_X)
+        CLT_TRY(subtract_means(lab, node, plain));
+    if (sums && operand == CLT_BNG_MOMENTS)
+        memset(plain, 0, (size_t)(count / 3) * sizeof *plain);
+    for (int64_t i = 0; i < count; i++)
+        plain[i] = fabsf(plain[i]);
+    return CLT_OK;
+}
+
 /* Copies an operand from the lab, in row-major order. */
 static clt_status copy_operand(const scene *s, clt_lab *lab, const clt_node *node, int operand,
                                int64_t bytes, cl_mem to)
@@ -225,8 +255,8 @@ static clt_status copy_operand(const scene *s, clt_lab *lab, const clt_node *nod
                             ? unpool(lab, node, 1, attr->out[0], attr->out[1], &plain, &count)
                             : read_plain(lab, node->in[operand], &plain);
     if (status == CLT_OK && s->magnitudes && node->in[operand]->type.dtype == CLT_F32)
-        for (int64_t i = 0; i < bytes / (int64_t)sizeof(float); i++)
-            ((float *)plain)[i] = fabsf(((float *)plain)[i]);
+        status =
+            take_magnitudes(lab, node, operand, (float *)plain, bytes / (int64_t)sizeof(float));
     CLT_NEXT(status, clt_replica_write(&lab->replica, to, 0, bytes, plain));
     clt_free(plain);
     return status;
@@ -286,6 +316,7 @@ static clt_status read_outputs(scene *s, clt_lab *lab, const clt_node *node, clt
         if (!clt_outcome_wanted(lab->plan, node->out[o]))
             continue;
         outcome->dtype[o] = type->dtype;
+        outcome->rows[o] = clt_outcome_rows(node);
         CLT_TRY(read_result(s, lab, o, &outcome->values[o], &outcome->count[o]));
         if (node->op != &clt_op_conv2d_pool || o == 0)
             continue;
@@ -305,7 +336,7 @@ static clt_status read_scene(clt_lab *lab, int index, bool magnitudes, clt_outco
 {
     const clt_node *node = lab->plan->nodes[index].node;
     scene s = {.magnitudes = magnitudes};
-    *outcome = (clt_outcome){{NULL}, {0}, {0}};
+    *outcome = (clt_outcome){{NULL}, {0}, {0}, {0}};
     if (node->op == &clt_op_unpool2d) {
         const int64_t *dims = node->out[0]->type.dims;
         outcome->dtype[0] = CLT_F32;
@@ -332,10 +363,18 @@ clt_status clt_reference_read(clt_lab *lab, int index, clt_outcome *outcome)
     return read_scene(lab, index, false, outcome);
 }
 
+/* Whether the outputs are sums of operand 0, or of values of its size. */
+static bool reduces(const clt_node *node)
+{
+    return node->op == &clt_op_sum || node->op == &clt_op_mean ||
+           node->op == &clt_op_batch_norm_moments || node->op == &clt_op_batch_norm_grad_sums;
+}
+
 bool clt_reference_sums(const clt_node *node)
 {
     return node->op == &clt_op_conv2d_weight_grad || node->op == &clt_op_linear_weight_grad ||
-           node->op == &clt_op_conv2d_pool_weight_grad;
+           node->op == &clt_op_conv2d_pool_weight_grad || node->op == &clt_op_conv3d_weight_grad ||
+           reduces(node);
 }
 
 clt_status clt_reference_magnitudes(clt_lab *lab, int index, clt_outcome *outcome)
@@ -345,7 +384,9 @@ clt_status clt_reference_magnitudes(clt_lab *lab, int index, clt_outcome *outcom
 
 double clt_reference_share(const clt_node *node, int64_t count)
 {
-    const double products = clt_node_flops(node, count) / 2;
-    const double terms = products / (double)clt_type_elements(&node->out[0]->type, count);
+    const double products = reduces(node) ? (double)clt_type_elements(&node->in[0]->type, count)
+                                          : clt_node_flops(node, count) / 2;
+    const double results = (double)clt_type_elements(&node->out[0]->type, count);
+    const double terms = products / results * clt_outcome_rows(node);
     return 2 * 8 * FLT_EPSILON * sqrt(fmax(terms, 1));
 }

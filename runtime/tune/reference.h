@@ -23,13 +23,13 @@ int64_t clt_reference_count(const clt_node *node, const clt_lab *lab);
  */
 clt_status clt_reference_read(clt_lab *lab, int index, clt_outcome *outcome);
 
-/* Whether the node's outputs are sums of products of its operands over the batch: the gradients of
- * weights and biases. Their terms may cancel. */
+/* Whether the node's outputs are sums whose terms may cancel: gradients of weights and biases,
+ * reductions, and the sums of batch norm. */
 bool clt_reference_sums(const clt_node *node);
 
 /*
  * Read the sum of the terms' magnitudes for each element of a node that clt_reference_sums names:
- * the portable kernel's outputs for the absolute values of the operands. Otherwise as
+ * the portable kernel's outputs for the magnitudes of the operands. Otherwise as
  * clt_reference_read.
  */
 clt_status clt_reference_magnitudes(clt_lab *lab, int index, clt_outcome *outcome);

@@ -114,6 +114,29 @@ static void test_cancelled_sums(void **state)
     assert_false(clt_sums_equal(a, b, infinite, 1e-6, 3));
 }
 
+/* Means of batch norm beside large counts. Each row has its own largest element. */
+static void test_rows(void **state)
+{
+    (void)state;
+    float right[] = {0.5f, -2, 3e4f, 4e4f, 1e6f, 1e6f},
+          wrong[] = {0.5f, -2.5f, 3e4f, 4e4f, 1e6f, 1e6f};
+    clt_outcome a = {{(char *)right}, {6}, {CLT_F32}, {3}},
+                b = {{(char *)wrong}, {6}, {CLT_F32}, {3}};
+    assert_false(clt_outcome_equal(&a, &b, NULL, 0));
+    wrong[1] = -2.0001f;
+    assert_true(clt_outcome_equal(&a, &b, NULL, 0));
+    /* Means that cancel. */
+    float magnitudes[] = {10, 10, 0, 0, 0, 0};
+    const clt_outcome m = {{(char *)magnitudes}, {6}, {CLT_F32}, {3}};
+    right[0] = right[1] = 1e-6f;
+    wrong[0] = wrong[1] = -1e-6f;
+    assert_false(clt_outcome_equal(&a, &b, NULL, 0));
+    assert_true(clt_outcome_equal(&a, &b, &m, 1e-6));
+    assert_false(clt_outcome_equal(&a, &b, &m, 1e-8));
+    wrong[5] = 0.99e6f;
+    assert_false(clt_outcome_equal(&a, &b, &m, 1e-6));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -122,6 +145,7 @@ int main(void)
         cmocka_unit_test(test_integers_and_masks),
         cmocka_unit_test(test_batch_blocked),
         cmocka_unit_test(test_cancelled_sums),
+        cmocka_unit_test(test_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
