@@ -315,10 +315,22 @@ class Stopped(CommandTest):
         # Wait until a step runs. The first step takes a while, and a stop is reported only after it.
         time.sleep(1)
         child.send_signal(signal.SIGINT)
-        time.sleep(0.02)
+        time.sleep(0.6)
         child.send_signal(signal.SIGINT)
         child.communicate(timeout=60)
         self.assertIn(child.returncode, (-signal.SIGINT, 128 + signal.SIGINT))
+
+    def test_doubled_signal(self):
+        """`timeout` sends its signal twice within a moment. The run still saves."""
+        run = self.path("run")
+        child = self.begin("--checkpoint-dir", run)
+        for _ in range(20):
+            child.send_signal(signal.SIGTERM)
+            time.sleep(0.001)
+        _, message = child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 143)
+        self.assert_message(message, "SIGTERM", "saved in", run)
+        self.assertEqual(len(os.listdir(run)), 1)
 
     def test_killed_while_saving(self):
         """kill -9 at any time in a save leaves a whole checkpoint."""

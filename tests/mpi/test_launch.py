@@ -158,6 +158,16 @@ class Launch(RankTest):
             self.assertRegex(err, "SIGTERM before the first step|told to end while rank")
         self.assertEqual(self.saved(folder), [f"step-{int(stopped[1]):08}"] if stopped else [])
 
+    def test_told_to_end_twice(self):
+        """`timeout` sends its signal twice within a moment. The run still saves."""
+        folder = self.path("run")
+        child = self.launch(2, (), *ENDLESS, "--checkpoint-dir", folder)
+        self.at_step(0, 10, child)
+        for _ in range(5):
+            child.send_signal(signal.SIGTERM)
+            time.sleep(0.01)
+        self.assertRegex(self.wait(child, 143, 60)[1], r"SIGTERM: stopped after step \d+; saved")
+
     def test_told_to_end_at_once(self):
         """The second signal ends the job at once."""
         child = self.launch(2, (), *ENDLESS)

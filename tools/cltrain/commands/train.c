@@ -25,9 +25,24 @@
 
 static volatile sig_atomic_t stopped_by;
 
+/* `timeout` sends its signal to the command, and at once again to the command's process group. A
+ * signal that comes again in this time is not a second one, which would end the run unsaved. */
+static const double SAME_SIGNAL_SECONDS = 0.5;
+
 static void on_signal(int number)
 {
-    stopped_by = number;
+    static struct timespec first;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const double waited =
+        (double)(now.tv_sec - first.tv_sec) + 1e-9 * (double)(now.tv_nsec - first.tv_nsec);
+    if (stopped_by != number) {
+        stopped_by = number;
+        first = now;
+    } else if (waited > SAME_SIGNAL_SECONDS) {
+        signal(number, SIG_DFL);
+        raise(number); /* takes effect when this handler returns */
+    }
 }
 
 /* Blocked signals, which are polled. Handlers would not be reliable: compilers in OpenCL drivers
@@ -65,11 +80,13 @@ void hold_notice(void)
     signal(SIGPIPE, SIG_IGN);
 }
 
-/* The handlers act once. A second signal of the same kind has the default action. */
+/* A second signal of the same kind has the default action. */
 static void catch_signals(void)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
+    sigaddset(&action.sa_mask, SIGINT);
+    sigaddset(&action.sa_mask, SIGTERM);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
 }
