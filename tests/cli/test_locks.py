@@ -97,6 +97,23 @@ class Locks(CommandTest):
                            stdout=file, check=True, timeout=240)
         self.assertEqual([r["step"] for r in records(log)[0]], [1, 2, 3])
 
+    def test_reader_ends(self):
+        """Saves and ends when the reader of the metrics has ended. Without a reader, a run does not begin."""
+        pipe, run = self.path("pipe"), self.path("run")
+        os.mkfifo(pipe)
+        reader = subprocess.Popen(["head", "-n", "5", pipe], stdout=subprocess.DEVNULL)
+        child = self.start("--steps", "100000000", "--metrics", pipe, "--checkpoint-dir", run)
+        _, message = child.communicate(timeout=60)
+        self.assertEqual((child.returncode, reader.wait(timeout=60)), (1, 0))
+        self.assert_message(message, f"cannot write the metrics file {pipe}: nobody reads this pipe")
+        self.assertEqual(len(os.listdir(run)), 1)
+        child = self.start("--steps", "3", "--metrics", pipe)
+        time.sleep(1)
+        child.send_signal(signal.SIGTERM)
+        _, message = child.communicate(timeout=20)
+        self.assertEqual(child.returncode, 143)
+        self.assert_message(message, "nobody reads this pipe")
+
     def test_nothing_is_left(self):
         """A wrong command leaves nothing behind in a folder that exists."""
         os.mkdir(self.path("run"))

@@ -39,13 +39,37 @@ struct metrics {
     double epoch_seconds, waited; /* at the report of the previous epoch */
 };
 
+static const char *reason(int error)
+{
+    return error == EPIPE || error == ENXIO ? "nobody reads this pipe" : strerror(error);
+}
+
+/* Seconds that a run waits for the reader of a named pipe. */
+static const double READER = 30;
+
+/* Opens a pipe for writing only. Otherwise this process would be a reader of the pipe itself, and
+ * would wait for ever when the last other reader has ended. */
+static int open_pipe(const char *path, int (*asked)(void))
+{
+    patience p = {.seconds = READER, .asked = asked, .noted = 1};
+    int fd;
+    do
+        fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    while (fd < 0 && errno == ENXIO && patience_left(&p, ""));
+    if (fd >= 0)
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+    return fd;
+}
+
 /* Returns a file descriptor, or -1 with errno set. Sets `there` if the path existed. */
-static int open_file(const char *path, int *there)
+static int open_file(const char *path, int (*asked)(void), int *there)
 {
     struct stat info;
     *there = stat(path, &info) == 0;
+    if (*there && S_ISFIFO(info.st_mode))
+        return open_pipe(path, asked);
     const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    /* A pipe or a terminal may be write-only. */
+    /* A terminal may be write-only. */
     return fd < 0 && *there && !S_ISREG(info.st_mode) ? open(path, O_WRONLY | O_CLOEXEC) : fd;
 }
 
@@ -55,7 +79,7 @@ static int open_and_hold(const char *path, patience *p, int *there, int *fd)
 {
     struct stat own, named;
     for (;;) {
-        *fd = open_file(path, there);
+        *fd = open_file(path, p->asked, there);
         if (*fd < 0)
             return 0;
         const int code = hold_file(*fd, "metrics file", path, p);
@@ -87,7 +111,7 @@ int metrics_open(const char *path, int resume, int scaled, patience *p, metrics 
         if (fd >= 0)
             close(fd);
         free(m);
-        return failure("cannot write the metrics file %s: %s", path, strerror(error));
+        return failure("cannot write the metrics file %s: %s", path, reason(error));
     }
     setvbuf(m->file, NULL, _IOFBF, BUFFER);
     m->path = path;
@@ -243,7 +267,7 @@ int metrics_close(metrics *m)
     if (m->made && !m->begun)
         unlink(m->path);
     const int code =
-        m->error ? failure("cannot write the metrics file %s: %s", m->path, strerror(m->error)) : 0;
+        m->error ? failure("cannot write the metrics file %s: %s", m->path, reason(m->error)) : 0;
     free(m);
     return code;
 }
