@@ -102,6 +102,7 @@ struct clt_comm_request {
     int joined, completed;
     bool busy; /* a thread reads or writes host memory of this request */
     bool done;
+    bool late;        /* the reducer's deadline passed while it waited for this request's ranks */
     atomic_int ready; /* with `on_devices`: number of devices whose data the host may use */
     double sum_squares;
     bool finite;

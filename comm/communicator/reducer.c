@@ -118,6 +118,7 @@ bool clt_comm_done(clt_comm *comm, clt_comm_request *request, clt_status status)
         clt_comm_free_slot_locked(comm, request);
         pthread_cond_broadcast(&comm->done);
     } else {
+        request->late = status == CLT_TIMEOUT && comm->abort_status == CLT_OK;
         clt_comm_abort_locked(comm, status, clt_error_message());
     }
     pthread_mutex_unlock(&comm->lock);

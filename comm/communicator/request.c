@@ -148,7 +148,7 @@ static void open_slot(clt_comm *comm, clt_comm_request *r, int64_t sequence)
     r->sequence = sequence;
     r->transport = 0;
     r->joined = r->completed = 0;
-    r->busy = r->done = false;
+    r->busy = r->done = r->late = false;
     atomic_store(&r->ready, 0);
     r->sum_squares = 0;
     r->finite = true;
@@ -323,6 +323,14 @@ static bool wait_locked(clt_comm *comm, const clt_deadline *deadline)
     return clt_deadline_passed(deadline);
 }
 
+/* The reducer has the same deadline as the thread that waits, and may notice first. */
+static clt_status ended_locked(const clt_comm *comm, const clt_comm_request *r)
+{
+    if (r->late)
+        return clt_fail(CLT_TIMEOUT, "%s", comm->abort_message);
+    return comm->abort_status == CLT_OK ? CLT_OK : clt_comm_aborted_locked(comm);
+}
+
 /* Blocks until the request is done or the communicator aborted. The lock is held. */
 static clt_status await_locked(clt_comm *comm, clt_comm_request *r, int device)
 {
@@ -361,9 +369,7 @@ static clt_status await_locked(clt_comm *comm, clt_comm_request *r, int device)
      * waiting for other ranks. */
     while (r->busy)
         pthread_cond_wait(&comm->done, &comm->lock);
-    if (timeout != CLT_OK)
-        return timeout;
-    return comm->abort_status == CLT_OK ? CLT_OK : clt_comm_aborted_locked(comm);
+    return timeout != CLT_OK ? timeout : ended_locked(comm, r);
 }
 
 void clt_comm_free_slot_locked(const clt_comm *comm, clt_comm_request *r)
@@ -409,10 +415,7 @@ clt_status clt_comm_complete(clt_comm_request *r, int device, clt_comm_result *r
     }
     const bool queued = side->queued && !result;
     atomic_store(&side->waits, !queued);
-    if (!queued)
-        status = await_locked(comm, r, device);
-    else if (comm->abort_status != CLT_OK)
-        status = clt_comm_aborted_locked(comm);
+    status = queued ? ended_locked(comm, r) : await_locked(comm, r, device);
     bool undo = status != CLT_OK;
     clt_comm_result learned = {.struct_size = sizeof learned};
     if (!queued && !undo)

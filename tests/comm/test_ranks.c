@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <cmocka.h>
 
 #include "comm/fixture.h"
@@ -89,6 +90,21 @@ static void a_deadline_names_all_that_are_missing(void **state)
     ranks_close(&r);
 }
 
+/* A rank whose own deadline passed says so, also if its reducer noticed before it waits. */
+static void a_deadline_is_a_timeout_whoever_notices(void **state)
+{
+    const struct timespec pause = {0, 1000000};
+    ranks r;
+    (void)state;
+    ranks_open(&r, 100);
+    clt_comm_request *request = start(&r, 0);
+    while (clt_comm_status(r.comms[0]) == CLT_OK)
+        nanosleep(&pause, NULL);
+    assert_int_equal(clt_comm_complete(request, 0, NULL, NULL), CLT_TIMEOUT);
+    assert_non_null(strstr(clt_error_message(), ") waited 0.1 s for ranks 1, 2, 3: stopped"));
+    ranks_close(&r);
+}
+
 /* A message about a rank's end is forwarded, and names the collective and the rank only once. */
 static void a_forwarded_message_repeats_nothing(void **state)
 {
@@ -131,6 +147,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_deadline_names_all_that_are_missing),
+        cmocka_unit_test(a_deadline_is_a_timeout_whoever_notices),
         cmocka_unit_test(a_forwarded_message_repeats_nothing),
         cmocka_unit_test(the_end_of_a_rank_is_told),
     };
