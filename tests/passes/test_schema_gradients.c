@@ -34,8 +34,6 @@ static struct excepted_part {
     {"conv3d", "groups", "divides the weight's channels, not x's: ops.conv3d", false},
     {"conv_transpose1d", "groups", "multiplies the bias, not o: ops.one_dimension", false},
     {"conv_transpose2d", "groups", "multiplies the bias, not o: ops.conv_transpose2d", false},
-    {"avg_pool1d", "dilation", "is of max_pool1d only", false},
-    {"avg_pool2d", "dilation", "is of max_pool2d only", false},
 };
 
 /* Operators whose functions need operands above 0. */

@@ -142,34 +142,33 @@ CLT_CALLABLE_OPTIONS(
                    CLT_CONV_TRANSPOSE_ATTRIBUTES(clt_conv_transpose1d_options, 0)),
     .whole = "k", .halo = "l");
 
-static const clt_attribute pool_attributes[] = {
-    {CLT_ATTRIBUTE(INT, "kernel", clt_pool1d_options, kernel, "Size of the window."), .least = 1,
-     .most = INT_MAX, .otherwise = 2},
-    {CLT_ATTRIBUTE(INT, "stride", clt_pool1d_options, stride,
-                   "Distance between windows; 0: the size of a window."),
-     .most = INT_MAX},
-    {CLT_ATTRIBUTE(INT, "padding", clt_pool1d_options, padding,
-                   "Padding on each side, at most half of the window."),
-     .most = INT_MAX},
-    {CLT_ATTRIBUTE(INT, "dilation", clt_pool1d_options, dilation,
-                   "Distance between the elements of a window; max_pool1d only."),
-     .least = 1, .most = INT_MAX, .otherwise = 1},
-    {CLT_ATTRIBUTE(FLAG, "ceil_mode", clt_pool1d_options, ceil_mode,
-                   "Windows may extend beyond the end.")},
-    {CLT_ATTRIBUTE(FLAG, "count_include_pad", clt_pool1d_options, count_include_pad,
-                   "Means count the padding; avg_pool1d only."),
-     .otherwise = 1},
-    {0},
-};
+#define POOL_CALL(NAME, MAXIMUM, DOC)                                                              \
+    CLT_CALLABLE_OPTIONS(                                                                          \
+        NAME, clt_pool1d_options, c->out[0] = clt_##NAME(c->in[0], a), .doc = DOC,                 \
+        .operands = "x bcl", .results = "y bcl",                                                   \
+        CLT_ATTRIBUTES(                                                                            \
+            clt_pool1d_options,                                                                    \
+            {CLT_ATTRIBUTE(INT, "kernel", clt_pool1d_options, kernel, "Size of the window."),      \
+             .least = 1, .most = INT_MAX, .otherwise = 2},                                         \
+            {CLT_ATTRIBUTE(INT, "stride", clt_pool1d_options, stride,                              \
+                           "Distance between windows; 0: the size of a window."),                  \
+             .most = INT_MAX},                                                                     \
+            {CLT_ATTRIBUTE(INT, "padding", clt_pool1d_options, padding,                            \
+                           "Padding on each side, at most half of the window."),                   \
+             .most = INT_MAX},                                                                     \
+            {CLT_ATTRIBUTE(INT, "dilation", clt_pool1d_options, dilation,                          \
+                           "Distance between the elements of a window."),                          \
+             .least = 1, .most = (MAXIMUM) ? INT_MAX : 1, .otherwise = 1, .internal = !(MAXIMUM)}, \
+            {CLT_ATTRIBUTE(FLAG, "ceil_mode", clt_pool1d_options, ceil_mode,                       \
+                           "Windows may extend beyond the end.")},                                 \
+            {CLT_ATTRIBUTE(FLAG, "count_include_pad", clt_pool1d_options, count_include_pad,       \
+                           "Means count the padding."),                                            \
+             .otherwise = 1, .internal = (MAXIMUM)}),                                              \
+        .halo = "l")
 
-#define POOL_CALL(NAME, DOC)                                                                       \
-    CLT_CALLABLE_OPTIONS(NAME, clt_pool1d_options, c->out[0] = clt_##NAME(c->in[0], a),            \
-                         .doc = DOC, .operands = "x bcl", .results = "y bcl",                      \
-                         .attributes = pool_attributes, .halo = "l",                               \
-                         .attr_bytes = sizeof(clt_pool1d_options))
-
-POOL_CALL(avg_pool1d, "The mean of each window.");
-POOL_CALL(max_pool1d, "The maximum of each window. Padding does not count.");
+/* Users give a dilation to maxima only, and count_include_pad to means only. */
+POOL_CALL(avg_pool1d, 0, "The mean of each window.");
+POOL_CALL(max_pool1d, 1, "The maximum of each window. Padding does not count.");
 
 typedef struct size_call {
     int size;

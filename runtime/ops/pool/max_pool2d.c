@@ -27,6 +27,7 @@ const clt_op clt_op_max_pool2d = {
     .infer = clt_pool2d_infer,
     .gradient = gradient,
     .flops = clt_pool2d_flops,
+    .attributes = clt_max_pool2d_attributes,
     CLT_POOL2D_MEMBERS,
 };
 
@@ -58,5 +59,6 @@ const clt_op clt_op_max_pool2d_grad = {
     .results = "dx bchw",
     .infer = infer_grad,
     .flops = clt_pool2d_flops_grad,
+    .attributes = clt_max_pool2d_attributes,
     CLT_POOL2D_MEMBERS,
 };

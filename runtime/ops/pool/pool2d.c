@@ -269,26 +269,36 @@ const clt_variant clt_pool2d_variants[] = {
     {0},
 };
 
-const clt_attribute clt_pool2d_attributes[] = {
-    {CLT_ATTRIBUTE(INT, "kernel", clt_pool2d_attr, kernel, "Size of the window."), .count = 2,
-     .least = 1, .most = INT_MAX, .otherwise = 2},
-    {CLT_ATTRIBUTE(INT, "stride", clt_pool2d_attr, stride,
-                   "Distance between windows; 0: the size of a window."),
-     .count = 2, .most = INT_MAX},
-    {CLT_ATTRIBUTE(INT, "padding", clt_pool2d_attr, padding,
-                   "Padding on each side, at most half of the window."),
-     .count = 2, .most = INT_MAX},
-    {CLT_ATTRIBUTE(INT, "dilation", clt_pool2d_attr, dilation,
-                   "Distance between the elements of a window; max_pool2d only."),
-     .count = 2, .least = 1, .most = INT_MAX, .otherwise = 1},
-    {CLT_ATTRIBUTE(FLAG, "ceil_mode", clt_pool2d_attr, ceil_mode,
-                   "Windows may extend beyond the right and lower edge.")},
-    {CLT_ATTRIBUTE(FLAG, "count_include_pad", clt_pool2d_attr, count_include_pad,
-                   "Means count the padding; avg_pool2d only."),
-     .otherwise = 1},
-    {CLT_ATTRIBUTE(INT, "in", clt_pool2d_attr, in, "Size of x."), .count = 2, .internal = 1},
-    {0},
-};
+/* Users give a dilation to maxima only, and count_include_pad to means only. */
+#define ATTRIBUTES(MAXIMUM)                                                                        \
+    {                                                                                              \
+        {CLT_ATTRIBUTE(INT, "kernel", clt_pool2d_attr, kernel, "Size of the window."), .count = 2, \
+         .least = 1, .most = INT_MAX, .otherwise = 2},                                             \
+            {CLT_ATTRIBUTE(INT, "stride", clt_pool2d_attr, stride,                                 \
+                           "Distance between windows; 0: the size of a window."),                  \
+             .count = 2, .most = INT_MAX},                                                         \
+            {CLT_ATTRIBUTE(INT, "padding", clt_pool2d_attr, padding,                               \
+                           "Padding on each side, at most half of the window."),                   \
+             .count = 2, .most = INT_MAX},                                                         \
+            {CLT_ATTRIBUTE(INT, "dilation", clt_pool2d_attr, dilation,                             \
+                           "Distance between the elements of a window."),                          \
+             .count = 2,                                                                           \
+             .least = 1,                                                                           \
+             .most = (MAXIMUM) ? INT_MAX : 1,                                                      \
+             .otherwise = 1,                                                                       \
+             .internal = !(MAXIMUM)},                                                              \
+            {CLT_ATTRIBUTE(FLAG, "ceil_mode", clt_pool2d_attr, ceil_mode,                          \
+                           "Windows may extend beyond the right and lower edge.")},                \
+            {CLT_ATTRIBUTE(FLAG, "count_include_pad", clt_pool2d_attr, count_include_pad,          \
+                           "Means count the padding."),                                            \
+             .otherwise = 1, .internal = (MAXIMUM)},                                               \
+            {CLT_ATTRIBUTE(INT, "in", clt_pool2d_attr, in, "Size of x."), .count = 2,              \
+             .internal = 1},                                                                       \
+            {0},                                                                                   \
+    }
+
+const clt_attribute clt_avg_pool2d_attributes[] = ATTRIBUTES(0);
+const clt_attribute clt_max_pool2d_attributes[] = ATTRIBUTES(1);
 
 clt_pool2d_options clt_pool2d_options_of(const clt_pool2d_attr *attr)
 {

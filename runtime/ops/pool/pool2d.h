@@ -13,7 +13,7 @@ bool clt_pool2d_attr_from(const char *op, const clt_value *x, const clt_pool2d_o
 /* Returns the attributes as options. */
 clt_pool2d_options clt_pool2d_options_of(const clt_pool2d_attr *attr);
 
-extern const clt_attribute clt_pool2d_attributes[];
+extern const clt_attribute clt_avg_pool2d_attributes[], clt_max_pool2d_attributes[];
 
 clt_status clt_pool2d_infer(const clt_node *node, clt_type *out);
 clt_status clt_pool2d_infer_grad(const clt_node *node, clt_type *out);
@@ -38,8 +38,8 @@ extern const clt_variant clt_pool2d_variants[];
 
 /* The members that the four operators have in common. */
 #define CLT_POOL2D_MEMBERS                                                                         \
-    .halo = "hw", .attributes = clt_pool2d_attributes, .attr_bytes = sizeof(clt_pool2d_attr),      \
-    .describe = clt_pool2d_describe, .batch_blocked = clt_wants_batch_blocked,                     \
-    .half = clt_pool2d_half, .variants = clt_pool2d_variants
+    .halo = "hw", .attr_bytes = sizeof(clt_pool2d_attr), .describe = clt_pool2d_describe,          \
+    .batch_blocked = clt_wants_batch_blocked, .half = clt_pool2d_half,                             \
+    .variants = clt_pool2d_variants
 
 #endif

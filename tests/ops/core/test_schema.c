@@ -308,6 +308,29 @@ static void test_internal(void **state)
     }
 }
 
+/* Each operator takes the attributes that change its result, and no others. */
+static void test_own_attributes(void **state)
+{
+    (void)state;
+    for (int i = 1; i <= 2; i++) {
+        char average[16], maximum[16], message[128];
+        snprintf(average, sizeof average, "avg_pool%dd", i);
+        snprintf(maximum, sizeof maximum, "max_pool%dd", i);
+        assert_int_equal(apply(average, "count_include_pad=false"), CLT_OK);
+        assert_int_equal(apply(maximum, "dilation=2"), CLT_OK);
+        snprintf(message, sizeof message,
+                 "%s has no 'dilation'; it takes kernel, stride, padding, ceil_mode, "
+                 "count_include_pad",
+                 average);
+        refuse(average, "dilation=1", CLT_NOT_FOUND, message);
+        snprintf(message, sizeof message,
+                 "%s has no 'count_include_pad'; it takes kernel, stride, padding, dilation, "
+                 "ceil_mode",
+                 maximum);
+        refuse(maximum, "count_include_pad=true", CLT_NOT_FOUND, message);
+    }
+}
+
 /* Operands: a wrong number of them, and a missing one. */
 static void test_operands(void **state)
 {
@@ -392,11 +415,12 @@ static void test_types(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_complete),   cmocka_unit_test(test_every_call),
-        cmocka_unit_test(test_behaviours), cmocka_unit_test(test_flags),
-        cmocka_unit_test(test_ranges),     cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_internal),   cmocka_unit_test(test_operands),
-        cmocka_unit_test(test_settings),   cmocka_unit_test(test_types),
+        cmocka_unit_test(test_complete),       cmocka_unit_test(test_every_call),
+        cmocka_unit_test(test_behaviours),     cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_ranges),         cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_internal),       cmocka_unit_test(test_operands),
+        cmocka_unit_test(test_settings),       cmocka_unit_test(test_types),
+        cmocka_unit_test(test_own_attributes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
