@@ -98,14 +98,14 @@ static clt_status list_of(const model_file *f, const char *key, const json_t **o
 /* Reads an input. The data supplies the values that the file omits. */
 static clt_status read_input(const model_file *f, const json_t *json, clt_model_field *field)
 {
-    const model_node node = {.text = &f->text, .json = json};
     static const clt_attribute keys[] = {
         {.name = "name", .kind = CLT_ATTRIBUTE_TEXT, .required = 1},
         {.name = "shape", .kind = CLT_ATTRIBUTE_TYPE},
         {.name = "type", .kind = CLT_ATTRIBUTE_TEXT},
         {.name = "classes", .kind = CLT_ATTRIBUTE_INT, .least = 1, .most = INT_MAX},
         {0}};
-    MODEL_TRY(model_node_check(&node, "an input", &(model_op){.keys = keys}, NULL));
+    const model_node node = {.op = &(model_op){.keys = keys}, .text = &f->text, .json = json};
+    MODEL_TRY(model_node_check(&node, "an input"));
     const char *name = text_of(json, "name"), *type = text_of(json, "type");
     const clt_model_field *data = clt_model_field_find(f->in, name);
     const json_t *shape = json_object_get(json, "shape");
@@ -142,7 +142,8 @@ static clt_status read_input(const model_file *f, const json_t *json, clt_model_
                                "input '%s' has another shape than the data, which have %s", name,
                                text);
     }
-    const int64_t classes = node_int(&node, "classes", data ? data->classes : 0);
+    const int64_t classes =
+        data && !json_object_get(json, "classes") ? data->classes : node_int(&node, "classes");
     if (data && classes != data->classes)
         return model_text_fail(&f->text, json, "classes",
                                "input '%s' has %lld classes here, and %lld in the data", name,
@@ -228,11 +229,12 @@ static clt_status read_parameters(const model_file *f)
     clt_status status = list_of(f, "parameters", &list);
     json_array_foreach(list, i, one)
     {
-        const model_node node = {.text = &f->text, .json = one, .classes = f->classes};
+        const model_node node = {
+            .op = &(model_op){.keys = keys}, .text = &f->text, .json = one, .classes = f->classes};
         int64_t dims[NODE_LIST];
         clt_init init;
         MODEL_TRY(status);
-        MODEL_TRY(model_node_check(&node, "a parameter", &(model_op){.keys = keys}, NULL));
+        MODEL_TRY(model_node_check(&node, "a parameter"));
         MODEL_TRY(read_init(f, one, &init));
         const int rank = node_list(&node, "shape", dims);
         if (!clt_parameter(f->graph, text_of(one, "name"), rank, dims, init))
@@ -346,7 +348,7 @@ static clt_status check_made_name(const model_file *f, const model_node *node)
     }
 static const clt_attribute node_keys[] = {NODE_KEYS, {0}};
 static const clt_attribute loss_keys[] = {
-    NODE_KEYS, {.name = "weight", .kind = CLT_ATTRIBUTE_REAL}, {0}};
+    NODE_KEYS, {.name = "weight", .kind = CLT_ATTRIBUTE_REAL, .otherwise = 1}, {0}};
 
 static clt_status read_node(model_file *f, const json_t *json, size_t at)
 {
@@ -361,12 +363,14 @@ static clt_status read_node(model_file *f, const json_t *json, size_t at)
                                node.name, name, near ? "; did you mean " : "", near ? near : "",
                                near ? "?" : "");
     snprintf(what, sizeof what, "%s (%s)", node.name, op.name);
-    MODEL_TRY(model_node_check(&node, what, &op, node_keys));
+    node.op = &op;
+    node.common = node_keys;
+    MODEL_TRY(model_node_check(&node, what));
     if (node.prefix == made && op.has_parameters)
         MODEL_TRY(check_made_name(f, &node));
     MODEL_TRY(read_operands(f, &node, op.min_in, op.max_in));
     clt_error_set(CLT_OK, "");
-    clt_value *value = model_op_build(&op, &node);
+    clt_value *value = model_op_build(&node);
     if (value && (json_object_get(json, "name") || op.has_parameters))
         value = clt_label(value, node.name);
     if (!value)
@@ -446,17 +450,19 @@ static clt_status read_mean(const model_file *f, const json_t *json, const char 
         return model_text_fail(&f->text, json, "op", "%s: there is no %s '%s'%s%s%s", node.name,
                                is_loss ? "loss" : "metric", name, near ? "; did you mean " : "",
                                near ? near : "", near ? "?" : "");
-    MODEL_TRY(model_node_check(&node, node.name, &op, is_loss ? loss_keys : node_keys));
+    node.op = &op;
+    node.common = is_loss ? loss_keys : node_keys;
+    MODEL_TRY(model_node_check(&node, node.name));
     for (size_t i = 0; i < at; i++) {
         const json_t *before = json_array_get(json_object_get(f->text.root, list), i);
         if (!strcmp(mean_name(before, i, is_loss, other), node.name))
             return model_text_fail(&f->text, json, "name", "%s: the name is taken", node.name);
     }
     MODEL_TRY(read_operands(f, &node, op.min_in, op.max_in));
-    clt_status status = model_mean_build(&op, &node, &sum, &weight);
-    MODEL_NEXT(status,
-               is_loss ? clt_loss(f->graph, node.name, sum, weight, node_real(&node, "weight", 1))
-                       : clt_metric(f->graph, node.name, sum, weight));
+    clt_status status = model_mean_build(&node, &sum, &weight);
+    MODEL_NEXT(status, is_loss
+                           ? clt_loss(f->graph, node.name, sum, weight, node_real(&node, "weight"))
+                           : clt_metric(f->graph, node.name, sum, weight));
     return status == CLT_OK ? CLT_OK : fail_at(f, json, node.name);
 }
 
@@ -474,7 +480,6 @@ static clt_status read_means(const model_file *f, const char *key, int is_loss)
 
 static clt_status check_keys(const model_file *f)
 {
-    const model_node node = {.text = &f->text, .json = f->text.root};
     static const clt_attribute keys[] = {
         {.name = "nodes", .kind = CLT_ATTRIBUTE_TYPE, .required = 1},
         {.name = "losses", .kind = CLT_ATTRIBUTE_TYPE, .required = 1},
@@ -484,7 +489,9 @@ static clt_status check_keys(const model_file *f)
         {.name = "metrics", .kind = CLT_ATTRIBUTE_TYPE},
         {.name = "name", .kind = CLT_ATTRIBUTE_TEXT},
         {0}};
-    return model_node_check(&node, "a model file", &(model_op){.keys = keys}, NULL);
+    const model_node node = {
+        .op = &(model_op){.keys = keys}, .text = &f->text, .json = f->text.root};
+    return model_node_check(&node, "a model file");
 }
 
 clt_status clt_model_file_build(const char *path, const clt_model_input *in, clt_graph *graph)

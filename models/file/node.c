@@ -17,16 +17,16 @@ static const clt_attribute *attributes_of(const model_op *op)
 }
 
 /* All lists of keys that an object may have; `lists` ends with NULL. */
-static void lists_of(const model_op *op, const clt_attribute *common, const clt_attribute *lists[5])
+static void lists_of(const model_node *node, const clt_attribute *lists[5])
 {
     int count = 0;
-    if (op->has_parameters)
+    if (node->op->has_parameters)
         lists[count++] = parameters_key;
-    if (op->keys)
-        lists[count++] = op->keys;
-    lists[count++] = attributes_of(op);
-    if (common)
-        lists[count++] = common;
+    if (node->op->keys)
+        lists[count++] = node->op->keys;
+    lists[count++] = attributes_of(node->op);
+    if (node->common)
+        lists[count++] = node->common;
     lists[count] = NULL;
 }
 
@@ -100,7 +100,7 @@ static clt_status fail_kind(const model_node *node, const char *what, const clt_
 }
 
 static clt_status fail_key(const model_node *node, const char *what, const char *key,
-                           const clt_attribute *const *lists, const clt_attribute *common)
+                           const clt_attribute *const *lists)
 {
     enum { NAMES = 40 };
     const char *names[NAMES];
@@ -112,7 +112,7 @@ static clt_status fail_key(const model_node *node, const char *what, const char 
             if (a->internal)
                 continue;
             names[count++] = a->name;
-            if (*lists != common)
+            if (*lists != node->common)
                 snprintf(all + used, sizeof all - used, "%s%s", used ? ", " : "", a->name);
         }
     const char *near = clt_nearest(key, names, count);
@@ -123,18 +123,17 @@ static clt_status fail_key(const model_node *node, const char *what, const char 
                            *all ? all : "no attributes");
 }
 
-clt_status model_node_check(const model_node *node, const char *what, const model_op *op,
-                            const clt_attribute *common)
+clt_status model_node_check(const model_node *node, const char *what)
 {
     const clt_attribute *lists[5];
     const char *key;
     json_t *value;
-    lists_of(op, common, lists);
+    lists_of(node, lists);
     json_object_foreach((json_t *)node->json, key, value)
     {
         const clt_attribute *a = find_key(lists, key);
         if (!a)
-            return fail_key(node, what, key, lists, common);
+            return fail_key(node, what, key, lists);
         if (!fits(value, a, node->classes))
             return fail_kind(node, what, a);
     }
@@ -154,16 +153,23 @@ static int64_t integer_of(const model_node *node, const json_t *v)
                                 : json_integer_value(v);
 }
 
-int64_t node_int(const model_node *node, const char *name, int64_t otherwise)
+static double default_of(const model_node *node, const char *name)
 {
-    const json_t *v = json_object_get(node->json, name);
-    return v ? integer_of(node, v) : otherwise;
+    const clt_attribute *lists[5];
+    lists_of(node, lists);
+    return find_key(lists, name)->otherwise;
 }
 
-double node_real(const model_node *node, const char *name, double otherwise)
+int64_t node_int(const model_node *node, const char *name)
 {
     const json_t *v = json_object_get(node->json, name);
-    return v ? json_number_value(v) : otherwise;
+    return v ? integer_of(node, v) : (int64_t)default_of(node, name);
+}
+
+double node_real(const model_node *node, const char *name)
+{
+    const json_t *v = json_object_get(node->json, name);
+    return v ? json_number_value(v) : default_of(node, name);
 }
 
 int node_list(const model_node *node, const char *name, int64_t *list)

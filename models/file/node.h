@@ -9,7 +9,11 @@
 
 enum { NODE_OPERANDS = CLT_MAX_OPERANDS, NODE_LIST = CLT_MAX_NUMBERS };
 
+typedef struct model_op model_op;
+
 typedef struct model_node {
+    const model_op *op;
+    const clt_attribute *common; /* keys besides the operator's, or NULL */
     const model_text *text;
     const json_t *json;
     clt_graph *graph;
@@ -23,7 +27,7 @@ typedef struct model_node {
 } model_node;
 
 /* An operator of model files. */
-typedef struct model_op {
+struct model_op {
     const char *name;
     int min_in, max_in;
     const clt_attribute *keys; /* keys besides the operator's attributes, or NULL */
@@ -34,7 +38,7 @@ typedef struct model_op {
 
     /* Builds the node. NULL: the library's operator of this name is built from its attributes. */
     clt_value *(*build)(const model_node *node);
-} model_op;
+};
 
 /* Operators whose layers create parameters. */
 extern const model_op model_layers[];
@@ -47,19 +51,17 @@ int model_op_find(const char *name, model_op *op, const char **near);
 /* The same for a loss or a metric, whose results are a sum and a weight. */
 int model_mean_find(const char *name, int is_loss, model_op *op, const char **near);
 
-/* Fails unless every key of the object belongs to `op` or to the list `common` and its value is of
- * the right kind. `what` names the object in messages. */
-clt_status model_node_check(const model_node *node, const char *what, const model_op *op,
-                            const clt_attribute *common);
+/* Fails unless every key of the object belongs to its operator or to the list `common` and its
+ * value is of the right kind. `what` names the object in messages. */
+clt_status model_node_check(const model_node *node, const char *what);
 
 /* Build a node that has been checked. Losses and metrics have two values. */
-clt_value *model_op_build(const model_op *op, model_node *node);
-clt_status model_mean_build(const model_op *op, model_node *node, clt_value **sum,
-                            clt_value **weight);
+clt_value *model_op_build(model_node *node);
+clt_status model_mean_build(model_node *node, clt_value **sum, clt_value **weight);
 
-/* Return a value that has been checked, or `otherwise` if the file does not give it. */
-int64_t node_int(const model_node *node, const char *name, int64_t otherwise);
-double node_real(const model_node *node, const char *name, double otherwise);
+/* Return a value that has been checked, or the key's default if the file does not give it. */
+int64_t node_int(const model_node *node, const char *name);
+double node_real(const model_node *node, const char *name);
 
 /* Returns the number of entries, at most NODE_LIST; 0 if the file does not give the list. */
 int node_list(const model_node *node, const char *name, int64_t *list);

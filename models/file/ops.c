@@ -34,7 +34,7 @@ static clt_value *build_constant(const model_node *n)
     }
     float *data = malloc((size_t)elements * sizeof *data);
     for (int64_t i = 0; data && i < elements; i++)
-        data[i] = (float)node_real(n, "number", 0);
+        data[i] = (float)node_real(n, "number");
     clt_value *value = data ? clt_constant(n->graph, CLT_F32, rank ? rank : 1, dims, data) : NULL;
     if (!data)
         clt_error_set(CLT_OUT_OF_MEMORY, "memory does not suffice");
@@ -61,7 +61,7 @@ static clt_value *build_pow(const model_node *n)
 static const clt_attribute split_keys[] = {
     {.name = "sizes", .kind = CLT_ATTRIBUTE_INT, .count = NODE_LIST, .list = 1, .required = 1},
     {.name = "part", .kind = CLT_ATTRIBUTE_INT, .required = 1},
-    {.name = "axis", .kind = CLT_ATTRIBUTE_INT},
+    {.name = "axis", .kind = CLT_ATTRIBUTE_INT, .otherwise = 1},
     {0}};
 
 /* A node has one value, so it returns one of the parts. Parts that are not used cost nothing. */
@@ -69,12 +69,12 @@ static clt_value *build_split(const model_node *n)
 {
     int64_t sizes[NODE_LIST];
     clt_value *parts[NODE_LIST];
-    const int count = node_list(n, "sizes", sizes), part = (int)node_int(n, "part", 0);
+    const int count = node_list(n, "sizes", sizes), part = (int)node_int(n, "part");
     if (part < 0 || part >= count) {
         model_text_fail(n->text, n->json, "part", "%s: 'part' must be 0 to %d", n->name, count - 1);
         return NULL;
     }
-    clt_split_with_sizes(n->in[0], sizes, count, (int)node_int(n, "axis", 1), parts);
+    clt_split_with_sizes(n->in[0], sizes, count, (int)node_int(n, "axis"), parts);
     return parts[part];
 }
 
@@ -175,8 +175,9 @@ int model_op_find(const char *name, model_op *op, const char **near)
     return find_in_schema(name, 0, 0, names, OTHERS, op, near);
 }
 
-clt_value *model_op_build(const model_op *op, model_node *node)
+clt_value *model_op_build(model_node *node)
 {
+    const model_op *op = node->op;
     clt_value *results[CLT_MAX_RESULTS];
     if (op->prepare && !op->prepare(node))
         return NULL;
@@ -211,18 +212,17 @@ static clt_status check_classes(const model_node *n)
                            (long long)n->in_classes[1], (long long)logits);
 }
 
-clt_status model_mean_build(const model_op *op, model_node *node, clt_value **sum,
-                            clt_value **weight)
+clt_status model_mean_build(model_node *node, clt_value **sum, clt_value **weight)
 {
     clt_value *results[CLT_MAX_RESULTS], *unused;
     MODEL_TRY(check_classes(node));
-    if (!strcmp(op->name, mean.name)) { /* mse's weight is the number of elements */
+    if (!strcmp(node->op->name, mean.name)) { /* mse's weight is the number of elements */
         clt_value *x = clt_detach(node->in[0]);
         const clt_status status = clt_mse(x, x, &unused, weight);
         *sum = clt_reduce_sum(node->in[0], NULL, 0, 0);
         return status != CLT_OK ? status : clt_graph_status(node->graph);
     }
-    const clt_status status = node_apply(node, op->name, results);
+    const clt_status status = node_apply(node, node->op->name, results);
     *sum = results[0];
     *weight = results[1];
     return status;

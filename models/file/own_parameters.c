@@ -30,7 +30,7 @@ static void add_operand(model_node *n, clt_value *value)
     }
 #define BIAS_KEY                                                                                   \
     {                                                                                              \
-        .name = "bias", .kind = CLT_ATTRIBUTE_FLAG                                                 \
+        .name = "bias", .kind = CLT_ATTRIBUTE_FLAG, .otherwise = 1                                 \
     }
 #define KERNEL_KEY(COUNT)                                                                          \
     {                                                                                              \
@@ -40,14 +40,6 @@ static const clt_attribute linear_keys[] = {OUT_KEY, BIAS_KEY, {0}};
 static const clt_attribute conv1d_keys[] = {OUT_KEY, KERNEL_KEY(0), BIAS_KEY, {0}};
 static const clt_attribute conv2d_keys[] = {OUT_KEY, KERNEL_KEY(2), BIAS_KEY, {0}};
 static const clt_attribute conv3d_keys[] = {OUT_KEY, KERNEL_KEY(3), BIAS_KEY, {0}};
-
-static const clt_attribute *keys_of(const char *op)
-{
-    for (int i = 0; i < model_layer_count; i++)
-        if (!strcmp(model_layers[i].name, op))
-            return model_layers[i].keys;
-    return linear_keys;
-}
 
 /* The size of x's dimension that `letter` names in the schema; 0 if x has none. */
 static int64_t size_in_x(const model_node *n, const char *dims, char letter)
@@ -63,11 +55,10 @@ static int64_t size_in_x(const model_node *n, const char *dims, char letter)
  * group, counts as the number of inputs. */
 static int prepare_product(model_node *n)
 {
-    const char *op = json_string_value(json_object_get(n->json, "op"));
-    const clt_attribute *keys = keys_of(op);
-    const clt_operator *schema = clt_operator_find(op);
+    const clt_attribute *keys = n->op->keys;
+    const clt_operator *schema = clt_operator_find(n->op->name);
     clt_operand_schema x, weight;
-    int64_t dims[CLT_MAX_RANK], kernel[NODE_LIST], out = node_int(n, "out", 0);
+    int64_t dims[CLT_MAX_RANK], kernel[NODE_LIST], out = node_int(n, "out");
     const int given = node_list(n, "kernel", kernel), rank = clt_value_rank(n->in[0]);
     clt_operator_operand(schema, 0, &x);
     clt_operator_operand(schema, 1, &weight);
@@ -89,13 +80,13 @@ static int prepare_product(model_node *n)
     for (int i = 0; weight.dims[i]; i++) {
         const int64_t of_x = size_in_x(n, x.dims, weight.dims[i]);
         dims[i] = of_x ? of_x : weight.dims[i] == 'o' ? out : kernel[given > 1 ? windows++ : 0];
-        if (i == 1)
-            dims[i] /= node_int(n, "groups", 1);
+        if (i == 1 && keys != linear_keys)
+            dims[i] /= node_int(n, "groups");
         fan_in *= i ? (double)dims[i] : 1;
     }
     const clt_init init = {CLT_INIT_UNIFORM, fan_in > 0 ? 1 / sqrt(fan_in) : 0, 0};
     add_operand(n, parameter(n, "weight", (int)strlen(weight.dims), dims, init));
-    if (node_int(n, "bias", 1))
+    if (node_int(n, "bias"))
         add_operand(n, parameter(n, "bias", 1, &out, init));
     return 1;
 }
@@ -107,7 +98,7 @@ static const clt_init zeros = {CLT_INIT_ZERO, 0, 0}, ones = {CLT_INIT_CONSTANT, 
 /* Parameters over the last axes, with the sizes of these axes. */
 static int prepare_last(model_node *n, bool bias)
 {
-    const int rank = clt_value_rank(n->in[0]), axes = (int)node_int(n, "axes", 1);
+    const int rank = clt_value_rank(n->in[0]), axes = (int)node_int(n, "axes");
     int64_t dims[CLT_MAX_RANK] = {1};
     for (int i = 0; i < axes && i < rank; i++)
         dims[i] = clt_value_dim(n->in[0], rank - (axes < rank ? axes : rank) + i);
@@ -145,7 +136,7 @@ static const clt_attribute instance_keys[] = {{.name = "affine", .kind = CLT_ATT
 
 static int prepare_instance(model_node *n)
 {
-    return !node_int(n, "affine", 0) || prepare_channels(n);
+    return !node_int(n, "affine") || prepare_channels(n);
 }
 
 static int prepare_batch_norm(model_node *n)
@@ -172,7 +163,7 @@ static const clt_attribute embedding_keys[] = {
 
 static int prepare_embedding(model_node *n)
 {
-    const int64_t dims[] = {node_int(n, "count", 0), node_int(n, "width", 0)};
+    const int64_t dims[] = {node_int(n, "count"), node_int(n, "width")};
     if (n->n_in == 1 && (!dims[0] || !dims[1])) {
         model_text_fail(n->text, n->json, NULL,
                         "%s: give 'count' and 'width', or the weight as an operand", n->name);
@@ -192,7 +183,7 @@ static int prepare_embedding(model_node *n)
 
 static const clt_attribute recurrent_keys[] = {
     {.name = "hidden", .kind = CLT_ATTRIBUTE_INT, .least = 1, .most = INT_MAX, .required = 1},
-    {.name = "layers", .kind = CLT_ATTRIBUTE_INT, .least = 1, .most = INT_MAX},
+    {.name = "layers", .kind = CLT_ATTRIBUTE_INT, .least = 1, .most = INT_MAX, .otherwise = 1},
     {.name = "bidirectional", .kind = CLT_ATTRIBUTE_FLAG},
     {.name = "dropout", .kind = CLT_ATTRIBUTE_REAL, .most = 1},
     {0}};
@@ -202,10 +193,10 @@ typedef clt_value *(*recurrent_layer)(clt_graph *graph, clt_value *x, const char
 
 static clt_value *build_recurrent(const model_node *n, recurrent_layer add)
 {
-    clt_layer_recurrent layer = {.hidden = node_int(n, "hidden", 0),
-                                 .layers = (int)node_int(n, "layers", 1),
-                                 .bidirectional = (int)node_int(n, "bidirectional", 0),
-                                 .dropout = node_real(n, "dropout", 0)};
+    clt_layer_recurrent layer = {.hidden = node_int(n, "hidden"),
+                                 .layers = (int)node_int(n, "layers"),
+                                 .bidirectional = (int)node_int(n, "bidirectional"),
+                                 .dropout = node_real(n, "dropout")};
     clt_value *y = add(n->graph, n->in[0], n->prefix, &layer);
     if (!y && clt_graph_status(n->graph) == CLT_OK)
         model_text_fail(n->text, n->json, NULL, "%s: so many layers are not possible", n->name);
