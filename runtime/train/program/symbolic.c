@@ -66,9 +66,14 @@ static bool trains(clt_step_program_kind kind)
 static bool is_root(const clt_step_program_input *in)
 {
     bool root = in->root == in->self;
-    for (int b = 0; in->root < 0 && in->slot_roots && b < in->layout->n_buckets; b++)
+    for (int b = 0; in->slot_roots && b < in->layout->n_buckets; b++)
         root = root || in->slot_roots[b] == in->self;
     return root;
+}
+
+static uint64_t begin_slot(const clt_step_program_input *in, int slot, int bucket, uint64_t own)
+{
+    return clt_term(SLOT, (uint64_t)(slot * in->layout->n_buckets + bucket), own);
 }
 
 /* Replicas begin equal. Before a copy, the replicas that are sent differ from all others. */
@@ -80,8 +85,8 @@ static void begin_replica(clt_symbolic_device *s)
     for (int b = 0; b < in->layout->n_buckets; b++) {
         s->values[b] = clt_symbolic_written(clt_term(PARAMETER, (uint64_t)b, own), CLT_VERSION_OLD);
         for (int k = 0; k < in->n_slots; k++)
-            s->slots[k * in->layout->n_buckets + b] = clt_symbolic_written(
-                clt_term(SLOT, (uint64_t)(k * in->layout->n_buckets + b), own), CLT_VERSION_OLD);
+            s->slots[k * in->layout->n_buckets + b] =
+                clt_symbolic_written(begin_slot(in, k, b, own), CLT_VERSION_OLD);
     }
 }
 
@@ -160,6 +165,23 @@ void clt_symbolic_free(clt_symbolic_device *s)
     *s = (clt_symbolic_device){0};
 }
 
+/* Returns true if the device has the data of the participants that a copy sends them from. */
+static bool is_copied(const clt_symbolic_device *s)
+{
+    const clt_step_program_input *in = s->in;
+    for (int b = 0; b < in->layout->n_buckets; b++) {
+        const int root = in->slot_roots ? in->slot_roots[b] : in->root;
+        if (in->root >= 0 &&
+            s->values[b].term != clt_term(PARAMETER, (uint64_t)b, 1 + (uint64_t)in->root))
+            return false;
+        for (int k = 0; !in->layout->buckets[b].state && k < in->n_slots; k++)
+            if (s->slots[k * in->layout->n_buckets + b].term !=
+                begin_slot(in, k, b, 1 + (uint64_t)root))
+                return false;
+    }
+    return true;
+}
+
 const char *clt_symbolic_missing(const clt_symbolic_device *s)
 {
     const clt_step_program_input *in = s->in;
@@ -169,7 +191,7 @@ const char *clt_symbolic_missing(const clt_symbolic_device *s)
         if (s->requests[r].open)
             return "a collective was started and is not complete";
     for (int b = 0; applies && b < in->layout->n_buckets; b++)
-        if (s->values[b].version != CLT_VERSION_NEW &&
+        if ((s->values[b].version != CLT_VERSION_NEW || !s->values[b].valid) &&
             (!in->layout->buckets[b].state || in->plan->n_assigns))
             return "a bucket was not updated";
     for (int m = 0; fetches && m < s->micro_batches; m++)
@@ -188,6 +210,9 @@ const char *clt_symbolic_missing(const clt_symbolic_device *s)
         return "results were not read";
     if ((step || s->kind == CLT_PROGRAM_REDUCE) && !s->status)
         return "the step has no status";
+    if (s->kind == CLT_PROGRAM_REDUCE && in->means && in->participants > 1 &&
+        s->means.version != CLT_VERSION_REDUCED)
+        return "the means of states are those of this device alone";
     if (s->kind == CLT_PROGRAM_FORWARD && in->means && !s->means.valid)
         return "the device's part in the means of states is missing";
     if (step && in->measures && !s->was_measured)
@@ -198,6 +223,8 @@ const char *clt_symbolic_missing(const clt_symbolic_device *s)
             return "a bucket has no gradient";
     if (s->kind == CLT_PROGRAM_VERIFY && !s->compared)
         return "checksums were not compared";
+    if (s->kind == CLT_PROGRAM_COPY && !is_copied(s))
+        return "the replica or an optimizer slot is not the one to be copied";
     if (s->kind == CLT_PROGRAM_COPY && !s->finished)
         return "the device may still be copying";
     if ((applies || s->kind == CLT_PROGRAM_FORWARD || s->kind == CLT_PROGRAM_WEIGHTS ||

@@ -7,6 +7,8 @@ static const char *set_status(clt_symbolic_device *s, const clt_instruction *i)
     uint64_t term = 0;
     if (s->status)
         return "the step has a status";
+    if (s->in->participants > 1 && i->version != CLT_VERSION_REDUCED)
+        return "the status must be that of all devices";
     if (s->in->ranks > 1 && s->kind == CLT_PROGRAM_STEP && !s->may_leave)
         return "a rank may have dropped the step";
     for (int b = 0; b < s->in->layout->n_buckets; b++) {
@@ -38,7 +40,8 @@ static const char *update_bucket(clt_symbolic_device *s, const clt_instruction *
 {
     const clt_symbol *g = &s->gradients[0][b];
     clt_symbol *v = &s->values[b];
-    if (!g->valid || g->flight || g->part || g->version != i->version)
+    if (!g->valid || g->flight || g->part || g->version != i->version ||
+        (s->in->participants > 1 && g->version != CLT_VERSION_REDUCED))
         return "a bucket's gradient is not reduced";
     if (v->flight || v->version != CLT_VERSION_OLD)
         return "a bucket was updated before";
@@ -71,7 +74,8 @@ static const char *assign(clt_symbolic_device *s, const clt_instruction *i)
 {
     if (!s->status || !s->commits)
         return "the step has no status, or has not begun to commit";
-    if (s->in->means && (!s->means.valid || s->means.flight || s->means.version != i->version))
+    if (s->in->means && (!s->means.valid || s->means.flight || s->means.version != i->version ||
+                         (s->in->participants > 1 && i->version != CLT_VERSION_REDUCED)))
         return "the means of states are not added up";
     if (s->next < s->in->plan->n_forward)
         return "forward has not run";
@@ -83,6 +87,8 @@ static const char *assign(clt_symbolic_device *s, const clt_instruction *i)
         s->values[b] = clt_symbolic_written(
             clt_term(ASSIGNED, s->values[b].term, s->in->means ? s->means.term : s->status),
             CLT_VERSION_NEW);
+        /* Devices of different kinds round differently, so the owner sends its states. */
+        s->values[b].valid = !s->in->owners || s->in->owners[b] == s->in->self;
     }
     return NULL;
 }
@@ -106,9 +112,12 @@ static const char *carry(clt_symbolic_device *s, const clt_instruction *i)
 static const char *read_results(clt_symbolic_device *s, const clt_instruction *i)
 {
     const clt_symbol *from = i->version == CLT_VERSION_REDUCED ? &s->totals : &s->results;
+    const bool shared = s->kind == CLT_PROGRAM_OUTSIDE ? s->in->shared : s->in->ranks > 1;
     uint64_t term = 1;
     if (!s->waited)
         return "the results before may still be read";
+    if (shared && i->version != CLT_VERSION_REDUCED)
+        return "the results must be those of all ranks";
     if (from->flight || (((s->rounds && s->in->plan->n_forward) || from == &s->totals) &&
                          (!from->valid || from->version != i->version)))
         return "results are not there";
@@ -128,6 +137,9 @@ static const char *measured(clt_symbolic_device *s)
         return "measuring has not begun";
     if (s->rounds && (s->arena != clt_symbolic_last(s) || s->next != s->in->plan->n_nodes))
         return "the device's work is not enqueued whole";
+    for (int r = 0; r < s->n_requests; r++)
+        if (s->requests[r].on != CLT_ON_NODE && (s->in->apart || !s->requests[r].open))
+            return "the time would contain a wait for other devices";
     s->was_measured = true;
     return NULL;
 }

@@ -249,7 +249,9 @@ const char *clt_symbolic_compute(clt_symbolic_device *s, const clt_instruction *
     case CLT_DO_UPSTREAM:
     case CLT_DO_UPSTREAM_SCALED:
         s->upstream = 1;
-        return NULL;
+        return s->in->scaled == (i->kind == CLT_DO_UPSTREAM_SCALED)
+                   ? NULL
+                   : "the losses are scaled, or are not, in all programs";
     case CLT_DO_UPSTREAM_DEVICE:
         return upstream_device(s, i);
     case CLT_DO_CLEAR:

@@ -41,7 +41,9 @@ static const char *start_buffer(const clt_symbolic_device *s, const clt_instruct
     if (buffer->flight)
         return "the buffer is in another collective";
     if (i->on == CLT_ON_VALUES || i->on == CLT_ON_SLOT)
-        return root && buffer->version != i->version ? "the values are not those to be sent" : NULL;
+        return root && (buffer->version != i->version || !buffer->valid)
+                   ? "the values are not those to be sent"
+                   : NULL;
     if (i->on == CLT_ON_RESULTS ? !s->rounds : !s->micro_batches && i->on == CLT_ON_GRADIENT)
         return NULL; /* this device sends no data */
     if (i->on == CLT_ON_RESULTS && !clt_symbolic_has_results(s))

@@ -1,6 +1,7 @@
 #include "train/step/programs_internal.h"
 
 #include "base/alloc.h"
+#include "train/program/check.h"
 #include "train/step/diagnose.h"
 
 /* --- making ---------------------------------------------------------------------------------- */
@@ -53,7 +54,7 @@ static const clt_step_program *selected(const clt_trainer *t, int d)
 {
     const struct clt_programs *p = t->programs;
     if (p->kind == CLT_PROGRAM_COPY)
-        return &p->copies[d];
+        return p->copy;
     const clt_plan_programs *of = &p->training[d];
     if (p->kind == CLT_PROGRAM_OUTSIDE)
         of = t->call.session == t->evaluation ? &p->evaluation[d] : &p->prediction[d];
@@ -111,22 +112,24 @@ clt_status clt_programs_run(clt_trainer *t, clt_step_program_kind kind, const ch
 
 clt_status clt_programs_copy(clt_trainer *t, int root, const int *slot_roots)
 {
-    clt_step_program *copies = clt_calloc((size_t)t->all.own, sizeof *copies);
-    clt_status status = copies ? CLT_OK : CLT_OUT_OF_MEMORY;
-    for (int d = 0; status == CLT_OK && d < t->all.own; d++) {
-        clt_step_program_input input = clt_programs_input(
-            t, &t->programs->all[t->all.first + d], &t->programs->all[t->all.first + d].training);
-        input.root = root;
-        input.slot_roots = slot_roots;
-        status = clt_step_program_generate(&input, CLT_PROGRAM_COPY, CLT_LOAD_NONE, &copies[d]);
+    const size_t n = (size_t)t->all.total;
+    clt_step_program copy = {0}; /* of all devices */
+    clt_step_program_input *inputs = clt_calloc(n, sizeof *inputs);
+    clt_check_device *devices = clt_calloc(n, sizeof *devices);
+    clt_status status = inputs && devices ? CLT_OK : CLT_OUT_OF_MEMORY;
+    for (size_t p = 0; status == CLT_OK && p < n; p++) {
+        const clt_participant *of = &t->programs->all[p];
+        inputs[p] = clt_programs_input(t, of, &of->training);
+        inputs[p].root = root;
+        inputs[p].slot_roots = slot_roots;
+        devices[p] = (clt_check_device){.input = &inputs[p], .program = &copy};
     }
-    if (status == CLT_OK) {
-        t->programs->copies = copies;
-        status = clt_programs_run(t, CLT_PROGRAM_COPY, NULL, false);
-    }
-    for (int d = 0; copies && d < t->all.own; d++)
-        clt_step_program_free(&copies[d]);
-    clt_free(copies);
+    CLT_NEXT(status, clt_step_program_generate(&inputs[0], CLT_PROGRAM_COPY, CLT_LOAD_NONE, &copy));
+    CLT_NEXT(status, clt_step_programs_check(CLT_PROGRAM_COPY, devices, (int)n, NULL));
+    t->programs->copy = &copy;
+    CLT_NEXT(status, clt_programs_run(t, CLT_PROGRAM_COPY, NULL, false));
+    clt_step_program_free(&copy);
+    CLT_FREE(inputs, devices);
     return status;
 }
 

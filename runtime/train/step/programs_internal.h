@@ -25,7 +25,7 @@ struct clt_programs {
     int *after; /* by bucket: number of the plan's collectives that start before its own */
     /* The run under way: */
     clt_step_program_kind kind;
-    const clt_step_program *copies; /* by device */
+    const clt_step_program *copy; /* of all devices */
     const char *what;
     bool awaited;
 };

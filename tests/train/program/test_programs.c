@@ -39,7 +39,7 @@ static const clt_buckets layout = {.n_buckets = BUCKETS, .buckets = buckets};
 static const int owners[BUCKETS] = {0, 1, 2, 0}, none_after[BUCKETS] = {0, 0, 0, 0},
                  some_after[BUCKETS] = {2, 2, 2, 0};
 
-static clt_outline plan_of(bool collectives)
+static clt_outline plan_of(bool collectives, bool given)
 {
     return (clt_outline){.n_nodes = 10,
                          .n_forward = 6,
@@ -47,6 +47,7 @@ static clt_outline plan_of(bool collectives)
                          .n_ready = 3,
                          .n_collectives = collectives ? 2 : 0,
                          .n_assigns = 1,
+                         .output_gradients = given,
                          .unwritten = true,
                          .segments = collectives ? cut_more : cut,
                          .ready = ready,
@@ -55,38 +56,74 @@ static clt_outline plan_of(bool collectives)
 
 /* --- cases ----------------------------------------------------------------------------------- */
 
+/* Where the optimizer's slots of a copy come from. */
+typedef enum copied { WITH_REPLICA, SLOTS_ONLY, SLOTS_TOO } copied;
+
 typedef struct program_case {
     const char *name;
     clt_step_program_kind kind;
     int devices, ranks, micro_batches[SHARES];
-    bool collectives, owners, half, streams, measures, carries;
+    bool collectives, owners, half, streams, measures, carries, scaled, given;
+    copied slots;
 } program_case;
 
 static const program_case cases[] = {
-    {"one device", CLT_PROGRAM_STEP, 1, 1, {1}, 0, 0, 0, 0, 0, 0},
-    {"accumulated", CLT_PROGRAM_STEP, 1, 1, {4}, 0, 0, 0, 0, 0, 0},
-    {"accumulated in 16 bits", CLT_PROGRAM_STEP, 2, 1, {3, 2}, 0, 0, 1, 0, 0, 0},
-    {"two devices", CLT_PROGRAM_STEP, 2, 1, {1, 1}, 0, 0, 0, 0, 0, 0},
-    {"two ranks, one without samples", CLT_PROGRAM_STEP, 3, 2, {1, 0, 1}, 0, 0, 0, 0, 0, 0},
-    {"collectives of the graph", CLT_PROGRAM_STEP, 3, 1, {1, 1, 0}, 1, 0, 0, 0, 0, 0},
-    {"collectives, accumulated", CLT_PROGRAM_STEP, 2, 2, {4, 2}, 1, 0, 0, 0, 1, 0},
-    {"owners", CLT_PROGRAM_STEP, 3, 3, {1, 1, 1}, 0, 1, 0, 0, 0, 0},
-    {"owners, streamed", CLT_PROGRAM_STEP, 3, 1, {1, 2, 0}, 0, 1, 0, 1, 0, 0},
-    {"streamed", CLT_PROGRAM_STEP, 2, 1, {1, 1}, 0, 0, 0, 1, 0, 0},
-    {"forward", CLT_PROGRAM_FORWARD, 2, 2, {1, 1}, 1, 0, 0, 0, 0, 0},
-    {"backward", CLT_PROGRAM_BACKWARD, 2, 1, {1, 0}, 0, 0, 0, 0, 0, 0},
-    {"reduce", CLT_PROGRAM_REDUCE, 2, 1, {1, 1}, 0, 0, 0, 0, 0, 0},
-    {"apply", CLT_PROGRAM_APPLY, 3, 1, {1, 1, 1}, 0, 1, 0, 0, 0, 0},
-    {"weights", CLT_PROGRAM_WEIGHTS, 2, 2, {3, 1}, 1, 0, 0, 0, 0, 0},
-    {"evaluation", CLT_PROGRAM_OUTSIDE, 3, 3, {4, 3, 0}, 0, 0, 0, 0, 0, 0},
-    {"predictor", CLT_PROGRAM_OUTSIDE, 1, 1, {1}, 0, 0, 0, 0, 0, 1},
-    {"predictor without samples", CLT_PROGRAM_OUTSIDE, 1, 1, {0}, 0, 0, 0, 0, 0, 1},
-    {"diagnosis", CLT_PROGRAM_DIAGNOSE, 2, 1, {4, 2}, 1, 0, 0, 0, 0, 0},
-    {"diagnosis in 16 bits", CLT_PROGRAM_DIAGNOSE, 1, 1, {3}, 0, 0, 1, 0, 0, 0},
-    {"checksums", CLT_PROGRAM_VERIFY, 3, 1, {1, 1, 1}, 0, 0, 0, 0, 0, 0},
-    {"copy", CLT_PROGRAM_COPY, 3, 1, {0, 0, 0}, 0, 1, 0, 0, 0, 0},
-    {"thousands", CLT_PROGRAM_STEP, THOUSANDS, 512, {1, 0, 1}, 0, 0, 0, 0, 0, 0},
-    {"thousands with owners", CLT_PROGRAM_STEP, THOUSANDS, 512, {4, 2, 3}, 1, 1, 0, 0, 0, 0},
+    {"one device", CLT_PROGRAM_STEP, 1, 1, {1}, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"accumulated", CLT_PROGRAM_STEP, 1, 1, {4}, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"accumulated in 16 bits", CLT_PROGRAM_STEP, 2, 1, {3, 2}, 0, 0, 1, 0, 0, 0, 0, 0, 0},
+    {"two devices", CLT_PROGRAM_STEP, 2, 1, {1, 1}, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"two ranks, one without samples",
+     CLT_PROGRAM_STEP,
+     3,
+     2,
+     {1, 0, 1},
+     0,
+     0,
+     0,
+     0,
+     0,
+     0,
+     0,
+     0,
+     0},
+    {"collectives of the graph", CLT_PROGRAM_STEP, 3, 1, {1, 1, 0}, 1, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"collectives, accumulated", CLT_PROGRAM_STEP, 2, 2, {4, 2}, 1, 0, 0, 0, 1, 0, 0, 0, 0},
+    {"owners", CLT_PROGRAM_STEP, 3, 3, {1, 1, 1}, 0, 1, 0, 0, 0, 0, 0, 0, 0},
+    {"owners, streamed", CLT_PROGRAM_STEP, 3, 1, {1, 2, 0}, 0, 1, 0, 1, 0, 0, 0, 0, 0},
+    {"scaled losses", CLT_PROGRAM_STEP, 2, 1, {2, 1}, 0, 0, 1, 0, 0, 0, 1, 0, 0},
+    {"gradients of outputs", CLT_PROGRAM_STEP, 2, 1, {3, 1}, 0, 0, 0, 0, 0, 0, 0, 1, 0},
+    {"measured", CLT_PROGRAM_STEP, 2, 2, {1, 1}, 0, 0, 0, 0, 1, 0, 0, 0, 0},
+    {"streamed", CLT_PROGRAM_STEP, 2, 1, {1, 1}, 0, 0, 0, 1, 0, 0, 0, 0, 0},
+    {"forward", CLT_PROGRAM_FORWARD, 2, 2, {1, 1}, 1, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"backward", CLT_PROGRAM_BACKWARD, 2, 1, {1, 0}, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"backward, given gradients", CLT_PROGRAM_BACKWARD, 2, 1, {1, 1}, 0, 0, 0, 0, 0, 0, 0, 1, 0},
+    {"reduce", CLT_PROGRAM_REDUCE, 2, 1, {1, 1}, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"apply", CLT_PROGRAM_APPLY, 3, 1, {1, 1, 1}, 0, 1, 0, 0, 0, 0, 0, 0, 0},
+    {"weights", CLT_PROGRAM_WEIGHTS, 2, 2, {3, 1}, 1, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"evaluation", CLT_PROGRAM_OUTSIDE, 3, 3, {4, 3, 0}, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"predictor", CLT_PROGRAM_OUTSIDE, 1, 1, {1}, 0, 0, 0, 0, 0, 1, 0, 0, 0},
+    {"predictor without samples", CLT_PROGRAM_OUTSIDE, 1, 1, {0}, 0, 0, 0, 0, 0, 1, 0, 0, 0},
+    {"diagnosis", CLT_PROGRAM_DIAGNOSE, 2, 1, {4, 2}, 1, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"diagnosis in 16 bits", CLT_PROGRAM_DIAGNOSE, 1, 1, {3}, 0, 0, 1, 0, 0, 0, 0, 0, 0},
+    {"checksums", CLT_PROGRAM_VERIFY, 3, 1, {1, 1, 1}, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"copy", CLT_PROGRAM_COPY, 3, 1, {0, 0, 0}, 0, 1, 0, 0, 0, 0, 0, 0, 0},
+    {"copy of slots", CLT_PROGRAM_COPY, 3, 1, {0, 0, 0}, 0, 1, 0, 0, 0, 0, 0, 0, SLOTS_ONLY},
+    {"copy, slots by bucket", CLT_PROGRAM_COPY, 3, 2, {0, 0, 0}, 0, 0, 0, 0, 0, 0, 0, 0, SLOTS_TOO},
+    {"thousands", CLT_PROGRAM_STEP, THOUSANDS, 512, {1, 0, 1}, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"thousands with owners",
+     CLT_PROGRAM_STEP,
+     THOUSANDS,
+     512,
+     {4, 2, 3},
+     1,
+     1,
+     0,
+     0,
+     0,
+     0,
+     0,
+     0,
+     0},
 };
 
 enum { CASES = sizeof cases / sizeof *cases };
@@ -113,7 +150,7 @@ static void *zeros(int count, size_t bytes)
 static void make(const program_case *c, made *m)
 {
     int most = 0;
-    *m = (made){.plan = plan_of(c->collectives),
+    *m = (made){.plan = plan_of(c->collectives, c->given),
                 .inputs = zeros(c->devices, sizeof *m->inputs),
                 .programs = zeros(c->devices, sizeof *m->programs),
                 .devices = zeros(c->devices, sizeof *m->devices)};
@@ -140,8 +177,10 @@ static void make(const program_case *c, made *m)
                                                 .apart = c->measures,
                                                 .shared = c->ranks > 1,
                                                 .carries = c->carries,
+                                                .scaled = c->scaled,
                                                 .poison = true,
-                                                .root = c->kind == CLT_PROGRAM_COPY ? 1 : 0};
+                                                .root = c->slots == SLOTS_ONLY ? -1 : 1,
+                                                .slot_roots = c->slots ? owners : NULL};
         ok(clt_step_program_generate(&m->inputs[d], c->kind, clt_load_of(rounds, micro_batches),
                                      &m->programs[d]));
         m->devices[d] = (clt_check_device){&m->inputs[d], &m->programs[d], rounds, micro_batches};
@@ -210,7 +249,9 @@ static bool may_be_dropped(const program_case *c, const clt_instruction *i, int 
     switch (i->kind) {
     case CLT_DO_POISON: /* only tests fill the memory */
         return true;
-    case CLT_DO_UPSTREAM: /* every micro-batch, and the previous part, sets the same numbers */
+    case CLT_DO_UPSTREAM:
+    case CLT_DO_UPSTREAM_SCALED: /* every micro-batch, and the previous part, sets the same numbers
+                                  */
         return i->micro != 0 || c->kind == CLT_PROGRAM_FORWARD || c->kind == CLT_PROGRAM_BACKWARD;
     case CLT_DO_RUN: /* the last run: nothing needs it */
     case CLT_DO_ZERO:
@@ -285,6 +326,115 @@ static void test_mutations(void **state)
     assert_true(refused[DROP] * 10 > tried[DROP] * 8);
 }
 
+/* --- the same bug in the programs of all devices ---------------------------------------------- */
+
+typedef enum bug { NO_COLLECTIVE, UNREDUCED, OTHER_PEER, OTHER_UPSTREAM, LATE, BUGS } bug;
+
+static bool exchanges(const clt_instruction *i)
+{
+    return i->kind == CLT_DO_START || i->kind == CLT_DO_COMPLETE;
+}
+
+/* Changes an instruction as a generator would that has a bug at instruction `at`. Returns whether
+ * to keep the instruction. */
+static bool plant(bug which, const clt_instruction *at, int devices, clt_instruction *i)
+{
+    const bool same = exchanges(i) && i->on == at->on && i->item == at->item && i->slot == at->slot;
+    switch (which) {
+    case NO_COLLECTIVE:
+        return !same;
+    case UNREDUCED: /* each device goes on with its own part */
+        if (i->version == CLT_VERSION_REDUCED)
+            i->version = CLT_MICRO_LAST;
+        return !exchanges(i) || i->on != at->on;
+    case OTHER_PEER:
+        if (same)
+            i->peer = (i->peer + 1) % devices;
+        return true;
+    case OTHER_UPSTREAM:
+        if (i->kind == at->kind)
+            i->kind = at->kind == CLT_DO_UPSTREAM ? CLT_DO_UPSTREAM_SCALED : CLT_DO_UPSTREAM;
+        return true;
+    default:
+        return i->kind != CLT_DO_MEASURED;
+    }
+}
+
+static clt_step_program planted(const clt_step_program *p, bug which, const clt_instruction *at,
+                                int devices)
+{
+    clt_step_program q = {.loop_first = p->loop_first, .loop_end = p->loop_end, .room = p->n};
+    q.code = zeros(q.room, sizeof *q.code);
+    for (int n = 0; n < p->n; n++) {
+        clt_instruction i = p->code[n];
+        if (plant(which, at, devices, &i)) {
+            q.code[q.n++] = i;
+        } else {
+            q.loop_first -= n < p->loop_first;
+            q.loop_end -= n < p->loop_end;
+        }
+        if (which == LATE && i.kind == CLT_DO_STATUS)
+            q.code[q.n++] = *at;
+    }
+    return q;
+}
+
+static bool concerns(bug which, const clt_instruction *i)
+{
+    switch (which) {
+    case OTHER_PEER:
+        return i->kind == CLT_DO_START && i->peer >= 0;
+    case OTHER_UPSTREAM:
+        return i->kind == CLT_DO_UPSTREAM || i->kind == CLT_DO_UPSTREAM_SCALED;
+    case LATE: /* the time of the device's own work */
+        return i->kind == CLT_DO_MEASURED;
+    default:
+        return i->kind == CLT_DO_START;
+    }
+}
+
+/* Returns how many bugs were tried. */
+static int try_bugs(const program_case *c)
+{
+    made m;
+    clt_step_program changed[SHARES];
+    int tried = 0;
+    make(c, &m);
+    for (int k = 0; k < BUGS * m.programs[0].n; k++) {
+        const bug which = (bug)(k % BUGS);
+        const clt_instruction *at = &m.programs[0].code[k / BUGS];
+        if (!concerns(which, at))
+            continue;
+        for (int d = 0; d < c->devices; d++) {
+            changed[d] = planted(&m.programs[d], which, at, c->devices);
+            m.devices[d].program = &changed[d];
+        }
+        if (clt_step_programs_check(c->kind, m.devices, c->devices, NULL) == CLT_OK) {
+            clt_str text = {0};
+            clt_step_program_print(&changed[0], &text);
+            fail_msg("%s: bug %d at instruction %d passes:\n%s", c->name, (int)which, k / BUGS,
+                     text.text);
+        }
+        for (int d = 0; d < c->devices; d++)
+            clt_step_program_free(&changed[d]);
+        tried++;
+    }
+    release(c, &m);
+    return tried;
+}
+
+/* A bug of the generator makes all devices do the same wrong thing, so no two of them differ. */
+static void test_bugs(void **state)
+{
+    int tried = 0;
+    (void)state;
+    for (int i = 0; i < CASES; i++)
+        if (cases[i].devices <= SHARES)
+            tried += try_bugs(&cases[i]);
+    print_message("%d bugs refused\n", tried);
+    assert_true(tried > 100);
+}
+
 /* --- devices with incompatible programs ------------------------------------------------------- */
 
 static void test_unlike_devices(void **state)
@@ -292,7 +442,7 @@ static void test_unlike_devices(void **state)
     made m;
     (void)state;
     make(&cases[3], &m);
-    clt_outline other = plan_of(false);
+    clt_outline other = plan_of(false, false);
     static int reversed[] = {1, 0, 2};
     other.ready = reversed;
     m.inputs[1].plan = &other;
@@ -419,8 +569,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_accepted),       cmocka_unit_test(test_mutations),
-        cmocka_unit_test(test_unlike_devices), cmocka_unit_test(test_waits_for_ever),
-        cmocka_unit_test(test_groups),         cmocka_unit_test(test_cost),
+        cmocka_unit_test(test_bugs),           cmocka_unit_test(test_unlike_devices),
+        cmocka_unit_test(test_waits_for_ever), cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_cost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
