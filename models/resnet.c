@@ -71,7 +71,7 @@ static clt_value *block(const network *net, clt_value *x, const char *name, int6
     if (!x)
         return NULL;
     const int64_t out = net->bottleneck ? 4 * width : width;
-    clt_value *way = x, *y;
+    clt_value *shortcut = x, *y;
     if (net->bottleneck) {
         y = clt_relu(convolve(net, x, name, 1, width, 1, 1));
         y = clt_relu(convolve(net, y, name, 2, width, 3, stride));
@@ -81,10 +81,10 @@ static clt_value *block(const network *net, clt_value *x, const char *name, int6
         y = convolve(net, y, name, 2, out, 3, 1);
     }
     if (stride != 1 || clt_value_dim(x, 1) != out) {
-        way = convolution(net, x, join(part, name, "downsample.0"), out, 1, stride);
-        way = norm(net, way, join(part, name, "downsample.1"));
+        shortcut = convolution(net, x, join(part, name, "downsample.0"), out, 1, stride);
+        shortcut = norm(net, shortcut, join(part, name, "downsample.1"));
     }
-    return clt_relu(clt_add(y, way));
+    return clt_relu(clt_add(y, shortcut));
 }
 
 static clt_value *stem(const network *net, clt_value *image, int small)

@@ -16,7 +16,7 @@ if [ -s "$log" ]; then
     cat "$log" >&2
     exit 1
 fi
-# The plans that the test found right (tests/ops/settled.h) count now, because there is no report.
+# The plans that the test found right (tests/ops/harness/settled.h) count now, because there is no report.
 if [ $status -eq 0 ] && [ -f "${CLT_TEST_SETTLED-}.new" ]; then
     mv "$CLT_TEST_SETTLED.new" "$CLT_TEST_SETTLED"
 fi

@@ -25,7 +25,7 @@ typedef struct head {
 } head;
 
 /* One rank's part of the shared memory. */
-typedef struct lane {
+typedef struct area {
     _Alignas(LINE) clt_flag posted;  /* chunks that the rank has written */
     _Alignas(LINE) clt_flag taken;   /* chunks of all ranks that the rank has read */
     _Alignas(LINE) clt_flag arrived; /* barriers that the rank has reached */
@@ -35,12 +35,12 @@ typedef struct lane {
     head heads[SLOTS];
     clt_ranks_notice notice; /* written before `state` */
     _Alignas(PAGE) char data[SLOTS][CLT_RANKS_SHARE];
-} lane;
+} area;
 
 enum { RUNNING, ABORTED, CLOSED };
 
 struct clt_ranks {
-    lane *lanes;
+    area *areas;
     int rank, ranks;
     bool crowded;      /* there are more ranks than processors */
     uint32_t step;     /* chunks so far */
@@ -59,7 +59,7 @@ typedef struct chunk {
 
 size_t clt_ranks_bytes(int ranks)
 {
-    return (size_t)ranks * sizeof(lane);
+    return (size_t)ranks * sizeof(area);
 }
 
 clt_status clt_ranks_open(void *memory, int rank, int ranks, int number, clt_ranks **out)
@@ -69,15 +69,15 @@ clt_status clt_ranks_open(void *memory, int rank, int ranks, int number, clt_ran
                         ranks);
     clt_ranks *node = CLT_NEW(clt_ranks);
     CLT_TRY_MEMORY(node);
-    node->lanes = memory;
+    node->areas = memory;
     node->rank = rank;
     node->ranks = ranks;
     node->crowded = ranks > sysconf(_SC_NPROCESSORS_ONLN);
     atomic_flag_clear(&node->said);
     node->step = node->barriers = 0;
     /* The first write places the pages of a rank's slots near its processor. */
-    memset(node->lanes[rank].data, 0, sizeof node->lanes[rank].data);
-    atomic_store(&node->lanes[rank].number, number + 1);
+    memset(node->areas[rank].data, 0, sizeof node->areas[rank].data);
+    atomic_store(&node->areas[rank].number, number + 1);
     *out = node;
     return CLT_OK;
 }
@@ -85,7 +85,7 @@ clt_status clt_ranks_open(void *memory, int rank, int ranks, int number, clt_ran
 /* Returns the number by which messages call a rank of the node. */
 static int number_of(const clt_ranks *node, int rank)
 {
-    const int number = atomic_load(&node->lanes[rank].number);
+    const int number = atomic_load(&node->areas[rank].number);
     return number ? number - 1 : rank;
 }
 
@@ -93,7 +93,7 @@ static void publish(clt_ranks *node, int state, const clt_ranks_notice *notice)
 {
     if (atomic_flag_test_and_set(&node->said))
         return;
-    lane *own = &node->lanes[node->rank];
+    area *own = &node->areas[node->rank];
     own->notice = *notice;
     atomic_store(&own->state, state);
     clt_flag_wake(&own->posted);
@@ -121,10 +121,10 @@ bool clt_ranks_heard(const clt_ranks *node, clt_ranks_notice *notice)
 {
     int found = atomic_load(&node->ended);
     for (int r = 0; r < node->ranks && !found; r++)
-        if (r != node->rank && atomic_load(&node->lanes[r].state) == ABORTED)
+        if (r != node->rank && atomic_load(&node->areas[r].state) == ABORTED)
             found = r + 1;
     if (found)
-        *notice = node->lanes[found - 1].notice;
+        *notice = node->areas[found - 1].notice;
     return found > 0;
 }
 
@@ -156,10 +156,10 @@ uint64_t clt_ranks_missing(const clt_ranks *node)
 
 /* --- waiting ---------------------------------------------------------------------------------- */
 
-/* Returns a rank's flag at `offset` in its lane. */
+/* Returns a rank's flag at `offset` in its area. */
 static clt_flag *flag_of(clt_ranks *node, int rank, size_t offset)
 {
-    return (clt_flag *)((char *)&node->lanes[rank] + offset);
+    return (clt_flag *)((char *)&node->areas[rank] + offset);
 }
 
 static uint64_t missing_at(clt_ranks *node, size_t offset, uint32_t value)
@@ -206,7 +206,7 @@ static clt_status look(clt_ranks *node, const clt_ranks_job *job, int rank, size
     clt_ranks_notice notice;
     if (job->aborted && atomic_load(job->aborted))
         return clt_fail(CLT_ABORTED, "comm: the communicator was aborted");
-    const int state = atomic_load(&node->lanes[rank].state);
+    const int state = atomic_load(&node->areas[rank].state);
     /* The rank may have come, done its part and ended since the flag was read. */
     if (clt_flag_reached(flag_of(node, rank, offset), value))
         return CLT_OK;
@@ -247,8 +247,8 @@ static clt_status await(clt_ranks *node, const clt_ranks_job *job, size_t offset
 
 clt_status clt_ranks_barrier(clt_ranks *node, const clt_ranks_job *job)
 {
-    clt_flag_raise(&node->lanes[node->rank].arrived, ++node->barriers);
-    return await(node, job, offsetof(lane, arrived), node->barriers);
+    clt_flag_raise(&node->areas[node->rank].arrived, ++node->barriers);
+    return await(node, job, offsetof(area, arrived), node->barriers);
 }
 
 /* --- a chunk ---------------------------------------------------------------------------------- */
@@ -322,7 +322,7 @@ static char *data_of(const clt_task_list *tasks, const chunk *c, int pointer)
 static clt_status fill(clt_ranks *node, const clt_ranks_job *job, const clt_task_list *tasks,
                        const chunk *c, uint32_t step)
 {
-    lane *own = &node->lanes[node->rank];
+    area *own = &node->areas[node->rank];
     head *h = &own->heads[step % SLOTS];
     *h = (head){job->signature, job->contributors, job->votes, c ? c->task->in_count : 0};
     if (h->inputs && as_they_are(c->task)) {
@@ -352,7 +352,7 @@ static clt_status compare(const clt_ranks *node, const clt_ranks_job *job, uint3
 {
     *all = (clt_ranks_sum){0};
     for (int r = 0; r < node->ranks; r++) {
-        const head *h = &node->lanes[r].heads[step % SLOTS];
+        const head *h = &node->areas[r].heads[step % SLOTS];
         if (h->signature != job->signature)
             return clt_fail(CLT_MISMATCH,
                             "comm: collective %lld: rank %d brings %s, rank %d something else; all "
@@ -375,22 +375,22 @@ static clt_status drain(clt_ranks *node, const clt_ranks_job *job, const clt_tas
         part.from = slot_type(c->task);
         part.divisor = 0;
         for (int r = 0; r < node->ranks; r++)
-            part.divisor += node->lanes[r].heads[step % SLOTS].inputs;
+            part.divisor += node->areas[r].heads[step % SLOTS].inputs;
         clt_tasks_clear(&node->work);
         CLT_TRY(clt_tasks_add(&node->work, &part));
         for (int r = 0; r < node->ranks; r++) {
-            if (!node->lanes[r].heads[step % SLOTS].inputs)
+            if (!node->areas[r].heads[step % SLOTS].inputs)
                 continue;
             const bool here = r == node->rank && as_they_are(c->task);
             CLT_TRY(clt_tasks_in(&node->work,
-                                 here ? data_of(tasks, c, 0) : node->lanes[r].data[step % SLOTS]));
+                                 here ? data_of(tasks, c, 0) : node->areas[r].data[step % SLOTS]));
         }
         for (int i = 0; i < c->task->out_count; i++)
             CLT_TRY(clt_tasks_out(&node->work, data_of(tasks, c, c->task->in_count + i)));
         CLT_TRY(do_work(node, job));
         clt_tasks_measured(&node->work, sum_squares, finite);
     }
-    clt_flag_raise(&node->lanes[node->rank].taken, step + 1);
+    clt_flag_raise(&node->areas[node->rank].taken, step + 1);
     return CLT_OK;
 }
 
@@ -400,18 +400,18 @@ clt_status clt_ranks_share(clt_ranks *node, const clt_ranks_job *job, const void
                            void *user)
 {
     const uint32_t step = node->step++;
-    lane *own = &node->lanes[node->rank];
+    area *own = &node->areas[node->rank];
     clt_ranks_sum sum;
-    CLT_TRY(await(node, job, offsetof(lane, taken), step - SLOTS + 1));
+    CLT_TRY(await(node, job, offsetof(area, taken), step - SLOTS + 1));
     own->heads[step % SLOTS] = (head){job->signature, job->contributors, job->votes, (int)bytes};
     if (bytes) /* `from` may be NULL then */
         memcpy(own->data[step % SLOTS], from, bytes);
     clt_flag_raise(&own->posted, step + 1);
-    CLT_TRY(await(node, job, offsetof(lane, posted), step + 1));
+    CLT_TRY(await(node, job, offsetof(area, posted), step + 1));
     CLT_TRY(compare(node, job, step, &sum));
     for (int r = 0; r < node->ranks; r++)
-        CLT_TRY(take(user, node->lanes[r].data[step % SLOTS],
-                     (size_t)node->lanes[r].heads[step % SLOTS].inputs));
+        CLT_TRY(take(user, node->areas[r].data[step % SLOTS],
+                     (size_t)node->areas[r].heads[step % SLOTS].inputs));
     clt_flag_raise(&own->taken, step + 1);
     return CLT_OK;
 }
@@ -434,14 +434,14 @@ clt_status clt_ranks_run(clt_ranks *node, const clt_ranks_job *job, const clt_ta
             real[step % SLOTS] = more;
             if (!more && step != first)
                 break;
-            CLT_TRY(await(node, job, offsetof(lane, taken), step - SLOTS + 1));
+            CLT_TRY(await(node, job, offsetof(area, taken), step - SLOTS + 1));
             CLT_TRY(fill(node, job, tasks, more ? &chunks[step % SLOTS] : NULL, step));
             node->step++;
         }
         if (ended == node->step)
             return CLT_OK;
         const chunk *c = real[ended % SLOTS] ? &chunks[ended % SLOTS] : NULL;
-        CLT_TRY(await(node, job, offsetof(lane, posted), ended + 1));
+        CLT_TRY(await(node, job, offsetof(area, posted), ended + 1));
         CLT_TRY(compare(node, job, ended, sum));
         CLT_TRY(drain(node, job, tasks, c, ended, sum_squares, finite));
         ended++;

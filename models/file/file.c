@@ -348,7 +348,7 @@ static clt_status check_made_name(const model_file *f, const model_node *node)
     }
 static const clt_attribute node_keys[] = {NODE_KEYS, {0}};
 static const clt_attribute loss_keys[] = {
-    NODE_KEYS, {.name = "weight", .kind = CLT_ATTRIBUTE_REAL, .otherwise = 1}, {0}};
+    NODE_KEYS, {.name = "weight", .kind = CLT_ATTRIBUTE_REAL, .default_value = 1}, {0}};
 
 static clt_status read_node(model_file *f, const json_t *json, size_t at)
 {

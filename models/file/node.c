@@ -157,7 +157,7 @@ static double default_of(const model_node *node, const char *name)
 {
     const clt_attribute *lists[5];
     lists_of(node, lists);
-    return find_key(lists, name)->otherwise;
+    return find_key(lists, name)->default_value;
 }
 
 int64_t node_int(const model_node *node, const char *name)

@@ -61,7 +61,7 @@ static clt_value *build_pow(const model_node *n)
 static const clt_attribute split_keys[] = {
     {.name = "sizes", .kind = CLT_ATTRIBUTE_INT, .count = NODE_LIST, .list = 1, .required = 1},
     {.name = "part", .kind = CLT_ATTRIBUTE_INT, .required = 1},
-    {.name = "axis", .kind = CLT_ATTRIBUTE_INT, .otherwise = 1},
+    {.name = "axis", .kind = CLT_ATTRIBUTE_INT, .default_value = 1},
     {0}};
 
 /* A node has one value, so it returns one of the parts. Parts that are not used cost nothing. */

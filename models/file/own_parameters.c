@@ -30,7 +30,7 @@ static void add_operand(model_node *n, clt_value *value)
     }
 #define BIAS_KEY                                                                                   \
     {                                                                                              \
-        .name = "bias", .kind = CLT_ATTRIBUTE_FLAG, .otherwise = 1                                 \
+        .name = "bias", .kind = CLT_ATTRIBUTE_FLAG, .default_value = 1                             \
     }
 #define KERNEL_KEY(COUNT)                                                                          \
     {                                                                                              \
@@ -183,7 +183,7 @@ static int prepare_embedding(model_node *n)
 
 static const clt_attribute recurrent_keys[] = {
     {.name = "hidden", .kind = CLT_ATTRIBUTE_INT, .least = 1, .most = INT_MAX, .required = 1},
-    {.name = "layers", .kind = CLT_ATTRIBUTE_INT, .least = 1, .most = INT_MAX, .otherwise = 1},
+    {.name = "layers", .kind = CLT_ATTRIBUTE_INT, .least = 1, .most = INT_MAX, .default_value = 1},
     {.name = "bidirectional", .kind = CLT_ATTRIBUTE_FLAG},
     {.name = "dropout", .kind = CLT_ATTRIBUTE_REAL, .most = 1},
     {0}};

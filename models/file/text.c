@@ -100,37 +100,37 @@ static int index_of(const json_t *tree, const json_t *wanted, int *index)
 }
 
 /* A pass through the text, to a container and to a key in it. */
-typedef struct walk {
+typedef struct search {
     yajl_handle handle;
     int begun, wanted; /* containers so far; index of the wanted container */
     int depth, inside; /* nesting depth; depth of the wanted container's keys, 0 before it */
     const char *key;
     size_t offset; /* offset of the match */
-} walk;
+} search;
 
 static int on_begin(void *user)
 {
-    walk *w = user;
-    w->depth++;
-    if (w->begun++ != w->wanted)
+    search *s = user;
+    s->depth++;
+    if (s->begun++ != s->wanted)
         return 1;
-    w->offset = yajl_get_bytes_consumed(w->handle);
-    w->inside = w->depth;
-    return w->key != NULL; /* 0 stops the parser */
+    s->offset = yajl_get_bytes_consumed(s->handle);
+    s->inside = s->depth;
+    return s->key != NULL; /* 0 stops the parser */
 }
 
 static int on_end(void *user)
 {
-    walk *w = user;
-    return w->depth-- != w->inside;
+    search *s = user;
+    return s->depth-- != s->inside;
 }
 
 static int on_key(void *user, const unsigned char *key, size_t length)
 {
-    walk *w = user;
-    if (w->depth != w->inside || strlen(w->key) != length || memcmp(w->key, key, length) != 0)
+    search *s = user;
+    if (s->depth != s->inside || strlen(s->key) != length || memcmp(s->key, key, length) != 0)
         return 1;
-    w->offset = yajl_get_bytes_consumed(w->handle);
+    s->offset = yajl_get_bytes_consumed(s->handle);
     return 0;
 }
 
@@ -141,15 +141,15 @@ int model_text_line(const model_text *text, const json_t *container, const char 
                                              .yajl_end_map = on_end,
                                              .yajl_start_array = on_begin,
                                              .yajl_end_array = on_end};
-    walk w = {.key = key};
-    index_of(text->root, container, &w.wanted);
-    w.handle = yajl_alloc(&callbacks, NULL, &w);
-    if (!w.handle)
+    search s = {.key = key};
+    index_of(text->root, container, &s.wanted);
+    s.handle = yajl_alloc(&callbacks, NULL, &s);
+    if (!s.handle)
         return 1;
-    yajl_parse(w.handle, (const unsigned char *)text->bytes, text->length);
-    yajl_free(w.handle);
+    yajl_parse(s.handle, (const unsigned char *)text->bytes, text->length);
+    yajl_free(s.handle);
     int line = 1;
-    for (size_t i = 0; i < w.offset && i < text->length; i++)
+    for (size_t i = 0; i < s.offset && i < text->length; i++)
         line += text->bytes[i] == '\n';
     return line;
 }

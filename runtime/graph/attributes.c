@@ -88,9 +88,9 @@ void clt_attributes_init(const clt_op *op, void *attr)
     for (const clt_attribute *a = op->attributes; a && a->name; a++)
         for (int i = 0; is_number(a) && !a->list && i < room_of(a); i++) {
             if (a->kind == CLT_ATTRIBUTE_REAL)
-                put_real(a, attr, i, a->otherwise);
+                put_real(a, attr, i, a->default_value);
             else
-                put_integer(a, attr, i, (int64_t)a->otherwise);
+                put_integer(a, attr, i, (int64_t)a->default_value);
         }
 }
 
@@ -198,7 +198,7 @@ bool clt_attribute_is_default(const clt_attribute *a, const void *attr)
     const char *bytes = (const char *)attr + a->offset;
     if (is_number(a) && !a->list) {
         const bool narrow = a->kind == CLT_ATTRIBUTE_REAL && width_of(a) == sizeof(float);
-        const double usual = narrow ? (double)(float)a->otherwise : a->otherwise;
+        const double usual = narrow ? (double)(float)a->default_value : a->default_value;
         for (int i = 0; i < room_of(a); i++)
             if (number_at(a, attr, i) != usual)
                 return false;

@@ -5,26 +5,26 @@
 #include "base/hash.h"
 #include "graph/graph.h"
 
-typedef struct wanted {
+typedef struct lookup {
     const clt_graph *graph;
     const char *name;
-} wanted;
+} lookup;
 
 /* The index may be outdated: values may have been renamed since they were added to it. */
 static bool has_name(const void *context, int item)
 {
-    const wanted *w = context;
-    const char *name = item < w->graph->n_values ? w->graph->values[item]->name : NULL;
-    return name && !strcmp(name, w->name);
+    const lookup *l = context;
+    const char *name = item < l->graph->n_values ? l->graph->values[item]->name : NULL;
+    return name && !strcmp(name, l->name);
 }
 
 /* Several threads may search a graph at once, so a search must not change it. */
 clt_value *clt_graph_find(clt_graph *graph, const char *name)
 {
-    const wanted w = {graph, name};
-    int found = clt_table_find(&graph->names, clt_hash_text(name, 0), has_name, &w);
+    const lookup l = {graph, name};
+    int found = clt_table_find(&graph->names, clt_hash_text(name, 0), has_name, &l);
     for (int i = 0; found < 0 && graph->names_moved && i < graph->n_values; i++)
-        if (has_name(&w, i))
+        if (has_name(&l, i))
             found = i;
     return found < 0 ? NULL : graph->values[found];
 }

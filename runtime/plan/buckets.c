@@ -206,21 +206,21 @@ void clt_buckets_free(clt_buckets *buckets)
     *buckets = (clt_buckets){0};
 }
 
-typedef struct wanted {
+typedef struct lookup {
     const clt_buckets *buckets;
     const char *name;
-} wanted;
+} lookup;
 
 static bool has_name(const void *context, int slot)
 {
-    const wanted *w = context;
-    return !strcmp(w->buckets->slots[slot].name, w->name);
+    const lookup *l = context;
+    return !strcmp(l->buckets->slots[slot].name, l->name);
 }
 
 const clt_slot *clt_buckets_find(const clt_buckets *buckets, const char *name)
 {
-    const wanted w = {buckets, name};
-    const int slot = clt_table_find(&buckets->names, clt_hash_text(name, 0), has_name, &w);
+    const lookup l = {buckets, name};
+    const int slot = clt_table_find(&buckets->names, clt_hash_text(name, 0), has_name, &l);
     return slot < 0 ? NULL : &buckets->slots[slot];
 }
 

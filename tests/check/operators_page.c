@@ -106,14 +106,14 @@ static void put_default(const clt_attribute *a)
 {
     if (a->required)
         printf("must be given");
-    else if (a->list || a->otherwise < -1e18)
+    else if (a->list || a->default_value < -1e18)
         printf("none");
     else if (a->kind == CLT_ATTRIBUTE_FLAG)
-        printf("%s", a->otherwise != 0 ? "true" : "false");
+        printf("%s", a->default_value != 0 ? "true" : "false");
     else if (a->kind == CLT_ATTRIBUTE_CHOICE)
-        printf("%s", a->choices[(int)a->otherwise]);
+        printf("%s", a->choices[(int)a->default_value]);
     else
-        printf("%.10g", a->otherwise);
+        printf("%.10g", a->default_value);
 }
 
 static void put_attributes(void)

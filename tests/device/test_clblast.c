@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "device/discover/clblast.h"
-#include "ops/settled.h"
+#include "ops/harness/settled.h"
 #include "support/devices.h"
 
 enum { M = 67, N = 130, K = 41, LARGE = 3 };

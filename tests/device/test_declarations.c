@@ -70,8 +70,8 @@ static void the_hash_is_that_of_the_source(void **state)
     assert_true(own == header);
 }
 
-/* The kernels that the operators' tests do not build. op_teardown of tests/ops/harness.h checks
- * those. */
+/* The kernels that the operators' tests do not build. op_teardown of tests/ops/harness/harness.h
+ * checks those. */
 static void they_are_enough_for_all_kernels(void **state)
 {
     static const char *const files[][2] = {

@@ -15,7 +15,7 @@ import sys
 # Features that a variant needs of the device. A variant is left out, with a message, if the device
 # lacks the feature, and must be compared if the device has it.
 NEEDS = {
-    # PoCL reports no sub-groups. Intel's runtime does: vendor.variants_walked.
+    # PoCL reports no sub-groups. Intel's runtime does: vendor.variants_compared.
     ("softmax", "rows_gpu_subgroups"): "subgroups",
     ("softmax_grad", "rows_gpu_subgroups"): "subgroups",
     ("log_softmax", "rows_gpu_subgroups"): "subgroups",
@@ -43,9 +43,9 @@ def read(folder):
                 devices.add(rest)
             elif word == "has":
                 has.add(rest)
-            elif word in ("walked", "listed"):
+            elif word in ("compared", "listed"):
                 row = tuple(rest.split())
-                variants[row] = variants.get(row, False) or word == "walked"
+                variants[row] = variants.get(row, False) or word == "compared"
         path.unlink()
     if len(devices) != 1:
         problems.append(f"the lists are of {len(devices)} devices: {', '.join(sorted(devices))}")
@@ -61,14 +61,14 @@ def main():
     for name in operators:
         if not any(op == name for op, _ in variants):
             problems.append(f"operator {name} is in no test's list")
-        elif not any(walked for (op, _), walked in variants.items() if op == name):
+        elif not any(compared for (op, _), compared in variants.items() if op == name):
             problems.append(f"operator {name} was never compared")
     for row in NEEDS:
         if row not in variants:
             problems.append(f"{' '.join(row)} of NEEDS does not exist")
-    for row, walked in variants.items():
+    for row, compared in variants.items():
         name = f"variant {row[1]} of {row[0]}"
-        if walked:
+        if compared:
             continue
         if NEEDS.get(row, "cpu") not in has:
             print(f"left out: {name} needs {NEEDS.get(row, 'cpu')}, which this device lacks")

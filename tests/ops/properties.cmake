@@ -3,11 +3,11 @@
 file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/ops_run/usual ${CMAKE_CURRENT_BINARY_DIR}/ops_run/vendor)
 
 # settled/NAME: hashes of the plans that test NAME found right, which need not run again
-# (ops/settled.h). settled/code: the code that decides results besides kernels and plans.
+# (ops/harness/settled.h). settled/code: the code that decides results besides kernels and plans.
 set(settled ${CMAKE_CURRENT_BINARY_DIR}/settled)
 file(MAKE_DIRECTORY ${settled})
 file(GLOB_RECURSE code CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/exec/*.[ch]
-    ${PROJECT_SOURCE_DIR}/runtime/device/*.[ch] ${CMAKE_CURRENT_SOURCE_DIR}/ops/*.h)
+    ${PROJECT_SOURCE_DIR}/runtime/device/*.[ch] ${CMAKE_CURRENT_SOURCE_DIR}/ops/*/*.h)
 list(APPEND code ${CLT_TEST_HARNESS} ${PROJECT_SOURCE_DIR}/tools/oclgrind.sh
     ${CMAKE_CURRENT_SOURCE_DIR}/device/test_clblast.c ${PROJECT_SOURCE_DIR}/runtime/base/blas_sets.c)
 add_custom_command(OUTPUT ${settled}/code COMMAND sh -c "cat \"$@\" >\"$0\"" ${settled}/code ${code}
@@ -47,11 +47,11 @@ set_tests_properties(ops.small_work_groups PROPERTIES LABELS op
 
 if(CLT_PYTHON3)
     foreach(where usual vendor)
-        set(test ops.variants_walked)
+        set(test ops.variants_compared)
         set(fixture ops_run)
         set(label op)
         if(where STREQUAL vendor)
-            set(test vendor.variants_walked)
+            set(test vendor.variants_compared)
             set(fixture ops_run_vendor)
             set(label vendor)
         endif()

@@ -5,7 +5,7 @@
 
 #include "exec/exec.h"
 #include "ops/core/ops.h"
-#include "ops/schema_cases.h"
+#include "ops/core/schema_cases.h"
 #include "passes/passes.h"
 #include "plan/plan.h"
 #include "train/store/store.h"
@@ -319,7 +319,7 @@ static void add_settings(const clt_op *op, const schema_case *base)
                 !add_setting(op, base, a->name, value))
                 continue;
             found = true;
-            snprintf(pair, sizeof pair, "%s,%g", value, a->otherwise);
+            snprintf(pair, sizeof pair, "%s,%g", value, a->default_value);
             if (a->count == 2 && !a->list)
                 add_setting(op, base, a->name, pair);
         }

@@ -33,7 +33,7 @@ MODELS = {
                  "--lr", "0.1", "--weight-decay", "0.0001"],
 }  # fmt: skip
 PEERS = {
-    "gpt2": {"eager": [], "eager, transformers": ["--way", "transformers"], "compiled": ["--compile"]},
+    "gpt2": {"eager": [], "eager, transformers": ["--implementation", "transformers"], "compiled": ["--compile"]},
     "resnet18": {"eager, channels last": ["--channels-last"], "compiled": ["--compile"],
                  "compiled, channels last": ["--compile", "--channels-last"]},
 }  # fmt: skip

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times PyTorch's training steps of GPT-2 and ResNet-18, and measures their memory. Run by hand.
 
-    torch_train.py gpt2     [--tokens FILE] [--way plain|transformers] [--compile] [--batch 4] [--length 64]
+    torch_train.py gpt2     [--tokens FILE] [--implementation plain|transformers] [--compile] [--batch 4] [--length 64]
     torch_train.py resnet18 [--compile] [--channels-last] [--batch 128]
 
 Prints one JSON object. GPT-2 has 124 million parameters (50257 tokens, as many positions as a sample, no dropout). It
@@ -77,7 +77,7 @@ def transformers_model(positions):
 class Text:
     def __init__(self, options):
         self.options = options
-        self.model = (transformers_model if options.way == "transformers" else Plain)(options.length)
+        self.model = (transformers_model if options.implementation == "transformers" else Plain)(options.length)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, weight_decay=0.1, fused=True)
         data = open(options.tokens, "rb").read() if options.tokens else None
         self.tokens = torch.frombuffer(bytearray(data), dtype=torch.uint16).int() if data else torch.randint(VOCABULARY, (100000,))
@@ -90,7 +90,7 @@ class Text:
 
     def loss(self, x, y):
         logits = self.model(x)
-        logits = logits if self.options.way == "plain" else logits.logits
+        logits = logits if self.options.implementation == "plain" else logits.logits
         return functional.cross_entropy(logits.flatten(0, 1), y.flatten())
 
 
@@ -150,7 +150,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", choices=["gpt2", "resnet18"])
     parser.add_argument("--tokens")
-    parser.add_argument("--way", choices=["plain", "transformers"], default="plain")
+    parser.add_argument("--implementation", choices=["plain", "transformers"], default="plain")
     parser.add_argument("--batch", type=int)
     parser.add_argument("--length", type=int, default=64)
     parser.add_argument("--threads", type=int, default=2)
@@ -165,7 +165,7 @@ def main():
     torch.manual_seed(1)
     subject = (Text if options.model == "gpt2" else Images)(options)
     subject.model.train()
-    result = {"model": options.model, "way": options.way, "torch": torch.__version__, "threads": options.threads,
+    result = {"model": options.model, "implementation": options.implementation, "torch": torch.__version__, "threads": options.threads,
               "batch": options.batch, "compile": options.compile, "channels_last": options.channels_last,
               "parameters": sum(p.numel() for p in subject.model.parameters())}  # fmt: skip
     result.update(measure(subject, options))

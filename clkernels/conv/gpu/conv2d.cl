@@ -38,7 +38,7 @@
 #define B_SLOTS (TK * TN / THREADS)
 
 /* How an index k becomes an entry of the table. */
-typedef struct walk {
+typedef struct k_steps {
     int begin, end;             /* the slice of k */
     int plane, row;             /* elements of a channel and of a row of the image in B */
     int taps, kernel_width;     /* how many k a channel has, and a row of its taps */
@@ -46,10 +46,10 @@ typedef struct walk {
     int first_y, first_x;       /* the row and column of the first tap */
     int weight, tap, tap_y, tap_x; /* of A: channel to channel, first tap, tap to tap */
     int image, image_of_a, out_plane, out_width, first_image; /* PASS 2: sizes of x and dy */
-} walk;
+} k_steps;
 
 /* Returns where k lies: offset, row and column in the image, and the offset in A; -1 for no k. */
-static inline int4 entry(const walk *w, int k)
+static inline int4 entry(const k_steps *w, int k)
 {
     if (k >= w->end)
         return (int4)(0, OUTSIDE, 0, -1);
@@ -141,7 +141,7 @@ static inline void put_b(local float *panel, const float *from, int lid)
 /* acc = A B over the slice. `a` points at the tile's first row. Local memory has two panels of each
  * operand, `side` and `next`: while one is multiplied, elements of the other are on their way. */
 static inline void product(float4 (*acc)[NQ], local float *as, local float *bs, local int4 *table,
-                           int lid, const walk *w, global const float *a, int rows, int stride,
+                           int lid, const k_steps *w, global const float *a, int rows, int stride,
                            global const float *b, const place *p, int height, int width)
 {
     const int row = TILE_ROW(lid), column = TILE_COLUMN(lid);
@@ -221,7 +221,7 @@ conv2d(global const float *x, long x_offset, global const float *w, long w_offse
     const int g = (int)get_group_id(2) % groups, slice = (int)get_group_id(2) / groups;
     const int pixels = OH * OW, N = B * pixels, K = c_group * taps;
     const int share = SHARE(K), begin = min(slice * share, K);
-    const walk k = {.begin = begin,
+    const k_steps k = {.begin = begin,
                     .end = min(begin + share, K),
                     .plane = H * W,
                     .row = W,
@@ -279,7 +279,7 @@ conv2d_data_grad(global const float *dy, long dy_offset, global const float *w, 
     const int rows = (H - 1) / sy + 1, columns = (W - 1) / sx + 1, pixels = rows * columns;
     const int N = B * pixels, K = o_group * ty.z * tx.z;
     const int share = SHARE(K), begin = min(slice * share, K);
-    const walk k = {.begin = begin,
+    const k_steps k = {.begin = begin,
                     .end = min(begin + share, K),
                     .plane = OH * OW,
                     .row = OW,
@@ -326,7 +326,7 @@ conv2d_weight_grad(global const float *x, long x_offset, global const float *dy,
     const int pixels = OH * OW, K = B * pixels, weights = c_group * taps, N = weights + has_bias;
     const int share = SHARE(K);
     const int begin = min(slice * share, K), first = min(begin / pixels, max(B - 1, 0));
-    const walk k = {.begin = begin,
+    const k_steps k = {.begin = begin,
                     .end = min(begin + share, K),
                     .row = W,
                     .first_y = -py,

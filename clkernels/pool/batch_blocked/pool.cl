@@ -58,7 +58,7 @@ INLINE void clt_clear_margins(global STORED(OUT0) *dx, int ih, int iw, int cover
 }
 
 /* Gradient of means for windows that neither overlap nor leave gaps. */
-INLINE void clt_avg_grad_apart(global const STORED(IN0) *dy, global STORED(OUT0) *dx, int ih, int iw, int oh,
+INLINE void clt_avg_grad_disjoint(global const STORED(IN0) *dy, global STORED(OUT0) *dx, int ih, int iw, int oh,
                                int ow, int kh, int kw, int count_pad)
 {
     clt_clear_margins(dx, ih, iw, min(oh * kh, ih), min(ow * kw, iw));
@@ -136,9 +136,9 @@ KERNEL void clt_batch_blocked_avg_pool_grad(global const STORED(IN0) *dy, long d
     dx += dx_at + plane * ih * iw * LANES;
     if (clt_side_by_side(kh, kw, sy, sx, py, px, dil_y, dil_x)) {
         if (kh == 2 && kw == 2)
-            clt_avg_grad_apart(dy, dx, ih, iw, oh, ow, 2, 2, count_pad);
+            clt_avg_grad_disjoint(dy, dx, ih, iw, oh, ow, 2, 2, count_pad);
         else
-            clt_avg_grad_apart(dy, dx, ih, iw, oh, ow, kh, kw, count_pad);
+            clt_avg_grad_disjoint(dy, dx, ih, iw, oh, ow, kh, kw, count_pad);
         return;
     }
     clt_clear_plane(dx, ih * iw);
@@ -232,7 +232,7 @@ KERNEL void clt_batch_blocked_max_pool(global const STORED(IN0) *x, long x_at, g
 
 /* Gradient of maxima for windows that neither overlap nor leave gaps: finds each maximum again, and
  * writes dy to its position and 0 to the others. */
-INLINE void clt_max_grad_apart(global const STORED(IN0) *x, global const STORED(IN1) *dy, global STORED(OUT0) *dx,
+INLINE void clt_max_grad_disjoint(global const STORED(IN0) *x, global const STORED(IN1) *dy, global STORED(OUT0) *dx,
                                int ih, int iw, int oh, int ow, int kh, int kw)
 {
     clt_clear_margins(dx, ih, iw, min(oh * kh, ih), min(ow * kw, iw));
@@ -274,9 +274,9 @@ KERNEL void clt_batch_blocked_max_pool_grad(global const STORED(IN0) *x, long x_
     dx += dx_at + plane * ih * iw * LANES;
     if (clt_side_by_side(kh, kw, sy, sx, py, px, dil_y, dil_x)) {
         if (kh == 2 && kw == 2)
-            clt_max_grad_apart(x, dy, dx, ih, iw, oh, ow, 2, 2);
+            clt_max_grad_disjoint(x, dy, dx, ih, iw, oh, ow, 2, 2);
         else
-            clt_max_grad_apart(x, dy, dx, ih, iw, oh, ow, kh, kw);
+            clt_max_grad_disjoint(x, dy, dx, ih, iw, oh, ow, kh, kw);
         return;
     }
     clt_clear_plane(dx, ih * iw);

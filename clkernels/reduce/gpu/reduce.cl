@@ -47,7 +47,7 @@
 
 /* The offset of index `at` in n0 x .. x n3 with strides s0 .. s3, of which the last `rank` are
  * used. */
-static inline long walk(int at, int rank, int n1, int n2, int n3, long s0, long s1, long s2,
+static inline long strided_offset(int at, int rank, int n1, int n2, int n3, long s0, long s1, long s2,
                         long s3)
 {
     if (rank < 2)
@@ -80,7 +80,7 @@ static inline VEC gather(global const STORED(IN0) *x, VEC y, int at, int step, i
             j2++;
         }
 #else
-        const VEC v = READ(x + walk(at, REDUCED, r1, r2, r3, b0, b1, b2, b3));
+        const VEC v = READ(x + strided_offset(at, REDUCED, r1, r2, r3, b0, b1, b2, b3));
 #endif
 #if OP == 0
         all += v;
@@ -126,7 +126,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void rows(ARGUMENTS)
 #if OP == 2
     y = y_base[y_offset + at];
 #endif
-    const VEC all = gather(x_base + x_offset + walk(at, KEPT, k1, k2, k3, a0, a1, a2, a3), y,
+    const VEC all = gather(x_base + x_offset + strided_offset(at, KEPT, k1, k2, k3, a0, a1, a2, a3), y,
                            begin + lane * V, WIDTH * V, end, r1, r2, r3, b0, b1, b2, b3);
     const float total = tree(s, join_parts(all), lid, lane);
     if (lane == 0 && o < count)
@@ -158,7 +158,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void columns(ARGUMENTS
     y = *(global const VEC *)(y_base + y_offset + (inside ? o : 0));
 #endif
     const VEC all =
-        gather(x_base + x_offset + walk(outer, KEPT - 1, k0, k1, k2, 0, a0, a1, a2) + column, y,
+        gather(x_base + x_offset + strided_offset(outer, KEPT - 1, k0, k1, k2, 0, a0, a1, a2) + column, y,
                begin + row, GROUP / WIDTH, end, r1, r2, r3, b0, b1, b2, b3);
     const VEC total = tree(s, all, lid, row);
     if (row == 0 && inside)

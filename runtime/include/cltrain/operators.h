@@ -58,15 +58,15 @@ typedef struct clt_attribute {
     const char *name; /* NULL: the end of the list of attributes */
     const char *doc;  /* one line */
     clt_attribute_kind kind;
-    int count;          /* 0: one number. n: n numbers, or one number for all */
-    int list;           /* nonzero: 1 to `count` numbers */
-    double least, most; /* range of a number; both 0: any */
-    int above;          /* nonzero: `least` itself is not allowed */
-    double otherwise;   /* the default of each number */
-    int required;       /* nonzero: there is no default */
-    int internal;       /* nonzero: passes and gradient rules set it, and clt_apply refuses it.
-                           Operators do not compare it with their operands */
-    int untuned;        /* nonzero: it affects no kernel's speed, so tuning keys leave it out */
+    int count;            /* 0: one number. n: n numbers, or one number for all */
+    int list;             /* nonzero: 1 to `count` numbers */
+    double least, most;   /* range of a number; both 0: any */
+    int above;            /* nonzero: `least` itself is not allowed */
+    double default_value; /* the default of each number */
+    int required;         /* nonzero: there is no default */
+    int internal;         /* nonzero: passes and gradient rules set it, and clt_apply refuses it.
+                             Operators do not compare it with their operands */
+    int untuned;          /* nonzero: it affects no kernel's speed, so tuning keys leave it out */
     const char *const *choices; /* ends with NULL */
     size_t offset;
     int bytes;     /* of all numbers */

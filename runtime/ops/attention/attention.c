@@ -509,7 +509,7 @@ typedef struct attention_call {
 
 static const clt_attribute call_attributes[] = {
     {CLT_ATTRIBUTE(INT, "heads", attention_call, heads, "The number of heads of q."), .least = 1,
-     .most = INT_MAX, .required = 1, .otherwise = 1},
+     .most = INT_MAX, .required = 1, .default_value = 1},
     {CLT_ATTRIBUTE(INT, "kv_heads", attention_call, kv_heads,
                    "For packed rows, the number of heads of k and v; 0: as many as q has."),
      .most = INT_MAX},

@@ -167,7 +167,7 @@ const clt_op clt_op_rotary = {
         rotary_attr,
         {CLT_ATTRIBUTE(REAL, "base", rotary_attr, base,
                        "Row t's pair i turns by t * base^(-2 i / size)."),
-         .most = DBL_MAX, .above = 1, .otherwise = 10000},
+         .most = DBL_MAX, .above = 1, .default_value = 10000},
         {CLT_ATTRIBUTE(INT, "offset", rotary_attr, offset, "The position of row 0."),
          .most = INT_MAX / 2},
         {CLT_ATTRIBUTE(FLAG, "halves", rotary_attr, halves,

@@ -71,17 +71,17 @@ void clt_conv_weight_grad_portable(const clt_node *node, const clt_target *targe
  * ones have some of them too. */
 #define CLT_CONV_STRIDE(TYPE, COUNT, DOC)                                                          \
     CLT_ATTRIBUTE(INT, "stride", TYPE, stride, DOC), .count = COUNT, .least = 1, .most = INT_MAX,  \
-                                                     .otherwise = 1
+                                                     .default_value = 1
 #define CLT_CONV_PADDING(TYPE, COUNT, DOC)                                                         \
     CLT_ATTRIBUTE(INT, "padding", TYPE, padding, DOC), .count = COUNT, .most = INT_MAX
 #define CLT_CONV_DILATION(TYPE, COUNT)                                                             \
     CLT_ATTRIBUTE(INT, "dilation", TYPE, dilation,                                                 \
                   "Distance between the elements of the kernel."),                                 \
-        .count = COUNT, .least = 1, .most = INT_MAX, .otherwise = 1
+        .count = COUNT, .least = 1, .most = INT_MAX, .default_value = 1
 #define CLT_CONV_GROUPS(TYPE)                                                                      \
     CLT_ATTRIBUTE(INT, "groups", TYPE, groups,                                                     \
                   "The number of groups of channels, which are convolved separately."),            \
-        .least = 1, .most = INT_MAX, .otherwise = 1
+        .least = 1, .most = INT_MAX, .default_value = 1
 
 /* The rows of transposed convolutions' options. */
 #define CLT_CONV_TRANSPOSE_ATTRIBUTES(TYPE, COUNT)                                                 \

@@ -149,7 +149,7 @@ CLT_CALLABLE_OPTIONS(
         CLT_ATTRIBUTES(                                                                            \
             clt_pool1d_options,                                                                    \
             {CLT_ATTRIBUTE(INT, "kernel", clt_pool1d_options, kernel, "Size of the window."),      \
-             .least = 1, .most = INT_MAX, .otherwise = 2},                                         \
+             .least = 1, .most = INT_MAX, .default_value = 2},                                     \
             {CLT_ATTRIBUTE(INT, "stride", clt_pool1d_options, stride,                              \
                            "Distance between windows; 0: the size of a window."),                  \
              .most = INT_MAX},                                                                     \
@@ -158,12 +158,13 @@ CLT_CALLABLE_OPTIONS(
              .most = INT_MAX},                                                                     \
             {CLT_ATTRIBUTE(INT, "dilation", clt_pool1d_options, dilation,                          \
                            "Distance between the elements of a window."),                          \
-             .least = 1, .most = (MAXIMUM) ? INT_MAX : 1, .otherwise = 1, .internal = !(MAXIMUM)}, \
+             .least = 1, .most = (MAXIMUM) ? INT_MAX : 1, .default_value = 1,                      \
+             .internal = !(MAXIMUM)},                                                              \
             {CLT_ATTRIBUTE(FLAG, "ceil_mode", clt_pool1d_options, ceil_mode,                       \
                            "Windows may extend beyond the end.")},                                 \
             {CLT_ATTRIBUTE(FLAG, "count_include_pad", clt_pool1d_options, count_include_pad,       \
                            "Means count the padding."),                                            \
-             .otherwise = 1, .internal = (MAXIMUM)}),                                              \
+             .default_value = 1, .internal = (MAXIMUM)}),                                          \
         .halo = "l")
 
 /* Users give a dilation to maxima only, and count_include_pad to means only. */
@@ -179,5 +180,5 @@ CLT_CALLABLE(adaptive_avg_pool1d, size_call, c->out[0] = clt_adaptive_avg_pool1d
              .results = "y bck",
              CLT_ATTRIBUTES(size_call,
                             {CLT_ATTRIBUTE(INT, "size", size_call, size, "Size of the result."),
-                             .least = 1, .most = 1 << 24, .otherwise = 1}),
+                             .least = 1, .most = 1 << 24, .default_value = 1}),
              .whole = "kl");

@@ -122,10 +122,10 @@ struct clt_target {
     const char *tile;     /* NAME=NUMBER,...: numbers that a tuner chose for this node, or NULL */
 };
 
-/* Returns the number called `name` in target->tile. Returns `otherwise` if the number is missing or
- * outside [least, most]. */
+/* Returns the number called `name` in target->tile. Returns `default_value` if the number is
+ * missing or outside [least, most]. */
 int64_t clt_tile_number(const clt_target *target, const char *name, int64_t least, int64_t most,
-                        int64_t otherwise);
+                        int64_t default_value);
 
 /* Returns the variant of `op` that `variants` names. Returns NULL if it names none, or one that the
  * operator does not have. */

@@ -37,11 +37,11 @@ bool clt_options_given(const char *op, const clt_value *x, void *own, size_t own
 }
 
 bool clt_entries(const clt_op *op, const clt_value *x, const char *name, int64_t *list, int count,
-                 int64_t otherwise)
+                 int64_t default_value)
 {
     const int rank = x->type.rank;
     for (int i = count; count == 0 && i < rank; i++)
-        list[i] = otherwise;
+        list[i] = default_value;
     if (count != 0 && count != rank)
         clt_graph_failed(x->graph,
                          clt_fail(CLT_SHAPE, "%s: '%s' has %d entries, and x has %d dimensions",

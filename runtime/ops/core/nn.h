@@ -106,10 +106,10 @@ bool clt_options_given(const char *op, const clt_value *x, void *own, size_t own
                        const void *given);
 
 /* Fills the `list` of an attribute that has one entry for each dimension of x. If the caller gave
- * no entries (count 0), every entry becomes `otherwise`. With a wrong count it fails the graph and
- * returns false. */
+ * no entries (count 0), every entry becomes `default_value`. With a wrong count it fails the graph
+ * and returns false. */
 bool clt_entries(const clt_op *op, const clt_value *x, const char *name, int64_t *list, int count,
-                 int64_t otherwise);
+                 int64_t default_value);
 
 /* Fails unless the operand is f32. */
 clt_status clt_check_f32(const clt_node *node, int operand);

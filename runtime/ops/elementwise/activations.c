@@ -38,7 +38,7 @@ static void describe_slope(const clt_node *node, clt_str *text)
 
 static const clt_attribute slope_attribute[] = {
     {CLT_ATTRIBUTE(REAL, "slope", clt_elementwise_attr, p[0], "The factor of negative x."),
-     .otherwise = 0.01},
+     .default_value = 0.01},
     {0},
 };
 

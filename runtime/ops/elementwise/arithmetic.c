@@ -74,7 +74,7 @@ CLT_ELEMENTWISE_OP(
     .attributes =
         (const clt_attribute[]){
             {CLT_ATTRIBUTE(REAL, "factor", clt_elementwise_attr, p[0], "The factor of x."),
-             .otherwise = 1, .required = 1},
+             .default_value = 1, .required = 1},
             {CLT_ATTRIBUTE(REAL, "term", clt_elementwise_attr, p[1], "Added to the product.")},
             {0},
         },

@@ -134,7 +134,7 @@ const clt_op clt_op_dropout = {
     .build = build,
     CLT_ATTRIBUTES(dropout_attr,
                    {CLT_ATTRIBUTE(REAL, "p", dropout_attr, p, "The probability of zeroing."),
-                    .most = 1, .otherwise = 0.5},
+                    .most = 1, .default_value = 0.5},
                    {CLT_ATTRIBUTE(INT, "stream", dropout_attr, stream,
                                   "The node's number among the random nodes of the graph."),
                     .internal = 1, .untuned = 1}),

@@ -99,7 +99,7 @@ CLT_ELEMENTWISE_OP(pow_scalar, "x to the power of a number.", "x *", .infer = cl
                        (const clt_attribute[]){
                            {CLT_ATTRIBUTE(REAL, "exponent", clt_elementwise_attr, p[0],
                                           "The exponent."),
-                            .least = -FLT_MAX, .most = FLT_MAX, .required = 1, .otherwise = 1},
+                            .least = -FLT_MAX, .most = FLT_MAX, .required = 1, .default_value = 1},
                            {0},
                        },
                    .gradient = power_gradient, .describe = describe_power);
@@ -169,9 +169,9 @@ static void describe_clamp(const clt_node *node, clt_str *text)
 
 static const clt_attribute bounds[] = {
     {CLT_ATTRIBUTE(REAL, "min", clt_elementwise_attr, p[0], "The minimum."), .least = -INFINITY,
-     .most = INFINITY, .otherwise = -INFINITY},
+     .most = INFINITY, .default_value = -INFINITY},
     {CLT_ATTRIBUTE(REAL, "max", clt_elementwise_attr, p[1], "The maximum; at least min."),
-     .least = -INFINITY, .most = INFINITY, .otherwise = INFINITY},
+     .least = -INFINITY, .most = INFINITY, .default_value = INFINITY},
     {0},
 };
 

@@ -336,5 +336,5 @@ CLT_CALLABLE(
         {CLT_ATTRIBUTE(INT, "padding_idx", embedding_call, padding_idx,
                        "The row that gets no gradient; a negative number counts from the end. "
                        "Default: none."),
-         .least = (double)INT64_MIN, .most = INT_MAX, .otherwise = (double)CLT_NO_PADDING}),
+         .least = (double)INT64_MIN, .most = INT_MAX, .default_value = (double)CLT_NO_PADDING}),
     .whole = "v");

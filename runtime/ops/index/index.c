@@ -139,7 +139,7 @@ void clt_index_begin_gpu(const clt_node *node, const clt_target *target, clt_pro
 const clt_attribute clt_index_call_attributes[] = {
     {CLT_ATTRIBUTE(INT, "axis", clt_index_call, axis,
                    "The axis of the indices; a negative axis counts from the end."),
-     .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .otherwise = 1},
+     .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .default_value = 1},
     {0},
 };
 

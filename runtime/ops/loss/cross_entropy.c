@@ -126,7 +126,7 @@ static const clt_attribute attributes[] = {
      .most = 1},
     {CLT_ATTRIBUTE(INT, "ignore_index", clt_cross_entropy_attr, ignore_index,
                    "Labels of this value do not count."),
-     .least = INT_MIN, .most = INT_MAX, .otherwise = -100},
+     .least = INT_MIN, .most = INT_MAX, .default_value = -100},
     {0},
 };
 

@@ -211,7 +211,7 @@ CLT_CALLABLE(
     CLT_ATTRIBUTES(huber_call,
                    {CLT_ATTRIBUTE(REAL, "delta", huber_call, bound,
                                   "The distance at which the square changes to a line."),
-                    .most = FLT_MAX, .above = 1, .otherwise = 1}));
+                    .most = FLT_MAX, .above = 1, .default_value = 1}));
 
 CLT_CALLABLE(
     smooth_l1, huber_call, clt_smooth_l1(c->in[0], c->in[1], a->bound, &c->out[0], &c->out[1]),
@@ -220,7 +220,7 @@ CLT_CALLABLE(
     CLT_ATTRIBUTES(huber_call,
                    {CLT_ATTRIBUTE(REAL, "beta", huber_call, bound,
                                   "The distance at which the square changes to a line."),
-                    .most = FLT_MAX, .otherwise = 1}));
+                    .most = FLT_MAX, .default_value = 1}));
 
 CLT_CALLABLE_OPTIONS(
     kl_div, clt_kl_div_options, clt_kl_div(c->in[0], c->in[1], a, &c->out[0], &c->out[1]),

@@ -114,7 +114,7 @@ static clt_strided strided_of(const clt_node *node)
 /* Adds the arguments of all kernels. `share`, the elements of a work-item, is for CPU kernels
  * only. */
 static void arguments(const clt_node *node, const clt_strided *strided, int sums, int64_t share,
-                      int64_t parts, bool walked, clt_program *p)
+                      int64_t parts, bool has_strides, clt_program *p)
 {
     const clt_terms_attr *attr = node->attr;
     clt_args_in(p, node->n_in);
@@ -127,7 +127,7 @@ static void arguments(const clt_node *node, const clt_strided *strided, int sums
         CLT_ARGS(p, CLT_RUN(CLT_RUN_COUNT));
     else
         CLT_ARGS(p, CLT_FIXED(parts));
-    if (!walked)
+    if (!has_strides)
         return;
     clt_arg_strided_sizes(p, strided, DIMS);
     for (int i = 0; i < node->n_in; i++)

@@ -230,10 +230,10 @@ static bool half(const clt_node *node, const clt_target *target, int index, bool
 /* Rows that the layer's options and the nodes' attributes, a TYPE, have in common. */
 #define BATCH_NORM_ATTRIBUTES(TYPE)                                                                \
     {CLT_ATTRIBUTE(REAL, "eps", TYPE, eps, "Added to the variance."), .most = INFINITY,            \
-     .otherwise = CLT_NORM_EPS},                                                                   \
+     .default_value = CLT_NORM_EPS},                                                               \
         {CLT_ATTRIBUTE(REAL, "momentum", TYPE, momentum,                                           \
                        "The share of a new batch in the running statistics."),                     \
-         .most = 1, .otherwise = 0.1},                                                             \
+         .most = 1, .default_value = 0.1},                                                         \
     {                                                                                              \
         CLT_ATTRIBUTE(FLAG, "synchronised", TYPE, synchronised,                                    \
                       "The statistics are over the samples of all devices and ranks.")             \

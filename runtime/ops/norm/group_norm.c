@@ -82,9 +82,9 @@ CLT_CALLABLE(group_norm, norm_call,
              CLT_ATTRIBUTES(norm_call,
                             {CLT_ATTRIBUTE(INT, "groups", norm_call, groups,
                                            "The number of groups of channels."),
-                             .least = 1, .most = INT_MAX, .required = 1, .otherwise = 1},
+                             .least = 1, .most = INT_MAX, .required = 1, .default_value = 1},
                             {CLT_ATTRIBUTE(REAL, "eps", norm_call, eps, "Added to the variance."),
-                             .most = INFINITY, .otherwise = CLT_NORM_EPS}),
+                             .most = INFINITY, .default_value = CLT_NORM_EPS}),
              .whole = "c*");
 
 CLT_CALLABLE(instance_norm, norm_call,
@@ -93,5 +93,5 @@ CLT_CALLABLE(instance_norm, norm_call,
              .operands = "x bc*, weight c?, bias c?", .results = "y bc*",
              CLT_ATTRIBUTES(norm_call,
                             {CLT_ATTRIBUTE(REAL, "eps", norm_call, eps, "Added to the variance."),
-                             .most = INFINITY, .otherwise = CLT_NORM_EPS}),
+                             .most = INFINITY, .default_value = CLT_NORM_EPS}),
              .whole = "*");

@@ -6,9 +6,9 @@
 static const clt_attribute attributes[] = {
     {CLT_ATTRIBUTE(INT, "axes", clt_norm_rows_attr, axes,
                    "How many of the last axes are normalised."),
-     .least = 1, .most = CLT_MAX_RANK, .otherwise = 1},
+     .least = 1, .most = CLT_MAX_RANK, .default_value = 1},
     {CLT_ATTRIBUTE(REAL, "eps", clt_norm_rows_attr, eps, "Added to the variance."),
-     .most = INFINITY, .otherwise = CLT_NORM_EPS},
+     .most = INFINITY, .default_value = CLT_NORM_EPS},
     {0},
 };
 

@@ -365,7 +365,7 @@ const clt_variant clt_norm_rows_grad_variants[] = {
 const clt_attribute clt_norm_rows_grad_attributes[] = {
     {CLT_ATTRIBUTE(INT, "axes", clt_norm_rows_attr, axes,
                    "How many of the last axes are normalised."),
-     .least = 1, .most = CLT_MAX_RANK, .otherwise = 1},
+     .least = 1, .most = CLT_MAX_RANK, .default_value = 1},
     {CLT_ATTRIBUTE(REAL, "eps", clt_norm_rows_attr, eps, "The eps of the forward operator."),
      .most = INFINITY},
     {CLT_ATTRIBUTE(FLAG, "weight", clt_norm_rows_attr, weight, "Whether dweight is wanted.")},

@@ -185,7 +185,7 @@ static void apply(const clt_op_call *c)
 static const clt_attribute attributes[] = {
     {CLT_ATTRIBUTE(INT, "axis", clt_softmax_attr, axis,
                    "The axis; negative ones count from the end."),
-     .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .otherwise = -1},
+     .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .default_value = -1},
     {0},
 };
 static const char in_x[] = "x *", in_y_dy[] = "y *, dy *";

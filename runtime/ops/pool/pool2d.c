@@ -254,10 +254,11 @@ bool clt_pool2d_half(const clt_node *node, const clt_target *target, int index, 
         return !clt_caps_is_cpu(target->caps);
     const bool gradient =
         node->op == &clt_op_avg_pool2d_grad || node->op == &clt_op_max_pool2d_grad;
-    bool apart = true;
+    bool disjoint = true;
     for (int i = 0; i < 2; i++)
-        apart = apart && a->stride[i] == a->kernel[i] && !a->padding[i] && a->dilation[i] == 1;
-    return !output || !gradient || apart;
+        disjoint =
+            disjoint && a->stride[i] == a->kernel[i] && !a->padding[i] && a->dilation[i] == 1;
+    return !output || !gradient || disjoint;
 }
 
 const clt_variant clt_pool2d_variants[] = {
@@ -273,7 +274,7 @@ const clt_variant clt_pool2d_variants[] = {
 #define ATTRIBUTES(MAXIMUM)                                                                        \
     {                                                                                              \
         {CLT_ATTRIBUTE(INT, "kernel", clt_pool2d_attr, kernel, "Size of the window."), .count = 2, \
-         .least = 1, .most = INT_MAX, .otherwise = 2},                                             \
+         .least = 1, .most = INT_MAX, .default_value = 2},                                         \
             {CLT_ATTRIBUTE(INT, "stride", clt_pool2d_attr, stride,                                 \
                            "Distance between windows; 0: the size of a window."),                  \
              .count = 2, .most = INT_MAX},                                                         \
@@ -285,13 +286,13 @@ const clt_variant clt_pool2d_variants[] = {
              .count = 2,                                                                           \
              .least = 1,                                                                           \
              .most = (MAXIMUM) ? INT_MAX : 1,                                                      \
-             .otherwise = 1,                                                                       \
+             .default_value = 1,                                                                   \
              .internal = !(MAXIMUM)},                                                              \
             {CLT_ATTRIBUTE(FLAG, "ceil_mode", clt_pool2d_attr, ceil_mode,                          \
                            "Windows may extend beyond the right and lower edge.")},                \
             {CLT_ATTRIBUTE(FLAG, "count_include_pad", clt_pool2d_attr, count_include_pad,          \
                            "Means count the padding."),                                            \
-             .otherwise = 1, .internal = (MAXIMUM)},                                               \
+             .default_value = 1, .internal = (MAXIMUM)},                                           \
             {CLT_ATTRIBUTE(INT, "in", clt_pool2d_attr, in, "Size of x."), .count = 2,              \
              .internal = 1},                                                                       \
             {0},                                                                                   \

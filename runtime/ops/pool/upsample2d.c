@@ -196,7 +196,7 @@ CLT_CALLABLE(adaptive_avg_pool2d, size_call,
              .results = "y bcij",
              CLT_ATTRIBUTES(size_call,
                             {CLT_ATTRIBUTE(INT, "size", size_call, size, "Size of the result."),
-                             .count = 2, .least = 1, .most = MOST_SIZE, .otherwise = 1}),
+                             .count = 2, .least = 1, .most = MOST_SIZE, .default_value = 1}),
              .whole = "hwij");
 
 CLT_CALLABLE_OPTIONS(
@@ -209,7 +209,7 @@ CLT_CALLABLE_OPTIONS(
          .count = 2, .most = MOST_SIZE},
         {CLT_ATTRIBUTE(REAL, "scale", clt_upsample2d_options, scale,
                        "Factor from the size of x to the size of the result."),
-         .count = 2, .most = MOST_SIZE, .above = 1, .otherwise = 2},
+         .count = 2, .most = MOST_SIZE, .above = 1, .default_value = 2},
         {CLT_ATTRIBUTE(FLAG, "bilinear", clt_upsample2d_options, mode,
                        "Interpolates between neighbours instead of taking the nearest.")},
         {CLT_ATTRIBUTE(FLAG, "align_corners", clt_upsample2d_options, align_corners,

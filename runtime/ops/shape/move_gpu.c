@@ -40,11 +40,11 @@ static const char *element_of(int bytes)
     return bytes == 8 ? "ulong" : type_of(bytes);
 }
 
-/* Adds DIMS arguments: the numbers are the last `rank`; those before are `otherwise`. */
-static void arg_dims(clt_program *p, const int64_t *numbers, int rank, int otherwise)
+/* Adds DIMS arguments: the numbers are the last `rank`; those before are `default_value`. */
+static void arg_dims(clt_program *p, const int64_t *numbers, int rank, int default_value)
 {
     for (int k = rank - DIMS; k < rank; k++)
-        CLT_ARGS(p, CLT_INT(k < 0 ? clt_fixed(otherwise) : clt_extent_dim(numbers[k])));
+        CLT_ARGS(p, CLT_INT(k < 0 ? clt_fixed(default_value) : clt_extent_dim(numbers[k])));
 }
 
 void clt_move_gpu_emit(const clt_node *node, clt_move *move, int operand, clt_program *p)

@@ -266,5 +266,5 @@ CLT_CALLABLE(
     CLT_ATTRIBUTES(stack_call,
                    {CLT_ATTRIBUTE(INT, "axis", stack_call, axis,
                                   "The new axis of the result; negative ones count from the end."),
-                    .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .otherwise = 1}),
+                    .least = -CLT_MAX_RANK, .most = CLT_MAX_RANK - 1, .default_value = 1}),
     .whole = "*");

@@ -26,7 +26,7 @@ clt_status clt_balance_end(clt_device *device, clt_exchange_device *own)
     return CLT_OK;
 }
 
-bool clt_balance_apart(const clt_trainer_options *options, const clt_caps *caps, bool collectives)
+bool clt_balance_defers(const clt_trainer_options *options, const clt_caps *caps, bool collectives)
 {
     return options->rebalance && (collectives || clt_caps_is_cpu(caps));
 }

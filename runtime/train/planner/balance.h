@@ -14,7 +14,7 @@ clt_status clt_balance_end(clt_device *device, clt_exchange_device *own);
  * reductions in its queue and wait there for other devices; that wait would be counted as its own
  * time. Nothing is lost: a CPU hides no reduction, since the same cores sum. If the plan has
  * `collectives`, all devices do the same, because they enter all collectives in the same order. */
-bool clt_balance_apart(const clt_trainer_options *options, const clt_caps *caps, bool collectives);
+bool clt_balance_defers(const clt_trainer_options *options, const clt_caps *caps, bool collectives);
 
 /* --- the policy ------------------------------------------------------------------------------ */
 

@@ -23,12 +23,13 @@ static double micro_batch(const clt_speed *s, double samples)
     return t + each * (samples - n);
 }
 
-double clt_speed_compute(const clt_speed *s, double samples, int accumulate, bool alone)
+double clt_speed_compute(const clt_speed *s, double samples, int accumulate, bool others_idle)
 {
     if (samples <= 0)
         return 0;
     const double micro_batches = samples < accumulate ? ceil(samples) : accumulate;
-    return micro_batches * micro_batch(s, samples / micro_batches) * (alone ? s->alone : 1);
+    return micro_batches * micro_batch(s, samples / micro_batches) *
+           (others_idle ? s->solo_fraction : 1);
 }
 
 /* --- a step ---------------------------------------------------------------------------------- */
@@ -85,12 +86,12 @@ static double loading(const clt_cost *cost, const double *samples)
 }
 
 /* Fills the times of the device that takes longest. */
-static void find_longest(const clt_cost *cost, const double *samples, bool alone, bool reduces,
-                         clt_step_cost *step)
+static void find_longest(const clt_cost *cost, const double *samples, bool others_idle,
+                         bool reduces, clt_step_cost *step)
 {
     for (int d = 0; d < cost->n_devices; d++) {
         const clt_speed *s = &cost->speeds[d];
-        const double compute = clt_speed_compute(s, samples[d], cost->accumulate, alone);
+        const double compute = clt_speed_compute(s, samples[d], cost->accumulate, others_idle);
         const double update = s->update + (reduces ? 0 : s->status_time);
         if (samples[d] > 0 && compute + update > step->compute + step->update) {
             step->compute = compute;
@@ -137,13 +138,13 @@ void clt_cost_step(const clt_cost *cost, const double *samples, clt_step_cost *s
  */
 
 /* Returns the samples, up to `most`, that a device computes in `seconds`. */
-static double done_in(const clt_cost *cost, int d, bool alone, double seconds, double most)
+static double done_in(const clt_cost *cost, int d, bool others_idle, double seconds, double most)
 {
     const clt_speed *s = &cost->speeds[d];
     double low = 0, high = most;
     for (int i = 0; i < 60; i++) {
         const double middle = 0.5 * (low + high);
-        if (clt_speed_compute(s, middle, cost->accumulate, alone) + s->update <= seconds)
+        if (clt_speed_compute(s, middle, cost->accumulate, others_idle) + s->update <= seconds)
             low = middle;
         else
             high = middle;
@@ -151,7 +152,7 @@ static double done_in(const clt_cost *cost, int d, bool alone, double seconds, d
     return low;
 }
 
-static double longest_alone(const clt_cost *cost, const bool *use, double total)
+static double longest_compute(const clt_cost *cost, const bool *use, double total)
 {
     double longest = 0;
     for (int d = 0; d < cost->n_devices; d++)
@@ -164,7 +165,7 @@ static double longest_alone(const clt_cost *cost, const bool *use, double total)
 
 void clt_cost_divide(const clt_cost *cost, const bool *use, double total, double *samples)
 {
-    double low = 0, high = longest_alone(cost, use, total), sum = 0;
+    double low = 0, high = longest_compute(cost, use, total), sum = 0;
     for (int i = 0; i < 60; i++) {
         const double middle = 0.5 * (low + high);
         sum = 0;

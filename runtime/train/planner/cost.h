@@ -25,7 +25,7 @@ typedef struct clt_speed {
     double samples[CLT_SPEED_POINTS]; /* samples of a micro-batch, ascending */
     double
         seconds[CLT_SPEED_POINTS]; /* its forward and backward, while the other devices work too */
-    double alone; /* fraction of that time while the others are idle; 1: no difference */
+    double solo_fraction; /* fraction of that time while the others are idle; 1: no difference */
     double update;
     /* Norm and finiteness of the gradient before the update, in a step of one device. */
     double status_time;
@@ -84,9 +84,10 @@ typedef struct clt_step_cost {
     clt_network_algorithm algorithm; /* for the largest bucket, between ranks */
 } clt_step_cost;
 
-/* Predicts forward and backward of `samples` in micro-batches. `alone`: the other devices are idle.
+/* Predicts forward and backward of `samples` in micro-batches. `others_idle`: the other devices are
+ * idle.
  */
-double clt_speed_compute(const clt_speed *speed, double samples, int accumulate, bool alone);
+double clt_speed_compute(const clt_speed *speed, double samples, int accumulate, bool others_idle);
 
 /* Returns true if gradients are reduced in a step of `samples`: more than one device takes part. */
 bool clt_cost_reduces(const clt_cost *cost, const double *samples);

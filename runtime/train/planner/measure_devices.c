@@ -215,7 +215,7 @@ static clt_status measure_together(probe *p)
 
 static clt_status run_alone(probe *p, int d)
 {
-    double *least = &p->result->alone[d];
+    double *least = &p->result->solo_seconds[d];
     for (int r = 0; r < 2; r++) {
         CLT_TRY(run_round(p, d, (double)p->options->samples, ROUND));
         if (p->benches[d].step < *least)
@@ -230,7 +230,7 @@ static clt_status measure_alone(probe *p)
     const clt_world *world = world_of(p);
     const int own = world ? world->node_rank : 0;
     for (int d = 0; d < p->count; d++)
-        p->result->alone[d] = p->result->seconds[1][d * CLT_PROBE_ROUNDS];
+        p->result->solo_seconds[d] = p->result->seconds[1][d * CLT_PROBE_ROUNDS];
     for (int r = 0; p->total > 1 && r < p->node_ranks; r++)
         for (int d = 0; d < p->widest; d++)
             CLT_TRY(meet(p, r == own && d < p->count ? run_alone(p, d) : CLT_OK));

@@ -38,7 +38,7 @@ typedef struct clt_probe_result {
     double samples[CLT_SPEED_POINTS];
     double *seconds[CLT_SPEED_POINTS]; /* [device * CLT_PROBE_ROUNDS + round] */
     /* By device: a step of samples[1] while the other devices of its node are idle. */
-    double *alone;
+    double *solo_seconds;
     /* By device: the optimizer; norm and finiteness of the gradients, which a single device
      * computes itself and several devices get from reductions. */
     double *update, *status_time;

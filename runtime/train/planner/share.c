@@ -11,12 +11,13 @@ clt_status clt_probe_allocate(clt_probe_result *r, int count)
     const size_t n = (size_t)count;
     for (int i = 0; i < CLT_SPEED_POINTS; i++)
         r->seconds[i] = clt_calloc(n * CLT_PROBE_ROUNDS, sizeof(double));
-    r->alone = clt_calloc(n, sizeof *r->alone);
+    r->solo_seconds = clt_calloc(n, sizeof *r->solo_seconds);
     r->update = clt_calloc(n, sizeof *r->update);
     r->status_time = clt_calloc(n, sizeof *r->status_time);
     r->devices = clt_calloc(n, sizeof *r->devices);
     r->count = count;
-    return r->seconds[0] && r->seconds[1] && r->alone && r->update && r->status_time && r->devices
+    return r->seconds[0] && r->seconds[1] && r->solo_seconds && r->update && r->status_time &&
+                   r->devices
                ? CLT_OK
                : CLT_OUT_OF_MEMORY;
 }
@@ -25,14 +26,14 @@ void clt_probe_free(clt_probe_result *r)
 {
     for (int i = 0; i < CLT_SPEED_POINTS; i++)
         clt_free(r->seconds[i]);
-    CLT_FREE(r->alone, r->update, r->status_time, r->devices, r->gradients.list);
+    CLT_FREE(r->solo_seconds, r->update, r->status_time, r->devices, r->gradients.list);
     *r = (clt_probe_result){0};
 }
 
 /* The measurements of one device. */
 typedef struct row {
     double seconds[CLT_SPEED_POINTS][CLT_PROBE_ROUNDS];
-    double alone, update, status_time;
+    double solo, update, status_time;
     clt_probe_device device;
 } row;
 
@@ -41,7 +42,7 @@ static void read_row(const clt_probe_result *r, int d, row *one)
     const size_t rounds = sizeof one->seconds[0];
     for (int i = 0; i < CLT_SPEED_POINTS; i++)
         memcpy(one->seconds[i], r->seconds[i] + d * CLT_PROBE_ROUNDS, rounds);
-    one->alone = r->alone[d];
+    one->solo = r->solo_seconds[d];
     one->update = r->update[d];
     one->status_time = r->status_time[d];
     one->device = r->devices[d];
@@ -52,7 +53,7 @@ static void write_row(clt_probe_result *r, int d, const row *one)
     const size_t rounds = sizeof one->seconds[0];
     for (int i = 0; i < CLT_SPEED_POINTS; i++)
         memcpy(r->seconds[i] + d * CLT_PROBE_ROUNDS, one->seconds[i], rounds);
-    r->alone[d] = one->alone;
+    r->solo_seconds[d] = one->solo;
     r->update[d] = one->update;
     r->status_time[d] = one->status_time;
     r->devices[d] = one->device;
@@ -62,7 +63,7 @@ static void write_row(clt_probe_result *r, int d, const row *one)
 static clt_status share_row(const clt_world *world, const clt_probe_result *mine, int k,
                             const int *begins, clt_probe_result *all)
 {
-    row own = {.alone = 0};
+    row own = {.solo = 0};
     void *rows;
     if (k < mine->count)
         read_row(mine, k, &own);
@@ -102,7 +103,7 @@ static void take(clt_probe_result *to, const clt_probe_result *from)
 {
     to->count = from->count;
     memcpy(to->seconds, from->seconds, sizeof to->seconds);
-    to->alone = from->alone;
+    to->solo_seconds = from->solo_seconds;
     to->update = from->update;
     to->status_time = from->status_time;
     to->devices = from->devices;

@@ -23,7 +23,8 @@ static void fill_speed(const clt_probe_result *r, int d, clt_speed *s)
         s->seconds[s->n_points++] = fmax(step - s->update - s->status_time, 0.1 * step);
     }
     const double together = s->seconds[s->n_points - 1];
-    s->alone = fmin(1, fmax((r->alone[d] - s->update - s->status_time) / together, 0.1));
+    s->solo_fraction =
+        fmin(1, fmax((r->solo_seconds[d] - s->update - s->status_time) / together, 0.1));
 }
 
 /* Gives the mean of their times to all members that do not differ. */
@@ -38,7 +39,7 @@ static void level(clt_speed *speeds, const int *members, const bool *equal, int 
         n++;
         for (int k = 0; k < s->n_points; k++)
             mean.seconds[k] += s->seconds[k];
-        mean.alone += s->alone;
+        mean.solo_fraction += s->solo_fraction;
         mean.update += s->update;
         mean.status_time += s->status_time;
     }
@@ -48,7 +49,7 @@ static void level(clt_speed *speeds, const int *members, const bool *equal, int 
             continue;
         for (int k = 0; k < s->n_points; k++)
             s->seconds[k] = mean.seconds[k] / n;
-        s->alone = mean.alone / n;
+        s->solo_fraction = mean.solo_fraction / n;
         s->update = mean.update / n;
         s->status_time = mean.status_time / n;
     }

@@ -54,7 +54,7 @@ uint64_t clt_check_key(const clt_step_program_input *in)
     const int numbers[] = {in->participants, in->ranks,        in->layout->n_buckets,
                            in->n_slots,      in->half,         in->streams,
                            in->means,        in->host_weights, in->scaled,
-                           in->measures,     in->apart,        in->shared,
+                           in->measures,     in->deferred,     in->shared,
                            in->poison,       in->carries};
     const uint64_t hash = clt_hash(numbers, sizeof numbers, hash_plan(in->plan));
     return add_roles(in->owners, in->layout->n_buckets, in->self, hash);

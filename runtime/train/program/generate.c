@@ -234,7 +234,7 @@ static void idle(writer *w)
 
 static bool reduces_early(const writer *w)
 {
-    return w->in->participants > 1 && !w->in->apart;
+    return w->in->participants > 1 && !w->in->deferred;
 }
 
 static void step_micro(writer *w, int micro)
@@ -324,7 +324,7 @@ static void whole_step(writer *w)
     gradients(w);
     if (in->measures)
         plain(w, CLT_DO_MEASURED, 0, CLT_VERSION_ANY);
-    if (in->participants > 1 && in->apart) {
+    if (in->participants > 1 && in->deferred) {
         start_forward(w);
         start_gradients(w);
     }

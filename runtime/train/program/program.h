@@ -162,7 +162,7 @@ typedef struct clt_step_program_input {
     bool host_weights; /* the host knows the weights of the losses */
     bool scaled;       /* losses are multiplied by a scale that is on the device */
     bool measures;     /* records the time of the device's own work */
-    bool apart;        /* reductions start only after the device's own work */
+    bool deferred;     /* reductions start only after the device's own work */
     bool shared;       /* OUTSIDE: results are summed over ranks */
     bool carries;      /* OUTSIDE: states take their next values */
     bool poison;

@@ -138,7 +138,7 @@ static const char *measured(clt_symbolic_device *s)
     if (s->rounds && (s->arena != clt_symbolic_last(s) || s->next != s->in->plan->n_nodes))
         return "the device's work is not enqueued whole";
     for (int r = 0; r < s->n_requests; r++)
-        if (s->requests[r].on != CLT_ON_NODE && (s->in->apart || !s->requests[r].open))
+        if (s->requests[r].on != CLT_ON_NODE && (s->in->deferred || !s->requests[r].open))
             return "the time would contain a wait for other devices";
     s->was_measured = true;
     return NULL;

@@ -56,8 +56,8 @@ static clt_status explain(const clt_plan *plan, const clt_store *store,
         .host_weights = !alone || clt_graph_static_weights(plan->graph, 1, weights),
         .scaled = options->precision == CLT_F16,
         .measures = options->rebalance && participants > 1,
-        .apart =
-            participants > 1 && clt_balance_apart(options, &plan->caps, outline->n_collectives > 0),
+        .deferred = participants > 1 &&
+                    clt_balance_defers(options, &plan->caps, outline->n_collectives > 0),
         .poison = options->poison != 0};
     clt_step_program program = {0};
     clt_status status = clt_step_program_generate(

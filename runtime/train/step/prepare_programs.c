@@ -28,7 +28,7 @@ clt_step_program_input clt_programs_input(const clt_trainer *t, const clt_partic
                                     .means = clt_states_have_means(t->states),
                                     .scaled = t->options.precision == CLT_F16,
                                     .measures = t->options.rebalance != 0,
-                                    .apart = of->apart,
+                                    .deferred = of->deferred,
                                     .poison = t->options.poison != 0};
 }
 
@@ -40,8 +40,8 @@ static clt_status outline_own(clt_trainer *t)
         clt_participant *p = &t->programs->all[t->all.first + d];
         CLT_TRY(clt_outline_create(t->training->devices[d].plan, &p->training));
         CLT_TRY(clt_outline_create(t->evaluation->devices[d].plan, &p->evaluation));
-        p->apart = clt_balance_apart(&t->options, &t->store->replicas[d].device->caps,
-                                     p->training.n_collectives > 0);
+        p->deferred = clt_balance_defers(&t->options, &t->store->replicas[d].device->caps,
+                                         p->training.n_collectives > 0);
     }
     return CLT_OK;
 }
@@ -51,7 +51,7 @@ static clt_status pack_own(const clt_trainer *t, int64_t **numbers, int *count)
     int room = 0;
     for (int d = 0; d < t->all.own; d++) {
         const clt_participant *p = &t->programs->all[t->all.first + d];
-        CLT_TRY(CLT_PUSH(*numbers, *count, room, (int64_t)p->apart));
+        CLT_TRY(CLT_PUSH(*numbers, *count, room, (int64_t)p->deferred));
         CLT_TRY(clt_outline_pack(&p->training, numbers, count, &room));
         CLT_TRY(clt_outline_pack(&p->evaluation, numbers, count, &room));
     }
@@ -65,7 +65,7 @@ static clt_status unpack_rank(clt_trainer *t, int rank, const int64_t *numbers, 
         clt_participant *of = &t->programs->all[p];
         if (at >= count)
             return clt_fail(CLT_FORMAT, "rank %d sent too few outlines", rank);
-        of->apart = numbers[at++] != 0;
+        of->deferred = numbers[at++] != 0;
         CLT_TRY(clt_outline_unpack(numbers, count, &at, &of->training));
         CLT_TRY(clt_outline_unpack(numbers, count, &at, &of->evaluation));
     }

@@ -9,7 +9,7 @@
 /* Facts about a device of any rank. */
 typedef struct clt_participant {
     clt_outline training, evaluation;
-    bool apart; /* its reductions start only after its own work */
+    bool deferred; /* its reductions start only after its own work */
 } clt_participant;
 
 /* The programs of one device for one plan. Indices: kind, whether the host knows the weights of the

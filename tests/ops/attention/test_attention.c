@@ -1,6 +1,6 @@
 /* Attention in its three forms, against sums over all pairs in double. */
-#include "ops/attention_cases.h"
-#include "ops/golden.h"
+#include "ops/attention/attention_cases.h"
+#include "ops/harness/golden.h"
 
 /* Cases that all forms share: rows that fill tiles or not, one row, keys before the first row. */
 static void test_heads(void **state)

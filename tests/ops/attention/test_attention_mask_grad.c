@@ -1,5 +1,5 @@
 /* The gradients of attention's masks, against sums over all pairs in double. */
-#include "ops/attention_cases.h"
+#include "ops/attention/attention_cases.h"
 
 /* Gradients of masks with every kind of broadcasting, of one tile and of several. */
 static void test_mask_gradients(void **state)

@@ -1,5 +1,5 @@
 /* Attention with masks and with dropout, against sums over all pairs in double. */
-#include "ops/attention_cases.h"
+#include "ops/attention/attention_cases.h"
 
 /* Masks with every kind of broadcasting. Rows without a key are 0. Keys behind the visible ones are
  * not read. */

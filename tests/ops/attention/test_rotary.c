@@ -1,5 +1,5 @@
 /* Rotary position embedding against rotations computed in double. */
-#include "ops/harness.h"
+#include "ops/harness/harness.h"
 
 typedef struct rotary_case {
     double base;

@@ -2,7 +2,7 @@
  * The sum over devices as an operator: which operands it accepts, its result on one device, and how
  * plans leave room for the host. tests/train/step/test_collective.c has steps of several devices.
  */
-#include "ops/harness.h"
+#include "ops/harness/harness.h"
 
 /* --- one device ------------------------------------------------------------------------------ */
 
@@ -188,7 +188,7 @@ static void run_pretence(pretence *p)
     for (; completed < begun; completed++)
         complete(p, plan->nodes[plan->collectives[completed].node].node);
     assert_int_equal(begun, plan->n_collectives);
-    op_walked_plan(plan);
+    op_record_compared(plan);
 }
 
 static pretence open_pretence(clt_graph *graph, clt_plan_mode mode, bool separate)

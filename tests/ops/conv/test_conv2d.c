@@ -1,7 +1,7 @@
 #include <limits.h>
 
-#include "ops/conv_cases.h"
-#include "ops/golden.h"
+#include "ops/conv/conv_cases.h"
+#include "ops/harness/golden.h"
 
 static const conv_shape shapes[] = {
     {3, 1, 5, 5, 2, 3, 3, {{1, 1}, {0, 0}, {1, 1}, 1}, true, false},

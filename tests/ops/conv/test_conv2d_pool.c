@@ -1,7 +1,7 @@
 /* Convolution, ReLU and 2 x 2 pooling, which become one kernel in batch-blocked layout
  * (conv2d_pool), and their backward pass (unpool2d, conv2d_pool_weight_grad). The parts' own tests
  * compare gradients with differences. Here, the ReLU has kinks. */
-#include "ops/reference_nn.h"
+#include "ops/harness/reference_nn.h"
 
 typedef struct chain {
     ref_conv conv; /* first, where the convolution's reference expects it */

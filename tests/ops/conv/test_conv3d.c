@@ -1,6 +1,6 @@
 #include <limits.h>
 
-#include "ops/link_cases.h"
+#include "ops/conv/link_cases.h"
 
 static void build(const op_case *c, clt_value *const *in, clt_value **out)
 {

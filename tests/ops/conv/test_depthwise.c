@@ -1,5 +1,5 @@
 /* Depthwise convolution: the variant `depthwise` of conv2d and its gradients. */
-#include "ops/conv_cases.h"
+#include "ops/conv/conv_cases.h"
 
 /* Depthwise shapes. Every third one is tested with all heights of a block. Rows that float4 fits or
  * not, several kernels per channel, strides, dilation, wide padding; kernels that need several

@@ -1,5 +1,5 @@
 /* Convolutions and pooling of [B, C, L]. */
-#include "ops/link_cases.h"
+#include "ops/conv/link_cases.h"
 
 static void build_conv(const op_case *c, clt_value *const *in, clt_value **out)
 {

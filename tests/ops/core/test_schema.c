@@ -9,7 +9,7 @@
 #include "ops/core/dims.h"
 #include "ops/core/ops.h"
 #include "ops/elementwise/elementwise.h"
-#include "ops/schema_cases.h"
+#include "ops/core/schema_cases.h"
 
 static clt_graph *test_graph(void)
 {

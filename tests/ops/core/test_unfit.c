@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "ops/core/ops.h"
-#include "ops/schema_cases.h"
+#include "ops/core/schema_cases.h"
 
 /* Dimensions of `*` that may differ, as bits: the axis along which an operator joins or counts, and
  * parts of larger tensors. */

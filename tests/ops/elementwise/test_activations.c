@@ -1,5 +1,5 @@
 /* relu, leaky_relu, sigmoid, tanh, gelu and gelu_tanh with their gradients. */
-#include "ops/golden.h"
+#include "ops/harness/golden.h"
 
 typedef struct activation {
     const char *name;

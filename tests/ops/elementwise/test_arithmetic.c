@@ -1,6 +1,6 @@
 /* add, sub, mul and div with every kind of broadcasting, scale and copy. Their gradients test
  * expand and sum for operands that were broadcast, also along the batch. */
-#include "ops/golden.h"
+#include "ops/harness/golden.h"
 
 typedef struct binary {
     const char *name;

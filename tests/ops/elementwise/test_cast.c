@@ -1,5 +1,5 @@
 /* cast between all pairs of element types, compared bit by bit with the rules written here. */
-#include "ops/harness.h"
+#include "ops/harness/harness.h"
 
 enum { WIDTH = 40 };
 
@@ -196,7 +196,7 @@ static char *convert(const cast_case *c, const void *x)
                                              NULL, NULL),
                          CL_SUCCESS);
     clt_release_buffer(input.buffer);
-    op_walked_plan(b.plan);
+    op_record_compared(b.plan);
     op_unbind(&b);
     return y;
 }

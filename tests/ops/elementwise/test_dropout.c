@@ -1,7 +1,7 @@
 /* dropout: which elements it drops; that its gradient drops the same elements for any split of the
  * batch and in both layouts; and that evaluation has no dropout. */
 #include "base/philox.h"
-#include "ops/harness.h"
+#include "ops/harness/harness.h"
 
 enum { BATCH = 12, CHANNELS = 3, MOST_SIDE = 6, MOST = CHANNELS * MOST_SIDE * MOST_SIDE };
 
@@ -151,7 +151,7 @@ static void run_images(net *t, int64_t sample, int64_t count, uint64_t seed, uin
     for (int i = 0; i < t->b.plan->n_inputs; i++)
         clt_release_buffer(inputs[i].buffer);
     clt_release_buffer(results);
-    op_walked_plan(t->b.plan);
+    op_record_compared(t->b.plan);
 }
 
 static void check_numbers(double p, kind k)

@@ -1,5 +1,5 @@
 /* silu, swiglu, exp, log, sqrt, rsqrt, abs, pow, pow_scalar and clamp with their gradients. */
-#include "ops/pointwise.h"
+#include "ops/harness/pointwise.h"
 
 static double sigmoid(double x)
 {

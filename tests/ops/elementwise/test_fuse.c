@@ -1,6 +1,6 @@
 /* How fusion joins chains of element-wise operators (`fused_elementwise` nodes) in both layouts,
  * which chains it leaves as they are, and element-wise operators in batch-blocked layout. */
-#include "ops/golden.h"
+#include "ops/harness/golden.h"
 
 /* --- a chain -------------------------------------------------------------------------------- */
 

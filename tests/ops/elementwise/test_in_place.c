@@ -1,7 +1,7 @@
 /* Results that may overwrite an operand. They may not if the same bytes are another operand, of
  * which the node reads other elements than it writes. The plans have values that share memory,
  * unlike the plans of the other operators' tests. */
-#include "ops/harness.h"
+#include "ops/harness/harness.h"
 
 enum { ROWS = 4, COLUMNS = 8 };
 static const int32_t order[ROWS] = {2, 0, 3, 1};

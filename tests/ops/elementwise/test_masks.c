@@ -1,5 +1,5 @@
 /* Comparisons, logic and where: by themselves, in chains that fuse, and with broadcasting. */
-#include "ops/pointwise.h"
+#include "ops/harness/pointwise.h"
 
 /* Converts a mask to f32, which the harness reads; and f32 to a mask. */
 static clt_value *seen(clt_value *mask)

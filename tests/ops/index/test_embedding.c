@@ -1,5 +1,5 @@
 /* Slices by indices: embedding, index_select and index_add. */
-#include "ops/index_cases.h"
+#include "ops/index/index_cases.h"
 
 static void build_embedding(const op_case *c, clt_value *const *in, clt_value **out)
 {

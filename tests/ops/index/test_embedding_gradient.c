@@ -4,7 +4,7 @@
  * sum in f32 is exact. So it is known to the bit where and when sums are rounded to 16 bits: each
  * of at most four sums is rounded once, for any number of rows.
  */
-#include "ops/harness.h"
+#include "ops/harness/harness.h"
 
 enum { MOST_USES = 4, MOST_PARTS = 4 };
 
@@ -263,7 +263,7 @@ static void check_bound(bound *b)
     if (!clt_test_oclgrind() && b->t->batch > 1)
         check_run(b, b->t->batch / 2);
     check_run(b, 0);
-    op_walked_plan(b->on.plan);
+    op_record_compared(b->on.plan);
 }
 
 static void check(const table *t, const op_mode *mode, op_walk *strided)

@@ -1,5 +1,5 @@
 /* Elements by indices: gather and scatter_add. */
-#include "ops/index_cases.h"
+#include "ops/index/index_cases.h"
 
 static void build_gather(const op_case *c, clt_value *const *in, clt_value **out)
 {

@@ -1,5 +1,5 @@
 /* Slices replaced at indices: index_copy. */
-#include "ops/index_cases.h"
+#include "ops/index/index_cases.h"
 
 static void build(const op_case *c, clt_value *const *in, clt_value **out)
 {

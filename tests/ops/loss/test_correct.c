@@ -1,5 +1,5 @@
-#include "ops/in_batch_blocked.h"
-#include "ops/label_cases.h"
+#include "ops/harness/in_batch_blocked.h"
+#include "ops/loss/label_cases.h"
 
 static int k_of(const op_case *c)
 {

@@ -1,4 +1,4 @@
-#include "ops/harness.h"
+#include "ops/harness/harness.h"
 
 static const double eps = 1e-3;
 

@@ -1,6 +1,6 @@
-#include "ops/golden.h"
-#include "ops/in_batch_blocked.h"
-#include "ops/label_cases.h"
+#include "ops/harness/golden.h"
+#include "ops/harness/in_batch_blocked.h"
+#include "ops/loss/label_cases.h"
 
 static double smoothing_of(const op_case *c)
 {

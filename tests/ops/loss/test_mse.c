@@ -1,5 +1,5 @@
-#include "ops/golden.h"
-#include "ops/reference_nn.h"
+#include "ops/harness/golden.h"
+#include "ops/harness/reference_nn.h"
 
 static void build(const op_case *c, clt_value *const *in, clt_value **out)
 {

@@ -1,5 +1,5 @@
 /* bce_with_logits, huber, smooth_l1 and kl_div: sums, weights and the gradients of all operands. */
-#include "ops/golden.h"
+#include "ops/harness/golden.h"
 
 /* The summands of a loss, by element: x, target, and the weight of positives. */
 typedef struct loss {

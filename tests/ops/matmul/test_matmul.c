@@ -1,5 +1,5 @@
-#include "ops/golden.h"
-#include "ops/reference_nn.h"
+#include "ops/harness/golden.h"
+#include "ops/harness/reference_nn.h"
 
 typedef struct trans {
     int a, b;

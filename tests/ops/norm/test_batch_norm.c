@@ -1,7 +1,7 @@
 /* Batch norm in training: forward pass and gradients with the batch's statistics, in all
  * layouts. */
 #include "ops/norm/batch_norm.h"
-#include "ops/golden.h"
+#include "ops/harness/golden.h"
 #include <cltrain/ops/norm.h>
 
 /* Operands: x, weight, bias, and the addend of the result before the ReLU. */
@@ -39,40 +39,41 @@ static void build(const op_case *c, clt_value *const *in, clt_value **out)
     out[0] = a->relu ? clt_relu(y) : y;
 }
 
-typedef struct walk {
+/* What batch norm sees of its input: n images, their channels, and the pixels of a channel. */
+typedef struct extents {
     int64_t images, channels, pixels;
-} walk;
+} extents;
 
-static walk walk_of(const op_case *c, int64_t n)
+static extents extents_of(const op_case *c, int64_t n)
 {
-    walk w = {op_dim(c, X, 0, n), c->in[X].dims[1], 1};
+    extents g = {op_dim(c, X, 0, n), c->in[X].dims[1], 1};
     for (int k = 2; k < c->in[X].rank; k++)
-        w.pixels *= c->in[X].dims[k];
-    return w;
+        g.pixels *= c->in[X].dims[k];
+    return g;
 }
 
 /* Returns element j of channel k. j counts images and pixels. */
-static int64_t at(const walk *w, int64_t k, int64_t j)
+static int64_t at(const extents *g, int64_t k, int64_t j)
 {
-    return (j / w->pixels * w->channels + k) * w->pixels + j % w->pixels;
+    return (j / g->pixels * g->channels + k) * g->pixels + j % g->pixels;
 }
 
 typedef struct channel {
     double mean, rstd, root, largest, w, b;
 } channel;
 
-static channel channel_of(const op_case *c, const walk *w, int64_t k, double *const *x)
+static channel channel_of(const op_case *c, const extents *g, int64_t k, double *const *x)
 {
     const norm_attr *a = c->attr;
-    const int64_t n = w->images * w->pixels;
+    const int64_t n = g->images * g->pixels;
     channel s = {.root = sqrt((double)n)};
     double squares = 0;
     for (int64_t j = 0; j < n; j++) {
-        s.mean += x[X][at(w, k, j)] / (double)n;
-        s.largest = fmax(s.largest, fabs(x[X][at(w, k, j)]));
+        s.mean += x[X][at(g, k, j)] / (double)n;
+        s.largest = fmax(s.largest, fabs(x[X][at(g, k, j)]));
     }
     for (int64_t j = 0; j < n; j++)
-        squares += pow(x[X][at(w, k, j)] - s.mean, 2) / (double)n;
+        squares += pow(x[X][at(g, k, j)] - s.mean, 2) / (double)n;
     s.rstd = 1 / sqrt(squares + a->eps);
     s.w = x[WEIGHT] ? x[WEIGHT][k] : 1;
     s.b = x[BIAS] ? x[BIAS][k] : 0;
@@ -83,11 +84,11 @@ static void forward(const op_case *c, int64_t n, double *const *x, double *const
                     double *const *bound)
 {
     const norm_attr *a = c->attr;
-    const walk w = walk_of(c, n);
-    for (int64_t k = 0; k < w.channels; k++) {
-        const channel s = channel_of(c, &w, k, x);
-        for (int64_t j = 0; j < w.images * w.pixels; j++) {
-            const int64_t i = at(&w, k, j);
+    const extents g = extents_of(c, n);
+    for (int64_t k = 0; k < g.channels; k++) {
+        const channel s = channel_of(c, &g, k, x);
+        for (int64_t j = 0; j < g.images * g.pixels; j++) {
+            const int64_t i = at(&g, k, j);
             const double h = (x[X][i] - s.mean) * s.rstd, more = x[ADDEND] ? x[ADDEND][i] : 0;
             y[0][i] = h * s.w + s.b + more;
             if (a->relu && y[0][i] < 0)
@@ -103,15 +104,15 @@ static void backward(const op_case *c, int64_t n, double *const *x, double *cons
                      double *const *dx, double *const *bound)
 {
     const norm_attr *a = c->attr;
-    const walk w = walk_of(c, n);
-    const int64_t count = w.images * w.pixels;
-    for (int64_t k = 0; k < w.channels; k++) {
-        const channel s = channel_of(c, &w, k, x);
+    const extents g = extents_of(c, n);
+    const int64_t count = g.images * g.pixels;
+    for (int64_t k = 0; k < g.channels; k++) {
+        const channel s = channel_of(c, &g, k, x);
         const double slack = s.root + 1 + s.largest * s.rstd;
         double sum = 0, product = 0, terms = 0, products = 0;
         for (int pass = 0; pass < 2; pass++)
             for (int64_t j = 0; j < count; j++) {
-                const int64_t i = at(&w, k, j);
+                const int64_t i = at(&g, k, j);
                 const double h = (x[X][i] - s.mean) * s.rstd;
                 const double y = h * s.w + s.b + (x[ADDEND] ? x[ADDEND][i] : 0);
                 const double d = a->relu && y <= 0 ? 0 : dy[0][i];

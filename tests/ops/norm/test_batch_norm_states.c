@@ -1,6 +1,6 @@
 /* Batch norm's running statistics: the values that training assigns for any number of images, that
  * evaluation uses them, and which calls the builder refuses. */
-#include "ops/harness.h"
+#include "ops/harness/harness.h"
 #include <cltrain/ops/norm.h>
 
 enum { BATCH = 9, CHANNELS = 3, PIXELS = 10, MOST = BATCH * CHANNELS * PIXELS };
@@ -105,7 +105,7 @@ static void run_images(net *t, int64_t n, clt_view *inputs, clt_run *run)
         write_state(t, run, 2, &t->tracked, sizeof t->tracked);
     OP_OK(clt_exec_enqueue(t->b.exec, run, 0, t->b.plan->n_nodes, 0, NULL));
     OP_OK(clt_device_finish(op_devices[0]));
-    op_walked_plan(t->b.plan);
+    op_record_compared(t->b.plan);
 }
 
 static void forget_images(net *t, clt_view *inputs)

@@ -1,5 +1,5 @@
 /* Group norm and instance norm. */
-#include "ops/golden.h"
+#include "ops/harness/golden.h"
 #include <cltrain/ops/norm.h>
 
 /* 0 groups: instance norm. */

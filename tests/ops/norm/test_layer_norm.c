@@ -1,4 +1,4 @@
-#include "ops/norm_cases.h"
+#include "ops/norm/norm_cases.h"
 
 static void build(const op_case *c, clt_value *const *in, clt_value **out)
 {

@@ -1,4 +1,4 @@
-#include "ops/softmax_cases.h"
+#include "ops/norm/softmax_cases.h"
 
 static void build(const op_case *c, clt_value *const *in, clt_value **out)
 {

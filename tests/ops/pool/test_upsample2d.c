@@ -1,4 +1,4 @@
-#include "ops/resample_cases.h"
+#include "ops/pool/resample_cases.h"
 
 /* A map's attribute. */
 typedef struct up {

@@ -1,5 +1,5 @@
 /* LSTM and GRU: whole sequences, their states, lengths, and both directions. */
-#include "ops/recurrent_cases.h"
+#include "ops/recurrent/recurrent_cases.h"
 
 /* Returns elements `first` .. `first` + count of axis 1, or of a vector. */
 static clt_value *part(clt_value *x, int64_t first, int64_t count)

@@ -1,5 +1,5 @@
 /* sum, mean and max over axes, the batch among them, with mean_grad, max_count and max_grad. */
-#include "ops/golden.h"
+#include "ops/harness/golden.h"
 
 typedef struct reduction {
     const char *name;

@@ -1,5 +1,5 @@
 /* split_with_sizes, chunk and stack, which only place elements, with their gradients. */
-#include "ops/harness.h"
+#include "ops/harness/harness.h"
 
 /* A case's attribute. x is [batch, about 6, inner], split along `axis` into `count` parts of these
  * sizes (all zero: chunk). The results are joined in reverse order, without part `without`. */

@@ -1,6 +1,6 @@
 /* reshape, transpose, concat, slice and pad, which only place elements, with their gradients, such
  * as concat_part and slice_grad. */
-#include "ops/golden.h"
+#include "ops/harness/golden.h"
 
 typedef enum kind { RESHAPE, TRANSPOSE, CONCAT, SLICE, PAD } kind;
 

@@ -11,7 +11,7 @@
 #include "train/lab.h"
 
 #include "ops/core/ops.h"
-#include "ops/schema_cases.h"
+#include "ops/core/schema_cases.h"
 #include "passes/passes.h"
 #include <cltrain/predict.h>
 

@@ -79,8 +79,8 @@ static void make_setup(setup *s, double latency, double byte)
     for (int i = 0; i < GRADIENTS; i++)
         s->list[i] = (clt_gradient_cost){MEGABYTE, 0.5 + 0.5 * (i + 1) / GRADIENTS};
     for (int d = 0; d < 2; d++)
-        s->speeds[d] =
-            (clt_speed){.n_points = 2, .samples = {5, 10}, .seconds = {0.005, STEP}, .alone = 1};
+        s->speeds[d] = (clt_speed){
+            .n_points = 2, .samples = {5, 10}, .seconds = {0.005, STEP}, .solo_fraction = 1};
     s->cost = (clt_cost){.batch = 20,
                          .accumulate = 1,
                          .n_devices = 2,

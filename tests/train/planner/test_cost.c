@@ -33,7 +33,7 @@ static world make_world(int n, const double *each, double fixed, double latency)
         w.speeds[d] = (clt_speed){.n_points = 2,
                                   .samples = {30, 120},
                                   .seconds = {fixed + 30 * each[d], fixed + 120 * each[d]},
-                                  .alone = 1,
+                                  .solo_fraction = 1,
                                   .update = 1e-4};
     return w;
 }
@@ -104,7 +104,7 @@ static void test_step(void **state)
     near(step.exposed, step.reduction);
     near(step.seconds, 0.16 + 1e-4 + 5e-3 + 2e-3);
     /* One device reduces nothing, and the other does not slow it down. */
-    w.speeds[0].alone = 0.5;
+    w.speeds[0].solo_fraction = 0.5;
     clt_cost_step(cost_of(&w), one, &step);
     near(step.seconds, 0.12 + 1e-4);
     /* Each micro-batch has the cost that does not depend on samples. */

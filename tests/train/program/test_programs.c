@@ -174,7 +174,7 @@ static void make(const program_case *c, made *m)
                                                 .means = c->devices > 1 || c->micro_batches[0] > 1,
                                                 .host_weights = true,
                                                 .measures = c->measures,
-                                                .apart = c->measures,
+                                                .deferred = c->measures,
                                                 .shared = c->ranks > 1,
                                                 .carries = c->carries,
                                                 .scaled = c->scaled,
@@ -530,7 +530,7 @@ static double check_large(int devices, bool owned, bool collectives, int max_mic
                                              .n_slots = 2,
                                              .owners = owned ? plans[0].owners : NULL,
                                              .after = plans[0].after,
-                                             .apart = !collectives && d % 2,
+                                             .deferred = !collectives && d % 2,
                                              .shared = devices > 8};
     const clt_check_world world = {devices, inputs, inputs, max_micro_batches};
     const double began = cpu_seconds();

@@ -271,11 +271,11 @@ clt_status bench_conv_graph(const bench_conv_shape *shape, clt_graph **graph)
     return clt_graph_status(*graph);
 }
 
-static int read_option(const char *name, int64_t given, int otherwise, int *out)
+static int read_option(const char *name, int64_t given, int default_value, int *out)
 {
     if (given > INT32_MAX)
         return usage_error("--%s %lld: must be at most %d", name, (long long)given, INT32_MAX);
-    *out = given < 0 ? otherwise : (int)given;
+    *out = given < 0 ? default_value : (int)given;
     return 0;
 }
 

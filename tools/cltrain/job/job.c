@@ -63,10 +63,10 @@ int read_normalize(job *j, const settings *s)
     return 0;
 }
 
-int read_tune(const char *text, double otherwise, double *seconds)
+int read_tune(const char *text, double default_value, double *seconds)
 {
     char *end = NULL;
-    *seconds = text ? 0 : otherwise;
+    *seconds = text ? 0 : default_value;
     if (!text || !strcmp(text, "off"))
         return 0;
     *seconds = strtod(text, &end);

@@ -53,8 +53,9 @@ enum { IGNORED_LABEL = -100 };
 /* Reads --normalize into means and standard deviations. Returns an exit code. */
 int read_normalize(job *j, const settings *s);
 
-/* Reads --tune off|SECONDS. Sets `otherwise` if the option was not set. Returns an exit code. */
-int read_tune(const char *text, double otherwise, double *seconds);
+/* Reads --tune off|SECONDS. Sets `default_value` if the option was not set. Returns an exit code.
+ */
+int read_tune(const char *text, double default_value, double *seconds);
 
 /* Checks that the names in --variant exist. Returns an exit code. */
 int check_variants(const settings *s);

@@ -36,14 +36,14 @@ static const double STOPPED = 60, LATE = 600;
 
 /* All data that ranks exchange here, in one message of a fixed size. A rank that is at another call
  * or has another version is thereby noticed. */
-typedef struct word {
+typedef struct message {
     int code;
     char command[64], version[32];
     uint64_t options[COMPARED];
     char text[HELD_TEXT];
     found found;
     cpu_set_t cores;
-} word;
+} message;
 
 static struct {
     rank_set ranks;
@@ -84,12 +84,12 @@ static int cancelled(void *user)
 
 /* --- messages between ranks ------------------------------------------------------------------- */
 
-static word word_of(int code)
+static message message_of(int code)
 {
-    word w = {.code = code};
-    snprintf(w.text, sizeof w.text, "%s", held_usage());
-    sched_getaffinity(0, sizeof w.cores, &w.cores);
-    return w;
+    message m = {.code = code};
+    snprintf(m.text, sizeof m.text, "%s", held_usage());
+    sched_getaffinity(0, sizeof m.cores, &m.cores);
+    return m;
 }
 
 /* Reports why the ranks cannot exchange messages. No collective call may follow. */
@@ -103,7 +103,7 @@ static int cut_off(clt_status status)
 }
 
 /* Prints this rank's usage error, unless a lower rank has the same text. */
-static void print_held(const word *all, int rank)
+static void print_held(const message *all, int rank)
 {
     int said = !*all[rank].text;
     for (int i = 0; i < rank; i++)
@@ -115,7 +115,7 @@ static void print_held(const word *all, int rank)
 
 /* Exchanges the messages of all ranks. On success *all has them, and the caller frees it. Otherwise
  * returns the largest code of all ranks; then the run is over and *all is NULL. */
-static int exchange(const rank_set *r, const word *mine, word **all)
+static int exchange(const rank_set *r, const message *mine, message **all)
 {
     const clt_world *world = &r->world;
     int worst = 0;
@@ -140,10 +140,10 @@ static int exchange(const rank_set *r, const word *mine, word **all)
 
 int ranks_agree(const rank_set *r, int code)
 {
-    word *all;
+    message *all;
     if (!r->began || met.over || r->world.ranks < 2)
         return code;
-    const word mine = word_of(code);
+    const message mine = message_of(code);
     code = exchange(r, &mine, &all);
     free(all);
     return code;
@@ -160,7 +160,7 @@ static int differs(int rank, const char *what, const char *its, const char *firs
 }
 
 /* Finds the first difference between the ranks. Rank 0 prints this difference. */
-static int compare(const word *all, int ranks)
+static int compare(const message *all, int ranks)
 {
     for (int r = 1; r < ranks; r++) {
         if (strcmp(all[r].version, all[0].version))
@@ -178,9 +178,9 @@ static int compare(const word *all, int ranks)
     return 0;
 }
 
-static double seconds_or(double given, double otherwise)
+static double seconds_or(double given, double default_value)
 {
-    return isnan(given) ? otherwise : given;
+    return isnan(given) ? default_value : given;
 }
 
 /* Makes a communicator with the world's own function, whose MPI calls block. All ranks meet first,
@@ -243,7 +243,7 @@ static clt_status open_world(const char *command, const settings *s, rank_set *r
 int ranks_meet(const char *command, const settings *s, int several, int code)
 {
     rank_set *r = &met.ranks;
-    word *all;
+    message *all;
     clt_world_init(&r->world);
     if (!s->mpi && !ranks_expected())
         return code;
@@ -256,7 +256,7 @@ int ranks_meet(const char *command, const settings *s, int several, int code)
     if (!code && !several)
         code = usage_error("%s is for one process, and mpiexec started %d: start it without",
                            command, r->world.ranks);
-    word mine = word_of(code);
+    message mine = message_of(code);
     snprintf(mine.command, sizeof mine.command, "%s", command);
     snprintf(mine.version, sizeof mine.version, "%s", CLT_COMMAND_VERSION);
     settings_compared(s, mine.options);
@@ -308,12 +308,12 @@ static int find_node(const rank_set *r, int *k, int *n, int **ranks)
 static int share_out(rank_set *r, const settings *s)
 {
     int k, n, *ranks = NULL;
-    word *all;
+    message *all;
     watch("MPI_Comm_split_type", met.stopped, met.late);
     int code = find_node(r, &k, &n, &ranks);
     unwatch();
     ranks_stage("the node's devices to be found");
-    word mine = word_of(code);
+    message mine = message_of(code);
     if (!code && k == 0 && n > 1)
         mine.code = look_apart(s, &mine.found);
     mine.code = mine.found.code > mine.code ? mine.found.code : mine.code;

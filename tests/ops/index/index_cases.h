@@ -2,7 +2,7 @@
 #ifndef TESTS_OPS_INDEX_CASES_H
 #define TESTS_OPS_INDEX_CASES_H
 
-#include "ops/harness.h"
+#include "ops/harness/harness.h"
 
 typedef struct index_case {
     int axis;

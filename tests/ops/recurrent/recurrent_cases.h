@@ -6,7 +6,7 @@
 #ifndef TESTS_OPS_RECURRENT_CASES_H
 #define TESTS_OPS_RECURRENT_CASES_H
 
-#include "ops/harness.h"
+#include "ops/harness/harness.h"
 
 /* A number, and the variance of its error in units of eps^2. */
 typedef struct num {

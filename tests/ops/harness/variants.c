@@ -1,4 +1,4 @@
-#include "ops/variants.h"
+#include "ops/harness/variants.h"
 
 void op_list_variants(const clt_plan *plan, op_walk *w)
 {

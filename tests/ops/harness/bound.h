@@ -16,11 +16,11 @@
 #include <cmocka.h>
 
 #include "exec/exec.h"
-#include "ops/half.h"
-#include "ops/settled.h"
-#include "ops/trains.h"
-#include "ops/variants.h"
-#include "ops/walked.h"
+#include "ops/harness/half.h"
+#include "ops/harness/settled.h"
+#include "ops/harness/trains.h"
+#include "ops/harness/variants.h"
+#include "ops/harness/compared.h"
 #include "passes/passes.h"
 #include "support/devices.h"
 #include <cltrain/ops.h>

@@ -1,29 +1,29 @@
-#include "ops/walked.h"
+#include "ops/harness/compared.h"
 
-enum { OP_MAX_WALKED = 512 };
+enum { OP_MAX_COMPARED = 512 };
 
-static struct op_walked {
+static struct op_compared {
     const clt_op *op;
     const clt_variant *variant; /* NULL: a view */
-} op_walked[OP_MAX_WALKED];
-static int op_n_walked;
+} op_compared[OP_MAX_COMPARED];
+static int op_n_compared;
 
-static bool op_was_walked(const clt_op *op, const clt_variant *variant)
+static bool op_was_compared(const clt_op *op, const clt_variant *variant)
 {
-    for (int i = 0; i < op_n_walked; i++)
-        if (op_walked[i].op == op && op_walked[i].variant == variant)
+    for (int i = 0; i < op_n_compared; i++)
+        if (op_compared[i].op == op && op_compared[i].variant == variant)
             return true;
     return false;
 }
 
-void op_walked_plan(const clt_plan *plan)
+void op_record_compared(const clt_plan *plan)
 {
     for (int i = 0; i < plan->n_nodes; i++) {
         const clt_plan_node *pn = &plan->nodes[i];
-        if (op_was_walked(pn->node->op, pn->variant))
+        if (op_was_compared(pn->node->op, pn->variant))
             continue;
-        assert_true(op_n_walked < OP_MAX_WALKED);
-        op_walked[op_n_walked++] = (struct op_walked){pn->node->op, pn->variant};
+        assert_true(op_n_compared < OP_MAX_COMPARED);
+        op_compared[op_n_compared++] = (struct op_compared){pn->node->op, pn->variant};
     }
 }
 
@@ -32,7 +32,7 @@ bool op_has_clblast(void)
     return !getenv("CLT_TEST_OCLGRIND") && clt_clblast_found();
 }
 
-void op_walked_write(const clt_caps *caps)
+void op_write_compared(const clt_caps *caps)
 {
     const char *path = getenv("CLT_OPS_RUN");
     if (!path)
@@ -50,10 +50,10 @@ void op_walked_write(const clt_caps *caps)
     for (int i = 0; i < count; i++) {
         const clt_variant *v = ops[i]->variants;
         if (!v)
-            fprintf(file, "%s %s -\n", op_was_walked(ops[i], NULL) ? "walked" : "listed",
+            fprintf(file, "%s %s -\n", op_was_compared(ops[i], NULL) ? "compared" : "listed",
                     ops[i]->name);
         for (; v && v->name; v++)
-            fprintf(file, "%s %s %s\n", op_was_walked(ops[i], v) ? "walked" : "listed",
+            fprintf(file, "%s %s %s\n", op_was_compared(ops[i], v) ? "compared" : "listed",
                     ops[i]->name, v->name);
     }
     assert_int_equal(fclose(file), 0);

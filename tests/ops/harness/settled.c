@@ -1,4 +1,4 @@
-#include "ops/settled.h"
+#include "ops/harness/settled.h"
 
 struct op_settled op_settled;
 

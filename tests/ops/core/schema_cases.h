@@ -132,10 +132,10 @@ static inline int schema_value(const clt_attribute *a, int index, char text[SCHE
         return 0;
     const double number = a->kind == CLT_ATTRIBUTE_REAL ? reals[index] : integers[index];
     if (a->kind == CLT_ATTRIBUTE_FLAG)
-        snprintf(text, SCHEMA_TEXT, "%s", a->otherwise != 0 ? "false" : "true");
+        snprintf(text, SCHEMA_TEXT, "%s", a->default_value != 0 ? "false" : "true");
     else if (a->list)
         snprintf(text, SCHEMA_TEXT, "%s", lists[index]);
-    else if (clt_attribute_allows(a, number) && number != a->otherwise)
+    else if (clt_attribute_allows(a, number) && number != a->default_value)
         snprintf(text, SCHEMA_TEXT, "%g", number);
     return 1;
 }

@@ -2,7 +2,7 @@
 #ifndef TESTS_OPS_NORM_CASES_H
 #define TESTS_OPS_NORM_CASES_H
 
-#include "ops/golden.h"
+#include "ops/harness/golden.h"
 #include <cltrain/ops/norm.h>
 
 /* Attributes of a case. x is operand 0; weight is 1 and bias 2, if there are any. */

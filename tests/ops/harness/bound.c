@@ -1,4 +1,4 @@
-#include "ops/bound.h"
+#include "ops/harness/bound.h"
 
 clt_runtime *op_runtime;
 clt_device **op_devices;
@@ -40,7 +40,7 @@ int op_setup(void **state)
 int op_teardown(void **state)
 {
     (void)state;
-    op_walked_write(&op_devices[0]->caps);
+    op_write_compared(&op_devices[0]->caps);
     op_settled_write();
     /* core/builtins.clh must declare all functions that the kernels call. */
     assert_int_equal(op_devices[0]->quirks, op_quirks);

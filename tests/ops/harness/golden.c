@@ -1,4 +1,4 @@
-#include "ops/golden.h"
+#include "ops/harness/golden.h"
 
 static void op_golden_open(op_golden *g, const clt_tensors *tensors, const char *op, int index)
 {

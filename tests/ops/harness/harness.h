@@ -14,8 +14,8 @@
 #ifndef TESTS_OPS_HARNESS_H
 #define TESTS_OPS_HARNESS_H
 
-#include "ops/economy.h"
-#include "ops/expected.h"
+#include "ops/harness/economy.h"
+#include "ops/harness/expected.h"
 
 /* Oclgrind takes values that a kernel writes to a buffer for uninitialised if the buffer was filled
  * before, unless the host wrote the buffer too. */

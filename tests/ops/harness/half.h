@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "graph/graph.h"
-#include "ops/variants.h"
+#include "ops/harness/variants.h"
 #include <cltrain/ops.h>
 
 static const op_mode op_half_modes[] = {{.precision = CLT_BF16},

@@ -1,4 +1,4 @@
-#include "ops/expected.h"
+#include "ops/harness/expected.h"
 
 static void op_agree(const op_test *t, const op_case *c, const char *what, int index, int64_t count,
                      const double *got, const double *bound, const double *want)

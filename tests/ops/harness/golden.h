@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "goldens/goldens.h"
-#include "ops/harness.h"
+#include "ops/harness/harness.h"
 
 /* A case that is being read. */
 typedef struct op_golden {

@@ -3,7 +3,7 @@
 #define TESTS_OPS_EXPECTED_H
 
 #include "device/program/program.h"
-#include "ops/bound.h"
+#include "ops/harness/bound.h"
 
 void op_expect(const op_test *t, const op_case *c, const op_bound *b, int64_t n, op_expected *e);
 

@@ -1,4 +1,4 @@
-#include "ops/half.h"
+#include "ops/harness/half.h"
 
 double op_half_nearest(clt_dtype dtype, double v)
 {

@@ -2,8 +2,8 @@
 #ifndef TESTS_OPS_CONV_CASES_H
 #define TESTS_OPS_CONV_CASES_H
 
-#include "ops/harness.h"
-#include "ops/reference_nn.h"
+#include "ops/harness/harness.h"
+#include "ops/harness/reference_nn.h"
 
 static void conv_build(const op_case *c, clt_value *const *in, clt_value **out)
 {

@@ -1,4 +1,4 @@
-#include "ops/economy.h"
+#include "ops/harness/economy.h"
 
 enum { OP_MAX_FEATURES = 1 << 18, OP_OPTIONS_TEXT = 4096 };
 

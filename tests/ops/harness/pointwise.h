@@ -3,7 +3,7 @@
 #ifndef TESTS_OPS_POINTWISE_H
 #define TESTS_OPS_POINTWISE_H
 
-#include "ops/harness.h"
+#include "ops/harness/harness.h"
 
 enum { PW_MOST = 3, PW_SET = 4096 };
 

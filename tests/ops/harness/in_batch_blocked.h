@@ -2,7 +2,7 @@
 #ifndef TESTS_OPS_IN_BATCH_BLOCKED_H
 #define TESTS_OPS_IN_BATCH_BLOCKED_H
 
-#include "ops/harness.h"
+#include "ops/harness/harness.h"
 
 /* Brings x of [B, K] and its gradient into batch-blocked layout. A convolution with the identity
  * does this: it prefers this layout, and its results are exact. */

@@ -4,7 +4,7 @@
 
 #include "base/vec.h"
 #include "exec/exec.h"
-#include "ops/retile.h"
+#include "ops/harness/retile.h"
 
 /* Random numbers depend on these: the trainer's seed, the step, and the number of images of the
  * global batch before the case's. */

@@ -2,7 +2,7 @@
 #ifndef TESTS_OPS_LABEL_CASES_H
 #define TESTS_OPS_LABEL_CASES_H
 
-#include "ops/reference_nn.h"
+#include "ops/harness/reference_nn.h"
 
 /* Makes a case with logits [B, C, d..] and labels [B, d..] from the logits' dimensions. */
 static inline op_case label_case(int rank, const int64_t *dims, int64_t batch, int ignored)

@@ -1,4 +1,4 @@
-#include "ops/harness.h"
+#include "ops/harness/harness.h"
 
 #include <time.h>
 
@@ -76,7 +76,7 @@ void op_run(op_test *t, const op_case *c, op_bound *b, int64_t n, const op_expec
     for (int i = 0; i < b->plan->n_inputs; i++)
         clt_release_buffer(inputs[i].buffer);
     if (n > 0)
-        op_walked_plan(b->plan);
+        op_record_compared(b->plan);
 }
 
 static double op_dot(const op_test *t, const op_case *c, const op_bound *b, int64_t n,
@@ -161,7 +161,7 @@ static void op_run_plan(op_test *t, const op_case *c, op_bound *b, op_memo *memo
     for (int i = 0; key && i < n; i++)
         key = op_hash_expected(t, c, b, op_recall(t, c, b, counts[i], memo), counts[i], key);
     if (key && op_is_settled(key)) {
-        op_walked_plan(b->plan);
+        op_record_compared(b->plan);
     } else {
         op_make_exec(b);
         for (int i = 0; i < n; i++)

@@ -3,7 +3,7 @@
 #ifndef TESTS_OPS_REFERENCE_NN_H
 #define TESTS_OPS_REFERENCE_NN_H
 
-#include "ops/harness.h"
+#include "ops/harness/harness.h"
 
 /* --- matrix products ------------------------------------------------------------------------ */
 

@@ -1,4 +1,4 @@
-#include "ops/retile.h"
+#include "ops/harness/retile.h"
 
 bool op_retile(const clt_graph *graph, const clt_buckets *buckets, const clt_plan_options *options,
                int index, const char *says, clt_plan **plan)

@@ -4,7 +4,7 @@
 #define TESTS_OPS_ATTENTION_CASES_H
 
 #include "base/philox.h"
-#include "ops/harness.h"
+#include "ops/harness/harness.h"
 
 typedef struct attention_attr {
     int form; /* 0: heads, 1: rows, 2: packed */

@@ -2,8 +2,8 @@
 #ifndef TESTS_OPS_SOFTMAX_CASES_H
 #define TESTS_OPS_SOFTMAX_CASES_H
 
-#include "ops/golden.h"
-#include "ops/reference_nn.h"
+#include "ops/harness/golden.h"
+#include "ops/harness/reference_nn.h"
 
 typedef clt_value *softmax_builder(clt_value *x, int axis);
 

@@ -3,7 +3,7 @@
 #ifndef TESTS_OPS_RESAMPLE_CASES_H
 #define TESTS_OPS_RESAMPLE_CASES_H
 
-#include "ops/golden.h"
+#include "ops/harness/golden.h"
 
 enum { RESAMPLE_TAPS = 64 };
 

@@ -3,7 +3,7 @@
 #ifndef TESTS_OPS_LINK_CASES_H
 #define TESTS_OPS_LINK_CASES_H
 
-#include "ops/golden.h"
+#include "ops/harness/golden.h"
 
 /* Spatial dimensions are depth, height, width. Unused leading dimensions are 1. */
 typedef struct link_shape {

@@ -2,8 +2,8 @@
 #ifndef TESTS_OPS_POOL_CASES_H
 #define TESTS_OPS_POOL_CASES_H
 
-#include "ops/golden.h"
-#include "ops/reference_nn.h"
+#include "ops/harness/golden.h"
+#include "ops/harness/reference_nn.h"
 
 /* Batch, channels, height, width; attributes: kernel, stride, padding, dilation, ceil, counted. */
 typedef struct pool_shape {
