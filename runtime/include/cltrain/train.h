@@ -337,7 +337,10 @@ CLT_API clt_status clt_trainer_metric(clt_trainer *trainer, int64_t step, int in
                                       double *weight);
 
 /* Evaluates one batch and waits for it. Adds to sums[] and weights[], which have an entry for each
- * loss, then for each metric. */
+ * loss, then for each metric. All ranks call it together. If no step was made before the first
+ * evaluation, checksums of all parameters and states are compared over devices and ranks
+ * (MISMATCH).
+ */
 CLT_API clt_status clt_trainer_evaluate(clt_trainer *trainer, const clt_step_batch *batch,
                                         double *sums, double *weights);
 

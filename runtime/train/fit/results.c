@@ -7,6 +7,7 @@
 #include "train/setup/choices.h"
 #include "train/step/graph_collectives.h"
 #include "train/step/programs.h"
+#include "train/step/verify.h"
 
 static clt_status find_record(clt_trainer *t, int64_t step, int *entry)
 {
@@ -83,6 +84,7 @@ static clt_status run_outside(clt_trainer *t, const char *name, bool reads)
 clt_status clt_trainer_evaluate(clt_trainer *t, const clt_step_batch *batch, double *sums,
                                 double *weights)
 {
+    CLT_TRY(clt_verify_evaluation(t));
     CLT_TRY(clt_step_prepare(t, t->evaluation, batch));
     CLT_TRY(clt_segments_rounds(t->call.session, &t->all, &t->exchange, &t->shares));
     t->call.entry = 0;

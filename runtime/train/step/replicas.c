@@ -42,11 +42,23 @@ clt_status clt_verify_step(clt_trainer *t, const char *what)
 }
 
 /* Every rank finds the same mismatch by itself, so no rank waits for a failed one. */
-clt_status clt_verify_start(clt_trainer *t)
+static clt_status verify_once(clt_trainer *t, bool *done)
 {
-    if (!t->verification || t->verification->verified)
+    if (*done)
         return CLT_OK;
     CLT_TRY(clt_programs_run(t, CLT_PROGRAM_VERIFY, NULL, false));
-    t->verification->verified = true;
+    *done = true;
     return CLT_OK;
+}
+
+clt_status clt_verify_start(clt_trainer *t)
+{
+    return t->verification ? verify_once(t, &t->verification->verified) : CLT_OK;
+}
+
+clt_status clt_verify_evaluation(clt_trainer *t)
+{
+    return t->verification && !t->verification->verified
+               ? verify_once(t, &t->verification->evaluated)
+               : CLT_OK;
 }

@@ -13,6 +13,7 @@ typedef struct clt_verification {
     clt_checksum **checksums; /* by device of this process */
     uint64_t *sums;           /* [device of this process][participant][slot of the layout] */
     bool verified;            /* the replicas were equal at the start */
+    bool evaluated;           /* the same for evaluation before the first step */
 } clt_verification;
 
 /* Allocates the checksums; *verification is NULL for a single participant. Borrows both arguments.
@@ -31,6 +32,10 @@ clt_status clt_verify_step(clt_trainer *trainer, const char *what);
 /* The same before the first step of a trainer, unless clt_trainer_broadcast has made all replicas
  * equal. Collective over ranks. */
 clt_status clt_verify_start(clt_trainer *trainer);
+
+/* The same before the first evaluation if no step was made, since evaluation adds up what all
+ * replicas give. Parameters may still be loaded between the evaluation and the first step. */
+clt_status clt_verify_evaluation(clt_trainer *trainer);
 
 /* --- for the interpreter, on a device's thread --------------------------------------------- */
 

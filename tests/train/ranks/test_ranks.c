@@ -265,6 +265,50 @@ static void unequal_starts_are_named(void **state)
     }
 }
 
+/* Evaluates twice, then trains a step. */
+static void evaluate_rank(rank *self)
+{
+    const plan *p = self->argument;
+    lab l = {0};
+    double sums[2] = {0}, means[2] = {0};
+    clt_feed feeds[2];
+    const clt_step_batch batch = batch_of(p, feeds);
+    self->status = open_rank(&l, p, &self->world);
+    for (int i = 0; i < 2 && self->status == CLT_OK; i++) {
+        self->status = clt_trainer_evaluate(l.trainer, &batch, sums, means);
+        self->numbers[0] += self->status == CLT_OK;
+    }
+    if (self->status == CLT_OK && p->spoil)
+        self->status =
+            clt_store_set(l.store, "b.bias", (float[CLASSES]){0}, CLASSES * sizeof(float));
+    if (self->status == CLT_OK)
+        self->status = clt_trainer_step(l.trainer, &batch, NULL);
+    snprintf(self->message, sizeof self->message, "%s", clt_error_message());
+    lab_close(&l);
+}
+
+/* An evaluation would add up losses of different parameters. */
+static void unequal_replicas_are_not_evaluated(void **state)
+{
+    static const int64_t parts[] = {14, 13, 13};
+    rank ranks[3];
+    plan plans[3];
+    (void)state;
+    for (int spoilt = 0; spoilt < 2; spoilt++) {
+        give_parts(plans, 3, parts);
+        plans[1].seed += spoilt ? 0 : 1;
+        plans[1].spoil = spoilt;
+        run_ranks(ranks, 3, evaluate_rank, plans, sizeof *plans);
+        expect_failure(ranks, 3, CLT_MISMATCH, "rank 1, device 0");
+        expect_failure(ranks, 3, CLT_MISMATCH, spoilt ? "b.bias has" : "has other bits");
+        assert_int_equal((int)ranks[0].numbers[0], spoilt ? 2 : 0); /* evaluations */
+    }
+    give_parts(plans, 3, parts);
+    run_ranks(ranks, 3, evaluate_rank, plans, sizeof *plans);
+    for (int r = 0; r < 3; r++)
+        assert_int_equal(ranks[r].status, CLT_OK);
+}
+
 /* --- parameters and whole runs --------------------------------------------------------------- */
 
 /* Each rank has another seed, until all get the parameters of rank 1. */
@@ -377,6 +421,7 @@ int main(void)
         cmocka_unit_test(ranks_give_what_one_process_gives),
         cmocka_unit_test(ranks_that_differ_are_named),
         cmocka_unit_test(a_divergence_is_named),
+        cmocka_unit_test(unequal_replicas_are_not_evaluated),
         cmocka_unit_test(unequal_starts_are_named),
         cmocka_unit_test(parameters_are_broadcast),
         cmocka_unit_test(ranks_run_and_stop_together),
