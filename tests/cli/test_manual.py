@@ -101,6 +101,18 @@ class Manual(CommandTest):
                 self.assertEqual(done.returncode, 0, f"{option} {value}: {done.stderr}")
                 shutil.rmtree(self.path("run"), ignore_errors=True)
 
+    def test_data_kinds(self):
+        """Help, man page and docs/data.md name every data set that completion offers."""
+        page = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "data.md")
+        with open(page, encoding="utf-8") as file:
+            texts = [file.read(), self.page("train").replace("\\-", "-"),
+                     self.run_command("train", "--help").stdout]
+        kinds = self.complete("cltrain train --data ")
+        self.assertLess({"fashion-mnist", "idx:", "hdf5:", "synthetic"}, set(kinds))
+        for kind in kinds:
+            for text in texts:
+                self.assertRegex(text, rf"(^|[\s`(]){re.escape(kind)}", kind)
+
     def test_files(self):
         put(self.path("net.json"), b"")
         put(self.path("photo.png"), b"")

@@ -20,26 +20,35 @@ static const named_set named_sets[] = {
 
 /* A KIND of the notation. */
 typedef struct data_kind {
-    const char *name;
+    const char *name, *form;
     clt_status (*open)(const clt_data_request *request, clt_dataset **out);
     bool text, decodes; /* whether it takes options for texts, for images */
 } data_kind;
 
-static const data_kind kinds[] = {
-    {"idx", clt_open_idx, false, false},           {"cifar10", clt_open_cifar10, false, false},
-    {"cifar100", clt_open_cifar100, false, false}, {"images", clt_open_images, false, true},
-    {"tokens", clt_open_tokens, true, false},      {"text", clt_open_text, true, false},
-    {"npz", clt_open_npz, false, false},           {"hdf5", clt_open_hdf5, false, false},
-};
+#define KIND(NAME, PATH) .name = #NAME, .form = #NAME ":" PATH, .open = clt_open_##NAME
 
-#define THERE_ARE                                                                                  \
-    "there are: fashion-mnist, idx:DIR, cifar10:DIR, cifar100:DIR, tokens:PATH, text:PATH, "       \
-    "images:DIR, npz:PATH, hdf5:FILE"
+static const data_kind kinds[] = {
+    {KIND(idx, "DIR")},
+    {KIND(cifar10, "DIR")},
+    {KIND(cifar100, "DIR")},
+    {KIND(tokens, "PATH"), .text = true},
+    {KIND(text, "PATH"), .text = true},
+    {KIND(images, "DIR"), .decodes = true},
+    {KIND(npz, "PATH")},
+    {KIND(hdf5, "FILE")},
+};
 
 enum {
     NAMED = sizeof named_sets / sizeof *named_sets,
     KINDS = sizeof kinds / sizeof *kinds,
 };
+
+const char *clt_dataset_form(int index)
+{
+    if (index < 0 || index >= NAMED + KINDS)
+        return NULL;
+    return index < NAMED ? named_sets[index].name : kinds[index - NAMED].form;
+}
 
 clt_status clt_open_idx(const clt_data_request *r, clt_dataset **out)
 {
@@ -49,6 +58,16 @@ clt_status clt_open_idx(const clt_data_request *r, clt_dataset **out)
 
 CLT_STRUCT_INIT(clt_dataset_options, .split = "train")
 
+static clt_status fail_listed(clt_status status)
+{
+    clt_str all = {0};
+    for (int i = 0; clt_dataset_form(i); i++)
+        clt_str_add(&all, "%s%s", i ? ", " : "", clt_dataset_form(i));
+    clt_fail(status, "there are: %s", clt_str_text(&all));
+    clt_str_free(&all);
+    return status;
+}
+
 static clt_status unknown(clt_status status, const char *spec, const char *word, const char *what,
                           const char *const *names, int count, const char *ending)
 {
@@ -56,7 +75,7 @@ static clt_status unknown(clt_status status, const char *spec, const char *word,
     if (near)
         return clt_fail(status, "data '%s': unknown %s '%s'; did you mean '%s%s'?", spec, what,
                         word, near, ending);
-    return clt_fail(status, "data '%s': unknown %s '%s'; " THERE_ARE, spec, what, word);
+    return clt_fail_prefix(fail_listed(status), "data '%s': unknown %s '%s'; ", spec, what, word);
 }
 
 /* Refuses options that this kind does not take. `kind` is NULL for a data set by its name. */
@@ -157,7 +176,7 @@ clt_status clt_dataset_open_below(const char *root, const char *spec,
         options = &defaults;
     }
     if (!spec || !*spec)
-        return clt_fail(CLT_INVALID_ARGUMENT, "the data are not named; " THERE_ARE);
+        return clt_fail_prefix(fail_listed(CLT_INVALID_ARGUMENT), "the data are not named; ");
     CLT_TRY(CLT_CHECK_STRUCT(options, clt_dataset_options));
     static const char *const splits[] = {"train", "test"};
     const bool arrays = !strncmp(spec, "npz:", 4) || !strncmp(spec, "hdf5:", 5);

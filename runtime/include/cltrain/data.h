@@ -160,6 +160,10 @@ CLT_API void clt_dataset_options_init(clt_dataset_options *options);
 CLT_API clt_status clt_dataset_open(const char *spec, const clt_dataset_options *options,
                                     clt_dataset **out);
 
+/* Returns a form that a data set's `spec` may have: "fashion-mnist", "idx:DIR" and so on. NULL: the
+ * index is past the last. */
+CLT_API const char *clt_dataset_form(int index);
+
 /* The form in which clt_image_read returns an image. Set up by clt_image_form_init. */
 typedef struct clt_image_form {
     int64_t struct_size;

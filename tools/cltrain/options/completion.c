@@ -2,33 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <cltrain/models.h>
-#include <cltrain/train.h>
-
 #include "options/commands.h"
 #include "options/manual.h"
 #include "text/message.h"
-
-/* Values of options whose argument name does not tell what they are. A path or number follows words
- * that end in ':'. */
-static const struct {
-    const char *option, *words;
-} values[] = {
-    {"data", "fashion-mnist idx: cifar10: cifar100: images: tokens: text: npz: hdf5: synthetic"},
-    {"windows", "fixed shifted random continued"},
-    {"augment", "crop flip crop,flip resized-crop,flip"},
-    {"tokenizer", "bytes gpt2:"},
-    {"devices", "all gpu cpu"},
-    {"freeze", "1d"},
-    {"param-group", "1d:decay=0"},
-    {"schedule", "constant step: cosine cosine,warmup:"},
-    {"shuffle", "on off"},
-    {"precision", "f32 bf16 f16"},
-    {"checkpoint-every", "epoch"},
-    {"tune", "off"},
-    {"split", "measured equal"},
-    {"trans", "NN NT TN TT"},
-};
 
 /* The rest of the script, which does not depend on the tables. */
 static const char *const script[] = {
@@ -141,30 +117,23 @@ static void print_options(void)
     fputs("    esac\n}\n\n", stdout);
 }
 
-static const char *words_of(const char *option)
-{
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
-        if (!strcmp(values[i].option, option))
-            return values[i].words;
-    return NULL;
-}
-
 /* Returns whether the argument is the path of a file or folder. */
 static int is_path(const option_text *o)
 {
     return !strcmp(o->argument, "FILE") || !strcmp(o->argument, "DIR");
 }
 
-static void print_model_words(void)
+/* Writes the call that completes words. What the user chooses begins behind ':'. */
+static void print_reply(const option_text *o)
 {
-    for (int i = 0; i < clt_model_count(); i++)
-        printf("%s%s", i ? " " : "", clt_model_name(i));
-}
-
-static void print_optimizer_words(void)
-{
-    for (int i = CLT_SGD; i <= CLT_ADAMW; i++)
-        printf("%s%s", i == CLT_SGD ? "" : " ", clt_optimizer_name((clt_optimizer)i));
+    fputs("_cltrain_reply \"$2\" \"", stdout);
+    if (o->words)
+        printf("%s ", o->words);
+    for (int i = 0; o->word && o->word(i); i++) {
+        const size_t length = strcspn(o->word(i), ":");
+        printf("%.*s ", (int)length + (o->word(i)[length] == ':'), o->word(i));
+    }
+    fputs("\" \"$3\"", stdout);
 }
 
 /* Writes the function that completes values. Unknown values complete to nothing: file names would
@@ -177,31 +146,22 @@ static void print_values(void)
           "_cltrain_value()\n{\n    local path=${3#*:} kind=${3%%:*}\n    case $1 in\n",
           stdout);
     for (int row = 0; settings_next(~0u, &row, &o);) {
-        const char *words = words_of(o.name);
         if (!o.argument)
             continue;
         fputs("        ", stdout);
         if (o.letter)
             printf("-%c | ", o.letter);
         printf("--%s) ", o.name);
-        if (!strcmp(o.name, "data") || !strcmp(o.name, "tokenizer"))
-            printf("if [[ $3 == *:* ]]; then _cltrain_files \"$2$kind:\" \"$path\"; else "
-                   "_cltrain_reply \"$2\" \"%s\" \"$3\"; fi",
-                   words);
-        else if (!strcmp(o.name, "model")) {
-            fputs("_cltrain_reply \"$2\" \"", stdout);
-            print_model_words();
-            fputs("\" \"$3\"; ((${#COMPREPLY[@]})) || _cltrain_files \"$2\" \"$3\"", stdout);
-        } else if (!strcmp(o.name, "optimizer")) {
-            fputs("_cltrain_reply \"$2\" \"", stdout);
-            print_optimizer_words();
-            fputs("\" \"$3\"", stdout);
-        } else if (words)
-            printf("_cltrain_reply \"$2\" \"%s\" \"$3\"", words);
-        else if (is_path(&o))
-            fputs("_cltrain_files \"$2\" \"$3\"", stdout);
+        if (o.files == FILES_BEHIND_COLON)
+            fputs("if [[ $3 == *:* ]]; then _cltrain_files \"$2$kind:\" \"$path\"; else ", stdout);
+        if (o.words || o.word)
+            print_reply(&o);
         else
-            fputs(":", stdout);
+            fputs(is_path(&o) ? "_cltrain_files \"$2\" \"$3\"" : ":", stdout);
+        if (o.files == FILES_BEHIND_COLON)
+            fputs("; fi", stdout);
+        if (o.files == FILES_TOO)
+            fputs("; ((${#COMPREPLY[@]})) || _cltrain_files \"$2\" \"$3\"", stdout);
         fputs(" ;;\n", stdout);
     }
     fputs("        *) return 1 ;;\n    esac\n    return 0\n}\n\n", stdout);

@@ -8,6 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <cltrain/data.h>
+#include <cltrain/models.h>
+#include <cltrain/train.h>
+
 #include "text/message.h"
 
 typedef enum option_kind {
@@ -26,7 +30,10 @@ typedef struct option_row {
     size_t place;
     double least;
     unsigned commands;
-    const char *argument, *help;
+    const char *argument, *help; /* a '$' in the help stands for all that `word` returns */
+    const char *words;           /* see option_text */
+    option_word *word;
+    option_files files;
 } option_row;
 
 #define AT(field) offsetof(settings, field)
@@ -42,14 +49,20 @@ enum {
     ALL = DEVICES | FOR_DEVICES | FOR_PLOT | FOR_INSPECT | FOR_DATA
 };
 
+static const char *optimizer_word(int index)
+{
+    return index <= CLT_ADAMW ? clt_optimizer_name((clt_optimizer)index) : NULL;
+}
+
 /* One row for each option: name, letter, kind, place, least value, subcommands, argument, help. The
  * help says what the option does and ends with the default in parentheses. */
 static const option_row rows[] = {
     {"model", 0, TEXT, AT(model), 0, MODELS | FOR_INSPECT | USES, "NAME",
-     "model to build (`cltrain models` lists the names), or a model file NAME.json"},
+     "model to build (`cltrain models` lists the names), or a model file NAME.json",
+     .word = clt_model_name, .files = FILES_TOO},
     {"data", 0, TEXT, AT(data), 0, MODELS | FOR_INSPECT | FOR_PREDICT, "SPEC",
-     "data set: fashion-mnist, or KIND:PATH, where KIND is idx, cifar10, cifar100, images, tokens, "
-     "text, npz or hdf5; plan, bench and inspect also take synthetic[:CxHxW[:CLASSES]]"},
+     "data set: $; plan, bench and inspect also take synthetic[:CxHxW[:CLASSES]]",
+     .words = "synthetic", .word = clt_dataset_form, .files = FILES_BEHIND_COLON},
     {"classes", 0, WHOLE, AT(classes), 1, SAMPLES, "N",
      "number of classes, or tokens in the vocabulary, if the data do not say it (largest label "
      "+ 1)"},
@@ -58,16 +71,19 @@ static const option_row rows[] = {
     {"windows", 0, TEXT, AT(windows), 0, RUNS, "HOW",
      "where training samples of text begin: fixed, shifted by another offset each epoch, random, "
      "or "
-     "continued where the batch before ended; lstm then keeps its states (shifted)"},
+     "continued where the batch before ended; lstm then keeps its states (shifted)",
+     .words = "fixed shifted random continued"},
     {"image-size", 0, WHOLE, AT(image_size), 1, SAMPLES, "N",
      "height and width of the images of images:DIR (the checkpoint's size, else 224)"},
     {"resize", 0, WHOLE, AT(resize), 1, SAMPLES, "N",
      "length of an image's shorter side before the crop, for images:DIR (8/7 of --image-size)"},
     {"augment", 0, TEXT, AT(augment), 0, RUNS, "LIST",
      "change training images at random: crop[:PADDING], flip, and for images:DIR "
-     "resized-crop[:AREA] (none)"},
+     "resized-crop[:AREA] (none)",
+     .words = "crop flip crop,flip resized-crop,flip"},
     {"tokenizer", 0, TEXT, AT(tokenizer), 0, FOR_TOKENIZE | FOR_SAMPLE, "NAME",
-     "tokenizer: bytes, or gpt2:DIR, a folder with vocab.json and merges.txt"},
+     "tokenizer: bytes, or gpt2:DIR, a folder with vocab.json and merges.txt",
+     .words = "bytes gpt2:", .files = FILES_BEHIND_COLON},
     {"prompt", 0, TEXT, AT(prompt), 0, FOR_SAMPLE, "TEXT",
      "beginning of the text (the token between texts; with bytes, a newline)"},
     {"prompt-file", 0, TEXT, AT(prompt_file), 0, FOR_SAMPLE, "FILE",
@@ -90,7 +106,8 @@ static const option_row rows[] = {
     {"top", 0, WHOLE, AT(top), 1, FOR_PREDICT, "N", "print the N most probable classes (1)"},
     {"devices", 0, TEXT, AT(devices), 0, DEVICES, "LIST",
      "devices, separated by commas: all, gpu, cpu, PLATFORM[:INDEX] or INDEX (a row of `cltrain "
-     "devices`); /N takes N equal parts of a device, @C takes C of its cores"},
+     "devices`); /N takes N equal parts of a device, @C takes C of its cores",
+     .words = "all gpu cpu"},
     {"batch", 0, WHOLE, AT(batch), 1, MODELS | FOR_PREDICT, "N",
      "samples in a batch, over all ranks and devices (256; predict: 64)"},
     {"oversubscribe", 0, FLAG, AT(oversubscribe), 0, RANKS | FOR_BENCH_ALLREDUCE, NULL,
@@ -107,8 +124,8 @@ static const option_row rows[] = {
     {"epochs", 0, WHOLE, AT(epochs), 0, TRAINS, "N", "end after N epochs in all (1)"},
     {"steps", 0, WHOLE, AT(steps), 1, RUNS, "N",
      "end after N steps in all; bench: steps in each timed block"},
-    {"optimizer", 0, TEXT, AT(optimizer), 0, RUNS, "NAME",
-     "optimizer: sgd, momentum, nesterov, adam or adamw (sgd)"},
+    {"optimizer", 0, TEXT, AT(optimizer), 0, RUNS, "NAME", "optimizer: $ (sgd)",
+     .word = optimizer_word},
     {"lr", 0, NUMBER, AT(lr), 0, RUNS, "X", "learning rate (0.1; adam and adamw: 0.001)"},
     {"momentum", 0, NUMBER, AT(momentum), 0, RUNS, "X",
      "momentum of the optimizers momentum and nesterov (0.9)"},
@@ -116,13 +133,16 @@ static const option_row rows[] = {
      "weight decay of all parameters (0)"},
     {"freeze", 0, EITHER, AT(freeze), 0, RUNS, "PATTERN",
      "do not train the parameters whose names match: shell patterns separated by |, or 1d for all "
-     "of one dimension"},
+     "of one dimension",
+     .words = "1d"},
     {"param-group", 0, LIST, AT(param_group), 0, RUNS, "PATTERN:lr=X,decay=Y",
      "multiply the learning rate of matching parameters by X and give them weight decay Y; "
-     "1d:decay=0 exempts biases and norms from decay; can be repeated"},
+     "1d:decay=0 exempts biases and norms from decay; can be repeated",
+     .words = "1d:decay=0"},
     {"schedule", 0, TEXT, AT(schedule), 0, RUNS, "SPEC",
      "course of the learning rate: constant, step:EVERY:FACTOR or cosine[:MIN], each with "
-     ",warmup:STEPS if wanted (constant)"},
+     ",warmup:STEPS if wanted (constant)",
+     .words = "constant step: cosine cosine,warmup:"},
     {"clip-norm", 0, NUMBER, AT(clip_norm), 0, RUNS, "X",
      "scale the gradient down to norm X if it is larger; 0: never (0)"},
     {"no-guard", 0, FLAG, AT(no_guard), 0, RUNS, NULL,
@@ -136,13 +156,14 @@ static const option_row rows[] = {
      "seed of initialisation, order, augmentation and dropout, or of what sample draws (the run's "
      "with --resume, else 0)"},
     {"shuffle", 0, TEXT, AT(shuffle), 0, FOR_TRAIN, "on|off",
-     "read the samples in a new order each epoch (on)"},
+     "read the samples in a new order each epoch (on)", .words = "on off"},
     {"drop-last", 0, FLAG, AT(drop_last), 0, FOR_TRAIN, NULL,
      "leave out an epoch's last batch if it has fewer samples than the others"},
     {"init", 0, TEXT, AT(init), 0, FOR_TRAIN, "FILE",
      "start from the parameters in a .safetensors file"},
     {"precision", 0, TEXT, AT(precision), 0, MODELS, "TYPE",
-     "type in which values and gradients of layers are stored: f32, bf16 or f16 (f32)"},
+     "type in which values and gradients of layers are stored: f32, bf16 or f16 (f32)",
+     .words = "f32 bf16 f16"},
     {"normalize", 0, TEXT, AT(normalize), 0, MODELS | FOR_PREDICT, "MEAN,STD",
      "subtract MEAN from image bytes divided by 255, then divide by STD; or give a mean for each "
      "channel, then a deviation for each (0,1)"},
@@ -151,7 +172,8 @@ static const option_row rows[] = {
     {"checkpoint-dir", 0, TEXT, AT(checkpoint_dir), 0, FOR_TRAIN, "DIR",
      "folder to save checkpoints in (none are saved)"},
     {"checkpoint-every", 0, TEXT, AT(checkpoint_every), 0, FOR_TRAIN, "N|epoch",
-     "save a checkpoint every N steps, or each epoch (at the end, and if stopped)"},
+     "save a checkpoint every N steps, or each epoch (at the end, and if stopped)",
+     .words = "epoch"},
     {"resume", 0, FLAG, AT(resume), 0, FOR_TRAIN, NULL,
      "continue from the newest checkpoint in --checkpoint-dir, or start if there is none"},
     {"resume-intact", 0, FLAG, AT(resume_intact), 0, FOR_TRAIN, NULL,
@@ -165,7 +187,8 @@ static const option_row rows[] = {
      "keep a file rank-N that tells where rank N is, for cltrain-launch"},
     {"tune", 0, TEXT, AT(tune), 0, FOR_TRAIN | FOR_BENCH_TRAIN | FOR_KERNELS, "off|SECONDS",
      "most time for measuring kernels of new shapes before step 1 (10; bench gemm, conv and op: "
-     "off)"},
+     "off)",
+     .words = "off"},
     {"variant", 0, TEXT, AT(variant), 0, KERNELS, "OP=NAME,...",
      "kernel variants to use for operators where they accept the shape; see plan --explain"},
     {"check-every", 0, WHOLE, AT(check_every), 0, FOR_TRAIN, "K",
@@ -176,7 +199,8 @@ static const option_row rows[] = {
      "print why each kernel variant was chosen, and the program of a step"},
     {"split", 0, TEXT, AT(split), 0, FOR_TRAIN | FOR_BENCH_TRAIN, "HOW",
      "division of a batch among devices: measured (by their speed), equal, or weights as 2,1 "
-     "(measured)"},
+     "(measured)",
+     .words = "measured equal"},
     {"rebalance", 0, FLAG, AT(rebalance), 0, FOR_TRAIN | FOR_BENCH_TRAIN, NULL,
      "divide batches anew during training when a device becomes slower or faster"},
     {"replay", 0, TEXT, AT(replay), 0, FOR_TRAIN, "FILE",
@@ -197,7 +221,8 @@ static const option_row rows[] = {
     {"export", 0, TEXT, AT(export_file), 0, FOR_TUNE, "FILE",
      "write the device's record, in the form of clkernels/tuning"},
     {"trans", 0, TEXT, AT(trans), 0, FOR_BENCH_GEMM, "NN|NT|TN|TT",
-     "gemm: which operands are transposed (NN, NT and TN, one after the other)"},
+     "gemm: which operands are transposed (NN, NT and TN, one after the other)",
+     .words = "NN NT TN TT"},
     {"compare", 0, FLAG, AT(compare), 0, FOR_BENCH_GEMM | FOR_BENCH_ALLREDUCE, NULL,
      "measure another library by turns: OpenBLAS for gemm, MPI_Allreduce for allreduce"},
     {"staged", 0, FLAG, AT(staged), 0, FOR_BENCH_ALLREDUCE, NULL,
@@ -393,12 +418,30 @@ int settings_check(const settings *s, unsigned command, const char *name)
     return 0;
 }
 
+static const char *help_of(const option_row *r)
+{
+    static char text[512];
+    const char *mark = r->word ? strchr(r->help, '$') : NULL;
+    if (!mark)
+        return r->help;
+    size_t used = (size_t)snprintf(text, sizeof text, "%.*s", (int)(mark - r->help), r->help);
+    for (int i = 0; r->word(i); i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s",
+                                 !i               ? ""
+                                 : r->word(i + 1) ? ", "
+                                                  : " or ",
+                                 r->word(i));
+    snprintf(text + used, sizeof text - used, "%s", mark + 1);
+    return text;
+}
+
 int settings_next(unsigned commands, int *row, option_text *out)
 {
     for (; *row < ROWS; ++*row)
         if (rows[*row].commands & commands) {
             const option_row *r = &rows[(*row)++];
-            *out = (option_text){r->name, r->argument, r->help, r->letter};
+            *out = (option_text){r->name,  r->argument, help_of(r), r->letter,
+                                 r->words, r->word,     r->files};
             return 1;
         }
     return 0;

@@ -72,13 +72,27 @@ void settings_compared(const settings *s, uint64_t hashes[COMPARED]);
 const char *settings_compared_name(int index, char text[64]);
 
 /* An option as help, man pages and completion show it. */
+typedef enum option_files {
+    NO_FILES,
+    FILES_TOO,         /* a file name if no word fits */
+    FILES_BEHIND_COLON /* a path follows a word that ends in ':' */
+} option_files;
+
+typedef const char *option_word(int index);
+
 typedef struct option_text {
     const char *name, *argument, *help; /* argument is NULL for a flag */
     char letter;                        /* 0 if there is none */
+    /* Values that are not paths or plain numbers, or beginnings of values. Behind ':' stands what
+     * the user chooses. `words` are separated by blanks; `word` gives one a call, then NULL. Both
+     * may be NULL. */
+    const char *words;
+    option_word *word;
+    option_files files;
 } option_text;
 
 /* Finds the next option of these subcommands from row *row on, and moves *row behind it. Returns 0
- * if there is none. */
+ * if there is none. out->help holds until the next call. */
 int settings_next(unsigned commands, int *row, option_text *out);
 
 /* Prints the options of a subcommand. */
