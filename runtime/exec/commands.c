@@ -2,7 +2,7 @@
 
 static void watch(const clt_device *device, const char *name, int64_t bytes, cl_event event)
 {
-    const clt_command command = {name, NULL, 0, bytes};
+    const clt_command command = {name, NULL, 0, bytes, true};
     clt_watch(device, &command, event);
 }
 

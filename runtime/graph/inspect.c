@@ -24,7 +24,7 @@ clt_status clt_graph_node_describe(const clt_graph *graph, int index, clt_node_i
     if (index < 0 || index >= graph->n_nodes)
         return clt_error_set(CLT_INVALID_ARGUMENT, "the graph has no node of that number");
     const clt_node *node = graph->nodes[index];
-    clt_node_info out = {.name = node->name, .op = node->op->name};
+    clt_node_info out = {.name = node->name, .op = node->op->name, .schema = node->op};
     const clt_type *type = &node->out[0]->type;
     out.dtype = type->dtype;
     out.rank = type->rank;

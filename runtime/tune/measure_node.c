@@ -100,7 +100,8 @@ static clt_status measure_node(bench *b, clt_node_time *out)
     choose_bound(b, flops, bytes);
     CLT_TRY(
         clt_time_blocks(b->lab.device, enqueue_node, b, o->blocks, o->seconds, &hooks, &timing));
-    *out = (clt_node_time){.backward = pn->node->backward,
+    *out = (clt_node_time){.schema = pn->node->op,
+                           .backward = pn->node->backward,
                            .flops = flops,
                            .bytes = bytes,
                            .median = timing.median,

@@ -159,6 +159,7 @@ typedef struct class_trial {
     double share, all_share; /* largest difference as a share of magnitudes, for the part and for
                                 the whole batch */
     bool own_is_wrong;       /* candidates are compared with the reference if true */
+    bool other;              /* a candidate beat the plan's own choice */
     uint64_t *programs;      /* hashes of the programs of candidates so far */
     int count, room;
 } class_trial;
@@ -310,6 +311,7 @@ static clt_status contest(tuner *t, clt_tuning_entry *entry, class_trial *trial,
         memcpy(rejected, best->rejected, sizeof rejected);
         *best = *entry;
         best->seconds = own;
+        trial->other = true;
         memcpy(best->rejected, rejected, sizeof rejected);
     }
     return CLT_OK;
@@ -439,13 +441,11 @@ static clt_status tune_class(tuner *t, const job *j)
     const int tried = best.tried;
     char rejected[sizeof best.rejected];
     memcpy(rejected, best.rejected, sizeof rejected);
-    const bool other =
-        strcmp(best.variant, plain.variant) != 0 || strcmp(best.options, plain.options) != 0;
-    if (status == CLT_OK && other && !trial.own_is_wrong)
+    if (status == CLT_OK && trial.other && !trial.own_is_wrong)
         status = confirm(t, &plain, &best);
     CLT_TRY(status);
     best.plain_seconds = plain.seconds;
-    if (trial.own_is_wrong && !other) {
+    if (trial.own_is_wrong && !trial.other) {
         best.seconds = plain.seconds;
         clt_log(CLT_LOG_WARN,
                 "%s: no kernel of %s that was tried agrees with the portable one for %s",

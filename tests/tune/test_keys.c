@@ -67,6 +67,15 @@ static void every_token_counts(void **state)
     }
 }
 
+static void finds_identifiers(void **state)
+{
+    (void)state;
+    assert_true(clt_has_token(kernel, "SUM") && clt_has_token(kernel, "global"));
+    assert_false(clt_has_token(kernel, "SU") || clt_has_token(kernel, "e"));
+    assert_false(clt_has_token("/* CLT_HAS(f) */ int f; // CLT_HAS(g)", "CLT_HAS"));
+    assert_true(clt_has_token("#if CLT_HAS(f)\n#endif", "CLT_HAS"));
+}
+
 static void files_have_hashes_of_their_own(void **state)
 {
     uint64_t seen[512];
@@ -331,6 +340,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layout_of_text_is_nothing),
         cmocka_unit_test(every_token_counts),
+        cmocka_unit_test(finds_identifiers),
         cmocka_unit_test(files_have_hashes_of_their_own),
         cmocka_unit_test(shipped_records_are_of_these_kernels),
         cmocka_unit_test(foreign_texts_are_refused),

@@ -38,6 +38,7 @@ typedef struct clt_command {
     const struct clt_plan_node *node; /* NULL: the command belongs to no node */
     int launch;                       /* number of the launch within the node */
     int64_t bytes;                    /* bytes that a transfer moves */
+    bool transfer;                    /* not a kernel */
 } clt_command;
 
 /* Called for every command of a step. The callback must release the event. */

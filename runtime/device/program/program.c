@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/vec.h"
 #include "device/program/program_cache.h"
+#include "device/program/source_tokens.h"
 
 /* One row for each program, identified by `name` and `options`, and by the text's hash if the
  * caller gave a text. */
@@ -282,7 +283,7 @@ void clt_device_kernel_count(const clt_device *device, int *programs, int *kerne
 clt_status clt_program_get_for(clt_device *device, const clt_program_key *key, cl_program *program)
 {
     const char *text = clt_source_find(key->file);
-    if (!key->kernel || !text || !strstr(text, "CLT_HAS("))
+    if (!key->kernel || !text || !clt_has_token(text, "CLT_HAS"))
         return clt_program_get(device, key->file, NULL, key->options, program, NULL);
     clt_str options = {0};
     clt_str_add(&options, "%s%s-DCLT_ONE_KERNEL=1 -DCLT_IS_%s=1", key->options ? key->options : "",

@@ -156,6 +156,18 @@ uint64_t clt_tokens_hash(const char *text)
     return read_text("", text, NULL);
 }
 
+bool clt_has_token(const char *text, const char *word)
+{
+    bool line;
+    const size_t length = strlen(word);
+    for (const char *at = skip(text, &line), *end; *at; at = skip(end, &line)) {
+        end = end_of_token(at);
+        if ((size_t)(end - at) == length && !memcmp(at, word, length))
+            return true;
+    }
+    return false;
+}
+
 static file_tokens files[MOST_SOURCES]; /* by row of clt_kernel_sources; all 0: not a kernel file */
 
 /* Adds the hashes of a file and of the files it includes, in the compiler's order, each once. */

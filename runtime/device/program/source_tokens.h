@@ -9,6 +9,9 @@
 /* Hashes the tokens of a text, without following its includes. */
 uint64_t clt_tokens_hash(const char *text);
 
+/* Returns whether the identifier `word` stands in a text outside of comments. */
+bool clt_has_token(const char *text, const char *word);
+
 /* Returns the hash of an embedded kernel file and of all files that it includes; 0 if there is no
  * such file. The first call of this or the next function hashes all files, in a few milliseconds.
  * Both are thread-safe. */

@@ -5,6 +5,7 @@
 #ifndef CLTRAIN_UNSTABLE_H
 #define CLTRAIN_UNSTABLE_H
 
+#include <cltrain/operators.h>
 #include <cltrain/train.h>
 
 CLT_BEGIN_DECLS
@@ -73,6 +74,7 @@ CLT_API clt_status clt_device_tuning(const clt_device *device, int own, char **t
 /* A node of a graph as it was built. Strings are valid as long as the graph. */
 typedef struct clt_node_info {
     const char *name, *op;
+    const clt_operator *schema; /* of op */
     clt_dtype
         dtype; /* of its first output, as are rank and dimensions (negative: times the batch) */
     int rank;
@@ -93,7 +95,14 @@ CLT_API clt_status clt_graph_node_describe(const clt_graph *graph, int index, cl
  */
 
 /* A command that ran on a device. Strings are valid as long as the trainer. */
+typedef enum clt_command_kind {
+    CLT_COMMAND_KERNEL,
+    CLT_COMMAND_TRANSFER, /* an upload, download, copy or fill */
+    CLT_COMMAND_REDUCTION /* the host's part of one */
+} clt_command_kind;
+
 typedef struct clt_profile_record {
+    clt_command_kind kind;
     int device;
     int64_t step;
     const char *node;    /* "" for commands without a node: transfers, the optimizer */
@@ -188,6 +197,7 @@ CLT_API void clt_measure_options_init(clt_measure_options *options);
 typedef struct clt_node_time {
     char node[128];
     char op[64];
+    const clt_operator *schema; /* of op */
     char variant[64];
     char tile[128];  /* NAME=NUMBER,... that was measured best; empty: the variant's own choice */
     char result[64]; /* type of the first output */

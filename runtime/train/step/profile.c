@@ -89,7 +89,8 @@ void clt_profile_reduction(clt_profile *p, int device, const char *label, bool b
                            int64_t bytes, const clt_collective_result *result)
 {
     reductions *r = &p->reductions[device];
-    const clt_profile_record record = {.device = device,
+    const clt_profile_record record = {.kind = CLT_COMMAND_REDUCTION,
+                                       .device = device,
                                        .step = p->trainer->steps,
                                        .node = label,
                                        .op = "all_reduce",
@@ -107,7 +108,9 @@ static clt_profile_record describe(const clt_profile *p, int device, const clt_r
                                    double shift)
 {
     const clt_plan_node *pn = r->command.node;
-    clt_profile_record record = {.device = device,
+    clt_profile_record record = {.kind = r->command.transfer ? CLT_COMMAND_TRANSFER
+                                                             : CLT_COMMAND_KERNEL,
+                                 .device = device,
                                  .step = r->tag,
                                  .node = "",
                                  .op = "",

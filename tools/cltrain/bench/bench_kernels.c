@@ -290,6 +290,17 @@ static int read_shape(const settings *s, bench_conv_shape *shape)
     return code ? code : read_option("groups", s->groups, 1, &shape->groups);
 }
 
+/* Returns whether the node belongs to the convolution. The graph also scales its input. */
+static int is_of_conv(const clt_node_time *time)
+{
+    static const char *const names[] = {"conv2d", "conv2d_data_grad", "conv2d_weight_grad",
+                                        "layout"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (time->schema == clt_operator_find(names[i]))
+            return 1;
+    return 0;
+}
+
 int bench_conv(const settings *s)
 {
     bench_device d = {0};
@@ -316,7 +327,7 @@ int bench_conv(const settings *s)
     if (!code) {
         bench_report_begin(&r, &d, s, NULL);
         for (int i = 0; i < count; i++)
-            if (!strncmp(times[i].op, "conv2d", 6) || !strcmp(times[i].op, "layout"))
+            if (is_of_conv(&times[i]))
                 bench_report_row(&r, times[i].op, &times[i]);
         code = bench_report_end(&r);
     }

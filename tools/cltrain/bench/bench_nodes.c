@@ -13,15 +13,11 @@
 /* --- by node --------------------------------------------------------------------------------- */
 
 typedef struct line {
+    clt_command_kind kind;
     const char *node, *op, *variant;
     int backward, launches;
     double seconds, flops, bytes; /* over all steps */
 } line;
-
-static int is_reduction(const clt_profile_record *r)
-{
-    return !strcmp(r->name, "reduction");
-}
 
 static line *find_line(line *lines, int *count, const clt_profile_record *r)
 {
@@ -29,7 +25,7 @@ static line *find_line(line *lines, int *count, const clt_profile_record *r)
     for (int i = 0; i < *count; i++)
         if (!strcmp(lines[i].node, node))
             return &lines[i];
-    lines[*count] = (line){node, r->op, r->variant, r->backward, 0, 0, 0, 0};
+    lines[*count] = (line){r->kind, node, r->op, r->variant, r->backward, 0, 0, 0, 0};
     return &lines[(*count)++];
 }
 
@@ -37,13 +33,9 @@ static line *find_line(line *lines, int *count, const clt_profile_record *r)
  * their limit is not that of a copy. */
 static double share_of(const line *l, const clt_limits *limits)
 {
-    static const char *const moves[] = {"upload", "download", "copy", "fill"};
     clt_limits own = *limits;
-    if (!*l->op)
+    if (!*l->op && l->kind != CLT_COMMAND_TRANSFER)
         own.copy_bytes = own.update_bytes;
-    for (size_t i = 0; i < sizeof moves / sizeof *moves; i++)
-        if (!strcmp(l->node, moves[i]))
-            own.copy_bytes = limits->copy_bytes;
     return bench_share(&own, l->flops, l->bytes, l->seconds);
 }
 
@@ -95,7 +87,7 @@ int print_by_node(const clt_profile_record *records, int count, int64_t from, in
     double total = 0, first = 0, last = 0;
     for (int i = 0; i < count; i++) {
         const clt_profile_record *r = &records[i];
-        if (r->device || r->step < from || r->step >= to || is_reduction(r))
+        if (r->device || r->step < from || r->step >= to || r->kind == CLT_COMMAND_REDUCTION)
             continue;
         line *l = find_line(lines, &n, r);
         l->seconds += r->end - r->start;
@@ -152,7 +144,7 @@ static json_t *event_of(const clt_profile_record *r, int n_devices, int rank)
         json_object_set_new(args, "GFLOP/s", json_real(1e-9 * r->flops / seconds));
     if (args && r->bytes > 0 && seconds > 0)
         json_object_set_new(args, "GB/s", json_real(1e-9 * r->bytes / seconds));
-    const int reduction = is_reduction(r);
+    const int reduction = r->kind == CLT_COMMAND_REDUCTION;
     const char *category = reduction     ? "reduction"
                            : !*r->node   ? "transfer or update"
                            : r->backward ? "backward"
@@ -183,7 +175,7 @@ int write_trace(const char *path, const clt_profile_record *records, int count,
     const char *before = "\n";
     int rows = n_devices;
     for (int i = 0; i < count && rows == n_devices; i++)
-        rows += is_reduction(&records[i]) ? n_devices : 0;
+        rows += records[i].kind == CLT_COMMAND_REDUCTION ? n_devices : 0;
     for (int row = 0; done && row < rows; row++, before = ",\n") {
         char name[256];
         snprintf(name, sizeof name, "%s%s", clt_device_label(devices[row % n_devices]),

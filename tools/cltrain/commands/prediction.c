@@ -82,7 +82,7 @@ static int is_softmax(const clt_graph *graph, const char *name)
     clt_node_info node;
     for (int i = 0; i < clt_graph_node_count(graph); i++)
         if (clt_graph_node_describe(graph, i, &node) == CLT_OK && !strcmp(node.name, name))
-            return !strcmp(node.op, "softmax");
+            return node.schema == clt_operator_find("softmax");
     return 0;
 }
 
