@@ -190,17 +190,17 @@ class Images(CommandTest):
             self.assert_bad("data", "inspect", self.spec, *SMALL, code=code, says=says)
 
         os.mkdir(os.path.join(self.images, "c"))
-        inspect((os.path.join(self.images, "c") + ": an empty class",))
+        inspect((os.path.join(self.images, "c") + ": this class is empty",))
         put(os.path.join(self.images, "c", "notes.txt"), b"x")
-        inspect((os.path.join(self.images, "c") + ": an empty class",))
+        inspect((os.path.join(self.images, "c") + ": this class is empty",))
         put(os.path.join(self.images, "c", "1.jpg"), JPEG)
         inspect(("c: 1 samples are too few to divide",))
         os.rename(self.images, self.path("train"))
         os.mkdir(self.images)
-        inspect((self.images + ": has no folder, but should have one for each class",))
+        inspect((self.images + ": has no folders: put the images of each class",))
         os.rename(self.path("train"), os.path.join(self.images, "train"))
         done = self.run_command("data", "inspect", self.spec, *SMALL, code=1)
-        self.assert_message(done.stderr, self.images + ": has neither a folder val nor test beside train")
+        self.assert_message(done.stderr, self.images + ": the test split needs a folder val or test beside train")
         os.mkdir(os.path.join(self.images, "val"))
         done = self.run_command("data", "inspect", self.spec, *SMALL, code=1)
         self.assert_message(done.stderr, os.path.join(self.images, "val") + ": has no images")
@@ -218,8 +218,8 @@ class Images(CommandTest):
         inspect((self.path("file"), "Not a directory"))
 
     def test_options_of_others(self):
-        self.assert_bad("data", "inspect", self.spec, "--seq-len", "8", code=2, says=("samples of 8 tokens are for",))
-        self.assert_bad("data", "inspect", "idx:" + self.data, *SMALL, code=2, says=("only in images:DIR",))
+        self.assert_bad("data", "inspect", self.spec, "--seq-len", "8", code=2, says=("have samples of 8 tokens",))
+        self.assert_bad("data", "inspect", "idx:" + self.data, *SMALL, code=2, says=("only images of images:DIR",))
 
 
 class Tokens(CommandTest):
@@ -327,7 +327,7 @@ class Arrays(CommandTest):
         for what, x, says in cases + [
                 ("Fortran", npy("<f4", (20, 2), bytes(160), fortran=True), "array 'x': in Fortran's order"),
                 ("record", npy([("a", "<f4")], (20,), bytes(80)), "array 'x': damaged NPY header"),
-                ("number", npy("<f4", (), bytes(4)), "array 'x': 0 axes"),
+                ("number", npy("<f4", (), bytes(4)), "array 'x': has 0 axes"),
                 ("axes", npy("<f4", (20,) + (1,) * 8, bytes(80)), "array 'x': more than 8 axes"),
                 ("none", npy("<f4", (0, 3), b""), "array 'x': axis 0 has 0 elements"),
                 ("empty samples", npy("<f4", (20, 0), b""), "array 'x': axis 1 has 0 elements"),
@@ -397,7 +397,7 @@ class Arrays(CommandTest):
                 self.assert_bad("data", "inspect", "npz:" + path, code=1, says=(path, says))
         with zipfile.ZipFile(path, "w", zipfile.ZIP_BZIP2) as file:
             file.writestr("x.npy", self.X)
-        self.assert_bad("data", "inspect", "npz:" + path, code=2, says=(path, "neither stored nor deflated"))
+        self.assert_bad("data", "inspect", "npz:" + path, code=2, says=(path, "numpy.savez and numpy.savez_compressed write"))
         with zipfile.ZipFile(path, "w") as file:
             pass
         self.assert_bad("data", "inspect", "npz:" + path, code=1, says=(path, "has no arrays"))

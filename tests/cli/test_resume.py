@@ -166,7 +166,7 @@ class Resume(CommandTest):
         self.assertEqual(old, models[25 << 20])
         put(edited, get(path).replace(b'"bucket_bytes":%d' % (25 << 20), b'"bucket_bytes":0'))
         done = self.train("--steps", "2", "--replay", edited, devices="pocl/2", code=1)
-        self.assert_message(done.stderr, "line 1: no size of buckets")
+        self.assert_message(done.stderr, "line 1: \"bucket_bytes\" must be at least 1")
 
     def test_seed(self):
         """A resumed run keeps its seed, and refuses another."""

@@ -92,7 +92,7 @@ static void names_tell_splits(void **state)
         expect_field(d, "label", CLT_I32, "[]");
         clt_dataset_free(d);
     }
-    fails("npz", "half_named.npz", CLT_FORMAT, "'y'", "neither in _train nor in _test");
+    fails("npz", "half_named.npz", CLT_FORMAT, "'y'", "must end in _train or _test");
 }
 
 static void a_folder_has_a_file_a_split(void **state)
@@ -116,7 +116,7 @@ static void a_folder_has_a_file_a_split(void **state)
     clt_dataset_options all;
     clt_dataset_options_init(&all);
     all.split = "all";
-    EXPECT_FAILURE(clt_dataset_open(own, &all, &d), CLT_INVALID_ARGUMENT, folder, "is a folder");
+    EXPECT_FAILURE(clt_dataset_open(own, &all, &d), CLT_INVALID_ARGUMENT, folder, "needs one file");
 }
 
 static void wrong_arrays_are_named(void **state)
@@ -130,7 +130,7 @@ static void wrong_arrays_are_named(void **state)
     fails("npz", "large.npz", CLT_FORMAT, "'n'", "2147483648 in sample 3");
     fails("npz", "negative.npz", CLT_FORMAT, "'label'", "label -3 of sample 2");
     fails("npz", "missing.npz", CLT_NOT_FOUND, "cannot be opened", "");
-    fails("npz", "wide.h5", CLT_FORMAT, "zip archive, or none", "");
+    fails("npz", "wide.h5", CLT_FORMAT, "is not a zip archive, or is damaged", "");
 }
 
 /* Flips every byte of a file, and cuts the file at every length. Each result must be an error

@@ -508,7 +508,7 @@ static void folders_that_are_wrong_are_named(void **state)
     clt_dataset_options options = small(16, 0);
     MAKE_FOLDERS("train", "train/a", "train/b", "val", "val/c");
     put("rgb.jpg", "train/a/1.jpg", 0);
-    EXPECT_FAILURE(clt_dataset_open(spec, &options, &d), CLT_FORMAT, "train/b", "empty class");
+    EXPECT_FAILURE(clt_dataset_open(spec, &options, &d), CLT_FORMAT, "train/b", "class is empty");
     put("rgb.jpg", "train/b/1.jpg", 0);
     put("rgb.jpg", "val/c/1.jpg", 0);
     options.split = "test";
@@ -517,7 +517,8 @@ static void folders_that_are_wrong_are_named(void **state)
     EXPECT_FAILURE(clt_dataset_open(spec, &options, &d), CLT_FORMAT, "train", "no folder");
     MAKE_FOLDERS("train", "train/a");
     put("rgb.jpg", "train/a/1.jpg", 0);
-    EXPECT_FAILURE(clt_dataset_open(spec, &options, &d), CLT_NOT_FOUND, "neither", "val nor test");
+    EXPECT_FAILURE(clt_dataset_open(spec, &options, &d), CLT_NOT_FOUND,
+                   "needs a folder val or test", "val or test");
     EXPECT_FAILURE(clt_dataset_open("images:/does/not/exist", NULL, &d), CLT_NOT_FOUND,
                    "/does/not/exist");
     options = small(64, 32);

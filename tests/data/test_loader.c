@@ -276,7 +276,7 @@ static void a_partial_last_batch_may_be_left_out(void **state)
     clt_loader_free(l);
     desc.batch = COUNT + 1;
     assert_int_equal(clt_loader_create(&desc, &l), CLT_INVALID_ARGUMENT);
-    assert_non_null(strstr(clt_error_message(), "batch 104, but 103 samples"));
+    assert_non_null(strstr(clt_error_message(), "the batch has 104 samples, the data set 103"));
     clt_dataset_free(d);
 }
 

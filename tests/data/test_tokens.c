@@ -122,7 +122,7 @@ static void text_is_its_bytes(void **state)
     options.sequence = T;
     options.classes = 128;
     EXPECT_FAILURE(clt_dataset_open(spec_of("text", "text.txt"), &options, &d),
-                   CLT_INVALID_ARGUMENT, "128", "bytes have 256");
+                   CLT_INVALID_ARGUMENT, "128", "too small for bytes: at least 256");
 }
 
 static void fails(const char *name, int64_t sequence, clt_status status, const char *a,
@@ -224,7 +224,7 @@ static void vocabularies_agree(void **state)
     write_tokens("a_train_1.bin", 2, 30, 0, 0);
     spill("a_train_0.json", "{\"vocab_size\": 5000}", 20);
     spill("a_train_1.json", "{\"vocab_size\": 5001}", 20);
-    fails("", T, CLT_FORMAT, "a_train_1.bin: vocabulary of 5001", "5000");
+    fails("", T, CLT_FORMAT, "a_train_1.bin: its vocabulary has 5001", "5000");
 }
 
 /* The token is found before the first sample is read, also in the other split of a folder. */

@@ -83,7 +83,7 @@ class Division(RankTest):
         self.assert_same_bits(self.steps(straight, 9), self.steps(broken, 9))
         out = self.wait(self.begin(self.words("--steps", "11", *options, broken, "--resume", batch=64,
                                               devices="pocl/2")), 0)[0]
-        self.assertIn("the checkpoint's division of batches is of other devices", out)
+        self.assertIn("the checkpoint's division of batches is of 2 ranks, and this run has 1: ", out)
         self.assertIn("measuring steps on 2 devices\n", out)
 
     def test_drop_last(self):

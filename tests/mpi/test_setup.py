@@ -54,8 +54,8 @@ class Alike(RankTest):
             with self.subTest(other=other):
                 if other == ["devices"]: # this command is wrong by itself
                     err = self.wait(self.each(words, [COMMAND, *other]), 2, 60)[1]
-                    self.assertEqual(err, "cltrain, rank 1: devices is for one process, and mpiexec started "
-                                     "2: start it without\n")
+                    self.assertEqual(err, "cltrain, rank 1: devices runs in one process, and mpiexec started "
+                                     "2: start it without mpiexec\n")
                 else:
                     self.assert_differs(words, [COMMAND, *other], r"command than rank 0 \(.*\)")
 
@@ -66,8 +66,8 @@ class Alike(RankTest):
             with self.subTest(words=words):
                 out, err = self.wait(self.begin([MPIEXEC, "-n", 2, COMMAND, *words]), 2, 60)
                 self.assertEqual(out, "")
-                self.assertRegex(err, rf"\Acltrain, rank 0: {words[0]}.* is for one process, and mpiexec "
-                                 r"started 2: start it without\n\Z")
+                self.assertRegex(err, rf"\Acltrain, rank 0: {words[0]}.* runs in one process, and mpiexec "
+                                 r"started 2: start it without mpiexec\n\Z")
         for words, text in ((["--version"], "cltrain "), (["models"], "lenet"), (["train", "--help"], "Usage: ")):
             out, err = self.wait(self.begin([MPIEXEC, "-n", 2, COMMAND, *words]), 0, 60)
             self.assertEqual((out.count(text), err), (1, ""), words)

@@ -198,8 +198,9 @@ clt_status clt_dataset_set_classes(clt_dataset *dataset, int field, int64_t clas
                         "data set '%s', field '%s': labels are u8 or i32, not %s", dataset->name,
                         f->name, clt_dtype_name(f->dtype));
     if (classes < 1 || classes > INT32_MAX)
-        return clt_fail(CLT_INVALID_ARGUMENT, "data set '%s', field '%s': %lld classes",
-                        dataset->name, f->name, (long long)classes);
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "data set '%s', field '%s': %lld classes: must be 1 to %d", dataset->name,
+                        f->name, (long long)classes, INT32_MAX);
     if (atomic_load(&dataset->sealed))
         return clt_fail(CLT_STATE, "data set '%s': a loader reads it already", dataset->name);
     if (classes != f->classes)

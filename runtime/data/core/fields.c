@@ -62,7 +62,8 @@ clt_status clt_dataset_read_class_names(clt_dataset *d, int field, const char *p
     }
     clt_free(text);
     if (status == CLT_OK && n < f->classes)
-        return clt_fail(CLT_FORMAT, "%s: names of %lld classes, but there are %lld", path,
+        return clt_fail(CLT_FORMAT,
+                        "%s: names %lld classes, but the data have %lld: one name a line", path,
                         (long long)n, (long long)f->classes);
     return status;
 }

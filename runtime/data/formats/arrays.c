@@ -36,8 +36,7 @@ clt_status clt_arrays_add(clt_array_file *file, const clt_array *a, const char *
     if (a->rank < 1 || a->rank > CLT_DATA_MAX_RANK + 1)
         return clt_fail(
             CLT_FORMAT,
-            "%s: array '%s': %d axes: the first one are the samples, and there are %d at "
-            "most",
+            "%s: array '%s': has %d axes: must have 1 to %d, the first of them over samples",
             file->path, a->name, a->rank, CLT_DATA_MAX_RANK + 1);
     for (int i = 0; i < a->rank; i++)
         if (a->shape[i] < 1 || __builtin_mul_overflow(bytes, a->shape[i], &bytes))
@@ -68,10 +67,10 @@ static clt_status find_suffixes(const clt_array_file *file, bool *suffixes)
             without = i;
     *suffixes = with > 0;
     if (with && without >= 0)
-        return clt_fail(
-            CLT_FORMAT,
-            "%s: array '%s': its name ends neither in _train nor in _test, as others' do",
-            file->path, file->arrays[without].name);
+        return clt_fail(CLT_FORMAT,
+                        "%s: array '%s': its name must end in _train or _test, as names of other "
+                        "arrays here do",
+                        file->path, file->arrays[without].name);
     return CLT_OK;
 }
 

@@ -189,8 +189,9 @@ static clt_status add_array(clt_array_file *file, hid_t object, const char *name
     char dtype[24];
     hsize_t dims[H5S_MAX_RANK];
     if (strlen(name) >= sizeof a.name)
-        return clt_fail(CLT_UNSUPPORTED, "%s: the name of an array has %zu bytes", file->path,
-                        strlen(name));
+        return clt_fail(CLT_UNSUPPORTED,
+                        "%s: the name of an array has %zu bytes: at most %zu are read", file->path,
+                        strlen(name), sizeof a.name - 1);
     strcpy(a.name, name);
     const hid_t type = H5Dget_type(object), space = H5Dget_space(object);
     const int rank = H5Sget_simple_extent_ndims(space);
@@ -291,7 +292,7 @@ static clt_status read_elements(const clt_array_file *file, const clt_array *a, 
     clt_status status =
         H5Iget_type(object) == H5I_DATASET && is_same(a, object)
             ? check_stored(file, a, object)
-            : clt_fail(CLT_FORMAT, "%s: '%s' is another array than at first", file->path, a->name);
+            : clt_fail(CLT_FORMAT, "%s: array '%s' changed while it was read", file->path, a->name);
     CLT_NEXT(status, read_into(file, a, object, memory, all));
     H5Oclose(object);
     return status;
@@ -337,7 +338,8 @@ static clt_status open_group(const clt_data_request *r, const clt_hdf5_file *h5,
     CLT_NEXT(status, add_arrays(&file));
     if (status == CLT_OK && divided && r->all)
         status = clt_fail(CLT_INVALID_ARGUMENT,
-                          "%s: its arrays are in groups train and test: those of one are not all",
+                          "%s: the split 'all' needs arrays outside groups, and the file has the "
+                          "groups train and test: read one of these splits",
                           r->path);
     CLT_NEXT(status, clt_arrays_open(&file, r, divided, out));
     clt_free(file.arrays);

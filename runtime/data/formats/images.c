@@ -401,8 +401,9 @@ static clt_status add_class(images *m, const char *folder, int32_t label, bool d
     clt_status status = clt_listing_read(folder, is_image, NULL, &list);
     count = list.count;
     if (status == CLT_OK && !list.count)
-        status = clt_fail(CLT_FORMAT,
-                          "%s: an empty class: no file's name ends in .jpg, .jpeg or .png", folder);
+        status =
+            clt_fail(CLT_FORMAT,
+                     "%s: this class is empty: no file's name ends in .jpg, .jpeg or .png", folder);
     if (status == CLT_OK && divide)
         status = clt_data_tenths(folder, list.count, test, &first, &count);
     for (int64_t i = first; status == CLT_OK && i < first + count; i++) {
@@ -450,13 +451,14 @@ static clt_status find_files(images *m, const clt_data_request *r, clt_listing *
     const char *of_classes = divide ? r->path : clt_str_text(&train);
     CLT_NEXT(status, clt_listing_read(of_classes, is_folder, (void *)of_classes, classes));
     if (status == CLT_OK && !classes->count)
-        status = clt_fail(CLT_FORMAT, "%s: has no folder, but should have one for each class",
-                          of_classes);
+        status = clt_fail(
+            CLT_FORMAT, "%s: has no folders: put the images of each class into a folder of its own",
+            of_classes);
     const char *at = clt_str_text(&root);
     if (status == CLT_OK && r->test && !divide && !is_folder("val", (void *)r->path) &&
         !is_folder("test", (void *)r->path))
         status = clt_fail(CLT_NOT_FOUND,
-                          "%s: has neither a folder val nor test beside train, for tests", r->path);
+                          "%s: the test split needs a folder val or test beside train", r->path);
     CLT_NEXT(status, clt_listing_read(at, is_folder, (void *)at, &found));
     CLT_NEXT(status, check_names(at, &found, classes));
     for (int c = 0; status == CLT_OK && c < classes->count; c++) {

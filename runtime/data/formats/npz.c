@@ -76,10 +76,10 @@ static clt_status unpack(const clt_array_file *file, const char *name, int64_t i
     if (zip_stat_index(zip, (uint64_t)index, 0, &m))
         return bad_member(file->path, name, zip_get_error(zip));
     if (m.comp_method != ZIP_CM_STORE && m.comp_method != ZIP_CM_DEFLATE)
-        return clt_fail(
-            CLT_UNSUPPORTED,
-            "%s: array '%s': compressed by zip's method %d, neither stored nor deflated",
-            file->path, name, m.comp_method);
+        return clt_fail(CLT_UNSUPPORTED,
+                        "%s: array '%s': compressed by zip's method %d: numpy.savez and "
+                        "numpy.savez_compressed write methods that are read",
+                        file->path, name, m.comp_method);
     if (m.size > (m.comp_method == ZIP_CM_STORE ? m.comp_size : DEFLATE_MOST * (m.comp_size + 1)))
         return clt_fail(CLT_FORMAT, "%s: array '%s': %llu bytes of the archive cannot hold %llu",
                         file->path, name, (unsigned long long)m.comp_size,
@@ -192,8 +192,9 @@ static clt_status add_member(clt_array_file *file, int64_t index)
         return bad_member(file->path, "", zip_get_error(file->handle));
     const size_t length = strlen(name);
     if (length >= sizeof a.name)
-        return clt_fail(CLT_UNSUPPORTED, "%s: the name of an array has %zu bytes", file->path,
-                        length);
+        return clt_fail(CLT_UNSUPPORTED,
+                        "%s: the name of an array has %zu bytes: at most %zu are read", file->path,
+                        length, sizeof a.name - 1);
     memcpy(a.name, name, length);
     if (clt_ends_in(a.name, ".npy"))
         a.name[length - 4] = '\0';
@@ -219,8 +220,9 @@ static clt_status open_archive(const char *path, zip_t **zip)
     zip_error_t error;
     zip_error_init_with_code(&error, code);
     close(fd);
-    const clt_status status = clt_fail(status_of(&error), "%s: damaged zip archive, or none: %s",
-                                       path, bytes ? zip_error_strerror(&error) : "it is empty");
+    const clt_status status =
+        clt_fail(status_of(&error), "%s: is not a zip archive, or is damaged: %s", path,
+                 bytes ? zip_error_strerror(&error) : "it is empty");
     zip_error_fini(&error);
     return status;
 }
@@ -248,7 +250,8 @@ clt_status clt_open_npz(const clt_data_request *r, clt_dataset **out)
         return open_file(r, r->path, false, out);
     if (r->all)
         return clt_fail(CLT_INVALID_ARGUMENT,
-                        "%s: is a folder of train.npz and test.npz: those of one are not all",
+                        "%s: the split 'all' needs one file, and this folder has train.npz and "
+                        "test.npz: name one of them",
                         r->path);
     clt_str path = {0};
     clt_str_add(&path, "%s/%s.npz", r->path, r->test ? "test" : "train");

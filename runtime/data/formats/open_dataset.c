@@ -84,11 +84,11 @@ static clt_status check_for_kind(const char *spec, const clt_dataset_options *op
 {
     if (options->sequence && !(kind && kind->text))
         return clt_fail(CLT_INVALID_ARGUMENT,
-                        "data '%s': samples of %lld tokens are for tokens:PATH and text:PATH", spec,
-                        (long long)options->sequence);
+                        "data '%s': only tokens:PATH and text:PATH have samples of %lld tokens",
+                        spec, (long long)options->sequence);
     if ((options->image_size || options->resize) && !(kind && kind->decodes))
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "data '%s': images get another size only in images:DIR", spec);
+        return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': only images of images:DIR can be resized",
+                        spec);
     return CLT_OK;
 }
 
@@ -185,11 +185,11 @@ clt_status clt_dataset_open_below(const char *root, const char *spec,
         return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': split '%s' is neither train nor test",
                         spec, split);
     if (options->classes < 0 || options->classes > INT32_MAX)
-        return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': %lld classes", spec,
-                        (long long)options->classes);
+        return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': %lld classes: must be 0 to %d", spec,
+                        (long long)options->classes, INT32_MAX);
     if (options->sequence < 0 || options->sequence > INT32_MAX)
-        return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': samples of %lld tokens", spec,
-                        (long long)options->sequence);
+        return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': samples of %lld tokens: must be 0 to %d",
+                        spec, (long long)options->sequence, INT32_MAX);
     if (options->windows < CLT_WINDOWS_FIXED || options->windows > CLT_WINDOWS_CONTINUED)
         return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': windows %d: a clt_windows is 0 to %d",
                         spec, (int)options->windows, (int)CLT_WINDOWS_CONTINUED);

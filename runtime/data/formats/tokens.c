@@ -112,7 +112,7 @@ static clt_status scan_files(clt_tokens *t, const clt_data_request *r, unsigned 
     t->vocabulary = largest + 1;
     return t->vocabulary <= INT32_MAX
                ? CLT_OK
-               : clt_fail(CLT_FORMAT, "%s: token %lld: there are 31 bits for one", r->path,
+               : clt_fail(CLT_FORMAT, "%s: token %lld does not fit in 31 bits", r->path,
                           (long long)t->vocabulary - 1);
 }
 
@@ -122,8 +122,8 @@ static clt_status find_vocabulary(clt_tokens *t, const clt_data_request *r)
     if (t->text) {
         if (t->vocabulary && t->vocabulary < BYTE_VALUES)
             return clt_fail(CLT_INVALID_ARGUMENT,
-                            "data '%s': a vocabulary of %lld, but bytes have %d values", r->spec,
-                            (long long)t->vocabulary, BYTE_VALUES);
+                            "data '%s': a vocabulary of %lld is too small for bytes: at least %d",
+                            r->spec, (long long)t->vocabulary, BYTE_VALUES);
         t->vocabulary = t->vocabulary ? t->vocabulary : BYTE_VALUES;
         return CLT_OK;
     }
@@ -131,9 +131,11 @@ static clt_status find_vocabulary(clt_tokens *t, const clt_data_request *r)
         int64_t size;
         CLT_TRY(clt_tokens_read_vocabulary(&t->shards[i], &size));
         if (i && size != t->vocabulary)
-            return clt_fail(
-                CLT_FORMAT, "%s: vocabulary of %lld, but that of %s is %lld (0: not said)",
-                t->shards[i].path, (long long)size, t->shards[0].path, (long long)t->vocabulary);
+            return clt_fail(CLT_FORMAT,
+                            "%s: its vocabulary has %lld tokens, that of %s %lld (0: its file does "
+                            "not say); all must be equal",
+                            t->shards[i].path, (long long)size, t->shards[0].path,
+                            (long long)t->vocabulary);
         t->vocabulary = size;
     }
     unsigned char *raw = clt_alloc(4 * SCANNED);

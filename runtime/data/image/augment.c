@@ -15,10 +15,11 @@ CLT_STRUCT_INIT(clt_augment, .padding = -1, .least_area = 0.08)
 
 static clt_status bad(const char *text)
 {
-    return clt_fail(CLT_INVALID_ARGUMENT,
-                    "augment '%s': must be by comma some of crop, crop:PADDING, flip, "
-                    "resized-crop, resized-crop:AREA (least share of the area, above 0, at most 1)",
-                    text);
+    return clt_fail(
+        CLT_INVALID_ARGUMENT,
+        "augment '%s': must be a list, separated by commas, of crop, crop:PADDING, flip, "
+        "resized-crop, resized-crop:AREA (least share of the area, above 0, at most 1)",
+        text);
 }
 
 clt_status clt_augment_parse(const char *text, clt_augment *out)
@@ -68,7 +69,7 @@ clt_status clt_dataset_augment(clt_dataset *dataset, const char *field, const cl
 {
     int number;
     if (!augment)
-        return clt_fail(CLT_INVALID_ARGUMENT, "there is no augmentation");
+        return clt_fail(CLT_INVALID_ARGUMENT, "the augmentation is NULL");
     CLT_TRY(CLT_CHECK_STRUCT(augment, clt_augment));
     CLT_TRY(clt_dataset_find_field(dataset, field, &number));
     clt_data_field *f = &dataset->fields[number];
@@ -90,8 +91,9 @@ clt_status clt_dataset_augment(clt_dataset *dataset, const char *field, const cl
     if (augment->padding < -1 || augment->padding > 4096 ||
         !(augment->least_area > 0 && augment->least_area <= 1))
         return clt_fail(CLT_INVALID_ARGUMENT,
-                        "data set '%s', field '%s': padding %lld, least area %g", dataset->name,
-                        field, (long long)augment->padding, augment->least_area);
+                        "data set '%s', field '%s': padding %lld must be -1 to 4096, and least "
+                        "area %g above 0 and at most 1",
+                        dataset->name, field, (long long)augment->padding, augment->least_area);
     f->augment = *augment;
     if (augment->padding < 0)
         f->augment.padding = dataset->augments ? 0 : ARRAY_PADDING;

@@ -79,14 +79,17 @@ clt_status clt_gather_normalize(clt_gather *gather, int output, double divisor, 
                         "field '%s': only an f32 output is normalised, not %s", f->name,
                         clt_dtype_name(o->dtype));
     if (!isfinite(divisor) || divisor == 0)
-        return clt_fail(CLT_INVALID_ARGUMENT, "field '%s': the divisor is %g", f->name, divisor);
+        return clt_fail(CLT_INVALID_ARGUMENT, "field '%s': the divisor %g must be finite and not 0",
+                        f->name, divisor);
     if (channels != 1 && (f->rank == 0 || channels != f->shape[0]))
         return clt_fail(CLT_SHAPE, "field '%s': %d channels of mean and std, but it has %lld",
                         f->name, channels, f->rank ? (long long)f->shape[0] : 1LL);
     for (int c = 0; c < channels; c++)
         if ((mean && !isfinite(mean[c])) || (std && (!isfinite(std[c]) || std[c] == 0)))
-            return clt_fail(CLT_INVALID_ARGUMENT, "field '%s', channel %d: mean %g, std %g",
-                            f->name, c, mean ? mean[c] : 0.0, std ? std[c] : 1.0);
+            return clt_fail(
+                CLT_INVALID_ARGUMENT,
+                "field '%s', channel %d: mean %g and std %g must be finite, and std not 0", f->name,
+                c, mean ? mean[c] : 0.0, std ? std[c] : 1.0);
     bool bytes = f->dtype == CLT_U8;
     float *table = bytes ? clt_calloc((size_t)channels, 256 * sizeof *table) : NULL;
     float *scale = bytes ? NULL : clt_calloc((size_t)channels, sizeof *scale);

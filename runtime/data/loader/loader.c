@@ -31,12 +31,12 @@ static clt_status check_desc(const clt_loader_desc *d)
                         (long long)d->dataset->count, (long long)d->offset, (long long)d->epoch);
     if (d->drop_last && d->batch > d->dataset->count)
         return clt_fail(CLT_INVALID_ARGUMENT,
-                        "data set '%s': without its epoch's partial last batch it has none: batch "
-                        "%lld, but %lld samples",
+                        "data set '%s': drop_last leaves no batch: the batch has %lld samples, the "
+                        "data set %lld",
                         name, (long long)d->batch, (long long)d->dataset->count);
     if (d->end_epoch < 0)
-        return clt_fail(CLT_INVALID_ARGUMENT, "data set '%s': last epoch %lld", name,
-                        (long long)d->end_epoch);
+        return clt_fail(CLT_INVALID_ARGUMENT, "data set '%s': end_epoch %lld must not be negative",
+                        name, (long long)d->end_epoch);
     if (d->parts < 1 || d->first_part < 0 || d->local_parts < 0 || d->first_part >= d->parts ||
         d->local_parts > d->parts - d->first_part)
         return clt_fail(CLT_INVALID_ARGUMENT,
@@ -169,8 +169,10 @@ static clt_status make_places(clt_loader *l)
     if (l->memory || places == 0)
         return CLT_OK;
     if (places > INT32_MAX)
-        return clt_fail(CLT_INVALID_ARGUMENT, "data set '%s': %lld places for outputs",
-                        l->gather.dataset->name, (long long)places);
+        return clt_fail(
+            CLT_INVALID_ARGUMENT,
+            "data set '%s': slots, parts and outputs make %lld buffers, too many: use fewer slots",
+            l->gather.dataset->name, (long long)places);
     l->owned = clt_calloc((size_t)places, sizeof *l->owned);
     l->memory = clt_calloc((size_t)places, sizeof *l->memory);
     l->places = l->owned && l->memory ? (int)places : 0;

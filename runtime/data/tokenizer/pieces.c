@@ -61,8 +61,10 @@ clt_status clt_pieces_next(const clt_tokenizer *t, void *match, const char *text
     }
     *end = pcre2_get_ovector_pointer(match)[1];
     if (*end - begin > INT_MAX / 8)
-        return clt_fail(CLT_UNSUPPORTED, "tokenizer '%s': a piece of %zu bytes at byte %zu",
-                        t->spec, *end - begin, begin);
+        return clt_fail(
+            CLT_UNSUPPORTED,
+            "tokenizer '%s': %zu bytes of the text, from byte %zu on, are one word: too long",
+            t->spec, *end - begin, begin);
     return CLT_OK;
 }
 

@@ -162,7 +162,8 @@ static clt_status check_memory(const clt_session *s, const clt_value *v, caller_
         const clt_device *device = s->devices[on].device;
         cl_context context = NULL;
         if (!clt_buffer_facts(m.buffer, &context, &room))
-            return clt_fail(CLT_INVALID_ARGUMENT, "%s %s: its buffer is no cl_mem", m.what, m.name);
+            return clt_fail(CLT_INVALID_ARGUMENT, "%s %s: its buffer is not a valid cl_mem object",
+                            m.what, m.name);
         if (context != device->context)
             return clt_fail(CLT_INVALID_ARGUMENT, "%s %s: its buffer is of another context than %s",
                             m.what, m.name, device->label);
@@ -303,14 +304,20 @@ clt_status clt_session_divide(const clt_session *s, const clt_participants *all,
 {
     int64_t *offsets = shares->offsets;
     if (batch->n_wait && all->own > 1)
-        return clt_fail(CLT_INVALID_ARGUMENT, "a wait list is for one device, not %d", all->own);
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "a batch may wait for events on one device only, and there are %d: leave "
+                        "its wait list empty",
+                        all->own);
     if (batch->offsets)
         memcpy(offsets, batch->offsets, ((size_t)all->own + 1) * sizeof *offsets);
     else
         CLT_TRY(clt_shares_split(shares, all, batch->count));
     if (offsets[0] != 0 || offsets[all->own] != batch->count)
-        return clt_fail(CLT_INVALID_ARGUMENT, "the batch's offsets do not cover its %lld samples",
-                        (long long)batch->count);
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "the batch's offsets must begin with 0 and end with its %lld samples; they "
+                        "are %lld to %lld",
+                        (long long)batch->count, (long long)offsets[0],
+                        (long long)offsets[all->own]);
     const int64_t most = shares->per_run * shares->max_micro_batches;
     for (int d = 0; d < all->own; d++) {
         const int64_t share = offsets[d + 1] - offsets[d];

@@ -17,9 +17,10 @@ static clt_status check(const clt_fit_options *o, const clt_trainer *t)
     CLT_TRY(CLT_CHECK_STRUCT(o, clt_fit_options));
     if (o->n_splits && !t->options.rebalance)
         return clt_fail(CLT_INVALID_ARGUMENT,
-                        "changes of the division need clt_trainer_options.rebalance");
+                        "clt_fit_options.splits changes the division of batches: the trainer needs "
+                        "clt_trainer_options.rebalance");
     if (o->epochs < 0 || o->steps < 0)
-        return clt_fail(CLT_INVALID_ARGUMENT, "a run of %lld epochs and %lld steps is not possible",
+        return clt_fail(CLT_INVALID_ARGUMENT, "%lld epochs and %lld steps: neither may be negative",
                         (long long)o->epochs, (long long)o->steps);
     if (o->batch < 0 || o->batch > t->options.batch)
         return clt_fail(CLT_INVALID_ARGUMENT, "batch %lld; the trainer was made for 1 to %lld",

@@ -196,7 +196,9 @@ clt_status clt_predictor_run(clt_predictor *p, const clt_step_batch *batch,
                              struct _cl_event **event)
 {
     if (event && p->store->n_devices > 1)
-        return clt_fail(CLT_INVALID_ARGUMENT, "several devices have no common event");
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "an event needs one device, and the store has %d: pass NULL",
+                        p->store->n_devices);
     CLT_TRY(divide(p, batch));
     const int entry = (int)(p->runs % 2);
     const clt_call call = {

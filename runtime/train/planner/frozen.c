@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <cltrain/checkpoint.h>
+
 #include <jansson.h>
 
 #include "base/alloc.h"
@@ -78,6 +80,8 @@ static json_t *pack_history(const clt_split_history *h)
     return changes;
 }
 
+#define DAMAGED "the section \"" CLT_SECTION_SPLIT "\" of the checkpoint's state.json is damaged: "
+
 static clt_status read_change(const json_t *change, int count, double *weights,
                               clt_split_history **history)
 {
@@ -85,7 +89,10 @@ static clt_status read_change(const json_t *change, int count, double *weights,
     const int64_t step = json_integer_value(json_object_get(change, "step")),
                   quantum = json_integer_value(json_object_get(change, "quantum"));
     if (json_array_size(list) != (size_t)count || step < 1 || quantum < 1)
-        return clt_fail(CLT_FORMAT, "the checkpoint's changes of the division are none");
+        return clt_fail(CLT_FORMAT,
+                        DAMAGED
+                        "a change lacks its step, its quantum, or a weight for each of %d devices",
+                        count);
     for (int d = 0; d < count; d++)
         weights[d] = json_number_value(json_array_get(list, (size_t)d));
     return clt_split_history_add(history, count, step - 1, weights, quantum);
@@ -180,8 +187,9 @@ static clt_status find_places(const json_t *names, size_t begin, size_t end,
         const int d = name ? find_device(devices, count, name, place) : -1;
         /* In another order the devices would get each other's shares. */
         if (d < 0 || d < last)
-            return clt_fail(CLT_MISMATCH, "the checkpoint's split is of other devices (%.200s)",
-                            name ? name : "none");
+            return clt_fail(CLT_MISMATCH,
+                            "the checkpoint's division of batches is of other devices (%.200s)",
+                            name ? name : "without a name");
         place[d] = (int)i;
         last = d;
     }
@@ -197,13 +205,14 @@ static clt_status find_part(const json_t *all, const clt_world *world, size_t n,
     *begin = 0;
     *end = n;
     if (ranks_in(all) != (size_t)count)
-        return clt_fail(CLT_MISMATCH, "the checkpoint's split is among %zu ranks, not %d",
+        return clt_fail(CLT_MISMATCH,
+                        "the checkpoint's division of batches is of %zu ranks, and this run has %d",
                         ranks_in(all), count);
     size_t all_ranks = ranks ? 0 : n;
     for (int r = 0; ranks && r < count; r++) {
         const json_int_t devices = json_integer_value(json_array_get(ranks, (size_t)r));
         if (devices < 1 || (size_t)devices > n - all_ranks)
-            return clt_fail(CLT_FORMAT, "the checkpoint's split has no devices of rank %d", r);
+            return clt_fail(CLT_FORMAT, DAMAGED "it has no devices of rank %d", r);
         if (r == own)
             *begin = all_ranks;
         all_ranks += (size_t)devices;
@@ -211,7 +220,7 @@ static clt_status find_part(const json_t *all, const clt_world *world, size_t n,
             *end = all_ranks;
     }
     return all_ranks == n ? CLT_OK
-                          : clt_fail(CLT_FORMAT, "the checkpoint's split has devices of no rank");
+                          : clt_fail(CLT_FORMAT, DAMAGED "it has more devices than its ranks");
 }
 
 /* Every listed device is one of a rank's devices, so there are no more weights than devices. */
@@ -223,7 +232,8 @@ static clt_status read_split(const json_t *all, const clt_world *world, clt_devi
     const size_t n = json_array_size(names), n_weights = json_array_size(list);
     size_t begin, end;
     if (n < 1 || read < 1 || (n_weights && n_weights != n))
-        return clt_fail(CLT_FORMAT, "the checkpoint's split is none");
+        return clt_fail(CLT_FORMAT, DAMAGED
+                        "it lacks devices, a quantum of at least 1, or a weight for each device");
     CLT_TRY(find_part(all, world, n, &begin, &end));
     CLT_TRY(find_places(names, begin, end, devices, count, use));
     for (size_t i = 0; i < n; i++)
@@ -246,7 +256,7 @@ static clt_status read_section(const char *section, const clt_world *world,
     double *read = clt_calloc(listed + 1, sizeof *read);
     clt_status status = found && read ? CLT_OK : CLT_OUT_OF_MEMORY;
     if (status == CLT_OK && !all)
-        status = clt_fail(CLT_FORMAT, "the checkpoint's split is no JSON: %s", error.text);
+        status = clt_fail(CLT_FORMAT, DAMAGED "%s", error.text);
     CLT_NEXT(status, read_split(all, world, devices, count, found, read, quantum, uneven));
     /* All ranks accept the section, or none does. */
     status = clt_ranks_agree(world, status, NULL);
@@ -284,7 +294,7 @@ clt_status clt_split_frozen(const char *section, const clt_world *world, clt_dev
     CLT_TRY(tell_section(section, world, &told));
     const clt_status status =
         *told ? read_section(told, world, devices, count, use, weights, quantum, per_device, uneven)
-              : clt_fail(CLT_NOT_FOUND, "there is no division of batches");
+              : clt_fail(CLT_NOT_FOUND, "the checkpoint has no division of batches");
     clt_free(told);
     return status;
 }
@@ -298,9 +308,9 @@ static clt_status read_buckets(const char *section, int64_t *bucket_bytes)
     const int64_t read = bytes ? json_integer_value(bytes) : CLT_BUCKET_BYTES;
     clt_status status = CLT_OK;
     if (!all)
-        status = clt_fail(CLT_FORMAT, "the checkpoint's split is no JSON: %s", error.text);
+        status = clt_fail(CLT_FORMAT, DAMAGED "%s", error.text);
     else if (read < 1)
-        status = clt_fail(CLT_FORMAT, "the checkpoint's size of buckets is none");
+        status = clt_fail(CLT_FORMAT, DAMAGED "\"bucket_bytes\" is below 1");
     else
         *bucket_bytes = read;
     json_decref(all);
@@ -312,8 +322,9 @@ clt_status clt_split_frozen_buckets(const char *section, const clt_world *world,
 {
     char *told;
     CLT_TRY(tell_section(section, world, &told));
-    const clt_status status = *told ? read_buckets(told, bucket_bytes)
-                                    : clt_fail(CLT_NOT_FOUND, "there is no division of batches");
+    const clt_status status =
+        *told ? read_buckets(told, bucket_bytes)
+              : clt_fail(CLT_NOT_FOUND, "the checkpoint has no division of batches");
     clt_free(told);
     return status;
 }

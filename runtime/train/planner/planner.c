@@ -173,8 +173,9 @@ clt_status clt_planner_predict(const clt_planner *p, const int *use, int even,
         chosen[d] = use ? use[d] != 0 : p->use[d];
         any = any || chosen[d];
     }
-    clt_status status = any ? predict(p, chosen, even || (!use && !p->uneven), prediction)
-                            : clt_fail(CLT_INVALID_ARGUMENT, "a step on no device");
+    clt_status status =
+        any ? predict(p, chosen, even || (!use && !p->uneven), prediction)
+            : clt_fail(CLT_INVALID_ARGUMENT, "a prediction needs at least one device in use");
     clt_free(chosen);
     return status;
 }
@@ -184,9 +185,9 @@ clt_status clt_planner_simulate(const clt_planner *p, int ranks, const clt_link 
 {
     CLT_TRY(CLT_CHECK_STRUCT(prediction, clt_prediction));
     if (p->rank_of)
-        return clt_fail(CLT_UNSUPPORTED, "ranks are simulated from what one process measures");
+        return clt_fail(CLT_UNSUPPORTED, "ranks can be simulated in a run of one process only");
     if (ranks < 1)
-        return clt_fail(CLT_INVALID_ARGUMENT, "%d ranks are not possible", ranks);
+        return clt_fail(CLT_INVALID_ARGUMENT, "%d ranks: simulate at least 1", ranks);
     /* Sizes of buckets are in bytes of f32; the network transfers the gradients' precision. */
     const double width = (double)sizeof(float) / (double)clt_dtype_size(p->precision);
     const clt_network network = {width * link->bytes_per_second, link->latency};
@@ -471,8 +472,7 @@ static clt_status check(int count, const clt_trainer_options *options,
     CLT_TRY(CLT_CHECK_STRUCT(own, clt_planner_options));
     if (count < 1 || options->batch < 1 || options->accumulate < 1)
         return clt_fail(CLT_INVALID_ARGUMENT,
-                        "a training of %lld samples in %d micro-batches on %d devices is not "
-                        "possible",
+                        "batch %lld, accumulate %d, %d devices: each must be at least 1",
                         (long long)options->batch, options->accumulate, count);
     return CLT_OK;
 }

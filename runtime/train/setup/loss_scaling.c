@@ -43,7 +43,10 @@ clt_status clt_scaling_read(clt_dtype precision, const clt_checkpoint *checkpoin
     }
     json_decref(json);
     if (!clt_scaling_valid(&s))
-        return clt_fail(CLT_FORMAT, "%s: its loss scaling, %.200s, is none",
+        return clt_fail(CLT_FORMAT,
+                        "%s: the section \"" CLT_SECTION_SCALING
+                        "\" of its state.json is damaged: %.200s is no scale with counts of steps: "
+                        "resume from another checkpoint",
                         clt_checkpoint_path(checkpoint), section->text);
     compare_precision(precision, checkpoint);
     *out = s;

@@ -77,8 +77,9 @@ static clt_status check_world(const clt_world *w)
     if (w->ranks < 1 || w->rank < 0 || w->rank >= w->ranks || w->node_ranks < 1 ||
         w->node_rank < 0 || w->node_rank >= w->node_ranks)
         return clt_fail(CLT_INVALID_ARGUMENT,
-                        "rank %d of %d, number %d of %d on its node: no world has it", w->rank,
-                        w->ranks, w->node_rank, w->node_ranks);
+                        "the world says rank %d of %d, and %d of %d on its node: ranks count from "
+                        "0 and are below their number",
+                        w->rank, w->ranks, w->node_rank, w->node_ranks);
     if (w->ranks > 1 && (!w->gather || !w->connect))
         return clt_fail(CLT_INVALID_ARGUMENT, "a world of %d ranks needs gather and connect",
                         w->ranks);

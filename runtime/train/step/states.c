@@ -88,9 +88,9 @@ static clt_status check_rows(const struct clt_states *s, const clt_assignment *a
     if (one_run(s) || (put->op == &clt_op_batch_rows_put && depends[put->in[0]->id] < OWN))
         return CLT_OK;
     return clt_fail(CLT_UNSUPPORTED,
-                    "state %s takes what %s made of rows that each of %d devices and micro-batches "
-                    "replaced: assign the result of one clt_batch_rows_put itself, or train on "
-                    "one device without accumulation",
+                    "state %s is assigned what %s computes from rows that %d devices or "
+                    "micro-batches replace: assign the result of one clt_batch_rows_put directly, "
+                    "or train on one device without accumulation",
                     assign->state->name, put->name,
                     s->all->total > 1 ? s->all->total : s->shares->max_micro_batches);
 }
@@ -108,7 +108,7 @@ static clt_status place(struct clt_states *s, const clt_assignment *assign, batc
     item->at = -1;
     if (bytes % 4)
         return clt_fail(CLT_UNSUPPORTED,
-                        "state %s has %lld bytes: one that steps assign has a multiple of 4",
+                        "state %s has %lld bytes: a state that steps assign needs a multiple of 4",
                         assign->state->name, (long long)bytes);
     if (item->depends != NOTHING && type->dtype != CLT_F32 && s->all->total > 1)
         return clt_fail(CLT_UNSUPPORTED,

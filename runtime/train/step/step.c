@@ -32,7 +32,8 @@ clt_status clt_step_prepare(clt_trainer *t, clt_session *session, const clt_step
     if (batch->count < 0 || batch->count > t->options.batch || batch->total > t->options.batch ||
         (batch->total > 0 && batch->count > batch->total))
         return clt_fail(
-            CLT_INVALID_ARGUMENT, "a batch of %lld of %lld; the trainer was made for 0 to %lld",
+            CLT_INVALID_ARGUMENT,
+            "a batch of %lld samples, of %lld on all ranks: the trainer was made for at most %lld",
             (long long)batch->count, (long long)(batch->total > 0 ? batch->total : batch->count),
             (long long)t->options.batch);
     CLT_TRY(clt_session_divide(session, &t->all, batch, &t->shares));
@@ -147,7 +148,9 @@ clt_status clt_step_check_event(const clt_trainer *t, struct _cl_event *const *e
 {
     return !event || t->all.own == 1
                ? CLT_OK
-               : clt_fail(CLT_INVALID_ARGUMENT, "several devices have no common event");
+               : clt_fail(CLT_INVALID_ARGUMENT,
+                          "an event needs one device, and the trainer has %d: pass NULL",
+                          t->all.own);
 }
 
 static clt_status end_step(clt_trainer *t, struct _cl_event **event)

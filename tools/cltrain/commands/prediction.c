@@ -48,13 +48,16 @@ static int check_use(const prediction *p)
     for (int i = 0; i < p->job.input.n_fields; i++)
         known = known || p->job.fields[i].classes == s->classes;
     if (!known)
-        return usage_error("--classes %lld: the model of %s has another number",
-                           (long long)s->classes, s->checkpoint);
+        return usage_error(
+            "--classes %lld: the model of %s was trained for another number: leave the option out",
+            (long long)s->classes, s->checkpoint);
     if (s->image_size > 0 && (!image || image->rank != 3 || image->dims[1] != s->image_size))
-        return usage_error("--image-size %lld: the model of %s takes another one",
-                           (long long)s->image_size, s->checkpoint);
+        return usage_error(
+            "--image-size %lld: the model of %s was trained for another size: leave the option out",
+            (long long)s->image_size, s->checkpoint);
     if (s->resize > 0 && (!use_resize(p->saved.use) || !image || s->resize < image->dims[1]))
-        return usage_error("--resize %lld: is for models of images:DIR, and at least their size",
+        return usage_error("--resize %lld: needs a model that was trained on images:DIR, and at "
+                           "least the size of its images",
                            (long long)s->resize);
     return 0;
 }

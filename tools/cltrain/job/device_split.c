@@ -154,8 +154,9 @@ static int take_frozen(job *j, const settings *s, int quiet)
     j->options.quantum = 1;
     j->options.per_device = 0;
     if (status != CLT_NOT_FOUND && !quiet)
-        printf("the checkpoint's division of batches is of other devices: it is made anew, and "
-               "results are equal to rounding\n");
+        printf("%s: batches are divided anew, and results are equal to rounding\n",
+               status == CLT_OK ? "the checkpoint's division of batches is of other devices"
+                                : clt_error_message());
     return 0;
 }
 

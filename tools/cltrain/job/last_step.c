@@ -12,7 +12,8 @@ int count_steps(job *j, const settings *s)
                            "samples",
                            (long long)batch, (long long)count);
     if (epochs > INT64_MAX / per_epoch)
-        return usage_error("--epochs %lld: too many", (long long)epochs);
+        return usage_error("--epochs %lld: too many: steps do not fit in 63 bits",
+                           (long long)epochs);
     j->steps = s->steps > 0 ? s->steps : epochs * per_epoch;
     return 0;
 }

@@ -30,8 +30,9 @@ int check_simulation(const settings *s)
         return usage_error("--link: %s", clt_error_message());
     for (const char *at = s->simulate; *at;)
         if (!next_ranks(&at))
-            return usage_error("--simulate %s: numbers of ranks of 1 to %d, by comma", s->simulate,
-                               MOST_RANKS);
+            return usage_error(
+                "--simulate %s: must be numbers of ranks from 1 to %d, separated by commas",
+                s->simulate, MOST_RANKS);
     return 0;
 }
 

@@ -21,7 +21,7 @@ static int take_buckets(reading *r, const json_t *record, int line)
     const json_t *bytes = json_object_get(record, "bucket_bytes");
     const int64_t read = bytes ? json_integer_value(bytes) : 0;
     if (bytes && read < 1)
-        return failure("%s, line %d: no size of buckets", r->path, line);
+        return failure("%s, line %d: \"bucket_bytes\" must be at least 1", r->path, line);
     if (r->job->changes.count && read != r->job->bucket_bytes)
         return failure("%s, line %d: the size of buckets changed here; only the steps before it "
                        "can be repeated",
@@ -46,7 +46,9 @@ static int add_change(reading *r, const json_t *record, const json_t *weights, i
                        r->path, line, r->n_weights, n, (long long)json_integer_value(step));
     if (n < 1 || (r->n_weights && n != r->n_weights) || !json_is_integer(step) ||
         !json_is_integer(quantum) || (at == 0) != (json_integer_value(step) == 1))
-        return failure("%s, line %d: no division of a batch that can be repeated", r->path, line);
+        return failure("%s, line %d: its \"weights\", \"step\" and \"quantum\" are no division of "
+                       "batches of a run with --rebalance",
+                       r->path, line);
     TRY(take_buckets(r, record, line));
     clt_split_change *list = realloc(r->job->changes.list, (size_t)(at + 1) * sizeof *list);
     if (!list)

@@ -254,8 +254,9 @@ int ranks_meet(const char *command, const settings *s, int several, int code)
     if (r->world.ranks < 2)
         return code;
     if (!code && !several)
-        code = usage_error("%s is for one process, and mpiexec started %d: start it without",
-                           command, r->world.ranks);
+        code =
+            usage_error("%s runs in one process, and mpiexec started %d: start it without mpiexec",
+                        command, r->world.ranks);
     message mine = message_of(code);
     snprintf(mine.command, sizeof mine.command, "%s", command);
     snprintf(mine.version, sizeof mine.version, "%s", CLT_COMMAND_VERSION);
