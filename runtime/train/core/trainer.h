@@ -25,6 +25,7 @@ struct clt_trainer {
     /* By bucket: the participant that updates the bucket and broadcasts its parameters. NULL: all
      * devices are of one kind, and each updates its own replica to the same bits. */
     int *owners;
+    bool slots_apart; /* only a bucket's owner has the optimizer's slots of the last step */
     /* If set, updates of a bucket begin when its reduction ends. Otherwise updates wait for the
      * step status, which guard, clipping and repeating a step need. */
     bool streams;

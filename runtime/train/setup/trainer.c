@@ -215,6 +215,7 @@ clt_status clt_trainer_slot_set(clt_trainer *t, int slot, const char *name, cons
 {
     const clt_slot *where;
     CLT_TRY(find_slot(t, slot, name, bytes, &where));
+    t->slots_apart = false;
     for (int i = 0; i < t->all.own; i++) {
         const clt_replica *r = &t->store->replicas[i];
         CLT_TRY(

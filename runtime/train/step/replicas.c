@@ -21,7 +21,7 @@ clt_status clt_trainer_broadcast(clt_trainer *t, int root)
 {
     if (root < 0 || root >= t->all.ranks)
         return clt_fail(CLT_INVALID_ARGUMENT, "rank %d is not one of %d", root, t->all.ranks);
-    int64_t numbers[] = {t->steps, (int64_t)t->options.seed, t->all.first};
+    int64_t numbers[] = {t->steps, (int64_t)t->options.seed, t->all.first, t->slots_apart};
     CLT_TRY(clt_world_tell(&t->all, root, numbers, sizeof numbers));
     clt_trainer_set_steps(t, numbers[0]);
     t->options.seed = (uint64_t)numbers[1];
@@ -29,7 +29,7 @@ clt_status clt_trainer_broadcast(clt_trainer *t, int root)
     CLT_TRY(clt_update_scaling(t->devices[0].update, &scaling));
     CLT_TRY(clt_world_tell(&t->all, root, &scaling, sizeof scaling));
     CLT_TRY(clt_trainer_set_scaling(t, &scaling));
-    CLT_TRY(clt_trainer_copy_replica(t, (int)numbers[2], NULL));
+    CLT_TRY(clt_trainer_copy_replica(t, (int)numbers[2], numbers[3] ? t->owners : NULL));
     clt_verification_skip(t->verification);
     return CLT_OK;
 }

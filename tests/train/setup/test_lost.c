@@ -300,11 +300,56 @@ static void owners_share_what_is_left(void **state)
     lab_close(&l);
 }
 
+/* Continues a run, as clt_fit does: the optimizer's slots of a bucket are its owner's, not those of
+ * the rank's first device. */
+static void a_broadcast_keeps_what_owners_have(void **state)
+{
+    float want[WIDE * IN], have[WIDE * IN], slot[WIDE * IN];
+    const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
+    clt_step_batch batch;
+    clt_store_options stored;
+    clt_trainer_options options;
+    (void)state;
+    clt_step_batch_init(&batch);
+    batch.count = BATCH;
+    batch.feeds = feeds;
+    batch.n_feeds = 2;
+    clt_store_options_init(&stored);
+    stored.bucket_bytes = 64;
+    clt_trainer_options_init(&options);
+    options.optimizer = CLT_MOMENTUM;
+    options.batch = BATCH;
+    for (int again = 0; again < 2; again++) {
+        lab l = lab_on("cpu/2,cpu@1", NULL);
+        l.devices[1]->identity ^= 1;
+        l.graph = classifier(IN, WIDE, CLASSES);
+        ok(clt_store_create_with(l.graph, l.devices, l.n, &stored, &l.store));
+        lab_trainer(&l, &options);
+        assert_true(l.store->layout.n_buckets > l.n);
+        for (int s = 0; s < 6; s++) {
+            if (again && s == 3)
+                ok(clt_trainer_broadcast(l.trainer, 0));
+            ok(clt_trainer_step(l.trainer, &batch, NULL));
+        }
+        ok(clt_store_get(l.store, "a.weight", again ? have : want, sizeof want));
+        /* Slots that were set on the root are sent. */
+        memset(slot, 0, sizeof slot);
+        ok(clt_trainer_slot_set(l.trainer, 0, "a.weight", slot, sizeof slot));
+        ok(clt_trainer_broadcast(l.trainer, 0));
+        ok(clt_trainer_slot_get(l.trainer, 0, "a.weight", slot, sizeof slot));
+        for (int i = 0; i < WIDE * IN; i++)
+            assert_true(slot[i] == 0);
+        lab_close(&l);
+    }
+    assert_memory_equal(want, have, sizeof want);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_others_go_on),
         cmocka_unit_test(owners_share_what_is_left),
+        cmocka_unit_test(a_broadcast_keeps_what_owners_have),
         cmocka_unit_test(an_updated_replica_becomes_all),
         cmocka_unit_test(the_others_run_micro_batches),
         cmocka_unit_test(evaluation_waits_for_the_others),
