@@ -228,7 +228,7 @@ static void damaged_divisions(void **state)
     ok(clt_trainer_save(l.trainer, dir, position, MOST, 0, 1, "test"));
     step(l.trainer, 2);
     ok(clt_store_get(l.store, "a.weight", before, sizeof before));
-    fails(clt_trainer_restore(l.trainer, dir, &position, &seed), CLT_FORMAT, "division");
+    fails(clt_trainer_restore(l.trainer, dir, &position, &seed), CLT_FORMAT, "\"split\"");
     ok(clt_store_get(l.store, "a.weight", after, sizeof after));
     assert_memory_equal(before, after, sizeof before);
     assert_int_equal(clt_trainer_steps(l.trainer), 1);
