@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include <cltrain/ops.h>
 
 void clt_options_init(const clt_op *op, void *options)
 {
@@ -119,4 +120,25 @@ int64_t clt_dims_product(const clt_type *type, int from, int to)
         batch = batch || type->dims[i] < 0;
     }
     return batch ? -product : product;
+}
+
+clt_value *clt_row_as_image(const char *op, const char *what, clt_value *value)
+{
+    const clt_type *type = &value->type;
+    char text[CLT_TYPE_TEXT];
+    if (type->rank != 3 || type->dims[2] < 0)
+        return clt_graph_failed(value->graph, clt_fail(CLT_SHAPE,
+                                                       "%s: the %s %s must have 3 dimensions, the "
+                                                       "last of which is constant",
+                                                       op, what, clt_type_text(type, text)));
+    const int64_t dims[4] = {type->dims[0], type->dims[1], 1, type->dims[2]};
+    return clt_reshape(value, 4, dims);
+}
+
+clt_value *clt_image_as_row(clt_value *image)
+{
+    if (!image)
+        return NULL;
+    const int64_t *d = image->type.dims, dims[3] = {d[0], d[1], d[3]};
+    return clt_reshape(image, 3, dims);
 }

@@ -139,6 +139,11 @@ int64_t clt_dims_product(const clt_type *type, int from, int to);
  * is missing, if the numbers of dimensions differ; else "". */
 const char *clt_flatten_hint(const clt_type *a, const clt_type *b);
 
+/* Returns [B, C, L] as an image of one row, and the reverse. The first fails the graph and returns
+ * NULL if `value` has another rank. `what` names the value in the message. */
+clt_value *clt_row_as_image(const char *op, const char *what, clt_value *value);
+clt_value *clt_image_as_row(clt_value *image);
+
 /* Writes the operand's type as text for messages; returns "none" if the operand is absent. */
 const char *clt_operand_text(const clt_node *node, int operand, char *text);
 

@@ -293,3 +293,16 @@ clt_value *clt_resample2d(clt_value *x, clt_resample_kind kind, bool gradient_of
     CLT_FREE(all, factors);
     return y;
 }
+
+bool clt_resample_accepts(const char *op, const clt_value *x)
+{
+    char text[CLT_TYPE_TEXT];
+    if (x->type.rank == 4 && x->type.dims[2] > 0 && x->type.dims[3] > 0 &&
+        x->type.dims[2] <= CLT_RESAMPLE_MOST && x->type.dims[3] <= CLT_RESAMPLE_MOST)
+        return true;
+    clt_graph_failed(x->graph, clt_fail(CLT_SHAPE,
+                                        "%s: the operand %s must be [B, C, H, W] with constant H "
+                                        "and W from 1 to %d",
+                                        op, clt_type_text(&x->type, text), CLT_RESAMPLE_MOST));
+    return false;
+}

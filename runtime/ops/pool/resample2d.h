@@ -42,6 +42,12 @@ clt_value *clt_resample2d(clt_value *x, clt_resample_kind kind, bool gradient,
 clt_status clt_resample_axis_create(int in, int out, int taps, clt_resample_axis *axis);
 void clt_resample_axis_free(clt_resample_axis *axis);
 
+/* The largest result of an axis, which limits the memory of the tables. */
+enum { CLT_RESAMPLE_MOST = 1 << 24 };
+
+/* Returns whether x is [B, C, H, W] with H and W in range; otherwise fails the graph. */
+bool clt_resample_accepts(const char *op, const clt_value *x);
+
 /* Returns the mean of every plane of x [B, C, H, W] as [B, C, 1, 1]; H and W must be constant. */
 clt_value *clt_global_avg_pool2d(clt_value *x);
 

@@ -1,4 +1,4 @@
-/* Builders of resample2d: adaptive average pooling and upsampling. */
+/* Builds upsampling of resample2d. */
 #include <math.h>
 
 #include "base/error.h"
@@ -6,87 +6,6 @@
 #include "ops/core/ops.h"
 #include "ops/pool/resample2d.h"
 #include <cltrain/ops.h>
-
-/* The largest result of an axis, which limits the memory of the tables. */
-enum { MOST_SIZE = 1 << 24 };
-
-static bool check_images(const char *op, const clt_value *x)
-{
-    char text[CLT_TYPE_TEXT];
-    if (x->type.rank == 4 && x->type.dims[2] > 0 && x->type.dims[3] > 0 &&
-        x->type.dims[2] <= MOST_SIZE && x->type.dims[3] <= MOST_SIZE)
-        return true;
-    clt_graph_failed(x->graph, clt_fail(CLT_SHAPE,
-                                        "%s: the operand %s must be [B, C, H, W] with constant H "
-                                        "and W from 1 to %d",
-                                        op, clt_type_text(&x->type, text), MOST_SIZE));
-    return false;
-}
-
-/* --- adaptive average pooling ------------------------------------------------------------------
- */
-
-static int window_begin(int i, int in, int out)
-{
-    return (int)((int64_t)i * in / out);
-}
-
-static int window_end(int i, int in, int out)
-{
-    return (int)((((int64_t)i + 1) * in + out - 1) / out);
-}
-
-static clt_status adaptive_axis(int in, int out, clt_resample_axis *axis)
-{
-    int taps = 1;
-    for (int i = 0; i < out; i++) {
-        const int count = window_end(i, in, out) - window_begin(i, in, out);
-        taps = count > taps ? count : taps;
-    }
-    CLT_TRY(clt_resample_axis_create(in, out, taps, axis));
-    for (int i = 0; i < out; i++) {
-        axis->begin[i] = window_begin(i, in, out);
-        axis->count[i] = window_end(i, in, out) - axis->begin[i];
-        for (int t = 0; t < axis->count[i]; t++)
-            axis->weight[(int64_t)t * out + i] = 1.0f / (float)axis->count[i];
-    }
-    return CLT_OK;
-}
-
-clt_value *clt_adaptive_avg_pool2d(clt_value *x, int height, int width)
-{
-    if (!x || !check_images("adaptive_avg_pool2d", x))
-        return NULL;
-    const int in[2] = {(int)x->type.dims[2], (int)x->type.dims[3]}, out[2] = {height, width};
-    if (height < 1 || width < 1 || height > MOST_SIZE || width > MOST_SIZE)
-        return clt_graph_failed(x->graph,
-                                clt_fail(CLT_INVALID_ARGUMENT,
-                                         "adaptive_avg_pool2d: the result %dx%d must have 1 to "
-                                         "%d rows and columns",
-                                         height, width, MOST_SIZE));
-    if (height == 1 && width == 1)
-        return clt_global_avg_pool2d(x);
-    if (in[0] % height == 0 && in[1] % width == 0) {
-        clt_pool2d_options o;
-        clt_pool2d_options_init(&o);
-        for (int i = 0; i < 2; i++)
-            o.kernel[i] = in[i] / out[i];
-        return clt_avg_pool2d(x, &o);
-    }
-    clt_resample_axis axes[2] = {{0}, {0}};
-    clt_status status = adaptive_axis(in[0], out[0], &axes[0]);
-    CLT_NEXT(status, adaptive_axis(in[1], out[1], &axes[1]));
-    if (status != CLT_OK)
-        clt_graph_failed(x->graph, status);
-    clt_value *y =
-        status == CLT_OK ? clt_resample2d(x, CLT_RESAMPLE_ADAPTIVE_AVG, false, axes) : NULL;
-    for (int i = 0; i < 2; i++)
-        clt_resample_axis_free(&axes[i]);
-    return y;
-}
-
-/* --- upsampling --------------------------------------------------------------------------------
- */
 
 /* Computes the index in f32 as PyTorch does, because rounding decides between neighbours. */
 static clt_status nearest_axis(int in, int out, double scale, clt_resample_axis *axis)
@@ -140,18 +59,18 @@ static clt_status sizes_of(const clt_value *x, clt_upsample2d_options *own)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "upsample2d: align_corners is for the bilinear mode only");
     for (int i = 0; i < 2; i++) {
-        if (own->size[i] < 0 || own->size[i] > MOST_SIZE)
+        if (own->size[i] < 0 || own->size[i] > CLT_RESAMPLE_MOST)
             return clt_fail(CLT_INVALID_ARGUMENT, "upsample2d: size %dx%d must be from 1 to %d",
-                            own->size[0], own->size[1], MOST_SIZE);
+                            own->size[0], own->size[1], CLT_RESAMPLE_MOST);
         if (own->size[i]) {
             own->scale[i] = 0;
             continue;
         }
         const double size = floor((double)x->type.dims[2 + i] * own->scale[i]);
-        if (!(own->scale[i] > 0) || !(size >= 1) || size > MOST_SIZE)
+        if (!(own->scale[i] > 0) || !(size >= 1) || size > CLT_RESAMPLE_MOST)
             return clt_fail(CLT_INVALID_ARGUMENT,
                             "upsample2d: scale %gx%g of %s does not make 1 to %d rows and columns",
-                            own->scale[0], own->scale[1], text, MOST_SIZE);
+                            own->scale[0], own->scale[1], text, CLT_RESAMPLE_MOST);
         own->size[i] = (int)size;
     }
     return CLT_OK;
@@ -164,7 +83,7 @@ clt_value *clt_upsample2d(clt_value *x, const clt_upsample2d_options *options)
     if (!x)
         return NULL;
     clt_status status = clt_options_read("upsample2d", &own, sizeof own, options);
-    if (status == CLT_OK && !check_images("upsample2d", x))
+    if (status == CLT_OK && !clt_resample_accepts("upsample2d", x))
         return NULL;
     CLT_NEXT(status, sizes_of(x, &own));
     const bool bilinear = own.mode == CLT_UPSAMPLE_BILINEAR;
@@ -186,19 +105,6 @@ clt_value *clt_upsample2d(clt_value *x, const clt_upsample2d_options *options)
     return y;
 }
 
-typedef struct size_call {
-    int size[2];
-} size_call;
-
-CLT_CALLABLE(adaptive_avg_pool2d, size_call,
-             c->out[0] = clt_adaptive_avg_pool2d(c->in[0], a->size[0], a->size[1]),
-             .doc = "The mean of each window. The windows divide x evenly.", .operands = "x bchw",
-             .results = "y bcij",
-             CLT_ATTRIBUTES(size_call,
-                            {CLT_ATTRIBUTE(INT, "size", size_call, size, "Size of the result."),
-                             .count = 2, .least = 1, .most = MOST_SIZE, .default_value = 1}),
-             .whole = "hwij");
-
 CLT_CALLABLE_OPTIONS(
     upsample2d, clt_upsample2d_options, c->out[0] = clt_upsample2d(c->in[0], a),
     .doc = "x resampled to another size.", .operands = "x bchw", .results = "y bcij",
@@ -206,10 +112,10 @@ CLT_CALLABLE_OPTIONS(
         clt_upsample2d_options,
         {CLT_ATTRIBUTE(INT, "size", clt_upsample2d_options, size,
                        "Size of the result; 0: the size of x times the scale."),
-         .count = 2, .most = MOST_SIZE},
+         .count = 2, .most = CLT_RESAMPLE_MOST},
         {CLT_ATTRIBUTE(REAL, "scale", clt_upsample2d_options, scale,
                        "Factor from the size of x to the size of the result."),
-         .count = 2, .most = MOST_SIZE, .above = 1, .default_value = 2},
+         .count = 2, .most = CLT_RESAMPLE_MOST, .above = 1, .default_value = 2},
         {CLT_ATTRIBUTE(FLAG, "bilinear", clt_upsample2d_options, mode,
                        "Interpolates between neighbours instead of taking the nearest.")},
         {CLT_ATTRIBUTE(FLAG, "align_corners", clt_upsample2d_options, align_corners,
