@@ -217,3 +217,23 @@ void clt_index_dims(const clt_node *node, clt_node_dims *dims)
     place_array(&node->out[0]->type, dims->in[2]);
     place_array(&node->out[0]->type, dims->out[0]);
 }
+
+int64_t clt_index_piece(const clt_index_shape *s, const clt_target *target, int64_t slices)
+{
+    enum { LEAST = 64, ITEMS_A_UNIT = 4 };
+    const int64_t items = ITEMS_A_UNIT * (int64_t)target->caps->compute_units;
+    int64_t pieces = slices ? (items + slices - 1) / slices : 1;
+    pieces = pieces > s->inner / LEAST ? s->inner / LEAST : pieces;
+    pieces = pieces < 1 ? 1 : pieces;
+    const int64_t piece = (s->inner + pieces - 1) / pieces;
+    return (piece + 15) / 16 * 16;
+}
+
+int clt_index_vector(const clt_node *node, const clt_index_shape *s)
+{
+    /* A sample within an input begins at a multiple of the sample's size. */
+    bool fits = s->inner % 4 == 0;
+    for (int i = 1; i < node->n_in; i++)
+        fits = fits && (!node->in[i] || clt_type_coefficient(&node->in[i]->type) % 4 == 0);
+    return fits ? 4 : 1;
+}

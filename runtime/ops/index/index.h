@@ -91,6 +91,13 @@ double clt_index_sum_flops(const clt_node *node, int64_t n);
 void clt_index_begin_cpu(const clt_node *node, const clt_target *target, clt_program *p);
 void clt_index_begin_gpu(const clt_node *node, const clt_target *target, clt_program *p);
 
+/* Returns the floats in a piece of a slice. There are enough pieces to keep all compute units busy,
+ * but no small ones. */
+int64_t clt_index_piece(const clt_index_shape *s, const clt_target *target, int64_t slices);
+
+/* Returns the contiguous floats of a work-item: 4 or 1. */
+int clt_index_vector(const clt_node *node, const clt_index_shape *s);
+
 extern const clt_op clt_op_embedding, clt_op_index_select, clt_op_index_add, clt_op_index_copy,
     clt_op_gather, clt_op_scatter_add;
 
