@@ -138,18 +138,22 @@ static void write_values(clt_recompute *r)
 
 const bool *clt_recompute_least(clt_recompute *r)
 {
-    if (clt_recompute_is_large(r))
-        clt_recompute_segments(r, 0);
-    else
+    r->work = 0;
+    if (!clt_recompute_is_large(r))
         clt_recompute_search_least(r);
+    if (clt_recompute_is_large(r) || clt_recompute_search_is_long(r))
+        clt_recompute_segments(r, 0);
     write_values(r);
     return r->recomputed_values;
 }
 
 const bool *clt_recompute_within(clt_recompute *r, int64_t bytes)
 {
-    if (!(clt_recompute_is_large(r) ? clt_recompute_segments(r, bytes)
-                                    : clt_recompute_search_within(r, (double)bytes)))
+    r->work = 0;
+    bool found = !clt_recompute_is_large(r) && clt_recompute_search_within(r, (double)bytes);
+    if (!found && (clt_recompute_is_large(r) || clt_recompute_search_is_long(r)))
+        found = clt_recompute_segments(r, bytes);
+    if (!found)
         return NULL;
     write_values(r);
     return r->recomputed_values;

@@ -134,6 +134,7 @@ clt_recompute_cost clt_recompute_evaluate(clt_recompute *r, double target)
         if (r->order[k].copy)
             o.seconds += r->seconds[r->order[k].node];
     }
+    r->work += r->n_order;
     int64_t alive = 0;
     for (int k = 0; k < r->n_order; k++) {
         alive += r->live[k];

@@ -48,6 +48,7 @@ struct clt_recompute {
     int *block;    /* by instance: the instance whose block it overwrites */
     int *died;     /* by instance: when its block dies */
     int64_t *live; /* by place in `order` */
+    int64_t work;  /* places of the schedule that evaluations have visited */
 };
 
 /* plan/recompute_cost.c: whether the value owns its memory in the arena. */
@@ -59,7 +60,10 @@ bool clt_recompute_is_copied(const clt_recompute *r, const clt_value *value);
 /* The cost of the choice in r->recomputed. */
 clt_recompute_cost clt_recompute_evaluate(clt_recompute *r, double target);
 
-/* plan/recompute_search.c: chooses the least peak that is found, and returns it in bytes. */
+/* plan/recompute_search.c: whether the search has taken so long that it gives up. */
+bool clt_recompute_search_is_long(const clt_recompute *r);
+
+/* Chooses the least peak that is found, and returns it in bytes. */
 double clt_recompute_search_least(clt_recompute *r);
 
 /* Chooses as little as is found to bring the peak to at most `bytes`; false: not found. */

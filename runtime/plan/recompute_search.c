@@ -4,10 +4,20 @@
  * that lowers the excess over a target most for the time of its copies. Without a limit the target
  * goes down step by step until nothing more is gained. A node is recomputed at most once, so
  * backward takes at most a forward pass longer.
+ *
+ * The search gives up after MOST_WORK visits of places. The largest models here need a third of
+ * them. Chains of hundreds of equal nodes would need a hundred times as many.
  */
 #include <string.h>
 
 #include "plan/recompute_internal.h"
+
+enum { MOST_WORK = 1 << 23 };
+
+bool clt_recompute_search_is_long(const clt_recompute *r)
+{
+    return r->work > MOST_WORK;
+}
 
 /* Returns the candidate with the highest last gain; -1 if none gains. */
 static int most_promising(const clt_recompute *r)
@@ -39,9 +49,13 @@ static bool descend(clt_recompute *r, double target, int *version, clt_recompute
 {
     *now = clt_recompute_evaluate(r, target);
     while (now->excess > 0) {
+        if (clt_recompute_search_is_long(r))
+            return false;
         int node = most_promising(r);
         for (int i = 0; node < 0 && i < r->n_nodes; i++)
             if (r->candidate[i] && !r->recomputed[i] && r->looked[i] != *version) {
+                if (clt_recompute_search_is_long(r))
+                    return false;
                 look(r, i, target, now, *version);
                 node = r->gains[i] > 0 ? i : -1;
             }
@@ -94,6 +108,8 @@ static void prune(clt_recompute *r, double target)
         for (int i = next; i < r->n_nodes; i++) {
             if (!r->candidate[i] || !r->recomputed[i] || r->seconds[i] != below)
                 continue;
+            if (clt_recompute_search_is_long(r))
+                return;
             r->recomputed[i] = false;
             if ((double)clt_recompute_evaluate(r, target).peak > target)
                 r->recomputed[i] = true;

@@ -1,8 +1,8 @@
 /*
  * What backward recomputes in large graphs. The search of recompute_search.c takes more time than
- * the square of the graph. Beyond MOST_WORK (candidates times nodes), forward is divided into
- * segments, and backward keeps what the next segments read (Chen et al., "Training deep nets with
- * sublinear memory cost", 2016).
+ * the square of the graph. Beyond MOST_WORK (candidates times nodes), and where the search gives
+ * up, forward is divided into segments, and backward keeps what the next segments read (Chen et
+ * al., "Training deep nets with sublinear memory cost", 2016).
  */
 #include <string.h>
 

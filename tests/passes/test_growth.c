@@ -16,7 +16,7 @@
 #include "support/plans.h"
 #include <cltrain/ops.h>
 
-enum { NODES = 1500, WIDTH = 16, REPEATS = 3 };
+enum { NODES = 1500, FEW_NODES = 100, WIDTH = 16, REPEATS = 3 };
 
 /* A limit between linear and quadratic growth. */
 static const double MOST = 9;
@@ -105,31 +105,33 @@ static double least_of(layer *add, int n, const clt_plan_options *options)
     return least;
 }
 
-static void grows(const char *what, layer *add, const clt_plan_options *options)
+static void grows(const char *what, layer *add, int n, const clt_plan_options *options)
 {
-    const double one = least_of(add, NODES, options), four = least_of(add, 4 * NODES, options);
-    printf("%-24s %4d layers: %.3f s, %d: %.3f s, %.1f times\n", what, NODES, one, 4 * NODES, four,
+    const double one = least_of(add, n, options), four = least_of(add, 4 * n, options);
+    printf("%-24s %4d layers: %.3f s, %d: %.3f s, %.1f times\n", what, n, one, 4 * n, four,
            four / one);
     if (four > MOST * one)
-        fail_msg("%s: %d layers take %.3f s and %d take %.3f s, %.1f times as long", what, NODES,
-                 one, 4 * NODES, four, four / one);
+        fail_msg("%s: %d layers take %.3f s and %d take %.3f s, %.1f times as long", what, n, one,
+                 4 * n, four, four / one);
 }
 
 static void plans_grow_with_the_graph(void **state)
 {
     (void)state;
     clt_plan_options options = clt_plan_options_default(CLT_PLAN_TRAIN, 64);
-    grows("element-wise", elementwise, &options);
-    grows("linear", linear, &options);
-    grows("one weight", tied, &options);
+    grows("element-wise", elementwise, NODES, &options);
+    grows("linear", linear, NODES, &options);
+    grows("one weight", tied, NODES, &options);
     options.precision = CLT_BF16;
-    grows("linear, bf16", linear, &options);
+    grows("linear, bf16", linear, NODES, &options);
     options.precision = CLT_F32;
     options.several = true;
-    grows("collectives", collective, &options);
+    grows("collectives", collective, NODES, &options);
     options.several = false;
     options.recompute = true;
-    grows("linear, recomputed", linear, &options);
+    grows("linear, recomputed", linear, NODES, &options);
+    /* Small enough for the search, which gives up if it takes too long. */
+    grows("few linear, recomputed", linear, FEW_NODES, &options);
 }
 
 int main(void)
