@@ -134,7 +134,9 @@ static int on_key(void *user, const unsigned char *key, size_t length)
     return 0;
 }
 
-int model_text_line(const model_text *text, const json_t *container, const char *key)
+/* Returns the line, counted from 1, where an object or array of the tree begins, or where one of an
+ * object's keys is. With key NULL it is the container's line. */
+static int text_line(const model_text *text, const json_t *container, const char *key)
 {
     static const yajl_callbacks callbacks = {.yajl_start_map = on_begin,
                                              .yajl_map_key = on_key,
@@ -162,6 +164,6 @@ clt_status model_text_fail(const model_text *text, const json_t *container, cons
     va_start(list, format);
     vsnprintf(message, sizeof message, format, list);
     va_end(list);
-    return clt_model_fail(CLT_FORMAT, "%s:%d: %s", text->path,
-                          model_text_line(text, container, key), message);
+    return clt_model_fail(CLT_FORMAT, "%s:%d: %s", text->path, text_line(text, container, key),
+                          message);
 }

@@ -19,10 +19,6 @@ clt_status model_text_read(const char *path, model_text *out);
 
 void model_text_free(model_text *text);
 
-/* Returns the line, counted from 1, where an object or array of the tree begins, or where one of an
- * object's keys is. With key NULL it is the container's line. */
-int model_text_line(const model_text *text, const json_t *container, const char *key);
-
 /* Fails with FORMAT and the message "PATH:LINE: ", followed by the formatted text. */
 clt_status model_text_fail(const model_text *text, const json_t *container, const char *key,
                            const char *format, ...) __attribute__((format(printf, 4, 5)));

@@ -12,7 +12,8 @@
 /* A larger image is damaged, or was made to exhaust memory. */
 static const long MOST_PIXELS = 1L << 28;
 
-clt_status clt_image_check_size(const char *path, long width, long height)
+/* Fails with FORMAT if the image has no pixels or too many. */
+static clt_status image_check_size(const char *path, long width, long height)
 {
     if (width < 1 || height < 1 || width > MOST_PIXELS / height)
         return clt_fail(CLT_FORMAT, "%s: an image of %ld x %ld: more than 2^28 pixels, or none",
@@ -22,7 +23,7 @@ clt_status clt_image_check_size(const char *path, long width, long height)
 
 clt_status clt_image_resize_room(clt_image *image, const char *path, long width, long height)
 {
-    CLT_TRY(clt_image_check_size(path, width, height));
+    CLT_TRY(image_check_size(path, width, height));
     /* Four bytes a pixel: decoding CMYK needs the fourth. Resampling reads a few bytes after the
      * last pixel. */
     const size_t bytes = (size_t)(width * height) * 4 + CLT_IMAGE_BEHIND;
@@ -115,7 +116,7 @@ static clt_status decode_jpeg(clt_image *image, const char *path, const unsigned
         return clt_fail(CLT_FORMAT, "%s: damaged JPEG: %s", path,
                         failed ? tjGetErrorStr2(image->jpeg) : "it ends before its size");
     /* Check the size in the file too, not only the scaled size. */
-    CLT_TRY(clt_image_check_size(path, width, height));
+    CLT_TRY(image_check_size(path, width, height));
     image->shrunk = plan ? plan(user, width, height) : 1;
     const tjscalingfactor scale = {1, image->shrunk};
     width = TJSCALED(width, scale);

@@ -40,9 +40,6 @@ clt_status clt_image_decode(clt_image *image, const char *path, const unsigned c
                             size_t count, clt_image_plan plan, void *user);
 void clt_image_free(clt_image *image);
 
-/* Fails with FORMAT if the image has no pixels or too many. */
-clt_status clt_image_check_size(const char *path, long width, long height);
-
 /* Sets the image's size, and allocates room for width * height colours. */
 clt_status clt_image_resize_room(clt_image *image, const char *path, long width, long height);
 

@@ -76,7 +76,4 @@ static inline bool clt_loader_epoch_ends(const clt_loader *l, int64_t position)
 /* Entry function of the loader's threads. */
 void *clt_loader_work(void *worker);
 
-/* Returns the nanoseconds of a monotonic clock. */
-int64_t clt_loader_now(void);
-
 #endif

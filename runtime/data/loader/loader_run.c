@@ -13,7 +13,8 @@
 /* A tuning window has at least this many batches and lasts at least this long. */
 enum { WINDOW_BATCHES = 8, WINDOW_NANOSECONDS = 20 * 1000 * 1000 };
 
-int64_t clt_loader_now(void)
+/* Returns the nanoseconds of a monotonic clock. */
+static int64_t loader_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -151,9 +152,9 @@ void *clt_loader_work(void *argument)
         }
         int64_t task = s->started++;
         pthread_mutex_unlock(&l->lock);
-        int64_t start = clt_loader_now();
+        int64_t start = loader_now();
         clt_status status = run_task(l, w, s, task);
-        int64_t spent = clt_loader_now() - start;
+        int64_t spent = loader_now() - start;
         pthread_mutex_lock(&l->lock);
         l->busy += spent;
         l->window_busy += spent;
@@ -242,9 +243,9 @@ clt_status clt_loader_next(clt_loader *loader, clt_batch *out)
         return clt_fail(CLT_STATE, "data set '%s': the loader has not started",
                         loader->gather.dataset->name);
     pthread_mutex_lock(&loader->lock);
-    int64_t start = clt_loader_now();
+    int64_t start = loader_now();
     clt_status status = take_batch(loader, out);
-    int64_t now = clt_loader_now();
+    int64_t now = loader_now();
     if (status == CLT_OK && out->slot >= 0) {
         if (out->number == 0) {
             /* The wait for the first batch says nothing about the loader's speed: do not count

@@ -73,7 +73,8 @@ const char *clt_cl_code_name(cl_int code)
     return "unknown code";
 }
 
-clt_status clt_cl_status(cl_int code)
+/* Returns the status of a code: OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY, DEVICE_LOST, BUILD, OPENCL. */
+static clt_status cl_status(cl_int code)
 {
     switch (code) {
     case CL_SUCCESS:
@@ -95,10 +96,9 @@ clt_status clt_cl_status(cl_int code)
 clt_status clt_cl_fail(cl_int code, const char *call, const clt_device *device)
 {
     if (device)
-        return clt_fail(clt_cl_status(code), "%s failed on %s: %s (%d)", call,
-                        clt_device_label(device), clt_cl_code_name(code), (int)code);
-    return clt_fail(clt_cl_status(code), "%s failed: %s (%d)", call, clt_cl_code_name(code),
-                    (int)code);
+        return clt_fail(cl_status(code), "%s failed on %s: %s (%d)", call, clt_device_label(device),
+                        clt_cl_code_name(code), (int)code);
+    return clt_fail(cl_status(code), "%s failed: %s (%d)", call, clt_cl_code_name(code), (int)code);
 }
 
 static _Atomic int64_t created[CLT_OBJECT_KINDS];

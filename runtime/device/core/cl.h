@@ -13,9 +13,6 @@
 /* Returns a code's name, as "CL_OUT_OF_RESOURCES"; "unknown code" for codes outside the table. */
 const char *clt_cl_code_name(cl_int code);
 
-/* Returns the status of a code: OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY, DEVICE_LOST, BUILD, OPENCL. */
-clt_status clt_cl_status(cl_int code);
-
 /* Stores "CALL failed on DEVICE: NAME (code)" and returns the status. `device` may be NULL. */
 clt_status clt_cl_fail(cl_int code, const char *call, const clt_device *device);
 

@@ -221,7 +221,8 @@ void clt_describe_device(cl_platform_id platform, cl_device_id id, clt_device_ro
     fill_caps(id, row);
 }
 
-void clt_mark_duplicates(clt_device_row *rows, int count)
+/* Sets duplicate_of in rows of the same physical device as an earlier usable row. */
+static void mark_duplicates(clt_device_row *rows, int count)
 {
     for (int i = 0; i < count; i++) {
         clt_device_info *info = &rows[i].info;
@@ -293,7 +294,7 @@ clt_status clt_discover(clt_runtime *runtime)
     }
     clt_free(platforms);
     CLT_TRY(status);
-    clt_mark_duplicates(runtime->rows, runtime->count);
+    mark_duplicates(runtime->rows, runtime->count);
     int usable = 0;
     for (int i = 0; i < runtime->count; i++)
         usable += runtime->rows[i].info.usable;

@@ -30,9 +30,6 @@ clt_status clt_discover(clt_runtime *runtime);
 /* Fills info, caps and quirks of one device. The caller sets info.index and duplicate_of. */
 void clt_describe_device(cl_platform_id platform, cl_device_id id, clt_device_row *row);
 
-/* Sets duplicate_of in rows of the same physical device as an earlier usable row. */
-void clt_mark_duplicates(clt_device_row *rows, int count);
-
 /* Returns bits of clt_quirk. `text` gets a description for people. */
 int clt_find_quirks(const clt_device_info *info, char *text, size_t bytes);
 

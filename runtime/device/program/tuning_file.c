@@ -30,7 +30,9 @@ static void make_name(const clt_device *device, char name[NAME_BYTES])
              device->caps.compute_units);
 }
 
-void clt_tuning_name_device(clt_tuning_record *record, const clt_device *device)
+/* Writes platform, name, driver and number of compute units of the device into its record; and
+ * tells whether a record is of the device, because all of them are the same. */
+static void tuning_name_device(clt_tuning_record *record, const clt_device *device)
 {
     const clt_caps *caps = &device->caps;
     snprintf(record->platform, sizeof record->platform, "%s", caps->platform);
@@ -99,7 +101,7 @@ static void load_own(const clt_device *device, clt_tuning_record *out)
 static void begin_record(const clt_device *device, clt_tuning_record *record)
 {
     *record = (clt_tuning_record){.count = 0};
-    clt_tuning_name_device(record, device);
+    tuning_name_device(record, device);
 }
 
 void clt_tuning_load(const clt_device *device, clt_tuning_record *out)

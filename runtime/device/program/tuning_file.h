@@ -12,9 +12,6 @@
  * before 4. Free it with clt_tuning_free. */
 void clt_tuning_load(const clt_device *device, clt_tuning_record *out);
 
-/* Writes platform, name, driver and number of compute units of the device into its record; and
- * tells whether a record is of the device, because all of them are the same. */
-void clt_tuning_name_device(clt_tuning_record *record, const clt_device *device);
 bool clt_tuning_of_device(const clt_tuning_record *record, const clt_device *device);
 
 /* Writes the entries that were not shipped to the file. Entries that other processes have written

@@ -314,7 +314,9 @@ static bool half(const clt_node *node, const clt_target *target, int index, bool
     return index <= before + V;
 }
 
-double clt_attention_pairs(const clt_node *node)
+/* Returns the number of pairs of a row and a key that it may attend to, for one head of one
+ * sample. */
+static double attention_pairs(const clt_node *node)
 {
     const clt_attention_attr *attr = node->attr;
     const clt_attention_shape s = clt_attention_shape_of(node);
@@ -332,7 +334,7 @@ static double flops(const clt_node *node, int64_t n)
 {
     const clt_attention_shape s = clt_attention_shape_of(node);
     const bool two = is_forward(node) || node->op == &clt_op_attention_mask_grad;
-    return (two ? 4.0 : 10.0) * clt_attention_pairs(node) * (double)s.size * (double)s.heads *
+    return (two ? 4.0 : 10.0) * attention_pairs(node) * (double)s.size * (double)s.heads *
            (double)clt_dim(s.batch, n);
 }
 

@@ -63,10 +63,6 @@ clt_attention_shape clt_attention_shape_of(const clt_node *node);
 enum { CLT_ATTENTION_OPTIONS = 96 };
 const char *clt_attention_types(const clt_node *node, const clt_attention_shape *s, char *text);
 
-/* Returns the number of pairs of a row and a key that it may attend to, for one head of one
- * sample. */
-double clt_attention_pairs(const clt_node *node);
-
 /* Arguments of clkernels/attention/attention.clh for CLT_ARGS: a tensor that is read, a tensor that
  * is written; the sizes heads, group, T, S, scale; and those of portable kernels: heads (one
  * work-item's), group, T, S, D, scale. */
@@ -81,9 +77,6 @@ double clt_attention_pairs(const clt_node *node);
 #define CLT_ATTENTION_LENGTHS(s, own_heads)                                                        \
     CLT_FIXED(own_heads), CLT_FIXED((s)->heads / (s)->kv_heads), CLT_FIXED((s)->rows),             \
         CLT_FIXED((s)->keys), CLT_FIXED((s)->size), CLT_FLOAT((s)->scale)
-
-/* Adds the mask with `past`. */
-void clt_arg_attention_mask(clt_program *p, const clt_node *node, const clt_attention_shape *s);
 
 /* Adds the arguments DROP, which come last; adds none without dropout. */
 void clt_arg_attention_drop(clt_program *p, const clt_node *node, const clt_attention_shape *s);

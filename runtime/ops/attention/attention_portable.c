@@ -4,7 +4,8 @@
 #include "ops/attention/attention.h"
 #include "ops/core/nn.h"
 
-void clt_arg_attention_mask(clt_program *p, const clt_node *node, const clt_attention_shape *s)
+/* Adds the mask with `past`. */
+static void arg_attention_mask(clt_program *p, const clt_node *node, const clt_attention_shape *s)
 {
     const clt_attention_attr *attr = node->attr;
     const bool bytes = s->mask >= 0 && node->in[s->mask]->type.dtype == CLT_U8;
@@ -21,7 +22,7 @@ void clt_arg_attention_mask(clt_program *p, const clt_node *node, const clt_atte
 void clt_arg_attention_operands(clt_program *p, const clt_node *node, const clt_attention_shape *s)
 {
     CLT_ARGS(p, CLT_ATTENTION_IN(&s->q), CLT_ATTENTION_IN(&s->k), CLT_ATTENTION_IN(&s->v));
-    clt_arg_attention_mask(p, node, s);
+    arg_attention_mask(p, node, s);
 }
 
 void clt_arg_attention_drop(clt_program *p, const clt_node *node, const clt_attention_shape *s)

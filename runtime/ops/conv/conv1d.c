@@ -3,11 +3,6 @@
 #include "ops/core/ops.h"
 #include <cltrain/ops.h>
 
-void clt_conv1d_options_init(clt_conv1d_options *options)
-{
-    clt_options_init(&clt_call_conv1d, options);
-}
-
 clt_value *clt_conv1d(clt_value *x, clt_value *weight, clt_value *bias,
                       const clt_conv1d_options *options)
 {
@@ -24,11 +19,6 @@ clt_value *clt_conv1d(clt_value *x, clt_value *weight, clt_value *bias,
     clt_value *image = clt_row_as_image("conv1d", "operand", x);
     clt_value *kernel = image ? clt_row_as_image("conv1d", "weight", weight) : NULL;
     return clt_image_as_row(kernel ? clt_conv2d(image, kernel, bias, &o) : NULL);
-}
-
-void clt_conv_transpose1d_options_init(clt_conv_transpose1d_options *options)
-{
-    clt_options_init(&clt_call_conv_transpose1d, options);
 }
 
 clt_value *clt_conv_transpose1d(clt_value *x, clt_value *weight, clt_value *bias,

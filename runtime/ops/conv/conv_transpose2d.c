@@ -7,11 +7,6 @@
 #include "ops/core/ops.h"
 #include <cltrain/ops.h>
 
-void clt_conv_transpose2d_options_init(clt_conv_transpose2d_options *options)
-{
-    clt_options_init(&clt_call_conv_transpose2d, options);
-}
-
 static clt_status check_options(const clt_conv_transpose2d_options *o)
 {
     for (int i = 0; i < 2; i++) {

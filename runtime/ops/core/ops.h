@@ -28,7 +28,7 @@
     }                                                                                              \
     const clt_op clt_call_##NAME = {                                                               \
         .name = #NAME, .callable = true, .build = call_##NAME, __VA_ARGS__}
-#define CLT_CALLABLE_OPTIONS(NAME, TYPE, BUILD, ...)                                               \
+#define CLT_CALLABLE_SHARED(NAME, TYPE, BUILD, ...)                                                \
     static void call_##NAME(const clt_op_call *c)                                                  \
     {                                                                                              \
         TYPE own = *(const TYPE *)c->attr, *a = &own;                                              \
@@ -37,6 +37,14 @@
     }                                                                                              \
     const clt_op clt_call_##NAME = {                                                               \
         .name = #NAME, .callable = true, .build = call_##NAME, __VA_ARGS__}
+
+/* The same, and TYPE_init for options that no other operator has. */
+#define CLT_CALLABLE_OPTIONS(NAME, TYPE, BUILD, ...)                                               \
+    void TYPE##_init(TYPE *options)                                                                \
+    {                                                                                              \
+        clt_options_init(&clt_call_##NAME, options);                                               \
+    }                                                                                              \
+    CLT_CALLABLE_SHARED(NAME, TYPE, BUILD, __VA_ARGS__)
 
 /* Returns the operators of ops.def that are nodes, in its order; *count is their number. */
 const clt_op *const *clt_ops(int *count);

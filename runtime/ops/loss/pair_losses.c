@@ -175,11 +175,6 @@ CLT_ELEMENTWISE_OP(kl_div_target_grad, "The gradient of kl_div for the target.",
 CLT_ELEMENTWISE_OP(kl_div_log_target_grad, "The gradient of kl_div_log for the target.",
                    "x *, target *, upstream *", .infer = clt_elementwise_infer);
 
-void clt_kl_div_options_init(clt_kl_div_options *options)
-{
-    clt_options_init(&clt_call_kl_div, options);
-}
-
 clt_status clt_kl_div(clt_value *x, clt_value *target, const clt_kl_div_options *options,
                       clt_value **sum, clt_value **weight)
 {

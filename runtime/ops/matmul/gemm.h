@@ -68,10 +68,6 @@ void clt_gemm_gpu(const clt_gemm *gemm, const clt_target *target, clt_program *p
 const clt_tuning_entry *clt_gemm_clblast_tuned(const clt_tuning_record *record,
                                                clt_blas_kernel kernel);
 
-/* Writes the parameters that the tuning record has for the device; for kernels without a
- * measurement, the first parameters that fit the device. Returns false if no parameters fit. */
-bool clt_gemm_clblast_sets(const clt_target *target, clt_blas_set sets[CLT_BLAS_KERNELS]);
-
 bool clt_gemm_clblast_accepts(const clt_node *node, const clt_target *target, char *why);
 void clt_gemm_clblast(const clt_gemm *gemm, const clt_target *target, clt_program *program);
 

@@ -11,7 +11,9 @@ const clt_tuning_entry *clt_gemm_clblast_tuned(const clt_tuning_record *record,
     return clt_tuning_find(record, CLT_BLAS_OP, clt_blas_key(kernel), clt_blas_kernel_name(kernel));
 }
 
-bool clt_gemm_clblast_sets(const clt_target *target, clt_blas_set sets[CLT_BLAS_KERNELS])
+/* Writes the parameters that the tuning record has for the device; for kernels without a
+ * measurement, the first parameters that fit the device. Returns false if no parameters fit. */
+static bool gemm_clblast_sets(const clt_target *target, clt_blas_set sets[CLT_BLAS_KERNELS])
 {
     for (clt_blas_kernel kernel = 0; kernel < CLT_BLAS_KERNELS; kernel++) {
         const clt_tuning_entry *e = clt_gemm_clblast_tuned(target->tuning, kernel);
@@ -37,7 +39,7 @@ bool clt_gemm_clblast_accepts(const clt_node *node, const clt_target *target, ch
     if (!target->caps->clblast)
         return clt_decline(why, "libclblast.so.1 was not found");
     clt_blas_set sets[CLT_BLAS_KERNELS];
-    if (!clt_gemm_clblast_sets(target, sets))
+    if (!gemm_clblast_sets(target, sets))
         return clt_decline(why,
                            "no tile of CLBlast's kernels fits %d work-items and %lld bytes of "
                            "local memory",
@@ -99,7 +101,7 @@ void clt_gemm_clblast(const clt_gemm *gemm, const clt_target *target, clt_progra
         .b = gemm->b,
         .out = gemm->out,
         .block = packed && gemm->pairs == 1 ? clt_scratch_add(program, packing_bytes(gemm)) : -1};
-    clt_gemm_clblast_sets(target, blas.sets);
+    gemm_clblast_sets(target, blas.sets);
     clt_launch_clblast(program, &blas);
     if (gemm->bias >= 0 || gemm->epilogue.activation != CLT_ACTIVATION_NONE)
         clt_gpu_sum(gemm->bias, gemm->out, CLT_F32, -1, gemm->pairs * gemm->m, gemm->n, 1,

@@ -24,7 +24,7 @@ static int64_t local_bytes(const clt_gpu_tile *t)
     return 2 * t->depth * (t->rows + t->columns + 8) * (int64_t)sizeof(float);
 }
 
-bool clt_gpu_tile_fits(const clt_gpu_tile *t, const clt_caps *caps)
+static bool gpu_tile_fits(const clt_gpu_tile *t, const clt_caps *caps)
 {
     enum { ASIDE = 1024 }; /* local memory that kernels or the driver use besides */
     return clt_gpu_tile_threads(t) <= caps->max_work_group &&
@@ -39,7 +39,7 @@ bool clt_gpu_accepts(const clt_node *node, const clt_target *target, char *why)
     if (clt_caps_is_cpu(caps))
         return clt_decline(why, "made for GPUs");
     for (int i = 0; i < TILES; i++)
-        if (clt_gpu_tile_fits(&tiles[i], caps))
+        if (gpu_tile_fits(&tiles[i], caps))
             return true;
     return clt_decline(why, "work-groups of %d with %lld bytes of local memory",
                        caps->max_work_group, (long long)caps->local_bytes);
@@ -81,7 +81,7 @@ clt_gpu_choice clt_gpu_choose(int64_t m, int64_t n, int64_t k, int64_t batches, 
             const clt_gpu_tile *t = &tiles[i];
             const bool other = t->rows != tm || t->columns != tn || t->own_rows != own;
             const int columns_each = t->depth * t->columns / clt_gpu_tile_threads(t);
-            if (!clt_gpu_tile_fits(t, target->caps) || (!pass && tm && other) ||
+            if (!gpu_tile_fits(t, target->caps) || (!pass && tm && other) ||
                 (taps && columns_each > MOST_TAPS / (t->own_columns == 8 ? 2 : 1)))
                 continue;
             for (int64_t s = 1; s <= MOST_SLICES && (s == 1 || k / s >= LEAST_DEPTH); s *= 2) {
@@ -101,7 +101,7 @@ bool clt_gpu_tiles(const clt_node *node, const clt_target *target, int index, ch
     static const int slices[] = {1, 4, 16};
     int fitting = 0;
     for (int i = 0; i < TILES; i++) {
-        if (!clt_gpu_tile_fits(&tiles[i], target->caps))
+        if (!gpu_tile_fits(&tiles[i], target->caps))
             continue;
         for (int s = 0; s < 3; s++)
             if (fitting++ == index) {

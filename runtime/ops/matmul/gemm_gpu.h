@@ -16,7 +16,6 @@ typedef struct clt_gpu_choice {
 } clt_gpu_choice;
 
 int clt_gpu_tile_threads(const clt_gpu_tile *t);
-bool clt_gpu_tile_fits(const clt_gpu_tile *t, const clt_caps *caps);
 
 /* For clt_variant.accepts: requires a device other than a CPU, the plain layout, and a tile that
  * fits. */

@@ -309,11 +309,6 @@ BATCH_NORM_PLAIN_OP(batch_norm_tracked, "The number of batches plus one.", in_tr
 
 /* --- the builder ---------------------------------------------------------------------------- */
 
-void clt_batch_norm_options_init(clt_batch_norm_options *options)
-{
-    clt_options_init(&clt_call_batch_norm, options);
-}
-
 static bool is_state(const clt_value *value)
 {
     return !value || value->kind == CLT_VALUE_STATE;

@@ -46,7 +46,7 @@ clt_value *clt_adaptive_avg_pool1d(clt_value *x, int length)
 }
 
 #define POOL_CALL(NAME, MAXIMUM, DOC)                                                              \
-    CLT_CALLABLE_OPTIONS(                                                                          \
+    CLT_CALLABLE_SHARED(                                                                           \
         NAME, clt_pool1d_options, c->out[0] = clt_##NAME(c->in[0], a), .doc = DOC,                 \
         .operands = "x bcl", .results = "y bcl",                                                   \
         CLT_ATTRIBUTES(                                                                            \

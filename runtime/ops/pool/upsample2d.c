@@ -43,11 +43,6 @@ static clt_status bilinear_axis(int in, int out, double scale, bool align, clt_r
     return CLT_OK;
 }
 
-void clt_upsample2d_options_init(clt_upsample2d_options *options)
-{
-    clt_options_init(&clt_call_upsample2d, options);
-}
-
 /* Sets the sizes in `own`. A scale of 0 means that the caller gave a size. */
 static clt_status sizes_of(const clt_value *x, clt_upsample2d_options *own)
 {

@@ -23,7 +23,10 @@ static double micro_batch(const clt_speed *s, double samples)
     return t + each * (samples - n);
 }
 
-double clt_speed_compute(const clt_speed *s, double samples, int accumulate, bool others_idle)
+/* Predicts forward and backward of `samples` in micro-batches. `others_idle`: the other devices are
+ * idle.
+ */
+static double speed_compute(const clt_speed *s, double samples, int accumulate, bool others_idle)
 {
     if (samples <= 0)
         return 0;
@@ -91,7 +94,7 @@ static void find_longest(const clt_cost *cost, const double *samples, bool other
 {
     for (int d = 0; d < cost->n_devices; d++) {
         const clt_speed *s = &cost->speeds[d];
-        const double compute = clt_speed_compute(s, samples[d], cost->accumulate, others_idle);
+        const double compute = speed_compute(s, samples[d], cost->accumulate, others_idle);
         const double update = s->update + (reduces ? 0 : s->status_time);
         if (samples[d] > 0 && compute + update > step->compute + step->update) {
             step->compute = compute;
@@ -144,7 +147,7 @@ static double done_in(const clt_cost *cost, int d, bool others_idle, double seco
     double low = 0, high = most;
     for (int i = 0; i < 60; i++) {
         const double middle = 0.5 * (low + high);
-        if (clt_speed_compute(s, middle, cost->accumulate, others_idle) + s->update <= seconds)
+        if (speed_compute(s, middle, cost->accumulate, others_idle) + s->update <= seconds)
             low = middle;
         else
             high = middle;
@@ -158,7 +161,7 @@ static double longest_compute(const clt_cost *cost, const bool *use, double tota
     for (int d = 0; d < cost->n_devices; d++)
         if (use[d])
             longest =
-                fmax(longest, clt_speed_compute(&cost->speeds[d], total, cost->accumulate, false) +
+                fmax(longest, speed_compute(&cost->speeds[d], total, cost->accumulate, false) +
                                   cost->speeds[d].update);
     return longest;
 }

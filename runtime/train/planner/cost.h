@@ -84,11 +84,6 @@ typedef struct clt_step_cost {
     clt_network_algorithm algorithm; /* for the largest bucket, between ranks */
 } clt_step_cost;
 
-/* Predicts forward and backward of `samples` in micro-batches. `others_idle`: the other devices are
- * idle.
- */
-double clt_speed_compute(const clt_speed *speed, double samples, int accumulate, bool others_idle);
-
 /* Returns true if gradients are reduced in a step of `samples`: more than one device takes part. */
 bool clt_cost_reduces(const clt_cost *cost, const double *samples);
 
