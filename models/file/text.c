@@ -53,6 +53,41 @@ static clt_status read_bytes(const char *path, model_text *out)
     return status;
 }
 
+static int has_control(const char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f)
+            return 1;
+    return 0;
+}
+
+/* Returns the container of a key or text with a line break or another control character; NULL if
+ * there is none. Messages and tables show names as they are, one line each. */
+static const json_t *find_control(const json_t *tree)
+{
+    size_t i;
+    json_t *child;
+    const char *key;
+    const json_t *found = NULL;
+    json_array_foreach(tree, i, child)
+    {
+        found = json_is_string(child) && has_control(json_string_value(child))
+                    ? tree
+                    : find_control(child);
+        if (found)
+            return found;
+    }
+    json_object_foreach((json_t *)tree, key, child)
+    {
+        const int own =
+            has_control(key) || (json_is_string(child) && has_control(json_string_value(child)));
+        found = own ? tree : find_control(child);
+        if (found)
+            return found;
+    }
+    return NULL;
+}
+
 clt_status model_text_read(const char *path, model_text *out)
 {
     model_text text = {.path = path};
@@ -67,6 +102,11 @@ clt_status model_text_read(const char *path, model_text *out)
     else if (!json_is_object(text.root))
         status =
             clt_model_fail(CLT_FORMAT, "%s:1: a model file is an object: {\"nodes\": [...]}", path);
+    const json_t *control = status == CLT_OK ? find_control(text.root) : NULL;
+    if (control)
+        status = model_text_fail(&text, control, NULL,
+                                 "a name or text here has a line break or another control "
+                                 "character: remove it");
     if (status != CLT_OK)
         model_text_free(&text);
     else

@@ -387,6 +387,14 @@ class Models(CommandTest):
                                       {"name": "correct", "op": "mean", "in": "fc"}])
         self.assert_file(twice, '"name": "correct"', "name is taken")
 
+    def test_control_characters(self):
+        """A name with a line break would forge a line of the output."""
+        for change in ({"nodes": [{**SMALL["nodes"][0], "name": "a\nfake line"}, *SMALL["nodes"][1:]]},
+                       {"metrics": [{**SMALL["metrics"][0], "name": "\x1b[2J"}]},
+                       {"outputs": {"a\x7f": "fc"}}):
+            self.assert_bad("inspect", "--model", self.write({**SMALL, **change}), code=1,
+                            says=("net.json:", "a line break or another control character"))
+
     def test_data_that_do_not_fit(self):
         path = self.write(self.changed(inputs=[{"name": "picture"}]))
         self.assert_bad("inspect", "--model", path, "--data", "idx:" + self.data, code=1,
