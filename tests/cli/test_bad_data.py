@@ -185,6 +185,12 @@ class Images(CommandTest):
             with self.subTest(what=what):
                 self.run_command("data", "inspect", self.spec, *SMALL)
 
+    def test_line_break(self):
+        """The name of a class would forge a line of the output."""
+        os.rename(os.path.join(self.images, "b"), os.path.join(self.images, "b\nfake line"))
+        self.assert_bad("data", "inspect", self.spec, *SMALL, code=1,
+                        says=(self.images + ": the name of folder 2 of 2 has a line break",))
+
     def test_folders(self):
         def inspect(says, code=1):
             self.assert_bad("data", "inspect", self.spec, *SMALL, code=code, says=says)
@@ -294,6 +300,11 @@ class Arrays(CommandTest):
             for name, data in members.items():
                 file.writestr(name + ".npy", data)
         return path
+
+    def test_line_break(self):
+        data = self.write(**{"x": self.X, "y": self.Y, "a\nfake line": self.Y})
+        self.assert_bad("data", "inspect", "npz:" + data, code=1,
+                        says=(data + ": the name of an array has a line break",))
 
     def test_indices(self):
         """Indices beyond the rows of an embedding are reported, not only the NaN that they cause."""

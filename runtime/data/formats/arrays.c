@@ -28,6 +28,9 @@ clt_status clt_arrays_add(clt_array_file *file, const clt_array *a, const char *
 {
     clt_dtype unused;
     int64_t bytes = a->bytes;
+    if (strchr(a->name, '\n')) /* it would forge a line of a listing */
+        return clt_fail(CLT_FORMAT, "%s: the name of an array has a line break: rename the array",
+                        file->path);
     if (!dtype_of(a, &unused))
         return clt_fail(CLT_UNSUPPORTED,
                         "%s: array '%s': elements of type %s; there are: f4, f8 (as f32), i4, i8 "

@@ -454,6 +454,11 @@ static clt_status find_files(images *m, const clt_data_request *r, clt_listing *
         status = clt_fail(
             CLT_FORMAT, "%s: has no folders: put the images of each class into a folder of its own",
             of_classes);
+    for (int c = 0; status == CLT_OK && c < classes->count; c++)
+        if (strchr(classes->names[c], '\n')) /* it would forge a line of a listing */
+            status = clt_fail(CLT_FORMAT,
+                              "%s: the name of folder %d of %d has a line break: rename the folder",
+                              of_classes, c + 1, classes->count);
     const char *at = clt_str_text(&root);
     if (status == CLT_OK && r->test && !divide && !is_folder("val", (void *)r->path) &&
         !is_folder("test", (void *)r->path))
