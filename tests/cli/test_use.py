@@ -189,7 +189,7 @@ class Predict(CommandTest):
             npz(self.path("in.npz"), **arrays)
             self.bad(*use, "npz:" + self.path("in.npz"), *out, says=("in.npz", *says))
         put(self.path("in.npz"), b"PK no archive")
-        self.bad(*use, "npz:" + self.path("in.npz"), *out, says=("in.npz", "damaged zip archive"))
+        self.bad(*use, "npz:" + self.path("in.npz"), *out, says=("in.npz", "is not a zip archive, or is damaged"))
         self.bad(*use, "npz:" + self.path("gone.npz"), *out, says=("gone.npz", "cannot be opened"))
         npz(self.path("in.npz"), image=("|u1", (2, 1, ROWS, COLUMNS), [0] * n))
         self.bad(*use, "npz:" + self.path("in.npz"), "-o", self.path("no", "out.npz"), says=("out.npz", "written"))

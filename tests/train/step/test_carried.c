@@ -524,7 +524,7 @@ static void test_refused(void **state)
                 expect_too_few(trainer);
             } else if (several) {
                 assert_int_equal(status, CLT_UNSUPPORTED);
-                assert_non_null(strstr(clt_error_message(), "clt_batch_rows_put itself"));
+                assert_non_null(strstr(clt_error_message(), "one clt_batch_rows_put directly"));
             } else {
                 ok(status);
             }
