@@ -266,7 +266,7 @@ static clt_status join_nodes(clt_comm *comm, const clt_comm_ranks *ranks)
     CLT_TRY(CLT_CHECK_STRUCT(b, clt_comm_bridge));
     if (b->nodes < 2 || b->node < 0 || b->node >= b->nodes || ranks->node_ranks < 1 ||
         ranks->node_rank < 0 || ranks->node_rank >= ranks->node_ranks || !b->gather ||
-        !b->exchange || !b->broadcast || !b->missing || !b->busy || !b->tell || !b->hear ||
+        !b->exchange || !b->broadcast || !b->transfer || !b->missing || !b->busy || !b->tell || !b->hear ||
         (ranks->node_rank == 0 && !b->first_ranks))
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "comm: rank %d of %d on node %d of %d is not possible, or its bridge lacks "

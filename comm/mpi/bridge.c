@@ -13,9 +13,11 @@ struct clt_mpi_bridge {
     MPI_Comm leaders; /* the first ranks of all nodes; MPI_COMM_NULL on other ranks */
     int node, nodes;
     int *first;            /* by node: rank number of its leader */
-    MPI_Request *requests; /* by node: receives, then sends */
+    MPI_Request *requests; /* by node: receives, then sends; of a transfer: by message */
+    uint64_t *waits;       /* by request: the node from which it receives, as a bit */
     int *ended;            /* numbers of ended requests, and their statuses */
     MPI_Status *statuses;
+    int count, room; /* requests of this call; room of the arrays */
     bool collective; /* the requests belong to a collective of MPI, which cannot be cancelled */
     _Atomic uint64_t missing;
     atomic_bool busy;
@@ -41,20 +43,24 @@ static int withdraw(MPI_Request *request, bool receives)
 /* Called after a failure: messages that come later must not be written to the caller's memory. */
 static void withdraw_all(clt_mpi_bridge *b)
 {
-    for (int i = 0; i < 2 * b->nodes; i++)
-        if (!withdraw(&b->requests[i], i < b->nodes && !b->collective))
+    for (int i = 0; i < b->count; i++)
+        if (!withdraw(&b->requests[i], b->waits[i] && !b->collective))
             atomic_store(&b->busy, true);
 }
 
-static clt_status test_all(clt_mpi_bridge *b, int *left, uint64_t *missing)
+static clt_status test_all(clt_mpi_bridge *b, int *left)
 {
     int ended = 0;
-    CLT_TRY(clt_mpi_check(MPI_Testsome(2 * b->nodes, b->requests, &ended, b->ended, b->statuses),
+    uint64_t missing = 0;
+    CLT_TRY(clt_mpi_check(MPI_Testsome(b->count, b->requests, &ended, b->ended, b->statuses),
                           "MPI_Testsome"));
-    for (int i = 0; i < ended; i++)
-        if (b->ended[i] < b->nodes)
-            *missing &= ~((uint64_t)1 << b->ended[i]);
-    *left -= ended;
+    *left = 0;
+    for (int i = 0; i < b->count; i++)
+        if (b->requests[i] != MPI_REQUEST_NULL) {
+            missing |= b->waits[i];
+            ++*left;
+        }
+    atomic_store(&b->missing, missing);
     return CLT_OK;
 }
 
@@ -64,16 +70,9 @@ static clt_status finish(clt_mpi_bridge *b, int (*cancelled)(void *arg), void *a
 {
     enum { LOOKS = 2000 };
     clt_status status = CLT_OK;
-    uint64_t missing = 0;
-    int left = 0;
-    for (int i = 0; i < 2 * b->nodes; i++)
-        if (b->requests[i] != MPI_REQUEST_NULL) {
-            left++;
-            missing |= i < b->nodes ? (uint64_t)1 << i : 0;
-        }
+    int left = b->count;
     for (int looks = 0; left && status == CLT_OK; looks++) {
-        status = test_all(b, &left, &missing);
-        atomic_store(&b->missing, missing);
+        status = test_all(b, &left);
         if (status == CLT_OK && left && looks % 16 == 15)
             status = (clt_status)cancelled(arg);
         if (looks > LOOKS) {
@@ -86,41 +85,84 @@ static clt_status finish(clt_mpi_bridge *b, int (*cancelled)(void *arg), void *a
     return status;
 }
 
-static clt_status check_size(int64_t bytes)
+/* Makes room for the requests of a call. */
+static clt_status begin(clt_mpi_bridge *b, int requests)
 {
-    return bytes <= INT_MAX
-               ? CLT_OK
-               : clt_mpi_fail(CLT_UNSUPPORTED,
-                              "comm: nodes exchange at most %d bytes at once, not %lld", INT_MAX,
-                              (long long)bytes);
+    b->collective = false;
+    b->count = 0;
+    if (requests <= b->room)
+        return CLT_OK;
+    b->room = 0;
+    free(b->requests);
+    free(b->waits);
+    free(b->ended);
+    free(b->statuses);
+    b->requests = calloc((size_t)requests, sizeof *b->requests);
+    b->waits = calloc((size_t)requests, sizeof *b->waits);
+    b->ended = calloc((size_t)requests, sizeof *b->ended);
+    b->statuses = calloc((size_t)requests, sizeof *b->statuses);
+    if (!b->requests || !b->waits || !b->ended || !b->statuses)
+        return clt_mpi_fail(CLT_OUT_OF_MEMORY, "comm: memory does not suffice");
+    b->room = requests;
+    return CLT_OK;
+}
+
+/* Adds a request that waits for a node's data, or for none if `from` is negative. */
+static MPI_Request *add(clt_mpi_bridge *b, int from)
+{
+    b->requests[b->count] = MPI_REQUEST_NULL;
+    b->waits[b->count] = from < 0 ? 0 : (uint64_t)1 << from;
+    return &b->requests[b->count++];
+}
+
+/* Bytes of a message of MPI, whose counts are ints. */
+enum { PIECE = 1 << 28 };
+
+static int pieces(int64_t bytes)
+{
+    return (int)((bytes + PIECE - 1) / PIECE);
+}
+
+static clt_status send(clt_mpi_bridge *b, int to, const void *data, int64_t bytes)
+{
+    clt_status status = CLT_OK;
+    for (int64_t at = 0; at < bytes && status == CLT_OK; at += PIECE)
+        status = clt_mpi_check(MPI_Isend((const char *)data + at,
+                                         bytes - at < PIECE ? (int)(bytes - at) : PIECE, MPI_BYTE,
+                                         to, DATA, b->leaders, add(b, -1)),
+                               "MPI_Isend");
+    return status;
+}
+
+static clt_status receive(clt_mpi_bridge *b, int from, void *data, int64_t bytes)
+{
+    clt_status status = CLT_OK;
+    for (int64_t at = 0; at < bytes && status == CLT_OK; at += PIECE)
+        status = clt_mpi_check(MPI_Irecv((char *)data + at,
+                                         bytes - at < PIECE ? (int)(bytes - at) : PIECE, MPI_BYTE,
+                                         from, DATA, b->leaders, add(b, from)),
+                               "MPI_Irecv");
+    return status;
 }
 
 /* Sends one message to each node, and receives one from each in `received`. */
-static clt_status swap(clt_mpi_bridge *b, const char *send, int64_t stride, int64_t bytes,
+static clt_status swap(clt_mpi_bridge *b, const char *data, int64_t stride, int64_t bytes,
                        char *received, int (*cancelled)(void *arg), void *arg)
 {
-    clt_status status = check_size(bytes);
-    CLT_TRY(status);
-    b->collective = false;
-    for (int i = 0; i < 2 * b->nodes; i++)
-        b->requests[i] = MPI_REQUEST_NULL;
+    clt_status status = begin(b, 2 * b->nodes * pieces(bytes));
     for (int n = 0; n < b->nodes && status == CLT_OK; n++)
         if (n != b->node)
-            status = clt_mpi_check(MPI_Irecv(received + n * bytes, (int)bytes, MPI_BYTE, n, DATA,
-                                             b->leaders, &b->requests[n]),
-                                   "MPI_Irecv");
+            status = receive(b, n, received + n * bytes, bytes);
     /* Each node begins with another node. */
     for (int i = 1; i < b->nodes && status == CLT_OK; i++) {
         const int n = (b->node + i) % b->nodes;
-        status = clt_mpi_check(MPI_Isend(send + n * stride, (int)bytes, MPI_BYTE, n, DATA,
-                                         b->leaders, &b->requests[b->nodes + n]),
-                               "MPI_Isend");
+        status = send(b, n, data + n * stride, bytes);
     }
     if (status != CLT_OK) {
         withdraw_all(b);
         return status;
     }
-    memcpy(received + b->node * bytes, send + b->node * stride, (size_t)bytes);
+    memcpy(received + b->node * bytes, data + b->node * stride, (size_t)bytes);
     return finish(b, cancelled, arg);
 }
 
@@ -136,20 +178,37 @@ static clt_status exchange(void *user, const void *blocks, int64_t bytes, void *
     return swap(user, blocks, bytes, bytes, received, cancelled, arg);
 }
 
+static clt_status transfer(void *user, const clt_comm_message *messages, int count,
+                           int (*cancelled)(void *arg), void *arg)
+{
+    clt_mpi_bridge *b = user;
+    int requests = 0;
+    for (int i = 0; i < count; i++)
+        requests += pieces(messages[i].bytes);
+    clt_status status = begin(b, requests);
+    for (int i = 0; i < count && status == CLT_OK; i++) {
+        const clt_comm_message *m = &messages[i];
+        status =
+            m->send ? send(b, m->node, m->data, m->bytes) : receive(b, m->node, m->data, m->bytes);
+    }
+    if (status == CLT_OK)
+        return finish(b, cancelled, arg);
+    withdraw_all(b);
+    return status;
+}
+
 /* Uses a collective of MPI, whose messages need not go from the root to all. */
 static clt_status broadcast(void *user, int root, void *data, int64_t bytes,
                             int (*cancelled)(void *arg), void *arg)
 {
     clt_mpi_bridge *b = user;
-    enum { PIECE = 1 << 28 };
-    b->collective = true;
-    for (int i = 0; i < 2 * b->nodes; i++)
-        b->requests[i] = MPI_REQUEST_NULL;
+    CLT_TRY(begin(b, 1));
     for (int64_t at = 0; at < bytes; at += PIECE) {
         const int count = bytes - at < PIECE ? (int)(bytes - at) : PIECE;
-        /* The request is at the root's place, so that `missing` names the root on other nodes. */
+        b->collective = true;
+        b->count = 0;
         CLT_TRY(clt_mpi_check(MPI_Ibcast((char *)data + at, count, MPI_BYTE, root, b->leaders,
-                                         &b->requests[root == b->node ? b->nodes : root]),
+                                         add(b, root == b->node ? -1 : root)),
                               "MPI_Ibcast"));
         CLT_TRY(finish(b, cancelled, arg));
     }
@@ -250,17 +309,14 @@ static clt_status find_nodes(clt_mpi_bridge *b, MPI_Comm ranks, MPI_Comm node)
     if (b->leaders == MPI_COMM_NULL || b->nodes == 1)
         return CLT_OK;
     b->first = calloc((size_t)b->nodes, sizeof *b->first);
-    b->requests = calloc(2 * (size_t)b->nodes, sizeof *b->requests);
-    b->ended = calloc(2 * (size_t)b->nodes, sizeof *b->ended);
-    b->statuses = calloc(2 * (size_t)b->nodes, sizeof *b->statuses);
     b->told = calloc((size_t)b->nodes, sizeof *b->told);
     b->hears = calloc((size_t)b->nodes, sizeof *b->hears);
     b->heard = calloc((size_t)b->nodes, NOTICE_BYTES);
     for (int n = 0; b->told && b->hears && n < b->nodes; n++)
         b->told[n] = b->hears[n] = MPI_REQUEST_NULL;
-    if (!b->first || !b->requests || !b->ended || !b->statuses || !b->told || !b->hears ||
-        !b->heard)
+    if (!b->first || !b->told || !b->hears || !b->heard)
         return clt_mpi_fail(CLT_OUT_OF_MEMORY, "comm: memory does not suffice");
+    CLT_TRY(begin(b, 2 * b->nodes));
     CLT_TRY(clt_mpi_check(MPI_Allgather(&rank, 1, MPI_INT, b->first, 1, MPI_INT, b->leaders),
                           "MPI_Allgather"));
     return expect_notices(b);
@@ -287,6 +343,7 @@ clt_status clt_mpi_bridge_open(MPI_Comm ranks, MPI_Comm node, clt_mpi_bridge **o
     functions->gather = gather;
     functions->exchange = exchange;
     functions->broadcast = broadcast;
+    functions->transfer = transfer;
     functions->missing = missing;
     functions->busy = busy;
     functions->tell = tell;
@@ -301,6 +358,7 @@ static void free_bridge(clt_mpi_bridge *b)
 {
     free(b->first);
     free(b->requests);
+    free(b->waits);
     free(b->ended);
     free(b->statuses);
     free(b->told);

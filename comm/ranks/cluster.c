@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/vec.h"
 #include "comm/ranks/link.h"
 #include "comm/ranks/rounds.h"
 
@@ -46,11 +47,13 @@ struct clt_cluster {
     /* The request under way. */
     clt_ranks_job job;
     const clt_task_list *tasks;
-    int64_t *places; /* by task: offset of its data in scratch */
-    int32_t *uses;   /* by task: what it uses on this node */
-    int32_t *all;    /* the same for all nodes; part of the memory of `uses` */
-    int32_t *owners; /* by measured task: the only node that has the result, or -1 */
-    int room;        /* number of tasks for which the arrays have room */
+    int64_t *places;            /* by task: offset of its data in scratch */
+    int32_t *uses;              /* by task: what it uses on this node */
+    int32_t *all;               /* the same for all nodes; part of the memory of `uses` */
+    int32_t *owners;            /* by measured task: the only node that has the result, or -1 */
+    int room;                   /* number of tasks for which the arrays have room */
+    clt_comm_message *messages; /* sends and receives of this node */
+    int message_room;
     outcome said;
     int64_t shared;     /* bytes of a node's messages, laid out by clt_cluster_share */
     atomic_bool abroad; /* a call between nodes is under way, or failed */
@@ -87,7 +90,7 @@ void clt_cluster_close(clt_cluster *c)
     }
     clt_tasks_free(&c->list);
     clt_link_close(c->link);
-    CLT_FREE(c->places, c);
+    CLT_FREE(c->places, c->messages, c);
 }
 
 clt_status clt_cluster_listen(clt_cluster *c)
@@ -175,15 +178,18 @@ static clt_status run_node(clt_cluster *c, clt_task_list *list, double *sum_squa
     return CLT_OK;
 }
 
-/* 16-bit types are added in f32 and rounded once, at the end. */
-static clt_dtype sum_type(const clt_task *t)
+/* The type between nodes. 16-bit sums of nodes travel in 16 bits. They are added in f32, so a sum
+ * is rounded once on each node and once for the result. A node's sum of f16 may overflow where the
+ * mean does not, so parts of a mean travel as f32. */
+static clt_dtype wire_type(const clt_task *t)
 {
-    return t->from == CLT_F16 || t->from == CLT_BF16 ? CLT_F32 : t->from;
+    const bool half = t->from == CLT_F16 || t->from == CLT_BF16;
+    return half && t->reduction == CLT_COMM_MEAN ? CLT_F32 : t->from;
 }
 
-static int64_t sum_bytes(const clt_task *t)
+static int64_t wire_bytes(const clt_task *t)
 {
-    return t->copy ? t->count : t->count * clt_dtype_size(sum_type(t));
+    return t->copy ? t->count : t->count * clt_dtype_size(wire_type(t));
 }
 
 static char *data_of(const clt_cluster *c, int task)
@@ -208,7 +214,7 @@ static clt_status lay_out(clt_cluster *c, const clt_task_list *tasks)
     for (int i = 0; i < tasks->count; i++) {
         c->places[i] = bytes;
         c->uses[i] = tasks->tasks[i].in_count + OUTPUT * tasks->tasks[i].out_count;
-        bytes += (sum_bytes(&tasks->tasks[i]) + 63) / 64 * 64;
+        bytes += (wire_bytes(&tasks->tasks[i]) + 63) / 64 * 64;
     }
     return c->link ? clt_room_make(&c->scratch, bytes + 64) : CLT_OK;
 }
@@ -227,7 +233,7 @@ static clt_status collect(clt_cluster *c, const clt_task_list *tasks)
     for (int i = 0; i < tasks->count; i++) {
         const clt_task *t = &tasks->tasks[i];
         clt_task part = *t;
-        part.to = sum_type(t);
+        part.to = wire_type(t);
         part.measure = false;
         part.divisor = 0;
         part.in_count = part.out_count = 0;
@@ -304,25 +310,50 @@ static int inputs_of(const clt_cluster *c, int task)
     return inputs;
 }
 
-/* Copies the bytes from the only node that has them, unless no other node wants them. */
-static clt_status copy_task(clt_cluster *c, int task)
+/* Returns the only node that has the bytes of a copy; -1: there is none, or no other node wants
+ * them. Sets *taker to the last node that does. */
+static int source_of(const clt_cluster *c, int task, int *taker)
 {
-    const clt_task *t = &c->tasks->tasks[task];
-    int root = -1;
-    bool wanted = false;
-    for (int n = 0; n < c->nodes && root < 0; n++)
-        root = uses_of(c, n, task) % OUTPUT ? n : -1;
+    int source = -1;
+    *taker = -1;
+    for (int n = 0; n < c->nodes && source < 0; n++)
+        source = uses_of(c, n, task) % OUTPUT ? n : -1;
     for (int n = 0; n < c->nodes; n++)
-        wanted = wanted || (n != root && uses_of(c, n, task) / OUTPUT);
-    if (root < 0 || !wanted || !t->count)
-        return CLT_OK;
-    return clt_link_broadcast(c->link, root, data_of(c, task), t->count);
+        if (n != source && uses_of(c, n, task) / OUTPUT)
+            *taker = n;
+    return *taker >= 0 && c->tasks->tasks[task].count ? source : -1;
+}
+
+static clt_status broadcast_task(clt_cluster *c, int task)
+{
+    int taker;
+    const int root = source_of(c, task, &taker);
+    return root < 0
+               ? CLT_OK
+               : clt_link_broadcast(c->link, root, data_of(c, task), c->tasks->tasks[task].count);
+}
+
+/* Does the sends from `first` to `end` at once. Other nodes than the two get nothing. */
+static clt_status send_tasks(clt_cluster *c, int first, int end)
+{
+    const int own = c->rounds.node;
+    int count = 0, taker;
+    CLT_TRY(CLT_RESERVE(c->messages, 0, c->message_room, end - first));
+    for (int i = first; i < end; i++) {
+        const int from = source_of(c, i, &taker);
+        if (from == own || (from >= 0 && taker == own))
+            c->messages[count++] = (clt_comm_message){.send = from == own,
+                                                      .node = from == own ? taker : from,
+                                                      .data = data_of(c, i),
+                                                      .bytes = c->tasks->tasks[i].count};
+    }
+    return clt_link_transfer(c->link, c->messages, count);
 }
 
 static clt_round_sum sum_of(const clt_cluster *c, int task)
 {
     const clt_task *t = &c->tasks->tasks[task];
-    return (clt_round_sum){sum_type(t), t->reduction, inputs_of(c, task)};
+    return (clt_round_sum){wire_type(t), t->reduction, inputs_of(c, task)};
 }
 
 /* Returns the only node that wants a block of a reduce-scatter; -1: the task is of another kind. */
@@ -391,7 +422,7 @@ static clt_status measure(clt_cluster *c)
         const int owner = owner_of(c, i);
         parted = parted || owner >= 0;
         c->owners[c->list.count] = owner;
-        part.from = sum_type(&part);
+        part.from = wire_type(&part);
         part.divisor = 0;
         part.in_count = part.out_count = 0;
         part.reduction = CLT_COMM_SUM;
@@ -420,8 +451,11 @@ static clt_status between_nodes(void *arg)
         while (scatters && end < c->tasks->count && owner_of(c, end) >= 0 &&
                same_sums(t, &c->tasks->tasks[end]))
             end++;
-        CLT_TRY(t->copy    ? copy_task(c, i)
-                : scatters ? scatter_tasks(c, i, end)
+        while (t->kind == CLT_COMM_SEND && end < c->tasks->count)
+            end++;
+        CLT_TRY(t->kind == CLT_COMM_SEND ? send_tasks(c, i, end)
+                : t->copy                ? broadcast_task(c, i)
+                : scatters               ? scatter_tasks(c, i, end)
                            : clt_rounds_all_reduce(&c->rounds, &sum, data_of(c, i), t->count));
     }
     return CLT_OK;
@@ -445,7 +479,7 @@ static clt_status hand_out(clt_cluster *c, const clt_task_list *tasks)
     for (int i = 0; i < tasks->count; i++) {
         const clt_task *t = &tasks->tasks[i];
         clt_task part = *t;
-        part.from = sum_type(t);
+        part.from = wire_type(t);
         part.measure = false;
         part.divisor = 0;
         part.in_count = part.out_count = 0;

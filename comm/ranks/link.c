@@ -209,3 +209,11 @@ clt_status clt_link_broadcast(clt_link *l, int root, void *data, int64_t bytes)
     void *user = begin_call(l, root == l->bridge.node ? bytes : 0);
     return explain(l, l->bridge.broadcast(user, root, data, bytes, cancelled, l));
 }
+
+clt_status clt_link_transfer(clt_link *l, const clt_comm_message *messages, int count)
+{
+    void *user = begin_call(l, 0);
+    for (int i = 0; i < count; i++)
+        atomic_fetch_add(&l->sent[l->kind], messages[i].send ? messages[i].bytes : 0);
+    return count ? explain(l, l->bridge.transfer(user, messages, count, cancelled, l)) : CLT_OK;
+}

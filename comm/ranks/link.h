@@ -29,6 +29,10 @@ clt_status clt_link_gather(clt_link *link, const void *mine, int64_t bytes, void
 clt_status clt_link_exchange(clt_link *link, const void *blocks, int64_t bytes, void *received);
 clt_status clt_link_broadcast(clt_link *link, int root, void *data, int64_t bytes);
 
+/* Sends and receives this node's messages. All nodes call it, but those without messages only count
+ * the call. */
+clt_status clt_link_transfer(clt_link *link, const clt_comm_message *messages, int count);
+
 /* Whether the network may still use memory of a failed call. */
 bool clt_link_busy(const clt_link *link);
 

@@ -111,6 +111,22 @@ static inline clt_status broadcast(void *user, int root, void *data, int64_t byt
                    cancelled, arg);
 }
 
+static inline clt_status carry(void *user, const clt_comm_message *messages, int count,
+                               int (*cancelled)(void *arg), void *arg)
+{
+    cable *c = user;
+    for (int i = 0; i < count; i++)
+        if (messages[i].send)
+            post(c, false, messages[i].node, messages[i].data, messages[i].bytes);
+    clt_status status = CLT_OK;
+    for (int i = 0; i < count && status == CLT_OK; i++)
+        if (!messages[i].send)
+            status = receive(c, (uint64_t)1 << messages[i].node,
+                             (char *)messages[i].data - messages[i].node * messages[i].bytes,
+                             messages[i].bytes, cancelled, arg);
+    return status;
+}
+
 static inline uint64_t missing(void *user)
 {
     return atomic_load(&((cable *)user)->missing);
@@ -147,6 +163,7 @@ static inline void bridge_open(clt_comm_bridge *b, cable *c, const int *first_ra
     b->gather = gather;
     b->exchange = exchange;
     b->broadcast = broadcast;
+    b->transfer = carry;
     b->missing = missing;
     b->busy = busy;
     b->tell = tell;

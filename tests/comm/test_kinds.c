@@ -278,7 +278,7 @@ static void try_messages(stage *st)
 static void all_kinds(const shape *s)
 {
     static stage st;
-    kind_case c = {.number = -1};
+    kind_case c = {.number = -1, .nodes = s->nodes > 1};
     stage_open(&st, s);
     while (kind_next(&c, st.total, s->rounds))
         try_case(&st, &c);

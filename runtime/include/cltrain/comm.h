@@ -222,15 +222,23 @@ CLT_API const char *clt_comm_transport_name(clt_comm_transport transport);
 CLT_API clt_status clt_comm_create(const clt_comm_device *devices, int count,
                                    const clt_comm_options *options, clt_comm **comm);
 
+/* Data that a node sends to another node, or receives from it. */
+typedef struct clt_comm_message {
+    int send; /* 1: to `node`, 0: from `node`, which is another one */
+    int node;
+    void *data; /* of a send: only read */
+    int64_t bytes;
+} clt_comm_message;
+
 /*
  * How the first ranks of several nodes reach each other. All functions must be set. They work with
  * host memory.
  *
- * - gather, exchange and broadcast may wait. All first ranks call them in the same order, one at a
- *   time. While they wait they call `cancelled(arg)` now and then. If it does not return CLT_OK,
- *   they return its status and are not called again. If they return CLT_OK, the data have left this
- *   node.
- * - The other functions do not wait. They may be called while one of the first three waits.
+ * - gather, exchange, broadcast and transfer may wait. First ranks call them one at a time and in
+ *   the same order, all of them, except for transfer. While they wait they call `cancelled(arg)`
+ *   now and then. If it does not return CLT_OK, they return its status and are not called again. If
+ *   they return CLT_OK, the data have left this node.
+ * - The other functions do not wait. They may be called while one of the first four waits.
  */
 typedef struct clt_comm_bridge {
     int64_t struct_size; /* set by clt_comm_bridge_init */
@@ -246,6 +254,10 @@ typedef struct clt_comm_bridge {
     /* Sends `bytes` bytes of node `root` to all nodes. */
     clt_status (*broadcast)(void *user, int root, void *data, int64_t bytes,
                             int (*cancelled)(void *arg), void *arg);
+    /* Sends and receives all messages at once. Only nodes with messages call it. The j-th message
+     * from a node to another goes to the j-th receive there, which has the same number of bytes. */
+    clt_status (*transfer)(void *user, const clt_comm_message *messages, int count,
+                           int (*cancelled)(void *arg), void *arg);
     /* Returns a set of nodes. Bit n: the call under way, or the cancelled one, waits for node n.
      * Any thread. */
     uint64_t (*missing)(void *user);
@@ -373,8 +385,8 @@ CLT_API clt_status clt_comm_accepts(const clt_comm *comm, int device, clt_comm_t
  * formula in four points:
  *
  *   - The words by which nodes agree on a request are counted.
- *   - f16 and bf16 are reduced as f32, which is twice as long.
- *   - A reduce is an all-reduce of the nodes, and a send goes to all nodes.
+ *   - A mean of f16 or bf16 travels as f32, which is twice as long.
+ *   - A reduce is an all-reduce of the nodes.
  *   - The root of a broadcast counts the bytes once for each other node.
  *
  * Errors: INVALID_ARGUMENT. Thread-safe.
