@@ -41,7 +41,7 @@ void clt_comm_abort_locked(clt_comm *comm, clt_status status, const char *messag
     if (comm->node)
         clt_ranks_abort(comm->node, &comm->notice);
     pthread_cond_broadcast(&comm->work);
-    pthread_cond_broadcast(&comm->done);
+    clt_comm_wake_locked(comm);
 }
 
 clt_status clt_comm_aborted_locked(const clt_comm *comm)
@@ -60,7 +60,7 @@ void clt_comm_leave(clt_comm *comm)
 {
     pthread_mutex_lock(&comm->lock);
     if (--comm->inside == 0 && comm->stop)
-        pthread_cond_broadcast(&comm->done);
+        clt_comm_wake_locked(comm);
     pthread_mutex_unlock(&comm->lock);
 }
 
@@ -266,8 +266,8 @@ static clt_status join_nodes(clt_comm *comm, const clt_comm_ranks *ranks)
     CLT_TRY(CLT_CHECK_STRUCT(b, clt_comm_bridge));
     if (b->nodes < 2 || b->node < 0 || b->node >= b->nodes || ranks->node_ranks < 1 ||
         ranks->node_rank < 0 || ranks->node_rank >= ranks->node_ranks || !b->gather ||
-        !b->exchange || !b->broadcast || !b->transfer || !b->missing || !b->busy || !b->tell || !b->hear ||
-        (ranks->node_rank == 0 && !b->first_ranks))
+        !b->exchange || !b->broadcast || !b->transfer || !b->test || !b->cancel || !b->missing ||
+        !b->busy || !b->tell || !b->hear || (ranks->node_rank == 0 && !b->first_ranks))
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "comm: rank %d of %d on node %d of %d is not possible, or its bridge lacks "
                         "a function",
@@ -277,8 +277,11 @@ static clt_status join_nodes(clt_comm *comm, const clt_comm_ranks *ranks)
                         b->nodes);
     comm->leads = ranks->node_rank == 0;
     comm->needs_owner = b->main_thread && comm->leads;
-    return clt_cluster_open(comm->node, comm->rank, comm->leads, b,
-                            b->main_thread ? clt_comm_call_on_main : NULL, comm, &comm->cluster);
+    CLT_TRY(clt_cluster_open(comm->node, comm->rank, comm->leads, b,
+                             b->main_thread ? clt_comm_call_on_owner : NULL, comm, &comm->cluster));
+    if (comm->needs_owner)
+        clt_comm_own(comm);
+    return CLT_OK;
 }
 
 static clt_status join_ranks(clt_comm *comm, const clt_comm_ranks *ranks)
@@ -429,6 +432,7 @@ void clt_comm_destroy(clt_comm *comm)
     while (atomic_load(&comm->visits))
         sched_yield();
     clt_team_destroy(comm->team);
+    clt_comm_disown(comm);
     clt_comm_part_nodes(comm);
     clt_cluster_close(comm->cluster);
     clt_ranks_close(comm->node);
@@ -516,11 +520,7 @@ int clt_comm_needs_progress(const clt_comm *comm)
 
 clt_status clt_comm_progress(clt_comm *comm)
 {
-    pthread_mutex_lock(&comm->lock);
-    clt_comm_main_call_locked(comm);
-    if (comm->needs_owner)
-        clt_comm_listen_locked(comm);
-    pthread_mutex_unlock(&comm->lock);
+    clt_comm_owner_progress();
     return clt_comm_status(comm);
 }
 

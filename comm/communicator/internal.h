@@ -218,14 +218,16 @@ struct clt_comm {
     clt_ranks_notice notice; /* the notice of the abort, from the rank where it began */
     atomic_bool aborted;     /* like abort_status, for loops that do not hold the lock */
 
-    /* A task that the reducer gives to the thread that made the communicator, and its result. */
+    /* A call of the bridge that the reducer gives to the thread that made the communicator, and its
+     * result. `step` is NULL if there is none. */
     pthread_t owner;
     bool needs_owner;
-    clt_cluster_fn main_call;
-    void *main_call_arg;
-    bool main_call_done;
-    clt_status main_call_status;
-    char main_call_message[512];
+    clt_comm *next_owned;
+    clt_link_step step;
+    void *step_arg;
+    bool stepping, step_begun;
+    clt_status step_status;
+    char step_message[512];
 
     bool piped;                      /* some members are piped */
     struct clt_peers *peers;         /* NULL: data goes through the host */
@@ -282,18 +284,29 @@ void clt_counts_add_locked(clt_comm *comm, const clt_comm_request *request);
 
 /* --- communicator/main_thread.c --- */
 
-/* Runs fn(arg) on the thread that made the communicator, the next time that thread waits in it. */
-clt_status clt_comm_call_on_main(void *comm, clt_cluster_fn fn, void *arg);
+/* Add a communicator to those that need their owners, and remove it. */
+void clt_comm_own(clt_comm *comm);
+void clt_comm_disown(const clt_comm *comm);
 
-/* Runs the waiting task, if this is the right thread. The lock is held. */
-void clt_comm_main_call_locked(clt_comm *comm);
+/* A clt_link_run for `comm`: its owner does the steps. */
+clt_status clt_comm_call_on_owner(void *comm, clt_link_step step, void *arg);
+
+/* Wakes the threads that wait for requests of the communicator, and owners. The lock is held. */
+void clt_comm_wake_locked(clt_comm *comm);
+
+/* Whether the calling thread owns a communicator that needs its owner. */
+bool clt_comm_owns(void);
+
+/* For such threads, without a lock. owner_turn does a step for each of their communicators, and
+ * then waits a moment if there is nothing to do, unless an owner was woken since `calls` was read.
+ * Begin with *looks 0. owner_progress does steps without waiting. */
+uint32_t clt_comm_owner_calls(void);
+void clt_comm_owner_turn(uint32_t calls, int *looks);
+void clt_comm_owner_progress(void);
 
 /* Aborts if a rank of another node has, and tells other nodes of an abort here. Does nothing
  * without nodes, or on threads that may not call the bridge. The lock is held. */
 void clt_comm_listen_locked(clt_comm *comm);
-
-/* Whether this thread must listen now and then while it waits in the communicator. */
-bool clt_comm_listens(const clt_comm *comm);
 
 /* Called by destroy: tells other nodes that this rank ends. */
 void clt_comm_part_nodes(clt_comm *comm);

@@ -1,53 +1,183 @@
-/* Calls that only one thread may make: MPI's, if the program initialised MPI for one thread. The
- * reducer asks that thread, which does the call when it waits in the communicator or in
- * clt_comm_progress. */
+/*
+ * Calls that only one thread may make: MPI's, if the program initialised MPI for one thread. A
+ * reducer asks that thread, the owner of the communicator, which does the call in steps while it
+ * waits in any of its communicators or in clt_comm_progress. No step waits. So the owner serves all
+ * of its communicators by turns: the exchange of one may wait for a rank that first needs the
+ * exchange of another.
+ */
 #include <stdio.h>
 
 #include "base/error.h"
 #include "comm/communicator/internal.h"
 #include "comm/ranks/flag.h"
 
-clt_status clt_comm_call_on_main(void *self, clt_cluster_fn fn, void *arg)
+/* All communicators that need their owners, and a count of the times that an owner should look. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    uint32_t calls;
+    clt_comm *first;
+} owned = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void set_clock(void)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&owned.wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+void clt_comm_own(clt_comm *comm)
+{
+    pthread_once(&once, set_clock);
+    pthread_mutex_lock(&owned.lock);
+    comm->next_owned = owned.first;
+    owned.first = comm;
+    pthread_mutex_unlock(&owned.lock);
+}
+
+void clt_comm_disown(const clt_comm *comm)
+{
+    pthread_mutex_lock(&owned.lock);
+    for (clt_comm **at = &owned.first; *at; at = &(*at)->next_owned)
+        if (*at == comm) {
+            *at = comm->next_owned;
+            break;
+        }
+    pthread_mutex_unlock(&owned.lock);
+}
+
+/* Returns the first communicator behind `comm` (NULL: of all) that this thread owns, or NULL. */
+static clt_comm *next_owned(const clt_comm *comm)
+{
+    pthread_mutex_lock(&owned.lock);
+    clt_comm *at = comm ? comm->next_owned : owned.first;
+    while (at && !pthread_equal(at->owner, pthread_self()))
+        at = at->next_owned;
+    pthread_mutex_unlock(&owned.lock);
+    return at;
+}
+
+bool clt_comm_owns(void)
+{
+    return next_owned(NULL) != NULL;
+}
+
+void clt_comm_wake_locked(clt_comm *comm)
+{
+    pthread_cond_broadcast(&comm->done);
+    pthread_mutex_lock(&owned.lock);
+    owned.calls++;
+    if (owned.first)
+        pthread_cond_broadcast(&owned.wake);
+    pthread_mutex_unlock(&owned.lock);
+}
+
+uint32_t clt_comm_owner_calls(void)
+{
+    pthread_mutex_lock(&owned.lock);
+    const uint32_t calls = owned.calls;
+    pthread_mutex_unlock(&owned.lock);
+    return calls;
+}
+
+/* Does a step of the call that the communicator's reducer waits for. Returns whether the call goes
+ * on. The lock is held, but not during the step. */
+static bool step_locked(clt_comm *comm)
+{
+    bool done = false;
+    if (!comm->step || comm->stepping)
+        return false;
+    comm->stepping = comm->step_begun = true;
+    pthread_mutex_unlock(&comm->lock);
+    const clt_status status = comm->step(comm->step_arg, &done);
+    pthread_mutex_lock(&comm->lock);
+    comm->stepping = false;
+    if (done || status != CLT_OK) {
+        comm->step = NULL;
+        comm->step_status = status;
+        if (status != CLT_OK)
+            snprintf(comm->step_message, sizeof comm->step_message, "%s", clt_error_message());
+    }
+    if (!comm->step || comm->abort_status != CLT_OK || comm->stop)
+        pthread_cond_broadcast(&comm->work);
+    return comm->step != NULL;
+}
+
+/* Does a step for each communicator that this thread owns, and listens to other nodes if asked.
+ * Returns whether a call goes on. */
+static bool serve(bool listens)
+{
+    bool active = false;
+    for (clt_comm *comm = next_owned(NULL); comm; comm = next_owned(comm)) {
+        pthread_mutex_lock(&comm->lock);
+        active = step_locked(comm) || active;
+        if (listens)
+            clt_comm_listen_locked(comm);
+        pthread_mutex_unlock(&comm->lock);
+    }
+    return active;
+}
+
+void clt_comm_owner_turn(uint32_t calls, int *looks)
+{
+    enum { FAST = 2000, LISTEN = 16, PAUSE_US = 20, IDLE_US = 10000 };
+    const bool active = serve(++*looks % LISTEN == 0);
+    if (active && *looks < FAST)
+        return;
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_nsec += (active ? PAUSE_US : IDLE_US) * 1000;
+    at.tv_sec += at.tv_nsec / 1000000000;
+    at.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&owned.lock);
+    if (owned.calls == calls)
+        pthread_cond_timedwait(&owned.wake, &owned.lock, &at);
+    pthread_mutex_unlock(&owned.lock);
+    if (!active)
+        serve(true);
+}
+
+void clt_comm_owner_progress(void)
+{
+    enum { LOOKS = 100 };
+    for (int looks = 0; serve(looks == 0) && looks < LOOKS; looks++)
+        ;
+}
+
+clt_status clt_comm_call_on_owner(void *self, clt_link_step step, void *arg)
 {
     clt_comm *comm = self;
     pthread_mutex_lock(&comm->lock);
+    comm->step = step;
+    comm->step_arg = arg;
+    comm->step_begun = false;
     if (pthread_equal(comm->owner, pthread_self())) {
-        pthread_mutex_unlock(&comm->lock);
-        return fn(arg);
+        for (int looks = 0; comm->step;) {
+            const uint32_t calls = clt_comm_owner_calls();
+            pthread_mutex_unlock(&comm->lock);
+            clt_comm_owner_turn(calls, &looks);
+            pthread_mutex_lock(&comm->lock);
+        }
+    } else {
+        clt_comm_wake_locked(comm);
+        while (comm->step && comm->abort_status == CLT_OK && !comm->stop)
+            pthread_cond_wait(&comm->work, &comm->lock);
+        /* A step that is under way ends soon. */
+        while (comm->stepping)
+            pthread_cond_wait(&comm->work, &comm->lock);
     }
-    comm->main_call = fn;
-    comm->main_call_arg = arg;
-    comm->main_call_done = false;
-    pthread_cond_broadcast(&comm->done);
-    while (!comm->main_call_done && comm->abort_status == CLT_OK && !comm->stop)
-        pthread_cond_wait(&comm->work, &comm->lock);
-    /* A task that is under way checks `aborted` itself. */
-    while (!comm->main_call_done && !comm->main_call)
-        pthread_cond_wait(&comm->work, &comm->lock);
-    comm->main_call = NULL;
-    clt_status status =
-        comm->main_call_done ? comm->main_call_status : clt_comm_aborted_locked(comm);
-    if (comm->main_call_done && status != CLT_OK)
-        clt_error_restore(comm->main_call_message);
+    clt_status status = comm->step_status;
+    if (comm->step)
+        status = clt_comm_aborted_locked(comm);
+    else if (status != CLT_OK)
+        clt_error_restore(comm->step_message);
+    comm->step = NULL;
     pthread_mutex_unlock(&comm->lock);
     return status;
-}
-
-void clt_comm_main_call_locked(clt_comm *comm)
-{
-    if (!comm->main_call || !pthread_equal(comm->owner, pthread_self()))
-        return;
-    const clt_cluster_fn fn = comm->main_call;
-    comm->main_call = NULL;
-    pthread_mutex_unlock(&comm->lock);
-    const clt_status status = fn(comm->main_call_arg);
-    pthread_mutex_lock(&comm->lock);
-    comm->main_call_status = status;
-    if (status != CLT_OK)
-        snprintf(comm->main_call_message, sizeof comm->main_call_message, "%s",
-                 clt_error_message());
-    comm->main_call_done = true;
-    pthread_cond_broadcast(&comm->work);
 }
 
 /* --- the ends of ranks on other nodes --------------------------------------------------------- */
@@ -56,11 +186,6 @@ static bool may_call_bridge(const clt_comm *comm)
 {
     return comm->cluster && comm->leads &&
            (!comm->needs_owner || pthread_equal(comm->owner, pthread_self()));
-}
-
-bool clt_comm_listens(const clt_comm *comm)
-{
-    return comm->needs_owner && may_call_bridge(comm);
 }
 
 void clt_comm_listen_locked(clt_comm *comm)

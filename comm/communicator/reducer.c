@@ -102,7 +102,7 @@ void clt_comm_busy_end(clt_comm *comm, clt_comm_request *request)
     pthread_mutex_lock(&comm->lock);
     request->busy = false;
     if (comm->abort_status != CLT_OK)
-        pthread_cond_broadcast(&comm->done);
+        clt_comm_wake_locked(comm);
     pthread_mutex_unlock(&comm->lock);
 }
 
@@ -116,7 +116,7 @@ bool clt_comm_done(clt_comm *comm, clt_comm_request *request, clt_status status)
         clt_counts_add_locked(comm, request);
         atomic_store(&comm->ended, request->sequence + 1);
         clt_comm_free_slot_locked(comm, request);
-        pthread_cond_broadcast(&comm->done);
+        clt_comm_wake_locked(comm);
     } else {
         request->late = status == CLT_TIMEOUT && comm->abort_status == CLT_OK;
         clt_comm_abort_locked(comm, status, clt_error_message());

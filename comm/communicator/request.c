@@ -296,7 +296,7 @@ static clt_status timed_out(const clt_comm *comm, const clt_comm_request *r, int
             used += (size_t)snprintf(missing + used, sizeof missing - used, "%sdevice %d (%.64s)",
                                      used ? ", " : "", i, comm->members[i].name);
     snprintf(own, sizeof own, "device %d (%.64s)", device, comm->members[device].name);
-    if (!used && comm->main_call)
+    if (!used && comm->step && !comm->step_begun)
         return clt_ranks_timeout(&job, own,
                                  "the thread that made the communicator, which may call MPI");
     const clt_status late = comm->cluster && !used ? clt_cluster_late(comm->cluster, &job) : CLT_OK;
@@ -308,13 +308,15 @@ static clt_status timed_out(const clt_comm *comm, const clt_comm_request *r, int
     return clt_ranks_timeout(&job, own, used ? missing : "transfers, which all devices have begun");
 }
 
-/* Waits until something may have changed. Returns whether the deadline has passed. */
-static bool wait_locked(clt_comm *comm, const clt_deadline *deadline)
+/* Waits until something may have changed. Threads that own communicators work for them meanwhile.
+ * Returns whether the deadline has passed. */
+static bool wait_locked(clt_comm *comm, const clt_deadline *deadline, bool owns, int *looks)
 {
-    const struct timespec look = clt_comm_next_look();
-    if (clt_comm_listens(comm)) {
-        pthread_cond_timedwait(&comm->done, &comm->lock, &look);
-        clt_comm_listen_locked(comm);
+    if (owns) {
+        const uint32_t calls = clt_comm_owner_calls();
+        pthread_mutex_unlock(&comm->lock);
+        clt_comm_owner_turn(calls, looks);
+        pthread_mutex_lock(&comm->lock);
     } else if (deadline->set) {
         pthread_cond_timedwait(&comm->done, &comm->lock, &deadline->at);
     } else {
@@ -338,8 +340,10 @@ static clt_status await_locked(clt_comm *comm, clt_comm_request *r, int device)
     const clt_comm_part *last = &side->parts[side->part_count - 1];
     const int timeout_ms = clt_comm_timeout_ms(comm, &side->parts[0].op);
     clt_deadline deadline = clt_deadline_in(timeout_ms);
+    const bool owns = clt_comm_owns();
+    int looks = 0;
     bool late = false;
-    if (!r->done && !deadline.set && comm->members[device].wait_inside && !comm->peers &&
+    if (!r->done && !deadline.set && !owns && comm->members[device].wait_inside && !comm->peers &&
         last->ready) {
         pthread_mutex_unlock(&comm->lock);
         clWaitForEvents(1, &last->ready); /* a failure reaches the reducer too */
@@ -347,12 +351,9 @@ static clt_status await_locked(clt_comm *comm, clt_comm_request *r, int device)
     }
     clt_status timeout = CLT_OK;
     while (!r->done && comm->abort_status == CLT_OK) {
-        clt_comm_main_call_locked(comm);
-        if (r->done || comm->abort_status != CLT_OK)
-            break;
-        if (comm->on_devices && clt_in_queue_wait_locked(comm, r))
+        if (comm->on_devices && !comm->step && clt_in_queue_wait_locked(comm, r))
             continue;
-        if (!wait_locked(comm, &deadline) || r->done || comm->abort_status != CLT_OK)
+        if (!wait_locked(comm, &deadline, owns, &looks) || r->done || comm->abort_status != CLT_OK)
             continue;
         if (comm->cluster && r->joined == comm->count && !late) {
             /* The reducer has its own deadlines, and knows better what is missing. */
@@ -363,7 +364,7 @@ static clt_status await_locked(clt_comm *comm, clt_comm_request *r, int device)
         timeout = timed_out(comm, r, device);
         clt_comm_abort_locked(comm, timeout, clt_error_message());
     }
-    if (comm->abort_status != CLT_OK && clt_comm_listens(comm))
+    if (comm->abort_status != CLT_OK && owns)
         clt_comm_listen_locked(comm);
     /* The reducer works in the mapped memory. This takes only a moment, because an abort ends its
      * waiting for other ranks. */

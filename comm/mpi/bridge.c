@@ -40,49 +40,30 @@ static int withdraw(MPI_Request *request, bool receives)
     return done;
 }
 
-/* Called after a failure: messages that come later must not be written to the caller's memory. */
-static void withdraw_all(clt_mpi_bridge *b)
+/* Messages that come later must not be written to the caller's memory. */
+static void cancel(void *user)
 {
+    clt_mpi_bridge *b = user;
     for (int i = 0; i < b->count; i++)
         if (!withdraw(&b->requests[i], b->waits[i] && !b->collective))
             atomic_store(&b->busy, true);
 }
 
-static clt_status test_all(clt_mpi_bridge *b, int *left)
+static clt_status test(void *user, int *done)
 {
+    clt_mpi_bridge *b = user;
     int ended = 0;
     uint64_t missing = 0;
     CLT_TRY(clt_mpi_check(MPI_Testsome(b->count, b->requests, &ended, b->ended, b->statuses),
                           "MPI_Testsome"));
-    *left = 0;
+    *done = 1;
     for (int i = 0; i < b->count; i++)
         if (b->requests[i] != MPI_REQUEST_NULL) {
             missing |= b->waits[i];
-            ++*left;
+            *done = 0;
         }
     atomic_store(&b->missing, missing);
     return CLT_OK;
-}
-
-/* Waits for all requests. MPI's own waiting keeps a core busy, so this polls fast for some
- * microseconds and then less often. */
-static clt_status finish(clt_mpi_bridge *b, int (*cancelled)(void *arg), void *arg)
-{
-    enum { LOOKS = 2000 };
-    clt_status status = CLT_OK;
-    int left = b->count;
-    for (int looks = 0; left && status == CLT_OK; looks++) {
-        status = test_all(b, &left);
-        if (status == CLT_OK && left && looks % 16 == 15)
-            status = (clt_status)cancelled(arg);
-        if (looks > LOOKS) {
-            const struct timespec pause = {0, 20000};
-            nanosleep(&pause, NULL);
-        }
-    }
-    if (status != CLT_OK)
-        withdraw_all(b);
-    return status;
 }
 
 /* Makes room for the requests of a call. */
@@ -147,7 +128,7 @@ static clt_status receive(clt_mpi_bridge *b, int from, void *data, int64_t bytes
 
 /* Sends one message to each node, and receives one from each in `received`. */
 static clt_status swap(clt_mpi_bridge *b, const char *data, int64_t stride, int64_t bytes,
-                       char *received, int (*cancelled)(void *arg), void *arg)
+                       char *received)
 {
     clt_status status = begin(b, 2 * b->nodes * pieces(bytes));
     for (int n = 0; n < b->nodes && status == CLT_OK; n++)
@@ -158,28 +139,22 @@ static clt_status swap(clt_mpi_bridge *b, const char *data, int64_t stride, int6
         const int n = (b->node + i) % b->nodes;
         status = send(b, n, data + n * stride, bytes);
     }
-    if (status != CLT_OK) {
-        withdraw_all(b);
-        return status;
-    }
-    memcpy(received + b->node * bytes, data + b->node * stride, (size_t)bytes);
-    return finish(b, cancelled, arg);
+    if (status == CLT_OK)
+        memcpy(received + b->node * bytes, data + b->node * stride, (size_t)bytes);
+    return status;
 }
 
-static clt_status gather(void *user, const void *mine, int64_t bytes, void *all,
-                         int (*cancelled)(void *arg), void *arg)
+static clt_status gather(void *user, const void *mine, int64_t bytes, void *all)
 {
-    return swap(user, mine, 0, bytes, all, cancelled, arg);
+    return swap(user, mine, 0, bytes, all);
 }
 
-static clt_status exchange(void *user, const void *blocks, int64_t bytes, void *received,
-                           int (*cancelled)(void *arg), void *arg)
+static clt_status exchange(void *user, const void *blocks, int64_t bytes, void *received)
 {
-    return swap(user, blocks, bytes, bytes, received, cancelled, arg);
+    return swap(user, blocks, bytes, bytes, received);
 }
 
-static clt_status transfer(void *user, const clt_comm_message *messages, int count,
-                           int (*cancelled)(void *arg), void *arg)
+static clt_status transfer(void *user, const clt_comm_message *messages, int count)
 {
     clt_mpi_bridge *b = user;
     int requests = 0;
@@ -191,28 +166,21 @@ static clt_status transfer(void *user, const clt_comm_message *messages, int cou
         status =
             m->send ? send(b, m->node, m->data, m->bytes) : receive(b, m->node, m->data, m->bytes);
     }
-    if (status == CLT_OK)
-        return finish(b, cancelled, arg);
-    withdraw_all(b);
     return status;
 }
 
 /* Uses a collective of MPI, whose messages need not go from the root to all. */
-static clt_status broadcast(void *user, int root, void *data, int64_t bytes,
-                            int (*cancelled)(void *arg), void *arg)
+static clt_status broadcast(void *user, int root, void *data, int64_t bytes)
 {
     clt_mpi_bridge *b = user;
-    CLT_TRY(begin(b, 1));
-    for (int64_t at = 0; at < bytes; at += PIECE) {
-        const int count = bytes - at < PIECE ? (int)(bytes - at) : PIECE;
-        b->collective = true;
-        b->count = 0;
-        CLT_TRY(clt_mpi_check(MPI_Ibcast((char *)data + at, count, MPI_BYTE, root, b->leaders,
-                                         add(b, root == b->node ? -1 : root)),
-                              "MPI_Ibcast"));
-        CLT_TRY(finish(b, cancelled, arg));
-    }
-    return CLT_OK;
+    clt_status status = begin(b, pieces(bytes));
+    b->collective = true;
+    for (int64_t at = 0; at < bytes && status == CLT_OK; at += PIECE)
+        status = clt_mpi_check(MPI_Ibcast((char *)data + at,
+                                          bytes - at < PIECE ? (int)(bytes - at) : PIECE, MPI_BYTE,
+                                          root, b->leaders, add(b, root == b->node ? -1 : root)),
+                               "MPI_Ibcast");
+    return status;
 }
 
 static uint64_t missing(void *user)
@@ -344,6 +312,8 @@ clt_status clt_mpi_bridge_open(MPI_Comm ranks, MPI_Comm node, clt_mpi_bridge **o
     functions->exchange = exchange;
     functions->broadcast = broadcast;
     functions->transfer = transfer;
+    functions->test = test;
+    functions->cancel = cancel;
     functions->missing = missing;
     functions->busy = busy;
     functions->tell = tell;

@@ -6,7 +6,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/vec.h"
-#include "comm/ranks/link.h"
 #include "comm/ranks/rounds.h"
 
 /* The head says what so many tasks use, so most requests need no further message. What a task uses
@@ -38,8 +37,7 @@ struct clt_cluster {
     clt_ranks *node;
     clt_link *link; /* on the first rank of a node */
     int nodes, rank;
-    clt_status (*call)(void *user, clt_cluster_fn fn, void *arg);
-    void *user;
+    bool listens; /* this rank's waiting within the node listens to other nodes */
     clt_task_list list;
     /* On the first rank of a node: memory for all tasks' data, and for heads of all nodes. */
     clt_room scratch, heads;
@@ -60,8 +58,7 @@ struct clt_cluster {
 };
 
 clt_status clt_cluster_open(clt_ranks *node, int rank, bool leads, const clt_comm_bridge *bridge,
-                            clt_status (*call)(void *user, clt_cluster_fn fn, void *arg),
-                            void *user, clt_cluster **out)
+                            clt_link_run run, void *user, clt_cluster **out)
 {
     clt_cluster *c = CLT_NEW(clt_cluster);
     CLT_TRY_MEMORY(c);
@@ -69,9 +66,9 @@ clt_status clt_cluster_open(clt_ranks *node, int rank, bool leads, const clt_com
     c->rank = rank;
     c->nodes = bridge->nodes;
     c->rounds = (clt_rounds){.node = bridge->node, .nodes = bridge->nodes};
-    c->call = call;
-    c->user = user;
-    const clt_status status = leads ? clt_link_open(node, rank, bridge, &c->link) : CLT_OK;
+    c->listens = !run;
+    const clt_status status =
+        leads ? clt_link_open(node, rank, bridge, run, user, &c->link) : CLT_OK;
     c->rounds.link = c->link;
     if (status != CLT_OK)
         clt_free(c);
@@ -84,6 +81,8 @@ void clt_cluster_close(clt_cluster *c)
 {
     if (!c)
         return;
+    if (c->link)
+        clt_link_give_up(c->link);
     /* Memory that the network may still read or write is never freed. */
     if (!c->link || !clt_link_busy(c->link)) {
         CLT_FREE(c->scratch.memory, c->rounds.blocks.memory, c->heads.memory, c->uses);
@@ -143,7 +142,7 @@ static void begin(clt_cluster *c, const clt_ranks_job *job)
     if (!c->link)
         return;
     c->job.grace_ms = clt_cluster_grace_ms(job->timeout_ms);
-    if (!c->call)
+    if (c->listens)
         c->job.listen = listen;
     c->job.listener = c;
     clt_link_begin(c->link, &c->job);
@@ -394,17 +393,17 @@ static clt_status scatter_tasks(clt_cluster *c, int first, int end)
     return CLT_OK;
 }
 
-static clt_status share_partials(void *arg)
+static clt_status share_partials(clt_cluster *c)
 {
-    clt_cluster *c = arg;
     clt_link_kind(c->link, CLT_COMM_REDUCE_SCATTER);
     return clt_rounds_share_partials(&c->rounds, &c->list, c->owners);
 }
 
-static clt_status call(clt_cluster *c, clt_cluster_fn fn)
+/* Does something that makes calls between nodes. */
+static clt_status abroad(clt_cluster *c, clt_status (*fn)(clt_cluster *c))
 {
     atomic_store(&c->abroad, true);
-    const clt_status status = c->call ? c->call(c->user, fn, c) : fn(c);
+    const clt_status status = fn(c);
     atomic_store(&c->abroad, status != CLT_OK);
     return status;
 }
@@ -432,15 +431,14 @@ static clt_status measure(clt_cluster *c)
     CLT_TRY(clt_tasks_cut(&c->list));
     clt_team_run(c->job.team, run_piece, &c->list, c->list.pieces);
     if (parted && c->list.pieces)
-        CLT_TRY(call(c, share_partials));
+        CLT_TRY(abroad(c, share_partials));
     clt_tasks_measured(&c->list, &c->said.sum_squares, &finite);
     c->said.finite = finite;
     return CLT_OK;
 }
 
-static clt_status between_nodes(void *arg)
+static clt_status between_nodes(clt_cluster *c)
 {
-    clt_cluster *c = arg;
     CLT_TRY(meet_tasks(c));
     for (int i = 0, end; i < c->tasks->count; i = end) {
         const clt_task *t = &c->tasks->tasks[i];
@@ -503,7 +501,7 @@ clt_status clt_cluster_run(clt_cluster *c, const clt_ranks_job *job, const clt_t
     CLT_TRY(lay_out(c, tasks));
     CLT_TRY(collect(c, tasks));
     if (c->link) {
-        CLT_TRY(call(c, between_nodes));
+        CLT_TRY(abroad(c, between_nodes));
         CLT_TRY(measure(c));
     }
     await_first(c);
@@ -543,9 +541,8 @@ static clt_status keep(void *user, const void *from, size_t bytes)
 }
 
 /* Gathers every node's messages, in blocks of the size of the largest. */
-static clt_status share_nodes(void *arg)
+static clt_status share_nodes(clt_cluster *c)
 {
-    clt_cluster *c = arg;
     const head *heads;
     memcpy(c->scratch.memory + c->shared, &END_OF_MESSAGES, 8);
     c->shared += 8;
@@ -590,7 +587,7 @@ clt_status clt_cluster_share(clt_cluster *c, const clt_ranks_job *job, const voi
     CLT_TRY(c->node ? clt_ranks_share(c->node, &c->job, from, bytes, keep, c)
                     : keep(c, from, bytes));
     if (c->link)
-        CLT_TRY(call(c, share_nodes));
+        CLT_TRY(abroad(c, share_nodes));
     await_first(c);
     CLT_TRY(spread(c, &c->shared, 8));
     CLT_TRY(clt_room_make(&c->rounds.blocks, c->shared * c->nodes));
@@ -607,9 +604,8 @@ clt_status clt_cluster_share(clt_cluster *c, const clt_ranks_job *job, const voi
     return CLT_OK;
 }
 
-static clt_status barrier_nodes(void *arg)
+static clt_status barrier_nodes(clt_cluster *c)
 {
-    clt_cluster *c = arg;
     const head *heads;
     head own = {.purpose = BARRIER};
     return meet(c, &own, &heads);
@@ -621,7 +617,7 @@ clt_status clt_cluster_barrier(clt_cluster *c, const clt_ranks_job *job)
     if (c->node)
         CLT_TRY(clt_ranks_barrier(c->node, &c->job));
     if (c->link)
-        CLT_TRY(call(c, barrier_nodes));
+        CLT_TRY(abroad(c, barrier_nodes));
     await_first(c);
     return c->node ? clt_ranks_barrier(c->node, &c->job) : CLT_OK;
 }

@@ -8,22 +8,19 @@
 #ifndef CLT_COMM_CLUSTER_H
 #define CLT_COMM_CLUSTER_H
 
-#include "comm/ranks/node_ranks.h"
+#include "comm/ranks/link.h"
 
 typedef struct clt_cluster clt_cluster;
 
 /*
  * Opens a rank's part. `node` is NULL if the node has one rank. `rank` is this rank's number among
- * all ranks. `leads`: this rank is the first of its node. `bridge` is copied. Only first ranks use
- * its functions. They use them through `call`, which runs fn(arg) on a thread that may call them
- * and returns its status; NULL: on the calling thread. Errors: OUT_OF_MEMORY.
+ * all ranks. `leads`: this rank is the first of its node. `bridge`, `run` and `user` are those of
+ * clt_link_open; only first ranks use them. Errors: OUT_OF_MEMORY.
  */
-typedef clt_status (*clt_cluster_fn)(void *arg);
 clt_status clt_cluster_open(clt_ranks *node, int rank, bool leads, const clt_comm_bridge *bridge,
-                            clt_status (*call)(void *user, clt_cluster_fn fn, void *arg),
-                            void *user, clt_cluster **cluster);
+                            clt_link_run run, void *user, clt_cluster **cluster);
 
-/* Frees the rank's part. Takes NULL. */
+/* Frees the rank's part. Takes NULL. First ranks call it on a thread that may call the bridge. */
 void clt_cluster_close(clt_cluster *cluster);
 
 /* Do the same as clt_ranks_run, clt_ranks_share and clt_ranks_barrier, over all nodes. */

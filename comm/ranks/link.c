@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -14,8 +15,23 @@ typedef struct wire {
     clt_ranks_notice notice;
 } wire;
 
+/* An exchange, to be begun by a thread that may call the bridge. */
+typedef struct order {
+    enum { GATHER, EXCHANGE, BROADCAST, TRANSFER } what;
+    const void *from;
+    void *to;
+    int64_t bytes;
+    const clt_comm_message *messages;
+    int number; /* root, or number of messages */
+    bool begun;
+    int looks;
+} order;
+
 struct clt_link {
     clt_comm_bridge bridge;
+    clt_link_run run;
+    void *user;
+    order order;
     clt_ranks *node;
     int rank;
     int first[CLT_RANKS_MOST]; /* number of the first rank, by node */
@@ -33,11 +49,31 @@ struct clt_link {
     clt_ranks_notice notice;
 };
 
-clt_status clt_link_open(clt_ranks *node, int rank, const clt_comm_bridge *bridge, clt_link **out)
+/* Polls fast for some microseconds and then less often, because waiting within MPI would keep a
+ * core busy. */
+static clt_status run_here(void *user, clt_link_step step, void *arg)
+{
+    enum { LOOKS = 2000 };
+    bool done = false;
+    (void)user;
+    for (int looks = 0; !done; looks++) {
+        CLT_TRY(step(arg, &done));
+        if (!done && looks > LOOKS) {
+            const struct timespec pause = {0, 20000};
+            nanosleep(&pause, NULL);
+        }
+    }
+    return CLT_OK;
+}
+
+clt_status clt_link_open(clt_ranks *node, int rank, const clt_comm_bridge *bridge, clt_link_run run,
+                         void *user, clt_link **out)
 {
     clt_link *l = CLT_NEW(clt_link);
     CLT_TRY_MEMORY(l);
     l->bridge = *bridge;
+    l->run = run ? run : run_here;
+    l->user = user;
     l->node = node;
     l->rank = rank;
     memcpy(l->first, bridge->first_ranks, (size_t)bridge->nodes * sizeof *l->first);
@@ -74,7 +110,7 @@ int clt_link_first(const clt_link *l, int node)
 
 bool clt_link_busy(const clt_link *l)
 {
-    return atomic_load(&l->failed) && l->bridge.busy(l->bridge.user);
+    return atomic_load(&l->failed) && (l->order.begun || l->bridge.busy(l->bridge.user));
 }
 
 /* --- notices ---------------------------------------------------------------------------------- */
@@ -184,36 +220,89 @@ int64_t clt_link_sent(const clt_link *l, clt_comm_kind kind)
     return atomic_load(&l->sent[kind]);
 }
 
-/* `bytes` go to each other node. */
-static void *begin_call(clt_link *l, int64_t bytes)
+static clt_status begin(clt_link *l)
 {
+    const clt_comm_bridge *b = &l->bridge;
+    const order *o = &l->order;
+    switch (o->what) {
+    case GATHER:
+        return b->gather(b->user, o->from, o->bytes, o->to);
+    case EXCHANGE:
+        return b->exchange(b->user, o->from, o->bytes, o->to);
+    case BROADCAST:
+        return b->broadcast(b->user, o->number, o->to, o->bytes);
+    case TRANSFER:
+        return b->transfer(b->user, o->messages, o->number);
+    }
+    return CLT_OK;
+}
+
+void clt_link_give_up(clt_link *l)
+{
+    if (l->order.begun)
+        l->bridge.cancel(l->bridge.user);
+    l->order.begun = false;
+}
+
+static clt_status step(void *arg, bool *done)
+{
+    clt_link *l = arg;
+    order *o = &l->order;
+    int ended = 0;
+    clt_status status = CLT_OK;
+    if (!o->begun) {
+        o->begun = true;
+        status = begin(l);
+    }
+    CLT_NEXT(status, l->bridge.test(l->bridge.user, &ended));
+    if (status == CLT_OK && !ended && ++o->looks % 16 == 0)
+        status = (clt_status)cancelled(l);
+    if (ended)
+        o->begun = false;
+    if (status != CLT_OK)
+        clt_link_give_up(l);
+    *done = ended;
+    return explain(l, status);
+}
+
+/* Does what was ordered. `sent` bytes go to other nodes. */
+static clt_status exchange(clt_link *l, const order *what, int64_t sent)
+{
+    l->order = *what;
     atomic_store(&l->needs, ++l->calls);
-    atomic_fetch_add(&l->sent[l->kind], bytes * (l->bridge.nodes - 1));
-    return l->bridge.user;
+    atomic_fetch_add(&l->sent[l->kind], sent);
+    const clt_status status = l->run(l->user, step, l);
+    if (status != CLT_OK)
+        atomic_store(&l->failed, true);
+    return status;
 }
 
 clt_status clt_link_gather(clt_link *l, const void *mine, int64_t bytes, void *all)
 {
-    void *user = begin_call(l, bytes);
-    return explain(l, l->bridge.gather(user, mine, bytes, all, cancelled, l));
+    const order what = {.what = GATHER, .from = mine, .to = all, .bytes = bytes};
+    return exchange(l, &what, bytes * (l->bridge.nodes - 1));
 }
 
 clt_status clt_link_exchange(clt_link *l, const void *blocks, int64_t bytes, void *received)
 {
-    void *user = begin_call(l, bytes);
-    return explain(l, l->bridge.exchange(user, blocks, bytes, received, cancelled, l));
+    const order what = {.what = EXCHANGE, .from = blocks, .to = received, .bytes = bytes};
+    return exchange(l, &what, bytes * (l->bridge.nodes - 1));
 }
 
 clt_status clt_link_broadcast(clt_link *l, int root, void *data, int64_t bytes)
 {
-    void *user = begin_call(l, root == l->bridge.node ? bytes : 0);
-    return explain(l, l->bridge.broadcast(user, root, data, bytes, cancelled, l));
+    const order what = {.what = BROADCAST, .to = data, .bytes = bytes, .number = root};
+    return exchange(l, &what, root == l->bridge.node ? bytes * (l->bridge.nodes - 1) : 0);
 }
 
 clt_status clt_link_transfer(clt_link *l, const clt_comm_message *messages, int count)
 {
-    void *user = begin_call(l, 0);
+    const order what = {.what = TRANSFER, .messages = messages, .number = count};
+    int64_t sent = 0;
     for (int i = 0; i < count; i++)
-        atomic_fetch_add(&l->sent[l->kind], messages[i].send ? messages[i].bytes : 0);
-    return count ? explain(l, l->bridge.transfer(user, messages, count, cancelled, l)) : CLT_OK;
+        sent += messages[i].send ? messages[i].bytes : 0;
+    if (count)
+        return exchange(l, &what, sent);
+    atomic_store(&l->needs, ++l->calls);
+    return CLT_OK;
 }

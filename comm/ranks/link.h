@@ -10,11 +10,20 @@
 
 typedef struct clt_link clt_link;
 
-/* Opens a link. `node` is NULL if the node has one rank. `rank` is this rank's number among all
- * ranks. The bridge is copied. Errors: OUT_OF_MEMORY. */
-clt_status clt_link_open(clt_ranks *node, int rank, const clt_comm_bridge *bridge, clt_link **link);
+/* Does a part of an exchange without waiting. Sets *done at its end. */
+typedef clt_status (*clt_link_step)(void *arg, bool *done);
 
-/* Frees the link. Takes NULL. */
+/* Calls `step` until it is done or fails, on a thread that may call the bridge. Returns its status.
+ * It may return before if the request is aborted. */
+typedef clt_status (*clt_link_run)(void *user, clt_link_step step, void *arg);
+
+/* Opens a link. `node` is NULL if the node has one rank. `rank` is this rank's number among all
+ * ranks. The bridge is copied. With `run` NULL, the calling thread calls the bridge. Errors:
+ * OUT_OF_MEMORY. */
+clt_status clt_link_open(clt_ranks *node, int rank, const clt_comm_bridge *bridge, clt_link_run run,
+                         void *user, clt_link **link);
+
+/* Frees the link. Takes NULL. Only for threads that may call the bridge. */
 void clt_link_close(clt_link *link);
 
 /* Begins a request. Calls of the bridge follow. `job` must be valid until its end. */
@@ -23,8 +32,11 @@ void clt_link_begin(clt_link *link, const clt_ranks_job *job);
 /* Says that the request makes no further calls of the bridge. */
 void clt_link_end(clt_link *link);
 
-/* Call the bridge's functions. Errors: TIMEOUT (the message names the missing first ranks), ABORTED
- * (by the job, or another rank's end), the bridge's. */
+/* Gives up the exchange under way, if there is one. Only for threads that may call the bridge. */
+void clt_link_give_up(clt_link *link);
+
+/* Exchange data by the bridge's functions, and wait for the end. Errors: TIMEOUT (the message names
+ * the missing first ranks), ABORTED (by the job, or another rank's end), the bridge's. */
 clt_status clt_link_gather(clt_link *link, const void *mine, int64_t bytes, void *all);
 clt_status clt_link_exchange(clt_link *link, const void *blocks, int64_t bytes, void *received);
 clt_status clt_link_broadcast(clt_link *link, int root, void *data, int64_t bytes);
@@ -33,7 +45,7 @@ clt_status clt_link_broadcast(clt_link *link, int root, void *data, int64_t byte
  * the call. */
 clt_status clt_link_transfer(clt_link *link, const clt_comm_message *messages, int count);
 
-/* Whether the network may still use memory of a failed call. */
+/* Whether the network may still use memory of a failed exchange. */
 bool clt_link_busy(const clt_link *link);
 
 /* Sets the kind under which clt_link_sent counts the next calls. clt_link_begin sets the job's

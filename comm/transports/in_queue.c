@@ -136,7 +136,7 @@ static void help_to_the_end(clt_comm *comm, int64_t sequence, int device, int ti
 static void wake(clt_comm *comm)
 {
     pthread_mutex_lock(&comm->lock);
-    pthread_cond_broadcast(&comm->done);
+    clt_comm_wake_locked(comm);
     pthread_mutex_unlock(&comm->lock);
 }
 

@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-enum { NODES_MOST = 4 };
+enum { NODES_MOST = 4, EXPECTED_MOST = 256 };
 
 /* A message that was sent and not yet received. */
 typedef struct parcel {
@@ -29,7 +29,9 @@ typedef struct cable {
     network *network;
     int node;
     _Atomic uint64_t missing;
-    _Atomic int64_t sent; /* bytes of data for other nodes */
+    _Atomic int64_t sent;                     /* bytes of data for other nodes */
+    clt_comm_message expected[EXPECTED_MOST]; /* of the exchange under way; `data` NULL: it came */
+    int count;
 } cable;
 
 static inline void post(cable *c, bool notice, int to, const void *data, int64_t bytes)
@@ -64,67 +66,81 @@ static inline bool fetch(cable *c, bool notice, int from, void *data, int64_t by
     return true;
 }
 
-/* Receives `bytes` from each node in `senders`. */
-static inline clt_status receive(cable *c, uint64_t senders, char *received, int64_t bytes,
-                                 int (*cancelled)(void *arg), void *arg)
+/* Expects `bytes` from a node. */
+static inline void expect(cable *c, int from, void *to, int64_t bytes)
 {
-    for (;;) {
-        for (int n = 0; n < c->network->nodes; n++)
-            if (senders >> n & 1 && fetch(c, false, n, received + n * bytes, bytes))
-                senders &= ~((uint64_t)1 << n);
-        atomic_store(&c->missing, senders);
-        if (!senders)
-            return CLT_OK;
-        const int status = cancelled(arg);
-        if (status != CLT_OK)
-            return (clt_status)status;
-        usleep(20);
+    assert_true(c->count < EXPECTED_MOST);
+    c->expected[c->count++] = (clt_comm_message){.node = from, .data = to, .bytes = bytes};
+}
+
+static inline clt_status test(void *user, int *done)
+{
+    cable *c = user;
+    uint64_t missing = 0;
+    for (int i = 0; i < c->count; i++) {
+        clt_comm_message *m = &c->expected[i];
+        /* Messages of a node come in order. */
+        if (missing >> m->node & 1)
+            continue;
+        if (m->data && fetch(c, false, m->node, m->data, m->bytes))
+            m->data = NULL;
+        else if (m->data)
+            missing |= (uint64_t)1 << m->node;
     }
+    atomic_store(&c->missing, missing);
+    *done = !missing;
+    return CLT_OK;
 }
 
-static inline clt_status gather(void *user, const void *mine, int64_t bytes, void *all,
-                                int (*cancelled)(void *arg), void *arg)
+static inline void cancel(void *user)
+{
+    ((cable *)user)->count = 0;
+}
+
+static inline clt_status gather(void *user, const void *mine, int64_t bytes, void *all)
 {
     cable *c = user;
-    for (int n = 0; n < c->network->nodes; n++)
+    c->count = 0;
+    for (int n = 0; n < c->network->nodes; n++) {
         post(c, false, n, mine, bytes);
-    return receive(c, ((uint64_t)1 << c->network->nodes) - 1, all, bytes, cancelled, arg);
+        expect(c, n, (char *)all + n * bytes, bytes);
+    }
+    return CLT_OK;
 }
 
-static inline clt_status exchange(void *user, const void *blocks, int64_t bytes, void *received,
-                                  int (*cancelled)(void *arg), void *arg)
+static inline clt_status exchange(void *user, const void *blocks, int64_t bytes, void *received)
 {
     cable *c = user;
-    for (int n = 0; n < c->network->nodes; n++)
+    c->count = 0;
+    for (int n = 0; n < c->network->nodes; n++) {
         post(c, false, n, (const char *)blocks + n * bytes, bytes);
-    return receive(c, ((uint64_t)1 << c->network->nodes) - 1, received, bytes, cancelled, arg);
+        expect(c, n, (char *)received + n * bytes, bytes);
+    }
+    return CLT_OK;
 }
 
-static inline clt_status broadcast(void *user, int root, void *data, int64_t bytes,
-                                   int (*cancelled)(void *arg), void *arg)
+static inline clt_status broadcast(void *user, int root, void *data, int64_t bytes)
 {
     cable *c = user;
+    c->count = 0;
     for (int n = 0; n < c->network->nodes && c->node == root; n++)
         if (n != root)
             post(c, false, n, data, bytes);
-    return receive(c, c->node == root ? 0 : (uint64_t)1 << root, (char *)data - root * bytes, bytes,
-                   cancelled, arg);
+    if (c->node != root)
+        expect(c, root, data, bytes);
+    return CLT_OK;
 }
 
-static inline clt_status carry(void *user, const clt_comm_message *messages, int count,
-                               int (*cancelled)(void *arg), void *arg)
+static inline clt_status carry(void *user, const clt_comm_message *messages, int count)
 {
     cable *c = user;
+    c->count = 0;
     for (int i = 0; i < count; i++)
         if (messages[i].send)
             post(c, false, messages[i].node, messages[i].data, messages[i].bytes);
-    clt_status status = CLT_OK;
-    for (int i = 0; i < count && status == CLT_OK; i++)
-        if (!messages[i].send)
-            status = receive(c, (uint64_t)1 << messages[i].node,
-                             (char *)messages[i].data - messages[i].node * messages[i].bytes,
-                             messages[i].bytes, cancelled, arg);
-    return status;
+        else
+            expect(c, messages[i].node, messages[i].data, messages[i].bytes);
+    return CLT_OK;
 }
 
 static inline uint64_t missing(void *user)
@@ -164,6 +180,8 @@ static inline void bridge_open(clt_comm_bridge *b, cable *c, const int *first_ra
     b->exchange = exchange;
     b->broadcast = broadcast;
     b->transfer = carry;
+    b->test = test;
+    b->cancel = cancel;
     b->missing = missing;
     b->busy = busy;
     b->tell = tell;

@@ -234,34 +234,35 @@ typedef struct clt_comm_message {
  * How the first ranks of several nodes reach each other. All functions must be set. They work with
  * host memory.
  *
- * - gather, exchange, broadcast and transfer may wait. First ranks call them one at a time and in
- *   the same order, all of them, except for transfer. While they wait they call `cancelled(arg)`
- *   now and then. If it does not return CLT_OK, they return its status and are not called again. If
- *   they return CLT_OK, the data have left this node.
- * - The other functions do not wait. They may be called while one of the first four waits.
+ * No function waits. gather, exchange, broadcast and transfer begin an exchange, one at a time. All
+ * first ranks begin the same exchanges in the same order, except for transfers. The memory that
+ * they are given is in use until `test` says that the exchange is done, or until `cancel`. After a
+ * failure nothing is begun any more.
  */
 typedef struct clt_comm_bridge {
     int64_t struct_size; /* set by clt_comm_bridge_init */
     int node, nodes;     /* at most 64 */
     int main_thread; /* 1: only the thread that makes the communicator may call the functions. It
-                        does so while it is in clt_comm_complete or clt_comm_progress */
+                        does so while it is in clt_comm_complete or clt_comm_progress of any of its
+                        communicators */
     /* Gathers `bytes` bytes of each node, in the order of the nodes. */
-    clt_status (*gather)(void *user, const void *mine, int64_t bytes, void *all,
-                         int (*cancelled)(void *arg), void *arg);
+    clt_status (*gather)(void *user, const void *mine, int64_t bytes, void *all);
     /* Sends block i of `bytes` bytes to node i. Block i of `received` comes from node i. */
-    clt_status (*exchange)(void *user, const void *blocks, int64_t bytes, void *received,
-                           int (*cancelled)(void *arg), void *arg);
+    clt_status (*exchange)(void *user, const void *blocks, int64_t bytes, void *received);
     /* Sends `bytes` bytes of node `root` to all nodes. */
-    clt_status (*broadcast)(void *user, int root, void *data, int64_t bytes,
-                            int (*cancelled)(void *arg), void *arg);
+    clt_status (*broadcast)(void *user, int root, void *data, int64_t bytes);
     /* Sends and receives all messages at once. Only nodes with messages call it. The j-th message
      * from a node to another goes to the j-th receive there, which has the same number of bytes. */
-    clt_status (*transfer)(void *user, const clt_comm_message *messages, int count,
-                           int (*cancelled)(void *arg), void *arg);
-    /* Returns a set of nodes. Bit n: the call under way, or the cancelled one, waits for node n.
+    clt_status (*transfer)(void *user, const clt_comm_message *messages, int count);
+    /* Makes progress. Sets *done to 1 if the data of the exchange have come, and its own have left
+     * this node. */
+    clt_status (*test)(void *user, int *done);
+    /* Gives up the exchange that was begun last. */
+    void (*cancel)(void *user);
+    /* Returns a set of nodes. Bit n: the exchange under way, or the cancelled one, waits for node n.
      * Any thread. */
     uint64_t (*missing)(void *user);
-    /* Returns 1 if a cancelled call may still read or write the memory that it was given. Such
+    /* Returns 1 if a cancelled exchange may still read or write the memory that it was given. Such
      * memory is never freed. */
     int (*busy)(void *user);
     /* Sends a notice of at most 512 bytes, of one length on all nodes, to all other nodes. Called
