@@ -30,7 +30,7 @@ void clt_comm_abort_locked(clt_comm *comm, clt_status status, const char *messag
         clt_ranks_notice *own = &comm->notice;
         snprintf(comm->abort_message, sizeof comm->abort_message, "%s",
                  message && *message ? message : "comm: aborted without a message");
-        *own = (clt_ranks_notice){status == CLT_OK ? CLT_ABORTED : status, comm->rank, ""};
+        *own = (clt_ranks_notice){status == CLT_OK ? CLT_ABORTED : status, comm->number, ""};
         snprintf(own->text, sizeof own->text, "%.255s", comm->abort_message);
         /* A run that another rank ended fails with ABORTED. The reason is in that rank's notice. */
         if (own->status == CLT_ABORTED && !(comm->cluster && clt_cluster_heard(comm->cluster, own)))
@@ -277,7 +277,7 @@ static clt_status join_nodes(clt_comm *comm, const clt_comm_ranks *ranks)
                         b->nodes);
     comm->leads = ranks->node_rank == 0;
     comm->needs_owner = b->main_thread && comm->leads;
-    CLT_TRY(clt_cluster_open(comm->node, comm->rank, comm->leads, b,
+    CLT_TRY(clt_cluster_open(comm->node, comm->number, comm->leads, b,
                              b->main_thread ? clt_comm_call_on_owner : NULL, comm, &comm->cluster));
     if (comm->needs_owner)
         clt_comm_own(comm);
@@ -292,7 +292,7 @@ static clt_status join_ranks(clt_comm *comm, const clt_comm_ranks *ranks)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "comm: rank %d of %d with %d devices is not what was announced",
                         ranks->rank, ranks->ranks, comm->count);
-    comm->rank = ranks->rank;
+    comm->number = ranks->number < 0 ? ranks->rank : ranks->number;
     comm->ranks = ranks->ranks;
     comm->node_ranks = ranks->bridge ? ranks->node_ranks : ranks->ranks;
     comm->processes = ranks->processes;
@@ -302,13 +302,13 @@ static clt_status join_ranks(clt_comm *comm, const clt_comm_ranks *ranks)
         comm->total += ranks->devices[r];
     }
     const int here = comm->node_ranks;
-    const int own = ranks->bridge ? ranks->node_rank : comm->rank;
+    const int own = ranks->bridge ? ranks->node_rank : ranks->rank;
     if (here > 1 && (!ranks->shared || ranks->shared_bytes < clt_comm_shared_bytes(here)))
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "comm: %d ranks need %lld bytes of shared memory, not %lld", here,
                         (long long)clt_comm_shared_bytes(here), (long long)ranks->shared_bytes);
     if (here > 1)
-        CLT_TRY(clt_ranks_open(ranks->shared, own, here, comm->rank, &comm->node));
+        CLT_TRY(clt_ranks_open(ranks->shared, own, here, comm->number, &comm->node));
     return ranks->bridge ? join_nodes(comm, ranks) : CLT_OK;
 }
 
@@ -319,7 +319,7 @@ int64_t clt_comm_shared_bytes(int ranks)
 
 CLT_STRUCT_INIT(clt_comm_bridge, .nodes = 1)
 
-CLT_STRUCT_INIT(clt_comm_ranks, .ranks = 1)
+CLT_STRUCT_INIT(clt_comm_ranks, .ranks = 1, .number = -1)
 
 clt_status clt_comm_create(const clt_comm_device *devices, int count,
                            const clt_comm_options *options, clt_comm **out)

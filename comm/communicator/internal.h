@@ -190,10 +190,11 @@ typedef struct clt_message {
 struct clt_comm {
     clt_comm_options options;
     clt_comm_member *members;
-    int count; /* devices of this process */
-    int total; /* participants in all processes */
-    int first; /* number of this process' first participant */
-    int rank, ranks;
+    int count;  /* devices of this process */
+    int total;  /* participants in all processes */
+    int first;  /* number of this process' first participant */
+    int number; /* of this rank, in messages */
+    int ranks;
     bool processes;               /* each rank is a process of its own */
     bool leads;                   /* this rank calls the bridge, if there is one */
     int node_ranks;               /* ranks of this process' node */

@@ -205,7 +205,7 @@ void clt_comm_listen_locked(clt_comm *comm)
 
 void clt_comm_part_nodes(clt_comm *comm)
 {
-    const clt_ranks_notice end = {CLT_ABORTED, comm->rank, "it destroyed its communicator"};
+    const clt_ranks_notice end = {CLT_ABORTED, comm->number, "it destroyed its communicator"};
     clt_comm_listen_locked(comm);
     if (may_call_bridge(comm) && !comm->orderly)
         clt_cluster_tell(comm->cluster, &end, false);

@@ -12,7 +12,7 @@ enum { DATA = 1, NOTICE = 2, NOTICE_BYTES = 512, MOST_DRAINED = 4096 };
 struct clt_mpi_bridge {
     MPI_Comm leaders; /* the first ranks of all nodes; MPI_COMM_NULL on other ranks */
     int node, nodes;
-    int *first;            /* by node: rank number of its leader */
+    int *first;            /* by node: the number of its leader in messages */
     MPI_Request *requests; /* by node: receives, then sends; of a transfer: by message */
     uint64_t *waits;       /* by request: the node from which it receives, as a bit */
     int *ended;            /* numbers of ended requests, and their statuses */
@@ -249,8 +249,10 @@ clt_status clt_mpi_split_node(MPI_Comm ranks, MPI_Comm *node)
 #ifdef CLT_TESTING
     /* Tests make nodes of this number of ranks on one machine. */
     const char *text = getenv("CLT_TESTING_NODE_RANKS");
+    int of_all = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &of_all);
     if (text && atoi(text) > 0)
-        return clt_mpi_check(MPI_Comm_split(ranks, rank / atoi(text), rank, node),
+        return clt_mpi_check(MPI_Comm_split(ranks, of_all / atoi(text), rank, node),
                              "MPI_Comm_split");
 #endif
     return clt_mpi_check(
@@ -259,7 +261,7 @@ clt_status clt_mpi_split_node(MPI_Comm ranks, MPI_Comm *node)
 }
 
 /* Finds the node's place among the nodes on its first rank, and broadcasts it to the node. */
-static clt_status find_nodes(clt_mpi_bridge *b, MPI_Comm ranks, MPI_Comm node)
+static clt_status find_nodes(clt_mpi_bridge *b, MPI_Comm ranks, MPI_Comm node, int number)
 {
     int rank = 0, node_rank = 0, place[2] = {0, 1};
     CLT_TRY(clt_mpi_check(MPI_Comm_rank(ranks, &rank), "MPI_Comm_rank"));
@@ -285,12 +287,12 @@ static clt_status find_nodes(clt_mpi_bridge *b, MPI_Comm ranks, MPI_Comm node)
     if (!b->first || !b->told || !b->hears || !b->heard)
         return clt_mpi_fail(CLT_OUT_OF_MEMORY, "comm: memory does not suffice");
     CLT_TRY(begin(b, 2 * b->nodes));
-    CLT_TRY(clt_mpi_check(MPI_Allgather(&rank, 1, MPI_INT, b->first, 1, MPI_INT, b->leaders),
+    CLT_TRY(clt_mpi_check(MPI_Allgather(&number, 1, MPI_INT, b->first, 1, MPI_INT, b->leaders),
                           "MPI_Allgather"));
     return expect_notices(b);
 }
 
-clt_status clt_mpi_bridge_open(MPI_Comm ranks, MPI_Comm node, clt_mpi_bridge **out,
+clt_status clt_mpi_bridge_open(MPI_Comm ranks, MPI_Comm node, int number, clt_mpi_bridge **out,
                                clt_comm_bridge *functions)
 {
     int level = MPI_THREAD_SINGLE;
@@ -298,7 +300,7 @@ clt_status clt_mpi_bridge_open(MPI_Comm ranks, MPI_Comm node, clt_mpi_bridge **o
     if (!b)
         return clt_mpi_fail(CLT_OUT_OF_MEMORY, "comm: memory does not suffice");
     b->leaders = MPI_COMM_NULL;
-    clt_status status = find_nodes(b, ranks, node);
+    clt_status status = find_nodes(b, ranks, node, number);
     CLT_NEXT(status, clt_mpi_check(MPI_Query_thread(&level), "MPI_Query_thread"));
     if (status != CLT_OK || b->nodes == 1) {
         clt_mpi_bridge_close(b, status != CLT_OK);

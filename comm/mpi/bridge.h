@@ -6,9 +6,9 @@
 
 typedef struct clt_mpi_bridge clt_mpi_bridge;
 
-/* Collective over `ranks`. `node` has the ranks of this node. *bridge is NULL if there is one node.
- * Only first ranks may use its functions. */
-clt_status clt_mpi_bridge_open(MPI_Comm ranks, MPI_Comm node, clt_mpi_bridge **bridge,
+/* Collective over `ranks`. `node` has the ranks of this node. Messages name this rank by `number`.
+ * *bridge is NULL if there is one node. Only first ranks may use its functions. */
+clt_status clt_mpi_bridge_open(MPI_Comm ranks, MPI_Comm node, int number, clt_mpi_bridge **bridge,
                                clt_comm_bridge *functions);
 
 /* Frees the bridge. MPI's objects are given back unless `aborted`: then other ranks may not come,

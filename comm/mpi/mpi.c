@@ -1,7 +1,9 @@
 /* Creates communicators between MPI processes: sets up the memory and messages that they share. */
+#include <limits.h>
 #include <stdlib.h>
 
 #include "comm/mpi/bridge.h"
+#include "comm/mpi/connect.h"
 #include "comm/mpi/node_memory.h"
 
 /* Everything that a communicator between processes is made of. */
@@ -38,16 +40,18 @@ static clt_status find_ranks(clt_mpi *m, MPI_Comm ranks, int count, clt_comm_ran
     MPI_Comm_set_errhandler(m->node, MPI_ERRORS_RETURN);
     CLT_TRY(clt_mpi_check(MPI_Comm_rank(m->node, &of->node_rank), "MPI_Comm_rank"));
     CLT_TRY(clt_mpi_check(MPI_Comm_size(m->node, &of->node_ranks), "MPI_Comm_size"));
-    CLT_TRY(clt_mpi_bridge_open(m->ranks, m->node, &m->bridge, &m->functions));
+    const int number = of->number < 0 ? of->rank : of->number;
+    CLT_TRY(clt_mpi_bridge_open(m->ranks, m->node, number, &m->bridge, &m->functions));
     of->bridge = m->bridge ? &m->functions : NULL;
     return CLT_OK;
 }
 
-static clt_status create(clt_mpi *m, MPI_Comm ranks, const clt_comm_device *devices, int count,
-                         const clt_comm_options *options, clt_comm **comm)
+static clt_status create(clt_mpi *m, MPI_Comm ranks, int number, const clt_comm_device *devices,
+                         int count, const clt_comm_options *options, clt_comm **comm)
 {
     clt_comm_ranks of;
     clt_comm_ranks_init(&of);
+    of.number = number;
     CLT_TRY(find_ranks(m, ranks, count, &of));
     m->bytes = (size_t)clt_comm_shared_bytes(of.node_ranks);
     if (m->bytes)
@@ -59,14 +63,14 @@ static clt_status create(clt_mpi *m, MPI_Comm ranks, const clt_comm_device *devi
     of.user = m;
     clt_status status = clt_comm_create_between(devices, count, options, &of, comm);
     /* All ranks create the communicator, or none. */
-    int any = 0, who = status != CLT_OK ? of.rank : of.ranks;
+    int any = 0, who = status == CLT_OK ? INT_MAX : number < 0 ? of.rank : number;
     const clt_status agreed =
         clt_mpi_check(MPI_Allreduce(&who, &any, 1, MPI_INT, MPI_MIN, m->ranks), "MPI_Allreduce");
     if (agreed == CLT_OK) {
         MPI_Comm_free(&m->node);
         MPI_Comm_free(&m->ranks);
     }
-    if (agreed == CLT_OK && any == of.ranks)
+    if (agreed == CLT_OK && any == INT_MAX)
         return CLT_OK;
     if (status != CLT_OK)
         return status;
@@ -77,8 +81,8 @@ static clt_status create(clt_mpi *m, MPI_Comm ranks, const clt_comm_device *devi
     return clt_mpi_fail(CLT_ABORTED, "comm: rank %d could not create the communicator", any);
 }
 
-clt_status clt_comm_create_mpi(MPI_Comm ranks, const clt_comm_device *devices, int count,
-                               const clt_comm_options *options, clt_comm **comm)
+clt_status clt_mpi_connect(MPI_Comm ranks, int number, const clt_comm_device *devices, int count,
+                           const clt_comm_options *options, clt_comm **comm)
 {
     CLT_TRY(clt_mpi_running("clt_comm_create_mpi"));
     clt_mpi *m = calloc(1, sizeof *m);
@@ -86,10 +90,16 @@ clt_status clt_comm_create_mpi(MPI_Comm ranks, const clt_comm_device *devices, i
         return clt_mpi_fail(CLT_OUT_OF_MEMORY, "comm: memory does not suffice");
     m->ranks = m->node = MPI_COMM_NULL;
     clt_comm *made = NULL;
-    clt_status status = create(m, ranks, devices, count, options, &made);
+    clt_status status = create(m, ranks, number, devices, count, options, &made);
     if (status == CLT_OK)
         *comm = made;
     else if (!made)
         release(m, 1);
     return status;
+}
+
+clt_status clt_comm_create_mpi(MPI_Comm ranks, const clt_comm_device *devices, int count,
+                               const clt_comm_options *options, clt_comm **comm)
+{
+    return clt_mpi_connect(ranks, -1, devices, count, options, comm);
 }

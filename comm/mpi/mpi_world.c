@@ -5,6 +5,7 @@
  * is there itself. No call of MPI blocks here, because a stopped or hanging rank would keep the
  * others in such a call. */
 #include "comm/mpi/bridge.h"
+#include "comm/mpi/connect.h"
 #include "base/clock.h"
 #include "comm/mpi/process.h"
 
@@ -276,17 +277,36 @@ static clt_status gather(void *user, const void *mine, int64_t bytes, void *all)
 
 /* --- the world ------------------------------------------------------------------------------- */
 
-static clt_status connect_ranks(void *user, const clt_comm_device *devices, int count,
+/* Makes the communicator of this rank's color. */
+static clt_status connect_some(const world *w, int color, const clt_comm_device *devices, int count,
+                               const clt_comm_options *options, clt_comm **comm)
+{
+    MPI_Comm some;
+    CLT_TRY(
+        clt_mpi_check(MPI_Comm_split(w->ranks, color < 0 ? MPI_UNDEFINED : color, w->rank, &some),
+                      "MPI_Comm_split"));
+    *comm = NULL;
+    if (some == MPI_COMM_NULL)
+        return CLT_OK;
+    const clt_status status = clt_mpi_connect(some, w->rank, devices, count, options, comm);
+    MPI_Comm_free(&some);
+    return status;
+}
+
+static clt_status connect_ranks(void *user, int color, const clt_comm_device *devices, int count,
                                 const clt_comm_options *options, clt_comm **comm)
 {
     world *w = user;
     /* The calls of MPI that follow block, so all ranks must be here first. */
-    char mine = 0, *all = malloc((size_t)w->count);
-    const clt_status status =
-        all ? gather(w, &mine, 1, all) : clt_mpi_fail(CLT_OUT_OF_MEMORY, "memory does not suffice");
+    int *all = malloc((size_t)w->count * sizeof *all), same = color >= 0;
+    clt_status status = all ? gather(w, &color, sizeof color, all)
+                            : clt_mpi_fail(CLT_OUT_OF_MEMORY, "memory does not suffice");
+    for (int k = 0; status == CLT_OK && k < w->count; k++)
+        same = same && all[k] == color;
     free(all);
     CLT_TRY(status);
-    return clt_comm_create_mpi(w->ranks, devices, count, options, comm);
+    return same ? clt_mpi_connect(w->ranks, -1, devices, count, options, comm)
+                : connect_some(w, color, devices, count, options, comm);
 }
 
 static void release(void *user)

@@ -78,27 +78,28 @@ typedef struct clt_collectives {
     clt_status (*complete)(void *self, int device, const clt_collective_request *request,
                            clt_collective_result *result);
 
-    /* Allocates memory for `requests` requests of `bytes` bytes at once on a device. No request may
-     * be in flight on it. */
-    clt_status (*reserve)(void *self, int device, int64_t bytes, int requests);
+    /* Allocates memory for `requests` requests of a group, of `bytes` bytes each, at once on a
+     * device. No request of the group may be in flight on it. */
+    clt_status (*reserve)(void *self, int group, int device, int64_t bytes, int requests);
 
     /*
-     * Divides the participants into groups. Participants of group 0 with the same colour (not
-     * negative) form a group. group[device] becomes the number of the device's group. Members of a
-     * group start its collectives in the same order, independently of other groups. All ranks must
-     * call it. Error: UNSUPPORTED if a colour has devices of several ranks, but not of all.
+     * Divides all participants into groups: those with the same colour form a group, in their
+     * order. With a negative colour a participant is in none. *group becomes the number by which
+     * each device calls the group that it is in. Members of a group start its collectives in the
+     * same order, independently of other groups. All ranks must call it, with the same colours.
      */
     clt_status (*split)(void *self, const int *colours, int *group);
 
-    /* Makes every blocked complete of all devices return ABORTED. Any thread may call it. */
+    /* Makes every blocked complete of all devices and groups return ABORTED. A failure of start or
+     * complete does the same. Any thread may call it. */
     void (*stop)(void *self, clt_status status, const char *message);
 
     /* Returns OK, or why the communicator was stopped, here or by another rank. Any thread may call
      * it. */
     clt_status (*status)(void *self);
 
-    /* NULL, or a function that the thread that made the table calls while the device threads
-     * work. */
+    /* Whether the thread that made the table must call `progress` while the device threads work. */
+    bool (*needs_progress)(void *self);
     void (*progress)(void *self);
 
     /* Waits until all ranks have called it. Nothing may be started afterwards. */

@@ -15,15 +15,15 @@ enum { STEPS = 8, ALL = NET_PARAMETERS + 2 * NET_WIDE };
 
 static clt_world world;
 static clt_comm *comm; /* the trainer's */
-static clt_status (*connect_ranks)(void *, const clt_comm_device *, int, const clt_comm_options *,
-                                   clt_comm **);
+static clt_status (*connect_ranks)(void *, int, const clt_comm_device *, int,
+                                   const clt_comm_options *, clt_comm **);
 static const char *devices;
 static int accumulate;
 
-static clt_status connect_and_keep(void *user, const clt_comm_device *list, int count,
+static clt_status connect_and_keep(void *user, int color, const clt_comm_device *list, int count,
                                    const clt_comm_options *options, clt_comm **made)
 {
-    const clt_status status = connect_ranks(user, list, count, options, made);
+    const clt_status status = connect_ranks(user, color, list, count, options, made);
     comm = status == CLT_OK ? *made : NULL;
     return status;
 }

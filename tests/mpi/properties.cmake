@@ -57,6 +57,20 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
         endforeach()
     endif()
 
+    # Groups of 4 ranks. Ranks a node:level.
+    clt_mpi_program(groups)
+    clt_mpi_test(groups 4 groups single)
+    if(CLT_TESTING)
+        foreach(case 1:single 2:single 2:multiple)
+            string(REGEX MATCH "^([0-9]):([a-z]+)$" matched ${case})
+            set(name groups_by_${CMAKE_MATCH_1}_${CMAKE_MATCH_2})
+            set(ranks_a_node ${CMAKE_MATCH_1})
+            clt_mpi_test(${name} 4 groups ${CMAKE_MATCH_2})
+            set_tests_properties(mpi.${name} PROPERTIES
+                ENVIRONMENT "CLT_TESTING_NODE_RANKS=${ranks_a_node}")
+        endforeach()
+    endif()
+
     # One rank ends. RANKS:ranks a node:level.
     clt_mpi_program(ends)
     foreach(what fails aborts finalizes differs is-late)

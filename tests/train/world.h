@@ -11,14 +11,17 @@
 #include <cltrain/comm.h>
 #include <cltrain/world.h>
 
-enum { RANKS_MOST = 4, GATHER_MOST = 4096 };
+enum { RANKS_MOST = 4, GATHER_MOST = 4096, CONNECTS_MOST = 64 };
 
 typedef struct meeting {
     int ranks;
     pthread_barrier_t barrier;
     char told[RANKS_MOST][GATHER_MOST];
-    int devices[RANKS_MOST];
-    void *shared; /* of the communicator; new for each communicator */
+    int colors[RANKS_MOST];
+    int devices[RANKS_MOST][RANKS_MOST]; /* of the first rank of a color: devices of its ranks */
+    void *shared[RANKS_MOST];            /* of the first rank of a color: their memory */
+    void *kept[RANKS_MOST][CONNECTS_MOST];
+    int connects[RANKS_MOST];
 } meeting;
 
 typedef struct rank {
@@ -49,26 +52,42 @@ static inline clt_status rank_gather(void *user, const void *mine, int64_t bytes
     return CLT_OK;
 }
 
-static inline clt_status rank_connect(void *user, const clt_comm_device *devices, int count,
-                                      const clt_comm_options *options, clt_comm **comm)
+static inline clt_status rank_connect(void *user, int color, const clt_comm_device *devices,
+                                      int count, const clt_comm_options *options, clt_comm **comm)
 {
     rank *self = user;
     meeting *m = self->meeting;
     clt_comm_ranks ranks;
+    clt_status status = CLT_OK;
+    int first = -1;
     clt_comm_ranks_init(&ranks);
-    ranks.rank = self->number;
-    ranks.ranks = m->ranks;
-    ranks.shared_bytes = clt_comm_shared_bytes(m->ranks);
-    m->devices[self->number] = count;
-    if (self->number == 0) {
-        free(m->shared);
-        m->shared = aligned_alloc(4096, ((size_t)ranks.shared_bytes + 4095) / 4096 * 4096);
-        memset(m->shared, 0, (size_t)ranks.shared_bytes);
+    m->colors[self->number] = color;
+    pthread_barrier_wait(&m->barrier);
+    ranks.ranks = 0;
+    ranks.number = self->number;
+    for (int r = 0; r < m->ranks; r++) {
+        if (m->colors[r] != color)
+            continue;
+        first = first < 0 ? r : first;
+        if (r == self->number)
+            ranks.rank = ranks.ranks;
+        ranks.ranks++;
+    }
+    m->devices[first][ranks.rank] = count;
+    ranks.shared_bytes = clt_comm_shared_bytes(ranks.ranks);
+    if (self->number == first && ranks.shared_bytes) {
+        const size_t bytes = ((size_t)ranks.shared_bytes + 4095) / 4096 * 4096;
+        m->shared[first] = memset(aligned_alloc(4096, bytes), 0, bytes);
+        if (m->connects[first] == CONNECTS_MOST)
+            abort();
+        m->kept[first][m->connects[first]++] = m->shared[first];
     }
     pthread_barrier_wait(&m->barrier);
-    ranks.devices = m->devices;
-    ranks.shared = m->shared;
-    const clt_status status = clt_comm_create_between(devices, count, options, &ranks, comm);
+    ranks.devices = m->devices[first];
+    ranks.shared = ranks.shared_bytes ? m->shared[first] : NULL;
+    *comm = NULL;
+    if (color >= 0)
+        status = clt_comm_create_between(devices, count, options, &ranks, comm);
     pthread_barrier_wait(&m->barrier);
     return status;
 }
@@ -111,7 +130,9 @@ static inline void run_ranks(rank *ranks, int count, void (*run)(rank *self), vo
         pthread_create(&ranks[r].thread, NULL, rank_main, &ranks[r]);
     for (int r = 0; r < count; r++)
         pthread_join(ranks[r].thread, NULL);
-    free(m.shared);
+    for (int r = 0; r < RANKS_MOST; r++)
+        for (int i = 0; i < CONNECTS_MOST; i++)
+            free(m.kept[r][i]);
     pthread_barrier_destroy(&m.barrier);
     for (int r = 0; r < count; r++)
         if (*ranks[r].failed)

@@ -302,6 +302,7 @@ typedef struct clt_comm_ranks {
     int node_rank, node_ranks; /* number of this rank on its node, and of ranks there */
     int processes; /* 1: each rank is a process of its own, so devices' threads may wait for other
                       ranks */
+    int number;    /* messages name this rank by this number; -1: by `rank` */
 } clt_comm_ranks;
 
 /* Sets struct_size and the defaults. */
@@ -461,12 +462,12 @@ CLT_API void clt_comm_abort(clt_comm *comm, clt_status status, const char *messa
 CLT_API clt_status clt_comm_status(clt_comm *comm);
 
 /* Returns 1 if the communicator needs the thread that made it, because only that thread may call
- * MPI between nodes. The communicator works while that thread is in clt_comm_complete or in
- * clt_comm_progress. Thread-safe. */
+ * MPI between nodes. The communicator works while that thread is in clt_comm_complete or
+ * clt_comm_progress, also of another communicator that it made. Thread-safe. */
 CLT_API int clt_comm_needs_progress(const clt_comm *comm);
 
-/* Lets the communicator work on the calling thread, for as long as the work takes. Does nothing if
- * clt_comm_needs_progress is 0. */
+/* Does the work that waits for the calling thread, for all communicators that it made, without
+ * waiting. Then returns as clt_comm_status. */
 CLT_API clt_status clt_comm_progress(clt_comm *comm);
 
 /*

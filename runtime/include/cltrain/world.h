@@ -33,8 +33,10 @@ typedef struct clt_world {
      * Collective; called on the thread that called the library. Waits without keeping a core busy.
      */
     clt_status (*gather)(void *user, const void *mine, int64_t bytes, void *all);
-    /* Creates a communicator of these ranks, as clt_comm_create_between. Collective. */
-    clt_status (*connect)(void *user, const struct clt_comm_device *devices, int count,
+    /* Creates a communicator of the ranks that give the same `color`, in their order, as
+     * clt_comm_create_between. With a negative color the rank is in none, and *comm is NULL.
+     * Collective over all ranks. Messages name ranks by their numbers in the world. */
+    clt_status (*connect)(void *user, int color, const struct clt_comm_device *devices, int count,
                           const struct clt_comm_options *options, struct clt_comm **comm);
     /* Frees what the maker of the world allocated; may be NULL. */
     void (*release)(void *user);

@@ -2,6 +2,7 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -9,9 +10,9 @@
 #include "train/ranks/world.h"
 #include <cltrain/comm.h>
 
-/* One communicator for each device of this rank, after a split by colour. */
+/* The communicators of a split: one for each device of this rank. */
 typedef struct group {
-    clt_comm *of[CLT_MOST_DEVICES]; /* by device; several devices may have the same */
+    clt_comm *of[CLT_MOST_DEVICES]; /* by device; several may have the same; NULL: it has none */
     int index[CLT_MOST_DEVICES];    /* by device: its number among `of`'s devices of this rank */
 } group;
 
@@ -65,18 +66,41 @@ static void translate(const clt_collective *what, clt_comm_op *op)
     op->label = what->label;
 }
 
+static void stop(void *self, clt_status status, const char *message)
+{
+    const connection *c = self;
+    for (int i = 0; i < c->n_comms; i++)
+        clt_comm_abort(c->comms[i], status, message);
+}
+
+/* After a failure, ends all groups: a rank that waits in another group may wait for this one. */
+static clt_status stop_all(connection *c, clt_status status)
+{
+    char message[512];
+    if (status != CLT_OK && c->n_comms > 1) {
+        snprintf(message, sizeof message, "%s", clt_error_message());
+        stop(c, status, message);
+        clt_error_restore(message);
+    }
+    return status;
+}
+
 static clt_status start(void *self, int device, const clt_collective *what, cl_uint n_wait,
                         const cl_event *wait, clt_collective_request *request)
 {
-    const connection *c = self;
+    connection *c = self;
     clt_comm_op op;
     clt_comm_request *started;
     if (what->group < 0 || what->group >= c->n_groups)
         return clt_fail(CLT_INTERNAL, "%s: there is no group %d of devices, only %d",
                         what->label ? what->label : "a collective", what->group, c->n_groups);
     const group *g = &c->groups[what->group];
+    if (!g->of[device])
+        return clt_fail(CLT_INTERNAL, "%s: device %d is not in group %d",
+                        what->label ? what->label : "a collective", device, what->group);
     translate(what, &op);
-    CLT_TRY(clt_comm_start(g->of[device], g->index[device], -1, &op, (int)n_wait, wait, &started));
+    CLT_TRY(stop_all(
+        c, clt_comm_start(g->of[device], g->index[device], -1, &op, (int)n_wait, wait, &started)));
     *request = (clt_collective_request){started, what->group};
     return CLT_OK;
 }
@@ -84,11 +108,11 @@ static clt_status start(void *self, int device, const clt_collective *what, cl_u
 static clt_status complete(void *self, int device, const clt_collective_request *request,
                            clt_collective_result *result)
 {
-    const connection *c = self;
+    connection *c = self;
     clt_comm_result measured;
     clt_comm_result_init(&measured);
-    CLT_TRY(clt_comm_complete(request->request, c->groups[request->group].index[device], &measured,
-                              NULL));
+    const int index = c->groups[request->group].index[device];
+    CLT_TRY(stop_all(c, clt_comm_complete(request->request, index, &measured, NULL)));
     result->sum_squares = measured.sum_squares;
     result->finite = measured.finite != 0;
     result->votes = measured.votes;
@@ -97,20 +121,13 @@ static clt_status complete(void *self, int device, const clt_collective_request 
     return CLT_OK;
 }
 
-static clt_status reserve(void *self, int device, int64_t bytes, int requests)
+static clt_status reserve(void *self, int number, int device, int64_t bytes, int requests)
 {
-    const connection *c = self;
-    return clt_comm_reserve(c->groups[0].of[device], device, bytes, requests);
+    const group *g = &((const connection *)self)->groups[number];
+    return clt_comm_reserve(g->of[device], g->index[device], bytes, requests);
 }
 
 /* --- all communicators ----------------------------------------------------------------------- */
-
-static void stop(void *self, clt_status status, const char *message)
-{
-    const connection *c = self;
-    for (int i = 0; i < c->n_comms; i++)
-        clt_comm_abort(c->comms[i], status, message);
-}
 
 static clt_status status_of(void *self)
 {
@@ -120,11 +137,19 @@ static clt_status status_of(void *self)
     return CLT_OK;
 }
 
+static bool needs_progress(void *self)
+{
+    const connection *c = self;
+    bool needs = false;
+    for (int i = 0; i < c->n_comms; i++)
+        needs = needs || clt_comm_needs_progress(c->comms[i]);
+    return needs;
+}
+
 static void progress(void *self)
 {
     const connection *c = self;
-    for (int i = 0; i < c->n_comms; i++)
-        clt_comm_progress(c->comms[i]);
+    clt_comm_progress(c->comms[0]); /* works for all communicators of the thread */
 }
 
 static clt_status finish(void *self)
@@ -163,15 +188,17 @@ static void close_all(void *self)
 
 /* --- opening --------------------------------------------------------------------------------- */
 
-/* Opens a communicator over this rank's devices that are members; with `ranks`, over the members of
- * all ranks. */
-static clt_status open_comm(connection *c, const bool *member, bool ranks, group *g)
+/* Opens a communicator over this rank's devices with member[device] == wanted. `color` is that of
+ * the world's connect; LOCAL: the communicator is within this rank. */
+enum { LOCAL = -2 };
+
+static clt_status open_comm(connection *c, int color, const int *member, int wanted, group *g)
 {
     clt_comm_device list[CLT_MOST_DEVICES];
-    clt_comm *comm;
+    clt_comm *comm = NULL;
     int count = 0;
     for (int d = 0; d < c->count; d++) {
-        if (!member[d])
+        if (member[d] != wanted)
             continue;
         clt_comm_device_init(&list[count]);
         list[count].context = c->devices[d]->context;
@@ -179,12 +206,14 @@ static clt_status open_comm(connection *c, const bool *member, bool ranks, group
         list[count].compute = c->devices[d]->queue;
         g->index[d] = count++;
     }
-    CLT_TRY(CLT_RESERVE(c->comms, c->n_comms, c->comms_room, 1));
-    CLT_TRY(ranks ? c->world->connect(c->world->user, list, count, &c->options, &comm)
-                  : clt_comm_create(list, count, &c->options, &comm));
+    CLT_TRY(color == LOCAL
+                ? clt_comm_create(list, count, &c->options, &comm)
+                : c->world->connect(c->world->user, color, list, count, &c->options, &comm));
+    if (!comm)
+        return CLT_OK;
     c->comms[c->n_comms++] = comm;
     for (int d = 0; d < c->count; d++)
-        if (member[d])
+        if (member[d] == wanted)
             g->of[d] = comm;
     return CLT_OK;
 }
@@ -194,57 +223,100 @@ static bool several_ranks(const connection *c)
     return c->world && c->world->ranks > 1;
 }
 
-/* Opens a communicator over the participants with `colour`; those of rank r are [begins[r],
- * begins[r + 1]). All ranks make the same calls, even if one fails on a rank. */
-static clt_status open_colour(connection *c, const int *colours, const int *begins, int colour,
+/* The participants of all ranks, for a split. */
+typedef struct everyone {
+    int total, ranks, first; /* first: this rank's first participant */
+    int *rank;               /* by participant */
+    int *round;              /* by participant: the call of the world's connect that makes its
+                                group; LOCAL: its group lies within a rank */
+    int *busy;               /* by rank: rounds that it is busy with so far */
+} everyone;
+
+static clt_status find_everyone(const connection *c, everyone *all)
+{
+    int32_t count = c->count;
+    void *counts = NULL;
+    all->total = clt_comm_size(c->comms[0]);
+    all->ranks = several_ranks(c) ? c->world->ranks : 1;
+    all->rank = clt_calloc((size_t)(2 * all->total + all->ranks), sizeof *all->rank);
+    CLT_TRY(clt_ranks_agree(c->world, all->rank ? CLT_OK : CLT_OUT_OF_MEMORY, NULL));
+    all->round = all->rank + all->total;
+    all->busy = all->round + all->total;
+    CLT_TRY(clt_ranks_gather(c->world, &count, sizeof count, &counts));
+    for (int r = 0, p = 0; r < all->ranks; r++) {
+        if (all->ranks > 1 && r == c->world->rank)
+            all->first = p;
+        for (int d = 0; d < ((const int32_t *)counts)[r]; d++)
+            all->rank[p++] = r;
+    }
+    clt_free(counts);
+    return CLT_OK;
+}
+
+/* A rank makes one group in each call of connect. So groups that share a rank get different rounds,
+ * in the order of their first members. Returns the number of rounds. */
+static int find_rounds(const int *colours, everyone *all)
+{
+    int rounds = 0;
+    for (int p = 0; p < all->total; p++) {
+        int first = 0, last = p, round = 0;
+        while (colours[first] != colours[p])
+            first++;
+        for (int q = p; q < all->total; q++)
+            if (colours[q] == colours[p]) {
+                last = q;
+                round = all->busy[all->rank[q]] > round ? all->busy[all->rank[q]] : round;
+            }
+        /* Participants are in the order of their ranks. */
+        const bool local = colours[p] < 0 || all->rank[first] == all->rank[last];
+        if (first < p || local) {
+            all->round[p] = first < p ? all->round[first] : LOCAL;
+            continue;
+        }
+        all->round[p] = round;
+        for (int q = p; q < all->total; q++)
+            if (colours[q] == colours[p])
+                all->busy[all->rank[q]] = round + 1;
+        rounds = round + 1 > rounds ? round + 1 : rounds;
+    }
+    return rounds;
+}
+
+/* Makes this rank's groups. All ranks make the same calls of connect, even after a failure. */
+static clt_status open_groups(connection *c, const int *colours, const everyone *all, int rounds,
                               group *g)
 {
-    const int ranks = several_ranks(c) ? c->world->ranks : 1, own = ranks > 1 ? c->world->rank : 0;
-    bool member[CLT_MOST_DEVICES], here = false;
-    int with = 0;
-    for (int r = 0; r < ranks; r++) {
-        bool any = false;
-        for (int p = begins[r]; p < begins[r + 1]; p++) {
-            any = any || colours[p] == colour;
-            if (r == own)
-                member[p - begins[r]] = colours[p] == colour;
-        }
-        with += any;
-        here = here || (any && r == own);
+    const int *own = colours + all->first, *round = all->round + all->first;
+    clt_status status = CLT_OK;
+    for (int r = 0; r < rounds; r++) {
+        int color = -1;
+        for (int d = 0; d < c->count; d++)
+            color = round[d] == r ? own[d] : color;
+        const clt_status opened = open_comm(c, color, own, color, g);
+        status = status == CLT_OK ? opened : status;
     }
-    if (with > 1 && with < ranks)
-        return clt_fail(CLT_UNSUPPORTED,
-                        "a group of devices (colour %d) lies on %d of %d ranks: put it within one "
-                        "rank, or give every rank a device of it",
-                        colour, with, ranks);
-    return here ? open_comm(c, member, with > 1, g) : CLT_OK;
+    for (int d = 0; d < c->count && status == CLT_OK; d++)
+        if (own[d] >= 0 && round[d] == LOCAL && !g->of[d])
+            status = open_comm(c, LOCAL, own, own[d], g);
+    return status;
 }
 
 static clt_status split(void *self, const int *colours, int *out)
 {
     connection *c = self;
-    const int total = clt_comm_size(c->groups[0].of[0]);
-    int32_t count = c->count;
-    void *counts = NULL;
-    int *begins = clt_calloc((size_t)total + 1, sizeof *begins);
-    clt_status status =
-        begins ? CLT_RESERVE(c->groups, c->n_groups, c->groups_room, 1) : CLT_OUT_OF_MEMORY;
-    status = clt_ranks_agree(c->world, status, NULL);
-    CLT_NEXT(status, clt_ranks_gather(c->world, &count, sizeof count, &counts));
-    for (int r = 0; status == CLT_OK && r < (several_ranks(c) ? c->world->ranks : 1); r++)
-        begins[r + 1] = begins[r] + ((const int32_t *)counts)[r];
+    everyone all = {0};
     group g = {0};
-    for (int p = 0; status == CLT_OK && p < total; p++) {
-        bool first = colours[p] >= 0;
-        for (int before = 0; before < p; before++)
-            first = first && colours[before] != colours[p];
-        status = colours[p] < 0 ? clt_fail(CLT_INVALID_ARGUMENT, "participant %d has no colour: %d",
-                                           p, colours[p])
-                 : first        ? open_colour(c, colours, begins, colours[p], &g)
-                                : CLT_OK;
+    int rounds = 0;
+    clt_status status = find_everyone(c, &all);
+    if (status == CLT_OK) {
+        rounds = find_rounds(colours, &all);
+        status = CLT_RESERVE(c->groups, c->n_groups, c->groups_room, 1);
+        CLT_NEXT(status, CLT_RESERVE(c->comms, c->n_comms, c->comms_room, rounds + c->count));
+        status = clt_ranks_agree(c->world, status, NULL);
     }
-    CLT_FREE(counts, begins);
-    CLT_TRY(clt_ranks_agree(c->world, status, NULL));
+    CLT_NEXT(status, clt_ranks_agree(c->world, open_groups(c, colours, &all, rounds, &g), NULL));
+    clt_free(all.rank);
+    CLT_TRY(status);
     c->groups[c->n_groups] = g;
     *out = c->n_groups++;
     return CLT_OK;
@@ -256,7 +328,7 @@ clt_status clt_collectives_open(clt_device *const *devices, int count, const clt
     static const clt_comm_path paths[] = {[CLT_CONNECT_AUTO] = CLT_COMM_PATH_AUTO,
                                           [CLT_CONNECT_STAGED] = CLT_COMM_PATH_STAGED,
                                           [CLT_CONNECT_PEER] = CLT_COMM_PATH_PEER};
-    bool all[CLT_MOST_DEVICES];
+    const int all[CLT_MOST_DEVICES] = {0};
     connection *c = CLT_NEW(connection);
     clt_status status = c ? CLT_RESERVE(c->groups, 0, c->groups_room, 1) : CLT_OUT_OF_MEMORY;
     if (status == CLT_OK) {
@@ -266,21 +338,20 @@ clt_status clt_collectives_open(clt_device *const *devices, int count, const clt
         c->options.timeout_ms = (int)fmin(timeout * 1e3, INT_MAX);
         for (int d = 0; d < count; d++) {
             c->devices[d] = devices[d];
-            all[d] = true;
             if (devices[d]->sleep_poll)
                 c->options.wait_poll_us = 100;
         }
         c->count = count;
         c->groups[0] = (group){0};
         c->n_groups = 1;
-        status = open_comm(c, all, several_ranks(c), &c->groups[0]);
+        status = CLT_RESERVE(c->comms, 0, c->comms_room, 1);
+        CLT_NEXT(status, open_comm(c, several_ranks(c) ? 0 : LOCAL, all, 0, &c->groups[0]));
     }
     if (status != CLT_OK) {
         if (c)
             close_all(c);
         return status;
     }
-    const bool needs = clt_comm_needs_progress(c->comms[0]);
     *table = (clt_collectives){.self = c,
                                .start = start,
                                .complete = complete,
@@ -288,7 +359,8 @@ clt_status clt_collectives_open(clt_device *const *devices, int count, const clt
                                .split = split,
                                .stop = stop,
                                .status = status_of,
-                               .progress = needs ? progress : NULL,
+                               .needs_progress = needs_progress,
+                               .progress = progress,
                                .finish = finish,
                                .explain = explain,
                                .close = close_all};

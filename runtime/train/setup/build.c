@@ -142,7 +142,7 @@ static clt_status connect(clt_trainer *t)
         devices[d] = t->store->replicas[d].device;
     CLT_TRY(clt_collectives_open(devices, t->all.own, t->all.world, t->options.comm_timeout,
                                  CLT_CONNECT_AUTO, &t->exchange.collectives));
-    if (t->exchange.collectives.progress)
+    if (t->exchange.collectives.needs_progress(t->exchange.collectives.self))
         clt_device_threads_while_waiting(t->threads, t->exchange.collectives.progress,
                                          t->exchange.collectives.self);
     return CLT_OK;

@@ -107,7 +107,7 @@ static clt_status reserve(const clt_session *training, const clt_session *evalua
                     largest = count_of(plans[p], k);
         }
         if (most)
-            CLT_TRY(c->reserve(c->self, d, largest * (int64_t)sizeof(float), most));
+            CLT_TRY(c->reserve(c->self, 0, d, largest * (int64_t)sizeof(float), most));
     }
     return CLT_OK;
 }

@@ -51,7 +51,7 @@ static struct {
     const char *stage;
     int (*asked)(void);
     double stopped, late; /* seconds that other ranks may be stopped or late */
-    clt_status (*connect)(void *user, const struct clt_comm_device *devices, int count,
+    clt_status (*connect)(void *user, int color, const struct clt_comm_device *devices, int count,
                           const struct clt_comm_options *options, struct clt_comm **comm);
 } met;
 
@@ -185,8 +185,9 @@ static double seconds_or(double given, double default_value)
 
 /* Makes a communicator with the world's own function, whose MPI calls block. All ranks meet first,
  * then a thread watches the call. */
-static clt_status connect_watched(void *user, const struct clt_comm_device *devices, int count,
-                                  const struct clt_comm_options *options, struct clt_comm **comm)
+static clt_status connect_watched(void *user, int color, const struct clt_comm_device *devices,
+                                  int count, const struct clt_comm_options *options,
+                                  struct clt_comm **comm)
 {
     const clt_world *world = &met.ranks.world;
     char mine = 0, *all = malloc((size_t)world->ranks);
@@ -197,7 +198,7 @@ static clt_status connect_watched(void *user, const struct clt_comm_device *devi
     if (status != CLT_OK)
         return status;
     watch("MPI, while ranks make a communicator,", met.stopped, met.late);
-    status = met.connect(user, devices, count, options, comm);
+    status = met.connect(user, color, devices, count, options, comm);
     unwatch();
     return status;
 }
