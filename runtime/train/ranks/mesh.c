@@ -1,0 +1,95 @@
+#include "train/ranks/mesh.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+static const char *const names[CLT_AXES] = {"dp", "tp", "pp", "space", "time"};
+
+static const char axes[] = "dp, tp, pp, space and time";
+
+const char *clt_axis_name(clt_axis axis)
+{
+    return names[axis];
+}
+
+/* Reads one axis, "tp=2". The axis written last has the smallest stride, so all axes before it are
+ * stretched by its size. */
+static clt_status read_axis(const char *text, int length, clt_mesh *mesh)
+{
+    const char *equals = memchr(text, '=', (size_t)length);
+    const int name = equals ? (int)(equals - text) : length;
+    char *end;
+    int axis = 0;
+    while (axis < CLT_AXES &&
+           ((int)strlen(names[axis]) != name || memcmp(names[axis], text, (size_t)name)))
+        axis++;
+    if (axis == CLT_AXES)
+        return clt_fail(CLT_INVALID_ARGUMENT, "mesh: there is no axis '%.*s'; axes are %s", name,
+                        text, axes);
+    if (mesh->stride[axis])
+        return clt_fail(CLT_INVALID_ARGUMENT, "mesh: axis %s is given twice", names[axis]);
+    const long size = equals ? strtol(equals + 1, &end, 10) : 0;
+    const int rest = equals ? length - (int)(end - text) : 0;
+    const bool sequence = axis == CLT_AXIS_TENSOR && rest == 9 && !memcmp(end, ":sequence", 9);
+    if (size < 1 || size > INT_MAX / 2 || (rest && !sequence))
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "mesh: '%.*s' must be %s=N%s, N a number of devices from 1 on", length,
+                        text, names[axis], axis == CLT_AXIS_TENSOR ? " or tp=N:sequence" : "");
+    for (int a = 0; a < CLT_AXES; a++) {
+        if (mesh->stride[a] > INT_MAX / size)
+            return clt_fail(CLT_INVALID_ARGUMENT, "mesh: its axes have too many devices");
+        mesh->stride[a] *= (int)size;
+    }
+    mesh->stride[axis] = 1;
+    mesh->size[axis] = (int)size;
+    mesh->sequence = mesh->sequence || sequence;
+    return CLT_OK;
+}
+
+clt_status clt_mesh_parse(const char *text, int devices, clt_mesh *mesh)
+{
+    clt_mesh m = {.size = {1, 1, 1, 1, 1}};
+    long long product = 1;
+    for (const char *at = text; at && *at;) {
+        const int length = (int)strcspn(at, ",");
+        CLT_TRY(read_axis(at, length, &m));
+        at += length;
+        if (*at && !*++at)
+            return clt_fail(CLT_INVALID_ARGUMENT, "mesh: '%s' ends with a comma", text);
+    }
+    if (!text || !*text)
+        m.size[CLT_AXIS_DATA] = devices;
+    for (int a = 0; a < CLT_AXES; a++) {
+        product *= m.size[a];
+        m.stride[a] = m.stride[a] ? m.stride[a] : 1;
+    }
+    if (product != devices)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "mesh: '%s' is for %lld devices, and all ranks together have %d", text,
+                        product, devices);
+    *mesh = m;
+    return CLT_OK;
+}
+
+int clt_mesh_coordinate(const clt_mesh *mesh, clt_axis axis, int participant)
+{
+    return participant / mesh->stride[axis] % mesh->size[axis];
+}
+
+int clt_mesh_neighbour(const clt_mesh *mesh, clt_axis axis, int participant, int place)
+{
+    return participant +
+           (place - clt_mesh_coordinate(mesh, axis, participant)) * mesh->stride[axis];
+}
+
+void clt_mesh_colours(const clt_mesh *mesh, clt_axis axis, int *colours)
+{
+    int total = 1;
+    for (int a = 0; a < CLT_AXES; a++)
+        total *= mesh->size[a];
+    for (int p = 0; p < total; p++)
+        colours[p] = clt_mesh_neighbour(mesh, axis, p, 0);
+}

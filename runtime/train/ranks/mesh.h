@@ -1,0 +1,44 @@
+/*
+ * A mesh: the devices of all ranks as a grid, with an axis for each way of dividing the work. The
+ * participant's number counts through the grid. The axis that was written last varies fastest.
+ */
+#ifndef CLT_TRAIN_RANKS_MESH_H
+#define CLT_TRAIN_RANKS_MESH_H
+
+#include <stdbool.h>
+
+#include <cltrain/status.h>
+
+typedef enum clt_axis {
+    CLT_AXIS_DATA,     /* dp: different samples */
+    CLT_AXIS_TENSOR,   /* tp: different parts of layers */
+    CLT_AXIS_PIPELINE, /* pp: different layers */
+    CLT_AXIS_SPACE,    /* space: different rows of images */
+    CLT_AXIS_TIME,     /* time: different parts of sequences */
+    CLT_AXES
+} clt_axis;
+
+typedef struct clt_mesh {
+    int size[CLT_AXES];   /* 1: the axis is not used */
+    int stride[CLT_AXES]; /* between neighbours along the axis */
+    bool sequence;        /* tp=N:sequence: norms and dropout are divided over time within tp */
+} clt_mesh;
+
+/* Reads "dp=2,tp=2:sequence" for so many devices of all ranks; NULL or "": all devices are dp.
+ * Errors: INVALID_ARGUMENT, with one line that says what is wrong. */
+clt_status clt_mesh_parse(const char *text, int devices, clt_mesh *mesh);
+
+/* Returns the axis' name in the text, "tp". */
+const char *clt_axis_name(clt_axis axis);
+
+/* Returns the place of a participant along an axis. */
+int clt_mesh_coordinate(const clt_mesh *mesh, clt_axis axis, int participant);
+
+/* Returns the participant at another place along an axis. */
+int clt_mesh_neighbour(const clt_mesh *mesh, clt_axis axis, int participant, int place);
+
+/* Writes a colour for each of the mesh's participants. Those that differ only along the axis have
+ * the same colour, and form a group in their order along the axis. */
+void clt_mesh_colours(const clt_mesh *mesh, clt_axis axis, int *colours);
+
+#endif
