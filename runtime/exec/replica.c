@@ -4,8 +4,9 @@
 
 #include "base/alloc.h"
 
+/* `shards`: 1 for whole buckets with room for shards, else buffers are of one shard. */
 static clt_status create_set(const clt_replica *replica, const char *what, bool states,
-                             clt_dtype dtype, cl_mem **out)
+                             clt_dtype dtype, int shards, cl_mem **out)
 {
     if (*out)
         return CLT_OK;
@@ -18,9 +19,10 @@ static clt_status create_set(const clt_replica *replica, const char *what, bool 
         if (layout->buckets[i].state && !states)
             continue;
         snprintf(name, sizeof name, "%s, bucket %d", what, i);
-        const int64_t bytes = dtype == CLT_F32
-                                  ? layout->buckets[i].bytes
-                                  : clt_bucket_gradient_bytes(&layout->buckets[i], dtype);
+        const clt_bucket *b = &layout->buckets[i];
+        const int64_t bytes =
+            shards > 1 ? clt_shard_bytes(b, shards)
+                       : clt_bucket_gradient_bytes(b, dtype) + (b->state ? 0 : CLT_SHARD_ROOM);
         CLT_TRY(clt_device_buffer_create(replica->device, bytes, CL_MEM_READ_WRITE, name, &set[i]));
     }
     return CLT_OK;
@@ -37,7 +39,7 @@ static void destroy_set(const clt_replica *replica, cl_mem **set)
 clt_status clt_replica_create(clt_device *device, const clt_buckets *layout, clt_replica *out)
 {
     clt_replica replica = {.device = device, .layout = layout};
-    clt_status status = create_set(&replica, "parameters", true, CLT_F32, &replica.values);
+    clt_status status = create_set(&replica, "parameters", true, CLT_F32, 1, &replica.values);
     if (status != CLT_OK)
         clt_replica_destroy(&replica);
     else
@@ -45,14 +47,22 @@ clt_status clt_replica_create(clt_device *device, const clt_buckets *layout, clt
     return status;
 }
 
-clt_status clt_replica_for_training(clt_replica *replica, clt_dtype precision, int n_slots)
+clt_status clt_replica_for_training(clt_replica *replica, clt_dtype precision, int n_slots,
+                                    int shard, int shards)
 {
     if (n_slots > CLT_MAX_OPTIMIZER_SLOTS)
         return clt_fail(CLT_INTERNAL, "an optimizer wants %d slots", n_slots);
-    CLT_TRY(create_set(replica, "gradients", false, precision,
+    if (replica->n_slots && (replica->shard != shard || replica->shards != shards))
+        return clt_fail(CLT_STATE,
+                        "the store has the optimizer's state of shard %d of %d, not of %d of %d: "
+                        "destroy its other trainers first",
+                        replica->shard, replica->shards, shard, shards);
+    replica->shard = shard;
+    replica->shards = shards;
+    CLT_TRY(create_set(replica, "gradients", false, precision, 1,
                        precision == CLT_F32 ? &replica->gradients : &replica->half_gradients));
     for (; replica->n_slots < n_slots; replica->n_slots++)
-        CLT_TRY(create_set(replica, "optimizer state", false, CLT_F32,
+        CLT_TRY(create_set(replica, "optimizer state", false, CLT_F32, shards,
                            &replica->slots[replica->n_slots]));
     return CLT_OK;
 }
@@ -71,7 +81,7 @@ cl_mem *clt_replica_gradients(const clt_replica *replica, clt_dtype precision)
 
 clt_status clt_replica_for_micro_batches(clt_replica *replica)
 {
-    return create_set(replica, "gradients of micro-batches", false, CLT_F32,
+    return create_set(replica, "gradients of micro-batches", false, CLT_F32, 1,
                       &replica->micro_gradients);
 }
 
@@ -108,4 +118,21 @@ clt_status clt_replica_write(const clt_replica *replica, cl_mem buffer, int64_t 
                                 (size_t)bytes, host, 0, NULL, NULL),
            "clEnqueueWriteBuffer", replica->device);
     return CLT_OK;
+}
+
+clt_status clt_replica_slot(const clt_replica *replica, int slot, const clt_slot *tensor,
+                            bool reads, void *host, int64_t *bytes)
+{
+    const clt_bucket *bucket = &replica->layout->buckets[tensor->bucket];
+    const cl_mem buffer = replica->slots[slot][tensor->bucket];
+    int64_t begin, end;
+    *bytes = 0;
+    if (!clt_shard_part(bucket, replica->shard, replica->shards, tensor->offset,
+                        tensor->offset + tensor->bytes, &begin, &end))
+        return CLT_OK;
+    const int64_t from = begin - replica->shard * clt_shard_bytes(bucket, replica->shards);
+    char *at = (char *)host + (begin - tensor->offset);
+    *bytes = end - begin;
+    return reads ? clt_replica_read(replica, buffer, from, *bytes, at)
+                 : clt_replica_write(replica, buffer, from, *bytes, at);
 }

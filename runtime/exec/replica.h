@@ -17,16 +17,24 @@ typedef struct clt_replica {
     cl_mem *gradients;         /* by bucket, in f32; NULL entries for buckets of states */
     cl_mem *half_gradients; /* in f16 or bf16, half as large; NULL until needed, like `gradients` */
     cl_mem *micro_gradients; /* a second set in f32, for micro-batches; NULL until needed */
+    /* Of this device's shard of each bucket only; with one shard, of whole buckets. */
     cl_mem *slots[CLT_MAX_OPTIMIZER_SLOTS];
     int n_slots;
+    int shard, shards;
 } clt_replica;
 
 /* Makes zeroed parameters and states. */
 clt_status clt_replica_create(clt_device *device, const clt_buckets *layout, clt_replica *replica);
 
-/* Adds gradients in `precision` (F32, F16 or BF16) and `n_slots` optimizer slots, zeroed.
- * Idempotent. */
-clt_status clt_replica_for_training(clt_replica *replica, clt_dtype precision, int n_slots);
+/* Adds gradients in `precision` (F32, F16 or BF16) and `n_slots` optimizer slots, zeroed, of shard
+ * number `shard` of `shards`. Idempotent. Fails with STATE if there are slots of another shard. */
+clt_status clt_replica_for_training(clt_replica *replica, clt_dtype precision, int n_slots,
+                                    int shard, int shards);
+
+/* Copies the part of an optimizer slot of a tensor that lies in this device's shard from the host
+ * memory of the whole tensor, or to it (`reads`); blocks. *bytes gets the number of bytes. */
+clt_status clt_replica_slot(const clt_replica *replica, int slot, const clt_slot *tensor,
+                            bool reads, void *host, int64_t *bytes);
 
 /* Drops the optimizer's slots, so that the next trainer begins with zeros. The device must be
  * finished. */

@@ -399,23 +399,31 @@ static void optimizer_args(call *c, int bucket, int64_t step)
     }
 }
 
-/* Updates the slots [first, end) of a bucket, which belong to one parameter group. */
+/* Updates the slots [first, end) of a bucket, which belong to one parameter group, as far as they
+ * lie in the replica's shard. */
 static clt_status update_group(clt_update *u, int bucket, int first, int end, double lr,
                                int64_t step)
 {
+    const clt_replica *replica = u->replica;
+    const clt_bucket *b = &replica->layout->buckets[bucket];
     const bool decoupled = u->options.decoupled || u->options.optimizer == CLT_ADAMW;
-    const clt_slot *slot = &u->replica->layout->slots[first], *last = slot + (end - 1 - first);
-    const int64_t begin_at = slot->offset / 4;
-    const int64_t count = (last->offset + clt_slot_padded(last)) / 4 - begin_at;
+    const clt_slot *slot = &replica->layout->slots[first], *last = slot + (end - 1 - first);
+    int64_t from, to;
+    if (!clt_shard_part(b, replica->shard, replica->shards, slot->offset,
+                        last->offset + clt_slot_padded(last), &from, &to))
+        return CLT_OK;
+    const int64_t count = (to - from) / 4;
     call c = begin(u, K_OPTIMIZER);
     arg_buffer(&c, u->status);
-    arg_buffer(&c, u->replica->values[bucket]);
+    arg_buffer(&c, replica->values[bucket]);
     arg_buffer(&c, gradients_of(u, bucket));
-    arg_int(&c, begin_at);
+    arg_int(&c, from / 4);
     arg_int(&c, count);
     arg_float(&c, lr * slot->rate);
     arg_float(&c, slot->decay == CLT_COMMON_DECAY ? u->options.weight_decay : slot->decay);
     arg_int(&c, decoupled);
+    if (u->optimizer->n_slots)
+        arg_int(&c, replica->shard * clt_shard_bytes(b, replica->shards) / 4);
     optimizer_args(&c, bucket, step);
     /* The value and the slots are read and written, the gradient is read. */
     return run_bucket(&c, count, u->optimizer->name, 2 + 2 * u->optimizer->n_slots, true);
@@ -446,11 +454,11 @@ clt_status clt_update_bucket(clt_update *u, int bucket, double lr, int64_t step)
     return CLT_OK;
 }
 
-clt_status clt_update_apply(clt_update *u, double lr, int64_t step, const int *owners, int self)
+clt_status clt_update_apply(clt_update *u, double lr, int64_t step)
 {
     const clt_buckets *layout = u->replica->layout;
     for (int i = 0; i < layout->n_buckets; i++)
-        if (!layout->buckets[i].state && (!owners || owners[i] == self))
+        if (!layout->buckets[i].state)
             CLT_TRY(clt_update_bucket(u, i, lr, step));
     return CLT_OK;
 }

@@ -65,10 +65,9 @@ clt_status clt_update_status(clt_update *update);
  * devices. */
 clt_status clt_update_set_status(clt_update *update, double sum_squares, bool finite);
 
-/* Runs step number `step` (0, 1, ...) of the optimizer with learning rate `lr`, on buckets for
- * which owners[bucket] is `self`. `owners` NULL: on all buckets. */
-clt_status clt_update_apply(clt_update *update, double lr, int64_t step, const int *owners,
-                            int self);
+/* Runs step number `step` (0, 1, ...) of the optimizer with learning rate `lr`, on the replica's
+ * shard of each bucket. */
+clt_status clt_update_apply(clt_update *update, double lr, int64_t step);
 
 /* Excludes parameters from updates for which gradients[slot of the layout] is NULL. They and their
  * optimizer tensors stay as they are, like parameters with grad None in PyTorch. The array is

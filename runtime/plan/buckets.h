@@ -46,6 +46,28 @@ static inline int64_t clt_bucket_gradient_bytes(const clt_bucket *bucket, clt_dt
     return bucket->bytes / (int64_t)sizeof(float) * clt_dtype_size(precision);
 }
 
+/* A bucket may be divided among devices into shards of equal size, the last of which may reach
+ * behind the bucket's end or lie there. Buffers have room for this with so many devices. */
+enum { CLT_MOST_SHARDS = 256, CLT_SHARD_ROOM = CLT_MOST_SHARDS * CLT_TENSOR_ALIGN };
+
+/* Returns the bytes of each of `shards` shards, a multiple of CLT_TENSOR_ALIGN. */
+static inline int64_t clt_shard_bytes(const clt_bucket *bucket, int shards)
+{
+    const int64_t lines = bucket->bytes / CLT_TENSOR_ALIGN;
+    return (lines + shards - 1) / shards * CLT_TENSOR_ALIGN;
+}
+
+/* Returns the part of the bytes [from, to) of a bucket that lies in a shard: sets *begin and *end.
+ * Returns false if there is none. */
+static inline bool clt_shard_part(const clt_bucket *bucket, int shard, int shards, int64_t from,
+                                  int64_t to, int64_t *begin, int64_t *end)
+{
+    const int64_t bytes = clt_shard_bytes(bucket, shards), first = shard * bytes;
+    *begin = from > first ? from : first;
+    *end = to < first + bytes ? to : first + bytes;
+    return *begin < *end;
+}
+
 typedef struct clt_buckets {
     clt_slot *slots;
     int n_slots, room_slots;

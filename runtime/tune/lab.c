@@ -170,7 +170,7 @@ clt_status clt_lab_open(clt_lab *lab, clt_device *device, const clt_graph *graph
     CLT_TRY(clt_buckets_create(graph, &sizes, &lab->buckets));
     CLT_TRY(clt_replica_create(device, &lab->buckets, &lab->replica));
     if (training)
-        CLT_TRY(clt_replica_for_training(&lab->replica, CLT_F32, 0));
+        CLT_TRY(clt_replica_for_training(&lab->replica, CLT_F32, 0, 0, 1));
     for (int i = 0; i < lab->buckets.n_buckets; i++)
         CLT_TRY(fill_bucket(device, lab->replica.values[i], &lab->buckets, i));
     clt_arena_init(&lab->arena, device);

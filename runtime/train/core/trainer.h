@@ -9,6 +9,7 @@
 #include "train/core/device_threads.h"
 #include "train/core/exchange.h"
 #include "train/core/updates.h"
+#include "train/step/shards.h"
 
 struct clt_trainer {
     clt_store *store;
@@ -22,10 +23,11 @@ struct clt_trainer {
     clt_participants all;         /* ranks/world.c */
     clt_shares shares;            /* ranks/shares.c */
     clt_exchange exchange;        /* core/exchange.c */
-    /* By bucket: the participant that updates the bucket and broadcasts its parameters. NULL: all
-     * devices are of one kind, and each updates its own replica to the same bits. */
-    int *owners;
-    bool slots_apart; /* only a bucket's owner has the optimizer's slots of the last step */
+    /* Devices of different kinds round differently: if each updated its own replica, the replicas
+     * would drift apart. Then, and if the options say so, each device updates its shard of each
+     * bucket, and all gather the shards. */
+    bool unlike, sharded;
+    clt_whole_slots *whole; /* step/shards.c: optimizer slots on the host */
     /* If set, updates of a bucket begin when its reduction ends. Otherwise updates wait for the
      * step status, which guard, clipping and repeating a step need. */
     bool streams;
@@ -66,14 +68,9 @@ clt_status clt_lost_explain(const clt_trainer *trainer, clt_status failure, cons
  * failed. */
 bool clt_lost_one_of_several(const clt_trainer *trainer);
 
-/* replicas.c: copies the replica of a participant to all others. Collective. `participant` -1:
- * parameters and states stay. The optimizer's slots of bucket b come from participant slot_roots[b]
- * if slot_roots is not NULL. */
-clt_status clt_trainer_copy_replica(clt_trainer *trainer, int participant, const int *slot_roots);
-
-/* replicas.c: copies each owner's optimizer slots to all devices, so that they can be read. Does
- * nothing without owners. Collective. */
-clt_status clt_trainer_share_slots(clt_trainer *trainer);
+/* replicas.c: copies the replica of a participant to all others. Collective. With shards, optimizer
+ * slots stay. `participant` -1: does nothing. */
+clt_status clt_trainer_copy_replica(clt_trainer *trainer, int participant);
 
 /* step.c: returns true if the guard stopped at the ring entry's step. The step status must have
  * been read. */

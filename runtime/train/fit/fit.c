@@ -236,9 +236,9 @@ static void after_failure(clt_fit_run *f, clt_status status)
     if (status != CLT_STOPPED)
         clt_heartbeat_failed(f->trainer->exchange.beat, status, message);
     const bool idle = clt_trainer_wait(f->trainer) == CLT_OK;
-    /* In an evaluation all ranks have the last step's weights. With owners, a save would exchange
+    /* In an evaluation all ranks have the last step's weights. With shards, a save would exchange
      * slots. */
-    const bool alone = f->trainer->all.ranks == 1 || (f->evaluating && !f->trainer->owners);
+    const bool alone = f->trainer->all.ranks == 1 || (f->evaluating && !f->trainer->sharded);
     const bool read = f->between && alone && f->trainer->steps > f->first_step;
     bool good = idle && (read || f->dropped);
     if (good && clt_fit_finish_last(f) != CLT_OK)

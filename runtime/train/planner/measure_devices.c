@@ -109,6 +109,7 @@ static clt_trainer_options trainer_options(const clt_probe_options *options, int
     own.weights = NULL;
     own.quantum = 1;
     own.rebalance = 0;
+    own.zero = 0; /* one device measures alone */
     own.per_device = 0;
     return own;
 }
@@ -331,7 +332,7 @@ static clt_status run_update(void *arg, int d)
         CLT_TRY(clt_update_status(t->devices[0].update));
         CLT_TRY(clt_device_finish(b->device));
         const double between = clt_clock();
-        CLT_TRY(clt_update_apply(t->devices[0].update, 0, t->steps, NULL, 0));
+        CLT_TRY(clt_update_apply(t->devices[0].update, 0, t->steps));
         CLT_TRY(clt_device_finish(b->device));
         statuses[i] = between - began;
         times[i] = clt_clock() - between;

@@ -27,13 +27,6 @@ typedef struct check {
 
 /* --- devices that do the same ---------------------------------------------------------------- */
 
-static uint64_t add_roles(const int *of, int n, int self, uint64_t hash)
-{
-    for (int i = 0; of && i < n; i++)
-        hash = clt_term(1, hash, of[i] == self);
-    return hash;
-}
-
 static uint64_t hash_plan(const clt_outline *o)
 {
     const int numbers[] = {o->n_nodes,       o->n_forward, o->n_segments,       o->n_ready,
@@ -57,7 +50,11 @@ uint64_t clt_check_key(const clt_step_program_input *in)
                            in->measures,     in->deferred,     in->shared,
                            in->poison,       in->carries};
     const uint64_t hash = clt_hash(numbers, sizeof numbers, hash_plan(in->plan));
-    return add_roles(in->owners, in->layout->n_buckets, in->self, hash);
+    uint64_t sends = 0; /* its states to the others */
+    for (int b = 0; in->unlike && b < in->layout->n_buckets; b++)
+        sends =
+            clt_term(1, sends, in->layout->buckets[b].state && b % in->participants == in->self);
+    return clt_term(clt_term(1, hash, (uint64_t)in->sharded), in->unlike, sends);
 }
 
 static uint64_t hash_program(const clt_step_program *p)
@@ -259,8 +256,7 @@ static clt_status check_end(const check *c)
             return refuse(c, g, "not all devices start as many collectives");
         const clt_symbolic_device *s = &c->runners[g].state, *first = &c->runners[0].state;
         for (int b = 0; c->kind != CLT_PROGRAM_REDUCE && b < s->in->layout->n_buckets; b++)
-            if (s->values[b].term != first->values[b].term &&
-                (c->kind != CLT_PROGRAM_COPY || s->in->root >= 0))
+            if (s->values[b].term != first->values[b].term)
                 return refuse(c, g, "its replica is not that of device 0");
     }
     return CLT_OK;

@@ -73,9 +73,7 @@ static void collective(writer *w, clt_instruction_kind kind, clt_operand on, int
 
 static void start_gradient(writer *w, int bucket)
 {
-    const int *owners = w->in->owners;
-    collective(w, CLT_DO_START, CLT_ON_GRADIENT, bucket, last_of(w), last_of(w),
-               owners ? owners[bucket] : -1);
+    collective(w, CLT_DO_START, CLT_ON_GRADIENT, bucket, last_of(w), last_of(w), -1);
 }
 
 static void start_gradients(writer *w)
@@ -269,10 +267,9 @@ static void status(writer *w, bool streams, bool leaves)
     }
     for (int r = 0; r < in->plan->n_ready; r++) {
         const int bucket = in->plan->ready[r];
-        const bool own = !in->owners || in->owners[bucket] == in->self;
         collective(w, CLT_DO_COMPLETE, CLT_ON_GRADIENT, bucket, last_of(w), CLT_VERSION_REDUCED,
-                   in->owners ? in->owners[bucket] : -1);
-        if (streams && own)
+                   -1);
+        if (streams)
             put(w, (clt_instruction){.kind = CLT_DO_UPDATE,
                                      .item = bucket,
                                      .micro = last_of(w),
@@ -284,20 +281,21 @@ static void status(writer *w, bool streams, bool leaves)
     plain(w, CLT_DO_STATUS, last_of(w), CLT_VERSION_REDUCED);
 }
 
-/* States are sent too if steps change them, since kernels of other devices round differently. */
+/* States are sent too if steps change them and kernels of other devices round differently. */
 static bool ships(const clt_step_program_input *in, int bucket)
 {
-    return in->owners && (!in->layout->buckets[bucket].state || in->plan->n_assigns > 0);
+    return in->layout->buckets[bucket].state ? in->unlike && in->plan->n_assigns > 0 : in->sharded;
 }
 
+/* Gathers the shards of parameters. A bucket of states comes from one device. */
 static void ship(writer *w)
 {
-    for (int b = 0; b < w->in->layout->n_buckets; b++)
-        if (ships(w->in, b))
-            collective(w, CLT_DO_START, CLT_ON_VALUES, b, 0, CLT_VERSION_NEW, w->in->owners[b]);
-    for (int b = 0; b < w->in->layout->n_buckets; b++)
-        if (ships(w->in, b))
-            collective(w, CLT_DO_COMPLETE, CLT_ON_VALUES, b, 0, CLT_VERSION_NEW, w->in->owners[b]);
+    static const clt_instruction_kind kinds[] = {CLT_DO_START, CLT_DO_COMPLETE};
+    for (int k = 0; k < 2; k++)
+        for (int b = 0; b < w->in->layout->n_buckets; b++)
+            if (ships(w->in, b))
+                collective(w, kinds[k], CLT_ON_VALUES, b, 0, CLT_VERSION_NEW,
+                           w->in->layout->buckets[b].state ? b % w->in->participants : -1);
 }
 
 static void commit(writer *w, bool updated)
@@ -453,12 +451,12 @@ static void copy_one(writer *w, clt_operand on, int bucket, int slot, int peer)
 static void copy(writer *w)
 {
     const clt_step_program_input *in = w->in;
-    for (int b = 0; in->root >= 0 && b < in->layout->n_buckets; b++)
+    for (int b = 0; b < in->layout->n_buckets; b++)
         copy_one(w, CLT_ON_VALUES, b, 0, in->root);
-    for (int k = 0; k < in->n_slots; k++)
+    for (int k = 0; !in->sharded && k < in->n_slots; k++)
         for (int b = 0; b < in->layout->n_buckets; b++)
             if (!in->layout->buckets[b].state)
-                copy_one(w, CLT_ON_SLOT, b, k, in->slot_roots ? in->slot_roots[b] : in->root);
+                copy_one(w, CLT_ON_SLOT, b, k, in->root);
     plain(w, CLT_DO_FINISH, 0, CLT_VERSION_ANY);
 }
 

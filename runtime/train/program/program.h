@@ -65,9 +65,9 @@ typedef enum clt_instruction_kind {
     X(NONE, "")                                                                                    \
     X(RESULTS, "results")     /* sums and weights of losses and metrics, over ranks */             \
     X(MEANS, "means")         /* of states */                                                      \
-    X(GRADIENT, "gradient")   /* a bucket; to its owner if buckets have owners */                  \
+    X(GRADIENT, "gradient")   /* a bucket; each device gets its shard if there are shards */       \
     X(NODE, "node")           /* a collective of the graph, by its number in the plan */           \
-    X(VALUES, "values")       /* a bucket of parameters or states, from `peer` */                  \
+    X(VALUES, "values")       /* a bucket of parameters or states, from `peer`; or its shards */   \
     X(SLOT, "slot")           /* an optimizer slot of a bucket, from `peer` */                     \
     X(CHECKSUMS, "checksums") /* of all devices, to all devices */
 
@@ -90,7 +90,7 @@ enum {
 enum {
     CLT_VERSION_REDUCED = -3, /* the sum over all devices, or over ranks for losses */
     CLT_VERSION_OLD = -4,     /* parameters, states and slots before the update */
-    CLT_VERSION_NEW = -5,     /* after the update and, with owners, after the owner has sent them */
+    CLT_VERSION_NEW = -5,     /* after the update */
     CLT_VERSION_ANY = -6      /* nothing is read */
 };
 
@@ -154,7 +154,8 @@ typedef struct clt_step_program_input {
     int participants, ranks, self; /* number of devices and ranks; this device's participant */
     const clt_buckets *layout;     /* of the store, equal on all ranks */
     int n_slots;                   /* of the optimizer, for each parameter */
-    const int *owners;             /* by bucket: a participant; NULL: every device updates all */
+    bool sharded;                  /* each device updates its shard of each bucket */
+    bool unlike;                   /* devices differ, so states are sent too; only if `sharded` */
     const int *after;  /* by bucket: number of the plan's collectives that start earlier */
     bool half;         /* gradients are in 16 bits */
     bool streams;      /* a bucket is updated as soon as its reduction ends */
@@ -166,8 +167,7 @@ typedef struct clt_step_program_input {
     bool shared;       /* OUTSIDE: results are summed over ranks */
     bool carries;      /* OUTSIDE: states take their next values */
     bool poison;
-    int root;              /* COPY: source participant; -1: parameters and states stay */
-    const int *slot_roots; /* COPY: source of slots by bucket; NULL: `root` for all buckets */
+    int root; /* COPY: source participant. With shards, optimizer slots stay */
 } clt_step_program_input;
 
 /* Appends instructions to *program. Errors: OUT_OF_MEMORY. */

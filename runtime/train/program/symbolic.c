@@ -63,14 +63,6 @@ static bool trains(clt_step_program_kind kind)
     return kind == CLT_PROGRAM_STEP || kind == CLT_PROGRAM_REDUCE || kind == CLT_PROGRAM_APPLY;
 }
 
-static bool is_root(const clt_step_program_input *in)
-{
-    bool root = in->root == in->self;
-    for (int b = 0; in->slot_roots && b < in->layout->n_buckets; b++)
-        root = root || in->slot_roots[b] == in->self;
-    return root;
-}
-
 static uint64_t begin_slot(const clt_step_program_input *in, int slot, int bucket, uint64_t own)
 {
     return clt_term(SLOT, (uint64_t)(slot * in->layout->n_buckets + bucket), own);
@@ -80,8 +72,9 @@ static uint64_t begin_slot(const clt_step_program_input *in, int slot, int bucke
 static void begin_replica(clt_symbolic_device *s)
 {
     const clt_step_program_input *in = s->in;
-    const uint64_t own =
-        s->kind == CLT_PROGRAM_COPY ? 1 + (uint64_t)(is_root(in) ? in->self : in->participants) : 0;
+    const uint64_t own = s->kind != CLT_PROGRAM_COPY
+                             ? 0
+                             : 1 + (uint64_t)(in->root == in->self ? in->self : in->participants);
     for (int b = 0; b < in->layout->n_buckets; b++) {
         s->values[b] = clt_symbolic_written(clt_term(PARAMETER, (uint64_t)b, own), CLT_VERSION_OLD);
         for (int k = 0; k < in->n_slots; k++)
@@ -170,13 +163,12 @@ static bool is_copied(const clt_symbolic_device *s)
 {
     const clt_step_program_input *in = s->in;
     for (int b = 0; b < in->layout->n_buckets; b++) {
-        const int root = in->slot_roots ? in->slot_roots[b] : in->root;
-        if (in->root >= 0 &&
-            s->values[b].term != clt_term(PARAMETER, (uint64_t)b, 1 + (uint64_t)in->root))
+        const uint64_t root = 1 + (uint64_t)in->root;
+        const bool slots = !in->sharded && !in->layout->buckets[b].state;
+        if (s->values[b].term != clt_term(PARAMETER, (uint64_t)b, root))
             return false;
-        for (int k = 0; !in->layout->buckets[b].state && k < in->n_slots; k++)
-            if (s->slots[k * in->layout->n_buckets + b].term !=
-                begin_slot(in, k, b, 1 + (uint64_t)root))
+        for (int k = 0; slots && k < in->n_slots; k++)
+            if (s->slots[k * in->layout->n_buckets + b].term != begin_slot(in, k, b, root))
                 return false;
     }
     return true;

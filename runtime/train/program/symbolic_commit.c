@@ -47,6 +47,7 @@ static const char *update_bucket(clt_symbolic_device *s, const clt_instruction *
         return "a bucket was updated before";
     const uint64_t by = clt_term(UPDATED, g->term, i->item < 0 ? s->status : 0);
     *v = clt_symbolic_written(clt_term(UPDATED, v->term, by), CLT_VERSION_NEW);
+    v->valid = !s->in->sharded; /* only this device's shard is updated */
     for (int k = 0; k < s->in->n_slots; k++) {
         clt_symbol *slot = &s->slots[k * s->in->layout->n_buckets + b];
         *slot = clt_symbolic_written(clt_term(UPDATED, slot->term, by), CLT_VERSION_NEW);
@@ -62,7 +63,7 @@ static const char *update(clt_symbolic_device *s, const clt_instruction *i)
         return "the step has no status, or has not begun to commit";
     for (int b = 0; b < s->in->layout->n_buckets; b++) {
         const char *why = NULL;
-        if (!s->in->layout->buckets[b].state && (!s->in->owners || s->in->owners[b] == s->in->self))
+        if (!s->in->layout->buckets[b].state)
             why = update_bucket(s, i, b);
         if (why)
             return why;
@@ -87,8 +88,8 @@ static const char *assign(clt_symbolic_device *s, const clt_instruction *i)
         s->values[b] = clt_symbolic_written(
             clt_term(ASSIGNED, s->values[b].term, s->in->means ? s->means.term : s->status),
             CLT_VERSION_NEW);
-        /* Devices of different kinds round differently, so the owner sends its states. */
-        s->values[b].valid = !s->in->owners || s->in->owners[b] == s->in->self;
+        /* Devices of different kinds round differently, so one sends its states. */
+        s->values[b].valid = !s->in->unlike || b % s->in->participants == s->in->self;
     }
     return NULL;
 }

@@ -40,8 +40,9 @@ static const char *start_buffer(const clt_symbolic_device *s, const clt_instruct
     const bool root = i->peer < 0 || i->peer == s->in->self;
     if (buffer->flight)
         return "the buffer is in another collective";
+    /* Without a peer each device sends its shard, which is all that is valid. */
     if (i->on == CLT_ON_VALUES || i->on == CLT_ON_SLOT)
-        return root && (buffer->version != i->version || !buffer->valid)
+        return root && (buffer->version != i->version || (i->peer >= 0 && !buffer->valid))
                    ? "the values are not those to be sent"
                    : NULL;
     if (i->on == CLT_ON_RESULTS ? !s->rounds : !s->micro_batches && i->on == CLT_ON_GRADIENT)

@@ -258,7 +258,7 @@ typedef struct setting {
     int64_t count; /* all others */
 } setting;
 
-enum { SETTINGS = 27 };
+enum { SETTINGS = 28 };
 
 static void list_settings(const clt_trainer_options *o, int participants, setting list[SETTINGS])
 {
@@ -281,6 +281,7 @@ static void list_settings(const clt_trainer_options *o, int participants, settin
                            {"length of the schedule", WHOLE, 0, s->total},
                            {"warm-up", WHOLE, 0, s->warmup},
                            {"guard", WHOLE, 0, o->guard},
+                           {"zero", WHOLE, 0, o->zero},
                            {"batch", WHOLE, 0, o->batch},
                            {"number of micro-batches (accumulate)", WHOLE, 0, o->accumulate},
                            {"quantum of the split", WHOLE, 0, o->quantum},

@@ -6,7 +6,6 @@
 #include "train/setup/choices.h"
 #include "train/planner/frozen.h"
 #include "train/step/graph_collectives.h"
-#include "train/step/owner.h"
 #include "train/step/states.h"
 #include "train/step/programs.h"
 #include "train/step/verify.h"
@@ -54,8 +53,9 @@ static clt_status make_device(clt_trainer *t, int index)
 {
     clt_updates *d = &t->devices[index];
     clt_replica *replica = &t->store->replicas[index];
-    CLT_TRY(clt_replica_for_training(replica, t->options.precision,
-                                     clt_optimizer_find(t->options.optimizer)->n_slots));
+    CLT_TRY(clt_replica_for_training(
+        replica, t->options.precision, clt_optimizer_find(t->options.optimizer)->n_slots,
+        t->sharded ? t->all.first + index : 0, t->sharded ? t->all.total : 1));
     if (clt_capacity_micro_batches(&t->options) > 1)
         CLT_TRY(clt_replica_for_micro_batches(replica));
     const clt_update_options update = {.optimizer = t->options.optimizer,
@@ -148,12 +148,21 @@ static clt_status connect(clt_trainer *t)
     return CLT_OK;
 }
 
+static clt_status choose_shards(clt_trainer *t, bool alike)
+{
+    t->unlike = !alike;
+    t->sharded = t->all.total > 1 && (t->unlike || t->options.zero);
+    if (t->sharded && t->all.total > CLT_MOST_SHARDS)
+        return clt_fail(CLT_UNSUPPORTED, "at most %d devices can have shards, not %d",
+                        CLT_MOST_SHARDS, t->all.total);
+    return CLT_OK;
+}
+
 clt_status clt_trainer_build(clt_trainer *t)
 {
     bool alike;
     CLT_TRY(clt_participants_meet(&t->all, t->store, allocate(t), &alike));
-    CLT_TRY(clt_world_agree(
-        &t->all, alike ? CLT_OK : clt_owners_create(&t->store->layout, t->all.total, &t->owners)));
+    CLT_TRY(choose_shards(t, alike));
     CLT_TRY(clt_world_compare_plans(&t->all, t->graph, t->store, &t->options));
     CLT_TRY(clt_split_identities(&t->all, t->store));
     CLT_TRY(clt_ranks_in_turns(t->all.world, build, t));
@@ -189,9 +198,10 @@ void clt_trainer_unbuild(clt_trainer *t)
     clt_states_destroy(t->states);
     clt_verification_destroy(t->verification);
     free_devices(t);
-    void *const arrays[] = {t->owners, t->results.sums, t->results.weights, t->call.loss_weights};
+    void *const arrays[] = {t->results.sums, t->results.weights, t->call.loss_weights};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         clt_free(arrays[i]);
+    clt_shards_drop(t);
     clt_shares_free(&t->shares);
     clt_participants_part(&t->all);
     clt_choices_free(t->choices);
@@ -200,7 +210,6 @@ void clt_trainer_unbuild(clt_trainer *t)
     t->states = NULL;
     t->verification = NULL;
     t->choices = NULL;
-    t->owners = NULL;
     t->results.sums = t->results.weights = t->call.loss_weights = NULL;
     t->phase = 0;
     for (int i = 0; i < CLT_RESULT_RING; i++)

@@ -91,8 +91,9 @@ static void count_fixed(const clt_graph *graph, const clt_store *store,
         n->store += b->bytes;
         /* Micro-batches are summed in f32, beside the gradients in the run's precision. */
         if (!b->state)
-            n->store += b->bytes * (slots + (micro_batches > 1)) +
-                        clt_bucket_gradient_bytes(b, options->precision);
+            n->store += clt_shard_bytes(b, options->zero ? participants : 1) * slots +
+                        b->bytes * (micro_batches > 1) +
+                        clt_bucket_gradient_bytes(b, options->precision) + 2 * CLT_SHARD_ROOM;
         largest = b->bytes > largest ? b->bytes : largest;
     }
     if (participants > 1)
@@ -143,9 +144,12 @@ static int64_t held(const clt_replica *replica, const clt_trainer_options *optio
         bytes += b->bytes;
         if (b->state)
             continue;
-        bytes += b->bytes * (replica->n_slots < slots ? replica->n_slots : slots);
+        bytes += CLT_SHARD_ROOM;
+        if (replica->n_slots)
+            bytes += clt_shard_bytes(b, replica->shards) *
+                     (replica->n_slots < slots ? replica->n_slots : slots);
         if (clt_replica_gradients(replica, options->precision))
-            bytes += clt_bucket_gradient_bytes(b, options->precision);
+            bytes += clt_bucket_gradient_bytes(b, options->precision) + CLT_SHARD_ROOM;
         if (replica->micro_gradients && clt_capacity_micro_batches(options) > 1)
             bytes += b->bytes;
     }

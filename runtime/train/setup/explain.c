@@ -5,20 +5,6 @@
 #include "train/setup/capacity.h"
 #include "train/planner/balance.h"
 #include "train/step/states.h"
-#include "train/step/owner.h"
-
-/* Arrays by bucket. */
-typedef struct arrays {
-    int *owners, *after;
-} arrays;
-
-static clt_status allocate(const clt_buckets *layout, arrays *a)
-{
-    const size_t n = (size_t)layout->n_buckets + 1;
-    a->owners = clt_calloc(n, sizeof *a->owners);
-    a->after = clt_calloc(n, sizeof *a->after);
-    return a->owners && a->after ? CLT_OK : CLT_OUT_OF_MEMORY;
-}
 
 static bool are_alike(const clt_store *store)
 {
@@ -28,16 +14,9 @@ static bool are_alike(const clt_store *store)
     return true;
 }
 
-static void fill(const clt_outline *plan, const clt_buckets *layout, int participants, arrays *a)
-{
-    for (int b = 0; b < layout->n_buckets; b++)
-        a->owners[b] = clt_owner_of(b, participants);
-    clt_outline_places(plan, a->after);
-}
-
 static clt_status explain(const clt_plan *plan, const clt_store *store,
                           const clt_trainer_options *options, int participants,
-                          const clt_outline *outline, const arrays *a, clt_str *text)
+                          const clt_outline *outline, const int *after, clt_str *text)
 {
     const int micro_batches = clt_capacity_micro_batches(options);
     const bool alone = participants == 1 && micro_batches == 1;
@@ -48,8 +27,9 @@ static clt_status explain(const clt_plan *plan, const clt_store *store,
         .ranks = options->world ? options->world->ranks : 1,
         .layout = &store->layout,
         .n_slots = clt_optimizer_find(options->optimizer)->n_slots,
-        .owners = are_alike(store) ? NULL : a->owners,
-        .after = a->after,
+        .sharded = options->zero || !are_alike(store),
+        .unlike = !are_alike(store),
+        .after = after,
         .half = options->precision != CLT_F32,
         .streams = participants > 1 && clt_trainer_streams(options),
         .means = clt_states_need_means(plan->graph, alone),
@@ -75,14 +55,13 @@ clt_status clt_step_program_explain(const clt_plan *plan, const clt_store *store
                                     clt_str *text)
 {
     clt_outline outline = {0};
-    arrays a = {0};
-    clt_status status = allocate(&store->layout, &a);
-    CLT_NEXT(status, clt_outline_create(plan, &outline));
+    int *after = clt_calloc((size_t)store->layout.n_buckets + 1, sizeof *after); /* by bucket */
+    clt_status status = after ? clt_outline_create(plan, &outline) : CLT_OUT_OF_MEMORY;
     if (status == CLT_OK) {
-        fill(&outline, &store->layout, participants, &a);
-        status = explain(plan, store, options, participants, &outline, &a, text);
+        clt_outline_places(&outline, after);
+        status = explain(plan, store, options, participants, &outline, after, text);
     }
     clt_outline_free(&outline);
-    CLT_FREE(a.owners, a.after);
+    clt_free(after);
     return status;
 }

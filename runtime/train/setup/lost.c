@@ -57,14 +57,13 @@ typedef struct recovery {
     clt_rescue *reports; /* by rank */
     int64_t steps;       /* steps that are complete */
     int source;          /* new number of a participant that has done the steps; -1: all have */
-    int *slot_roots;     /* new numbers by bucket; NULL: all devices have all slots */
     double *weights;     /* of the remaining devices; NULL: equal */
     clt_scaling scaling; /* after `steps` */
 } recovery;
 
 static void recovery_free(recovery *r)
 {
-    CLT_FREE(r->reports, r->slot_roots, r->weights);
+    CLT_FREE(r->reports, r->weights);
 }
 
 static clt_rescue rescue_of(const clt_trainer *t, int lost)
@@ -94,15 +93,6 @@ static bool is_lost(const clt_trainer *t, const recovery *r, int participant)
     return false;
 }
 
-/* Returns the number of a participant among the remaining ones. */
-static int renumbered(const clt_trainer *t, const recovery *r, int participant)
-{
-    int number = 0;
-    for (int p = 0; p < participant; p++)
-        number += !is_lost(t, r, p);
-    return number;
-}
-
 /* Finds the largest number of steps that a device has completed. Devices that have not get the
  * replica of one that has. */
 static void find_source(const clt_trainer *t, recovery *r)
@@ -122,30 +112,21 @@ static void find_source(const clt_trainer *t, recovery *r)
         r->source = -1;
 }
 
-/* Only a bucket's owner has its slots. Between an update and the broadcast, only the owner has the
- * new parameters. */
-static clt_status find_owners(const clt_trainer *t, recovery *r)
+/* Only one device has the slots of a shard. Between an update and the gathering of the shards, only
+ * one device has its new parameters. */
+static clt_status check_shards(const clt_trainer *t, const recovery *r)
 {
-    const clt_buckets *layout = &t->store->layout;
-    if (!t->owners)
+    if (!t->sharded)
         return CLT_OK;
     for (int k = 0; k < t->all.ranks; k++)
         if (r->reports[k].begun > r->steps)
             return clt_fail(CLT_STATE,
-                            "a device was lost while owners updated their buckets in step %lld: go "
+                            "a device was lost while devices updated their shards in step %lld: go "
                             "on from the last checkpoint",
                             (long long)r->reports[k].begun);
-    r->slot_roots = clt_calloc((size_t)layout->n_buckets + 1, sizeof *r->slot_roots);
-    CLT_TRY_MEMORY(r->slot_roots);
-    for (int b = 0; b < layout->n_buckets; b++) {
-        if (is_lost(t, r, t->owners[b]) && !layout->buckets[b].state &&
-            clt_optimizer_find(t->options.optimizer)->n_slots)
-            return clt_fail(CLT_STATE,
-                            "the optimizer's state of %s went with the device that failed: go on "
-                            "from the last checkpoint",
-                            t->exchange.labels[b]);
-        r->slot_roots[b] = renumbered(t, r, t->owners[b]);
-    }
+    if (clt_optimizer_find(t->options.optimizer)->n_slots)
+        return clt_fail(CLT_STATE, "a shard of the optimizer's state went with the device that "
+                                   "failed: go on from the last checkpoint");
     return CLT_OK;
 }
 
@@ -196,7 +177,7 @@ static clt_status make_recovery(clt_trainer *t, int lost, recovery *r)
     CLT_TRY_MEMORY(r->reports);
     CLT_TRY(clt_world_rescue(&t->all, &mine, r->reports));
     find_source(t, r);
-    CLT_TRY(find_owners(t, r));
+    CLT_TRY(check_shards(t, r));
     CLT_TRY(find_weights(t, r));
     CLT_TRY(find_scaling(t, lost, r));
     clt_error_restore(message);
@@ -257,7 +238,7 @@ static clt_status go_on(clt_trainer *t, int lost, const recovery *r)
     CLT_TRY(rebuild(t, r));
     t->steps = r->steps;
     t->exchange.vote = t->exchange.votes = 0;
-    CLT_TRY(clt_trainer_copy_replica(t, r->source, r->slot_roots));
+    CLT_TRY(clt_trainer_copy_replica(t, r->source));
     CLT_TRY(clt_trainer_set_scaling(t, &r->scaling));
     clt_verification_skip(t->verification);
     for (int d = 0; d < t->all.own; d++)

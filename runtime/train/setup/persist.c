@@ -71,15 +71,15 @@ typedef struct reader {
     void *buffer;
 } reader;
 
-static clt_status find_in(const reader *r, const clt_tensor *tensor, const clt_slot **slot,
-                          cl_mem *buffer)
+static clt_status fetch(void *user, const clt_tensor *tensor, const void **data)
 {
+    reader *r = user;
     const clt_replica *replica = &r->store->replicas[0];
-    *slot = clt_buckets_find(&r->store->layout, tensor->name);
-    if (*slot) {
-        *buffer = replica->values[(*slot)->bucket];
-        return CLT_OK;
-    }
+    const clt_slot *slot = clt_buckets_find(&r->store->layout, tensor->name);
+    *data = r->buffer;
+    if (slot)
+        return clt_replica_read(replica, replica->values[slot->bucket], slot->offset, slot->bytes,
+                                r->buffer);
     for (int k = 0; r->trainer && k < slots_of(r->trainer); k++) {
         const char *suffix = clt_trainer_slot_name(r->trainer, k);
         const size_t length = strlen(tensor->name), tail = strlen(suffix) + 1;
@@ -87,24 +87,11 @@ static clt_status find_in(const reader *r, const clt_tensor *tensor, const clt_s
         if (length <= tail || strcmp(tensor->name + length - tail + 1, suffix))
             continue;
         snprintf(name, sizeof name, "%.*s", (int)(length - tail), tensor->name);
-        *slot = clt_buckets_find(&r->store->layout, name);
-        if (*slot) {
-            *buffer = replica->slots[k][(*slot)->bucket];
-            return CLT_OK;
-        }
+        slot = clt_buckets_find(&r->store->layout, name);
+        if (slot)
+            return clt_shards_read(r->trainer, k, slot, r->buffer);
     }
     return clt_fail(CLT_INTERNAL, "tensor %s belongs to nothing", tensor->name);
-}
-
-static clt_status fetch(void *user, const clt_tensor *tensor, const void **data)
-{
-    reader *r = user;
-    const clt_slot *slot;
-    cl_mem buffer;
-    CLT_TRY(find_in(r, tensor, &slot, &buffer));
-    CLT_TRY(clt_replica_read(&r->store->replicas[0], buffer, slot->offset, slot->bytes, r->buffer));
-    *data = r->buffer;
-    return CLT_OK;
 }
 
 static int64_t largest_slot(const clt_store *store)
@@ -176,7 +163,7 @@ clt_status clt_trainer_set_use(clt_trainer *t, const char *json)
 clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position position, int64_t batch,
                             int64_t seed, int64_t keep, const char *model)
 {
-    CLT_TRY(clt_trainer_share_slots(t));
+    CLT_TRY(clt_shards_collect(t, 0));
     if (t->all.rank) /* only rank 0 writes: all replicas are equal */
         return CLT_OK;
     tensor_list values = {0}, slots = {0};

@@ -41,6 +41,8 @@ clt_status clt_trainer_check_options(const clt_trainer_options *o)
                             "at least 0 and below 1");
     if (!(o->epsilon > 0) || !isfinite(o->epsilon))
         return out_of_range("epsilon", o->epsilon, "finite and above 0");
+    if (o->zero != 0 && o->zero != 1)
+        return out_of_range("zero", o->zero, "0 or 1");
     if (!isfinite(o->clip_norm) || o->clip_norm < 0)
         return out_of_range("clip norm", o->clip_norm, "finite and at least 0");
     if (o->precision != CLT_F32 && o->precision != CLT_F16 && o->precision != CLT_BF16)
@@ -138,6 +140,10 @@ clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
     CLT_NEXT(status, clt_graph_copy(graph, &t->graph));
     status = clt_world_agree(&t->all, status);
     CLT_NEXT(status, clt_trainer_build(t));
+    if (status == CLT_OK && options->zero && t->all.total == 1)
+        status = clt_fail(CLT_INVALID_ARGUMENT,
+                          "zero 1 divides the optimizer's state among devices, and there is one: "
+                          "leave it out");
     if (status != CLT_OK) {
         clt_heartbeat_failed(t->exchange.beat, status, clt_error_message());
         clt_trainer_destroy(t);
@@ -205,9 +211,10 @@ clt_status clt_trainer_slot_get(clt_trainer *t, int slot, const char *name, void
 {
     const clt_slot *where;
     CLT_TRY(find_slot(t, slot, name, bytes, &where));
-    CLT_TRY(clt_trainer_share_slots(t));
-    const clt_replica *r = &t->store->replicas[0];
-    return clt_replica_read(r, r->slots[slot][where->bucket], where->offset, where->bytes, data);
+    clt_status status = clt_shards_collect(t, -1);
+    CLT_NEXT(status, clt_shards_read(t, slot, where, data));
+    clt_shards_drop(t);
+    return status;
 }
 
 clt_status clt_trainer_slot_set(clt_trainer *t, int slot, const char *name, const void *data,
@@ -215,13 +222,7 @@ clt_status clt_trainer_slot_set(clt_trainer *t, int slot, const char *name, cons
 {
     const clt_slot *where;
     CLT_TRY(find_slot(t, slot, name, bytes, &where));
-    t->slots_apart = false;
-    for (int i = 0; i < t->all.own; i++) {
-        const clt_replica *r = &t->store->replicas[i];
-        CLT_TRY(
-            clt_replica_write(r, r->slots[slot][where->bucket], where->offset, where->bytes, data));
-    }
-    return CLT_OK;
+    return clt_shards_write(t, slot, where, data);
 }
 
 /* Finds the loss scale of the step that computed the gradient. */
@@ -238,21 +239,43 @@ static clt_status find_loss_scale(const clt_trainer *t, int device, float *scale
     return CLT_OK;
 }
 
+/* Reads the part [begin, end) of a tensor, in bytes of the bucket in f32. */
 static clt_status read_gradient(const clt_trainer *t, int device, const clt_slot *where,
-                                float *data)
+                                int64_t begin, int64_t end, float *data)
 {
     const clt_dtype precision = t->options.precision;
     const clt_replica *r = &t->store->replicas[device];
     const cl_mem buffer = clt_replica_gradients(r, precision)[where->bucket];
-    const int64_t count = where->bytes / 4;
+    const int64_t count = (end - begin) / 4;
     float scale;
+    data += (begin - where->offset) / 4;
     CLT_TRY(find_loss_scale(t, device, &scale));
-    CLT_TRY(clt_replica_read_floats(
-        r, (clt_view){buffer, where->offset / 4 * clt_dtype_size(precision)}, precision, count,
-        data));
+    CLT_TRY(clt_replica_read_floats(r, (clt_view){buffer, begin / 4 * clt_dtype_size(precision)},
+                                    precision, count, data));
     for (int64_t i = 0; scale != 1 && i < count; i++)
         data[i] /= scale;
     return CLT_OK;
+}
+
+/* Puts the gradient together from the shards of this rank's devices. */
+static clt_status gather_gradient(const clt_trainer *t, const clt_slot *where, float *data)
+{
+    const clt_bucket *bucket = &t->store->layout.buckets[where->bucket];
+    int64_t found = 0, begin, end;
+    for (int d = 0; d < t->all.own; d++) {
+        const clt_replica *r = &t->store->replicas[d];
+        if (!clt_shard_part(bucket, r->shard, r->shards, where->offset,
+                            where->offset + where->bytes, &begin, &end))
+            continue;
+        CLT_TRY(read_gradient(t, d, where, begin, end, data));
+        found += end - begin;
+    }
+    return found == where->bytes
+               ? CLT_OK
+               : clt_fail(CLT_UNSUPPORTED,
+                          "%s: devices of other ranks have shards of its gradient: read it before "
+                          "clt_trainer_reduce, or train without shards",
+                          where->name);
 }
 
 clt_status clt_trainer_gradient(clt_trainer *t, int device, const char *name, void *data,
@@ -263,15 +286,9 @@ clt_status clt_trainer_gradient(clt_trainer *t, int device, const char *name, vo
     if (device < 0 || device >= t->all.own || where->state || (int64_t)bytes != where->bytes)
         return clt_fail(CLT_INVALID_ARGUMENT, "device %d has no gradient %s of %zu bytes", device,
                         name, bytes);
-    if (t->owners && t->phase != 2) { /* after the reduction only the owner has the gradient */
-        device = t->owners[where->bucket] - t->all.first;
-        if (device < 0 || device >= t->all.own)
-            return clt_fail(CLT_UNSUPPORTED,
-                            "the devices are of several kinds, so only the owner of %s has its "
-                            "whole gradient: a device of another rank",
-                            name);
-    }
-    return read_gradient(t, device, where, data);
+    if (t->sharded && t->phase != 2) /* after the reduction each device has its shard */
+        return gather_gradient(t, where, data);
+    return read_gradient(t, device, where, where->offset, where->offset + where->bytes, data);
 }
 
 clt_status clt_trainer_set_scaling(clt_trainer *t, const clt_scaling *scaling)

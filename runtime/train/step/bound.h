@@ -17,7 +17,6 @@ typedef struct clt_bound {
 
     /* A trainer's parts; NULL for a predictor. */
     const clt_participants *all;
-    const int *owners; /* by bucket: the owner; NULL: every device updates all buckets */
     clt_updates *updates;
     clt_exchange *exchange;
     struct clt_states *states;

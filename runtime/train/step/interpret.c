@@ -105,8 +105,7 @@ static clt_status update(context *c)
         return CLT_OK;
     if (c->i->item >= 0)
         return clt_update_bucket(c->u->update, c->i->item, b->call->lr, b->call->step);
-    return clt_update_apply(c->u->update, b->call->lr, b->call->step, b->owners,
-                            b->all->first + b->device);
+    return clt_update_apply(c->u->update, b->call->lr, b->call->step);
 }
 
 static clt_status read_status(context *c)

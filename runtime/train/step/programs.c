@@ -73,7 +73,6 @@ static clt_bound bind(clt_trainer *t, int d, const clt_call *call)
                        .arena = &t->store->arenas[d],
                        .call = call,
                        .all = &t->all,
-                       .owners = t->owners,
                        .updates = &t->devices[d],
                        .exchange = &t->exchange,
                        .states = t->states,
@@ -110,7 +109,7 @@ clt_status clt_programs_run(clt_trainer *t, clt_step_program_kind kind, const ch
     return clt_device_threads_run(t->threads, run_device, t);
 }
 
-clt_status clt_programs_copy(clt_trainer *t, int root, const int *slot_roots)
+clt_status clt_programs_copy(clt_trainer *t, int root)
 {
     const size_t n = (size_t)t->all.total;
     clt_step_program copy = {0}; /* of all devices */
@@ -121,7 +120,6 @@ clt_status clt_programs_copy(clt_trainer *t, int root, const int *slot_roots)
         const clt_participant *of = &t->programs->all[p];
         inputs[p] = clt_programs_input(t, of, &of->training);
         inputs[p].root = root;
-        inputs[p].slot_roots = slot_roots;
         devices[p] = (clt_check_device){.input = &inputs[p], .program = &copy};
     }
     CLT_NEXT(status, clt_step_program_generate(&inputs[0], CLT_PROGRAM_COPY, CLT_LOAD_NONE, &copy));

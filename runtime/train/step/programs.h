@@ -19,8 +19,7 @@ void clt_programs_destroy(clt_trainer *trainer);
 clt_status clt_programs_run(clt_trainer *trainer, clt_step_program_kind kind, const char *what,
                             bool awaited);
 
-/* Copies the replica of `root` to all devices. `root` -1: parameters and states stay. The
- * optimizer's slots of bucket b come from slot_roots[b] if slot_roots is not NULL. Collective. */
-clt_status clt_programs_copy(clt_trainer *trainer, int root, const int *slot_roots);
+/* Copies the replica of `root` to all devices. With shards, optimizer slots stay. Collective. */
+clt_status clt_programs_copy(clt_trainer *trainer, int root);
 
 #endif

@@ -5,23 +5,16 @@
 #include "train/step/verify.h"
 #include "train/ranks/world.h"
 
-clt_status clt_trainer_copy_replica(clt_trainer *t, int participant, const int *slot_roots)
+clt_status clt_trainer_copy_replica(clt_trainer *t, int participant)
 {
-    if (t->all.total == 1 || (participant < 0 && !slot_roots))
-        return CLT_OK;
-    return clt_programs_copy(t, participant, slot_roots);
-}
-
-clt_status clt_trainer_share_slots(clt_trainer *t)
-{
-    return t->owners ? clt_programs_copy(t, -1, t->owners) : CLT_OK;
+    return t->all.total == 1 || participant < 0 ? CLT_OK : clt_programs_copy(t, participant);
 }
 
 clt_status clt_trainer_broadcast(clt_trainer *t, int root)
 {
     if (root < 0 || root >= t->all.ranks)
         return clt_fail(CLT_INVALID_ARGUMENT, "rank %d is not one of %d", root, t->all.ranks);
-    int64_t numbers[] = {t->steps, (int64_t)t->options.seed, t->all.first, t->slots_apart};
+    int64_t numbers[] = {t->steps, (int64_t)t->options.seed, t->all.first};
     CLT_TRY(clt_world_tell(&t->all, root, numbers, sizeof numbers));
     clt_trainer_set_steps(t, numbers[0]);
     t->options.seed = (uint64_t)numbers[1];
@@ -29,7 +22,8 @@ clt_status clt_trainer_broadcast(clt_trainer *t, int root)
     CLT_TRY(clt_update_scaling(t->devices[0].update, &scaling));
     CLT_TRY(clt_world_tell(&t->all, root, &scaling, sizeof scaling));
     CLT_TRY(clt_trainer_set_scaling(t, &scaling));
-    CLT_TRY(clt_trainer_copy_replica(t, (int)numbers[2], numbers[3] ? t->owners : NULL));
+    CLT_TRY(clt_trainer_copy_replica(t, (int)numbers[2]));
+    CLT_TRY(clt_shards_tell(t, root));
     clt_verification_skip(t->verification);
     return CLT_OK;
 }

@@ -163,7 +163,7 @@ static clt_status end_step(clt_trainer *t, struct _cl_event **event)
                         (long long)t->steps + 1);
     }
     t->steps++;
-    t->slots_apart = t->owners != NULL;
+    clt_shards_drop(t); /* slots that were set and not sent */
     return clt_step_event(t->training, t->call.entry, event);
 }
 

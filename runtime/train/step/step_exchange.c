@@ -57,12 +57,14 @@ static clt_status of_node(const clt_bound *b, int k, const clt_run *run, clt_col
     return CLT_OK;
 }
 
-static clt_collective of_gradient(const clt_bound *b, int bucket, int owner)
+static clt_collective of_gradient(const clt_bound *b, int bucket)
 {
-    return (clt_collective){.kind = owner >= 0 ? CLT_COLLECTIVE_REDUCE : CLT_COLLECTIVE_ALL_REDUCE,
-                            .root = owner >= 0 ? owner : 0,
+    const clt_bucket *of = &b->replica->layout->buckets[bucket];
+    const int shards = b->replica->shards;
+    return (clt_collective){.kind = shards > 1 ? CLT_COLLECTIVE_REDUCE_SCATTER
+                                               : CLT_COLLECTIVE_ALL_REDUCE,
                             .buffer = b->updates->gradients[0][bucket],
-                            .count = b->replica->layout->buckets[bucket].bytes / 4,
+                            .count = clt_shard_bytes(of, shards) / 4,
                             .dtype = b->call->session->devices[b->device].plan->options.precision,
                             .whole = true,
                             .empty = !b->share.count,
@@ -71,13 +73,15 @@ static clt_collective of_gradient(const clt_bound *b, int bucket, int owner)
                             .label = b->exchange->labels[bucket]};
 }
 
+/* Without a root, each device has its shard. */
 static clt_collective of_bytes(const clt_bound *b, const cl_mem *buffers, int bucket, int root)
 {
-    return (clt_collective){.kind = CLT_COLLECTIVE_BROADCAST,
+    const clt_bucket *of = &b->replica->layout->buckets[bucket];
+    return (clt_collective){.kind = root < 0 ? CLT_COLLECTIVE_ALL_GATHER : CLT_COLLECTIVE_BROADCAST,
                             .buffer = buffers[bucket],
-                            .count = b->replica->layout->buckets[bucket].bytes,
+                            .count = root < 0 ? clt_shard_bytes(of, b->replica->shards) : of->bytes,
                             .dtype = CLT_U8,
-                            .root = root,
+                            .root = root < 0 ? 0 : root,
                             .whole = true,
                             .label = b->exchange->labels[bucket]};
 }
@@ -96,7 +100,7 @@ static clt_status describe(const clt_bound *b, const clt_instruction *i, const c
         *what = clt_verify_gather(b->verification, b->device);
         return CLT_OK;
     case CLT_ON_GRADIENT:
-        *what = of_gradient(b, i->item, i->peer);
+        *what = of_gradient(b, i->item);
         return CLT_OK;
     case CLT_ON_NODE:
         return of_node(b, i->item, run, what);

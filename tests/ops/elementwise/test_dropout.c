@@ -55,7 +55,7 @@ static void make(net *t, double p, clt_plan_mode mode, kind k)
         caps.kind = CLT_KIND_GPU;
     OP_OK(clt_plan_create(g, &t->b.buckets, &caps, NULL, &options, &t->b.plan));
     OP_OK(clt_replica_create(op_devices[0], &t->b.buckets, &t->b.replica));
-    OP_OK(clt_replica_for_training(&t->b.replica, CLT_F32, 0));
+    OP_OK(clt_replica_for_training(&t->b.replica, CLT_F32, 0, 0, 1));
     /* The host writes the zeros, because Oclgrind takes filled memory for uninitialised. */
     OP_OK(clt_replica_write(&t->b.replica, t->b.replica.values[0], 0,
                             t->sample * (int64_t)sizeof *zeros, zeros));

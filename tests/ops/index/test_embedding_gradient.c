@@ -127,7 +127,7 @@ static void bind(const table *t, const op_mode *mode, bool separate, bound *b)
     OP_OK(clt_buckets_create(b->on.graph, &sizes, &b->on.buckets));
     OP_OK(clt_plan_create(b->on.graph, &b->on.buckets, &caps, NULL, &options, &b->on.plan));
     OP_OK(clt_replica_create(op_devices[0], &b->on.buckets, &b->on.replica));
-    OP_OK(clt_replica_for_training(&b->on.replica, b->precision, 0));
+    OP_OK(clt_replica_for_training(&b->on.replica, b->precision, 0, 0, 1));
     write_table(b);
     clt_arena_init(&b->on.arena, op_devices[0]);
     op_build_programs(b->on.plan);

@@ -66,7 +66,7 @@ static void make(net *t, clt_plan_mode mode, bool portable, bool tracked)
     OP_OK(clt_buckets_create(g, &sizes, &t->b.buckets));
     OP_OK(clt_plan_create(g, &t->b.buckets, &op_devices[0]->caps, NULL, &options, &t->b.plan));
     OP_OK(clt_replica_create(op_devices[0], &t->b.buckets, &t->b.replica));
-    OP_OK(clt_replica_for_training(&t->b.replica, CLT_F32, 0));
+    OP_OK(clt_replica_for_training(&t->b.replica, CLT_F32, 0, 0, 1));
     clt_arena_init(&t->b.arena, op_devices[0]);
     op_build_programs(t->b.plan);
     OP_OK(clt_exec_create(op_devices[0], t->b.plan, &t->b.replica, &t->b.arena, &t->b.exec));

@@ -36,8 +36,7 @@ static int ready[] = {0, 1, 2};
 static clt_outline_collective sums[] = {{2, 4, 8, 11}, {7, 9, 8, 12}};
 static clt_bucket buckets[BUCKETS] = {[BUCKETS - 1] = {.state = true}};
 static const clt_buckets layout = {.n_buckets = BUCKETS, .buckets = buckets};
-static const int owners[BUCKETS] = {0, 1, 2, 0}, none_after[BUCKETS] = {0, 0, 0, 0},
-                 some_after[BUCKETS] = {2, 2, 2, 0};
+static const int none_after[BUCKETS] = {0, 0, 0, 0}, some_after[BUCKETS] = {2, 2, 2, 0};
 
 static clt_outline plan_of(bool collectives, bool given)
 {
@@ -56,68 +55,68 @@ static clt_outline plan_of(bool collectives, bool given)
 
 /* --- cases ----------------------------------------------------------------------------------- */
 
-/* Where the optimizer's slots of a copy come from. */
-typedef enum copied { WITH_REPLICA, SLOTS_ONLY, SLOTS_TOO } copied;
+/* Whether devices update shards: because they shall, or because they are of several kinds. */
+typedef enum sharding { WHOLE, SHARDED, UNLIKE } sharding;
 
 typedef struct program_case {
     const char *name;
     clt_step_program_kind kind;
     int devices, ranks, micro_batches[SHARES];
-    bool collectives, owners, half, streams, measures, carries, scaled, given;
-    copied slots;
+    bool collectives;
+    sharding sharding;
+    bool half, streams, measures, carries, scaled, given;
 } program_case;
 
 static const program_case cases[] = {
-    {"one device", CLT_PROGRAM_STEP, 1, 1, {1}, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"accumulated", CLT_PROGRAM_STEP, 1, 1, {4}, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"accumulated in 16 bits", CLT_PROGRAM_STEP, 2, 1, {3, 2}, 0, 0, 1, 0, 0, 0, 0, 0, 0},
-    {"two devices", CLT_PROGRAM_STEP, 2, 1, {1, 1}, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"one device", CLT_PROGRAM_STEP, 1, 1, {1}, 0, WHOLE, 0, 0, 0, 0, 0, 0},
+    {"accumulated", CLT_PROGRAM_STEP, 1, 1, {4}, 0, WHOLE, 0, 0, 0, 0, 0, 0},
+    {"accumulated in 16 bits", CLT_PROGRAM_STEP, 2, 1, {3, 2}, 0, WHOLE, 1, 0, 0, 0, 0, 0},
+    {"two devices", CLT_PROGRAM_STEP, 2, 1, {1, 1}, 0, WHOLE, 0, 0, 0, 0, 0, 0},
     {"two ranks, one without samples",
      CLT_PROGRAM_STEP,
      3,
      2,
      {1, 0, 1},
      0,
-     0,
-     0,
+     WHOLE,
      0,
      0,
      0,
      0,
      0,
      0},
-    {"collectives of the graph", CLT_PROGRAM_STEP, 3, 1, {1, 1, 0}, 1, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"collectives, accumulated", CLT_PROGRAM_STEP, 2, 2, {4, 2}, 1, 0, 0, 0, 1, 0, 0, 0, 0},
-    {"owners", CLT_PROGRAM_STEP, 3, 3, {1, 1, 1}, 0, 1, 0, 0, 0, 0, 0, 0, 0},
-    {"owners, streamed", CLT_PROGRAM_STEP, 3, 1, {1, 2, 0}, 0, 1, 0, 1, 0, 0, 0, 0, 0},
-    {"scaled losses", CLT_PROGRAM_STEP, 2, 1, {2, 1}, 0, 0, 1, 0, 0, 0, 1, 0, 0},
-    {"gradients of outputs", CLT_PROGRAM_STEP, 2, 1, {3, 1}, 0, 0, 0, 0, 0, 0, 0, 1, 0},
-    {"measured", CLT_PROGRAM_STEP, 2, 2, {1, 1}, 0, 0, 0, 0, 1, 0, 0, 0, 0},
-    {"streamed", CLT_PROGRAM_STEP, 2, 1, {1, 1}, 0, 0, 0, 1, 0, 0, 0, 0, 0},
-    {"forward", CLT_PROGRAM_FORWARD, 2, 2, {1, 1}, 1, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"backward", CLT_PROGRAM_BACKWARD, 2, 1, {1, 0}, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"backward, given gradients", CLT_PROGRAM_BACKWARD, 2, 1, {1, 1}, 0, 0, 0, 0, 0, 0, 0, 1, 0},
-    {"reduce", CLT_PROGRAM_REDUCE, 2, 1, {1, 1}, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"apply", CLT_PROGRAM_APPLY, 3, 1, {1, 1, 1}, 0, 1, 0, 0, 0, 0, 0, 0, 0},
-    {"weights", CLT_PROGRAM_WEIGHTS, 2, 2, {3, 1}, 1, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"evaluation", CLT_PROGRAM_OUTSIDE, 3, 3, {4, 3, 0}, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"predictor", CLT_PROGRAM_OUTSIDE, 1, 1, {1}, 0, 0, 0, 0, 0, 1, 0, 0, 0},
-    {"predictor without samples", CLT_PROGRAM_OUTSIDE, 1, 1, {0}, 0, 0, 0, 0, 0, 1, 0, 0, 0},
-    {"diagnosis", CLT_PROGRAM_DIAGNOSE, 2, 1, {4, 2}, 1, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"diagnosis in 16 bits", CLT_PROGRAM_DIAGNOSE, 1, 1, {3}, 0, 0, 1, 0, 0, 0, 0, 0, 0},
-    {"checksums", CLT_PROGRAM_VERIFY, 3, 1, {1, 1, 1}, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"copy", CLT_PROGRAM_COPY, 3, 1, {0, 0, 0}, 0, 1, 0, 0, 0, 0, 0, 0, 0},
-    {"copy of slots", CLT_PROGRAM_COPY, 3, 1, {0, 0, 0}, 0, 1, 0, 0, 0, 0, 0, 0, SLOTS_ONLY},
-    {"copy, slots by bucket", CLT_PROGRAM_COPY, 3, 2, {0, 0, 0}, 0, 0, 0, 0, 0, 0, 0, 0, SLOTS_TOO},
-    {"thousands", CLT_PROGRAM_STEP, THOUSANDS, 512, {1, 0, 1}, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"thousands with owners",
+    {"collectives of the graph", CLT_PROGRAM_STEP, 3, 1, {1, 1, 0}, 1, WHOLE, 0, 0, 0, 0, 0, 0},
+    {"collectives, accumulated", CLT_PROGRAM_STEP, 2, 2, {4, 2}, 1, WHOLE, 0, 0, 1, 0, 0, 0},
+    {"unlike devices", CLT_PROGRAM_STEP, 3, 3, {1, 1, 1}, 0, UNLIKE, 0, 0, 0, 0, 0, 0},
+    {"unlike devices, streamed", CLT_PROGRAM_STEP, 3, 1, {1, 2, 0}, 0, UNLIKE, 0, 1, 0, 0, 0, 0},
+    {"shards", CLT_PROGRAM_STEP, 3, 3, {1, 1, 0}, 0, SHARDED, 0, 0, 0, 0, 0, 0},
+    {"shards, streamed, 16 bits", CLT_PROGRAM_STEP, 2, 1, {3, 1}, 0, SHARDED, 1, 1, 0, 0, 0, 0},
+    {"scaled losses", CLT_PROGRAM_STEP, 2, 1, {2, 1}, 0, WHOLE, 1, 0, 0, 0, 1, 0},
+    {"gradients of outputs", CLT_PROGRAM_STEP, 2, 1, {3, 1}, 0, WHOLE, 0, 0, 0, 0, 0, 1},
+    {"measured", CLT_PROGRAM_STEP, 2, 2, {1, 1}, 0, WHOLE, 0, 0, 1, 0, 0, 0},
+    {"streamed", CLT_PROGRAM_STEP, 2, 1, {1, 1}, 0, WHOLE, 0, 1, 0, 0, 0, 0},
+    {"forward", CLT_PROGRAM_FORWARD, 2, 2, {1, 1}, 1, WHOLE, 0, 0, 0, 0, 0, 0},
+    {"backward", CLT_PROGRAM_BACKWARD, 2, 1, {1, 0}, 0, WHOLE, 0, 0, 0, 0, 0, 0},
+    {"backward, given gradients", CLT_PROGRAM_BACKWARD, 2, 1, {1, 1}, 0, WHOLE, 0, 0, 0, 0, 0, 1},
+    {"reduce", CLT_PROGRAM_REDUCE, 2, 1, {1, 1}, 0, WHOLE, 0, 0, 0, 0, 0, 0},
+    {"apply", CLT_PROGRAM_APPLY, 3, 1, {1, 1, 1}, 0, UNLIKE, 0, 0, 0, 0, 0, 0},
+    {"weights", CLT_PROGRAM_WEIGHTS, 2, 2, {3, 1}, 1, WHOLE, 0, 0, 0, 0, 0, 0},
+    {"evaluation", CLT_PROGRAM_OUTSIDE, 3, 3, {4, 3, 0}, 0, WHOLE, 0, 0, 0, 0, 0, 0},
+    {"predictor", CLT_PROGRAM_OUTSIDE, 1, 1, {1}, 0, WHOLE, 0, 0, 0, 1, 0, 0},
+    {"predictor without samples", CLT_PROGRAM_OUTSIDE, 1, 1, {0}, 0, WHOLE, 0, 0, 0, 1, 0, 0},
+    {"diagnosis", CLT_PROGRAM_DIAGNOSE, 2, 1, {4, 2}, 1, WHOLE, 0, 0, 0, 0, 0, 0},
+    {"diagnosis in 16 bits", CLT_PROGRAM_DIAGNOSE, 1, 1, {3}, 0, WHOLE, 1, 0, 0, 0, 0, 0},
+    {"checksums", CLT_PROGRAM_VERIFY, 3, 1, {1, 1, 1}, 0, WHOLE, 0, 0, 0, 0, 0, 0},
+    {"copy", CLT_PROGRAM_COPY, 3, 1, {0, 0, 0}, 0, WHOLE, 0, 0, 0, 0, 0, 0},
+    {"copy beside shards", CLT_PROGRAM_COPY, 3, 2, {0, 0, 0}, 0, SHARDED, 0, 0, 0, 0, 0, 0},
+    {"thousands", CLT_PROGRAM_STEP, THOUSANDS, 512, {1, 0, 1}, 0, WHOLE, 0, 0, 0, 0, 0, 0},
+    {"thousands of several kinds",
      CLT_PROGRAM_STEP,
      THOUSANDS,
      512,
      {4, 2, 3},
      1,
-     1,
-     0,
+     UNLIKE,
      0,
      0,
      0,
@@ -167,7 +166,8 @@ static void make(const program_case *c, made *m)
                                                 .self = d,
                                                 .layout = &layout,
                                                 .n_slots = 2,
-                                                .owners = c->owners ? owners : NULL,
+                                                .sharded = c->sharding != WHOLE,
+                                                .unlike = c->sharding == UNLIKE,
                                                 .after = c->collectives ? some_after : none_after,
                                                 .half = c->half,
                                                 .streams = c->streams,
@@ -179,8 +179,7 @@ static void make(const program_case *c, made *m)
                                                 .carries = c->carries,
                                                 .scaled = c->scaled,
                                                 .poison = true,
-                                                .root = c->slots == SLOTS_ONLY ? -1 : 1,
-                                                .slot_roots = c->slots ? owners : NULL};
+                                                .root = 1};
         ok(clt_step_program_generate(&m->inputs[d], c->kind, clt_load_of(rounds, micro_batches),
                                      &m->programs[d]));
         m->devices[d] = (clt_check_device){&m->inputs[d], &m->programs[d], rounds, micro_batches};
@@ -259,10 +258,8 @@ static bool may_be_dropped(const program_case *c, const clt_instruction *i, int 
         return micro_batches == 0;
     case CLT_DO_FETCH:
         return micro_batches < rounds;
-    case CLT_DO_UPDATE: /* with more devices than buckets, this device owns none */
-        return c->owners && device >= BUCKETS - 1;
-    case CLT_DO_ASSIGN: /* the owner sends its states */
-        return c->owners && owners[BUCKETS - 1] != device;
+    case CLT_DO_ASSIGN: /* another device sends its states */
+        return c->sharding == UNLIKE && (BUCKETS - 1) % c->devices != device;
     default:
         return false;
     }
@@ -301,7 +298,7 @@ static void try_device(const program_case *c, made *m, int d, uint64_t right, in
         }
 }
 
-/* Tries the first of thousands of devices, which may be an owner, and one in the middle. */
+/* Tries the first of thousands of devices, which may send states, and one in the middle. */
 static void try_all(const program_case *c, int tried[MUTATIONS], int refused[MUTATIONS])
 {
     made m;
@@ -472,14 +469,14 @@ enum { MANY_BUCKETS = 64, MANY_NODES = 4 * MANY_BUCKETS, MANY_SUMS = 8 };
 
 typedef struct large {
     clt_segment segments[MANY_NODES];
-    int ready[MANY_BUCKETS], after[MANY_BUCKETS], owners[MANY_BUCKETS];
+    int ready[MANY_BUCKETS], after[MANY_BUCKETS];
     clt_bucket buckets[MANY_BUCKETS]; /* of parameters */
     clt_buckets layout;
     clt_outline_collective sums[MANY_SUMS];
     clt_outline plan;
 } large;
 
-static void make_large(large *l, int devices, bool collectives)
+static void make_large(large *l, bool collectives)
 {
     *l = (large){.layout = {.n_buckets = MANY_BUCKETS, .buckets = l->buckets},
                  .plan = {.n_nodes = MANY_NODES,
@@ -501,7 +498,6 @@ static void make_large(large *l, int devices, bool collectives)
         l->segments[n] =
             (clt_segment){MANY_NODES / 2 + 2 * b, MANY_NODES / 2 + 2 * b + 2, -1, b, b + 1};
         l->ready[b] = b;
-        l->owners[b] = b % devices;
         l->after[b] = l->plan.n_collectives;
     }
     l->plan.n_segments = n;
@@ -513,12 +509,12 @@ static double cpu_seconds(void)
 }
 
 /* Half of the devices are of another kind with another plan, and reduce after their work. */
-static double check_large(int devices, bool owned, bool collectives, int max_micro_batches)
+static double check_large(int devices, bool sharded, bool collectives, int max_micro_batches)
 {
     static large plans[2];
     clt_step_program_input *inputs = zeros(devices, sizeof *inputs);
-    make_large(&plans[0], devices, collectives);
-    make_large(&plans[1], devices, collectives);
+    make_large(&plans[0], collectives);
+    make_large(&plans[1], collectives);
     plans[1].segments[plans[1].plan.n_segments - 1].end++;
     plans[1].plan.n_nodes++;
     for (int d = 0; d < devices; d++)
@@ -528,7 +524,8 @@ static double check_large(int devices, bool owned, bool collectives, int max_mic
                                              .self = d,
                                              .layout = &plans[0].layout,
                                              .n_slots = 2,
-                                             .owners = owned ? plans[0].owners : NULL,
+                                             .sharded = sharded,
+                                             .unlike = sharded,
                                              .after = plans[0].after,
                                              .deferred = !collectives && d % 2,
                                              .shared = devices > 8};
@@ -544,14 +541,14 @@ static void test_cost(void **state)
 {
     (void)state;
     for (int devices = 8; devices <= THOUSANDS; devices *= 8)
-        print_message("%d devices: %.3f s alike, %.3f s with owners, %.3f s with collectives and "
+        print_message("%d devices: %.3f s alike, %.3f s with shards, %.3f s with collectives and "
                       "accumulation (CPU time)\n",
                       devices, check_large(devices, false, false, 1),
                       check_large(devices, true, false, 1), check_large(devices, false, true, 4));
 }
 
-/* Equal devices are executed only once. The groups are: each owner, devices without samples, and
- * all others. */
+/* Equal devices are executed only once. The groups are: devices with other numbers of samples, the
+ * one that sends states, and all others. */
 static void test_groups(void **state)
 {
     (void)state;
@@ -560,7 +557,7 @@ static void test_groups(void **state)
         clt_check_effect effect;
         make(&cases[i], &m);
         ok(clt_step_programs_check(cases[i].kind, m.devices, cases[i].devices, &effect));
-        assert_int_equal(effect.groups, cases[i].owners ? 4 : 2);
+        assert_int_equal(effect.groups, cases[i].sharding ? 4 : 2);
         release(&cases[i], &m);
     }
 }

@@ -105,7 +105,7 @@ static void check_step(lab *l, int64_t count, const int64_t *offsets, int device
 
 static bool alike(const lab *l)
 {
-    return !l->trainer->owners;
+    return !l->trainer->sharded;
 }
 
 /* Batches of every size, including fewer samples than devices, and divisions that leave devices

@@ -146,6 +146,9 @@ static int read_trainer(job *j, const settings *s)
         o->clip_norm = s->clip_norm;
     if (s->batch > 0)
         o->batch = s->batch;
+    if (s->zero > 1)
+        return usage_error("--zero %lld: must be 0 or 1", (long long)s->zero);
+    o->zero = s->zero > 0;
     if (s->accumulate > CLT_MOST_ACCUMULATE)
         return usage_error("--accumulate %lld: must be at most %d", (long long)s->accumulate,
                            CLT_MOST_ACCUMULATE);

@@ -147,6 +147,9 @@ static const option_row rows[] = {
      "scale the gradient down to norm X if it is larger; 0: never (0)"},
     {"no-guard", 0, FLAG, AT(no_guard), 0, RUNS, NULL,
      "go on after a step whose loss or gradient is not finite"},
+    {"zero", 0, WHOLE, AT(zero), 0, RUNS, "N",
+     "1: each device keeps the optimizer's state of its share of the parameters only, with the "
+     "same results (0)"},
     {"recompute", 0, FLAG, AT(recompute), 0, RUNS, NULL,
      "use the least memory: the backward pass computes activations again instead of keeping them, "
      "with the same bits"},

@@ -1,0 +1,163 @@
+/*
+ * Trainers with zero 1: each device keeps the optimizer's state of its shard of each bucket and
+ * updates that shard. Parameters and slots have the bits of a trainer without it.
+ */
+#include "train/lab.h"
+#include "train/world.h"
+
+#include "train/core/trainer.h"
+
+enum { IN = 13, WIDE = 37, CLASSES = 5, MOST = 24, STEPS = 5, LARGEST = WIDE * IN };
+
+static float xs[MOST * IN];
+static int32_t labels[MOST];
+
+static const char *const names[] = {"a.weight", "a.bias", "b.weight", "b.bias"};
+static const int sizes[] = {WIDE * IN, WIDE, CLASSES *WIDE, CLASSES};
+
+typedef struct setting {
+    const char *devices;
+    clt_optimizer optimizer;
+    clt_dtype precision;
+    int64_t bucket_bytes;
+    int accumulate, zero;
+} setting;
+
+static clt_trainer_options options_of(const setting *s)
+{
+    clt_trainer_options o;
+    clt_trainer_options_init(&o);
+    o.optimizer = s->optimizer;
+    o.precision = s->precision;
+    o.batch = MOST;
+    o.lr = s->optimizer >= CLT_ADAM ? 0.01 : 0.1;
+    o.accumulate = s->accumulate;
+    o.zero = s->zero;
+    o.check_every = 1;
+    o.poison = 1;
+    return o;
+}
+
+static lab lab_of(const setting *s)
+{
+    clt_store_options store;
+    clt_store_options_init(&store);
+    store.seed = 4;
+    store.bucket_bytes = s->bucket_bytes;
+    lab l = lab_on_kept(clt_test_devices(s->devices));
+    l.graph = classifier(IN, WIDE, CLASSES);
+    ok(clt_param_group(l.graph, "*.bias", 0.5, 0, NULL));
+    ok(clt_store_create_with(l.graph, l.devices, l.n, &store, &l.store));
+    const clt_trainer_options o = options_of(s);
+    lab_trainer(&l, &o);
+    return l;
+}
+
+static void train(lab *l, int steps)
+{
+    const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
+    clt_step_batch batch;
+    clt_step_batch_init(&batch);
+    batch.count = MOST;
+    batch.feeds = feeds;
+    batch.n_feeds = 2;
+    for (int s = 0; s < steps; s++)
+        ok(clt_trainer_step(l->trainer, &batch, NULL));
+    ok(clt_trainer_wait(l->trainer));
+}
+
+/* Compares all parameters and slots of two trainers. */
+static void compare(lab *a, lab *b)
+{
+    float x[LARGEST], y[LARGEST];
+    for (int i = 0; i < 4; i++) {
+        const size_t bytes = (size_t)sizes[i] * sizeof *x;
+        ok(clt_store_get(a->store, names[i], x, bytes));
+        ok(clt_store_get(b->store, names[i], y, bytes));
+        assert_memory_equal(x, y, bytes);
+        for (int k = 0; clt_trainer_slot_name(a->trainer, k); k++) {
+            ok(clt_trainer_slot_get(a->trainer, k, names[i], x, bytes));
+            ok(clt_trainer_slot_get(b->trainer, k, names[i], y, bytes));
+            assert_memory_equal(x, y, bytes);
+        }
+    }
+    ok(clt_store_check(b->store));
+}
+
+static int64_t slot_bytes(const lab *l)
+{
+    int64_t sum = 0;
+    const clt_replica *r = &l->store->replicas[0];
+    for (int k = 0; k < r->n_slots; k++)
+        for (int b = 0; b < r->layout->n_buckets; b++) {
+            size_t bytes = 0;
+            if (r->slots[k][b])
+                clGetMemObjectInfo(r->slots[k][b], CL_MEM_SIZE, sizeof bytes, &bytes, NULL);
+            sum += (int64_t)bytes;
+        }
+    return sum;
+}
+
+static const setting settings[] = {
+    {"cpu/2", CLT_SGD, CLT_F32, 0, 1, 0},     {"cpu/2", CLT_MOMENTUM, CLT_F32, 0, 1, 0},
+    {"cpu/2", CLT_ADAMW, CLT_F32, 512, 1, 0}, {"cpu/2,cpu@1", CLT_ADAM, CLT_F32, 0, 2, 0},
+    {"cpu/2", CLT_ADAM, CLT_BF16, 512, 1, 0}, {"cpu/2", CLT_ADAMW, CLT_F16, 0, 3, 0}};
+
+/* Slots that are set, and steps after them, are the same too. */
+static void shards_give_the_same_bits(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        setting sharded = settings[i];
+        float x[LARGEST];
+        sharded.zero = 1;
+        lab a = lab_of(&settings[i]), b = lab_of(&sharded);
+        assert_true(b.trainer->sharded);
+        train(&a, STEPS);
+        train(&b, STEPS);
+        compare(&a, &b);
+        const int64_t whole = slot_bytes(&a), part = slot_bytes(&b);
+        const int64_t padding = 2 * 8 * CLT_TENSOR_ALIGN;
+        assert_true(part <= whole / b.n + padding);
+        for (int k = 0; clt_trainer_slot_name(a.trainer, k); k++) {
+            for (int j = 0; j < sizes[0]; j++)
+                x[j] = 0.001f * (float)(j % 17);
+            ok(clt_trainer_slot_set(a.trainer, k, names[0], x, (size_t)sizes[0] * sizeof *x));
+            ok(clt_trainer_slot_set(b.trainer, k, names[0], x, (size_t)sizes[0] * sizeof *x));
+        }
+        train(&a, 2);
+        train(&b, 2);
+        compare(&a, &b);
+        lab_close(&a);
+        lab_close(&b);
+    }
+}
+
+static void mistakes_are_named(void **state)
+{
+    static const setting one = {"cpu@1", CLT_MOMENTUM, CLT_F32, 0, 1, 1};
+    clt_trainer *trainer;
+    (void)state;
+    lab l = lab_on_kept(clt_test_devices(one.devices));
+    lab_store(&l, classifier(IN, WIDE, CLASSES), 4);
+    clt_trainer_options o = options_of(&one);
+    assert_int_equal(clt_trainer_create(l.graph, l.store, &o, &trainer), CLT_INVALID_ARGUMENT);
+    assert_non_null(strstr(clt_error_message(), "zero 1 divides the optimizer's state"));
+    o.zero = 2;
+    assert_int_equal(clt_trainer_create(l.graph, l.store, &o, &trainer), CLT_INVALID_ARGUMENT);
+    assert_non_null(strstr(clt_error_message(), "zero"));
+    lab_close(&l);
+}
+
+static int set_up(void **state)
+{
+    make_samples(xs, labels, MOST, IN, CLASSES);
+    return open_runtime(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(shards_give_the_same_bits),
+                                       cmocka_unit_test(mistakes_are_named)};
+    return cmocka_run_group_tests(tests, set_up, close_runtime);
+}
