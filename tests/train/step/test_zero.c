@@ -133,6 +133,91 @@ static void shards_give_the_same_bits(void **state)
     }
 }
 
+/* --- ranks ------------------------------------------------------------------------------------ */
+
+typedef struct plan {
+    const char *devices;
+    int zero;
+    int64_t first, count;       /* its samples */
+    float values[4][LARGEST];   /* parameters after the steps */
+    float slots[2][4][LARGEST]; /* slots */
+    float told[LARGEST];        /* a slot that rank 1 has set, after a broadcast */
+} plan;
+
+static void train_rank(rank *self)
+{
+    plan *p = self->argument;
+    const setting s = {p->devices, CLT_ADAM, CLT_F32, 512, 1, p->zero};
+    clt_trainer_options o = options_of(&s);
+    const clt_feed feeds[] = {{"x", -1, xs + p->first * IN, NULL, 0, 0},
+                              {"label", -1, labels + p->first, NULL, 0, 0}};
+    clt_step_batch batch;
+    lab l = {0};
+    float set[LARGEST];
+    o.world = &self->world;
+    l.graph = classifier(IN, WIDE, CLASSES);
+    clt_step_batch_init(&batch);
+    batch.count = p->count;
+    batch.first = p->first;
+    batch.total = MOST;
+    batch.feeds = feeds;
+    batch.n_feeds = 2;
+    clt_store_options store;
+    clt_store_options_init(&store);
+    store.seed = 4;
+    store.bucket_bytes = s.bucket_bytes;
+    if (HOLDS(self, clt_devices_open(runtime, p->devices, NULL, &l.devices, &l.n) == CLT_OK) &&
+        HOLDS(self, clt_store_create_with(l.graph, l.devices, l.n, &store, &l.store) == CLT_OK) &&
+        HOLDS(self, clt_trainer_create(l.graph, l.store, &o, &l.trainer) == CLT_OK)) {
+        for (int i = 0; i < STEPS; i++)
+            HOLDS(self, clt_trainer_step(l.trainer, &batch, NULL) == CLT_OK);
+        for (int i = 0; i < 4; i++) {
+            const size_t bytes = (size_t)sizes[i] * sizeof(float);
+            HOLDS(self, clt_store_get(l.store, names[i], p->values[i], bytes) == CLT_OK);
+            for (int k = 0; k < 2; k++)
+                HOLDS(self, clt_trainer_slot_get(l.trainer, k, names[i], p->slots[k][i], bytes) ==
+                                CLT_OK);
+        }
+        const size_t bytes = (size_t)sizes[0] * sizeof(float);
+        for (int i = 0; i < sizes[0]; i++)
+            set[i] = (float)i;
+        if (self->number == 1)
+            HOLDS(self, clt_trainer_slot_set(l.trainer, 1, names[0], set, bytes) == CLT_OK);
+        HOLDS(self, clt_trainer_broadcast(l.trainer, 1) == CLT_OK);
+        HOLDS(self, clt_trainer_slot_get(l.trainer, 1, names[0], p->told, bytes) == CLT_OK);
+        HOLDS(self, !l.trainer->whole); /* nothing stays on the host */
+        HOLDS(self, clt_trainer_finish(l.trainer) == CLT_OK);
+    }
+    lab_close(&l);
+}
+
+/* Ranks with different numbers of devices give the same bits with and without shards, and every
+ * rank can read all slots. */
+static void shards_lie_on_ranks(void **state)
+{
+    static plan whole[3], sharded[3];
+    static const int64_t counts[] = {7, 12, 5};
+    static const char *const lists[] = {"cpu@1", "cpu/2", "cpu@1"};
+    rank ranks[3];
+    int64_t first = 0;
+    (void)state;
+    for (int r = 0; r < 3; r++) {
+        whole[r] = (plan){.devices = lists[r], .first = first, .count = counts[r]};
+        sharded[r] = whole[r];
+        sharded[r].zero = 1;
+        first += counts[r];
+    }
+    assert_int_equal(first, MOST);
+    run_ranks(ranks, 3, train_rank, whole, sizeof *whole);
+    run_ranks(ranks, 3, train_rank, sharded, sizeof *sharded);
+    for (int r = 0; r < 3; r++) {
+        assert_memory_equal(whole[r].values, sharded[r].values, sizeof whole[r].values);
+        assert_memory_equal(whole[r].slots, sharded[r].slots, sizeof whole[r].slots);
+        for (int i = 0; i < sizes[0]; i++)
+            assert_true(sharded[r].told[i] == (float)i && whole[r].told[i] == (float)i);
+    }
+}
+
 static void mistakes_are_named(void **state)
 {
     static const setting one = {"cpu@1", CLT_MOMENTUM, CLT_F32, 0, 1, 1};
@@ -158,6 +243,7 @@ static int set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(shards_give_the_same_bits),
+                                       cmocka_unit_test(shards_lie_on_ranks),
                                        cmocka_unit_test(mistakes_are_named)};
     return cmocka_run_group_tests(tests, set_up, close_runtime);
 }
