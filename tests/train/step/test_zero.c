@@ -155,6 +155,8 @@ static void train_rank(rank *self)
     lab l = {0};
     float set[LARGEST];
     o.world = &self->world;
+    o.batch = 4 * MOST; /* room for unequal parts */
+    o.comm_timeout = 60;
     l.graph = classifier(IN, WIDE, CLASSES);
     clt_step_batch_init(&batch);
     batch.count = p->count;
@@ -169,7 +171,7 @@ static void train_rank(rank *self)
     if (HOLDS(self, clt_devices_open(runtime, p->devices, NULL, &l.devices, &l.n) == CLT_OK) &&
         HOLDS(self, clt_store_create_with(l.graph, l.devices, l.n, &store, &l.store) == CLT_OK) &&
         HOLDS(self, clt_trainer_create(l.graph, l.store, &o, &l.trainer) == CLT_OK)) {
-        for (int i = 0; i < STEPS; i++)
+        for (int i = 0; i < STEPS && !*self->failed; i++)
             HOLDS(self, clt_trainer_step(l.trainer, &batch, NULL) == CLT_OK);
         for (int i = 0; i < 4; i++) {
             const size_t bytes = (size_t)sizes[i] * sizeof(float);
