@@ -1,61 +1,11 @@
-#include "comm/ranks/cluster.h"
+#include "comm/ranks/cluster_internal.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/vec.h"
 #include "comm/ranks/rounds.h"
-
-/* The head says what so many tasks use, so most requests need no further message. What a task uses
- * is one number: its inputs + OUTPUT x its outputs. */
-enum { HEAD_TASKS = 24, OUTPUT = 1 << 16 };
-
-/* The purpose of a request between nodes. */
-enum { RUN = 1, SHARE, BARRIER };
-
-/* The first message of any request between nodes. It has the same length for all requests, so that
- * data of another request are never taken for this one's. */
-typedef struct head {
-    uint64_t signature;
-    int32_t purpose;
-    int32_t contributors, votes;
-    int32_t tasks; /* RUN: number of tasks; what they use follows, as far as it fits */
-    int64_t bytes; /* SHARE: bytes of the node's messages */
-    int32_t uses[HEAD_TASKS];
-} head;
-
-/* Facts about a request that all ranks learn, besides its data. */
-typedef struct outcome {
-    clt_ranks_sum sum;
-    double sum_squares;
-    int64_t finite;
-} outcome;
-
-struct clt_cluster {
-    clt_ranks *node;
-    clt_link *link; /* on the first rank of a node */
-    int nodes, rank;
-    bool listens; /* this rank's waiting within the node listens to other nodes */
-    clt_task_list list;
-    /* On the first rank of a node: memory for all tasks' data, and for heads of all nodes. */
-    clt_room scratch, heads;
-    clt_rounds rounds; /* other ranks use its blocks only, for messages */
-    /* The request under way. */
-    clt_ranks_job job;
-    const clt_task_list *tasks;
-    int64_t *places;            /* by task: offset of its data in scratch */
-    int32_t *uses;              /* by task: what it uses on this node */
-    int32_t *all;               /* the same for all nodes; part of the memory of `uses` */
-    int32_t *owners;            /* by measured task: the only node that has the result, or -1 */
-    int room;                   /* number of tasks for which the arrays have room */
-    clt_comm_message *messages; /* sends and receives of this node */
-    int message_room;
-    outcome said;
-    int64_t shared;     /* bytes of a node's messages, laid out by clt_cluster_share */
-    atomic_bool abroad; /* a call between nodes is under way, or failed */
-};
 
 clt_status clt_cluster_open(clt_ranks *node, int rank, bool leads, const clt_comm_bridge *bridge,
                             clt_link_run run, void *user, clt_cluster **out)
@@ -133,10 +83,7 @@ static clt_status listen(void *arg)
     return clt_link_listen(c->link, &c->job);
 }
 
-/* Sets the deadlines of a request. A first rank that sees a rank missing reports it at the
- * deadline. First ranks of other nodes wait one grace period longer, and ranks that wait for their
- * own first rank wait two. So nobody blames a rank that waits itself. */
-static void begin(clt_cluster *c, const clt_ranks_job *job)
+void clt_cluster_begin(clt_cluster *c, const clt_ranks_job *job)
 {
     c->job = *job;
     if (!c->link)
@@ -149,7 +96,7 @@ static void begin(clt_cluster *c, const clt_ranks_job *job)
     c->job.grace_ms = 0;
 }
 
-static void await_first(clt_cluster *c)
+void clt_cluster_await_first(clt_cluster *c)
 {
     c->job.grace_ms = 2 * clt_cluster_grace_ms(c->job.timeout_ms);
     if (c->link)
@@ -163,9 +110,8 @@ static void run_piece(void *arg, int64_t piece)
     clt_tasks_do(arg, piece);
 }
 
-/* Runs the list by the ranks of the node; if there is no other rank, by this rank's threads. */
-static clt_status run_node(clt_cluster *c, clt_task_list *list, double *sum_squares, bool *finite,
-                           clt_ranks_sum *sum)
+clt_status clt_cluster_run_node(clt_cluster *c, clt_task_list *list, double *sum_squares,
+                                bool *finite, clt_ranks_sum *sum)
 {
     const clt_ranks_job *job = &c->job;
     *sum = (clt_ranks_sum){job->contributors, job->votes};
@@ -244,13 +190,12 @@ static clt_status collect(clt_cluster *c, const clt_task_list *tasks)
         if (c->link)
             CLT_TRY(clt_tasks_out(&c->list, data_of(c, i)));
     }
-    return run_node(c, &c->list, &squares, &finite, &c->said.sum);
+    return clt_cluster_run_node(c, &c->list, &squares, &finite, &c->said.sum);
 }
 
 /* --- between nodes ---------------------------------------------------------------------------- */
 
-/* Exchanges the heads of all nodes, and checks that all nodes are at the same request. */
-static clt_status meet(clt_cluster *c, head *own, const head **heads)
+clt_status clt_cluster_meet(clt_cluster *c, head *own, const head **heads)
 {
     const int64_t size = (int64_t)sizeof *own;
     own->signature = c->job.signature;
@@ -282,7 +227,7 @@ static clt_status meet_tasks(clt_cluster *c)
                 .votes = c->said.sum.votes,
                 .tasks = count};
     memcpy(own.uses, c->uses, (size_t)first * sizeof *c->uses);
-    CLT_TRY(meet(c, &own, &heads));
+    CLT_TRY(clt_cluster_meet(c, &own, &heads));
     c->said.sum = (clt_ranks_sum){0};
     for (int n = 0; n < c->nodes; n++) {
         c->said.sum.contributors += heads[n].contributors;
@@ -399,8 +344,7 @@ static clt_status share_partials(clt_cluster *c)
     return clt_rounds_share_partials(&c->rounds, &c->list, c->owners);
 }
 
-/* Does something that makes calls between nodes. */
-static clt_status abroad(clt_cluster *c, clt_status (*fn)(clt_cluster *c))
+clt_status clt_cluster_abroad(clt_cluster *c, clt_status (*fn)(clt_cluster *c))
 {
     atomic_store(&c->abroad, true);
     const clt_status status = fn(c);
@@ -431,7 +375,7 @@ static clt_status measure(clt_cluster *c)
     CLT_TRY(clt_tasks_cut(&c->list));
     clt_team_run(c->job.team, run_piece, &c->list, c->list.pieces);
     if (parted && c->list.pieces)
-        CLT_TRY(abroad(c, share_partials));
+        CLT_TRY(clt_cluster_abroad(c, share_partials));
     clt_tasks_measured(&c->list, &c->said.sum_squares, &finite);
     c->said.finite = finite;
     return CLT_OK;
@@ -488,7 +432,7 @@ static clt_status hand_out(clt_cluster *c, const clt_task_list *tasks)
         for (int k = 0; k < t->out_count; k++)
             CLT_TRY(clt_tasks_out(&c->list, tasks->pointers[t->first + t->in_count + k]));
     }
-    CLT_TRY(run_node(c, &c->list, &squares, &finite, &ignored));
+    CLT_TRY(clt_cluster_run_node(c, &c->list, &squares, &finite, &ignored));
     c->said = said;
     return CLT_OK;
 }
@@ -496,15 +440,15 @@ static clt_status hand_out(clt_cluster *c, const clt_task_list *tasks)
 clt_status clt_cluster_run(clt_cluster *c, const clt_ranks_job *job, const clt_task_list *tasks,
                            double *sum_squares, bool *finite, clt_ranks_sum *sum)
 {
-    begin(c, job);
+    clt_cluster_begin(c, job);
     c->tasks = tasks;
     CLT_TRY(lay_out(c, tasks));
     CLT_TRY(collect(c, tasks));
     if (c->link) {
-        CLT_TRY(abroad(c, between_nodes));
+        CLT_TRY(clt_cluster_abroad(c, between_nodes));
         CLT_TRY(measure(c));
     }
-    await_first(c);
+    clt_cluster_await_first(c);
     CLT_TRY(hand_out(c, tasks));
     *sum_squares += c->said.sum_squares;
     *finite = *finite && c->said.finite;
@@ -512,112 +456,22 @@ clt_status clt_cluster_run(clt_cluster *c, const clt_ranks_job *job, const clt_t
     return CLT_OK;
 }
 
-/* --- small messages --------------------------------------------------------------------------- */
-
-/* A node's messages are stored one behind the other, each behind its size. A size of -1 ends
- * them. */
-static const int64_t END_OF_MESSAGES = -1;
-
-/* The most bytes of messages of all ranks of a node. */
-static const int64_t MOST_MESSAGES = CLT_RANKS_MOST * (int64_t)(CLT_RANKS_SHARE + 16) + 8;
-
-static int64_t padded(int64_t bytes)
-{
-    return (bytes + 7) / 8 * 8;
-}
-
-/* Keeps a rank's message on the first rank of its node. */
-static clt_status keep(void *user, const void *from, size_t bytes)
-{
-    clt_cluster *c = user;
-    const int64_t size = (int64_t)bytes;
-    if (!c->link)
-        return CLT_OK;
-    memcpy(c->scratch.memory + c->shared, &size, sizeof size);
-    if (bytes) /* `from` may be NULL then */
-        memcpy(c->scratch.memory + c->shared + 8, from, bytes);
-    c->shared += 8 + padded(size);
-    return CLT_OK;
-}
-
-/* Gathers every node's messages, in blocks of the size of the largest. */
-static clt_status share_nodes(clt_cluster *c)
-{
-    const head *heads;
-    memcpy(c->scratch.memory + c->shared, &END_OF_MESSAGES, 8);
-    c->shared += 8;
-    head own = {.purpose = SHARE, .bytes = c->shared};
-    CLT_TRY(meet(c, &own, &heads));
-    for (int n = 0; n < c->nodes; n++) {
-        if (heads[n].bytes < 8 || heads[n].bytes > MOST_MESSAGES)
-            return clt_fail(CLT_INTERNAL, "comm: collective %lld: rank %d announces %lld bytes",
-                            (long long)c->job.sequence, clt_link_first(c->link, n),
-                            (long long)heads[n].bytes);
-        c->shared = heads[n].bytes > c->shared ? heads[n].bytes : c->shared;
-    }
-    CLT_TRY(clt_room_make(&c->rounds.blocks, c->shared * c->nodes));
-    return clt_link_gather(c->link, c->scratch.memory, c->shared, c->rounds.blocks.memory);
-}
-
-/* Copies the first rank's bytes to all ranks of the node. */
-static clt_status spread(clt_cluster *c, void *data, int64_t bytes)
-{
-    const clt_task task = {.copy = true, .count = bytes};
-    clt_ranks_sum ignored;
-    double squares = 0;
-    bool finite = true;
-    clt_tasks_clear(&c->list);
-    CLT_TRY(clt_tasks_add(&c->list, &task));
-    if (c->link)
-        CLT_TRY(clt_tasks_in(&c->list, data));
-    else
-        CLT_TRY(clt_tasks_out(&c->list, data));
-    return run_node(c, &c->list, &squares, &finite, &ignored);
-}
-
-clt_status clt_cluster_share(clt_cluster *c, const clt_ranks_job *job, const void *from,
-                             size_t bytes,
-                             clt_status (*take)(void *user, const void *from, size_t bytes),
-                             void *user)
-{
-    begin(c, job);
-    c->shared = 0;
-    if (c->link)
-        CLT_TRY(clt_room_make(&c->scratch, MOST_MESSAGES));
-    CLT_TRY(c->node ? clt_ranks_share(c->node, &c->job, from, bytes, keep, c)
-                    : keep(c, from, bytes));
-    if (c->link)
-        CLT_TRY(abroad(c, share_nodes));
-    await_first(c);
-    CLT_TRY(spread(c, &c->shared, 8));
-    CLT_TRY(clt_room_make(&c->rounds.blocks, c->shared * c->nodes));
-    CLT_TRY(spread(c, c->rounds.blocks.memory, c->shared * c->nodes));
-    for (int n = 0; n < c->nodes; n++)
-        for (const char *at = c->rounds.blocks.memory + n * c->shared;;) {
-            int64_t size;
-            memcpy(&size, at, sizeof size);
-            if (size == END_OF_MESSAGES)
-                break;
-            CLT_TRY(take(user, at + 8, (size_t)size));
-            at += 8 + padded(size);
-        }
-    return CLT_OK;
-}
+/* --- barriers -------------------------------------------------------------------------------- */
 
 static clt_status barrier_nodes(clt_cluster *c)
 {
     const head *heads;
     head own = {.purpose = BARRIER};
-    return meet(c, &own, &heads);
+    return clt_cluster_meet(c, &own, &heads);
 }
 
 clt_status clt_cluster_barrier(clt_cluster *c, const clt_ranks_job *job)
 {
-    begin(c, job);
+    clt_cluster_begin(c, job);
     if (c->node)
         CLT_TRY(clt_ranks_barrier(c->node, &c->job));
     if (c->link)
-        CLT_TRY(abroad(c, barrier_nodes));
-    await_first(c);
+        CLT_TRY(clt_cluster_abroad(c, barrier_nodes));
+    clt_cluster_await_first(c);
     return c->node ? clt_ranks_barrier(c->node, &c->job) : CLT_OK;
 }

@@ -259,8 +259,8 @@ typedef struct clt_comm_bridge {
     clt_status (*test)(void *user, int *done);
     /* Gives up the exchange that was begun last. */
     void (*cancel)(void *user);
-    /* Returns a set of nodes. Bit n: the exchange under way, or the cancelled one, waits for node n.
-     * Any thread. */
+    /* Returns a set of nodes. Bit n: the exchange under way, or the cancelled one, waits for node
+     * n. Any thread. */
     uint64_t (*missing)(void *user);
     /* Returns 1 if a cancelled exchange may still read or write the memory that it was given. Such
      * memory is never freed. */

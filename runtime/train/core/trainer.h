@@ -9,7 +9,6 @@
 #include "train/core/device_threads.h"
 #include "train/core/exchange.h"
 #include "train/core/updates.h"
-#include "train/step/shards.h"
 
 struct clt_trainer {
     clt_store *store;
@@ -27,7 +26,7 @@ struct clt_trainer {
      * would drift apart. Then, and if the options say so, each device updates its shard of each
      * bucket, and all gather the shards. */
     bool unlike, sharded;
-    clt_whole_slots *whole; /* step/shards.c: optimizer slots on the host */
+    struct clt_whole_slots *whole; /* step/shards.c: optimizer slots on the host */
     /* If set, updates of a bucket begin when its reduction ends. Otherwise updates wait for the
      * step status, which guard, clipping and repeating a step need. */
     bool streams;

@@ -2,6 +2,7 @@
  * created, and again when a device is lost. */
 #include "base/alloc.h"
 #include "train/core/trainer.h"
+#include "train/step/shards.h"
 #include "train/setup/capacity.h"
 #include "train/setup/choices.h"
 #include "train/planner/frozen.h"

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "checkpoint/safetensors.h"
 #include "train/core/trainer.h"
+#include "train/step/shards.h"
 #include "train/setup/choices.h"
 #include "train/planner/frozen.h"
 #include "train/setup/loss_scaling.h"

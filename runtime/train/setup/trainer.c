@@ -1,4 +1,5 @@
 #include "train/core/trainer.h"
+#include "train/step/shards.h"
 
 #include <math.h>
 #include <string.h>

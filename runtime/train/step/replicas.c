@@ -1,6 +1,7 @@
 /* Keeps the replicas of a trainer's devices equal: compares them, and copies one rank's replica to
  * all. */
 #include "train/core/trainer.h"
+#include "train/step/shards.h"
 #include "train/step/programs.h"
 #include "train/step/verify.h"
 #include "train/ranks/world.h"

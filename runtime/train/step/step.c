@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "train/core/trainer.h"
+#include "train/step/shards.h"
 #include "train/ranks/shares.h"
 #include "train/step/graph_collectives.h"
 #include "train/step/states.h"

@@ -283,8 +283,8 @@ static void shards_of_a_lost_device_are_missing(void **state)
     lab_close(&l);
 }
 
-/* Continues a run, as clt_fit does: each device has the optimizer's slots of its shards, and not the
- * rank's first device all of them. */
+/* Continues a run, as clt_fit does: each device has the optimizer's slots of its shards, and not
+ * the rank's first device all of them. */
 static void a_broadcast_keeps_shards(void **state)
 {
     float want[WIDE * IN], have[WIDE * IN], slot[WIDE * IN];
