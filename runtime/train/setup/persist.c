@@ -213,6 +213,7 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
     desc.fetch_user = &r;
     desc.keep = keep;
     CLT_NEXT(status, clt_checkpoint_save(dir, &desc));
+    clt_shards_drop(t);
     list_free(&values);
     list_free(&slots);
     clt_str_free(&groups);
