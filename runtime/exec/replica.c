@@ -20,9 +20,10 @@ static clt_status create_set(const clt_replica *replica, const char *what, bool 
             continue;
         snprintf(name, sizeof name, "%s, bucket %d", what, i);
         const clt_bucket *b = &layout->buckets[i];
-        const int64_t bytes =
-            shards > 1 ? clt_shard_bytes(b, shards)
-                       : clt_bucket_gradient_bytes(b, dtype) + (b->state ? 0 : CLT_SHARD_ROOM);
+        const int64_t bytes = shards > 1
+                                  ? clt_shard_bytes(b, shards)
+                                  : clt_bucket_gradient_bytes(b, dtype) +
+                                        (b->state ? 0 : CLT_SHARD_ROOM / 4 * clt_dtype_size(dtype));
         CLT_TRY(clt_device_buffer_create(replica->device, bytes, CL_MEM_READ_WRITE, name, &set[i]));
     }
     return CLT_OK;
