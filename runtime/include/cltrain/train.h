@@ -97,7 +97,9 @@ typedef struct clt_trainer_options {
     /* 0; 1: each device keeps the optimizer's state of its share of the parameters only, updates
      * that share and sends it to all others (ZeRO-1; Rajbhandari et al., SC 2020). The results are
      * those of 0, except that sums of squares for clip_norm are added in another order. Devices of
-     * several kinds work so in any case. Saving is then collective. At most 256 devices. */
+     * several kinds work so in any case. Saving, and clt_trainer_slot_get, are then collective; a
+     * device that is lost takes its state along. All trainers of a store have the same setting. At
+     * most 256 devices. */
     int zero;
     int guard; /* 1: a step with a non-finite gradient changes nothing, nor do later steps */
     /* Largest global batch of a step, over all ranks, devices and micro-batches. Each device has

@@ -52,8 +52,8 @@ uint64_t clt_check_key(const clt_step_program_input *in)
     const uint64_t hash = clt_hash(numbers, sizeof numbers, hash_plan(in->plan));
     uint64_t sends = 0; /* its states to the others */
     for (int b = 0; in->unlike && b < in->layout->n_buckets; b++)
-        sends =
-            clt_term(1, sends, in->layout->buckets[b].state && b % in->participants == in->self);
+        sends = clt_term(1, sends,
+                         in->layout->buckets[b].state && clt_states_sender(in, b) == in->self);
     return clt_term(clt_term(1, hash, (uint64_t)in->sharded), in->unlike, sends);
 }
 

@@ -295,7 +295,7 @@ static void ship(writer *w)
         for (int b = 0; b < w->in->layout->n_buckets; b++)
             if (ships(w->in, b))
                 collective(w, kinds[k], CLT_ON_VALUES, b, 0, CLT_VERSION_NEW,
-                           w->in->layout->buckets[b].state ? b % w->in->participants : -1);
+                           w->in->layout->buckets[b].state ? clt_states_sender(w->in, b) : -1);
 }
 
 static void commit(writer *w, bool updated)

@@ -170,6 +170,12 @@ typedef struct clt_step_program_input {
     int root; /* COPY: source participant. With shards, optimizer slots stay */
 } clt_step_program_input;
 
+/* Returns the participant whose states of a bucket go to all others, if devices are unlike. */
+static inline int clt_states_sender(const clt_step_program_input *input, int bucket)
+{
+    return bucket % input->participants;
+}
+
 /* Appends instructions to *program. Errors: OUT_OF_MEMORY. */
 clt_status clt_step_program_generate(const clt_step_program_input *input,
                                      clt_step_program_kind kind, clt_load load,

@@ -89,7 +89,7 @@ static const char *assign(clt_symbolic_device *s, const clt_instruction *i)
             clt_term(ASSIGNED, s->values[b].term, s->in->means ? s->means.term : s->status),
             CLT_VERSION_NEW);
         /* Devices of different kinds round differently, so one sends its states. */
-        s->values[b].valid = !s->in->unlike || b % s->in->participants == s->in->self;
+        s->values[b].valid = !s->in->unlike || clt_states_sender(s->in, b) == s->in->self;
     }
     return NULL;
 }

@@ -10,11 +10,6 @@ static const char *const names[CLT_AXES] = {"dp", "tp", "pp", "space", "time"};
 
 static const char axes[] = "dp, tp, pp, space and time";
 
-const char *clt_axis_name(clt_axis axis)
-{
-    return names[axis];
-}
-
 /* Reads one axis, "tp=2". The axis written last has the smallest stride, so all axes before it are
  * stretched by its size. */
 static clt_status read_axis(const char *text, int length, clt_mesh *mesh)

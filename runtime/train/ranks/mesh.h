@@ -28,9 +28,6 @@ typedef struct clt_mesh {
  * Errors: INVALID_ARGUMENT, with one line that says what is wrong. */
 clt_status clt_mesh_parse(const char *text, int devices, clt_mesh *mesh);
 
-/* Returns the axis' name in the text, "tp". */
-const char *clt_axis_name(clt_axis axis);
-
 /* Returns the place of a participant along an axis. */
 int clt_mesh_coordinate(const clt_mesh *mesh, clt_axis axis, int participant);
 

@@ -26,18 +26,6 @@ static void **kept(const clt_trainer *t, int slot, const clt_slot *tensor)
     return &t->whole->tensors[slot * layout->n_slots + (int)(tensor - layout->slots)];
 }
 
-static clt_status make_whole(clt_trainer *t)
-{
-    if (t->whole)
-        return CLT_OK;
-    t->whole = CLT_NEW(clt_whole_slots);
-    CLT_TRY_MEMORY(t->whole);
-    t->whole->count = slots_of(t) * t->store->layout.n_slots;
-    t->whole->tensors = clt_calloc((size_t)t->whole->count + 1, sizeof *t->whole->tensors);
-    CLT_TRY_MEMORY(t->whole->tensors);
-    return CLT_OK;
-}
-
 void clt_shards_drop(clt_trainer *t)
 {
     for (int i = 0; t->whole && t->whole->tensors && i < t->whole->count; i++)
@@ -46,6 +34,20 @@ void clt_shards_drop(clt_trainer *t)
         clt_free(t->whole->tensors);
     clt_free(t->whole);
     t->whole = NULL;
+}
+
+static clt_status make_whole(clt_trainer *t)
+{
+    if (t->whole)
+        return CLT_OK;
+    t->whole = CLT_NEW(clt_whole_slots);
+    CLT_TRY_MEMORY(t->whole);
+    t->whole->count = slots_of(t) * t->store->layout.n_slots;
+    t->whole->tensors = clt_calloc((size_t)t->whole->count + 1, sizeof *t->whole->tensors);
+    if (!t->whole->tensors)
+        clt_shards_drop(t);
+    CLT_TRY_MEMORY(t->whole);
+    return CLT_OK;
 }
 
 static clt_status keep(clt_trainer *t, int slot, const clt_slot *tensor)
