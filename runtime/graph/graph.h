@@ -12,10 +12,11 @@
 typedef struct clt_node clt_node;
 typedef struct clt_op clt_op;
 struct clt_node_dims;
+struct clt_node_part;
 struct clt_variant;
 struct clt_target;
 
-enum { CLT_MAX_OUTPUTS = CLT_MAX_RESULTS };
+enum { CLT_MAX_OUTPUTS = CLT_MAX_RESULTS, CLT_MAX_STASH = 4 };
 
 typedef enum clt_value_kind {
     CLT_VALUE_INPUT,
@@ -39,6 +40,12 @@ typedef struct clt_type {
     int64_t dims[CLT_MAX_RANK]; /* negative: -c is c times the batch */
 } clt_type;
 
+/* How the parts of a value lie along one axis of the mesh; see graph/sharding.h. */
+typedef struct clt_sharding {
+    int dim;    /* the dimension that is divided */
+    int blocks; /* each place has a part of each of so many blocks; 0: the value is whole */
+} clt_sharding;
+
 struct clt_value {
     clt_graph *graph;
     int id; /* index in graph->values */
@@ -58,7 +65,8 @@ struct clt_value {
     bool assigned;        /* STATE: clt_assign was called for it */
     int group;            /* PARAMETER: number of its group, 0: none; see clt_param_group */
     double rate, decay;   /* PARAMETER: the group's learning rate factor and weight decay */
-    void *data;           /* CONSTANT: the elements */
+    clt_sharding shardings[CLT_AXES]; /* PARAMETER: see clt_shard */
+    void *data;                       /* CONSTANT: the elements */
 };
 
 struct clt_node {
@@ -219,6 +227,20 @@ struct clt_op {
     /* Returns the value that replaces output 0 outside training (dropout: its operand). NULL:
      * output 0 stays. */
     clt_value *(*evaluate)(const clt_node *node);
+
+    /* Partitioning: changes `attr`, a copy of the node's attributes, to those of a node on one
+     * place of an axis (clt_node_part in ops/core/dims.h). NULL: they are the same. */
+    clt_status (*localise)(const clt_node *node, const struct clt_node_part *part, void *attr);
+
+    /*
+     * Partitioning along a dimension that is WHOLE, by nodes with collectives in place of the node.
+     * in[] are the place's operands: parts where they have the label, else whole. Sets out[]: parts
+     * where results have the label, else whole values. stash[] (CLT_MAX_STASH values) belongs to
+     * the forward node: its call may leave values there for the calls of its backward nodes. NULL:
+     * operands are gathered.
+     */
+    clt_status (*divide)(const clt_node *node, const struct clt_node_part *part,
+                         clt_value *const *in, clt_value **stash, clt_value **out);
 
     const struct clt_variant *variants; /* ends with a row whose name is NULL; see ops/variant.h */
 };

@@ -1,4 +1,4 @@
-/* Frozen parameters and parameter groups. */
+/* Properties of parameters, chosen by patterns: frozen, in a group, split. */
 #include <fnmatch.h>
 #include <math.h>
 #include <string.h>
@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "graph/graph.h"
+#include "graph/mesh.h"
 
 /* Whether one of the patterns matches. `patterns` is separated by '|', changed during the call, and
  * restored. */
@@ -93,4 +94,36 @@ clt_status clt_param_group(clt_graph *graph, const char *pattern, double lr, dou
     }
     clt_free(found);
     return CLT_OK;
+}
+
+static clt_status check_split(const clt_value *value, int dim, int blocks)
+{
+    char text[CLT_TYPE_TEXT];
+    if (dim >= 0 && dim < value->type.rank && value->type.dims[dim] % blocks == 0)
+        return CLT_OK;
+    return clt_fail(CLT_SHAPE,
+                    "parameter %s is %s: it cannot be split along dimension %d in %d "
+                    "blocks",
+                    value->name, clt_type_text(&value->type, text), dim, blocks);
+}
+
+clt_status clt_shard(clt_graph *graph, const char *pattern, clt_axis axis, int dim, int blocks,
+                     int *count)
+{
+    clt_value **found;
+    if (axis != CLT_AXIS_TENSOR)
+        return clt_fail(CLT_UNSUPPORTED, "parameters \"%s\" can be split over axis tp, not over %s",
+                        pattern ? pattern : "",
+                        axis >= 0 && axis < CLT_AXES ? clt_axis_name(axis) : "an unknown axis");
+    if (blocks < 1)
+        return clt_fail(CLT_INVALID_ARGUMENT, "parameters \"%s\" cannot be split in %d blocks",
+                        pattern ? pattern : "", blocks);
+    CLT_TRY(find(graph, pattern, &found, count));
+    clt_status status = CLT_OK;
+    for (int i = 0; found[i]; i++)
+        CLT_NEXT(status, check_split(found[i], dim, blocks));
+    for (int i = 0; status == CLT_OK && found[i]; i++)
+        found[i]->shardings[axis] = (clt_sharding){dim, blocks};
+    clt_free(found);
+    return status;
 }

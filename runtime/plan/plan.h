@@ -5,6 +5,7 @@
 #ifndef CLT_PLAN_PLAN_H
 #define CLT_PLAN_PLAN_H
 
+#include "graph/mesh.h"
 #include "ops/core/launch.h"
 #include "plan/buckets.h"
 
@@ -22,6 +23,9 @@ typedef struct clt_plan_options {
     bool separate;   /* every value has its own buffer of exact size */
     bool repeatable; /* no node overwrites an operand, so that every node can be run repeatedly */
     bool fuse;
+    const clt_mesh *mesh; /* with `participant`: the place in the mesh that the plan is for; NULL:
+                             all devices are data parallel. Not kept */
+    int participant;
     bool several;        /* several devices take part, so collectives stay */
     bool portable;       /* use the last variant of every operator, as for an unknown device */
     clt_dtype precision; /* stored type of layers' values and all gradients: F32, F16, BF16 */

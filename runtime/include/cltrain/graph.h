@@ -95,6 +95,34 @@ CLT_API clt_status clt_freeze(clt_graph *graph, const char *pattern, int *count)
 CLT_API clt_status clt_param_group(clt_graph *graph, const char *pattern, double lr,
                                    double weight_decay, int *count);
 
+/* The axes of a mesh of devices. */
+typedef enum clt_axis {
+    CLT_AXIS_DATA = 0,     /* dp: different samples */
+    CLT_AXIS_TENSOR = 1,   /* tp: different parts of layers */
+    CLT_AXIS_PIPELINE = 2, /* pp: different layers */
+    CLT_AXIS_SPACE = 3,    /* space: different rows of images */
+    CLT_AXIS_TIME = 4,     /* time: different parts of sequences */
+    CLT_AXES = 5
+} clt_axis;
+
+/*
+ * Splits the parameters that match `pattern` over the places of an axis, along dimension `dim`. The
+ * dimension is first cut into `blocks` equal blocks. Each place gets a part of every block. With 3
+ * blocks, packed weights of queries, keys and values are split by heads. The parts of a block may
+ * differ by one element; the first places then have the larger ones.
+ *
+ * This has an effect only in stores whose mesh has the axis (clt_store_options.parallel). Which
+ * parameters are split never changes the result, except by rounding. Checkpoints have whole
+ * tensors. A later call replaces the split of an earlier one. Call it before a store is made of the
+ * graph. Models of <cltrain/models.h> have splits.
+ *
+ * *count and patterns are as for clt_freeze. Errors: as clt_freeze; UNSUPPORTED (an axis other than
+ * CLT_AXIS_TENSOR); SHAPE (a parameter lacks the dimension, or does not have `blocks` equal blocks
+ * there).
+ */
+CLT_API clt_status clt_shard(clt_graph *graph, const char *pattern, clt_axis axis, int dim,
+                             int blocks, int *count);
+
 /* Adds a tensor of constant dimensions that persists between steps and changes only by clt_assign.
  * All replicas are equal. Checkpoints contain it. */
 CLT_API clt_value *clt_state(clt_graph *graph, const char *name, clt_dtype dtype, int rank,

@@ -12,6 +12,8 @@
 
 CLT_BEGIN_DECLS
 
+struct clt_world; /* of <cltrain/world.h> */
+
 /* A store. */
 typedef struct clt_store clt_store;
 
@@ -32,13 +34,25 @@ typedef struct clt_store_options {
      * steps do not depend on it, unless gradients are clipped (their norm is added up by buckets)
      * or devices are of several kinds. */
     int64_t bucket_bytes;
+    /*
+     * The mesh of all ranks' devices, such as "dp=2,tp=2"; NULL: all devices are data parallel. An
+     * axis that is not named has size 1. The last axis varies fastest: here devices 0 and 1 are the
+     * two places of tp for the first half of the batch. Axes:
+     *
+     *     dp   different samples
+     *     tp   different parts of layers (clt_shard)
+     */
+    const char *parallel;
+    /* With `parallel`: the world of the trainer, NULL for one rank. Creating the store is then
+     * collective. */
+    const struct clt_world *world;
 } clt_store_options;
 
 /* Sets struct_size and the defaults. */
 CLT_API void clt_store_options_init(clt_store_options *options);
 
 /* Creates a store as clt_store_create, with options. Errors also: INVALID_ARGUMENT (a negative
- * size). */
+ * size; a mesh that does not fit the devices), MISMATCH (ranks have different meshes). */
 CLT_API clt_status clt_store_create_with(const clt_graph *graph, clt_device *const *devices,
                                          int count, const clt_store_options *options,
                                          clt_store **store);

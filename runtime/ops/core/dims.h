@@ -3,7 +3,7 @@
 #ifndef CLT_OPS_CORE_DIMS_H
 #define CLT_OPS_CORE_DIMS_H
 
-#include "graph/graph.h"
+#include "graph/sharding.h"
 
 /* Labels 0 to 25 are the letters of the schema. CLT_DIM_STAR + i is the dimension of `*` that is i
  * before its last. Functions for clt_op.dims may assign labels from CLT_DIM_STAR on as they like.
@@ -15,7 +15,19 @@ typedef struct clt_node_dims {
     /* The label of each dimension; -1: no label, because the dimension is broadcast or has one
      * element. */
     signed char in[CLT_MAX_OPERANDS][CLT_MAX_RANK], out[CLT_MAX_OUTPUTS][CLT_MAX_RANK];
+    /* The dimension consists of so many equal blocks, and the label stands for each of them: packed
+     * queries, keys and values have 3 blocks where the result of attention has 1. */
+    unsigned char in_blocks[CLT_MAX_OPERANDS][CLT_MAX_RANK],
+        out_blocks[CLT_MAX_OUTPUTS][CLT_MAX_RANK];
 } clt_node_dims;
+
+/* One place's part of a node that is divided along a label. The node has whole types. */
+typedef struct clt_node_part {
+    clt_axis axis;
+    int label;
+    int blocks; /* of the label's dimension; see clt_sharding */
+    clt_coordinate at;
+} clt_node_part;
 
 /* Writes the dimensions of a node whose types have been inferred. */
 void clt_node_dims_of(const clt_node *node, clt_node_dims *dims);

@@ -1,11 +1,13 @@
 #include "train/store/store.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/str.h"
 #include "train/store/init.h"
 #include <cltrain/checkpoint.h>
+#include <cltrain/world.h>
 
 /* Orders slots by stream: parameters in graph order, then states. */
 static clt_status make_order(clt_store *store)
@@ -61,6 +63,34 @@ static clt_status check_options(const clt_store_options *options)
     return CLT_OK;
 }
 
+enum { MESH_TEXT = 128 };
+
+/* Fails if another rank has another mesh than rank 0. */
+static clt_status compare_meshes(const clt_world *world, const char *parallel)
+{
+    char mine[MESH_TEXT];
+    snprintf(mine, sizeof mine, "%s", parallel);
+    char *all = clt_calloc((size_t)world->ranks, sizeof mine);
+    CLT_TRY_MEMORY(all);
+    clt_status status = world->gather(world->user, mine, sizeof mine, all);
+    for (int r = 1; status == CLT_OK && r < world->ranks; r++)
+        if (strcmp(all, all + r * MESH_TEXT))
+            status = clt_fail(CLT_MISMATCH, "rank 0 has the mesh '%s', rank %d the mesh '%s'", all,
+                              r, all + r * MESH_TEXT);
+    clt_free(all);
+    return status;
+}
+
+static clt_status make_mesh(clt_store *store, const clt_store_options *options, int count)
+{
+    if (!options->parallel)
+        return CLT_OK;
+    CLT_TRY(clt_world_count(options->world, count, &store->first, &store->total));
+    if (options->world && options->world->ranks > 1)
+        CLT_TRY(compare_meshes(options->world, options->parallel));
+    return clt_mesh_parse(options->parallel, store->total, &store->mesh);
+}
+
 clt_status clt_store_create_with(const clt_graph *graph, clt_device *const *devices, int count,
                                  const clt_store_options *options, clt_store **out)
 {
@@ -79,7 +109,8 @@ clt_status clt_store_create_with(const clt_graph *graph, clt_device *const *devi
     for (int i = 0; i < count; i++)
         if (devices[i]->caps.max_alloc_bytes < sizes.max_bytes)
             sizes.max_bytes = devices[i]->caps.max_alloc_bytes;
-    clt_status status = clt_buckets_create(graph, &sizes, &store->layout);
+    clt_status status = make_mesh(store, options, count);
+    CLT_NEXT(status, clt_buckets_create(graph, &sizes, &store->layout));
     if (status == CLT_OK) {
         store->replicas = clt_calloc((size_t)count, sizeof *store->replicas);
         store->arenas = clt_calloc((size_t)count, sizeof *store->arenas);

@@ -5,11 +5,14 @@
 #include "exec/arena.h"
 #include "exec/commands.h"
 #include "exec/replica.h"
+#include "graph/mesh.h"
 #include <cltrain/store.h>
 
 struct clt_store {
     clt_buckets layout;
     int64_t bucket_bytes;
+    clt_mesh mesh;    /* all sizes 0: no mesh was given, so all devices are data parallel */
+    int first, total; /* with a mesh: the participant of device 0, and their number */
     int n_devices;
     clt_replica *replicas;
     clt_arena *arenas;                /* scratch shared by all plans of a device */

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "train/ranks/mesh.h"
+#include "graph/mesh.h"
 
 static clt_mesh mesh_of(const char *text, int devices)
 {

@@ -2,21 +2,12 @@
  * A mesh: the devices of all ranks as a grid, with an axis for each way of dividing the work. The
  * participant's number counts through the grid. The axis that was written last varies fastest.
  */
-#ifndef CLT_TRAIN_RANKS_MESH_H
-#define CLT_TRAIN_RANKS_MESH_H
+#ifndef CLT_GRAPH_MESH_H
+#define CLT_GRAPH_MESH_H
 
 #include <stdbool.h>
 
-#include <cltrain/status.h>
-
-typedef enum clt_axis {
-    CLT_AXIS_DATA,     /* dp: different samples */
-    CLT_AXIS_TENSOR,   /* tp: different parts of layers */
-    CLT_AXIS_PIPELINE, /* pp: different layers */
-    CLT_AXIS_SPACE,    /* space: different rows of images */
-    CLT_AXIS_TIME,     /* time: different parts of sequences */
-    CLT_AXES
-} clt_axis;
+#include <cltrain/graph.h>
 
 typedef struct clt_mesh {
     int size[CLT_AXES];   /* 1: the axis is not used */
@@ -27,6 +18,9 @@ typedef struct clt_mesh {
 /* Reads "dp=2,tp=2:sequence" for so many devices of all ranks; NULL or "": all devices are dp.
  * Errors: INVALID_ARGUMENT, with one line that says what is wrong. */
 clt_status clt_mesh_parse(const char *text, int devices, clt_mesh *mesh);
+
+/* Returns "dp", "tp", "pp", "space" or "time". */
+const char *clt_axis_name(clt_axis axis);
 
 /* Returns the place of a participant along an axis. */
 int clt_mesh_coordinate(const clt_mesh *mesh, clt_axis axis, int participant);

@@ -1,4 +1,4 @@
-#include "train/ranks/mesh.h"
+#include "graph/mesh.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -67,6 +67,11 @@ clt_status clt_mesh_parse(const char *text, int devices, clt_mesh *mesh)
                         product, devices);
     *mesh = m;
     return CLT_OK;
+}
+
+const char *clt_axis_name(clt_axis axis)
+{
+    return names[axis];
 }
 
 int clt_mesh_coordinate(const clt_mesh *mesh, clt_axis axis, int participant)
