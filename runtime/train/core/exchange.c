@@ -47,6 +47,25 @@ clt_status clt_exchange_reserve(clt_exchange *e, int nodes)
     return CLT_OK;
 }
 
+clt_status clt_exchange_split(clt_exchange *e, const clt_participants *all)
+{
+    const clt_mesh *mesh = &all->mesh;
+    for (int a = 0; a < CLT_AXES; a++) /* group 0 has all devices */
+        e->groups[a] = mesh->size[a] == 1 ? -1 : 0;
+    if (!clt_participants_have_axes(all))
+        return CLT_OK;
+    int *colours = clt_calloc((size_t)all->total, sizeof *colours);
+    clt_status status = clt_world_agree(all, colours ? CLT_OK : CLT_OUT_OF_MEMORY);
+    for (int a = 0; a < CLT_AXES && status == CLT_OK; a++) {
+        if (mesh->size[a] == 1 || mesh->size[a] == all->total)
+            continue;
+        clt_mesh_colours(mesh, (clt_axis)a, colours);
+        status = e->collectives.split(e->collectives.self, colours, &e->groups[a]);
+    }
+    clt_free(colours);
+    return status;
+}
+
 void clt_exchange_free(clt_exchange *e)
 {
     clt_collectives_close(&e->collectives);

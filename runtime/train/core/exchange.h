@@ -5,6 +5,7 @@
 #include "exec/collective.h"
 #include "plan/plan.h"
 #include "train/core/heartbeat.h"
+#include "train/ranks/world.h"
 
 /* Bits of a vote. STOP: stop after this step. DROP: drop this step, because a rank could not read
  * its samples. */
@@ -20,7 +21,10 @@ typedef struct clt_exchange_device {
 } clt_exchange_device;
 
 typedef struct clt_exchange {
-    clt_collectives collectives;  /* used with several devices */
+    clt_collectives collectives; /* used with several devices */
+    /* By axis of the mesh: the group of devices that differ only along the axis, for
+     * clt_collective.group; -1: the axis has one place */
+    int groups[CLT_AXES];
     clt_exchange_device *devices; /* by device of this process */
     int n_devices, n_buckets;
     char **labels;               /* by bucket, for messages */
@@ -37,7 +41,11 @@ clt_status clt_exchange_create(const clt_buckets *layout, int n_devices, clt_exc
  * collectives in a plan. */
 clt_status clt_exchange_reserve(clt_exchange *exchange, int nodes);
 
-/* Undoes both functions above and closes the collectives. The heartbeat keeps running. */
+/* Makes the groups along the mesh's axes. The collectives must be open. Collective over the ranks.
+ */
+clt_status clt_exchange_split(clt_exchange *exchange, const clt_participants *all);
+
+/* Undoes the functions above and closes the collectives. The heartbeat keeps running. */
 void clt_exchange_free(clt_exchange *exchange);
 
 #endif

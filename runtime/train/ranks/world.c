@@ -50,6 +50,8 @@ typedef struct report {
     uint64_t identity; /* identity of all devices of the rank; 0: they differ */
     /* a number of the caller; in clt_participants_meet, the widest vector of a device */
     int64_t told;
+    clt_mesh mesh; /* in clt_participants_meet: of the store, with its first and all participants */
+    int32_t first, total;
     clt_rescue rescue;
     int32_t rescues; /* 1: `rescue` is valid, and `status` is the failure to recover from */
     char text[TEXT];
@@ -196,6 +198,29 @@ static int64_t lanes_of(const clt_store *store)
     return lanes;
 }
 
+/* Every rank checks the meshes of all ranks, so all fail together. A mesh of dp alone may have lost
+ * devices. */
+static clt_status find_mesh(clt_participants *all, const report *reports)
+{
+    const clt_mesh *mesh = &reports[0].mesh;
+    for (int r = 0; r < all->ranks; r++) {
+        if (memcmp(&reports[r].mesh, mesh, sizeof *mesh))
+            return clt_fail(CLT_MISMATCH, "the stores of rank 0 and rank %d have different meshes",
+                            r);
+        if (mesh->size[CLT_AXIS_DATA] && mesh->size[CLT_AXIS_DATA] != reports[r].total &&
+            (reports[r].total != all->total || reports[r].first != all->begins[r]))
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "the store of rank %d has a mesh of %d devices, of which its own begin "
+                            "with number %d; in the trainer's world they are %d and %d: give the "
+                            "store the same world (clt_store_options.world)",
+                            r, reports[r].total, reports[r].first, all->total, all->begins[r]);
+    }
+    if (!mesh->size[CLT_AXIS_DATA] || mesh->size[CLT_AXIS_DATA] == reports[0].total)
+        return clt_mesh_parse(NULL, all->total, &all->mesh);
+    all->mesh = *mesh;
+    return CLT_OK;
+}
+
 clt_status clt_participants_meet(clt_participants *all, const clt_store *store, clt_status status,
                                  bool *alike)
 {
@@ -206,11 +231,17 @@ clt_status clt_participants_meet(clt_participants *all, const clt_store *store, 
     mine.devices = all->own;
     mine.identity = identity_of(store);
     mine.told = all->lanes;
+    mine.mesh = store->mesh;
+    mine.first = store->first;
+    mine.total = store->total;
     *alike = mine.identity != 0;
     if (all->begins)
         all->begins[all->ranks] = all->own;
-    if (all->ranks == 1)
-        return (clt_status)mine.status;
+    if (all->ranks == 1) {
+        status = (clt_status)mine.status;
+        CLT_NEXT(status, find_mesh(all, &mine));
+        return status;
+    }
     void *gathered;
     CLT_TRY(clt_ranks_gather(all->world, &mine, sizeof mine, &gathered));
     const report *reports = gathered;
@@ -224,6 +255,7 @@ clt_status clt_participants_meet(clt_participants *all, const clt_store *store, 
         *alike = *alike && reports[r].identity == mine.identity;
     }
     status = verdict(all->world, reports);
+    CLT_NEXT(status, find_mesh(all, reports));
     clt_free(gathered);
     return status;
 }

@@ -36,7 +36,14 @@ typedef struct clt_participants {
     int *begins;      /* first participants by rank, and the end */
     char *identities; /* with several ranks: CLT_SPLIT_IDENTITY bytes each (planner/frozen.h) */
     int64_t lanes;    /* the widest vector of a device */
+    clt_mesh mesh;    /* of the store; if it has none, all devices are on the axis dp */
 } clt_participants;
+
+/* Returns true if participants differ in more than their samples. */
+static inline bool clt_participants_have_axes(const clt_participants *all)
+{
+    return all->mesh.size[CLT_AXIS_DATA] != all->total;
+}
 
 /* Finds the participants from `world`, `rank`, `ranks` and `own`. *alike: all devices are of one
  * kind, so the same program gives the same bits on all. If `status` is a failure on one rank, the

@@ -146,7 +146,7 @@ static clt_status connect(clt_trainer *t)
     if (t->exchange.collectives.needs_progress(t->exchange.collectives.self))
         clt_device_threads_while_waiting(t->threads, t->exchange.collectives.progress,
                                          t->exchange.collectives.self);
-    return CLT_OK;
+    return clt_exchange_split(&t->exchange, &t->all);
 }
 
 static clt_status choose_shards(clt_trainer *t, bool alike)
