@@ -39,7 +39,7 @@ static void destroy_set(const clt_replica *replica, cl_mem **set)
 
 clt_status clt_replica_create(clt_device *device, const clt_buckets *layout, clt_replica *out)
 {
-    clt_replica replica = {.device = device, .layout = layout};
+    clt_replica replica = {.device = device, .layout = layout, .at = {0, 1}};
     clt_status status = create_set(&replica, "parameters", true, CLT_F32, 1, &replica.values);
     if (status != CLT_OK)
         clt_replica_destroy(&replica);
@@ -119,21 +119,4 @@ clt_status clt_replica_write(const clt_replica *replica, cl_mem buffer, int64_t 
                                 (size_t)bytes, host, 0, NULL, NULL),
            "clEnqueueWriteBuffer", replica->device);
     return CLT_OK;
-}
-
-clt_status clt_replica_slot(const clt_replica *replica, int slot, const clt_slot *tensor,
-                            bool reads, void *host, int64_t *bytes)
-{
-    const clt_bucket *bucket = &replica->layout->buckets[tensor->bucket];
-    const cl_mem buffer = replica->slots[slot][tensor->bucket];
-    int64_t begin, end;
-    *bytes = 0;
-    if (!clt_shard_part(bucket, replica->shard, replica->shards, tensor->offset,
-                        tensor->offset + tensor->bytes, &begin, &end))
-        return CLT_OK;
-    const int64_t from = begin - replica->shard * clt_shard_bytes(bucket, replica->shards);
-    char *at = (char *)host + (begin - tensor->offset);
-    *bytes = end - begin;
-    return reads ? clt_replica_read(replica, buffer, from, *bytes, at)
-                 : clt_replica_write(replica, buffer, from, *bytes, at);
 }

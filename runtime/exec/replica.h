@@ -1,6 +1,7 @@
 /*
  * One device's copy of a store: parameters and states, and for training gradients and optimizer
- * slots. All have the store's bucket layout, with a buffer object for each bucket.
+ * slots. All have the same bucket layout, with a buffer object for each bucket. Of split tensors
+ * the device has the part of its place.
  */
 #ifndef CLT_EXEC_REPLICA_H
 #define CLT_EXEC_REPLICA_H
@@ -13,6 +14,7 @@ enum { CLT_MAX_OPTIMIZER_SLOTS = 3 };
 typedef struct clt_replica {
     clt_device *device;
     const clt_buckets *layout; /* borrowed */
+    clt_coordinate at;         /* the place whose parts these are; the only one without a mesh */
     cl_mem *values;            /* by bucket */
     cl_mem *gradients;         /* by bucket, in f32; NULL entries for buckets of states */
     cl_mem *half_gradients; /* in f16 or bf16, half as large; NULL until needed, like `gradients` */
@@ -23,18 +25,13 @@ typedef struct clt_replica {
     int shard, shards;
 } clt_replica;
 
-/* Makes zeroed parameters and states. */
+/* Makes zeroed parameters and states, at the only place. */
 clt_status clt_replica_create(clt_device *device, const clt_buckets *layout, clt_replica *replica);
 
 /* Adds gradients in `precision` (F32, F16 or BF16) and `n_slots` optimizer slots, zeroed, of shard
  * number `shard` of `shards`. Idempotent. Fails with STATE if there are slots of another shard. */
 clt_status clt_replica_for_training(clt_replica *replica, clt_dtype precision, int n_slots,
                                     int shard, int shards);
-
-/* Copies the part of an optimizer slot of a tensor that lies in this device's shard from the host
- * memory of the whole tensor, or to it (`reads`); blocks. *bytes gets the number of bytes. */
-clt_status clt_replica_slot(const clt_replica *replica, int slot, const clt_slot *tensor,
-                            bool reads, void *host, int64_t *bytes);
 
 /* Drops the optimizer's slots, so that the next trainer begins with zeros. The device must be
  * finished. */

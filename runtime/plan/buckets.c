@@ -10,21 +10,29 @@
  * end. */
 static const int64_t MOST_BYTES = ((int64_t)1 << 33) - (1 << 18);
 
-static clt_status add_slot(clt_buckets *b, const clt_value *value, int stream)
+static int64_t bytes_of(const clt_type *type)
 {
-    clt_slot slot = {.name = clt_strdup(value->name),
-                     .type = value->type,
+    return clt_type_elements(type, 0) * clt_dtype_size(type->dtype);
+}
+
+static clt_status add_slot(clt_buckets *b, const clt_mesh *mesh, const clt_value *value, int stream)
+{
+    const int places = mesh ? mesh->size[CLT_AXIS_TENSOR] : 1;
+    const clt_sharding none = {0};
+    clt_slot slot = {.whole = value->type,
+                     .sharding = places > 1 ? value->shardings[CLT_AXIS_TENSOR] : none,
                      .init = value->init,
                      .stream = stream,
-                     .bytes =
-                         clt_type_elements(&value->type, 0) * clt_dtype_size(value->type.dtype),
                      .state = !clt_value_trained(value),
                      .frozen = value->frozen,
                      .carried = value->carried,
                      .group = value->group,
                      .rate = value->rate,
                      .decay = value->decay};
-    CLT_TRY_MEMORY(slot.name);
+    CLT_TRY(clt_sharding_type(value->name, &slot.whole, slot.sharding, (clt_coordinate){0, places},
+                              &slot.type));
+    slot.bytes = bytes_of(&slot.type);
+    CLT_TRY_MEMORY(slot.name = clt_strdup(value->name));
     clt_status status = CLT_PUSH(b->slots, b->n_slots, b->room_slots, slot);
     if (status != CLT_OK)
         clt_free(slot.name);
@@ -73,19 +81,19 @@ static clt_status find_order(const clt_graph *graph, order *o)
 }
 
 /* Collects the slots: trained parameters, then frozen parameters and states in graph order. */
-static clt_status collect_slots(const clt_graph *graph, clt_buckets *b)
+static clt_status collect_slots(const clt_graph *graph, const clt_mesh *mesh, clt_buckets *b)
 {
     order o = {0};
     clt_status status = find_order(graph, &o);
     for (int i = 0; status == CLT_OK && i < o.n_trained; i++)
-        status = add_slot(b, graph->values[o.trained[i].at], o.parameters[o.trained[i].at]);
+        status = add_slot(b, mesh, graph->values[o.trained[i].at], o.parameters[o.trained[i].at]);
     for (int i = 0; status == CLT_OK && i < graph->n_values; i++)
         if (graph->values[i]->frozen)
-            status = add_slot(b, graph->values[i], o.parameters[i]);
+            status = add_slot(b, mesh, graph->values[i], o.parameters[i]);
     int stream = status == CLT_OK ? o.parameters[graph->n_values] : 0;
     for (int i = 0; status == CLT_OK && i < graph->n_values; i++)
         if (graph->values[i]->kind == CLT_VALUE_STATE)
-            status = add_slot(b, graph->values[i], stream++);
+            status = add_slot(b, mesh, graph->values[i], stream++);
     CLT_FREE(o.first, o.parameters, o.trained);
     return status;
 }
@@ -167,15 +175,58 @@ static clt_status index_names(clt_buckets *b)
 clt_status clt_buckets_create(const clt_graph *graph, const clt_bucket_sizes *sizes,
                               clt_buckets *buckets)
 {
+    return clt_buckets_create_parts(graph, sizes, NULL, buckets);
+}
+
+clt_status clt_buckets_create_parts(const clt_graph *graph, const clt_bucket_sizes *sizes,
+                                    const clt_mesh *mesh, clt_buckets *parts)
+{
     clt_buckets b = {0};
-    clt_status status = collect_slots(graph, &b);
+    clt_status status = collect_slots(graph, mesh, &b);
     CLT_NEXT(status, place_slots(&b, sizes));
     CLT_NEXT(status, index_names(&b));
     if (status != CLT_OK)
         clt_buckets_free(&b);
     else
-        *buckets = b;
+        *parts = b;
     return status;
+}
+
+bool clt_buckets_split(const clt_buckets *buckets)
+{
+    for (int i = 0; i < buckets->n_slots; i++)
+        if (buckets->slots[i].sharding.blocks)
+            return true;
+    return false;
+}
+
+clt_status clt_buckets_whole(const clt_buckets *parts, clt_buckets *whole)
+{
+    CLT_TRY(clt_buckets_copy(parts, whole));
+    for (int b = 0; b < whole->n_buckets; b++) {
+        clt_bucket *bucket = &whole->buckets[b];
+        bucket->bytes = 0;
+        for (int i = bucket->first; i < bucket->end; i++) {
+            clt_slot *slot = &whole->slots[i];
+            slot->type = slot->whole;
+            slot->bytes = bytes_of(&slot->whole);
+            slot->offset = bucket->bytes;
+            bucket->bytes += clt_slot_padded(slot);
+        }
+    }
+    return CLT_OK;
+}
+
+clt_status clt_slot_part_type(const clt_slot *slot, clt_coordinate at, clt_type *part)
+{
+    return clt_sharding_type(slot->name, &slot->whole, slot->sharding, at, part);
+}
+
+int64_t clt_slot_part_bytes(const clt_slot *slot, clt_coordinate at)
+{
+    return clt_sharding_pieces(&slot->whole, slot->sharding) *
+           clt_sharding_piece(&slot->whole, slot->sharding, at, 0).count *
+           clt_dtype_size(slot->whole.dtype);
 }
 
 clt_status clt_buckets_copy(const clt_buckets *buckets, clt_buckets *copy)
@@ -238,6 +289,11 @@ uint64_t clt_buckets_hash(const clt_buckets *buckets)
                                  slot->bytes,
                                  slot->state,
                                  slot->group};
+        if (slot->sharding.blocks) {
+            const int64_t split[] = {slot->sharding.dim, slot->sharding.blocks,
+                                     slot->whole.dims[slot->sharding.dim]};
+            hash = clt_hash(split, sizeof split, hash);
+        }
         const double update[] = {slot->rate, slot->decay};
         hash = clt_hash(update, sizeof update, clt_hash(place, sizeof place, hash));
     }

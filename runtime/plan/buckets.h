@@ -4,17 +4,24 @@
  * (last layer first), at multiples of 256 bytes with zero padding. Each bucket is one buffer
  * object. Within a bucket parameters are ordered by parameter group. Gradients in 16 bits have the
  * same order at half the offsets. Frozen parameters and states come last, in buckets of their own.
+ *
+ * On a mesh a device has parts of the tensors that are split (clt_shard). The layout then has room
+ * for the part of place 0, which is the largest, so that all places have equal offsets. Smaller
+ * parts end with zeros.
  */
 #ifndef CLT_PLAN_BUCKETS_H
 #define CLT_PLAN_BUCKETS_H
 
-#include "graph/graph.h"
+#include "graph/mesh.h"
+#include "graph/sharding.h"
 
 enum { CLT_TENSOR_ALIGN = 256 };
 
 typedef struct clt_slot {
     char *name;
-    clt_type type;
+    clt_type type;         /* of the part of place 0; if the tensor is not split, the whole type */
+    clt_type whole;        /* the type in the graph as the user built it */
+    clt_sharding sharding; /* along the axis tp; 0 blocks: the tensor is not split */
     clt_init init;
     int stream; /* number of the parameter in the graph; selects its random stream */
     int bucket;
@@ -96,9 +103,25 @@ static inline clt_bucket_sizes clt_bucket_sizes_default(void)
 bool clt_bucket_closes(const clt_bucket_sizes *sizes, int n_buckets, int64_t last_bytes,
                        int64_t padded);
 
-/* Lays out the parameters and states of `graph`. Free with clt_buckets_free. */
+/* Lays out the parameters and states of `graph`, unsplit. Free with clt_buckets_free. */
 clt_status clt_buckets_create(const clt_graph *graph, const clt_bucket_sizes *sizes,
                               clt_buckets *buckets);
+
+/* Lays out the parts that each device of a mesh has. A NULL mesh splits nothing. Errors also: SHAPE
+ * (a parameter cannot be split over so many places). */
+clt_status clt_buckets_create_parts(const clt_graph *graph, const clt_bucket_sizes *sizes,
+                                    const clt_mesh *mesh, clt_buckets *parts);
+
+/* Whether the layout has split tensors. */
+bool clt_buckets_split(const clt_buckets *buckets);
+
+/* Makes the layout of the whole tensors from the layout of parts. Slots and buckets keep their
+ * numbers. */
+clt_status clt_buckets_whole(const clt_buckets *parts, clt_buckets *whole);
+
+/* Writes the type of a place's part, and returns its bytes, at most slot->bytes. */
+clt_status clt_slot_part_type(const clt_slot *slot, clt_coordinate at, clt_type *part);
+int64_t clt_slot_part_bytes(const clt_slot *slot, clt_coordinate at);
 
 void clt_buckets_free(clt_buckets *buckets);
 
@@ -108,7 +131,7 @@ clt_status clt_buckets_copy(const clt_buckets *buckets, clt_buckets *copy);
 /* Finds a slot by name; NULL if there is none. */
 const clt_slot *clt_buckets_find(const clt_buckets *buckets, const char *name);
 
-/* Returns a hash of the layout (names, types, places). Equal hashes mean equal layouts. */
+/* Returns a hash of the layout (names, types, splits, places). Equal hashes mean equal layouts. */
 uint64_t clt_buckets_hash(const clt_buckets *buckets);
 
 #endif

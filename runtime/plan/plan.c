@@ -6,8 +6,16 @@
 #include <cltrain/ops.h>
 #include <cltrain/unstable.h>
 
+/* Whether the store splits the parameter as the graph says, on this mesh. */
+static bool same_split(const clt_value *v, const clt_slot *slot, const clt_mesh *mesh)
+{
+    const clt_sharding graph = v->shardings[CLT_AXIS_TENSOR], store = slot->sharding;
+    const int blocks = mesh && mesh->size[CLT_AXIS_TENSOR] > 1 ? graph.blocks : 0;
+    return blocks == store.blocks && (!blocks || graph.dim == store.dim);
+}
+
 static clt_status check_store(const clt_graph *graph, const clt_buckets *buckets,
-                              clt_plan_mode mode)
+                              const clt_plan_options *options)
 {
     char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
     for (int i = 0; i < graph->n_values; i++) {
@@ -17,15 +25,45 @@ static clt_status check_store(const clt_graph *graph, const clt_buckets *buckets
         const clt_slot *slot = clt_buckets_find(buckets, v->name);
         if (!slot)
             return clt_fail(CLT_MISMATCH, "the store has no parameter or state %s", v->name);
-        if (!clt_type_equal(&slot->type, &v->type))
+        if (!clt_type_equal(&slot->whole, &v->type))
             return clt_fail(CLT_MISMATCH, "%s is %s in the graph and %s in the store", v->name,
-                            clt_type_text(&v->type, a), clt_type_text(&slot->type, b));
-        if (mode == CLT_PLAN_TRAIN && (v->frozen != slot->frozen || v->group != slot->group ||
-                                       v->rate != slot->rate || v->decay != slot->decay))
+                            clt_type_text(&v->type, a), clt_type_text(&slot->whole, b));
+        if (!same_split(v, slot, options->mesh))
+            return clt_fail(CLT_MISMATCH,
+                            "%s is split otherwise in %s: call clt_shard before the store is made, "
+                            "for all graphs of the store",
+                            v->name, slot->sharding.blocks ? "the store" : "the graph");
+        if (options->mode == CLT_PLAN_TRAIN &&
+            (v->frozen != slot->frozen || v->group != slot->group || v->rate != slot->rate ||
+             v->decay != slot->decay))
             return clt_fail(CLT_MISMATCH,
                             "%s is frozen or in another parameter group in %s: call clt_freeze and "
                             "clt_param_group before the store is made",
                             v->name, slot->frozen ? "the store" : "the graph");
+    }
+    return CLT_OK;
+}
+
+/* After partitioning: fails unless each parameter has the type of the device's part. */
+static clt_status check_parts(const clt_plan *plan)
+{
+    const clt_mesh *mesh = plan->options.mesh;
+    char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
+    clt_coordinate at = {0, 1};
+    if (mesh)
+        at = (clt_coordinate){clt_mesh_coordinate(mesh, CLT_AXIS_TENSOR, plan->options.participant),
+                              mesh->size[CLT_AXIS_TENSOR]};
+    for (int i = 0; i < plan->graph->n_values; i++) {
+        const clt_value *v = plan->graph->values[i];
+        const clt_slot *slot =
+            v->kind == CLT_VALUE_PARAMETER ? clt_buckets_find(&plan->buckets, v->name) : NULL;
+        clt_type part;
+        if (!slot || !slot->sharding.blocks)
+            continue;
+        CLT_TRY(clt_slot_part_type(slot, at, &part));
+        if (!clt_type_equal(&part, &v->type))
+            return clt_fail(CLT_INTERNAL, "%s: the device has the part %s, and its plan reads %s",
+                            v->name, clt_type_text(&part, a), clt_type_text(&v->type, b));
     }
     return CLT_OK;
 }
@@ -210,6 +248,7 @@ static clt_status compile(clt_plan *plan, const clt_target *target)
     clt_value **gradients = clt_calloc((size_t)plan->graph->n_values + 1, sizeof *gradients);
     clt_status status = gradients ? CLT_OK : CLT_OUT_OF_MEMORY;
     CLT_NEXT(status, run_passes(plan, target, gradients, &n_gradients));
+    CLT_NEXT(status, check_parts(plan));
     CLT_NEXT(status, assign_gradients(plan, gradients));
     clt_free(gradients);
     CLT_TRY(status);
@@ -224,7 +263,7 @@ clt_status clt_plan_create(const clt_graph *graph, const clt_buckets *buckets, c
     if (options->max_batch < 1)
         return clt_fail(CLT_INVALID_ARGUMENT, "a plan needs a batch of at least 1, not %lld",
                         (long long)options->max_batch);
-    CLT_TRY(check_store(graph, buckets, options->mode));
+    CLT_TRY(check_store(graph, buckets, options));
     CLT_TRY(clt_variants_check(options->variants));
     clt_plan *plan = CLT_NEW(clt_plan);
     CLT_TRY_MEMORY(plan);

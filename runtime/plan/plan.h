@@ -99,7 +99,7 @@ typedef struct clt_plan {
     clt_plan_options options;
     clt_caps caps; /* of the kind of device that the plan is for */
     clt_graph *graph;
-    clt_buckets buckets; /* the store's layout */
+    clt_buckets buckets; /* the layout of the device's parts */
     clt_plan_node *nodes;
     int n_nodes;
     int n_forward;     /* number of forward nodes, which come first */
@@ -125,8 +125,8 @@ typedef struct clt_plan {
 } clt_plan;
 
 /*
- * Compiles a copy of `graph`. `buckets` is the store's layout: every parameter and state of the
- * graph must be in it with the same type. `tuning` may be NULL.
+ * Compiles a copy of `graph`. `buckets` is the layout of the device's parts: every parameter and
+ * state of the graph must be in it with the same whole type. `tuning` may be NULL.
  */
 clt_status clt_plan_create(const clt_graph *graph, const clt_buckets *buckets, const clt_caps *caps,
                            const clt_tuning_record *tuning, const clt_plan_options *options,

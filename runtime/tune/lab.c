@@ -161,15 +161,16 @@ static clt_status make_inputs(clt_lab *lab)
     return CLT_OK;
 }
 
-clt_status clt_lab_open(clt_lab *lab, clt_device *device, const clt_graph *graph, bool training)
+clt_status clt_lab_open(clt_lab *lab, clt_device *device, const clt_graph *graph,
+                        const clt_plan_options *options)
 {
     *lab = (clt_lab){.device = device};
     clt_bucket_sizes sizes = clt_bucket_sizes_default();
     sizes.max_bytes = device->caps.max_alloc_bytes;
     CLT_TRY(clt_graph_status(graph));
-    CLT_TRY(clt_buckets_create(graph, &sizes, &lab->buckets));
+    CLT_TRY(clt_buckets_create_parts(graph, &sizes, options->mesh, &lab->buckets));
     CLT_TRY(clt_replica_create(device, &lab->buckets, &lab->replica));
-    if (training)
+    if (options->mode == CLT_PLAN_TRAIN)
         CLT_TRY(clt_replica_for_training(&lab->replica, CLT_F32, 0, 0, 1));
     for (int i = 0; i < lab->buckets.n_buckets; i++)
         CLT_TRY(fill_bucket(device, lab->replica.values[i], &lab->buckets, i));

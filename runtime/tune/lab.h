@@ -18,9 +18,10 @@ typedef struct clt_lab {
     clt_run run;
 } clt_lab;
 
-/* Makes the parameters, gradients and inputs of the graph's plans. clt_lab_plan then makes a plan.
- * The caller closes the lab after a failure too. */
-clt_status clt_lab_open(clt_lab *lab, clt_device *device, const clt_graph *graph, bool training);
+/* Makes the parameters, gradients and inputs of the graph's plans, which clt_lab_plan then makes
+ * with options of the same mode and mesh. The caller closes the lab after a failure too. */
+clt_status clt_lab_open(clt_lab *lab, clt_device *device, const clt_graph *graph,
+                        const clt_plan_options *options);
 
 /* Makes a plan in place of the one before, and everything that running it takes. */
 clt_status clt_lab_plan(clt_lab *lab, const clt_graph *graph, const clt_plan_options *options,

@@ -135,7 +135,7 @@ static clt_status make_plan(bench *b, const clt_graph *graph, clt_device *device
         clt_tune_report report;
         CLT_TRY(clt_tune_plan(graph, device, &plan, &limits, record, &report));
     }
-    CLT_TRY(clt_lab_open(&b->lab, device, graph, o->training != 0));
+    CLT_TRY(clt_lab_open(&b->lab, device, graph, &plan));
     CLT_TRY(clt_lab_plan(&b->lab, graph, &plan, record));
     /* The first run compiles kernels and makes drivers allocate memory. */
     return clt_lab_run(&b->lab, 0, b->lab.plan->n_nodes);

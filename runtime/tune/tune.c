@@ -540,7 +540,7 @@ clt_status clt_tune_plan(const clt_graph *graph, clt_device *device,
     *report = (clt_tune_report){0};
     /* Without this, a value may overwrite an operand that a candidate must read again. */
     t.options.repeatable = true;
-    clt_status status = clt_lab_open(&t.lab, device, graph, options->mode == CLT_PLAN_TRAIN);
+    clt_status status = clt_lab_open(&t.lab, device, graph, options);
     CLT_NEXT(status, clt_lab_plan(&t.lab, graph, &t.options, record));
     CLT_NEXT(status, list_jobs(&t, &jobs, &count));
     report->classes += count;

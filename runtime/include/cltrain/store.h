@@ -72,19 +72,22 @@ CLT_API int clt_store_count(const clt_store *store);
 CLT_API clt_status clt_store_describe(const clt_store *store, int index, const char **name,
                                       clt_dtype *dtype, int *rank, int64_t *dims, int *is_state);
 
-/* Copies a tensor from the first device to `data`, row-major. `bytes` is the exact size. Waits for
- * the device. Errors: NOT_FOUND (suggests the nearest name), INVALID_ARGUMENT. */
+/* Copies a whole tensor to `data`, row-major: from the first device, or put together from the parts
+ * of this rank's devices if the tensor is split (clt_shard). `bytes` is the exact size. Waits for
+ * the devices. Errors: NOT_FOUND (suggests the nearest name), INVALID_ARGUMENT, STATE (this rank's
+ * devices do not have all parts). */
 CLT_API clt_status clt_store_get(clt_store *store, const char *name, void *data, size_t bytes);
 
-/* Copies `data` to the tensor on all devices, and waits. Errors: as clt_store_get. */
+/* Copies `data`, the whole tensor, to all devices of this rank, and waits. A device takes its part
+ * if the tensor is split. Errors: NOT_FOUND, INVALID_ARGUMENT. */
 CLT_API clt_status clt_store_set(clt_store *store, const char *name, const void *data,
                                  size_t bytes);
 
 /* Returns the number of elements of all parameters. */
 CLT_API int64_t clt_store_parameters(const clt_store *store);
 
-/* Compares the bits of all devices, and waits. Errors: MISMATCH names the first tensor and device
- * that differ. */
+/* Compares the bits of this rank's devices that have the same tensors or parts, and waits. Errors:
+ * MISMATCH names the first tensor and device that differ. */
 CLT_API clt_status clt_store_check(clt_store *store);
 
 CLT_END_DECLS

@@ -10,11 +10,6 @@ static int64_t entry_floats(const clt_session *s)
     return (int64_t)s->max_micro_batches * s->n_means * 2;
 }
 
-static bool same_plan(const clt_device *a, const clt_device *b)
-{
-    return !memcmp(&a->caps, &b->caps, sizeof a->caps);
-}
-
 static clt_status make_inputs(clt_session_device *d, int n_losses)
 {
     const clt_plan *plan = d->plan;
@@ -45,11 +40,13 @@ static clt_status make_device(clt_session *s, int index, const clt_graph *graph,
     d->device = s->store->replicas[index].device;
     d->max_micro_batches = s->max_micro_batches;
     for (int i = 0; i < index && !d->plan; i++)
-        if (same_plan(s->devices[i].device, d->device))
+        if (clt_store_same_plan(s->store, i, index))
             d->plan = s->devices[i].plan;
     if (!d->plan) {
-        CLT_TRY(
-            clt_plan_create(graph, &s->store->layout, &d->device->caps, record, options, &d->plan));
+        clt_plan_options own = *options;
+        clt_store_place(s->store, index, &own);
+        CLT_TRY(clt_plan_create(graph, s->store->replicas[index].layout, &d->device->caps, record,
+                                &own, &d->plan));
         d->owns_plan = true;
     }
     s->n_losses = d->plan->graph->n_losses;

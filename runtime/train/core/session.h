@@ -15,7 +15,7 @@ enum { CLT_RESULT_RING = 4 };
 
 typedef struct clt_session_device {
     clt_device *device;
-    clt_plan *plan; /* shared by devices with equal capabilities */
+    clt_plan *plan; /* shared by devices for which clt_store_same_plan holds */
     bool owns_plan;
     clt_exec *exec;
     /* by plan input, with room for all micro-batches; even and odd steps alternate */

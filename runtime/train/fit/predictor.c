@@ -90,7 +90,7 @@ static clt_status make_programs(clt_predictor *p, int d)
     const clt_step_program_input input = {.plan = &outline,
                                           .participants = 1,
                                           .ranks = 1,
-                                          .layout = &p->store->layout,
+                                          .layout = p->store->replicas[d].layout,
                                           .carries = true,
                                           .poison = p->poison};
     for (int rounds = 0; status == CLT_OK && rounds < 2; rounds++) {

@@ -447,7 +447,7 @@ static clt_status measure_gradients(probe *p)
 /* Called once all ranks have the same gradients. */
 static clt_status measure_reduction(probe *p)
 {
-    const clt_buckets *layout = &p->benches[0].store->layout;
+    const clt_buckets *layout = p->benches[0].store->replicas[0].layout;
     int64_t largest = 0;
     for (int b = 0; b < layout->n_buckets; b++)
         if (!layout->buckets[b].state && layout->buckets[b].bytes > largest)
@@ -470,7 +470,8 @@ static clt_status compare(const probe *p)
                  {p->options->trainer->accumulate, "number of micro-batches (accumulate)"},
                  {p->options->samples, "number of samples to measure with"}};
     CLT_TRY(clt_ranks_compare(
-        world_of(p), clt_hash(&buckets, sizeof buckets, clt_buckets_hash(&b->store->layout)),
+        world_of(p),
+        clt_hash(&buckets, sizeof buckets, clt_buckets_hash(b->store->replicas[0].layout)),
         "model"));
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         CLT_TRY(clt_ranks_compare(world_of(p), clt_hash(&sizes[i].value, sizeof(int64_t), 0),

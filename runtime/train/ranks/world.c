@@ -402,7 +402,7 @@ clt_status clt_world_compare_plans(const clt_participants *all, const clt_graph 
     const uint64_t groups = text.failed ? 0 : clt_hash_text(clt_str_text(&text), 0);
     clt_str_free(&text);
     CLT_TRY(clt_ranks_compare(all->world, groups, "set of frozen parameters or parameter groups"));
-    CLT_TRY(
-        clt_ranks_compare(all->world, clt_buckets_hash(&store->layout), "layout of parameters"));
+    CLT_TRY(clt_ranks_compare(all->world, clt_buckets_hash(store->replicas[0].layout),
+                              "layout of parameters"));
     return compare_settings(all, options);
 }

@@ -101,7 +101,7 @@ static clt_status allocate(clt_trainer *t)
 {
     t->devices = clt_calloc((size_t)t->all.own, sizeof *t->devices);
     CLT_TRY_MEMORY(t->devices);
-    CLT_TRY(clt_exchange_create(&t->store->layout, t->all.own, &t->exchange));
+    CLT_TRY(clt_exchange_create(t->store->replicas[0].layout, t->all.own, &t->exchange));
     return t->options.heartbeat && !t->exchange.beat
                ? clt_heartbeat_open(t->options.heartbeat, t->all.rank, t->all.ranks,
                                     t->exchange.labels, t->exchange.n_buckets, &t->exchange.beat)

@@ -81,7 +81,7 @@ static void count_fixed(const clt_graph *graph, const clt_store *store,
                         need *n)
 {
     enum { SMALL = 256 * 1024 };
-    const clt_buckets *layout = &store->layout;
+    const clt_buckets *layout = store->replicas[0].layout;
     const int micro_batches = clt_capacity_micro_batches(options);
     const int slots = clt_optimizer_find(options->optimizer)->n_slots;
     int64_t largest = 0;
@@ -160,19 +160,20 @@ static int64_t held(const clt_replica *replica, const clt_trainer_options *optio
  * least and sets *within to false. */
 static clt_status make_plan(const clt_graph *graph, const clt_store *store,
                             const clt_trainer_options *options, int participants,
-                            const clt_device *device, const clt_tuning_record *tuning,
+                            const clt_replica *replica, const clt_tuning_record *tuning,
                             clt_plan_options *plan_options, bool *within, clt_plan **plan)
 {
+    const clt_caps *caps = &replica->device->caps;
     *within = false;
+    clt_store_place(store, (int)(replica - store->replicas), plan_options);
     clt_status status = clt_capacity_limit(graph, store, options, participants, plan_options);
-    CLT_NEXT(status,
-             clt_plan_create(graph, &store->layout, &device->caps, tuning, plan_options, plan));
+    CLT_NEXT(status, clt_plan_create(graph, replica->layout, caps, tuning, plan_options, plan));
     *within = status == CLT_OK;
     if (status != CLT_OUT_OF_DEVICE_MEMORY || !options->memory)
         return status;
     plan_options->arena_limit = 0;
     plan_options->recompute = true;
-    return clt_plan_create(graph, &store->layout, &device->caps, tuning, plan_options, plan);
+    return clt_plan_create(graph, replica->layout, caps, tuning, plan_options, plan);
 }
 
 static clt_status does_not_fit(const clt_device *device, const clt_trainer_options *options,
@@ -191,12 +192,14 @@ static clt_status does_not_fit(const clt_device *device, const clt_trainer_optio
  * use little. */
 static clt_status add_evaluation(const clt_graph *graph, const clt_store *store,
                                  const clt_trainer_options *options, int participants,
-                                 int64_t share, const clt_device *device, need *n)
+                                 int64_t share, const clt_replica *replica, need *n)
 {
     clt_plan_options plan_options = clt_capacity_options(options, CLT_PLAN_EVALUATE, share);
     clt_plan *plan;
     plan_options.several = participants > 1;
-    CLT_TRY(clt_plan_create(graph, &store->layout, &device->caps, NULL, &plan_options, &plan));
+    clt_store_place(store, (int)(replica - store->replicas), &plan_options);
+    CLT_TRY(clt_plan_create(graph, replica->layout, &replica->device->caps, NULL, &plan_options,
+                            &plan));
     const int64_t bytes = clt_plan_arena_bytes(plan);
     n->arena = bytes > n->arena ? bytes : n->arena;
     clt_plan_destroy(plan);
@@ -214,7 +217,7 @@ static clt_status check_device(const clt_graph *graph, const clt_store *store,
     need n;
     clt_plan *plan;
     plan_options.several = participants > 1;
-    CLT_TRY(make_plan(graph, store, options, participants, device, NULL, &plan_options, &within,
+    CLT_TRY(make_plan(graph, store, options, participants, replica, NULL, &plan_options, &within,
                       &plan));
     count_fixed(graph, store, options, participants, share, &n);
     n.arena = clt_plan_arena_bytes(plan);
@@ -224,7 +227,7 @@ static clt_status check_device(const clt_graph *graph, const clt_store *store,
             largest = plan->slabs[s];
     clt_plan_destroy(plan);
     if (options->memory || options->recompute)
-        CLT_TRY(add_evaluation(graph, store, options, participants, share, device, &n));
+        CLT_TRY(add_evaluation(graph, store, options, participants, share, replica, &n));
     if (options->memory && (!within || total_of(&n) > options->memory))
         return does_not_fit(device, options, batch, &n);
     /* The host reports its free memory, other devices only their total memory. */
@@ -361,15 +364,15 @@ clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
     const int participants = store->n_devices * (options->world ? options->world->ranks : 1);
     CLT_TRY(clt_capacity_share(participants, options, options->batch, &share));
     clt_plan *plans[2] = {NULL};
-    const clt_device *device = store->replicas[0].device;
+    const clt_replica *replica = &store->replicas[0];
     clt_tuning_record tuning;
-    clt_tuning_load(device, &tuning);
+    clt_tuning_load(replica->device, &tuning);
     clt_status status = CLT_OK;
     for (int mode = CLT_PLAN_TRAIN; status == CLT_OK && mode <= CLT_PLAN_EVALUATE; mode++) {
         clt_plan_options plan_options = clt_capacity_options(options, (clt_plan_mode)mode, share);
         bool within;
         plan_options.several = participants > 1;
-        status = make_plan(graph, store, options, participants, device, &tuning, &plan_options,
+        status = make_plan(graph, store, options, participants, replica, &tuning, &plan_options,
                            &within, &plans[mode]);
         if (status != CLT_OK)
             break;

@@ -28,9 +28,10 @@ static bool same_kind(const clt_device *a, const clt_device *b)
 
 /* Measuring needs more memory than training: it overwrites no operand, and has parameters and
  * gradients of its own. */
-static clt_status measuring_fits(const maker *m, const clt_device *device,
+static clt_status measuring_fits(const maker *m, const clt_replica *replica,
                                  const clt_plan_options *options, bool *fits)
 {
+    const clt_device *device = replica->device;
     const clt_trainer_options *o = m->options;
     clt_plan_options repeatable = *options;
     clt_plan *plan;
@@ -38,7 +39,7 @@ static clt_status measuring_fits(const maker *m, const clt_device *device,
     if (!o->memory)
         return CLT_OK;
     repeatable.repeatable = true;
-    CLT_TRY(clt_plan_create(m->graph, &m->store->layout, &device->caps, NULL, &repeatable, &plan));
+    CLT_TRY(clt_plan_create(m->graph, replica->layout, &device->caps, NULL, &repeatable, &plan));
     const int slots = clt_optimizer_find(o->optimizer)->n_slots;
     const int64_t bytes = clt_plan_arena_bytes(plan) + clt_plan_store_bytes(plan, 0) +
                           clt_plan_store_bytes(plan, slots);
@@ -52,8 +53,10 @@ static clt_status measuring_fits(const maker *m, const clt_device *device,
     return CLT_OK;
 }
 
-static clt_status measure(maker *m, clt_device *device, clt_tuning_record *record)
+static clt_status measure(maker *m, int index, clt_tuning_record *record)
 {
+    const clt_replica *replica = &m->store->replicas[index];
+    clt_device *device = replica->device;
     const clt_trainer_options *o = m->options;
     clt_plan_options options = clt_capacity_options(o, CLT_PLAN_TRAIN, m->per_run);
     clt_tune_report report;
@@ -64,7 +67,8 @@ static clt_status measure(maker *m, clt_device *device, clt_tuning_record *recor
                                     .user = o->tune_user};
     /* Leave out recompute: copies of nodes have the same shapes as the original nodes. */
     options.recompute = options.early_outputs = false;
-    CLT_TRY(measuring_fits(m, device, &options, &fits));
+    clt_store_place(m->store, index, &options);
+    CLT_TRY(measuring_fits(m, replica, &options, &fits));
     if (!fits)
         return CLT_OK;
     /* A caller who only wants the record learns at once if it cannot be written, before time is
@@ -94,8 +98,9 @@ static clt_status measure(maker *m, clt_device *device, clt_tuning_record *recor
     return CLT_OK;
 }
 
-static clt_status make_record(maker *m, clt_device *device, clt_tuning_record *record)
+static clt_status make_record(maker *m, int index, clt_tuning_record *record)
 {
+    clt_device *device = m->store->replicas[index].device;
     const clt_trainer_options *o = m->options;
     if (o->frozen) {
         clt_status status = clt_tunings_find(o->frozen, device, record);
@@ -109,7 +114,7 @@ static clt_status make_record(maker *m, clt_device *device, clt_tuning_record *r
     clt_tuning_load(device, record);
     if (o->portable || o->tune_seconds <= 0)
         return CLT_OK;
-    return measure(m, device, record);
+    return measure(m, index, record);
 }
 
 clt_status clt_choices_make(const clt_graph *graph, const clt_store *store,
@@ -130,7 +135,7 @@ clt_status clt_choices_make(const clt_graph *graph, const clt_store *store,
             if (same_kind(store->replicas[j].device, device))
                 c->of[i] = c->of[j];
         if (c->of[i] == &c->records[i])
-            CLT_TRY(make_record(&m, device, &c->records[i]));
+            CLT_TRY(make_record(&m, (int)i, &c->records[i]));
     }
     return CLT_OK;
 }

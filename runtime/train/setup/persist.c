@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "checkpoint/safetensors.h"
 #include "train/core/trainer.h"
+#include "train/store/parts.h"
 #include "train/step/shards.h"
 #include "train/setup/choices.h"
 #include "train/planner/frozen.h"
@@ -75,12 +76,10 @@ typedef struct reader {
 static clt_status fetch(void *user, const clt_tensor *tensor, const void **data)
 {
     reader *r = user;
-    const clt_replica *replica = &r->store->replicas[0];
     const clt_slot *slot = clt_buckets_find(&r->store->layout, tensor->name);
     *data = r->buffer;
     if (slot)
-        return clt_replica_read(replica, replica->values[slot->bucket], slot->offset, slot->bytes,
-                                r->buffer);
+        return clt_store_read(r->store, slot, r->buffer);
     for (int k = 0; r->trainer && k < slots_of(r->trainer); k++) {
         const char *suffix = clt_trainer_slot_name(r->trainer, k);
         const size_t length = strlen(tensor->name), tail = strlen(suffix) + 1;

@@ -1,5 +1,6 @@
 #include "train/core/trainer.h"
 #include "train/step/shards.h"
+#include "train/store/parts.h"
 
 #include <math.h>
 #include <string.h>
@@ -240,16 +241,15 @@ static clt_status find_loss_scale(const clt_trainer *t, int device, float *scale
     return CLT_OK;
 }
 
-/* Reads the part [begin, end) of a tensor, in bytes of the bucket in f32. */
-static clt_status read_gradient(const clt_trainer *t, int device, const clt_slot *where,
-                                int64_t begin, int64_t end, float *data)
+/* Reads the bytes [begin, end) of a bucket's gradients, as if they were f32. */
+static clt_status read_gradient(const clt_trainer *t, int device, int bucket, int64_t begin,
+                                int64_t end, float *data)
 {
     const clt_dtype precision = t->options.precision;
     const clt_replica *r = &t->store->replicas[device];
-    const cl_mem buffer = clt_replica_gradients(r, precision)[where->bucket];
+    const cl_mem buffer = clt_replica_gradients(r, precision)[bucket];
     const int64_t count = (end - begin) / 4;
     float scale;
-    data += (begin - where->offset) / 4;
     CLT_TRY(find_loss_scale(t, device, &scale));
     CLT_TRY(clt_replica_read_floats(r, (clt_view){buffer, begin / 4 * clt_dtype_size(precision)},
                                     precision, count, data));
@@ -258,38 +258,52 @@ static clt_status read_gradient(const clt_trainer *t, int device, const clt_slot
     return CLT_OK;
 }
 
-/* Puts the gradient together from the shards of this rank's devices. */
-static clt_status gather_gradient(const clt_trainer *t, const clt_slot *where, float *data)
+/* Adds what a device has of a tensor's gradient: its part, or its shard of the part. *found grows
+ * by the bytes. */
+static clt_status add_gradient(const clt_trainer *t, int device, const clt_slot *tensor,
+                               bool sharded, float *whole, int64_t *found)
 {
-    const clt_bucket *bucket = &t->store->layout.buckets[where->bucket];
-    int64_t found = 0, begin, end;
-    for (int d = 0; d < t->all.own; d++) {
-        const clt_replica *r = &t->store->replicas[d];
-        if (!clt_shard_part(bucket, r->shard, r->shards, where->offset,
-                            where->offset + where->bytes, &begin, &end))
-            continue;
-        CLT_TRY(read_gradient(t, d, where, begin, end, data));
-        found += end - begin;
-    }
-    return found == where->bytes
-               ? CLT_OK
-               : clt_fail(CLT_UNSUPPORTED,
-                          "%s: devices of other ranks have shards of its gradient: read it before "
-                          "clt_trainer_reduce, or train without shards",
-                          where->name);
+    const clt_replica *r = &t->store->replicas[device];
+    const clt_slot *part = clt_store_part(t->store, device, tensor);
+    int64_t begin = part->offset, end = part->offset + clt_slot_part_bytes(tensor, r->at);
+    if (sharded && !clt_shard_part(&r->layout->buckets[part->bucket], r->shard, r->shards, begin,
+                                   end, &begin, &end))
+        return CLT_OK;
+    const int64_t from = begin - part->offset;
+    *found += end - begin;
+    if (!tensor->sharding.blocks)
+        return read_gradient(t, device, part->bucket, begin, end, whole + from / 4);
+    float *data = clt_alloc((size_t)(end - begin));
+    clt_status status =
+        data ? read_gradient(t, device, part->bucket, begin, end, data) : CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK)
+        clt_part_put(tensor, r->at, from, end - begin, data, whole);
+    clt_free(data);
+    return status;
 }
 
 clt_status clt_trainer_gradient(clt_trainer *t, int device, const char *name, void *data,
                                 size_t bytes)
 {
     const clt_slot *where;
+    int64_t found = 0;
     CLT_TRY(clt_store_slot(t->store, name, &where));
     if (device < 0 || device >= t->all.own || where->state || (int64_t)bytes != where->bytes)
         return clt_fail(CLT_INVALID_ARGUMENT, "device %d has no gradient %s of %zu bytes", device,
                         name, bytes);
-    if (t->sharded && t->phase != 2) /* after the reduction each device has its shard */
-        return gather_gradient(t, where, data);
-    return read_gradient(t, device, where, where->offset, where->offset + where->bytes, data);
+    const bool sharded = t->sharded && t->phase != 2; /* after the reduction */
+    for (int d = 0; d < t->all.own; d++) {
+        const bool part =
+            where->sharding.blocks && clt_store_neighbours(t->store, CLT_AXIS_TENSOR, device, d);
+        if (sharded ? !clt_store_repeats(t->store, where, d) : d == device || part)
+            CLT_TRY(add_gradient(t, d, where, sharded, data, &found));
+    }
+    return found == where->bytes
+               ? CLT_OK
+               : clt_fail(CLT_UNSUPPORTED, "%s: devices of other ranks have %s of its gradient%s",
+                          name, sharded ? "shards" : "parts",
+                          sharded ? ": read it before clt_trainer_reduce, or train without shards"
+                                  : "");
 }
 
 clt_status clt_trainer_set_scaling(clt_trainer *t, const clt_scaling *scaling)

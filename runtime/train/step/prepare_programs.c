@@ -19,7 +19,7 @@ clt_step_program_input clt_programs_input(const clt_trainer *t, const clt_partic
                                     .participants = t->all.total,
                                     .ranks = t->all.ranks,
                                     .self = (int)(of - t->programs->all),
-                                    .layout = &t->store->layout,
+                                    .layout = t->store->replicas[0].layout,
                                     .n_slots = t->store->replicas[0].n_slots,
                                     .sharded = t->sharded,
                                     .unlike = t->unlike,
@@ -180,7 +180,7 @@ static clt_status check_all(const clt_trainer *t)
 
 static clt_status allocate(clt_trainer *t)
 {
-    const clt_buckets *layout = &t->store->layout;
+    const clt_buckets *layout = t->store->replicas[0].layout;
     const size_t n = (size_t)t->all.own, buckets = (size_t)layout->n_buckets + 1;
     struct clt_programs *p = t->programs = CLT_NEW(struct clt_programs);
     CLT_TRY_MEMORY(p);

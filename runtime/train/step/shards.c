@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "train/core/trainer.h"
 #include "train/ranks/world.h"
+#include "train/store/parts.h"
 
 /* Bytes of a message between ranks, for each device. */
 enum { PIECE = 4 << 20 };
@@ -59,6 +60,38 @@ static clt_status keep(clt_trainer *t, int slot, const clt_slot *tensor)
     return CLT_OK;
 }
 
+/* Copies what a device has of a slot of a tensor to the whole tensor, or from there. *bytes gets
+ * its size. */
+static clt_status transfer(const clt_trainer *t, int device, int slot, const clt_slot *tensor,
+                           bool reads, char *whole, int64_t *bytes)
+{
+    const clt_replica *r = &t->store->replicas[device];
+    const clt_slot *part = clt_store_part(t->store, device, tensor);
+    const clt_bucket *bucket = &r->layout->buckets[part->bucket];
+    const cl_mem buffer = r->slots[slot][part->bucket];
+    int64_t begin, end;
+    *bytes = 0;
+    if (!clt_shard_part(bucket, r->shard, r->shards, part->offset,
+                        part->offset + clt_slot_part_bytes(tensor, r->at), &begin, &end))
+        return CLT_OK;
+    const int64_t at = begin - r->shard * clt_shard_bytes(bucket, r->shards);
+    const int64_t from = begin - part->offset;
+    *bytes = end - begin;
+    if (!tensor->sharding.blocks)
+        return reads ? clt_replica_read(r, buffer, at, *bytes, whole + from)
+                     : clt_replica_write(r, buffer, at, *bytes, whole + from);
+    void *data = clt_alloc((size_t)*bytes);
+    clt_status status = data ? CLT_OK : CLT_OUT_OF_MEMORY;
+    if (data && !reads)
+        clt_part_take(tensor, r->at, from, *bytes, whole, data);
+    CLT_NEXT(status, reads ? clt_replica_read(r, buffer, at, *bytes, data)
+                           : clt_replica_write(r, buffer, at, *bytes, data));
+    if (status == CLT_OK && reads)
+        clt_part_put(tensor, r->at, from, *bytes, data, whole);
+    clt_free(data);
+    return status;
+}
+
 clt_status clt_shards_read(const clt_trainer *t, int slot, const clt_slot *tensor, void *data)
 {
     int64_t found = 0;
@@ -68,7 +101,9 @@ clt_status clt_shards_read(const clt_trainer *t, int slot, const clt_slot *tenso
     }
     for (int d = 0; d < t->all.own && found < tensor->bytes; d++) {
         int64_t bytes;
-        CLT_TRY(clt_replica_slot(&t->store->replicas[d], slot, tensor, true, data, &bytes));
+        if (clt_store_repeats(t->store, tensor, d))
+            continue;
+        CLT_TRY(transfer(t, d, slot, tensor, true, data, &bytes));
         found += bytes;
     }
     return found == tensor->bytes
@@ -80,7 +115,7 @@ static clt_status write_own(const clt_trainer *t, int slot, const clt_slot *tens
 {
     int64_t bytes;
     for (int d = 0; d < t->all.own; d++)
-        CLT_TRY(clt_replica_slot(&t->store->replicas[d], slot, tensor, false, data, &bytes));
+        CLT_TRY(transfer(t, d, slot, tensor, false, data, &bytes));
     return CLT_OK;
 }
 

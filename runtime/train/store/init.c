@@ -52,15 +52,27 @@ static void store_element(clt_dtype dtype, void *data, int64_t at, double value)
         ((uint16_t *)data)[at] = 0; /* 16-bit states start at zero */
 }
 
-void clt_init_fill(const clt_slot *slot, uint64_t seed, void *data)
+/* Writes elements [first, first + count) of the whole tensor to data[to] and the following. Four
+ * elements come from one block of random numbers. */
+static void fill(const clt_slot *slot, uint64_t seed, int64_t first, int64_t count, int64_t to,
+                 void *data)
 {
-    const int64_t count = slot->bytes / clt_dtype_size(slot->type.dtype);
-    for (int64_t block = 0; block * 4 < count; block++) {
+    for (int64_t i = first, end = first + count; i < end;) {
         uint32_t bits[4];
         double values[4] = {0};
+        const int64_t block = i / 4;
         clt_random4(seed, CLT_STREAM_INIT, (uint32_t)slot->stream, 0, (uint64_t)block, bits);
         block_values(&slot->init, bits, values);
-        for (int64_t i = 0; i < 4 && block * 4 + i < count; i++)
-            store_element(slot->type.dtype, data, block * 4 + i, values[i]);
+        for (; i < end && i / 4 == block; i++)
+            store_element(slot->type.dtype, data, to + i - first, values[i % 4]);
+    }
+}
+
+void clt_init_fill(const clt_slot *slot, clt_coordinate at, uint64_t seed, void *data)
+{
+    const int64_t pieces = clt_sharding_pieces(&slot->whole, slot->sharding);
+    for (int64_t i = 0; i < pieces; i++) {
+        const clt_piece piece = clt_sharding_piece(&slot->whole, slot->sharding, at, i);
+        fill(slot, seed, piece.whole, piece.count, piece.part, data);
     }
 }

@@ -4,8 +4,8 @@
 
 #include "plan/buckets.h"
 
-/* Writes the slot's initial elements to `data`, which has room for slot->bytes. The elements are a
- * pure function of (seed, slot). */
-void clt_init_fill(const clt_slot *slot, uint64_t seed, void *data);
+/* Writes the initial elements of a place's part to `data`. Elements of the whole tensor are a pure
+ * function of (seed, slot), so a part has the elements that one device would have there. */
+void clt_init_fill(const clt_slot *slot, clt_coordinate at, uint64_t seed, void *data);
 
 #endif

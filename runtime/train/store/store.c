@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/str.h"
 #include "train/store/init.h"
+#include "train/store/parts.h"
 #include <cltrain/checkpoint.h>
 #include <cltrain/world.h>
 
@@ -28,14 +29,29 @@ static clt_status keep_file_names(clt_store *store, const clt_graph *graph)
     return CLT_OK;
 }
 
+/* Writes a tensor's initial values to all devices. `data` has room for the largest part. */
+static clt_status initialise_slot(clt_store *store, const clt_slot *slot, uint64_t seed, void *data)
+{
+    int filled = -1; /* the place whose part `data` has */
+    for (int d = 0; d < store->n_devices; d++) {
+        const clt_replica *r = &store->replicas[d];
+        const clt_slot *part = clt_store_part(store, d, slot);
+        if (filled < 0 || (slot->sharding.blocks && filled != r->at.place))
+            clt_init_fill(slot, r->at, seed, data);
+        filled = r->at.place;
+        CLT_TRY(clt_replica_write(r, r->values[part->bucket], part->offset,
+                                  clt_slot_part_bytes(slot, r->at), data));
+    }
+    return CLT_OK;
+}
+
 static clt_status initialise(clt_store *store, uint64_t seed)
 {
     for (int i = 0; i < store->layout.n_slots; i++) {
         const clt_slot *slot = &store->layout.slots[i];
-        void *data = clt_alloc((size_t)slot->bytes);
+        void *data = clt_alloc((size_t)clt_store_part(store, 0, slot)->bytes);
         CLT_TRY_MEMORY(data);
-        clt_init_fill(slot, seed, data);
-        clt_status status = clt_store_set(store, slot->name, data, (size_t)slot->bytes);
+        const clt_status status = initialise_slot(store, slot, seed, data);
         clt_free(data);
         CLT_TRY(status);
     }
@@ -91,6 +107,58 @@ static clt_status make_mesh(clt_store *store, const clt_store_options *options, 
     return clt_mesh_parse(options->parallel, store->total, &store->mesh);
 }
 
+/* The mesh, or NULL if there is none. */
+static const clt_mesh *mesh_of(const clt_store *store)
+{
+    return store->mesh.size[CLT_AXIS_DATA] ? &store->mesh : NULL;
+}
+
+void clt_store_place(const clt_store *store, int device, clt_plan_options *options)
+{
+    options->mesh = mesh_of(store);
+    options->participant = store->first + device;
+}
+
+bool clt_store_neighbours(const clt_store *store, clt_axis axis, int a, int b)
+{
+    const clt_mesh *mesh = mesh_of(store);
+    return mesh ? clt_mesh_neighbour(mesh, axis, store->first + a, 0) ==
+                      clt_mesh_neighbour(mesh, axis, store->first + b, 0)
+                : axis == CLT_AXIS_DATA;
+}
+
+bool clt_store_same_plan(const clt_store *store, int a, int b)
+{
+    return clt_store_neighbours(store, CLT_AXIS_DATA, a, b) &&
+           !memcmp(&store->replicas[a].device->caps, &store->replicas[b].device->caps,
+                   sizeof store->replicas[a].device->caps);
+}
+
+/* Lays out the whole tensors, and the parts of devices if tensors are split. */
+static clt_status lay_out(clt_store *store, const clt_graph *graph, const clt_bucket_sizes *sizes)
+{
+    CLT_TRY(clt_buckets_create_parts(graph, sizes, mesh_of(store), &store->parts));
+    if (clt_buckets_split(&store->parts))
+        return clt_buckets_whole(&store->parts, &store->layout);
+    store->layout = store->parts;
+    store->parts = (clt_buckets){0};
+    return CLT_OK;
+}
+
+static clt_status make_replica(clt_store *store, clt_device *device, int index)
+{
+    clt_replica *replica = &store->replicas[index];
+    const clt_mesh *mesh = mesh_of(store);
+    clt_arena_init(&store->arenas[index], device);
+    CLT_TRY(
+        clt_replica_create(device, store->parts.n_slots ? &store->parts : &store->layout, replica));
+    if (mesh)
+        replica->at =
+            (clt_coordinate){clt_mesh_coordinate(mesh, CLT_AXIS_TENSOR, store->first + index),
+                             mesh->size[CLT_AXIS_TENSOR]};
+    return CLT_OK;
+}
+
 clt_status clt_store_create_with(const clt_graph *graph, clt_device *const *devices, int count,
                                  const clt_store_options *options, clt_store **out)
 {
@@ -110,7 +178,7 @@ clt_status clt_store_create_with(const clt_graph *graph, clt_device *const *devi
         if (devices[i]->caps.max_alloc_bytes < sizes.max_bytes)
             sizes.max_bytes = devices[i]->caps.max_alloc_bytes;
     clt_status status = make_mesh(store, options, count);
-    CLT_NEXT(status, clt_buckets_create(graph, &sizes, &store->layout));
+    CLT_NEXT(status, lay_out(store, graph, &sizes));
     if (status == CLT_OK) {
         store->replicas = clt_calloc((size_t)count, sizeof *store->replicas);
         store->arenas = clt_calloc((size_t)count, sizeof *store->arenas);
@@ -118,8 +186,7 @@ clt_status clt_store_create_with(const clt_graph *graph, clt_device *const *devi
             status = CLT_OUT_OF_MEMORY;
     }
     for (int i = 0; status == CLT_OK && i < count; i++) {
-        clt_arena_init(&store->arenas[i], devices[i]);
-        status = clt_replica_create(devices[i], &store->layout, &store->replicas[i]);
+        status = make_replica(store, devices[i], i);
         store->n_devices = i + 1;
     }
     CLT_NEXT(status, keep_file_names(store, graph));
@@ -143,6 +210,7 @@ void clt_store_destroy(clt_store *store)
     }
     CLT_FREE(store->replicas, store->arenas, store->order, store->file_prefix, store->file_ignored);
     clt_buckets_free(&store->layout);
+    clt_buckets_free(&store->parts);
     clt_free(store);
 }
 
@@ -204,19 +272,14 @@ clt_status clt_store_get(clt_store *store, const char *name, void *data, size_t 
 {
     const clt_slot *slot;
     CLT_TRY(find_sized(store, name, bytes, &slot));
-    const clt_replica *r = &store->replicas[0];
-    return clt_replica_read(r, r->values[slot->bucket], slot->offset, slot->bytes, data);
+    return clt_store_read(store, slot, data);
 }
 
 clt_status clt_store_set(clt_store *store, const char *name, const void *data, size_t bytes)
 {
     const clt_slot *slot;
     CLT_TRY(find_sized(store, name, bytes, &slot));
-    for (int i = 0; i < store->n_devices; i++) {
-        const clt_replica *r = &store->replicas[i];
-        CLT_TRY(clt_replica_write(r, r->values[slot->bucket], slot->offset, slot->bytes, data));
-    }
-    return CLT_OK;
+    return clt_store_write(store, slot, data);
 }
 
 void clt_store_groups_text(const clt_store *store, clt_str *text)
@@ -241,15 +304,26 @@ int64_t clt_store_parameters(const clt_store *store)
     return elements;
 }
 
-static clt_status compare_slot(clt_store *store, const clt_slot *slot, void *first, void *other)
+static clt_status compare_slot(const clt_store *store, const clt_slot *slot, void *first,
+                               void *other)
 {
-    for (int i = 0; i < store->n_devices; i++) {
-        const clt_replica *r = &store->replicas[i];
-        CLT_TRY(clt_replica_read(r, r->values[slot->bucket], slot->offset, slot->bytes,
-                                 i ? other : first));
-        if (i && memcmp(first, other, (size_t)slot->bytes))
+    int read = -1; /* the device whose part `first` has */
+    for (int d = 1; d < store->n_devices; d++) {
+        const clt_replica *r = &store->replicas[d];
+        int same = 0;
+        while (!clt_store_same_part(store, slot, same, d))
+            same++;
+        if (same == d)
+            continue;
+        const clt_replica *s = &store->replicas[same];
+        const clt_slot *part = clt_store_part(store, d, slot);
+        if (same != read)
+            CLT_TRY(clt_replica_read(s, s->values[part->bucket], part->offset, part->bytes, first));
+        read = same;
+        CLT_TRY(clt_replica_read(r, r->values[part->bucket], part->offset, part->bytes, other));
+        if (memcmp(first, other, (size_t)part->bytes))
             return clt_fail(CLT_MISMATCH, "%s differs between %s and %s", slot->name,
-                            store->replicas[0].device->label, r->device->label);
+                            s->device->label, r->device->label);
     }
     return CLT_OK;
 }

@@ -6,10 +6,14 @@
 #include "exec/commands.h"
 #include "exec/replica.h"
 #include "graph/mesh.h"
+#include "plan/plan.h"
 #include <cltrain/store.h>
 
 struct clt_store {
+    /* The whole tensors: names, order, types. Devices have the layout of their replica: this one,
+     * or `parts` if tensors are split. Slots and buckets have the same numbers in both. */
     clt_buckets layout;
+    clt_buckets parts;
     int64_t bucket_bytes;
     clt_mesh mesh;    /* all sizes 0: no mesh was given, so all devices are data parallel */
     int first, total; /* with a mesh: the participant of device 0, and their number */
@@ -26,8 +30,20 @@ struct clt_store {
     const char *keeps;
 };
 
-/* Finds a slot by name. Fails with NOT_FOUND, whose message suggests the nearest name. */
+/* Finds a slot of the whole layout by name. Fails with NOT_FOUND, whose message suggests the
+ * nearest name. */
 clt_status clt_store_slot(const clt_store *store, const char *name, const clt_slot **slot);
+
+/* Sets the place in the mesh for which a device's plan is made. */
+void clt_store_place(const clt_store *store, int device, clt_plan_options *options);
+
+/* Whether two devices of this rank differ at most in their place along an axis. Without a mesh the
+ * axis of all devices is dp. */
+bool clt_store_neighbours(const clt_store *store, clt_axis axis, int a, int b);
+
+/* Whether two devices of the store may share a plan: they are alike and differ at most in their
+ * place along dp. */
+bool clt_store_same_plan(const clt_store *store, int a, int b);
 
 /* Describes the effects of clt_freeze and clt_param_group: one line for each parameter that they
  * changed, in the graph's order. */
