@@ -97,6 +97,15 @@ clt_dtype clt_model_input_dtype(const clt_model_field *field);
 clt_value *clt_model_parameter(clt_graph *graph, const char *name, int rank, const int64_t *dims,
                                clt_init init);
 
+/* A row of clt_model_shard: parameters that axis tp splits, see clt_shard. */
+typedef struct clt_model_split {
+    const char *pattern;
+    int dim, blocks;
+} clt_model_split;
+
+/* Splits parameters over axis tp. The last row has a NULL pattern. */
+clt_status clt_model_shard(clt_graph *graph, const clt_model_split *rows);
+
 /* Returns row `last` of each text: x [samples, T, W] -> [samples, W]. `last` is i32 [1], or NULL if
  * T is 1. */
 clt_value *clt_decoder_row_of(clt_value *x, const clt_decoder *decoder, clt_value *last);

@@ -167,6 +167,22 @@ static void name_files(clt_graph *graph)
                    "h.*.attn.bias|h.*.attn.masked_bias|lm_head.weight=wte.weight");
 }
 
+/* Axis tp splits the vocabulary, attention by heads, and the hidden units of MLPs (Shoeybi et al.,
+ * "Megatron-LM", 2019). */
+static clt_status split(clt_graph *graph)
+{
+    static const clt_model_split rows[] = {{"wte.weight", 0, 1},
+                                           {"h.*.attn.c_attn.weight", 1, 3},
+                                           {"h.*.attn.c_attn.bias", 0, 3},
+                                           {"h.*.attn.c_proj.weight", 0, 1},
+                                           {"h.*.mlp.c_fc.weight", 1, 1},
+                                           {"h.*.mlp.c_fc.bias", 0, 1},
+                                           {"h.*.mlp.c_proj.weight", 0, 1},
+                                           {NULL, 0, 0}};
+    MODEL_TRY(clt_graph_status(graph));
+    return clt_model_shard(graph, rows);
+}
+
 clt_status clt_model_gpt2(const char *model, const clt_model_input *in, const char *arguments,
                           clt_graph *graph)
 {
@@ -193,6 +209,7 @@ clt_status clt_model_gpt2(const char *model, const clt_model_input *in, const ch
     for (int i = 0; i < net.layers; i++)
         x = block(&net, x, i);
     name_files(graph);
+    MODEL_TRY(split(graph));
     return clt_model_predict_tokens(graph, clt_linear(norm(&net, x, "", "ln_f"), wte, NULL), &text,
                                     in->ignore_index);
 }
@@ -229,5 +246,5 @@ clt_status clt_decoder_gpt2(const char *model, const clt_decoder *d, const char 
     x = norm(&net, clt_decoder_row_of(x, d, last), "", "ln_f");
     clt_output(clt_linear(x, wte, NULL), "logits");
     name_files(graph);
-    return clt_graph_status(graph);
+    return split(graph);
 }

@@ -15,6 +15,13 @@ clt_value *clt_model_parameter(clt_graph *graph, const char *name, int rank, con
     return same ? shared : clt_parameter(graph, name, rank, dims, init);
 }
 
+clt_status clt_model_shard(clt_graph *graph, const clt_model_split *rows)
+{
+    for (const clt_model_split *row = rows; row->pattern; row++)
+        MODEL_TRY(clt_shard(graph, row->pattern, CLT_AXIS_TENSOR, row->dim, row->blocks, NULL));
+    return CLT_OK;
+}
+
 static clt_value *parameter(clt_graph *graph, const char *layer, const char *kind, int rank,
                             const int64_t *dims, double fan_in)
 {

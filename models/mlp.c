@@ -32,6 +32,22 @@ static int read_widths(const char *text, int64_t widths[MOST_LAYERS])
     }
 }
 
+/* Axis tp splits layers in pairs: units of the first, and with them columns of the second. The last
+ * layer has a pair only if the number of layers is even. */
+static clt_status split(clt_graph *graph, int layers)
+{
+    char units[32], biases[32], columns[32];
+    for (int i = 1; i < layers; i += 2) {
+        snprintf(units, sizeof units, "fc%d.weight", i);
+        snprintf(biases, sizeof biases, "fc%d.bias", i);
+        snprintf(columns, sizeof columns, "fc%d.weight", i + 1);
+        const clt_model_split rows[] = {
+            {units, 0, 1}, {biases, 0, 1}, {columns, 1, 1}, {NULL, 0, 0}};
+        MODEL_TRY(clt_model_shard(graph, rows));
+    }
+    return CLT_OK;
+}
+
 clt_value *clt_model_mlp(clt_graph *graph, clt_value *image, int64_t classes, const char *arguments)
 {
     int64_t widths[MOST_LAYERS] = {256};
@@ -46,10 +62,10 @@ clt_value *clt_model_mlp(clt_graph *graph, clt_value *image, int64_t classes, co
         return NULL;
     }
     clt_value *x = clt_flatten(image);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i <= count; i++) {
         snprintf(name, sizeof name, "fc%d", i + 1);
-        x = clt_relu(clt_layer_linear(graph, x, name, widths[i]));
+        x = clt_layer_linear(graph, x, name, i < count ? widths[i] : classes);
+        x = i < count ? clt_relu(x) : x;
     }
-    snprintf(name, sizeof name, "fc%d", count + 1);
-    return clt_layer_linear(graph, x, name, classes);
+    return x && split(graph, count + 1) == CLT_OK ? x : NULL;
 }

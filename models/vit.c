@@ -99,9 +99,16 @@ clt_value *clt_model_vit_tiny(clt_graph *graph, clt_value *image, int64_t classe
                        (long long)width);
         return NULL;
     }
+    static const clt_model_split rows[] = {{"blocks.*.attn.qkv.*", 0, 3},
+                                           {"blocks.*.attn.proj.weight", 1, 1},
+                                           {"blocks.*.mlp.fc1.*", 0, 1},
+                                           {"blocks.*.mlp.fc2.weight", 1, 1},
+                                           {NULL, 0, 0}};
     clt_value *x = patches(&net, image);
     for (int i = 0; i < net.layers; i++)
         x = block(&net, x, i);
+    if (!x || clt_model_shard(graph, rows) != CLT_OK)
+        return NULL;
     x = clt_layer_layer_norm(graph, clt_reduce_mean(x, over_patches, 1, 0), "fc_norm", eps);
     return linear(&net, x, "head", classes);
 }

@@ -478,6 +478,31 @@ static clt_status read_means(const model_file *f, const char *key, int is_loss)
     return status;
 }
 
+/* Reads which parameters an axis of the mesh splits. */
+static clt_status read_split(const model_file *f, const json_t *json)
+{
+    static const clt_attribute keys[] = {
+        {.name = "parameters", .kind = CLT_ATTRIBUTE_TEXT, .required = 1},
+        {.name = "dim", .kind = CLT_ATTRIBUTE_INT, .least = 0, .most = CLT_MAX_RANK - 1},
+        {.name = "blocks", .kind = CLT_ATTRIBUTE_INT, .least = 1, .most = 256, .default_value = 1},
+        {0}};
+    const model_node node = {.op = &(model_op){.keys = keys}, .text = &f->text, .json = json};
+    MODEL_TRY(model_node_check(&node, "an entry of 'tp'"));
+    const clt_status status =
+        clt_shard(f->graph, text_of(json, "parameters"), CLT_AXIS_TENSOR,
+                  (int)node_int(&node, "dim"), (int)node_int(&node, "blocks"), NULL);
+    return status == CLT_OK ? CLT_OK : fail_at(f, json, "tp");
+}
+
+static clt_status read_splits(const model_file *f)
+{
+    const json_t *list, *one;
+    size_t i;
+    clt_status status = list_of(f, "tp", &list);
+    json_array_foreach(list, i, one) if (status == CLT_OK) status = read_split(f, one);
+    return status;
+}
+
 static clt_status check_keys(const model_file *f)
 {
     static const clt_attribute keys[] = {
@@ -487,6 +512,7 @@ static clt_status check_keys(const model_file *f)
         {.name = "parameters", .kind = CLT_ATTRIBUTE_TYPE},
         {.name = "outputs", .kind = CLT_ATTRIBUTE_TYPE},
         {.name = "metrics", .kind = CLT_ATTRIBUTE_TYPE},
+        {.name = "tp", .kind = CLT_ATTRIBUTE_TYPE},
         {.name = "name", .kind = CLT_ATTRIBUTE_TEXT},
         {0}};
     const model_node node = {
@@ -510,6 +536,7 @@ clt_status clt_model_file_build(const char *path, const clt_model_input *in, clt
     MODEL_NEXT(status, read_means(&f, "losses", 1));
     MODEL_NEXT(status, read_means(&f, "metrics", 0));
     MODEL_NEXT(status, read_outputs(&f));
+    MODEL_NEXT(status, read_splits(&f));
     free(f.values);
     json_decref(f.numbers);
     json_decref(f.prefixes);

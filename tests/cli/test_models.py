@@ -344,6 +344,10 @@ class Models(CommandTest):
         self.assert_file(self.changed(parameters=[{"name": "p", "shape": [2], "init": "x"}]), '"init"', "uniform")
         self.assert_file(self.changed(nodes=[{"name": "fc", "op": "linear", "out": "classes"}]), '{\n   "op": "cross',
                          "do not fit the logits", "a flatten is missing before the last linear layer")
+        self.assert_file(self.changed(tp=[{"parameters": "x*"}]), '{\n   "parameters"', 'no parameter matches "x*"')
+        self.assert_file(self.changed(tp=[{"parameters": "fc.weight", "dim": 2}]), '{\n   "parameters"',
+                         "parameter fc.weight is", "cannot be split along dimension 2")
+        self.assert_file(self.changed(tp=[{"parameters": "fc.*", "block": 2}]), '"block"', "did you mean blocks?")
         flat = {"name": "fc", "op": "linear", "in": ["image", "w"]}
         self.assert_file(self.changed(nodes=[flat], parameters=[{"name": "w", "shape": [3, 64]}]), '{\n   "name": "fc"',
                          "the last dimension of", "a flatten of it is missing before this layer")
