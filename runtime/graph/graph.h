@@ -66,7 +66,10 @@ struct clt_value {
     int group;            /* PARAMETER: number of its group, 0: none; see clt_param_group */
     double rate, decay;   /* PARAMETER: the group's learning rate factor and weight decay */
     clt_sharding shardings[CLT_AXES]; /* PARAMETER: see clt_shard */
-    void *data;                       /* CONSTANT: the elements */
+    int cut;                          /* number of its clt_cut, from 1 on; 0: none */
+    uint64_t stages; /* PARAMETER, STATE: bit s: stage s uses it (clt_pass_stages) */
+    int tied;        /* PARAMETER: a copy for this stage; 0: no copy */
+    void *data;      /* CONSTANT: the elements */
 };
 
 struct clt_node {
@@ -81,6 +84,7 @@ struct clt_node {
     void *attr;             /* op->attr_bytes bytes, NULL if 0 */
     bool backward;          /* added by autodiff, or a copy that backward needs */
     bool recomputed;        /* recomputes `origin`, see passes/recompute_graph.c */
+    int stage;              /* of the pipeline, that of the origin; -1: not known yet */
     const clt_node *origin; /* the forward node of a backward node; otherwise NULL */
 };
 
@@ -117,6 +121,7 @@ struct clt_graph {
     const clt_node *origin;           /* see clt_graph_set_origin */
     int groups;                       /* group numbers used so far, see clt_param_group */
     int streams;                      /* random streams handed out so far (dropout) */
+    int cuts;                         /* calls of clt_cut so far */
     char *file_prefix, *file_ignored; /* see clt_file_names; NULL: nothing */
     clt_table names;                  /* index of values by name; see graph/names.c */
     bool names_moved;                 /* `names` is incomplete */
@@ -202,6 +207,9 @@ struct clt_op {
     /* The host computes output 0 from operand 0 of all devices, between the plan's segments. No
      * kernel runs, and there are no variants. With one device, output 0 is operand 0 itself. */
     bool collective;
+
+    /* The node acts outside the graph: it stays although nothing reads its results. */
+    bool effect;
 
     /* Bit i: output 0 may overwrite operand i. Every output element depends only on the element of
      * operand i with the same index, or only on its row if all kernels read the row before they
@@ -353,8 +361,8 @@ clt_status clt_replacements_add(clt_replacements *replacements, const clt_value 
 void clt_replacements_settle_graph(const clt_replacements *replacements);
 void clt_replacements_free(clt_replacements *replacements);
 
-/* Sorts nodes and values topologically, drops nodes on which no output, loss, metric, assignment or
- * value of `keep` depends, and assigns new ids. */
+/* Sorts nodes and values topologically, drops nodes on which no output, loss, metric, assignment,
+ * effect or value of `keep` depends, and assigns new ids. */
 clt_status clt_graph_clean(clt_graph *graph, clt_value *const *keep, int n_keep);
 
 /* Makes nodes that are added from now on backward nodes of `origin`, with names made from its name.

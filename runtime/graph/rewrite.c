@@ -109,6 +109,7 @@ clt_status clt_graph_copy(const clt_graph *graph, clt_graph **out)
     }
     copy->streams = graph->streams;
     copy->groups = graph->groups;
+    copy->cuts = graph->cuts;
     *out = copy;
     return CLT_OK;
 }
@@ -193,6 +194,9 @@ static clt_status visit_roots(traversal *t, clt_value *const *keep, int n_keep)
         CLT_TRY(visit_value(t, g->assigns[i].value));
     for (int i = 0; i < n_keep; i++)
         CLT_TRY(visit_value(t, keep[i]));
+    for (int i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i]->op->effect)
+            CLT_TRY(visit(t, g->nodes[i]));
     return CLT_OK;
 }
 

@@ -23,6 +23,24 @@ clt_status clt_pass_train(clt_graph *graph, clt_value **gradients);
 /* Replaces collectives by their operands, for a plan without collectives on one device. */
 clt_status clt_pass_drop_collectives(clt_graph *graph);
 
+/*
+ * Gives each node its stage, by the graph's cuts (clt_cut). Parameters that are trained and used by
+ * several stages get a copy for each stage but the first, so that autodiff gives a gradient for
+ * each. Runs before clt_pass_train. Errors: INVALID_ARGUMENT, with one line that names the cut or
+ * the stage.
+ */
+clt_status clt_pass_stages(clt_graph *graph, int stages);
+
+/*
+ * Makes the graph that of one stage. Nodes of other stages leave it, with their inputs, parameters,
+ * states and outputs. Values that other stages compute are received, and those that other stages
+ * read are sent (ops/collective/transfer.h). Losses and metrics of other stages are 0, with weight
+ * 0. gradients[] become those of the stage's parameters, and *n_gradients their number. Appends a
+ * line for each message to `report`. Runs after clt_pass_train and clt_graph_clean.
+ */
+clt_status clt_pass_pipeline(clt_graph *graph, int stage, clt_value **gradients, int *n_gradients,
+                             clt_str *report);
+
 /* Replaces nodes for evaluation: dropout disappears. */
 clt_status clt_pass_evaluate(clt_graph *graph);
 

@@ -42,10 +42,12 @@ clt_status clt_pass_evaluate(clt_graph *graph)
 }
 
 /* Whether two nodes compute equal values: the same operator on the same operands. Operators that
- * draw random numbers differ in an attribute, their stream. */
+ * draw random numbers differ in an attribute, their stream. Each message is sent, and each stage of
+ * a pipeline computes its own values. */
 static bool same_node(const clt_node *a, const clt_node *b)
 {
-    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out)
+    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out || a->op->effect ||
+        a->stage != b->stage)
         return false;
     for (int i = 0; i < a->n_in; i++)
         if (a->in[i] != b->in[i])
@@ -64,7 +66,7 @@ static bool named(const clt_node *node)
 /* Whether the node returns its operand unchanged. */
 static bool without_effect(const clt_node *node)
 {
-    return node->op->view && node->in[0]->kind == CLT_VALUE_INTERMEDIATE &&
+    return node->op->view && !node->op->effect && node->in[0]->kind == CLT_VALUE_INTERMEDIATE &&
            clt_type_equal(&node->in[0]->type, &node->out[0]->type);
 }
 

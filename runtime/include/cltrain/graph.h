@@ -123,6 +123,19 @@ typedef enum clt_axis {
 CLT_API clt_status clt_shard(clt_graph *graph, const char *pattern, clt_axis axis, int dim,
                              int blocks, int *count);
 
+/*
+ * Ends a stage of the pipeline behind a computed value. The nodes that were added so far up to the
+ * one that computes the value belong to this stage, those behind it to the next stage. Along axis
+ * pp each place has one stage: its nodes, their parameters and states. Values that another stage
+ * needs are sent there, and their gradients back. A parameter that several stages use is on each of
+ * them.
+ *
+ * Cuts have an effect only with a mesh of pp=N, which needs N - 1 of them, in the order of the
+ * nodes. Returns the value. Errors: INVALID_ARGUMENT (no node computes the value, or it is cut
+ * already).
+ */
+CLT_API clt_value *clt_cut(clt_value *value);
+
 /* Adds a tensor of constant dimensions that persists between steps and changes only by clt_assign.
  * All replicas are equal. Checkpoints contain it. */
 CLT_API clt_value *clt_state(clt_graph *graph, const char *name, clt_dtype dtype, int rank,
