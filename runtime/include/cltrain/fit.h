@@ -137,15 +137,24 @@ typedef struct clt_position {
     int64_t epoch, sample;
 } clt_position;
 
-/* Saves the trainer's state in a new folder below `dir`. Training goes on at `position`. Of several
- * ranks, only rank 0 writes. Errors: those of clt_checkpoint_save. */
+/*
+ * Saves the trainer's state in a new folder below `dir`. Training goes on at `position`. Of several
+ * ranks, only rank 0 writes. Tensors are whole, so the files do not depend on the mesh. One tensor
+ * at a time is put together in host memory. All ranks call it if ranks have parts of parameters
+ * (clt_shard) or shards of the optimizer's state (clt_trainer_options.zero); they fail together.
+ * Errors: those of clt_checkpoint_save.
+ */
 CLT_API clt_status clt_trainer_save(clt_trainer *trainer, const char *dir, clt_position position,
                                     int64_t batch, int64_t seed, int64_t keep, const char *model);
 
-/* Restores a checkpoint from the folder of a step, or the newest one from the folder of a run. With
- * several ranks, call it on one of them, before clt_trainer_broadcast. Training can go on
- * afterwards even if the guard had ended it. Errors: those of clt_checkpoint_open; MISMATCH for a
- * checkpoint of another model. A failure changes nothing, unless a device failed. */
+/*
+ * Restores a checkpoint from the folder of a step, or the newest one from the folder of a run. Any
+ * mesh may have written it. With several ranks, call it on one of them, before
+ * clt_trainer_broadcast. If parameters are split over ranks (clt_shard), all ranks call it
+ * instead, and rank 0 reads the files. Training can go on afterwards even if the guard had ended
+ * it. Errors: those of clt_checkpoint_open; MISMATCH for a checkpoint of another model. A failure
+ * changes nothing, unless a device or a rank failed.
+ */
 CLT_API clt_status clt_trainer_restore(clt_trainer *trainer, const char *path,
                                        clt_position *position, int64_t *seed);
 
@@ -153,15 +162,16 @@ CLT_API clt_status clt_trainer_restore(clt_trainer *trainer, const char *path,
  * f32, and I64 to an I32 state (PyTorch's num_batches_tracked). Carried states stay as they are.
  * Errors: those of clt_tensors_open; MISMATCH if the file lacks a tensor, has another shape or
  * type, a value that does not fit, or a tensor that the store lacks and clt_file_names does not
- * ignore. */
+ * ignore. Every rank loads the tensors of its own devices. */
 CLT_API clt_status clt_store_load(clt_store *store, const char *path);
 
 /* Loads from an open file, such as clt_checkpoint_model gives. `tensors` stays the caller's and may
  * be closed afterwards. Errors: as clt_store_load. */
 CLT_API clt_status clt_store_load_tensors(clt_store *store, const clt_tensors *tensors);
 
-/* Saves parameters and states as a safetensors file that PyTorch loads. Errors: those of
- * clt_tensors_save and of devices. */
+/* Saves parameters and states as a safetensors file that PyTorch loads. If parameters are split
+ * over ranks (clt_shard), all ranks of the store's world call it, and rank 0 writes. Errors: those
+ * of clt_tensors_save and of devices. */
 CLT_API clt_status clt_store_save(clt_store *store, const char *path);
 
 CLT_END_DECLS

@@ -44,7 +44,7 @@ typedef struct clt_store_options {
      */
     const char *parallel;
     /* With `parallel`: the world of the trainer, NULL for one rank. Creating the store is then
-     * collective. */
+     * collective. What `user` points to must outlive the store. */
     const struct clt_world *world;
 } clt_store_options;
 
@@ -74,12 +74,17 @@ CLT_API clt_status clt_store_describe(const clt_store *store, int index, const c
 
 /* Copies a whole tensor to `data`, row-major: from the first device, or put together from the parts
  * of this rank's devices if the tensor is split (clt_shard). `bytes` is the exact size. Waits for
- * the devices. Errors: NOT_FOUND (suggests the nearest name), INVALID_ARGUMENT, STATE (this rank's
- * devices do not have all parts). */
+ * the devices. Errors: NOT_FOUND (suggests the nearest name), INVALID_ARGUMENT, STATE (devices of
+ * other ranks have parts: call clt_store_collect). */
 CLT_API clt_status clt_store_get(clt_store *store, const char *name, void *data, size_t bytes);
 
+/* The same if devices of other ranks may have parts of the tensor. All ranks of the store's world
+ * call it together, and all get the tensor. */
+CLT_API clt_status clt_store_collect(clt_store *store, const char *name, void *data, size_t bytes);
+
 /* Copies `data`, the whole tensor, to all devices of this rank, and waits. A device takes its part
- * if the tensor is split. Errors: NOT_FOUND, INVALID_ARGUMENT. */
+ * if the tensor is split. Every rank sets the tensors of its own devices. Errors: NOT_FOUND,
+ * INVALID_ARGUMENT. */
 CLT_API clt_status clt_store_set(clt_store *store, const char *name, const void *data,
                                  size_t bytes);
 

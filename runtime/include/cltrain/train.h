@@ -384,8 +384,8 @@ CLT_API int64_t clt_trainer_steps(const clt_trainer *trainer);
 CLT_API void clt_trainer_set_steps(clt_trainer *trainer, int64_t steps);
 
 /* Access the optimizer's tensors. A slot has a name ("momentum_buffer", or "exp_avg", "exp_avg_sq";
- * NULL past the last), and a tensor for each parameter, as for clt_store_get and clt_store_set. If
- * ranks have devices of different kinds, all ranks call slot_get together, as clt_trainer_save. */
+ * NULL past the last), and a tensor for each parameter, as for clt_store_get and clt_store_set. All
+ * ranks call slot_get together in the cases in which they call clt_trainer_save. */
 CLT_API const char *clt_trainer_slot_name(const clt_trainer *trainer, int slot);
 CLT_API clt_status clt_trainer_slot_get(clt_trainer *trainer, int slot, const char *name,
                                         void *data, size_t bytes);
@@ -393,7 +393,8 @@ CLT_API clt_status clt_trainer_slot_set(clt_trainer *trainer, int slot, const ch
                                         const void *data, size_t bytes);
 
 /* Copies parameters, states, optimizer slots and the number of steps from rank `root` to the
- * others. All ranks call it. Use it after clt_store_load or clt_trainer_restore on rank `root`. */
+ * others. All ranks call it. Use it after clt_store_load or clt_trainer_restore on rank `root`. If
+ * parameters are split over ranks (clt_shard), all ranks load or restore before it. */
 CLT_API clt_status clt_trainer_broadcast(clt_trainer *trainer, int root);
 
 /* Waits until the devices have done everything that was enqueued. */

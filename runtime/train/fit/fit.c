@@ -8,6 +8,7 @@
 #include "train/fit/fit.h"
 #include "base/clock.h"
 #include "train/ranks/world.h"
+#include "train/step/shards.h"
 
 CLT_STRUCT_INIT(clt_fit_options, .epochs = 1, .seed = -1, .shuffle = 1, .ignore_index = INT64_MIN,
                 .keep = 3)
@@ -236,9 +237,10 @@ static void after_failure(clt_fit_run *f, clt_status status)
     if (status != CLT_STOPPED)
         clt_heartbeat_failed(f->trainer->exchange.beat, status, message);
     const bool idle = clt_trainer_wait(f->trainer) == CLT_OK;
-    /* In an evaluation all ranks have the last step's weights. With shards, a save would exchange
-     * slots. */
-    const bool alone = f->trainer->all.ranks == 1 || (f->evaluating && !f->trainer->sharded);
+    /* In an evaluation all ranks have the last step's weights, and rank 0 saves them if it has all
+     * of them. */
+    const bool alone =
+        f->trainer->all.ranks == 1 || (f->evaluating && !clt_shards_together(f->trainer));
     const bool read = f->between && alone && f->trainer->steps > f->first_step;
     bool good = idle && (read || f->dropped);
     if (good && clt_fit_finish_last(f) != CLT_OK)

@@ -7,7 +7,7 @@
 #include "train/fit/fit.h"
 #include "train/step/verify.h"
 #include "train/step/states.h"
-#include "train/ranks/world.h"
+#include "train/ranks/whole.h"
 
 clt_status clt_fit_make_source(clt_fit_run *f)
 {
@@ -54,7 +54,8 @@ static void describe_data(clt_trainer *t, const clt_dataset *train, const clt_fi
 static clt_status resume(clt_fit_run *f)
 {
     const clt_fit_options *o = f->options;
-    if (!o->resume || !o->checkpoint_dir || f->trainer->all.rank)
+    const bool together = clt_whole_spread(&f->trainer->all, f->trainer->store);
+    if (!o->resume || !o->checkpoint_dir || (f->trainer->all.rank && !together))
         return CLT_OK;
     int64_t seed;
     clt_status status = clt_trainer_restore(
@@ -117,18 +118,13 @@ static clt_status lock(clt_fit_run *f)
                : CLT_OK;
 }
 
-static clt_status lock_and_resume(clt_fit_run *f)
-{
-    CLT_TRY(lock(f));
-    return resume(f);
-}
-
 /* All ranks begin at rank 0's position, on the same data. */
 static clt_status begin_together(clt_fit_run *f, clt_dataset *train)
 {
     clt_trainer *t = f->trainer;
     const clt_fit_options *o = f->options;
-    CLT_TRY(clt_world_agree(&t->all, lock_and_resume(f)));
+    CLT_TRY(clt_world_agree(&t->all, lock(f)));
+    CLT_TRY(clt_world_agree(&t->all, resume(f)));
     if (t->all.ranks == 1)
         return CLT_OK;
     uint64_t hash = clt_hash_text(t->reads, 0);

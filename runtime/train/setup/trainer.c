@@ -9,7 +9,7 @@
 #include "exec/slow.h"
 #include "train/planner/balance.h"
 #include "train/setup/choices.h"
-#include "train/ranks/world.h"
+#include "train/ranks/whole.h"
 #include <cltrain/checkpoint.h>
 #include <cltrain/unstable.h>
 
@@ -213,10 +213,10 @@ clt_status clt_trainer_slot_get(clt_trainer *t, int slot, const char *name, void
 {
     const clt_slot *where;
     CLT_TRY(find_slot(t, slot, name, bytes, &where));
-    clt_status status = clt_shards_collect(t, -1);
-    CLT_NEXT(status, clt_shards_read(t, slot, where, data));
-    clt_shards_drop(t);
-    return status;
+    if (!clt_whole_is_apart(&t->all, t->store, slot, where))
+        return clt_store_read(t->store, slot, where, data);
+    CLT_TRY(clt_world_agree(&t->all, clt_trainer_wait(t)));
+    return clt_whole_collect(&t->all, t->store, slot, where, data);
 }
 
 clt_status clt_trainer_slot_set(clt_trainer *t, int slot, const char *name, const void *data,
@@ -241,17 +241,17 @@ static clt_status find_loss_scale(const clt_trainer *t, int device, float *scale
     return CLT_OK;
 }
 
-/* Reads the bytes [begin, end) of a bucket's gradients, as if they were f32. */
-static clt_status read_gradient(const clt_trainer *t, int device, int bucket, int64_t begin,
-                                int64_t end, float *data)
+/* Reads the bytes [at, at + bytes) of a bucket's gradients, as if they were f32. */
+static clt_status read_gradient(const clt_trainer *t, int device, int bucket, int64_t at,
+                                int64_t bytes, float *data)
 {
     const clt_dtype precision = t->options.precision;
     const clt_replica *r = &t->store->replicas[device];
     const cl_mem buffer = clt_replica_gradients(r, precision)[bucket];
-    const int64_t count = (end - begin) / 4;
+    const int64_t count = bytes / 4;
     float scale;
     CLT_TRY(find_loss_scale(t, device, &scale));
-    CLT_TRY(clt_replica_read_floats(r, (clt_view){buffer, begin / 4 * clt_dtype_size(precision)},
+    CLT_TRY(clt_replica_read_floats(r, (clt_view){buffer, at / 4 * clt_dtype_size(precision)},
                                     precision, count, data));
     for (int64_t i = 0; scale != 1 && i < count; i++)
         data[i] /= scale;
@@ -264,20 +264,16 @@ static clt_status add_gradient(const clt_trainer *t, int device, const clt_slot 
                                bool sharded, float *whole, int64_t *found)
 {
     const clt_replica *r = &t->store->replicas[device];
-    const clt_slot *part = clt_store_part(t->store, device, tensor);
-    int64_t begin = part->offset, end = part->offset + clt_slot_part_bytes(tensor, r->at);
-    if (sharded && !clt_shard_part(&r->layout->buckets[part->bucket], r->shard, r->shards, begin,
-                                   end, &begin, &end))
-        return CLT_OK;
-    const int64_t from = begin - part->offset;
-    *found += end - begin;
+    const clt_held h = clt_store_held(t->store, tensor, r->at, r->shard, sharded ? r->shards : 1);
+    const int64_t at = clt_store_part(t->store, device, tensor)->offset + h.from;
+    *found += h.bytes;
     if (!tensor->sharding.blocks)
-        return read_gradient(t, device, part->bucket, begin, end, whole + from / 4);
-    float *data = clt_alloc((size_t)(end - begin));
+        return read_gradient(t, device, tensor->bucket, at, h.bytes, whole + h.from / 4);
+    float *data = clt_alloc((size_t)h.bytes + 1);
     clt_status status =
-        data ? read_gradient(t, device, part->bucket, begin, end, data) : CLT_OUT_OF_MEMORY;
+        data ? read_gradient(t, device, tensor->bucket, at, h.bytes, data) : CLT_OUT_OF_MEMORY;
     if (status == CLT_OK)
-        clt_part_put(tensor, r->at, from, end - begin, data, whole);
+        clt_part_put(tensor, r->at, h.from, h.bytes, data, whole);
     clt_free(data);
     return status;
 }
@@ -295,7 +291,7 @@ clt_status clt_trainer_gradient(clt_trainer *t, int device, const char *name, vo
     for (int d = 0; d < t->all.own; d++) {
         const bool part =
             where->sharding.blocks && clt_store_neighbours(t->store, CLT_AXIS_TENSOR, device, d);
-        if (sharded ? !clt_store_repeats(t->store, where, d) : d == device || part)
+        if (sharded ? clt_store_first_with(t->store, 0, where, d) == d : d == device || part)
             CLT_TRY(add_gradient(t, d, where, sharded, data, &found));
     }
     return found == where->bytes

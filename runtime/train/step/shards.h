@@ -1,7 +1,6 @@
 /*
  * Optimizer slots of trainers whose devices update a shard of each bucket. A device has the slots
- * of its shard only. Whole tensors are put together on the host, for checkpoints and for programs
- * that read or set them.
+ * of its shard only. One rank may set whole tensors, which are kept until they are sent to all.
  */
 #ifndef CLT_TRAIN_STEP_SHARDS_H
 #define CLT_TRAIN_STEP_SHARDS_H
@@ -16,22 +15,17 @@ struct clt_trainer;
 typedef struct clt_whole_slots {
     void **tensors;
     int count;
-    bool collected; /* all are kept, and are those of the last step */
 } clt_whole_slots;
 
-/* Puts all tensors together from the shards of all ranks, and keeps them on rank `keeper` (-1: on
- * all). Does nothing if this rank can read all shards. Collective. */
-clt_status clt_shards_collect(struct clt_trainer *trainer, int keeper);
+/* Whether all ranks save and restore together, because a rank alone lacks shards of the optimizer's
+ * tensors or parts of parameters. */
+bool clt_shards_together(const struct clt_trainer *trainer);
 
 /* Frees the tensors. */
 void clt_shards_drop(struct clt_trainer *trainer);
 
-/* Reads a tensor of a slot: from the devices of this rank, or a collected one. */
-clt_status clt_shards_read(const struct clt_trainer *trainer, int slot, const clt_slot *tensor,
-                           void *data);
-
-/* Writes a tensor to the devices of this rank. Keeps a copy for clt_shards_tell, if other ranks
- * have shards of it. */
+/* Writes a tensor to the devices of this rank. Keeps a copy for clt_shards_tell if other ranks have
+ * shards of it, unless parameters are split over ranks: then every rank sets the tensor. */
 clt_status clt_shards_write(struct clt_trainer *trainer, int slot, const clt_slot *tensor,
                             const void *data);
 

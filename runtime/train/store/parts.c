@@ -37,81 +37,86 @@ const clt_slot *clt_store_part(const clt_store *store, int device, const clt_slo
     return &store->replicas[device].layout->slots[slot - store->layout.slots];
 }
 
-bool clt_store_same_part(const clt_store *store, const clt_slot *slot, int a, int b)
+int clt_store_first_with(const clt_store *store, int kind, const clt_slot *slot, int device)
 {
-    return !slot->sharding.blocks || store->replicas[a].at.place == store->replicas[b].at.place;
-}
-
-bool clt_store_repeats(const clt_store *store, const clt_slot *slot, int device)
-{
+    const clt_replica *r = store->replicas;
     int d = 0;
-    while (store->replicas[d].shard != store->replicas[device].shard ||
-           !clt_store_same_part(store, slot, d, device))
+    while ((slot->sharding.blocks && r[d].at.place != r[device].at.place) ||
+           (kind != CLT_VALUES && r[d].shard != r[device].shard))
         d++;
-    return d < device;
+    return d;
 }
 
-/* Reads or writes a device's part of a tensor. `buffer` has room for the largest part. */
-static clt_status transfer(const clt_store *store, int device, const clt_slot *slot, void *whole,
-                           void *buffer, bool reads)
+cl_mem clt_store_buffer(const clt_store *store, int device, int kind, const clt_slot *slot)
 {
     const clt_replica *r = &store->replicas[device];
-    const clt_slot *part = clt_store_part(store, device, slot);
-    const cl_mem values = r->values[part->bucket];
-    const int64_t bytes = clt_slot_part_bytes(slot, r->at);
-    if (!reads) {
-        clt_part_take(slot, r->at, 0, bytes, whole, buffer);
-        return clt_replica_write(r, values, part->offset, bytes, buffer);
-    }
-    CLT_TRY(clt_replica_read(r, values, part->offset, bytes, buffer));
-    clt_part_put(slot, r->at, 0, bytes, buffer, whole);
-    return CLT_OK;
+    return (kind == CLT_VALUES ? r->values : r->slots[kind])[slot->bucket];
 }
 
-static clt_status read_parts(const clt_store *store, const clt_slot *slot, void *whole,
-                             void *buffer)
+clt_held clt_store_held(const clt_store *store, const clt_slot *slot, clt_coordinate at, int shard,
+                        int shards)
 {
-    for (int place = 0; place < store->replicas[0].at.places; place++) {
-        int device = 0;
-        while (device < store->n_devices && store->replicas[device].at.place != place)
-            device++;
-        if (device == store->n_devices)
-            return clt_fail(
-                CLT_STATE,
-                "%s is split over tp, and only devices of other ranks have part %d of it",
-                slot->name, place);
-        CLT_TRY(transfer(store, device, slot, whole, buffer, true));
-    }
-    return CLT_OK;
-}
-
-clt_status clt_store_read(const clt_store *store, const clt_slot *slot, void *whole)
-{
-    const clt_replica *r = &store->replicas[0];
     const clt_slot *part = clt_store_part(store, 0, slot);
+    const clt_bucket *bucket = &store->replicas[0].layout->buckets[part->bucket];
+    int64_t begin = part->offset, end = part->offset + clt_slot_part_bytes(slot, at);
+    if (shards > 1 && !clt_shard_part(bucket, shard, shards, begin, end, &begin, &end))
+        return (clt_held){.at = at};
+    const int64_t first = shards > 1 ? shard * clt_shard_bytes(bucket, shards) : 0;
+    return (clt_held){at, begin - part->offset, end - begin, begin - first};
+}
+
+/* What a device of this rank has. */
+static clt_held held_by(const clt_store *store, int device, int kind, const clt_slot *slot)
+{
+    const clt_replica *r = &store->replicas[device];
+    return clt_store_held(store, slot, r->at, r->shard, kind == CLT_VALUES ? 1 : r->shards);
+}
+
+/* Reads or writes what a device has of a tensor. */
+static clt_status transfer(const clt_store *store, int device, int kind, const clt_slot *slot,
+                           char *whole, bool reads, int64_t *bytes)
+{
+    const clt_replica *r = &store->replicas[device];
+    const clt_held h = held_by(store, device, kind, slot);
+    const cl_mem buffer = clt_store_buffer(store, device, kind, slot);
+    *bytes = h.bytes;
     if (!slot->sharding.blocks)
-        return clt_replica_read(r, r->values[part->bucket], part->offset, part->bytes, whole);
-    void *buffer = clt_alloc((size_t)part->bytes);
-    const clt_status status = buffer ? read_parts(store, slot, whole, buffer) : CLT_OUT_OF_MEMORY;
-    clt_free(buffer);
+        return reads ? clt_replica_read(r, buffer, h.offset, h.bytes, whole + h.from)
+                     : clt_replica_write(r, buffer, h.offset, h.bytes, whole + h.from);
+    void *part = clt_alloc((size_t)h.bytes + 1);
+    clt_status status = part ? CLT_OK : CLT_OUT_OF_MEMORY;
+    if (part && !reads)
+        clt_part_take(slot, h.at, h.from, h.bytes, whole, part);
+    CLT_NEXT(status, reads ? clt_replica_read(r, buffer, h.offset, h.bytes, part)
+                           : clt_replica_write(r, buffer, h.offset, h.bytes, part));
+    if (status == CLT_OK && reads)
+        clt_part_put(slot, h.at, h.from, h.bytes, part, whole);
+    clt_free(part);
     return status;
 }
 
-clt_status clt_store_write(const clt_store *store, const clt_slot *slot, const void *whole)
+clt_status clt_store_read(const clt_store *store, int kind, const clt_slot *slot, void *whole)
 {
-    void *buffer = NULL;
-    clt_status status = CLT_OK;
-    if (slot->sharding.blocks) {
-        buffer = clt_alloc((size_t)clt_store_part(store, 0, slot)->bytes);
-        CLT_TRY_MEMORY(buffer);
+    int64_t found = 0, bytes;
+    for (int d = 0; d < store->n_devices && found < slot->bytes; d++) {
+        if (clt_store_first_with(store, kind, slot, d) < d)
+            continue;
+        CLT_TRY(transfer(store, d, kind, slot, whole, true, &bytes));
+        found += bytes;
     }
-    for (int d = 0; d < store->n_devices && status == CLT_OK; d++) {
-        const clt_replica *r = &store->replicas[d];
-        const clt_slot *part = clt_store_part(store, d, slot);
-        status = buffer ? transfer(store, d, slot, (void *)whole, buffer, false)
-                        : clt_replica_write(r, r->values[part->bucket], part->offset, part->bytes,
-                                            whole);
-    }
-    clt_free(buffer);
-    return status;
+    return found == slot->bytes
+               ? CLT_OK
+               : clt_fail(CLT_STATE,
+                          "devices of other ranks have parts of %s, which only all ranks together "
+                          "can read (clt_store_collect)",
+                          slot->name);
+}
+
+clt_status clt_store_write(const clt_store *store, int kind, const clt_slot *slot,
+                           const void *whole)
+{
+    int64_t bytes;
+    for (int d = 0; d < store->n_devices; d++)
+        CLT_TRY(transfer(store, d, kind, slot, (char *)whole, false, &bytes));
+    return CLT_OK;
 }

@@ -97,13 +97,27 @@ static clt_status compare_meshes(const clt_world *world, const char *parallel)
     return status;
 }
 
+static clt_status find_begins(clt_store *store)
+{
+    const int ranks = store->world.ranks > 1 ? store->world.ranks : 1;
+    store->begins = clt_calloc((size_t)ranks + 1, sizeof *store->begins);
+    CLT_TRY_MEMORY(store->begins);
+    store->begins[ranks] = store->total;
+    return ranks == 1 ? CLT_OK
+                      : store->world.gather(store->world.user, &store->first,
+                                            (int64_t)sizeof store->first, store->begins);
+}
+
 static clt_status make_mesh(clt_store *store, const clt_store_options *options, int count)
 {
     if (!options->parallel)
         return CLT_OK;
+    if (options->world)
+        store->world = *options->world;
     CLT_TRY(clt_world_count(options->world, count, &store->first, &store->total));
-    if (options->world && options->world->ranks > 1)
-        CLT_TRY(compare_meshes(options->world, options->parallel));
+    if (store->world.ranks > 1)
+        CLT_TRY(compare_meshes(&store->world, options->parallel));
+    CLT_TRY(find_begins(store));
     return clt_mesh_parse(options->parallel, store->total, &store->mesh);
 }
 
@@ -208,7 +222,8 @@ void clt_store_destroy(clt_store *store)
         clt_replica_destroy(&store->replicas[i]);
         clt_arena_destroy(&store->arenas[i]);
     }
-    CLT_FREE(store->replicas, store->arenas, store->order, store->file_prefix, store->file_ignored);
+    CLT_FREE(store->replicas, store->arenas, store->begins, store->order, store->file_prefix,
+             store->file_ignored);
     clt_buckets_free(&store->layout);
     clt_buckets_free(&store->parts);
     clt_free(store);
@@ -258,8 +273,8 @@ clt_status clt_store_slot(const clt_store *store, const char *name, const clt_sl
                     best ? "; did you mean " : "", best ? best : "", best ? "?" : "");
 }
 
-static clt_status find_sized(const clt_store *store, const char *name, size_t bytes,
-                             const clt_slot **slot)
+clt_status clt_store_sized(const clt_store *store, const char *name, size_t bytes,
+                           const clt_slot **slot)
 {
     CLT_TRY(clt_store_slot(store, name, slot));
     if ((int64_t)bytes != (*slot)->bytes)
@@ -271,15 +286,15 @@ static clt_status find_sized(const clt_store *store, const char *name, size_t by
 clt_status clt_store_get(clt_store *store, const char *name, void *data, size_t bytes)
 {
     const clt_slot *slot;
-    CLT_TRY(find_sized(store, name, bytes, &slot));
-    return clt_store_read(store, slot, data);
+    CLT_TRY(clt_store_sized(store, name, bytes, &slot));
+    return clt_store_read(store, CLT_VALUES, slot, data);
 }
 
 clt_status clt_store_set(clt_store *store, const char *name, const void *data, size_t bytes)
 {
     const clt_slot *slot;
-    CLT_TRY(find_sized(store, name, bytes, &slot));
-    return clt_store_write(store, slot, data);
+    CLT_TRY(clt_store_sized(store, name, bytes, &slot));
+    return clt_store_write(store, CLT_VALUES, slot, data);
 }
 
 void clt_store_groups_text(const clt_store *store, clt_str *text)
@@ -310,9 +325,7 @@ static clt_status compare_slot(const clt_store *store, const clt_slot *slot, voi
     int read = -1; /* the device whose part `first` has */
     for (int d = 1; d < store->n_devices; d++) {
         const clt_replica *r = &store->replicas[d];
-        int same = 0;
-        while (!clt_store_same_part(store, slot, same, d))
-            same++;
+        const int same = clt_store_first_with(store, CLT_VALUES, slot, d);
         if (same == d)
             continue;
         const clt_replica *s = &store->replicas[same];

@@ -8,6 +8,7 @@
 #include "graph/mesh.h"
 #include "plan/plan.h"
 #include <cltrain/store.h>
+#include <cltrain/world.h>
 
 struct clt_store {
     /* The whole tensors: names, order, types. Devices have the layout of their replica: this one,
@@ -15,8 +16,12 @@ struct clt_store {
     clt_buckets layout;
     clt_buckets parts;
     int64_t bucket_bytes;
-    clt_mesh mesh;    /* all sizes 0: no mesh was given, so all devices are data parallel */
-    int first, total; /* with a mesh: the participant of device 0, and their number */
+    clt_mesh mesh; /* all sizes 0: no mesh was given, so all devices are data parallel */
+    /* With a mesh: the participant of device 0, and their number; the world; and the first
+     * participants by rank, and the end. */
+    int first, total;
+    clt_world world;
+    int *begins;
     int n_devices;
     clt_replica *replicas;
     clt_arena *arenas;                /* scratch shared by all plans of a device */
@@ -33,6 +38,10 @@ struct clt_store {
 /* Finds a slot of the whole layout by name. Fails with NOT_FOUND, whose message suggests the
  * nearest name. */
 clt_status clt_store_slot(const clt_store *store, const char *name, const clt_slot **slot);
+
+/* Finds a slot whose tensor has so many bytes. Errors also: INVALID_ARGUMENT. */
+clt_status clt_store_sized(const clt_store *store, const char *name, size_t bytes,
+                           const clt_slot **slot);
 
 /* Sets the place in the mesh for which a device's plan is made. */
 void clt_store_place(const clt_store *store, int device, clt_plan_options *options);

@@ -2,41 +2,13 @@
  * Stores whose tensors are split over the places of tp: layouts, initial values, reading, writing
  * and files. The whole tensors have the bits of a store on one device.
  */
-#include "train/lab.h"
+#include "train/split_model.h"
 
 #include "checkpoint/scratch.h"
 #include "train/store/parts.h"
 #include <cltrain/fit.h>
 
-enum { MOST = 8, LARGEST = 128 };
-
-/* Odd sizes: over 2 and 3 places the parts differ by one row of each block. */
-static clt_graph *model(bool split)
-{
-    const clt_init uniform = {CLT_INIT_UNIFORM, 0.5, 0}, normal = {CLT_INIT_NORMAL, 1, 2};
-    const int64_t table[] = {7, 6}, packed[] = {15, 7}, rows[] = {15}, columns[] = {5, 11},
-                  kernel[] = {3, 5, 2, 2}, whole[] = {10};
-    clt_graph *g;
-    ok(clt_graph_create(&g));
-    clt_parameter(g, "table", 2, table, normal);
-    clt_parameter(g, "packed.weight", 2, packed, uniform);
-    clt_parameter(g, "packed.bias", 1, rows, uniform);
-    clt_parameter(g, "columns", 2, columns, normal);
-    clt_parameter(g, "kernel", 4, kernel, uniform);
-    clt_parameter(g, "still", 2, columns, uniform);
-    clt_parameter(g, "whole", 1, whole, uniform);
-    clt_state(g, "count", CLT_I32, 1, whole, (clt_init){CLT_INIT_CONSTANT, 3, 0});
-    ok(clt_freeze(g, "still", NULL));
-    ok(clt_param_group(g, "*.bias", 0.5, 0, NULL));
-    if (split) {
-        ok(clt_shard(g, "table", CLT_AXIS_TENSOR, 0, 1, NULL));
-        ok(clt_shard(g, "packed.*", CLT_AXIS_TENSOR, 0, 3, NULL));
-        ok(clt_shard(g, "columns", CLT_AXIS_TENSOR, 1, 1, NULL));
-        ok(clt_shard(g, "kernel", CLT_AXIS_TENSOR, 1, 1, NULL));
-        ok(clt_shard(g, "still", CLT_AXIS_TENSOR, 0, 1, NULL));
-    }
-    return g;
-}
+enum { MOST = 8 };
 
 /* One device several times: a store of as many places as the mesh has. */
 static lab store_on(clt_graph *graph, const char *parallel, int count, int64_t bucket_bytes)
@@ -63,19 +35,6 @@ typedef struct mesh_case {
 static const mesh_case meshes[] = {{"tp=2", 2},      {"tp=3", 3},      {"dp=2,tp=2", 4},
                                    {"tp=2,dp=2", 4}, {"tp=3,dp=2", 6}, {"tp=5", 5}};
 enum { MESHES = sizeof meshes / sizeof *meshes };
-
-static int64_t size_of(const clt_store *store, int index, const char **name)
-{
-    clt_dtype dtype;
-    int rank;
-    int64_t dims[CLT_MAX_RANK], bytes;
-    ok(clt_store_describe(store, index, name, &dtype, &rank, dims, NULL));
-    bytes = clt_dtype_size(dtype);
-    for (int i = 0; i < rank; i++)
-        bytes *= dims[i];
-    assert_true(bytes <= LARGEST * (int)sizeof(float));
-    return bytes;
-}
 
 /* Compares all whole tensors of two stores. */
 static void compare(clt_store *a, clt_store *b)
@@ -126,9 +85,9 @@ static void parts_have_the_values_of_one_device(void **state)
 {
     (void)state;
     for (int64_t bucket = 0; bucket <= 1024; bucket += 1024) {
-        lab one = store_on(model(true), NULL, 1, bucket);
+        lab one = store_on(split_model(true), NULL, 1, bucket);
         for (int m = 0; m < MESHES; m++) {
-            lab l = store_on(model(true), meshes[m].parallel, meshes[m].devices, bucket);
+            lab l = store_on(split_model(true), meshes[m].parallel, meshes[m].devices, bucket);
             float whole[LARGEST];
             compare(one.store, l.store);
             for (int i = 0; i < l.store->layout.n_slots; i++) {
@@ -148,7 +107,7 @@ static void layouts_correspond(void **state)
 {
     (void)state;
     for (int m = 0; m < MESHES; m++) {
-        lab l = store_on(model(true), meshes[m].parallel, meshes[m].devices, 1024);
+        lab l = store_on(split_model(true), meshes[m].parallel, meshes[m].devices, 1024);
         const clt_buckets *whole = &l.store->layout, *parts = l.store->replicas[0].layout;
         int64_t saved = 0;
         assert_ptr_not_equal(whole, parts);
@@ -179,12 +138,12 @@ static void one_layout_without_splits(void **state)
     static const mesh_case whole[] = {{NULL, 2}, {"dp=2", 2}, {"dp=2,tp=1", 2}};
     (void)state;
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) {
-        lab l = store_on(model(true), whole[i].parallel, whole[i].devices, 0);
+        lab l = store_on(split_model(true), whole[i].parallel, whole[i].devices, 0);
         assert_ptr_equal(&l.store->layout, l.store->replicas[0].layout);
         assert_false(clt_buckets_split(&l.store->layout));
         lab_close(&l);
     }
-    lab unsplit = store_on(model(false), "tp=2", 2, 0);
+    lab unsplit = store_on(split_model(false), "tp=2", 2, 0);
     assert_ptr_equal(&unsplit.store->layout, unsplit.store->replicas[1].layout);
     lab_close(&unsplit);
 }
@@ -193,8 +152,8 @@ static void set_writes_parts(void **state)
 {
     (void)state;
     for (int m = 0; m < MESHES; m++) {
-        lab one = store_on(model(true), NULL, 1, 0);
-        lab l = store_on(model(true), meshes[m].parallel, meshes[m].devices, 0);
+        lab one = store_on(split_model(true), NULL, 1, 0);
+        lab l = store_on(split_model(true), meshes[m].parallel, meshes[m].devices, 0);
         float whole[LARGEST];
         for (int i = 0; i < clt_store_count(l.store); i++) {
             const char *name;
@@ -217,7 +176,7 @@ static void set_writes_parts(void **state)
 static void check_compares_equal_parts(void **state)
 {
     (void)state;
-    lab l = store_on(model(true), "dp=2,tp=2", 4, 0);
+    lab l = store_on(split_model(true), "dp=2,tp=2", 4, 0);
     const clt_replica *r = &l.store->replicas[3];
     const clt_slot *slot = clt_buckets_find(r->layout, "packed.weight");
     const float other = 9;
@@ -231,11 +190,11 @@ static void check_compares_equal_parts(void **state)
 static void files_have_whole_tensors(void **state)
 {
     (void)state;
-    lab one = store_on(model(true), NULL, 1, 0);
+    lab one = store_on(split_model(true), NULL, 1, 0);
     ok(clt_store_save(one.store, in_scratch("one")));
     for (int m = 0; m < MESHES; m++) {
         size_t n_want, n_got;
-        lab l = store_on(model(true), meshes[m].parallel, meshes[m].devices, 0);
+        lab l = store_on(split_model(true), meshes[m].parallel, meshes[m].devices, 0);
         ok(clt_store_save(l.store, in_scratch("parts")));
         unsigned char *want = get_file(in_scratch("one"), &n_want);
         unsigned char *got = get_file(in_scratch("parts"), &n_got);
@@ -267,7 +226,7 @@ static void too_many_places(void **state)
     lab l = lab_on_kept(clt_test_devices("pocl@1"));
     for (int d = 0; d < 8; d++)
         devices[d] = l.devices[0];
-    l.graph = model(true);
+    l.graph = split_model(true);
     assert_int_equal(clt_store_create_with(l.graph, devices, 8, &o, &store), CLT_SHAPE);
     assert_non_null(strstr(clt_error_message(), "cannot be split over 8 devices"));
     lab_close(&l);
@@ -277,8 +236,8 @@ static void too_many_places(void **state)
 static void graphs_need_the_splits_of_the_store(void **state)
 {
     (void)state;
-    lab l = store_on(model(true), "tp=2", 2, 0);
-    clt_graph *other = model(false);
+    lab l = store_on(split_model(true), "tp=2", 2, 0);
+    clt_graph *other = split_model(false);
     clt_plan_options options = clt_plan_options_default(CLT_PLAN_PREDICT, 1);
     clt_plan *plan;
     clt_store_place(l.store, 1, &options);
@@ -298,14 +257,14 @@ static void graphs_need_the_splits_of_the_store(void **state)
 static void plans_are_shared_within_dp(void **state)
 {
     (void)state;
-    lab l = store_on(model(true), "dp=2,tp=2", 4, 0);
+    lab l = store_on(split_model(true), "dp=2,tp=2", 4, 0);
     for (int a = 0; a < 4; a++)
         for (int b = 0; b < 4; b++) {
             assert_int_equal(clt_store_same_plan(l.store, a, b), a % 2 == b % 2);
             assert_int_equal(clt_store_neighbours(l.store, CLT_AXIS_TENSOR, a, b), a / 2 == b / 2);
         }
     lab_close(&l);
-    l = store_on(model(true), NULL, 2, 0);
+    l = store_on(split_model(true), NULL, 2, 0);
     assert_true(clt_store_same_plan(l.store, 0, 1));
     assert_false(clt_store_neighbours(l.store, CLT_AXIS_TENSOR, 0, 1));
     lab_close(&l);
