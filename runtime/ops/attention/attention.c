@@ -367,40 +367,14 @@ static const clt_attribute attributes[] = {
     {CLT_ATTRIBUTE(INT, "stream", clt_attention_attr, stream,
                    "The node's number among the random nodes of the graph."),
      .internal = 1, .untuned = 1},
+    {CLT_ATTRIBUTE(INT, "first_head", clt_attention_attr, first_head,
+                   "The number of the node's first head among all_heads."),
+     .internal = 1, .untuned = 1},
+    {CLT_ATTRIBUTE(INT, "all_heads", clt_attention_attr, all_heads,
+                   "Heads of all devices that share the heads; 0: the node has them all."),
+     .internal = 1, .untuned = 1},
     {0},
 };
-
-/* Samples are independent. In the form of heads, heads are independent too if k and v have as many
- * as q. */
-static void dims_of(const clt_node *node, clt_node_dims *dims)
-{
-    const clt_attention_shape s = clt_attention_shape_of(node);
-    const clt_attention_attr *attr = node->attr;
-    const int before = is_forward(node) ? 0 : BEFORE_Q, mask = before + ATTN_MASK;
-    const bool heads = attr->form == CLT_ATTENTION_HEADS && s.heads == s.kv_heads;
-    clt_dims_clear(dims);
-    dims->behaviour[0] = CLT_DIM_PARALLEL;
-    dims->behaviour[1] = heads && attr->dropout == 0 ? CLT_DIM_PARALLEL : CLT_DIM_WHOLE;
-    for (int i = 0; i < node->n_in && i < mask && i < CLT_MAX_OPERANDS; i++) {
-        dims->in[i][0] = 0;
-        dims->in[i][1] = heads || i == LOG_SUM + (is_forward(node) ? OPERANDS : 0) ? 1 : -1;
-    }
-    for (int i = 0; i < node->n_out && i < CLT_MAX_OUTPUTS; i++) {
-        dims->out[i][0] = 0;
-        dims->out[i][1] = heads ? 1 : -1;
-    }
-    for (int i = 0; mask < node->n_in && node->in[mask] && i < 2; i++) {
-        const clt_type *type = &node->in[mask]->type;
-        const int at = type->rank - 4 + i;
-        if (at >= 0 && type->dims[at] != 1)
-            dims->in[mask][at] = (signed char)i;
-        else if (node->op == &clt_op_attention_mask_grad)
-            dims->behaviour[i] =
-                dims->behaviour[i] == CLT_DIM_PARALLEL ? CLT_DIM_SUMMED : CLT_DIM_WHOLE;
-    }
-    if (node->op == &clt_op_attention_mask_grad)
-        memcpy(dims->out[0], dims->in[mask], sizeof dims->out[0]);
-}
 
 const clt_op clt_op_attention = {
     .name = "attention",
@@ -408,7 +382,8 @@ const clt_op clt_op_attention = {
     .operands = "q b*, k b*?, v b*?, mask *?, past_value 1? i32",
     .results = "y b*, log_sum bht",
     .whole = "*ht",
-    .dims = dims_of,
+    .dims = clt_attention_dims,
+    .localise = clt_attention_localise,
     .attributes = attributes,
     .attr_bytes = sizeof(clt_attention_attr),
     .infer = infer,
@@ -434,7 +409,8 @@ static const char in_grad[] =
         .operands = in_grad,                                                                       \
         .results = RESULTS,                                                                        \
         .whole = "*ht",                                                                            \
-        .dims = dims_of,                                                                           \
+        .dims = clt_attention_dims,                                                                \
+        .localise = clt_attention_localise,                                                        \
         .attributes = attributes,                                                                  \
         .attr_bytes = sizeof(clt_attention_attr),                                                  \
         .infer = INFER,                                                                            \

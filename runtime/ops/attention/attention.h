@@ -30,6 +30,9 @@ typedef struct clt_attention_attr {
     int is_causal;
     double dropout; /* probability that a weight is dropped */
     int64_t stream; /* with dropout: the node's number among the graph's random nodes */
+    /* On one of several devices that share the heads: the number of its first head, and of all
+     * heads (0: this node has them all). */
+    int first_head, all_heads;
 } clt_attention_attr;
 
 /* Strides of a tensor of rows of D elements: the offset of (b, head, row) from the operand's first
@@ -57,6 +60,13 @@ extern const clt_op clt_op_attention, clt_op_attention_grad, clt_op_attention_pa
 
 /* Returns the sizes of an inferred node of attention or one of its gradients. */
 clt_attention_shape clt_attention_shape_of(const clt_node *node);
+
+/* For clt_op.dims and clt_op.localise, in attention_dims.c. */
+struct clt_node_dims;
+struct clt_node_part;
+void clt_attention_dims(const clt_node *node, struct clt_node_dims *dims);
+clt_status clt_attention_localise(const clt_node *node, const struct clt_node_part *part,
+                                  void *attr);
 
 /* Writes the options of clkernels/attention/attention.clh: the types other than f32, and
  * dropout. */

@@ -4,6 +4,7 @@
 #define TESTS_OPS_ATTENTION_CASES_H
 
 #include "base/philox.h"
+#include "ops/attention/attention.h"
 #include "ops/harness/harness.h"
 
 typedef struct attention_attr {
@@ -13,6 +14,7 @@ typedef struct attention_attr {
     double scale;
     int bytes; /* the mask is u8 */
     double dropout;
+    int first_head, all_heads; /* of one device among several that share the heads */
 } attention_attr;
 
 /* Operands 3 and 4, if there are any, are the mask and the device's past. */
@@ -66,6 +68,9 @@ static inline void attention_build(const op_case *c, clt_value *const *in, clt_v
         out[0] = clt_attention(in[0], in[1], in[2], attr->heads, &o);
     else
         out[0] = clt_attention_packed(in[0], attr->heads, attr->kv_heads, &o);
+    clt_attention_attr *own = out[0]->producer->attr;
+    own->first_head = attr->first_head;
+    own->all_heads = attr->all_heads;
 }
 
 typedef struct attention_sizes {
@@ -167,7 +172,8 @@ static inline double attention_factor(const op_case *c, const attention_sizes *s
 {
     const attention_attr *attr = c->attr;
     const int64_t batch = c->in[0].dims[0], first = batch < 0 ? OP_SAMPLE * -batch : 0;
-    const int64_t row = ((first + b) * s->heads + head) * s->rows + t;
+    const int64_t heads = attr->all_heads ? attr->all_heads : s->heads;
+    const int64_t row = ((first + b) * heads + attr->first_head + head) * s->rows + t;
     uint32_t bits[4];
     if (attr->dropout <= 0)
         return 1;

@@ -1,5 +1,6 @@
 /* Attention in its three forms, against sums over all pairs in double. */
 #include "ops/attention/attention_cases.h"
+#include "ops/core/dims.h"
 #include "ops/harness/golden.h"
 
 /* Cases that all forms share: rows that fill tiles or not, one row, keys before the first row. */
@@ -155,12 +156,44 @@ static void test_goldens(void **state)
     op_goldens("attention", golden);
 }
 
+/* Heads are divided over devices if every device gets as many. */
+static void test_division(void **state)
+{
+    enum { HEADS_LABEL = 1 };
+    clt_graph *g;
+    clt_node_dims dims;
+    clt_attention_options o;
+    (void)state;
+    clt_attention_options_init(&o);
+    o.dropout = 0.5;
+    OP_OK(clt_graph_create(&g));
+    const clt_value *y = clt_attention_packed(INPUT("x", 3, B, 5, 72), 6, 0, &o);
+    const clt_node *node = y->producer;
+    clt_attention_attr attr = *(const clt_attention_attr *)node->attr;
+    clt_node_part part = {CLT_AXIS_TENSOR, HEADS_LABEL, 1, {1, 3}};
+    clt_node_dims_of(node, &dims);
+    assert_int_equal(dims.in[0][2], HEADS_LABEL);
+    assert_int_equal(dims.in_blocks[0][2], 3);
+    assert_int_equal(dims.out_blocks[0][2], 1);
+    assert_int_equal(dims.behaviour[HEADS_LABEL], CLT_DIM_PARALLEL);
+    OP_OK(node->op->localise(node, &part, &attr));
+    assert_int_equal(attr.heads, 2);
+    assert_int_equal(attr.kv_heads, 2);
+    assert_int_equal(attr.first_head, 2);
+    assert_int_equal(attr.all_heads, 6);
+    part.at.places = 5;
+    assert_int_equal(node->op->localise(node, &part, &attr), CLT_SHAPE);
+    assert_non_null(strstr(clt_error_message(), ": 6 heads cannot be divided over 5 places of tp"));
+    clt_graph_destroy(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_evaluation), cmocka_unit_test(test_errors),
         cmocka_unit_test(test_heads),      cmocka_unit_test(test_rows),
         cmocka_unit_test(test_goldens),    cmocka_unit_test(test_lone_vector),
+        cmocka_unit_test(test_division),
     };
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

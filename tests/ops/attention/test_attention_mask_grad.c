@@ -10,7 +10,7 @@ static void test_mask_gradients(void **state)
         {1, 2, 70, 83}, {1, 1, 1, 83}, {1, 2, 70, 1}, {CLT_BATCH, 1, 1, 1}};
     const attention_attr attrs[] = {{.form = 0},
                                     {.is_causal = 1, .past = 20},
-                                    {.dropout = 0.3},
+                                    {.dropout = 0.3, .first_head = 2, .all_heads = 6},
                                     {.scale = 0.4, .is_causal = 1},
                                     {.is_causal = 1, .past = 4, .dropout = 0.1},
                                     {.form = 0}};

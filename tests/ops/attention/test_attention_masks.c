@@ -36,17 +36,23 @@ static void test_masks(void **state)
     attention_check(cases, sizeof cases / sizeof *cases);
 }
 
-/* Every kernel drops exactly the weights that the random numbers select, as often as asked for.
- * Blocks of four numbers end at a row's last key or not. */
+/* Every kernel drops exactly the weights that the random numbers select, as often as asked for. A
+ * device that has some of the heads draws the numbers of those heads. Blocks of four numbers end at
+ * a row's last key or not. */
 static void test_dropout(void **state)
 {
     const bool few = clt_test_oclgrind();
     (void)state;
     op_case cases[] = {
         HEADS("dropout, odd, causal", few ? 2 : 3, 2, 1, few ? 9 : 21, 23, 20, NULL,
-              {.is_causal = 1, .dropout = 0.25}),
+              {.is_causal = 1, .dropout = 0.25, .first_head = 1, .all_heads = 5}),
         PACKED("dropout, long, packed, causal", 2, 1, 1, 131, 64,
-               {.form = 2, .heads = 1, .is_causal = 1, .dropout = 0.1}),
+               {.form = 2,
+                .heads = 1,
+                .is_causal = 1,
+                .dropout = 0.1,
+                .first_head = 3,
+                .all_heads = 4}),
         HEADS("dropout, narrow heads", 2, 2, 2, 9, 7, 3, NULL, {.is_causal = 1, .dropout = 0.4}),
         HEADS("dropout, masked", few ? 1 : 2, 2, 1, 7, 35, 32, NULL, {.dropout = 0.3}),
         ROWS("all dropped", 2, 2, 1, 7, 35, 32, {.form = 1, .heads = 2, .dropout = 1}),

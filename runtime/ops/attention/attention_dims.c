@@ -1,0 +1,78 @@
+/* Division of attention by samples and by heads. */
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/mesh.h"
+#include "ops/attention/attention.h"
+#include "ops/core/dims.h"
+
+enum { BATCH, HEADS }; /* labels */
+
+static void label(const clt_type *type, int heads_dim, int blocks, signed char *labels,
+                  unsigned char *label_blocks)
+{
+    labels[0] = BATCH;
+    if (heads_dim >= type->rank)
+        return;
+    labels[heads_dim] = HEADS;
+    label_blocks[heads_dim] = (unsigned char)blocks;
+}
+
+/* A dimension over which the mask is broadcast sums up in the mask's gradient. */
+static void label_mask(const clt_node *node, int mask, bool is_gradient, clt_node_dims *dims)
+{
+    for (int i = BATCH; i <= HEADS; i++) {
+        const clt_type *type = &node->in[mask]->type;
+        const int at = type->rank - 4 + i;
+        if (at >= 0 && type->dims[at] != 1)
+            dims->in[mask][at] = (signed char)i;
+        else if (is_gradient && dims->behaviour[i] == CLT_DIM_PARALLEL)
+            dims->behaviour[i] = CLT_DIM_SUMMED;
+    }
+    if (is_gradient)
+        memcpy(dims->out[0], dims->in[mask], sizeof dims->out[0]);
+}
+
+/* Samples and heads are independent. In the packed form, a part of the heads is a part of q, of k
+ * and of v, if all three have as many heads. */
+void clt_attention_dims(const clt_node *node, clt_node_dims *dims)
+{
+    const clt_attention_shape s = clt_attention_shape_of(node);
+    const clt_attention_attr *attr = node->attr;
+    const bool packed = attr->form == CLT_ATTENTION_PACKED, forward = s.q.operand == 0;
+    const bool of_mask = node->op == &clt_op_attention_mask_grad;
+    const int blocks = packed ? 3 : 1, heads_dim = attr->form == CLT_ATTENTION_HEADS ? 1 : 2;
+    clt_dims_clear(dims);
+    dims->behaviour[BATCH] = CLT_DIM_PARALLEL;
+    dims->behaviour[HEADS] = packed && s.heads != s.kv_heads ? CLT_DIM_WHOLE : CLT_DIM_PARALLEL;
+    for (int i = 0; i < node->n_in && i < s.q.operand + 3; i++)
+        if (node->in[i])
+            label(&node->in[i]->type, !forward && i == s.log_sum ? 1 : heads_dim,
+                  i < s.q.operand ? 1 : blocks, dims->in[i], dims->in_blocks[i]);
+    for (int i = 0; i < node->n_out && !of_mask; i++)
+        label(&node->out[i]->type, forward && i == s.log_sum ? 1 : heads_dim, forward ? 1 : blocks,
+              dims->out[i], dims->out_blocks[i]);
+    if (s.mask >= 0)
+        label_mask(node, s.mask, of_mask, dims);
+}
+
+/* Every place has as many heads, so that no head is cut. */
+clt_status clt_attention_localise(const clt_node *node, const clt_node_part *part, void *copy)
+{
+    const clt_attention_shape s = clt_attention_shape_of(node);
+    const int places = part->at.places;
+    clt_attention_attr *attr = copy;
+    if (part->label != HEADS)
+        return CLT_OK;
+    const bool of_keys = s.heads % places == 0;
+    const int64_t heads = of_keys ? s.kv_heads : s.heads;
+    if (heads % places || part->blocks != 1)
+        return clt_fail(CLT_SHAPE, "node %s: %lld heads%s cannot be divided over %d places of %s",
+                        node->name, (long long)heads, of_keys ? " of k and v" : "", places,
+                        clt_axis_name(part->axis));
+    attr->heads /= places;
+    attr->kv_heads /= places;
+    attr->all_heads = attr->all_heads ? attr->all_heads : (int)s.heads;
+    attr->first_head += (int)(s.heads / places) * part->at.place;
+    return CLT_OK;
+}
