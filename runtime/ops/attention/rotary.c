@@ -141,6 +141,36 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     clt_range_gpu(p, clt_extent_elements(&items), 1);
 }
 
+enum { WIDTH = 'w' - 'a' };
+
+/* Parts of rows are independent. */
+static void dims_of(const clt_node *node, clt_node_dims *dims)
+{
+    const clt_type *x = &node->in[0]->type;
+    dims->units[WIDTH] = x->dims[x->rank - 1] / ((const rotary_attr *)node->attr)->size;
+    dims->behaviour[WIDTH] = dims->units[WIDTH] > 1 ? CLT_DIM_PARALLEL : CLT_DIM_WHOLE;
+}
+
+/* The first `heads` parts are rotated. They are the first ones of the place too, because its parts
+ * have the same order. */
+static clt_status localise(const clt_node *node, const clt_node_part *part, void *copy)
+{
+    rotary_attr *attr = copy;
+    clt_type type;
+    CLT_TRY(clt_part_of_result(node, part, &type));
+    if (part->label != WIDTH)
+        return CLT_OK;
+    const int64_t own = type.dims[type.rank - 1] / attr->size / part->blocks;
+    int64_t rotated = 0;
+    for (int i = 0; i < part->blocks; i++) {
+        const int64_t before = (i * part->at.places + part->at.place) * own;
+        const int64_t left = attr->heads > before ? attr->heads - before : 0;
+        rotated += left < own ? left : own;
+    }
+    attr->heads = rotated;
+    return CLT_OK;
+}
+
 static void build(const clt_op_call *c)
 {
     const rotary_attr *given = c->attr;
@@ -160,7 +190,10 @@ const clt_op clt_op_rotary = {
     .doc = "Rotates pairs of elements of each row by angles that grow with the row's position.",
     .operands = "x *tw, offset_value 1? i32",
     .results = "y *tw",
-    .whole = "tw",
+    .whole = "t",
+    .by_node = "w",
+    .dims = dims_of,
+    .localise = localise,
     .callable = true,
     .build = build,
     CLT_ATTRIBUTES(

@@ -27,8 +27,7 @@ bool clt_conv_is_weight_grad(const clt_node *node)
 /* The members of a clt_conv2d_attr or clt_conv3d_attr. */
 typedef struct attributes {
     int axes;
-    int *stride, *padding, *dilation, *in, *kernel;
-    int groups;
+    int *stride, *padding, *dilation, *in, *kernel, *groups;
     clt_epilogue *epilogue;
     bool *bias;
 } attributes;
@@ -39,10 +38,10 @@ static attributes attributes_of(const clt_op *op, void *attr)
     clt_conv3d_attr *three = attr;
     return clt_is_conv3d(op)
                ? (attributes){3,           three->stride, three->padding, three->dilation,
-                              three->in,   three->kernel, three->groups,  &three->epilogue,
+                              three->in,   three->kernel, &three->groups, &three->epilogue,
                               &three->bias}
-               : (attributes){2,           two->stride, two->padding,   two->dilation, two->in,
-                              two->kernel, two->groups, &two->epilogue, &two->bias};
+               : (attributes){2,           two->stride,  two->padding,   two->dilation, two->in,
+                              two->kernel, &two->groups, &two->epilogue, &two->bias};
 }
 
 clt_epilogue clt_conv_epilogue(const clt_node *node)
@@ -70,8 +69,8 @@ clt_conv_shape clt_conv_shape_of(const clt_node *node)
     const clt_type *w = weight ? NULL : &node->in[1]->type;
     const clt_type *dy = data ? &node->in[0]->type : weight ? &node->in[1]->type : NULL;
     clt_conv_shape s = {
-        .axes = attr.axes, .batch = x ? x->dims[0] : dy->dims[0], .groups = attr.groups};
-    s.channels = (int)(x ? x->dims[1] : w->dims[1] * attr.groups);
+        .axes = attr.axes, .batch = x ? x->dims[0] : dy->dims[0], .groups = *attr.groups};
+    s.channels = (int)(x ? x->dims[1] : w->dims[1] * *attr.groups);
     s.out_channels = (int)(w ? w->dims[0] : dy->dims[1]);
     for (int i = 0; i < s.axes; i++) {
         s.stride[i] = attr.stride[i];
@@ -176,9 +175,9 @@ clt_status clt_conv_infer(const clt_node *node, clt_type *out)
     CLT_TRY(clt_check_image(node, 0, 1));
     CLT_TRY(clt_check_image(node, 1, 0));
     CLT_TRY(check_padded(node, attr, tx));
-    if (w->dims[1] * attr->groups != x->dims[1] || w->dims[0] % attr->groups)
+    if (w->dims[1] * *attr->groups != x->dims[1] || w->dims[0] % *attr->groups)
         return clt_fail(CLT_SHAPE, "%s: the weight %s does not fit the operand %s with %d groups",
-                        op, tw, tx, attr->groups);
+                        op, tw, tx, *attr->groups);
     const clt_conv_shape s = clt_conv_shape_of(node);
     double elements = s.out_channels;
     for (int i = 0; i < s.axes; i++) {
@@ -324,14 +323,39 @@ bool clt_conv_absorb(clt_node *node, const clt_node *next)
     return true;
 }
 
-/* Groups share no channels, so channels stay whole. They also stay whole before an activation. */
+/* Channels of groups have one label: a part of the groups has a part of all channels. The weight's
+ * dimension of the channels of one group has none. */
+static void label_groups(const clt_node *node, int groups, clt_node_dims *dims)
+{
+    enum { C = 'c' - 'a', O = 'o' - 'a' };
+    for (int i = 0; i < node->n_in + node->n_out; i++) {
+        signed char *labels = i < node->n_in ? dims->in[i] : dims->out[i - node->n_in];
+        const bool is_weight = labels[0] == O;
+        if (labels[1] == C || (is_weight && labels[1] >= 0))
+            labels[1] = is_weight ? -1 : O;
+    }
+    dims->behaviour[O] = CLT_DIM_PARALLEL;
+    dims->units[O] = groups;
+}
+
 void clt_conv_dims(const clt_node *node, clt_node_dims *dims)
 {
     const attributes attr = attributes_of(node->op, node->attr);
-    if (attr.groups > 1)
-        dims->behaviour['c' - 'a'] = dims->behaviour['o' - 'a'] = CLT_DIM_WHOLE;
+    if (*attr.groups > 1)
+        label_groups(node, *attr.groups, dims);
     if (attr.epilogue->activation != CLT_ACTIVATION_NONE)
         clt_dims_not_summed(dims);
+}
+
+clt_status clt_conv_localise(const clt_node *node, const clt_node_part *part, void *copy)
+{
+    const attributes attr = attributes_of(node->op, copy);
+    clt_type type;
+    if (part->label != 'o' - 'a' || *attr.groups == 1)
+        return CLT_OK;
+    CLT_TRY(clt_part_of_result(node, part, &type));
+    *attr.groups /= part->at.places;
+    return CLT_OK;
 }
 
 /* --- portable launches ----------------------------------------------------------------------- */

@@ -2,6 +2,9 @@
 
 #include <string.h>
 
+#include "base/error.h"
+#include "graph/mesh.h"
+
 static int label_of(char letter)
 {
     return letter >= 'a' && letter <= 'z' ? letter - 'a' : -1;
@@ -85,6 +88,7 @@ void clt_node_dims_of(const clt_node *node, clt_node_dims *dims)
     memset(dims->behaviour, 0, sizeof dims->behaviour);
     memset(dims->in_blocks, 1, sizeof dims->in_blocks);
     memset(dims->out_blocks, 1, sizeof dims->out_blocks);
+    memset(dims->units, 0, sizeof dims->units);
     clt_dims_clear(dims);
     for (int i = 0; i < node->n_in; i++)
         if (node->in[i])
@@ -100,6 +104,11 @@ void clt_node_dims_of(const clt_node *node, clt_node_dims *dims)
             behaviour_of(node->op, l < CLT_DIM_STAR ? (char)('a' + l) : '*', all.in_result[l]);
     if (node->op->dims)
         node->op->dims(node, dims);
+}
+
+bool clt_dims_divide(const clt_node_dims *dims, int label, int blocks, int places)
+{
+    return dims->units[label] % ((int64_t)blocks * places) == 0;
 }
 
 /* --- from the schema alone ------------------------------------------------------------------- */
@@ -155,4 +164,32 @@ void clt_dims_not_summed(clt_node_dims *dims)
     for (int l = 0; l < CLT_DIM_LABELS; l++)
         if (dims->behaviour[l] == CLT_DIM_SUMMED)
             dims->behaviour[l] = CLT_DIM_WHOLE;
+}
+
+clt_status clt_part_of_result(const clt_node *node, const clt_node_part *part, clt_type *type)
+{
+    clt_node_dims dims;
+    const clt_type *whole = &node->out[0]->type;
+    char text[CLT_TYPE_TEXT];
+    clt_node_dims_of(node, &dims);
+    *type = *whole;
+    if (!clt_dims_divide(&dims, part->label, part->blocks, part->at.places))
+        return clt_fail(CLT_SHAPE, "node %s: %s cannot be divided over %d places of %s", node->name,
+                        clt_type_text(whole, text), part->at.places, clt_axis_name(part->axis));
+    for (int k = 0; k < whole->rank; k++)
+        if (dims.out[0][k] == part->label) {
+            const clt_sharding by = {k, part->blocks * dims.out_blocks[0][k]};
+            return clt_sharding_type(node->name, whole, by, part->at, type);
+        }
+    return CLT_OK;
+}
+
+clt_status clt_localise_type(const clt_node *node, const clt_node_part *part, void *attr)
+{
+    clt_type type;
+    CLT_TRY(clt_part_of_result(node, part, &type));
+    for (const clt_attribute *a = node->op->attributes; a->name; a++)
+        if (a->kind == CLT_ATTRIBUTE_TYPE)
+            memcpy((char *)attr + a->offset, &type, sizeof type);
+    return CLT_OK;
 }

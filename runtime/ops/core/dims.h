@@ -19,6 +19,9 @@ typedef struct clt_node_dims {
      * queries, keys and values have 3 blocks where the result of attention has 1. */
     unsigned char in_blocks[CLT_MAX_OPERANDS][CLT_MAX_RANK],
         out_blocks[CLT_MAX_OUTPUTS][CLT_MAX_RANK];
+    /* The label's dimension consists of so many units, which cannot be cut: all parts have as many
+     * of them. 0: the dimension may be cut anywhere. */
+    int64_t units[CLT_DIM_LABELS];
 } clt_node_dims;
 
 /* One place's part of a node that is divided along a label. The node has whole types. */
@@ -31,6 +34,9 @@ typedef struct clt_node_part {
 
 /* Writes the dimensions of a node whose types have been inferred. */
 void clt_node_dims_of(const clt_node *node, clt_node_dims *dims);
+
+/* Returns whether the units of a label can be divided so. If not, the label is like a whole one. */
+bool clt_dims_divide(const clt_node_dims *dims, int label, int blocks, int places);
 
 /* Removes the labels of all operands and results. */
 void clt_dims_clear(clt_node_dims *dims);
@@ -48,5 +54,13 @@ void clt_dims_axis(const clt_node *node, clt_node_dims *dims);
 /* Makes summed dimensions whole. An activation of a sum is not the sum of its parts'
  * activations. */
 void clt_dims_not_summed(clt_node_dims *dims);
+
+/* --- for clt_op.localise --------------------------------------------------------------------- */
+
+/* Writes the type of the place's part of result 0. Errors: SHAPE (it cannot be divided so). */
+clt_status clt_part_of_result(const clt_node *node, const clt_node_part *part, clt_type *type);
+
+/* Sets the attributes of kind TYPE to that type. */
+clt_status clt_localise_type(const clt_node *node, const clt_node_part *part, void *attr);
 
 #endif

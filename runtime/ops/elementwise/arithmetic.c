@@ -209,6 +209,7 @@ static const clt_attribute to_attributes[] = {
                                   .results = "y *",                                                \
                                   .attributes = to_attributes,                                     \
                                   .attr_bytes = sizeof(expand_attr),                               \
+                                  .localise = clt_localise_type,                                   \
                                   .infer = infer_expand,                                           \
                                   .gradient = GRADIENT,                                            \
                                   .batch_blocked = clt_elementwise_batch_blocked,                  \

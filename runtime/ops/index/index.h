@@ -81,7 +81,7 @@ double clt_index_sum_flops(const clt_node *node, int64_t n);
 
 /* Members that all operators have in common, and those of sums added to an optional operand 2. */
 #define CLT_INDEX_MEMBERS                                                                          \
-    .dims = clt_index_dims, .attributes = clt_index_attributes,                                    \
+    .dims = clt_index_dims, .localise = clt_localise_type, .attributes = clt_index_attributes,     \
     .attr_bytes = sizeof(clt_index_attr), .describe = clt_index_describe
 #define CLT_INDEX_SUM_MEMBERS                                                                      \
     CLT_INDEX_MEMBERS, .results = "y *", .by_node = "*i", .flops = clt_index_sum_flops,            \

@@ -281,6 +281,7 @@ static void dims_of(const clt_node *node, clt_node_dims *dims)
                                   .attributes = attributes,                                        \
                                   .by_node = "*",                                                  \
                                   .dims = dims_of,                                                 \
+                                  .localise = clt_localise_type,                                   \
                                   .attr_bytes = sizeof(clt_reduce_attr),                           \
                                   .infer = infer,                                                  \
                                   .gradient = GRADIENT,                                            \

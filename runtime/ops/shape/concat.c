@@ -162,6 +162,7 @@ const clt_op clt_op_concat_part = {
     .results = "dx * any",
     .by_node = "*",
     .dims = clt_dims_by_place,
+    .localise = clt_localise_type,
     CLT_ATTRIBUTES(
         part_attr, {CLT_ATTRIBUTE(INT, "axis", part_attr, axis, "The axis."), .internal = 1},
         {CLT_ATTRIBUTE(INT, "start", part_attr, start, "Where the part begins."), .internal = 1},

@@ -43,31 +43,98 @@ static int wants_batch_blocked(const clt_node *node)
                : CLT_BATCH_BLOCKED_NO;
 }
 
-/* Leading and trailing dimensions that both shapes share keep their labels. */
+/* Dimensions [from, to) of a shape, until its elements are those of the other's. */
+typedef struct factor {
+    int from, to;
+    int64_t elements;
+    bool batch;
+} factor;
+
+static void extend(factor *f, const clt_type *type)
+{
+    const int64_t dim = type->dims[f->to++];
+    f->elements *= dim < 0 ? -dim : dim;
+    f->batch = f->batch || dim < 0;
+}
+
+/* The first dimension of a factor that is no 1; `last` is the last one. */
+static int first_of(const factor *f, const clt_type *type, int *last)
+{
+    int first = -1;
+    *last = -1;
+    for (int k = f->from; k < f->to; k++)
+        if (type->dims[k] != 1) {
+            first = first < 0 ? k : first;
+            *last = k;
+        }
+    return first;
+}
+
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    while (b) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Sets the label of the first dimensions of two factors with the same elements. A part of one is a
+ * part of the other, if no element of the larger dimension is cut. */
+static void label_factors(const clt_type *x, const factor *fx, const clt_type *y, const factor *fy,
+                          int label, clt_node_dims *dims)
+{
+    int x_last, y_last;
+    const int i = first_of(fx, x, &x_last), k = first_of(fy, y, &y_last);
+    if (i < 0 || k < 0 || (x->dims[i] < 0) != (y->dims[k] < 0))
+        return;
+    const bool alone = (i == x_last && k == y_last) || x->dims[i] < 0;
+    const int64_t units = alone ? 0 : common_divisor(x->dims[i], y->dims[k]);
+    if (units == 1)
+        return;
+    dims->in[0][i] = dims->out[0][k] = (signed char)label;
+    dims->behaviour[label] = CLT_DIM_PARALLEL;
+    dims->units[label] = units;
+}
+
+/* Both shapes are divided into as many factors as possible. All dimensions but the first one of
+ * each factor are whole. */
 static void dims_of(const clt_node *node, clt_node_dims *dims)
 {
     const clt_type *x = &node->in[0]->type, *y = &node->out[0]->type;
-    int before = 0, after = 0;
-    while (before < x->rank && before < y->rank && x->dims[before] == y->dims[before])
-        before++;
-    while (before + after < x->rank && before + after < y->rank &&
-           x->dims[x->rank - 1 - after] == y->dims[y->rank - 1 - after])
-        after++;
+    factor fx = {.to = 0}, fy = {.to = 0};
     clt_dims_clear(dims);
-    for (int k = 0; k < before; k++)
-        dims->in[0][k] = dims->out[0][k] = (signed char)k;
-    for (int k = 1; k <= after; k++)
-        dims->in[0][x->rank - k] = dims->out[0][y->rank - k] = (signed char)(before + k - 1);
-    for (int k = before + after, label = k; k < x->rank; k++, label++) {
-        dims->in[0][k - after] = (signed char)label;
-        dims->behaviour[label] = CLT_DIM_WHOLE;
+    for (int k = 0; k < CLT_MAX_RANK; k++) {
+        dims->in[0][k] = (signed char)(CLT_MAX_RANK + k);
+        dims->out[0][k] = (signed char)(CLT_DIM_STAR + k);
+        dims->behaviour[CLT_MAX_RANK + k] = dims->behaviour[CLT_DIM_STAR + k] = CLT_DIM_WHOLE;
     }
-    for (int k = before + after, label = CLT_DIM_STAR; k < y->rank; k++, label++) {
-        dims->out[0][k - after] = (signed char)label;
-        dims->behaviour[label] = CLT_DIM_WHOLE;
+    for (int label = 0; fx.to < x->rank && fy.to < y->rank; label++) {
+        fx = (factor){fx.to, fx.to, 1, false};
+        fy = (factor){fy.to, fy.to, 1, false};
+        extend(&fx, x);
+        extend(&fy, y);
+        while (fx.elements != fy.elements || fx.batch != fy.batch) {
+            const bool more = fx.elements < fy.elements || fy.to == y->rank;
+            if (more && fx.to < x->rank)
+                extend(&fx, x);
+            else if (fy.to < y->rank)
+                extend(&fy, y);
+            else
+                return;
+        }
+        label_factors(x, &fx, y, &fy, label, dims);
     }
-    for (int k = 0; k < before + after; k++)
-        dims->behaviour[k] = CLT_DIM_PARALLEL;
+}
+
+static clt_status localise(const clt_node *node, const clt_node_part *part, void *copy)
+{
+    reshape_attr *attr = copy;
+    clt_type type;
+    CLT_TRY(clt_part_of_result(node, part, &type));
+    memcpy(attr->dims, type.dims, sizeof attr->dims);
+    return CLT_OK;
 }
 
 const clt_op clt_op_reshape = {
@@ -77,6 +144,7 @@ const clt_op clt_op_reshape = {
     .results = "y * any",
     .by_node = "*",
     .dims = dims_of,
+    .localise = localise,
     .callable = true,
     CLT_ATTRIBUTES(
         reshape_attr,

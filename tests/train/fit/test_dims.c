@@ -2,12 +2,14 @@
  * whole operands and on operands split along each dimension. The parts of a result must equal the
  * whole:
  *
- *   - side by side for a parallel dimension, added for a summed one;
+ *   - side by side for a parallel dimension, added for a summed one. The node of each part has the
+ *     attributes that clt_op.localise sets;
  *   - for a halo, parts overlap, and each row of the whole is a row of a part. Results that lack
  * the dimension (gradients of weights) are added, of parts that overlap in the larger operand only;
  *   - for a scan, the second part gets the states that the first one gave. Gradients are those
  *     of the whole, too.
  */
+#include "train/fit/dims_parts.h"
 #include "train/lab.h"
 
 #include "ops/core/ops.h"
@@ -15,33 +17,49 @@
 #include "passes/passes.h"
 #include <cltrain/predict.h>
 
-enum { NODES = 512, OUTPUTS = 8192, PARTS = 2, MOST = 1 << 14 };
+enum { NODES = 512, OUTPUTS = 1 << 15, PARTS = 2, MOST_PARTS = 3 };
 
 /* Where a result went: output `whole`, or the parts of it along dimension `axis` (-1: it lacks the
  * dimension). */
 typedef struct result {
     const clt_op *op;
-    int label, output, axis;
+    int label, output, axis, blocks;
     clt_dim_behaviour behaviour;
-    int parts[PARTS], whole; /* numbers of outputs */
+    int places, parts[MOST_PARTS], whole; /* numbers of outputs */
 } result;
 
 typedef struct bench {
     clt_graph *graph; /* with all nodes, whole and in parts, on constants */
-    int outputs, n_results;
+    int outputs, n_results, n_nodes;
     result results[OUTPUTS];
     float *values[OUTPUTS];
     clt_type types[OUTPUTS];
     int splits[5]; /* by behaviour */
+    int refused;   /* splits that localise refuses */
 } bench;
 
 /* --- the nodes -------------------------------------------------------------------------------- */
 
-/* A graph of an operator with its gradients. */
-static clt_graph *graph_of(const clt_op *op)
+/* More cases of operators, with other sizes and attributes. */
+static const schema_case more_cases[] = {
+    {.op = "attention", .attributes = "heads=4 causal=true", .sizes = "w48"},
+    {.op = "attention", .attributes = "heads=4 kv_heads=2", .sizes = "w32"},
+    {.op = "attention", .attributes = "heads=6", .sizes = "w12 v12", .given = 7},
+    {.op = "attention", .attributes = "heads=4", .sizes = "w16 v8", .given = 15, .star = 2},
+    {.op = "scaled_dot_product_attention", .sizes = "h6 g6"},
+    {.op = "scaled_dot_product_attention", .sizes = "h4 g2", .given = 15, .star = 2},
+    {.op = "rotary", .attributes = "size=2", .sizes = "w12"},
+    {.op = "rotary", .attributes = "size=2 heads=5", .sizes = "w24"},
+    {.op = "reshape", .attributes = "shape=2,2,2"},
+    {.op = "reshape", .attributes = "shape=8"},
+    {.op = "group_norm", .attributes = "groups=4", .sizes = "c12"},
+    {.op = "instance_norm", .sizes = "c6"},
+};
+
+/* A graph of the case's operator with its gradients. */
+static clt_graph *graph_of(const clt_op *op, schema_case c)
 {
     static const float zeros[MOST];
-    const schema_case c = schema_case_of(op->name);
     clt_value *in[CLT_MAX_OPERANDS], *out[CLT_MAX_RESULTS], *seeds[CLT_MAX_RESULTS];
     clt_value *wanted[CLT_MAX_OPERANDS], *dx[CLT_MAX_OPERANDS];
     clt_graph *graph;
@@ -73,117 +91,6 @@ static bool is_tested(const clt_op *op)
     return true;
 }
 
-/* --- parts of operands ------------------------------------------------------------------------ */
-
-static uint64_t random_state = 1;
-
-static void fill(const clt_type *type, char *data)
-{
-    const int64_t count = clt_type_elements(type, 1);
-    assert_true(count <= MOST);
-    for (int64_t i = 0; i < count; i++) {
-        random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-        const uint32_t bits = (uint32_t)(random_state >> 33);
-        if (type->dtype == CLT_F32)
-            ((float *)(void *)data)[i] = 0.25f + (float)(bits % 1000) / 1000;
-        else if (type->dtype == CLT_I32)
-            ((int32_t *)(void *)data)[i] = (int32_t)(bits % 4);
-        else
-            data[i] = (char)(bits % 2);
-    }
-}
-
-/* Copies rows [first, first + rows) of dimension `axis` from `data` into `part`. */
-static void cut(const clt_type *type, int axis, int64_t first, int64_t rows, const char *data,
-                char *part)
-{
-    const size_t bytes = (size_t)clt_dtype_size(type->dtype);
-    size_t outer = 1, inner = bytes;
-    for (int k = 0; k < axis; k++)
-        outer *= (size_t)type->dims[k];
-    for (int k = axis + 1; k < type->rank; k++)
-        inner *= (size_t)type->dims[k];
-    const size_t whole = (size_t)type->dims[axis] * inner, size = (size_t)rows * inner;
-    for (size_t i = 0; i < outer; i++)
-        memcpy(part + i * size, data + i * whole + (size_t)first * inner, size);
-}
-
-static int axis_of(const signed char *labels, int rank, int label)
-{
-    for (int k = 0; k < rank; k++)
-        if (labels[k] == label)
-            return k;
-    return -1;
-}
-
-/* How a node is split along a dimension. */
-typedef struct split {
-    int label; /* -1: whole */
-    clt_dim_behaviour behaviour;
-    int64_t least, most; /* sizes of the dimension in operands and results */
-    bool kept;           /* the results have it */
-} split;
-
-/* Returns false if the dimension does not exist or is too small. */
-static bool find_split(const clt_node *node, const clt_node_dims *dims, int label, split *s)
-{
-    *s = (split){.label = label, .behaviour = dims->behaviour[label], .least = INT64_MAX};
-    for (int i = 0; i < node->n_in + node->n_out; i++) {
-        const bool is_result = i >= node->n_in;
-        const clt_value *value = is_result ? node->out[i - node->n_in] : node->in[i];
-        const int axis = !value ? -1
-                                : axis_of(is_result ? dims->out[i - node->n_in] : dims->in[i],
-                                          value->type.rank, label);
-        if (axis < 0)
-            continue;
-        const int64_t size = value->type.dims[axis];
-        if (s->behaviour != CLT_DIM_HALO && size % PARTS)
-            return false;
-        s->least = size < s->least ? size : s->least;
-        s->most = size > s->most ? size : s->most;
-        s->kept = s->kept || is_result;
-    }
-    return s->most > 0 && (s->behaviour != CLT_DIM_HALO || s->least >= 4);
-}
-
-/* The rows of a part, of `size` rows. */
-static void rows_of(const split *s, int64_t size, int half, int64_t *first, int64_t *rows)
-{
-    if (s->behaviour != CLT_DIM_HALO) {
-        *rows = size / PARTS;
-        *first = half * *rows;
-    } else if (s->kept) {
-        /* Each part lacks one row of the smaller size, and two of the larger with a stride of 2. */
-        const int64_t missing = s->most == 2 * s->least ? 2 * size / s->most : 1;
-        *rows = size - missing;
-        *first = half ? missing : 0;
-    } else {
-        const int64_t upper = (s->least + 1) / 2;
-        *rows = (half ? s->least - upper : upper) + size - s->least;
-        *first = half ? upper : 0;
-    }
-}
-
-/* The attributes of a part: types, shapes and sizes are those of its operands and result. */
-static void cut_attributes(const clt_node *node, const clt_node_dims *dims, const split *s,
-                           char *attr)
-{
-    int64_t first, rows;
-    memcpy(attr, node->attr ? node->attr : "", node->op->attr_bytes);
-    const int axis = s->label < 0 ? -1 : axis_of(dims->out[0], node->out[0]->type.rank, s->label);
-    for (const clt_attribute *a = node->op->attributes; axis >= 0 && a && a->name; a++) {
-        if (a->kind == CLT_ATTRIBUTE_TYPE) {
-            ((clt_type *)(void *)(attr + a->offset))->dims[axis] /= PARTS;
-        } else if (!strcmp(node->op->name, "reshape")) {
-            ((int64_t *)(void *)(attr + a->offset))[axis] /= PARTS;
-        } else if (s->behaviour == CLT_DIM_HALO && !strcmp(a->name, "in")) {
-            int *size = (int *)(void *)(attr + a->offset) + axis - 2;
-            rows_of(s, *size, 0, &first, &rows);
-            *size = *size ? (int)rows : 0;
-        }
-    }
-}
-
 /* Makes the value an output. Returns the output's number. */
 static int add_output(bench *b, clt_value *value)
 {
@@ -196,14 +103,16 @@ static int add_output(bench *b, clt_value *value)
     return b->outputs++;
 }
 
-/* Adds the node on constants, whole or a part of it. Returns the number of its first output. */
+/* Adds the node on constants, whole or a part of it. Returns the number of its first output; -1:
+ * the operator refuses the split. */
 static int add_node(bench *b, const clt_node *node, const clt_node_dims *dims, const split *s,
                     int half, char (*data)[4 * MOST])
 {
     static char part[4 * MOST], attr[4096];
     clt_value *in[CLT_MAX_OPERANDS] = {NULL};
     assert_true(node->op->attr_bytes <= sizeof attr);
-    cut_attributes(node, dims, s, attr);
+    if (!part_attributes(node, s, half, attr))
+        return -1;
     for (int i = 0; i < node->n_in; i++) {
         clt_operand_schema one;
         if (!node->in[i])
@@ -211,11 +120,9 @@ static int add_node(bench *b, const clt_node *node, const clt_node_dims *dims, c
         clt_type type = node->in[i]->type;
         const int axis = s->label < 0 ? -1 : axis_of(dims->in[i], type.rank, s->label);
         memcpy(part, data[i], sizeof part);
-        if (axis >= 0) {
-            int64_t first;
-            rows_of(s, type.dims[axis], half, &first, &type.dims[axis]);
-            cut(&node->in[i]->type, axis, first, type.dims[axis], data[i], part);
-        }
+        if (axis >= 0)
+            take_part(s, &node->in[i]->type, axis, dims->in_blocks[i][axis], half, data[i], &type,
+                      part);
         if (s->label >= 0 && half && clt_operand_at(node->op->operands, i, &one) && one.once &&
             s->behaviour == CLT_DIM_SUMMED)
             memset(part, 0, sizeof part);
@@ -231,11 +138,35 @@ static int add_node(bench *b, const clt_node *node, const clt_node_dims *dims, c
     return first;
 }
 
+static void add_split(bench *b, const clt_node *node, const clt_node_dims *dims, const split *s,
+                      int whole, char (*data)[4 * MOST])
+{
+    int parts[MOST_PARTS];
+    for (int p = 0; p < s->places; p++)
+        parts[p] = add_node(b, node, dims, s, p, data);
+    b->refused += parts[0] < 0;
+    b->splits[s->behaviour] += parts[0] >= 0;
+    for (int o = 0; o < node->n_out && parts[0] >= 0; o++) {
+        result *r = &b->results[b->n_results++];
+        *r = (result){.op = node->op,
+                      .label = s->label,
+                      .output = o,
+                      .axis = axis_of(dims->out[o], node->out[o]->type.rank, s->label),
+                      .behaviour = s->behaviour,
+                      .places = s->places,
+                      .whole = whole + o};
+        r->blocks = r->axis < 0 ? 1 : s->blocks * dims->out_blocks[o][r->axis];
+        for (int p = 0; p < s->places; p++)
+            r->parts[p] = parts[p] + o;
+    }
+}
+
 /* The node whole, and in parts along every dimension that allows it. */
 static void add_parts(bench *b, const clt_node *node)
 {
     static char data[CLT_MAX_OPERANDS][4 * MOST];
     static const split none = {.label = -1};
+    static const int divisions[3][2] = {{2, 1}, {3, 1}, {2, 2}}; /* places, blocks */
     clt_node_dims dims;
     clt_node_dims_of(node, &dims);
     for (int i = 0; i < node->n_in; i++) {
@@ -246,23 +177,16 @@ static void add_parts(bench *b, const clt_node *node)
                    (size_t)clt_type_elements(&node->in[i]->type, 1) * sizeof(float));
     }
     const int whole = add_node(b, node, &dims, &none, 0, data);
-    for (int label = 0; label < CLT_DIM_LABELS; label++) {
-        split s;
-        if (dims.behaviour[label] > CLT_DIM_HALO || !find_split(node, &dims, label, &s))
-            continue;
-        const int parts[PARTS] = {add_node(b, node, &dims, &s, 0, data),
-                                  add_node(b, node, &dims, &s, 1, data)};
-        b->splits[s.behaviour]++;
-        for (int o = 0; o < node->n_out; o++)
-            b->results[b->n_results++] =
-                (result){.op = node->op,
-                         .label = label,
-                         .output = o,
-                         .axis = axis_of(dims.out[o], node->out[o]->type.rank, label),
-                         .behaviour = s.behaviour,
-                         .parts = {parts[0] + o, parts[1] + o},
-                         .whole = whole + o};
-    }
+    for (int label = 0; label < CLT_DIM_LABELS; label++)
+        for (int d = 0; d < 3 && dims.behaviour[label] <= CLT_DIM_HALO; d++) {
+            split s = {.label = label,
+                       .behaviour = dims.behaviour[label],
+                       .places = divisions[d][0],
+                       .blocks = divisions[d][1]};
+            if ((d && s.behaviour == CLT_DIM_HALO) || !find_split(node, &dims, &s))
+                continue;
+            add_split(b, node, &dims, &s, whole, data);
+        }
 }
 
 /* --- scans ------------------------------------------------------------------------------------ */
@@ -363,7 +287,12 @@ static void add_scan_result(bench *b, const clt_op *op, int number, int axis, cl
                             clt_value *first, clt_value *last)
 {
     result *r = &b->results[b->n_results++];
-    *r = (result){.op = op, .output = number, .axis = axis, .behaviour = CLT_DIM_SCAN};
+    *r = (result){.op = op,
+                  .output = number,
+                  .axis = axis,
+                  .blocks = 1,
+                  .behaviour = CLT_DIM_SCAN,
+                  .places = PARTS};
     r->label = *op->scan - 'a';
     r->whole = add_output(b, whole);
     r->parts[1] = add_output(b, last);
@@ -455,15 +384,16 @@ static void compare(const bench *b, const result *r)
         return;
     }
     const bool added = r->behaviour == CLT_DIM_SUMMED || r->behaviour == CLT_DIM_HALO;
-    const int64_t rows = r->axis < 0 ? 0 : type->dims[r->axis] / PARTS;
-    for (int p = 0; p < PARTS; p++) {
-        const float *part = b->values[r->parts[p]], *other = b->values[r->parts[1]];
+    const split s = {.behaviour = r->behaviour, .places = r->places, .blocks = r->blocks};
+    for (int p = 0; p < r->places; p++) {
+        clt_type part = *type;
         if (r->axis >= 0)
-            cut(type, r->axis, p * rows, rows, (const char *)whole, (char *)half);
+            take_part(&s, type, r->axis, 1, p, (const char *)whole, &part, (char *)half);
         const float *want = r->axis < 0 ? whole : half;
-        const int64_t count = clt_type_elements(type, 1) / (r->axis < 0 ? 1 : PARTS);
-        for (int64_t i = 0; i < count; i++) {
-            const float got = added ? b->values[r->parts[0]][i] + other[i] : part[i];
+        for (int64_t i = 0; i < clt_type_elements(&part, 1); i++) {
+            float got = added ? 0 : b->values[r->parts[p]][i];
+            for (int k = 0; added && k < r->places; k++)
+                got += b->values[r->parts[k]][i];
             if (!near(got, want[i]))
                 fail_at(r, i, got, want[i]);
         }
@@ -515,13 +445,46 @@ static int operators_of(const bench *b)
     return count;
 }
 
+static void add_nodes(bench *b, const clt_graph *graph)
+{
+    for (int k = 0; k < graph->n_nodes; k++)
+        if (is_tested(graph->nodes[k]->op)) {
+            add_parts(b, graph->nodes[k]);
+            b->n_nodes++;
+        }
+}
+
+/* Convolutions with groups: the schema's letters do not tell their sizes. */
+static clt_graph *grouped_conv(int axes)
+{
+    static const float zeros[MOST];
+    const int64_t x_dims[] = {2, 12, 4, 4, 4}, w_dims[] = {6, 2, 3, 3, 3}, o = 6;
+    const clt_init init = {CLT_INIT_UNIFORM, 1, 0};
+    clt_graph *graph;
+    clt_conv2d_options two;
+    clt_conv3d_options three;
+    clt_conv2d_options_init(&two);
+    clt_conv3d_options_init(&three);
+    two.groups = three.groups = 6;
+    ok(clt_graph_create(&graph));
+    clt_value *wanted[] = {clt_parameter(graph, "x", 2 + axes, x_dims, init),
+                           clt_parameter(graph, "w", 2 + axes, w_dims, init),
+                           clt_parameter(graph, "bias", 1, &o, init)};
+    clt_value *y = axes == 2 ? clt_conv2d(wanted[0], wanted[1], wanted[2], &two)
+                             : clt_conv3d(wanted[0], wanted[1], wanted[2], &three);
+    ok(clt_graph_status(graph));
+    clt_value *seed = clt_constant(graph, CLT_F32, y->type.rank, y->type.dims, zeros), *dx[3];
+    ok(clt_autodiff(graph, &y, &seed, 1, wanted, 3, dx));
+    return graph;
+}
+
 static void test_dims(void **state)
 {
     (void)state;
     static bench b;
     clt_graph *graphs[NODES];
     const int64_t one = 1;
-    int n_graphs = 0, n_nodes = 0;
+    int n_graphs = 0;
     ok(clt_graph_create(&b.graph));
     clt_output(clt_relu(clt_parameter(b.graph, "p", 1, &one, (clt_init){CLT_INIT_ZERO, 0, 0})),
                "store");
@@ -529,24 +492,25 @@ static void test_dims(void **state)
         const clt_op *op = clt_operator_at(i);
         if (!op->callable || !is_tested(op))
             continue;
-        clt_graph *graph = graphs[n_graphs++] = graph_of(op);
-        for (int k = 0; k < graph->n_nodes; k++)
-            if (is_tested(graph->nodes[k]->op)) {
-                add_parts(&b, graph->nodes[k]);
-                n_nodes++;
-            }
+        graphs[n_graphs++] = graph_of(op, schema_case_of(op->name));
         if (op->scan)
             add_scans(&b, op);
     }
+    for (size_t i = 0; i < sizeof more_cases / sizeof *more_cases; i++)
+        graphs[n_graphs++] = graph_of(clt_operator_find(more_cases[i].op), more_cases[i]);
+    graphs[n_graphs++] = grouped_conv(2);
+    graphs[n_graphs++] = grouped_conv(3);
+    for (int i = 0; i < n_graphs; i++)
+        add_nodes(&b, graphs[i]);
     assert_true(b.splits[CLT_DIM_PARALLEL] > 200 && b.splits[CLT_DIM_SUMMED] > 30);
     assert_true(b.splits[CLT_DIM_HALO] > 15 && b.splits[CLT_DIM_SCAN] == 2);
     run(&b);
     for (int i = 0; i < b.n_results; i++)
         compare(&b, &b.results[i]);
     printf("%d nodes of %d operators; splits of dimensions: %d parallel, %d summed, %d halo, "
-           "%d scan\n",
-           n_nodes, operators_of(&b), b.splits[CLT_DIM_PARALLEL], b.splits[CLT_DIM_SUMMED],
-           b.splits[CLT_DIM_HALO], b.splits[CLT_DIM_SCAN]);
+           "%d scan; %d refused\n",
+           b.n_nodes, operators_of(&b), b.splits[CLT_DIM_PARALLEL], b.splits[CLT_DIM_SUMMED],
+           b.splits[CLT_DIM_HALO], b.splits[CLT_DIM_SCAN], b.refused);
     assert_true(operators_of(&b) > 100);
     for (int i = 0; i < b.outputs; i++)
         free(b.values[i]);
