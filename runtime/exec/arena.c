@@ -26,34 +26,44 @@ static clt_status add_slabs(clt_arena *arena, int count)
     return CLT_OK;
 }
 
-clt_status clt_arena_fit(clt_arena *arena, const clt_plan *plan)
+static clt_status fit_slab(clt_arena *arena, const clt_plan *plan, int slab, int slot)
 {
-    CLT_TRY(add_slabs(arena, plan->n_slabs));
-    for (int i = 0; i < plan->n_slabs; i++) {
-        if (arena->bytes[i] >= plan->slabs[i])
-            continue;
-        char name[96];
-        snprintf(name, sizeof name, "intermediates of a batch of %lld, slab %d",
-                 (long long)plan->options.max_batch, i);
-        clt_release_buffer(arena->slabs[i]);
-        arena->slabs[i] = NULL;
-        arena->bytes[i] = 0;
-        arena->owner = NULL;
-        CLT_TRY(clt_device_buffer_create(arena->device, plan->slabs[i], CL_MEM_READ_WRITE, name,
-                                         &arena->slabs[i]));
-        arena->bytes[i] = plan->slabs[i];
-    }
+    const int i = clt_plan_slab(plan, slab, slot);
+    char name[96];
+    if (arena->bytes[i] >= plan->slabs[slab])
+        return CLT_OK;
+    snprintf(name, sizeof name, "intermediates of a batch of %lld, slab %d",
+             (long long)plan->options.max_batch, i);
+    clt_release_buffer(arena->slabs[i]);
+    arena->slabs[i] = NULL;
+    arena->bytes[i] = 0;
+    arena->owner = NULL;
+    CLT_TRY(clt_device_buffer_create(arena->device, plan->slabs[slab], CL_MEM_READ_WRITE, name,
+                                     &arena->slabs[i]));
+    arena->bytes[i] = plan->slabs[slab];
     return CLT_OK;
 }
 
-clt_status clt_arena_poison(clt_arena *arena)
+clt_status clt_arena_fit(clt_arena *arena, const clt_plan *plan)
+{
+    CLT_TRY(add_slabs(arena, clt_plan_all_slabs(plan)));
+    for (int i = 0; i < plan->n_slabs; i++)
+        for (int slot = 0;
+             slot == 0 || (i < plan->n_flight_slabs && slot < plan->options.in_flight); slot++)
+            CLT_TRY(fit_slab(arena, plan, i, slot));
+    return CLT_OK;
+}
+
+clt_status clt_arena_poison(clt_arena *arena, const clt_plan *plan, int slot)
 {
     const cl_uint signalling_nan = 0x7fa00000u;
-    for (int i = 0; i < arena->n_slabs; i++)
+    for (int s = 0; s < plan->n_slabs; s++) {
+        const int i = clt_plan_slab(plan, s, slot);
         CLT_CL(clEnqueueFillBuffer(arena->device->queue, arena->slabs[i], &signalling_nan,
                                    sizeof signalling_nan, 0, (size_t)arena->bytes[i] / 4 * 4, 0,
                                    NULL, NULL),
                "clEnqueueFillBuffer", arena->device);
+    }
     return CLT_OK;
 }
 

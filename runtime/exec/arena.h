@@ -19,9 +19,9 @@ void clt_arena_init(clt_arena *arena, clt_device *device);
  * failure the message says how much the plan needs at its batch and how much the device has. */
 clt_status clt_arena_fit(clt_arena *arena, const clt_plan *plan);
 
-/* Fills all slabs with signalling NaNs, for tests that nothing reads values that it did not
- * write. */
-clt_status clt_arena_poison(clt_arena *arena);
+/* Fills the slabs of a slot (see clt_plan_slab) with signalling NaNs, for tests that nothing reads
+ * values that it did not write. */
+clt_status clt_arena_poison(clt_arena *arena, const clt_plan *plan, int slot);
 
 void clt_arena_destroy(clt_arena *arena);
 

@@ -131,7 +131,8 @@ static clt_view locate(const clt_exec *exec, const clt_run *run, clt_place place
 {
     switch (place.kind) {
     case CLT_PLACE_ARENA:
-        return (clt_view){exec->arena->slabs[place.index], place.offset};
+        return (clt_view){exec->arena->slabs[clt_plan_slab(exec->plan, place.index, run->slot)],
+                          place.offset};
     case CLT_PLACE_INPUT:
         return (clt_view){run->inputs[place.index].buffer,
                           run->inputs[place.index].offset + place.offset};

@@ -22,6 +22,7 @@ typedef struct clt_run {
     const clt_view *inputs;  /* by plan input; unused inputs may be {NULL} */
     const cl_mem *gradients; /* by bucket, in the plan's precision */
     clt_view results;        /* plan->results_bytes */
+    int slot; /* of the micro-batches in flight, see clt_plan_options.in_flight; else 0 */
 } clt_run;
 
 /* Builds the plan's kernels. plan, replica and arena are borrowed and must outlive the exec. */

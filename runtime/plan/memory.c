@@ -46,11 +46,14 @@ static void find_last_uses(memory *m)
         }
     for (int i = 0; i < plan->graph->n_assigns; i++)
         m->last_use[plan->graph->assigns[i].value->id] = plan->n_nodes;
-    /* Nodes run during a collective: none may overwrite its operand. */
+    /* Nodes run during a collective: none may overwrite its operand. What is sent stays. */
     for (int i = 0; i < plan->n_collectives; i++) {
         const clt_plan_collective *c = &plan->collectives[i];
-        const clt_value *in = plan->nodes[c->node].node->in[0];
-        if (c->needed > c->node + 1 && m->last_use[in->id] < c->needed)
+        const clt_node *node = plan->nodes[c->node].node;
+        const clt_value *in = node->n_in ? node->in[0] : NULL;
+        if (in && node->op->effect)
+            m->last_use[in->id] = plan->n_nodes;
+        else if (in && c->needed > c->node + 1 && m->last_use[in->id] < c->needed)
             m->last_use[in->id] = c->needed;
     }
     /* A view keeps its operand's memory. Nodes are in order, so one sweep backwards suffices. */
@@ -253,6 +256,27 @@ static clt_status collect_blocks(memory *m, int **scratch_blocks)
     return CLT_OK;
 }
 
+/* Between forward and backward of a micro-batch, other micro-batches run. So what backward reads of
+ * forward exists once for each micro-batch in flight. So does what is sent, because it must stay
+ * until the receiver has it. */
+static void mark_flight(memory *m)
+{
+    const clt_plan *plan = m->plan;
+    for (int i = 0; i < m->n_blocks; i++) {
+        clt_block *b = &m->blocks[i];
+        b->flight = b->born < plan->n_forward && b->dies >= plan->n_forward;
+    }
+    for (int k = 0; k < plan->n_collectives; k++) {
+        const clt_node *node = plan->nodes[plan->collectives[k].node].node;
+        const int block = node->op->effect && node->n_in ? m->block_of[node->in[0]->id] : -1;
+        if (block < 0)
+            continue;
+        m->blocks[block].flight = true;
+        if (node->backward)
+            m->blocks[block].born = 0;
+    }
+}
+
 /* A way to place blocks: the order, and the tightest or the lowest gap. */
 typedef struct packing {
     int (*order)(const void *, const void *);
@@ -305,18 +329,25 @@ static clt_status check_size(const memory *m, const clt_block *b)
                     m->target->caps->name, (long long)limit);
 }
 
-/* Places blocks one by one. `occupied` NULL: each block has its own slab. */
+/* Places blocks one by one, in further slabs: those that exist once for each micro-batch in flight,
+ * or the others. `occupied` NULL: each block has its own slab. */
 static clt_status place_in_slabs(memory *m, clt_block **sorted, clt_occupied *occupied,
-                                 bool tightest)
+                                 bool tightest, bool flight)
 {
     clt_plan *plan = m->plan;
+    const int first = plan->n_slabs;
+    if (occupied)
+        clt_occupied_clear(occupied);
     for (int i = 0; i < m->n_blocks; i++) {
         clt_block *b = sorted[i];
+        if (b->flight != flight)
+            continue;
         CLT_TRY(check_size(m, b));
-        b->slab = plan->n_slabs;
+        b->slab = plan->n_slabs - first;
         b->offset = 0;
         if (occupied)
             CLT_TRY(clt_occupied_place(occupied, tightest, b));
+        b->slab += first;
         if (b->slab == plan->n_slabs)
             CLT_TRY(CLT_PUSH(plan->slabs, plan->n_slabs, m->room_slabs, 0));
         if (b->offset + b->bytes > plan->slabs[b->slab])
@@ -348,11 +379,20 @@ static clt_status find_alive(memory *m)
 static clt_status pack(memory *m, clt_block **sorted, clt_occupied *occupied, const packing *how)
 {
     m->plan->n_slabs = 0;
-    if (occupied)
-        clt_occupied_clear(occupied);
     if (m->n_blocks)
         qsort(sorted, (size_t)m->n_blocks, sizeof *sorted, how->order);
-    return place_in_slabs(m, sorted, occupied, how->tightest);
+    CLT_TRY(place_in_slabs(m, sorted, occupied, how->tightest, true));
+    m->plan->n_flight_slabs = m->plan->n_slabs;
+    return place_in_slabs(m, sorted, occupied, how->tightest, false);
+}
+
+/* Returns the bytes of values that exist once for each micro-batch in flight, without the first. */
+static int64_t bytes_in_further_flights(const memory *m)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < m->n_blocks; i++)
+        bytes += m->blocks[i].flight ? m->blocks[i].bytes : 0;
+    return m->plan->options.in_flight > 1 ? bytes * (m->plan->options.in_flight - 1) : 0;
 }
 
 /* Tries all packings and keeps the smallest. Stops early near the lower bound. */
@@ -363,9 +403,10 @@ static clt_status pack_best(memory *m, clt_block **sorted, clt_occupied *occupie
                                        {by_duration, true},  {by_first, true}};
     const int n = occupied ? (int)(sizeof packings / sizeof *packings) : 1;
     const int64_t enough = m->plan->alive_bytes + m->plan->alive_bytes / 256;
+    const int64_t more = bytes_in_further_flights(m);
     int best = 0, last = -1;
     int64_t least = INT64_MAX;
-    for (int i = 0; i < n && least > enough; i++) {
+    for (int i = 0; i < n && least > enough + more; i++) {
         CLT_TRY(pack(m, sorted, occupied, &packings[i]));
         last = i;
         if (clt_plan_arena_bytes(m->plan) < least) {
@@ -422,6 +463,8 @@ clt_status clt_plan_memory(clt_plan *plan, const clt_target *target)
     place_under_gradients(&m);
     CLT_TRY_GOTO(status, place_carried(&m), done);
     CLT_TRY_GOTO(status, collect_blocks(&m, &scratch_blocks), done);
+    if (plan->options.in_flight)
+        mark_flight(&m);
     CLT_TRY_GOTO(status, place_blocks(&m), done);
     write_places(&m, scratch_blocks);
 done:

@@ -21,6 +21,7 @@ typedef struct clt_occupied clt_occupied;
 typedef struct clt_block {
     int64_t bytes;
     int born, dies; /* first and last node that touches it */
+    bool flight;    /* exists once for each micro-batch in flight */
     int slab;
     int64_t offset; /* a multiple of CLT_TENSOR_ALIGN */
 } clt_block;

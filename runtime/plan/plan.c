@@ -308,11 +308,31 @@ void clt_plan_destroy(clt_plan *plan)
     clt_free(plan);
 }
 
+static int copies_of(const clt_plan *plan, int slab)
+{
+    return slab < plan->n_flight_slabs ? plan->options.in_flight : 1;
+}
+
+int clt_plan_all_slabs(const clt_plan *plan)
+{
+    int count = 0;
+    for (int i = 0; i < plan->n_slabs; i++)
+        count += copies_of(plan, i);
+    return count;
+}
+
+/* The copies for other slots follow all slabs. */
+int clt_plan_slab(const clt_plan *plan, int slab, int slot)
+{
+    const bool copy = slot > 0 && slab < plan->n_flight_slabs;
+    return copy ? plan->n_slabs + (slot - 1) * plan->n_flight_slabs + slab : slab;
+}
+
 int64_t clt_plan_arena_bytes(const clt_plan *plan)
 {
     int64_t bytes = 0;
     for (int i = 0; i < plan->n_slabs; i++)
-        bytes += plan->slabs[i];
+        bytes += copies_of(plan, i) * plan->slabs[i];
     return bytes;
 }
 

@@ -23,6 +23,10 @@ typedef struct clt_plan_options {
     bool separate;   /* every value has its own buffer of exact size */
     bool repeatable; /* no node overwrites an operand, so that every node can be run repeatedly */
     bool fuse;
+    /* Micro-batches in flight: forward of further ones runs before backward of the first. What
+     * backward reads of forward exists so many times, and the rest of the arena once. 0: forward
+     * and backward of a micro-batch follow each other. */
+    int in_flight;
     const clt_mesh *mesh; /* with `participant`: the place in the mesh that the plan is for; NULL:
                              all devices are data parallel. Not kept */
     int participant;
@@ -111,6 +115,7 @@ typedef struct clt_plan {
     clt_value **gradients; /* by slot of `buckets`; NULL: the gradient is zero */
     int64_t *slabs;        /* bytes of each */
     int n_slabs;
+    int n_flight_slabs;    /* the first slabs, which exist once for each micro-batch in flight */
     int64_t alive_bytes;   /* the most bytes alive at one node: a lower bound for the arena */
     int64_t plain_bytes;   /* the arena's bytes without recomputation; 0: nothing is recomputed */
     int64_t results_bytes; /* losses, then metrics; sum and weight of each, one f32 each */
@@ -133,6 +138,11 @@ clt_status clt_plan_create(const clt_graph *graph, const clt_buckets *buckets, c
                            clt_plan **plan);
 
 void clt_plan_destroy(clt_plan *plan);
+
+/* Returns how many slabs the arena has, and the slab of this number for a micro-batch in `slot`, 0
+ * to in_flight - 1. */
+int clt_plan_all_slabs(const clt_plan *plan);
+int clt_plan_slab(const clt_plan *plan, int slab, int slot);
 
 /* Returns the bytes of the arena: the peak of intermediates. */
 int64_t clt_plan_arena_bytes(const clt_plan *plan);

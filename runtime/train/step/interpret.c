@@ -150,7 +150,7 @@ static clt_status execute(context *c)
     case CLT_DO_MEASURED:
         return clt_balance_end(b->replica->device, &b->exchange->devices[d]);
     case CLT_DO_POISON:
-        return clt_arena_poison(b->arena);
+        return clt_arena_poison(b->arena, c->sd->plan, c->run.slot);
     case CLT_DO_FEED:
         return clt_session_feed(s, d, &call->batch, c->part, call->parity);
     case CLT_DO_REFEED:

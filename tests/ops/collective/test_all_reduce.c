@@ -254,7 +254,7 @@ static void the_host_has_room_between_segments(void **state)
             float y[WIDTH], z[WIDTH];
             p.inputs[0].buffer = op_upload(p.plan->inputs[0], x, n, 0);
             p.run = (clt_run){.count = n, .inputs = p.inputs};
-            OP_OK(clt_arena_poison(&p.arena));
+            OP_OK(clt_arena_poison(&p.arena, p.plan, 0));
             run_pretence(&p);
             OP_OK(clt_device_finish(op_devices[0]));
             read_value(&p, clt_graph_find(p.plan->graph, "y"), y);

@@ -38,7 +38,7 @@ static void op_compare(op_test *t, const op_case *c, const op_bound *b, const cl
 
 void op_poison(op_bound *b)
 {
-    OP_OK(clt_arena_poison(&b->arena));
+    OP_OK(clt_arena_poison(&b->arena, b->plan, 0));
     for (int i = 0; clt_test_oclgrind() && i < b->arena.n_slabs; i++) {
         const size_t bytes = (size_t)b->arena.bytes[i];
         unsigned char *host = malloc(bytes);
