@@ -211,6 +211,9 @@ struct clt_op {
     /* The node acts outside the graph: it stays although nothing reads its results. */
     bool effect;
 
+    /* Sums of operands give sums of results, all operands taken together. */
+    bool linear;
+
     /* Bit i: output 0 may overwrite operand i. Every output element depends only on the element of
      * operand i with the same index, or only on its row if all kernels read the row before they
      * write there. Not allowed if another operand without this bit has the same bytes. */

@@ -1,3 +1,4 @@
+#include "ops/collective/collective.h"
 #include "ops/core/ops.h"
 #include "passes/passes.h"
 #include <cltrain/ops.h>
@@ -15,6 +16,13 @@ static clt_status keep_output(clt_graph *graph, clt_value *output, clt_value *op
     return CLT_OK;
 }
 
+/* Whether the node is a collective of axis dp, whose result on one device is the operand. */
+static bool over_data(const clt_node *node)
+{
+    const clt_axis_attr *attr = node->attr;
+    return node->op == &clt_op_all_reduce && attr->axis == CLT_AXIS_DATA;
+}
+
 clt_status clt_pass_drop_collectives(clt_graph *graph)
 {
     const int n_nodes = graph->n_nodes;
@@ -24,7 +32,7 @@ clt_status clt_pass_drop_collectives(clt_graph *graph)
     for (int i = 0; status == CLT_OK && i < n_nodes; i++) {
         clt_node *node = graph->nodes[i];
         clt_replacements_settle_node(&replacements, node);
-        if (!node->op->collective)
+        if (!over_data(node))
             continue;
         if (node->out[0]->output)
             status = keep_output(graph, node->out[0], node->in[0]);

@@ -1,30 +1,24 @@
-/* all_reduce: the sum over all devices. It has no kernel, because the host adds between two
- * segments of the plan. */
+/* all_reduce: the sum or the maximum over the places of an axis, on each of them. */
+#include "ops/collective/collective.h"
 #include "ops/core/ops.h"
 #include <cltrain/ops.h>
 
 static clt_status infer(const clt_node *node, clt_type *out)
 {
-    const clt_type *x = &node->in[0]->type;
-    char text[CLT_TYPE_TEXT];
-    if (x->dtype != CLT_F32)
-        return clt_fail(CLT_UNSUPPORTED, "all_reduce: the operand is %s; cast it to f32 first",
-                        clt_type_text(x, text));
-    if (clt_type_has_batch(x))
-        return clt_fail(CLT_SHAPE,
-                        "all_reduce: the operand is %s, but devices have different images: reduce "
-                        "it over the batch first",
-                        clt_type_text(x, text));
-    *out = *x;
+    CLT_TRY(clt_axis_check(node));
+    *out = node->in[0]->type;
     return CLT_OK;
 }
 
+/* The losses of all places depend on x. Only sums have a gradient. */
 static clt_status gradient(const clt_node *node, clt_value *const *dy, const bool *wanted,
                            clt_value **dx)
 {
-    (void)node;
+    const clt_axis_attr *attr = node->attr;
     (void)wanted;
-    dx[0] = clt_all_reduce(dy[0]);
+    if (attr->reduction != CLT_AXIS_SUM)
+        return clt_fail(CLT_UNSUPPORTED, "all_reduce: a maximum has no gradient");
+    dx[0] = clt_axis_all_reduce(dy[0], (clt_axis)attr->axis, CLT_AXIS_SUM);
     return CLT_OK;
 }
 
@@ -35,11 +29,16 @@ const clt_op clt_op_all_reduce = {.name = "all_reduce",
                                   .callable = true,
                                   .infer = infer,
                                   .gradient = gradient,
-                                  .flops = clt_no_flops,
-                                  .collective = true,
-                                  .in_place = 1};
+                                  .in_place = 1,
+                                  CLT_AXIS_OP};
+
+clt_value *clt_axis_all_reduce(clt_value *x, clt_axis axis, clt_axis_reduction reduction)
+{
+    const clt_axis_attr attr = {.axis = axis, .reduction = reduction};
+    return clt_emit1(&clt_op_all_reduce, &attr, 1, x);
+}
 
 clt_value *clt_all_reduce(clt_value *x)
 {
-    return clt_emit1(&clt_op_all_reduce, NULL, 1, x);
+    return clt_axis_all_reduce(x, CLT_AXIS_DATA, CLT_AXIS_SUM);
 }

@@ -62,9 +62,9 @@ static void describe_scale(const clt_node *node, clt_str *text)
 }
 
 CLT_ELEMENTWISE_OP(add, "a + b", "a *, b *", .infer = clt_elementwise_infer, .callable = true,
-                   .gradient = add_gradient);
+                   .linear = true, .gradient = add_gradient);
 CLT_ELEMENTWISE_OP(sub, "a - b", "a *, b *", .infer = clt_elementwise_infer, .callable = true,
-                   .gradient = sub_gradient);
+                   .linear = true, .gradient = sub_gradient);
 CLT_ELEMENTWISE_OP(mul, "a * b", "a *, b *", .infer = clt_elementwise_infer, .callable = true,
                    .gradient = mul_gradient);
 CLT_ELEMENTWISE_OP(div, "a / b", "a *, b *", .infer = clt_elementwise_infer, .callable = true,
