@@ -2,6 +2,7 @@
 #ifndef CLT_PASSES_PASSES_H
 #define CLT_PASSES_PASSES_H
 
+#include "graph/mesh.h"
 #include "ops/core/launch.h"
 
 /*
@@ -40,6 +41,22 @@ clt_status clt_pass_stages(clt_graph *graph, int stages);
  */
 clt_status clt_pass_pipeline(clt_graph *graph, int stage, clt_value **gradients, int *n_gradients,
                              clt_str *report);
+
+/* What clt_pass_partition did, for readers and tests. */
+typedef struct clt_partition_report {
+    int gathers;  /* nodes whose split operands were gathered, because nothing divides the node */
+    clt_str text; /* one line for each split parameter, collective and such node */
+} clt_partition_report;
+
+/*
+ * Makes the graph that of one place of a mesh. Parameters that are split (clt_shard) get the types
+ * of their parts, and collectives join the parts of values. gradients[] become those of the parts.
+ * `batch` is for comparing costs. Axis tp is divided; others leave the graph as it is. Runs after
+ * clt_pass_train. Errors: SHAPE, and those of operators that do not divide.
+ */
+clt_status clt_pass_partition(clt_graph *graph, const clt_mesh *mesh, int participant,
+                              int64_t batch, clt_value **gradients, int n_gradients,
+                              clt_partition_report *report);
 
 /* Replaces nodes for evaluation: dropout disappears. */
 clt_status clt_pass_evaluate(clt_graph *graph);

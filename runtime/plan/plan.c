@@ -139,6 +139,10 @@ static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value
         graph->n_seeds = 0;
     }
     CLT_TRY(clt_graph_clean(graph, gradients, *n_gradients));
+    if (plan->options.mesh)
+        CLT_TRY(clt_pass_partition(graph, plan->options.mesh, plan->options.participant,
+                                   plan->options.max_batch, gradients, *n_gradients,
+                                   &plan->partition));
     CLT_TRY(clt_pass_simplify(graph));
     if (plan->options.fuse)
         CLT_TRY(clt_pass_fuse(graph));
@@ -281,6 +285,7 @@ clt_status clt_plan_create(const clt_graph *graph, const clt_buckets *buckets, c
     clt_status status = clt_graph_copy(graph, &plan->graph);
     CLT_NEXT(status, clt_buckets_copy(buckets, &plan->buckets));
     CLT_NEXT(status, compile(plan, &target));
+    plan->options.mesh = NULL; /* belongs to the caller */
     if (status == CLT_OK && options->mode == CLT_PLAN_TRAIN)
         status = clt_plan_recompute(&plan, &target);
     CLT_NEXT(status, clt_plan_segments(plan));
@@ -303,6 +308,7 @@ void clt_plan_destroy(clt_plan *plan)
     }
     CLT_FREE(plan->nodes, plan->tuned, plan->places, plan->inputs, plan->constants, plan->gradients,
              plan->slabs, plan->collectives, plan->segments, plan->ready);
+    clt_str_free(&plan->partition.text);
     clt_buckets_free(&plan->buckets);
     clt_graph_destroy(plan->graph);
     clt_free(plan);

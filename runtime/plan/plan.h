@@ -5,8 +5,7 @@
 #ifndef CLT_PLAN_PLAN_H
 #define CLT_PLAN_PLAN_H
 
-#include "graph/mesh.h"
-#include "ops/core/launch.h"
+#include "passes/passes.h"
 #include "plan/buckets.h"
 
 typedef enum clt_plan_mode {
@@ -126,7 +125,8 @@ typedef struct clt_plan {
     int *ready; /* gradient buckets in the order of becoming ready */
     int n_ready;
     clt_tuning_entry *tuned; /* the measurements used, by number of the node */
-    uint64_t hash;           /* equal plans have equal hashes */
+    clt_partition_report partition;
+    uint64_t hash; /* equal plans have equal hashes */
 } clt_plan;
 
 /*

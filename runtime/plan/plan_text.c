@@ -131,6 +131,9 @@ void clt_plan_print(const clt_plan *plan, bool explain, clt_str *text)
         print_node(plan, i, explain, text);
     }
     print_recomputed(plan, text);
+    if (explain && plan->partition.text.length)
+        clt_str_add(text, "\nParts of this place, and what places exchange:\n%s",
+                    clt_str_text(&plan->partition.text));
     print_buckets(plan, text);
     print_segments(plan, text);
     bytes_text(clt_plan_arena_bytes(plan), size, sizeof size);

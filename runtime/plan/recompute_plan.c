@@ -99,6 +99,8 @@ clt_status clt_plan_recompute(clt_plan **plan, const clt_target *target)
     const clt_status status = choose(plain, target, r, &better);
     clt_recompute_destroy(r);
     if (better) {
+        better->partition = (*plan)->partition;
+        (*plan)->partition = (clt_partition_report){0};
         clt_plan_destroy(*plan);
         *plan = better;
     }

@@ -1,0 +1,69 @@
+/*
+ * Partitioning a training graph along one axis of the mesh. Each place of the axis gets a graph of
+ * its own, with parts of the split parameters and with collectives. A value has a placement:
+ *
+ *     whole     every place has all of it
+ *     part      each place has the part that a clt_sharding describes
+ *     partial   the sum over the places is the value
+ *
+ * Nodes are visited in order. A node is divided along a dimension in which one of its operands is
+ * split already (partition_choose.c). Operands are converted to the placements that the division
+ * needs (partition_convert.c), and a copy of the node with local shapes is added (partition.c). The
+ * idea is that of GSPMD (Xu et al., 2021) and Megatron-LM (Shoeybi et al., 2019).
+ */
+#ifndef CLT_PASSES_PARTITION_H
+#define CLT_PASSES_PARTITION_H
+
+#include "graph/sharding.h"
+#include "ops/core/dims.h"
+#include "passes/passes.h"
+
+/* The most places of an axis, and the most blocks of a dimension. */
+enum { CLT_MOST_PLACES = 256 };
+
+typedef struct clt_placement {
+    bool partial;
+    clt_sharding sharding; /* blocks 0: not split */
+} clt_placement;
+
+typedef struct clt_partitioning {
+    clt_graph *graph;
+    clt_axis axis;
+    clt_coordinate at;
+    int64_t batch;          /* for comparing costs */
+    int n_values, n_nodes;  /* of the graph before */
+    clt_placement *placed;  /* by value id: the placement of `local` */
+    clt_value **local;      /* by value id: what stands for the value at this place */
+    clt_value **whole;      /* by value id: the whole value, if a conversion made it; else NULL */
+    clt_sharding *demanded; /* by value id: the sharding that a split parameter's gradient needs */
+    clt_node **nodes;       /* by node id: the node's copy */
+    clt_value *(*stash)[CLT_MAX_STASH]; /* by node id: see clt_op.divide */
+    clt_partition_report *report;
+} clt_partitioning;
+
+/* How a node is divided. label -1: not at all; it works on whole values, or on partial ones. */
+typedef struct clt_node_choice {
+    int label, blocks; /* of the label's dimension */
+    bool partial;      /* all operands and results are partial */
+    bool gathers;      /* an operand is split, but no division suits the operator */
+} clt_node_choice;
+
+/* --- partition_choose.c ---------------------------------------------------------------------- */
+
+/* Finds the demanded shardings. */
+clt_status clt_partition_demand(clt_partitioning *p, clt_value *const *gradients);
+
+clt_node_choice clt_partition_choose(const clt_partitioning *p, const clt_node *node,
+                                     const clt_node_dims *dims);
+
+/* Returns the sharding of a dimension of a value whose label is divided; blocks 0: no dimension has
+ * the label. */
+clt_sharding clt_partition_sharding(const clt_type *type, const signed char *labels,
+                                    const unsigned char *blocks, const clt_node_choice *choice);
+
+/* --- partition_convert.c --------------------------------------------------------------------- */
+
+/* Returns the old value in another placement, whole or part. The nodes that it needs are added. */
+clt_value *clt_partition_convert(clt_partitioning *p, const clt_value *value, clt_sharding wanted);
+
+#endif
