@@ -30,6 +30,7 @@ struct clt_update {
     bool gpu; /* uses the kernels of clkernels/train/gpu/update.cl */
     cl_kernel kernels[N_KERNELS];
     cl_mem status, partials;
+    void *host_partials;
     int n_partials;                     /* number of shares of all buckets together */
     float host_status[CLT_STEP_STATUS]; /* values that the next fill writes; fills copy them at the
                                            call */
@@ -107,6 +108,9 @@ clt_status clt_update_create(clt_replica *replica, const clt_update_options *opt
                                               CL_MEM_READ_WRITE, "the step's status", &u->status));
     CLT_NEXT(status, clt_device_buffer_create(replica->device, 16 * ((int64_t)u->n_partials + 1),
                                               CL_MEM_READ_WRITE, "partial norms", &u->partials));
+    u->host_partials = clt_calloc((size_t)u->n_partials + 1, 16);
+    if (status == CLT_OK && !u->host_partials)
+        status = CLT_OUT_OF_MEMORY;
     CLT_NEXT(status, clt_update_reset(u));
     if (status != CLT_OK) {
         clt_update_destroy(u);
@@ -124,6 +128,7 @@ void clt_update_destroy(clt_update *u)
         clt_release_kernel(u->kernels[i]);
     clt_release_buffer(u->status);
     clt_release_buffer(u->partials);
+    clt_free(u->host_partials);
     clt_free(u);
 }
 
@@ -281,7 +286,8 @@ clt_status clt_update_zero(clt_update *u)
     return CLT_OK;
 }
 
-clt_status clt_update_status(clt_update *u)
+/* Computes partial sums of squares. *count gets their number. */
+static clt_status sum_squares(clt_update *u, int *count)
 {
     const clt_buckets *layout = u->replica->layout;
     int first = 0;
@@ -300,15 +306,45 @@ clt_status clt_update_status(clt_update *u)
                        : run(&c, groups, groups >= 16 ? 8 : 1, "square_sum", bytes));
         first += groups;
     }
+    *count = first;
+    return CLT_OK;
+}
+
+clt_status clt_update_status(clt_update *u)
+{
+    int count;
+    CLT_TRY(sum_squares(u, &count));
     call c = begin(u, K_STEP_STATUS);
     arg_buffer(&c, u->partials);
-    arg_int(&c, first);
+    arg_int(&c, count);
     arg_float(&c, u->options.clip_norm);
     arg_int(&c, u->options.guard);
     arg_buffer(&c, u->status);
     u->on_device = true;
     return run(&c, 1, u->gpu ? GPU_GROUP : 1, "step_status",
-               (u->replica->device->caps.fp64 ? 16 : 8) * (int64_t)first + 16);
+               (u->replica->device->caps.fp64 ? 16 : 8) * (int64_t)count + 16);
+}
+
+/* Adds up as the kernel step_status for CPUs does: in order, in double if the device has it. */
+clt_status clt_update_measure(clt_update *u, double *squares, bool *finite)
+{
+    const bool wide = u->replica->device->caps.fp64;
+    int count;
+    CLT_TRY(sum_squares(u, &count));
+    double sum = 0, bad = 0;
+    float narrow = 0;
+    CLT_TRY(clt_replica_read(u->replica, u->partials, 0, (wide ? 16 : 8) * (int64_t)count,
+                             u->host_partials));
+    for (int i = 0; i < count; i++) {
+        const double *d = u->host_partials;
+        const float *f = u->host_partials;
+        sum += wide ? d[2 * i] : 0;
+        narrow += wide ? 0 : f[2 * i];
+        bad += wide ? d[2 * i + 1] : (double)f[2 * i + 1];
+    }
+    *squares = wide ? sum : (double)narrow;
+    *finite = bad == 0;
+    return CLT_OK;
 }
 
 static clt_status fill_status(clt_update *u)

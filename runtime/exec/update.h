@@ -61,6 +61,10 @@ clt_status clt_update_zero(clt_update *update);
 /* Computes the step status on the device from its gradients. For a single device. */
 clt_status clt_update_status(clt_update *update);
 
+/* Computes the sum of squares of the device's gradients and whether they are finite; on CPUs with
+ * the bits of clt_update_status. Waits for the device. */
+clt_status clt_update_measure(clt_update *update, double *sum_squares, bool *finite);
+
 /* Sets the step status from the reducers' results, without waiting for the device. For several
  * devices. */
 clt_status clt_update_set_status(clt_update *update, double sum_squares, bool finite);

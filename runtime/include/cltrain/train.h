@@ -161,8 +161,8 @@ typedef struct clt_trainer_options {
      * and the device. */
     int64_t check_every;
     /* The division of batches among the devices of all ranks, in the order of the ranks and of
-     * their stores, as for clt_split (clt_planner_weights finds it). NULL: equally, in samples.
-     * Read by clt_trainer_create. */
+     * their stores, as for clt_split (clt_planner_weights finds it). On a mesh, devices at one
+     * place of dp have the same weight. NULL: equally, in samples. Read by clt_trainer_create. */
     const double *weights;
     int64_t quantum; /* 1 */
     /* 0; 1: clt_trainer_set_weights may change the division. clt_fit changes it when a device of
@@ -249,7 +249,13 @@ typedef struct clt_fetch {
     int64_t bytes;
 } clt_fetch;
 
-/* The batch of a step. Set up by clt_step_batch_init. */
+/*
+ * The batch of a step. Set up by clt_step_batch_init.
+ *
+ * On a mesh (clt_store_options.parallel) a batch has a part for each place of dp. A rank gives the
+ * samples of the places that its devices have, in their order. Ranks that share a place give the
+ * same samples for it.
+ */
 typedef struct clt_step_batch {
     size_t struct_size;     /* set by clt_step_batch_init */
     int64_t count;          /* samples over all devices of this rank; 0 is legal */
@@ -257,7 +263,8 @@ typedef struct clt_step_batch {
     int64_t total;          /* several ranks: samples of the global batch. 0: the ranks tell each
                                other their counts, which costs a short wait, and `first` follows
                                from the order of the ranks */
-    const int64_t *offsets; /* devices + 1: device d has samples [offsets[d], offsets[d + 1]);
+    const int64_t *offsets; /* devices + 1: device d has samples [offsets[d], offsets[d + 1]).
+                               On a mesh with other axes than dp: by place of dp that this rank has.
                                NULL: clt_split's parts by the trainer's weights */
     const clt_feed *feeds;
     int n_feeds;
@@ -316,8 +323,8 @@ CLT_API clt_status clt_trainer_step(clt_trainer *trainer, const clt_step_batch *
  *
  * Errors: STATE, ABORTED (another rank cannot go on), those of clt_trainer_create. STATE means that
  * the run must go on from its last checkpoint: no device has failed, or the only one of this rank;
- * ranks are on several nodes; there is neither guard nor clipping; or devices are of several kinds,
- * and the optimizer's state was lost or a step was half done.
+ * ranks are on several nodes; there is neither guard nor clipping; the mesh has other axes than dp;
+ * or devices are of several kinds, and the optimizer's state was lost or a step was half done.
  */
 CLT_API clt_status clt_trainer_recover(clt_trainer *trainer, int *redo);
 

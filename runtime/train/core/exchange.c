@@ -39,11 +39,20 @@ clt_status clt_exchange_create(const clt_buckets *layout, int n_devices, clt_exc
 
 clt_status clt_exchange_reserve(clt_exchange *e, int nodes)
 {
-    /* One request each for results, means and checksums; two for each bucket (gradient and
+    /* One request each for results, means, checksums and words; two for each bucket (gradient and
      * broadcast); one for each collective node. */
-    const size_t n = 3 + 2 * (size_t)e->n_buckets + (size_t)nodes;
+    const size_t n = 4 + 2 * (size_t)e->n_buckets + (size_t)nodes;
     for (int d = 0; d < e->n_devices; d++)
         CLT_TRY_MEMORY(e->devices[d].requests = clt_calloc(n + 1, sizeof *e->devices[d].requests));
+    return CLT_OK;
+}
+
+clt_status clt_exchange_reserve_words(clt_exchange *e, const clt_participants *all)
+{
+    for (int d = 0; clt_participants_have_axes(all) && d < e->n_devices; d++) {
+        e->devices[d].words = clt_calloc((size_t)all->total, sizeof *e->devices[d].words);
+        CLT_TRY_MEMORY(e->devices[d].words);
+    }
     return CLT_OK;
 }
 
@@ -70,7 +79,7 @@ void clt_exchange_free(clt_exchange *e)
 {
     clt_collectives_close(&e->collectives);
     for (int d = 0; e->devices && d < e->n_devices; d++) {
-        CLT_FREE(e->devices[d].requests, e->devices[d].reduced);
+        CLT_FREE(e->devices[d].requests, e->devices[d].reduced, e->devices[d].words);
     }
     for (int b = 0; e->labels && b < e->n_buckets; b++)
         clt_free(e->labels[b]);

@@ -11,10 +11,19 @@
  * its samples. */
 enum { CLT_VOTE_STOP = 1, CLT_VOTE_DROP = 2 };
 
+/* What a device tells all others about a step, if the mesh has other axes than dp. */
+typedef struct clt_words {
+    /* Sums of squares of the device's reduced gradients: of parameters that are whole on all
+     * devices, and of parts of split ones */
+    double whole, parts;
+    int32_t finite, vote;
+} clt_words;
+
 typedef struct clt_exchange_device {
     /* collectives under way; step/step_exchange.c lists their order */
     clt_collective_request *requests;
     clt_collective_result *reduced; /* by bucket: the result of its last reduction */
+    clt_words *words;               /* by participant, if the mesh has other axes than dp */
     double exposed;                 /* seconds of waiting for reductions, of all steps */
     double waited;      /* seconds of waiting for collectives between nodes, of the last step */
     double began, busy; /* for rebalancing: of the last step, until its gradients were ready */
@@ -40,6 +49,9 @@ clt_status clt_exchange_create(const clt_buckets *layout, int n_devices, clt_exc
 /* Allocates the requests of all collectives that can be under way. `nodes` is the largest number of
  * collectives in a plan. */
 clt_status clt_exchange_reserve(clt_exchange *exchange, int nodes);
+
+/* Allocates the words of all participants if the mesh has other axes than dp. */
+clt_status clt_exchange_reserve_words(clt_exchange *exchange, const clt_participants *all);
 
 /* Makes the groups along the mesh's axes. The collectives must be open. Collective over the ranks.
  */

@@ -146,11 +146,12 @@ typedef struct caller_memory {
 } caller_memory;
 
 /* Checks that the memory has room for the samples of the value. `on` is the device that uses the
- * memory; its samples are [offsets[on], offsets[on + 1]). */
+ * memory. */
 static clt_status check_memory(const clt_session *s, const clt_value *v, caller_memory m, int on,
-                               const int64_t *offsets)
+                               const clt_shares *shares)
 {
-    const int64_t samples = m.device < 0 ? offsets[s->n_devices] : offsets[on + 1] - offsets[on];
+    const int64_t samples =
+        m.device < 0 ? shares->offsets[shares->parts] : clt_shares_samples(shares, on);
     const int64_t needed =
         m.offset + sample_bytes(v) * (clt_type_has_batch(&v->type) ? samples : 1);
     int64_t room = m.bytes;
@@ -176,7 +177,7 @@ static clt_status check_memory(const clt_session *s, const clt_value *v, caller_
     return CLT_OK;
 }
 
-clt_status clt_session_check_feeds(const clt_session *s, int device, const int64_t *offsets,
+clt_status clt_session_check_feeds(const clt_session *s, int device, const clt_shares *shares,
                                    const clt_feed *feeds, int n_feeds, bool output_gradients)
 {
     const clt_session_device *d = &s->devices[device];
@@ -194,7 +195,7 @@ clt_status clt_session_check_feeds(const clt_session *s, int device, const int64
             CLT_TRY(check_memory(s, v,
                                  (caller_memory){"feed", v->name, feed->device, feed->host != NULL,
                                                  feed->buffer, feed->offset, feed->bytes},
-                                 device, offsets));
+                                 device, shares));
     }
     return CLT_OK;
 }
@@ -265,7 +266,7 @@ static const clt_value *find_output(const clt_plan *plan, const char *name)
 
 /* Fails if the batch asks for an output that the plan does not have. */
 static clt_status check_fetches(const clt_session *s, const clt_step_batch *batch,
-                                const int64_t *offsets)
+                                const clt_shares *shares)
 {
     const clt_plan *plan = s->devices[0].plan;
     for (int i = 0; i < batch->n_fetches; i++) {
@@ -294,7 +295,7 @@ static clt_status check_fetches(const clt_session *s, const clt_step_batch *batc
             check_memory(s, v,
                          (caller_memory){"fetch", fetch->name, fetch->device, fetch->host != NULL,
                                          fetch->buffer, fetch->offset, fetch->bytes},
-                         fetch->device < 0 ? 0 : fetch->device, offsets));
+                         fetch->device < 0 ? 0 : fetch->device, shares));
     }
     return CLT_OK;
 }
@@ -309,35 +310,35 @@ clt_status clt_session_divide(const clt_session *s, const clt_participants *all,
                         "its wait list empty",
                         all->own);
     if (batch->offsets)
-        memcpy(offsets, batch->offsets, ((size_t)all->own + 1) * sizeof *offsets);
+        memcpy(offsets, batch->offsets, ((size_t)shares->parts + 1) * sizeof *offsets);
     else
         CLT_TRY(clt_shares_split(shares, all, batch->count));
-    if (offsets[0] != 0 || offsets[all->own] != batch->count)
+    if (offsets[0] != 0 || offsets[shares->parts] != batch->count)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "the batch's offsets must begin with 0 and end with its %lld samples; they "
                         "are %lld to %lld",
                         (long long)batch->count, (long long)offsets[0],
-                        (long long)offsets[all->own]);
+                        (long long)offsets[shares->parts]);
     const int64_t most = shares->per_run * shares->max_micro_batches;
     for (int d = 0; d < all->own; d++) {
-        const int64_t share = offsets[d + 1] - offsets[d];
+        const int64_t share = clt_shares_samples(shares, d);
         if (share < 0 || share > most)
             return clt_fail(CLT_INVALID_ARGUMENT,
                             "device %d gets %lld samples; the plan holds %lld", d, (long long)share,
                             (long long)most);
         if (share)
-            CLT_TRY(clt_session_check_feeds(s, d, offsets, batch->feeds, batch->n_feeds, false));
+            CLT_TRY(clt_session_check_feeds(s, d, shares, batch->feeds, batch->n_feeds, false));
     }
-    return check_fetches(s, batch, offsets);
+    return check_fetches(s, batch, shares);
 }
 
 clt_status clt_session_fetch(clt_session *s, int device, const clt_step_batch *batch, clt_part part,
-                             const clt_run *run)
+                             bool leads, const clt_run *run)
 {
     const clt_session_device *d = &s->devices[device];
     for (int i = 0; i < batch->n_fetches; i++) {
         const clt_fetch *fetch = &batch->fetches[i];
-        if (fetch->device >= 0 && fetch->device != device)
+        if (fetch->device < 0 ? !leads : fetch->device != device)
             continue;
         const clt_value *v = find_output(d->plan, fetch->name);
         const int64_t bytes = sample_bytes(v) * (clt_type_has_batch(&v->type) ? part.count : 1);

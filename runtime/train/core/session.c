@@ -232,17 +232,18 @@ clt_status clt_session_wait(clt_session *s, int device, int entry)
     return CLT_OK;
 }
 
-clt_status clt_session_collect(clt_session *s, int entry, double *sums, double *weights)
+clt_status clt_session_collect(clt_session *s, const clt_shares *shares, int entry, double *sums,
+                               double *weights)
 {
     for (int i = 0; i < s->n_devices; i++) {
         const clt_session_device *d = &s->devices[i];
         s->failed = i;
         CLT_TRY(clt_session_wait(s, i, entry));
         const float *values = d->staging + entry * entry_floats(s);
-        /* Results that are summed over ranks already include all devices. */
-        const int micro_batches = !s->shared ? d->micro_batches[entry]
-                                  : i == 0   ? s->max_micro_batches
-                                             : 0;
+        /* Results that are summed over ranks already include all parts of the batch. */
+        const int micro_batches = s->shared ? (i == 0 ? s->max_micro_batches : 0)
+                                  : clt_shares_leads(shares, i) ? d->micro_batches[entry]
+                                                                : 0;
         for (int m = 0; m < micro_batches; m++)
             for (int j = 0; j < s->n_means; j++, values += 2) {
                 sums[j] += values[0];

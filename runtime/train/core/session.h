@@ -60,8 +60,8 @@ void clt_session_destroy(clt_session *session);
 
 /* Checks, before a step, that every input which the plan reads on this device has a feed that is
  * large enough. A mistake then stops no device halfway. If `given`, checks only gradients of
- * outputs; else only all other inputs. `offsets`: as those of a batch. */
-clt_status clt_session_check_feeds(const clt_session *session, int device, const int64_t *offsets,
+ * outputs; else only all other inputs. */
+clt_status clt_session_check_feeds(const clt_session *session, int device, const clt_shares *shares,
                                    const clt_feed *feeds, int n_feeds, bool output_gradients);
 
 /* Points the device's inputs at those of a micro-batch of the last even or odd step. `first` is the
@@ -86,15 +86,17 @@ clt_status clt_session_feed_output_gradients(clt_session *session, int device,
                                              const clt_feed *feeds, int n_feeds, clt_part part,
                                              int parity);
 
-/* Divides a batch over the devices, into shares->offsets. The batch's own offsets are used if there
- * are any, else the weights. Fails if a share exceeds the device's room, if a feed or an output is
- * missing, or if there is a wait list for several devices. */
+/* Divides a batch into the parts of this rank, into shares->offsets. The batch's own offsets are
+ * used if there are any, else the weights. Fails if a share exceeds the device's room, if a feed or
+ * an output is missing, or if there is a wait list for several devices. */
 clt_status clt_session_divide(const clt_session *session, const clt_participants *all,
                               const clt_step_batch *batch, clt_shares *shares);
 
-/* Enqueues the copies of the outputs that the batch asks for, for the part that ran last. */
+/* Enqueues the copies of the outputs that the batch asks for, for the part that ran last. Without
+ * `leads`, another device of this process has the same samples and copies them to memory of the
+ * whole batch. */
 clt_status clt_session_fetch(clt_session *session, int device, const clt_step_batch *batch,
-                             clt_part part, const clt_run *run);
+                             clt_part part, bool leads, const clt_run *run);
 
 /* Copies each value that the plan assigns to a state into the state. A value that was computed in
  * the state's place needs no copy. */
@@ -120,9 +122,10 @@ clt_status clt_session_share(const clt_session *session, int device, int entry, 
 /* Enqueues the download of a ring entry's results. Without micro-batches the results are zero. */
 clt_status clt_session_read(clt_session *session, int device, int entry, int micro_batches);
 
-/* Waits for the entry and adds its results over devices and micro-batches to sums[] and weights[],
- * by mean. */
-clt_status clt_session_collect(clt_session *session, int entry, double *sums, double *weights);
+/* Waits for the entry and adds its results over the parts of the batch and micro-batches to sums[]
+ * and weights[], by mean. */
+clt_status clt_session_collect(clt_session *session, const clt_shares *shares, int entry,
+                               double *sums, double *weights);
 
 /* Waits for the entry on one device and releases its event. Later calls return at once. */
 clt_status clt_session_wait(clt_session *session, int device, int entry);

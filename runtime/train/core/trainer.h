@@ -56,7 +56,7 @@ void clt_trainer_unbuild(clt_trainer *trainer);
 clt_status clt_lost_note(clt_trainer *trainer, int device, clt_status status);
 
 /* lost.c: the status with which to stop the other ranks after a failure. DEVICE_LOST if
- * clt_trainer_recover is to follow. */
+ * clt_trainer_recover is to follow, or if the mesh does not let training go on. */
 clt_status clt_lost_reason(const clt_trainer *trainer, clt_status status);
 
 /* lost.c: sets `failure` again with its message. If training cannot continue without the failed
@@ -67,8 +67,9 @@ clt_status clt_lost_explain(const clt_trainer *trainer, clt_status failure, cons
  * failed. */
 bool clt_lost_one_of_several(const clt_trainer *trainer);
 
-/* replicas.c: copies the replica of a participant to all others. Collective. With shards, optimizer
- * slots stay. `participant` -1: does nothing. */
+/* replicas.c: copies the replica of a participant to all others along dp, and of each device with
+ * the same place of dp. Collective. With shards, optimizer slots stay. `participant` -1: does
+ * nothing. */
 clt_status clt_trainer_copy_replica(clt_trainer *trainer, int participant);
 
 /* step.c: returns true if the guard stopped at the ring entry's step. The step status must have

@@ -10,8 +10,9 @@ enum { SLOTS = 4, TURNS = 2, MAX_INPUTS = 16 };
 struct clt_source {
     clt_loader *loader;
     int n_devices, n_outputs, n_images;
+    const clt_shares *shares;      /* which part of a batch each device has */
     int first;                     /* first part of a batch that belongs to this rank */
-    int64_t *offsets;              /* [slot][device, and the end]: offsets of this rank's samples */
+    int64_t *offsets;              /* [slot][part, and the end]: offsets of this rank's samples */
     const char *names[MAX_INPUTS]; /* names of the outputs, owned by the plan */
     clt_feed *feeds;               /* [slot][device][output] */
     double loss_weight[SLOTS];
@@ -96,15 +97,16 @@ static clt_status add_input(clt_source *s, const clt_dataset *dataset,
 static clt_status make_feeds(clt_source *s)
 {
     s->feeds = clt_calloc((size_t)(SLOTS * s->n_devices * s->n_outputs) + 1, sizeof *s->feeds);
-    s->offsets = clt_calloc((size_t)SLOTS * (size_t)(s->n_devices + 1), sizeof *s->offsets);
+    s->offsets = clt_calloc((size_t)SLOTS * (size_t)(s->shares->parts + 1), sizeof *s->offsets);
     CLT_TRY_MEMORY(s->feeds && s->offsets);
     clt_feed *feed = s->feeds;
     for (int slot = 0; slot < SLOTS; slot++)
         for (int d = 0; d < s->n_devices; d++)
             for (int o = 0; o < s->n_outputs; o++, feed++) {
-                *feed = (clt_feed){.name = s->names[o],
-                                   .device = d,
-                                   .host = clt_loader_memory(s->loader, slot, d, o)};
+                *feed =
+                    (clt_feed){.name = s->names[o],
+                               .device = d,
+                               .host = clt_loader_memory(s->loader, slot, s->shares->part[d], o)};
                 if (s->on_devices && s->gathers[d])
                     feed->buffer = clt_device_gather_buffer(s->gathers[d], slot % TURNS, o);
             }
@@ -116,7 +118,7 @@ static clt_status make_gathers(clt_source *s)
     s->gathers = clt_calloc((size_t)s->n_devices, sizeof(clt_device_gather *));
     CLT_TRY_MEMORY(s->gathers);
     for (int d = 0; d < s->n_devices; d++) {
-        const int64_t samples = clt_loader_capacity(s->loader, d);
+        const int64_t samples = clt_loader_capacity(s->loader, s->shares->part[d]);
         if (samples)
             CLT_TRY(clt_buffers_gather(&s->gather, s->session->devices[d].device, samples,
                                        &s->gathers[d]));
@@ -132,7 +134,8 @@ clt_status clt_source_create(const clt_participants *all, const clt_shares *shar
     clt_source *s = CLT_NEW(clt_source);
     CLT_TRY_MEMORY(s);
     s->n_devices = all->own;
-    s->first = all->first;
+    s->shares = shares;
+    s->first = all->first_part;
     s->on_devices = clt_dataset_kind(dataset) == CLT_DATA_DEVICE;
     s->session = session;
     clt_gather_init(&s->gather, dataset);
@@ -146,9 +149,9 @@ clt_status clt_source_create(const clt_participants *all, const clt_shares *shar
     desc.epoch = start.epoch;
     desc.offset = start.sample;
     desc.end_epoch = end_epoch;
-    desc.parts = all->total;
+    desc.parts = clt_participants_parts(all);
     desc.first_part = s->first;
-    desc.local_parts = s->n_devices;
+    desc.local_parts = shares->parts;
     desc.weights = shares->weights;
     desc.quantum = shares->quantum;
     desc.slots = SLOTS;
@@ -195,7 +198,8 @@ void clt_source_destroy(clt_source *s)
 static clt_status gather(clt_source *s, const clt_batch *batch, const int64_t *offsets)
 {
     for (int d = 0; d < s->n_devices; d++) {
-        const int64_t begin = offsets[d], count = offsets[d + 1] - begin;
+        const int part = s->shares->part[d];
+        const int64_t begin = offsets[part], count = offsets[part + 1] - begin;
         if (count)
             CLT_TRY(clt_device_gather_enqueue(s->gathers[d], batch->slot % TURNS,
                                               batch->indices + begin, count));
@@ -215,14 +219,15 @@ clt_status clt_source_next(clt_source *s, clt_source_batch *out)
     clt_step_batch_init(&out->step);
     if (batch.slot < 0)
         return CLT_OK;
-    int64_t *offsets = s->offsets + batch.slot * (s->n_devices + 1);
-    for (int d = 0; d <= s->n_devices; d++)
-        offsets[d] = batch.offsets[s->first + d] - batch.offsets[s->first];
+    const int parts = s->shares->parts;
+    int64_t *offsets = s->offsets + batch.slot * (parts + 1);
+    for (int i = 0; i <= parts; i++)
+        offsets[i] = batch.offsets[s->first + i] - batch.offsets[s->first];
     if (s->on_devices)
         CLT_TRY(gather(s, &batch, offsets));
     out->step.first = batch.offsets[s->first];
     out->step.total = batch.count;
-    out->step.count = offsets[s->n_devices];
+    out->step.count = offsets[parts];
     out->step.offsets = offsets;
     out->step.feeds = s->feeds + batch.slot * s->n_devices * s->n_outputs;
     out->step.n_feeds = s->n_devices * s->n_outputs;

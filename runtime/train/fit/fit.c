@@ -46,7 +46,8 @@ static clt_status drop_step(clt_fit_run *f, clt_status failure)
     clt_trainer *t = f->trainer;
     clt_step_batch none;
     char message[1024];
-    if (t->all.ranks == 1 || t->steps == f->first_step) /* one rank, or no step to save */
+    /* One rank, no step to save, or other ranks need this one's samples. */
+    if (t->all.ranks == 1 || t->steps == f->first_step || clt_participants_have_axes(&t->all))
         return failure;
     snprintf(message, sizeof message, "%s", clt_error_message());
     clt_source_none(f->source, f->batch, &none);

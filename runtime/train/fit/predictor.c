@@ -86,10 +86,13 @@ static clt_status refuse_collectives(const clt_predictor *p)
 static clt_status make_programs(clt_predictor *p, int d)
 {
     clt_outline outline;
+    clt_mesh alone;
+    CLT_TRY(clt_mesh_parse(NULL, 1, &alone));
     clt_status status = clt_outline_create(p->session->devices[d].plan, &outline);
     const clt_step_program_input input = {.plan = &outline,
                                           .participants = 1,
                                           .ranks = 1,
+                                          .mesh = alone,
                                           .layout = p->store->replicas[d].layout,
                                           .carries = true,
                                           .poison = p->poison};
@@ -117,7 +120,8 @@ static clt_status build(clt_predictor *p, const clt_graph *graph,
         p->records[d] = &p->tuning[d];
     }
     p->batch = options->batch;
-    p->all = (clt_participants){.ranks = 1, .own = (int)n, .total = (int)n};
+    p->all = (clt_participants){.ranks = 1, .own = (int)n, .total = (int)n, .own_parts = (int)n};
+    CLT_TRY(clt_mesh_parse(NULL, (int)n, &p->all.mesh));
     p->shares = (clt_shares){.per_run = (options->batch - 1) / (int64_t)n + 1,
                              .max_micro_batches = 1,
                              .accumulate = 1,
@@ -188,7 +192,8 @@ static clt_status run_device(clt_predictor *p, int d, const clt_call *call)
                              .replica = &p->store->replicas[d],
                              .arena = &p->store->arenas[d],
                              .call = call,
-                             .share = clt_shares_device(&p->shares, d)};
+                             .share = clt_shares_device(&p->shares, d),
+                             .leads = true};
     return clt_step_program_run(&bound, &p->programs[2 * d + bound.share.rounds]);
 }
 

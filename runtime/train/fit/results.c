@@ -28,7 +28,7 @@ static clt_status collect(clt_trainer *t, clt_session *session, int entry)
     memset(t->results.sums, 0, bytes);
     memset(t->results.weights, 0, bytes);
     const clt_status status =
-        clt_session_collect(session, entry, t->results.sums, t->results.weights);
+        clt_session_collect(session, &t->shares, entry, t->results.sums, t->results.weights);
     return clt_lost_note(t, session->failed, status);
 }
 
@@ -78,7 +78,7 @@ static clt_status run_outside(clt_trainer *t, const char *name, bool reads)
     t->call.parity = 0;
     snprintf(what, sizeof what, "%s after step %lld", name, (long long)t->steps);
     return clt_programs_run(t, CLT_PROGRAM_OUTSIDE, what,
-                            (reads && t->all.ranks > 1) || t->shares.rounds);
+                            (reads && t->evaluation->shared) || t->shares.rounds);
 }
 
 clt_status clt_trainer_evaluate(clt_trainer *t, const clt_step_batch *batch, double *sums,
@@ -89,7 +89,7 @@ clt_status clt_trainer_evaluate(clt_trainer *t, const clt_step_batch *batch, dou
     CLT_TRY(clt_segments_rounds(t->call.session, &t->all, &t->exchange, &t->shares));
     t->call.entry = 0;
     CLT_TRY(run_outside(t, "evaluation", true));
-    const clt_status status = clt_session_collect(t->evaluation, 0, sums, weights);
+    const clt_status status = clt_session_collect(t->evaluation, &t->shares, 0, sums, weights);
     return clt_lost_note(t, t->evaluation->failed, status);
 }
 
@@ -99,7 +99,7 @@ static clt_status make_prediction(clt_trainer *t)
         return CLT_OK;
     clt_plan_options options =
         clt_capacity_options(&t->options, CLT_PLAN_PREDICT, t->shares.per_run);
-    options.several = t->all.total > 1;
+    options.several = clt_participants_parts(&t->all) > 1;
     CLT_TRY(clt_session_create(t->graph, t->store, &options, t->choices->of,
                                t->shares.max_micro_batches, false, &t->prediction));
     CLT_TRY(clt_segments_check(t->prediction));

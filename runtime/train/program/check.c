@@ -49,11 +49,14 @@ uint64_t clt_check_key(const clt_step_program_input *in)
                            in->means,        in->host_weights, in->scaled,
                            in->measures,     in->deferred,     in->shared,
                            in->poison,       in->carries};
-    const uint64_t hash = clt_hash(numbers, sizeof numbers, hash_plan(in->plan));
+    const uint64_t hash = clt_hash(&in->mesh, sizeof in->mesh,
+                                   clt_hash(numbers, sizeof numbers, hash_plan(in->plan)));
     uint64_t sends = 0; /* its states to the others */
     for (int b = 0; in->unlike && b < in->layout->n_buckets; b++)
         sends = clt_term(1, sends,
-                         in->layout->buckets[b].state && clt_states_sender(in, b) == in->self);
+                         in->layout->buckets[b].state &&
+                             clt_states_sender(in, b) ==
+                                 clt_mesh_coordinate(&in->mesh, CLT_AXIS_DATA, in->self));
     return clt_term(clt_term(1, hash, (uint64_t)in->sharded), in->unlike, sends);
 }
 
@@ -71,10 +74,29 @@ static uint64_t key_of(const clt_check_device *device, uint64_t program)
     const int numbers[] = {device->rounds, device->micro_batches};
     uint64_t hash =
         clt_hash(numbers, sizeof numbers, clt_term(5, program, clt_check_key(device->input)));
-    for (int i = 0; i < device->program->n; i++)
-        if (device->program->code[i].peer >= 0)
-            hash = clt_term(2, hash, device->program->code[i].peer == device->input->self);
+    for (int i = 0; i < device->program->n; i++) {
+        const clt_instruction *code = &device->program->code[i];
+        if (code->peer >= 0)
+            hash = clt_term(2, hash,
+                            code->peer ==
+                                clt_group_place(device->input, code->group, device->input->self));
+    }
     return hash;
+}
+
+/* Adds to each device's key those of the devices along each axis. */
+static void add_neighbours(const clt_mesh *mesh, uint64_t *keys, uint64_t *sums, int count)
+{
+    for (int a = 0; a < CLT_AXES; a++) {
+        const clt_axis axis = (clt_axis)a;
+        if (mesh->size[a] == 1)
+            continue;
+        memset(sums, 0, (size_t)count * sizeof *sums);
+        for (int d = 0; d < count; d++)
+            sums[clt_mesh_neighbour(mesh, axis, d, 0)] += clt_term(6, keys[d], 0);
+        for (int d = 0; d < count; d++)
+            keys[d] = clt_term(7, keys[d], sums[clt_mesh_neighbour(mesh, axis, d, 0)]);
+    }
 }
 
 static int find_group(const check *c, uint64_t key)
@@ -86,21 +108,41 @@ static int find_group(const check *c, uint64_t key)
 }
 
 /* Fills c->group_of and the runners, except their states. */
-static void group(check *c, const clt_check_device *devices, int count)
+static void group_by(check *c, const clt_check_device *devices, const uint64_t *keys, int count)
 {
-    uint64_t program = 0;
+    memset(c->runners, 0, (size_t)count * sizeof *c->runners);
+    c->n = 0;
     for (int d = 0; d < count; d++) {
-        if (!d || devices[d].program != devices[d - 1].program)
-            program = hash_program(devices[d].program);
-        const uint64_t key = key_of(&devices[d], program);
-        int g = find_group(c, key);
+        int g = find_group(c, keys[d]);
         if (g < 0) {
             g = c->n++;
-            c->runners[g] = (runner){.program = devices[d].program, .first = d, .key = key};
+            c->runners[g] = (runner){.program = devices[d].program, .first = d, .key = keys[d]};
         }
         c->runners[g].members++;
         c->group_of[d] = g;
     }
+}
+
+/* On a mesh of several axes, devices do the same only if the devices along each axis do. Keys of
+ * neighbours are added until no further devices differ. */
+static clt_status group(check *c, const clt_check_device *devices, int count)
+{
+    const clt_step_program_input *in = devices[0].input;
+    uint64_t program = 0, *keys = clt_calloc(2 * (size_t)count, sizeof *keys);
+    CLT_TRY_MEMORY(keys);
+    for (int d = 0; d < count; d++) {
+        if (!d || devices[d].program != devices[d - 1].program)
+            program = hash_program(devices[d].program);
+        keys[d] = key_of(&devices[d], program);
+    }
+    group_by(c, devices, keys, count);
+    for (int before = 0; clt_input_has_axes(in) && before < c->n;) {
+        before = c->n;
+        add_neighbours(&in->mesh, keys, keys + count, count);
+        group_by(c, devices, keys, count);
+    }
+    clt_free(keys);
+    return CLT_OK;
 }
 
 /* --- the program as the interpreter runs it -------------------------------------------------- */
@@ -163,52 +205,79 @@ static clt_status refuse(const check *c, int g, const char *why)
 
 /* --- collectives ----------------------------------------------------------------------------- */
 
-/* Returns the request of the same number in another group; NULL if it is not started yet. */
-static const clt_symbolic_request *partner(const runner *other, int number)
+/* Returns the request of the same number that a device has started in the group; NULL: not yet. */
+static const clt_symbolic_request *partner(const clt_symbolic_device *device, int group, int number)
 {
-    return number < other->state.n_requests ? &other->state.requests[number] : NULL;
+    for (int r = number; r < device->n_requests; r++)
+        if (device->requests[r].group == group && device->requests[r].number == number)
+            return &device->requests[r];
+    return NULL;
+}
+
+/* Returns the runner of a member of a collective's group, as runner `r` sees it. */
+static const runner *member_of(const check *c, const runner *r, int group, int place)
+{
+    return &c->runners[c->group_of[clt_group_member(r->state.in, group, r->first, place)]];
+}
+
+/* Return the number of runners to ask for a group, one of them, and for how many members it stands.
+ * All devices are all runners. */
+static int asked(const check *c, const runner *r, int group)
+{
+    return group == CLT_GROUP_ALL ? c->n : clt_group_size(r->state.in, group);
+}
+
+static const runner *ask(const check *c, const runner *r, int group, int k, int *members)
+{
+    const runner *other = group == CLT_GROUP_ALL ? &c->runners[k] : member_of(c, r, group, k);
+    *members = group == CLT_GROUP_ALL ? other->members : 1;
+    return other;
 }
 
 static bool matches(const clt_symbolic_request *a, const clt_symbolic_request *b)
 {
     return a->on == b->on && a->item == b->item && a->slot == b->slot && a->peer == b->peer &&
-           a->group == b->group && a->shape == b->shape;
+           a->shape == b->shape;
 }
 
-/* Collectives match by the order in which each device starts them. */
+/* Collectives of a group match by the order in which each device starts them. */
 static clt_status check_started(const check *c, int g)
 {
-    const clt_symbolic_device *s = &c->runners[g].state;
-    const clt_symbolic_request *last = &s->requests[s->n_requests - 1];
-    if (last->peer >= s->in->participants)
+    const runner *r = &c->runners[g];
+    const clt_symbolic_request *last = &r->state.requests[r->state.n_requests - 1];
+    if (last->peer >= clt_group_size(r->state.in, last->group))
         return refuse(c, g, "no device has the number of its peer");
-    for (int h = 0; h < c->n; h++) {
-        const clt_symbolic_request *other = partner(&c->runners[h], last->number);
+    for (int k = 0, members; k < asked(c, r, last->group); k++) {
+        const clt_symbolic_request *other =
+            partner(&ask(c, r, last->group, k, &members)->state, last->group, last->number);
         if (other && !matches(last, other))
             return refuse(c, g, "another device starts another collective at this place");
     }
     return CLT_OK;
 }
 
-/* Returns true if all groups have started the collective. Results too are summed over ranks, and
- * the devices of a process belong to one rank. */
-static bool all_started(const check *c, const clt_symbolic_request *r)
+/* Returns true if all devices of the group have started the collective. Results too are summed over
+ * ranks, and the devices of a process belong to one rank. */
+static bool all_started(const check *c, const runner *r, const clt_symbolic_request *request)
 {
-    for (int g = 0; g < c->n; g++)
-        if (!partner(&c->runners[g], r->number))
+    for (int k = 0, members; k < asked(c, r, request->group); k++)
+        if (!partner(&ask(c, r, request->group, k, &members)->state, request->group,
+                     request->number))
             return false;
     return true;
 }
 
-/* The result does not depend on the grouping of devices. */
-static uint64_t result_of(const check *c, const clt_symbolic_request *r)
+/* The result does not depend on which devices are executed. */
+static uint64_t result_of(const check *c, const runner *r, const clt_symbolic_request *request)
 {
+    const int group = request->group, number = request->number;
     uint64_t sum = 0;
-    if (r->on == CLT_ON_VALUES || r->on == CLT_ON_SLOT)
-        return partner(&c->runners[c->group_of[r->peer]], r->number)->operand;
-    for (int g = 0; g < c->n; g++)
-        sum += (uint64_t)c->runners[g].members *
-               clt_term(3, partner(&c->runners[g], r->number)->operand, 0);
+    if (request->peer >= 0 && (request->on == CLT_ON_VALUES || request->on == CLT_ON_SLOT))
+        return partner(&member_of(c, r, group, request->peer)->state, group, number)->operand;
+    for (int k = 0, members; k < asked(c, r, group); k++) {
+        const runner *other = ask(c, r, group, k, &members);
+        sum += (uint64_t)members * clt_term(3, partner(&other->state, group, number)->operand, 0);
+    }
     return sum ? sum : 1;
 }
 
@@ -225,9 +294,9 @@ static clt_status run_group(const check *c, int g, bool *moved)
             clt_symbolic_request *request = clt_symbolic_request_of(&r->state, &i);
             if (!request)
                 return refuse(c, g, "the collective was not started");
-            if (!all_started(c, request))
+            if (!all_started(c, r, request))
                 return CLT_OK;
-            clt_symbolic_complete(&r->state, request, result_of(c, request));
+            clt_symbolic_complete(&r->state, request, result_of(c, r, request));
         } else {
             why = clt_symbolic_execute(&r->state, &i);
         }
@@ -241,6 +310,33 @@ static clt_status run_group(const check *c, int g, bool *moved)
     return CLT_OK;
 }
 
+static int count_in(const clt_symbolic_device *s, int group)
+{
+    int count = 0;
+    for (int i = 0; i < s->n_requests; i++)
+        count += s->requests[i].group == group;
+    return count;
+}
+
+static bool start_as_many(const check *c, const runner *r)
+{
+    for (int group = 0; group < CLT_GROUP_AXIS + CLT_AXES; group++) {
+        const int count = count_in(&r->state, group);
+        for (int k = 0, members; k < asked(c, r, group); k++)
+            if (count_in(&ask(c, r, group, k, &members)->state, group) != count)
+                return false;
+    }
+    return true;
+}
+
+static bool has_replica_of(const runner *r, const runner *other)
+{
+    for (int b = 0; b < r->state.in->layout->n_buckets; b++)
+        if (r->state.values[b].term != other->state.values[b].term)
+            return false;
+    return true;
+}
+
 static clt_status check_end(const check *c)
 {
     for (int g = 0; g < c->n; g++) {
@@ -252,12 +348,12 @@ static clt_status check_end(const check *c)
         const char *why = clt_symbolic_missing(&c->runners[g].state);
         if (why)
             return refuse(c, g, why);
-        if (c->runners[g].state.n_requests != c->runners[0].state.n_requests)
+        if (!start_as_many(c, &c->runners[g]))
             return refuse(c, g, "not all devices start as many collectives");
-        const clt_symbolic_device *s = &c->runners[g].state, *first = &c->runners[0].state;
-        for (int b = 0; c->kind != CLT_PROGRAM_REDUCE && b < s->in->layout->n_buckets; b++)
-            if (s->values[b].term != first->values[b].term)
-                return refuse(c, g, "its replica is not that of device 0");
+        const int data = clt_group_along(c->runners[g].state.in, CLT_AXIS_DATA);
+        if (c->kind != CLT_PROGRAM_REDUCE &&
+            !has_replica_of(&c->runners[g], member_of(c, &c->runners[g], data, 0)))
+            return refuse(c, g, "its replica is not that of the first device along dp");
     }
     return CLT_OK;
 }
@@ -296,8 +392,8 @@ clt_status clt_step_programs_check(clt_step_program_kind kind, const clt_check_d
     c.group_of = clt_calloc((size_t)count, sizeof *c.group_of);
     clt_status status = c.runners && c.group_of ? CLT_OK : CLT_OUT_OF_MEMORY;
     if (status == CLT_OK) {
-        group(&c, devices, count);
-        status = begin(&c, devices);
+        status = group(&c, devices, count);
+        CLT_NEXT(status, begin(&c, devices));
     }
     CLT_NEXT(status, run_all(&c));
     clt_check_effect found = {.groups = c.n};

@@ -18,21 +18,27 @@ static const clt_step_program_input *inputs_of(const trial *t)
     return t->kind == CLT_PROGRAM_OUTSIDE ? t->world->evaluation : t->world->training;
 }
 
-/* Returns the number of micro-batches of a device in a trial. Trials have equal devices, a device
- * without samples, and a device with more micro-batches than the others. */
-static int micro_batches_tried(int try, int participant)
+/* Returns the number of micro-batches of a part of the batch in a trial. Trials have equal parts, a
+ * part without samples, and a part with more micro-batches than the others. */
+static int part_tried(int try, int part)
 {
     static const int tried[][2] = {{1, 1}, {0, 1}, {1, 0}, {3, 3}, {3, 1}, {0, 3}};
-    return tried[try][participant != 0];
+    return tried[try][part != 0];
+}
+
+static int micro_batches_tried(const trial *t, int try, int participant)
+{
+    return part_tried(try,
+                      clt_mesh_coordinate(&t->world->training->mesh, CLT_AXIS_DATA, participant));
 }
 
 static int rounds_of(const trial *t, int try, int participant)
 {
-    int most = micro_batches_tried(try, participant);
+    int most = micro_batches_tried(t, try, participant);
     if (!inputs_of(t)[participant].plan->n_collectives || t->kind == CLT_PROGRAM_DIAGNOSE)
         return most;
-    for (int p = 0; p < 2 && p < t->world->count; p++)
-        most = micro_batches_tried(try, p) > most ? micro_batches_tried(try, p) : most;
+    for (int part = 0; part < 2 && part < clt_input_parts(t->world->training); part++)
+        most = part_tried(try, part) > most ? part_tried(try, part) : most;
     return most;
 }
 
@@ -41,7 +47,8 @@ static int rounds_of(const trial *t, int try, int participant)
 static const clt_step_program *same_before(const trial *t, int try, int p)
 {
     for (int q = p - 1; q >= 0; q--)
-        if (t->keys[q] == t->keys[p] && micro_batches_tried(try, q) == micro_batches_tried(try, p))
+        if (t->keys[q] == t->keys[p] &&
+            micro_batches_tried(t, try, q) == micro_batches_tried(t, try, p))
             return t->devices[q].program;
     return NULL;
 }
@@ -51,7 +58,7 @@ static clt_status check_one(trial *t, int try)
     const int n = t->world->count;
     clt_status status = CLT_OK;
     for (int p = 0; status == CLT_OK && p < n; p++) {
-        const int rounds = rounds_of(t, try, p), micro_batches = micro_batches_tried(try, p);
+        const int rounds = rounds_of(t, try, p), micro_batches = micro_batches_tried(t, try, p);
         const clt_step_program *program = same_before(t, try, p);
         t->inputs[p] = inputs_of(t)[p];
         t->inputs[p].host_weights = t->known;
@@ -76,10 +83,10 @@ static bool is_part(clt_step_program_kind kind)
 
 static clt_status check_kind(trial *t)
 {
-    /* Steps in parts have one micro-batch. Only a single device with a single micro-batch computes
-     * weights by itself. */
+    /* Steps in parts have one micro-batch. Only a device with all samples in a single micro-batch
+     * computes weights by itself. */
     const int tries = t->world->max_micro_batches > 1 && !is_part(t->kind) ? 6 : 3;
-    const bool alone = t->world->count == 1 && t->world->max_micro_batches == 1;
+    const bool alone = clt_input_parts(t->world->training) == 1 && t->world->max_micro_batches == 1;
     for (int p = 0; p < t->world->count; p++)
         t->keys[p] = clt_check_key(&inputs_of(t)[p]);
     for (int try = 0; try < tries; try++) {
@@ -100,7 +107,7 @@ static clt_status check_kinds(trial *t)
         CLT_PROGRAM_OUTSIDE, CLT_PROGRAM_VERIFY,  CLT_PROGRAM_DIAGNOSE};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         t->kind = kinds[k];
-        if (t->kind != CLT_PROGRAM_VERIFY || t->world->count > 1)
+        if (t->kind != CLT_PROGRAM_VERIFY || clt_input_parts(t->world->training) > 1)
             CLT_TRY(check_kind(t));
     }
     return CLT_OK;

@@ -52,23 +52,36 @@ static int last_of(const writer *w)
     return is_many(w->load) ? CLT_MICRO_LAST : 0;
 }
 
-/* Returns the version of results, means and gradients after their reduction. */
-static int reduced_over(const writer *w, int participants)
+static bool reduces(const writer *w)
 {
-    return participants > 1 ? CLT_VERSION_REDUCED : last_of(w);
+    return clt_input_parts(w->in) > 1;
+}
+
+/* Returns the version of means and gradients after their reduction. */
+static int reduced(const writer *w)
+{
+    return reduces(w) ? CLT_VERSION_REDUCED : last_of(w);
 }
 
 /* --- collectives ----------------------------------------------------------------------------- */
 
-static void collective(writer *w, clt_instruction_kind kind, clt_operand on, int item, int micro,
-                       int version, int peer)
+static void collective_in(writer *w, int group, clt_instruction_kind kind, clt_operand on, int item,
+                          int micro, int version, int peer)
 {
     put(w, (clt_instruction){.kind = kind,
                              .on = on,
                              .item = item,
                              .micro = micro,
                              .version = version,
+                             .group = group,
                              .peer = peer});
+}
+
+/* Adds a collective of the devices along dp. */
+static void collective(writer *w, clt_instruction_kind kind, clt_operand on, int item, int micro,
+                       int version, int peer)
+{
+    collective_in(w, clt_group_along(w->in, CLT_AXIS_DATA), kind, on, item, micro, version, peer);
 }
 
 static void start_gradient(writer *w, int bucket)
@@ -86,21 +99,21 @@ static void start_gradients(writer *w)
  * first bucket's. */
 static void start_forward(writer *w)
 {
-    if (w->in->ranks > 1)
+    if (clt_input_shares_results(w->in))
         collective(w, CLT_DO_START, CLT_ON_RESULTS, -1, last_of(w), last_of(w), -1);
-    if (w->in->means && w->in->participants > 1)
+    if (w->in->means && reduces(w))
         collective(w, CLT_DO_START, CLT_ON_MEANS, -1, last_of(w), last_of(w), -1);
 }
 
 static void complete_results(writer *w)
 {
-    if (w->in->ranks > 1)
+    if (clt_input_shares_results(w->in))
         collective(w, CLT_DO_COMPLETE, CLT_ON_RESULTS, -1, last_of(w), CLT_VERSION_REDUCED, -1);
 }
 
 static void complete_means(writer *w)
 {
-    if (w->in->means && w->in->participants > 1)
+    if (w->in->means && reduces(w))
         collective(w, CLT_DO_COMPLETE, CLT_ON_MEANS, -1, last_of(w), CLT_VERSION_REDUCED, -1);
 }
 
@@ -232,7 +245,7 @@ static void idle(writer *w)
 
 static bool reduces_early(const writer *w)
 {
-    return w->in->participants > 1 && !w->in->deferred;
+    return reduces(w) && !w->in->deferred;
 }
 
 static void step_micro(writer *w, int micro)
@@ -265,7 +278,7 @@ static void status(writer *w, bool streams, bool leaves)
         plain(w, CLT_DO_STATUS, last_of(w), last_of(w));
         return;
     }
-    for (int r = 0; r < in->plan->n_ready; r++) {
+    for (int r = 0; reduces(w) && r < in->plan->n_ready; r++) {
         const int bucket = in->plan->ready[r];
         collective(w, CLT_DO_COMPLETE, CLT_ON_GRADIENT, bucket, last_of(w), CLT_VERSION_REDUCED,
                    -1);
@@ -275,6 +288,11 @@ static void status(writer *w, bool streams, bool leaves)
                                      .micro = last_of(w),
                                      .version = CLT_VERSION_REDUCED,
                                      .peer = -1});
+    }
+    if (clt_input_has_axes(in)) {
+        plain(w, CLT_DO_WORDS, last_of(w), reduced(w));
+        collective_in(w, CLT_GROUP_ALL, CLT_DO_START, CLT_ON_WORDS, -1, 0, CLT_VERSION_NEW, -1);
+        collective_in(w, CLT_GROUP_ALL, CLT_DO_COMPLETE, CLT_ON_WORDS, -1, 0, CLT_VERSION_NEW, -1);
     }
     if (leaves)
         plain(w, CLT_DO_LEAVE, 0, CLT_VERSION_REDUCED);
@@ -303,12 +321,13 @@ static void commit(writer *w, bool updated)
     const clt_step_program_input *in = w->in;
     plain(w, CLT_DO_COMMIT, 0, CLT_VERSION_ANY);
     if (!updated)
-        plain(w, CLT_DO_UPDATE, 0, reduced_over(w, in->participants));
+        plain(w, CLT_DO_UPDATE, 0, reduced(w));
     if (in->plan->n_assigns)
-        plain(w, CLT_DO_ASSIGN, 0, in->means ? reduced_over(w, in->participants) : last_of(w));
+        plain(w, CLT_DO_ASSIGN, 0, in->means ? reduced(w) : last_of(w));
     ship(w);
     plain(w, CLT_DO_READ_STATUS, 0, CLT_VERSION_ANY);
-    plain(w, CLT_DO_READ_RESULTS, last_of(w), reduced_over(w, in->ranks));
+    plain(w, CLT_DO_READ_RESULTS, last_of(w),
+          clt_input_shares_results(in) ? CLT_VERSION_REDUCED : last_of(w));
     plain(w, CLT_DO_FLUSH, 0, CLT_VERSION_ANY);
     plain(w, CLT_DO_COMMITTED, 0, CLT_VERSION_ANY);
 }
@@ -322,7 +341,7 @@ static void whole_step(writer *w)
     gradients(w);
     if (in->measures)
         plain(w, CLT_DO_MEASURED, 0, CLT_VERSION_ANY);
-    if (in->participants > 1 && in->deferred) {
+    if (reduces(w) && in->deferred) {
         start_forward(w);
         start_gradients(w);
     }
@@ -336,13 +355,14 @@ static void whole_step(writer *w)
 
 static void read_results(writer *w)
 {
-    plain(w, CLT_DO_READ_RESULTS, last_of(w), reduced_over(w, w->in->ranks));
+    plain(w, CLT_DO_READ_RESULTS, last_of(w),
+          clt_input_shares_results(w->in) ? CLT_VERSION_REDUCED : last_of(w));
     plain(w, CLT_DO_FLUSH, 0, CLT_VERSION_ANY);
 }
 
 static void share_results(writer *w)
 {
-    if (w->in->ranks > 1)
+    if (clt_input_shares_results(w->in))
         collective(w, CLT_DO_START, CLT_ON_RESULTS, -1, last_of(w), last_of(w), -1);
     complete_results(w);
 }
@@ -369,9 +389,8 @@ static void backward_part(writer *w)
 
 static void reduce_part(writer *w)
 {
-    const clt_step_program_input *in = w->in;
-    if (in->participants > 1) {
-        if (in->means)
+    if (reduces(w)) {
+        if (w->in->means)
             collective(w, CLT_DO_START, CLT_ON_MEANS, -1, 0, 0, -1);
         start_gradients(w);
         complete_means(w);
@@ -442,6 +461,7 @@ static void copy_one(writer *w, clt_operand on, int bucket, int slot, int peer)
                          .item = bucket,
                          .slot = slot,
                          .version = CLT_VERSION_OLD,
+                         .group = clt_group_along(w->in, CLT_AXIS_DATA),
                          .peer = peer};
     put(w, i);
     i.kind = CLT_DO_COMPLETE;

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 
 #include "base/str.h"
+#include "graph/mesh.h"
 #include "train/program/outline.h"
 
 /* X(NAME, "name in print") */
@@ -39,6 +40,7 @@
     X(ROUND, "round")       /* rounds the sum to 16 bits */                                        \
     X(START, "start")       /* starts a collective: enqueues, does not block */                    \
     X(COMPLETE, "complete") /* completes it: blocks until the host's part is done */               \
+    X(WORDS, "words")       /* waits for the norm of this device's gradients, and notes it */      \
     X(LEAVE, "leave")       /* ends the program if a rank votes to drop the step */                \
     X(STATUS, "status")     /* the step status (norm, finite) over all buckets */                  \
     X(COMMIT, "commit")     /* from here on the device's replica changes */                        \
@@ -69,6 +71,7 @@ typedef enum clt_instruction_kind {
     X(NODE, "node")           /* a collective of the graph, by its number in the plan */           \
     X(VALUES, "values")       /* a bucket of parameters or states, from `peer`; or its shards */   \
     X(SLOT, "slot")           /* an optimizer slot of a bucket, from `peer` */                     \
+    X(WORDS, "words")         /* norm, finiteness and vote of all devices, to all devices */       \
     X(CHECKSUMS, "checksums") /* of all devices, to all devices */
 
 typedef enum clt_operand {
@@ -77,6 +80,10 @@ typedef enum clt_operand {
 #undef X
         CLT_OPERAND_COUNT
 } clt_operand;
+
+/* The devices that take part in a collective: all of all ranks, or those that differ only along an
+ * axis of the mesh (CLT_GROUP_AXIS + axis). */
+enum { CLT_GROUP_ALL, CLT_GROUP_AXIS };
 
 /* A micro-batch is given by number, or by one of these. */
 enum {
@@ -103,9 +110,8 @@ typedef struct clt_instruction {
     int micro;      /* selects inputs, results and intermediates */
     int set;        /* RUN, CLEAR: set of gradients to write; 1 for further micro-batches */
     int version;    /* required version of the operand */
-    /* Collectives: group 0 is all devices of all ranks; `peer` is the participant that has or gets
-     * the data, -1: all. */
-    int group, peer;
+    int group;      /* of a collective */
+    int peer;       /* the member of the group that has or gets the data; -1: all */
 } clt_instruction;
 
 /* code[loop_first .. loop_end) runs for micro-batches 1 to rounds - 2; all other code runs once. */
@@ -152,14 +158,15 @@ clt_load clt_load_of(int rounds, int micro_batches);
 typedef struct clt_step_program_input {
     const clt_outline *plan;
     int participants, ranks, self; /* number of devices and ranks; this device's participant */
+    clt_mesh mesh;                 /* of all devices */
     const clt_buckets *layout;     /* of the store, equal on all ranks */
     int n_slots;                   /* of the optimizer, for each parameter */
-    bool sharded;                  /* each device updates its shard of each bucket */
+    bool sharded;                  /* each device updates its shard of each bucket, along dp */
     bool unlike;                   /* devices differ, so states are sent too; only if `sharded` */
     const int *after;  /* by bucket: number of the plan's collectives that start earlier */
     bool half;         /* gradients are in 16 bits */
     bool streams;      /* a bucket is updated as soon as its reduction ends */
-    bool means;        /* some states are means over devices or micro-batches */
+    bool means;        /* some states are means over parts of a batch or micro-batches */
     bool host_weights; /* the host knows the weights of the losses */
     bool scaled;       /* losses are multiplied by a scale that is on the device */
     bool measures;     /* records the time of the device's own work */
@@ -167,13 +174,63 @@ typedef struct clt_step_program_input {
     bool shared;       /* OUTSIDE: results are summed over ranks */
     bool carries;      /* OUTSIDE: states take their next values */
     bool poison;
-    int root; /* COPY: source participant. With shards, optimizer slots stay */
+    int root; /* COPY: source, a place of dp. With shards, optimizer slots stay */
 } clt_step_program_input;
 
-/* Returns the participant whose states of a bucket go to all others, if devices are unlike. */
+/* Returns the number of places of dp. Devices that differ only along dp have equal replicas, and
+ * reduce their gradients. */
+static inline int clt_input_parts(const clt_step_program_input *input)
+{
+    return input->mesh.size[CLT_AXIS_DATA];
+}
+
+/* Returns true if the mesh has other axes than dp. The step status is then exchanged by itself. */
+static inline bool clt_input_has_axes(const clt_step_program_input *input)
+{
+    return clt_input_parts(input) != input->participants;
+}
+
+/* Returns true if results are summed over ranks in training. */
+static inline bool clt_input_shares_results(const clt_step_program_input *input)
+{
+    return input->ranks > 1 && clt_input_parts(input) > 1;
+}
+
+/* Returns the group along an axis. */
+static inline int clt_group_along(const clt_step_program_input *input, clt_axis axis)
+{
+    return input->mesh.size[axis] == input->participants ? CLT_GROUP_ALL
+                                                         : CLT_GROUP_AXIS + (int)axis;
+}
+
+static inline int clt_group_size(const clt_step_program_input *input, int group)
+{
+    return group == CLT_GROUP_ALL ? input->participants : input->mesh.size[group - CLT_GROUP_AXIS];
+}
+
+/* Returns a participant's number in its group. */
+static inline int clt_group_place(const clt_step_program_input *input, int group, int participant)
+{
+    return group == CLT_GROUP_ALL
+               ? participant
+               : clt_mesh_coordinate(&input->mesh, (clt_axis)(group - CLT_GROUP_AXIS), participant);
+}
+
+/* Returns the participant with a number in the group of `participant`. */
+static inline int clt_group_member(const clt_step_program_input *input, int group, int participant,
+                                   int place)
+{
+    return group == CLT_GROUP_ALL
+               ? place
+               : clt_mesh_neighbour(&input->mesh, (clt_axis)(group - CLT_GROUP_AXIS), participant,
+                                    place);
+}
+
+/* Returns the place of dp whose states of a bucket go to the other places, if devices are unlike.
+ */
 static inline int clt_states_sender(const clt_step_program_input *input, int bucket)
 {
-    return bucket % input->participants;
+    return bucket % clt_input_parts(input);
 }
 
 /* Appends instructions to *program. Errors: OUT_OF_MEMORY. */

@@ -55,6 +55,8 @@ static void print_one(const clt_instruction *i, clt_str *s)
     if (i->set)
         clt_str_add(s, " further gradients");
     add_number(s, "version", i->version);
+    if (i->group > CLT_GROUP_ALL)
+        clt_str_add(s, " along %s", clt_axis_name((clt_axis)(i->group - CLT_GROUP_AXIS)));
     if (i->peer >= 0)
         clt_str_add(s, " %s %d", i->on == CLT_ON_GRADIENT ? "to" : "from", i->peer);
 }

@@ -68,13 +68,18 @@ static uint64_t begin_slot(const clt_step_program_input *in, int slot, int bucke
     return clt_term(SLOT, (uint64_t)(slot * in->layout->n_buckets + bucket), own);
 }
 
+static bool is_root(const clt_step_program_input *in)
+{
+    return in->root == clt_mesh_coordinate(&in->mesh, CLT_AXIS_DATA, in->self);
+}
+
 /* Replicas begin equal. Before a copy, the replicas that are sent differ from all others. */
 static void begin_replica(clt_symbolic_device *s)
 {
     const clt_step_program_input *in = s->in;
     const uint64_t own = s->kind != CLT_PROGRAM_COPY
                              ? 0
-                             : 1 + (uint64_t)(in->root == in->self ? in->self : in->participants);
+                             : 1 + (uint64_t)(is_root(in) ? in->root : clt_input_parts(in));
     for (int b = 0; b < in->layout->n_buckets; b++) {
         s->values[b] = clt_symbolic_written(clt_term(PARAMETER, (uint64_t)b, own), CLT_VERSION_OLD);
         for (int k = 0; k < in->n_slots; k++)
@@ -101,7 +106,7 @@ static void begin_part(clt_symbolic_device *s)
         for (int k = 0; k < in->plan->n_collectives; k++)
             s->exchanged[k] = in->plan->collectives[k].node < s->next ? 2 : 0;
     }
-    const bool reduced = s->kind == CLT_PROGRAM_APPLY && in->participants > 1;
+    const bool reduced = s->kind == CLT_PROGRAM_APPLY && clt_input_parts(in) > 1;
     for (int b = 0; trains(s->kind) && s->kind != CLT_PROGRAM_STEP && b < in->layout->n_buckets;
          b++)
         s->gradients[0][b] = clt_symbolic_written(
@@ -112,9 +117,9 @@ static void begin_part(clt_symbolic_device *s)
         s->cleared[0] = 0;
     if (s->kind == CLT_PROGRAM_APPLY) {
         s->status = clt_term(STATUS, 1, 0);
-        if (in->participants > 1)
+        if (clt_input_parts(in) > 1)
             s->means = clt_symbolic_written(clt_term(MEAN, 1, 0), CLT_VERSION_REDUCED);
-        if (in->ranks > 1)
+        if (clt_input_shares_results(in))
             s->totals = clt_symbolic_written(clt_term(RESULT, 1, 0), CLT_VERSION_REDUCED);
     }
 }
@@ -202,7 +207,7 @@ const char *clt_symbolic_missing(const clt_symbolic_device *s)
         return "results were not read";
     if ((step || s->kind == CLT_PROGRAM_REDUCE) && !s->status)
         return "the step has no status";
-    if (s->kind == CLT_PROGRAM_REDUCE && in->means && in->participants > 1 &&
+    if (s->kind == CLT_PROGRAM_REDUCE && in->means && clt_input_parts(in) > 1 &&
         s->means.version != CLT_VERSION_REDUCED)
         return "the means of states are those of this device alone";
     if (s->kind == CLT_PROGRAM_FORWARD && in->means && !s->means.valid)
@@ -244,7 +249,8 @@ uint64_t clt_symbolic_final(const clt_symbolic_device *s)
 static bool of_host(clt_instruction_kind kind)
 {
     return kind == CLT_DO_MEASURE || kind == CLT_DO_MEASURED || kind == CLT_DO_COMMIT ||
-           kind == CLT_DO_COMMITTED || kind == CLT_DO_LEAVE || kind == CLT_DO_COMPARE;
+           kind == CLT_DO_COMMITTED || kind == CLT_DO_LEAVE || kind == CLT_DO_COMPARE ||
+           kind == CLT_DO_WORDS;
 }
 
 const char *clt_symbolic_execute(clt_symbolic_device *s, const clt_instruction *i)

@@ -25,7 +25,7 @@ typedef struct clt_symbolic_request {
     uint64_t shape;   /* size and name of the graph's node */
     uint64_t operand; /* term of this device's input; 0: none */
     bool open;        /* started and not complete */
-    int number;       /* index among all collectives that the device has started */
+    int number;       /* index among the collectives of the group that the device has started */
 } clt_symbolic_request;
 
 typedef struct clt_symbolic_device {
@@ -52,6 +52,7 @@ typedef struct clt_symbolic_device {
     int *exchanged;    /* by collective of the plan: 0, 1 started, 2 complete */
     uint64_t *sums_of; /* by collective of the plan: its result */
     int inspected[CLT_SYMBOLIC_ROUNDS]; /* by micro-batch: number of inspected nodes */
+    uint64_t own_words, words;          /* of this device, and of all; 0: none */
     uint64_t status;                    /* 0: none */
     uint64_t checksum;                  /* 0: none */
     bool may_leave, measures, was_measured, commits, committed, carried, read_status, compared;

@@ -2,35 +2,55 @@
  * compares. */
 #include "train/program/symbolic_internal.h"
 
-static const char *set_status(clt_symbolic_device *s, const clt_instruction *i)
+/* Makes a term of all gradients, which must be final in this version. */
+static const char *all_gradients(const clt_symbolic_device *s, int version, uint64_t *term)
+{
+    for (int b = 0; b < s->in->layout->n_buckets; b++) {
+        const clt_symbol *g = &s->gradients[0][b];
+        if (s->in->layout->buckets[b].state)
+            continue;
+        if (version == CLT_VERSION_REDUCED ? !s->measured[b]
+                                           : !g->valid || g->part || g->version != version)
+            return "a bucket is not reduced";
+        *term = clt_term(STATUS, *term, version == CLT_VERSION_REDUCED ? s->measured[b] : g->term);
+    }
+    if (version != CLT_VERSION_REDUCED && !clt_symbolic_is_cleared(s, 0, s->in->half ? version : 0))
+        return "gradients that no node writes are not cleared";
+    return NULL;
+}
+
+static const char *note_words(clt_symbolic_device *s, const clt_instruction *i)
 {
     uint64_t term = 0;
+    if (clt_input_parts(s->in) > 1 && i->version != CLT_VERSION_REDUCED)
+        return "the norm must be that of the reduced gradients";
+    const char *why = all_gradients(s, i->version, &term);
+    s->own_words = clt_term(WORDS, term, 1);
+    return why;
+}
+
+static const char *set_status(clt_symbolic_device *s, const clt_instruction *i)
+{
+    const bool axes = clt_input_has_axes(s->in);
+    uint64_t term = s->words;
     if (s->status)
         return "the step has a status";
     if (s->in->participants > 1 && i->version != CLT_VERSION_REDUCED)
         return "the status must be that of all devices";
     if (s->in->ranks > 1 && s->kind == CLT_PROGRAM_STEP && !s->may_leave)
         return "a rank may have dropped the step";
-    for (int b = 0; b < s->in->layout->n_buckets; b++) {
-        const clt_symbol *g = &s->gradients[0][b];
-        if (s->in->layout->buckets[b].state)
-            continue;
-        if (i->version == CLT_VERSION_REDUCED ? !s->measured[b]
-                                              : !g->valid || g->part || g->version != i->version)
-            return "a bucket is not reduced";
-        term = clt_term(STATUS, term, i->version == CLT_VERSION_REDUCED ? s->measured[b] : g->term);
-    }
-    if (i->version != CLT_VERSION_REDUCED &&
-        !clt_symbolic_is_cleared(s, 0, s->in->half ? i->version : 0))
-        return "gradients that no node writes are not cleared";
+    if (axes && !s->words)
+        return "norm and votes of all devices are not there";
+    const char *why = axes ? NULL : all_gradients(s, i->version, &term);
     s->status = clt_term(STATUS, term, 1);
-    return NULL;
+    return why;
 }
 
 static const char *leave(clt_symbolic_device *s)
 {
     for (int b = 0; b < s->in->layout->n_buckets; b++)
-        if (!s->in->layout->buckets[b].state && !s->measured[b])
+        if (!s->in->layout->buckets[b].state &&
+            (clt_input_has_axes(s->in) ? !s->words : !s->measured[b]))
             return "the votes of all ranks are not there";
     s->may_leave = true;
     return s->commits ? "the step is being committed" : NULL;
@@ -41,7 +61,7 @@ static const char *update_bucket(clt_symbolic_device *s, const clt_instruction *
     const clt_symbol *g = &s->gradients[0][b];
     clt_symbol *v = &s->values[b];
     if (!g->valid || g->flight || g->part || g->version != i->version ||
-        (s->in->participants > 1 && g->version != CLT_VERSION_REDUCED))
+        (clt_input_parts(s->in) > 1 && g->version != CLT_VERSION_REDUCED))
         return "a bucket's gradient is not reduced";
     if (v->flight || v->version != CLT_VERSION_OLD)
         return "a bucket was updated before";
@@ -76,7 +96,7 @@ static const char *assign(clt_symbolic_device *s, const clt_instruction *i)
     if (!s->status || !s->commits)
         return "the step has no status, or has not begun to commit";
     if (s->in->means && (!s->means.valid || s->means.flight || s->means.version != i->version ||
-                         (s->in->participants > 1 && i->version != CLT_VERSION_REDUCED)))
+                         (clt_input_parts(s->in) > 1 && i->version != CLT_VERSION_REDUCED)))
         return "the means of states are not added up";
     if (s->next < s->in->plan->n_forward)
         return "forward has not run";
@@ -89,7 +109,9 @@ static const char *assign(clt_symbolic_device *s, const clt_instruction *i)
             clt_term(ASSIGNED, s->values[b].term, s->in->means ? s->means.term : s->status),
             CLT_VERSION_NEW);
         /* Devices of different kinds round differently, so one sends its states. */
-        s->values[b].valid = !s->in->unlike || clt_states_sender(s->in, b) == s->in->self;
+        s->values[b].valid =
+            !s->in->unlike || clt_states_sender(s->in, b) ==
+                                  clt_mesh_coordinate(&s->in->mesh, CLT_AXIS_DATA, s->in->self);
     }
     return NULL;
 }
@@ -113,7 +135,8 @@ static const char *carry(clt_symbolic_device *s, const clt_instruction *i)
 static const char *read_results(clt_symbolic_device *s, const clt_instruction *i)
 {
     const clt_symbol *from = i->version == CLT_VERSION_REDUCED ? &s->totals : &s->results;
-    const bool shared = s->kind == CLT_PROGRAM_OUTSIDE ? s->in->shared : s->in->ranks > 1;
+    const bool shared =
+        s->kind == CLT_PROGRAM_OUTSIDE ? s->in->shared : clt_input_shares_results(s->in);
     uint64_t term = 1;
     if (!s->waited)
         return "the results before may still be read";
@@ -187,6 +210,8 @@ const char *clt_symbolic_commit(clt_symbolic_device *s, const clt_instruction *i
         return s->arena >= 0 ? "the device's work has begun" : NULL;
     case CLT_DO_MEASURED:
         return measured(s);
+    case CLT_DO_WORDS:
+        return note_words(s, i);
     case CLT_DO_LEAVE:
         return leave(s);
     case CLT_DO_STATUS:

@@ -32,12 +32,25 @@ static const char *start_node(clt_symbolic_device *s, const clt_instruction *i)
     return NULL;
 }
 
+static int place_of(const clt_symbolic_device *s, int group)
+{
+    return clt_group_place(s->in, group, s->in->self);
+}
+
+static int count_in(const clt_symbolic_device *s, int group)
+{
+    int count = 0;
+    for (int r = 0; r < s->n_requests; r++)
+        count += s->requests[r].group == group;
+    return count;
+}
+
 /* Checks that a device may send the buffer of a collective, or have it overwritten. Returns NULL or
  * the reason. */
 static const char *start_buffer(const clt_symbolic_device *s, const clt_instruction *i,
                                 const clt_symbol *buffer)
 {
-    const bool root = i->peer < 0 || i->peer == s->in->self;
+    const bool root = i->peer < 0 || i->peer == place_of(s, i->group);
     if (buffer->flight)
         return "the buffer is in another collective";
     /* Without a peer each device sends its shard, which is all that is valid. */
@@ -56,6 +69,13 @@ static const char *start_buffer(const clt_symbolic_device *s, const clt_instruct
                : NULL;
 }
 
+/* Replicas and samples are divided along dp alone. The plan knows the groups of its collectives. */
+static bool in_right_group(const clt_step_program_input *in, const clt_instruction *i)
+{
+    return i->on == CLT_ON_NODE ||
+           i->group == (i->on == CLT_ON_WORDS ? CLT_GROUP_ALL : clt_group_along(in, CLT_AXIS_DATA));
+}
+
 const char *clt_symbolic_start(clt_symbolic_device *s, const clt_instruction *i)
 {
     clt_symbol *buffer = operand_of(s, i->on, i->item, i->slot);
@@ -65,8 +85,10 @@ const char *clt_symbolic_start(clt_symbolic_device *s, const clt_instruction *i)
                                     .peer = i->peer,
                                     .group = i->group,
                                     .open = true,
-                                    .number = s->n_requests};
+                                    .number = count_in(s, i->group)};
     const char *why = NULL;
+    if (!in_right_group(s->in, i))
+        return "the collective is in another group of devices than its data";
     if (i->on == CLT_ON_NODE) {
         const clt_outline_collective *c = &s->in->plan->collectives[i->item];
         why = start_node(s, i);
@@ -75,6 +97,9 @@ const char *clt_symbolic_start(clt_symbolic_device *s, const clt_instruction *i)
     } else if (i->on == CLT_ON_CHECKSUMS) {
         why = s->checksum ? NULL : "the checksums are not there";
         request.operand = s->checksum;
+    } else if (i->on == CLT_ON_WORDS) {
+        why = s->own_words ? NULL : "the norm of the gradients is not there";
+        request.operand = s->own_words;
     } else {
         why = start_buffer(s, i, buffer);
         buffer->flight = true;
@@ -113,6 +138,8 @@ void clt_symbolic_complete(clt_symbolic_device *s, clt_symbolic_request *r, uint
         s->sums_of[r->item] = result;
         return;
     }
+    if (r->on == CLT_ON_WORDS)
+        s->words = result;
     if (!buffer)
         return;
     buffer->flight = false;
@@ -123,7 +150,7 @@ void clt_symbolic_complete(clt_symbolic_device *s, clt_symbolic_request *r, uint
     case CLT_ON_GRADIENT:
         s->measured[r->item] = result;
         *buffer = (clt_symbol){.version = CLT_VERSION_REDUCED,
-                               .valid = r->peer < 0 || r->peer == s->in->self};
+                               .valid = r->peer < 0 || r->peer == place_of(s, r->group)};
         if (buffer->valid)
             buffer->term = result;
         break;

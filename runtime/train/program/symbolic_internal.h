@@ -22,6 +22,7 @@ enum {
     UPDATED,
     ASSIGNED,
     CHECKSUM,
+    WORDS,
     FINAL
 };
 

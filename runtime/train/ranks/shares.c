@@ -23,14 +23,21 @@ clt_part clt_share_part(const clt_share *s, int micro)
 
 clt_status clt_shares_create(const clt_participants *all, clt_shares *s)
 {
-    s->offsets = clt_calloc((size_t)all->own + 1, sizeof *s->offsets);
+    s->parts = all->own_parts;
+    s->part = clt_calloc((size_t)all->own, sizeof *s->part);
+    s->offsets = clt_calloc((size_t)s->parts + 1, sizeof *s->offsets);
     s->counts = clt_calloc((size_t)all->own * (size_t)all->total, sizeof *s->counts);
-    return s->offsets && s->counts ? CLT_OK : CLT_OUT_OF_MEMORY;
+    CLT_TRY_MEMORY(s->part && s->offsets && s->counts);
+    for (int d = 0; d < all->own; d++)
+        s->part[d] =
+            clt_mesh_coordinate(&all->mesh, CLT_AXIS_DATA, all->first + d) - all->first_part;
+    return CLT_OK;
 }
 
 void clt_shares_free(clt_shares *s)
 {
-    CLT_FREE(s->offsets, s->counts, s->weights);
+    CLT_FREE(s->part, s->offsets, s->counts, s->weights);
+    s->part = NULL;
     s->offsets = NULL;
     s->counts = NULL;
     s->weights = NULL;
@@ -38,11 +45,11 @@ void clt_shares_free(clt_shares *s)
 
 clt_status clt_shares_split(clt_shares *s, const clt_participants *all, int64_t count)
 {
-    const double *weights = s->weights ? s->weights + all->first : NULL;
+    const double *weights = s->weights ? s->weights + all->first_part : NULL;
     double sum = 0;
-    for (int d = 0; weights && d < all->own; d++)
-        sum += weights[d];
-    return clt_split(count, all->own, sum > 0 ? weights : NULL, s->quantum, s->offsets);
+    for (int i = 0; weights && i < s->parts; i++)
+        sum += weights[i];
+    return clt_split(count, s->parts, sum > 0 ? weights : NULL, s->quantum, s->offsets);
 }
 
 clt_share clt_share_of(const clt_shares *s, int64_t count)
@@ -56,10 +63,33 @@ clt_share clt_share_of(const clt_shares *s, int64_t count)
 
 clt_share clt_shares_device(const clt_shares *s, int d)
 {
-    clt_share share = clt_share_of(s, s->offsets[d + 1] - s->offsets[d]);
-    share.begin = s->offsets[d];
+    clt_share share = clt_share_of(s, clt_shares_samples(s, d));
+    share.begin = clt_shares_begin(s, d);
     share.rounds = s->rounds ? s->rounds : share.rounds;
     return share;
+}
+
+bool clt_shares_leads(const clt_shares *s, int device)
+{
+    for (int d = 0; d < device; d++)
+        if (s->part[d] == s->part[device])
+            return false;
+    return true;
+}
+
+/* Devices of a part may be on several ranks, whose callers give them the part's samples. */
+static clt_status check_parts(const clt_shares *s, const clt_participants *all)
+{
+    for (int p = 0; p < all->total; p++) {
+        const int part = clt_mesh_coordinate(&all->mesh, CLT_AXIS_DATA, p);
+        const int first = clt_participants_of(all, part);
+        if (s->counts[p] != s->counts[first])
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "devices %d and %d of the mesh are both at place %d of dp, so their "
+                            "ranks must give them the same samples, not %d and %d",
+                            first, p, part, s->counts[first], s->counts[p]);
+    }
+    return CLT_OK;
 }
 
 clt_status clt_shares_count(clt_shares *s, const clt_participants *all, const clt_collectives *c)
@@ -70,8 +100,7 @@ clt_status clt_shares_count(clt_shares *s, const clt_participants *all, const cl
         return CLT_OK;
     for (int d = 0; d < all->own; d++)
         for (int own = 0; own < all->own; own++)
-            s->counts[d * all->total + all->first + own] =
-                (int32_t)(s->offsets[own + 1] - s->offsets[own]);
+            s->counts[d * all->total + all->first + own] = (int32_t)clt_shares_samples(s, own);
     for (int d = 0; all->ranks > 1 && d < all->own; d++) {
         const clt_collective what = {.kind = CLT_COLLECTIVE_ALL_GATHER,
                                      .host = s->counts + d * all->total,
@@ -82,6 +111,7 @@ clt_status clt_shares_count(clt_shares *s, const clt_participants *all, const cl
     }
     for (int d = 0; all->ranks > 1 && d < all->own; d++)
         CLT_TRY(c->complete(c->self, d, &request[d], &result));
+    CLT_TRY(check_parts(s, all));
     s->counted = true;
     return CLT_OK;
 }
@@ -95,10 +125,10 @@ clt_status clt_shares_place(clt_shares *s, const clt_participants *all, const cl
         return CLT_OK;
     CLT_TRY(clt_shares_count(s, all, c));
     batch->first = 0;
-    for (int p = 0; p < all->total; p++) {
-        if (p == all->first)
+    for (int part = 0; part < clt_participants_parts(all); part++) {
+        if (part == all->first_part)
             batch->first = batch->total;
-        batch->total += s->counts[p];
+        batch->total += s->counts[clt_participants_of(all, part)];
     }
     return CLT_OK;
 }

@@ -34,10 +34,12 @@ typedef struct clt_shares {
     int accumulate; /* micro-batches wanted for a share, if it has as many samples and they fit */
     /* shares and micro-batches are multiples of this number of samples where possible */
     int64_t quantum;
-    double *weights; /* weights of the division, by participant; NULL: equal */
+    double *weights; /* weights of the parts of a batch of all ranks; NULL: equal */
+    int parts;       /* number of parts of this rank's batch */
+    int *part;       /* by device of this process: the part that it has, from 0 */
 
     /* The fields below describe the batch under way. */
-    int64_t *offsets; /* first samples by device of this process, and the end */
+    int64_t *offsets; /* first samples of this rank's parts, and the end */
     /* Samples by participant, valid if `counted`; repeated for each device of this process, as the
      * all-gather needs. */
     int32_t *counts;
@@ -45,11 +47,11 @@ typedef struct clt_shares {
     int rounds; /* rounds of all devices if the plan has collectives; else 0 */
 } clt_shares;
 
-/* Allocates the offsets and counts. `shares` must be zeroed. */
+/* Allocates the offsets and counts, and finds the devices' parts. */
 clt_status clt_shares_create(const clt_participants *all, clt_shares *shares);
 void clt_shares_free(clt_shares *shares);
 
-/* Divides this rank's `count` samples over its devices by their weights. */
+/* Divides this rank's `count` samples over its parts by their weights. */
 clt_status clt_shares_split(clt_shares *shares, const clt_participants *all, int64_t count);
 
 /* Computes the micro-batches of a share of `count` samples: as many as `accumulate` asks for, and
@@ -59,8 +61,24 @@ clt_share clt_share_of(const clt_shares *shares, int64_t count);
 /* A device's share of the batch under way. */
 clt_share clt_shares_device(const clt_shares *shares, int device);
 
+/* Returns the number of the device's first sample in this rank's batch. */
+static inline int64_t clt_shares_begin(const clt_shares *shares, int device)
+{
+    return shares->offsets[shares->part[device]];
+}
+
+/* Returns the number of the device's samples. */
+static inline int64_t clt_shares_samples(const clt_shares *shares, int device)
+{
+    return shares->offsets[shares->part[device] + 1] - shares->offsets[shares->part[device]];
+}
+
+/* Returns true for one of the devices of this process that have a part of the batch: the first. */
+bool clt_shares_leads(const clt_shares *shares, int device);
+
 /* Exchanges how many samples of the batch each device of all ranks has, once a batch. Runs on the
- * caller's thread. Collective over the ranks. */
+ * caller's thread. Collective over the ranks. INVALID_ARGUMENT on all ranks if two devices with one
+ * part have different numbers of samples. */
 clt_status clt_shares_count(clt_shares *shares, const clt_participants *all,
                             const clt_collectives *collectives);
 

@@ -198,6 +198,45 @@ static int64_t lanes_of(const clt_store *store)
     return lanes;
 }
 
+/* Sets the first and the last part of the batch that a rank's devices have. A rank's samples lie
+ * together in the batch, so its devices must have all parts between. */
+static clt_status find_parts(const clt_participants *all, int rank, int *first, int *last)
+{
+    const int begin = all->begins[rank], end = all->begins[rank + 1];
+    *first = *last = clt_mesh_coordinate(&all->mesh, CLT_AXIS_DATA, begin);
+    for (int p = begin; p < end; p++) {
+        const int part = clt_mesh_coordinate(&all->mesh, CLT_AXIS_DATA, p);
+        *first = part < *first ? part : *first;
+        *last = part > *last ? part : *last;
+    }
+    for (int part = *first; part <= *last; part++) {
+        int p = begin;
+        while (p < end && clt_mesh_coordinate(&all->mesh, CLT_AXIS_DATA, p) != part)
+            p++;
+        if (p == end)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "mesh: rank %d has devices at places %d and %d of dp, but not at place "
+                            "%d: write the axes in another order, or give the ranks other numbers "
+                            "of devices",
+                            rank, *first, *last, part);
+    }
+    return CLT_OK;
+}
+
+static clt_status divide_batch(clt_participants *all)
+{
+    for (int r = 0; r < all->ranks; r++) {
+        int first = 0, last = -1;
+        if (all->begins[r] < all->begins[r + 1])
+            CLT_TRY(find_parts(all, r, &first, &last));
+        if (r == all->rank) {
+            all->first_part = first;
+            all->own_parts = last - first + 1;
+        }
+    }
+    return CLT_OK;
+}
+
 /* Every rank checks the meshes of all ranks, so all fail together. A mesh of dp alone may have lost
  * devices. */
 static clt_status find_mesh(clt_participants *all, const report *reports)
@@ -216,9 +255,10 @@ static clt_status find_mesh(clt_participants *all, const report *reports)
                             r, reports[r].total, reports[r].first, all->total, all->begins[r]);
     }
     if (!mesh->size[CLT_AXIS_DATA] || mesh->size[CLT_AXIS_DATA] == reports[0].total)
-        return clt_mesh_parse(NULL, all->total, &all->mesh);
-    all->mesh = *mesh;
-    return CLT_OK;
+        CLT_TRY(clt_mesh_parse(NULL, all->total, &all->mesh));
+    else
+        all->mesh = *mesh;
+    return divide_batch(all);
 }
 
 clt_status clt_participants_meet(clt_participants *all, const clt_store *store, clt_status status,

@@ -37,7 +37,21 @@ typedef struct clt_participants {
     char *identities; /* with several ranks: CLT_SPLIT_IDENTITY bytes each (planner/frozen.h) */
     int64_t lanes;    /* the widest vector of a device */
     clt_mesh mesh;    /* of the store; if it has none, all devices are on the axis dp */
+    /* A batch has a part for each place of dp. These are the parts of this process' devices. */
+    int first_part, own_parts;
 } clt_participants;
+
+/* Returns the number of parts of a batch of all ranks. */
+static inline int clt_participants_parts(const clt_participants *all)
+{
+    return all->mesh.size[CLT_AXIS_DATA];
+}
+
+/* Returns the first of the participants that have a part of the batch. */
+static inline int clt_participants_of(const clt_participants *all, int part)
+{
+    return clt_mesh_neighbour(&all->mesh, CLT_AXIS_DATA, 0, part);
+}
 
 /* Returns true if participants differ in more than their samples. */
 static inline bool clt_participants_have_axes(const clt_participants *all)

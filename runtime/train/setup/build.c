@@ -16,6 +16,7 @@
  * tensors are allocated, since measuring needs memory for its own. */
 static clt_status choose(clt_trainer *t, const clt_graph *graph)
 {
+    const int parts = clt_participants_parts(&t->all);
     if (!graph->n_losses && !graph->n_seeds)
         return clt_fail(CLT_INVALID_ARGUMENT, "the graph has no loss: call clt_loss on it, or "
                                               "clt_output_gradient on an output");
@@ -24,10 +25,9 @@ static clt_status choose(clt_trainer *t, const clt_graph *graph)
             CLT_UNSUPPORTED,
             "f16 scales losses, and gradients that are given (clt_output_gradient) would "
             "not fit: train in bf16 or f32");
-    clt_status status =
-        clt_capacity_check(graph, t->store, &t->options, t->all.total, t->options.batch);
-    CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, t->all.total));
-    CLT_TRY(clt_capacity_share(t->all.total, &t->options, t->options.batch, &t->shares.per_run));
+    clt_status status = clt_capacity_check(graph, t->store, &t->options, parts, t->options.batch);
+    CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, parts));
+    CLT_TRY(clt_capacity_share(parts, &t->options, t->options.batch, &t->shares.per_run));
     if (t->options.per_device * t->shares.max_micro_batches >=
         t->shares.per_run * t->options.accumulate)
         t->shares.per_run = t->options.per_device;
@@ -36,16 +36,16 @@ static clt_status choose(clt_trainer *t, const clt_graph *graph)
 
 static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
 {
+    const int parts = clt_participants_parts(&t->all);
     clt_plan_options options = clt_capacity_options(&t->options, CLT_PLAN_TRAIN, t->shares.per_run);
-    options.several = t->all.total > 1;
-    const clt_status status =
-        clt_capacity_limit(graph, t->store, &t->options, t->all.total, &options);
-    CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, t->all.total));
-    const bool shared = t->all.ranks > 1;
+    options.several = parts > 1;
+    const clt_status status = clt_capacity_limit(graph, t->store, &t->options, parts, &options);
+    CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, parts));
+    const bool shared = t->all.ranks > 1 && parts > 1;
     CLT_TRY(clt_session_create(graph, t->store, &options, t->choices->of,
                                t->shares.max_micro_batches, shared, &t->training));
     options = clt_capacity_options(&t->options, CLT_PLAN_EVALUATE, t->shares.per_run);
-    options.several = t->all.total > 1;
+    options.several = parts > 1;
     return clt_session_create(graph, t->store, &options, t->choices->of,
                               t->shares.max_micro_batches, shared, &t->evaluation);
 }
@@ -54,9 +54,10 @@ static clt_status make_device(clt_trainer *t, int index)
 {
     clt_updates *d = &t->devices[index];
     clt_replica *replica = &t->store->replicas[index];
-    CLT_TRY(clt_replica_for_training(
-        replica, t->options.precision, clt_optimizer_find(t->options.optimizer)->n_slots,
-        t->sharded ? t->all.first + index : 0, t->sharded ? t->all.total : 1));
+    CLT_TRY(clt_replica_for_training(replica, t->options.precision,
+                                     clt_optimizer_find(t->options.optimizer)->n_slots,
+                                     t->sharded ? t->all.first_part + t->shares.part[index] : 0,
+                                     t->sharded ? clt_participants_parts(&t->all) : 1));
     if (clt_capacity_micro_batches(&t->options) > 1)
         CLT_TRY(clt_replica_for_micro_batches(replica));
     const clt_update_options update = {.optimizer = t->options.optimizer,
@@ -78,10 +79,26 @@ static clt_status make_device(clt_trainer *t, int index)
     return CLT_OK;
 }
 
+/* The caller gives a weight for each device, and those with one part of the batch have the same. */
+static clt_status copy_weights(const clt_participants *all, const double *weights, double *parts)
+{
+    for (int i = 0; i < clt_participants_parts(all); i++)
+        parts[i] = weights ? weights[clt_participants_of(all, i)] : 1;
+    for (int p = 0; weights && p < all->total; p++) {
+        const int part = clt_mesh_coordinate(&all->mesh, CLT_AXIS_DATA, p);
+        if (weights[p] != parts[part])
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "devices %d and %d of the mesh are both at place %d of dp, so they "
+                            "need equal weights, not %g and %g",
+                            clt_participants_of(all, part), p, part, parts[part], weights[p]);
+    }
+    return CLT_OK;
+}
+
 /* Copies the weights: the caller keeps its own. */
 static clt_status make_shares(clt_trainer *t)
 {
-    const size_t n = (size_t)t->all.total;
+    const size_t n = (size_t)clt_participants_parts(&t->all);
     t->shares.max_micro_batches = clt_capacity_micro_batches(&t->options);
     t->shares.accumulate = t->options.accumulate;
     t->shares.quantum = t->options.quantum;
@@ -91,8 +108,7 @@ static clt_status make_shares(clt_trainer *t)
         return CLT_OK;
     t->shares.weights = clt_calloc(n, sizeof *t->shares.weights);
     CLT_TRY_MEMORY(t->shares.weights);
-    for (size_t i = 0; i < n; i++)
-        t->shares.weights[i] = t->options.weights ? t->options.weights[i] : 1;
+    CLT_TRY(copy_weights(&t->all, t->options.weights, t->shares.weights));
     t->options.weights = t->shares.weights;
     return CLT_OK;
 }
@@ -122,6 +138,7 @@ static clt_status build(void *arg)
     for (int i = 0; i < t->all.own; i++)
         clt_update_only(t->devices[i].update,
                         (const clt_value *const *)t->training->devices[i].plan->gradients);
+    CLT_TRY(clt_exchange_reserve_words(&t->exchange, &t->all));
     CLT_TRY(clt_segments_prepare(t->graph, t->training, t->evaluation, &t->exchange));
     const size_t means = (size_t)t->training->n_means + 1;
     t->results.sums = clt_calloc(means, sizeof *t->results.sums);
@@ -151,11 +168,25 @@ static clt_status connect(clt_trainer *t)
 
 static clt_status choose_shards(clt_trainer *t, bool alike)
 {
+    const int parts = clt_participants_parts(&t->all);
     t->unlike = !alike;
-    t->sharded = t->all.total > 1 && (t->unlike || t->options.zero);
-    if (t->sharded && t->all.total > CLT_MOST_SHARDS)
+    t->sharded = parts > 1 && (t->unlike || t->options.zero);
+    if (t->sharded && parts > CLT_MOST_SHARDS)
         return clt_fail(CLT_UNSUPPORTED, "at most %d devices can have shards, not %d",
-                        CLT_MOST_SHARDS, t->all.total);
+                        CLT_MOST_SHARDS, parts);
+    return CLT_OK;
+}
+
+/* Fails on all ranks, or on none. */
+static clt_status check_axes(const clt_trainer *t)
+{
+    if (!clt_participants_have_axes(&t->all))
+        return CLT_OK;
+    if (t->options.rebalance)
+        return clt_fail(CLT_UNSUPPORTED, "rebalance needs a mesh that has no other axis than dp");
+    if (t->unlike)
+        return clt_fail(CLT_UNSUPPORTED, "a mesh with other axes than dp needs devices of one "
+                                         "kind: the same platform, device and driver");
     return CLT_OK;
 }
 
@@ -165,10 +196,12 @@ clt_status clt_trainer_build(clt_trainer *t)
     CLT_TRY(clt_participants_meet(&t->all, t->store, allocate(t), &alike));
     CLT_TRY(choose_shards(t, alike));
     CLT_TRY(clt_world_compare_plans(&t->all, t->graph, t->store, &t->options));
+    CLT_TRY(check_axes(t));
     CLT_TRY(clt_split_identities(&t->all, t->store));
     CLT_TRY(clt_ranks_in_turns(t->all.world, build, t));
     CLT_TRY(clt_segments_agree(t->graph, t->training, t->evaluation, &t->all));
-    t->streams = t->all.total > 1 && clt_trainer_streams(&t->options);
+    t->streams = t->all.total > 1 && !clt_participants_have_axes(&t->all) &&
+                 clt_trainer_streams(&t->options);
     CLT_TRY(clt_programs_create(t));
     if (t->all.total == 1)
         return CLT_OK;

@@ -360,8 +360,10 @@ clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
     CLT_TRY(clt_trainer_check_options(options));
     clt_str s = {0};
     int64_t share;
-    /* The devices of other ranks are not known here: assume as many as this rank has. */
-    const int participants = store->n_devices * (options->world ? options->world->ranks : 1);
+    /* Without a mesh the devices of other ranks are not known: assume as many as this rank has. */
+    const int meshed = store->mesh.size[CLT_AXIS_DATA];
+    const int participants =
+        meshed ? meshed : store->n_devices * (options->world ? options->world->ranks : 1);
     CLT_TRY(clt_capacity_share(participants, options, options->batch, &share));
     clt_plan *plans[2] = {NULL};
     const clt_replica *replica = &store->replicas[0];

@@ -7,7 +7,8 @@
 #include <cltrain/train.h>
 
 /* Computes the samples of one run of a plan: the largest device's part of the batch, divided by the
- * micro-batches. `participants` is the number of devices of all ranks. */
+ * micro-batches. `participants` here and below is the number of parts of a batch: of places of dp,
+ * which without a mesh are the devices of all ranks. options->weights are those of the parts. */
 clt_status clt_capacity_share(int participants, const clt_trainer_options *options, int64_t batch,
                               int64_t *share);
 

@@ -15,29 +15,31 @@ static bool are_alike(const clt_store *store)
 }
 
 static clt_status explain(const clt_plan *plan, const clt_store *store,
-                          const clt_trainer_options *options, int participants,
+                          const clt_trainer_options *options, const clt_mesh *mesh, int total,
                           const clt_outline *outline, const int *after, clt_str *text)
 {
+    const int parts = mesh->size[CLT_AXIS_DATA];
     const int micro_batches = clt_capacity_micro_batches(options);
-    const bool alone = participants == 1 && micro_batches == 1;
+    const bool alone = parts == 1 && micro_batches == 1;
     double weights[64];
     const clt_step_program_input input = {
         .plan = outline,
-        .participants = participants,
+        .participants = total,
+        .mesh = *mesh,
         .ranks = options->world ? options->world->ranks : 1,
         .layout = store->replicas[0].layout,
         .n_slots = clt_optimizer_find(options->optimizer)->n_slots,
-        .sharded = participants > 1 && (options->zero || !are_alike(store)),
+        .sharded = parts > 1 && (options->zero || !are_alike(store)),
         .unlike = !are_alike(store),
         .after = after,
         .half = options->precision != CLT_F32,
-        .streams = participants > 1 && clt_trainer_streams(options),
+        .streams = parts > 1 && parts == total && clt_trainer_streams(options),
         .means = clt_states_need_means(plan->graph, alone),
         .host_weights = !alone || clt_graph_static_weights(plan->graph, 1, weights),
         .scaled = options->precision == CLT_F16,
-        .measures = options->rebalance && participants > 1,
-        .deferred = participants > 1 &&
-                    clt_balance_defers(options, &plan->caps, outline->n_collectives > 0),
+        .measures = options->rebalance && parts > 1,
+        .deferred =
+            parts > 1 && clt_balance_defers(options, &plan->caps, outline->n_collectives > 0),
         .poison = options->poison != 0};
     clt_step_program program = {0};
     clt_status status = clt_step_program_generate(
@@ -54,12 +56,16 @@ clt_status clt_step_program_explain(const clt_plan *plan, const clt_store *store
                                     const clt_trainer_options *options, int participants,
                                     clt_str *text)
 {
+    clt_mesh mesh = store->mesh;
+    if (!mesh.size[CLT_AXIS_DATA])
+        CLT_TRY(clt_mesh_parse(NULL, participants, &mesh));
+    const int total = store->mesh.size[CLT_AXIS_DATA] ? store->total : participants;
     clt_outline outline = {0};
     int *after = clt_calloc((size_t)store->layout.n_buckets + 1, sizeof *after); /* by bucket */
     clt_status status = after ? clt_outline_create(plan, &outline) : CLT_OUT_OF_MEMORY;
     if (status == CLT_OK) {
         clt_outline_places(&outline, after);
-        status = explain(plan, store, options, participants, &outline, after, text);
+        status = explain(plan, store, options, &mesh, total, &outline, after, text);
     }
     clt_outline_free(&outline);
     clt_free(after);

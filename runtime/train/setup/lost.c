@@ -31,7 +31,8 @@ static bool one_node(const clt_trainer *t)
 clt_status clt_lost_reason(const clt_trainer *t, clt_status status)
 {
     if (atomic_load(&t->lost) >= 0)
-        return clt_lost_one_of_several(t) ? CLT_DEVICE_LOST : CLT_ABORTED;
+        return clt_lost_one_of_several(t) || clt_participants_have_axes(&t->all) ? CLT_DEVICE_LOST
+                                                                                 : CLT_ABORTED;
     return status == CLT_DEVICE_LOST ? CLT_ABORTED : status;
 }
 
@@ -44,7 +45,7 @@ static bool stopped_for_lost(const clt_trainer *t)
 
 bool clt_lost_one_of_several(const clt_trainer *t)
 {
-    if (t->streams || !one_node(t))
+    if (t->streams || !one_node(t) || clt_participants_have_axes(&t->all))
         return false;
     if (atomic_load(&t->lost) >= 0)
         return t->all.own > 1;
@@ -246,8 +247,26 @@ static clt_status go_on(clt_trainer *t, int lost, const recovery *r)
     return CLT_OK;
 }
 
+/* Names the axes other than dp. */
+static const char *axes_of(const clt_mesh *mesh, char *text, size_t bytes)
+{
+    size_t used = 0;
+    *text = '\0';
+    for (int a = CLT_AXIS_DATA + 1; a < CLT_AXES; a++)
+        if (mesh->size[a] > 1 && used < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? " and " : "",
+                                     clt_axis_name((clt_axis)a));
+    return text;
+}
+
 static clt_status check(const clt_trainer *t, int lost)
 {
+    char axes[64];
+    if (clt_participants_have_axes(&t->all))
+        return clt_fail(CLT_STATE,
+                        "training cannot go on without it, because the model is divided along %s "
+                        "of the mesh: resume from the last checkpoint",
+                        axes_of(&t->all.mesh, axes, sizeof axes));
     const bool heard = stopped_for_lost(t);
     if (lost < 0 && !heard)
         return clt_fail(CLT_STATE, "no device has failed");
@@ -270,7 +289,9 @@ static clt_status check(const clt_trainer *t, int lost)
 clt_status clt_lost_explain(const clt_trainer *t, clt_status failure, const char *message)
 {
     const int lost = atomic_load(&t->lost);
-    if (lost < 0 || t->all.own == 1 || check(t, lost) == CLT_OK) {
+    const bool axes = clt_participants_have_axes(&t->all);
+    const bool unknown = lost < 0 && !(axes && stopped_for_lost(t));
+    if (unknown || (t->all.own == 1 && !axes) || check(t, lost) == CLT_OK) {
         clt_error_restore(message);
         return failure;
     }

@@ -142,10 +142,13 @@ clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
     CLT_NEXT(status, clt_graph_copy(graph, &t->graph));
     status = clt_world_agree(&t->all, status);
     CLT_NEXT(status, clt_trainer_build(t));
-    if (status == CLT_OK && options->zero && t->all.total == 1)
+    if (status == CLT_OK && options->zero && clt_participants_parts(&t->all) == 1)
         status = clt_fail(CLT_INVALID_ARGUMENT,
-                          "zero 1 divides the optimizer's state among devices, and there is one: "
-                          "leave it out");
+                          t->all.total == 1
+                              ? "zero 1 divides the optimizer's state among devices, and there is "
+                                "one: leave it out"
+                              : "zero 1 divides the optimizer's state along the axis dp of the "
+                                "mesh, which has one place: leave it out");
     if (status != CLT_OK) {
         clt_heartbeat_failed(t->exchange.beat, status, clt_error_message());
         clt_trainer_destroy(t);

@@ -61,12 +61,21 @@ static clt_status clear(context *c)
     return CLT_OK;
 }
 
+/* Returns the words of all participants; NULL if the reductions of buckets reach all of them. */
+static const clt_words *words_of(const context *c)
+{
+    return c->b->exchange->devices[c->b->device].words;
+}
+
 /* Sums the votes of all ranks in this step. */
 static void count_votes(context *c)
 {
     const clt_buckets *layout = c->b->replica->layout;
+    const clt_words *words = words_of(c);
     c->u->votes = 0;
-    for (int b = 0; b < layout->n_buckets; b++)
+    for (int p = 0; words && p < c->b->all->total; p++)
+        c->u->votes |= words[p].vote;
+    for (int b = 0; !words && b < layout->n_buckets; b++)
         if (!layout->buckets[b].state)
             c->u->votes |= c->b->exchange->devices[c->b->device].reduced[b].votes;
 }
@@ -79,21 +88,55 @@ static clt_status leave(context *c)
     return c->left ? clt_device_flush(c->b->replica->device) : CLT_OK;
 }
 
-/* Sums in bucket order, so that all devices and ranks get the same bits. */
-static clt_status status_of_step(context *c)
+/* Adds up this device's buckets, in their order, so that all devices get the same bits. */
+static void add_buckets(const context *c, double *squares, bool *finite)
 {
     const clt_buckets *layout = c->b->replica->layout;
+    for (int b = 0; b < layout->n_buckets; b++) {
+        if (layout->buckets[b].state)
+            continue;
+        *squares += c->b->exchange->devices[c->b->device].reduced[b].sum_squares;
+        *finite = *finite && c->b->exchange->devices[c->b->device].reduced[b].finite;
+    }
+}
+
+/* Notes this device's words. The reducers have measured the gradients that they have added up. */
+static clt_status note_words(context *c)
+{
+    const clt_bound *b = c->b;
+    clt_words *own = &b->exchange->devices[b->device].words[b->all->first + b->device];
+    bool finite = true;
+    *own = (clt_words){.vote = b->exchange->vote};
+    if (clt_participants_parts(b->all) > 1)
+        add_buckets(c, &own->whole, &finite);
+    else
+        CLT_TRY(clt_update_measure(c->u->update, &own->whole, &finite));
+    own->finite = finite;
+    return CLT_OK;
+}
+
+/* The replicas along dp are equal, and so are whole parameters along the other axes. */
+static void add_words(const context *c, double *squares, bool *finite)
+{
+    const clt_words *words = words_of(c);
+    for (int p = 0; p < c->b->all->total; p++) {
+        *finite = *finite && words[p].finite;
+        if (clt_mesh_coordinate(&c->b->all->mesh, CLT_AXIS_DATA, p) == 0)
+            *squares += words[p].parts + (p == 0 ? words[p].whole : 0);
+    }
+}
+
+static clt_status status_of_step(context *c)
+{
     bool finite = true;
     double squares = 0;
     if (c->b->all->total == 1)
         return clt_update_status(c->u->update);
     count_votes(c);
-    for (int b = 0; b < layout->n_buckets; b++) {
-        if (layout->buckets[b].state)
-            continue;
-        squares += c->b->exchange->devices[c->b->device].reduced[b].sum_squares;
-        finite = finite && c->b->exchange->devices[c->b->device].reduced[b].finite;
-    }
+    if (words_of(c))
+        add_words(c, &squares, &finite);
+    else
+        add_buckets(c, &squares, &finite);
     return clt_update_set_status(c->u->update, squares, finite);
 }
 
@@ -181,7 +224,8 @@ static clt_status execute(context *c)
     case CLT_DO_MEAN:
         return clt_states_add(b, c->micro, &c->run);
     case CLT_DO_FETCH:
-        return c->part.count ? clt_session_fetch(s, d, &call->batch, c->part, &c->run) : CLT_OK;
+        return c->part.count ? clt_session_fetch(s, d, &call->batch, c->part, b->leads, &c->run)
+                             : CLT_OK;
     case CLT_DO_ADD:
     case CLT_DO_ADD_HALF:
         return add(c);
@@ -191,6 +235,8 @@ static clt_status execute(context *c)
         return clt_exchange_start(b, c->i, &c->run);
     case CLT_DO_COMPLETE:
         return clt_exchange_complete(b, c->i);
+    case CLT_DO_WORDS:
+        return note_words(c);
     case CLT_DO_LEAVE:
         return leave(c);
     case CLT_DO_STATUS:

@@ -19,6 +19,7 @@ clt_step_program_input clt_programs_input(const clt_trainer *t, const clt_partic
                                     .participants = t->all.total,
                                     .ranks = t->all.ranks,
                                     .self = (int)(of - t->programs->all),
+                                    .mesh = t->all.mesh,
                                     .layout = t->store->replicas[0].layout,
                                     .n_slots = t->store->replicas[0].n_slots,
                                     .sharded = t->sharded,
@@ -150,7 +151,7 @@ static clt_status generate_own(clt_trainer *t)
         const clt_step_program_input input = clt_programs_input(t, of, &of->training);
         for (int k = 0; k < OF_TRAINING; k++)
             CLT_TRY(generate_all(&input, of_training[k], &t->programs->training[d]));
-        CLT_TRY(clt_programs_outside(t, d, &of->evaluation, t->all.ranks > 1,
+        CLT_TRY(clt_programs_outside(t, d, &of->evaluation, t->evaluation->shared,
                                      &t->programs->evaluation[d]));
     }
     return CLT_OK;
@@ -167,7 +168,7 @@ static clt_status check_all(const clt_trainer *t)
         const clt_participant *of = &t->programs->all[p];
         training[p] = clt_programs_input(t, of, &of->training);
         evaluation[p] = clt_programs_input(t, of, &of->evaluation);
-        training[p].shared = evaluation[p].shared = t->all.ranks > 1;
+        training[p].shared = evaluation[p].shared = t->evaluation->shared;
     }
     const clt_check_world world = {t->all.total, training, evaluation, t->shares.max_micro_batches};
     const clt_status status =

@@ -10,20 +10,14 @@
 #include "train/step/programs.h"
 #include "train/step/verify.h"
 
-static int64_t share_of(const clt_trainer *t, int d)
-{
-    return t->shares.offsets[d + 1] - t->shares.offsets[d];
-}
-
 /* --- one step -------------------------------------------------------------------------------- */
 
 /* Checks the gradients of outputs, which backward needs. */
 static clt_status check_output_gradients(const clt_trainer *t, const clt_feed *feeds, int n_feeds)
 {
     for (int d = 0; d < t->all.own; d++)
-        if (share_of(t, d))
-            CLT_TRY(
-                clt_session_check_feeds(t->training, d, t->shares.offsets, feeds, n_feeds, true));
+        if (clt_shares_samples(&t->shares, d))
+            CLT_TRY(clt_session_check_feeds(t->training, d, &t->shares, feeds, n_feeds, true));
     return CLT_OK;
 }
 
@@ -64,8 +58,8 @@ static clt_status weights_from_forward(clt_trainer *t)
     memset(t->results.sums, 0, (size_t)t->call.session->n_means * sizeof *t->results.sums);
     memset(t->results.weights, 0, (size_t)t->call.session->n_means * sizeof *t->results.weights);
     CLT_TRY(run(t, CLT_PROGRAM_WEIGHTS));
-    const clt_status status =
-        clt_session_collect(t->call.session, t->call.entry, t->results.sums, t->results.weights);
+    const clt_status status = clt_session_collect(t->call.session, &t->shares, t->call.entry,
+                                                  t->results.sums, t->results.weights);
     CLT_TRY(clt_lost_note(t, t->call.session->failed, status));
     memcpy(t->call.loss_weights, t->results.weights,
            (size_t)t->call.session->n_losses * sizeof *t->results.weights);
@@ -81,7 +75,8 @@ static clt_status find_weights(clt_trainer *t)
         clt_session_static_weights(t->call.session, t->call.batch.total, t->call.loss_weights);
     if (weights)
         memcpy(t->call.loss_weights, weights, (size_t)t->call.session->n_losses * sizeof *weights);
-    if (t->call.weights_known || (t->all.total == 1 && t->shares.max_micro_batches == 1))
+    if (t->call.weights_known ||
+        (clt_participants_parts(&t->all) == 1 && t->shares.max_micro_batches == 1))
         return CLT_OK;
     return weights_from_forward(t);
 }
@@ -132,8 +127,9 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool w
                           .samples = t->call.batch.total,
                           .lr = clt_schedule_rate(&t->options.schedule, t->options.lr, t->steps)};
     for (int d = 0; d < t->all.own; d++) {
-        t->training->devices[d].shares[t->call.entry] = share_of(t, d);
-        t->training->devices[d].firsts[t->call.entry] = t->call.batch.first + t->shares.offsets[d];
+        t->training->devices[d].shares[t->call.entry] = clt_shares_samples(&t->shares, d);
+        t->training->devices[d].firsts[t->call.entry] =
+            t->call.batch.first + clt_shares_begin(&t->shares, d);
     }
     return find_weights(t);
 }

@@ -5,7 +5,7 @@
 #include "train/step/states.h"
 #include "train/step/verify.h"
 
-enum { RESULTS, MEANS, CHECKSUMS, BUCKETS };
+enum { RESULTS, MEANS, CHECKSUMS, WORDS, BUCKETS };
 
 /* Returns the place of an instruction's request. Values and slots are never under way together. */
 static clt_collective_request *request_of(const clt_bound *b, const clt_instruction *i)
@@ -19,6 +19,8 @@ static clt_collective_request *request_of(const clt_bound *b, const clt_instruct
         return &all[MEANS];
     case CLT_ON_CHECKSUMS:
         return &all[CHECKSUMS];
+    case CLT_ON_WORDS:
+        return &all[WORDS];
     case CLT_ON_GRADIENT:
         return &all[BUCKETS + i->item];
     case CLT_ON_VALUES:
@@ -99,6 +101,13 @@ static clt_status describe(const clt_bound *b, const clt_instruction *i, const c
     case CLT_ON_CHECKSUMS:
         *what = clt_verify_gather(b->verification, b->device);
         return CLT_OK;
+    case CLT_ON_WORDS:
+        *what = (clt_collective){.kind = CLT_COLLECTIVE_ALL_GATHER,
+                                 .host = b->exchange->devices[b->device].words,
+                                 .count = sizeof(clt_words) / sizeof(int32_t),
+                                 .dtype = CLT_I32,
+                                 .label = "norm and votes of the step"};
+        return CLT_OK;
     case CLT_ON_GRADIENT:
         *what = of_gradient(b, i->item);
         return CLT_OK;
@@ -122,6 +131,7 @@ clt_status clt_exchange_start(const clt_bound *b, const clt_instruction *i, cons
     const clt_collectives *c = &b->exchange->collectives;
     clt_collective what;
     CLT_TRY(describe(b, i, run, &what));
+    what.group = i->group == CLT_GROUP_ALL ? 0 : b->exchange->groups[i->group - CLT_GROUP_AXIS];
     if (i->on == CLT_ON_GRADIENT)
         clt_heartbeat_start(b->device == 0 ? b->exchange->beat : NULL, i->item);
     return c->start(c->self, b->device, &what, 0, NULL, request_of(b, i));

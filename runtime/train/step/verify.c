@@ -1,5 +1,5 @@
-/* All devices of all ranks compare checksums of their replicas before the first step and every
- * check_every steps. The check finds ranks whose stores were made differently and would train
+/* The devices along dp, on all ranks, compare checksums of their replicas before the first step and
+ * every check_every steps. The check finds ranks whose stores were made differently and would train
  * different models. It also finds a device that computes wrongly, or a program that wrote into one
  * replica, while an earlier checkpoint is still good. */
 #include <stdio.h>
@@ -12,13 +12,13 @@ clt_status clt_verification_create(const clt_store *store, const clt_participant
                                    clt_verification **out)
 {
     const size_t own = (size_t)all->own, n = (size_t)store->layout.n_slots;
-    if (all->total == 1)
+    if (clt_participants_parts(all) == 1)
         return CLT_OK;
     clt_verification *v = *out = CLT_NEW(clt_verification);
     CLT_TRY_MEMORY(v);
     *v = (clt_verification){.store = store, .all = all};
     v->checksums = clt_calloc(own, sizeof(clt_checksum *));
-    v->sums = clt_calloc(own * (size_t)all->total * n + 1, sizeof *v->sums);
+    v->sums = clt_calloc(own * (size_t)clt_participants_parts(all) * n + 1, sizeof *v->sums);
     CLT_TRY_MEMORY(v->checksums && v->sums);
     for (size_t d = 0; d < own; d++)
         CLT_TRY(clt_checksum_create(&store->replicas[d], &v->checksums[d]));
@@ -54,28 +54,30 @@ static void name_participant(const clt_verification *v, int participant, char *t
                  label ? label : "", label ? ")" : "");
 }
 
-/* Returns the participant whose checksum of a tensor differs from most; -1: all are equal. */
+/* Returns the place of dp whose checksum of a tensor differs from most; -1: all are equal. */
 static int odd_one(const clt_verification *v, const uint64_t *sums, int n, int slot)
 {
+    const int parts = clt_participants_parts(v->all);
     int as_first = 0, other = -1;
-    for (int p = 0; p < v->all->total; p++) {
+    for (int p = 0; p < parts; p++) {
         const bool same = sums[(int64_t)p * n + slot] == sums[slot];
         as_first += same;
         if (!same && other < 0)
             other = p;
     }
-    return other >= 0 && 2 * as_first < v->all->total ? 0 : other;
+    return other >= 0 && 2 * as_first < parts ? 0 : other;
 }
 
 static uint64_t *sums_of(const clt_verification *v, int d)
 {
-    return v->sums + (int64_t)d * v->all->total * v->store->layout.n_slots;
+    return v->sums + (int64_t)d * clt_participants_parts(v->all) * v->store->layout.n_slots;
 }
 
 clt_status clt_verify_sum(const clt_verification *v, int d)
 {
-    return clt_checksum_run(v->checksums[d], sums_of(v, d) + (int64_t)(v->all->first + d) *
-                                                                 v->store->layout.n_slots);
+    const int part = clt_mesh_coordinate(&v->all->mesh, CLT_AXIS_DATA, v->all->first + d);
+    return clt_checksum_run(v->checksums[d],
+                            sums_of(v, d) + (int64_t)part * v->store->layout.n_slots);
 }
 
 clt_collective clt_verify_gather(const clt_verification *v, int d)
@@ -95,7 +97,9 @@ clt_status clt_verify_compare(const clt_verification *v, int d)
         char name[300];
         if (odd < 0)
             continue;
-        name_participant(v, odd, name, sizeof name);
+        name_participant(v,
+                         clt_mesh_neighbour(&v->all->mesh, CLT_AXIS_DATA, v->all->first + d, odd),
+                         name, sizeof name);
         return clt_fail(
             CLT_MISMATCH, "%s has other bits on %s than on the other devices%s",
             v->store->layout.slots[i].name, name,

@@ -8,15 +8,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "base/alloc.h"
 #include "train/program/check.h"
 
-/* The third device's number of samples is also that of all further devices. */
-enum { BUCKETS = 4, SHARES = 3, THOUSANDS = 4096 };
+/* The third part's number of samples is also that of all further parts of a batch. */
+enum { BUCKETS = 4, SHARES = 3, FEW = 4, THOUSANDS = 4096 };
 
 static void ok(clt_status status)
 {
@@ -65,51 +64,80 @@ typedef struct program_case {
     bool collectives;
     sharding sharding;
     bool half, streams, measures, carries, scaled, given;
+    const char *mesh; /* NULL: dp alone */
 } program_case;
 
 static const program_case cases[] = {
-    {"one device", CLT_PROGRAM_STEP, 1, 1, {1}, 0, WHOLE, 0, 0, 0, 0, 0, 0},
-    {"accumulated", CLT_PROGRAM_STEP, 1, 1, {4}, 0, WHOLE, 0, 0, 0, 0, 0, 0},
-    {"accumulated in 16 bits", CLT_PROGRAM_STEP, 2, 1, {3, 2}, 0, WHOLE, 1, 0, 0, 0, 0, 0},
-    {"two devices", CLT_PROGRAM_STEP, 2, 1, {1, 1}, 0, WHOLE, 0, 0, 0, 0, 0, 0},
-    {"two ranks, one without samples",
+    {"one device", CLT_PROGRAM_STEP, 1, 1, {1}, 0, WHOLE, .mesh = NULL},
+    {"accumulated", CLT_PROGRAM_STEP, 1, 1, {4}, 0, WHOLE, .mesh = NULL},
+    {"accumulated in 16 bits", CLT_PROGRAM_STEP, 2, 1, {3, 2}, 0, WHOLE, .half = true},
+    {"two devices", CLT_PROGRAM_STEP, 2, 1, {1, 1}, 0, WHOLE, .mesh = NULL},
+    {"two ranks, one without samples", CLT_PROGRAM_STEP, 3, 2, {1, 0, 1}, 0, WHOLE, .mesh = NULL},
+    {"collectives of the graph", CLT_PROGRAM_STEP, 3, 1, {1, 1, 0}, 1, WHOLE, .mesh = NULL},
+    {"collectives, accumulated", CLT_PROGRAM_STEP, 2, 2, {4, 2}, 1, WHOLE, .measures = true},
+    {"unlike devices", CLT_PROGRAM_STEP, 3, 3, {1, 1, 1}, 0, UNLIKE, .mesh = NULL},
+    {"unlike devices, streamed", CLT_PROGRAM_STEP, 3, 1, {1, 2, 0}, 0, UNLIKE, .streams = true},
+    {"shards", CLT_PROGRAM_STEP, 3, 3, {1, 1, 0}, 0, SHARDED, .mesh = NULL},
+    {"shards, streamed, 16 bits",
      CLT_PROGRAM_STEP,
-     3,
      2,
-     {1, 0, 1},
+     1,
+     {3, 1},
+     0,
+     SHARDED,
+     .half = true,
+     .streams = true},
+    {"scaled losses", CLT_PROGRAM_STEP, 2, 1, {2, 1}, 0, WHOLE, .half = true, .scaled = true},
+    {"gradients of outputs", CLT_PROGRAM_STEP, 2, 1, {3, 1}, 0, WHOLE, .given = true},
+    {"measured", CLT_PROGRAM_STEP, 2, 2, {1, 1}, 0, WHOLE, .measures = true},
+    {"streamed", CLT_PROGRAM_STEP, 2, 1, {1, 1}, 0, WHOLE, .streams = true},
+    {"forward", CLT_PROGRAM_FORWARD, 2, 2, {1, 1}, 1, WHOLE, .mesh = NULL},
+    {"backward", CLT_PROGRAM_BACKWARD, 2, 1, {1, 0}, 0, WHOLE, .mesh = NULL},
+    {"backward, given gradients", CLT_PROGRAM_BACKWARD, 2, 1, {1, 1}, 0, WHOLE, .given = true},
+    {"reduce", CLT_PROGRAM_REDUCE, 2, 1, {1, 1}, 0, WHOLE, .mesh = NULL},
+    {"apply", CLT_PROGRAM_APPLY, 3, 1, {1, 1, 1}, 0, UNLIKE, .mesh = NULL},
+    {"weights", CLT_PROGRAM_WEIGHTS, 2, 2, {3, 1}, 1, WHOLE, .mesh = NULL},
+    {"evaluation", CLT_PROGRAM_OUTSIDE, 3, 3, {4, 3, 0}, 0, WHOLE, .mesh = NULL},
+    {"predictor", CLT_PROGRAM_OUTSIDE, 1, 1, {1}, 0, WHOLE, .carries = true},
+    {"predictor without samples", CLT_PROGRAM_OUTSIDE, 1, 1, {0}, 0, WHOLE, .carries = true},
+    {"diagnosis", CLT_PROGRAM_DIAGNOSE, 2, 1, {4, 2}, 1, WHOLE, .mesh = NULL},
+    {"diagnosis in 16 bits", CLT_PROGRAM_DIAGNOSE, 1, 1, {3}, 0, WHOLE, .half = true},
+    {"checksums", CLT_PROGRAM_VERIFY, 3, 1, {1, 1, 1}, 0, WHOLE, .mesh = NULL},
+    {"copy", CLT_PROGRAM_COPY, 3, 1, {0, 0, 0}, 0, WHOLE, .mesh = NULL},
+    {"copy beside shards", CLT_PROGRAM_COPY, 3, 2, {0, 0, 0}, 0, SHARDED, .mesh = NULL},
+    {"tp", CLT_PROGRAM_STEP, 2, 1, {1, 1}, 0, WHOLE, .mesh = "tp=2"},
+    {"tp over ranks",
+     CLT_PROGRAM_STEP,
+     2,
+     2,
+     {3, 3},
      0,
      WHOLE,
+     .half = true,
+     .scaled = true,
+     .mesh = "tp=2"},
+    {"dp and tp", CLT_PROGRAM_STEP, 4, 1, {1, 2}, 0, WHOLE, .mesh = "dp=2,tp=2"},
+    {"dp and tp over ranks", CLT_PROGRAM_STEP, 4, 4, {1, 1}, 1, WHOLE, .mesh = "dp=2,tp=2"},
+    {"tp and dp, shards",
+     CLT_PROGRAM_STEP,
+     4,
+     2,
+     {1, 0},
      0,
-     0,
-     0,
-     0,
-     0,
-     0},
-    {"collectives of the graph", CLT_PROGRAM_STEP, 3, 1, {1, 1, 0}, 1, WHOLE, 0, 0, 0, 0, 0, 0},
-    {"collectives, accumulated", CLT_PROGRAM_STEP, 2, 2, {4, 2}, 1, WHOLE, 0, 0, 1, 0, 0, 0},
-    {"unlike devices", CLT_PROGRAM_STEP, 3, 3, {1, 1, 1}, 0, UNLIKE, 0, 0, 0, 0, 0, 0},
-    {"unlike devices, streamed", CLT_PROGRAM_STEP, 3, 1, {1, 2, 0}, 0, UNLIKE, 0, 1, 0, 0, 0, 0},
-    {"shards", CLT_PROGRAM_STEP, 3, 3, {1, 1, 0}, 0, SHARDED, 0, 0, 0, 0, 0, 0},
-    {"shards, streamed, 16 bits", CLT_PROGRAM_STEP, 2, 1, {3, 1}, 0, SHARDED, 1, 1, 0, 0, 0, 0},
-    {"scaled losses", CLT_PROGRAM_STEP, 2, 1, {2, 1}, 0, WHOLE, 1, 0, 0, 0, 1, 0},
-    {"gradients of outputs", CLT_PROGRAM_STEP, 2, 1, {3, 1}, 0, WHOLE, 0, 0, 0, 0, 0, 1},
-    {"measured", CLT_PROGRAM_STEP, 2, 2, {1, 1}, 0, WHOLE, 0, 0, 1, 0, 0, 0},
-    {"streamed", CLT_PROGRAM_STEP, 2, 1, {1, 1}, 0, WHOLE, 0, 1, 0, 0, 0, 0},
-    {"forward", CLT_PROGRAM_FORWARD, 2, 2, {1, 1}, 1, WHOLE, 0, 0, 0, 0, 0, 0},
-    {"backward", CLT_PROGRAM_BACKWARD, 2, 1, {1, 0}, 0, WHOLE, 0, 0, 0, 0, 0, 0},
-    {"backward, given gradients", CLT_PROGRAM_BACKWARD, 2, 1, {1, 1}, 0, WHOLE, 0, 0, 0, 0, 0, 1},
-    {"reduce", CLT_PROGRAM_REDUCE, 2, 1, {1, 1}, 0, WHOLE, 0, 0, 0, 0, 0, 0},
-    {"apply", CLT_PROGRAM_APPLY, 3, 1, {1, 1, 1}, 0, UNLIKE, 0, 0, 0, 0, 0, 0},
-    {"weights", CLT_PROGRAM_WEIGHTS, 2, 2, {3, 1}, 1, WHOLE, 0, 0, 0, 0, 0, 0},
-    {"evaluation", CLT_PROGRAM_OUTSIDE, 3, 3, {4, 3, 0}, 0, WHOLE, 0, 0, 0, 0, 0, 0},
-    {"predictor", CLT_PROGRAM_OUTSIDE, 1, 1, {1}, 0, WHOLE, 0, 0, 0, 1, 0, 0},
-    {"predictor without samples", CLT_PROGRAM_OUTSIDE, 1, 1, {0}, 0, WHOLE, 0, 0, 0, 1, 0, 0},
-    {"diagnosis", CLT_PROGRAM_DIAGNOSE, 2, 1, {4, 2}, 1, WHOLE, 0, 0, 0, 0, 0, 0},
-    {"diagnosis in 16 bits", CLT_PROGRAM_DIAGNOSE, 1, 1, {3}, 0, WHOLE, 1, 0, 0, 0, 0, 0},
-    {"checksums", CLT_PROGRAM_VERIFY, 3, 1, {1, 1, 1}, 0, WHOLE, 0, 0, 0, 0, 0, 0},
-    {"copy", CLT_PROGRAM_COPY, 3, 1, {0, 0, 0}, 0, WHOLE, 0, 0, 0, 0, 0, 0},
-    {"copy beside shards", CLT_PROGRAM_COPY, 3, 2, {0, 0, 0}, 0, SHARDED, 0, 0, 0, 0, 0, 0},
-    {"thousands", CLT_PROGRAM_STEP, THOUSANDS, 512, {1, 0, 1}, 0, WHOLE, 0, 0, 0, 0, 0, 0},
+     SHARDED,
+     .half = true,
+     .mesh = "tp=2,dp=2"},
+    {"forward on a mesh", CLT_PROGRAM_FORWARD, 4, 4, {1, 0}, 1, WHOLE, .mesh = "dp=2,tp=2"},
+    {"backward on a mesh", CLT_PROGRAM_BACKWARD, 4, 1, {1, 0}, 0, WHOLE, .mesh = "dp=2,tp=2"},
+    {"reduce on a mesh", CLT_PROGRAM_REDUCE, 4, 2, {1, 0}, 0, WHOLE, .mesh = "dp=2,tp=2"},
+    {"reduce along tp", CLT_PROGRAM_REDUCE, 2, 1, {1, 1}, 0, WHOLE, .mesh = "tp=2"},
+    {"apply on a mesh", CLT_PROGRAM_APPLY, 4, 2, {1, 1}, 0, SHARDED, .mesh = "dp=2,tp=2"},
+    {"apply along tp", CLT_PROGRAM_APPLY, 2, 2, {1, 1}, 0, WHOLE, .mesh = "tp=2"},
+    {"weights on a mesh", CLT_PROGRAM_WEIGHTS, 4, 4, {3, 1}, 1, WHOLE, .mesh = "dp=2,tp=2"},
+    {"evaluation on a mesh", CLT_PROGRAM_OUTSIDE, 4, 4, {4, 3}, 0, WHOLE, .mesh = "dp=2,tp=2"},
+    {"checksums on a mesh", CLT_PROGRAM_VERIFY, 4, 1, {1, 1}, 0, WHOLE, .mesh = "tp=2,dp=2"},
+    {"copy on a mesh", CLT_PROGRAM_COPY, 4, 1, {0, 0}, 0, WHOLE, .mesh = "dp=2,tp=2"},
+    {"thousands", CLT_PROGRAM_STEP, THOUSANDS, 512, {1, 0, 1}, 0, WHOLE, .mesh = NULL},
     {"thousands of several kinds",
      CLT_PROGRAM_STEP,
      THOUSANDS,
@@ -117,12 +145,7 @@ static const program_case cases[] = {
      {4, 2, 3},
      1,
      UNLIKE,
-     0,
-     0,
-     0,
-     0,
-     0,
-     0},
+     .mesh = NULL},
 };
 
 enum { CASES = sizeof cases / sizeof *cases };
@@ -134,9 +157,18 @@ typedef struct made {
     clt_check_device *devices;
 } made;
 
+static clt_mesh mesh_of(const program_case *c)
+{
+    clt_mesh mesh;
+    ok(clt_mesh_parse(c->mesh, c->devices, &mesh));
+    return mesh;
+}
+
 static int micro_batches_of(const program_case *c, int device)
 {
-    return c->micro_batches[device < SHARES ? device : SHARES - 1];
+    const clt_mesh mesh = mesh_of(c);
+    const int part = clt_mesh_coordinate(&mesh, CLT_AXIS_DATA, device);
+    return c->micro_batches[part < SHARES ? part : SHARES - 1];
 }
 
 static void *zeros(int count, size_t bytes)
@@ -148,6 +180,7 @@ static void *zeros(int count, size_t bytes)
 
 static void make(const program_case *c, made *m)
 {
+    const int parts = mesh_of(c).size[CLT_AXIS_DATA];
     int most = 0;
     *m = (made){.plan = plan_of(c->collectives, c->given),
                 .inputs = zeros(c->devices, sizeof *m->inputs),
@@ -163,6 +196,7 @@ static void make(const program_case *c, made *m)
         m->inputs[d] = (clt_step_program_input){.plan = &m->plan,
                                                 .participants = c->devices,
                                                 .ranks = c->ranks,
+                                                .mesh = mesh_of(c),
                                                 .self = d,
                                                 .layout = &layout,
                                                 .n_slots = 2,
@@ -171,11 +205,11 @@ static void make(const program_case *c, made *m)
                                                 .after = c->collectives ? some_after : none_after,
                                                 .half = c->half,
                                                 .streams = c->streams,
-                                                .means = c->devices > 1 || c->micro_batches[0] > 1,
+                                                .means = parts > 1 || c->micro_batches[0] > 1,
                                                 .host_weights = true,
                                                 .measures = c->measures,
                                                 .deferred = c->measures,
-                                                .shared = c->ranks > 1,
+                                                .shared = c->ranks > 1 && parts > 1,
                                                 .carries = c->carries,
                                                 .scaled = c->scaled,
                                                 .poison = true,
@@ -259,7 +293,7 @@ static bool may_be_dropped(const program_case *c, const clt_instruction *i, int 
     case CLT_DO_FETCH:
         return micro_batches < rounds;
     case CLT_DO_ASSIGN: /* another device sends its states */
-        return c->sharding == UNLIKE && (BUCKETS - 1) % c->devices != device;
+        return c->sharding == UNLIKE && (BUCKETS - 1) % c->devices != device; /* without a mesh */
     default:
         return false;
     }
@@ -305,7 +339,7 @@ static void try_all(const program_case *c, int tried[MUTATIONS], int refused[MUT
     clt_check_effect right;
     make(c, &m);
     ok(clt_step_programs_check(c->kind, m.devices, c->devices, &right));
-    for (int d = 0; d<c->devices; d += c->devices> SHARES ? c->devices / 2 : 1)
+    for (int d = 0; d<c->devices; d += c->devices> FEW ? c->devices / 2 : 1)
         try_device(c, &m, d, right.hash, tried, refused);
     release(c, &m);
 }
@@ -325,7 +359,15 @@ static void test_mutations(void **state)
 
 /* --- the same bug in the programs of all devices ---------------------------------------------- */
 
-typedef enum bug { NO_COLLECTIVE, UNREDUCED, OTHER_PEER, OTHER_UPSTREAM, LATE, BUGS } bug;
+typedef enum bug {
+    NO_COLLECTIVE,
+    UNREDUCED,
+    OTHER_PEER,
+    OTHER_GROUP,
+    OTHER_UPSTREAM,
+    LATE,
+    BUGS
+} bug;
 
 static bool exchanges(const clt_instruction *i)
 {
@@ -347,6 +389,10 @@ static bool plant(bug which, const clt_instruction *at, int devices, clt_instruc
     case OTHER_PEER:
         if (same)
             i->peer = (i->peer + 1) % devices;
+        return true;
+    case OTHER_GROUP: /* all devices, or those along dp */
+        if (same)
+            i->group = i->group == CLT_GROUP_ALL ? CLT_GROUP_AXIS : CLT_GROUP_ALL;
         return true;
     case OTHER_UPSTREAM:
         if (i->kind == at->kind)
@@ -379,6 +425,8 @@ static clt_step_program planted(const clt_step_program *p, bug which, const clt_
 static bool concerns(bug which, const clt_instruction *i)
 {
     switch (which) {
+    case OTHER_GROUP: /* groups of nodes are the plan's */
+        return i->kind == CLT_DO_START && i->on != CLT_ON_NODE;
     case OTHER_PEER:
         return i->kind == CLT_DO_START && i->peer >= 0;
     case OTHER_UPSTREAM:
@@ -394,7 +442,7 @@ static bool concerns(bug which, const clt_instruction *i)
 static int try_bugs(const program_case *c)
 {
     made m;
-    clt_step_program changed[SHARES];
+    clt_step_program changed[FEW];
     int tried = 0;
     make(c, &m);
     for (int k = 0; k < BUGS * m.programs[0].n; k++) {
@@ -426,7 +474,7 @@ static void test_bugs(void **state)
     int tried = 0;
     (void)state;
     for (int i = 0; i < CASES; i++)
-        if (cases[i].devices <= SHARES)
+        if (cases[i].devices <= FEW)
             tried += try_bugs(&cases[i]);
     print_message("%d bugs refused\n", tried);
     assert_true(tried > 100);
@@ -461,92 +509,6 @@ static void test_waits_for_ever(void **state)
     release(&cases[3], &m);
 }
 
-/* --- thousands of devices -------------------------------------------------------------------- */
-
-/* A plan as large as ResNet-18's: as many segments as buckets, and a collective of the graph behind
- * every fourth segment of forward. */
-enum { MANY_BUCKETS = 64, MANY_NODES = 4 * MANY_BUCKETS, MANY_SUMS = 8 };
-
-typedef struct large {
-    clt_segment segments[MANY_NODES];
-    int ready[MANY_BUCKETS], after[MANY_BUCKETS];
-    clt_bucket buckets[MANY_BUCKETS]; /* of parameters */
-    clt_buckets layout;
-    clt_outline_collective sums[MANY_SUMS];
-    clt_outline plan;
-} large;
-
-static void make_large(large *l, bool collectives)
-{
-    *l = (large){.layout = {.n_buckets = MANY_BUCKETS, .buckets = l->buckets},
-                 .plan = {.n_nodes = MANY_NODES,
-                          .n_forward = MANY_NODES / 2,
-                          .n_ready = MANY_BUCKETS,
-                          .n_collectives = collectives ? MANY_SUMS : 0,
-                          .n_assigns = 0,
-                          .segments = l->segments,
-                          .ready = l->ready,
-                          .collectives = l->sums}};
-    int n = 0;
-    const int forward = collectives ? MANY_SUMS : 1, each = MANY_NODES / 2 / forward;
-    for (int i = 0; i < forward; i++, n++) {
-        l->segments[n] = (clt_segment){i * each, (i + 1) * each, collectives ? i : -1, 0, 0};
-        l->sums[i % MANY_SUMS] =
-            (clt_outline_collective){(i + 1) * each - 1, (i + 1) * each, 64, (uint64_t)i + 1};
-    }
-    for (int b = 0; b < MANY_BUCKETS; b++, n++) {
-        l->segments[n] =
-            (clt_segment){MANY_NODES / 2 + 2 * b, MANY_NODES / 2 + 2 * b + 2, -1, b, b + 1};
-        l->ready[b] = b;
-        l->after[b] = l->plan.n_collectives;
-    }
-    l->plan.n_segments = n;
-}
-
-static double cpu_seconds(void)
-{
-    return (double)clock() / CLOCKS_PER_SEC;
-}
-
-/* Half of the devices are of another kind with another plan, and reduce after their work. */
-static double check_large(int devices, bool sharded, bool collectives, int max_micro_batches)
-{
-    static large plans[2];
-    clt_step_program_input *inputs = zeros(devices, sizeof *inputs);
-    make_large(&plans[0], collectives);
-    make_large(&plans[1], collectives);
-    plans[1].segments[plans[1].plan.n_segments - 1].end++;
-    plans[1].plan.n_nodes++;
-    for (int d = 0; d < devices; d++)
-        inputs[d] = (clt_step_program_input){.plan = &plans[d % 2].plan,
-                                             .participants = devices,
-                                             .ranks = (devices + 7) / 8,
-                                             .self = d,
-                                             .layout = &plans[0].layout,
-                                             .n_slots = 2,
-                                             .sharded = sharded,
-                                             .unlike = sharded,
-                                             .after = plans[0].after,
-                                             .deferred = !collectives && d % 2,
-                                             .shared = devices > 8};
-    const clt_check_world world = {devices, inputs, inputs, max_micro_batches};
-    const double began = cpu_seconds();
-    ok(clt_step_programs_check_all(&world));
-    const double took = cpu_seconds() - began;
-    clt_free(inputs);
-    return took;
-}
-
-static void test_cost(void **state)
-{
-    (void)state;
-    for (int devices = 8; devices <= THOUSANDS; devices *= 8)
-        print_message("%d devices: %.3f s alike, %.3f s with shards, %.3f s with collectives and "
-                      "accumulation (CPU time)\n",
-                      devices, check_large(devices, false, false, 1),
-                      check_large(devices, true, false, 1), check_large(devices, false, true, 4));
-}
-
 /* Equal devices are executed only once. The groups are: devices with other numbers of samples, the
  * one that sends states, and all others. */
 static void test_groups(void **state)
@@ -568,7 +530,6 @@ int main(void)
         cmocka_unit_test(test_accepted),       cmocka_unit_test(test_mutations),
         cmocka_unit_test(test_bugs),           cmocka_unit_test(test_unlike_devices),
         cmocka_unit_test(test_waits_for_ever), cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_cost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
