@@ -5,6 +5,7 @@
 #include "train/split_model.h"
 
 #include "checkpoint/scratch.h"
+#include "exec/update.h"
 #include "train/store/parts.h"
 #include <cltrain/fit.h>
 
@@ -270,6 +271,95 @@ static void plans_are_shared_within_dp(void **state)
     lab_close(&l);
 }
 
+/* Gives each device its part of a gradient. */
+static void set_gradients(clt_store *store)
+{
+    float whole[LARGEST], part[LARGEST];
+    for (int i = 0; i < store->layout.n_slots; i++) {
+        const clt_slot *slot = &store->layout.slots[i];
+        if (slot->state)
+            continue;
+        for (int e = 0; e < LARGEST; e++)
+            whole[e] = (float)((e * 37 + slot->stream * 11) % 101 - 50) / 40;
+        for (int d = 0; d < store->n_devices; d++) {
+            const clt_replica *r = &store->replicas[d];
+            const clt_slot *own = clt_store_part(store, d, slot);
+            const int64_t bytes = clt_slot_part_bytes(slot, r->at);
+            clt_part_take(slot, r->at, 0, bytes, whole, part);
+            ok(clt_replica_write(r, r->gradients[own->bucket], own->offset, bytes, part));
+        }
+    }
+}
+
+static void update(clt_store *store, clt_optimizer optimizer, int steps)
+{
+    const clt_update_options o = {.optimizer = optimizer,
+                                  .momentum = 0.9,
+                                  .beta1 = 0.9,
+                                  .beta2 = 0.999,
+                                  .epsilon = 1e-8,
+                                  .weight_decay = 0.1};
+    for (int d = 0; d < store->n_devices; d++)
+        ok(clt_replica_for_training(&store->replicas[d], CLT_F32,
+                                    clt_optimizer_find(optimizer)->n_slots, 0, 1));
+    set_gradients(store);
+    for (int d = 0; d < store->n_devices; d++) {
+        clt_update *u;
+        ok(clt_update_create(&store->replicas[d], &o, &u));
+        for (int s = 0; s < steps; s++)
+            ok(clt_update_apply(u, 0.01, s));
+        ok(clt_device_finish(store->replicas[d].device));
+        clt_update_destroy(u);
+    }
+}
+
+/* The bytes behind the smaller parts stay zero in a set of buffers. */
+static void check_padding(const clt_store *store, int device, cl_mem *set)
+{
+    const clt_replica *r = &store->replicas[device];
+    char read[LARGEST * sizeof(float)];
+    for (int i = 0; i < store->layout.n_slots; i++) {
+        const clt_slot *slot = &store->layout.slots[i], *part = clt_store_part(store, device, slot);
+        if (!set[part->bucket])
+            continue;
+        ok(clt_replica_read(r, set[part->bucket], part->offset, clt_slot_padded(part), read));
+        for (int64_t at = clt_slot_part_bytes(slot, r->at); at < clt_slot_padded(part); at++)
+            assert_int_equal(read[at], 0);
+    }
+}
+
+static void optimizers_work_on_parts(void **state)
+{
+    static const clt_optimizer optimizers[] = {CLT_SGD, CLT_NESTEROV, CLT_ADAM, CLT_ADAMW};
+    (void)state;
+    for (size_t o = 0; o < sizeof optimizers / sizeof *optimizers; o++)
+        for (int m = 0; m < MESHES; m++) {
+            char x[LARGEST * sizeof(float)], y[sizeof x];
+            const int kinds = clt_optimizer_find(optimizers[o])->n_slots;
+            lab one = store_on(split_model(true), NULL, 1, 512);
+            lab l = store_on(split_model(true), meshes[m].parallel, meshes[m].devices, 512);
+            update(one.store, optimizers[o], 3);
+            update(l.store, optimizers[o], 3);
+            compare(one.store, l.store);
+            for (int i = 0; i < l.store->layout.n_slots; i++) {
+                const clt_slot *slot = &l.store->layout.slots[i], *same;
+                ok(clt_store_slot(one.store, slot->name, &same));
+                for (int k = 0; k < kinds && !slot->state; k++) {
+                    ok(clt_store_read(one.store, k, same, x));
+                    ok(clt_store_read(l.store, k, slot, y));
+                    assert_memory_equal(x, y, (size_t)slot->bytes);
+                }
+            }
+            for (int d = 0; d < meshes[m].devices; d++) {
+                check_padding(l.store, d, l.store->replicas[d].values);
+                for (int k = 0; k < kinds; k++)
+                    check_padding(l.store, d, l.store->replicas[d].slots[k]);
+            }
+            lab_close(&l);
+            lab_close(&one);
+        }
+}
+
 static int open_all(void **state)
 {
     return scratch_make(state) || open_runtime(state);
@@ -290,6 +380,7 @@ int main(void)
                                        cmocka_unit_test(files_have_whole_tensors),
                                        cmocka_unit_test(too_many_places),
                                        cmocka_unit_test(graphs_need_the_splits_of_the_store),
-                                       cmocka_unit_test(plans_are_shared_within_dp)};
+                                       cmocka_unit_test(plans_are_shared_within_dp),
+                                       cmocka_unit_test(optimizers_work_on_parts)};
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
