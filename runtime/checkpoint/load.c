@@ -8,7 +8,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/user_file.h"
-#include "base/hash.h"
 #include "base/str.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/safetensors.h"
@@ -59,7 +58,8 @@ static clt_status load_state(clt_checkpoint *c)
     return CLT_OK;
 }
 
-static clt_status load_part_from(const char *path, const clt_part *wanted, clt_tensors **out)
+static clt_status load_part_from(const char *path, const clt_part *wanted, bool apart,
+                                 clt_tensors **out)
 {
     struct stat info;
     if (stat(path, &info) != 0)
@@ -69,30 +69,32 @@ static clt_status load_part_from(const char *path, const clt_part *wanted, clt_t
         return clt_fail(CLT_FORMAT, "it has %lld bytes instead of %lld", (long long)info.st_size,
                         (long long)wanted->bytes);
     clt_tensors *tensors;
-    CLT_TRY(clt_tensors_open(path, &tensors));
     int64_t bytes;
-    const void *data = clt_tensors_bytes(tensors, &bytes);
-    if (bytes != wanted->bytes || clt_hash(data, (size_t)bytes, 0) != wanted->hash) {
+    uint64_t hash;
+    CLT_TRY(apart ? clt_tensors_open_apart(path, &tensors) : clt_tensors_open(path, &tensors));
+    clt_status status = clt_tensors_hash(tensors, &bytes, &hash);
+    if (status == CLT_OK && (bytes != wanted->bytes || hash != wanted->hash))
+        status = clt_fail(CLT_FORMAT, "its content does not match its hash in " CLT_STATE_FILE);
+    if (status != CLT_OK)
         clt_tensors_close(tensors);
-        return clt_fail(CLT_FORMAT, "its content does not match its hash in " CLT_STATE_FILE);
-    }
-    *out = tensors;
-    return CLT_OK;
+    else
+        *out = tensors;
+    return status;
 }
 
-static clt_status load_part(clt_checkpoint *c, int index)
+static clt_status load_part(clt_checkpoint *c, int index, bool apart)
 {
     char *path = join(c->path, clt_part_files[index]);
     CLT_TRY_MEMORY(path);
-    clt_status status = load_part_from(path, &c->state.parts[index], &c->parts[index]);
+    clt_status status = load_part_from(path, &c->state.parts[index], apart, &c->parts[index]);
     if (status != CLT_OK && !strstr(clt_error_message(), path))
         clt_fail_prefix(status, "%s: ", clt_part_files[index]);
     clt_free(path);
     return status;
 }
 
-/* Opens this step's folder, and no other instead. */
-static clt_status load_step(const char *path, clt_checkpoint **out)
+/* Opens this step's folder, and no other instead. `apart`: tensors stay in the files. */
+static clt_status load_step(const char *path, bool apart, clt_checkpoint **out)
 {
     clt_checkpoint *c = CLT_NEW(clt_checkpoint);
     CLT_TRY_MEMORY(c);
@@ -100,7 +102,7 @@ static clt_status load_step(const char *path, clt_checkpoint **out)
     clt_status status = c->path ? CLT_OK : CLT_OUT_OF_MEMORY;
     CLT_NEXT(status, load_state(c));
     for (int i = 0; status == CLT_OK && i < CLT_PARTS; i++)
-        status = load_part(c, i);
+        status = load_part(c, i, apart);
     if (status != CLT_OK) {
         clt_checkpoint_close(c);
         return status;
@@ -125,7 +127,7 @@ static clt_status refuse(clt_status status, const char *dir, const char *path, i
         for (int i = 0; !offered && i < count; i++) {
             bool before = items[i].step < step || (items[i].step == step && items[i].displaced);
             char *other = before ? join(dir, items[i].text) : NULL;
-            if (other && strcmp(other, path) != 0 && load_step(other, &candidate) == CLT_OK) {
+            if (other && strcmp(other, path) != 0 && load_step(other, true, &candidate) == CLT_OK) {
                 clt_checkpoint_close(candidate);
                 clt_str_add(&message,
                             "; the newest intact one before it is %s: remove or rename the other "
@@ -146,7 +148,7 @@ static clt_status refuse(clt_status status, const char *dir, const char *path, i
 
 /* Opens the newest checkpoint. *gone: it was removed while it was read. A run that keeps only its
  * last checkpoints does so. */
-static clt_status try_newest(const char *dir, bool *gone, clt_checkpoint **out)
+static clt_status try_newest(const char *dir, bool apart, bool *gone, clt_checkpoint **out)
 {
     clt_step_name *items;
     int count;
@@ -157,7 +159,7 @@ static clt_status try_newest(const char *dir, bool *gone, clt_checkpoint **out)
         return clt_fail(CLT_NOT_FOUND, "%s holds no checkpoint (no folder step-N)", dir);
     }
     char *path = join(dir, items[0].text);
-    clt_status status = path ? load_step(path, out) : CLT_OUT_OF_MEMORY;
+    clt_status status = path ? load_step(path, apart, out) : CLT_OUT_OF_MEMORY;
     *gone = path && status != CLT_OK && access(path, F_OK) != 0;
     if (path && status != CLT_OK)
         status = refuse(status, dir, path, items[0].step);
@@ -165,19 +167,20 @@ static clt_status try_newest(const char *dir, bool *gone, clt_checkpoint **out)
     return status;
 }
 
-static clt_status open_newest(const char *dir, clt_checkpoint **out)
+static clt_status open_newest(const char *dir, bool apart, clt_checkpoint **out)
 {
     enum { TRIES = 20 };
     bool gone = true;
     clt_status status = CLT_OK;
     for (int i = 0; gone && i < TRIES; i++)
-        status = try_newest(dir, &gone, out);
+        status = try_newest(dir, apart, &gone, out);
     return status;
 }
 
-static clt_status open_step(const char *path, const clt_step_name *name, clt_checkpoint **out)
+static clt_status open_step(const char *path, const clt_step_name *name, bool apart,
+                            clt_checkpoint **out)
 {
-    clt_status status = load_step(path, out);
+    clt_status status = load_step(path, apart, out);
     if (status == CLT_OK)
         return CLT_OK;
     if (!name)
@@ -192,7 +195,7 @@ static clt_status open_step(const char *path, const clt_step_name *name, clt_che
     return status;
 }
 
-clt_status clt_checkpoint_open(const char *path, clt_checkpoint **out)
+static clt_status open_checkpoint(const char *path, bool apart, clt_checkpoint **out)
 {
     char *trimmed = clt_strdup(path);
     CLT_TRY_MEMORY(trimmed);
@@ -210,11 +213,21 @@ clt_status clt_checkpoint_open(const char *path, clt_checkpoint **out)
         status = clt_fail(errno == ENOENT || errno == ENOTDIR ? CLT_NOT_FOUND : CLT_IO,
                           "checkpoint %s: %s", path, strerror(errno));
     else if (named || access(state, F_OK) == 0)
-        status = open_step(trimmed, named ? &name : NULL, out);
+        status = open_step(trimmed, named ? &name : NULL, apart, out);
     else
-        status = open_newest(trimmed, out);
+        status = open_newest(trimmed, apart, out);
     CLT_FREE(state, trimmed);
     return status;
+}
+
+clt_status clt_checkpoint_open(const char *path, clt_checkpoint **out)
+{
+    return open_checkpoint(path, false, out);
+}
+
+clt_status clt_checkpoint_open_apart(const char *path, clt_checkpoint **out)
+{
+    return open_checkpoint(path, true, out);
 }
 
 static clt_status give_path(const clt_checkpoint *c, int64_t room, char *found)
@@ -231,7 +244,7 @@ static clt_status give_path(const clt_checkpoint *c, int64_t room, char *found)
 clt_status clt_checkpoint_find(const char *path, int64_t room, char *found)
 {
     clt_checkpoint *c;
-    CLT_TRY(clt_checkpoint_open(path, &c));
+    CLT_TRY(clt_checkpoint_open_apart(path, &c));
     const clt_status status = give_path(c, room, found);
     clt_checkpoint_close(c);
     return status;
@@ -248,7 +261,7 @@ clt_status clt_checkpoint_find_intact(const char *dir, int64_t room, char *found
     clt_checkpoint *c = NULL;
     for (int i = 0; i < count && status == CLT_FORMAT; i++) {
         char *path = join(dir, items[i].text);
-        status = path ? load_step(path, &c) : CLT_OUT_OF_MEMORY;
+        status = path ? load_step(path, true, &c) : CLT_OUT_OF_MEMORY;
         if (path && status != CLT_OK)
             clt_fail_prefix(status, "%s%s: ",
                             status == CLT_FORMAT ? "no checkpoint is intact; checkpoint "

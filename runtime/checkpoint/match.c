@@ -57,6 +57,16 @@ static clt_status find_extra(const clt_tensors *t, const clt_tensor *expected, i
     return status;
 }
 
+static clt_status check_integers(const clt_tensors *t, const clt_tensor *found)
+{
+    clt_tensor loaded = *found;
+    void *owned;
+    CLT_TRY(clt_tensors_load(t, found, &loaded.data, &owned));
+    const clt_status status = clt_tensor_fits_i32(&loaded);
+    clt_free(owned);
+    return status == CLT_OK ? CLT_OK : clt_fail_prefix(CLT_MISMATCH, "%s: ", clt_tensors_path(t));
+}
+
 clt_status clt_tensors_match(const clt_tensors *t, const clt_tensor *expected, int count, int flags)
 {
     for (int i = 0; i < count; i++) {
@@ -75,10 +85,20 @@ clt_status clt_tensors_match(const clt_tensors *t, const clt_tensor *expected, i
                             "belongs to another model",
                             clt_tensors_path(t), name.text, clt_label_shape(&have, found),
                             want.text);
-        if (narrowed(found, &expected[i]) && clt_tensor_fits_i32(found) != CLT_OK)
-            return clt_fail_prefix(CLT_MISMATCH, "%s: ", clt_tensors_path(t));
+        if (narrowed(found, &expected[i]))
+            CLT_TRY(check_integers(t, found));
     }
     return flags & CLT_MATCH_EXTRA ? CLT_OK : find_extra(t, expected, count);
+}
+
+/* Returns the first element that differs; -1: none does. */
+static int64_t first_difference(const clt_tensor *tensor, const char *x, const char *y)
+{
+    const int64_t bytes = clt_tensor_bytes(tensor);
+    for (int64_t i = 0; i < bytes; i++)
+        if (x[i] != y[i])
+            return i / clt_file_dtype_size(tensor->dtype);
+    return -1;
 }
 
 clt_status clt_tensors_check_tied(const clt_tensors *tensors, const clt_tensor *copy,
@@ -95,14 +115,17 @@ clt_status clt_tensors_check_tied(const clt_tensors *tensors, const clt_tensor *
                         "%s: tensor %s is %s, and %s is %s, but the model has one tensor for both",
                         clt_tensors_path(tensors), label.text, clt_label_shape(&a, copy), name,
                         clt_label_shape(&b, own));
-    const int64_t bytes = clt_tensor_bytes(own), size = clt_file_dtype_size(own->dtype);
-    const char *x = own->data, *y = copy->data;
-    for (int64_t i = 0; i < bytes; i++)
-        if (x[i] != y[i])
-            return clt_fail(CLT_MISMATCH,
-                            "%s: tensor %s differs from %s, first in element %lld, but the model "
-                            "has one tensor for both: the file is of a model whose output layer is "
-                            "not tied to its embedding",
-                            clt_tensors_path(tensors), label.text, name, (long long)(i / size));
-    return CLT_OK;
+    const void *x = NULL, *y = NULL;
+    void *owned[2] = {NULL, NULL};
+    clt_status status = clt_tensors_load(tensors, own, &x, &owned[0]);
+    CLT_NEXT(status, clt_tensors_load(tensors, copy, &y, &owned[1]));
+    const int64_t at = status == CLT_OK ? first_difference(own, x, y) : -1;
+    CLT_FREE(owned[0], owned[1]);
+    if (at >= 0)
+        return clt_fail(CLT_MISMATCH,
+                        "%s: tensor %s differs from %s, first in element %lld, but the model has "
+                        "one tensor for both: the file is of a model whose output layer is not "
+                        "tied to its embedding",
+                        clt_tensors_path(tensors), label.text, name, (long long)at);
+    return status;
 }

@@ -1,31 +1,15 @@
-/* Reads safetensors files. The reader checks every number of the header before it is used. */
+/* Reads the headers of safetensors files. Every number of a header is checked before it is used. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <jansson.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/user_file.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors_file.h"
 #include "checkpoint/tensor.h"
-
-struct clt_tensors {
-    char *path;
-    int fd;               /* while the file is opened; -1 afterwards */
-    int64_t size;         /* of the file */
-    unsigned char *bytes; /* the whole file */
-    unsigned char *head;  /* while the file is opened: length and header */
-    int64_t head_bytes;
-    json_t *header; /* owns the names and the metadata */
-    json_t *metadata;
-    clt_tensor *items; /* in the order of the data */
-    const clt_tensor **by_name;
-    int count;
-    unsigned char *copies; /* copies of tensors that are not aligned in the file */
-};
 
 /* A tensor and its place, while the header is read. */
 typedef struct placed {
@@ -125,19 +109,6 @@ static clt_status parse_header(clt_tensors *t)
                         clt_label_of(&label, error.text), error.position);
     }
     return CLT_OK;
-}
-
-/* Reads the whole file into memory, because it may be changed or shortened while the tensors are in
- * use. The header is copied: only that copy was checked. */
-static clt_status read_data(clt_tensors *t)
-{
-    t->bytes = clt_alloc_pages((size_t)t->size);
-    if (!t->bytes)
-        return clt_fail_prefix(CLT_OUT_OF_MEMORY, "%s: its %lld bytes: ", t->path,
-                               (long long)t->size);
-    memcpy(t->bytes, t->head, (size_t)t->head_bytes);
-    return clt_file_read_at(t->fd, t->path, t->head_bytes, t->bytes + t->head_bytes,
-                            t->size - t->head_bytes);
 }
 
 static clt_status check_metadata(clt_tensors *t, json_t *metadata)
@@ -242,34 +213,6 @@ static clt_status check_coverage(const placed *places, int count, int64_t data_b
     return CLT_OK;
 }
 
-static bool aligned(const clt_tensor *tensor)
-{
-    return (uintptr_t)tensor->data % (uintptr_t)clt_file_dtype_size(tensor->dtype) == 0;
-}
-
-/* Copies unaligned tensors, which other writers may produce. Reading floats there would be
- * undefined behaviour. */
-static clt_status copy_unaligned(clt_tensors *t)
-{
-    size_t total = 0;
-    for (int i = 0; i < t->count; i++)
-        if (!aligned(&t->items[i]))
-            total += ((size_t)clt_tensor_bytes(&t->items[i]) + 7) / 8 * 8;
-    if (!total)
-        return CLT_OK;
-    t->copies = clt_alloc(total);
-    CLT_TRY_MEMORY(t->copies);
-    size_t used = 0;
-    for (int i = 0; i < t->count; i++) {
-        if (aligned(&t->items[i]))
-            continue;
-        size_t bytes = (size_t)clt_tensor_bytes(&t->items[i]);
-        t->items[i].data = memcpy(t->copies + used, t->items[i].data, bytes);
-        used += (bytes + 7) / 8 * 8;
-    }
-    return CLT_OK;
-}
-
 static int compare_names(const void *a, const void *b)
 {
     return strcmp((*(const clt_tensor *const *)a)->name, (*(const clt_tensor *const *)b)->name);
@@ -299,7 +242,7 @@ static clt_status index_tensors(clt_tensors *t)
     const int64_t data_bytes = t->size - t->head_bytes;
     size_t entries = json_object_size(t->header);
     if (entries == 0 && data_bytes == 0)
-        return read_data(t);
+        return clt_tensors_read_data(t);
     if (entries == 0 || entries > INT_MAX)
         return clt_fail(CLT_FORMAT, "%s: its header names %zu tensors for %lld bytes", t->path,
                         entries, (long long)data_bytes);
@@ -310,16 +253,15 @@ static clt_status index_tensors(clt_tensors *t)
     if (status == CLT_OK && count) {
         t->items = clt_calloc((size_t)count, sizeof *t->items);
         t->by_name = clt_calloc((size_t)count, sizeof *t->by_name);
-        if (!t->items || !t->by_name)
+        t->offsets = clt_calloc((size_t)count, sizeof *t->offsets);
+        if (!t->items || !t->by_name || !t->offsets)
             status = CLT_OUT_OF_MEMORY;
     }
     if (status != CLT_OK)
         status = clt_fail_prefix(status, "%s: ", t->path);
-    else
-        status = read_data(t);
     for (int i = 0; status == CLT_OK && i < count; i++) {
         t->items[i] = places[i].tensor;
-        t->items[i].data = t->bytes + t->head_bytes + places[i].begin;
+        t->offsets[i] = t->head_bytes + places[i].begin;
         t->by_name[i] = &t->items[i];
     }
     clt_free(places);
@@ -327,43 +269,46 @@ static clt_status index_tensors(clt_tensors *t)
     t->count = count;
     if (count)
         qsort(t->by_name, (size_t)count, sizeof *t->by_name, compare_names);
-    return copy_unaligned(t);
+    return clt_tensors_read_data(t);
 }
 
-/* Frees what is only needed while opening. */
-static void end_opening(clt_tensors *t)
-{
-    if (t->fd >= 0)
-        close(t->fd);
-    t->fd = -1;
-    clt_free(t->head);
-    t->head = NULL;
-}
-
-clt_status clt_tensors_open(const char *path, clt_tensors **out)
+static clt_status open_tensors(const char *path, bool apart, clt_tensors **out)
 {
     clt_tensors *t = CLT_NEW(clt_tensors);
     CLT_TRY_MEMORY(t);
     t->fd = -1;
+    t->apart = apart;
     t->path = clt_strdup(path);
     clt_status status = t->path ? open_file(t) : CLT_OUT_OF_MEMORY;
     CLT_NEXT(status, parse_header(t));
     CLT_NEXT(status, index_tensors(t));
-    end_opening(t);
     if (status != CLT_OK) {
         clt_tensors_close(t);
         return status;
     }
+    if (!apart)
+        clt_tensors_end_reading(t);
     *out = t;
     return CLT_OK;
+}
+
+clt_status clt_tensors_open(const char *path, clt_tensors **out)
+{
+    return open_tensors(path, false, out);
+}
+
+clt_status clt_tensors_open_apart(const char *path, clt_tensors **out)
+{
+    return open_tensors(path, true, out);
 }
 
 void clt_tensors_close(clt_tensors *t)
 {
     if (!t)
         return;
+    clt_tensors_end_reading(t);
     json_decref(t->header);
-    CLT_FREE(t->items, t->by_name, t->copies, t->bytes, t->path, t);
+    CLT_FREE(t->items, t->by_name, t->offsets, t->hashes, t->copies, t->bytes, t->path, t);
 }
 
 int clt_tensors_count(const clt_tensors *t)
@@ -385,12 +330,6 @@ const clt_tensor *clt_tensors_lookup(const clt_tensors *t, const char *name)
     const clt_tensor **found =
         bsearch(&key, t->by_name, (size_t)t->count, sizeof *t->by_name, compare_names);
     return found ? *found : NULL;
-}
-
-const void *clt_tensors_bytes(const clt_tensors *t, int64_t *bytes)
-{
-    *bytes = t->size;
-    return t->bytes;
 }
 
 const char *clt_tensors_path(const clt_tensors *t)

@@ -125,6 +125,55 @@ static void pipes_and_shortened_files_do_no_harm(void **state)
     clt_tensors_close(file);
 }
 
+/* Overwrites one byte of a file in place. */
+static void poke(const char *path, long at, int byte)
+{
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, at, SEEK_SET), 0);
+    assert_int_equal(fputc(byte, file), byte);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Data that stay in the file are read one tensor at a time. A change after the hash is found. */
+static void tensors_stay_in_the_file(void **state)
+{
+    (void)state;
+    static const char header[] = TWO("[0,4]", "[4,8]");
+    const char *path = put_tensors(header, 8);
+    clt_tensors *whole, *apart;
+    const clt_tensor *v, *w;
+    int64_t bytes, same_bytes;
+    uint64_t hash, same_hash;
+    const void *data;
+    void *owned;
+    assert_int_equal(clt_tensors_open(path, &whole), CLT_OK);
+    assert_int_equal(clt_tensors_open_apart(path, &apart), CLT_OK);
+    assert_int_equal(clt_tensors_find(apart, "v", &v), CLT_OK);
+    assert_int_equal(clt_tensors_find(apart, "w", &w), CLT_OK);
+    assert_true(!v->data && !w->data);
+    assert_int_equal(clt_tensors_load(apart, w, &data, &owned), CLT_OK);
+    assert_memory_equal(data, ((const unsigned char[]){4, 5, 6, 7}), 4);
+    assert_ptr_equal(data, owned);
+    free(owned);
+    assert_int_equal(clt_tensors_hash(whole, &bytes, &hash), CLT_OK);
+    assert_int_equal(clt_tensors_hash(apart, &same_bytes, &same_hash), CLT_OK);
+    assert_true(bytes == same_bytes && hash == same_hash);
+    assert_int_equal(clt_tensors_find(whole, "w", &w), CLT_OK);
+    assert_int_equal(clt_tensors_load(whole, w, &data, &owned), CLT_OK);
+    assert_true(data == w->data && !owned);
+    poke(path, (long)(8 + sizeof header - 1 + 5), 99);
+    assert_int_equal(clt_tensors_find(apart, "w", &w), CLT_OK);
+    assert_int_equal(clt_tensors_load(apart, v, &data, &owned), CLT_OK);
+    free(owned);
+    assert_int_equal(clt_tensors_load(apart, w, &data, &owned), CLT_IO);
+    assert_message_has("tensor w was changed while the file was read");
+    assert_int_equal(truncate(path, 16), 0);
+    assert_int_equal(clt_tensors_load(apart, v, &data, &owned), CLT_IO);
+    clt_tensors_close(whole);
+    clt_tensors_close(apart);
+}
+
 /* Random damage leads to a refusal at most. An accepted file can be read in full. */
 static void damaged_headers_never_crash(void **state)
 {
@@ -198,6 +247,7 @@ int main(void)
         cmocka_unit_test(pipes_and_shortened_files_do_no_harm),
         cmocka_unit_test(bad_headers_are_refused_by_name),
         cmocka_unit_test(files_that_are_none_are_refused),
+        cmocka_unit_test(tensors_stay_in_the_file),
         cmocka_unit_test(damaged_headers_never_crash),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "checkpoint/safetensors.h"
 #include "train/core/trainer.h"
 #include "train/planner/frozen.h"
 #include "train/setup/choices.h"
@@ -125,6 +126,19 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
 
 /* --- restoring ------------------------------------------------------------------------------- */
 
+static clt_status load_slot(const clt_participants *leads, clt_trainer *t,
+                            const clt_tensors *tensors, const clt_tensor *tensor, int kind,
+                            const clt_slot *slot)
+{
+    const void *data;
+    void *owned;
+    CLT_TRY(clt_tensors_load(tensors, tensor, &data, &owned));
+    const clt_status status = leads ? clt_whole_set(leads, t->store, kind, slot, data)
+                                    : clt_shards_write(t, kind, slot, data);
+    clt_free(owned);
+    return status;
+}
+
 static clt_status load_slots(const clt_participants *leads, clt_trainer *t,
                              const clt_tensors *tensors)
 {
@@ -135,8 +149,7 @@ static clt_status load_slots(const clt_participants *leads, clt_trainer *t,
             const clt_tensor *tensor;
             snprintf(name, sizeof name, "%s.%s", slot->name, clt_trainer_slot_name(t, k));
             CLT_TRY(clt_tensors_find(tensors, name, &tensor));
-            CLT_TRY(leads ? clt_whole_set(leads, t->store, k, slot, tensor->data)
-                          : clt_shards_write(t, k, slot, tensor->data));
+            CLT_TRY(load_slot(leads, t, tensors, tensor, k, slot));
         }
     }
     return CLT_OK;
@@ -241,8 +254,8 @@ static clt_status open_first(const clt_trainer *t, bool together, const char *pa
                              clt_checkpoint **checkpoint)
 {
     if (!together)
-        return clt_checkpoint_open(path, checkpoint);
-    const clt_status status = t->all.rank ? CLT_OK : clt_checkpoint_open(path, checkpoint);
+        return clt_checkpoint_open_apart(path, checkpoint);
+    const clt_status status = t->all.rank ? CLT_OK : clt_checkpoint_open_apart(path, checkpoint);
     int64_t found = status != CLT_NOT_FOUND;
     CLT_TRY(clt_ranks_agree(t->all.world, found ? status : CLT_OK, &found));
     if (found)

@@ -114,7 +114,8 @@ static clt_status set(const clt_participants *leads, clt_store *store, const clt
                  : clt_store_write(store, CLT_VALUES, slot, data);
 }
 
-/* PyTorch's counters, such as num_batches_tracked, are I64. */
+/* Sets a tensor of another type in the file. PyTorch's counters, such as num_batches_tracked, are
+ * I64. */
 static clt_status set_converted(const clt_participants *leads, clt_store *store,
                                 const clt_slot *slot, const clt_tensor *tensor)
 {
@@ -125,6 +126,20 @@ static clt_status set_converted(const clt_participants *leads, clt_store *store,
                                                     : clt_tensor_to_i32(tensor, count, converted);
     CLT_NEXT(status, set(leads, store, slot, converted));
     clt_free(converted);
+    return status;
+}
+
+static clt_status load_value(const clt_participants *leads, clt_store *store,
+                             const clt_tensors *tensors, const clt_tensor *tensor,
+                             const clt_slot *slot)
+{
+    clt_tensor loaded = *tensor;
+    void *owned;
+    CLT_TRY(clt_tensors_load(tensors, tensor, &loaded.data, &owned));
+    const clt_status status = tensor->dtype == (clt_file_dtype)slot->type.dtype
+                                  ? set(leads, store, slot, loaded.data)
+                                  : set_converted(leads, store, slot, &loaded);
+    clt_free(owned);
     return status;
 }
 
@@ -139,10 +154,7 @@ clt_status clt_store_load_values(const clt_participants *leads, clt_store *store
             continue;
         snprintf(name, sizeof name, "%s%s", prefix, slot->name);
         CLT_TRY(clt_tensors_find(tensors, name, &tensor));
-        if (slot->type.dtype == CLT_F32 || slot->type.dtype == CLT_I32)
-            CLT_TRY(set_converted(leads, store, slot, tensor));
-        else
-            CLT_TRY(set(leads, store, slot, tensor->data));
+        CLT_TRY(load_value(leads, store, tensors, tensor, slot));
     }
     return CLT_OK;
 }
@@ -265,7 +277,7 @@ clt_status clt_store_load_tensors(clt_store *store, const clt_tensors *tensors)
 clt_status clt_store_load(clt_store *store, const char *path)
 {
     clt_tensors *tensors;
-    CLT_TRY(clt_tensors_open(path, &tensors));
+    CLT_TRY(clt_tensors_open_apart(path, &tensors));
     const clt_status status = clt_store_load_tensors(store, tensors);
     clt_tensors_close(tensors);
     return status;
