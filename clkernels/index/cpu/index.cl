@@ -9,6 +9,7 @@
  */
 #define LANES VW
 #include "core/batch_blocked/halves.clh"
+#include "index/place.clh"
 
 /* The vector type in which VW elements of the result are stored. */
 #if EXACT(OUT0)
@@ -66,7 +67,8 @@ KERNEL void begin(global STORED(OUT0) *out, long out_offset, long count, long sh
  * all `units` pieces. */
 KERNEL void index_select(global const int *index, long index_offset, global const float *x,
                          long x_offset, global STORED(OUT0) *out, long out_offset, long units, int picks,
-                         int size, int inner, int piece, int pieces, int share)
+                         int size, int inner, int lowest, int whole, int piece, int pieces,
+                         int share)
 {
     const long first = (long)get_global_id(0) * share, end = min(first + share, units);
     index += index_offset;
@@ -79,16 +81,20 @@ KERNEL void index_select(global const int *index, long index_offset, global cons
     for (long u = first; u < end; u++) {
         const int at = index[pick], from = part * piece, to = min(from + piece, inner);
         global STORED(OUT0) *y = out + slice * inner;
-        if ((uint)at < (uint)size) {
-            global const float *row = x + (outer * size + at) * inner;
+        if (SLICE(at, lowest) < (uint)size) {
+            global const float *row = x + (outer * size + SLICE(at, lowest)) * inner;
             int c = from;
             for (; c + VW <= to; c += VW)
                 STORE_AS(OUT0, LOAD(row + c), y + c);
             for (; c < to; c++)
                 PUT(OUT0, row[c], y + c);
         } else {
-            for (int c = from; c < to; c++)
-                PUT(OUT0, NAN, y + c);
+            const float fill = PICKED_ELSEWHERE(at, whole);
+            int c = from;
+            for (; c + VW <= to; c += VW)
+                STORE_AS(OUT0, (vecf)(fill), y + c);
+            for (; c < to; c++)
+                PUT(OUT0, fill, y + c);
         }
         if (++part < pieces)
             continue;
@@ -101,12 +107,6 @@ KERNEL void index_select(global const int *index, long index_offset, global cons
     }
 }
 
-/* Returns the place to which a pick is added; -1 for padding, which is added nowhere. */
-INLINE int place_of(int at, int size, int padding)
-{
-    return (uint)at >= (uint)size ? 0 : at == padding ? -1 : at;
-}
-
 /*
  * Links the picks of each place in order. The link of pick p is the following pick of the same
  * place, or `picks` after the last one. next[p] is the link itself for the first pick of a place,
@@ -116,19 +116,20 @@ INLINE int place_of(int at, int size, int padding)
  * one on; head[place] is the last pick of the place that it has met.
  */
 KERNEL void chain(global const int *index, long index_offset, global int *head, long head_offset,
-                  global int *next, long next_offset, int picks, int size, int padding, int rows)
+                  global int *next, long next_offset, int picks, int size, int lowest, int whole,
+                  int padding, int rows)
 {
     const int first = (int)get_global_id(0) * rows, end = min(first + rows, size);
     index += index_offset;
     head += head_offset;
     next += next_offset;
     for (int p = 0; p < picks; p++) {
-        const int here = place_of(index[p], size, padding);
+        const int here = place_of(index[p], lowest, size, whole, padding);
         if (here >= first && here < end)
             head[here] = picks;
     }
     for (int p = picks - 1; p >= 0; p--) {
-        const int here = place_of(index[p], size, padding);
+        const int here = place_of(index[p], lowest, size, whole, padding);
         if (here < first || here >= end)
             continue;
         const int after = head[here];
@@ -144,7 +145,8 @@ KERNEL void chain(global const int *index, long index_offset, global int *head, 
  * from k * share on. It reads all indices, and adds the picks of its slices in order. */
 KERNEL void index_add(global const int *index, long index_offset, global const STORED(IN1) *source,
                       long source_offset, global float *out, long out_offset, int outer, int picks,
-                      int size, int inner, int padding, int piece, int rows, int share)
+                      int size, int inner, int lowest, int whole, int padding, int piece, int rows,
+                      int share)
 {
     const int from = (int)get_global_id(0) * piece, to = min(from + piece, inner);
     const int first = (int)get_global_id(1) * rows, end = min(first + rows, size);
@@ -154,13 +156,13 @@ KERNEL void index_add(global const int *index, long index_offset, global const S
         global const STORED(IN1) *x = source + source_offset + (long)o * picks * inner;
         global float *sums = out + out_offset + (long)o * size * inner;
         for (int p = 0; p < picks; p++) {
-            const int at = index[p], good = (uint)at < (uint)size, row = good ? at : 0;
-            if (row < first || row >= end || (good && at == padding))
+            const int row = place_of(index[p], lowest, size, whole, padding);
+            if (row < first || row >= end)
                 continue;
             global const STORED(IN1) *term = x + (long)p * inner;
             global float *sum = sums + (long)row * inner;
             int c = from;
-            if (!good) {
+            if (!GOOD(index[p], whole)) {
                 for (; c < to; c++)
                     sum[c] = NAN;
                 continue;
@@ -180,31 +182,31 @@ KERNEL void index_add(global const int *index, long index_offset, global const S
  * `after` the second. */
 INLINE void add_chain(global const int *next, int p, int after, global const int *index,
                       global const STORED(IN1) *source, global STORED(OUT0) *out, int picks,
-                      int size, int inner, int count)
+                      int whole, int inner, int count)
 {
     vecf sums[BLOCK / VW];
     float rest[VW];
-    const int whole = count / VW, left = count % VW;
-    for (int v = 0; v < whole; v++)
+    const int vectors = count / VW, left = count % VW;
+    for (int v = 0; v < vectors; v++)
         sums[v] = LOAD_AS(OUT0, out + v * VW);
     for (int l = 0; l < left; l++)
-        rest[l] = GET(OUT0, out + whole * VW + l);
+        rest[l] = GET(OUT0, out + vectors * VW + l);
     for (;;) {
-        const int good = (uint)index[p] < (uint)size;
+        const int good = GOOD(index[p], whole);
         global const STORED(IN1) *term = source + (long)p * inner;
-        for (int v = 0; v < whole; v++)
+        for (int v = 0; v < vectors; v++)
             sums[v] += good ? LOAD_AS(IN1, term + v * VW) : (vecf)(NAN);
         for (int l = 0; l < left; l++)
-            rest[l] += good ? GET(IN1, term + whole * VW + l) : NAN;
+            rest[l] += good ? GET(IN1, term + vectors * VW + l) : NAN;
         if (after >= picks)
             break;
         p = after;
         after = ~next[p];
     }
-    for (int v = 0; v < whole; v++)
+    for (int v = 0; v < vectors; v++)
         STORE_AS(OUT0, sums[v], out + v * VW);
     for (int l = 0; l < left; l++)
-        PUT(OUT0, rest[l], out + whole * VW + l);
+        PUT(OUT0, rest[l], out + vectors * VW + l);
 }
 
 /* The same for results in 16 bits. At the first pick of a slice, the terms of all its picks are
@@ -212,7 +214,7 @@ INLINE void add_chain(global const int *next, int p, int after, global const int
 KERNEL void index_add(global const int *next, long next_offset, global const int *index,
                       long index_offset, global const STORED(IN1) *source, long source_offset,
                       global STORED(OUT0) *out, long out_offset, int outer, int picks, int size,
-                      int inner, int padding, int piece, int rows, int share)
+                      int inner, int lowest, int whole, int padding, int piece, int rows, int share)
 {
     const int from = (int)get_global_id(0) * piece, to = min(from + piece, inner);
     const int first = (int)get_global_id(1) * rows, end = min(first + rows, size);
@@ -223,15 +225,15 @@ KERNEL void index_add(global const int *next, long next_offset, global const int
         global const STORED(IN1) *x = source + source_offset + (long)o * picks * inner;
         global STORED(OUT0) *sums = out + out_offset + (long)o * size * inner;
         for (int p = 0; p < picks; p++) {
-            const int here = place_of(index[p], size, padding);
+            const int here = place_of(index[p], lowest, size, whole, padding);
             if (here < first || here >= end || next[p] < 0)
                 continue;
             global STORED(OUT0) *sum = sums + (long)here * inner;
             int c = from;
             for (; c + BLOCK <= to; c += BLOCK)
-                add_chain(next, p, next[p], index, x + c, sum + c, picks, size, inner, BLOCK);
+                add_chain(next, p, next[p], index, x + c, sum + c, picks, whole, inner, BLOCK);
             if (c < to)
-                add_chain(next, p, next[p], index, x + c, sum + c, picks, size, inner, to - c);
+                add_chain(next, p, next[p], index, x + c, sum + c, picks, whole, inner, to - c);
         }
     }
 }

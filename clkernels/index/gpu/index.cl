@@ -9,6 +9,7 @@
  * base; SOURCE as in index/portable/index.cl.
  */
 #include "core/gpu/halves.clh"
+#include "index/place.clh"
 #define GROUP 256
 #define KERNEL kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 
@@ -50,23 +51,17 @@ KERNEL void begin(BASE_ARRAY global STORED(OUT0) *out, long out_offset, int coun
 
 KERNEL void index_select(global const int *index, long index_offset, global const float *x,
                          long x_offset, global STORED(OUT0) *out, long out_offset, int count, int picks,
-                         int size, int inner)
+                         int size, int inner, int lowest, int whole)
 {
     const int i = (int)get_global_id(0) * V;
     if (i >= count)
         return;
     const int slice = i / inner, outer = slice / picks;
     const int at = index[index_offset + slice - outer * picks];
-    VEC v = (VEC)(NAN);
-    if ((uint)at < (uint)size)
-        v = READ(x + x_offset + (outer * size + at) * inner + i - slice * inner);
+    VEC v = (VEC)(PICKED_ELSEWHERE(at, whole));
+    if (SLICE(at, lowest) < (uint)size)
+        v = READ(x + x_offset + (outer * size + (int)SLICE(at, lowest)) * inner + i - slice * inner);
     WRITE_AS(OUT0, v, out + out_offset + i);
-}
-
-/* Returns the place to which a pick is added; -1 for padding, which is added nowhere. */
-static inline int place_of(int at, int size, int padding)
-{
-    return (uint)at >= (uint)size ? 0 : at == padding ? -1 : at;
 }
 
 /*
@@ -76,21 +71,21 @@ static inline int place_of(int at, int size, int padding)
  * never first.
  */
 KERNEL void chain(global const int *index, long index_offset, global int *next, long next_offset,
-                  int picks, int size, int padding)
+                  int picks, int size, int lowest, int whole, int padding)
 {
     const int p = (int)get_global_id(0);
     if (p >= picks)
         return;
     index += index_offset;
-    const int here = place_of(index[p], size, padding);
+    const int here = place_of(index[p], lowest, size, whole, padding);
     int first = here >= 0, after = picks;
     for (int q = 0; q < p; q++)
-        if (place_of(index[q], size, padding) == here) {
+        if (place_of(index[q], lowest, size, whole, padding) == here) {
             first = 0;
             break;
         }
     for (int q = p + 1; q < picks; q++)
-        if (place_of(index[q], size, padding) == here) {
+        if (place_of(index[q], lowest, size, whole, padding) == here) {
             after = q;
             break;
         }
@@ -102,7 +97,7 @@ KERNEL void chain(global const int *index, long index_offset, global int *next, 
 KERNEL void index_add(global const int *next, long next_offset, global const int *index,
                       long index_offset, global const STORED(IN1) *source, long source_offset,
                       global STORED(OUT0) *out, long out_offset, int count, int picks, int size,
-                      int inner)
+                      int inner, int lowest, int whole)
 {
     const int i = (int)get_global_id(0) * V;
     if (i >= count)
@@ -113,12 +108,11 @@ KERNEL void index_add(global const int *next, long next_offset, global const int
         return;
     index += index_offset;
     source += source_offset + outer * picks * inner + c;
-    const int at = index[p];
-    global STORED(OUT0) *sum =
-        out + out_offset + (outer * size + ((uint)at < (uint)size ? at : 0)) * inner + c;
+    const int here = GOOD(index[p], whole) ? (int)SLICE(index[p], lowest) : 0;
+    global STORED(OUT0) *sum = out + out_offset + (outer * size + here) * inner + c;
     VEC v = READ_AS(OUT0, sum);
     for (;;) {
-        v += (uint)index[p] < (uint)size ? READ_AS(IN1, source + p * inner) : (VEC)(NAN);
+        v += GOOD(index[p], whole) ? READ_AS(IN1, source + p * inner) : (VEC)(NAN);
         if (after >= picks)
             break;
         p = after;

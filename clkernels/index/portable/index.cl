@@ -7,13 +7,15 @@
  * element.
  *
  * An index outside of 0 .. size - 1 picks NaN. In index_add, index_copy and scatter_add it makes
- * place 0 NaN. Terms are added in the order of the picks, so that results are equal from run to
+ * place 0 NaN. In index_select and index_add, the array may be a part of a longer one
+ * (index/place.clh). Terms are added in the order of the picks, so that results are equal from run to
  * run.
  *
  * Build options: BASE: 1 if sums begin with `base`, which may be the memory of `out`; 0 if they
  * begin with 0. SOURCE: see index_copy.
  */
 #include "core/storage.clh"
+#include "index/place.clh"
 
 #if BASE
 #define BASE_ARRAY , global const STORED(IN2) *base, long base_offset
@@ -26,7 +28,7 @@
 /* A work-item picks one element. */
 kernel void index_select(global const int *index, long index_offset, global const float *x,
                          long x_offset, global STORED(OUT0) *out, long out_offset, long count, int picks,
-                         int size, int inner)
+                         int size, int inner, int lowest, int whole)
 {
     const long i = (long)get_global_id(0);
     if (i >= count)
@@ -34,7 +36,9 @@ kernel void index_select(global const int *index, long index_offset, global cons
     const long slice = i / inner;
     const int at = index[index_offset + slice % picks];
     PUT(OUT0,
-        (uint)at < (uint)size ? x[x_offset + (slice / picks * size + at) * inner + i % inner] : NAN,
+        SLICE(at, lowest) < (uint)size
+            ? x[x_offset + (slice / picks * size + SLICE(at, lowest)) * inner + i % inner]
+            : PICKED_ELSEWHERE(at, whole),
         out + out_offset + i);
 }
 
@@ -43,7 +47,8 @@ kernel void index_select(global const int *index, long index_offset, global cons
  * rounded once. */
 kernel void index_add(global const int *index, long index_offset, global const STORED(IN1) *source,
                       long source_offset BASE_ARRAY, global STORED(OUT0) *out, long out_offset,
-                      long slices, int picks, int size, int inner, int padding)
+                      long slices, int picks, int size, int inner, int lowest, int whole,
+                      int padding)
 {
     const long slice = (long)get_global_id(0);
     if (slice >= slices)
@@ -56,26 +61,20 @@ kernel void index_add(global const int *index, long index_offset, global const S
     for (int c = 0; c < inner; c++)
         out[c] = BEGIN(slice * inner + c);
     for (int p = 0; p < picks; p++) {
-        const int at = index[p], good = (uint)at < (uint)size;
-        if ((good ? at : 0) != here || at == padding && good)
+        if (place_of(index[p], lowest, size, whole, padding) != here)
             continue;
         for (int c = 0; c < inner; c++)
-            out[c] += good ? GET(IN1, source + (long)p * inner + c) : NAN;
+            out[c] += GOOD(index[p], whole) ? GET(IN1, source + (long)p * inner + c) : NAN;
     }
 #else
     int first = 0;
-    for (; first < picks; first++) {
-        const int at = index[first], good = (uint)at < (uint)size;
-        if ((good ? at : 0) == here && !(good && at == padding))
-            break;
-    }
+    while (first < picks && place_of(index[first], lowest, size, whole, padding) != here)
+        first++;
     for (int c = 0; c < inner; c++) {
         float sum = BEGIN(slice * inner + c);
-        for (int p = first; p < picks; p++) {
-            const int at = index[p], good = (uint)at < (uint)size;
-            if ((good ? at : 0) == here && !(good && at == padding))
-                sum += good ? GET(IN1, source + (long)p * inner + c) : NAN;
-        }
+        for (int p = first; p < picks; p++)
+            if (place_of(index[p], lowest, size, whole, padding) == here)
+                sum += GOOD(index[p], whole) ? GET(IN1, source + (long)p * inner + c) : NAN;
         PUT(OUT0, sum, out + c);
     }
 #endif

@@ -31,7 +31,7 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     const clt_index_shape s = clt_index_shape_of(node);
     clt_launch_begin(p, "index/portable/index.cl", "index_select", "");
     CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_OUT(0), CLT_LONG(clt_index_picked(&s)),
-             CLT_INDEX_SHAPE(&s));
+             CLT_INDEX_SHAPE(&s), CLT_INDEX_PART(&s));
     clt_range_items(p, target, clt_index_picked(&s));
 }
 
@@ -51,7 +51,7 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     clt_launch_begin(p, "index/cpu/index.cl", "index_select", "-DVW=%d",
                      target->caps->vector_width);
     CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_OUT(0), CLT_LONG(units), CLT_INDEX_SHAPE(&s),
-             CLT_FIXED(piece), CLT_FIXED(pieces), CLT_FIXED(share));
+             CLT_INDEX_PART(&s), CLT_FIXED(piece), CLT_FIXED(pieces), CLT_FIXED(share));
     clt_range1(p, clt_extent_ceil(units, share, 1), 1);
 }
 
@@ -62,7 +62,7 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     (void)target;
     clt_launch_begin(p, "index/gpu/index.cl", "index_select", "-DV=%d", v);
     CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_OUT(0), CLT_INT(clt_index_picked(&s)),
-             CLT_INDEX_SHAPE(&s));
+             CLT_INDEX_SHAPE(&s), CLT_INDEX_PART(&s));
     clt_range_gpu(p, clt_index_picked(&s), v);
 }
 

@@ -17,7 +17,9 @@ clt_index_shape clt_index_shape_of(const clt_node *node)
                                            : clt_dims_product(index, 0, index->rank),
                              .size = x->dims[attr->axis],
                              .inner = clt_dims_product(x, attr->axis + 1, x->rank),
-                             .padding = attr->padding};
+                             .padding = attr->padding,
+                             .lowest = attr->lowest,
+                             .whole = attr->whole ? attr->whole : x->dims[attr->axis]};
 }
 
 clt_extent clt_index_picked(const clt_index_shape *s)
@@ -150,6 +152,12 @@ const clt_attribute clt_index_attributes[] = {
      .internal = 1},
     {CLT_ATTRIBUTE(TYPE, "to", clt_index_attr, type, "The type of the result of a sum."),
      .internal = 1},
+    {CLT_ATTRIBUTE(INT, "lowest", clt_index_attr, lowest,
+                   "In a part of an array: the index of its first element."),
+     .internal = 1, .untuned = 1},
+    {CLT_ATTRIBUTE(INT, "whole", clt_index_attr, whole,
+                   "In a part of an array: the size of the whole axis; 0: it is no part."),
+     .internal = 1, .untuned = 1},
     {0},
 };
 
@@ -201,7 +209,9 @@ void clt_index_dims(const clt_node *node, clt_node_dims *dims)
         return;
     }
     for (int l = 0; l < CLT_DIM_LABELS; l++)
-        dims->behaviour[l] = l == attr->axis                  ? CLT_DIM_WHOLE
+        dims->behaviour[l] = l == attr->axis                  ? (copies ? CLT_DIM_WHOLE
+                                                                 : adds ? CLT_DIM_PARALLEL
+                                                                        : CLT_DIM_SUMMED)
                              : l < PICKS || !(adds || copies) ? CLT_DIM_PARALLEL
                              : adds                           ? CLT_DIM_SUMMED
                                                               : CLT_DIM_WHOLE;
@@ -216,6 +226,22 @@ void clt_index_dims(const clt_node *node, clt_node_dims *dims)
         place_picked(&node->in[1]->type, attr->axis, index_rank, dims->in[1]);
     place_array(&node->out[0]->type, dims->in[2]);
     place_array(&node->out[0]->type, dims->out[0]);
+}
+
+/* A part of the array leaves out what other parts have: it picks zeros, or adds nothing. */
+clt_status clt_index_localise(const clt_node *node, const clt_node_part *part, void *copy)
+{
+    const clt_index_shape s = clt_index_shape_of(node);
+    clt_index_attr *attr = copy;
+    CLT_TRY(clt_localise_type(node, part, copy));
+    if (part->label != attr->axis)
+        return CLT_OK;
+    if (part->blocks != 1)
+        return clt_fail(CLT_SHAPE, "node %s: axis %d in %d blocks cannot be divided", node->name,
+                        attr->axis, part->blocks);
+    attr->lowest += clt_part_begin(s.size, part->at.places, part->at.place);
+    attr->whole = s.whole;
+    return CLT_OK;
 }
 
 int64_t clt_index_piece(const clt_index_shape *s, const clt_target *target, int64_t slices)

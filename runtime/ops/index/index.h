@@ -19,6 +19,9 @@ typedef struct clt_index_attr {
     int axis;        /* axis of the array that is read or added to; in 0 .. rank - 1 */
     int64_t padding; /* embedding, index_add: the index that is left out of sums; -1: none */
     clt_type type;   /* index_add, index_copy, scatter_add: type of the result */
+    /* embedding, index_select, index_add: if the array is a part of a longer one, the index of its
+     * first element, and the longer one's size; 0: it is no part. */
+    int64_t lowest, whole;
 } clt_index_attr;
 
 /* Sizes of a node. The array has outer x size x inner elements; outer x picks x inner elements are
@@ -27,6 +30,7 @@ typedef struct clt_index_shape {
     int64_t outer, picks; /* as dimensions: a negative number is a multiple of the batch size */
     int64_t size, inner;
     int64_t padding;
+    int64_t lowest, whole;
 } clt_index_shape;
 
 /* Returns the sizes of a node of any of these operators. */
@@ -35,6 +39,9 @@ clt_index_shape clt_index_shape_of(const clt_node *node);
 /* The arguments `picks, size, inner` of a kernel, for CLT_ARGS. */
 #define CLT_INDEX_SHAPE(s)                                                                         \
     CLT_INT(clt_extent_dim((s)->picks)), CLT_FIXED((s)->size), CLT_FIXED((s)->inner)
+
+/* The arguments `lowest, whole` of kernels with index/place.clh. */
+#define CLT_INDEX_PART(s) CLT_FIXED((s)->lowest), CLT_FIXED((s)->whole)
 
 /* Return the number of elements read or added, as an extent and at the largest batch. */
 clt_extent clt_index_picked(const clt_index_shape *s);
@@ -62,10 +69,12 @@ extern const clt_attribute clt_index_call_attributes[];
                  .attributes = clt_index_call_attributes, .whole = WHOLE,                          \
                  .attr_bytes = sizeof(clt_index_call))
 
-/* The attributes of all operators, and functions for clt_op.dims. */
+/* The attributes of all operators, and functions for clt_op.dims and clt_op.localise. */
 extern const clt_attribute clt_index_attributes[];
 struct clt_node_dims;
+struct clt_node_part;
 void clt_index_dims(const clt_node *node, struct clt_node_dims *dims);
+clt_status clt_index_localise(const clt_node *node, const struct clt_node_part *part, void *copy);
 
 /* Fails unless operand 0 is i32 and operand `x` f32 with a constant axis. */
 clt_status clt_index_check(const clt_node *node, int x);
@@ -81,7 +90,7 @@ double clt_index_sum_flops(const clt_node *node, int64_t n);
 
 /* Members that all operators have in common, and those of sums added to an optional operand 2. */
 #define CLT_INDEX_MEMBERS                                                                          \
-    .dims = clt_index_dims, .localise = clt_localise_type, .attributes = clt_index_attributes,     \
+    .dims = clt_index_dims, .localise = clt_index_localise, .attributes = clt_index_attributes,    \
     .attr_bytes = sizeof(clt_index_attr), .describe = clt_index_describe
 #define CLT_INDEX_SUM_MEMBERS                                                                      \
     CLT_INDEX_MEMBERS, .results = "y *", .by_node = "*i", .flops = clt_index_sum_flops,            \

@@ -44,7 +44,8 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     CLT_ARGS(p, CLT_IN(0), CLT_IN(1));
     if (node->in[2])
         CLT_ARGS(p, CLT_IN(2));
-    CLT_ARGS(p, CLT_OUT(0), CLT_LONG(rows), CLT_INDEX_SHAPE(&s), CLT_FIXED(s.padding));
+    CLT_ARGS(p, CLT_OUT(0), CLT_LONG(rows), CLT_INDEX_SHAPE(&s), CLT_INDEX_PART(&s),
+             CLT_FIXED(s.padding));
     clt_range_items(p, target, rows);
 }
 
@@ -58,7 +59,7 @@ static int chain_cpu(const clt_index_shape *s, const clt_target *target, clt_pro
     const int next = clt_scratch_add(p, clt_extent_ceil(picks, 1, (int64_t)sizeof(int32_t)));
     clt_launch_begin(p, "index/cpu/index.cl", "chain", "-DVW=%d", target->caps->vector_width);
     CLT_ARGS(p, CLT_IN(0), CLT_SCRATCH(head), CLT_SCRATCH(next), CLT_INT(picks), CLT_FIXED(s->size),
-             CLT_FIXED(s->padding), CLT_FIXED(rows));
+             CLT_INDEX_PART(s), CLT_FIXED(s->padding), CLT_FIXED(rows));
     clt_range1(p, clt_fixed((s->size + rows - 1) / rows), 1);
     return next;
 }
@@ -85,8 +86,8 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     if (chained)
         CLT_ARGS(p, CLT_SCRATCH(next));
     CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_OUT(0), CLT_INT(clt_extent_dim(s.outer)),
-             CLT_INDEX_SHAPE(&s), CLT_FIXED(s.padding), CLT_FIXED(piece), CLT_FIXED(rows),
-             CLT_FIXED(share));
+             CLT_INDEX_SHAPE(&s), CLT_INDEX_PART(&s), CLT_FIXED(s.padding), CLT_FIXED(piece),
+             CLT_FIXED(rows), CLT_FIXED(share));
     clt_range3(p, clt_fixed(pieces), clt_fixed((s.size + rows - 1) / rows),
                clt_extent_ceil(clt_extent_dim(s.outer), share, 1), 1, 1, 1);
 }
@@ -102,12 +103,12 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     (void)target;
     clt_index_begin_gpu(node, target, p);
     clt_launch_begin(p, "index/gpu/index.cl", "chain", "-DV=1");
-    CLT_ARGS(p, CLT_IN(0), CLT_SCRATCH(next), CLT_INT(picks), CLT_FIXED(s.size),
+    CLT_ARGS(p, CLT_IN(0), CLT_SCRATCH(next), CLT_INT(picks), CLT_FIXED(s.size), CLT_INDEX_PART(&s),
              CLT_FIXED(s.padding));
     clt_range_gpu(p, picks, 1);
     clt_launch_begin(p, "index/gpu/index.cl", "index_add", "-DV=%d", v);
     CLT_ARGS(p, CLT_SCRATCH(next), CLT_IN(0), CLT_IN(1), CLT_OUT(0), CLT_INT(all),
-             CLT_INDEX_SHAPE(&s));
+             CLT_INDEX_SHAPE(&s), CLT_INDEX_PART(&s));
     clt_range_gpu(p, all, v);
 }
 

@@ -3,13 +3,23 @@
 #define TESTS_OPS_INDEX_CASES_H
 
 #include "ops/harness/harness.h"
+#include "ops/index/index.h"
 
 typedef struct index_case {
     int axis;
-    int64_t padding; /* -1: none */
-    int array;       /* the operand that is picked from or added to */
-    bool each;       /* each element has an index (gather), not each slice */
+    int64_t padding;       /* -1: none */
+    int array;             /* the operand that is picked from or added to */
+    bool each;             /* each element has an index (gather), not each slice */
+    int64_t lowest, whole; /* the array has these elements of a longer axis; whole 0: all */
 } index_case;
+
+/* Makes a node one of a part of the array. */
+static inline void index_make_part(const index_case *k, clt_value *out)
+{
+    clt_index_attr *attr = out->producer->attr;
+    attr->lowest = k->lowest;
+    attr->whole = k->whole;
+}
 
 /* The sizes of one call with a batch of n. */
 typedef struct index_sizes {
@@ -29,14 +39,16 @@ static inline index_sizes index_sizes_of(const op_case *c, int64_t n)
 }
 
 /* Returns the place that element e (of outer x picks x inner) is picked from or added to; -1: there
- * is no such place. */
+ * is no such place; -2: another part of the array has it. */
 static inline int64_t index_place(const op_case *c, const index_sizes *s, const double *index,
                                   int64_t e)
 {
     const index_case *k = c->attr;
     const int64_t i = e % s->inner, pick = e / s->inner % s->picks, o = e / s->inner / s->picks;
-    const double at = k->each ? index[e] : index[pick];
-    return at < 0 || at >= (double)s->size ? -1 : (o * s->size + (int64_t)at) * s->inner + i;
+    const int64_t at = (int64_t)(k->each ? index[e] : index[pick]), here = at - k->lowest;
+    if (at < 0 || at >= (k->whole ? k->whole : s->size))
+        return -1;
+    return here < 0 || here >= s->size ? -2 : (o * s->size + here) * s->inner + i;
 }
 
 /* Returns place 0 of the element's line, to which a wrong index adds NaN. */
@@ -51,7 +63,7 @@ static inline void index_pick(const op_case *c, int64_t n, const double *index, 
     const index_sizes s = index_sizes_of(c, n);
     for (int64_t e = 0; e < s.outer * s.picks * s.inner; e++) {
         const int64_t place = index_place(c, &s, index, e);
-        to[e] = place < 0 ? NAN : from[place];
+        to[e] = place == -1 ? NAN : place < 0 ? 0 : from[place];
         if (bound)
             bound[e] = 0;
     }
@@ -67,9 +79,10 @@ static inline void index_sum(const op_case *c, int64_t n, const double *index, c
     double *terms = op_array(places);
     for (int64_t e = 0; e < s.outer * s.picks * s.inner; e++) {
         const int64_t place = index_place(c, &s, index, e);
-        if (place < 0) {
+        if (place == -1 && k->lowest == 0) {
             to[index_zero(&s, e)] = NAN;
-        } else if (k->padding < 0 || place / s.inner % s.size != k->padding) {
+        } else if (place >= 0 &&
+                   (k->padding < 0 || place / s.inner % s.size + k->lowest != k->padding)) {
             to[place] += from[e];
             terms[place]++;
             if (bound)

@@ -4,19 +4,23 @@
 static void build_embedding(const op_case *c, clt_value *const *in, clt_value **out)
 {
     const index_case *k = c->attr;
-    out[0] = clt_embedding(in[0], in[1], k->padding < 0 ? CLT_NO_PADDING : k->padding);
+    out[0] = clt_embedding(in[0], in[1], CLT_NO_PADDING);
+    ((clt_index_attr *)out[0]->producer->attr)->padding = k->padding;
+    index_make_part(k, out[0]);
 }
 
 static void build_select(const op_case *c, clt_value *const *in, clt_value **out)
 {
     const index_case *k = c->attr;
     out[0] = clt_index_select(in[1], k->axis - c->in[1].rank, in[0]);
+    index_make_part(k, out[0]);
 }
 
 static void build_add(const op_case *c, clt_value *const *in, clt_value **out)
 {
     const index_case *k = c->attr;
     out[0] = clt_index_add(in[2], k->axis, in[0], in[1]);
+    index_make_part(k, out[0]);
 }
 
 static op_test embedding = {"embedding",         1, 0, build_embedding, index_forward_pick,
@@ -98,6 +102,35 @@ static op_case sliced_case(size_t i, index_case *k, int array, char *text)
         c.in[1].dims[sliced[i].axis] = sliced[i].picks;
     c.classes = (int)sliced[i].dims[sliced[i].axis];
     return c;
+}
+
+/* A part of a table: rows of other parts give zeros and get no gradient, and a wrong index is wrong
+ * in each part. */
+static void test_part_of_rows(void **state)
+{
+    enum { WHOLE = 11, PICKS = 15 };
+    static const int64_t parts[][3] = {{0, 6, 16}, {6, 5, 3}, {8, 3, 35}, {0, 4, 1}};
+    static const double wrong[PICKS] = {1, 5, 11, 0, -1, 10, 7, 7, 2147483647, 6, 3, 8, 9, 6, 5};
+    (void)state;
+    for (int i = clt_test_oclgrind() ? 2 : 0; i < 8; i++) {
+        const int64_t *p = parts[i / 2];
+        const index_case k = {
+            .padding = i < 3 ? 7 : -1, .array = 1, .lowest = p[0], .whole = WHOLE};
+        op_case c = embedding_case(&k, PICKS, 0, p[1], p[2]);
+        c.classes = WHOLE;
+        if (i % 2)
+            c.in[0].set = wrong;
+        op_check(&embedding, &c, k.padding < 0 && i % 2 == 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        char text[OP_TEXT];
+        index_case k;
+        op_case c = sliced_case(1, &k, 1 + i, text);
+        k.lowest = 6 * i;
+        k.whole = 12;
+        c.classes = 12;
+        op_check(i ? &add_test : &select_test, &c, true);
+    }
 }
 
 static void test_select(void **state)
@@ -251,8 +284,9 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embedding),     cmocka_unit_test(test_no_row),
-        cmocka_unit_test(test_select),        cmocka_unit_test(test_add),
-        cmocka_unit_test(test_add_in_halves), cmocka_unit_test(test_errors)};
+        cmocka_unit_test(test_embedding),    cmocka_unit_test(test_no_row),
+        cmocka_unit_test(test_part_of_rows), cmocka_unit_test(test_select),
+        cmocka_unit_test(test_add),          cmocka_unit_test(test_add_in_halves),
+        cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }
