@@ -45,6 +45,24 @@ bool clt_whole_spread(const clt_participants *all, const clt_store *store)
     return false;
 }
 
+int clt_whole_source(const clt_participants *all, const clt_store *store)
+{
+    if (clt_whole_spread(all, store))
+        return all->first;
+    for (int p = all->first; p < all->first + all->own; p++) {
+        const int place = clt_mesh_coordinate(&all->mesh, CLT_AXIS_DATA, p);
+        int inside = 0, members = 0;
+        for (int q = 0; q < all->total; q++)
+            if (clt_mesh_coordinate(&all->mesh, CLT_AXIS_DATA, q) == place) {
+                members++;
+                inside += q >= all->first && q < all->first + all->own;
+            }
+        if (inside == members)
+            return p;
+    }
+    return -1;
+}
+
 static int shards_of(const clt_store *store, int kind)
 {
     return kind == CLT_VALUES ? 1 : store->replicas[0].shards;

@@ -4,7 +4,7 @@
 #include "train/step/shards.h"
 #include "train/step/programs.h"
 #include "train/step/verify.h"
-#include "train/ranks/world.h"
+#include "train/ranks/whole.h"
 
 clt_status clt_trainer_copy_replica(clt_trainer *t, int participant)
 {
@@ -17,8 +17,12 @@ clt_status clt_trainer_broadcast(clt_trainer *t, int root)
 {
     if (root < 0 || root >= t->all.ranks)
         return clt_fail(CLT_INVALID_ARGUMENT, "rank %d is not one of %d", root, t->all.ranks);
-    int64_t numbers[] = {t->steps, (int64_t)t->options.seed, t->all.first};
+    const int source = clt_whole_source(&t->all, t->store);
+    int64_t numbers[] = {t->steps, (int64_t)t->options.seed, source};
     CLT_TRY(clt_world_tell(&t->all, root, numbers, sizeof numbers));
+    if (numbers[2] < 0)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "rank %d has no whole replica on this mesh: broadcast from rank 0", root);
     clt_trainer_set_steps(t, numbers[0]);
     t->options.seed = (uint64_t)numbers[1];
     clt_scaling scaling;

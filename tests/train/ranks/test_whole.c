@@ -215,6 +215,60 @@ static void optimizer_slots_pass_between_ranks(void **state)
     run_all(use_slots, lacks);
 }
 
+/* Copies the replica of rank 1, whose store begins with other values than that of rank 0. */
+static void broadcast(rank *self)
+{
+    const setting *s = self->argument;
+    clt_device *devices[MOST];
+    clt_store_options so;
+    clt_trainer_options o;
+    lab l = {0};
+    clt_store_options_init(&so);
+    clt_trainer_options_init(&o);
+    so.parallel = s->parallel;
+    so.world = o.world = &self->world;
+    so.seed = (uint64_t)self->number;
+    o.batch = 6;
+    o.comm_timeout = 60;
+    l.graph = classifier(3, 4, 2);
+    if (HOLDS(self, clt_devices_open(runtime, clt_test_devices("pocl@1"), NULL, &l.devices, &l.n) ==
+                        CLT_OK)) {
+        const int count = s->counts[self->number];
+        float weight[4 * 3];
+        for (int d = 0; d < count; d++)
+            devices[d] = l.devices[0];
+        HOLDS(self, clt_store_create_with(l.graph, devices, count, &so, &l.store) == CLT_OK);
+        HOLDS(self, clt_trainer_create(l.graph, l.store, &o, &l.trainer) == CLT_OK);
+        self->status = clt_trainer_broadcast(l.trainer, 1);
+        snprintf(self->message, sizeof self->message, "%s", clt_error_message());
+        HOLDS(self, clt_store_get(l.store, "a.weight", weight, sizeof weight) == CLT_OK);
+        for (int i = 0; i < 8; i++)
+            self->numbers[i] = weight[i];
+        HOLDS(self, clt_trainer_finish(l.trainer) == CLT_OK);
+    }
+    lab_close(&l);
+}
+
+static void broadcasts_need_a_whole_replica(void **state)
+{
+    static const setting whole = {"dp=3,tp=2", 2, {2, 4}, false, false},
+                         none = {"dp=3,tp=2", 3, {1, 1, 4}, false, false};
+    rank ranks[RANKS_MOST];
+    setting each[RANKS_MOST] = {whole, whole};
+    (void)state;
+    run_ranks(ranks, 2, broadcast, each, sizeof *each);
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(ranks[r].status, CLT_OK);
+    assert_memory_equal(ranks[0].numbers, ranks[1].numbers, sizeof ranks[0].numbers);
+    for (int r = 0; r < 3; r++)
+        each[r] = none;
+    run_ranks(ranks, 3, broadcast, each, sizeof *each);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(ranks[r].status, CLT_INVALID_ARGUMENT);
+        assert_non_null(strstr(ranks[r].message, "rank 1 has no whole replica"));
+    }
+}
+
 static int open_all(void **state)
 {
     return scratch_make(state) || open_runtime(state);
@@ -228,6 +282,7 @@ static int close_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_have_the_tensors_of_one_device),
-                                       cmocka_unit_test(optimizer_slots_pass_between_ranks)};
+                                       cmocka_unit_test(optimizer_slots_pass_between_ranks),
+                                       cmocka_unit_test(broadcasts_need_a_whole_replica)};
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
