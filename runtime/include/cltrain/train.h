@@ -108,10 +108,14 @@ typedef struct clt_trainer_options {
     int64_t batch;
     int accumulate; /* 1; up to CLT_MOST_ACCUMULATE: micro-batches of a step, each of about
                        batch / accumulate samples */
-    uint64_t seed;  /* of dropout */
-    int separate;   /* 0; 1: every value has a buffer of its own (for memory checkers) */
-    int portable;   /* 0; 1: the reference variant of every operator (for tests) */
-    int poison;     /* 0; 1: fill scratch memory with NaN before each step (for tests) */
+    /* 0; up to `accumulate`: forward of so many micro-batches runs before backward of the first.
+     * They take memory at the same time, and no bit of the results changes. Not with `rebalance`.
+     */
+    int in_flight;
+    uint64_t seed; /* of dropout */
+    int separate;  /* 0; 1: every value has a buffer of its own (for memory checkers) */
+    int portable;  /* 0; 1: the reference variant of every operator (for tests) */
+    int poison;    /* 0; 1: fill scratch memory with NaN before each step (for tests) */
     /* CLT_F32, CLT_BF16 or CLT_F16. The last two keep values and gradients of layers, and gradients
      * of parameters, in 16 bits, also in all-reduces. Each is rounded to the nearest once; the
      * gradient of a parameter with up to four uses (a tied weight) once for each use. Kernels and

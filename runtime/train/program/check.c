@@ -48,7 +48,8 @@ uint64_t clt_check_key(const clt_step_program_input *in)
                            in->n_slots,      in->half,         in->streams,
                            in->means,        in->host_weights, in->scaled,
                            in->measures,     in->deferred,     in->shared,
-                           in->poison,       in->carries};
+                           in->poison,       in->carries,      in->in_flight,
+                           in->rounds};
     const uint64_t hash = clt_hash(&in->mesh, sizeof in->mesh,
                                    clt_hash(numbers, sizeof numbers, hash_plan(in->plan)));
     uint64_t sends = 0; /* its states to the others */
@@ -62,7 +63,7 @@ uint64_t clt_check_key(const clt_step_program_input *in)
 
 static uint64_t hash_program(const clt_step_program *p)
 {
-    const int loop[] = {p->loop_first, p->loop_end};
+    const int loop[] = {p->loop_first, p->loop_end, p->behind};
     return clt_hash(p->code, (size_t)p->n * sizeof *p->code, clt_hash(loop, sizeof loop, 0));
 }
 
@@ -147,13 +148,13 @@ static clt_status group(check *c, const clt_check_device *devices, int count)
 
 /* --- the program as the interpreter runs it -------------------------------------------------- */
 
-/* A program without a loop runs from 0 to the end. The loop's iterations are 1 to rounds - 2. */
+/* A program without a loop runs from 0 to the end. */
 static void enter_loop(runner *r)
 {
     if (r->at == r->program->loop_first && r->program->loop_end > r->program->loop_first &&
         r->loop == 0) {
         r->loop = 1;
-        if (r->state.rounds < 3)
+        if (r->state.rounds < 2 + r->program->behind)
             r->at = r->program->loop_end;
     }
 }
@@ -161,25 +162,26 @@ static void enter_loop(runner *r)
 static void advance(runner *r)
 {
     r->at++;
-    if (r->loop && r->at == r->program->loop_end && r->loop < r->state.rounds - 2) {
+    if (r->loop && r->at == r->program->loop_end &&
+        r->loop < r->state.rounds - 1 - r->program->behind) {
         r->loop++;
         r->at = r->program->loop_first;
     }
     enter_loop(r);
 }
 
-static int number_of(const runner *r, int number)
+static int number_of(const runner *r, int number, int ahead)
 {
     if (number == CLT_MICRO_EACH)
-        return r->loop;
-    return number == CLT_MICRO_LAST ? (r->state.rounds ? r->state.rounds - 1 : 0) : number;
+        return r->loop + ahead;
+    return number == CLT_MICRO_LAST ? clt_symbolic_last(&r->state) + ahead : number;
 }
 
 static clt_instruction resolved(const runner *r)
 {
     clt_instruction i = r->program->code[r->at];
-    i.micro = number_of(r, i.micro);
-    i.version = number_of(r, i.version);
+    i.micro = number_of(r, i.micro, i.ahead);
+    i.version = number_of(r, i.version, i.ahead);
     return i;
 }
 

@@ -1,6 +1,7 @@
 /* Checks all programs of training and evaluation for the devices of all ranks. */
 #include "base/alloc.h"
 #include "train/program/check.h"
+#include "train/program/symbolic.h"
 
 /* The data of a check; arrays are by participant. */
 typedef struct trial {
@@ -32,9 +33,35 @@ static int micro_batches_tried(const trial *t, int try, int participant)
                       clt_mesh_coordinate(&t->world->training->mesh, CLT_AXIS_DATA, participant));
 }
 
+/* With micro-batches in flight, all steps have equally many rounds. A check has a few more than are
+ * in flight on any device, so that loops run twice. */
+enum { MORE = 3 };
+
+static int flights_tried(const clt_step_program_input *in)
+{
+    const int most = CLT_SYMBOLIC_ROUNDS - MORE;
+    return in->in_flight < most ? in->in_flight : most;
+}
+
+/* Returns the rounds of training with micro-batches in flight; 0: none are. */
+static int rounds_in_flight(const trial *t)
+{
+    int most = 0, rounds = 0;
+    for (int p = 0; t->kind != CLT_PROGRAM_OUTSIDE && p < t->world->count; p++) {
+        const clt_step_program_input *in = &t->world->training[p];
+        if (!in->in_flight)
+            continue;
+        most = flights_tried(in) > most ? flights_tried(in) : most;
+        rounds = in->rounds < most + MORE ? in->rounds : most + MORE;
+    }
+    return rounds;
+}
+
 static int rounds_of(const trial *t, int try, int participant)
 {
     int most = micro_batches_tried(t, try, participant);
+    if (rounds_in_flight(t) && t->kind != CLT_PROGRAM_DIAGNOSE)
+        return rounds_in_flight(t);
     if (!inputs_of(t)[participant].plan->n_collectives || t->kind == CLT_PROGRAM_DIAGNOSE)
         return most;
     for (int part = 0; part < 2 && part < clt_input_parts(t->world->training); part++)
@@ -62,6 +89,10 @@ static clt_status check_one(trial *t, int try)
         const clt_step_program *program = same_before(t, try, p);
         t->inputs[p] = inputs_of(t)[p];
         t->inputs[p].host_weights = t->known;
+        if (rounds_in_flight(t)) {
+            t->inputs[p].in_flight = flights_tried(&t->inputs[p]);
+            t->inputs[p].rounds = rounds_in_flight(t);
+        }
         if (!program) {
             status = clt_step_program_generate(&t->inputs[p], t->kind,
                                                clt_load_of(rounds, micro_batches), &t->programs[p]);
@@ -83,6 +114,8 @@ static bool is_part(clt_step_program_kind kind)
 
 static clt_status check_kind(trial *t)
 {
+    if (rounds_in_flight(t) && is_part(t->kind))
+        return CLT_OK; /* a step with several micro-batches has no parts */
     /* Steps in parts have one micro-batch. Only a device with all samples in a single micro-batch
      * computes weights by itself. */
     const int tries = t->world->max_micro_batches > 1 && !is_part(t->kind) ? 6 : 3;

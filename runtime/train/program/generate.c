@@ -1,13 +1,9 @@
 /* Writes the programs of a device: the instructions that each call of a trainer executes. */
-#include "base/vec.h"
-#include "train/program/program.h"
+#include "train/program/generate.h"
 
-typedef struct writer {
-    const clt_step_program_input *in;
-    clt_step_program *out;
-    clt_status status; /* the first failure; later instructions are dropped */
-    clt_load load;
-} writer;
+#include "base/vec.h"
+
+typedef clt_program_writer writer;
 
 clt_load clt_load_of(int rounds, int micro_batches)
 {
@@ -30,6 +26,7 @@ static bool is_many(clt_load load)
 
 static void put(writer *w, clt_instruction i)
 {
+    i.ahead = w->ahead;
     if (w->status == CLT_OK)
         w->status = CLT_PUSH(w->out->code, w->out->n, w->out->room, i);
 }
@@ -178,7 +175,7 @@ static void upstream(writer *w, int micro)
         plain(w, w->in->scaled ? CLT_DO_UPSTREAM_SCALED : CLT_DO_UPSTREAM, micro, CLT_VERSION_ANY);
 }
 
-static void forward(writer *w, int micro)
+void clt_write_forward(writer *w, int micro)
 {
     feed(w, micro);
     upstream(w, micro);
@@ -188,7 +185,12 @@ static void forward(writer *w, int micro)
     plain(w, CLT_DO_FETCH, micro, micro);
 }
 
-static void backward(writer *w, int micro, bool reduce)
+void clt_write_refeed(writer *w, int micro)
+{
+    plain(w, CLT_DO_REFEED, micro, CLT_VERSION_ANY);
+}
+
+void clt_write_backward(writer *w, int micro, bool reduce)
 {
     if (!w->in->host_weights)
         plain(w, CLT_DO_UPSTREAM_DEVICE, micro, micro);
@@ -208,10 +210,10 @@ static void backward(writer *w, int micro, bool reduce)
 
 static void train_micro(writer *w, int micro, bool reduce)
 {
-    forward(w, micro);
+    clt_write_forward(w, micro);
     if (reduce && micro == last_of(w))
         start_forward(w);
-    backward(w, micro, reduce && !is_many(w->load));
+    clt_write_backward(w, micro, reduce && !is_many(w->load));
 }
 
 /* Calls body(micro-batch) for the first, each further and the last micro-batch. */
@@ -225,6 +227,7 @@ static void each_micro(writer *w, void (*body)(writer *w, int micro))
     w->out->loop_first = w->out->n;
     body(w, CLT_MICRO_EACH);
     w->out->loop_end = w->out->n;
+    w->out->behind = 1;
     body(w, CLT_MICRO_LAST);
 }
 
@@ -253,16 +256,29 @@ static void step_micro(writer *w, int micro)
     train_micro(w, micro, reduces_early(w));
 }
 
+/* Rounds without samples write any gradients. */
+static void flights(writer *w, bool reduce)
+{
+    clt_write_flights(w);
+    if (is_empty(w->load))
+        plain(w, CLT_DO_ZERO, last_of(w), CLT_VERSION_ANY);
+    if (reduce)
+        start_forward(w);
+}
+
 static void gradients(writer *w)
 {
     const bool reduce = reduces_early(w);
     if (w->load == CLT_LOAD_NONE)
         idle(w);
-    if (is_empty(w->load))
+    if (is_empty(w->load) && !w->in->in_flight)
         plain(w, CLT_DO_ZERO, 0, CLT_VERSION_ANY);
     if (w->load == CLT_LOAD_NONE && reduce)
         start_forward(w);
-    each_micro(w, step_micro);
+    if (w->in->in_flight)
+        flights(w, reduce);
+    else
+        each_micro(w, step_micro);
     if (w->load == CLT_LOAD_MANY && w->in->half)
         plain(w, CLT_DO_ROUND, CLT_MICRO_LAST, CLT_MICRO_LAST);
     if (reduce && (w->load == CLT_LOAD_NONE || is_many(w->load)))
@@ -323,7 +339,8 @@ static void commit(writer *w, bool updated)
     if (!updated)
         plain(w, CLT_DO_UPDATE, 0, reduced(w));
     if (in->plan->n_assigns)
-        plain(w, CLT_DO_ASSIGN, 0, in->means ? reduced(w) : last_of(w));
+        plain(w, CLT_DO_ASSIGN, in->in_flight ? last_of(w) : 0,
+              in->means ? reduced(w) : last_of(w));
     ship(w);
     plain(w, CLT_DO_READ_STATUS, 0, CLT_VERSION_ANY);
     plain(w, CLT_DO_READ_RESULTS, last_of(w),
@@ -373,7 +390,7 @@ static void forward_part(writer *w)
     if (w->load == CLT_LOAD_NONE)
         idle(w);
     else
-        forward(w, 0);
+        clt_write_forward(w, 0);
     share_results(w);
     read_results(w);
 }
@@ -382,7 +399,7 @@ static void backward_part(writer *w)
 {
     upstream(w, 0);
     if (w->load != CLT_LOAD_NONE)
-        backward(w, 0, false);
+        clt_write_backward(w, 0, false);
     if (is_empty(w->load))
         plain(w, CLT_DO_ZERO, 0, CLT_VERSION_ANY);
 }
@@ -445,7 +462,7 @@ static void verify(writer *w)
 static void diagnose_micro(writer *w, int micro)
 {
     const clt_outline *plan = w->in->plan;
-    plain(w, CLT_DO_REFEED, micro, CLT_VERSION_ANY);
+    clt_write_refeed(w, micro);
     for (int node = 0, k = 0; node < plan->n_nodes; node++) {
         nodes(w, CLT_DO_RUN, node, node + 1, micro);
         if (k < plan->n_collectives && plan->collectives[k].node == node)

@@ -41,6 +41,7 @@ clt_status clt_outline_create(const clt_plan *plan, clt_outline *o)
                        .n_ready = plan->n_ready,
                        .n_collectives = plan->n_collectives,
                        .n_assigns = plan->graph->n_assigns,
+                       .in_flight = plan->options.in_flight,
                        .output_gradients = has_output_gradients(plan),
                        .unwritten = has_unwritten(plan)};
     CLT_TRY(allocate(o));
@@ -78,15 +79,16 @@ void clt_outline_places(const clt_outline *o, int *after)
 /* --- as numbers ------------------------------------------------------------------------------ */
 
 /* Sizes in numbers: of the head, which precedes the arrays, and of their items. */
-enum { HEAD = 8, SEGMENT = 5, COLLECTIVE = 4 };
+enum { HEAD = 9, SEGMENT = 5, COLLECTIVE = 4 };
 
 clt_status clt_outline_pack(const clt_outline *o, int64_t **numbers, int *count, int *room)
 {
     const int more = HEAD + SEGMENT * o->n_segments + o->n_ready + COLLECTIVE * o->n_collectives;
     CLT_TRY(clt_vec_reserve((void **)numbers, *count, room, more, sizeof **numbers));
     int64_t *to = *numbers + *count;
-    const int64_t head[HEAD] = {o->n_nodes,       o->n_forward, o->n_segments,       o->n_ready,
-                                o->n_collectives, o->n_assigns, o->output_gradients, o->unwritten};
+    const int64_t head[HEAD] = {o->n_nodes,   o->n_forward,        o->n_segments,
+                                o->n_ready,   o->n_collectives,    o->n_assigns,
+                                o->in_flight, o->output_gradients, o->unwritten};
     memcpy(to, head, sizeof head);
     to += HEAD;
     for (int i = 0; i < o->n_segments; i++, to += SEGMENT) {
@@ -118,8 +120,9 @@ clt_status clt_outline_unpack(const int64_t *numbers, int count, int *at, clt_ou
                        .n_ready = (int)from[3],
                        .n_collectives = (int)from[4],
                        .n_assigns = (int)from[5],
-                       .output_gradients = from[6] != 0,
-                       .unwritten = from[7] != 0};
+                       .in_flight = (int)from[6],
+                       .output_gradients = from[7] != 0,
+                       .unwritten = from[8] != 0};
     CLT_TRY(allocate(o));
     from += HEAD;
     for (int i = 0; i < o->n_segments; i++, from += SEGMENT)

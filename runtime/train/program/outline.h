@@ -15,6 +15,7 @@ typedef struct clt_outline {
     int n_nodes, n_forward;
     int n_segments, n_ready, n_collectives;
     int n_assigns;
+    int in_flight;         /* as clt_plan_options */
     bool output_gradients; /* the caller passes gradients of outputs */
     bool unwritten;        /* some parameters get no gradient from this plan */
     clt_segment *segments;

@@ -108,17 +108,19 @@ typedef struct clt_instruction {
     int slot;       /* CLT_ON_SLOT */
     int first, end; /* RUN, INSPECT */
     int micro;      /* selects inputs, results and intermediates */
+    int ahead;      /* added to `micro` and `version` where they are LAST or EACH */
     int set;        /* RUN, CLEAR: set of gradients to write; 1 for further micro-batches */
     int version;    /* required version of the operand */
     int group;      /* of a collective */
     int peer;       /* the member of the group that has or gets the data; -1: all */
 } clt_instruction;
 
-/* code[loop_first .. loop_end) runs for micro-batches 1 to rounds - 2; all other code runs once. */
+/* code[loop_first .. loop_end) runs for micro-batches 1 to rounds - 1 - behind; all other code runs
+ * once. */
 typedef struct clt_step_program {
     clt_instruction *code;
     int n, room;
-    int loop_first, loop_end;
+    int loop_first, loop_end, behind;
 } clt_step_program;
 
 /* The kinds of calls, each of which has its own programs. */
@@ -174,6 +176,9 @@ typedef struct clt_step_program_input {
     bool shared;       /* OUTSIDE: results are summed over ranks */
     bool carries;      /* OUTSIDE: states take their next values */
     bool poison;
+    /* Forward of so many micro-batches of a step runs before backward of the first; 0: backward
+     * follows forward. All steps have `rounds` rounds then, at least as many. */
+    int in_flight, rounds;
     int root; /* COPY: source, a place of dp. With shards, optimizer slots stay */
 } clt_step_program_input;
 

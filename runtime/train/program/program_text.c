@@ -25,7 +25,7 @@ const char *clt_step_program_kind_name(clt_step_program_kind kind)
 }
 
 /* Adds the number of a micro-batch or version. */
-static void add_number(clt_str *s, const char *name, int number)
+static void add_number(clt_str *s, const char *name, int number, int ahead)
 {
     static const char *const names[] = {[-CLT_MICRO_LAST] = "last",
                                         [-CLT_MICRO_EACH] = "each",
@@ -34,10 +34,12 @@ static void add_number(clt_str *s, const char *name, int number)
                                         [-CLT_VERSION_NEW] = "new"};
     if (number == CLT_VERSION_ANY)
         return;
-    if (number < 0)
-        clt_str_add(s, " %s %s", name, names[-number]);
-    else
+    if (number >= 0)
         clt_str_add(s, " %s %d", name, number);
+    else if (ahead && number >= CLT_MICRO_EACH)
+        clt_str_add(s, " %s %s%+d", name, names[-number], ahead);
+    else
+        clt_str_add(s, " %s %s", name, names[-number]);
 }
 
 static void print_one(const clt_instruction *i, clt_str *s)
@@ -51,10 +53,10 @@ static void print_one(const clt_instruction *i, clt_str *s)
         clt_str_add(s, " slot %d", i->slot);
     if (i->kind == CLT_DO_RUN || i->kind == CLT_DO_INSPECT)
         clt_str_add(s, " nodes %d to %d", i->first, i->end - 1);
-    add_number(s, "micro-batch", i->micro);
+    add_number(s, "micro-batch", i->micro, i->ahead);
     if (i->set)
         clt_str_add(s, " further gradients");
-    add_number(s, "version", i->version);
+    add_number(s, "version", i->version, i->ahead);
     if (i->group > CLT_GROUP_ALL)
         clt_str_add(s, " along %s", clt_axis_name((clt_axis)(i->group - CLT_GROUP_AXIS)));
     if (i->peer >= 0)
@@ -65,7 +67,7 @@ void clt_step_program_print(const clt_step_program *p, clt_str *text)
 {
     for (int n = 0; n < p->n; n++) {
         if (n == p->loop_first && p->loop_end > p->loop_first)
-            clt_str_add(text, "    for each micro-batch from 1 to the last but one\n");
+            clt_str_add(text, "    for each micro-batch from 1 to the last but %d\n", p->behind);
         clt_str_add(text, "%s    ", n >= p->loop_first && n < p->loop_end ? "    " : "");
         print_one(&p->code[n], text);
         clt_str_add(text, "\n");

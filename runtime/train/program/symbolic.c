@@ -17,6 +17,16 @@ clt_symbol clt_symbolic_written(uint64_t term, int version)
     return (clt_symbol){.term = term, .version = version, .valid = true};
 }
 
+static int flights_of(const clt_step_program_input *in)
+{
+    return in->in_flight > 1 ? in->in_flight : 1;
+}
+
+void clt_symbolic_select(clt_symbolic_device *s, int micro)
+{
+    s->now = &s->flights[micro % flights_of(s->in)];
+}
+
 int clt_symbolic_last(const clt_symbolic_device *s)
 {
     return s->rounds > 0 ? s->rounds - 1 : 0;
@@ -38,10 +48,10 @@ uint64_t clt_symbolic_inputs(int micro)
 uint64_t clt_symbolic_computed(const clt_symbolic_device *s, int end)
 {
     const clt_outline *plan = s->in->plan;
-    uint64_t term = clt_term(COMPUTED, s->begun, end > plan->n_forward ? s->upstream : 0);
+    uint64_t term = clt_term(COMPUTED, s->now->begun, end > plan->n_forward ? s->upstream : 0);
     for (int k = 0; k < plan->n_collectives; k++)
         if (plan->collectives[k].needed < end)
-            term = clt_term(COMPUTED, term, s->sums_of[k]);
+            term = clt_term(COMPUTED, term, s->now->sums_of[k]);
     return term;
 }
 
@@ -95,16 +105,17 @@ static void begin_part(clt_symbolic_device *s)
     s->upstream = s->kind == CLT_PROGRAM_DIAGNOSE; /* the step has set the upstream gradients */
     if (s->kind == CLT_PROGRAM_BACKWARD || s->kind == CLT_PROGRAM_REDUCE ||
         s->kind == CLT_PROGRAM_APPLY) {
-        s->fed = s->arena = 0;
+        s->fed = s->now->arena = s->running = 0;
+        s->was_fed[0] = true;
         s->waited = true;
-        s->next = s->kind == CLT_PROGRAM_BACKWARD ? in->plan->n_forward : in->plan->n_nodes;
-        s->begun = clt_term(COMPUTED, clt_symbolic_inputs(0), clt_symbolic_parameters(s));
+        s->now->next = s->kind == CLT_PROGRAM_BACKWARD ? in->plan->n_forward : in->plan->n_nodes;
+        s->now->begun = clt_term(COMPUTED, clt_symbolic_inputs(0), clt_symbolic_parameters(s));
         s->means = clt_symbolic_written(
             clt_term(MEAN, clt_symbolic_computed(s, s->in->plan->n_forward), 0), 0);
         s->results = s->means;
         s->round_results[0] = s->results.term;
         for (int k = 0; k < in->plan->n_collectives; k++)
-            s->exchanged[k] = in->plan->collectives[k].node < s->next ? 2 : 0;
+            s->now->exchanged[k] = in->plan->collectives[k].node < s->now->next ? 2 : 0;
     }
     const bool reduced = s->kind == CLT_PROGRAM_APPLY && clt_input_parts(in) > 1;
     for (int b = 0; trains(s->kind) && s->kind != CLT_PROGRAM_STEP && b < in->layout->n_buckets;
@@ -124,6 +135,22 @@ static void begin_part(clt_symbolic_device *s)
     }
 }
 
+static clt_status create_flights(clt_symbolic_device *s)
+{
+    const size_t n = (size_t)s->in->plan->n_collectives + 1;
+    s->flights = clt_calloc((size_t)flights_of(s->in), sizeof *s->flights);
+    CLT_TRY_MEMORY(s->flights);
+    for (int f = 0; f < flights_of(s->in); f++) {
+        clt_symbolic_flight *flight = &s->flights[f];
+        flight->arena = -1;
+        flight->exchanged = clt_calloc(n, sizeof *flight->exchanged);
+        flight->sums_of = clt_calloc(n, sizeof *flight->sums_of);
+        CLT_TRY_MEMORY(flight->exchanged && flight->sums_of);
+    }
+    s->now = s->flights;
+    return CLT_OK;
+}
+
 clt_status clt_symbolic_create(const clt_step_program_input *in, clt_step_program_kind kind,
                                int rounds, int micro_batches, clt_symbolic_device *s)
 {
@@ -135,17 +162,15 @@ clt_status clt_symbolic_create(const clt_step_program_input *in, clt_step_progra
                                .cleared = {-1, -1},
                                .fed = -1,
                                .gradients_fed = -1,
-                               .arena = -1};
+                               .running = -1};
     s->values = clt_calloc(n, sizeof *s->values);
     s->slots = clt_calloc(n * (size_t)(in->n_slots + 1), sizeof *s->slots);
     s->gradients[0] = clt_calloc(n, sizeof *s->gradients[0]);
     s->gradients[1] = clt_calloc(n, sizeof *s->gradients[1]);
     s->sums = clt_calloc(n, sizeof *s->sums);
     s->measured = clt_calloc(n, sizeof *s->measured);
-    s->exchanged = clt_calloc((size_t)in->plan->n_collectives + 1, sizeof *s->exchanged);
-    s->sums_of = clt_calloc((size_t)in->plan->n_collectives + 1, sizeof *s->sums_of);
     if (!s->values || !s->slots || !s->gradients[0] || !s->gradients[1] || !s->sums ||
-        !s->measured || !s->exchanged || !s->sums_of) {
+        !s->measured || create_flights(s) != CLT_OK) {
         clt_symbolic_free(s);
         return CLT_OUT_OF_MEMORY;
     }
@@ -156,8 +181,10 @@ clt_status clt_symbolic_create(const clt_step_program_input *in, clt_step_progra
 
 void clt_symbolic_free(clt_symbolic_device *s)
 {
-    void *const arrays[] = {s->values,   s->slots,     s->gradients[0], s->gradients[1], s->sums,
-                            s->measured, s->exchanged, s->sums_of,      s->requests};
+    void *const arrays[] = {s->values, s->slots,    s->gradients[0], s->gradients[1],
+                            s->sums,   s->measured, s->requests,     s->flights};
+    for (int f = 0; s->flights && f < flights_of(s->in); f++)
+        CLT_FREE(s->flights[f].exchanged, s->flights[f].sums_of);
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         clt_free(arrays[i]);
     *s = (clt_symbolic_device){0};

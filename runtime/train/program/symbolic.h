@@ -6,8 +6,8 @@
 
 #include "train/program/program.h"
 
-/* Most rounds of a check: the first, the last and two iterations of the loop between them. */
-enum { CLT_SYMBOLIC_ROUNDS = 4 };
+/* Most rounds of a check. */
+enum { CLT_SYMBOLIC_ROUNDS = 72 };
 
 /* The state of a buffer. */
 typedef struct clt_symbol {
@@ -21,12 +21,20 @@ typedef struct clt_symbol {
 /* A collective that a device has started. All participants must agree on these fields. */
 typedef struct clt_symbolic_request {
     clt_operand on;
-    int item, slot, peer, group;
+    int item, slot, peer, group, micro;
     uint64_t shape;   /* size and name of the graph's node */
     uint64_t operand; /* term of this device's input; 0: none */
     bool open;        /* started and not complete */
     int number;       /* index among the collectives of the group that the device has started */
 } clt_symbolic_request;
+
+/* What a device keeps of a micro-batch in flight. */
+typedef struct clt_symbolic_flight {
+    int arena, next;   /* intermediates: their micro-batch (-1: none), and the next node */
+    uint64_t begun;    /* term of the inputs and parameters at the start of the intermediates */
+    int *exchanged;    /* by collective of the plan: 0, 1 started, 2 complete */
+    uint64_t *sums_of; /* by collective of the plan: its result */
+} clt_symbolic_flight;
 
 typedef struct clt_symbolic_device {
     const clt_step_program_input *in;
@@ -45,12 +53,12 @@ typedef struct clt_symbolic_device {
 
     int fed,
         gradients_fed; /* micro-batch whose inputs, and gradients of outputs, are set; -1: none */
-    bool waited;       /* for the caller's events */
-    uint64_t upstream; /* 0: none */
-    int arena, next;   /* intermediates: their micro-batch (-1: none), and the next node */
-    uint64_t begun;    /* term of the inputs and parameters at the start of the intermediates */
-    int *exchanged;    /* by collective of the plan: 0, 1 started, 2 complete */
-    uint64_t *sums_of; /* by collective of the plan: its result */
+    bool was_fed[CLT_SYMBOLIC_ROUNDS];  /* by micro-batch: its inputs are on the device */
+    bool waited;                        /* for the caller's events */
+    uint64_t upstream;                  /* 0: none */
+    clt_symbolic_flight *flights;       /* one without micro-batches in flight */
+    clt_symbolic_flight *now;           /* that of the current instruction */
+    int running;                        /* micro-batch of the last RUN; -1: none */
     int inspected[CLT_SYMBOLIC_ROUNDS]; /* by micro-batch: number of inspected nodes */
     uint64_t own_words, words;          /* of this device, and of all; 0: none */
     uint64_t status;                    /* 0: none */
@@ -69,6 +77,9 @@ clt_status clt_symbolic_create(const clt_step_program_input *input, clt_step_pro
                                int rounds, int micro_batches, clt_symbolic_device *device);
 
 void clt_symbolic_free(clt_symbolic_device *device);
+
+/* Returns the number of the last round. */
+int clt_symbolic_last(const clt_symbolic_device *device);
 
 /* Executes an instruction other than COMPLETE. Its micro-batch, set and version must be numbers.
  * Returns NULL, or why the instruction may not run here. */

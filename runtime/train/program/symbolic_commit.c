@@ -98,7 +98,7 @@ static const char *assign(clt_symbolic_device *s, const clt_instruction *i)
     if (s->in->means && (!s->means.valid || s->means.flight || s->means.version != i->version ||
                          (clt_input_parts(s->in) > 1 && i->version != CLT_VERSION_REDUCED)))
         return "the means of states are not added up";
-    if (s->next < s->in->plan->n_forward)
+    if (s->now->next < s->in->plan->n_forward)
         return "forward has not run";
     for (int b = 0; b < s->in->layout->n_buckets; b++) {
         if (!s->in->layout->buckets[b].state)
@@ -127,7 +127,7 @@ static const char *carry(clt_symbolic_device *s, const clt_instruction *i)
     for (int b = 0; b < s->in->layout->n_buckets; b++)
         if (s->in->layout->buckets[b].state)
             s->values[b] = clt_symbolic_written(
-                clt_term(ASSIGNED, s->values[b].term, clt_symbolic_computed(s, s->next)),
+                clt_term(ASSIGNED, s->values[b].term, clt_symbolic_computed(s, s->now->next)),
                 CLT_VERSION_NEW);
     return NULL;
 }
@@ -159,7 +159,8 @@ static const char *measured(clt_symbolic_device *s)
 {
     if (!s->measures)
         return "measuring has not begun";
-    if (s->rounds && (s->arena != clt_symbolic_last(s) || s->next != s->in->plan->n_nodes))
+    if (s->rounds &&
+        (s->now->arena != clt_symbolic_last(s) || s->now->next != s->in->plan->n_nodes))
         return "the device's work is not enqueued whole";
     for (int r = 0; r < s->n_requests; r++)
         if (s->requests[r].on != CLT_ON_NODE && (s->in->deferred || !s->requests[r].open))
@@ -207,7 +208,7 @@ const char *clt_symbolic_commit(clt_symbolic_device *s, const clt_instruction *i
     switch (i->kind) {
     case CLT_DO_MEASURE:
         s->measures = true;
-        return s->arena >= 0 ? "the device's work has begun" : NULL;
+        return s->now->arena >= 0 ? "the device's work has begun" : NULL;
     case CLT_DO_MEASURED:
         return measured(s);
     case CLT_DO_WORDS:

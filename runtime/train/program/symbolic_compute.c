@@ -40,23 +40,30 @@ static const char *run_order(clt_symbolic_device *s, const clt_instruction *i)
     const clt_outline *plan = s->in->plan;
     if (s->fed != i->micro)
         return "the inputs of its micro-batch are not there";
+    if (i->first && i->first != plan->n_forward && s->running != i->micro)
+        return "another micro-batch has run in between, and its intermediates are lost";
     if (i->first == 0) {
+        if (s->in->in_flight && s->kind == CLT_PROGRAM_STEP && s->now->arena >= 0 &&
+            s->now->next < plan->n_nodes)
+            return "backward of the micro-batch before in its slot has not run";
         for (int k = 0; k < plan->n_collectives; k++) {
-            if (s->exchanged[k] == 1)
+            if (s->now->exchanged[k] == 1)
                 return "a collective of the micro-batch before is under way";
-            s->exchanged[k] = 0;
+            s->now->exchanged[k] = 0;
         }
-        s->arena = i->micro;
-        s->next = 0;
-        s->begun = clt_term(COMPUTED, clt_symbolic_inputs(i->micro), clt_symbolic_parameters(s));
+        s->now->arena = i->micro;
+        s->now->next = 0;
+        s->now->begun =
+            clt_term(COMPUTED, clt_symbolic_inputs(i->micro), clt_symbolic_parameters(s));
     }
-    if (s->arena != i->micro || s->next != i->first || i->end <= i->first || i->end > plan->n_nodes)
+    if (s->now->arena != i->micro || s->now->next != i->first || i->end <= i->first ||
+        i->end > plan->n_nodes)
         return "the nodes before it have not run for its micro-batch";
     for (int k = 0; k < plan->n_collectives; k++) {
         const clt_outline_collective *c = &plan->collectives[k];
-        if (c->node < i->first && s->exchanged[k] == 0)
+        if (c->node < i->first && s->now->exchanged[k] == 0)
             return "a collective before its nodes was not started";
-        if (c->node < i->first && c->needed < i->end && s->exchanged[k] != 2)
+        if (c->node < i->first && c->needed < i->end && s->now->exchanged[k] != 2)
             return "a collective that its nodes need is not complete";
         if (c->node >= i->first && c->node < i->end - 1)
             return "a collective belongs between its nodes";
@@ -89,19 +96,21 @@ static const char *run(clt_symbolic_device *s, const clt_instruction *i)
         s->results.valid = true;
         s->results.version = i->micro;
     }
-    s->next = i->end;
+    s->now->next = i->end;
+    s->running = i->micro;
     return NULL;
 }
 
 bool clt_symbolic_has_outputs(const clt_symbolic_device *s, int micro)
 {
-    return s->in->plan->n_forward ? s->arena == micro && s->next == s->in->plan->n_forward
+    return s->in->plan->n_forward ? s->now->arena == micro && s->running == micro &&
+                                        s->now->next == s->in->plan->n_forward
                                   : s->fed == micro;
 }
 
 static bool forward_is_there(const clt_symbolic_device *s, int micro)
 {
-    return s->arena == micro && s->next >= s->in->plan->n_forward;
+    return s->now->arena == micro && s->running == micro && s->now->next >= s->in->plan->n_forward;
 }
 
 static const char *upstream_device(clt_symbolic_device *s, const clt_instruction *i)
@@ -117,6 +126,17 @@ static const char *feed(clt_symbolic_device *s, const clt_instruction *i)
     if (!s->waited)
         return "the caller's events were not waited for";
     s->fed = i->micro;
+    s->was_fed[i->micro] = true;
+    return NULL;
+}
+
+static const char *refeed(clt_symbolic_device *s, const clt_instruction *i)
+{
+    if (s->kind != CLT_PROGRAM_DIAGNOSE && !s->was_fed[i->micro])
+        return "its micro-batch was not fed";
+    s->fed = i->micro;
+    if (s->kind == CLT_PROGRAM_DIAGNOSE)
+        s->gradients_fed = i->micro;
     return NULL;
 }
 
@@ -192,14 +212,14 @@ static const char *round_sum(clt_symbolic_device *s, const clt_instruction *i)
     return NULL;
 }
 
-static const char *zero(clt_symbolic_device *s)
+static const char *zero(clt_symbolic_device *s, const clt_instruction *i)
 {
     for (int b = 0; b < s->in->layout->n_buckets; b++) {
         if (s->in->layout->buckets[b].state)
             continue;
         if (s->gradients[0][b].flight)
             return "a gradient would be written while it is reduced";
-        s->gradients[0][b] = clt_symbolic_written(clt_term(ZERO, 0, 0), 0);
+        s->gradients[0][b] = clt_symbolic_written(clt_term(ZERO, 0, 0), i->micro);
     }
     return NULL;
 }
@@ -207,22 +227,22 @@ static const char *zero(clt_symbolic_device *s)
 /* Puts this device's part in the sum's place. */
 static const char *stand_in(clt_symbolic_device *s, const clt_instruction *i)
 {
-    if (s->arena != i->micro || s->next != s->in->plan->collectives[i->item].node + 1)
+    if (s->now->arena != i->micro || s->now->next != s->in->plan->collectives[i->item].node + 1)
         return "the nodes before the collective have not run";
-    if (s->exchanged[i->item])
+    if (s->now->exchanged[i->item])
         return "the collective has its sum";
-    s->exchanged[i->item] = 2;
-    s->sums_of[i->item] = clt_symbolic_computed(s, s->next);
+    s->now->exchanged[i->item] = 2;
+    s->now->sums_of[i->item] = clt_symbolic_computed(s, s->now->next);
     return NULL;
 }
 
 static const char *inspect(clt_symbolic_device *s, const clt_instruction *i)
 {
     const clt_outline *plan = s->in->plan;
-    if (s->arena != i->micro || s->next != i->end || s->inspected[i->micro] != i->first)
+    if (s->now->arena != i->micro || s->now->next != i->end || s->inspected[i->micro] != i->first)
         return "the nodes have not run, or those before were not inspected";
     for (int k = 0; k < plan->n_collectives; k++)
-        if (plan->collectives[k].node < i->end && s->exchanged[k] != 2)
+        if (plan->collectives[k].node < i->end && s->now->exchanged[k] != 2)
             return "a collective has no sum";
     s->inspected[i->micro] = i->end;
     return NULL;
@@ -230,15 +250,15 @@ static const char *inspect(clt_symbolic_device *s, const clt_instruction *i)
 
 const char *clt_symbolic_compute(clt_symbolic_device *s, const clt_instruction *i)
 {
+    clt_symbolic_select(s, i->micro);
     switch (i->kind) {
     case CLT_DO_POISON:
-        s->arena = -1;
+        s->now->arena = s->running = -1;
         return NULL;
     case CLT_DO_FEED:
         return feed(s, i);
     case CLT_DO_REFEED:
-        s->fed = s->gradients_fed = i->micro;
-        return NULL;
+        return refeed(s, i);
     case CLT_DO_STAND_IN:
         return stand_in(s, i);
     case CLT_DO_INSPECT:
@@ -257,7 +277,7 @@ const char *clt_symbolic_compute(clt_symbolic_device *s, const clt_instruction *
     case CLT_DO_CLEAR:
         return clear(s, i);
     case CLT_DO_ZERO:
-        return zero(s);
+        return zero(s, i);
     case CLT_DO_RUN:
         return run(s, i);
     case CLT_DO_MEAN:

@@ -24,11 +24,12 @@ static clt_symbol *operand_of(clt_symbolic_device *s, clt_operand on, int item, 
 static const char *start_node(clt_symbolic_device *s, const clt_instruction *i)
 {
     const clt_outline_collective *c = &s->in->plan->collectives[i->item];
-    if (s->arena != i->micro || s->next != c->node + 1)
+    clt_symbolic_select(s, i->micro);
+    if (s->now->arena != i->micro || s->now->next != c->node + 1)
         return "the nodes before the collective have not run";
-    if (s->exchanged[i->item])
+    if (s->now->exchanged[i->item])
         return "the collective was started before";
-    s->exchanged[i->item] = 1;
+    s->now->exchanged[i->item] = 1;
     return NULL;
 }
 
@@ -84,6 +85,7 @@ const char *clt_symbolic_start(clt_symbolic_device *s, const clt_instruction *i)
                                     .slot = i->slot,
                                     .peer = i->peer,
                                     .group = i->group,
+                                    .micro = i->micro,
                                     .open = true,
                                     .number = count_in(s, i->group)};
     const char *why = NULL;
@@ -93,7 +95,7 @@ const char *clt_symbolic_start(clt_symbolic_device *s, const clt_instruction *i)
         const clt_outline_collective *c = &s->in->plan->collectives[i->item];
         why = start_node(s, i);
         request.shape = clt_term(COMPUTED, (uint64_t)c->count, c->name);
-        request.operand = clt_symbolic_computed(s, s->next);
+        request.operand = clt_symbolic_computed(s, s->now->next);
     } else if (i->on == CLT_ON_CHECKSUMS) {
         why = s->checksum ? NULL : "the checksums are not there";
         request.operand = s->checksum;
@@ -123,7 +125,8 @@ clt_symbolic_request *clt_symbolic_request_of(clt_symbolic_device *s, const clt_
 {
     for (int r = 0; r < s->n_requests; r++)
         if (s->requests[r].open && s->requests[r].on == i->on && s->requests[r].item == i->item &&
-            s->requests[r].slot == i->slot)
+            s->requests[r].slot == i->slot &&
+            (i->on != CLT_ON_NODE || s->requests[r].micro == i->micro))
             return &s->requests[r];
     return NULL;
 }
@@ -134,8 +137,9 @@ void clt_symbolic_complete(clt_symbolic_device *s, clt_symbolic_request *r, uint
     r->open = false;
     s->unflushed = true;
     if (r->on == CLT_ON_NODE) {
-        s->exchanged[r->item] = 2;
-        s->sums_of[r->item] = result;
+        clt_symbolic_select(s, r->micro);
+        s->now->exchanged[r->item] = 2;
+        s->now->sums_of[r->item] = result;
         return;
     }
     if (r->on == CLT_ON_WORDS)

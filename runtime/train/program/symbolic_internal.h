@@ -29,8 +29,8 @@ enum {
 /* Returns a buffer that is completely written. */
 clt_symbol clt_symbolic_written(uint64_t term, int version);
 
-/* Returns the number of the last round. */
-int clt_symbolic_last(const clt_symbolic_device *s);
+/* Makes the intermediates of a micro-batch those of the device. */
+void clt_symbolic_select(clt_symbolic_device *s, int micro);
 
 /* Return terms of all parameters, of a micro-batch's inputs, and of the plan's values before node
  * `end`. Inputs have equal terms on all devices, so devices that do the same have equal terms.

@@ -46,6 +46,7 @@ clt_plan_options clt_capacity_options(const clt_trainer_options *options, clt_pl
     plan.portable = options->portable != 0;
     plan.precision = options->precision;
     plan.variants = options->variants;
+    plan.in_flight = mode == CLT_PLAN_TRAIN ? options->in_flight : 0;
     return plan;
 }
 

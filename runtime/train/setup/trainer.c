@@ -60,6 +60,11 @@ clt_status clt_trainer_check_options(const clt_trainer_options *o)
                         o->schedule.minimum, o->lr);
     if (o->accumulate < 1 || o->accumulate > CLT_MOST_ACCUMULATE)
         return out_of_range("accumulate", o->accumulate, "1 to 1048576");
+    if (o->in_flight < 0 || o->in_flight > o->accumulate)
+        return out_of_range("in_flight", o->in_flight, "0 to the number of micro-batches");
+    if (o->in_flight && o->rebalance)
+        return clt_fail(CLT_INVALID_ARGUMENT, "rebalance changes the number of micro-batches, so "
+                                              "in_flight must be 0");
     if (o->memory < 0)
         return out_of_range("memory", (double)o->memory, "at least 0");
     if (o->check_every < 0)

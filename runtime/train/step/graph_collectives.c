@@ -124,6 +124,10 @@ clt_status clt_segments_rounds(const clt_session *session, const clt_participant
                                const clt_exchange *exchange, clt_shares *shares)
 {
     shares->rounds = 0;
+    if (session->devices[0].plan->options.in_flight) {
+        shares->rounds = shares->max_micro_batches;
+        return CLT_OK;
+    }
     if (!has_collectives(session))
         return CLT_OK;
     shares->rounds = 1;

@@ -177,6 +177,18 @@ static clt_status add(context *c)
                                     : clt_update_sum_half(c->u->update, c->micro == 0);
 }
 
+/* The caller may have taken back the memory of an earlier step's samples. */
+static clt_status refeed(context *c)
+{
+    if (!c->part.count && !c->b->diagnosis)
+        return CLT_OK;
+    c->left = !clt_session_refeed(c->sd, c->b->call->parity, c->micro,
+                                  c->part.begin - c->part.device_begin);
+    return c->left && !c->b->diagnosis
+               ? clt_fail(CLT_INTERNAL, "the inputs of micro-batch %d are gone", c->micro)
+               : CLT_OK;
+}
+
 static clt_status execute(context *c)
 {
     const clt_bound *b = c->b;
@@ -197,9 +209,7 @@ static clt_status execute(context *c)
     case CLT_DO_FEED:
         return clt_session_feed(s, d, &call->batch, c->part, call->parity);
     case CLT_DO_REFEED:
-        c->left = !clt_session_refeed(c->sd, call->parity, c->micro,
-                                      c->part.begin - c->part.device_begin);
-        return CLT_OK;
+        return refeed(c);
     case CLT_DO_FEED_GRADIENTS:
         return c->part.count ? clt_session_feed_output_gradients(s, d, call->output_gradients,
                                                                  call->n_output_gradients, c->part,
@@ -270,11 +280,17 @@ static clt_status execute(context *c)
     return clt_fail(CLT_INTERNAL, "instruction %d does not exist", (int)c->i->kind);
 }
 
-static int micro_of(int micro, int loop, int rounds)
+static int micro_of(const clt_instruction *i, int loop, int rounds)
 {
-    if (micro == CLT_MICRO_EACH)
-        return loop;
-    return micro == CLT_MICRO_LAST ? rounds - 1 : micro;
+    if (i->micro == CLT_MICRO_EACH)
+        return loop + i->ahead;
+    return i->micro == CLT_MICRO_LAST ? rounds - 1 + i->ahead : i->micro;
+}
+
+static int slot_of(const context *c)
+{
+    const int in_flight = c->sd->plan->options.in_flight;
+    return in_flight ? c->micro % in_flight : 0;
 }
 
 /* Executes instructions [first, end) in iteration `loop`. */
@@ -284,7 +300,7 @@ static clt_status execute_range(context *c, const clt_step_program *p, int first
     const clt_call *call = b->call;
     for (int n = first; n < end && !c->left; n++) {
         c->i = &p->code[n];
-        c->micro = micro_of(c->i->micro, loop, b->share.rounds);
+        c->micro = micro_of(c->i, loop, b->share.rounds);
         if (call->session) {
             c->part = clt_share_part(&b->share, c->micro);
             c->run = (clt_run){
@@ -294,7 +310,8 @@ static clt_status execute_range(context *c, const clt_step_program *p, int first
                 .sample = call->batch.first + c->part.begin,
                 .inputs = c->sd->views,
                 .gradients = c->u ? c->u->gradients[c->i->set] : NULL,
-                .results = clt_session_results(call->session, b->device, call->entry, c->micro)};
+                .results = clt_session_results(call->session, b->device, call->entry, c->micro),
+                .slot = slot_of(c)};
         }
         CLT_TRY(execute(c));
     }
@@ -307,7 +324,7 @@ clt_status clt_step_program_run(const clt_bound *bound, const clt_step_program *
     /* Copies of replicas and checksums need no plan. */
     c.sd = bound->call->session ? &bound->call->session->devices[bound->device] : NULL;
     CLT_TRY(execute_range(&c, p, 0, p->loop_first, 0));
-    for (int m = 1; m < bound->share.rounds - 1; m++)
+    for (int m = 1; m < bound->share.rounds - p->behind; m++)
         CLT_TRY(execute_range(&c, p, p->loop_first, p->loop_end, m));
     return execute_range(&c, p, p->loop_end, p->n, 0);
 }

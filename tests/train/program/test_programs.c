@@ -65,6 +65,7 @@ typedef struct program_case {
     sharding sharding;
     bool half, streams, measures, carries, scaled, given;
     const char *mesh; /* NULL: dp alone */
+    int in_flight;
 } program_case;
 
 static const program_case cases[] = {
@@ -137,6 +138,30 @@ static const program_case cases[] = {
     {"evaluation on a mesh", CLT_PROGRAM_OUTSIDE, 4, 4, {4, 3}, 0, WHOLE, .mesh = "dp=2,tp=2"},
     {"checksums on a mesh", CLT_PROGRAM_VERIFY, 4, 1, {1, 1}, 0, WHOLE, .mesh = "tp=2,dp=2"},
     {"copy on a mesh", CLT_PROGRAM_COPY, 4, 1, {0, 0}, 0, WHOLE, .mesh = "dp=2,tp=2"},
+    {"one in flight", CLT_PROGRAM_STEP, 1, 1, {4}, 0, WHOLE, .in_flight = 1},
+    {"two of five in flight", CLT_PROGRAM_STEP, 1, 1, {5}, 0, WHOLE, .in_flight = 2},
+    {"two of three in flight", CLT_PROGRAM_STEP, 1, 1, {3}, 1, WHOLE, .in_flight = 2},
+    {"all in flight", CLT_PROGRAM_STEP, 2, 1, {4, 2}, 0, WHOLE, .half = true, .in_flight = 4},
+    {"in flight on two ranks",
+     CLT_PROGRAM_STEP,
+     2,
+     2,
+     {5, 0},
+     1,
+     WHOLE,
+     .given = true,
+     .in_flight = 2},
+    {"in flight, shards",
+     CLT_PROGRAM_STEP,
+     2,
+     1,
+     {6, 1},
+     0,
+     SHARDED,
+     .streams = true,
+     .in_flight = 3},
+    {"weights with flights", CLT_PROGRAM_WEIGHTS, 2, 1, {4, 4}, 1, WHOLE, .in_flight = 3},
+    {"diagnosis with flights", CLT_PROGRAM_DIAGNOSE, 1, 1, {4}, 1, WHOLE, .in_flight = 2},
     {"thousands", CLT_PROGRAM_STEP, THOUSANDS, 512, {1, 0, 1}, 0, WHOLE, .mesh = NULL},
     {"thousands of several kinds",
      CLT_PROGRAM_STEP,
@@ -191,7 +216,7 @@ static void make(const program_case *c, made *m)
     for (int d = 0; d < c->devices; d++)
         most = micro_batches_of(c, d) > most ? micro_batches_of(c, d) : most;
     for (int d = 0; d < c->devices; d++) {
-        const bool meets = c->collectives && c->kind != CLT_PROGRAM_DIAGNOSE;
+        const bool meets = (c->collectives || c->in_flight) && c->kind != CLT_PROGRAM_DIAGNOSE;
         const int micro_batches = micro_batches_of(c, d), rounds = meets ? most : micro_batches;
         m->inputs[d] = (clt_step_program_input){.plan = &m->plan,
                                                 .participants = c->devices,
@@ -213,6 +238,8 @@ static void make(const program_case *c, made *m)
                                                 .carries = c->carries,
                                                 .scaled = c->scaled,
                                                 .poison = true,
+                                                .in_flight = c->in_flight,
+                                                .rounds = rounds,
                                                 .root = 1};
         ok(clt_step_program_generate(&m->inputs[d], c->kind, clt_load_of(rounds, micro_batches),
                                      &m->programs[d]));
@@ -244,6 +271,33 @@ static void test_accepted(void **state)
         }
         release(&cases[i], &m);
     }
+}
+
+static uint64_t effect_of(const program_case *c)
+{
+    made m;
+    clt_check_effect effect;
+    make(c, &m);
+    ok(clt_step_programs_check(c->kind, m.devices, c->devices, &effect));
+    release(c, &m);
+    return effect.hash;
+}
+
+/* A step has the same effect, however many micro-batches are in flight. */
+static void test_flights(void **state)
+{
+    (void)state;
+    for (int half = 0; half < 2; half++)
+        for (int devices = 1; devices <= 2; devices++) {
+            program_case c = {"in flight", CLT_PROGRAM_STEP, devices, 1, {5, 5}, 1,
+                              WHOLE,       .half = half != 0};
+            const uint64_t right = effect_of(&c);
+            for (c.in_flight = 1; c.in_flight <= 5; c.in_flight++)
+                assert_true(effect_of(&c) == right);
+            c.in_flight = 0;
+            c.micro_batches[0] = 4;
+            assert_true(effect_of(&c) != right);
+        }
 }
 
 /* --- mutations ------------------------------------------------------------------------------- */
@@ -285,11 +339,14 @@ static bool may_be_dropped(const program_case *c, const clt_instruction *i, int 
     case CLT_DO_UPSTREAM:
     case CLT_DO_UPSTREAM_SCALED: /* every micro-batch, and the previous part, sets the same numbers
                                   */
-        return i->micro != 0 || c->kind == CLT_PROGRAM_FORWARD || c->kind == CLT_PROGRAM_BACKWARD;
+        return i->micro != 0 || c->in_flight > 1 || c->kind == CLT_PROGRAM_FORWARD ||
+               c->kind == CLT_PROGRAM_BACKWARD;
     case CLT_DO_RUN: /* the last run: nothing needs it */
     case CLT_DO_ZERO:
     case CLT_DO_CLEAR:
         return micro_batches == 0;
+    case CLT_DO_ADD: /* zeros follow */
+        return micro_batches == 0 && c->in_flight;
     case CLT_DO_FETCH:
         return micro_batches < rounds;
     case CLT_DO_ASSIGN: /* another device sends its states */
@@ -299,10 +356,10 @@ static bool may_be_dropped(const program_case *c, const clt_instruction *i, int 
     }
 }
 
-/* The loop is executed only if there are at least three rounds. */
+/* The loop is executed only if there are enough rounds. */
 static bool never_runs(const made *m, int d, int at)
 {
-    return m->devices[d].rounds < 3 && at >= m->programs[d].loop_first &&
+    return m->devices[d].rounds < 2 + m->programs[d].behind && at >= m->programs[d].loop_first &&
            at < m->programs[d].loop_end;
 }
 
@@ -527,9 +584,10 @@ static void test_groups(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accepted),       cmocka_unit_test(test_mutations),
-        cmocka_unit_test(test_bugs),           cmocka_unit_test(test_unlike_devices),
-        cmocka_unit_test(test_waits_for_ever), cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_accepted),       cmocka_unit_test(test_flights),
+        cmocka_unit_test(test_mutations),      cmocka_unit_test(test_bugs),
+        cmocka_unit_test(test_unlike_devices), cmocka_unit_test(test_waits_for_ever),
+        cmocka_unit_test(test_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

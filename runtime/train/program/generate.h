@@ -1,0 +1,24 @@
+/* Declarations that the generators of programs share. */
+#ifndef CLT_TRAIN_PROGRAM_GENERATE_H
+#define CLT_TRAIN_PROGRAM_GENERATE_H
+
+#include "train/program/program.h"
+
+typedef struct clt_program_writer {
+    const clt_step_program_input *in;
+    clt_step_program *out;
+    clt_status status; /* the first failure; later instructions are dropped */
+    clt_load load;
+    int ahead; /* of the instructions that are added */
+} clt_program_writer;
+
+/* Add forward of a micro-batch; the inputs that it had, for backward; and backward. With `reduce`,
+ * buckets are reduced as soon as they are ready. */
+void clt_write_forward(clt_program_writer *writer, int micro);
+void clt_write_refeed(clt_program_writer *writer, int micro);
+void clt_write_backward(clt_program_writer *writer, int micro, bool reduce);
+
+/* Adds all micro-batches of a step with in->in_flight. */
+void clt_write_flights(clt_program_writer *writer);
+
+#endif

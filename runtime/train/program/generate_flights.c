@@ -1,0 +1,49 @@
+/*
+ * The micro-batches of a step when several are in flight, as in a pipeline. With F in flight, of m:
+ *
+ *     forward of 0 .. F - 1;  backward of k and forward of k + F, for k = 0 .. m - F - 1;
+ *     backward of m - F .. m - 1
+ *
+ * Stage s of p stages has F = p - s in 1F1B (Narayanan et al., "PipeDream", 2019) and F = m in
+ * GPipe (Huang et al., 2019). Both run backward in the order of the micro-batches, so the gradients
+ * are added in one order, and the bits are those of forward and backward of each micro-batch in
+ * turn.
+ */
+#include "train/program/generate.h"
+
+static void backward(clt_program_writer *w, int micro)
+{
+    if (w->in->in_flight > 1)
+        clt_write_refeed(w, micro);
+    clt_write_backward(w, micro, false);
+}
+
+/* Backward of a micro-batch makes room for forward of a further one. */
+static void turn(clt_program_writer *w, int micro)
+{
+    const int flight = w->in->in_flight;
+    backward(w, micro);
+    w->ahead = micro < 0 ? flight : 0;
+    clt_write_forward(w, micro < 0 ? micro : micro + flight);
+    w->ahead = 0;
+}
+
+void clt_write_flights(clt_program_writer *w)
+{
+    const int flight = w->in->in_flight;
+    const bool more = w->in->rounds > flight;
+    for (int k = 0; k < flight; k++)
+        clt_write_forward(w, k);
+    if (more) {
+        turn(w, 0);
+        w->out->loop_first = w->out->n;
+        turn(w, CLT_MICRO_EACH);
+        w->out->loop_end = w->out->n;
+        w->out->behind = flight;
+    }
+    for (int k = 0; k < flight; k++) {
+        w->ahead = more ? k - flight + 1 : 0;
+        backward(w, more ? CLT_MICRO_LAST : k);
+    }
+    w->ahead = 0;
+}
