@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
+#include "base/vec.h"
 
 /* Constants of clkernels/train/portable/update.cl: floats of a work-item, most partial norms of a
  * bucket. Constants of clkernels/train/gpu/update.cl: work-items of a group, floats and least
@@ -23,6 +24,13 @@ typedef enum kernel_index {
     N_KERNELS
 } kernel_index;
 
+/* Bytes [from, to) of a bucket whose squares are added up. */
+typedef struct stretch {
+    int bucket;
+    bool parts; /* of split tensors */
+    int64_t from, to;
+} stretch;
+
 struct clt_update {
     clt_replica *replica;
     clt_update_options options;
@@ -31,7 +39,9 @@ struct clt_update {
     cl_kernel kernels[N_KERNELS];
     cl_mem status, partials;
     void *host_partials;
-    int n_partials;                     /* number of shares of all buckets together */
+    stretch *stretches; /* of all gradients */
+    int n_stretches, stretches_room;
+    int n_partials;                     /* number of shares of all stretches together */
     float host_status[CLT_STEP_STATUS]; /* values that the next fill writes; fills copy them at the
                                            call */
     bool stopped;
@@ -56,15 +66,54 @@ static cl_mem gradients_of(const clt_update *u, int bucket)
     return clt_replica_gradients(u->replica, u->options.precision)[bucket];
 }
 
-static int shares(const clt_update *u, const clt_bucket *bucket)
+/* Returns the number of partial sums of so many bytes of a bucket. */
+static int shares(const clt_update *u, int64_t bytes)
 {
     if (u->gpu) {
         const int64_t share = (int64_t)GPU_GROUP * GPU_CHUNK * GPU_ROUNDS;
-        const int64_t count = (bucket->bytes / 4 + share - 1) / share;
+        const int64_t count = (bytes / 4 + share - 1) / share;
         return count < GPU_SHARES ? (int)count : GPU_SHARES;
     }
-    const int64_t chunks = bucket->bytes / 4 / CHUNK;
+    const int64_t chunks = bytes / 4 / CHUNK;
     return chunks < SHARES ? (int)chunks : SHARES;
+}
+
+static clt_status add_stretch(clt_update *u, stretch s)
+{
+    u->n_partials += shares(u, s.to - s.from);
+    return CLT_PUSH(u->stretches, u->n_stretches, u->stretches_room, s);
+}
+
+/* Parts of split tensors and whole tensors, which count differently, are added up by themselves, as
+ * far as they lie in the replica's shard. */
+static clt_status add_stretches(clt_update *u, int bucket)
+{
+    const clt_replica *r = u->replica;
+    const clt_bucket *b = &r->layout->buckets[bucket];
+    const clt_slot *slots = r->layout->slots;
+    for (int first = b->first, end; first < b->end; first = end) {
+        stretch s = {.bucket = bucket, .parts = slots[first].sharding.blocks > 0};
+        for (end = first + 1; end < b->end && (slots[end].sharding.blocks > 0) == s.parts;)
+            end++;
+        if (clt_shard_part(b, r->shard, r->shards, slots[first].offset,
+                           slots[end - 1].offset + clt_slot_padded(&slots[end - 1]), &s.from,
+                           &s.to))
+            CLT_TRY(add_stretch(u, s));
+    }
+    return CLT_OK;
+}
+
+static clt_status list_stretches(clt_update *u)
+{
+    const clt_buckets *layout = u->replica->layout;
+    const bool split = clt_buckets_split(layout);
+    for (int i = 0; i < layout->n_buckets; i++) {
+        const clt_bucket *bucket = &layout->buckets[i];
+        if (!bucket->state)
+            CLT_TRY(split ? add_stretches(u, i)
+                          : add_stretch(u, (stretch){.bucket = i, .to = bucket->bytes}));
+    }
+    return CLT_OK;
 }
 
 static clt_status make_kernels(clt_update *u)
@@ -100,10 +149,8 @@ clt_status clt_update_create(clt_replica *replica, const clt_update_options *opt
     u->scaling = clt_scaling_begin();
     u->gpu = !clt_caps_is_cpu(&replica->device->caps) &&
              replica->device->caps.max_work_group >= GPU_GROUP;
-    for (int i = 0; i < replica->layout->n_buckets; i++)
-        if (!replica->layout->buckets[i].state)
-            u->n_partials += shares(u, &replica->layout->buckets[i]);
-    clt_status status = make_kernels(u);
+    clt_status status = list_stretches(u);
+    CLT_NEXT(status, make_kernels(u));
     CLT_NEXT(status, clt_device_buffer_create(replica->device, sizeof u->host_status,
                                               CL_MEM_READ_WRITE, "the step's status", &u->status));
     CLT_NEXT(status, clt_device_buffer_create(replica->device, 16 * ((int64_t)u->n_partials + 1),
@@ -128,8 +175,7 @@ void clt_update_destroy(clt_update *u)
         clt_release_kernel(u->kernels[i]);
     clt_release_buffer(u->status);
     clt_release_buffer(u->partials);
-    clt_free(u->host_partials);
-    clt_free(u);
+    CLT_FREE(u->host_partials, u->stretches, u);
 }
 
 cl_mem clt_update_status_buffer(const clt_update *u)
@@ -286,64 +332,60 @@ clt_status clt_update_zero(clt_update *u)
     return CLT_OK;
 }
 
-/* Computes partial sums of squares. *count gets their number. */
-static clt_status sum_squares(clt_update *u, int *count)
+/* Computes the partial sums of squares of all stretches. */
+static clt_status sum_squares(clt_update *u)
 {
-    const clt_buckets *layout = u->replica->layout;
-    int first = 0;
-    for (int i = 0; i < layout->n_buckets; i++) {
-        if (layout->buckets[i].state)
-            continue;
-        const int groups = shares(u, &layout->buckets[i]);
+    for (int i = 0, first = 0; i < u->n_stretches; i++) {
+        const stretch *s = &u->stretches[i];
+        const int groups = shares(u, s->to - s->from);
         call c = begin(u, K_SQUARE_SUM);
-        arg_buffer(&c, gradients_of(u, i));
-        arg_int(&c, layout->buckets[i].bytes / 4);
+        arg_buffer(&c, gradients_of(u, s->bucket));
+        arg_int(&c, s->from / 4);
+        arg_int(&c, (s->to - s->from) / 4);
         arg_buffer(&c, u->partials);
         arg_int(&c, first);
         arg_int(&c, groups);
-        const int64_t bytes = clt_bucket_gradient_bytes(&layout->buckets[i], u->options.precision);
+        const int64_t bytes = (s->to - s->from) / 4 * clt_dtype_size(u->options.precision);
         CLT_TRY(u->gpu ? run(&c, (int64_t)groups * GPU_GROUP, GPU_GROUP, "square_sum", bytes)
                        : run(&c, groups, groups >= 16 ? 8 : 1, "square_sum", bytes));
         first += groups;
     }
-    *count = first;
     return CLT_OK;
 }
 
 clt_status clt_update_status(clt_update *u)
 {
-    int count;
-    CLT_TRY(sum_squares(u, &count));
+    CLT_TRY(sum_squares(u));
     call c = begin(u, K_STEP_STATUS);
     arg_buffer(&c, u->partials);
-    arg_int(&c, count);
+    arg_int(&c, u->n_partials);
     arg_float(&c, u->options.clip_norm);
     arg_int(&c, u->options.guard);
     arg_buffer(&c, u->status);
     u->on_device = true;
     return run(&c, 1, u->gpu ? GPU_GROUP : 1, "step_status",
-               (u->replica->device->caps.fp64 ? 16 : 8) * (int64_t)count + 16);
+               (u->replica->device->caps.fp64 ? 16 : 8) * (int64_t)u->n_partials + 16);
 }
 
 /* Adds up as the kernel step_status for CPUs does: in order, in double if the device has it. */
-clt_status clt_update_measure(clt_update *u, double *squares, bool *finite)
+clt_status clt_update_measure(clt_update *u, clt_squares *squares)
 {
     const bool wide = u->replica->device->caps.fp64;
-    int count;
-    CLT_TRY(sum_squares(u, &count));
-    double sum = 0, bad = 0;
-    float narrow = 0;
-    CLT_TRY(clt_replica_read(u->replica, u->partials, 0, (wide ? 16 : 8) * (int64_t)count,
+    const double *d = u->host_partials;
+    const float *f = u->host_partials;
+    CLT_TRY(sum_squares(u));
+    CLT_TRY(clt_replica_read(u->replica, u->partials, 0, (wide ? 16 : 8) * (int64_t)u->n_partials,
                              u->host_partials));
-    for (int i = 0; i < count; i++) {
-        const double *d = u->host_partials;
-        const float *f = u->host_partials;
-        sum += wide ? d[2 * i] : 0;
-        narrow += wide ? 0 : f[2 * i];
-        bad += wide ? d[2 * i + 1] : (double)f[2 * i + 1];
+    *squares = (clt_squares){.finite = true};
+    for (int i = 0, at = 0; i < u->n_stretches; i++) {
+        const stretch *s = &u->stretches[i];
+        double *sum = s->parts ? &squares->parts : &squares->whole;
+        for (int end = at + shares(u, s->to - s->from); at < end; at++) {
+            *sum = wide ? *sum + d[2 * at] : (double)((float)*sum + f[2 * at]);
+            squares->finite =
+                squares->finite && (wide ? d[2 * at + 1] : (double)f[2 * at + 1]) == 0;
+        }
     }
-    *squares = wide ? sum : (double)narrow;
-    *finite = bad == 0;
     return CLT_OK;
 }
 

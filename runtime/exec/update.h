@@ -61,9 +61,15 @@ clt_status clt_update_zero(clt_update *update);
 /* Computes the step status on the device from its gradients. For a single device. */
 clt_status clt_update_status(clt_update *update);
 
-/* Computes the sum of squares of the device's gradients and whether they are finite; on CPUs with
- * the bits of clt_update_status. Waits for the device. */
-clt_status clt_update_measure(clt_update *update, double *sum_squares, bool *finite);
+/* Sums of squares of a device's gradients, and whether they are finite. */
+typedef struct clt_squares {
+    double whole, parts; /* of whole tensors, and of parts of split ones */
+    bool finite;
+} clt_squares;
+
+/* Measures the device's gradients; of split tensors and of those beside them only in its shard. On
+ * CPUs with the bits of clt_update_status. Waits for the device. */
+clt_status clt_update_measure(clt_update *update, clt_squares *squares);
 
 /* Sets the step status from the reducers' results, without waiting for the device. For several
  * devices. */

@@ -21,17 +21,17 @@
 
 CLT_TREE(tree, ACC, CLT_ADD, GROUP, 1)
 
-/* partials[2 * (first + group)] = sum of squares of the group's share of the bucket, and the next
- * number = its elements that are not finite. */
-UPDATE_KERNEL void square_sum(global const GITEM *g, int count, global ACC *partials, int first,
-                              int groups)
+/* partials[2 * (first + group)] = sum of squares of the group's share of the bucket's `count`
+ * elements behind `from`, and the next number = its elements that are not finite. */
+UPDATE_KERNEL void square_sum(global const GITEM *g, int from, int count, global ACC *partials,
+                              int first, int groups)
 {
     local ACC s[GROUP];
     const int lid = (int)get_local_id(0), group = (int)get_group_id(0);
     ACC sum = 0, bad = 0;
 #pragma unroll 4
     for (int i = group * GROUP + lid; i < count / 4; i += groups * GROUP) {
-        const float4 v = LOAD_G(g, i);
+        const float4 v = LOAD_G(g, from / 4 + i);
         const int4 finite = isfinite(v);
         const float4 square = v * v;
         sum += (square.x + square.z) + (square.y + square.w);

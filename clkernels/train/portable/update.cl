@@ -9,7 +9,7 @@
 #define ITEM float
 #define LOAD_F(x, i) vload16(0, (x) + (i))
 #define STORE_F(v, x, i) vstore16(v, 0, (x) + (i))
-#define OWN(i) ((i) - own)
+#define OWN(i) ((i)-own)
 #define EACH(i)                                                                                    \
     const int at = begin + (int)get_global_id(0) * CHUNK;                                          \
     if (at < begin + count)                                                                        \
@@ -20,10 +20,11 @@
 #define STORE_G(v, x, i) STORE_AS(G_T, v, (x) + (i))
 #include "train/update.clh"
 
-/* partials[2 * (first + group)] = sum of squares of the work-item's share of the bucket, and the
- * next number = its elements that are not finite. The share is contiguous chunks. Squares are added
- * up lane by lane, and the lanes at the end, so the order is fixed. */
-kernel void square_sum(global const GITEM *g, int count, global ACC *partials, int first,
+/* partials[2 * (first + group)] = sum of squares of the work-item's share of the bucket's `count`
+ * elements behind `from`, and the next number = its elements that are not finite. The share is
+ * contiguous chunks. Squares are added up lane by lane, and the lanes at the end, so the order is
+ * fixed. */
+kernel void square_sum(global const GITEM *g, int from, int count, global ACC *partials, int first,
                        int groups)
 {
     const int group = (int)get_global_id(0), chunks = count / CHUNK;
@@ -36,7 +37,7 @@ kernel void square_sum(global const GITEM *g, int count, global ACC *partials, i
     for (int c = begin; c < end; c += CHUNK) {
         float16 s = 0;
         for (int i = 0; i < CHUNK; i += 16) {
-            const float16 v = LOAD_G(g, c + i);
+            const float16 v = LOAD_G(g, from + c + i);
             s = fma(v, v, s);
             wrong -= !isfinite(v); /* -1 where it is true */
         }

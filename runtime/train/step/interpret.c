@@ -100,29 +100,39 @@ static void add_buckets(const context *c, double *squares, bool *finite)
     }
 }
 
-/* Notes this device's words. The reducers have measured the gradients that they have added up. */
+/* Whether the devices measure their gradients. Otherwise the reducers have, as far as they have
+ * added up. They do not tell parts of split tensors from whole tensors in one bucket. */
+static bool measures(const clt_bound *b)
+{
+    return clt_participants_parts(b->all) == 1 || clt_buckets_split(b->replica->layout);
+}
+
 static clt_status note_words(context *c)
 {
     const clt_bound *b = c->b;
     clt_words *own = &b->exchange->devices[b->device].words[b->all->first + b->device];
-    bool finite = true;
-    *own = (clt_words){.vote = b->exchange->vote};
-    if (clt_participants_parts(b->all) > 1)
-        add_buckets(c, &own->whole, &finite);
+    clt_squares squares = {.finite = true};
+    if (measures(b))
+        CLT_TRY(clt_update_measure(c->u->update, &squares));
     else
-        CLT_TRY(clt_update_measure(c->u->update, &own->whole, &finite));
-    own->finite = finite;
+        add_buckets(c, &squares.whole, &squares.finite);
+    *own = (clt_words){squares.whole, squares.parts, squares.finite, b->exchange->vote};
     return CLT_OK;
 }
 
-/* The replicas along dp are equal, and so are whole parameters along the other axes. */
+/* Replicas along dp are equal, so the first counts, unless each device measured its own shard.
+ * Along the other axes whole tensors are equal. */
 static void add_words(const context *c, double *squares, bool *finite)
 {
+    const clt_bound *b = c->b;
     const clt_words *words = words_of(c);
-    for (int p = 0; p < c->b->all->total; p++) {
+    const bool shards = measures(b) && b->replica->shards > 1;
+    for (int p = 0; p < b->all->total; p++) {
+        const int part = clt_mesh_coordinate(&b->all->mesh, CLT_AXIS_DATA, p);
         *finite = *finite && words[p].finite;
-        if (clt_mesh_coordinate(&c->b->all->mesh, CLT_AXIS_DATA, p) == 0)
-            *squares += words[p].parts + (p == 0 ? words[p].whole : 0);
+        if (part == 0 || shards)
+            *squares +=
+                words[p].parts + (p == clt_participants_of(b->all, part) ? words[p].whole : 0);
     }
 }
 
