@@ -138,6 +138,16 @@ typedef enum clt_rounding {
     CLT_ROUNDS_ALL
 } clt_rounding;
 
+/* What the host does for a node. */
+typedef enum clt_op_collective {
+    CLT_OP_KERNELS, /* nothing */
+    CLT_OP_ALL_REDUCE,
+    CLT_OP_ALL_GATHER,
+    CLT_OP_REDUCE_SCATTER,
+    CLT_OP_SEND,
+    CLT_OP_RECEIVE
+} clt_op_collective;
+
 /* For clt_op.build: operands (NULL where one is absent) and attr_bytes bytes, from which it sets
  * the results. */
 typedef struct clt_op_call {
@@ -204,9 +214,10 @@ struct clt_op {
     /* Output 0 has operand 0's bytes with another shape: no kernel runs. */
     bool view;
 
-    /* The host computes output 0 from operand 0 of all devices, between the plan's segments. No
-     * kernel runs, and there are no variants. With one device, output 0 is operand 0 itself. */
-    bool collective;
+    /* The host computes output 0 from operand 0 of all places of an axis, between the plan's
+     * segments. No kernel runs, and there are no variants. The attributes begin with an int, the
+     * axis. */
+    clt_op_collective collective;
 
     /* The node acts outside the graph: it stays although nothing reads its results. */
     bool effect;

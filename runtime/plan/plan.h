@@ -93,6 +93,10 @@ typedef struct clt_segment {
  * must stay unchanged and the host owns the output. Collectives begin and end in the same order:
  * none is needed before an earlier one. */
 typedef struct clt_plan_collective {
+    clt_op_collective kind;
+    clt_axis axis;
+    int64_t count; /* elements of a participant's own part; with per_sample for each sample */
+    bool per_sample;
     int node;   /* begins when all nodes before this one are enqueued */
     int needed; /* complete before this node, at the latest at the end of forward or backward */
     char label[160]; /* for messages: "node bn1.sum (all_reduce of f32[64])" */

@@ -13,11 +13,18 @@ static int needed_by(const clt_plan *plan, int node, int first)
     return first < end ? first : end;
 }
 
+/* The type of a participant's own part: what it gives, or gets of a sum that is divided. */
+static const clt_type *part_of(const clt_node *node)
+{
+    const bool gives = node->op->collective == CLT_OP_ALL_GATHER;
+    return gives ? &node->in[0]->type : &node->out[0]->type;
+}
+
 static clt_status list_collectives(clt_plan *plan, const int *first)
 {
     int n = 0;
     for (int i = 0; i < plan->n_nodes; i++)
-        n += plan->nodes[i].node->op->collective;
+        n += plan->nodes[i].node->op->collective != CLT_OP_KERNELS;
     plan->collectives = clt_calloc((size_t)n + 1, sizeof *plan->collectives);
     CLT_TRY_MEMORY(plan->collectives);
     for (int i = 0; i < plan->n_nodes; i++) {
@@ -26,8 +33,12 @@ static clt_status list_collectives(clt_plan *plan, const int *first)
         if (!node->op->collective)
             continue;
         clt_plan_collective *c = &plan->collectives[plan->n_collectives++];
-        *c =
-            (clt_plan_collective){.node = i, .needed = needed_by(plan, i, first[node->out[0]->id])};
+        *c = (clt_plan_collective){.kind = node->op->collective,
+                                   .axis = (clt_axis) * (const int *)node->attr,
+                                   .count = clt_type_coefficient(part_of(node)),
+                                   .per_sample = clt_type_has_batch(part_of(node)),
+                                   .node = i,
+                                   .needed = needed_by(plan, i, first[node->out[0]->id])};
         snprintf(c->label, sizeof c->label, "node %.80s (%s of %.50s)", node->name, node->op->name,
                  clt_type_text(&node->out[0]->type, type));
     }

@@ -65,7 +65,7 @@ static void make_place(run *r, int place, outcome *out)
     clt_str_free(&report.text);
     for (int i = 0; place == 0 && i < g->n_nodes; i++) {
         const clt_node *node = g->nodes[i];
-        out->collectives += node->op->collective;
+        out->collectives += node->op->collective != CLT_OP_KERNELS;
         out->flops += strstr(node->op->name, "matmul") || strstr(node->op->name, "linear")
                           ? node->op->flops(node, BATCH)
                           : 0;

@@ -59,7 +59,7 @@ static inline void two_layers(clt_graph *g)
 {
     clt_value *h = clt_relu(
         clt_linear(input(g, "x", 5), parameter(g, "a.weight", 7, 5), parameter(g, "a.bias", 7, 0)));
-    loss(g, clt_linear(h, parameter(g, "b.weight", 3, 7), parameter(g, "b.bias", 3, 0)), 3);
+    loss(g, clt_linear(h, parameter(g, "b.weight", 4, 7), parameter(g, "b.bias", 4, 0)), 4);
     shard(g, "a.*", 0);
     shard(g, "b.weight", 1);
 }
@@ -85,7 +85,7 @@ static inline void blocks(clt_graph *g)
 static inline void split_result(clt_graph *g)
 {
     clt_value *h = clt_relu(clt_linear(input(g, "x", 4), parameter(g, "a", 5, 4), NULL));
-    loss(g, clt_linear(h, parameter(g, "b", 5, 5), parameter(g, "bias", 5, 0)), 5);
+    loss(g, clt_linear(h, parameter(g, "b", 8, 5), parameter(g, "bias", 8, 0)), 8);
     shard(g, "b|bias", 0);
 }
 

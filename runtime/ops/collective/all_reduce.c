@@ -30,6 +30,7 @@ const clt_op clt_op_all_reduce = {.name = "all_reduce",
                                   .infer = infer,
                                   .gradient = gradient,
                                   .in_place = 1,
+                                  .collective = CLT_OP_ALL_REDUCE,
                                   CLT_AXIS_OP};
 
 clt_value *clt_axis_all_reduce(clt_value *x, clt_axis axis, clt_axis_reduction reduction)

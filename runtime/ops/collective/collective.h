@@ -38,6 +38,6 @@ void clt_axis_describe(const clt_node *node, clt_str *text);
 /* The members that these operators share. */
 #define CLT_AXIS_OP                                                                                \
     .attributes = clt_axis_attributes, .attr_bytes = sizeof(clt_axis_attr),                        \
-    .describe = clt_axis_describe, .flops = clt_no_flops, .collective = true
+    .describe = clt_axis_describe, .flops = clt_no_flops
 
 #endif

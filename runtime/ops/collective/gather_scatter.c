@@ -34,6 +34,7 @@ const clt_op clt_op_all_gather = {.name = "all_gather",
                                   .whole = "n",
                                   .infer = infer_gather,
                                   .gradient = gather_gradient,
+                                  .collective = CLT_OP_ALL_GATHER,
                                   CLT_AXIS_OP};
 
 clt_value *clt_axis_all_gather(clt_value *x, clt_axis axis, int places)
@@ -74,6 +75,7 @@ const clt_op clt_op_reduce_scatter = {.name = "reduce_scatter",
                                       .whole = "n",
                                       .infer = infer_scatter,
                                       .gradient = scatter_gradient,
+                                      .collective = CLT_OP_REDUCE_SCATTER,
                                       CLT_AXIS_OP};
 
 clt_value *clt_axis_reduce_scatter(clt_value *x, clt_axis axis, int places)

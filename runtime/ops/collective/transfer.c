@@ -29,7 +29,7 @@ const clt_op clt_op_send = {.name = "send",
                             .flops = clt_no_flops,
                             .view = true,
                             .effect = true,
-                            .collective = true};
+                            .collective = CLT_OP_SEND};
 
 const clt_op clt_op_receive = {.name = "receive",
                                .doc = "Receives a value from another place of an axis.",
@@ -40,7 +40,7 @@ const clt_op clt_op_receive = {.name = "receive",
                                .describe = describe,
                                .flops = clt_no_flops,
                                .effect = true,
-                               .collective = true};
+                               .collective = CLT_OP_RECEIVE};
 
 /* Bytes between the fields are 0, because equal attributes are compared as memory. */
 static clt_value *add(clt_graph *graph, const clt_op *op, clt_value *x, const clt_type *type,

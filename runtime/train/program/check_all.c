@@ -62,7 +62,7 @@ static int rounds_of(const trial *t, int try, int participant)
     int most = micro_batches_tried(t, try, participant);
     if (rounds_in_flight(t) && t->kind != CLT_PROGRAM_DIAGNOSE)
         return rounds_in_flight(t);
-    if (!inputs_of(t)[participant].plan->n_collectives || t->kind == CLT_PROGRAM_DIAGNOSE)
+    if (!clt_outline_joins_data(inputs_of(t)[participant].plan) || t->kind == CLT_PROGRAM_DIAGNOSE)
         return most;
     for (int part = 0; part < 2 && part < clt_input_parts(t->world->training); part++)
         most = part_tried(try, part) > most ? part_tried(try, part) : most;

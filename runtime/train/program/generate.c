@@ -129,6 +129,13 @@ static void nodes(writer *w, clt_instruction_kind kind, int first, int end, int 
                              .peer = -1});
 }
 
+/* Adds a collective of the graph, of the devices along its axis. */
+static void of_node(writer *w, clt_instruction_kind kind, int item, int micro, int version)
+{
+    const clt_axis axis = (clt_axis)w->in->plan->collectives[item].axis;
+    collective_in(w, clt_group_along(w->in, axis), kind, CLT_ON_NODE, item, micro, version, -1);
+}
+
 /* Adds the segments within nodes [first, end). A collective of the graph starts behind its node and
  * is complete before the first node that needs it. With `reduce`, a bucket's reduction starts when
  * its last gradient is enqueued, and between the same collectives of the graph on all devices. */
@@ -143,17 +150,16 @@ static void run_nodes(writer *w, int first, int end, int micro, bool reduce)
         const clt_segment *s = &plan->segments[i];
         if (s->first >= first) {
             while (completed < begun && plan->collectives[completed].needed <= s->first)
-                collective(w, CLT_DO_COMPLETE, CLT_ON_NODE, completed++, micro, CLT_VERSION_REDUCED,
-                           -1);
+                of_node(w, CLT_DO_COMPLETE, completed++, micro, CLT_VERSION_REDUCED);
             nodes(w, CLT_DO_RUN, s->first, s->end, micro);
             if (s->begins >= 0)
-                collective(w, CLT_DO_START, CLT_ON_NODE, begun++, micro, micro, -1);
+                of_node(w, CLT_DO_START, begun++, micro, micro);
         }
         while (reduce && ready < s->end_ready && w->in->after[plan->ready[ready]] <= begun)
             start_gradient(w, plan->ready[ready++]);
     }
     while (completed < begun)
-        collective(w, CLT_DO_COMPLETE, CLT_ON_NODE, completed++, micro, CLT_VERSION_REDUCED, -1);
+        of_node(w, CLT_DO_COMPLETE, completed++, micro, CLT_VERSION_REDUCED);
 }
 
 /* Waits first: the caller's inputs may not be written yet, and results may still be read. */
@@ -466,7 +472,7 @@ static void diagnose_micro(writer *w, int micro)
     for (int node = 0, k = 0; node < plan->n_nodes; node++) {
         nodes(w, CLT_DO_RUN, node, node + 1, micro);
         if (k < plan->n_collectives && plan->collectives[k].node == node)
-            collective(w, CLT_DO_STAND_IN, CLT_ON_NODE, k++, micro, micro, -1);
+            of_node(w, CLT_DO_STAND_IN, k++, micro, micro);
         nodes(w, CLT_DO_INSPECT, node, node + 1, micro);
     }
 }

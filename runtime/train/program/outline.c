@@ -50,11 +50,13 @@ clt_status clt_outline_create(const clt_plan *plan, clt_outline *o)
     for (int k = 0; k < o->n_collectives; k++) {
         const clt_plan_collective *c = &plan->collectives[k];
         const clt_node *node = plan->nodes[c->node].node;
-        o->collectives[k] =
-            (clt_outline_collective){.node = c->node,
-                                     .needed = c->needed,
-                                     .count = clt_type_elements(&node->out[0]->type, 0),
-                                     .name = clt_hash_text(node->name, 0)};
+        o->collectives[k] = (clt_outline_collective){.node = c->node,
+                                                     .needed = c->needed,
+                                                     .kind = (int)c->kind,
+                                                     .axis = (int)c->axis,
+                                                     .count = c->count,
+                                                     .per_sample = c->per_sample,
+                                                     .name = clt_hash_text(node->name, 0)};
     }
     return CLT_OK;
 }
@@ -63,6 +65,14 @@ void clt_outline_free(clt_outline *o)
 {
     CLT_FREE(o->segments, o->ready, o->collectives);
     *o = (clt_outline){0};
+}
+
+bool clt_outline_joins_data(const clt_outline *o)
+{
+    for (int k = 0; k < o->n_collectives; k++)
+        if (o->collectives[k].axis == CLT_AXIS_DATA)
+            return true;
+    return false;
 }
 
 void clt_outline_places(const clt_outline *o, int *after)
@@ -79,7 +89,7 @@ void clt_outline_places(const clt_outline *o, int *after)
 /* --- as numbers ------------------------------------------------------------------------------ */
 
 /* Sizes in numbers: of the head, which precedes the arrays, and of their items. */
-enum { HEAD = 9, SEGMENT = 5, COLLECTIVE = 4 };
+enum { HEAD = 9, SEGMENT = 5, COLLECTIVE = 7 };
 
 clt_status clt_outline_pack(const clt_outline *o, int64_t **numbers, int *count, int *room)
 {
@@ -100,7 +110,8 @@ clt_status clt_outline_pack(const clt_outline *o, int64_t **numbers, int *count,
         *to++ = o->ready[i];
     for (int i = 0; i < o->n_collectives; i++, to += COLLECTIVE) {
         const clt_outline_collective *c = &o->collectives[i];
-        const int64_t fields[COLLECTIVE] = {c->node, c->needed, c->count, (int64_t)c->name};
+        const int64_t fields[COLLECTIVE] = {c->node,  c->needed,     c->kind,         c->axis,
+                                            c->count, c->per_sample, (int64_t)c->name};
         memcpy(to, fields, sizeof fields);
     }
     *count += more;
@@ -132,7 +143,8 @@ clt_status clt_outline_unpack(const int64_t *numbers, int count, int *at, clt_ou
         o->ready[i] = (int)*from++;
     for (int i = 0; i < o->n_collectives; i++, from += COLLECTIVE)
         o->collectives[i] =
-            (clt_outline_collective){(int)from[0], (int)from[1], from[2], (uint64_t)from[3]};
+            (clt_outline_collective){(int)from[0], (int)from[1], (int)from[2],     (int)from[3],
+                                     from[4],      from[5] != 0, (uint64_t)from[6]};
     *at = (int)(from - numbers);
     return CLT_OK;
 }

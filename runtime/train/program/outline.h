@@ -7,8 +7,10 @@
 
 typedef struct clt_outline_collective {
     int node, needed; /* as clt_plan_collective */
-    int64_t count;    /* elements */
-    uint64_t name;    /* hash of the node's name */
+    int kind, axis;
+    int64_t count; /* elements, for each sample if `per_sample` */
+    bool per_sample;
+    uint64_t name; /* hash of the node's name */
 } clt_outline_collective;
 
 typedef struct clt_outline {
@@ -27,6 +29,10 @@ clt_status clt_outline_create(const clt_plan *plan, clt_outline *outline);
 
 /* Frees an outline. An empty outline may be passed. */
 void clt_outline_free(clt_outline *outline);
+
+/* Whether devices with different samples meet in collectives of the plan. They then run it equally
+ * often. */
+bool clt_outline_joins_data(const clt_outline *outline);
 
 /* Raises after[b] to the number of the plan's collectives that have begun when bucket b is ready.
  * Every device reduces a bucket after the maximum over all devices. */

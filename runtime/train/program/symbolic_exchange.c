@@ -70,11 +70,12 @@ static const char *start_buffer(const clt_symbolic_device *s, const clt_instruct
                : NULL;
 }
 
-/* Replicas and samples are divided along dp alone. The plan knows the groups of its collectives. */
+/* Replicas and samples are divided along dp alone. The plan knows the axes of its collectives. */
 static bool in_right_group(const clt_step_program_input *in, const clt_instruction *i)
 {
-    return i->on == CLT_ON_NODE ||
-           i->group == (i->on == CLT_ON_WORDS ? CLT_GROUP_ALL : clt_group_along(in, CLT_AXIS_DATA));
+    const clt_axis axis =
+        i->on == CLT_ON_NODE ? (clt_axis)in->plan->collectives[i->item].axis : CLT_AXIS_DATA;
+    return i->group == (i->on == CLT_ON_WORDS ? CLT_GROUP_ALL : clt_group_along(in, axis));
 }
 
 const char *clt_symbolic_start(clt_symbolic_device *s, const clt_instruction *i)
@@ -94,7 +95,8 @@ const char *clt_symbolic_start(clt_symbolic_device *s, const clt_instruction *i)
     if (i->on == CLT_ON_NODE) {
         const clt_outline_collective *c = &s->in->plan->collectives[i->item];
         why = start_node(s, i);
-        request.shape = clt_term(COMPUTED, (uint64_t)c->count, c->name);
+        request.shape = clt_term(COMPUTED, (uint64_t)(2 * c->count + c->per_sample), c->name);
+        request.shape = clt_term(COMPUTED, request.shape, (uint64_t)c->kind);
         request.operand = clt_symbolic_computed(s, s->now->next);
     } else if (i->on == CLT_ON_CHECKSUMS) {
         why = s->checksum ? NULL : "the checksums are not there";

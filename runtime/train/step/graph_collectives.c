@@ -42,7 +42,7 @@ static int count_collectives(const clt_graph *graph)
 {
     int count = 0;
     for (int i = 0; i < graph->n_nodes; i++)
-        count += graph->nodes[i]->op->collective;
+        count += graph->nodes[i]->op->collective != CLT_OP_KERNELS;
     return count;
 }
 
@@ -75,9 +75,14 @@ clt_status clt_segments_agree(const clt_graph *graph, const clt_session *trainin
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
-static int64_t count_of(const clt_plan *plan, int k)
+/* Elements of the larger of operand and result, for the plan's largest batch. */
+static int64_t most_elements(const clt_plan *plan, const clt_plan_collective *c)
 {
-    return clt_type_elements(&plan->nodes[plan->collectives[k].node].node->out[0]->type, 0);
+    const clt_node *node = plan->nodes[c->node].node;
+    const int64_t in =
+        node->n_in ? clt_type_elements(&node->in[0]->type, plan->options.max_batch) : 0;
+    const int64_t out = clt_type_elements(&node->out[0]->type, plan->options.max_batch);
+    return in > out ? in : out;
 }
 
 /* Returns the most collectives that are under way at once. */
@@ -92,23 +97,33 @@ static int most_at_once(const clt_plan *plan)
     return most;
 }
 
-static clt_status reserve(const clt_session *training, const clt_session *evaluation,
-                          const clt_collectives *c)
+/* Reserves for a device's collectives along an axis. */
+static clt_status reserve_axis(const clt_session *training, const clt_session *evaluation,
+                               const clt_exchange *exchange, int d, clt_axis axis)
 {
-    for (int d = 0; d < training->n_devices; d++) {
-        const clt_plan *plans[] = {training->devices[d].plan, evaluation->devices[d].plan};
-        int64_t largest = 0;
-        int most = 0;
-        for (int p = 0; p < 2; p++) {
-            const int at_once = most_at_once(plans[p]);
-            most = at_once > most ? at_once : most;
-            for (int k = 0; k < plans[p]->n_collectives; k++)
-                if (count_of(plans[p], k) > largest)
-                    largest = count_of(plans[p], k);
+    const clt_collectives *c = &exchange->collectives;
+    const clt_plan *plans[] = {training->devices[d].plan, evaluation->devices[d].plan};
+    int64_t largest = 0;
+    int most = 0;
+    for (int p = 0; p < 2; p++)
+        for (int k = 0; k < plans[p]->n_collectives; k++) {
+            const clt_plan_collective *one = &plans[p]->collectives[k];
+            const int64_t elements = one->axis == axis ? most_elements(plans[p], one) : 0;
+            largest = elements > largest ? elements : largest;
         }
-        if (most)
-            CLT_TRY(c->reserve(c->self, 0, d, largest * (int64_t)sizeof(float), most));
-    }
+    for (int p = 0; largest && p < 2; p++)
+        most = most_at_once(plans[p]) > most ? most_at_once(plans[p]) : most;
+    return most ? c->reserve(c->self, exchange->groups[axis], d, largest * (int64_t)sizeof(float),
+                             most)
+                : CLT_OK;
+}
+
+static clt_status reserve(const clt_session *training, const clt_session *evaluation,
+                          const clt_exchange *exchange)
+{
+    for (int d = 0; d < training->n_devices; d++)
+        for (int a = 0; a < CLT_AXES; a++)
+            CLT_TRY(reserve_axis(training, evaluation, exchange, d, (clt_axis)a));
     return CLT_OK;
 }
 
@@ -116,8 +131,16 @@ clt_status clt_segments_reserve(const clt_session *training, const clt_session *
                                 const clt_participants *all, const clt_exchange *exchange)
 {
     const bool any = has_collectives(training) || has_collectives(evaluation);
-    return any ? clt_world_agree(all, reserve(training, evaluation, &exchange->collectives))
-               : CLT_OK;
+    return any ? clt_world_agree(all, reserve(training, evaluation, exchange)) : CLT_OK;
+}
+
+/* Whether devices with different samples meet in the plan's collectives. */
+static bool joins_data(const clt_plan *plan)
+{
+    for (int k = 0; k < plan->n_collectives; k++)
+        if (plan->collectives[k].axis == CLT_AXIS_DATA)
+            return true;
+    return false;
 }
 
 clt_status clt_segments_rounds(const clt_session *session, const clt_participants *all,
@@ -128,7 +151,7 @@ clt_status clt_segments_rounds(const clt_session *session, const clt_participant
         shares->rounds = shares->max_micro_batches;
         return CLT_OK;
     }
-    if (!has_collectives(session))
+    if (!joins_data(session->devices[0].plan))
         return CLT_OK;
     shares->rounds = 1;
     if (shares->max_micro_batches == 1)

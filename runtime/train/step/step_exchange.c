@@ -1,5 +1,6 @@
 /* Describes, starts and completes the collectives of programs. */
 #include "base/error.h"
+#include "ops/collective/collective.h"
 #include "train/step/interpret.h"
 #include "train/step/profile.h"
 #include "train/step/states.h"
@@ -33,11 +34,22 @@ static clt_collective_request *request_of(const clt_bound *b, const clt_instruct
 
 /* --- operands -------------------------------------------------------------------------------- */
 
-static int64_t node_count(const clt_plan *plan, int k)
+static const clt_collective_kind node_kinds[] = {
+    [CLT_OP_ALL_REDUCE] = CLT_COLLECTIVE_ALL_REDUCE,
+    [CLT_OP_ALL_GATHER] = CLT_COLLECTIVE_ALL_GATHER,
+    [CLT_OP_REDUCE_SCATTER] = CLT_COLLECTIVE_REDUCE_SCATTER,
+    [CLT_OP_SEND] = CLT_COLLECTIVE_SEND,
+    [CLT_OP_RECEIVE] = CLT_COLLECTIVE_RECEIVE,
+};
+
+static clt_collective_reduction reduction_of(const clt_plan_collective *c, const clt_node *node)
 {
-    return clt_type_elements(&plan->nodes[plan->collectives[k].node].node->out[0]->type, 0);
+    const clt_axis_attr *attr = node->attr;
+    const bool reduces = c->kind == CLT_OP_ALL_REDUCE || c->kind == CLT_OP_REDUCE_SCATTER;
+    return reduces && attr->reduction == CLT_AXIS_MAX ? CLT_COLLECTIVE_MAX : CLT_COLLECTIVE_SUM;
 }
 
+/* Only devices along dp may have no samples where others have some. */
 static clt_status of_node(const clt_bound *b, int k, const clt_run *run, clt_collective *what)
 {
     const clt_session_device *sd = &b->call->session->devices[b->device];
@@ -47,14 +59,15 @@ static clt_status of_node(const clt_bound *b, int k, const clt_run *run, clt_col
     CLT_TRY(clt_exec_locate(sd->exec, run, node->in[0], &in));
     CLT_TRY(clt_exec_locate(sd->exec, run, node->out[0], &out));
     const bool same = in.buffer == out.buffer && in.offset == out.offset;
-    *what = (clt_collective){.kind = CLT_COLLECTIVE_ALL_REDUCE,
+    *what = (clt_collective){.kind = node_kinds[c->kind],
+                             .reduction = reduction_of(c, node),
                              .buffer = in.buffer,
                              .offset = in.offset / (int64_t)sizeof(float),
-                             .count = node_count(sd->plan, k),
+                             .count = c->per_sample ? c->count * run->count : c->count,
                              .out = same ? NULL : out.buffer,
                              .out_offset = out.offset / (int64_t)sizeof(float),
                              .dtype = CLT_F32,
-                             .empty = run->count == 0,
+                             .empty = c->axis == CLT_AXIS_DATA && run->count == 0,
                              .label = c->label};
     return CLT_OK;
 }
@@ -164,7 +177,8 @@ static void note_node(const clt_bound *b, int k, const clt_collective_result *re
     clt_exchange_device *own = &b->exchange->devices[b->device];
     own->exposed += result->done - result->ready;
     own->waited += result->done - result->ready;
-    note_profile(b, node->name, node->backward, node_count(plan, k) * (int64_t)sizeof(float),
+    note_profile(b, node->name, node->backward,
+                 clt_type_elements(&node->out[0]->type, b->share.per_run) * (int64_t)sizeof(float),
                  result);
 }
 
