@@ -13,8 +13,8 @@ import source
 ORDER = {
     "runtime/device": ("core", "program", "discover"),
     "runtime/data": ("core", "image", "formats", "tokenizer", "loader"),
-    "runtime/ops": ("core", "shape", "elementwise", "matmul", "reduce", "conv", "norm", "pool", "loss",
-                    "attention", "recurrent", "index", "collective"),
+    "runtime/ops": ("core", "shape", "elementwise", "matmul", "reduce", "conv", "norm", "pool", "collective",
+                    "loss", "attention", "recurrent", "index"),
     "runtime/train": ("program", "store", "ranks", "core", "planner", "step", "setup", "fit"),
     "comm": ("core", "mpi", "ranks", "communicator", "kinds", "transports"),
     "tools/cltrain": ("text", "options", "output", "devices", "ranks", "job", "bench", "commands"),

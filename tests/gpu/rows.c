@@ -1,5 +1,6 @@
 /* Sums, maxima, softmax and losses. */
 #include "gpu/plans.h"
+#include "ops/loss/cross_entropy_parts.h"
 
 /* Sums over rows, columns, images and everything, of sizes that float4 fits or not. */
 void plan_reductions(const clt_caps *caps)
@@ -37,6 +38,29 @@ void plan_portable_parts(const clt_caps *caps)
     }
 }
 
+/* Cross entropy of half of the classes. */
+static void plan_divided_classes(const clt_caps *caps)
+{
+    static const int64_t shapes[][3] = {
+        {CLT_BATCH, 25129, 1}, {CLT_BATCH, 512, 1}, {CLT_BATCH, 9, 64}};
+    for (size_t i = 0; i < (with_tiles ? sizeof shapes / sizeof *shapes : 1); i++) {
+        const int64_t *dims = shapes[i], one = 1;
+        const clt_cross_entropy_parts_attr attr = {{0.1, -100}, 0, 2 * (int)dims[1]};
+        const int axis = 1;
+        clt_graph *g;
+        OK(clt_graph_create(&g));
+        clt_value *x = clt_input(g, "x0", CLT_F32, 3, dims);
+        clt_value *labels = clt_input(g, "labels", CLT_I32, 2, (int64_t[]){dims[0], dims[2]});
+        clt_value *upstream = clt_input(g, "upstream", CLT_F32, 1, &one);
+        clt_value *largest = clt_reduce_max(x, &axis, 1, 0);
+        clt_value *parts = clt_emit1(&clt_op_cross_entropy_parts, &attr, 3, x, labels, largest);
+        clt_value *sum = clt_emit1(&clt_op_cross_entropy_of_parts, &attr, 2, parts, labels);
+        clt_value *dx = clt_emit1(&clt_op_cross_entropy_parts_grad, &attr, 5, x, labels, largest,
+                                  parts, upstream);
+        plan_layer(g, clt_mul(dx, sum), &x, 0, caps);
+    }
+}
+
 /* Softmax, cross entropy and the metric, over rows that are short, long, and not contiguous. */
 void plan_rows(const clt_caps *caps)
 {
@@ -66,6 +90,7 @@ void plan_rows(const clt_caps *caps)
         OK(clt_mse(x[0], x[1], &y, &weight));
         plan_layer(g, y, x, 2, caps);
     }
+    plan_divided_classes(caps);
 }
 
 /* The variants that need sub-groups, which the vendor's drivers may not have. */

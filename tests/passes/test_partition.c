@@ -324,9 +324,19 @@ static void gathers(void **state)
     check(softmax_of_parts, 3, &x);
 }
 
+/* Forward: the embedding, a sum a layer, and two numbers of the loss: the largest logit, and the
+ * parts of the cross entropy. Backward: the gradients of x at the last layer and of both layers. */
+static void vocabulary(void **state)
+{
+    (void)state;
+    const expected x = {.limit = 11, .collectives = 8, .work = 1.1, .tolerance = 1e-5};
+    check(transformer, 2, &x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(mlp), cmocka_unit_test(skips),
-                                       cmocka_unit_test(split_results), cmocka_unit_test(gathers)};
+                                       cmocka_unit_test(split_results), cmocka_unit_test(gathers),
+                                       cmocka_unit_test(vocabulary)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }

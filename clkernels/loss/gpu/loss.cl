@@ -14,6 +14,7 @@
 CLT_SUM(tree, float, WIDTH)
 CLT_SUM(tree_ints, int, WIDTH)
 CLT_SUM2(group_tree, GROUP)
+CLT_SUM2(row_tree, WIDTH)
 
 /* Adds up `total` and `count` over the group, and stores both. Only the first work-item of each row
  * has values other than 0. */
@@ -123,6 +124,71 @@ cross_entropy_grad(global const STORED(IN0) *logits, long logits_offset, global 
         VEC p = exp(AT(IN0, x, c) - all.x) * factor - others;
 #endif
         const int hit = label - c;
+#if V == 4
+        p -= ((int4)(hit) == (int4)(0, 1, 2, 3)) ? (float4)(1.0f - smoothing) : (float4)(0.0f);
+#else
+        p -= hit == 0 ? 1.0f - smoothing : 0.0f;
+#endif
+        TO(OUT0, label == ignore ? (VEC)(0.0f) : scale * p, out, c);
+    }
+}
+
+/* What classes first .. first + C - 1 add to each position; loss/portable/loss.cl has the format. */
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
+cross_entropy_parts(global const STORED(IN0) *logits, long logits_offset, global const int *labels,
+                    long labels_offset, global const float *largest, long largest_offset,
+                    global float *parts, long parts_offset, int rows, int C, int inner, int first,
+                    int kinds)
+{
+    local float2 s[GROUP];
+    const int lid = (int)get_local_id(0), lane = lid % WIDTH;
+    const int r = (int)get_group_id(0) * ROWS + lid / WIDTH, at = min(r, rows - 1);
+    const uint own = (uint)labels[labels_offset + at] - (uint)first;
+    const float most = largest[largest_offset + at];
+    global const STORED(IN0) *x = logits + logits_offset + row_start(at, C, inner);
+    VEC exps = 0.0f, plain = 0.0f;
+    LANE(i, c)
+    {
+        const VEC v = AT(IN0, x, c) - most;
+        exps += exp(v);
+        plain += v;
+    }
+    const float2 all = row_tree(s, (float2)(sum_of(exps), sum_of(plain)), lid, lane);
+    if (r >= rows || lane > 0)
+        return;
+    parts += parts_offset + (long)r * kinds;
+    parts[0] = all.x;
+    parts[1] = own < (uint)C ? at_label(x, (int)own, inner) - most : 0.0f;
+    if (kinds == 3)
+        parts[2] = all.y;
+}
+
+/* The gradient for these classes, from the parts of all `classes`. */
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
+cross_entropy_parts_grad(global const STORED(IN0) *logits, long logits_offset,
+                         global const int *labels, long labels_offset, global const float *largest,
+                         long largest_offset, global const float *parts, long parts_offset,
+                         global const float *upstream, long upstream_offset,
+                         global STORED(OUT0) *out, long out_offset, int rows, int C, int inner,
+                         int first, int classes, int kinds, float smoothing, int ignore)
+{
+    const int lid = (int)get_local_id(0), lane = lid % WIDTH;
+    const int r = (int)get_group_id(0) * ROWS + lid / WIDTH;
+    if (r >= rows)
+        return;
+    const int label = labels[labels_offset + r];
+    const long start = row_start(r, C, inner);
+    global const STORED(IN0) *x = logits + logits_offset + start;
+    const float scale = label == ignore                ? 0.0f
+                        : label >= 0 && label < classes ? upstream[upstream_offset]
+                                                        : NAN;
+    const float most = largest[largest_offset + r], others = smoothing / (float)classes;
+    const float factor = 1.0f / parts[parts_offset + (long)r * kinds];
+    out += out_offset + start;
+    LANE(i, c)
+    {
+        VEC p = exp(AT(IN0, x, c) - most) * factor - others;
+        const int hit = label - first - c;
 #if V == 4
         p -= ((int4)(hit) == (int4)(0, 1, 2, 3)) ? (float4)(1.0f - smoothing) : (float4)(0.0f);
 #else

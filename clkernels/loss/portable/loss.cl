@@ -116,6 +116,98 @@ kernel void cross_entropy_grad(global const STORED(IN0) *logits, long logits_off
     }
 }
 
+/*
+ * Cross entropy of classes that are divided over devices: logits are those of classes first ..
+ * first + C - 1, and `largest` is the largest logit of all classes. parts[i * kinds ..] becomes
+ * what these classes add to position i: the sum of exp(logit - largest); the label's logit -
+ * largest, or 0 if the label's class is elsewhere; and, if `kinds` is 3, the sum of logit - largest.
+ */
+kernel void cross_entropy_parts(global const STORED(IN0) *logits, long logits_offset,
+                                global const int *labels, long labels_offset,
+                                global const float *largest, long largest_offset,
+                                global float *parts, long parts_offset, long positions, int C,
+                                int inner, int first, int kinds)
+{
+    const long i = get_global_id(0);
+    if (i >= positions)
+        return;
+    const uint own = (uint)labels[labels_offset + i] - (uint)first;
+    const float most = largest[largest_offset + i];
+    global const STORED(IN0) *x = logits + logits_offset + first_class(i, C, inner);
+    parts += parts_offset + i * kinds;
+    parts[0] = exp_sum(x, C, inner, most);
+    parts[1] = own < (uint)C ? GET(IN0, x + (long)own * inner) - most : 0.0f;
+    if (kinds == 3) {
+        float all = 0.0f;
+        for (int c = 0; c < C; c++)
+            all += GET(IN0, x + (long)c * inner) - most;
+        parts[2] = all;
+    }
+}
+
+/* The sum of cross_entropy from the parts of all `classes`. */
+kernel void cross_entropy_of_parts(global const float *parts_of, long parts_of_offset,
+                                   global const int *labels, long labels_offset,
+                                   global float *sums, long sums_offset, global int *counts,
+                                   long counts_offset, long positions, int classes, int kinds,
+                                   float smoothing, int ignore, int parts)
+{
+    const int part = (int)get_global_id(0);
+    if (part >= parts)
+        return;
+    float total = 0.0f;
+    int count = 0;
+    const long end = positions * (part + 1) / parts;
+    for (long i = positions * part / parts; i < end; i++) {
+        const int label = labels[labels_offset + i];
+        global const float *of = parts_of + parts_of_offset + i * kinds;
+        if (label == ignore)
+            continue;
+        if (label < 0 || label >= classes) {
+            total = NAN;
+            continue;
+        }
+        const float log_sum = log(of[0]);
+        float loss = log_sum - of[1];
+        if (kinds == 3)
+            loss = (1.0f - smoothing) * loss + smoothing * (log_sum - of[2] / (float)classes);
+        total += loss;
+        count++;
+    }
+    sums[sums_offset + part] = total;
+    counts[counts_offset + part] = count;
+}
+
+/* out = upstream[0] * (softmax(logits) - target) for the classes here, from the parts of all
+ * `classes`. `out` may be the logits' buffer. */
+kernel void cross_entropy_parts_grad(global const STORED(IN0) *logits, long logits_offset,
+                                     global const int *labels, long labels_offset,
+                                     global const float *largest, long largest_offset,
+                                     global const float *parts, long parts_offset,
+                                     global const float *upstream, long upstream_offset,
+                                     global STORED(OUT0) *out, long out_offset, long positions,
+                                     int C, int inner, int first, int classes, int kinds,
+                                     float smoothing, int ignore)
+{
+    const long i = get_global_id(0);
+    if (i >= positions)
+        return;
+    const int label = labels[labels_offset + i], good = label >= 0 && label < classes;
+    const uint own = (uint)label - (uint)first;
+    const long start = first_class(i, C, inner);
+    const float scale = upstream[upstream_offset], most = largest[largest_offset + i];
+    const float inverse = 1.0f / parts[parts_offset + i * kinds];
+    const float others = smoothing / (float)classes;
+    logits += logits_offset + start;
+    out += out_offset + start;
+    for (int c = 0; c < C; c++) {
+        const float target = (uint)c == own ? others + (1.0f - smoothing) : others;
+        const float p = exp(GET(IN0, logits + (long)c * inner) - most) * inverse;
+        PUT(OUT0, label == ignore ? 0.0f : good ? scale * (p - target) : NAN,
+            out + (long)c * inner);
+    }
+}
+
 /* Whether logit c is ranked before logit l: NaN is the largest, and of equal logits the lower index
  * is first. */
 static int stands_before(float at_c, int c, float at_l, int l)

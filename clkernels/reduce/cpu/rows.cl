@@ -1,8 +1,8 @@
 /*
- * Softmax, log softmax (is_log), cross entropy and their gradients over rows of C contiguous
- * elements, on CPUs, a vector of elements at a time. All work-groups have one work-item, which
- * computes `share` of the `rows` rows. A row stays in the caches between its passes; the passes
- * that compute exponentials prefetch the next row meanwhile.
+ * Softmax, log softmax (is_log), cross entropy (also of divided classes) and their gradients over
+ * rows of C contiguous elements, on CPUs, a vector of elements at a time. All work-groups have one
+ * work-item, which computes `share` of the `rows` rows. A row stays in the caches between its
+ * passes; the passes that compute exponentials prefetch the next row meanwhile.
  *
  * Global size: ceil(rows / share). Build option: VW, width of a vector (4, 8 or 16).
  */
@@ -302,5 +302,58 @@ KERNEL void cross_entropy_grad(global const STORED(IN0) *logits, long logits_off
         const float inverse = store_softmax(x, to, C, largest, scale, -scale * others);
         const float own = exp(at_label - largest) * inverse;
         PUT(OUT0, scale * (own - (others + (1.0f - smoothing))), to + label);
+    }
+}
+
+/* What classes first .. first + C - 1 add to each row; loss/portable/loss.cl has the format. */
+KERNEL void cross_entropy_parts(global const STORED(IN0) *logits, long logits_offset,
+                                global const int *labels, long labels_offset,
+                                global const float *largest, long largest_offset,
+                                global float *parts, long parts_offset, long rows, int C,
+                                int first_class, int kinds, int share)
+{
+    const long first = get_global_id(0) * (long)share, end = min(first + share, rows);
+    for (long r = first; r < end; r++) {
+        const uint own = (uint)labels[labels_offset + r] - (uint)first_class;
+        const float most = largest[largest_offset + r];
+        global const STORED(IN0) *x = logits + logits_offset + r * C;
+        global float *to = parts + parts_offset + r * kinds;
+        to[0] = exp_sum(x, C, most);
+        to[1] = own < (uint)C ? GET(IN0, x + own) - most : 0.0f;
+        if (kinds == 3)
+            to[2] = shifted_sum(x, C, most);
+    }
+}
+
+/* The gradient for these classes, from the parts of all `classes`. */
+KERNEL void cross_entropy_parts_grad(global const STORED(IN0) *logits, long logits_offset,
+                                     global const int *labels, long labels_offset,
+                                     global const float *largest, long largest_offset,
+                                     global const float *parts, long parts_offset,
+                                     global const float *upstream, long upstream_offset,
+                                     global STORED(OUT0) *out, long out_offset, long rows, int C,
+                                     int first_class, int classes, int kinds, float smoothing,
+                                     int ignore, int share)
+{
+    const long first = get_global_id(0) * (long)share, end = min(first + share, rows);
+    const float scale = upstream[upstream_offset], others = smoothing / (float)classes;
+    for (long r = first; r < end; r++) {
+        const int label = labels[labels_offset + r];
+        const uint own = (uint)label - (uint)first_class;
+        const float most = largest[largest_offset + r];
+        global const STORED(IN0) *x = logits + logits_offset + r * C;
+        global STORED(OUT0) *to = out + out_offset + r * C;
+        if (label == ignore || label < 0 || label >= classes) {
+            fill(to, C, label == ignore ? 0.0f : NAN);
+            continue;
+        }
+        /* x may be overwritten from here on, because `to` may be the same memory. */
+        const float at_label = own < (uint)C ? GET(IN0, x + own) : 0.0f;
+        const float inverse = 1.0f / parts[parts_offset + r * kinds];
+        store_exps(x, to, C, most, scale * inverse, -scale * others);
+        if (own < (uint)C)
+            PUT(OUT0,
+                scale * (exp(at_label - most) * inverse - (others + (1.0f - smoothing))),
+                to + own);
     }
 }

@@ -1,5 +1,6 @@
 /* cross_entropy: softmax and negative log-likelihood of integer labels, and its gradient. */
 #include "base/error.h"
+#include "ops/loss/cross_entropy_parts.h"
 #include "ops/loss/loss.h"
 #include "ops/core/ops.h"
 #include "ops/reduce/rows_cpu.h"
@@ -142,6 +143,7 @@ const clt_op clt_op_cross_entropy = {
     .attr_bytes = sizeof(clt_cross_entropy_attr),
     .infer = infer,
     .gradient = gradient,
+    .divide = clt_cross_entropy_divide,
     .describe = describe,
     .flops = flops,
     .batch_blocked = clt_loss_batch_blocked,
@@ -250,6 +252,7 @@ const clt_op clt_op_cross_entropy_grad = {
     .attributes = attributes,
     .attr_bytes = sizeof(clt_cross_entropy_attr),
     .infer = infer_grad,
+    .divide = clt_cross_entropy_grad_divide,
     .describe = describe,
     .flops = flops,
     .batch_blocked = clt_loss_batch_blocked,
