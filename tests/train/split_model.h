@@ -1,4 +1,4 @@
-/* A model whose parameters are split over the places of tp, for tests of stores. */
+/* Models whose parameters are split over the places of tp, for tests of stores. */
 #ifndef TESTS_TRAIN_SPLIT_MODEL_H
 #define TESTS_TRAIN_SPLIT_MODEL_H
 
@@ -48,6 +48,23 @@ static inline int64_t size_of(const clt_store *store, int index, const char **na
     for (int i = 0; i < rank; i++)
         bytes *= dims[i];
     return bytes <= LARGEST * (int)sizeof(float) ? bytes : -1;
+}
+
+/* A network that trains: the hidden layer is split by rows, and the next one by columns. */
+enum { IN = 6, WIDE = 11, CLASSES = 5, COUNT = 12, TENSORS = 4 };
+
+static const char *const names[] = {"a.weight", "a.bias", "b.weight", "b.bias"};
+static const int sizes[] = {WIDE * IN, WIDE, CLASSES *WIDE, CLASSES};
+
+static inline clt_graph *split_network(bool freezes)
+{
+    clt_graph *g = classifier(IN, WIDE, CLASSES);
+    clt_shard(g, "a.*", CLT_AXIS_TENSOR, 0, 1, NULL);
+    clt_shard(g, "b.weight", CLT_AXIS_TENSOR, 1, 1, NULL);
+    clt_param_group(g, "*.bias", 0.5, 0, NULL);
+    if (freezes)
+        clt_freeze(g, "b.weight", NULL);
+    return g;
 }
 
 #endif

@@ -1,0 +1,218 @@
+/*
+ * clt_fit with parameters that are split over ranks, which are threads here: all ranks save and
+ * resume together, and rank 0 reads and writes the files. Any other mesh goes on from them.
+ */
+#include "train/split_model.h"
+#include "train/world.h"
+
+#include "base/error.h"
+#include "checkpoint/scratch.h"
+#include <cltrain/data.h>
+#include <cltrain/fit.h>
+
+enum { MOST_DEVICES = 4, SLOTS = 2 };
+
+static float xs[COUNT * IN];
+static int32_t labels[COUNT];
+
+/* A run of clt_fit on a rank, and what it gives. */
+typedef struct run {
+    const char *parallel;
+    int devices;
+    int64_t steps;
+    const char *folder; /* NULL: no checkpoints */
+    int resume, zero;
+    float tensors[TENSORS][LARGEST], slots[SLOTS][TENSORS][LARGEST];
+    int64_t done;
+} run;
+
+static clt_status make_data(clt_dataset **set)
+{
+    const int64_t shape[] = {IN};
+    int label = 0;
+    CLT_TRY(clt_dataset_create_arrays("made up", COUNT, set));
+    CLT_TRY(clt_dataset_add_field(*set, "x", CLT_F32, 1, shape, xs, CLT_DATA_BORROW, NULL));
+    return clt_dataset_add_field(*set, "label", CLT_I32, 0, NULL, labels, CLT_DATA_BORROW, &label);
+}
+
+static clt_status make_trainer(const run *r, const clt_world *world, lab *l)
+{
+    clt_device *devices[MOST_DEVICES];
+    clt_store_options so;
+    clt_trainer_options o;
+    clt_store_options_init(&so);
+    clt_trainer_options_init(&o);
+    CLT_TRY(clt_devices_open(runtime, clt_test_devices("pocl@1"), NULL, &l->devices, &l->n));
+    for (int d = 0; d < r->devices; d++)
+        devices[d] = l->devices[0];
+    so.parallel = r->parallel;
+    so.world = o.world = world;
+    so.seed = 3;
+    so.bucket_bytes = 512;
+    o.optimizer = CLT_ADAMW;
+    o.batch = COUNT;
+    o.lr = 0.02;
+    o.zero = r->zero;
+    o.check_every = 1;
+    o.comm_timeout = 60;
+    l->graph = split_network(false);
+    CLT_TRY(clt_store_create_with(l->graph, devices, r->devices, &so, &l->store));
+    return clt_trainer_create(l->graph, l->store, &o, &l->trainer);
+}
+
+static clt_status train(run *r, lab *l, clt_dataset *set)
+{
+    clt_fit_options fit;
+    clt_fit_options_init(&fit);
+    fit.steps = r->steps;
+    fit.shuffle = 0;
+    fit.checkpoint_dir = r->folder;
+    fit.checkpoint_every = 1;
+    fit.resume = r->resume;
+    fit.keep = 0;
+    CLT_TRY(clt_fit(l->trainer, set, NULL, &fit));
+    r->done = clt_trainer_steps(l->trainer);
+    for (int i = 0; i < TENSORS; i++) {
+        const size_t bytes = (size_t)sizes[i] * sizeof(float);
+        CLT_TRY(clt_store_collect(l->store, names[i], r->tensors[i], bytes));
+        for (int k = 0; k < SLOTS; k++)
+            CLT_TRY(clt_trainer_slot_get(l->trainer, k, names[i], r->slots[k][i], bytes));
+    }
+    CLT_TRY(clt_store_check(l->store));
+    return clt_trainer_finish(l->trainer);
+}
+
+static void fit_rank(rank *self)
+{
+    run *r = self->argument;
+    lab l = {0};
+    clt_dataset *set = NULL;
+    if (HOLDS(self, make_data(&set) == CLT_OK) &&
+        HOLDS(self, make_trainer(r, &self->world, &l) == CLT_OK)) {
+        self->status = train(r, &l, set);
+        snprintf(self->message, sizeof self->message, "%s", clt_error_message());
+    }
+    lab_close(&l);
+    clt_dataset_free(set);
+}
+
+/* Runs on ranks with so many devices each. All succeed and have the same tensors. */
+static run fit_on(const char *parallel, int n, const int *devices, int64_t steps,
+                  const char *folder, bool resume, bool zero)
+{
+    static run runs[RANKS_MOST];
+    rank ranks[RANKS_MOST];
+    for (int r = 0; r < n; r++)
+        runs[r] = (run){.parallel = parallel,
+                        .devices = devices[r],
+                        .steps = steps,
+                        .folder = folder,
+                        .resume = resume,
+                        .zero = zero};
+    run_ranks(ranks, n, fit_rank, runs, sizeof *runs);
+    for (int r = 0; r < n; r++) {
+        if (ranks[r].status != CLT_OK)
+            fail_msg("rank %d: %s", r, ranks[r].message);
+        assert_int_equal(runs[r].done, steps);
+        assert_memory_equal(runs[r].tensors, runs[0].tensors, sizeof runs[0].tensors);
+        assert_memory_equal(runs[r].slots, runs[0].slots, sizeof runs[0].slots);
+    }
+    return runs[0];
+}
+
+static void same_bits(const run *a, const run *b)
+{
+    assert_memory_equal(a->tensors, b->tensors, sizeof a->tensors);
+    assert_memory_equal(a->slots, b->slots, sizeof a->slots);
+}
+
+static void close_to(const run *a, const run *b)
+{
+    for (int i = 0; i < TENSORS; i++)
+        for (int e = 0; e < sizes[i]; e++)
+            assert_float_equal(a->tensors[i][e], b->tensors[i][e], 1e-5);
+}
+
+static const int one[] = {1}, two[] = {2}, each[] = {1, 1}, pairs[] = {2, 2}, four[] = {4};
+
+static void ranks_save_and_resume_together(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *parallel;
+        int ranks;
+        const int *devices, *together; /* the same mesh on one rank */
+        bool zero;
+    } cases[] = {{"tp=2", 2, each, two, false},
+                 {"tp=2,dp=2", 2, pairs, four, false},
+                 {"tp=2,dp=2", 2, pairs, four, true},
+                 {"dp=2,tp=2", 2, pairs, four, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char folder[64];
+        snprintf(folder, sizeof folder, "run-%zu", i);
+        char *dir = strdup(in_scratch(folder));
+        const char *p = cases[i].parallel;
+        const int n = cases[i].ranks;
+        const bool zero = cases[i].zero;
+        const run whole = fit_on(p, n, cases[i].devices, 4, NULL, false, zero);
+        const run alone = fit_on(p, 1, cases[i].together, 4, NULL, false, zero);
+        const run single = fit_on(NULL, 1, one, 4, NULL, false, false);
+        same_bits(&whole, &alone);
+        close_to(&whole, &single);
+        fit_on(p, n, cases[i].devices, 2, dir, false, zero);
+        const run resumed = fit_on(p, n, cases[i].devices, 4, dir, true, zero);
+        same_bits(&whole, &resumed);
+        /* All others go on from the checkpoint of the ranks. */
+        scratch_remove_tree(in_scratch("copy"));
+        fit_on(p, n, cases[i].devices, 2, in_scratch("copy"), false, zero);
+        const run elsewhere = fit_on(NULL, 1, one, 4, in_scratch("copy"), true, false);
+        close_to(&whole, &elsewhere);
+        free(dir);
+    }
+}
+
+/* Rank 0 finds no checkpoint, so all begin. */
+static void an_empty_folder_begins_a_run(void **state)
+{
+    (void)state;
+    const run begun = fit_on("tp=2", 2, each, 1, in_scratch("new"), true, false);
+    const run plain = fit_on("tp=2", 2, each, 1, NULL, false, false);
+    same_bits(&begun, &plain);
+}
+
+static void damage_fails_on_all_ranks(void **state)
+{
+    static run runs[2];
+    rank ranks[2];
+    (void)state;
+    char *dir = strdup(in_scratch("damaged")), file[300];
+    fit_on("tp=2", 2, each, 1, dir, false, false);
+    snprintf(file, sizeof file, "%s/step-00000001/optimizer.safetensors", dir);
+    assert_int_equal(truncate(file, 100), 0);
+    for (int r = 0; r < 2; r++)
+        runs[r] = (run){.parallel = "tp=2", .devices = 1, .steps = 2, .folder = dir, .resume = 1};
+    run_ranks(ranks, 2, fit_rank, runs, sizeof *runs);
+    assert_int_equal(ranks[0].status, CLT_FORMAT);
+    assert_int_equal(ranks[1].status, CLT_ABORTED);
+    assert_non_null(strstr(ranks[1].message, "optimizer.safetensors"));
+    free(dir);
+}
+
+static int open_all(void **state)
+{
+    make_samples(xs, labels, COUNT, IN, CLASSES);
+    return scratch_make(state) || open_runtime(state);
+}
+
+static int close_all(void **state)
+{
+    return close_runtime(state) || scratch_remove(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_save_and_resume_together),
+                                       cmocka_unit_test(an_empty_folder_begins_a_run),
+                                       cmocka_unit_test(damage_fails_on_all_ranks)};
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
