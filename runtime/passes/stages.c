@@ -58,7 +58,7 @@ static clt_status number_nodes(const clt_graph *graph)
     return nodes || !last ? CLT_OK : fail_empty(stage, last, NULL);
 }
 
-/* Adds the bit of each stage that uses a parameter or state. */
+/* Adds the bit of each stage that uses a parameter or state. Stage 0 has those that none uses. */
 static void mark_users(const clt_graph *graph)
 {
     for (int i = 0; i < graph->n_values; i++)
@@ -67,6 +67,12 @@ static void mark_users(const clt_graph *graph)
         for (int j = 0; j < graph->nodes[i]->n_in; j++)
             if (graph->nodes[i]->in[j])
                 graph->nodes[i]->in[j]->stages |= 1ull << graph->nodes[i]->stage;
+    for (int i = 0; i < graph->n_assigns; i++)
+        if (graph->assigns[i].value->producer)
+            graph->assigns[i].state->stages |= 1ull << graph->assigns[i].value->producer->stage;
+    for (int i = 0; i < graph->n_values; i++)
+        if (!graph->values[i]->stages)
+            graph->values[i]->stages = 1;
 }
 
 static void replace_in_stage(const clt_graph *graph, int stage, const clt_value *from,

@@ -113,6 +113,11 @@ static clt_status copy_assigned(clt_graph *graph)
     return clt_graph_status(graph);
 }
 
+static int stages_of(const clt_plan *plan)
+{
+    return plan->options.mesh ? plan->options.mesh->size[CLT_AXIS_PIPELINE] : 1;
+}
+
 static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value **gradients,
                              int *n_gradients)
 {
@@ -143,6 +148,11 @@ static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value
         CLT_TRY(clt_pass_partition(graph, plan->options.mesh, plan->options.participant,
                                    plan->options.max_batch, gradients, *n_gradients,
                                    &plan->partition));
+    if (stages_of(plan) > 1)
+        CLT_TRY(clt_pass_pipeline(
+            graph,
+            clt_mesh_coordinate(plan->options.mesh, CLT_AXIS_PIPELINE, plan->options.participant),
+            gradients, n_gradients, &plan->partition.text));
     CLT_TRY(clt_pass_simplify(graph));
     if (plan->options.fuse)
         CLT_TRY(clt_pass_fuse(graph));
@@ -249,6 +259,8 @@ clt_status clt_plan_lay_out(clt_plan *plan, const clt_target *target)
 static clt_status compile(clt_plan *plan, const clt_target *target)
 {
     int n_gradients = 0;
+    if (stages_of(plan) > 1) /* adds values */
+        CLT_TRY(clt_pass_stages(plan->graph, stages_of(plan)));
     clt_value **gradients = clt_calloc((size_t)plan->graph->n_values + 1, sizeof *gradients);
     clt_status status = gradients ? CLT_OK : CLT_OUT_OF_MEMORY;
     CLT_NEXT(status, run_passes(plan, target, gradients, &n_gradients));

@@ -95,10 +95,12 @@ typedef struct clt_segment {
 typedef struct clt_plan_collective {
     clt_op_collective kind;
     clt_axis axis;
+    int peer;      /* of sends and receives: the place of the other end; else -1 */
     int64_t count; /* elements of a participant's own part; with per_sample for each sample */
     bool per_sample;
     int node;   /* begins when all nodes before this one are enqueued */
-    int needed; /* complete before this node, at the latest at the end of forward or backward */
+    int needed; /* complete before this node, at the latest at the end of forward or backward. What
+                   is sent stays until its micro-batch's memory is used again */
     char label[160]; /* for messages: "node bn1.sum (all_reduce of f32[64])" */
 } clt_plan_collective;
 

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "ops/collective/transfer.h"
 #include "plan/plan.h"
 
 /* Returns the node before which a collective must be complete. `first` is the first node that reads
@@ -20,6 +21,13 @@ static const clt_type *part_of(const clt_node *node)
     return gives ? &node->in[0]->type : &node->out[0]->type;
 }
 
+static int peer_of(const clt_node *node)
+{
+    const bool passes =
+        node->op->collective == CLT_OP_SEND || node->op->collective == CLT_OP_RECEIVE;
+    return passes ? ((const clt_transfer_attr *)node->attr)->peer : -1;
+}
+
 static clt_status list_collectives(clt_plan *plan, const int *first)
 {
     int n = 0;
@@ -35,16 +43,23 @@ static clt_status list_collectives(clt_plan *plan, const int *first)
         clt_plan_collective *c = &plan->collectives[plan->n_collectives++];
         *c = (clt_plan_collective){.kind = node->op->collective,
                                    .axis = (clt_axis) * (const int *)node->attr,
+                                   .peer = peer_of(node),
                                    .count = clt_type_coefficient(part_of(node)),
                                    .per_sample = clt_type_has_batch(part_of(node)),
                                    .node = i,
-                                   .needed = needed_by(plan, i, first[node->out[0]->id])};
+                                   .needed = node->op->collective == CLT_OP_SEND
+                                                 ? plan->n_nodes
+                                                 : needed_by(plan, i, first[node->out[0]->id])};
         snprintf(c->label, sizeof c->label, "node %.80s (%s of %.50s)", node->name, node->op->name,
                  clt_type_text(&node->out[0]->type, type));
     }
-    for (int k = plan->n_collectives - 2; k >= 0; k--)
-        if (plan->collectives[k].needed > plan->collectives[k + 1].needed)
-            plan->collectives[k].needed = plan->collectives[k + 1].needed;
+    for (int k = plan->n_collectives - 1, least = plan->n_nodes; k >= 0; k--) {
+        clt_plan_collective *c = &plan->collectives[k];
+        if (c->kind == CLT_OP_SEND)
+            continue;
+        c->needed = c->needed < least ? c->needed : least;
+        least = c->needed;
+    }
     return CLT_OK;
 }
 
@@ -109,7 +124,8 @@ static void find_stops(const clt_plan *plan, stop *stops, int *next)
         stops[i].begins = -1;
     for (int k = 0; k < plan->n_collectives; k++) {
         const clt_plan_collective *c = &plan->collectives[k];
-        stops[c->node].meets = stops[c->needed - 1].meets = true;
+        stops[c->node].meets = true;
+        stops[c->needed - 1].meets = stops[c->needed - 1].meets || c->kind != CLT_OP_SEND;
         stops[c->node].begins = k;
     }
     if (plan->options.mode == CLT_PLAN_TRAIN)

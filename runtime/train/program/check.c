@@ -36,8 +36,8 @@ static uint64_t hash_plan(const clt_outline *o)
     hash = clt_hash(o->ready, (size_t)o->n_ready * sizeof *o->ready, hash);
     for (int k = 0; k < o->n_collectives; k++) {
         const clt_outline_collective *c = &o->collectives[k];
-        const int64_t fields[] = {c->node,  c->needed,     c->kind,         c->axis,
-                                  c->count, c->per_sample, (int64_t)c->name};
+        const int64_t fields[] = {c->node, c->needed, c->kind,       c->axis,
+                                  c->peer, c->count,  c->per_sample, (int64_t)c->name};
         hash = clt_hash(fields, sizeof fields, hash);
     }
     return hash;
@@ -239,6 +239,8 @@ static const runner *ask(const check *c, const runner *r, int group, int k, int 
 
 static bool matches(const clt_symbolic_request *a, const clt_symbolic_request *b)
 {
+    if (a->way)
+        return b->on == CLT_ON_NODE && a->way == -b->way && a->shape == b->shape;
     return a->on == b->on && a->item == b->item && a->slot == b->slot && a->peer == b->peer &&
            a->shape == b->shape;
 }
@@ -251,9 +253,9 @@ static clt_status check_started(const check *c, int g)
     if (last->peer >= clt_group_size(r->state.in, last->group))
         return refuse(c, g, "no device has the number of its peer");
     for (int k = 0, members; k < asked(c, r, last->group); k++) {
-        const clt_symbolic_request *other =
-            partner(&ask(c, r, last->group, k, &members)->state, last->group, last->number);
-        if (other && !matches(last, other))
+        const runner *member = ask(c, r, last->group, k, &members);
+        const clt_symbolic_request *other = partner(&member->state, last->group, last->number);
+        if (other && member != r && !matches(last, other))
             return refuse(c, g, "another device starts another collective at this place");
     }
     return CLT_OK;
@@ -275,7 +277,8 @@ static uint64_t result_of(const check *c, const runner *r, const clt_symbolic_re
 {
     const int group = request->group, number = request->number;
     uint64_t sum = 0;
-    if (request->peer >= 0 && (request->on == CLT_ON_VALUES || request->on == CLT_ON_SLOT))
+    if (request->peer >= 0 &&
+        (request->way < 0 || request->on == CLT_ON_VALUES || request->on == CLT_ON_SLOT))
         return partner(&member_of(c, r, group, request->peer)->state, group, number)->operand;
     for (int k = 0, members; k < asked(c, r, group); k++) {
         const runner *other = ask(c, r, group, k, &members);
@@ -323,7 +326,9 @@ static int count_in(const clt_symbolic_device *s, int group)
 
 static bool start_as_many(const check *c, const runner *r)
 {
-    for (int group = 0; group < CLT_GROUP_AXIS + CLT_AXES; group++) {
+    for (int group = 0; group < clt_group_end(r->state.in); group++) {
+        if (clt_group_place(r->state.in, group, r->first) < 0)
+            continue;
         const int count = count_in(&r->state, group);
         for (int k = 0, members; k < asked(c, r, group); k++)
             if (count_in(&ask(c, r, group, k, &members)->state, group) != count)

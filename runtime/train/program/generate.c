@@ -97,7 +97,8 @@ static void start_gradients(writer *w)
 static void start_forward(writer *w)
 {
     if (clt_input_shares_results(w->in))
-        collective(w, CLT_DO_START, CLT_ON_RESULTS, -1, last_of(w), last_of(w), -1);
+        collective_in(w, clt_group_results(w->in), CLT_DO_START, CLT_ON_RESULTS, -1, last_of(w),
+                      last_of(w), -1);
     if (w->in->means && reduces(w))
         collective(w, CLT_DO_START, CLT_ON_MEANS, -1, last_of(w), last_of(w), -1);
 }
@@ -105,7 +106,8 @@ static void start_forward(writer *w)
 static void complete_results(writer *w)
 {
     if (clt_input_shares_results(w->in))
-        collective(w, CLT_DO_COMPLETE, CLT_ON_RESULTS, -1, last_of(w), CLT_VERSION_REDUCED, -1);
+        collective_in(w, clt_group_results(w->in), CLT_DO_COMPLETE, CLT_ON_RESULTS, -1, last_of(w),
+                      CLT_VERSION_REDUCED, -1);
 }
 
 static void complete_means(writer *w)
@@ -132,8 +134,38 @@ static void nodes(writer *w, clt_instruction_kind kind, int first, int end, int 
 /* Adds a collective of the graph, of the devices along its axis. */
 static void of_node(writer *w, clt_instruction_kind kind, int item, int micro, int version)
 {
-    const clt_axis axis = (clt_axis)w->in->plan->collectives[item].axis;
-    collective_in(w, clt_group_along(w->in, axis), kind, CLT_ON_NODE, item, micro, version, -1);
+    const clt_step_program_input *in = w->in;
+    const clt_outline_collective *c = &in->plan->collectives[item];
+    const int own = clt_mesh_coordinate(&in->mesh, CLT_AXIS_PIPELINE, in->self);
+    const bool sends = clt_outline_sends(in->plan, item);
+    if (!sends && !clt_outline_receives(in->plan, item))
+        collective_in(w, clt_group_along(in, (clt_axis)c->axis), kind, CLT_ON_NODE, item, micro,
+                      version, -1);
+    else
+        collective_in(w, clt_group_edge(in, sends ? own : c->peer, sends ? c->peer : own), kind,
+                      CLT_ON_NODE, item, micro, version, c->peer > own);
+}
+
+void clt_write_sent(writer *w, int end, int micro)
+{
+    const clt_outline *plan = w->in->plan;
+    for (int k = 0; k < plan->n_collectives; k++)
+        if (clt_outline_sends(plan, k) && plan->collectives[k].node < end)
+            of_node(w, CLT_DO_COMPLETE, k, micro, CLT_VERSION_REDUCED);
+}
+
+/* Completes collectives [*next, begun) up to the first that no node before `node` + 1 needs, but
+ * for sends. */
+static void complete_needed(writer *w, int *next, int begun, int node, int micro)
+{
+    const clt_outline *plan = w->in->plan;
+    for (; *next < begun; ++*next) {
+        if (clt_outline_sends(plan, *next))
+            continue;
+        if (plan->collectives[*next].needed > node)
+            break;
+        of_node(w, CLT_DO_COMPLETE, *next, micro, CLT_VERSION_REDUCED);
+    }
 }
 
 /* Adds the segments within nodes [first, end). A collective of the graph starts behind its node and
@@ -149,8 +181,7 @@ static void run_nodes(writer *w, int first, int end, int micro, bool reduce)
     for (int i = 0; i < plan->n_segments && plan->segments[i].first < end; i++) {
         const clt_segment *s = &plan->segments[i];
         if (s->first >= first) {
-            while (completed < begun && plan->collectives[completed].needed <= s->first)
-                of_node(w, CLT_DO_COMPLETE, completed++, micro, CLT_VERSION_REDUCED);
+            complete_needed(w, &completed, begun, s->first, micro);
             nodes(w, CLT_DO_RUN, s->first, s->end, micro);
             if (s->begins >= 0)
                 of_node(w, CLT_DO_START, begun++, micro, micro);
@@ -158,8 +189,7 @@ static void run_nodes(writer *w, int first, int end, int micro, bool reduce)
         while (reduce && ready < s->end_ready && w->in->after[plan->ready[ready]] <= begun)
             start_gradient(w, plan->ready[ready++]);
     }
-    while (completed < begun)
-        of_node(w, CLT_DO_COMPLETE, completed++, micro, CLT_VERSION_REDUCED);
+    complete_needed(w, &completed, begun, plan->n_nodes, micro);
 }
 
 /* Waits first: the caller's inputs may not be written yet, and results may still be read. */
@@ -263,12 +293,12 @@ static void step_micro(writer *w, int micro)
 }
 
 /* Rounds without samples write any gradients. */
-static void flights(writer *w, bool reduce)
+static void flights(writer *w)
 {
     clt_write_flights(w);
     if (is_empty(w->load))
         plain(w, CLT_DO_ZERO, last_of(w), CLT_VERSION_ANY);
-    if (reduce)
+    if (!w->in->deferred)
         start_forward(w);
 }
 
@@ -282,7 +312,7 @@ static void gradients(writer *w)
     if (w->load == CLT_LOAD_NONE && reduce)
         start_forward(w);
     if (w->in->in_flight)
-        flights(w, reduce);
+        flights(w);
     else
         each_micro(w, step_micro);
     if (w->load == CLT_LOAD_MANY && w->in->half)
@@ -386,7 +416,8 @@ static void read_results(writer *w)
 static void share_results(writer *w)
 {
     if (clt_input_shares_results(w->in))
-        collective(w, CLT_DO_START, CLT_ON_RESULTS, -1, last_of(w), last_of(w), -1);
+        collective_in(w, clt_group_results(w->in), CLT_DO_START, CLT_ON_RESULTS, -1, last_of(w),
+                      last_of(w), -1);
     complete_results(w);
 }
 
@@ -425,6 +456,7 @@ static void weights_micro(writer *w, int micro)
 {
     feed(w, micro);
     run_nodes(w, 0, w->in->plan->n_forward, micro, false);
+    clt_write_sent(w, w->in->plan->n_forward, micro);
 }
 
 static void weights(writer *w)
@@ -442,6 +474,7 @@ static void outside_micro(writer *w, int micro)
     plain(w, CLT_DO_FEED, micro, CLT_VERSION_ANY);
     run_nodes(w, 0, w->in->plan->n_forward, micro, false);
     plain(w, CLT_DO_FETCH, micro, micro);
+    clt_write_sent(w, w->in->plan->n_forward, micro);
     if (w->in->carries && w->in->plan->n_assigns)
         plain(w, CLT_DO_CARRY, micro, micro);
 }

@@ -18,6 +18,9 @@ void clt_write_forward(clt_program_writer *writer, int micro);
 void clt_write_refeed(clt_program_writer *writer, int micro);
 void clt_write_backward(clt_program_writer *writer, int micro, bool reduce);
 
+/* Waits until the other stages have what nodes before `end` sent of a micro-batch. */
+void clt_write_sent(clt_program_writer *writer, int end, int micro);
+
 /* Adds all micro-batches of a step with in->in_flight. */
 void clt_write_flights(clt_program_writer *writer);
 

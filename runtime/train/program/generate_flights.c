@@ -7,7 +7,9 @@
  * Stage s of p stages has F = p - s in 1F1B (Narayanan et al., "PipeDream", 2019) and F = m in
  * GPipe (Huang et al., 2019). Both run backward in the order of the micro-batches, so the gradients
  * are added in one order, and the bits are those of forward and backward of each micro-batch in
- * turn.
+ * turn. What a
+ * stage sends lies in the micro-batch's own memory. So the stage waits for the receiver only before
+ * it uses this memory again, and at the end.
  */
 #include "train/program/generate.h"
 
@@ -18,11 +20,13 @@ static void backward(clt_program_writer *w, int micro)
     clt_write_backward(w, micro, false);
 }
 
-/* Backward of a micro-batch makes room for forward of a further one. */
+/* Backward of a micro-batch makes room for forward of a further one, once other stages have what
+ * was sent. */
 static void turn(clt_program_writer *w, int micro)
 {
     const int flight = w->in->in_flight;
     backward(w, micro);
+    clt_write_sent(w, w->in->plan->n_nodes, micro);
     w->ahead = micro < 0 ? flight : 0;
     clt_write_forward(w, micro < 0 ? micro : micro + flight);
     w->ahead = 0;
@@ -44,6 +48,10 @@ void clt_write_flights(clt_program_writer *w)
     for (int k = 0; k < flight; k++) {
         w->ahead = more ? k - flight + 1 : 0;
         backward(w, more ? CLT_MICRO_LAST : k);
+    }
+    for (int k = 0; k < flight; k++) {
+        w->ahead = more ? k - flight + 1 : 0;
+        clt_write_sent(w, w->in->plan->n_nodes, more ? CLT_MICRO_LAST : k);
     }
     w->ahead = 0;
 }

@@ -54,6 +54,7 @@ clt_status clt_outline_create(const clt_plan *plan, clt_outline *o)
                                                      .needed = c->needed,
                                                      .kind = (int)c->kind,
                                                      .axis = (int)c->axis,
+                                                     .peer = c->peer,
                                                      .count = c->count,
                                                      .per_sample = c->per_sample,
                                                      .name = clt_hash_text(node->name, 0)};
@@ -65,6 +66,16 @@ void clt_outline_free(clt_outline *o)
 {
     CLT_FREE(o->segments, o->ready, o->collectives);
     *o = (clt_outline){0};
+}
+
+bool clt_outline_sends(const clt_outline *o, int collective)
+{
+    return o->collectives[collective].kind == CLT_OP_SEND;
+}
+
+bool clt_outline_receives(const clt_outline *o, int collective)
+{
+    return o->collectives[collective].kind == CLT_OP_RECEIVE;
 }
 
 bool clt_outline_joins_data(const clt_outline *o)
@@ -89,7 +100,7 @@ void clt_outline_places(const clt_outline *o, int *after)
 /* --- as numbers ------------------------------------------------------------------------------ */
 
 /* Sizes in numbers: of the head, which precedes the arrays, and of their items. */
-enum { HEAD = 9, SEGMENT = 5, COLLECTIVE = 7 };
+enum { HEAD = 9, SEGMENT = 5, COLLECTIVE = 8 };
 
 clt_status clt_outline_pack(const clt_outline *o, int64_t **numbers, int *count, int *room)
 {
@@ -110,8 +121,8 @@ clt_status clt_outline_pack(const clt_outline *o, int64_t **numbers, int *count,
         *to++ = o->ready[i];
     for (int i = 0; i < o->n_collectives; i++, to += COLLECTIVE) {
         const clt_outline_collective *c = &o->collectives[i];
-        const int64_t fields[COLLECTIVE] = {c->node,  c->needed,     c->kind,         c->axis,
-                                            c->count, c->per_sample, (int64_t)c->name};
+        const int64_t fields[COLLECTIVE] = {c->node, c->needed, c->kind,       c->axis,
+                                            c->peer, c->count,  c->per_sample, (int64_t)c->name};
         memcpy(to, fields, sizeof fields);
     }
     *count += more;
@@ -143,8 +154,8 @@ clt_status clt_outline_unpack(const int64_t *numbers, int count, int *at, clt_ou
         o->ready[i] = (int)*from++;
     for (int i = 0; i < o->n_collectives; i++, from += COLLECTIVE)
         o->collectives[i] =
-            (clt_outline_collective){(int)from[0], (int)from[1], (int)from[2],     (int)from[3],
-                                     from[4],      from[5] != 0, (uint64_t)from[6]};
+            (clt_outline_collective){(int)from[0], (int)from[1], (int)from[2], (int)from[3],
+                                     (int)from[4], from[5],      from[6] != 0, (uint64_t)from[7]};
     *at = (int)(from - numbers);
     return CLT_OK;
 }

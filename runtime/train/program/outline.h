@@ -7,7 +7,7 @@
 
 typedef struct clt_outline_collective {
     int node, needed; /* as clt_plan_collective */
-    int kind, axis;
+    int kind, axis, peer;
     int64_t count; /* elements, for each sample if `per_sample` */
     bool per_sample;
     uint64_t name; /* hash of the node's name */
@@ -33,6 +33,10 @@ void clt_outline_free(clt_outline *outline);
 /* Whether devices with different samples meet in collectives of the plan. They then run it equally
  * often. */
 bool clt_outline_joins_data(const clt_outline *outline);
+
+/* Whether the collective passes a value to another place, or gets one from there. */
+bool clt_outline_sends(const clt_outline *outline, int collective);
+bool clt_outline_receives(const clt_outline *outline, int collective);
 
 /* Raises after[b] to the number of the plan's collectives that have begun when bucket b is ready.
  * Every device reduces a bucket after the maximum over all devices. */

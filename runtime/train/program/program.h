@@ -81,9 +81,10 @@ typedef enum clt_operand {
         CLT_OPERAND_COUNT
 } clt_operand;
 
-/* The devices that take part in a collective: all of all ranks, or those that differ only along an
- * axis of the mesh (CLT_GROUP_AXIS + axis). */
-enum { CLT_GROUP_ALL, CLT_GROUP_AXIS };
+/* The devices that take part in a collective: all of all ranks, those that differ only along an
+ * axis of the mesh (CLT_GROUP_AXIS + axis), or two stages of a pipeline, of which one sends and the
+ * other receives (clt_group_edge). */
+enum { CLT_GROUP_ALL, CLT_GROUP_AXIS, CLT_GROUP_EDGE = CLT_GROUP_AXIS + CLT_AXES };
 
 /* A micro-batch is given by number, or by one of these. */
 enum {
@@ -198,7 +199,8 @@ static inline bool clt_input_has_axes(const clt_step_program_input *input)
 /* Returns true if results are summed over ranks in training. */
 static inline bool clt_input_shares_results(const clt_step_program_input *input)
 {
-    return input->ranks > 1 && clt_input_parts(input) > 1;
+    return input->ranks > 1 &&
+           (clt_input_parts(input) > 1 || input->mesh.size[CLT_AXIS_PIPELINE] > 1);
 }
 
 /* Returns the group along an axis. */
@@ -208,14 +210,48 @@ static inline int clt_group_along(const clt_step_program_input *input, clt_axis 
                                                          : CLT_GROUP_AXIS + (int)axis;
 }
 
+/* Returns the group over which results are summed. Each stage of a pipeline has its own losses. */
+static inline int clt_group_results(const clt_step_program_input *input)
+{
+    return input->mesh.size[CLT_AXIS_PIPELINE] > 1 ? CLT_GROUP_ALL
+                                                   : clt_group_along(input, CLT_AXIS_DATA);
+}
+
+/* Returns the group of two stages for what `from` sends to `to`, and the end of all groups. */
+static inline int clt_group_edge(const clt_step_program_input *input, int from, int to)
+{
+    return CLT_GROUP_EDGE + from * input->mesh.size[CLT_AXIS_PIPELINE] + to;
+}
+
+static inline int clt_group_end(const clt_step_program_input *input)
+{
+    return clt_group_edge(input, input->mesh.size[CLT_AXIS_PIPELINE], 0);
+}
+
+/* Returns the stage with number `place` in the group of two stages: they have their order. */
+static inline int clt_group_stage(const clt_step_program_input *input, int group, int place)
+{
+    const int stages = input->mesh.size[CLT_AXIS_PIPELINE];
+    const int from = (group - CLT_GROUP_EDGE) / stages, to = (group - CLT_GROUP_EDGE) % stages;
+    return (from < to) == (place == 0) ? from : to;
+}
+
 static inline int clt_group_size(const clt_step_program_input *input, int group)
 {
+    if (group >= CLT_GROUP_EDGE)
+        return 2;
     return group == CLT_GROUP_ALL ? input->participants : input->mesh.size[group - CLT_GROUP_AXIS];
 }
 
-/* Returns a participant's number in its group. */
+/* Returns a participant's number in its group; -1: it is not in the group. */
 static inline int clt_group_place(const clt_step_program_input *input, int group, int participant)
 {
+    if (group >= CLT_GROUP_EDGE) {
+        const int stage = clt_mesh_coordinate(&input->mesh, CLT_AXIS_PIPELINE, participant);
+        return stage == clt_group_stage(input, group, 0)   ? 0
+               : stage == clt_group_stage(input, group, 1) ? 1
+                                                           : -1;
+    }
     return group == CLT_GROUP_ALL
                ? participant
                : clt_mesh_coordinate(&input->mesh, (clt_axis)(group - CLT_GROUP_AXIS), participant);
@@ -225,6 +261,9 @@ static inline int clt_group_place(const clt_step_program_input *input, int group
 static inline int clt_group_member(const clt_step_program_input *input, int group, int participant,
                                    int place)
 {
+    if (group >= CLT_GROUP_EDGE)
+        return clt_mesh_neighbour(&input->mesh, CLT_AXIS_PIPELINE, participant,
+                                  clt_group_stage(input, group, place));
     return group == CLT_GROUP_ALL
                ? place
                : clt_mesh_neighbour(&input->mesh, (clt_axis)(group - CLT_GROUP_AXIS), participant,

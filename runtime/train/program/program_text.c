@@ -57,10 +57,16 @@ static void print_one(const clt_instruction *i, clt_str *s)
     if (i->set)
         clt_str_add(s, " further gradients");
     add_number(s, "version", i->version, i->ahead);
-    if (i->group > CLT_GROUP_ALL)
+    if (i->group >= CLT_GROUP_EDGE)
+        clt_str_add(s, " between stages");
+    else if (i->group > CLT_GROUP_ALL)
         clt_str_add(s, " along %s", clt_axis_name((clt_axis)(i->group - CLT_GROUP_AXIS)));
     if (i->peer >= 0)
-        clt_str_add(s, " %s %d", i->on == CLT_ON_GRADIENT ? "to" : "from", i->peer);
+        clt_str_add(s, " %s %d",
+                    i->on == CLT_ON_GRADIENT ? "to"
+                    : i->on == CLT_ON_NODE   ? "with"
+                                             : "from",
+                    i->peer);
 }
 
 void clt_step_program_print(const clt_step_program *p, clt_str *text)

@@ -24,6 +24,7 @@ typedef struct clt_symbolic_request {
     int item, slot, peer, group, micro;
     uint64_t shape;   /* size and name of the graph's node */
     uint64_t operand; /* term of this device's input; 0: none */
+    int way;          /* 1: this device sends, -1: it receives, 0: neither */
     bool open;        /* started and not complete */
     int number;       /* index among the collectives of the group that the device has started */
 } clt_symbolic_request;

@@ -75,6 +75,10 @@ static bool in_right_group(const clt_step_program_input *in, const clt_instructi
 {
     const clt_axis axis =
         i->on == CLT_ON_NODE ? (clt_axis)in->plan->collectives[i->item].axis : CLT_AXIS_DATA;
+    if (i->on == CLT_ON_RESULTS)
+        return i->group == clt_group_results(in);
+    if (i->on == CLT_ON_NODE && i->group >= CLT_GROUP_EDGE)
+        return axis == CLT_AXIS_PIPELINE;
     return i->group == (i->on == CLT_ON_WORDS ? CLT_GROUP_ALL : clt_group_along(in, axis));
 }
 
@@ -96,7 +100,11 @@ const char *clt_symbolic_start(clt_symbolic_device *s, const clt_instruction *i)
         const clt_outline_collective *c = &s->in->plan->collectives[i->item];
         why = start_node(s, i);
         request.shape = clt_term(COMPUTED, (uint64_t)(2 * c->count + c->per_sample), c->name);
-        request.shape = clt_term(COMPUTED, request.shape, (uint64_t)c->kind);
+        request.way = clt_outline_sends(s->in->plan, i->item)      ? 1
+                      : clt_outline_receives(s->in->plan, i->item) ? -1
+                                                                   : 0;
+        request.shape =
+            clt_term(COMPUTED, request.shape, request.way ? (uint64_t)i->micro : (uint64_t)c->kind);
         request.operand = clt_symbolic_computed(s, s->now->next);
     } else if (i->on == CLT_ON_CHECKSUMS) {
         why = s->checksum ? NULL : "the checksums are not there";

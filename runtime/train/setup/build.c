@@ -184,6 +184,8 @@ static clt_status check_axes(const clt_trainer *t)
         return CLT_OK;
     if (t->options.rebalance)
         return clt_fail(CLT_UNSUPPORTED, "rebalance needs a mesh that has no other axis than dp");
+    if (t->all.mesh.size[CLT_AXIS_PIPELINE] > 1)
+        return clt_fail(CLT_UNSUPPORTED, "trainers do not run along axis pp yet");
     if (t->unlike)
         return clt_fail(CLT_UNSUPPORTED, "a mesh with other axes than dp needs devices of one "
                                          "kind: the same platform, device and driver");

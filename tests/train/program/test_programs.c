@@ -32,8 +32,8 @@ static clt_segment cut[] = {
 static clt_segment cut_more[] = {{0, 3, 0, 0, 0}, {3, 4, -1, 0, 0}, {4, 6, -1, 0, 0},
                                  {6, 8, 1, 0, 1}, {8, 9, -1, 1, 2}, {9, 10, -1, 2, 3}};
 static int ready[] = {0, 1, 2};
-static clt_outline_collective sums[] = {{2, 4, CLT_OP_ALL_REDUCE, CLT_AXIS_DATA, 8, false, 11},
-                                        {7, 9, CLT_OP_ALL_REDUCE, CLT_AXIS_DATA, 8, false, 12}};
+static clt_outline_collective sums[] = {{2, 4, CLT_OP_ALL_REDUCE, CLT_AXIS_DATA, -1, 8, false, 11},
+                                        {7, 9, CLT_OP_ALL_REDUCE, CLT_AXIS_DATA, -1, 8, false, 12}};
 static clt_bucket buckets[BUCKETS] = {[BUCKETS - 1] = {.state = true}};
 static const clt_buckets layout = {.n_buckets = BUCKETS, .buckets = buckets};
 static const int none_after[BUCKETS] = {0, 0, 0, 0}, some_after[BUCKETS] = {2, 2, 2, 0};

@@ -70,7 +70,7 @@ static void use_groups(rank *self)
 static void groups_follow_the_mesh(void **state)
 {
     static const char *const meshes[] = {
-        NULL, "dp=4", "tp=4", "dp=2,tp=2", "tp=2,time=1,dp=2", "pp=2,space=2"};
+        NULL, "dp=4", "tp=4", "dp=2,tp=2", "tp=2,time=1,dp=2", "time=2,space=2"};
     (void)state;
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         rank ranks[2];
