@@ -6,7 +6,7 @@
  */
 #define LANES VW
 #include "core/batch_blocked/philox.clh"
-#include "core/philox.clh"
+#include "elementwise/dropout.clh"
 
 #define VECTORS (2 * CLT_CALLS)
 
@@ -33,15 +33,10 @@ INLINE void drop_some(global const STORED(IN0) *x, global STORED(OUT0) *out, int
     }
 }
 
-KERNEL void dropout(global const STORED(IN0) *x, long x_offset, global STORED(OUT0) *out, long out_offset,
-                    long count, long sample, float p, float scale, int sub, ulong seed, uint step,
-                    long position, long share)
+/* Computes elements with consecutive numbers. */
+INLINE void drop_run(global const STORED(IN0) *x, global STORED(OUT0) *out, int size, ulong number,
+                     float p, float scale, int sub, ulong seed, uint step)
 {
-    const long at = (long)get_global_id(0) * share;
-    const int size = (int)min(share, count - at);
-    const ulong number = (ulong)(position * sample + at);
-    x += x_offset + at;
-    out += out_offset + at;
     /* clt_unit(bits) >= p is equal to (bits >> 8) >= least, which needs no conversion to floats. */
     const int least = (int)ceil(p * 16777216.0f);
     /* The elements before the first whole Philox block. */
@@ -67,5 +62,18 @@ KERNEL void dropout(global const STORED(IN0) *x, long x_offset, global STORED(OU
         for (int k = 0; i + k < size; k++)
             PUT(OUT0, (int)(own[k] >> 8) >= least ? GET(IN0, x + i + k) * scale : 0.0f,
                 out + i + k);
+    }
+}
+
+KERNEL void dropout(global const STORED(IN0) *x, long x_offset, global STORED(OUT0) *out, long out_offset,
+                    long count, long sample, float p, float scale, int sub, ulong seed, uint step,
+                    long position, long run, long row, long lowest, long share)
+{
+    const long first = (long)get_global_id(0) * share, end = min(first + share, count);
+    for (long at = first, size; at < end; at += size) {
+        size = min(end - at, run - at % run);
+        drop_run(x + x_offset + at, out + out_offset + at, (int)size,
+                 clt_drop_number(at, sample, position, run, row, lowest), p, scale, sub, seed,
+                 step);
     }
 }

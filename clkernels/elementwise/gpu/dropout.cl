@@ -1,16 +1,26 @@
 /*
  * Dropout on GPUs, with the random numbers of elementwise/dropout.clh. A work-item computes the
  * four elements whose numbers belong to one Philox block, the next work-item the next four.
- * Build options: STREAM; V: 4 if these elements are an aligned vector of four, else 1.
+ * Build options: STREAM; V: 4 if these elements are an aligned vector of four, else 1; PART: 1 if
+ * the array is a part of a divided tensor. Then a work-item has four neighbouring elements.
  */
 #include "core/gpu/halves.clh"
-#include "core/philox.clh"
+#include "elementwise/dropout.clh"
 #define GROUP 256
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 dropout(global const STORED(IN0) *x, long x_offset, global STORED(OUT0) *out, long out_offset, long count,
-        long sample, float p, float scale, int sub, ulong seed, uint step, long position)
+        long sample, float p, float scale, int sub, ulong seed, uint step, long position, long run,
+        long row, long lowest)
 {
+#if PART
+    const long from = (long)get_global_id(0) * 4, end = min(from + 4, count);
+    for (long i = from, size; i < end; i += size) {
+        size = min(end - i, run - i % run);
+        drop(x + x_offset + i, out + out_offset + i, (int)size, 1,
+             clt_drop_number(i, sample, position, run, row, lowest), p, scale, sub, seed, step);
+    }
+#else
     const ulong first = (ulong)(position * sample);
     const ulong block = (first >> 2) + get_global_id(0);
     const long at = (long)(block * 4 - first);
@@ -33,4 +43,5 @@ dropout(global const STORED(IN0) *x, long x_offset, global STORED(OUT0) *out, lo
     for (int i = 0; i < (V == 4 ? 3 : 4); i++)
         if (at + i >= 0 && at + i < count)
             PUT(OUT0, clt_unit(own[i]) >= p ? GET(IN0, x + i) * scale : 0.0f, out + i);
+#endif
 }
