@@ -406,7 +406,7 @@ CLT_API clt_status clt_trainer_slot_set(clt_trainer *trainer, int slot, const ch
 /* Copies parameters, states, optimizer slots and the number of steps from rank `root` to the
  * others. All ranks call it. Use it after clt_store_load or clt_trainer_restore on rank `root`. If
  * parameters are split over ranks (clt_shard), all ranks load or restore before it. Errors:
- * INVALID_ARGUMENT (also if the rank has no place of dp alone, so that no whole replica is on it).
+ * INVALID_ARGUMENT (also if the rank does not have all parts of the parameters).
  */
 CLT_API clt_status clt_trainer_broadcast(clt_trainer *trainer, int root);
 

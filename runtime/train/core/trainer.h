@@ -67,9 +67,9 @@ clt_status clt_lost_explain(const clt_trainer *trainer, clt_status failure, cons
  * failed. */
 bool clt_lost_one_of_several(const clt_trainer *trainer);
 
-/* replicas.c: copies the replica of a participant to all others along dp, and of each device with
- * the same place of dp. Collective. With shards, optimizer slots stay. `participant` -1: does
- * nothing. */
+/* replicas.c: copies the replica of a participant to all others. If tensors are split along tp,
+ * each device copies to those that have the same place of tp. Collective. With shards, optimizer
+ * slots stay. `participant` -1: does nothing. */
 clt_status clt_trainer_copy_replica(clt_trainer *trainer, int participant);
 
 /* step.c: returns true if the guard stopped at the ring entry's step. The step status must have

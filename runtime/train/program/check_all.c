@@ -140,7 +140,7 @@ static clt_status check_kinds(trial *t)
         CLT_PROGRAM_OUTSIDE, CLT_PROGRAM_VERIFY,  CLT_PROGRAM_DIAGNOSE};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         t->kind = kinds[k];
-        if (t->kind != CLT_PROGRAM_VERIFY || clt_input_parts(t->world->training) > 1)
+        if (t->kind != CLT_PROGRAM_VERIFY || t->world->count > 1)
             CLT_TRY(check_kind(t));
     }
     return CLT_OK;

@@ -491,9 +491,10 @@ static void outside(writer *w)
 
 static void verify(writer *w)
 {
+    const int all = CLT_GROUP_ALL;
     plain(w, CLT_DO_CHECKSUM, 0, CLT_VERSION_NEW);
-    collective(w, CLT_DO_START, CLT_ON_CHECKSUMS, -1, 0, CLT_VERSION_NEW, -1);
-    collective(w, CLT_DO_COMPLETE, CLT_ON_CHECKSUMS, -1, 0, CLT_VERSION_NEW, -1);
+    collective_in(w, all, CLT_DO_START, CLT_ON_CHECKSUMS, -1, 0, CLT_VERSION_NEW, -1);
+    collective_in(w, all, CLT_DO_COMPLETE, CLT_ON_CHECKSUMS, -1, 0, CLT_VERSION_NEW, -1);
     plain(w, CLT_DO_COMPARE, 0, CLT_VERSION_NEW);
 }
 
@@ -510,29 +511,38 @@ static void diagnose_micro(writer *w, int micro)
     }
 }
 
-static void copy_one(writer *w, clt_operand on, int bucket, int slot, int peer)
+static void copy_one(writer *w, clt_axis axis, clt_operand on, int bucket, int slot)
 {
+    const int group = clt_group_along(w->in, axis);
     clt_instruction i = {.kind = CLT_DO_START,
                          .on = on,
                          .item = bucket,
                          .slot = slot,
                          .version = CLT_VERSION_OLD,
-                         .group = clt_group_along(w->in, CLT_AXIS_DATA),
-                         .peer = peer};
+                         .group = group,
+                         .peer = clt_mesh_coordinate(&w->in->mesh, axis, w->in->root)};
     put(w, i);
     i.kind = CLT_DO_COMPLETE;
     put(w, i);
 }
 
-static void copy(writer *w)
+static void copy_along(writer *w, clt_axis axis)
 {
     const clt_step_program_input *in = w->in;
     for (int b = 0; b < in->layout->n_buckets; b++)
-        copy_one(w, CLT_ON_VALUES, b, 0, in->root);
+        copy_one(w, axis, CLT_ON_VALUES, b, 0);
     for (int k = 0; !in->sharded && k < in->n_slots; k++)
         for (int b = 0; b < in->layout->n_buckets; b++)
             if (!in->layout->buckets[b].state)
-                copy_one(w, CLT_ON_SLOT, b, k, in->root);
+                copy_one(w, axis, CLT_ON_SLOT, b, k);
+}
+
+/* Copies along one axis after the other, so that the replica reaches all devices. */
+static void copy(writer *w)
+{
+    for (int axis = 0; axis < CLT_AXES; axis++)
+        if (w->in->mesh.size[axis] > 1 && clt_input_copies_along(w->in, (clt_axis)axis))
+            copy_along(w, (clt_axis)axis);
     plain(w, CLT_DO_FINISH, 0, CLT_VERSION_ANY);
 }
 

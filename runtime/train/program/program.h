@@ -180,7 +180,7 @@ typedef struct clt_step_program_input {
     /* Forward of so many micro-batches of a step runs before backward of the first; 0: backward
      * follows forward. All steps have `rounds` rounds then, at least as many. */
     int in_flight, rounds;
-    int root; /* COPY: source, a place of dp. With shards, optimizer slots stay */
+    int root; /* COPY: source participant. With shards, optimizer slots stay */
 } clt_step_program_input;
 
 /* Returns the number of places of dp. Devices that differ only along dp have equal replicas, and
@@ -201,6 +201,12 @@ static inline bool clt_input_shares_results(const clt_step_program_input *input)
 {
     return input->ranks > 1 &&
            (clt_input_parts(input) > 1 || input->mesh.size[CLT_AXIS_PIPELINE] > 1);
+}
+
+/* Returns true if devices that differ only along the axis can have the same replica. */
+static inline bool clt_input_copies_along(const clt_step_program_input *input, clt_axis axis)
+{
+    return axis != CLT_AXIS_TENSOR || !clt_buckets_split(input->layout);
 }
 
 /* Returns the group along an axis. */

@@ -78,18 +78,23 @@ static uint64_t begin_slot(const clt_step_program_input *in, int slot, int bucke
     return clt_term(SLOT, (uint64_t)(slot * in->layout->n_buckets + bucket), own);
 }
 
+/* Returns true if the device has what a copy sends: it is the root, or has another part of it. */
 static bool is_root(const clt_step_program_input *in)
 {
-    return in->root == clt_mesh_coordinate(&in->mesh, CLT_AXIS_DATA, in->self);
+    for (int a = 0; a < CLT_AXES; a++)
+        if (clt_input_copies_along(in, (clt_axis)a) &&
+            clt_mesh_coordinate(&in->mesh, (clt_axis)a, in->self) !=
+                clt_mesh_coordinate(&in->mesh, (clt_axis)a, in->root))
+            return false;
+    return true;
 }
 
 /* Replicas begin equal. Before a copy, the replicas that are sent differ from all others. */
 static void begin_replica(clt_symbolic_device *s)
 {
     const clt_step_program_input *in = s->in;
-    const uint64_t own = s->kind != CLT_PROGRAM_COPY
-                             ? 0
-                             : 1 + (uint64_t)(is_root(in) ? in->root : clt_input_parts(in));
+    const uint64_t own =
+        s->kind != CLT_PROGRAM_COPY ? 0 : 1 + (uint64_t)(is_root(in) ? in->root : in->participants);
     for (int b = 0; b < in->layout->n_buckets; b++) {
         s->values[b] = clt_symbolic_written(clt_term(PARAMETER, (uint64_t)b, own), CLT_VERSION_OLD);
         for (int k = 0; k < in->n_slots; k++)

@@ -70,16 +70,23 @@ static const char *start_buffer(const clt_symbolic_device *s, const clt_instruct
                : NULL;
 }
 
-/* Replicas and samples are divided along dp alone. The plan knows the axes of its collectives. */
-static bool in_right_group(const clt_step_program_input *in, const clt_instruction *i)
+/* Replicas and samples are divided along dp alone. The plan knows the axes of its collectives, and
+ * a copy goes along all axes. */
+static bool in_right_group(const clt_symbolic_device *s, const clt_instruction *i)
 {
-    const clt_axis axis =
-        i->on == CLT_ON_NODE ? (clt_axis)in->plan->collectives[i->item].axis : CLT_AXIS_DATA;
+    clt_axis axis = CLT_AXIS_DATA;
+    if (i->on == CLT_ON_WORDS || i->on == CLT_ON_CHECKSUMS)
+        return i->group == CLT_GROUP_ALL;
     if (i->on == CLT_ON_RESULTS)
-        return i->group == clt_group_results(in);
+        return i->group == clt_group_results(s->in);
+    if (i->on == CLT_ON_NODE)
+        axis = (clt_axis)s->in->plan->collectives[i->item].axis;
     if (i->on == CLT_ON_NODE && i->group >= CLT_GROUP_EDGE)
         return axis == CLT_AXIS_PIPELINE;
-    return i->group == (i->on == CLT_ON_WORDS ? CLT_GROUP_ALL : clt_group_along(in, axis));
+    if (s->kind == CLT_PROGRAM_COPY && i->group != CLT_GROUP_ALL)
+        axis = (clt_axis)(i->group - CLT_GROUP_AXIS);
+    return i->group == clt_group_along(s->in, axis) ||
+           (s->kind == CLT_PROGRAM_COPY && i->group == CLT_GROUP_ALL);
 }
 
 const char *clt_symbolic_start(clt_symbolic_device *s, const clt_instruction *i)
@@ -94,7 +101,7 @@ const char *clt_symbolic_start(clt_symbolic_device *s, const clt_instruction *i)
                                     .open = true,
                                     .number = count_in(s, i->group)};
     const char *why = NULL;
-    if (!in_right_group(s->in, i))
+    if (!in_right_group(s, i))
         return "the collective is in another group of devices than its data";
     if (i->on == CLT_ON_NODE) {
         const clt_outline_collective *c = &s->in->plan->collectives[i->item];

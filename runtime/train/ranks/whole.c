@@ -47,17 +47,16 @@ bool clt_whole_spread(const clt_participants *all, const clt_store *store)
 
 int clt_whole_source(const clt_participants *all, const clt_store *store)
 {
-    if (clt_whole_spread(all, store))
+    if (clt_whole_spread(all, store) || !clt_buckets_split(store->replicas[0].layout))
         return all->first;
     for (int p = all->first; p < all->first + all->own; p++) {
-        const int place = clt_mesh_coordinate(&all->mesh, CLT_AXIS_DATA, p);
-        int inside = 0, members = 0;
-        for (int q = 0; q < all->total; q++)
-            if (clt_mesh_coordinate(&all->mesh, CLT_AXIS_DATA, q) == place) {
-                members++;
-                inside += q >= all->first && q < all->first + all->own;
-            }
-        if (inside == members)
+        int place = 0;
+        for (; place < all->mesh.size[CLT_AXIS_TENSOR]; place++) {
+            const int q = clt_mesh_neighbour(&all->mesh, CLT_AXIS_TENSOR, p, place);
+            if (q < all->first || q >= all->first + all->own)
+                break;
+        }
+        if (place == all->mesh.size[CLT_AXIS_TENSOR])
             return p;
     }
     return -1;

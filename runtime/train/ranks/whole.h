@@ -19,9 +19,9 @@ bool clt_whole_spread(const clt_participants *all, const clt_store *store);
 bool clt_whole_is_apart(const clt_participants *all, const clt_store *store, int kind,
                         const clt_slot *slot);
 
-/* Returns this rank's first participant at a place of dp whose participants are all of this rank:
- * the rank has all of a replica. -1: there is none. If parameters are split over ranks, each rank
- * has set its own parts, and any participant will do. */
+/* Returns this rank's first participant whose neighbours along tp are all of this rank: the rank
+ * has all of a replica. -1: there is none. If no parameter is split, any participant has a replica.
+ * If parameters are split over ranks, each rank has set its own parts. */
 int clt_whole_source(const clt_participants *all, const clt_store *store);
 
 /* Puts a tensor together from what all ranks have of it. `whole` has room for slot->bytes; ranks

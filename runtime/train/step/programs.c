@@ -120,7 +120,7 @@ clt_status clt_programs_copy(clt_trainer *t, int root)
     for (size_t p = 0; status == CLT_OK && p < n; p++) {
         const clt_participant *of = &t->programs->all[p];
         inputs[p] = clt_programs_input(t, of, &of->training);
-        inputs[p].root = clt_mesh_coordinate(&t->all.mesh, CLT_AXIS_DATA, root);
+        inputs[p].root = root;
         devices[p] = (clt_check_device){.input = &inputs[p], .program = &copy};
     }
     CLT_NEXT(status, clt_step_program_generate(&inputs[0], CLT_PROGRAM_COPY, CLT_LOAD_NONE, &copy));

@@ -8,9 +8,7 @@
 
 clt_status clt_trainer_copy_replica(clt_trainer *t, int participant)
 {
-    return clt_participants_parts(&t->all) == 1 || participant < 0
-               ? CLT_OK
-               : clt_programs_copy(t, participant);
+    return t->all.total == 1 || participant < 0 ? CLT_OK : clt_programs_copy(t, participant);
 }
 
 clt_status clt_trainer_broadcast(clt_trainer *t, int root)

@@ -1,4 +1,4 @@
-/* The devices along dp, on all ranks, compare checksums of their replicas before the first step and
+/* All devices of all ranks compare checksums of their replicas before the first step and
  * every check_every steps. The check finds ranks whose stores were made differently and would train
  * different models. It also finds a device that computes wrongly, or a program that wrote into one
  * replica, while an earlier checkpoint is still good. */
@@ -11,14 +11,15 @@
 clt_status clt_verification_create(const clt_store *store, const clt_participants *all,
                                    clt_verification **out)
 {
-    const size_t own = (size_t)all->own, n = (size_t)store->layout.n_slots;
-    if (clt_participants_parts(all) == 1)
+    const clt_buckets *layout = store->replicas[0].layout;
+    const size_t own = (size_t)all->own, n = (size_t)layout->n_slots;
+    if (all->total == 1)
         return CLT_OK;
     clt_verification *v = *out = CLT_NEW(clt_verification);
     CLT_TRY_MEMORY(v);
-    *v = (clt_verification){.store = store, .all = all};
+    *v = (clt_verification){.store = store, .layout = layout, .all = all};
     v->checksums = clt_calloc(own, sizeof(clt_checksum *));
-    v->sums = clt_calloc(own * (size_t)clt_participants_parts(all) * n + 1, sizeof *v->sums);
+    v->sums = clt_calloc(own * (size_t)all->total * n + 1, sizeof *v->sums);
     CLT_TRY_MEMORY(v->checksums && v->sums);
     for (size_t d = 0; d < own; d++)
         CLT_TRY(clt_checksum_create(&store->replicas[d], &v->checksums[d]));
@@ -54,55 +55,70 @@ static void name_participant(const clt_verification *v, int participant, char *t
                  label ? label : "", label ? ")" : "");
 }
 
-/* Returns the place of dp whose checksum of a tensor differs from most; -1: all are equal. */
-static int odd_one(const clt_verification *v, const uint64_t *sums, int n, int slot)
+/* Returns whether two participants have the same bits of a tensor: replicas have, and along other
+ * axes than dp the devices that have the whole tensor. */
+static bool are_equal(const clt_verification *v, int slot, int a, int b)
 {
-    const int parts = clt_participants_parts(v->all);
-    int as_first = 0, other = -1;
-    for (int p = 0; p < parts; p++) {
-        const bool same = sums[(int64_t)p * n + slot] == sums[slot];
+    const clt_mesh *mesh = &v->all->mesh;
+    for (int axis = CLT_AXIS_DATA + 1; axis < CLT_AXES; axis++)
+        if ((axis == CLT_AXIS_PIPELINE ||
+             (axis == CLT_AXIS_TENSOR && v->layout->slots[slot].sharding.blocks)) &&
+            clt_mesh_coordinate(mesh, (clt_axis)axis, a) !=
+                clt_mesh_coordinate(mesh, (clt_axis)axis, b))
+            return false;
+    return true;
+}
+
+/* Returns the participant whose checksum of a tensor differs from most of those that must have the
+ * bits of participant `own`; -1: all are equal. */
+static int odd_one(const clt_verification *v, const uint64_t *sums, int own, int slot)
+{
+    const int n = v->layout->n_slots;
+    int first = -1, all = 0, as_first = 0, other = -1;
+    for (int p = 0; p < v->all->total; p++) {
+        if (!are_equal(v, slot, own, p))
+            continue;
+        first = first < 0 ? p : first;
+        const bool same = sums[(int64_t)p * n + slot] == sums[(int64_t)first * n + slot];
+        all++;
         as_first += same;
         if (!same && other < 0)
             other = p;
     }
-    return other >= 0 && 2 * as_first < parts ? 0 : other;
+    return other >= 0 && 2 * as_first < all ? first : other;
 }
 
 static uint64_t *sums_of(const clt_verification *v, int d)
 {
-    return v->sums + (int64_t)d * clt_participants_parts(v->all) * v->store->layout.n_slots;
+    return v->sums + (int64_t)d * v->all->total * v->layout->n_slots;
 }
 
 clt_status clt_verify_sum(const clt_verification *v, int d)
 {
-    const int part = clt_mesh_coordinate(&v->all->mesh, CLT_AXIS_DATA, v->all->first + d);
     return clt_checksum_run(v->checksums[d],
-                            sums_of(v, d) + (int64_t)part * v->store->layout.n_slots);
+                            sums_of(v, d) + (int64_t)(v->all->first + d) * v->layout->n_slots);
 }
 
 clt_collective clt_verify_gather(const clt_verification *v, int d)
 {
     return (clt_collective){.kind = CLT_COLLECTIVE_ALL_GATHER,
                             .host = sums_of(v, d),
-                            .count = 2 * (int64_t)v->store->layout.n_slots,
+                            .count = 2 * (int64_t)v->layout->n_slots,
                             .dtype = CLT_I32,
                             .label = "checksums of the parameters"};
 }
 
 clt_status clt_verify_compare(const clt_verification *v, int d)
 {
-    const int n = v->store->layout.n_slots;
-    for (int i = 0; i < n; i++) {
-        const int odd = odd_one(v, sums_of(v, d), n, i);
+    for (int i = 0; i < v->layout->n_slots; i++) {
+        const int odd = odd_one(v, sums_of(v, d), v->all->first + d, i);
         char name[300];
         if (odd < 0)
             continue;
-        name_participant(v,
-                         clt_mesh_neighbour(&v->all->mesh, CLT_AXIS_DATA, v->all->first + d, odd),
-                         name, sizeof name);
+        name_participant(v, odd, name, sizeof name);
         return clt_fail(
             CLT_MISMATCH, "%s has other bits on %s than on the other devices%s",
-            v->store->layout.slots[i].name, name,
+            v->layout->slots[i].name, name,
             v->verified
                 ? ": something wrote into one replica, or a device computes wrongly. Go on from a "
                   "checkpoint before this step"

@@ -1,4 +1,4 @@
-/* Compares the replicas of the devices along dp by checksums. */
+/* Compares the replicas of all devices by checksums. */
 #ifndef CLT_TRAIN_STEP_VERIFY_H
 #define CLT_TRAIN_STEP_VERIFY_H
 
@@ -9,14 +9,15 @@
 /* Checksums of several participants. */
 typedef struct clt_verification {
     const clt_store *store;
+    const clt_buckets *layout; /* of the devices */
     const clt_participants *all;
     clt_checksum **checksums; /* by device of this process */
-    uint64_t *sums;           /* [device of this process][place of dp][slot of the layout] */
+    uint64_t *sums;           /* [device of this process][participant][slot of the layout] */
     bool verified;            /* the replicas were equal at the start */
     bool evaluated;           /* the same for evaluation before the first step */
 } clt_verification;
 
-/* Allocates the checksums; *verification is NULL if there are no replicas. Borrows both arguments.
+/* Allocates the checksums; *verification is NULL for a single participant. Borrows both arguments.
  */
 clt_status clt_verification_create(const clt_store *store, const clt_participants *all,
                                    clt_verification **verification);
@@ -42,10 +43,10 @@ clt_status clt_verify_evaluation(clt_trainer *trainer);
 /* Computes the checksums of the device's replica. Waits for the device. */
 clt_status clt_verify_sum(const clt_verification *verification, int device);
 
-/* Returns the all-gather of the checksums along dp. */
+/* Returns the all-gather of the checksums of all devices. */
 clt_collective clt_verify_gather(const clt_verification *verification, int device);
 
-/* Compares the checksums of the devices along dp. */
+/* Compares the checksums of the devices that must have the same bits. */
 clt_status clt_verify_compare(const clt_verification *verification, int device);
 
 #endif

@@ -241,7 +241,7 @@ static void make(const program_case *c, made *m)
                                                 .poison = true,
                                                 .in_flight = c->in_flight,
                                                 .rounds = rounds,
-                                                .root = 1};
+                                                .root = c->devices == FEW ? 2 : 1};
         ok(clt_step_program_generate(&m->inputs[d], c->kind, clt_load_of(rounds, micro_batches),
                                      &m->programs[d]));
         m->devices[d] = (clt_check_device){&m->inputs[d], &m->programs[d], rounds, micro_batches};

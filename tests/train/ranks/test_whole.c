@@ -215,10 +215,17 @@ static void optimizer_slots_pass_between_ranks(void **state)
     run_all(use_slots, lacks);
 }
 
-/* Copies the replica of rank 1, whose store begins with other values than that of rank 0. */
+typedef struct broadcast_case {
+    const char *parallel;
+    int ranks, counts[RANKS_MOST];
+    bool split;
+    clt_status status;
+} broadcast_case;
+
+/* Copies the replica of rank 1, whose store begins with other values than those of other ranks. */
 static void broadcast(rank *self)
 {
-    const setting *s = self->argument;
+    const broadcast_case *s = self->argument;
     clt_device *devices[MOST];
     clt_store_options so;
     clt_trainer_options o;
@@ -231,6 +238,8 @@ static void broadcast(rank *self)
     o.batch = 6;
     o.comm_timeout = 60;
     l.graph = classifier(3, 4, 2);
+    if (s->split)
+        HOLDS(self, clt_shard(l.graph, "a.*", CLT_AXIS_TENSOR, 0, 1, NULL) == CLT_OK);
     if (HOLDS(self, clt_devices_open(runtime, clt_test_devices("pocl@1"), NULL, &l.devices, &l.n) ==
                         CLT_OK)) {
         const int count = s->counts[self->number];
@@ -251,21 +260,28 @@ static void broadcast(rank *self)
 
 static void broadcasts_need_a_whole_replica(void **state)
 {
-    static const setting whole = {"dp=3,tp=2", 2, {2, 4}, false, false},
-                         none = {"dp=3,tp=2", 3, {1, 1, 4}, false, false};
-    rank ranks[RANKS_MOST];
-    setting each[RANKS_MOST] = {whole, whole};
+    static const broadcast_case cases[] = {{"dp=3,tp=2", 2, {2, 4}, false, CLT_OK},
+                                           {"dp=3,tp=2", 3, {1, 1, 4}, false, CLT_OK},
+                                           {"tp=3", 3, {1, 1, 1}, false, CLT_OK},
+                                           {"space=2,tp=2", 2, {2, 2}, true, CLT_OK},
+                                           {"dp=3,tp=2", 2, {2, 4}, true, CLT_OK},
+                                           {"dp=4,tp=2", 3, {3, 2, 3}, true, CLT_INVALID_ARGUMENT}};
     (void)state;
-    run_ranks(ranks, 2, broadcast, each, sizeof *each);
-    for (int r = 0; r < 2; r++)
-        assert_int_equal(ranks[r].status, CLT_OK);
-    assert_memory_equal(ranks[0].numbers, ranks[1].numbers, sizeof ranks[0].numbers);
-    for (int r = 0; r < 3; r++)
-        each[r] = none;
-    run_ranks(ranks, 3, broadcast, each, sizeof *each);
-    for (int r = 0; r < 3; r++) {
-        assert_int_equal(ranks[r].status, CLT_INVALID_ARGUMENT);
-        assert_non_null(strstr(ranks[r].message, "rank 1 has no whole replica"));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rank ranks[RANKS_MOST];
+        broadcast_case each[RANKS_MOST];
+        const broadcast_case *c = &cases[i];
+        for (int r = 0; r < c->ranks; r++)
+            each[r] = *c;
+        run_ranks(ranks, c->ranks, broadcast, each, sizeof *each);
+        for (int r = 0; r < c->ranks; r++) {
+            if (ranks[r].status != c->status)
+                fail_msg("%s: %s", c->parallel, ranks[r].message);
+            if (c->status == CLT_OK)
+                assert_memory_equal(ranks[0].numbers, ranks[r].numbers, sizeof ranks[0].numbers);
+            else
+                assert_non_null(strstr(ranks[r].message, "rank 1 has no whole replica"));
+        }
     }
 }
 
