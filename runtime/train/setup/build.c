@@ -1,5 +1,7 @@
 /* Builds the parts of a trainer that depend on the devices. They are made when the trainer is
  * created, and again when a device is lost. */
+#include <string.h>
+
 #include "base/alloc.h"
 #include "train/core/trainer.h"
 #include "train/step/shards.h"
@@ -166,10 +168,53 @@ static clt_status connect(clt_trainer *t)
     return clt_exchange_split(&t->exchange, &t->all);
 }
 
+/* Writes a participant's identity. With one rank all participants are its devices. */
+static void identify(const clt_trainer *t, int participant, char *text)
+{
+    if (t->all.identities)
+        memcpy(text, t->all.identities + (size_t)participant * CLT_SPLIT_IDENTITY,
+               CLT_SPLIT_IDENTITY);
+    else
+        clt_split_identify(&t->store->replicas[participant].device, 1, text);
+}
+
+/* Returns the first participant that is of another kind than the first place of its group along an
+ * axis; -1: none. */
+static int differs_along(const clt_trainer *t, clt_axis axis)
+{
+    char first[CLT_SPLIT_IDENTITY], own[CLT_SPLIT_IDENTITY];
+    for (int p = 0; p < t->all.total; p++) {
+        identify(t, clt_mesh_neighbour(&t->all.mesh, axis, p, 0), first);
+        identify(t, p, own);
+        if (strcmp(first, own))
+            return p;
+    }
+    return -1;
+}
+
+/* Places of tp compute parts of the same layers, step by step, and whole values that must have the
+ * same bits. */
+static clt_status check_kinds(const clt_trainer *t)
+{
+    const int p = differs_along(t, CLT_AXIS_TENSOR);
+    char first[CLT_SPLIT_IDENTITY], own[CLT_SPLIT_IDENTITY];
+    if (p < 0)
+        return CLT_OK;
+    const int q = clt_mesh_neighbour(&t->all.mesh, CLT_AXIS_TENSOR, p, 0);
+    identify(t, q, first);
+    identify(t, p, own);
+    return clt_fail(CLT_UNSUPPORTED,
+                    "devices %d and %d of axis tp differ (%s; %s): order the devices so that tp "
+                    "joins devices of one kind",
+                    q, p, first, own);
+}
+
+/* `alike`: all devices are of one kind. Only devices along dp must have equal replicas. */
 static clt_status choose_shards(clt_trainer *t, bool alike)
 {
     const int parts = clt_participants_parts(&t->all);
-    t->unlike = !alike;
+    t->unlike =
+        !alike && (!clt_participants_have_axes(&t->all) || differs_along(t, CLT_AXIS_DATA) >= 0);
     t->sharded = parts > 1 && (t->unlike || t->options.zero);
     if (t->sharded && parts > CLT_MOST_SHARDS)
         return clt_fail(CLT_UNSUPPORTED, "at most %d devices can have shards, not %d",
@@ -186,20 +231,17 @@ static clt_status check_axes(const clt_trainer *t)
         return clt_fail(CLT_UNSUPPORTED, "rebalance needs a mesh that has no other axis than dp");
     if (t->all.mesh.size[CLT_AXIS_PIPELINE] > 1)
         return clt_fail(CLT_UNSUPPORTED, "trainers do not run along axis pp yet");
-    if (t->unlike)
-        return clt_fail(CLT_UNSUPPORTED, "a mesh with other axes than dp needs devices of one "
-                                         "kind: the same platform, device and driver");
-    return CLT_OK;
+    return check_kinds(t);
 }
 
 clt_status clt_trainer_build(clt_trainer *t)
 {
     bool alike;
     CLT_TRY(clt_participants_meet(&t->all, t->store, allocate(t), &alike));
+    CLT_TRY(clt_split_identities(&t->all, t->store));
     CLT_TRY(choose_shards(t, alike));
     CLT_TRY(clt_world_compare_plans(&t->all, t->graph, t->store, &t->options));
     CLT_TRY(check_axes(t));
-    CLT_TRY(clt_split_identities(&t->all, t->store));
     CLT_TRY(clt_ranks_in_turns(t->all.world, build, t));
     CLT_TRY(clt_segments_agree(t->graph, t->training, t->evaluation, &t->all));
     t->streams = t->all.total > 1 && !clt_participants_have_axes(&t->all) &&

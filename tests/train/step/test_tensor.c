@@ -191,9 +191,51 @@ static void rounded_numbers(void **state)
     }
 }
 
+/* With a second vendor: its devices alone, and places of dp of two vendors. */
+static void other_vendors(void **state)
+{
+    static const char intel[] = "intel,intel", both[] = "pocl@1,intel,pocl@1,intel";
+    static const setting settings[] = {
+        {.build = two_layers, .devices = intel, .parallel = "tp=2"},
+        {.build = blocks, .devices = intel, .parallel = "tp=2"},
+        {.build = split_result, .devices = both, .parallel = "tp=2,dp=2"},
+        {.build = blocks, .devices = both, .parallel = "tp=2,dp=2", .optimizer = CLT_MOMENTUM},
+        {.build = transformer,
+         .devices = both,
+         .parallel = "tp=2,dp=2",
+         .limit = 11,
+         .tolerance = 1e-5}};
+    (void)state;
+    if (!strstr(clt_test_devices(""), "intel"))
+        skip();
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        check(&settings[i]);
+}
+
+static void tp_of_two_kinds_is_refused(void **state)
+{
+    clt_store_options store;
+    clt_trainer_options o;
+    (void)state;
+    if (!strstr(clt_test_devices(""), "intel"))
+        skip();
+    lab l = lab_on_kept("pocl@1,intel");
+    ok(clt_graph_create(&l.graph));
+    two_layers(l.graph);
+    clt_store_options_init(&store);
+    store.parallel = "tp=2";
+    ok(clt_store_create_with(l.graph, l.devices, l.n, &store, &l.store));
+    clt_trainer_options_init(&o);
+    assert_int_equal(clt_trainer_create(l.graph, l.store, &o, &l.trainer), CLT_UNSUPPORTED);
+    if (!strstr(clt_error_message(), "devices 0 and 1 of axis tp differ"))
+        fail_msg("%s", clt_error_message());
+    lab_close(&l);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(whole_numbers),
-                                       cmocka_unit_test(rounded_numbers)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(whole_numbers), cmocka_unit_test(rounded_numbers),
+        cmocka_unit_test(other_vendors), cmocka_unit_test(tp_of_two_kinds_is_refused)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }
