@@ -333,10 +333,19 @@ static void vocabulary(void **state)
     check(transformer, 2, &x);
 }
 
+/* Forward: embedding, 2 a block, maximum of the logits, sum and logit of the label. Backward: 2 a block, and the
+ * gradient of the last layer. */
+static void transformers(void **state)
+{
+    (void)state;
+    const expected x = {.limit = 11, .collectives = 8, .work = 1.1, .tolerance = 2e-6};
+    check(transformer, 2, &x);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(mlp), cmocka_unit_test(skips),
-                                       cmocka_unit_test(split_results), cmocka_unit_test(gathers),
-                                       cmocka_unit_test(vocabulary)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mlp),     cmocka_unit_test(skips),      cmocka_unit_test(split_results),
+        cmocka_unit_test(gathers), cmocka_unit_test(vocabulary), cmocka_unit_test(transformers)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }
