@@ -333,8 +333,8 @@ static void vocabulary(void **state)
     check(transformer, 2, &x);
 }
 
-/* Forward: embedding, 2 a block, maximum of the logits, sum and logit of the label. Backward: 2 a block, and the
- * gradient of the last layer. */
+/* Forward: embedding, 2 a block, maximum of the logits, sum and logit of the label. Backward: 2 a
+ * block, and the gradient of the last layer. */
 static void transformers(void **state)
 {
     (void)state;
