@@ -33,6 +33,9 @@ void clt_model_fields_text(const clt_model_input *in, char *text, size_t room);
 /* Adds the graph input that a field feeds, with a batch axis in front. */
 clt_value *clt_model_input_of(clt_graph *graph, const clt_model_field *field);
 
+/* Axis space splits the rows of images [B, C, H, W]. Returns the image. */
+clt_value *clt_model_split_rows(clt_value *image);
+
 /* Sets the error "model MODEL is `what`; the data have ...". Returns INVALID_ARGUMENT. */
 clt_status clt_model_misfit(const char *model, const clt_model_input *in, const char *what);
 

@@ -5,6 +5,11 @@
 
 #include "builders.h"
 
+clt_value *clt_model_split_rows(clt_value *image)
+{
+    return image && clt_shard_value(image, CLT_AXIS_SPACE, 2) == CLT_OK ? image : NULL;
+}
+
 clt_value *clt_model_parameter(clt_graph *graph, const char *name, int rank, const int64_t *dims,
                                clt_init init)
 {

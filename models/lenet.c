@@ -6,7 +6,8 @@ clt_value *clt_model_lenet(clt_graph *graph, clt_value *image, int64_t classes,
                            const char *arguments)
 {
     (void)arguments;
-    clt_value *x = clt_relu(clt_layer_conv2d(graph, image, "conv1", 20, 3, NULL));
+    clt_value *x = clt_model_split_rows(image);
+    x = clt_relu(clt_layer_conv2d(graph, x, "conv1", 20, 3, NULL));
     x = clt_avg_pool2d(x, NULL);
     x = clt_relu(clt_layer_conv2d(graph, x, "conv2", 50, 5, NULL));
     x = clt_flatten(clt_avg_pool2d(x, NULL));

@@ -94,7 +94,8 @@ static clt_value *stem(const network *net, clt_value *image, int small)
     pool.kernel[0] = pool.kernel[1] = 3;
     pool.stride[0] = pool.stride[1] = 2;
     pool.padding[0] = pool.padding[1] = 1;
-    clt_value *x = clt_relu(convolve(net, image, "", 1, net->width, small ? 3 : 7, small ? 1 : 2));
+    clt_value *x = clt_model_split_rows(image);
+    x = clt_relu(convolve(net, x, "", 1, net->width, small ? 3 : 7, small ? 1 : 2));
     return small ? x : clt_max_pool2d(x, &pool);
 }
 

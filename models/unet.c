@@ -88,6 +88,6 @@ clt_status clt_model_unet(const char *model, const clt_model_input *in, const ch
                                   "model %s: %lld is not a multiple of %d, as %d levels need; "
                                   "unet:levels=N",
                                   model, (long long)x->dims[d], 1 << net.levels, net.levels);
-    clt_value *made = build(&net, clt_model_input_of(graph, x), y->dims[0]);
+    clt_value *made = build(&net, clt_model_split_rows(clt_model_input_of(graph, x)), y->dims[0]);
     return clt_model_regress(graph, made, y);
 }

@@ -103,6 +103,7 @@ static clt_status read_input(const model_file *f, const json_t *json, clt_model_
         {.name = "shape", .kind = CLT_ATTRIBUTE_TYPE},
         {.name = "type", .kind = CLT_ATTRIBUTE_TEXT},
         {.name = "classes", .kind = CLT_ATTRIBUTE_INT, .least = 1, .most = INT_MAX},
+        {.name = "space", .kind = CLT_ATTRIBUTE_INT, .least = 1, .most = CLT_MAX_RANK - 1},
         {0}};
     const model_node node = {.op = &(model_op){.keys = keys}, .text = &f->text, .json = json};
     MODEL_TRY(model_node_check(&node, "an input"));
@@ -178,6 +179,16 @@ static clt_status add_input(model_file *f, const clt_model_field *field, const j
     return add_value(f, field->name, value, field->classes);
 }
 
+/* Splits the input that was added last over axis space, if the file says so. */
+static clt_status split_input(const model_file *f, const json_t *json)
+{
+    const json_t *dim = json_object_get(json, "space");
+    clt_value *value = f->values[f->n_values - 1].value;
+    if (!dim || clt_shard_value(value, CLT_AXIS_SPACE, (int)json_integer_value(dim)) == CLT_OK)
+        return CLT_OK;
+    return fail_at(f, json, "space");
+}
+
 static clt_status read_inputs(model_file *f)
 {
     const json_t *list, *one;
@@ -188,6 +199,7 @@ static clt_status read_inputs(model_file *f)
         clt_model_field field;
         MODEL_NEXT(status, read_input(f, one, &field));
         MODEL_NEXT(status, add_input(f, &field, one));
+        MODEL_NEXT(status, split_input(f, one));
     }
     for (int j = 0; !list && status == CLT_OK && j < f->in->n_fields; j++)
         status = add_input(f, &f->in->fields[j], f->text.root);
