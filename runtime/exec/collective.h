@@ -21,6 +21,8 @@ typedef enum clt_collective_kind {
     CLT_COLLECTIVE_SEND,    /* to `peer`. A participant that neither sends nor receives starts a
                                barrier */
     CLT_COLLECTIVE_RECEIVE, /* from `peer` */
+    CLT_COLLECTIVE_SHIFT,   /* from the participant `step` numbers before. One whose number is then
+                               out of range receives nothing */
     CLT_COLLECTIVE_BARRIER
 } clt_collective_kind;
 
@@ -43,6 +45,7 @@ typedef struct clt_collective {
     int64_t out_offset;
     clt_dtype dtype;
     int root, peer;    /* participants, numbered within the group */
+    int step;          /* for SHIFT */
     bool whole;        /* no other command uses the buffer object meanwhile */
     bool empty;        /* this device has no data to add in this step */
     bool measure;      /* compute the sum of squares and the finite flag of the result */

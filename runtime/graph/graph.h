@@ -13,6 +13,7 @@ typedef struct clt_node clt_node;
 typedef struct clt_op clt_op;
 struct clt_node_dims;
 struct clt_node_part;
+struct clt_window;
 struct clt_variant;
 struct clt_target;
 
@@ -65,7 +66,7 @@ struct clt_value {
     bool assigned;        /* STATE: clt_assign was called for it */
     int group;            /* PARAMETER: number of its group, 0: none; see clt_param_group */
     double rate, decay;   /* PARAMETER: the group's learning rate factor and weight decay */
-    clt_sharding shardings[CLT_AXES]; /* PARAMETER: see clt_shard */
+    clt_sharding shardings[CLT_AXES]; /* see clt_shard and clt_shard_value */
     int cut;                          /* number of its clt_cut, from 1 on; 0: none */
     uint64_t stages; /* PARAMETER, STATE: bit s: stage s uses it (clt_pass_stages) */
     int tied;        /* PARAMETER: a copy for this stage; 0: no copy */
@@ -96,7 +97,8 @@ typedef struct clt_assignment {
 typedef struct clt_mean {
     char *name;
     clt_value *sum, *weight;
-    double coefficient;  /* losses */
+    double coefficient; /* losses */
+    double each; /* the weight of a sample, if no node says it any more; 0: see clt_op.weight */
     clt_value *upstream; /* losses in a training graph: scalar input, coefficient / global weight */
 } clt_mean;
 
@@ -145,7 +147,8 @@ typedef enum clt_op_collective {
     CLT_OP_ALL_GATHER,
     CLT_OP_REDUCE_SCATTER,
     CLT_OP_SEND,
-    CLT_OP_RECEIVE
+    CLT_OP_RECEIVE,
+    CLT_OP_SHIFT
 } clt_op_collective;
 
 /* For clt_op.build: operands (NULL where one is absent) and attr_bytes bytes, from which it sets
@@ -263,6 +266,17 @@ struct clt_op {
      */
     clt_status (*divide)(const clt_node *node, const struct clt_node_part *part,
                          clt_value *const *in, clt_value **stash, clt_value **out);
+
+    /*
+     * Partitioning forward nodes along a dimension of operand 0 and result 0 whose elements depend
+     * on their neighbours. `reach` finds the window of operand 0 that a part of the result needs
+     * (clt_window in ops/core/dims.h); false: the node cannot be divided so. `within` adds nodes
+     * that compute the part. in[0] is the window, the other operands are whole. NULL: operands are
+     * gathered.
+     */
+    bool (*reach)(const clt_node *node, struct clt_window *window);
+    clt_value *(*within)(const clt_node *node, const struct clt_window *window,
+                         clt_value *const *in);
 
     const struct clt_variant *variants; /* ends with a row whose name is NULL; see ops/variant.h */
 };

@@ -1,4 +1,4 @@
-/* Properties of parameters, chosen by patterns: frozen, in a group, split. */
+/* Properties of parameters, chosen by patterns: frozen, in a group, split. Split values. */
 #include <fnmatch.h>
 #include <math.h>
 #include <string.h>
@@ -126,4 +126,23 @@ clt_status clt_shard(clt_graph *graph, const char *pattern, clt_axis axis, int d
         found[i]->shardings[axis] = (clt_sharding){dim, blocks};
     clt_free(found);
     return status;
+}
+
+clt_status clt_shard_value(clt_value *value, clt_axis axis, int dim)
+{
+    char text[CLT_TYPE_TEXT];
+    if (!value)
+        return clt_fail(CLT_INVALID_ARGUMENT, "clt_shard_value: there is no value");
+    const char *name = value->name ? value->name : value->producer ? value->producer->name : "it";
+    if ((axis != CLT_AXIS_SPACE && axis != CLT_AXIS_TIME) || value->kind == CLT_VALUE_PARAMETER ||
+        value->kind == CLT_VALUE_STATE)
+        return clt_fail(CLT_UNSUPPORTED,
+                        "value %s: inputs and values that nodes compute can be split, over axes "
+                        "space and time",
+                        name);
+    if (dim < 0 || dim >= value->type.rank || value->type.dims[dim] < 1)
+        return clt_fail(CLT_SHAPE, "value %s is %s: it cannot be split along dimension %d", name,
+                        clt_type_text(&value->type, text), dim);
+    value->shardings[axis] = (clt_sharding){dim, 1};
+    return CLT_OK;
 }

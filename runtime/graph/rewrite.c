@@ -73,6 +73,7 @@ static clt_status copy_means(clt_graph *copy, const clt_mean *means, int count, 
                          .sum = mapped(copy, means[i].sum),
                          .weight = mapped(copy, means[i].weight),
                          .coefficient = means[i].coefficient,
+                         .each = means[i].each,
                          .upstream = mapped(copy, means[i].upstream)};
         CLT_TRY_MEMORY(mean.name);
         CLT_TRY(CLT_PUSH(*items, *n, *room, mean));

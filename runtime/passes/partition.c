@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/vec.h"
+#include "passes/space.h"
 #include <cltrain/ops.h>
 
 /* --- values that no node makes --------------------------------------------------------------- */
@@ -44,6 +45,8 @@ static clt_status place_leaves(clt_partitioning *p)
             CLT_TRY(split_parameter(p, i));
         else if (v->kind != CLT_VALUE_INTERMEDIATE)
             p->local[i] = p->graph->values[i];
+        if (p->forward && p->local[i])
+            CLT_TRY(clt_space_cut(p, v));
     }
     return CLT_OK;
 }
@@ -120,11 +123,11 @@ static clt_status check_results(const clt_partitioning *p, const clt_node *node)
     return CLT_OK;
 }
 
-static void exchange_names(char **a, char **b)
+void clt_partition_exchange_names(clt_node *old, clt_node *node)
 {
-    char *kept = *a;
-    *a = *b;
-    *b = kept;
+    char *kept = old->name;
+    old->name = node->name;
+    node->name = kept;
 }
 
 static clt_status add_local(clt_partitioning *p, clt_node *node, const clt_node_part *part,
@@ -142,7 +145,7 @@ static clt_status add_local(clt_partitioning *p, clt_node *node, const clt_node_
     if (!local)
         return clt_fail_prefix(clt_graph_status(p->graph), "node %s, divided over %s: ", node->name,
                                clt_axis_name(p->axis));
-    exchange_names(&node->name, &local->name);
+    clt_partition_exchange_names(node, local);
     p->nodes[node->id] = local;
     for (int o = 0; o < node->n_out; o++)
         p->local[node->out[o]->id] = local->out[o];
@@ -171,29 +174,41 @@ static void report_node(clt_partitioning *p, const clt_node *node, const clt_nod
                 clt_axis_name(p->axis), node->name, node->op->name);
 }
 
-static clt_status visit(clt_partitioning *p, clt_node *node, clt_node_dims *dims)
+/* Divides the node along a dimension of an operand that is split. */
+static clt_status divide_node(clt_partitioning *p, clt_node *node, const clt_node_dims *dims)
 {
-    clt_graph *graph = p->graph;
-    const int first = graph->n_nodes;
-    clt_node_dims_of(node, dims);
     const clt_node_choice choice = clt_partition_choose(p, node, dims);
     const clt_node_part part = {p->axis, choice.label, choice.blocks, p->at};
     const bool divides = choice.label >= 0 && dims->behaviour[choice.label] == CLT_DIM_WHOLE;
     clt_value **in = clt_calloc((size_t)node->n_in + 1, sizeof *in);
     CLT_TRY_MEMORY(in);
     report_node(p, node, &choice);
-    clt_graph_set_origin(graph, node->origin ? p->nodes[node->origin->id] : NULL);
     clt_status status = collect_operands(p, node, dims, &choice, in);
     CLT_NEXT(status, divides ? add_divided(p, node, &part, in) : add_local(p, node, &part, in));
-    clt_graph_set_origin(graph, NULL);
     clt_free(in);
     CLT_TRY(status);
+    place_results(p, node, dims, &choice);
+    return check_results(p, node);
+}
+
+static clt_status visit(clt_partitioning *p, clt_node *node, clt_node_dims *dims)
+{
+    clt_graph *graph = p->graph;
+    const int first = graph->n_nodes;
+    bool done = false;
+    clt_node_dims_of(node, dims);
+    clt_graph_set_origin(graph, node->origin ? p->nodes[node->origin->id] : NULL);
+    clt_status status = p->forward ? clt_space_visit(p, node, dims, &done) : CLT_OK;
+    if (status == CLT_OK && !done)
+        status = divide_node(p, node, dims);
+    for (int o = 0; status == CLT_OK && p->forward && o < node->n_out; o++)
+        status = clt_space_cut(p, node->out[o]);
+    clt_graph_set_origin(graph, NULL);
     for (int i = first; i < graph->n_nodes; i++) {
         graph->nodes[i]->backward = node->backward;
         graph->nodes[i]->stage = node->stage;
     }
-    place_results(p, node, dims, &choice);
-    return check_results(p, node);
+    return status;
 }
 
 /* --- ends ------------------------------------------------------------------------------------ */
@@ -213,7 +228,7 @@ static clt_value *own(clt_value *value, bool backward)
 
 /* Returns the whole value for an end of the graph. If a conversion is needed, it belongs to the
  * same pass, forward or backward, as the value. */
-static clt_value *end_of(clt_partitioning *p, const clt_value *old, clt_sharding wanted)
+clt_value *clt_partition_end(clt_partitioning *p, const clt_value *old, clt_sharding wanted)
 {
     const int first = p->graph->n_nodes;
     const bool backward = old->producer && old->producer->backward;
@@ -231,8 +246,8 @@ static void end_means(clt_partitioning *p, clt_mean *means, int count)
 {
     const clt_sharding none = {0, 0};
     for (int i = 0; i < count; i++) {
-        means[i].sum = end_of(p, means[i].sum, none);
-        means[i].weight = end_of(p, means[i].weight, none);
+        means[i].sum = clt_partition_end(p, means[i].sum, none);
+        means[i].weight = clt_partition_end(p, means[i].weight, none);
     }
 }
 
@@ -245,7 +260,7 @@ static clt_status end_gradients(clt_partitioning *p, clt_value **gradients)
         clt_value **gradient = &gradients[next++];
         if (!*gradient)
             continue;
-        *gradient = end_of(p, *gradient, v->shardings[p->axis]);
+        *gradient = clt_partition_end(p, *gradient, v->shardings[p->axis]);
         CLT_TRY(clt_graph_status(p->graph));
         (*gradient)->kept = true;
     }
@@ -260,8 +275,11 @@ static clt_status end_outputs(clt_partitioning *p)
         if (old->kind != CLT_VALUE_INTERMEDIATE || (!old->output && !old->name))
             continue;
         const bool output = old->output;
-        clt_value *value = output ? end_of(p, old, (clt_sharding){0, 0}) : p->local[i];
+        clt_value *value = output ? clt_partition_end(p, old, (clt_sharding){0, 0}) : p->local[i];
         CLT_TRY(clt_graph_status(p->graph));
+        for (int k = 0; k < p->graph->n_seeds; k++)
+            if (p->graph->seeds[k].output == old)
+                p->graph->seeds[k].output = value;
         clt_graph_move_output(old, value);
         value->output = output;
     }
@@ -271,10 +289,15 @@ static clt_status end_outputs(clt_partitioning *p)
 static clt_status end_graph(clt_partitioning *p, clt_value **gradients)
 {
     clt_graph *graph = p->graph;
-    end_means(p, graph->losses, graph->n_losses);
-    end_means(p, graph->metrics, graph->n_metrics);
+    if (p->forward) {
+        CLT_TRY(clt_space_ends(p));
+    } else {
+        end_means(p, graph->losses, graph->n_losses);
+        end_means(p, graph->metrics, graph->n_metrics);
+    }
     for (int i = 0; i < graph->n_assigns; i++)
-        graph->assigns[i].value = end_of(p, graph->assigns[i].value, (clt_sharding){0, 0});
+        graph->assigns[i].value =
+            clt_partition_end(p, graph->assigns[i].value, (clt_sharding){0, 0});
     CLT_TRY(clt_graph_status(graph));
     if (gradients)
         CLT_TRY(end_gradients(p, gradients));
@@ -309,15 +332,28 @@ static clt_status divide(clt_partitioning *p, clt_value **gradients)
     return status == CLT_OK && p->report->text.failed ? CLT_OUT_OF_MEMORY : status;
 }
 
-static clt_status partition_axis(clt_graph *graph, clt_axis axis, clt_coordinate at, int64_t batch,
-                                 clt_value **gradients, int n_gradients,
-                                 clt_partition_report *report)
+/* An axis of a mesh, and what is divided along it. */
+typedef struct division {
+    clt_axis axis;
+    clt_coordinate at;
+    int64_t batch;
+    bool forward;
+} division;
+
+static clt_status partition_axis(clt_graph *graph, const division *by, clt_value **gradients,
+                                 int n_gradients, clt_partition_report *report)
 {
     const size_t values = (size_t)graph->n_values + 1, nodes = (size_t)graph->n_nodes + 1;
+    if (by->at.places == 1)
+        return CLT_OK;
+    if (by->at.places > CLT_MOST_PLACES)
+        return clt_fail(CLT_UNSUPPORTED, "axis %s can have %d places, not %d",
+                        clt_axis_name(by->axis), CLT_MOST_PLACES, by->at.places);
     clt_partitioning p = {.graph = graph,
-                          .axis = axis,
-                          .at = at,
-                          .batch = batch,
+                          .axis = by->axis,
+                          .at = by->at,
+                          .forward = by->forward,
+                          .batch = by->batch,
                           .n_values = graph->n_values,
                           .n_nodes = graph->n_nodes,
                           .placed = clt_calloc(values, sizeof *p.placed),
@@ -336,15 +372,24 @@ static clt_status partition_axis(clt_graph *graph, clt_axis axis, clt_coordinate
     return status == CLT_OK ? clt_graph_clean(graph, gradients, n_gradients) : status;
 }
 
+static division along(const clt_mesh *mesh, clt_axis axis, int participant, int64_t batch)
+{
+    const clt_coordinate at = {clt_mesh_coordinate(mesh, axis, participant), mesh->size[axis]};
+    return (division){.axis = axis, .at = at, .batch = batch};
+}
+
 clt_status clt_pass_partition(clt_graph *graph, const clt_mesh *mesh, int participant,
                               int64_t batch, clt_value **gradients, int n_gradients,
                               clt_partition_report *report)
 {
-    const clt_axis axis = CLT_AXIS_TENSOR;
-    const clt_coordinate at = {clt_mesh_coordinate(mesh, axis, participant), mesh->size[axis]};
-    if (at.places > CLT_MOST_PLACES)
-        return clt_fail(CLT_UNSUPPORTED, "axis %s can have %d places, not %d", clt_axis_name(axis),
-                        CLT_MOST_PLACES, at.places);
-    return at.places > 1 ? partition_axis(graph, axis, at, batch, gradients, n_gradients, report)
-                         : CLT_OK;
+    const division by = along(mesh, CLT_AXIS_TENSOR, participant, batch);
+    return partition_axis(graph, &by, gradients, n_gradients, report);
+}
+
+clt_status clt_pass_partition_forward(clt_graph *graph, const clt_mesh *mesh, int participant,
+                                      int64_t batch, clt_partition_report *report)
+{
+    division by = along(mesh, CLT_AXIS_SPACE, participant, batch);
+    by.forward = true;
+    return partition_axis(graph, &by, NULL, 0, report);
 }

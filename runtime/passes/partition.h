@@ -23,6 +23,7 @@ enum { CLT_MOST_PLACES = 256 };
 
 typedef struct clt_placement {
     bool partial;
+    bool own;              /* a number of this place's rows, such as their mean; see space.c */
     clt_sharding sharding; /* blocks 0: not split */
 } clt_placement;
 
@@ -30,6 +31,7 @@ typedef struct clt_partitioning {
     clt_graph *graph;
     clt_axis axis;
     clt_coordinate at;
+    bool forward;           /* the graph has no gradients yet; see space.h */
     int64_t batch;          /* for comparing costs */
     int n_values, n_nodes;  /* of the graph before */
     clt_placement *placed;  /* by value id: the placement of `local` */
@@ -47,6 +49,15 @@ typedef struct clt_node_choice {
     bool partial;      /* all operands and results are partial */
     bool gathers;      /* an operand is split, but no division suits the operator */
 } clt_node_choice;
+
+/* --- partition.c ----------------------------------------------------------------------------- */
+
+/* Gives the new node the old one's name. */
+void clt_partition_exchange_names(clt_node *old, clt_node *node);
+
+/* Returns the old value in a placement for an end of the graph: a value that a node of its own
+ * computes. */
+clt_value *clt_partition_end(clt_partitioning *p, const clt_value *old, clt_sharding wanted);
 
 /* --- partition_choose.c ---------------------------------------------------------------------- */
 

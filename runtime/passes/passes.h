@@ -58,6 +58,16 @@ clt_status clt_pass_partition(clt_graph *graph, const clt_mesh *mesh, int partic
                               int64_t batch, clt_value **gradients, int n_gradients,
                               clt_partition_report *report);
 
+/*
+ * Makes a graph without gradients that of one place of axis space: each place computes parts of the
+ * values that are split (clt_shard_value) and of those that depend on them. Losses and metrics
+ * become the place's share of them; outputs are whole. Runs before clt_pass_train. Errors: SHAPE (a
+ * dimension that cannot be divided; a part with fewer rows than its neighbour needs); UNSUPPORTED
+ * (batch norm that is not synchronised).
+ */
+clt_status clt_pass_partition_forward(clt_graph *graph, const clt_mesh *mesh, int participant,
+                                      int64_t batch, clt_partition_report *report);
+
 /* Replaces nodes for evaluation: dropout disappears. */
 clt_status clt_pass_evaluate(clt_graph *graph);
 

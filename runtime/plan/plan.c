@@ -118,40 +118,61 @@ static int stages_of(const clt_plan *plan)
     return plan->options.mesh ? plan->options.mesh->size[CLT_AXIS_PIPELINE] : 1;
 }
 
+/* Removes what only training needs: the nodes, losses and assignments of other modes. */
+static clt_status leave_training(clt_plan *plan)
+{
+    clt_graph *graph = plan->graph;
+    if (!plan->options.as_in_training)
+        CLT_TRY(clt_pass_evaluate(graph));
+    if (plan->options.mode == CLT_PLAN_PREDICT)
+        clt_graph_forget_means(graph);
+    keep_carried(graph, plan->options.carries);
+    graph->n_seeds = 0;
+    return CLT_OK;
+}
+
+/* Makes the graph that of the plan's place on axes that are divided before autodiff. */
+static clt_status divide_forward(clt_plan *plan)
+{
+    const clt_plan_options *o = &plan->options;
+    if (!o->mesh)
+        return CLT_OK;
+    CLT_TRY(clt_graph_clean(plan->graph, NULL, 0));
+    return clt_pass_partition_forward(plan->graph, o->mesh, o->participant, o->max_batch,
+                                      &plan->partition);
+}
+
 static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value **gradients,
                              int *n_gradients)
 {
     clt_graph *graph = plan->graph;
+    const clt_mesh *mesh = plan->options.mesh;
+    const bool trains = plan->options.mode == CLT_PLAN_TRAIN;
+    const bool alone = !plan->options.several || (mesh && mesh->size[CLT_AXIS_DATA] == 1);
     *n_gradients = 0;
-    if (!plan->options.several)
-        CLT_TRY(clt_pass_drop_collectives(graph));
     if (plan->options.mode != CLT_PLAN_PREDICT)
         CLT_TRY(refuse_carried(graph));
-    if (plan->options.mode == CLT_PLAN_TRAIN) {
+    if (!trains)
+        CLT_TRY(leave_training(plan));
+    CLT_TRY(divide_forward(plan));
+    if (alone)
+        CLT_TRY(clt_pass_drop_collectives(graph));
+    if (trains) {
         for (int i = 0; i < graph->n_values; i++)
             *n_gradients += clt_value_trained(graph->values[i]);
         CLT_TRY(copy_assigned(graph));
         CLT_TRY(clt_pass_train(graph, gradients));
         /* Gradients add collectives (batch norm's). */
-        if (!plan->options.several)
+        if (alone)
             CLT_TRY(clt_pass_drop_collectives(graph));
-    } else {
-        if (!plan->options.as_in_training)
-            CLT_TRY(clt_pass_evaluate(graph));
-        if (plan->options.mode == CLT_PLAN_PREDICT)
-            clt_graph_forget_means(graph);
-        keep_carried(graph, plan->options.carries);
-        graph->n_seeds = 0;
     }
     CLT_TRY(clt_graph_clean(graph, gradients, *n_gradients));
-    if (plan->options.mesh)
-        CLT_TRY(clt_pass_partition(graph, plan->options.mesh, plan->options.participant,
-                                   plan->options.max_batch, gradients, *n_gradients,
-                                   &plan->partition));
+    if (mesh)
+        CLT_TRY(clt_pass_partition(graph, mesh, plan->options.participant, plan->options.max_batch,
+                                   gradients, *n_gradients, &plan->partition));
     if (stages_of(plan) > 1)
         CLT_TRY(clt_pass_pipeline(
-            graph,
-            clt_mesh_coordinate(plan->options.mesh, CLT_AXIS_PIPELINE, plan->options.participant),
+            graph, clt_mesh_coordinate(mesh, CLT_AXIS_PIPELINE, plan->options.participant),
             gradients, n_gradients, &plan->partition.text));
     CLT_TRY(clt_pass_simplify(graph));
     if (plan->options.fuse)

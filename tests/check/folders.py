@@ -13,7 +13,7 @@ import source
 ORDER = {
     "runtime/device": ("core", "program", "discover"),
     "runtime/data": ("core", "image", "formats", "tokenizer", "loader"),
-    "runtime/ops": ("core", "shape", "elementwise", "matmul", "reduce", "conv", "norm", "pool", "collective",
+    "runtime/ops": ("core", "collective", "shape", "elementwise", "matmul", "reduce", "conv", "norm", "pool",
                     "loss", "attention", "recurrent", "index"),
     "runtime/train": ("program", "store", "ranks", "core", "planner", "step", "setup", "fit"),
     "comm": ("core", "mpi", "ranks", "communicator", "kinds", "transports"),

@@ -72,41 +72,56 @@ static inline clt_value *merged_sum(clt_value *const *in, int places)
     return sum;
 }
 
-static inline clt_value *merged_collective(const merger *m, const clt_node *node, clt_value **in)
+/* Takes item `place` of x [places, ...]. */
+static inline clt_value *merged_item(clt_value *x, int place)
+{
+    int64_t start[CLT_MAX_RANK] = {place}, stop[CLT_MAX_RANK];
+    for (int k = 0; k < CLT_MAX_RANK; k++)
+        stop[k] = k ? CLT_TO_END : place + 1;
+    return clt_reshape(clt_slice(x, start, stop, NULL), x->type.rank - 1, x->type.dims + 1);
+}
+
+/* What the place gets, if `in` are the operands of all places. */
+static inline clt_value *merged_collective(const merger *m, const clt_node *node, int place,
+                                           clt_value **in)
 {
     const clt_axis_attr *attr = node->attr;
-    clt_value *joined;
+    const clt_shift_attr *shift = node->attr;
     const int axis = 0;
     if (!strcmp(node->op->name, "all_gather"))
         return clt_stack(in, m->places, 0);
-    if (!strcmp(node->op->name, "all_reduce") && attr->reduction == CLT_AXIS_SUM)
-        return merged_sum(in, m->places);
+    if (!strcmp(node->op->name, "reduce_scatter"))
+        return merged_item(merged_sum(in, m->places), place);
+    if (!strcmp(node->op->name, "shift")) {
+        const int from = place - shift->step;
+        return from >= 0 && from < m->places ? in[from]
+                                             : clt_add_scalar(clt_scale(in[place], 0), shift->fill);
+    }
     assert_string_equal(node->op->name, "all_reduce");
-    joined = clt_stack(in, m->places, 0);
-    return clt_reduce_max(joined, &axis, 1, 0);
+    return attr->reduction == CLT_AXIS_SUM
+               ? merged_sum(in, m->places)
+               : clt_reduce_max(clt_stack(in, m->places, 0), &axis, 1, 0);
 }
 
 static inline void merge_collective(merger *m, const clt_node *const *nodes)
 {
-    clt_value *in[MERGE_PLACES];
+    clt_value *in[MERGE_PLACES], *own[MERGE_PLACES];
     const bool wrong = m->fault && m->collectives++ == m->fault_at;
     for (int p = 0; p < m->places; p++) {
         assert_string_equal(nodes[p]->name, nodes[0]->name);
         assert_ptr_equal(nodes[p]->op, nodes[0]->op);
         in[p] = m->twins[p][nodes[p]->in[0]->id];
     }
-    clt_value *right = merged_collective(m, nodes[0], in);
     for (int p = 0; p < m->places; p++) {
-        clt_value *result = right;
-        if (wrong && m->fault == MERGE_ZEROS)
-            result = clt_scale(right, 0);
-        else if (wrong && !strcmp(nodes[0]->op->name, "all_reduce"))
-            result = in[p];
-        else if (wrong) {
-            clt_value *own[MERGE_PLACES];
+        clt_value *result = merged_collective(m, nodes[p], p, in);
+        if (wrong && m->fault == MERGE_ZEROS) {
+            result = clt_scale(result, 0);
+        } else if (wrong && (!strcmp(nodes[0]->op->name, "all_gather"))) {
             for (int q = 0; q < m->places; q++)
                 own[q] = in[p];
             result = clt_stack(own, m->places, 0);
+        } else if (wrong) {
+            result = strcmp(nodes[0]->op->name, "reduce_scatter") ? in[p] : merged_item(in[p], p);
         }
         m->twins[p][nodes[p]->out[0]->id] = result;
     }

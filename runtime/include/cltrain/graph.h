@@ -124,6 +124,19 @@ CLT_API clt_status clt_shard(clt_graph *graph, const char *pattern, clt_axis axi
                              int blocks, int *count);
 
 /*
+ * Splits a value over the places of an axis, along dimension `dim`: each place computes its part of
+ * the value, and of the values that depend on it. Usually the value is an input, an image, and the
+ * dimension its height. Places exchange the rows at their borders where an operator needs rows of
+ * its neighbours. Parts differ by one element at most; the first places have the larger ones.
+ *
+ * This has an effect only on meshes with the axis (clt_store_options.parallel). It never changes
+ * the result, except by rounding. All places get whole samples, and outputs are whole. Batch norm
+ * must be synchronised. Errors: UNSUPPORTED (an axis other than CLT_AXIS_SPACE and CLT_AXIS_TIME,
+ * a parameter or state); SHAPE (no such dimension, or it depends on the batch).
+ */
+CLT_API clt_status clt_shard_value(clt_value *value, clt_axis axis, int dim);
+
+/*
  * Ends a stage of the pipeline behind a computed value. The nodes that were added so far up to the
  * one that computes the value belong to this stage, those behind it to the next stage. Along axis
  * pp each place has one stage: its nodes, their parameters and states. Values that another stage

@@ -16,7 +16,13 @@ typedef struct clt_axis_attr {
     int places;    /* of the axis; all_gather and reduce_scatter need it */
 } clt_axis_attr;
 
-extern const clt_op clt_op_all_reduce, clt_op_all_gather, clt_op_reduce_scatter;
+typedef struct clt_shift_attr {
+    clt_axis_attr common; /* must be first */
+    int step;             /* 1: from the place before; -1: from the place behind */
+    double fill;          /* elements at the place that has no such neighbour */
+} clt_shift_attr;
+
+extern const clt_op clt_op_all_reduce, clt_op_all_gather, clt_op_reduce_scatter, clt_op_shift;
 
 /* Adds up x, or finds its maximum, over the places. Only on axis dp may x not depend on the batch:
  * the places of other axes have the same samples. */
@@ -27,6 +33,10 @@ clt_value *clt_axis_all_gather(clt_value *x, clt_axis axis, int places);
 
 /* Adds up x [places, y...] over the places, and gives each place its y. */
 clt_value *clt_axis_reduce_scatter(clt_value *x, clt_axis axis, int places);
+
+/* Gives each place the x of the place before it (step 1) or behind it (step -1). All have one
+ * shape. The first or last place gets elements of `fill`. */
+clt_value *clt_axis_shift(clt_value *x, clt_axis axis, int step, double fill);
 
 /* --- for the operators ----------------------------------------------------------------------- */
 

@@ -62,6 +62,8 @@ void clt_conv_describe(const clt_node *node, clt_str *text);
 double clt_conv_flops(const clt_node *node, int64_t n);
 bool clt_conv_absorb(clt_node *node, const clt_node *next);
 void clt_conv_dims(const clt_node *node, clt_node_dims *dims);
+bool clt_conv_reach(const clt_node *node, clt_window *window);
+clt_value *clt_conv_within(const clt_node *node, const clt_window *window, clt_value *const *in);
 clt_status clt_conv_localise(const clt_node *node, const clt_node_part *part, void *copy);
 
 /* The portable variants. */
@@ -117,8 +119,8 @@ void clt_conv_weight_grad_portable(const clt_node *node, const clt_target *targe
 /* The members that an operator and its gradients have in common. */
 #define CLT_CONV_MEMBERS(TYPE, HALO, WHOLE)                                                        \
     .halo = HALO, .whole = WHOLE, .dims = clt_conv_dims, .localise = clt_conv_localise,            \
-    .attributes = attributes, .attr_bytes = sizeof(TYPE), .describe = clt_conv_describe,           \
-    .flops = clt_conv_flops
+    .reach = clt_conv_reach, .within = clt_conv_within, .attributes = attributes,                  \
+    .attr_bytes = sizeof(TYPE), .describe = clt_conv_describe, .flops = clt_conv_flops
 
 /* --- variants of conv3d for GPUs, in conv3d_gpu.c -------------------------------------------- */
 

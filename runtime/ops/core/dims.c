@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "graph/mesh.h"
+#include <cltrain/ops.h>
 
 static int label_of(char letter)
 {
@@ -192,4 +193,18 @@ clt_status clt_localise_type(const clt_node *node, const clt_node_part *part, vo
         if (a->kind == CLT_ATTRIBUTE_TYPE)
             memcpy((char *)attr + a->offset, &type, sizeof type);
     return CLT_OK;
+}
+
+/* --- windows --------------------------------------------------------------------------------- */
+
+clt_value *clt_window_cut(clt_value *x, int dim, int64_t from, int64_t to)
+{
+    int64_t start[CLT_MAX_RANK] = {0}, stop[CLT_MAX_RANK];
+    if (!x || (from == 0 && to == x->type.dims[dim]))
+        return x;
+    for (int k = 0; k < CLT_MAX_RANK; k++)
+        stop[k] = CLT_TO_END;
+    start[dim] = from;
+    stop[dim] = to;
+    return clt_slice(x, start, stop, NULL);
 }

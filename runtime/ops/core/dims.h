@@ -32,6 +32,14 @@ typedef struct clt_node_part {
     clt_coordinate at;
 } clt_node_part;
 
+/* What clt_op.reach finds. Positions count in whole dimensions. */
+typedef struct clt_window {
+    int dim;            /* of operand 0 and result 0 */
+    int64_t begin, end; /* the part of the result */
+    int64_t from, to; /* the part of the operand that it needs; may go beyond the operand's ends */
+    double fill;      /* the value of elements beyond the ends */
+} clt_window;
+
 /* Writes the dimensions of a node whose types have been inferred. */
 void clt_node_dims_of(const clt_node *node, clt_node_dims *dims);
 
@@ -62,5 +70,10 @@ clt_status clt_part_of_result(const clt_node *node, const clt_node_part *part, c
 
 /* Sets the attributes of kind TYPE to that type. */
 clt_status clt_localise_type(const clt_node *node, const clt_node_part *part, void *attr);
+
+/* --- for clt_op.within ----------------------------------------------------------------------- */
+
+/* Returns elements [from, to) of a dimension of x; x itself, if they are all. */
+clt_value *clt_window_cut(clt_value *x, int dim, int64_t from, int64_t to);
 
 #endif

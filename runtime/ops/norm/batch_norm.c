@@ -1,3 +1,4 @@
+#include "ops/core/dims.h"
 #include "ops/norm/batch_norm.h"
 
 #include "base/error.h"
@@ -135,7 +136,7 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
     in[CLT_BNG_DBIAS] = sums->out[0];
     in[CLT_BNG_DWEIGHT] = sums->out[1];
     if (wanted[CLT_BN_X] && attr.synchronised)
-        CLT_TRY(clt_batch_norm_sum_all((clt_value *const[]){sums->out[0], sums->out[1]},
+        CLT_TRY(clt_batch_norm_sum_all((clt_value *const[]){sums->out[0], sums->out[1]}, attr.axes,
                                        &in[CLT_BNG_DBIAS]));
     if (wanted[CLT_BN_X]) {
         const clt_node *grad =
@@ -146,6 +147,16 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
     }
     dx[CLT_BN_WEIGHT] = wanted[CLT_BN_WEIGHT] ? sums->out[1] : NULL;
     dx[CLT_BN_BIAS] = wanted[CLT_BN_BIAS] ? sums->out[0] : NULL;
+    return CLT_OK;
+}
+
+/* A place has some elements of each channel: the gradient needs the sums of all places. */
+static clt_status localise(const clt_node *node, const clt_node_part *part, void *copy)
+{
+    clt_batch_norm_attr *attr = copy;
+    (void)node;
+    if (attr->synchronised && part->label != 'c' - 'a')
+        attr->axes |= 1 << part->axis;
     return CLT_OK;
 }
 
@@ -244,6 +255,9 @@ static const clt_attribute attributes[] = {
     {CLT_ATTRIBUTE(FLAG, "relu", clt_batch_norm_attr, relu,
                    "Applies a ReLU last. The fusion pass sets it."),
      .internal = 1},
+    {CLT_ATTRIBUTE(INT, "axes", clt_batch_norm_attr, axes,
+                   "Bit k: the gradient's sums are also over axis k of the mesh."),
+     .most = (1 << CLT_AXES) - 1, .internal = 1},
     {0},
 };
 
@@ -275,9 +289,10 @@ BATCH_NORM_OP(
     .batch_blocked = clt_follows_batch_blocked, .rounding = CLT_ROUNDS_NONE, .half = half,
     .variants = clt_batch_norm_variants);
 BATCH_NORM_OP(batch_norm, "(x - mean) / sqrt(variance + eps) * weight + bias of each channel.",
-              in_norm, out_y, .infer = infer, .whole = "m", .gradient = gradient,
-              .describe = describe, .flops = flops, .batch_blocked = clt_follows_batch_blocked,
-              .in_place = 1u << CLT_BN_X, .absorb = absorb, .evaluate = evaluate, .half = half,
+              in_norm, out_y, .infer = infer, .whole = "m", .localise = localise,
+              .gradient = gradient, .describe = describe, .flops = flops,
+              .batch_blocked = clt_follows_batch_blocked, .in_place = 1u << CLT_BN_X,
+              .absorb = absorb, .evaluate = evaluate, .half = half,
               .variants = clt_batch_norm_variants);
 BATCH_NORM_OP(batch_norm_grad_sums, "The gradients of batch_norm for bias and weight.", in_sums,
               out_sums, .infer = infer_grad_sums, .whole = "m", .describe = describe,

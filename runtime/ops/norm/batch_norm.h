@@ -35,6 +35,7 @@ typedef struct clt_batch_norm_attr {
     double eps, momentum;
     int relu;         /* applied last */
     int synchronised; /* batch_norm: its gradient adds the sums of all devices */
+    int axes;         /* bit clt_axis: the sums are added over this axis too, besides dp */
 } clt_batch_norm_attr;
 
 /* Operands of batch_norm, and of its gradients. */
@@ -71,6 +72,6 @@ extern const clt_variant clt_batch_norm_variants[], clt_batch_norm_channel_varia
 /* Combine over all devices of all ranks: moments [3, C], and two sums [C]. The first returns NULL
  * on failure; the second returns the graph's status. */
 clt_value *clt_batch_norm_join_all(clt_value *moments);
-clt_status clt_batch_norm_sum_all(clt_value *const own[2], clt_value *all[2]);
+clt_status clt_batch_norm_sum_all(clt_value *const own[2], int axes, clt_value *all[2]);
 
 #endif

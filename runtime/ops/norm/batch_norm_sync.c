@@ -1,6 +1,7 @@
 /* Synchronised batch norm: moments and sums of gradients over all devices of all ranks. */
 #include <math.h>
 
+#include "ops/collective/collective.h"
 #include "ops/norm/batch_norm.h"
 #include "ops/core/ops.h"
 #include <cltrain/ops/collective.h>
@@ -32,7 +33,7 @@ clt_value *clt_batch_norm_join_all(clt_value *moments)
     return clt_concat(joined, 3, 0);
 }
 
-clt_status clt_batch_norm_sum_all(clt_value *const own[2], clt_value *all[2])
+clt_status clt_batch_norm_sum_all(clt_value *const own[2], int axes, clt_value *all[2])
 {
     if (!own[0] || !own[1])
         return CLT_INVALID_ARGUMENT;
@@ -40,7 +41,11 @@ clt_status clt_batch_norm_sum_all(clt_value *const own[2], clt_value *all[2])
     clt_value *rows[2];
     for (int i = 0; i < 2; i++)
         rows[i] = clt_reshape(own[i], 2, dims);
-    clt_value *sums = clt_all_reduce(clt_concat(rows, 2, 0));
+    clt_value *sums = clt_concat(rows, 2, 0);
+    for (int axis = 0; axis < CLT_AXES; axis++)
+        if (axes >> axis & 1)
+            sums = clt_axis_all_reduce(sums, (clt_axis)axis, CLT_AXIS_SUM);
+    sums = clt_all_reduce(sums);
     for (int i = 0; i < 2; i++)
         all[i] = sums ? clt_reshape(row_of(sums, i), 1, flat) : NULL;
     return clt_graph_status(own[0]->graph);

@@ -26,6 +26,8 @@ const clt_op clt_op_avg_pool2d = {
     .build = build,
     .infer = clt_pool2d_infer,
     .gradient = gradient,
+    .reach = clt_avg_pool2d_reach,
+    .within = clt_pool2d_within,
     .flops = clt_pool2d_flops,
     .attributes = clt_avg_pool2d_attributes,
     CLT_POOL2D_MEMBERS,

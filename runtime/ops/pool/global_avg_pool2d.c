@@ -1,10 +1,16 @@
 /* global_avg_pool2d: means of whole planes, and its gradient. In the plain layout it uses the
  * kernels of mean. */
+#include <stdio.h>
+
 #include "base/error.h"
+#include "graph/mesh.h"
+#include "ops/collective/collective.h"
+#include "ops/core/dims.h"
 #include "ops/core/group_gpu.h"
 #include "ops/core/nn.h"
 #include "ops/core/ops.h"
 #include "ops/reduce/reduce.h"
+#include <cltrain/ops.h>
 
 /* `in` holds H and W of x, for both operators. */
 typedef struct global_attr {
@@ -42,6 +48,21 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
 {
     if (wanted[0])
         dx[0] = clt_emit1(&clt_op_global_avg_pool2d_grad, node->attr, 1, dy[0]);
+    return clt_graph_status(node->graph);
+}
+
+/* The mean is the sum of the parts' means, each multiplied by its share of the elements. */
+static clt_status divide(const clt_node *node, const clt_node_part *part, clt_value *const *in,
+                         clt_value **stash, clt_value **out)
+{
+    const global_attr own = {{(int)in[0]->type.dims[2], (int)in[0]->type.dims[3]}};
+    clt_value *mean = clt_emit1(&clt_op_global_avg_pool2d, &own, 1, in[0]);
+    const double share = (double)own.in[0] * own.in[1] / (double)count_of(node);
+    char name[192];
+    (void)stash;
+    snprintf(name, sizeof name, "%.120s.%s", node->name, clt_axis_name(part->axis));
+    out[0] = clt_axis_all_reduce(clt_scale(mean, share), part->axis, CLT_AXIS_SUM);
+    clt_label(out[0], name);
     return clt_graph_status(node->graph);
 }
 
@@ -129,6 +150,7 @@ const clt_op clt_op_global_avg_pool2d = {
                                  .count = 2, .internal = 1}),
     .infer = infer,
     .gradient = gradient,
+    .divide = divide,
     .describe = describe,
     .flops = clt_flops_operand,
     .batch_blocked = clt_wants_batch_blocked,

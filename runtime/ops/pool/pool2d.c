@@ -1,6 +1,7 @@
 #include "ops/pool/pool2d.h"
 
 #include <limits.h>
+#include <math.h>
 
 #include "base/error.h"
 #include "ops/core/ops.h"
@@ -156,6 +157,44 @@ double clt_pool2d_flops(const clt_node *node, int64_t n)
 double clt_pool2d_flops_grad(const clt_node *node, int64_t n)
 {
     return flops_of(node, node->in[node->n_in - 1], n);
+}
+
+/* --- parts of an image ----------------------------------------------------------------------- */
+
+static void reach(const clt_pool2d_attr *attr, double fill, clt_window *w)
+{
+    const int64_t i = w->dim - 2, stride = attr->stride[i], padding = attr->padding[i];
+    w->from = w->begin * stride - padding;
+    w->to =
+        (w->end - 1) * stride - padding + (int64_t)attr->dilation[i] * (attr->kernel[i] - 1) + 1;
+    w->fill = fill;
+}
+
+bool clt_max_pool2d_reach(const clt_node *node, clt_window *w)
+{
+    if (w->dim < 2)
+        return false;
+    reach(node->attr, -INFINITY, w);
+    return true;
+}
+
+/* A mean that does not count all elements of its window does so only at the ends of the image. */
+bool clt_avg_pool2d_reach(const clt_node *node, clt_window *w)
+{
+    const clt_pool2d_attr *attr = node->attr;
+    if (w->dim < 2)
+        return false;
+    const int i = w->dim - 2;
+    reach(attr, 0, w);
+    return !attr->ceil_mode && (attr->count_include_pad || !attr->padding[i]);
+}
+
+clt_value *clt_pool2d_within(const clt_node *node, const clt_window *w, clt_value *const *in)
+{
+    clt_pool2d_attr attr = *(const clt_pool2d_attr *)node->attr;
+    attr.padding[w->dim - 2] = 0;
+    attr.in[w->dim - 2] = (int)(w->to - w->from);
+    return clt_emit1(node->op, &attr, 1, in[0]);
 }
 
 /* --- kernels -------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 #ifndef CLT_OPS_POOL_POOL2D_H
 #define CLT_OPS_POOL_POOL2D_H
 
+#include "ops/core/dims.h"
 #include "ops/core/group_gpu.h"
 #include "ops/core/nn.h"
 
@@ -19,6 +20,11 @@ clt_status clt_pool2d_infer(const clt_node *node, clt_type *out);
 clt_status clt_pool2d_infer_grad(const clt_node *node, clt_type *out);
 
 void clt_pool2d_describe(const clt_node *node, clt_str *text);
+
+/* For clt_op.reach and clt_op.within. The windows of maxima are filled with the smallest number. */
+bool clt_max_pool2d_reach(const clt_node *node, clt_window *window);
+bool clt_avg_pool2d_reach(const clt_node *node, clt_window *window);
+clt_value *clt_pool2d_within(const clt_node *node, const clt_window *window, clt_value *const *in);
 
 /* One operation for each element of each window. */
 double clt_pool2d_flops(const clt_node *node, int64_t n);

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "ops/core/dims.h"
 #include "ops/core/group_gpu.h"
 #include "ops/core/nn.h"
 #include "ops/core/ops.h"
@@ -110,6 +111,52 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
     for (int i = 0; i < 2; i++)
         clt_resample_axis_free(&axes[i]);
     return status == CLT_OK ? clt_graph_status(node->graph) : status;
+}
+
+/* --- parts of an image -------------------------------------------------------------------------
+ */
+
+static bool reach(const clt_node *node, clt_window *w)
+{
+    if (w->dim < 2)
+        return false;
+    const clt_resample_axis axis = axis_of(node, w->dim - 2);
+    w->from = axis.in;
+    w->to = 0;
+    for (int64_t i = w->begin; i < w->end; i++) {
+        const int64_t end = axis.begin[i] + axis.count[i];
+        w->from = axis.begin[i] < w->from ? axis.begin[i] : w->from;
+        w->to = end > w->to ? end : w->to;
+    }
+    return w->from < w->to;
+}
+
+/* Copies the window's part of an axis. */
+static clt_status cut_axis(const clt_resample_axis *of, const clt_window *w, clt_resample_axis *to)
+{
+    const int out = (int)(w->end - w->begin);
+    CLT_TRY(clt_resample_axis_create((int)(w->to - w->from), out, of->taps, to));
+    for (int i = 0; i < out; i++) {
+        to->begin[i] = of->begin[w->begin + i] - (int)w->from;
+        to->count[i] = of->count[w->begin + i];
+        for (int64_t t = 0; t < of->taps; t++)
+            to->weight[t * out + i] = of->weight[t * of->out + w->begin + i];
+    }
+    return CLT_OK;
+}
+
+static clt_value *within(const clt_node *node, const clt_window *w, clt_value *const *in)
+{
+    const clt_resample2d_attr *a = node->attr;
+    const int own = w->dim - 2;
+    clt_resample_axis axes[2] = {axis_of(node, 0), axis_of(node, 1)}, part;
+    const clt_status status = cut_axis(&axes[own], w, &part);
+    if (status != CLT_OK)
+        return clt_graph_failed(node->graph, status);
+    axes[own] = part;
+    clt_value *y = clt_resample2d(in[0], a->kind, a->gradient, axes);
+    clt_resample_axis_free(&part);
+    return y;
 }
 
 static void describe(const clt_node *node, clt_str *text)
@@ -249,6 +296,8 @@ const clt_op clt_op_resample2d = {
          .internal = 1}),
     .infer = infer,
     .gradient = gradient,
+    .reach = reach,
+    .within = within,
     .describe = describe,
     .flops = flops,
     .batch_blocked = clt_wants_batch_blocked,

@@ -155,7 +155,9 @@ bool clt_graph_static_weights(const clt_graph *graph, int64_t count, double *wei
 {
     for (int l = 0; l < graph->n_losses; l++) {
         const clt_node *node = graph->losses[l].weight->producer;
-        const double each = node->op->weight ? node->op->weight(node) : 0;
+        const double each = graph->losses[l].each > 0 ? graph->losses[l].each
+                            : node->op->weight        ? node->op->weight(node)
+                                                      : 0;
         if (each <= 0)
             return false;
         weights[l] = each * (double)count;

@@ -35,6 +35,7 @@ static const clt_comm_kind kinds[] = {
     [CLT_COLLECTIVE_BROADCAST] = CLT_COMM_BROADCAST,
     [CLT_COLLECTIVE_SEND] = CLT_COMM_SEND,
     [CLT_COLLECTIVE_RECEIVE] = CLT_COMM_RECEIVE,
+    [CLT_COLLECTIVE_SHIFT] = CLT_COMM_SEND, /* or receive */
     [CLT_COLLECTIVE_BARRIER] = CLT_COMM_BARRIER,
 };
 
@@ -85,11 +86,25 @@ static clt_status stop_all(connection *c, clt_status status)
     return status;
 }
 
+/* Makes the operations of a participant in a shift: a send, a receive, both or a barrier. */
+static void translate_shift(const clt_collective *what, int own, int size, clt_comm_op op[2])
+{
+    const int to = own + what->step, from = own - what->step;
+    const bool sends = to >= 0 && to < size, receives = from >= 0 && from < size;
+    for (int k = 0; k < 2; k++)
+        translate(what, &op[k]);
+    op[0].kind = sends ? CLT_COMM_SEND : receives ? CLT_COMM_RECEIVE : CLT_COMM_BARRIER;
+    op[0].peer = sends ? to : from;
+    op[1].kind = CLT_COMM_RECEIVE;
+    op[1].peer = from;
+    op[0].next = sends && receives ? &op[1] : NULL;
+}
+
 static clt_status start(void *self, int device, const clt_collective *what, cl_uint n_wait,
                         const cl_event *wait, clt_collective_request *request)
 {
     connection *c = self;
-    clt_comm_op op;
+    clt_comm_op op[2];
     clt_comm_request *started;
     if (what->group < 0 || what->group >= c->n_groups)
         return clt_fail(CLT_INTERNAL, "%s: there is no group %d of devices, only %d",
@@ -98,9 +113,13 @@ static clt_status start(void *self, int device, const clt_collective *what, cl_u
     if (!g->of[device])
         return clt_fail(CLT_INTERNAL, "%s: device %d is not in group %d",
                         what->label ? what->label : "a collective", device, what->group);
-    translate(what, &op);
-    CLT_TRY(stop_all(
-        c, clt_comm_start(g->of[device], g->index[device], -1, &op, (int)n_wait, wait, &started)));
+    clt_comm *comm = g->of[device];
+    const int index = g->index[device];
+    if (what->kind == CLT_COLLECTIVE_SHIFT)
+        translate_shift(what, clt_comm_participant(comm, index), clt_comm_size(comm), op);
+    else
+        translate(what, op);
+    CLT_TRY(stop_all(c, clt_comm_start(comm, index, -1, op, (int)n_wait, wait, &started)));
     *request = (clt_collective_request){started, what->group};
     return CLT_OK;
 }

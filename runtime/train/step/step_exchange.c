@@ -40,6 +40,7 @@ static const clt_collective_kind node_kinds[] = {
     [CLT_OP_REDUCE_SCATTER] = CLT_COLLECTIVE_REDUCE_SCATTER,
     [CLT_OP_SEND] = CLT_COLLECTIVE_SEND,
     [CLT_OP_RECEIVE] = CLT_COLLECTIVE_RECEIVE,
+    [CLT_OP_SHIFT] = CLT_COLLECTIVE_SHIFT,
 };
 
 static clt_collective_reduction reduction_of(const clt_plan_collective *c, const clt_node *node)
@@ -47,6 +48,19 @@ static clt_collective_reduction reduction_of(const clt_plan_collective *c, const
     const clt_axis_attr *attr = node->attr;
     const bool reduces = c->kind == CLT_OP_ALL_REDUCE || c->kind == CLT_OP_REDUCE_SCATTER;
     return reduces && attr->reduction == CLT_AXIS_MAX ? CLT_COLLECTIVE_MAX : CLT_COLLECTIVE_SUM;
+}
+
+/* The first or last place has no neighbour to receive from: its result is filled. */
+static clt_status fill_end(const clt_bound *b, const clt_plan_collective *c, const clt_node *node,
+                           clt_view out, int64_t count)
+{
+    const clt_shift_attr *attr = node->attr;
+    const clt_mesh *mesh = &b->all->mesh;
+    const int from = clt_mesh_coordinate(mesh, c->axis, b->all->first + b->device) - attr->step;
+    return from >= 0 && from < mesh->size[c->axis]
+               ? CLT_OK
+               : clt_enqueue_fill(b->call->session->devices[b->device].device, out,
+                                  (float)attr->fill, count * (int64_t)sizeof(float));
 }
 
 /* Only devices along dp may have no samples where others have some. */
@@ -69,7 +83,10 @@ static clt_status of_node(const clt_bound *b, int k, const clt_run *run, clt_col
                              .dtype = CLT_F32,
                              .empty = c->axis == CLT_AXIS_DATA && run->count == 0,
                              .label = c->label};
-    return CLT_OK;
+    if (c->kind != CLT_OP_SHIFT)
+        return CLT_OK;
+    what->step = ((const clt_shift_attr *)node->attr)->step;
+    return fill_end(b, c, node, out, what->count);
 }
 
 static clt_collective of_gradient(const clt_bound *b, int bucket)
