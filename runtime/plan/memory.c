@@ -27,6 +27,34 @@ static int64_t stored_bytes(const memory *m, const clt_value *value)
            clt_dtype_size(value->type.dtype);
 }
 
+/* A view keeps its operand's memory. Nodes are in order, so one sweep backwards suffices. */
+static void keep_under_views(memory *m)
+{
+    const clt_plan *plan = m->plan;
+    for (int i = plan->n_nodes - 1; i >= 0; i--) {
+        const clt_node *node = plan->nodes[i].node;
+        if (node->op->view && m->last_use[node->in[0]->id] < m->last_use[node->out[0]->id])
+            m->last_use[node->in[0]->id] = m->last_use[node->out[0]->id];
+    }
+}
+
+/* Nodes run during a collective: none may overwrite its operand. What is sent stays. An operand
+ * without later readers may become the result, which lives on. */
+static void keep_operands(memory *m)
+{
+    const clt_plan *plan = m->plan;
+    for (int i = 0; i < plan->n_collectives; i++) {
+        const clt_plan_collective *c = &plan->collectives[i];
+        const clt_node *node = plan->nodes[c->node].node;
+        const clt_value *in = node->n_in ? node->in[0] : NULL;
+        if (in && node->op->effect)
+            m->last_use[in->id] = plan->n_nodes;
+        else if (in && c->needed > c->node + 1 && m->last_use[in->id] < c->needed &&
+                 !(node->op->in_place && m->last_use[clt_value_root(in)->id] == c->node))
+            m->last_use[in->id] = c->needed;
+    }
+}
+
 static void find_last_uses(memory *m)
 {
     const clt_plan *plan = m->plan;
@@ -46,22 +74,9 @@ static void find_last_uses(memory *m)
         }
     for (int i = 0; i < plan->graph->n_assigns; i++)
         m->last_use[plan->graph->assigns[i].value->id] = plan->n_nodes;
-    /* Nodes run during a collective: none may overwrite its operand. What is sent stays. */
-    for (int i = 0; i < plan->n_collectives; i++) {
-        const clt_plan_collective *c = &plan->collectives[i];
-        const clt_node *node = plan->nodes[c->node].node;
-        const clt_value *in = node->n_in ? node->in[0] : NULL;
-        if (in && node->op->effect)
-            m->last_use[in->id] = plan->n_nodes;
-        else if (in && c->needed > c->node + 1 && m->last_use[in->id] < c->needed)
-            m->last_use[in->id] = c->needed;
-    }
-    /* A view keeps its operand's memory. Nodes are in order, so one sweep backwards suffices. */
-    for (int i = plan->n_nodes - 1; i >= 0; i--) {
-        const clt_node *node = plan->nodes[i].node;
-        if (node->op->view && m->last_use[node->in[0]->id] < m->last_use[node->out[0]->id])
-            m->last_use[node->in[0]->id] = m->last_use[node->out[0]->id];
-    }
+    keep_under_views(m);
+    keep_operands(m);
+    keep_under_views(m);
 }
 
 /* Places values outside the arena: gradients, inputs, constants, parameters and states. */
@@ -217,14 +232,25 @@ static clt_status add_block(memory *m, int64_t bytes, int born, int dies, int *i
     return CLT_OK;
 }
 
+/* The operand of a collective stays in its own place until the result is needed. */
+static void keep_operand_block(memory *m, const clt_plan_collective *c)
+{
+    const clt_node *node = m->plan->nodes[c->node].node;
+    const int b = node->n_in ? m->block_of[node->in[0]->id] : -1;
+    if (b >= 0 && m->blocks[b].dies < c->needed && c->needed > c->node + 1)
+        m->blocks[b].dies = c->needed;
+}
+
 static clt_status collect_blocks(memory *m, int **scratch_blocks)
 {
     clt_plan *plan = m->plan;
-    int n_scratch = 0, room = 0;
+    int n_scratch = 0, room = 0, collective = 0;
     for (int i = 0; i < plan->graph->n_values; i++)
         m->block_of[i] = -1;
     for (int i = 0; i < plan->n_nodes; i++) {
         const clt_node *node = plan->nodes[i].node;
+        const clt_plan_collective *c =
+            node->op->collective ? &plan->collectives[collective++] : NULL;
         for (int j = 0; j < node->n_out; j++) {
             const clt_value *out = node->out[j];
             int b = -1;
@@ -239,10 +265,13 @@ static clt_status collect_blocks(memory *m, int **scratch_blocks)
             }
             if (j == 0)
                 b = overwritten_block(m, node);
-            if (b >= 0)
+            if (b >= 0) {
                 m->blocks[b].dies = m->last_use[out->id];
-            else
+            } else {
+                if (c)
+                    keep_operand_block(m, c);
                 CLT_TRY(add_block(m, stored_bytes(m, out), i, m->last_use[out->id], &b));
+            }
             m->block_of[out->id] = b;
         }
         for (int j = 0; j < plan->nodes[i].program.n_scratch; j++) {
@@ -274,6 +303,23 @@ static void mark_flight(memory *m)
         m->blocks[block].flight = true;
         if (node->backward)
             m->blocks[block].born = 0;
+    }
+}
+
+/* The host reads and writes operands and results of collectives while kernels run. Parts of one
+ * buffer object may not be mapped then, so these blocks get objects of their own. */
+static void mark_own(memory *m)
+{
+    const clt_plan *plan = m->plan;
+    for (int k = 0; k < plan->n_collectives; k++) {
+        const clt_node *node = plan->nodes[plan->collectives[k].node].node;
+        const int in = node->n_in ? m->block_of[node->in[0]->id] : -1;
+        const int out = m->block_of[node->out[0]->id];
+        if (in >= 0)
+            m->blocks[in].own = true;
+        if (out >= 0)
+            m->blocks[out].own = true;
+        plan->collectives[k].whole = out >= 0 && (in == out || !node->n_in);
     }
 }
 
@@ -329,10 +375,24 @@ static clt_status check_size(const memory *m, const clt_block *b)
                     m->target->caps->name, (long long)limit);
 }
 
+/* Finds a place in the slabs that are there, or in the next one. A block with an object of its own
+ * takes a whole slab as long as it lives. */
+static clt_status find_place(const memory *m, clt_occupied *occupied, bool tightest, clt_block *b)
+{
+    clt_block taken = *b;
+    if (b->own)
+        taken.bytes = m->target->caps->max_alloc_bytes;
+    CLT_TRY(clt_occupied_place(occupied, tightest, &taken));
+    b->slab = taken.slab;
+    b->offset = taken.offset;
+    return CLT_OK;
+}
+
 /* Places blocks one by one, in further slabs: those that exist once for each micro-batch in flight,
- * or the others. `occupied` NULL: each block has its own slab. */
+ * or the others; with objects of their own, or without. `occupied` NULL: each block has its own
+ * slab. */
 static clt_status place_in_slabs(memory *m, clt_block **sorted, clt_occupied *occupied,
-                                 bool tightest, bool flight)
+                                 bool tightest, bool flight, bool own)
 {
     clt_plan *plan = m->plan;
     const int first = plan->n_slabs;
@@ -340,13 +400,13 @@ static clt_status place_in_slabs(memory *m, clt_block **sorted, clt_occupied *oc
         clt_occupied_clear(occupied);
     for (int i = 0; i < m->n_blocks; i++) {
         clt_block *b = sorted[i];
-        if (b->flight != flight)
+        if (b->flight != flight || b->own != own)
             continue;
         CLT_TRY(check_size(m, b));
         b->slab = plan->n_slabs - first;
         b->offset = 0;
         if (occupied)
-            CLT_TRY(clt_occupied_place(occupied, tightest, b));
+            CLT_TRY(find_place(m, occupied, tightest, b));
         b->slab += first;
         if (b->slab == plan->n_slabs)
             CLT_TRY(CLT_PUSH(plan->slabs, plan->n_slabs, m->room_slabs, 0));
@@ -381,9 +441,12 @@ static clt_status pack(memory *m, clt_block **sorted, clt_occupied *occupied, co
     m->plan->n_slabs = 0;
     if (m->n_blocks)
         qsort(sorted, (size_t)m->n_blocks, sizeof *sorted, how->order);
-    CLT_TRY(place_in_slabs(m, sorted, occupied, how->tightest, true));
+    for (int own = 0; own < 2; own++)
+        CLT_TRY(place_in_slabs(m, sorted, occupied, how->tightest, true, own));
     m->plan->n_flight_slabs = m->plan->n_slabs;
-    return place_in_slabs(m, sorted, occupied, how->tightest, false);
+    for (int own = 0; own < 2; own++)
+        CLT_TRY(place_in_slabs(m, sorted, occupied, how->tightest, false, own));
+    return CLT_OK;
 }
 
 /* Returns the bytes of values that exist once for each micro-batch in flight, without the first. */
@@ -465,6 +528,7 @@ clt_status clt_plan_memory(clt_plan *plan, const clt_target *target)
     CLT_TRY_GOTO(status, collect_blocks(&m, &scratch_blocks), done);
     if (plan->options.in_flight)
         mark_flight(&m);
+    mark_own(&m);
     CLT_TRY_GOTO(status, place_blocks(&m), done);
     write_places(&m, scratch_blocks);
 done:

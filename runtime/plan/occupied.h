@@ -22,6 +22,7 @@ typedef struct clt_block {
     int64_t bytes;
     int born, dies; /* first and last node that touches it */
     bool flight;    /* exists once for each micro-batch in flight */
+    bool own;       /* nothing else may be in the slab as long as it lives */
     int slab;
     int64_t offset; /* a multiple of CLT_TENSOR_ALIGN */
 } clt_block;

@@ -189,11 +189,22 @@ static clt_status does_not_fit(const clt_device *device, const clt_trainer_optio
                     (double)(n->inputs + n->other) / 1048576, (double)options->memory / 1048576);
 }
 
-/* Evaluation runs in the same slabs as training. It may need more memory if training was planned to
+/* Returns the bytes of a slab of the arena, as training needs it. */
+static int64_t slab_bytes(const clt_plan *plan, int slab)
+{
+    if (slab < plan->n_slabs)
+        return plan->slabs[slab];
+    return slab < clt_plan_all_slabs(plan)
+               ? plan->slabs[(slab - plan->n_slabs) % plan->n_flight_slabs]
+               : 0;
+}
+
+/* Evaluation runs in the same slabs as training. It may need larger ones if training was planned to
  * use little. */
 static clt_status add_evaluation(const clt_graph *graph, const clt_store *store,
                                  const clt_trainer_options *options, int participants,
-                                 int64_t share, const clt_replica *replica, need *n)
+                                 int64_t share, const clt_replica *replica,
+                                 const clt_plan *training, need *n)
 {
     clt_plan_options plan_options = clt_capacity_options(options, CLT_PLAN_EVALUATE, share);
     clt_plan *plan;
@@ -201,8 +212,10 @@ static clt_status add_evaluation(const clt_graph *graph, const clt_store *store,
     clt_store_place(store, (int)(replica - store->replicas), &plan_options);
     CLT_TRY(clt_plan_create(graph, replica->layout, &replica->device->caps, NULL, &plan_options,
                             &plan));
-    const int64_t bytes = clt_plan_arena_bytes(plan);
-    n->arena = bytes > n->arena ? bytes : n->arena;
+    for (int i = 0; i < plan->n_slabs; i++) {
+        const int64_t more = plan->slabs[i] - slab_bytes(training, i);
+        n->arena += more > 0 ? more : 0;
+    }
     clt_plan_destroy(plan);
     return CLT_OK;
 }
@@ -226,9 +239,12 @@ static clt_status check_device(const clt_graph *graph, const clt_store *store,
     for (int s = 0; s < plan->n_slabs; s++)
         if (plan->slabs[s] > largest)
             largest = plan->slabs[s];
+    const clt_status status =
+        options->memory || options->recompute
+            ? add_evaluation(graph, store, options, participants, share, replica, plan, &n)
+            : CLT_OK;
     clt_plan_destroy(plan);
-    if (options->memory || options->recompute)
-        CLT_TRY(add_evaluation(graph, store, options, participants, share, replica, &n));
+    CLT_TRY(status);
     if (options->memory && (!within || total_of(&n) > options->memory))
         return does_not_fit(device, options, batch, &n);
     /* The host reports its free memory, other devices only their total memory. */

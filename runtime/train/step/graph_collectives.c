@@ -97,18 +97,21 @@ static int most_at_once(const clt_plan *plan)
     return most;
 }
 
-/* Reserves for a device's collectives along an axis. */
+/* Reserves for a device's collectives along an axis. Buffer objects in the host's memory are
+ * mapped. */
 static clt_status reserve_axis(const clt_session *training, const clt_session *evaluation,
                                const clt_exchange *exchange, int d, clt_axis axis)
 {
     const clt_collectives *c = &exchange->collectives;
     const clt_plan *plans[] = {training->devices[d].plan, evaluation->devices[d].plan};
+    const bool maps = training->devices[d].device->caps.host_memory;
     int64_t largest = 0;
     int most = 0;
     for (int p = 0; p < 2; p++)
         for (int k = 0; k < plans[p]->n_collectives; k++) {
             const clt_plan_collective *one = &plans[p]->collectives[k];
-            const int64_t elements = one->axis == axis ? most_elements(plans[p], one) : 0;
+            const bool copied = one->axis == axis && !(one->whole && maps);
+            const int64_t elements = copied ? most_elements(plans[p], one) : 0;
             largest = elements > largest ? elements : largest;
         }
     for (int p = 0; largest && p < 2; p++)

@@ -63,14 +63,21 @@ static clt_status fill_end(const clt_bound *b, const clt_plan_collective *c, con
                                   (float)attr->fill, count * (int64_t)sizeof(float));
 }
 
-/* Only devices along dp may have no samples where others have some. */
+/* Only devices along dp may have no samples where others have some. What such a device gives to a
+ * gather counts. */
+static bool may_be_empty(const clt_plan_collective *c)
+{
+    return c->axis == CLT_AXIS_DATA &&
+           (c->kind == CLT_OP_ALL_REDUCE || c->kind == CLT_OP_REDUCE_SCATTER);
+}
+
 static clt_status of_node(const clt_bound *b, int k, const clt_run *run, clt_collective *what)
 {
     const clt_session_device *sd = &b->call->session->devices[b->device];
     const clt_plan_collective *c = &sd->plan->collectives[k];
     const clt_node *node = sd->plan->nodes[c->node].node;
     clt_view in, out;
-    CLT_TRY(clt_exec_locate(sd->exec, run, node->in[0], &in));
+    CLT_TRY(clt_exec_locate(sd->exec, run, node->n_in ? node->in[0] : node->out[0], &in));
     CLT_TRY(clt_exec_locate(sd->exec, run, node->out[0], &out));
     const bool same = in.buffer == out.buffer && in.offset == out.offset;
     *what = (clt_collective){.kind = node_kinds[c->kind],
@@ -81,7 +88,8 @@ static clt_status of_node(const clt_bound *b, int k, const clt_run *run, clt_col
                              .out = same ? NULL : out.buffer,
                              .out_offset = out.offset / (int64_t)sizeof(float),
                              .dtype = CLT_F32,
-                             .empty = c->axis == CLT_AXIS_DATA && run->count == 0,
+                             .whole = c->whole,
+                             .empty = may_be_empty(c) && run->count == 0,
                              .label = c->label};
     if (c->kind != CLT_OP_SHIFT)
         return CLT_OK;

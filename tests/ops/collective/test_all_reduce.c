@@ -169,10 +169,43 @@ static void complete(const pretence *p, const clt_node *node)
     write_value(p, node->out[0], numbers);
 }
 
+static void check_object(const clt_plan *plan, const clt_plan_collective *c, const clt_value *v)
+{
+    const clt_place at = plan->places[v->id];
+    for (int i = c->node + 1; at.kind == CLT_PLACE_ARENA && i < c->needed; i++) {
+        const clt_node *node = plan->nodes[i].node;
+        for (int j = 0; j < node->n_in + node->n_out; j++) {
+            const clt_value *other = j < node->n_in ? node->in[j] : node->out[j - node->n_in];
+            if (c->whole || clt_value_root(other) != clt_value_root(v))
+                assert_true(plan->places[other->id].kind != CLT_PLACE_ARENA ||
+                            plan->places[other->id].index != at.index);
+        }
+        for (int j = 0; j < plan->nodes[i].program.n_scratch; j++)
+            assert_int_not_equal(plan->nodes[i].scratch[j].index, at.index);
+    }
+}
+
+/* While a collective is under way, nodes use no part of the buffer objects of its operand and
+ * result; but they may read an operand that stays as it is. */
+static void check_objects(const clt_plan *plan)
+{
+    for (int k = 0; k < plan->n_collectives; k++) {
+        const clt_plan_collective *c = &plan->collectives[k];
+        const clt_node *node = plan->nodes[c->node].node;
+        const clt_place *in = &plan->places[node->in[0]->id],
+                        *out = &plan->places[node->out[0]->id];
+        check_object(plan, c, node->in[0]);
+        check_object(plan, c, node->out[0]);
+        assert_int_equal(c->whole, in->kind == CLT_PLACE_ARENA && out->kind == CLT_PLACE_ARENA &&
+                                       in->index == out->index);
+    }
+}
+
 static void run_pretence(pretence *p)
 {
     const clt_plan *plan = p->plan;
     int begun = 0, completed = 0;
+    check_objects(plan);
     for (int i = 0; i < plan->n_segments; i++) {
         const clt_segment *s = &plan->segments[i];
         assert_int_equal(s->first, i ? s[-1].end : 0);
@@ -272,6 +305,44 @@ static void the_host_has_room_between_segments(void **state)
     }
 }
 
+/* u = 3 s and v = tanh(s) for s, the sum of x; y = S u + v. Nothing reads u again, so the host sums
+ * in its place while v is computed. */
+static void the_host_sums_in_place_meanwhile(void **state)
+{
+    const int64_t dims[] = {CLT_BATCH, WIDTH};
+    const int axis = 0;
+    double x[IMAGES * WIDTH];
+    float y[WIDTH];
+    clt_graph *g;
+    (void)state;
+    if (clt_test_oclgrind())
+        skip();
+    for (int i = 0; i < IMAGES * WIDTH; i++)
+        x[i] = (double)(i % 11 - 5) / 64;
+    OP_OK(clt_graph_create(&g));
+    clt_value *s = clt_reduce_sum(clt_input(g, "x", CLT_F32, 2, dims), &axis, 1, 0);
+    clt_value *sum = clt_all_reduce(clt_scale(s, 3)), *v = clt_tanh(s);
+    clt_output(clt_add(sum, v), "y");
+    pretence p = open_pretence(g, CLT_PLAN_PREDICT, false);
+    const clt_plan_collective *c = &p.plan->collectives[0];
+    assert_true(c->whole && c->needed > c->node + 1);
+    bind_pretence(&p);
+    p.inputs[0].buffer = op_upload(p.plan->inputs[0], x, IMAGES, 0);
+    p.run = (clt_run){.count = IMAGES, .inputs = p.inputs};
+    OP_OK(clt_arena_poison(&p.arena, p.plan, 0));
+    run_pretence(&p);
+    OP_OK(clt_device_finish(op_devices[0]));
+    read_value(&p, clt_graph_find(p.plan->graph, "y"), y);
+    for (int j = 0; j < WIDTH; j++) {
+        double total = 0;
+        for (int i = 0; i < IMAGES; i++)
+            total += x[i * WIDTH + j];
+        assert_true(fabs((double)y[j] - (6 * total + tanh(total))) < 1e-5);
+    }
+    clt_release_buffer(p.inputs[0].buffer);
+    close_pretence(&p);
+}
+
 /* The gradient is an all-reduce too, behind the forward pass. The gradient of an all-reduced
  * parameter has its place in a bucket, to which only a node may write. */
 static void gradients_are_all_reduced(void **state)
@@ -310,6 +381,7 @@ int main(void)
         cmocka_unit_test(alone_it_is_the_operand),
         cmocka_unit_test(wrong_operands_are_named),
         cmocka_unit_test(the_host_has_room_between_segments),
+        cmocka_unit_test(the_host_sums_in_place_meanwhile),
         cmocka_unit_test(gradients_are_all_reduced),
     };
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
