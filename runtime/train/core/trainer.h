@@ -72,6 +72,12 @@ bool clt_lost_one_of_several(const clt_trainer *trainer);
  * slots stay. `participant` -1: does nothing. */
 clt_status clt_trainer_copy_replica(clt_trainer *trainer, int participant);
 
+/* persist.c: as clt_trainer_restore. `together`: all ranks call it, rank 0 reads the files, and one
+ * tensor at a time is in the memory of a host. */
+struct clt_position;
+clt_status clt_trainer_restore_with(clt_trainer *trainer, bool together, const char *path,
+                                    struct clt_position *position, int64_t *seed);
+
 /* step.c: returns true if the guard stopped at the ring entry's step. The step status must have
  * been read. */
 bool clt_step_stopped(const clt_trainer *trainer, int entry);

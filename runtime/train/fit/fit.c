@@ -251,6 +251,9 @@ static void after_failure(clt_fit_run *f, clt_status status)
         f->position = f->last.start;
         good = true;
     }
+    /* Where all ranks save together, they do so only if all can. */
+    if (f->dropped && clt_shards_together(f->trainer))
+        good = clt_world_agree(&f->trainer->all, good ? CLT_OK : CLT_ABORTED) == CLT_OK;
     clt_status saved = good ? clt_fit_save(f) : CLT_OK;
     if (f->dropped)
         saved = clt_world_agree(&f->trainer->all, saved);

@@ -7,7 +7,8 @@
 #include "train/fit/fit.h"
 #include "train/step/verify.h"
 #include "train/step/states.h"
-#include "train/ranks/whole.h"
+#include "train/ranks/world.h"
+#include "train/step/shards.h"
 
 clt_status clt_fit_make_source(clt_fit_run *f)
 {
@@ -54,12 +55,17 @@ static void describe_data(clt_trainer *t, const clt_dataset *train, const clt_fi
 static clt_status resume(clt_fit_run *f)
 {
     const clt_fit_options *o = f->options;
-    const bool together = clt_whole_spread(&f->trainer->all, f->trainer->store);
-    if (!o->resume || !o->checkpoint_dir || (f->trainer->all.rank && !together))
+    const clt_participants *all = &f->trainer->all;
+    const bool wanted = o->resume && o->checkpoint_dir;
+    const bool together = clt_shards_together(f->trainer);
+    if (together)
+        CLT_TRY(clt_ranks_compare(all->world, wanted, "wish to resume (resume, checkpoint_dir)"));
+    if (!wanted || (all->rank && !together))
         return CLT_OK;
     int64_t seed;
-    clt_status status = clt_trainer_restore(
-        f->trainer, o->resume_from ? o->resume_from : o->checkpoint_dir, &f->position, &seed);
+    clt_status status = clt_trainer_restore_with(
+        f->trainer, together, o->resume_from ? o->resume_from : o->checkpoint_dir, &f->position,
+        &seed);
     if (status == CLT_NOT_FOUND && o->resume_from)
         return status;
     /* A folder without a checkpoint starts a new run. */

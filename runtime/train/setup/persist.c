@@ -264,10 +264,9 @@ static clt_status open_first(const clt_trainer *t, bool together, const char *pa
                        : CLT_NOT_FOUND;
 }
 
-clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *position,
-                               int64_t *seed)
+clt_status clt_trainer_restore_with(clt_trainer *t, bool together, const char *path,
+                                    clt_position *position, int64_t *seed)
 {
-    const bool together = clt_whole_spread(&t->all, t->store);
     clt_checkpoint *checkpoint = NULL;
     CLT_TRY(open_first(t, together, path, &checkpoint));
     clt_status status = !checkpoint ? clt_whole_follow(&t->all, t->store)
@@ -287,4 +286,10 @@ clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *p
     }
     clt_checkpoint_close(checkpoint);
     return status;
+}
+
+clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *position,
+                               int64_t *seed)
+{
+    return clt_trainer_restore_with(t, clt_whole_spread(&t->all, t->store), path, position, seed);
 }

@@ -91,7 +91,7 @@ static void compare(const char *model, lab *a, lab *b, double tolerance)
         ok(clt_store_get(a->store, name, x, bytes));
         ok(clt_store_get(b->store, name, y, bytes));
         for (int64_t e = 0; e < count; e++)
-            if (tolerance ? !(fabs(x[e] - y[e]) <= tolerance) : memcmp(&x[e], &y[e], 4) != 0)
+            if (tolerance > 0 ? !(fabs(x[e] - y[e]) <= tolerance) : memcmp(&x[e], &y[e], 4) != 0)
                 fail_msg("%s: %s[%lld]: %.9g, not %.9g", model, name, (long long)e, y[e], x[e]);
         free(x);
         free(y);

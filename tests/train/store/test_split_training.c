@@ -77,7 +77,8 @@ static void compare_arrays(const char *name, const float *x, const float *y, int
                            double tolerance)
 {
     for (int e = 0; e < count; e++)
-        if (tolerance ? !(fabs(x[e] - y[e]) <= tolerance) : memcmp(&x[e], &y[e], sizeof *x) != 0)
+        if (tolerance > 0 ? !(fabs(x[e] - y[e]) <= tolerance)
+                          : memcmp(&x[e], &y[e], sizeof *x) != 0)
             fail_msg("%s: %s[%d]: %.9g, not %.9g", place, name, e, y[e], x[e]);
 }
 
