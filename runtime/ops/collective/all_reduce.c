@@ -35,7 +35,7 @@ const clt_op clt_op_all_reduce = {.name = "all_reduce",
 
 clt_value *clt_axis_all_reduce(clt_value *x, clt_axis axis, clt_axis_reduction reduction)
 {
-    const clt_axis_attr attr = {.axis = axis, .reduction = reduction};
+    const clt_axis_attr attr = {.axis = (int)axis, .reduction = (int)reduction};
     return clt_emit1(&clt_op_all_reduce, &attr, 1, x);
 }
 

@@ -39,7 +39,7 @@ const clt_op clt_op_all_gather = {.name = "all_gather",
 
 clt_value *clt_axis_all_gather(clt_value *x, clt_axis axis, int places)
 {
-    const clt_axis_attr attr = {.axis = axis, .places = places};
+    const clt_axis_attr attr = {.axis = (int)axis, .places = places};
     return clt_emit1(&clt_op_all_gather, &attr, 1, x);
 }
 /* --- reduce_scatter -------------------------------------------------------------------------- */
@@ -80,6 +80,6 @@ const clt_op clt_op_reduce_scatter = {.name = "reduce_scatter",
 
 clt_value *clt_axis_reduce_scatter(clt_value *x, clt_axis axis, int places)
 {
-    const clt_axis_attr attr = {.axis = axis, .places = places};
+    const clt_axis_attr attr = {.axis = (int)axis, .places = places};
     return clt_emit1(&clt_op_reduce_scatter, &attr, 1, x);
 }
