@@ -85,6 +85,14 @@ static clt_value *last_step(clt_value *y)
     return clt_reshape(clt_slice(y, start, stop, NULL), 2, dims);
 }
 
+/* Axis tp splits the vocabulary. */
+static clt_status split_vocabulary(clt_graph *graph)
+{
+    static const clt_model_split rows[] = {{"embedding.weight|fc.*", 0, 1}, {NULL, 0, 0}};
+    MODEL_TRY(clt_graph_status(graph));
+    return clt_model_shard(graph, rows);
+}
+
 static clt_status language(const char *model, const clt_model_input *in,
                            const clt_model_argument *list, clt_graph *graph)
 {
@@ -106,6 +114,7 @@ static clt_status language(const char *model, const clt_model_input *in,
     x = continues ? recurrent_carrying(graph, x, continues, in->batch, list)
                   : recurrent(graph, x, list);
     x = clt_layer_linear(graph, x, "fc", text.vocabulary);
+    MODEL_TRY(split_vocabulary(graph));
     return clt_model_predict_tokens(graph, x, &text, in->ignore_index);
 }
 
@@ -185,6 +194,6 @@ clt_status clt_decoder_lstm(const char *model, const clt_decoder *d, const char 
         clt_assign(graph, layer.c0[i], layer.c_n[i]);
     }
     clt_output(clt_layer_linear(graph, x, "fc", d->vocabulary), "logits");
-    const clt_status passed = pass_over_carried(graph);
-    return passed == CLT_OK ? clt_graph_status(graph) : passed;
+    MODEL_TRY(pass_over_carried(graph));
+    return split_vocabulary(graph);
 }

@@ -99,6 +99,18 @@ static clt_value *stem(const network *net, clt_value *image, int small)
     return small ? x : clt_max_pool2d(x, &pool);
 }
 
+/* Axis tp splits each block in its middle: output channels of a convolution with its batch norm,
+ * and with them input channels of the next one. */
+static clt_status split(const network *net)
+{
+    static const clt_model_split basic[] = {
+        {"layer*.conv1.weight|layer*.bn1.*", 0, 1}, {"layer*.conv2.weight", 1, 1}, {NULL, 0, 0}};
+    static const clt_model_split bottleneck[] = {
+        {"layer*.conv2.weight|layer*.bn2.*", 0, 1}, {"layer*.conv3.weight", 1, 1}, {NULL, 0, 0}};
+    MODEL_TRY(clt_graph_status(net->graph));
+    return clt_model_shard(net->graph, net->bottleneck ? bottleneck : basic);
+}
+
 static clt_value *build(clt_graph *graph, clt_value *image, int64_t classes, const char *arguments,
                         int bottleneck, const int blocks[STAGES])
 {
@@ -123,6 +135,8 @@ static clt_value *build(clt_graph *graph, clt_value *image, int64_t classes, con
             x = block(&net, x, name, net.width << s, s && !b ? 2 : 1);
         }
     }
+    if (split(&net) != CLT_OK)
+        return NULL;
     x = clt_flatten(clt_adaptive_avg_pool2d(x, 1, 1));
     return clt_layer_linear(graph, x, "fc", classes);
 }

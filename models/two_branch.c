@@ -32,6 +32,9 @@ clt_status clt_model_two_branch(const char *model, const clt_model_input *in, co
     if (!image || image->rank != 3 || !label || label->rank || label->classes < 1)
         return clt_model_misfit(model, in,
                                 "for images [C,H,W] with labels, fields image and label");
+    static const clt_model_split rows[] = {{"features.conv2.*|decoder.fc1.*", 0, 1},
+                                           {"features.fc.weight|decoder.fc2.weight", 1, 1},
+                                           {NULL, 0, 0}};
     const int64_t width = (int64_t)list[WIDTH].value;
     clt_value *x = clt_model_input_of(graph, image), *y = clt_model_input_of(graph, label);
     clt_value *features = extract(graph, x, width), *sum, *count;
@@ -51,5 +54,6 @@ clt_status clt_model_two_branch(const char *model, const clt_model_input *in, co
     clt_loss(graph, "reconstruction", sum, count, list[WEIGHT].value);
     clt_correct(logits, y, 1, in->ignore_index, &sum, &count);
     clt_metric(graph, "accuracy", sum, count);
-    return clt_graph_status(graph);
+    MODEL_TRY(clt_graph_status(graph));
+    return clt_model_shard(graph, rows);
 }

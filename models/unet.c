@@ -63,6 +63,12 @@ static clt_value *build(const network *net, clt_value *x, int64_t out)
     }
     for (int i = 0; i < levels; i++)
         x = up(net, x, beside[levels - 1 - i], i + 1, width << (levels - 1 - i));
+    /* Axis tp splits each pair of convolutions in its middle. */
+    static const clt_model_split rows[] = {{"*.double_conv.0.weight|*.double_conv.1.*", 0, 1},
+                                           {"*.double_conv.3.weight", 1, 1},
+                                           {NULL, 0, 0}};
+    if (!x || clt_model_shard(net->graph, rows) != CLT_OK)
+        return NULL;
     return clt_layer_conv2d_with(net->graph, x, "outc.conv", out, kernel, 1, NULL);
 }
 

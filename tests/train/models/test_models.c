@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 
+#include "train/core/trainer.h"
 #include "train/lab.h"
 #include <cltrain/models.h>
 
@@ -349,6 +350,8 @@ static void check_run(subject *s, lab *l, double *worst)
     options.weight_decay = number(s, "weight_decay");
     assert_true(steps >= MIN_STEPS);
     lab_trainer(l, &options);
+    assert_int_equal(l->trainer->training->devices[0].plan->partition.gathers, 0);
+    assert_int_equal(l->trainer->evaluation->devices[0].plan->partition.gathers, 0);
     load(s, l->store, 0);
     for (int64_t i = 0; i < steps; i++) {
         const clt_step_batch batch = batch_of(s, i % batches);
@@ -409,9 +412,20 @@ static void check_on_all(const char *name, const char *synchronised)
         check_model(name, synchronised, "pocl/2");
 }
 
+/* Checks the model with its parameters split over two devices, and over two of four. */
+static void check_tensor(const char *name, const char *synchronised)
+{
+    if (getenv("CLT_TEST_DEVICES"))
+        return;
+    check_mesh(name, NULL, "pocl@1,pocl@1", "tp=2");
+    check_mesh(name, synchronised, "pocl@1,pocl@1,pocl@1,pocl@1", "dp=2,tp=2");
+}
+
 static void residual_networks(void **state)
 {
     (void)state;
+    check_tensor("resnet18", "resnet18:width=2,sync");
+    check_tensor("bottleneck", "resnet50:width=2,blocks=1,sync");
     check_on_all("resnet18", "resnet18:width=2,sync");
     check_on_all("bottleneck", "resnet50:width=2,blocks=1,sync");
 }
@@ -420,28 +434,28 @@ static void unet(void **state)
 {
     (void)state;
     check_on_all("unet", "unet:levels=2,width=4,sync");
+    check_tensor("unet", "unet:levels=2,width=4,sync");
 }
 
 static void vit(void **state)
 {
     (void)state;
     check_on_all("vit", NULL);
+    check_tensor("vit", NULL);
 }
 
 static void gpt2(void **state)
 {
     (void)state;
     check_on_all("gpt2", NULL);
-    if (!getenv("CLT_TEST_DEVICES")) {
-        check_mesh("gpt2", NULL, "pocl@1,pocl@1", "tp=2");
-        check_mesh("gpt2", NULL, "pocl@1,pocl@1,pocl@1,pocl@1", "dp=2,tp=2");
-    }
+    check_tensor("gpt2", NULL);
 }
 
 static void lstm(void **state)
 {
     (void)state;
     check_on_all("lstm-text", NULL);
+    check_tensor("lstm-text", NULL);
     check_model("lstm-rows", NULL, clt_test_devices("pocl@1"));
     check_model("lstm-last", NULL, clt_test_devices("pocl@1"));
     check_model("lstm-each", NULL, clt_test_devices("pocl@1"));
@@ -451,6 +465,7 @@ static void two_branch(void **state)
 {
     (void)state;
     check_on_all("two-branch", NULL);
+    check_tensor("two-branch", NULL);
 }
 
 int main(void)
