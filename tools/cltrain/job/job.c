@@ -209,7 +209,8 @@ int job_devices(job *j, const settings *s)
     options.share_context = s->share_context;
     /* The planner may choose among all devices. With several ranks, each has its part of the list
      * already. */
-    const char *list = j->splits && !s->devices && j->ranks.world.ranks < 2 ? "all" : s->devices;
+    const int chooses = j->splits && !s->devices && !s->parallel && j->ranks.world.ranks < 2;
+    const char *list = chooses ? "all" : s->devices;
     TRY(name_failure(clt_devices_open(j->runtime, list, &options, &j->devices, &j->n_devices)));
     keep_own_devices(j);
     return 0;
@@ -416,10 +417,13 @@ int job_store(job *j, const settings *s)
     clt_store_options_init(&options);
     options.seed = s->seed >= 0 ? (uint64_t)s->seed : 0;
     options.bucket_bytes = j->bucket_bytes;
+    options.parallel = s->parallel;
+    options.world = j->ranks.world.ranks > 1 ? &j->ranks.world : NULL;
     clt_store_destroy(j->store);
     j->store = NULL;
-    return library_failure(
-        clt_store_create_with(j->graph, j->devices, j->n_devices, &options, &j->store));
+    const clt_status status =
+        clt_store_create_with(j->graph, j->devices, j->n_devices, &options, &j->store);
+    return s->parallel ? name_failure(status) : library_failure(status);
 }
 
 clt_status job_schedule(job *j, const settings *s)
