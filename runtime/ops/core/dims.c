@@ -1,5 +1,6 @@
 #include "ops/core/dims.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -152,6 +153,12 @@ void clt_dims_by_place(const clt_node *node, clt_node_dims *dims)
         }
         dims->behaviour[k] = same ? CLT_DIM_PARALLEL : CLT_DIM_WHOLE;
     }
+}
+
+int clt_dims_equal_parts(int64_t axis, int64_t size, int64_t start)
+{
+    const bool equal = axis > 0 && size > 0 && axis % size == 0 && start % size == 0;
+    return equal && axis / size <= UCHAR_MAX ? (int)(axis / size) : 0;
 }
 
 void clt_dims_axis(const clt_node *node, clt_node_dims *dims)

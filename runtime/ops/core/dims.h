@@ -55,6 +55,10 @@ void clt_dims_clear(clt_node_dims *dims);
  * one size in all operands and results is parallel; the others are whole. */
 void clt_dims_by_place(const clt_node *node, clt_node_dims *dims);
 
+/* Returns how many parts of that size the axis of a tensor consists of, if one of them begins at
+ * `start`; else 0. A part of such a part is a part of each of the axis' blocks. */
+int clt_dims_equal_parts(int64_t axis, int64_t size, int64_t start);
+
 /* For operators whose operands and results all have one shape. The attribute begins with an int,
  * the axis; its dimension is whole. */
 void clt_dims_axis(const clt_node *node, clt_node_dims *dims);

@@ -58,6 +58,22 @@ static clt_status gradient(const clt_node *node, clt_value *const *dy, const boo
     return CLT_OK;
 }
 
+/* If the operands have one size, a part of each of them makes a part of each of the result's
+ * blocks. */
+static void dims_of(const clt_node *node, clt_node_dims *dims)
+{
+    const int axis = ((const concat_attr *)node->attr)->axis;
+    const int64_t size = node->in[0]->type.dims[axis];
+    bool equal = size > 0;
+    clt_dims_by_place(node, dims);
+    for (int i = 1; i < node->n_in; i++)
+        equal = equal && node->in[i]->type.dims[axis] == size;
+    if (!equal)
+        return;
+    dims->behaviour[axis] = CLT_DIM_PARALLEL;
+    dims->out_blocks[0][axis] = (unsigned char)node->n_in;
+}
+
 static void describe(const clt_node *node, clt_str *text)
 {
     const concat_attr *attr = node->attr;
@@ -100,7 +116,7 @@ const clt_op clt_op_concat = {
     .operands = "x *+ any",
     .results = "y * any",
     .by_node = "*",
-    .dims = clt_dims_by_place,
+    .dims = dims_of,
     .callable = true,
     .build = build,
     CLT_ATTRIBUTES(concat_attr,
@@ -136,6 +152,28 @@ static clt_status infer_part(const clt_node *node, clt_type *out)
     return CLT_OK;
 }
 
+static void dims_of_part(const clt_node *node, clt_node_dims *dims)
+{
+    const part_attr *attr = node->attr;
+    const int64_t size = attr->type.dims[attr->axis];
+    const int parts = clt_dims_equal_parts(node->in[0]->type.dims[attr->axis], size, attr->start);
+    clt_dims_by_place(node, dims);
+    if (!parts)
+        return;
+    dims->behaviour[attr->axis] = CLT_DIM_PARALLEL;
+    dims->in_blocks[0][attr->axis] = (unsigned char)parts;
+}
+
+static clt_status localise_part(const clt_node *node, const clt_node_part *part, void *copy)
+{
+    part_attr *attr = copy;
+    const int64_t before = attr->start / attr->type.dims[attr->axis];
+    CLT_TRY(clt_localise_type(node, part, copy));
+    if (part->label == attr->axis)
+        attr->start = before * attr->type.dims[attr->axis];
+    return CLT_OK;
+}
+
 static void describe_part(const clt_node *node, clt_str *text)
 {
     const part_attr *attr = node->attr;
@@ -161,8 +199,8 @@ const clt_op clt_op_concat_part = {
     .operands = "dy * any",
     .results = "dx * any",
     .by_node = "*",
-    .dims = clt_dims_by_place,
-    .localise = clt_localise_type,
+    .dims = dims_of_part,
+    .localise = localise_part,
     CLT_ATTRIBUTES(
         part_attr, {CLT_ATTRIBUTE(INT, "axis", part_attr, axis, "The axis."), .internal = 1},
         {CLT_ATTRIBUTE(INT, "start", part_attr, start, "Where the part begins."), .internal = 1},

@@ -48,6 +48,44 @@ static clt_status slice_grad_gradient(const clt_node *node, clt_value *const *dy
     return CLT_OK;
 }
 
+static const clt_type *larger_of(const clt_node *node)
+{
+    return node->op == &clt_op_slice ? &node->in[0]->type : &node->out[0]->type;
+}
+
+static const clt_type *smaller_of(const clt_node *node)
+{
+    return node->op == &clt_op_slice ? &node->out[0]->type : &node->in[0]->type;
+}
+
+/* A slice that is one of the equal parts of an axis is one of its blocks. */
+static void dims_of(const clt_node *node, clt_node_dims *dims)
+{
+    const clt_slice_attr *attr = node->attr;
+    const clt_type *large = larger_of(node), *small = smaller_of(node);
+    clt_dims_by_place(node, dims);
+    for (int k = 0; k < large->rank; k++) {
+        const int parts = clt_dims_equal_parts(large->dims[k], small->dims[k], attr->start[k]);
+        if (parts < 2 || attr->step[k] != 1)
+            continue;
+        dims->behaviour[k] = CLT_DIM_PARALLEL;
+        (large == &node->in[0]->type ? dims->in_blocks : dims->out_blocks)[0][k] =
+            (unsigned char)parts;
+    }
+}
+
+static clt_status localise(const clt_node *node, const clt_node_part *part, void *copy)
+{
+    const int k = part->label;
+    const int64_t small = smaller_of(node)->dims[k];
+    clt_slice_attr *attr = copy;
+    CLT_TRY(clt_localise_type(node, part, copy));
+    if (attr->start[k])
+        attr->start[k] = attr->start[k] / small * part->blocks *
+                         clt_part_size(small / part->blocks, part->at.places, part->at.place);
+    return CLT_OK;
+}
+
 static void describe(const clt_node *node, clt_str *text)
 {
     const clt_slice_attr *attr = node->attr;
@@ -125,8 +163,8 @@ const clt_op clt_op_slice = {.name = "slice",
                              .operands = "x * any",
                              .results = "y * any",
                              .by_node = "*",
-                             .dims = clt_dims_by_place,
-                             .localise = clt_localise_type,
+                             .dims = dims_of,
+                             .localise = localise,
                              .attributes = attributes,
                              .attr_bytes = sizeof(clt_slice_attr),
                              .infer = infer,
@@ -142,8 +180,8 @@ const clt_op clt_op_slice_grad = {
     .operands = "dy * any",
     .results = "dx * any",
     .by_node = "*",
-    .dims = clt_dims_by_place,
-    .localise = clt_localise_type,
+    .dims = dims_of,
+    .localise = localise,
     .attributes = attributes,
     .attr_bytes = sizeof(clt_slice_attr),
     .infer = infer,

@@ -78,6 +78,30 @@ static void describe(const clt_node *node, clt_str *text)
         clt_str_add(text, "%s%lld", i ? ", " : "", (long long)attr->sizes[i]);
 }
 
+/* Parts of one size are the blocks of x. */
+static void dims_of(const clt_node *node, clt_node_dims *dims)
+{
+    const split_attr *attr = node->attr;
+    bool equal = true;
+    clt_dims_by_place(node, dims);
+    for (int i = 1; i < attr->count; i++)
+        equal = equal && attr->sizes[i] == attr->sizes[0];
+    if (!equal)
+        return;
+    dims->behaviour[attr->axis] = CLT_DIM_PARALLEL;
+    dims->in_blocks[0][attr->axis] = (unsigned char)attr->count;
+}
+
+static clt_status localise(const clt_node *node, const clt_node_part *part, void *copy)
+{
+    split_attr *attr = copy;
+    clt_type type;
+    CLT_TRY(clt_part_of_result(node, part, &type));
+    for (int i = 0; part->label == attr->axis && i < attr->count; i++)
+        attr->sizes[i] = type.dims[attr->axis];
+    return CLT_OK;
+}
+
 static clt_move move_of(const clt_node *node, int part)
 {
     const split_attr *attr = node->attr;
@@ -97,7 +121,8 @@ const clt_op clt_op_split = {
     .operands = "x * any",
     .results = "part * any, part2 * any, part3 * any, part4 * any",
     .by_node = "*",
-    .dims = clt_dims_by_place,
+    .dims = dims_of,
+    .localise = localise,
     CLT_ATTRIBUTES(
         split_attr, {CLT_ATTRIBUTE(INT, "axis", split_attr, axis, "The axis."), .internal = 1},
         {CLT_ATTRIBUTE(INT, "count", split_attr, count, "The number of parts."), .internal = 1},

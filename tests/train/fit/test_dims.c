@@ -53,6 +53,7 @@ static const schema_case more_cases[] = {
     {.op = "reshape", .attributes = "shape=2,2,2"},
     {.op = "reshape", .attributes = "shape=8"},
     {.op = "group_norm", .attributes = "groups=4", .sizes = "c12"},
+    {.op = "slice", .attributes = "start=0,2 stop=2,4"},
     {.op = "instance_norm", .sizes = "c6"},
 };
 
@@ -478,6 +479,23 @@ static clt_graph *grouped_conv(int axes)
     return graph;
 }
 
+/* A tensor is split into parts of one size, and the parts are joined again. */
+static clt_graph *split_graph(void)
+{
+    static const float zeros[MOST];
+    const int64_t dims[] = {3, 12};
+    const clt_init init = {CLT_INIT_UNIFORM, 1, 0};
+    clt_graph *graph;
+    clt_value *parts[3], *dx;
+    ok(clt_graph_create(&graph));
+    clt_value *x = clt_parameter(graph, "x", 2, dims, init);
+    ok(clt_chunk(x, 3, 1, parts));
+    clt_value *y = clt_concat((clt_value *[]){parts[1], parts[2], parts[0]}, 3, 0);
+    clt_value *seed = clt_constant(graph, CLT_F32, 2, y->type.dims, zeros);
+    ok(clt_autodiff(graph, &y, &seed, 1, &x, 1, &dx));
+    return graph;
+}
+
 static void test_dims(void **state)
 {
     (void)state;
@@ -500,6 +518,7 @@ static void test_dims(void **state)
         graphs[n_graphs++] = graph_of(clt_operator_find(more_cases[i].op), more_cases[i]);
     graphs[n_graphs++] = grouped_conv(2);
     graphs[n_graphs++] = grouped_conv(3);
+    graphs[n_graphs++] = split_graph();
     for (int i = 0; i < n_graphs; i++)
         add_nodes(&b, graphs[i]);
     assert_true(b.splits[CLT_DIM_PARALLEL] > 200 && b.splits[CLT_DIM_SUMMED] > 30);
