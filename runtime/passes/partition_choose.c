@@ -37,7 +37,9 @@ static clt_node_choice demanded(const clt_partitioning *p, const clt_node *node,
         if (!wanted.blocks)
             continue;
         const int label = dims->out[o][wanted.dim], blocks = dims->out_blocks[o][wanted.dim];
-        if (label >= 0 && dims->behaviour[label] == CLT_DIM_PARALLEL && wanted.blocks % blocks == 0)
+        if (label >= 0 && dims->behaviour[label] == CLT_DIM_PARALLEL &&
+            wanted.blocks % blocks == 0 &&
+            clt_dims_divide(dims, label, wanted.blocks / blocks, p->at.places))
             return (clt_node_choice){.label = label, .blocks = wanted.blocks / blocks};
     }
     return (clt_node_choice){.label = -1};
@@ -141,7 +143,8 @@ clt_node_choice clt_partition_choose(const clt_partitioning *p, const clt_node *
         if (!has.blocks || i >= CLT_MAX_OPERANDS)
             continue;
         const int label = dims->in[i][has.dim], blocks = dims->in_blocks[i][has.dim];
-        if (label < 0 || has.blocks % blocks || !can_divide(node, dims, label))
+        if (label < 0 || has.blocks % blocks || !can_divide(node, dims, label) ||
+            !clt_dims_divide(dims, label, has.blocks / blocks, p->at.places))
             continue;
         const clt_node_choice choice = {.label = label, .blocks = has.blocks / blocks};
         const double cost = cost_of(p, node, dims, &choice);

@@ -324,13 +324,20 @@ static void gathers(void **state)
     check(softmax_of_parts, 3, &x);
 }
 
-/* Forward: the embedding, a sum a layer, and two numbers of the loss: the largest logit, and the
- * parts of the cross entropy. Backward: the gradients of x at the last layer and of both layers. */
-static void vocabulary(void **state)
+/* Parts that are joined stay divided. */
+static void joins(void **state)
 {
     (void)state;
-    const expected x = {.limit = 11, .collectives = 8, .work = 1.1, .tolerance = 1e-5};
-    check(transformer, 2, &x);
+    exact(joined, 2, 1, 1.01);
+    exact(joined, 3, 1, 1.01);
+}
+
+/* Five channels have no equal parts: they are gathered where images become rows, and back. */
+static void uneven_channels(void **state)
+{
+    (void)state;
+    const expected x = {.limit = 1, .collectives = 1, .gathers = 1, .work = 2.01};
+    check(flattened, 2, &x);
 }
 
 /* Forward: embedding, 2 a block, maximum of the logits, sum and logit of the label. Backward: 2 a
@@ -345,7 +352,8 @@ static void transformers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mlp),     cmocka_unit_test(skips),      cmocka_unit_test(split_results),
-        cmocka_unit_test(gathers), cmocka_unit_test(vocabulary), cmocka_unit_test(transformers)};
+        cmocka_unit_test(mlp),         cmocka_unit_test(skips), cmocka_unit_test(split_results),
+        cmocka_unit_test(gathers),     cmocka_unit_test(joins), cmocka_unit_test(uneven_channels),
+        cmocka_unit_test(transformers)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }

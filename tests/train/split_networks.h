@@ -117,6 +117,28 @@ static inline void transformer(clt_graph *g)
     ok(clt_shard(g, "qkv_b", CLT_AXIS_TENSOR, 0, 3, NULL));
 }
 
+/* Two layers of split columns are joined: the result has two blocks, and so have the next layer's
+ * rows. */
+static inline void joined(clt_graph *g)
+{
+    clt_value *x = input(g, "x", 4);
+    clt_value *both[] = {clt_linear(x, parameter(g, "a", 6, 4), NULL),
+                         clt_relu(clt_linear(x, parameter(g, "b", 6, 4), NULL))};
+    loss(g, clt_linear(clt_concat(both, 2, 1), parameter(g, "c", 3, 12), NULL), 3);
+    shard(g, "a|b", 0);
+    ok(clt_shard(g, "c", CLT_AXIS_TENSOR, 1, 2, NULL));
+}
+
+/* A convolution with split channels, before a linear layer of whole rows. */
+static inline void flattened(clt_graph *g)
+{
+    clt_value *x = clt_input(g, "x", CLT_F32, 4, (const int64_t[]){CLT_BATCH, 2, 3, 3});
+    clt_value *kernel = clt_parameter(g, "conv", 4, (const int64_t[]){5, 2, 2, 2}, zero);
+    clt_value *y = clt_flatten(clt_conv2d(x, kernel, NULL, NULL));
+    loss(g, clt_linear(y, parameter(g, "a", 3, 20), NULL), 3);
+    shard(g, "conv", 0);
+}
+
 /* A softmax over the split units: they are gathered, and its gradient goes back in parts. */
 static inline void softmax_of_parts(clt_graph *g)
 {
