@@ -87,6 +87,10 @@ clt_status clt_pass_layout(clt_graph *graph, const clt_target *target, clt_value
  * clt_pass_recompute. */
 clt_status clt_pass_precision(clt_graph *graph, const clt_target *target, clt_dtype precision);
 
+/* Whether clt_pass_precision stores the value in 16 bits, as far as the graph shows before other
+ * passes. Stages of a pipeline ask for values of another stage. */
+bool clt_precision_rounds(const clt_value *value);
+
 /* Stores the parameters' gradients in `precision`, rounded once. clt_pass_precision leaves them in
  * f32 and runs before. NULL entries of gradients[] stay NULL. */
 clt_status clt_pass_round_gradients(clt_graph *graph, const clt_target *target, clt_dtype precision,

@@ -215,12 +215,12 @@ static clt_status find_messages(pipeline *p)
 static clt_node *add_end(pipeline *p, const message *m)
 {
     char name[192], type[CLT_TYPE_TEXT];
-    const bool sends = m->from == p->stage;
+    const bool sends = m->from == p->stage, half = clt_precision_rounds(m->value);
     snprintf(name, sizeof name, "%.120s.%d.pp%d-%d", m->value->producer->name, m->value->slot,
              m->from, m->to);
-    clt_value *end = sends
-                         ? clt_send(m->value, CLT_AXIS_PIPELINE, m->to, name)
-                         : clt_receive(p->graph, &m->value->type, CLT_AXIS_PIPELINE, m->from, name);
+    clt_value *end =
+        sends ? clt_send(m->value, CLT_AXIS_PIPELINE, m->to, half, name)
+              : clt_receive(p->graph, &m->value->type, CLT_AXIS_PIPELINE, m->from, half, name);
     if (!end)
         return NULL;
     end->producer->backward = m->value->producer->backward;

@@ -10,6 +10,7 @@
  */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "ops/collective/transfer.h"
 #include "passes/passes.h"
 #include <cltrain/ops.h>
 
@@ -53,7 +54,7 @@ static void list_exact(const precision_pass *p)
         p->exact[g->assigns[i].value->id] = true;
     /* Operands and results of collectives, on which the host works. */
     for (int i = 0; i < g->n_nodes; i++)
-        if (g->nodes[i]->op->collective)
+        if (g->nodes[i]->op->collective && !g->nodes[i]->op->effect)
             p->exact[g->nodes[i]->in[0]->id] = p->exact[g->nodes[i]->out[0]->id] = true;
 }
 
@@ -90,17 +91,34 @@ static bool replaces_output(const precision_pass *p, const clt_node *node, int i
     return false;
 }
 
+/* Whether the operator and the type let an output be stored in 16 bits. */
+static bool may_round(const clt_value *out)
+{
+    const clt_type *type = &out->type;
+    const clt_rounding rounding = out->producer->op->rounding;
+    return type->dtype == CLT_F32 && clt_type_has_batch(type) &&
+           clt_type_coefficient(type) >= LEAST_ELEMENTS && type->dims[type->rank - 1] != 1 &&
+           (rounding == CLT_ROUNDS_ALL || (rounding == CLT_ROUNDS_FIRST && out->slot == 0));
+}
+
+bool clt_precision_rounds(const clt_value *value)
+{
+    const clt_node *node = value->producer;
+    if (!node || value->output || value->kept)
+        return false;
+    if (!node->op->view && node->op->rounding != CLT_ROUNDS_MOVES)
+        return may_round(value);
+    for (int i = 0; i < node->n_in; i++)
+        if (node->in[i] && !clt_precision_rounds(node->in[i]))
+            return false;
+    return true;
+}
+
 /* Whether output `index` of the node is stored in 16 bits. */
 static bool rounds(const precision_pass *p, const clt_node *node, int index)
 {
     const clt_value *out = node->out[index];
-    const clt_type *type = &out->type;
-    if (p->exact[out->id] || type->dtype != CLT_F32 || !clt_type_has_batch(type) ||
-        clt_type_coefficient(type) < LEAST_ELEMENTS || type->dims[type->rank - 1] == 1 ||
-        replaces_output(p, node, index))
-        return false;
-    return node->op->rounding == CLT_ROUNDS_ALL ||
-           (node->op->rounding == CLT_ROUNDS_FIRST && index == 0);
+    return !p->exact[out->id] && may_round(out) && !replaces_output(p, node, index);
 }
 
 static bool is_half(const precision_pass *p, const clt_value *value)
@@ -204,10 +222,29 @@ static clt_status visit_move(precision_pass *p, clt_node *node)
     return CLT_OK;
 }
 
+/* Both ends of a message between devices have the type that its attributes say. */
+static clt_status visit_message(precision_pass *p, clt_node *node)
+{
+    const bool half = ((const clt_transfer_attr *)node->attr)->half != 0;
+    if (node->n_in && is_half(p, node->in[0]) && !half)
+        CLT_TRY(widen(p, node, 0));
+    if (node->n_in && !is_half(p, node->in[0]) && half) {
+        node->in[0] = convert(p, node, node->in[0], p->precision);
+        CLT_TRY(clt_graph_status(p->graph));
+        p->order[p->n_order++] = node->in[0]->producer;
+    }
+    if (half)
+        make_half(p, node->out[0]);
+    p->order[p->n_order++] = node;
+    return CLT_OK;
+}
+
 static clt_status visit(precision_pass *p, clt_node *node)
 {
     CLT_TRY(make_room(p, node));
     clt_replacements_settle_node(&p->replacements, node);
+    if (node->op->effect)
+        return visit_message(p, node);
     if (node->op->view)
         return visit_view(p, node);
     if (node->op->rounding == CLT_ROUNDS_MOVES)

@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "base/vec.h"
+#include "passes/passes.h"
 
 /* Kernels count the elements of a bucket in an int, and the last work-group's counts go beyond the
  * end. */
@@ -21,6 +22,7 @@ static clt_status add_slot(clt_buckets *b, const clt_mesh *mesh, const clt_value
     const clt_sharding none = {0};
     clt_slot slot = {.whole = value->type,
                      .sharding = places > 1 ? value->shardings[CLT_AXIS_TENSOR] : none,
+                     .stages = value->stages ? value->stages : 1,
                      .init = value->init,
                      .stream = stream,
                      .state = !clt_value_trained(value),
@@ -53,6 +55,12 @@ static int compare_uses(const void *a, const void *b)
                             : (x->at < y->at) - (x->at > y->at);
 }
 
+/* Copies of tied parameters have the slot of the parameter. */
+static bool has_slot(const clt_value *value)
+{
+    return value->kind == CLT_VALUE_PARAMETER && !value->tied;
+}
+
 /* Data of collect_slots. */
 typedef struct order {
     int *first;      /* by value id: the first node that reads it */
@@ -71,8 +79,8 @@ static clt_status find_order(const clt_graph *graph, order *o)
     clt_graph_first_readers(graph, o->first);
     for (int i = 0; i < graph->n_values; i++) {
         const clt_value *value = graph->values[i];
-        o->parameters[i + 1] = o->parameters[i] + (value->kind == CLT_VALUE_PARAMETER);
-        if (clt_value_trained(value))
+        o->parameters[i + 1] = o->parameters[i] + has_slot(value);
+        if (clt_value_trained(value) && has_slot(value))
             o->trained[o->n_trained++] = (trained){o->first[i], i};
     }
     if (o->n_trained)
@@ -182,9 +190,16 @@ clt_status clt_buckets_create_parts(const clt_graph *graph, const clt_bucket_siz
                                     const clt_mesh *mesh, clt_buckets *parts)
 {
     clt_buckets b = {0};
-    clt_status status = collect_slots(graph, mesh, &b);
+    clt_graph *staged = NULL;
+    clt_status status = CLT_OK;
+    if (mesh && mesh->size[CLT_AXIS_PIPELINE] > 1) {
+        status = clt_graph_copy(graph, &staged);
+        CLT_NEXT(status, clt_pass_stages(staged, mesh->size[CLT_AXIS_PIPELINE]));
+    }
+    CLT_NEXT(status, collect_slots(staged ? staged : graph, mesh, &b));
     CLT_NEXT(status, place_slots(&b, sizes));
     CLT_NEXT(status, index_names(&b));
+    clt_graph_destroy(staged);
     if (status != CLT_OK)
         clt_buckets_free(&b);
     else
@@ -213,6 +228,24 @@ clt_status clt_buckets_whole(const clt_buckets *parts, clt_buckets *whole)
             slot->offset = bucket->bytes;
             bucket->bytes += clt_slot_padded(slot);
         }
+    }
+    return CLT_OK;
+}
+
+clt_status clt_buckets_stage(const clt_buckets *all, int stage, clt_buckets *own)
+{
+    CLT_TRY(clt_buckets_copy(all, own));
+    for (int b = 0; b < own->n_buckets; b++) {
+        clt_bucket *bucket = &own->buckets[b];
+        bucket->bytes = 0;
+        for (int i = bucket->first; i < bucket->end; i++) {
+            clt_slot *slot = &own->slots[i];
+            if (!(slot->stages >> stage & 1))
+                slot->bytes = 0;
+            slot->offset = bucket->bytes;
+            bucket->bytes += clt_slot_padded(slot);
+        }
+        bucket->bytes = bucket->bytes ? bucket->bytes : CLT_TENSOR_ALIGN;
     }
     return CLT_OK;
 }

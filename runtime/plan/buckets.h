@@ -7,7 +7,8 @@
  *
  * On a mesh a device has parts of the tensors that are split (clt_shard). The layout then has room
  * for the part of place 0, which is the largest, so that all places have equal offsets. Smaller
- * parts end with zeros.
+ * parts end with zeros. In a pipeline a device has the tensors of its stage. Those of other stages
+ * have 0 bytes in its layout.
  */
 #ifndef CLT_PLAN_BUCKETS_H
 #define CLT_PLAN_BUCKETS_H
@@ -22,6 +23,7 @@ typedef struct clt_slot {
     clt_type type;         /* of the part of place 0; if the tensor is not split, the whole type */
     clt_type whole;        /* the type in the graph as the user built it */
     clt_sharding sharding; /* along the axis tp; 0 blocks: the tensor is not split */
+    uint64_t stages;       /* bit s: stage s of axis pp has the tensor; see clt_buckets_stage */
     clt_init init;
     int stream; /* number of the parameter in the graph; selects its random stream */
     int bucket;
@@ -118,6 +120,10 @@ bool clt_buckets_split(const clt_buckets *buckets);
 /* Makes the layout of the whole tensors from the layout of parts. Slots and buckets keep their
  * numbers. */
 clt_status clt_buckets_whole(const clt_buckets *parts, clt_buckets *whole);
+
+/* Makes the layout of a stage's devices from the layout of all tensors. Slots and buckets keep
+ * their numbers. A bucket without tensors has a line of zeros. */
+clt_status clt_buckets_stage(const clt_buckets *all, int stage, clt_buckets *own);
 
 /* Writes the type of a place's part, and returns its bytes, at most slot->bytes. */
 clt_status clt_slot_part_type(const clt_slot *slot, clt_coordinate at, clt_type *part);

@@ -104,13 +104,14 @@ static void find_last_users(const clt_plan *plan, int *last)
 }
 
 /* Finds the node after which each bucket is ready: its last user. Buckets without a user are ready
- * at the start of backward. Their gradient is zero on every device, yet all devices take part.
- * `next` gets for each bucket the next bucket that is ready after the same node, plus one. */
+ * after the first node of backward. Their gradient is zero on every device, yet all devices take
+ * part. `next` gets for each bucket the next bucket that is ready after the same node, plus one. */
 static void find_ready(const clt_plan *plan, stop *stops, int *next)
 {
+    const int none = plan->n_forward < plan->n_nodes ? plan->n_forward : plan->n_nodes - 1;
     find_last_users(plan, next);
     for (int b = plan->buckets.n_buckets - 1; b >= 0; b--) {
-        const int node = next[b] < 0 ? plan->n_forward - 1 : next[b];
+        const int node = next[b] < 0 ? none : next[b];
         if (plan->buckets.buckets[b].state || node < 0)
             continue;
         next[b] = stops[node].ready;

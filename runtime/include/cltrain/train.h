@@ -108,9 +108,11 @@ typedef struct clt_trainer_options {
     int64_t batch;
     int accumulate; /* 1; up to CLT_MOST_ACCUMULATE: micro-batches of a step, each of about
                        batch / accumulate samples */
-    /* 0; up to `accumulate`: forward of so many micro-batches runs before backward of the first.
-     * They take memory at the same time, and no bit of the results changes. Not with `rebalance`.
-     */
+    /* Forward of so many micro-batches runs before backward of the first, up to `accumulate`. They
+     * take memory at the same time, and no bit of the results changes. 0: each micro-batch runs by
+     * itself; in a pipeline (clt_cut) as many as 1F1B needs: on each stage one for itself and one
+     * for each stage behind it. `accumulate`: a pipeline runs as GPipe. Not with `rebalance`. A
+     * pipeline needs at least as many micro-batches as stages. */
     int in_flight;
     uint64_t seed; /* of dropout */
     int separate;  /* 0; 1: every value has a buffer of its own (for memory checkers) */

@@ -44,24 +44,25 @@ const clt_op clt_op_receive = {.name = "receive",
 
 /* Bytes between the fields are 0, because equal attributes are compared as memory. */
 static clt_value *add(clt_graph *graph, const clt_op *op, clt_value *x, const clt_type *type,
-                      clt_axis axis, int peer, const char *name)
+                      clt_axis axis, int peer, bool half, const char *name)
 {
     clt_transfer_attr attr;
     memset(&attr, 0, sizeof attr);
     attr.axis = (int)axis;
     attr.peer = peer;
+    attr.half = half;
     attr.type = *type;
     clt_node *node = clt_graph_add(graph, op, &x, x ? 1 : 0, &attr);
     return node ? clt_label(node->out[0], name) : NULL;
 }
 
-clt_value *clt_send(clt_value *x, clt_axis axis, int peer, const char *name)
+clt_value *clt_send(clt_value *x, clt_axis axis, int peer, bool half, const char *name)
 {
-    return x ? add(x->graph, &clt_op_send, x, &x->type, axis, peer, name) : NULL;
+    return x ? add(x->graph, &clt_op_send, x, &x->type, axis, peer, half, name) : NULL;
 }
 
-clt_value *clt_receive(clt_graph *graph, const clt_type *type, clt_axis axis, int peer,
+clt_value *clt_receive(clt_graph *graph, const clt_type *type, clt_axis axis, int peer, bool half,
                        const char *name)
 {
-    return add(graph, &clt_op_receive, NULL, type, axis, peer, name);
+    return add(graph, &clt_op_receive, NULL, type, axis, peer, half, name);
 }

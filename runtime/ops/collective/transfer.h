@@ -8,16 +8,17 @@
 typedef struct clt_transfer_attr {
     int axis; /* clt_axis */
     int peer; /* the place that gets or has the value */
+    int half; /* the value travels in 16 bits if values of layers have 16 bits */
     clt_type type;
 } clt_transfer_attr;
 
 extern const clt_op clt_op_send, clt_op_receive;
 
 /* Adds a node that sends x to another place. Nothing reads its result, a view of x. */
-clt_value *clt_send(clt_value *x, clt_axis axis, int peer, const char *name);
+clt_value *clt_send(clt_value *x, clt_axis axis, int peer, bool half, const char *name);
 
 /* Adds a node that receives a value of this type. */
-clt_value *clt_receive(clt_graph *graph, const clt_type *type, clt_axis axis, int peer,
+clt_value *clt_receive(clt_graph *graph, const clt_type *type, clt_axis axis, int peer, bool half,
                        const char *name);
 
 #endif

@@ -37,11 +37,13 @@ clt_status clt_exchange_create(const clt_buckets *layout, int n_devices, clt_exc
     return CLT_OK;
 }
 
-clt_status clt_exchange_reserve(clt_exchange *e, int nodes)
+clt_status clt_exchange_reserve(clt_exchange *e, int nodes, int in_flight)
 {
     /* One request each for results, means, checksums and words; two for each bucket (gradient and
-     * broadcast); one for each collective node. */
-    const size_t n = 4 + 2 * (size_t)e->n_buckets + (size_t)nodes;
+     * broadcast); one for each collective node and micro-batch in flight. */
+    const size_t flights = in_flight > 1 ? (size_t)in_flight : 1;
+    const size_t n = 4 + 2 * (size_t)e->n_buckets + flights * (size_t)nodes;
+    e->n_nodes = nodes;
     for (int d = 0; d < e->n_devices; d++)
         CLT_TRY_MEMORY(e->devices[d].requests = clt_calloc(n + 1, sizeof *e->devices[d].requests));
     return CLT_OK;
@@ -75,6 +77,30 @@ clt_status clt_exchange_split(clt_exchange *e, const clt_participants *all)
     return status;
 }
 
+/* Each pair of stages has a group, so that other stages need not start what the pair exchanges.
+ * Each direction has one, because the two stages start sends and receives in different orders. */
+clt_status clt_exchange_join_stages(clt_exchange *e, const clt_participants *all, const bool *used)
+{
+    const clt_mesh *mesh = &all->mesh;
+    const int stages = mesh->size[CLT_AXIS_PIPELINE];
+    int *colours = clt_calloc((size_t)all->total, sizeof *colours);
+    e->edges = clt_calloc((size_t)(stages * stages), sizeof *e->edges);
+    clt_status status = clt_world_agree(all, colours && e->edges ? CLT_OK : CLT_OUT_OF_MEMORY);
+    for (int edge = 0; edge < stages * stages && status == CLT_OK; edge++) {
+        e->edges[edge] = -1;
+        if (!used[edge])
+            continue;
+        for (int p = 0; p < all->total; p++) {
+            const int stage = clt_mesh_coordinate(mesh, CLT_AXIS_PIPELINE, p);
+            const bool member = stage == edge / stages || stage == edge % stages;
+            colours[p] = member ? clt_mesh_neighbour(mesh, CLT_AXIS_PIPELINE, p, 0) : -1;
+        }
+        status = e->collectives.split(e->collectives.self, colours, &e->edges[edge]);
+    }
+    clt_free(colours);
+    return status;
+}
+
 void clt_exchange_free(clt_exchange *e)
 {
     clt_collectives_close(&e->collectives);
@@ -83,7 +109,8 @@ void clt_exchange_free(clt_exchange *e)
     }
     for (int b = 0; e->labels && b < e->n_buckets; b++)
         clt_free(e->labels[b]);
-    CLT_FREE(e->devices, e->labels);
+    CLT_FREE(e->devices, e->labels, e->edges);
+    e->edges = NULL;
     e->devices = NULL;
     e->labels = NULL;
 }

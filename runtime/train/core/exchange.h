@@ -34,10 +34,14 @@ typedef struct clt_exchange {
     /* By axis of the mesh: the group of devices that differ only along the axis, for
      * clt_collective.group; -1: the axis has one place */
     int groups[CLT_AXES];
+    /* The same for two stages of a pipeline, [stage that sends][stage that receives]; NULL: there
+     * is no pipeline; -1: nothing is sent */
+    int *edges;
     clt_exchange_device *devices; /* by device of this process */
     int n_devices, n_buckets;
-    char **labels;               /* by bucket, for messages */
-    clt_heartbeat *beat;         /* NULL: none */
+    int n_nodes;         /* requests for collectives of a plan, for each micro-batch in flight */
+    char **labels;       /* by bucket, for messages */
+    clt_heartbeat *beat; /* NULL: none */
     struct clt_profile *profile; /* NULL: no profile is recorded */
     int vote;                    /* bits that this rank sends in its next steps */
     int votes;                   /* bits that all ranks sent in the last step */
@@ -47,8 +51,8 @@ typedef struct clt_exchange {
 clt_status clt_exchange_create(const clt_buckets *layout, int n_devices, clt_exchange *exchange);
 
 /* Allocates the requests of all collectives that can be under way. `nodes` is the largest number of
- * collectives in a plan. */
-clt_status clt_exchange_reserve(clt_exchange *exchange, int nodes);
+ * collectives in a plan, and `in_flight` that of micro-batches in flight. */
+clt_status clt_exchange_reserve(clt_exchange *exchange, int nodes, int in_flight);
 
 /* Allocates the words of all participants if the mesh has other axes than dp. */
 clt_status clt_exchange_reserve_words(clt_exchange *exchange, const clt_participants *all);
@@ -56,6 +60,11 @@ clt_status clt_exchange_reserve_words(clt_exchange *exchange, const clt_particip
 /* Makes the groups along the mesh's axes. The collectives must be open. Collective over the ranks.
  */
 clt_status clt_exchange_split(clt_exchange *exchange, const clt_participants *all);
+
+/* Makes the groups of two stages for which used[from * stages + to] is true, on all ranks.
+ * Collective over the ranks. */
+clt_status clt_exchange_join_stages(clt_exchange *exchange, const clt_participants *all,
+                                    const bool *used);
 
 /* Undoes the functions above and closes the collectives. The heartbeat keeps running. */
 void clt_exchange_free(clt_exchange *exchange);

@@ -254,24 +254,32 @@ clt_status clt_session_feed_output_gradients(clt_session *s, int device, const c
     return CLT_OK;
 }
 
-static const clt_value *find_output(const clt_plan *plan, const char *name)
+static const clt_value *find_value(const clt_graph *graph, const char *name)
 {
-    for (int i = 0; i < plan->graph->n_values; i++) {
-        const clt_value *v = plan->graph->values[i];
+    for (int i = 0; i < graph->n_values; i++) {
+        const clt_value *v = graph->values[i];
         if (v->output && v->name && !strcmp(v->name, name))
             return v;
     }
     return NULL;
 }
 
+static const clt_value *find_output(const clt_plan *plan, const char *name)
+{
+    return find_value(plan->graph, name);
+}
+
 /* Fails if the batch asks for an output that the plan does not have. */
 static clt_status check_fetches(const clt_session *s, const clt_step_batch *batch,
                                 const clt_shares *shares)
 {
-    const clt_plan *plan = s->devices[0].plan;
     for (int i = 0; i < batch->n_fetches; i++) {
         const clt_fetch *fetch = &batch->fetches[i];
-        const clt_value *v = find_output(plan, fetch->name);
+        const clt_value *v = NULL;
+        for (int d = 0; d < s->n_devices && !v; d++) /* stages have different outputs */
+            v = find_output(s->devices[d].plan, fetch->name);
+        if (!v && clt_store_stages(s->store) > 1 && find_value(s->graph, fetch->name))
+            continue; /* a device of another rank has it */
         if (!v)
             return clt_fail(CLT_NOT_FOUND,
                             "the graph has no output %s: mark the value with clt_output",
@@ -341,6 +349,8 @@ clt_status clt_session_fetch(clt_session *s, int device, const clt_step_batch *b
         if (fetch->device < 0 ? !leads : fetch->device != device)
             continue;
         const clt_value *v = find_output(d->plan, fetch->name);
+        if (!v) /* another stage has it */
+            continue;
         const int64_t bytes = sample_bytes(v) * (clt_type_has_batch(&v->type) ? part.count : 1);
         const int64_t offset = fetch->offset + part_offset(v, fetch->device, part);
         clt_view from;

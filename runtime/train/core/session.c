@@ -79,6 +79,7 @@ clt_status clt_session_create(const clt_graph *graph, clt_store *store,
     clt_session *s = CLT_NEW(clt_session);
     CLT_TRY_MEMORY(s);
     s->store = store;
+    s->graph = graph;
     s->max_micro_batches = max_micro_batches;
     s->shared = shared;
     s->devices = clt_calloc((size_t)store->n_devices, sizeof *s->devices);
@@ -148,7 +149,7 @@ clt_status clt_session_upstream(clt_session *s, int device, const double *weight
 
 bool clt_session_static_weights(const clt_session *s, int64_t count, double *weights)
 {
-    return clt_graph_static_weights(s->devices[0].plan->graph, count, weights);
+    return clt_graph_static_weights(s->graph, count, weights);
 }
 
 bool clt_graph_static_weights(const clt_graph *graph, int64_t count, double *weights)

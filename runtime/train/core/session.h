@@ -41,10 +41,11 @@ typedef struct clt_session {
     clt_store *store;
     int n_devices;
     int max_micro_batches;
-    int failed;            /* the device on which clt_session_collect failed */
-    bool shared;           /* results are summed over ranks */
-    int n_losses, n_means; /* a mean is a loss or a metric */
-    double *coefficients;  /* by loss */
+    int failed;             /* the device on which clt_session_collect failed */
+    bool shared;            /* results are summed over ranks */
+    int n_losses, n_means;  /* a mean is a loss or a metric */
+    double *coefficients;   /* by loss */
+    const clt_graph *graph; /* as the user built it; borrowed */
     clt_session_device *devices;
 } clt_session;
 

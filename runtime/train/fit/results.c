@@ -78,7 +78,8 @@ static clt_status run_outside(clt_trainer *t, const char *name, bool reads)
     t->call.parity = 0;
     snprintf(what, sizeof what, "%s after step %lld", name, (long long)t->steps);
     return clt_programs_run(t, CLT_PROGRAM_OUTSIDE, what,
-                            (reads && t->evaluation->shared) || t->shares.rounds);
+                            (reads && t->evaluation->shared) || t->shares.rounds ||
+                                clt_store_stages(t->store) > 1);
 }
 
 clt_status clt_trainer_evaluate(clt_trainer *t, const clt_step_batch *batch, double *sums,

@@ -25,19 +25,22 @@ clt_status clt_shares_create(const clt_participants *all, clt_shares *s)
 {
     s->parts = all->own_parts;
     s->part = clt_calloc((size_t)all->own, sizeof *s->part);
+    s->stage = clt_calloc((size_t)all->own, sizeof *s->stage);
     s->offsets = clt_calloc((size_t)s->parts + 1, sizeof *s->offsets);
     s->counts = clt_calloc((size_t)all->own * (size_t)all->total, sizeof *s->counts);
-    CLT_TRY_MEMORY(s->part && s->offsets && s->counts);
-    for (int d = 0; d < all->own; d++)
+    CLT_TRY_MEMORY(s->part && s->stage && s->offsets && s->counts);
+    for (int d = 0; d < all->own; d++) {
         s->part[d] =
             clt_mesh_coordinate(&all->mesh, CLT_AXIS_DATA, all->first + d) - all->first_part;
+        s->stage[d] = clt_mesh_coordinate(&all->mesh, CLT_AXIS_PIPELINE, all->first + d);
+    }
     return CLT_OK;
 }
 
 void clt_shares_free(clt_shares *s)
 {
-    CLT_FREE(s->part, s->offsets, s->counts, s->weights);
-    s->part = NULL;
+    CLT_FREE(s->part, s->stage, s->offsets, s->counts, s->weights);
+    s->part = s->stage = NULL;
     s->offsets = NULL;
     s->counts = NULL;
     s->weights = NULL;
@@ -72,7 +75,7 @@ clt_share clt_shares_device(const clt_shares *s, int d)
 bool clt_shares_leads(const clt_shares *s, int device)
 {
     for (int d = 0; d < device; d++)
-        if (s->part[d] == s->part[device])
+        if (s->part[d] == s->part[device] && s->stage[d] == s->stage[device])
             return false;
     return true;
 }

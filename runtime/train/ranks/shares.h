@@ -37,6 +37,7 @@ typedef struct clt_shares {
     double *weights; /* weights of the parts of a batch of all ranks; NULL: equal */
     int parts;       /* number of parts of this rank's batch */
     int *part;       /* by device of this process: the part that it has, from 0 */
+    int *stage;      /* by device of this process: its stage along axis pp */
 
     /* The fields below describe the batch under way. */
     int64_t *offsets; /* first samples of this rank's parts, and the end */
@@ -73,7 +74,8 @@ static inline int64_t clt_shares_samples(const clt_shares *shares, int device)
     return shares->offsets[shares->part[device] + 1] - shares->offsets[shares->part[device]];
 }
 
-/* Returns true for one of the devices of this process that have a part of the batch: the first. */
+/* Returns true for one of the devices of this process that have a part of the batch and a stage:
+ * the first. */
 bool clt_shares_leads(const clt_shares *shares, int device);
 
 /* Exchanges how many samples of the batch each device of all ranks has, once a batch. Runs on the

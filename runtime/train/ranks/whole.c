@@ -37,10 +37,10 @@ static bool has_places(const clt_participants *all, int rank, clt_axis axis)
 
 bool clt_whole_spread(const clt_participants *all, const clt_store *store)
 {
-    if (all->ranks == 1 || !clt_buckets_split(store->replicas[0].layout))
-        return false;
-    for (int r = 0; r < all->ranks; r++)
-        if (!has_places(all, r, CLT_AXIS_TENSOR))
+    const bool split = clt_buckets_split(store->replicas[0].layout);
+    for (int r = 0; all->ranks > 1 && r < all->ranks; r++)
+        if ((split && !has_places(all, r, CLT_AXIS_TENSOR)) ||
+            (store->stages && !has_places(all, r, CLT_AXIS_PIPELINE)))
             return true;
     return false;
 }
@@ -71,7 +71,8 @@ bool clt_whole_is_apart(const clt_participants *all, const clt_store *store, int
                         const clt_slot *slot)
 {
     return all->ranks > 1 &&
-           (shards_of(store, kind) > 1 || (slot->sharding.blocks && clt_whole_spread(all, store)));
+           (shards_of(store, kind) > 1 ||
+            ((slot->sharding.blocks || store->stages) && clt_whole_spread(all, store)));
 }
 
 /* --- collecting ------------------------------------------------------------------------------ */
@@ -90,15 +91,20 @@ static clt_held sent_by(const job *j, int participant)
 {
     const clt_mesh *mesh = &j->all->mesh;
     clt_coordinate at = {0, mesh->size[CLT_AXIS_TENSOR]};
+    int stage = 0;
     const int shard = j->shards > 1 ? clt_mesh_coordinate(mesh, CLT_AXIS_DATA, participant) : 0;
     for (int a = 0; a < CLT_AXES; a++) {
         const int place = clt_mesh_coordinate(mesh, (clt_axis)a, participant);
-        if (a == CLT_AXIS_TENSOR && j->slot->sharding.blocks)
+        if (a == CLT_AXIS_TENSOR && j->slot->sharding.blocks) {
             at.place = place;
-        else if (place && (a != CLT_AXIS_DATA || j->shards == 1))
+        } else if (a == CLT_AXIS_PIPELINE) {
+            stage = place;
+            if (j->slot->stages & ((1ull << place) - 1)) /* an earlier stage has it */
+                return (clt_held){.at = at};
+        } else if (place && (a != CLT_AXIS_DATA || j->shards == 1))
             return (clt_held){.at = at};
     }
-    return clt_store_held(j->store, j->slot, at, shard, j->shards);
+    return clt_store_held(j->store, j->slot, at, stage, shard, j->shards);
 }
 
 static int64_t longest_stream(const job *j)

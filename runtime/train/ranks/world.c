@@ -237,6 +237,15 @@ static clt_status divide_batch(clt_participants *all)
     return CLT_OK;
 }
 
+bool clt_participants_count(const clt_participants *all, int participant)
+{
+    for (int a = 0; a < CLT_AXES; a++)
+        if (a != CLT_AXIS_DATA && a != CLT_AXIS_PIPELINE &&
+            clt_mesh_coordinate(&all->mesh, (clt_axis)a, participant))
+            return false;
+    return true;
+}
+
 /* Every rank checks the meshes of all ranks, so all fail together. A mesh of dp alone may have lost
  * devices. */
 static clt_status find_mesh(clt_participants *all, const report *reports)
@@ -443,7 +452,7 @@ clt_status clt_world_compare_plans(const clt_participants *all, const clt_graph 
     const uint64_t groups = text.failed ? 0 : clt_hash_text(clt_str_text(&text), 0);
     clt_str_free(&text);
     CLT_TRY(clt_ranks_compare(all->world, groups, "set of frozen parameters or parameter groups"));
-    CLT_TRY(clt_ranks_compare(all->world, clt_buckets_hash(store->replicas[0].layout),
-                              "layout of parameters"));
+    CLT_TRY(
+        clt_ranks_compare(all->world, clt_buckets_hash(&store->layout), "layout of parameters"));
     return compare_settings(all, options);
 }

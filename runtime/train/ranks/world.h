@@ -47,6 +47,17 @@ static inline int clt_participants_parts(const clt_participants *all)
     return all->mesh.size[CLT_AXIS_DATA];
 }
 
+/* Whether results are summed over ranks: each has other samples, or the losses of other stages. */
+static inline bool clt_participants_share(const clt_participants *all)
+{
+    return all->ranks > 1 &&
+           (all->mesh.size[CLT_AXIS_DATA] > 1 || all->mesh.size[CLT_AXIS_PIPELINE] > 1);
+}
+
+/* Whether a participant is the first along all axes but dp and pp. Participants for which it is
+ * true have all parameters and losses of a part of the batch once. */
+bool clt_participants_count(const clt_participants *all, int participant);
+
 /* Returns the first of the participants that have a part of the batch. */
 static inline int clt_participants_of(const clt_participants *all, int part)
 {

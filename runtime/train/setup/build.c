@@ -43,7 +43,7 @@ static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
     options.several = parts > 1;
     const clt_status status = clt_capacity_limit(graph, t->store, &t->options, parts, &options);
     CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, parts));
-    const bool shared = t->all.ranks > 1 && parts > 1;
+    const bool shared = clt_participants_share(&t->all);
     CLT_TRY(clt_session_create(graph, t->store, &options, t->choices->of,
                                t->shares.max_micro_batches, shared, &t->training));
     options = clt_capacity_options(&t->options, CLT_PLAN_EVALUATE, t->shares.per_run);
@@ -165,7 +165,8 @@ static clt_status connect(clt_trainer *t)
     if (t->exchange.collectives.needs_progress(t->exchange.collectives.self))
         clt_device_threads_while_waiting(t->threads, t->exchange.collectives.progress,
                                          t->exchange.collectives.self);
-    return clt_exchange_split(&t->exchange, &t->all);
+    CLT_TRY(clt_exchange_split(&t->exchange, &t->all));
+    return clt_programs_join_stages(t);
 }
 
 /* Writes a participant's identity. With one rank all participants are its devices. */
@@ -222,6 +223,26 @@ static clt_status choose_shards(clt_trainer *t, bool alike)
     return CLT_OK;
 }
 
+/* A pipeline with fewer micro-batches than stages has stages that wait all the time. */
+static clt_status check_stages(const clt_trainer *t)
+{
+    const int stages = clt_store_stages(t->store);
+    if (t->options.accumulate < stages)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "%d stages of axis pp need at least as many micro-batches (accumulate), "
+                        "not %d",
+                        stages, t->options.accumulate);
+    for (int i = 0; stages > 1 && i < t->store->layout.n_slots; i++) {
+        const clt_slot *slot = &t->store->layout.slots[i];
+        if (!slot->state && slot->stages & (slot->stages - 1))
+            return clt_fail(CLT_UNSUPPORTED,
+                            "%s is used by several stages of axis pp, which do not add up its "
+                            "gradients yet",
+                            slot->name);
+    }
+    return CLT_OK;
+}
+
 /* Fails on all ranks, or on none. */
 static clt_status check_axes(const clt_trainer *t)
 {
@@ -229,8 +250,7 @@ static clt_status check_axes(const clt_trainer *t)
         return CLT_OK;
     if (t->options.rebalance)
         return clt_fail(CLT_UNSUPPORTED, "rebalance needs a mesh that has no other axis than dp");
-    if (t->all.mesh.size[CLT_AXIS_PIPELINE] > 1)
-        return clt_fail(CLT_UNSUPPORTED, "trainers do not run along axis pp yet");
+    CLT_TRY(check_stages(t));
     return check_kinds(t);
 }
 

@@ -272,7 +272,8 @@ static clt_status add_gradient(const clt_trainer *t, int device, const clt_slot 
                                bool sharded, float *whole, int64_t *found)
 {
     const clt_replica *r = &t->store->replicas[device];
-    const clt_held h = clt_store_held(t->store, tensor, r->at, r->shard, sharded ? r->shards : 1);
+    const clt_held h = clt_store_held(t->store, tensor, r->at, clt_store_stage(t->store, device),
+                                      r->shard, sharded ? r->shards : 1);
     const int64_t at = clt_store_part(t->store, device, tensor)->offset + h.from;
     *found += h.bytes;
     if (!tensor->sharding.blocks)

@@ -12,11 +12,19 @@ static const char *name_of(const clt_plan *plan, int k)
     return plan->nodes[plan->collectives[k].node].node->name;
 }
 
+/* Devices of other stages of a pipeline come to other collectives. */
+static int first_of_stage(const clt_session *s, int device)
+{
+    int d = 0;
+    while (clt_store_stage(s->store, d) != clt_store_stage(s->store, device))
+        d++;
+    return d;
+}
+
 clt_status clt_segments_check(const clt_session *s)
 {
-    const clt_plan *first = s->devices[0].plan;
     for (int d = 1; d < s->n_devices; d++) {
-        const clt_plan *plan = s->devices[d].plan;
+        const clt_plan *first = s->devices[first_of_stage(s, d)].plan, *plan = s->devices[d].plan;
         for (int k = 0; k < first->n_collectives || k < plan->n_collectives; k++)
             if (k >= first->n_collectives || k >= plan->n_collectives ||
                 strcmp(name_of(first, k), name_of(plan, k)))
@@ -24,7 +32,8 @@ clt_status clt_segments_check(const clt_session *s)
                                 "%s and %s, whose plans differ, would come to the all-reduces of "
                                 "the graph in different orders, from number %d on: join those that "
                                 "do not depend on each other into one (clt_concat)",
-                                s->devices[0].device->label, s->devices[d].device->label, k);
+                                s->devices[first_of_stage(s, d)].device->label,
+                                s->devices[d].device->label, k);
     }
     return CLT_OK;
 }
@@ -51,21 +60,29 @@ clt_status clt_segments_prepare(const clt_graph *graph, const clt_session *train
 {
     CLT_TRY(clt_segments_check(training));
     CLT_TRY(clt_segments_check(evaluation));
-    /* Plans outside training have at most as many collectives as the graph. */
-    const int planned = training->devices[0].plan->n_collectives, all = count_collectives(graph);
-    return clt_exchange_reserve(exchange, all > planned ? all : planned);
+    /* Plans outside training have at most as many collectives as the graph, or as training. */
+    int most = count_collectives(graph), in_flight = 0;
+    for (int d = 0; d < training->n_devices; d++) {
+        const clt_plan *plan = training->devices[d].plan;
+        most = plan->n_collectives > most ? plan->n_collectives : most;
+        in_flight = plan->options.in_flight > in_flight ? plan->options.in_flight : in_flight;
+    }
+    return clt_exchange_reserve(exchange, most, in_flight);
 }
 
 static bool has_collectives(const clt_session *s)
 {
-    return s->devices[0].plan->n_collectives > 0;
+    bool any = false;
+    for (int d = 0; d < s->n_devices; d++)
+        any = any || s->devices[d].plan->n_collectives > 0;
+    return any;
 }
 
 /* Count the graph's nodes, not a plan's, so that all ranks make the same calls. */
 clt_status clt_segments_agree(const clt_graph *graph, const clt_session *training,
                               const clt_session *evaluation, const clt_participants *all)
 {
-    if (all->ranks == 1 || !count_collectives(graph))
+    if (all->ranks == 1 || !count_collectives(graph) || clt_store_stages(training->store) > 1)
         return CLT_OK;
     CLT_TRY(
         clt_ranks_compare(all->world, hash_order(training), "order of all-reduces in training"));
@@ -126,7 +143,8 @@ static clt_status reserve(const clt_session *training, const clt_session *evalua
 {
     for (int d = 0; d < training->n_devices; d++)
         for (int a = 0; a < CLT_AXES; a++)
-            CLT_TRY(reserve_axis(training, evaluation, exchange, d, (clt_axis)a));
+            if (a != CLT_AXIS_PIPELINE) /* each edge takes what its first message needs */
+                CLT_TRY(reserve_axis(training, evaluation, exchange, d, (clt_axis)a));
     return CLT_OK;
 }
 
@@ -154,7 +172,10 @@ clt_status clt_segments_rounds(const clt_session *session, const clt_participant
         shares->rounds = shares->max_micro_batches;
         return CLT_OK;
     }
-    if (!joins_data(session->devices[0].plan))
+    bool joins = false;
+    for (int d = 0; d < session->n_devices; d++)
+        joins = joins || joins_data(session->devices[d].plan);
+    if (!joins)
         return CLT_OK;
     shares->rounds = 1;
     if (shares->max_micro_batches == 1)

@@ -121,7 +121,7 @@ static clt_status note_words(context *c)
 }
 
 /* Replicas along dp are equal, so the first counts, unless each device measured its own shard.
- * Along the other axes whole tensors are equal. */
+ * Along the other axes but pp whole tensors are equal. */
 static void add_words(const context *c, double *squares, bool *finite)
 {
     const clt_bound *b = c->b;
@@ -131,8 +131,7 @@ static void add_words(const context *c, double *squares, bool *finite)
         const int part = clt_mesh_coordinate(&b->all->mesh, CLT_AXIS_DATA, p);
         *finite = *finite && words[p].finite;
         if (part == 0 || shards)
-            *squares +=
-                words[p].parts + (p == clt_participants_of(b->all, part) ? words[p].whole : 0);
+            *squares += words[p].parts + (clt_participants_count(b->all, p) ? words[p].whole : 0);
     }
 }
 
@@ -254,7 +253,7 @@ static clt_status execute(context *c)
     case CLT_DO_START:
         return clt_exchange_start(b, c->i, &c->run);
     case CLT_DO_COMPLETE:
-        return clt_exchange_complete(b, c->i);
+        return clt_exchange_complete(b, c->i, &c->run);
     case CLT_DO_WORDS:
         return note_words(c);
     case CLT_DO_LEAVE:

@@ -12,6 +12,7 @@ clt_status clt_step_program_run(const clt_bound *bound, const clt_step_program *
  * micro-batch. */
 clt_status clt_exchange_start(const clt_bound *bound, const clt_instruction *instruction,
                               const clt_run *run);
-clt_status clt_exchange_complete(const clt_bound *bound, const clt_instruction *instruction);
+clt_status clt_exchange_complete(const clt_bound *bound, const clt_instruction *instruction,
+                                 const clt_run *run);
 
 #endif

@@ -1,6 +1,7 @@
 #include "train/step/programs_internal.h"
 
 #include "base/alloc.h"
+#include "base/error.h"
 #include "train/program/check.h"
 #include "train/step/diagnose.h"
 
@@ -132,6 +133,34 @@ clt_status clt_programs_copy(clt_trainer *t, int root)
     return status;
 }
 
+static void mark_edges(const clt_outline *plan, int stage, int stages, bool *used)
+{
+    for (int k = 0; k < plan->n_collectives; k++) {
+        const int peer = plan->collectives[k].peer;
+        if (clt_outline_sends(plan, k))
+            used[stage * stages + peer] = true;
+        else if (clt_outline_receives(plan, k))
+            used[peer * stages + stage] = true;
+    }
+}
+
+clt_status clt_programs_join_stages(clt_trainer *t)
+{
+    const int stages = clt_store_stages(t->store);
+    if (stages == 1)
+        return CLT_OK;
+    bool *used = clt_calloc((size_t)(stages * stages), sizeof *used);
+    for (int p = 0; used && p < t->all.total; p++) {
+        const int stage = clt_mesh_coordinate(&t->all.mesh, CLT_AXIS_PIPELINE, p);
+        mark_edges(&t->programs->all[p].training, stage, stages, used);
+        mark_edges(&t->programs->all[p].evaluation, stage, stages, used);
+    }
+    clt_status status = clt_world_agree(&t->all, used ? CLT_OK : CLT_OUT_OF_MEMORY);
+    CLT_NEXT(status, clt_exchange_join_stages(&t->exchange, &t->all, used));
+    clt_free(used);
+    return status;
+}
+
 /* --- the diagnosis --------------------------------------------------------------------------- */
 
 /* Repeats an earlier step on one device until a non-finite value is found. The step's inputs are
@@ -165,6 +194,15 @@ clt_status clt_trainer_diagnose(clt_trainer *t, int64_t step)
 {
     clt_diagnosis found = {.bad_sample = -1};
     clt_status status = clt_trainer_wait(t);
+    if (clt_store_stages(t->store) > 1) { /* a stage cannot repeat its nodes alone */
+        CLT_TRY(status);
+        t->bad_step = step;
+        t->bad_sample = -1;
+        return clt_fail(CLT_NONFINITE,
+                        "the gradient of step %lld is not finite; run it without axis pp to learn "
+                        "which value is the cause",
+                        (long long)step + 1);
+    }
     for (int d = 0; status == CLT_OK && !*found.where && d < t->all.own; d++) {
         found.replica = &t->store->replicas[d];
         status = diagnose_device(t, d, step, &found);

@@ -11,6 +11,9 @@ clt_status clt_programs_create(clt_trainer *trainer);
 /* The same for prediction, whose plans are made at their first use. */
 clt_status clt_programs_predict(clt_trainer *trainer);
 
+/* Makes the groups of stages that send values to each other. Collective. */
+clt_status clt_programs_join_stages(clt_trainer *trainer);
+
 void clt_programs_destroy(clt_trainer *trainer);
 
 /* Runs a program on all devices. `what` begins the message of a failure, such as "step 3"; it may

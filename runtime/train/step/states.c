@@ -1,6 +1,7 @@
 #include "train/step/states.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -272,13 +273,23 @@ clt_status clt_states_check(const struct clt_states *s, const clt_step_batch *ba
     return CLT_OK;
 }
 
+/* Returns the number of an assignment of a device's plan among all. A stage of a pipeline has only
+ * those of its states. */
+static int number_of(const struct clt_states *s, const clt_assignment *assign)
+{
+    int i = 0;
+    while (strcmp(s->graph->assigns[i].state->name, assign->state->name))
+        i++;
+    return i;
+}
+
 clt_status clt_states_add(const clt_bound *b, int micro, const clt_run *run)
 {
     const struct clt_states *s = b->states;
     const clt_session_device *sd = &b->call->session->devices[b->device];
     const clt_graph *graph = sd->plan->graph;
     for (int i = 0; i < graph->n_assigns; i++) {
-        const batch_state *item = &s->items[i];
+        const batch_state *item = &s->items[number_of(s, &graph->assigns[i])];
         const clt_value *value = graph->assigns[i].value;
         clt_view from;
         if (item->at < 0)
@@ -329,7 +340,7 @@ clt_status clt_states_assign(const clt_bound *b, const clt_run *run)
     const clt_graph *graph = sd->plan->graph;
     for (int i = 0; i < graph->n_assigns; i++) {
         const clt_value *state = graph->assigns[i].state;
-        const batch_state *item = &b->states->items[i];
+        const batch_state *item = &b->states->items[number_of(b->states, &graph->assigns[i])];
         clt_view from = {b->states->means[b->device], item->at}, to;
         if (item->depends != NOTHING && !b->call->batch.total)
             continue;

@@ -9,7 +9,7 @@
 enum { RESULTS, MEANS, CHECKSUMS, WORDS, BUCKETS };
 
 /* Returns the place of an instruction's request. Values and slots are never under way together. */
-static clt_collective_request *request_of(const clt_bound *b, const clt_instruction *i)
+static clt_collective_request *request_of(const clt_bound *b, const clt_instruction *i, int slot)
 {
     clt_collective_request *all = b->exchange->devices[b->device].requests;
     const int n_buckets = b->exchange->n_buckets;
@@ -28,7 +28,7 @@ static clt_collective_request *request_of(const clt_bound *b, const clt_instruct
     case CLT_ON_SLOT:
         return &all[BUCKETS + n_buckets + i->item];
     default:
-        return &all[BUCKETS + 2 * n_buckets + i->item];
+        return &all[BUCKETS + 2 * n_buckets + slot * b->exchange->n_nodes + i->item];
     }
 }
 
@@ -61,6 +61,26 @@ static clt_status fill_end(const clt_bound *b, const clt_plan_collective *c, con
                ? CLT_OK
                : clt_enqueue_fill(b->call->session->devices[b->device].device, out,
                                   (float)attr->fill, count * (int64_t)sizeof(float));
+}
+
+/* One end of a message between stages. */
+static clt_status of_message(const clt_bound *b, const clt_instruction *i, const clt_run *run,
+                             clt_collective *what)
+{
+    const clt_session_device *sd = &b->call->session->devices[b->device];
+    const clt_plan_collective *c = &sd->plan->collectives[i->item];
+    const clt_value *value = sd->plan->nodes[c->node].node->out[0];
+    clt_view at;
+    CLT_TRY(clt_exec_locate(sd->exec, run, value, &at));
+    *what = (clt_collective){.kind = node_kinds[c->kind],
+                             .buffer = at.buffer,
+                             .offset = at.offset / clt_dtype_size(value->type.dtype),
+                             .count = c->per_sample ? c->count * run->count : c->count,
+                             .dtype = value->type.dtype,
+                             .peer = i->peer,
+                             .whole = c->whole,
+                             .label = c->label};
+    return CLT_OK;
 }
 
 /* Only devices along dp may have no samples where others have some. What such a device gives to a
@@ -131,8 +151,12 @@ static clt_status describe(const clt_bound *b, const clt_instruction *i, const c
 {
     switch (i->on) {
     case CLT_ON_RESULTS:
-        return clt_session_share(b->call->session, b->device, b->call->entry,
-                                 b->share.micro_batches, what);
+        CLT_TRY(clt_session_share(b->call->session, b->device, b->call->entry,
+                                  b->share.micro_batches, what));
+        if (clt_store_stages(b->call->session->store) > 1 &&
+            !clt_participants_count(b->all, b->all->first + b->device))
+            what->empty = true; /* another device adds the same results */
+        return CLT_OK;
     case CLT_ON_MEANS:
         *what = clt_states_means(b->states, b->device);
         return CLT_OK;
@@ -150,7 +174,8 @@ static clt_status describe(const clt_bound *b, const clt_instruction *i, const c
         *what = of_gradient(b, i->item);
         return CLT_OK;
     case CLT_ON_NODE:
-        return of_node(b, i->item, run, what);
+        return i->group >= CLT_GROUP_EDGE ? of_message(b, i, run, what)
+                                          : of_node(b, i->item, run, what);
     case CLT_ON_VALUES:
         *what = of_bytes(b, b->replica->values, i->item, i->peer);
         return CLT_OK;
@@ -169,10 +194,12 @@ clt_status clt_exchange_start(const clt_bound *b, const clt_instruction *i, cons
     const clt_collectives *c = &b->exchange->collectives;
     clt_collective what;
     CLT_TRY(describe(b, i, run, &what));
-    what.group = i->group == CLT_GROUP_ALL ? 0 : b->exchange->groups[i->group - CLT_GROUP_AXIS];
+    what.group = i->group == CLT_GROUP_ALL   ? 0
+                 : i->group < CLT_GROUP_EDGE ? b->exchange->groups[i->group - CLT_GROUP_AXIS]
+                                             : b->exchange->edges[i->group - CLT_GROUP_EDGE];
     if (i->on == CLT_ON_GRADIENT)
         clt_heartbeat_start(b->device == 0 ? b->exchange->beat : NULL, i->item);
-    return c->start(c->self, b->device, &what, 0, NULL, request_of(b, i));
+    return c->start(c->self, b->device, &what, 0, NULL, request_of(b, i, run->slot));
 }
 
 static void note_profile(const clt_bound *b, const char *label, bool backward, int64_t bytes,
@@ -207,11 +234,11 @@ static void note_node(const clt_bound *b, int k, const clt_collective_result *re
                  result);
 }
 
-clt_status clt_exchange_complete(const clt_bound *b, const clt_instruction *i)
+clt_status clt_exchange_complete(const clt_bound *b, const clt_instruction *i, const clt_run *run)
 {
     const clt_collectives *c = &b->exchange->collectives;
     clt_collective_result result;
-    CLT_TRY(c->complete(c->self, b->device, request_of(b, i), &result));
+    CLT_TRY(c->complete(c->self, b->device, request_of(b, i, run->slot), &result));
     if (i->on == CLT_ON_GRADIENT)
         note_gradient(b, i->item, &result);
     else if (i->on == CLT_ON_NODE)

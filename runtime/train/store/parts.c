@@ -41,8 +41,9 @@ int clt_store_first_with(const clt_store *store, int kind, const clt_slot *slot,
 {
     const clt_replica *r = store->replicas;
     int d = 0;
-    while ((slot->sharding.blocks && r[d].at.place != r[device].at.place) ||
-           (kind != CLT_VALUES && r[d].shard != r[device].shard))
+    while (d < device && (!clt_store_part(store, d, slot)->bytes ||
+                          (slot->sharding.blocks && r[d].at.place != r[device].at.place) ||
+                          (kind != CLT_VALUES && r[d].shard != r[device].shard)))
         d++;
     return d;
 }
@@ -53,11 +54,14 @@ cl_mem clt_store_buffer(const clt_store *store, int device, int kind, const clt_
     return (kind == CLT_VALUES ? r->values : r->slots[kind])[slot->bucket];
 }
 
-clt_held clt_store_held(const clt_store *store, const clt_slot *slot, clt_coordinate at, int shard,
-                        int shards)
+clt_held clt_store_held(const clt_store *store, const clt_slot *slot, clt_coordinate at, int stage,
+                        int shard, int shards)
 {
-    const clt_slot *part = clt_store_part(store, 0, slot);
-    const clt_bucket *bucket = &store->replicas[0].layout->buckets[part->bucket];
+    const clt_buckets *layout = store->stages ? &store->stages[stage] : store->replicas[0].layout;
+    const clt_slot *part = &layout->slots[slot - store->layout.slots];
+    const clt_bucket *bucket = &layout->buckets[part->bucket];
+    if (!part->bytes)
+        return (clt_held){.at = at};
     int64_t begin = part->offset, end = part->offset + clt_slot_part_bytes(slot, at);
     if (shards > 1 && !clt_shard_part(bucket, shard, shards, begin, end, &begin, &end))
         return (clt_held){.at = at};
@@ -69,7 +73,8 @@ clt_held clt_store_held(const clt_store *store, const clt_slot *slot, clt_coordi
 static clt_held held_by(const clt_store *store, int device, int kind, const clt_slot *slot)
 {
     const clt_replica *r = &store->replicas[device];
-    return clt_store_held(store, slot, r->at, r->shard, kind == CLT_VALUES ? 1 : r->shards);
+    return clt_store_held(store, slot, r->at, clt_store_stage(store, device), r->shard,
+                          kind == CLT_VALUES ? 1 : r->shards);
 }
 
 /* Reads or writes what a device has of a tensor. */

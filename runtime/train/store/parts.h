@@ -22,10 +22,10 @@ typedef struct clt_held {
     int64_t from, bytes, offset;
 } clt_held;
 
-/* Returns what the device has that holds shard `shard` of `shards` of each bucket of a place's
- * parts. `slot` is of the whole layout. */
-clt_held clt_store_held(const clt_store *store, const clt_slot *slot, clt_coordinate at, int shard,
-                        int shards);
+/* Returns what the device of a stage has that holds shard `shard` of `shards` of each bucket of a
+ * place's parts. `slot` is of the whole layout. */
+clt_held clt_store_held(const clt_store *store, const clt_slot *slot, clt_coordinate at, int stage,
+                        int shard, int shards);
 
 /* Returns the slot of a device's layout for a slot of the whole layout. */
 const clt_slot *clt_store_part(const clt_store *store, int device, const clt_slot *slot);

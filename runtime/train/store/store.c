@@ -36,6 +36,8 @@ static clt_status initialise_slot(clt_store *store, const clt_slot *slot, uint64
     for (int d = 0; d < store->n_devices; d++) {
         const clt_replica *r = &store->replicas[d];
         const clt_slot *part = clt_store_part(store, d, slot);
+        if (!part->bytes)
+            continue;
         if (filled < 0 || (slot->sharding.blocks && filled != r->at.place))
             clt_init_fill(slot, r->at, seed, data);
         filled = r->at.place;
@@ -49,7 +51,7 @@ static clt_status initialise(clt_store *store, uint64_t seed)
 {
     for (int i = 0; i < store->layout.n_slots; i++) {
         const clt_slot *slot = &store->layout.slots[i];
-        void *data = clt_alloc((size_t)clt_store_part(store, 0, slot)->bytes);
+        void *data = clt_alloc((size_t)slot->bytes);
         CLT_TRY_MEMORY(data);
         const clt_status status = initialise_slot(store, slot, seed, data);
         clt_free(data);
@@ -127,10 +129,26 @@ static const clt_mesh *mesh_of(const clt_store *store)
     return store->mesh.size[CLT_AXIS_DATA] ? &store->mesh : NULL;
 }
 
+int clt_store_stages(const clt_store *store)
+{
+    return store->stages ? store->mesh.size[CLT_AXIS_PIPELINE] : 1;
+}
+
+int clt_store_stage(const clt_store *store, int device)
+{
+    return store->stages
+               ? clt_mesh_coordinate(&store->mesh, CLT_AXIS_PIPELINE, store->first + device)
+               : 0;
+}
+
+/* Without another wish a pipeline runs as 1F1B: a micro-batch for each stage from this one on is in
+ * flight. */
 void clt_store_place(const clt_store *store, int device, clt_plan_options *options)
 {
     options->mesh = mesh_of(store);
     options->participant = store->first + device;
+    if (options->mode == CLT_PLAN_TRAIN && store->stages && !options->in_flight)
+        options->in_flight = clt_store_stages(store) - clt_store_stage(store, device);
 }
 
 bool clt_store_neighbours(const clt_store *store, clt_axis axis, int a, int b)
@@ -148,15 +166,37 @@ bool clt_store_same_plan(const clt_store *store, int a, int b)
                    sizeof store->replicas[a].device->caps);
 }
 
+static const clt_buckets *layout_of(const clt_store *store, int device)
+{
+    if (store->stages)
+        return &store->stages[clt_store_stage(store, device)];
+    return store->parts.n_slots ? &store->parts : &store->layout;
+}
+
+static clt_status lay_out_stages(clt_store *store)
+{
+    const clt_buckets *all = store->parts.n_slots ? &store->parts : &store->layout;
+    const int stages = mesh_of(store) ? store->mesh.size[CLT_AXIS_PIPELINE] : 1;
+    if (stages == 1)
+        return CLT_OK;
+    store->stages = clt_calloc((size_t)stages, sizeof *store->stages);
+    CLT_TRY_MEMORY(store->stages);
+    for (int s = 0; s < stages; s++)
+        CLT_TRY(clt_buckets_stage(all, s, &store->stages[s]));
+    return CLT_OK;
+}
+
 /* Lays out the whole tensors, and the parts of devices if tensors are split. */
 static clt_status lay_out(clt_store *store, const clt_graph *graph, const clt_bucket_sizes *sizes)
 {
     CLT_TRY(clt_buckets_create_parts(graph, sizes, mesh_of(store), &store->parts));
-    if (clt_buckets_split(&store->parts))
-        return clt_buckets_whole(&store->parts, &store->layout);
-    store->layout = store->parts;
-    store->parts = (clt_buckets){0};
-    return CLT_OK;
+    if (clt_buckets_split(&store->parts)) {
+        CLT_TRY(clt_buckets_whole(&store->parts, &store->layout));
+    } else {
+        store->layout = store->parts;
+        store->parts = (clt_buckets){0};
+    }
+    return lay_out_stages(store);
 }
 
 static clt_status make_replica(clt_store *store, clt_device *device, int index)
@@ -164,8 +204,7 @@ static clt_status make_replica(clt_store *store, clt_device *device, int index)
     clt_replica *replica = &store->replicas[index];
     const clt_mesh *mesh = mesh_of(store);
     clt_arena_init(&store->arenas[index], device);
-    CLT_TRY(
-        clt_replica_create(device, store->parts.n_slots ? &store->parts : &store->layout, replica));
+    CLT_TRY(clt_replica_create(device, layout_of(store, index), replica));
     if (mesh)
         replica->at =
             (clt_coordinate){clt_mesh_coordinate(mesh, CLT_AXIS_TENSOR, store->first + index),
@@ -226,6 +265,9 @@ void clt_store_destroy(clt_store *store)
              store->file_ignored);
     clt_buckets_free(&store->layout);
     clt_buckets_free(&store->parts);
+    for (int s = 0; store->stages && s < store->mesh.size[CLT_AXIS_PIPELINE]; s++)
+        clt_buckets_free(&store->stages[s]);
+    clt_free(store->stages);
     clt_free(store);
 }
 
@@ -330,8 +372,11 @@ static clt_status compare_slot(const clt_store *store, const clt_slot *slot, voi
             continue;
         const clt_replica *s = &store->replicas[same];
         const clt_slot *part = clt_store_part(store, d, slot);
+        const clt_slot *its = clt_store_part(store, same, slot);
+        if (!part->bytes)
+            continue;
         if (same != read)
-            CLT_TRY(clt_replica_read(s, s->values[part->bucket], part->offset, part->bytes, first));
+            CLT_TRY(clt_replica_read(s, s->values[its->bucket], its->offset, its->bytes, first));
         read = same;
         CLT_TRY(clt_replica_read(r, r->values[part->bucket], part->offset, part->bytes, other));
         if (memcmp(first, other, (size_t)part->bytes))

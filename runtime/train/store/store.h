@@ -15,6 +15,7 @@ struct clt_store {
      * or `parts` if tensors are split. Slots and buckets have the same numbers in both. */
     clt_buckets layout;
     clt_buckets parts;
+    clt_buckets *stages; /* by stage of axis pp; NULL: there is no pipeline */
     int64_t bucket_bytes;
     clt_mesh mesh; /* all sizes 0: no mesh was given, so all devices are data parallel */
     /* With a mesh: the participant of device 0, and their number; the world; and the first
@@ -43,7 +44,12 @@ clt_status clt_store_slot(const clt_store *store, const char *name, const clt_sl
 clt_status clt_store_sized(const clt_store *store, const char *name, size_t bytes,
                            const clt_slot **slot);
 
-/* Sets the place in the mesh for which a device's plan is made. */
+/* Returns the number of stages of a pipeline, and a device's stage. */
+int clt_store_stages(const clt_store *store);
+int clt_store_stage(const clt_store *store, int device);
+
+/* Sets the place in the mesh for which a device's plan is made, and in a pipeline the number of
+ * micro-batches in flight, unless it is set. */
 void clt_store_place(const clt_store *store, int device, clt_plan_options *options);
 
 /* Whether two devices of this rank differ at most in their place along an axis. Without a mesh the
