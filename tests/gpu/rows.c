@@ -1,5 +1,6 @@
 /* Sums, maxima, softmax and losses. */
 #include "gpu/plans.h"
+#include "ops/loss/correct_parts.h"
 #include "ops/loss/cross_entropy_parts.h"
 
 /* Sums over rows, columns, images and everything, of sizes that float4 fits or not. */
@@ -38,7 +39,7 @@ void plan_portable_parts(const clt_caps *caps)
     }
 }
 
-/* Cross entropy of half of the classes. */
+/* Cross entropy and the metric of half of the classes. */
 static void plan_divided_classes(const clt_caps *caps)
 {
     static const int64_t shapes[][3] = {
@@ -57,6 +58,10 @@ static void plan_divided_classes(const clt_caps *caps)
         clt_value *sum = clt_emit1(&clt_op_cross_entropy_of_parts, &attr, 2, parts, labels);
         clt_value *dx = clt_emit1(&clt_op_cross_entropy_parts_grad, &attr, 5, x, labels, largest,
                                   parts, upstream);
+        const clt_correct_parts_attr of = {{5, -100}, 0, 2 * (int)dims[1]};
+        clt_value *target = clt_emit1(&clt_op_correct_target, &of, 2, x, labels);
+        clt_value *before = clt_emit1(&clt_op_correct_before, &of, 3, x, labels, target);
+        sum = clt_add(sum, clt_emit1(&clt_op_correct_of_parts, &of, 2, before, labels));
         plan_layer(g, clt_mul(dx, sum), &x, 0, caps);
     }
 }

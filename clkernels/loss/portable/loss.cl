@@ -246,6 +246,67 @@ kernel void correct(global const STORED(IN0) *logits, long logits_offset, global
     counts[counts_offset + part] = count;
 }
 
+/*
+ * Top-k accuracy of classes that are divided over devices: logits are those of classes first ..
+ * first + C - 1. target[i] becomes the logit of label i, or 0 if its class is elsewhere. before[i]
+ * becomes the number of these classes that are ranked before label i, whose logit is target[i].
+ */
+kernel void correct_target(global const STORED(IN0) *logits, long logits_offset,
+                           global const int *labels, long labels_offset, global float *target,
+                           long target_offset, long positions, int C, int inner, int first)
+{
+    const long i = get_global_id(0);
+    if (i >= positions)
+        return;
+    const uint own = (uint)labels[labels_offset + i] - (uint)first;
+    global const STORED(IN0) *x = logits + logits_offset + first_class(i, C, inner);
+    target[target_offset + i] = own < (uint)C ? GET(IN0, x + (long)own * inner) : 0.0f;
+}
+
+kernel void correct_before(global const STORED(IN0) *logits, long logits_offset,
+                           global const int *labels, long labels_offset,
+                           global const float *target, long target_offset, global float *before,
+                           long before_offset, long positions, int C, int inner, int first)
+{
+    const long i = get_global_id(0);
+    if (i >= positions)
+        return;
+    const int label = labels[labels_offset + i];
+    const float at_label = target[target_offset + i];
+    global const STORED(IN0) *x = logits + logits_offset + first_class(i, C, inner);
+    int count = 0;
+    for (int c = 0; c < C; c++)
+        count += stands_before(GET(IN0, x + (long)c * inner), first + c, at_label, label);
+    before[before_offset + i] = (float)count;
+}
+
+/* Number of labels before which fewer than k of all `classes` are ranked. */
+kernel void correct_of_parts(global const float *before, long before_offset,
+                             global const int *labels, long labels_offset, global float *sums,
+                             long sums_offset, global int *counts, long counts_offset,
+                             long positions, int classes, int k, int ignore, int parts)
+{
+    const int part = (int)get_global_id(0);
+    if (part >= parts)
+        return;
+    float hits = 0.0f;
+    int count = 0;
+    const long end = positions * (part + 1) / parts;
+    for (long i = positions * part / parts; i < end; i++) {
+        const int label = labels[labels_offset + i];
+        if (label == ignore)
+            continue;
+        if (label < 0 || label >= classes) {
+            hits = NAN;
+            continue;
+        }
+        hits += before[before_offset + i] < (float)k ? 1.0f : 0.0f;
+        count++;
+    }
+    sums[sums_offset + part] = hits;
+    counts[counts_offset + part] = count;
+}
+
 /* sum of (x - target)^2; the count is the number of elements. Blocks of 64 are added up separately,
  * which keeps rounding errors small. */
 kernel void mse(global const float *x, long x_offset, global const float *target,

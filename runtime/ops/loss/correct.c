@@ -1,6 +1,7 @@
 /* correct: counts the labels that are among the k largest logits. It is a metric without a
  * gradient. */
 #include "base/error.h"
+#include "ops/loss/correct_parts.h"
 #include "ops/loss/loss.h"
 #include "ops/core/ops.h"
 #include "ops/reduce/rows_gpu.h"
@@ -85,6 +86,7 @@ const clt_op clt_op_correct = {
                                   "Labels of this value do not count."),
                     .least = INT_MIN, .most = INT_MAX, .default_value = -100}),
     .infer = infer,
+    .divide = clt_correct_divide,
     .describe = describe,
     .flops = clt_flops_operand,
     .batch_blocked = clt_loss_batch_blocked,

@@ -1,4 +1,6 @@
 #include "ops/harness/in_batch_blocked.h"
+#include "graph/sharding.h"
+#include "ops/loss/correct_parts.h"
 #include "ops/loss/label_cases.h"
 
 static int k_of(const op_case *c)
@@ -102,6 +104,42 @@ static void test_batch_blocked(void **state)
     }
 }
 
+/* Two places have parts of the classes. */
+static void build_parts(const op_case *c, clt_value *const *in, clt_value **out)
+{
+    const int classes = (int)in[0]->type.dims[1];
+    clt_correct_parts_attr attrs[2];
+    clt_value *logits[2], *own[2];
+    for (int p = 0; p < 2; p++) {
+        const int64_t first = clt_part_begin(classes, 2, p),
+                      end = clt_part_begin(classes, 2, p + 1);
+        attrs[p] = (clt_correct_parts_attr){{k_of(c), -100}, (int)first, classes};
+        logits[p] = clt_slice(in[0], (int64_t[]){0, first, 0},
+                              (int64_t[]){CLT_TO_END, end, CLT_TO_END}, NULL);
+        own[p] = clt_emit1(&clt_op_correct_target, &attrs[p], 2, logits[p], in[1]);
+    }
+    clt_value *target = clt_add(own[0], own[1]);
+    for (int p = 0; p < 2; p++)
+        own[p] = clt_emit1(&clt_op_correct_before, &attrs[p], 3, logits[p], in[1], target);
+    clt_value *const of[] = {clt_add(own[0], own[1]), in[1]};
+    const clt_node *sum = clt_graph_add(in[0]->graph, &clt_op_correct_of_parts, of, 2, &attrs[0]);
+    out[0] = sum->out[0];
+    out[1] = sum->out[1];
+}
+
+static op_test parts_test = {"correct_of_parts", 2, 3, build_parts, forward, NULL, 0};
+
+static void test_parts(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        char text[OP_TEXT];
+        const op_case c = case_of(&shapes[i], text);
+        if (shapes[i].dims[1] > 1 && (!clt_test_oclgrind() || i == 3))
+            op_check(&parts_test, &c, false);
+    }
+}
+
 static void test_special(void **state)
 {
     static const struct shape s = {2, {CLT_BATCH, 3}, 6, 1, 0};
@@ -115,6 +153,7 @@ static void test_special(void **state)
         c.in[0].set = logits;
         c.in[1].set = labels[i];
         op_check(&test, &c, false);
+        op_check(&parts_test, &c, false);
     }
 }
 
@@ -133,8 +172,9 @@ static void test_errors(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes), cmocka_unit_test(test_batch_blocked),
-        cmocka_unit_test(test_special), cmocka_unit_test(test_errors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes),
+                                       cmocka_unit_test(test_batch_blocked),
+                                       cmocka_unit_test(test_special), cmocka_unit_test(test_parts),
+                                       cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }
