@@ -1,7 +1,8 @@
 """--parallel over ranks: a mesh of ranks trains as one process with the same mesh."""
+import json
 import os
 
-from ranks import RankTest, get, records, run
+from ranks import COMMAND, MPIEXEC, RankTest, get, records, run
 
 
 class Parallel(RankTest):
@@ -29,10 +30,23 @@ class Parallel(RankTest):
         self.train_ranks("broken", 4, 3, *usual)
         self.assert_same(self.train_ranks("broken", 4, 6, *usual, "--resume"), want)
 
+    def test_eval(self):
+        usual = ("--steps", "4", "--checkpoint-dir", self.path("run"))
+        self.run_ranks(1, *usual, model="mlp:16", devices="pocl@1")
+        loss = {}
+        for mesh, ranks, devices in (("dp=1", 1, "pocl@1"), ("tp=2", 1, "pocl/2"), ("tp=2", 2, "pocl@1"),
+                                     ("dp=2,tp=2", 2, "pocl/2")):
+            words = [MPIEXEC, "-n", ranks, COMMAND, "eval", "--checkpoint", self.path("run"), "--data",
+                     "idx:" + self.data, "--devices", devices, "--parallel", mesh, "--json", "--oversubscribe"]
+            out, _ = self.wait(self.begin(words), 0)
+            loss[mesh, ranks] = json.loads(out)["test_loss"]
+        for key, value in loss.items():
+            self.assertAlmostEqual(value, loss["dp=1", 1], delta=1e-6, msg=key)
+
     def test_other_meshes(self):
         words = [self.words("--steps", "2", "--oversubscribe", "--parallel", mesh, devices="pocl@1") for mesh in
                  ("tp=2", "dp=2")]
-        _, err = self.wait(self.each(*words), 1)
+        _, err = self.wait(self.each(*words), 2)
         self.assertIn("rank 0 has the mesh 'tp=2' (--parallel), rank 1 the mesh 'dp=2'", err)
 
 

@@ -369,18 +369,13 @@ static void print_memory(const clt_graph *graph, const clt_store *store,
     clt_str_add(s, "\n");
 }
 
-clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
-                            const clt_trainer_options *options, int explain, char **text)
+static clt_status print_plans(const clt_graph *graph, clt_store *store,
+                              const clt_trainer_options *options, int participants, int explain,
+                              char **text)
 {
     static const char *const titles[] = {"Training", "Evaluation"};
-    CLT_TRY(clt_graph_status(graph));
-    CLT_TRY(clt_trainer_check_options(options));
     clt_str s = {0};
     int64_t share;
-    /* Without a mesh the devices of other ranks are not known: assume as many as this rank has. */
-    const int meshed = store->mesh.size[CLT_AXIS_DATA];
-    const int participants =
-        meshed ? meshed : store->n_devices * (options->world ? options->world->ranks : 1);
     CLT_TRY(clt_capacity_share(participants, options, options->batch, &share));
     clt_plan *plans[2] = {NULL};
     const clt_replica *replica = &store->replicas[0];
@@ -415,4 +410,25 @@ clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
     }
     *text = s.text; /* the caller frees it with free(), as the header says: clt_alloc uses malloc */
     return CLT_OK;
+}
+
+clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
+                            const clt_trainer_options *options, int explain, char **text)
+{
+    CLT_TRY(clt_graph_status(graph));
+    CLT_TRY(clt_trainer_check_options(options));
+    const int parts = store->mesh.size[CLT_AXIS_DATA];
+    if (!parts) /* the devices of other ranks are not known: assume as many as this rank has */
+        return print_plans(graph, store, options,
+                           store->n_devices * (options->world ? options->world->ranks : 1), explain,
+                           text);
+    clt_trainer_options own = *options;
+    double *weights = clt_calloc((size_t)parts, sizeof *weights);
+    CLT_TRY_MEMORY(weights);
+    for (int i = 0; options->weights && i < parts; i++)
+        weights[i] = options->weights[clt_mesh_neighbour(&store->mesh, CLT_AXIS_DATA, 0, i)];
+    own.weights = options->weights ? weights : NULL;
+    const clt_status status = print_plans(graph, store, &own, parts, explain, text);
+    clt_free(weights);
+    return status;
 }

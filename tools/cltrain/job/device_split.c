@@ -205,21 +205,16 @@ static int take_replayed(job *j, const settings *s, int total)
  * calls. */
 static int compare_ranks(const job *j, const settings *s)
 {
-    enum { TEXT = 256, MESH = 128 };
+    enum { TEXT = 256 };
     const clt_world *world = &j->ranks.world;
     char own[TEXT] = "", *all = calloc((size_t)world->ranks, TEXT);
-    const char *parallel = s->parallel ? s->parallel : "all dp";
     int code = ranks_agree(&j->ranks, all ? 0 : failure("memory does not suffice"));
-    snprintf(own, MESH, "%s", parallel);
-    snprintf(own + MESH, TEXT - MESH, "%d %d %d %.100s", s->replay != NULL, j->predicts,
+    snprintf(own, sizeof own, "%d %d %d %.200s", s->replay != NULL, j->predicts,
              job_resumes(s) && s->checkpoint_dir, measured(s) ? "measured" : s->split);
     if (!code && world->gather(world->user, own, sizeof own, all) != CLT_OK)
         code = library_failure(CLT_INTERNAL);
     for (int r = 1; !code && r < world->ranks; r++)
         if (strcmp(all + (size_t)r * TEXT, all))
-            code = failure("rank 0 has the mesh '%s' (--parallel), rank %d the mesh '%s'", all, r,
-                           all + (size_t)r * TEXT);
-        else if (strcmp(all + (size_t)r * TEXT + MESH, all + MESH))
             code = failure("rank %d has another setting of training (the division of batches) than "
                            "rank 0: start all ranks with the same program, options and data",
                            r);

@@ -147,7 +147,7 @@ static const option_row rows[] = {
      "scale the gradient down to norm X if it is larger; 0: never (0)"},
     {"no-guard", 0, FLAG, AT(no_guard), 0, RUNS, NULL,
      "go on after a step whose loss or gradient is not finite"},
-    {"parallel", 0, TEXT, AT(parallel), 0, FOR_TRAIN | FOR_PLAN, "MESH",
+    {"parallel", 0, TEXT, AT(parallel), 0, FOR_TRAIN | FOR_PLAN | FOR_EVAL, "MESH",
      "mesh of the devices of all ranks, as dp=2,tp=2: dp has different samples, tp different parts "
      "of layers; the last axis varies fastest (all devices are dp)",
      .words = "dp= tp="},
@@ -527,7 +527,7 @@ void settings_compared(const settings *s, uint64_t hashes[COMPARED])
     static const char *const free_ones[] = {
         "data",       "devices", "cache-dir", "heartbeat", "metrics",      "profile",
         "checkpoint", "variant", "tune",      "export",    "comm-timeout", "setup-timeout",
-        "quiet",      "json",    "parallel" /* job_split compares it, and names both meshes */};
+        "quiet",      "json",    "parallel" /* ranks compare the text and name both meshes */};
     memset(hashes, 0, COMPARED * sizeof *hashes);
     for (int i = 0; i < ROWS; i++)
         if (!ONE_OF(rows[i].name, free_ones))

@@ -38,7 +38,7 @@ static const double STOPPED = 60, LATE = 600;
  * or has another version is thereby noticed. */
 typedef struct message {
     int code;
-    char command[64], version[32];
+    char command[64], version[32], mesh[128];
     uint64_t options[COMPARED];
     char text[HELD_TEXT];
     found found;
@@ -167,6 +167,9 @@ static int compare(const message *all, int ranks)
             return differs(r, "version of cltrain", all[r].version, all[0].version);
         if (strcmp(all[r].command, all[0].command))
             return differs(r, "command", all[r].command, all[0].command);
+        if (strcmp(all[r].mesh, all[0].mesh))
+            return usage_error("rank 0 has the mesh '%s' (--parallel), rank %d the mesh '%s'",
+                               all[0].mesh, r, all[r].mesh);
         for (int i = 0; i < COMPARED; i++)
             if (all[r].options[i] != all[0].options[i]) {
                 char name[64];
@@ -261,6 +264,7 @@ int ranks_meet(const char *command, const settings *s, int several, int code)
     message mine = message_of(code);
     snprintf(mine.command, sizeof mine.command, "%s", command);
     snprintf(mine.version, sizeof mine.version, "%s", CLT_COMMAND_VERSION);
+    snprintf(mine.mesh, sizeof mine.mesh, "%s", s->parallel ? s->parallel : "dp");
     settings_compared(s, mine.options);
     code = exchange(r, &mine, &all);
     if (!code) {
