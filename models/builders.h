@@ -65,6 +65,9 @@ typedef struct clt_model_text_fields {
 clt_status clt_model_find_text(const char *model, const clt_model_input *in,
                                clt_model_text_fields *out);
 
+/* Adds the graph input that a field of text feeds. Axis time splits its positions. */
+clt_value *clt_model_text_of(clt_graph *graph, const clt_model_field *field);
+
 /* Adds the output "logits" [B, T, vocabulary] of a language model, and its cross entropy with the
  * targets. */
 clt_status clt_model_predict_tokens(clt_graph *graph, clt_value *logits,

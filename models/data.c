@@ -105,11 +105,17 @@ clt_status clt_model_find_text(const char *model, const clt_model_input *in,
     return CLT_OK;
 }
 
+clt_value *clt_model_text_of(clt_graph *graph, const clt_model_field *field)
+{
+    clt_value *x = clt_model_input_of(graph, field);
+    return x && clt_shard_value(x, CLT_AXIS_TIME, 1) == CLT_OK ? x : NULL;
+}
+
 clt_status clt_model_predict_tokens(clt_graph *graph, clt_value *logits,
                                     const clt_model_text_fields *text, int ignore_index)
 {
     const int64_t rows[] = {-text->length, text->vocabulary};
-    clt_value *targets = clt_model_input_of(graph, text->targets), *sum, *weight;
+    clt_value *targets = clt_model_text_of(graph, text->targets), *sum, *weight;
     clt_cross_entropy_options o;
     clt_cross_entropy_options_init(&o);
     o.ignore_index = ignore_index;

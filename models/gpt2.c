@@ -202,7 +202,7 @@ clt_status clt_model_gpt2(const char *model, const clt_model_input *in, const ch
         return status;
     const int64_t dims[] = {text.vocabulary, net.width};
     const clt_init normal = {CLT_INIT_NORMAL, 0, 0.02};
-    clt_value *tokens = clt_model_input_of(graph, text.tokens);
+    clt_value *tokens = clt_model_text_of(graph, text.tokens);
     clt_value *wte = parameter(&net, "", "wte.weight", 2, dims, normal);
     clt_value *x = clt_embedding(tokens, wte, CLT_NO_PADDING);
     x = drop(&net, clt_add(x, places(&net, positions, text.length)));

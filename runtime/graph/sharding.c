@@ -9,15 +9,17 @@ clt_status clt_sharding_type(const char *name, const clt_type *whole, clt_shardi
     *part = *whole;
     if (!sharding.blocks || at.places == 1)
         return CLT_OK;
-    const int64_t size =
+    const int64_t dim =
         sharding.dim >= 0 && sharding.dim < whole->rank ? whole->dims[sharding.dim] : 0;
+    const int64_t size = dim < 0 ? -dim : dim;
     if (size <= 0 || size % sharding.blocks || size / sharding.blocks < at.places)
         return clt_fail(CLT_SHAPE,
                         "%s is %s: dimension %d, in %d block%s, cannot be split over %d devices",
                         name, clt_type_text(whole, text), sharding.dim, sharding.blocks,
                         sharding.blocks == 1 ? "" : "s", at.places);
-    part->dims[sharding.dim] =
+    const int64_t own =
         sharding.blocks * clt_part_size(size / sharding.blocks, at.places, at.place);
+    part->dims[sharding.dim] = dim < 0 ? -own : own;
     return CLT_OK;
 }
 

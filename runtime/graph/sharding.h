@@ -5,7 +5,8 @@
  *     6 rows in 1 block over 2 places     place 0: rows 0 1 2, place 1: rows 3 4 5
  *     6 rows in 3 blocks over 2 places    place 0: rows 0 2 4, place 1: rows 1 3 5
  *
- * If a block's size is no multiple of the places, the first places have one element more.
+ * If a block's size is no multiple of the places, the first places have one element more. Of a
+ * dimension of c x batch elements, the c elements of each sample are split.
  */
 #ifndef CLT_GRAPH_SHARDING_H
 #define CLT_GRAPH_SHARDING_H

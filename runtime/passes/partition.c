@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/vec.h"
 #include "passes/space.h"
+#include "passes/time.h"
 #include <cltrain/ops.h>
 
 /* --- values that no node makes --------------------------------------------------------------- */
@@ -198,7 +199,10 @@ static clt_status visit(clt_partitioning *p, clt_node *node, clt_node_dims *dims
     bool done = false;
     clt_node_dims_of(node, dims);
     clt_graph_set_origin(graph, node->origin ? p->nodes[node->origin->id] : NULL);
-    clt_status status = p->forward ? clt_space_visit(p, node, dims, &done) : CLT_OK;
+    clt_status status = CLT_OK;
+    if (p->forward)
+        status = p->axis == CLT_AXIS_TIME ? clt_time_visit(p, node, dims, &done)
+                                          : clt_space_visit(p, node, dims, &done);
     if (status == CLT_OK && !done)
         status = divide_node(p, node, dims);
     for (int o = 0; status == CLT_OK && p->forward && o < node->n_out; o++)
@@ -321,6 +325,8 @@ static clt_status divide(clt_partitioning *p, clt_value **gradients)
 {
     clt_node_dims *dims = CLT_NEW(clt_node_dims);
     clt_status status = dims ? CLT_OK : CLT_OUT_OF_MEMORY;
+    if (p->axis == CLT_AXIS_TIME)
+        CLT_NEXT(status, clt_time_deal(p));
     CLT_NEXT(status, clt_partition_demand(p, gradients));
     CLT_NEXT(status, place_leaves(p));
     for (int i = 0; status == CLT_OK && i < p->n_nodes; i++)
@@ -389,7 +395,11 @@ clt_status clt_pass_partition(clt_graph *graph, const clt_mesh *mesh, int partic
 clt_status clt_pass_partition_forward(clt_graph *graph, const clt_mesh *mesh, int participant,
                                       int64_t batch, clt_partition_report *report)
 {
-    division by = along(mesh, CLT_AXIS_SPACE, participant, batch);
-    by.forward = true;
-    return partition_axis(graph, &by, NULL, 0, report);
+    static const clt_axis axes[] = {CLT_AXIS_SPACE, CLT_AXIS_TIME};
+    for (int i = 0; i < 2; i++) {
+        division by = along(mesh, axes[i], participant, batch);
+        by.forward = true;
+        CLT_TRY(partition_axis(graph, &by, NULL, 0, report));
+    }
+    return CLT_OK;
 }

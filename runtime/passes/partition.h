@@ -77,4 +77,20 @@ clt_sharding clt_partition_sharding(const clt_type *type, const signed char *lab
 /* Returns the old value in another placement, whole or part. The nodes that it needs are added. */
 clt_value *clt_partition_convert(clt_partitioning *p, const clt_value *value, clt_sharding wanted);
 
+/* Joins the parts x of all places. `whole` is the type of the result. The collective is named after
+ * `of`. */
+clt_value *clt_partition_gather(const clt_partitioning *p, const clt_value *of, clt_value *x,
+                                const clt_type *whole, clt_sharding has);
+
+/* Returns whose part lies in block `block` where the sharding says that place's part does. Along
+ * axis time, odd blocks are dealt to the places in reverse order, so that each place gets early and
+ * late positions of a sequence. */
+static inline int clt_partition_dealt(const clt_partitioning *p, int block, int place)
+{
+    return p->axis == CLT_AXIS_TIME && block % 2 ? p->at.places - 1 - place : place;
+}
+
+/* Joins pieces along a dimension. Changes `pieces`. */
+clt_value *clt_partition_join(clt_value **pieces, int count, int dim);
+
 #endif

@@ -19,19 +19,8 @@ static clt_value *named(const clt_partitioning *p, const clt_value *of, const ch
     return clt_label(value, name);
 }
 
-/* Takes elements [from, to) of a dimension. */
-static clt_value *cut(clt_value *x, int dim, int64_t from, int64_t to)
-{
-    int64_t start[CLT_MAX_RANK] = {0}, stop[CLT_MAX_RANK];
-    for (int k = 0; k < CLT_MAX_RANK; k++)
-        stop[k] = CLT_TO_END;
-    start[dim] = from;
-    stop[dim] = to;
-    return clt_slice(x, start, stop, NULL);
-}
-
-/* Joins pieces along a dimension, CLT_MAX_OPERANDS at a time. Changes `pieces`. */
-static clt_value *joined(clt_value **pieces, int count, int dim)
+/* Joins pieces along a dimension, CLT_MAX_OPERANDS at a time. */
+clt_value *clt_partition_join(clt_value **pieces, int count, int dim)
 {
     while (count > 1) {
         int next = 0;
@@ -44,17 +33,51 @@ static clt_value *joined(clt_value **pieces, int count, int dim)
     return pieces[0];
 }
 
+/* --- positions of all samples ---------------------------------------------------------------- */
+
+/* Of a dimension of c x batch elements, the c elements of each sample are split. Returns the type
+ * with a dimension of the batch and one of c; other types as they are. */
+static clt_type unfolded(const clt_type *type, clt_sharding *split)
+{
+    clt_type own = *type;
+    if (type->dims[split->dim] >= 0)
+        return own;
+    own.rank++;
+    own.dims[split->dim] = CLT_BATCH;
+    own.dims[split->dim + 1] = -type->dims[split->dim];
+    for (int k = split->dim + 1; k < type->rank; k++)
+        own.dims[k + 1] = type->dims[k];
+    split->dim++;
+    return own;
+}
+
+static clt_value *shaped(clt_value *x, const clt_type *type)
+{
+    return clt_type_equal(&x->type, type) ? x : clt_reshape(x, type->rank, type->dims);
+}
+
+/* --- parts ----------------------------------------------------------------------------------- */
+
 /* Cuts this place's part out of a whole value. */
 static clt_value *part_of(const clt_partitioning *p, const clt_value *of, clt_value *x,
                           clt_sharding wanted)
 {
     clt_value *pieces[CLT_MOST_PLACES];
-    const int64_t block = of->type.dims[wanted.dim] / wanted.blocks;
-    const int64_t begin = clt_part_begin(block, p->at.places, p->at.place);
-    const int64_t end = clt_part_begin(block, p->at.places, p->at.place + 1);
-    for (int b = 0; b < wanted.blocks; b++)
-        pieces[b] = cut(x, wanted.dim, b * block + begin, b * block + end);
-    return named(p, of, "part", joined(pieces, wanted.blocks, wanted.dim));
+    clt_sharding by = wanted;
+    const clt_type type = unfolded(&of->type, &by);
+    const int64_t block = type.dims[by.dim] / by.blocks;
+    clt_type part = of->type;
+    if (!x || clt_sharding_type("a part", &of->type, wanted, p->at, &part) != CLT_OK)
+        return NULL;
+    x = shaped(x, &type);
+    for (int b = 0; x && b < by.blocks; b++) {
+        const int place = clt_partition_dealt(p, b, p->at.place);
+        pieces[b] =
+            clt_window_cut(x, by.dim, b * block + clt_part_begin(block, p->at.places, place),
+                           b * block + clt_part_begin(block, p->at.places, place + 1));
+    }
+    x = x ? clt_partition_join(pieces, by.blocks, by.dim) : NULL;
+    return x ? named(p, of, "part", shaped(x, &part)) : NULL;
 }
 
 /* Makes all parts as large as the largest: each block gets another element at its end. */
@@ -65,40 +88,45 @@ static clt_value *padded(const clt_partitioning *p, clt_value *x, clt_sharding h
     const int64_t own = clt_part_size(block, p->at.places, p->at.place);
     after[has.dim] = clt_part_size(block, p->at.places, 0) - own;
     for (int b = 0; b < has.blocks; b++)
-        pieces[b] = clt_pad(cut(x, has.dim, b * own, (b + 1) * own), before, after, 0);
-    return joined(pieces, has.blocks, has.dim);
+        pieces[b] = clt_pad(clt_window_cut(x, has.dim, b * own, (b + 1) * own), before, after, 0);
+    return clt_partition_join(pieces, has.blocks, has.dim);
 }
 
 /* Puts the parts of all places together. x: [places, part...], all as large as place 0's. */
-static clt_value *put_together(const clt_partitioning *p, const clt_value *of, clt_value *x,
+static clt_value *put_together(const clt_partitioning *p, const clt_type *whole, clt_value *x,
                                clt_sharding has, int64_t block)
 {
     clt_value *blocks[CLT_MOST_PLACES], *parts[CLT_MOST_PLACES];
     const int64_t most = clt_part_size(block, p->at.places, 0);
-    int64_t dims[CLT_MAX_RANK];
-    for (int k = 0; k < of->type.rank; k++)
-        dims[k] = of->type.dims[k];
-    dims[has.dim] = most * has.blocks;
+    clt_type part = *whole;
+    part.dims[has.dim] = most * has.blocks;
     for (int place = 0; place < p->at.places; place++)
-        parts[place] = clt_reshape(cut(x, 0, place, place + 1), of->type.rank, dims);
+        parts[place] = clt_reshape(clt_window_cut(x, 0, place, place + 1), part.rank, part.dims);
     for (int b = 0; b < has.blocks; b++) {
         clt_value *pieces[CLT_MOST_PLACES];
-        for (int place = 0; place < p->at.places; place++)
-            pieces[place] = cut(parts[place], has.dim, b * most,
-                                b * most + clt_part_size(block, p->at.places, place));
-        blocks[b] = joined(pieces, p->at.places, has.dim);
+        for (int i = 0; i < p->at.places; i++)
+            pieces[i] = clt_window_cut(parts[clt_partition_dealt(p, b, i)], has.dim, b * most,
+                                       b * most + clt_part_size(block, p->at.places, i));
+        blocks[b] = clt_partition_join(pieces, p->at.places, has.dim);
     }
-    return joined(blocks, has.blocks, has.dim);
+    return clt_partition_join(blocks, has.blocks, has.dim);
 }
 
-static clt_value *gathered(clt_partitioning *p, const clt_value *of, clt_value *x, clt_sharding has)
+clt_value *clt_partition_gather(const clt_partitioning *p, const clt_value *of, clt_value *x,
+                                const clt_type *whole, clt_sharding has)
 {
-    const int64_t block = of->type.dims[has.dim] / has.blocks;
+    const clt_type type = unfolded(whole, &has);
+    const int64_t block = type.dims[has.dim] / has.blocks;
+    clt_type part = type;
+    part.dims[has.dim] = clt_part_size(block, p->at.places, p->at.place) * has.blocks;
+    x = x ? shaped(x, &part) : NULL;
     if (block % p->at.places)
         x = padded(p, x, has, block);
     clt_value *all = clt_axis_all_gather(x, p->axis, p->at.places);
-    named(p, of, "all_gather", all);
-    return put_together(p, of, all, has, block);
+    if (!all)
+        return NULL;
+    x = put_together(p, &type, named(p, of, "all_gather", all), has, block);
+    return x ? shaped(x, whole) : NULL;
 }
 
 static clt_value *whole_of(clt_partitioning *p, const clt_value *value)
@@ -111,7 +139,7 @@ static clt_value *whole_of(clt_partitioning *p, const clt_value *value)
         *whole = named(p, value, "all_reduce",
                        clt_axis_all_reduce(p->local[value->id], p->axis, CLT_AXIS_SUM));
     else if (!*whole)
-        *whole = gathered(p, value, p->local[value->id], has.sharding);
+        *whole = clt_partition_gather(p, value, p->local[value->id], &value->type, has.sharding);
     return *whole;
 }
 

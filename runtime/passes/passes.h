@@ -59,11 +59,11 @@ clt_status clt_pass_partition(clt_graph *graph, const clt_mesh *mesh, int partic
                               clt_partition_report *report);
 
 /*
- * Makes a graph without gradients that of one place of axis space: each place computes parts of the
- * values that are split (clt_shard_value) and of those that depend on them. Losses and metrics
- * become the place's share of them; outputs are whole. Runs before clt_pass_train. Errors: SHAPE (a
- * dimension that cannot be divided; a part with fewer rows than its neighbour needs); UNSUPPORTED
- * (batch norm that is not synchronised).
+ * Makes a graph without gradients that of one place of axes space and time: each place computes
+ * parts of the values that are split (clt_shard_value) and of those that depend on them. Losses and
+ * metrics become the place's share of them; outputs are whole. Runs before clt_pass_train. Errors:
+ * SHAPE (a dimension that cannot be divided; a part with fewer rows than its neighbour needs);
+ * UNSUPPORTED (batch norm that is not synchronised).
  */
 clt_status clt_pass_partition_forward(clt_graph *graph, const clt_mesh *mesh, int participant,
                                       int64_t batch, clt_partition_report *report);

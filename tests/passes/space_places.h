@@ -1,4 +1,5 @@
-/* Runs a graph divided over space: the places' graphs, joined into one, on one device. */
+/* Runs a graph divided over axis PLACES_AXIS: the places' graphs, joined into one, on one device.
+ * The work of nodes whose operator's name contains PLACES_WORK is counted. */
 #ifndef TESTS_PASSES_SPACE_PLACES_H
 #define TESTS_PASSES_SPACE_PLACES_H
 
@@ -8,6 +9,11 @@
 #include "merge.h"
 #include "ops/collective/collective.h"
 #include "passes/passes.h"
+
+#ifndef PLACES_AXIS
+#define PLACES_AXIS "space"
+#define PLACES_WORK "conv"
+#endif
 
 enum { MOST = 128, BATCH = 2 };
 
@@ -71,7 +77,7 @@ static inline void make_place(run *r, int place, outcome *out)
     ok(clt_graph_create(&g));
     r->build(g);
     ok(clt_graph_status(g));
-    snprintf(text, sizeof text, "space=%d", r->places);
+    snprintf(text, sizeof text, PLACES_AXIS "=%d", r->places);
     ok(clt_mesh_parse(text, r->places, &mesh));
     ok(clt_pass_partition_forward(g, &mesh, place, BATCH, &report));
     clt_value **gradients = calloc((size_t)g->n_values + 1, sizeof *gradients);
@@ -88,7 +94,7 @@ static inline void make_place(run *r, int place, outcome *out)
     for (int i = 0; place == 0 && i < g->n_nodes; i++) {
         const clt_node *node = g->nodes[i];
         out->collectives += node->op->collective != CLT_OP_KERNELS;
-        out->flops += strstr(node->op->name, "conv") ? node->op->flops(node, BATCH) : 0;
+        out->flops += strstr(node->op->name, PLACES_WORK) ? node->op->flops(node, BATCH) : 0;
     }
     r->graphs[place] = g;
     r->gradients[place] = gradients;
@@ -250,7 +256,7 @@ static inline double distance(const outcome *a, const outcome *b)
 }
 
 /* All places together give what one device gives: to the bit if `bound` is 0. Place 0 does at most
- * `work` times its part of the convolutions. Each collective in turn is replaced; the numbers must
+ * `work` times its part of the counted work. Each collective in turn is replaced; the numbers must
  * differ then, or the collective was not needed. */
 static inline void check_to(build_fn build, int places, int collectives, int gathers, double work,
                             double bound)

@@ -129,6 +129,10 @@ CLT_API clt_status clt_shard(clt_graph *graph, const char *pattern, clt_axis axi
  * dimension its height. Places exchange the rows at their borders where an operator needs rows of
  * its neighbours. Parts differ by one element at most; the first places have the larger ones.
  *
+ * Over axis time the value is a sequence, and the dimension its positions. Attention gathers keys
+ * and values. If the graph has causal attention, each place gets early and late positions, so that
+ * all have as much work. The positions must then be a multiple of twice the places.
+ *
  * This has an effect only on meshes with the axis (clt_store_options.parallel). It never changes
  * the result, except by rounding. All places get whole samples, and outputs are whole. Batch norm
  * must be synchronised. Errors: UNSUPPORTED (an axis other than CLT_AXIS_SPACE and CLT_AXIS_TIME,

@@ -68,6 +68,11 @@ void clt_attention_dims(const clt_node *node, struct clt_node_dims *dims);
 clt_status clt_attention_localise(const clt_node *node, const struct clt_node_part *part,
                                   void *attr);
 
+/* Adds the attention of rows [begin, end) of an attention node: in[0] is q of these rows, k, v and
+ * the mask are whole, not packed. Keys that none of the rows may see are left out. */
+clt_value *clt_attention_rows(const clt_node *node, clt_value *const in[4], int64_t begin,
+                              int64_t end);
+
 /* Writes the options of clkernels/attention/attention.clh: the types other than f32, and
  * dropout. */
 enum { CLT_ATTENTION_OPTIONS = 96 };

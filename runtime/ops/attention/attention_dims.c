@@ -1,4 +1,4 @@
-/* Division of attention by samples and by heads. */
+/* Division of attention by samples, by heads and by rows. */
 #include <string.h>
 
 #include "base/error.h"
@@ -75,4 +75,33 @@ clt_status clt_attention_localise(const clt_node *node, const clt_node_part *par
     attr->all_heads = attr->all_heads ? attr->all_heads : (int)s.heads;
     attr->first_head += (int)(s.heads / places) * part->at.place;
     return CLT_OK;
+}
+
+clt_value *clt_attention_rows(const clt_node *node, clt_value *const in[4], int64_t begin,
+                              int64_t end)
+{
+    clt_attention_attr attr = *(const clt_attention_attr *)node->attr;
+    const bool heads = attr.form == CLT_ATTENTION_HEADS;
+    clt_value *operands[] = {in[0], in[1], in[2], in[3]};
+    if (!in[0] || !in[1] || !in[2])
+        return NULL;
+    int64_t keys = in[1]->type.dims[heads ? 2 : 1];
+    if (attr.is_causal) {
+        keys = attr.past + end < keys ? attr.past + end : keys;
+        attr.past += begin;
+    }
+    for (int i = 1; i < 3; i++)
+        operands[i] = clt_window_cut(in[i], heads ? 2 : 1, 0, keys);
+    for (int back = 1; in[3] && back <= 2; back++) {
+        const int dim = in[3]->type.rank - back;
+        if (dim >= 0 && in[3]->type.dims[dim] != 1)
+            operands[3] =
+                clt_window_cut(operands[3], dim, back == 1 ? 0 : begin, back == 1 ? keys : end);
+    }
+    if (attr.form == CLT_ATTENTION_PACKED) {
+        attr.form = CLT_ATTENTION_ROWS;
+        attr.kv_heads = 0;
+    }
+    const clt_node *rows = clt_graph_add(node->graph, node->op, operands, 4, &attr);
+    return rows ? rows->out[0] : NULL;
 }

@@ -1,0 +1,214 @@
+/*
+ * What clt_pass_partition_forward adds to the division of graphs (partition.c) on axis time. As on
+ * axis space (space.c), annotated values are cut, and sums over positions are shares.
+ *
+ *   - In causal attention, late positions cost more than early ones. If a graph has it, sequences
+ *     are dealt in 2 x places runs, and place p gets run p and run 2 x places - 1 - p:
+ *
+ *         16 positions over 2 places     place 0: 0 to 3, 12 to 15; place 1: 4 to 11
+ *
+ *   - Attention of a place's rows needs keys and values of all places, which are gathered. Each run
+ *     of rows is an attention of its own, with the keys that it may see.
+ */
+#include "passes/time.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "graph/mesh.h"
+#include "ops/attention/attention.h"
+#include "ops/core/ops.h"
+#include <cltrain/ops.h>
+
+/* --- runs of positions ----------------------------------------------------------------------- */
+
+static bool is_causal(const clt_node *node)
+{
+    return node->op == &clt_op_attention && ((const clt_attention_attr *)node->attr)->is_causal;
+}
+
+clt_status clt_time_deal(clt_partitioning *p)
+{
+    const clt_graph *graph = p->graph;
+    bool causal = false;
+    for (int i = 0; i < p->n_nodes; i++)
+        causal = causal || is_causal(graph->nodes[i]);
+    for (int i = 0; causal && i < p->n_values; i++) {
+        clt_value *v = graph->values[i];
+        clt_sharding *by = &v->shardings[p->axis];
+        char text[CLT_TYPE_TEXT];
+        if (!by->blocks)
+            continue;
+        if (v->type.dims[by->dim] % (2 * p->at.places))
+            return clt_fail(CLT_SHAPE,
+                            "%s is %s: dimension %d cannot be split over %d places of %s, because "
+                            "causal attention needs a multiple of %d",
+                            v->name ? v->name : v->producer->name, clt_type_text(&v->type, text),
+                            by->dim, p->at.places, clt_axis_name(p->axis), 2 * p->at.places);
+        by->blocks = 2;
+    }
+    return CLT_OK;
+}
+
+/* A run of positions that lie together, of the whole dimension and of this place's part. */
+typedef struct piece {
+    int64_t whole, part, count;
+    int number; /* among blocks x places */
+} piece;
+
+static piece piece_of(const clt_partitioning *p, int64_t size, clt_sharding has, int block)
+{
+    const int places = p->at.places, place = clt_partition_dealt(p, block, p->at.place);
+    const int64_t each = size / has.blocks, count = clt_part_size(each, places, place);
+    return (piece){.whole = block * each + clt_part_begin(each, places, place),
+                   .part = block * count,
+                   .count = count,
+                   .number = block * places + place};
+}
+
+/* The local node stands for the old one. Its result 0 has the sharding. */
+static clt_status place_result(clt_partitioning *p, clt_node *node, clt_value *out,
+                               clt_sharding sharding)
+{
+    clt_type part;
+    CLT_TRY(clt_graph_status(p->graph));
+    CLT_TRY(clt_sharding_type(node->name, &node->out[0]->type, sharding, p->at, &part));
+    if (!clt_type_equal(&out->type, &part))
+        return clt_fail(CLT_INTERNAL, "node %s (%s) gives a wrong part of its result", node->name,
+                        node->op->name);
+    clt_partition_exchange_names(node, out->producer);
+    p->nodes[node->id] = out->producer;
+    p->local[node->out[0]->id] = out;
+    p->placed[node->out[0]->id].sharding = sharding;
+    return CLT_OK;
+}
+
+/* --- attention ------------------------------------------------------------------------------- */
+
+static clt_value *whole_operand(clt_partitioning *p, const clt_node *node, int index)
+{
+    return index < node->n_in && node->in[index]
+               ? clt_partition_convert(p, node->in[index], (clt_sharding){0, 0})
+               : NULL;
+}
+
+/* Cuts packed rows into q, and k and v of all positions. One collective gathers both. */
+static void unpack(const clt_partitioning *p, const clt_node *node, clt_sharding has,
+                   clt_value **in)
+{
+    const clt_attention_shape s = clt_attention_shape_of(node);
+    const int64_t queries = s.heads * s.size, keys = s.kv_heads * s.size;
+    clt_value *packed = in[0];
+    clt_type type = node->in[0]->type;
+    type.dims[2] = 2 * keys;
+    in[0] = clt_window_cut(packed, 2, 0, queries);
+    clt_value *both = clt_window_cut(packed, 2, queries, queries + 2 * keys);
+    both = clt_partition_gather(p, node->in[0], both, &type, has);
+    in[1] = clt_window_cut(both, 2, 0, keys);
+    in[2] = clt_window_cut(both, 2, keys, 2 * keys);
+}
+
+static clt_status visit_attention(clt_partitioning *p, clt_node *node, clt_sharding has)
+{
+    const clt_attention_attr *attr = node->attr;
+    const int64_t rows = node->in[0]->type.dims[has.dim];
+    clt_value *pieces[CLT_MOST_PLACES], *in[] = {p->local[node->in[0]->id], NULL, NULL, NULL};
+    if (attr->form == CLT_ATTENTION_PACKED)
+        unpack(p, node, has, in);
+    for (int i = attr->form == CLT_ATTENTION_PACKED ? 3 : 1; i < 4; i++)
+        in[i] = whole_operand(p, node, i);
+    CLT_TRY(clt_graph_status(p->graph));
+    clt_value *q = in[0];
+    for (int b = 0; b < has.blocks; b++) {
+        const piece own = piece_of(p, rows, has, b);
+        in[0] = clt_window_cut(q, has.dim, own.part, own.part + own.count);
+        pieces[b] = clt_attention_rows(node, in, own.whole, own.whole + own.count);
+    }
+    CLT_TRY(clt_graph_status(p->graph));
+    return place_result(p, node, clt_partition_join(pieces, has.blocks, has.dim), has);
+}
+
+/* Attention counts its random numbers in scores of all rows, and knows only whole rows. A number of
+ * earlier positions that varies is for inference. */
+static bool divides_attention(const clt_node *node, clt_sharding has)
+{
+    const clt_attention_attr *attr = node->attr;
+    if (node->op != &clt_op_attention)
+        return false;
+    const int rows = attr->form == CLT_ATTENTION_HEADS ? 2 : 1;
+    return has.dim == rows && attr->dropout <= 0 && clt_attention_shape_of(node).past < 0;
+}
+
+/* --- dropout --------------------------------------------------------------------------------- */
+
+/* Random numbers count by whole positions, so each run is a node of its own. */
+static clt_status visit_dropout(clt_partitioning *p, clt_node *node, const clt_node_dims *dims,
+                                clt_sharding has)
+{
+    clt_value *pieces[CLT_MOST_PLACES], *x = p->local[node->in[0]->id];
+    void *attr = clt_alloc(node->op->attr_bytes);
+    clt_status status = attr ? CLT_OK : CLT_OUT_OF_MEMORY;
+    for (int b = 0; status == CLT_OK && b < has.blocks; b++) {
+        const piece own = piece_of(p, node->in[0]->type.dims[has.dim], has, b);
+        const clt_node_part part = {.axis = p->axis,
+                                    .label = dims->in[0][has.dim],
+                                    .blocks = 1,
+                                    .at = {own.number, has.blocks * p->at.places}};
+        memcpy(attr, node->attr, node->op->attr_bytes);
+        status = node->op->localise(node, &part, attr);
+        pieces[b] = clt_emit1(node->op, attr, 1,
+                              clt_window_cut(x, has.dim, own.part, own.part + own.count));
+        CLT_NEXT(status, clt_graph_status(p->graph));
+    }
+    clt_free(attr);
+    CLT_TRY(status);
+    return place_result(p, node, clt_partition_join(pieces, has.blocks, has.dim), has);
+}
+
+/* --- positions of all samples ---------------------------------------------------------------- */
+
+/* Whether `flat` has one dimension for the first two, batch and positions, of `type`. */
+static bool joins_batch(const clt_type *type, const clt_type *flat)
+{
+    bool same = type->rank == flat->rank + 1 && type->dims[0] == CLT_BATCH &&
+                flat->dims[0] == -type->dims[1];
+    for (int k = 2; same && k < type->rank; k++)
+        same = type->dims[k] == flat->dims[k - 1];
+    return same;
+}
+
+/* Reshapes [batch, positions, ...] to [positions x batch, ...] or back. Positions stay split. */
+static clt_status visit_reshape(clt_partitioning *p, clt_node *node, clt_sharding has, bool *done)
+{
+    const clt_type *x = &node->in[0]->type, *y = &node->out[0]->type;
+    clt_sharding split = has;
+    clt_type part;
+    if (has.dim == 1 && joins_batch(x, y))
+        split.dim = 0;
+    else if (has.dim == 0 && joins_batch(y, x))
+        split.dim = 1;
+    else {
+        *done = false;
+        return CLT_OK;
+    }
+    CLT_TRY(clt_sharding_type(node->name, y, split, p->at, &part));
+    return place_result(p, node, clt_reshape(p->local[node->in[0]->id], part.rank, part.dims),
+                        split);
+}
+
+clt_status clt_time_visit(clt_partitioning *p, clt_node *node, const clt_node_dims *dims,
+                          bool *done)
+{
+    const clt_sharding has =
+        node->n_in && node->in[0] ? p->placed[node->in[0]->id].sharding : (clt_sharding){0, 0};
+    *done = has.blocks > 0;
+    if (has.blocks && node->op == &clt_op_reshape)
+        return visit_reshape(p, node, has, done);
+    if (has.blocks && divides_attention(node, has))
+        return visit_attention(p, node, has);
+    if (has.blocks > 1 && node->op == &clt_op_dropout)
+        return visit_dropout(p, node, dims, has);
+    *done = false;
+    return CLT_OK;
+}

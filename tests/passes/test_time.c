@@ -1,0 +1,174 @@
+/* Partitions of graphs over time: the places' graphs, joined into one, give the numbers of the
+ * whole graph. */
+#define PLACES_AXIS "time"
+#define PLACES_WORK "attention"
+#include "space_places.h"
+
+static const clt_init zero = {CLT_INIT_ZERO, 0, 0};
+
+enum { VOCABULARY = 5, WIDTH = 4, HEADS = 2 };
+
+/* A sequence, split along its positions. */
+static clt_value *sequence(clt_graph *g, const char *name, clt_dtype dtype, int64_t length,
+                           int64_t width)
+{
+    const int64_t dims[] = {CLT_BATCH, length, width};
+    clt_value *x = clt_input(g, name, dtype, width ? 3 : 2, dims);
+    ok(clt_shard_value(x, CLT_AXIS_TIME, 1));
+    return x;
+}
+
+static clt_value *linear(clt_graph *g, clt_value *x, const char *name, int64_t out)
+{
+    const int64_t dims[] = {out, clt_value_dim(x, 2)};
+    char bias[32];
+    snprintf(bias, sizeof bias, "%s.bias", name);
+    return clt_linear(x, clt_parameter(g, name, 2, dims, zero),
+                      clt_parameter(g, bias, 1, &out, zero));
+}
+
+/* The squared distance of y, an output, from a target. */
+static void distance_loss(clt_graph *g, clt_value *y)
+{
+    clt_value *sum, *count;
+    y = clt_output(y, "y");
+    ok(clt_graph_status(g));
+    clt_mse(y, clt_input(g, "target", CLT_F32, y->type.rank, y->type.dims), &sum, &count);
+    clt_loss(g, "loss", sum, count, 1);
+}
+
+static clt_attention_options causal(void)
+{
+    clt_attention_options o;
+    clt_attention_options_init(&o);
+    o.is_causal = 1;
+    return o;
+}
+
+/* A language model of one layer, with the reshapes and the loss of models/data.c. */
+static void language_of(clt_graph *g, int64_t length)
+{
+    const int64_t table[] = {VOCABULARY, WIDTH}, places[] = {length + 3, WIDTH}, start[] = {0, 0};
+    const int64_t stop[] = {length, CLT_TO_END}, rows[] = {-length, VOCABULARY};
+    const clt_attention_options options = causal();
+    const int64_t width = WIDTH;
+    clt_value *sum, *count;
+    clt_value *wte = clt_parameter(g, "wte", 2, table, zero);
+    clt_value *x = clt_embedding(sequence(g, "tokens", CLT_I32, length, 0), wte, CLT_NO_PADDING);
+    x = clt_add(x, clt_slice(clt_parameter(g, "wpe", 2, places, zero), start, stop, NULL));
+    clt_value *y = clt_layer_norm(x, 1, clt_parameter(g, "norm", 1, &width, zero),
+                                  clt_parameter(g, "norm.bias", 1, &width, zero), 1e-5);
+    y = clt_attention_packed(linear(g, y, "attn", 3 * WIDTH), HEADS, 0, &options);
+    x = clt_add(x, linear(g, y, "proj", WIDTH));
+    x = clt_add(x, linear(g, clt_gelu_tanh(linear(g, x, "up", 2 * WIDTH)), "down", WIDTH));
+    clt_value *logits = clt_output(clt_linear(x, wte, NULL), "logits");
+    logits = clt_reshape(logits, 2, rows);
+    clt_value *targets = clt_reshape(sequence(g, "targets", CLT_I32, length, 0), 1, rows);
+    clt_cross_entropy(logits, targets, NULL, &sum, &count);
+    clt_loss(g, "loss", sum, count, 1);
+    clt_correct(logits, targets, 1, -100, &sum, &count);
+    clt_metric(g, "accuracy", sum, count);
+}
+
+static void language(clt_graph *g)
+{
+    language_of(g, 12);
+}
+
+/* Keys differ by 128 or more, so each row attends to one key, and the sums are exact. */
+static void saturated_of(clt_graph *g, bool is_causal, int64_t length)
+{
+    float keys[32 * 2] = {0}, signs[32 * 2] = {0};
+    const int64_t dims[] = {length, 2};
+    clt_attention_options o = causal();
+    o.is_causal = is_causal;
+    o.scale = 1;
+    for (int64_t t = 0; t < length; t++) {
+        keys[2 * t] = (float)(128 * (7 * t % length));
+        signs[2 * t] = t % 2 ? 1.0f : -1.0f;
+    }
+    clt_value *x = sequence(g, "x", CLT_F32, length, 3);
+    clt_value *q =
+        clt_add(clt_scale(linear(g, x, "q", 2), 0), clt_constant(g, CLT_F32, 2, dims, signs));
+    clt_value *k =
+        clt_add(clt_scale(linear(g, x, "k", 2), 0), clt_constant(g, CLT_F32, 2, dims, keys));
+    k = clt_detach(k); /* its gradient is 0 */
+    distance_loss(g, clt_attention(q, k, linear(g, x, "v", 2), 1, &o));
+}
+
+static void saturated(clt_graph *g)
+{
+    saturated_of(g, true, 12);
+}
+
+static void saturated_uneven(clt_graph *g)
+{
+    saturated_of(g, false, 9);
+}
+
+/* Heads in a dimension of their own, fewer of k and v, and a mask of rows and keys. */
+static void masked(clt_graph *g)
+{
+    enum { LENGTH = 8 };
+    static const int order[] = {0, 2, 1, 3};
+    const int64_t four[] = {CLT_BATCH, LENGTH, HEADS, 2}, two[] = {CLT_BATCH, LENGTH, 1, 2};
+    const int64_t scores[] = {LENGTH, LENGTH}, rows[] = {CLT_BATCH, LENGTH, 2 * HEADS};
+    clt_attention_options o = causal();
+    o.attn_mask = clt_parameter(g, "mask", 2, scores, zero);
+    clt_value *x = sequence(g, "x", CLT_F32, LENGTH, 3);
+    clt_value *q = clt_transpose(clt_reshape(linear(g, x, "q", 2 * HEADS), 4, four), order);
+    clt_value *k = clt_transpose(clt_reshape(linear(g, x, "k", 2), 4, two), order);
+    clt_value *v = clt_transpose(clt_reshape(linear(g, x, "v", 2), 4, two), order);
+    clt_value *y = clt_scaled_dot_product_attention(q, k, v, &o);
+    distance_loss(g, clt_reshape(clt_transpose(y, order), 3, rows));
+}
+
+/* --- tests ----------------------------------------------------------------------------------- */
+
+/* Forward: k and v, and the output. Backward: the gradient of k and v. */
+static void language_models(void **state)
+{
+    (void)state;
+    check_to(language, 2, 3, 0, 1.001, 2e-6);
+    check_to(language, 3, 3, 0, 1.001, 2e-6);
+}
+
+static void exact_attention(void **state)
+{
+    (void)state;
+    check_to(saturated, 2, 4, 0, 1.001, 0);
+    check_to(saturated, 3, 4, 0, 1.001, 0);
+    check_to(saturated_uneven, 2, 4, 0, 1.2, 0);
+}
+
+static void masks(void **state)
+{
+    (void)state;
+    check_to(masked, 2, 5, 0, 1.001, 2e-6);
+}
+
+/* Causal attention needs a multiple of twice the places. */
+static void errors(void **state)
+{
+    (void)state;
+    clt_graph *g;
+    clt_mesh mesh;
+    clt_partition_report report = {0};
+    ok(clt_graph_create(&g));
+    language_of(g, 10);
+    ok(clt_mesh_parse("time=2", 2, &mesh));
+    assert_int_equal(clt_pass_partition_forward(g, &mesh, 0, BATCH, &report), CLT_SHAPE);
+    assert_string_equal(clt_error_message(),
+                        "tokens is i32[Bx10]: dimension 1 cannot be split over 2 places of time, "
+                        "because causal attention needs a multiple of 4");
+    clt_str_free(&report.text);
+    clt_graph_destroy(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(language_models),
+                                       cmocka_unit_test(exact_attention), cmocka_unit_test(masks),
+                                       cmocka_unit_test(errors)};
+    return cmocka_run_group_tests(tests, open_runtime, close_runtime);
+}
