@@ -15,6 +15,7 @@ typedef struct clt_replica {
     clt_device *device;
     const clt_buckets *layout; /* borrowed */
     clt_coordinate at;         /* the place whose parts these are; the only one without a mesh */
+    int stage;                 /* of a pipeline; 0 without */
     cl_mem *values;            /* by bucket */
     cl_mem *gradients;         /* by bucket, in f32; NULL entries for buckets of states */
     cl_mem *half_gradients; /* in f16 or bf16, half as large; NULL until needed, like `gradients` */

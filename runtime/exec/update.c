@@ -84,18 +84,30 @@ static clt_status add_stretch(clt_update *u, stretch s)
     return CLT_PUSH(u->stretches, u->n_stretches, u->stretches_room, s);
 }
 
+/* How a tensor counts in norms. */
+typedef enum counted { WHOLE, PARTS, ELSEWHERE } counted;
+
+static counted counts_as(const clt_replica *r, const clt_slot *slot)
+{
+    if (clt_slot_tied(slot) && clt_slot_next_stage(slot, -1) < r->stage)
+        return ELSEWHERE;
+    return slot->sharding.blocks ? PARTS : WHOLE;
+}
+
 /* Parts of split tensors and whole tensors, which count differently, are added up by themselves, as
- * far as they lie in the replica's shard. */
+ * far as they lie in the replica's shard. Tensors that an earlier stage has too are left out. */
 static clt_status add_stretches(clt_update *u, int bucket)
 {
     const clt_replica *r = u->replica;
     const clt_bucket *b = &r->layout->buckets[bucket];
     const clt_slot *slots = r->layout->slots;
     for (int first = b->first, end; first < b->end; first = end) {
-        stretch s = {.bucket = bucket, .parts = slots[first].sharding.blocks > 0};
-        for (end = first + 1; end < b->end && (slots[end].sharding.blocks > 0) == s.parts;)
+        const counted as = counts_as(r, &slots[first]);
+        stretch s = {.bucket = bucket, .parts = as == PARTS};
+        for (end = first + 1; end < b->end && counts_as(r, &slots[end]) == as;)
             end++;
-        if (clt_shard_part(b, r->shard, r->shards, slots[first].offset,
+        if (as != ELSEWHERE &&
+            clt_shard_part(b, r->shard, r->shards, slots[first].offset,
                            slots[end - 1].offset + clt_slot_padded(&slots[end - 1]), &s.from,
                            &s.to))
             CLT_TRY(add_stretch(u, s));
@@ -106,7 +118,7 @@ static clt_status add_stretches(clt_update *u, int bucket)
 static clt_status list_stretches(clt_update *u)
 {
     const clt_buckets *layout = u->replica->layout;
-    const bool split = clt_buckets_split(layout);
+    const bool split = clt_buckets_split(layout) || clt_buckets_tied(layout);
     for (int i = 0; i < layout->n_buckets; i++) {
         const clt_bucket *bucket = &layout->buckets[i];
         if (!bucket->state)

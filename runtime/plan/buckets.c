@@ -215,6 +215,14 @@ bool clt_buckets_split(const clt_buckets *buckets)
     return false;
 }
 
+bool clt_buckets_tied(const clt_buckets *buckets)
+{
+    for (int i = 0; i < buckets->n_slots; i++)
+        if (clt_slot_tied(&buckets->slots[i]))
+            return true;
+    return false;
+}
+
 clt_status clt_buckets_whole(const clt_buckets *parts, clt_buckets *whole)
 {
     CLT_TRY(clt_buckets_copy(parts, whole));

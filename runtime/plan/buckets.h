@@ -36,6 +36,22 @@ typedef struct clt_slot {
     double rate, decay; /* of the group; see clt_param_group */
 } clt_slot;
 
+/* Whether several stages of a pipeline have the tensor and its gradient. Of these, the first counts
+ * in norms. */
+static inline bool clt_slot_tied(const clt_slot *slot)
+{
+    return !slot->state && (slot->stages & (slot->stages - 1)) != 0;
+}
+
+/* Returns the first stage after `stage` that has the tensor; stage -1: the first of all. */
+static inline int clt_slot_next_stage(const clt_slot *slot, int stage)
+{
+    do
+        stage++;
+    while (stage < 63 && !(slot->stages >> stage & 1));
+    return stage;
+}
+
 /* Returns the slot's bytes with padding. */
 static inline int64_t clt_slot_padded(const clt_slot *slot)
 {
@@ -114,8 +130,9 @@ clt_status clt_buckets_create(const clt_graph *graph, const clt_bucket_sizes *si
 clt_status clt_buckets_create_parts(const clt_graph *graph, const clt_bucket_sizes *sizes,
                                     const clt_mesh *mesh, clt_buckets *parts);
 
-/* Whether the layout has split tensors. */
+/* Whether the layout has split tensors, or tensors that several stages have. */
 bool clt_buckets_split(const clt_buckets *buckets);
+bool clt_buckets_tied(const clt_buckets *buckets);
 
 /* Makes the layout of the whole tensors from the layout of parts. Slots and buckets keep their
  * numbers. */

@@ -39,10 +39,10 @@ clt_status clt_exchange_create(const clt_buckets *layout, int n_devices, clt_exc
 
 clt_status clt_exchange_reserve(clt_exchange *e, int nodes, int in_flight)
 {
-    /* One request each for results, means, checksums and words; two for each bucket (gradient and
-     * broadcast); one for each collective node and micro-batch in flight. */
+    /* One request each for results, means, checksums, words and a tied gradient; two for each
+     * bucket (gradient and broadcast); one for each collective node and micro-batch in flight. */
     const size_t flights = in_flight > 1 ? (size_t)in_flight : 1;
-    const size_t n = 4 + 2 * (size_t)e->n_buckets + flights * (size_t)nodes;
+    const size_t n = 5 + 2 * (size_t)e->n_buckets + flights * (size_t)nodes;
     e->n_nodes = nodes;
     for (int d = 0; d < e->n_devices; d++)
         CLT_TRY_MEMORY(e->devices[d].requests = clt_calloc(n + 1, sizeof *e->devices[d].requests));

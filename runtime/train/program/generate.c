@@ -62,7 +62,7 @@ static int reduced(const writer *w)
 
 /* --- collectives ----------------------------------------------------------------------------- */
 
-static void collective_in(writer *w, int group, clt_instruction_kind kind, clt_operand on, int item,
+void clt_write_collective(writer *w, int group, clt_instruction_kind kind, clt_operand on, int item,
                           int micro, int version, int peer)
 {
     put(w, (clt_instruction){.kind = kind,
@@ -78,7 +78,8 @@ static void collective_in(writer *w, int group, clt_instruction_kind kind, clt_o
 static void collective(writer *w, clt_instruction_kind kind, clt_operand on, int item, int micro,
                        int version, int peer)
 {
-    collective_in(w, clt_group_along(w->in, CLT_AXIS_DATA), kind, on, item, micro, version, peer);
+    clt_write_collective(w, clt_group_along(w->in, CLT_AXIS_DATA), kind, on, item, micro, version,
+                         peer);
 }
 
 static void start_gradient(writer *w, int bucket)
@@ -97,8 +98,8 @@ static void start_gradients(writer *w)
 static void start_forward(writer *w)
 {
     if (clt_input_shares_results(w->in))
-        collective_in(w, clt_group_results(w->in), CLT_DO_START, CLT_ON_RESULTS, -1, last_of(w),
-                      last_of(w), -1);
+        clt_write_collective(w, clt_group_results(w->in), CLT_DO_START, CLT_ON_RESULTS, -1,
+                             last_of(w), last_of(w), -1);
     if (w->in->means && reduces(w))
         collective(w, CLT_DO_START, CLT_ON_MEANS, -1, last_of(w), last_of(w), -1);
 }
@@ -106,8 +107,8 @@ static void start_forward(writer *w)
 static void complete_results(writer *w)
 {
     if (clt_input_shares_results(w->in))
-        collective_in(w, clt_group_results(w->in), CLT_DO_COMPLETE, CLT_ON_RESULTS, -1, last_of(w),
-                      CLT_VERSION_REDUCED, -1);
+        clt_write_collective(w, clt_group_results(w->in), CLT_DO_COMPLETE, CLT_ON_RESULTS, -1,
+                             last_of(w), CLT_VERSION_REDUCED, -1);
 }
 
 static void complete_means(writer *w)
@@ -139,11 +140,11 @@ static void of_node(writer *w, clt_instruction_kind kind, int item, int micro, i
     const int own = clt_mesh_coordinate(&in->mesh, CLT_AXIS_PIPELINE, in->self);
     const bool sends = clt_outline_sends(in->plan, item);
     if (!sends && !clt_outline_receives(in->plan, item))
-        collective_in(w, clt_group_along(in, (clt_axis)c->axis), kind, CLT_ON_NODE, item, micro,
-                      version, -1);
+        clt_write_collective(w, clt_group_along(in, (clt_axis)c->axis), kind, CLT_ON_NODE, item,
+                             micro, version, -1);
     else
-        collective_in(w, clt_group_edge(in, sends ? own : c->peer, sends ? c->peer : own), kind,
-                      CLT_ON_NODE, item, micro, version, c->peer > own);
+        clt_write_collective(w, clt_group_edge(in, sends ? own : c->peer, sends ? c->peer : own),
+                             kind, CLT_ON_NODE, item, micro, version, c->peer > own);
 }
 
 void clt_write_sent(writer *w, int end, int micro)
@@ -317,6 +318,7 @@ static void gradients(writer *w)
         each_micro(w, step_micro);
     if (w->load == CLT_LOAD_MANY && w->in->half)
         plain(w, CLT_DO_ROUND, CLT_MICRO_LAST, CLT_MICRO_LAST);
+    clt_write_tied(w, last_of(w));
     if (reduce && (w->load == CLT_LOAD_NONE || is_many(w->load)))
         start_gradients(w);
 }
@@ -343,8 +345,10 @@ static void status(writer *w, bool streams, bool leaves)
     }
     if (clt_input_has_axes(in)) {
         plain(w, CLT_DO_WORDS, last_of(w), reduced(w));
-        collective_in(w, CLT_GROUP_ALL, CLT_DO_START, CLT_ON_WORDS, -1, 0, CLT_VERSION_NEW, -1);
-        collective_in(w, CLT_GROUP_ALL, CLT_DO_COMPLETE, CLT_ON_WORDS, -1, 0, CLT_VERSION_NEW, -1);
+        clt_write_collective(w, CLT_GROUP_ALL, CLT_DO_START, CLT_ON_WORDS, -1, 0, CLT_VERSION_NEW,
+                             -1);
+        clt_write_collective(w, CLT_GROUP_ALL, CLT_DO_COMPLETE, CLT_ON_WORDS, -1, 0,
+                             CLT_VERSION_NEW, -1);
     }
     if (leaves)
         plain(w, CLT_DO_LEAVE, 0, CLT_VERSION_REDUCED);
@@ -416,8 +420,8 @@ static void read_results(writer *w)
 static void share_results(writer *w)
 {
     if (clt_input_shares_results(w->in))
-        collective_in(w, clt_group_results(w->in), CLT_DO_START, CLT_ON_RESULTS, -1, last_of(w),
-                      last_of(w), -1);
+        clt_write_collective(w, clt_group_results(w->in), CLT_DO_START, CLT_ON_RESULTS, -1,
+                             last_of(w), last_of(w), -1);
     complete_results(w);
 }
 
@@ -493,8 +497,8 @@ static void verify(writer *w)
 {
     const int all = CLT_GROUP_ALL;
     plain(w, CLT_DO_CHECKSUM, 0, CLT_VERSION_NEW);
-    collective_in(w, all, CLT_DO_START, CLT_ON_CHECKSUMS, -1, 0, CLT_VERSION_NEW, -1);
-    collective_in(w, all, CLT_DO_COMPLETE, CLT_ON_CHECKSUMS, -1, 0, CLT_VERSION_NEW, -1);
+    clt_write_collective(w, all, CLT_DO_START, CLT_ON_CHECKSUMS, -1, 0, CLT_VERSION_NEW, -1);
+    clt_write_collective(w, all, CLT_DO_COMPLETE, CLT_ON_CHECKSUMS, -1, 0, CLT_VERSION_NEW, -1);
     plain(w, CLT_DO_COMPARE, 0, CLT_VERSION_NEW);
 }
 

@@ -12,6 +12,10 @@ typedef struct clt_program_writer {
     int ahead; /* of the instructions that are added */
 } clt_program_writer;
 
+/* Adds START or COMPLETE of a collective. */
+void clt_write_collective(clt_program_writer *writer, int group, clt_instruction_kind kind,
+                          clt_operand on, int item, int micro, int version, int peer);
+
 /* Add forward of a micro-batch; the inputs that it had, for backward; and backward. With `reduce`,
  * buckets are reduced as soon as they are ready. */
 void clt_write_forward(clt_program_writer *writer, int micro);
@@ -23,5 +27,9 @@ void clt_write_sent(clt_program_writer *writer, int end, int micro);
 
 /* Adds all micro-batches of a step with in->in_flight. */
 void clt_write_flights(clt_program_writer *writer);
+
+/* Adds up the gradients of parameters that two stages have, before devices along dp add up theirs.
+ * `last` is the last micro-batch. */
+void clt_write_tied(clt_program_writer *writer, int last);
 
 #endif

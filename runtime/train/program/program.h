@@ -68,6 +68,7 @@ typedef enum clt_instruction_kind {
     X(RESULTS, "results")     /* sums and weights of losses and metrics, over ranks */             \
     X(MEANS, "means")         /* of states */                                                      \
     X(GRADIENT, "gradient")   /* a bucket; each device gets its shard if there are shards */       \
+    X(TIED, "tied")           /* the gradient of a parameter that two stages have, by its slot */  \
     X(NODE, "node")           /* a collective of the graph, by its number in the plan */           \
     X(VALUES, "values")       /* a bucket of parameters or states, from `peer`; or its shards */   \
     X(SLOT, "slot")           /* an optimizer slot of a bucket, from `peer` */                     \

@@ -61,6 +61,7 @@ typedef struct clt_symbolic_device {
     clt_symbolic_flight *now;           /* that of the current instruction */
     int running;                        /* micro-batch of the last RUN; -1: none */
     int inspected[CLT_SYMBOLIC_ROUNDS]; /* by micro-batch: number of inspected nodes */
+    int ties;                           /* gradients of tied parameters that are added up */
     uint64_t own_words, words;          /* of this device, and of all; 0: none */
     uint64_t status;                    /* 0: none */
     uint64_t checksum;                  /* 0: none */

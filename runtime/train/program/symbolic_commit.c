@@ -22,6 +22,8 @@ static const char *all_gradients(const clt_symbolic_device *s, int version, uint
 static const char *note_words(clt_symbolic_device *s, const clt_instruction *i)
 {
     uint64_t term = 0;
+    if (s->kind == CLT_PROGRAM_STEP && s->ties != clt_symbolic_ties(s->in))
+        return "the gradient of a tied parameter is not that of both stages";
     if (clt_input_parts(s->in) > 1 && i->version != CLT_VERSION_REDUCED)
         return "the norm must be that of the reduced gradients";
     const char *why = all_gradients(s, i->version, &term);

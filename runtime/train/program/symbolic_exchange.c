@@ -12,6 +12,8 @@ static clt_symbol *operand_of(clt_symbolic_device *s, clt_operand on, int item, 
         return &s->means;
     case CLT_ON_GRADIENT:
         return &s->gradients[0][item];
+    case CLT_ON_TIED:
+        return &s->gradients[0][s->in->layout->slots[item].bucket];
     case CLT_ON_VALUES:
         return &s->values[item];
     case CLT_ON_SLOT:
@@ -46,6 +48,15 @@ static int count_in(const clt_symbolic_device *s, int group)
     return count;
 }
 
+int clt_symbolic_ties(const clt_step_program_input *in)
+{
+    const int own = clt_mesh_coordinate(&in->mesh, CLT_AXIS_PIPELINE, in->self);
+    int count = 0;
+    for (int i = 0; i < in->layout->n_slots; i++)
+        count += clt_slot_tied(&in->layout->slots[i]) && in->layout->slots[i].stages >> own & 1;
+    return count;
+}
+
 /* Checks that a device may send the buffer of a collective, or have it overwritten. Returns NULL or
  * the reason. */
 static const char *start_buffer(const clt_symbolic_device *s, const clt_instruction *i,
@@ -59,6 +70,8 @@ static const char *start_buffer(const clt_symbolic_device *s, const clt_instruct
         return root && (buffer->version != i->version || (i->peer >= 0 && !buffer->valid))
                    ? "the values are not those to be sent"
                    : NULL;
+    if (i->on == CLT_ON_GRADIENT && s->ties != clt_symbolic_ties(s->in))
+        return "the gradient of a tied parameter is not that of both stages";
     if (i->on == CLT_ON_RESULTS ? !s->rounds : !s->micro_batches && i->on == CLT_ON_GRADIENT)
         return NULL; /* this device sends no data */
     if (i->on == CLT_ON_RESULTS && !clt_symbolic_has_results(s))
@@ -81,6 +94,8 @@ static bool in_right_group(const clt_symbolic_device *s, const clt_instruction *
         return i->group == clt_group_results(s->in);
     if (i->on == CLT_ON_NODE)
         axis = (clt_axis)s->in->plan->collectives[i->item].axis;
+    if (i->on == CLT_ON_TIED)
+        return i->group >= CLT_GROUP_EDGE;
     if (i->on == CLT_ON_NODE && i->group >= CLT_GROUP_EDGE)
         return axis == CLT_AXIS_PIPELINE;
     if (s->kind == CLT_PROGRAM_COPY && i->group != CLT_GROUP_ALL)
@@ -174,6 +189,10 @@ void clt_symbolic_complete(clt_symbolic_device *s, clt_symbolic_request *r, uint
                                .valid = r->peer < 0 || r->peer == place_of(s, r->group)};
         if (buffer->valid)
             buffer->term = result;
+        break;
+    case CLT_ON_TIED:
+        s->ties++;
+        buffer->term = clt_term(ADDED, buffer->term, result);
         break;
     case CLT_ON_VALUES:
         *buffer = clt_symbolic_written(result, s->kind == CLT_PROGRAM_COPY ? CLT_VERSION_OLD

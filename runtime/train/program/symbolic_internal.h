@@ -48,6 +48,9 @@ bool clt_symbolic_has_outputs(const clt_symbolic_device *s, int micro);
 /* Returns true if the results of all rounds exist, including rounds without samples. */
 bool clt_symbolic_has_results(const clt_symbolic_device *s);
 
+/* Returns how many parameters the device has in common with another stage. */
+int clt_symbolic_ties(const clt_step_program_input *in);
+
 /* Execute instructions by subject: forward and backward of a micro-batch; the end of a step; START.
  * Return NULL, or why the instruction may not run here. */
 const char *clt_symbolic_compute(clt_symbolic_device *s, const clt_instruction *i);

@@ -234,10 +234,11 @@ static clt_status check_stages(const clt_trainer *t)
                         stages, t->options.accumulate);
     for (int i = 0; stages > 1 && i < t->store->layout.n_slots; i++) {
         const clt_slot *slot = &t->store->layout.slots[i];
-        if (!slot->state && slot->stages & (slot->stages - 1))
+        const int second = clt_slot_next_stage(slot, clt_slot_next_stage(slot, -1));
+        if (clt_slot_tied(slot) && clt_slot_next_stage(slot, second) < stages)
             return clt_fail(CLT_UNSUPPORTED,
-                            "%s is used by several stages of axis pp, which do not add up its "
-                            "gradients yet",
+                            "%s is used by more than two stages of axis pp, which cannot add up "
+                            "its gradients: move the cuts",
                             slot->name);
     }
     return CLT_OK;

@@ -101,10 +101,11 @@ static void add_buckets(const context *c, double *squares, bool *finite)
 }
 
 /* Whether the devices measure their gradients. Otherwise the reducers have, as far as they have
- * added up. They do not tell parts of split tensors from whole tensors in one bucket. */
+ * added up. They do not tell tensors that count differently in one bucket. */
 static bool measures(const clt_bound *b)
 {
-    return clt_participants_parts(b->all) == 1 || clt_buckets_split(b->replica->layout);
+    return clt_participants_parts(b->all) == 1 || clt_buckets_split(b->replica->layout) ||
+           clt_buckets_tied(b->replica->layout);
 }
 
 static clt_status note_words(context *c)

@@ -150,6 +150,12 @@ clt_status clt_programs_join_stages(clt_trainer *t)
     if (stages == 1)
         return CLT_OK;
     bool *used = clt_calloc((size_t)(stages * stages), sizeof *used);
+    for (int i = 0; used && i < t->store->layout.n_slots; i++) {
+        const clt_slot *slot = &t->store->layout.slots[i];
+        const int first = clt_slot_next_stage(slot, -1);
+        if (clt_slot_tied(slot))
+            used[first * stages + clt_slot_next_stage(slot, first)] = true;
+    }
     for (int p = 0; used && p < t->all.total; p++) {
         const int stage = clt_mesh_coordinate(&t->all.mesh, CLT_AXIS_PIPELINE, p);
         mark_edges(&t->programs->all[p].training, stage, stages, used);

@@ -6,7 +6,7 @@
 #include "train/step/states.h"
 #include "train/step/verify.h"
 
-enum { RESULTS, MEANS, CHECKSUMS, WORDS, BUCKETS };
+enum { RESULTS, MEANS, CHECKSUMS, WORDS, TIED, BUCKETS };
 
 /* Returns the place of an instruction's request. Values and slots are never under way together. */
 static clt_collective_request *request_of(const clt_bound *b, const clt_instruction *i, int slot)
@@ -22,6 +22,8 @@ static clt_collective_request *request_of(const clt_bound *b, const clt_instruct
         return &all[CHECKSUMS];
     case CLT_ON_WORDS:
         return &all[WORDS];
+    case CLT_ON_TIED: /* one at a time */
+        return &all[TIED];
     case CLT_ON_GRADIENT:
         return &all[BUCKETS + i->item];
     case CLT_ON_VALUES:
@@ -133,6 +135,20 @@ static clt_collective of_gradient(const clt_bound *b, int bucket)
                             .label = b->exchange->labels[bucket]};
 }
 
+/* The two stages have the tensor at different places of their buckets. */
+static clt_collective of_tied(const clt_bound *b, int slot)
+{
+    const clt_slot *own = &b->replica->layout->slots[slot];
+    return (clt_collective){.kind = CLT_COLLECTIVE_ALL_REDUCE,
+                            .buffer = b->updates->gradients[0][own->bucket],
+                            .offset = own->offset / (int64_t)sizeof(float),
+                            .count = own->bytes / (int64_t)sizeof(float),
+                            .dtype = b->call->session->devices[b->device].plan->options.precision,
+                            .whole = true,
+                            .empty = !b->share.count,
+                            .label = b->exchange->labels[own->bucket]};
+}
+
 /* Without a root, each device has its shard. */
 static clt_collective of_bytes(const clt_bound *b, const cl_mem *buffers, int bucket, int root)
 {
@@ -172,6 +188,9 @@ static clt_status describe(const clt_bound *b, const clt_instruction *i, const c
         return CLT_OK;
     case CLT_ON_GRADIENT:
         *what = of_gradient(b, i->item);
+        return CLT_OK;
+    case CLT_ON_TIED:
+        *what = of_tied(b, i->item);
         return CLT_OK;
     case CLT_ON_NODE:
         return i->group >= CLT_GROUP_EDGE ? of_message(b, i, run, what)

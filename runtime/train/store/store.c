@@ -205,6 +205,7 @@ static clt_status make_replica(clt_store *store, clt_device *device, int index)
     const clt_mesh *mesh = mesh_of(store);
     clt_arena_init(&store->arenas[index], device);
     CLT_TRY(clt_replica_create(device, layout_of(store, index), replica));
+    replica->stage = clt_store_stage(store, index);
     if (mesh)
         replica->at =
             (clt_coordinate){clt_mesh_coordinate(mesh, CLT_AXIS_TENSOR, store->first + index),

@@ -36,6 +36,11 @@ static clt_bucket buckets[] = {{0}, {.state = true}};
 static const clt_buckets layout = {.n_buckets = 2, .buckets = buckets};
 static const int none_after[] = {0, 0};
 
+/* The first and the third stage have a parameter in common. */
+static clt_slot slots[] = {{.stages = 1 | 4}};
+static const clt_buckets tied_layout = {
+    .n_buckets = 2, .buckets = buckets, .n_slots = 1, .slots = slots};
+
 typedef struct pipeline {
     stage stages[STAGES];
     clt_step_program_input inputs[MOST];
@@ -118,6 +123,17 @@ static void release(pipeline *p)
         clt_step_program_free(&p->programs[d]);
 }
 
+/* Generates the programs anew, with a tied parameter. */
+static void tie(pipeline *p, int rounds)
+{
+    for (int d = 0; d < p->n; d++) {
+        p->inputs[d].layout = &tied_layout;
+        clt_step_program_free(&p->programs[d]);
+        ok(clt_step_program_generate(&p->inputs[d], CLT_PROGRAM_STEP, clt_load_of(rounds, rounds),
+                                     &p->programs[d]));
+    }
+}
+
 static void schedules_have_one_effect(void **state)
 {
     static pipeline p;
@@ -186,6 +202,7 @@ static void changed_programs_are_refused(void **state)
     int tried = 0, refused = 0;
     (void)state;
     make(&p, CLT_PROGRAM_STEP, 3, 1, 6, false);
+    tie(&p, 6);
     clt_check_effect right;
     ok(clt_step_programs_check(CLT_PROGRAM_STEP, p.devices, p.n, &right));
     for (int d = 0; d < p.n; d++)
@@ -238,6 +255,28 @@ static void values_of_another_micro_batch_are_refused(void **state)
     release(&p);
 }
 
+/* A stage whose gradient is not added up with that of the other stage. */
+static void lost_ties_are_refused(void **state)
+{
+    static pipeline p;
+    (void)state;
+    make(&p, CLT_PROGRAM_STEP, 3, 1, 4, false);
+    tie(&p, 4);
+    ok(clt_step_programs_check(CLT_PROGRAM_STEP, p.devices, p.n, NULL));
+    for (int d = 0; d < p.n; d++) {
+        clt_step_program *own = &p.programs[d];
+        int kept = 0;
+        for (int i = 0; i < own->n; i++)
+            if (own->code[i].on != CLT_ON_TIED)
+                own->code[kept++] = own->code[i];
+        assert_int_equal(own->n - kept, d == 1 ? 0 : 2);
+        own->n = kept;
+    }
+    assert_int_equal(clt_step_programs_check(CLT_PROGRAM_STEP, p.devices, p.n, NULL), CLT_INTERNAL);
+    assert_non_null(strstr(clt_error_message(), "tied parameter"));
+    release(&p);
+}
+
 /* If each stage waits until what it sends has been received, the stages of 1F1B wait for ever: one
  * sends its second micro-batch, and the other the gradient of the first. */
 static void waits_for_ever_are_refused(void **state)
@@ -280,6 +319,7 @@ int main(void)
         cmocka_unit_test(other_calls_are_accepted),
         cmocka_unit_test(changed_programs_are_refused),
         cmocka_unit_test(values_of_another_micro_batch_are_refused),
+        cmocka_unit_test(lost_ties_are_refused),
         cmocka_unit_test(waits_for_ever_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -201,6 +201,102 @@ static void stages_beside_data(void **state)
     check((setting){"cpu/2,cpu/2", "pp=2,dp=2", 2, 0, 0, false, CLT_ADAM, CLT_F32}, "cpu/2");
 }
 
+/* --- tied parameters -------------------------------------------------------------------------- */
+
+enum { WORDS = 6 };
+
+static int32_t words[BATCH], next_words[BATCH];
+
+/* The first stage embeds words, and the last one tells the next word by the same table. */
+static clt_graph *text_network(int stages)
+{
+    const int64_t dims[] = {WORDS, WIDE}, one[] = {CLT_BATCH};
+    clt_value *sum, *weight;
+    clt_graph *g;
+    ok(clt_graph_create(&g));
+    clt_value *table = clt_parameter(g, "table", 2, dims, (clt_init){CLT_INIT_NORMAL, 0, 0.5});
+    clt_value *x = clt_embedding(clt_input(g, "word", CLT_I32, 1, one), table, CLT_NO_PADDING);
+    x = cut_if(clt_tanh(layer(g, x, "a.weight", "a.bias", WIDE, WIDE)), stages > 1);
+    x = cut_if(clt_tanh(layer(g, x, "b.weight", "b.bias", WIDE, WIDE)), stages > 2);
+    clt_cross_entropy(clt_linear(x, table, NULL), clt_input(g, "next", CLT_I32, 1, one), NULL, &sum,
+                      &weight);
+    clt_loss(g, "loss", sum, weight, 1);
+    ok(clt_graph_status(g));
+    return g;
+}
+
+/* Trains with a clipped norm, in which the table counts once. Returns loss and norm of each step.
+ */
+static void train_text(const char *devices, const char *parallel, int stages, clt_dtype precision,
+                       double *numbers, float *table)
+{
+    clt_trainer_options o;
+    clt_store_options store;
+    clt_step_batch batch;
+    const clt_feed feeds[] = {{"word", -1, words, NULL, 0, 0},
+                              {"next", -1, next_words, NULL, 0, 0}};
+    lab l = lab_on_kept(devices);
+    clt_store_options_init(&store);
+    store.parallel = parallel;
+    clt_trainer_options_init(&o);
+    o.lr = 0.5;
+    o.clip_norm = 0.05;
+    o.batch = BATCH;
+    o.accumulate = MICRO;
+    o.precision = precision;
+    o.poison = 1;
+    o.check_every = 1;
+    l.graph = text_network(stages);
+    ok(clt_store_create_with(l.graph, l.devices, l.n, &store, &l.store));
+    ok(clt_trainer_create(l.graph, l.store, &o, &l.trainer));
+    clt_step_batch_init(&batch);
+    batch.count = BATCH;
+    batch.feeds = feeds;
+    batch.n_feeds = 2;
+    for (int i = 0; i < STEPS; i++) {
+        clt_step_result result;
+        clt_step_result_init(&result);
+        ok(clt_trainer_step(l.trainer, &batch, NULL));
+        ok(clt_trainer_result(l.trainer, i, &result));
+        numbers[2 * i] = result.loss;
+        numbers[2 * i + 1] = result.norm;
+    }
+    ok(clt_store_check(l.store)); /* both stages have the same table */
+    ok(clt_store_get(l.store, "table", table, sizeof(float) * WORDS * WIDE));
+    lab_close(&l);
+}
+
+static void tied_parameters_are_added_up(void **state)
+{
+    static const struct {
+        const char *devices, *parallel;
+        int stages;
+    } places[] = {
+        {"cpu/2", "pp=2", 2}, {"cpu/2,cpu/2", "dp=2,pp=2", 2}, {"cpu/2,cpu@1", "pp=3", 3}};
+    (void)state;
+    for (size_t i = 0; i < BATCH; i++) {
+        words[i] = (int32_t)(i * 5 % WORDS);
+        next_words[i] = (int32_t)((i * 7 + 1) % WORDS);
+    }
+    for (int half = 0; half < 2; half++) {
+        const clt_dtype precision = half ? CLT_BF16 : CLT_F32;
+        const double bound = half ? 2e-2 : 1e-5;
+        double one[2 * STEPS], other[2 * STEPS];
+        float table[WORDS * WIDE], its[WORDS * WIDE];
+        train_text("cpu@1", NULL, 1, precision, one, table);
+        for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
+            train_text(places[p].devices, places[p].parallel, places[p].stages, precision, other,
+                       its);
+            for (int i = 0; i < 2 * STEPS; i++)
+                if (fabs(one[i] - other[i]) > bound * fabs(one[i]))
+                    fail_msg("%s: number %d is %g, not %g", places[p].parallel, i, other[i],
+                             one[i]);
+            for (int i = 0; i < WORDS * WIDE; i++)
+                assert_true(fabs((double)table[i] - (double)its[i]) < bound);
+        }
+    }
+}
+
 /* --- ranks ----------------------------------------------------------------------------------- */
 
 typedef struct plan {
@@ -287,12 +383,11 @@ static void mistakes_are_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(two_stages),
-                                       cmocka_unit_test(four_stages),
-                                       cmocka_unit_test(stages_beside_data),
-                                       cmocka_unit_test(stages_on_ranks),
-                                       cmocka_unit_test(memory),
-                                       cmocka_unit_test(mistakes_are_named)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_stages),         cmocka_unit_test(four_stages),
+        cmocka_unit_test(stages_beside_data), cmocka_unit_test(tied_parameters_are_added_up),
+        cmocka_unit_test(stages_on_ranks),    cmocka_unit_test(memory),
+        cmocka_unit_test(mistakes_are_named)};
     for (int i = 0; i < ROOM; i++)
         starts[i] = (float)((i * 7) % 3 - 1);
     for (int i = 0; i < BATCH * IN; i++)
