@@ -314,14 +314,15 @@ static void split_results(void **state)
     exact(split_result, 2, 3, 1.6);
 }
 
-/* Softmax and its gradient gather their operands. The third collective is the second layer's sum.
- */
-static void gathers(void **state)
+/* Softmax exchanges its largest elements and its sums, and its gradient a sum. The fourth
+ * collective is the second layer's sum. */
+static void softmaxes(void **state)
 {
     (void)state;
-    const expected x = {.limit = 1, .collectives = 3, .gathers = 2, .work = 1.5, .tolerance = 2e-6};
+    const expected x = {.limit = 1, .collectives = 4, .work = 1.5, .tolerance = 2e-6};
     check(softmax_of_parts, 2, &x);
     check(softmax_of_parts, 3, &x);
+    check(log_softmax_of_parts, 2, &x);
 }
 
 /* Parts that are joined stay divided. */
@@ -353,7 +354,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mlp),         cmocka_unit_test(skips), cmocka_unit_test(split_results),
-        cmocka_unit_test(gathers),     cmocka_unit_test(joins), cmocka_unit_test(uneven_channels),
+        cmocka_unit_test(softmaxes),   cmocka_unit_test(joins), cmocka_unit_test(uneven_channels),
         cmocka_unit_test(transformers)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }

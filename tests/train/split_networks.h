@@ -139,13 +139,23 @@ static inline void flattened(clt_graph *g)
     shard(g, "conv", 0);
 }
 
-/* A softmax over the split units: they are gathered, and its gradient goes back in parts. */
-static inline void softmax_of_parts(clt_graph *g)
+/* A softmax over the split units. */
+static inline void softmax_over(clt_graph *g, clt_value *(*softmax)(clt_value *x, int axis))
 {
     clt_value *h = clt_linear(input(g, "x", 4), parameter(g, "a", 5, 4), NULL);
-    loss(g, clt_linear(clt_softmax(h, 1), parameter(g, "b", 3, 5), NULL), 3);
+    loss(g, clt_linear(softmax(h, 1), parameter(g, "b", 3, 5), NULL), 3);
     shard(g, "a", 0);
     shard(g, "b", 1);
+}
+
+static inline void softmax_of_parts(clt_graph *g)
+{
+    softmax_over(g, clt_softmax);
+}
+
+static inline void log_softmax_of_parts(clt_graph *g)
+{
+    softmax_over(g, clt_log_softmax);
 }
 
 #endif

@@ -3,11 +3,13 @@
 #include <limits.h>
 
 #include "base/error.h"
+#include "ops/collective/collective.h"
 #include "ops/core/nn.h"
 #include "ops/core/ops.h"
 #include "ops/reduce/rows_cpu.h"
 #include "ops/reduce/rows_gpu.h"
 #include "ops/elementwise/elementwise.h"
+#include <cltrain/ops.h>
 
 static clt_status infer(const clt_node *node, clt_type *out)
 {
@@ -182,6 +184,41 @@ static void apply(const clt_op_call *c)
     c->out[0] = build(c->op, c->in[0], ((const clt_softmax_attr *)c->attr)->axis);
 }
 
+/* --- division along the axis ----------------------------------------------------------------- */
+
+static clt_value *sum_of(clt_value *x, int axis, const clt_node_part *part)
+{
+    return clt_axis_all_reduce(clt_reduce_sum(x, &axis, 1, 1), part->axis, CLT_AXIS_SUM);
+}
+
+/* The places exchange the largest element and the sum of exponentials of each vector. */
+static clt_status divide(const clt_node *node, const clt_node_part *part, clt_value *const *in,
+                         clt_value **stash, clt_value **out)
+{
+    const int axis = ((const clt_softmax_attr *)node->attr)->axis;
+    clt_value *largest = clt_reduce_max(in[0], &axis, 1, 1);
+    (void)stash;
+    largest = clt_axis_all_reduce(largest, part->axis, CLT_AXIS_MAX);
+    clt_value *x = clt_sub(in[0], largest), *exps = clt_exp(x);
+    clt_value *sum = sum_of(exps, axis, part);
+    out[0] = is_log(node) ? clt_sub(x, clt_ln(sum)) : clt_div(exps, sum);
+    return clt_graph_status(in[0]->graph);
+}
+
+/* softmax: y (dy - sum of y dy). log softmax: dy - exp(y) * sum of dy. */
+static clt_status divide_grad(const clt_node *node, const clt_node_part *part, clt_value *const *in,
+                              clt_value **stash, clt_value **out)
+{
+    const int axis = ((const clt_softmax_attr *)node->attr)->axis;
+    clt_value *y = in[0], *dy = in[1];
+    (void)stash;
+    if (is_log(node))
+        out[0] = clt_sub(dy, clt_mul(clt_exp(y), sum_of(dy, axis, part)));
+    else
+        out[0] = clt_mul(y, clt_sub(dy, sum_of(clt_mul(y, dy), axis, part)));
+    return clt_graph_status(y->graph);
+}
+
 static const clt_attribute attributes[] = {
     {CLT_ATTRIBUTE(INT, "axis", clt_softmax_attr, axis,
                    "The axis; negative ones count from the end."),
@@ -190,7 +227,7 @@ static const clt_attribute attributes[] = {
 };
 static const char in_x[] = "x *", in_y_dy[] = "y *, dy *";
 
-#define SOFTMAX_OP(NAME, DOC, OPERANDS, RESULT, CALLABLE, GRADIENT, ROUNDING)                      \
+#define SOFTMAX_OP(NAME, DOC, OPERANDS, RESULT, CALLABLE, GRADIENT, ROUNDING, DIVIDE)              \
     const clt_op clt_op_##NAME = {                                                                 \
         .name = #NAME,                                                                             \
         .doc = DOC,                                                                                \
@@ -205,6 +242,7 @@ static const char in_x[] = "x *", in_y_dy[] = "y *, dy *";
         .attr_bytes = sizeof(clt_softmax_attr),                                                    \
         .infer = infer,                                                                            \
         .gradient = GRADIENT,                                                                      \
+        .divide = DIVIDE,                                                                          \
         .describe = describe,                                                                      \
         .flops = flops,                                                                            \
         .rounding = ROUNDING,                                                                      \
@@ -213,11 +251,13 @@ static const char in_x[] = "x *", in_y_dy[] = "y *, dy *";
     }
 
 SOFTMAX_OP(softmax, "exp(x) / the sum of exp(x) over an axis.", in_x, "y *", true, gradient,
-           CLT_ROUNDS_FIRST);
-SOFTMAX_OP(softmax_grad, "The gradient of softmax.", in_y_dy, "y *", false, NULL, CLT_ROUNDS_FIRST);
-SOFTMAX_OP(log_softmax, "The logarithm of softmax.", in_x, "y *", true, gradient, CLT_ROUNDS_NONE);
+           CLT_ROUNDS_FIRST, divide);
+SOFTMAX_OP(softmax_grad, "The gradient of softmax.", in_y_dy, "y *", false, NULL, CLT_ROUNDS_FIRST,
+           divide_grad);
+SOFTMAX_OP(log_softmax, "The logarithm of softmax.", in_x, "y *", true, gradient, CLT_ROUNDS_NONE,
+           divide);
 SOFTMAX_OP(log_softmax_grad, "The gradient of log_softmax.", in_y_dy, "y *", false, NULL,
-           CLT_ROUNDS_FIRST);
+           CLT_ROUNDS_FIRST, divide_grad);
 
 clt_value *clt_softmax(clt_value *x, int axis)
 {
