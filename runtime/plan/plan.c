@@ -6,18 +6,11 @@
 #include <cltrain/ops.h>
 #include <cltrain/unstable.h>
 
-/* Whether the store splits the parameter as the graph says, on this mesh. */
-static bool same_split(const clt_value *v, const clt_slot *slot, const clt_mesh *mesh)
-{
-    const clt_sharding graph = v->shardings[CLT_AXIS_TENSOR], store = slot->sharding;
-    const int blocks = mesh && mesh->size[CLT_AXIS_TENSOR] > 1 ? graph.blocks : 0;
-    return blocks == store.blocks && (!blocks || graph.dim == store.dim);
-}
-
 static clt_status check_store(const clt_graph *graph, const clt_buckets *buckets,
                               const clt_plan_options *options)
 {
     char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
+    const bool has_places = options->mesh && options->mesh->size[CLT_AXIS_TENSOR] > 1;
     for (int i = 0; i < graph->n_values; i++) {
         const clt_value *v = graph->values[i];
         if (v->kind != CLT_VALUE_PARAMETER && v->kind != CLT_VALUE_STATE)
@@ -28,11 +21,9 @@ static clt_status check_store(const clt_graph *graph, const clt_buckets *buckets
         if (!clt_type_equal(&slot->whole, &v->type))
             return clt_fail(CLT_MISMATCH, "%s is %s in the graph and %s in the store", v->name,
                             clt_type_text(&v->type, a), clt_type_text(&slot->whole, b));
-        if (!same_split(v, slot, options->mesh))
-            return clt_fail(CLT_MISMATCH,
-                            "%s is split otherwise in %s: call clt_shard before the store is made, "
-                            "for all graphs of the store",
-                            v->name, slot->sharding.blocks ? "the store" : "the graph");
+        if (slot->sharding.blocks && !has_places)
+            return clt_fail(CLT_INTERNAL, "%s is split in the store, and the plan is for no mesh",
+                            v->name);
         if (options->mode == CLT_PLAN_TRAIN &&
             (v->frozen != slot->frozen || v->group != slot->group || v->rate != slot->rate ||
              v->decay != slot->decay))
@@ -42,6 +33,17 @@ static clt_status check_store(const clt_graph *graph, const clt_buckets *buckets
                             v->name, slot->frozen ? "the store" : "the graph");
     }
     return CLT_OK;
+}
+
+/* Splits the parameters as the store does, whatever the graph says: all graphs of a store have the
+ * splits of the one that it was made of. */
+static void take_splits(clt_plan *plan)
+{
+    for (int i = 0; i < plan->graph->n_values; i++) {
+        clt_value *v = plan->graph->values[i];
+        if (v->kind == CLT_VALUE_PARAMETER)
+            v->shardings[CLT_AXIS_TENSOR] = clt_buckets_find(&plan->buckets, v->name)->sharding;
+    }
 }
 
 /* After partitioning: fails unless each parameter has the type of the device's part. */
@@ -317,6 +319,8 @@ clt_status clt_plan_create(const clt_graph *graph, const clt_buckets *buckets, c
                                .variants = options->variants};
     clt_status status = clt_graph_copy(graph, &plan->graph);
     CLT_NEXT(status, clt_buckets_copy(buckets, &plan->buckets));
+    if (status == CLT_OK)
+        take_splits(plan);
     CLT_NEXT(status, compile(plan, &target));
     plan->options.mesh = NULL; /* belongs to the caller */
     if (status == CLT_OK && options->mode == CLT_PLAN_TRAIN)

@@ -114,7 +114,8 @@ typedef enum clt_axis {
  * This has an effect only in stores whose mesh has the axis (clt_store_options.parallel). Which
  * parameters are split never changes the result, except by rounding. Checkpoints have whole
  * tensors. A later call replaces the split of an earlier one. Call it before a store is made of the
- * graph. Models of <cltrain/models.h> have splits.
+ * graph. Other graphs on the store have the same splits, whatever they say. Models of
+ * <cltrain/models.h> have splits.
  *
  * *count and patterns are as for clt_freeze. Errors: as clt_freeze; UNSUPPORTED (an axis other than
  * CLT_AXIS_TENSOR); SHAPE (a parameter lacks the dimension, or does not have `blocks` equal blocks

@@ -24,20 +24,9 @@ typedef struct setting {
     bool freezes; /* b.weight is frozen */
 } setting;
 
-static lab lab_of(const setting *s)
+static clt_trainer_options options_of(const setting *s)
 {
-    clt_device *devices[DEVICES];
-    clt_store_options so;
     clt_trainer_options o;
-    lab l = lab_on_kept(clt_test_devices(s->devices > 1 ? "pocl/2" : "pocl@1"));
-    for (int d = 0; d < s->devices; d++)
-        devices[d] = l.devices[d % l.n];
-    clt_store_options_init(&so);
-    so.parallel = s->parallel;
-    so.seed = 3;
-    so.bucket_bytes = 512;
-    l.graph = split_network(s->freezes);
-    ok(clt_store_create_with(l.graph, devices, s->devices, &so, &l.store));
     clt_trainer_options_init(&o);
     o.optimizer = s->optimizer;
     o.batch = COUNT;
@@ -49,6 +38,23 @@ static lab lab_of(const setting *s)
     o.check_every = 1;
     o.poison = 1;
     o.comm_timeout = 60;
+    return o;
+}
+
+static lab lab_of(const setting *s)
+{
+    clt_device *devices[DEVICES];
+    clt_store_options so;
+    const clt_trainer_options o = options_of(s);
+    lab l = lab_on_kept(clt_test_devices(s->devices > 1 ? "pocl/2" : "pocl@1"));
+    for (int d = 0; d < s->devices; d++)
+        devices[d] = l.devices[d % l.n];
+    clt_store_options_init(&so);
+    so.parallel = s->parallel;
+    so.seed = 3;
+    so.bucket_bytes = 512;
+    l.graph = split_network(s->freezes);
+    ok(clt_store_create_with(l.graph, devices, s->devices, &so, &l.store));
     lab_trainer(&l, &o);
     return l;
 }
@@ -169,6 +175,25 @@ static void zero_changes_no_bits(void **state)
     lab_close(&zero);
 }
 
+/* A graph that says nothing of splits trains on a store that has them. */
+static void the_store_says_what_is_split(void **state)
+{
+    const setting s = {"tp=2", 2, CLT_ADAMW, 0, CLT_F32, 0, false};
+    (void)state;
+    lab usual = lab_of(&s), l = lab_of(&s);
+    clt_graph *plain = classifier(IN, WIDE, CLASSES);
+    ok(clt_param_group(plain, "*.bias", 0.5, 0, NULL));
+    clt_trainer_destroy(l.trainer);
+    const clt_trainer_options o = options_of(&s);
+    ok(clt_trainer_create(plain, l.store, &o, &l.trainer));
+    train(&usual, 3);
+    train(&l, 3);
+    compare(&usual, &l, 0);
+    clt_graph_destroy(plain);
+    lab_close(&usual);
+    lab_close(&l);
+}
+
 static void sixteen_bits(void **state)
 {
     const setting s = {"tp=2", 2, CLT_ADAMW, 0, CLT_BF16, 0, false}, whole = on_one_device(&s);
@@ -282,9 +307,11 @@ static int close_all(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(splits_train_like_one_device), cmocka_unit_test(zero_changes_no_bits),
-        cmocka_unit_test(sixteen_bits), cmocka_unit_test(gradients_are_whole),
-        cmocka_unit_test(checkpoints_do_not_know_the_mesh)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(splits_train_like_one_device),
+                                       cmocka_unit_test(zero_changes_no_bits),
+                                       cmocka_unit_test(the_store_says_what_is_split),
+                                       cmocka_unit_test(sixteen_bits),
+                                       cmocka_unit_test(gradients_are_whole),
+                                       cmocka_unit_test(checkpoints_do_not_know_the_mesh)};
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

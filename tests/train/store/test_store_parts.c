@@ -233,28 +233,6 @@ static void too_many_places(void **state)
     lab_close(&l);
 }
 
-/* A graph without the store's splits gets no plan of its store. */
-static void graphs_need_the_splits_of_the_store(void **state)
-{
-    (void)state;
-    lab l = store_on(split_model(true), "tp=2", 2, 0);
-    clt_graph *other = split_model(false);
-    clt_plan_options options = clt_plan_options_default(CLT_PLAN_PREDICT, 1);
-    clt_plan *plan;
-    clt_store_place(l.store, 1, &options);
-    assert_int_equal(options.participant, 1);
-    assert_int_equal(clt_plan_create(other, l.store->replicas[1].layout, &l.devices[0]->caps, NULL,
-                                     &options, &plan),
-                     CLT_MISMATCH);
-    assert_non_null(strstr(clt_error_message(), "call clt_shard before the store is made"));
-    options.mesh = NULL;
-    assert_int_equal(clt_plan_create(l.graph, l.store->replicas[1].layout, &l.devices[0]->caps,
-                                     NULL, &options, &plan),
-                     CLT_MISMATCH);
-    clt_graph_destroy(other);
-    lab_close(&l);
-}
-
 static void plans_are_shared_within_dp(void **state)
 {
     (void)state;
@@ -379,7 +357,6 @@ int main(void)
                                        cmocka_unit_test(check_compares_equal_parts),
                                        cmocka_unit_test(files_have_whole_tensors),
                                        cmocka_unit_test(too_many_places),
-                                       cmocka_unit_test(graphs_need_the_splits_of_the_store),
                                        cmocka_unit_test(plans_are_shared_within_dp),
                                        cmocka_unit_test(optimizers_work_on_parts)};
     return cmocka_run_group_tests(tests, open_all, close_all);
