@@ -258,7 +258,7 @@ static clt_status end_means(clt_partitioning *p, clt_mean *means, int count)
     for (int i = 0; i < count; i++) {
         clt_value **parts[] = {&means[i].sum, &means[i].weight};
         const clt_node *weight = means[i].weight->producer;
-        if (!means[i].each && weight && weight->op->weight)
+        if (means[i].each == 0 && weight && weight->op->weight)
             means[i].each = weight->op->weight(weight);
         for (int k = 0; k < 2; k++) {
             const clt_value *old = *parts[k];
