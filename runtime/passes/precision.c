@@ -52,10 +52,6 @@ static void list_exact(const precision_pass *p)
     }
     for (int i = 0; i < g->n_assigns; i++)
         p->exact[g->assigns[i].value->id] = true;
-    /* Operands and results of collectives, on which the host works. */
-    for (int i = 0; i < g->n_nodes; i++)
-        if (g->nodes[i]->op->collective && !g->nodes[i]->op->effect)
-            p->exact[g->nodes[i]->in[0]->id] = p->exact[g->nodes[i]->out[0]->id] = true;
 }
 
 /* Finds the last readers of all values. Going backwards, readers of a view are known before those
@@ -247,7 +243,10 @@ static clt_status visit(precision_pass *p, clt_node *node)
         return visit_message(p, node);
     if (node->op->view)
         return visit_view(p, node);
-    if (node->op->rounding == CLT_ROUNDS_MOVES)
+    /* The operand and the result of a collective have one type. The host adds up in f32. Shifts
+     * stay in f32, because their ends are filled with f32. */
+    if (node->op->rounding == CLT_ROUNDS_MOVES ||
+        (node->op->collective && node->op->collective != CLT_OP_SHIFT))
         return visit_move(p, node);
     for (int i = 0; i < node->n_in; i++)
         if (is_half(p, node->in[i]) && !reads(p, node, i, false))

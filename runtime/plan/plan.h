@@ -98,6 +98,7 @@ typedef struct clt_plan_collective {
     int peer;      /* of sends and receives: the place of the other end; else -1 */
     int64_t count; /* elements of a participant's own part; with per_sample for each sample */
     bool per_sample;
+    clt_dtype dtype;
     int node;   /* begins when all nodes before this one are enqueued */
     int needed; /* complete before this node, at the latest at the end of forward or backward. What
                    is sent stays until its micro-batch's memory is used again */

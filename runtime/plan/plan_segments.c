@@ -46,6 +46,7 @@ static clt_status list_collectives(clt_plan *plan, const int *first)
                                    .peer = peer_of(node),
                                    .count = clt_type_coefficient(part_of(node)),
                                    .per_sample = clt_type_has_batch(part_of(node)),
+                                   .dtype = node->out[0]->type.dtype,
                                    .node = i,
                                    .needed = node->op->collective == CLT_OP_SEND
                                                  ? plan->n_nodes

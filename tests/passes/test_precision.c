@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "ops/collective/collective.h"
 #include "passes/passes.h"
 #include "plan/plan.h"
 #include "support/plans.h"
@@ -250,6 +251,46 @@ static int tables_in_f32(const clt_plan *plan)
 /* The gradient of a table is computed in 16 bits in its bucket, also if the table is a layer's
  * weight too. In f32, the largest tensor of a step would be stored beside it. Gradients of many
  * uses are added up in f32. */
+/* Sums over tp of a layer's values, with the values of other places behind one another. Small
+ * values and sums without samples stay f32. */
+static void test_collectives(void **state)
+{
+    clt_buckets buckets;
+    clt_graph *g;
+    (void)state;
+    OK(clt_graph_create(&g));
+    clt_value *x = clt_input(g, "x", CLT_F32, 2, (const int64_t[]){CLT_BATCH, WIDTH});
+    clt_value *scale = weight(g, "scale", 1, WIDTH, 0), *h = clt_gelu(clt_mul(x, scale));
+    clt_value *sum = clt_axis_all_reduce(h, CLT_AXIS_TENSOR, CLT_AXIS_SUM);
+    clt_value *all = clt_axis_all_gather(clt_gelu(sum), CLT_AXIS_TENSOR, 2);
+    clt_value *part = clt_axis_reduce_scatter(clt_gelu(all), CLT_AXIS_TENSOR, 2);
+    const int last = 1;
+    clt_value *few =
+        clt_axis_all_reduce(clt_reduce_sum(part, &last, 1, 0), CLT_AXIS_TENSOR, CLT_AXIS_MAX);
+    clt_output(clt_gelu(part), "y");
+    clt_output(few, "z");
+    OK(clt_graph_status(g));
+    const clt_bucket_sizes sizes = clt_bucket_sizes_default();
+    clt_plan_options options = clt_plan_options_default(CLT_PLAN_PREDICT, BATCH);
+    clt_plan *plan;
+    options.precision = CLT_BF16;
+    options.several = true;
+    OK(clt_buckets_create(g, &sizes, &buckets));
+    OK(clt_plan_create(g, &buckets, &cpu, NULL, &options, &plan));
+    assert_int_equal(plan->n_collectives, 4);
+    for (int k = 0; k < plan->n_collectives; k++) {
+        const clt_plan_collective *c = &plan->collectives[k];
+        const clt_node *node = plan->nodes[c->node].node;
+        const int64_t each = clt_type_coefficient(&node->out[0]->type);
+        assert_int_equal(c->dtype, each == 1 ? CLT_F32 : CLT_BF16);
+        assert_int_equal(node->out[0]->type.dtype, c->dtype);
+        assert_int_equal(node->in[0]->type.dtype, c->dtype);
+    }
+    clt_plan_destroy(plan);
+    clt_buckets_free(&buckets);
+    clt_graph_destroy(g);
+}
+
 static void test_words(void **state)
 {
     enum { MOST_PARTS = 4 };
@@ -352,9 +393,10 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),   cmocka_unit_test(test_images),
-        cmocka_unit_test(test_words),  cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_errors), cmocka_unit_test(test_own_halves),
+        cmocka_unit_test(test_rows),        cmocka_unit_test(test_images),
+        cmocka_unit_test(test_collectives), cmocka_unit_test(test_words),
+        cmocka_unit_test(test_logits),      cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_own_halves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

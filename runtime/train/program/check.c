@@ -36,8 +36,8 @@ static uint64_t hash_plan(const clt_outline *o)
     hash = clt_hash(o->ready, (size_t)o->n_ready * sizeof *o->ready, hash);
     for (int k = 0; k < o->n_collectives; k++) {
         const clt_outline_collective *c = &o->collectives[k];
-        const int64_t fields[] = {c->node, c->needed, c->kind,       c->axis,
-                                  c->peer, c->count,  c->per_sample, (int64_t)c->name};
+        const int64_t fields[] = {c->node,  c->needed,     c->kind,          c->axis, c->peer,
+                                  c->count, c->per_sample, (int64_t)c->name, c->dtype};
         hash = clt_hash(fields, sizeof fields, hash);
     }
     return hash;

@@ -57,6 +57,7 @@ clt_status clt_outline_create(const clt_plan *plan, clt_outline *o)
                                                      .peer = c->peer,
                                                      .count = c->count,
                                                      .per_sample = c->per_sample,
+                                                     .dtype = (int)c->dtype,
                                                      .name = clt_hash_text(node->name, 0)};
     }
     return CLT_OK;
@@ -100,7 +101,7 @@ void clt_outline_places(const clt_outline *o, int *after)
 /* --- as numbers ------------------------------------------------------------------------------ */
 
 /* Sizes in numbers: of the head, which precedes the arrays, and of their items. */
-enum { HEAD = 9, SEGMENT = 5, COLLECTIVE = 8 };
+enum { HEAD = 9, SEGMENT = 5, COLLECTIVE = 9 };
 
 clt_status clt_outline_pack(const clt_outline *o, int64_t **numbers, int *count, int *room)
 {
@@ -121,8 +122,9 @@ clt_status clt_outline_pack(const clt_outline *o, int64_t **numbers, int *count,
         *to++ = o->ready[i];
     for (int i = 0; i < o->n_collectives; i++, to += COLLECTIVE) {
         const clt_outline_collective *c = &o->collectives[i];
-        const int64_t fields[COLLECTIVE] = {c->node, c->needed, c->kind,       c->axis,
-                                            c->peer, c->count,  c->per_sample, (int64_t)c->name};
+        const int64_t fields[COLLECTIVE] = {c->node,       c->needed,        c->kind,
+                                            c->axis,       c->peer,          c->count,
+                                            c->per_sample, (int64_t)c->name, c->dtype};
         memcpy(to, fields, sizeof fields);
     }
     *count += more;
@@ -153,9 +155,9 @@ clt_status clt_outline_unpack(const int64_t *numbers, int count, int *at, clt_ou
     for (int i = 0; i < o->n_ready; i++)
         o->ready[i] = (int)*from++;
     for (int i = 0; i < o->n_collectives; i++, from += COLLECTIVE)
-        o->collectives[i] =
-            (clt_outline_collective){(int)from[0], (int)from[1], (int)from[2], (int)from[3],
-                                     (int)from[4], from[5],      from[6] != 0, (uint64_t)from[7]};
+        o->collectives[i] = (clt_outline_collective){(int)from[0], (int)from[1],      (int)from[2],
+                                                     (int)from[3], (int)from[4],      from[5],
+                                                     from[6] != 0, (uint64_t)from[7], (int)from[8]};
     *at = (int)(from - numbers);
     return CLT_OK;
 }

@@ -11,6 +11,7 @@ typedef struct clt_outline_collective {
     int64_t count; /* elements, for each sample if `per_sample` */
     bool per_sample;
     uint64_t name; /* hash of the node's name */
+    int dtype;
 } clt_outline_collective;
 
 typedef struct clt_outline {

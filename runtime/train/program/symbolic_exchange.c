@@ -122,6 +122,7 @@ const char *clt_symbolic_start(clt_symbolic_device *s, const clt_instruction *i)
         const clt_outline_collective *c = &s->in->plan->collectives[i->item];
         why = start_node(s, i);
         request.shape = clt_term(COMPUTED, (uint64_t)(2 * c->count + c->per_sample), c->name);
+        request.shape = clt_term(COMPUTED, request.shape, (uint64_t)c->dtype);
         request.way = clt_outline_sends(s->in->plan, i->item)      ? 1
                       : clt_outline_receives(s->in->plan, i->item) ? -1
                                                                    : 0;

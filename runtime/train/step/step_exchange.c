@@ -105,11 +105,11 @@ static clt_status of_node(const clt_bound *b, int k, const clt_run *run, clt_col
     *what = (clt_collective){.kind = node_kinds[c->kind],
                              .reduction = reduction_of(c, node),
                              .buffer = in.buffer,
-                             .offset = in.offset / (int64_t)sizeof(float),
+                             .offset = in.offset / clt_dtype_size(c->dtype),
                              .count = c->per_sample ? c->count * run->count : c->count,
                              .out = same ? NULL : out.buffer,
-                             .out_offset = out.offset / (int64_t)sizeof(float),
-                             .dtype = CLT_F32,
+                             .out_offset = out.offset / clt_dtype_size(c->dtype),
+                             .dtype = c->dtype,
                              .whole = c->whole,
                              .empty = may_be_empty(c) && run->count == 0,
                              .label = c->label};
@@ -249,7 +249,8 @@ static void note_node(const clt_bound *b, int k, const clt_collective_result *re
     own->exposed += result->done - result->ready;
     own->waited += result->done - result->ready;
     note_profile(b, node->name, node->backward,
-                 clt_type_elements(&node->out[0]->type, b->share.per_run) * (int64_t)sizeof(float),
+                 clt_type_elements(&node->out[0]->type, b->share.per_run) *
+                     clt_dtype_size(node->out[0]->type.dtype),
                  result);
 }
 

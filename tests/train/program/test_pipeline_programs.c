@@ -51,9 +51,16 @@ typedef struct pipeline {
 
 static void add_end(stage *s, int node, int needed, bool sends, int peer, int name)
 {
-    s->ends[s->plan.n_collectives++] = (clt_outline_collective){
-        node, needed,        sends ? CLT_OP_SEND : CLT_OP_RECEIVE, CLT_AXIS_PIPELINE, peer, 8,
-        true, (uint64_t)name};
+    s->ends[s->plan.n_collectives++] =
+        (clt_outline_collective){node,
+                                 needed,
+                                 sends ? CLT_OP_SEND : CLT_OP_RECEIVE,
+                                 CLT_AXIS_PIPELINE,
+                                 peer,
+                                 8,
+                                 true,
+                                 (uint64_t)name,
+                                 CLT_F32};
 }
 
 static void make_stage(stage *s, int at, int stages)

@@ -49,7 +49,7 @@ static void make_large(large *l, bool collectives)
         l->segments[n] = (clt_segment){i * each, (i + 1) * each, collectives ? i : -1, 0, 0};
         l->sums[i % MANY_SUMS] = (clt_outline_collective){
             (i + 1) * each - 1, (i + 1) * each, CLT_OP_ALL_REDUCE, CLT_AXIS_DATA, -1, 64, false,
-            (uint64_t)i + 1};
+            (uint64_t)i + 1,    CLT_F32};
     }
     for (int b = 0; b < MANY_BUCKETS; b++, n++) {
         l->segments[n] =

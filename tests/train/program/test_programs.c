@@ -3,259 +3,7 @@
  * several. If an instruction is dropped, swapped or doubled, the checker refuses the program, or
  * the result does not change.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/alloc.h"
-#include "train/program/check.h"
-
-/* The third part's number of samples is also that of all further parts of a batch. */
-enum { BUCKETS = 4, SHARES = 3, FEW = 4, THOUSANDS = 4096 };
-
-static void ok(clt_status status)
-{
-    if (status != CLT_OK)
-        fail_msg("%s", clt_error_message());
-}
-
-/* --- a plan ---------------------------------------------------------------------------------- */
-
-/* Ten nodes, six of them forward. Buckets 0 to 2 become ready one after the other, and bucket 3 has
- * states. Optional collectives are node 2, which node 4 needs, and node 7, which node 9 needs. */
-static clt_segment cut[] = {
-    {0, 6, -1, 0, 0}, {6, 8, -1, 0, 1}, {8, 9, -1, 1, 2}, {9, 10, -1, 2, 3}};
-static clt_segment cut_more[] = {{0, 3, 0, 0, 0}, {3, 4, -1, 0, 0}, {4, 6, -1, 0, 0},
-                                 {6, 8, 1, 0, 1}, {8, 9, -1, 1, 2}, {9, 10, -1, 2, 3}};
-static int ready[] = {0, 1, 2};
-static clt_outline_collective sums[] = {{2, 4, CLT_OP_ALL_REDUCE, CLT_AXIS_DATA, -1, 8, false, 11},
-                                        {7, 9, CLT_OP_ALL_REDUCE, CLT_AXIS_DATA, -1, 8, false, 12}};
-static clt_bucket buckets[BUCKETS] = {[BUCKETS - 1] = {.state = true}};
-static const clt_buckets layout = {.n_buckets = BUCKETS, .buckets = buckets};
-static const int none_after[BUCKETS] = {0, 0, 0, 0}, some_after[BUCKETS] = {2, 2, 2, 0};
-
-static clt_outline plan_of(bool collectives, bool given)
-{
-    return (clt_outline){.n_nodes = 10,
-                         .n_forward = 6,
-                         .n_segments = collectives ? 6 : 4,
-                         .n_ready = 3,
-                         .n_collectives = collectives ? 2 : 0,
-                         .n_assigns = 1,
-                         .output_gradients = given,
-                         .unwritten = true,
-                         .segments = collectives ? cut_more : cut,
-                         .ready = ready,
-                         .collectives = sums};
-}
-
-/* --- cases ----------------------------------------------------------------------------------- */
-
-/* Whether devices update shards: because they shall, or because they are of several kinds. */
-typedef enum sharding { WHOLE, SHARDED, UNLIKE } sharding;
-
-typedef struct program_case {
-    const char *name;
-    clt_step_program_kind kind;
-    int devices, ranks, micro_batches[SHARES];
-    bool collectives;
-    sharding sharding;
-    bool half, streams, measures, carries, scaled, given;
-    const char *mesh; /* NULL: dp alone */
-    int in_flight;
-} program_case;
-
-static const program_case cases[] = {
-    {"one device", CLT_PROGRAM_STEP, 1, 1, {1}, 0, WHOLE, .mesh = NULL},
-    {"accumulated", CLT_PROGRAM_STEP, 1, 1, {4}, 0, WHOLE, .mesh = NULL},
-    {"accumulated in 16 bits", CLT_PROGRAM_STEP, 2, 1, {3, 2}, 0, WHOLE, .half = true},
-    {"two devices", CLT_PROGRAM_STEP, 2, 1, {1, 1}, 0, WHOLE, .mesh = NULL},
-    {"two ranks, one without samples", CLT_PROGRAM_STEP, 3, 2, {1, 0, 1}, 0, WHOLE, .mesh = NULL},
-    {"collectives of the graph", CLT_PROGRAM_STEP, 3, 1, {1, 1, 0}, 1, WHOLE, .mesh = NULL},
-    {"collectives, accumulated", CLT_PROGRAM_STEP, 2, 2, {4, 2}, 1, WHOLE, .measures = true},
-    {"unlike devices", CLT_PROGRAM_STEP, 3, 3, {1, 1, 1}, 0, UNLIKE, .mesh = NULL},
-    {"unlike devices, streamed", CLT_PROGRAM_STEP, 3, 1, {1, 2, 0}, 0, UNLIKE, .streams = true},
-    {"shards", CLT_PROGRAM_STEP, 3, 3, {1, 1, 0}, 0, SHARDED, .mesh = NULL},
-    {"shards, streamed, 16 bits",
-     CLT_PROGRAM_STEP,
-     2,
-     1,
-     {3, 1},
-     0,
-     SHARDED,
-     .half = true,
-     .streams = true},
-    {"scaled losses", CLT_PROGRAM_STEP, 2, 1, {2, 1}, 0, WHOLE, .half = true, .scaled = true},
-    {"gradients of outputs", CLT_PROGRAM_STEP, 2, 1, {3, 1}, 0, WHOLE, .given = true},
-    {"measured", CLT_PROGRAM_STEP, 2, 2, {1, 1}, 0, WHOLE, .measures = true},
-    {"streamed", CLT_PROGRAM_STEP, 2, 1, {1, 1}, 0, WHOLE, .streams = true},
-    {"forward", CLT_PROGRAM_FORWARD, 2, 2, {1, 1}, 1, WHOLE, .mesh = NULL},
-    {"backward", CLT_PROGRAM_BACKWARD, 2, 1, {1, 0}, 0, WHOLE, .mesh = NULL},
-    {"backward, given gradients", CLT_PROGRAM_BACKWARD, 2, 1, {1, 1}, 0, WHOLE, .given = true},
-    {"reduce", CLT_PROGRAM_REDUCE, 2, 1, {1, 1}, 0, WHOLE, .mesh = NULL},
-    {"apply", CLT_PROGRAM_APPLY, 3, 1, {1, 1, 1}, 0, UNLIKE, .mesh = NULL},
-    {"weights", CLT_PROGRAM_WEIGHTS, 2, 2, {3, 1}, 1, WHOLE, .mesh = NULL},
-    {"evaluation", CLT_PROGRAM_OUTSIDE, 3, 3, {4, 3, 0}, 0, WHOLE, .mesh = NULL},
-    {"predictor", CLT_PROGRAM_OUTSIDE, 1, 1, {1}, 0, WHOLE, .carries = true},
-    {"predictor without samples", CLT_PROGRAM_OUTSIDE, 1, 1, {0}, 0, WHOLE, .carries = true},
-    {"diagnosis", CLT_PROGRAM_DIAGNOSE, 2, 1, {4, 2}, 1, WHOLE, .mesh = NULL},
-    {"diagnosis in 16 bits", CLT_PROGRAM_DIAGNOSE, 1, 1, {3}, 0, WHOLE, .half = true},
-    {"checksums", CLT_PROGRAM_VERIFY, 3, 1, {1, 1, 1}, 0, WHOLE, .mesh = NULL},
-    {"copy", CLT_PROGRAM_COPY, 3, 1, {0, 0, 0}, 0, WHOLE, .mesh = NULL},
-    {"copy beside shards", CLT_PROGRAM_COPY, 3, 2, {0, 0, 0}, 0, SHARDED, .mesh = NULL},
-    {"tp", CLT_PROGRAM_STEP, 2, 1, {1, 1}, 0, WHOLE, .mesh = "tp=2"},
-    {"tp over ranks",
-     CLT_PROGRAM_STEP,
-     2,
-     2,
-     {3, 3},
-     0,
-     WHOLE,
-     .half = true,
-     .scaled = true,
-     .mesh = "tp=2"},
-    {"dp and tp", CLT_PROGRAM_STEP, 4, 1, {1, 2}, 0, WHOLE, .mesh = "dp=2,tp=2"},
-    {"dp and tp over ranks", CLT_PROGRAM_STEP, 4, 4, {1, 1}, 1, WHOLE, .mesh = "dp=2,tp=2"},
-    {"tp and dp, shards",
-     CLT_PROGRAM_STEP,
-     4,
-     2,
-     {1, 0},
-     0,
-     SHARDED,
-     .half = true,
-     .mesh = "tp=2,dp=2"},
-    {"forward on a mesh", CLT_PROGRAM_FORWARD, 4, 4, {1, 0}, 1, WHOLE, .mesh = "dp=2,tp=2"},
-    {"backward on a mesh", CLT_PROGRAM_BACKWARD, 4, 1, {1, 0}, 0, WHOLE, .mesh = "dp=2,tp=2"},
-    {"reduce on a mesh", CLT_PROGRAM_REDUCE, 4, 2, {1, 0}, 0, WHOLE, .mesh = "dp=2,tp=2"},
-    {"reduce along tp", CLT_PROGRAM_REDUCE, 2, 1, {1, 1}, 0, WHOLE, .mesh = "tp=2"},
-    {"apply on a mesh", CLT_PROGRAM_APPLY, 4, 2, {1, 1}, 0, SHARDED, .mesh = "dp=2,tp=2"},
-    {"apply along tp", CLT_PROGRAM_APPLY, 2, 2, {1, 1}, 0, WHOLE, .mesh = "tp=2"},
-    {"weights on a mesh", CLT_PROGRAM_WEIGHTS, 4, 4, {3, 1}, 1, WHOLE, .mesh = "dp=2,tp=2"},
-    {"evaluation on a mesh", CLT_PROGRAM_OUTSIDE, 4, 4, {4, 3}, 0, WHOLE, .mesh = "dp=2,tp=2"},
-    {"checksums on a mesh", CLT_PROGRAM_VERIFY, 4, 1, {1, 1}, 0, WHOLE, .mesh = "tp=2,dp=2"},
-    {"copy on a mesh", CLT_PROGRAM_COPY, 4, 1, {0, 0}, 0, WHOLE, .mesh = "dp=2,tp=2"},
-    {"one in flight", CLT_PROGRAM_STEP, 1, 1, {4}, 0, WHOLE, .in_flight = 1},
-    {"two of five in flight", CLT_PROGRAM_STEP, 1, 1, {5}, 0, WHOLE, .in_flight = 2},
-    {"two of three in flight", CLT_PROGRAM_STEP, 1, 1, {3}, 1, WHOLE, .in_flight = 2},
-    {"all in flight", CLT_PROGRAM_STEP, 2, 1, {4, 2}, 0, WHOLE, .half = true, .in_flight = 4},
-    {"in flight on two ranks",
-     CLT_PROGRAM_STEP,
-     2,
-     2,
-     {5, 0},
-     1,
-     WHOLE,
-     .given = true,
-     .in_flight = 2},
-    {"in flight, shards",
-     CLT_PROGRAM_STEP,
-     2,
-     1,
-     {6, 1},
-     0,
-     SHARDED,
-     .streams = true,
-     .in_flight = 3},
-    {"weights with flights", CLT_PROGRAM_WEIGHTS, 2, 1, {4, 4}, 1, WHOLE, .in_flight = 3},
-    {"diagnosis with flights", CLT_PROGRAM_DIAGNOSE, 1, 1, {4}, 1, WHOLE, .in_flight = 2},
-    {"thousands", CLT_PROGRAM_STEP, THOUSANDS, 512, {1, 0, 1}, 0, WHOLE, .mesh = NULL},
-    {"thousands of several kinds",
-     CLT_PROGRAM_STEP,
-     THOUSANDS,
-     512,
-     {4, 2, 3},
-     1,
-     UNLIKE,
-     .mesh = NULL},
-};
-
-enum { CASES = sizeof cases / sizeof *cases };
-
-typedef struct made {
-    clt_outline plan;
-    clt_step_program_input *inputs;
-    clt_step_program *programs;
-    clt_check_device *devices;
-} made;
-
-static clt_mesh mesh_of(const program_case *c)
-{
-    clt_mesh mesh;
-    ok(clt_mesh_parse(c->mesh, c->devices, &mesh));
-    return mesh;
-}
-
-static int micro_batches_of(const program_case *c, int device)
-{
-    const clt_mesh mesh = mesh_of(c);
-    const int part = clt_mesh_coordinate(&mesh, CLT_AXIS_DATA, device);
-    return c->micro_batches[part < SHARES ? part : SHARES - 1];
-}
-
-static void *zeros(int count, size_t bytes)
-{
-    void *array = clt_calloc((size_t)count, bytes);
-    assert_non_null(array);
-    return array;
-}
-
-static void make(const program_case *c, made *m)
-{
-    const int parts = mesh_of(c).size[CLT_AXIS_DATA];
-    int most = 0;
-    *m = (made){.plan = plan_of(c->collectives, c->given),
-                .inputs = zeros(c->devices, sizeof *m->inputs),
-                .programs = zeros(c->devices, sizeof *m->programs),
-                .devices = zeros(c->devices, sizeof *m->devices)};
-    if (c->kind == CLT_PROGRAM_OUTSIDE)
-        m->plan.n_nodes = m->plan.n_forward;
-    for (int d = 0; d < c->devices; d++)
-        most = micro_batches_of(c, d) > most ? micro_batches_of(c, d) : most;
-    for (int d = 0; d < c->devices; d++) {
-        const bool meets = (c->collectives || c->in_flight) && c->kind != CLT_PROGRAM_DIAGNOSE;
-        const int micro_batches = micro_batches_of(c, d), rounds = meets ? most : micro_batches;
-        m->inputs[d] = (clt_step_program_input){.plan = &m->plan,
-                                                .participants = c->devices,
-                                                .ranks = c->ranks,
-                                                .mesh = mesh_of(c),
-                                                .self = d,
-                                                .layout = &layout,
-                                                .n_slots = 2,
-                                                .sharded = c->sharding != WHOLE,
-                                                .unlike = c->sharding == UNLIKE,
-                                                .after = c->collectives ? some_after : none_after,
-                                                .half = c->half,
-                                                .streams = c->streams,
-                                                .means = parts > 1 || c->micro_batches[0] > 1,
-                                                .host_weights = true,
-                                                .measures = c->measures,
-                                                .deferred = c->measures,
-                                                .shared = c->ranks > 1 && parts > 1,
-                                                .carries = c->carries,
-                                                .scaled = c->scaled,
-                                                .poison = true,
-                                                .in_flight = c->in_flight,
-                                                .rounds = rounds,
-                                                .root = c->devices == FEW ? 2 : 1};
-        ok(clt_step_program_generate(&m->inputs[d], c->kind, clt_load_of(rounds, micro_batches),
-                                     &m->programs[d]));
-        m->devices[d] = (clt_check_device){&m->inputs[d], &m->programs[d], rounds, micro_batches};
-    }
-}
-
-static void release(const program_case *c, made *m)
-{
-    for (int d = 0; d < c->devices; d++)
-        clt_step_program_free(&m->programs[d]);
-    clt_free(m->inputs);
-    clt_free(m->programs);
-    clt_free(m->devices);
-}
+#include "train/program/cases.h"
 
 static void test_accepted(void **state)
 {
@@ -483,8 +231,6 @@ static clt_step_program planted(const clt_step_program *p, bug which, const clt_
 static bool concerns(bug which, const clt_instruction *i)
 {
     switch (which) {
-    case OTHER_GROUP: /* groups of nodes are the plan's */
-        return i->kind == CLT_DO_START && i->on != CLT_ON_NODE;
     case OTHER_PEER:
         return i->kind == CLT_DO_START && i->peer >= 0;
     case OTHER_UPSTREAM:
@@ -556,6 +302,36 @@ static void test_unlike_devices(void **state)
     release(&cases[3], &m);
 }
 
+/* The devices' plans have another collective of the graph at one place. */
+static void test_unlike_collectives(void **state)
+{
+    const program_case *c = &cases[0];
+    (void)state;
+    while (c->axis != CLT_AXIS_TENSOR)
+        c++;
+    for (int change = 0; change < 6; change++) {
+        made m;
+        make(c, &m);
+        clt_outline_collective others[2] = {sums_of_parts[0], sums_of_parts[1]};
+        clt_outline other = m.plan;
+        other.collectives = others;
+        others[change % 2].kind = change == 0 ? CLT_OP_REDUCE_SCATTER : others[change % 2].kind;
+        others[change % 2].axis = change == 1 ? CLT_AXIS_DATA : others[change % 2].axis;
+        others[change % 2].count += change == 2;
+        others[change % 2].per_sample = change != 3;
+        others[change % 2].name += change == 4;
+        others[change % 2].dtype = change == 5 ? CLT_F16 : others[change % 2].dtype;
+        m.inputs[1].plan = &other;
+        clt_step_program_free(&m.programs[1]);
+        ok(clt_step_program_generate(&m.inputs[1], c->kind,
+                                     clt_load_of(m.devices[1].rounds, m.devices[1].micro_batches),
+                                     &m.programs[1]));
+        if (clt_step_programs_check(c->kind, m.devices, c->devices, NULL) != CLT_INTERNAL)
+            fail_msg("change %d passes", change);
+        release(c, &m);
+    }
+}
+
 static void test_waits_for_ever(void **state)
 {
     made m;
@@ -588,7 +364,7 @@ int main(void)
         cmocka_unit_test(test_accepted),       cmocka_unit_test(test_flights),
         cmocka_unit_test(test_mutations),      cmocka_unit_test(test_bugs),
         cmocka_unit_test(test_unlike_devices), cmocka_unit_test(test_waits_for_ever),
-        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_groups),         cmocka_unit_test(test_unlike_collectives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
