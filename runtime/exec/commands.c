@@ -76,7 +76,9 @@ clt_status clt_enqueue_fill(clt_device *device, clt_view to, float value, int64_
 
 clt_status clt_enqueue_zeros(clt_device *device, clt_view to, int64_t bytes)
 {
-    return clt_enqueue_fill(device, to, 0, bytes);
+    const float zero = 0;
+    const size_t size = (to.offset | bytes) % 4 ? 2 : 4;
+    return bytes ? fill(device, to, &zero, size, bytes) : CLT_OK;
 }
 
 clt_status clt_enqueue_wait(clt_device *device, int n_wait, const cl_event *wait)

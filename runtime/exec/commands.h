@@ -26,7 +26,7 @@ clt_status clt_enqueue_value(clt_device *device, clt_view to, const void *value,
 /* Writes `value` everywhere. Offset and bytes are multiples of 4. */
 clt_status clt_enqueue_fill(clt_device *device, clt_view to, float value, int64_t bytes);
 
-/* Writes zeros. Offset and bytes are multiples of 4. */
+/* Writes zeros. Offset and bytes are multiples of 2. */
 clt_status clt_enqueue_zeros(clt_device *device, clt_view to, int64_t bytes);
 
 /* Makes commands enqueued later wait for the events. */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
+#include "ops/collective/collective.h"
 #include "ops/index/index.h"
 #include "ops/core/ops.h"
 
@@ -134,18 +135,27 @@ static clt_status find_index(search *s, const clt_session_device *sd, const clt_
     return status;
 }
 
-/* Other devices and ranks do not take part in this run, so this device's part stands for the sum. A
- * part that is not finite was found before. */
+/* Other devices and ranks do not take part in this run, so this device's part stands for the sum,
+ * and for the parts of the others. A part that is not finite was found before. What another device
+ * has computed becomes 0. */
 clt_status clt_diagnosis_stand_in(const clt_session_device *sd, const clt_run *run, int item)
 {
-    const clt_node *node = sd->plan->nodes[sd->plan->collectives[item].node].node;
-    clt_view part, sum;
+    const clt_plan_collective *c = &sd->plan->collectives[item];
+    const clt_node *node = sd->plan->nodes[c->node].node;
+    const int64_t bytes =
+        (c->per_sample ? c->count * run->count : c->count) * clt_dtype_size(c->dtype);
+    const int copies =
+        c->kind == CLT_OP_ALL_GATHER ? ((const clt_axis_attr *)node->attr)->places : 1;
+    clt_view part, whole;
+    CLT_TRY(clt_exec_locate(sd->exec, run, node->out[0], &whole));
+    if (!node->n_in)
+        return clt_enqueue_zeros(sd->device, whole, bytes);
     CLT_TRY(clt_exec_locate(sd->exec, run, node->in[0], &part));
-    CLT_TRY(clt_exec_locate(sd->exec, run, node->out[0], &sum));
-    if (part.buffer == sum.buffer && part.offset == sum.offset)
+    if (part.buffer == whole.buffer && part.offset == whole.offset)
         return CLT_OK;
-    return clt_enqueue_copy(sd->device, part, sum,
-                            clt_type_elements(&node->out[0]->type, 0) * (int64_t)sizeof(float));
+    for (int k = 0; k < copies; k++, whole.offset += bytes)
+        CLT_TRY(clt_enqueue_copy(sd->device, part, whole, bytes));
+    return CLT_OK;
 }
 
 /* *found becomes true if `v` is not finite. The value is then named. */
