@@ -110,7 +110,7 @@ static clt_status language(const char *model, const clt_model_input *in,
     const int64_t dims[] = {text.vocabulary, (int64_t)list[HIDDEN].value};
     const clt_init normal = {CLT_INIT_NORMAL, 0, 1}; /* as torch.nn.Embedding */
     clt_value *weight = clt_parameter(graph, "embedding.weight", 2, dims, normal);
-    clt_value *x = clt_embedding(clt_model_input_of(graph, text.tokens), weight, CLT_NO_PADDING);
+    clt_value *x = clt_embedding(clt_model_text_of(graph, text.tokens), weight, CLT_NO_PADDING);
     x = continues ? recurrent_carrying(graph, x, continues, in->batch, list)
                   : recurrent(graph, x, list);
     x = clt_layer_linear(graph, x, "fc", text.vocabulary);

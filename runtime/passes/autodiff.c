@@ -8,6 +8,13 @@
 #include "passes/passes.h"
 #include <cltrain/ops.h>
 
+/* A node that other places wait for, forward and backward. Then it does not matter what this place
+ * does with its result. */
+static bool is_awaited(const clt_node *node)
+{
+    return node->op->effect && node->op->gradient;
+}
+
 /* State of one differentiation. Arrays are indexed by the ids of values at its start. */
 typedef struct diff {
     clt_graph *graph;
@@ -22,7 +29,7 @@ static void mark_wanted(diff *d, clt_value *const *wanted, int n_wanted)
         d->wanted[wanted[i]->id] = true;
     for (int i = 0; i < d->graph->n_nodes; i++) {
         const clt_node *node = d->graph->nodes[i];
-        bool any = false;
+        bool any = is_awaited(node);
         for (int j = 0; j < node->n_in; j++)
             any = any || (node->in[j] && d->wanted[node->in[j]->id]);
         for (int j = 0; j < node->n_out; j++)
@@ -99,7 +106,7 @@ static clt_status collect(diff *d, const clt_value *value, clt_value *term)
 static clt_status apply_rule(diff *d, const clt_node *node)
 {
     clt_value *dy[CLT_MAX_OUTPUTS] = {NULL};
-    bool any = false;
+    bool any = is_awaited(node);
     for (int i = 0; i < node->n_out; i++) {
         dy[i] = d->grad[node->out[i]->id];
         any = any || (dy[i] && d->wanted[node->out[i]->id]);

@@ -207,6 +207,8 @@ static clt_status visit(clt_partitioning *p, clt_node *node, clt_node_dims *dims
         status = divide_node(p, node, dims);
     for (int o = 0; status == CLT_OK && p->forward && o < node->n_out; o++)
         status = clt_space_cut(p, node->out[o]);
+    if (p->axis == CLT_AXIS_TIME && !clt_time_is_recurrent(node))
+        clt_time_settle(p, first);
     clt_graph_set_origin(graph, NULL);
     for (int i = first; i < graph->n_nodes; i++) {
         graph->nodes[i]->backward = node->backward;
@@ -294,6 +296,7 @@ static clt_status end_graph(clt_partitioning *p, clt_value **gradients)
 {
     clt_graph *graph = p->graph;
     if (p->forward) {
+        CLT_TRY(clt_time_end_states(p));
         CLT_TRY(clt_space_ends(p));
     } else {
         end_means(p, graph->losses, graph->n_losses);

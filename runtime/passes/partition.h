@@ -23,9 +23,21 @@ enum { CLT_MOST_PLACES = 256 };
 
 typedef struct clt_placement {
     bool partial;
-    bool own;              /* a number of this place's rows, such as their mean; see space.c */
+    bool own;              /* what this place's rows alone give: their mean, or a recurrent layer's
+                              last state; see space.c and time_states.c */
     clt_sharding sharding; /* blocks 0: not split */
 } clt_placement;
+
+/* States of recurrent layers that pass from place to place; see time_states.c. */
+typedef struct clt_time_states {
+    int layers, visited; /* recurrent nodes */
+    int in_wave;         /* layers of the wave under way */
+    int handed;          /* collectives of this wave */
+    int number;          /* collectives so far */
+    int64_t width;       /* of the widest states */
+    clt_value *before;   /* the state that the last collective brought */
+    clt_value *zeros;    /* what a place without a layer gives */
+} clt_time_states;
 
 typedef struct clt_partitioning {
     clt_graph *graph;
@@ -41,6 +53,7 @@ typedef struct clt_partitioning {
     clt_node **nodes;       /* by node id: the node's copy */
     clt_value *(*stash)[CLT_MAX_STASH]; /* by node id: see clt_op.divide */
     clt_partition_report *report;
+    clt_time_states states; /* axis time */
 } clt_partitioning;
 
 /* How a node is divided. label -1: not at all; it works on whole values, or on partial ones. */

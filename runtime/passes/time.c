@@ -2,13 +2,15 @@
  * What clt_pass_partition_forward adds to the division of graphs (partition.c) on axis time. As on
  * axis space (space.c), annotated values are cut, and sums over positions are shares.
  *
- *   - In causal attention, late positions cost more than early ones. If a graph has it, sequences
- *     are dealt in 2 x places runs, and place p gets run p and run 2 x places - 1 - p:
+ *   - In causal attention, late positions cost more than early ones. If a graph has it, and no
+ *     recurrent layers, sequences are dealt in 2 x places runs, and place p gets run p and run 2 x
+ * places - 1 - p:
  *
  *         16 positions over 2 places     place 0: 0 to 3, 12 to 15; place 1: 4 to 11
  *
  *   - Attention of a place's rows needs keys and values of all places, which are gathered. Each run
  *     of rows is an attention of its own, with the keys that it may see.
+ *   - Recurrent layers pass their states from place to place (time_states.c).
  */
 #include "passes/time.h"
 
@@ -32,7 +34,8 @@ clt_status clt_time_deal(clt_partitioning *p)
 {
     const clt_graph *graph = p->graph;
     bool causal = false;
-    for (int i = 0; i < p->n_nodes; i++)
+    clt_time_count_states(p);
+    for (int i = 0; i < p->n_nodes && !p->states.layers; i++)
         causal = causal || is_causal(graph->nodes[i]);
     for (int i = 0; causal && i < p->n_values; i++) {
         clt_value *v = graph->values[i];
@@ -67,9 +70,8 @@ static piece piece_of(const clt_partitioning *p, int64_t size, clt_sharding has,
                    .number = block * places + place};
 }
 
-/* The local node stands for the old one. Its result 0 has the sharding. */
-static clt_status place_result(clt_partitioning *p, clt_node *node, clt_value *out,
-                               clt_sharding sharding)
+clt_status clt_time_place(clt_partitioning *p, clt_node *node, clt_value *out,
+                          clt_sharding sharding)
 {
     clt_type part;
     CLT_TRY(clt_graph_status(p->graph));
@@ -126,7 +128,7 @@ static clt_status visit_attention(clt_partitioning *p, clt_node *node, clt_shard
         pieces[b] = clt_attention_rows(node, in, own.whole, own.whole + own.count);
     }
     CLT_TRY(clt_graph_status(p->graph));
-    return place_result(p, node, clt_partition_join(pieces, has.blocks, has.dim), has);
+    return clt_time_place(p, node, clt_partition_join(pieces, has.blocks, has.dim), has);
 }
 
 /* Attention counts its random numbers in scores of all rows, and knows only whole rows. A number of
@@ -163,7 +165,7 @@ static clt_status visit_dropout(clt_partitioning *p, clt_node *node, const clt_n
     }
     clt_free(attr);
     CLT_TRY(status);
-    return place_result(p, node, clt_partition_join(pieces, has.blocks, has.dim), has);
+    return clt_time_place(p, node, clt_partition_join(pieces, has.blocks, has.dim), has);
 }
 
 /* --- positions of all samples ---------------------------------------------------------------- */
@@ -193,8 +195,8 @@ static clt_status visit_reshape(clt_partitioning *p, clt_node *node, clt_shardin
         return CLT_OK;
     }
     CLT_TRY(clt_sharding_type(node->name, y, split, p->at, &part));
-    return place_result(p, node, clt_reshape(p->local[node->in[0]->id], part.rank, part.dims),
-                        split);
+    return clt_time_place(p, node, clt_reshape(p->local[node->in[0]->id], part.rank, part.dims),
+                          split);
 }
 
 clt_status clt_time_visit(clt_partitioning *p, clt_node *node, const clt_node_dims *dims,
@@ -202,7 +204,10 @@ clt_status clt_time_visit(clt_partitioning *p, clt_node *node, const clt_node_di
 {
     const clt_sharding has =
         node->n_in && node->in[0] ? p->placed[node->in[0]->id].sharding : (clt_sharding){0, 0};
-    *done = has.blocks > 0;
+    *done = true;
+    CLT_TRY(clt_time_share_states(p, node));
+    if (clt_time_is_recurrent(node))
+        return clt_time_visit_states(p, node, has, done);
     if (has.blocks && node->op == &clt_op_reshape)
         return visit_reshape(p, node, has, done);
     if (has.blocks && divides_attention(node, has))

@@ -92,7 +92,7 @@ static inline clt_value *merged_collective(const merger *m, const clt_node *node
         return clt_stack(in, m->places, 0);
     if (!strcmp(node->op->name, "reduce_scatter"))
         return merged_item(merged_sum(in, m->places), place);
-    if (!strcmp(node->op->name, "shift")) {
+    if (!strcmp(node->op->name, "shift") || !strcmp(node->op->name, "hand_on")) {
         const int from = place - shift->step;
         return from >= 0 && from < m->places ? in[from]
                                              : clt_add_scalar(clt_scale(in[place], 0), shift->fill);

@@ -23,6 +23,7 @@ static struct excepted_part {
     {"all_gather", NULL, "needs several devices: passes.partition", false},
     {"reduce_scatter", NULL, "needs several devices: passes.partition", false},
     {"shift", NULL, "needs several devices: passes.space", false},
+    {"hand_on", NULL, "needs several devices: passes.time", false},
     {"detach", NULL, "has a gradient of zero by definition: ops.recurrent", false},
     {"batch_norm", "running_mean", "is a state, which no gradient reaches", false},
     {"batch_norm", "running_var", "is a state, which no gradient reaches", false},

@@ -123,6 +123,58 @@ static void masked(clt_graph *g)
     distance_loss(g, clt_reshape(clt_transpose(y, order), 3, rows));
 }
 
+/* --- recurrent layers ------------------------------------------------------------------------ */
+
+static clt_value *recurrent_layer(clt_graph *g, clt_value *x, bool lstm, const char *name,
+                                  int64_t hidden, const clt_recurrent_options *options,
+                                  clt_value **last)
+{
+    const int64_t gates = (lstm ? 4 : 3) * hidden;
+    const int64_t in[] = {gates, clt_value_dim(x, 2)}, own[] = {gates, hidden};
+    char names[4][32];
+    static const char *const parts[] = {"ih", "hh", "bias_ih", "bias_hh"};
+    for (int i = 0; i < 4; i++)
+        snprintf(names[i], sizeof names[i], "%s.%s", name, parts[i]);
+    clt_value *w = clt_parameter(g, names[0], 2, in, zero);
+    clt_value *u = clt_parameter(g, names[1], 2, own, zero);
+    clt_value *b = clt_parameter(g, names[2], 1, &gates, zero);
+    clt_value *c = clt_parameter(g, names[3], 1, &gates, zero);
+    clt_value *y = NULL;
+    if (lstm)
+        ok(clt_lstm(x, w, u, b, c, options, &y, last, NULL));
+    else
+        ok(clt_gru(x, w, u, b, c, options, &y, last));
+    return y;
+}
+
+/* Layers of several widths and kinds, the second one with an initial state. The loss depends on all
+ * steps and on the first layer's last state. */
+static void recurrent(clt_graph *g)
+{
+    const int64_t dims[] = {CLT_BATCH, 3};
+    clt_recurrent_options o;
+    clt_recurrent_options_init(&o);
+    clt_value *last, *sum, *count;
+    clt_value *y = recurrent_layer(g, sequence(g, "x", CLT_F32, 7, 2), true, "a", 2, NULL, &last);
+    o.h0 = clt_input(g, "h0", CLT_F32, 2, dims);
+    y = recurrent_layer(g, y, false, "b", 3, &o, NULL);
+    distance_loss(g, recurrent_layer(g, y, true, "c", 2, NULL, NULL));
+    last = clt_output(last, "last");
+    const int64_t states[] = {CLT_BATCH, 2};
+    clt_mse(last, clt_input(g, "state", CLT_F32, 2, states), &sum, &count);
+    clt_loss(g, "states", sum, count, 1);
+}
+
+static void layers_of(clt_graph *g, bool reverse, bool ragged)
+{
+    const int64_t dims[] = {CLT_BATCH};
+    clt_recurrent_options o;
+    clt_recurrent_options_init(&o);
+    o.reverse = reverse;
+    o.lengths = ragged ? clt_input(g, "lengths", CLT_I32, 1, dims) : NULL;
+    distance_loss(g, recurrent_layer(g, sequence(g, "x", CLT_F32, 6, 2), true, "a", 2, &o, NULL));
+}
+
 /* --- tests ----------------------------------------------------------------------------------- */
 
 /* Forward: k and v, and the output. Backward: the gradient of k and v. */
@@ -147,28 +199,48 @@ static void masks(void **state)
     check_to(masked, 2, 5, 0, 1.001, 2e-6);
 }
 
-/* Causal attention needs a multiple of twice the places. */
+/* Layers and places less 2 states pass on forward, and as many gradients backward. The first
+ * layer's last state is a sum over the places, and its gradient too. Two outputs. */
+static void wavefronts(void **state)
+{
+    (void)state;
+    check_to(recurrent, 2, 2 * 3 + 3, 0, 1, 2e-6);
+    check_to(recurrent, 3, 2 * 4 + 3, 0, 1, 2e-6);
+}
+
+static void expect(clt_graph *g, clt_status status, const char *message)
+{
+    clt_mesh mesh;
+    clt_partition_report report = {0};
+    ok(clt_mesh_parse("time=2", 2, &mesh));
+    assert_int_equal(clt_pass_partition_forward(g, &mesh, 0, BATCH, &report), status);
+    assert_string_equal(clt_error_message(), message);
+    clt_str_free(&report.text);
+    clt_graph_destroy(g);
+}
+
 static void errors(void **state)
 {
     (void)state;
     clt_graph *g;
-    clt_mesh mesh;
-    clt_partition_report report = {0};
     ok(clt_graph_create(&g));
     language_of(g, 10);
-    ok(clt_mesh_parse("time=2", 2, &mesh));
-    assert_int_equal(clt_pass_partition_forward(g, &mesh, 0, BATCH, &report), CLT_SHAPE);
-    assert_string_equal(clt_error_message(),
-                        "tokens is i32[Bx10]: dimension 1 cannot be split over 2 places of time, "
-                        "because causal attention needs a multiple of 4");
-    clt_str_free(&report.text);
-    clt_graph_destroy(g);
+    expect(g, CLT_SHAPE,
+           "tokens is i32[Bx10]: dimension 1 cannot be split over 2 places of time, because causal "
+           "attention needs a multiple of 4");
+    ok(clt_graph_create(&g));
+    layers_of(g, true, false);
+    expect(g, CLT_UNSUPPORTED, "node y (lstm): axis time cannot split a layer that runs backwards");
+    ok(clt_graph_create(&g));
+    layers_of(g, false, true);
+    expect(g, CLT_UNSUPPORTED,
+           "node y (lstm): axis time cannot split sequences of several lengths");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(language_models),
                                        cmocka_unit_test(exact_attention), cmocka_unit_test(masks),
-                                       cmocka_unit_test(errors)};
+                                       cmocka_unit_test(wavefronts), cmocka_unit_test(errors)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }

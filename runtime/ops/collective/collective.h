@@ -22,7 +22,8 @@ typedef struct clt_shift_attr {
     double fill;          /* elements at the place that has no such neighbour */
 } clt_shift_attr;
 
-extern const clt_op clt_op_all_reduce, clt_op_all_gather, clt_op_reduce_scatter, clt_op_shift;
+extern const clt_op clt_op_all_reduce, clt_op_all_gather, clt_op_reduce_scatter, clt_op_shift,
+    clt_op_hand_on;
 
 /* Adds up x, or finds its maximum, over the places. Only on axis dp may x not depend on the batch:
  * the places of other axes have the same samples. */
@@ -37,6 +38,10 @@ clt_value *clt_axis_reduce_scatter(clt_value *x, clt_axis axis, int places);
 /* Gives each place the x of the place before it (step 1) or behind it (step -1). All have one
  * shape. The first or last place gets elements of `fill`. */
 clt_value *clt_axis_shift(clt_value *x, clt_axis axis, int step, double fill);
+
+/* The same with zeros, for values whose results some places do not read: the node and its gradient
+ * stay in the graphs of all places, at the same place among the collectives. */
+clt_value *clt_axis_hand_on(clt_value *x, clt_axis axis, int step);
 
 /* --- for the operators ----------------------------------------------------------------------- */
 
