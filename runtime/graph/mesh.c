@@ -74,13 +74,53 @@ const char *clt_axis_name(clt_axis axis)
     return names[axis];
 }
 
+bool clt_axis_has_samples(clt_axis axis)
+{
+    return axis == CLT_AXIS_DATA || axis == CLT_AXIS_SPACE || axis == CLT_AXIS_TIME;
+}
+
+int clt_mesh_places(const clt_mesh *mesh, clt_axis axis)
+{
+    return axis == CLT_AXIS_SAMPLES
+               ? mesh->size[CLT_AXIS_DATA] * mesh->size[CLT_AXIS_SPACE] * mesh->size[CLT_AXIS_TIME]
+               : mesh->size[axis];
+}
+
+/* Returns the axis with samples whose places lie next to each other, after `axis`; CLT_AXES: the
+ * first one; -1: there is none. */
+static int next_with_samples(const clt_mesh *mesh, int axis)
+{
+    const int least = axis == CLT_AXES ? 0 : mesh->stride[axis];
+    int next = -1;
+    for (int a = 0; a < CLT_AXES; a++)
+        if (clt_axis_has_samples((clt_axis)a) && mesh->size[a] > 1 && mesh->stride[a] > least &&
+            (next < 0 || mesh->stride[a] < mesh->stride[next]))
+            next = a;
+    return next;
+}
+
 int clt_mesh_coordinate(const clt_mesh *mesh, clt_axis axis, int participant)
 {
+    if (axis == CLT_AXIS_SAMPLES) {
+        int place = 0, step = 1;
+        for (int a = next_with_samples(mesh, CLT_AXES); a >= 0; a = next_with_samples(mesh, a)) {
+            place += step * clt_mesh_coordinate(mesh, (clt_axis)a, participant);
+            step *= mesh->size[a];
+        }
+        return place;
+    }
     return participant / mesh->stride[axis] % mesh->size[axis];
 }
 
 int clt_mesh_neighbour(const clt_mesh *mesh, clt_axis axis, int participant, int place)
 {
+    if (axis == CLT_AXIS_SAMPLES) {
+        for (int a = next_with_samples(mesh, CLT_AXES); a >= 0; a = next_with_samples(mesh, a)) {
+            participant = clt_mesh_neighbour(mesh, (clt_axis)a, participant, place % mesh->size[a]);
+            place /= mesh->size[a];
+        }
+        return participant;
+    }
     return participant +
            (place - clt_mesh_coordinate(mesh, axis, participant)) * mesh->stride[axis];
 }

@@ -22,6 +22,19 @@ clt_status clt_mesh_parse(const char *text, int devices, clt_mesh *mesh);
 /* Returns "dp", "tp", "pp", "space" or "time". */
 const char *clt_axis_name(clt_axis axis);
 
+/*
+ * The axes dp, space and time taken as one, for the functions below. Its places have different
+ * samples, or different parts of samples. They have the same parameters, and their gradients and
+ * losses add up.
+ */
+#define CLT_AXIS_SAMPLES ((clt_axis)CLT_AXES)
+
+/* Returns true for dp, space and time. */
+bool clt_axis_has_samples(clt_axis axis);
+
+/* Returns the number of places along an axis. */
+int clt_mesh_places(const clt_mesh *mesh, clt_axis axis);
+
 /* Returns the place of a participant along an axis. */
 int clt_mesh_coordinate(const clt_mesh *mesh, clt_axis axis, int participant);
 

@@ -69,6 +69,32 @@ static void groups_differ_along_one_axis(void **state)
     }
 }
 
+/* dp, space and time taken as one: its places count in the participants' order, whatever lies
+ * between. */
+static void samples_are_one_axis(void **state)
+{
+    static const char *const texts[] = {
+        "dp=2,tp=2,space=3", "space=3,tp=2,dp=2", "tp=2,time=2,dp=3", "tp=12", "dp=12",
+        "pp=3,space=2,dp=2"};
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        clt_mesh m;
+        int next[12] = {0}, colours[12];
+        assert_int_equal(clt_mesh_parse(texts[i], 12, &m), CLT_OK);
+        const int places = clt_mesh_places(&m, CLT_AXIS_SAMPLES);
+        assert_int_equal(places, m.size[0] * m.size[3] * m.size[4]);
+        clt_mesh_colours(&m, CLT_AXIS_SAMPLES, colours);
+        for (int p = 0; p < 12; p++) {
+            assert_int_equal(clt_mesh_coordinate(&m, CLT_AXIS_SAMPLES, p), next[colours[p]]++);
+            for (int place = 0; place < places; place++) {
+                const int q = clt_mesh_neighbour(&m, CLT_AXIS_SAMPLES, p, place);
+                assert_int_equal(clt_mesh_coordinate(&m, CLT_AXIS_SAMPLES, q), place);
+                assert_int_equal(colours[q], colours[p]);
+            }
+        }
+    }
+}
+
 static void mistakes_are_named(void **state)
 {
     static const struct {
@@ -103,6 +129,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(axes_are_read), cmocka_unit_test(coordinates_count_through_the_grid),
-        cmocka_unit_test(groups_differ_along_one_axis), cmocka_unit_test(mistakes_are_named)};
+        cmocka_unit_test(groups_differ_along_one_axis), cmocka_unit_test(samples_are_one_axis),
+        cmocka_unit_test(mistakes_are_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,8 +39,9 @@ typedef struct clt_store_options {
      * axis that is not named has size 1. The last axis varies fastest: here devices 0 and 1 are the
      * two places of tp for the first half of the batch. Axes:
      *
-     *     dp   different samples
-     *     tp   different parts of layers (clt_shard)
+     *     dp      different samples
+     *     tp      different parts of layers (clt_shard)
+     *     space   different rows of each image (clt_shard_value)
      */
     const char *parallel;
     /* With `parallel`: the world of the trainer, NULL for one rank. Creating the store is then

@@ -51,7 +51,7 @@ clt_status clt_exchange_reserve(clt_exchange *e, int nodes, int in_flight)
 
 clt_status clt_exchange_reserve_words(clt_exchange *e, const clt_participants *all)
 {
-    for (int d = 0; clt_participants_have_axes(all) && d < e->n_devices; d++) {
+    for (int d = 0; clt_participants_replicas(all) != all->total && d < e->n_devices; d++) {
         e->devices[d].words = clt_calloc((size_t)all->total, sizeof *e->devices[d].words);
         CLT_TRY_MEMORY(e->devices[d].words);
     }
@@ -61,15 +61,20 @@ clt_status clt_exchange_reserve_words(clt_exchange *e, const clt_participants *a
 clt_status clt_exchange_split(clt_exchange *e, const clt_participants *all)
 {
     const clt_mesh *mesh = &all->mesh;
-    for (int a = 0; a < CLT_AXES; a++) /* group 0 has all devices */
-        e->groups[a] = mesh->size[a] == 1 ? -1 : 0;
+    for (int a = 0; a <= CLT_AXES; a++) /* group 0 has all devices */
+        e->groups[a] = clt_mesh_places(mesh, (clt_axis)a) == 1 ? -1 : 0;
     if (!clt_participants_have_axes(all))
         return CLT_OK;
     int *colours = clt_calloc((size_t)all->total, sizeof *colours);
     clt_status status = clt_world_agree(all, colours ? CLT_OK : CLT_OUT_OF_MEMORY);
-    for (int a = 0; a < CLT_AXES && status == CLT_OK; a++) {
-        if (mesh->size[a] == 1 || mesh->size[a] == all->total)
+    for (int a = 0; a <= CLT_AXES && status == CLT_OK; a++) {
+        const int places = clt_mesh_places(mesh, (clt_axis)a);
+        if (places == 1 || places == all->total)
             continue;
+        if (a == CLT_AXES && places == mesh->size[CLT_AXIS_DATA]) {
+            e->groups[a] = e->groups[CLT_AXIS_DATA];
+            continue;
+        }
         clt_mesh_colours(mesh, (clt_axis)a, colours);
         status = e->collectives.split(e->collectives.self, colours, &e->groups[a]);
     }

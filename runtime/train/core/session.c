@@ -244,9 +244,9 @@ clt_status clt_session_collect(clt_session *s, const clt_shares *shares, int ent
         CLT_TRY(clt_session_wait(s, i, entry));
         const float *values = d->staging + entry * entry_floats(s);
         /* Results that are summed over ranks already include all parts of the batch. */
-        const int micro_batches = s->shared ? (i == 0 ? s->max_micro_batches : 0)
-                                  : clt_shares_leads(shares, i) ? d->micro_batches[entry]
-                                                                : 0;
+        const int micro_batches = s->shared                   ? (i == 0 ? s->max_micro_batches : 0)
+                                  : shares->counts_results[i] ? d->micro_batches[entry]
+                                                              : 0;
         for (int m = 0; m < micro_batches; m++)
             for (int j = 0; j < s->n_means; j++, values += 2) {
                 sums[j] += values[0];

@@ -58,7 +58,7 @@ uint64_t clt_check_key(const clt_step_program_input *in)
         sends = clt_term(1, sends,
                          in->layout->buckets[b].state &&
                              clt_states_sender(in, b) ==
-                                 clt_mesh_coordinate(&in->mesh, CLT_AXIS_DATA, in->self));
+                                 clt_mesh_coordinate(&in->mesh, CLT_AXIS_SAMPLES, in->self));
     return clt_term(clt_term(1, hash, (uint64_t)in->sharded), in->unlike, sends);
 }
 
@@ -358,10 +358,10 @@ static clt_status check_end(const check *c)
             return refuse(c, g, why);
         if (!start_as_many(c, &c->runners[g]))
             return refuse(c, g, "not all devices start as many collectives");
-        const int data = clt_group_along(c->runners[g].state.in, CLT_AXIS_DATA);
+        const int data = clt_group_along(c->runners[g].state.in, CLT_AXIS_SAMPLES);
         if (c->kind != CLT_PROGRAM_REDUCE &&
             !has_replica_of(&c->runners[g], member_of(c, &c->runners[g], data, 0)))
-            return refuse(c, g, "its replica is not that of the first device along dp");
+            return refuse(c, g, "its replica is not that of the first device with other samples");
     }
     return CLT_OK;
 }

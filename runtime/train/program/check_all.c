@@ -64,7 +64,7 @@ static int rounds_of(const trial *t, int try, int participant)
         return rounds_in_flight(t);
     if (!clt_outline_joins_data(inputs_of(t)[participant].plan) || t->kind == CLT_PROGRAM_DIAGNOSE)
         return most;
-    for (int part = 0; part < 2 && part < clt_input_parts(t->world->training); part++)
+    for (int part = 0; part < 2 && part < t->world->training->mesh.size[CLT_AXIS_DATA]; part++)
         most = part_tried(try, part) > most ? part_tried(try, part) : most;
     return most;
 }

@@ -74,12 +74,12 @@ void clt_write_collective(writer *w, int group, clt_instruction_kind kind, clt_o
                              .peer = peer});
 }
 
-/* Adds a collective of the devices along dp. */
+/* Adds a collective of the devices that divide the samples. */
 static void collective(writer *w, clt_instruction_kind kind, clt_operand on, int item, int micro,
                        int version, int peer)
 {
-    clt_write_collective(w, clt_group_along(w->in, CLT_AXIS_DATA), kind, on, item, micro, version,
-                         peer);
+    clt_write_collective(w, clt_group_along(w->in, CLT_AXIS_SAMPLES), kind, on, item, micro,
+                         version, peer);
 }
 
 static void start_gradient(writer *w, int bucket)

@@ -85,7 +85,7 @@ typedef enum clt_operand {
 /* The devices that take part in a collective: all of all ranks, those that differ only along an
  * axis of the mesh (CLT_GROUP_AXIS + axis), or two stages of a pipeline, of which one sends and the
  * other receives (clt_group_edge). */
-enum { CLT_GROUP_ALL, CLT_GROUP_AXIS, CLT_GROUP_EDGE = CLT_GROUP_AXIS + CLT_AXES };
+enum { CLT_GROUP_ALL, CLT_GROUP_AXIS, CLT_GROUP_EDGE = CLT_GROUP_AXIS + CLT_AXES + 1 };
 
 /* A micro-batch is given by number, or by one of these. */
 enum {
@@ -184,14 +184,15 @@ typedef struct clt_step_program_input {
     int root; /* COPY: source participant. With shards, optimizer slots stay */
 } clt_step_program_input;
 
-/* Returns the number of places of dp. Devices that differ only along dp have equal replicas, and
- * reduce their gradients. */
+/* Returns the number of devices that have equal replicas and reduce their gradients: the places of
+ * CLT_AXIS_SAMPLES. */
 static inline int clt_input_parts(const clt_step_program_input *input)
 {
-    return input->mesh.size[CLT_AXIS_DATA];
+    return clt_mesh_places(&input->mesh, CLT_AXIS_SAMPLES);
 }
 
-/* Returns true if the mesh has other axes than dp. The step status is then exchanged by itself. */
+/* Returns true if devices differ in more than their samples. The step status is then exchanged by
+ * itself. */
 static inline bool clt_input_has_axes(const clt_step_program_input *input)
 {
     return clt_input_parts(input) != input->participants;
@@ -213,15 +214,17 @@ static inline bool clt_input_copies_along(const clt_step_program_input *input, c
 /* Returns the group along an axis. */
 static inline int clt_group_along(const clt_step_program_input *input, clt_axis axis)
 {
-    return input->mesh.size[axis] == input->participants ? CLT_GROUP_ALL
-                                                         : CLT_GROUP_AXIS + (int)axis;
+    const int places = clt_mesh_places(&input->mesh, axis);
+    const bool data = axis == CLT_AXIS_SAMPLES && places == input->mesh.size[CLT_AXIS_DATA];
+    return places == input->participants ? CLT_GROUP_ALL
+                                         : CLT_GROUP_AXIS + (int)(data ? CLT_AXIS_DATA : axis);
 }
 
 /* Returns the group over which results are summed. Each stage of a pipeline has its own losses. */
 static inline int clt_group_results(const clt_step_program_input *input)
 {
     return input->mesh.size[CLT_AXIS_PIPELINE] > 1 ? CLT_GROUP_ALL
-                                                   : clt_group_along(input, CLT_AXIS_DATA);
+                                                   : clt_group_along(input, CLT_AXIS_SAMPLES);
 }
 
 /* Returns the group of two stages for what `from` sends to `to`, and the end of all groups. */
@@ -247,7 +250,9 @@ static inline int clt_group_size(const clt_step_program_input *input, int group)
 {
     if (group >= CLT_GROUP_EDGE)
         return 2;
-    return group == CLT_GROUP_ALL ? input->participants : input->mesh.size[group - CLT_GROUP_AXIS];
+    return group == CLT_GROUP_ALL
+               ? input->participants
+               : clt_mesh_places(&input->mesh, (clt_axis)(group - CLT_GROUP_AXIS));
 }
 
 /* Returns a participant's number in its group; -1: it is not in the group. */
@@ -277,7 +282,8 @@ static inline int clt_group_member(const clt_step_program_input *input, int grou
                                     place);
 }
 
-/* Returns the place of dp whose states of a bucket go to the other places, if devices are unlike.
+/* Returns the place of CLT_AXIS_SAMPLES whose states of a bucket go to the other places, if devices
+ * are unlike.
  */
 static inline int clt_states_sender(const clt_step_program_input *input, int bucket)
 {

@@ -113,7 +113,7 @@ static const char *assign(clt_symbolic_device *s, const clt_instruction *i)
         /* Devices of different kinds round differently, so one sends its states. */
         s->values[b].valid =
             !s->in->unlike || clt_states_sender(s->in, b) ==
-                                  clt_mesh_coordinate(&s->in->mesh, CLT_AXIS_DATA, s->in->self);
+                                  clt_mesh_coordinate(&s->in->mesh, CLT_AXIS_SAMPLES, s->in->self);
     }
     return NULL;
 }

@@ -83,11 +83,11 @@ static const char *start_buffer(const clt_symbolic_device *s, const clt_instruct
                : NULL;
 }
 
-/* Replicas and samples are divided along dp alone. The plan knows the axes of its collectives, and
- * a copy goes along all axes. */
+/* Samples are divided, and replicas equal, along CLT_AXIS_SAMPLES. The plan knows the axes of its
+ * collectives, and a copy goes along all axes. */
 static bool in_right_group(const clt_symbolic_device *s, const clt_instruction *i)
 {
-    clt_axis axis = CLT_AXIS_DATA;
+    clt_axis axis = CLT_AXIS_SAMPLES;
     if (i->on == CLT_ON_WORDS || i->on == CLT_ON_CHECKSUMS)
         return i->group == CLT_GROUP_ALL;
     if (i->on == CLT_ON_RESULTS)

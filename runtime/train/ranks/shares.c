@@ -28,19 +28,27 @@ clt_status clt_shares_create(const clt_participants *all, clt_shares *s)
     s->stage = clt_calloc((size_t)all->own, sizeof *s->stage);
     s->offsets = clt_calloc((size_t)s->parts + 1, sizeof *s->offsets);
     s->counts = clt_calloc((size_t)all->own * (size_t)all->total, sizeof *s->counts);
-    CLT_TRY_MEMORY(s->part && s->stage && s->offsets && s->counts);
+    s->counts_results = clt_calloc((size_t)all->own, sizeof *s->counts_results);
+    CLT_TRY_MEMORY(s->part && s->stage && s->offsets && s->counts && s->counts_results);
     for (int d = 0; d < all->own; d++) {
+        const int replica = clt_participants_replica(all, all->first + d);
         s->part[d] =
             clt_mesh_coordinate(&all->mesh, CLT_AXIS_DATA, all->first + d) - all->first_part;
         s->stage[d] = clt_mesh_coordinate(&all->mesh, CLT_AXIS_PIPELINE, all->first + d);
+        s->counts_results[d] = true;
+        for (int e = 0; e < d; e++)
+            if (clt_participants_replica(all, all->first + e) == replica &&
+                s->stage[e] == s->stage[d])
+                s->counts_results[d] = false;
     }
     return CLT_OK;
 }
 
 void clt_shares_free(clt_shares *s)
 {
-    CLT_FREE(s->part, s->stage, s->offsets, s->counts, s->weights);
+    CLT_FREE(s->part, s->stage, s->counts_results, s->offsets, s->counts, s->weights);
     s->part = s->stage = NULL;
+    s->counts_results = NULL;
     s->offsets = NULL;
     s->counts = NULL;
     s->weights = NULL;

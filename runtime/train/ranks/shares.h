@@ -38,6 +38,9 @@ typedef struct clt_shares {
     int parts;       /* number of parts of this rank's batch */
     int *part;       /* by device of this process: the part that it has, from 0 */
     int *stage;      /* by device of this process: its stage along axis pp */
+    /* By device of this process: its results are added. Devices with the same parts of samples have
+     * the same results, and the first counts */
+    bool *counts_results;
 
     /* The fields below describe the batch under way. */
     int64_t *offsets; /* first samples of this rank's parts, and the end */

@@ -92,7 +92,7 @@ static clt_held sent_by(const job *j, int participant)
     const clt_mesh *mesh = &j->all->mesh;
     clt_coordinate at = {0, mesh->size[CLT_AXIS_TENSOR]};
     int stage = 0;
-    const int shard = j->shards > 1 ? clt_mesh_coordinate(mesh, CLT_AXIS_DATA, participant) : 0;
+    const int shard = j->shards > 1 ? clt_participants_replica(j->all, participant) : 0;
     for (int a = 0; a < CLT_AXES; a++) {
         const int place = clt_mesh_coordinate(mesh, (clt_axis)a, participant);
         if (a == CLT_AXIS_TENSOR && j->slot->sharding.blocks) {
@@ -101,7 +101,7 @@ static clt_held sent_by(const job *j, int participant)
             stage = place;
             if (j->slot->stages & ((1ull << place) - 1)) /* an earlier stage has it */
                 return (clt_held){.at = at};
-        } else if (place && (a != CLT_AXIS_DATA || j->shards == 1))
+        } else if (place && (!clt_axis_has_samples((clt_axis)a) || j->shards == 1))
             return (clt_held){.at = at};
     }
     return clt_store_held(j->store, j->slot, at, stage, shard, j->shards);

@@ -240,7 +240,7 @@ static clt_status divide_batch(clt_participants *all)
 bool clt_participants_count(const clt_participants *all, int participant)
 {
     for (int a = 0; a < CLT_AXES; a++)
-        if (a != CLT_AXIS_DATA && a != CLT_AXIS_PIPELINE &&
+        if (!clt_axis_has_samples((clt_axis)a) && a != CLT_AXIS_PIPELINE &&
             clt_mesh_coordinate(&all->mesh, (clt_axis)a, participant))
             return false;
     return true;

@@ -50,12 +50,13 @@ static inline int clt_participants_parts(const clt_participants *all)
 /* Whether results are summed over ranks: each has other samples, or the losses of other stages. */
 static inline bool clt_participants_share(const clt_participants *all)
 {
-    return all->ranks > 1 &&
-           (all->mesh.size[CLT_AXIS_DATA] > 1 || all->mesh.size[CLT_AXIS_PIPELINE] > 1);
+    return all->ranks > 1 && (clt_mesh_places(&all->mesh, CLT_AXIS_SAMPLES) > 1 ||
+                              all->mesh.size[CLT_AXIS_PIPELINE] > 1);
 }
 
-/* Whether a participant is the first along all axes but dp and pp. Participants for which it is
- * true have all parameters and losses of a part of the batch once. */
+/* Whether a participant is the first along all axes but pp and those that divide samples.
+ * Participants for which it is true have all parameters and losses of a part of the samples once.
+ */
 bool clt_participants_count(const clt_participants *all, int participant);
 
 /* Returns the first of the participants that have a part of the batch. */
@@ -64,7 +65,26 @@ static inline int clt_participants_of(const clt_participants *all, int part)
     return clt_mesh_neighbour(&all->mesh, CLT_AXIS_DATA, 0, part);
 }
 
-/* Returns true if participants differ in more than their samples. */
+/* Returns the number of participants that have the same parameters, and divide the samples. */
+static inline int clt_participants_replicas(const clt_participants *all)
+{
+    return clt_mesh_places(&all->mesh, CLT_AXIS_SAMPLES);
+}
+
+/* Returns a participant's place among those. */
+static inline int clt_participants_replica(const clt_participants *all, int participant)
+{
+    return clt_mesh_coordinate(&all->mesh, CLT_AXIS_SAMPLES, participant);
+}
+
+/* Returns true for one of the participants that share samples over space and time. */
+static inline bool clt_participants_speaks(const clt_participants *all, int participant)
+{
+    return clt_mesh_coordinate(&all->mesh, CLT_AXIS_SPACE, participant) == 0 &&
+           clt_mesh_coordinate(&all->mesh, CLT_AXIS_TIME, participant) == 0;
+}
+
+/* Returns true if the mesh has other axes than dp. */
 static inline bool clt_participants_have_axes(const clt_participants *all)
 {
     return all->mesh.size[CLT_AXIS_DATA] != all->total;

@@ -56,10 +56,10 @@ static clt_status make_device(clt_trainer *t, int index)
 {
     clt_updates *d = &t->devices[index];
     clt_replica *replica = &t->store->replicas[index];
-    CLT_TRY(clt_replica_for_training(replica, t->options.precision,
-                                     clt_optimizer_find(t->options.optimizer)->n_slots,
-                                     t->sharded ? t->all.first_part + t->shares.part[index] : 0,
-                                     t->sharded ? clt_participants_parts(&t->all) : 1));
+    CLT_TRY(clt_replica_for_training(
+        replica, t->options.precision, clt_optimizer_find(t->options.optimizer)->n_slots,
+        t->sharded ? clt_participants_replica(&t->all, t->all.first + index) : 0,
+        t->sharded ? clt_participants_replicas(&t->all) : 1));
     if (clt_capacity_micro_batches(&t->options) > 1)
         CLT_TRY(clt_replica_for_micro_batches(replica));
     const clt_update_options update = {.optimizer = t->options.optimizer,
@@ -210,12 +210,13 @@ static clt_status check_kinds(const clt_trainer *t)
                     q, p, first, own);
 }
 
-/* `alike`: all devices are of one kind. Only devices along dp must have equal replicas. */
+/* `alike`: all devices are of one kind. Only devices that divide the samples must have equal
+ * replicas. */
 static clt_status choose_shards(clt_trainer *t, bool alike)
 {
-    const int parts = clt_participants_parts(&t->all);
+    const int parts = clt_participants_replicas(&t->all);
     t->unlike =
-        !alike && (!clt_participants_have_axes(&t->all) || differs_along(t, CLT_AXIS_DATA) >= 0);
+        !alike && (!clt_participants_have_axes(&t->all) || differs_along(t, CLT_AXIS_SAMPLES) >= 0);
     t->sharded = parts > 1 && (t->unlike || t->options.zero);
     if (t->sharded && parts > CLT_MOST_SHARDS)
         return clt_fail(CLT_UNSUPPORTED, "at most %d devices can have shards, not %d",

@@ -18,7 +18,7 @@ static clt_status explain(const clt_plan *plan, const clt_store *store,
                           const clt_trainer_options *options, const clt_mesh *mesh, int total,
                           const clt_outline *outline, const int *after, clt_str *text)
 {
-    const int parts = mesh->size[CLT_AXIS_DATA];
+    const int parts = clt_mesh_places(mesh, CLT_AXIS_SAMPLES);
     const int micro_batches = clt_capacity_micro_batches(options);
     const bool alone = parts == 1 && micro_batches == 1;
     double weights[64];
@@ -33,7 +33,7 @@ static clt_status explain(const clt_plan *plan, const clt_store *store,
         .unlike = !are_alike(store),
         .after = after,
         .half = options->precision != CLT_F32,
-        .streams = parts > 1 && parts == total && clt_trainer_streams(options),
+        .streams = total > 1 && mesh->size[CLT_AXIS_DATA] == total && clt_trainer_streams(options),
         .means = clt_states_need_means(plan->graph, alone),
         .host_weights = !alone || clt_graph_static_weights(plan->graph, 1, weights),
         .scaled = options->precision == CLT_F16,

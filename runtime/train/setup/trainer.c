@@ -147,7 +147,7 @@ clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
     CLT_NEXT(status, clt_graph_copy(graph, &t->graph));
     status = clt_world_agree(&t->all, status);
     CLT_NEXT(status, clt_trainer_build(t));
-    if (status == CLT_OK && options->zero && clt_participants_parts(&t->all) == 1)
+    if (status == CLT_OK && options->zero && clt_participants_replicas(&t->all) == 1)
         status = clt_fail(CLT_INVALID_ARGUMENT,
                           t->all.total == 1
                               ? "zero 1 divides the optimizer's state among devices, and there is "

@@ -104,7 +104,7 @@ static void add_buckets(const context *c, double *squares, bool *finite)
  * added up. They do not tell tensors that count differently in one bucket. */
 static bool measures(const clt_bound *b)
 {
-    return clt_participants_parts(b->all) == 1 || clt_buckets_split(b->replica->layout) ||
+    return clt_participants_replicas(b->all) == 1 || clt_buckets_split(b->replica->layout) ||
            clt_buckets_tied(b->replica->layout);
 }
 
@@ -121,17 +121,17 @@ static clt_status note_words(context *c)
     return CLT_OK;
 }
 
-/* Replicas along dp are equal, so the first counts, unless each device measured its own shard.
- * Along the other axes but pp whole tensors are equal. */
+/* Replicas are equal, so the first counts, unless each device measured its own shard. Along tp
+ * whole tensors are equal. */
 static void add_words(const context *c, double *squares, bool *finite)
 {
     const clt_bound *b = c->b;
     const clt_words *words = words_of(c);
     const bool shards = measures(b) && b->replica->shards > 1;
     for (int p = 0; p < b->all->total; p++) {
-        const int part = clt_mesh_coordinate(&b->all->mesh, CLT_AXIS_DATA, p);
+        const int replica = clt_participants_replica(b->all, p);
         *finite = *finite && words[p].finite;
-        if (part == 0 || shards)
+        if (replica == 0 || shards)
             *squares += words[p].parts + (clt_participants_count(b->all, p) ? words[p].whole : 0);
     }
 }

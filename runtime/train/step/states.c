@@ -74,7 +74,7 @@ static void find_dependences(const clt_graph *graph, dependence *depends)
 
 static bool one_run(const struct clt_states *s)
 {
-    return clt_participants_parts(s->all) == 1 && s->shares->max_micro_batches == 1;
+    return clt_participants_replicas(s->all) == 1 && s->shares->max_micro_batches == 1;
 }
 
 /* Rows have no mean: each row belongs to its own sample. So the new rows must be in one place, and
@@ -93,8 +93,8 @@ static clt_status check_rows(const struct clt_states *s, const clt_assignment *a
                     "micro-batches replace: assign the result of one clt_batch_rows_put directly, "
                     "or train on one device without accumulation",
                     assign->state->name, put->name,
-                    clt_participants_parts(s->all) > 1 ? clt_participants_parts(s->all)
-                                                       : s->shares->max_micro_batches);
+                    clt_participants_replicas(s->all) > 1 ? clt_participants_replicas(s->all)
+                                                          : s->shares->max_micro_batches);
 }
 
 /* A single device with a single micro-batch (`one`) needs no mean. */
@@ -112,12 +112,12 @@ static clt_status place(struct clt_states *s, const clt_assignment *assign, batc
         return clt_fail(CLT_UNSUPPORTED,
                         "state %s has %lld bytes: a state that steps assign needs a multiple of 4",
                         assign->state->name, (long long)bytes);
-    if (item->depends != NOTHING && type->dtype != CLT_F32 && clt_participants_parts(s->all) > 1)
+    if (item->depends != NOTHING && type->dtype != CLT_F32 && clt_participants_replicas(s->all) > 1)
         return clt_fail(CLT_UNSUPPORTED,
                         "state %s takes a value of %s that depends on the batch: the copies of %d "
                         "devices would differ, and only f32 has a mean. Train on one device",
                         assign->state->name, clt_dtype_name(type->dtype),
-                        clt_participants_parts(s->all));
+                        clt_participants_replicas(s->all));
     if (!takes_mean(item->depends, type, one_run(s)))
         return CLT_OK;
     if (!s->floats)
@@ -203,13 +203,19 @@ static int part_of(const clt_bound *b)
     return b->all->first_part + b->states->shares->part[b->device];
 }
 
+/* Devices that share samples have equal values, of which one counts. */
+static bool speaks(const clt_bound *b)
+{
+    return clt_participants_speaks(b->all, b->all->first + b->device);
+}
+
 /* Returns the weight of this device's value of a micro-batch in the mean. */
 static double weight_of(const clt_bound *b, dependence depends, int micro)
 {
     const int64_t total = b->call->batch.total;
     const bool alike = depends == ALIKE && clt_participants_parts(b->all) > 1;
     int64_t count = clt_share_part(&b->share, micro).count;
-    if (!total || (alike && part_of(b) > 0))
+    if (!total || !speaks(b) || (alike && part_of(b) > 0))
         return 0;
     if (alike)
         count = count_all(b->states, total, micro);
@@ -237,10 +243,12 @@ static clt_status add_rows(const clt_bound *b, int micro, const batch_state *ite
 {
     /* First position of the global batch; 0 if ranks divide it. */
     const int64_t rows = type->dims[0], begin = b->all->ranks > 1 ? 0 : b->call->batch.first;
-    if (micro == 0 && clt_participants_parts(b->all) > 1)
+    if (micro == 0 && clt_participants_replicas(b->all) > 1)
         CLT_TRY(clt_enqueue_fill(b->replica->device,
                                  (clt_view){b->states->means[b->device], item->at}, -0.0f,
                                  rows * item->row));
+    if (!speaks(b))
+        return CLT_OK;
     if (micro == 0 && part_of(b) == 0) {
         CLT_TRY(copy_rows(b, item, rows, from, 0, begin));
         CLT_TRY(copy_rows(b, item, rows, from, begin + b->call->batch.total, rows));

@@ -76,7 +76,7 @@ static clt_status find_weights(clt_trainer *t)
     if (weights)
         memcpy(t->call.loss_weights, weights, (size_t)t->call.session->n_losses * sizeof *weights);
     if (t->call.weights_known ||
-        (clt_participants_parts(&t->all) == 1 && t->shares.max_micro_batches == 1))
+        (clt_participants_replicas(&t->all) == 1 && t->shares.max_micro_batches == 1))
         return CLT_OK;
     return weights_from_forward(t);
 }

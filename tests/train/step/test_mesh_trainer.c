@@ -1,7 +1,7 @@
 /*
- * Trainers on a mesh whose places along tp all compute the same, because nothing is split. They
- * give the bits of a trainer on the devices along dp alone: parameters, states, optimizer slots,
- * losses, metrics, norms, outputs and evaluation.
+ * Trainers on a mesh whose places along tp or space all compute the same, because nothing is split.
+ * They give the bits of a trainer on the devices along dp alone: parameters, states, optimizer
+ * slots, losses, metrics, norms, outputs and evaluation.
  */
 #include "train/world.h"
 
@@ -242,26 +242,39 @@ static const place one = {"cpu@1", NULL}, two = {"cpu/2", NULL};
 static const place tensor = {"cpu/2", "tp=2"}, both = {"cpu/2,cpu/2", "dp=2,tp=2"},
                    other = {"cpu/2,cpu/2", "tp=2,dp=2"};
 
-static void places_of_tp_count_once(void **state)
+static void count_once(const place *single, const place *first, const place *second)
 {
     static outcome alone, pair, meshed;
-    (void)state;
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         const setting *s = &settings[i];
         if (!s->zero) {
             run_on(s, &one, &alone);
-            run_on(s, &tensor, &meshed);
-            compare("tp=2", &alone, &meshed);
+            run_on(s, single, &meshed);
+            compare(single->parallel, &alone, &meshed);
             assert_memory_equal(alone.logits, meshed.logits, sizeof alone.logits);
         }
         run_on(s, &two, &pair);
-        run_on(s, i % 2 ? &other : &both, &meshed);
-        compare(i % 2 ? other.parallel : both.parallel, &pair, &meshed);
+        run_on(s, i % 2 ? second : first, &meshed);
+        compare(i % 2 ? second->parallel : first->parallel, &pair, &meshed);
         assert_memory_equal(pair.logits, meshed.logits, sizeof pair.logits);
         const bool scaled = s->precision == CLT_F16;
         assert_int_equal(pair.status, s->bad && !scaled ? CLT_NONFINITE : CLT_OK);
         assert_true(pair.results[STEPS - 1][5] == (s->bad && scaled));
     }
+}
+
+static void places_of_tp_count_once(void **state)
+{
+    (void)state;
+    count_once(&tensor, &both, &other);
+}
+
+static void places_of_space_count_once(void **state)
+{
+    static const place rows = {"cpu/2", "space=2"}, first = {"cpu/2,cpu/2", "dp=2,space=2"},
+                       second = {"cpu/2,cpu/2", "space=2,dp=2"};
+    (void)state;
+    count_once(&rows, &first, &second);
 }
 
 /* --- ranks ------------------------------------------------------------------------------------ */
@@ -302,7 +315,8 @@ static void ranks_share_places(void **state)
         int alone; /* ranks of the run to compare with; 0: one device */
     } worlds[] = {{2, "cpu@1", "tp=2", 0},      {2, "cpu/2", "tp=4", 0},
                   {2, "cpu/2", "tp=2,dp=2", 2}, {2, "cpu/2", "dp=2,tp=2", 2},
-                  {4, "cpu@1", "dp=2,tp=2", 2}, {4, "cpu@1", "tp=2,dp=2", 2}};
+                  {4, "cpu@1", "dp=2,tp=2", 2}, {4, "cpu@1", "tp=2,dp=2", 2},
+                  {2, "cpu@1", "space=2", 0},   {4, "cpu@1", "dp=2,space=2", 2}};
     static plan plans[RANKS_MOST], pair[RANKS_MOST];
     static outcome alone;
     (void)state;
@@ -431,6 +445,7 @@ static int set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(places_of_tp_count_once),
+                                       cmocka_unit_test(places_of_space_count_once),
                                        cmocka_unit_test(ranks_share_places),
 #ifdef CLT_TESTING
                                        cmocka_unit_test(a_lost_device_ends_the_run),

@@ -149,8 +149,8 @@ static const option_row rows[] = {
      "go on after a step whose loss or gradient is not finite"},
     {"parallel", 0, TEXT, AT(parallel), 0, FOR_TRAIN | FOR_PLAN | FOR_EVAL, "MESH",
      "mesh of the devices of all ranks, as dp=2,tp=2: dp has different samples, tp different parts "
-     "of layers; the last axis varies fastest (all devices are dp)",
-     .words = "dp= tp="},
+     "of layers, space different rows of images; the last axis varies fastest (all devices are dp)",
+     .words = "dp= tp= space="},
     {"zero", 0, WHOLE, AT(zero), 0, RUNS, "N",
      "1: each device keeps the optimizer's state of its share of the parameters only, with the "
      "same results (0)"},
