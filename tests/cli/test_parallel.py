@@ -41,6 +41,12 @@ class Parallel(CommandTest):
         self.train("--steps", "6", "--parallel", "dp=2", *usual, model="mlp:16", devices="pocl/2")
         self.near([r["loss"] for r in records(metrics)[0]], want)
 
+    def test_in_flight(self):
+        want = self.losses("apart", "--accumulate", "4", devices="pocl@1")
+        self.assertEqual(self.losses("flight", "--accumulate", "4", "--in-flight", "4", devices="pocl@1"), want)
+        self.assert_bad(*self.arguments("--steps", "1", "--accumulate", "2", "--in-flight", "3"), code=2,
+                        says=("--in-flight 3", "at most the 2 micro-batches"))
+
     def test_plan(self):
         plan = ("plan", "--model", "mlp:16", "--data", "synthetic:1x6x5:4", "--devices", "pocl/2",
                 "--batch", "16", "--parallel")

@@ -41,7 +41,9 @@ typedef struct clt_store_options {
      *
      *     dp      different samples
      *     tp      different parts of layers (clt_shard)
+     *     pp      different layers (clt_cut)
      *     space   different rows of each image (clt_shard_value)
+     *     time    different parts of sequences (clt_shard_value)
      */
     const char *parallel;
     /* With `parallel`: the world of the trainer, NULL for one rank. Creating the store is then

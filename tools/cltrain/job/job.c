@@ -154,6 +154,11 @@ static int read_trainer(job *j, const settings *s)
                            CLT_MOST_ACCUMULATE);
     if (s->accumulate > 0)
         o->accumulate = (int)s->accumulate;
+    if (s->in_flight > o->accumulate)
+        return usage_error("--in-flight %lld: must be at most the %d micro-batches of --accumulate",
+                           (long long)s->in_flight, o->accumulate);
+    if (s->in_flight > 0)
+        o->in_flight = (int)s->in_flight;
     if (s->seed >= 0)
         o->seed = (uint64_t)s->seed;
     o->guard = !s->no_guard;

@@ -121,6 +121,9 @@ static const option_row rows[] = {
      "(600)"},
     {"accumulate", 0, WHOLE, AT(accumulate), 1, RUNS | FOR_TUNE, "K",
      "split each batch into K micro-batches, to save memory (1)"},
+    {"in-flight", 0, WHOLE, AT(in_flight), 1, FOR_TRAIN | FOR_PLAN, "N",
+     "micro-batches whose forward pass runs before backward of the first; in a pipeline K of "
+     "--accumulate is GPipe (as many as 1F1B needs)"},
     {"epochs", 0, WHOLE, AT(epochs), 0, TRAINS, "N", "end after N epochs in all (1)"},
     {"steps", 0, WHOLE, AT(steps), 1, RUNS, "N",
      "end after N steps in all; bench: steps in each timed block"},
@@ -149,8 +152,10 @@ static const option_row rows[] = {
      "go on after a step whose loss or gradient is not finite"},
     {"parallel", 0, TEXT, AT(parallel), 0, FOR_TRAIN | FOR_PLAN | FOR_EVAL, "MESH",
      "mesh of the devices of all ranks, as dp=2,tp=2: dp has different samples, tp different parts "
-     "of layers, space different rows of images; the last axis varies fastest (all devices are dp)",
-     .words = "dp= tp= space="},
+     "mesh of the devices of all ranks, as dp=2,tp=2: dp has different samples, tp different parts "
+     "of layers, pp other layers, space other rows, time other parts of sequences; the last axis "
+     "varies fastest (all devices are dp)",
+     .words = "dp= tp= pp= space= time="},
     {"zero", 0, WHOLE, AT(zero), 0, RUNS, "N",
      "1: each device keeps the optimizer's state of its share of the parameters only, with the "
      "same results (0)"},

@@ -38,9 +38,9 @@ typedef struct settings {
         *variant, *trans, *tune, *export_file, *parallel, *split, *replay, *simulate, *link,
         *heartbeat, *tokenizer, *augment, *windows, *freeze, *memory, *prompt, *prompt_file,
         *param_group; /* several values are joined by ; (freeze: by |) */
-    int64_t batch, accumulate, zero, epochs, steps, seed, keep, blocks, warmup, stride, padding,
-        dilation, groups, classes, check_every, seq_len, image_size, resize, top, tokens, samples,
-        top_k;
+    int64_t batch, accumulate, in_flight, zero, epochs, steps, seed, keep, blocks, warmup, stride,
+        padding, dilation, groups, classes, check_every, seq_len, image_size, resize, top, tokens,
+        samples, top_k;
     double lr, momentum, weight_decay, clip_norm, budget, comm_timeout, setup_timeout, temperature,
         top_p;
     int no_guard, drop_last, raw, ids, resume, quiet, json, explain, by_node, compare, predict,
