@@ -54,23 +54,6 @@ static clt_status place_leaves(clt_partitioning *p)
 
 /* --- nodes ----------------------------------------------------------------------------------- */
 
-/* Whether an operand is left out here: it enters a sum over the places, and only once. */
-static bool left_out(const clt_partitioning *p, const clt_node *node, int index, bool summed)
-{
-    clt_operand_schema schema;
-    if (!summed || !clt_operand_at(node->op->operands, index, &schema) || !schema.once)
-        return false;
-    return !p->placed[node->in[index]->id].partial && p->at.place > 0;
-}
-
-/* An operand of a sum over the places that is partial itself. */
-static bool adds_partial(const clt_partitioning *p, const clt_node *node, int index, bool summed)
-{
-    clt_operand_schema schema;
-    return summed && clt_operand_at(node->op->operands, index, &schema) && schema.once &&
-           p->placed[node->in[index]->id].partial;
-}
-
 static clt_status collect_operands(clt_partitioning *p, const clt_node *node,
                                    const clt_node_dims *dims, const clt_node_choice *choice,
                                    clt_value **in)
@@ -78,10 +61,10 @@ static clt_status collect_operands(clt_partitioning *p, const clt_node *node,
     const bool summed = choice->label >= 0 && dims->behaviour[choice->label] == CLT_DIM_SUMMED;
     for (int i = 0; i < node->n_in; i++) {
         const clt_value *v = node->in[i];
-        if (!v || left_out(p, node, i, summed)) {
-            in[i] = NULL;
-        } else if (choice->partial || adds_partial(p, node, i, summed)) {
-            in[i] = p->local[v->id];
+        if (!v || choice->partial) {
+            in[i] = v ? p->local[v->id] : NULL;
+        } else if (summed && clt_partition_is_once(node, i)) {
+            in[i] = clt_partition_addend(p, v);
         } else {
             const clt_sharding wanted =
                 i < CLT_MAX_OPERANDS
@@ -101,9 +84,11 @@ static void place_results(clt_partitioning *p, const clt_node *node, const clt_n
     for (int o = 0; o < node->n_out; o++) {
         clt_placement *to = &p->placed[node->out[o]->id];
         to->partial = choice->partial || summed;
-        if (!to->partial)
-            to->sharding = clt_partition_sharding(&node->out[o]->type, dims->out[o],
-                                                  dims->out_blocks[o], choice);
+        if (to->partial || choice->label < 0)
+            continue;
+        to->sharding =
+            clt_partition_sharding(&node->out[o]->type, dims->out[o], dims->out_blocks[o], choice);
+        to->partial = dims->adds[o] && !to->sharding.blocks;
     }
 }
 
@@ -197,6 +182,7 @@ static clt_status visit(clt_partitioning *p, clt_node *node, clt_node_dims *dims
     clt_graph *graph = p->graph;
     const int first = graph->n_nodes;
     bool done = false;
+    p->backward = node->backward;
     clt_node_dims_of(node, dims);
     clt_graph_set_origin(graph, node->origin ? p->nodes[node->origin->id] : NULL);
     clt_status status = CLT_OK;
@@ -346,7 +332,7 @@ typedef struct division {
     clt_axis axis;
     clt_coordinate at;
     int64_t batch;
-    bool forward;
+    bool forward, sequence;
 } division;
 
 static clt_status partition_axis(clt_graph *graph, const division *by, clt_value **gradients,
@@ -362,6 +348,7 @@ static clt_status partition_axis(clt_graph *graph, const division *by, clt_value
                           .axis = by->axis,
                           .at = by->at,
                           .forward = by->forward,
+                          .sequence = by->sequence,
                           .batch = by->batch,
                           .n_values = graph->n_values,
                           .n_nodes = graph->n_nodes,
@@ -391,7 +378,8 @@ clt_status clt_pass_partition(clt_graph *graph, const clt_mesh *mesh, int partic
                               int64_t batch, clt_value **gradients, int n_gradients,
                               clt_partition_report *report)
 {
-    const division by = along(mesh, CLT_AXIS_TENSOR, participant, batch);
+    division by = along(mesh, CLT_AXIS_TENSOR, participant, batch);
+    by.sequence = mesh->sequence;
     return partition_axis(graph, &by, gradients, n_gradients, report);
 }
 

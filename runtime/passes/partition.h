@@ -44,6 +44,8 @@ typedef struct clt_partitioning {
     clt_axis axis;
     clt_coordinate at;
     bool forward;           /* the graph has no gradients yet; see space.h */
+    bool sequence;          /* partial values are divided along dimension 1 where that suffices */
+    bool backward;          /* the node that is visited is one */
     int64_t batch;          /* for comparing costs */
     int n_values, n_nodes;  /* of the graph before */
     clt_placement *placed;  /* by value id: the placement of `local` */
@@ -85,7 +87,18 @@ clt_node_choice clt_partition_choose(const clt_partitioning *p, const clt_node *
 clt_sharding clt_partition_sharding(const clt_type *type, const signed char *labels,
                                     const unsigned char *blocks, const clt_node_choice *choice);
 
+/* Whether an operand enters a sum over a divided dimension, and only once. */
+bool clt_partition_is_once(const clt_node *node, int index);
+
 /* --- partition_convert.c --------------------------------------------------------------------- */
+
+/* Returns what this place adds so that the sum over the places is the old value: a partial value
+ * itself, a part with zeros around it, or a whole value at place 0 and NULL elsewhere. Nothing is
+ * exchanged. */
+clt_value *clt_partition_addend(clt_partitioning *p, const clt_value *value);
+
+/* With `sequence`: whether a partial value [B, T, ...] can be divided along T. */
+bool clt_partition_over_time(const clt_partitioning *p, const clt_value *value);
 
 /* Returns the old value in another placement, whole or part. The nodes that it needs are added. */
 clt_value *clt_partition_convert(clt_partitioning *p, const clt_value *value, clt_sharding wanted);

@@ -82,23 +82,39 @@ enum { PARAMETER_COST = 1 << 20 };
 static double gather_cost(const clt_partitioning *p, const clt_value *value)
 {
     const double bytes = (double)clt_type_elements(&value->type, p->batch);
-    return value->kind == CLT_VALUE_PARAMETER ? bytes * PARAMETER_COST : bytes;
+    return p->local[value->id]->kind == CLT_VALUE_PARAMETER ? bytes * PARAMETER_COST : bytes;
 }
 
-/* What operands must be sent so that the node can be divided so. */
+/* The sharding that an operand has, or could have for less than a reduction of the whole value. */
+static clt_sharding offered(const clt_partitioning *p, const clt_value *value)
+{
+    if (!value)
+        return (clt_sharding){0, 0};
+    return clt_partition_over_time(p, value) ? (clt_sharding){1, 1} : p->placed[value->id].sharding;
+}
+
+bool clt_partition_is_once(const clt_node *node, int index)
+{
+    clt_operand_schema schema;
+    return clt_operand_at(node->op->operands, index, &schema) && schema.once;
+}
+
+/* What operands must be sent so that the node can be divided so. An all-reduce sends each element
+ * twice. */
 static double cost_of(const clt_partitioning *p, const clt_node *node, const clt_node_dims *dims,
                       const clt_node_choice *choice)
 {
+    const bool summed = choice->label >= 0 && dims->behaviour[choice->label] == CLT_DIM_SUMMED;
     double cost = 0;
     for (int i = 0; i < node->n_in; i++) {
         const clt_value *v = node->in[i];
-        const clt_sharding has = v ? p->placed[v->id].sharding : (clt_sharding){0, 0};
-        if (!has.blocks)
+        const clt_sharding has = offered(p, v);
+        if (!has.blocks || (summed && clt_partition_is_once(node, i)))
             continue;
         const clt_sharding wanted =
             clt_partition_sharding(&v->type, dims->in[i], dims->in_blocks[i], choice);
-        if (wanted.dim != has.dim || wanted.blocks != has.blocks)
-            cost += gather_cost(p, v);
+        const bool fits = wanted.dim == has.dim && wanted.blocks == has.blocks;
+        cost += (p->placed[v->id].partial ? 2 - fits : !fits) * gather_cost(p, v);
     }
     return cost;
 }
@@ -132,14 +148,14 @@ clt_node_choice clt_partition_choose(const clt_partitioning *p, const clt_node *
         return best;
     }
     for (int i = 0; i < node->n_in; i++)
-        split = split || (node->in[i] && p->placed[node->in[i]->id].sharding.blocks);
+        split = split || offered(p, node->in[i]).blocks;
     if (!split)
         return demanded(p, node, dims);
     least = cost_of(p, node, dims, &best);
-    best.gathers = true;
+    for (int i = 0; i < node->n_in; i++)
+        best.gathers = best.gathers || (node->in[i] && p->placed[node->in[i]->id].sharding.blocks);
     for (int i = 0; i < node->n_in; i++) {
-        const clt_value *v = node->in[i];
-        const clt_sharding has = v ? p->placed[v->id].sharding : (clt_sharding){0, 0};
+        const clt_sharding has = offered(p, node->in[i]);
         if (!has.blocks || i >= CLT_MAX_OPERANDS)
             continue;
         const int label = dims->in[i][has.dim], blocks = dims->in_blocks[i][has.dim];

@@ -80,13 +80,15 @@ static clt_value *part_of(const clt_partitioning *p, const clt_value *of, clt_va
     return x ? named(p, of, "part", shaped(x, &part)) : NULL;
 }
 
-/* Makes all parts as large as the largest: each block gets another element at its end. */
-static clt_value *padded(const clt_partitioning *p, clt_value *x, clt_sharding has, int64_t block)
+/* Puts zeros around this place's part of each block: `ahead` of them, and others up to `size`. */
+static clt_value *padded(const clt_partitioning *p, clt_value *x, clt_sharding has, int64_t block,
+                         int64_t ahead, int64_t size)
 {
     clt_value *pieces[CLT_MOST_PLACES];
     int64_t before[CLT_MAX_RANK] = {0}, after[CLT_MAX_RANK] = {0};
     const int64_t own = clt_part_size(block, p->at.places, p->at.place);
-    after[has.dim] = clt_part_size(block, p->at.places, 0) - own;
+    before[has.dim] = ahead;
+    after[has.dim] = size - ahead - own;
     for (int b = 0; b < has.blocks; b++)
         pieces[b] = clt_pad(clt_window_cut(x, has.dim, b * own, (b + 1) * own), before, after, 0);
     return clt_partition_join(pieces, has.blocks, has.dim);
@@ -121,12 +123,49 @@ clt_value *clt_partition_gather(const clt_partitioning *p, const clt_value *of, 
     part.dims[has.dim] = clt_part_size(block, p->at.places, p->at.place) * has.blocks;
     x = x ? shaped(x, &part) : NULL;
     if (block % p->at.places)
-        x = padded(p, x, has, block);
+        x = padded(p, x, has, block, 0, clt_part_size(block, p->at.places, 0));
     clt_value *all = clt_axis_all_gather(x, p->axis, p->at.places);
     if (!all)
         return NULL;
     x = put_together(p, &type, named(p, of, "all_gather", all), has, block);
     return x ? shaped(x, whole) : NULL;
+}
+
+clt_value *clt_partition_addend(clt_partitioning *p, const clt_value *value)
+{
+    const clt_placement has = p->placed[value->id];
+    clt_value *local = p->local[value->id];
+    if (has.partial)
+        return local;
+    if (!has.sharding.blocks)
+        return p->at.place ? NULL : local;
+    const int64_t block = value->type.dims[has.sharding.dim] / has.sharding.blocks;
+    return padded(p, local, has.sharding, block, clt_part_begin(block, p->at.places, p->at.place),
+                  block);
+}
+
+bool clt_partition_over_time(const clt_partitioning *p, const clt_value *value)
+{
+    return p->sequence && p->placed[value->id].partial && value->type.rank >= 3 &&
+           value->type.dims[1] > 0 && value->type.dims[1] % p->at.places == 0;
+}
+
+/* Adds up a partial value, of which each place gets its part of dimension 1. */
+static clt_value *divided_over_time(clt_partitioning *p, const clt_value *of)
+{
+    clt_value *parts[CLT_MOST_PLACES];
+    const int64_t size = of->type.dims[1] / p->at.places;
+    for (int place = 0; place < p->at.places; place++)
+        parts[place] = clt_window_cut(p->local[of->id], 1, place * size, (place + 1) * size);
+    return named(p, of, "reduce_scatter",
+                 clt_axis_reduce_scatter(clt_stack(parts, p->at.places, 0), p->axis, p->at.places));
+}
+
+/* With `sequence`, backward gathers again what forward has gathered, so that the whole value needs
+ * no memory in between (Korthikanti et al., 2022). */
+static bool stays(const clt_partitioning *p, const clt_value *whole)
+{
+    return whole && !(p->sequence && p->backward && !whole->producer->backward);
 }
 
 static clt_value *whole_of(clt_partitioning *p, const clt_value *value)
@@ -138,7 +177,7 @@ static clt_value *whole_of(clt_partitioning *p, const clt_value *value)
     if (!*whole && has.partial)
         *whole = named(p, value, "all_reduce",
                        clt_axis_all_reduce(p->local[value->id], p->axis, CLT_AXIS_SUM));
-    else if (!*whole)
+    else if (!stays(p, *whole))
         *whole = clt_partition_gather(p, value, p->local[value->id], &value->type, has.sharding);
     return *whole;
 }
@@ -149,6 +188,8 @@ clt_value *clt_partition_convert(clt_partitioning *p, const clt_value *value, cl
     if (!has.partial && has.sharding.blocks == wanted.blocks &&
         (!wanted.blocks || has.sharding.dim == wanted.dim))
         return p->local[value->id];
+    if (wanted.blocks == 1 && wanted.dim == 1 && clt_partition_over_time(p, value))
+        return divided_over_time(p, value);
     clt_value *whole = whole_of(p, value);
     return wanted.blocks && whole ? part_of(p, value, whole, wanted) : whole;
 }

@@ -30,6 +30,8 @@ static void free_outcome(outcome *o)
         free(o->values[i].data);
 }
 
+static bool sequence; /* the mesh's option */
+
 typedef struct run {
     build_fn build;
     int places, limit;
@@ -58,7 +60,7 @@ static void make_place(run *r, int place, outcome *out)
         n += clt_value_trained(g->values[i]);
     ok(clt_pass_train(g, gradients));
     ok(clt_graph_clean(g, gradients, n));
-    snprintf(text, sizeof text, "tp=%d", r->places);
+    snprintf(text, sizeof text, "tp=%d%s", r->places, sequence ? ":sequence" : "");
     ok(clt_mesh_parse(text, r->places, &mesh));
     ok(clt_pass_partition(g, &mesh, place, BATCH, gradients, n, &report));
     out->gathers = report.gathers;
@@ -350,11 +352,22 @@ static void transformers(void **state)
     check(transformer, 2, &x);
 }
 
+/* Norms and sums beside the split layers are divided over the positions. */
+static void sequences(void **state)
+{
+    (void)state;
+    const expected x = {.limit = 11, .collectives = 22, .work = 1.1, .tolerance = 2e-6};
+    sequence = true;
+    check(transformer, 2, &x);
+    sequence = false;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mlp),         cmocka_unit_test(skips), cmocka_unit_test(split_results),
-        cmocka_unit_test(softmaxes),   cmocka_unit_test(joins), cmocka_unit_test(uneven_channels),
-        cmocka_unit_test(transformers)};
+        cmocka_unit_test(mlp),           cmocka_unit_test(skips),
+        cmocka_unit_test(split_results), cmocka_unit_test(softmaxes),
+        cmocka_unit_test(joins),         cmocka_unit_test(uneven_channels),
+        cmocka_unit_test(transformers),  cmocka_unit_test(sequences)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }

@@ -92,7 +92,7 @@ static inline void split_result(clt_graph *g)
 /* A transformer block with all that tp splits: vocabulary, heads and hidden units; tied weights. */
 static inline void transformer(clt_graph *g)
 {
-    enum { V = 11, D = 8, T = 3, HEADS = 2 };
+    enum { V = 11, D = 8, T = 4, HEADS = 2 };
     clt_value *tokens = clt_input(g, "tokens", CLT_I32, 2, (const int64_t[]){CLT_BATCH, T});
     clt_value *targets = clt_input(g, "targets", CLT_I32, 2, (const int64_t[]){CLT_BATCH, T});
     clt_attention_options causal;

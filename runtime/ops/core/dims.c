@@ -88,6 +88,7 @@ void clt_node_dims_of(const clt_node *node, clt_node_dims *dims)
     sizes all = {{0}, {0}};
     clt_operand_schema one;
     memset(dims->behaviour, 0, sizeof dims->behaviour);
+    memset(dims->adds, 0, sizeof dims->adds);
     memset(dims->in_blocks, 1, sizeof dims->in_blocks);
     memset(dims->out_blocks, 1, sizeof dims->out_blocks);
     memset(dims->units, 0, sizeof dims->units);

@@ -15,6 +15,9 @@ typedef struct clt_node_dims {
     /* The label of each dimension; -1: no label, because the dimension is broadcast or has one
      * element. */
     signed char in[CLT_MAX_OPERANDS][CLT_MAX_RANK], out[CLT_MAX_OUTPUTS][CLT_MAX_RANK];
+    /* The result adds up over the parallel dimensions that it lacks, as a weight's gradient beside
+     * that of x. Other results that lack one are whole in every part. */
+    bool adds[CLT_MAX_OUTPUTS];
     /* The dimension consists of so many equal blocks, and the label stands for each of them: packed
      * queries, keys and values have 3 blocks where the result of attention has 1. */
     unsigned char in_blocks[CLT_MAX_OPERANDS][CLT_MAX_RANK],

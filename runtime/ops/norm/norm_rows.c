@@ -393,6 +393,7 @@ void clt_norm_rows_dims(const clt_node *node, clt_node_dims *dims)
                 dims->in[i][k - first] = label;
         }
         for (int i = 1; i < node->n_out; i++) {
+            dims->adds[i] = gradient;
             if (!gradient && k < first)
                 dims->out[i][k] = label;
             else if (gradient && k >= first && node->out[i]->type.rank == rank - first)

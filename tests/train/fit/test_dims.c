@@ -26,6 +26,7 @@ typedef struct result {
     int label, output, axis, blocks;
     clt_dim_behaviour behaviour;
     int places, parts[MOST_PARTS], whole; /* numbers of outputs */
+    bool adds;                            /* over the dimension that it lacks */
 } result;
 
 typedef struct bench {
@@ -156,6 +157,7 @@ static void add_split(bench *b, const clt_node *node, const clt_node_dims *dims,
                       .behaviour = s->behaviour,
                       .places = s->places,
                       .whole = whole + o};
+        r->adds = r->axis < 0 && dims->adds[o];
         r->blocks = r->axis < 0 ? 1 : s->blocks * dims->out_blocks[o][r->axis];
         for (int p = 0; p < s->places; p++)
             r->parts[p] = parts[p] + o;
@@ -384,7 +386,7 @@ static void compare(const bench *b, const result *r)
         compare_overlap(b, r);
         return;
     }
-    const bool added = r->behaviour == CLT_DIM_SUMMED || r->behaviour == CLT_DIM_HALO;
+    const bool added = r->behaviour == CLT_DIM_SUMMED || r->behaviour == CLT_DIM_HALO || r->adds;
     const split s = {.behaviour = r->behaviour, .places = r->places, .blocks = r->blocks};
     for (int p = 0; p < r->places; p++) {
         clt_type part = *type;

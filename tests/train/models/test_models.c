@@ -449,6 +449,8 @@ static void gpt2(void **state)
     (void)state;
     check_on_all("gpt2", NULL);
     check_tensor("gpt2", NULL);
+    if (!getenv("CLT_TEST_DEVICES"))
+        check_mesh("gpt2", NULL, "pocl@1,pocl@1", "tp=2:sequence");
 }
 
 static void lstm(void **state)

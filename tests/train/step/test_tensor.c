@@ -179,6 +179,7 @@ static void rounded_numbers(void **state)
         {.build = softmax_of_parts, .devices = two, .parallel = "tp=2"},
         {.build = transformer, .devices = two, .parallel = "tp=2", .limit = 11},
         {.build = transformer, .devices = four, .parallel = "tp=2,dp=2", .limit = 11},
+        {.build = transformer, .devices = two, .parallel = "tp=2:sequence", .limit = 11},
         {.build = two_layers, .devices = two, .parallel = "tp=2", .optimizer = CLT_ADAMW},
         {.build = transformer,
          .devices = two,
