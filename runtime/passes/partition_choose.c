@@ -99,8 +99,8 @@ bool clt_partition_is_once(const clt_node *node, int index)
     return clt_operand_at(node->op->operands, index, &schema) && schema.once;
 }
 
-/* What operands must be sent so that the node can be divided so. An all-reduce sends each element
- * twice. */
+/* What operands must be sent so that the node can be divided so, and what its partial results cost
+ * later. An all-reduce sends each element twice. */
 static double cost_of(const clt_partitioning *p, const clt_node *node, const clt_node_dims *dims,
                       const clt_node_choice *choice)
 {
@@ -116,6 +116,8 @@ static double cost_of(const clt_partitioning *p, const clt_node *node, const clt
         const bool fits = wanted.dim == has.dim && wanted.blocks == has.blocks;
         cost += (p->placed[v->id].partial ? 2 - fits : !fits) * gather_cost(p, v);
     }
+    for (int o = 0; summed && o < node->n_out; o++)
+        cost += 2 * (double)clt_type_elements(&node->out[o]->type, p->batch);
     return cost;
 }
 

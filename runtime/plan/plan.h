@@ -155,6 +155,11 @@ int clt_plan_slab(const clt_plan *plan, int slab, int slot);
 /* Returns the bytes of the arena: the peak of intermediates. */
 int64_t clt_plan_arena_bytes(const clt_plan *plan);
 
+/* Returns the bytes of the tensors that the plan's collectives along an axis reduce, gather,
+ * scatter or pass on in a run of so many samples. *count gets the number of these collectives; it
+ * may be NULL. */
+int64_t clt_plan_payload(const clt_plan *plan, clt_axis axis, int64_t samples, int *count);
+
 /* Returns the bytes of parameters, gradients (if the plan trains) and `optimizer_slots` times the
  * parameters. */
 int64_t clt_plan_store_bytes(const clt_plan *plan, int optimizer_slots);

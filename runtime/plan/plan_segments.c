@@ -74,6 +74,30 @@ clt_status clt_plan_collectives(clt_plan *plan)
     return status;
 }
 
+/* Returns the elements of the whole tensor: what all places give or get together. */
+static int64_t elements_of(const clt_node *node, int64_t samples)
+{
+    const int64_t in = node->n_in ? clt_type_elements(&node->in[0]->type, samples) : 0;
+    const int64_t out = clt_type_elements(&node->out[0]->type, samples);
+    return in > out ? in : out;
+}
+
+int64_t clt_plan_payload(const clt_plan *plan, clt_axis axis, int64_t samples, int *count)
+{
+    int64_t bytes = 0;
+    int n = 0;
+    for (int k = 0; k < plan->n_collectives; k++) {
+        const clt_node *node = plan->nodes[plan->collectives[k].node].node;
+        if (plan->collectives[k].axis != axis)
+            continue;
+        n++;
+        bytes += elements_of(node, samples) * clt_dtype_size(node->out[0]->type.dtype);
+    }
+    if (count)
+        *count = n;
+    return bytes;
+}
+
 /* The host's actions after a node. */
 typedef struct stop {
     bool meets; /* a collective begins or ends */

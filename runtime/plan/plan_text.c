@@ -59,13 +59,20 @@ static void print_buckets(const clt_plan *plan, clt_str *text)
 
 static void print_segments(const clt_plan *plan, clt_str *text)
 {
+    static const char *const kinds[] = {[CLT_OP_ALL_REDUCE] = "all-reduce",
+                                        [CLT_OP_ALL_GATHER] = "all-gather",
+                                        [CLT_OP_REDUCE_SCATTER] = "reduce-scatter",
+                                        [CLT_OP_SEND] = "send",
+                                        [CLT_OP_RECEIVE] = "receive",
+                                        [CLT_OP_SHIFT] = "shift"};
     clt_str_add(text, "\nSegments (between them the host acts)\n");
     for (int i = 0; i < plan->n_segments; i++) {
         const clt_segment *s = &plan->segments[i];
         clt_str_add(text, "  nodes %d to %d%s", s->first, s->end - 1,
                     s->end <= plan->n_forward ? " (forward)" : "");
         if (s->begins >= 0)
-            clt_str_add(text, ", then all-reduce %s, complete before node %d",
+            clt_str_add(text, ", then %s %s, complete before node %d",
+                        kinds[plan->collectives[s->begins].kind],
                         plan->nodes[plan->collectives[s->begins].node].node->name,
                         plan->collectives[s->begins].needed);
         for (int r = s->first_ready; r < s->end_ready; r++)
@@ -117,6 +124,23 @@ static int64_t gradient_bytes(const clt_plan *plan)
     return bytes;
 }
 
+static void print_partition(const clt_plan *plan, clt_str *text)
+{
+    char size[32];
+    if (plan->partition.text.length)
+        clt_str_add(text, "\nParts of this place, and what places exchange:\n%s",
+                    clt_str_text(&plan->partition.text));
+    for (int a = 0; a < CLT_AXES; a++) {
+        int count;
+        bytes_text(clt_plan_payload(plan, (clt_axis)a, plan->options.max_batch, &count), size,
+                   sizeof size);
+        if (count)
+            clt_str_add(text, "axis %s: %d collectives of %s together, for %lld samples\n",
+                        clt_axis_name((clt_axis)a), count, size,
+                        (long long)plan->options.max_batch);
+    }
+}
+
 void clt_plan_print(const clt_plan *plan, bool explain, clt_str *text)
 {
     static const char *const modes[] = {"training", "evaluation", "prediction"};
@@ -131,9 +155,8 @@ void clt_plan_print(const clt_plan *plan, bool explain, clt_str *text)
         print_node(plan, i, explain, text);
     }
     print_recomputed(plan, text);
-    if (explain && plan->partition.text.length)
-        clt_str_add(text, "\nParts of this place, and what places exchange:\n%s",
-                    clt_str_text(&plan->partition.text));
+    if (explain)
+        print_partition(plan, text);
     print_buckets(plan, text);
     print_segments(plan, text);
     bytes_text(clt_plan_arena_bytes(plan), size, sizeof size);

@@ -350,8 +350,10 @@ static void check_run(subject *s, lab *l, double *worst)
     options.weight_decay = number(s, "weight_decay");
     assert_true(steps >= MIN_STEPS);
     lab_trainer(l, &options);
-    assert_int_equal(l->trainer->training->devices[0].plan->partition.gathers, 0);
-    assert_int_equal(l->trainer->evaluation->devices[0].plan->partition.gathers, 0);
+    /* With a sequence, the gradient of a slice of the positions' embedding is gathered. */
+    const int gathers = s->parallel && strstr(s->parallel, "sequence") ? 1 : 0;
+    assert_true(l->trainer->training->devices[0].plan->partition.gathers <= gathers);
+    assert_true(l->trainer->evaluation->devices[0].plan->partition.gathers <= gathers);
     load(s, l->store, 0);
     for (int64_t i = 0; i < steps; i++) {
         const clt_step_batch batch = batch_of(s, i % batches);
