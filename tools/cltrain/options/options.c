@@ -152,7 +152,6 @@ static const option_row rows[] = {
      "go on after a step whose loss or gradient is not finite"},
     {"parallel", 0, TEXT, AT(parallel), 0, FOR_TRAIN | FOR_PLAN | FOR_EVAL, "MESH",
      "mesh of the devices of all ranks, as dp=2,tp=2: dp has different samples, tp different parts "
-     "mesh of the devices of all ranks, as dp=2,tp=2: dp has different samples, tp different parts "
      "of layers, pp other layers, space other rows, time other parts of sequences; the last axis "
      "varies fastest (all devices are dp)",
      .words = "dp= tp= pp= space= time="},
