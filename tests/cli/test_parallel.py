@@ -1,15 +1,16 @@
 """--parallel: runs on a mesh of devices, what plan prints about it, and what is refused."""
+import json
 import os
 
 from command import CommandTest, get, main, records
 
 
 class Parallel(CommandTest):
-    def losses(self, name, *more, **names):
+    def losses(self, name, *more, model="mlp:16", **names):
         metrics = self.path(name + ".jsonl")
         self.train("--steps", "6", "--split", "equal", "--seed", "3", "--metrics", metrics,
                    "--checkpoint-dir", self.path(name), "--checkpoint-every", "3", *more,
-                   model="mlp:16", **names)
+                   model=model, **names)
         return [r["loss"] for r in records(metrics)[0]]
 
     def near(self, have, want):
@@ -31,6 +32,31 @@ class Parallel(CommandTest):
         self.losses("plain", devices="pocl/2")
         self.assertEqual(get(os.path.join(self.newest("dp"), "model.safetensors")),
                          get(os.path.join(self.newest("plain"), "model.safetensors")))
+
+    def images(self, space):
+        path = self.path("images.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"inputs": [{"name": "image", "space": space}, {"name": "label"}],
+                       "nodes": [{"name": "c", "op": "conv2d", "in": "image", "out": 4, "kernel": 3},
+                                 {"op": "relu"}, {"op": "max_pool2d"}, {"op": "flatten"},
+                                 {"name": "top", "op": "linear", "out": "classes"}],
+                       "losses": [{"op": "cross_entropy", "in": ["top", "label"]}]}, file)
+        return path
+
+    def test_rows_of_images(self):
+        model = self.images(2)
+        want = self.losses("whole", model=model, devices="pocl@1")
+        self.near(self.losses("rows", "--parallel", "space=2", model=model, devices="pocl/2"), want)
+        plan = ("plan", "--model", model, "--data", "idx:" + self.data, "--devices", "pocl/2",
+                "--parallel", "space=2")
+        text = self.run_command(*plan, "--explain").stdout
+        self.assertRegex(text, r"space c\.space\.below: shift of f32\[Bx1x\dx\d+\]")
+        self.assertRegex(text, r"space .*: reshape cannot be divided, so its operands are gathered")
+        self.assert_bad(*self.arguments("--steps", "1", "--parallel", "space=2", devices="pocl/2",
+                                        model=self.images(7)), code=1, says=("space", "dimension 7"))
+        self.assert_bad(*self.arguments("--steps", "1", "--parallel", "space=2", devices="pocl/2",
+                                        model="resnet18:width=1,blocks=1"),
+                        code=2, says=("axis space splits its images", "synchronised"))
 
     def test_resume_on_another_mesh(self):
         want = self.losses("straight", devices="pocl@1")

@@ -423,11 +423,22 @@ static void check_tensor(const char *name, const char *synchronised)
     check_mesh(name, synchronised, "pocl@1,pocl@1,pocl@1,pocl@1", "dp=2,tp=2");
 }
 
+/* Checks the model with its images split over two devices, and over two of four. */
+static void check_space(const char *name, const char *model)
+{
+    if (getenv("CLT_TEST_DEVICES"))
+        return;
+    check_mesh(name, model, "pocl@1,pocl@1", "space=2");
+    check_mesh(name, model, "pocl@1,pocl@1,pocl@1,pocl@1", "dp=2,space=2");
+}
+
 static void residual_networks(void **state)
 {
     (void)state;
     check_tensor("resnet18", "resnet18:width=2,sync");
     check_tensor("bottleneck", "resnet50:width=2,blocks=1,sync");
+    check_space("resnet18", "resnet18:width=2,sync");
+    check_space("bottleneck", "resnet50:width=2,blocks=1,sync");
     check_on_all("resnet18", "resnet18:width=2,sync");
     check_on_all("bottleneck", "resnet50:width=2,blocks=1,sync");
 }
@@ -437,6 +448,7 @@ static void unet(void **state)
     (void)state;
     check_on_all("unet", "unet:levels=2,width=4,sync");
     check_tensor("unet", "unet:levels=2,width=4,sync");
+    check_space("unet", "unet:levels=2,width=4,sync");
 }
 
 static void vit(void **state)
