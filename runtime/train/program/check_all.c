@@ -85,7 +85,8 @@ static clt_status check_one(trial *t, int try)
     const int n = t->world->count;
     clt_status status = CLT_OK;
     for (int p = 0; status == CLT_OK && p < n; p++) {
-        const int rounds = rounds_of(t, try, p), micro_batches = micro_batches_tried(t, try, p);
+        const int rounds = rounds_of(t, try, p), tried = micro_batches_tried(t, try, p);
+        const int micro_batches = rounds_in_flight(t) && tried > rounds ? rounds : tried;
         const clt_step_program *program = same_before(t, try, p);
         t->inputs[p] = inputs_of(t)[p];
         t->inputs[p].host_weights = t->known;

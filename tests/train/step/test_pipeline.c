@@ -84,7 +84,7 @@ static clt_status make_trainer(const setting *s, const clt_world *world, lab *l)
     o.optimizer = s->optimizer;
     o.lr = s->exact ? 1.0 / 1024 : 0.01;
     o.precision = s->precision;
-    o.batch = s->micro ? BATCH / MICRO * s->micro : BATCH;
+    o.batch = s->micro > MICRO ? BATCH / MICRO * s->micro : BATCH;
     o.accumulate = s->micro ? s->micro : MICRO;
     o.in_flight = s->in_flight;
     o.check_every = 1;
@@ -185,6 +185,17 @@ static void two_stages(void **state)
     check((setting){"cpu/2", "pp=2", 2, 0, 5, false, CLT_ADAM, CLT_F32}, "cpu@1");
     check((setting){"cpu/2", "pp=2", 2, 0, 0, false, CLT_SGD, CLT_BF16}, "cpu@1");
     check((setting){"cpu/2", "pp=2", 2, 0, 0, false, CLT_SGD, CLT_F16}, "cpu@1");
+}
+
+static void as_many_micro_batches_as_stages(void **state)
+{
+    const setting s = {"cpu/2", "pp=2", 2, 0, 2, true, CLT_SGD, CLT_F32};
+    setting alone = s;
+    (void)state;
+    alone.devices = "cpu@1";
+    alone.parallel = NULL;
+    const outcome one = run(&alone), o = run(&s);
+    compare(&s, &one, &o);
 }
 
 static void four_stages(void **state)
@@ -383,11 +394,14 @@ static void mistakes_are_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_stages),         cmocka_unit_test(four_stages),
-        cmocka_unit_test(stages_beside_data), cmocka_unit_test(tied_parameters_are_added_up),
-        cmocka_unit_test(stages_on_ranks),    cmocka_unit_test(memory),
-        cmocka_unit_test(mistakes_are_named)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(two_stages),
+                                       cmocka_unit_test(as_many_micro_batches_as_stages),
+                                       cmocka_unit_test(four_stages),
+                                       cmocka_unit_test(stages_beside_data),
+                                       cmocka_unit_test(tied_parameters_are_added_up),
+                                       cmocka_unit_test(stages_on_ranks),
+                                       cmocka_unit_test(memory),
+                                       cmocka_unit_test(mistakes_are_named)};
     for (int i = 0; i < ROOM; i++)
         starts[i] = (float)((i * 7) % 3 - 1);
     for (int i = 0; i < BATCH * IN; i++)
