@@ -207,7 +207,7 @@ clt_status clt_model_gpt2(const char *model, const clt_model_input *in, const ch
     clt_value *x = clt_embedding(tokens, wte, CLT_NO_PADDING);
     x = drop(&net, clt_add(x, places(&net, positions, text.length)));
     for (int i = 0; i < net.layers; i++)
-        x = block(&net, x, i);
+        x = clt_cut(block(&net, x, i));
     name_files(graph);
     MODEL_TRY(split(graph));
     return clt_model_predict_tokens(graph, clt_linear(norm(&net, x, "", "ln_f"), wte, NULL), &text,

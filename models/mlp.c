@@ -65,7 +65,7 @@ clt_value *clt_model_mlp(clt_graph *graph, clt_value *image, int64_t classes, co
     for (int i = 0; i <= count; i++) {
         snprintf(name, sizeof name, "fc%d", i + 1);
         x = clt_layer_linear(graph, x, name, i < count ? widths[i] : classes);
-        x = i < count ? clt_relu(x) : x;
+        x = i < count ? clt_cut(clt_relu(x)) : x;
     }
     return x && split(graph, count + 1) == CLT_OK ? x : NULL;
 }

@@ -132,7 +132,7 @@ static clt_value *build(clt_graph *graph, clt_value *image, int64_t classes, con
         const int count = list[BLOCKS].given ? (int)list[BLOCKS].value : blocks[s];
         for (int b = 0; b < count; b++) {
             snprintf(name, sizeof name, "layer%d.%d", s + 1, b);
-            x = block(&net, x, name, net.width << s, s && !b ? 2 : 1);
+            x = clt_cut(block(&net, x, name, net.width << s, s && !b ? 2 : 1));
         }
     }
     if (split(&net) != CLT_OK)

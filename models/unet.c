@@ -59,10 +59,10 @@ static clt_value *build(const network *net, clt_value *x, int64_t out)
     for (int i = 0; i < levels; i++) {
         beside[i] = x;
         snprintf(name, sizeof name, "down%d.maxpool_conv.1", i + 1);
-        x = twice(net, clt_max_pool2d(x, NULL), name, width << (i + 1));
+        x = clt_cut(twice(net, clt_max_pool2d(x, NULL), name, width << (i + 1)));
     }
     for (int i = 0; i < levels; i++)
-        x = up(net, x, beside[levels - 1 - i], i + 1, width << (levels - 1 - i));
+        x = clt_cut(up(net, x, beside[levels - 1 - i], i + 1, width << (levels - 1 - i)));
     /* Axis tp splits each pair of convolutions in its middle. */
     static const clt_model_split rows[] = {{"*.double_conv.0.weight|*.double_conv.1.*", 0, 1},
                                            {"*.double_conv.3.weight", 1, 1},

@@ -106,7 +106,7 @@ clt_value *clt_model_vit_tiny(clt_graph *graph, clt_value *image, int64_t classe
                                            {NULL, 0, 0}};
     clt_value *x = patches(&net, image);
     for (int i = 0; i < net.layers; i++)
-        x = block(&net, x, i);
+        x = clt_cut(block(&net, x, i));
     if (!x || clt_model_shard(graph, rows) != CLT_OK)
         return NULL;
     x = clt_layer_layer_norm(graph, clt_reduce_mean(x, over_patches, 1, 0), "fc_norm", eps);

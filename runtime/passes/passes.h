@@ -25,7 +25,8 @@ clt_status clt_pass_train(clt_graph *graph, clt_value **gradients);
 clt_status clt_pass_drop_collectives(clt_graph *graph);
 
 /*
- * Gives each node its stage, by the graph's cuts (clt_cut). Parameters that are trained and used by
+ * Gives each node its stage, by the graph's cuts (clt_cut). Of more cuts than needed, those are
+ * used with which the largest stage has the least work. Parameters that are trained and used by
  * several stages get a copy for each stage but the first, so that autodiff gives a gradient for
  * each. Runs before clt_pass_train. Errors: INVALID_ARGUMENT, with one line that names the cut or
  * the stage.

@@ -1,4 +1,5 @@
 /* The stages of a pipeline: which nodes belong to which, and copies of tied parameters. */
+#include <float.h>
 #include <stdio.h>
 
 #include "base/alloc.h"
@@ -33,7 +34,71 @@ static clt_status fail_empty(int stage, const clt_value *first, const clt_value 
                     first && end ? name_of(end) : "");
 }
 
-static clt_status number_nodes(const clt_graph *graph)
+/* The cuts of a graph, and the floating-point operations of forward between them. */
+typedef struct cuts {
+    int n;
+    double *work; /* of the n + 1 pieces */
+    bool *used;   /* by number of the cut, from 1 on */
+} cuts;
+
+static double work_of(const clt_node *node)
+{
+    if (node->op->view)
+        return 0;
+    return node->op->flops ? node->op->flops(node, 1)
+                           : (double)clt_type_elements(&node->out[0]->type, 1);
+}
+
+/* Adds up the work between cuts, which must have the order of the nodes. */
+static clt_status find_work(const clt_graph *graph, cuts *c)
+{
+    int piece = 0;
+    for (int i = 0; i < graph->n_nodes; i++) {
+        const clt_value *cut = cut_of(graph->nodes[i]);
+        c->work[piece] += work_of(graph->nodes[i]);
+        if (cut && cut->cut != piece + 1)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "mesh: cut %d, behind %s, is against the data's direction: cut %d lies "
+                            "behind it",
+                            cut->cut, name_of(cut), piece + 1);
+        piece += cut != NULL;
+    }
+    return CLT_OK;
+}
+
+/* Divides the pieces into stages, the largest of which has the least work: most[s][i] is the work
+ * of the largest of s + 1 stages of the first i + 1 pieces, and begins[s][i] the first piece of the
+ * last of these stages. */
+static clt_status balance(const cuts *c, int stages)
+{
+    const int n = c->n + 1;
+    double *most = clt_calloc((size_t)(stages * n), sizeof *most);
+    int *begins = clt_calloc((size_t)(stages * n), sizeof *begins);
+    const bool memory = most && begins;
+    for (int s = 0; memory && s < stages; s++)
+        for (int i = s; i < n; i++) {
+            double last = 0;
+            most[s * n + i] = DBL_MAX;
+            for (int begin = i; begin >= s; begin--) {
+                last += c->work[begin];
+                const double before = s && begin ? most[(s - 1) * n + begin - 1] : 0;
+                const double largest = last > before ? last : before;
+                if ((s ? begin > 0 : begin == 0) && largest < most[s * n + i]) {
+                    most[s * n + i] = largest;
+                    begins[s * n + i] = begin;
+                }
+            }
+        }
+    for (int s = stages - 1, i = n - 1; memory && s > 0; s--) {
+        const int begin = begins[s * n + i];
+        c->used[begin] = true; /* cut number `begin` lies before this piece */
+        i = begin - 1;
+    }
+    CLT_FREE(most, begins);
+    return memory ? CLT_OK : CLT_OUT_OF_MEMORY;
+}
+
+static clt_status number_nodes(const clt_graph *graph, const cuts *c)
 {
     const clt_value *last = NULL;
     int stage = 0, nodes = 0;
@@ -42,13 +107,8 @@ static clt_status number_nodes(const clt_graph *graph)
         const clt_value *cut = cut_of(node);
         node->stage = stage;
         nodes += !node->op->view;
-        if (!cut)
+        if (!cut || !c->used[cut->cut])
             continue;
-        if (cut->cut != stage + 1)
-            return clt_fail(CLT_INVALID_ARGUMENT,
-                            "mesh: cut %d, behind %s, is against the data's direction: cut %d lies "
-                            "behind it",
-                            cut->cut, name_of(cut), stage + 1);
         if (!nodes)
             return fail_empty(stage, last, cut);
         last = cut;
@@ -56,6 +116,20 @@ static clt_status number_nodes(const clt_graph *graph)
         stage++;
     }
     return nodes || !last ? CLT_OK : fail_empty(stage, last, NULL);
+}
+
+/* Gives each node its stage. */
+static clt_status divide(const clt_graph *graph, int stages)
+{
+    cuts c = {.n = graph->cuts,
+              .work = clt_calloc((size_t)graph->cuts + 1, sizeof *c.work),
+              .used = clt_calloc((size_t)graph->cuts + 1, sizeof *c.used)};
+    clt_status status = c.work && c.used ? CLT_OK : CLT_OUT_OF_MEMORY;
+    CLT_NEXT(status, find_work(graph, &c));
+    CLT_NEXT(status, balance(&c, stages));
+    CLT_NEXT(status, number_nodes(graph, &c));
+    CLT_FREE(c.work, c.used);
+    return status;
 }
 
 /* Adds the bit of each stage that uses a parameter or state. Stage 0 has those that none uses. */
@@ -109,11 +183,11 @@ clt_status clt_pass_stages(clt_graph *graph, int stages)
     if (stages > MOST_STAGES)
         return clt_fail(CLT_UNSUPPORTED, "mesh: axis pp can have %d stages, not %d", MOST_STAGES,
                         stages);
-    if (graph->cuts != stages - 1)
+    if (graph->cuts < stages - 1)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "mesh: pp=%d needs %d cuts of the graph (clt_cut), which has %d", stages,
                         stages - 1, graph->cuts);
-    CLT_TRY(number_nodes(graph));
+    CLT_TRY(divide(graph, stages));
     mark_users(graph);
     const int n_values = graph->n_values;
     for (int i = 0; i < n_values; i++) {

@@ -58,6 +58,20 @@ class Parallel(CommandTest):
                                         model="resnet18:width=1,blocks=1"),
                         code=2, says=("axis space splits its images", "synchronised"))
 
+    def test_stages(self):
+        want = self.losses("alone", "--accumulate", "4", devices="pocl@1")
+        stages = ("--accumulate", "4", "--parallel", "pp=2")
+        self.near(self.losses("pp", *stages, devices="pocl/2"), want)
+        # A run on stages goes on without them.
+        metrics = self.path("staged.jsonl")
+        usual = ("--split", "equal", "--seed", "3", "--metrics", metrics, "--checkpoint-dir",
+                 self.path("staged"), "--resume")
+        self.train("--steps", "3", *stages, *usual, model="mlp:16", devices="pocl/2")
+        self.train("--steps", "6", "--accumulate", "4", *usual, model="mlp:16", devices="pocl@1")
+        self.near([r["loss"] for r in records(metrics)[0]], want)
+        self.assert_bad(*self.arguments("--steps", "1", "--parallel", "pp=2", devices="pocl/2"),
+                        code=2, says=("micro-batches", "accumulate"))
+
     def test_resume_on_another_mesh(self):
         want = self.losses("straight", devices="pocl@1")
         metrics = self.path("broken.jsonl")

@@ -408,6 +408,29 @@ static void tied_parameters_have_a_gradient_on_each_stage(void **state)
     check(tied, 2, 2, 2 * BATCH * 4);
 }
 
+/* Of more cuts than needed, those are used that balance the work. */
+static void work_is_balanced(void **state)
+{
+    static const int widths[] = {4, 64, 4, 64, 64, 4, 4};
+    enum { LAYERS = sizeof widths / sizeof *widths - 1 };
+    static const int wanted[LAYERS] = {0, 0, 0, 1, 2, 2}; /* the fourth layer is the largest */
+    char name[] = "a";
+    clt_graph *g;
+    (void)state;
+    ok(clt_graph_create(&g));
+    clt_value *x = input(g, "x", widths[0]), *layers[LAYERS];
+    for (int i = 0; i < LAYERS; i++, name[0]++) {
+        x = layers[i] = clt_matmul(x, parameter(g, name, widths[i], widths[i + 1]), 0, 0);
+        if (i < LAYERS - 1)
+            clt_cut(x);
+    }
+    loss(g, "loss", x, "target", widths[LAYERS]);
+    ok(clt_pass_stages(g, 3));
+    for (int i = 0; i < LAYERS; i++)
+        assert_int_equal(layers[i]->producer->stage, wanted[i]);
+    clt_graph_destroy(g);
+}
+
 /* --- what is refused ------------------------------------------------------------------------- */
 
 static void against_direction(clt_graph *g)
@@ -469,6 +492,7 @@ int main(void)
         cmocka_unit_test(a_chain_of_four),
         cmocka_unit_test(a_value_passes_a_stage_by),
         cmocka_unit_test(tied_parameters_have_a_gradient_on_each_stage),
+        cmocka_unit_test(work_is_balanced),
         cmocka_unit_test(bad_cuts_are_refused),
     };
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);

@@ -149,8 +149,9 @@ CLT_API clt_status clt_shard_value(clt_value *value, clt_axis axis, int dim);
  * them.
  *
  * Cuts have an effect only with a mesh of pp=N, which needs N - 1 of them, in the order of the
- * nodes. Returns the value. Errors: INVALID_ARGUMENT (no node computes the value, or it is cut
- * already).
+ * nodes. Of more cuts, those are used with which the largest stage has the fewest floating-point
+ * operations. Models of <cltrain/models.h> have cuts behind their blocks. Returns the value.
+ * Errors: INVALID_ARGUMENT (no node computes the value, or it is cut already).
  */
 CLT_API clt_value *clt_cut(clt_value *value);
 

@@ -27,14 +27,6 @@ struct clt_source {
     clt_device_gather **gathers; /* by device; NULL: the device gets no samples */
 };
 
-static bool is_upstream(const clt_plan *plan, const clt_value *input)
-{
-    for (int l = 0; l < plan->graph->n_losses; l++)
-        if (plan->graph->losses[l].upstream == input)
-            return true;
-    return false;
-}
-
 static clt_status check_field(const clt_dataset *dataset, int field, const clt_value *input)
 {
     clt_dtype dtype;
@@ -66,7 +58,7 @@ static clt_status normalize(clt_source *s, int output, double divisor,
 }
 
 static clt_status add_input(clt_source *s, const clt_dataset *dataset,
-                            const clt_fit_options *options, const clt_plan *plan,
+                            const clt_fit_options *options, const clt_graph *graph,
                             const clt_value *input)
 {
     int field, output;
@@ -89,7 +81,7 @@ static clt_status add_input(clt_source *s, const clt_dataset *dataset,
     if (!s->on_devices && input->type.dtype == CLT_I32 && clt_dataset_classes(dataset, field) > 0) {
         const bool ignores = options->ignore_index != INT64_MIN;
         CLT_TRY(clt_loader_set_labels(s->loader, output, ignores ? &options->ignore_index : NULL));
-        s->weighted = plan->graph->n_losses == 1 && clt_type_coefficient(&input->type) == 1;
+        s->weighted = graph->n_losses == 1 && clt_type_coefficient(&input->type) == 1;
     }
     return CLT_OK;
 }
@@ -156,12 +148,12 @@ clt_status clt_source_create(const clt_participants *all, const clt_shares *shar
     desc.quantum = shares->quantum;
     desc.slots = SLOTS;
     if (s->on_devices)
-        desc.max_threads = 1; /* one thread suffices for sample numbers */
-    const clt_plan *plan = session->devices[0].plan;
+        desc.max_threads = 1;                /* one thread suffices for sample numbers */
+    const clt_graph *graph = session->graph; /* stages of a pipeline read different inputs */
     clt_status status = clt_loader_create(&desc, &s->loader);
-    for (int i = 0; status == CLT_OK && i < plan->n_inputs; i++)
-        if (!is_upstream(plan, plan->inputs[i]) && !plan->inputs[i]->output_gradient)
-            status = add_input(s, dataset, options, plan, plan->inputs[i]);
+    for (int i = 0; status == CLT_OK && i < graph->n_values; i++)
+        if (graph->values[i]->kind == CLT_VALUE_INPUT && !graph->values[i]->output_gradient)
+            status = add_input(s, dataset, options, graph, graph->values[i]);
     if (status == CLT_OK && options->channels && !s->n_images)
         status = clt_fail(CLT_INVALID_ARGUMENT,
                           "data set '%s': mean and std are given, but no f32 input of the graph "
