@@ -201,25 +201,62 @@ static clt_status visit_roots(traversal *t, clt_value *const *keep, int n_keep)
     return CLT_OK;
 }
 
+/* Finds the nodes that depend on a node with an effect that is not in the new order yet. `sorted`:
+ * all live nodes, each behind those that it reads. */
+static void find_waiting(const traversal *t, clt_node *const *sorted, int count, bool *waits)
+{
+    for (int i = 0; i < count; i++) {
+        const clt_node *node = sorted[i];
+        bool any = false;
+        for (int k = 0; k < node->n_in; k++) {
+            const clt_node *from = node->in[k] ? node->in[k]->producer : NULL;
+            any = any || (from && t->done[from->id] != 2 && (from->op->effect || waits[from->id]));
+        }
+        waits[node->id] = any;
+    }
+}
+
+/* Adds the live nodes of forward or of backward. */
+static clt_status settle_pass(traversal *t, bool backward, clt_node *const *sorted, int count,
+                              const bool *live, bool *waits)
+{
+    const clt_graph *g = t->graph;
+    clt_status status = CLT_OK;
+    find_waiting(t, sorted, count, waits);
+    for (int i = 0; status == CLT_OK && i < 2 * g->n_nodes; i++) {
+        clt_node *node = g->nodes[i % g->n_nodes];
+        const bool again = i >= g->n_nodes;
+        if (!live[node->id] || node->backward != backward || (waits[node->id] && !again))
+            continue;
+        status = visit(t, node);
+        if (node->op->effect && !again)
+            find_waiting(t, sorted, count, waits);
+    }
+    return status;
+}
+
 /* Restores the builder's order, except that a producer added by a pass comes just before its first
  * user. So schedules stay close to the model's text, and gradients come in reverse order of the
- * layers. */
+ * layers. Nodes with effects keep their order: other devices come to the same ones in the same
+ * order. */
 static clt_status settle_order(traversal *t)
 {
-    bool *live = clt_calloc((size_t)t->graph->n_nodes + 1, sizeof *live);
-    CLT_TRY_MEMORY(live);
-    for (int i = 0; i < t->graph->n_nodes; i++)
-        live[i] = t->done[i] == 2;
-    memset(t->done, 0, (size_t)t->graph->n_nodes);
-    t->n_order = 0;
-    clt_status status = CLT_OK;
-    /* All forward nodes come first, so that the forward pass can run alone. */
-    for (int i = 0; status == CLT_OK && i < 2 * t->graph->n_nodes; i++) {
-        clt_node *node = t->graph->nodes[i % t->graph->n_nodes];
-        if (live[node->id] && node->backward == (i >= t->graph->n_nodes))
-            status = visit(t, node);
+    const size_t nodes = (size_t)t->graph->n_nodes + 1;
+    const int count = t->n_order;
+    bool *live = clt_calloc(nodes, sizeof *live), *waits = clt_calloc(nodes, sizeof *waits);
+    clt_node **sorted = clt_calloc(nodes, sizeof *sorted);
+    clt_status status = live && waits && sorted ? CLT_OK : CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK) {
+        for (int i = 0; i < t->graph->n_nodes; i++)
+            live[i] = t->done[i] == 2;
+        memcpy(sorted, t->order, (size_t)count * sizeof *sorted);
+        memset(t->done, 0, (size_t)t->graph->n_nodes);
+        t->n_order = 0;
+        /* All forward nodes come first, so that the forward pass can run alone. */
+        status = settle_pass(t, false, sorted, count, live, waits);
+        CLT_NEXT(status, settle_pass(t, true, sorted, count, live, waits));
     }
-    clt_free(live);
+    CLT_FREE(live, waits, sorted);
     return status;
 }
 

@@ -458,6 +458,15 @@ static void vit(void **state)
     check_tensor("vit", NULL);
 }
 
+/* Checks the model with its sequences split over two devices, and over two of four. */
+static void check_time(const char *name)
+{
+    if (getenv("CLT_TEST_DEVICES"))
+        return;
+    check_mesh(name, NULL, "pocl@1,pocl@1", "time=2");
+    check_mesh(name, NULL, "pocl@1,pocl@1,pocl@1,pocl@1", "dp=2,time=2");
+}
+
 static void gpt2(void **state)
 {
     (void)state;
@@ -465,6 +474,7 @@ static void gpt2(void **state)
     check_tensor("gpt2", NULL);
     if (!getenv("CLT_TEST_DEVICES"))
         check_mesh("gpt2", NULL, "pocl@1,pocl@1", "tp=2:sequence");
+    check_time("gpt2");
 }
 
 static void lstm(void **state)
@@ -472,6 +482,7 @@ static void lstm(void **state)
     (void)state;
     check_on_all("lstm-text", NULL);
     check_tensor("lstm-text", NULL);
+    check_time("lstm-text");
     check_model("lstm-rows", NULL, clt_test_devices("pocl@1"));
     check_model("lstm-last", NULL, clt_test_devices("pocl@1"));
     check_model("lstm-each", NULL, clt_test_devices("pocl@1"));
