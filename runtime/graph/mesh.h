@@ -13,6 +13,7 @@ typedef struct clt_mesh {
     int size[CLT_AXES];   /* 1: the axis is not used */
     int stride[CLT_AXES]; /* between neighbours along the axis */
     bool sequence;        /* tp=N:sequence: norms and dropout are divided over time within tp */
+    bool zero; /* trained parameters are divided along dp, and not along tp; see CLT_FLAT */
 } clt_mesh;
 
 /* Reads "dp=2,tp=2:sequence" for so many devices of all ranks; NULL or "": all devices are dp.
@@ -37,6 +38,12 @@ int clt_mesh_places(const clt_mesh *mesh, clt_axis axis);
 
 /* Returns the place of a participant along an axis. */
 int clt_mesh_coordinate(const clt_mesh *mesh, clt_axis axis, int participant);
+
+/* Returns the axis along which parameters of stores are split. */
+static inline clt_axis clt_mesh_split_axis(const clt_mesh *mesh)
+{
+    return mesh->zero ? CLT_AXIS_DATA : CLT_AXIS_TENSOR;
+}
 
 /* Returns the participant at another place along an axis. */
 int clt_mesh_neighbour(const clt_mesh *mesh, clt_axis axis, int participant, int place);

@@ -2,6 +2,20 @@
 
 #include "base/error.h"
 
+static int64_t product(const clt_type *type, int from, int to)
+{
+    int64_t elements = 1;
+    for (int i = from; i < to; i++)
+        elements *= type->dims[i];
+    return elements;
+}
+
+/* Returns the elements of each part of a flat list, with the zeros behind the last element. */
+static int64_t flat_part(const clt_type *whole, int places)
+{
+    return (product(whole, 0, whole->rank) + places - 1) / places;
+}
+
 clt_status clt_sharding_type(const char *name, const clt_type *whole, clt_sharding sharding,
                              clt_coordinate at, clt_type *part)
 {
@@ -9,6 +23,10 @@ clt_status clt_sharding_type(const char *name, const clt_type *whole, clt_shardi
     *part = *whole;
     if (!sharding.blocks || at.places == 1)
         return CLT_OK;
+    if (sharding.dim == CLT_FLAT) {
+        *part = (clt_type){.dtype = whole->dtype, .rank = 1, .dims = {flat_part(whole, at.places)}};
+        return CLT_OK;
+    }
     const int64_t dim =
         sharding.dim >= 0 && sharding.dim < whole->rank ? whole->dims[sharding.dim] : 0;
     const int64_t size = dim < 0 ? -dim : dim;
@@ -23,17 +41,11 @@ clt_status clt_sharding_type(const char *name, const clt_type *whole, clt_shardi
     return CLT_OK;
 }
 
-static int64_t product(const clt_type *type, int from, int to)
-{
-    int64_t elements = 1;
-    for (int i = from; i < to; i++)
-        elements *= type->dims[i];
-    return elements;
-}
-
 int64_t clt_sharding_pieces(const clt_type *whole, clt_sharding sharding)
 {
-    return sharding.blocks ? product(whole, 0, sharding.dim) * sharding.blocks : 1;
+    return sharding.blocks && sharding.dim != CLT_FLAT
+               ? product(whole, 0, sharding.dim) * sharding.blocks
+               : 1;
 }
 
 clt_piece clt_sharding_piece(const clt_type *whole, clt_sharding sharding, clt_coordinate at,
@@ -41,6 +53,11 @@ clt_piece clt_sharding_piece(const clt_type *whole, clt_sharding sharding, clt_c
 {
     if (!sharding.blocks)
         return (clt_piece){0, 0, product(whole, 0, whole->rank)};
+    if (sharding.dim == CLT_FLAT) {
+        const int64_t all = product(whole, 0, whole->rank), part = flat_part(whole, at.places);
+        const int64_t begin = at.place * part < all ? at.place * part : all;
+        return (clt_piece){begin, 0, all - begin < part ? all - begin : part};
+    }
     const int64_t block = whole->dims[sharding.dim] / sharding.blocks;
     const int64_t inner = product(whole, sharding.dim + 1, whole->rank);
     const int64_t count = clt_part_size(block, at.places, at.place) * inner;

@@ -7,16 +7,32 @@
  *
  * If a block's size is no multiple of the places, the first places have one element more. Of a
  * dimension of c x batch elements, the c elements of each sample are split.
+ *
+ * A tensor of any shape can also be split as a flat list of elements. All places then have parts of
+ * one size, and zeros follow behind the last element:
+ *
+ *     7 elements, CLT_FLAT over 3 places    0 1 2, 3 4 5, and 6 with two zeros
  */
 #ifndef CLT_GRAPH_SHARDING_H
 #define CLT_GRAPH_SHARDING_H
 
 #include "graph/graph.h"
+#include "graph/mesh.h"
+
+/* In place of a dimension, with 1 block: the tensor is split as a flat list. */
+enum { CLT_FLAT = -1 };
 
 /* One place of an axis. */
 typedef struct clt_coordinate {
     int place, places;
 } clt_coordinate;
+
+/* Returns the participant's place of the axis along which parameters are split. */
+static inline clt_coordinate clt_mesh_split_place(const clt_mesh *mesh, int participant)
+{
+    const clt_axis axis = clt_mesh_split_axis(mesh);
+    return (clt_coordinate){clt_mesh_coordinate(mesh, axis, participant), mesh->size[axis]};
+}
 
 /* Returns where the part of the place begins in a block of `size` elements. The place behind the
  * last one gives `size`. */

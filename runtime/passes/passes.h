@@ -69,6 +69,16 @@ clt_status clt_pass_partition(clt_graph *graph, const clt_mesh *mesh, int partic
 clt_status clt_pass_partition_forward(clt_graph *graph, const clt_mesh *mesh, int participant,
                                       int64_t batch, clt_partition_report *report);
 
+/*
+ * Makes the parameters that are split along axis dp (CLT_FLAT), which has so many places, shards.
+ * Collectives gather them where they are used, and reduce their gradients into shards. All trained
+ * parameters must be split. gradients[] become those
+ * of the shards. Appends a line for each collective to `report`. Runs after clt_pass_train and
+ * clt_pass_simplify. Errors: UNSUPPORTED (a parameter is an output).
+ */
+clt_status clt_pass_gather(clt_graph *graph, int places, clt_value **gradients, int n_gradients,
+                           clt_str *report);
+
 /* Replaces nodes for evaluation: dropout disappears. */
 clt_status clt_pass_evaluate(clt_graph *graph);
 

@@ -16,12 +16,22 @@ static int64_t bytes_of(const clt_type *type)
     return clt_type_elements(type, 0) * clt_dtype_size(type->dtype);
 }
 
+/* Returns how a mesh splits a parameter or state. */
+static clt_sharding sharding_of(const clt_value *value, const clt_mesh *mesh)
+{
+    const clt_sharding none = {0, 0}, flat = {CLT_FLAT, 1};
+    if (!mesh || mesh->size[clt_mesh_split_axis(mesh)] == 1)
+        return none;
+    if (mesh->zero)
+        return clt_value_trained(value) ? flat : none;
+    return value->shardings[CLT_AXIS_TENSOR];
+}
+
 static clt_status add_slot(clt_buckets *b, const clt_mesh *mesh, const clt_value *value, int stream)
 {
-    const int places = mesh ? mesh->size[CLT_AXIS_TENSOR] : 1;
-    const clt_sharding none = {0};
+    const int places = mesh ? mesh->size[clt_mesh_split_axis(mesh)] : 1;
     clt_slot slot = {.whole = value->type,
-                     .sharding = places > 1 ? value->shardings[CLT_AXIS_TENSOR] : none,
+                     .sharding = sharding_of(value, mesh),
                      .stages = value->stages ? value->stages : 1,
                      .init = value->init,
                      .stream = stream,
@@ -331,9 +341,10 @@ uint64_t clt_buckets_hash(const clt_buckets *buckets)
                                  slot->state,
                                  slot->group};
         if (slot->sharding.blocks) {
-            const int64_t split[] = {slot->sharding.dim, slot->sharding.blocks,
-                                     slot->whole.dims[slot->sharding.dim]};
+            const int64_t split[] = {slot->sharding.dim, slot->sharding.blocks};
             hash = clt_hash(split, sizeof split, hash);
+            hash = clt_hash(slot->whole.dims, (size_t)slot->whole.rank * sizeof *slot->whole.dims,
+                            hash);
         }
         const double update[] = {slot->rate, slot->decay};
         hash = clt_hash(update, sizeof update, clt_hash(place, sizeof place, hash));

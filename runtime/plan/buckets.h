@@ -22,7 +22,7 @@ typedef struct clt_slot {
     char *name;
     clt_type type;         /* of the part of place 0; if the tensor is not split, the whole type */
     clt_type whole;        /* the type in the graph as the user built it */
-    clt_sharding sharding; /* along the axis tp; 0 blocks: the tensor is not split */
+    clt_sharding sharding; /* along clt_mesh_split_axis; 0 blocks: the tensor is not split */
     uint64_t stages;       /* bit s: stage s of axis pp has the tensor; see clt_buckets_stage */
     clt_init init;
     int stream; /* number of the parameter in the graph; selects its random stream */

@@ -10,7 +10,8 @@ static clt_status check_store(const clt_graph *graph, const clt_buckets *buckets
                               const clt_plan_options *options)
 {
     char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
-    const bool has_places = options->mesh && options->mesh->size[CLT_AXIS_TENSOR] > 1;
+    const clt_mesh *mesh = options->mesh;
+    const bool has_places = mesh && mesh->size[clt_mesh_split_axis(mesh)] > 1;
     for (int i = 0; i < graph->n_values; i++) {
         const clt_value *v = graph->values[i];
         if (v->kind != CLT_VALUE_PARAMETER && v->kind != CLT_VALUE_STATE)
@@ -39,10 +40,12 @@ static clt_status check_store(const clt_graph *graph, const clt_buckets *buckets
  * splits of the one that it was made of. */
 static void take_splits(clt_plan *plan)
 {
+    const clt_mesh *mesh = plan->options.mesh;
+    const clt_axis axis = mesh ? clt_mesh_split_axis(mesh) : CLT_AXIS_TENSOR;
     for (int i = 0; i < plan->graph->n_values; i++) {
         clt_value *v = plan->graph->values[i];
         if (v->kind == CLT_VALUE_PARAMETER)
-            v->shardings[CLT_AXIS_TENSOR] = clt_buckets_find(&plan->buckets, v->name)->sharding;
+            v->shardings[axis] = clt_buckets_find(&plan->buckets, v->name)->sharding;
     }
 }
 
@@ -53,8 +56,7 @@ static clt_status check_parts(const clt_plan *plan)
     char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
     clt_coordinate at = {0, 1};
     if (mesh)
-        at = (clt_coordinate){clt_mesh_coordinate(mesh, CLT_AXIS_TENSOR, plan->options.participant),
-                              mesh->size[CLT_AXIS_TENSOR]};
+        at = clt_mesh_split_place(mesh, plan->options.participant);
     for (int i = 0; i < plan->graph->n_values; i++) {
         const clt_value *v = plan->graph->values[i];
         const clt_slot *slot =
@@ -177,6 +179,9 @@ static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value
             graph, clt_mesh_coordinate(mesh, CLT_AXIS_PIPELINE, plan->options.participant),
             gradients, n_gradients, &plan->partition.text));
     CLT_TRY(clt_pass_simplify(graph));
+    if (plan->options.mesh && plan->options.mesh->zero)
+        CLT_TRY(clt_pass_gather(graph, plan->options.mesh->size[CLT_AXIS_DATA], gradients,
+                                *n_gradients, &plan->partition.text));
     if (plan->options.fuse)
         CLT_TRY(clt_pass_fuse(graph));
     CLT_TRY(clt_graph_clean(graph, gradients, *n_gradients));

@@ -87,6 +87,24 @@ class Parallel(CommandTest):
         self.assert_bad(*self.arguments("--steps", "1", "--accumulate", "2", "--in-flight", "3"), code=2,
                         says=("--in-flight 3", "at most the 2 micro-batches"))
 
+    def test_zero_3(self):
+        want = self.losses("one", devices="pocl@1")
+        self.near(self.losses("two", "--zero", "3", devices="pocl/2"), want)
+        self.near(self.losses("three", "--zero", "3", "--parallel", "dp=3",
+                              devices="pocl@1,pocl@1,pocl@1"), want)
+        # Resume with another zero.
+        for first, second in (("3", "0"), ("1", "3")):
+            metrics = self.path("zero%s.jsonl" % first)
+            usual = ("--split", "equal", "--seed", "3", "--metrics", metrics, "--checkpoint-dir",
+                     self.path("zero" + first), "--resume")
+            self.train("--steps", "3", "--zero", first, *usual, model="mlp:16", devices="pocl/2")
+            self.train("--steps", "6", "--zero", second, *usual, model="mlp:16", devices="pocl/2")
+            self.near([r["loss"] for r in records(metrics)[0]], want)
+        text = self.run_command("plan", "--model", "mlp:16", "--data", "synthetic:1x6x5:4",
+                                "--devices", "pocl/2", "--batch", "16", "--zero", "3",
+                                "--explain").stdout
+        self.assertIn("all_gather", text)
+
     def test_plan(self):
         plan = ("plan", "--model", "mlp:16", "--data", "synthetic:1x6x5:4", "--devices", "pocl/2",
                 "--batch", "16", "--parallel")
@@ -103,6 +121,12 @@ class Parallel(CommandTest):
                             code=2, says=("mesh", says))
         self.assert_bad(*self.arguments("--steps", "1", "--parallel", "tp=2", "--zero", "1",
                                         devices="pocl/2"), code=2, says=("zero 1", "axis dp"))
+        self.assert_bad(*self.arguments("--steps", "1", "--zero", "3", devices="pocl@1"), code=2,
+                        says=("zero 3", "there is one"))
+        self.assert_bad(*self.arguments("--steps", "1", "--zero", "3", "--parallel", "tp=2",
+                                        devices="pocl/2"), code=2, says=("no other axis than dp",))
+        self.assert_bad(*self.arguments("--steps", "1", "--zero", "2", devices="pocl/2"), code=2,
+                        says=("0, 1 or 3",))
         self.assert_bad(*self.arguments("--steps", "1", "--parallel", "tp=2", "--rebalance",
                                         devices="pocl/2"), code=2, says=("rebalance",))
         self.assert_bad(*self.arguments("--steps", "1", "--parallel", "tp=2", "--split", "2,1",

@@ -46,8 +46,13 @@ typedef struct clt_store_options {
      *     time    different parts of sequences (clt_shard_value)
      */
     const char *parallel;
-    /* With `parallel`: the world of the trainer, NULL for one rank. Creating the store is then
-     * collective. What `user` points to must outlive the store. */
+    /* 0; 3: each device along dp keeps a shard of each trained parameter, of its gradient and of
+     * the optimizer's state, and gathers parameters where they are used (ZeRO-3; Rajbhandari et
+     * al., SC 2020). The trainer needs zero 3 too. States and frozen parameters are whole. Needs
+     * several devices, and a mesh that has no other axis than dp. */
+    int zero;
+    /* With `parallel` or `zero`: the world of the trainer, NULL for one rank. Creating the store is
+     * then collective. What `user` points to must outlive the store. */
     const struct clt_world *world;
 } clt_store_options;
 
@@ -55,7 +60,8 @@ typedef struct clt_store_options {
 CLT_API void clt_store_options_init(clt_store_options *options);
 
 /* Creates a store as clt_store_create, with options. Errors also: INVALID_ARGUMENT (a negative
- * size; a mesh that does not fit the devices), MISMATCH (ranks have different meshes). */
+ * size; a mesh that does not fit the devices; zero 3 on one device), UNSUPPORTED (zero 3 on a
+ * mesh with other axes than dp), MISMATCH (ranks have different meshes). */
 CLT_API clt_status clt_store_create_with(const clt_graph *graph, clt_device *const *devices,
                                          int count, const clt_store_options *options,
                                          clt_store **store);

@@ -99,7 +99,10 @@ typedef struct clt_trainer_options {
      * those of 0, except that sums of squares for clip_norm are added in another order. Devices of
      * several kinds work so in any case. Saving, and clt_trainer_slot_get, are then collective; a
      * device that is lost takes its state along. All trainers of a store have the same setting. At
-     * most 256 devices. */
+     * most 256 devices.
+     *
+     * 3: the store's devices also keep shards of parameters and gradients only; see
+     * clt_store_options.zero. Gradients are reduced in f32. A device that is lost ends the run. */
     int zero;
     int guard; /* 1: a step with a non-finite gradient changes nothing, nor do later steps */
     /* Largest global batch of a step, over all ranks, devices and micro-batches. Each device has

@@ -138,7 +138,7 @@ static clt_status group(check *c, const clt_check_device *devices, int count)
         keys[d] = key_of(&devices[d], program);
     }
     group_by(c, devices, keys, count);
-    for (int before = 0; clt_input_has_axes(in) && before < c->n;) {
+    for (int before = 0; clt_input_has_words(in) && before < c->n;) {
         before = c->n;
         add_neighbours(&in->mesh, keys, keys + count, count);
         group_by(c, devices, keys, count);

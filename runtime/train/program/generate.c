@@ -54,10 +54,10 @@ static bool reduces(const writer *w)
     return clt_input_parts(w->in) > 1;
 }
 
-/* Returns the version of means and gradients after their reduction. */
-static int reduced(const writer *w)
+/* Returns the version of means or gradients that are reduced, or are not. */
+static int reduced(const writer *w, bool reduces_them)
 {
-    return reduces(w) ? CLT_VERSION_REDUCED : last_of(w);
+    return reduces_them ? CLT_VERSION_REDUCED : last_of(w);
 }
 
 /* --- collectives ----------------------------------------------------------------------------- */
@@ -84,7 +84,8 @@ static void collective(writer *w, clt_instruction_kind kind, clt_operand on, int
 
 static void start_gradient(writer *w, int bucket)
 {
-    collective(w, CLT_DO_START, CLT_ON_GRADIENT, bucket, last_of(w), last_of(w), -1);
+    if (clt_input_reduces(w->in))
+        collective(w, CLT_DO_START, CLT_ON_GRADIENT, bucket, last_of(w), last_of(w), -1);
 }
 
 static void start_gradients(writer *w)
@@ -332,7 +333,7 @@ static void status(writer *w, bool streams, bool leaves)
         plain(w, CLT_DO_STATUS, last_of(w), last_of(w));
         return;
     }
-    for (int r = 0; reduces(w) && r < in->plan->n_ready; r++) {
+    for (int r = 0; clt_input_reduces(in) && r < in->plan->n_ready; r++) {
         const int bucket = in->plan->ready[r];
         collective(w, CLT_DO_COMPLETE, CLT_ON_GRADIENT, bucket, last_of(w), CLT_VERSION_REDUCED,
                    -1);
@@ -343,8 +344,8 @@ static void status(writer *w, bool streams, bool leaves)
                                      .version = CLT_VERSION_REDUCED,
                                      .peer = -1});
     }
-    if (clt_input_has_axes(in)) {
-        plain(w, CLT_DO_WORDS, last_of(w), reduced(w));
+    if (clt_input_has_words(in)) {
+        plain(w, CLT_DO_WORDS, last_of(w), reduced(w, clt_input_reduces(in)));
         clt_write_collective(w, CLT_GROUP_ALL, CLT_DO_START, CLT_ON_WORDS, -1, 0, CLT_VERSION_NEW,
                              -1);
         clt_write_collective(w, CLT_GROUP_ALL, CLT_DO_COMPLETE, CLT_ON_WORDS, -1, 0,
@@ -377,10 +378,10 @@ static void commit(writer *w, bool updated)
     const clt_step_program_input *in = w->in;
     plain(w, CLT_DO_COMMIT, 0, CLT_VERSION_ANY);
     if (!updated)
-        plain(w, CLT_DO_UPDATE, 0, reduced(w));
+        plain(w, CLT_DO_UPDATE, 0, reduced(w, clt_input_reduces(in)));
     if (in->plan->n_assigns)
         plain(w, CLT_DO_ASSIGN, in->in_flight ? last_of(w) : 0,
-              in->means ? reduced(w) : last_of(w));
+              reduced(w, in->means && reduces(w)));
     ship(w);
     plain(w, CLT_DO_READ_STATUS, 0, CLT_VERSION_ANY);
     plain(w, CLT_DO_READ_RESULTS, last_of(w),
@@ -534,10 +535,11 @@ static void copy_along(writer *w, clt_axis axis)
 {
     const clt_step_program_input *in = w->in;
     for (int b = 0; b < in->layout->n_buckets; b++)
-        copy_one(w, axis, CLT_ON_VALUES, b, 0);
+        if (clt_input_copies_along(in, axis, b))
+            copy_one(w, axis, CLT_ON_VALUES, b, 0);
     for (int k = 0; !in->sharded && k < in->n_slots; k++)
         for (int b = 0; b < in->layout->n_buckets; b++)
-            if (!in->layout->buckets[b].state)
+            if (!in->layout->buckets[b].state && clt_input_copies_along(in, axis, b))
                 copy_one(w, axis, CLT_ON_SLOT, b, k);
 }
 
@@ -545,8 +547,7 @@ static void copy_along(writer *w, clt_axis axis)
 static void copy(writer *w)
 {
     for (int axis = 0; axis < CLT_AXES; axis++)
-        if (w->in->mesh.size[axis] > 1 && clt_input_copies_along(w->in, (clt_axis)axis))
-            copy_along(w, (clt_axis)axis);
+        copy_along(w, (clt_axis)axis);
     plain(w, CLT_DO_FINISH, 0, CLT_VERSION_ANY);
 }
 

@@ -191,11 +191,19 @@ static inline int clt_input_parts(const clt_step_program_input *input)
     return clt_mesh_places(&input->mesh, CLT_AXIS_SAMPLES);
 }
 
-/* Returns true if devices differ in more than their samples. The step status is then exchanged by
- * itself. */
-static inline bool clt_input_has_axes(const clt_step_program_input *input)
+/* Returns true if buckets of gradients are reduced. With zero 3 the plan's own collectives leave
+ * each device the final gradient of its shard. */
+static inline bool clt_input_reduces(const clt_step_program_input *input)
 {
-    return clt_input_parts(input) != input->participants;
+    return clt_input_parts(input) > 1 && !input->mesh.zero;
+}
+
+/* Returns true if the step status is exchanged by itself, because no bucket's reduction reaches all
+ * devices. */
+static inline bool clt_input_has_words(const clt_step_program_input *input)
+{
+    return clt_input_parts(input) != input->participants ||
+           (input->participants > 1 && input->mesh.zero);
 }
 
 /* Returns true if results are summed over ranks in training. */
@@ -205,10 +213,15 @@ static inline bool clt_input_shares_results(const clt_step_program_input *input)
            (clt_input_parts(input) > 1 || input->mesh.size[CLT_AXIS_PIPELINE] > 1);
 }
 
-/* Returns true if devices that differ only along the axis can have the same replica. */
-static inline bool clt_input_copies_along(const clt_step_program_input *input, clt_axis axis)
+/* Returns true if there are devices that differ only along the axis, and a bucket can have the same
+ * values there. Along dp states have them even if parameters are shards. */
+static inline bool clt_input_copies_along(const clt_step_program_input *input, clt_axis axis,
+                                          int bucket)
 {
-    return axis != CLT_AXIS_TENSOR || !clt_buckets_split(input->layout);
+    const bool whole = axis != clt_mesh_split_axis(&input->mesh) ||
+                       !clt_buckets_split(input->layout) ||
+                       (axis == CLT_AXIS_DATA && input->layout->buckets[bucket].state);
+    return whole && input->mesh.size[axis] > 1;
 }
 
 /* Returns the group along an axis. */

@@ -78,11 +78,12 @@ static uint64_t begin_slot(const clt_step_program_input *in, int slot, int bucke
     return clt_term(SLOT, (uint64_t)(slot * in->layout->n_buckets + bucket), own);
 }
 
-/* Returns true if the device has what a copy sends: it is the root, or has another part of it. */
-static bool is_root(const clt_step_program_input *in)
+/* Returns true if the device has what a copy of the bucket sends: it is the root, or has another
+ * part of the bucket. */
+static bool is_root(const clt_step_program_input *in, int bucket)
 {
     for (int a = 0; a < CLT_AXES; a++)
-        if (clt_input_copies_along(in, (clt_axis)a) &&
+        if (clt_input_copies_along(in, (clt_axis)a, bucket) &&
             clt_mesh_coordinate(&in->mesh, (clt_axis)a, in->self) !=
                 clt_mesh_coordinate(&in->mesh, (clt_axis)a, in->root))
             return false;
@@ -93,9 +94,10 @@ static bool is_root(const clt_step_program_input *in)
 static void begin_replica(clt_symbolic_device *s)
 {
     const clt_step_program_input *in = s->in;
-    const uint64_t own =
-        s->kind != CLT_PROGRAM_COPY ? 0 : 1 + (uint64_t)(is_root(in) ? in->root : in->participants);
     for (int b = 0; b < in->layout->n_buckets; b++) {
+        const uint64_t own = s->kind != CLT_PROGRAM_COPY
+                                 ? 0
+                                 : 1 + (uint64_t)(is_root(in, b) ? in->root : in->participants);
         s->values[b] = clt_symbolic_written(clt_term(PARAMETER, (uint64_t)b, own), CLT_VERSION_OLD);
         for (int k = 0; k < in->n_slots; k++)
             s->slots[k * in->layout->n_buckets + b] =
@@ -122,7 +124,7 @@ static void begin_part(clt_symbolic_device *s)
         for (int k = 0; k < in->plan->n_collectives; k++)
             s->now->exchanged[k] = in->plan->collectives[k].node < s->now->next ? 2 : 0;
     }
-    const bool reduced = s->kind == CLT_PROGRAM_APPLY && clt_input_parts(in) > 1;
+    const bool reduced = s->kind == CLT_PROGRAM_APPLY && clt_input_reduces(in);
     for (int b = 0; trains(s->kind) && s->kind != CLT_PROGRAM_STEP && b < in->layout->n_buckets;
          b++)
         s->gradients[0][b] = clt_symbolic_written(

@@ -24,7 +24,7 @@ static const char *note_words(clt_symbolic_device *s, const clt_instruction *i)
     uint64_t term = 0;
     if (s->kind == CLT_PROGRAM_STEP && s->ties != clt_symbolic_ties(s->in))
         return "the gradient of a tied parameter is not that of both stages";
-    if (clt_input_parts(s->in) > 1 && i->version != CLT_VERSION_REDUCED)
+    if (clt_input_reduces(s->in) && i->version != CLT_VERSION_REDUCED)
         return "the norm must be that of the reduced gradients";
     const char *why = all_gradients(s, i->version, &term);
     s->own_words = clt_term(WORDS, term, 1);
@@ -33,7 +33,7 @@ static const char *note_words(clt_symbolic_device *s, const clt_instruction *i)
 
 static const char *set_status(clt_symbolic_device *s, const clt_instruction *i)
 {
-    const bool axes = clt_input_has_axes(s->in);
+    const bool axes = clt_input_has_words(s->in);
     uint64_t term = s->words;
     if (s->status)
         return "the step has a status";
@@ -52,7 +52,7 @@ static const char *leave(clt_symbolic_device *s)
 {
     for (int b = 0; b < s->in->layout->n_buckets; b++)
         if (!s->in->layout->buckets[b].state &&
-            (clt_input_has_axes(s->in) ? !s->words : !s->measured[b]))
+            (clt_input_has_words(s->in) ? !s->words : !s->measured[b]))
             return "the votes of all ranks are not there";
     s->may_leave = true;
     return s->commits ? "the step is being committed" : NULL;
@@ -63,7 +63,7 @@ static const char *update_bucket(clt_symbolic_device *s, const clt_instruction *
     const clt_symbol *g = &s->gradients[0][b];
     clt_symbol *v = &s->values[b];
     if (!g->valid || g->flight || g->part || g->version != i->version ||
-        (clt_input_parts(s->in) > 1 && g->version != CLT_VERSION_REDUCED))
+        (clt_input_reduces(s->in) && g->version != CLT_VERSION_REDUCED))
         return "a bucket's gradient is not reduced";
     if (v->flight || v->version != CLT_VERSION_OLD)
         return "a bucket was updated before";

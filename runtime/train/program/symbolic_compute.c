@@ -177,7 +177,8 @@ static bool whole(const clt_symbolic_device *s, int set, int micro)
 
 static const char *add(clt_symbolic_device *s, const clt_instruction *i)
 {
-    const bool half = i->kind == CLT_DO_ADD_HALF, nothing = i->micro >= s->micro_batches;
+    const bool half = i->kind == CLT_DO_ADD_HALF,
+               nothing = i->micro >= s->micro_batches && !s->in->mesh.zero;
     const int set = half ? 0 : 1;
     if (!whole(s, set, i->micro) || !clt_symbolic_is_cleared(s, set, i->micro))
         return "the gradients of its micro-batch are not whole";

@@ -39,7 +39,7 @@ bool clt_whole_spread(const clt_participants *all, const clt_store *store)
 {
     const bool split = clt_buckets_split(store->replicas[0].layout);
     for (int r = 0; all->ranks > 1 && r < all->ranks; r++)
-        if ((split && !has_places(all, r, CLT_AXIS_TENSOR)) ||
+        if ((split && !has_places(all, r, clt_mesh_split_axis(&all->mesh))) ||
             (store->stages && !has_places(all, r, CLT_AXIS_PIPELINE)))
             return true;
     return false;
@@ -49,14 +49,15 @@ int clt_whole_source(const clt_participants *all, const clt_store *store)
 {
     if (clt_whole_spread(all, store) || !clt_buckets_split(store->replicas[0].layout))
         return all->first;
+    const clt_axis axis = clt_mesh_split_axis(&all->mesh);
     for (int p = all->first; p < all->first + all->own; p++) {
         int place = 0;
-        for (; place < all->mesh.size[CLT_AXIS_TENSOR]; place++) {
-            const int q = clt_mesh_neighbour(&all->mesh, CLT_AXIS_TENSOR, p, place);
+        for (; place < all->mesh.size[axis]; place++) {
+            const int q = clt_mesh_neighbour(&all->mesh, axis, p, place);
             if (q < all->first || q >= all->first + all->own)
                 break;
         }
-        if (place == all->mesh.size[CLT_AXIS_TENSOR])
+        if (place == all->mesh.size[axis])
             return p;
     }
     return -1;
@@ -90,12 +91,13 @@ typedef struct job {
 static clt_held sent_by(const job *j, int participant)
 {
     const clt_mesh *mesh = &j->all->mesh;
-    clt_coordinate at = {0, mesh->size[CLT_AXIS_TENSOR]};
+    const clt_axis split = clt_mesh_split_axis(mesh);
+    clt_coordinate at = {0, mesh->size[split]};
     int stage = 0;
     const int shard = j->shards > 1 ? clt_participants_replica(j->all, participant) : 0;
     for (int a = 0; a < CLT_AXES; a++) {
         const int place = clt_mesh_coordinate(mesh, (clt_axis)a, participant);
-        if (a == CLT_AXIS_TENSOR && j->slot->sharding.blocks) {
+        if (a == (int)split && j->slot->sharding.blocks) {
             at.place = place;
         } else if (a == CLT_AXIS_PIPELINE) {
             stage = place;

@@ -267,6 +267,7 @@ static clt_status find_mesh(clt_participants *all, const report *reports)
         CLT_TRY(clt_mesh_parse(NULL, all->total, &all->mesh));
     else
         all->mesh = *mesh;
+    all->mesh.zero = mesh->zero;
     return divide_batch(all);
 }
 

@@ -217,7 +217,7 @@ static clt_status choose_shards(clt_trainer *t, bool alike)
     const int parts = clt_participants_replicas(&t->all);
     t->unlike =
         !alike && (!clt_participants_have_axes(&t->all) || differs_along(t, CLT_AXIS_SAMPLES) >= 0);
-    t->sharded = parts > 1 && (t->unlike || t->options.zero);
+    t->sharded = parts > 1 && !t->all.mesh.zero && (t->unlike || t->options.zero);
     if (t->sharded && parts > CLT_MOST_SHARDS)
         return clt_fail(CLT_UNSUPPORTED, "at most %d devices can have shards, not %d",
                         CLT_MOST_SHARDS, parts);
@@ -245,9 +245,26 @@ static clt_status check_stages(const clt_trainer *t)
     return CLT_OK;
 }
 
+static clt_status check_zero(const clt_trainer *t)
+{
+    if (t->all.mesh.zero && t->options.rebalance)
+        return clt_fail(CLT_UNSUPPORTED, "rebalance does not work with zero 3");
+    if ((t->options.zero == 3) == t->all.mesh.zero)
+        return CLT_OK;
+    return t->all.mesh.zero
+               ? clt_fail(CLT_INVALID_ARGUMENT,
+                          "the store was made with zero 3 and the trainer with zero %d: both need "
+                          "the same",
+                          t->options.zero)
+               : clt_fail(CLT_INVALID_ARGUMENT,
+                          "zero 3 needs a store that has shards of the parameters "
+                          "(clt_store_options.zero)");
+}
+
 /* Fails on all ranks, or on none. */
 static clt_status check_axes(const clt_trainer *t)
 {
+    CLT_TRY(check_zero(t));
     if (!clt_participants_have_axes(&t->all))
         return CLT_OK;
     if (t->options.rebalance)
@@ -266,7 +283,7 @@ clt_status clt_trainer_build(clt_trainer *t)
     CLT_TRY(check_axes(t));
     CLT_TRY(clt_ranks_in_turns(t->all.world, build, t));
     CLT_TRY(clt_segments_agree(t->graph, t->training, t->evaluation, &t->all));
-    t->streams = t->all.total > 1 && !clt_participants_have_axes(&t->all) &&
+    t->streams = t->all.total > 1 && !clt_participants_have_axes(&t->all) && !t->all.mesh.zero &&
                  clt_trainer_streams(&t->options);
     CLT_TRY(clt_programs_create(t));
     if (t->all.total == 1)

@@ -92,7 +92,7 @@ static void count_fixed(const clt_graph *graph, const clt_store *store,
         n->store += b->bytes;
         /* Micro-batches are summed in f32, beside the gradients in the run's precision. */
         if (!b->state)
-            n->store += clt_shard_bytes(b, options->zero ? participants : 1) * slots +
+            n->store += clt_shard_bytes(b, options->zero == 1 ? participants : 1) * slots +
                         b->bytes * (micro_batches > 1) +
                         clt_bucket_gradient_bytes(b, options->precision) + 2 * CLT_SHARD_ROOM;
         largest = b->bytes > largest ? b->bytes : largest;

@@ -267,6 +267,9 @@ static clt_status check(const clt_trainer *t, int lost)
                         "training cannot go on without it, because the model is divided along %s "
                         "of the mesh: resume from the last checkpoint",
                         axes_of(&t->all.mesh, axes, sizeof axes));
+    if (t->all.mesh.zero)
+        return clt_fail(CLT_STATE, "training cannot go on without it, because zero 3 divides the "
+                                   "model along dp of the mesh: resume from the last checkpoint");
     const bool heard = stopped_for_lost(t);
     if (lost < 0 && !heard)
         return clt_fail(CLT_STATE, "no device has failed");

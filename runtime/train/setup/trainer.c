@@ -43,8 +43,8 @@ clt_status clt_trainer_check_options(const clt_trainer_options *o)
                             "at least 0 and below 1");
     if (!(o->epsilon > 0) || !isfinite(o->epsilon))
         return out_of_range("epsilon", o->epsilon, "finite and above 0");
-    if (o->zero != 0 && o->zero != 1)
-        return out_of_range("zero", o->zero, "0 or 1");
+    if (o->zero != 0 && o->zero != 1 && o->zero != 3)
+        return out_of_range("zero", o->zero, "0, 1 or 3");
     if (!isfinite(o->clip_norm) || o->clip_norm < 0)
         return out_of_range("clip norm", o->clip_norm, "finite and at least 0");
     if (o->precision != CLT_F32 && o->precision != CLT_F16 && o->precision != CLT_BF16)
@@ -147,7 +147,7 @@ clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
     CLT_NEXT(status, clt_graph_copy(graph, &t->graph));
     status = clt_world_agree(&t->all, status);
     CLT_NEXT(status, clt_trainer_build(t));
-    if (status == CLT_OK && options->zero && clt_participants_replicas(&t->all) == 1)
+    if (status == CLT_OK && options->zero == 1 && clt_participants_replicas(&t->all) == 1)
         status = clt_fail(CLT_INVALID_ARGUMENT,
                           t->all.total == 1
                               ? "zero 1 divides the optimizer's state among devices, and there is "
@@ -299,7 +299,8 @@ clt_status clt_trainer_gradient(clt_trainer *t, int device, const char *name, vo
     const bool sharded = t->sharded && t->phase != 2; /* after the reduction */
     for (int d = 0; d < t->all.own; d++) {
         const bool part =
-            where->sharding.blocks && clt_store_neighbours(t->store, CLT_AXIS_TENSOR, device, d);
+            where->sharding.blocks &&
+            clt_store_neighbours(t->store, clt_mesh_split_axis(&t->all.mesh), device, d);
         if (sharded ? clt_store_first_with(t->store, 0, where, d) == d : d == device || part)
             CLT_TRY(add_gradient(t, d, where, sharded, data, &found));
     }

@@ -127,7 +127,7 @@ static void add_words(const context *c, double *squares, bool *finite)
 {
     const clt_bound *b = c->b;
     const clt_words *words = words_of(c);
-    const bool shards = measures(b) && b->replica->shards > 1;
+    const bool shards = b->all->mesh.zero || (measures(b) && b->replica->shards > 1);
     for (int p = 0; p < b->all->total; p++) {
         const int replica = clt_participants_replica(b->all, p);
         *finite = *finite && words[p].finite;
@@ -178,10 +178,11 @@ static clt_status committed(context *c)
     return CLT_OK;
 }
 
-/* A micro-batch without samples adds no gradient. */
+/* A micro-batch without samples adds no gradient. With zero 3 the shard's gradient is that of all
+ * devices' samples. */
 static clt_status add(context *c)
 {
-    if (!c->part.count)
+    if (!c->part.count && !c->b->all->mesh.zero)
         return CLT_OK;
     return c->i->kind == CLT_DO_ADD ? clt_update_add_micro(c->u->update)
                                     : clt_update_sum_half(c->u->update, c->micro == 0);

@@ -56,13 +56,13 @@ static void name_participant(const clt_verification *v, int participant, char *t
 }
 
 /* Returns whether two participants have the same bits of a tensor: replicas have, and along other
- * axes than dp the devices that have the whole tensor. */
+ * axes the devices that have the whole tensor. */
 static bool are_equal(const clt_verification *v, int slot, int a, int b)
 {
     const clt_mesh *mesh = &v->all->mesh;
-    for (int axis = CLT_AXIS_DATA + 1; axis < CLT_AXES; axis++)
+    for (int axis = 0; axis < CLT_AXES; axis++)
         if ((axis == CLT_AXIS_PIPELINE ||
-             (axis == CLT_AXIS_TENSOR && v->layout->slots[slot].sharding.blocks)) &&
+             (axis == (int)clt_mesh_split_axis(mesh) && v->layout->slots[slot].sharding.blocks)) &&
             clt_mesh_coordinate(mesh, (clt_axis)axis, a) !=
                 clt_mesh_coordinate(mesh, (clt_axis)axis, b))
             return false;

@@ -78,16 +78,19 @@ static clt_status check_options(const clt_store_options *options)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "buckets of %lld bytes are not possible: 0 is the default",
                         (long long)options->bucket_bytes);
+    if (options->zero != 0 && options->zero != 3)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "zero %d is not possible for a store: it must be 0 or 3", options->zero);
     return CLT_OK;
 }
 
 enum { MESH_TEXT = 128 };
 
 /* Fails if another rank has another mesh than rank 0. */
-static clt_status compare_meshes(const clt_world *world, const char *parallel)
+static clt_status compare_meshes(const clt_world *world, const char *parallel, int zero)
 {
     char mine[MESH_TEXT];
-    snprintf(mine, sizeof mine, "%s", parallel);
+    snprintf(mine, sizeof mine, "%s%s", parallel, zero ? " with zero 3" : "");
     char *all = clt_calloc((size_t)world->ranks, sizeof mine);
     CLT_TRY_MEMORY(all);
     clt_status status = world->gather(world->user, mine, sizeof mine, all);
@@ -110,17 +113,31 @@ static clt_status find_begins(clt_store *store)
                                             (int64_t)sizeof store->first, store->begins);
 }
 
+/* Shards along dp need several devices there. */
+static clt_status set_zero(clt_mesh *mesh, int devices)
+{
+    mesh->zero = true;
+    if (devices == 1)
+        return clt_fail(CLT_INVALID_ARGUMENT, "zero 3 divides the model among devices, and there "
+                                              "is one: leave it out");
+    return mesh->size[CLT_AXIS_DATA] == devices
+               ? CLT_OK
+               : clt_fail(CLT_UNSUPPORTED, "zero 3 needs a mesh that has no other axis than dp");
+}
+
 static clt_status make_mesh(clt_store *store, const clt_store_options *options, int count)
 {
-    if (!options->parallel)
+    const char *parallel = options->parallel ? options->parallel : "";
+    if (!options->parallel && !options->zero)
         return CLT_OK;
     if (options->world)
         store->world = *options->world;
     CLT_TRY(clt_world_count(options->world, count, &store->first, &store->total));
     if (store->world.ranks > 1)
-        CLT_TRY(compare_meshes(&store->world, options->parallel));
+        CLT_TRY(compare_meshes(&store->world, parallel, options->zero));
     CLT_TRY(find_begins(store));
-    return clt_mesh_parse(options->parallel, store->total, &store->mesh);
+    CLT_TRY(clt_mesh_parse(parallel, store->total, &store->mesh));
+    return options->zero ? set_zero(&store->mesh, store->total) : CLT_OK;
 }
 
 /* The mesh, or NULL if there is none. */
@@ -207,9 +224,7 @@ static clt_status make_replica(clt_store *store, clt_device *device, int index)
     CLT_TRY(clt_replica_create(device, layout_of(store, index), replica));
     replica->stage = clt_store_stage(store, index);
     if (mesh)
-        replica->at =
-            (clt_coordinate){clt_mesh_coordinate(mesh, CLT_AXIS_TENSOR, store->first + index),
-                             mesh->size[CLT_AXIS_TENSOR]};
+        replica->at = clt_mesh_split_place(mesh, store->first + index);
     return CLT_OK;
 }
 

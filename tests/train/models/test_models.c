@@ -15,6 +15,7 @@ enum { FIELDS = 2, MIN_STEPS = 20, SNAPSHOTS = 5 };
 typedef struct subject {
     clt_tensors *golden;
     const char *name, *parallel; /* parallel: the mesh; NULL: dp alone */
+    int zero;                    /* 3: parameters are shards along dp */
     json_t *about;
     clt_model_field fields[FIELDS];
     clt_feed feeds[FIELDS];
@@ -316,6 +317,7 @@ static void check_snapshots(subject *s, lab *l, double *worst)
     clt_trainer_options_init(&options);
     options.batch = s->batch;
     options.lr = 0;
+    options.zero = s->zero;
     options.poison = 1;
     lab_trainer(l, &options);
     for (int k = 0; k < SNAPSHOTS; k++) {
@@ -346,6 +348,7 @@ static void check_run(subject *s, lab *l, double *worst)
     ok(clt_optimizer_parse(optimizer, &options.optimizer));
     options.batch = s->batch;
     options.lr = number(s, "lr");
+    options.zero = s->zero;
     options.momentum = number(s, "momentum");
     options.weight_decay = number(s, "weight_decay");
     assert_true(steps >= MIN_STEPS);
@@ -367,8 +370,8 @@ static void check_run(subject *s, lab *l, double *worst)
 }
 
 /* `model` NULL stands for the model that the golden names. `parallel`: the mesh; NULL: dp alone. */
-static void check_mesh(const char *name, const char *model, const char *devices,
-                       const char *parallel)
+static void check_shared(const char *name, const char *model, const char *devices,
+                         const char *parallel, int zero)
 {
     subject s = subject_open(name);
     clt_store_options store;
@@ -387,17 +390,24 @@ static void check_mesh(const char *name, const char *model, const char *devices,
     clt_store_options_init(&store);
     store.seed = 1;
     store.parallel = s.parallel = parallel;
+    store.zero = s.zero = zero;
     l.graph = graph;
     ok(clt_store_create_with(graph, l.devices, l.n, &store, &l.store));
     check_entries(&s, l.store);
     check_snapshots(&s, &l, worst);
     check_run(&s, &l, &worst[RUN]);
-    printf(
-        "    %s on %s %s: worst loss %.2f, gradient %.2f, statistic %.2f, run %.2f of the limit\n",
-        name, devices, parallel ? parallel : "", worst[LOSS], worst[GRADIENT], worst[STATISTIC],
-        worst[RUN]);
+    printf("    %s on %s %s%s: worst loss %.2f, gradient %.2f, statistic %.2f, run %.2f of the "
+           "limit\n",
+           name, devices, parallel ? parallel : "", zero ? "zero 3" : "", worst[LOSS],
+           worst[GRADIENT], worst[STATISTIC], worst[RUN]);
     lab_close(&l);
     subject_close(&s);
+}
+
+static void check_mesh(const char *name, const char *model, const char *devices,
+                       const char *parallel)
+{
+    check_shared(name, model, devices, parallel, 0);
 }
 
 static void check_model(const char *name, const char *model, const char *devices)
@@ -405,13 +415,15 @@ static void check_model(const char *name, const char *model, const char *devices
     check_mesh(name, model, devices, NULL);
 }
 
-/* Checks the model on one device and on two. `synchronised` is the model for two devices if batch
- * norm needs the whole batch; NULL stands for the same model. */
+/* Checks the model on one device, on two, and on two that have shards. `synchronised` is the model
+ * for two devices if batch norm needs the whole batch; NULL stands for the same model. */
 static void check_on_all(const char *name, const char *synchronised)
 {
     check_model(name, NULL, clt_test_devices("pocl@1"));
-    if (!getenv("CLT_TEST_DEVICES"))
-        check_model(name, synchronised, "pocl/2");
+    if (getenv("CLT_TEST_DEVICES"))
+        return;
+    check_model(name, synchronised, "pocl/2");
+    check_shared(name, synchronised, "pocl/2", NULL, 3);
 }
 
 /* Checks the model with its parameters split over two devices, and over two of four. */

@@ -49,6 +49,7 @@ static clt_status make_trainer(const run *r, const clt_world *world, lab *l)
     so.world = o.world = world;
     so.seed = 3;
     so.bucket_bytes = 512;
+    so.zero = r->zero == 3 ? 3 : 0;
     o.optimizer = CLT_ADAMW;
     o.batch = COUNT;
     o.lr = 0.02;
@@ -98,7 +99,7 @@ static void fit_rank(rank *self)
 
 /* Runs on ranks with so many devices each. All succeed and have the same tensors. */
 static run fit_on(const char *parallel, int n, const int *devices, int64_t steps,
-                  const char *folder, bool resume, bool zero)
+                  const char *folder, bool resume, int zero)
 {
     static run runs[RANKS_MOST];
     rank ranks[RANKS_MOST];
@@ -133,7 +134,8 @@ static void close_to(const run *a, const run *b)
             assert_float_equal(a->tensors[i][e], b->tensors[i][e], 1e-5);
 }
 
-static const int one[] = {1}, two[] = {2}, each[] = {1, 1}, pairs[] = {2, 2}, four[] = {4};
+static const int one[] = {1}, two[] = {2}, each[] = {1, 1, 1}, pairs[] = {2, 2}, three[] = {3},
+                 four[] = {4};
 
 static void ranks_save_and_resume_together(void **state)
 {
@@ -142,21 +144,20 @@ static void ranks_save_and_resume_together(void **state)
         const char *parallel;
         int ranks;
         const int *devices, *together; /* the same mesh on one rank */
-        bool zero;
-    } cases[] = {{"tp=2", 2, each, two, false},
-                 {"tp=2,dp=2", 2, pairs, four, false},
-                 {"tp=2,dp=2", 2, pairs, four, true},
-                 {"dp=2,tp=2", 2, pairs, four, true}};
+        int zero;
+    } cases[] = {{"tp=2", 2, each, two, 0},        {"tp=2,dp=2", 2, pairs, four, 0},
+                 {"tp=2,dp=2", 2, pairs, four, 1}, {"dp=2,tp=2", 2, pairs, four, 1},
+                 {NULL, 2, each, two, 3},          {"dp=3", 3, each, three, 3}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char folder[64];
         snprintf(folder, sizeof folder, "run-%zu", i);
         char *dir = strdup(in_scratch(folder));
         const char *p = cases[i].parallel;
         const int n = cases[i].ranks;
-        const bool zero = cases[i].zero;
+        const int zero = cases[i].zero;
         const run whole = fit_on(p, n, cases[i].devices, 4, NULL, false, zero);
         const run alone = fit_on(p, 1, cases[i].together, 4, NULL, false, zero);
-        const run single = fit_on(NULL, 1, one, 4, NULL, false, false);
+        const run single = fit_on(NULL, 1, one, 4, NULL, false, 0);
         same_bits(&whole, &alone);
         close_to(&whole, &single);
         fit_on(p, n, cases[i].devices, 2, dir, false, zero);
@@ -165,7 +166,7 @@ static void ranks_save_and_resume_together(void **state)
         /* All others go on from the checkpoint of the ranks. */
         scratch_remove_tree(in_scratch("copy"));
         fit_on(p, n, cases[i].devices, 2, in_scratch("copy"), false, zero);
-        const run elsewhere = fit_on(NULL, 1, one, 4, in_scratch("copy"), true, false);
+        const run elsewhere = fit_on(NULL, 1, one, 4, in_scratch("copy"), true, 0);
         close_to(&whole, &elsewhere);
         free(dir);
     }
@@ -175,8 +176,8 @@ static void ranks_save_and_resume_together(void **state)
 static void an_empty_folder_begins_a_run(void **state)
 {
     (void)state;
-    const run begun = fit_on("tp=2", 2, each, 1, in_scratch("new"), true, false);
-    const run plain = fit_on("tp=2", 2, each, 1, NULL, false, false);
+    const run begun = fit_on("tp=2", 2, each, 1, in_scratch("new"), true, 0);
+    const run plain = fit_on("tp=2", 2, each, 1, NULL, false, 0);
     same_bits(&begun, &plain);
 }
 
@@ -186,7 +187,7 @@ static void damage_fails_on_all_ranks(void **state)
     rank ranks[2];
     (void)state;
     char *dir = strdup(in_scratch("damaged")), file[300];
-    fit_on("tp=2", 2, each, 1, dir, false, false);
+    fit_on("tp=2", 2, each, 1, dir, false, 0);
     snprintf(file, sizeof file, "%s/step-00000001/optimizer.safetensors", dir);
     assert_int_equal(truncate(file, 100), 0);
     for (int r = 0; r < 2; r++)

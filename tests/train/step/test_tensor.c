@@ -1,6 +1,7 @@
 /*
- * Trainers over tp: parameters are split, and the graph has collectives. Numbers are small
- * integers, so that a few steps are exact: parameters have the bits of one device.
+ * Trainers whose parameters are split over tp, or over dp (zero 3): the graph has collectives.
+ * Numbers are small integers, so that a few steps are exact: parameters have the bits of one
+ * device.
  */
 #include "train/lab.h"
 
@@ -11,8 +12,9 @@ enum { MOST_TENSORS = 64 };
 
 typedef struct setting {
     build_fn build;
-    const char *devices, *parallel; /* NULL: one device */
-    int limit, accumulate, steps;   /* 0 accumulations or steps: 1 */
+    const char *devices, *parallel;
+    int limit, accumulate, steps; /* 0 accumulations or steps: 1 */
+    int zero;
     clt_optimizer optimizer;
     double clip;
     double tolerance;    /* of the largest element of a tensor; 0: bits are equal */
@@ -24,7 +26,7 @@ typedef struct trained {
     float *data[MOST_TENSORS];
     int64_t count[MOST_TENSORS];
     int n;
-    double loss, norm;
+    double loss, norm, evaluated;
 } trained;
 
 static void free_trained(trained *t)
@@ -80,6 +82,9 @@ static void run_steps(lab *l, int limit, int steps, trained *t)
     batch.count = BATCH;
     batch.feeds = feeds;
     batch.n_feeds = n;
+    double weight;
+    ok(clt_trainer_evaluate(l->trainer, &batch, &t->evaluated, &weight));
+    assert_true(weight > 0);
     clt_step_result result;
     clt_step_result_init(&result);
     for (int s = 0; s < steps; s++)
@@ -103,6 +108,7 @@ static trained train(const setting *s, bool split)
     ok(clt_graph_status(l.graph));
     clt_store_options_init(&store);
     store.parallel = split ? s->parallel : NULL;
+    store.zero = split ? s->zero : 0;
     ok(clt_store_create_with(l.graph, l.devices, l.n, &store, &l.store));
     set_parameters(&l, s->limit);
     clt_trainer_options_init(&o);
@@ -113,6 +119,7 @@ static trained train(const setting *s, bool split)
     o.accumulate = s->accumulate ? s->accumulate : 1;
     o.clip_norm = s->clip;
     o.precision = s->precision;
+    o.zero = store.zero;
     o.check_every = 1;
     o.poison = 1;
     lab_trainer(&l, &o);
@@ -133,10 +140,11 @@ static void compare(const setting *s, const trained *one, const trained *all)
         for (int64_t e = 0; e < one->count[i]; e++)
             if (!(fabs((double)one->data[i][e] - (double)all->data[i][e]) <=
                   s->tolerance * largest))
-                fail_msg("%s, %s[%d]: %.9g on one device, %.9g", s->parallel, one->names[i], (int)e,
-                         (double)one->data[i][e], (double)all->data[i][e]);
+                fail_msg("%s, zero %d, %s[%d]: %.9g on one device, %.9g", s->devices, s->zero,
+                         one->names[i], (int)e, (double)one->data[i][e], (double)all->data[i][e]);
     }
     assert_true(fabs(one->loss - all->loss) <= s->tolerance * fabs(one->loss));
+    assert_true(fabs(one->evaluated - all->evaluated) <= s->tolerance * fabs(one->evaluated));
     if (s->clip > 0)
         return;
     if (!(fabs(one->norm - all->norm) <= (s->tolerance + 1e-12) * one->norm))
@@ -152,7 +160,8 @@ static void check(const setting *s)
 }
 
 static const char two[] = "pocl@1,pocl@1", three[] = "pocl@1,pocl@1,pocl@1",
-                  four[] = "pocl@1,pocl@1,pocl@1,pocl@1";
+                  four[] = "pocl@1,pocl@1,pocl@1,pocl@1",
+                  six[] = "pocl@1,pocl@1,pocl@1,pocl@1,pocl@1,pocl@1";
 
 static void whole_numbers(void **state)
 {
@@ -165,7 +174,14 @@ static void whole_numbers(void **state)
         {.build = blocks, .devices = two, .parallel = "tp=2", .accumulate = 2},
         {.build = blocks, .devices = four, .parallel = "dp=2,tp=2", .accumulate = 2},
         {.build = split_result, .devices = two, .parallel = "tp=2"},
-        {.build = two_layers, .devices = two, .parallel = "tp=2", .optimizer = CLT_MOMENTUM}};
+        {.build = two_layers, .devices = two, .parallel = "tp=2", .optimizer = CLT_MOMENTUM},
+        {.build = two_layers, .devices = two, .zero = 3},
+        {.build = two_layers, .devices = three, .zero = 3, .optimizer = CLT_MOMENTUM},
+        {.build = two_layers, .devices = two, .zero = 3, .accumulate = 2},
+        {.build = two_layers, .devices = six, .zero = 3}, /* two devices have no samples */
+        {.build = blocks, .devices = four, .parallel = "dp=4", .zero = 3},
+        {.build = blocks, .devices = three, .zero = 3, .accumulate = 4},
+        {.build = split_result, .devices = two, .zero = 3}};
     (void)state;
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         check(&settings[i]);
@@ -181,6 +197,10 @@ static void rounded_numbers(void **state)
         {.build = transformer, .devices = four, .parallel = "tp=2,dp=2", .limit = 11},
         {.build = transformer, .devices = two, .parallel = "tp=2:sequence", .limit = 11},
         {.build = two_layers, .devices = two, .parallel = "tp=2", .optimizer = CLT_ADAMW},
+        {.build = blocks, .devices = three, .zero = 3, .clip = 1},
+        {.build = softmax_of_parts, .devices = two, .zero = 3, .optimizer = CLT_ADAMW},
+        {.build = transformer, .devices = two, .zero = 3, .limit = 11},
+        {.build = transformer, .devices = six, .zero = 3, .limit = 11, .clip = 1},
         {.build = transformer,
          .devices = two,
          .parallel = "tp=2",
@@ -203,6 +223,9 @@ static void other_vendors(void **state)
         {.build = two_layers, .devices = intel, .parallel = "tp=2"},
         {.build = blocks, .devices = intel, .parallel = "tp=2"},
         {.build = split_result, .devices = both, .parallel = "tp=2,dp=2"},
+        {.build = two_layers, .devices = intel, .zero = 3},
+        {.build = blocks, .devices = both, .zero = 3, .optimizer = CLT_MOMENTUM},
+        {.build = transformer, .devices = both, .zero = 3, .limit = 11, .tolerance = 1e-5},
         {.build = blocks, .devices = both, .parallel = "tp=2,dp=2", .optimizer = CLT_MOMENTUM},
         {.build = transformer,
          .devices = both,

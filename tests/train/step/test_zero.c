@@ -1,6 +1,7 @@
 /*
  * Trainers with zero 1: each device keeps the optimizer's state of its shard of each bucket and
- * updates that shard. Parameters and slots have the bits of a trainer without it.
+ * updates that shard. Parameters and slots have the bits of a trainer without it. And the bytes
+ * that zero 3 sends and keeps; test_tensor.c has its values.
  */
 #include "train/lab.h"
 #include "train/world.h"
@@ -220,6 +221,135 @@ static void shards_lie_on_ranks(void **state)
     }
 }
 
+/* --- zero 3 ----------------------------------------------------------------------------------- */
+
+enum { VOCABULARY = 11, DEPTH = 8, LENGTH = 6 };
+
+/* Two layers between the two uses of a tied table. */
+static clt_graph *tied_model(void)
+{
+    const int64_t table[] = {VOCABULARY, DEPTH}, tokens[] = {CLT_BATCH, LENGTH};
+    clt_value *sum, *weight;
+    clt_graph *g;
+    ok(clt_graph_create(&g));
+    clt_value *wte = clt_parameter(g, "wte", 2, table, (clt_init){CLT_INIT_UNIFORM, 0.5, 0});
+    clt_value *x = clt_embedding(clt_input(g, "tokens", CLT_I32, 2, tokens), wte, CLT_NO_PADDING);
+    x = clt_relu(layer(g, x, "0.weight", "0.bias", DEPTH, WIDE));
+    x = layer(g, x, "1.weight", "1.bias", WIDE, DEPTH);
+    x = clt_reshape(clt_linear(x, wte, NULL), 2, (const int64_t[]){-LENGTH, VOCABULARY});
+    clt_value *label = clt_input(g, "label", CLT_I32, 2, tokens);
+    clt_cross_entropy(x, clt_reshape(label, 1, (const int64_t[]){-LENGTH}), NULL, &sum, &weight);
+    clt_loss(g, "loss", sum, weight, 1);
+    return g;
+}
+
+/* Sums the bytes of gradients and parameters that the first device sends, in rings. */
+static clt_status (*started)(void *, int, const clt_collective *, cl_uint, const cl_event *,
+                             clt_collective_request *);
+static double sent;
+static int devices;
+
+static clt_status count_start(void *self, int device, const clt_collective *what, cl_uint n_wait,
+                              const cl_event *wait, clt_collective_request *request)
+{
+    const double bytes = (double)what->count * clt_dtype_size(what->dtype) * (devices - 1);
+    if (device == 0 && what->buffer && what->dtype == CLT_F32)
+        sent += what->kind == CLT_COLLECTIVE_ALL_REDUCE ? 2 * bytes / devices : bytes;
+    return started(self, device, what, n_wait, wait, request);
+}
+
+/* Returns the bytes that a device sends in a step, and those of its tensors. */
+static double bytes_sent(const char *list, int zero, int64_t *kept)
+{
+    static int32_t tokens[MOST * LENGTH];
+    const double weight = MOST * LENGTH;
+    const clt_feed feeds[] = {{"tokens", -1, tokens, NULL, 0, 0},
+                              {"label", -1, tokens, NULL, 0, 0}};
+    clt_store_options so;
+    clt_trainer_options o;
+    clt_step_batch batch;
+    for (int i = 0; i < MOST * LENGTH; i++)
+        tokens[i] = i * 7 % VOCABULARY;
+    lab l = lab_on_kept(list);
+    clt_store_options_init(&so);
+    so.zero = zero;
+    l.graph = tied_model();
+    ok(clt_store_create_with(l.graph, l.devices, l.n, &so, &l.store));
+    clt_trainer_options_init(&o);
+    o.optimizer = CLT_ADAMW;
+    o.zero = zero;
+    o.batch = MOST;
+    lab_trainer(&l, &o);
+    started = l.trainer->exchange.collectives.start;
+    l.trainer->exchange.collectives.start = count_start;
+    sent = 0;
+    devices = l.n;
+    clt_step_batch_init(&batch);
+    batch.count = MOST;
+    batch.feeds = feeds;
+    batch.n_feeds = 2;
+    batch.loss_weights = &weight; /* else forward runs twice */
+    ok(clt_trainer_step(l.trainer, &batch, NULL));
+    ok(clt_trainer_wait(l.trainer));
+    const clt_replica *r = &l.store->replicas[0];
+    *kept = 0;
+    for (int b = 0; b < r->layout->n_buckets; b++)
+        *kept += r->layout->buckets[b].bytes;
+    lab_close(&l);
+    return sent;
+}
+
+/* Weights are gathered twice and gradients reduced once, which is half as much again as an
+ * all-reduce. The tied table too: it stays from its last use in forward to its first in backward.
+ * Biases, which backward does not read, are gathered once. */
+static void shards_take_few_bytes(void **state)
+{
+    static const char *const lists[] = {"cpu@1,cpu@1", "cpu@1,cpu@1,cpu@1"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        int64_t whole, parts;
+        const double plain = bytes_sent(lists[i], 0, &whole);
+        const double zero = bytes_sent(lists[i], 3, &parts);
+        const int n = i + 2, weights[] = {VOCABULARY * DEPTH, WIDE * DEPTH, WIDE * DEPTH};
+        int floats = 2 * ((WIDE + n - 1) / n + (DEPTH + n - 1) / n); /* a shard's */
+        for (int k = 0; k < 3; k++)
+            floats += 3 * ((weights[k] + n - 1) / n);
+        assert_true(zero == 4.0 * floats * (n - 1) && zero <= 1.5 * plain);
+        assert_true(parts <= whole / n + 5 * CLT_TENSOR_ALIGN);
+    }
+}
+
+static void mistakes_of_zero_3_are_named(void **state)
+{
+    clt_store_options so;
+    clt_trainer_options o;
+    clt_trainer *trainer;
+    (void)state;
+    lab l = lab_on_kept("cpu@1");
+    l.graph = classifier(IN, WIDE, CLASSES);
+    clt_store_options_init(&so);
+    so.zero = 3;
+    assert_int_equal(clt_store_create_with(l.graph, l.devices, 1, &so, &l.store),
+                     CLT_INVALID_ARGUMENT);
+    assert_non_null(strstr(clt_error_message(), "there is one"));
+    clt_device *two[] = {l.devices[0], l.devices[0]};
+    so.parallel = "tp=2";
+    assert_int_equal(clt_store_create_with(l.graph, two, 2, &so, &l.store), CLT_UNSUPPORTED);
+    so.parallel = NULL;
+    ok(clt_store_create_with(l.graph, two, 2, &so, &l.store));
+    clt_trainer_options_init(&o);
+    o.zero = 1;
+    assert_int_equal(clt_trainer_create(l.graph, l.store, &o, &trainer), CLT_INVALID_ARGUMENT);
+    assert_non_null(strstr(clt_error_message(), "the store was made with zero 3"));
+    clt_store_destroy(l.store);
+    so.zero = 0;
+    ok(clt_store_create_with(l.graph, two, 2, &so, &l.store));
+    o.zero = 3;
+    assert_int_equal(clt_trainer_create(l.graph, l.store, &o, &trainer), CLT_INVALID_ARGUMENT);
+    assert_non_null(strstr(clt_error_message(), "clt_store_options.zero"));
+    lab_close(&l);
+}
+
 static void mistakes_are_named(void **state)
 {
     static const setting one = {"cpu@1", CLT_MOMENTUM, CLT_F32, 0, 1, 1};
@@ -244,8 +374,9 @@ static int set_up(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(shards_give_the_same_bits),
-                                       cmocka_unit_test(shards_lie_on_ranks),
-                                       cmocka_unit_test(mistakes_are_named)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shards_give_the_same_bits), cmocka_unit_test(shards_lie_on_ranks),
+        cmocka_unit_test(shards_take_few_bytes), cmocka_unit_test(mistakes_of_zero_3_are_named),
+        cmocka_unit_test(mistakes_are_named)};
     return cmocka_run_group_tests(tests, set_up, close_runtime);
 }

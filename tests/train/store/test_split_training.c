@@ -51,6 +51,7 @@ static lab lab_of(const setting *s)
         devices[d] = l.devices[d % l.n];
     clt_store_options_init(&so);
     so.parallel = s->parallel;
+    so.zero = s->zero == 3 ? 3 : 0;
     so.seed = 3;
     so.bucket_bytes = 512;
     l.graph = split_network(s->freezes);
@@ -131,6 +132,9 @@ static const setting splits[] = {
     {"tp=2,dp=2", 4, CLT_SGD, 0, CLT_F32, 0, false},
     {"tp=2", 2, CLT_ADAMW, 0, CLT_F32, 0.1, true},
     {"dp=2,tp=2", 4, CLT_ADAMW, 1, CLT_F32, 0.1, false},
+    {"dp=2", 2, CLT_ADAMW, 3, CLT_F32, 0, false},
+    {NULL, 3, CLT_MOMENTUM, 3, CLT_F32, 0.1, false},
+    {NULL, 4, CLT_ADAM, 3, CLT_F32, 0, true},
 };
 enum { SPLITS = sizeof splits / sizeof *splits };
 
@@ -148,7 +152,7 @@ static void splits_train_like_one_device(void **state)
     (void)state;
     for (int i = 0; i < SPLITS; i++) {
         const setting whole = on_one_device(&splits[i]);
-        place = splits[i].parallel;
+        place = splits[i].parallel ? splits[i].parallel : "zero 3";
         lab one = lab_of(&whole), l = lab_of(&splits[i]);
         compare(&one, &l, 0);
         train(&one, 5);
@@ -194,10 +198,9 @@ static void the_store_says_what_is_split(void **state)
     lab_close(&l);
 }
 
-static void sixteen_bits(void **state)
+static void sixteen_bits_of(const setting *split)
 {
-    const setting s = {"tp=2", 2, CLT_ADAMW, 0, CLT_BF16, 0, false}, whole = on_one_device(&s);
-    (void)state;
+    const setting s = *split, whole = on_one_device(&s);
     lab one = lab_of(&whole), l = lab_of(&s);
     train(&one, 3);
     train(&l, 3);
@@ -208,11 +211,18 @@ static void sixteen_bits(void **state)
     lab_close(&l);
 }
 
-static void gradients_are_whole(void **state)
+static void sixteen_bits(void **state)
 {
-    const setting s = {"tp=2", 2, CLT_SGD, 0, CLT_F32, 0, false}, whole = on_one_device(&s);
-    float x[LARGEST], y[LARGEST];
     (void)state;
+    sixteen_bits_of(&(setting){"tp=2", 2, CLT_ADAMW, 0, CLT_BF16, 0, false});
+    sixteen_bits_of(&(setting){NULL, 2, CLT_ADAMW, 3, CLT_BF16, 0, false});
+    sixteen_bits_of(&(setting){NULL, 3, CLT_ADAMW, 3, CLT_F16, 0, false});
+}
+
+static void whole_gradients(const setting *split)
+{
+    const setting s = *split, whole = on_one_device(&s);
+    float x[LARGEST], y[LARGEST];
     lab one = lab_of(&whole), l = lab_of(&s);
     train(&one, 1);
     train(&l, 1);
@@ -225,6 +235,13 @@ static void gradients_are_whole(void **state)
         }
     lab_close(&one);
     lab_close(&l);
+}
+
+static void gradients_are_whole(void **state)
+{
+    (void)state;
+    whole_gradients(&(setting){"tp=2", 2, CLT_SGD, 0, CLT_F32, 0, false});
+    whole_gradients(&(setting){"dp=2", 2, CLT_SGD, 3, CLT_F32, 0, false});
 }
 
 static void files_equal(const char *a, const char *b)
@@ -257,7 +274,9 @@ static void checkpoints_do_not_know_the_mesh(void **state)
                                      {"tp=2", 2, CLT_ADAMW, 0, CLT_F32, 0, false},
                                      {"tp=3", 3, CLT_ADAMW, 0, CLT_F32, 0, false},
                                      {"dp=2,tp=2", 4, CLT_ADAMW, 0, CLT_F32, 0, false},
-                                     {"tp=2,dp=2", 4, CLT_ADAMW, 1, CLT_F32, 0, false}};
+                                     {"tp=2,dp=2", 4, CLT_ADAMW, 1, CLT_F32, 0, false},
+                                     {NULL, 2, CLT_ADAMW, 1, CLT_F32, 0, false},
+                                     {NULL, 3, CLT_ADAMW, 3, CLT_F32, 0, false}};
     enum { PLACES = sizeof places / sizeof *places };
     (void)state;
     for (int from = 0; from < PLACES; from++) {

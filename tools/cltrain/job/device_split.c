@@ -209,7 +209,7 @@ static int compare_ranks(const job *j, const settings *s)
     const clt_world *world = &j->ranks.world;
     char own[TEXT] = "", *all = calloc((size_t)world->ranks, TEXT);
     int code = ranks_agree(&j->ranks, all ? 0 : failure("memory does not suffice"));
-    snprintf(own, sizeof own, "%d %d %d %.200s", s->replay != NULL, j->predicts,
+    snprintf(own, sizeof own, "%d %d %d %d %.200s", s->zero == 3, s->replay != NULL, j->predicts,
              job_resumes(s) && s->checkpoint_dir, measured(s) ? "measured" : s->split);
     if (!code && world->gather(world->user, own, sizeof own, all) != CLT_OK)
         code = library_failure(CLT_INTERNAL);
@@ -250,8 +250,7 @@ int job_split(job *j, const settings *s, int quiet)
     code = take_buckets(j, s);
     if (code)
         return code;
-    /* The planner does not know meshes. */
-    const int planned = !s->parallel || !(measured(s) || equal(s));
+    const int planned = !job_is_meshed(s) || !(measured(s) || equal(s));
     if (!j->predicts && (total == 1 || equal(s) || !planned))
         return 0;
     j->weights = calloc((size_t)total, sizeof *j->weights);

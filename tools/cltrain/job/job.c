@@ -146,9 +146,9 @@ static int read_trainer(job *j, const settings *s)
         o->clip_norm = s->clip_norm;
     if (s->batch > 0)
         o->batch = s->batch;
-    if (s->zero > 1)
-        return usage_error("--zero %lld: must be 0 or 1", (long long)s->zero);
-    o->zero = s->zero > 0;
+    if (s->zero > 0 && s->zero != 1 && s->zero != 3)
+        return usage_error("--zero %lld: must be 0, 1 or 3", (long long)s->zero);
+    o->zero = s->zero > 0 ? (int)s->zero : 0;
     if (s->accumulate > CLT_MOST_ACCUMULATE)
         return usage_error("--accumulate %lld: must be at most %d", (long long)s->accumulate,
                            CLT_MOST_ACCUMULATE);
@@ -205,6 +205,11 @@ static void keep_own_devices(job *j)
     j->n_devices = kept;
 }
 
+int job_is_meshed(const settings *s)
+{
+    return s->parallel || s->zero == 3;
+}
+
 int job_devices(job *j, const settings *s)
 {
     TRY(library_failure(make_runtime(s->cache_dir, &j->runtime)));
@@ -214,7 +219,7 @@ int job_devices(job *j, const settings *s)
     options.share_context = s->share_context;
     /* The planner may choose among all devices. With several ranks, each has its part of the list
      * already. */
-    const int chooses = j->splits && !s->devices && !s->parallel && j->ranks.world.ranks < 2;
+    const int chooses = j->splits && !s->devices && !job_is_meshed(s) && j->ranks.world.ranks < 2;
     const char *list = chooses ? "all" : s->devices;
     TRY(name_failure(clt_devices_open(j->runtime, list, &options, &j->devices, &j->n_devices)));
     keep_own_devices(j);
@@ -423,12 +428,13 @@ int job_store(job *j, const settings *s)
     options.seed = s->seed >= 0 ? (uint64_t)s->seed : 0;
     options.bucket_bytes = j->bucket_bytes;
     options.parallel = s->parallel;
+    options.zero = s->zero == 3 ? 3 : 0;
     options.world = j->ranks.world.ranks > 1 ? &j->ranks.world : NULL;
     clt_store_destroy(j->store);
     j->store = NULL;
     const clt_status status =
         clt_store_create_with(j->graph, j->devices, j->n_devices, &options, &j->store);
-    return s->parallel ? name_failure(status) : library_failure(status);
+    return job_is_meshed(s) ? name_failure(status) : library_failure(status);
 }
 
 clt_status job_schedule(job *j, const settings *s)

@@ -67,6 +67,8 @@ int check_variants(const settings *s);
 int job_ranks(job *j, const settings *s);
 /* Reads the options. Opens nothing. */
 int job_read(job *j, const settings *s);
+/* Whether devices have a mesh, or shards of the parameters. The planner does not know either. */
+int job_is_meshed(const settings *s);
 /* Opens the devices. Call this before job_data, since decoding disturbs measurements of devices. */
 int job_devices(job *j, const settings *s);
 /* Finds the checkpoint to resume from, for train. */

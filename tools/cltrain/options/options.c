@@ -157,7 +157,7 @@ static const option_row rows[] = {
      .words = "dp= tp= pp= space= time="},
     {"zero", 0, WHOLE, AT(zero), 0, RUNS, "N",
      "1: each device keeps the optimizer's state of its share of the parameters only, with the "
-     "same results (0)"},
+     "same results; 3: of parameters and gradients too it keeps only its share (0)"},
     {"recompute", 0, FLAG, AT(recompute), 0, RUNS, NULL,
      "use the least memory: the backward pass computes activations again instead of keeping them, "
      "with the same bits"},
