@@ -306,20 +306,44 @@ static void mark_flight(memory *m)
     }
 }
 
+/* Whether nodes read the block after node `after`. */
+static bool is_read_after(const memory *m, int block, int after)
+{
+    for (int i = after + 1; i < m->plan->n_nodes; i++) {
+        const clt_node *node = m->plan->nodes[i].node;
+        for (int j = 0; j < node->n_in; j++)
+            if (node->in[j] && m->block_of[node->in[j]->id] == block)
+                return true;
+    }
+    return false;
+}
+
+/* Whether a collective works in one block. A gather does in its result, to which the operand is
+ * copied. A scatter does in its operand if nothing else reads it later. */
+static bool is_in_place(const memory *m, const clt_plan_collective *c, int in, int out)
+{
+    if (c->kind == CLT_OP_ALL_GATHER)
+        return out >= 0;
+    if (c->kind == CLT_OP_REDUCE_SCATTER)
+        return in >= 0 && !is_read_after(m, in, c->node);
+    return out >= 0 && (in == out || !m->plan->nodes[c->node].node->n_in);
+}
+
 /* The host reads and writes operands and results of collectives while kernels run. Parts of one
  * buffer object may not be mapped then, so these blocks get objects of their own. */
 static void mark_own(memory *m)
 {
     const clt_plan *plan = m->plan;
     for (int k = 0; k < plan->n_collectives; k++) {
-        const clt_node *node = plan->nodes[plan->collectives[k].node].node;
+        clt_plan_collective *c = &plan->collectives[k];
+        const clt_node *node = plan->nodes[c->node].node;
         const int in = node->n_in ? m->block_of[node->in[0]->id] : -1;
         const int out = m->block_of[node->out[0]->id];
-        if (in >= 0)
+        c->whole = is_in_place(m, c, in, out);
+        if (in >= 0 && !(c->whole && c->kind == CLT_OP_ALL_GATHER))
             m->blocks[in].own = true;
-        if (out >= 0)
+        if (out >= 0 && !(c->whole && c->kind == CLT_OP_REDUCE_SCATTER))
             m->blocks[out].own = true;
-        plan->collectives[k].whole = out >= 0 && (in == out || !node->n_in);
     }
 }
 

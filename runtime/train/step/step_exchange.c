@@ -93,12 +93,60 @@ static bool may_be_empty(const clt_plan_collective *c)
            (c->kind == CLT_OP_ALL_REDUCE || c->kind == CLT_OP_REDUCE_SCATTER);
 }
 
+/* A collective of the graph that has parts: where it works, and the device's own part there. */
+typedef struct parted {
+    clt_view in, out, own;
+    int64_t bytes; /* of a part */
+} parted;
+
+static clt_status find_parts(const clt_bound *b, int k, const clt_run *run, parted *p)
+{
+    const clt_session_device *sd = &b->call->session->devices[b->device];
+    const clt_plan_collective *c = &sd->plan->collectives[k];
+    const clt_node *node = sd->plan->nodes[c->node].node;
+    CLT_TRY(clt_exec_locate(sd->exec, run, node->in[0], &p->in));
+    CLT_TRY(clt_exec_locate(sd->exec, run, node->out[0], &p->out));
+    p->bytes = (c->per_sample ? c->count * run->count : c->count) * clt_dtype_size(c->dtype);
+    p->own = c->kind == CLT_OP_ALL_GATHER ? p->out : p->in;
+    p->own.offset +=
+        p->bytes * clt_mesh_coordinate(&b->all->mesh, c->axis, b->all->first + b->device);
+    return CLT_OK;
+}
+
+static bool has_parts(const clt_plan_collective *c)
+{
+    return c->whole && (c->kind == CLT_OP_ALL_GATHER || c->kind == CLT_OP_REDUCE_SCATTER);
+}
+
+/* In place, gathers work in their result and scatters in their operand. */
+static clt_status of_parts(const clt_bound *b, int k, const clt_run *run, clt_collective *what)
+{
+    const clt_session_device *sd = &b->call->session->devices[b->device];
+    const clt_plan_collective *c = &sd->plan->collectives[k];
+    parted p;
+    CLT_TRY(find_parts(b, k, run, &p));
+    const clt_view at = c->kind == CLT_OP_ALL_GATHER ? p.out : p.in;
+    *what = (clt_collective){.kind = node_kinds[c->kind],
+                             .reduction = reduction_of(c, sd->plan->nodes[c->node].node),
+                             .buffer = at.buffer,
+                             .offset = at.offset / clt_dtype_size(c->dtype),
+                             .count = p.bytes / clt_dtype_size(c->dtype),
+                             .dtype = c->dtype,
+                             .whole = true,
+                             .empty = may_be_empty(c) && run->count == 0,
+                             .label = c->label};
+    return c->kind == CLT_OP_ALL_GATHER ? clt_enqueue_copy(sd->device, p.in, p.own, p.bytes)
+                                        : CLT_OK;
+}
+
 static clt_status of_node(const clt_bound *b, int k, const clt_run *run, clt_collective *what)
 {
     const clt_session_device *sd = &b->call->session->devices[b->device];
     const clt_plan_collective *c = &sd->plan->collectives[k];
     const clt_node *node = sd->plan->nodes[c->node].node;
     clt_view in, out;
+    if (has_parts(c))
+        return of_parts(b, k, run, what);
     CLT_TRY(clt_exec_locate(sd->exec, run, node->n_in ? node->in[0] : node->out[0], &in));
     CLT_TRY(clt_exec_locate(sd->exec, run, node->out[0], &out));
     const bool same = in.buffer == out.buffer && in.offset == out.offset;
@@ -254,6 +302,18 @@ static void note_node(const clt_bound *b, int k, const clt_collective_result *re
                  result);
 }
 
+/* Copies the device's part of a scatter to its result. */
+static clt_status take_part(const clt_bound *b, int k, const clt_run *run)
+{
+    const clt_session_device *sd = &b->call->session->devices[b->device];
+    const clt_plan_collective *c = &sd->plan->collectives[k];
+    parted p;
+    if (!has_parts(c) || c->kind != CLT_OP_REDUCE_SCATTER)
+        return CLT_OK;
+    CLT_TRY(find_parts(b, k, run, &p));
+    return clt_enqueue_copy(sd->device, p.own, p.out, p.bytes);
+}
+
 clt_status clt_exchange_complete(const clt_bound *b, const clt_instruction *i, const clt_run *run)
 {
     const clt_collectives *c = &b->exchange->collectives;
@@ -261,9 +321,10 @@ clt_status clt_exchange_complete(const clt_bound *b, const clt_instruction *i, c
     CLT_TRY(c->complete(c->self, b->device, request_of(b, i, run->slot), &result));
     if (i->on == CLT_ON_GRADIENT)
         note_gradient(b, i->item, &result);
-    else if (i->on == CLT_ON_NODE)
+    else if (i->on == CLT_ON_NODE) {
         note_node(b, i->item, &result);
-    else if (i->on == CLT_ON_MEANS) {
+        return take_part(b, i->item, run);
+    } else if (i->on == CLT_ON_MEANS) {
         const clt_collective means = clt_states_means(b->states, b->device);
         note_profile(b, means.label, false, means.count * (int64_t)sizeof(float), &result);
     }

@@ -292,6 +292,9 @@ static double bytes_sent(const char *list, int zero, int64_t *kept)
     ok(clt_trainer_step(l.trainer, &batch, NULL));
     ok(clt_trainer_wait(l.trainer));
     const clt_replica *r = &l.store->replicas[0];
+    const clt_plan *trains = l.trainer->training->devices[0].plan;
+    for (int k = 0; k < trains->n_collectives; k++)
+        assert_true(trains->collectives[k].whole); /* in place, so without staging */
     *kept = 0;
     for (int b = 0; b < r->layout->n_buckets; b++)
         *kept += r->layout->buckets[b].bytes;
