@@ -116,6 +116,9 @@ static inline int clt_partition_dealt(const clt_partitioning *p, int block, int 
     return p->axis == CLT_AXIS_TIME && block % 2 ? p->at.places - 1 - place : place;
 }
 
+/* Splits x into equal pieces along a dimension. Without x, they become NULL. */
+void clt_partition_split(clt_value *x, int count, int dim, clt_value **pieces);
+
 /* Joins pieces along a dimension. Changes `pieces`. */
 clt_value *clt_partition_join(clt_value **pieces, int count, int dim);
 

@@ -94,24 +94,55 @@ static clt_value *padded(const clt_partitioning *p, clt_value *x, clt_sharding h
     return clt_partition_join(pieces, has.blocks, has.dim);
 }
 
+void clt_partition_split(clt_value *x, int count, int dim, clt_value **pieces)
+{
+    int64_t sizes[CLT_MOST_PLACES];
+    for (int i = 0; i < count; i++) {
+        sizes[i] = x ? x->type.dims[dim] / count : 0;
+        pieces[i] = count == 1 ? x : NULL;
+    }
+    if (x && count > 1) /* the graph keeps a failure */
+        (void)clt_split_with_sizes(x, sizes, count, dim, pieces);
+}
+
 /* Puts the parts of all places together. x: [places, part...], all as large as place 0's. */
 static clt_value *put_together(const clt_partitioning *p, const clt_type *whole, clt_value *x,
                                clt_sharding has, int64_t block)
 {
     clt_value *blocks[CLT_MOST_PLACES], *parts[CLT_MOST_PLACES];
-    const int64_t most = clt_part_size(block, p->at.places, 0);
+    const int places = p->at.places;
+    const int64_t most = clt_part_size(block, places, 0);
     clt_type part = *whole;
     part.dims[has.dim] = most * has.blocks;
-    for (int place = 0; place < p->at.places; place++)
-        parts[place] = clt_reshape(clt_window_cut(x, 0, place, place + 1), part.rank, part.dims);
-    for (int b = 0; b < has.blocks; b++) {
+    clt_partition_split(x, places, 0, parts);
+    for (int i = 0; i < places; i++)
+        parts[i] = parts[i] ? clt_reshape(parts[i], part.rank, part.dims) : NULL;
+    for (int b = 0; parts[0] && b < has.blocks; b++) {
         clt_value *pieces[CLT_MOST_PLACES];
-        for (int i = 0; i < p->at.places; i++)
+        for (int i = 0; i < places; i++)
             pieces[i] = clt_window_cut(parts[clt_partition_dealt(p, b, i)], has.dim, b * most,
-                                       b * most + clt_part_size(block, p->at.places, i));
-        blocks[b] = clt_partition_join(pieces, p->at.places, has.dim);
+                                       b * most + clt_part_size(block, places, i));
+        blocks[b] = clt_partition_join(pieces, places, has.dim);
     }
-    return clt_partition_join(blocks, has.blocks, has.dim);
+    return parts[0] ? clt_partition_join(blocks, has.blocks, has.dim) : NULL;
+}
+
+/* The same for blocks of which all places have as much. It moves each element twice. */
+static clt_value *put_equal_together(const clt_partitioning *p, const clt_type *whole, clt_value *x,
+                                     clt_sharding has)
+{
+    clt_value *parts[CLT_MOST_PLACES], *pieces[CLT_MOST_PLACES], *ordered[CLT_MOST_PLACES];
+    const int places = p->at.places;
+    clt_type part = *whole;
+    part.dims[has.dim] /= places;
+    clt_partition_split(x, places, 0, parts);
+    for (int i = 0; i < places; i++) {
+        x = parts[i] ? clt_reshape(parts[i], part.rank, part.dims) : NULL;
+        clt_partition_split(x, has.blocks, has.dim, pieces);
+        for (int b = 0; b < has.blocks; b++)
+            ordered[b * places + clt_partition_dealt(p, b, i)] = pieces[b];
+    }
+    return parts[0] ? clt_partition_join(ordered, places * has.blocks, has.dim) : NULL;
 }
 
 clt_value *clt_partition_gather(const clt_partitioning *p, const clt_value *of, clt_value *x,
@@ -127,7 +158,10 @@ clt_value *clt_partition_gather(const clt_partitioning *p, const clt_value *of, 
     clt_value *all = clt_axis_all_gather(x, p->axis, p->at.places);
     if (!all)
         return NULL;
-    x = put_together(p, &type, named(p, of, "all_gather", all), has, block);
+    all = named(p, of, "all_gather", all);
+    x = block % p->at.places || p->at.places * has.blocks > CLT_MOST_PLACES
+            ? put_together(p, &type, all, has, block)
+            : put_equal_together(p, &type, all, has);
     return x ? shaped(x, whole) : NULL;
 }
 

@@ -3,13 +3,13 @@
  * axis space (space.c), annotated values are cut, and sums over positions are shares.
  *
  *   - In causal attention, late positions cost more than early ones. If a graph has it, and no
- *     recurrent layers, sequences are dealt in 2 x places runs, and place p gets run p and run 2 x
- * places - 1 - p:
+ *     recurrent layers, sequences are dealt in 2 x places runs, of which place p gets number p and
+ *     number 2 x places - 1 - p:
  *
  *         16 positions over 2 places     place 0: 0 to 3, 12 to 15; place 1: 4 to 11
  *
  *   - Attention of a place's rows needs keys and values of all places, which are gathered. Each run
- *     of rows is an attention of its own, with the keys that it may see.
+ *     of rows is an attention of its own, whose kernels skip the keys that it may not see.
  *   - Recurrent layers pass their states from place to place (time_states.c).
  */
 #include "passes/time.h"
@@ -107,8 +107,7 @@ static void unpack(const clt_partitioning *p, const clt_node *node, clt_sharding
     in[0] = clt_window_cut(packed, 2, 0, queries);
     clt_value *both = clt_window_cut(packed, 2, queries, queries + 2 * keys);
     both = clt_partition_gather(p, node->in[0], both, &type, has);
-    in[1] = clt_window_cut(both, 2, 0, keys);
-    in[2] = clt_window_cut(both, 2, keys, 2 * keys);
+    clt_partition_split(both, 2, 2, in + 1);
 }
 
 static clt_status visit_attention(clt_partitioning *p, clt_node *node, clt_sharding has)
@@ -121,10 +120,11 @@ static clt_status visit_attention(clt_partitioning *p, clt_node *node, clt_shard
     for (int i = attr->form == CLT_ATTENTION_PACKED ? 3 : 1; i < 4; i++)
         in[i] = whole_operand(p, node, i);
     CLT_TRY(clt_graph_status(p->graph));
-    clt_value *q = in[0];
+    clt_value *q[CLT_MOST_PLACES];
+    clt_partition_split(in[0], has.blocks, has.dim, q);
     for (int b = 0; b < has.blocks; b++) {
         const piece own = piece_of(p, rows, has, b);
-        in[0] = clt_window_cut(q, has.dim, own.part, own.part + own.count);
+        in[0] = q[b];
         pieces[b] = clt_attention_rows(node, in, own.whole, own.whole + own.count);
     }
     CLT_TRY(clt_graph_status(p->graph));

@@ -69,7 +69,7 @@ clt_status clt_attention_localise(const clt_node *node, const struct clt_node_pa
                                   void *attr);
 
 /* Adds the attention of rows [begin, end) of an attention node: in[0] is q of these rows, k, v and
- * the mask are whole, not packed. Keys that none of the rows may see are left out. */
+ * the mask are whole, not packed. Kernels skip keys that none of the rows sees. */
 clt_value *clt_attention_rows(const clt_node *node, clt_value *const in[4], int64_t begin,
                               int64_t end);
 

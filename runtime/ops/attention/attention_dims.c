@@ -81,23 +81,13 @@ clt_value *clt_attention_rows(const clt_node *node, clt_value *const in[4], int6
                               int64_t end)
 {
     clt_attention_attr attr = *(const clt_attention_attr *)node->attr;
-    const bool heads = attr.form == CLT_ATTENTION_HEADS;
     clt_value *operands[] = {in[0], in[1], in[2], in[3]};
     if (!in[0] || !in[1] || !in[2])
         return NULL;
-    int64_t keys = in[1]->type.dims[heads ? 2 : 1];
-    if (attr.is_causal) {
-        keys = attr.past + end < keys ? attr.past + end : keys;
-        attr.past += begin;
-    }
-    for (int i = 1; i < 3; i++)
-        operands[i] = clt_window_cut(in[i], heads ? 2 : 1, 0, keys);
-    for (int back = 1; in[3] && back <= 2; back++) {
-        const int dim = in[3]->type.rank - back;
-        if (dim >= 0 && in[3]->type.dims[dim] != 1)
-            operands[3] =
-                clt_window_cut(operands[3], dim, back == 1 ? 0 : begin, back == 1 ? keys : end);
-    }
+    attr.past += attr.is_causal ? begin : 0;
+    const int rows_dim = in[3] ? in[3]->type.rank - 2 : -1;
+    if (rows_dim >= 0 && in[3]->type.dims[rows_dim] != 1)
+        operands[3] = clt_window_cut(in[3], rows_dim, begin, end);
     if (attr.form == CLT_ATTENTION_PACKED) {
         attr.form = CLT_ATTENTION_ROWS;
         attr.kv_heads = 0;
