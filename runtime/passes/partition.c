@@ -46,7 +46,7 @@ static clt_status place_leaves(clt_partitioning *p)
             CLT_TRY(split_parameter(p, i));
         else if (v->kind != CLT_VALUE_INTERMEDIATE)
             p->local[i] = p->graph->values[i];
-        if (p->forward && p->local[i])
+        if (p->rules && p->local[i])
             CLT_TRY(clt_space_cut(p, v));
     }
     return CLT_OK;
@@ -114,6 +114,22 @@ void clt_partition_exchange_names(clt_node *old, clt_node *node)
     char *kept = old->name;
     old->name = node->name;
     node->name = kept;
+}
+
+clt_status clt_partition_place(clt_partitioning *p, clt_node *node, clt_value *out,
+                               clt_sharding sharding)
+{
+    clt_type part;
+    CLT_TRY(clt_graph_status(p->graph));
+    CLT_TRY(clt_sharding_type(node->name, &node->out[0]->type, sharding, p->at, &part));
+    if (!clt_type_equal(&out->type, &part))
+        return clt_fail(CLT_INTERNAL, "node %s (%s) gives a wrong part of its result", node->name,
+                        node->op->name);
+    clt_partition_exchange_names(node, out->producer);
+    p->nodes[node->id] = out->producer;
+    p->local[node->out[0]->id] = out;
+    p->placed[node->out[0]->id].sharding = sharding;
+    return CLT_OK;
 }
 
 static clt_status add_local(clt_partitioning *p, clt_node *node, const clt_node_part *part,
@@ -186,15 +202,14 @@ static clt_status visit(clt_partitioning *p, clt_node *node, clt_node_dims *dims
     clt_node_dims_of(node, dims);
     clt_graph_set_origin(graph, node->origin ? p->nodes[node->origin->id] : NULL);
     clt_status status = CLT_OK;
-    if (p->forward)
-        status = p->axis == CLT_AXIS_TIME ? clt_time_visit(p, node, dims, &done)
-                                          : clt_space_visit(p, node, dims, &done);
+    if (p->rules)
+        status = p->rules->visit(p, node, dims, &done);
     if (status == CLT_OK && !done)
         status = divide_node(p, node, dims);
-    for (int o = 0; status == CLT_OK && p->forward && o < node->n_out; o++)
+    for (int o = 0; status == CLT_OK && p->rules && o < node->n_out; o++)
         status = clt_space_cut(p, node->out[o]);
-    if (p->axis == CLT_AXIS_TIME && !clt_time_is_recurrent(node))
-        clt_time_settle(p, first);
+    if (p->rules && p->rules->settle)
+        p->rules->settle(p, node, first);
     clt_graph_set_origin(graph, NULL);
     for (int i = first; i < graph->n_nodes; i++) {
         graph->nodes[i]->backward = node->backward;
@@ -281,9 +296,8 @@ static clt_status end_outputs(clt_partitioning *p)
 static clt_status end_graph(clt_partitioning *p, clt_value **gradients)
 {
     clt_graph *graph = p->graph;
-    if (p->forward) {
-        CLT_TRY(clt_time_end_states(p));
-        CLT_TRY(clt_space_ends(p));
+    if (p->rules) {
+        CLT_TRY(p->rules->end(p));
     } else {
         end_means(p, graph->losses, graph->n_losses);
         end_means(p, graph->metrics, graph->n_metrics);
@@ -314,8 +328,8 @@ static clt_status divide(clt_partitioning *p, clt_value **gradients)
 {
     clt_node_dims *dims = CLT_NEW(clt_node_dims);
     clt_status status = dims ? CLT_OK : CLT_OUT_OF_MEMORY;
-    if (p->axis == CLT_AXIS_TIME)
-        CLT_NEXT(status, clt_time_deal(p));
+    if (p->rules && p->rules->begin)
+        CLT_NEXT(status, p->rules->begin(p));
     CLT_NEXT(status, clt_partition_demand(p, gradients));
     CLT_NEXT(status, place_leaves(p));
     for (int i = 0; status == CLT_OK && i < p->n_nodes; i++)
@@ -332,7 +346,8 @@ typedef struct division {
     clt_axis axis;
     clt_coordinate at;
     int64_t batch;
-    bool forward, sequence;
+    const clt_axis_rules *rules; /* NULL: a training graph */
+    bool sequence;
 } division;
 
 static clt_status partition_axis(clt_graph *graph, const division *by, clt_value **gradients,
@@ -347,7 +362,7 @@ static clt_status partition_axis(clt_graph *graph, const division *by, clt_value
     clt_partitioning p = {.graph = graph,
                           .axis = by->axis,
                           .at = by->at,
-                          .forward = by->forward,
+                          .rules = by->rules,
                           .sequence = by->sequence,
                           .batch = by->batch,
                           .n_values = graph->n_values,
@@ -386,10 +401,13 @@ clt_status clt_pass_partition(clt_graph *graph, const clt_mesh *mesh, int partic
 clt_status clt_pass_partition_forward(clt_graph *graph, const clt_mesh *mesh, int participant,
                                       int64_t batch, clt_partition_report *report)
 {
-    static const clt_axis axes[] = {CLT_AXIS_SPACE, CLT_AXIS_TIME};
+    static const struct {
+        clt_axis axis;
+        const clt_axis_rules *rules;
+    } axes[] = {{CLT_AXIS_SPACE, &clt_space_rules}, {CLT_AXIS_TIME, &clt_time_rules}};
     for (int i = 0; i < 2; i++) {
-        division by = along(mesh, axes[i], participant, batch);
-        by.forward = true;
+        division by = along(mesh, axes[i].axis, participant, batch);
+        by.rules = axes[i].rules;
         CLT_TRY(partition_axis(graph, &by, NULL, 0, report));
     }
     return CLT_OK;

@@ -43,7 +43,7 @@ typedef struct clt_partitioning {
     clt_graph *graph;
     clt_axis axis;
     clt_coordinate at;
-    bool forward;           /* the graph has no gradients yet; see space.h */
+    const struct clt_axis_rules *rules; /* of a forward graph; NULL: a training graph */
     bool sequence;          /* partial values are divided along dimension 1 where that suffices */
     bool backward;          /* the node that is visited is one */
     int64_t batch;          /* for comparing costs */
@@ -58,6 +58,18 @@ typedef struct clt_partitioning {
     clt_time_states states; /* axis time */
 } clt_partitioning;
 
+/* What an axis adds to the division of forward graphs. `begin` and `settle`
+ * may be NULL. */
+typedef struct clt_axis_rules {
+    clt_status (*begin)(clt_partitioning *p);
+    /* Adds the local nodes of a node. *done becomes false for nodes that are divided along a
+     * dimension of the schema, as in training graphs. */
+    clt_status (*visit)(clt_partitioning *p, clt_node *node, const clt_node_dims *dims, bool *done);
+    /* Nodes from number `first` on were added for `node`. */
+    void (*settle)(clt_partitioning *p, const clt_node *node, int first);
+    clt_status (*end)(clt_partitioning *p);
+} clt_axis_rules;
+
 /* How a node is divided. label -1: not at all; it works on whole values, or on partial ones. */
 typedef struct clt_node_choice {
     int label, blocks; /* of the label's dimension */
@@ -69,6 +81,11 @@ typedef struct clt_node_choice {
 
 /* Gives the new node the old one's name. */
 void clt_partition_exchange_names(clt_node *old, clt_node *node);
+
+/* Makes the result `out` of a local node stand for the old node's result 0, with the sharding.
+ * Errors: INTERNAL (it has the type of another part). */
+clt_status clt_partition_place(clt_partitioning *p, clt_node *node, clt_value *out,
+                               clt_sharding sharding);
 
 /* Returns the old value in a placement for an end of the graph: a value that a node of its own
  * computes. */

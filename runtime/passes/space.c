@@ -156,15 +156,7 @@ static clt_status visit_window(clt_partitioning *p, clt_node *node, const halo *
         in[i] = node->in[i] ? clt_partition_convert(p, node->in[i], (clt_sharding){0, 0}) : NULL;
     CLT_TRY(clt_graph_status(p->graph));
     clt_value *out = node->op->within(node, &h->own, in);
-    CLT_TRY(clt_graph_status(p->graph));
-    if (!clt_type_equal(&out->type, &part))
-        return clt_fail(CLT_INTERNAL, "node %s (%s) gives a wrong part of its result", node->name,
-                        node->op->name);
-    clt_partition_exchange_names(node, out->producer);
-    p->nodes[node->id] = out->producer;
-    p->local[node->out[0]->id] = out;
-    p->placed[node->out[0]->id].sharding = split;
-    return CLT_OK;
+    return clt_partition_place(p, node, out, split);
 }
 
 /* --- values of a place's own samples --------------------------------------------------------- */
@@ -227,10 +219,9 @@ static clt_status visit_own(clt_partitioning *p, clt_node *node)
     return CLT_OK;
 }
 
-/* --- the hooks ------------------------------------------------------------------------------- */
+/* --- the rules ------------------------------------------------------------------------------- */
 
-clt_status clt_space_visit(clt_partitioning *p, clt_node *node, const clt_node_dims *dims,
-                           bool *done)
+static clt_status visit(clt_partitioning *p, clt_node *node, const clt_node_dims *dims, bool *done)
 {
     bool own = false;
     halo h;
@@ -289,3 +280,5 @@ clt_status clt_space_ends(clt_partitioning *p)
         graph->seeds[i].gradient = share_of(p, graph->seeds[i].gradient);
     return clt_graph_status(graph);
 }
+
+const clt_axis_rules clt_space_rules = {NULL, visit, NULL, clt_space_ends};

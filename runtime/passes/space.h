@@ -8,10 +8,7 @@
 /* Cuts a value if it is annotated (clt_shard_value). */
 clt_status clt_space_cut(clt_partitioning *p, const clt_value *old);
 
-/* Visits a node that needs rows of neighbours, or moments of this place's rows. *done becomes false
- * for other nodes, which are divided as in training graphs. */
-clt_status clt_space_visit(clt_partitioning *p, clt_node *node, const clt_node_dims *dims,
-                           bool *done);
+extern const clt_axis_rules clt_space_rules;
 
 /* Losses, metrics and output gradients become this place's share. */
 clt_status clt_space_ends(clt_partitioning *p);

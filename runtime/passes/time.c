@@ -21,6 +21,7 @@
 #include "graph/mesh.h"
 #include "ops/attention/attention.h"
 #include "ops/core/ops.h"
+#include "passes/space.h"
 #include <cltrain/ops.h>
 
 /* --- runs of positions ----------------------------------------------------------------------- */
@@ -30,7 +31,7 @@ static bool is_causal(const clt_node *node)
     return node->op == &clt_op_attention && ((const clt_attention_attr *)node->attr)->is_causal;
 }
 
-clt_status clt_time_deal(clt_partitioning *p)
+static clt_status deal(clt_partitioning *p)
 {
     const clt_graph *graph = p->graph;
     bool causal = false;
@@ -68,22 +69,6 @@ static piece piece_of(const clt_partitioning *p, int64_t size, clt_sharding has,
                    .part = block * count,
                    .count = count,
                    .number = block * places + place};
-}
-
-clt_status clt_time_place(clt_partitioning *p, clt_node *node, clt_value *out,
-                          clt_sharding sharding)
-{
-    clt_type part;
-    CLT_TRY(clt_graph_status(p->graph));
-    CLT_TRY(clt_sharding_type(node->name, &node->out[0]->type, sharding, p->at, &part));
-    if (!clt_type_equal(&out->type, &part))
-        return clt_fail(CLT_INTERNAL, "node %s (%s) gives a wrong part of its result", node->name,
-                        node->op->name);
-    clt_partition_exchange_names(node, out->producer);
-    p->nodes[node->id] = out->producer;
-    p->local[node->out[0]->id] = out;
-    p->placed[node->out[0]->id].sharding = sharding;
-    return CLT_OK;
 }
 
 /* --- attention ------------------------------------------------------------------------------- */
@@ -128,7 +113,7 @@ static clt_status visit_attention(clt_partitioning *p, clt_node *node, clt_shard
         pieces[b] = clt_attention_rows(node, in, own.whole, own.whole + own.count);
     }
     CLT_TRY(clt_graph_status(p->graph));
-    return clt_time_place(p, node, clt_partition_join(pieces, has.blocks, has.dim), has);
+    return clt_partition_place(p, node, clt_partition_join(pieces, has.blocks, has.dim), has);
 }
 
 /* Attention counts its random numbers in scores of all rows, and knows only whole rows. A number of
@@ -165,7 +150,7 @@ static clt_status visit_dropout(clt_partitioning *p, clt_node *node, const clt_n
     }
     clt_free(attr);
     CLT_TRY(status);
-    return clt_time_place(p, node, clt_partition_join(pieces, has.blocks, has.dim), has);
+    return clt_partition_place(p, node, clt_partition_join(pieces, has.blocks, has.dim), has);
 }
 
 /* --- positions of all samples ---------------------------------------------------------------- */
@@ -195,12 +180,11 @@ static clt_status visit_reshape(clt_partitioning *p, clt_node *node, clt_shardin
         return CLT_OK;
     }
     CLT_TRY(clt_sharding_type(node->name, y, split, p->at, &part));
-    return clt_time_place(p, node, clt_reshape(p->local[node->in[0]->id], part.rank, part.dims),
-                          split);
+    return clt_partition_place(p, node,
+                               clt_reshape(p->local[node->in[0]->id], part.rank, part.dims), split);
 }
 
-clt_status clt_time_visit(clt_partitioning *p, clt_node *node, const clt_node_dims *dims,
-                          bool *done)
+static clt_status visit(clt_partitioning *p, clt_node *node, const clt_node_dims *dims, bool *done)
 {
     const clt_sharding has =
         node->n_in && node->in[0] ? p->placed[node->in[0]->id].sharding : (clt_sharding){0, 0};
@@ -217,3 +201,18 @@ clt_status clt_time_visit(clt_partitioning *p, clt_node *node, const clt_node_di
     *done = false;
     return CLT_OK;
 }
+
+/* A collective between two recurrent layers ends their wave. */
+static void settle(clt_partitioning *p, const clt_node *node, int first)
+{
+    if (!clt_time_is_recurrent(node))
+        clt_time_settle(p, first);
+}
+
+static clt_status end(clt_partitioning *p)
+{
+    CLT_TRY(clt_time_end_states(p));
+    return clt_space_ends(p);
+}
+
+const clt_axis_rules clt_time_rules = {deal, visit, settle, end};

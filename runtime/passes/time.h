@@ -1,18 +1,11 @@
 /* Division of forward graphs over axis time: places have different positions of each sequence; see
- * time.c. Its functions are steps of clt_pass_partition_forward. */
+ * time.c. */
 #ifndef CLT_PASSES_TIME_H
 #define CLT_PASSES_TIME_H
 
 #include "passes/partition.h"
 
-/* Chooses in how many blocks annotated values are dealt to the places. Errors: SHAPE (the positions
- * cannot be dealt). */
-clt_status clt_time_deal(clt_partitioning *p);
-
-/* Visits a node that must know which positions its place has. *done becomes false for other nodes,
- * which are divided as in training graphs. */
-clt_status clt_time_visit(clt_partitioning *p, clt_node *node, const clt_node_dims *dims,
-                          bool *done);
+extern const clt_axis_rules clt_time_rules;
 
 /* --- time_states.c --------------------------------------------------------------------------- */
 
@@ -33,11 +26,5 @@ void clt_time_settle(clt_partitioning *p, int first);
 
 /* Ends the last wave, and shares the last states. */
 clt_status clt_time_end_states(clt_partitioning *p);
-
-/* --- time.c ---------------------------------------------------------------------------------- */
-
-/* Makes the result `out` of a local node stand for the old node's result 0, with the sharding. */
-clt_status clt_time_place(clt_partitioning *p, clt_node *node, clt_value *out,
-                          clt_sharding sharding);
 
 #endif

@@ -185,7 +185,7 @@ static clt_status divide_layer(clt_partitioning *p, clt_node *node, clt_sharding
     }
     const clt_node *local = add_layer(p, node, in);
     CLT_TRY(clt_graph_status(p->graph));
-    CLT_TRY(clt_time_place(p, node, local->out[CLT_RNN_Y], has));
+    CLT_TRY(clt_partition_place(p, node, local->out[CLT_RNN_Y], has));
     for (int o = CLT_RNN_H_N; o < node->n_out; o++) {
         p->local[node->out[o]->id] = local->out[o];
         p->placed[node->out[o]->id].own = o < CLT_RNN_H_N + states_of(node);
@@ -204,7 +204,7 @@ clt_status clt_time_end_states(clt_partitioning *p)
 {
     end_wave(p);
     for (int i = 0; i < p->n_values; i++)
-        if (p->axis == CLT_AXIS_TIME && p->placed[i].own)
+        if (p->placed[i].own)
             share_last(p, p->graph->values[i]);
     return clt_graph_status(p->graph);
 }

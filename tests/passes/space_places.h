@@ -160,24 +160,14 @@ static inline void feed_all(run *r)
 
 static inline void compute(run *r, lab *l)
 {
-    clt_predictor *predictor;
-    clt_predictor_options options;
     clt_step_batch batch;
-    *l = lab_on_kept("0");
-    lab_store(l, r->m.graph, 1);
-    clt_predictor_options_init(&options);
-    options.batch = BATCH;
-    options.portable = 1;
-    ok(clt_predictor_create(l->graph, l->store, &options, &predictor));
     clt_step_batch_init(&batch);
     batch.count = BATCH;
     batch.feeds = r->feeds;
     batch.n_feeds = r->n_feeds;
     batch.fetches = r->fetches;
     batch.n_fetches = r->n_fetches;
-    ok(clt_predictor_run(predictor, &batch, NULL));
-    ok(clt_predictor_wait(predictor));
-    clt_predictor_destroy(predictor);
+    lab_compute(l, r->m.graph, &batch, 1);
 }
 
 /* Adds up shares, named "+...", over the places. Other values must be equal at all of them. */

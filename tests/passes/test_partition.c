@@ -154,24 +154,14 @@ static void feed_all(run *r)
 
 static void compute(run *r)
 {
-    lab *l = &r->lab;
-    clt_predictor *predictor;
-    clt_predictor_options options;
     clt_step_batch batch;
-    *l = lab_on_kept("0");
-    lab_store(l, r->m.graph, 1);
-    clt_predictor_options_init(&options);
-    options.batch = BATCH;
-    ok(clt_predictor_create(l->graph, l->store, &options, &predictor));
     clt_step_batch_init(&batch);
     batch.count = BATCH;
     batch.feeds = r->feeds;
     batch.n_feeds = r->n_feeds;
     batch.fetches = r->fetches;
     batch.n_fetches = r->n_fetches;
-    ok(clt_predictor_run(predictor, &batch, NULL));
-    ok(clt_predictor_wait(predictor));
-    clt_predictor_destroy(predictor);
+    lab_compute(&r->lab, r->m.graph, &batch, 0);
 }
 
 static tensor *find_tensor(outcome *o, const char *name)

@@ -179,30 +179,20 @@ static void want_all(run *r)
 
 static void compute(run *r)
 {
-    clt_predictor *predictor;
-    clt_predictor_options options;
-    clt_step_batch batch;
-    lab *l = &r->lab;
-    *l = lab_on_kept("0");
     for (int i = 0; i < r->joined->n_values; i++) {
         const clt_value *v = r->joined->values[i];
         if (v->kind == CLT_VALUE_INPUT)
             r->feeds[r->n_feeds++] =
                 (clt_feed){.name = v->name, .host = numbers(v->name, &v->type)};
     }
-    lab_store(l, r->joined, 1);
-    clt_predictor_options_init(&options);
-    options.batch = BATCH;
-    ok(clt_predictor_create(l->graph, l->store, &options, &predictor));
+    clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = BATCH;
     batch.feeds = r->feeds;
     batch.n_feeds = r->n_feeds;
     batch.fetches = r->fetches;
     batch.n_fetches = r->n_fetches;
-    ok(clt_predictor_run(predictor, &batch, NULL));
-    ok(clt_predictor_wait(predictor));
-    clt_predictor_destroy(predictor);
+    lab_compute(&r->lab, r->joined, &batch, 0);
     for (int i = 0; i < r->n_feeds; i++)
         free((void *)(uintptr_t)r->feeds[i].host);
 }

@@ -101,6 +101,22 @@ static inline void lab_trainer(lab *l, const clt_trainer_options *options)
     ok(clt_trainer_create(l->graph, l->store, options, &l->trainer));
 }
 
+/* Makes a store of the graph on one device, computes its outputs once, and waits. */
+static inline void lab_compute(lab *l, clt_graph *graph, const clt_step_batch *batch, int portable)
+{
+    clt_predictor *predictor;
+    clt_predictor_options options;
+    *l = lab_on_kept("0");
+    lab_store(l, graph, 1);
+    clt_predictor_options_init(&options);
+    options.batch = batch->count;
+    options.portable = portable;
+    ok(clt_predictor_create(l->graph, l->store, &options, &predictor));
+    ok(clt_predictor_run(predictor, batch, NULL));
+    ok(clt_predictor_wait(predictor));
+    clt_predictor_destroy(predictor);
+}
+
 static inline void lab_close(lab *l)
 {
     clt_trainer_destroy(l->trainer);

@@ -25,8 +25,8 @@ typedef struct clt_shift_attr {
 extern const clt_op clt_op_all_reduce, clt_op_all_gather, clt_op_reduce_scatter, clt_op_shift,
     clt_op_hand_on;
 
-/* Adds up x, or finds its maximum, over the places. Only on axis dp may x not depend on the batch:
- * the places of other axes have the same samples. */
+/* Adds up x, or finds its maximum, over the places. On axis dp, x must not depend on the batch,
+ * because its places have different samples. */
 clt_value *clt_axis_all_reduce(clt_value *x, clt_axis axis, clt_axis_reduction reduction);
 
 /* Joins x of all places, which has one shape: the result is [places, x...]. */

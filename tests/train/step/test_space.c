@@ -117,8 +117,7 @@ static void whole_numbers(void **state)
         {.build = classes, .devices = four, .parallel = "dp=2,space=2"},
         {.build = channels, .devices = four, .parallel = "tp=2,space=2"}};
     (void)state;
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
-        check(&settings[i]);
+    check_exact(settings, sizeof settings / sizeof *settings);
 }
 
 static void rounded_numbers(void **state)
@@ -130,12 +129,7 @@ static void rounded_numbers(void **state)
         {.build = segments, .devices = three, .parallel = "space=3", .accumulate = 2},
         {.build = segments, .devices = four, .parallel = "space=2,dp=2"}};
     (void)state;
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        setting s = settings[i];
-        s.tolerance = 1e-5;
-        s.steps = 3;
-        check(&s);
-    }
+    check_rounded(settings, sizeof settings / sizeof *settings, 1e-5, 0.25);
 }
 
 int main(void)

@@ -144,8 +144,7 @@ static void whole_numbers(void **state)
         {.build = saturated, .devices = two, .parallel = "time=2", .accumulate = 2},
         {.build = saturated, .devices = two, .parallel = "time=2", .optimizer = CLT_MOMENTUM}};
     (void)state;
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
-        check(&settings[i]);
+    check_exact(settings, sizeof settings / sizeof *settings);
 }
 
 static void rounded_numbers(void **state)
@@ -160,12 +159,7 @@ static void rounded_numbers(void **state)
         {.build = layers, .devices = three, .parallel = "time=3"},
         {.build = layers, .devices = four, .parallel = "dp=2,time=2", .accumulate = 2}};
     (void)state;
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        setting s = settings[i];
-        s.tolerance = 1e-5;
-        s.steps = 3;
-        check(&s);
-    }
+    check_rounded(settings, sizeof settings / sizeof *settings, 1e-5, 0.25);
 }
 
 int main(void)
