@@ -255,7 +255,7 @@ def order(mutant, cover, tests, gates):
 
 def kills(place, name, cover):
     """Returns (outcome, core-seconds, reason) of one test on the planted mutant."""
-    limit = 60 + 8 * cover.get(place.tests[name].base(), {}).get("seconds", 15)
+    limit = 60 + 8 * cover.get(place.tests[name].base(), {}).get("seconds", 60)
     outcome, _, core, output = place.run(name, limit)
     # Tests of deadlines may fail on a busy machine, so such a kill must happen twice.
     if outcome in ("fail", "timeout") and name.startswith(("mpi.", "train.planner", "train.balance", "cli.")):
