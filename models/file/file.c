@@ -515,6 +515,31 @@ static clt_status read_splits(const model_file *f)
     return status;
 }
 
+/* Reads the layers at which stages of a pipeline begin. */
+static clt_status read_stages(const model_file *f)
+{
+    const json_t *list = json_object_get(f->text.root, "pp"), *one;
+    char patterns[4096] = "";
+    size_t i, length = 0;
+    if (!list)
+        return CLT_OK;
+    json_array_foreach(list, i, one)
+    {
+        const char *pattern = json_string_value(one);
+        const int room = (int)(sizeof patterns - length);
+        const int n =
+            snprintf(patterns + length, (size_t)room, "%s%s", i ? "|" : "", pattern ? pattern : "");
+        if (!pattern || strchr(pattern, '|') || n >= room)
+            break;
+        length += (size_t)n;
+    }
+    if (!length || i < json_array_size(list))
+        return model_text_fail(&f->text, f->text.root, "pp",
+                               "'pp' must be a list of patterns, one for each stage but the first");
+    const clt_status status = clt_cut_before(f->graph, patterns);
+    return status == CLT_OK ? CLT_OK : fail_at(f, list, "pp");
+}
+
 static clt_status check_keys(const model_file *f)
 {
     static const clt_attribute keys[] = {
@@ -525,6 +550,7 @@ static clt_status check_keys(const model_file *f)
         {.name = "outputs", .kind = CLT_ATTRIBUTE_TYPE},
         {.name = "metrics", .kind = CLT_ATTRIBUTE_TYPE},
         {.name = "tp", .kind = CLT_ATTRIBUTE_TYPE},
+        {.name = "pp", .kind = CLT_ATTRIBUTE_TYPE},
         {.name = "name", .kind = CLT_ATTRIBUTE_TEXT},
         {0}};
     const model_node node = {
@@ -545,6 +571,7 @@ clt_status clt_model_file_build(const char *path, const clt_model_input *in, clt
     MODEL_NEXT(status, read_inputs(&f));
     MODEL_NEXT(status, read_parameters(&f));
     MODEL_NEXT(status, read_nodes(&f));
+    MODEL_NEXT(status, read_stages(&f)); /* outputs give nodes other names */
     MODEL_NEXT(status, read_means(&f, "losses", 1));
     MODEL_NEXT(status, read_means(&f, "metrics", 0));
     MODEL_NEXT(status, read_outputs(&f));

@@ -141,21 +141,6 @@ clt_value *clt_label(clt_value *value, const char *label)
     return value;
 }
 
-clt_value *clt_cut(clt_value *value)
-{
-    if (!value || value->graph->status != CLT_OK)
-        return NULL;
-    if (!value->producer || value->cut)
-        return clt_graph_failed(
-            value->graph, clt_fail(CLT_INVALID_ARGUMENT, "cut: %s %s, so it ends no stage",
-                                   value->name       ? value->name
-                                   : value->producer ? value->producer->name
-                                                     : "a constant",
-                                   value->cut ? "ends one already" : "is computed by no node"));
-    value->cut = ++value->graph->cuts;
-    return value;
-}
-
 clt_value *clt_output(clt_value *value, const char *name)
 {
     value = clt_name(value, name);

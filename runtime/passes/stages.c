@@ -184,9 +184,11 @@ clt_status clt_pass_stages(clt_graph *graph, int stages)
         return clt_fail(CLT_UNSUPPORTED, "mesh: axis pp can have %d stages, not %d", MOST_STAGES,
                         stages);
     if (graph->cuts < stages - 1)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "mesh: pp=%d needs %d cuts of the graph (clt_cut), which has %d", stages,
-                        stages - 1, graph->cuts);
+        return clt_fail(
+            CLT_INVALID_ARGUMENT,
+            "mesh: pp=%d needs %d cuts of the graph, which has %d: name the layers at which "
+            "stages begin (clt_cut_before; --stages)",
+            stages, stages - 1, graph->cuts);
     CLT_TRY(divide(graph, stages));
     mark_users(graph);
     const int n_values = graph->n_values;

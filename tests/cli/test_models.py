@@ -348,6 +348,10 @@ class Models(CommandTest):
         self.assert_file(self.changed(tp=[{"parameters": "fc.weight", "dim": 2}]), '{\n   "parameters"',
                          "parameter fc.weight is", "cannot be split along dimension 2")
         self.assert_file(self.changed(tp=[{"parameters": "fc.*", "block": 2}]), '"block"', "did you mean blocks?")
+        self.assert_file(self.changed(pp="fc"), '"pp"', "must be a list of patterns")
+        self.assert_file(self.changed(pp=["fc", 2]), '"pp"', "must be a list of patterns")
+        self.assert_file(self.changed(pp=[]), '"pp"', "must be a list of patterns")
+        self.assert_file(self.changed(pp=["f*", "fd"]), '"pp": [', 'no layer matches "fd"')
         flat = {"name": "fc", "op": "linear", "in": ["image", "w"]}
         self.assert_file(self.changed(nodes=[flat], parameters=[{"name": "w", "shape": [3, 64]}]), '{\n   "name": "fc"',
                          "the last dimension of", "a flatten of it is missing before this layer")

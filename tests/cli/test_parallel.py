@@ -33,10 +33,10 @@ class Parallel(CommandTest):
         self.assertEqual(get(os.path.join(self.newest("dp"), "model.safetensors")),
                          get(os.path.join(self.newest("plain"), "model.safetensors")))
 
-    def images(self, space):
+    def images(self, space, **more):
         path = self.path("images.json")
         with open(path, "w", encoding="utf-8") as file:
-            json.dump({"inputs": [{"name": "image", "space": space}, {"name": "label"}],
+            json.dump({**more, "inputs": [{"name": "image", "space": space}, {"name": "label"}],
                        "nodes": [{"name": "c", "op": "conv2d", "in": "image", "out": 4, "kernel": 3},
                                  {"op": "relu"}, {"op": "max_pool2d"}, {"op": "flatten"},
                                  {"name": "top", "op": "linear", "out": "classes"}],
@@ -71,6 +71,24 @@ class Parallel(CommandTest):
         self.near([r["loss"] for r in records(metrics)[0]], want)
         self.assert_bad(*self.arguments("--steps", "1", "--parallel", "pp=2", devices="pocl/2"),
                         code=2, says=("micro-batches", "accumulate"))
+
+    def test_stages_by_names(self):
+        want = self.losses("alone", "--accumulate", "2", devices="pocl@1", model="mlp:16,8")
+        stages = ("--accumulate", "2", "--parallel", "pp=2", "--stages")
+        self.near(self.losses("named", *stages, "fc2.*", devices="pocl/2", model="mlp:16,8"), want)
+        plan = ("plan", "--model", "mlp:16,8", "--data", "synthetic:1x6x5:4", "--devices", "pocl/2",
+                "--batch", "16", *stages)
+        for layer, width in (("fc2.*", 16), ("fc3", 8)):
+            self.assertRegex(self.run_command(*plan, layer, "--explain").stdout,
+                             r"pp \S+: send of f32\[Bx%d\], stage 0 to 1" % width)
+        model = self.images(2, pp=["top"])
+        want = self.losses("whole", "--accumulate", "2", model=model, devices="pocl@1")
+        self.near(self.losses("file", *stages[:-1], model=model, devices="pocl/2"), want)
+        for layer, says in (("fc9.*", 'no layer matches "fc9.*"'), ("fc1.*", "stage 0 of axis pp has no node"),
+                            ("fc2.*|fc2.weight", "where another stage begins already")):
+            self.assert_bad(*plan, layer, code=2, says=("stage", says))
+        self.assert_bad(*self.arguments("--steps", "1", "--stages", "fc2.*"), code=2,
+                        says=("--stages fc2.*", "needs a pipeline"))
 
     def test_resume_on_another_mesh(self):
         want = self.losses("straight", devices="pocl@1")

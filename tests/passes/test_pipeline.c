@@ -421,6 +421,36 @@ static void work_is_balanced(void **state)
     clt_graph_destroy(g);
 }
 
+/* Names of nodes and of parameters choose stages, whatever the graph's own cuts are. */
+static void layers_choose_stages(void **state)
+{
+    static const struct {
+        const char *patterns;
+        int stages, wanted[4];
+    } cases[] = {{"b", 2, {0, 1, 1, 1}},
+                 {"c.bias", 2, {0, 0, 1, 1}},
+                 {"d|third", 3, {0, 0, 1, 2}},
+                 {"[b]|[c]|[d]", 4, {0, 1, 2, 3}},
+                 {"b*|d*", 2, {0, 1, 1, 1}}}; /* the cut that balances the work */
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        clt_graph *g;
+        ok(clt_graph_create(&g));
+        chain(g, 1);
+        const clt_node *layers[4];
+        for (int n = 0, l = 0; n < g->n_nodes; n++)
+            if (!strcmp(g->nodes[n]->op->name, "linear"))
+                layers[l++] = g->nodes[n];
+        clt_label(layers[2]->out[0], "third");
+        ok(clt_cut_before(g, cases[i].patterns));
+        ok(clt_pass_stages(g, cases[i].stages));
+        for (int l = 0; l < 4; l++)
+            if (layers[l]->stage != cases[i].wanted[l])
+                fail_msg("%s: layer %d is in stage %d", cases[i].patterns, l, layers[l]->stage);
+        clt_graph_destroy(g);
+    }
+}
+
 /* --- what is refused ------------------------------------------------------------------------- */
 
 static void against_direction(clt_graph *g)
@@ -449,6 +479,28 @@ static void cut_input(clt_graph *g)
     clt_cut(input(g, "x", 3));
 }
 
+static void refused_layers(const char *patterns, clt_status wanted, const char *message)
+{
+    clt_graph *g;
+    ok(clt_graph_create(&g));
+    chain(g, 1);
+    assert_int_equal(clt_cut_before(g, patterns), wanted);
+    assert_string_equal(clt_error_message(), message);
+    assert_int_equal(g->cuts, 1); /* as it was */
+    clt_graph_destroy(g);
+}
+
+static void bad_layers_are_refused(void **state)
+{
+    (void)state;
+    refused_layers("b|e*", CLT_NOT_FOUND, "stages: no layer matches \"e*\"");
+    refused_layers("b|", CLT_NOT_FOUND, "stages: no layer matches \"\"");
+    refused_layers("a", CLT_INVALID_ARGUMENT,
+                   "stages: \"a\" begins at linear_0, where the first stage begins");
+    refused_layers("b|b*", CLT_INVALID_ARGUMENT,
+                   "stages: \"b*\" begins at linear_2, where another stage begins already");
+}
+
 static void refused(build_fn build, int stages, const char *message)
 {
     clt_graph *g;
@@ -465,7 +517,9 @@ static void refused(build_fn build, int stages, const char *message)
 static void bad_cuts_are_refused(void **state)
 {
     (void)state;
-    refused(chain_2, 3, "mesh: pp=3 needs 2 cuts of the graph (clt_cut), which has 1");
+    refused(chain_2, 3,
+            "mesh: pp=3 needs 2 cuts of the graph, which has 1: name the layers at which stages "
+            "begin (clt_cut_before; --stages)");
     refused(against_direction, 3,
             "mesh: cut 2, behind relu_0, is against the data's direction: cut 1 lies behind it");
     refused(empty_stage, 3,
@@ -483,7 +537,9 @@ int main(void)
         cmocka_unit_test(a_value_passes_a_stage_by),
         cmocka_unit_test(tied_parameters_have_a_gradient_on_each_stage),
         cmocka_unit_test(work_is_balanced),
+        cmocka_unit_test(layers_choose_stages),
         cmocka_unit_test(bad_cuts_are_refused),
+        cmocka_unit_test(bad_layers_are_refused),
     };
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }

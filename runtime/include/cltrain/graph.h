@@ -155,6 +155,16 @@ CLT_API clt_status clt_shard_value(clt_value *value, clt_axis axis, int dim);
  */
 CLT_API clt_value *clt_cut(clt_value *value);
 
+/*
+ * Cuts the graph before layers, instead of where it was cut so far. `patterns` has patterns of
+ * fnmatch(3), separated by '|', one for each stage but the first. A stage begins at the first node
+ * that a pattern matches: the node's name, the name of a parameter or state that it reads, or this
+ * name up to the last dot. "h.4.*|h.8.*" makes three stages of GPT-2. Call it before a store is
+ * made of the graph. Errors, which leave the cuts as they are: NOT_FOUND (a pattern matches
+ * nothing); INVALID_ARGUMENT (two stages would begin at one node, or one at the first node).
+ */
+CLT_API clt_status clt_cut_before(clt_graph *graph, const char *patterns);
+
 /* Adds a tensor of constant dimensions that persists between steps and changes only by clt_assign.
  * All replicas are equal. Checkpoints contain it. */
 CLT_API clt_value *clt_state(clt_graph *graph, const char *name, clt_dtype dtype, int rank,

@@ -181,6 +181,8 @@ int job_read(job *j, const settings *s)
         return usage_error("--model is missing; `cltrain models` lists them");
     if (s->epochs >= 0 && s->steps >= 0)
         return usage_error("--epochs or --steps, not both");
+    if (s->stages && !(s->parallel && strstr(s->parallel, "pp=")))
+        return usage_error("--stages %s: needs a pipeline, --parallel pp=N", s->stages);
     const int code = read_normalize(j, s);
     return code ? code : read_trainer(j, s);
 }

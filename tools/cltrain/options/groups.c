@@ -35,6 +35,8 @@ int read_groups(clt_graph *graph, const settings *s)
 {
     if (s->freeze)
         TRY(name_failure(clt_freeze(graph, s->freeze, NULL)));
+    if (s->stages)
+        TRY(name_failure(clt_cut_before(graph, s->stages)));
     char *list = s->param_group ? strdup(s->param_group) : NULL;
     if (s->param_group && !list)
         return failure("memory does not suffice");

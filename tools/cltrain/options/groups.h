@@ -1,4 +1,4 @@
-/* --freeze and --param-group. */
+/* --freeze, --param-group and --stages. */
 #ifndef CLTRAIN_COMMAND_OPTIONS_GROUPS_H
 #define CLTRAIN_COMMAND_OPTIONS_GROUPS_H
 
@@ -6,8 +6,8 @@
 
 #include "options/options.h"
 
-/* Applies --freeze and --param-group to the parameters of a model. Call this before a store is
- * made. Returns an exit code, after a message if it is not 0. */
+/* Applies --freeze, --param-group and --stages to a model. Call this before a store is made.
+ * Returns an exit code, after a message if it is not 0. */
 int read_groups(clt_graph *graph, const settings *s);
 
 #endif

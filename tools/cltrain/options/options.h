@@ -37,7 +37,7 @@ typedef struct settings {
     char *cache_dir, *checkpoint, *checkpoint_dir, *checkpoint_every, *metrics, *profile, *output,
         *variant, *trans, *tune, *export_file, *parallel, *split, *replay, *simulate, *link,
         *heartbeat, *tokenizer, *augment, *windows, *freeze, *memory, *prompt, *prompt_file,
-        *param_group; /* several values are joined by ; (freeze: by |) */
+        *param_group, *stages; /* several values are joined by ; (freeze and stages: by |) */
     int64_t batch, accumulate, in_flight, zero, epochs, steps, seed, keep, blocks, warmup, stride,
         padding, dilation, groups, classes, check_every, seq_len, image_size, resize, top, tokens,
         samples, top_k;
