@@ -104,6 +104,7 @@ static clt_status read_input(const model_file *f, const json_t *json, clt_model_
         {.name = "type", .kind = CLT_ATTRIBUTE_TEXT},
         {.name = "classes", .kind = CLT_ATTRIBUTE_INT, .least = 1, .most = INT_MAX},
         {.name = "space", .kind = CLT_ATTRIBUTE_INT, .least = 1, .most = CLT_MAX_RANK - 1},
+        {.name = "time", .kind = CLT_ATTRIBUTE_INT, .least = 1, .most = CLT_MAX_RANK - 1},
         {0}};
     const model_node node = {.op = &(model_op){.keys = keys}, .text = &f->text, .json = json};
     MODEL_TRY(model_node_check(&node, "an input"));
@@ -179,14 +180,20 @@ static clt_status add_input(model_file *f, const clt_model_field *field, const j
     return add_value(f, field->name, value, field->classes);
 }
 
-/* Splits the input that was added last over axis space, if the file says so. */
+/* Splits the input that was added last over the axes that the file names. */
 static clt_status split_input(const model_file *f, const json_t *json)
 {
-    const json_t *dim = json_object_get(json, "space");
+    static const struct {
+        const char *key;
+        clt_axis axis;
+    } axes[] = {{"space", CLT_AXIS_SPACE}, {"time", CLT_AXIS_TIME}};
     clt_value *value = f->values[f->n_values - 1].value;
-    if (!dim || clt_shard_value(value, CLT_AXIS_SPACE, (int)json_integer_value(dim)) == CLT_OK)
-        return CLT_OK;
-    return fail_at(f, json, "space");
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
+        const json_t *dim = json_object_get(json, axes[i].key);
+        if (dim && clt_shard_value(value, axes[i].axis, (int)json_integer_value(dim)) != CLT_OK)
+            return fail_at(f, json, axes[i].key);
+    }
+    return CLT_OK;
 }
 
 static clt_status read_inputs(model_file *f)

@@ -148,6 +148,27 @@ class Bench(CommandTest):
             self.assertAlmostEqual(row["ratio"], row["together"] / row["alone"],
                                    delta=1e-3 * row["ratio"])
 
+    def test_bench_meshes(self):
+        if CORES < 2:
+            self.skipTest("one core")
+        bench = ("bench", "meshes", "dp=1", "dp=2,zero=1,accumulate=2", "tp=2", "--model",
+                 "mlp:16", "--data", "synthetic:1x8x8", "--batch", "8", "--blocks", "2", "--steps",
+                 "2", "--tune", "off", "--devices", "pocl/2")
+        found = json.loads(self.run_command(*bench, "--json").stdout)
+        self.assertEqual([(row["mesh"], row["devices"]) for row in found["rows"]],
+                         [("dp=1", 1), ("dp=2,zero=1,accumulate=2", 2), ("tp=2", 2)])
+        self.assertEqual((found["steps_per_block"], found["blocks"], found["batch"]), (2, 2, 8))
+        for row in found["rows"]:
+            for key in ("samples_per_s", "ratio"):
+                self.assertGreater(row[key]["min"], 0)
+                self.assertLessEqual(row[key]["min"], row[key]["median"])
+                self.assertLessEqual(row[key]["median"], row[key]["max"])
+        self.assertEqual(found["rows"][0]["ratio"]["median"], 1)
+        self.assertRegex(self.run_command(*bench).stdout, r"(?m)by turns\n.*ratio.*\ndp=1 ")
+        for mesh, said in (("tp", "AXIS=N"), ("zero=1", "names no axis"), ("tp=3", "needs 3 devices"),
+                           ("dp=0", "dp"), ("width=2", "width")):
+            self.assert_bad(*(mesh if a == "tp=2" else a for a in bench), code=2, says=(said,))
+
     def test_bench_allreduce(self):
         if CORES < 2:
             self.skipTest("one core")

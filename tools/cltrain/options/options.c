@@ -38,7 +38,7 @@ typedef struct option_row {
 
 #define AT(field) offsetof(settings, field)
 enum {
-    RUNS = FOR_TRAIN | FOR_PLAN | FOR_BENCH_TRAIN,
+    RUNS = FOR_TRAIN | FOR_PLAN | FOR_BENCH_STEPS,
     USES = FOR_PREDICT | FOR_SAMPLE,
     MODELS = RUNS | FOR_EVAL | FOR_TUNE,
     SAMPLES = MODELS | FOR_INSPECT | FOR_DATA_INSPECT | FOR_PREDICT,
@@ -121,12 +121,12 @@ static const option_row rows[] = {
      "(600)"},
     {"accumulate", 0, WHOLE, AT(accumulate), 1, RUNS | FOR_TUNE, "K",
      "split each batch into K micro-batches, to save memory (1)"},
-    {"in-flight", 0, WHOLE, AT(in_flight), 1, FOR_TRAIN | FOR_PLAN, "N",
+    {"in-flight", 0, WHOLE, AT(in_flight), 1, FOR_TRAIN | FOR_PLAN | FOR_BENCH_MESHES, "N",
      "micro-batches whose forward pass runs before backward of the first; in a pipeline K of "
      "--accumulate is GPipe (as many as 1F1B needs)"},
     {"epochs", 0, WHOLE, AT(epochs), 0, TRAINS, "N", "end after N epochs in all (1)"},
     {"steps", 0, WHOLE, AT(steps), 1, RUNS, "N",
-     "end after N steps in all; bench: steps in each timed block"},
+     "end after N steps in all; bench: steps in each timed block (50; meshes: 5)"},
     {"optimizer", 0, TEXT, AT(optimizer), 0, RUNS, "NAME", "optimizer: $ (sgd)",
      .word = optimizer_word},
     {"lr", 0, NUMBER, AT(lr), 0, RUNS, "X", "learning rate (0.1; adam and adamw: 0.001)"},
@@ -199,7 +199,7 @@ static const option_row rows[] = {
      "write a Chrome trace of every kernel and transfer (chrome://tracing, ui.perfetto.dev)"},
     {"heartbeat", 0, TEXT, AT(heartbeat), 0, FOR_TRAIN, "DIR",
      "keep a file rank-N that tells where rank N is, for cltrain-launch"},
-    {"tune", 0, TEXT, AT(tune), 0, FOR_TRAIN | FOR_BENCH_TRAIN | FOR_KERNELS, "off|SECONDS",
+    {"tune", 0, TEXT, AT(tune), 0, FOR_TRAIN | FOR_BENCH_STEPS | FOR_KERNELS, "off|SECONDS",
      "most time for measuring kernels of new shapes before step 1 (10; bench gemm, conv and op: "
      "off)",
      .words = "off"},
@@ -224,8 +224,8 @@ static const option_row rows[] = {
     {"link", 0, TEXT, AT(link), 0, FOR_PLAN, "RATE,LATENCY",
      "network between the simulated ranks, as 25GB/s,5us"},
     {"blocks", 0, WHOLE, AT(blocks), 1, FOR_BENCH, "N", "timed blocks of each measurement (9)"},
-    {"warmup", 0, WHOLE, AT(warmup), 1, FOR_BENCH_TRAIN, "N",
-     "train: steps before the first block (20)"},
+    {"warmup", 0, WHOLE, AT(warmup), 1, FOR_BENCH_STEPS, "N",
+     "train: steps before the first block (20); meshes: before each block (1)"},
     {"by-node", 0, FLAG, AT(by_node), 0, FOR_BENCH_TRAIN, NULL,
      "train: print the time of each kernel in a step"},
     {"predict", 0, FLAG, AT(predict), 0, FOR_BENCH_TRAIN, NULL,
