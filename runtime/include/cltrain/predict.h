@@ -7,6 +7,11 @@
  * store. For example, one predictor reads a prompt in chunks, and another goes on token by token
  * with the same key-value cache.
  *
+ * On a mesh with other axes than dp, or with zero 3 (clt_store_options.parallel, .zero), the
+ * devices of all ranks compute each sample together. All ranks then create and run a predictor
+ * together, as often, with the same graph and batch, and devices of one part of the batch get the
+ * same samples. Otherwise each rank predicts for itself.
+ *
  * One thread at a time uses the predictors and trainers of a store.
  */
 #ifndef CLTRAIN_PREDICT_H
@@ -25,6 +30,7 @@ typedef struct clt_predictor_options {
     int64_t batch;                  /* 1; most samples of a run, over all devices */
     const char *variants;           /* as in clt_trainer_options; not kept */
     int separate, portable, poison; /* as in clt_trainer_options */
+    double comm_timeout;            /* as in clt_trainer_options */
 } clt_predictor_options;
 
 /* Sets struct_size and the defaults. */
@@ -33,9 +39,10 @@ CLT_API void clt_predictor_options_init(clt_predictor_options *options);
 /* Plans the outputs of the graph on the store's devices, without losses and metrics. The graph is
  * copied. The store must have the graph's parameters and states, and must outlive the predictor.
  * Errors: INVALID_ARGUMENT (no output; or names the option), MISMATCH (a parameter or state that
- * the store lacks or has in another shape), UNSUPPORTED (on several devices: carried states, or
- * outputs that depend on clt_all_reduce), BUILD, OUT_OF_DEVICE_MEMORY. Free *predictor with
- * clt_predictor_destroy. */
+ * the store lacks or has in another shape; ranks that differ), UNSUPPORTED (carried states on
+ * devices that divide the samples; different devices along tp; outputs that depend on
+ * clt_all_reduce over ranks of a mesh of dp alone), BUILD, OUT_OF_DEVICE_MEMORY. Free *predictor
+ * with clt_predictor_destroy. */
 CLT_API clt_status clt_predictor_create(const clt_graph *graph, clt_store *store,
                                         const clt_predictor_options *options,
                                         clt_predictor **predictor);
@@ -51,6 +58,8 @@ CLT_API void clt_predictor_destroy(clt_predictor *predictor);
  *   when clt_predictor_wait has returned.
  * - Inputs that no output needs, such as labels, need no feed.
  * - A graph without a batch dimension runs once, with a count of 1.
+ * - In a pipeline over several ranks, a fetch is filled on the ranks of the stage that computes the
+ *   output.
  * - *event (may be NULL; one device only) is as for clt_trainer_step.
  *
  * Errors: INVALID_ARGUMENT (names the input, output or count), NOT_FOUND (an output), OPENCL,

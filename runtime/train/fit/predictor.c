@@ -1,33 +1,25 @@
 /* Predictors run plans that only compute outputs, on the devices of a store; see
  * <cltrain/predict.h>. */
-#include <cltrain/predict.h>
+#include "train/fit/predictor.h"
 
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "base/vec.h"
-#include "device/program/tuning_file.h"
-#include "train/program/check.h"
-#include "train/step/interpret.h"
-
-struct clt_predictor {
-    clt_store *store;
-    clt_session *session;
-    clt_tuning_record *tuning;         /* by device */
-    const clt_tuning_record **records; /* pointers to `tuning` */
-    clt_participants all;
-    clt_shares shares;
-    clt_step_program *programs; /* two for each device: without samples, and with samples */
-    int64_t batch, runs;
-    bool poison, has_batch, carries;
-    const clt_value **outputs, **inputs; /* values of the first device's plan */
-    int n_outputs, room_outputs, n_inputs, room_inputs;
-};
+#include "train/planner/frozen.h"
+#include "train/step/graph_collectives.h"
 
 CLT_STRUCT_INIT(clt_predictor_options, .batch = 1)
 
-static clt_status check(const clt_graph *graph, const clt_store *store,
-                        const clt_predictor_options *options)
+/* Whether the devices of a store, here and on other ranks, compute each sample together. */
+static bool shares_samples(const clt_store *store)
+{
+    return store->mesh.zero ||
+           (store->mesh.size[CLT_AXIS_DATA] && store->mesh.size[CLT_AXIS_DATA] != store->total);
+}
+
+static clt_status check(const clt_graph *graph, const clt_predictor_options *options)
 {
     bool output = false;
     CLT_TRY(CLT_CHECK_STRUCT(options, clt_predictor_options));
@@ -35,120 +27,162 @@ static clt_status check(const clt_graph *graph, const clt_store *store,
         return clt_fail(CLT_INVALID_ARGUMENT, "a predictor needs a batch of at least 1, not %lld",
                         (long long)options->batch);
     CLT_TRY(clt_graph_status(graph));
-    for (int i = 0; i < graph->n_values; i++) {
+    for (int i = 0; i < graph->n_values; i++)
         output = output || graph->values[i]->output;
-        if (graph->values[i]->carried && store->n_devices > 1)
-            return clt_fail(CLT_UNSUPPORTED,
-                            "state %s is carried from run to run: that needs one device, the store "
-                            "has %d",
-                            graph->values[i]->name, store->n_devices);
-    }
     return output ? CLT_OK
                   : clt_fail(CLT_INVALID_ARGUMENT,
                              "the graph has no output: mark a value with clt_output");
 }
 
-/* Lists the inputs and outputs of the first device's plan. */
-static clt_status list_values(clt_predictor *p)
+/* A carried state belongs to one sample, so devices that divide the samples cannot have it. */
+static clt_status check_carried(const clt_predictor *p)
 {
-    const clt_plan *plan = p->session->devices[0].plan;
-    for (int i = 0; i < plan->graph->n_values; i++) {
-        const clt_value *v = plan->graph->values[i];
-        if (v->output && v->name)
-            CLT_TRY(CLT_PUSH(p->outputs, p->n_outputs, p->room_outputs, v));
-        if (v->kind != CLT_VALUE_INPUT)
-            continue;
-        bool used = v->output;
-        for (int n = 0; n < plan->n_nodes && !used; n++)
-            for (int j = 0; j < plan->nodes[n].node->n_in; j++)
-                used = used || plan->nodes[n].node->in[j] == v;
-        if (used)
-            CLT_TRY(CLT_PUSH(p->inputs, p->n_inputs, p->room_inputs, v));
-        p->has_batch = p->has_batch || (used && clt_type_has_batch(&v->type));
-    }
-    p->carries = plan->graph->n_assigns > 0;
+    const int parts = clt_participants_parts(&p->all);
+    for (int i = 0; parts > 1 && i < p->graph->n_values; i++)
+        if (p->graph->values[i]->carried)
+            return clt_fail(CLT_UNSUPPORTED,
+                            "state %s is carried from run to run: that needs one device, or one "
+                            "place of axis dp, and the store has %d",
+                            p->graph->values[i]->name, parts);
     return CLT_OK;
 }
 
-/* Devices of a predictor do not wait for each other, so collectives are refused. */
-static clt_status refuse_collectives(const clt_predictor *p)
+/* --- inputs and outputs ---------------------------------------------------------------------- */
+
+static bool is_read(const clt_plan *plan, const clt_value *input)
 {
-    const clt_plan *plan = p->session->devices[0].plan;
-    return plan->n_collectives
-               ? clt_fail(CLT_UNSUPPORTED,
-                          "an output depends on %s, a sum over devices, of which the store has %d: "
-                          "predict on one device, or with clt_trainer_predict",
-                          plan->nodes[plan->collectives[0].node].node->name, p->store->n_devices)
-               : CLT_OK;
+    for (int n = 0; n < plan->n_nodes; n++)
+        for (int j = 0; j < plan->nodes[n].node->n_in; j++)
+            if (plan->nodes[n].node->in[j] == input)
+                return true;
+    return input->output;
 }
 
-/* Makes the programs of a device, which runs as if it were alone. */
-static clt_status make_programs(clt_predictor *p, int d)
+/* Adds the inputs of a plan that earlier plans do not read. Stages of a pipeline read others. */
+static clt_status add_inputs(clt_predictor *p, const clt_plan *plan)
 {
-    clt_outline outline;
-    clt_mesh alone;
-    CLT_TRY(clt_mesh_parse(NULL, 1, &alone));
-    clt_status status = clt_outline_create(p->session->devices[d].plan, &outline);
-    const clt_step_program_input input = {.plan = &outline,
-                                          .participants = 1,
-                                          .ranks = 1,
-                                          .mesh = alone,
-                                          .layout = p->store->replicas[d].layout,
-                                          .carries = true,
-                                          .poison = p->poison};
-    for (int rounds = 0; status == CLT_OK && rounds < 2; rounds++) {
-        clt_step_program *program = &p->programs[2 * d + rounds];
-        const clt_check_device device = {&input, program, rounds, rounds};
-        status = clt_step_program_generate(&input, CLT_PROGRAM_OUTSIDE, clt_load_of(rounds, rounds),
-                                           program);
-        CLT_NEXT(status, clt_step_programs_check(CLT_PROGRAM_OUTSIDE, &device, 1, NULL));
+    for (int i = 0; i < plan->n_inputs; i++) {
+        const clt_value *v = plan->inputs[i];
+        bool known = false;
+        for (int k = 0; k < p->n_inputs; k++)
+            known = known || !strcmp(p->inputs[k]->name, v->name);
+        if (!known && is_read(plan, v))
+            CLT_TRY(CLT_PUSH(p->inputs, p->n_inputs, p->room_inputs, v));
     }
-    clt_outline_free(&outline);
-    return status;
+    return CLT_OK;
 }
 
-static clt_status build(clt_predictor *p, const clt_graph *graph,
-                        const clt_predictor_options *options)
+static clt_status list_values(clt_predictor *p)
+{
+    const clt_graph *graph = p->graph;
+    for (int i = 0; i < graph->n_values; i++) {
+        const clt_value *v = graph->values[i];
+        if (v->output && v->name)
+            CLT_TRY(CLT_PUSH(p->outputs, p->n_outputs, p->room_outputs, v));
+        /* A stage without inputs has the samples of the others. */
+        if (v->kind == CLT_VALUE_INPUT && clt_store_stages(p->store) > 1)
+            p->has_batch = p->has_batch || clt_type_has_batch(&v->type);
+    }
+    for (int d = 0; d < p->all.own; d++)
+        CLT_TRY(add_inputs(p, p->session->devices[d].plan));
+    for (int i = 0; i < p->n_inputs; i++)
+        p->has_batch = p->has_batch || clt_type_has_batch(&p->inputs[i]->type);
+    return CLT_OK;
+}
+
+/* --- making ---------------------------------------------------------------------------------- */
+
+static clt_status make_session(void *arg)
+{
+    clt_predictor *p = arg;
+    const int parts = clt_participants_parts(&p->all);
+    p->shares = (clt_shares){.per_run = (p->options.batch - 1) / parts + 1,
+                             .max_micro_batches = 1,
+                             .accumulate = 1,
+                             .quantum = 1};
+    CLT_TRY(check_carried(p));
+    CLT_TRY(clt_shares_create(&p->all, &p->shares));
+    clt_plan_options plan = clt_plan_options_default(CLT_PLAN_PREDICT, p->shares.per_run);
+    plan.separate = p->options.separate != 0;
+    plan.portable = p->options.portable != 0;
+    plan.variants = p->options.variants;
+    plan.carries = true;
+    plan.several = parts > 1;
+    return clt_session_create(p->graph, p->store, &plan, p->records, 1, false, &p->session);
+}
+
+static clt_status allocate(clt_predictor *p, const clt_graph *graph)
 {
     const size_t n = (size_t)p->store->n_devices;
     p->tuning = clt_calloc(n, sizeof *p->tuning);
     p->records = clt_calloc(n, sizeof *p->records);
-    p->programs = clt_calloc(2 * n, sizeof *p->programs);
-    CLT_TRY_MEMORY(p->tuning && p->records && p->programs);
+    CLT_TRY_MEMORY(p->tuning && p->records);
     for (size_t d = 0; d < n; d++) {
         clt_tuning_load(p->store->replicas[d].device, &p->tuning[d]);
         p->records[d] = &p->tuning[d];
     }
-    p->batch = options->batch;
-    p->all = (clt_participants){.ranks = 1, .own = (int)n, .total = (int)n, .own_parts = (int)n};
-    CLT_TRY(clt_mesh_parse(NULL, (int)n, &p->all.mesh));
-    p->shares = (clt_shares){.per_run = (options->batch - 1) / (int64_t)n + 1,
-                             .max_micro_batches = 1,
-                             .accumulate = 1,
-                             .quantum = 1};
-    CLT_TRY(clt_shares_create(&p->all, &p->shares));
-    p->poison = options->poison != 0;
-    clt_plan_options plan = clt_plan_options_default(CLT_PLAN_PREDICT, p->shares.per_run);
-    plan.separate = options->separate != 0;
-    plan.portable = options->portable != 0;
-    plan.variants = options->variants;
-    plan.carries = true;
-    plan.several = n > 1;
-    CLT_TRY(clt_session_create(graph, p->store, &plan, p->records, 1, false, &p->session));
-    CLT_TRY(refuse_collectives(p));
-    for (int d = 0; d < p->store->n_devices; d++)
-        CLT_TRY(make_programs(p, d));
-    return list_values(p);
+    return clt_graph_copy(graph, &p->graph);
+}
+
+/* Fails on all ranks if the predictors of two ranks differ. */
+static clt_status compare(const clt_predictor *p)
+{
+    clt_str text = {0};
+    const uint64_t batch = clt_hash(&p->options.batch, sizeof p->options.batch, 0);
+    if (p->all.ranks == 1)
+        return CLT_OK;
+    clt_graph_dump(p->graph, &text);
+    const uint64_t model = text.failed ? 0 : clt_hash_text(clt_str_text(&text), 0);
+    clt_str_free(&text);
+    CLT_TRY(clt_ranks_compare(p->all.world, model, "model"));
+    CLT_TRY(clt_ranks_compare(p->all.world, batch, "batch of its predictor"));
+    return clt_ranks_compare(p->all.world, clt_buckets_hash(&p->store->layout),
+                             "layout of parameters");
+}
+
+/* Whether devices of this store meet in sums of the graph. */
+static bool has_collectives(const clt_predictor *p)
+{
+    for (int d = 0; d < p->all.own; d++)
+        if (p->session->devices[d].plan->n_collectives)
+            return true;
+    return false;
+}
+
+static clt_status build(clt_predictor *p, const clt_graph *graph)
+{
+    const clt_world *world = &p->store->world;
+    bool alike;
+    p->connected = shares_samples(p->store);
+    p->all = (clt_participants){.ranks = 1, .own = p->store->n_devices};
+    if (p->connected && world->ranks > 1) {
+        p->all.world = world;
+        p->all.rank = world->rank;
+        p->all.ranks = world->ranks;
+    }
+    CLT_TRY(clt_participants_meet(&p->all, p->store, allocate(p, graph), &alike));
+    CLT_TRY(clt_split_identities(&p->all, p->store));
+    CLT_TRY(clt_split_check_kinds(&p->all, p->store));
+    CLT_TRY(compare(p));
+    CLT_TRY(clt_ranks_in_turns(p->all.world, make_session, p));
+    if (!p->connected && has_collectives(p) && world->ranks > 1)
+        return clt_fail(CLT_UNSUPPORTED, "an output depends on a sum over devices of all ranks: "
+                                         "predict with clt_trainer_predict");
+    p->connected = p->connected || has_collectives(p);
+    CLT_TRY(clt_predictor_connect(p));
+    return clt_world_agree(&p->all, list_values(p));
 }
 
 clt_status clt_predictor_create(const clt_graph *graph, clt_store *store,
                                 const clt_predictor_options *options, clt_predictor **out)
 {
-    CLT_TRY(check(graph, store, options));
+    CLT_TRY(check(graph, options));
     clt_predictor *p = CLT_NEW(clt_predictor);
     CLT_TRY_MEMORY(p);
     p->store = store;
-    const clt_status status = build(p, graph, options);
+    p->options = *options;
+    const clt_status status = build(p, graph);
+    p->options.variants = NULL; /* belongs to the caller */
     if (status != CLT_OK) {
         clt_predictor_destroy(p);
         return status;
@@ -161,40 +195,35 @@ void clt_predictor_destroy(clt_predictor *p)
 {
     if (!p)
         return;
+    for (int d = 0; d < p->store->n_devices; d++)
+        clt_device_finish(p->store->replicas[d].device);
+    clt_predictor_disconnect(p);
     clt_session_destroy(p->session);
     for (int d = 0; p->tuning && d < p->store->n_devices; d++)
         clt_tuning_free(&p->tuning[d]);
-    for (int i = 0; p->programs && i < 2 * p->store->n_devices; i++)
-        clt_step_program_free(&p->programs[i]);
-    CLT_FREE(p->programs, p->tuning, p->records);
     clt_shares_free(&p->shares);
-    CLT_FREE(p->outputs, p->inputs, p);
+    clt_participants_part(&p->all);
+    clt_graph_destroy(p->graph);
+    CLT_FREE(p->tuning, p->records, p->outputs, p->inputs, p);
 }
+
+/* --- runs ------------------------------------------------------------------------------------ */
 
 static clt_status divide(clt_predictor *p, const clt_step_batch *batch)
 {
     CLT_TRY(CLT_CHECK_STRUCT(batch, clt_step_batch));
-    if (batch->count < 0 || batch->count > p->batch)
+    if (batch->count < 0 || batch->count > p->options.batch)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "a batch of %lld; the predictor was made for 0 to %lld",
-                        (long long)batch->count, (long long)p->batch);
+                        (long long)batch->count, (long long)p->options.batch);
     if (!p->has_batch && batch->count > 1)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "a batch of %lld, but no input of the graph has a batch dimension: a run "
                         "counts as one sample",
                         (long long)batch->count);
-    return clt_session_divide(p->session, &p->all, batch, &p->shares);
-}
-
-static clt_status run_device(clt_predictor *p, int d, const clt_call *call)
-{
-    const clt_bound bound = {.device = d,
-                             .replica = &p->store->replicas[d],
-                             .arena = &p->store->arenas[d],
-                             .call = call,
-                             .share = clt_shares_device(&p->shares, d),
-                             .leads = true};
-    return clt_step_program_run(&bound, &p->programs[2 * d + bound.share.rounds]);
+    CLT_TRY(clt_session_divide(p->session, &p->all, batch, &p->shares));
+    p->shares.counted = false;
+    return CLT_OK;
 }
 
 clt_status clt_predictor_run(clt_predictor *p, const clt_step_batch *batch,
@@ -206,13 +235,11 @@ clt_status clt_predictor_run(clt_predictor *p, const clt_step_batch *batch,
                         p->store->n_devices);
     CLT_TRY(divide(p, batch));
     const int entry = (int)(p->runs % 2);
-    const clt_call call = {
+    p->call = (clt_call){
         .session = p->session, .batch = *batch, .entry = entry, .parity = entry, .step = p->runs};
-    for (int d = 0; d < p->store->n_devices; d++) {
-        const clt_status status = run_device(p, d, &call);
-        if (status != CLT_OK)
-            return clt_fail_prefix(status, "prediction: ");
-    }
+    CLT_TRY(clt_shares_place(&p->shares, &p->all, &p->exchange.collectives, &p->call.batch));
+    CLT_TRY(clt_segments_rounds(p->session, &p->all, &p->exchange, &p->shares));
+    CLT_TRY(clt_predictor_run_devices(p));
     p->runs++;
     const clt_session_device *first = &p->session->devices[0];
     return event ? clt_event_share(first->device, first->read[entry], event) : CLT_OK;

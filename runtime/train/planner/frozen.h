@@ -14,6 +14,14 @@ void clt_split_identify(clt_device *const *devices, int count, char *identities)
  * Collective. */
 clt_status clt_split_identities(clt_participants *all, const clt_store *store);
 
+/* Returns the first participant that is of another kind than the first place of its group along an
+ * axis; -1: none. Needs the identities. */
+int clt_split_differs(const clt_participants *all, const clt_store *store, clt_axis axis);
+
+/* Fails with UNSUPPORTED if the devices of axis tp differ. Places of tp compute parts of the same
+ * layers, step by step, and whole values that must have the same bits. */
+clt_status clt_split_check_kinds(const clt_participants *all, const clt_store *store);
+
 /* A division, for the section CLT_SECTION_SPLIT. */
 typedef struct clt_division {
     const char *identities; /* of `count` devices of all ranks */

@@ -98,6 +98,17 @@ void clt_outline_places(const clt_outline *o, int *after)
     }
 }
 
+void clt_outline_mark_edges(const clt_outline *outline, int stage, int stages, bool *used)
+{
+    for (int k = 0; k < outline->n_collectives; k++) {
+        const int peer = outline->collectives[k].peer;
+        if (clt_outline_sends(outline, k))
+            used[stage * stages + peer] = true;
+        else if (clt_outline_receives(outline, k))
+            used[peer * stages + stage] = true;
+    }
+}
+
 /* --- as numbers ------------------------------------------------------------------------------ */
 
 /* Sizes in numbers: of the head, which precedes the arrays, and of their items. */

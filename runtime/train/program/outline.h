@@ -39,6 +39,9 @@ bool clt_outline_joins_data(const clt_outline *outline);
 bool clt_outline_sends(const clt_outline *outline, int collective);
 bool clt_outline_receives(const clt_outline *outline, int collective);
 
+/* Sets used[from * stages + to] for the stages between which the plan of a stage passes values. */
+void clt_outline_mark_edges(const clt_outline *outline, int stage, int stages, bool *used);
+
 /* Raises after[b] to the number of the plan's collectives that have begun when bucket b is ready.
  * Every device reduces a bucket after the maximum over all devices. */
 void clt_outline_places(const clt_outline *outline, int *after);

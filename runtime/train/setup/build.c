@@ -169,54 +169,13 @@ static clt_status connect(clt_trainer *t)
     return clt_programs_join_stages(t);
 }
 
-/* Writes a participant's identity. With one rank all participants are its devices. */
-static void identify(const clt_trainer *t, int participant, char *text)
-{
-    if (t->all.identities)
-        memcpy(text, t->all.identities + (size_t)participant * CLT_SPLIT_IDENTITY,
-               CLT_SPLIT_IDENTITY);
-    else
-        clt_split_identify(&t->store->replicas[participant].device, 1, text);
-}
-
-/* Returns the first participant that is of another kind than the first place of its group along an
- * axis; -1: none. */
-static int differs_along(const clt_trainer *t, clt_axis axis)
-{
-    char first[CLT_SPLIT_IDENTITY], own[CLT_SPLIT_IDENTITY];
-    for (int p = 0; p < t->all.total; p++) {
-        identify(t, clt_mesh_neighbour(&t->all.mesh, axis, p, 0), first);
-        identify(t, p, own);
-        if (strcmp(first, own))
-            return p;
-    }
-    return -1;
-}
-
-/* Places of tp compute parts of the same layers, step by step, and whole values that must have the
- * same bits. */
-static clt_status check_kinds(const clt_trainer *t)
-{
-    const int p = differs_along(t, CLT_AXIS_TENSOR);
-    char first[CLT_SPLIT_IDENTITY], own[CLT_SPLIT_IDENTITY];
-    if (p < 0)
-        return CLT_OK;
-    const int q = clt_mesh_neighbour(&t->all.mesh, CLT_AXIS_TENSOR, p, 0);
-    identify(t, q, first);
-    identify(t, p, own);
-    return clt_fail(CLT_UNSUPPORTED,
-                    "devices %d and %d of axis tp differ (%s; %s): order the devices so that tp "
-                    "joins devices of one kind",
-                    q, p, first, own);
-}
-
 /* `alike`: all devices are of one kind. Only devices that divide the samples must have equal
  * replicas. */
 static clt_status choose_shards(clt_trainer *t, bool alike)
 {
     const int parts = clt_participants_replicas(&t->all);
-    t->unlike =
-        !alike && (!clt_participants_have_axes(&t->all) || differs_along(t, CLT_AXIS_SAMPLES) >= 0);
+    t->unlike = !alike && (!clt_participants_have_axes(&t->all) ||
+                           clt_split_differs(&t->all, t->store, CLT_AXIS_SAMPLES) >= 0);
     t->sharded = parts > 1 && !t->all.mesh.zero && (t->unlike || t->options.zero);
     if (t->sharded && parts > CLT_MOST_SHARDS)
         return clt_fail(CLT_UNSUPPORTED, "at most %d devices can have shards, not %d",
@@ -270,7 +229,7 @@ static clt_status check_axes(const clt_trainer *t)
     if (t->options.rebalance)
         return clt_fail(CLT_UNSUPPORTED, "rebalance needs a mesh that has no other axis than dp");
     CLT_TRY(check_stages(t));
-    return check_kinds(t);
+    return clt_split_check_kinds(&t->all, t->store);
 }
 
 clt_status clt_trainer_build(clt_trainer *t)

@@ -133,17 +133,6 @@ clt_status clt_programs_copy(clt_trainer *t, int root)
     return status;
 }
 
-static void mark_edges(const clt_outline *plan, int stage, int stages, bool *used)
-{
-    for (int k = 0; k < plan->n_collectives; k++) {
-        const int peer = plan->collectives[k].peer;
-        if (clt_outline_sends(plan, k))
-            used[stage * stages + peer] = true;
-        else if (clt_outline_receives(plan, k))
-            used[peer * stages + stage] = true;
-    }
-}
-
 clt_status clt_programs_join_stages(clt_trainer *t)
 {
     const int stages = clt_store_stages(t->store);
@@ -158,8 +147,8 @@ clt_status clt_programs_join_stages(clt_trainer *t)
     }
     for (int p = 0; used && p < t->all.total; p++) {
         const int stage = clt_mesh_coordinate(&t->all.mesh, CLT_AXIS_PIPELINE, p);
-        mark_edges(&t->programs->all[p].training, stage, stages, used);
-        mark_edges(&t->programs->all[p].evaluation, stage, stages, used);
+        clt_outline_mark_edges(&t->programs->all[p].training, stage, stages, used);
+        clt_outline_mark_edges(&t->programs->all[p].evaluation, stage, stages, used);
     }
     clt_status status = clt_world_agree(&t->all, used ? CLT_OK : CLT_OUT_OF_MEMORY);
     CLT_NEXT(status, clt_exchange_join_stages(&t->exchange, &t->all, used));
