@@ -66,3 +66,27 @@ clt_piece clt_sharding_piece(const clt_type *whole, clt_sharding sharding, clt_c
                        .part = index * count,
                        .count = count};
 }
+
+static bool is_split(const clt_graph *graph, int axis)
+{
+    for (int i = 0; i < graph->n_values; i++)
+        if (graph->values[i]->shardings[axis].blocks)
+            return true;
+    return false;
+}
+
+clt_status clt_mesh_check(const clt_mesh *mesh, const clt_graph *graph)
+{
+    for (int a = 0; a < CLT_AXES; a++) {
+        const bool tensor = a == CLT_AXIS_TENSOR;
+        if (a == CLT_AXIS_DATA || a == CLT_AXIS_PIPELINE || mesh->size[a] == 1 ||
+            is_split(graph, a))
+            continue;
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "mesh: axis %s divides nothing of this model, which splits no %s over it "
+                        "(%s): use other axes",
+                        clt_axis_name((clt_axis)a), tensor ? "parameter" : "input",
+                        tensor ? "clt_shard" : "clt_shard_value");
+    }
+    return CLT_OK;
+}

@@ -53,6 +53,11 @@ static inline int64_t clt_part_size(int64_t size, int places, int place)
 clt_status clt_sharding_type(const char *name, const clt_type *whole, clt_sharding sharding,
                              clt_coordinate at, clt_type *part);
 
+/* Fails unless each axis of the mesh divides something of the graph. Otherwise its places would all
+ * compute the same. Stages of axis pp are checked by clt_pass_stages. Errors: INVALID_ARGUMENT,
+ * with one line that names the axis. */
+clt_status clt_mesh_check(const clt_mesh *mesh, const clt_graph *graph);
+
 /* A piece of a part that lies together in the whole tensor, in elements. */
 typedef struct clt_piece {
     int64_t whole, part, count;

@@ -33,11 +33,12 @@ class Parallel(CommandTest):
         self.assertEqual(get(os.path.join(self.newest("dp"), "model.safetensors")),
                          get(os.path.join(self.newest("plain"), "model.safetensors")))
 
-    def images(self, space, **more):
+    def images(self, space, kernel=3, padding=0, **more):
         path = self.path("images.json")
         with open(path, "w", encoding="utf-8") as file:
             json.dump({**more, "inputs": [{"name": "image", "space": space}, {"name": "label"}],
-                       "nodes": [{"name": "c", "op": "conv2d", "in": "image", "out": 4, "kernel": 3},
+                       "nodes": [{"name": "c", "op": "conv2d", "in": "image", "out": 4, "kernel": kernel,
+                                  "padding": padding},
                                  {"op": "relu"}, {"op": "max_pool2d"}, {"op": "flatten"},
                                  {"name": "top", "op": "linear", "out": "classes"}],
                        "losses": [{"op": "cross_entropy", "in": ["top", "label"]}]}, file)
@@ -137,6 +138,22 @@ class Parallel(CommandTest):
                            ("tp=2,", "ends with a comma")):
             self.assert_bad(*self.arguments("--steps", "1", "--parallel", mesh, devices="pocl/2"),
                             code=2, says=("mesh", says))
+        for model, axis, what in ((self.images(2), "tp", "parameter"), ("mlp:16", "space", "input"),
+                                  ("mlp:16", "time", "input")):
+            self.assert_bad(*self.arguments("--steps", "1", "--parallel", axis + "=2", model=model,
+                                            devices="pocl/2"),
+                            code=2, says=("axis %s divides nothing" % axis, "splits no " + what))
+        text = ("plan", "--data", "synthetic", "--classes", "64", "--batch", "4")
+        for model, length, mesh, says in (
+                ("gpt2:layers=1,heads=3,width=12", "8", "tp=2", "3 heads cannot be divided over 2 places of tp"),
+                ("gpt2:layers=1,heads=1,width=4", "10", "time=2", "needs a multiple of 4"),
+                ("gpt2:layers=1,heads=1,width=4", "8", "tp=2", "1 heads cannot be divided over 2 places of tp")):
+            self.assert_bad(*text, "--model", model, "--seq-len", length, "--devices", "pocl/2", "--parallel",
+                            mesh, code=1, says=(says,))
+        # Each part must have the rows that its neighbour needs.
+        self.assert_bad(*self.arguments("--steps", "1", "--parallel", "space=2", devices="pocl/2",
+                                        model=self.images(2, kernel=9, padding=4)), code=1,
+                        says=("needs 4 rows of its neighbours", "use fewer places"))
         self.assert_bad(*self.arguments("--steps", "1", "--parallel", "tp=2", "--zero", "1",
                                         devices="pocl/2"), code=2, says=("zero 1", "axis dp"))
         self.assert_bad(*self.arguments("--steps", "1", "--zero", "3", devices="pocl@1"), code=2,

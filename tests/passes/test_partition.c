@@ -342,6 +342,15 @@ static void transformers(void **state)
     check(transformer, 2, &x);
 }
 
+/* Forward one sum, as for other heads. Backward the gradients of keys and of values are sums. */
+static void lone_heads(void **state)
+{
+    (void)state;
+    const expected x = {.limit = 1, .collectives = 3, .work = 1.7, .tolerance = 2e-6};
+    check(one_key_head, 2, &x);
+    check(one_key_head, 3, &x);
+}
+
 /* Norms and sums beside the split layers are divided over the positions. */
 static void sequences(void **state)
 {
@@ -358,6 +367,7 @@ int main(void)
         cmocka_unit_test(mlp),           cmocka_unit_test(skips),
         cmocka_unit_test(split_results), cmocka_unit_test(softmaxes),
         cmocka_unit_test(joins),         cmocka_unit_test(uneven_channels),
-        cmocka_unit_test(transformers),  cmocka_unit_test(sequences)};
+        cmocka_unit_test(transformers),  cmocka_unit_test(lone_heads),
+        cmocka_unit_test(sequences)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }

@@ -117,6 +117,23 @@ static inline void transformer(clt_graph *g)
     ok(clt_shard(g, "qkv_b", CLT_AXIS_TENSOR, 0, 3, NULL));
 }
 
+/* Attention whose queries are split by heads, and whose only head of keys and values is whole. */
+static inline void one_key_head(clt_graph *g)
+{
+    enum { D = 12, T = 3, HEADS = 6 };
+    const int64_t dims[] = {CLT_BATCH, T, D};
+    clt_value *sum, *weight, *x = clt_input(g, "x", CLT_F32, 3, dims);
+    clt_value *q = clt_linear(x, parameter(g, "q", D, D), NULL);
+    clt_value *k = clt_linear(x, parameter(g, "k", D / HEADS, D), NULL);
+    clt_value *v = clt_linear(x, parameter(g, "v", D / HEADS, D), NULL);
+    clt_value *y = clt_attention(q, k, v, HEADS, NULL);
+    y = clt_linear(y, parameter(g, "proj", D, D), NULL);
+    clt_mse(y, clt_input(g, "target", CLT_F32, 3, dims), &sum, &weight);
+    clt_loss(g, "loss", sum, weight, 1);
+    shard(g, "q", 0);
+    shard(g, "proj", 1);
+}
+
 /* Two layers of split columns are joined: the result has two blocks, and so have the next layer's
  * rows. */
 static inline void joined(clt_graph *g)

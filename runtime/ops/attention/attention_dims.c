@@ -7,6 +7,7 @@
 #include "ops/core/dims.h"
 
 enum { BATCH, HEADS }; /* labels */
+enum { NO_DIM = CLT_MAX_RANK, Q_GRADIENT = 0 };
 
 static void label(const clt_type *type, int heads_dim, int blocks, signed char *labels,
                   unsigned char *label_blocks)
@@ -34,24 +35,35 @@ static void label_mask(const clt_node *node, int mask, bool is_gradient, clt_nod
 }
 
 /* Samples and heads are independent. In the packed form, a part of the heads is a part of q, of k
- * and of v, if all three have as many heads. */
+ * and of v, if all three have as many heads. A single head of k and v is whole at all places, since
+ * all heads of q read it. Its gradient is then the sum over the places. */
 void clt_attention_dims(const clt_node *node, clt_node_dims *dims)
 {
     const clt_attention_shape s = clt_attention_shape_of(node);
     const clt_attention_attr *attr = node->attr;
     const bool packed = attr->form == CLT_ATTENTION_PACKED, forward = s.q.operand == 0;
     const bool of_mask = node->op == &clt_op_attention_mask_grad;
+    const bool lone_key = !packed && s.kv_heads == 1 && s.heads > 1;
     const int blocks = packed ? 3 : 1, heads_dim = attr->form == CLT_ATTENTION_HEADS ? 1 : 2;
     clt_dims_clear(dims);
     dims->behaviour[BATCH] = CLT_DIM_PARALLEL;
     dims->behaviour[HEADS] = packed && s.heads != s.kv_heads ? CLT_DIM_WHOLE : CLT_DIM_PARALLEL;
     for (int i = 0; i < node->n_in && i < s.q.operand + 3; i++)
         if (node->in[i])
-            label(&node->in[i]->type, !forward && i == s.log_sum ? 1 : heads_dim,
+            label(&node->in[i]->type,
+                  !forward && i == s.log_sum    ? 1
+                  : lone_key && i > s.q.operand ? NO_DIM
+                                                : heads_dim,
                   i < s.q.operand ? 1 : blocks, dims->in[i], dims->in_blocks[i]);
-    for (int i = 0; i < node->n_out && !of_mask; i++)
-        label(&node->out[i]->type, forward && i == s.log_sum ? 1 : heads_dim, forward ? 1 : blocks,
-              dims->out[i], dims->out_blocks[i]);
+    for (int i = 0; i < node->n_out && !of_mask; i++) {
+        const bool of_key = lone_key && !forward && i > Q_GRADIENT;
+        label(&node->out[i]->type,
+              forward && i == s.log_sum ? 1
+              : of_key                  ? NO_DIM
+                                        : heads_dim,
+              forward ? 1 : blocks, dims->out[i], dims->out_blocks[i]);
+        dims->adds[i] = of_key;
+    }
     if (s.mask >= 0)
         label_mask(node, s.mask, of_mask, dims);
 }
@@ -64,7 +76,7 @@ clt_status clt_attention_localise(const clt_node *node, const clt_node_part *par
     clt_attention_attr *attr = copy;
     if (part->label != HEADS)
         return CLT_OK;
-    const bool of_keys = s.heads % places == 0;
+    const bool of_keys = s.heads % places == 0 && s.kv_heads > 1;
     const int64_t heads = of_keys ? s.kv_heads : s.heads;
     if (heads % places || part->blocks != 1)
         return clt_fail(CLT_SHAPE, "node %s: %lld heads%s cannot be divided over %d places of %s",

@@ -247,6 +247,7 @@ clt_status clt_store_create_with(const clt_graph *graph, clt_device *const *devi
         if (devices[i]->caps.max_alloc_bytes < sizes.max_bytes)
             sizes.max_bytes = devices[i]->caps.max_alloc_bytes;
     clt_status status = make_mesh(store, options, count);
+    CLT_NEXT(status, mesh_of(store) ? clt_mesh_check(&store->mesh, graph) : CLT_OK);
     CLT_NEXT(status, lay_out(store, graph, &sizes));
     if (status == CLT_OK) {
         store->replicas = clt_calloc((size_t)count, sizeof *store->replicas);

@@ -1,6 +1,7 @@
 /* Runs of clt_fit on a mesh over ranks, which are threads here: ranks that share a place of dp read
  * the same samples, stop together, and end together when a device fails. */
 #include "train/world.h"
+#include "train/unsplit.h"
 
 #include "exec/lose.h"
 #include "train/core/trainer.h"
@@ -74,7 +75,7 @@ static clt_status open(lab *l, const course *c, const clt_world *world)
     o.world = store.world = world;
     store.parallel = c->parallel;
     store.seed = 3;
-    l->graph = classifier(IN, WIDE, CLASSES);
+    l->graph = let_axes_idle(classifier(IN, WIDE, CLASSES));
     CLT_TRY(clt_devices_open(runtime, c->devices, NULL, &l->devices, &l->n));
     CLT_TRY(clt_store_create_with(l->graph, l->devices, l->n, &store, &l->store));
     return clt_trainer_create(l->graph, l->store, &o, &l->trainer);

@@ -3,6 +3,7 @@
  * read, write, save and load whole tensors with the bits of one device.
  */
 #include "train/split_model.h"
+#include "train/unsplit.h"
 #include "train/world.h"
 
 #include "checkpoint/scratch.h"
@@ -237,7 +238,7 @@ static void broadcast(rank *self)
     so.seed = (uint64_t)self->number;
     o.batch = 6;
     o.comm_timeout = 60;
-    l.graph = classifier(3, 4, 2);
+    l.graph = let_axes_idle(classifier(3, 4, 2));
     if (s->split)
         HOLDS(self, clt_shard(l.graph, "a.*", CLT_AXIS_TENSOR, 0, 1, NULL) == CLT_OK);
     if (HOLDS(self, clt_devices_open(runtime, clt_test_devices("pocl@1"), NULL, &l.devices, &l.n) ==

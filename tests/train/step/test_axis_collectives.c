@@ -4,6 +4,7 @@
  */
 #include "ops/collective/collective.h"
 #include "train/lab.h"
+#include "train/unsplit.h"
 
 #include "train/core/trainer.h"
 
@@ -123,7 +124,7 @@ static void check_mesh(const char *devices, int data, int tensor)
     clt_trainer_options o;
     lab l = lab_on_kept(devices);
     snprintf(parallel, sizeof parallel, "dp=%d,tp=%d", data, tensor);
-    l.graph = build(data, tensor);
+    l.graph = let_axes_idle(build(data, tensor));
     clt_store_options_init(&store);
     store.parallel = parallel;
     ok(clt_store_create_with(l.graph, l.devices, l.n, &store, &l.store));

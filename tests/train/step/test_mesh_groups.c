@@ -1,5 +1,6 @@
 /* The groups that a trainer's devices form along the axes of the store's mesh. */
 #include "train/world.h"
+#include "train/unsplit.h"
 
 #include "train/core/trainer.h"
 
@@ -20,7 +21,7 @@ static clt_status make_trainer(rank *self, lab *l, const mesh_case *c)
     clt_trainer_options_init(&o);
     o.batch = BATCH;
     o.world = &self->world;
-    l->graph = classifier(IN, IN, CLASSES);
+    l->graph = let_axes_idle(classifier(IN, IN, CLASSES));
     CLT_TRY(clt_devices_open(runtime, clt_test_devices("pocl/2"), NULL, &l->devices, &l->n));
     CLT_TRY(clt_store_create_with(l->graph, l->devices, l->n, &store, &l->store));
     return clt_trainer_create(l->graph, l->store, &o, &l->trainer);

@@ -4,6 +4,7 @@
  * slots, losses, metrics, norms, outputs and evaluation.
  */
 #include "train/world.h"
+#include "train/unsplit.h"
 
 #include "exec/lose.h"
 #include "train/core/trainer.h"
@@ -106,7 +107,7 @@ static clt_status make_trainer(const setting *s, const place *p, const clt_world
     store.world = world;
     clt_trainer_options o = options_of(s);
     o.world = world;
-    l->graph = network(s);
+    l->graph = let_axes_idle(network(s));
     CLT_TRY(clt_devices_open(runtime, p->devices, NULL, &l->devices, &l->n));
     CLT_TRY(clt_store_create_with(l->graph, l->devices, l->n, &store, &l->store));
     return clt_trainer_create(l->graph, l->store, &o, &l->trainer);

@@ -3,6 +3,7 @@
  * and files. The whole tensors have the bits of a store on one device.
  */
 #include "train/split_model.h"
+#include "train/unsplit.h"
 
 #include "checkpoint/scratch.h"
 #include "exec/update.h"
@@ -144,7 +145,7 @@ static void one_layout_without_splits(void **state)
         assert_false(clt_buckets_split(&l.store->layout));
         lab_close(&l);
     }
-    lab unsplit = store_on(split_model(false), "tp=2", 2, 0);
+    lab unsplit = store_on(let_axes_idle(split_model(false)), "tp=2", 2, 0);
     assert_ptr_equal(&unsplit.store->layout, unsplit.store->replicas[1].layout);
     lab_close(&unsplit);
 }
