@@ -34,9 +34,10 @@ typedef struct clt_progress {
      * returns. Other reports: NULL. */
     const double *test_means;
     int n_test_means;
-    /* The weights of the n_split devices of all ranks, the quantum, and the size of the store's
-     * buckets. Reports of steps that divide the batch otherwise than the step before have them, and
-     * the first report if the devices have weights. Other reports: NULL. */
+    /* The weights of the n_split places of dp (without a mesh: devices of all ranks), the quantum,
+     * and the size of the store's buckets. Reports of steps that divide the batch otherwise than
+     * the step before have them, and the first report if the devices have weights. Other reports:
+     * NULL. */
     const double *split;
     int n_split;
     int64_t quantum, bucket_bytes;
@@ -112,7 +113,9 @@ CLT_API void clt_fit_options_init(clt_fit_options *options);
  *   sample cannot be read.
  * - Those of devices and checkpoints. If a checkpoint during the run cannot be written, a warning
  *   is logged and training goes on. If the last one cannot be written, the call fails, and
- *   clt_trainer_save can save the state elsewhere.
+ *   clt_trainer_save can save the state elsewhere. A device that fails is dropped
+ *   (clt_trainer_recover). If training cannot go on without it, or another rank has ended, the
+ *   message names the last checkpoint.
  *
  * With several ranks, all call it with the same options and data. MISMATCH tells that arrays differ
  * (up to 64 MiB of each field are compared), or parameters, unless the run is resumed. Rank 0 reads

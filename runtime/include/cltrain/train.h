@@ -323,6 +323,8 @@ CLT_API clt_status clt_trainer_step(clt_trainer *trainer, const clt_step_batch *
  *
  * - The other devices take the device's part of the batches. The devices of trainer and store are
  *   numbered anew. Give buffers in feeds and fetches by the new numbers.
+ * - On a mesh all devices at the same place of dp leave; if dp has one place, all at the same place
+ *   of space or time. If fewer places of space or time cannot divide the samples, more leave.
  * - *redo 1: no replica has changed; give the batch of the step again. 0: other devices had updated
  *   already; the step counts as done.
  * - Results of earlier steps are gone.
@@ -331,9 +333,11 @@ CLT_API clt_status clt_trainer_step(clt_trainer *trainer, const clt_step_batch *
  *   afterwards.
  *
  * Errors: STATE, ABORTED (another rank cannot go on), those of clt_trainer_create. STATE means that
- * the run must go on from its last checkpoint: no device has failed, or the only one of this rank;
- * ranks are on several nodes; there is neither guard nor clipping; the mesh has other axes than dp;
- * or devices are of several kinds, and the optimizer's state was lost or a step was half done.
+ * the run must go on from its last checkpoint: no device has failed, or a rank would have none
+ * left; ranks are on several nodes; there is neither guard nor clipping; all places of dp, space
+ * and time have failed, so that parts of the model are gone (the message names tp or pp); zero is
+ * 3; or the optimizer has shards (zero 1, or devices of several kinds), and one was lost or a step
+ * was half done.
  */
 CLT_API clt_status clt_trainer_recover(clt_trainer *trainer, int *redo);
 

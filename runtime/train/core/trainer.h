@@ -55,9 +55,10 @@ void clt_trainer_unbuild(clt_trainer *trainer);
  * Returns the status. */
 clt_status clt_lost_note(clt_trainer *trainer, int device, clt_status status);
 
-/* lost.c: the status with which to stop the other ranks after a failure. DEVICE_LOST if
- * clt_trainer_recover is to follow, or if the mesh does not let training go on. */
-clt_status clt_lost_reason(const clt_trainer *trainer, clt_status status);
+/* lost.c: stops the collectives of all ranks after a failure of this process, with the message of
+ * the calling thread. DEVICE_LOST tells the other ranks that clt_trainer_recover is to follow. If a
+ * device was lost and training cannot go on, the other ranks learn why. */
+void clt_lost_stop(const clt_trainer *trainer, clt_status status);
 
 /* lost.c: sets `failure` again with its message. If training cannot continue without the failed
  * device although others are left, the message says why. */

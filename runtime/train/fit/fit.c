@@ -4,10 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/log.h"
-#include "train/fit/fit.h"
+#include "base/alloc.h"
 #include "base/clock.h"
+#include "base/log.h"
+#include "checkpoint/folder.h"
+#include "train/fit/fit.h"
 #include "train/ranks/world.h"
+#include "train/setup/remains.h"
 #include "train/step/shards.h"
 
 CLT_STRUCT_INIT(clt_fit_options, .epochs = 1, .seed = -1, .shuffle = 1, .ignore_index = INT64_MIN,
@@ -150,6 +153,8 @@ static clt_status recover(clt_fit_run *f, clt_status failure)
     int redo;
     char message[1024];
     snprintf(message, sizeof message, "%s", clt_error_message());
+    f->lost = atomic_load(&t->lost) >= 0 ||
+              (t->all.ranks > 1 && (failure == CLT_ABORTED || failure == CLT_TIMEOUT));
     if (!clt_lost_one_of_several(t))
         return clt_lost_explain(t, failure, message);
     /* The results of the last step can often still be read. */
@@ -173,6 +178,7 @@ static clt_status recover(clt_fit_run *f, clt_status failure)
     CLT_TRY(clt_world_largest(&t->all, &due));
     f->epoch_again = f->epoch_due < 0 && due >= 0;
     f->epoch_due = due;
+    f->lost = false;
     return clt_fit_make_source(f);
 }
 
@@ -282,6 +288,30 @@ static void name_sample(const clt_fit_run *f)
                  (long long)index, clt_dataset_name(f->train));
 }
 
+/* The run ended with a device or a rank. Adds to the message from where it can go on, and which
+ * axes need all ranks. */
+static void name_checkpoint(const clt_fit_run *f, clt_status status)
+{
+    const clt_mesh *mesh = &f->trainer->all.mesh;
+    const char *dir = f->options->checkpoint_dir;
+    clt_step_name *names = NULL;
+    int count = 0;
+    char message[1024], axes[64] = "", needs[160] = "";
+    snprintf(message, sizeof message, "%s", clt_error_message());
+    if (status == CLT_TIMEOUT)
+        clt_remains_axes(mesh, false, axes);
+    if (*axes)
+        snprintf(needs, sizeof needs,
+                 "; the model is divided along %s of the mesh, which needs all ranks", axes);
+    if (!dir)
+        clt_fail(status, "%s%s; this run saves no checkpoints", message, needs);
+    else if (clt_folder_list(dir, &names, &count) != CLT_OK || !count)
+        clt_fail(status, "%s%s; there is no checkpoint in %s", message, needs, dir);
+    else
+        clt_fail(status, "%s%s; the last checkpoint is %s/%s", message, needs, dir, names[0].text);
+    clt_free(names);
+}
+
 static void end(clt_fit_run *f)
 {
     clt_balance_free(f->balance);
@@ -317,6 +347,8 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
         name_sample(&f);
     if (status != CLT_OK)
         after_failure(&f, status);
+    if (f.lost)
+        name_checkpoint(&f, status);
     end(&f);
     return status;
 }

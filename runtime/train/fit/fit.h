@@ -38,6 +38,7 @@ typedef struct clt_fit_run {
     bool epoch_again;      /* this rank reported the epoch before a device was lost */
     bool between; /* between two steps: a failure there leaves the last step's weights complete */
     bool evaluating; /* an evaluation runs, between two steps */
+    bool lost;       /* a device or another rank failed, and training has not gone on yet */
     bool dropped;    /* a rank could not read its samples, so all ranks are between two steps */
     double epoch_loss;
     int64_t epoch_samples;

@@ -37,7 +37,7 @@ static void report(clt_fit_run *f, const clt_fit_pending *p, const clt_step_resu
                                    .test_loss = NAN,
                                    .test_metric = NAN,
                                    .split = split,
-                                   .n_split = split ? t->all.total : 0,
+                                   .n_split = split ? clt_participants_parts(&t->all) : 0,
                                    .quantum = split ? t->shares.quantum : 0,
                                    .bucket_bytes = split ? t->store->bucket_bytes : 0};
     f->reported = at;

@@ -52,8 +52,8 @@ typedef struct report {
     int64_t told;
     clt_mesh mesh; /* in clt_participants_meet: of the store, with its first and all participants */
     int32_t first, total;
-    clt_rescue rescue;
-    int32_t rescues; /* 1: `rescue` is valid, and `status` is the failure to recover from */
+    int32_t lost;    /* number of the rank's device that was lost; -1: none */
+    int32_t rescues; /* 1: `lost` is valid, and `status` is the failure to recover from */
     char text[TEXT];
 } report;
 
@@ -141,22 +141,22 @@ clt_status clt_world_agree(const clt_participants *all, clt_status status)
 }
 
 /* The caller's thread must still have the message of the failure. */
-clt_status clt_world_rescue(const clt_participants *all, const clt_rescue *mine, clt_rescue *said)
+clt_status clt_world_rescue(const clt_participants *all, int lost, int *lost_of_ranks)
 {
-    said[all->rank] = *mine;
+    lost_of_ranks[all->rank] = lost;
     if (all->ranks == 1)
         return CLT_OK;
     /* Uses the reports of clt_ranks_agree, because a rank without steps left may be in that
      * function. */
     report own = report_of(CLT_DEVICE_LOST);
-    own.rescue = *mine;
+    own.lost = lost;
     own.rescues = 1;
     void *gathered;
     CLT_TRY(clt_ranks_gather(all->world, &own, sizeof own, &gathered));
     const report *reports = gathered;
     clt_status status = CLT_OK;
     for (int r = 0; r < all->ranks && status == CLT_OK; r++) {
-        said[r] = reports[r].rescue;
+        lost_of_ranks[r] = reports[r].lost;
         if (!reports[r].rescues)
             status = reports[r].status == CLT_OK
                          ? clt_fail(CLT_ABORTED, "rank %d had no step left: %s", r, own.text)

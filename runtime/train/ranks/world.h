@@ -102,19 +102,9 @@ void clt_participants_part(clt_participants *all);
 /* As clt_ranks_agree. */
 clt_status clt_world_agree(const clt_participants *all, clt_status status);
 
-/* The report of a rank about its own devices after a device was lost. */
-typedef struct clt_rescue {
-    int32_t lost;   /* -1: none */
-    int32_t device; /* number of the remaining device to which `done` applies */
-    /* Steps of the remaining devices: enqueued by all of them, enqueued by the furthest of them,
-     * and begun to be applied by one of them. */
-    int64_t least, done, begun;
-} clt_rescue;
-
-/* Gathers all ranks' reports in `reports`, in rank order. Fails on all ranks if one of them is in
- * clt_ranks_agree instead. */
-clt_status clt_world_rescue(const clt_participants *all, const clt_rescue *mine,
-                            clt_rescue *reports);
+/* After a device was lost, gathers the numbers of the ranks' own devices that were lost, in rank
+ * order; -1: none. Fails on all ranks if one of them is in clt_ranks_agree instead. */
+clt_status clt_world_rescue(const clt_participants *all, int lost, int *lost_of_ranks);
 
 /* Sets *number to the largest of the ranks' numbers. */
 clt_status clt_world_largest(const clt_participants *all, int64_t *number);

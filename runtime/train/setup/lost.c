@@ -1,7 +1,8 @@
 /* Continues without a failed device. Its part of the batches goes to the other devices of all
- * ranks. Updates are enqueued only once a step's reductions are complete. A failure before that
- * leaves every replica unchanged, and the step is repeated. After a later failure, the replica of a
- * device that did update is copied to all. */
+ * ranks. On a mesh all devices leave that share its samples (setup/remains.c). Updates are enqueued
+ * only once a step's reductions are complete. A failure before that leaves every replica unchanged,
+ * and the step is repeated. After a later failure, the replica of devices that did update is copied
+ * to all. */
 #include <cltrain/train.h>
 
 #include <stdio.h>
@@ -9,10 +10,13 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "train/planner/balance.h"
 #include "train/core/trainer.h"
-#include "train/step/verify.h"
+#include "train/planner/balance.h"
+#include "train/ranks/connect.h"
 #include "train/ranks/world.h"
+#include "train/setup/capacity.h"
+#include "train/setup/remains.h"
+#include "train/step/verify.h"
 
 clt_status clt_lost_note(clt_trainer *t, int device, clt_status status)
 {
@@ -28,34 +32,92 @@ static bool one_node(const clt_trainer *t)
     return t->all.ranks == 1 || t->all.world->node_ranks == t->all.ranks;
 }
 
-clt_status clt_lost_reason(const clt_trainer *t, clt_status status)
-{
-    if (atomic_load(&t->lost) >= 0)
-        return clt_lost_one_of_several(t) || clt_participants_have_axes(&t->all) ? CLT_DEVICE_LOST
-                                                                                 : CLT_ABORTED;
-    return status == CLT_DEVICE_LOST ? CLT_ABORTED : status;
-}
-
-/* Returns true if a device of another rank is lost. */
+/* Returns true if a device of another rank is lost, and all ranks are to go on without it. */
 static bool stopped_for_lost(const clt_trainer *t)
 {
     const clt_collectives *c = &t->exchange.collectives;
     return t->all.ranks > 1 && c->self && c->status(c->self) == CLT_DEVICE_LOST;
 }
 
+/* Checks whether enough is left without a device of this process, whose number is `lost`. */
+static clt_status check_rest(const clt_trainer *t, int lost)
+{
+    clt_remains remains;
+    bool *flags = clt_calloc((size_t)t->all.total, sizeof *flags);
+    CLT_TRY_MEMORY(flags);
+    flags[t->all.first + lost] = true;
+    const clt_status status = clt_remains_find(&t->all, flags, &remains);
+    clt_remains_free(&remains);
+    clt_free(flags);
+    return status;
+}
+
+static clt_status check(const clt_trainer *t, int lost)
+{
+    if (lost < 0 && !stopped_for_lost(t))
+        return clt_fail(CLT_STATE, "no device has failed");
+    if (t->all.mesh.zero)
+        return clt_fail(CLT_STATE, "training cannot go on without it, because zero 3 divides the "
+                                   "model along dp of the mesh: resume from the last checkpoint");
+    if (lost >= 0)
+        CLT_TRY(check_rest(t, lost));
+    if (!one_node(t))
+        return clt_fail(CLT_STATE, "a device has failed, and ranks on several nodes cannot go on "
+                                   "without it: resume from the last checkpoint");
+    if (t->streams)
+        return clt_fail(
+            CLT_STATE,
+            "without guard and clipping updates begin before a step is complete, so that "
+            "training cannot go on without the device: resume from the last checkpoint");
+    return CLT_OK;
+}
+
 bool clt_lost_one_of_several(const clt_trainer *t)
 {
-    if (t->streams || !one_node(t) || clt_participants_have_axes(&t->all))
-        return false;
-    if (atomic_load(&t->lost) >= 0)
-        return t->all.own > 1;
-    return stopped_for_lost(t);
+    char message[1024];
+    snprintf(message, sizeof message, "%s", clt_error_message());
+    const bool goes_on = check(t, atomic_load(&t->lost)) == CLT_OK;
+    clt_error_restore(message);
+    return goes_on;
+}
+
+clt_status clt_lost_explain(const clt_trainer *t, clt_status failure, const char *message)
+{
+    const int lost = atomic_load(&t->lost);
+    if (lost < 0 || t->all.total == 1 || check(t, lost) == CLT_OK) {
+        clt_error_restore(message);
+        return failure;
+    }
+    char why[512];
+    snprintf(why, sizeof why, "%s", clt_error_message());
+    return clt_fail(failure, "%.400s; %s", message, why);
+}
+
+/* Other ranks call clt_trainer_recover if they get DEVICE_LOST, and else learn why all must end. */
+void clt_lost_stop(const clt_trainer *t, clt_status status)
+{
+    const clt_collectives *c = &t->exchange.collectives;
+    char message[1024];
+    snprintf(message, sizeof message, "%s", clt_error_message());
+    if (atomic_load(&t->lost) >= 0 && clt_lost_one_of_several(t))
+        status = CLT_DEVICE_LOST;
+    else if (clt_lost_explain(t, status, message) == CLT_DEVICE_LOST)
+        status = CLT_ABORTED;
+    c->stop(c->self, status, clt_error_message());
+    clt_error_restore(message);
 }
 
 /* --- the plan of a recovery ------------------------------------------------------------------ */
 
+/* Steps whose updates a device has begun to enqueue, and has enqueued. */
+typedef struct progress {
+    int64_t begun, done;
+} progress;
+
 typedef struct recovery {
-    clt_rescue *reports; /* by rank */
+    bool *lost;         /* by participant */
+    progress *progress; /* by participant */
+    clt_remains remains;
     int64_t steps;       /* steps that are complete */
     int source;          /* new number of a participant that has done the steps; -1: all have */
     double *weights;     /* of the remaining devices; NULL: equal */
@@ -64,70 +126,122 @@ typedef struct recovery {
 
 static void recovery_free(recovery *r)
 {
-    CLT_FREE(r->reports, r->weights);
+    CLT_FREE(r->lost, r->progress, r->weights);
+    clt_remains_free(&r->remains);
 }
 
-static clt_rescue rescue_of(const clt_trainer *t, int lost)
+/* Learns which devices are lost, and how far all are. */
+static clt_status ask_all(const clt_trainer *t, int lost, recovery *r)
 {
-    clt_rescue report = {.lost = lost, .least = INT64_MAX, .done = -1};
-    for (int d = 0; d < t->all.own; d++) {
-        const clt_updates *td = &t->devices[d];
-        if (d == lost)
-            continue;
-        if (td->done > report.done) {
-            report.done = td->done;
-            report.device = d - (lost >= 0 && d > lost);
-        }
-        if (td->done < report.least)
-            report.least = td->done;
-        if (td->begun > report.begun)
-            report.begun = td->begun;
+    const clt_participants *all = &t->all;
+    progress mine[CLT_MOST_DEVICES] = {{0, 0}};
+    int *lost_of = clt_calloc((size_t)all->ranks, sizeof *lost_of);
+    void *told = NULL;
+    r->lost = clt_calloc((size_t)all->total, sizeof *r->lost);
+    r->progress = clt_calloc((size_t)all->total, sizeof *r->progress);
+    clt_status status = lost_of && r->lost && r->progress ? CLT_OK : CLT_OUT_OF_MEMORY;
+    for (int d = 0; d < all->own; d++)
+        mine[d] = (progress){t->devices[d].begun, t->devices[d].done};
+    CLT_NEXT(status, clt_world_rescue(all, lost, lost_of));
+    CLT_NEXT(status, clt_ranks_gather(all->world, mine, sizeof mine, &told));
+    for (int k = 0; status == CLT_OK && k < all->ranks; k++) {
+        const int begin = all->begins[k], count = all->begins[k + 1] - begin;
+        memcpy(r->progress + begin, (const progress *)told + (size_t)k * CLT_MOST_DEVICES,
+               (size_t)count * sizeof *r->progress);
+        if (lost_of[k] >= 0)
+            r->lost[begin + lost_of[k]] = true;
     }
-    return report;
+    CLT_FREE(lost_of, told);
+    return status;
 }
 
-static bool is_lost(const clt_trainer *t, const recovery *r, int participant)
+/* Tries to divide the samples over the places that stay. */
+static clt_status divides(const clt_trainer *t, const clt_remains *r)
 {
-    for (int k = 0; k < t->all.ranks; k++)
-        if (r->reports[k].lost >= 0 && t->all.begins[k] + r->reports[k].lost == participant)
-            return true;
-    return false;
+    clt_plan_options options = clt_capacity_options(&t->options, CLT_PLAN_EVALUATE, 1);
+    clt_plan *plan;
+    int d = 0;
+    while (!r->stays[t->all.first + d])
+        d++;
+    const clt_replica *replica = &t->store->replicas[d];
+    options.mesh = &r->mesh;
+    options.participant = clt_remains_number(r, t->all.first + d);
+    CLT_TRY(
+        clt_plan_create(t->graph, replica->layout, &replica->device->caps, NULL, &options, &plan));
+    clt_plan_destroy(plan);
+    return CLT_OK;
+}
+
+/* Fewer places of space or time may not divide the rows or positions, so still fewer are tried. */
+static clt_status find_remains(const clt_trainer *t, recovery *r)
+{
+    CLT_TRY(clt_remains_find(&t->all, r->lost, &r->remains));
+    while (r->remains.axis != CLT_AXIS_DATA) {
+        const clt_status status = divides(t, &r->remains);
+        int64_t failed = status != CLT_OK;
+        CLT_TRY(clt_world_largest(&t->all, &failed));
+        if (!failed)
+            return CLT_OK;
+        if (!clt_remains_fewer(&t->all, &r->remains))
+            return status == CLT_OK ? clt_fail(CLT_ABORTED, "another rank cannot make its plan")
+                                    : status;
+    }
+    return CLT_OK;
+}
+
+/* Whether all that stay and have a place of the samples have done the steps. */
+static bool has_done(const clt_trainer *t, const recovery *r, int place)
+{
+    for (int p = 0; p < t->all.total; p++)
+        if (r->remains.stays[p] && clt_participants_replica(&t->all, p) == place &&
+            r->progress[p].done != r->steps)
+            return false;
+    return true;
 }
 
 /* Finds the largest number of steps that a device has completed. Devices that have not get the
- * replica of one that has. */
-static void find_source(const clt_trainer *t, recovery *r)
+ * replica of a place that has, with all its parts and stages. */
+static clt_status find_source(const clt_trainer *t, recovery *r)
 {
-    int64_t least = INT64_MAX;
+    const bool *stays = r->remains.stays;
+    int source = -1;
+    bool behind = false;
     r->steps = -1;
-    for (int k = 0, first = 0; k < t->all.ranks; k++) {
-        const clt_rescue *report = &r->reports[k];
-        if (report->done > r->steps) {
-            r->steps = report->done;
-            r->source = first + report->device;
-        }
-        least = report->least < least ? report->least : least;
-        first += t->all.begins[k + 1] - t->all.begins[k] - (report->lost >= 0);
-    }
-    if (least == r->steps)
-        r->source = -1;
+    for (int p = 0; p < t->all.total; p++)
+        if (stays[p] && r->progress[p].done > r->steps)
+            r->steps = r->progress[p].done;
+    for (int p = t->all.total - 1; p >= 0; p--)
+        if (stays[p] && has_done(t, r, clt_participants_replica(&t->all, p)))
+            source = p;
+        else if (stays[p])
+            behind = true;
+    if (source < 0)
+        return clt_fail(CLT_STATE,
+                        "a device was lost while devices updated their parts of the model in step "
+                        "%lld: resume from the last checkpoint",
+                        (long long)r->steps);
+    r->source = behind ? clt_remains_number(&r->remains, source) : -1;
+    return CLT_OK;
 }
 
 /* Only one device has the slots of a shard. Between an update and the gathering of the shards, only
  * one device has its new parameters. */
 static clt_status check_shards(const clt_trainer *t, const recovery *r)
 {
+    char axes[64];
     if (!t->sharded)
         return CLT_OK;
-    for (int k = 0; k < t->all.ranks; k++)
-        if (r->reports[k].begun > r->steps)
+    for (int p = 0; p < t->all.total; p++)
+        if (r->remains.stays[p] && r->progress[p].begun > r->steps)
             return clt_fail(CLT_STATE,
-                            "a device was lost while devices updated their shards in step %lld: go "
-                            "on from the last checkpoint",
-                            (long long)r->reports[k].begun);
+                            "a device was lost while devices updated their shards in step %lld: "
+                            "resume from the last checkpoint",
+                            (long long)r->progress[p].begun);
     if (clt_optimizer_find(t->options.optimizer)->n_slots)
-        return clt_fail(CLT_STATE, "a shard of the optimizer's state went with the device that "
-                                   "failed: go on from the last checkpoint");
+        return clt_fail(CLT_STATE,
+                        "a shard of the optimizer's state went with the device that failed, "
+                        "because that state is divided along %s: resume from the last checkpoint",
+                        clt_remains_axes(&t->all.mesh, true, axes));
     return CLT_OK;
 }
 
@@ -135,19 +249,22 @@ static clt_status check_shards(const clt_trainer *t, const recovery *r)
  * different weights, so rank 0's are used. */
 static clt_status find_weights(clt_trainer *t, recovery *r)
 {
+    const size_t parts = (size_t)clt_participants_parts(&t->all);
     double sum = 0;
     if (!t->shares.weights)
         return CLT_OK;
     CLT_TRY(clt_world_tell(&t->all, 0, t->shares.weights,
-                           (int64_t)((size_t)t->all.total * sizeof *t->shares.weights)));
+                           (int64_t)(parts * sizeof *t->shares.weights)));
     CLT_TRY(clt_world_tell(&t->all, 0, &t->shares.quantum, sizeof t->shares.quantum));
     t->options.quantum = t->shares.quantum;
     r->weights = clt_calloc((size_t)t->all.total, sizeof *r->weights);
     CLT_TRY_MEMORY(r->weights);
     for (int p = 0, at = 0; p < t->all.total; p++)
-        if (!is_lost(t, r, p)) {
-            sum += t->shares.weights[p];
-            r->weights[at++] = t->shares.weights[p];
+        if (r->remains.stays[p]) {
+            const double weight =
+                t->shares.weights[clt_mesh_coordinate(&t->all.mesh, CLT_AXIS_DATA, p)];
+            sum += weight;
+            r->weights[at++] = weight;
         }
     if (!(sum > 0)) { /* no remaining device had samples */
         clt_free(r->weights);
@@ -157,45 +274,28 @@ static clt_status find_weights(clt_trainer *t, recovery *r)
 }
 
 /* Reads the loss scaling of a device that has completed the most steps. */
-static clt_status find_scaling(const clt_trainer *t, int lost, recovery *r)
+static clt_status find_scaling(const clt_trainer *t, recovery *r)
 {
-    int source = 0;
-    r->scaling = clt_scaling_begin();
-    for (int d = 0; d < t->all.own; d++)
-        if (d != lost && t->devices[d].done == r->steps)
-            r->scaling = t->devices[d].scaling;
-    while (r->reports[source].done != r->steps)
-        source++;
-    return clt_world_tell(&t->all, source, &r->scaling, sizeof r->scaling);
+    int p = 0, rank = 0;
+    while (!r->remains.stays[p] || r->progress[p].done != r->steps)
+        p++;
+    while (p >= t->all.begins[rank + 1])
+        rank++;
+    r->scaling = rank == t->all.rank ? t->devices[p - t->all.first].scaling : clt_scaling_begin();
+    return clt_world_tell(&t->all, rank, &r->scaling, sizeof r->scaling);
 }
 
 static clt_status make_recovery(clt_trainer *t, int lost, recovery *r)
 {
-    char message[1024];
-    snprintf(message, sizeof message, "%s", clt_error_message());
-    const clt_rescue mine = rescue_of(t, lost);
-    r->reports = clt_calloc((size_t)t->all.ranks, sizeof *r->reports);
-    CLT_TRY_MEMORY(r->reports);
-    CLT_TRY(clt_world_rescue(&t->all, &mine, r->reports));
-    find_source(t, r);
+    CLT_TRY(ask_all(t, lost, r));
+    CLT_TRY(find_remains(t, r));
+    CLT_TRY(find_source(t, r));
     CLT_TRY(check_shards(t, r));
     CLT_TRY(find_weights(t, r));
-    CLT_TRY(find_scaling(t, lost, r));
-    clt_error_restore(message);
-    return CLT_OK;
+    return find_scaling(t, r);
 }
 
 /* --- the recovery ---------------------------------------------------------------------------- */
-
-static void drop_from_store(clt_store *store, int lost)
-{
-    clt_replica_destroy(&store->replicas[lost]);
-    clt_arena_destroy(&store->arenas[lost]);
-    store->n_devices--;
-    const size_t after = (size_t)(store->n_devices - lost);
-    memmove(&store->replicas[lost], &store->replicas[lost + 1], after * sizeof *store->replicas);
-    memmove(&store->arenas[lost], &store->arenas[lost + 1], after * sizeof *store->arenas);
-}
 
 /* The other devices get larger shares. These run in more micro-batches if memory requires it. */
 static clt_status rebuild(clt_trainer *t, const recovery *r)
@@ -218,23 +318,38 @@ static clt_status rebuild(clt_trainer *t, const recovery *r)
     }
 }
 
-static clt_status go_on(clt_trainer *t, int lost, const recovery *r)
+/* Says what training goes on with. The first message is kept. */
+static void report(const clt_trainer *t, int lost, const recovery *r)
 {
+    const clt_remains *remains = &r->remains;
+    const int left = remains->begins[t->all.rank + 1] - remains->begins[t->all.rank];
     if (lost >= 0)
         clt_log(CLT_LOG_WARN,
                 "%s has failed, training goes on with %d device%s after step %lld: %s",
-                t->store->replicas[lost].device->label, t->all.own - 1, t->all.own == 2 ? "" : "s",
+                t->store->replicas[lost].device->label, left, left == 1 ? "" : "s",
                 (long long)r->steps, clt_error_message());
+    for (int d = 0; d < t->all.own; d++)
+        if (!remains->stays[t->all.first + d] && d != lost)
+            clt_log(CLT_LOG_WARN,
+                    "%s is left out: the mesh has %d place%s of %s instead of %d after a device "
+                    "has failed",
+                    t->store->replicas[d].device->label, remains->mesh.size[remains->axis],
+                    remains->mesh.size[remains->axis] == 1 ? "" : "s", clt_axis_name(remains->axis),
+                    t->all.mesh.size[remains->axis]);
+}
+
+static clt_status go_on(clt_trainer *t, int lost, const recovery *r)
+{
+    const clt_participants before = t->all;
+    report(t, lost, r);
     /* Make plans for the larger shares. The history of divisions is dropped: it was among other
      * devices. */
     t->options.per_device = 0;
     clt_split_history_free(t->history);
     t->history = NULL;
     clt_trainer_unbuild(t);
-    if (lost >= 0) {
-        drop_from_store(t->store, lost);
-        t->all.own--;
-    }
+    clt_remains_apply(&r->remains, &before, t->store);
+    t->all.own = t->store->n_devices;
     atomic_store(&t->lost, -1);
     CLT_TRY(rebuild(t, r));
     t->steps = r->steps;
@@ -247,66 +362,10 @@ static clt_status go_on(clt_trainer *t, int lost, const recovery *r)
     return CLT_OK;
 }
 
-/* Names the axes other than dp. */
-static const char *axes_of(const clt_mesh *mesh, char *text, size_t bytes)
-{
-    size_t used = 0;
-    *text = '\0';
-    for (int a = CLT_AXIS_DATA + 1; a < CLT_AXES; a++)
-        if (mesh->size[a] > 1 && used < bytes)
-            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? " and " : "",
-                                     clt_axis_name((clt_axis)a));
-    return text;
-}
-
-static clt_status check(const clt_trainer *t, int lost)
-{
-    char axes[64];
-    if (clt_participants_have_axes(&t->all))
-        return clt_fail(CLT_STATE,
-                        "training cannot go on without it, because the model is divided along %s "
-                        "of the mesh: resume from the last checkpoint",
-                        axes_of(&t->all.mesh, axes, sizeof axes));
-    if (t->all.mesh.zero)
-        return clt_fail(CLT_STATE, "training cannot go on without it, because zero 3 divides the "
-                                   "model along dp of the mesh: resume from the last checkpoint");
-    const bool heard = stopped_for_lost(t);
-    if (lost < 0 && !heard)
-        return clt_fail(CLT_STATE, "no device has failed");
-    if (lost >= 0 && t->all.own == 1)
-        return clt_fail(CLT_STATE,
-                        "training cannot go on without %s, which failed: rank %d of %d "
-                        "has no other device",
-                        t->store->replicas[0].device->label, t->all.rank, t->all.ranks);
-    if (!one_node(t))
-        return clt_fail(CLT_STATE, "a device has failed, and ranks on several nodes cannot go on "
-                                   "without it: go on from the last checkpoint");
-    if (t->streams)
-        return clt_fail(
-            CLT_STATE,
-            "without guard and clipping updates begin before a step is complete, so that "
-            "training cannot go on without the device: go on from the last checkpoint");
-    return CLT_OK;
-}
-
-clt_status clt_lost_explain(const clt_trainer *t, clt_status failure, const char *message)
-{
-    const int lost = atomic_load(&t->lost);
-    const bool axes = clt_participants_have_axes(&t->all);
-    const bool unknown = lost < 0 && !(axes && stopped_for_lost(t));
-    if (unknown || (t->all.own == 1 && !axes) || check(t, lost) == CLT_OK) {
-        clt_error_restore(message);
-        return failure;
-    }
-    char why[512];
-    snprintf(why, sizeof why, "%s", clt_error_message());
-    return clt_fail(failure, "%.400s; %s", message, why);
-}
-
 clt_status clt_trainer_recover(clt_trainer *t, int *redo)
 {
     const int lost = atomic_load(&t->lost);
-    char message[1024];
+    char message[1024], why[512];
     snprintf(message, sizeof message, "%s", clt_error_message());
     CLT_TRY(check(t, lost));
     clt_error_restore(message);
@@ -315,9 +374,15 @@ clt_status clt_trainer_recover(clt_trainer *t, int *redo)
     recovery r = {0};
     const int64_t before = t->steps;
     clt_status status = make_recovery(t, lost, &r);
-    CLT_NEXT(status, go_on(t, lost, &r));
-    *redo = before == r.steps;
-    t->options.weights = t->shares.weights;
+    if (status == CLT_OK) {
+        clt_error_restore(message);
+        status = go_on(t, lost, &r);
+        *redo = before == r.steps;
+        t->options.weights = t->shares.weights;
+    } else if (*message && lost >= 0) {
+        snprintf(why, sizeof why, "%s", clt_error_message());
+        clt_fail(status, "%.400s; %s", message, why);
+    }
     recovery_free(&r);
     return status;
 }

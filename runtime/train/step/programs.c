@@ -94,8 +94,7 @@ static clt_status run_device(void *arg, int d)
     if (t->programs->what)
         clt_fail_prefix(status, "%s: ", t->programs->what);
     if (t->programs->awaited && t->exchange.collectives.stop && status != CLT_ABORTED)
-        t->exchange.collectives.stop(t->exchange.collectives.self, clt_lost_reason(t, status),
-                                     clt_error_message());
+        clt_lost_stop(t, status);
     return status;
 }
 

@@ -1,8 +1,10 @@
 /* Runs of clt_fit on a mesh over ranks, which are threads here: ranks that share a place of dp read
- * the same samples, stop together, and end together when a device fails. */
+ * the same samples, stop together, and go on or end together when a device fails. */
 #include "train/world.h"
 #include "train/unsplit.h"
 
+#include "checkpoint/scratch.h"
+#include "device/core/device.h"
 #include "exec/lose.h"
 #include "train/core/trainer.h"
 #include <cltrain/data.h>
@@ -15,7 +17,9 @@ static int32_t labels[MOST];
 
 typedef struct course {
     const char *devices, *parallel;
-    int stops; /* the step after which this rank wants to stop; 0: none */
+    bool named;      /* devices have names of their own: "rank 0.1" */
+    const char *dir; /* of checkpoints, every second step; NULL: none */
+    int stops;       /* the step after which this rank wants to stop; 0: none */
     double losses[STEPS], test_losses[EPOCHS];
     int steps, epochs;
     float ended[WIDE * IN];
@@ -56,13 +60,15 @@ static clt_status fit(clt_trainer *trainer, course *c)
     o.on_step = on_step;
     o.on_epoch = on_epoch;
     o.should_stop = should_stop;
+    o.checkpoint_dir = c->dir;
+    o.checkpoint_every = 2;
     o.user = c;
     CLT_NEXT(status, clt_fit(trainer, set, set, &o));
     clt_dataset_free(set);
     return status;
 }
 
-static clt_status open(lab *l, const course *c, const clt_world *world)
+static clt_status open_rank(lab *l, const course *c, const clt_world *world)
 {
     clt_trainer_options o;
     clt_store_options store;
@@ -77,6 +83,8 @@ static clt_status open(lab *l, const course *c, const clt_world *world)
     store.seed = 3;
     l->graph = let_axes_idle(classifier(IN, WIDE, CLASSES));
     CLT_TRY(clt_devices_open(runtime, c->devices, NULL, &l->devices, &l->n));
+    for (int d = 0; c->named && d < l->n; d++)
+        snprintf(l->devices[d]->label, sizeof l->devices[d]->label, "rank %d.%d", world->rank, d);
     CLT_TRY(clt_store_create_with(l->graph, l->devices, l->n, &store, &l->store));
     return clt_trainer_create(l->graph, l->store, &o, &l->trainer);
 }
@@ -86,10 +94,11 @@ static void run_rank(rank *self)
 {
     course *c = self->argument;
     lab l = {0};
-    if (HOLDS(self, open(&l, c, &self->world) == CLT_OK)) {
+    if (HOLDS(self, open_rank(&l, c, &self->world) == CLT_OK)) {
         self->status = fit(l.trainer, c);
         snprintf(self->message, sizeof self->message, "%s", clt_error_message());
         self->numbers[0] = (double)clt_trainer_steps(l.trainer);
+        self->numbers[1] = l.trainer->all.own;
         if (self->status == CLT_OK)
             HOLDS(self, clt_store_get(l.store, "a.weight", c->ended, sizeof c->ended) == CLT_OK);
     }
@@ -105,7 +114,7 @@ static void ranks_of_a_place_read_the_same_samples(void **state)
     course alone = {.devices = "cpu@1"};
     lab l = {0};
     (void)state;
-    ok(open(&l, &alone, NULL));
+    ok(open_rank(&l, &alone, NULL));
     ok(fit(l.trainer, &alone));
     ok(clt_store_get(l.store, "a.weight", alone.ended, sizeof alone.ended));
     lab_close(&l);
@@ -145,21 +154,66 @@ static void all_ranks_stop_together(void **state)
 }
 
 #ifdef CLT_TESTING
-/* Every rank says why the run cannot go on, also one whose devices are well. */
+/* Every rank says why the run cannot go on and what is saved, also one whose devices are well. */
 static void a_lost_device_ends_all_ranks(void **state)
 {
-    course courses[2];
-    rank ranks[2];
+    static const char why[] =
+        "along tp of the mesh, and rank 0 of 2 has no device at another place "
+        "of dp: resume from the last checkpoint";
     (void)state;
-    courses[0] = (course){.devices = "cpu/2", .parallel = "dp=2,tp=2"};
-    courses[1] = (course){.devices = "cpu@1,cpu@1", .parallel = "dp=2,tp=2"};
-    clt_exec_testing_lose = "#1=3";
-    run_ranks(ranks, 2, run_rank, courses, sizeof *courses);
-    clt_exec_testing_lose = NULL;
-    for (int r = 0; r < 2; r++) {
-        assert_true(ranks[r].status != CLT_OK);
-        if (!strstr(ranks[r].message, "along tp of the mesh: resume from the last checkpoint"))
-            fail_msg("rank %d: %s", r, ranks[r].message);
+    for (int saves = 0; saves < 2; saves++) {
+        const char *dir = saves ? in_scratch("run") : NULL;
+        course courses[2];
+        rank ranks[2];
+        char where[600] = "; this run saves no checkpoints";
+        for (int r = 0; r < 2; r++)
+            courses[r] = (course){
+                .devices = "cpu@1,cpu@1", .parallel = "dp=2,tp=2", .named = true, .dir = dir};
+        if (saves)
+            snprintf(where, sizeof where, "; the last checkpoint is %s/step-00000002", dir);
+        clt_exec_testing_lose = "rank 0.1=3";
+        run_ranks(ranks, 2, run_rank, courses, sizeof *courses);
+        clt_exec_testing_lose = NULL;
+        for (int r = 0; r < 2; r++) {
+            assert_true(ranks[r].status != CLT_OK);
+            if (!strstr(ranks[r].message, why) || !strstr(ranks[r].message, where))
+                fail_msg("rank %d: %s", r, ranks[r].message);
+        }
+    }
+}
+
+/* A device of one rank fails. The other rank drops the device that has the same samples. */
+static void a_place_of_dp_leaves_all_ranks(void **state)
+{
+    course alone = {.devices = "cpu@1"};
+    lab l = {0};
+    (void)state;
+    ok(open_rank(&l, &alone, NULL));
+    ok(fit(l.trainer, &alone));
+    ok(clt_store_get(l.store, "a.weight", alone.ended, sizeof alone.ended));
+    lab_close(&l);
+    for (int step = 0; step < 6; step++) { /* 4 is the evaluation after the first epoch */
+        course courses[2];
+        rank ranks[2];
+        char lose[32];
+        for (int r = 0; r < 2; r++)
+            courses[r] = (course){.devices = "cpu@1,cpu@1", .parallel = "tp=2,dp=2", .named = true};
+        snprintf(lose, sizeof lose, "rank 1.%d=%d", step % 2, step);
+        clt_exec_testing_lose = lose;
+        run_ranks(ranks, 2, run_rank, courses, sizeof *courses);
+        clt_exec_testing_lose = NULL;
+        for (int r = 0; r < 2; r++) {
+            if (ranks[r].status != CLT_OK)
+                fail_msg("rank %d: %s", r, ranks[r].message);
+            assert_int_equal(ranks[r].numbers[1], 1); /* device is left */
+            assert_int_equal(courses[r].steps, STEPS);
+            assert_int_equal(courses[r].epochs, EPOCHS);
+            for (int s = 0; s < STEPS; s++)
+                assert_true(fabs(courses[r].losses[s] - alone.losses[s]) < 1e-4);
+            for (int i = 0; i < WIDE * IN; i++)
+                assert_true(fabsf(courses[r].ended[i] - alone.ended[i]) < 1e-4f);
+        }
+        assert_memory_equal(courses[0].ended, courses[1].ended, sizeof courses[0].ended);
     }
 }
 #endif
@@ -167,7 +221,12 @@ static void a_lost_device_ends_all_ranks(void **state)
 static int set_up(void **state)
 {
     make_samples(xs, labels, MOST, IN, CLASSES);
-    return open_runtime(state);
+    return scratch_make(state) || open_runtime(state);
+}
+
+static int tear_down(void **state)
+{
+    return close_runtime(state) || scratch_remove(state);
 }
 
 int main(void)
@@ -177,7 +236,8 @@ int main(void)
         cmocka_unit_test(all_ranks_stop_together),
 #ifdef CLT_TESTING
         cmocka_unit_test(a_lost_device_ends_all_ranks),
+        cmocka_unit_test(a_place_of_dp_leaves_all_ranks),
 #endif
     };
-    return cmocka_run_group_tests(tests, set_up, close_runtime);
+    return cmocka_run_group_tests(tests, set_up, tear_down);
 }

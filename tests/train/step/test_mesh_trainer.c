@@ -6,7 +6,6 @@
 #include "train/world.h"
 #include "train/unsplit.h"
 
-#include "exec/lose.h"
 #include "train/core/trainer.h"
 
 enum { IN = 7, WIDE = 21, CLASSES = 5, MOST = 24, STEPS = 5, ROOM = 4096 };
@@ -415,26 +414,6 @@ static void ranks_of_a_place_need_the_same_samples(void **state)
             fail_msg("%s", ranks[r].message);
 }
 
-#ifdef CLT_TESTING
-static void a_lost_device_ends_the_run(void **state)
-{
-    lab l = {0};
-    samples in;
-    float logits[MOST * CLASSES];
-    int redo = -1;
-    (void)state;
-    ok(make_trainer(&settings[0], &both, NULL, &l));
-    divide(&settings[0], l.trainer, false, logits, &in);
-    ok(clt_trainer_step(l.trainer, &in.batch, NULL));
-    clt_exec_testing_lose = "#1=1";
-    assert_int_equal(clt_trainer_step(l.trainer, &in.batch, NULL), CLT_DEVICE_LOST);
-    clt_exec_testing_lose = NULL;
-    assert_int_equal(clt_trainer_recover(l.trainer, &redo), CLT_STATE);
-    assert_non_null(strstr(clt_error_message(), "is divided along tp of the mesh: resume from"));
-    lab_close(&l);
-}
-#endif
-
 static int set_up(void **state)
 {
     make_samples(xs, labels, MOST, IN, CLASSES);
@@ -448,10 +427,6 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(places_of_tp_count_once),
                                        cmocka_unit_test(places_of_space_count_once),
                                        cmocka_unit_test(ranks_share_places),
-#ifdef CLT_TESTING
-                                       cmocka_unit_test(a_lost_device_ends_the_run),
-#endif
-
                                        cmocka_unit_test(mistakes_are_named),
                                        cmocka_unit_test(a_rank_needs_neighbours),
                                        cmocka_unit_test(ranks_of_a_place_need_the_same_samples)};

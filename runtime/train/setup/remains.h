@@ -1,0 +1,41 @@
+/*
+ * The participants that go on after some were lost.
+ *
+ * A mesh stays a grid. So all participants leave that are at the place of a lost one along an axis
+ * with samples: dp if it has another place, else space or time. The others have all parameters, and
+ * the same places along tp and pp as before.
+ */
+#ifndef CLT_TRAIN_SETUP_REMAINS_H
+#define CLT_TRAIN_SETUP_REMAINS_H
+
+#include "train/ranks/world.h"
+
+typedef struct clt_remains {
+    clt_axis axis; /* the axis that has fewer places */
+    bool *stays;   /* by participant */
+    clt_mesh mesh; /* of those that stay, who are numbered anew in their order */
+    int *begins;   /* new numbers of the first participants by rank, and the end */
+} clt_remains;
+
+/* Chooses the axis and the participants. `lost` is by participant. Fails with STATE, and a message
+ * that names the mesh's axes or the rank, if no axis has another place, or if a rank would have no
+ * device. Free *remains with clt_remains_free also after a failure. */
+clt_status clt_remains_find(const clt_participants *all, const bool *lost, clt_remains *remains);
+
+/* Gives up one more place of the axis. Returns false, and changes nothing, if it is the last or if
+ * a rank would have no device. */
+bool clt_remains_fewer(const clt_participants *all, clt_remains *remains);
+
+/* Returns the new number of a participant that stays. */
+int clt_remains_number(const clt_remains *remains, int participant);
+
+/* Drops the devices of this process that leave from the store, and gives the store its new mesh.
+ * `all` has the participants of before; of its arrays only the old numbers are read. */
+void clt_remains_apply(const clt_remains *remains, const clt_participants *all, clt_store *store);
+
+void clt_remains_free(clt_remains *remains);
+
+/* Writes "tp and pp": the axes that have several places and are chosen by `with_samples`. */
+const char *clt_remains_axes(const clt_mesh *mesh, bool with_samples, char text[64]);
+
+#endif
