@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 
-/* `shards`: 1 for whole buckets with room for shards, else buffers are of one shard. */
+/* `shards`: 1 for whole buckets with room for shards, else buffers are of the replica's shard. */
 static clt_status create_set(const clt_replica *replica, const char *what, bool states,
                              clt_dtype dtype, int shards, cl_mem **out)
 {
@@ -21,10 +21,12 @@ static clt_status create_set(const clt_replica *replica, const char *what, bool 
         snprintf(name, sizeof name, "%s, bucket %d", what, i);
         const clt_bucket *b = &layout->buckets[i];
         const int64_t bytes = shards > 1
-                                  ? clt_shard_bytes(b, shards)
+                                  ? clt_shard_size(b, replica->shard, shards)
                                   : clt_bucket_gradient_bytes(b, dtype) +
                                         (b->state ? 0 : CLT_SHARD_ROOM / 4 * clt_dtype_size(dtype));
-        CLT_TRY(clt_device_buffer_create(replica->device, bytes, CL_MEM_READ_WRITE, name, &set[i]));
+        if (bytes)
+            CLT_TRY(
+                clt_device_buffer_create(replica->device, bytes, CL_MEM_READ_WRITE, name, &set[i]));
     }
     return CLT_OK;
 }

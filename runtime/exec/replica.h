@@ -20,7 +20,8 @@ typedef struct clt_replica {
     cl_mem *gradients;         /* by bucket, in f32; NULL entries for buckets of states */
     cl_mem *half_gradients; /* in f16 or bf16, half as large; NULL until needed, like `gradients` */
     cl_mem *micro_gradients; /* a second set in f32, for micro-batches; NULL until needed */
-    /* Of this device's shard of each bucket only; with one shard, of whole buckets. */
+    /* Of this device's shard of each bucket only; with one shard, of whole buckets. NULL entries
+     * for buckets of states, and where another shard owns the bucket. */
     cl_mem *slots[CLT_MAX_OPTIMIZER_SLOTS];
     int n_slots;
     int shard, shards;

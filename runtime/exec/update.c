@@ -513,7 +513,7 @@ static clt_status update_group(clt_update *u, int bucket, int first, int end, do
     arg_float(&c, slot->decay == CLT_COMMON_DECAY ? u->options.weight_decay : slot->decay);
     arg_int(&c, decoupled);
     if (u->optimizer->n_slots)
-        arg_int(&c, replica->shard * clt_shard_bytes(b, replica->shards) / 4);
+        arg_int(&c, clt_shard_begin(b, replica->shard, replica->shards) / 4);
     optimizer_args(&c, bucket, step);
     /* The value and the slots are read and written, the gradient is read. */
     return run_bucket(&c, count, u->optimizer->name, 2 + 2 * u->optimizer->n_slots, true);

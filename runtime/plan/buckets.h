@@ -62,6 +62,8 @@ typedef struct clt_bucket {
     int64_t bytes;  /* with padding; a multiple of CLT_TENSOR_ALIGN */
     int first, end; /* slots */
     bool state;
+    int owner; /* the shard that has the whole bucket, if others have none of it; 0: no such shard
+                */
 } clt_bucket;
 
 /* Returns the bytes of the bucket's gradients in f32, f16 or bf16. They are laid out like the
@@ -82,14 +84,28 @@ static inline int64_t clt_shard_bytes(const clt_bucket *bucket, int shards)
     return (lines + shards - 1) / shards * CLT_TENSOR_ALIGN;
 }
 
+/* Returns the first byte of a shard, and its size: 0 if another shard owns the bucket. */
+static inline int64_t clt_shard_begin(const clt_bucket *bucket, int shard, int shards)
+{
+    return bucket->owner ? 0 : shard * clt_shard_bytes(bucket, shards);
+}
+
+static inline int64_t clt_shard_size(const clt_bucket *bucket, int shard, int shards)
+{
+    if (bucket->owner && shards > 1)
+        return shard == bucket->owner ? bucket->bytes : 0;
+    return clt_shard_bytes(bucket, shards);
+}
+
 /* Returns the part of the bytes [from, to) of a bucket that lies in a shard: sets *begin and *end.
  * Returns false if there is none. */
 static inline bool clt_shard_part(const clt_bucket *bucket, int shard, int shards, int64_t from,
                                   int64_t to, int64_t *begin, int64_t *end)
 {
-    const int64_t bytes = clt_shard_bytes(bucket, shards), first = shard * bytes;
+    const int64_t first = clt_shard_begin(bucket, shard, shards);
+    const int64_t last = first + clt_shard_size(bucket, shard, shards);
     *begin = from > first ? from : first;
-    *end = to < first + bytes ? to : first + bytes;
+    *end = to < last ? to : last;
     return *begin < *end;
 }
 

@@ -124,6 +124,36 @@ class Parallel(CommandTest):
                                 "--explain").stdout
         self.assertIn("all_gather", text)
 
+    def test_offload(self):
+        want = self.losses("one", devices="pocl@1")
+        self.assertEqual(self.losses("owner", "--offload", "optimizer", devices="pocl@1,pocl@1"), want)
+        self.assertEqual(self.losses("owners", "--offload", "optimizer:2",
+                                     devices="pocl@1,pocl@1,pocl@1"), want)
+        resumed = []
+        for first, second in ((("--offload", "optimizer"), ()), ((), ("--offload", "optimizer"))):
+            name = "resumed%d" % len(first)
+            metrics = self.path(name + ".jsonl")
+            usual = ("--split", "equal", "--seed", "3", "--metrics", metrics, "--checkpoint-dir",
+                     self.path(name), "--resume", "--optimizer", "adamw", "--lr", "0.01")
+            for steps, more in (("3", first), ("6", second)):
+                self.train("--steps", steps, *more, *usual, model="mlp:16",
+                           devices="pocl@1,pocl@1" if more else "pocl@1")
+            resumed.append([r["loss"] for r in records(metrics)[0]])
+        self.assertEqual(len(resumed[0]), 6)
+        self.assertEqual(*resumed)
+        text = self.run_command("plan", "--model", "mlp:16", "--data", "synthetic:1x6x5:4",
+                                "--devices", "pocl/2", "--batch", "16", "--offload", "optimizer",
+                                "--optimizer", "adamw").stdout
+        self.assertRegex(text, r"Optimizer's state on device 0 \(.*, trains\): 0 bytes")
+        self.assertRegex(text, r"Optimizer's state on device 1 \(.*, owner\): [1-9][0-9]* bytes")
+        bad = ("--steps", "1", "--offload")
+        self.assert_bad(*self.arguments(*bad, "optimizer", devices="pocl@1"), code=2,
+                        says=("offload needs a CPU device",))
+        self.assert_bad(*self.arguments(*bad, "gradients", devices="pocl/2"), code=2,
+                        says=("--offload gradients", "must be optimizer"))
+        self.assert_bad(*self.arguments(*bad, "optimizer", "--zero", "1", devices="pocl/2"), code=2,
+                        says=("offload and zero 1",))
+
     def test_plan(self):
         plan = ("plan", "--model", "mlp:16", "--data", "synthetic:1x6x5:4", "--devices", "pocl/2",
                 "--batch", "16", "--parallel")

@@ -25,7 +25,7 @@ static inline int open_runtime(void **state)
 }
 
 /* Devices that stay open between labs (lab_on_kept). */
-enum { LAB_KEPT = 8 };
+enum { LAB_KEPT = 16 };
 static struct lab_kept {
     char list[64];
     clt_device **devices;

@@ -144,7 +144,8 @@ typedef struct clt_position {
  * Saves the trainer's state in a new folder below `dir`. Training goes on at `position`. Of several
  * ranks, only rank 0 writes. Tensors are whole, so the files do not depend on the mesh. One tensor
  * at a time is put together in host memory. All ranks call it if ranks have parts of parameters
- * (clt_shard) or shards of the optimizer's state (clt_trainer_options.zero); they fail together.
+ * (clt_shard) or shards of the optimizer's state (clt_trainer_options.zero,
+ * clt_store_options.offload); they fail together.
  * Errors: those of clt_checkpoint_save.
  */
 CLT_API clt_status clt_trainer_save(clt_trainer *trainer, const char *dir, clt_position position,

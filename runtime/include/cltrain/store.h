@@ -51,8 +51,14 @@ typedef struct clt_store_options {
      * al., SC 2020). The trainer needs zero 3 too. States and frozen parameters are whole. Needs
      * several devices, and a mesh that has no other axis than dp. */
     int zero;
-    /* With `parallel` or `zero`: the world of the trainer, NULL for one rank. Creating the store is
-     * then collective. What `user` points to must outlive the store. */
+    /* 0; K: the last K devices of each rank, which must be CPUs, have no samples. They own the
+     * optimizer's state: gradients are reduced to them, they update, and send the parameters to the
+     * other devices, which keep nothing of the optimizer (ZeRO-Offload; Ren et al., ATC 2021). Each
+     * bucket has one owner. Needs a mesh that has no other axis than dp, of which each owner is a
+     * place, and zero 0. A device that is lost ends the run. */
+    int offload;
+    /* With `parallel`, `zero` or `offload`: the world of the trainer, NULL for one rank. Creating
+     * the store is then collective. What `user` points to must outlive the store. */
     const struct clt_world *world;
 } clt_store_options;
 
@@ -61,8 +67,8 @@ CLT_API void clt_store_options_init(clt_store_options *options);
 
 /* Creates a store as clt_store_create, with options. Errors also: INVALID_ARGUMENT (a negative
  * size; a mesh that does not fit the devices; an axis that divides nothing of the graph; zero 3 on
- * one device), UNSUPPORTED (zero 3 on a mesh with other axes than dp), MISMATCH (ranks have
- * different meshes). */
+ * one device; offload to devices that are no CPUs, or to all of a rank's devices), UNSUPPORTED
+ * (zero 3 or offload on a mesh with other axes than dp), MISMATCH (ranks have different meshes). */
 CLT_API clt_status clt_store_create_with(const clt_graph *graph, clt_device *const *devices,
                                          int count, const clt_store_options *options,
                                          clt_store **store);

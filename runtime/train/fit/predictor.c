@@ -92,22 +92,39 @@ static clt_status list_values(clt_predictor *p)
 
 /* --- making ---------------------------------------------------------------------------------- */
 
+/* Owners of the optimizer's state have no samples here either. Sets *parts to the number of other
+ * places of dp. */
+static clt_status leave_out_owners(clt_predictor *p, int *parts)
+{
+    const clt_store *store = p->store;
+    const int all = *parts;
+    if (!store->owners)
+        return CLT_OK;
+    p->shares.weights = clt_calloc((size_t)all, sizeof *p->shares.weights);
+    CLT_TRY_MEMORY(p->shares.weights);
+    for (int i = 0; i < all; i++) {
+        const bool owns = clt_store_owns(store, store->first + i - p->all.first);
+        p->shares.weights[i] = owns ? 0 : 1;
+        *parts -= owns;
+    }
+    return CLT_OK;
+}
+
 static clt_status make_session(void *arg)
 {
     clt_predictor *p = arg;
-    const int parts = clt_participants_parts(&p->all);
-    p->shares = (clt_shares){.per_run = (p->options.batch - 1) / parts + 1,
-                             .max_micro_batches = 1,
-                             .accumulate = 1,
-                             .quantum = 1};
+    int parts = clt_participants_parts(&p->all);
+    p->shares = (clt_shares){.max_micro_batches = 1, .accumulate = 1, .quantum = 1};
     CLT_TRY(check_carried(p));
     CLT_TRY(clt_shares_create(&p->all, &p->shares));
+    CLT_TRY(leave_out_owners(p, &parts));
+    p->shares.per_run = (p->options.batch - 1) / parts + 1;
     clt_plan_options plan = clt_plan_options_default(CLT_PLAN_PREDICT, p->shares.per_run);
     plan.separate = p->options.separate != 0;
     plan.portable = p->options.portable != 0;
     plan.variants = p->options.variants;
     plan.carries = true;
-    plan.several = parts > 1;
+    plan.several = clt_participants_parts(&p->all) > 1;
     return clt_session_create(p->graph, p->store, &plan, p->records, 1, false, &p->session);
 }
 

@@ -59,7 +59,10 @@ uint64_t clt_check_key(const clt_step_program_input *in)
                          in->layout->buckets[b].state &&
                              clt_states_sender(in, b) ==
                                  clt_mesh_coordinate(&in->mesh, CLT_AXIS_SAMPLES, in->self));
-    return clt_term(clt_term(1, hash, (uint64_t)in->sharded), in->unlike, sends);
+    uint64_t owns = 0; /* buckets that it updates alone */
+    for (int b = 0; b < in->layout->n_buckets; b++)
+        owns = clt_term(1, owns, clt_input_owner(in, b) == in->self);
+    return clt_term(clt_term(1, hash, clt_term(1, owns, (uint64_t)in->sharded)), in->unlike, sends);
 }
 
 static uint64_t hash_program(const clt_step_program *p)

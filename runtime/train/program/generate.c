@@ -24,7 +24,7 @@ static bool is_many(clt_load load)
     return load == CLT_LOAD_MANY || load == CLT_LOAD_EMPTY_MANY;
 }
 
-static void put(writer *w, clt_instruction i)
+void clt_write(writer *w, clt_instruction i)
 {
     i.ahead = w->ahead;
     if (w->status == CLT_OK)
@@ -34,8 +34,8 @@ static void put(writer *w, clt_instruction i)
 /* Adds an instruction for micro-batch `micro`, or for the whole device. */
 static void plain(writer *w, clt_instruction_kind kind, int micro, int version)
 {
-    put(w, (clt_instruction){
-               .kind = kind, .item = -1, .micro = micro, .version = version, .peer = -1});
+    clt_write(w, (clt_instruction){
+                     .kind = kind, .item = -1, .micro = micro, .version = version, .peer = -1});
 }
 
 /* Further micro-batches in f32 write a second set of gradients, which is added to the first. */
@@ -65,13 +65,13 @@ static int reduced(const writer *w, bool reduces_them)
 void clt_write_collective(writer *w, int group, clt_instruction_kind kind, clt_operand on, int item,
                           int micro, int version, int peer)
 {
-    put(w, (clt_instruction){.kind = kind,
-                             .on = on,
-                             .item = item,
-                             .micro = micro,
-                             .version = version,
-                             .group = group,
-                             .peer = peer});
+    clt_write(w, (clt_instruction){.kind = kind,
+                                   .on = on,
+                                   .item = item,
+                                   .micro = micro,
+                                   .version = version,
+                                   .group = group,
+                                   .peer = peer});
 }
 
 /* Adds a collective of the devices that divide the samples. */
@@ -85,7 +85,8 @@ static void collective(writer *w, clt_instruction_kind kind, clt_operand on, int
 static void start_gradient(writer *w, int bucket)
 {
     if (clt_input_reduces(w->in))
-        collective(w, CLT_DO_START, CLT_ON_GRADIENT, bucket, last_of(w), last_of(w), -1);
+        collective(w, CLT_DO_START, CLT_ON_GRADIENT, bucket, last_of(w), last_of(w),
+                   clt_input_owner(w->in, bucket));
 }
 
 static void start_gradients(writer *w)
@@ -123,14 +124,14 @@ static void complete_means(writer *w)
 /* Adds a RUN or INSPECT. */
 static void nodes(writer *w, clt_instruction_kind kind, int first, int end, int micro)
 {
-    put(w, (clt_instruction){.kind = kind,
-                             .item = -1,
-                             .first = first,
-                             .end = end,
-                             .micro = micro,
-                             .set = set_of(w, micro),
-                             .version = CLT_VERSION_OLD,
-                             .peer = -1});
+    clt_write(w, (clt_instruction){.kind = kind,
+                                   .item = -1,
+                                   .first = first,
+                                   .end = end,
+                                   .micro = micro,
+                                   .set = set_of(w, micro),
+                                   .version = CLT_VERSION_OLD,
+                                   .peer = -1});
 }
 
 /* Adds a collective of the graph, of the devices along its axis. */
@@ -235,12 +236,12 @@ void clt_write_backward(writer *w, int micro, bool reduce)
     if (w->in->plan->output_gradients)
         plain(w, CLT_DO_FEED_GRADIENTS, micro, CLT_VERSION_ANY);
     if (w->in->plan->unwritten)
-        put(w, (clt_instruction){.kind = CLT_DO_CLEAR,
-                                 .item = -1,
-                                 .micro = micro,
-                                 .set = set_of(w, micro),
-                                 .version = CLT_VERSION_ANY,
-                                 .peer = -1});
+        clt_write(w, (clt_instruction){.kind = CLT_DO_CLEAR,
+                                       .item = -1,
+                                       .micro = micro,
+                                       .set = set_of(w, micro),
+                                       .version = CLT_VERSION_ANY,
+                                       .peer = -1});
     run_nodes(w, w->in->plan->n_forward, w->in->plan->n_nodes, micro, reduce);
     if (w->in->half ? is_many(w->load) : micro != 0)
         plain(w, w->in->half ? CLT_DO_ADD_HALF : CLT_DO_ADD, micro, micro);
@@ -336,13 +337,13 @@ static void status(writer *w, bool streams, bool leaves)
     for (int r = 0; clt_input_reduces(in) && r < in->plan->n_ready; r++) {
         const int bucket = in->plan->ready[r];
         collective(w, CLT_DO_COMPLETE, CLT_ON_GRADIENT, bucket, last_of(w), CLT_VERSION_REDUCED,
-                   -1);
-        if (streams)
-            put(w, (clt_instruction){.kind = CLT_DO_UPDATE,
-                                     .item = bucket,
-                                     .micro = last_of(w),
-                                     .version = CLT_VERSION_REDUCED,
-                                     .peer = -1});
+                   clt_input_owner(in, bucket));
+        if (streams && clt_input_updates(in, bucket))
+            clt_write(w, (clt_instruction){.kind = CLT_DO_UPDATE,
+                                           .item = bucket,
+                                           .micro = last_of(w),
+                                           .version = CLT_VERSION_REDUCED,
+                                           .peer = -1});
     }
     if (clt_input_has_words(in)) {
         plain(w, CLT_DO_WORDS, last_of(w), reduced(w, clt_input_reduces(in)));
@@ -362,7 +363,8 @@ static bool ships(const clt_step_program_input *in, int bucket)
     return in->layout->buckets[bucket].state ? in->unlike && in->plan->n_assigns > 0 : in->sharded;
 }
 
-/* Gathers the shards of parameters. A bucket of states comes from one device. */
+/* Gathers the shards of parameters, or sends them from their owner. A bucket of states comes from
+ * one device. */
 static void ship(writer *w)
 {
     static const clt_instruction_kind kinds[] = {CLT_DO_START, CLT_DO_COMPLETE};
@@ -370,14 +372,23 @@ static void ship(writer *w)
         for (int b = 0; b < w->in->layout->n_buckets; b++)
             if (ships(w->in, b))
                 collective(w, kinds[k], CLT_ON_VALUES, b, 0, CLT_VERSION_NEW,
-                           w->in->layout->buckets[b].state ? clt_states_sender(w->in, b) : -1);
+                           w->in->layout->buckets[b].state ? clt_states_sender(w->in, b)
+                                                           : clt_input_owner(w->in, b));
+}
+
+static bool updates(const clt_step_program_input *in)
+{
+    bool any = false;
+    for (int b = 0; b < in->layout->n_buckets; b++)
+        any = any || clt_input_updates(in, b);
+    return any;
 }
 
 static void commit(writer *w, bool updated)
 {
     const clt_step_program_input *in = w->in;
     plain(w, CLT_DO_COMMIT, 0, CLT_VERSION_ANY);
-    if (!updated)
+    if (!updated && updates(in))
         plain(w, CLT_DO_UPDATE, 0, reduced(w, clt_input_reduces(in)));
     if (in->plan->n_assigns)
         plain(w, CLT_DO_ASSIGN, in->in_flight ? last_of(w) : 0,
@@ -516,41 +527,6 @@ static void diagnose_micro(writer *w, int micro)
     }
 }
 
-static void copy_one(writer *w, clt_axis axis, clt_operand on, int bucket, int slot)
-{
-    const int group = clt_group_along(w->in, axis);
-    clt_instruction i = {.kind = CLT_DO_START,
-                         .on = on,
-                         .item = bucket,
-                         .slot = slot,
-                         .version = CLT_VERSION_OLD,
-                         .group = group,
-                         .peer = clt_mesh_coordinate(&w->in->mesh, axis, w->in->root)};
-    put(w, i);
-    i.kind = CLT_DO_COMPLETE;
-    put(w, i);
-}
-
-static void copy_along(writer *w, clt_axis axis)
-{
-    const clt_step_program_input *in = w->in;
-    for (int b = 0; b < in->layout->n_buckets; b++)
-        if (clt_input_copies_along(in, axis, b))
-            copy_one(w, axis, CLT_ON_VALUES, b, 0);
-    for (int k = 0; !in->sharded && k < in->n_slots; k++)
-        for (int b = 0; b < in->layout->n_buckets; b++)
-            if (!in->layout->buckets[b].state && clt_input_copies_along(in, axis, b))
-                copy_one(w, axis, CLT_ON_SLOT, b, k);
-}
-
-/* Copies along one axis after the other, so that the replica reaches all devices. */
-static void copy(writer *w)
-{
-    for (int axis = 0; axis < CLT_AXES; axis++)
-        copy_along(w, (clt_axis)axis);
-    plain(w, CLT_DO_FINISH, 0, CLT_VERSION_ANY);
-}
-
 clt_status clt_step_program_generate(const clt_step_program_input *input,
                                      clt_step_program_kind kind, clt_load load,
                                      clt_step_program *program)
@@ -582,7 +558,7 @@ clt_status clt_step_program_generate(const clt_step_program_input *input,
         outside(&w);
         break;
     case CLT_PROGRAM_COPY:
-        copy(&w);
+        clt_write_copy(&w);
         break;
     case CLT_PROGRAM_DIAGNOSE:
         each_micro(&w, diagnose_micro);

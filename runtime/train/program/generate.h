@@ -12,6 +12,9 @@ typedef struct clt_program_writer {
     int ahead; /* of the instructions that are added */
 } clt_program_writer;
 
+/* Adds an instruction. */
+void clt_write(clt_program_writer *writer, clt_instruction instruction);
+
 /* Adds START or COMPLETE of a collective. */
 void clt_write_collective(clt_program_writer *writer, int group, clt_instruction_kind kind,
                           clt_operand on, int item, int micro, int version, int peer);
@@ -31,5 +34,8 @@ void clt_write_flights(clt_program_writer *writer);
 /* Adds up the gradients of parameters that two stages have, before devices along dp add up theirs.
  * `last` is the last micro-batch. */
 void clt_write_tied(clt_program_writer *writer, int last);
+
+/* Adds the copy of the replica of in->root to all devices. */
+void clt_write_copy(clt_program_writer *writer);
 
 #endif

@@ -67,7 +67,7 @@ typedef enum clt_instruction_kind {
     X(NONE, "")                                                                                    \
     X(RESULTS, "results")     /* sums and weights of losses and metrics, over ranks */             \
     X(MEANS, "means")         /* of states */                                                      \
-    X(GRADIENT, "gradient")   /* a bucket; each device gets its shard if there are shards */       \
+    X(GRADIENT, "gradient")   /* a bucket; each device gets its shard, or `peer` all of it */      \
     X(TIED, "tied")           /* the gradient of a parameter that two stages have, by its slot */  \
     X(NODE, "node")           /* a collective of the graph, by its number in the plan */           \
     X(VALUES, "values")       /* a bucket of parameters or states, from `peer`; or its shards */   \
@@ -165,8 +165,8 @@ typedef struct clt_step_program_input {
     clt_mesh mesh;                 /* of all devices */
     const clt_buckets *layout;     /* of the store, equal on all ranks */
     int n_slots;                   /* of the optimizer, for each parameter */
-    bool sharded;                  /* each device updates its shard of each bucket, along dp */
-    bool unlike;                   /* devices differ, so states are sent too; only if `sharded` */
+    bool sharded; /* each device updates its shard of each bucket, or the buckets that it owns */
+    bool unlike;  /* devices differ, so states are sent too; only if `sharded` */
     const int *after;  /* by bucket: number of the plan's collectives that start earlier */
     bool half;         /* gradients are in 16 bits */
     bool streams;      /* a bucket is updated as soon as its reduction ends */
@@ -204,6 +204,20 @@ static inline bool clt_input_has_words(const clt_step_program_input *input)
 {
     return clt_input_parts(input) != input->participants ||
            (input->participants > 1 && input->mesh.zero);
+}
+
+/* Returns the participant that alone updates a bucket; -1: there is none. */
+static inline int clt_input_owner(const clt_step_program_input *input, int bucket)
+{
+    const int owner = input->layout->buckets[bucket].owner;
+    return input->sharded && owner ? owner : -1;
+}
+
+/* Returns true if the device updates its part of a bucket, or all of it. */
+static inline bool clt_input_updates(const clt_step_program_input *input, int bucket)
+{
+    const int owner = clt_input_owner(input, bucket);
+    return !input->layout->buckets[bucket].state && (owner < 0 || owner == input->self);
 }
 
 /* Returns true if results are summed over ranks in training. */

@@ -62,6 +62,8 @@ static const char *update_bucket(clt_symbolic_device *s, const clt_instruction *
 {
     const clt_symbol *g = &s->gradients[0][b];
     clt_symbol *v = &s->values[b];
+    if (i->item >= 0 && !clt_input_updates(s->in, b))
+        return "another device updates the bucket";
     if (!g->valid || g->flight || g->part || g->version != i->version ||
         (clt_input_reduces(s->in) && g->version != CLT_VERSION_REDUCED))
         return "a bucket's gradient is not reduced";
@@ -69,7 +71,8 @@ static const char *update_bucket(clt_symbolic_device *s, const clt_instruction *
         return "a bucket was updated before";
     const uint64_t by = clt_term(UPDATED, g->term, i->item < 0 ? s->status : 0);
     *v = clt_symbolic_written(clt_term(UPDATED, v->term, by), CLT_VERSION_NEW);
-    v->valid = !s->in->sharded; /* only this device's shard is updated */
+    /* With shards only this device's is updated. */
+    v->valid = !s->in->sharded || clt_input_owner(s->in, b) >= 0;
     for (int k = 0; k < s->in->n_slots; k++) {
         clt_symbol *slot = &s->slots[k * s->in->layout->n_buckets + b];
         *slot = clt_symbolic_written(clt_term(UPDATED, slot->term, by), CLT_VERSION_NEW);
@@ -85,7 +88,7 @@ static const char *update(clt_symbolic_device *s, const clt_instruction *i)
         return "the step has no status, or has not begun to commit";
     for (int b = 0; b < s->in->layout->n_buckets; b++) {
         const char *why = NULL;
-        if (!s->in->layout->buckets[b].state)
+        if (clt_input_updates(s->in, b))
             why = update_bucket(s, i, b);
         if (why)
             return why;

@@ -70,6 +70,8 @@ static const char *start_buffer(const clt_symbolic_device *s, const clt_instruct
         return root && (buffer->version != i->version || (i->peer >= 0 && !buffer->valid))
                    ? "the values are not those to be sent"
                    : NULL;
+    if (i->on == CLT_ON_GRADIENT && i->peer != clt_input_owner(s->in, i->item))
+        return "the bucket is reduced to another device than its owner";
     if (i->on == CLT_ON_GRADIENT && s->ties != clt_symbolic_ties(s->in))
         return "the gradient of a tied parameter is not that of both stages";
     if (i->on == CLT_ON_RESULTS ? !s->rounds : !s->micro_batches && i->on == CLT_ON_GRADIENT)

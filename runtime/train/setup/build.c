@@ -97,7 +97,7 @@ static clt_status copy_weights(const clt_participants *all, const double *weight
     return CLT_OK;
 }
 
-/* Copies the weights: the caller keeps its own. */
+/* Copies the weights: the caller keeps its own. Owners of the optimizer's state have no samples. */
 static clt_status make_shares(clt_trainer *t)
 {
     const size_t n = (size_t)clt_participants_parts(&t->all);
@@ -106,11 +106,12 @@ static clt_status make_shares(clt_trainer *t)
     t->shares.quantum = t->options.quantum;
     CLT_TRY(clt_shares_create(&t->all, &t->shares));
     t->options.rebalance = t->options.rebalance && t->all.total > 1;
-    if (!t->options.weights && !t->options.rebalance)
+    if (!t->options.weights && !t->options.rebalance && !t->store->owners)
         return CLT_OK;
     t->shares.weights = clt_calloc(n, sizeof *t->shares.weights);
     CLT_TRY_MEMORY(t->shares.weights);
     CLT_TRY(copy_weights(&t->all, t->options.weights, t->shares.weights));
+    clt_store_weigh(t->store, true, t->shares.weights);
     t->options.weights = t->shares.weights;
     return CLT_OK;
 }
@@ -176,7 +177,8 @@ static clt_status choose_shards(clt_trainer *t, bool alike)
     const int parts = clt_participants_replicas(&t->all);
     t->unlike = !alike && (!clt_participants_have_axes(&t->all) ||
                            clt_split_differs(&t->all, t->store, CLT_AXIS_SAMPLES) >= 0);
-    t->sharded = parts > 1 && !t->all.mesh.zero && (t->unlike || t->options.zero);
+    t->sharded =
+        parts > 1 && !t->all.mesh.zero && (t->unlike || t->options.zero || t->store->owners);
     if (t->sharded && parts > CLT_MOST_SHARDS)
         return clt_fail(CLT_UNSUPPORTED, "at most %d devices can have shards, not %d",
                         CLT_MOST_SHARDS, parts);
@@ -206,6 +208,12 @@ static clt_status check_stages(const clt_trainer *t)
 
 static clt_status check_zero(const clt_trainer *t)
 {
+    if (t->store->owners && t->options.zero)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "offload and zero %d divide the optimizer's state in two ways: choose one",
+                        t->options.zero);
+    if (t->store->owners && t->options.rebalance)
+        return clt_fail(CLT_UNSUPPORTED, "rebalance does not work with offload");
     if (t->all.mesh.zero && t->options.rebalance)
         return clt_fail(CLT_UNSUPPORTED, "rebalance does not work with zero 3");
     if ((t->options.zero == 3) == t->all.mesh.zero)

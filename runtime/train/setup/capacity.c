@@ -77,23 +77,37 @@ static int64_t input_bytes(const clt_graph *graph, int64_t share, int micro_batc
     return bytes;
 }
 
-static void count_fixed(const clt_graph *graph, const clt_store *store,
+/* Returns the bytes of the optimizer's state that a participant keeps. */
+static int64_t optimizer_bytes(const clt_store *store, const clt_trainer_options *options,
+                               int participants, int participant)
+{
+    const int slots = clt_optimizer_find(options->optimizer)->n_slots;
+    const int shards = options->zero == 1 || store->owners ? participants : 1;
+    const clt_buckets *layout = store->replicas[0].layout;
+    int64_t bytes = 0;
+    for (int i = 0; i < layout->n_buckets; i++)
+        if (!layout->buckets[i].state)
+            bytes += clt_shard_size(&layout->buckets[i], participant, shards) * slots;
+    return bytes;
+}
+
+/* Counts what the device of a participant needs beside the intermediates. */
+static void count_fixed(const clt_graph *graph, const clt_store *store, int participant,
                         const clt_trainer_options *options, int participants, int64_t share,
                         need *n)
 {
     enum { SMALL = 256 * 1024 };
     const clt_buckets *layout = store->replicas[0].layout;
     const int micro_batches = clt_capacity_micro_batches(options);
-    const int slots = clt_optimizer_find(options->optimizer)->n_slots;
     int64_t largest = 0;
     *n = (need){.inputs = 2 * input_bytes(graph, share, micro_batches), .other = SMALL};
+    n->store = optimizer_bytes(store, options, participants, participant);
     for (int i = 0; i < layout->n_buckets; i++) {
         const clt_bucket *b = &layout->buckets[i];
         n->store += b->bytes;
         /* Micro-batches are summed in f32, beside the gradients in the run's precision. */
         if (!b->state)
-            n->store += clt_shard_bytes(b, options->zero == 1 ? participants : 1) * slots +
-                        b->bytes * (micro_batches > 1) +
+            n->store += b->bytes * (micro_batches > 1) +
                         clt_bucket_gradient_bytes(b, options->precision) + 2 * CLT_SHARD_ROOM;
         largest = b->bytes > largest ? b->bytes : largest;
     }
@@ -113,7 +127,7 @@ clt_status clt_capacity_limit(const clt_graph *graph, const clt_store *store,
     plan->arena_limit = 0;
     if (!options->memory || plan->mode != CLT_PLAN_TRAIN)
         return CLT_OK;
-    count_fixed(graph, store, options, participants, plan->max_batch, &n);
+    count_fixed(graph, store, plan->participant, options, participants, plan->max_batch, &n);
     if (total_of(&n) >= options->memory)
         return clt_fail(CLT_OUT_OF_DEVICE_MEMORY,
                         "parameters, gradients and optimizer take %.1f MiB of a device and inputs "
@@ -147,7 +161,7 @@ static int64_t held(const clt_replica *replica, const clt_trainer_options *optio
             continue;
         bytes += CLT_SHARD_ROOM;
         if (replica->n_slots)
-            bytes += clt_shard_bytes(b, replica->shards) *
+            bytes += clt_shard_size(b, replica->shard, replica->shards) *
                      (replica->n_slots < slots ? replica->n_slots : slots);
         if (clt_replica_gradients(replica, options->precision))
             bytes += clt_bucket_gradient_bytes(b, options->precision) + CLT_SHARD_ROOM;
@@ -233,7 +247,7 @@ static clt_status check_device(const clt_graph *graph, const clt_store *store,
     plan_options.several = participants > 1;
     CLT_TRY(make_plan(graph, store, options, participants, replica, NULL, &plan_options, &within,
                       &plan));
-    count_fixed(graph, store, options, participants, share, &n);
+    count_fixed(graph, store, plan_options.participant, options, participants, share, &n);
     n.arena = clt_plan_arena_bytes(plan);
     int64_t largest = 0;
     for (int s = 0; s < plan->n_slabs; s++)
@@ -334,6 +348,17 @@ clt_status clt_capacity_explain(clt_status status, const clt_graph *graph, const
                     (long long)largest, more);
 }
 
+/* With offload, prints which device keeps the optimizer's state. */
+static void print_owners(const clt_store *store, const clt_trainer_options *options,
+                         int participants, clt_str *s)
+{
+    for (int d = 0; store->owners && d < store->n_devices; d++)
+        clt_str_add(s, "Optimizer's state on device %d (%s, %s): %lld bytes\n", d,
+                    store->replicas[d].device->label,
+                    clt_store_owns(store, store->first + d) ? "owner" : "trains",
+                    (long long)optimizer_bytes(store, options, participants, store->first + d));
+}
+
 /* Prints the memory of a device, and how much more would fit. */
 static void print_memory(const clt_graph *graph, const clt_store *store,
                          const clt_trainer_options *options, int participants,
@@ -343,13 +368,15 @@ static void print_memory(const clt_graph *graph, const clt_store *store,
     const int64_t evaluation = clt_plan_arena_bytes(plans[CLT_PLAN_EVALUATE]);
     clt_trainer_options again = *options;
     need n;
-    count_fixed(graph, store, options, participants, plans[CLT_PLAN_TRAIN]->options.max_batch, &n);
+    count_fixed(graph, store, plans[CLT_PLAN_TRAIN]->options.participant, options, participants,
+                plans[CLT_PLAN_TRAIN]->options.max_batch, &n);
     n.arena = training > evaluation ? training : evaluation;
     clt_str_add(s,
                 "\nAll memory of a device: %.1f MiB (parameters, gradients and optimizer %.1f, "
                 "intermediates %.1f, inputs and the rest %.1f)\n",
                 (double)total_of(&n) / 1048576, (double)n.store / 1048576,
                 (double)n.arena / 1048576, (double)(n.inputs + n.other) / 1048576);
+    print_owners(store, options, participants, s);
     if (clt_capacity_check(graph, store, options, participants, options->batch) != CLT_OK)
         clt_str_add(s, "This batch does not fit: %s\n", clt_error_message());
     const int64_t largest = clt_capacity_largest(graph, store, options, participants);
@@ -427,7 +454,8 @@ clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
     CLT_TRY_MEMORY(weights);
     for (int i = 0; options->weights && i < parts; i++)
         weights[i] = options->weights[clt_mesh_neighbour(&store->mesh, CLT_AXIS_DATA, 0, i)];
-    own.weights = options->weights ? weights : NULL;
+    clt_store_weigh(store, options->weights != NULL, weights);
+    own.weights = options->weights || store->owners ? weights : NULL;
     const clt_status status = print_plans(graph, store, &own, parts, explain, text);
     clt_free(weights);
     return status;

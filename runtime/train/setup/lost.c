@@ -56,6 +56,9 @@ static clt_status check(const clt_trainer *t, int lost)
 {
     if (lost < 0 && !stopped_for_lost(t))
         return clt_fail(CLT_STATE, "no device has failed");
+    if (t->store->owners)
+        return clt_fail(CLT_STATE, "training cannot go on without it, because of offload: resume "
+                                   "from the last checkpoint");
     if (t->all.mesh.zero)
         return clt_fail(CLT_STATE, "training cannot go on without it, because zero 3 divides the "
                                    "model along dp of the mesh: resume from the last checkpoint");

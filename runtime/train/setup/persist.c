@@ -24,9 +24,11 @@ static clt_status split_to_json(const clt_trainer *t, char **text)
                              .count = t->all.total,
                              .begins = t->all.ranks > 1 ? t->all.begins : NULL,
                              .ranks = t->all.ranks,
-                             /* On a mesh with other axes the weights are not of devices. */
-                             .weights =
-                                 clt_participants_have_axes(&t->all) ? NULL : t->shares.weights,
+                             /* On a mesh with other axes the weights are not of devices. A run
+                              * without offload is to divide batches over all devices. */
+                             .weights = clt_participants_have_axes(&t->all) || t->store->owners
+                                            ? NULL
+                                            : t->shares.weights,
                              .quantum = t->shares.quantum,
                              .bucket_bytes = t->store->bucket_bytes,
                              .per_device = t->shares.per_run,

@@ -167,12 +167,15 @@ static clt_status of_node(const clt_bound *b, int k, const clt_run *run, clt_col
     return fill_end(b, c, node, out, what->count);
 }
 
-static clt_collective of_gradient(const clt_bound *b, int bucket)
+/* `owner`: the participant that gets the whole sum; -1: all, or each its shard. */
+static clt_collective of_gradient(const clt_bound *b, int bucket, int owner)
 {
     const clt_bucket *of = &b->replica->layout->buckets[bucket];
-    const int shards = b->replica->shards;
-    return (clt_collective){.kind = shards > 1 ? CLT_COLLECTIVE_REDUCE_SCATTER
-                                               : CLT_COLLECTIVE_ALL_REDUCE,
+    const int shards = owner < 0 ? b->replica->shards : 1;
+    return (clt_collective){.kind = owner >= 0   ? CLT_COLLECTIVE_REDUCE
+                                    : shards > 1 ? CLT_COLLECTIVE_REDUCE_SCATTER
+                                                 : CLT_COLLECTIVE_ALL_REDUCE,
+                            .root = owner < 0 ? 0 : owner,
                             .buffer = b->updates->gradients[0][bucket],
                             .count = clt_shard_bytes(of, shards) / 4,
                             .dtype = b->call->session->devices[b->device].plan->options.precision,
@@ -235,7 +238,7 @@ static clt_status describe(const clt_bound *b, const clt_instruction *i, const c
                                  .label = "norm and votes of the step"};
         return CLT_OK;
     case CLT_ON_GRADIENT:
-        *what = of_gradient(b, i->item);
+        *what = of_gradient(b, i->item, i->peer);
         return CLT_OK;
     case CLT_ON_TIED:
         *what = of_tied(b, i->item);

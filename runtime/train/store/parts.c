@@ -65,7 +65,7 @@ clt_held clt_store_held(const clt_store *store, const clt_slot *slot, clt_coordi
     int64_t begin = part->offset, end = part->offset + clt_slot_part_bytes(slot, at);
     if (shards > 1 && !clt_shard_part(bucket, shard, shards, begin, end, &begin, &end))
         return (clt_held){.at = at};
-    const int64_t first = shards > 1 ? shard * clt_shard_bytes(bucket, shards) : 0;
+    const int64_t first = shards > 1 ? clt_shard_begin(bucket, shard, shards) : 0;
     return (clt_held){at, begin - part->offset, end - begin, begin - first};
 }
 

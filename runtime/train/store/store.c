@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/str.h"
 #include "train/store/init.h"
+#include "train/store/offload.h"
 #include "train/store/parts.h"
 #include <cltrain/checkpoint.h>
 #include <cltrain/world.h>
@@ -81,16 +82,19 @@ static clt_status check_options(const clt_store_options *options)
     if (options->zero != 0 && options->zero != 3)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "zero %d is not possible for a store: it must be 0 or 3", options->zero);
-    return CLT_OK;
+    return clt_offload_check(options);
 }
 
 enum { MESH_TEXT = 128 };
 
 /* Fails if another rank has another mesh than rank 0. */
-static clt_status compare_meshes(const clt_world *world, const char *parallel, int zero)
+static clt_status compare_meshes(const clt_world *world, const char *parallel,
+                                 const clt_store_options *options)
 {
-    char mine[MESH_TEXT];
-    snprintf(mine, sizeof mine, "%s%s", parallel, zero ? " with zero 3" : "");
+    char mine[MESH_TEXT], owners[48] = "";
+    if (options->offload)
+        snprintf(owners, sizeof owners, " with offload to %d devices", options->offload);
+    snprintf(mine, sizeof mine, "%s%s%s", parallel, options->zero ? " with zero 3" : "", owners);
     char *all = clt_calloc((size_t)world->ranks, sizeof mine);
     CLT_TRY_MEMORY(all);
     clt_status status = world->gather(world->user, mine, sizeof mine, all);
@@ -128,13 +132,13 @@ static clt_status set_zero(clt_mesh *mesh, int devices)
 static clt_status make_mesh(clt_store *store, const clt_store_options *options, int count)
 {
     const char *parallel = options->parallel ? options->parallel : "";
-    if (!options->parallel && !options->zero)
+    if (!options->parallel && !options->zero && !options->offload)
         return CLT_OK;
     if (options->world)
         store->world = *options->world;
     CLT_TRY(clt_world_count(options->world, count, &store->first, &store->total));
     if (store->world.ranks > 1)
-        CLT_TRY(compare_meshes(&store->world, parallel, options->zero));
+        CLT_TRY(compare_meshes(&store->world, parallel, options));
     CLT_TRY(find_begins(store));
     CLT_TRY(clt_mesh_parse(parallel, store->total, &store->mesh));
     return options->zero ? set_zero(&store->mesh, store->total) : CLT_OK;
@@ -247,8 +251,10 @@ clt_status clt_store_create_with(const clt_graph *graph, clt_device *const *devi
         if (devices[i]->caps.max_alloc_bytes < sizes.max_bytes)
             sizes.max_bytes = devices[i]->caps.max_alloc_bytes;
     clt_status status = make_mesh(store, options, count);
+    CLT_NEXT(status, clt_offload_devices(store, devices, count, options->offload));
     CLT_NEXT(status, mesh_of(store) ? clt_mesh_check(&store->mesh, graph) : CLT_OK);
     CLT_NEXT(status, lay_out(store, graph, &sizes));
+    CLT_NEXT(status, clt_offload_share(store));
     if (status == CLT_OK) {
         store->replicas = clt_calloc((size_t)count, sizeof *store->replicas);
         store->arenas = clt_calloc((size_t)count, sizeof *store->arenas);

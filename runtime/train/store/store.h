@@ -23,6 +23,7 @@ struct clt_store {
     int first, total;
     clt_world world;
     int *begins;
+    int owners; /* the last devices of each rank, which have no samples; see clt_store_owns */
     int n_devices;
     clt_replica *replicas;
     clt_arena *arenas;                /* scratch shared by all plans of a device */
@@ -35,6 +36,14 @@ struct clt_store {
      * kept. */
     const char *keeps;
 };
+
+/* Whether a participant only keeps and updates the optimizer's state of the buckets whose `owner`
+ * it is (clt_store_options.offload). */
+bool clt_store_owns(const clt_store *store, int participant);
+
+/* Sets the weights of owners in the division of a batch to 0; those of other participants stay, or
+ * become 1 if none are `given`. Does nothing without owners. */
+void clt_store_weigh(const clt_store *store, bool given, double *weights);
 
 /* Finds a slot of the whole layout by name. Fails with NOT_FOUND, whose message suggests the
  * nearest name. */

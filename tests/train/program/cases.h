@@ -40,6 +40,10 @@ static clt_outline_collective sums_of_parts[] = {
     {7, 9, CLT_OP_ALL_GATHER, CLT_AXIS_TENSOR, -1, 8, true, 12, CLT_F32}};
 static clt_bucket buckets[BUCKETS] = {[BUCKETS - 1] = {.state = true}};
 static const clt_buckets layout = {.n_buckets = BUCKETS, .buckets = buckets};
+/* The same with owners: device 2 of buckets 0 and 1, device 1 of bucket 2. */
+static clt_bucket owned[BUCKETS] = {
+    {.owner = 2}, {.owner = 2}, {.owner = 1}, [BUCKETS - 1] = {.state = true}};
+static const clt_buckets owned_layout = {.n_buckets = BUCKETS, .buckets = owned};
 static const int none_after[BUCKETS] = {0, 0, 0, 0}, some_after[BUCKETS] = {2, 2, 2, 0};
 
 static clt_outline plan_of(bool collectives, bool given)
@@ -59,8 +63,9 @@ static clt_outline plan_of(bool collectives, bool given)
 
 /* --- cases ----------------------------------------------------------------------------------- */
 
-/* Whether devices update shards: because they shall, or because they are of several kinds. */
-typedef enum sharding { WHOLE, SHARDED, UNLIKE } sharding;
+/* Whether devices update shards: because they shall, or because they are of several kinds. Or
+ * owners update whole buckets, and may be of another kind. */
+typedef enum sharding { WHOLE, SHARDED, UNLIKE, OWNED, OWNED_UNLIKE } sharding;
 
 typedef struct program_case {
     const char *name;
@@ -94,6 +99,22 @@ static const program_case cases[] = {
      SHARDED,
      .half = true,
      .streams = true},
+    {"offload", CLT_PROGRAM_STEP, 3, 1, {1, 0, 0}, 0, OWNED, .mesh = NULL},
+    {"offload, several kinds", CLT_PROGRAM_STEP, 3, 3, {1, 0, 0}, 0, OWNED_UNLIKE, .mesh = NULL},
+    {"offload, collectives", CLT_PROGRAM_STEP, 3, 1, {3, 0, 0}, 1, OWNED, .mesh = NULL},
+    {"offload, streamed, 16 bits",
+     CLT_PROGRAM_STEP,
+     3,
+     1,
+     {3, 0, 0},
+     0,
+     OWNED,
+     .half = true,
+     .streams = true},
+    {"offload, samples on an owner", CLT_PROGRAM_STEP, 3, 2, {1, 2, 0}, 0, OWNED, .scaled = true},
+    {"offload, reduce", CLT_PROGRAM_REDUCE, 3, 1, {1, 0, 0}, 0, OWNED, .mesh = NULL},
+    {"offload, apply", CLT_PROGRAM_APPLY, 3, 1, {1, 0, 0}, 0, OWNED, .mesh = NULL},
+    {"offload, copy", CLT_PROGRAM_COPY, 3, 2, {0, 0, 0}, 0, OWNED, .mesh = NULL},
     {"scaled losses", CLT_PROGRAM_STEP, 2, 1, {2, 1}, 0, WHOLE, .half = true, .scaled = true},
     {"gradients of outputs", CLT_PROGRAM_STEP, 2, 1, {3, 1}, 0, WHOLE, .given = true},
     {"measured", CLT_PROGRAM_STEP, 2, 2, {1, 1}, 0, WHOLE, .measures = true},
@@ -254,29 +275,30 @@ static void make(const program_case *c, made *m)
         const bool joins = c->collectives && c->axis == CLT_AXIS_DATA;
         const bool meets = (joins || c->in_flight) && c->kind != CLT_PROGRAM_DIAGNOSE;
         const int micro_batches = micro_batches_of(c, d), rounds = meets ? most : micro_batches;
-        m->inputs[d] = (clt_step_program_input){.plan = &m->plan,
-                                                .participants = c->devices,
-                                                .ranks = c->ranks,
-                                                .mesh = mesh_of(c),
-                                                .self = d,
-                                                .layout = &layout,
-                                                .n_slots = 2,
-                                                .sharded = c->sharding != WHOLE,
-                                                .unlike = c->sharding == UNLIKE,
-                                                .after = c->collectives ? some_after : none_after,
-                                                .half = c->half,
-                                                .streams = c->streams,
-                                                .means = parts > 1 || c->micro_batches[0] > 1,
-                                                .host_weights = true,
-                                                .measures = c->measures,
-                                                .deferred = c->measures,
-                                                .shared = c->ranks > 1 && parts > 1,
-                                                .carries = c->carries,
-                                                .scaled = c->scaled,
-                                                .poison = true,
-                                                .in_flight = c->in_flight,
-                                                .rounds = rounds,
-                                                .root = c->devices == FEW ? 2 : 1};
+        m->inputs[d] =
+            (clt_step_program_input){.plan = &m->plan,
+                                     .participants = c->devices,
+                                     .ranks = c->ranks,
+                                     .mesh = mesh_of(c),
+                                     .self = d,
+                                     .layout = c->sharding >= OWNED ? &owned_layout : &layout,
+                                     .n_slots = 2,
+                                     .sharded = c->sharding != WHOLE,
+                                     .unlike = c->sharding == UNLIKE || c->sharding == OWNED_UNLIKE,
+                                     .after = c->collectives ? some_after : none_after,
+                                     .half = c->half,
+                                     .streams = c->streams,
+                                     .means = parts > 1 || c->micro_batches[0] > 1,
+                                     .host_weights = true,
+                                     .measures = c->measures,
+                                     .deferred = c->measures,
+                                     .shared = c->ranks > 1 && parts > 1,
+                                     .carries = c->carries,
+                                     .scaled = c->scaled,
+                                     .poison = true,
+                                     .in_flight = c->in_flight,
+                                     .rounds = rounds,
+                                     .root = c->devices == FEW ? 2 : 1};
         ok(clt_step_program_generate(&m->inputs[d], c->kind, clt_load_of(rounds, micro_batches),
                                      &m->programs[d]));
         m->devices[d] = (clt_check_device){&m->inputs[d], &m->programs[d], rounds, micro_batches};

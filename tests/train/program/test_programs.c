@@ -94,12 +94,13 @@ static bool may_be_dropped(const program_case *c, const clt_instruction *i, int 
     case CLT_DO_ZERO:
     case CLT_DO_CLEAR:
         return micro_batches == 0;
-    case CLT_DO_ADD: /* zeros follow */
-        return micro_batches == 0 && c->in_flight;
+    case CLT_DO_ADD: /* zeros follow, or the device sends nothing */
+        return micro_batches == 0 && (c->in_flight || c->collectives);
     case CLT_DO_FETCH:
         return micro_batches < rounds;
     case CLT_DO_ASSIGN: /* another device sends its states */
-        return c->sharding == UNLIKE && (BUCKETS - 1) % c->devices != device; /* without a mesh */
+        return (c->sharding == UNLIKE || c->sharding == OWNED_UNLIKE) &&
+               (BUCKETS - 1) % c->devices != device; /* without a mesh */
     default:
         return false;
     }

@@ -27,8 +27,8 @@ static clt_status measure(job *j, const settings *s, clt_planner **planner)
     clt_planner_options options;
     const double tune_seconds = j->options.tune_seconds;
     if (job_is_meshed(s))
-        return clt_error_set(CLT_UNSUPPORTED, "the planner does not know meshes (--parallel) and "
-                                              "shards of parameters (--zero 3)");
+        return clt_error_set(CLT_UNSUPPORTED, "the planner does not know meshes (--parallel), "
+                                              "shards of parameters (--zero 3) and offload");
     if (isatty(STDERR_FILENO))
         say("running a few steps for the prediction; a large model takes minutes");
     clt_planner_options_init(&options);

@@ -209,8 +209,9 @@ static int compare_ranks(const job *j, const settings *s)
     const clt_world *world = &j->ranks.world;
     char own[TEXT] = "", *all = calloc((size_t)world->ranks, TEXT);
     int code = ranks_agree(&j->ranks, all ? 0 : failure("memory does not suffice"));
-    snprintf(own, sizeof own, "%d %d %d %d %.200s", s->zero == 3, s->replay != NULL, j->predicts,
-             job_resumes(s) && s->checkpoint_dir, measured(s) ? "measured" : s->split);
+    snprintf(own, sizeof own, "%d %d %d %d %d %.200s", s->zero == 3, job_owners(s),
+             s->replay != NULL, j->predicts, job_resumes(s) && s->checkpoint_dir,
+             measured(s) ? "measured" : s->split);
     if (!code && world->gather(world->user, own, sizeof own, all) != CLT_OK)
         code = library_failure(CLT_INTERNAL);
     for (int r = 1; !code && r < world->ranks; r++)

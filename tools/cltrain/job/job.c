@@ -149,6 +149,9 @@ static int read_trainer(job *j, const settings *s)
     if (s->zero > 0 && s->zero != 1 && s->zero != 3)
         return usage_error("--zero %lld: must be 0, 1 or 3", (long long)s->zero);
     o->zero = s->zero > 0 ? (int)s->zero : 0;
+    if (job_owners(s) < 0)
+        return usage_error("--offload %s: must be optimizer, or optimizer:K for the last K devices",
+                           s->offload);
     if (s->accumulate > CLT_MOST_ACCUMULATE)
         return usage_error("--accumulate %lld: must be at most %d", (long long)s->accumulate,
                            CLT_MOST_ACCUMULATE);
@@ -207,9 +210,25 @@ static void keep_own_devices(job *j)
     j->n_devices = kept;
 }
 
+int job_owners(const settings *s)
+{
+    static const char what[] = "optimizer";
+    if (!s->offload)
+        return 0;
+    if (strncmp(s->offload, what, sizeof what - 1) != 0)
+        return -1;
+    const char *rest = s->offload + sizeof what - 1;
+    if (!*rest)
+        return 1;
+    char *end = NULL;
+    const long count =
+        *rest == ':' && rest[1] >= '0' && rest[1] <= '9' ? strtol(rest + 1, &end, 10) : 0;
+    return end && !*end && count > 0 && count <= 64 ? (int)count : -1;
+}
+
 int job_is_meshed(const settings *s)
 {
-    return s->parallel || s->zero == 3;
+    return s->parallel || s->zero == 3 || s->offload;
 }
 
 int job_devices(job *j, const settings *s)
@@ -431,6 +450,7 @@ int job_store(job *j, const settings *s)
     options.bucket_bytes = j->bucket_bytes;
     options.parallel = s->parallel;
     options.zero = s->zero == 3 ? 3 : 0;
+    options.offload = job_owners(s);
     options.world = j->ranks.world.ranks > 1 ? &j->ranks.world : NULL;
     clt_store_destroy(j->store);
     j->store = NULL;

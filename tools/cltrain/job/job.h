@@ -69,6 +69,8 @@ int job_ranks(job *j, const settings *s);
 int job_read(job *j, const settings *s);
 /* Whether devices have a mesh, or shards of the parameters. The planner does not know either. */
 int job_is_meshed(const settings *s);
+/* Returns how many of a rank's last devices --offload makes owners; -1: it is wrong. */
+int job_owners(const settings *s);
 /* Opens the devices. Call this before job_data, since decoding disturbs measurements of devices. */
 int job_devices(job *j, const settings *s);
 /* Finds the checkpoint to resume from, for train. */

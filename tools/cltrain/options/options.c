@@ -161,6 +161,10 @@ static const option_row rows[] = {
     {"zero", 0, WHOLE, AT(zero), 0, RUNS, "N",
      "1: each device keeps the optimizer's state of its share of the parameters only, with the "
      "same results; 3: of parameters and gradients too it keeps only its share (0)"},
+    {"offload", 0, TEXT, AT(offload), 0, RUNS, "optimizer[:K]",
+     "the last of the devices (of each rank's, or the last K), a CPU, has no samples: it keeps the "
+     "optimizer's state and updates the parameters of the others",
+     .words = "optimizer"},
     {"recompute", 0, FLAG, AT(recompute), 0, RUNS, NULL,
      "use the least memory: the backward pass computes activations again instead of keeping them, "
      "with the same bits"},

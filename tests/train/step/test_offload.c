@@ -1,0 +1,496 @@
+/*
+ * Stores with offload: the last device is a CPU without samples that keeps the optimizer's state
+ * and updates. Parameters and slots have the bits of a run without it.
+ */
+#include "train/lab.h"
+#include "train/world.h"
+
+#include "checkpoint/scratch.h"
+#include "train/core/trainer.h"
+#include "train/fit/predictor.h"
+#include <cltrain/fit.h>
+
+enum { IN = 13, WIDE = 37, CLASSES = 5, MOST = 24, STEPS = 5, LARGEST = WIDE * IN };
+
+static float xs[MOST * IN];
+static int32_t labels[MOST];
+
+static const char *const names[] = {"a.weight", "a.bias", "b.weight", "b.bias"};
+static const int sizes[] = {WIDE * IN, WIDE, CLASSES *WIDE, CLASSES};
+
+typedef struct setting {
+    const char *plain, *devices; /* without offload, and with: the owners are the last ones */
+    int owners;
+    clt_optimizer optimizer;
+    clt_dtype precision;
+    int64_t bucket_bytes;
+    int accumulate;
+    double clip;
+    bool streams, frozen;
+} setting;
+
+static clt_trainer_options options_of(const setting *s)
+{
+    clt_trainer_options o;
+    clt_trainer_options_init(&o);
+    o.optimizer = s->optimizer;
+    o.precision = s->precision;
+    o.batch = MOST;
+    o.lr = s->optimizer >= CLT_ADAM ? 0.01 : 0.1;
+    o.accumulate = s->accumulate;
+    o.clip_norm = s->clip;
+    o.guard = !s->streams;
+    o.check_every = 1;
+    o.poison = 1;
+    return o;
+}
+
+static lab lab_of(const setting *s, bool offload)
+{
+    clt_store_options store;
+    clt_store_options_init(&store);
+    store.seed = 4;
+    store.bucket_bytes = s->bucket_bytes;
+    store.offload = offload ? s->owners : 0;
+    lab l = lab_on_kept(offload ? s->devices : s->plain);
+    l.graph = classifier(IN, WIDE, CLASSES);
+    ok(clt_param_group(l.graph, "*.bias", 0.5, 0, NULL));
+    if (s->frozen)
+        ok(clt_freeze(l.graph, "a.*", NULL));
+    ok(clt_store_create_with(l.graph, l.devices, l.n, &store, &l.store));
+    const clt_trainer_options o = options_of(s);
+    lab_trainer(&l, &o);
+    return l;
+}
+
+static clt_step_batch batch_of(const clt_feed *feeds)
+{
+    clt_step_batch batch;
+    clt_step_batch_init(&batch);
+    batch.count = MOST;
+    batch.feeds = feeds;
+    batch.n_feeds = 2;
+    return batch;
+}
+
+static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
+
+static void step(lab *l)
+{
+    const clt_step_batch batch = batch_of(feeds);
+    ok(clt_trainer_step(l->trainer, &batch, NULL));
+}
+
+static void train(lab *l, int steps)
+{
+    for (int s = 0; s < steps; s++)
+        step(l);
+    ok(clt_trainer_wait(l->trainer));
+}
+
+static void evaluate(lab *a, lab *b)
+{
+    const clt_step_batch batch = batch_of(feeds);
+    double sums[2][2] = {{0}}, weights[2][2] = {{0}};
+    ok(clt_trainer_evaluate(a->trainer, &batch, sums[0], weights[0]));
+    ok(clt_trainer_evaluate(b->trainer, &batch, sums[1], weights[1]));
+    assert_memory_equal(sums[0], sums[1], sizeof sums[0]);
+    assert_memory_equal(weights[0], weights[1], sizeof weights[0]);
+    assert_true(weights[0][0] == MOST);
+}
+
+/* Whether the optimizer has slots for a tensor: not if it is frozen. */
+static bool has_slots(const lab *l, int tensor)
+{
+    return !clt_buckets_find(&l->store->layout, names[tensor])->state;
+}
+
+static void compare_one(const float *x, const float *y, int count, bool exactly)
+{
+    for (int i = 0; i < count; i++)
+        assert_true(exactly ? !memcmp(&x[i], &y[i], sizeof *x)
+                            : fabsf(x[i] - y[i]) <= 1e-5f * (1 + fabsf(x[i])));
+}
+
+/* Compares all parameters and slots of two trainers. */
+static void compare(lab *a, lab *b, bool exactly)
+{
+    float x[LARGEST], y[LARGEST];
+    for (int i = 0; i < 4; i++) {
+        const size_t bytes = (size_t)sizes[i] * sizeof *x;
+        ok(clt_store_get(a->store, names[i], x, bytes));
+        ok(clt_store_get(b->store, names[i], y, bytes));
+        compare_one(x, y, sizes[i], exactly);
+        for (int k = 0; has_slots(a, i) && clt_trainer_slot_name(a->trainer, k); k++) {
+            ok(clt_trainer_slot_get(a->trainer, k, names[i], x, bytes));
+            ok(clt_trainer_slot_get(b->trainer, k, names[i], y, bytes));
+            compare_one(x, y, sizes[i], exactly);
+        }
+    }
+    ok(clt_store_check(a->store));
+    ok(clt_store_check(b->store));
+}
+
+/* Bytes of the buffers that a device has for the optimizer. */
+static int64_t slot_bytes(const clt_replica *r)
+{
+    int64_t sum = 0;
+    for (int k = 0; k < r->n_slots; k++)
+        for (int b = 0; b < r->layout->n_buckets; b++) {
+            size_t bytes = 0;
+            if (r->slots[k][b])
+                clGetMemObjectInfo(r->slots[k][b], CL_MEM_SIZE, sizeof bytes, &bytes, NULL);
+            sum += (int64_t)bytes;
+        }
+    return sum;
+}
+
+static int64_t bucket_bytes(const clt_replica *r)
+{
+    int64_t sum = 0;
+    for (int b = 0; b < r->layout->n_buckets; b++)
+        sum += r->layout->buckets[b].state ? 0 : r->layout->buckets[b].bytes;
+    return sum;
+}
+
+/* Devices that train keep no byte of the optimizer, and the owners each tensor once. */
+static void count_bytes(const lab *l, int owners)
+{
+    const clt_replica *r = l->store->replicas;
+    int64_t kept = 0, least = INT64_MAX;
+    for (int d = 0; d < l->n; d++) {
+        const int64_t bytes = slot_bytes(&r[d]);
+        if (d < l->n - owners)
+            assert_int_equal(bytes, 0);
+        else if (bytes < least)
+            least = bytes;
+        kept += bytes;
+    }
+    assert_int_equal(kept, r->n_slots * bucket_bytes(r));
+    assert_true(owners == 1 || !r->n_slots || least > 0);
+}
+
+/* The plan says the same. */
+static void plan_bytes(const lab *l, const setting *s)
+{
+    const clt_trainer_options o = options_of(s);
+    char line[320], *text;
+    ok(clt_trainer_plan(l->graph, l->store, &o, 1, &text));
+    for (int d = 0; d < l->n; d++) {
+        snprintf(line, sizeof line, "Optimizer's state on device %d (%s, %s): %lld bytes\n", d,
+                 l->devices[d]->label, d < l->n - s->owners ? "trains" : "owner",
+                 (long long)slot_bytes(&l->store->replicas[d]));
+        assert_non_null(strstr(text, line));
+    }
+    free(text);
+}
+
+static const setting settings[] = {
+    {"cpu@1", "cpu@1,cpu@1", 1, CLT_SGD, CLT_F32, 0, 1, 0, 0, 0},
+    {"cpu@1", "cpu@1,cpu@1", 1, CLT_MOMENTUM, CLT_F32, 512, 1, 0, 0, 0},
+    {"cpu@1", "cpu@1,cpu@1", 1, CLT_ADAMW, CLT_F32, 512, 3, 0.5, 0, 0},
+    {"cpu/2", "cpu/2,cpu@1", 1, CLT_ADAMW, CLT_F32, 512, 1, 0.5, 0, 1},
+    {"cpu/2", "cpu/2,cpu@1,cpu@1", 2, CLT_MOMENTUM, CLT_F32, 512, 2, 0, 1, 0},
+    {"cpu/2", "cpu/2,cpu@1", 1, CLT_ADAM, CLT_BF16, 512, 1, 0, 0, 0},
+    {"cpu/2", "cpu/2,cpu@1", 1, CLT_ADAMW, CLT_F16, 0, 3, 0.5, 0, 0}};
+
+/* Slots that are set, and steps after them, are the same too. */
+static void owners_give_the_same_bits(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        float x[LARGEST];
+        lab a = lab_of(&settings[i], false), b = lab_of(&settings[i], true);
+        assert_true(b.trainer->sharded && b.trainer->streams == settings[i].streams);
+        train(&a, STEPS);
+        train(&b, STEPS);
+        compare(&a, &b, true);
+        count_bytes(&b, settings[i].owners);
+        plan_bytes(&b, &settings[i]);
+        for (int k = 0; has_slots(&a, 0) && clt_trainer_slot_name(a.trainer, k); k++) {
+            for (int j = 0; j < sizes[0]; j++)
+                x[j] = 0.001f * (float)(j % 17);
+            ok(clt_trainer_slot_set(a.trainer, k, names[0], x, (size_t)sizes[0] * sizeof *x));
+            ok(clt_trainer_slot_set(b.trainer, k, names[0], x, (size_t)sizes[0] * sizeof *x));
+        }
+        train(&a, 2);
+        train(&b, 2);
+        compare(&a, &b, true);
+        lab_close(&a);
+        lab_close(&b);
+    }
+}
+
+/* A step with a value that is not finite, and a frozen tensor: neither changes anything. */
+static void the_guard_stops_owners(void **state)
+{
+    const float right = xs[3];
+    (void)state;
+    lab two[] = {lab_of(&settings[3], false), lab_of(&settings[3], true)};
+    for (int i = 0; i < 2; i++) {
+        clt_step_result result;
+        clt_step_result_init(&result);
+        train(&two[i], 2);
+        xs[3] = NAN;
+        step(&two[i]);
+        xs[3] = right;
+        assert_int_equal(clt_trainer_result(two[i].trainer, 2, &result), CLT_NONFINITE);
+    }
+    compare(&two[0], &two[1], true);
+    lab_close(&two[0]);
+    lab_close(&two[1]);
+}
+
+/* A run goes on from the other's checkpoint, with the same bits, and evaluates. */
+static void runs_resume_each_other(void **state)
+{
+    const setting *s = &settings[2];
+    char *dir = strdup(in_scratch("run"));
+    (void)state;
+    for (int offload = 0; offload < 2; offload++) {
+        clt_position position;
+        int64_t seed;
+        lab first = lab_of(s, offload), other = lab_of(s, !offload);
+        train(&first, 2);
+        ok(clt_trainer_save(first.trainer, dir, (clt_position){0, 0}, MOST, 1, 0, "test"));
+        ok(clt_trainer_restore(other.trainer, dir, &position, &seed));
+        assert_int_equal(clt_trainer_steps(other.trainer), 2);
+        train(&first, 2);
+        train(&other, 2);
+        compare(&first, &other, true);
+        count_bytes(offload ? &first : &other, 1);
+        evaluate(&first, &other);
+        lab_close(&first);
+        lab_close(&other);
+        scratch_remove_tree(dir);
+    }
+    free(dir);
+}
+
+static void predict(lab *l, float *h)
+{
+    clt_step_batch batch = batch_of(feeds);
+    const clt_fetch fetch = {"h", -1, h, NULL, 0, 0};
+    clt_predictor_options o;
+    clt_predictor *predictor;
+    clt_value *b = clt_linear(clt_graph_find(l->graph, "x"), clt_graph_find(l->graph, "a.weight"),
+                              clt_graph_find(l->graph, "a.bias"));
+    assert_non_null(clt_output(clt_relu(b), "h"));
+    clt_predictor_options_init(&o);
+    o.batch = MOST;
+    batch.fetches = &fetch;
+    batch.n_fetches = 1;
+    ok(clt_predictor_create(l->graph, l->store, &o, &predictor));
+    ok(clt_predictor_run(predictor, &batch, NULL));
+    ok(clt_predictor_wait(predictor));
+    assert_int_equal(clt_shares_samples(&predictor->shares, l->n - 1), l->store->owners ? 0 : 12);
+    clt_predictor_destroy(predictor);
+}
+
+static void owners_do_not_predict(void **state)
+{
+    static float h[2][MOST * WIDE];
+    (void)state;
+    for (int offload = 0; offload < 2; offload++) {
+        lab l = lab_of(&settings[3], offload);
+        predict(&l, h[offload]);
+        lab_close(&l);
+    }
+    assert_memory_equal(h[0], h[1], sizeof h[0]);
+}
+
+/* Devices of two platforms: one trains, the other owns. */
+static void owners_may_be_of_another_kind(void **state)
+{
+    static const setting mixed[] = {
+        {"pocl@1", "pocl@1,intel", 1, CLT_ADAMW, CLT_F32, 512, 2, 0.5, 0, 0},
+        {"intel", "intel,pocl@1", 1, CLT_ADAMW, CLT_F32, 512, 2, 0.5, 0, 0},
+        {"intel", "intel,pocl@1", 1, CLT_MOMENTUM, CLT_BF16, 512, 1, 0, 1, 0},
+        {"pocl/2", "pocl/2,intel", 1, CLT_MOMENTUM, CLT_F32, 0, 1, 0, 1, 0}};
+    (void)state;
+    if (!strstr(clt_test_devices(""), "intel"))
+        skip();
+    for (size_t i = 0; i < sizeof mixed / sizeof *mixed; i++) {
+        lab a = lab_of(&mixed[i], false), b = lab_of(&mixed[i], true);
+        assert_true(b.trainer->unlike);
+        train(&a, STEPS);
+        train(&b, STEPS);
+        compare(&a, &b, false);
+        count_bytes(&b, 1);
+        lab_close(&a);
+        lab_close(&b);
+    }
+}
+
+/* --- ranks ------------------------------------------------------------------------------------ */
+
+typedef struct plan {
+    setting setting;
+    int64_t first, count;       /* its samples */
+    float values[4][LARGEST];   /* parameters after the steps */
+    float slots[2][4][LARGEST]; /* slots */
+} plan;
+
+static void train_rank(rank *self)
+{
+    plan *p = self->argument;
+    const setting *s = &p->setting;
+    clt_trainer_options o = options_of(s);
+    const clt_feed own[] = {{"x", -1, xs + p->first * IN, NULL, 0, 0},
+                            {"label", -1, labels + p->first, NULL, 0, 0}};
+    clt_step_batch batch = batch_of(own);
+    lab l = {0};
+    o.world = &self->world;
+    o.batch = 4 * MOST; /* room for unequal parts */
+    o.comm_timeout = 60;
+    l.graph = classifier(IN, WIDE, CLASSES);
+    batch.count = p->count;
+    batch.first = p->first;
+    batch.total = MOST;
+    clt_store_options store;
+    clt_store_options_init(&store);
+    store.seed = 4;
+    store.bucket_bytes = s->bucket_bytes;
+    store.offload = s->owners;
+    store.world = &self->world;
+    const char *list = s->owners ? s->devices : s->plain;
+    if (HOLDS(self, clt_devices_open(runtime, list, NULL, &l.devices, &l.n) == CLT_OK) &&
+        HOLDS(self, clt_store_create_with(l.graph, l.devices, l.n, &store, &l.store) == CLT_OK) &&
+        HOLDS(self, clt_trainer_create(l.graph, l.store, &o, &l.trainer) == CLT_OK)) {
+        for (int i = 0; i < STEPS && !*self->failed; i++)
+            HOLDS(self, clt_trainer_step(l.trainer, &batch, NULL) == CLT_OK);
+        for (int i = 0; i < 4; i++) {
+            const size_t bytes = (size_t)sizes[i] * sizeof(float);
+            HOLDS(self, clt_store_get(l.store, names[i], p->values[i], bytes) == CLT_OK);
+            for (int k = 0; k < 2; k++)
+                HOLDS(self, clt_trainer_slot_get(l.trainer, k, names[i], p->slots[k][i], bytes) ==
+                                CLT_OK);
+        }
+        HOLDS(self, !s->owners || (!slot_bytes(&l.store->replicas[0]) &&
+                                   slot_bytes(&l.store->replicas[l.n - 1])));
+        HOLDS(self, clt_trainer_broadcast(l.trainer, 1) == CLT_OK);
+        HOLDS(self, clt_trainer_finish(l.trainer) == CLT_OK);
+    }
+    lab_close(&l);
+}
+
+/* Each rank has an owner, which updates the buckets of all ranks that are its own. */
+static void owners_lie_on_ranks(void **state)
+{
+    static plan whole[2], offloaded[2];
+    static const int64_t counts[] = {15, 9};
+    rank ranks[2];
+    (void)state;
+    for (int r = 0; r < 2; r++) {
+        whole[r] = (plan){.setting = {r ? "cpu@1" : "cpu/2", r ? "cpu@1,cpu@1" : "cpu/2,cpu@1", 0,
+                                      CLT_ADAM, CLT_F32, 512, 1, 0.5, 0, 0},
+                          .first = r ? counts[0] : 0,
+                          .count = counts[r]};
+        offloaded[r] = whole[r];
+        offloaded[r].setting.owners = 1;
+    }
+    run_ranks(ranks, 2, train_rank, whole, sizeof *whole);
+    run_ranks(ranks, 2, train_rank, offloaded, sizeof *offloaded);
+    for (int r = 0; r < 2; r++) {
+        assert_memory_equal(whole[r].values, offloaded[r].values, sizeof whole[r].values);
+        assert_memory_equal(whole[r].slots, offloaded[r].slots, sizeof whole[r].slots);
+    }
+}
+
+/* Rank 1 has no device that is left to train. */
+static void refuse_rank(rank *self)
+{
+    lab l = {0};
+    clt_store_options store;
+    clt_store_options_init(&store);
+    store.offload = 1;
+    store.world = &self->world;
+    l.graph = classifier(IN, WIDE, CLASSES);
+    if (HOLDS(self, clt_devices_open(runtime, self->number ? "cpu@1" : "cpu@1,cpu@1", NULL,
+                                     &l.devices, &l.n) == CLT_OK)) {
+        self->status = clt_store_create_with(l.graph, l.devices, l.n, &store, &l.store);
+        snprintf(self->message, sizeof self->message, "%s", clt_error_message());
+    }
+    lab_close(&l);
+}
+
+static void ranks_refuse_together(void **state)
+{
+    rank ranks[2];
+    (void)state;
+    run_ranks(ranks, 2, refuse_rank, NULL, 0);
+    assert_int_equal(ranks[0].status, CLT_ABORTED);
+    assert_non_null(strstr(ranks[0].message, "rank 1 failed: offload needs a CPU device"));
+    assert_int_equal(ranks[1].status, CLT_INVALID_ARGUMENT);
+}
+
+/* --- mistakes --------------------------------------------------------------------------------- */
+
+static void refused(const lab *l, int devices, const clt_store_options *options, clt_status status,
+                    const char *why)
+{
+    clt_store *store;
+    assert_int_equal(clt_store_create_with(l->graph, l->devices, devices, options, &store), status);
+    assert_non_null(strstr(clt_error_message(), why));
+    assert_null(strchr(clt_error_message(), '\n'));
+}
+
+static void mistakes_are_named(void **state)
+{
+    clt_store_options so;
+    clt_trainer_options o = options_of(&settings[0]);
+    (void)state;
+    lab l = lab_on_kept("cpu@1,cpu@1");
+    l.graph = classifier(IN, WIDE, CLASSES);
+    clt_store_options_init(&so);
+    so.offload = -1;
+    refused(&l, 2, &so, CLT_INVALID_ARGUMENT, "offload to -1 devices");
+    so.offload = 1;
+    refused(&l, 1, &so, CLT_INVALID_ARGUMENT,
+            "offload needs a CPU device beside the devices that train, and there is 1 device");
+    so.offload = 2;
+    refused(&l, 2, &so, CLT_INVALID_ARGUMENT, "there are 2 devices in all");
+    so.offload = 1;
+    l.devices[1]->caps.kind = CLT_KIND_GPU;
+    refused(&l, 2, &so, CLT_INVALID_ARGUMENT, "offload needs a CPU device at the end of the list");
+    l.devices[1]->caps.kind = CLT_KIND_CPU;
+    so.zero = 3;
+    refused(&l, 2, &so, CLT_INVALID_ARGUMENT, "offload and zero 3");
+    so.zero = 0;
+    so.parallel = "tp=2";
+    refused(&l, 2, &so, CLT_UNSUPPORTED, "no other axis than dp");
+    so.parallel = "dp=2";
+    ok(clt_store_create_with(l.graph, l.devices, l.n, &so, &l.store));
+    o.zero = 1;
+    assert_int_equal(clt_trainer_create(l.graph, l.store, &o, &l.trainer), CLT_INVALID_ARGUMENT);
+    assert_non_null(strstr(clt_error_message(), "offload and zero 1"));
+    o.zero = 0;
+    o.rebalance = 1;
+    assert_int_equal(clt_trainer_create(l.graph, l.store, &o, &l.trainer), CLT_UNSUPPORTED);
+    assert_non_null(strstr(clt_error_message(), "rebalance does not work with offload"));
+    lab_close(&l);
+}
+
+static int set_up(void **state)
+{
+    make_samples(xs, labels, MOST, IN, CLASSES);
+    return scratch_make(state) || open_runtime(state);
+}
+
+static int tear_down(void **state)
+{
+    return close_runtime(state) || scratch_remove(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(owners_give_the_same_bits),
+                                       cmocka_unit_test(the_guard_stops_owners),
+                                       cmocka_unit_test(runs_resume_each_other),
+                                       cmocka_unit_test(owners_may_be_of_another_kind),
+                                       cmocka_unit_test(owners_lie_on_ranks),
+                                       cmocka_unit_test(ranks_refuse_together),
+                                       cmocka_unit_test(owners_do_not_predict),
+                                       cmocka_unit_test(mistakes_are_named)};
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
