@@ -116,22 +116,29 @@ static clt_status visit_attention(clt_partitioning *p, clt_node *node, clt_shard
     return clt_partition_place(p, node, clt_partition_join(pieces, has.blocks, has.dim), has);
 }
 
-/* Attention counts its random numbers in scores of all rows, and knows only whole rows. A number of
- * earlier positions that varies is for inference. */
+/* A number of earlier positions that varies is for inference. */
 static bool divides_attention(const clt_node *node, clt_sharding has)
 {
     const clt_attention_attr *attr = node->attr;
     if (node->op != &clt_op_attention)
         return false;
     const int rows = attr->form == CLT_ATTENTION_HEADS ? 2 : 1;
-    return has.dim == rows && attr->dropout <= 0 && clt_attention_shape_of(node).past < 0;
+    return has.dim == rows && clt_attention_shape_of(node).past < 0;
 }
 
-/* --- dropout --------------------------------------------------------------------------------- */
+/* --- operators that count positions ---------------------------------------------------------- */
 
-/* Random numbers count by whole positions, so each run is a node of its own. */
-static clt_status visit_dropout(clt_partitioning *p, clt_node *node, const clt_node_dims *dims,
-                                clt_sharding has)
+/* Random numbers count by whole positions, and rotary embeddings turn by them, so each run is a
+ * node of its own. */
+static bool counts_positions(const clt_node *node, clt_sharding has)
+{
+    if (node->op == &clt_op_rotary)
+        return has.dim == node->in[0]->type.rank - 2 && (node->n_in < 2 || !node->in[1]);
+    return node->op == &clt_op_dropout;
+}
+
+static clt_status visit_runs(clt_partitioning *p, clt_node *node, const clt_node_dims *dims,
+                             clt_sharding has)
 {
     clt_value *pieces[CLT_MOST_PLACES], *x = p->local[node->in[0]->id];
     void *attr = clt_alloc(node->op->attr_bytes);
@@ -144,8 +151,9 @@ static clt_status visit_dropout(clt_partitioning *p, clt_node *node, const clt_n
                                     .at = {own.number, has.blocks * p->at.places}};
         memcpy(attr, node->attr, node->op->attr_bytes);
         status = node->op->localise(node, &part, attr);
-        pieces[b] = clt_emit1(node->op, attr, 1,
-                              clt_window_cut(x, has.dim, own.part, own.part + own.count));
+        clt_value *in[] = {clt_window_cut(x, has.dim, own.part, own.part + own.count), NULL};
+        const clt_node *run = clt_graph_add(p->graph, node->op, in, node->n_in, attr);
+        pieces[b] = run ? run->out[0] : NULL;
         CLT_NEXT(status, clt_graph_status(p->graph));
     }
     clt_free(attr);
@@ -196,8 +204,8 @@ static clt_status visit(clt_partitioning *p, clt_node *node, const clt_node_dims
         return visit_reshape(p, node, has, done);
     if (has.blocks && divides_attention(node, has))
         return visit_attention(p, node, has);
-    if (has.blocks > 1 && node->op == &clt_op_dropout)
-        return visit_dropout(p, node, dims, has);
+    if (has.blocks > 1 && counts_positions(node, has))
+        return visit_runs(p, node, dims, has);
     *done = false;
     return CLT_OK;
 }

@@ -46,11 +46,12 @@ static clt_attention_options causal(void)
 }
 
 /* A language model of one layer, with the reshapes and the loss of models/data.c. */
-static void language_of(clt_graph *g, int64_t length)
+static void language_of(clt_graph *g, int64_t length, bool turns, double dropout)
 {
     const int64_t table[] = {VOCABULARY, WIDTH}, places[] = {length + 3, WIDTH}, start[] = {0, 0};
     const int64_t stop[] = {length, CLT_TO_END}, rows[] = {-length, VOCABULARY};
-    const clt_attention_options options = causal();
+    clt_attention_options options = causal();
+    clt_rotary_options turn;
     const int64_t width = WIDTH;
     clt_value *sum, *count;
     clt_value *wte = clt_parameter(g, "wte", 2, table, zero);
@@ -58,7 +59,12 @@ static void language_of(clt_graph *g, int64_t length)
     x = clt_add(x, clt_slice(clt_parameter(g, "wpe", 2, places, zero), start, stop, NULL));
     clt_value *y = clt_layer_norm(x, 1, clt_parameter(g, "norm", 1, &width, zero),
                                   clt_parameter(g, "norm.bias", 1, &width, zero), 1e-5);
-    y = clt_attention_packed(linear(g, y, "attn", 3 * WIDTH), HEADS, 0, &options);
+    y = linear(g, y, "attn", 3 * WIDTH);
+    clt_rotary_options_init(&turn);
+    turn.size = WIDTH / HEADS;
+    turn.heads = 2 * HEADS; /* of q and k */
+    options.dropout = dropout;
+    y = clt_attention_packed(turns ? clt_rotary(y, &turn) : y, HEADS, 0, &options);
     x = clt_add(x, linear(g, y, "proj", WIDTH));
     x = clt_add(x, linear(g, clt_gelu_tanh(linear(g, x, "up", 2 * WIDTH)), "down", WIDTH));
     clt_value *logits = clt_output(clt_linear(x, wte, NULL), "logits");
@@ -72,7 +78,12 @@ static void language_of(clt_graph *g, int64_t length)
 
 static void language(clt_graph *g)
 {
-    language_of(g, 12);
+    language_of(g, 12, false, 0);
+}
+
+static void rotary_language(clt_graph *g)
+{
+    language_of(g, 12, true, 0);
 }
 
 /* Keys differ by 128 or more, so each row attends to one key, and the sums are exact. */
@@ -183,6 +194,23 @@ static void language_models(void **state)
     (void)state;
     check_to(language, 2, 3, 0, 1.001, 2e-6);
     check_to(language, 3, 3, 0, 1.001, 2e-6);
+    check_to(rotary_language, 2, 3, 0, 1.001, 2e-6);
+}
+
+/* Attention that drops weights is divided as others. train.time compares its numbers. */
+static void dropout(void **state)
+{
+    clt_mesh mesh;
+    clt_partition_report report = {0};
+    clt_graph *g;
+    (void)state;
+    ok(clt_mesh_parse("time=2", 2, &mesh));
+    ok(clt_graph_create(&g));
+    language_of(g, 12, false, 0.25);
+    ok(clt_pass_partition_forward(g, &mesh, 0, BATCH, &report));
+    assert_int_equal(report.gathers, 0);
+    clt_str_free(&report.text);
+    clt_graph_destroy(g);
 }
 
 static void exact_attention(void **state)
@@ -224,7 +252,7 @@ static void errors(void **state)
     (void)state;
     clt_graph *g;
     ok(clt_graph_create(&g));
-    language_of(g, 10);
+    language_of(g, 10, false, 0);
     expect(g, CLT_SHAPE,
            "tokens is i32[Bx10]: dimension 1 cannot be split over 2 places of time, because causal "
            "attention needs a multiple of 4");
@@ -239,8 +267,8 @@ static void errors(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(language_models),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(language_models), cmocka_unit_test(dropout),
                                        cmocka_unit_test(exact_attention), cmocka_unit_test(masks),
-                                       cmocka_unit_test(wavefronts), cmocka_unit_test(errors)};
+                                       cmocka_unit_test(wavefronts),      cmocka_unit_test(errors)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }

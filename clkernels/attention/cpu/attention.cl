@@ -105,7 +105,7 @@ INLINE void drop_rows(local float *weights, int end, ulong block, ulong step, in
  * end, when rows are divided by their sums. */
 #define DROP_ROWS(w)                                                                               \
     drop_rows(weights + (w)*VW, ends[w],                                                           \
-              DROP_BLOCK(image, head, T, t0 + (w)*VW, S) + (ulong)(j0 / 4),                 \
+              DROP_BLOCK(image, head, t0 + (w)*VW, S) + (ulong)(j0 / 4),                 \
               (ulong)((S + 3) / 4), drop_least, (uint)drop_sub, drop_seed, drop_step);
 #define KEPT_SCALE drop_scale
 #else

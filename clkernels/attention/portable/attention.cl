@@ -48,7 +48,7 @@ kernel void attention(TENSOR(const STORED(X_T), q), TENSOR(const STORED(X_T), k)
     const long masked = mask_offset + image * mask_image + head * mask_head + t * mask_row;
     const int seen = clt_seen(t, PAST, S, is_causal);
 #ifdef DROPOUT
-    const ulong block = DROP_BLOCK(image, head, T, t, S);
+    const ulong block = DROP_BLOCK(image, head, t, S);
 #endif
     float most = -INFINITY, sum = 0.0f;
     for (int d = 0; d < D; d++)
@@ -108,7 +108,7 @@ kernel void attention_dq(GRAD_ARGUMENTS, TENSOR(STORED(DQ_T), dq), TENSOR(float,
     const long masked = mask_offset + image * mask_image + head * mask_head + t * mask_row;
     const int seen = clt_seen(t, PAST, S, is_causal);
 #ifdef DROPOUT
-    const ulong block = DROP_BLOCK(image, head, T, t, S);
+    const ulong block = DROP_BLOCK(image, head, t, S);
 #endif
     for (int d = 0; d < D; d++)
         sums[d] = 0.0f;
@@ -155,7 +155,7 @@ kernel void attention_dkv(GRAD_ARGUMENTS, TENSOR(STORED(DK_T), dk), TENSOR(STORE
             const float p = exp(s - log_sum[log_sum_offset + row]);
 #ifdef DROPOUT
             const float factor =
-                DROP_FACTOR(DROP_BLOCK(image, head, T, t, S), j);
+                DROP_FACTOR(DROP_BLOCK(image, head, t, S), j);
 #else
             const float factor = 1.0f;
 #endif

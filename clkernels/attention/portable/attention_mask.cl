@@ -47,7 +47,7 @@ kernel void attention_mask_grad(TENSOR(const STORED(X_T), q), TENSOR(const STORE
                     }
                     s = s * scale + clt_masked(mask, mask_kind, masked + j * mask_key);
 #ifdef DROPOUT
-                    dp *= DROP_FACTOR(DROP_BLOCK(image, head, T, t, S), j);
+                    dp *= DROP_FACTOR(DROP_BLOCK(image, head, t, S), j);
 #endif
                     sum += exp(s - log_sum[row]) * (dp - delta[row]);
                 }

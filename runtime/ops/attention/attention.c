@@ -373,6 +373,12 @@ static const clt_attribute attributes[] = {
     {CLT_ATTRIBUTE(INT, "all_heads", clt_attention_attr, all_heads,
                    "Heads of all devices that share the heads; 0: the node has them all."),
      .internal = 1, .untuned = 1},
+    {CLT_ATTRIBUTE(INT, "first_row", clt_attention_attr, first_row,
+                   "The number of the node's first row among all_rows."),
+     .internal = 1, .untuned = 1},
+    {CLT_ATTRIBUTE(INT, "all_rows", clt_attention_attr, all_rows,
+                   "Rows of all devices that share the rows; 0: the node has them all."),
+     .internal = 1, .untuned = 1},
     {0},
 };
 

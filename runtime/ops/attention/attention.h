@@ -33,6 +33,7 @@ typedef struct clt_attention_attr {
     /* On one of several devices that share the heads: the number of its first head, and of all
      * heads (0: this node has them all). */
     int first_head, all_heads;
+    int first_row, all_rows; /* likewise the rows of q, if devices share them */
 } clt_attention_attr;
 
 /* Strides of a tensor of rows of D elements: the offset of (b, head, row) from the operand's first

@@ -97,6 +97,10 @@ clt_value *clt_attention_rows(const clt_node *node, clt_value *const in[4], int6
     if (!in[0] || !in[1] || !in[2])
         return NULL;
     attr.past += attr.is_causal ? begin : 0;
+    if (attr.dropout > 0) {
+        attr.all_rows = attr.all_rows ? attr.all_rows : (int)clt_attention_shape_of(node).rows;
+        attr.first_row += (int)begin;
+    }
     const int rows_dim = in[3] ? in[3]->type.rank - 2 : -1;
     if (rows_dim >= 0 && in[3]->type.dims[rows_dim] != 1)
         operands[3] = clt_window_cut(in[3], rows_dim, begin, end);

@@ -33,7 +33,8 @@ void clt_arg_attention_drop(clt_program *p, const clt_node *node, const clt_atte
     /* Random numbers are 24-bit integers. This is the least number that is not dropped. */
     CLT_ARGS(p, CLT_FIXED((int64_t)ceil((double)(float)attr->dropout * (1 << 24))),
              CLT_FLOAT(attr->dropout < 1 ? 1 / (1 - attr->dropout) : 0), CLT_FIXED(attr->stream),
-             CLT_FIXED(attr->all_heads ? attr->all_heads : s->heads), CLT_FIXED(attr->first_head));
+             CLT_FIXED(attr->all_heads ? attr->all_heads : s->heads), CLT_FIXED(attr->first_head),
+             CLT_FIXED(attr->all_rows ? attr->all_rows : s->rows), CLT_FIXED(attr->first_row));
     /* A tensor without a batch gets the same random numbers on every device. */
     CLT_ARGS(p, CLT_LONG(clt_fixed(s->batch < 0 ? -s->batch : 0)), CLT_RUN(CLT_RUN_SEED),
              CLT_RUN(CLT_RUN_STEP), CLT_RUN(CLT_RUN_SAMPLE));

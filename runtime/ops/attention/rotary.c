@@ -141,12 +141,13 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     clt_range_gpu(p, clt_extent_elements(&items), 1);
 }
 
-enum { WIDTH = 'w' - 'a' };
+enum { ROWS = 't' - 'a', WIDTH = 'w' - 'a' };
 
-/* Parts of rows are independent. */
+/* Rows and parts of rows are independent. A position that varies is for inference. */
 static void dims_of(const clt_node *node, clt_node_dims *dims)
 {
     const clt_type *x = &node->in[0]->type;
+    dims->behaviour[ROWS] = node->n_in > 1 && node->in[1] ? CLT_DIM_WHOLE : CLT_DIM_PARALLEL;
     dims->units[WIDTH] = x->dims[x->rank - 1] / ((const rotary_attr *)node->attr)->size;
     dims->behaviour[WIDTH] = dims->units[WIDTH] > 1 ? CLT_DIM_PARALLEL : CLT_DIM_WHOLE;
 }
@@ -158,6 +159,14 @@ static clt_status localise(const clt_node *node, const clt_node_part *part, void
     rotary_attr *attr = copy;
     clt_type type;
     CLT_TRY(clt_part_of_result(node, part, &type));
+    if (part->label == ROWS) {
+        const clt_type *x = &node->in[0]->type;
+        if (part->blocks > 1) /* rows of one node follow one another */
+            return clt_fail(CLT_UNSUPPORTED,
+                            "node %s: rotary cannot be divided by %d blocks of rows", node->name,
+                            part->blocks);
+        attr->offset += clt_part_begin(x->dims[x->rank - 2], part->at.places, part->at.place);
+    }
     if (part->label != WIDTH)
         return CLT_OK;
     const int64_t own = type.dims[type.rank - 1] / attr->size / part->blocks;
@@ -190,8 +199,7 @@ const clt_op clt_op_rotary = {
     .doc = "Rotates pairs of elements of each row by angles that grow with the row's position.",
     .operands = "x *tw, offset_value 1? i32",
     .results = "y *tw",
-    .whole = "t",
-    .by_node = "w",
+    .by_node = "tw",
     .dims = dims_of,
     .localise = localise,
     .callable = true,

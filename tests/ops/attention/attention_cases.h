@@ -15,6 +15,7 @@ typedef struct attention_attr {
     int bytes; /* the mask is u8 */
     double dropout;
     int first_head, all_heads; /* of one device among several that share the heads */
+    int first_row, all_rows;   /* likewise the rows */
 } attention_attr;
 
 /* Operands 3 and 4, if there are any, are the mask and the device's past. */
@@ -71,6 +72,8 @@ static inline void attention_build(const op_case *c, clt_value *const *in, clt_v
     clt_attention_attr *own = out[0]->producer->attr;
     own->first_head = attr->first_head;
     own->all_heads = attr->all_heads;
+    own->first_row = attr->first_row;
+    own->all_rows = attr->all_rows;
 }
 
 typedef struct attention_sizes {
@@ -173,7 +176,9 @@ static inline double attention_factor(const op_case *c, const attention_sizes *s
     const attention_attr *attr = c->attr;
     const int64_t batch = c->in[0].dims[0], first = batch < 0 ? OP_SAMPLE * -batch : 0;
     const int64_t heads = attr->all_heads ? attr->all_heads : s->heads;
-    const int64_t row = ((first + b) * heads + attr->first_head + head) * s->rows + t;
+    const int64_t rows = attr->all_rows ? attr->all_rows : s->rows;
+    const int64_t row =
+        ((first + b) * heads + attr->first_head + head) * rows + attr->first_row + t;
     uint32_t bits[4];
     if (attr->dropout <= 0)
         return 1;

@@ -37,7 +37,7 @@ static void test_masks(void **state)
 }
 
 /* Every kernel drops exactly the weights that the random numbers select, as often as asked for. A
- * device that has some of the heads draws the numbers of those heads. Blocks of four numbers end at
+ * device that has some of the heads or rows draws their numbers. Blocks of four numbers end at
  * a row's last key or not. */
 static void test_dropout(void **state)
 {
@@ -45,7 +45,12 @@ static void test_dropout(void **state)
     (void)state;
     op_case cases[] = {
         HEADS("dropout, odd, causal", few ? 2 : 3, 2, 1, few ? 9 : 21, 23, 20, NULL,
-              {.is_causal = 1, .dropout = 0.25, .first_head = 1, .all_heads = 5}),
+              {.is_causal = 1,
+               .dropout = 0.25,
+               .first_head = 1,
+               .all_heads = 5,
+               .first_row = 3,
+               .all_rows = 50}),
         PACKED("dropout, long, packed, causal", 2, 1, 1, 131, 64,
                {.form = 2,
                 .heads = 1,
@@ -54,7 +59,8 @@ static void test_dropout(void **state)
                 .first_head = 3,
                 .all_heads = 4}),
         HEADS("dropout, narrow heads", 2, 2, 2, 9, 7, 3, NULL, {.is_causal = 1, .dropout = 0.4}),
-        HEADS("dropout, masked", few ? 1 : 2, 2, 1, 7, 35, 32, NULL, {.dropout = 0.3}),
+        HEADS("dropout, masked", few ? 1 : 2, 2, 1, 7, 35, 32, NULL,
+              {.dropout = 0.3, .first_row = 7, .all_rows = 21}),
         ROWS("all dropped", 2, 2, 1, 7, 35, 32, {.form = 1, .heads = 2, .dropout = 1}),
         HEADS("dropout, two images a sample", 2, 2, 1, 7, 35, 32, NULL, {.dropout = 0.4}),
         HEADS("dropout without a batch", 1, 2, 1, 7, 35, 32, NULL, {.dropout = 0.4}),

@@ -54,8 +54,18 @@ static void saturated(clt_graph *g)
     distance(g, clt_attention(q, k, linear(g, x, "v", 2), 1, &o));
 }
 
+/* Rotates the heads of q and k in packed rows by their positions. */
+static clt_value *rotated(clt_value *packed)
+{
+    clt_rotary_options o;
+    clt_rotary_options_init(&o);
+    o.size = WIDTH / HEADS;
+    o.heads = 2 * HEADS;
+    return clt_rotary(packed, &o);
+}
+
 /* A language model of one layer. Some targets do not count. */
-static void language_of(clt_graph *g, double dropout)
+static void language_of(clt_graph *g, double dropout, bool turns)
 {
     const int64_t rows[] = {-LENGTH, 3};
     clt_attention_options o;
@@ -63,13 +73,15 @@ static void language_of(clt_graph *g, double dropout)
     clt_value *sum, *weight;
     clt_attention_options_init(&o);
     o.is_causal = 1;
+    o.dropout = dropout;
     clt_value *wte = clt_scale(parameter(g, "wte", 3, WIDTH), 0.25);
     clt_value *x = clt_embedding(sequence(g, "tokens", CLT_I32, 0), wte, CLT_NO_PADDING);
     x = clt_add(x, parameter(g, "wpe", LENGTH, WIDTH));
     x = dropout > 0 ? clt_dropout(x, dropout) : x;
     clt_value *y =
         clt_layer_norm(x, 1, parameter(g, "w", WIDTH, 0), parameter(g, "b", WIDTH, 0), 1e-5);
-    y = clt_attention_packed(linear(g, y, "attn", 3 * WIDTH), HEADS, 0, &o);
+    y = linear(g, y, "attn", 3 * WIDTH);
+    y = clt_attention_packed(turns ? rotated(y) : y, HEADS, 0, &o);
     x = clt_add(x, linear(g, y, "proj", WIDTH));
     x = clt_add(x, linear(g, clt_tanh(linear(g, x, "up", 2 * WIDTH)), "down", WIDTH));
     clt_value *logits = clt_output(clt_linear(x, wte, NULL), "y");
@@ -85,13 +97,18 @@ static void language_of(clt_graph *g, double dropout)
 
 static void language(clt_graph *g)
 {
-    language_of(g, 0);
+    language_of(g, 0, false);
 }
 
-/* Random numbers count by whole positions. */
+/* Random numbers count by whole positions, those of attention's weights too. */
 static void dropping(clt_graph *g)
 {
-    language_of(g, 0.25);
+    language_of(g, 0.25, false);
+}
+
+static void rotary(clt_graph *g)
+{
+    language_of(g, 0, true);
 }
 
 /* MLP and attention are split over tp too. */
@@ -155,6 +172,7 @@ static void rounded_numbers(void **state)
         {.build = language, .devices = four, .parallel = "time=2,dp=2", .accumulate = 2},
         {.build = heads, .devices = four, .parallel = "tp=2,time=2"},
         {.build = dropping, .devices = two, .parallel = "time=2"},
+        {.build = rotary, .devices = two, .parallel = "time=2"},
         {.build = layers, .devices = two, .parallel = "time=2", .clip = 1},
         {.build = layers, .devices = three, .parallel = "time=3"},
         {.build = layers, .devices = four, .parallel = "dp=2,time=2", .accumulate = 2}};
