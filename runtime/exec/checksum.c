@@ -14,16 +14,27 @@ struct clt_checksum {
     int64_t bytes;
 };
 
+static bool is_cpu(const clt_caps *caps)
+{
+    return clt_caps_is_cpu(caps) || caps->max_work_group < GPU_GROUP;
+}
+
+int64_t clt_checksum_bytes(const clt_replica *replica)
+{
+    const int items = is_cpu(&replica->device->caps) ? CPU_ITEMS : GPU_ITEMS;
+    return items * 2 * (int64_t)sizeof(cl_uint) * (replica->layout->n_slots + 1);
+}
+
 clt_status clt_checksum_create(const clt_replica *replica, clt_checksum **out)
 {
     clt_checksum *c = CLT_NEW(clt_checksum);
     CLT_TRY_MEMORY(c);
     clt_device *device = replica->device;
-    const bool cpu = clt_caps_is_cpu(&device->caps) || device->caps.max_work_group < GPU_GROUP;
+    const bool cpu = is_cpu(&device->caps);
     c->replica = replica;
     c->items = cpu ? CPU_ITEMS : GPU_ITEMS;
     c->group = cpu ? 1 : GPU_GROUP;
-    c->bytes = (int64_t)c->items * 2 * (int64_t)sizeof(cl_uint) * (replica->layout->n_slots + 1);
+    c->bytes = clt_checksum_bytes(replica);
     c->host = clt_alloc_pages((size_t)c->bytes);
     clt_status status = c->host ? CLT_OK : CLT_OUT_OF_MEMORY;
     CLT_NEXT(status,

@@ -7,6 +7,9 @@
 
 typedef struct clt_checksum clt_checksum;
 
+/* Returns the bytes of the buffer that clt_checksum_create makes. */
+int64_t clt_checksum_bytes(const clt_replica *replica);
+
 clt_status clt_checksum_create(const clt_replica *replica, clt_checksum **checksum);
 
 /* Takes NULL. */

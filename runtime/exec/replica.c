@@ -4,6 +4,14 @@
 
 #include "base/alloc.h"
 
+int64_t clt_replica_buffer_bytes(const clt_bucket *bucket, clt_dtype dtype, int shard, int shards)
+{
+    if (shards > 1)
+        return clt_shard_size(bucket, shard, shards);
+    return clt_bucket_gradient_bytes(bucket, dtype) +
+           (bucket->state ? 0 : CLT_SHARD_ROOM / 4 * clt_dtype_size(dtype));
+}
+
 /* `shards`: 1 for whole buckets with room for shards, else buffers are of the replica's shard. */
 static clt_status create_set(const clt_replica *replica, const char *what, bool states,
                              clt_dtype dtype, int shards, cl_mem **out)
@@ -19,11 +27,8 @@ static clt_status create_set(const clt_replica *replica, const char *what, bool 
         if (layout->buckets[i].state && !states)
             continue;
         snprintf(name, sizeof name, "%s, bucket %d", what, i);
-        const clt_bucket *b = &layout->buckets[i];
-        const int64_t bytes = shards > 1
-                                  ? clt_shard_size(b, replica->shard, shards)
-                                  : clt_bucket_gradient_bytes(b, dtype) +
-                                        (b->state ? 0 : CLT_SHARD_ROOM / 4 * clt_dtype_size(dtype));
+        const int64_t bytes =
+            clt_replica_buffer_bytes(&layout->buckets[i], dtype, replica->shard, shards);
         if (bytes)
             CLT_TRY(
                 clt_device_buffer_create(replica->device, bytes, CL_MEM_READ_WRITE, name, &set[i]));

@@ -27,6 +27,11 @@ typedef struct clt_replica {
     int shard, shards;
 } clt_replica;
 
+/* Returns the bytes of a bucket's buffer of parameters, states or slots (F32), or of gradients in
+ * their precision. A whole bucket with gradients has room for shards behind it. With several shards
+ * the buffer is that of one shard, and has 0 bytes if another shard owns the bucket. */
+int64_t clt_replica_buffer_bytes(const clt_bucket *bucket, clt_dtype dtype, int shard, int shards);
+
 /* Makes zeroed parameters and states, at the only place. */
 clt_status clt_replica_create(clt_device *device, const clt_buckets *layout, clt_replica *replica);
 

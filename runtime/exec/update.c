@@ -6,11 +6,6 @@
 #include "base/alloc.h"
 #include "base/vec.h"
 
-/* Constants of clkernels/train/portable/update.cl: floats of a work-item, most partial norms of a
- * bucket. Constants of clkernels/train/gpu/update.cl: work-items of a group, floats and least
- * rounds of each work-item, most partial norms. */
-enum { CHUNK = 64, SHARES = 64, GPU_GROUP = 256, GPU_CHUNK = 4, GPU_ROUNDS = 4, GPU_SHARES = 512 };
-
 typedef enum kernel_index {
     K_SQUARE_SUM,
     K_STEP_STATUS,
@@ -24,24 +19,14 @@ typedef enum kernel_index {
     N_KERNELS
 } kernel_index;
 
-/* Bytes [from, to) of a bucket whose squares are added up. */
-typedef struct stretch {
-    int bucket;
-    bool parts; /* of split tensors */
-    int64_t from, to;
-} stretch;
-
 struct clt_update {
     clt_replica *replica;
     clt_update_options options;
     const clt_optimizer_row *optimizer;
-    bool gpu; /* uses the kernels of clkernels/train/gpu/update.cl */
     cl_kernel kernels[N_KERNELS];
     cl_mem status, partials;
     void *host_partials;
-    stretch *stretches; /* of all gradients */
-    int n_stretches, stretches_room;
-    int n_partials;                     /* number of shares of all stretches together */
+    clt_stretches stretches;            /* of all gradients */
     float host_status[CLT_STEP_STATUS]; /* values that the next fill writes; fills copy them at the
                                            call */
     bool stopped;
@@ -66,66 +51,14 @@ static cl_mem gradients_of(const clt_update *u, int bucket)
     return clt_replica_gradients(u->replica, u->options.precision)[bucket];
 }
 
-/* Returns the number of partial sums of so many bytes of a bucket. */
-static int shares(const clt_update *u, int64_t bytes)
+clt_status clt_update_bytes(const clt_replica *replica, int64_t *bytes)
 {
-    if (u->gpu) {
-        const int64_t share = (int64_t)GPU_GROUP * GPU_CHUNK * GPU_ROUNDS;
-        const int64_t count = (bytes / 4 + share - 1) / share;
-        return count < GPU_SHARES ? (int)count : GPU_SHARES;
-    }
-    const int64_t chunks = bytes / 4 / CHUNK;
-    return chunks < SHARES ? (int)chunks : SHARES;
-}
-
-static clt_status add_stretch(clt_update *u, stretch s)
-{
-    u->n_partials += shares(u, s.to - s.from);
-    return CLT_PUSH(u->stretches, u->n_stretches, u->stretches_room, s);
-}
-
-/* How a tensor counts in norms. */
-typedef enum counted { WHOLE, PARTS, ELSEWHERE } counted;
-
-static counted counts_as(const clt_replica *r, const clt_slot *slot)
-{
-    if (clt_slot_tied(slot) && clt_slot_next_stage(slot, -1) < r->stage)
-        return ELSEWHERE;
-    return slot->sharding.blocks ? PARTS : WHOLE;
-}
-
-/* Parts of split tensors and whole tensors, which count differently, are added up by themselves, as
- * far as they lie in the replica's shard. Tensors that an earlier stage has too are left out. */
-static clt_status add_stretches(clt_update *u, int bucket)
-{
-    const clt_replica *r = u->replica;
-    const clt_bucket *b = &r->layout->buckets[bucket];
-    const clt_slot *slots = r->layout->slots;
-    for (int first = b->first, end; first < b->end; first = end) {
-        const counted as = counts_as(r, &slots[first]);
-        stretch s = {.bucket = bucket, .parts = as == PARTS};
-        for (end = first + 1; end < b->end && counts_as(r, &slots[end]) == as;)
-            end++;
-        if (as != ELSEWHERE &&
-            clt_shard_part(b, r->shard, r->shards, slots[first].offset,
-                           slots[end - 1].offset + clt_slot_padded(&slots[end - 1]), &s.from,
-                           &s.to))
-            CLT_TRY(add_stretch(u, s));
-    }
-    return CLT_OK;
-}
-
-static clt_status list_stretches(clt_update *u)
-{
-    const clt_buckets *layout = u->replica->layout;
-    const bool split = clt_buckets_split(layout) || clt_buckets_tied(layout);
-    for (int i = 0; i < layout->n_buckets; i++) {
-        const clt_bucket *bucket = &layout->buckets[i];
-        if (!bucket->state)
-            CLT_TRY(split ? add_stretches(u, i)
-                          : add_stretch(u, (stretch){.bucket = i, .to = bucket->bytes}));
-    }
-    return CLT_OK;
+    clt_stretches stretches;
+    const clt_status status = clt_stretches_list(replica, &stretches);
+    *bytes = CLT_STEP_STATUS * (int64_t)sizeof(float) +
+             CLT_PARTIAL_BYTES * ((int64_t)stretches.partials + 1);
+    clt_free(stretches.all);
+    return status;
 }
 
 static clt_status make_kernels(clt_update *u)
@@ -133,7 +66,7 @@ static clt_status make_kernels(clt_update *u)
     static const char *const names[] = {"square_sum",     "step_status", "loss_upstream",
                                         "scale_upstream", "add_to",      "round_sum",
                                         "add_mean",       "assign_state"};
-    const char *file = u->gpu ? "train/gpu/update.cl" : "train/portable/update.cl";
+    const char *file = u->stretches.gpu ? "train/gpu/update.cl" : "train/portable/update.cl";
     const clt_dtype precision = u->options.precision;
     char options[64];
     snprintf(options, sizeof options, "%s%s", u->replica->device->caps.fp64 ? "-DCLT_FP64" : "",
@@ -159,15 +92,15 @@ clt_status clt_update_create(clt_replica *replica, const clt_update_options *opt
     u->options = *options;
     u->optimizer = clt_optimizer_find(options->optimizer);
     u->scaling = clt_scaling_begin();
-    u->gpu = !clt_caps_is_cpu(&replica->device->caps) &&
-             replica->device->caps.max_work_group >= GPU_GROUP;
-    clt_status status = list_stretches(u);
+    clt_status status = clt_stretches_list(replica, &u->stretches);
     CLT_NEXT(status, make_kernels(u));
     CLT_NEXT(status, clt_device_buffer_create(replica->device, sizeof u->host_status,
                                               CL_MEM_READ_WRITE, "the step's status", &u->status));
-    CLT_NEXT(status, clt_device_buffer_create(replica->device, 16 * ((int64_t)u->n_partials + 1),
-                                              CL_MEM_READ_WRITE, "partial norms", &u->partials));
-    u->host_partials = clt_calloc((size_t)u->n_partials + 1, 16);
+    const size_t partials = (size_t)u->stretches.partials + 1;
+    CLT_NEXT(status,
+             clt_device_buffer_create(replica->device, (int64_t)partials * CLT_PARTIAL_BYTES,
+                                      CL_MEM_READ_WRITE, "partial norms", &u->partials));
+    u->host_partials = clt_calloc(partials, CLT_PARTIAL_BYTES);
     if (status == CLT_OK && !u->host_partials)
         status = CLT_OUT_OF_MEMORY;
     CLT_NEXT(status, clt_update_reset(u));
@@ -187,7 +120,7 @@ void clt_update_destroy(clt_update *u)
         clt_release_kernel(u->kernels[i]);
     clt_release_buffer(u->status);
     clt_release_buffer(u->partials);
-    CLT_FREE(u->host_partials, u->stretches, u);
+    CLT_FREE(u->host_partials, u->stretches.all, u);
 }
 
 cl_mem clt_update_status_buffer(const clt_update *u)
@@ -263,9 +196,9 @@ static clt_status run_bucket(call *c, int64_t count, const char *name, int float
 {
     const int64_t each = gradient ? clt_dtype_size(c->update->options.precision) : 0;
     const int64_t bytes = count * (floats * (int64_t)sizeof(float) + each);
-    if (c->update->gpu)
-        return run(c, count / GPU_CHUNK, GPU_GROUP, name, bytes);
-    const int64_t chunks = count / CHUNK;
+    if (c->update->stretches.gpu)
+        return run(c, count / CLT_UPDATE_GPU_CHUNK, CLT_UPDATE_GPU_GROUP, name, bytes);
+    const int64_t chunks = count / CLT_UPDATE_CHUNK;
     return run(c, chunks, chunks >= 4096 ? 32 : chunks >= 256 ? 8 : 1, name, bytes);
 }
 
@@ -347,9 +280,9 @@ clt_status clt_update_zero(clt_update *u)
 /* Computes the partial sums of squares of all stretches. */
 static clt_status sum_squares(clt_update *u)
 {
-    for (int i = 0, first = 0; i < u->n_stretches; i++) {
-        const stretch *s = &u->stretches[i];
-        const int groups = shares(u, s->to - s->from);
+    for (int i = 0, first = 0; i < u->stretches.count; i++) {
+        const clt_stretch *s = &u->stretches.all[i];
+        const int groups = clt_stretches_shares(&u->stretches, s->to - s->from);
         call c = begin(u, K_SQUARE_SUM);
         arg_buffer(&c, gradients_of(u, s->bucket));
         arg_int(&c, s->from / 4);
@@ -358,8 +291,9 @@ static clt_status sum_squares(clt_update *u)
         arg_int(&c, first);
         arg_int(&c, groups);
         const int64_t bytes = (s->to - s->from) / 4 * clt_dtype_size(u->options.precision);
-        CLT_TRY(u->gpu ? run(&c, (int64_t)groups * GPU_GROUP, GPU_GROUP, "square_sum", bytes)
-                       : run(&c, groups, groups >= 16 ? 8 : 1, "square_sum", bytes));
+        CLT_TRY(u->stretches.gpu ? run(&c, (int64_t)groups * CLT_UPDATE_GPU_GROUP,
+                                       CLT_UPDATE_GPU_GROUP, "square_sum", bytes)
+                                 : run(&c, groups, groups >= 16 ? 8 : 1, "square_sum", bytes));
         first += groups;
     }
     return CLT_OK;
@@ -370,13 +304,13 @@ clt_status clt_update_status(clt_update *u)
     CLT_TRY(sum_squares(u));
     call c = begin(u, K_STEP_STATUS);
     arg_buffer(&c, u->partials);
-    arg_int(&c, u->n_partials);
+    arg_int(&c, u->stretches.partials);
     arg_float(&c, u->options.clip_norm);
     arg_int(&c, u->options.guard);
     arg_buffer(&c, u->status);
     u->on_device = true;
-    return run(&c, 1, u->gpu ? GPU_GROUP : 1, "step_status",
-               (u->replica->device->caps.fp64 ? 16 : 8) * (int64_t)u->n_partials + 16);
+    return run(&c, 1, u->stretches.gpu ? CLT_UPDATE_GPU_GROUP : 1, "step_status",
+               (u->replica->device->caps.fp64 ? 16 : 8) * (int64_t)u->stretches.partials + 16);
 }
 
 /* Adds up as the kernel step_status for CPUs does: in order, in double if the device has it. */
@@ -386,13 +320,13 @@ clt_status clt_update_measure(clt_update *u, clt_squares *squares)
     const double *d = u->host_partials;
     const float *f = u->host_partials;
     CLT_TRY(sum_squares(u));
-    CLT_TRY(clt_replica_read(u->replica, u->partials, 0, (wide ? 16 : 8) * (int64_t)u->n_partials,
-                             u->host_partials));
+    CLT_TRY(clt_replica_read(u->replica, u->partials, 0,
+                             (wide ? 16 : 8) * (int64_t)u->stretches.partials, u->host_partials));
     *squares = (clt_squares){.finite = true};
-    for (int i = 0, at = 0; i < u->n_stretches; i++) {
-        const stretch *s = &u->stretches[i];
+    for (int i = 0, at = 0; i < u->stretches.count; i++) {
+        const clt_stretch *s = &u->stretches.all[i];
         double *sum = s->parts ? &squares->parts : &squares->whole;
-        for (int end = at + shares(u, s->to - s->from); at < end; at++) {
+        for (int end = at + clt_stretches_shares(&u->stretches, s->to - s->from); at < end; at++) {
             *sum = wide ? *sum + d[2 * at] : (double)((float)*sum + f[2 * at]);
             squares->finite =
                 squares->finite && (wide ? d[2 * at + 1] : (double)f[2 * at + 1]) == 0;
@@ -556,7 +490,9 @@ clt_status clt_update_apply(clt_update *u, double lr, int64_t step)
 /* Returns the work-items of a group for kernels over single elements. */
 static size_t group_of(const clt_update *u, int64_t count)
 {
-    return u->gpu ? GPU_GROUP : count >= CHUNK ? CHUNK : 1;
+    return u->stretches.gpu            ? CLT_UPDATE_GPU_GROUP
+           : count >= CLT_UPDATE_CHUNK ? CLT_UPDATE_CHUNK
+                                       : 1;
 }
 
 clt_status clt_update_mean(clt_update *u, clt_view value, clt_view mean, int64_t count,

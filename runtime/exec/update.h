@@ -8,6 +8,7 @@
 #include "exec/exec.h"
 #include "exec/loss_scale.h"
 #include "exec/optimizer.h"
+#include "exec/stretches.h"
 
 typedef struct clt_update clt_update;
 
@@ -36,6 +37,10 @@ enum {
 /* Makes the kernels, the step status and its scratch. The replica must be ready for training. */
 clt_status clt_update_create(clt_replica *replica, const clt_update_options *options,
                              clt_update **update);
+
+/* Counts the bytes of the buffers that clt_update_create makes for the replica's shard. The replica
+ * need not be ready for training. */
+clt_status clt_update_bytes(const clt_replica *replica, int64_t *bytes);
 
 void clt_update_destroy(clt_update *update);
 

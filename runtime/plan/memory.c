@@ -318,14 +318,17 @@ static bool is_read_after(const memory *m, int block, int after)
     return false;
 }
 
-/* Whether a collective works in one block. A gather does in its result, to which the operand is
- * copied. A scatter does in its operand if nothing else reads it later. */
+/* Whether a collective works in place. A gather does in its result, to which the operand is copied.
+ * A scatter does in its operand if nothing else reads it later. A shift sends from one block, and
+ * receives in the other. */
 static bool is_in_place(const memory *m, const clt_plan_collective *c, int in, int out)
 {
     if (c->kind == CLT_OP_ALL_GATHER)
         return out >= 0;
     if (c->kind == CLT_OP_REDUCE_SCATTER)
         return in >= 0 && !is_read_after(m, in, c->node);
+    if (c->kind == CLT_OP_SHIFT)
+        return in >= 0 && out >= 0 && in != out;
     return out >= 0 && (in == out || !m->plan->nodes[c->node].node->n_in);
 }
 

@@ -102,8 +102,8 @@ typedef struct clt_plan_collective {
     int node;   /* begins when all nodes before this one are enqueued */
     int needed; /* complete before this node, at the latest at the end of forward or backward. What
                    is sent stays until its micro-batch's memory is used again */
-    bool whole; /* in place, in a buffer object that nothing else uses meanwhile: a gather in its
-                   result, a scatter in its operand */
+    bool whole; /* in place, in a buffer object that nothing else writes meanwhile: a gather in its
+                   result, a scatter in its operand, a shift's two ends in two objects */
     char label[160]; /* for messages: "node bn1.sum (all_reduce of f32[64])" */
 } clt_plan_collective;
 

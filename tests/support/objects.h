@@ -1,6 +1,6 @@
-/* Counts all OpenCL objects of this program, except events. These definitions replace those of the
- * OpenCL loader, so calls of the library are counted too. Include this header in one file of a
- * program. */
+/* Counts all OpenCL objects of this program, except events, and the bytes of buffers. These
+ * definitions replace those of the OpenCL loader, so calls of the library are counted too. Include
+ * this header in one file of a program. */
 #ifndef CLT_TESTS_SUPPORT_OBJECTS_H
 #define CLT_TESTS_SUPPORT_OBJECTS_H
 
@@ -25,6 +25,72 @@ static inline int64_t objects_made(void)
 static inline int64_t objects_live(void)
 {
     return atomic_load(&buffers_and_kernels);
+}
+
+/* Bytes of the buffers of a context: now, and the most since objects_forget_most. */
+typedef struct objects_buffers {
+    _Atomic(cl_context) context;
+    atomic_llong bytes, most;
+} objects_buffers;
+
+enum { OBJECTS_CONTEXTS = 1024 };
+static objects_buffers objects_contexts[OBJECTS_CONTEXTS];
+
+/* Finds a context's entry, and makes it if there is none. */
+static inline objects_buffers *objects_in(cl_context context)
+{
+    for (int i = 0; i < OBJECTS_CONTEXTS; i++) {
+        cl_context found = NULL;
+        if (atomic_compare_exchange_strong(&objects_contexts[i].context, &found, context) ||
+            found == context)
+            return &objects_contexts[i];
+    }
+    abort();
+}
+
+/* Returns the bytes of a context's buffers that exist, and the most that existed at once. */
+static inline int64_t objects_bytes(cl_context context)
+{
+    return atomic_load(&objects_in(context)->bytes);
+}
+
+static inline int64_t objects_most_bytes(cl_context context)
+{
+    return atomic_load(&objects_in(context)->most);
+}
+
+static inline void objects_forget_most(cl_context context)
+{
+    objects_buffers *b = objects_in(context);
+    atomic_store(&b->most, atomic_load(&b->bytes));
+}
+
+/* A buffer of this many bytes is gone. Drivers release it after the last command that uses it. */
+typedef struct objects_gone {
+    objects_buffers *of;
+    size_t bytes;
+} objects_gone;
+
+static void CL_CALLBACK objects_subtract(cl_mem buffer, void *argument)
+{
+    objects_gone *gone = argument;
+    (void)buffer;
+    atomic_fetch_sub(&gone->of->bytes, (long long)gone->bytes);
+    free(gone);
+}
+
+static inline void objects_count_bytes(cl_context context, cl_mem buffer, size_t bytes)
+{
+    objects_gone *gone = malloc(sizeof *gone);
+    if (!gone)
+        abort();
+    *gone = (objects_gone){objects_in(context), bytes};
+    const long long now = atomic_fetch_add(&gone->of->bytes, (long long)bytes) + (long long)bytes;
+    long long most = atomic_load(&gone->of->most);
+    while (most < now && !atomic_compare_exchange_weak(&gone->of->most, &most, now))
+        ;
+    if (clSetMemObjectDestructorCallback(buffer, objects_subtract, gone) != CL_SUCCESS)
+        abort();
 }
 
 static inline void objects_find(const char *name, void *function)
@@ -54,9 +120,19 @@ static inline void objects_find(const char *name, void *function)
         return next(object);                                                                       \
     }
 
-OBJECTS_WRAP(cl_mem, clCreateBuffer, 1,
-             (cl_context context, cl_mem_flags flags, size_t size, void *host, cl_int *error),
-             (context, flags, size, host, error))
+cl_mem clCreateBuffer(cl_context context, cl_mem_flags flags, size_t size, void *host,
+                      cl_int *error)
+{
+    cl_mem (*next)(cl_context, cl_mem_flags, size_t, void *, cl_int *);
+    objects_find("clCreateBuffer", &next);
+    atomic_fetch_add(&objects_created, 1);
+    atomic_fetch_add(&buffers_and_kernels, 1);
+    cl_mem buffer = next(context, flags, size, host, error);
+    if (buffer)
+        objects_count_bytes(context, buffer, size);
+    return buffer;
+}
+
 OBJECTS_WRAP(cl_mem, clCreateSubBuffer, 1,
              (cl_mem mem, cl_mem_flags flags, cl_buffer_create_type type, const void *info,
               cl_int *error),

@@ -59,6 +59,6 @@ if(TEST oclgrind.train.half_gradients)
 endif()
 # Skipped in a build without the tests' hooks.
 set_tests_properties(train.choices_sums PROPERTIES SKIP_RETURN_CODE 77)
-foreach(subject store_parts split_training split_ranks)
+foreach(subject store_parts split_training split_ranks memory)
     clt_test_on_vendor(train.${subject} intel)
 endforeach()

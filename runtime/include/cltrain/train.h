@@ -423,9 +423,9 @@ CLT_API clt_status clt_trainer_broadcast(clt_trainer *trainer, int root);
 CLT_API clt_status clt_trainer_wait(clt_trainer *trainer);
 
 /* Describes what clt_trainer_create would plan for device 0: tables of training and evaluation, the
- * memory, and the largest batch that fits. `explain` adds why each kernel variant was chosen, and
- * the program of a step. Runs nothing and allocates nothing on a device, so the batch need not fit.
- * Free *text with free(). */
+ * memory of each device, and the largest batch that fits. `explain` adds why each kernel variant
+ * was chosen, and the program of a step. Runs nothing and allocates nothing on a device, so the
+ * batch need not fit. Free *text with free(). */
 CLT_API clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
                                     const clt_trainer_options *options, int explain, char **text);
 

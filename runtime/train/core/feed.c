@@ -37,12 +37,16 @@ static clt_status no_feed(const clt_session_device *d, const clt_feed *feeds, in
                     near ? " has a similar name" : "");
 }
 
+int64_t clt_session_input_bytes(const clt_value *input, int64_t samples)
+{
+    const int64_t bytes =
+        clt_type_elements(&input->type, samples) * clt_dtype_size(input->type.dtype);
+    return (bytes + CLT_TENSOR_ALIGN - 1) / CLT_TENSOR_ALIGN * CLT_TENSOR_ALIGN;
+}
+
 static int64_t micro_bytes(const clt_session_device *d, int input)
 {
-    const clt_value *v = d->plan->inputs[input];
-    const int64_t bytes =
-        clt_type_elements(&v->type, d->plan->options.max_batch) * clt_dtype_size(v->type.dtype);
-    return (bytes + CLT_TENSOR_ALIGN - 1) / CLT_TENSOR_ALIGN * CLT_TENSOR_ALIGN;
+    return clt_session_input_bytes(d->plan->inputs[input], d->plan->options.max_batch);
 }
 
 /* The place to which a micro-batch's samples are uploaded from the host. */

@@ -5,9 +5,23 @@
 
 #include "base/alloc.h"
 
+enum { UPSTREAM_BYTES = 256 };
+
 static int64_t entry_floats(const clt_session *s)
 {
     return (int64_t)s->max_micro_batches * s->n_means * 2;
+}
+
+/* A graph may have no results. */
+static int64_t results_bytes(const clt_session *s)
+{
+    return entry_floats(s) * CLT_RESULT_RING * (int64_t)sizeof(float) + 16;
+}
+
+int64_t clt_session_bytes(int means, int max_micro_batches, bool shared)
+{
+    const clt_session s = {.max_micro_batches = max_micro_batches, .n_means = means};
+    return results_bytes(&s) * (shared ? 2 : 1) + UPSTREAM_BYTES;
 }
 
 static clt_status make_inputs(clt_session_device *d, int n_losses)
@@ -51,17 +65,16 @@ static clt_status make_device(clt_session *s, int index, const clt_graph *graph,
     }
     s->n_losses = d->plan->graph->n_losses;
     s->n_means = s->n_losses + d->plan->graph->n_metrics;
-    const int64_t bytes = entry_floats(s) * CLT_RESULT_RING * (int64_t)sizeof(float);
-    CLT_TRY(
-        clt_device_buffer_create(d->device, bytes + 16, CL_MEM_READ_WRITE, "results", &d->results));
+    const int64_t bytes = results_bytes(s);
+    CLT_TRY(clt_device_buffer_create(d->device, bytes, CL_MEM_READ_WRITE, "results", &d->results));
     if (s->shared)
-        CLT_TRY(clt_device_buffer_create(d->device, bytes + 16, CL_MEM_READ_WRITE,
+        CLT_TRY(clt_device_buffer_create(d->device, bytes, CL_MEM_READ_WRITE,
                                          "results of all ranks", &d->totals));
-    CLT_TRY(clt_device_buffer_create(d->device, 256, CL_MEM_READ_WRITE, "upstream of losses",
-                                     &d->upstream));
+    CLT_TRY(clt_device_buffer_create(d->device, UPSTREAM_BYTES, CL_MEM_READ_WRITE,
+                                     "upstream of losses", &d->upstream));
     if (s->n_losses > 64)
         return clt_fail(CLT_UNSUPPORTED, "a graph may have 64 losses, not %d", s->n_losses);
-    d->staging = clt_alloc_pages((size_t)bytes + 16);
+    d->staging = clt_alloc_pages((size_t)bytes);
     d->known = clt_calloc((size_t)s->n_losses + 1, sizeof *d->known);
     CLT_TRY_MEMORY(d->staging && d->known);
     for (int l = 0; l < s->n_losses; l++)
@@ -72,7 +85,7 @@ static clt_status make_device(clt_session *s, int index, const clt_graph *graph,
 }
 
 clt_status clt_session_create(const clt_graph *graph, clt_store *store,
-                              const clt_plan_options *options,
+                              const clt_plan_options *options, const int64_t *arena_limits,
                               const clt_tuning_record *const *records, int max_micro_batches,
                               bool shared, clt_session **out)
 {
@@ -89,7 +102,9 @@ clt_status clt_session_create(const clt_graph *graph, clt_store *store,
         s->coefficients[i] = graph->losses[i].coefficient;
     for (int i = 0; status == CLT_OK && i < store->n_devices; i++) {
         s->n_devices = i + 1;
-        status = make_device(s, i, graph, options, records[i]);
+        clt_plan_options own = *options;
+        own.arena_limit = arena_limits ? arena_limits[i] : 0;
+        status = make_device(s, i, graph, &own, records[i]);
         if (status != CLT_OK)
             clt_fail_prefix(status, "%s: ", store->replicas[i].device->label);
     }

@@ -50,12 +50,19 @@ typedef struct clt_session {
 } clt_session;
 
 /* Plans `graph` for each device, with the measurements in records[device]. A run holds up to
- * options->max_batch samples, and a step up to `max_micro_batches` micro-batches. If `shared`,
- * results are summed over ranks. */
+ * options->max_batch samples, and a step up to `max_micro_batches` micro-batches. `arena_limits`:
+ * options->arena_limit by device; NULL: no limits. If `shared`, results are summed over ranks. */
 clt_status clt_session_create(const clt_graph *graph, clt_store *store,
-                              const clt_plan_options *options,
+                              const clt_plan_options *options, const int64_t *arena_limits,
                               const clt_tuning_record *const *records, int max_micro_batches,
                               bool shared, clt_session **session);
+
+/* Returns the bytes of a device's results and upstream gradients in a session of so many losses and
+ * metrics. */
+int64_t clt_session_bytes(int means, int max_micro_batches, bool shared);
+
+/* Returns the bytes of an input in a micro-batch of up to `samples` samples. */
+int64_t clt_session_input_bytes(const clt_value *input, int64_t samples);
 
 void clt_session_destroy(clt_session *session);
 

@@ -125,7 +125,7 @@ static clt_status make_session(void *arg)
     plan.variants = p->options.variants;
     plan.carries = true;
     plan.several = clt_participants_parts(&p->all) > 1;
-    return clt_session_create(p->graph, p->store, &plan, p->records, 1, false, &p->session);
+    return clt_session_create(p->graph, p->store, &plan, NULL, p->records, 1, false, &p->session);
 }
 
 static clt_status allocate(clt_predictor *p, const clt_graph *graph)

@@ -101,7 +101,7 @@ static clt_status make_prediction(clt_trainer *t)
     clt_plan_options options =
         clt_capacity_options(&t->options, CLT_PLAN_PREDICT, t->shares.per_run);
     options.several = clt_participants_parts(&t->all) > 1;
-    CLT_TRY(clt_session_create(t->graph, t->store, &options, t->choices->of,
+    CLT_TRY(clt_session_create(t->graph, t->store, &options, NULL, t->choices->of,
                                t->shares.max_micro_batches, false, &t->prediction));
     CLT_TRY(clt_segments_check(t->prediction));
     return clt_programs_predict(t);

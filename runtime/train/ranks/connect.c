@@ -86,17 +86,26 @@ static clt_status stop_all(connection *c, clt_status status)
     return status;
 }
 
-/* Makes the operations of a participant in a shift: a send, a receive, both or a barrier. */
+/* Makes the operations of a participant in a shift: a send, a receive, both or a barrier. Each is
+ * in place, so that its buffer need not be copied. */
 static void translate_shift(const clt_collective *what, int own, int size, clt_comm_op op[2])
 {
     const int to = own + what->step, from = own - what->step;
     const bool sends = to >= 0 && to < size, receives = from >= 0 && from < size;
-    for (int k = 0; k < 2; k++)
-        translate(what, &op[k]);
-    op[0].kind = sends ? CLT_COMM_SEND : receives ? CLT_COMM_RECEIVE : CLT_COMM_BARRIER;
-    op[0].peer = sends ? to : from;
-    op[1].kind = CLT_COMM_RECEIVE;
-    op[1].peer = from;
+    clt_comm_op send, receive;
+    translate(what, &send);
+    receive = send;
+    if (what->out) {
+        receive.mem = what->out;
+        receive.offset = what->out_offset;
+    }
+    send.out = receive.out = NULL;
+    receive.kind = CLT_COMM_RECEIVE;
+    receive.peer = from;
+    send.kind = sends ? CLT_COMM_SEND : CLT_COMM_BARRIER;
+    send.peer = to;
+    op[0] = sends || !receives ? send : receive;
+    op[1] = receive;
     op[0].next = sends && receives ? &op[1] : NULL;
 }
 

@@ -41,14 +41,19 @@ static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
     const int parts = clt_participants_parts(&t->all);
     clt_plan_options options = clt_capacity_options(&t->options, CLT_PLAN_TRAIN, t->shares.per_run);
     options.several = parts > 1;
-    const clt_status status = clt_capacity_limit(graph, t->store, &t->options, parts, &options);
-    CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, parts));
+    int64_t limits[CLT_MOST_DEVICES];
+    for (int d = 0; d < t->all.own; d++) {
+        const clt_status status =
+            clt_capacity_limit(graph, t->store, &t->options, parts, d, &options);
+        CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, parts));
+        limits[d] = options.arena_limit;
+    }
     const bool shared = clt_participants_share(&t->all);
-    CLT_TRY(clt_session_create(graph, t->store, &options, t->choices->of,
+    CLT_TRY(clt_session_create(graph, t->store, &options, limits, t->choices->of,
                                t->shares.max_micro_batches, shared, &t->training));
     options = clt_capacity_options(&t->options, CLT_PLAN_EVALUATE, t->shares.per_run);
     options.several = parts > 1;
-    return clt_session_create(graph, t->store, &options, t->choices->of,
+    return clt_session_create(graph, t->store, &options, NULL, t->choices->of,
                               t->shares.max_micro_batches, shared, &t->evaluation);
 }
 

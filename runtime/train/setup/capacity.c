@@ -50,91 +50,22 @@ clt_plan_options clt_capacity_options(const clt_trainer_options *options, clt_pl
     return plan;
 }
 
-/* The memory of a device, in bytes. */
-typedef struct need {
-    int64_t store;  /* parameters, gradients, optimizer */
-    int64_t inputs; /* inputs of two steps, in training and in evaluation, and constants */
-    int64_t other;  /* results, partial sums, and staging buffers of gradients */
-    int64_t arena;  /* intermediates */
-} need;
-
-static int64_t total_of(const need *n)
-{
-    return n->store + n->inputs + n->other + n->arena;
-}
-
-/* Bytes of inputs in the buffers of a session, which keeps the inputs of two steps. */
-static int64_t input_bytes(const clt_graph *graph, int64_t share, int micro_batches)
-{
-    int64_t bytes = 0;
-    for (int i = 0; i < graph->n_values; i++) {
-        const clt_value *v = graph->values[i];
-        if (v->kind == CLT_VALUE_INPUT)
-            bytes += 2 * micro_batches *
-                     (clt_type_elements(&v->type, share) * clt_dtype_size(v->type.dtype) +
-                      CLT_TENSOR_ALIGN);
-    }
-    return bytes;
-}
-
-/* Returns the bytes of the optimizer's state that a participant keeps. */
-static int64_t optimizer_bytes(const clt_store *store, const clt_trainer_options *options,
-                               int participants, int participant)
-{
-    const int slots = clt_optimizer_find(options->optimizer)->n_slots;
-    const int shards = options->zero == 1 || store->owners ? participants : 1;
-    const clt_buckets *layout = store->replicas[0].layout;
-    int64_t bytes = 0;
-    for (int i = 0; i < layout->n_buckets; i++)
-        if (!layout->buckets[i].state)
-            bytes += clt_shard_size(&layout->buckets[i], participant, shards) * slots;
-    return bytes;
-}
-
-/* Counts what the device of a participant needs beside the intermediates. */
-static void count_fixed(const clt_graph *graph, const clt_store *store, int participant,
-                        const clt_trainer_options *options, int participants, int64_t share,
-                        need *n)
-{
-    enum { SMALL = 256 * 1024 };
-    const clt_buckets *layout = store->replicas[0].layout;
-    const int micro_batches = clt_capacity_micro_batches(options);
-    int64_t largest = 0;
-    *n = (need){.inputs = 2 * input_bytes(graph, share, micro_batches), .other = SMALL};
-    n->store = optimizer_bytes(store, options, participants, participant);
-    for (int i = 0; i < layout->n_buckets; i++) {
-        const clt_bucket *b = &layout->buckets[i];
-        n->store += b->bytes;
-        /* Micro-batches are summed in f32, beside the gradients in the run's precision. */
-        if (!b->state)
-            n->store += b->bytes * (micro_batches > 1) +
-                        clt_bucket_gradient_bytes(b, options->precision) + 2 * CLT_SHARD_ROOM;
-        largest = b->bytes > largest ? b->bytes : largest;
-    }
-    if (participants > 1)
-        n->other += largest;
-    for (int i = 0; i < graph->n_values; i++)
-        if (graph->values[i]->kind == CLT_VALUE_CONSTANT)
-            n->inputs += clt_type_elements(&graph->values[i]->type, 0) *
-                         clt_dtype_size(graph->values[i]->type.dtype);
-}
-
 clt_status clt_capacity_limit(const clt_graph *graph, const clt_store *store,
-                              const clt_trainer_options *options, int participants,
+                              const clt_trainer_options *options, int participants, int device,
                               clt_plan_options *plan)
 {
-    need n;
+    clt_memory n;
     plan->arena_limit = 0;
     if (!options->memory || plan->mode != CLT_PLAN_TRAIN)
         return CLT_OK;
-    count_fixed(graph, store, plan->participant, options, participants, plan->max_batch, &n);
-    if (total_of(&n) >= options->memory)
+    CLT_TRY(clt_memory_count(graph, store, options, participants, device, plan->max_batch, &n));
+    if (clt_memory_total(&n) >= options->memory)
         return clt_fail(CLT_OUT_OF_DEVICE_MEMORY,
                         "parameters, gradients and optimizer take %.1f MiB of a device and inputs "
                         "of a batch %.1f MiB, which leaves nothing of the %.1f MiB of memory",
                         (double)n.store / 1048576, (double)(n.inputs + n.other) / 1048576,
                         (double)options->memory / 1048576);
-    plan->arena_limit = options->memory - total_of(&n);
+    plan->arena_limit = options->memory - clt_memory_total(&n);
     return CLT_OK;
 }
 
@@ -149,121 +80,91 @@ static int64_t available(const clt_store *store, const clt_world *world, const c
     return device->caps.host_memory ? bytes / sharing : bytes;
 }
 
-/* Returns the bytes of the device's memory that the replica already uses. */
-static int64_t held(const clt_replica *replica, const clt_trainer_options *options)
+static clt_status make_plan(const clt_graph *graph, const clt_store *store,
+                            const clt_trainer_options *options, int participants, int device,
+                            clt_plan_mode mode, int64_t share, const clt_tuning_record *tuning,
+                            bool least, clt_plan **plan)
 {
-    int64_t bytes = 0;
-    for (int i = 0; i < replica->layout->n_buckets; i++) {
-        const clt_bucket *b = &replica->layout->buckets[i];
-        const int slots = clt_optimizer_find(options->optimizer)->n_slots;
-        bytes += b->bytes;
-        if (b->state)
-            continue;
-        bytes += CLT_SHARD_ROOM;
-        if (replica->n_slots)
-            bytes += clt_shard_size(b, replica->shard, replica->shards) *
-                     (replica->n_slots < slots ? replica->n_slots : slots);
-        if (clt_replica_gradients(replica, options->precision))
-            bytes += clt_bucket_gradient_bytes(b, options->precision) + CLT_SHARD_ROOM;
-        if (replica->micro_gradients && clt_capacity_micro_batches(options) > 1)
-            bytes += b->bytes;
-    }
-    return bytes;
+    const clt_replica *replica = &store->replicas[device];
+    clt_plan_options own = clt_capacity_options(options, mode, share);
+    own.several = participants > 1;
+    clt_store_place(store, device, &own);
+    if (least)
+        own.recompute = true;
+    else
+        CLT_TRY(clt_capacity_limit(graph, store, options, participants, device, &own));
+    return clt_plan_create(graph, replica->layout, &replica->device->caps, tuning, &own, plan);
 }
 
-/* Makes the plan of a device. If the allowed memory is too small, makes the plan that needs the
- * least and sets *within to false. */
-static clt_status make_plan(const clt_graph *graph, const clt_store *store,
-                            const clt_trainer_options *options, int participants,
-                            const clt_replica *replica, const clt_tuning_record *tuning,
-                            clt_plan_options *plan_options, bool *within, clt_plan **plan)
+/* Makes the plan of training on a device. If the allowed memory is too small, makes the plan that
+ * needs the least and sets *within to false. */
+static clt_status make_training(const clt_graph *graph, const clt_store *store,
+                                const clt_trainer_options *options, int participants, int device,
+                                int64_t share, const clt_tuning_record *tuning, bool *within,
+                                clt_plan **plan)
 {
-    const clt_caps *caps = &replica->device->caps;
-    *within = false;
-    clt_store_place(store, (int)(replica - store->replicas), plan_options);
-    clt_status status = clt_capacity_limit(graph, store, options, participants, plan_options);
-    CLT_NEXT(status, clt_plan_create(graph, replica->layout, caps, tuning, plan_options, plan));
+    const clt_status status = make_plan(graph, store, options, participants, device, CLT_PLAN_TRAIN,
+                                        share, tuning, false, plan);
     *within = status == CLT_OK;
     if (status != CLT_OUT_OF_DEVICE_MEMORY || !options->memory)
         return status;
-    plan_options->arena_limit = 0;
-    plan_options->recompute = true;
-    return clt_plan_create(graph, replica->layout, caps, tuning, plan_options, plan);
+    return make_plan(graph, store, options, participants, device, CLT_PLAN_TRAIN, share, tuning,
+                     true, plan);
 }
 
 static clt_status does_not_fit(const clt_device *device, const clt_trainer_options *options,
-                               int64_t batch, const need *n)
+                               int64_t batch, const clt_memory *n)
 {
     return clt_fail(CLT_OUT_OF_DEVICE_MEMORY,
                     "a batch of %lld needs at least %.1f MiB of %s, also where backward computes "
                     "intermediates again (%.1f MiB; parameters, gradients and optimizer %.1f MiB, "
                     "inputs %.1f MiB); the memory allowed is %.1f MiB",
-                    (long long)batch, (double)total_of(n) / 1048576, device->label,
+                    (long long)batch, (double)clt_memory_total(n) / 1048576, device->label,
                     (double)n->arena / 1048576, (double)n->store / 1048576,
                     (double)(n->inputs + n->other) / 1048576, (double)options->memory / 1048576);
 }
 
-/* Returns the bytes of a slab of the arena, as training needs it. */
-static int64_t slab_bytes(const clt_plan *plan, int slab)
+/* Counts the memory of a device with its plan of training. Evaluation may need larger slabs if
+ * training was planned to use little. */
+static clt_status count(const clt_graph *graph, const clt_store *store,
+                        const clt_trainer_options *options, int participants, int device,
+                        int64_t share, const clt_plan *training, clt_memory *n)
 {
-    if (slab < plan->n_slabs)
-        return plan->slabs[slab];
-    return slab < clt_plan_all_slabs(plan)
-               ? plan->slabs[(slab - plan->n_slabs) % plan->n_flight_slabs]
-               : 0;
-}
-
-/* Evaluation runs in the same slabs as training. It may need larger ones if training was planned to
- * use little. */
-static clt_status add_evaluation(const clt_graph *graph, const clt_store *store,
-                                 const clt_trainer_options *options, int participants,
-                                 int64_t share, const clt_replica *replica,
-                                 const clt_plan *training, need *n)
-{
-    clt_plan_options plan_options = clt_capacity_options(options, CLT_PLAN_EVALUATE, share);
-    clt_plan *plan;
-    plan_options.several = participants > 1;
-    clt_store_place(store, (int)(replica - store->replicas), &plan_options);
-    CLT_TRY(clt_plan_create(graph, replica->layout, &replica->device->caps, NULL, &plan_options,
-                            &plan));
-    for (int i = 0; i < plan->n_slabs; i++) {
-        const int64_t more = plan->slabs[i] - slab_bytes(training, i);
-        n->arena += more > 0 ? more : 0;
-    }
-    clt_plan_destroy(plan);
+    clt_plan *evaluation;
+    CLT_TRY(clt_memory_count(graph, store, options, participants, device, share, n));
+    n->arena = clt_plan_arena_bytes(training);
+    if (!options->memory && !options->recompute)
+        return CLT_OK;
+    CLT_TRY(make_plan(graph, store, options, participants, device, CLT_PLAN_EVALUATE, share, NULL,
+                      false, &evaluation));
+    clt_memory_count_plans(store, training, evaluation, clt_capacity_micro_batches(options), n);
+    clt_plan_destroy(evaluation);
     return CLT_OK;
 }
 
-/* Checks one device. */
 static clt_status check_device(const clt_graph *graph, const clt_store *store,
                                const clt_trainer_options *options, int participants, int64_t batch,
-                               int64_t share, const clt_replica *replica)
+                               int64_t share, int index)
 {
-    const clt_device *device = replica->device;
-    clt_plan_options plan_options = clt_capacity_options(options, CLT_PLAN_TRAIN, share);
+    const clt_device *device = store->replicas[index].device;
     bool within;
-    need n;
+    clt_memory n;
     clt_plan *plan;
-    plan_options.several = participants > 1;
-    CLT_TRY(make_plan(graph, store, options, participants, replica, NULL, &plan_options, &within,
-                      &plan));
-    count_fixed(graph, store, plan_options.participant, options, participants, share, &n);
-    n.arena = clt_plan_arena_bytes(plan);
+    CLT_TRY(make_training(graph, store, options, participants, index, share, NULL, &within, &plan));
     int64_t largest = 0;
     for (int s = 0; s < plan->n_slabs; s++)
         if (plan->slabs[s] > largest)
             largest = plan->slabs[s];
-    const clt_status status =
-        options->memory || options->recompute
-            ? add_evaluation(graph, store, options, participants, share, replica, plan, &n)
-            : CLT_OK;
+    const clt_status status = count(graph, store, options, participants, index, share, plan, &n);
     clt_plan_destroy(plan);
     CLT_TRY(status);
-    if (options->memory && (!within || total_of(&n) > options->memory))
+    if (options->memory && (!within || clt_memory_total(&n) > options->memory))
         return does_not_fit(device, options, batch, &n);
     /* The host reports its free memory, other devices only their total memory. */
     const int64_t there = available(store, options->world, device);
-    const int64_t needed = total_of(&n) - (device->caps.host_memory ? held(replica, options) : 0);
+    const int64_t needed =
+        clt_memory_total(&n) -
+        (device->caps.host_memory ? clt_memory_held(&store->replicas[index], options) : 0);
     if (needed > there || largest > device->caps.max_alloc_bytes)
         return clt_fail(CLT_OUT_OF_DEVICE_MEMORY,
                         "a batch of %lld needs %.1f MiB of %s, which has %.1f MiB available "
@@ -279,8 +180,7 @@ clt_status clt_capacity_check(const clt_graph *graph, const clt_store *store,
     int64_t share;
     CLT_TRY(clt_capacity_share(participants, options, batch, &share));
     for (int i = 0; i < store->n_devices; i++)
-        CLT_TRY(
-            check_device(graph, store, options, participants, batch, share, &store->replicas[i]));
+        CLT_TRY(check_device(graph, store, options, participants, batch, share, i));
     return CLT_OK;
 }
 
@@ -348,35 +248,19 @@ clt_status clt_capacity_explain(clt_status status, const clt_graph *graph, const
                     (long long)largest, more);
 }
 
-/* With offload, prints which device keeps the optimizer's state. */
-static void print_owners(const clt_store *store, const clt_trainer_options *options,
-                         int participants, clt_str *s)
+static void print_memory(const clt_memory *n, const char *device, clt_str *s)
 {
-    for (int d = 0; store->owners && d < store->n_devices; d++)
-        clt_str_add(s, "Optimizer's state on device %d (%s, %s): %lld bytes\n", d,
-                    store->replicas[d].device->label,
-                    clt_store_owns(store, store->first + d) ? "owner" : "trains",
-                    (long long)optimizer_bytes(store, options, participants, store->first + d));
+    clt_str_add(s,
+                "All memory of %s: %.1f MiB (parameters, gradients and optimizer %.1f, "
+                "intermediates %.1f, inputs and the rest %.1f)\n",
+                device, (double)clt_memory_total(n) / 1048576, (double)n->store / 1048576,
+                (double)n->arena / 1048576, (double)(n->inputs + n->other) / 1048576);
 }
 
-/* Prints the memory of a device, and how much more would fit. */
-static void print_memory(const clt_graph *graph, const clt_store *store,
-                         const clt_trainer_options *options, int participants,
-                         clt_plan *const plans[2], clt_str *s)
+static void print_largest(const clt_graph *graph, const clt_store *store,
+                          const clt_trainer_options *options, int participants, clt_str *s)
 {
-    const int64_t training = clt_plan_arena_bytes(plans[CLT_PLAN_TRAIN]);
-    const int64_t evaluation = clt_plan_arena_bytes(plans[CLT_PLAN_EVALUATE]);
     clt_trainer_options again = *options;
-    need n;
-    count_fixed(graph, store, plans[CLT_PLAN_TRAIN]->options.participant, options, participants,
-                plans[CLT_PLAN_TRAIN]->options.max_batch, &n);
-    n.arena = training > evaluation ? training : evaluation;
-    clt_str_add(s,
-                "\nAll memory of a device: %.1f MiB (parameters, gradients and optimizer %.1f, "
-                "intermediates %.1f, inputs and the rest %.1f)\n",
-                (double)total_of(&n) / 1048576, (double)n.store / 1048576,
-                (double)n.arena / 1048576, (double)(n.inputs + n.other) / 1048576);
-    print_owners(store, options, participants, s);
     if (clt_capacity_check(graph, store, options, participants, options->batch) != CLT_OK)
         clt_str_add(s, "This batch does not fit: %s\n", clt_error_message());
     const int64_t largest = clt_capacity_largest(graph, store, options, participants);
@@ -396,44 +280,107 @@ static void print_memory(const clt_graph *graph, const clt_store *store,
     clt_str_add(s, "\n");
 }
 
-static clt_status print_plans(const clt_graph *graph, clt_store *store,
-                              const clt_trainer_options *options, int participants, int explain,
-                              char **text)
+/* Makes the plans of training and evaluation that a device would have. */
+static clt_status make_plans(const clt_graph *graph, const clt_store *store,
+                             const clt_trainer_options *options, int participants, int device,
+                             clt_plan *plans[2])
 {
-    static const char *const titles[] = {"Training", "Evaluation"};
-    clt_str s = {0};
+    bool within;
     int64_t share;
-    CLT_TRY(clt_capacity_share(participants, options, options->batch, &share));
-    clt_plan *plans[2] = {NULL};
-    const clt_replica *replica = &store->replicas[0];
     clt_tuning_record tuning;
-    clt_tuning_load(replica->device, &tuning);
-    clt_status status = CLT_OK;
-    for (int mode = CLT_PLAN_TRAIN; status == CLT_OK && mode <= CLT_PLAN_EVALUATE; mode++) {
-        clt_plan_options plan_options = clt_capacity_options(options, (clt_plan_mode)mode, share);
-        bool within;
-        plan_options.several = participants > 1;
-        status = make_plan(graph, store, options, participants, replica, &tuning, &plan_options,
-                           &within, &plans[mode]);
-        if (status != CLT_OK)
-            break;
-        clt_str_add(&s, "\n%s\n", titles[mode]);
-        clt_plan_print(plans[mode], explain != 0, &s);
-        if (explain && mode == CLT_PLAN_TRAIN)
-            status = clt_step_program_explain(plans[mode], store, options, participants, &s);
-    }
+    CLT_TRY(clt_capacity_share(participants, options, options->batch, &share));
+    clt_tuning_load(store->replicas[device].device, &tuning);
+    clt_status status = make_training(graph, store, options, participants, device, share, &tuning,
+                                      &within, &plans[0]);
+    CLT_NEXT(status, make_plan(graph, store, options, participants, device, CLT_PLAN_EVALUATE,
+                               share, &tuning, false, &plans[1]));
     clt_tuning_free(&tuning);
+    return status;
+}
+
+clt_status clt_capacity_memory(const clt_graph *graph, const clt_store *store,
+                               const clt_trainer_options *options, int participants, int device,
+                               clt_memory *memory)
+{
+    clt_plan *plans[2] = {NULL};
+    clt_status status = make_plans(graph, store, options, participants, device, plans);
+    CLT_NEXT(status, clt_memory_count(graph, store, options, participants, device,
+                                      plans[0]->options.max_batch, memory));
     if (status == CLT_OK)
-        print_memory(graph, store, options, participants, plans, &s);
+        clt_memory_count_plans(store, plans[0], plans[1], clt_capacity_micro_batches(options),
+                               memory);
     clt_plan_destroy(plans[0]);
     clt_plan_destroy(plans[1]);
+    return status;
+}
+
+/* With offload each device keeps another part of the optimizer's state. */
+static bool are_alike(const clt_store *store, int a, int b)
+{
+    return a == b || (clt_store_same_plan(store, a, b) && !store->owners);
+}
+
+/* Prints the memory of the devices, of those with the same plan once. */
+static clt_status print_devices(const clt_graph *graph, const clt_store *store,
+                                const clt_trainer_options *options, int participants, clt_str *s)
+{
+    bool alike = true;
+    for (int d = 1; d < store->n_devices; d++)
+        alike = alike && are_alike(store, 0, d);
+    clt_str_add(s, "\n");
+    for (int d = 0; d < store->n_devices; d++) {
+        clt_memory n;
+        char name[32] = "a device";
+        int same = 0;
+        while (!are_alike(store, same, d))
+            same++;
+        if (same < d)
+            continue;
+        CLT_TRY(clt_capacity_memory(graph, store, options, participants, d, &n));
+        if (!alike)
+            snprintf(name, sizeof name, "device %d", d);
+        print_memory(&n, name, s);
+        if (store->owners)
+            clt_str_add(s, "Optimizer's state on device %d (%s, %s): %lld bytes\n", d,
+                        store->replicas[d].device->label,
+                        clt_store_owns(store, store->first + d) ? "owner" : "trains",
+                        (long long)n.slots);
+    }
+    return CLT_OK;
+}
+
+static clt_status print_plans(const clt_graph *graph, const clt_store *store,
+                              const clt_trainer_options *options, int participants, int explain,
+                              clt_str *s)
+{
+    static const char *const titles[] = {"Training", "Evaluation"};
+    clt_plan *plans[2] = {NULL};
+    clt_status status = make_plans(graph, store, options, participants, 0, plans);
+    for (int mode = CLT_PLAN_TRAIN; status == CLT_OK && mode <= CLT_PLAN_EVALUATE; mode++) {
+        clt_str_add(s, "\n%s\n", titles[mode]);
+        clt_plan_print(plans[mode], explain != 0, s);
+        if (explain && mode == CLT_PLAN_TRAIN)
+            status = clt_step_program_explain(plans[mode], store, options, participants, s);
+    }
+    clt_plan_destroy(plans[0]);
+    clt_plan_destroy(plans[1]);
+    return status;
+}
+
+static clt_status print_all(const clt_graph *graph, const clt_store *store,
+                            const clt_trainer_options *options, int participants, int explain,
+                            char **text)
+{
+    clt_str s = {0};
+    clt_status status = print_plans(graph, store, options, participants, explain, &s);
+    CLT_NEXT(status, print_devices(graph, store, options, participants, &s));
+    if (status == CLT_OK)
+        print_largest(graph, store, options, participants, &s);
+    if (status == CLT_OK && s.failed)
+        status = CLT_OUT_OF_MEMORY;
     if (status != CLT_OK) {
         clt_str_free(&s);
         return clt_capacity_explain(status, graph, store, options, participants);
-    }
-    if (s.failed) {
-        clt_str_free(&s);
-        return CLT_OUT_OF_MEMORY;
     }
     *text = s.text; /* the caller frees it with free(), as the header says: clt_alloc uses malloc */
     return CLT_OK;
@@ -446,9 +393,9 @@ clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
     CLT_TRY(clt_trainer_check_options(options));
     const int parts = store->mesh.size[CLT_AXIS_DATA];
     if (!parts) /* the devices of other ranks are not known: assume as many as this rank has */
-        return print_plans(graph, store, options,
-                           store->n_devices * (options->world ? options->world->ranks : 1), explain,
-                           text);
+        return print_all(graph, store, options,
+                         store->n_devices * (options->world ? options->world->ranks : 1), explain,
+                         text);
     clt_trainer_options own = *options;
     double *weights = clt_calloc((size_t)parts, sizeof *weights);
     CLT_TRY_MEMORY(weights);
@@ -456,7 +403,7 @@ clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
         weights[i] = options->weights[clt_mesh_neighbour(&store->mesh, CLT_AXIS_DATA, 0, i)];
     clt_store_weigh(store, options->weights != NULL, weights);
     own.weights = options->weights || store->owners ? weights : NULL;
-    const clt_status status = print_plans(graph, store, &own, parts, explain, text);
+    const clt_status status = print_all(graph, store, &own, parts, explain, text);
     clt_free(weights);
     return status;
 }

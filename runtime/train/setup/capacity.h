@@ -2,9 +2,7 @@
 #ifndef CLT_TRAIN_SETUP_CAPACITY_H
 #define CLT_TRAIN_SETUP_CAPACITY_H
 
-#include "plan/plan.h"
-#include "train/store/store.h"
-#include <cltrain/train.h>
+#include "train/setup/device_memory.h"
 
 /* Computes the samples of one run of a plan: the largest device's part of the batch, divided by the
  * micro-batches. `participants` here and below is the number of parts of a batch: of places of dp,
@@ -19,11 +17,16 @@ int clt_capacity_micro_batches(const clt_trainer_options *options);
 clt_plan_options clt_capacity_options(const clt_trainer_options *options, clt_plan_mode mode,
                                       int64_t share);
 
-/* Sets plan->arena_limit to the memory that options.memory leaves for intermediates. Fails with
- * OUT_OF_DEVICE_MEMORY if no memory is left. */
+/* Sets plan->arena_limit to the memory that options.memory leaves for intermediates on a device of
+ * the store. Fails with OUT_OF_DEVICE_MEMORY if no memory is left. */
 clt_status clt_capacity_limit(const clt_graph *graph, const clt_store *store,
-                              const clt_trainer_options *options, int participants,
+                              const clt_trainer_options *options, int participants, int device,
                               clt_plan_options *plan);
+
+/* Counts the memory of a device of the store with the plans that a trainer would make. */
+clt_status clt_capacity_memory(const clt_graph *graph, const clt_store *store,
+                               const clt_trainer_options *options, int participants, int device,
+                               clt_memory *memory);
 
 /* Fails with OUT_OF_DEVICE_MEMORY, naming needed and available memory, if training with the batch
  * does not fit. Also fails as clt_plan_create does. */

@@ -6,14 +6,6 @@
 #include "train/planner/balance.h"
 #include "train/step/states.h"
 
-static bool are_alike(const clt_store *store)
-{
-    for (int d = 1; d < store->n_devices; d++)
-        if (store->replicas[d].device->identity != store->replicas[0].device->identity)
-            return false;
-    return true;
-}
-
 static clt_status explain(const clt_plan *plan, const clt_store *store,
                           const clt_trainer_options *options, const clt_mesh *mesh, int total,
                           const clt_outline *outline, const int *after, clt_str *text)
@@ -29,9 +21,8 @@ static clt_status explain(const clt_plan *plan, const clt_store *store,
         .ranks = options->world ? options->world->ranks : 1,
         .layout = store->replicas[0].layout,
         .n_slots = clt_optimizer_find(options->optimizer)->n_slots,
-        .sharded =
-            parts > 1 && !mesh->zero && (options->zero || store->owners || !are_alike(store)),
-        .unlike = !are_alike(store),
+        .sharded = clt_memory_sharded(store, options, mesh),
+        .unlike = clt_memory_unlike(store, mesh),
         .after = after,
         .half = options->precision != CLT_F32,
         .streams = total > 1 && mesh->size[CLT_AXIS_DATA] == total && !mesh->zero &&
@@ -58,10 +49,9 @@ clt_status clt_step_program_explain(const clt_plan *plan, const clt_store *store
                                     const clt_trainer_options *options, int participants,
                                     clt_str *text)
 {
-    clt_mesh mesh = store->mesh;
-    if (!mesh.size[CLT_AXIS_DATA])
-        CLT_TRY(clt_mesh_parse(NULL, participants, &mesh));
-    const int total = store->mesh.size[CLT_AXIS_DATA] ? store->total : participants;
+    clt_mesh mesh;
+    int total;
+    CLT_TRY(clt_memory_mesh(store, participants, &mesh, &total));
     clt_outline outline = {0};
     int *after = clt_calloc((size_t)store->layout.n_buckets + 1, sizeof *after); /* by bucket */
     clt_status status = after ? clt_outline_create(plan, &outline) : CLT_OUT_OF_MEMORY;

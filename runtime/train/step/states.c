@@ -164,12 +164,24 @@ clt_status clt_states_create(const clt_graph *graph, const clt_store *store,
     if (s) {
         *s = (struct clt_states){.graph = graph, .store = store, .all = all, .shares = shares};
         s->items = clt_calloc((size_t)graph->n_assigns + 1, sizeof *s->items);
-        s->means = clt_calloc((size_t)all->own, sizeof *s->means);
+        s->means = clt_calloc((size_t)all->own + 1, sizeof *s->means);
     }
     clt_status status = depends && s && s->items && s->means ? list(s, depends) : CLT_OUT_OF_MEMORY;
     clt_free(depends);
     for (int d = 0; status == CLT_OK && s->floats && d < all->own; d++)
         status = make_means(s, d);
+    return status;
+}
+
+clt_status clt_states_bytes(const clt_graph *graph, const clt_mesh *mesh, int max_micro_batches,
+                            int64_t *bytes)
+{
+    const clt_participants none = {.mesh = *mesh};
+    const clt_shares shares = {.max_micro_batches = max_micro_batches};
+    struct clt_states *s = NULL;
+    const clt_status status = clt_states_create(graph, NULL, &none, &shares, &s);
+    *bytes = status == CLT_OK ? s->floats * (int64_t)sizeof(float) : 0;
+    clt_states_destroy(s);
     return status;
 }
 

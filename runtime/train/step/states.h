@@ -21,6 +21,10 @@
 clt_status clt_states_create(const clt_graph *graph, const clt_store *store,
                              const clt_participants *all, const clt_shares *shares,
                              struct clt_states **states);
+/* Counts the bytes of the buffer that clt_states_create makes on each device of a mesh. */
+clt_status clt_states_bytes(const clt_graph *graph, const clt_mesh *mesh, int max_micro_batches,
+                            int64_t *bytes);
+
 void clt_states_destroy(struct clt_states *states);
 
 /* Fails if a state that takes rows has fewer rows than a batch has samples. */

@@ -167,7 +167,7 @@ static void compare(const kind *k, const char *list)
                 clt_capacity_options(&options, CLT_PLAN_TRAIN, (k->batch + l.n - 1) / l.n);
             lab_store(&l, build(k), 3);
             options.memory = (int64_t)1 << 40;
-            ok(clt_capacity_limit(l.graph, l.store, &options, l.n, &limit));
+            ok(clt_capacity_limit(l.graph, l.store, &options, l.n, 0, &limit));
             options.memory -= limit.arena_limit - (plain.arena + least) / 2;
             lab_close(&l);
             if (clt_test_oclgrind())

@@ -1,0 +1,175 @@
+#include "train/setup/device_memory.h"
+
+#include "exec/checksum.h"
+#include "exec/update.h"
+#include "train/core/session.h"
+#include "train/setup/capacity.h"
+#include "train/step/states.h"
+
+int64_t clt_memory_total(const clt_memory *m)
+{
+    return m->store + m->inputs + m->other + m->arena;
+}
+
+clt_status clt_memory_mesh(const clt_store *store, int participants, clt_mesh *mesh, int *total)
+{
+    *mesh = store->mesh;
+    *total = mesh->size[CLT_AXIS_DATA] ? store->total : participants;
+    return mesh->size[CLT_AXIS_DATA] ? CLT_OK : clt_mesh_parse(NULL, participants, mesh);
+}
+
+bool clt_memory_unlike(const clt_store *store, const clt_mesh *mesh)
+{
+    for (int d = 1; d < store->n_devices; d++)
+        for (int e = 0; e < d; e++)
+            if (store->replicas[d].device->identity != store->replicas[e].device->identity &&
+                clt_mesh_neighbour(mesh, CLT_AXIS_SAMPLES, store->first + d, 0) ==
+                    clt_mesh_neighbour(mesh, CLT_AXIS_SAMPLES, store->first + e, 0))
+                return true;
+    return false;
+}
+
+bool clt_memory_sharded(const clt_store *store, const clt_trainer_options *options,
+                        const clt_mesh *mesh)
+{
+    return clt_mesh_places(mesh, CLT_AXIS_SAMPLES) > 1 && !mesh->zero &&
+           (options->zero || store->owners || clt_memory_unlike(store, mesh));
+}
+
+/* `states`: the set has buckets of states too. */
+static int64_t set_bytes(const clt_buckets *layout, bool states, clt_dtype dtype, int shard,
+                         int shards)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < layout->n_buckets; i++)
+        if (states || !layout->buckets[i].state)
+            bytes += clt_replica_buffer_bytes(&layout->buckets[i], dtype, shard, shards);
+    return bytes;
+}
+
+/* Training keeps the inputs of two steps. */
+static int64_t input_bytes(const clt_value *input, int64_t samples, int micro_batches, int copies)
+{
+    return copies * micro_batches * clt_session_input_bytes(input, samples);
+}
+
+static int64_t constant_bytes(const clt_value *constant)
+{
+    return clt_type_elements(&constant->type, 0) * clt_dtype_size(constant->type.dtype);
+}
+
+/* Devices with memory of their own are copied through the host. */
+static int64_t staging_bytes(const clt_replica *replica)
+{
+    int64_t largest = 0;
+    for (int i = 0; i < replica->layout->n_buckets; i++)
+        if (replica->layout->buckets[i].bytes > largest)
+            largest = replica->layout->buckets[i].bytes;
+    return replica->device->caps.host_memory ? 0 : largest;
+}
+
+static clt_status count_results(const clt_graph *graph, const clt_trainer_options *options,
+                                const clt_mesh *mesh, int64_t *bytes)
+{
+    const int micro_batches = clt_capacity_micro_batches(options);
+    const bool shared =
+        options->world && options->world->ranks > 1 &&
+        (clt_mesh_places(mesh, CLT_AXIS_SAMPLES) > 1 || mesh->size[CLT_AXIS_PIPELINE] > 1);
+    int64_t states;
+    CLT_TRY(clt_states_bytes(graph, mesh, micro_batches, &states));
+    *bytes =
+        states + 2 * clt_session_bytes(graph->n_losses + graph->n_metrics, micro_batches, shared);
+    return CLT_OK;
+}
+
+clt_status clt_memory_count(const clt_graph *graph, const clt_store *store,
+                            const clt_trainer_options *options, int participants, int device,
+                            int64_t samples, clt_memory *m)
+{
+    const clt_replica *replica = &store->replicas[device];
+    const int micro_batches = clt_capacity_micro_batches(options);
+    const int slots = clt_optimizer_find(options->optimizer)->n_slots;
+    clt_mesh mesh;
+    int total;
+    CLT_TRY(clt_memory_mesh(store, participants, &mesh, &total));
+    const bool sharded = clt_memory_sharded(store, options, &mesh);
+    clt_replica own = *replica;
+    own.shards = sharded ? clt_mesh_places(&mesh, CLT_AXIS_SAMPLES) : 1;
+    own.shard = sharded ? clt_mesh_coordinate(&mesh, CLT_AXIS_SAMPLES, store->first + device) : 0;
+    *m = (clt_memory){.slots = slots *
+                               set_bytes(replica->layout, false, CLT_F32, own.shard, own.shards)};
+    m->store = set_bytes(replica->layout, true, CLT_F32, 0, 1) +
+               set_bytes(replica->layout, false, options->precision, 0, 1) + m->slots;
+    if (micro_batches > 1) /* they are summed in f32 */
+        m->store += set_bytes(replica->layout, false, CLT_F32, 0, 1);
+    for (int i = 0; i < graph->n_values; i++) {
+        const clt_value *v = graph->values[i];
+        if (v->kind == CLT_VALUE_INPUT)
+            m->inputs += input_bytes(v, samples, micro_batches, 3);
+        if (v->kind == CLT_VALUE_CONSTANT)
+            m->inputs += 2 * constant_bytes(v);
+    }
+    int64_t update, results;
+    CLT_TRY(clt_update_bytes(&own, &update));
+    CLT_TRY(count_results(graph, options, &mesh, &results));
+    m->other = update + results;
+    if (total > 1)
+        m->other += clt_checksum_bytes(replica) + staging_bytes(replica);
+    return CLT_OK;
+}
+
+static bool is_upstream(const clt_graph *graph, const clt_value *input)
+{
+    for (int l = 0; l < graph->n_losses; l++)
+        if (graph->losses[l].upstream == input)
+            return true;
+    return false;
+}
+
+/* Returns the bytes of a slab of the arena as the plan needs it. */
+static int64_t slab_bytes(const clt_plan *plan, int slab)
+{
+    if (slab < plan->n_slabs)
+        return plan->slabs[slab];
+    return slab < clt_plan_all_slabs(plan)
+               ? plan->slabs[(slab - plan->n_slabs) % plan->n_flight_slabs]
+               : 0;
+}
+
+/* Training and evaluation use the same slabs, so that a slab has the larger size. */
+void clt_memory_count_plans(const clt_store *store, const clt_plan *training,
+                            const clt_plan *evaluation, int max_micro_batches, clt_memory *m)
+{
+    const bool samples = !clt_store_owns(store, training->options.participant);
+    const clt_plan *const plans[] = {training, evaluation};
+    m->inputs = m->arena = 0;
+    for (int p = 0; p < 2; p++) {
+        const clt_plan *plan = plans[p];
+        for (int i = 0; i < plan->n_inputs; i++)
+            if (!is_upstream(plan->graph, plan->inputs[i]) &&
+                (samples || !clt_type_has_batch(&plan->inputs[i]->type)))
+                m->inputs += input_bytes(plan->inputs[i], plan->options.max_batch,
+                                         max_micro_batches, p ? 1 : 2);
+        for (int i = 0; i < plan->n_constants; i++)
+            m->inputs += constant_bytes(plan->constants[i]);
+    }
+    for (int i = 0; i < clt_plan_all_slabs(training) || i < clt_plan_all_slabs(evaluation); i++) {
+        const int64_t a = slab_bytes(training, i), b = slab_bytes(evaluation, i);
+        m->arena += a > b ? a : b;
+    }
+}
+
+int64_t clt_memory_held(const clt_replica *replica, const clt_trainer_options *options)
+{
+    const clt_buckets *layout = replica->layout;
+    const int slots = clt_optimizer_find(options->optimizer)->n_slots;
+    int64_t bytes = set_bytes(layout, true, CLT_F32, 0, 1);
+    if (replica->n_slots)
+        bytes += (replica->n_slots < slots ? replica->n_slots : slots) *
+                 set_bytes(layout, false, CLT_F32, replica->shard, replica->shards);
+    if (clt_replica_gradients(replica, options->precision))
+        bytes += set_bytes(layout, false, options->precision, 0, 1);
+    if (replica->micro_gradients && clt_capacity_micro_batches(options) > 1)
+        bytes += set_bytes(layout, false, CLT_F32, 0, 1);
+    return bytes;
+}
