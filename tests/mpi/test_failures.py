@@ -40,6 +40,22 @@ class Lost(LaunchTest):
                 self.assertTrue(found, err)
                 self.assertLessEqual(abs(int(found[1]) - self.rank(number).step), 1)
 
+    def test_rank_of_a_mesh(self):
+        """The message names the axis that needs all ranks, and the last checkpoint."""
+        saved = self.path("run")
+        mesh = (*ENDLESS, "--parallel", "tp=2", "--oversubscribe", "--checkpoint-dir", saved, "--checkpoint-every", "7")
+        child = self.ranks(2, *mesh, "--comm-timeout", "2", devices="pocl@1")
+        os.kill(self.at_step(1, 20, child).pid, signal.SIGSTOP)
+        err = self.wait(child, 1, 60)[1]
+        self.assertRegex(err, "cltrain, rank 0: .* waited 2 s for rank 1: .*; the model is divided along tp of the "
+                              "mesh, which needs all ranks; resume from the last checkpoint, "
+                              f"{saved}/{self.saved(saved)[-1]}\n")
+        child = self.launch(2, (), *mesh, "--resume", "--devices", "pocl@1")
+        os.kill(self.at_step(1, int(self.saved(saved)[-1][5:]) + 20, child).pid, signal.SIGKILL)
+        err = self.wait(child, 1, 60)[1]
+        self.assertIn("cltrain-launch: the mesh tp=2 needs all its ranks; resume from the last checkpoint, "
+                      f"{saved}/{self.saved(saved)[-1]}\n", err)
+
     def test_killed_rank(self):
         """The job ends, and the last checkpoint is whole."""
         for number in (0, 1):
@@ -147,11 +163,30 @@ class Lost(LaunchTest):
                 self.assertEqual([r["step"] for r in less], list(range(1, 31)))
                 for a, b in zip(whole, less):
                     self.assertAlmostEqual(a["loss"], b["loss"], delta=1e-3)
+        # On a mesh the other rank drops the device that has the same samples.
+        mesh = ("--parallel", "tp=2,dp=2", "--check-every", "1")
+        err = self.wait(self.each([*words, *mesh], [*failing, *words, *mesh, "--metrics", files["less"]]), 0)[1]
+        self.assertIn("training goes on with 1 device after step 7", err)
+        self.assertRegex(err, r"rank 0: warning: .*#1 \(.*is left out: the mesh has 1 place of dp instead of 2")
         alone = self.words("--steps", "30", "--split", "equal") # with --split measured it would fail while it is measured
         err = self.wait(self.each(alone, ["env", "CLT_TESTING_LOSE=(=7", *alone]), 1)[1]
         for number in (0, 1):
             self.assertTrue(any(x.startswith(f"cltrain, rank {number}: ") and "step 8: " in x and
                                 "clEnqueueNDRangeKernel" in x for x in err.splitlines()), err)
+
+
+    def test_lost_part(self):
+        """A device is lost that had parts of the model. The message names the axis, and from where to go on."""
+        for mesh, more in (("tp=2", ()), ("pp=2", ("--accumulate", "2"))):
+            for every in (3, 5):
+                with self.subTest(mesh=mesh, every=every):
+                    saved = self.path(f"{mesh}-{every}")
+                    words = self.words("--steps", "6", "--parallel", mesh, *more, "--checkpoint-dir", saved,
+                                       "--checkpoint-every", every, model="mlp:16", devices=DEVICE + "/2")
+                    err = self.wait(self.begin(["env", "CLT_TESTING_LOSE=#1=4", *words]), 1)[1]
+                    where = f"resume from the last checkpoint, {saved}/step-00000003" if every == 3 else \
+                        f"there is no checkpoint in {saved} to resume from"
+                    self.assertIn(f"divided along {mesh[:2]} of the mesh; {where}\n", err)
 
 
 class Unlike(RankTest):

@@ -304,11 +304,12 @@ static void name_checkpoint(const clt_fit_run *f, clt_status status)
         snprintf(needs, sizeof needs,
                  "; the model is divided along %s of the mesh, which needs all ranks", axes);
     if (!dir)
-        clt_fail(status, "%s%s; this run saves no checkpoints", message, needs);
+        clt_fail(status, "%s%s; this run has no checkpoint to resume from", message, needs);
     else if (clt_folder_list(dir, &names, &count) != CLT_OK || !count)
-        clt_fail(status, "%s%s; there is no checkpoint in %s", message, needs, dir);
+        clt_fail(status, "%s%s; there is no checkpoint in %s to resume from", message, needs, dir);
     else
-        clt_fail(status, "%s%s; the last checkpoint is %s/%s", message, needs, dir, names[0].text);
+        clt_fail(status, "%s%s; resume from the last checkpoint, %s/%s", message, needs, dir,
+                 names[0].text);
     clt_free(names);
 }
 

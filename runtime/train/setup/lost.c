@@ -57,21 +57,20 @@ static clt_status check(const clt_trainer *t, int lost)
     if (lost < 0 && !stopped_for_lost(t))
         return clt_fail(CLT_STATE, "no device has failed");
     if (t->store->owners)
-        return clt_fail(CLT_STATE, "training cannot go on without it, because of offload: resume "
-                                   "from the last checkpoint");
+        return clt_fail(CLT_STATE, "training cannot go on without it, because of offload");
     if (t->all.mesh.zero)
         return clt_fail(CLT_STATE, "training cannot go on without it, because zero 3 divides the "
-                                   "model along dp of the mesh: resume from the last checkpoint");
+                                   "model along dp of the mesh");
     if (lost >= 0)
         CLT_TRY(check_rest(t, lost));
     if (!one_node(t))
         return clt_fail(CLT_STATE, "a device has failed, and ranks on several nodes cannot go on "
-                                   "without it: resume from the last checkpoint");
+                                   "without it");
     if (t->streams)
         return clt_fail(
             CLT_STATE,
             "without guard and clipping updates begin before a step is complete, so that "
-            "training cannot go on without the device: resume from the last checkpoint");
+            "training cannot go on without the device");
     return CLT_OK;
 }
 
@@ -221,7 +220,7 @@ static clt_status find_source(const clt_trainer *t, recovery *r)
     if (source < 0)
         return clt_fail(CLT_STATE,
                         "a device was lost while devices updated their parts of the model in step "
-                        "%lld: resume from the last checkpoint",
+                        "%lld",
                         (long long)r->steps);
     r->source = behind ? clt_remains_number(&r->remains, source) : -1;
     return CLT_OK;
@@ -237,13 +236,12 @@ static clt_status check_shards(const clt_trainer *t, const recovery *r)
     for (int p = 0; p < t->all.total; p++)
         if (r->remains.stays[p] && r->progress[p].begun > r->steps)
             return clt_fail(CLT_STATE,
-                            "a device was lost while devices updated their shards in step %lld: "
-                            "resume from the last checkpoint",
+                            "a device was lost while devices updated their shards in step %lld",
                             (long long)r->progress[p].begun);
     if (clt_optimizer_find(t->options.optimizer)->n_slots)
         return clt_fail(CLT_STATE,
                         "a shard of the optimizer's state went with the device that failed, "
-                        "because that state is divided along %s: resume from the last checkpoint",
+                        "because that state is divided along %s",
                         clt_remains_axes(&t->all.mesh, true, axes));
     return CLT_OK;
 }

@@ -79,7 +79,6 @@ static bool try_axis(const clt_participants *all, const bool *lost, clt_axis axi
 /* Says which axes of the mesh keep training from going on. */
 static clt_status none_left(const clt_participants *all, int empty)
 {
-    static const char resume[] = "resume from the last checkpoint";
     char with[64], without[64], rank[128] = "no other device is left";
     clt_remains_axes(&all->mesh, true, with);
     clt_remains_axes(&all->mesh, false, without);
@@ -89,15 +88,14 @@ static clt_status none_left(const clt_participants *all, int empty)
     else if (empty >= 0)
         snprintf(rank, sizeof rank, "rank %d of %d has no other device", empty, all->ranks);
     if (!*without)
-        return clt_fail(CLT_STATE, "training cannot go on without it: %s: %s", rank, resume);
+        return clt_fail(CLT_STATE, "training cannot go on without it: %s", rank);
     return clt_fail(CLT_STATE,
                     "training cannot go on without it, because the model is divided along %s of "
-                    "the mesh%s: %s",
+                    "the mesh%s",
                     without,
                     empty >= 0 ? rank
                     : *with    ? ", and no place of the other axes has all its devices"
-                               : "",
-                    resume);
+                               : "");
 }
 
 clt_status clt_remains_find(const clt_participants *all, const bool *lost, clt_remains *r)

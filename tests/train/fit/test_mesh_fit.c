@@ -159,18 +159,19 @@ static void a_lost_device_ends_all_ranks(void **state)
 {
     static const char why[] =
         "along tp of the mesh, and rank 0 of 2 has no device at another place "
-        "of dp: resume from the last checkpoint";
+        "of dp; ";
     (void)state;
     for (int saves = 0; saves < 2; saves++) {
         const char *dir = saves ? in_scratch("run") : NULL;
         course courses[2];
         rank ranks[2];
-        char where[600] = "; this run saves no checkpoints";
+        char where[600] = "; this run has no checkpoint to resume from";
         for (int r = 0; r < 2; r++)
             courses[r] = (course){
                 .devices = "cpu@1,cpu@1", .parallel = "dp=2,tp=2", .named = true, .dir = dir};
         if (saves)
-            snprintf(where, sizeof where, "; the last checkpoint is %s/step-00000002", dir);
+            snprintf(where, sizeof where, "; resume from the last checkpoint, %s/step-00000002",
+                     dir);
         clt_exec_testing_lose = "rank 0.1=3";
         run_ranks(ranks, 2, run_rank, courses, sizeof *courses);
         clt_exec_testing_lose = NULL;
@@ -182,9 +183,10 @@ static void a_lost_device_ends_all_ranks(void **state)
     }
 }
 
-/* A device of one rank fails. The other rank drops the device that has the same samples. */
-static void a_place_of_dp_leaves_all_ranks(void **state)
+/* A device of one rank fails. The other rank drops the device at the same place. */
+static void a_place_leaves_all_ranks(void **state)
 {
+    static const char *const meshes[] = {"tp=2,dp=2", "tp=2,space=2"};
     course alone = {.devices = "cpu@1"};
     lab l = {0};
     (void)state;
@@ -192,12 +194,14 @@ static void a_place_of_dp_leaves_all_ranks(void **state)
     ok(fit(l.trainer, &alone));
     ok(clt_store_get(l.store, "a.weight", alone.ended, sizeof alone.ended));
     lab_close(&l);
-    for (int step = 0; step < 6; step++) { /* 4 is the evaluation after the first epoch */
+    for (int i = 0; i < 12; i++) {
+        const int step = i / 2; /* 4 is the evaluation after the first epoch */
         course courses[2];
         rank ranks[2];
         char lose[32];
         for (int r = 0; r < 2; r++)
-            courses[r] = (course){.devices = "cpu@1,cpu@1", .parallel = "tp=2,dp=2", .named = true};
+            courses[r] =
+                (course){.devices = "cpu@1,cpu@1", .parallel = meshes[i % 2], .named = true};
         snprintf(lose, sizeof lose, "rank 1.%d=%d", step % 2, step);
         clt_exec_testing_lose = lose;
         run_ranks(ranks, 2, run_rank, courses, sizeof *courses);
@@ -210,8 +214,8 @@ static void a_place_of_dp_leaves_all_ranks(void **state)
             assert_int_equal(courses[r].epochs, EPOCHS);
             for (int s = 0; s < STEPS; s++)
                 assert_true(fabs(courses[r].losses[s] - alone.losses[s]) < 1e-4);
-            for (int i = 0; i < WIDE * IN; i++)
-                assert_true(fabsf(courses[r].ended[i] - alone.ended[i]) < 1e-4f);
+            for (int k = 0; k < WIDE * IN; k++)
+                assert_true(fabsf(courses[r].ended[k] - alone.ended[k]) < 1e-4f);
         }
         assert_memory_equal(courses[0].ended, courses[1].ended, sizeof courses[0].ended);
     }
@@ -236,7 +240,7 @@ int main(void)
         cmocka_unit_test(all_ranks_stop_together),
 #ifdef CLT_TESTING
         cmocka_unit_test(a_lost_device_ends_all_ranks),
-        cmocka_unit_test(a_place_of_dp_leaves_all_ranks),
+        cmocka_unit_test(a_place_leaves_all_ranks),
 #endif
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -366,7 +366,7 @@ static void bytes_are_gone(void **state)
         const char *why;
     } cases[] = {
         {{.build = two_layers, .devices = two, .parallel = "tp=2"},
-         "the model is divided along tp of the mesh: resume"},
+         "the model is divided along tp of the mesh"},
         {{.build = stages, .devices = two, .parallel = "pp=2", .accumulate = 2},
          "the model is divided along pp of the mesh"},
         {{.build = stages, .devices = four, .parallel = "tp=2,pp=2", .accumulate = 2},
