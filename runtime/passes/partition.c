@@ -1,5 +1,6 @@
 #include "passes/partition.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -171,7 +172,9 @@ static void report_node(clt_partitioning *p, const clt_node *node, const clt_nod
 {
     if (!choice->gathers)
         return;
-    p->report->gathers++;
+    if (!p->report->gathers++)
+        snprintf(p->report->gathered, sizeof p->report->gathered, "%.100s (%s, axis %s)",
+                 node->name, node->op->name, clt_axis_name(p->axis));
     clt_str_add(&p->report->text, "%s %s: %s cannot be divided, so its operands are gathered\n",
                 clt_axis_name(p->axis), node->name, node->op->name);
 }

@@ -45,8 +45,9 @@ clt_status clt_pass_pipeline(clt_graph *graph, int stage, clt_value **gradients,
 
 /* What clt_pass_partition did, for readers and tests. */
 typedef struct clt_partition_report {
-    int gathers;  /* nodes whose split operands were gathered, because nothing divides the node */
-    clt_str text; /* one line for each split parameter, collective and such node */
+    int gathers; /* nodes whose split operands were gathered, because nothing divides the node */
+    char gathered[160]; /* the first of them, with axis and operator */
+    clt_str text;       /* one line for each split parameter, collective and such node */
 } clt_partition_report;
 
 /*

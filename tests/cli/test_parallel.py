@@ -48,6 +48,9 @@ class Parallel(CommandTest):
         model = self.images(2)
         want = self.losses("whole", model=model, devices="pocl@1")
         self.near(self.losses("rows", "--parallel", "space=2", model=model, devices="pocl/2"), want)
+        done = self.run_command(*self.arguments("--steps", "1", "--parallel", "space=2", model=model,
+                                                devices="pocl/2"))
+        self.assert_message(done.stderr, "1 operator cannot be divided", "(reshape, axis space)")
         plan = ("plan", "--model", model, "--data", "idx:" + self.data, "--devices", "pocl/2",
                 "--parallel", "space=2")
         text = self.run_command(*plan, "--explain").stdout

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "exec/slow.h"
 #include "train/planner/balance.h"
 #include "train/setup/choices.h"
@@ -124,6 +125,19 @@ static void leave_store(clt_trainer *t)
     store->keeps = NULL;
 }
 
+/* Says which operators cost all places of an axis the whole work. */
+static void warn_of_gathers(const clt_trainer *t)
+{
+    const clt_partition_report *report = &t->training->devices[0].plan->partition;
+    if (t->all.rank || !report->gathers)
+        return;
+    clt_log(CLT_LOG_WARN,
+            "%d operator%s cannot be divided, so every place computes %s whole: %s%s; plan "
+            "--explain names all",
+            report->gathers, report->gathers > 1 ? "s" : "", report->gathers > 1 ? "them" : "it",
+            report->gathers > 1 ? "the first is " : "", report->gathered);
+}
+
 clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
                               const clt_trainer_options *options, clt_trainer **out)
 {
@@ -159,6 +173,7 @@ clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
         clt_trainer_destroy(t);
         return status;
     }
+    warn_of_gathers(t);
     *out = t;
     return CLT_OK;
 }
