@@ -90,8 +90,10 @@ typedef struct clt_collectives {
      * order. With a negative colour a participant is in none. *group becomes the number by which
      * each device calls the group that it is in. Members of a group start its collectives in the
      * same order, independently of other groups. All ranks must call it, with the same colours.
+     * `sends`: a device may send before it starts what the receiver needs from it, in another
+     * group. Its queue then never waits for the receiver.
      */
-    clt_status (*split)(void *self, const int *colours, int *group);
+    clt_status (*split)(void *self, const int *colours, bool sends, int *group);
 
     /* Makes every blocked complete of all devices and groups return ABORTED. A failure of start or
      * complete does the same. Any thread may call it. */

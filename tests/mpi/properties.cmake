@@ -16,7 +16,7 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
             ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
                 $<TARGET_FILE:mpi_${program}> ${ARGN})
         set_tests_properties(mpi.${name} PROPERTIES LABELS mpi TIMEOUT 600)
-        if(program MATCHES "^(collective|collectives|parity)$")
+        if(program MATCHES "^(collective|collectives|parallel|parity)$")
             set_tests_properties(mpi.${name} PROPERTIES PROCESSORS 2)
         endif()
     endfunction()
@@ -125,6 +125,23 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
         clt_mpi_test(collective_nodes_2x1_by_1_micro 2 collective pocl@1 2)
         set_tests_properties(mpi.collective_nodes_2x2_by_1 mpi.collective_nodes_2x1_by_1_micro PROPERTIES
             ENVIRONMENT "CLT_TESTING_NODE_RANKS=1")
+    endif()
+
+    # Meshes: on RANKS ranks, then on nodes. RANKS:ranks a node:level.
+    clt_mpi_program(parallel)
+    clt_mpi_test(parallel_2 2 parallel single)
+    clt_mpi_test(parallel_4 4 parallel single)
+    if(CLT_TESTING)
+        foreach(case 2:1:single 2:1:multiple 4:2:multiple)
+            string(REPLACE ":" ";" numbers ${case})
+            list(GET numbers 0 ranks)
+            list(GET numbers 1 ranks_a_node)
+            list(GET numbers 2 level)
+            set(name parallel_${ranks}_by_${ranks_a_node}_${level})
+            clt_mpi_test(${name} ${ranks} parallel ${level})
+            set_tests_properties(mpi.${name} PROPERTIES
+                ENVIRONMENT "CLT_TESTING_NODE_RANKS=${ranks_a_node}")
+        endforeach()
     endif()
 
     clt_mpi_program(unlike)

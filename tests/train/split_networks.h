@@ -11,7 +11,10 @@ typedef void (*build_fn)(clt_graph *graph);
 
 static inline int64_t elements_of(const clt_type *type)
 {
-    return clt_type_elements(type, BATCH);
+    int64_t count = 1;
+    for (int i = 0; i < type->rank; i++)
+        count *= type->dims[i] < 0 ? -type->dims[i] * BATCH : type->dims[i];
+    return count;
 }
 
 /* Element i of a tensor: an integer between -2 and 2; of integers: an index below `limit`. */

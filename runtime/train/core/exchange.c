@@ -77,7 +77,7 @@ clt_status clt_exchange_split(clt_exchange *e, const clt_participants *all)
             continue;
         }
         clt_mesh_colours(mesh, (clt_axis)a, colours);
-        status = e->collectives.split(e->collectives.self, colours, &e->groups[a]);
+        status = e->collectives.split(e->collectives.self, colours, false, &e->groups[a]);
     }
     clt_free(colours);
     return status;
@@ -101,7 +101,7 @@ clt_status clt_exchange_join_stages(clt_exchange *e, const clt_participants *all
             const bool member = stage == edge / stages || stage == edge % stages;
             colours[p] = member ? clt_mesh_neighbour(mesh, CLT_AXIS_PIPELINE, p, 0) : -1;
         }
-        status = e->collectives.split(e->collectives.self, colours, &e->edges[edge]);
+        status = e->collectives.split(e->collectives.self, colours, true, &e->edges[edge]);
     }
     clt_free(colours);
     return status;

@@ -220,9 +220,11 @@ static void close_all(void *self)
  * the world's connect; LOCAL: the communicator is within this rank. */
 enum { LOCAL = -2 };
 
-static clt_status open_comm(connection *c, int color, const int *member, int wanted, group *g)
+static clt_status open_comm(connection *c, int color, const int *member, int wanted, bool sends,
+                            group *g)
 {
     clt_comm_device list[CLT_MOST_DEVICES];
+    clt_comm_options options = c->options;
     clt_comm *comm = NULL;
     int count = 0;
     for (int d = 0; d < c->count; d++) {
@@ -234,9 +236,12 @@ static clt_status open_comm(connection *c, int color, const int *member, int wan
         list[count].compute = c->devices[d]->queue;
         g->index[d] = count++;
     }
+    /* Between ranks, the devices' own threads would wait for each other within their queues. */
+    if (sends && color != LOCAL)
+        options.threads = 1;
     CLT_TRY(color == LOCAL
-                ? clt_comm_create(list, count, &c->options, &comm)
-                : c->world->connect(c->world->user, color, list, count, &c->options, &comm));
+                ? clt_comm_create(list, count, &options, &comm)
+                : c->world->connect(c->world->user, color, list, count, &options, &comm));
     if (!comm)
         return CLT_OK;
     c->comms[c->n_comms++] = comm;
@@ -312,7 +317,7 @@ static int find_rounds(const int *colours, everyone *all)
 
 /* Makes this rank's groups. All ranks make the same calls of connect, even after a failure. */
 static clt_status open_groups(connection *c, const int *colours, const everyone *all, int rounds,
-                              group *g)
+                              bool sends, group *g)
 {
     const int *own = colours + all->first, *round = all->round + all->first;
     clt_status status = CLT_OK;
@@ -320,16 +325,16 @@ static clt_status open_groups(connection *c, const int *colours, const everyone 
         int color = -1;
         for (int d = 0; d < c->count; d++)
             color = round[d] == r ? own[d] : color;
-        const clt_status opened = open_comm(c, color, own, color, g);
+        const clt_status opened = open_comm(c, color, own, color, sends, g);
         status = status == CLT_OK ? opened : status;
     }
     for (int d = 0; d < c->count && status == CLT_OK; d++)
         if (own[d] >= 0 && round[d] == LOCAL && !g->of[d])
-            status = open_comm(c, LOCAL, own, own[d], g);
+            status = open_comm(c, LOCAL, own, own[d], sends, g);
     return status;
 }
 
-static clt_status split(void *self, const int *colours, int *out)
+static clt_status split(void *self, const int *colours, bool sends, int *out)
 {
     connection *c = self;
     everyone all = {0};
@@ -342,7 +347,8 @@ static clt_status split(void *self, const int *colours, int *out)
         CLT_NEXT(status, CLT_RESERVE(c->comms, c->n_comms, c->comms_room, rounds + c->count));
         status = clt_ranks_agree(c->world, status, NULL);
     }
-    CLT_NEXT(status, clt_ranks_agree(c->world, open_groups(c, colours, &all, rounds, &g), NULL));
+    CLT_NEXT(status,
+             clt_ranks_agree(c->world, open_groups(c, colours, &all, rounds, sends, &g), NULL));
     clt_free(all.rank);
     CLT_TRY(status);
     c->groups[c->n_groups] = g;
@@ -373,7 +379,7 @@ clt_status clt_collectives_open(clt_device *const *devices, int count, const clt
         c->groups[0] = (group){0};
         c->n_groups = 1;
         status = CLT_RESERVE(c->comms, 0, c->comms_room, 1);
-        CLT_NEXT(status, open_comm(c, several_ranks(c) ? 0 : LOCAL, all, 0, &c->groups[0]));
+        CLT_NEXT(status, open_comm(c, several_ranks(c) ? 0 : LOCAL, all, 0, false, &c->groups[0]));
     }
     if (status != CLT_OK) {
         if (c)

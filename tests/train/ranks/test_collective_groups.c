@@ -166,7 +166,8 @@ static bool open_stage(stage *s, rank *self)
                 HOLDS(self, clt_collectives_open(s->lab.devices, s->lab.n, &self->world, 60,
                                                  CLT_CONNECT_AUTO, &s->table) == CLT_OK);
     for (int k = 0; k < SPLITS && good; k++)
-        good = HOLDS(self, s->table.split(s->table.self, s->colours[k], &s->group[k]) == CLT_OK);
+        good = HOLDS(self,
+                     s->table.split(s->table.self, s->colours[k], false, &s->group[k]) == CLT_OK);
     return good;
 }
 
@@ -223,7 +224,7 @@ static void wait_in_chain(rank *self)
             colours[1][p] = (p + 1) / 2;
         }
         for (int k = 0; k < 2; k++)
-            HOLDS(self, s.table.split(s.table.self, colours[k], &groups[k]) == CLT_OK);
+            HOLDS(self, s.table.split(s.table.self, colours[k], false, &groups[k]) == CLT_OK);
         const clt_collective what = {.kind = CLT_COLLECTIVE_ALL_REDUCE,
                                      .group = groups[self->number % 2],
                                      .host = data,
