@@ -5,11 +5,13 @@
  *
  * Operators whose kernels cannot read or write 16 bits (clt_op.half) get conversions around them.
  * The f32 side of a conversion is short-lived. Everything else stays f32: parameters and their
- * gradients, states, sums over images, statistics, losses, inputs, outputs, and gradients that
- * overwrite outputs. Compare Micikevicius et al., "Mixed precision training", ICLR 2018.
+ * gradients (but with zero 3 they travel in 16 bits), states, sums over images, statistics, losses,
+ * inputs, outputs, and gradients that overwrite outputs. Compare Micikevicius et al., "Mixed
+ * precision training", ICLR 2018.
  */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "ops/collective/collective.h"
 #include "ops/collective/transfer.h"
 #include "passes/passes.h"
 #include <cltrain/ops.h>
@@ -218,6 +220,30 @@ static clt_status visit_move(precision_pass *p, clt_node *node)
     return CLT_OK;
 }
 
+/* Whether the node gathers a shard of a parameter, or scatters its gradient (gather_shards.c). */
+static bool exchanges_shards(const clt_node *node)
+{
+    const clt_op_collective kind = node->op->collective;
+    const clt_value *in = node->in[0];
+    return (kind == CLT_OP_ALL_GATHER && in->kind == CLT_VALUE_PARAMETER &&
+            in->shardings[CLT_AXIS_DATA].blocks) ||
+           (kind == CLT_OP_REDUCE_SCATTER && node->backward &&
+            ((const clt_axis_attr *)node->attr)->axis == CLT_AXIS_DATA);
+}
+
+/* Parameters and their gradients travel in 16 bits. The shard that is updated stays f32. */
+static clt_status visit_shards(precision_pass *p, clt_node *node)
+{
+    if (!is_half(p, node->in[0])) {
+        node->in[0] = convert(p, node, node->in[0], p->precision);
+        CLT_TRY(clt_graph_status(p->graph));
+        p->order[p->n_order++] = node->in[0]->producer;
+    }
+    make_half(p, node->out[0]);
+    p->order[p->n_order++] = node;
+    return CLT_OK;
+}
+
 /* Both ends of a message between devices have the type that its attributes say. */
 static clt_status visit_message(precision_pass *p, clt_node *node)
 {
@@ -243,6 +269,8 @@ static clt_status visit(precision_pass *p, clt_node *node)
         return visit_message(p, node);
     if (node->op->view)
         return visit_view(p, node);
+    if (node->op->collective && exchanges_shards(node))
+        return visit_shards(p, node);
     /* The operand and the result of a collective have one type. The host adds up in f32. Shifts
      * stay in f32, because their ends are filled with f32. */
     if (node->op->rounding == CLT_ROUNDS_MOVES ||

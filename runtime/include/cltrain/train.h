@@ -102,7 +102,9 @@ typedef struct clt_trainer_options {
      * most 256 devices.
      *
      * 3: the store's devices also keep shards of parameters and gradients only; see
-     * clt_store_options.zero. Gradients are reduced in f32. A device that is lost ends the run. */
+     * clt_store_options.zero. With a precision of 16 bits, parameters are gathered and gradients
+     * reduced in 16 bits, and the shard that is updated stays f32. A device that is lost ends the
+     * run. */
     int zero;
     int guard; /* 1: a step with a non-finite gradient changes nothing, nor do later steps */
     /* Largest global batch of a step, over all ranks, devices and micro-batches. Each device has

@@ -253,13 +253,13 @@ static clt_status count_start(void *self, int device, const clt_collective *what
                               const cl_event *wait, clt_collective_request *request)
 {
     const double bytes = (double)what->count * clt_dtype_size(what->dtype) * (devices - 1);
-    if (device == 0 && what->buffer && what->dtype == CLT_F32)
+    if (device == 0 && what->buffer && what->dtype != CLT_I32)
         sent += what->kind == CLT_COLLECTIVE_ALL_REDUCE ? 2 * bytes / devices : bytes;
     return started(self, device, what, n_wait, wait, request);
 }
 
 /* Returns the bytes that a device sends in a step, and those of its tensors. */
-static double bytes_sent(const char *list, int zero, int64_t *kept)
+static double bytes_sent(const char *list, clt_dtype precision, int zero, int64_t *kept)
 {
     static int32_t tokens[MOST * LENGTH];
     const double weight = MOST * LENGTH;
@@ -278,6 +278,7 @@ static double bytes_sent(const char *list, int zero, int64_t *kept)
     clt_trainer_options_init(&o);
     o.optimizer = CLT_ADAMW;
     o.zero = zero;
+    o.precision = precision;
     o.batch = MOST;
     lab_trainer(&l, &o);
     started = l.trainer->exchange.collectives.start;
@@ -304,21 +305,75 @@ static double bytes_sent(const char *list, int zero, int64_t *kept)
 
 /* Weights are gathered twice and gradients reduced once, which is half as much again as an
  * all-reduce. The tied table too: it stays from its last use in forward to its first in backward.
- * Biases, which backward does not read, are gathered once. */
+ * Biases, which backward does not read, are gathered once. In a run of 16 bits all of these have
+ * 16 bits. */
 static void shards_take_few_bytes(void **state)
 {
     static const char *const lists[] = {"cpu@1,cpu@1", "cpu@1,cpu@1,cpu@1"};
     (void)state;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 4; i++) {
+        const clt_dtype precision = i < 2 ? CLT_F32 : CLT_BF16;
         int64_t whole, parts;
-        const double plain = bytes_sent(lists[i], 0, &whole);
-        const double zero = bytes_sent(lists[i], 3, &parts);
-        const int n = i + 2, weights[] = {VOCABULARY * DEPTH, WIDE * DEPTH, WIDE * DEPTH};
+        const double plain = bytes_sent(lists[i % 2], precision, 0, &whole);
+        const double zero = bytes_sent(lists[i % 2], precision, 3, &parts);
+        const int n = i % 2 + 2, weights[] = {VOCABULARY * DEPTH, WIDE * DEPTH, WIDE * DEPTH};
         int floats = 2 * ((WIDE + n - 1) / n + (DEPTH + n - 1) / n); /* a shard's */
         for (int k = 0; k < 3; k++)
             floats += 3 * ((weights[k] + n - 1) / n);
-        assert_true(zero == 4.0 * floats * (n - 1) && zero <= 1.5 * plain);
+        print_message("%s on %d devices: dp sends %.0f bytes, zero 3 %.0f\n",
+                      clt_dtype_name(precision), n, plain, zero);
+        assert_true(zero == clt_dtype_size(precision) * floats * (n - 1.0) && zero <= 1.5 * plain);
         assert_true(parts <= whole / n + 5 * CLT_TENSOR_ALIGN);
+    }
+}
+
+/* Trains and keeps the parameters in `kept`. Or returns how far they are from those in `kept`,
+ * relative to how far the steps moved them. */
+static double trained_apart(clt_dtype precision, int zero, float kept[4][LARGEST], bool compares)
+{
+    const setting s = {"cpu@1,cpu@1", CLT_SGD, precision, 512, 1, zero};
+    float before[LARGEST], after[LARGEST];
+    double apart = 0, moved = 0;
+    clt_store_options so;
+    clt_store_options_init(&so);
+    so.seed = 4;
+    so.zero = zero;
+    so.bucket_bytes = s.bucket_bytes;
+    lab l = lab_on_kept(s.devices), start = lab_on_kept("cpu@1");
+    l.graph = classifier(IN, WIDE, CLASSES);
+    ok(clt_store_create_with(l.graph, l.devices, l.n, &so, &l.store));
+    lab_store(&start, classifier(IN, WIDE, CLASSES), 4);
+    const clt_trainer_options o = options_of(&s);
+    lab_trainer(&l, &o);
+    train(&l, STEPS);
+    for (int i = 0; i < 4; i++) {
+        const size_t bytes = (size_t)sizes[i] * sizeof *after;
+        ok(clt_store_get(start.store, names[i], before, bytes));
+        ok(clt_store_get(l.store, names[i], after, bytes));
+        for (int j = 0; j < sizes[i]; j++) {
+            moved = fmax(moved, fabs((double)after[j] - (double)before[j]));
+            if (compares)
+                apart = fmax(apart, fabs((double)after[j] - (double)kept[i][j]));
+            else
+                kept[i][j] = after[j];
+        }
+    }
+    lab_close(&l);
+    lab_close(&start);
+    return apart / moved;
+}
+
+/* Layers read parameters that are rounded to 2^-9 of themselves in bf16, and to 2^-12 in f16. */
+static void shards_of_16_bits_round_parameters(void **state)
+{
+    static float kept[4][LARGEST];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const clt_dtype precision = i ? CLT_F16 : CLT_BF16;
+        trained_apart(precision, 0, kept, false);
+        const double apart = trained_apart(precision, 3, kept, true);
+        print_message("%s: %.2g of the steps apart\n", clt_dtype_name(precision), apart);
+        assert_true(apart > 0 && apart < (i ? 1e-3 : 2e-2));
     }
 }
 
@@ -377,9 +432,11 @@ static int set_up(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shards_give_the_same_bits), cmocka_unit_test(shards_lie_on_ranks),
-        cmocka_unit_test(shards_take_few_bytes), cmocka_unit_test(mistakes_of_zero_3_are_named),
-        cmocka_unit_test(mistakes_are_named)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(shards_give_the_same_bits),
+                                       cmocka_unit_test(shards_lie_on_ranks),
+                                       cmocka_unit_test(shards_take_few_bytes),
+                                       cmocka_unit_test(shards_of_16_bits_round_parameters),
+                                       cmocka_unit_test(mistakes_of_zero_3_are_named),
+                                       cmocka_unit_test(mistakes_are_named)};
     return cmocka_run_group_tests(tests, set_up, close_runtime);
 }
