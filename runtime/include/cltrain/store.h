@@ -55,7 +55,7 @@ typedef struct clt_store_options {
      * optimizer's state: gradients are reduced to them, they update, and send the parameters to the
      * other devices, which keep nothing of the optimizer (ZeRO-Offload; Ren et al., ATC 2021). Each
      * bucket has one owner. Needs a mesh that has no other axis than dp, of which each owner is a
-     * place, and zero 0. A device that is lost ends the run. */
+     * place, and zero 0. If an owner is lost, or a rank's last device that trains, the run ends. */
     int offload;
     /* With `parallel`, `zero` or `offload`: the world of the trainer, NULL for one rank. Creating
      * the store is then collective. What `user` points to must outlive the store. */

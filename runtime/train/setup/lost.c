@@ -46,7 +46,7 @@ static clt_status check_rest(const clt_trainer *t, int lost)
     bool *flags = clt_calloc((size_t)t->all.total, sizeof *flags);
     CLT_TRY_MEMORY(flags);
     flags[t->all.first + lost] = true;
-    const clt_status status = clt_remains_find(&t->all, flags, &remains);
+    const clt_status status = clt_remains_find(&t->all, t->store, flags, &remains);
     clt_remains_free(&remains);
     clt_free(flags);
     return status;
@@ -56,8 +56,6 @@ static clt_status check(const clt_trainer *t, int lost)
 {
     if (lost < 0 && !stopped_for_lost(t))
         return clt_fail(CLT_STATE, "no device has failed");
-    if (t->store->owners)
-        return clt_fail(CLT_STATE, "training cannot go on without it, because of offload");
     if (t->all.mesh.zero)
         return clt_fail(CLT_STATE, "training cannot go on without it, because zero 3 divides the "
                                    "model along dp of the mesh");
@@ -177,7 +175,7 @@ static clt_status divides(const clt_trainer *t, const clt_remains *r)
 /* Fewer places of space or time may not divide the rows or positions, so still fewer are tried. */
 static clt_status find_remains(const clt_trainer *t, recovery *r)
 {
-    CLT_TRY(clt_remains_find(&t->all, r->lost, &r->remains));
+    CLT_TRY(clt_remains_find(&t->all, t->store, r->lost, &r->remains));
     while (r->remains.axis != CLT_AXIS_DATA) {
         const clt_status status = divides(t, &r->remains);
         int64_t failed = status != CLT_OK;
@@ -226,8 +224,8 @@ static clt_status find_source(const clt_trainer *t, recovery *r)
     return CLT_OK;
 }
 
-/* Only one device has the slots of a shard. Between an update and the gathering of the shards, only
- * one device has its new parameters. */
+/* Only one device has the slots of a shard; an owner is not lost. Between an update and the
+ * gathering of the shards, only one device has its new parameters. */
 static clt_status check_shards(const clt_trainer *t, const recovery *r)
 {
     char axes[64];
@@ -238,7 +236,7 @@ static clt_status check_shards(const clt_trainer *t, const recovery *r)
             return clt_fail(CLT_STATE,
                             "a device was lost while devices updated their shards in step %lld",
                             (long long)r->progress[p].begun);
-    if (clt_optimizer_find(t->options.optimizer)->n_slots)
+    if (!t->store->owners && clt_optimizer_find(t->options.optimizer)->n_slots)
         return clt_fail(CLT_STATE,
                         "a shard of the optimizer's state went with the device that failed, "
                         "because that state is divided along %s",

@@ -98,7 +98,29 @@ static clt_status none_left(const clt_participants *all, int empty)
                                : "");
 }
 
-clt_status clt_remains_find(const clt_participants *all, const bool *lost, clt_remains *r)
+/* Owners alone have the optimizer's state of their buckets, and no samples. */
+static clt_status check_owners(const clt_participants *all, const clt_store *store,
+                               const clt_remains *r)
+{
+    for (int p = 0; p < all->total; p++)
+        if (!r->stays[p] && clt_store_owns(store, p))
+            return clt_fail(CLT_STATE, "training cannot go on without it, because it alone had the "
+                                       "optimizer's state of its buckets (offload)");
+    for (int k = 0; k < all->ranks; k++) {
+        int p = all->begins[k];
+        while (!r->stays[p])
+            p++;
+        if (clt_store_owns(store, p))
+            return clt_fail(CLT_STATE,
+                            "training cannot go on without it, because rank %d of %d has no other "
+                            "device that trains (offload)",
+                            k, all->ranks);
+    }
+    return CLT_OK;
+}
+
+clt_status clt_remains_find(const clt_participants *all, const clt_store *store, const bool *lost,
+                            clt_remains *r)
 {
     static const clt_axis axes[] = {CLT_AXIS_DATA, CLT_AXIS_SPACE, CLT_AXIS_TIME};
     int empty = -1;
@@ -109,7 +131,7 @@ clt_status clt_remains_find(const clt_participants *all, const bool *lost, clt_r
     for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
         if (all->mesh.size[axes[i]] > 1 && try_axis(all, lost, axes[i], r, &empty)) {
             cut_mesh(all, r);
-            return CLT_OK;
+            return check_owners(all, store, r);
         }
     return none_left(all, empty);
 }
@@ -150,10 +172,24 @@ static void give_mesh(const clt_remains *r, const clt_participants *all, clt_sto
     memcpy(store->begins, r->begins, (size_t)(all->ranks + 1) * sizeof *r->begins);
 }
 
+/* An owner's slots stay, and it owns the same buckets under its new number. */
+static void number_owners(const clt_remains *r, const clt_participants *all, clt_store *store)
+{
+    for (int b = 0; b < store->layout.n_buckets; b++)
+        if (store->layout.buckets[b].owner)
+            store->layout.buckets[b].owner = clt_remains_number(r, store->layout.buckets[b].owner);
+    for (int d = 0; d < store->n_devices; d++) {
+        store->replicas[d].shard = clt_remains_number(r, all->first + d);
+        store->replicas[d].shards = r->begins[all->ranks];
+    }
+}
+
 void clt_remains_apply(const clt_remains *r, const clt_participants *all, clt_store *store)
 {
     const int devices = store->n_devices;
     int left = 0;
+    if (store->owners)
+        number_owners(r, all, store);
     give_mesh(r, all, store);
     for (int d = 0; d < devices; d++)
         if (!r->stays[all->first + d]) {

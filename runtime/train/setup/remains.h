@@ -18,9 +18,11 @@ typedef struct clt_remains {
 } clt_remains;
 
 /* Chooses the axis and the participants. `lost` is by participant. Fails with STATE, and a message
- * that names the mesh's axes or the rank, if no axis has another place, or if a rank would have no
- * device. Free *remains with clt_remains_free also after a failure. */
-clt_status clt_remains_find(const clt_participants *all, const bool *lost, clt_remains *remains);
+ * that names the mesh's axes or the rank, if no axis has another place, if a rank would have no
+ * device, or with offload no device that trains, or if an owner is lost. Free *remains with
+ * clt_remains_free also after a failure. */
+clt_status clt_remains_find(const clt_participants *all, const clt_store *store, const bool *lost,
+                            clt_remains *remains);
 
 /* Gives up one more place of the axis. Returns false, and changes nothing, if it is the last or if
  * a rank would have no device. */
@@ -30,7 +32,8 @@ bool clt_remains_fewer(const clt_participants *all, clt_remains *remains);
 int clt_remains_number(const clt_remains *remains, int participant);
 
 /* Drops the devices of this process that leave from the store, and gives the store its new mesh.
- * `all` has the participants of before; of its arrays only the old numbers are read. */
+ * Owners (offload) stay those of their buckets. `all` has the participants of before; of its arrays
+ * only the old numbers are read. */
 void clt_remains_apply(const clt_remains *remains, const clt_participants *all, clt_store *store);
 
 void clt_remains_free(clt_remains *remains);

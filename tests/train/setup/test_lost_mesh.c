@@ -75,6 +75,7 @@ typedef struct loss_case {
     const char *left, *smaller; /* NULL: one device */
     const double *weights, *left_weights;
     int node;       /* the first node that fails */
+    int owners;     /* with offload */
     bool left_zero; /* one place is left, so that the run that begins there has no shards */
 } loss_case;
 
@@ -84,7 +85,7 @@ typedef struct course {
 } course;
 
 static void open_lab(const setting *s, const char *devices, const char *parallel,
-                     const double *weights, lab *l)
+                     const double *weights, int owners, lab *l)
 {
     clt_store_options store;
     clt_trainer_options o;
@@ -97,6 +98,7 @@ static void open_lab(const setting *s, const char *devices, const char *parallel
     clt_store_options_init(&store);
     store.parallel = parallel;
     store.zero = s->zero == 3 ? 3 : 0;
+    store.offload = owners;
     store.bucket_bytes = 64;
     ok(clt_store_create_with(l->graph, l->devices, l->n, &store, &l->store));
     clt_trainer_options_init(&o);
@@ -159,7 +161,7 @@ static void begin(const loss_case *k, const char *dir, course *c)
     char words[48];
     int redo = -1;
     lab l;
-    open_lab(&k->s, k->s.devices, k->s.parallel, k->weights, &l);
+    open_lab(&k->s, k->s.devices, k->s.parallel, k->weights, k->owners, &l);
     set_parameters(&k->s, &l); /* whole numbers */
     clt_step_batch_init(&batch);
     batch.count = BATCH;
@@ -192,7 +194,7 @@ static void begin_there(const loss_case *k, const char *dir, course *c)
     lab l;
     setting s = k->s;
     s.zero = k->left_zero ? 0 : s.zero;
-    open_lab(&s, k->left ? k->left : "pocl@1", k->smaller, k->left_weights, &l);
+    open_lab(&s, k->left ? k->left : "pocl@1", k->smaller, k->left_weights, k->owners, &l);
     ok(clt_trainer_restore(l.trainer, dir, &position, &seed));
     assert_int_equal(clt_trainer_steps(l.trainer), BEFORE);
     clt_step_batch_init(&batch);
@@ -215,14 +217,16 @@ static void check_case(const loss_case *k)
     for (int i = 0; i < MORE; i++)
         if (memcmp(lost.results[i], there.results[i], sizeof lost.results[i]))
             fail_msg("%s without device %d: step %d has loss %.9g and norm %.9g, not %.9g and %.9g",
-                     k->s.parallel, k->lost, BEFORE + i + 1, lost.results[i][0], lost.results[i][1],
-                     there.results[i][0], there.results[i][1]);
+                     k->s.parallel ? k->s.parallel : "dp", k->lost, BEFORE + i + 1,
+                     lost.results[i][0], lost.results[i][1], there.results[i][0],
+                     there.results[i][1]);
     assert_memory_equal(lost.sums, there.sums, sizeof lost.sums);
     assert_int_equal(lost.end.n, there.end.n);
     for (int i = 0; i < lost.end.n; i++) {
         if (memcmp(lost.end.data[i], there.end.data[i],
                    (size_t)lost.end.count[i] * sizeof *lost.end.data[i]))
-            fail_msg("%s without device %d: %s differs", k->s.parallel, k->lost, lost.end.names[i]);
+            fail_msg("%s without device %d: %s differs", k->s.parallel ? k->s.parallel : "dp",
+                     k->lost, lost.end.names[i]);
         free(lost.end.data[i]);
         free(there.end.data[i]);
     }
@@ -336,14 +340,14 @@ static void a_place_of_space_or_time_leaves(void **state)
 
 /* --- what cannot go on ----------------------------------------------------------------------- */
 
-static void ends(const setting *s, int lost, const char *why)
+static void ends(const setting *s, int owners, int lost, const char *why)
 {
     clt_feed feeds[MOST_FEEDS];
     clt_step_batch batch;
     char words[48];
     int redo = -1;
     lab l;
-    open_lab(s, s->devices, s->parallel, NULL, &l);
+    open_lab(s, s->devices, s->parallel, NULL, owners, &l);
     clt_step_batch_init(&batch);
     batch.count = BATCH;
     batch.feeds = feeds;
@@ -351,7 +355,10 @@ static void ends(const setting *s, int lost, const char *why)
     ok(clt_trainer_step(l.trainer, &batch, NULL));
     snprintf(words, sizeof words, "place %d.=1", lost);
     clt_exec_testing_lose = words;
-    assert_int_equal(clt_trainer_step(l.trainer, &batch, NULL), CLT_DEVICE_LOST);
+    if (owners) /* have no nodes that could fail */
+        atomic_store(&l.trainer->lost, lost);
+    else
+        assert_int_equal(clt_trainer_step(l.trainer, &batch, NULL), CLT_DEVICE_LOST);
     clt_exec_testing_lose = NULL;
     assert_int_equal(clt_trainer_recover(l.trainer, &redo), CLT_STATE);
     assert_message_has(why);
@@ -388,7 +395,31 @@ static void bytes_are_gone(void **state)
          "along dp and space"}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        ends(&cases[i].s, 1, cases[i].why);
+        ends(&cases[i].s, 0, 1, cases[i].why);
+}
+
+/* The owner has all slots, so a device that trains may leave. */
+static void owners_stay(void **state)
+{
+    static const setting s = {.build = two_layers, .devices = two, .optimizer = CLT_ADAM};
+    static const loss_case cases[] = {
+        {.s = {.build = two_layers,
+               .devices = three,
+               .parallel = "dp=3",
+               .optimizer = CLT_MOMENTUM,
+               .clip = 1},
+         .lost = 0,
+         .left = two,
+         .smaller = "dp=2",
+         .owners = 1},
+        {.s = {.build = transformer, .devices = four, .optimizer = CLT_ADAMW},
+         .lost = 1,
+         .left = three,
+         .owners = 2}};
+    (void)state;
+    check_cases(cases, sizeof cases / sizeof *cases);
+    ends(&s, 1, 1, "it alone had the optimizer's state of its buckets (offload)");
+    ends(&s, 1, 0, "rank 0 of 1 has no other device that trains (offload)");
 }
 
 /* Sets a parameter of a device to zero, as if it had not done the last step. */
@@ -413,7 +444,7 @@ static void an_updated_place_becomes_all(void **state)
         clt_step_batch batch;
         int redo = -1;
         lab l;
-        open_lab(&s, s.devices, s.parallel, NULL, &l);
+        open_lab(&s, s.devices, s.parallel, NULL, 0, &l);
         set_parameters(&s, &l);
         clt_step_batch_init(&batch);
         batch.count = BATCH;
@@ -447,6 +478,50 @@ static void an_updated_place_becomes_all(void **state)
     }
 }
 
+/* Devices fail one after the other, until something is missing. */
+static void one_after_the_other(void **state)
+{
+    static const struct {
+        setting s;
+        int left[3]; /* devices after each failure of the first device */
+        const char *why;
+    } cases[] = {{{.build = two_layers, .devices = six, .parallel = "dp=3,tp=2"},
+                  {4, 2, 0},
+                  "the model is divided along tp of the mesh"},
+                 {{.build = rows, .devices = four, .parallel = "space=2,dp=2"},
+                  {2, 1, 0},
+                  "no other device is left"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        clt_feed feeds[MOST_FEEDS];
+        clt_step_batch batch;
+        int redo = -1;
+        lab l;
+        open_lab(&cases[i].s, cases[i].s.devices, cases[i].s.parallel, NULL, 0, &l);
+        clt_step_batch_init(&batch);
+        batch.count = BATCH;
+        batch.feeds = feeds;
+        batch.n_feeds = make_feeds(&cases[i].s, &l, feeds);
+        for (int k = 0; k < 3; k++) {
+            ok(clt_trainer_step(l.trainer, &batch, NULL));
+            char words[64];
+            snprintf(words, sizeof words, "%.30s=%d", l.store->replicas[0].device->label, k + 1);
+            clt_exec_testing_lose = words;
+            assert_int_equal(clt_trainer_step(l.trainer, &batch, NULL), CLT_DEVICE_LOST);
+            clt_exec_testing_lose = NULL;
+            if (cases[i].left[k])
+                ok(clt_trainer_recover(l.trainer, &redo));
+            else
+                assert_int_equal(clt_trainer_recover(l.trainer, &redo), CLT_STATE);
+            if (cases[i].left[k])
+                assert_int_equal(l.trainer->all.own, cases[i].left[k]);
+        }
+        assert_message_has(cases[i].why);
+        free_feeds(feeds, batch.n_feeds);
+        lab_close(&l);
+    }
+}
+
 static int set_up(void **state)
 {
     return scratch_make(state) || open_runtime(state);
@@ -463,7 +538,9 @@ int main(void)
         cmocka_unit_test(a_place_of_dp_leaves),
         cmocka_unit_test(a_place_of_space_or_time_leaves),
         cmocka_unit_test(bytes_are_gone),
+        cmocka_unit_test(owners_stay),
         cmocka_unit_test(an_updated_place_becomes_all),
+        cmocka_unit_test(one_after_the_other),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
