@@ -55,6 +55,7 @@ struct clt_value {
     clt_layout layout;
     char *name; /* NULL for most intermediates */
     bool output;
+    bool spare;           /* an output only as far as its parts need not be gathered */
     bool kept;            /* a parameter's gradient, which passes neither merge nor remove */
     bool output_gradient; /* INPUT: the gradient of an output, see clt_output_gradient */
     clt_node *producer;   /* NULL unless INTERMEDIATE */

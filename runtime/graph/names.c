@@ -52,6 +52,7 @@ void clt_graph_move_output(clt_value *from, clt_value *to)
 {
     to->name = from->name;
     to->output = true;
+    to->spare = from->spare;
     from->name = NULL;
     from->output = false;
     to->graph->names_moved = true;

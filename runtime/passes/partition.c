@@ -277,14 +277,15 @@ static clt_status end_gradients(clt_partitioning *p, clt_value **gradients)
     return CLT_OK;
 }
 
-/* Outputs are whole. Other names move too, because readers look for them. */
+/* Outputs are whole. Spare ones that are divided are no outputs any more. Other names move too,
+ * because readers look for them. */
 static clt_status end_outputs(clt_partitioning *p)
 {
     for (int i = 0; i < p->n_values; i++) {
         clt_value *old = p->graph->values[i];
         if (old->kind != CLT_VALUE_INTERMEDIATE || (!old->output && !old->name))
             continue;
-        const bool output = old->output;
+        const bool output = old->output && !(old->spare && p->placed[i].sharding.blocks);
         clt_value *value = output ? clt_partition_end(p, old, (clt_sharding){0, 0}) : p->local[i];
         CLT_TRY(clt_graph_status(p->graph));
         for (int k = 0; k < p->graph->n_seeds; k++)

@@ -135,6 +135,15 @@ static clt_status leave_training(clt_plan *plan)
     return CLT_OK;
 }
 
+/* Training and evaluation need no outputs, unless the caller computes their gradients. */
+static void spare_outputs(const clt_graph *graph)
+{
+    for (int i = 0; i < graph->n_values; i++)
+        graph->values[i]->spare = graph->values[i]->output;
+    for (int i = 0; i < graph->n_seeds; i++)
+        graph->seeds[i].output->spare = false;
+}
+
 /* Makes the graph that of the plan's place on axes that are divided before autodiff. */
 static clt_status divide_forward(clt_plan *plan)
 {
@@ -154,8 +163,10 @@ static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value
     const bool trains = plan->options.mode == CLT_PLAN_TRAIN;
     const bool alone = !plan->options.several || (mesh && mesh->size[CLT_AXIS_DATA] == 1);
     *n_gradients = 0;
-    if (plan->options.mode != CLT_PLAN_PREDICT)
+    if (plan->options.mode != CLT_PLAN_PREDICT) {
         CLT_TRY(refuse_carried(graph));
+        spare_outputs(graph);
+    }
     if (!trains)
         CLT_TRY(leave_training(plan));
     CLT_TRY(divide_forward(plan));

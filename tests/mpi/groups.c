@@ -2,8 +2,10 @@
  * Communicators of some ranks, run by mpiexec: `groups LEVEL`, on 4 ranks. Requests of all groups
  * are under way at once, and ranks complete them in different orders. With MPI on one thread, that
  * thread must therefore serve all groups by turns. Messages name ranks by their numbers in the
- * world.
+ * world. A send within a group costs the other ranks nothing.
  */
+#include "mpi/wired.h"
+
 #include "comm/fixture.h"
 
 #include <setjmp.h>
@@ -118,9 +120,69 @@ static void a_missing_rank_is_named(void **state)
         clt_comm_destroy(comms[g]);
 }
 
+/* Returns the calls of all kinds and transports that this rank's communicators have made. */
+static int64_t calls_made(void)
+{
+    int64_t calls = 0;
+    for (int g = 0; g < GROUPS; g++)
+        for (int k = 0; comms[g] && k <= CLT_COMM_BARRIER; k++)
+            for (int t = 0; t < CLT_COMM_TRANSPORTS; t++) {
+                clt_comm_count c;
+                clt_comm_count_init(&c);
+                check(clt_comm_counts(comms[g], (clt_comm_kind)k, (clt_comm_transport)t, &c));
+                calls += c.calls;
+            }
+    return calls;
+}
+
+/* Rank 0 sends to rank 1 in group 0. Ranks 2 and 3 send no bytes and make no calls meanwhile. */
+static void a_send_reaches_its_receiver_alone(void **state)
+{
+    enum { BYTES = COUNT * (int)sizeof(float), WORDS = 4000 };
+    static float data[COUNT];
+    clt_comm_request *started;
+    clt_comm_op op;
+    char all[RANKS], here = 0;
+    (void)state;
+    connect_groups(60000);
+    clt_comm_op_init(&op);
+    op.kind = world.rank ? CLT_COMM_RECEIVE : CLT_COMM_SEND;
+    op.peer = 1 - world.rank;
+    op.host = data;
+    op.count = COUNT;
+    for (int i = 0; i < COUNT; i++)
+        data[i] = world.rank ? 0 : (float)i;
+    check(world.gather(world.user, &here, 1, all)); /* all are ready */
+    const int64_t calls = calls_made();
+    const long long sent = wired;
+    watching = 1;
+    if (world.rank < 2) {
+        check(clt_comm_start(comms[0], 0, -1, &op, 0, NULL, &started));
+        check(clt_comm_complete(started, 0, NULL, NULL));
+    }
+    PMPI_Barrier(MPI_COMM_WORLD);
+    watching = 0;
+    assert_int_equal(uncounted, 0);
+    const long long given = wired - sent;
+    const bool between = world.node_ranks == 1; /* ranks 0 and 1 are nodes */
+    const long long least = between && !world.rank ? BYTES : 0;
+    if (world.rank >= 2)
+        assert_true(given == 0 && calls_made() == calls);
+    else
+        assert_true(calls_made() > calls && given >= least && given <= least + WORDS * between);
+    for (int i = 0; i < COUNT && world.rank == 1; i++)
+        assert_true(data[i] == (float)i);
+    for (int g = 0; g < GROUPS; g++)
+        if (comms[g])
+            check(clt_comm_finalize(comms[g]));
+    for (int g = 0; g < GROUPS; g++)
+        clt_comm_destroy(comms[g]);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(sums_in_any_order),
+                                       cmocka_unit_test(a_send_reaches_its_receiver_alone),
                                        cmocka_unit_test(a_missing_rank_is_named)};
     int given, failed;
     if (argc != 2)

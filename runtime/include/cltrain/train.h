@@ -279,7 +279,9 @@ typedef struct clt_step_batch {
                                NULL: clt_split's parts by the trainer's weights */
     const clt_feed *feeds;
     int n_feeds;
-    const clt_fetch *fetches; /* outputs to copy */
+    /* Outputs to copy. Training and evaluation do not gather outputs that a mesh divides over tp,
+     * space or time, so only a prediction has them (else UNSUPPORTED). */
+    const clt_fetch *fetches;
     int n_fetches;
     /* Weight of each loss over the global batch of all ranks, in the graph's order. NULL: the
      * trainer finds the weights, from the count if possible, else from the labels on the devices.

@@ -284,6 +284,11 @@ static clt_status check_fetches(const clt_session *s, const clt_step_batch *batc
             v = find_output(s->devices[d].plan, fetch->name);
         if (!v && clt_store_stages(s->store) > 1 && find_value(s->graph, fetch->name))
             continue; /* a device of another rank has it */
+        if (!v && find_value(s->graph, fetch->name))
+            return clt_fail(CLT_UNSUPPORTED,
+                            "output %s is divided over devices of the mesh, and training and "
+                            "evaluation do not gather it: fetch it from a prediction",
+                            fetch->name);
         if (!v)
             return clt_fail(CLT_NOT_FOUND,
                             "the graph has no output %s: mark the value with clt_output",

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "train/setup/capacity.h"
+#include "train/setup/exchanged.h"
 #include "train/planner/balance.h"
 #include "train/step/states.h"
 
@@ -38,8 +39,11 @@ static clt_status explain(const clt_plan *plan, const clt_store *store,
     clt_status status = clt_step_program_generate(
         &input, CLT_PROGRAM_STEP, micro_batches > 1 ? CLT_LOAD_MANY : CLT_LOAD_ONE, &program);
     if (status == CLT_OK) {
+        clt_exchanged exchanged;
         clt_str_add(text, "\nProgram of a step on device 0\n");
         clt_step_program_print(&program, text);
+        clt_exchanged_count(plan, mesh, input.sharded ? parts : 1, options->accumulate, &exchanged);
+        clt_exchanged_print(&exchanged, text);
     }
     clt_step_program_free(&program);
     return status;

@@ -1,0 +1,288 @@
+/*
+ * Bytes that a step exchanges: the communicators' counters on two ranks, each with one device,
+ * give what the plan says, and what the formulas of each axis say.
+ */
+#include "train/world.h"
+
+#include "train/core/trainer.h"
+#include "train/ranks/connect.h"
+#include "train/setup/exchanged.h"
+#include <cltrain/models.h>
+
+enum { RANKS = 2, BATCH = 8, T = 8, WORDS = 23, WIDTH = 16, LAYERS = 2, COMMS = 32 };
+enum { SIDE = 12, CHANNELS = 3, MOST = BATCH * CHANNELS * SIDE * SIDE };
+
+/* How ranks train. */
+typedef struct setting {
+    clt_graph *(*build)(void);
+    const char *parallel;
+    int zero, accumulate;
+} setting;
+
+/* What a rank has counted in a step. */
+typedef struct counted {
+    setting setting;
+    clt_comm *comms[COMMS];
+    int n_comms;
+    int64_t payload[CLT_COMM_BARRIER + 1]; /* by kind */
+    double sent;                           /* of gradients, parameters and values of the graph */
+    int64_t results, words;                /* payload of losses and of norms, in all-reduces and
+                                              all-gathers */
+    clt_exchanged plan;
+} counted;
+
+static counted all[RANKS];
+
+/* --- networks -------------------------------------------------------------------------------- */
+
+static clt_graph *gpt(void)
+{
+    const clt_model_field fields[] = {{"tokens", CLT_I32, 1, {T}, WORDS},
+                                      {"targets", CLT_I32, 1, {T}, WORDS}};
+    const clt_model_input input = {.fields = fields, .n_fields = 2, .ignore_index = -100};
+    clt_graph *g;
+    return clt_graph_create(&g) == CLT_OK &&
+                   clt_model_build("gpt2:layers=2,heads=2,width=16", &input, g) == CLT_OK
+               ? g
+               : NULL;
+}
+
+static const clt_init uniform = {CLT_INIT_UNIFORM, 0.5, 0};
+
+/* A convolution from CHANNELS to CHANNELS. */
+static clt_value *conv(clt_graph *g, clt_value *x, const char *name, int k, int stride, int padding,
+                       int dilation)
+{
+    const int64_t dims[] = {CHANNELS, CHANNELS, k, k};
+    clt_conv2d_options o;
+    clt_conv2d_options_init(&o);
+    for (int i = 0; i < 2; i++) {
+        o.stride[i] = stride;
+        o.padding[i] = padding;
+        o.dilation[i] = dilation;
+    }
+    return clt_conv2d(x, clt_parameter(g, name, 4, dims, uniform), NULL, &o);
+}
+
+/* The image has no gradient; the values between the layers have. */
+static clt_graph *field(void)
+{
+    const int64_t dims[] = {CLT_BATCH, CHANNELS, SIDE, SIDE};
+    clt_value *sum = NULL, *weight = NULL;
+    clt_graph *g;
+    if (clt_graph_create(&g) != CLT_OK)
+        return NULL;
+    clt_value *x = clt_input(g, "x", CLT_F32, 4, dims);
+    clt_shard_value(x, CLT_AXIS_SPACE, 2);
+    clt_value *h = clt_relu(conv(g, x, "a", 3, 1, 1, 1));
+    h = clt_relu(conv(g, h, "b", 5, 1, 2, 1));
+    h = clt_relu(conv(g, h, "c", 3, 1, 2, 2));
+    h = conv(g, h, "d", 3, 2, 1, 1);
+    clt_mse(h, clt_scale(h, 0.5), &sum, &weight);
+    clt_loss(g, "loss", sum, weight, 1);
+    return g;
+}
+
+/* --- a rank ---------------------------------------------------------------------------------- */
+
+static clt_status connect_and_keep(void *user, int color, const clt_comm_device *devices, int count,
+                                   const clt_comm_options *options, clt_comm **comm)
+{
+    counted *own = ((rank *)user)->argument;
+    const clt_status status = rank_connect(user, color, devices, count, options, comm);
+    if (status == CLT_OK && *comm && own->n_comms < COMMS)
+        own->comms[own->n_comms++] = *comm;
+    return status;
+}
+
+/* Adds up the counts of all groups of the rank, or subtracts them. */
+static bool count(counted *own, int sign)
+{
+    for (int i = 0; i < own->n_comms; i++)
+        for (int k = 0; k <= CLT_COMM_BARRIER; k++) {
+            clt_comm_count c;
+            clt_comm_count_init(&c);
+            if (clt_comm_counts(own->comms[i], (clt_comm_kind)k, CLT_COMM_SHARED_MEMORY, &c) !=
+                CLT_OK)
+                return false;
+            own->payload[k] += sign * c.payload;
+            own->sent += sign * c.sent;
+        }
+    return true;
+}
+
+/* The labels of text are counted here. Otherwise forward would run once before, to count them. */
+static clt_status step(lab *l, bool text)
+{
+    static const float zeros[MOST];
+    const double weight = BATCH * T;
+    clt_feed feeds[4];
+    clt_step_batch batch;
+    int n = 0;
+    for (int i = 0; i < l->graph->n_values; i++)
+        if (l->graph->values[i]->kind == CLT_VALUE_INPUT)
+            feeds[n++] = (clt_feed){l->graph->values[i]->name, -1, zeros, NULL, 0, 0};
+    clt_step_batch_init(&batch);
+    batch.loss_weights = text ? &weight : NULL;
+    const int parts = l->trainer->all.mesh.size[CLT_AXIS_DATA];
+    batch.count = BATCH / parts;
+    batch.first = l->trainer->all.rank % parts * batch.count;
+    batch.total = BATCH;
+    batch.feeds = feeds;
+    batch.n_feeds = n;
+    CLT_TRY(clt_trainer_step(l->trainer, &batch, NULL));
+    return clt_trainer_wait(l->trainer);
+}
+
+static clt_status make(rank *self, const setting *s, lab *l)
+{
+    clt_store_options so;
+    clt_trainer_options o;
+    clt_store_options_init(&so);
+    so.parallel = s->parallel;
+    so.zero = s->zero == 3 ? 3 : 0;
+    so.world = &self->world;
+    so.bucket_bytes = 4096;
+    clt_trainer_options_init(&o);
+    o.optimizer = CLT_ADAMW;
+    o.batch = BATCH;
+    o.accumulate = s->accumulate;
+    o.zero = s->zero;
+    o.world = &self->world;
+    o.comm_timeout = 60;
+    l->graph = s->build();
+    CLT_TRY(clt_devices_open(runtime, "cpu@1", NULL, &l->devices, &l->n));
+    CLT_TRY(clt_store_create_with(l->graph, l->devices, l->n, &so, &l->store));
+    return clt_trainer_create(l->graph, l->store, &o, &l->trainer);
+}
+
+static void read_plan(const lab *l, counted *own)
+{
+    const clt_trainer *t = l->trainer;
+    const clt_participants *p = &t->all;
+    clt_exchanged_count(t->training->devices[0].plan, &p->mesh,
+                        t->sharded ? clt_participants_replicas(p) : 1, own->setting.accumulate,
+                        &own->plan);
+    own->results = t->training->shared ? own->setting.accumulate * t->training->n_means * 8 : 0;
+    own->words = t->exchange.devices[0].words ? RANKS * (int64_t)sizeof(clt_words) : 0;
+}
+
+/* Counts the second step: the first one also compares the parameters. */
+static void train_rank(rank *self)
+{
+    counted *own = self->argument;
+    lab l = {0};
+    self->world.connect = connect_and_keep;
+    if (HOLDS(self, make(self, &own->setting, &l) == CLT_OK) &&
+        HOLDS(self, step(&l, own->setting.build == gpt) == CLT_OK) && HOLDS(self, count(own, -1)) &&
+        HOLDS(self, step(&l, own->setting.build == gpt) == CLT_OK) && HOLDS(self, count(own, 1))) {
+        read_plan(&l, own);
+        HOLDS(self, clt_trainer_finish(l.trainer) == CLT_OK);
+    }
+    lab_close(&l);
+}
+
+/* Trains, and compares what each rank counted with its plan. */
+static void run(setting s)
+{
+    rank ranks[RANKS];
+    int64_t messages = 0, passed = 0;
+    for (int r = 0; r < RANKS; r++)
+        all[r] = (counted){.setting = s};
+    run_ranks(ranks, RANKS, train_rank, all, sizeof *all);
+    for (int r = 0; r < RANKS; r++) {
+        const counted *own = &all[r];
+        const clt_exchanged *plan = &own->plan;
+        int64_t values = 0, reduced = 0;
+        for (int a = 0; a < CLT_AXES; a++)
+            *(a == CLT_AXIS_PIPELINE || a == CLT_AXIS_SPACE ? &passed : &values) += plan->axes[a];
+        for (int k = CLT_COMM_ALL_REDUCE; k < CLT_COMM_BARRIER; k++)
+            reduced += k == CLT_COMM_SEND || k == CLT_COMM_RECEIVE ? 0 : own->payload[k];
+        messages += own->payload[CLT_COMM_SEND];
+        assert_int_equal(reduced, values + plan->tied + plan->gradients + plan->parameters +
+                                      own->results + own->words);
+    }
+    /* Both ends of a message count it in their plans. */
+    assert_int_equal(messages, passed / RANKS);
+}
+
+/* --- tests ----------------------------------------------------------------------------------- */
+
+/* Two all-reduces a layer in forward and in backward, those of the embedding and of the last
+ * layer's gradient, and three numbers a label for the loss. */
+static void tensor(void **state)
+{
+    const int64_t formula = 4 * BATCH * T * WIDTH * (4 * LAYERS + 2) + 12 * BATCH * T;
+    (void)state;
+    for (int m = 1; m <= 2; m++) {
+        run((setting){gpt, "tp=2", 0, m});
+        for (int r = 0; r < RANKS; r++) {
+            assert_int_equal(all[r].plan.axes[CLT_AXIS_TENSOR], formula);
+            assert_int_equal(all[r].payload[CLT_COMM_ALL_REDUCE], formula);
+        }
+    }
+}
+
+/* Activations, their gradients, and the gradient of the tied embedding cross the border. */
+static void stages(void **state)
+{
+    (void)state;
+    for (int m = 2; m <= 4; m += 2) {
+        run((setting){gpt, "pp=2", 0, m});
+        assert_int_equal(all[0].payload[CLT_COMM_SEND] + all[1].payload[CLT_COMM_SEND],
+                         2 * BATCH * T * WIDTH * 4);
+        for (int r = 0; r < RANKS; r++) {
+            assert_int_equal(all[r].plan.axes[CLT_AXIS_PIPELINE], 2 * BATCH * T * WIDTH * 4);
+            assert_int_equal(all[r].plan.tied, WORDS * WIDTH * 4);
+            assert_int_equal(all[r].payload[CLT_COMM_ALL_REDUCE],
+                             WORDS * WIDTH * 4 + all[r].results);
+        }
+    }
+}
+
+/* max(0, p) rows above and max(0, d (k - 1) - p - (s - 1)) below, once in forward, and in backward
+ * where the input has a gradient. */
+static void halos(void **state)
+{
+    static const int layers[][4] = {{3, 1, 1, 1}, {5, 1, 2, 1}, {3, 1, 2, 2}, {3, 2, 1, 1}};
+    int64_t rows = 0;
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const int k = layers[i][0], s = layers[i][1], p = layers[i][2], d = layers[i][3];
+        const int below = d * (k - 1) - p - (s - 1);
+        rows += (p + (below > 0 ? below : 0)) * (i ? 2 : 1);
+    }
+    run((setting){field, "space=2", 0, 1});
+    assert_int_equal(all[0].payload[CLT_COMM_SEND] + all[1].payload[CLT_COMM_SEND],
+                     rows * BATCH * CHANNELS * SIDE * 4);
+    assert_int_equal(all[0].plan.axes[CLT_AXIS_SPACE], rows * BATCH * CHANNELS * SIDE * 4);
+}
+
+static double sent(setting s)
+{
+    run(s);
+    assert_true(all[0].sent == all[1].sent);
+    return all[0].sent;
+}
+
+/* Shards of the optimizer's state cost nothing. Shards of parameters are gathered twice. */
+static void shards(void **state)
+{
+    (void)state;
+    const double dp = sent((setting){gpt, "dp=2", 0, 1});
+    const double one = sent((setting){gpt, "dp=2", 1, 1});
+    const double three = sent((setting){gpt, "dp=2", 3, 1});
+    assert_true(all[0].payload[CLT_COMM_ALL_GATHER] > 0 &&
+                all[0].payload[CLT_COMM_REDUCE_SCATTER] > 0);
+    /* Beside parameters and gradients: norm and votes of both devices, and equal shards of buckets.
+     */
+    assert_true(one >= dp && one <= 1.05 * dp);
+    assert_true(three > dp && three <= 1.5 * dp);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tensor), cmocka_unit_test(stages),
+                                       cmocka_unit_test(halos), cmocka_unit_test(shards)};
+    return cmocka_run_group_tests(tests, open_runtime, close_runtime);
+}
