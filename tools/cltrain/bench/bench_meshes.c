@@ -79,6 +79,8 @@ static int read_mesh(contender *c, const settings *s, const char *name)
         code = read_word(c, word);
     free(words);
     c->settings.parallel = c->mesh;
+    if (c->mesh && !strstr(c->mesh, "pp="))
+        c->settings.stages = NULL;
     if (!code && !c->mesh[0])
         code = usage_error("bench meshes %s: names no axis, as in dp=2", name);
     return code;

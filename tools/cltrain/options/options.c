@@ -155,7 +155,8 @@ static const option_row rows[] = {
      "of layers, pp other layers, space other rows, time other parts of sequences; the last axis "
      "varies fastest (all devices are dp)",
      .words = "dp= tp= pp= space= time="},
-    {"stages", 0, EITHER, AT(stages), 0, FOR_TRAIN | FOR_PLAN | FOR_EVAL, "PATTERN",
+    {"stages", 0, EITHER, AT(stages), 0, FOR_TRAIN | FOR_PLAN | FOR_EVAL | FOR_BENCH_MESHES,
+     "PATTERN",
      "with pp: layers at which stages begin, by shell patterns of names separated by |, one for "
      "each stage but the first (the model's cuts that balance the work)"},
     {"zero", 0, WHOLE, AT(zero), 0, RUNS, "N",
