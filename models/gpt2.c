@@ -242,7 +242,7 @@ clt_status clt_decoder_gpt2(const char *model, const clt_decoder *d, const char 
     clt_value *wte = parameter(&net, "", "wte.weight", 2, dims, normal);
     clt_value *x = clt_add(clt_embedding(tokens, wte, CLT_NO_PADDING), places_at(&net));
     for (int i = 0; i < net.layers; i++)
-        x = block(&net, x, i);
+        x = clt_cut(block(&net, x, i));
     x = norm(&net, clt_decoder_row_of(x, d, last), "", "ln_f");
     clt_output(clt_linear(x, wte, NULL), "logits");
     name_files(graph);

@@ -111,8 +111,8 @@ static clt_status language(const char *model, const clt_model_input *in,
     const clt_init normal = {CLT_INIT_NORMAL, 0, 1}; /* as torch.nn.Embedding */
     clt_value *weight = clt_parameter(graph, "embedding.weight", 2, dims, normal);
     clt_value *x = clt_embedding(clt_model_text_of(graph, text.tokens), weight, CLT_NO_PADDING);
-    x = continues ? recurrent_carrying(graph, x, continues, in->batch, list)
-                  : recurrent(graph, x, list);
+    x = clt_cut(continues ? recurrent_carrying(graph, x, continues, in->batch, list)
+                          : recurrent(graph, x, list));
     x = clt_layer_linear(graph, x, "fc", text.vocabulary);
     MODEL_TRY(split_vocabulary(graph));
     return clt_model_predict_tokens(graph, x, &text, in->ignore_index);
@@ -188,7 +188,7 @@ clt_status clt_decoder_lstm(const char *model, const clt_decoder *d, const char 
     clt_value *tokens = clt_input(graph, "tokens", CLT_I32, 2, (int64_t[]){d->samples, 1});
     clt_value *weight = clt_parameter(graph, "embedding.weight", 2, dims, normal);
     clt_value *x = clt_embedding(tokens, weight, CLT_NO_PADDING);
-    x = clt_decoder_row_of(clt_layer_lstm(graph, x, "lstm", &layer), d, NULL);
+    x = clt_cut(clt_decoder_row_of(clt_layer_lstm(graph, x, "lstm", &layer), d, NULL));
     for (int i = 0; i < layer.layers; i++) {
         clt_assign(graph, layer.h0[i], layer.h_n[i]);
         clt_assign(graph, layer.c0[i], layer.c_n[i]);

@@ -28,8 +28,9 @@ clt_status clt_pass_drop_collectives(clt_graph *graph);
  * Gives each node its stage, by the graph's cuts (clt_cut). Of more cuts than needed, those are
  * used with which the largest stage has the least work. Parameters that are trained and used by
  * several stages get a copy for each stage but the first, so that autodiff gives a gradient for
- * each. Runs before clt_pass_train. Errors: INVALID_ARGUMENT, with one line that names the cut or
- * the stage.
+ * each. If parameters and states have stages already, which another graph gave them in a store, the
+ * cuts are used that lie between those. Runs before clt_pass_train. Errors: INVALID_ARGUMENT, with
+ * one line that names the cut or the stage; MISMATCH, if the cuts do not fit the given stages.
  */
 clt_status clt_pass_stages(clt_graph *graph, int stages);
 

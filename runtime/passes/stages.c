@@ -118,6 +118,67 @@ static clt_status number_nodes(const clt_graph *graph, const cuts *c)
     return nodes || !last ? CLT_OK : fail_empty(stage, last, NULL);
 }
 
+/* --- stages that are given ------------------------------------------------------------------- */
+
+static bool has_place(const clt_value *value)
+{
+    return value && value->stages &&
+           (value->kind == CLT_VALUE_PARAMETER || value->kind == CLT_VALUE_STATE);
+}
+
+/* Returns an operand of a node that the node's stage does not have; NULL: there is none. */
+static const clt_value *misses(const clt_node *node)
+{
+    for (int i = 0; i < node->n_in; i++)
+        if (has_place(node->in[i]) && !(node->in[i]->stages >> node->stage & 1))
+            return node->in[i];
+    return NULL;
+}
+
+static const clt_value *any_misses(const clt_graph *graph)
+{
+    const clt_value *missing = NULL;
+    for (int i = 0; i < graph->n_nodes && !missing; i++)
+        missing = misses(graph->nodes[i]);
+    return missing;
+}
+
+/* Marks the cuts behind which the parameters and states of the next stages begin. */
+static void follow(const clt_graph *graph, cuts *c)
+{
+    int stage = 0, last = 0; /* the last cut that was passed */
+    for (int i = 1; i <= c->n; i++)
+        c->used[i] = false;
+    for (int i = 0; i < graph->n_nodes; i++) {
+        clt_node *node = graph->nodes[i];
+        const clt_value *cut = cut_of(node);
+        node->stage = stage;
+        if (misses(node) && last && !c->used[last]) {
+            c->used[last] = true;
+            node->stage = ++stage;
+        }
+        last = cut ? cut->cut : last;
+    }
+}
+
+/* Another graph with other work has divided the parameters. */
+static clt_status fit(const clt_graph *graph, cuts *c, int stages)
+{
+    const clt_value *missing = any_misses(graph);
+    if (!missing)
+        return CLT_OK;
+    follow(graph, c);
+    CLT_TRY(number_nodes(graph, c));
+    missing = any_misses(graph);
+    return !missing && graph->nodes[graph->n_nodes - 1]->stage == stages - 1
+               ? CLT_OK
+               : clt_fail(
+                     CLT_MISMATCH,
+                     "mesh: the cuts of the graph do not fit the stages of the store%s%s: make "
+                     "the store of a graph with the same cuts",
+                     missing ? ", of which another one has " : "", missing ? missing->name : "");
+}
+
 /* Gives each node its stage. */
 static clt_status divide(const clt_graph *graph, int stages)
 {
@@ -128,6 +189,7 @@ static clt_status divide(const clt_graph *graph, int stages)
     CLT_NEXT(status, find_work(graph, &c));
     CLT_NEXT(status, balance(&c, stages));
     CLT_NEXT(status, number_nodes(graph, &c));
+    CLT_NEXT(status, fit(graph, &c, stages));
     CLT_FREE(c.work, c.used);
     return status;
 }

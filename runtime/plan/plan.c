@@ -295,11 +295,23 @@ clt_status clt_plan_lay_out(clt_plan *plan, const clt_target *target)
     return clt_plan_memory(plan, target);
 }
 
+/* Gives each node the stage that has its parameters in the store. */
+static clt_status divide_stages(clt_plan *plan)
+{
+    if (stages_of(plan) == 1)
+        return CLT_OK;
+    for (int i = 0; i < plan->graph->n_values; i++) {
+        clt_value *v = plan->graph->values[i];
+        if (v->kind == CLT_VALUE_PARAMETER || v->kind == CLT_VALUE_STATE)
+            v->stages = clt_buckets_find(&plan->buckets, v->name)->stages;
+    }
+    return clt_pass_stages(plan->graph, stages_of(plan));
+}
+
 static clt_status compile(clt_plan *plan, const clt_target *target)
 {
     int n_gradients = 0;
-    if (stages_of(plan) > 1) /* adds values */
-        CLT_TRY(clt_pass_stages(plan->graph, stages_of(plan)));
+    CLT_TRY(divide_stages(plan)); /* adds values */
     clt_value **gradients = clt_calloc((size_t)plan->graph->n_values + 1, sizeof *gradients);
     clt_status status = gradients ? CLT_OK : CLT_OUT_OF_MEMORY;
     CLT_NEXT(status, run_passes(plan, target, gradients, &n_gradients));

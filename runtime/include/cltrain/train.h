@@ -244,8 +244,8 @@ typedef struct clt_feed {
  *
  * - device -1: `host` gets the samples of the whole batch, row-major. With one device, `buffer` may
  *   be used too.
- * - device d: the samples of device d. With several devices, outputs without a batch dimension need
- *   a device.
+ * - device d: the samples of device d. With several parts of a batch, outputs without a batch
+ *   dimension need a device.
  * - host: filled when the step's results were read or clt_trainer_wait returned.
  * - buffer: a cl_mem in the device's context, written from `offset` bytes on before the event of
  *   the step.

@@ -293,7 +293,7 @@ static clt_status check_fetches(const clt_session *s, const clt_step_batch *batc
             return clt_fail(CLT_NOT_FOUND,
                             "the graph has no output %s: mark the value with clt_output",
                             fetch->name);
-        if (!clt_type_has_batch(&v->type) && fetch->device < 0 && s->n_devices > 1)
+        if (!clt_type_has_batch(&v->type) && fetch->device < 0 && shares->parts > 1)
             return clt_fail(CLT_INVALID_ARGUMENT,
                             "output %s has no batch dimension, so every device has its own: the "
                             "fetch must name one",

@@ -34,11 +34,22 @@ static clt_status check(const clt_graph *graph, const clt_predictor_options *opt
                              "the graph has no output: mark a value with clt_output");
 }
 
-/* A carried state belongs to one sample, so devices that divide the samples cannot have it. */
+static bool has_batch(const clt_graph *graph)
+{
+    for (int i = 0; i < graph->n_values; i++)
+        if (graph->values[i]->kind == CLT_VALUE_INPUT &&
+            clt_type_has_batch(&graph->values[i]->type))
+            return true;
+    return false;
+}
+
+/* Devices that divide the samples would carry different states. With zero 3 and without samples to
+ * divide they all compute the same. */
 static clt_status check_carried(const clt_predictor *p)
 {
     const int parts = clt_participants_parts(&p->all);
-    for (int i = 0; parts > 1 && i < p->graph->n_values; i++)
+    const bool same = parts == 1 || (p->all.mesh.zero && !has_batch(p->graph));
+    for (int i = 0; !same && i < p->graph->n_values; i++)
         if (p->graph->values[i]->carried)
             return clt_fail(CLT_UNSUPPORTED,
                             "state %s is carried from run to run: that needs one device, or one "
@@ -79,10 +90,9 @@ static clt_status list_values(clt_predictor *p)
         const clt_value *v = graph->values[i];
         if (v->output && v->name)
             CLT_TRY(CLT_PUSH(p->outputs, p->n_outputs, p->room_outputs, v));
-        /* A stage without inputs has the samples of the others. */
-        if (v->kind == CLT_VALUE_INPUT && clt_store_stages(p->store) > 1)
-            p->has_batch = p->has_batch || clt_type_has_batch(&v->type);
     }
+    /* A stage without inputs has the samples of the others. */
+    p->has_batch = clt_store_stages(p->store) > 1 && has_batch(graph);
     for (int d = 0; d < p->all.own; d++)
         CLT_TRY(add_inputs(p, p->session->devices[d].plan));
     for (int i = 0; i < p->n_inputs; i++)

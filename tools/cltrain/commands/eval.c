@@ -117,8 +117,10 @@ int run_eval(const settings *given)
     int code = job_ranks(&j, &s);
     NEXT(code, saved_open(&c, &s));
     s.model = c.model;
+    NEXT(code, check_mesh(&s, 0));
     NEXT(code, job_read(&j, &s));
     j.options.tune_seconds = 0;
+    j.options.accumulate = mesh_stages(&s); /* as many micro-batches as a pipeline needs */
     NEXT(code, read_use(&j, &s, &c));
     NEXT(code, job_devices(&j, &s));
     NEXT(code, job_data(&j, &s, DATA_TEST));

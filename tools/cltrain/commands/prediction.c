@@ -8,6 +8,7 @@
 #include <cltrain/unstable.h>
 
 #include "options/commands.h"
+#include "options/groups.h"
 #include "job/data.h"
 #include "job/job.h"
 #include "text/message.h"
@@ -120,9 +121,9 @@ static int make_model(prediction *p)
     clt_predictor_options_init(&options);
     options.batch = p->batch = s->batch > 0 ? s->batch : BATCH;
     options.variants = s->variant;
-    clt_status status =
-        clt_store_create(p->job.graph, p->job.devices, p->job.n_devices, 0, &p->job.store);
-    NEXT(status, saved_load(&p->saved, p->job.store));
+    TRY(read_groups(p->job.graph, s));
+    TRY(job_store(&p->job, s));
+    clt_status status = saved_load(&p->saved, p->job.store);
     NEXT(status, clt_predictor_create(p->job.graph, p->job.store, &options, &p->predictor));
     return status == CLT_OK ? list_outputs(p) : library_failure(status);
 }
@@ -544,6 +545,7 @@ static int check(const settings *s)
                            s->output);
     if (arrays && (s->json || s->top > 0))
         return usage_error("--%s is for image files", s->json ? "json" : "top");
+    TRY(check_mesh(s, 0));
     return check_variants(s);
 }
 

@@ -9,6 +9,7 @@
 #include <cltrain/tokenizer.h>
 
 #include "options/commands.h"
+#include "options/groups.h"
 #include "job/sampling.h"
 #include "job/job.h"
 #include "text/message.h"
@@ -34,6 +35,7 @@ typedef struct sampler {
     int32_t *texts;      /* [samples][room] */
     int32_t *tokens, *places;
     float *logits;
+    int device; /* that has the logits; -1: any */
     draw draw;
     int *ended; /* for each text the count at its end token, or 0 if it goes on */
     utf8 out;
@@ -140,6 +142,15 @@ static int open_tokenizer(sampler *p, const settings *s)
                          (long long)p->draw.count, p->saved.file, (long long)words);
 }
 
+static int make_store(sampler *p, const settings *s, clt_graph *graph)
+{
+    p->job.graph = graph;
+    int code = job_store(&p->job, s);
+    p->job.graph = NULL;
+    NEXT(code, library_failure(saved_load(&p->saved, p->job.store)));
+    return code;
+}
+
 static int make_predictor(sampler *p, const settings *s, int64_t length, clt_predictor **out)
 {
     clt_predictor_options options;
@@ -150,17 +161,13 @@ static int make_predictor(sampler *p, const settings *s, int64_t length, clt_pre
     decoder.length = length;
     clt_status status = clt_graph_create(&graph);
     NEXT(status, clt_model_decoder(p->saved.model, &decoder, graph));
-    if (status != CLT_OK) {
-        clt_graph_destroy(graph);
-        return name_failure(status);
-    }
-    if (!p->job.store) {
-        status = clt_store_create(graph, p->job.devices, 1, 0, &p->job.store);
-        NEXT(status, saved_load(&p->saved, p->job.store));
-    }
-    NEXT(status, clt_predictor_create(graph, p->job.store, &options, out));
+    int code = name_failure(status);
+    NEXT(code, read_groups(graph, s));
+    if (!code && !p->job.store)
+        code = make_store(p, s, graph);
+    NEXT(code, library_failure(clt_predictor_create(graph, p->job.store, &options, out)));
     clt_graph_destroy(graph);
-    return library_failure(status);
+    return code;
 }
 
 /* Reads `length` tokens of each text from place `from` on. Tokens behind p->count are padding. The
@@ -177,7 +184,7 @@ static int read_tokens(sampler *p, clt_predictor *predictor, int64_t from, int64
     const clt_feed feeds[] = {{"tokens", -1, p->tokens, NULL, 0, 0},
                               {"positions", -1, p->places, NULL, 0, 0},
                               {"last", -1, &last, NULL, 0, 0}};
-    const clt_fetch fetch = {"logits", -1, p->logits, NULL, 0, 0};
+    const clt_fetch fetch = {"logits", p->device, p->logits, NULL, 0, 0};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = 1;
@@ -308,14 +315,26 @@ static int run(sampler *p, const settings *s)
 static int open_device(sampler *p, const settings *s)
 {
     const int code = job_devices(&p->job, s);
-    if (code || p->job.n_devices == 1)
+    if (code || p->job.n_devices == 1 || job_is_meshed(s))
         return code;
     if (s->devices && strcmp(s->devices, "gpu") && strcmp(s->devices, "all"))
-        return usage_error("--devices %s: sample uses one device, not %d", s->devices,
-                           p->job.n_devices);
+        return usage_error("--devices %s: sample uses one device, not %d, without --parallel",
+                           s->devices, p->job.n_devices);
     while (p->job.n_devices > 1)
         clt_device_close(p->job.devices[--p->job.n_devices]);
     return 0;
+}
+
+/* A text is one sample, and its tokens are read one by one. */
+static int check_axes(const settings *s)
+{
+    static const char *const others[] = {"space=", "time=", "dp="};
+    for (size_t i = 0; s->parallel && i < sizeof others / sizeof *others; i++)
+        if (strstr(s->parallel, others[i]) && !(s->zero == 3 && i == 2))
+            return usage_error("--parallel %s: a text has nothing to divide along %.*s: give tp, "
+                               "pp or both",
+                               s->parallel, (int)strlen(others[i]) - 1, others[i]);
+    return check_mesh(s, 0);
 }
 
 static int check(sampler *p, const settings *s)
@@ -336,6 +355,8 @@ static int check(sampler *p, const settings *s)
                      .top_k = s->top_k > 0 ? s->top_k : 0,
                      .top_p = isnan(s->top_p) ? 1 : s->top_p,
                      .seed = s->seed > 0 ? (uint64_t)s->seed : 0};
+    p->device = s->zero == 3 ? 0 : -1; /* with zero 3 the first device has the text */
+    TRY(check_axes(s));
     return check_variants(s);
 }
 

@@ -146,8 +146,6 @@ static int read_trainer(job *j, const settings *s)
         o->clip_norm = s->clip_norm;
     if (s->batch > 0)
         o->batch = s->batch;
-    if (s->zero > 0 && s->zero != 1 && s->zero != 3)
-        return usage_error("--zero %lld: must be 0, 1 or 3", (long long)s->zero);
     o->zero = s->zero > 0 ? (int)s->zero : 0;
     if (job_owners(s) < 0)
         return usage_error("--offload %s: must be optimizer, or optimizer:K for the last K devices",
@@ -184,9 +182,8 @@ int job_read(job *j, const settings *s)
         return usage_error("--model is missing; `cltrain models` lists them");
     if (s->epochs >= 0 && s->steps >= 0)
         return usage_error("--epochs or --steps, not both");
-    if (s->stages && !(s->parallel && strstr(s->parallel, "pp=")))
-        return usage_error("--stages %s: needs a pipeline, --parallel pp=N", s->stages);
-    const int code = read_normalize(j, s);
+    int code = check_mesh(s, 1);
+    NEXT(code, read_normalize(j, s));
     return code ? code : read_trainer(j, s);
 }
 
@@ -208,27 +205,6 @@ static void keep_own_devices(job *j)
         else
             clt_device_close(j->devices[i]);
     j->n_devices = kept;
-}
-
-int job_owners(const settings *s)
-{
-    static const char what[] = "optimizer";
-    if (!s->offload)
-        return 0;
-    if (strncmp(s->offload, what, sizeof what - 1) != 0)
-        return -1;
-    const char *rest = s->offload + sizeof what - 1;
-    if (!*rest)
-        return 1;
-    char *end = NULL;
-    const long count =
-        *rest == ':' && rest[1] >= '0' && rest[1] <= '9' ? strtol(rest + 1, &end, 10) : 0;
-    return end && !*end && count > 0 && count <= 64 ? (int)count : -1;
-}
-
-int job_is_meshed(const settings *s)
-{
-    return s->parallel || s->zero == 3 || s->offload;
 }
 
 int job_devices(job *j, const settings *s)

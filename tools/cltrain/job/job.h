@@ -60,6 +60,12 @@ int read_tune(const char *text, double default_value, double *seconds);
 /* Checks that the names in --variant exist. Returns an exit code. */
 int check_variants(const settings *s);
 
+/* Checks --stages and --zero. `trains`: there is an optimizer. Returns an exit code. */
+int check_mesh(const settings *s, int trains);
+
+/* Returns the number of stages that --parallel asks for. */
+int mesh_stages(const settings *s);
+
 /* The steps of set-up, to be called in this order on a zeroed job. Each prints a message and
  * returns an exit code other than 0 if it fails. Call job_close in any case. */
 

@@ -150,18 +150,19 @@ static const option_row rows[] = {
      "scale the gradient down to norm X if it is larger; 0: never (0)"},
     {"no-guard", 0, FLAG, AT(no_guard), 0, RUNS, NULL,
      "go on after a step whose loss or gradient is not finite"},
-    {"parallel", 0, TEXT, AT(parallel), 0, FOR_TRAIN | FOR_PLAN | FOR_EVAL, "MESH",
+    {"parallel", 0, TEXT, AT(parallel), 0, FOR_TRAIN | FOR_PLAN | FOR_EVAL | USES, "MESH",
      "mesh of the devices of all ranks, as dp=2,tp=2: dp has different samples, tp different parts "
      "of layers, pp other layers, space other rows, time other parts of sequences; the last axis "
      "varies fastest (all devices are dp)",
      .words = "dp= tp= pp= space= time="},
-    {"stages", 0, EITHER, AT(stages), 0, FOR_TRAIN | FOR_PLAN | FOR_EVAL | FOR_BENCH_MESHES,
+    {"stages", 0, EITHER, AT(stages), 0, FOR_TRAIN | FOR_PLAN | FOR_EVAL | FOR_BENCH_MESHES | USES,
      "PATTERN",
      "with pp: layers at which stages begin, by shell patterns of names separated by |, one for "
      "each stage but the first (the model's cuts that balance the work)"},
-    {"zero", 0, WHOLE, AT(zero), 0, RUNS, "N",
+    {"zero", 0, WHOLE, AT(zero), 0, RUNS | FOR_EVAL | USES, "N",
      "1: each device keeps the optimizer's state of its share of the parameters only, with the "
-     "same results; 3: of parameters and gradients too it keeps only its share (0)"},
+     "same results; 3: of parameters and gradients too it keeps only its share; without training "
+     "0 or 3 (0)"},
     {"offload", 0, TEXT, AT(offload), 0, RUNS, "optimizer[:K]",
      "the last of the devices (of each rank's, or the last K), a CPU, has no samples: it keeps the "
      "optimizer's state and updates the parameters of the others",

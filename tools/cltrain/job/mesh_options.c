@@ -1,0 +1,44 @@
+/* The options that order devices in a mesh and divide the model over them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "job/job.h"
+#include "text/message.h"
+
+int mesh_stages(const settings *s)
+{
+    const char *pp = s->parallel ? strstr(s->parallel, "pp=") : NULL;
+    const long stages = pp ? strtol(pp + strlen("pp="), NULL, 10) : 1;
+    return stages < 1 ? 1 : stages > CLT_MOST_ACCUMULATE ? CLT_MOST_ACCUMULATE : (int)stages;
+}
+
+int check_mesh(const settings *s, int trains)
+{
+    if (s->stages && !(s->parallel && strstr(s->parallel, "pp=")))
+        return usage_error("--stages %s: needs a pipeline, --parallel pp=N", s->stages);
+    if (s->zero > 0 && s->zero != 3 && !(trains && s->zero == 1))
+        return usage_error("--zero %lld: must be %s", (long long)s->zero,
+                           trains ? "0, 1 or 3" : "0 or 3, as there is no optimizer");
+    return 0;
+}
+
+int job_owners(const settings *s)
+{
+    static const char what[] = "optimizer";
+    if (!s->offload)
+        return 0;
+    if (strncmp(s->offload, what, sizeof what - 1) != 0)
+        return -1;
+    const char *rest = s->offload + sizeof what - 1;
+    if (!*rest)
+        return 1;
+    char *end = NULL;
+    const long count =
+        *rest == ':' && rest[1] >= '0' && rest[1] <= '9' ? strtol(rest + 1, &end, 10) : 0;
+    return end && !*end && count > 0 && count <= 64 ? (int)count : -1;
+}
+
+int job_is_meshed(const settings *s)
+{
+    return s->parallel || s->zero == 3 || s->offload;
+}
