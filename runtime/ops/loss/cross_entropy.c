@@ -31,6 +31,16 @@ static void describe(const clt_node *node, clt_str *text)
     clt_str_add(text, ", ignore %d", attr->ignore_index);
 }
 
+const clt_value *clt_loss_targets(const clt_mean *loss, int *ignored)
+{
+    const clt_node *node = loss->weight->producer;
+    if (!node || node->op != &clt_op_cross_entropy)
+        return NULL;
+    const clt_value *labels = clt_value_root(node->in[1]);
+    *ignored = ((const clt_cross_entropy_attr *)node->attr)->ignore_index;
+    return labels->kind == CLT_VALUE_INPUT ? labels : NULL;
+}
+
 /* An exponential, a subtraction, a comparison and an addition for each logit. */
 static double flops(const clt_node *node, int64_t n)
 {

@@ -24,6 +24,10 @@ int64_t clt_loss_parts(const clt_target *target, clt_extent elements);
 /* Adds scratch memory for that many partial sums and returns its index. */
 int clt_loss_scratch(clt_program *program, int64_t parts);
 
+/* Returns the i32 input that alone determines the weight of a loss: the number of its labels that
+ * are not *ignored. NULL: the loss is another, or its labels are computed. */
+const clt_value *clt_loss_targets(const clt_mean *loss, int *ignored);
+
 /* For clt_op.batch_blocked: FOLLOW if logits [B, C] can be batch-blocked. */
 int clt_loss_batch_blocked(const clt_node *node);
 

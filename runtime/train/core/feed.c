@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "ops/loss/loss.h"
 #include "train/core/session.h"
 
 static const clt_feed *find_feed(const clt_feed *feeds, int n_feeds, const char *name, int device)
@@ -12,6 +13,35 @@ static const clt_feed *find_feed(const clt_feed *feeds, int n_feeds, const char 
         if (!strcmp(feeds[i].name, name) && (feeds[i].device == device || feeds[i].device < 0))
             return &feeds[i];
     return NULL;
+}
+
+static bool count_labels(const clt_mean *loss, const clt_step_batch *batch, double *weight)
+{
+    int ignored = 0;
+    const clt_value *targets = clt_loss_targets(loss, &ignored);
+    const clt_feed *feed =
+        targets ? find_feed(batch->feeds, batch->n_feeds, targets->name, -1) : NULL;
+    if (!feed || !feed->host || batch->n_wait)
+        return false;
+    const int32_t *labels =
+        (const int32_t *)(const void *)((const char *)feed->host + feed->offset);
+    const int64_t count = clt_type_elements(&targets->type, batch->count);
+    *weight = 0;
+    for (int64_t i = 0; i < count; i++)
+        *weight += labels[i] != ignored;
+    return true;
+}
+
+bool clt_session_label_weights(const clt_session *s, const clt_step_batch *batch, double *weights)
+{
+    for (int l = 0; l < s->graph->n_losses; l++) {
+        const clt_mean *loss = &s->graph->losses[l];
+        const double each = clt_graph_sample_weight(loss);
+        weights[l] = each * (double)batch->count;
+        if (each <= 0 && !count_labels(loss, batch, &weights[l]))
+            return false;
+    }
+    return true;
 }
 
 /* Returns true if a node of the plan or the caller reads the input. */

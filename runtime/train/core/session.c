@@ -167,13 +167,16 @@ bool clt_session_static_weights(const clt_session *s, int64_t count, double *wei
     return clt_graph_static_weights(s->graph, count, weights);
 }
 
+double clt_graph_sample_weight(const clt_mean *loss)
+{
+    const clt_node *node = loss->weight->producer;
+    return loss->each > 0 ? loss->each : node->op->weight ? node->op->weight(node) : 0;
+}
+
 bool clt_graph_static_weights(const clt_graph *graph, int64_t count, double *weights)
 {
     for (int l = 0; l < graph->n_losses; l++) {
-        const clt_node *node = graph->losses[l].weight->producer;
-        const double each = graph->losses[l].each > 0 ? graph->losses[l].each
-                            : node->op->weight        ? node->op->weight(node)
-                                                      : 0;
+        const double each = clt_graph_sample_weight(&graph->losses[l]);
         if (each <= 0)
             return false;
         weights[l] = each * (double)count;

@@ -119,6 +119,14 @@ clt_status clt_session_upstream(clt_session *session, int device, const double *
 bool clt_session_static_weights(const clt_session *session, int64_t count, double *weights);
 bool clt_graph_static_weights(const clt_graph *graph, int64_t count, double *weights);
 
+/* Returns the weight of a sample in a loss; 0: it depends on data. */
+double clt_graph_sample_weight(const clt_mean *loss);
+
+/* Computes the weight of every loss over the batch, from the labels that the host has. Returns
+ * false if a weight depends on other data. */
+bool clt_session_label_weights(const clt_session *session, const clt_step_batch *batch,
+                               double *weights);
+
 /* The place of the results of a micro-batch in a ring entry. */
 clt_view clt_session_results(const clt_session *session, int device, int entry, int micro);
 

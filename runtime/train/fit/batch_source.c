@@ -1,6 +1,7 @@
 #include "train/fit/batch_source.h"
 
 #include "base/alloc.h"
+#include "ops/loss/loss.h"
 #include "train/core/buffers.h"
 
 /* Two steps may be queued while two more batches are assembled. Devices gather into two places in
@@ -57,6 +58,21 @@ static clt_status normalize(clt_source *s, int output, double divisor,
                                                 options->std);
 }
 
+/* Lets the loader count the labels that determine the weight of the only loss. */
+static clt_status set_labels(clt_source *s, const clt_fit_options *options, const clt_graph *graph,
+                             const clt_value *input, int output)
+{
+    int ignored = 0;
+    const bool ignores = options->ignore_index != INT64_MIN;
+    const clt_value *targets =
+        graph->n_losses == 1 ? clt_loss_targets(&graph->losses[0], &ignored) : NULL;
+    const int64_t ignore = targets ? ignored : options->ignore_index;
+    if (targets && targets != input)
+        return CLT_OK;
+    s->weighted = targets || (graph->n_losses == 1 && clt_type_coefficient(&input->type) == 1);
+    return clt_loader_set_labels(s->loader, output, targets || ignores ? &ignore : NULL);
+}
+
 static clt_status add_input(clt_source *s, const clt_dataset *dataset,
                             const clt_fit_options *options, const clt_graph *graph,
                             const clt_value *input)
@@ -78,11 +94,8 @@ static clt_status add_input(clt_source *s, const clt_dataset *dataset,
         s->n_images++;
     }
     /* The host cannot read labels that are on devices, so devices compute the weight. */
-    if (!s->on_devices && input->type.dtype == CLT_I32 && clt_dataset_classes(dataset, field) > 0) {
-        const bool ignores = options->ignore_index != INT64_MIN;
-        CLT_TRY(clt_loader_set_labels(s->loader, output, ignores ? &options->ignore_index : NULL));
-        s->weighted = graph->n_losses == 1 && clt_type_coefficient(&input->type) == 1;
-    }
+    if (!s->on_devices && input->type.dtype == CLT_I32 && clt_dataset_classes(dataset, field) > 0)
+        return set_labels(s, options, graph, input, output);
     return CLT_OK;
 }
 

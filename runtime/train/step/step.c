@@ -51,8 +51,8 @@ static clt_status run(clt_trainer *t, clt_step_program_kind kind)
     return ends && !(t->devices[0].votes & CLT_VOTE_DROP) ? clt_verify_step(t, what) : CLT_OK;
 }
 
-/* Runs forward to learn the weights of the losses. This is needed if only labels determine the
- * weights, and there are several devices, ranks or micro-batches. */
+/* Runs forward to learn the weights of the losses. This is needed if data that the host does not
+ * have determine the weights, and there are several devices, ranks or micro-batches. */
 static clt_status weights_from_forward(clt_trainer *t)
 {
     memset(t->results.sums, 0, (size_t)t->call.session->n_means * sizeof *t->results.sums);
@@ -78,7 +78,10 @@ static clt_status find_weights(clt_trainer *t)
     if (t->call.weights_known ||
         (clt_participants_replicas(&t->all) == 1 && t->shares.max_micro_batches == 1))
         return CLT_OK;
-    return weights_from_forward(t);
+    t->call.weights_known =
+        t->all.ranks == 1 &&
+        clt_session_label_weights(t->call.session, &t->call.batch, t->call.loss_weights);
+    return t->call.weights_known ? CLT_OK : weights_from_forward(t);
 }
 
 bool clt_step_stopped(const clt_trainer *t, int entry)
