@@ -86,3 +86,14 @@ clt_status clt_cut_before(clt_graph *graph, const char *patterns)
     CLT_FREE(copy, begins);
     return status;
 }
+
+void clt_graph_keep_cuts(clt_graph *graph, const bool *kept)
+{
+    graph->cuts = 0;
+    for (int i = 0; i < graph->n_nodes; i++)
+        for (int o = 0; o < graph->nodes[i]->n_out; o++) {
+            clt_value *v = graph->nodes[i]->out[o];
+            if (v->cut)
+                v->cut = kept[v->cut] ? ++graph->cuts : 0;
+        }
+}

@@ -367,6 +367,9 @@ static inline bool clt_value_trained(const clt_value *value)
     return value->kind == CLT_VALUE_PARAMETER && !value->frozen;
 }
 
+/* Removes the cuts whose numbers are not kept. */
+void clt_graph_keep_cuts(clt_graph *graph, const bool *kept);
+
 /* Removes all losses and metrics. */
 void clt_graph_forget_means(clt_graph *graph);
 

@@ -24,6 +24,22 @@ clt_status clt_pass_train(clt_graph *graph, clt_value **gradients);
 /* Replaces collectives by their operands, for a plan without collectives on one device. */
 clt_status clt_pass_drop_collectives(clt_graph *graph);
 
+/* What a choice of cuts depends on. Piece p of a graph lies between its cuts p and p + 1. */
+typedef struct clt_stage_costs {
+    int pieces, stages;
+    const double *work; /* [stages][pieces]: of the piece on the devices of the stage */
+    const int *ends;    /* [stages][pieces]: a stage that begins at the piece must end before this
+                           one, since more does not fit its devices; NULL: they have room */
+} clt_stage_costs;
+
+/* Writes the first piece of each stage to begins[], so that the largest stage has the least work.
+ * *found becomes false if no choice fits. */
+clt_status clt_stages_balance(const clt_stage_costs *costs, int *begins, bool *found);
+
+/* Adds the floating-point operations of forward in each piece to work[]. Errors: INVALID_ARGUMENT
+ * (the cuts do not have the order of the nodes). */
+clt_status clt_stages_work(const clt_graph *graph, double *work);
+
 /*
  * Gives each node its stage, by the graph's cuts (clt_cut). Of more cuts than needed, those are
  * used with which the largest stage has the least work. Parameters that are trained and used by

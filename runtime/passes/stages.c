@@ -1,5 +1,4 @@
 /* The stages of a pipeline: which nodes belong to which, and copies of tied parameters. */
-#include <float.h>
 #include <stdio.h>
 
 #include "base/alloc.h"
@@ -34,10 +33,10 @@ static clt_status fail_empty(int stage, const clt_value *first, const clt_value 
                     first && end ? name_of(end) : "");
 }
 
-/* The cuts of a graph, and the floating-point operations of forward between them. */
+/* The cuts of a graph. */
 typedef struct cuts {
     int n;
-    double *work; /* of the n + 1 pieces */
+    double *work; /* see clt_stages_work */
     bool *used;   /* by number of the cut, from 1 on */
 } cuts;
 
@@ -49,13 +48,12 @@ static double work_of(const clt_node *node)
                            : (double)clt_type_elements(&node->out[0]->type, 1);
 }
 
-/* Adds up the work between cuts, which must have the order of the nodes. */
-static clt_status find_work(const clt_graph *graph, cuts *c)
+clt_status clt_stages_work(const clt_graph *graph, double *work)
 {
     int piece = 0;
     for (int i = 0; i < graph->n_nodes; i++) {
         const clt_value *cut = cut_of(graph->nodes[i]);
-        c->work[piece] += work_of(graph->nodes[i]);
+        work[piece] += work_of(graph->nodes[i]);
         if (cut && cut->cut != piece + 1)
             return clt_fail(CLT_INVALID_ARGUMENT,
                             "mesh: cut %d, behind %s, is against the data's direction: cut %d lies "
@@ -66,36 +64,22 @@ static clt_status find_work(const clt_graph *graph, cuts *c)
     return CLT_OK;
 }
 
-/* Divides the pieces into stages, the largest of which has the least work: most[s][i] is the work
- * of the largest of s + 1 stages of the first i + 1 pieces, and begins[s][i] the first piece of the
- * last of these stages. */
+/* Uses the cuts with which the largest stage has the least work. */
 static clt_status balance(const cuts *c, int stages)
 {
     const int n = c->n + 1;
-    double *most = clt_calloc((size_t)(stages * n), sizeof *most);
-    int *begins = clt_calloc((size_t)(stages * n), sizeof *begins);
-    const bool memory = most && begins;
-    for (int s = 0; memory && s < stages; s++)
-        for (int i = s; i < n; i++) {
-            double last = 0;
-            most[s * n + i] = DBL_MAX;
-            for (int begin = i; begin >= s; begin--) {
-                last += c->work[begin];
-                const double before = s && begin ? most[(s - 1) * n + begin - 1] : 0;
-                const double largest = last > before ? last : before;
-                if ((s ? begin > 0 : begin == 0) && largest < most[s * n + i]) {
-                    most[s * n + i] = largest;
-                    begins[s * n + i] = begin;
-                }
-            }
-        }
-    for (int s = stages - 1, i = n - 1; memory && s > 0; s--) {
-        const int begin = begins[s * n + i];
-        c->used[begin] = true; /* cut number `begin` lies before this piece */
-        i = begin - 1;
-    }
-    CLT_FREE(most, begins);
-    return memory ? CLT_OK : CLT_OUT_OF_MEMORY;
+    bool found;
+    double *work = clt_calloc((size_t)(stages * n), sizeof *work);
+    int *begins = clt_calloc((size_t)stages, sizeof *begins);
+    clt_status status = work && begins ? CLT_OK : CLT_OUT_OF_MEMORY;
+    for (int i = 0; status == CLT_OK && i < stages * n; i++)
+        work[i] = c->work[i % n];
+    const clt_stage_costs costs = {.pieces = n, .stages = stages, .work = work};
+    CLT_NEXT(status, clt_stages_balance(&costs, begins, &found));
+    for (int s = 1; status == CLT_OK && s < stages; s++)
+        c->used[begins[s]] = true; /* cut number p lies before piece p */
+    CLT_FREE(work, begins);
+    return status;
 }
 
 static clt_status number_nodes(const clt_graph *graph, const cuts *c)
@@ -186,7 +170,7 @@ static clt_status divide(const clt_graph *graph, int stages)
               .work = clt_calloc((size_t)graph->cuts + 1, sizeof *c.work),
               .used = clt_calloc((size_t)graph->cuts + 1, sizeof *c.used)};
     clt_status status = c.work && c.used ? CLT_OK : CLT_OUT_OF_MEMORY;
-    CLT_NEXT(status, find_work(graph, &c));
+    CLT_NEXT(status, clt_stages_work(graph, c.work));
     CLT_NEXT(status, balance(&c, stages));
     CLT_NEXT(status, number_nodes(graph, &c));
     CLT_NEXT(status, fit(graph, &c, stages));

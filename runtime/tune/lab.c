@@ -161,14 +161,28 @@ static clt_status make_inputs(clt_lab *lab)
     return CLT_OK;
 }
 
+/* In a pipeline the lab has the tensors of one stage only. */
+static clt_status lay_out(clt_lab *lab, const clt_graph *graph, const clt_plan_options *options)
+{
+    const clt_mesh *mesh = options->mesh;
+    clt_bucket_sizes sizes = clt_bucket_sizes_default();
+    clt_buckets all;
+    sizes.max_bytes = lab->device->caps.max_alloc_bytes;
+    if (!mesh || mesh->size[CLT_AXIS_PIPELINE] == 1)
+        return clt_buckets_create_parts(graph, &sizes, mesh, &lab->buckets);
+    CLT_TRY(clt_buckets_create_parts(graph, &sizes, mesh, &all));
+    const clt_status status = clt_buckets_stage(
+        &all, clt_mesh_coordinate(mesh, CLT_AXIS_PIPELINE, options->participant), &lab->buckets);
+    clt_buckets_free(&all);
+    return status;
+}
+
 clt_status clt_lab_open(clt_lab *lab, clt_device *device, const clt_graph *graph,
                         const clt_plan_options *options)
 {
     *lab = (clt_lab){.device = device};
-    clt_bucket_sizes sizes = clt_bucket_sizes_default();
-    sizes.max_bytes = device->caps.max_alloc_bytes;
     CLT_TRY(clt_graph_status(graph));
-    CLT_TRY(clt_buckets_create_parts(graph, &sizes, options->mesh, &lab->buckets));
+    CLT_TRY(lay_out(lab, graph, options));
     CLT_TRY(clt_replica_create(device, &lab->buckets, &lab->replica));
     if (options->mode == CLT_PLAN_TRAIN)
         CLT_TRY(clt_replica_for_training(&lab->replica, CLT_F32, 0, 0, 1));

@@ -94,6 +94,22 @@ class Parallel(CommandTest):
         self.assert_bad(*self.arguments("--steps", "1", "--stages", "fc2.*"), code=2,
                         says=("--stages fc2.*", "needs a pipeline"))
 
+    def test_measured_stages(self):
+        want = self.losses("apart", "--accumulate", "2", devices="pocl@1", model="mlp:16,8")
+        stages = ("--accumulate", "2", "--parallel", "pp=2", "--stages", "measured")
+        self.near(self.losses("timed", *stages, devices="pocl/2", model="mlp:16,8"), want)
+        plan = ("plan", "--model", "mlp:16,8", "--data", "synthetic:1x6x5:4", "--devices", "pocl/2",
+                "--batch", "16", *stages)
+        text = self.run_command(*plan).stdout
+        self.assertRegex(text, r"stage 0: reshape_0 to relu_\d, \d+ % of the time \(\S+ ms for a micro-batch\)\n"
+                               r"stage 1: (fc2|logits) to \S+, \d+ % of the time .*\n"
+                               r"the same stages by names: '(fc2|logits)'\n")
+        self.assert_bad(*plan, "--memory", "200KB", code=1,
+                        says=("with none of the 2 cuts of the graph", "2 stages of axis pp"))
+        self.assert_bad("eval", "--checkpoint", self.newest("timed"), "--data", "idx:" + self.data,
+                        "--devices", "pocl/2", "--parallel", "pp=2", "--stages", "measured", code=2,
+                        says=("only train and plan measure",))
+
     def test_resume_on_another_mesh(self):
         want = self.losses("straight", devices="pocl@1")
         metrics = self.path("broken.jsonl")

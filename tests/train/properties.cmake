@@ -49,7 +49,7 @@ clt_test_on_vendor(train.blas_choices intel)
 set_tests_properties(vendor.train.blas_choices PROPERTIES TIMEOUT 1200 SKIP_RETURN_CODE 77)
 
 # These tests measure which of two devices is slow. Another test at the same time would disturb them.
-set_tests_properties(train.planner train.planner_ranks train.balance PROPERTIES RUN_SERIAL TRUE)
+set_tests_properties(train.planner train.planner_ranks train.balance train.stages PROPERTIES RUN_SERIAL TRUE)
 clt_test_on_vendor(train.half_gradients intel)
 clt_test_on_vendor(train.loss_scaling intel)
 clt_test_on_oclgrind(train.half_gradients)

@@ -154,6 +154,27 @@ CLT_API clt_status clt_link_parse(const char *text, clt_link *link);
 CLT_API clt_status clt_planner_simulate(const clt_planner *planner, int ranks, const clt_link *link,
                                         clt_prediction *prediction);
 
+/*
+ * Chooses which cuts of the graph (clt_cut) the pipeline of a mesh uses, and removes the others.
+ * Call it before a store is made of the graph. `parallel` is the mesh of the store, options are
+ * those of the trainer.
+ *
+ * - The slowest stage gets the least work. Work is floating-point operations or, if `measured` is
+ *   not 0, the time of forward and backward. Each device then runs each piece between two cuts, so
+ *   that slower devices get fewer layers.
+ * - A stage that does not fit its device (or options->memory) gets fewer layers, as long as another
+ *   choice of cuts fits all devices.
+ *
+ * *text says what was chosen, in a few lines: free it with free(). It is NULL if nothing was
+ * measured and all stages fit. `text` may be NULL. Ranks (options->world) call it together, and
+ * choose the same. The graph stays as it is if the mesh has no axis pp, or the graph no more cuts
+ * than stages need. Errors: OUT_OF_DEVICE_MEMORY (no choice fits); those of clt_store_create_with
+ * and of plans.
+ */
+CLT_API clt_status clt_stages_choose(clt_graph *graph, clt_device *const *devices, int count,
+                                     const char *parallel, const clt_trainer_options *options,
+                                     int measured, char **text);
+
 CLT_END_DECLS
 
 #endif

@@ -174,13 +174,20 @@ static clt_status check_device(const clt_graph *graph, const clt_store *store,
     return CLT_OK;
 }
 
-clt_status clt_capacity_check(const clt_graph *graph, const clt_store *store,
-                              const clt_trainer_options *options, int participants, int64_t batch)
+clt_status clt_capacity_check_device(const clt_graph *graph, const clt_store *store,
+                                     const clt_trainer_options *options, int participants,
+                                     int64_t batch, int device)
 {
     int64_t share;
     CLT_TRY(clt_capacity_share(participants, options, batch, &share));
+    return check_device(graph, store, options, participants, batch, share, device);
+}
+
+clt_status clt_capacity_check(const clt_graph *graph, const clt_store *store,
+                              const clt_trainer_options *options, int participants, int64_t batch)
+{
     for (int i = 0; i < store->n_devices; i++)
-        CLT_TRY(check_device(graph, store, options, participants, batch, share, i));
+        CLT_TRY(clt_capacity_check_device(graph, store, options, participants, batch, i));
     return CLT_OK;
 }
 

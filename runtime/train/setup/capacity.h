@@ -33,6 +33,11 @@ clt_status clt_capacity_memory(const clt_graph *graph, const clt_store *store,
 clt_status clt_capacity_check(const clt_graph *graph, const clt_store *store,
                               const clt_trainer_options *options, int participants, int64_t batch);
 
+/* The same for one device of this rank. */
+clt_status clt_capacity_check_device(const clt_graph *graph, const clt_store *store,
+                                     const clt_trainer_options *options, int participants,
+                                     int64_t batch, int device);
+
 /* Returns the largest batch that fits, to three digits; 0 if none fits. Overwrites the error
  * message. */
 int64_t clt_capacity_largest(const clt_graph *graph, const clt_store *store,

@@ -163,7 +163,7 @@ int64_t clt_memory_held(const clt_replica *replica, const clt_trainer_options *o
 {
     const clt_buckets *layout = replica->layout;
     const int slots = clt_optimizer_find(options->optimizer)->n_slots;
-    int64_t bytes = set_bytes(layout, true, CLT_F32, 0, 1);
+    int64_t bytes = replica->values ? set_bytes(layout, true, CLT_F32, 0, 1) : 0;
     if (replica->n_slots)
         bytes += (replica->n_slots < slots ? replica->n_slots : slots) *
                  set_bytes(layout, false, CLT_F32, replica->shard, replica->shards);

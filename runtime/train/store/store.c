@@ -220,20 +220,23 @@ static clt_status lay_out(clt_store *store, const clt_graph *graph, const clt_bu
     return lay_out_stages(store);
 }
 
-static clt_status make_replica(clt_store *store, clt_device *device, int index)
+static clt_status make_replica(clt_store *store, clt_device *device, int index, bool outline)
 {
     clt_replica *replica = &store->replicas[index];
     const clt_mesh *mesh = mesh_of(store);
     clt_arena_init(&store->arenas[index], device);
-    CLT_TRY(clt_replica_create(device, layout_of(store, index), replica));
+    if (outline)
+        *replica = (clt_replica){.device = device, .layout = layout_of(store, index), .at = {0, 1}};
+    else
+        CLT_TRY(clt_replica_create(device, layout_of(store, index), replica));
     replica->stage = clt_store_stage(store, index);
     if (mesh)
         replica->at = clt_mesh_split_place(mesh, store->first + index);
     return CLT_OK;
 }
 
-clt_status clt_store_create_with(const clt_graph *graph, clt_device *const *devices, int count,
-                                 const clt_store_options *options, clt_store **out)
+static clt_status create(const clt_graph *graph, clt_device *const *devices, int count,
+                         const clt_store_options *options, bool outline, clt_store **out)
 {
     CLT_TRY(check_options(options));
     CLT_TRY(clt_graph_status(graph));
@@ -262,18 +265,30 @@ clt_status clt_store_create_with(const clt_graph *graph, clt_device *const *devi
             status = CLT_OUT_OF_MEMORY;
     }
     for (int i = 0; status == CLT_OK && i < count; i++) {
-        status = make_replica(store, devices[i], i);
+        status = make_replica(store, devices[i], i, outline);
         store->n_devices = i + 1;
     }
     CLT_NEXT(status, keep_file_names(store, graph));
     CLT_NEXT(status, make_order(store));
-    CLT_NEXT(status, initialise(store, options->seed));
+    CLT_NEXT(status, outline ? CLT_OK : initialise(store, options->seed));
     if (status != CLT_OK) {
         clt_store_destroy(store);
         return status;
     }
     *out = store;
     return CLT_OK;
+}
+
+clt_status clt_store_create_with(const clt_graph *graph, clt_device *const *devices, int count,
+                                 const clt_store_options *options, clt_store **out)
+{
+    return create(graph, devices, count, options, false, out);
+}
+
+clt_status clt_store_outline(const clt_graph *graph, clt_device *const *devices, int count,
+                             const clt_store_options *options, clt_store **out)
+{
+    return create(graph, devices, count, options, true, out);
 }
 
 void clt_store_destroy(clt_store *store)

@@ -45,6 +45,11 @@ bool clt_store_owns(const clt_store *store, int participant);
  * become 1 if none are `given`. Does nothing without owners. */
 void clt_store_weigh(const clt_store *store, bool given, double *weights);
 
+/* Makes a store without memory and without values, for plans. Collective like
+ * clt_store_create_with. */
+clt_status clt_store_outline(const clt_graph *graph, clt_device *const *devices, int count,
+                             const clt_store_options *options, clt_store **store);
+
 /* Finds a slot of the whole layout by name. Fails with NOT_FOUND, whose message suggests the
  * nearest name. */
 clt_status clt_store_slot(const clt_store *store, const char *name, const clt_slot **slot);

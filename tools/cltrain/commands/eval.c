@@ -7,6 +7,7 @@
 #include <jansson.h>
 
 #include "options/commands.h"
+#include "options/groups.h"
 #include "job/job.h"
 #include "output/means.h"
 #include "text/message.h"
@@ -115,6 +116,7 @@ int run_eval(const settings *given)
     saved c = {0};
     settings s = *given;
     int code = job_ranks(&j, &s);
+    NEXT(code, refuse_measured(&s));
     NEXT(code, saved_open(&c, &s));
     s.model = c.model;
     NEXT(code, check_mesh(&s, 0));

@@ -121,6 +121,7 @@ static int make_model(prediction *p)
     clt_predictor_options_init(&options);
     options.batch = p->batch = s->batch > 0 ? s->batch : BATCH;
     options.variants = s->variant;
+    TRY(refuse_measured(s));
     TRY(read_groups(p->job.graph, s));
     TRY(job_store(&p->job, s));
     clt_status status = saved_load(&p->saved, p->job.store);

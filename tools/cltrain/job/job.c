@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <cltrain/planner.h>
 #include <cltrain/checkpoint.h>
 #include <cltrain/unstable.h>
 
@@ -405,6 +406,21 @@ int job_graph(job *j, const settings *s)
                                          : name_failure(status);
 }
 
+/* Chooses the cuts of a pipeline for training. Evaluation takes those that balance the arithmetic.
+ */
+static int choose_stages(job *j, const settings *s)
+{
+    char *text = NULL;
+    if (!s->parallel || !j->train)
+        return 0;
+    const clt_status status = clt_stages_choose(j->graph, j->devices, j->n_devices, s->parallel,
+                                                &j->options, measures_stages(s), &text);
+    if (text && !j->silent)
+        fputs(text, stdout);
+    free(text);
+    return name_failure(status);
+}
+
 int job_model(job *j, const settings *s)
 {
     int code = job_graph(j, s);
@@ -413,9 +429,8 @@ int job_model(job *j, const settings *s)
         code = ranks_agree(&j->ranks, code);
     if (!code && j->splits)
         code = job_split(j, s, j->silent);
-    if (code)
-        return code;
-    return job_store(j, s);
+    NEXT(code, choose_stages(j, s));
+    return code ? code : job_store(j, s);
 }
 
 int job_store(job *j, const settings *s)

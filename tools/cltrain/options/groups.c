@@ -31,11 +31,23 @@ static int read_group(clt_graph *graph, char *text)
     return name_failure(clt_param_group(graph, text, lr, decay, NULL));
 }
 
+int measures_stages(const settings *s)
+{
+    return s->stages && !strcmp(s->stages, "measured");
+}
+
+int refuse_measured(const settings *s)
+{
+    return measures_stages(s) ? usage_error("--stages measured: only train and plan measure; name "
+                                            "the layers")
+                              : 0;
+}
+
 int read_groups(clt_graph *graph, const settings *s)
 {
     if (s->freeze)
         TRY(name_failure(clt_freeze(graph, s->freeze, NULL)));
-    if (s->stages)
+    if (s->stages && !measures_stages(s))
         TRY(name_failure(clt_cut_before(graph, s->stages)));
     char *list = s->param_group ? strdup(s->param_group) : NULL;
     if (s->param_group && !list)

@@ -158,7 +158,9 @@ static const option_row rows[] = {
     {"stages", 0, EITHER, AT(stages), 0, FOR_TRAIN | FOR_PLAN | FOR_EVAL | FOR_BENCH_MESHES | USES,
      "PATTERN",
      "with pp: layers at which stages begin, by shell patterns of names separated by |, one for "
-     "each stage but the first (the model's cuts that balance the work)"},
+     "each stage but the first; or measured: cuts of the model that balance the measured times "
+     "(those that balance the arithmetic)",
+     .words = "measured"},
     {"zero", 0, WHOLE, AT(zero), 0, RUNS | FOR_EVAL | USES, "N",
      "1: each device keeps the optimizer's state of its share of the parameters only, with the "
      "same results; 3: of parameters and gradients too it keeps only its share; without training "
