@@ -61,6 +61,7 @@ static int layers_of_stage_0(clt_graph *g)
     return n + 1;
 }
 
+#ifdef CLT_TESTING
 /* A device that is four times slower gets a fifth of the layers, or two. */
 static void slow_devices_get_fewer_layers(void **state)
 {
@@ -86,6 +87,8 @@ static void slow_devices_get_fewer_layers(void **state)
         lab_close(&l);
     }
 }
+
+#endif
 
 /* The names of the report give the same stages. Without measurements nothing is reported. */
 static void names_repeat_a_choice(void **state)
@@ -114,6 +117,7 @@ static void names_repeat_a_choice(void **state)
     lab_close(&l);
 }
 
+#ifdef CLT_TESTING
 static void choose_on_a_rank(rank *self)
 {
     const clt_trainer_options o = options_of(&self->world);
@@ -138,6 +142,8 @@ static void ranks_choose_the_same(void **state)
     assert_true(ranks[0].numbers[0] >= 6);
     assert_true(ranks[0].numbers[0] == ranks[1].numbers[0]);
 }
+
+#endif
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
@@ -272,8 +278,13 @@ static void choices_are_best(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(choices_are_best), cmocka_unit_test(slow_devices_get_fewer_layers),
-        cmocka_unit_test(names_repeat_a_choice), cmocka_unit_test(ranks_choose_the_same),
-        cmocka_unit_test(full_stages_lose_layers)};
+        cmocka_unit_test(choices_are_best),
+        cmocka_unit_test(names_repeat_a_choice),
+        cmocka_unit_test(full_stages_lose_layers),
+#ifdef CLT_TESTING
+        cmocka_unit_test(slow_devices_get_fewer_layers),
+        cmocka_unit_test(ranks_choose_the_same),
+#endif
+    };
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }
