@@ -162,6 +162,7 @@ static int make_predictor(sampler *p, const settings *s, int64_t length, clt_pre
     clt_status status = clt_graph_create(&graph);
     NEXT(status, clt_model_decoder(p->saved.model, &decoder, graph));
     int code = name_failure(status);
+    NEXT(code, refuse_measured(s));
     NEXT(code, read_groups(graph, s));
     if (!code && !p->job.store)
         code = make_store(p, s, graph);
