@@ -5,7 +5,6 @@
 #include "train/lab.h"
 
 #include "train/core/trainer.h"
-#include "train/core/trainer.h"
 #include "train/split_networks.h"
 
 enum { MOST_TENSORS = 64, MEANS = 4 };
@@ -141,19 +140,6 @@ static inline int feed_samples(const setting *s, const lab *l, int64_t first, fl
     return n;
 }
 
-static int counted_labels; /* losses whose labels decide the weight */
-
-/* The host counts the labels that count, so that steps need no forward pass before. */
-static inline void check_label_weights(const lab *l, const clt_step_batch *batch, const trained *t)
-{
-    double weights[MEANS];
-    assert_true(clt_session_label_weights(l->trainer->training, batch, weights));
-    for (int i = 0; i < l->graph->n_losses; i++) {
-        assert_true(weights[i] == t->begin[MEANS + i]);
-        counted_labels += clt_graph_sample_weight(&l->graph->losses[i]) <= 0;
-    }
-}
-
 /* Predicts, evaluates, steps, evaluates again and predicts. */
 static inline void run_steps(const setting *s, lab *l, trained *t)
 {
@@ -174,7 +160,6 @@ static inline void run_steps(const setting *s, lab *l, trained *t)
     predict(l, &batch, first, true, t);
     ok(clt_trainer_evaluate(l->trainer, &batch, t->begin, t->begin + MEANS));
     assert_true(t->begin[MEANS] > 0);
-    check_label_weights(l, &batch, t);
     clt_step_result_init(&result);
     for (int k = 0; k < steps; k++)
         ok(clt_trainer_step(l->trainer, &batch, NULL));

@@ -178,7 +178,6 @@ static void rounded_numbers(void **state)
         {.build = layers, .devices = four, .parallel = "dp=2,time=2", .accumulate = 2}};
     (void)state;
     check_rounded(settings, sizeof settings / sizeof *settings, 1e-5, 0.25);
-    assert_true(counted_labels > 0);
 }
 
 int main(void)
