@@ -30,6 +30,15 @@ class Parallel(RankTest):
         self.train_ranks("broken", 4, 3, *usual)
         self.assert_same(self.train_ranks("broken", 4, 6, *usual, "--resume"), want)
 
+    def test_offload(self):
+        """Each rank has an owner of its own."""
+        usual = ("--split", "equal", "--optimizer", "adamw", "--clip-norm", "0.5")
+        want = self.train_ranks("whole", 2, 6, *usual, devices="pocl@1")
+        owned = ("--offload", "optimizer", *usual)
+        self.assert_same(self.train_ranks("owned", 2, 6, *owned, devices="pocl@1,pocl@1"), want)
+        self.train_ranks("half", 2, 3, *usual, devices="pocl@1")
+        self.assert_same(self.train_ranks("half", 2, 6, *owned, "--resume", devices="pocl@1,pocl@1"), want)
+
     def test_eval(self):
         usual = ("--steps", "4", "--checkpoint-dir", self.path("run"))
         self.run_ranks(1, *usual, model="mlp:16", devices="pocl@1")

@@ -141,7 +141,8 @@ typedef struct clt_trainer_options {
      * memory that is found. Each node runs at most once more, so a step takes at most one forward
      * pass longer. No bit of the results changes. */
     int recompute;
-    /* 0: as much as the device has. Else the bytes that the trainer may use of each device, with
+    /* 0: as much as the device has. Else the bytes that the trainer may use of each device that has
+     * samples, with
      * parameters, gradients, optimizer, intermediates and inputs. The backward pass then computes
      * just enough activations again, whatever `recompute` is. Kernels are not measured if that
      * would need more memory. */

@@ -373,6 +373,11 @@ clt_status clt_session_divide(const clt_session *s, const clt_participants *all,
             return clt_fail(CLT_INVALID_ARGUMENT,
                             "device %d gets %lld samples; the plan holds %lld", d, (long long)share,
                             (long long)most);
+        if (share && clt_store_owns(s->store, s->store->first + d))
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "device %d owns the optimizer's state (offload), so it takes no "
+                            "samples, and gets %lld",
+                            d, (long long)share);
         if (share)
             CLT_TRY(clt_session_check_feeds(s, d, shares, batch->feeds, batch->n_feeds, false));
     }

@@ -56,7 +56,8 @@ clt_status clt_capacity_limit(const clt_graph *graph, const clt_store *store,
 {
     clt_memory n;
     plan->arena_limit = 0;
-    if (!options->memory || plan->mode != CLT_PLAN_TRAIN)
+    if (!options->memory || plan->mode != CLT_PLAN_TRAIN ||
+        clt_store_owns(store, store->first + device))
         return CLT_OK;
     CLT_TRY(clt_memory_count(graph, store, options, participants, device, plan->max_batch, &n));
     if (clt_memory_total(&n) >= options->memory)
@@ -131,7 +132,8 @@ static clt_status count(const clt_graph *graph, const clt_store *store,
                         int64_t share, const clt_plan *training, clt_memory *n)
 {
     clt_plan *evaluation;
-    CLT_TRY(clt_memory_count(graph, store, options, participants, device, share, n));
+    CLT_TRY(clt_memory_count(graph, store, options, participants, device,
+                             training->options.max_batch, n));
     n->arena = clt_plan_arena_bytes(training);
     if (!options->memory && !options->recompute)
         return CLT_OK;
@@ -158,7 +160,8 @@ static clt_status check_device(const clt_graph *graph, const clt_store *store,
     const clt_status status = count(graph, store, options, participants, index, share, plan, &n);
     clt_plan_destroy(plan);
     CLT_TRY(status);
-    if (options->memory && (!within || clt_memory_total(&n) > options->memory))
+    if (options->memory && !clt_store_owns(store, store->first + index) &&
+        (!within || clt_memory_total(&n) > options->memory))
         return does_not_fit(device, options, batch, &n);
     /* The host reports its free memory, other devices only their total memory. */
     const int64_t there = available(store, options->world, device);

@@ -168,6 +168,8 @@ void clt_store_place(const clt_store *store, int device, clt_plan_options *optio
 {
     options->mesh = mesh_of(store);
     options->participant = store->first + device;
+    if (clt_store_owns(store, options->participant))
+        options->max_batch = 1; /* it has no samples, but joins collectives of the graph */
     if (options->mode == CLT_PLAN_TRAIN && store->stages && !options->in_flight)
         options->in_flight = clt_store_stages(store) - clt_store_stage(store, device);
 }
@@ -183,6 +185,7 @@ bool clt_store_neighbours(const clt_store *store, clt_axis axis, int a, int b)
 bool clt_store_same_plan(const clt_store *store, int a, int b)
 {
     return clt_store_neighbours(store, CLT_AXIS_DATA, a, b) &&
+           clt_store_owns(store, store->first + a) == clt_store_owns(store, store->first + b) &&
            !memcmp(&store->replicas[a].device->caps, &store->replicas[b].device->caps,
                    sizeof store->replicas[a].device->caps);
 }

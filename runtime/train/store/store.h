@@ -63,7 +63,7 @@ int clt_store_stages(const clt_store *store);
 int clt_store_stage(const clt_store *store, int device);
 
 /* Sets the place in the mesh for which a device's plan is made, and in a pipeline the number of
- * micro-batches in flight, unless it is set. */
+ * micro-batches in flight, unless it is set. The plan of an owner has room for one sample. */
 void clt_store_place(const clt_store *store, int device, clt_plan_options *options);
 
 /* Whether two devices of this rank differ at most in their place along an axis. Without a mesh the

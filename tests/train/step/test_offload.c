@@ -3,11 +3,13 @@
  * and updates. Parameters and slots have the bits of a run without it.
  */
 #include "train/lab.h"
+#include "train/normalised.h"
 #include "train/world.h"
 
 #include "checkpoint/scratch.h"
 #include "train/core/trainer.h"
 #include "train/fit/predictor.h"
+#include "train/setup/capacity.h"
 #include <cltrain/fit.h>
 
 enum { IN = 13, WIDE = 37, CLASSES = 5, MOST = 24, STEPS = 5, LARGEST = WIDE * IN };
@@ -221,6 +223,40 @@ static void owners_give_the_same_bits(void **state)
     }
 }
 
+/* An owner's plan has room for one sample only, so it takes less than a device that trains, but for
+ * the optimizer's state. The limit of memory is for devices that train. */
+static void owners_keep_no_activations(void **state)
+{
+    clt_memory trains, owns;
+    clt_store_options so;
+    clt_trainer_options o = options_of(&settings[3]);
+    (void)state;
+    clt_store_options_init(&so);
+    so.offload = 1;
+    lab l = lab_on_kept("cpu@1,cpu@1");
+    l.graph = classifier(IN, 500, CLASSES);
+    ok(clt_store_create_with(l.graph, l.devices, l.n, &so, &l.store));
+    o.batch = 4;
+    lab_trainer(&l, &o);
+    assert_int_equal(l.trainer->training->devices[0].plan->options.max_batch, 4);
+    assert_int_equal(l.trainer->training->devices[1].plan->options.max_batch, 1);
+    ok(clt_capacity_memory(l.graph, l.store, &l.trainer->options, 2, 0, &trains));
+    ok(clt_capacity_memory(l.graph, l.store, &l.trainer->options, 2, 1, &owns));
+    assert_true(owns.arena < trains.arena && owns.inputs < trains.inputs);
+    assert_true(owns.slots == 2 * bucket_bytes(l.store->replicas) && trains.slots == 0);
+    clt_trainer_destroy(l.trainer);
+    l.trainer = NULL;
+    o.memory = clt_memory_total(&trains);
+    assert_true(clt_memory_total(&owns) > o.memory);
+    lab_trainer(&l, &o);
+    clt_trainer_destroy(l.trainer);
+    o.memory = trains.store;
+    assert_int_equal(clt_trainer_create(l.graph, l.store, &o, &l.trainer),
+                     CLT_OUT_OF_DEVICE_MEMORY);
+    l.trainer = NULL;
+    lab_close(&l);
+}
+
 /* A step with a value that is not finite, and a frozen tensor: neither changes anything. */
 static void the_guard_stops_owners(void **state)
 {
@@ -239,6 +275,46 @@ static void the_guard_stops_owners(void **state)
     compare(&two[0], &two[1], true);
     lab_close(&two[0]);
     lab_close(&two[1]);
+}
+
+static void take_steps(lab *l, const setting *s)
+{
+    clt_trainer_options o = options_of(s);
+    const clt_step_batch batch = net_batch(NET_MOST, NULL);
+    clt_store_options so;
+    clt_store_options_init(&so);
+    so.offload = l->n - 2;
+    l->graph = net_graph();
+    ok(clt_store_create_with(l->graph, l->devices, l->n, &so, &l->store));
+    lab_trainer(l, &o);
+    for (int i = 0; i < STEPS; i++)
+        ok(clt_trainer_step(l->trainer, &batch, NULL));
+    ok(clt_trainer_wait(l->trainer));
+}
+
+/* Owners join the collectives of the graph, and have the states too. */
+static void owners_have_states(void **state)
+{
+    static const char *const tensors[] = {"a.weight", "b.bias", "running", "own"};
+    static const int floats[] = {NET_A, NET_B_BIAS, NET_WIDE, NET_WIDE};
+    (void)state;
+    net_make_samples();
+    for (int i = 1; i <= 2; i++) {
+        setting s = settings[2];
+        float x[NET_A], y[NET_A];
+        s.accumulate = i;
+        lab a = lab_on_kept("cpu@1,cpu@1"), b = lab_on_kept("cpu@1,cpu@1,cpu@1");
+        take_steps(&a, &s);
+        take_steps(&b, &s);
+        for (int t = 0; t < 4; t++) {
+            ok(clt_store_get(a.store, tensors[t], x, (size_t)floats[t] * sizeof *x));
+            ok(clt_store_get(b.store, tensors[t], y, (size_t)floats[t] * sizeof *y));
+            assert_memory_equal(x, y, (size_t)floats[t] * sizeof *x);
+        }
+        ok(clt_store_check(b.store));
+        lab_close(&a);
+        lab_close(&b);
+    }
 }
 
 /* A run goes on from the other's checkpoint, with the same bits, and evaluates. */
@@ -461,6 +537,13 @@ static void mistakes_are_named(void **state)
     refused(&l, 2, &so, CLT_UNSUPPORTED, "no other axis than dp");
     so.parallel = "dp=2";
     ok(clt_store_create_with(l.graph, l.devices, l.n, &so, &l.store));
+    clt_step_batch batch = batch_of(feeds);
+    batch.offsets = (const int64_t[]){0, MOST - 1, MOST};
+    lab_trainer(&l, &o);
+    assert_int_equal(clt_trainer_step(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT);
+    assert_non_null(strstr(clt_error_message(), "device 1 owns the optimizer's state"));
+    clt_trainer_destroy(l.trainer);
+    l.trainer = NULL;
     o.zero = 1;
     assert_int_equal(clt_trainer_create(l.graph, l.store, &o, &l.trainer), CLT_INVALID_ARGUMENT);
     assert_non_null(strstr(clt_error_message(), "offload and zero 1"));
@@ -490,7 +573,9 @@ int main(void)
                                        cmocka_unit_test(owners_may_be_of_another_kind),
                                        cmocka_unit_test(owners_lie_on_ranks),
                                        cmocka_unit_test(ranks_refuse_together),
+                                       cmocka_unit_test(owners_have_states),
                                        cmocka_unit_test(owners_do_not_predict),
+                                       cmocka_unit_test(owners_keep_no_activations),
                                        cmocka_unit_test(mistakes_are_named)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
