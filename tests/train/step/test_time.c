@@ -180,9 +180,24 @@ static void rounded_numbers(void **state)
     check_rounded(settings, sizeof settings / sizeof *settings, 1e-5, 0.25);
 }
 
+/* Values are rounded to 16 bits where they are stored, and also where places exchange them. */
+static void sixteen_bits(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++)
+        check(&(setting){.build = i & 1 ? language : layers,
+                         .devices = i & 2 ? four : two,
+                         .parallel = i & 2 ? "dp=2,time=2" : "time=2",
+                         .precision = i & 4 ? CLT_F16 : CLT_BF16,
+                         .steps = 3,
+                         .lr = 0x1p-6,
+                         .tolerance = i & 4 ? 1e-2 : 3e-2});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(whole_numbers),
-                                       cmocka_unit_test(rounded_numbers)};
+                                       cmocka_unit_test(rounded_numbers),
+                                       cmocka_unit_test(sixteen_bits)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }
