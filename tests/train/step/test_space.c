@@ -132,9 +132,27 @@ static void rounded_numbers(void **state)
     check_rounded(settings, sizeof settings / sizeof *settings, 1e-5, 0.25);
 }
 
+/* Values are rounded to 16 bits where they are stored, and also where places exchange them. */
+static void sixteen_bits(void **state)
+{
+    static const setting settings[] = {
+        {.build = unet, .devices = two, .parallel = "space=2", .precision = CLT_BF16},
+        {.build = segments, .devices = two, .parallel = "space=2", .precision = CLT_BF16},
+        {.build = segments, .devices = four, .parallel = "dp=2,space=2", .precision = CLT_BF16},
+        {.build = segments, .devices = two, .parallel = "space=2", .precision = CLT_F16}};
+    setting with_clip[sizeof settings / sizeof *settings];
+    (void)state;
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        with_clip[i] = settings[i];
+        with_clip[i].clip = 1;
+    }
+    check_rounded(with_clip, sizeof settings / sizeof *settings, 3e-2, 0x1p-4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(whole_numbers),
-                                       cmocka_unit_test(rounded_numbers)};
+                                       cmocka_unit_test(rounded_numbers),
+                                       cmocka_unit_test(sixteen_bits)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }
