@@ -93,7 +93,8 @@ clt_value *clt_attention_rows(const clt_node *node, clt_value *const in[4], int6
                               int64_t end)
 {
     clt_attention_attr attr = *(const clt_attention_attr *)node->attr;
-    clt_value *operands[] = {in[0], in[1], in[2], in[3]};
+    /* The gradient reads all operands, of which the last, earlier positions, is not given. */
+    clt_value *operands[] = {in[0], in[1], in[2], in[3], NULL};
     if (!in[0] || !in[1] || !in[2])
         return NULL;
     attr.past += attr.is_causal ? begin : 0;
@@ -108,6 +109,6 @@ clt_value *clt_attention_rows(const clt_node *node, clt_value *const in[4], int6
         attr.form = CLT_ATTENTION_ROWS;
         attr.kv_heads = 0;
     }
-    const clt_node *rows = clt_graph_add(node->graph, node->op, operands, 4, &attr);
+    const clt_node *rows = clt_graph_add(node->graph, node->op, operands, 5, &attr);
     return rows ? rows->out[0] : NULL;
 }

@@ -181,8 +181,8 @@ static void begin(const loss_case *k, const char *dir, course *c)
         assert_int_equal(redo, 1);
         go_on(&l, &batch, c);
     }
+    lab_close(&l); /* waits for the devices that read the feeds */
     free_feeds(feeds, batch.n_feeds);
-    lab_close(&l);
 }
 
 static void begin_there(const loss_case *k, const char *dir, course *c)
@@ -202,8 +202,8 @@ static void begin_there(const loss_case *k, const char *dir, course *c)
     batch.feeds = feeds;
     batch.n_feeds = make_feeds(&k->s, &l, feeds);
     go_on(&l, &batch, c);
+    lab_close(&l); /* waits for the devices that read the feeds */
     free_feeds(feeds, batch.n_feeds);
-    lab_close(&l);
 }
 
 static void check_case(const loss_case *k)
@@ -362,8 +362,8 @@ static void ends(const setting *s, int owners, int lost, const char *why)
     clt_exec_testing_lose = NULL;
     assert_int_equal(clt_trainer_recover(l.trainer, &redo), CLT_STATE);
     assert_message_has(why);
+    lab_close(&l); /* waits for the devices that read the feeds */
     free_feeds(feeds, batch.n_feeds);
-    lab_close(&l);
 }
 
 static void bytes_are_gone(void **state)
@@ -473,8 +473,8 @@ static void an_updated_place_becomes_all(void **state)
             ok(clt_trainer_step(l.trainer, &batch, NULL));
             ok(clt_trainer_wait(l.trainer));
         }
+        lab_close(&l); /* waits for the devices that read the feeds */
         free_feeds(feeds, batch.n_feeds);
-        lab_close(&l);
     }
 }
 
@@ -517,8 +517,8 @@ static void one_after_the_other(void **state)
                 assert_int_equal(l.trainer->all.own, cases[i].left[k]);
         }
         assert_message_has(cases[i].why);
+        lab_close(&l); /* waits for the devices that read the feeds */
         free_feeds(feeds, batch.n_feeds);
-        lab_close(&l);
     }
 }
 
