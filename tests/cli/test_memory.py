@@ -1,8 +1,9 @@
-"""--recompute and --memory: what plan prints about them, and what they refuse."""
+"""--recompute and --memory: what plan prints about them, what they refuse, and models that are larger than
+a device."""
 import os
 import re
 
-from command import CommandTest, get, main, records
+from command import CommandTest, get, main, put, records
 
 MODEL = "mlp:64,64,64,64,64,64,64,64"
 NUMBER = r"(\d+(?:\.\d+)?)"
@@ -73,6 +74,52 @@ class Memory(CommandTest):
                             says=("--memory", "8GB or 512MiB"))
         self.assert_bad(*self.arguments("--steps", "1", "--memory", "30KB"), code=1,
                         says=("needs at least", "no batch fits"))
+
+    def meshes(self, middle):
+        """Returns meshes of two devices, with further options. Stages are divided at layer `middle`."""
+        return {"tp": ("--parallel", "tp=2"), "zero": ("--parallel", "dp=2", "--zero", "3"),
+                "pp": ("--parallel", "pp=2", "--accumulate", "2", "--stages", f"h.{middle}.*")}
+
+    def needs(self, *more):
+        """Returns whether a plan fits, the most memory of a device in bytes, and that without intermediates and
+        inputs."""
+        text = self.run_command("plan", "--batch", "4", "--optimizer", "adamw", "--devices",
+                                "pocl/2", *more).stdout
+        found = re.findall(rf"All memory of .*?: {NUMBER} MiB \(parameters, gradients and optimizer {NUMBER},", text)
+        return "This batch does not fit" not in text, *(max(map(float, n)) * 2**20 for n in zip(*found))
+
+    def test_model_larger_than_a_device(self):
+        """GPT-2 124M with AdamW under 1.8 GB: two replicas do not fit, and the parts of all meshes do."""
+        own = ("--model", "gpt2:124M", "--data", "synthetic", "--seq-len", "64", "--memory", "1.8GB")
+        fits, total, _ = self.needs(*own, "--parallel", "dp=2")
+        self.assertFalse(fits)
+        self.assertGreater(total, 1.8e9)
+        for name, more in self.meshes(6).items():
+            fits, total, _ = self.needs(*own, *more)
+            self.assertTrue(fits, name)
+            self.assertLessEqual(total, 1.8e9, name)
+
+    def test_trains_within_the_memory(self):
+        """A small GPT-2 trains on meshes where two replicas do not fit, with the losses of one device."""
+        text = self.path("text")
+        put(text, bytes(i * i % 251 for i in range(4000)))
+        own = ("--model", "gpt2:layers=4,heads=2,width=64", "--data", "text:" + text, "--seq-len", "8")
+        meshes = self.meshes(2)
+        most = max(self.needs(*own, *more)[1] for more in meshes.values())
+        least = self.needs(*own, "--parallel", "dp=2")[2]
+        self.assertLess(most, least)
+        own += ("--batch", "4", "--optimizer", "adamw", "--seed", "3", "--steps", "2")
+        limit = ("--devices", "pocl/2", "--memory", f"{(most + least) / 2**21}MiB")
+        self.assert_bad(*self.arguments(*own, *limit, "--parallel", "dp=2"), code=1, says=("needs at least",))
+        losses = {}
+        for name, more in {**meshes, "one": ("--devices", "pocl@1")}.items():
+            metrics = self.path(name + ".jsonl")
+            self.train(*own, *more, *(() if name == "one" else limit), "--metrics", metrics)
+            losses[name] = [r["loss"] for r in records(metrics)[0]]
+            self.assertEqual(len(losses[name]), 2)
+        for name in meshes:
+            for a, b in zip(losses[name], losses["one"]):
+                self.assertAlmostEqual(a, b, delta=1e-4 * b, msg=name)
 
 
 if __name__ == "__main__":

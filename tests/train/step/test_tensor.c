@@ -125,6 +125,51 @@ static void gpt_exchanges_what_it_must(void **state)
     lab_close(&l);
 }
 
+/* The hidden units are an output, of which each place has a part. */
+static void with_output(clt_graph *g)
+{
+    clt_value *h =
+        clt_output(clt_relu(clt_linear(input(g, "x", 5), parameter(g, "a", 6, 5), NULL)), "h");
+    loss(g, clt_linear(h, parameter(g, "b", 4, 6), NULL), 4);
+    shard(g, "a", 0);
+    shard(g, "b", 1);
+}
+
+static void divided_outputs_are_only_predicted(void **state)
+{
+    static float zeros[BATCH * 5], h[BATCH * 6];
+    const clt_feed feeds[] = {{"x", -1, zeros, NULL, 0, 0}, {"target", -1, zeros, NULL, 0, 0}};
+    const clt_fetch fetch = {"h", -1, h, NULL, 0, 0};
+    clt_store_options store;
+    clt_trainer_options o;
+    clt_step_batch batch;
+    (void)state;
+    lab l = lab_on_kept(two);
+    ok(clt_graph_create(&l.graph));
+    with_output(l.graph);
+    clt_store_options_init(&store);
+    store.parallel = "tp=2";
+    ok(clt_store_create_with(l.graph, l.devices, l.n, &store, &l.store));
+    clt_trainer_options_init(&o);
+    o.batch = BATCH;
+    lab_trainer(&l, &o);
+    clt_step_batch_init(&batch);
+    batch.count = BATCH;
+    batch.feeds = feeds;
+    batch.n_feeds = 2;
+    batch.fetches = &fetch;
+    batch.n_fetches = 1;
+    assert_int_equal(clt_trainer_step(l.trainer, &batch, NULL), CLT_UNSUPPORTED);
+    assert_non_null(strstr(clt_error_message(), "output h is divided over devices of the mesh"));
+    h[BATCH * 6 - 1] = 1;
+    ok(clt_trainer_predict(l.trainer, &batch, NULL));
+    ok(clt_trainer_wait(l.trainer));
+    assert_true(h[BATCH * 6 - 1] == 0);
+    batch.n_fetches = 0;
+    ok(clt_trainer_step(l.trainer, &batch, NULL));
+    lab_close(&l);
+}
+
 static void tp_of_two_kinds_is_refused(void **state)
 {
     clt_store_options store;
@@ -152,6 +197,7 @@ int main(void)
                                        cmocka_unit_test(other_vendors),
                                        cmocka_unit_test(sixteen_bits),
                                        cmocka_unit_test(gpt_exchanges_what_it_must),
+                                       cmocka_unit_test(divided_outputs_are_only_predicted),
                                        cmocka_unit_test(tp_of_two_kinds_is_refused)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }
