@@ -86,6 +86,7 @@ struct clt_node {
     void *attr;             /* op->attr_bytes bytes, NULL if 0 */
     bool backward;          /* added by autodiff, or a copy that backward needs */
     bool recomputed;        /* recomputes `origin`, see passes/recompute_graph.c */
+    bool replaced;          /* by other nodes: clt_graph_clean removes it in spite of its effect */
     int stage;              /* of the pipeline, that of the origin; -1: not known yet */
     const clt_node *origin; /* the forward node of a backward node; otherwise NULL */
 };

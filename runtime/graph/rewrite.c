@@ -196,7 +196,7 @@ static clt_status visit_roots(traversal *t, clt_value *const *keep, int n_keep)
     for (int i = 0; i < n_keep; i++)
         CLT_TRY(visit_value(t, keep[i]));
     for (int i = 0; i < g->n_nodes; i++)
-        if (g->nodes[i]->op->effect)
+        if (g->nodes[i]->op->effect && !g->nodes[i]->replaced)
             CLT_TRY(visit(t, g->nodes[i]));
     return CLT_OK;
 }

@@ -340,6 +340,8 @@ static clt_status divide(clt_partitioning *p, clt_value **gradients)
         status = visit(p, p->graph->nodes[i], dims);
     clt_free(dims);
     CLT_NEXT(status, end_graph(p, gradients));
+    for (int i = 0; status == CLT_OK && i < p->n_nodes; i++)
+        p->graph->nodes[i]->replaced = p->nodes[i] && p->nodes[i] != p->graph->nodes[i];
     if (status == CLT_OK)
         report_collectives(p, p->n_nodes);
     return status == CLT_OK && p->report->text.failed ? CLT_OUT_OF_MEMORY : status;

@@ -102,7 +102,7 @@ BUGS = [
     ("CPU, dropout: two numbers of a block change places", "core/batch_blocked/philox.clh",
      "all.even = (x[c] & CLT_HALF) | y[c] << 32", "all.even = (y[c] & CLT_HALF) | x[c] << 32", "dropout"),
     ("dropout of attention: heads share their numbers", "attention/attention.clh",
-     "drop_head + (head)) * (T)", "drop_head) * (T)", "attention_masks"),
+     "drop_head + (head)) *", "drop_head) *", "attention_masks"),
     ("dropout of attention: a part of the heads takes the numbers of the first part", "attention/attention.clh",
      "drop_heads + drop_head + (head)", "drop_heads + (head)", "attention_masks"),
     ("CPU, dropout of attention: odd rows take the numbers of even ones", "attention/cpu/attention.cl",

@@ -240,11 +240,14 @@ static const runner *ask(const check *c, const runner *r, int group, int k, int 
     return other;
 }
 
+/* The places of a mesh may have other collectives of the graph in between, so those that belong
+ * together have different numbers. Their names are in the shape. */
 static bool matches(const clt_symbolic_request *a, const clt_symbolic_request *b)
 {
     if (a->way)
         return b->on == CLT_ON_NODE && a->way == -b->way && a->shape == b->shape;
-    return a->on == b->on && a->item == b->item && a->slot == b->slot && a->peer == b->peer &&
+    const bool same = a->item == b->item || a->on == CLT_ON_NODE;
+    return a->on == b->on && same && a->slot == b->slot && a->peer == b->peer &&
            a->shape == b->shape;
 }
 

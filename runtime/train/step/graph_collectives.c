@@ -12,19 +12,17 @@ static const char *name_of(const clt_plan *plan, int k)
     return plan->nodes[plan->collectives[k].node].node->name;
 }
 
-/* Devices of other stages of a pipeline come to other collectives. */
-static int first_of_stage(const clt_session *s, int device)
+/* On a mesh with other axes than dp, places have other collectives. Only those of a group must come
+ * in one order, which the checker of programs compares. */
+static bool comes_to_all(const clt_session *s)
 {
-    int d = 0;
-    while (clt_store_stage(s->store, d) != clt_store_stage(s->store, device))
-        d++;
-    return d;
+    return s->store->mesh.size[CLT_AXIS_DATA] == s->store->total;
 }
 
 clt_status clt_segments_check(const clt_session *s)
 {
-    for (int d = 1; d < s->n_devices; d++) {
-        const clt_plan *first = s->devices[first_of_stage(s, d)].plan, *plan = s->devices[d].plan;
+    for (int d = 1; d < s->n_devices && comes_to_all(s); d++) {
+        const clt_plan *first = s->devices[0].plan, *plan = s->devices[d].plan;
         for (int k = 0; k < first->n_collectives || k < plan->n_collectives; k++)
             if (k >= first->n_collectives || k >= plan->n_collectives ||
                 strcmp(name_of(first, k), name_of(plan, k)))
@@ -32,8 +30,7 @@ clt_status clt_segments_check(const clt_session *s)
                                 "%s and %s, whose plans differ, would come to the all-reduces of "
                                 "the graph in different orders, from number %d on: join those that "
                                 "do not depend on each other into one (clt_concat)",
-                                s->devices[first_of_stage(s, d)].device->label,
-                                s->devices[d].device->label, k);
+                                s->devices[0].device->label, s->devices[d].device->label, k);
     }
     return CLT_OK;
 }
@@ -82,7 +79,7 @@ static bool has_collectives(const clt_session *s)
 clt_status clt_segments_agree(const clt_graph *graph, const clt_session *training,
                               const clt_session *evaluation, const clt_participants *all)
 {
-    if (all->ranks == 1 || !count_collectives(graph) || clt_store_stages(training->store) > 1)
+    if (all->ranks == 1 || !count_collectives(graph) || !comes_to_all(training))
         return CLT_OK;
     CLT_TRY(
         clt_ranks_compare(all->world, hash_order(training), "order of all-reduces in training"));

@@ -149,6 +149,21 @@ static void layers(clt_graph *g)
     clt_loss(g, "states", sum, weight, 0.5);
 }
 
+/* A language model of two recurrent layers, whose vocabulary is split over tp. The places of time
+ * come to the collectives of both axes in different orders. */
+static void speech(clt_graph *g)
+{
+    const int64_t rows[] = {-LENGTH, 3};
+    clt_value *sum, *weight, *wte = clt_scale(parameter(g, "wte", 3, WIDTH), 0.25);
+    clt_value *x = clt_embedding(sequence(g, "tokens", CLT_I32, 0), wte, CLT_NO_PADDING);
+    x = recurrent(g, recurrent(g, x, 1, "a", 3, NULL), 1, "b", 4, NULL);
+    clt_value *logits = clt_reshape(clt_output(linear(g, x, "fc", 3), "y"), 2, rows);
+    clt_value *targets = clt_reshape(sequence(g, "targets", CLT_I32, 0), 1, rows);
+    ok(clt_cross_entropy(logits, targets, NULL, &sum, &weight));
+    clt_loss(g, "loss", sum, weight, 1);
+    shard(g, "wte|fc|fc.bias", 0);
+}
+
 /* --- tests ----------------------------------------------------------------------------------- */
 
 static void whole_numbers(void **state)
@@ -175,6 +190,8 @@ static void rounded_numbers(void **state)
         {.build = rotary, .devices = two, .parallel = "time=2"},
         {.build = layers, .devices = two, .parallel = "time=2", .clip = 1},
         {.build = layers, .devices = three, .parallel = "time=3"},
+        {.build = speech, .devices = four, .parallel = "tp=2,time=2"},
+        {.build = speech, .devices = four, .parallel = "time=2,tp=2", .accumulate = 2},
         {.build = layers, .devices = four, .parallel = "dp=2,time=2", .accumulate = 2}};
     (void)state;
     check_rounded(settings, sizeof settings / sizeof *settings, 1e-5, 0.25);
