@@ -105,6 +105,8 @@ BUGS = [
      "drop_head + (head)) *", "drop_head) *", "attention_masks"),
     ("dropout of attention: a part of the heads takes the numbers of the first part", "attention/attention.clh",
      "drop_heads + drop_head + (head)", "drop_heads + (head)", "attention_masks"),
+    ("dropout of attention: a part of the rows takes the numbers of the first part", "attention/attention.clh",
+     "drop_row + (t))", "(t))", "attention_masks"),
     ("CPU, dropout of attention: odd rows take the numbers of even ones", "attention/cpu/attention.cl",
      "(c % 2 ? step : 0ul)", "(c % 2 ? 0ul : 0ul)", "attention_masks"),
     ("attention's mask: the last image adds nothing to the gradient", "attention/cpu/attention_mask.cl",
