@@ -30,6 +30,16 @@ class Parallel(RankTest):
         self.train_ranks("broken", 4, 3, *usual)
         self.assert_same(self.train_ranks("broken", 4, 6, *usual, "--resume"), want)
 
+    def test_pipelines(self):
+        """Stages on ranks of their own, each divided over tp too, and resumed on other ranks."""
+        usual = ("--accumulate", "2", "--optimizer", "adam")
+        want = self.train_ranks("one", 1, 6, "--parallel", "pp=2", *usual, devices="pocl/2")
+        self.assert_same(self.train_ranks("two", 2, 6, "--parallel", "pp=2", *usual), want)
+        both = self.train_ranks("both", 1, 6, "--parallel", "tp=2,pp=2", *usual, devices="pocl/2,pocl/2")
+        self.assert_same(self.train_ranks("four", 4, 6, "--parallel", "tp=2,pp=2", *usual), both)
+        self.train_ranks("broken", 1, 3, "--parallel", "pp=2", *usual, devices="pocl/2")
+        self.assert_same(self.train_ranks("broken", 2, 6, "--parallel", "pp=2", *usual, "--resume"), want)
+
     def test_offload(self):
         """Each rank has an owner of its own."""
         usual = ("--split", "equal", "--optimizer", "adamw", "--clip-norm", "0.5")

@@ -228,14 +228,15 @@ static inline bool clt_input_shares_results(const clt_step_program_input *input)
 }
 
 /* Returns true if there are devices that differ only along the axis, and a bucket can have the same
- * values there. Along dp states have them even if parameters are shards. */
+ * values there. Along dp states have them even if parameters are shards. Stages of a pipeline have
+ * buckets of their own. */
 static inline bool clt_input_copies_along(const clt_step_program_input *input, clt_axis axis,
                                           int bucket)
 {
     const bool whole = axis != clt_mesh_split_axis(&input->mesh) ||
                        !clt_buckets_split(input->layout) ||
                        (axis == CLT_AXIS_DATA && input->layout->buckets[bucket].state);
-    return whole && input->mesh.size[axis] > 1;
+    return whole && axis != CLT_AXIS_PIPELINE && input->mesh.size[axis] > 1;
 }
 
 /* Returns the group along an axis. */
