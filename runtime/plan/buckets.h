@@ -43,6 +43,15 @@ static inline bool clt_slot_tied(const clt_slot *slot)
     return !slot->state && (slot->stages & (slot->stages - 1)) != 0;
 }
 
+/* Returns the number of stages that have the tensor. */
+static inline int clt_slot_stages(const clt_slot *slot)
+{
+    int count = 0;
+    for (uint64_t rest = slot->stages; rest; rest &= rest - 1)
+        count++;
+    return count;
+}
+
 /* Returns the first stage after `stage` that has the tensor; stage -1: the first of all. */
 static inline int clt_slot_next_stage(const clt_slot *slot, int stage)
 {

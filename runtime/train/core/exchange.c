@@ -83,25 +83,39 @@ clt_status clt_exchange_split(clt_exchange *e, const clt_participants *all)
     return status;
 }
 
+/* Makes the group of the stages whose bits are set. */
+static clt_status join(clt_exchange *e, const clt_participants *all, uint64_t stages, int *colours,
+                       int *group)
+{
+    for (int p = 0; p < all->total; p++) {
+        const int stage = clt_mesh_coordinate(&all->mesh, CLT_AXIS_PIPELINE, p);
+        colours[p] =
+            stages >> stage & 1 ? clt_mesh_neighbour(&all->mesh, CLT_AXIS_PIPELINE, p, 0) : -1;
+    }
+    return e->collectives.split(e->collectives.self, colours, true, group);
+}
+
 /* Each pair of stages has a group, so that other stages need not start what the pair exchanges.
  * Each direction has one, because the two stages start sends and receives in different orders. */
-clt_status clt_exchange_join_stages(clt_exchange *e, const clt_participants *all, const bool *used)
+clt_status clt_exchange_join_stages(clt_exchange *e, const clt_participants *all, const bool *used,
+                                    const clt_buckets *layout)
 {
-    const clt_mesh *mesh = &all->mesh;
-    const int stages = mesh->size[CLT_AXIS_PIPELINE];
+    const int stages = all->mesh.size[CLT_AXIS_PIPELINE], edges = stages * stages;
+    const int slots = layout ? layout->n_slots : 0;
     int *colours = clt_calloc((size_t)all->total, sizeof *colours);
-    e->edges = clt_calloc((size_t)(stages * stages), sizeof *e->edges);
+    e->edges = clt_calloc((size_t)(edges + slots), sizeof *e->edges);
     clt_status status = clt_world_agree(all, colours && e->edges ? CLT_OK : CLT_OUT_OF_MEMORY);
-    for (int edge = 0; edge < stages * stages && status == CLT_OK; edge++) {
+    for (int edge = 0; edge < edges && status == CLT_OK; edge++) {
         e->edges[edge] = -1;
-        if (!used[edge])
-            continue;
-        for (int p = 0; p < all->total; p++) {
-            const int stage = clt_mesh_coordinate(mesh, CLT_AXIS_PIPELINE, p);
-            const bool member = stage == edge / stages || stage == edge % stages;
-            colours[p] = member ? clt_mesh_neighbour(mesh, CLT_AXIS_PIPELINE, p, 0) : -1;
-        }
-        status = e->collectives.split(e->collectives.self, colours, true, &e->edges[edge]);
+        if (used[edge])
+            status = join(e, all, 1ull << (edge / stages) | 1ull << (edge % stages), colours,
+                          &e->edges[edge]);
+    }
+    for (int i = 0; i < slots && status == CLT_OK; i++) {
+        const clt_slot *slot = &layout->slots[i];
+        e->edges[edges + i] = -1;
+        if (clt_slot_tied(slot) && clt_slot_stages(slot) > 2)
+            status = join(e, all, slot->stages, colours, &e->edges[edges + i]);
     }
     clt_free(colours);
     return status;

@@ -34,8 +34,8 @@ typedef struct clt_exchange {
     /* By axis of the mesh, and for CLT_AXIS_SAMPLES: the group of devices that differ only along
      * the axis, for clt_collective.group; -1: the axis has one place */
     int groups[CLT_AXES + 1];
-    /* The same for two stages of a pipeline, [stage that sends][stage that receives]; NULL: there
-     * is no pipeline; -1: nothing is sent */
+    /* The same for two stages of a pipeline, [stage that sends][stage that receives], then for the
+     * stages of each slot; NULL: there is no pipeline; -1: nothing is exchanged */
     int *edges;
     clt_exchange_device *devices; /* by device of this process */
     int n_devices, n_buckets;
@@ -63,10 +63,11 @@ clt_status clt_exchange_reserve_words(clt_exchange *exchange, const clt_particip
  */
 clt_status clt_exchange_split(clt_exchange *exchange, const clt_participants *all);
 
-/* Makes the groups of two stages for which used[from * stages + to] is true, on all ranks.
- * Collective over the ranks. */
+/* Makes the groups of two stages for which used[from * stages + to] is true, on all ranks, and of
+ * the stages of each tied slot of `layout`. With NULL gradients are not exchanged. Collective over
+ * the ranks. */
 clt_status clt_exchange_join_stages(clt_exchange *exchange, const clt_participants *all,
-                                    const bool *used);
+                                    const bool *used, const clt_buckets *layout);
 
 /* Undoes the functions above and closes the collectives. The heartbeat keeps running. */
 void clt_exchange_free(clt_exchange *exchange);

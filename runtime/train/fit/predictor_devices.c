@@ -173,7 +173,7 @@ static clt_status join_stages(clt_predictor *p, const clt_outline *outlines)
         clt_outline_mark_edges(
             &outlines[i], clt_mesh_coordinate(&p->all.mesh, CLT_AXIS_PIPELINE, i), stages, used);
     clt_status status = clt_world_agree(&p->all, used ? CLT_OK : CLT_OUT_OF_MEMORY);
-    CLT_NEXT(status, clt_exchange_join_stages(&p->exchange, &p->all, used));
+    CLT_NEXT(status, clt_exchange_join_stages(&p->exchange, &p->all, used, NULL));
     clt_free(used);
     return status;
 }

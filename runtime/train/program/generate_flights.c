@@ -56,8 +56,8 @@ void clt_write_flights(clt_program_writer *w)
     w->ahead = 0;
 }
 
-/* Adds up the gradients of parameters that two stages have, before devices along dp add up theirs.
- */
+/* Adds up the gradients of parameters that several stages have, before devices along dp add up
+ * theirs. */
 void clt_write_tied(clt_program_writer *w, int last)
 {
     const clt_step_program_input *in = w->in;
@@ -66,8 +66,7 @@ void clt_write_tied(clt_program_writer *w, int last)
         const clt_slot *slot = &in->layout->slots[i];
         if (!clt_slot_tied(slot) || !(slot->stages >> own & 1))
             continue;
-        const int first = clt_slot_next_stage(slot, -1);
-        const int group = clt_group_edge(in, first, clt_slot_next_stage(slot, first));
+        const int group = clt_group_tied(in, i);
         clt_write_collective(w, group, CLT_DO_START, CLT_ON_TIED, i, last, last, -1);
         clt_write_collective(w, group, CLT_DO_COMPLETE, CLT_ON_TIED, i, last, last, -1);
     }

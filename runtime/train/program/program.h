@@ -68,7 +68,7 @@ typedef enum clt_instruction_kind {
     X(RESULTS, "results")     /* sums and weights of losses and metrics, over ranks */             \
     X(MEANS, "means")         /* of states */                                                      \
     X(GRADIENT, "gradient")   /* a bucket; each device gets its shard, or `peer` all of it */      \
-    X(TIED, "tied")           /* the gradient of a parameter that two stages have, by its slot */  \
+    X(TIED, "tied")           /* the gradient of a parameter of several stages, by its slot */     \
     X(NODE, "node")           /* a collective of the graph, by its number in the plan */           \
     X(VALUES, "values")       /* a bucket of parameters or states, from `peer`; or its shards */   \
     X(SLOT, "slot")           /* an optimizer slot of a bucket, from `peer` */                     \
@@ -83,8 +83,8 @@ typedef enum clt_operand {
 } clt_operand;
 
 /* The devices that take part in a collective: all of all ranks, those that differ only along an
- * axis of the mesh (CLT_GROUP_AXIS + axis), or two stages of a pipeline, of which one sends and the
- * other receives (clt_group_edge). */
+ * axis of the mesh (CLT_GROUP_AXIS + axis), two stages of a pipeline, of which one sends and the
+ * other receives (clt_group_edge), or the stages that have a parameter (clt_group_tied). */
 enum { CLT_GROUP_ALL, CLT_GROUP_AXIS, CLT_GROUP_EDGE = CLT_GROUP_AXIS + CLT_AXES + 1 };
 
 /* A micro-batch is given by number, or by one of these. */
@@ -255,20 +255,45 @@ static inline int clt_group_results(const clt_step_program_input *input)
                                                    : clt_group_along(input, CLT_AXIS_SAMPLES);
 }
 
-/* Returns the group of two stages for what `from` sends to `to`, and the end of all groups. */
+/* Returns the group of two stages for what `from` sends to `to`. */
 static inline int clt_group_edge(const clt_step_program_input *input, int from, int to)
 {
     return CLT_GROUP_EDGE + from * input->mesh.size[CLT_AXIS_PIPELINE] + to;
 }
 
+/* Returns the end of all groups. */
 static inline int clt_group_end(const clt_step_program_input *input)
 {
-    return clt_group_edge(input, input->mesh.size[CLT_AXIS_PIPELINE], 0);
+    return clt_group_edge(input, input->mesh.size[CLT_AXIS_PIPELINE], 0) + input->layout->n_slots;
 }
 
-/* Returns the stage with number `place` in the group of two stages: they have their order. */
+/* Returns the group of the stages that have a tied parameter. Of more than two it is a group of its
+ * own, behind those of two stages. */
+static inline int clt_group_tied(const clt_step_program_input *input, int slot)
+{
+    const clt_slot *of = &input->layout->slots[slot];
+    const int first = clt_slot_next_stage(of, -1), second = clt_slot_next_stage(of, first);
+    return clt_slot_stages(of) > 2
+               ? clt_group_edge(input, input->mesh.size[CLT_AXIS_PIPELINE], 0) + slot
+               : clt_group_edge(input, first, second);
+}
+
+/* Returns the parameter whose stages form the group; NULL: it is another group. */
+static inline const clt_slot *clt_group_slot(const clt_step_program_input *input, int group)
+{
+    const int first = clt_group_edge(input, input->mesh.size[CLT_AXIS_PIPELINE], 0);
+    return group >= first ? &input->layout->slots[group - first] : NULL;
+}
+
+/* Returns the stage with number `place` in a group of stages: they have their order. */
 static inline int clt_group_stage(const clt_step_program_input *input, int group, int place)
 {
+    const clt_slot *tied = clt_group_slot(input, group);
+    int stage = -1;
+    for (int k = 0; tied && k <= place; k++)
+        stage = clt_slot_next_stage(tied, stage);
+    if (tied)
+        return stage;
     const int stages = input->mesh.size[CLT_AXIS_PIPELINE];
     const int from = (group - CLT_GROUP_EDGE) / stages, to = (group - CLT_GROUP_EDGE) % stages;
     return (from < to) == (place == 0) ? from : to;
@@ -276,8 +301,9 @@ static inline int clt_group_stage(const clt_step_program_input *input, int group
 
 static inline int clt_group_size(const clt_step_program_input *input, int group)
 {
+    const clt_slot *tied = clt_group_slot(input, group);
     if (group >= CLT_GROUP_EDGE)
-        return 2;
+        return tied ? clt_slot_stages(tied) : 2;
     return group == CLT_GROUP_ALL
                ? input->participants
                : clt_mesh_places(&input->mesh, (clt_axis)(group - CLT_GROUP_AXIS));
@@ -288,9 +314,10 @@ static inline int clt_group_place(const clt_step_program_input *input, int group
 {
     if (group >= CLT_GROUP_EDGE) {
         const int stage = clt_mesh_coordinate(&input->mesh, CLT_AXIS_PIPELINE, participant);
-        return stage == clt_group_stage(input, group, 0)   ? 0
-               : stage == clt_group_stage(input, group, 1) ? 1
-                                                           : -1;
+        int place = clt_group_size(input, group) - 1;
+        while (place >= 0 && clt_group_stage(input, group, place) != stage)
+            place--;
+        return place;
     }
     return group == CLT_GROUP_ALL
                ? participant

@@ -73,7 +73,7 @@ static const char *start_buffer(const clt_symbolic_device *s, const clt_instruct
     if (i->on == CLT_ON_GRADIENT && i->peer != clt_input_owner(s->in, i->item))
         return "the bucket is reduced to another device than its owner";
     if (i->on == CLT_ON_GRADIENT && s->ties != clt_symbolic_ties(s->in))
-        return "the gradient of a tied parameter is not that of both stages";
+        return "the gradient of a tied parameter is not that of all its stages";
     if (i->on == CLT_ON_RESULTS ? !s->rounds : !s->micro_batches && i->on == CLT_ON_GRADIENT)
         return NULL; /* this device sends no data */
     if (i->on == CLT_ON_RESULTS && !clt_symbolic_has_results(s))
@@ -97,7 +97,7 @@ static bool in_right_group(const clt_symbolic_device *s, const clt_instruction *
     if (i->on == CLT_ON_NODE)
         axis = (clt_axis)s->in->plan->collectives[i->item].axis;
     if (i->on == CLT_ON_TIED)
-        return i->group >= CLT_GROUP_EDGE;
+        return i->group == clt_group_tied(s->in, i->item);
     if (i->on == CLT_ON_NODE && i->group >= CLT_GROUP_EDGE)
         return axis == CLT_AXIS_PIPELINE;
     if (s->kind == CLT_PROGRAM_COPY && i->group != CLT_GROUP_ALL)

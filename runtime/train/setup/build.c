@@ -199,15 +199,6 @@ static clt_status check_stages(const clt_trainer *t)
                         "%d stages of axis pp need at least as many micro-batches (accumulate), "
                         "not %d",
                         stages, t->options.accumulate);
-    for (int i = 0; stages > 1 && i < t->store->layout.n_slots; i++) {
-        const clt_slot *slot = &t->store->layout.slots[i];
-        const int second = clt_slot_next_stage(slot, clt_slot_next_stage(slot, -1));
-        if (clt_slot_tied(slot) && clt_slot_next_stage(slot, second) < stages)
-            return clt_fail(CLT_UNSUPPORTED,
-                            "%s is used by more than two stages of axis pp, which cannot add up "
-                            "its gradients: move the cuts",
-                            slot->name);
-    }
     return CLT_OK;
 }
 

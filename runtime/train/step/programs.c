@@ -150,7 +150,7 @@ clt_status clt_programs_join_stages(clt_trainer *t)
         clt_outline_mark_edges(&t->programs->all[p].evaluation, stage, stages, used);
     }
     clt_status status = clt_world_agree(&t->all, used ? CLT_OK : CLT_OUT_OF_MEMORY);
-    CLT_NEXT(status, clt_exchange_join_stages(&t->exchange, &t->all, used));
+    CLT_NEXT(status, clt_exchange_join_stages(&t->exchange, &t->all, used, &t->store->layout));
     clt_free(used);
     return status;
 }

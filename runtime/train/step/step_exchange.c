@@ -186,7 +186,7 @@ static clt_collective of_gradient(const clt_bound *b, int bucket, int owner)
                             .label = b->exchange->labels[bucket]};
 }
 
-/* The two stages have the tensor at different places of their buckets. */
+/* The stages have the tensor at different places of their buckets. */
 static clt_collective of_tied(const clt_bound *b, int slot)
 {
     const clt_slot *own = &b->replica->layout->slots[slot];

@@ -218,8 +218,9 @@ enum { WORDS = 6 };
 
 static int32_t words[BATCH], next_words[BATCH];
 
-/* The first stage embeds words, and the last one tells the next word by the same table. */
-static clt_graph *text_network(int stages)
+/* The first stage embeds words, and the last one tells the next word by the same table. With
+ * `thrice`, the layer between them looks words up too. */
+static clt_graph *text_network(int stages, bool thrice)
 {
     const int64_t dims[] = {WORDS, WIDE}, one[] = {CLT_BATCH};
     clt_value *sum, *weight;
@@ -228,7 +229,10 @@ static clt_graph *text_network(int stages)
     clt_value *table = clt_parameter(g, "table", 2, dims, (clt_init){CLT_INIT_NORMAL, 0, 0.5});
     clt_value *x = clt_embedding(clt_input(g, "word", CLT_I32, 1, one), table, CLT_NO_PADDING);
     x = cut_if(clt_tanh(layer(g, x, "a.weight", "a.bias", WIDE, WIDE)), stages > 1);
-    x = cut_if(clt_tanh(layer(g, x, "b.weight", "b.bias", WIDE, WIDE)), stages > 2);
+    x = clt_tanh(layer(g, x, "b.weight", "b.bias", WIDE, WIDE));
+    if (thrice)
+        x = clt_add(x, clt_matmul(clt_softmax(clt_linear(x, table, NULL), 1), table, 0, 0));
+    x = cut_if(x, stages > 2);
     clt_cross_entropy(clt_linear(x, table, NULL), clt_input(g, "next", CLT_I32, 1, one), NULL, &sum,
                       &weight);
     clt_loss(g, "loss", sum, weight, 1);
@@ -238,8 +242,8 @@ static clt_graph *text_network(int stages)
 
 /* Trains with a clipped norm, in which the table counts once. Returns loss and norm of each step.
  */
-static void train_text(const char *devices, const char *parallel, int stages, clt_dtype precision,
-                       double *numbers, float *table)
+static void train_text(const char *devices, const char *parallel, int stages, bool thrice,
+                       clt_dtype precision, double *numbers, float *table)
 {
     clt_trainer_options o;
     clt_store_options store;
@@ -257,7 +261,7 @@ static void train_text(const char *devices, const char *parallel, int stages, cl
     o.precision = precision;
     o.poison = 1;
     o.check_every = 1;
-    l.graph = text_network(stages);
+    l.graph = text_network(stages, thrice);
     ok(clt_store_create_with(l.graph, l.devices, l.n, &store, &l.store));
     ok(clt_trainer_create(l.graph, l.store, &o, &l.trainer));
     clt_step_batch_init(&batch);
@@ -289,15 +293,16 @@ static void tied_parameters_are_added_up(void **state)
         words[i] = (int32_t)(i * 5 % WORDS);
         next_words[i] = (int32_t)((i * 7 + 1) % WORDS);
     }
-    for (int half = 0; half < 2; half++) {
+    for (int turn = 0; turn < 4; turn++) {
+        const bool half = turn % 2, thrice = turn / 2;
         const clt_dtype precision = half ? CLT_BF16 : CLT_F32;
         const double bound = half ? 2e-2 : 1e-5;
         double one[2 * STEPS], other[2 * STEPS];
         float table[WORDS * WIDE], its[WORDS * WIDE];
-        train_text("cpu@1", NULL, 1, precision, one, table);
+        train_text("cpu@1", NULL, 1, thrice, precision, one, table);
         for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
-            train_text(places[p].devices, places[p].parallel, places[p].stages, precision, other,
-                       its);
+            train_text(places[p].devices, places[p].parallel, places[p].stages, thrice, precision,
+                       other, its);
             for (int i = 0; i < 2 * STEPS; i++)
                 if (fabs(one[i] - other[i]) > bound * fabs(one[i]))
                     fail_msg("%s: number %d is %g, not %g", places[p].parallel, i, other[i],
