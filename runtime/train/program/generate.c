@@ -318,7 +318,7 @@ static void gradients(writer *w)
         flights(w);
     else
         each_micro(w, step_micro);
-    if (w->load == CLT_LOAD_MANY && w->in->half)
+    if (is_many(w->load) && w->in->half && !(is_empty(w->load) && w->in->in_flight))
         plain(w, CLT_DO_ROUND, CLT_MICRO_LAST, CLT_MICRO_LAST);
     clt_write_tied(w, last_of(w));
     if (reduce && (w->load == CLT_LOAD_NONE || is_many(w->load)))

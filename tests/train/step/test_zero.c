@@ -341,9 +341,10 @@ static void shards_take_few_bytes(void **state)
 
 /* Trains and keeps the parameters in `kept`. Or returns how far they are from those in `kept`,
  * relative to how far the steps moved them. */
-static double trained_apart(clt_dtype precision, int zero, float kept[4][LARGEST], bool compares)
+static double trained_apart(clt_dtype precision, int accumulate, int zero, float kept[4][LARGEST],
+                            bool compares)
 {
-    const setting s = {"cpu@1,cpu@1", CLT_SGD, precision, 512, 1, zero};
+    const setting s = {"cpu@1,cpu@1", CLT_SGD, precision, 512, accumulate, zero};
     float before[LARGEST], after[LARGEST];
     double apart = 0, moved = 0;
     clt_store_options so;
@@ -380,12 +381,14 @@ static void shards_of_16_bits_round_parameters(void **state)
 {
     static float kept[4][LARGEST];
     (void)state;
-    for (int i = 0; i < 2; i++) {
-        const clt_dtype precision = i ? CLT_F16 : CLT_BF16;
-        trained_apart(precision, 0, kept, false);
-        const double apart = trained_apart(precision, 3, kept, true);
-        print_message("%s: %.2g of the steps apart\n", clt_dtype_name(precision), apart);
-        assert_true(apart > 0 && apart < (i ? 1e-3 : 2e-2));
+    for (int i = 0; i < 4; i++) {
+        const clt_dtype precision = i % 2 ? CLT_F16 : CLT_BF16;
+        const int accumulate = 1 + i / 2;
+        trained_apart(precision, accumulate, 0, kept, false);
+        const double apart = trained_apart(precision, accumulate, 3, kept, true);
+        print_message("%s, %d micro-batches: %.2g of the steps apart\n", clt_dtype_name(precision),
+                      accumulate, apart);
+        assert_true(apart > 0 && apart < (i % 2 ? 1e-3 : 2e-2));
     }
 }
 
