@@ -42,8 +42,9 @@ static bool matches(const char *pattern, const clt_node *node)
     return found;
 }
 
-/* Marks the first node that a pattern matches in begins[]. */
-static clt_status find_layer(const clt_graph *graph, const char *pattern, bool *begins)
+/* Marks the first node that a pattern matches in begins[]. It lies behind *last, the node of the
+ * pattern before. */
+static clt_status find_layer(const clt_graph *graph, const char *pattern, bool *begins, int *last)
 {
     int i = 0;
     while (i < graph->n_nodes && !matches(pattern, graph->nodes[i]))
@@ -54,18 +55,25 @@ static clt_status find_layer(const clt_graph *graph, const char *pattern, bool *
         return clt_fail(CLT_INVALID_ARGUMENT, "stages: \"%s\" begins at %s, where %s", pattern,
                         graph->nodes[i]->name,
                         i ? "another stage begins already" : "the first stage begins");
+    if (i < *last)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "stages: \"%s\" begins at %s, in front of the stage before it: name layers "
+                        "in the order in which data pass them",
+                        pattern, graph->nodes[i]->name);
     begins[i] = true;
+    *last = i;
     return CLT_OK;
 }
 
 static clt_status find_layers(const clt_graph *graph, char *patterns, bool *begins)
 {
+    int last = 0;
     for (char *next = patterns; next;) {
         char *const pattern = next, *const bar = strchr(pattern, '|');
         if (bar)
             *bar = '\0';
         next = bar ? bar + 1 : NULL;
-        CLT_TRY(find_layer(graph, pattern, begins));
+        CLT_TRY(find_layer(graph, pattern, begins, &last));
     }
     return CLT_OK;
 }

@@ -89,7 +89,7 @@ class Parallel(CommandTest):
         want = self.losses("whole", "--accumulate", "2", model=model, devices="pocl@1")
         self.near(self.losses("file", *stages[:-1], model=model, devices="pocl/2"), want)
         for layer, says in (("fc9.*", 'no layer matches "fc9.*"'), ("fc1.*", "stage 0 of axis pp has no node"),
-                            ("fc2.*|fc2.weight", "where another stage begins already")):
+                            ("fc2.*|fc3", "must name 1 layer for pp=2, one for each stage but the first, not 2")):
             self.assert_bad(*plan, layer, code=2, says=("stage", says))
         self.assert_bad(*self.arguments("--steps", "1", "--stages", "fc2.*"), code=2,
                         says=("--stages fc2.*", "needs a pipeline"))

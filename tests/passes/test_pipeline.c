@@ -429,7 +429,7 @@ static void layers_choose_stages(void **state)
         int stages, wanted[4];
     } cases[] = {{"b", 2, {0, 1, 1, 1}},
                  {"c.bias", 2, {0, 0, 1, 1}},
-                 {"d|third", 3, {0, 0, 1, 2}},
+                 {"third|d", 3, {0, 0, 1, 2}},
                  {"[b]|[c]|[d]", 4, {0, 1, 2, 3}},
                  {"b*|d*", 2, {0, 1, 1, 1}}}; /* the cut that balances the work */
     (void)state;
@@ -497,6 +497,10 @@ static void bad_layers_are_refused(void **state)
     refused_layers("b|", CLT_NOT_FOUND, "stages: no layer matches \"\"");
     refused_layers("a", CLT_INVALID_ARGUMENT,
                    "stages: \"a\" begins at linear_0, where the first stage begins");
+    refused_layers(
+        "c|b", CLT_INVALID_ARGUMENT,
+        "stages: \"b\" begins at linear_2, in front of the stage before it: name layers in "
+        "the order in which data pass them");
     refused_layers("b|b*", CLT_INVALID_ARGUMENT,
                    "stages: \"b*\" begins at linear_2, where another stage begins already");
 }

@@ -161,7 +161,8 @@ CLT_API clt_value *clt_cut(clt_value *value);
  * that a pattern matches: the node's name, the name of a parameter or state that it reads, or this
  * name up to the last dot. "h.4.*|h.8.*" makes three stages of GPT-2. Call it before a store is
  * made of the graph. Errors, which leave the cuts as they are: NOT_FOUND (a pattern matches
- * nothing); INVALID_ARGUMENT (two stages would begin at one node, or one at the first node).
+ * nothing); INVALID_ARGUMENT (two stages would begin at one node, one at the first node, or stages
+ * are not in the order of the nodes).
  */
 CLT_API clt_status clt_cut_before(clt_graph *graph, const char *patterns);
 

@@ -12,10 +12,27 @@ int mesh_stages(const settings *s)
     return stages < 1 ? 1 : stages > CLT_MOST_ACCUMULATE ? CLT_MOST_ACCUMULATE : (int)stages;
 }
 
+/* Each stage but the first begins at a layer. */
+static int check_stages(const settings *s)
+{
+    int layers = 1;
+    const int wanted = mesh_stages(s) - 1;
+    if (!s->stages || !strcmp(s->stages, "measured"))
+        return 0;
+    for (const char *at = s->stages; *at; at++)
+        layers += *at == '|';
+    return layers == wanted
+               ? 0
+               : usage_error("--stages %s: must name %d layer%s for pp=%d, one for each "
+                             "stage but the first, not %d",
+                             s->stages, wanted, wanted == 1 ? "" : "s", wanted + 1, layers);
+}
+
 int check_mesh(const settings *s, int trains)
 {
     if (s->stages && !(s->parallel && strstr(s->parallel, "pp=")))
         return usage_error("--stages %s: needs a pipeline, --parallel pp=N", s->stages);
+    TRY(check_stages(s));
     if (s->zero > 0 && s->zero != 3 && !(trains && s->zero == 1))
         return usage_error("--zero %lld: must be %s", (long long)s->zero,
                            trains ? "0, 1 or 3" : "0 or 3, as there is no optimizer");
