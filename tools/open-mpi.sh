@@ -89,6 +89,6 @@ cmake -S "$source" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCLT_BUILD_T
     "${options[@]}"
 cmake --build "$build"
 . "$dir/environment"
-# The tests that are left out compare all output, and Open MPI's mpiexec adds lines of its own.
+# docs/portability.md says why these tests are left out.
 ctest --test-dir "$build" -R '^mpi\.' --output-on-failure \
     -E '^mpi\.(division|failures|launch|launch_causes|launch_ends|setup)$'
