@@ -121,9 +121,26 @@ static double cost_of(const clt_partitioning *p, const clt_node *node, const clt
     return cost;
 }
 
-static bool can_divide(const clt_node *node, const clt_node_dims *dims, int label)
+/* Whether the node takes some blocks of a dimension, or puts blocks together. */
+static bool moves_blocks(const clt_node *node, const clt_node_dims *dims, int label)
+{
+    bool moves = false;
+    for (int i = 0; i < node->n_in && i < CLT_MAX_OPERANDS; i++)
+        for (int k = 0; node->in[i] && k < node->in[i]->type.rank; k++)
+            moves = moves || (dims->in[i][k] == label && dims->in_blocks[i][k] > 1);
+    for (int o = 0; o < node->n_out; o++)
+        for (int k = 0; k < node->out[o]->type.rank; k++)
+            moves = moves || (dims->out[o][k] == label && dims->out_blocks[o][k] > 1);
+    return moves;
+}
+
+/* Along time, places have their parts of early and of late blocks in opposite orders. */
+static bool can_divide(const clt_partitioning *p, const clt_node *node, const clt_node_dims *dims,
+                       int label)
 {
     const clt_dim_behaviour is = dims->behaviour[label];
+    if (p->axis == CLT_AXIS_TIME && moves_blocks(node, dims, label))
+        return false;
     return is == CLT_DIM_PARALLEL || is == CLT_DIM_SUMMED ||
            (is == CLT_DIM_WHOLE && node->op->divide);
 }
@@ -161,7 +178,7 @@ clt_node_choice clt_partition_choose(const clt_partitioning *p, const clt_node *
         if (!has.blocks || i >= CLT_MAX_OPERANDS)
             continue;
         const int label = dims->in[i][has.dim], blocks = dims->in_blocks[i][has.dim];
-        if (label < 0 || has.blocks % blocks || !can_divide(node, dims, label) ||
+        if (label < 0 || has.blocks % blocks || !can_divide(p, node, dims, label) ||
             !clt_dims_divide(dims, label, has.blocks / blocks, p->at.places))
             continue;
         const clt_node_choice choice = {.label = label, .blocks = has.blocks / blocks};

@@ -1,4 +1,5 @@
 /* slice: every step-th element between two positions of each axis. */
+#include <limits.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -58,31 +59,49 @@ static const clt_type *smaller_of(const clt_node *node)
     return node->op == &clt_op_slice ? &node->out[0]->type : &node->in[0]->type;
 }
 
-/* A slice that is one of the equal parts of an axis is one of its blocks. */
+/* Returns the largest size of blocks of axis k of which a slice of neighbours consists. */
+static int64_t block_of(const clt_node *node, int k)
+{
+    const clt_slice_attr *attr = node->attr;
+    const int64_t sizes[] = {smaller_of(node)->dims[k], attr->start[k]};
+    int64_t block = larger_of(node)->dims[k];
+    for (int i = 0; i < 2; i++)
+        for (int64_t rest = sizes[i]; rest;) {
+            const int64_t next = block % rest;
+            block = rest;
+            rest = next;
+        }
+    return block;
+}
+
+/* A slice that consists of blocks of an axis keeps those of each place, as q of packed q, k and v.
+ */
 static void dims_of(const clt_node *node, clt_node_dims *dims)
 {
     const clt_slice_attr *attr = node->attr;
     const clt_type *large = larger_of(node), *small = smaller_of(node);
     clt_dims_by_place(node, dims);
     for (int k = 0; k < large->rank; k++) {
-        const int parts = clt_dims_equal_parts(large->dims[k], small->dims[k], attr->start[k]);
-        if (parts < 2 || attr->step[k] != 1)
+        const int64_t whole = large->dims[k], block = whole > 0 ? block_of(node, k) : whole;
+        if (block == whole || whole / block > UCHAR_MAX || attr->step[k] != 1)
             continue;
+        const bool cuts = large == &node->in[0]->type;
         dims->behaviour[k] = CLT_DIM_PARALLEL;
-        (large == &node->in[0]->type ? dims->in_blocks : dims->out_blocks)[0][k] =
-            (unsigned char)parts;
+        dims->in_blocks[0][k] = (unsigned char)((cuts ? whole : small->dims[k]) / block);
+        dims->out_blocks[0][k] = (unsigned char)((cuts ? small->dims[k] : whole) / block);
     }
 }
 
 static clt_status localise(const clt_node *node, const clt_node_part *part, void *copy)
 {
     const int k = part->label;
-    const int64_t small = smaller_of(node)->dims[k];
     clt_slice_attr *attr = copy;
     CLT_TRY(clt_localise_type(node, part, copy));
-    if (attr->start[k])
-        attr->start[k] = attr->start[k] / small * part->blocks *
-                         clt_part_size(small / part->blocks, part->at.places, part->at.place);
+    if (attr->start[k]) {
+        const int64_t block = block_of(node, k);
+        attr->start[k] = attr->start[k] / block * part->blocks *
+                         clt_part_size(block / part->blocks, part->at.places, part->at.place);
+    }
     return CLT_OK;
 }
 

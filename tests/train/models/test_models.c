@@ -260,13 +260,15 @@ static void vit(void **state)
     check_tensor("vit", NULL);
 }
 
-/* Checks the model with its sequences split over two devices, and over two of four. */
+/* Checks the model with its sequences split over two devices, and over two of four, of which the
+ * others have other samples or other parts of layers. */
 static void check_time(const char *name)
 {
     if (getenv("CLT_TEST_DEVICES"))
         return;
     check_mesh(name, NULL, "pocl@1,pocl@1", "time=2");
     check_mesh(name, NULL, "pocl@1,pocl@1,pocl@1,pocl@1", "dp=2,time=2");
+    check_mesh(name, NULL, "pocl@1,pocl@1,pocl@1,pocl@1", "tp=2,time=2");
 }
 
 static void gpt2(void **state)
