@@ -204,8 +204,9 @@ def find(mutant, tree):
         for i, line in enumerate(lines):
             if line != mutant["before"]:
                 continue
+            # Lines as short as "break;" stand everywhere, so they say nothing of the place.
             around = lines[max(0, i - 2):i] + lines[i + 1:i + 3]
-            score = sum(c in around and len(c) > 1 for c in mutant["context"]) + 2 * (path == mutant["file"]) + \
+            score = sum(c in around and len(c) > 8 for c in mutant["context"]) + 2 * (path == mutant["file"]) + \
                 (os.path.basename(path) == os.path.basename(mutant["file"])) + (len(line) > 30)
             score -= abs(i + 1 - mutant["line"]) / 1e5
             if score > best:

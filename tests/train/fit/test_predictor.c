@@ -1,111 +1,7 @@
 /* Predictors and the states that they carry. Text of gpt2 with its cache is compared with
  * transformers' logits and generated tokens (tests/goldens/make_decoder.py), and lstm with its own
  * forward pass. */
-#include "goldens/goldens.h"
-
-#include <unistd.h>
-
-#include "train/lab.h"
-#include <cltrain/models.h>
-#include <cltrain/predict.h>
-#include <cltrain/opencl.h>
-
-enum { TEXTS = 2, LENGTH = 20, PROMPT = 5, POSITIONS = 24, WORDS = 37 };
-#define GPT2 "gpt2:layers=2,heads=2,width=16"
-#define LSTM "lstm:hidden=12,layers=2"
-
-static clt_graph *decoder(const char *model, int64_t samples, int64_t length)
-{
-    const clt_decoder d = {
-        .vocabulary = WORDS, .positions = POSITIONS, .samples = samples, .length = length};
-    clt_graph *graph;
-    ok(clt_graph_create(&graph));
-    ok(clt_model_decoder(model, &d, graph));
-    return graph;
-}
-
-static clt_predictor *predictor_of(clt_graph *graph, clt_store *store,
-                                   const clt_predictor_options *options)
-{
-    clt_predictor_options usual;
-    clt_predictor *p;
-    clt_predictor_options_init(&usual);
-    ok(clt_predictor_create(graph, store, options ? options : &usual, &p));
-    return p;
-}
-
-/* A store of a decoder on a mesh; NULL: on one device. */
-static lab lab_mesh(const char *model, const char *devices, const char *parallel, int zero)
-{
-    clt_store_options options;
-    lab l = lab_on_kept(clt_test_devices(devices));
-    l.graph = decoder(model, TEXTS, 1);
-    clt_store_options_init(&options);
-    options.seed = 1;
-    options.parallel = parallel;
-    options.zero = zero;
-    ok(clt_store_create_with(l.graph, l.devices, l.n, &options, &l.store));
-    return l;
-}
-
-static lab gpt2_on(const char *devices, const char *parallel, int zero)
-{
-    char path[4096];
-    lab l = lab_mesh(GPT2, devices, parallel, zero);
-    golden_path("decoder_gpt2.safetensors", path, sizeof path);
-    ok(clt_store_load(l.store, path));
-    return l;
-}
-
-static lab lab_gpt2(void)
-{
-    return gpt2_on("pocl", NULL, 0);
-}
-
-/* Reads tokens[b][from .. from + length) of each text of `stride` tokens. Returns the logits behind
- * row `last`, which a device has; -1: any. */
-static void read_tokens_on(int device, clt_predictor *p, const int32_t *tokens, int stride,
-                           int from, int length, int last, float logits[TEXTS * WORDS])
-{
-    int32_t chunk[TEXTS * POSITIONS], places[POSITIONS], row = last;
-    for (int t = 0; t < length; t++) {
-        places[t] = from + t;
-        for (int b = 0; b < TEXTS; b++)
-            chunk[b * length + t] = from + t < stride ? tokens[b * stride + from + t] : 0;
-    }
-    const clt_feed feeds[] = {{"tokens", -1, chunk, NULL, 0, 0},
-                              {"positions", -1, places, NULL, 0, 0},
-                              {"last", -1, &row, NULL, 0, 0}};
-    const clt_fetch fetch = {"logits", device, logits, NULL, 0, 0};
-    clt_step_batch batch;
-    clt_step_batch_init(&batch);
-    batch.count = 1;
-    batch.feeds = feeds;
-    batch.n_feeds = 3;
-    batch.fetches = &fetch;
-    batch.n_fetches = 1;
-    ok(clt_predictor_run(p, &batch, NULL));
-    ok(clt_predictor_wait(p));
-}
-
-static void read_tokens(clt_predictor *p, const int32_t *tokens, int stride, int from, int length,
-                        int last, float logits[TEXTS * WORDS])
-{
-    read_tokens_on(-1, p, tokens, stride, from, length, last, logits);
-}
-
-/* Compares logits behind position `at`. */
-static void compare(const float *logits, const double *want, int at, const char *what)
-{
-    for (int b = 0; b < TEXTS; b++)
-        for (int v = 0; v < WORDS; v++) {
-            const double there = want[((int64_t)b * LENGTH + at) * WORDS + v];
-            const float here = logits[b * WORDS + v];
-            if (!(fabs(here - there) <= 2e-5 * (1 + fabs(there))))
-                fail_msg("%s, text %d, position %d, token %d: %g, not %g", what, b, at, v, here,
-                         there);
-        }
-}
+#include "train/fit/decoders.h"
 
 /* Reads every position with the cache, one token at a time and after chunks. A new text in a used
  * cache must not see the old text, nor the padding behind its own tokens. */
@@ -148,28 +44,6 @@ static void test_cache(void **state)
         clt_graph_destroy(longer);
     }
     lab_close(&l);
-    clt_tensors_close(golden);
-}
-
-/* Generates tokens behind the prompt, each the most probable one, and compares with transformers'
- * generate(do_sample=False). */
-static void generate(int device, clt_predictor *one)
-{
-    clt_tensors *golden = golden_open("decoder.safetensors");
-    const int32_t *want = golden_i32(golden, NULL, "generated", TEXTS * POSITIONS);
-    int32_t made[TEXTS * POSITIONS];
-    float logits[TEXTS * WORDS];
-    memcpy(made, want, sizeof made);
-    for (int at = 0; at < POSITIONS - 1; at++) {
-        read_tokens_on(device, one, made, POSITIONS, at, 1, 0, logits);
-        for (int b = 0; at + 1 >= PROMPT && b < TEXTS; b++) {
-            int best = 0;
-            for (int v = 1; v < WORDS; v++)
-                best = logits[b * WORDS + v] > logits[b * WORDS + best] ? v : best;
-            made[b * POSITIONS + at + 1] = best;
-        }
-    }
-    assert_memory_equal(made, want, sizeof made);
     clt_tensors_close(golden);
 }
 
@@ -251,13 +125,6 @@ static void test_same_as_trained(void **state)
     lab_close(&l);
     free(want);
     clt_tensors_close(golden);
-}
-
-static void refused(clt_status status, clt_status want, const char *part)
-{
-    if (status != want || !strstr(clt_error_message(), part))
-        fail_msg("%s: \"%s\" does not say \"%s\"", clt_status_name(status), clt_error_message(),
-                 part);
 }
 
 /* The weight of the output layer may be there too, under Hugging Face's name, if it equals the
@@ -471,77 +338,6 @@ static void test_nothing(void **state)
     lab_close(&l);
 }
 
-/* Devices that have parts or stages of GPT-2 read a chunk and single tokens, and generate the same
- * tokens as one device. The chunk's work would be divided at another cut than that of one token. */
-static void test_gpt2_on_meshes(void **state)
-{
-    static const struct {
-        const char *devices, *parallel;
-        int zero;
-    } meshes[] = {{"pocl/2", "tp=2", 0},
-                  {"pocl/2", "pp=2", 0},
-                  {"pocl/2,pocl/2", "pp=2,tp=2", 0},
-                  {"pocl/2", NULL, 3}};
-    enum { CHUNK = 7 };
-    if (getenv("CLT_TEST_DEVICES")) /* one device */
-        return;
-    clt_tensors *golden = golden_open("decoder.safetensors");
-    const int32_t *tokens = golden_i32(golden, NULL, "tokens", TEXTS * LENGTH);
-    const double *want = golden_f64(golden, NULL, "logits", TEXTS * LENGTH * WORDS);
-    float logits[TEXTS * WORDS];
-    (void)state;
-    for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
-        lab l = gpt2_on(meshes[m].devices, meshes[m].parallel, meshes[m].zero);
-        clt_predictor *one = predictor_of(l.graph, l.store, NULL);
-        clt_graph *longer = decoder(GPT2, TEXTS, CHUNK);
-        clt_predictor *many = predictor_of(longer, l.store, NULL);
-        clt_graph_destroy(longer);
-        const int device = meshes[m].zero ? 0 : -1; /* has the one sample */
-        const char *what = meshes[m].zero ? "zero 3" : meshes[m].parallel;
-        read_tokens_on(device, many, tokens, LENGTH, 0, CHUNK, CHUNK - 1, logits);
-        compare(logits, want, CHUNK - 1, what);
-        for (int at = CHUNK; at < LENGTH; at++) {
-            read_tokens_on(device, one, tokens, LENGTH, at, 1, 0, logits);
-            compare(logits, want, at, what);
-        }
-        generate(device, one);
-        clt_predictor_destroy(many);
-        clt_predictor_destroy(one);
-        lab_close(&l);
-    }
-    clt_tensors_close(golden);
-}
-
-/* The same for LSTMs, whose state every place along tp has, and no two places of dp can have. */
-static void test_lstm_on_meshes(void **state)
-{
-    static const char *const meshes[] = {NULL, "tp=2", "pp=2"};
-    static const int32_t tokens[TEXTS * LENGTH] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 35, 8, 9};
-    float logits[3][TEXTS * WORDS];
-    clt_predictor_options options;
-    clt_predictor *p;
-    (void)state;
-    if (getenv("CLT_TEST_DEVICES")) /* one device */
-        return;
-    lab l = lab_mesh(LSTM, "pocl/2", "dp=2", 0);
-    clt_predictor_options_init(&options);
-    refused(clt_predictor_create(l.graph, l.store, &options, &p), CLT_UNSUPPORTED,
-            "or one place of axis dp, and the store has 2");
-    lab_close(&l);
-    for (int m = 0; m < 3; m++) {
-        l = lab_mesh(LSTM, m ? "pocl/2" : "pocl", meshes[m], 0);
-        clt_predictor *one = predictor_of(l.graph, l.store, NULL);
-        for (int at = 0; at < LENGTH; at++)
-            read_tokens(one, tokens, LENGTH, at, 1, 0, logits[m]);
-        clt_predictor_destroy(one);
-        lab_close(&l);
-        for (int i = 0; i < TEXTS * WORDS; i++)
-            if (!(fabsf(logits[m][i] - logits[0][i]) <= 1e-6f))
-                fail_msg("%s, logit %d: %g, on one device %g", meshes[m], i, (double)logits[m][i],
-                         (double)logits[0][i]);
-    }
-}
-
 /* An output that depends on a sum over all devices is that of one device. */
 static void test_sums_over_devices(void **state)
 {
@@ -588,11 +384,10 @@ static void test_sums_over_devices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cache),          cmocka_unit_test(test_greedy),
-        cmocka_unit_test(test_files),          cmocka_unit_test(test_same_as_trained),
-        cmocka_unit_test(test_copied),         cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_nothing),        cmocka_unit_test(test_sums_over_devices),
-        cmocka_unit_test(test_gpt2_on_meshes), cmocka_unit_test(test_lstm_on_meshes)};
+        cmocka_unit_test(test_cache),   cmocka_unit_test(test_greedy),
+        cmocka_unit_test(test_files),   cmocka_unit_test(test_same_as_trained),
+        cmocka_unit_test(test_copied),  cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_nothing), cmocka_unit_test(test_sums_over_devices)};
     /* Only tests with kernels that no other test launches. */
     const struct CMUnitTest simulated[] = {
         cmocka_unit_test(test_cache), cmocka_unit_test(test_same_as_trained),
