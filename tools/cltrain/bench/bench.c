@@ -156,6 +156,13 @@ double bench_median(double *values, int count)
     return 0.5 * (values[(count - 1) / 2] + values[count / 2]);
 }
 
+json_t *bench_spread(double *values, int count)
+{
+    const double middle = bench_median(values, count);
+    return json_pack("{s:f, s:f, s:f}", "median", middle, "min", values[0], "max",
+                     values[count - 1]);
+}
+
 double bench_share(const clt_limits *limits, double flops, double bytes, double seconds)
 {
     const double arithmetic = flops / limits->flops, copying = bytes / limits->copy_bytes;

@@ -91,4 +91,7 @@ double bench_clock(void);
  * middle two. */
 double bench_median(double *values, int count);
 
+/* Returns an object with the median, min and max, and sorts `values`. The caller owns it. */
+json_t *bench_spread(double *values, int count);
+
 #endif

@@ -126,13 +126,6 @@ static int train(contender *c, const contest *all, int block)
     return 0;
 }
 
-static json_t *spread(double *values, int count)
-{
-    const double middle = bench_median(values, count);
-    return json_pack("{s:f, s:f, s:f}", "median", middle, "min", values[0], "max",
-                     values[count - 1]);
-}
-
 static int report(const contest *all, const settings *s)
 {
     const job *first = &all->list[0].job;
@@ -149,8 +142,8 @@ static int report(const contest *all, const settings *s)
         if (rows) {
             json_array_append_new(rows, json_pack("{s:s, s:i, s:o, s:o}", "mesh", c->name,
                                                   "devices", c->job.n_devices, "samples_per_s",
-                                                  spread(c->rates, all->blocks), "ratio",
-                                                  spread(c->ratios, all->blocks)));
+                                                  bench_spread(c->rates, all->blocks), "ratio",
+                                                  bench_spread(c->ratios, all->blocks)));
             continue;
         }
         const double rate = bench_median(c->rates, all->blocks);

@@ -46,13 +46,6 @@ static void on_step(void *user, const clt_progress *p)
     b->samples = 0;
 }
 
-static json_t *spread(double *values, int count)
-{
-    const double middle = bench_median(values, count);
-    return json_pack("{s:f, s:f, s:f}", "median", middle, "min", values[0], "max",
-                     values[count - 1]);
-}
-
 static int participants(const bench *b)
 {
     const int ranks = b->job.ranks.world.ranks;
@@ -109,14 +102,15 @@ static int print_json(const bench *b)
     json_t *labels = json_array();
     for (int i = 0; i < j->n_devices; i++)
         json_array_append_new(labels, json_string(clt_device_label(j->devices[i])));
-    json_t *all = json_pack(
-        "{s:s, s:s, s:I, s:i, s:s, s:o, s:i, s:i, s:I, s:i, s:o, s:o, s:o, s:i}", "model",
-        b->settings->model, "data", clt_dataset_name(j->train), "batch",
-        (json_int_t)j->options.batch, "accumulate", j->options.accumulate, "optimizer",
-        clt_optimizer_name(j->options.optimizer), "devices", labels, "programs", programs,
-        "kernels", kernels, "steps_per_block", (json_int_t)b->steps, "blocks", b->blocks,
-        "samples_per_s", spread(b->rates, b->blocks), "step_seconds", spread(b->times, b->blocks),
-        "exposed_seconds", spread(b->exposed, b->blocks), "participants", participants(b));
+    json_t *all =
+        json_pack("{s:s, s:s, s:I, s:i, s:s, s:o, s:i, s:i, s:I, s:i, s:o, s:o, s:o, s:i}", "model",
+                  b->settings->model, "data", clt_dataset_name(j->train), "batch",
+                  (json_int_t)j->options.batch, "accumulate", j->options.accumulate, "optimizer",
+                  clt_optimizer_name(j->options.optimizer), "devices", labels, "programs", programs,
+                  "kernels", kernels, "steps_per_block", (json_int_t)b->steps, "blocks", b->blocks,
+                  "samples_per_s", bench_spread(b->rates, b->blocks), "step_seconds",
+                  bench_spread(b->times, b->blocks), "exposed_seconds",
+                  bench_spread(b->exposed, b->blocks), "participants", participants(b));
     const double flops = flops_at(b, bench_median(b->rates, b->blocks));
     json_object_set_new(all, "flops_per_sample", json_real(clt_trainer_flops(j->trainer)));
     json_object_set_new(all, "flops_per_s", json_real(flops));
