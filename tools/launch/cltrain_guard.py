@@ -20,6 +20,10 @@ def put(file, data):
         pass
 
 
+def say(text):
+    put(2, f"cltrain-launch: {text}\n".encode())
+
+
 def kill(pid, number):
     with contextlib.suppress(ProcessLookupError): # the process has just ended
         os.kill(pid, number)
