@@ -31,7 +31,7 @@ clt_status clt_sharding_type(const char *name, const clt_type *whole, clt_shardi
         sharding.dim >= 0 && sharding.dim < whole->rank ? whole->dims[sharding.dim] : 0;
     const int64_t size = dim < 0 ? -dim : dim;
     if (size <= 0 || size % sharding.blocks || size / sharding.blocks < at.places)
-        return clt_fail(CLT_SHAPE,
+        return clt_fail(CLT_UNSUPPORTED,
                         "%s is %s: dimension %d, in %d block%s, cannot be split over %d devices",
                         name, clt_type_text(whole, text), sharding.dim, sharding.blocks,
                         sharding.blocks == 1 ? "" : "s", at.places);

@@ -47,9 +47,9 @@ static inline int64_t clt_part_size(int64_t size, int places, int place)
     return clt_part_begin(size, places, place + 1) - clt_part_begin(size, places, place);
 }
 
-/* Writes the type of the place's part. A split with 0 blocks gives the whole type. Errors: SHAPE
- * (the dimension depends on the batch, has no such blocks, or has fewer elements than places);
- * `name` is for the message. */
+/* Writes the type of the place's part. A split with 0 blocks gives the whole type. Errors:
+ * UNSUPPORTED (the dimension depends on the batch, has no such blocks, or has fewer elements than
+ * places); `name` is for the message. */
 clt_status clt_sharding_type(const char *name, const clt_type *whole, clt_sharding sharding,
                              clt_coordinate at, clt_type *part);
 

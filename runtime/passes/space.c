@@ -88,7 +88,7 @@ static clt_status check_halo(const clt_partitioning *p, const clt_node *node, co
         const int64_t has = clt_part_size(in, p->at.places, q);
         const int64_t needed = larger(q < p->at.places - 1 ? h->above : 0, q > 0 ? h->below : 0);
         if (has < needed)
-            return clt_fail(CLT_SHAPE,
+            return clt_fail(CLT_UNSUPPORTED,
                             "node %s (%s) needs %lld rows of its neighbours along %s, but of the "
                             "%lld rows of %s place %d has only %lld: use fewer places",
                             node->name, node->op->name, (long long)needed, clt_axis_name(p->axis),

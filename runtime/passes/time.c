@@ -45,7 +45,7 @@ static clt_status deal(clt_partitioning *p)
         if (!by->blocks)
             continue;
         if (v->type.dims[by->dim] % (2 * p->at.places))
-            return clt_fail(CLT_SHAPE,
+            return clt_fail(CLT_UNSUPPORTED,
                             "%s is %s: dimension %d cannot be split over %d places of %s, because "
                             "causal attention needs a multiple of %d",
                             v->name ? v->name : v->producer->name, clt_type_text(&v->type, text),

@@ -85,6 +85,10 @@ class Meshes(CommandTest):
         self.compare_texts("gpt2:layers=2,heads=2,width=16",
                            (("pocl/2", "--parallel", "tp=2"), ("pocl/2", "--parallel", "pp=2"),
                             ("pocl/2,pocl/2", "--parallel", "pp=2,tp=2"), ("pocl/2", "--zero", "3")))
+        text = "--data", "text:" + self.path("text.txt")
+        for command, *more in (("sample",), ("predict", *text, "-o", self.path("out.npz")), ("eval", *text)):
+            done = self.use(command, "pocl/2,pocl/2", "--parallel", "tp=4", *more, code=2)
+            self.assertIn("2 heads cannot be divided over 4 places of tp", done.stderr)
 
     def test_text_of_lstm(self):
         self.compare_texts("lstm:hidden=16", (("pocl/2", "--parallel", "tp=2"), ("pocl/2", "--parallel", "pp=2")))

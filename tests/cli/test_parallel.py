@@ -2,7 +2,7 @@
 import json
 import os
 
-from command import CommandTest, get, main, records
+from command import CommandTest, get, main, put, records
 
 
 class Parallel(CommandTest):
@@ -192,16 +192,18 @@ class Parallel(CommandTest):
             self.assert_bad(*self.arguments("--steps", "1", "--parallel", axis + "=2", model=model,
                                             devices="pocl/2"),
                             code=2, says=("axis %s divides nothing" % axis, "splits no " + what))
-        text = ("plan", "--data", "synthetic", "--classes", "64", "--batch", "4")
+        put(self.path("text"), bytes(range(64)) * 8)
         for model, length, mesh, says in (
                 ("gpt2:layers=1,heads=3,width=12", "8", "tp=2", "3 heads cannot be divided over 2 places of tp"),
                 ("gpt2:layers=1,heads=1,width=4", "10", "time=2", "needs a multiple of 4"),
                 ("gpt2:layers=1,heads=1,width=4", "8", "tp=2", "1 heads cannot be divided over 2 places of tp")):
-            self.assert_bad(*text, "--model", model, "--seq-len", length, "--devices", "pocl/2", "--parallel",
-                            mesh, code=1, says=(says,))
+            for command, *more in (("plan",), ("train", "--steps", "1")):
+                self.assert_bad(command, *more, "--model", model, "--data", "text:" + self.path("text"),
+                                "--seq-len", length, "--batch", "4", "--devices", "pocl/2", "--parallel", mesh,
+                                code=2, says=(says,))
         # Each part must have the rows that its neighbour needs.
         self.assert_bad(*self.arguments("--steps", "1", "--parallel", "space=2", devices="pocl/2",
-                                        model=self.images(2, kernel=9, padding=4)), code=1,
+                                        model=self.images(2, kernel=9, padding=4)), code=2,
                         says=("needs 4 rows of its neighbours", "use fewer places"))
         self.assert_bad(*self.arguments("--steps", "1", "--parallel", "tp=2", "--zero", "1",
                                         devices="pocl/2"), code=2, says=("zero 1", "axis dp"))

@@ -61,7 +61,7 @@ static void refused(clt_type whole, clt_sharding sharding, int places, const cha
 {
     clt_type part;
     assert_int_equal(clt_sharding_type("w", &whole, sharding, (clt_coordinate){0, places}, &part),
-                     CLT_SHAPE);
+                     CLT_UNSUPPORTED);
     assert_string_equal(clt_error_message(), text);
 }
 

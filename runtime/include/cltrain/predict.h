@@ -40,9 +40,9 @@ CLT_API void clt_predictor_options_init(clt_predictor_options *options);
  * copied. The store must have the graph's parameters and states, and must outlive the predictor.
  * Errors: INVALID_ARGUMENT (no output; or names the option), MISMATCH (a parameter or state that
  * the store lacks or has in another shape; ranks that differ), UNSUPPORTED (carried states on
- * devices that divide the samples; different devices along tp; outputs that depend on
- * clt_all_reduce over ranks of a mesh of dp alone), BUILD, OUT_OF_DEVICE_MEMORY. Free *predictor
- * with clt_predictor_destroy. */
+ * devices that divide the samples; different devices along tp; heads, rows or positions that the
+ * mesh cannot divide; outputs that depend on clt_all_reduce over ranks of a mesh of dp alone),
+ * BUILD, OUT_OF_DEVICE_MEMORY. Free *predictor with clt_predictor_destroy. */
 CLT_API clt_status clt_predictor_create(const clt_graph *graph, clt_store *store,
                                         const clt_predictor_options *options,
                                         clt_predictor **predictor);

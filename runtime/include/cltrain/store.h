@@ -68,7 +68,8 @@ CLT_API void clt_store_options_init(clt_store_options *options);
 /* Creates a store as clt_store_create, with options. Errors also: INVALID_ARGUMENT (a negative
  * size; a mesh that does not fit the devices; an axis that divides nothing of the graph; zero 3 on
  * one device; offload to devices that are no CPUs, or to all of a rank's devices), UNSUPPORTED
- * (zero 3 or offload on a mesh with other axes than dp), MISMATCH (ranks have different meshes). */
+ * (zero 3 or offload on a mesh with other axes than dp; a dimension with fewer elements than
+ * places), MISMATCH (ranks have different meshes). */
 CLT_API clt_status clt_store_create_with(const clt_graph *graph, clt_device *const *devices,
                                          int count, const clt_store_options *options,
                                          clt_store **store);

@@ -200,8 +200,9 @@ typedef struct clt_trainer clt_trainer;
  * store must outlive the trainer. The optimizer's tensors begin with zeros. Trainers that live on
  * one store at the same time share them, and are UNSUPPORTED if they need different ones. A
  * parameter that no loss depends on has a gradient of zeros. Errors: INVALID_ARGUMENT (names the
- * option), UNSUPPORTED, BUILD, OUT_OF_DEVICE_MEMORY (what is needed, what there is, and the largest
- * batch that fits). Destroy *trainer with clt_trainer_destroy. */
+ * option), UNSUPPORTED (such as heads, rows or positions that the mesh cannot divide), BUILD,
+ * OUT_OF_DEVICE_MEMORY (what is needed, what there is, and the largest batch that fits). Destroy
+ * *trainer with clt_trainer_destroy. */
 CLT_API clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
                                       const clt_trainer_options *options, clt_trainer **trainer);
 

@@ -124,9 +124,9 @@ static int make_model(prediction *p)
     TRY(refuse_measured(s));
     TRY(read_groups(p->job.graph, s));
     TRY(job_store(&p->job, s));
-    clt_status status = saved_load(&p->saved, p->job.store);
-    NEXT(status, clt_predictor_create(p->job.graph, p->job.store, &options, &p->predictor));
-    return status == CLT_OK ? list_outputs(p) : library_failure(status);
+    TRY(library_failure(saved_load(&p->saved, p->job.store)));
+    TRY(mesh_failure(s, clt_predictor_create(p->job.graph, p->job.store, &options, &p->predictor)));
+    return list_outputs(p);
 }
 
 /* --- samples --------------------------------------------------------------------------------- */

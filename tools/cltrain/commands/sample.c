@@ -166,7 +166,7 @@ static int make_predictor(sampler *p, const settings *s, int64_t length, clt_pre
     NEXT(code, read_groups(graph, s));
     if (!code && !p->job.store)
         code = make_store(p, s, graph);
-    NEXT(code, library_failure(clt_predictor_create(graph, p->job.store, &options, out)));
+    NEXT(code, mesh_failure(s, clt_predictor_create(graph, p->job.store, &options, out)));
     clt_graph_destroy(graph);
     return code;
 }

@@ -447,7 +447,7 @@ int job_store(job *j, const settings *s)
     j->store = NULL;
     const clt_status status =
         clt_store_create_with(j->graph, j->devices, j->n_devices, &options, &j->store);
-    return job_is_meshed(s) ? name_failure(status) : library_failure(status);
+    return mesh_failure(s, status);
 }
 
 clt_status job_schedule(job *j, const settings *s)

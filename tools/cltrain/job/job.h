@@ -63,6 +63,10 @@ int check_variants(const settings *s);
 /* Checks --stages and --zero. `trains`: there is an optimizer. Returns an exit code. */
 int check_mesh(const settings *s, int trains);
 
+/* Reports a failure to make a store or predictor. The mesh may ask for parts that the model does
+ * not have, which is a usage error. Returns an exit code. */
+int mesh_failure(const settings *s, clt_status status);
+
 /* Returns the number of stages that --parallel asks for. */
 int mesh_stages(const settings *s);
 

@@ -55,6 +55,11 @@ int job_owners(const settings *s)
     return end && !*end && count > 0 && count <= 64 ? (int)count : -1;
 }
 
+int mesh_failure(const settings *s, clt_status status)
+{
+    return job_is_meshed(s) ? name_failure(status) : library_failure(status);
+}
+
 int job_is_meshed(const settings *s)
 {
     return s->parallel || s->zero == 3 || s->offload;
