@@ -43,9 +43,11 @@ class Memory(CommandTest):
         fits = int(re.search(r"Largest batch that fits: about (\d+)\n", within)[1])
         self.assertGreaterEqual(fits, 4096)
         self.assertLess(fits, 1.6 * 4096)
-        # A limit that is too low: the plan is still printed, with a warning.
-        least_of_all = self.plan("--memory", f"{total_least / 3}MiB").stdout
-        self.assertRegex(least_of_all, r"This batch does not fit: a batch of 4096 needs at least ")
+        # A limit that is too low: the plan is still printed, and the exit code is that of train.
+        low = self.plan("--memory", f"{total_least / 3}MiB", code=1)
+        self.assertRegex(low.stdout, r"This batch does not fit: a batch of 4096 needs at least ")
+        self.assertIn("Prediction\n", low.stdout)
+        self.assert_message(low.stderr, "a batch of 4096 needs at least")
 
     def test_same_bits(self):
         files = {}
@@ -80,24 +82,20 @@ class Memory(CommandTest):
         return {"tp": ("--parallel", "tp=2"), "zero": ("--parallel", "dp=2", "--zero", "3"),
                 "pp": ("--parallel", "pp=2", "--accumulate", "2", "--stages", f"h.{middle}.*")}
 
-    def needs(self, *more):
-        """Returns whether a plan fits, the most memory of a device in bytes, and that without intermediates and
-        inputs."""
+    def needs(self, *more, code=0):
+        """Returns the most memory of a device in bytes, and that without intermediates and inputs."""
         text = self.run_command("plan", "--batch", "4", "--optimizer", "adamw", "--devices",
-                                "pocl/2", *more).stdout
+                                "pocl/2", *more, code=code).stdout
+        self.assertEqual("This batch does not fit" in text, code != 0)
         found = re.findall(rf"All memory of .*?: {NUMBER} MiB \(parameters, gradients and optimizer {NUMBER},", text)
-        return "This batch does not fit" not in text, *(max(map(float, n)) * 2**20 for n in zip(*found))
+        return tuple(max(map(float, n)) * 2**20 for n in zip(*found))
 
     def test_model_larger_than_a_device(self):
         """GPT-2 124M with AdamW under 1.8 GB: two replicas do not fit, and the parts of all meshes do."""
         own = ("--model", "gpt2:124M", "--data", "synthetic", "--seq-len", "64", "--memory", "1.8GB")
-        fits, total, _ = self.needs(*own, "--parallel", "dp=2")
-        self.assertFalse(fits)
-        self.assertGreater(total, 1.8e9)
+        self.assertGreater(self.needs(*own, "--parallel", "dp=2", code=1)[0], 1.8e9)
         for name, more in self.meshes(6).items():
-            fits, total, _ = self.needs(*own, *more)
-            self.assertTrue(fits, name)
-            self.assertLessEqual(total, 1.8e9, name)
+            self.assertLessEqual(self.needs(*own, *more)[0], 1.8e9, name)
 
     def test_trains_within_the_memory(self):
         """A small GPT-2 trains on meshes where two replicas do not fit, with the losses of one device."""
@@ -105,8 +103,8 @@ class Memory(CommandTest):
         put(text, bytes(i * i % 251 for i in range(4000)))
         own = ("--model", "gpt2:layers=4,heads=2,width=64", "--data", "text:" + text, "--seq-len", "8")
         meshes = self.meshes(2)
-        most = max(self.needs(*own, *more)[1] for more in meshes.values())
-        least = self.needs(*own, "--parallel", "dp=2")[2]
+        most = max(self.needs(*own, *more)[0] for more in meshes.values())
+        least = self.needs(*own, "--parallel", "dp=2")[1]
         self.assertLess(most, least)
         own += ("--batch", "4", "--optimizer", "adamw", "--seed", "3", "--steps", "2")
         limit = ("--devices", "pocl/2", "--memory", f"{(most + least) / 2**21}MiB")

@@ -435,6 +435,11 @@ CLT_API clt_status clt_trainer_wait(clt_trainer *trainer);
 CLT_API clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
                                     const clt_trainer_options *options, int explain, char **text);
 
+/* Compares the memory that clt_trainer_create would need with that of the devices. Allocates
+ * nothing on a device. Errors: as clt_trainer_create, without BUILD. */
+CLT_API clt_status clt_trainer_fits(const clt_graph *graph, clt_store *store,
+                                    const clt_trainer_options *options);
+
 CLT_END_DECLS
 
 #endif

@@ -396,24 +396,51 @@ static clt_status print_all(const clt_graph *graph, const clt_store *store,
     return CLT_OK;
 }
 
-clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
-                            const clt_trainer_options *options, int explain, char **text)
+/* What is planned: the options with the weights of the places of dp. The devices of other ranks are
+ * not known without a mesh, and count as many as this rank has. */
+typedef struct planned {
+    clt_trainer_options options;
+    double *weights;
+    int participants;
+} planned;
+
+static clt_status prepare(const clt_graph *graph, clt_store *store,
+                          const clt_trainer_options *options, planned *p)
 {
     CLT_TRY(clt_graph_status(graph));
     CLT_TRY(clt_trainer_check_options(options));
     const int parts = store->mesh.size[CLT_AXIS_DATA];
-    if (!parts) /* the devices of other ranks are not known: assume as many as this rank has */
-        return print_all(graph, store, options,
-                         store->n_devices * (options->world ? options->world->ranks : 1), explain,
-                         text);
-    clt_trainer_options own = *options;
-    double *weights = clt_calloc((size_t)parts, sizeof *weights);
-    CLT_TRY_MEMORY(weights);
+    *p = (planned){.options = *options, .participants = parts};
+    if (!parts) {
+        p->participants = store->n_devices * (options->world ? options->world->ranks : 1);
+        return CLT_OK;
+    }
+    p->weights = clt_calloc((size_t)parts, sizeof *p->weights);
+    CLT_TRY_MEMORY(p->weights);
     for (int i = 0; options->weights && i < parts; i++)
-        weights[i] = options->weights[clt_mesh_neighbour(&store->mesh, CLT_AXIS_DATA, 0, i)];
-    clt_store_weigh(store, options->weights != NULL, weights);
-    own.weights = options->weights || store->owners ? weights : NULL;
-    const clt_status status = print_all(graph, store, &own, parts, explain, text);
-    clt_free(weights);
+        p->weights[i] = options->weights[clt_mesh_neighbour(&store->mesh, CLT_AXIS_DATA, 0, i)];
+    clt_store_weigh(store, options->weights != NULL, p->weights);
+    p->options.weights = options->weights || store->owners ? p->weights : NULL;
+    return CLT_OK;
+}
+
+clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,
+                            const clt_trainer_options *options, int explain, char **text)
+{
+    planned p;
+    CLT_TRY(prepare(graph, store, options, &p));
+    const clt_status status = print_all(graph, store, &p.options, p.participants, explain, text);
+    clt_free(p.weights);
+    return status;
+}
+
+clt_status clt_trainer_fits(const clt_graph *graph, clt_store *store,
+                            const clt_trainer_options *options)
+{
+    planned p;
+    CLT_TRY(prepare(graph, store, options, &p));
+    const clt_status status =
+        clt_capacity_check(graph, store, &p.options, p.participants, p.options.batch);
+    clt_free(p.weights);
     return status;
 }

@@ -79,6 +79,8 @@ static int print(job *j, const settings *s)
         show("none: %s\n", clt_error_message());
         code = s->simulate ? library_failure(status) : 0;
     }
+    if (!code) /* train would fail, so plan does too */
+        code = name_failure(clt_trainer_fits(j->graph, j->store, &j->options));
     clt_planner_destroy(planner);
     free(text);
     return code;
