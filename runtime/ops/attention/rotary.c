@@ -109,14 +109,14 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
 
 static void emit_cpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
-    enum { ROWS = 8 };
+    enum { ROWS_EACH = 8 }; /* of a work item */
     const int table = emit_table(node, target, p);
     const clt_type *x = &node->in[0]->type;
     clt_launch_begin(p, "attention/cpu/rotary.cl", "rotary", "-DVW=%d -DROWS=%d",
-                     target->caps->vector_width > 8 ? 8 : 4, ROWS);
+                     target->caps->vector_width > 8 ? 8 : 4, ROWS_EACH);
     CLT_ARGS(p, CLT_IN(0), CLT_OUT(0), CLT_SCRATCH(table));
     arg_sizes(node, p);
-    clt_range3(p, clt_fixed((x->dims[x->rank - 2] + ROWS - 1) / ROWS),
+    clt_range3(p, clt_fixed((x->dims[x->rank - 2] + ROWS_EACH - 1) / ROWS_EACH),
                clt_extent_dim(clt_dims_product(x, 0, x->rank - 2)), clt_fixed(1), 1, 1, 1);
 }
 

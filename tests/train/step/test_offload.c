@@ -2,23 +2,13 @@
  * Stores with offload: the last device is a CPU without samples that keeps the optimizer's state
  * and updates. Parameters and slots have the bits of a run without it.
  */
-#include "train/lab.h"
 #include "train/normalised.h"
-#include "train/world.h"
+#include "train/sharded_state.h"
 
 #include "checkpoint/scratch.h"
-#include "train/core/trainer.h"
 #include "train/fit/predictor.h"
 #include "train/setup/capacity.h"
 #include <cltrain/fit.h>
-
-enum { IN = 13, WIDE = 37, CLASSES = 5, MOST = 24, STEPS = 5, LARGEST = WIDE * IN };
-
-static float xs[MOST * IN];
-static int32_t labels[MOST];
-
-static const char *const names[] = {"a.weight", "a.bias", "b.weight", "b.bias"};
-static const int sizes[] = {WIDE * IN, WIDE, CLASSES *WIDE, CLASSES};
 
 typedef struct setting {
     const char *plain, *devices; /* without offload, and with: the owners are the last ones */
@@ -33,26 +23,15 @@ typedef struct setting {
 
 static clt_trainer_options options_of(const setting *s)
 {
-    clt_trainer_options o;
-    clt_trainer_options_init(&o);
-    o.optimizer = s->optimizer;
-    o.precision = s->precision;
-    o.batch = MOST;
-    o.lr = s->optimizer >= CLT_ADAM ? 0.01 : 0.1;
-    o.accumulate = s->accumulate;
+    clt_trainer_options o = usual_options(s->optimizer, s->precision, s->accumulate);
     o.clip_norm = s->clip;
     o.guard = !s->streams;
-    o.check_every = 1;
-    o.poison = 1;
     return o;
 }
 
 static lab lab_of(const setting *s, bool offload)
 {
-    clt_store_options store;
-    clt_store_options_init(&store);
-    store.seed = 4;
-    store.bucket_bytes = s->bucket_bytes;
+    clt_store_options store = usual_store(s->bucket_bytes);
     store.offload = offload ? s->owners : 0;
     lab l = lab_on_kept(offload ? s->devices : s->plain);
     l.graph = classifier(IN, WIDE, CLASSES);
@@ -65,31 +44,6 @@ static lab lab_of(const setting *s, bool offload)
     return l;
 }
 
-static clt_step_batch batch_of(const clt_feed *feeds)
-{
-    clt_step_batch batch;
-    clt_step_batch_init(&batch);
-    batch.count = MOST;
-    batch.feeds = feeds;
-    batch.n_feeds = 2;
-    return batch;
-}
-
-static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
-
-static void step(lab *l)
-{
-    const clt_step_batch batch = batch_of(feeds);
-    ok(clt_trainer_step(l->trainer, &batch, NULL));
-}
-
-static void train(lab *l, int steps)
-{
-    for (int s = 0; s < steps; s++)
-        step(l);
-    ok(clt_trainer_wait(l->trainer));
-}
-
 static void evaluate(lab *a, lab *b)
 {
     const clt_step_batch batch = batch_of(feeds);
@@ -99,52 +53,6 @@ static void evaluate(lab *a, lab *b)
     assert_memory_equal(sums[0], sums[1], sizeof sums[0]);
     assert_memory_equal(weights[0], weights[1], sizeof weights[0]);
     assert_true(weights[0][0] == MOST);
-}
-
-/* Whether the optimizer has slots for a tensor: not if it is frozen. */
-static bool has_slots(const lab *l, int tensor)
-{
-    return !clt_buckets_find(&l->store->layout, names[tensor])->state;
-}
-
-static void compare_one(const float *x, const float *y, int count, bool exactly)
-{
-    for (int i = 0; i < count; i++)
-        assert_true(exactly ? !memcmp(&x[i], &y[i], sizeof *x)
-                            : fabsf(x[i] - y[i]) <= 1e-5f * (1 + fabsf(x[i])));
-}
-
-/* Compares all parameters and slots of two trainers. */
-static void compare(lab *a, lab *b, bool exactly)
-{
-    float x[LARGEST], y[LARGEST];
-    for (int i = 0; i < 4; i++) {
-        const size_t bytes = (size_t)sizes[i] * sizeof *x;
-        ok(clt_store_get(a->store, names[i], x, bytes));
-        ok(clt_store_get(b->store, names[i], y, bytes));
-        compare_one(x, y, sizes[i], exactly);
-        for (int k = 0; has_slots(a, i) && clt_trainer_slot_name(a->trainer, k); k++) {
-            ok(clt_trainer_slot_get(a->trainer, k, names[i], x, bytes));
-            ok(clt_trainer_slot_get(b->trainer, k, names[i], y, bytes));
-            compare_one(x, y, sizes[i], exactly);
-        }
-    }
-    ok(clt_store_check(a->store));
-    ok(clt_store_check(b->store));
-}
-
-/* Bytes of the buffers that a device has for the optimizer. */
-static int64_t slot_bytes(const clt_replica *r)
-{
-    int64_t sum = 0;
-    for (int k = 0; k < r->n_slots; k++)
-        for (int b = 0; b < r->layout->n_buckets; b++) {
-            size_t bytes = 0;
-            if (r->slots[k][b])
-                clGetMemObjectInfo(r->slots[k][b], CL_MEM_SIZE, sizeof bytes, &bytes, NULL);
-            sum += (int64_t)bytes;
-        }
-    return sum;
 }
 
 static int64_t bucket_bytes(const clt_replica *r)
@@ -201,7 +109,6 @@ static void owners_give_the_same_bits(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        float x[LARGEST];
         lab a = lab_of(&settings[i], false), b = lab_of(&settings[i], true);
         assert_true(b.trainer->sharded && b.trainer->streams == settings[i].streams);
         train(&a, STEPS);
@@ -209,12 +116,7 @@ static void owners_give_the_same_bits(void **state)
         compare(&a, &b, true);
         count_bytes(&b, settings[i].owners);
         plan_bytes(&b, &settings[i]);
-        for (int k = 0; has_slots(&a, 0) && clt_trainer_slot_name(a.trainer, k); k++) {
-            for (int j = 0; j < sizes[0]; j++)
-                x[j] = 0.001f * (float)(j % 17);
-            ok(clt_trainer_slot_set(a.trainer, k, names[0], x, (size_t)sizes[0] * sizeof *x));
-            ok(clt_trainer_slot_set(b.trainer, k, names[0], x, (size_t)sizes[0] * sizeof *x));
-        }
+        set_slots(&a, &b);
         train(&a, 2);
         train(&b, 2);
         compare(&a, &b, true);
@@ -402,46 +304,18 @@ static void owners_may_be_of_another_kind(void **state)
 
 typedef struct plan {
     setting setting;
-    int64_t first, count;       /* its samples */
-    float values[4][LARGEST];   /* parameters after the steps */
-    float slots[2][4][LARGEST]; /* slots */
+    share share;
 } plan;
 
 static void train_rank(rank *self)
 {
     plan *p = self->argument;
     const setting *s = &p->setting;
-    clt_trainer_options o = options_of(s);
-    const clt_feed own[] = {{"x", -1, xs + p->first * IN, NULL, 0, 0},
-                            {"label", -1, labels + p->first, NULL, 0, 0}};
-    clt_step_batch batch = batch_of(own);
+    clt_store_options store = usual_store(s->bucket_bytes);
     lab l = {0};
-    o.world = &self->world;
-    o.batch = 4 * MOST; /* room for unequal parts */
-    o.comm_timeout = 60;
-    l.graph = classifier(IN, WIDE, CLASSES);
-    batch.count = p->count;
-    batch.first = p->first;
-    batch.total = MOST;
-    clt_store_options store;
-    clt_store_options_init(&store);
-    store.seed = 4;
-    store.bucket_bytes = s->bucket_bytes;
     store.offload = s->owners;
     store.world = &self->world;
-    const char *list = s->owners ? s->devices : s->plain;
-    if (HOLDS(self, clt_devices_open(runtime, list, NULL, &l.devices, &l.n) == CLT_OK) &&
-        HOLDS(self, clt_store_create_with(l.graph, l.devices, l.n, &store, &l.store) == CLT_OK) &&
-        HOLDS(self, clt_trainer_create(l.graph, l.store, &o, &l.trainer) == CLT_OK)) {
-        for (int i = 0; i < STEPS && !*self->failed; i++)
-            HOLDS(self, clt_trainer_step(l.trainer, &batch, NULL) == CLT_OK);
-        for (int i = 0; i < 4; i++) {
-            const size_t bytes = (size_t)sizes[i] * sizeof(float);
-            HOLDS(self, clt_store_get(l.store, names[i], p->values[i], bytes) == CLT_OK);
-            for (int k = 0; k < 2; k++)
-                HOLDS(self, clt_trainer_slot_get(l.trainer, k, names[i], p->slots[k][i], bytes) ==
-                                CLT_OK);
-        }
+    if (train_share(self, &p->share, s->owners ? s->devices : s->plain, store, options_of(s), &l)) {
         HOLDS(self, !s->owners || (!slot_bytes(&l.store->replicas[0]) &&
                                    slot_bytes(&l.store->replicas[l.n - 1])));
         HOLDS(self, clt_trainer_broadcast(l.trainer, 1) == CLT_OK);
@@ -460,17 +334,14 @@ static void owners_lie_on_ranks(void **state)
     for (int r = 0; r < 2; r++) {
         whole[r] = (plan){.setting = {r ? "cpu@1" : "cpu/2", r ? "cpu@1,cpu@1" : "cpu/2,cpu@1", 0,
                                       CLT_ADAM, CLT_F32, 512, 1, 0.5, 0, 0},
-                          .first = r ? counts[0] : 0,
-                          .count = counts[r]};
+                          .share = {.first = r ? counts[0] : 0, .count = counts[r]}};
         offloaded[r] = whole[r];
         offloaded[r].setting.owners = 1;
     }
     run_ranks(ranks, 2, train_rank, whole, sizeof *whole);
     run_ranks(ranks, 2, train_rank, offloaded, sizeof *offloaded);
-    for (int r = 0; r < 2; r++) {
-        assert_memory_equal(whole[r].values, offloaded[r].values, sizeof whole[r].values);
-        assert_memory_equal(whole[r].slots, offloaded[r].slots, sizeof whole[r].slots);
-    }
+    for (int r = 0; r < 2; r++)
+        compare_shares(&whole[r].share, &offloaded[r].share);
 }
 
 /* Rank 1 has no device that is left to train. */

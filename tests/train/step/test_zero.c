@@ -3,18 +3,7 @@
  * updates that shard. Parameters and slots have the bits of a trainer without it. And the bytes
  * that zero 3 sends and keeps; test_tensor.c has its values.
  */
-#include "train/lab.h"
-#include "train/world.h"
-
-#include "train/core/trainer.h"
-
-enum { IN = 13, WIDE = 37, CLASSES = 5, MOST = 24, STEPS = 5, LARGEST = WIDE * IN };
-
-static float xs[MOST * IN];
-static int32_t labels[MOST];
-
-static const char *const names[] = {"a.weight", "a.bias", "b.weight", "b.bias"};
-static const int sizes[] = {WIDE * IN, WIDE, CLASSES *WIDE, CLASSES};
+#include "train/sharded_state.h"
 
 typedef struct setting {
     const char *devices;
@@ -26,77 +15,21 @@ typedef struct setting {
 
 static clt_trainer_options options_of(const setting *s)
 {
-    clt_trainer_options o;
-    clt_trainer_options_init(&o);
-    o.optimizer = s->optimizer;
-    o.precision = s->precision;
-    o.batch = MOST;
-    o.lr = s->optimizer >= CLT_ADAM ? 0.01 : 0.1;
-    o.accumulate = s->accumulate;
+    clt_trainer_options o = usual_options(s->optimizer, s->precision, s->accumulate);
     o.zero = s->zero;
-    o.check_every = 1;
-    o.poison = 1;
     return o;
 }
 
 static lab lab_of(const setting *s)
 {
-    clt_store_options store;
-    clt_store_options_init(&store);
-    store.seed = 4;
-    store.bucket_bytes = s->bucket_bytes;
+    const clt_store_options store = usual_store(s->bucket_bytes);
+    const clt_trainer_options o = options_of(s);
     lab l = lab_on_kept(clt_test_devices(s->devices));
     l.graph = classifier(IN, WIDE, CLASSES);
     ok(clt_param_group(l.graph, "*.bias", 0.5, 0, NULL));
     ok(clt_store_create_with(l.graph, l.devices, l.n, &store, &l.store));
-    const clt_trainer_options o = options_of(s);
     lab_trainer(&l, &o);
     return l;
-}
-
-static void train(lab *l, int steps)
-{
-    const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
-    clt_step_batch batch;
-    clt_step_batch_init(&batch);
-    batch.count = MOST;
-    batch.feeds = feeds;
-    batch.n_feeds = 2;
-    for (int s = 0; s < steps; s++)
-        ok(clt_trainer_step(l->trainer, &batch, NULL));
-    ok(clt_trainer_wait(l->trainer));
-}
-
-/* Compares all parameters and slots of two trainers. */
-static void compare(lab *a, lab *b)
-{
-    float x[LARGEST], y[LARGEST];
-    for (int i = 0; i < 4; i++) {
-        const size_t bytes = (size_t)sizes[i] * sizeof *x;
-        ok(clt_store_get(a->store, names[i], x, bytes));
-        ok(clt_store_get(b->store, names[i], y, bytes));
-        assert_memory_equal(x, y, bytes);
-        for (int k = 0; clt_trainer_slot_name(a->trainer, k); k++) {
-            ok(clt_trainer_slot_get(a->trainer, k, names[i], x, bytes));
-            ok(clt_trainer_slot_get(b->trainer, k, names[i], y, bytes));
-            assert_memory_equal(x, y, bytes);
-        }
-    }
-    ok(clt_store_check(b->store));
-}
-
-static int64_t slot_bytes(const lab *l)
-{
-    int64_t sum = 0;
-    const clt_replica *r = &l->store->replicas[0];
-    for (int k = 0; k < r->n_slots; k++)
-        for (int b = 0; b < r->layout->n_buckets; b++) {
-            size_t bytes = 0;
-            if (r->slots[k][b])
-                clGetMemObjectInfo(r->slots[k][b], CL_MEM_SIZE, sizeof bytes, &bytes, NULL);
-            sum += (int64_t)bytes;
-        }
-    return sum;
 }
 
 /* A shard of a bucket is its part of the bucket, aligned. */
@@ -108,9 +41,10 @@ static void check_slots(const lab *whole, const lab *sharded)
         bytes += r->layout->buckets[b].state ? 0 : r->n_slots * r->layout->buckets[b].bytes;
         lines += r->n_slots;
     }
-    assert_true(slot_bytes(whole) >= bytes);
-    assert_true(slot_bytes(sharded) * sharded->n >= bytes);
-    assert_true(slot_bytes(sharded) <= bytes / sharded->n + lines * CLT_TENSOR_ALIGN);
+    const int64_t all = slot_bytes(r), own = slot_bytes(&sharded->store->replicas[0]);
+    assert_true(all >= bytes);
+    assert_true(own * sharded->n >= bytes);
+    assert_true(own <= bytes / sharded->n + lines * CLT_TENSOR_ALIGN);
 }
 
 static const setting settings[] = {
@@ -124,23 +58,17 @@ static void shards_give_the_same_bits(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         setting sharded = settings[i];
-        float x[LARGEST];
         sharded.zero = 1;
         lab a = lab_of(&settings[i]), b = lab_of(&sharded);
         assert_true(b.trainer->sharded);
         train(&a, STEPS);
         train(&b, STEPS);
-        compare(&a, &b);
+        compare(&a, &b, true);
         check_slots(&a, &b);
-        for (int k = 0; clt_trainer_slot_name(a.trainer, k); k++) {
-            for (int j = 0; j < sizes[0]; j++)
-                x[j] = 0.001f * (float)(j % 17);
-            ok(clt_trainer_slot_set(a.trainer, k, names[0], x, (size_t)sizes[0] * sizeof *x));
-            ok(clt_trainer_slot_set(b.trainer, k, names[0], x, (size_t)sizes[0] * sizeof *x));
-        }
+        set_slots(&a, &b);
         train(&a, 2);
         train(&b, 2);
-        compare(&a, &b);
+        compare(&a, &b, true);
         lab_close(&a);
         lab_close(&b);
     }
@@ -151,51 +79,20 @@ static void shards_give_the_same_bits(void **state)
 typedef struct plan {
     const char *devices;
     int zero;
-    int64_t first, count;       /* its samples */
-    float values[4][LARGEST];   /* parameters after the steps */
-    float slots[2][4][LARGEST]; /* slots */
-    float told[LARGEST];        /* a slot that rank 1 has set, after a broadcast */
+    share share;
+    float told[LARGEST]; /* a slot that rank 1 has set, after a broadcast */
 } plan;
 
 static void train_rank(rank *self)
 {
     plan *p = self->argument;
     const setting s = {p->devices, CLT_ADAM, CLT_F32, 512, 1, p->zero};
-    clt_trainer_options o = options_of(&s);
-    const clt_feed feeds[] = {{"x", -1, xs + p->first * IN, NULL, 0, 0},
-                              {"label", -1, labels + p->first, NULL, 0, 0}};
-    clt_step_batch batch;
+    const size_t bytes = (size_t)sizes[0] * sizeof(float);
     lab l = {0};
     float set[LARGEST];
-    o.world = &self->world;
-    o.batch = 4 * MOST; /* room for unequal parts */
-    o.comm_timeout = 60;
-    l.graph = classifier(IN, WIDE, CLASSES);
-    clt_step_batch_init(&batch);
-    batch.count = p->count;
-    batch.first = p->first;
-    batch.total = MOST;
-    batch.feeds = feeds;
-    batch.n_feeds = 2;
-    clt_store_options store;
-    clt_store_options_init(&store);
-    store.seed = 4;
-    store.bucket_bytes = s.bucket_bytes;
-    if (HOLDS(self, clt_devices_open(runtime, p->devices, NULL, &l.devices, &l.n) == CLT_OK) &&
-        HOLDS(self, clt_store_create_with(l.graph, l.devices, l.n, &store, &l.store) == CLT_OK) &&
-        HOLDS(self, clt_trainer_create(l.graph, l.store, &o, &l.trainer) == CLT_OK)) {
-        for (int i = 0; i < STEPS && !*self->failed; i++)
-            HOLDS(self, clt_trainer_step(l.trainer, &batch, NULL) == CLT_OK);
-        for (int i = 0; i < 4; i++) {
-            const size_t bytes = (size_t)sizes[i] * sizeof(float);
-            HOLDS(self, clt_store_get(l.store, names[i], p->values[i], bytes) == CLT_OK);
-            for (int k = 0; k < 2; k++)
-                HOLDS(self, clt_trainer_slot_get(l.trainer, k, names[i], p->slots[k][i], bytes) ==
-                                CLT_OK);
-        }
-        const size_t bytes = (size_t)sizes[0] * sizeof(float);
-        for (int i = 0; i < sizes[0]; i++)
-            set[i] = (float)i;
+    for (int i = 0; i < sizes[0]; i++)
+        set[i] = (float)i;
+    if (train_share(self, &p->share, p->devices, usual_store(s.bucket_bytes), options_of(&s), &l)) {
         if (self->number == 1)
             HOLDS(self, clt_trainer_slot_set(l.trainer, 1, names[0], set, bytes) == CLT_OK);
         HOLDS(self, clt_trainer_broadcast(l.trainer, 1) == CLT_OK);
@@ -217,7 +114,7 @@ static void shards_lie_on_ranks(void **state)
     int64_t first = 0;
     (void)state;
     for (int r = 0; r < 3; r++) {
-        whole[r] = (plan){.devices = lists[r], .first = first, .count = counts[r]};
+        whole[r] = (plan){.devices = lists[r], .share = {.first = first, .count = counts[r]}};
         sharded[r] = whole[r];
         sharded[r].zero = 1;
         first += counts[r];
@@ -226,8 +123,7 @@ static void shards_lie_on_ranks(void **state)
     run_ranks(ranks, 3, train_rank, whole, sizeof *whole);
     run_ranks(ranks, 3, train_rank, sharded, sizeof *sharded);
     for (int r = 0; r < 3; r++) {
-        assert_memory_equal(whole[r].values, sharded[r].values, sizeof whole[r].values);
-        assert_memory_equal(whole[r].slots, sharded[r].slots, sizeof whole[r].slots);
+        compare_shares(&whole[r].share, &sharded[r].share);
         for (int i = 0; i < sizes[0]; i++)
             assert_true(sharded[r].told[i] == (float)i && whole[r].told[i] == (float)i);
     }
@@ -275,11 +171,10 @@ static double bytes_sent(const char *list, clt_dtype precision, int zero, int64_
 {
     static int32_t tokens[MOST * LENGTH];
     const double weight = MOST * LENGTH;
-    const clt_feed feeds[] = {{"tokens", -1, tokens, NULL, 0, 0},
-                              {"label", -1, tokens, NULL, 0, 0}};
+    const clt_feed text[] = {{"tokens", -1, tokens, NULL, 0, 0}, {"label", -1, tokens, NULL, 0, 0}};
     clt_store_options so;
     clt_trainer_options o;
-    clt_step_batch batch;
+    clt_step_batch batch = batch_of(text);
     for (int i = 0; i < MOST * LENGTH; i++)
         tokens[i] = i * 7 % VOCABULARY;
     lab l = lab_on_kept(list);
@@ -297,10 +192,6 @@ static double bytes_sent(const char *list, clt_dtype precision, int zero, int64_
     l.trainer->exchange.collectives.start = count_start;
     sent = 0;
     devices = l.n;
-    clt_step_batch_init(&batch);
-    batch.count = MOST;
-    batch.feeds = feeds;
-    batch.n_feeds = 2;
     batch.loss_weights = &weight; /* else forward runs twice */
     ok(clt_trainer_step(l.trainer, &batch, NULL));
     ok(clt_trainer_wait(l.trainer));
@@ -347,11 +238,8 @@ static double trained_apart(clt_dtype precision, int accumulate, int zero, float
     const setting s = {"cpu@1,cpu@1", CLT_SGD, precision, 512, accumulate, zero};
     float before[LARGEST], after[LARGEST];
     double apart = 0, moved = 0;
-    clt_store_options so;
-    clt_store_options_init(&so);
-    so.seed = 4;
+    clt_store_options so = usual_store(s.bucket_bytes);
     so.zero = zero;
-    so.bucket_bytes = s.bucket_bytes;
     lab l = lab_on_kept(s.devices), start = lab_on_kept("cpu@1");
     l.graph = classifier(IN, WIDE, CLASSES);
     ok(clt_store_create_with(l.graph, l.devices, l.n, &so, &l.store));
