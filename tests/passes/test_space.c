@@ -1,6 +1,7 @@
 /* Partitions of graphs over space: the places' graphs, joined into one, give the numbers of the
  * whole graph. Numbers are small integers, so sums are exact in any order, and bits are equal. */
 #include "space_places.h"
+#include "support/convolution.h"
 
 /* --- networks -------------------------------------------------------------------------------- */
 
@@ -20,20 +21,10 @@ static clt_value *weight(clt_graph *g, const char *name, int64_t out, int64_t in
     return clt_parameter(g, name, 4, (const int64_t[]){out, in, kernel, kernel}, zero);
 }
 
-static clt_value *conv(clt_graph *g, clt_value *x, const char *name, int64_t out, int kernel,
-                       int stride, int padding, int dilation)
+static clt_value *conv(clt_value *x, const char *name, int64_t out, int kernel, int stride,
+                       int padding, int dilation)
 {
-    clt_conv2d_options o;
-    clt_conv2d_options_init(&o);
-    for (int i = 0; i < 2; i++) {
-        o.stride[i] = stride;
-        o.padding[i] = padding;
-        o.dilation[i] = dilation;
-    }
-    char bias[32];
-    snprintf(bias, sizeof bias, "%s.bias", name);
-    return clt_conv2d(x, weight(g, name, out, clt_value_dim(x, 1), kernel),
-                      clt_parameter(g, bias, 1, &out, zero), &o);
+    return square_conv(x, name, out, (square){kernel, stride, padding, dilation}, true, zero);
 }
 
 static clt_value *transposed(clt_graph *g, clt_value *x, const char *name, int64_t out, int kernel,
@@ -78,36 +69,36 @@ static void loss(clt_graph *g, clt_value *y)
  * gathered. */
 static void same(clt_graph *g)
 {
-    clt_value *h = clt_relu(conv(g, image(g, 2, 7, 4), "a", 3, 3, 1, 1, 1));
-    loss(g, conv(g, h, "b", 2, 3, 1, 1, 1));
+    clt_value *h = clt_relu(conv(image(g, 2, 7, 4), "a", 3, 3, 1, 1, 1));
+    loss(g, conv(h, "b", 2, 3, 1, 1, 1));
 }
 
 /* Rows above only, and rows of a dilated kernel. */
 static void strided(clt_graph *g)
 {
-    clt_value *h = clt_relu(conv(g, image(g, 2, 12, 5), "a", 3, 3, 2, 1, 1));
-    loss(g, conv(g, h, "b", 2, 3, 1, 2, 2));
+    clt_value *h = clt_relu(conv(image(g, 2, 12, 5), "a", 3, 3, 2, 1, 1));
+    loss(g, conv(h, "b", 2, 3, 1, 2, 2));
 }
 
 /* Strides divide neither height, so rows of the place below are needed too. */
 static void uneven(clt_graph *g)
 {
-    clt_value *h = clt_relu(conv(g, image(g, 1, 15, 5), "a", 2, 3, 2, 1, 1));
-    loss(g, conv(g, h, "b", 2, 3, 2, 1, 1));
+    clt_value *h = clt_relu(conv(image(g, 1, 15, 5), "a", 2, 3, 2, 1, 1));
+    loss(g, conv(h, "b", 2, 3, 2, 1, 1));
 }
 
 /* Without padding the parts of results and operands do not lie side by side. */
 static void shrinking(clt_graph *g)
 {
-    clt_value *h = pool(clt_relu(conv(g, image(g, 1, 16, 8), "a", 2, 5, 1, 0, 1)), false, 2, 2, 0);
-    loss(g, conv(g, h, "b", 2, 2, 1, 0, 1));
+    clt_value *h = pool(clt_relu(conv(image(g, 1, 16, 8), "a", 2, 5, 1, 0, 1)), false, 2, 2, 0);
+    loss(g, conv(h, "b", 2, 2, 1, 0, 1));
 }
 
 static void pooled(clt_graph *g)
 {
-    clt_value *h = pool(conv(g, image(g, 2, 12, 6), "a", 2, 3, 1, 1, 1), false, 3, 2, 1);
-    h = pool(conv(g, h, "b", 2, 1, 1, 0, 1), true, 2, 1, 1);
-    loss(g, conv(g, h, "c", 1, 1, 1, 0, 1));
+    clt_value *h = pool(conv(image(g, 2, 12, 6), "a", 2, 3, 1, 1, 1), false, 3, 2, 1);
+    h = pool(conv(h, "b", 2, 1, 1, 0, 1), true, 2, 1, 1);
+    loss(g, conv(h, "c", 1, 1, 1, 0, 1));
 }
 
 static void transposing(clt_graph *g)
@@ -121,12 +112,12 @@ static void transposing(clt_graph *g)
 static void skips(clt_graph *g)
 {
     clt_upsample2d_options o;
-    clt_value *a = clt_relu(conv(g, image(g, 1, 12, 8), "a", 2, 3, 1, 1, 1));
-    clt_value *b = clt_relu(conv(g, pool(a, false, 2, 2, 0), "b", 2, 3, 1, 1, 1));
+    clt_value *a = clt_relu(conv(image(g, 1, 12, 8), "a", 2, 3, 1, 1, 1));
+    clt_value *b = clt_relu(conv(pool(a, false, 2, 2, 0), "b", 2, 3, 1, 1, 1));
     clt_upsample2d_options_init(&o);
     o.mode = CLT_UPSAMPLE_BILINEAR;
     clt_value *both[] = {a, clt_upsample2d(b, &o)};
-    clt_value *c = clt_relu(conv(g, clt_concat(both, 2, 1), "c", 1, 3, 1, 1, 1));
+    clt_value *c = clt_relu(conv(clt_concat(both, 2, 1), "c", 1, 3, 1, 1, 1));
     clt_upsample2d_options_init(&o);
     loss(g, clt_upsample2d(c, &o));
 }
@@ -134,7 +125,7 @@ static void skips(clt_graph *g)
 /* The mean over the image, then a layer that all places compute. */
 static void averaged(clt_graph *g)
 {
-    clt_value *h = clt_relu(conv(g, image(g, 1, 8, 4), "a", 3, 3, 1, 1, 1));
+    clt_value *h = clt_relu(conv(image(g, 1, 8, 4), "a", 3, 3, 1, 1, 1));
     h = clt_flatten(clt_adaptive_avg_pool2d(h, 1, 1));
     loss(g, clt_linear(h, clt_parameter(g, "fc", 2, (const int64_t[]){2, 3}, zero), NULL));
 }
@@ -142,7 +133,7 @@ static void averaged(clt_graph *g)
 /* The layer behind the flattened image needs all of it. */
 static void flattened(clt_graph *g)
 {
-    clt_value *h = clt_flatten(clt_relu(conv(g, image(g, 1, 5, 2), "a", 2, 3, 1, 1, 1)));
+    clt_value *h = clt_flatten(clt_relu(conv(image(g, 1, 5, 2), "a", 2, 3, 1, 1, 1)));
     const int64_t dims[] = {2, clt_value_dim(h, 1)};
     loss(g, clt_linear(h, clt_parameter(g, "fc", 2, dims, zero), NULL));
 }
@@ -176,10 +167,10 @@ static void normalised(clt_graph *g)
     const int64_t two = 2;
     clt_batch_norm_options_init(&o);
     o.synchronised = 1;
-    clt_value *h = conv(g, image(g, 1, 7, 4), "a", 2, 3, 1, 1, 1);
+    clt_value *h = conv(image(g, 1, 7, 4), "a", 2, 3, 1, 1, 1);
     h = clt_batch_norm(h, clt_parameter(g, "bn.weight", 1, &two, zero),
                        clt_parameter(g, "bn.bias", 1, &two, zero), NULL, NULL, NULL, &o);
-    loss(g, conv(g, clt_sigmoid(h), "b", 1, 3, 1, 1, 1));
+    loss(g, conv(clt_sigmoid(h), "b", 1, 3, 1, 1, 1));
 }
 
 /* Pixels have labels; half of them do not count. Two losses: one of parts, one of whole values. */
@@ -187,7 +178,7 @@ static void segmented(clt_graph *g)
 {
     clt_value *sum, *count;
     const int64_t dims[] = {CLT_BATCH, 6, 4};
-    clt_value *h = clt_relu(conv(g, image(g, 1, 6, 4), "a", 3, 3, 1, 1, 1));
+    clt_value *h = clt_relu(conv(image(g, 1, 6, 4), "a", 3, 3, 1, 1, 1));
     clt_value *labels = clt_input(g, "labels", CLT_I32, 3, dims);
     ok(clt_cross_entropy(h, labels, NULL, &sum, &count));
     clt_loss(g, "pixels", sum, count, 1);
@@ -206,8 +197,8 @@ static void counted(clt_graph *g)
         o.padding[i] = 1;
     }
     o.count_include_pad = 0;
-    clt_value *h = conv(g, image(g, 1, 6, 4), "a", 2, 3, 1, 1, 1);
-    loss(g, conv(g, clt_avg_pool2d(h, &o), "b", 1, 1, 1, 0, 1));
+    clt_value *h = conv(image(g, 1, 6, 4), "a", 2, 3, 1, 1, 1);
+    loss(g, conv(clt_avg_pool2d(h, &o), "b", 1, 1, 1, 0, 1));
 }
 
 /* A value within the graph is split; windows beyond the end of the image. */
@@ -215,11 +206,11 @@ static void inner(clt_graph *g)
 {
     clt_pool2d_options o;
     const int64_t dims[] = {CLT_BATCH, 1, 4, 7};
-    clt_value *h = conv(g, clt_input(g, "x", CLT_F32, 4, dims), "a", 2, 3, 1, 1, 1);
+    clt_value *h = conv(clt_input(g, "x", CLT_F32, 4, dims), "a", 2, 3, 1, 1, 1);
     ok(clt_shard_value(h, CLT_AXIS_SPACE, 3));
     clt_pool2d_options_init(&o);
     o.ceil_mode = 1;
-    loss(g, conv(g, clt_max_pool2d(h, &o), "b", 1, 3, 1, 1, 1));
+    loss(g, conv(clt_max_pool2d(h, &o), "b", 1, 3, 1, 1, 1));
 }
 
 /* --- tests ----------------------------------------------------------------------------------- */
@@ -330,7 +321,7 @@ static void bytes_of_halos(void **state)
         clt_partition_report report = {0};
         clt_graph *g;
         ok(clt_graph_create(&g));
-        conv(g, image(g, CHANNELS, HEIGHT, WIDTH), "a", 2, k, s, p, d);
+        conv(image(g, CHANNELS, HEIGHT, WIDTH), "a", 2, k, s, p, d);
         clt_output(g->nodes[0]->out[0], "y");
         ok(clt_mesh_parse("space=2", 2, &mesh));
         ok(clt_pass_partition_forward(g, &mesh, 0, BATCH, &report));
@@ -366,13 +357,13 @@ static void refuse(build_fn build, int places, const char *why)
 
 static void tall_halo(clt_graph *g)
 {
-    loss(g, conv(g, image(g, 1, 8, 7), "a", 1, 7, 1, 3, 1));
+    loss(g, conv(image(g, 1, 8, 7), "a", 1, 7, 1, 3, 1));
 }
 
 static void plain_norm(clt_graph *g)
 {
     const int64_t two = 2;
-    clt_value *h = conv(g, image(g, 1, 7, 4), "a", 2, 3, 1, 1, 1);
+    clt_value *h = conv(image(g, 1, 7, 4), "a", 2, 3, 1, 1, 1);
     loss(g, clt_batch_norm(h, clt_parameter(g, "w", 1, &two, zero),
                            clt_parameter(g, "b", 1, &two, zero), NULL, NULL, NULL, NULL));
 }

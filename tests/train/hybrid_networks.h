@@ -2,6 +2,7 @@
 #ifndef TESTS_TRAIN_HYBRID_NETWORKS_H
 #define TESTS_TRAIN_HYBRID_NETWORKS_H
 
+#include "support/convolution.h"
 #include "train/split_networks.h"
 
 enum { HEIGHT = 8, LENGTH = 8, HEADS = 2 };
@@ -58,17 +59,9 @@ static inline void words(clt_graph *g)
     shard(g, "b", 1);
 }
 
-static inline clt_value *conv(clt_graph *g, clt_value *x, const char *name, int64_t out, int kernel,
-                              int stride)
+static inline clt_value *conv(clt_value *x, const char *name, int64_t out, int kernel, int stride)
 {
-    const int64_t dims[] = {out, clt_value_dim(x, 1), kernel, kernel};
-    clt_conv2d_options o;
-    clt_conv2d_options_init(&o);
-    for (int i = 0; i < 2; i++) {
-        o.stride[i] = stride;
-        o.padding[i] = kernel / 2;
-    }
-    return clt_conv2d(x, clt_parameter(g, name, 4, dims, zero), bias_of(g, name, out), &o);
+    return square_conv(x, name, out, (square){kernel, stride, kernel / 2, 1}, true, zero);
 }
 
 /* Convolutions, pooling and a skip over the cut, for dp, tp, pp and space. */
@@ -79,13 +72,13 @@ static inline void images(clt_graph *g)
     clt_conv_transpose2d_options_init(&o);
     o.stride[0] = o.stride[1] = 2;
     clt_value *x = divided_input(g, 4, dims, CLT_AXIS_SPACE, 2);
-    clt_value *a = clt_relu(conv(g, x, "a", 2, 3, 1));
+    clt_value *a = clt_relu(conv(x, "a", 2, 3, 1));
     clt_value *b = clt_cut(clt_max_pool2d(a, NULL));
-    b = clt_relu(conv(g, b, "b", 2, 3, 1));
+    b = clt_relu(conv(b, "b", 2, 3, 1));
     b = clt_conv_transpose2d(b, clt_parameter(g, "up", 4, (const int64_t[]){2, 2, 2, 2}, zero),
                              NULL, &o);
     clt_value *both[] = {a, b};
-    distance(g, conv(g, clt_concat(both, 2, 1), "c", 1, 1, 1));
+    distance(g, conv(clt_concat(both, 2, 1), "c", 1, 1, 1));
     shard(g, "b|b.bias", 0);
 }
 
@@ -94,7 +87,7 @@ static inline void classes(clt_graph *g)
 {
     const int64_t dims[] = {CLT_BATCH, 2, HEIGHT, 4};
     clt_value *h = divided_input(g, 4, dims, CLT_AXIS_SPACE, 2);
-    h = clt_relu(conv(g, h, "a", 4, 3, 2));
+    h = clt_relu(conv(h, "a", 4, 3, 2));
     h = clt_cut(clt_flatten(clt_adaptive_avg_pool2d(h, 1, 1)));
     distance(g, clt_linear(h, parameter(g, "fc", 4, 4), bias_of(g, "fc", 4)));
     shard(g, "fc|fc.bias", 0);

@@ -2,6 +2,7 @@
  * Bytes that a step exchanges: the communicators' counters on two ranks, each with one device,
  * give what the plan says, and what the formulas of each axis say.
  */
+#include "support/convolution.h"
 #include "train/world.h"
 
 #include "train/core/trainer.h"
@@ -49,20 +50,9 @@ static clt_graph *gpt(void)
 
 static const clt_init uniform = {CLT_INIT_UNIFORM, 0.5, 0};
 
-/* A convolution from CHANNELS to CHANNELS. */
-static clt_value *conv(clt_graph *g, clt_value *x, const char *name, int k, int stride, int padding,
-                       int dilation)
-{
-    const int64_t dims[] = {CHANNELS, CHANNELS, k, k};
-    clt_conv2d_options o;
-    clt_conv2d_options_init(&o);
-    for (int i = 0; i < 2; i++) {
-        o.stride[i] = stride;
-        o.padding[i] = padding;
-        o.dilation[i] = dilation;
-    }
-    return clt_conv2d(x, clt_parameter(g, name, 4, dims, uniform), NULL, &o);
-}
+/* Convolutions from CHANNELS to CHANNELS. */
+static const square layers[] = {{3, 1, 1, 1}, {5, 1, 2, 1}, {3, 1, 2, 2}, {3, 2, 1, 1}};
+enum { CONVS = sizeof layers / sizeof *layers };
 
 /* The image has no gradient; the values between the layers have. */
 static clt_graph *field(void)
@@ -74,11 +64,10 @@ static clt_graph *field(void)
         return NULL;
     clt_value *x = clt_input(g, "x", CLT_F32, 4, dims);
     clt_shard_value(x, CLT_AXIS_SPACE, 2);
-    clt_value *h = clt_relu(conv(g, x, "a", 3, 1, 1, 1));
-    h = clt_relu(conv(g, h, "b", 5, 1, 2, 1));
-    h = clt_relu(conv(g, h, "c", 3, 1, 2, 2));
-    h = conv(g, h, "d", 3, 2, 1, 1);
-    clt_mse(h, clt_scale(h, 0.5), &sum, &weight);
+    for (int i = 0; i < CONVS; i++)
+        x = square_conv(i ? clt_relu(x) : x, (const char[]){(char)('a' + i), 0}, CHANNELS,
+                        layers[i], false, uniform);
+    clt_mse(x, clt_scale(x, 0.5), &sum, &weight);
     clt_loss(g, "loss", sum, weight, 1);
     return g;
 }
@@ -244,13 +233,12 @@ static void stages(void **state)
  * where the input has a gradient. */
 static void halos(void **state)
 {
-    static const int layers[][4] = {{3, 1, 1, 1}, {5, 1, 2, 1}, {3, 1, 2, 2}, {3, 2, 1, 1}};
     int64_t rows = 0;
     (void)state;
-    for (int i = 0; i < 4; i++) {
-        const int k = layers[i][0], s = layers[i][1], p = layers[i][2], d = layers[i][3];
-        const int below = d * (k - 1) - p - (s - 1);
-        rows += (p + (below > 0 ? below : 0)) * (i ? 2 : 1);
+    for (int i = 0; i < CONVS; i++) {
+        const square s = layers[i];
+        const int below = s.dilation * (s.kernel - 1) - s.padding - (s.stride - 1);
+        rows += (s.padding + (below > 0 ? below : 0)) * (i ? 2 : 1);
     }
     run((setting){field, "space=2", 0, 1});
     assert_int_equal(all[0].payload[CLT_COMM_SEND] + all[1].payload[CLT_COMM_SEND],

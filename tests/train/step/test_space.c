@@ -2,6 +2,7 @@
  * Trainers over space: places compute rows of images, and exchange the rows at their borders.
  * Numbers are small integers, so that steps are exact: parameters have the bits of one device.
  */
+#include "support/convolution.h"
 #include "train/split_steps.h"
 
 enum { SIZE = 8 };
@@ -16,19 +17,9 @@ static clt_value *image(clt_graph *g, int64_t height)
     return x;
 }
 
-static clt_value *conv(clt_graph *g, clt_value *x, const char *name, int64_t out, int kernel,
-                       int stride)
+static clt_value *conv(clt_value *x, const char *name, int64_t out, int kernel, int stride)
 {
-    char bias[32];
-    const int64_t dims[] = {out, clt_value_dim(x, 1), kernel, kernel};
-    clt_conv2d_options o;
-    clt_conv2d_options_init(&o);
-    for (int i = 0; i < 2; i++) {
-        o.stride[i] = stride;
-        o.padding[i] = kernel / 2;
-    }
-    snprintf(bias, sizeof bias, "%s.bias", name);
-    return clt_conv2d(x, clt_parameter(g, name, 4, dims, zero), parameter(g, bias, out, 0), &o);
+    return square_conv(x, name, out, (square){kernel, stride, kernel / 2, 1}, true, zero);
 }
 
 static void distance(clt_graph *g, clt_value *y)
@@ -42,8 +33,8 @@ static void distance(clt_graph *g, clt_value *y)
 
 static void layers(clt_graph *g)
 {
-    clt_value *h = clt_relu(conv(g, image(g, SIZE), "a", 2, 3, 2));
-    distance(g, conv(g, h, "b", 1, 3, 1));
+    clt_value *h = clt_relu(conv(image(g, SIZE), "a", 2, 3, 2));
+    distance(g, conv(h, "b", 1, 3, 1));
 }
 
 /* A small U-Net: pooling, a transposed convolution, a skip. */
@@ -51,19 +42,19 @@ static void unet(clt_graph *g)
 {
     clt_conv_transpose2d_options o;
     const int64_t dims[] = {2, 2, 2, 2};
-    clt_value *a = clt_relu(conv(g, image(g, SIZE), "a", 2, 3, 1));
-    clt_value *b = clt_relu(conv(g, clt_max_pool2d(a, NULL), "b", 2, 3, 1));
+    clt_value *a = clt_relu(conv(image(g, SIZE), "a", 2, 3, 1));
+    clt_value *b = clt_relu(conv(clt_max_pool2d(a, NULL), "b", 2, 3, 1));
     clt_conv_transpose2d_options_init(&o);
     o.stride[0] = o.stride[1] = 2;
     b = clt_conv_transpose2d(b, clt_parameter(g, "up", 4, dims, zero), NULL, &o);
     clt_value *both[] = {a, b};
-    distance(g, conv(g, clt_concat(both, 2, 1), "c", 1, 1, 1));
+    distance(g, conv(clt_concat(both, 2, 1), "c", 1, 1, 1));
 }
 
 /* All places have the loss; it counts once. */
 static void classes(clt_graph *g)
 {
-    clt_value *h = clt_relu(conv(g, image(g, SIZE), "a", 4, 3, 1));
+    clt_value *h = clt_relu(conv(image(g, SIZE), "a", 4, 3, 1));
     h = clt_flatten(clt_adaptive_avg_pool2d(h, 1, 1));
     distance(g, clt_linear(h, parameter(g, "fc", 4, 4), NULL));
 }
@@ -71,8 +62,8 @@ static void classes(clt_graph *g)
 /* The last layer is split over tp too. */
 static void channels(clt_graph *g)
 {
-    clt_value *h = clt_relu(conv(g, image(g, SIZE), "a", 4, 3, 2));
-    distance(g, conv(g, h, "b", 2, 3, 1));
+    clt_value *h = clt_relu(conv(image(g, SIZE), "a", 4, 3, 2));
+    distance(g, conv(h, "b", 2, 3, 1));
     shard(g, "a|a.bias", 0);
 }
 
@@ -86,11 +77,11 @@ static void segments(clt_graph *g)
     clt_value *sum, *weight;
     clt_batch_norm_options_init(&o);
     o.synchronised = 1;
-    clt_value *h = conv(g, image(g, SIZE), "a", 2, 3, 1);
+    clt_value *h = conv(image(g, SIZE), "a", 2, 3, 1);
     h = clt_batch_norm(h, parameter(g, "w", 2, 0), parameter(g, "b", 2, 0),
                        clt_state(g, "mean", CLT_F32, 1, &channel_count, zero),
                        clt_state(g, "var", CLT_F32, 1, &channel_count, zero), NULL, &o);
-    h = clt_output(conv(g, clt_sigmoid(h), "c", 3, 3, 1), "y");
+    h = clt_output(conv(clt_sigmoid(h), "c", 3, 3, 1), "y");
     clt_value *labels = clt_input(g, "labels", CLT_I32, 3, dims);
     clt_cross_entropy_options_init(&c);
     c.ignore_index = 1;
