@@ -16,7 +16,7 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
             ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
                 $<TARGET_FILE:mpi_${program}> ${ARGN})
         set_tests_properties(mpi.${name} PROPERTIES LABELS mpi TIMEOUT 600)
-        if(program MATCHES "^(collective|collectives|parallel|parity)$")
+        if(program MATCHES "^(collective|collectives|memory|parallel|parity)$")
             set_tests_properties(mpi.${name} PROPERTIES PROCESSORS 2)
         endif()
     endfunction()
@@ -146,6 +146,18 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
 
     clt_mpi_program(unlike)
     clt_mpi_test(unlike 2 unlike)
+
+    # Needs internals of the library, so it has the libraries' objects instead.
+    add_executable(mpi_memory mpi/memory.c ${CLT_MPI_SOURCES})
+    target_include_directories(mpi_memory PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+    target_link_libraries(mpi_memory PRIVATE cltrain_static cltrain_models_objects MPI::MPI_C
+        PkgConfig::CMOCKA m)
+    target_compile_definitions(mpi_memory PRIVATE $<$<BOOL:${CLT_TESTING}>:CLT_TESTING>)
+    clt_mpi_test(memory 2 memory)
+    if(CLT_TESTING)
+        clt_mpi_test(memory_by_1 2 memory)
+        set_tests_properties(mpi.memory_by_1 PROPERTIES ENVIRONMENT "CLT_TESTING_NODE_RANKS=1")
+    endif()
 
     clt_mpi_program(parity)
     target_link_libraries(mpi_parity PRIVATE cltrain_models_objects)

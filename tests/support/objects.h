@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,10 +28,11 @@ static inline int64_t objects_live(void)
     return atomic_load(&buffers_and_kernels);
 }
 
-/* Bytes of the buffers of a context: now, and the most since objects_forget_most. */
+/* Bytes of the buffers of a context: now, and the most since objects_forget_most. Pinned memory of
+ * the host (CL_MEM_ALLOC_HOST_PTR) is counted by itself. */
 typedef struct objects_buffers {
     _Atomic(cl_context) context;
-    atomic_llong bytes, most;
+    atomic_llong bytes, most, pinned;
 } objects_buffers;
 
 enum { OBJECTS_CONTEXTS = 1024 };
@@ -59,6 +61,11 @@ static inline int64_t objects_most_bytes(cl_context context)
     return atomic_load(&objects_in(context)->most);
 }
 
+static inline int64_t objects_pinned_bytes(cl_context context)
+{
+    return atomic_load(&objects_in(context)->pinned);
+}
+
 static inline void objects_forget_most(cl_context context)
 {
     objects_buffers *b = objects_in(context);
@@ -69,25 +76,28 @@ static inline void objects_forget_most(cl_context context)
 typedef struct objects_gone {
     objects_buffers *of;
     size_t bytes;
+    bool pinned;
 } objects_gone;
 
 static void CL_CALLBACK objects_subtract(cl_mem buffer, void *argument)
 {
     objects_gone *gone = argument;
     (void)buffer;
-    atomic_fetch_sub(&gone->of->bytes, (long long)gone->bytes);
+    atomic_fetch_sub(gone->pinned ? &gone->of->pinned : &gone->of->bytes, (long long)gone->bytes);
     free(gone);
 }
 
-static inline void objects_count_bytes(cl_context context, cl_mem buffer, size_t bytes)
+static inline void objects_count_bytes(cl_context context, cl_mem buffer, size_t bytes, bool pinned)
 {
     objects_gone *gone = malloc(sizeof *gone);
     if (!gone)
         abort();
-    *gone = (objects_gone){objects_in(context), bytes};
-    const long long now = atomic_fetch_add(&gone->of->bytes, (long long)bytes) + (long long)bytes;
+    *gone = (objects_gone){objects_in(context), bytes, pinned};
+    const long long now =
+        atomic_fetch_add(pinned ? &gone->of->pinned : &gone->of->bytes, (long long)bytes) +
+        (long long)bytes;
     long long most = atomic_load(&gone->of->most);
-    while (most < now && !atomic_compare_exchange_weak(&gone->of->most, &most, now))
+    while (!pinned && most < now && !atomic_compare_exchange_weak(&gone->of->most, &most, now))
         ;
     if (clSetMemObjectDestructorCallback(buffer, objects_subtract, gone) != CL_SUCCESS)
         abort();
@@ -129,7 +139,7 @@ cl_mem clCreateBuffer(cl_context context, cl_mem_flags flags, size_t size, void 
     atomic_fetch_add(&buffers_and_kernels, 1);
     cl_mem buffer = next(context, flags, size, host, error);
     if (buffer)
-        objects_count_bytes(context, buffer, size);
+        objects_count_bytes(context, buffer, size, (flags & CL_MEM_ALLOC_HOST_PTR) != 0);
     return buffer;
 }
 
