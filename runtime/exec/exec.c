@@ -142,6 +142,8 @@ static clt_view locate(const clt_exec *exec, const clt_run *run, clt_place place
         return (clt_view){exec->replica->values[place.index], place.offset};
     case CLT_PLACE_GRADIENT:
         return (clt_view){run->gradients[place.index], place.offset};
+    case CLT_PLACE_TOTAL:
+        return (clt_view){(run->totals ? run->totals : run->gradients)[place.index], place.offset};
     case CLT_PLACE_RESULT:
         return (clt_view){run->results.buffer, run->results.offset + place.offset};
     case CLT_PLACE_NONE:
@@ -182,8 +184,18 @@ static cl_int set_value(const clt_exec *exec, const clt_run *run, cl_kernel kern
                     clt_dtype_size(value->type.dtype));
 }
 
-static cl_int set_run_arg(const clt_run *run, cl_kernel kernel, cl_uint *at, int which)
+/* Whether output 0 of the node is added to the sum of the micro-batches before. */
+static bool adds(const clt_exec *exec, const clt_run *run, const clt_node *node)
 {
+    return run->totals && run->totals != run->gradients &&
+           exec->plan->places[node->out[0]->id].kind == CLT_PLACE_TOTAL;
+}
+
+static cl_int set_run_arg(const clt_exec *exec, const clt_run *run, const bound_launch *b,
+                          cl_uint *at, int which)
+{
+    const cl_int added = adds(exec, run, b->node->node);
+    const cl_kernel kernel = b->kernel;
     const cl_int count = (cl_int)run->count;
     const cl_uint step = run->step;
     const cl_ulong seed = run->seed;
@@ -197,6 +209,8 @@ static cl_int set_run_arg(const clt_run *run, cl_kernel kernel, cl_uint *at, int
         return clSetKernelArg(kernel, (*at)++, sizeof seed, &seed);
     case CLT_RUN_SAMPLE:
         return clSetKernelArg(kernel, (*at)++, sizeof sample, &sample);
+    case CLT_RUN_ADDS:
+        return clSetKernelArg(kernel, (*at)++, sizeof added, &added);
     }
     return CL_INVALID_ARG_INDEX;
 }
@@ -223,7 +237,7 @@ static cl_int set_arg(const clt_exec *exec, const clt_run *run, const bound_laun
     case CLT_ARG_FLOAT:
         return clSetKernelArg(b->kernel, (*at)++, sizeof as_float, &as_float);
     case CLT_ARG_RUN:
-        return set_run_arg(run, b->kernel, at, arg->index);
+        return set_run_arg(exec, run, b, at, arg->index);
     }
     return CL_INVALID_ARG_INDEX;
 }

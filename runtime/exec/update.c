@@ -30,10 +30,10 @@ struct clt_update {
     float host_status[CLT_STEP_STATUS]; /* values that the next fill writes; fills copy them at the
                                            call */
     bool stopped;
-    clt_scaling scaling; /* state of loss scaling; out of date if on_device */
-    bool on_device;      /* the device computed the last step status, so the device has the newest
-                            scaling */
-    const clt_value *const *gradients; /* by slot, borrowed; NULL: all have one */
+    clt_scaling scaling;  /* state of loss scaling; out of date if on_device */
+    bool on_device;       /* the device computed the last step status, so the device has the newest
+                             scaling */
+    const clt_plan *plan; /* writes the gradients; borrowed; NULL: all parameters have one */
 };
 
 static bool is_half(const clt_update *u)
@@ -225,10 +225,10 @@ clt_status clt_update_scale_upstream(clt_update *u, cl_mem upstream, int index, 
     return run(&c, 1, 1, "scale_upstream", 8);
 }
 
-/* Runs a kernel over all buckets of gradients and their sums. `first`: add_half's last argument, or
- * -1. */
-static clt_status each_sum(clt_update *u, kernel_index kernel, const char *name, bool sum_is_first,
-                           int first, int passes)
+/* Runs a kernel over all buckets of sums and 16-bit gradients. `first`: add_half's last argument,
+ * or -1. */
+static clt_status each_sum(clt_update *u, kernel_index kernel, const char *name, int first,
+                           int passes)
 {
     const clt_buckets *layout = u->replica->layout;
     for (int i = 0; i < layout->n_buckets; i++) {
@@ -237,30 +237,62 @@ static clt_status each_sum(clt_update *u, kernel_index kernel, const char *name,
         const int64_t count = layout->buckets[i].bytes / 4;
         const cl_mem sum = u->replica->micro_gradients[i], gradient = gradients_of(u, i);
         call c = begin(u, kernel);
-        arg_buffer(&c, sum_is_first ? sum : gradient);
-        arg_buffer(&c, sum_is_first ? gradient : sum);
+        arg_buffer(&c, sum);
+        arg_buffer(&c, gradient);
         arg_int(&c, 0);
         arg_int(&c, count);
         if (first >= 0)
             arg_int(&c, first);
-        CLT_TRY(run_bucket(&c, count, name, passes, is_half(u)));
+        CLT_TRY(run_bucket(&c, count, name, passes, true));
     }
     return CLT_OK;
 }
 
 clt_status clt_update_sum_half(clt_update *u, bool first)
 {
-    return each_sum(u, K_ADD, "add_half", true, first, first ? 1 : 2);
+    return each_sum(u, K_ADD, "add_half", first, first ? 1 : 2);
 }
 
 clt_status clt_update_round_sum(clt_update *u)
 {
-    return each_sum(u, K_ROUND, "round_sum", true, -1, 1);
+    return each_sum(u, K_ROUND, "round_sum", -1, 1);
+}
+
+/* Whether micro-batches add to the gradient itself. */
+static bool is_total(const clt_update *u, int slot)
+{
+    const clt_value *gradient = u->plan ? u->plan->gradients[slot] : NULL;
+    return gradient && u->plan->places[gradient->id].kind == CLT_PLACE_TOTAL;
+}
+
+/* Adds the second set's gradients of slots [first, end), which follow each other in a bucket. */
+static clt_status add_slots(clt_update *u, int bucket, int first, int end)
+{
+    const clt_slot *slots = u->replica->layout->slots;
+    const int64_t from = slots[first].offset;
+    const int64_t to = slots[end - 1].offset + clt_slot_padded(&slots[end - 1]);
+    call c = begin(u, K_ADD);
+    arg_buffer(&c, gradients_of(u, bucket));
+    arg_buffer(&c, u->replica->micro_gradients[bucket]);
+    arg_int(&c, from / 4);
+    arg_int(&c, (to - from) / 4);
+    return to > from ? run_bucket(&c, (to - from) / 4, "add_to", 3, false) : CLT_OK;
 }
 
 clt_status clt_update_add_micro(clt_update *u)
 {
-    return each_sum(u, K_ADD, "add_to", false, -1, 3);
+    const clt_buckets *layout = u->replica->layout;
+    for (int i = 0; i < layout->n_buckets; i++) {
+        const clt_bucket *b = &layout->buckets[i];
+        for (int first = b->first, end; !b->state && first < b->end; first = end) {
+            const bool total = is_total(u, first);
+            for (end = first + 1; end < b->end && is_total(u, end) == total;)
+                end++;
+            if (!total)
+                CLT_TRY(add_slots(u, i, first, end));
+        }
+    }
+    return CLT_OK;
 }
 
 clt_status clt_update_zero(clt_update *u)
@@ -453,14 +485,14 @@ static clt_status update_group(clt_update *u, int bucket, int first, int end, do
     return run_bucket(&c, count, u->optimizer->name, 2 + 2 * u->optimizer->n_slots, true);
 }
 
-void clt_update_only(clt_update *u, const clt_value *const *gradients)
+void clt_update_follow(clt_update *u, const clt_plan *plan)
 {
-    u->gradients = gradients;
+    u->plan = plan;
 }
 
 static bool has_gradient(const clt_update *u, int slot)
 {
-    return !u->gradients || u->gradients[slot];
+    return !u->plan || u->plan->gradients[slot];
 }
 
 clt_status clt_update_bucket(clt_update *u, int bucket, double lr, int64_t step)

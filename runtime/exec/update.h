@@ -51,7 +51,8 @@ clt_status clt_update_upstream(clt_update *update, clt_view weight, cl_mem upstr
 /* Sets upstream[index] = value, times the loss scale. */
 clt_status clt_update_scale_upstream(clt_update *update, cl_mem upstream, int index, double value);
 
-/* Adds micro_gradients to gradients in all buckets, in f32. */
+/* Adds micro_gradients to gradients in all buckets, in f32, but for gradients that the plan of
+ * clt_update_follow adds up itself. */
 clt_status clt_update_add_micro(clt_update *update);
 
 /* For gradients in 16 bits: sum_half copies the gradients of the `first` micro-batch to
@@ -84,10 +85,10 @@ clt_status clt_update_set_status(clt_update *update, double sum_squares, bool fi
  * shard of each bucket. */
 clt_status clt_update_apply(clt_update *update, double lr, int64_t step);
 
-/* Excludes parameters from updates for which gradients[slot of the layout] is NULL. They and their
- * optimizer tensors stay as they are, like parameters with grad None in PyTorch. The array is
- * borrowed. */
-void clt_update_only(clt_update *update, const clt_value *const *gradients);
+/* Says which plan writes the gradients, which is borrowed. Parameters without a gradient in the
+ * plan are excluded from updates. They and their optimizer tensors stay as they are, like
+ * parameters with grad None in PyTorch. */
+void clt_update_follow(clt_update *update, const clt_plan *plan);
 
 /* Like clt_update_apply, for one bucket of parameters. */
 clt_status clt_update_bucket(clt_update *update, int bucket, double lr, int64_t step);

@@ -292,7 +292,8 @@ clt_status clt_plan_lay_out(clt_plan *plan, const clt_target *target)
     CLT_TRY(place_results(plan));
     CLT_TRY(clt_plan_variants(plan, target));
     CLT_TRY(clt_plan_collectives(plan));
-    return clt_plan_memory(plan, target);
+    CLT_TRY(clt_plan_memory(plan, target));
+    return clt_plan_totals(plan);
 }
 
 /* Gives each node the stage that has its parameters in the store. */

@@ -61,6 +61,7 @@ typedef enum clt_place_kind {
     CLT_PLACE_CONSTANT, /* index: in plan->constants */
     CLT_PLACE_SLOT,     /* parameter or state; index: bucket */
     CLT_PLACE_GRADIENT, /* index: bucket of the parameter, at the same element */
+    CLT_PLACE_TOTAL,    /* the same, but micro-batches add to it; see plan/totals.c */
     CLT_PLACE_RESULT    /* sums and weights of losses and metrics: the small results buffer */
 } clt_place_kind;
 
@@ -153,6 +154,13 @@ void clt_plan_destroy(clt_plan *plan);
 int clt_plan_all_slabs(const clt_plan *plan);
 int clt_plan_slab(const clt_plan *plan, int slab, int slot);
 
+/* Whether the value is a gradient in a bucket, or an addend that lies there. */
+static inline bool clt_plan_in_gradients(const clt_plan *plan, const clt_value *value)
+{
+    const clt_place_kind kind = plan->places[value->id].kind;
+    return kind == CLT_PLACE_GRADIENT || kind == CLT_PLACE_TOTAL;
+}
+
 /* Returns the bytes of the arena: the peak of intermediates. */
 int64_t clt_plan_arena_bytes(const clt_plan *plan);
 
@@ -185,6 +193,9 @@ clt_status clt_plan_variants(clt_plan *plan, const clt_target *target);
 
 /* plan/memory.c: finds a place for every value and scratch block. */
 clt_status clt_plan_memory(clt_plan *plan, const clt_target *target);
+
+/* plan/totals.c: finds the gradients that micro-batches add up where they are. */
+clt_status clt_plan_totals(clt_plan *plan);
 
 /* plan.c: lists nodes, chooses variants and lays out memory, after all passes. */
 clt_status clt_plan_lay_out(clt_plan *plan, const clt_target *target);

@@ -119,7 +119,7 @@ static void find_last_users(const clt_plan *plan, int *last)
         const clt_node *node = plan->nodes[i].node;
         for (int j = 0; j < node->n_in + node->n_out; j++) {
             const clt_value *v = j < node->n_in ? node->in[j] : node->out[j - node->n_in];
-            if (v && plan->places[v->id].kind == CLT_PLACE_GRADIENT)
+            if (v && clt_plan_in_gradients(plan, v))
                 last[plan->places[v->id].index] = i;
         }
     }

@@ -30,7 +30,8 @@ typedef vecs_anywhere vecout_anywhere;
 #define END_STREAM
 #endif
 
-/* out = base, or 0. Does nothing if base and out are the same memory. A work-item has `share`
+/* out = base, or 0. Does nothing if base and out are the same memory, or if `adds`: then out has a
+ * sum already. A work-item has `share`
  * elements; the global size is ceil(count / share). */
 #if BASE
 KERNEL void begin(global const STORED(IN2) *base, long base_offset, global STORED(OUT0) *out,
@@ -48,10 +49,12 @@ KERNEL void begin(global const STORED(IN2) *base, long base_offset, global STORE
         PUT(OUT0, GET(IN2, base + i), out + i);
 }
 #else
-KERNEL void begin(global STORED(OUT0) *out, long out_offset, long count, long share)
+KERNEL void begin(global STORED(OUT0) *out, long out_offset, long count, long share, int adds)
 {
     const long first = (long)get_global_id(0) * share, end = min(first + share, count);
     out += out_offset;
+    if (adds)
+        return;
     long i = first;
     for (; i < end && ((ulong)(out + i) / sizeof *out) % VW; i++)
         out[i] = 0;

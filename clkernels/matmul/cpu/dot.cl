@@ -199,10 +199,10 @@ static inline vecf activate_vector(vecf x, int act, float slope)
 }
 
 /* out[i] = activation(sum over the slices of parts[slice][i] + bias[i % N]), for SHARE elements
- * from get_global_id(0) * SHARE on. */
+ * from get_global_id(0) * SHARE on. With `adds`, this is added to out[i]. */
 KERNEL void sum(global const float *parts, long parts_offset, global const float *bias,
                 long bias_offset, global STORED(C_T) * out, long out_offset, int M, int N,
-                int slices, int has_bias, int act, float slope)
+                int slices, int adds, int has_bias, int act, float slope)
 {
     const long count = (long)M * N, at = (long)get_global_id(0) * SHARE;
     const int here = (int)min((long)SHARE, count - at);
@@ -220,7 +220,8 @@ KERNEL void sum(global const float *parts, long parts_offset, global const float
                 part[l] = bias[n];
             v += *(private vecf_anywhere *)part;
         }
-        STORE_AS(C_T, activate_vector(v, act, slope), out + i);
+        v = activate_vector(v, act, slope);
+        STORE_AS(C_T, adds ? LOAD_AS(C_T, out + i) + v : v, out + i);
     }
     for (; i < here; i++, n = n + 1 < N ? n + 1 : 0) {
         float v = parts[i];
@@ -228,7 +229,8 @@ KERNEL void sum(global const float *parts, long parts_offset, global const float
             v += parts[s * count + i];
         if (has_bias)
             v += bias[n];
-        PUT(C_T, clt_activate(v, act, slope), out + i);
+        v = clt_activate(v, act, slope);
+        PUT(C_T, adds ? GET(C_T, out + i) + v : v, out + i);
     }
 }
 

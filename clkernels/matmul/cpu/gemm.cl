@@ -269,8 +269,8 @@ static inline void product(global const STORED(A_T) * a, global const STORED(B_T
                            global float *part,
 #endif
                            local float *a_panels, local float *b_panels, int M, int N, int K,
-                           int lda, int ldb, int TM, int TN, int depth, int has_bias, int act,
-                           float slope, const int trans_a, const int trans_b)
+                           int lda, int ldb, int TM, int TN, int depth, int adds, int has_bias,
+                           int act, float slope, const int trans_a, const int trans_b)
 {
     const int m0 = (int)get_global_id(1) * TM, m1 = min(m0 + TM, M);
     const int n0 = (int)get_global_id(0) * TN, n1 = min(n0 + TN, N);
@@ -285,7 +285,7 @@ static inline void product(global const STORED(A_T) * a, global const STORED(B_T
     }
 #endif
     for (int k0 = 0; k0 == 0 || k0 < K; k0 += depth) {
-        const int kb = min(depth, K - k0), first = k0 == 0, last = k0 + depth >= K;
+        const int kb = min(depth, K - k0), first = k0 == 0 && !adds, last = k0 + depth >= K;
         for (int n = n0; n < n1; n += NR) {
             local float *panel = b_panels + (n - n0) * KB;
             if (trans_b)
@@ -350,7 +350,7 @@ static inline void product(global const STORED(A_T) * a, global const STORED(B_T
         global const STORED(A_T) * a, long a_offset, global const STORED(B_T) * b, long b_offset,  \
         global const float *bias, long bias_offset, global STORED(C_T) * out, long out_offset,     \
         int M, int N, int K, int lda, int ldb, long a_step, long b_step, int TM, int TN,           \
-        int depth, int slices, int has_bias, int act, float slope PART)                            \
+        int depth, int slices, int adds, int has_bias, int act, float slope PART)                         \
     {                                                                                              \
         local float a_panels[A_FLOATS(trans_a)] __attribute__((aligned(64)));                      \
         local float b_panels[NP * NR * KB] __attribute__((aligned(64)));                           \
@@ -361,7 +361,7 @@ static inline void product(global const STORED(A_T) * a, global const STORED(B_T
                 b + b_offset + pair * b_step + begin * (trans_b ? 1 : ldb),                        \
                 bias + (has_bias ? bias_offset : 0), out + out_offset + (long)z * M * N,           \
                 PART_AT a_panels, b_panels, M, N, min(share, K - (int)begin), lda, ldb, TM, TN,    \
-                depth, has_bias, act, slope, trans_a, trans_b);                                    \
+                depth, adds, has_bias, act, slope, trans_a, trans_b);                                   \
     }
 
 #if CLT_HAS(gemm_nn)

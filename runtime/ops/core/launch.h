@@ -51,10 +51,12 @@ static inline int64_t clt_ceil_div(int64_t a, int64_t b)
 
 /* Kernel arguments that are known only when a step runs. */
 typedef enum clt_runtime_arg {
-    CLT_RUN_COUNT, /* int: samples in this device's (micro-)batch */
-    CLT_RUN_STEP,  /* uint: number of the step, for random numbers */
-    CLT_RUN_SEED,  /* ulong */
-    CLT_RUN_SAMPLE /* long: position of the first sample within the global batch */
+    CLT_RUN_COUNT,  /* int: samples in this device's (micro-)batch */
+    CLT_RUN_STEP,   /* uint: number of the step, for random numbers */
+    CLT_RUN_SEED,   /* ulong */
+    CLT_RUN_SAMPLE, /* long: position of the first sample within the global batch */
+    CLT_RUN_ADDS    /* int: 1 if output 0 has the sum of the micro-batches before, and the result is
+                       added to it; see CLT_ADDS */
 } clt_runtime_arg;
 
 typedef enum clt_arg_kind {
@@ -205,7 +207,7 @@ typedef struct clt_variant {
      * choice. */
     bool (*tiles)(const clt_node *node, const clt_target *target, int index, char *tile);
 
-    unsigned traits; /* CLT_BATCH_BLOCKED, CLT_CLBLAST */
+    unsigned traits; /* CLT_BATCH_BLOCKED, CLT_CLBLAST, CLT_ADDS */
 } clt_variant;
 
 /* The member of an operator that lists its variants; the rows are in braces. */
@@ -214,7 +216,9 @@ typedef struct clt_variant {
 /* Traits of variants. */
 enum {
     CLT_BATCH_BLOCKED = 1, /* takes values in the batch-blocked layout only */
-    CLT_CLBLAST = 2 /* CLBlast computes its product; CLBlast's parameters are tuned separately */
+    CLT_CLBLAST = 2, /* CLBlast computes its product; CLBlast's parameters are tuned separately */
+    CLT_ADDS = 4 /* adds to output 0 if CLT_RUN_ADDS is 1, so that gradients of micro-batches need
+                    no second buffer */
 };
 
 enum { CLT_WHY = 128, CLT_TILE_TEXT = 96 };

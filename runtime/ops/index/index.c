@@ -122,6 +122,8 @@ void clt_index_begin_cpu(const clt_node *node, const clt_target *target, clt_pro
     if (has_base(node))
         CLT_ARGS(p, CLT_IN(2));
     CLT_ARGS(p, CLT_OUT(0), CLT_LONG(count), CLT_LONG(clt_fixed(share)));
+    if (!has_base(node))
+        CLT_ARGS(p, CLT_RUN(CLT_RUN_ADDS));
     clt_range1(p, clt_extent_ceil(count, share, 1), 1);
 }
 

@@ -120,16 +120,17 @@ static bool half(const clt_node *node, const clt_target *target, int index, bool
     return output || index > 0;
 }
 
-const clt_op clt_op_index_add = {.name = "index_add",
-                                 .doc = "base, or 0, plus slices of source at the indices.",
-                                 .operands = "index i i32, source *, base *?!",
-                                 CLT_INDEX_SUM_MEMBERS,
-                                 .infer = infer,
-                                 .gradient = gradient,
-                                 .half = half,
-                                 CLT_VARIANTS({"slices_cpu", clt_accepts_cpu_vectors, emit_cpu},
-                                              {"chains_gpu", clt_gpu_elements_accepts, emit_gpu},
-                                              {"portable", clt_accepts_plain, emit_portable})};
+const clt_op clt_op_index_add = {
+    .name = "index_add",
+    .doc = "base, or 0, plus slices of source at the indices.",
+    .operands = "index i i32, source *, base *?!",
+    CLT_INDEX_SUM_MEMBERS,
+    .infer = infer,
+    .gradient = gradient,
+    .half = half,
+    CLT_VARIANTS({"slices_cpu", clt_accepts_cpu_vectors, emit_cpu, NULL, CLT_ADDS},
+                 {"chains_gpu", clt_gpu_elements_accepts, emit_gpu},
+                 {"portable", clt_accepts_plain, emit_portable})};
 
 clt_value *clt_index_add(clt_value *x, int axis, clt_value *index, clt_value *source)
 {

@@ -203,12 +203,13 @@ void clt_gemm_cpu_slices(const clt_gemm *gemm, const clt_target *target, int64_t
         CLT_ARGS(program, CLT_SCRATCH(block));
     else
         CLT_ARGS(program, CLT_OUT(gemm->out));
-    CLT_ARGS(program, CLT_INT(clt_extent_dim(gemm->m)), CLT_INT(clt_extent_dim(gemm->n)),
-             CLT_INT(clt_extent_dim(gemm->k)), CLT_INT(clt_extent_dim(gemm->lda)),
-             CLT_INT(clt_extent_dim(gemm->ldb)), CLT_LONG(clt_extent_dim(gemm->a_step)),
-             CLT_LONG(clt_extent_dim(gemm->b_step)), CLT_FIXED(d.rows), CLT_FIXED(d.columns),
-             CLT_FIXED(work.depth), CLT_FIXED(slices), CLT_FIXED(block < 0 && gemm->bias >= 0),
-             CLT_EPILOGUE(block < 0 ? &gemm->epilogue : &none));
+    CLT_ARGS(
+        program, CLT_INT(clt_extent_dim(gemm->m)), CLT_INT(clt_extent_dim(gemm->n)),
+        CLT_INT(clt_extent_dim(gemm->k)), CLT_INT(clt_extent_dim(gemm->lda)),
+        CLT_INT(clt_extent_dim(gemm->ldb)), CLT_LONG(clt_extent_dim(gemm->a_step)),
+        CLT_LONG(clt_extent_dim(gemm->b_step)), CLT_FIXED(d.rows), CLT_FIXED(d.columns),
+        CLT_FIXED(work.depth), CLT_FIXED(slices), block < 0 ? CLT_RUN(CLT_RUN_ADDS) : CLT_FIXED(0),
+        CLT_FIXED(block < 0 && gemm->bias >= 0), CLT_EPILOGUE(block < 0 ? &gemm->epilogue : &none));
     if (narrows)
         CLT_ARGS(program, CLT_SCRATCH(part));
     clt_extent layers = clt_extent_dim(gemm->pairs);

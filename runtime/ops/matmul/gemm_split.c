@@ -111,7 +111,8 @@ void clt_gemm_sum(const clt_gemm *gemm, const clt_target *target, int64_t slices
                      half ? clt_storage_name(gemm->out_type) : "");
     CLT_ARGS(program, CLT_SCRATCH(block), CLT_IN(gemm->bias >= 0 ? gemm->bias : gemm->b),
              CLT_OUT(gemm->out), CLT_INT(clt_extent_dim(rows)), CLT_INT(clt_extent_dim(gemm->n)),
-             CLT_FIXED(slices), CLT_FIXED(gemm->bias >= 0), CLT_EPILOGUE(&gemm->epilogue));
+             CLT_FIXED(slices), CLT_RUN(CLT_RUN_ADDS), CLT_FIXED(gemm->bias >= 0),
+             CLT_EPILOGUE(&gemm->epilogue));
     clt_range1(program, clt_extent_ceil(items, SHARE, 1), 1);
 }
 

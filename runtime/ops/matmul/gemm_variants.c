@@ -93,8 +93,8 @@ static void emit_batch_blocked(const clt_node *node, const clt_target *target, c
 const clt_variant clt_gemm_variants[] = {
     {"batch_blocked", accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
     {"gemm_dot", accepts_dot, emit_dot, clt_gemm_dot_tiles},
-    {"gemm_split", accepts_split, emit_split, clt_gemm_split_tiles},
-    {"gemm_cpu", clt_gemm_cpu_accepts, emit_cpu, clt_gemm_cpu_choices},
+    {"gemm_split", accepts_split, emit_split, clt_gemm_split_tiles, CLT_ADDS},
+    {"gemm_cpu", clt_gemm_cpu_accepts, emit_cpu, clt_gemm_cpu_choices, CLT_ADDS},
     {"gemm_gpu", clt_gpu_accepts, emit_gpu, clt_gpu_tiles},
     {"clblast", clt_gemm_clblast_accepts, emit_clblast, clt_gemm_clblast_tiles, CLT_CLBLAST},
     {"portable", clt_accepts_plain, emit_portable},

@@ -144,8 +144,7 @@ static clt_status build(void *arg)
     CLT_TRY(clt_states_create(t->graph, t->store, &t->all, &t->shares, &t->states));
     CLT_TRY(make_sessions(t, t->graph));
     for (int i = 0; i < t->all.own; i++)
-        clt_update_only(t->devices[i].update,
-                        (const clt_value *const *)t->training->devices[i].plan->gradients);
+        clt_update_follow(t->devices[i].update, t->training->devices[i].plan);
     CLT_TRY(clt_exchange_reserve_words(&t->exchange, &t->all));
     CLT_TRY(clt_segments_prepare(t->graph, t->training, t->evaluation, &t->exchange));
     const size_t means = (size_t)t->training->n_means + 1;

@@ -321,6 +321,7 @@ static clt_status execute_range(context *c, const clt_step_program *p, int first
                 .sample = call->batch.first + c->part.begin,
                 .inputs = c->sd->views,
                 .gradients = c->u ? c->u->gradients[c->i->set] : NULL,
+                .totals = c->u ? c->u->gradients[0] : NULL,
                 .results = clt_session_results(call->session, b->device, call->entry, c->micro),
                 .slot = slot_of(c)};
         }

@@ -234,9 +234,12 @@ static void test_places(void **state)
         const clt_value *v = plan->gradients[slot - plan->buckets.slots];
         const clt_place place = plan->places[v->id];
         int sums = 0;
-        assert_int_equal(place.kind, CLT_PLACE_GRADIENT);
+        assert_true(clt_plan_in_gradients(plan, v));
         for (; !strcmp(v->producer->op->name, "index_add"); v = v->producer->in[2], sums++)
             assert_memory_equal(&plan->places[v->id], &place, sizeof place);
+        const clt_variant *first = plan->nodes[v->producer->id].variant;
+        assert_int_equal(place.kind == CLT_PLACE_TOTAL,
+                         types[i / 2] == CLT_F32 && first && (first->traits & CLT_ADDS));
         assert_int_equal(sums, 2);
         assert_memory_equal(&plan->places[v->id], &place, sizeof place);
         assert_int_equal(v->type.dtype, types[i / 2]);

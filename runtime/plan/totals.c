@@ -1,0 +1,70 @@
+/* Finds the gradients that micro-batches add up where they are: in the first set of gradients. The
+ * others are written to a second set, and the update adds this set to the first. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "ops/core/ops.h"
+#include "plan/plan.h"
+
+/* Returns the operand to which the node adds in its place; NULL if there is none. */
+static clt_value *added_to(const clt_plan *plan, const clt_node *node)
+{
+    const clt_place *out = &plan->places[node->out[0]->id];
+    for (int i = 0; i < node->n_in; i++) {
+        clt_value *in = node->in[i];
+        const clt_place *place = in ? &plan->places[in->id] : NULL;
+        const bool sums = node->op == &clt_op_add || (node->op->base && node->op->base == i);
+        if (sums && place && place->kind == out->kind && place->index == out->index &&
+            place->offset == out->offset)
+            return in;
+    }
+    return NULL;
+}
+
+/* Whether the node can add its result to what is in its output. A base elsewhere would replace it.
+ */
+static bool adds(const clt_plan *plan, const clt_node *node)
+{
+    const clt_variant *variant = plan->nodes[node->id].variant;
+    return variant && (variant->traits & CLT_ADDS) && !(node->op->base && node->in[node->op->base]);
+}
+
+/* The gradient may be the last of several sums in the same place, as for a parameter that two
+ * layers use. Then the first one adds. Nothing else may read any of them, because it would read the
+ * sum over the micro-batches. */
+static void mark(clt_plan *plan, clt_value *gradient, const int *readers)
+{
+    clt_value *v = gradient;
+    if (readers[v->id] || v->output || v->type.dtype != CLT_F32 || !v->producer)
+        return;
+    for (clt_value *in; (in = added_to(plan, v->producer)); v = in)
+        if (readers[in->id] != 1 || in->output || !in->producer || v->producer->out[0] != v)
+            return;
+    if (v->producer->out[0] != v || !adds(plan, v->producer))
+        return;
+    const clt_value *first = v;
+    for (v = gradient; v != first;) {
+        clt_value *in = added_to(plan, v->producer);
+        plan->places[v->id].kind = CLT_PLACE_TOTAL;
+        v = in;
+    }
+    plan->places[first->id].kind = CLT_PLACE_TOTAL;
+}
+
+clt_status clt_plan_totals(clt_plan *plan)
+{
+    if (plan->options.mode != CLT_PLAN_TRAIN || plan->options.precision != CLT_F32)
+        return CLT_OK;
+    int *readers = clt_calloc((size_t)plan->graph->n_values + 1, sizeof *readers);
+    CLT_TRY_MEMORY(readers);
+    for (int i = 0; i < plan->n_nodes; i++)
+        for (int j = 0; j < plan->nodes[i].node->n_in; j++)
+            if (plan->nodes[i].node->in[j])
+                readers[plan->nodes[i].node->in[j]->id]++;
+    for (int i = 0; i < plan->graph->n_assigns; i++)
+        readers[plan->graph->assigns[i].value->id]++;
+    for (int s = 0; s < plan->buckets.n_slots; s++)
+        if (plan->gradients[s] && plan->places[plan->gradients[s]->id].kind == CLT_PLACE_GRADIENT)
+            mark(plan, plan->gradients[s], readers);
+    clt_free(readers);
+    return CLT_OK;
+}

@@ -1,0 +1,134 @@
+/* Micro-batches that add to the gradients of those before. All numbers are whole, so that sums are
+ * exact in every order, and gradients are compared bit by bit with a reference in double. */
+#include "plan/plan.h"
+#include "train/core/trainer.h"
+#include "train/lab.h"
+
+enum { BATCH = 1024, WORDS = 40, IN = 70, OUT = 16, STEPS = 2, MOST = WORDS * IN };
+
+static int32_t words[BATCH];
+static float ts[BATCH * OUT], table[WORDS * IN], weight[OUT * IN], bias[OUT];
+
+static clt_graph *build(void)
+{
+    const int64_t one[] = {CLT_BATCH}, out[] = {CLT_BATCH, OUT}, rows[] = {WORDS, IN};
+    const int64_t w[] = {OUT, IN}, b[] = {OUT};
+    clt_value *sum = NULL, *count = NULL;
+    clt_graph *graph;
+    ok(clt_graph_create(&graph));
+    clt_value *word = clt_input(graph, "word", CLT_I32, 1, one);
+    clt_value *t = clt_input(graph, "t", CLT_F32, 2, out);
+    clt_value *x =
+        clt_embedding(word, clt_parameter(graph, "table", 2, rows, (clt_init){0}), CLT_NO_PADDING);
+    clt_value *y = clt_linear(x, clt_parameter(graph, "w", 2, w, (clt_init){0}),
+                              clt_parameter(graph, "b", 1, b, (clt_init){0}));
+    clt_mse(y, t, &sum, &count);
+    clt_loss(graph, "loss", sum, count, 1);
+    ok(clt_graph_status(graph));
+    return graph;
+}
+
+static void make_numbers(void)
+{
+    for (int i = 0; i < BATCH; i++)
+        words[i] = i * 31 % WORDS;
+    for (int i = 0; i < BATCH * OUT; i++)
+        ts[i] = (float)(i * 7 % 5 - 2);
+    for (int i = 0; i < WORDS * IN; i++)
+        table[i] = (float)(i * 13 % 7 - 3);
+    for (int i = 0; i < OUT * IN; i++)
+        weight[i] = (float)(i * 11 % 3 - 1);
+    for (int i = 0; i < OUT; i++)
+        bias[i] = (float)(i % 4);
+}
+
+/* Adds the gradient of mse for one sample. */
+static void add_sample(int i, double *of_table, double *of_weight, double *of_bias)
+{
+    const float *x = table + (size_t)words[i] * IN;
+    for (int o = 0; o < OUT; o++) {
+        double y = bias[o];
+        for (int k = 0; k < IN; k++)
+            y += (double)weight[o * IN + k] * x[k];
+        const double g = 2 * (y - ts[i * OUT + o]) / (BATCH * OUT);
+        of_bias[o] += g;
+        for (int k = 0; k < IN; k++) {
+            of_weight[o * IN + k] += g * x[k];
+            of_table[words[i] * IN + k] += g * weight[o * IN + k];
+        }
+    }
+}
+
+static void compare(const lab *l, const char *name, const double *want, int count, const char *how)
+{
+    static float got[MOST];
+    ok(clt_trainer_gradient(l->trainer, 0, name, got, (size_t)count * sizeof *got));
+    for (int i = 0; i < count; i++)
+        if ((double)got[i] != want[i])
+            fail_msg("%s: the gradient of %s has %.9g instead of %.9g at element %d", how, name,
+                     (double)got[i], want[i], i);
+}
+
+static clt_place_kind kind_of(const clt_plan *plan, const char *name)
+{
+    const clt_slot *slot = clt_buckets_find(&plan->buckets, name);
+    return plan->places[plan->gradients[slot - plan->buckets.slots]->id].kind;
+}
+
+/* `adds`: the variant adds to the weight's gradient. The bias' gradient has the second set. */
+static void check(const char *variants, int accumulate, bool adds)
+{
+    double of_table[WORDS * IN] = {0}, of_weight[OUT * IN] = {0}, of_bias[OUT] = {0};
+    const clt_feed feeds[] = {{"word", -1, words, NULL, 0, 0}, {"t", -1, ts, NULL, 0, 0}};
+    clt_trainer_options options;
+    clt_step_batch batch;
+    lab l = lab_on_kept("0");
+    for (int i = 0; i < BATCH; i++)
+        add_sample(i, of_table, of_weight, of_bias);
+    clt_trainer_options_init(&options);
+    options.batch = BATCH;
+    options.accumulate = accumulate;
+    options.variants = variants;
+    options.lr = 0; /* both steps have the same gradients */
+    options.poison = 1;
+    lab_store(&l, build(), 3);
+    ok(clt_store_set(l.store, "table", table, sizeof table));
+    ok(clt_store_set(l.store, "w", weight, sizeof weight));
+    ok(clt_store_set(l.store, "b", bias, sizeof bias));
+    lab_trainer(&l, &options);
+    const clt_plan *plan = l.trainer->training->devices[0].plan;
+    assert_int_equal(kind_of(plan, "table"), CLT_PLACE_TOTAL);
+    assert_int_equal(kind_of(plan, "w"), adds ? CLT_PLACE_TOTAL : CLT_PLACE_GRADIENT);
+    assert_int_equal(kind_of(plan, "b"), CLT_PLACE_GRADIENT);
+    clt_step_batch_init(&batch);
+    batch.count = BATCH;
+    batch.feeds = feeds;
+    batch.n_feeds = 2;
+    for (int i = 0; i < STEPS; i++) {
+        ok(clt_trainer_step(l.trainer, &batch, NULL));
+        ok(clt_trainer_wait(l.trainer));
+        compare(&l, "table", of_table, WORDS * IN, variants);
+        compare(&l, "w", of_weight, OUT * IN, variants);
+        compare(&l, "b", of_bias, OUT, variants);
+    }
+    lab_close(&l);
+}
+
+static void test_products(void **state)
+{
+    (void)state;
+    make_numbers();
+    for (int accumulate = 1; accumulate <= 4; accumulate++) {
+        check("linear_weight_grad=gemm_cpu", accumulate, true);
+        check("linear_weight_grad=gemm_split", accumulate, true);
+        check("linear_weight_grad=portable", accumulate, false);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_products, open_runtime, close_runtime),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
