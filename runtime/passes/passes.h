@@ -40,6 +40,9 @@ clt_status clt_stages_balance(const clt_stage_costs *costs, int *begins, bool *f
  * (the cuts do not have the order of the nodes). */
 clt_status clt_stages_work(const clt_graph *graph, double *work);
 
+/* Values have a bit for each stage that uses them. */
+enum { CLT_MOST_STAGES = 64 };
+
 /*
  * Gives each node its stage, by the graph's cuts (clt_cut). Of more cuts than needed, those are
  * used with which the largest stage has the least work. Parameters that are trained and used by

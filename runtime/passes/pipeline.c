@@ -200,7 +200,7 @@ static clt_status find_messages(pipeline *p)
     clt_status status = CLT_OK;
     for (int i = 0; i < graph->n_nodes; i++)
         for (int o = 0; o < graph->nodes[i]->n_out; o++)
-            for (int to = 0; status == CLT_OK && readers[i][o] >> to; to++) {
+            for (int to = 0; status == CLT_OK && to < CLT_MOST_STAGES; to++) {
                 const message m = {graph->nodes[i]->out[o], graph->nodes[i]->stage, to};
                 if (to == m.from || !(readers[i][o] >> to & 1))
                     continue;

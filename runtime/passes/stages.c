@@ -6,8 +6,6 @@
 #include "graph/mesh.h"
 #include "passes/passes.h"
 
-enum { MOST_STAGES = 64 };
-
 static const char *name_of(const clt_value *value)
 {
     return value->name ? value->name : value->producer->name;
@@ -226,9 +224,9 @@ static clt_status tie(clt_graph *graph, const clt_value *parameter, int stage)
 
 clt_status clt_pass_stages(clt_graph *graph, int stages)
 {
-    if (stages > MOST_STAGES)
-        return clt_fail(CLT_UNSUPPORTED, "mesh: axis pp can have %d stages, not %d", MOST_STAGES,
-                        stages);
+    if (stages > CLT_MOST_STAGES)
+        return clt_fail(CLT_UNSUPPORTED, "mesh: axis pp can have %d stages, not %d",
+                        CLT_MOST_STAGES, stages);
     if (graph->cuts < stages - 1)
         return clt_fail(
             CLT_INVALID_ARGUMENT,

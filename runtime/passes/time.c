@@ -151,10 +151,12 @@ static clt_status visit_runs(clt_partitioning *p, clt_node *node, const clt_node
                                     .at = {own.number, has.blocks * p->at.places}};
         memcpy(attr, node->attr, node->op->attr_bytes);
         status = node->op->localise(node, &part, attr);
+        if (status != CLT_OK)
+            break;
         clt_value *in[] = {clt_window_cut(x, has.dim, own.part, own.part + own.count), NULL};
         const clt_node *run = clt_graph_add(p->graph, node->op, in, node->n_in, attr);
         pieces[b] = run ? run->out[0] : NULL;
-        CLT_NEXT(status, clt_graph_status(p->graph));
+        status = clt_graph_status(p->graph);
     }
     clt_free(attr);
     CLT_TRY(status);

@@ -399,6 +399,34 @@ static void tied_parameters_have_a_gradient_on_each_stage(void **state)
 }
 
 /* Of more cuts than needed, those are used that balance the work. */
+/* The last stages of as many as a pipeline can have, each with one layer. */
+static void the_most_stages(void **state)
+{
+    char name[16];
+    clt_graph *whole;
+    (void)state;
+    ok(clt_graph_create(&whole));
+    clt_value *x = input(whole, "x", 2);
+    for (int s = 0; s < CLT_MOST_STAGES; s++) {
+        snprintf(name, sizeof name, "w%d", s);
+        x = clt_relu(clt_linear(s ? clt_cut(x) : x, parameter(whole, name, 2, 2), NULL));
+    }
+    loss(whole, "loss", x, "target", 2);
+    for (int s = CLT_MOST_STAGES - 2; s < CLT_MOST_STAGES; s++) {
+        stage_graph own = {0};
+        int transfers = 0;
+        ok(make_stage(whole, s, CLT_MOST_STAGES, &own));
+        for (int i = 0; i < own.graph->n_nodes; i++)
+            transfers += own.graph->nodes[i]->op->collective != CLT_OP_KERNELS;
+        assert_int_equal(transfers,
+                         s < CLT_MOST_STAGES - 1 ? 4 : 2); /* both ends, both directions */
+        assert_int_equal(own.n_gradients, 1);
+        clt_graph_destroy(own.graph);
+        free(own.gradients);
+    }
+    clt_graph_destroy(whole);
+}
+
 static void work_is_balanced(void **state)
 {
     static const int widths[] = {4, 64, 4, 64, 64, 4, 4};
@@ -540,6 +568,7 @@ int main(void)
         cmocka_unit_test(a_chain_of_four),
         cmocka_unit_test(a_value_passes_a_stage_by),
         cmocka_unit_test(tied_parameters_have_a_gradient_on_each_stage),
+        cmocka_unit_test(the_most_stages),
         cmocka_unit_test(work_is_balanced),
         cmocka_unit_test(layers_choose_stages),
         cmocka_unit_test(bad_cuts_are_refused),
