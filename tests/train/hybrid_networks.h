@@ -3,7 +3,7 @@
 #define TESTS_TRAIN_HYBRID_NETWORKS_H
 
 #include "support/convolution.h"
-#include "train/split_networks.h"
+#include "train/exact_steps.h"
 
 enum { HEIGHT = 8, LENGTH = 8, HEADS = 2 };
 
@@ -125,6 +125,75 @@ static inline void saturated(clt_graph *g)
     distance(g, clt_linear(x, parameter(g, "out", 2, WIDE), NULL));
     shard(g, "q|k|v|q.bias|k.bias|v.bias", 0);
     shard(g, "out", 1);
+}
+
+/* Adds multiples of 256 to the rows of x, so that a softmax of `width` units chooses one of them,
+ * another one at each position. */
+static inline clt_value *decided(clt_graph *g, clt_value *x, int width)
+{
+    const int64_t dims[] = {LENGTH, width};
+    float gaps[LENGTH * MOST_SCORES];
+    for (int i = 0; i < LENGTH * width; i++)
+        gaps[i] = (float)(256 * ((i / width + i % width) % width));
+    return clt_add(x, clt_constant(g, CLT_F32, 2, dims, gaps));
+}
+
+/* A softmax of hidden units and a cross-entropy, which are saturated; units and classes are divided
+ * along tp; for dp, tp, pp and time. */
+static inline void labels(clt_graph *g)
+{
+    enum { CLASSES = 4, UNITS = 6 };
+    const int64_t words[] = {CLT_BATCH, LENGTH}, rows[] = {-LENGTH, CLASSES};
+    clt_value *sum, *weight, *x = clt_input(g, "word", CLT_I32, 2, words);
+    ok(clt_shard_value(x, CLT_AXIS_TIME, 1));
+    x = clt_embedding(x, parameter(g, "table", 3, 4), CLT_NO_PADDING);
+    clt_value *h = clt_linear(x, parameter(g, "a", UNITS, 4), bias_of(g, "a", UNITS));
+    h = clt_softmax(decided(g, h, UNITS), 2);
+    h = clt_linear(h, parameter(g, "b", 4, UNITS), NULL);
+    x = clt_cut(clt_relu(clt_add(x, h)));
+    x = clt_linear(x, parameter(g, "c", CLASSES, 4), bias_of(g, "c", CLASSES));
+    x = clt_output(decided(g, x, CLASSES), "y");
+    ok(clt_graph_status(g));
+    clt_value *target = clt_input(g, "target", CLT_I32, 2, words);
+    ok(clt_shard_value(target, CLT_AXIS_TIME, 1));
+    target = clt_reshape(target, 1, rows);
+    ok(clt_cross_entropy(clt_reshape(x, 2, rows), target, NULL, &sum, &weight));
+    clt_loss(g, "loss", sum, weight, 1);
+    shard(g, "table|a|a.bias|c|c.bias", 0);
+    shard(g, "b", 1);
+}
+
+/*
+ * How many steps of momentum a network can train before f32 must round. A step multiplies weights
+ * by gradients, which are products of weights, so sums need more bits after each step, the more the
+ * deeper the network is. `bits` is what the widest sum needs (exact_tape.h). One step more would
+ * need more than F32_BITS.
+ */
+static const struct longest {
+    build_fn build;
+    const char *name;
+    int steps, apart, bits;
+} longest[] = {{two_layers, "two_layers", 3, 3, 16},
+               {split_result, "split_result", 3, 15, 21},
+               {blocks, "blocks", 2, 7, 14},
+               {two_blocks, "two_blocks", 2, 7, 13},
+               {words, "words", 2, 3, 7},
+               {images, "images", 2, 7, 18},
+               {classes, "classes", 2, 15, 24},
+               {saturated, "saturated", 2, 31, 24},
+               {labels, "labels", 3, 7, 23}};
+
+enum { LONGEST = sizeof longest / sizeof *longest };
+
+/* Makes a setting train for as many steps as f32 can hold. */
+static inline setting longer(setting s)
+{
+    for (int i = 0; i < LONGEST; i++)
+        if (longest[i].build == s.build) {
+            s.steps = longest[i].steps;
+            s.apart = longest[i].apart;
+        }
+    return s;
 }
 
 #endif

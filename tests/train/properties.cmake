@@ -12,6 +12,7 @@ set_tests_properties(vendor.train.collective.mixed PROPERTIES LABELS vendor
     ENVIRONMENT "CLT_TEST_DEVICES=pocl@1,intel")
 clt_test_on_vendor(train.tensor intel)
 clt_test_on_vendor(train.hybrid intel)
+clt_test_on_vendor(train.exact intel)
 clt_test_on_vendor(train.offload intel)
 clt_test_on_vendor(train.bucket intel)
 clt_test_on_vendor(train.tied intel)

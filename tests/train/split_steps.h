@@ -1,43 +1,17 @@
-/* Trains a network on one device and on a mesh, and compares. */
+/*
+ * Trains a network on one device and on a mesh, and compares. Settings without a tolerance are of
+ * exact networks. Their run on one device must also be the one in double (exact_training.h).
+ */
 #ifndef TESTS_TRAIN_SPLIT_STEPS_H
 #define TESTS_TRAIN_SPLIT_STEPS_H
 
 #include "train/lab.h"
 
 #include "train/core/trainer.h"
-#include "train/split_networks.h"
-
-enum { MOST_TENSORS = 64, MEANS = 4 };
+#include "train/exact_steps.h"
 
 /* The ranks of the mesh; NULL: this process alone. Each rank trains on one device by itself too. */
 static const clt_world *mesh_world;
-
-typedef struct setting {
-    build_fn build;
-    const char *devices, *parallel; /* NULL: one device */
-    int limit;                      /* indices are below; 0: 3 */
-    int accumulate, steps;          /* 0: 1 */
-    int zero;
-    clt_optimizer optimizer;
-    double lr; /* 0: 1/4 */
-    double clip;
-    double tolerance;    /* of the largest element of a tensor; 0: bits are equal */
-    clt_dtype precision; /* 0: f32 */
-} setting;
-
-typedef struct trained {
-    char names[MOST_TENSORS][64]; /* "y", if the graph has this output; parameters and states */
-    float *data[MOST_TENSORS];
-    int64_t count[MOST_TENSORS];
-    int n;
-    double loss, norm;
-    double begin[8], end[8]; /* sums, then weights, evaluated before and after the steps */
-} trained;
-
-static inline int limit_of(const setting *s)
-{
-    return s->limit ? s->limit : 3;
-}
 
 static inline void set_parameters(const setting *s, lab *l)
 {
@@ -47,7 +21,7 @@ static inline void set_parameters(const setting *s, lab *l)
         int is_state;
         ok(clt_store_describe(l->store, i, &name, &type.dtype, &type.rank, type.dims, &is_state));
         float *data = calloc((size_t)elements_of(&type), sizeof *data);
-        fill(name, &type, limit_of(s), data);
+        fill_small(s, name, &type, data);
         if (!is_state)
             ok(clt_store_set(l->store, name, data, (size_t)elements_of(&type) * sizeof *data));
         free(data);
@@ -132,7 +106,7 @@ static inline int feed_samples(const setting *s, const lab *l, int64_t first, fl
         if (v->kind != CLT_VALUE_INPUT)
             continue;
         owned[n] = calloc((size_t)elements_of(&v->type), sizeof(float));
-        fill(v->name, &v->type, limit_of(s), owned[n]);
+        split_data(s, v, owned[n]);
         feeds[n] = (clt_feed){.name = v->name, .device = -1};
         feeds[n].host = owned[n] + elements_of(&v->type) / BATCH * first;
         n++;
@@ -149,7 +123,7 @@ static inline void run_steps(const setting *s, lab *l, trained *t)
     float *owned[8];
     clt_step_batch batch;
     clt_step_result result;
-    const int steps = s->steps ? s->steps : 1;
+    const int steps = steps_of(s);
     clt_step_batch_init(&batch);
     batch.count = BATCH;
     if (all->ranks > 1)
@@ -161,11 +135,13 @@ static inline void run_steps(const setting *s, lab *l, trained *t)
     ok(clt_trainer_evaluate(l->trainer, &batch, t->begin, t->begin + MEANS));
     assert_true(t->begin[MEANS] > 0);
     clt_step_result_init(&result);
-    for (int k = 0; k < steps; k++)
+    assert_true(steps <= MOST_STEPS);
+    for (int k = 0; k < steps; k++) {
         ok(clt_trainer_step(l->trainer, &batch, NULL));
+        ok(clt_trainer_result(l->trainer, k, &result));
+        t->losses[k] = result.loss;
+    }
     ok(clt_trainer_wait(l->trainer));
-    ok(clt_trainer_result(l->trainer, steps - 1, &result));
-    t->loss = result.loss;
     t->norm = result.norm;
     ok(clt_trainer_evaluate(l->trainer, &batch, t->end, t->end + MEANS));
     predict(l, &batch, first, false, t);
@@ -191,8 +167,8 @@ static inline trained train(const setting *s, bool split)
     clt_trainer_options_init(&o);
     o.optimizer = s->optimizer;
     o.batch = BATCH;
-    o.lr = s->lr > 0 ? s->lr : 0.25;
-    o.momentum = 0.5;
+    o.lr = rate_of(s, l.graph);
+    o.momentum = MOMENTUM;
     o.accumulate = s->accumulate ? s->accumulate : 1;
     o.clip_norm = s->clip;
     o.precision = s->precision;
@@ -240,14 +216,21 @@ static inline void compare_tensor(const setting *s, const trained *one, const tr
 
 static inline void check(const setting *s)
 {
+    char text[200];
+    int bits;
     trained one = train(s, false), all = train(s, true);
     assert_int_equal(one.n, all.n);
+    if (s->tolerance == 0 && s->precision == CLT_F32 &&
+        !equals_double(s, &one, &bits, text, sizeof text))
+        fail_msg("%s on %s: one device is not exact: %s", s->parallel ? s->parallel : "dp",
+                 s->devices, text);
     for (int i = 0; i < one.n; i++) {
         compare_tensor(s, &one, &all, i);
         free(one.data[i]);
         free(all.data[i]);
     }
-    close_to(s, "the loss", s->tolerance, one.loss, all.loss);
+    for (int k = 0; k < MOST_STEPS; k++)
+        close_to(s, "a loss", s->tolerance, one.losses[k], all.losses[k]);
     close_to(s, "the norm", s->tolerance + later, one.norm, all.norm);
     for (int i = 0; i < 2 * MEANS; i++) {
         close_to(s, "an evaluation before the steps", s->tolerance, one.begin[i], all.begin[i]);

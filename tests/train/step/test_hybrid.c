@@ -11,7 +11,8 @@ static const char eight[] = "pocl@1,pocl@1,pocl@1,pocl@1,pocl@1,pocl@1,pocl@1,po
 /* A clip norm that no gradient has: the norm is computed, and changes no bit. */
 enum { NO_CLIPPING = 1 << 20 };
 
-/* Checks with and without momentum and a norm, in the least micro-batches and in more. */
+/* Checks a step with SGD, in the least micro-batches, and more steps with momentum and a norm, in
+ * more micro-batches. */
 static void check_ways(build_fn build, const char *devices, const char *parallel, int accumulate)
 {
     setting s = {.build = build, .devices = devices, .parallel = parallel};
@@ -20,6 +21,7 @@ static void check_ways(build_fn build, const char *devices, const char *parallel
     s.optimizer = CLT_MOMENTUM;
     s.clip = NO_CLIPPING;
     s.accumulate = accumulate == 1 ? 2 : 4;
+    s = longer(s);
     check(&s);
 }
 
@@ -36,6 +38,8 @@ static void pipelines_of_parts(void **state)
     check_ways(saturated, four, "pp=2,tp=2", 2);
     check_ways(saturated, four, "pp=2,time=2", 2);
     check_ways(saturated, four, "time=2,pp=2", 2);
+    check_ways(labels, four, "pp=2,tp=2", 2);
+    check_ways(labels, four, "pp=2,time=2", 2);
 }
 
 static void parts_of_parts(void **state)
@@ -50,6 +54,8 @@ static void parts_of_parts(void **state)
     check_ways(saturated, four, "dp=2,time=2", 1);
     check_ways(saturated, four, "tp=2,time=2", 1);
     check_ways(saturated, four, "time=2,tp=2", 1);
+    check_ways(labels, four, "dp=2,tp=2", 1);
+    check_ways(labels, four, "tp=2,time=2", 1);
 }
 
 static void three_axes(void **state)
