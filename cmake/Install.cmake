@@ -13,7 +13,7 @@ if(TARGET cltrain_command)
         install(PROGRAMS ${PROJECT_BINARY_DIR}/installed/cltrain-launch
             DESTINATION ${CMAKE_INSTALL_BINDIR})
         install(FILES tools/launch/cltrain_checkpoints.py tools/launch/cltrain_guard.py
-            tools/launch/cltrain_ranks.py DESTINATION ${CMAKE_INSTALL_DATADIR}/cltrain)
+            tools/launch/cltrain_mpiexec.py tools/launch/cltrain_ranks.py DESTINATION ${CMAKE_INSTALL_DATADIR}/cltrain)
     endif()
 endif()
 install(TARGETS ${targets} EXPORT cltrainTargets

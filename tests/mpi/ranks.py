@@ -2,6 +2,7 @@
 import importlib.machinery
 import importlib.util
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -20,7 +21,15 @@ loader = importlib.machinery.SourceFileLoader("launch", LAUNCHER)
 launch = importlib.util.module_from_spec(importlib.util.spec_from_loader("launch", loader))
 loader.exec_module(launch)
 
-from cltrain_ranks import read # the launcher sets its path
+from cltrain_mpiexec import passed_on # the launcher sets its path
+from cltrain_ranks import NUMBER, Helper, parent, read
+
+OPEN_MPI = re.search("Open MPI|OpenRTE", subprocess.run([MPIEXEC, "--version"], capture_output=True, text=True,
+                                                        check=False).stdout)
+
+# Open MPI's mpiexec writes about every rank that exits with another code than 0.
+MPIEXEC_SAYS = re.compile(r"^-{74}\n(?:Primary job |mpiexec |MPI_ABORT )(?:(?!-{74}\n).*\n)*-{74}\n|"
+                          r"^\[\S+:\d+\] (?:\d+ more process|Set MCA parameter).*\n", re.MULTILINE)
 
 ENDLESS = ("--steps", "100000000")
 
@@ -28,6 +37,13 @@ ENDLESS = ("--steps", "100000000")
 def two_cores():
     """Limits a child to two cores, before it runs."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
+
+
+def manager(pid):
+    """Returns the process that started a rank and that its end concerns: MPICH's helper, or Open MPI's mpiexec."""
+    while pid > 1 and NUMBER.search(read(f"/proc/{pid}/environ")): # a script between the two has the number too
+        pid = parent(pid)
+    return Helper(pid, "mpiexec") if pid > 1 else None
 
 
 class RankTest(CommandTest):
@@ -47,7 +63,8 @@ class RankTest(CommandTest):
     def begin(self, command, prepare=two_cores, **options):
         for name in os.listdir(self.beats):
             os.remove(os.path.join(self.beats, name))
-        child = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL,
+        words = [str(word) for word in command]
+        child = subprocess.Popen(passed_on(words) if words[0] == MPIEXEC else words, stdin=subprocess.DEVNULL,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                  preexec_fn=prepare, **options)
         self.addCleanup(self.end, child)
@@ -76,10 +93,10 @@ class RankTest(CommandTest):
         return self.begin(command)
 
     def wait(self, child, code, seconds=120):
-        """Returns both outputs. `code` may be a tuple of allowed exit codes."""
+        """Returns both outputs, without what mpiexec itself says. `code` may be a tuple of allowed exit codes."""
         out, err = child.communicate(timeout=seconds)
         self.assertIn(child.returncode, code if isinstance(code, tuple) else (code,), out + err)
-        return out, err
+        return out, MPIEXEC_SAYS.sub("", err) if OPEN_MPI else err
 
     def run_ranks(self, count, *args, code=0, **names):
         return self.wait(self.ranks(count, *args, **names), code)

@@ -70,13 +70,27 @@ class Launch(RankTest):
         for number, rank in enumerate(both):
             rank.rank, rank.pid, rank.host, rank.state = number, 100 + number, "here", 2
             rank.step, rank.started = 7, -1
-        job.ranks, job.killed = 2, {100: ("was killed by signal 15", 15)}
+        job.ranks, job.killed = 2, {(None, 100): ("was killed by signal 15", 15)}
         job.seen = {r.pid: Process(r.rank, r.pid) for r in both}
         job.ended = [101, 100]
         self.assertEqual(job.find_killed(both), ("rank 1 (process 101 on here) ended first, in step 7; then rank 0 "
                                                  "(process 100 on here) was killed by signal 15, in step 7", True))
         job.ended = [100, 101]
         self.assertEqual(job.find_killed(both)[0], "rank 0 (process 100 on here) was killed by signal 15, in step 7")
+
+    def test_what_mpiexec_says(self):
+        """Open MPI names ranks, MPICH processes. Codes of cltrain itself are no cause."""
+        block = b"mpiexec %b\n\n  Process name: [[9,1],1]\n  Exit code:    %d\n"
+        for text, said in ((b"mpiexec noticed that process rank 1 with PID 0 on node vm exited on signal 9 (Killed).",
+                            (1, None, "was killed by signal 9", 9)),
+                           (block % (b"detected that", 7), (1, None, "ended with code 7", 0)),
+                           (block % (b"detected that", 143), None),
+                           (b"mpiexec has exited due to process rank 1 with PID 0 on\nnode vm exiting improperly. There",
+                            (1, None, "ended by itself", 0)),
+                           (b"=   PID 77 RUNNING AT vm\n=   EXIT CODE: 9\n= CLEANING\nKilled (signal 9)",
+                            (None, 77, "was killed by signal 9", 9))):
+            with self.subTest(text=text):
+                self.assertEqual(list(launch.endings(text)), [said] if said else [])
 
     def test_stopped(self):
         """A stopped rank is found even if ranks have no deadline."""

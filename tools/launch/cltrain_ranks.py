@@ -88,17 +88,26 @@ def find_processes(folder):
     return found
 
 
+def all_near(environment):
+    """Returns whether Open MPI says that as many ranks are on this rank's node as there are."""
+    ranks, near = (re.search(rb"(?:^|\0)OMPI_COMM_WORLD_" + name + rb"=(\d+)", environment) for name in
+                   (b"SIZE", b"LOCAL_SIZE"))
+    return bool(ranks and near) and ranks[1] == near[1]
+
+
 def find_helpers(mpiexec, folder):
     """Returns Hydra's processes on this node, and whether all ranks are on this node, which is true
-    if mpiexec started nothing else."""
-    found, others = [], 0
+    if mpiexec started nothing else. Open MPI has no such process: mpiexec starts the ranks of its node."""
+    found, others, near = [], 0, False
     for name in os.listdir("/proc"):
         if name.isdigit() and parent(name) == mpiexec:
             if read(f"/proc/{name}/comm").strip() == HELPER.encode():
                 found.append(Helper(int(name), HELPER))
-            elif not belongs(name, folder):
+            elif belongs(name, folder):
+                near |= all_near(read(f"/proc/{name}/environ"))
+            else:
                 others += 1
-    return found, bool(found) and not others
+    return found, bool(found or near) and not others
 
 
 def find_helpers_of(ranks):
