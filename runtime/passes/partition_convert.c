@@ -58,6 +58,21 @@ static clt_value *shaped(clt_value *x, const clt_type *type)
 
 /* --- parts ----------------------------------------------------------------------------------- */
 
+/* Whether the arrays of pieces below suffice; if not, the graph fails. */
+static bool has_room(const clt_partitioning *p, const clt_value *of, clt_sharding split)
+{
+    if (split.blocks <= CLT_MOST_PLACES)
+        return true;
+    clt_graph_failed(p->graph, clt_fail(CLT_UNSUPPORTED,
+                                        "value %s is split along dimension %d in %d blocks, and it "
+                                        "must be put together: at most %d blocks can be",
+                                        of->name       ? of->name
+                                        : of->producer ? of->producer->name
+                                                       : "(unnamed)",
+                                        split.dim, split.blocks, CLT_MOST_PLACES));
+    return false;
+}
+
 /* Cuts this place's part out of a whole value. */
 static clt_value *part_of(const clt_partitioning *p, const clt_value *of, clt_value *x,
                           clt_sharding wanted)
@@ -67,7 +82,8 @@ static clt_value *part_of(const clt_partitioning *p, const clt_value *of, clt_va
     const clt_type type = unfolded(&of->type, &by);
     const int64_t block = type.dims[by.dim] / by.blocks;
     clt_type part = of->type;
-    if (!x || clt_sharding_type("a part", &of->type, wanted, p->at, &part) != CLT_OK)
+    if (!x || !has_room(p, of, by) ||
+        clt_sharding_type("a part", &of->type, wanted, p->at, &part) != CLT_OK)
         return NULL;
     x = shaped(x, &type);
     for (int b = 0; x && b < by.blocks; b++) {
@@ -148,6 +164,8 @@ static clt_value *put_equal_together(const clt_partitioning *p, const clt_type *
 clt_value *clt_partition_gather(const clt_partitioning *p, const clt_value *of, clt_value *x,
                                 const clt_type *whole, clt_sharding has)
 {
+    if (!has_room(p, of, has))
+        return NULL;
     const clt_type type = unfolded(whole, &has);
     const int64_t block = type.dims[has.dim] / has.blocks;
     clt_type part = type;
@@ -173,6 +191,8 @@ clt_value *clt_partition_addend(clt_partitioning *p, const clt_value *value)
         return local;
     if (!has.sharding.blocks)
         return p->at.place ? NULL : local;
+    if (!has_room(p, value, has.sharding))
+        return NULL;
     const int64_t block = value->type.dims[has.sharding.dim] / has.sharding.blocks;
     return padded(p, local, has.sharding, block, clt_part_begin(block, p->at.places, p->at.place),
                   block);

@@ -361,6 +361,25 @@ static void sequences(void **state)
     sequence = false;
 }
 
+/* A layer whose result is put together has too many blocks. */
+static void many_blocks(void **state)
+{
+    enum { BLOCKS = 300 };
+    clt_mesh mesh;
+    clt_partition_report report = {0};
+    clt_graph *g;
+    (void)state;
+    ok(clt_graph_create(&g));
+    clt_value *y = clt_linear(input(g, "x", 4), parameter(g, "a", 2 * BLOCKS, 4), NULL);
+    clt_output(clt_softmax(y, 1), "y");
+    ok(clt_shard(g, "a", CLT_AXIS_TENSOR, 0, BLOCKS, NULL));
+    ok(clt_mesh_parse("tp=2", 2, &mesh));
+    assert_int_equal(clt_pass_partition(g, &mesh, 0, BATCH, NULL, 0, &report), CLT_UNSUPPORTED);
+    assert_non_null(strstr(clt_error_message(), "300 blocks"));
+    clt_str_free(&report.text);
+    clt_graph_destroy(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -368,6 +387,6 @@ int main(void)
         cmocka_unit_test(split_results), cmocka_unit_test(softmaxes),
         cmocka_unit_test(joins),         cmocka_unit_test(uneven_channels),
         cmocka_unit_test(transformers),  cmocka_unit_test(lone_heads),
-        cmocka_unit_test(sequences)};
+        cmocka_unit_test(sequences),     cmocka_unit_test(many_blocks)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }
