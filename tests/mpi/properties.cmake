@@ -9,6 +9,15 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
         target_compile_definitions(mpi_${name} PRIVATE _GNU_SOURCE CL_TARGET_OPENCL_VERSION=120)
     endfunction()
 
+    # The same for programs that need internals of the libraries, whose objects they have instead.
+    function(clt_mpi_inner_program name)
+        add_executable(mpi_${name} mpi/${name}.c ${CLT_MPI_SOURCES})
+        target_include_directories(mpi_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+        target_link_libraries(mpi_${name} PRIVATE cltrain_static cltrain_models_objects MPI::MPI_C
+            PkgConfig::CMOCKA m)
+        target_compile_definitions(mpi_${name} PRIVATE $<$<BOOL:${CLT_TESTING}>:CLT_TESTING>)
+    endfunction()
+
     # Adds mpi.NAME: a program with arguments on RANKS ranks. Ranks that compute take two cores. Ranks that
     # mostly wait share one core.
     function(clt_mpi_test name ranks program)
@@ -128,7 +137,7 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
     endif()
 
     # Meshes: on RANKS ranks, then on nodes. RANKS:ranks a node:level.
-    clt_mpi_program(parallel)
+    clt_mpi_inner_program(parallel)
     clt_mpi_test(parallel_2 2 parallel single)
     clt_mpi_test(parallel_4 4 parallel single)
     if(CLT_TESTING)
@@ -147,12 +156,7 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
     clt_mpi_program(unlike)
     clt_mpi_test(unlike 2 unlike)
 
-    # Needs internals of the library, so it has the libraries' objects instead.
-    add_executable(mpi_memory mpi/memory.c ${CLT_MPI_SOURCES})
-    target_include_directories(mpi_memory PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
-    target_link_libraries(mpi_memory PRIVATE cltrain_static cltrain_models_objects MPI::MPI_C
-        PkgConfig::CMOCKA m)
-    target_compile_definitions(mpi_memory PRIVATE $<$<BOOL:${CLT_TESTING}>:CLT_TESTING>)
+    clt_mpi_inner_program(memory)
     clt_mpi_test(memory 2 memory)
     if(CLT_TESTING)
         clt_mpi_test(memory_by_1 2 memory)
