@@ -127,6 +127,13 @@ const clt_plan *clt_exec_plan(const clt_exec *exec)
     return exec->plan;
 }
 
+/* Returns where nodes with CLT_ADDS write gradients. Micro-batches without samples have none: what
+ * their nodes write must not reach the sums. */
+static const cl_mem *totals_of(const clt_run *run)
+{
+    return run->totals && run->count ? run->totals : run->gradients;
+}
+
 static clt_view locate(const clt_exec *exec, const clt_run *run, clt_place place)
 {
     switch (place.kind) {
@@ -143,7 +150,7 @@ static clt_view locate(const clt_exec *exec, const clt_run *run, clt_place place
     case CLT_PLACE_GRADIENT:
         return (clt_view){run->gradients[place.index], place.offset};
     case CLT_PLACE_TOTAL:
-        return (clt_view){(run->totals ? run->totals : run->gradients)[place.index], place.offset};
+        return (clt_view){totals_of(run)[place.index], place.offset};
     case CLT_PLACE_RESULT:
         return (clt_view){run->results.buffer, run->results.offset + place.offset};
     case CLT_PLACE_NONE:
@@ -187,7 +194,7 @@ static cl_int set_value(const clt_exec *exec, const clt_run *run, cl_kernel kern
 /* Whether output 0 of the node is added to the sum of the micro-batches before. */
 static bool adds(const clt_exec *exec, const clt_run *run, const clt_node *node)
 {
-    return run->totals && run->totals != run->gradients &&
+    return totals_of(run) != run->gradients &&
            exec->plan->places[node->out[0]->id].kind == CLT_PLACE_TOTAL;
 }
 

@@ -42,15 +42,15 @@ static void make_numbers(void)
         bias[i] = (float)(i % 4);
 }
 
-/* Adds the gradient of mse for one sample. */
-static void add_sample(int i, double *of_table, double *of_weight, double *of_bias)
+/* Adds the gradient of mse for one sample of `count`. */
+static void add_sample(int i, int count, double *of_table, double *of_weight, double *of_bias)
 {
     const float *x = table + (size_t)words[i] * IN;
     for (int o = 0; o < OUT; o++) {
         double y = bias[o];
         for (int k = 0; k < IN; k++)
             y += (double)weight[o * IN + k] * x[k];
-        const double g = 2 * (y - ts[i * OUT + o]) / (BATCH * OUT);
+        const double g = 2 * (y - ts[i * OUT + o]) / (count * OUT);
         of_bias[o] += g;
         for (int k = 0; k < IN; k++) {
             of_weight[o * IN + k] += g * x[k];
@@ -75,19 +75,21 @@ static clt_place_kind kind_of(const clt_plan *plan, const char *name)
     return plan->places[plan->gradients[slot - plan->buckets.slots]->id].kind;
 }
 
-/* `adds`: the variant adds to the weight's gradient. The bias' gradient has the second set. */
-static void check(const char *variants, int accumulate, bool adds)
+/* `adds`: the variant adds to the weight's gradient. The bias' gradient has the second set. With
+ * `in_flight`, all micro-batches run, also those without samples. */
+static void check(const char *variants, int accumulate, int in_flight, int count, bool adds)
 {
     double of_table[WORDS * IN] = {0}, of_weight[OUT * IN] = {0}, of_bias[OUT] = {0};
     const clt_feed feeds[] = {{"word", -1, words, NULL, 0, 0}, {"t", -1, ts, NULL, 0, 0}};
     clt_trainer_options options;
     clt_step_batch batch;
     lab l = lab_on_kept("0");
-    for (int i = 0; i < BATCH; i++)
-        add_sample(i, of_table, of_weight, of_bias);
+    for (int i = 0; i < count; i++)
+        add_sample(i, count, of_table, of_weight, of_bias);
     clt_trainer_options_init(&options);
     options.batch = BATCH;
     options.accumulate = accumulate;
+    options.in_flight = in_flight;
     options.variants = variants;
     options.lr = 0; /* both steps have the same gradients */
     options.poison = 1;
@@ -101,7 +103,7 @@ static void check(const char *variants, int accumulate, bool adds)
     assert_int_equal(kind_of(plan, "w"), adds ? CLT_PLACE_TOTAL : CLT_PLACE_GRADIENT);
     assert_int_equal(kind_of(plan, "b"), CLT_PLACE_GRADIENT);
     clt_step_batch_init(&batch);
-    batch.count = BATCH;
+    batch.count = count;
     batch.feeds = feeds;
     batch.n_feeds = 2;
     for (int i = 0; i < STEPS; i++) {
@@ -119,10 +121,13 @@ static void test_products(void **state)
     (void)state;
     make_numbers();
     for (int accumulate = 1; accumulate <= 4; accumulate++) {
-        check("linear_weight_grad=gemm_cpu", accumulate, true);
-        check("linear_weight_grad=gemm_split", accumulate, true);
-        check("linear_weight_grad=portable", accumulate, false);
+        check("linear_weight_grad=gemm_cpu", accumulate, 0, BATCH, true);
+        check("linear_weight_grad=gemm_split", accumulate, 0, BATCH, true);
+        check("linear_weight_grad=portable", accumulate, 0, BATCH, false);
     }
+    check("linear_weight_grad=gemm_cpu", 4, 2, BATCH, true);
+    check("linear_weight_grad=gemm_cpu", 4, 2, BATCH / 4, true);
+    check("linear_weight_grad=gemm_split", 4, 4, BATCH / 2, true);
 }
 
 int main(void)
