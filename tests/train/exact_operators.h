@@ -167,7 +167,8 @@ static inline void exact_linear(exact_graph *g, const clt_node *node)
 static inline void exact_matmul(exact_graph *g, const clt_node *node)
 {
     const exact_array a = operand(g, node, 0), b = operand(g, node, 1), y = result(g, node);
-    assert_true(b.rank == 2 && !attribute(node, "trans_a", 0) && !attribute(node, "trans_b", 0));
+    assert_true(b.rank == 2 && attribute(node, "trans_a", 0) == 0 &&
+                attribute(node, "trans_b", 0) == 0);
     const int64_t in = b.dims[0], out = b.dims[1];
     for (int64_t i = 0; i < y.count; i++)
         for (int64_t k = 0; k < in; k++)
@@ -294,12 +295,12 @@ static inline void exact_attention(exact_graph *g, const clt_node *node)
     const int64_t size = width / (int64_t)attribute(node, "heads", 0);
     double scores[MOST_SCORES];
     assert_true(q.rank == 3 && k.dims[2] == width && v.dims[2] == width && keys <= MOST_SCORES &&
-                !operand(g, node, 3).count && !attribute(node, "past", 0) &&
-                !attribute(node, "dropout", 0));
+                !operand(g, node, 3).count && attribute(node, "past", 0) == 0 &&
+                attribute(node, "dropout", 0) == 0);
     /* One turn for each row and head. */
     for (int64_t i = 0; i < q.count; i += size) {
         const int64_t image = i / (rows * width), t = i / width % rows, column = i % width;
-        const int64_t seen = attribute(node, "causal", 0) ? t + 1 : keys;
+        const int64_t seen = attribute(node, "causal", 0) != 0 ? t + 1 : keys;
         for (int64_t s = 0; s < seen; s++) {
             scores[s] = 0;
             for (int64_t d = 0; d < size; d++)
@@ -336,7 +337,8 @@ static inline void exact_cross_entropy(exact_graph *g, const clt_node *node)
     const exact_array weight = array_of(g, node->out[1]);
     const int64_t classes = x.dims[1];
     double scores[MOST_SCORES];
-    assert_true(x.rank == 2 && classes <= MOST_SCORES && !attribute(node, "label_smoothing", 0));
+    assert_true(x.rank == 2 && classes <= MOST_SCORES &&
+                attribute(node, "label_smoothing", 0) == 0);
     for (int64_t row = 0; row < label.count; row++) {
         const int64_t logits = x.first + row * classes;
         for (int64_t i = 0; i < classes; i++)
