@@ -21,8 +21,8 @@ typedef struct clt_run {
     int64_t sample;          /* position of the first image in the global batch */
     const clt_view *inputs;  /* by plan input; unused inputs may be {NULL} */
     const cl_mem *gradients; /* by bucket, in the plan's precision */
-    const cl_mem *totals;    /* by bucket: the sums over micro-batches, to which nodes with
-                                CLT_ADDS add, unless they are `gradients`; NULL: they are */
+    const cl_mem *totals;    /* by bucket: sums of the micro-batches before, to which nodes with
+                                CLT_ADDS    add. NULL or `gradients`: there are none before */
     clt_view results;        /* plan->results_bytes */
     int slot; /* of the micro-batches in flight, see clt_plan_options.in_flight; else 0 */
 } clt_run;

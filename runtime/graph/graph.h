@@ -362,6 +362,12 @@ void clt_graph_first_readers(const clt_graph *graph, int *first);
 /* Makes a deep copy. Values and nodes keep their ids. */
 clt_status clt_graph_copy(const clt_graph *graph, clt_graph **copy);
 
+/* Returns how messages call a value: its name, or the name of the node that computes it. */
+static inline const char *clt_value_called(const clt_value *value)
+{
+    return value->name ? value->name : value->producer ? value->producer->name : "a constant";
+}
+
 /* Whether the value is a parameter that is not frozen. */
 static inline bool clt_value_trained(const clt_value *value)
 {

@@ -96,8 +96,8 @@ static clt_status collect(diff *d, const clt_value *value, clt_value *term)
     char a[CLT_TYPE_TEXT], b[CLT_TYPE_TEXT];
     if (!clt_type_equal(&value->type, &term->type))
         return clt_fail(CLT_INTERNAL, "the gradient of %s has the type %s, not %s",
-                        value->name ? value->name : value->producer->name,
-                        clt_type_text(&term->type, b), clt_type_text(&value->type, a));
+                        clt_value_called(value), clt_type_text(&term->type, b),
+                        clt_type_text(&value->type, a));
     clt_value *before = d->grad[value->id];
     d->grad[value->id] = before ? sum_of(before, term) : term;
     return clt_graph_status(d->graph);

@@ -63,13 +63,11 @@ static bool has_room(const clt_partitioning *p, const clt_value *of, clt_shardin
 {
     if (split.blocks <= CLT_MOST_PLACES)
         return true;
-    clt_graph_failed(p->graph, clt_fail(CLT_UNSUPPORTED,
-                                        "value %s is split along dimension %d in %d blocks, and it "
-                                        "must be put together: at most %d blocks can be",
-                                        of->name       ? of->name
-                                        : of->producer ? of->producer->name
-                                                       : "(unnamed)",
-                                        split.dim, split.blocks, CLT_MOST_PLACES));
+    clt_graph_failed(p->graph,
+                     clt_fail(CLT_UNSUPPORTED,
+                              "value %s is split along dimension %d in %d blocks, and it "
+                              "must be put together: at most %d blocks can be",
+                              clt_value_called(of), split.dim, split.blocks, CLT_MOST_PLACES));
     return false;
 }
 

@@ -32,11 +32,6 @@ typedef struct pipeline {
     clt_str *report;
 } pipeline;
 
-static const char *name_of(const clt_value *value)
-{
-    return value->name ? value->name : value->producer->name;
-}
-
 static int stage_of_bits(uint64_t stages)
 {
     int stage = 0;
@@ -177,7 +172,8 @@ static clt_status check_direction(const message *m)
                : clt_fail(CLT_UNSUPPORTED,
                           "%s passes from stage %d to stage %d of axis pp, against the direction "
                           "of %s",
-                          name_of(m->value), m->from, m->to, backward ? "gradients" : "data");
+                          clt_value_called(m->value), m->from, m->to,
+                          backward ? "gradients" : "data");
 }
 
 /* The stages that read the outputs of a node, by output. */
@@ -225,7 +221,7 @@ static clt_node *add_end(pipeline *p, const message *m)
         return NULL;
     end->producer->backward = m->value->producer->backward;
     end->producer->stage = p->stage;
-    clt_str_add(p->report, "pp %s: %s of %s, stage %d to %d\n", name_of(m->value),
+    clt_str_add(p->report, "pp %s: %s of %s, stage %d to %d\n", clt_value_called(m->value),
                 sends ? "send" : "receive", clt_type_text(&m->value->type, type), m->from, m->to);
     return end->producer;
 }

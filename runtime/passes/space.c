@@ -30,7 +30,7 @@ clt_status clt_space_cut(clt_partitioning *p, const clt_value *old)
     clt_type part;
     if (!wanted.blocks || (is->sharding.blocks && is->sharding.dim == wanted.dim))
         return CLT_OK;
-    const char *name = old->name ? old->name : old->producer ? old->producer->name : "a constant";
+    const char *name = clt_value_called(old);
     CLT_TRY(clt_sharding_type(name, &old->type, wanted, p->at, &part));
     clt_value *whole = clt_partition_convert(p, old, (clt_sharding){0, 0});
     CLT_TRY(clt_graph_status(p->graph));

@@ -6,11 +6,6 @@
 #include "graph/mesh.h"
 #include "passes/passes.h"
 
-static const char *name_of(const clt_value *value)
-{
-    return value->name ? value->name : value->producer->name;
-}
-
 /* Returns the cut behind a node: the value that has it; NULL: there is none. */
 static const clt_value *cut_of(const clt_node *node)
 {
@@ -27,8 +22,8 @@ static clt_status fail_empty(int stage, const clt_value *first, const clt_value 
                     first && end ? "between the cuts behind"
                     : first      ? "behind the cut at"
                                  : "before the cut at",
-                    name_of(first ? first : end), first && end ? " and " : "",
-                    first && end ? name_of(end) : "");
+                    clt_value_called(first ? first : end), first && end ? " and " : "",
+                    first && end ? clt_value_called(end) : "");
 }
 
 /* The cuts of a graph. */
@@ -56,7 +51,7 @@ clt_status clt_stages_work(const clt_graph *graph, double *work)
             return clt_fail(CLT_INVALID_ARGUMENT,
                             "mesh: cut %d, behind %s, is against the data's direction: cut %d lies "
                             "behind it",
-                            cut->cut, name_of(cut), piece + 1);
+                            cut->cut, clt_value_called(cut), piece + 1);
         piece += cut != NULL;
     }
     return CLT_OK;

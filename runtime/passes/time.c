@@ -48,8 +48,8 @@ static clt_status deal(clt_partitioning *p)
             return clt_fail(CLT_UNSUPPORTED,
                             "%s is %s: dimension %d cannot be split over %d places of %s, because "
                             "causal attention needs a multiple of %d",
-                            v->name ? v->name : v->producer->name, clt_type_text(&v->type, text),
-                            by->dim, p->at.places, clt_axis_name(p->axis), 2 * p->at.places);
+                            clt_value_called(v), clt_type_text(&v->type, text), by->dim,
+                            p->at.places, clt_axis_name(p->axis), 2 * p->at.places);
         by->blocks = 2;
     }
     return CLT_OK;

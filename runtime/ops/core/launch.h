@@ -217,8 +217,8 @@ typedef struct clt_variant {
 enum {
     CLT_BATCH_BLOCKED = 1, /* takes values in the batch-blocked layout only */
     CLT_CLBLAST = 2, /* CLBlast computes its product; CLBlast's parameters are tuned separately */
-    CLT_ADDS = 4 /* adds to output 0 if CLT_RUN_ADDS is 1, so that gradients of micro-batches need
-                    no second buffer */
+    CLT_ADDS = 4     /* adds to output 0 if CLT_RUN_ADDS is 1, so gradients of micro-batches need no
+                        other     kernel that adds them up */
 };
 
 enum { CLT_WHY = 128, CLT_TILE_TEXT = 96 };
