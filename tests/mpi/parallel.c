@@ -16,6 +16,7 @@ static void check_all(const setting *settings, size_t count)
         setting s = settings[i];
         s.devices = "pocl@1";
         s.optimizer = CLT_MOMENTUM;
+        s = longer(s);
         check(&s);
     }
 }

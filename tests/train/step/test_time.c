@@ -174,7 +174,8 @@ static void whole_numbers(void **state)
         {.build = saturated, .devices = four, .parallel = "dp=2,time=2"},
         {.build = saturated, .devices = four, .parallel = "time=2,dp=2"},
         {.build = saturated, .devices = two, .parallel = "time=2", .accumulate = 2},
-        {.build = saturated, .devices = two, .parallel = "time=2", .optimizer = CLT_MOMENTUM}};
+        {.build = saturated, .devices = two, .parallel = "time=2", .optimizer = CLT_MOMENTUM},
+        {.build = saturated, .devices = two, .parallel = "time=2", .steps = 2, .apart = 7}};
     (void)state;
     check_exact(settings, sizeof settings / sizeof *settings);
 }
