@@ -339,6 +339,14 @@ bool clt_states_need_means(const clt_graph *graph, bool one)
     return any;
 }
 
+bool clt_states_need_counts(const struct clt_states *s)
+{
+    bool any = false;
+    for (int i = 0; s->shares->rounds > 1 && i < s->n; i++)
+        any = any || (s->items[i].depends == ALIKE && s->items[i].at >= 0);
+    return any;
+}
+
 bool clt_states_have_means(const struct clt_states *s)
 {
     return s->floats > 0;

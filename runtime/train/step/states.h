@@ -34,6 +34,10 @@ clt_status clt_states_check_batch(const struct clt_states *states, int64_t batch
  * the place is known. */
 clt_status clt_states_check(const struct clt_states *states, const clt_step_batch *batch);
 
+/* Whether a state's mean over several micro-batches needs the samples that all devices have in each
+ * of them (clt_shares_count). Equal on all ranks and stages. */
+bool clt_states_need_counts(const struct clt_states *states);
+
 /* Returns true if some states are means over devices or micro-batches. */
 bool clt_states_have_means(const struct clt_states *states);
 

@@ -125,6 +125,8 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool w
     CLT_TRY(clt_shares_place(&t->shares, &t->all, &t->exchange.collectives, &t->call.batch));
     CLT_TRY(clt_states_check(t->states, &t->call.batch));
     CLT_TRY(clt_segments_rounds(t->call.session, &t->all, &t->exchange, &t->shares));
+    if (clt_states_need_counts(t->states))
+        CLT_TRY(clt_shares_count(&t->shares, &t->all, &t->exchange.collectives));
     t->results.records[t->call.entry] =
         (clt_step_record){.step = t->steps,
                           .samples = t->call.batch.total,

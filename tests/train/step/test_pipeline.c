@@ -32,8 +32,22 @@ static clt_value *cut_if(clt_value *x, bool cut)
     return cut ? clt_cut(x) : x;
 }
 
+/* Over the samples of a micro-batch on all devices along dp. */
+static clt_value *normalised(clt_graph *g, clt_value *x)
+{
+    const int64_t wide = WIDE;
+    clt_batch_norm_options o;
+    clt_batch_norm_options_init(&o);
+    o.synchronised = 1;
+    return clt_batch_norm(
+        x, clt_parameter(g, "norm.weight", 1, &wide, (clt_init){CLT_INIT_CONSTANT, 1, 0}),
+        clt_parameter(g, "norm.bias", 1, &wide, (clt_init){0}),
+        clt_state(g, "norm.mean", CLT_F32, 1, &wide, (clt_init){0}),
+        clt_state(g, "norm.var", CLT_F32, 1, &wide, (clt_init){0}), NULL, &o);
+}
+
 /* Layers with a skip over the second stage, a loss in the first stage and one in the last, a
- * metric, an output, and a state of each stage. */
+ * metric, an output, and states of several stages. */
 static clt_graph *network(const setting *s)
 {
     const int64_t in[] = {CLT_BATCH, IN}, out[] = {CLT_BATCH, OUT}, wide[] = {WIDE};
@@ -50,7 +64,7 @@ static clt_graph *network(const setting *s)
     h = clt_dropout(cut_if(clt_relu(h), s->stages > 1), 0.25);
     clt_value *state = clt_state(g, "mean", CLT_F32, 1, wide, (clt_init){0});
     clt_assign(g, state, clt_add(clt_scale(state, 0.5), clt_reduce_mean(h, &axis, 1, 0)));
-    clt_value *k = clt_relu(layer(g, h, "b.weight", "b.bias", WIDE, WIDE));
+    clt_value *k = clt_relu(normalised(g, layer(g, h, "b.weight", "b.bias", WIDE, WIDE)));
     k = clt_add(cut_if(k, s->stages > 2), h);
     k = clt_relu(layer(g, k, "c.weight", "c.bias", WIDE, WIDE));
     k = cut_if(k, s->stages > 3);
@@ -62,11 +76,12 @@ static clt_graph *network(const setting *s)
     return g;
 }
 
-static const char *const names[] = {"a.weight", "a.bias",   "b.weight", "b.bias", "c.weight",
-                                    "c.bias",   "d.weight", "d.bias",   "mean"};
-static const int sizes[] = {WIDE * IN, WIDE,      WIDE *WIDE, WIDE, WIDE *WIDE,
-                            WIDE,      OUT *WIDE, OUT,        WIDE};
-enum { TENSORS = 9 };
+static const char *const names[] = {"a.weight",  "a.bias",    "b.weight", "b.bias", "c.weight",
+                                    "c.bias",    "d.weight",  "d.bias",   "mean",   "norm.weight",
+                                    "norm.bias", "norm.mean", "norm.var"};
+static const int sizes[] = {WIDE * IN, WIDE, WIDE *WIDE, WIDE, WIDE *WIDE, WIDE, OUT *WIDE,
+                            OUT,       WIDE, WIDE,       WIDE, WIDE,       WIDE};
+enum { TENSORS = 13 };
 
 static clt_status make_trainer(const setting *s, const clt_world *world, lab *l)
 {
