@@ -14,7 +14,7 @@ static void check_all(const setting *settings, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         setting s = settings[i];
-        s.devices = "pocl@1";
+        s.devices = s.devices ? s.devices : "pocl@1";
         s.optimizer = CLT_MOMENTUM;
         s = longer(s);
         check(&s);
@@ -43,6 +43,15 @@ static void axes_of_two(void **state)
           {.build = images, .parallel = "pp=2", .accumulate = 4},
           {.build = images, .parallel = "space=2"}, {.build = classes, .parallel = "space=2"},
           {.build = saturated, .parallel = "time=2"});
+}
+
+/* A rank has a device in each of several groups. They share a core, so they cannot wait there for
+ * the other rank. */
+static void groups_that_share_a_core(void **state)
+{
+    (void)state;
+    CHECK({.build = two_blocks, .parallel = "tp=2,dp=4", .devices = four},
+          {.build = words, .parallel = "tp=2,dp=4", .devices = four, .zero = 1});
 }
 
 /* Either axis is within nodes, the other one between them. */
@@ -82,11 +91,14 @@ int main(int argc, char **argv)
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     mesh_world = &world;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(data_and_shares),
-                                       world.ranks == 2
-                                           ? (struct CMUnitTest)cmocka_unit_test(axes_of_two)
-                                           : (struct CMUnitTest)cmocka_unit_test(axes_of_four)};
-    const int failed = cmocka_run_group_tests(tests, open_runtime, close_runtime);
+    const struct CMUnitTest of_two[] = {cmocka_unit_test(data_and_shares),
+                                        cmocka_unit_test(axes_of_two),
+                                        cmocka_unit_test(groups_that_share_a_core)},
+                            of_four[] = {cmocka_unit_test(data_and_shares),
+                                         cmocka_unit_test(axes_of_four)};
+    const int failed = world.ranks == 2
+                           ? cmocka_run_group_tests(of_two, open_runtime, close_runtime)
+                           : cmocka_run_group_tests(of_four, open_runtime, close_runtime);
     if (failed) /* the others may wait for this rank */
         MPI_Abort(MPI_COMM_WORLD, 1);
     clt_world_close(&world);

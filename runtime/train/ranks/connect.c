@@ -216,6 +216,23 @@ static void close_all(void *self)
 
 /* --- opening --------------------------------------------------------------------------------- */
 
+/* Whether parts of one device share cores. Then they share the driver's threads too. */
+static bool shares_cores(const connection *c)
+{
+    for (int d = 0; d < c->count; d++) {
+        int parts = 0;
+        cl_uint cores = 0;
+        for (int e = 0; e < c->count; e++)
+            if (c->devices[e]->root == c->devices[d]->root)
+                parts += c->devices[e]->info.compute_units;
+        if (clGetDeviceInfo(c->devices[d]->root, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof cores, &cores,
+                            NULL) != CL_SUCCESS ||
+            parts > (int)cores)
+            return true;
+    }
+    return false;
+}
+
 /* Opens a communicator over this rank's devices with member[device] == wanted. `color` is that of
  * the world's connect; LOCAL: the communicator is within this rank. */
 enum { LOCAL = -2 };
@@ -236,8 +253,9 @@ static clt_status open_comm(connection *c, int color, const int *member, int wan
         list[count].compute = c->devices[d]->queue;
         g->index[d] = count++;
     }
-    /* Between ranks, the devices' own threads would wait for each other within their queues. */
-    if (sends && color != LOCAL)
+    /* Between ranks, the devices' own threads would wait for each other within their queues. A
+     * thread of several devices would wait in one group, while another rank waits in another. */
+    if (color != LOCAL && (sends || shares_cores(c)))
         options.threads = 1;
     CLT_TRY(color == LOCAL
                 ? clt_comm_create(list, count, &options, &comm)
