@@ -89,3 +89,19 @@ clt_status clt_split_group(const clt_device_row *row, const clt_selection *selec
     CLT_FREE(parts, cores);
     return status;
 }
+
+bool clt_split_shares_cores(clt_device *const *devices, int count)
+{
+    for (int d = 0; d < count; d++) {
+        int parts = 0;
+        cl_uint cores = 0;
+        for (int e = 0; e < count; e++)
+            if (devices[e]->root == devices[d]->root)
+                parts += devices[e]->info.compute_units;
+        if (clGetDeviceInfo(devices[d]->root, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof cores, &cores,
+                            NULL) != CL_SUCCESS ||
+            parts > (int)cores)
+            return true;
+    }
+    return false;
+}

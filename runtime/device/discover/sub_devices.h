@@ -10,6 +10,9 @@
 clt_status clt_split_group(const clt_device_row *row, const clt_selection *selection, int row_index,
                            int group, cl_device_id *ids);
 
+/* Whether parts of one device share cores. Then they share the driver's threads too. */
+bool clt_split_shares_cores(clt_device *const *devices, int count);
+
 /* Checks that the driver keeps a part to its cores, by counting the threads that share a busy
  * kernel. The answer is remembered in the process for each root device. UNSUPPORTED with the reason
  * if the driver does not. */

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/vec.h"
+#include "device/discover/sub_devices.h"
 #include "train/ranks/world.h"
 #include <cltrain/comm.h>
 
@@ -216,23 +217,6 @@ static void close_all(void *self)
 
 /* --- opening --------------------------------------------------------------------------------- */
 
-/* Whether parts of one device share cores. Then they share the driver's threads too. */
-static bool shares_cores(const connection *c)
-{
-    for (int d = 0; d < c->count; d++) {
-        int parts = 0;
-        cl_uint cores = 0;
-        for (int e = 0; e < c->count; e++)
-            if (c->devices[e]->root == c->devices[d]->root)
-                parts += c->devices[e]->info.compute_units;
-        if (clGetDeviceInfo(c->devices[d]->root, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof cores, &cores,
-                            NULL) != CL_SUCCESS ||
-            parts > (int)cores)
-            return true;
-    }
-    return false;
-}
-
 /* Opens a communicator over this rank's devices with member[device] == wanted. `color` is that of
  * the world's connect; LOCAL: the communicator is within this rank. */
 enum { LOCAL = -2 };
@@ -255,7 +239,7 @@ static clt_status open_comm(connection *c, int color, const int *member, int wan
     }
     /* Between ranks, the devices' own threads would wait for each other within their queues. A
      * thread of several devices would wait in one group, while another rank waits in another. */
-    if (color != LOCAL && (sends || shares_cores(c)))
+    if (color != LOCAL && (sends || clt_split_shares_cores(c->devices, c->count)))
         options.threads = 1;
     CLT_TRY(color == LOCAL
                 ? clt_comm_create(list, count, &options, &comm)
