@@ -216,7 +216,8 @@ static clt_status visit(clt_partitioning *p, clt_node *node, clt_node_dims *dims
     clt_graph_set_origin(graph, NULL);
     for (int i = first; i < graph->n_nodes; i++) {
         graph->nodes[i]->backward = node->backward;
-        graph->nodes[i]->stage = node->stage;
+        if (graph->nodes[i]->stage < 0)
+            graph->nodes[i]->stage = node->stage;
     }
     return status;
 }

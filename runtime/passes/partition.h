@@ -32,6 +32,7 @@ typedef struct clt_placement {
 typedef struct clt_time_states {
     int layers, visited; /* recurrent nodes */
     int in_wave;         /* layers of the wave under way */
+    int stage;           /* the stage of axis pp that has them */
     int handed;          /* collectives of this wave */
     int number;          /* collectives so far */
     int64_t width;       /* of the widest states */

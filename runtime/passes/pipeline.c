@@ -281,6 +281,14 @@ static clt_status order_nodes(pipeline *p)
 
 /* --- what leaves the graph ------------------------------------------------------------------- */
 
+/* Effects of other stages leave too. clt_graph_clean would keep them, and all that they read. */
+static void drop_effects(const pipeline *p)
+{
+    for (int i = 0; i < p->graph->n_nodes; i++)
+        if (p->graph->nodes[i]->op->effect && p->graph->nodes[i]->stage != p->stage)
+            p->graph->nodes[i]->replaced = true;
+}
+
 /* Takes a leaf out: clt_graph_clean drops it, because nothing reads it. */
 static void drop_leaf(clt_value *value)
 {
@@ -333,6 +341,7 @@ static clt_status take_stage(pipeline *p, clt_value **gradients, int *n_gradient
     CLT_TRY(end_gradients(p, gradients, n_gradients));
     CLT_TRY(find_messages(p));
     CLT_TRY(order_nodes(p));
+    drop_effects(p);
     return drop_values(p);
 }
 

@@ -13,7 +13,8 @@
  *
  * All places must come to all collectives in one order. Rounds of different places contain
  * different layers, so no other collective may lie between them: it ends the wave, and the next
- * layer begins another one.
+ * layer begins another one. So does a stage of axis pp, because a collective of axis time has the
+ * places of one stage.
  */
 #include <stdio.h>
 #include <string.h>
@@ -78,18 +79,21 @@ static void hand_on(clt_partitioning *p, clt_value *state)
 {
     char name[48];
     clt_time_states *s = &p->states;
+    const int first = p->graph->n_nodes;
     snprintf(name, sizeof name, "%s.state.%d", clt_axis_name(p->axis), s->number++);
     state = widened(p, state ? state : s->zeros);
     s->before = clt_label(clt_axis_hand_on(state, p->axis, 1), name);
     s->handed++;
+    for (int i = first; i < p->graph->n_nodes; i++)
+        p->graph->nodes[i]->stage = s->stage;
 }
 
-/* Adds the collectives that this place still lacks. Behind the last of all layers, the state of the
- * last place goes nowhere. */
-static void end_wave(clt_partitioning *p)
+/* Adds the collectives that this place still lacks. `last`: behind the last of all layers. Its
+ * state at the last place goes nowhere, so that place has not handed it on. */
+static void end_wave(clt_partitioning *p, bool last)
 {
     clt_time_states *s = &p->states;
-    const int rounds = s->in_wave + p->at.places - (s->visited == s->layers ? 2 : 1);
+    const int rounds = s->in_wave + p->at.places - (last ? 2 : 1);
     while (s->in_wave && s->handed < rounds)
         hand_on(p, NULL);
     s->in_wave = s->handed = 0;
@@ -104,7 +108,7 @@ void clt_time_settle(clt_partitioning *p, int first)
         any = any || graph->nodes[i]->op->collective;
     if (!any || !p->states.in_wave)
         return;
-    end_wave(p);
+    end_wave(p, false);
     /* The new collectives come behind those of the wave. */
     for (int i = end; i < graph->n_nodes; i++) {
         clt_node *node = graph->nodes[i];
@@ -142,7 +146,7 @@ clt_status clt_time_share_states(clt_partitioning *p, const clt_node *node)
 {
     for (int i = 0; i < node->n_in; i++)
         if (node->in[i] && p->placed[node->in[i]->id].own) {
-            end_wave(p);
+            end_wave(p, false);
             share_last(p, node->in[i]);
         }
     return clt_graph_status(p->graph);
@@ -165,7 +169,7 @@ static clt_node *add_layer(clt_partitioning *p, const clt_node *node, clt_value 
     if (!last || p->at.place < p->at.places - 1)
         hand_on(p, state);
     if (last)
-        end_wave(p);
+        end_wave(p, true);
     return local;
 }
 
@@ -178,7 +182,10 @@ static clt_status divide_layer(clt_partitioning *p, clt_node *node, clt_sharding
         if (node->in[i])
             in[i] = clt_partition_convert(p, node->in[i], (clt_sharding){0, 0});
     clt_time_settle(p, first);
+    if (p->states.stage != node->stage)
+        end_wave(p, false);
     if (!p->states.in_wave) {
+        p->states.stage = node->stage;
         p->states.zeros = zeros_like(p, in[CLT_RNN_X]);
         for (int i = 0; i < p->at.place; i++)
             hand_on(p, NULL);
@@ -202,7 +209,7 @@ clt_status clt_time_visit_states(clt_partitioning *p, clt_node *node, clt_shardi
 
 clt_status clt_time_end_states(clt_partitioning *p)
 {
-    end_wave(p);
+    end_wave(p, false);
     for (int i = 0; i < p->n_values; i++)
         if (p->placed[i].own)
             share_last(p, p->graph->values[i]);

@@ -139,14 +139,26 @@ static clt_value *recurrent(clt_graph *g, clt_value *x, int lstm, const char *na
 }
 
 /* The loss depends on all steps of the last layer and on the first one's last state. */
-static void layers(clt_graph *g)
+static void layers_of(clt_graph *g, bool cut)
 {
     clt_value *last, *sum, *weight;
     clt_value *y = recurrent(g, sequence(g, "x", CLT_F32, 2), 1, "a", 3, &last);
     y = recurrent(g, y, 0, "b", 4, NULL);
+    y = cut ? clt_cut(y) : y;
     distance(g, recurrent(g, y, 1, "c", 2, NULL));
     clt_mse(last, clt_input(g, "state", CLT_F32, 2, (int64_t[]){CLT_BATCH, 3}), &sum, &weight);
     clt_loss(g, "states", sum, weight, 0.5);
+}
+
+static void layers(clt_graph *g)
+{
+    layers_of(g, false);
+}
+
+/* A stage of two layers, and one of the last layer. */
+static void stages(clt_graph *g)
+{
+    layers_of(g, true);
 }
 
 /* A language model of two recurrent layers, whose vocabulary is split over tp. The places of time
@@ -156,7 +168,7 @@ static void speech(clt_graph *g)
     const int64_t rows[] = {-LENGTH, 3};
     clt_value *sum, *weight, *wte = clt_scale(parameter(g, "wte", 3, WIDTH), 0.25);
     clt_value *x = clt_embedding(sequence(g, "tokens", CLT_I32, 0), wte, CLT_NO_PADDING);
-    x = recurrent(g, recurrent(g, x, 1, "a", 3, NULL), 1, "b", 4, NULL);
+    x = clt_cut(recurrent(g, recurrent(g, x, 1, "a", 3, NULL), 1, "b", 4, NULL));
     clt_value *logits = clt_reshape(clt_output(linear(g, x, "fc", 3), "y"), 2, rows);
     clt_value *targets = clt_reshape(sequence(g, "targets", CLT_I32, 0), 1, rows);
     ok(clt_cross_entropy(logits, targets, NULL, &sum, &weight));
@@ -193,7 +205,9 @@ static void rounded_numbers(void **state)
         {.build = layers, .devices = three, .parallel = "time=3"},
         {.build = speech, .devices = four, .parallel = "tp=2,time=2"},
         {.build = speech, .devices = four, .parallel = "time=2,tp=2", .accumulate = 2},
-        {.build = layers, .devices = four, .parallel = "dp=2,time=2", .accumulate = 2}};
+        {.build = layers, .devices = four, .parallel = "dp=2,time=2", .accumulate = 2},
+        {.build = stages, .devices = four, .parallel = "pp=2,time=2", .accumulate = 2},
+        {.build = speech, .devices = four, .parallel = "time=2,pp=2", .accumulate = 4}};
     (void)state;
     check_rounded(settings, sizeof settings / sizeof *settings, 1e-5, 0.25);
 }
