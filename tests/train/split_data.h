@@ -10,6 +10,7 @@ typedef struct setting {
     const char *devices, *parallel; /* NULL: one device */
     int limit;                      /* indices are below; 0: 3 */
     int accumulate, steps;          /* 0: 1 */
+    int in_flight;                  /* of the mesh */
     int apart;                      /* see split_data; 0: integers between -2 and 2 */
     int zero;
     clt_optimizer optimizer;

@@ -170,6 +170,7 @@ static inline trained train(const setting *s, bool split)
     o.lr = rate_of(s, l.graph);
     o.momentum = MOMENTUM;
     o.accumulate = s->accumulate ? s->accumulate : 1;
+    o.in_flight = split ? s->in_flight : 0;
     o.clip_norm = s->clip;
     o.precision = s->precision;
     o.zero = split ? s->zero : 0;

@@ -295,11 +295,17 @@ static void step_micro(writer *w, int micro)
     train_micro(w, micro, reduces_early(w));
 }
 
-/* Rounds without samples write any gradients. */
+/* Rounds without samples write any gradients. With zero 3 they write what the other devices have
+ * added up, so the gradients are zeroed before them. */
+static bool zeroes_behind(const writer *w)
+{
+    return is_empty(w->load) && w->in->in_flight && !w->in->mesh.zero;
+}
+
 static void flights(writer *w)
 {
     clt_write_flights(w);
-    if (is_empty(w->load))
+    if (zeroes_behind(w))
         plain(w, CLT_DO_ZERO, last_of(w), CLT_VERSION_ANY);
     if (!w->in->deferred)
         start_forward(w);
@@ -310,7 +316,7 @@ static void gradients(writer *w)
     const bool reduce = reduces_early(w);
     if (w->load == CLT_LOAD_NONE)
         idle(w);
-    if (is_empty(w->load) && !w->in->in_flight)
+    if (is_empty(w->load) && !zeroes_behind(w))
         plain(w, CLT_DO_ZERO, 0, CLT_VERSION_ANY);
     if (w->load == CLT_LOAD_NONE && reduce)
         start_forward(w);
@@ -318,7 +324,7 @@ static void gradients(writer *w)
         flights(w);
     else
         each_micro(w, step_micro);
-    if (is_many(w->load) && w->in->half && !(is_empty(w->load) && w->in->in_flight))
+    if (is_many(w->load) && w->in->half && !zeroes_behind(w))
         plain(w, CLT_DO_ROUND, CLT_MICRO_LAST, CLT_MICRO_LAST);
     clt_write_tied(w, last_of(w));
     if (reduce && (w->load == CLT_LOAD_NONE || is_many(w->load)))

@@ -34,7 +34,9 @@ static void whole_numbers(void **state)
          .steps = 3,
          .apart = 3},
         {.build = two_layers, .devices = two, .zero = 3, .accumulate = 2},
+        {.build = two_layers, .devices = two, .zero = 3, .accumulate = 2, .in_flight = 2},
         {.build = two_layers, .devices = six, .zero = 3}, /* two devices have no samples */
+        {.build = two_layers, .devices = six, .zero = 3, .accumulate = 2, .in_flight = 2},
         {.build = blocks, .devices = four, .parallel = "dp=4", .zero = 3},
         {.build = blocks, .devices = three, .zero = 3, .accumulate = 4},
         {.build = split_result, .devices = two, .zero = 3}};
