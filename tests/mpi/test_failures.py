@@ -146,8 +146,7 @@ class Lost(LaunchTest):
 
 
     def test_lost_device(self):
-        """One of a rank's devices fails, and all ranks go on without it. If it is the rank's only device, all
-        ranks end."""
+        """One of a rank's devices fails, and all ranks go on without it. If no device is left, all ranks end."""
         words = self.words("--steps", "30", "--oversubscribe", "--split", "equal", devices=DEVICE + "/2")
         files = {n: self.path(f"{n}.jsonl") for n in ("whole", "less")}
         self.wait(self.each(*2 * [[*words, "--metrics", files["whole"]]]), 0)
@@ -170,11 +169,55 @@ class Lost(LaunchTest):
         self.assertIn("training goes on with 1 device after step 7", err)
         self.assertRegex(err, r"rank 0: warning: .*#1 \(.*is left out: the mesh has 1 place of dp instead of 2")
         alone = self.words("--steps", "30", "--split", "equal") # with --split measured it would fail while it is measured
-        err = self.wait(self.each(alone, ["env", "CLT_TESTING_LOSE=(=7", *alone]), 1)[1]
+        err = self.wait(self.each(*2 * [["env", "CLT_TESTING_LOSE=(=7", *alone]]), 1)[1]
         for number in (0, 1):
             self.assertTrue(any(x.startswith(f"cltrain, rank {number}: ") and "step 8: " in x and
                                 "clEnqueueNDRangeKernel" in x for x in err.splitlines()), err)
 
+
+    def test_idle_rank(self):
+        """A rank's only device fails, and the other rank goes on with the bits of one process. Rank 0 prints and writes
+        metrics, also if it is idle."""
+        options = ("--oversubscribe", "--optimizer", "momentum", "--checkpoint-every", "epoch")
+        for number in (0, 1):
+            with self.subTest(rank=number):
+                saved, alone, metrics = (self.path(f"{x}-{number}") for x in ("run", "alone", "metrics"))
+                words = self.words(*options, "--epochs", 3, "--checkpoint-dir", saved, "--metrics", metrics)
+                ranks = [words, words]
+                ranks[number] = ["env", "CLT_TESTING_LOSE=(=3", *words]
+                out, err = self.wait(self.each(*ranks), 0)
+                self.assertRegex(err, rf"^cltrain, rank {number}: warning: .* has failed, this rank has no device left and is "
+                                      r"idle, training goes on with 1 device of other ranks after step 3: .*\n$")
+                steps, epochs = records(metrics)
+                self.assertEqual([r["step"] for r in steps], list(range(1, steps[-1]["step"] + 1)))
+                self.assertEqual([r["epoch"] for r in epochs], [1, 2, 3])
+                self.assertTrue(all(r["test_loss"] > 0 for r in epochs), epochs)
+                self.assertEqual(re.findall(r"^epoch (\d+)  step \d+  loss [\d.]+  test loss", out, re.MULTILINE),
+                                 ["1", "2", "3"])
+                self.assertTrue(out.endswith(f"\ndone: {steps[-1]['step']} steps; saved in {saved}\n"), out)
+                self.assertEqual([self.rank(r).step for r in (0, 1)], 2 * [steps[-1]["step"]])
+                # One process goes on from step 3 in the same way.
+                self.run_ranks(2, *options, "--steps", 3, "--checkpoint-dir", alone)
+                self.train(*options[1:], "--epochs", 3, "--checkpoint-dir", alone, "--resume")
+                self.assertEqual(self.saved(saved), self.saved(alone)[-3:])
+                self.assert_same_bits(*(os.path.join(x, self.saved(saved)[-1]) for x in (saved, alone)))
+                # All ranks go on from the checkpoint together.
+                self.assertIn("resumed after step ", self.run_ranks(
+                    2, *options, "--epochs", 4, "--checkpoint-dir", saved, "--resume", "--metrics", metrics)[0])
+                self.assertEqual([r["epoch"] for r in records(metrics)[1]], [1, 2, 3, 4])
+
+    def test_idle_rank_is_told_to_end(self):
+        """SIGTERM to a rank stops all after the same step, if it is idle or another rank is."""
+        for number in (0, 1):
+            with self.subTest(rank=number):
+                saved = self.path(f"run-{number}")
+                words = self.words(*ENDLESS, "--oversubscribe", "--checkpoint-dir", saved)
+                child = self.each(["env", "CLT_TESTING_LOSE=(=7", *words], words)
+                self.at_step(0, 20, child) # idle, and told of later steps
+                os.kill(self.at_step(number, 20, child).pid, signal.SIGTERM)
+                err = self.wait(child, 143, 60)[1]
+                self.assertRegex(err, rf"cltrain, rank {number}: SIGTERM: stopped after step \d+; saved in ")
+                self.assertEqual(len(self.saved(saved)), 1)
 
     def test_lost_part(self):
         """A device is lost that had parts of the model. The message names the axis, and from where to go on."""

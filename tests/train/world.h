@@ -11,7 +11,7 @@
 #include <cltrain/comm.h>
 #include <cltrain/world.h>
 
-enum { RANKS_MOST = 4, GATHER_MOST = 4096, CONNECTS_MOST = 64 };
+enum { RANKS_MOST = 4, GATHER_MOST = 1 << 16, CONNECTS_MOST = 64 };
 
 typedef struct meeting {
     int ranks;

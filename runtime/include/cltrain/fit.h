@@ -114,13 +114,18 @@ CLT_API void clt_fit_options_init(clt_fit_options *options);
  * - Those of devices and checkpoints. If a checkpoint during the run cannot be written, a warning
  *   is logged and training goes on. If the last one cannot be written, the call fails, and
  *   clt_trainer_save can save the state elsewhere. A device that fails is dropped
- *   (clt_trainer_recover). If training cannot go on without it, or another rank has ended, the
- *   message names the last checkpoint.
+ *   (clt_trainer_recover), also the last one of a rank. If training cannot go on without it, or
+ * another rank has ended, the message names the last checkpoint.
  *
  * With several ranks, all call it with the same options and data. MISMATCH tells that arrays differ
  * (up to 64 MiB of each field are compared), or parameters, unless the run is resumed. Rank 0 reads
  * and writes the checkpoints, and all ranks take its parameters on resume. If should_stop ends one
  * rank, all stop after the same step. Reports are the same on all ranks.
+ *
+ * A rank that loses its last device becomes idle and stays in this call until the run ends. It gets
+ * all reports and calls should_stop, about once a second. The first rank that has a device writes
+ * the checkpoints. Afterwards STATE is the result of calls that need a device on an idle rank, of
+ * calls that need all ranks on the others, and of clt_fit on all.
  */
 CLT_API clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
                            const clt_fit_options *options);

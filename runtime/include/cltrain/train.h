@@ -340,10 +340,10 @@ CLT_API clt_status clt_trainer_step(clt_trainer *trainer, const clt_step_batch *
  *
  * Errors: STATE, ABORTED (another rank cannot go on), those of clt_trainer_create. STATE means that
  * the run must go on from its last checkpoint: no device has failed, or a rank would have none
- * left; ranks are on several nodes; there is neither guard nor clipping; all places of dp, space
- * and time have failed, so that parts of the model are gone (the message names tp or pp); zero is
- * 3; or the optimizer has shards (zero 1, or devices of several kinds), and one was lost or a step
- * was half done.
+ * left (only clt_fit goes on then); ranks are on several nodes; there is neither guard nor
+ * clipping; all places of dp, space and time have failed, so that parts of the model are gone (the
+ * message names tp or pp); zero is 3; or the optimizer has shards (zero 1, or devices of several
+ * kinds), and one was lost or a step was half done.
  */
 CLT_API clt_status clt_trainer_recover(clt_trainer *trainer, int *redo);
 

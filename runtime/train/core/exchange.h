@@ -8,8 +8,8 @@
 #include "train/ranks/world.h"
 
 /* Bits of a vote. STOP: stop after this step. DROP: drop this step, because a rank could not read
- * its samples. */
-enum { CLT_VOTE_STOP = 1, CLT_VOTE_DROP = 2 };
+ * its samples. TELL: tell idle ranks after this step how far training is (fit/idle.c). */
+enum { CLT_VOTE_STOP = 1, CLT_VOTE_DROP = 2, CLT_VOTE_TELL = 4 };
 
 /* What a device tells all others about a step, if no bucket's reduction reaches all of them. */
 typedef struct clt_words {

@@ -42,8 +42,9 @@ struct clt_trainer {
     clt_results results;               /* fit/results.c */
     struct clt_split_history *history; /* planner/balance.h; NULL: no change yet */
     atomic_int lost;                   /* the device that failed; -1: none */
-    int phase;  /* of a step in parts: 1 after forward, 2 after backward, 3 after reduce */
-    bool keeps; /* this trainer is counted in store->keepers */
+    bool may_idle; /* clt_fit runs, in which ranks that lose their last device wait */
+    int phase;     /* of a step in parts: 1 after forward, 2 after backward, 3 after reduce */
+    bool keeps;    /* this trainer is counted in store->keepers */
 };
 
 /* build.c: build and free every part that depends on the store's devices. After
@@ -63,6 +64,13 @@ void clt_lost_stop(const clt_trainer *trainer, clt_status status);
 /* lost.c: sets `failure` again with its message. If training cannot continue without the failed
  * device although others are left, the message says why. */
 clt_status clt_lost_explain(const clt_trainer *trainer, clt_status failure, const char *message);
+
+/* lost.c: as clt_trainer_recover. With t->may_idle a rank may lose its last device: it keeps
+ * nothing that needs one, and the trainer's world becomes that of the other ranks (store/rest.h).
+ * `due` has a number for a step that is redone, and one for a step that counts as done. *largest
+ * becomes the largest of the number that fits over all ranks, idle ones too. */
+clt_status clt_lost_recover(clt_trainer *trainer, const int64_t due[2], int64_t *largest,
+                            int *redo);
 
 /* lost.c: returns true if clt_trainer_recover can continue after a device of this or another rank
  * failed. */

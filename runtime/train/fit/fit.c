@@ -12,6 +12,7 @@
 #include "train/ranks/world.h"
 #include "train/setup/remains.h"
 #include "train/step/shards.h"
+#include "train/store/rest.h"
 
 CLT_STRUCT_INIT(clt_fit_options, .epochs = 1, .seed = -1, .shuffle = 1, .ignore_index = INT64_MIN,
                 .keep = 3)
@@ -164,21 +165,20 @@ static clt_status recover(clt_fit_run *f, clt_status failure)
     clt_trainer_wait(t); /* ends transfers from the loader's memory */
     drop_source(f);
     clt_error_restore(message);
-    CLT_TRY(clt_trainer_recover(t, &redo));
-    f->next_split = f->options->n_splits; /* the splits were among other devices */
-    CLT_TRY(clt_fit_make_balance(f));
+    /* Ranks that were ahead evaluate once more, together with the ranks that have not evaluated
+     * yet. */
+    const int64_t due[] = {f->epoch_due, f->tried_due};
+    CLT_TRY(clt_lost_recover(t, due, &f->epoch_due, &redo));
+    f->lost = false;
+    f->told = clt_clock();
     if (!redo) {
         clt_fit_report_unknown(f, &f->tried);
         f->position = f->after;
-        f->epoch_due = f->tried_due;
     }
-    /* Ranks that were ahead evaluate once more, together with the ranks that have not evaluated
-     * yet. */
-    int64_t due = f->epoch_due;
-    CLT_TRY(clt_world_largest(&t->all, &due));
-    f->epoch_again = f->epoch_due < 0 && due >= 0;
-    f->epoch_due = due;
-    f->lost = false;
+    if (clt_fit_is_idle(f))
+        return CLT_OK;
+    f->next_split = f->options->n_splits; /* the splits were among other devices */
+    CLT_TRY(clt_fit_make_balance(f));
     return clt_fit_make_source(f);
 }
 
@@ -188,10 +188,11 @@ static bool stops(const clt_fit_run *f)
 {
     clt_trainer *t = f->trainer;
     const clt_fit_options *o = f->options;
-    const bool now_stop = o->should_stop && o->should_stop(o->user);
+    const bool now_stop = (o->should_stop && o->should_stop(o->user)) || f->idle_stop;
     if (t->all.ranks == 1)
         return now_stop;
-    t->exchange.vote = now_stop ? CLT_VOTE_STOP : 0;
+    t->exchange.vote =
+        (now_stop ? CLT_VOTE_STOP : 0) | (clt_fit_should_tell(f) ? CLT_VOTE_TELL : 0);
     return (t->exchange.votes & CLT_VOTE_STOP) != 0;
 }
 
@@ -200,6 +201,15 @@ static clt_status stop(clt_fit_run *f)
     CLT_TRY(clt_fit_finish_last(f));
     CLT_TRY(clt_world_agree(&f->trainer->all, clt_fit_save(f)));
     return clt_fail(CLT_STOPPED, "stopped after step %lld", (long long)f->trainer->steps);
+}
+
+/* Idle ranks are told after a step that all other ranks know of. */
+static clt_status tell_idle(clt_fit_run *f)
+{
+    const clt_trainer *t = f->trainer;
+    const bool due =
+        t->all.ranks == 1 ? clt_fit_should_tell(f) : (t->exchange.votes & CLT_VOTE_TELL) != 0;
+    return due ? clt_fit_tell(f) : CLT_OK;
 }
 
 static clt_status run(clt_fit_run *f)
@@ -213,6 +223,7 @@ static clt_status run(clt_fit_run *f)
         if (status == CLT_OK && f->epoch_due < 0 && !ended)
             status = one_step(f);
         CLT_NEXT(status, after_step(f));
+        CLT_NEXT(status, tell_idle(f));
         if (status == CLT_OK && ended)
             status = clt_fit_finish_last(f);
         if (status == CLT_OK && ended && f->epoch_due < 0)
@@ -223,6 +234,8 @@ static clt_status run(clt_fit_run *f)
             return status;
         if (status != CLT_OK)
             CLT_TRY(recover(f, status));
+        if (clt_fit_is_idle(f))
+            return clt_fit_wait_idle(f);
         status = CLT_OK;
     }
 }
@@ -236,6 +249,11 @@ static void after_failure(clt_fit_run *f, clt_status status)
     char message[1024];
     strncpy(message, clt_error_message(), sizeof message - 1);
     message[sizeof message - 1] = '\0';
+    f->failing = true;
+    if (clt_fit_is_idle(f)) {
+        clt_heartbeat_failed(f->trainer->exchange.beat, status, message);
+        return;
+    }
     /* The other ranks wait for this rank's gradients, unless all stop together. */
     if (f->trainer->all.ranks > 1 && status != CLT_NONFINITE && status != CLT_STOPPED &&
         !f->dropped)
@@ -318,12 +336,16 @@ static void end(clt_fit_run *f)
     clt_balance_free(f->balance);
     clt_source_destroy(f->source);
     clt_folder_lock_release(f->lock);
+    clt_free(f->news);
+    f->trainer->may_idle = false;
 }
 
 clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
                    const clt_fit_options *options)
 {
     CLT_TRY(check(options, trainer));
+    CLT_TRY(clt_store_check_devices(trainer->store));
+    CLT_TRY(clt_rest_check(trainer->store->rest));
     clt_fit_run f = {.trainer = trainer,
                      .train = train,
                      .test = test,
@@ -341,15 +363,18 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
         return status;
     }
     f.first_step = trainer->steps;
+    trainer->may_idle = true;
     status = run(&f);
     /* Save at the end, and after a failure that left the weights of the last good step. */
-    CLT_NEXT(status, clt_world_agree(&trainer->all, clt_fit_save(&f)));
+    if (!clt_fit_is_idle(&f))
+        CLT_NEXT(status, clt_world_agree(&trainer->all, clt_fit_save(&f)));
     if (status == CLT_NONFINITE)
         name_sample(&f);
     if (status != CLT_OK)
         after_failure(&f, status);
     if (f.lost)
         name_checkpoint(&f, status);
+    clt_fit_end_idle(&f, status);
     end(&f);
     return status;
 }

@@ -35,7 +35,6 @@ typedef struct clt_fit_run {
     clt_position after;    /* where the batch after `tried` starts */
     int64_t tried_due;     /* value of epoch_due once `tried` is done */
     int64_t epoch_due;     /* the epoch whose end is to be reported; -1: none */
-    bool epoch_again;      /* this rank reported the epoch before a device was lost */
     bool between; /* between two steps: a failure there leaves the last step's weights complete */
     bool evaluating; /* an evaluation runs, between two steps */
     bool lost;       /* a device or another rank failed, and training has not gone on yet */
@@ -48,6 +47,13 @@ typedef struct clt_fit_run {
     bool split;            /* the next step's division differs from that of the step before */
     double waited;         /* seconds of waiting for destroyed sources, and in evaluations */
     clt_folder_lock *lock; /* NULL: the caller holds the lock, or this rank saves nothing */
+    /* After a rank has lost its last device (fit/idle.c): */
+    int64_t reported_step, reported_epoch; /* the last ones */
+    char *news;                            /* reports that idle ranks have not got yet */
+    int n_news, news_room;                 /* bytes */
+    double told;                           /* when idle ranks were told last */
+    bool idle_stop;                        /* an idle rank wants the run to stop */
+    bool failing;                          /* the run has failed, and ranks may be apart */
 } clt_fit_run;
 
 /* Finds where the first batch starts and how many steps there are. All ranks agree. */
@@ -61,6 +67,11 @@ clt_status clt_fit_make_balance(clt_fit_run *f);
 
 /* Returns the seconds of waiting for all sources. */
 double clt_fit_waited(const clt_fit_run *f);
+
+/* Gives the caller a report. `*progress` of an epoch gets the loss and number of samples of the
+ * epoch's steps. An epoch that was reported before is left out. */
+void clt_fit_report_step(clt_fit_run *f, const clt_progress *progress);
+void clt_fit_report_epoch(clt_fit_run *f, clt_progress *progress);
 
 /* Reads a step's results, reports them, and releases its inputs. */
 clt_status clt_fit_finish(clt_fit_run *f, const clt_fit_pending *p);
@@ -79,5 +90,29 @@ void clt_fit_save_on_the_way(clt_fit_run *f);
 
 /* Evaluates, reports the epoch, and saves if options ask for it. */
 clt_status clt_fit_end_epoch(clt_fit_run *f, int64_t epoch);
+
+/* --- idle.c: ranks that have lost their last device ----------------------------------------- */
+
+/* A report for idle ranks; SAVE comes before a checkpoint. */
+typedef enum clt_fit_news { CLT_FIT_STEP, CLT_FIT_EPOCH, CLT_FIT_SAVE } clt_fit_news;
+
+/* Whether this rank is idle. */
+bool clt_fit_is_idle(const clt_fit_run *f);
+
+/* Notes a report for the idle ranks, if there are any. `progress` may be NULL with SAVE. */
+clt_status clt_fit_note(clt_fit_run *f, clt_fit_news kind, const clt_progress *progress);
+
+/* Whether idle ranks are to be told how far training is: once a second, and often enough that few
+ * reports are kept. */
+bool clt_fit_should_tell(const clt_fit_run *f);
+
+/* Tells idle ranks how far training is, if there are any. Collective over the other ranks. */
+clt_status clt_fit_tell(clt_fit_run *f);
+
+/* Waits as an idle rank, and reports what the others do, until the run ends. Returns its status. */
+clt_status clt_fit_wait_idle(clt_fit_run *f);
+
+/* Tells idle ranks, if there are any, that the run has ended. */
+void clt_fit_end_idle(clt_fit_run *f, clt_status status);
 
 #endif

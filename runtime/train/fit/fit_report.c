@@ -13,15 +13,41 @@ double clt_fit_waited(const clt_fit_run *f)
     return f->waited + (f->source ? clt_source_waited(f->source) : 0);
 }
 
+void clt_fit_report_step(clt_fit_run *f, const clt_progress *progress)
+{
+    if (isfinite(progress->loss)) {
+        f->epoch_loss += progress->loss * (double)progress->samples;
+        f->epoch_samples += progress->samples;
+    }
+    f->reported_step = progress->step;
+    f->loss_scale = progress->loss_scale;
+    f->skipped = progress->skipped;
+    if (f->options->on_step)
+        f->options->on_step(f->options->user, progress);
+    if (clt_fit_note(f, CLT_FIT_STEP, progress) != CLT_OK)
+        clt_log(CLT_LOG_WARN, "idle ranks do not report step %lld: %s", (long long)progress->step,
+                clt_error_message());
+}
+
+void clt_fit_report_epoch(clt_fit_run *f, clt_progress *progress)
+{
+    progress->samples = f->epoch_samples;
+    progress->loss = f->epoch_samples ? f->epoch_loss / (double)f->epoch_samples : NAN;
+    f->epoch_loss = 0;
+    f->epoch_samples = 0;
+    if (f->options->on_epoch && f->reported_epoch < progress->epoch)
+        f->options->on_epoch(f->options->user, progress);
+    f->reported_epoch = progress->epoch;
+    if (clt_fit_note(f, CLT_FIT_EPOCH, progress) != CLT_OK)
+        clt_log(CLT_LOG_WARN, "idle ranks do not report epoch %lld: %s", (long long)progress->epoch,
+                clt_error_message());
+}
+
 static void report(clt_fit_run *f, const clt_fit_pending *p, const clt_step_result *result)
 {
     const double at = clt_clock();
     const clt_trainer *t = f->trainer;
     const double *split = p->split ? t->shares.weights : NULL;
-    if (isfinite(result->loss)) {
-        f->epoch_loss += result->loss * (double)result->samples;
-        f->epoch_samples += result->samples;
-    }
     const clt_progress progress = {.step = p->step + 1,
                                    .epoch = p->epoch + 1,
                                    .samples = result->samples,
@@ -41,10 +67,7 @@ static void report(clt_fit_run *f, const clt_fit_pending *p, const clt_step_resu
                                    .quantum = split ? t->shares.quantum : 0,
                                    .bucket_bytes = split ? t->store->bucket_bytes : 0};
     f->reported = at;
-    f->loss_scale = result->loss_scale;
-    f->skipped = result->skipped;
-    if (f->options->on_step)
-        f->options->on_step(f->options->user, &progress);
+    clt_fit_report_step(f, &progress);
 }
 
 clt_status clt_fit_finish(clt_fit_run *f, const clt_fit_pending *p)
@@ -78,12 +101,25 @@ void clt_fit_report_unknown(clt_fit_run *f, const clt_fit_pending *p)
     report(f, p, &unknown);
 }
 
+/* Idle ranks have called on_checkpoint when they are told the second time. After a failure they
+ * learn of the end only, because not all ranks need save then. */
+static clt_status tell_of_save(clt_fit_run *f)
+{
+    if (f->failing)
+        return CLT_OK;
+    CLT_TRY(clt_fit_note(f, CLT_FIT_SAVE, NULL));
+    CLT_TRY(clt_fit_tell(f));
+    return clt_fit_tell(f);
+}
+
 clt_status clt_fit_save(clt_fit_run *f)
 {
     const clt_fit_options *o = f->options;
     clt_heartbeat_state_is(f->trainer->exchange.beat, CLT_HEARTBEAT_SAVING);
     if (o->checkpoint_dir && o->on_checkpoint)
         o->on_checkpoint(o->user);
+    if (o->checkpoint_dir)
+        CLT_TRY(tell_of_save(f));
     return o->checkpoint_dir ? clt_trainer_save(f->trainer, o->checkpoint_dir, f->position,
                                                 f->batch, f->seed, o->keep, o->model)
                              : CLT_OK;
@@ -107,10 +143,15 @@ static void wait_for_transfers(clt_trainer *trainer)
     clt_error_restore(message);
 }
 
-/* Evaluates, and adds the seconds of waiting for batches to *waited. */
+/* Batches of an evaluation after which idle ranks are told, so that they do not take others for
+ * hanging. */
+enum { TELL_EVERY = 32 };
+
+/* Evaluates, and adds the seconds of waiting for batches to *waited. `f`: the run, if it has idle
+ * ranks to tell; may be NULL. */
 static clt_status evaluate(clt_trainer *trainer, clt_dataset *dataset,
                            const clt_fit_options *options, double *sums, double *weights,
-                           double *waited)
+                           double *waited, clt_fit_run *f)
 {
     clt_fit_options own = *options;
     own.shuffle = own.drop_last = 0;
@@ -121,7 +162,7 @@ static clt_status evaluate(clt_trainer *trainer, clt_dataset *dataset,
     const size_t bytes = (size_t)trainer->evaluation->n_means * sizeof *sums;
     memset(sums, 0, bytes);
     memset(weights, 0, bytes);
-    for (;;) {
+    for (int n = 1;; n++) {
         clt_source_batch batch;
         const double asked = clt_clock();
         CLT_TRY_GOTO(status, clt_source_next(source, &batch), done);
@@ -131,6 +172,8 @@ static clt_status evaluate(clt_trainer *trainer, clt_dataset *dataset,
         clt_heartbeat_state_is(trainer->exchange.beat, CLT_HEARTBEAT_EVALUATING);
         CLT_TRY_GOTO(status, clt_trainer_evaluate(trainer, &batch.step, sums, weights), done);
         CLT_TRY_GOTO(status, clt_source_release(source, batch.slot), done);
+        if (f && n % TELL_EVERY == 0)
+            CLT_TRY_GOTO(status, clt_fit_tell(f), done);
     }
 done:
     if (status != CLT_OK)
@@ -148,7 +191,7 @@ static clt_status evaluate_epoch(clt_fit_run *f, clt_progress *progress, double 
     CLT_TRY_MEMORY(sums);
     double *weights = sums + n, *own = sums + 2 * n;
     *means = sums;
-    CLT_TRY(evaluate(f->trainer, f->test, f->options, sums, weights, &f->waited));
+    CLT_TRY(evaluate(f->trainer, f->test, f->options, sums, weights, &f->waited, f));
     progress->test_loss = 0;
     for (int m = 0; m < n; m++) {
         own[m] = weights[m] > 0 ? sums[m] / weights[m] : NAN;
@@ -166,12 +209,9 @@ clt_status clt_fit_end_epoch(clt_fit_run *f, int64_t epoch)
 {
     clt_progress progress = {.step = f->trainer->steps,
                              .epoch = epoch + 1,
-                             .samples = f->epoch_samples,
                              .total_steps = f->total_steps,
                              .loss_scale = f->loss_scale,
                              .skipped = f->skipped,
-                             .loss =
-                                 f->epoch_samples ? f->epoch_loss / (double)f->epoch_samples : NAN,
                              .test_loss = NAN,
                              .test_metric = NAN};
     double *means = NULL;
@@ -182,12 +222,8 @@ clt_status clt_fit_end_epoch(clt_fit_run *f, int64_t epoch)
     }
     progress.seconds = clt_clock() - f->began;
     progress.wait_seconds = clt_fit_waited(f);
-    f->epoch_loss = 0;
-    f->epoch_samples = 0;
-    if (f->options->on_epoch && !f->epoch_again)
-        f->options->on_epoch(f->options->user, &progress);
+    clt_fit_report_epoch(f, &progress);
     clt_free(means);
-    f->epoch_again = false;
     f->reported = clt_clock();
     /* The save of the last epoch is part of the run's result, so clt_fit does it. */
     if (f->options->checkpoint_every < 0 && f->trainer->steps < f->total_steps)
@@ -199,5 +235,6 @@ clt_status clt_evaluate(clt_trainer *trainer, clt_dataset *dataset, const clt_fi
                         double *sums, double *weights)
 {
     double waited = 0;
-    return evaluate(trainer, dataset, options, sums, weights, &waited);
+    CLT_TRY(clt_store_check_devices(trainer->store));
+    return evaluate(trainer, dataset, options, sums, weights, &waited, NULL);
 }

@@ -204,6 +204,7 @@ clt_status clt_predictor_create(const clt_graph *graph, clt_store *store,
                                 const clt_predictor_options *options, clt_predictor **out)
 {
     CLT_TRY(check(graph, options));
+    CLT_TRY(clt_store_check_devices(store));
     clt_predictor *p = CLT_NEW(clt_predictor);
     CLT_TRY_MEMORY(p);
     p->store = store;

@@ -85,6 +85,7 @@ static clt_status run_outside(clt_trainer *t, const char *name, bool reads)
 clt_status clt_trainer_evaluate(clt_trainer *t, const clt_step_batch *batch, double *sums,
                                 double *weights)
 {
+    CLT_TRY(clt_store_check_devices(t->store));
     CLT_TRY(clt_verify_evaluation(t));
     CLT_TRY(clt_step_prepare(t, t->evaluation, batch));
     CLT_TRY(clt_segments_rounds(t->call.session, &t->all, &t->exchange, &t->shares));
@@ -110,6 +111,7 @@ static clt_status make_prediction(clt_trainer *t)
 clt_status clt_trainer_predict(clt_trainer *t, const clt_step_batch *batch,
                                struct _cl_event **event)
 {
+    CLT_TRY(clt_store_check_devices(t->store));
     CLT_TRY(clt_step_check_event(t, event));
     CLT_TRY(make_prediction(t));
     CLT_TRY(clt_step_prepare(t, t->prediction, batch));

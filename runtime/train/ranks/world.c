@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/str.h"
+#include "train/store/rest.h"
 
 /* Size of a message that other ranks show. */
 enum { TEXT = 512 };
@@ -39,7 +40,7 @@ clt_status clt_ranks_gather(const clt_world *world, const void *mine, size_t byt
     if (status != CLT_OK) {
         clt_free(*all);
         *all = NULL;
-        clt_fail_prefix(status, "rank %d of %d: ", world->rank, world->ranks);
+        clt_fail_prefix(status, "rank %d: ", clt_rest_number(world, world->rank));
     }
     return status;
 }
@@ -75,7 +76,8 @@ static clt_status verdict(const clt_world *world, const report *reports)
     }
     for (int r = 0; r < world->ranks; r++)
         if (reports[r].status != CLT_OK)
-            return clt_fail(CLT_ABORTED, "rank %d failed: %s", r, reports[r].text);
+            return clt_fail(CLT_ABORTED, "rank %d failed: %s", clt_rest_number(world, r),
+                            reports[r].text);
     return CLT_OK;
 }
 
@@ -157,10 +159,12 @@ clt_status clt_world_rescue(const clt_participants *all, int lost, int *lost_of_
     clt_status status = CLT_OK;
     for (int r = 0; r < all->ranks && status == CLT_OK; r++) {
         lost_of_ranks[r] = reports[r].lost;
-        if (!reports[r].rescues)
-            status = reports[r].status == CLT_OK
-                         ? clt_fail(CLT_ABORTED, "rank %d had no step left: %s", r, own.text)
-                         : clt_fail(CLT_ABORTED, "rank %d failed: %s", r, reports[r].text);
+        if (reports[r].rescues)
+            continue;
+        const int number = clt_rest_number(all->world, r);
+        status = reports[r].status == CLT_OK
+                     ? clt_fail(CLT_ABORTED, "rank %d had no step left: %s", number, own.text)
+                     : clt_fail(CLT_ABORTED, "rank %d failed: %s", number, reports[r].text);
     }
     clt_free(gathered);
     return status;
@@ -274,6 +278,7 @@ static clt_status find_mesh(clt_participants *all, const report *reports)
 clt_status clt_participants_meet(clt_participants *all, const clt_store *store, clt_status status,
                                  bool *alike)
 {
+    all->first = 0;
     all->total = all->own;
     all->lanes = lanes_of(store);
     all->begins = clt_calloc((size_t)all->ranks + 1, sizeof *all->begins);

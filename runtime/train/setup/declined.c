@@ -65,6 +65,7 @@ static clt_status give(clt_str *lines, char **text)
 
 clt_status clt_trainer_declined(const clt_trainer *trainer, const char *variants, char **text)
 {
+    CLT_TRY(clt_store_check_devices(trainer->store));
     const clt_plan *const plans[] = {trainer->training->devices[0].plan,
                                      trainer->evaluation->devices[0].plan};
     clt_str lines = {0};

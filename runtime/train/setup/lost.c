@@ -17,6 +17,7 @@
 #include "train/setup/capacity.h"
 #include "train/setup/remains.h"
 #include "train/step/verify.h"
+#include "train/store/rest.h"
 
 clt_status clt_lost_note(clt_trainer *t, int device, clt_status status)
 {
@@ -46,7 +47,7 @@ static clt_status check_rest(const clt_trainer *t, int lost)
     bool *flags = clt_calloc((size_t)t->all.total, sizeof *flags);
     CLT_TRY_MEMORY(flags);
     flags[t->all.first + lost] = true;
-    const clt_status status = clt_remains_find(&t->all, t->store, flags, &remains);
+    const clt_status status = clt_remains_find(&t->all, t->store, flags, t->may_idle, &remains);
     clt_remains_free(&remains);
     clt_free(flags);
     return status;
@@ -122,12 +123,15 @@ typedef struct recovery {
     int source;          /* new number of a participant that has done the steps; -1: all have */
     double *weights;     /* of the remaining devices; NULL: equal */
     clt_scaling scaling; /* after `steps` */
+    clt_rest *rest;      /* the ranks that go on; NULL: all */
+    int64_t due;         /* the largest of the ranks' numbers, see clt_lost_recover */
 } recovery;
 
 static void recovery_free(recovery *r)
 {
     CLT_FREE(r->lost, r->progress, r->weights);
     clt_remains_free(&r->remains);
+    clt_rest_free(r->rest);
 }
 
 /* Learns which devices are lost, and how far all are. */
@@ -161,6 +165,8 @@ static clt_status divides(const clt_trainer *t, const clt_remains *r)
     clt_plan_options options = clt_capacity_options(&t->options, CLT_PLAN_EVALUATE, 1);
     clt_plan *plan;
     int d = 0;
+    if (!clt_remains_left(r, t->all.rank))
+        return CLT_OK;
     while (!r->stays[t->all.first + d])
         d++;
     const clt_replica *replica = &t->store->replicas[d];
@@ -175,7 +181,7 @@ static clt_status divides(const clt_trainer *t, const clt_remains *r)
 /* Fewer places of space or time may not divide the rows or positions, so still fewer are tried. */
 static clt_status find_remains(const clt_trainer *t, recovery *r)
 {
-    CLT_TRY(clt_remains_find(&t->all, t->store, r->lost, &r->remains));
+    CLT_TRY(clt_remains_find(&t->all, t->store, r->lost, t->may_idle, &r->remains));
     while (r->remains.axis != CLT_AXIS_DATA) {
         const clt_status status = divides(t, &r->remains);
         int64_t failed = status != CLT_OK;
@@ -284,14 +290,32 @@ static clt_status find_scaling(const clt_trainer *t, recovery *r)
     return clt_world_tell(&t->all, rank, &r->scaling, sizeof r->scaling);
 }
 
-static clt_status make_recovery(clt_trainer *t, int lost, recovery *r)
+/* Makes the world of the ranks that keep a device. */
+static clt_status find_rest(const clt_trainer *t, recovery *r)
+{
+    bool *has = clt_calloc((size_t)t->all.ranks, sizeof *has), all = true;
+    clt_status status = has ? CLT_OK : CLT_OUT_OF_MEMORY;
+    for (int k = 0; has && k < t->all.ranks; k++) {
+        has[k] = clt_remains_left(&r->remains, k) > 0;
+        all = all && has[k];
+    }
+    if (has && !all)
+        status = clt_rest_create(t->all.world, has, &r->rest);
+    clt_free(has);
+    return clt_world_agree(&t->all, status);
+}
+
+static clt_status make_recovery(clt_trainer *t, int lost, const int64_t due[2], recovery *r)
 {
     CLT_TRY(ask_all(t, lost, r));
     CLT_TRY(find_remains(t, r));
     CLT_TRY(find_source(t, r));
     CLT_TRY(check_shards(t, r));
     CLT_TRY(find_weights(t, r));
-    return find_scaling(t, r);
+    CLT_TRY(find_scaling(t, r));
+    CLT_TRY(find_rest(t, r));
+    r->due = due[t->steps != r->steps];
+    return clt_world_largest(&t->all, &r->due);
 }
 
 /* --- the recovery ---------------------------------------------------------------------------- */
@@ -321,8 +345,8 @@ static clt_status rebuild(clt_trainer *t, const recovery *r)
 static void report(const clt_trainer *t, int lost, const recovery *r)
 {
     const clt_remains *remains = &r->remains;
-    const int left = remains->begins[t->all.rank + 1] - remains->begins[t->all.rank];
-    if (lost >= 0)
+    const int left = clt_remains_left(remains, t->all.rank);
+    if (lost >= 0 && left)
         clt_log(CLT_LOG_WARN,
                 "%s has failed, training goes on with %d device%s after step %lld: %s",
                 t->store->replicas[lost].device->label, left, left == 1 ? "" : "s",
@@ -335,9 +359,34 @@ static void report(const clt_trainer *t, int lost, const recovery *r)
                     t->store->replicas[d].device->label, remains->mesh.size[remains->axis],
                     remains->mesh.size[remains->axis] == 1 ? "" : "s", clt_axis_name(remains->axis),
                     t->all.mesh.size[remains->axis]);
+    const int others = remains->begins[t->all.ranks];
+    if (!left)
+        clt_log(CLT_LOG_WARN,
+                "%s%sthis rank has no device left and is idle, training goes on with %d device%s "
+                "of other ranks after step %lld%s%s",
+                lost >= 0 ? t->store->replicas[lost].device->label : "",
+                lost >= 0 ? " has failed, " : "", others, others == 1 ? "" : "s",
+                (long long)r->steps, lost >= 0 ? ": " : "", lost >= 0 ? clt_error_message() : "");
 }
 
-static clt_status go_on(clt_trainer *t, int lost, const recovery *r)
+/* From here on only the ranks that have devices are ranks of the trainer and the store. */
+static void leave_ranks(clt_trainer *t, recovery *r)
+{
+    clt_store *store = t->store;
+    clt_rest *const before = store->rest;
+    if (!r->rest)
+        return;
+    store->rest = r->rest;
+    r->rest = NULL;
+    t->all.world = t->options.world = &store->rest->world;
+    t->all.rank = store->rest->world.rank;
+    t->all.ranks = store->rest->world.ranks;
+    if (store->world.ranks > 1)
+        store->world = store->rest->world;
+    clt_rest_free(before);
+}
+
+static clt_status go_on(clt_trainer *t, int lost, recovery *r)
 {
     const clt_participants before = t->all;
     report(t, lost, r);
@@ -348,8 +397,13 @@ static clt_status go_on(clt_trainer *t, int lost, const recovery *r)
     t->history = NULL;
     clt_trainer_unbuild(t);
     clt_remains_apply(&r->remains, &before, t->store);
+    leave_ranks(t, r);
     t->all.own = t->store->n_devices;
     atomic_store(&t->lost, -1);
+    if (!t->all.own) {
+        t->steps = r->steps;
+        return CLT_OK;
+    }
     CLT_TRY(rebuild(t, r));
     t->steps = r->steps;
     t->exchange.vote = t->exchange.votes = 0;
@@ -361,7 +415,7 @@ static clt_status go_on(clt_trainer *t, int lost, const recovery *r)
     return CLT_OK;
 }
 
-clt_status clt_trainer_recover(clt_trainer *t, int *redo)
+clt_status clt_lost_recover(clt_trainer *t, const int64_t due[2], int64_t *largest, int *redo)
 {
     const int lost = atomic_load(&t->lost);
     char message[1024], why[512];
@@ -372,11 +426,12 @@ clt_status clt_trainer_recover(clt_trainer *t, int *redo)
         t->exchange.collectives.stop(t->exchange.collectives.self, CLT_DEVICE_LOST, message);
     recovery r = {0};
     const int64_t before = t->steps;
-    clt_status status = make_recovery(t, lost, &r);
+    clt_status status = make_recovery(t, lost, due, &r);
     if (status == CLT_OK) {
         clt_error_restore(message);
         status = go_on(t, lost, &r);
         *redo = before == r.steps;
+        *largest = r.due;
         t->options.weights = t->shares.weights;
     } else if (*message && lost >= 0) {
         snprintf(why, sizeof why, "%s", clt_error_message());
@@ -384,4 +439,11 @@ clt_status clt_trainer_recover(clt_trainer *t, int *redo)
     }
     recovery_free(&r);
     return status;
+}
+
+clt_status clt_trainer_recover(clt_trainer *t, int *redo)
+{
+    const int64_t due[2] = {0, 0};
+    int64_t largest;
+    return clt_lost_recover(t, due, &largest, redo);
 }

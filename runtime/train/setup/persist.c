@@ -120,6 +120,7 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
 clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position position, int64_t batch,
                             int64_t seed, int64_t keep, const char *model)
 {
+    CLT_TRY(clt_store_check_devices(t->store));
     if (!clt_shards_together(t)) /* all replicas are equal */
         return t->all.rank ? CLT_OK : save(t, dir, position, batch, seed, keep, model);
     return t->all.rank ? clt_whole_follow(&t->all, t->store)
@@ -270,6 +271,7 @@ clt_status clt_trainer_restore_with(clt_trainer *t, bool together, const char *p
                                     clt_position *position, int64_t *seed)
 {
     clt_checkpoint *checkpoint = NULL;
+    CLT_TRY(clt_store_check_devices(t->store));
     CLT_TRY(open_first(t, together, path, &checkpoint));
     clt_status status = !checkpoint ? clt_whole_follow(&t->all, t->store)
                                     : restore(t, together ? &t->all : NULL, checkpoint);
@@ -293,5 +295,6 @@ clt_status clt_trainer_restore_with(clt_trainer *t, bool together, const char *p
 clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *position,
                                int64_t *seed)
 {
+    CLT_TRY(clt_store_check_devices(t->store));
     return clt_trainer_restore_with(t, clt_whole_spread(&t->all, t->store), path, position, seed);
 }

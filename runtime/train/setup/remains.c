@@ -1,7 +1,6 @@
 #include "train/setup/remains.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -29,6 +28,14 @@ static int count(const clt_participants *all, clt_remains *r)
         empty = empty < 0 && r->begins[k] == next ? k : empty;
     }
     return empty;
+}
+
+/* Numbers those that stay. Returns the first rank that would have no device and may not; -1:
+ * none. */
+static int number(const clt_participants *all, clt_remains *r)
+{
+    const int empty = count(all, r);
+    return r->may_idle ? -1 : empty;
 }
 
 static bool stays_at(const clt_participants *all, const clt_remains *r, int place)
@@ -72,7 +79,7 @@ static bool try_axis(const clt_participants *all, const bool *lost, clt_axis axi
         any = any || r->stays[p];
     if (!any)
         return false;
-    *empty = count(all, r);
+    *empty = number(all, r);
     return *empty < 0;
 }
 
@@ -108,9 +115,9 @@ static clt_status check_owners(const clt_participants *all, const clt_store *sto
                                        "optimizer's state of its buckets (offload)");
     for (int k = 0; k < all->ranks; k++) {
         int p = all->begins[k];
-        while (!r->stays[p])
+        while (p < all->begins[k + 1] && !r->stays[p])
             p++;
-        if (clt_store_owns(store, p))
+        if (clt_remains_left(r, k) && clt_store_owns(store, p))
             return clt_fail(CLT_STATE,
                             "training cannot go on without it, because rank %d of %d has no other "
                             "device that trains (offload)",
@@ -120,7 +127,7 @@ static clt_status check_owners(const clt_participants *all, const clt_store *sto
 }
 
 clt_status clt_remains_find(const clt_participants *all, const clt_store *store, const bool *lost,
-                            clt_remains *r)
+                            bool may_idle, clt_remains *r)
 {
     static const clt_axis axes[] = {CLT_AXIS_DATA, CLT_AXIS_SPACE, CLT_AXIS_TIME};
     int empty = -1;
@@ -128,11 +135,14 @@ clt_status clt_remains_find(const clt_participants *all, const clt_store *store,
     r->stays = clt_calloc((size_t)all->total, sizeof *r->stays);
     r->begins = clt_calloc((size_t)all->ranks + 1, sizeof *r->begins);
     CLT_TRY_MEMORY(r->stays && r->begins);
-    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
-        if (all->mesh.size[axes[i]] > 1 && try_axis(all, lost, axes[i], r, &empty)) {
-            cut_mesh(all, r);
-            return check_owners(all, store, r);
-        }
+    for (int idle = 0; idle <= may_idle; idle++) {
+        r->may_idle = idle;
+        for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
+            if (all->mesh.size[axes[i]] > 1 && try_axis(all, lost, axes[i], r, &empty)) {
+                cut_mesh(all, r);
+                return check_owners(all, store, r);
+            }
+    }
     return none_left(all, empty);
 }
 
@@ -143,7 +153,7 @@ bool clt_remains_fewer(const clt_participants *all, clt_remains *r)
         if (!stays_at(all, r, place))
             continue;
         leave_place(all, r, place, false);
-        if (count(all, r) < 0) {
+        if (number(all, r) < 0) {
             cut_mesh(all, r);
             return true;
         }
@@ -169,7 +179,11 @@ static void give_mesh(const clt_remains *r, const clt_participants *all, clt_sto
     store->mesh = r->mesh;
     store->first = r->begins[all->rank];
     store->total = r->begins[all->ranks];
-    memcpy(store->begins, r->begins, (size_t)(all->ranks + 1) * sizeof *r->begins);
+    int ranks = 0;
+    for (int k = 0; k < all->ranks; k++)
+        if (clt_remains_left(r, k))
+            store->begins[ranks++] = r->begins[k];
+    store->begins[ranks] = store->total;
 }
 
 /* An owner's slots stay, and it owns the same buckets under its new number. */

@@ -99,6 +99,7 @@ static clt_status save(const clt_participants *all, clt_store *store, const char
 
 clt_status clt_store_save(clt_store *store, const char *path)
 {
+    CLT_TRY(clt_store_check_devices(store));
     const clt_participants all = clt_whole_participants(store);
     if (!clt_whole_spread(&all, store))
         return save(&all, store, path);
@@ -264,6 +265,7 @@ clt_status clt_store_load_tensors(clt_store *store, const clt_tensors *tensors)
 {
     clt_tensor_list list = {0};
     const char *prefix = prefix_of(store, tensors);
+    CLT_TRY(clt_store_check_devices(store));
     clt_status status = clt_tensor_list_make(store, NULL, &list);
     CLT_NEXT(status, list_as_in_file(store, tensors, prefix, &list));
     CLT_NEXT(status, clt_tensors_match(tensors, list.items, list.count,

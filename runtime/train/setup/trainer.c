@@ -157,6 +157,7 @@ clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
     for (int i = 0; i < CLT_RESULT_RING; i++)
         t->results.records[i].step = -1;
     clt_status status = clt_graph_status(graph);
+    CLT_NEXT(status, clt_store_check_devices(store));
     CLT_NEXT(status, join_store(t));
     CLT_NEXT(status, clt_graph_copy(graph, &t->graph));
     status = clt_world_agree(&t->all, status);
@@ -235,6 +236,7 @@ clt_status clt_trainer_slot_get(clt_trainer *t, int slot, const char *name, void
                                 size_t bytes)
 {
     const clt_slot *where;
+    CLT_TRY(clt_store_check_devices(t->store));
     CLT_TRY(find_slot(t, slot, name, bytes, &where));
     if (!clt_whole_is_apart(&t->all, t->store, slot, where))
         return clt_store_read(t->store, slot, where, data);
@@ -246,6 +248,7 @@ clt_status clt_trainer_slot_set(clt_trainer *t, int slot, const char *name, cons
                                 size_t bytes)
 {
     const clt_slot *where;
+    CLT_TRY(clt_store_check_devices(t->store));
     CLT_TRY(find_slot(t, slot, name, bytes, &where));
     return clt_shards_write(t, slot, where, data);
 }
@@ -353,12 +356,13 @@ clt_status clt_trainer_finish(clt_trainer *t)
 
 void clt_trainer_tuning(const clt_trainer *t, int *classes, int *left)
 {
-    *classes = t->choices->classes;
-    *left = t->choices->left;
+    *classes = t->choices ? t->choices->classes : 0; /* an idle rank has none */
+    *left = t->choices ? t->choices->left : 0;
 }
 
 clt_status clt_trainer_set_weights(clt_trainer *t, const double *weights, int64_t quantum)
 {
+    CLT_TRY(clt_store_check_devices(t->store));
     if (!t->options.rebalance)
         return clt_fail(CLT_STATE, "this trainer was made without rebalance: its division stays");
     if (t->phase)

@@ -53,6 +53,7 @@ double clt_trainer_update_bytes(const clt_trainer *t)
 
 clt_status clt_profile_start(clt_trainer *t, clt_profile **out)
 {
+    CLT_TRY(clt_store_check_devices(t->store));
     clt_profile *p = CLT_NEW(clt_profile);
     CLT_TRY_MEMORY(p);
     p->trainer = t;

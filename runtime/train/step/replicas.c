@@ -13,6 +13,7 @@ clt_status clt_trainer_copy_replica(clt_trainer *t, int participant)
 
 clt_status clt_trainer_broadcast(clt_trainer *t, int root)
 {
+    CLT_TRY(clt_store_check_devices(t->store));
     if (root < 0 || root >= t->all.ranks)
         return clt_fail(CLT_INVALID_ARGUMENT, "rank %d is not one of %d", root, t->all.ranks);
     const int source = clt_whole_source(&t->all, t->store);

@@ -111,6 +111,7 @@ static clt_status throttle(clt_trainer *t)
 
 static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool whole)
 {
+    CLT_TRY(clt_store_check_devices(t->store));
     /* Drop the parts of a step that was not applied. */
     t->phase = 0;
     CLT_TRY(throttle(t));

@@ -8,6 +8,7 @@
 #include "train/store/init.h"
 #include "train/store/offload.h"
 #include "train/store/parts.h"
+#include "train/store/rest.h"
 #include <cltrain/checkpoint.h>
 #include <cltrain/world.h>
 
@@ -309,7 +310,16 @@ void clt_store_destroy(clt_store *store)
     for (int s = 0; store->stages && s < store->mesh.size[CLT_AXIS_PIPELINE]; s++)
         clt_buckets_free(&store->stages[s]);
     clt_free(store->stages);
+    clt_rest_free(store->rest);
     clt_free(store);
+}
+
+clt_status clt_store_check_devices(const clt_store *store)
+{
+    return store->n_devices
+               ? CLT_OK
+               : clt_fail(CLT_STATE, "this rank has lost its last device, so it has no parameters: "
+                                     "start the ranks again from a checkpoint");
 }
 
 int64_t clt_store_bucket_bytes(const clt_store *store)
@@ -369,6 +379,7 @@ clt_status clt_store_sized(const clt_store *store, const char *name, size_t byte
 clt_status clt_store_get(clt_store *store, const char *name, void *data, size_t bytes)
 {
     const clt_slot *slot;
+    CLT_TRY(clt_store_check_devices(store));
     CLT_TRY(clt_store_sized(store, name, bytes, &slot));
     return clt_store_read(store, CLT_VALUES, slot, data);
 }
@@ -376,6 +387,7 @@ clt_status clt_store_get(clt_store *store, const char *name, void *data, size_t 
 clt_status clt_store_set(clt_store *store, const char *name, const void *data, size_t bytes)
 {
     const clt_slot *slot;
+    CLT_TRY(clt_store_check_devices(store));
     CLT_TRY(clt_store_sized(store, name, bytes, &slot));
     return clt_store_write(store, CLT_VALUES, slot, data);
 }
@@ -429,6 +441,7 @@ static clt_status compare_slot(const clt_store *store, const clt_slot *slot, voi
 
 clt_status clt_store_check(clt_store *store)
 {
+    CLT_TRY(clt_store_check_devices(store));
     for (int i = 0; i < store->layout.n_slots; i++) {
         const clt_slot *slot = &store->layout.slots[i];
         void *first = clt_alloc((size_t)slot->bytes), *other = clt_alloc((size_t)slot->bytes);

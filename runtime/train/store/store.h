@@ -24,6 +24,9 @@ struct clt_store {
     clt_world world;
     int *begins;
     int owners; /* the last devices of each rank, which have no samples; see clt_store_owns */
+    /* The ranks that have devices, after others lost all theirs; NULL: all have. A rank without
+     * devices has n_devices 0. */
+    struct clt_rest *rest;
     int n_devices;
     clt_replica *replicas;
     clt_arena *arenas;                /* scratch shared by all plans of a device */
@@ -49,6 +52,9 @@ void clt_store_weigh(const clt_store *store, bool given, double *weights);
  * clt_store_create_with. */
 clt_status clt_store_outline(const clt_graph *graph, clt_device *const *devices, int count,
                              const clt_store_options *options, clt_store **store);
+
+/* Fails with STATE if this rank has lost its last device. */
+clt_status clt_store_check_devices(const clt_store *store);
 
 /* Finds a slot of the whole layout by name. Fails with NOT_FOUND, whose message suggests the
  * nearest name. */
