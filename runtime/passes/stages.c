@@ -75,6 +75,83 @@ static clt_status balance(const cuts *c, int stages)
     return status;
 }
 
+/* Marks the values that losses, metrics, outputs, and the nodes before these need. */
+static void find_needed(const clt_graph *graph, bool *needed)
+{
+    for (int i = 0; i < graph->n_losses; i++)
+        needed[graph->losses[i].sum->id] = needed[graph->losses[i].weight->id] = true;
+    for (int i = 0; i < graph->n_metrics; i++)
+        needed[graph->metrics[i].sum->id] = needed[graph->metrics[i].weight->id] = true;
+    for (int i = graph->n_nodes - 1; i >= 0; i--) {
+        const clt_node *node = graph->nodes[i];
+        bool any = false;
+        for (int o = 0; o < node->n_out; o++)
+            any = any || node->out[o]->output || needed[node->out[o]->id];
+        for (int k = 0; any && k < node->n_in; k++)
+            if (node->in[k])
+                needed[node->in[k]->id] = true;
+    }
+}
+
+/* Nodes that only lead to a state's new value belong to the stage of what they read, even if the
+ * graph has them behind the next cut. */
+static clt_status settle_assigned(const clt_graph *graph)
+{
+    bool *needed = clt_calloc((size_t)graph->n_values + 1, sizeof *needed);
+    CLT_TRY_MEMORY(needed);
+    find_needed(graph, needed);
+    for (int i = 0; i < graph->n_nodes; i++) {
+        clt_node *node = graph->nodes[i];
+        bool any = false;
+        int stage = -1;
+        for (int o = 0; o < node->n_out; o++)
+            any = any || node->out[o]->output || needed[node->out[o]->id];
+        for (int k = 0; k < node->n_in; k++)
+            if (node->in[k] && node->in[k]->producer && node->in[k]->producer->stage > stage)
+                stage = node->in[k]->producer->stage;
+        if (!any && stage >= 0)
+            node->stage = stage;
+    }
+    clt_free(needed);
+    return CLT_OK;
+}
+
+/* Whether a node reads leaves and nodes that do so, and may lie on any stage. */
+static bool reads_leaves(const clt_node *node, const bool *does)
+{
+    bool only = !cut_of(node);
+    for (int o = 0; o < node->n_out; o++)
+        only = only && !node->out[o]->output;
+    for (int k = 0; k < node->n_in; k++)
+        only = only && (!node->in[k] || !node->in[k]->producer || does[node->in[k]->producer->id]);
+    return only;
+}
+
+/* Moves nodes that read only leaves to the first stage that reads them, as the initial states of
+ * recurrent layers, which the graph may have in front of earlier cuts. */
+static clt_status settle_leaves(const clt_graph *graph)
+{
+    bool *leaves = clt_calloc((size_t)graph->n_nodes + 1, sizeof *leaves);
+    int *first = clt_calloc((size_t)graph->n_nodes + 1, sizeof *first); /* 0: nothing reads it */
+    if (leaves && first) {
+        for (int i = 0; i < graph->n_nodes; i++)
+            leaves[i] = reads_leaves(graph->nodes[i], leaves);
+        for (int i = graph->n_nodes - 1; i >= 0; i--) {
+            clt_node *node = graph->nodes[i];
+            if (leaves[i] && first[i])
+                node->stage = first[i] - 1;
+            for (int k = 0; k < node->n_in; k++) {
+                const clt_node *from = node->in[k] ? node->in[k]->producer : NULL;
+                if (from && (!first[from->id] || node->stage < first[from->id] - 1))
+                    first[from->id] = node->stage + 1;
+            }
+        }
+    }
+    const clt_status status = leaves && first ? CLT_OK : CLT_OUT_OF_MEMORY;
+    CLT_FREE(leaves, first);
+    return status;
+}
+
 static clt_status number_nodes(const clt_graph *graph, const cuts *c)
 {
     const clt_value *last = NULL;
@@ -92,7 +169,10 @@ static clt_status number_nodes(const clt_graph *graph, const cuts *c)
         nodes = 0;
         stage++;
     }
-    return nodes || !last ? CLT_OK : fail_empty(stage, last, NULL);
+    if (!nodes && last)
+        return fail_empty(stage, last, NULL);
+    CLT_TRY(settle_leaves(graph));
+    return settle_assigned(graph);
 }
 
 /* --- stages that are given ------------------------------------------------------------------- */

@@ -63,11 +63,13 @@ class Carried(CommandTest):
         self.assertGreater(json.loads(done.stdout)["test_loss"], 0.35)
 
     def test_devices(self):
-        """Two devices, uneven shares and micro-batches give the losses and states of one device."""
+        """Two devices, uneven shares, micro-batches and stages give the losses and states of one device."""
         if cores() < 2:
             self.skipTest("one core")
         runs = {"one": ("pocl@1",), "two": ("pocl/2",), "uneven": ("pocl/2", "--split", "1,3"),
-                "micro": ("pocl@1", "--accumulate", "3"), "both": ("pocl/2", "--accumulate", "2")}
+                "micro": ("pocl@1", "--accumulate", "3"), "both": ("pocl/2", "--accumulate", "2"),
+                "stages": ("pocl/2", "--accumulate", "2", "--parallel", "pp=2"),
+                "layers": ("pocl/2", "--accumulate", "2", "--parallel", "pp=2", "--stages", "*_l1")}
         losses, states = {}, {}
         for name, (devices, *more) in runs.items():
             losses[name] = self.losses(name, "--windows", "continued", "--checkpoint-dir", self.path(name), *more,
