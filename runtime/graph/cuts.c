@@ -50,7 +50,10 @@ static clt_status find_layer(const clt_graph *graph, const char *pattern, bool *
     while (i < graph->n_nodes && !matches(pattern, graph->nodes[i]))
         i++;
     if (i == graph->n_nodes)
-        return clt_fail(CLT_NOT_FOUND, "stages: no layer matches \"%s\"", pattern);
+        return clt_fail(
+            CLT_NOT_FOUND,
+            "stages: no layer matches \"%s\": cltrain inspect lists the layers of a model",
+            pattern);
     if (i == 0 || begins[i])
         return clt_fail(CLT_INVALID_ARGUMENT, "stages: \"%s\" begins at %s, where %s", pattern,
                         graph->nodes[i]->name,

@@ -62,9 +62,11 @@ clt_status clt_mesh_parse(const char *text, int devices, clt_mesh *mesh)
         m.stride[a] = m.stride[a] ? m.stride[a] : 1;
     }
     if (product != devices)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "mesh: '%s' is for %lld devices, and all ranks together have %d", text,
-                        product, devices);
+        return clt_fail(
+            CLT_INVALID_ARGUMENT,
+            "mesh: '%s' is for %lld devices, and all ranks together have %d: the product "
+            "of the axes must be the number of devices (--devices)",
+            text, product, devices);
     *mesh = m;
     return CLT_OK;
 }

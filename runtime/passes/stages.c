@@ -305,9 +305,9 @@ clt_status clt_pass_stages(clt_graph *graph, int stages)
     if (graph->cuts < stages - 1)
         return clt_fail(
             CLT_INVALID_ARGUMENT,
-            "mesh: pp=%d needs %d cuts of the graph, which has %d: name the layers at which "
+            "mesh: pp=%d needs %d cut%s of the graph, which has %d: name the layers at which "
             "stages begin (clt_cut_before; --stages)",
-            stages, stages - 1, graph->cuts);
+            stages, stages - 1, stages == 2 ? "" : "s", graph->cuts);
     CLT_TRY(divide(graph, stages));
     mark_users(graph);
     const int n_values = graph->n_values;

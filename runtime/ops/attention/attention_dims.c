@@ -80,8 +80,9 @@ clt_status clt_attention_localise(const clt_node *node, const clt_node_part *par
     const int64_t heads = of_keys ? s.kv_heads : s.heads;
     if (heads % places || part->blocks != 1)
         return clt_fail(CLT_UNSUPPORTED,
-                        "node %s: %lld heads%s cannot be divided over %d places of %s", node->name,
-                        (long long)heads, of_keys ? " of k and v" : "", places,
+                        "node %s: %lld heads%s cannot be divided over %d places of %s: the "
+                        "number of places must divide theirs",
+                        node->name, (long long)heads, of_keys ? " of k and v" : "", places,
                         clt_axis_name(part->axis));
     attr->heads /= places;
     attr->kv_heads /= places;

@@ -127,7 +127,8 @@ static clt_status set_zero(clt_mesh *mesh, int devices)
                                               "is one: leave it out");
     return mesh->size[CLT_AXIS_DATA] == devices
                ? CLT_OK
-               : clt_fail(CLT_UNSUPPORTED, "zero 3 needs a mesh that has no other axis than dp");
+               : clt_fail(CLT_UNSUPPORTED, "zero 3 needs a mesh that has no other axis than dp: "
+                                           "leave out the other axes, or zero");
 }
 
 static clt_status make_mesh(clt_store *store, const clt_store_options *options, int count)

@@ -403,7 +403,7 @@ static void mistakes_are_named(void **state)
     refuse((setting){"cpu/2", "pp=2", 2, 0, 1, CLT_SGD, CLT_F32}, CLT_INVALID_ARGUMENT,
            "2 stages of axis pp need at least as many micro-batches (accumulate), not 1");
     refuse((setting){"cpu/2", "pp=2", 1, 0, 0, CLT_SGD, CLT_F32}, CLT_INVALID_ARGUMENT,
-           "mesh: pp=2 needs 1 cuts of the graph, which has 0");
+           "mesh: pp=2 needs 1 cut of the graph, which has 0");
 }
 
 int main(void)
