@@ -161,7 +161,8 @@ static void zero_3_beside_other_axes_is_refused(void **state)
         assert_int_equal(clt_store_create_with(l.graph, l.devices, l.n, &store, &l.store),
                          CLT_UNSUPPORTED);
         assert_string_equal(clt_error_message(),
-                            "zero 3 needs a mesh that has no other axis than dp");
+                            "zero 3 needs a mesh that has no other axis than dp: leave "
+                            "out the other axes, or zero");
         lab_close(&l);
     }
 }
