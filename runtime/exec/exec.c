@@ -127,13 +127,6 @@ const clt_plan *clt_exec_plan(const clt_exec *exec)
     return exec->plan;
 }
 
-/* Returns where nodes with CLT_ADDS write gradients. Micro-batches without samples have none: what
- * their nodes write must not reach the sums. */
-static const cl_mem *totals_of(const clt_run *run)
-{
-    return run->totals && run->count ? run->totals : run->gradients;
-}
-
 static clt_view locate(const clt_exec *exec, const clt_run *run, clt_place place)
 {
     switch (place.kind) {
@@ -148,9 +141,8 @@ static clt_view locate(const clt_exec *exec, const clt_run *run, clt_place place
     case CLT_PLACE_SLOT:
         return (clt_view){exec->replica->values[place.index], place.offset};
     case CLT_PLACE_GRADIENT:
-        return (clt_view){run->gradients[place.index], place.offset};
     case CLT_PLACE_TOTAL:
-        return (clt_view){totals_of(run)[place.index], place.offset};
+        return (clt_view){run->gradients[place.index], place.offset};
     case CLT_PLACE_RESULT:
         return (clt_view){run->results.buffer, run->results.offset + place.offset};
     case CLT_PLACE_NONE:
@@ -159,10 +151,18 @@ static clt_view locate(const clt_exec *exec, const clt_run *run, clt_place place
     return (clt_view){0};
 }
 
+static clt_view locate_value(const clt_exec *exec, const clt_run *run, const clt_value *value)
+{
+    const clt_place place = exec->plan->places[value->id];
+    return locate(exec, run,
+                  run->further && place.kind == CLT_PLACE_GRADIENT ? exec->plan->further[value->id]
+                                                                   : place);
+}
+
 clt_status clt_exec_locate(const clt_exec *exec, const clt_run *run, const clt_value *value,
                            clt_view *view)
 {
-    *view = locate(exec, run, exec->plan->places[value->id]);
+    *view = locate_value(exec, run, value);
     return view->buffer ? CLT_OK
                         : clt_fail(CLT_NOT_FOUND, "the plan does not keep value %s",
                                    value->name ? value->name : "(unnamed)");
@@ -187,15 +187,13 @@ static cl_int set_value(const clt_exec *exec, const clt_run *run, cl_kernel kern
         cl_int code = clSetKernelArg(kernel, (*at)++, sizeof none, &none);
         return code != CL_SUCCESS ? code : clSetKernelArg(kernel, (*at)++, sizeof zero, &zero);
     }
-    return set_view(kernel, at, locate(exec, run, exec->plan->places[value->id]),
-                    clt_dtype_size(value->type.dtype));
+    return set_view(kernel, at, locate_value(exec, run, value), clt_dtype_size(value->type.dtype));
 }
 
 /* Whether output 0 of the node is added to the sum of the micro-batches before. */
 static bool adds(const clt_exec *exec, const clt_run *run, const clt_node *node)
 {
-    return totals_of(run) != run->gradients &&
-           exec->plan->places[node->out[0]->id].kind == CLT_PLACE_TOTAL;
+    return run->further && exec->plan->places[node->out[0]->id].kind == CLT_PLACE_TOTAL;
 }
 
 static cl_int set_run_arg(const clt_exec *exec, const clt_run *run, const bound_launch *b,
@@ -270,9 +268,9 @@ static clt_status enqueue_blas(clt_exec *exec, const clt_run *run, const bound_l
     const clt_blas_gemm *g = b->launch->blas;
     const clt_node *node = b->node->node;
     const int64_t n = run->count, size = (int64_t)sizeof(float);
-    const clt_view at_a = locate(exec, run, exec->plan->places[node->in[g->a]->id]);
-    const clt_view at_b = locate(exec, run, exec->plan->places[node->in[g->b]->id]);
-    const clt_view at_c = locate(exec, run, exec->plan->places[node->out[g->out]->id]);
+    const clt_view at_a = locate_value(exec, run, node->in[g->a]);
+    const clt_view at_b = locate_value(exec, run, node->in[g->b]);
+    const clt_view at_c = locate_value(exec, run, node->out[g->out]);
     clt_clblast_gemm call = {.m = clt_extent_at(g->m, n),
                              .n = clt_extent_at(g->n, n),
                              .k = clt_extent_at(g->k, n),
@@ -330,6 +328,9 @@ static clt_status enqueue_launch(clt_exec *exec, const clt_run *run, const bound
 {
     const clt_launch *launch = b->launch;
     size_t global[3], local[3];
+    /* Micro-batches without samples have no gradient: the node may not write into the sum. */
+    if (!run->count && adds(exec, run, b->node->node))
+        return CLT_OK;
     if (launch->blas)
         return enqueue_blas(exec, run, b, n_wait, wait);
     for (int d = 0; d < launch->work_dim; d++) {

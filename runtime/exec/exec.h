@@ -21,10 +21,11 @@ typedef struct clt_run {
     int64_t sample;          /* position of the first image in the global batch */
     const clt_view *inputs;  /* by plan input; unused inputs may be {NULL} */
     const cl_mem *gradients; /* by bucket, in the plan's precision */
-    const cl_mem *totals;    /* by bucket: sums of the micro-batches before, to which nodes with
-                                CLT_ADDS    add. NULL or `gradients`: there are none before */
-    clt_view results;        /* plan->results_bytes */
-    int slot; /* of the micro-batches in flight, see clt_plan_options.in_flight; else 0 */
+    /* `gradients` has the sum of the micro-batches before. Nodes with CLT_ADDS add to it, and other
+     * gradients go to the arena. Needs the plan option `accumulates`. */
+    bool further;
+    clt_view results; /* plan->results_bytes */
+    int slot;         /* of the micro-batches in flight, see clt_plan_options.in_flight; else 0 */
 } clt_run;
 
 /* Builds the plan's kernels. plan, replica and arena are borrowed and must outlive the exec. */

@@ -87,10 +87,9 @@ cl_mem *clt_replica_gradients(const clt_replica *replica, clt_dtype precision)
     return precision == CLT_F32 ? replica->gradients : replica->half_gradients;
 }
 
-clt_status clt_replica_for_micro_batches(clt_replica *replica)
+clt_status clt_replica_for_gradient_sums(clt_replica *replica)
 {
-    return create_set(replica, "gradients of micro-batches", false, CLT_F32, 1,
-                      &replica->micro_gradients);
+    return create_set(replica, "sums of gradients", false, CLT_F32, 1, &replica->gradient_sums);
 }
 
 void clt_replica_destroy(clt_replica *replica)
@@ -100,7 +99,7 @@ void clt_replica_destroy(clt_replica *replica)
     destroy_set(replica, &replica->values);
     destroy_set(replica, &replica->gradients);
     destroy_set(replica, &replica->half_gradients);
-    destroy_set(replica, &replica->micro_gradients);
+    destroy_set(replica, &replica->gradient_sums);
     for (int i = 0; i < CLT_MAX_OPTIMIZER_SLOTS; i++)
         destroy_set(replica, &replica->slots[i]);
     *replica = (clt_replica){0};

@@ -19,7 +19,7 @@ typedef struct clt_replica {
     cl_mem *values;            /* by bucket */
     cl_mem *gradients;         /* by bucket, in f32; NULL entries for buckets of states */
     cl_mem *half_gradients; /* in f16 or bf16, half as large; NULL until needed, like `gradients` */
-    cl_mem *micro_gradients; /* a second set in f32, for micro-batches; NULL until needed */
+    cl_mem *gradient_sums;  /* in f32, of micro-batches with 16-bit gradients; NULL until needed */
     /* Of this device's shard of each bucket only; with one shard, of whole buckets. NULL entries
      * for buckets of states, and where another shard owns the bucket. */
     cl_mem *slots[CLT_MAX_OPTIMIZER_SLOTS];
@@ -47,9 +47,8 @@ void clt_replica_forget_slots(clt_replica *replica);
 /* Returns the gradients of a precision, by bucket; NULL before clt_replica_for_training. */
 cl_mem *clt_replica_gradients(const clt_replica *replica, clt_dtype precision);
 
-/* Adds the second set of gradients. It holds gradients of further micro-batches or, if gradients
- * have 16 bits, the sum of all micro-batches in f32. Idempotent. */
-clt_status clt_replica_for_micro_batches(clt_replica *replica);
+/* Adds the sums in f32 of all micro-batches, for gradients in 16 bits. Idempotent. */
+clt_status clt_replica_for_gradient_sums(clt_replica *replica);
 
 void clt_replica_destroy(clt_replica *replica);
 

@@ -13,7 +13,7 @@ typedef enum kernel_index {
     K_SCALE_UPSTREAM,
     K_ADD, /* adds micro-batches: in f32, or for gradients in 16 bits */
     K_ROUND,
-    K_MEAN,
+    K_MEAN, /* adds what K_ADD cannot in f32 */
     K_ASSIGN,
     K_OPTIMIZER,
     N_KERNELS
@@ -235,7 +235,7 @@ static clt_status each_sum(clt_update *u, kernel_index kernel, const char *name,
         if (layout->buckets[i].state)
             continue;
         const int64_t count = layout->buckets[i].bytes / 4;
-        const cl_mem sum = u->replica->micro_gradients[i], gradient = gradients_of(u, i);
+        const cl_mem sum = u->replica->gradient_sums[i], gradient = gradients_of(u, i);
         call c = begin(u, kernel);
         arg_buffer(&c, sum);
         arg_buffer(&c, gradient);
@@ -258,41 +258,21 @@ clt_status clt_update_round_sum(clt_update *u)
     return each_sum(u, K_ROUND, "round_sum", -1, 1);
 }
 
-/* Whether micro-batches add to the gradient itself. */
-static bool is_total(const clt_update *u, int slot)
+/* The kernel add_to adds whole lines at equal offsets of both buffers. */
+clt_status clt_update_add(clt_update *u, int bucket, int64_t offset, clt_view addend, int64_t bytes)
 {
-    const clt_value *gradient = u->plan ? u->plan->gradients[slot] : NULL;
-    return gradient && u->plan->places[gradient->id].kind == CLT_PLACE_TOTAL;
-}
-
-/* Adds the second set's gradients of slots [first, end), which follow each other in a bucket. */
-static clt_status add_slots(clt_update *u, int bucket, int first, int end)
-{
-    const clt_slot *slots = u->replica->layout->slots;
-    const int64_t from = slots[first].offset;
-    const int64_t to = slots[end - 1].offset + clt_slot_padded(&slots[end - 1]);
-    call c = begin(u, K_ADD);
-    arg_buffer(&c, gradients_of(u, bucket));
-    arg_buffer(&c, u->replica->micro_gradients[bucket]);
-    arg_int(&c, from / 4);
-    arg_int(&c, (to - from) / 4);
-    return to > from ? run_bucket(&c, (to - from) / 4, "add_to", 3, false) : CLT_OK;
-}
-
-clt_status clt_update_add_micro(clt_update *u)
-{
-    const clt_buckets *layout = u->replica->layout;
-    for (int i = 0; i < layout->n_buckets; i++) {
-        const clt_bucket *b = &layout->buckets[i];
-        for (int first = b->first, end; !b->state && first < b->end; first = end) {
-            const bool total = is_total(u, first);
-            for (end = first + 1; end < b->end && is_total(u, end) == total;)
-                end++;
-            if (!total)
-                CLT_TRY(add_slots(u, i, first, end));
-        }
+    const int64_t lines = addend.offset == offset ? bytes / CLT_TENSOR_ALIGN * CLT_TENSOR_ALIGN : 0;
+    if (lines) {
+        call c = begin(u, K_ADD);
+        arg_buffer(&c, gradients_of(u, bucket));
+        arg_buffer(&c, addend.buffer);
+        arg_int(&c, offset / 4);
+        arg_int(&c, lines / 4);
+        CLT_TRY(run_bucket(&c, lines / 4, "add_to", 3, false));
     }
-    return CLT_OK;
+    addend.offset += lines;
+    const clt_view sum = {gradients_of(u, bucket), offset + lines};
+    return lines < bytes ? clt_update_mean(u, addend, sum, (bytes - lines) / 4, 1, false) : CLT_OK;
 }
 
 clt_status clt_update_zero(clt_update *u)

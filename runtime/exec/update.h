@@ -51,13 +51,13 @@ clt_status clt_update_upstream(clt_update *update, clt_view weight, cl_mem upstr
 /* Sets upstream[index] = value, times the loss scale. */
 clt_status clt_update_scale_upstream(clt_update *update, cl_mem upstream, int index, double value);
 
-/* Adds micro_gradients to gradients in all buckets, in f32, but for gradients that the plan of
- * clt_update_follow adds up itself. */
-clt_status clt_update_add_micro(clt_update *update);
+/* Adds `bytes` of floats to the gradients at `offset` of a bucket, in f32. */
+clt_status clt_update_add(clt_update *update, int bucket, int64_t offset, clt_view addend,
+                          int64_t bytes);
 
-/* For gradients in 16 bits: sum_half copies the gradients of the `first` micro-batch to
- * micro_gradients, which are in f32, or adds later ones. round_sum rounds the complete sum into the
- * gradients. */
+/* For gradients in 16 bits: sum_half copies the gradients of the `first` micro-batch to the
+ * replica's gradient_sums, which are in f32, or adds later ones. round_sum rounds the complete sum
+ * into the gradients. */
 clt_status clt_update_sum_half(clt_update *update, bool first);
 clt_status clt_update_round_sum(clt_update *update);
 

@@ -18,6 +18,7 @@ typedef struct memory {
     clt_block *blocks;
     int n_blocks, room_blocks, room_slabs;
     int *block_of; /* by value id; -1: not in the arena */
+    int *whole; /* by bucket: the block of all its gradients in further micro-batches; -1: none */
     int *last_use; /* by value id: the last node that reads it; n_nodes if it outlives the run */
 } memory;
 
@@ -104,10 +105,10 @@ static void place_fixed(memory *m)
     }
 }
 
-/* Whether the node may overwrite operand `index`. It may not if the same bytes are also an operand
- * of which it reads other elements than it writes, such as the source of a sum over rows. For
- * example, the gradient of x + index_select(x) is added to the gradient that it reads. */
-static bool may_overwrite(const clt_node *node, int index)
+/* It may not if the same bytes are also an operand of which it reads other elements than it writes,
+ * such as the source of a sum over rows. For example, the gradient of x + index_select(x) is added
+ * to the gradient that it reads. */
+bool clt_plan_may_overwrite(const clt_node *node, int index)
 {
     const clt_value *root = clt_value_root(node->in[index]);
     for (int j = 0; j < node->n_in; j++)
@@ -123,7 +124,7 @@ static int overwritten_block(const memory *m, const clt_node *node)
 {
     for (int i = 0; i < node->n_in && i < 32; i++) {
         const clt_value *in = node->in[i];
-        if (!in || !may_overwrite(node, i) || m->plan->options.separate ||
+        if (!in || !clt_plan_may_overwrite(node, i) || m->plan->options.separate ||
             m->plan->options.repeatable)
             continue;
         const int b = m->block_of[in->id];
@@ -150,7 +151,8 @@ static void place_under_gradients(memory *m)
             continue;
         for (int j = 0; j < node->n_in && j < 32; j++) {
             const clt_value *in = node->in[j];
-            if (!in || !may_overwrite(node, j) || !in->producer || in->producer->op->view ||
+            if (!in || !clt_plan_may_overwrite(node, j) || !in->producer ||
+                in->producer->op->view || in->producer->op->collective ||
                 plan->places[in->id].kind != CLT_PLACE_NONE || m->last_use[in->id] != i ||
                 in->layout != out->layout || !clt_type_equal(&in->type, &out->type))
                 continue;
@@ -158,70 +160,6 @@ static void place_under_gradients(memory *m)
             break;
         }
     }
-}
-
-/* Who reads a value: the last node, and how many make views of it. */
-typedef struct reader {
-    int last, views;
-} reader;
-
-/* Whether the node may write its result in the state's place. The node must overwrite this operand.
- * No later node may read the state. No other node may make a view of the state, because the readers
- * of a view come later. */
-static bool updates_state(const memory *m, const clt_node *node, const clt_value *state,
-                          const reader *readers)
-{
-    const clt_plan *plan = m->plan;
-    const reader *r = &readers[state->id];
-    bool operand = false;
-    for (int j = 0; j < node->n_in && j < 32; j++)
-        operand = operand || (node->in[j] == state && may_overwrite(node, j));
-    return operand && r->last <= node->id && r->views == (node->op->view ? 1 : 0) &&
-           !plan->options.separate && !plan->options.repeatable;
-}
-
-static reader *find_readers(const clt_plan *plan)
-{
-    reader *readers = clt_calloc((size_t)plan->graph->n_values + 1, sizeof *readers);
-    for (int i = 0; readers && i < plan->n_nodes; i++) {
-        const clt_node *node = plan->nodes[i].node;
-        for (int j = 0; j < node->n_in; j++) {
-            if (!node->in[j])
-                continue;
-            reader *r = &readers[node->in[j]->id];
-            r->views += node->op->view && (!r->views || r->last != i);
-            r->last = i;
-        }
-    }
-    return readers;
-}
-
-/* Places a carried state's new value in the state's own place if possible, as the new rows of a
- * cache. Otherwise the value is copied there after the run. */
-static clt_status place_carried(memory *m)
-{
-    clt_plan *plan = m->plan;
-    reader *readers = find_readers(plan);
-    CLT_TRY_MEMORY(readers);
-    clt_status status = CLT_OK;
-    for (int i = 0; i < plan->graph->n_assigns && status == CLT_OK; i++) {
-        const clt_value *value = plan->graph->assigns[i].value,
-                        *state = plan->graph->assigns[i].state;
-        if (!state->carried)
-            continue;
-        const clt_value *origin = clt_value_root(value);
-        if (origin->kind == CLT_VALUE_STATE || origin->kind == CLT_VALUE_PARAMETER)
-            status = clt_fail(CLT_UNSUPPORTED,
-                              "carried state %s takes the value of %s as it is: give it a copy "
-                              "(clt_copy)",
-                              state->name, origin->name);
-        else if (value->producer && value->slot == 0 &&
-                 plan->places[value->id].kind == CLT_PLACE_NONE &&
-                 updates_state(m, value->producer, state, readers))
-            plan->places[value->id] = plan->places[state->id];
-    }
-    clt_free(readers);
-    return status;
 }
 
 static clt_status add_block(memory *m, int64_t bytes, int born, int dies, int *index)
@@ -241,12 +179,38 @@ static void keep_operand_block(memory *m, const clt_plan_collective *c)
         m->blocks[b].dies = c->needed;
 }
 
+/* Gives a gradient a block for further micro-batches, until it is added to its bucket after the
+ * last node. Writes the number of the block, and the offset in it. A bucket where no node adds has
+ * one block of the same layout, because adding is fast at equal offsets. */
+static clt_status add_further_block(memory *m, const clt_node *node, const clt_value *gradient)
+{
+    clt_plan *plan = m->plan;
+    const clt_place *out = &plan->places[gradient->id];
+    clt_place *further = &plan->further[gradient->id];
+    for (int i = 0; i < node->n_in; i++) /* the block of an operand that the node overwrites */
+        if (node->in[i] && clt_place_equal(&plan->places[node->in[i]->id], out))
+            *further = plan->further[node->in[i]->id];
+    if (further->kind != CLT_PLACE_NONE)
+        return CLT_OK;
+    const bool whole = !plan->options.separate && !clt_plan_has_totals(plan, out->index);
+    int *of_bucket = &m->whole[out->index], own = -1, *b = whole ? of_bucket : &own;
+    const int64_t bytes =
+        whole ? plan->buckets.buckets[out->index].bytes : stored_bytes(m, gradient);
+    if (*b < 0)
+        CLT_TRY(add_block(m, bytes, node->id, plan->n_nodes, b));
+    m->blocks[*b].own = whole; /* at offset 0 of a slab */
+    *further = (clt_place){CLT_PLACE_ARENA, *b, whole ? out->offset : 0};
+    return CLT_OK;
+}
+
 static clt_status collect_blocks(memory *m, int **scratch_blocks)
 {
     clt_plan *plan = m->plan;
     int n_scratch = 0, room = 0, collective = 0;
     for (int i = 0; i < plan->graph->n_values; i++)
         m->block_of[i] = -1;
+    for (int i = 0; i < plan->buckets.n_buckets; i++)
+        m->whole[i] = -1;
     for (int i = 0; i < plan->n_nodes; i++) {
         const clt_node *node = plan->nodes[i].node;
         const clt_plan_collective *c =
@@ -254,6 +218,8 @@ static clt_status collect_blocks(memory *m, int **scratch_blocks)
         for (int j = 0; j < node->n_out; j++) {
             const clt_value *out = node->out[j];
             int b = -1;
+            if (plan->further && plan->places[out->id].kind == CLT_PLACE_GRADIENT)
+                CLT_TRY(add_further_block(m, node, out));
             if (plan->places[out->id].kind != CLT_PLACE_NONE)
                 continue;
             if (node->op->view) {
@@ -261,6 +227,8 @@ static clt_status collect_blocks(memory *m, int **scratch_blocks)
                 m->block_of[out->id] = m->block_of[node->in[0]->id];
                 if (m->block_of[out->id] < 0)
                     plan->places[out->id] = plan->places[node->in[0]->id];
+                if (plan->further)
+                    plan->further[out->id] = plan->further[node->in[0]->id];
                 continue;
             }
             if (j == 0)
@@ -522,20 +490,26 @@ static clt_status place_blocks(memory *m)
     return status;
 }
 
+static clt_place place_of(const memory *m, int block, int64_t offset)
+{
+    const clt_block *b = &m->blocks[block];
+    return (clt_place){CLT_PLACE_ARENA, b->slab, b->offset + offset};
+}
+
 static void write_places(memory *m, const int *scratch_blocks)
 {
     clt_plan *plan = m->plan;
-    for (int i = 0; i < plan->graph->n_values; i++)
-        if (m->block_of[i] >= 0) {
-            const clt_block *b = &m->blocks[m->block_of[i]];
-            plan->places[i] = (clt_place){CLT_PLACE_ARENA, b->slab, b->offset};
-        }
+    for (int i = 0; i < plan->graph->n_values; i++) {
+        clt_place *further = plan->further ? &plan->further[i] : NULL;
+        if (m->block_of[i] >= 0)
+            plan->places[i] = place_of(m, m->block_of[i], 0);
+        if (further && further->kind != CLT_PLACE_NONE)
+            *further = place_of(m, further->index, further->offset);
+    }
     int next = 0;
     for (int i = 0; i < plan->n_nodes; i++)
-        for (int j = 0; j < plan->nodes[i].program.n_scratch; j++) {
-            const clt_block *b = &m->blocks[scratch_blocks[next++]];
-            plan->nodes[i].scratch[j] = (clt_place){CLT_PLACE_ARENA, b->slab, b->offset};
-        }
+        for (int j = 0; j < plan->nodes[i].program.n_scratch; j++)
+            plan->nodes[i].scratch[j] = place_of(m, scratch_blocks[next++], 0);
 }
 
 clt_status clt_plan_memory(clt_plan *plan, const clt_target *target)
@@ -545,13 +519,17 @@ clt_status clt_plan_memory(clt_plan *plan, const clt_target *target)
     int *scratch_blocks = NULL;
     clt_status status = CLT_OUT_OF_MEMORY;
     m.block_of = clt_calloc(n, sizeof *m.block_of);
+    m.whole = clt_calloc((size_t)plan->buckets.n_buckets + 1, sizeof *m.whole);
     m.last_use = clt_calloc(n, sizeof *m.last_use);
-    if (!m.block_of || !m.last_use)
+    if (plan->options.accumulates)
+        plan->further = clt_calloc(n, sizeof *plan->further);
+    if (!m.block_of || !m.whole || !m.last_use || !plan->further != !plan->options.accumulates)
         goto done;
     find_last_uses(&m);
     place_fixed(&m);
     place_under_gradients(&m);
-    CLT_TRY_GOTO(status, place_carried(&m), done);
+    CLT_TRY_GOTO(status, clt_plan_totals(plan), done);
+    CLT_TRY_GOTO(status, clt_plan_carried(plan), done);
     CLT_TRY_GOTO(status, collect_blocks(&m, &scratch_blocks), done);
     if (plan->options.in_flight)
         mark_flight(&m);
@@ -559,6 +537,6 @@ clt_status clt_plan_memory(clt_plan *plan, const clt_target *target)
     CLT_TRY_GOTO(status, place_blocks(&m), done);
     write_places(&m, scratch_blocks);
 done:
-    CLT_FREE(scratch_blocks, m.block_of, m.last_use, m.blocks);
+    CLT_FREE(scratch_blocks, m.block_of, m.whole, m.last_use, m.blocks);
     return status;
 }

@@ -292,8 +292,7 @@ clt_status clt_plan_lay_out(clt_plan *plan, const clt_target *target)
     CLT_TRY(place_results(plan));
     CLT_TRY(clt_plan_variants(plan, target));
     CLT_TRY(clt_plan_collectives(plan));
-    CLT_TRY(clt_plan_memory(plan, target));
-    return clt_plan_totals(plan);
+    return clt_plan_memory(plan, target);
 }
 
 /* Gives each node the stage that has its parameters in the store. */
@@ -372,8 +371,8 @@ void clt_plan_destroy(clt_plan *plan)
         clt_program_free(&plan->nodes[i].program);
         clt_free(plan->nodes[i].declined);
     }
-    CLT_FREE(plan->nodes, plan->tuned, plan->places, plan->inputs, plan->constants, plan->gradients,
-             plan->slabs, plan->collectives, plan->segments, plan->ready);
+    CLT_FREE(plan->nodes, plan->tuned, plan->places, plan->further, plan->inputs, plan->constants,
+             plan->gradients, plan->slabs, plan->collectives, plan->segments, plan->ready);
     clt_str_free(&plan->partition.text);
     clt_buckets_free(&plan->buckets);
     clt_graph_destroy(plan->graph);

@@ -32,8 +32,10 @@ typedef struct clt_plan_options {
     bool several;        /* several devices take part, so collectives stay */
     bool portable;       /* use the last variant of every operator, as for an unknown device */
     clt_dtype precision; /* stored type of layers' values and all gradients: F32, F16, BF16 */
-    bool early_outputs;  /* TRAIN: outputs are read before backward, and backward may overwrite them
-                          */
+    /* TRAIN, F32: the gradients of further micro-batches are added to those of the first. */
+    bool accumulates;
+    bool early_outputs; /* TRAIN: outputs are read before backward, and backward may overwrite them
+                         */
     /* TRAIN: the backward pass recomputes forward values, for the least memory that is found. */
     bool recompute;
     /* TRAIN: limit for the bytes of intermediates; 0: no limit. The backward pass recomputes as
@@ -70,6 +72,11 @@ typedef struct clt_place {
     int index;
     int64_t offset; /* bytes */
 } clt_place;
+
+static inline bool clt_place_equal(const clt_place *a, const clt_place *b)
+{
+    return a->kind == b->kind && a->index == b->index && a->offset == b->offset;
+}
 
 typedef struct clt_plan_node {
     const clt_node *node;
@@ -117,6 +124,9 @@ typedef struct clt_plan {
     int n_nodes;
     int n_forward;     /* number of forward nodes, which come first */
     clt_place *places; /* by value id */
+    /* By value id: the places in the arena of what has kind GRADIENT, for further micro-batches.
+     * NULL without options.accumulates. */
+    clt_place *further;
     clt_value **inputs;
     int n_inputs;
     clt_value **constants;
@@ -161,6 +171,9 @@ static inline bool clt_plan_in_gradients(const clt_plan *plan, const clt_value *
     return kind == CLT_PLACE_GRADIENT || kind == CLT_PLACE_TOTAL;
 }
 
+/* Whether micro-batches add to a gradient in the bucket where it is. */
+bool clt_plan_has_totals(const clt_plan *plan, int bucket);
+
 /* Returns the bytes of the arena: the peak of intermediates. */
 int64_t clt_plan_arena_bytes(const clt_plan *plan);
 
@@ -194,7 +207,14 @@ clt_status clt_plan_variants(clt_plan *plan, const clt_target *target);
 /* plan/memory.c: finds a place for every value and scratch block. */
 clt_status clt_plan_memory(clt_plan *plan, const clt_target *target);
 
-/* plan/totals.c: finds the gradients that micro-batches add up where they are. */
+/* plan/memory.c: whether the node may overwrite operand `index`. */
+bool clt_plan_may_overwrite(const clt_node *node, int index);
+
+/* plan/carried.c: places new values of carried states. */
+clt_status clt_plan_carried(clt_plan *plan);
+
+/* plan/totals.c: finds the gradients that micro-batches add up where they are. Needs the places of
+ * gradients. */
 clt_status clt_plan_totals(clt_plan *plan);
 
 /* plan.c: lists nodes, chooses variants and lays out memory, after all passes. */

@@ -5,6 +5,19 @@
 /* What arithmetic and memory take, for comparing nodes: a processor's orders of magnitude. */
 static const double FLOPS_A_SECOND = 4e11, BYTES_A_SECOND = 2e10;
 
+/* Whether the node is the first to write a gradient's place for further micro-batches. */
+static bool begins_further(const clt_plan *plan, const clt_node *node, const clt_value *out)
+{
+    const clt_place *place = plan->further ? &plan->further[out->id] : NULL;
+    if (!place || place->kind == CLT_PLACE_NONE || node->op->view)
+        return false;
+    for (int i = 0; i < node->n_in; i++) {
+        if (node->in[i] && clt_place_equal(&plan->further[node->in[i]->id], place))
+            return false;
+    }
+    return true;
+}
+
 static void read_values(clt_recompute *r, const clt_target *target)
 {
     const clt_plan *plan = r->plan;
@@ -12,13 +25,16 @@ static void read_values(clt_recompute *r, const clt_target *target)
         const clt_node *node = plan->nodes[i].node;
         for (int j = 0; j < node->n_out; j++) {
             const clt_value *v = node->out[j];
+            const int64_t bytes = clt_value_stored(v, plan->options.max_batch, target->lanes) *
+                                  clt_dtype_size(v->type.dtype);
+            const int64_t padded =
+                (bytes + CLT_TENSOR_ALIGN - 1) / CLT_TENSOR_ALIGN * CLT_TENSOR_ALIGN;
+            if (begins_further(plan, node, v))
+                r->left[i] += padded;
             if (plan->places[v->id].kind != CLT_PLACE_ARENA)
                 continue;
             r->root[v->id] = node->op->view ? r->root[node->in[0]->id] : v->id;
-            r->bytes[v->id] = clt_value_stored(v, plan->options.max_batch, target->lanes) *
-                              clt_dtype_size(v->type.dtype);
-            r->bytes[v->id] =
-                (r->bytes[v->id] + CLT_TENSOR_ALIGN - 1) / CLT_TENSOR_ALIGN * CLT_TENSOR_ALIGN;
+            r->bytes[v->id] = padded;
             if (v->output && r->root[v->id] >= 0)
                 *(plan->options.early_outputs ? &r->fetched[r->root[v->id]]
                                               : &r->lasting[r->root[v->id]]) = true;
@@ -82,13 +98,27 @@ static clt_status set_arrays(clt_recompute *r, bool make)
         size_t count, size;
     } rows[] = {
 #define ROW(field, count) {(void **)&r->field, count, sizeof *r->field}
-        ROW(root, values),      ROW(bytes, values),      ROW(lasting, values),
-        ROW(fetched, values),   ROW(scratch, nodes),     ROW(recomputed_values, values),
-        ROW(seconds, nodes),    ROW(fixed, nodes),       ROW(candidate, nodes),
-        ROW(recomputed, nodes), ROW(gains, nodes),       ROW(looked, nodes),
-        ROW(best, nodes),       ROW(order, 2 * nodes),   ROW(stack, nodes),
-        ROW(made, nodes),       ROW(last, 2 * values),   ROW(block, 2 * values),
-        ROW(died, 2 * values),  ROW(live, 2 * nodes + 2)
+        ROW(root, values),
+        ROW(bytes, values),
+        ROW(lasting, values),
+        ROW(fetched, values),
+        ROW(scratch, nodes),
+        ROW(left, nodes),
+        ROW(seconds, nodes),
+        ROW(fixed, nodes),
+        ROW(recomputed_values, values),
+        ROW(candidate, nodes),
+        ROW(recomputed, nodes),
+        ROW(gains, nodes),
+        ROW(looked, nodes),
+        ROW(best, nodes),
+        ROW(order, 2 * nodes),
+        ROW(stack, nodes),
+        ROW(made, nodes),
+        ROW(last, 2 * values),
+        ROW(block, 2 * values),
+        ROW(died, 2 * values),
+        ROW(live, 2 * nodes + 2)
 #undef ROW
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -106,6 +106,7 @@ static void add_outputs(clt_recompute *r, int place)
     const clt_node *node = r->plan->nodes[it.node].node;
     r->live[place] += r->scratch[it.node];
     r->live[place + 1] -= r->scratch[it.node];
+    r->live[place] += it.copy ? 0 : r->left[it.node];
     for (int j = 0; j < node->n_out; j++) {
         if (!clt_recompute_is_root(r, node->out[j]))
             continue;

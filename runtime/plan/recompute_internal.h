@@ -32,6 +32,7 @@ struct clt_recompute {
     bool *lasting;             /* by value, of roots: lives to the end of the step anyway */
     bool *fetched;             /* by value, of roots: lives to the end of forward anyway */
     int64_t *scratch;          /* by node */
+    int64_t *left;             /* by node: bytes that it leaves to the end, see clt_plan.further */
     double *seconds;           /* by node */
     bool *fixed;               /* by node: never recomputed */
     bool *candidate;           /* by node: the backward pass reads its results */

@@ -1,5 +1,5 @@
-/* Finds the gradients that micro-batches add up where they are: in the first set of gradients. The
- * others are written to a second set, and the update adds this set to the first. */
+/* Finds the gradients that micro-batches add up where they are: in the buckets. Further
+ * micro-batches write the others to the arena, and the update adds them to the buckets. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "ops/core/ops.h"
@@ -13,8 +13,7 @@ static clt_value *added_to(const clt_plan *plan, const clt_node *node)
         clt_value *in = node->in[i];
         const clt_place *place = in ? &plan->places[in->id] : NULL;
         const bool sums = node->op == &clt_op_add || (node->op->base && node->op->base == i);
-        if (sums && place && place->kind == out->kind && place->index == out->index &&
-            place->offset == out->offset)
+        if (sums && place && clt_place_equal(place, out))
             return in;
     }
     return NULL;
@@ -48,6 +47,16 @@ static void mark(clt_plan *plan, clt_value *gradient, const int *readers)
         v = in;
     }
     plan->places[first->id].kind = CLT_PLACE_TOTAL;
+}
+
+bool clt_plan_has_totals(const clt_plan *plan, int bucket)
+{
+    const clt_bucket *b = &plan->buckets.buckets[bucket];
+    bool any = false;
+    for (int s = b->first; s < b->end; s++)
+        any = any ||
+              (plan->gradients[s] && plan->places[plan->gradients[s]->id].kind == CLT_PLACE_TOTAL);
+    return any;
 }
 
 clt_status clt_plan_totals(clt_plan *plan)

@@ -6,10 +6,10 @@
 
 typedef struct clt_updates {
     clt_update *update;
-    float *step_status;         /* by ring entry: CLT_STEP_STATUS floats */
-    clt_scaling scaling;        /* with several devices: state after the last complete step */
-    const cl_mem *gradients[2]; /* by bucket, for the first and for further micro-batches */
-    int votes;                  /* votes of the last step */
+    float *step_status;      /* by ring entry: CLT_STEP_STATUS floats */
+    clt_scaling scaling;     /* with several devices: state after the last complete step */
+    const cl_mem *gradients; /* by bucket */
+    int votes;               /* votes of the last step */
     int64_t begun, done; /* steps whose updates are enqueued: at least in part, and completely */
 } clt_updates;
 

@@ -38,7 +38,8 @@ static void plain(writer *w, clt_instruction_kind kind, int micro, int version)
                      .kind = kind, .item = -1, .micro = micro, .version = version, .peer = -1});
 }
 
-/* Further micro-batches in f32 write a second set of gradients, which is added to the first. */
+/* Further micro-batches in f32 write gradients to a second set in the arena, which is added to the
+ * first. */
 static int set_of(const writer *w, int micro)
 {
     return micro != 0 && !w->in->half;
@@ -235,13 +236,8 @@ void clt_write_backward(writer *w, int micro, bool reduce)
         plain(w, CLT_DO_UPSTREAM_DEVICE, micro, micro);
     if (w->in->plan->output_gradients)
         plain(w, CLT_DO_FEED_GRADIENTS, micro, CLT_VERSION_ANY);
-    if (w->in->plan->unwritten)
-        clt_write(w, (clt_instruction){.kind = CLT_DO_CLEAR,
-                                       .item = -1,
-                                       .micro = micro,
-                                       .set = set_of(w, micro),
-                                       .version = CLT_VERSION_ANY,
-                                       .peer = -1});
+    if (w->in->plan->unwritten && !set_of(w, micro))
+        plain(w, CLT_DO_CLEAR, micro, CLT_VERSION_ANY);
     run_nodes(w, w->in->plan->n_forward, w->in->plan->n_nodes, micro, reduce);
     if (w->in->half ? is_many(w->load) : micro != 0)
         plain(w, w->in->half ? CLT_DO_ADD_HALF : CLT_DO_ADD, micro, micro);

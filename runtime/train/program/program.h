@@ -111,7 +111,7 @@ typedef struct clt_instruction {
     int first, end; /* RUN, INSPECT */
     int micro;      /* selects inputs, results and intermediates */
     int ahead;      /* added to `micro` and `version` where they are LAST or EACH */
-    int set;        /* RUN, CLEAR: set of gradients to write; 1 for further micro-batches */
+    int set;        /* RUN: set of gradients to write; 1 for further micro-batches */
     int version;    /* required version of the operand */
     int group;      /* of a collective */
     int peer;       /* the member of the group that has or gets the data; -1: all */

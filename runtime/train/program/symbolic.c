@@ -55,9 +55,9 @@ uint64_t clt_symbolic_computed(const clt_symbolic_device *s, int end)
     return term;
 }
 
-bool clt_symbolic_is_cleared(const clt_symbolic_device *s, int set, int micro)
+bool clt_symbolic_is_cleared(const clt_symbolic_device *s, int micro)
 {
-    return !s->in->plan->unwritten || s->cleared[set] == micro || !s->micro_batches;
+    return !s->in->plan->unwritten || s->cleared == micro || !s->micro_batches;
 }
 
 bool clt_symbolic_has_results(const clt_symbolic_device *s)
@@ -132,7 +132,7 @@ static void begin_part(clt_symbolic_device *s)
                      (uint64_t)b),
             reduced ? CLT_VERSION_REDUCED : 0);
     if (s->kind == CLT_PROGRAM_REDUCE || s->kind == CLT_PROGRAM_APPLY)
-        s->cleared[0] = 0;
+        s->cleared = 0;
     if (s->kind == CLT_PROGRAM_APPLY) {
         s->status = clt_term(STATUS, 1, 0);
         if (clt_input_parts(in) > 1)
@@ -166,7 +166,7 @@ clt_status clt_symbolic_create(const clt_step_program_input *in, clt_step_progra
                                .kind = kind,
                                .rounds = rounds,
                                .micro_batches = micro_batches,
-                               .cleared = {-1, -1},
+                               .cleared = -1,
                                .fed = -1,
                                .gradients_fed = -1,
                                .running = -1};
@@ -250,7 +250,7 @@ const char *clt_symbolic_missing(const clt_symbolic_device *s)
         return "the device's work was not measured";
     for (int b = 0; s->kind == CLT_PROGRAM_BACKWARD && b < in->layout->n_buckets; b++)
         if (!in->layout->buckets[b].state &&
-            (!s->gradients[0][b].valid || !clt_symbolic_is_cleared(s, 0, 0)))
+            (!s->gradients[0][b].valid || !clt_symbolic_is_cleared(s, 0)))
             return "a bucket has no gradient";
     if (s->kind == CLT_PROGRAM_VERIFY && !s->compared)
         return "checksums were not compared";

@@ -50,7 +50,7 @@ typedef struct clt_symbolic_device {
     uint64_t *measured;
     clt_symbol means, results, totals;
     uint64_t round_results[CLT_SYMBOLIC_ROUNDS], fetched[CLT_SYMBOLIC_ROUNDS];
-    int cleared[2]; /* by set: the micro-batch that it is cleared for; -1: none */
+    int cleared; /* the micro-batch that the first gradients are cleared for; -1: none */
 
     int fed,
         gradients_fed; /* micro-batch whose inputs, and gradients of outputs, are set; -1: none */

@@ -14,7 +14,7 @@ static const char *all_gradients(const clt_symbolic_device *s, int version, uint
             return "a bucket is not reduced";
         *term = clt_term(STATUS, *term, version == CLT_VERSION_REDUCED ? s->measured[b] : g->term);
     }
-    if (version != CLT_VERSION_REDUCED && !clt_symbolic_is_cleared(s, 0, s->in->half ? version : 0))
+    if (version != CLT_VERSION_REDUCED && !clt_symbolic_is_cleared(s, s->in->half ? version : 0))
         return "gradients that no node writes are not cleared";
     return NULL;
 }

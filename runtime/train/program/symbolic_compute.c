@@ -4,9 +4,9 @@
 static const char *clear(clt_symbolic_device *s, const clt_instruction *i)
 {
     for (int b = 0; b < s->in->layout->n_buckets; b++)
-        if (s->gradients[i->set][b].flight)
+        if (s->gradients[0][b].flight)
             return "a gradient would be written while it is reduced";
-    s->cleared[i->set] = i->micro;
+    s->cleared = i->micro;
     return NULL;
 }
 
@@ -180,8 +180,10 @@ static const char *add(clt_symbolic_device *s, const clt_instruction *i)
     const bool half = i->kind == CLT_DO_ADD_HALF,
                nothing = i->micro >= s->micro_batches && !s->in->mesh.zero;
     const int set = half ? 0 : 1;
-    if (!whole(s, set, i->micro) || !clt_symbolic_is_cleared(s, set, i->micro))
+    if (!whole(s, set, i->micro) || (half && !clt_symbolic_is_cleared(s, i->micro)))
         return "the gradients of its micro-batch are not whole";
+    if (!half && s->running != i->micro)
+        return "another micro-batch has run in between, and the gradients in the arena are lost";
     for (int b = 0; b < s->in->layout->n_buckets; b++) {
         clt_symbol *to = half ? &s->sums[b] : &s->gradients[0][b];
         const clt_symbol *from = &s->gradients[set][b];

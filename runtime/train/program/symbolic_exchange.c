@@ -78,7 +78,7 @@ static const char *start_buffer(const clt_symbolic_device *s, const clt_instruct
         return NULL; /* this device sends no data */
     if (i->on == CLT_ON_RESULTS && !clt_symbolic_has_results(s))
         return "results of a micro-batch are not there";
-    if (i->on == CLT_ON_GRADIENT && !clt_symbolic_is_cleared(s, 0, s->in->half ? i->version : 0))
+    if (i->on == CLT_ON_GRADIENT && !clt_symbolic_is_cleared(s, s->in->half ? i->version : 0))
         return "gradients that no node writes are not cleared";
     return !buffer->valid || buffer->part || buffer->version != i->version
                ? "the buffer has not what all micro-batches add up to"

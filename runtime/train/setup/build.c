@@ -65,8 +65,8 @@ static clt_status make_device(clt_trainer *t, int index)
         replica, t->options.precision, clt_optimizer_find(t->options.optimizer)->n_slots,
         t->sharded ? clt_participants_replica(&t->all, t->all.first + index) : 0,
         t->sharded ? clt_participants_replicas(&t->all) : 1));
-    if (clt_capacity_micro_batches(&t->options) > 1)
-        CLT_TRY(clt_replica_for_micro_batches(replica));
+    if (clt_capacity_micro_batches(&t->options) > 1 && t->options.precision != CLT_F32)
+        CLT_TRY(clt_replica_for_gradient_sums(replica));
     const clt_update_options update = {.optimizer = t->options.optimizer,
                                        .momentum = t->options.momentum,
                                        .beta1 = t->options.beta1,
@@ -81,8 +81,7 @@ static clt_status make_device(clt_trainer *t, int index)
     d->step_status = clt_calloc(CLT_STEP_STATUS * CLT_RESULT_RING, sizeof *d->step_status);
     d->scaling = clt_scaling_begin();
     CLT_TRY_MEMORY(d->step_status);
-    d->gradients[0] = clt_replica_gradients(replica, t->options.precision);
-    d->gradients[1] = replica->micro_gradients;
+    d->gradients = clt_replica_gradients(replica, t->options.precision);
     return CLT_OK;
 }
 

@@ -47,6 +47,8 @@ clt_plan_options clt_capacity_options(const clt_trainer_options *options, clt_pl
     plan.precision = options->precision;
     plan.variants = options->variants;
     plan.in_flight = mode == CLT_PLAN_TRAIN ? options->in_flight : 0;
+    plan.accumulates = mode == CLT_PLAN_TRAIN && options->precision == CLT_F32 &&
+                       clt_capacity_micro_batches(options) > 1;
     return plan;
 }
 

@@ -100,7 +100,7 @@ clt_status clt_memory_count(const clt_graph *graph, const clt_store *store,
                                set_bytes(replica->layout, false, CLT_F32, own.shard, own.shards)};
     m->store = set_bytes(replica->layout, true, CLT_F32, 0, 1) +
                set_bytes(replica->layout, false, options->precision, 0, 1) + m->slots;
-    if (micro_batches > 1) /* they are summed in f32 */
+    if (micro_batches > 1 && options->precision != CLT_F32) /* they are summed in f32 */
         m->store += set_bytes(replica->layout, false, CLT_F32, 0, 1);
     for (int i = 0; i < graph->n_values; i++) {
         const clt_value *v = graph->values[i];
@@ -169,7 +169,8 @@ int64_t clt_memory_held(const clt_replica *replica, const clt_trainer_options *o
                  set_bytes(layout, false, CLT_F32, replica->shard, replica->shards);
     if (clt_replica_gradients(replica, options->precision))
         bytes += set_bytes(layout, false, options->precision, 0, 1);
-    if (replica->micro_gradients && clt_capacity_micro_batches(options) > 1)
+    if (replica->gradient_sums && options->precision != CLT_F32 &&
+        clt_capacity_micro_batches(options) > 1)
         bytes += set_bytes(layout, false, CLT_F32, 0, 1);
     return bytes;
 }

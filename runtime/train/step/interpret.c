@@ -53,7 +53,7 @@ static clt_status clear(context *c)
         const clt_slot *slot = &plan->buckets.slots[s];
         if (slot->state || plan->gradients[s])
             continue;
-        const clt_view place = {c->run.gradients[slot->bucket],
+        const clt_view place = {c->u->gradients[slot->bucket],
                                 slot->offset / (int64_t)sizeof(float) * size};
         CLT_TRY(clt_enqueue_zeros(c->sd->device, place,
                                   clt_slot_padded(slot) / (int64_t)sizeof(float) * size));
@@ -178,13 +178,39 @@ static clt_status committed(context *c)
     return CLT_OK;
 }
 
+/* Adds the gradients that no node has added. Neighbours without padding are added together. */
+static clt_status add_gradients(context *c)
+{
+    const clt_plan *plan = c->sd->plan;
+    clt_place sum = {0};
+    clt_view addend = {0};
+    int64_t bytes = 0;
+    for (int s = 0; s < plan->buckets.n_slots; s++) {
+        const clt_value *gradient = plan->gradients[s];
+        const clt_place place = gradient ? plan->places[gradient->id] : (clt_place){0};
+        clt_view next;
+        if (place.kind != CLT_PLACE_GRADIENT)
+            continue;
+        CLT_TRY(clt_exec_locate(c->sd->exec, &c->run, gradient, &next));
+        if (place.index != sum.index || place.offset != sum.offset + bytes ||
+            next.buffer != addend.buffer || next.offset != addend.offset + bytes) {
+            CLT_TRY(clt_update_add(c->u->update, sum.index, sum.offset, addend, bytes));
+            sum = place;
+            addend = next;
+            bytes = 0;
+        }
+        bytes += clt_type_elements(&gradient->type, 0) * (int64_t)sizeof(float);
+    }
+    return clt_update_add(c->u->update, sum.index, sum.offset, addend, bytes);
+}
+
 /* A micro-batch without samples adds no gradient. With zero 3 the shard's gradient is that of all
  * devices' samples. */
 static clt_status add(context *c)
 {
     if (!c->part.count && !c->b->all->mesh.zero)
         return CLT_OK;
-    return c->i->kind == CLT_DO_ADD ? clt_update_add_micro(c->u->update)
+    return c->i->kind == CLT_DO_ADD ? add_gradients(c)
                                     : clt_update_sum_half(c->u->update, c->micro == 0);
 }
 
@@ -320,8 +346,8 @@ static clt_status execute_range(context *c, const clt_step_program *p, int first
                 .step = (uint32_t)call->step,
                 .sample = call->batch.first + c->part.begin,
                 .inputs = c->sd->views,
-                .gradients = c->u ? c->u->gradients[c->i->set] : NULL,
-                .totals = c->u ? c->u->gradients[0] : NULL,
+                .gradients = c->u ? c->u->gradients : NULL,
+                .further = c->micro > 0 && c->sd->plan->options.accumulates,
                 .results = clt_session_results(call->session, b->device, call->entry, c->micro),
                 .slot = slot_of(c)};
         }

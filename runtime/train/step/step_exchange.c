@@ -176,7 +176,7 @@ static clt_collective of_gradient(const clt_bound *b, int bucket, int owner)
                                     : shards > 1 ? CLT_COLLECTIVE_REDUCE_SCATTER
                                                  : CLT_COLLECTIVE_ALL_REDUCE,
                             .root = owner < 0 ? 0 : owner,
-                            .buffer = b->updates->gradients[0][bucket],
+                            .buffer = b->updates->gradients[bucket],
                             .count = clt_shard_bytes(of, shards) / 4,
                             .dtype = b->call->session->devices[b->device].plan->options.precision,
                             .whole = true,
@@ -191,7 +191,7 @@ static clt_collective of_tied(const clt_bound *b, int slot)
 {
     const clt_slot *own = &b->replica->layout->slots[slot];
     return (clt_collective){.kind = CLT_COLLECTIVE_ALL_REDUCE,
-                            .buffer = b->updates->gradients[0][own->bucket],
+                            .buffer = b->updates->gradients[own->bucket],
                             .offset = own->offset / (int64_t)sizeof(float),
                             .count = own->bytes / (int64_t)sizeof(float),
                             .dtype = b->call->session->devices[b->device].plan->options.precision,

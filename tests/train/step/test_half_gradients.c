@@ -115,7 +115,7 @@ static void half_the_bytes(void **state)
         const clt_replica *r = &l.store->replicas[0];
         const clt_buckets *layout = &l.store->layout;
         assert_true(half ? !r->gradients : !r->half_gradients);
-        assert_null(r->micro_gradients);
+        assert_null(r->gradient_sums);
         for (int b = 0; b < layout->n_buckets; b++)
             assert_int_equal(bytes_of(clt_replica_gradients(r, o.precision)[b]),
                              bytes_of(r->values[b]) / (half ? 2 : 1));

@@ -3,6 +3,7 @@
 #include "plan/plan.h"
 #include "train/core/trainer.h"
 #include "train/lab.h"
+#include "train/setup/capacity.h"
 
 enum { BATCH = 1024, WORDS = 40, IN = 70, OUT = 16, STEPS = 2, MOST = WORDS * IN };
 
@@ -75,7 +76,34 @@ static clt_place_kind kind_of(const clt_plan *plan, const char *name)
     return plan->places[plan->gradients[slot - plan->buckets.slots]->id].kind;
 }
 
-/* `adds`: the variant adds to the weight's gradient. The bias' gradient has the second set. With
+/* Returns the bytes of parameters, gradients and optimizer with so many micro-batches. */
+static int64_t store_bytes(const lab *l, int accumulate)
+{
+    clt_trainer_options options = l->trainer->options;
+    clt_memory memory;
+    options.accumulate = accumulate;
+    options.in_flight = 0;
+    ok(clt_capacity_memory(l->graph, l->store, &options, 1, 0, &memory));
+    return memory.store;
+}
+
+/* Micro-batches need no second set of gradients. Gradients to which no node adds go to the arena.
+ * In a bucket where no node adds, they lie as in the bucket. */
+static void check_memory(const lab *l, const clt_plan *plan)
+{
+    assert_int_equal(store_bytes(l, 4), store_bytes(l, 1));
+    assert_int_equal(plan->further != NULL, l->trainer->options.accumulate > 1);
+    for (int s = 0; plan->further && s < plan->buckets.n_slots; s++) {
+        const clt_slot *slot = &plan->buckets.slots[s];
+        const int id = plan->gradients[s]->id;
+        const bool total = plan->places[id].kind == CLT_PLACE_TOTAL;
+        assert_int_equal(plan->further[id].kind, total ? CLT_PLACE_NONE : CLT_PLACE_ARENA);
+        if (!clt_plan_has_totals(plan, slot->bucket))
+            assert_int_equal(plan->further[id].offset, slot->offset);
+    }
+}
+
+/* `adds`: the variant adds to the weight's gradient. The bias' gradient goes to the arena. With
  * `in_flight`, all micro-batches run, also those without samples. */
 static void check(const char *variants, int accumulate, int in_flight, int count, bool adds)
 {
@@ -102,6 +130,7 @@ static void check(const char *variants, int accumulate, int in_flight, int count
     assert_int_equal(kind_of(plan, "table"), CLT_PLACE_TOTAL);
     assert_int_equal(kind_of(plan, "w"), adds ? CLT_PLACE_TOTAL : CLT_PLACE_GRADIENT);
     assert_int_equal(kind_of(plan, "b"), CLT_PLACE_GRADIENT);
+    check_memory(&l, plan);
     clt_step_batch_init(&batch);
     batch.count = count;
     batch.feeds = feeds;
@@ -130,10 +159,59 @@ static void test_products(void **state)
     check("linear_weight_grad=gemm_split", 4, 4, BATCH / 2, true);
 }
 
+/* Returns a gradient of a loss that does not depend on samples: the weight of a product of
+ * parameters. */
+static void still_gradient(int accumulate, int in_flight, float *gradient)
+{
+    const int64_t rows[] = {WORDS, IN}, w[] = {OUT, IN}, t[] = {WORDS, OUT};
+    const clt_feed feeds[] = {{"word", -1, words, NULL, 0, 0}, {"t", -1, ts, NULL, 0, 0}};
+    clt_value *sum = NULL, *count = NULL;
+    clt_trainer_options options;
+    clt_step_batch batch;
+    lab l = lab_on_kept("0");
+    clt_graph *graph = build();
+    clt_value *y = clt_linear(clt_parameter(graph, "rows", 2, rows, (clt_init){0}),
+                              clt_parameter(graph, "still", 2, w, (clt_init){0}), NULL);
+    clt_mse(y, clt_constant(graph, CLT_F32, 2, t, ts), &sum, &count);
+    clt_loss(graph, "still_loss", sum, count, 1);
+    ok(clt_graph_status(graph));
+    clt_trainer_options_init(&options);
+    options.batch = BATCH;
+    options.accumulate = accumulate;
+    options.in_flight = in_flight;
+    options.variants = "linear_weight_grad=gemm_cpu";
+    options.lr = 0;
+    lab_store(&l, graph, 3);
+    ok(clt_store_set(l.store, "rows", table, sizeof table));
+    ok(clt_store_set(l.store, "still", weight, sizeof weight));
+    lab_trainer(&l, &options);
+    assert_int_equal(kind_of(l.trainer->training->devices[0].plan, "still"), CLT_PLACE_TOTAL);
+    clt_step_batch_init(&batch);
+    batch.count = 2; /* the last two of four micro-batches have no samples */
+    batch.feeds = feeds;
+    batch.n_feeds = 2;
+    ok(clt_trainer_step(l.trainer, &batch, NULL));
+    ok(clt_trainer_wait(l.trainer));
+    ok(clt_trainer_gradient(l.trainer, 0, "still", gradient, OUT * IN * sizeof *gradient));
+    lab_close(&l);
+}
+
+/* A micro-batch without samples has no gradient, also of a loss that does not depend on samples. */
+static void test_no_samples(void **state)
+{
+    static float alone[OUT * IN], among[OUT * IN];
+    (void)state;
+    make_numbers();
+    still_gradient(1, 0, alone);
+    still_gradient(4, 2, among);
+    assert_memory_equal(alone, among, sizeof alone);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_products, open_runtime, close_runtime),
+        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_no_samples),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }
