@@ -3,22 +3,14 @@
  * the bits of a run that goes on there with fewer ranks, and all ranks get all reports. Ranks are
  * threads here.
  */
-#include "train/split_model.h"
-#include "train/world.h"
+#include "train/ranks/split_rank.h"
 
-#include "base/error.h"
-#include "checkpoint/scratch.h"
 #include "device/core/device.h"
 #include "exec/lose.h"
 #include "train/core/trainer.h"
-#include <cltrain/data.h>
-#include <cltrain/fit.h>
 
 #ifdef CLT_TESTING
 enum { BATCH = 5, STEPS = 7, EPOCHS = 2, MOST = RANKS_MOST };
-
-static float xs[COUNT * IN];
-static int32_t labels[COUNT];
 
 /* A run of clt_fit on a rank. */
 typedef struct run {
@@ -38,38 +30,12 @@ typedef struct run {
     int own;
 } run;
 
-static clt_status make_data(clt_dataset **set)
-{
-    const int64_t shape[] = {IN};
-    int label = 0;
-    CLT_TRY(clt_dataset_create_arrays("made up", COUNT, set));
-    CLT_TRY(clt_dataset_add_field(*set, "x", CLT_F32, 1, shape, xs, CLT_DATA_BORROW, NULL));
-    return clt_dataset_add_field(*set, "label", CLT_I32, 0, NULL, labels, CLT_DATA_BORROW, &label);
-}
-
 static clt_status make_trainer(run *r, int number, const clt_world *world, lab *l)
 {
-    clt_store_options so;
-    clt_trainer_options o;
-    clt_store_options_init(&so);
-    clt_trainer_options_init(&o);
     CLT_TRY(clt_devices_open(runtime, clt_test_devices("pocl@1"), NULL, &l->devices, &l->n));
     r->device = l->devices[0];
     snprintf(r->device->label, sizeof r->device->label, "rank %d.", number);
-    so.parallel = r->parallel;
-    so.world = o.world = world;
-    so.seed = 3;
-    so.bucket_bytes = 512;
-    so.zero = r->zero == 3 ? 3 : 0;
-    o.optimizer = CLT_ADAMW;
-    o.batch = BATCH;
-    o.lr = 0.02;
-    o.zero = r->zero;
-    o.check_every = 1;
-    o.comm_timeout = 60;
-    l->graph = split_network(false);
-    CLT_TRY(clt_store_create_with(l->graph, &r->device, 1, &so, &l->store));
-    return clt_trainer_create(l->graph, l->store, &o, &l->trainer);
+    return make_split_trainer(r->parallel, r->zero, BATCH, 1, world, l);
 }
 
 static void on_step(void *user, const clt_progress *p)
@@ -419,17 +385,6 @@ static void nobody_is_left(void **state)
         assert_int_not_equal(runs[r].status, CLT_OK);
         assert_non_null(strstr(runs[r].message, "training cannot go on without it"));
     }
-}
-
-static int open_all(void **state)
-{
-    make_samples(xs, labels, COUNT, IN, CLASSES);
-    return scratch_make(state) || open_runtime(state);
-}
-
-static int close_all(void **state)
-{
-    return close_runtime(state) || scratch_remove(state);
 }
 
 int main(void)

@@ -2,18 +2,9 @@
  * clt_fit with parameters that are split over ranks, which are threads here: all ranks save and
  * resume together, and rank 0 reads and writes the files. Any other mesh goes on from them.
  */
-#include "train/split_model.h"
-#include "train/world.h"
-
-#include "base/error.h"
-#include "checkpoint/scratch.h"
-#include <cltrain/data.h>
-#include <cltrain/fit.h>
+#include "train/ranks/split_rank.h"
 
 enum { MOST_DEVICES = 4, SLOTS = 2 };
-
-static float xs[COUNT * IN];
-static int32_t labels[COUNT];
 
 /* A run of clt_fit on a rank, and what it gives. */
 typedef struct run {
@@ -26,39 +17,10 @@ typedef struct run {
     int64_t done;
 } run;
 
-static clt_status make_data(clt_dataset **set)
-{
-    const int64_t shape[] = {IN};
-    int label = 0;
-    CLT_TRY(clt_dataset_create_arrays("made up", COUNT, set));
-    CLT_TRY(clt_dataset_add_field(*set, "x", CLT_F32, 1, shape, xs, CLT_DATA_BORROW, NULL));
-    return clt_dataset_add_field(*set, "label", CLT_I32, 0, NULL, labels, CLT_DATA_BORROW, &label);
-}
-
 static clt_status make_trainer(const run *r, const clt_world *world, lab *l)
 {
-    clt_device *devices[MOST_DEVICES];
-    clt_store_options so;
-    clt_trainer_options o;
-    clt_store_options_init(&so);
-    clt_trainer_options_init(&o);
     CLT_TRY(clt_devices_open(runtime, clt_test_devices("pocl@1"), NULL, &l->devices, &l->n));
-    for (int d = 0; d < r->devices; d++)
-        devices[d] = l->devices[0];
-    so.parallel = r->parallel;
-    so.world = o.world = world;
-    so.seed = 3;
-    so.bucket_bytes = 512;
-    so.zero = r->zero == 3 ? 3 : 0;
-    o.optimizer = CLT_ADAMW;
-    o.batch = COUNT;
-    o.lr = 0.02;
-    o.zero = r->zero;
-    o.check_every = 1;
-    o.comm_timeout = 60;
-    l->graph = split_network(false);
-    CLT_TRY(clt_store_create_with(l->graph, devices, r->devices, &so, &l->store));
-    return clt_trainer_create(l->graph, l->store, &o, &l->trainer);
+    return make_split_trainer(r->parallel, r->zero, COUNT, r->devices, world, l);
 }
 
 static clt_status train(run *r, lab *l, clt_dataset *set)
@@ -197,17 +159,6 @@ static void damage_fails_on_all_ranks(void **state)
     assert_int_equal(ranks[1].status, CLT_ABORTED);
     assert_non_null(strstr(ranks[1].message, "optimizer.safetensors"));
     free(dir);
-}
-
-static int open_all(void **state)
-{
-    make_samples(xs, labels, COUNT, IN, CLASSES);
-    return scratch_make(state) || open_runtime(state);
-}
-
-static int close_all(void **state)
-{
-    return close_runtime(state) || scratch_remove(state);
 }
 
 int main(void)
