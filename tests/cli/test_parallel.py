@@ -104,7 +104,7 @@ class Parallel(CommandTest):
         self.assertRegex(text, r"stage 0: reshape_0 to relu_\d, \d+ % of the time \(\S+ ms for a micro-batch\)\n"
                                r"stage 1: (fc2|logits) to \S+, \d+ % of the time .*\n"
                                r"the same stages by names: '(fc2|logits)'\n")
-        self.assert_bad(*plan, "--memory", "200KB", code=1,
+        self.assert_bad(*plan, "--memory", "100KB", code=1,
                         says=("with none of the 2 cuts of the graph", "2 stages of axis pp"))
         self.assert_bad("eval", "--checkpoint", self.newest("timed"), "--data", "idx:" + self.data,
                         "--devices", "pocl/2", "--parallel", "pp=2", "--stages", "measured", code=2,

@@ -521,8 +521,10 @@ static void refused_layers(const char *patterns, clt_status wanted, const char *
 static void bad_layers_are_refused(void **state)
 {
     (void)state;
-    refused_layers("b|e*", CLT_NOT_FOUND, "stages: no layer matches \"e*\"");
-    refused_layers("b|", CLT_NOT_FOUND, "stages: no layer matches \"\"");
+    refused_layers("b|e*", CLT_NOT_FOUND,
+                   "stages: no layer matches \"e*\": cltrain inspect lists the layers of a model");
+    refused_layers("b|", CLT_NOT_FOUND,
+                   "stages: no layer matches \"\": cltrain inspect lists the layers of a model");
     refused_layers("a", CLT_INVALID_ARGUMENT,
                    "stages: \"a\" begins at linear_0, where the first stage begins");
     refused_layers(
