@@ -208,7 +208,7 @@ void clt_rest_end(clt_rest *r, clt_status status, int64_t steps, const void *dat
 {
     char message[1024];
     snprintf(message, sizeof message, "%s", clt_error_message());
-    notice own = {.doing = END, .status = status, .bytes = bytes, .steps = steps}, *all;
+    notice own = {.doing = END, .status = (int32_t)status, .bytes = bytes, .steps = steps}, *all;
     verdict next;
     if (status != CLT_OK)
         snprintf(own.text, sizeof own.text, "%.511s", message);
