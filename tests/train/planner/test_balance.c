@@ -93,7 +93,9 @@ static void test_room(void **state)
         clt_exchange_device devices[3] = {{.busy = 0.1}, {.busy = 0.1}, {.busy = 0.004}};
         double shares[3] = {1, 1, 1};
         int begins[2] = {0, 3};
-        clt_trainer t = {.exchange = {.devices = devices},
+        clt_store store = {.n_devices = 3};
+        clt_trainer t = {.store = &store,
+                         .exchange = {.devices = devices},
                          .all = {.own = 3, .total = 3, .ranks = 1, .begins = begins, .lanes = 16},
                          .shares = {.weights = shares,
                                     .max_micro_batches = 2,
