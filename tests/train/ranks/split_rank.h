@@ -49,13 +49,13 @@ static inline clt_status make_split_trainer(const char *parallel, int zero, int6
     return clt_trainer_create(l->graph, l->store, &o, &l->trainer);
 }
 
-static int open_all(void **state)
+static inline int open_all(void **state)
 {
     make_samples(xs, labels, COUNT, IN, CLASSES);
     return scratch_make(state) || open_runtime(state);
 }
 
-static int close_all(void **state)
+static inline int close_all(void **state)
 {
     return close_runtime(state) || scratch_remove(state);
 }
