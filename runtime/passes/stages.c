@@ -75,6 +75,15 @@ static clt_status balance(const cuts *c, int stages)
     return status;
 }
 
+/* Whether a result of the node is an output or one of the needed values. */
+static bool is_needed(const clt_node *node, const bool *needed)
+{
+    bool any = false;
+    for (int o = 0; o < node->n_out; o++)
+        any = any || node->out[o]->output || needed[node->out[o]->id];
+    return any;
+}
+
 /* Marks the values that losses, metrics, outputs, and the nodes before these need. */
 static void find_needed(const clt_graph *graph, bool *needed)
 {
@@ -84,9 +93,7 @@ static void find_needed(const clt_graph *graph, bool *needed)
         needed[graph->metrics[i].sum->id] = needed[graph->metrics[i].weight->id] = true;
     for (int i = graph->n_nodes - 1; i >= 0; i--) {
         const clt_node *node = graph->nodes[i];
-        bool any = false;
-        for (int o = 0; o < node->n_out; o++)
-            any = any || node->out[o]->output || needed[node->out[o]->id];
+        const bool any = is_needed(node, needed);
         for (int k = 0; any && k < node->n_in; k++)
             if (node->in[k])
                 needed[node->in[k]->id] = true;
@@ -102,14 +109,11 @@ static clt_status settle_assigned(const clt_graph *graph)
     find_needed(graph, needed);
     for (int i = 0; i < graph->n_nodes; i++) {
         clt_node *node = graph->nodes[i];
-        bool any = false;
         int stage = -1;
-        for (int o = 0; o < node->n_out; o++)
-            any = any || node->out[o]->output || needed[node->out[o]->id];
         for (int k = 0; k < node->n_in; k++)
             if (node->in[k] && node->in[k]->producer && node->in[k]->producer->stage > stage)
                 stage = node->in[k]->producer->stage;
-        if (!any && stage >= 0)
+        if (stage >= 0 && !is_needed(node, needed))
             node->stage = stage;
     }
     clt_free(needed);

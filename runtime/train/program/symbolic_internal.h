@@ -39,7 +39,7 @@ uint64_t clt_symbolic_parameters(const clt_symbolic_device *s);
 uint64_t clt_symbolic_inputs(int micro);
 uint64_t clt_symbolic_computed(const clt_symbolic_device *s, int end);
 
-/* Returns true if gradients that no node writes are zero in this set, for this micro-batch. */
+/* Returns true if gradients that no node writes are zero for this micro-batch. */
 bool clt_symbolic_is_cleared(const clt_symbolic_device *s, int micro);
 
 /* Returns true if all outputs of forward of a micro-batch exist and backward has not begun. */
