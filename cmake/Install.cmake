@@ -12,8 +12,8 @@ if(TARGET cltrain_command)
         configure_file(tools/cltrain-launch ${PROJECT_BINARY_DIR}/installed/cltrain-launch @ONLY)
         install(PROGRAMS ${PROJECT_BINARY_DIR}/installed/cltrain-launch
             DESTINATION ${CMAKE_INSTALL_BINDIR})
-        install(FILES tools/launch/cltrain_checkpoints.py tools/launch/cltrain_guard.py
-            tools/launch/cltrain_mpiexec.py tools/launch/cltrain_ranks.py DESTINATION ${CMAKE_INSTALL_DATADIR}/cltrain)
+        install(DIRECTORY tools/launch/ DESTINATION ${CMAKE_INSTALL_DATADIR}/cltrain
+            FILES_MATCHING PATTERN "*.py" PATTERN "__pycache__" EXCLUDE)
     endif()
 endif()
 install(TARGETS ${targets} EXPORT cltrainTargets

@@ -3,7 +3,7 @@ import os
 import shutil
 import sys
 
-from ranks import COMMAND, LAUNCHER, MPIEXEC, RankTest, launch
+from ranks import COMMAND, LAUNCHER, MPIEXEC, RankTest, find_processes
 
 # No deadlines of the ranks, which would come first: these tests are about the launcher's deadline.
 PATIENT = ("--comm-timeout", "0", "--setup-timeout", "0")
@@ -31,7 +31,7 @@ class LaunchTest(RankTest):
         return lines[0]
 
     def processes(self):
-        return launch.find_processes(self.beats)
+        return find_processes(self.beats)
 
     def assert_gone(self):
         self.until(lambda: not self.processes(), seconds=120)

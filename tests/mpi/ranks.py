@@ -1,6 +1,4 @@
 """Runs the command on several ranks. The program's arguments are the command, mpiexec, and the launcher."""
-import importlib.machinery
-import importlib.util
 import os
 import re
 import signal
@@ -17,12 +15,10 @@ from command import (COMMAND, DEVICE, TRAIN, CommandTest, cores, get, main, put,
 MPIEXEC = sys.argv.pop(1) if len(sys.argv) > 1 else "mpiexec"
 LAUNCHER = os.path.abspath(sys.argv.pop(1) if len(sys.argv) > 1 else "cltrain-launch")
 
-loader = importlib.machinery.SourceFileLoader("launch", LAUNCHER)
-launch = importlib.util.module_from_spec(importlib.util.spec_from_loader("launch", loader))
-loader.exec_module(launch)
+sys.path.insert(0, os.path.join(os.path.dirname(LAUNCHER), "launch")) # the launcher's modules
 
-from cltrain_mpiexec import passed_on # the launcher sets its path
-from cltrain_ranks import NUMBER, Helper, parent, read
+from cltrain_mpiexec import passed_on
+from cltrain_ranks import NUMBER, Helper, Rank, find_processes, parent, read
 
 OPEN_MPI = re.search("Open MPI|OpenRTE", subprocess.run([MPIEXEC, "--version"], capture_output=True, text=True,
                                                         check=False).stdout)
@@ -103,7 +99,7 @@ class RankTest(CommandTest):
 
     def rank(self, number):
         try:
-            return launch.Rank(get(os.path.join(self.beats, f"rank-{number}")))
+            return Rank(get(os.path.join(self.beats, f"rank-{number}")))
         except (OSError, ValueError, struct.error):
             return None
 

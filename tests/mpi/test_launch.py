@@ -9,9 +9,11 @@ import subprocess
 import sys
 import time
 
-from ranks import COMMAND, ENDLESS, LAUNCHER, MPIEXEC, RankTest, get, launch, records, run, two_cores
+from ranks import COMMAND, ENDLESS, LAUNCHER, MPIEXEC, Rank, RankTest, get, records, run, two_cores
 
-from cltrain_ranks import Process # ranks sets its path
+from cltrain_job import Job # ranks sets the path of these modules
+from cltrain_mpiexec import endings
+from cltrain_ranks import ENDED, Process
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "models", "examples",
                       "train.sbatch")
@@ -39,7 +41,7 @@ class Launch(RankTest):
         self.assertEqual(err, "")
         for number in (0, 1):
             rank = self.rank(number)
-            self.assertEqual((rank.rank, rank.ranks, rank.state, rank.step), (number, 2, launch.ENDED, 6))
+            self.assertEqual((rank.rank, rank.ranks, rank.state, rank.step), (number, 2, ENDED, 6))
 
     def test_killed(self):
         for number in (0, 1):
@@ -66,7 +68,7 @@ class Launch(RankTest):
 
     def test_named_is_who_ended_first(self):
         """mpiexec names only rank 0, which it killed itself after rank 1 had ended."""
-        job, both = object.__new__(launch.Job), [object.__new__(launch.Rank) for _ in range(2)]
+        job, both = object.__new__(Job), [object.__new__(Rank) for _ in range(2)]
         for number, rank in enumerate(both):
             rank.rank, rank.pid, rank.host, rank.state = number, 100 + number, "here", 2
             rank.step, rank.started = 7, -1
@@ -90,7 +92,7 @@ class Launch(RankTest):
                            (b"=   PID 77 RUNNING AT vm\n=   EXIT CODE: 9\n= CLEANING\nKilled (signal 9)",
                             (None, 77, "was killed by signal 9", 9))):
             with self.subTest(text=text):
-                self.assertEqual(list(launch.endings(text)), [said] if said else [])
+                self.assertEqual(list(endings(text)), [said] if said else [])
 
     def test_stopped(self):
         """A stopped rank is found even if ranks have no deadline."""

@@ -7,7 +7,9 @@ import sys
 import time
 
 from launches import PATIENT, LaunchTest
-from ranks import COMMAND, ENDLESS, get, launch, read, run
+from ranks import COMMAND, ENDLESS, Rank, get, read, run
+
+from cltrain_ranks import SETUP, belongs # ranks sets its path
 
 
 class Unready(LaunchTest):
@@ -30,7 +32,7 @@ class Unready(LaunchTest):
         state = self.rank(1).state
         line = self.line(self.wait(child, 1, 60)[1])
         self.assertIn(f"rank 1 (process {rank.pid} on {rank.host}) is stopped and made no progress for 2 s, " +
-                      ("before the first step" if state == launch.SETUP else "in step"), line)
+                      ("before the first step" if state == SETUP else "in step"), line)
         self.assert_gone()
 
     def test_hanging(self):
@@ -115,17 +117,17 @@ class Ends(LaunchTest):
 
                 def ready():
                     data = [read(os.path.join(beats, f"rank-{r}")) for r in (0, 1)]
-                    found = [launch.Rank(d) for d in data if len(d) > 600 and d[0]]
+                    found = [Rank(d) for d in data if len(d) > 600 and d[0]]
                     return found if len(found) == 2 and all(r.step > 10 for r in found) else None
 
                 ranks = self.until(ready, child)
-                mpiexec = [p for p in os.listdir("/proc") if p.isdigit() and launch.belongs(p, beats)]
+                mpiexec = [p for p in os.listdir("/proc") if p.isdigit() and belongs(p, beats)]
                 self.assertGreaterEqual(len(mpiexec), 3)
                 if stop:
                     os.kill(ranks[1].pid, signal.SIGSTOP)
                 child.kill()
                 child.wait()
-                self.until(lambda: not any(launch.belongs(p, beats) for p in mpiexec), seconds=120)
+                self.until(lambda: not any(belongs(p, beats) for p in mpiexec), seconds=120)
                 # Open MPI's mpiexec leaves a folder of its own behind if it is killed.
                 self.until(lambda: not [n for n in os.listdir(folder) if not n.startswith("ompi.")], seconds=120)
                 shutil.rmtree(folder)

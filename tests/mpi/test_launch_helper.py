@@ -6,7 +6,9 @@ import signal
 import time
 
 from launches import AGAIN, LaunchTest
-from ranks import ENDLESS, OPEN_MPI, launch, manager, read, run
+from ranks import ENDLESS, OPEN_MPI, manager, read, run
+
+from cltrain_ranks import belongs, find_helpers # ranks sets its path
 
 
 class Helper(LaunchTest):
@@ -18,7 +20,7 @@ class Helper(LaunchTest):
             children = [int(p) for p in file.read().split()]
         python = read(f"/proc/{child.pid}/comm") # the launcher's guard is a copy of the launcher
         mpiexec = next(p for p in children if read(f"/proc/{p}/comm") != python)
-        helpers = launch.find_helpers(mpiexec, self.beats)[0]
+        helpers = find_helpers(mpiexec, self.beats)[0]
         self.assertEqual(len(helpers), 0 if OPEN_MPI else 1)
         return child, ranks, mpiexec, helpers[0] if helpers else manager(ranks[0].pid)
 
@@ -83,7 +85,7 @@ class Helper(LaunchTest):
         for pid in (mpiexec, *(r.pid for r in ranks)):
             os.kill(pid, signal.SIGKILL)
         self.assert_gone()
-        self.until(lambda: not launch.belongs(mpiexec, self.beats), seconds=60)
+        self.until(lambda: not belongs(mpiexec, self.beats), seconds=60)
         self.assertTrue(helper.here())
         os.kill(guard, signal.SIGCONT)
         self.until(lambda: not helper.here(), seconds=60)
@@ -95,7 +97,7 @@ class Helper(LaunchTest):
         os.kill(helper.pid, signal.SIGSTOP)
         child.send_signal(signal.SIGSTOP) # the launcher must not see that mpiexec has ended
         os.kill(mpiexec, signal.SIGKILL)
-        self.until(lambda: not launch.belongs(mpiexec, self.beats), seconds=60)
+        self.until(lambda: not belongs(mpiexec, self.beats), seconds=60)
         child.kill()
         child.wait()
         self.assert_gone()

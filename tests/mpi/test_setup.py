@@ -4,7 +4,9 @@ import re
 import shutil
 import signal
 
-from ranks import COMMAND, ENDLESS, MPIEXEC, RankTest, launch, run
+from ranks import COMMAND, ENDLESS, MPIEXEC, RankTest, run
+
+from cltrain_ranks import SETUP # ranks sets its path
 
 
 class Alike(RankTest):
@@ -124,7 +126,7 @@ class Missing(RankTest):
                 child = self.ranks(2, *ENDLESS, "--split", "equal", "--comm-timeout", "2")
                 rank = self.until(lambda n=number: self.rank(n), child)
                 os.kill(rank.pid, signal.SIGSTOP)
-                self.assertEqual(self.rank(number).state, launch.SETUP)
+                self.assertEqual(self.rank(number).state, SETUP)
                 err = self.wait(child, 1, 90)[1]
                 self.assertRegex(err, rf"(?m)^cltrain, rank {1 - number}: .*rank {number} \(process "
                                  rf"{rank.pid} on \S+\) is stopped; rank {1 - number} waits, for the "

@@ -9,6 +9,7 @@ from cltrain_ranks import Helper, belongs, find_helpers, find_helpers_of, find_p
 
 LOOK = 0.1  # seconds between looks
 GRACE = 5.0  # seconds that a job has to end after a rank was killed
+TOLD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1) # signals that ask a run to end
 
 
 def put(file, data):
@@ -57,7 +58,7 @@ class Guard:
     @staticmethod
     def watch(pipe, folder, temporary):
         os.setsid()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        for number in TOLD:
             signal.signal(number, signal.SIG_IGN)
         null = os.open(os.devnull, os.O_RDWR)
         for file in range(3):
