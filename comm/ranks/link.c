@@ -6,8 +6,10 @@
 #include <time.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "comm/ranks/flag.h"
+#include "comm/ranks/slow_link.h"
 
 /* The message that a first rank sends to the others when a rank ends. */
 typedef struct wire {
@@ -23,14 +25,16 @@ typedef struct order {
     int64_t bytes;
     const clt_comm_message *messages;
     int number; /* root, or number of messages */
-    bool begun;
+    bool begun, over;
     int looks;
+    double due; /* the exchange does not end before; see slow_link.h */
 } order;
 
 struct clt_link {
     clt_comm_bridge bridge;
     clt_link_run run;
     void *user;
+    clt_slow_link slow;
     order order;
     clt_ranks *node;
     int rank;
@@ -77,6 +81,11 @@ clt_status clt_link_open(clt_ranks *node, int rank, const clt_comm_bridge *bridg
     l->node = node;
     l->rank = rank;
     memcpy(l->first, bridge->first_ranks, (size_t)bridge->nodes * sizeof *l->first);
+    const clt_status status = clt_slow_link_init(&l->slow);
+    if (status != CLT_OK) {
+        clt_free(l);
+        return status;
+    }
     pthread_mutex_init(&l->hearing, NULL);
     *out = l;
     return CLT_OK;
@@ -248,27 +257,32 @@ static clt_status step(void *arg, bool *done)
 {
     clt_link *l = arg;
     order *o = &l->order;
-    int ended = 0;
+    int ended = o->over;
     clt_status status = CLT_OK;
-    if (!o->begun) {
+    if (!o->begun && !o->over) {
         o->begun = true;
         status = begin(l);
     }
-    CLT_NEXT(status, l->bridge.test(l->bridge.user, &ended));
+    if (!o->over)
+        CLT_NEXT(status, l->bridge.test(l->bridge.user, &ended));
+    if (ended) {
+        o->begun = false;
+        o->over = true;
+        ended = o->due <= 0 || clt_clock() >= o->due;
+    }
     if (status == CLT_OK && !ended && ++o->looks % 16 == 0)
         status = (clt_status)cancelled(l);
-    if (ended)
-        o->begun = false;
     if (status != CLT_OK)
         clt_link_give_up(l);
     *done = ended;
     return explain(l, status);
 }
 
-/* Does what was ordered. `sent` bytes go to other nodes. */
-static clt_status exchange(clt_link *l, const order *what, int64_t sent)
+/* Does what was ordered. `sent` bytes go to other nodes; `moved` bytes pass this node's link. */
+static clt_status exchange(clt_link *l, const order *what, int64_t sent, int64_t moved)
 {
     l->order = *what;
+    l->order.due = clt_slow_link_due(&l->slow, moved);
     atomic_store(&l->needs, ++l->calls);
     atomic_fetch_add(&l->sent[l->kind], sent);
     const clt_status status = l->run(l->user, step, l);
@@ -280,29 +294,32 @@ static clt_status exchange(clt_link *l, const order *what, int64_t sent)
 clt_status clt_link_gather(clt_link *l, const void *mine, int64_t bytes, void *all)
 {
     const order what = {.what = GATHER, .from = mine, .to = all, .bytes = bytes};
-    return exchange(l, &what, bytes * (l->bridge.nodes - 1));
+    const int64_t sent = bytes * (l->bridge.nodes - 1);
+    return exchange(l, &what, sent, sent);
 }
 
 clt_status clt_link_exchange(clt_link *l, const void *blocks, int64_t bytes, void *received)
 {
     const order what = {.what = EXCHANGE, .from = blocks, .to = received, .bytes = bytes};
-    return exchange(l, &what, bytes * (l->bridge.nodes - 1));
+    const int64_t sent = bytes * (l->bridge.nodes - 1);
+    return exchange(l, &what, sent, sent);
 }
 
 clt_status clt_link_broadcast(clt_link *l, int root, void *data, int64_t bytes)
 {
     const order what = {.what = BROADCAST, .to = data, .bytes = bytes, .number = root};
-    return exchange(l, &what, root == l->bridge.node ? bytes * (l->bridge.nodes - 1) : 0);
+    const int64_t sent = root == l->bridge.node ? bytes * (l->bridge.nodes - 1) : 0;
+    return exchange(l, &what, sent, sent ? sent : bytes);
 }
 
 clt_status clt_link_transfer(clt_link *l, const clt_comm_message *messages, int count)
 {
     const order what = {.what = TRANSFER, .messages = messages, .number = count};
-    int64_t sent = 0;
+    int64_t sent = 0, received = 0;
     for (int i = 0; i < count; i++)
-        sent += messages[i].send ? messages[i].bytes : 0;
+        *(messages[i].send ? &sent : &received) += messages[i].bytes;
     if (count)
-        return exchange(l, &what, sent);
+        return exchange(l, &what, sent, sent > received ? sent : received);
     atomic_store(&l->needs, ++l->calls);
     return CLT_OK;
 }
