@@ -112,7 +112,7 @@ clt_status clt_comm_supports(const clt_comm *comm, int device, const clt_comm_op
 static bool same_operation(const clt_comm_op *a, const clt_comm_op *b)
 {
     return a->kind == b->kind && a->dtype == b->dtype && a->reduction == b->reduction &&
-           a->root == b->root && a->count == b->count &&
+           a->root == b->root && a->count == b->count && !a->leaves == !b->leaves &&
            !((a->flags ^ b->flags) & CLT_COMM_MEASURE);
 }
 

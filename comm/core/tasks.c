@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/vec.h"
 #include "comm/core/reduction.h"
+#include "comm/core/tree.h"
 
 /* A piece has 64 KB of f32 from each device, which fit the second-level cache. A task has at most
  * MOST_PIECES pieces. */
@@ -18,7 +19,7 @@ void clt_tasks_clear(clt_task_list *list)
 
 void clt_tasks_free(clt_task_list *list)
 {
-    CLT_FREE(list->tasks, list->pointers, list->partials);
+    CLT_FREE(list->tasks, list->pointers, list->levels, list->partials);
     *list = (clt_task_list){0};
 }
 
@@ -30,21 +31,33 @@ clt_status clt_tasks_add(clt_task_list *list, const clt_task *task)
     return CLT_PUSH(list->tasks, list->count, list->room, added);
 }
 
-static clt_status add_pointer(clt_task_list *list, void *pointer)
+static clt_status add_pointer(clt_task_list *list, void *pointer, int level)
 {
+    CLT_TRY(CLT_RESERVE(list->levels, list->pointer_count, list->level_room, 1));
+    list->levels[list->pointer_count] = (int8_t)level;
     return CLT_PUSH(list->pointers, list->pointer_count, list->pointer_room, pointer);
 }
 
-clt_status clt_tasks_in(clt_task_list *list, const void *from)
+const int8_t *clt_tasks_levels(const clt_task_list *list, const clt_task *task)
 {
-    CLT_TRY(add_pointer(list, (void *)(uintptr_t)from));
+    return list->levels + task->first;
+}
+
+clt_status clt_tasks_in_block(clt_task_list *list, const void *from, int level)
+{
+    CLT_TRY(add_pointer(list, (void *)(uintptr_t)from, level));
     list->tasks[list->count - 1].in_count++;
     return CLT_OK;
 }
 
+clt_status clt_tasks_in(clt_task_list *list, const void *from)
+{
+    return clt_tasks_in_block(list, from, 0);
+}
+
 clt_status clt_tasks_out(clt_task_list *list, void *to)
 {
-    CLT_TRY(add_pointer(list, to));
+    CLT_TRY(add_pointer(list, to, 0));
     list->tasks[list->count - 1].out_count++;
     return CLT_OK;
 }
@@ -153,6 +166,11 @@ void clt_tasks_do(clt_task_list *list, int64_t piece)
         in[k] = pointers[k] + from * clt_dtype_size(t->from);
     for (int k = 0; k < t->out_count; k++)
         out[k] = pointers[t->in_count + k] + from * clt_dtype_size(t->to);
+    if (t->tree) {
+        clt_tree_sum(t->from, in, clt_tasks_levels(list, t), t->in_count, out, t->out_count, n,
+                     t->measure ? &partial->sum_squares : NULL, &partial->finite);
+        return;
+    }
     clt_reduce_for(t->from, t->to)(in, t->in_count, out, t->out_count, n, t->reduction,
                                    t->divisor    ? t->divisor
                                    : t->in_count ? t->in_count

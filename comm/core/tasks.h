@@ -17,6 +17,7 @@ typedef struct clt_task {
     clt_comm_reduction reduction;
     int divisor; /* divisor of a mean; 0: the number of inputs */
     bool measure;
+    bool tree;                      /* a sum in the order of comm/core/tree.h; from == to */
     int64_t count;                  /* elements; bytes of a copy */
     int first, in_count, out_count; /* range in the list's pointers: inputs, then outputs */
     int64_t first_piece, piece;     /* number of the task's first piece; elements per piece */
@@ -34,7 +35,8 @@ typedef struct clt_task_list {
     clt_task *tasks;
     int count, room;
     void **pointers;
-    int pointer_count, pointer_room;
+    int8_t *levels; /* by pointer: the level of an input of a tree */
+    int pointer_count, pointer_room, level_room;
     int64_t pieces;
     clt_task_partial *partials; /* by piece */
     int64_t partial_room;
@@ -48,7 +50,11 @@ clt_status clt_tasks_add(clt_task_list *list, const clt_task *task);
 
 /* Adds a pointer to the task that was added last. Inputs come before outputs. */
 clt_status clt_tasks_in(clt_task_list *list, const void *from);
+clt_status clt_tasks_in_block(clt_task_list *list, const void *from, int level); /* of a tree */
 clt_status clt_tasks_out(clt_task_list *list, void *to);
+
+/* Returns the levels of a task's inputs. */
+const int8_t *clt_tasks_levels(const clt_task_list *list, const clt_task *task);
 
 /* Cuts the tasks into pieces. The pieces, and so the order in which partial sums of squares are
  * added, depend only on the tasks' sizes. */

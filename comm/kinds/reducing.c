@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "comm/communicator/internal.h"
 #include "comm/core/reduction.h"
+#include "comm/core/tree.h"
 
 clt_status clt_comm_accepts_reduction(const clt_comm *comm, int device, const clt_comm_op *op)
 {
@@ -15,7 +16,31 @@ clt_status clt_comm_accepts_reduction(const clt_comm *comm, int device, const cl
         return clt_fail(CLT_UNSUPPORTED,
                         "comm: %s of %s has no implementation; use f32, f64, f16, bf16 or i32",
                         kind, clt_dtype_name(op->dtype));
+    if (!op->leaves)
+        return CLT_OK;
+    if (clt_tree_level(op->leaves) < 0 || op->reduction != CLT_COMM_SUM)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "comm: %s: a tree adds up blocks of 2^0 to 2^20 leaves; %lld leaves and "
+                        "reduction %d are not possible",
+                        kind, (long long)op->leaves, (int)op->reduction);
+    if (op->flags & CLT_COMM_EMPTY)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "comm: %s: a tree has no empty devices; give zeros and clear "
+                        "CLT_COMM_EMPTY",
+                        kind);
     return CLT_OK;
+}
+
+/* The devices of a rank are added before those of other ranks, so they must form a node. */
+static clt_status check_tree(const clt_comm_request *request, const clt_task_list *tasks)
+{
+    const clt_task *t = &tasks->tasks[tasks->count - 1];
+    if (!t->tree || clt_tree_join(clt_tasks_levels(tasks, t), t->in_count) >= 0)
+        return CLT_OK;
+    return clt_fail(CLT_MISMATCH,
+                    "comm: collective %lld: the leaves of this rank's %d devices are no block of "
+                    "the tree; divide them anew",
+                    (long long)request->sequence, t->in_count);
 }
 
 clt_status clt_comm_reduction_task(const clt_comm *comm, const clt_comm_request *request, int k,
@@ -28,13 +53,16 @@ clt_status clt_comm_reduction_task(const clt_comm *comm, const clt_comm_request 
                            .to = op->dtype,
                            .reduction = op->reduction,
                            .measure = op->flags & CLT_COMM_MEASURE,
+                           .tree = op->leaves != 0,
                            .count = count};
     CLT_TRY(clt_tasks_add(tasks, &task));
     for (int i = 0; i < comm->count; i++) {
         const clt_comm_part *part = &request->sides[i].parts[k];
         if (part->in.count)
-            CLT_TRY(clt_tasks_in(tasks, part->host_in + skip));
+            CLT_TRY(clt_tasks_in_block(tasks, part->host_in + skip,
+                                       task.tree ? clt_tree_level(part->op.leaves) : 0));
     }
+    CLT_TRY(check_tree(request, tasks));
     for (int i = 0; i < comm->count; i++)
         if (to[i])
             CLT_TRY(clt_tasks_out(tasks, to[i]));

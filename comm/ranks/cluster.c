@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/vec.h"
+#include "comm/core/tree.h"
 #include "comm/ranks/rounds.h"
 
 clt_status clt_cluster_open(clt_ranks *node, int rank, bool leads, const clt_comm_bridge *bridge,
@@ -142,6 +143,16 @@ static char *data_of(const clt_cluster *c, int task)
     return c->scratch.memory + c->places[task];
 }
 
+/* Returns how many leaves this rank's devices have. All sums of a request have the same. */
+static int32_t leaves_of(const clt_task_list *tasks)
+{
+    int32_t leaves = 0;
+    for (int i = 0; i < tasks->count && !leaves; i++)
+        for (int k = 0; tasks->tasks[i].tree && k < tasks->tasks[i].in_count; k++)
+            leaves += 1 << clt_tasks_levels(tasks, &tasks->tasks[i])[k];
+    return leaves;
+}
+
 static clt_status lay_out(clt_cluster *c, const clt_task_list *tasks)
 {
     int64_t bytes = 0;
@@ -161,6 +172,7 @@ static clt_status lay_out(clt_cluster *c, const clt_task_list *tasks)
         c->uses[i] = tasks->tasks[i].in_count + OUTPUT * tasks->tasks[i].out_count;
         bytes += (wire_bytes(&tasks->tasks[i]) + 63) / 64 * 64;
     }
+    c->uses[tasks->count] = leaves_of(tasks);
     return c->link ? clt_room_make(&c->scratch, bytes + 64) : CLT_OK;
 }
 
@@ -170,7 +182,7 @@ static clt_status collect(clt_cluster *c, const clt_task_list *tasks)
     double squares = 0;
     bool finite = true;
     clt_tasks_clear(&c->list);
-    const clt_task counts = {.from = CLT_I32, .to = CLT_I32, .count = tasks->count};
+    const clt_task counts = {.from = CLT_I32, .to = CLT_I32, .count = tasks->count + 1};
     CLT_TRY(clt_tasks_add(&c->list, &counts));
     CLT_TRY(clt_tasks_in(&c->list, c->uses));
     if (c->link)
@@ -186,7 +198,8 @@ static clt_status collect(clt_cluster *c, const clt_task_list *tasks)
             part.reduction = CLT_COMM_SUM;
         CLT_TRY(clt_tasks_add(&c->list, &part));
         for (int k = 0; k < t->in_count; k++)
-            CLT_TRY(clt_tasks_in(&c->list, tasks->pointers[t->first + k]));
+            CLT_TRY(clt_tasks_in_block(&c->list, tasks->pointers[t->first + k],
+                                       clt_tasks_levels(tasks, t)[k]));
         if (c->link)
             CLT_TRY(clt_tasks_out(&c->list, data_of(c, i)));
     }
@@ -216,6 +229,19 @@ clt_status clt_cluster_meet(clt_cluster *c, head *own, const head **heads)
     return CLT_OK;
 }
 
+/* Finds the level of each node in a tree. All first ranks see the same heads. */
+static clt_status find_levels(clt_cluster *c, const head *heads)
+{
+    for (int n = 0; n < c->nodes; n++)
+        c->levels[n] = (int8_t)clt_tree_level(heads[n].leaves);
+    if (!c->uses[c->tasks->count] || clt_tree_join(c->levels, c->nodes) >= 0)
+        return CLT_OK;
+    return clt_fail(CLT_MISMATCH,
+                    "comm: collective %lld: the leaves of %d nodes are no whole tree; divide them "
+                    "anew",
+                    (long long)c->job.sequence, c->nodes);
+}
+
 /* Exchanges the heads of a request of tasks. What the tasks use goes to `all`. */
 static clt_status meet_tasks(clt_cluster *c)
 {
@@ -225,9 +251,11 @@ static clt_status meet_tasks(clt_cluster *c)
     head own = {.purpose = RUN,
                 .contributors = c->said.sum.contributors,
                 .votes = c->said.sum.votes,
-                .tasks = count};
+                .tasks = count,
+                .leaves = c->uses[count]};
     memcpy(own.uses, c->uses, (size_t)first * sizeof *c->uses);
     CLT_TRY(clt_cluster_meet(c, &own, &heads));
+    CLT_TRY(find_levels(c, heads));
     c->said.sum = (clt_ranks_sum){0};
     for (int n = 0; n < c->nodes; n++) {
         c->said.sum.contributors += heads[n].contributors;
@@ -297,7 +325,10 @@ static clt_status send_tasks(clt_cluster *c, int first, int end)
 static clt_round_sum sum_of(const clt_cluster *c, int task)
 {
     const clt_task *t = &c->tasks->tasks[task];
-    return (clt_round_sum){wire_type(t), t->reduction, inputs_of(c, task)};
+    return (clt_round_sum){.dtype = wire_type(t),
+                           .reduction = t->reduction,
+                           .divisor = inputs_of(c, task),
+                           .levels = t->tree ? c->levels : NULL};
 }
 
 /* Returns the only node that wants a block of a reduce-scatter; -1: the task is of another kind. */
@@ -426,6 +457,7 @@ static clt_status hand_out(clt_cluster *c, const clt_task_list *tasks)
         part.divisor = 0;
         part.in_count = part.out_count = 0;
         part.reduction = CLT_COMM_SUM;
+        part.tree = false;
         CLT_TRY(clt_tasks_add(&c->list, &part));
         if (c->link)
             CLT_TRY(clt_tasks_in(&c->list, data_of(c, i)));

@@ -20,8 +20,9 @@ typedef struct head {
     uint64_t signature;
     int32_t purpose;
     int32_t contributors, votes;
-    int32_t tasks; /* RUN: number of tasks; what they use follows, as far as it fits */
-    int64_t bytes; /* SHARE: bytes of the node's messages */
+    int32_t tasks;  /* RUN: number of tasks; what they use follows, as far as it fits */
+    int64_t bytes;  /* SHARE: bytes of the node's messages */
+    int64_t leaves; /* RUN: of this node, if the sums are in the order of a tree; else 0 */
     int32_t uses[HEAD_TASKS];
 } head;
 
@@ -44,12 +45,13 @@ struct clt_cluster {
     /* The request under way. */
     clt_ranks_job job;
     const clt_task_list *tasks;
-    int64_t *places;            /* by task: offset of its data in scratch */
-    int32_t *uses;              /* by task: what it uses on this node */
-    int32_t *all;               /* the same for all nodes; part of the memory of `uses` */
-    int32_t *owners;            /* by measured task: the only node that has the result, or -1 */
-    int room;                   /* number of tasks for which the arrays have room */
-    clt_comm_message *messages; /* sends and receives of this node */
+    int64_t *places; /* by task: offset of its data in scratch */
+    int32_t *uses;   /* by task: what it uses on this node; and behind them, the node's leaves */
+    int32_t *all;    /* the same for all nodes; part of the memory of `uses` */
+    int32_t *owners; /* by measured task: the only node that has the result, or -1 */
+    int8_t levels[CLT_RANKS_MOST]; /* by node, for sums in the order of a tree */
+    int room;                      /* number of tasks for which the arrays have room */
+    clt_comm_message *messages;    /* sends and receives of this node */
     int message_room;
     outcome said;
     int64_t shared;     /* bytes of a node's messages, laid out by clt_cluster_share */

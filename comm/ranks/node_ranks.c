@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "comm/core/tree.h"
 #include "comm/ranks/flag.h"
 
 /* A few chunks of every rank stay in the second-level caches. */
@@ -22,6 +23,7 @@ typedef struct head {
     int contributors; /* devices of the rank that are not empty, in the request's first operation */
     int votes;
     int inputs; /* devices that added to this chunk; for clt_ranks_share: bytes */
+    int level;  /* of a tree: that of the node that these devices form */
 } head;
 
 /* One rank's part of the shared memory. */
@@ -253,10 +255,10 @@ clt_status clt_ranks_barrier(clt_ranks *node, const clt_ranks_job *job)
 
 /* --- a chunk ---------------------------------------------------------------------------------- */
 
-/* Slots hold 16-bit types as f32, so that they are rounded once. */
+/* Slots hold 16-bit types as f32, so that they are rounded once. A tree rounds at each node. */
 static clt_dtype slot_type(const clt_task *t)
 {
-    return t->from == CLT_F16 || t->from == CLT_BF16 ? CLT_F32 : t->from;
+    return (t->from == CLT_F16 || t->from == CLT_BF16) && !t->tree ? CLT_F32 : t->from;
 }
 
 static int64_t chunk_elements(const clt_task *t)
@@ -324,7 +326,12 @@ static clt_status fill(clt_ranks *node, const clt_ranks_job *job, const clt_task
 {
     area *own = &node->areas[node->rank];
     head *h = &own->heads[step % SLOTS];
-    *h = (head){job->signature, job->contributors, job->votes, c ? c->task->in_count : 0};
+    *h = (head){.signature = job->signature,
+                .contributors = job->contributors,
+                .votes = job->votes,
+                .inputs = c ? c->task->in_count : 0};
+    if (h->inputs && c->task->tree)
+        h->level = clt_tree_join(clt_tasks_levels(tasks, c->task), c->task->in_count);
     if (h->inputs && as_they_are(c->task)) {
         memcpy(own->data[step % SLOTS], data_of(tasks, c, 0),
                (size_t)bytes_at(c->task, c->task->from, c->count));
@@ -338,7 +345,8 @@ static clt_status fill(clt_ranks *node, const clt_ranks_job *job, const clt_task
         clt_tasks_clear(&node->work);
         CLT_TRY(clt_tasks_add(&node->work, &part));
         for (int i = 0; i < c->task->in_count; i++)
-            CLT_TRY(clt_tasks_in(&node->work, data_of(tasks, c, i)));
+            CLT_TRY(clt_tasks_in_block(&node->work, data_of(tasks, c, i),
+                                       clt_tasks_levels(tasks, c->task)[i]));
         CLT_TRY(clt_tasks_out(&node->work, own->data[step % SLOTS]));
         CLT_TRY(do_work(node, job));
     }
@@ -365,11 +373,30 @@ static clt_status compare(const clt_ranks *node, const clt_ranks_job *job, uint3
     return CLT_OK;
 }
 
+/* The ranks of a node are added before other nodes, so they must form a node of a tree. All ranks
+ * see the same heads. */
+static clt_status check_tree(const clt_ranks *node, const clt_ranks_job *job, uint32_t step)
+{
+    int8_t levels[CLT_RANKS_MOST];
+    int count = 0;
+    for (int r = 0; r < node->ranks; r++)
+        if (node->areas[r].heads[step % SLOTS].inputs)
+            levels[count++] = (int8_t)node->areas[r].heads[step % SLOTS].level;
+    if (!count || clt_tree_join(levels, count) >= 0)
+        return CLT_OK;
+    return clt_fail(CLT_MISMATCH,
+                    "comm: collective %lld: the leaves of %d ranks of a node are no block of the "
+                    "tree; divide them anew",
+                    (long long)job->sequence, count);
+}
+
 /* Reduces the slots of all ranks, and writes the result of a chunk. */
 static clt_status drain(clt_ranks *node, const clt_ranks_job *job, const clt_task_list *tasks,
                         const chunk *c, uint32_t step, double *sum_squares, bool *finite)
 {
     if (c && (c->task->out_count || c->task->measure)) {
+        if (c->task->tree)
+            CLT_TRY(check_tree(node, job, step));
         clt_task part = *c->task;
         part.count = c->count;
         part.from = slot_type(c->task);
@@ -382,8 +409,9 @@ static clt_status drain(clt_ranks *node, const clt_ranks_job *job, const clt_tas
             if (!node->areas[r].heads[step % SLOTS].inputs)
                 continue;
             const bool here = r == node->rank && as_they_are(c->task);
-            CLT_TRY(clt_tasks_in(&node->work,
-                                 here ? data_of(tasks, c, 0) : node->areas[r].data[step % SLOTS]));
+            CLT_TRY(clt_tasks_in_block(
+                &node->work, here ? data_of(tasks, c, 0) : node->areas[r].data[step % SLOTS],
+                node->areas[r].heads[step % SLOTS].level));
         }
         for (int i = 0; i < c->task->out_count; i++)
             CLT_TRY(clt_tasks_out(&node->work, data_of(tasks, c, c->task->in_count + i)));
@@ -403,7 +431,10 @@ clt_status clt_ranks_share(clt_ranks *node, const clt_ranks_job *job, const void
     area *own = &node->areas[node->rank];
     clt_ranks_sum sum;
     CLT_TRY(await(node, job, offsetof(area, taken), step - SLOTS + 1));
-    own->heads[step % SLOTS] = (head){job->signature, job->contributors, job->votes, (int)bytes};
+    own->heads[step % SLOTS] = (head){.signature = job->signature,
+                                      .contributors = job->contributors,
+                                      .votes = job->votes,
+                                      .inputs = (int)bytes};
     if (bytes) /* `from` may be NULL then */
         memcpy(own->data[step % SLOTS], from, bytes);
     clt_flag_raise(&own->posted, step + 1);

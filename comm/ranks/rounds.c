@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "comm/core/reduction.h"
+#include "comm/core/tree.h"
 
 /* Bytes that a node reduces at once for the others: a few of them stay in a second-level cache. */
 enum { BLOCK = 256 * 1024 };
@@ -33,9 +34,13 @@ static clt_status reduce_blocks(clt_rounds *r, const clt_round_sum *sum, int64_t
     for (int n = 0; n < r->nodes; n++)
         inputs[n] = in + n * bytes;
     *result = out + r->node * bytes;
-    clt_reduce_for(sum->dtype, sum->dtype)(inputs, r->nodes, (void *const *)result, 1, block,
-                                           sum->reduction, sum->divisor ? sum->divisor : 1, NULL,
-                                           &finite);
+    if (sum->levels)
+        clt_tree_sum(sum->dtype, inputs, sum->levels, r->nodes, (void *const *)result, 1, block,
+                     NULL, &finite);
+    else
+        clt_reduce_for(sum->dtype, sum->dtype)(inputs, r->nodes, (void *const *)result, 1, block,
+                                               sum->reduction, sum->divisor ? sum->divisor : 1,
+                                               NULL, &finite);
     return CLT_OK;
 }
 

@@ -27,7 +27,9 @@ typedef struct clt_rounds {
 typedef struct clt_round_sum {
     clt_dtype dtype;
     clt_comm_reduction reduction;
-    int divisor; /* divides each sum; 0: no division */
+    int divisor;          /* divides each sum; 0: no division */
+    const int8_t *levels; /* by node: its level in a tree (comm/core/tree.h); NULL: the nodes are
+                             reduced in their order */
 } clt_round_sum;
 
 /* All-reduces `count` elements in place. */

@@ -73,6 +73,9 @@ static bool accepts(const clt_comm *comm, int device, const clt_comm_part *part,
         return clt_declines(why,
                             "the devices have no doubles, which sums of squares need; leave out "
                             "CLT_COMM_MEASURE");
+    if (op->leaves && comm->total > 2)
+        return clt_declines(why, "peers add more than two participants in their order; the host "
+                                 "adds in the order of a tree");
     if (op->host)
         return clt_declines(why, "the data are in the host's memory; give a buffer");
     /* A result may overlap its input elsewhere in the same buffer. */

@@ -273,7 +273,7 @@ static inline void with_nodes(int nodes, int ranks_a_node, int devices_a_rank, i
         o->ranks.node_ranks = ranks_a_node;
         o->ranks.shared = shared[r / ranks_a_node];
         o->ranks.shared_bytes = clt_comm_shared_bytes(ranks_a_node);
-        o->ranks.bridge = &bridges[r / ranks_a_node];
+        o->ranks.bridge = nodes > 1 ? &bridges[r / ranks_a_node] : NULL;
         for (int d = 0; d < devices_a_rank; d++)
             fixture_device(&f, r * devices_a_rank + d, &o->devices[d]);
     }

@@ -155,6 +155,13 @@ typedef struct clt_comm_op {
                    on. The host's part may use it from start to complete */
     int vote;   /* bits of this device, read in the first operation of a group; see
                    clt_comm_result */
+    /* Sums only. 0: the order of clt_comm_create_between. Else the order is a fixed binary tree
+     * over leaves, whatever the number of participants: this device's data is the sum of so many
+     * consecutive leaves, which form a node of the tree. So `leaves` is a power of two, at most
+     * 2^20, and devices may differ, as 1, 1, 2. The devices of a rank must form a node, and so must
+     * the ranks of a node and all together (else MISMATCH). f16 and bf16 are rounded at each node
+     * of the tree. No device may be EMPTY. In a group all operations have the same leaves. */
+    int64_t leaves;
 } clt_comm_op;
 
 /* What the host knows about a result. */
@@ -317,7 +324,7 @@ CLT_API int64_t clt_comm_shared_bytes(int ranks);
  *
  * - The devices of rank 0 are the first participants, then those of rank 1 follow.
  * - The devices of each rank are added first, then the ranks in their order. So the bits of results
- *   depend on the number of ranks and devices too.
+ *   depend on the number of ranks and devices too, unless operations have `leaves`.
  * - A rank that fails or destroys its communicator aborts those of all other ranks, on all nodes.
  *   Calls that wait for it end with its message. Between nodes the first ranks pass the abort on:
  *   at once if the communicator may call MPI from a thread of its own, else while they are in one
