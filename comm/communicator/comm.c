@@ -20,7 +20,7 @@ CLT_STRUCT_INIT(clt_comm_device, )
 
 CLT_STRUCT_INIT(clt_comm_options, )
 
-CLT_STRUCT_INIT(clt_comm_op, )
+CLT_STRUCT_INIT(clt_comm_op, .residual_scale = 1)
 
 CLT_STRUCT_INIT(clt_comm_result, .finite = 1)
 

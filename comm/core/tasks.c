@@ -166,16 +166,23 @@ void clt_tasks_do(clt_task_list *list, int64_t piece)
         in[k] = pointers[k] + from * clt_dtype_size(t->from);
     for (int k = 0; k < t->out_count; k++)
         out[k] = pointers[t->in_count + k] + from * clt_dtype_size(t->to);
+    double *squares = t->measure ? &partial->sum_squares : NULL;
+    const clt_rounding rounding = clt_rounding_from(&t->round, from);
     if (t->tree) {
         clt_tree_sum(t->from, in, clt_tasks_levels(list, t), t->in_count, out, t->out_count, n,
-                     t->measure ? &partial->sum_squares : NULL, &partial->finite);
+                     squares, &partial->finite);
+        return;
+    }
+    if (rounding.before) {
+        const clt_reduce_sum sum = {t->from, t->to, in, t->in_count, out, t->out_count};
+        clt_reduce_rounded(&sum, n, &rounding, squares, &partial->finite);
         return;
     }
     clt_reduce_for(t->from, t->to)(in, t->in_count, out, t->out_count, n, t->reduction,
                                    t->divisor    ? t->divisor
                                    : t->in_count ? t->in_count
                                                  : 1,
-                                   t->measure ? &partial->sum_squares : NULL, &partial->finite);
+                                   squares, &partial->finite);
 }
 
 void clt_tasks_measured(const clt_task_list *list, double *sum_squares, bool *finite)

@@ -10,6 +10,8 @@
 
 #include <cltrain/comm.h>
 
+#include "comm/core/rounding.h"
+
 /* Sets each out to the reduction of all in, or to the only in. */
 typedef struct clt_task {
     bool copy;          /* copies the bytes of one input; otherwise a reduction */
@@ -22,6 +24,10 @@ typedef struct clt_task {
     int first, in_count, out_count; /* range in the list's pointers: inputs, then outputs */
     int64_t first_piece, piece;     /* number of the task's first piece; elements per piece */
     clt_comm_kind kind;             /* kind of the operation, for counts */
+    bool narrow;                    /* 16-bit types stay in 16 bits between ranks of a node */
+    /* Error feedback of the result, of the sum that this rank gives to its node, and of the sum
+     * that the node gives to others. */
+    clt_rounding round, rank_round, node_round;
 } clt_task;
 
 /* The part of CLT_COMM_MEASURE's result that belongs to a piece. */

@@ -1,6 +1,7 @@
 /* The table of the kinds of collectives. A new kind is a file and a row here. */
 #include "base/error.h"
 #include "comm/communicator/internal.h"
+#include "comm/core/residual.h"
 
 extern const clt_comm_algorithm clt_kind_all_reduce, clt_kind_reduce_scatter, clt_kind_all_gather,
     clt_kind_broadcast, clt_kind_reduce, clt_kind_send, clt_kind_receive, clt_kind_barrier;
@@ -46,6 +47,9 @@ clt_status clt_comm_accepts_copies(const clt_comm *comm, int device, const clt_c
     const char *kind = clt_comm_kind_name(op->kind);
     if (op->flags & CLT_COMM_MEASURE)
         return clt_fail(CLT_UNSUPPORTED, "comm: %s does not measure; clear CLT_COMM_MEASURE", kind);
+    if (op->residual)
+        return clt_fail(CLT_INVALID_ARGUMENT, "comm: %s rounds nothing; leave out the residual",
+                        kind);
     if (op->flags & CLT_COMM_EMPTY)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "comm: %s has no empty devices, only reductions have; clear CLT_COMM_EMPTY",
@@ -84,6 +88,9 @@ clt_status clt_comm_list_tasks(clt_comm *comm, const clt_comm_request *request,
         for (int k = 0; k < side->part_count; k++) {
             const clt_comm_kind kind = side->parts[k].op.kind;
             const int first = comm->tasks.count;
+            if (side->parts[k].op.residual)
+                clt_residual_begin(side->parts[k].op.residual,
+                                   side->parts[k].op.flags & CLT_COMM_ACCEPT);
             if (clt_comm_kinds[kind]->tasks)
                 CLT_TRY(clt_comm_kinds[kind]->tasks(comm, request, k, &comm->tasks));
             for (int i = first; i < comm->tasks.count; i++)

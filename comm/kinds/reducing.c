@@ -1,12 +1,40 @@
 /* Functions that all reducing kinds use. */
+#include <math.h>
+
 #include "base/error.h"
 #include "comm/communicator/internal.h"
 #include "comm/core/reduction.h"
+#include "comm/core/residual.h"
 #include "comm/core/tree.h"
+
+static clt_status accepts_residual(const clt_comm *comm, const clt_comm_op *op)
+{
+    const char *kind = clt_comm_kind_name(op->kind);
+    const bool blocks = op->kind == CLT_COMM_REDUCE_SCATTER;
+    const int64_t count = blocks ? op->count * comm->total : op->count;
+    int exponent;
+    if ((op->dtype != CLT_F16 && op->dtype != CLT_BF16) || op->reduction != CLT_COMM_SUM)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "comm: %s: only sums of f16 and bf16 leave a residual; leave it out", kind);
+    if (op->leaves)
+        return clt_fail(CLT_UNSUPPORTED,
+                        "comm: %s: a tree rounds at each node and keeps no residual; leave out "
+                        "the residual or the leaves",
+                        kind);
+    if (op->residual->comm != comm || op->residual->count != count)
+        return clt_fail(
+            CLT_INVALID_ARGUMENT, "comm: %s: the residual is of %lld elements%s, the sum has %lld",
+            kind, (long long)op->residual->count,
+            op->residual->comm != comm ? " of another communicator" : "", (long long)count);
+    if (!(op->residual_scale > 0) || frexp(op->residual_scale, &exponent) != 0.5)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "comm: %s: the residual's scale %g is not a power of two", kind,
+                        op->residual_scale);
+    return CLT_OK;
+}
 
 clt_status clt_comm_accepts_reduction(const clt_comm *comm, int device, const clt_comm_op *op)
 {
-    (void)comm;
     (void)device;
     const char *kind = clt_comm_kind_name(op->kind);
     if (op->reduction < CLT_COMM_SUM || op->reduction > CLT_COMM_MAX)
@@ -16,6 +44,8 @@ clt_status clt_comm_accepts_reduction(const clt_comm *comm, int device, const cl
         return clt_fail(CLT_UNSUPPORTED,
                         "comm: %s of %s has no implementation; use f32, f64, f16, bf16 or i32",
                         kind, clt_dtype_name(op->dtype));
+    if (op->residual)
+        CLT_TRY(accepts_residual(comm, op));
     if (!op->leaves)
         return CLT_OK;
     if (clt_tree_level(op->leaves) < 0 || op->reduction != CLT_COMM_SUM)
@@ -49,12 +79,19 @@ clt_status clt_comm_reduction_task(const clt_comm *comm, const clt_comm_request 
 {
     const clt_comm_op *op = &request->sides[0].parts[k].op;
     const int64_t skip = first * clt_dtype_size(op->dtype);
-    const clt_task task = {.from = op->dtype,
-                           .to = op->dtype,
-                           .reduction = op->reduction,
-                           .measure = op->flags & CLT_COMM_MEASURE,
-                           .tree = op->leaves != 0,
-                           .count = count};
+    clt_task task = {.from = op->dtype,
+                     .to = op->dtype,
+                     .reduction = op->reduction,
+                     .measure = op->flags & CLT_COMM_MEASURE,
+                     .tree = op->leaves != 0,
+                     .count = count};
+    if (op->residual) {
+        const double scale = op->residual_scale;
+        task.narrow = true;
+        task.round = clt_residual_use(op->residual, CLT_COMM_ROUNDS_SUM, first, scale);
+        task.rank_round = clt_residual_use(op->residual, CLT_COMM_ROUNDS_RANK, first, scale);
+        task.node_round = clt_residual_use(op->residual, CLT_COMM_ROUNDS_NODE, first, scale);
+    }
     CLT_TRY(clt_tasks_add(tasks, &task));
     for (int i = 0; i < comm->count; i++) {
         const clt_comm_part *part = &request->sides[i].parts[k];

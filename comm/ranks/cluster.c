@@ -191,6 +191,7 @@ static clt_status collect(clt_cluster *c, const clt_task_list *tasks)
         const clt_task *t = &tasks->tasks[i];
         clt_task part = *t;
         part.to = wire_type(t);
+        part.round = t->node_round;
         part.measure = false;
         part.divisor = 0;
         part.in_count = part.out_count = 0;
@@ -328,7 +329,8 @@ static clt_round_sum sum_of(const clt_cluster *c, int task)
     return (clt_round_sum){.dtype = wire_type(t),
                            .reduction = t->reduction,
                            .divisor = inputs_of(c, task),
-                           .levels = t->tree ? c->levels : NULL};
+                           .levels = t->tree ? c->levels : NULL,
+                           .round = t->round};
 }
 
 /* Returns the only node that wants a block of a reduce-scatter; -1: the task is of another kind. */
@@ -397,6 +399,7 @@ static clt_status measure(clt_cluster *c)
         parted = parted || owner >= 0;
         c->owners[c->list.count] = owner;
         part.from = wire_type(&part);
+        part.round = (clt_rounding){0};
         part.divisor = 0;
         part.in_count = part.out_count = 0;
         part.reduction = CLT_COMM_SUM;
@@ -453,6 +456,7 @@ static clt_status hand_out(clt_cluster *c, const clt_task_list *tasks)
         const clt_task *t = &tasks->tasks[i];
         clt_task part = *t;
         part.from = wire_type(t);
+        part.round = part.rank_round = (clt_rounding){0};
         part.measure = false;
         part.divisor = 0;
         part.in_count = part.out_count = 0;

@@ -255,10 +255,12 @@ clt_status clt_ranks_barrier(clt_ranks *node, const clt_ranks_job *job)
 
 /* --- a chunk ---------------------------------------------------------------------------------- */
 
-/* Slots hold 16-bit types as f32, so that they are rounded once. A tree rounds at each node. */
+/* Slots hold 16-bit types as f32, so that they are rounded once. A tree rounds at each node, and
+ * error feedback at each rank. */
 static clt_dtype slot_type(const clt_task *t)
 {
-    return (t->from == CLT_F16 || t->from == CLT_BF16) && !t->tree ? CLT_F32 : t->from;
+    return (t->from == CLT_F16 || t->from == CLT_BF16) && !t->tree && !t->narrow ? CLT_F32
+                                                                                 : t->from;
 }
 
 static int64_t chunk_elements(const clt_task *t)
@@ -332,7 +334,11 @@ static clt_status fill(clt_ranks *node, const clt_ranks_job *job, const clt_task
                 .inputs = c ? c->task->in_count : 0};
     if (h->inputs && c->task->tree)
         h->level = clt_tree_join(clt_tasks_levels(tasks, c->task), c->task->in_count);
-    if (h->inputs && as_they_are(c->task)) {
+    const clt_rounding round =
+        c ? clt_rounding_from(&c->task->rank_round, c->first) : (clt_rounding){0};
+    if (round.before && !h->inputs) /* nothing is sent, so the residual stays */
+        memcpy(round.after, round.before, (size_t)c->count * sizeof *round.after);
+    if (h->inputs && as_they_are(c->task) && !round.before) {
         memcpy(own->data[step % SLOTS], data_of(tasks, c, 0),
                (size_t)bytes_at(c->task, c->task->from, c->count));
     } else if (h->inputs) {
@@ -340,6 +346,7 @@ static clt_status fill(clt_ranks *node, const clt_ranks_job *job, const clt_task
         part.count = c->count;
         part.measure = false;
         part.to = slot_type(c->task);
+        part.round = round;
         if (part.reduction == CLT_COMM_MEAN)
             part.reduction = CLT_COMM_SUM;
         clt_tasks_clear(&node->work);
@@ -394,11 +401,12 @@ static clt_status check_tree(const clt_ranks *node, const clt_ranks_job *job, ui
 static clt_status drain(clt_ranks *node, const clt_ranks_job *job, const clt_task_list *tasks,
                         const chunk *c, uint32_t step, double *sum_squares, bool *finite)
 {
-    if (c && (c->task->out_count || c->task->measure)) {
+    if (c && (c->task->out_count || c->task->measure || c->task->round.before)) {
         if (c->task->tree)
             CLT_TRY(check_tree(node, job, step));
         clt_task part = *c->task;
         part.count = c->count;
+        part.round = clt_rounding_from(&c->task->round, c->first);
         part.from = slot_type(c->task);
         part.divisor = 0;
         for (int r = 0; r < node->ranks; r++)
@@ -408,7 +416,8 @@ static clt_status drain(clt_ranks *node, const clt_ranks_job *job, const clt_tas
         for (int r = 0; r < node->ranks; r++) {
             if (!node->areas[r].heads[step % SLOTS].inputs)
                 continue;
-            const bool here = r == node->rank && as_they_are(c->task);
+            const bool here =
+                r == node->rank && as_they_are(c->task) && !c->task->rank_round.before;
             CLT_TRY(clt_tasks_in_block(
                 &node->work, here ? data_of(tasks, c, 0) : node->areas[r].data[step % SLOTS],
                 node->areas[r].heads[step % SLOTS].level));

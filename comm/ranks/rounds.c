@@ -22,9 +22,10 @@ clt_status clt_room_make(clt_room *room, int64_t bytes)
     return CLT_OK;
 }
 
-/* Exchanges blocks, and reduces what all nodes sent to this one; the result replaces its block. */
+/* Exchanges blocks, and reduces what all nodes sent to this one; the result replaces its block.
+ * `round`: error feedback of the block's first `count` elements. The others are padding. */
 static clt_status reduce_blocks(clt_rounds *r, const clt_round_sum *sum, int64_t block,
-                                char **result)
+                                const clt_rounding *round, int64_t count, char **result)
 {
     const int64_t bytes = block * clt_dtype_size(sum->dtype);
     char *out = r->blocks.memory, *in = out + r->nodes * bytes;
@@ -34,27 +35,18 @@ static clt_status reduce_blocks(clt_rounds *r, const clt_round_sum *sum, int64_t
     for (int n = 0; n < r->nodes; n++)
         inputs[n] = in + n * bytes;
     *result = out + r->node * bytes;
-    if (sum->levels)
+    if (round->before) {
+        void *const to[] = {*result};
+        const clt_reduce_sum rounded = {sum->dtype, sum->dtype, inputs, r->nodes, to, 1};
+        clt_reduce_rounded(&rounded, count, round, NULL, &finite);
+    } else if (sum->levels) {
         clt_tree_sum(sum->dtype, inputs, sum->levels, r->nodes, (void *const *)result, 1, block,
                      NULL, &finite);
-    else
+    } else {
         clt_reduce_for(sum->dtype, sum->dtype)(inputs, r->nodes, (void *const *)result, 1, block,
                                                sum->reduction, sum->divisor ? sum->divisor : 1,
                                                NULL, &finite);
-    return CLT_OK;
-}
-
-static clt_status all_reduce_round(clt_rounds *r, const clt_round_sum *sum, char *data,
-                                   int64_t count)
-{
-    const int64_t size = clt_dtype_size(sum->dtype), block = (count + r->nodes - 1) / r->nodes;
-    const int64_t all = r->nodes * block;
-    char *out = r->blocks.memory, *result;
-    memcpy(out, data, (size_t)(count * size));
-    memset(out + count * size, 0, (size_t)((all - count) * size));
-    CLT_TRY(reduce_blocks(r, sum, block, &result));
-    CLT_TRY(clt_link_gather(r->link, result, block * size, out + all * size));
-    memcpy(data, out + all * size, (size_t)(count * size));
+    }
     return CLT_OK;
 }
 
@@ -63,12 +55,28 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* `first`: number of the round's first element. */
+static clt_status all_reduce_round(clt_rounds *r, const clt_round_sum *sum, char *data,
+                                   int64_t first, int64_t count)
+{
+    const int64_t size = clt_dtype_size(sum->dtype), block = (count + r->nodes - 1) / r->nodes;
+    const int64_t all = r->nodes * block;
+    char *out = r->blocks.memory, *result;
+    memcpy(out, data + first * size, (size_t)(count * size));
+    memset(out + count * size, 0, (size_t)((all - count) * size));
+    const clt_rounding round = clt_rounding_from(&sum->round, first + r->node * block);
+    CLT_TRY(reduce_blocks(r, sum, block, &round, smaller(block, count - r->node * block), &result));
+    CLT_TRY(clt_link_gather(r->link, result, block * size, out + all * size));
+    memcpy(data + first * size, out + all * size, (size_t)(count * size));
+    return CLT_OK;
+}
+
 clt_status clt_rounds_all_reduce(clt_rounds *r, const clt_round_sum *sum, char *data, int64_t count)
 {
     const int64_t size = clt_dtype_size(sum->dtype), most = BLOCK / size * r->nodes;
     CLT_TRY(clt_room_make(&r->blocks, 2 * (smaller(most, count) + r->nodes) * size));
     for (int64_t at = 0; at < count; at += most)
-        CLT_TRY(all_reduce_round(r, sum, data + at * size, smaller(most, count - at)));
+        CLT_TRY(all_reduce_round(r, sum, data, at, smaller(most, count - at)));
     return CLT_OK;
 }
 
@@ -88,7 +96,9 @@ clt_status clt_rounds_scatter(clt_rounds *r, const clt_round_sum *sum, char *con
             else
                 memset(to, 0, bytes);
         }
-        CLT_TRY(reduce_blocks(r, sum, block, &result));
+        const clt_rounding round =
+            data[r->node] ? clt_rounding_from(&sum->round, at) : (clt_rounding){0};
+        CLT_TRY(reduce_blocks(r, sum, block, &round, block, &result));
         if (data[r->node])
             memcpy(data[r->node] + at * size, result, bytes);
     }

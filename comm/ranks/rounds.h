@@ -30,6 +30,7 @@ typedef struct clt_round_sum {
     int divisor;          /* divides each sum; 0: no division */
     const int8_t *levels; /* by node: its level in a tree (comm/core/tree.h); NULL: the nodes are
                              reduced in their order */
+    clt_rounding round;   /* error feedback of the first element, on the node that computes it */
 } clt_round_sum;
 
 /* All-reduces `count` elements in place. */

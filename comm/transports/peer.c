@@ -76,6 +76,9 @@ static bool accepts(const clt_comm *comm, int device, const clt_comm_part *part,
     if (op->leaves && comm->total > 2)
         return clt_declines(why, "peers add more than two participants in their order; the host "
                                  "adds in the order of a tree");
+    if (op->residual)
+        return clt_declines(why,
+                            "the host keeps what rounding leaves over; leave out the residual");
     if (op->host)
         return clt_declines(why, "the data are in the host's memory; give a buffer");
     /* A result may overlap its input elsewhere in the same buffer. */

@@ -9,7 +9,7 @@
 
 #include <cltrain/comm.h>
 
-enum { FIXTURE_MAX = 5 };
+enum { FIXTURE_MAX = 8 };
 
 typedef struct fixture {
     int count;

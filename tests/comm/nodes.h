@@ -230,7 +230,7 @@ static inline void *own(void *arg)
     return NULL;
 }
 
-/* Makes the communicators, calls `work` with them, and destroys them. */
+/* Makes the communicators, calls `work` with them, and destroys them. One node has no bridge. */
 static inline void with_nodes(int nodes, int ranks_a_node, int devices_a_rank, int main_thread,
                               int timeout_ms,
                               void (*work)(const fixture *f, owner *owners, int devices,

@@ -48,6 +48,9 @@ typedef struct clt_comm clt_comm;
 /* A collective under way. The devices that take part share it. */
 typedef struct clt_comm_request clt_comm_request;
 
+/* What rounding sums to 16 bits has left over, on one rank; see clt_comm_residual_create. */
+typedef struct clt_comm_residual clt_comm_residual;
+
 /* One device of this process that takes part. */
 typedef struct clt_comm_device {
     int64_t struct_size; /* set by clt_comm_device_init */
@@ -127,7 +130,10 @@ enum {
      * it only if devices compute at the same time, and if no thread waits for a queue before all
      * devices have started the request: otherwise they wait for each other for ever. Other devices
      * ignore it. In a group, the flag of the first operation counts. */
-    CLT_COMM_QUEUED = 8
+    CLT_COMM_QUEUED = 8,
+    /* With a residual: the request before this one of the same residual counts. Without the flag,
+     * the residual is again what it was before that request. The same on all devices. */
+    CLT_COMM_ACCEPT = 16
 };
 
 /* The part of one device in a collective. Fill it with clt_comm_op_init, then set what differs.
@@ -162,6 +168,10 @@ typedef struct clt_comm_op {
      * the ranks of a node and all together (else MISMATCH). f16 and bf16 are rounded at each node
      * of the tree. No device may be EMPTY. In a group all operations have the same leaves. */
     int64_t leaves;
+    /* Error feedback of sums in 16 bits, without leaves; NULL: none. The same on all devices of a
+     * rank. */
+    clt_comm_residual *residual;
+    double residual_scale; /* a power of two: the residual is kept divided by it */
 } clt_comm_op;
 
 /* What the host knows about a result. */
@@ -402,6 +412,63 @@ CLT_API clt_status clt_comm_accepts(const clt_comm *comm, int device, clt_comm_t
  */
 CLT_API clt_status clt_comm_counts(clt_comm *comm, clt_comm_kind kind, clt_comm_transport transport,
                                    clt_comm_count *count);
+
+/*
+ * Error feedback for sums in 16 bits.
+ *
+ * With `residual` in its operation, a sum of F16 or BF16 travels in 16 bits over every link, and
+ * what a rank rounds away is added to the same sum of the next request. The kinds are all-reduce,
+ * reduce-scatter and reduce. The sum is computed in f32, in the same order as without a residual.
+ * Who rounds it, in this order:
+ *
+ *     rank   each rank rounds the sum of its devices for the other ranks of its node
+ *     node   the first rank of a node rounds the sum of its node for other nodes
+ *     sum    the owner rounds the result for all. The owner of a slice is one node. Within a node,
+ *            each rank computes the same result and keeps the same residual
+ *
+ * Each rounds v = fl(sum + residual) to s, the nearest 16-bit number (ties to even). The new
+ * residual is v - s, which is exact. So s + new residual = fl(sum + old residual), bit for bit. A
+ * rank with one device, or a node with one participant, has nothing to round there.
+ *
+ * `residual_scale` S serves sums that are multiplied by a scale which changes: v = fl(sum + S x
+ * residual), and the new residual is (v - s) / S.
+ *
+ * A request of which the caller does not keep the result must not change residuals. So the next
+ * request of the residual says by CLT_COMM_ACCEPT whether the last one counts.
+ */
+typedef enum clt_comm_rounding {
+    CLT_COMM_ROUNDS_RANK = 0,
+    CLT_COMM_ROUNDS_NODE = 1,
+    CLT_COMM_ROUNDS_SUM = 2
+} clt_comm_rounding;
+
+/*
+ * Makes a residual of zeros for sums of `count` elements: for a reduce-scatter, those of all
+ * participants. Each rank makes one for each of its buffers. It takes 8 bytes an element for each
+ * rounding that the communicator needs. It belongs to the caller, who destroys it before the
+ * communicator, when no request uses it. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY.
+ */
+CLT_API clt_status clt_comm_residual_create(const clt_comm *comm, int64_t count,
+                                            clt_comm_residual **residual);
+
+/* Frees the residual. Takes NULL. */
+CLT_API void clt_comm_residual_destroy(clt_comm_residual *residual);
+
+/* Decides about the last request: with `accept` it counts, else the residual is again what it was
+ * before. Call it before get and set, when no request uses the residual. */
+CLT_API void clt_comm_residual_settle(clt_comm_residual *residual, int accept);
+
+/* Tells whether this rank has a residual of the rounding. Of residuals of sums that all ranks of a
+ * node have, the first rank's counts: 2 says that another rank has the same. */
+CLT_API int clt_comm_residual_has(const clt_comm_residual *residual, clt_comm_rounding rounding);
+
+/* Copy all elements, f32. get gives zeros if the rank does not have the rounding; set then makes
+ * room, so that the residual is added to the rank's next sum. Errors: UNSUPPORTED for a rounding
+ * that the communicator never does, OUT_OF_MEMORY. */
+CLT_API void clt_comm_residual_get(const clt_comm_residual *residual, clt_comm_rounding rounding,
+                                   float *data);
+CLT_API clt_status clt_comm_residual_set(clt_comm_residual *residual, clt_comm_rounding rounding,
+                                         const float *data);
 
 /*
  * Allocates the staging memory of a device for `requests` requests of `bytes` bytes in flight at
