@@ -169,7 +169,7 @@ static void sums_are_exact_on_every_path(void **state)
 static void other_numbers_of_devices_take_part(void **state)
 {
     (void)state;
-    for (int devices = 1; devices <= FIXTURE_MAX; devices++) {
+    for (int devices = 1; devices <= 5; devices++) {
         for (int one = 0; one <= 1; one++) {
             for (int path = CLT_COMM_PATH_AUTO; path <= CLT_COMM_PATH_STAGED; path++) {
                 setting s = {devices, one, one,  (clt_comm_path)path, 2, CLT_F32, 70001,

@@ -289,7 +289,7 @@ static void all_kinds(const shape *s)
 static void one_to_five_devices(void **state)
 {
     (void)state;
-    for (int devices = 1; devices <= FIXTURE_MAX; devices++)
+    for (int devices = 1; devices <= 5; devices++)
         all_kinds(&(shape){.nodes = 1, .node_ranks = 1, .devices = {devices}, .rounds = 2});
 }
 
