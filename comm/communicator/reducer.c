@@ -63,7 +63,7 @@ static uint64_t signature_of(const clt_comm_request *r)
         hash = add_number(hash, op->reduction);
         hash = add_number(hash, op->root);
         hash = add_number(hash, op->count);
-        hash = add_number(hash, op->flags & (CLT_COMM_MEASURE | CLT_COMM_ACCEPT));
+        hash = add_number(hash, op->flags & CLT_COMM_MEASURE);
         hash = add_number(hash, op->leaves != 0);
         hash = add_number(hash, op->residual != NULL);
     }

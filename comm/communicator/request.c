@@ -114,7 +114,7 @@ static bool same_operation(const clt_comm_op *a, const clt_comm_op *b)
     return a->kind == b->kind && a->dtype == b->dtype && a->reduction == b->reduction &&
            a->root == b->root && a->count == b->count && !a->leaves == !b->leaves &&
            a->residual == b->residual && a->residual_scale == b->residual_scale &&
-           !((a->flags ^ b->flags) & (CLT_COMM_MEASURE | CLT_COMM_ACCEPT));
+           !((a->flags ^ b->flags) & CLT_COMM_MEASURE);
 }
 
 /* Returns the number of the first operation in which two sides differ; -1: there is none. */

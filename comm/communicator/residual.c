@@ -51,17 +51,11 @@ void clt_comm_residual_destroy(clt_comm_residual *r)
     clt_free(r);
 }
 
-void clt_comm_residual_settle(clt_comm_residual *r, int accept)
+void clt_comm_residual_accept(clt_comm_residual *r)
 {
-    if (r->written && accept)
+    if (r->written)
         r->now = 1 - r->now;
     r->written = false;
-}
-
-void clt_residual_begin(clt_comm_residual *r, bool accept)
-{
-    clt_comm_residual_settle(r, accept);
-    r->written = true;
 }
 
 clt_rounding clt_residual_use(const clt_comm_residual *r, clt_comm_rounding rounding, int64_t first,
@@ -97,6 +91,7 @@ clt_status clt_comm_residual_set(clt_comm_residual *r, clt_comm_rounding roundin
                         "another rounding",
                         names[rounding]);
     CLT_TRY(make(r, rounding));
+    r->written = false;
     memcpy(r->of[rounding][r->now], data, (size_t)r->count * sizeof *data);
     return CLT_OK;
 }

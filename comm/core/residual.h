@@ -18,9 +18,6 @@ struct clt_comm_residual {
     float *of[CLT_COMM_ROUNDINGS][2]; /* by rounding and version; NULL: none */
 };
 
-/* Begins a request: settles the last one. */
-void clt_residual_begin(clt_comm_residual *residual, bool accept);
-
 /* Returns a rounding of the request under way, from element `first` on. */
 clt_rounding clt_residual_use(const clt_comm_residual *residual, clt_comm_rounding rounding,
                               int64_t first, double scale);

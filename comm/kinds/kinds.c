@@ -89,8 +89,7 @@ clt_status clt_comm_list_tasks(clt_comm *comm, const clt_comm_request *request,
             const clt_comm_kind kind = side->parts[k].op.kind;
             const int first = comm->tasks.count;
             if (side->parts[k].op.residual)
-                clt_residual_begin(side->parts[k].op.residual,
-                                   side->parts[k].op.flags & CLT_COMM_ACCEPT);
+                side->parts[k].op.residual->written = true;
             if (clt_comm_kinds[kind]->tasks)
                 CLT_TRY(clt_comm_kinds[kind]->tasks(comm, request, k, &comm->tasks));
             for (int i = first; i < comm->tasks.count; i++)

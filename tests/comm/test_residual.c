@@ -99,7 +99,6 @@ typedef struct part {
     clt_comm *comm;
     clt_comm_residual *residual;
     int participant, device, step, total;
-    bool accept;
     clt_status status;
     clt_comm_result result;
     uint16_t *data;
@@ -119,8 +118,7 @@ static void *reduce(void *arg)
     op.count = count;
     op.residual = p->residual;
     op.residual_scale = now.scale;
-    op.flags = CLT_COMM_MEASURE | (p->accept ? CLT_COMM_ACCEPT : 0) |
-               (is_empty(p->step, p->participant) ? CLT_COMM_EMPTY : 0);
+    op.flags = CLT_COMM_MEASURE | (is_empty(p->step, p->participant) ? CLT_COMM_EMPTY : 0);
     for (int64_t i = 0; i < COUNT; i++)
         p->data[i] = bits_of(now.dtype, given(now.dtype, p->step, p->participant, i));
     p->status = clt_comm_start(p->comm, p->device, -1, &op, 0, NULL, &request);
@@ -129,11 +127,11 @@ static void *reduce(void *arg)
     return NULL;
 }
 
-static void do_step(part *parts, int devices, int step, bool accept)
+/* `counts`: the new residuals count. */
+static void do_step(part *parts, int devices, int step, bool counts)
 {
     for (int d = 0; d < devices; d++) {
         parts[d].step = step;
-        parts[d].accept = accept;
         assert_int_equal(pthread_create(&parts[d].thread, NULL, reduce, &parts[d]), 0);
     }
     for (int d = 0; d < devices; d++) {
@@ -141,6 +139,8 @@ static void do_step(part *parts, int devices, int step, bool accept)
         assert_int_equal(parts[d].status, CLT_OK);
         assert_int_equal(parts[d].result.finite, 1);
         assert_true(parts[d].result.sum_squares == parts[0].result.sum_squares);
+        if (counts && !parts[d].device)
+            clt_comm_residual_accept(parts[d].residual);
     }
 }
 
@@ -164,14 +164,13 @@ static void check_results(const part *parts, int devices)
 }
 
 /* The owner of a slice is one node, so the slices of all first ranks add up to the whole. */
-static void check_residuals(part *parts, int devices, bool accept)
+static void check_residuals(part *parts, int devices)
 {
     static float data[COUNT + 64], sum[COUNT + 64];
     const int64_t all = covered(devices);
     memset(sum, 0, sizeof sum);
     for (int r = 0; r < now.nodes * now.ranks; r++) {
         clt_comm_residual *own = parts[r * now.devices].residual;
-        clt_comm_residual_settle(own, accept);
         clt_comm_residual_get(own, CLT_COMM_ROUNDS_RANK, data);
         assert_memory_equal(data, of_rank[r], (size_t)all * sizeof *data);
         clt_comm_residual_get(own, CLT_COMM_ROUNDS_NODE, data);
@@ -227,15 +226,17 @@ static void feed_back(const fixture *f, owner *owners, int devices, int devices_
     (void)f, (void)devices_a_rank, (void)seed;
     open_parts(parts, owners, devices);
     for (int step = 0; step < STEPS; step++) {
-        if (step == 2) /* the step before counts; the one that follows does not */
-            do_step(parts, devices, 9, true);
+        if (step == 2)
+            do_step(parts, devices, 9, false);
         for (int64_t i = 0; i < covered(devices); i++)
             expect_step(step, i);
-        do_step(parts, devices, step, step != 2);
+        do_step(parts, devices, step, true);
         check_results(parts, devices);
     }
-    check_residuals(parts, devices, true);
-    /* What is set is added to the next sum. */
+    check_residuals(parts, devices);
+    /* A sum that does not count changes no residual. What is set is added to the next sum. */
+    do_step(parts, devices, 9, false);
+    check_residuals(parts, devices);
     for (int r = 0; r < now.nodes * now.ranks; r++)
         for (int k = 0; k < LEVELS; k++)
             if (clt_comm_residual_has(parts[r * now.devices].residual, (clt_comm_rounding)k)) {
@@ -248,7 +249,7 @@ static void feed_back(const fixture *f, owner *owners, int devices, int devices_
         expect_step(STEPS, i);
     do_step(parts, devices, STEPS, true);
     check_results(parts, devices);
-    check_residuals(parts, devices, true);
+    check_residuals(parts, devices);
     close_parts(parts, devices);
 }
 

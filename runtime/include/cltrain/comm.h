@@ -130,10 +130,7 @@ enum {
      * it only if devices compute at the same time, and if no thread waits for a queue before all
      * devices have started the request: otherwise they wait for each other for ever. Other devices
      * ignore it. In a group, the flag of the first operation counts. */
-    CLT_COMM_QUEUED = 8,
-    /* With a residual: the request before this one of the same residual counts. Without the flag,
-     * the residual is again what it was before that request. The same on all devices. */
-    CLT_COMM_ACCEPT = 16
+    CLT_COMM_QUEUED = 8
 };
 
 /* The part of one device in a collective. Fill it with clt_comm_op_init, then set what differs.
@@ -433,8 +430,8 @@ CLT_API clt_status clt_comm_counts(clt_comm *comm, clt_comm_kind kind, clt_comm_
  * `residual_scale` S serves sums that are multiplied by a scale which changes: v = fl(sum + S x
  * residual), and the new residual is (v - s) / S.
  *
- * A request of which the caller does not keep the result must not change residuals. So the next
- * request of the residual says by CLT_COMM_ACCEPT whether the last one counts.
+ * A request whose result the caller drops must not change residuals. So a new residual counts only
+ * after clt_comm_residual_accept.
  */
 typedef enum clt_comm_rounding {
     CLT_COMM_ROUNDS_RANK = 0,
@@ -445,8 +442,8 @@ typedef enum clt_comm_rounding {
 /*
  * Makes a residual of zeros for sums of `count` elements: for a reduce-scatter, those of all
  * participants. Each rank makes one for each of its buffers. It takes 8 bytes an element for each
- * rounding that the communicator needs. It belongs to the caller, who destroys it before the
- * communicator, when no request uses it. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY.
+ * rounding that the communicator needs. It belongs to the caller, who destroys it when no request
+ * uses it, before or after the communicator. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY.
  */
 CLT_API clt_status clt_comm_residual_create(const clt_comm *comm, int64_t count,
                                             clt_comm_residual **residual);
@@ -454,17 +451,19 @@ CLT_API clt_status clt_comm_residual_create(const clt_comm *comm, int64_t count,
 /* Frees the residual. Takes NULL. */
 CLT_API void clt_comm_residual_destroy(clt_comm_residual *residual);
 
-/* Decides about the last request: with `accept` it counts, else the residual is again what it was
- * before. Call it before get and set, when no request uses the residual. */
-CLT_API void clt_comm_residual_settle(clt_comm_residual *residual, int accept);
+/* Says that the last request counts. Without this call the next request begins with the residual
+ * before the last one. A device's thread calls it after its complete and before its next start with
+ * this residual; one device of a rank is enough. All ranks make the same decision. */
+CLT_API void clt_comm_residual_accept(clt_comm_residual *residual);
 
 /* Tells whether this rank has a residual of the rounding. Of residuals of sums that all ranks of a
  * node have, the first rank's counts: 2 says that another rank has the same. */
 CLT_API int clt_comm_residual_has(const clt_comm_residual *residual, clt_comm_rounding rounding);
 
-/* Copy all elements, f32. get gives zeros if the rank does not have the rounding; set then makes
- * room, so that the residual is added to the rank's next sum. Errors: UNSUPPORTED for a rounding
- * that the communicator never does, OUT_OF_MEMORY. */
+/* Copy all elements, f32, as of the last request that counts. No request may use the residual, and
+ * set undoes one that does not count. get gives zeros if the rank does not have the rounding; set
+ * then makes room, so that the residual is added to the rank's next sum. Errors: UNSUPPORTED for a
+ * rounding that the communicator never does, OUT_OF_MEMORY. */
 CLT_API void clt_comm_residual_get(const clt_comm_residual *residual, clt_comm_rounding rounding,
                                    float *data);
 CLT_API clt_status clt_comm_residual_set(clt_comm_residual *residual, clt_comm_rounding rounding,
