@@ -54,7 +54,7 @@ static clt_status add_bucket(clt_stretches *list, const clt_replica *r, int buck
 clt_status clt_stretches_list(const clt_replica *r, clt_stretches *out)
 {
     const clt_caps *caps = &r->device->caps;
-    const bool split = clt_buckets_split(r->layout) || clt_buckets_tied(r->layout);
+    const bool split = clt_buckets_split(r->layout) || clt_buckets_tied(r->layout) || r->shards > 1;
     *out = (clt_stretches){.gpu = !clt_caps_is_cpu(caps) &&
                                   caps->max_work_group >= CLT_UPDATE_GPU_GROUP};
     for (int i = 0; i < r->layout->n_buckets; i++) {

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/vec.h"
@@ -34,6 +35,7 @@ struct clt_update {
     bool on_device;       /* the device computed the last step status, so the device has the newest
                              scaling */
     const clt_plan *plan; /* writes the gradients; borrowed; NULL: all parameters have one */
+    bool *given;          /* by slot: the caller has set its gradient in this step */
 };
 
 static bool is_half(const clt_update *u)
@@ -101,7 +103,8 @@ clt_status clt_update_create(clt_replica *replica, const clt_update_options *opt
              clt_device_buffer_create(replica->device, (int64_t)partials * CLT_PARTIAL_BYTES,
                                       CL_MEM_READ_WRITE, "partial norms", &u->partials));
     u->host_partials = clt_calloc(partials, CLT_PARTIAL_BYTES);
-    if (status == CLT_OK && !u->host_partials)
+    u->given = clt_calloc((size_t)replica->layout->n_slots + 1, sizeof *u->given);
+    if (status == CLT_OK && (!u->host_partials || !u->given))
         status = CLT_OUT_OF_MEMORY;
     CLT_NEXT(status, clt_update_reset(u));
     if (status != CLT_OK) {
@@ -120,7 +123,7 @@ void clt_update_destroy(clt_update *u)
         clt_release_kernel(u->kernels[i]);
     clt_release_buffer(u->status);
     clt_release_buffer(u->partials);
-    CLT_FREE(u->host_partials, u->stretches.all, u);
+    CLT_FREE(u->host_partials, u->stretches.all, u->given, u);
 }
 
 cl_mem clt_update_status_buffer(const clt_update *u)
@@ -472,7 +475,15 @@ void clt_update_follow(clt_update *u, const clt_plan *plan)
 
 static bool has_gradient(const clt_update *u, int slot)
 {
-    return !u->plan || u->plan->gradients[slot];
+    return !u->plan || u->plan->gradients[slot] || u->given[slot];
+}
+
+void clt_update_give(clt_update *u, int slot)
+{
+    if (slot >= 0)
+        u->given[slot] = true;
+    else
+        memset(u->given, 0, (size_t)u->replica->layout->n_slots * sizeof *u->given);
 }
 
 clt_status clt_update_bucket(clt_update *u, int bucket, double lr, int64_t step)

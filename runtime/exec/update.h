@@ -73,8 +73,8 @@ typedef struct clt_squares {
     bool finite;
 } clt_squares;
 
-/* Measures the device's gradients; of split tensors and of those beside them only in its shard. On
- * CPUs with the bits of clt_update_status. Waits for the device. */
+/* Measures the device's gradients, with several shards those in its shard. On CPUs with the bits of
+ * clt_update_status. Waits for the device. */
 clt_status clt_update_measure(clt_update *update, clt_squares *squares);
 
 /* Sets the step status from the reducers' results, without waiting for the device. For several
@@ -89,6 +89,9 @@ clt_status clt_update_apply(clt_update *update, double lr, int64_t step);
  * plan are excluded from updates. They and their optimizer tensors stay as they are, like
  * parameters with grad None in PyTorch. */
 void clt_update_follow(clt_update *update, const clt_plan *plan);
+
+/* Notes that the caller has set the gradient of a slot: updates include it. -1: forgets all. */
+void clt_update_give(clt_update *update, int slot);
 
 /* Like clt_update_apply, for one bucket of parameters. */
 clt_status clt_update_bucket(clt_update *update, int bucket, double lr, int64_t step);

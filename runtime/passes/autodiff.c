@@ -197,14 +197,15 @@ static bool any_frozen(const clt_graph *graph)
 
 clt_status clt_pass_train(clt_graph *graph, clt_value **gradients)
 {
-    if (!graph->n_losses && !graph->n_seeds)
+    if (!graph->n_losses && !graph->n_seeds && graph->n_nodes)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "the graph has nothing to train: call clt_loss or clt_output_gradient "
                         "before making a plan");
     int n_wanted = 0;
     size_t n = (size_t)graph->n_losses + (size_t)graph->n_seeds;
     clt_status status = CLT_OUT_OF_MEMORY;
-    clt_value **outputs = clt_calloc(n, sizeof *outputs), **seeds = clt_calloc(n, sizeof *seeds);
+    clt_value **outputs = clt_calloc(n + 1, sizeof *outputs);
+    clt_value **seeds = clt_calloc(n + 1, sizeof *seeds);
     clt_value **wanted = clt_calloc((size_t)graph->n_values + 1, sizeof *wanted);
     if (!outputs || !seeds || !wanted)
         goto done;

@@ -130,7 +130,8 @@ static void find_last_users(const clt_plan *plan, int *last)
 
 /* Finds the node after which each bucket is ready: its last user. Buckets without a user are ready
  * after the first node of backward. Their gradient is zero on every device, yet all devices take
- * part. `next` gets for each bucket the next bucket that is ready after the same node, plus one. */
+ * part. `next` gets for each bucket the next bucket that is ready after the same node, plus one. In
+ * a graph of parameters alone, buckets are ready in their order. */
 static void find_ready(const clt_plan *plan, stop *stops, int *next)
 {
     const int none = plan->n_forward < plan->n_nodes ? plan->n_forward : plan->n_nodes - 1;
@@ -175,6 +176,9 @@ static void cut(clt_plan *plan, const stop *stops, const int *next)
             segment = (clt_segment){i + 1, i + 1, -1, plan->n_ready, plan->n_ready};
         }
     }
+    for (int b = 0; !plan->n_nodes && b < plan->buckets.n_buckets; b++)
+        if (plan->options.mode == CLT_PLAN_TRAIN && !plan->buckets.buckets[b].state)
+            plan->ready[plan->n_ready++] = b;
 }
 
 clt_status clt_plan_segments(clt_plan *plan)

@@ -23,8 +23,18 @@ static void print_updates(const char *fp64, const char *half)
     }
 }
 
-/* Prints kernels that run beside plans: of exec/update.c, checksum.c and batch_gather.c, and of
- * measurements in tune and comm. */
+/* Prints the kernels of exec/convert.c. */
+static void print_conversions(void)
+{
+    for (int f16 = 0; f16 < 2; f16++) {
+        const char *options = f16 ? "-DOUT0=h -DSCALED" : "-DOUT0=w";
+        print_line("train/portable/convert.cl", options, "round_gradient", 64, "fallback");
+        print_line("train/portable/convert.cl", options, "widen_gradient", 64, "fallback");
+    }
+}
+
+/* Prints kernels that run beside plans: of exec/update.c, checksum.c, convert.c and batch_gather.c,
+ * and of measurements in tune and comm. */
 void print_beside(const clt_caps *caps)
 {
     static const char *const types[] = {"uchar", "ushort", "uint", "ulong"};
@@ -32,6 +42,7 @@ void print_beside(const clt_caps *caps)
     print_updates(fp64, "");
     print_updates(fp64, "-DG_T=w -DHALF_GRADIENTS");
     print_updates(fp64, "-DG_T=h -DHALF_GRADIENTS -DLOSS_SCALED");
+    print_conversions();
     print_line("train/gpu/checksum.cl", "", "checksum", 64, "chosen");
     print_line("train/portable/checksum.cl", "", "checksum", 64, "fallback");
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {

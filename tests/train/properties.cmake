@@ -51,6 +51,15 @@ set_tests_properties(vendor.train.blas_choices PROPERTIES TIMEOUT 1200 SKIP_RETU
 
 # These tests measure which of two devices is slow. Another test at the same time would disturb them.
 set_tests_properties(train.planner train.planner_ranks train.balance train.stages PROPERTIES RUN_SERIAL TRUE)
+clt_test_on_vendor(train.given intel)
+clt_add_test(vendor.train.given.mixed test_train_given)
+set_tests_properties(vendor.train.given.mixed PROPERTIES LABELS vendor
+    ENVIRONMENT "CLT_TEST_DEVICES=pocl@1,intel")
+clt_test_on_oclgrind(train.given)
+if(TEST oclgrind.train.given)
+    set_property(TEST oclgrind.train.given APPEND PROPERTY ENVIRONMENT
+        "OCLGRIND_BUILD_OPTIONS=-cl-opt-disable")
+endif()
 clt_test_on_vendor(train.half_gradients intel)
 clt_test_on_vendor(train.loss_scaling intel)
 clt_test_on_oclgrind(train.half_gradients)

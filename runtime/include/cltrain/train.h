@@ -9,6 +9,10 @@
  *     clt_trainer_reduce(t);                sums of the gradients over the devices
  *     clt_trainer_apply(t);                 the optimizer's update
  *
+ * Between these calls clt_trainer_gradient and clt_trainer_set_gradient read and set gradients. A
+ * scheme that reduces gradients in another way calls clt_trainer_reduced instead of
+ * clt_trainer_reduce.
+ *
  * Several processes train together if the options name a world (<cltrain/world.h>). Gradients,
  * losses, metrics and weights of losses then count over all ranks.
  *
@@ -361,6 +365,14 @@ CLT_API clt_status clt_trainer_backward_from(clt_trainer *trainer, const clt_fee
 CLT_API clt_status clt_trainer_reduce(clt_trainer *trainer);
 CLT_API clt_status clt_trainer_apply(clt_trainer *trainer, struct _cl_event **event);
 
+/* In place of clt_trainer_reduce: the caller has reduced the gradients itself, and sets the sums
+ * over all devices of all ranks with clt_trainer_set_gradient, before this call or behind it.
+ * clt_trainer_apply measures them, so norm, clipping, guard and loss scaling are equal on all
+ * ranks. It fails with MISMATCH if devices of one kind have other gradients than each other; then
+ * nothing was updated. A step without samples is possible too: clt_trainer_forward with a count of
+ * 0, then clt_trainer_backward, which makes all gradients zero. Errors: as clt_trainer_reduce. */
+CLT_API clt_status clt_trainer_reduced(clt_trainer *trainer);
+
 /* Waits for step `step` (0, 1, ...; one of the last two) and reads its result. */
 CLT_API clt_status clt_trainer_result(clt_trainer *trainer, int64_t step, clt_step_result *result);
 
@@ -392,6 +404,26 @@ CLT_API clt_status clt_trainer_predict(clt_trainer *trainer, const clt_step_batc
  * Errors also: UNSUPPORTED if that device belongs to another rank. */
 CLT_API clt_status clt_trainer_gradient(clt_trainer *trainer, int device, const char *name,
                                         void *data, size_t bytes);
+
+/*
+ * Sets a parameter's gradient on device `device`, or with -1 on all devices of this rank, from the
+ * `bytes` of the whole tensor in f32. Call it after backward, before clt_trainer_apply. A device of
+ * a mesh with tp, or with zero 3, takes its part, and so do the devices that have the other parts.
+ *
+ * - Before clt_trainer_reduce, a gradient is the device's own term of the sum over all devices.
+ * - After clt_trainer_reduce, or if clt_trainer_reduced follows, it is the sum itself. Set it on
+ *   all devices of all ranks: update, norm, clipping, guard and loss scaling then use it.
+ * - With a precision of 16 bits, gradients are rounded to the nearest. Give them without the loss
+ *   scale of f16. A gradient that was read and is set again has the same bits.
+ * - A parameter that no loss depends on is updated in this step if all devices have its gradient.
+ * - To add up micro-batches, run forward and backward for each, with loss_weights of the whole
+ *   batch, read the gradients, and set their sum after the last backward.
+ *
+ * Errors: STATE (backward has not run), NOT_FOUND (suggests the nearest name), INVALID_ARGUMENT (a
+ * device that is not there, a frozen parameter or state, another size), those of the device.
+ */
+CLT_API clt_status clt_trainer_set_gradient(clt_trainer *trainer, int device, const char *name,
+                                            const void *data, size_t bytes);
 
 /* Sets the base rate of the steps that begin from now on. The schedule still applies. Errors:
  * INVALID_ARGUMENT if the rate is negative or not finite. */

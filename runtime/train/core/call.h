@@ -13,6 +13,7 @@ typedef struct clt_call {
     bool weights_known;
     int entry;    /* index into the ring of results */
     int parity;   /* which of the two sets of input buffers is used */
+    bool given;   /* the caller has set gradients of this step */
     int64_t step; /* counts from 0 */
     uint64_t seed;
     double lr;

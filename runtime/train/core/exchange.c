@@ -51,8 +51,7 @@ clt_status clt_exchange_reserve(clt_exchange *e, int nodes, int in_flight)
 
 clt_status clt_exchange_reserve_words(clt_exchange *e, const clt_participants *all)
 {
-    const bool needed = clt_participants_replicas(all) != all->total || all->mesh.zero;
-    for (int d = 0; needed && d < e->n_devices; d++) {
+    for (int d = 0; all->total > 1 && d < e->n_devices; d++) {
         e->devices[d].words = clt_calloc((size_t)all->total, sizeof *e->devices[d].words);
         CLT_TRY_MEMORY(e->devices[d].words);
     }

@@ -11,7 +11,8 @@
  * its samples. TELL: tell idle ranks after this step how far training is (fit/idle.c). */
 enum { CLT_VOTE_STOP = 1, CLT_VOTE_DROP = 2, CLT_VOTE_TELL = 4 };
 
-/* What a device tells all others about a step, if no bucket's reduction reaches all of them. */
+/* What a device tells all others about a step, if no bucket's reduction reaches all of them or the
+ * caller has set gradients. */
 typedef struct clt_words {
     /* Sums of squares of the device's reduced gradients: of parameters that are whole on all
      * devices, and of parts of split ones */
@@ -23,7 +24,7 @@ typedef struct clt_exchange_device {
     /* collectives under way; step/step_exchange.c lists their order */
     clt_collective_request *requests;
     clt_collective_result *reduced; /* by bucket: the result of its last reduction */
-    clt_words *words;               /* by participant; NULL: reductions of buckets tell it */
+    clt_words *words;               /* by participant; NULL: there is one */
     double exposed;                 /* seconds of waiting for reductions, of all steps */
     double waited;      /* seconds of waiting for collectives between nodes, of the last step */
     double began, busy; /* for rebalancing: of the last step, until its gradients were ready */
@@ -54,9 +55,7 @@ clt_status clt_exchange_create(const clt_buckets *layout, int n_devices, clt_exc
  * collectives in a plan, and `in_flight` that of micro-batches in flight. */
 clt_status clt_exchange_reserve(clt_exchange *exchange, int nodes, int in_flight);
 
-/* Allocates the words of all participants if devices differ in more than their samples, or zero
- * is 3.
- */
+/* Allocates the words of all participants if there are several. */
 clt_status clt_exchange_reserve_words(clt_exchange *exchange, const clt_participants *all);
 
 /* Makes the groups along the mesh's axes. The collectives must be open. Collective over the ranks.

@@ -10,6 +10,14 @@
 #include "train/core/exchange.h"
 #include "train/core/updates.h"
 
+/* The parts of a step that have run. */
+typedef enum clt_phase {
+    CLT_PHASE_NONE,
+    CLT_PHASE_FORWARD,
+    CLT_PHASE_BACKWARD,
+    CLT_PHASE_REDUCED
+} clt_phase;
+
 struct clt_trainer {
     clt_store *store;
     clt_trainer_options options;
@@ -42,9 +50,10 @@ struct clt_trainer {
     clt_results results;               /* fit/results.c */
     struct clt_split_history *history; /* planner/balance.h; NULL: no change yet */
     atomic_int lost;                   /* the device that failed; -1: none */
-    bool may_idle; /* clt_fit runs, in which ranks that lose their last device wait */
-    int phase;     /* of a step in parts: 1 after forward, 2 after backward, 3 after reduce */
-    bool keeps;    /* this trainer is counted in store->keepers */
+    bool may_idle;   /* clt_fit runs, in which ranks that lose their last device wait */
+    clt_phase phase; /* of a step in parts */
+    bool measured;   /* after reduce: no gradient was set since, so their norm is known */
+    bool keeps;      /* this trainer is counted in store->keepers */
 };
 
 /* build.c: build and free every part that depends on the store's devices. After
@@ -101,6 +110,12 @@ clt_status clt_step_check_event(const clt_trainer *trainer, struct _cl_event *co
 /* step.c: stores a new reference to the event that ends the ring entry in *event. `event` may be
  * NULL. */
 clt_status clt_step_event(const clt_session *session, int entry, struct _cl_event **event);
+
+/* gradients.c: fails with STATE if gradients cannot be set now; notes that the caller has set the
+ * gradient of a tensor on a device; and forgets what was noted. */
+clt_status clt_gradients_may_set(const clt_trainer *trainer);
+void clt_gradients_note(clt_trainer *trainer, int device, const clt_slot *tensor);
+void clt_gradients_forget(clt_trainer *trainer);
 
 /* trainer.c: sets the state of loss scaling on all of this rank's devices. */
 clt_status clt_trainer_set_scaling(clt_trainer *trainer, const clt_scaling *scaling);

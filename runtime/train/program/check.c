@@ -365,7 +365,7 @@ static clt_status check_end(const check *c)
         if (!start_as_many(c, &c->runners[g]))
             return refuse(c, g, "not all devices start as many collectives");
         const int data = clt_group_along(c->runners[g].state.in, CLT_AXIS_SAMPLES);
-        if (c->kind != CLT_PROGRAM_REDUCE &&
+        if (c->kind != CLT_PROGRAM_REDUCE && c->kind != CLT_PROGRAM_REDUCED &&
             !has_replica_of(&c->runners[g], member_of(c, &c->runners[g], data, 0)))
             return refuse(c, g, "its replica is not that of the first device with other samples");
     }

@@ -193,6 +193,8 @@ static void run_nodes(writer *w, int first, int end, int micro, bool reduce)
         while (reduce && ready < s->end_ready && w->in->after[plan->ready[ready]] <= begun)
             start_gradient(w, plan->ready[ready++]);
     }
+    while (reduce && !plan->n_nodes && ready < plan->n_ready)
+        start_gradient(w, plan->ready[ready++]);
     complete_needed(w, &completed, begun, plan->n_nodes, micro);
 }
 
@@ -225,19 +227,14 @@ void clt_write_forward(writer *w, int micro)
     plain(w, CLT_DO_FETCH, micro, micro);
 }
 
-void clt_write_refeed(writer *w, int micro)
-{
-    plain(w, CLT_DO_REFEED, micro, CLT_VERSION_ANY);
-}
-
 void clt_write_backward(writer *w, int micro, bool reduce)
 {
-    if (!w->in->host_weights)
+    if (!w->in->host_weights && w->in->plan->n_nodes)
         plain(w, CLT_DO_UPSTREAM_DEVICE, micro, micro);
     if (w->in->plan->output_gradients)
         plain(w, CLT_DO_FEED_GRADIENTS, micro, CLT_VERSION_ANY);
-    if (w->in->plan->unwritten && !set_of(w, micro))
-        plain(w, CLT_DO_CLEAR, micro, CLT_VERSION_ANY);
+    if (w->in->plan->unwritten && !set_of(w, micro)) /* without nodes, no gradient is written */
+        plain(w, w->in->plan->n_nodes ? CLT_DO_CLEAR : CLT_DO_ZERO, micro, CLT_VERSION_ANY);
     run_nodes(w, w->in->plan->n_forward, w->in->plan->n_nodes, micro, reduce);
     if (w->in->half ? is_many(w->load) : micro != 0)
         plain(w, w->in->half ? CLT_DO_ADD_HALF : CLT_DO_ADD, micro, micro);
@@ -327,15 +324,10 @@ static void gradients(writer *w)
         start_gradients(w);
 }
 
-/* With `streams`, each bucket is updated when its reduction ends. With `leaves`, a rank that cannot
- * read its samples can make all ranks drop the step. */
-static void status(writer *w, bool streams, bool leaves)
+/* With `streams`, each bucket is updated when its reduction ends. */
+static void complete_gradients(writer *w, bool streams)
 {
     const clt_step_program_input *in = w->in;
-    if (in->participants == 1) {
-        plain(w, CLT_DO_STATUS, last_of(w), last_of(w));
-        return;
-    }
     for (int r = 0; clt_input_reduces(in) && r < in->plan->n_ready; r++) {
         const int bucket = in->plan->ready[r];
         collective(w, CLT_DO_COMPLETE, CLT_ON_GRADIENT, bucket, last_of(w), CLT_VERSION_REDUCED,
@@ -347,16 +339,39 @@ static void status(writer *w, bool streams, bool leaves)
                                            .version = CLT_VERSION_REDUCED,
                                            .peer = -1});
     }
-    if (clt_input_has_words(in)) {
-        plain(w, CLT_DO_WORDS, last_of(w), reduced(w, clt_input_reduces(in)));
+}
+
+/* Adds an instruction that uses the step's norm and votes, and says where they are from. */
+static void of_norm(writer *w, clt_instruction_kind kind, int micro, int version, clt_operand from)
+{
+    clt_write(
+        w,
+        (clt_instruction){
+            .kind = kind, .on = from, .item = -1, .micro = micro, .version = version, .peer = -1});
+}
+
+/* With `leaves`, a rank that cannot read its samples can make all ranks drop the step. Gradients
+ * that the caller has `given` are measured, because no reduction has. */
+static void status(writer *w, bool leaves, bool given)
+{
+    const clt_step_program_input *in = w->in;
+    const clt_operand from = given                     ? CLT_ON_GRADIENT
+                             : clt_input_has_words(in) ? CLT_ON_WORDS
+                                                       : CLT_ON_NONE;
+    if (in->participants == 1) {
+        plain(w, CLT_DO_STATUS, last_of(w), last_of(w));
+        return;
+    }
+    if (from != CLT_ON_NONE) {
+        of_norm(w, CLT_DO_WORDS, last_of(w), reduced(w, clt_input_reduces(in)), from);
         clt_write_collective(w, CLT_GROUP_ALL, CLT_DO_START, CLT_ON_WORDS, -1, 0, CLT_VERSION_NEW,
                              -1);
         clt_write_collective(w, CLT_GROUP_ALL, CLT_DO_COMPLETE, CLT_ON_WORDS, -1, 0,
                              CLT_VERSION_NEW, -1);
     }
     if (leaves)
-        plain(w, CLT_DO_LEAVE, 0, CLT_VERSION_REDUCED);
-    plain(w, CLT_DO_STATUS, last_of(w), CLT_VERSION_REDUCED);
+        of_norm(w, CLT_DO_LEAVE, 0, CLT_VERSION_REDUCED, from);
+    of_norm(w, CLT_DO_STATUS, last_of(w), CLT_VERSION_REDUCED, from);
 }
 
 /* States are sent too if steps change them and kernels of other devices round differently. */
@@ -418,7 +433,8 @@ static void whole_step(writer *w)
     }
     complete_results(w);
     complete_means(w);
-    status(w, in->streams, in->ranks > 1);
+    complete_gradients(w, in->streams);
+    status(w, in->ranks > 1, false);
     commit(w, in->streams);
 }
 
@@ -459,15 +475,25 @@ static void backward_part(writer *w)
         plain(w, CLT_DO_ZERO, 0, CLT_VERSION_ANY);
 }
 
-static void reduce_part(writer *w)
+/* If the caller has reduced the gradients, only the means of states are left. */
+static void reduce_part(writer *w, bool given)
 {
-    if (reduces(w)) {
-        if (w->in->means)
-            collective(w, CLT_DO_START, CLT_ON_MEANS, -1, 0, 0, -1);
+    if (!reduces(w))
+        return;
+    if (w->in->means)
+        collective(w, CLT_DO_START, CLT_ON_MEANS, -1, 0, 0, -1);
+    if (!given)
         start_gradients(w);
-        complete_means(w);
-    }
-    status(w, false, false);
+    complete_means(w);
+    if (!given)
+        complete_gradients(w, false);
+}
+
+/* The status is made here, because the caller may set gradients after their reduction. */
+static void apply_part(writer *w, bool given)
+{
+    status(w, false, given);
+    commit(w, false);
 }
 
 static void weights_micro(writer *w, int micro)
@@ -507,15 +533,6 @@ static void outside(writer *w)
     plain(w, CLT_DO_FLUSH, 0, CLT_VERSION_ANY);
 }
 
-static void verify(writer *w)
-{
-    const int all = CLT_GROUP_ALL;
-    plain(w, CLT_DO_CHECKSUM, 0, CLT_VERSION_NEW);
-    clt_write_collective(w, all, CLT_DO_START, CLT_ON_CHECKSUMS, -1, 0, CLT_VERSION_NEW, -1);
-    clt_write_collective(w, all, CLT_DO_COMPLETE, CLT_ON_CHECKSUMS, -1, 0, CLT_VERSION_NEW, -1);
-    plain(w, CLT_DO_COMPARE, 0, CLT_VERSION_NEW);
-}
-
 /* Runs a micro-batch of an earlier step node by node. Other devices do not take part. */
 static void diagnose_micro(writer *w, int micro)
 {
@@ -545,16 +562,18 @@ clt_status clt_step_program_generate(const clt_step_program_input *input,
         backward_part(&w);
         break;
     case CLT_PROGRAM_REDUCE:
-        reduce_part(&w);
+    case CLT_PROGRAM_REDUCED:
+        reduce_part(&w, kind == CLT_PROGRAM_REDUCED);
         break;
     case CLT_PROGRAM_APPLY:
-        commit(&w, false);
+    case CLT_PROGRAM_APPLY_GIVEN:
+        apply_part(&w, kind == CLT_PROGRAM_APPLY_GIVEN);
         break;
     case CLT_PROGRAM_WEIGHTS:
         weights(&w);
         break;
     case CLT_PROGRAM_VERIFY:
-        verify(&w);
+        clt_write_verify(&w);
         break;
     case CLT_PROGRAM_OUTSIDE:
         outside(&w);

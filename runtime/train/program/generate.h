@@ -35,6 +35,9 @@ void clt_write_flights(clt_program_writer *writer);
  * `last` is the last micro-batch. */
 void clt_write_tied(clt_program_writer *writer, int last);
 
+/* Adds the comparison of all devices' replicas. */
+void clt_write_verify(clt_program_writer *writer);
+
 /* Adds the copy of the replica of in->root to all devices. */
 void clt_write_copy(clt_program_writer *writer);
 

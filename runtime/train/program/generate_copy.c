@@ -1,5 +1,20 @@
-/* Writes the program that copies one replica to all devices. */
+/* Writes the programs that compare replicas, and copy one to all devices. */
 #include "train/program/generate.h"
+
+static void on_checksums(clt_program_writer *w, clt_instruction_kind kind)
+{
+    clt_write(w,
+              (clt_instruction){.kind = kind, .item = -1, .version = CLT_VERSION_NEW, .peer = -1});
+}
+
+void clt_write_verify(clt_program_writer *w)
+{
+    const int all = CLT_GROUP_ALL;
+    on_checksums(w, CLT_DO_CHECKSUM);
+    clt_write_collective(w, all, CLT_DO_START, CLT_ON_CHECKSUMS, -1, 0, CLT_VERSION_NEW, -1);
+    clt_write_collective(w, all, CLT_DO_COMPLETE, CLT_ON_CHECKSUMS, -1, 0, CLT_VERSION_NEW, -1);
+    on_checksums(w, CLT_DO_COMPARE);
+}
 
 static void copy_one(clt_program_writer *w, clt_axis axis, clt_operand on, int bucket, int slot)
 {

@@ -13,6 +13,15 @@
  */
 #include "train/program/generate.h"
 
+void clt_write_refeed(clt_program_writer *w, int micro)
+{
+    clt_write(w, (clt_instruction){.kind = CLT_DO_REFEED,
+                                   .item = -1,
+                                   .micro = micro,
+                                   .version = CLT_VERSION_ANY,
+                                   .peer = -1});
+}
+
 static void backward(clt_program_writer *w, int micro)
 {
     if (w->in->in_flight > 1)

@@ -105,7 +105,10 @@ enum {
 
 typedef struct clt_instruction {
     clt_instruction_kind kind;
-    clt_operand on; /* START, COMPLETE, STAND_IN */
+    /* START, COMPLETE, STAND_IN. Of WORDS, LEAVE and STATUS it says where norm and votes are from:
+     * NONE: the reductions of buckets; WORDS: the words of all devices; GRADIENT: these words,
+     * after each device has measured its gradients */
+    clt_operand on;
     int item;       /* bucket, or number of the plan's collective; -1: all */
     int slot;       /* CLT_ON_SLOT */
     int first, end; /* RUN, INSPECT */
@@ -131,7 +134,9 @@ typedef struct clt_step_program {
     X(FORWARD, "forward") /* clt_trainer_forward and the other parts of a step */                  \
     X(BACKWARD, "backward")                                                                        \
     X(REDUCE, "reduce")                                                                            \
+    X(REDUCED, "reduced") /* in place of REDUCE, if the caller has reduced the gradients */        \
     X(APPLY, "apply")                                                                              \
+    X(APPLY_GIVEN, "apply_given") /* the same with gradients that the caller has set */            \
     X(WEIGHTS, "weights")   /* forward, run only to learn the weights of losses from labels */     \
     X(VERIFY, "verify")     /* compares the replicas */                                            \
     X(OUTSIDE, "outside")   /* evaluation or prediction */                                         \

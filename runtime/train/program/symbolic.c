@@ -68,9 +68,14 @@ bool clt_symbolic_has_results(const clt_symbolic_device *s)
     return true;
 }
 
-static bool trains(clt_step_program_kind kind)
+static bool is_apply(clt_step_program_kind kind)
 {
-    return kind == CLT_PROGRAM_STEP || kind == CLT_PROGRAM_REDUCE || kind == CLT_PROGRAM_APPLY;
+    return kind == CLT_PROGRAM_APPLY || kind == CLT_PROGRAM_APPLY_GIVEN;
+}
+
+static bool is_reduce(clt_step_program_kind kind)
+{
+    return kind == CLT_PROGRAM_REDUCE || kind == CLT_PROGRAM_REDUCED;
 }
 
 static uint64_t begin_slot(const clt_step_program_input *in, int slot, int bucket, uint64_t own)
@@ -110,8 +115,8 @@ static void begin_part(clt_symbolic_device *s)
 {
     const clt_step_program_input *in = s->in;
     s->upstream = s->kind == CLT_PROGRAM_DIAGNOSE; /* the step has set the upstream gradients */
-    if (s->kind == CLT_PROGRAM_BACKWARD || s->kind == CLT_PROGRAM_REDUCE ||
-        s->kind == CLT_PROGRAM_APPLY) {
+    const bool reduces = is_reduce(s->kind), applies = is_apply(s->kind);
+    if (s->kind == CLT_PROGRAM_BACKWARD || reduces || applies) {
         s->fed = s->now->arena = s->running = 0;
         s->was_fed[0] = true;
         s->waited = true;
@@ -124,17 +129,18 @@ static void begin_part(clt_symbolic_device *s)
         for (int k = 0; k < in->plan->n_collectives; k++)
             s->now->exchanged[k] = in->plan->collectives[k].node < s->now->next ? 2 : 0;
     }
-    const bool reduced = s->kind == CLT_PROGRAM_APPLY && clt_input_reduces(in);
-    for (int b = 0; trains(s->kind) && s->kind != CLT_PROGRAM_STEP && b < in->layout->n_buckets;
-         b++)
+    const bool reduced = applies && clt_input_reduces(in);
+    for (int b = 0; (reduces || applies) && b < in->layout->n_buckets; b++) {
         s->gradients[0][b] = clt_symbolic_written(
             clt_term(GRADIENT, reduced ? 0 : clt_symbolic_computed(s, s->in->plan->n_forward),
                      (uint64_t)b),
             reduced ? CLT_VERSION_REDUCED : 0);
-    if (s->kind == CLT_PROGRAM_REDUCE || s->kind == CLT_PROGRAM_APPLY)
+        if (reduced && s->kind == CLT_PROGRAM_APPLY) /* no reduction has measured what was given */
+            s->measured[b] = s->gradients[0][b].term;
+    }
+    if (reduces || applies)
         s->cleared = 0;
-    if (s->kind == CLT_PROGRAM_APPLY) {
-        s->status = clt_term(STATUS, 1, 0);
+    if (applies) {
         if (clt_input_parts(in) > 1)
             s->means = clt_symbolic_written(clt_term(MEAN, 1, 0), CLT_VERSION_REDUCED);
         if (clt_input_shares_results(in))
@@ -216,7 +222,7 @@ static bool is_copied(const clt_symbolic_device *s)
 const char *clt_symbolic_missing(const clt_symbolic_device *s)
 {
     const clt_step_program_input *in = s->in;
-    const bool step = s->kind == CLT_PROGRAM_STEP, applies = step || s->kind == CLT_PROGRAM_APPLY;
+    const bool step = s->kind == CLT_PROGRAM_STEP, applies = step || is_apply(s->kind);
     const bool fetches = step || s->kind == CLT_PROGRAM_FORWARD || s->kind == CLT_PROGRAM_OUTSIDE;
     for (int r = 0; r < s->n_requests; r++)
         if (s->requests[r].open)
@@ -239,9 +245,13 @@ const char *clt_symbolic_missing(const clt_symbolic_device *s)
          s->kind == CLT_PROGRAM_OUTSIDE) &&
         !s->read_results)
         return "results were not read";
-    if ((step || s->kind == CLT_PROGRAM_REDUCE) && !s->status)
+    if (applies && !s->status)
         return "the step has no status";
-    if (s->kind == CLT_PROGRAM_REDUCE && in->means && clt_input_parts(in) > 1 &&
+    for (int b = 0;
+         s->kind == CLT_PROGRAM_REDUCE && clt_input_reduces(in) && b < in->layout->n_buckets; b++)
+        if (!in->layout->buckets[b].state && !s->measured[b])
+            return "a bucket is not reduced";
+    if (is_reduce(s->kind) && in->means && clt_input_parts(in) > 1 &&
         s->means.version != CLT_VERSION_REDUCED)
         return "the means of states are those of this device alone";
     if (s->kind == CLT_PROGRAM_FORWARD && in->means && !s->means.valid)

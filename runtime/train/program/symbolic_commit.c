@@ -2,17 +2,20 @@
  * compares. */
 #include "train/program/symbolic_internal.h"
 
-/* Makes a term of all gradients, which must be final in this version. */
-static const char *all_gradients(const clt_symbolic_device *s, int version, uint64_t *term)
+/* Makes a term of all gradients, which must be final in this version: of what their reductions
+ * measured, or of what the device measures. */
+static const char *all_gradients(const clt_symbolic_device *s, int version, bool given,
+                                 uint64_t *term)
 {
+    const bool of_reduction = version == CLT_VERSION_REDUCED && !given;
     for (int b = 0; b < s->in->layout->n_buckets; b++) {
         const clt_symbol *g = &s->gradients[0][b];
         if (s->in->layout->buckets[b].state)
             continue;
-        if (version == CLT_VERSION_REDUCED ? !s->measured[b]
-                                           : !g->valid || g->part || g->version != version)
+        if (of_reduction ? !s->measured[b]
+                         : !g->valid || g->flight || g->part || g->version != version)
             return "a bucket is not reduced";
-        *term = clt_term(STATUS, *term, version == CLT_VERSION_REDUCED ? s->measured[b] : g->term);
+        *term = clt_term(STATUS, *term, of_reduction ? s->measured[b] : g->term);
     }
     if (version != CLT_VERSION_REDUCED && !clt_symbolic_is_cleared(s, s->in->half ? version : 0))
         return "gradients that no node writes are not cleared";
@@ -26,14 +29,14 @@ static const char *note_words(clt_symbolic_device *s, const clt_instruction *i)
         return "the gradient of a tied parameter is not that of all its stages";
     if (clt_input_reduces(s->in) && i->version != CLT_VERSION_REDUCED)
         return "the norm must be that of the reduced gradients";
-    const char *why = all_gradients(s, i->version, &term);
+    const char *why = all_gradients(s, i->version, i->on == CLT_ON_GRADIENT, &term);
     s->own_words = clt_term(WORDS, term, 1);
     return why;
 }
 
 static const char *set_status(clt_symbolic_device *s, const clt_instruction *i)
 {
-    const bool axes = clt_input_has_words(s->in);
+    const bool words = i->on != CLT_ON_NONE;
     uint64_t term = s->words;
     if (s->status)
         return "the step has a status";
@@ -41,9 +44,11 @@ static const char *set_status(clt_symbolic_device *s, const clt_instruction *i)
         return "the status must be that of all devices";
     if (s->in->ranks > 1 && s->kind == CLT_PROGRAM_STEP && !s->may_leave)
         return "a rank may have dropped the step";
-    if (axes && !s->words)
+    if (clt_input_has_words(s->in) && !words)
+        return "no bucket's reduction reaches all devices";
+    if (words && !s->words)
         return "norm and votes of all devices are not there";
-    const char *why = axes ? NULL : all_gradients(s, i->version, &term);
+    const char *why = words ? NULL : all_gradients(s, i->version, false, &term);
     s->status = clt_term(STATUS, term, 1);
     return why;
 }

@@ -224,6 +224,7 @@ static const char *zero(clt_symbolic_device *s, const clt_instruction *i)
             return "a gradient would be written while it is reduced";
         s->gradients[0][b] = clt_symbolic_written(clt_term(ZERO, 0, 0), i->micro);
     }
+    s->cleared = i->micro;
     return NULL;
 }
 

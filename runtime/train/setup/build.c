@@ -19,9 +19,12 @@
 static clt_status choose(clt_trainer *t, const clt_graph *graph)
 {
     const int parts = clt_participants_parts(&t->all);
-    if (!graph->n_losses && !graph->n_seeds)
+    if (!graph->n_losses && !graph->n_seeds && graph->n_nodes)
         return clt_fail(CLT_INVALID_ARGUMENT, "the graph has no loss: call clt_loss on it, or "
                                               "clt_output_gradient on an output");
+    if (!graph->n_nodes && t->shares.max_micro_batches > 1)
+        return clt_fail(CLT_INVALID_ARGUMENT, "a graph of parameters alone has no samples, so it "
+                                              "has no micro-batches: accumulate must be 1");
     if (graph->n_seeds && t->options.precision == CLT_F16)
         return clt_fail(
             CLT_UNSUPPORTED,

@@ -1,6 +1,7 @@
 #include "train/step/interpret.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "train/planner/balance.h"
@@ -61,10 +62,10 @@ static clt_status clear(context *c)
     return CLT_OK;
 }
 
-/* Returns the words of all participants; NULL if the reductions of buckets reach all of them. */
+/* Returns the words of all participants; NULL if the norm is from the reductions of buckets. */
 static const clt_words *words_of(const context *c)
 {
-    return c->b->exchange->devices[c->b->device].words;
+    return c->i->on == CLT_ON_NONE ? NULL : c->b->exchange->devices[c->b->device].words;
 }
 
 /* Sums the votes of all ranks in this step. */
@@ -102,10 +103,11 @@ static void add_buckets(const context *c, double *squares, bool *finite)
 
 /* Whether the devices measure their gradients. Otherwise the reducers have, as far as they have
  * added up. They do not tell tensors that count differently in one bucket. */
-static bool measures(const clt_bound *b)
+static bool measures(const context *c)
 {
-    return clt_participants_replicas(b->all) == 1 || clt_buckets_split(b->replica->layout) ||
-           clt_buckets_tied(b->replica->layout);
+    const clt_bound *b = c->b;
+    return c->i->on == CLT_ON_GRADIENT || clt_participants_replicas(b->all) == 1 ||
+           clt_buckets_split(b->replica->layout) || clt_buckets_tied(b->replica->layout);
 }
 
 static clt_status note_words(context *c)
@@ -113,7 +115,7 @@ static clt_status note_words(context *c)
     const clt_bound *b = c->b;
     clt_words *own = &b->exchange->devices[b->device].words[b->all->first + b->device];
     clt_squares squares = {.finite = true};
-    if (measures(b))
+    if (measures(c))
         CLT_TRY(clt_update_measure(c->u->update, &squares));
     else
         add_buckets(c, &squares.whole, &squares.finite);
@@ -127,13 +129,32 @@ static void add_words(const context *c, double *squares, bool *finite)
 {
     const clt_bound *b = c->b;
     const clt_words *words = words_of(c);
-    const bool shards = b->all->mesh.zero || (measures(b) && b->replica->shards > 1);
+    const bool shards = b->all->mesh.zero || (measures(c) && b->replica->shards > 1);
     for (int p = 0; p < b->all->total; p++) {
         const int replica = clt_participants_replica(b->all, p);
         *finite = *finite && words[p].finite;
         if (replica == 0 || shards)
             *squares += words[p].parts + (clt_participants_count(b->all, p) ? words[p].whole : 0);
     }
+}
+
+/* Fails if the caller gave replicas unlike gradients, which would drive them apart. Devices of one
+ * kind measure equal gradients with equal bits. */
+static clt_status compare_given(const context *c)
+{
+    const clt_bound *b = c->b;
+    const clt_words *words = words_of(c);
+    for (int p = 0; b->replica->shards == 1 && !b->all->mesh.zero && p < b->all->total; p++) {
+        const int first = clt_mesh_neighbour(&b->all->mesh, CLT_AXIS_SAMPLES, p, 0);
+        if (memcmp(&words[p].whole, &words[first].whole, sizeof words->whole) ||
+            memcmp(&words[p].parts, &words[first].parts, sizeof words->parts))
+            return clt_fail(CLT_MISMATCH,
+                            "the gradients of devices %d and %d of all ranks differ (the sums of "
+                            "squares are %.9g and %.9g): set the same reduced gradients on all",
+                            first, p, words[first].whole + words[first].parts,
+                            words[p].whole + words[p].parts);
+    }
+    return CLT_OK;
 }
 
 static clt_status status_of_step(context *c)
@@ -143,6 +164,8 @@ static clt_status status_of_step(context *c)
     if (c->b->all->total == 1)
         return clt_update_status(c->u->update);
     count_votes(c);
+    if (c->i->on == CLT_ON_GRADIENT)
+        CLT_TRY(compare_given(c));
     if (words_of(c))
         add_words(c, &squares, &finite);
     else

@@ -132,8 +132,9 @@ static clt_status generate_all(const clt_step_program_input *input, clt_step_pro
 }
 
 static const clt_step_program_kind of_training[] = {
-    CLT_PROGRAM_STEP,  CLT_PROGRAM_FORWARD, CLT_PROGRAM_BACKWARD, CLT_PROGRAM_REDUCE,
-    CLT_PROGRAM_APPLY, CLT_PROGRAM_WEIGHTS, CLT_PROGRAM_VERIFY};
+    CLT_PROGRAM_STEP,        CLT_PROGRAM_FORWARD, CLT_PROGRAM_BACKWARD,
+    CLT_PROGRAM_REDUCE,      CLT_PROGRAM_REDUCED, CLT_PROGRAM_APPLY,
+    CLT_PROGRAM_APPLY_GIVEN, CLT_PROGRAM_WEIGHTS, CLT_PROGRAM_VERIFY};
 
 enum { OF_TRAINING = sizeof of_training / sizeof *of_training };
 

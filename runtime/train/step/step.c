@@ -47,7 +47,8 @@ static clt_status run(clt_trainer *t, clt_step_program_kind kind)
     char what[64];
     snprintf(what, sizeof what, "step %lld", (long long)t->steps + 1);
     CLT_TRY(clt_programs_run(t, kind, what, true));
-    const bool ends = kind == CLT_PROGRAM_STEP || kind == CLT_PROGRAM_APPLY;
+    const bool ends =
+        kind == CLT_PROGRAM_STEP || kind == CLT_PROGRAM_APPLY || kind == CLT_PROGRAM_APPLY_GIVEN;
     return ends && !(t->devices[0].votes & CLT_VOTE_DROP) ? clt_verify_step(t, what) : CLT_OK;
 }
 
@@ -113,7 +114,8 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool w
 {
     CLT_TRY(clt_store_check_devices(t->store));
     /* Drop the parts of a step that was not applied. */
-    t->phase = 0;
+    t->phase = CLT_PHASE_NONE;
+    clt_gradients_forget(t);
     CLT_TRY(throttle(t));
     CLT_TRY(clt_verify_start(t));
     clt_session_forget_output_gradients(t->training);
@@ -158,7 +160,8 @@ clt_status clt_step_check_event(const clt_trainer *t, struct _cl_event *const *e
 
 static clt_status end_step(clt_trainer *t, struct _cl_event **event)
 {
-    t->phase = 0;
+    t->phase = CLT_PHASE_NONE;
+    clt_gradients_forget(t);
     t->exchange.votes = t->devices[0].votes;
     if (t->exchange.votes & CLT_VOTE_DROP) {
         t->results.records[t->call.entry].step = -1;
@@ -178,7 +181,8 @@ clt_status clt_trainer_step(clt_trainer *t, const clt_step_batch *batch, struct 
     return end_step(t, event);
 }
 
-static clt_status need_phase(const clt_trainer *t, int phase, const char *call, const char *before)
+static clt_status need_phase(const clt_trainer *t, clt_phase phase, const char *call,
+                             const char *before)
 {
     return t->phase >= phase ? CLT_OK : clt_fail(CLT_STATE, "%s needs %s before it", call, before);
 }
@@ -192,7 +196,7 @@ clt_status clt_trainer_forward(clt_trainer *t, const clt_step_batch *batch)
                         t->options.accumulate, t->options.rebalance ? " and rebalance" : "");
     CLT_TRY(begin_step(t, batch, false));
     CLT_TRY(run(t, CLT_PROGRAM_FORWARD));
-    t->phase = 1;
+    t->phase = CLT_PHASE_FORWARD;
     return CLT_OK;
 }
 
@@ -203,30 +207,42 @@ clt_status clt_trainer_backward(clt_trainer *t)
 
 clt_status clt_trainer_backward_from(clt_trainer *t, const clt_feed *gradients, int n_gradients)
 {
-    CLT_TRY(need_phase(t, 1, "clt_trainer_backward", "clt_trainer_forward"));
+    CLT_TRY(need_phase(t, CLT_PHASE_FORWARD, "clt_trainer_backward", "clt_trainer_forward"));
     CLT_TRY(check_output_gradients(t, gradients, n_gradients));
     t->call.output_gradients = gradients;
     t->call.n_output_gradients = n_gradients;
     CLT_TRY(run(t, CLT_PROGRAM_BACKWARD));
-    t->phase = 2;
+    t->phase = CLT_PHASE_BACKWARD;
+    clt_gradients_forget(t); /* another backward has replaced what was set */
+    return CLT_OK;
+}
+
+static clt_status reduce(clt_trainer *t, clt_step_program_kind kind, const char *call)
+{
+    CLT_TRY(need_phase(t, CLT_PHASE_BACKWARD, call, "clt_trainer_backward"));
+    if (t->phase > CLT_PHASE_BACKWARD)
+        return clt_fail(CLT_STATE, "the gradients are reduced already: clt_trainer_apply comes "
+                                   "next, or another forward or backward");
+    CLT_TRY(run(t, kind));
+    t->phase = CLT_PHASE_REDUCED;
+    t->measured = kind == CLT_PROGRAM_REDUCE;
     return CLT_OK;
 }
 
 clt_status clt_trainer_reduce(clt_trainer *t)
 {
-    CLT_TRY(need_phase(t, 2, "clt_trainer_reduce", "clt_trainer_backward"));
-    if (t->phase > 2)
-        return clt_fail(CLT_STATE, "the gradients are reduced already: clt_trainer_apply comes "
-                                   "next, or another forward or backward");
-    CLT_TRY(run(t, CLT_PROGRAM_REDUCE));
-    t->phase = 3;
-    return CLT_OK;
+    return reduce(t, CLT_PROGRAM_REDUCE, "clt_trainer_reduce");
+}
+
+clt_status clt_trainer_reduced(clt_trainer *t)
+{
+    return reduce(t, CLT_PROGRAM_REDUCED, "clt_trainer_reduced");
 }
 
 clt_status clt_trainer_apply(clt_trainer *t, struct _cl_event **event)
 {
     CLT_TRY(clt_step_check_event(t, event));
-    CLT_TRY(need_phase(t, 3, "clt_trainer_apply", "clt_trainer_reduce"));
-    CLT_TRY(run(t, CLT_PROGRAM_APPLY));
+    CLT_TRY(need_phase(t, CLT_PHASE_REDUCED, "clt_trainer_apply", "clt_trainer_reduce"));
+    CLT_TRY(run(t, t->measured ? CLT_PROGRAM_APPLY : CLT_PROGRAM_APPLY_GIVEN));
     return end_step(t, event);
 }

@@ -180,7 +180,7 @@ static clt_collective of_gradient(const clt_bound *b, int bucket, int owner)
                             .count = clt_shard_bytes(of, shards) / 4,
                             .dtype = b->call->session->devices[b->device].plan->options.precision,
                             .whole = true,
-                            .empty = !b->share.count,
+                            .empty = !b->share.count && !b->call->given,
                             .measure = true,
                             .vote = b->exchange->vote,
                             .label = b->exchange->labels[bucket]};

@@ -153,7 +153,8 @@ static void read_plan(const lab *l, counted *own)
                         t->sharded ? clt_participants_replicas(p) : 1, own->setting.accumulate,
                         &own->plan);
     own->results = t->training->shared ? own->setting.accumulate * t->training->n_means * 8 : 0;
-    own->words = t->exchange.devices[0].words ? RANKS * (int64_t)sizeof(clt_words) : 0;
+    const bool words = clt_participants_replicas(&t->all) != RANKS || t->all.mesh.zero;
+    own->words = words ? RANKS * (int64_t)sizeof(clt_words) : 0;
 }
 
 /* Counts the second step: the first one also compares the parameters. */

@@ -1,0 +1,184 @@
+/* Gradients of parameters in the caller's hands: reads them, and sets them between the parts of a
+ * step. */
+#include "train/core/trainer.h"
+
+#include "base/alloc.h"
+#include "exec/convert.h"
+#include "train/store/parts.h"
+
+/* --- reading --------------------------------------------------------------------------------- */
+
+/* Finds the loss scale of the step that computed the gradient. */
+static clt_status find_loss_scale(const clt_trainer *t, int device, float *scale)
+{
+    float floats[CLT_STEP_STATUS];
+    *scale = 1;
+    if (t->options.precision != CLT_F16)
+        return CLT_OK;
+    CLT_TRY(clt_replica_read(&t->store->replicas[device],
+                             clt_update_status_buffer(t->devices[device].update), 0, sizeof floats,
+                             floats));
+    *scale = floats[t->phase == CLT_PHASE_NONE ? CLT_STEP_STATUS_USED : CLT_STEP_STATUS_SCALE];
+    return CLT_OK;
+}
+
+/* Reads the bytes [at, at + bytes) of a bucket's gradients, as if they were f32. */
+static clt_status read_gradient(const clt_trainer *t, int device, int bucket, int64_t at,
+                                int64_t bytes, float *data)
+{
+    const clt_dtype precision = t->options.precision;
+    const clt_replica *r = &t->store->replicas[device];
+    const cl_mem buffer = clt_replica_gradients(r, precision)[bucket];
+    const int64_t count = bytes / 4;
+    float scale;
+    CLT_TRY(find_loss_scale(t, device, &scale));
+    CLT_TRY(clt_replica_read_floats(r, (clt_view){buffer, at / 4 * clt_dtype_size(precision)},
+                                    precision, count, data));
+    for (int64_t i = 0; scale != 1 && i < count; i++)
+        data[i] /= scale;
+    return CLT_OK;
+}
+
+/* Adds what a device has of a tensor's gradient: its part, or its shard of the part. *found grows
+ * by the bytes. */
+static clt_status add_gradient(const clt_trainer *t, int device, const clt_slot *tensor,
+                               bool sharded, float *whole, int64_t *found)
+{
+    const clt_replica *r = &t->store->replicas[device];
+    const clt_held h = clt_store_held(t->store, tensor, r->at, clt_store_stage(t->store, device),
+                                      r->shard, sharded ? r->shards : 1);
+    const int64_t at = clt_store_part(t->store, device, tensor)->offset + h.from;
+    *found += h.bytes;
+    if (!tensor->sharding.blocks)
+        return read_gradient(t, device, tensor->bucket, at, h.bytes, whole + h.from / 4);
+    float *data = clt_alloc((size_t)h.bytes + 1);
+    clt_status status =
+        data ? read_gradient(t, device, tensor->bucket, at, h.bytes, data) : CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK)
+        clt_part_put(tensor, r->at, h.from, h.bytes, data, whole);
+    clt_free(data);
+    return status;
+}
+
+clt_status clt_trainer_gradient(clt_trainer *t, int device, const char *name, void *data,
+                                size_t bytes)
+{
+    const clt_slot *where;
+    int64_t found = 0;
+    CLT_TRY(clt_store_slot(t->store, name, &where));
+    if (device < 0 || device >= t->all.own || where->state || (int64_t)bytes != where->bytes)
+        return clt_fail(CLT_INVALID_ARGUMENT, "device %d has no gradient %s of %zu bytes", device,
+                        name, bytes);
+    const bool sharded = t->sharded && t->phase != CLT_PHASE_BACKWARD;
+    for (int d = 0; d < t->all.own; d++) {
+        const bool part =
+            where->sharding.blocks &&
+            clt_store_neighbours(t->store, clt_mesh_split_axis(&t->all.mesh), device, d);
+        if (sharded ? clt_store_first_with(t->store, 0, where, d) == d : d == device || part)
+            CLT_TRY(add_gradient(t, d, where, sharded, data, &found));
+    }
+    return found == where->bytes
+               ? CLT_OK
+               : clt_fail(CLT_UNSUPPORTED, "%s: devices of other ranks have %s of its gradient%s",
+                          name, sharded ? "shards" : "parts",
+                          sharded ? ": read it before clt_trainer_reduce, or train without shards"
+                                  : "");
+}
+
+/* --- setting --------------------------------------------------------------------------------- */
+
+/* Rounds floats of the host to gradients in 16 bits, through a buffer on the device. */
+static clt_status write_half(const clt_trainer *t, int device, clt_view to, int64_t bytes,
+                             const float *data)
+{
+    const clt_replica *r = &t->store->replicas[device];
+    const cl_mem status_buffer = clt_update_status_buffer(t->devices[device].update);
+    clt_convert convert = {0};
+    cl_mem floats = NULL;
+    clt_status status = clt_device_buffer_create(r->device, bytes, CL_MEM_READ_WRITE,
+                                                 "a gradient to round", &floats);
+    CLT_NEXT(status, clt_convert_create(r->device, t->options.precision, true, status_buffer,
+                                        CLT_STEP_STATUS_SCALE, &convert));
+    CLT_NEXT(status, clt_replica_write(r, floats, 0, bytes, data));
+    CLT_NEXT(status, clt_convert_enqueue(&convert, (clt_view){floats, 0}, to, bytes / 4));
+    CLT_NEXT(status, clt_device_finish(r->device));
+    clt_convert_destroy(&convert);
+    clt_release_buffer(floats);
+    return status;
+}
+
+/* Writes the bytes [at, at + bytes) of a bucket's gradients, as if they were f32. */
+static clt_status write_gradient(const clt_trainer *t, int device, int bucket, int64_t at,
+                                 int64_t bytes, const float *data)
+{
+    const clt_dtype precision = t->options.precision;
+    const clt_replica *r = &t->store->replicas[device];
+    const clt_view to = {clt_replica_gradients(r, precision)[bucket],
+                         at / 4 * clt_dtype_size(precision)};
+    if (precision == CLT_F32 || !bytes)
+        return clt_replica_write(r, to.buffer, to.offset, bytes, data);
+    return write_half(t, device, to, bytes, data);
+}
+
+/* Writes a device's part of a tensor's gradient. */
+static clt_status put_gradient(const clt_trainer *t, int device, const clt_slot *tensor,
+                               const float *whole)
+{
+    const clt_replica *r = &t->store->replicas[device];
+    const clt_held h =
+        clt_store_held(t->store, tensor, r->at, clt_store_stage(t->store, device), 0, 1);
+    const int64_t at = clt_store_part(t->store, device, tensor)->offset + h.from;
+    if (!tensor->sharding.blocks)
+        return write_gradient(t, device, tensor->bucket, at, h.bytes, whole + h.from / 4);
+    float *data = clt_alloc((size_t)h.bytes + 1);
+    CLT_TRY_MEMORY(data);
+    clt_part_take(tensor, r->at, h.from, h.bytes, whole, data);
+    const clt_status status = write_gradient(t, device, tensor->bucket, at, h.bytes, data);
+    clt_free(data);
+    return status;
+}
+
+clt_status clt_gradients_may_set(const clt_trainer *t)
+{
+    return t->phase >= CLT_PHASE_BACKWARD
+               ? CLT_OK
+               : clt_fail(CLT_STATE, "a gradient is set between clt_trainer_backward and "
+                                     "clt_trainer_apply: backward has not run");
+}
+
+void clt_gradients_note(clt_trainer *t, int device, const clt_slot *tensor)
+{
+    clt_update_give(t->devices[device].update, (int)(tensor - t->store->layout.slots));
+    t->call.given = true;
+    t->measured = false;
+}
+
+void clt_gradients_forget(clt_trainer *t)
+{
+    for (int d = 0; t->call.given && d < t->all.own; d++)
+        clt_update_give(t->devices[d].update, -1);
+    t->call.given = false;
+}
+
+clt_status clt_trainer_set_gradient(clt_trainer *t, int device, const char *name, const void *data,
+                                    size_t bytes)
+{
+    const clt_slot *where;
+    CLT_TRY(clt_store_check_devices(t->store));
+    CLT_TRY(clt_store_slot(t->store, name, &where));
+    if (device < -1 || device >= t->all.own || where->state || (int64_t)bytes != where->bytes)
+        return clt_fail(CLT_INVALID_ARGUMENT, "device %d has no gradient %s of %zu bytes", device,
+                        name, bytes);
+    CLT_TRY(clt_gradients_may_set(t));
+    const bool all = device < 0 || (t->sharded && t->phase != CLT_PHASE_BACKWARD);
+    for (int d = 0; d < t->all.own; d++) {
+        const bool part =
+            !all && where->sharding.blocks &&
+            clt_store_neighbours(t->store, clt_mesh_split_axis(&t->all.mesh), device, d);
+        if (!all && d != device && !part)
+            continue;
+        clt_gradients_note(t, d, where);
+        CLT_TRY(put_gradient(t, d, where, data));
+    }
+    return CLT_OK;
+}
