@@ -11,8 +11,8 @@ static const char *const names[CLT_AXES] = {"dp", "tp", "pp", "space", "time"};
 static const char axes[] = "dp, tp, pp, space and time";
 
 /* Reads one axis, "tp=2". The axis written last has the smallest stride, so all axes before it are
- * stretched by its size. */
-static clt_status read_axis(const char *text, int length, clt_mesh *mesh)
+ * stretched by its size. "dp=*" has `rest` places. */
+static clt_status read_axis(const char *text, int length, int rest_places, clt_mesh *mesh)
 {
     const char *equals = memchr(text, '=', (size_t)length);
     const int name = equals ? (int)(equals - text) : length;
@@ -26,13 +26,19 @@ static clt_status read_axis(const char *text, int length, clt_mesh *mesh)
                         text, axes);
     if (mesh->stride[axis])
         return clt_fail(CLT_INVALID_ARGUMENT, "mesh: axis %s is given twice", names[axis]);
-    const long size = equals ? strtol(equals + 1, &end, 10) : 0;
+    const bool star = axis == CLT_AXIS_DATA && equals && equals[1] == '*';
+    const long size = star ? rest_places : equals ? strtol(equals + 1, &end, 10) : 0;
+    if (star)
+        end = (char *)equals + 2;
     const int rest = equals ? length - (int)(end - text) : 0;
     const bool sequence = axis == CLT_AXIS_TENSOR && rest == 9 && !memcmp(end, ":sequence", 9);
     if (size < 1 || size > INT_MAX / 2 || (rest && !sequence))
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "mesh: '%.*s' must be %s=N%s, N a number of devices from 1 on", length,
-                        text, names[axis], axis == CLT_AXIS_TENSOR ? " or tp=N:sequence" : "");
+                        text, names[axis],
+                        axis == CLT_AXIS_TENSOR ? " or tp=N:sequence"
+                        : axis == CLT_AXIS_DATA ? " or dp=*"
+                                                : "");
     for (int a = 0; a < CLT_AXES; a++) {
         if (mesh->stride[a] > INT_MAX / size)
             return clt_fail(CLT_INVALID_ARGUMENT, "mesh: its axes have too many devices");
@@ -44,23 +50,40 @@ static clt_status read_axis(const char *text, int length, clt_mesh *mesh)
     return CLT_OK;
 }
 
-clt_status clt_mesh_parse(const char *text, int devices, clt_mesh *mesh)
+/* Reads all axes. *product becomes the number of devices. */
+static clt_status read_axes(const char *text, int rest_places, clt_mesh *mesh, long long *product)
 {
-    clt_mesh m = {.size = {1, 1, 1, 1, 1}};
-    long long product = 1;
+    *mesh = (clt_mesh){.size = {1, 1, 1, 1, 1}};
+    *product = 1;
     for (const char *at = text; at && *at;) {
         const int length = (int)strcspn(at, ",");
-        CLT_TRY(read_axis(at, length, &m));
+        CLT_TRY(read_axis(at, length, rest_places, mesh));
         at += length;
         if (*at && !*++at)
             return clt_fail(CLT_INVALID_ARGUMENT, "mesh: '%s' ends with a comma", text);
     }
-    if (!text || !*text)
-        m.size[CLT_AXIS_DATA] = devices;
-    for (int a = 0; a < CLT_AXES; a++) {
-        product *= m.size[a];
-        m.stride[a] = m.stride[a] ? m.stride[a] : 1;
+    for (int a = 0; a < CLT_AXES; a++)
+        *product *= mesh->size[a];
+    return CLT_OK;
+}
+
+clt_status clt_mesh_parse(const char *text, int devices, clt_mesh *mesh)
+{
+    clt_mesh m;
+    long long product;
+    CLT_TRY(read_axes(text, 1, &m, &product));
+    if (text && strstr(text, "dp=*")) {
+        if (devices % product)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "mesh: '%s' needs a multiple of %lld devices (--devices), and all "
+                            "ranks together have %d",
+                            text, product, devices);
+        CLT_TRY(read_axes(text, (int)(devices / product), &m, &product));
     }
+    if (!text || !*text)
+        m.size[CLT_AXIS_DATA] = (int)(product = devices);
+    for (int a = 0; a < CLT_AXES; a++)
+        m.stride[a] = m.stride[a] ? m.stride[a] : 1;
     if (product != devices)
         return clt_fail(
             CLT_INVALID_ARGUMENT,

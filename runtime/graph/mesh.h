@@ -17,7 +17,8 @@ typedef struct clt_mesh {
 } clt_mesh;
 
 /* Reads "dp=2,tp=2:sequence" for so many devices of all ranks; NULL or "": all devices are dp.
- * Errors: INVALID_ARGUMENT, with one line that says what is wrong. */
+ * "dp=*" takes the devices that the other axes leave. Errors: INVALID_ARGUMENT, with one line that
+ * says what is wrong. */
 clt_status clt_mesh_parse(const char *text, int devices, clt_mesh *mesh);
 
 /* Returns "dp", "tp", "pp", "space" or "time". */

@@ -29,6 +29,9 @@ static void axes_are_read(void **state)
     assert_int_equal(m.stride[CLT_AXIS_DATA], 4);
     assert_int_equal(m.stride[CLT_AXIS_PIPELINE], 8);
     assert_true(m.sequence && !mesh_of("tp=2", 2).sequence);
+    const clt_mesh rest = mesh_of("pp=3,dp=*,tp=4", 24), want = mesh_of("pp=3,dp=2,tp=4", 24);
+    assert_memory_equal(&rest, &want, sizeof rest);
+    assert_int_equal(mesh_of("dp=*", 5).size[CLT_AXIS_DATA], 5);
 }
 
 /* The coordinates of a participant are the digits of its number, and lead back to it. */
@@ -113,6 +116,11 @@ static void mistakes_are_named(void **state)
                  {"dp=2:sequence", 2, "'dp=2:sequence' must be dp=N"},
                  {"dp=2,", 2, "ends with a comma"},
                  {",dp=2", 2, "no axis ''"},
+                 {"dp=*,tp=2", 3,
+                  "needs a multiple of 2 devices (--devices), and all ranks together have 3"},
+                 {"dp=*,tp=4", 2, "needs a multiple of 4 devices"},
+                 {"tp=*", 2, "'tp=*' must be tp=N"},
+                 {"dp=*2", 2, "'dp=*2' must be dp=N or dp=*"},
                  {"dp=2000000000", 2, "must be dp=N"},
                  {"dp=1000000,tp=1000000,pp=1000000", 2, "too many devices"},
                  {"dp=99999999999999999999", 2, "must be dp=N"}};

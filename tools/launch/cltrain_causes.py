@@ -79,20 +79,21 @@ class Causes:
         without = f"the job ended after step {step}, and no rank reported a failure" if step else \
             "the job ended before its first step"
         if killed:
-            self.again = again
+            self.again, self.lost = again, 1
             self.tell(killed)
         elif causes:
+            self.lost = len(stopped) or int(causes[0].status in (OPENCL, DEVICE_LOST))
             self.again = causes[0].status in (OPENCL, ABORTED, TIMEOUT, DEVICE_LOST, MPI)
             self.tell(f"{causes[0].name} failed, {causes[0].where()}: {causes[0].message}")
         elif lost:
             self.again = True
             self.tell(f"{lost}; " + (f"{first.name} was {first.where()}" if first else without))
         elif stopped:
-            self.again = True
+            self.again, self.lost = True, len(stopped)
             self.tell("; ".join(f"{r.name} was stopped for {self.stopped[r.pid]:.0f} s, {r.where()}"
                                 for r in stopped))
         elif first and any(r.step for r in open_):
-            self.again = True
+            self.again, self.lost = True, 1
             self.tell(f"{first.name} ended without a message, {first.where()}")
         else:
             self.tell(f"the job of {self.ranks} ranks failed " +

@@ -18,13 +18,13 @@ from cltrain_ranks import ENDED, FAILURE, Helper, Rank, belongs, find_processes
 class Job(Looks, Causes):
     """One attempt to run the job: mpiexec, its output, and the ranks' files."""
 
-    def __init__(self, options, ranks, resume):
+    def __init__(self, options, ranks, resume, placement=()):
         self.options, self.ranks = options, ranks
         self.folder = options.heartbeat
         for name in os.listdir(self.folder):
             if re.fullmatch(r"rank-\d+", name):
                 os.remove(os.path.join(self.folder, name))
-        command = [*options.mpiexec, "-n", str(ranks), options.program, *passed_on(options.arguments),
+        command = [*options.mpiexec, *placement, "-n", str(ranks), options.program, *passed_on(options.arguments),
                    "--heartbeat", self.folder]
         if resume:
             command.append("--resume-intact")
@@ -53,6 +53,9 @@ class Job(Looks, Causes):
         self.line = None   # the line printed about the failure
         self.again = False # whether another attempt may succeed
         self.end_by = None
+        self.lost = 0      # ranks that caused the failure
+        self.asked = False # whether the ranks were asked to save and end, for another number of ranks
+        self.trained = 0, 0.0 # the step that was begun last, and when it showed progress last: seconds since 1970
 
     def read_ranks(self):
         found = []

@@ -7,12 +7,14 @@ from cltrain_guard import GRACE, LOOK, say
 from cltrain_job import Job
 
 DONE, FAILED, USAGE = 0, 1, 2
+AGAIN = 75 # of cltrain: saved, and goes on with another number of ranks
 SAME_SIGNAL = 0.5 # seconds in which a signal that comes again is not a second one
 
 
 class Launcher:
     def __init__(self, options):
         self.options, self.guard = options, None
+        self.job = None # the attempt that runs, or that ran last
         self.stop = None # the signal that asked for the end
         self.asked = 0.0 # the time of that signal
         self.sent = self.early = False
@@ -54,14 +56,22 @@ class Launcher:
             job.look()
             if len(job.helpers) > known:
                 self.guard.job(job.helpers)
+            self.between(job)
         return job.child.wait()
+
+    def between(self, job):
+        """Called several times a second while a job runs."""
+
+    def placement(self, ranks):
+        """Returns words that tell mpiexec where the ranks run."""
+        return []
 
     def stopped_code(self):
         return 128 + (signal.SIGINT if self.stop == signal.SIGINT else signal.SIGTERM)
 
     def attempt(self, ranks, resume):
         """Runs one attempt. Returns the exit code, and whether to try again."""
-        job = Job(self.options, ranks, resume)
+        self.job = job = Job(self.options, ranks, resume, self.placement(ranks))
         self.guard.job(job.helpers)
         code = self.watch(job)
         self.guard.job([])
@@ -70,7 +80,7 @@ class Launcher:
             return self.stopped_code(), False
         # Open MPI's mpiexec exits with 128 + N, as a rank that has saved does, if signal N killed a rank.
         killed = code > 128 and any(number for _, number in job.killed.values())
-        if not job.line and code in (DONE, USAGE, 128 + signal.SIGINT, 128 + signal.SIGTERM) and not killed:
+        if not job.line and code in (DONE, USAGE, AGAIN, 128 + signal.SIGINT, 128 + signal.SIGTERM) and not killed:
             return code, False
         if self.early and not job.line and not job.read_ranks():
             say(f"ended by {signal.Signals(self.stop).name} before the first step")

@@ -5,7 +5,7 @@ import select
 import time
 
 from cltrain_guard import GRACE, LOOK, say
-from cltrain_ranks import ENDED, FAILURE, SAVING, SETUP, find_helpers, find_processes, parent, process_state
+from cltrain_ranks import ENDED, FAILURE, SAVING, SETUP, TRAINING, Helper, find_helpers, find_processes, parent, process_state
 
 SEARCH = 1.0  # seconds between searches for processes
 GONE = 10.0  # seconds without a process after which a rank counts as ended
@@ -23,6 +23,10 @@ class Looks:
         for rank in ranks:
             beats, idle = self.changed.get(rank.rank, (None, 0))
             self.changed[rank.rank] = rank.beats, idle + passed if rank.beats == beats else 0
+            # Beats of evaluating and saving come after the step.
+            if rank.step > self.trained[0] or (rank.step == self.trained[0] > 0 and rank.state == TRAINING):
+                since = time.monotonic() - rank.time / 1e9 if rank.near else 0.0
+                self.trained = rank.step, max(time.time() - since, self.trained[1])
         self.search(now, ranks)
         self.note_exits()
         self.count_absent(passed, ranks)
@@ -132,6 +136,7 @@ class Looks:
         if not text:
             return
         self.again = True
+        self.lost = sum(not isinstance(r, Helper) for r in guilty)
         self.tell(text)
         self.kill(guilty)
         self.end_by = time.monotonic() + (GRACE if guilty else 0)

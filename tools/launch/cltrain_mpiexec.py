@@ -1,7 +1,7 @@
 """What mpiexec says about ranks that ended badly, and which words it must not see: MPICH's and Open MPI's."""
 import re
 
-OWN_CODES = (1, 2, 130, 143) # of cltrain, which has printed a line of its own
+OWN_CODES = (1, 2, 75, 130, 143) # of cltrain, which has printed a line of its own
 
 # MPICH names the process. Open MPI names the rank; its version 4.1 prints 0 instead of the process.
 KILLED = [re.compile(rb"PID (?P<pid>\d+) RUNNING AT [^\n]*\n[^\n]*EXIT CODE: (?P<code>\d+)"

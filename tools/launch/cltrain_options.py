@@ -1,6 +1,7 @@
 """The command line of cltrain-launch."""
 import argparse
 import os
+import re
 import shlex
 import shutil
 
@@ -23,7 +24,12 @@ restarts:
   The job restarts if a rank is killed, stops or makes no progress, or if mpiexec or its helper ends.
   It does not restart after a mistake in options or data or a step that is not finite, which would
   only happen again. A restart takes as many ranks as the attempt before. If two attempts in a row end
-  without a new checkpoint, the next one takes one rank less, but at least --min-ranks."""
+  without a new checkpoint, the next one takes one rank less, but at least --min-ranks.
+
+a job that grows and shrinks (--ranks):
+  cltrain-launch --resize N --job DIR, or a change of the file of --hosts, changes the number of ranks.
+  The ranks save, end, and go on with the new number. A rank that is killed or stopped leaves the job.
+  With --hosts it comes back if its host answers."""
 
 
 def find_program(name, here):
@@ -52,6 +58,57 @@ def whole(least):
     return read
 
 
+def least_and_most(text):
+    """Reads MIN:MAX."""
+    found = re.fullmatch(r"(\d{1,6}):(\d{1,6})", text)
+    low, high = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not 1 <= low <= high:
+        raise argparse.ArgumentTypeError(f"'{text}': must be MIN:MAX, two numbers of ranks, MIN from 1 to MAX")
+    return low, high
+
+
+def check_resize(parser, options, rest):
+    """Checks the options of a request to a running job. Returns whether there is one."""
+    if options.job and not options.resize:
+        parser.error("--job belongs to --resize N")
+    if options.resize and not options.job:
+        parser.error("--resize needs --job DIR, which the job named when it began")
+    if options.resize and (rest or options.ranks or options.range):
+        parser.error("--resize and --job go alone: they ask a job that runs")
+    return bool(options.resize)
+
+
+def check_ranks(parser, options):
+    """Checks how many ranks there are. With --ranks, sets what train needs to know."""
+    mesh = argument(options.arguments, "--parallel")
+    if not options.range:
+        for name in ("global_batch", "hosts"):
+            if getattr(options, name):
+                parser.error(f"--{name.replace('_', '-')} needs --ranks MIN:MAX")
+        if not options.ranks:
+            parser.error("-n N is missing, or --ranks MIN:MAX")
+        options.min_ranks = options.min_ranks or options.ranks
+        if options.min_ranks > options.ranks:
+            parser.error("--min-ranks must be at most -n")
+        return
+    low, high = options.range
+    if options.min_ranks:
+        parser.error("--min-ranks belongs to -n without --ranks; MIN of --ranks takes its place")
+    if options.ranks and not low <= options.ranks <= high:
+        parser.error(f"-n {options.ranks} is not within --ranks {low}:{high}")
+    if not options.checkpoints:
+        parser.error("--ranks needs --checkpoint-dir among the options of train: the job changes at checkpoints")
+    if mesh and mesh != "auto" and "=*" not in mesh:
+        parser.error(f"--parallel {mesh} fixes the number of devices: write dp=*, which takes all that the other axes "
+                     "leave, or leave out --ranks")
+    if not options.wait >= 0:
+        parser.error("--wait must be at least 0")
+    if options.global_batch and argument(options.arguments, "--global-batch"):
+        parser.error("--global-batch is given twice")
+    if not argument(options.arguments, "--global-batch"):
+        options.arguments += ["--global-batch", options.global_batch or "fixed"]
+
+
 def read_options(words, here, description):
     """Reads the options. `here` is the folder of this program."""
     own, rest = words, []
@@ -59,12 +116,28 @@ def read_options(words, here, description):
         own, rest = words[:words.index("--")], words[words.index("--") + 1:]
     parser = argparse.ArgumentParser(
         prog="cltrain-launch", description=description, epilog=EXIT, allow_abbrev=False,
-        usage="cltrain-launch -n N [options] -- train --model NAME --data SPEC [options of train]",
+        usage="cltrain-launch -n N [options] -- train --model NAME --data SPEC [options of train]\n"
+              "       cltrain-launch --ranks MIN:MAX [options] -- train ... --checkpoint-dir DIR\n"
+              "       cltrain-launch --resize N --job DIR",
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-n", type=whole(1), required=True, dest="ranks", metavar="N", help="number of ranks")
-    parser.add_argument("--restarts", type=whole(0), default=0, metavar="K",
-                        help="restart at most K times, from the newest intact checkpoint (default: 0)")
+    parser.add_argument("-n", type=whole(1), dest="ranks", metavar="N", help="number of ranks; with --ranks: at the "
+                        "beginning (default: MAX, or the slots of --hosts)")
+    parser.add_argument("--restarts", type=whole(0), metavar="K",
+                        help="restart at most K times, from the newest intact checkpoint (default: 0); with --ranks: at "
+                        "most K times in a row without a new checkpoint (default: 3)")
     parser.add_argument("--min-ranks", type=whole(1), metavar="M", help="restart with at least M ranks (default: N)")
+    parser.add_argument("--ranks", type=least_and_most, dest="range", metavar="MIN:MAX", help="let the job grow and "
+                        "shrink between these numbers of ranks, at checkpoints; a rank that is lost leaves the job")
+    parser.add_argument("--global-batch", choices=("fixed", "scaled"), help="with --ranks: on another number of devices "
+                        "keep --batch, or scale batch and learning rate with it (default: fixed)")
+    parser.add_argument("--hosts", metavar="FILE", help="with --ranks: run on the hosts in this file, lines NAME, "
+                        "NAME:SLOTS or NAME slots=SLOTS; the job changes when the file does, and leaves out hosts that "
+                        "do not answer")
+    parser.add_argument("--wait", type=float, default=600, metavar="SECONDS", help="with --ranks: if fewer than MIN ranks "
+                        "remain, wait for others this time, then end the job (default: 600)")
+    parser.add_argument("--resize", metavar="N", help="ask a running job of --ranks for N ranks, or with +K and -K for "
+                        "more and fewer")
+    parser.add_argument("--job", metavar="DIR", help="with --resize: the folder that the job named when it began")
     parser.add_argument("--deadline", type=float, default=120, metavar="SECONDS",
                         help="name a rank and end the job if the rank makes no progress in training for this "
                         "time and all ranks are on this node, or if a process of this node is stopped for this "
@@ -80,8 +153,12 @@ def read_options(words, here, description):
                         help="the command cltrain (default: beside this program, or on the path)")
     options = parser.parse_args(own)
     options.arguments = rest
+    options.low, options.high = options.range or (0, 0)
+    if check_resize(parser, options, rest):
+        return options
+    if options.restarts is None:
+        options.restarts = 3 if options.range else 0
     options.program = options.program or find_program("cltrain", here)
-    options.min_ranks = options.min_ranks or options.ranks
     options.checkpoints = argument(rest, "--checkpoint-dir")
     if not rest or rest[0] != "train":
         parser.error("write `train` and its options after --")
@@ -93,8 +170,7 @@ def read_options(words, here, description):
         parser.error(f"{options.program} is not a program; see --program")
     if not shutil.which(options.mpiexec[0] if options.mpiexec else ""):
         parser.error("mpiexec was not found (Debian: mpich); see --mpiexec")
-    if options.min_ranks > options.ranks:
-        parser.error("--min-ranks must be at most -n")
+    check_ranks(parser, options)
     if options.restarts and not options.checkpoints:
         parser.error("--restarts needs --checkpoint-dir among the options of train")
     if not options.deadline > 0:

@@ -57,9 +57,14 @@ typedef struct clt_fit_options {
     int64_t epochs;     /* 1 */
     int64_t steps;      /* 0: as many as `epochs` has; else the number of steps in all */
     int64_t batch;      /* global batch; 0: the trainer's */
-    int64_t seed;       /* of the order; -1: 0, or on resume the checkpoint's. On resume any other
-                           seed is refused */
-    int shuffle;        /* 1 */
+    /* 0: the trainer's schedule and `steps` count steps of this run. Else they count steps of so
+     * many samples: at sample s of epoch e (from 0) the schedule is at step e * n + s /
+     * schedule_batch, rounded down, where n is the number of such steps in an epoch. So both stay
+     * in place when a run resumes with another batch. */
+    int64_t schedule_batch;
+    int64_t seed;  /* of the order; -1: 0, or on resume the checkpoint's. On resume any other
+                      seed is refused */
+    int shuffle;   /* 1 */
     int drop_last; /* 0; 1: training leaves out the last batch of an epoch if it is smaller than
                       the others */
     int channels;  /* entries of mean and std, which normalise the f32 inputs that fields of

@@ -46,6 +46,7 @@ struct clt_trainer {
     char reads[256]; /* name of the data of clt_fit, for checkpoints; "": unknown */
     char *use;       /* see clt_trainer_set_use */
     int64_t steps;
+    int64_t schedule_step;             /* where the schedule is; -1: at `steps`. clt_fit sets it */
     clt_call call;                     /* step/step.c: for the device threads */
     clt_results results;               /* fit/results.c */
     struct clt_split_history *history; /* planner/balance.h; NULL: no change yet */

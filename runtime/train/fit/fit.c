@@ -27,6 +27,10 @@ static clt_status check(const clt_fit_options *o, const clt_trainer *t)
     if (o->epochs < 0 || o->steps < 0)
         return clt_fail(CLT_INVALID_ARGUMENT, "%lld epochs and %lld steps: neither may be negative",
                         (long long)o->epochs, (long long)o->steps);
+    if (o->schedule_batch < 0)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "clt_fit_options.schedule_batch %lld: must not be negative",
+                        (long long)o->schedule_batch);
     if (o->batch < 0 || o->batch > t->options.batch)
         return clt_fail(CLT_INVALID_ARGUMENT, "batch %lld; the trainer was made for 1 to %lld",
                         (long long)o->batch, (long long)t->options.batch);
@@ -76,6 +80,7 @@ static clt_status one_step(clt_fit_run *f)
     f->tried = (clt_fit_pending){batch.slot, step, batch.epoch, batch.step.total, start, f->split};
     f->after = (clt_position){batch.next_epoch, batch.next_sample};
     f->tried_due = batch.last_of_epoch ? batch.epoch : -1;
+    f->trainer->schedule_step = clt_fit_schedule_step(f, start);
     const clt_status stepped = clt_trainer_step(f->trainer, &batch.step, NULL);
     if (stepped == CLT_ABORTED && f->trainer->exchange.votes & CLT_VOTE_DROP)
         return drop(f, CLT_OK);

@@ -59,6 +59,10 @@ typedef struct clt_fit_run {
 /* Finds where the first batch starts and how many steps there are. All ranks agree. */
 clt_status clt_fit_begin(clt_fit_run *f, clt_dataset *train);
 
+/* Returns the step at which the schedule is for a batch that starts at `position`; -1 stands for
+ * the number of steps done. */
+int64_t clt_fit_schedule_step(const clt_fit_run *f, clt_position position);
+
 /* Creates the source of batches from f->position on. */
 clt_status clt_fit_make_source(clt_fit_run *f);
 

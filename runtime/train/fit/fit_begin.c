@@ -82,19 +82,59 @@ static clt_status resume(clt_fit_run *f)
     return CLT_OK;
 }
 
+/* Returns the steps in which batches of `batch` go through `samples` samples. A partial batch
+ * counts as a step, unless it is dropped. */
+static int64_t steps_of(const clt_fit_run *f, int64_t samples, int64_t batch)
+{
+    return (samples + (f->options->drop_last ? 0 : batch - 1)) / batch;
+}
+
+int64_t clt_fit_schedule_step(const clt_fit_run *f, clt_position position)
+{
+    const int64_t batch = f->options->schedule_batch;
+    if (!batch)
+        return -1;
+    const int64_t per_epoch = steps_of(f, clt_dataset_count(f->train), batch);
+    const int64_t within = position.sample / batch;
+    /* With drop_last, the epoch's rest that such steps leave out counts as the last step. */
+    return position.epoch * per_epoch +
+           (within < per_epoch || per_epoch < 1 ? within : per_epoch - 1);
+}
+
+/* The last of the steps that `steps` counts by schedule_batch. */
+static int64_t find_scheduled_end(const clt_fit_run *f, int64_t samples)
+{
+    const int64_t batch = f->options->schedule_batch;
+    const int64_t per_epoch = steps_of(f, samples, batch), own = steps_of(f, samples, f->batch);
+    if (per_epoch < 1) /* an epoch is shorter than a step, and has none */
+        return f->trainer->steps;
+    const clt_position end = {f->options->steps / per_epoch, f->options->steps % per_epoch * batch};
+    const int64_t last = (end.sample + f->batch - 1) / f->batch;
+    const int64_t rest = last < own ? last : own;
+    if (f->position.epoch > end.epoch ||
+        (f->position.epoch == end.epoch && f->position.sample >= end.sample))
+        return f->trainer->steps;
+    if (f->position.epoch == end.epoch) {
+        const int64_t left = (end.sample - f->position.sample + f->batch - 1) / f->batch;
+        const int64_t most = steps_of(f, samples - f->position.sample, f->batch);
+        return f->trainer->steps + (left < most ? left : most);
+    }
+    return f->trainer->steps + steps_of(f, samples - f->position.sample, f->batch) +
+           (end.epoch - f->position.epoch - 1) * own + rest;
+}
+
 /* A resumed run ends with its last epoch, even if earlier epochs had batches of another size. */
 static int64_t find_end(const clt_fit_run *f, int64_t samples)
 {
     const clt_fit_options *o = f->options;
-    /* a partial batch counts as a step, unless it is dropped */
-    const int64_t more = o->drop_last ? 0 : f->batch - 1;
-    const int64_t per_epoch = (samples + more) / f->batch;
+    const int64_t per_epoch = steps_of(f, samples, f->batch);
+    if (o->steps && o->schedule_batch)
+        return find_scheduled_end(f, samples);
     if (o->steps || !f->resumed)
         return o->steps ? o->steps : o->epochs * per_epoch;
     if (f->position.epoch >= o->epochs)
         return f->trainer->steps;
-    const int64_t left = samples - f->position.sample;
-    return f->trainer->steps + (left + more) / f->batch +
+    return f->trainer->steps + steps_of(f, samples - f->position.sample, f->batch) +
            (o->epochs - f->position.epoch - 1) * per_epoch;
 }
 
@@ -136,7 +176,7 @@ static clt_status begin_together(clt_fit_run *f, clt_dataset *train)
     uint64_t hash = clt_hash_text(t->reads, 0);
     hash = add_number(hash, clt_dataset_count(train));
     hash = add_number(hash, f->test ? clt_dataset_count(f->test) : 0);
-    hash = add_number(hash, f->batch);
+    hash = add_number(add_number(hash, f->batch), o->schedule_batch);
     hash = add_number(hash, o->epochs);
     hash = add_number(hash, o->steps);
     hash = add_number(hash, o->seed);

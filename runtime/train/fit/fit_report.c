@@ -92,12 +92,14 @@ clt_status clt_fit_finish_last(clt_fit_run *f)
 void clt_fit_report_unknown(clt_fit_run *f, const clt_fit_pending *p)
 {
     const clt_trainer_options *o = &f->trainer->options;
-    const clt_step_result unknown = {.loss = NAN,
-                                     .norm = NAN,
-                                     .loss_scale = f->loss_scale,
-                                     .skipped = f->skipped,
-                                     .samples = p->samples,
-                                     .lr = clt_schedule_rate(&o->schedule, o->lr, p->step)};
+    const int64_t at = clt_fit_schedule_step(f, p->start);
+    const clt_step_result unknown = {
+        .loss = NAN,
+        .norm = NAN,
+        .loss_scale = f->loss_scale,
+        .skipped = f->skipped,
+        .samples = p->samples,
+        .lr = clt_schedule_rate(&o->schedule, o->lr, at < 0 ? p->step : at)};
     report(f, p, &unknown);
 }
 

@@ -154,6 +154,7 @@ clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
         clt_slow_rank(t->all.rank);
     }
     t->lost = -1;
+    t->schedule_step = -1;
     for (int i = 0; i < CLT_RESULT_RING; i++)
         t->results.records[i].step = -1;
     clt_status status = clt_graph_status(graph);

@@ -130,10 +130,11 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool w
     CLT_TRY(clt_segments_rounds(t->call.session, &t->all, &t->exchange, &t->shares));
     if (clt_states_need_counts(t->states))
         CLT_TRY(clt_shares_count(&t->shares, &t->all, &t->exchange.collectives));
-    t->results.records[t->call.entry] =
-        (clt_step_record){.step = t->steps,
-                          .samples = t->call.batch.total,
-                          .lr = clt_schedule_rate(&t->options.schedule, t->options.lr, t->steps)};
+    t->results.records[t->call.entry] = (clt_step_record){
+        .step = t->steps,
+        .samples = t->call.batch.total,
+        .lr = clt_schedule_rate(&t->options.schedule, t->options.lr,
+                                t->schedule_step < 0 ? t->steps : t->schedule_step)};
     for (int d = 0; d < t->all.own; d++) {
         t->training->devices[d].shares[t->call.entry] = clt_shares_samples(&t->shares, d);
         t->training->devices[d].firsts[t->call.entry] =

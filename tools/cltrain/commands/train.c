@@ -15,9 +15,11 @@
 #include "job/job.h"
 #include "text/message.h"
 #include "output/metrics.h"
+#include "job/change.h"
 #include "bench/bench_nodes.h"
 #include "output/progress.h"
 #include "job/device_split.h"
+#include "job/global_batch.h"
 #include "job/label_names.h"
 #include "ranks/watch.h"
 
@@ -47,7 +49,8 @@ static void on_signal(int number)
 
 /* Blocked signals, which are polled. Handlers would not be reliable: compilers in OpenCL drivers
  * (LLVM) and MPI's transports replace handlers. Schedulers send SIGUSR1 when the time of a job
- * ends. SIGHUP comes when the terminal is closed, unless nohup ignores it. */
+ * ends. SIGHUP comes when the terminal is closed, unless nohup ignores it. cltrain-launch sends
+ * SIGUSR2 before it starts the run again on another number of ranks. */
 static sigset_t notices;
 
 /* Whether the command was started with these signals ignored. Read before the initialisers of
@@ -74,6 +77,7 @@ void hold_notice(void)
     sigemptyset(&notices);
     sigaddset(&notices, SIGUSR1);
     sigaddset(&notices, SIGHUP);
+    sigaddset(&notices, SIGUSR2);
     pthread_sigmask(SIG_BLOCK, &notices, NULL);
     if (ignores_hangup)
         sigdelset(&notices, SIGHUP);
@@ -109,17 +113,18 @@ static int stop_signal(void)
     return stopped_by;
 }
 
-/* Returns the exit code of a stopped run. Every signal but SIGINT gives 128 + SIGTERM, as a shell
- * reports for a process that SIGTERM ended. */
+/* Returns the exit code of a stopped run. Every signal but SIGINT and SIGUSR2 gives 128 + SIGTERM,
+ * as a shell reports for a process that SIGTERM ended. */
 static int stop_code(void)
 {
-    return stopped_by == SIGINT ? 128 + SIGINT : 128 + SIGTERM;
+    return stopped_by == SIGUSR2 ? EXIT_AGAIN : stopped_by == SIGINT ? 128 + SIGINT : 128 + SIGTERM;
 }
 
 static const char *signal_name(void)
 {
     return stopped_by == SIGINT       ? "SIGINT"
            : stopped_by == SIGUSR1    ? "SIGUSR1"
+           : stopped_by == SIGUSR2    ? "SIGUSR2"
            : stopped_by == SIGHUP     ? "SIGHUP"
            : stopped_by == SIGPIPE    ? "nobody reads standard output any more"
            : stopped_by == NO_MANAGER ? "the process manager that started this rank has ended"
@@ -133,6 +138,7 @@ typedef struct run {
     job job;
     clt_folder_lock *lock; /* lock of --checkpoint-dir */
     metrics *metrics;
+    change change;
     progress progress;
     int metrics_failed;
     int measuring;
@@ -146,6 +152,8 @@ static void on_step(void *user, const clt_progress *step)
     run *r = user;
     r->skipped = step->skipped;
     r->loss_scale = step->loss_scale;
+    if (r->change.due && change_report(&r->change, step, r->metrics, r->quiet) != 0)
+        r->metrics_failed = 1;
     if (r->metrics && metrics_step(r->metrics, step) != 0)
         r->metrics_failed = 1;
     progress_step(&r->progress, step);
@@ -326,7 +334,8 @@ static int end_early(int code)
 {
     if (code || !stop_signal())
         return code;
-    say("%s before the first step", signal_name());
+    if (stopped_by != SIGUSR2)
+        say("%s before the first step", signal_name());
     return stop_code();
 }
 
@@ -354,6 +363,10 @@ static int set_up(run *r, clt_fit_options *fit)
     /* The threads that decode data would disturb the measurement of devices, so devices come
      * first. */
     NEXT(code, job_devices(&r->job, s));
+    if (s->global_batch) { /* collective */
+        code = ranks_agree(&r->job.ranks, code);
+        NEXT(code, job_global_batch(&r->job, s));
+    }
     NEXT(code, job_data(&r->job, s, DATA_TRAIN | DATA_TEST));
     NEXT(code, job_model(&r->job, s));
     if (!code && s->init) {
@@ -365,6 +378,8 @@ static int set_up(run *r, clt_fit_options *fit)
     if (!code && ranks_prints(&r->job.ranks))
         code = open_metrics(r);
     fit->lock = r->lock;
+    fit->batch = r->job.options.batch;
+    fit->schedule_batch = r->job.scaled.batch;
     code = job_trainer(&r->job, s, end_early(code));
     if (code) /* a signal may have ended a wait */
         return stop_signal() ? stop_code() : code;
@@ -410,7 +425,8 @@ static int stopped(const run *r)
     const int code = ranks_agree(&r->job.ranks, stopped_by          ? stop_code()
                                                 : r->metrics_failed ? EXIT_FAILED
                                                                     : 0);
-    if (!stopped_by)
+    /* cltrain-launch asked, and says itself what follows */
+    if (!stopped_by || (stopped_by == SIGUSR2 && r->settings->heartbeat))
         return code;
     say("%s: %s%s%s%s", signal_name(), clt_error_message(), dir ? "; saved in " : "; nothing saved",
         dir ? dir : ": there is no --checkpoint-dir", dir ? ", --resume goes on" : "");
@@ -464,6 +480,7 @@ static int train(run *r, clt_fit_options *fit)
     fit->should_stop = should_stop;
     fit->user = r;
     progress_init(&r->progress, r->quiet);
+    change_begin(&r->change, &r->job, r->settings);
     if (!r->quiet)
         print_start(r);
     clt_profile *profile = NULL;

@@ -10,6 +10,7 @@
 #include <cltrain/unstable.h>
 
 #include "job/data.h"
+#include "job/global_batch.h"
 #include "job/last_step.h"
 #include "devices/make_runtime.h"
 #include "options/groups.h"
@@ -179,6 +180,7 @@ static int read_trainer(job *j, const settings *s)
 
 int job_read(job *j, const settings *s)
 {
+    TRY(check_global_batch(s));
     if (!s->model)
         return usage_error("--model is missing; `cltrain models` lists them");
     if (s->epochs >= 0 && s->steps >= 0)
@@ -452,7 +454,12 @@ int job_store(job *j, const settings *s)
 
 clt_status job_schedule(job *j, const settings *s)
 {
-    return s->schedule ? clt_schedule_parse(s->schedule, j->steps, &j->options.schedule) : CLT_OK;
+    const int64_t steps = j->scaled.batch ? j->schedule_steps : j->steps;
+    const clt_status status =
+        s->schedule ? clt_schedule_parse(s->schedule, steps, &j->options.schedule) : CLT_OK;
+    if (j->scaled.batch)
+        j->options.schedule.minimum *= j->rate_factor;
+    return status;
 }
 
 /* Finds the newest intact checkpoint. Warns once if a newer checkpoint is damaged. With --resume
@@ -554,7 +561,7 @@ int job_close(job *j, int code)
 {
     /* The trainer finishes only if all ranks come to the same end. A rank that failed has reported
      * this itself. */
-    if (j->trainer && (!code || code > 128))
+    if (j->trainer && (!code || code > 128 || code == EXIT_AGAIN))
         clt_trainer_finish(j->trainer);
     clt_trainer_destroy(j->trainer);
     clt_store_destroy(j->store);
@@ -578,6 +585,7 @@ void job_fit(const job *j, const settings *s, clt_fit_options *fit)
     fit->epochs = s->epochs >= 0 ? s->epochs : 1;
     fit->steps = s->steps > 0 ? s->steps : 0;
     fit->batch = j->options.batch;
+    fit->schedule_batch = j->scaled.batch;
     fit->seed = s->seed;
     fit->drop_last = s->drop_last;
     fit->ignore_index = IGNORED_LABEL;

@@ -11,6 +11,11 @@
 
 enum { MOST_CHANNELS = 16 };
 
+/* With which batch and devices a run with --global-batch scaled began. */
+typedef struct scaled_from {
+    int64_t batch, devices;
+} scaled_from;
+
 typedef struct job {
     clt_trainer_options options;
     rank_set ranks;
@@ -28,10 +33,14 @@ typedef struct job {
     clt_graph *graph;
     clt_store *store;
     clt_trainer *trainer;
-    int64_t steps; /* of the whole run */
-    int splits;    /* job_model divides the batch among the devices, and may close some */
-    int silent;    /* do not print the division */
-    int predicts;  /* predict the step time, also if there is nothing to divide */
+    int64_t steps;          /* of the whole run */
+    int64_t all_devices;    /* with samples, of all ranks; 0 without --global-batch */
+    scaled_from scaled;     /* all 0 without --global-batch scaled */
+    double rate_factor;     /* of --global-batch scaled, for rates that options give */
+    int64_t schedule_steps; /* of the whole run, in steps of scaled.batch */
+    int splits;             /* job_model divides the batch among the devices, and may close some */
+    int silent;             /* do not print the division */
+    int predicts;           /* predict the step time, also if there is nothing to divide */
     clt_prediction prediction;
     double *weights;
     int64_t bucket_bytes; /* of the store; 0 for the library's default */

@@ -2,10 +2,39 @@
 
 #include "text/message.h"
 
+/* Returns the steps in which batches of `batch` go through `samples` samples: rounds up, unless
+ * partial batches are dropped. */
+static int64_t steps_of(const settings *s, int64_t samples, int64_t batch)
+{
+    return s->drop_last ? samples / batch : samples / batch + (samples % batch != 0);
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Returns the steps from a position to the end of --steps, which counts steps of
+ * job->scaled.batch. */
+static int64_t steps_left(const job *j, const settings *s, int64_t epoch, int64_t sample)
+{
+    const int64_t samples = clt_dataset_count(j->train), batch = j->options.batch;
+    const int64_t per_epoch = steps_of(s, samples, j->scaled.batch);
+    const int64_t end_epoch = s->steps / per_epoch;
+    const int64_t end = s->steps % per_epoch * j->scaled.batch, own = steps_of(s, samples, batch);
+    if (epoch > end_epoch || (epoch == end_epoch && sample >= end))
+        return 0;
+    if (epoch == end_epoch)
+        return least((end - sample + batch - 1) / batch, steps_of(s, samples - sample, batch));
+    return steps_of(s, samples - sample, batch) + (end_epoch - epoch - 1) * own +
+           least((end + batch - 1) / batch, own);
+}
+
 int count_steps(job *j, const settings *s)
 {
-    const int64_t batch = j->options.batch, count = clt_dataset_count(j->train);
-    const int64_t per_epoch = s->drop_last ? count / batch : 1 + (count - 1) / batch;
+    const int64_t batch = j->scaled.batch > j->options.batch ? j->scaled.batch : j->options.batch;
+    const int64_t count = clt_dataset_count(j->train);
+    const int64_t per_epoch = steps_of(s, count, batch);
     const int64_t epochs = s->epochs >= 0 ? s->epochs : 1;
     if (!per_epoch)
         return usage_error("--drop-last: no batch is left: --batch is %lld, and there are %lld "
@@ -14,7 +43,12 @@ int count_steps(job *j, const settings *s)
     if (epochs > INT64_MAX / per_epoch)
         return usage_error("--epochs %lld: too many: steps do not fit in 63 bits",
                            (long long)epochs);
-    j->steps = s->steps > 0 ? s->steps : epochs * per_epoch;
+    j->steps = s->steps > 0 ? s->steps : epochs * steps_of(s, count, j->options.batch);
+    if (!j->scaled.batch)
+        return 0;
+    j->schedule_steps = s->steps > 0 ? s->steps : epochs * steps_of(s, count, j->scaled.batch);
+    if (s->steps > 0)
+        j->steps = steps_left(j, s, 0, 0);
     return 0;
 }
 
@@ -23,10 +57,10 @@ void find_end(job *j, const settings *s, const clt_checkpoint *checkpoint)
     const clt_run_state *run = clt_checkpoint_run(checkpoint);
     const int64_t epochs = s->epochs >= 0 ? s->epochs : 1, batch = j->options.batch;
     const int64_t samples = j->train ? clt_dataset_count(j->train) : 0;
+    if (s->steps > 0 && j->scaled.batch)
+        j->steps = run->step + steps_left(j, s, run->epoch, run->sample);
     if (s->steps > 0 || run->epoch >= epochs || run->sample >= samples)
         return;
-    /* Rounds up, unless partial batches are dropped. */
-    const int64_t more = s->drop_last ? 0 : batch - 1;
-    j->steps = run->step + (samples - run->sample + more) / batch +
-               (epochs - run->epoch - 1) * ((samples + more) / batch);
+    j->steps = run->step + steps_of(s, samples - run->sample, batch) +
+               (epochs - run->epoch - 1) * steps_of(s, samples, batch);
 }

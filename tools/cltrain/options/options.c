@@ -110,6 +110,11 @@ static const option_row rows[] = {
      .words = "all gpu cpu"},
     {"batch", 0, WHOLE, AT(batch), 1, MODELS | FOR_PREDICT, "N",
      "samples in a batch, over all ranks and devices (256; predict: 64)"},
+    {"global-batch", 0, TEXT, AT(global_batch), 0, FOR_TRAIN, "HOW",
+     "batch of a run that resumes on another number of devices: fixed, or scaled with the devices "
+     "from --batch at its start, and the rate with it; --steps and --schedule then count steps of "
+     "--batch (fixed)",
+     .words = "fixed scaled"},
     {"oversubscribe", 0, FLAG, AT(oversubscribe), 0, RANKS | FOR_BENCH_ALLREDUCE, NULL,
      "under mpiexec: every rank uses all of --devices; otherwise the node's ranks share them out"},
     {"mpi", 0, FLAG, AT(mpi), 0, RANKS | FOR_BENCH_ALLREDUCE, NULL,
@@ -153,7 +158,7 @@ static const option_row rows[] = {
     {"parallel", 0, TEXT, AT(parallel), 0, FOR_TRAIN | FOR_PLAN | FOR_EVAL | USES, "MESH",
      "mesh of the devices of all ranks, as dp=2,tp=2: dp has different samples, tp different parts "
      "of layers, pp other layers, space other rows, time other parts of sequences; the last axis "
-     "varies fastest (all devices are dp)",
+     "varies fastest; dp=* takes all devices that the other axes leave (all devices are dp)",
      .words = "dp= tp= pp= space= time="},
     {"stages", 0, EITHER, AT(stages), 0, FOR_TRAIN | FOR_PLAN | FOR_EVAL | FOR_BENCH_MESHES | USES,
      "PATTERN",

@@ -38,8 +38,9 @@ typedef struct settings {
     char *model, *data, *devices, *optimizer, *schedule, *init, *precision, *normalize, *shuffle;
     char *cache_dir, *checkpoint, *checkpoint_dir, *checkpoint_every, *metrics, *profile, *output,
         *variant, *trans, *tune, *export_file, *parallel, *offload, *split, *replay, *simulate,
-        *link, *heartbeat, *tokenizer, *augment, *windows, *freeze, *memory, *prompt, *prompt_file,
-        *param_group, *stages; /* several values are joined by ; (freeze and stages: by |) */
+        *link, *heartbeat, *global_batch, *tokenizer, *augment, *windows, *freeze, *memory, *prompt,
+        *prompt_file, *param_group,
+        *stages; /* several values are joined by ; (freeze and stages: by |) */
     int64_t batch, accumulate, in_flight, zero, epochs, steps, seed, keep, blocks, warmup, stride,
         padding, dilation, groups, classes, check_every, seq_len, image_size, resize, top, tokens,
         samples, top_k;

@@ -63,6 +63,8 @@ static int read_record(reading *r, const json_t *record, int line)
 {
     curves *out = r->out;
     const double epoch = number_of(record, "epoch");
+    if (json_object_get(record, "after_step")) /* a change of the ranks */
+        return 0;
     if (!(epoch >= 1))
         return failure("%s, line %d: no record of --metrics", out->path, line);
     if (json_object_get(record, "step")) {

@@ -251,6 +251,13 @@ int metrics_epoch(metrics *m, const clt_graph *graph, const clt_progress *p)
     return write_record(m, record, p->seconds, 1);
 }
 
+int metrics_change(metrics *m, json_t *record, const clt_progress *first)
+{
+    if (!m->begun)
+        begin(m, first->step);
+    return write_record(m, record, first->seconds, 1);
+}
+
 int metrics_flush(metrics *m)
 {
     flush_lines(m, m->flushed);

@@ -3,6 +3,7 @@
 #define CLTRAIN_COMMAND_OUTPUT_METRICS_H
 
 #include <cltrain/fit.h>
+#include <jansson.h>
 
 #include "output/file_lock.h"
 
@@ -20,6 +21,10 @@ int metrics_open(const char *path, int resume, int scaled, patience *p, metrics 
  * -1 if the file cannot be written, which metrics_close reports. */
 int metrics_step(metrics *m, const clt_progress *progress);
 int metrics_epoch(metrics *m, const clt_graph *graph, const clt_progress *progress);
+
+/* Writes a record without step before that of the step `first`, and releases it. NULL stands for a
+ * record that memory did not suffice for. Returns as metrics_step. */
+int metrics_change(metrics *m, json_t *record, const clt_progress *first);
 
 /* Writes all pending records to the file. Returns as metrics_step. */
 int metrics_flush(metrics *m);

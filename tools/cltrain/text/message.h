@@ -5,7 +5,9 @@
 #include <cltrain/status.h>
 #include <jansson.h>
 
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+/* EXIT_AGAIN: saved for cltrain-launch, which starts the run again on another number of ranks.
+ * Below the codes of other signals, since the largest code of all ranks counts. */
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_AGAIN = 75 };
 
 /* Returns the exit code of `expression` from the calling function unless it is 0. */
 #define TRY(expression)                                                                            \
