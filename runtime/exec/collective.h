@@ -50,6 +50,7 @@ typedef struct clt_collective {
     bool empty;        /* this device has no data to add in this step */
     bool measure;      /* compute the sum of squares and the finite flag of the result */
     int vote;          /* this device's bits of the vote */
+    int64_t leaves;    /* sums: as clt_comm_op.leaves; 0: in the order of the participants */
     const char *label; /* for messages; valid until completed */
 } clt_collective;
 

@@ -14,6 +14,8 @@ typedef enum kernel_index {
     K_SCALE_UPSTREAM,
     K_ADD, /* adds micro-batches: in f32, or for gradients in 16 bits */
     K_ROUND,
+    K_MERGE, /* adds shards: gradients */
+    K_MERGE_FLOATS,
     K_MEAN, /* adds what K_ADD cannot in f32 */
     K_ASSIGN,
     K_OPTIMIZER,
@@ -65,9 +67,9 @@ clt_status clt_update_bytes(const clt_replica *replica, int64_t *bytes)
 
 static clt_status make_kernels(clt_update *u)
 {
-    static const char *const names[] = {"square_sum",     "step_status", "loss_upstream",
-                                        "scale_upstream", "add_to",      "round_sum",
-                                        "add_mean",       "assign_state"};
+    static const char *const names[] = {
+        "square_sum", "step_status",     "loss_upstream", "scale_upstream", "add_to",
+        "round_sum",  "merge_gradients", "merge_floats",  "add_mean",       "assign_state"};
     const char *file = u->stretches.gpu ? "train/gpu/update.cl" : "train/portable/update.cl";
     const clt_dtype precision = u->options.precision;
     char options[64];
@@ -79,7 +81,8 @@ static clt_status make_kernels(clt_update *u)
         const char *name = i == K_OPTIMIZER           ? u->optimizer->kernel
                            : i == K_ADD && is_half(u) ? "add_half"
                                                       : names[i];
-        if (i != K_ROUND || is_half(u))
+        if ((i != K_ROUND || is_half(u)) &&
+            ((i != K_MERGE && i != K_MERGE_FLOATS) || u->options.merges))
             CLT_TRY(clt_device_kernel(u->replica->device, file, options, name, &u->kernels[i]));
     }
     return CLT_OK;
@@ -280,12 +283,30 @@ clt_status clt_update_add(clt_update *u, int bucket, int64_t offset, clt_view ad
 
 clt_status clt_update_zero(clt_update *u)
 {
+    return clt_update_zero_set(u, clt_replica_gradients(u->replica, u->options.precision));
+}
+
+clt_status clt_update_merge(clt_update *u, bool floats, cl_mem sum, cl_mem a, cl_mem b,
+                            int64_t count)
+{
+    call c = begin(u, floats ? K_MERGE_FLOATS : K_MERGE);
+    arg_buffer(&c, sum);
+    arg_buffer(&c, a);
+    arg_buffer(&c, b);
+    arg_int(&c, 0);
+    arg_int(&c, count);
+    return is_half(u) && !floats ? run_bucket(&c, count, "merge_gradients", 1, true)
+                                 : run_bucket(&c, count, "merge_gradients", 3, false);
+}
+
+clt_status clt_update_zero_set(clt_update *u, const cl_mem *set)
+{
     const clt_buckets *layout = u->replica->layout;
     const cl_float zero = 0;
     for (int i = 0; i < layout->n_buckets; i++)
         if (!layout->buckets[i].state)
             CLT_CL(clEnqueueFillBuffer(
-                       u->replica->device->queue, gradients_of(u, i), &zero, sizeof zero, 0,
+                       u->replica->device->queue, set[i], &zero, sizeof zero, 0,
                        (size_t)clt_bucket_gradient_bytes(&layout->buckets[i], u->options.precision),
                        0, NULL, NULL),
                    "clEnqueueFillBuffer", u->replica->device);

@@ -18,6 +18,7 @@ typedef struct clt_update_options {
     bool decoupled; /* decay acts on the weight itself, not on the gradient */
     double clip_norm;
     bool guard;
+    bool merges;         /* clt_update_merge is called */
     clt_dtype precision; /* of gradients: F32, F16 or BF16. With F16, losses are scaled */
 } clt_update_options;
 
@@ -64,7 +65,16 @@ clt_status clt_update_round_sum(clt_update *update);
 /* Sets the gradients of all buckets to zero. */
 clt_status clt_update_zero(clt_update *update);
 
-/* Computes the step status on the device from its gradients. For a single device. */
+/* The same for buffers like them, by bucket. */
+clt_status clt_update_zero_set(clt_update *update, const cl_mem *set);
+
+/* Sets sum = a + b: `count` elements, a multiple of 64, of gradients or of floats. 16 bits are
+ * rounded to the nearest. `sum` may be a or b. */
+clt_status clt_update_merge(clt_update *update, bool floats, cl_mem sum, cl_mem a, cl_mem b,
+                            int64_t count);
+
+/* Computes the step status on the device from its gradients. For a single device, or for devices
+ * with equal gradients and virtual shards. */
 clt_status clt_update_status(clt_update *update);
 
 /* Sums of squares of a device's gradients, and whether they are finite. */

@@ -322,6 +322,10 @@ static clt_status compile(clt_plan *plan, const clt_target *target)
     return clt_plan_lay_out(plan, target);
 }
 
+/* Compute units of the canonical device for virtual shards: most parts of a CPU have one. GPUs have
+ * no parts, so their own number holds. */
+enum { CANONICAL_UNITS = 1 };
+
 clt_status clt_plan_create(const clt_graph *graph, const clt_buckets *buckets, const clt_caps *caps,
                            const clt_tuning_record *tuning, const clt_plan_options *options,
                            clt_plan **out)
@@ -339,8 +343,10 @@ clt_status clt_plan_create(const clt_graph *graph, const clt_buckets *buckets, c
     plan->caps = *caps;
     if (!plan->options.lanes)
         plan->options.lanes = caps->vector_width < 4 ? 4 : caps->vector_width;
-    const clt_target target = {.caps = caps,
-                               .tuning = tuning,
+    if (options->virtual_shards && clt_caps_is_cpu(caps))
+        plan->caps.compute_units = CANONICAL_UNITS;
+    const clt_target target = {.caps = &plan->caps,
+                               .tuning = options->virtual_shards ? NULL : tuning,
                                .lanes = plan->options.lanes,
                                .batch_blocked_always = options->lanes != 0,
                                .max_batch = options->max_batch,

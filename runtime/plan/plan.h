@@ -29,7 +29,11 @@ typedef struct clt_plan_options {
     const clt_mesh *mesh; /* with `participant`: the place in the mesh that the plan is for; NULL:
                              all devices are data parallel. Not kept */
     int participant;
-    bool several;        /* several devices take part, so collectives stay */
+    bool several; /* several devices take part, so collectives stay */
+    /* Not 0: the plan is for a shard of a batch of so many, and for a canonical device. Variants do
+     * not depend on the number of compute units, nor on measurements, so that parts of a device
+     * have the bits of the whole. */
+    int64_t virtual_shards;
     bool portable;       /* use the last variant of every operator, as for an unknown device */
     clt_dtype precision; /* stored type of layers' values and all gradients: F32, F16, BF16 */
     /* TRAIN, F32: the gradients of further micro-batches are added to those of the first. */

@@ -72,6 +72,12 @@ clt_status clt_split(int64_t total, int parts, const double *weights, int64_t qu
     return CLT_OK;
 }
 
+int64_t clt_virtual_shard_begin(int64_t total, int64_t shards, int64_t shard)
+{
+    const int64_t larger = total % shards;
+    return total / shards * shard + (shard < larger ? shard : larger);
+}
+
 clt_status clt_split_capacity(int64_t total, int parts, const double *weights, int64_t quantum,
                               int64_t *capacity)
 {

@@ -42,6 +42,12 @@ static clt_status check_desc(const clt_loader_desc *d)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "data set '%s': %d local parts from part %d on, but there are %d parts",
                         name, d->local_parts, d->first_part, d->parts);
+    for (int p = 0; d->bounds && p < d->parts; p++)
+        if (d->bounds[0] != 0 || d->bounds[p] > d->bounds[p + 1] || d->bounds[d->parts] < 1)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "data set '%s': the bounds of virtual shards begin with 0, do not fall "
+                            "and end with their number; part %d has %lld to %lld",
+                            name, p, (long long)d->bounds[p], (long long)d->bounds[p + 1]);
     if (d->slots < 2 || d->slots > MOST_SLOTS)
         return clt_fail(CLT_INVALID_ARGUMENT, "data set '%s': %d slots are not in 2 to %d", name,
                         d->slots, MOST_SLOTS);
@@ -76,11 +82,23 @@ static clt_status make(clt_loader *l, const clt_loader_desc *desc)
         memcpy(l->weights, desc->weights, (size_t)desc->parts * sizeof *l->weights);
     }
     l->desc.weights = l->weights;
+    if (desc->bounds) {
+        l->bounds = clt_calloc((size_t)desc->parts + 1, sizeof *l->bounds);
+        CLT_TRY_MEMORY(l->bounds);
+        memcpy(l->bounds, desc->bounds, ((size_t)desc->parts + 1) * sizeof *l->bounds);
+    }
+    l->desc.bounds = l->bounds;
     l->capacity = clt_calloc((size_t)desc->parts, sizeof *l->capacity);
     l->slots = clt_calloc((size_t)desc->slots, sizeof *l->slots);
     CLT_TRY_MEMORY(l->capacity && l->slots);
     int64_t largest = desc->batch < desc->dataset->count ? desc->batch : desc->dataset->count;
-    return clt_split_capacity(largest, desc->parts, l->weights, desc->quantum, l->capacity);
+    for (int p = 0; l->bounds && p < desc->parts; p++) /* parts grow with the batch */
+        l->capacity[p] =
+            clt_virtual_shard_begin(largest, l->bounds[desc->parts], l->bounds[p + 1]) -
+            clt_virtual_shard_begin(largest, l->bounds[desc->parts], l->bounds[p]);
+    return l->bounds
+               ? CLT_OK
+               : clt_split_capacity(largest, desc->parts, l->weights, desc->quantum, l->capacity);
 }
 
 clt_status clt_loader_create(const clt_loader_desc *desc, clt_loader **out)
@@ -299,7 +317,7 @@ void clt_loader_free(clt_loader *loader)
         clt_free(loader->owned[p]);
     clt_gather_free(&loader->gather);
     CLT_FREE(loader->workers, loader->slots, loader->owned, loader->memory, loader->capacity,
-             loader->weights);
+             loader->weights, loader->bounds);
     pthread_cond_destroy(&loader->work);
     pthread_cond_destroy(&loader->ready);
     pthread_mutex_destroy(&loader->lock);

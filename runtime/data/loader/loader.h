@@ -40,6 +40,7 @@ struct clt_loader {
     clt_gather gather;
     clt_loader_desc desc; /* desc.weights points to `weights` */
     double *weights;
+    int64_t *bounds;   /* desc.bounds points here */
     int64_t *capacity; /* of all parts */
     int64_t chunk;     /* samples of a task */
     void **memory;     /* [slot][local part][output] */

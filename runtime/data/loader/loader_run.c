@@ -31,6 +31,15 @@ static bool ended(const clt_loader *l)
     return l->desc.end_epoch && l->epoch >= l->desc.end_epoch;
 }
 
+static void divide(const clt_loader *l, clt_loader_slot *s)
+{
+    const clt_loader_desc *d = &l->desc;
+    for (int p = 0; d->bounds && p <= d->parts; p++)
+        s->offsets[p] = clt_virtual_shard_begin(s->count, d->bounds[d->parts], d->bounds[p]);
+    if (!d->bounds) /* cannot fail: the arguments were checked when the loader was made */
+        clt_split(s->count, d->parts, d->weights, d->quantum, s->offsets);
+}
+
 /* Sets up the next batch in its free slot. */
 static void begin_batch(clt_loader *l, clt_loader_slot *s)
 {
@@ -46,8 +55,7 @@ static void begin_batch(clt_loader *l, clt_loader_slot *s)
         l->offset = 0;
     }
     clt_order_init(&s->order, total, d->seed, s->epoch, d->shuffle != 0);
-    /* Cannot fail: the arguments were checked when the loader was made. */
-    clt_split(s->count, d->parts, d->weights, d->quantum, s->offsets);
+    divide(l, s);
     bool all = clt_gather_must_count(&l->gather) && clt_gather_can_count(&l->gather);
     s->from = all ? 0 : s->offsets[d->first_part];
     s->to = all ? s->count : s->offsets[d->first_part + d->local_parts];

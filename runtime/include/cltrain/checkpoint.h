@@ -165,6 +165,7 @@ typedef struct clt_section {
  * and the size of buckets. */
 #define CLT_SECTION_FROZEN "frozen"
 #define CLT_SECTION_SPLIT "split"
+#define CLT_SECTION_SHARDS "virtual_shards" /* of clt_trainer_options; "0": none */
 
 /* What to save. Set up by clt_checkpoint_desc_init. All pointers are borrowed. */
 typedef struct clt_checkpoint_desc {

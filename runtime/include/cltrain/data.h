@@ -323,6 +323,11 @@ CLT_API clt_status clt_dataset_field_data(clt_dataset *dataset, int field, const
 CLT_API clt_status clt_split(int64_t total, int parts, const double *weights, int64_t quantum,
                              int64_t *offsets);
 
+/* Returns the first sample of virtual shard `shard` of a batch of `total` samples; `shard` =
+ * `shards` gives the end. These are clt_split's equal parts with quantum 1, which depend on nothing
+ * but these numbers. See clt_trainer_options.virtual_shards. Thread-safe. */
+CLT_API int64_t clt_virtual_shard_begin(int64_t total, int64_t shards, int64_t shard);
+
 /* Computes the most samples that clt_split gives to each part for any total up to `total`. Make a
  * device's staging memory so large. The number may exceed the part of `total` by less than one
  * quantum. Thread-safe. */
@@ -375,8 +380,12 @@ typedef struct clt_loader_desc {
     int parts;             /* devices of all ranks, default 1 */
     const double *weights; /* of the parts; NULL (default): equal; copied */
     int64_t quantum;       /* default 1; see clt_split */
-    int first_part;        /* the parts assembled here: default 0, */
-    int local_parts;       /* 0 (default): all from first_part on */
+    /* Not NULL: parts + 1 numbers, from 0 on. Part p has the virtual shards [bounds[p],
+     * bounds[p + 1]) of the bounds[parts] shards of a batch (clt_virtual_shard_begin). Instead of
+     * weights and quantum. Copied. */
+    const int64_t *bounds;
+    int first_part;  /* the parts assembled here: default 0, */
+    int local_parts; /* 0 (default): all from first_part on */
 
     int slots;       /* default 3, at least 2 */
     int min_threads; /* bounds of the number of threads that work: default 1, */

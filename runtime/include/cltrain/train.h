@@ -117,6 +117,23 @@ typedef struct clt_trainer_options {
     int64_t batch;
     int accumulate; /* 1; up to CLT_MOST_ACCUMULATE: micro-batches of a step, each of about
                        batch / accumulate samples */
+    /*
+     * 0; a power of two, at least the number of devices of all ranks: gradients, norms, losses,
+     * metrics and means of states are summed over so many shards of each batch in the order of a
+     * binary tree. So parameters have the same bits on any number of devices, ranks and nodes.
+     *
+     * - Shard v of a batch of n samples begins with sample clt_virtual_shard_begin(n, V, v). Each
+     * is a micro-batch, and batch norm computes its statistics from a shard.
+     * - Devices must be of one kind. Kernels are those of a canonical device: neither the number of
+     *   compute units nor measurements matter.
+     * - Stores need the same clt_store_options.bucket_bytes, because norms are added up by bucket.
+     * - A device adds up its shards in log2(shards) more sets of gradients. f16 and bf16 are
+     * rounded at each node of the tree.
+     * - Several ranks must give batch.total.
+     * - Not with accumulate, in_flight, weights, quantum, rebalance, tune_seconds, zero, offload,
+     *   axes other than dp, and collectives in the graph (synchronised batch norm).
+     */
+    int64_t virtual_shards;
     /* Forward of so many micro-batches runs before backward of the first, up to `accumulate`. They
      * take memory at the same time, and no bit of the results changes. 0: each micro-batch runs by
      * itself; in a pipeline (clt_cut) as many as 1F1B needs: on each stage one for itself and one

@@ -347,10 +347,32 @@ static clt_status check_fetches(const clt_session *s, const clt_step_batch *batc
     return CLT_OK;
 }
 
+/* With virtual shards the global batch decides which samples a device has. */
+static clt_status check_shards(const clt_step_batch *batch, const clt_shares *shares)
+{
+    for (int p = 0; shares->bounds && p <= shares->parts; p++) {
+        const int64_t begin = clt_shares_shard_begin(shares, p) - clt_shares_shard_begin(shares, 0);
+        if (shares->offsets[p] != begin || (p == shares->parts && batch->count != begin))
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "with virtual shards part %d of this rank begins with its sample %lld "
+                            "of a batch of %lld, not %lld, and the rank has %lld samples, not %lld",
+                            p, (long long)begin, (long long)shares->total,
+                            (long long)shares->offsets[p],
+                            (long long)(clt_shares_shard_begin(shares, shares->parts) -
+                                        clt_shares_shard_begin(shares, 0)),
+                            (long long)batch->count);
+    }
+    return CLT_OK;
+}
+
 clt_status clt_session_divide(const clt_session *s, const clt_participants *all,
                               const clt_step_batch *batch, clt_shares *shares)
 {
     int64_t *offsets = shares->offsets;
+    shares->total = all->ranks > 1 ? batch->total : batch->count;
+    if (shares->bounds && !shares->total && all->ranks > 1 && batch->count)
+        return clt_fail(CLT_INVALID_ARGUMENT, "with virtual shards several ranks must give the "
+                                              "samples of the whole batch (total)");
     if (batch->n_wait && all->own > 1)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "a batch may wait for events on one device only, and there are %d: leave "
@@ -360,6 +382,7 @@ clt_status clt_session_divide(const clt_session *s, const clt_participants *all,
         memcpy(offsets, batch->offsets, ((size_t)shares->parts + 1) * sizeof *offsets);
     else
         CLT_TRY(clt_shares_split(shares, all, batch->count));
+    CLT_TRY(check_shards(batch, shares));
     if (offsets[0] != 0 || offsets[shares->parts] != batch->count)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "the batch's offsets must begin with 0 and end with its %lld samples; they "

@@ -9,7 +9,7 @@ enum { UPSTREAM_BYTES = 256 };
 
 static int64_t entry_floats(const clt_session *s)
 {
-    return (int64_t)s->max_micro_batches * s->n_means * 2;
+    return (int64_t)s->places * s->n_means * 2;
 }
 
 /* A graph may have no results. */
@@ -18,9 +18,9 @@ static int64_t results_bytes(const clt_session *s)
     return entry_floats(s) * CLT_RESULT_RING * (int64_t)sizeof(float) + 16;
 }
 
-int64_t clt_session_bytes(int means, int max_micro_batches, bool shared)
+int64_t clt_session_bytes(int means, int64_t places, bool shared)
 {
-    const clt_session s = {.max_micro_batches = max_micro_batches, .n_means = means};
+    const clt_session s = {.places = (int)places, .n_means = means};
     return results_bytes(&s) * (shared ? 2 : 1) + UPSTREAM_BYTES;
 }
 
@@ -94,6 +94,7 @@ clt_status clt_session_create(const clt_graph *graph, clt_store *store,
     s->store = store;
     s->graph = graph;
     s->max_micro_batches = max_micro_batches;
+    s->places = options->virtual_shards ? (int)options->virtual_shards : max_micro_batches;
     s->shared = shared;
     s->devices = clt_calloc((size_t)store->n_devices, sizeof *s->devices);
     s->coefficients = clt_calloc((size_t)graph->n_losses + 1, sizeof *s->coefficients);
@@ -211,7 +212,16 @@ clt_view clt_session_results(const clt_session *s, int device, int entry, int mi
     return (clt_view){s->devices[device].results, floats * (int64_t)sizeof(float)};
 }
 
-clt_status clt_session_share(const clt_session *s, int device, int entry, int micro_batches,
+static clt_status clear_places(const clt_session *s, int device, int entry, int64_t first,
+                               int64_t end)
+{
+    return first < end ? clt_enqueue_zeros(s->devices[device].device,
+                                           clt_session_results(s, device, entry, (int)first),
+                                           (end - first) * s->n_means * 2 * (int64_t)sizeof(float))
+                       : CLT_OK;
+}
+
+clt_status clt_session_share(const clt_session *s, int device, int entry, const clt_share *share,
                              clt_collective *what)
 {
     const clt_session_device *d = &s->devices[device];
@@ -221,25 +231,23 @@ clt_status clt_session_share(const clt_session *s, int device, int entry, int mi
                              .out = d->totals,
                              .out_offset = entry * entry_floats(s),
                              .dtype = CLT_F32,
-                             .empty = micro_batches == 0,
+                             .empty = share->micro_batches == 0,
                              .label = "losses"};
-    return micro_batches
-               ? clt_enqueue_zeros(d->device, clt_session_results(s, device, entry, micro_batches),
-                                   (int64_t)(s->max_micro_batches - micro_batches) * s->n_means *
-                                       2 * (int64_t)sizeof(float))
-               : CLT_OK;
+    if (!share->micro_batches)
+        return CLT_OK;
+    CLT_TRY(clear_places(s, device, entry, 0, share->first_shard));
+    return clear_places(s, device, entry, share->first_shard + share->micro_batches, s->places);
 }
 
-clt_status clt_session_read(clt_session *s, int device, int entry, int micro_batches)
+clt_status clt_session_read(clt_session *s, int device, int entry, const clt_share *share)
 {
     clt_session_device *d = &s->devices[device];
     const int64_t at = entry * entry_floats(s) * (int64_t)sizeof(float);
-    d->micro_batches[entry] = micro_batches;
-    if (s->shared)
-        micro_batches = s->max_micro_batches;
+    const int places = s->shared || share->shards ? s->places : share->micro_batches;
+    d->micro_batches[entry] = share->micro_batches;
     return clt_enqueue_download(
         d->device, (clt_view){s->shared ? d->totals : d->results, at}, (char *)d->staging + at,
-        (int64_t)micro_batches * s->n_means * 2 * (int64_t)sizeof(float), &d->read[entry]);
+        (int64_t)places * s->n_means * 2 * (int64_t)sizeof(float), &d->read[entry]);
 }
 
 clt_status clt_session_wait(clt_session *s, int device, int entry)
@@ -253,16 +261,50 @@ clt_status clt_session_wait(clt_session *s, int device, int entry)
     return CLT_OK;
 }
 
+/* The results of a mean, number `index` with its sums and weights in sequence, over virtual shards
+ * [first, end), in the order of the tree. Shards without samples have none. */
+static double sum_of_shards(const clt_session *s, const clt_shares *shares, int entry, int index,
+                            int64_t first, int64_t end)
+{
+    const int64_t all = shares->bounds[shares->all_parts], total = s->totals[entry];
+    if (end > first + 1)
+        return sum_of_shards(s, shares, entry, index, first, (first + end) / 2) +
+               sum_of_shards(s, shares, entry, index, (first + end) / 2, end);
+    int d = 0;
+    while (!s->shared && first >= shares->bounds[shares->first_part + shares->part[d] + 1])
+        d++;
+    const float *values = s->devices[d].staging + entry * entry_floats(s);
+    return clt_virtual_shard_begin(total, all, first) < clt_virtual_shard_begin(total, all, end)
+               ? (double)values[first * s->n_means * 2 + index]
+               : 0;
+}
+
+static clt_status collect_shards(clt_session *s, const clt_shares *shares, int entry, double *sums,
+                                 double *weights)
+{
+    for (int i = 0; i < s->n_devices; i++) {
+        s->failed = i;
+        CLT_TRY(clt_session_wait(s, i, entry));
+    }
+    for (int j = 0; j < s->n_means; j++) {
+        sums[j] += sum_of_shards(s, shares, entry, 2 * j, 0, s->places);
+        weights[j] += sum_of_shards(s, shares, entry, 2 * j + 1, 0, s->places);
+    }
+    return CLT_OK;
+}
+
 clt_status clt_session_collect(clt_session *s, const clt_shares *shares, int entry, double *sums,
                                double *weights)
 {
+    if (shares->bounds)
+        return collect_shards(s, shares, entry, sums, weights);
     for (int i = 0; i < s->n_devices; i++) {
         const clt_session_device *d = &s->devices[i];
         s->failed = i;
         CLT_TRY(clt_session_wait(s, i, entry));
         const float *values = d->staging + entry * entry_floats(s);
         /* Results that are summed over ranks already include all parts of the batch. */
-        const int micro_batches = s->shared                   ? (i == 0 ? s->max_micro_batches : 0)
+        const int micro_batches = s->shared                   ? (i == 0 ? s->places : 0)
                                   : shares->counts_results[i] ? d->micro_batches[entry]
                                                               : 0;
         for (int m = 0; m < micro_batches; m++)

@@ -41,11 +41,15 @@ typedef struct clt_session {
     clt_store *store;
     int n_devices;
     int max_micro_batches;
-    int failed;             /* the device on which clt_session_collect failed */
-    bool shared;            /* results are summed over ranks */
-    int n_losses, n_means;  /* a mean is a loss or a metric */
-    double *coefficients;   /* by loss */
-    const clt_graph *graph; /* as the user built it; borrowed */
+    /* Places for results of a ring entry: of the micro-batches of a device, or of all virtual
+     * shards of a batch. */
+    int places;
+    int64_t totals[CLT_RESULT_RING]; /* with virtual shards: samples of the batch, by ring entry */
+    int failed;                      /* the device on which clt_session_collect failed */
+    bool shared;                     /* results are summed over ranks */
+    int n_losses, n_means;           /* a mean is a loss or a metric */
+    double *coefficients;            /* by loss */
+    const clt_graph *graph;          /* as the user built it; borrowed */
     clt_session_device *devices;
 } clt_session;
 
@@ -58,8 +62,8 @@ clt_status clt_session_create(const clt_graph *graph, clt_store *store,
                               bool shared, clt_session **session);
 
 /* Returns the bytes of a device's results and upstream gradients in a session of so many losses and
- * metrics. */
-int64_t clt_session_bytes(int means, int max_micro_batches, bool shared);
+ * metrics, with so many places for results. */
+int64_t clt_session_bytes(int means, int64_t places, bool shared);
 
 /* Returns the bytes of an input in a micro-batch of up to `samples` samples. */
 int64_t clt_session_input_bytes(const clt_value *input, int64_t samples);
@@ -130,13 +134,13 @@ bool clt_session_label_weights(const clt_session *session, const clt_step_batch 
 /* The place of the results of a micro-batch in a ring entry. */
 clt_view clt_session_results(const clt_session *session, int device, int entry, int micro);
 
-/* Describes, in *what, the collective that sums a ring entry's results over the ranks. The device
- * has `micro_batches` micro-batches; zeros are enqueued for the remaining ones. */
-clt_status clt_session_share(const clt_session *session, int device, int entry, int micro_batches,
-                             clt_collective *what);
+/* Describes, in *what, the collective that sums a ring entry's results over the ranks. Zeros are
+ * enqueued for the places of micro-batches that the device's share does not have. */
+clt_status clt_session_share(const clt_session *session, int device, int entry,
+                             const clt_share *share, clt_collective *what);
 
 /* Enqueues the download of a ring entry's results. Without micro-batches the results are zero. */
-clt_status clt_session_read(clt_session *session, int device, int entry, int micro_batches);
+clt_status clt_session_read(clt_session *session, int device, int entry, const clt_share *share);
 
 /* Waits for the entry and adds its results over the parts of the batch and micro-batches to sums[]
  * and weights[], by mean. */

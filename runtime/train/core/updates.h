@@ -2,6 +2,7 @@
 #ifndef CLT_TRAIN_CORE_UPDATES_H
 #define CLT_TRAIN_CORE_UPDATES_H
 
+#include "exec/shard_sums.h"
 #include "exec/update.h"
 
 typedef struct clt_updates {
@@ -9,7 +10,9 @@ typedef struct clt_updates {
     float *step_status;      /* by ring entry: CLT_STEP_STATUS floats */
     clt_scaling scaling;     /* with several devices: state after the last complete step */
     const cl_mem *gradients; /* by bucket */
-    int votes;               /* votes of the last step */
+    clt_shard_sums
+        *shard_sums;     /* of the gradients; NULL: the device has one virtual shard, or none */
+    int votes;           /* votes of the last step */
     int64_t begun, done; /* steps whose updates are enqueued: at least in part, and completely */
 } clt_updates;
 

@@ -159,6 +159,7 @@ clt_status clt_source_create(const clt_participants *all, const clt_shares *shar
     desc.local_parts = shares->parts;
     desc.weights = shares->weights;
     desc.quantum = shares->quantum;
+    desc.bounds = shares->bounds;
     desc.slots = SLOTS;
     if (s->on_devices)
         desc.max_threads = 1;                /* one thread suffices for sample numbers */

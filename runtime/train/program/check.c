@@ -50,7 +50,7 @@ uint64_t clt_check_key(const clt_step_program_input *in)
                            in->means,        in->host_weights, in->scaled,
                            in->measures,     in->deferred,     in->shared,
                            in->poison,       in->carries,      in->in_flight,
-                           in->rounds};
+                           in->rounds,       in->tree};
     const uint64_t hash = clt_hash(&in->mesh, sizeof in->mesh,
                                    clt_hash(numbers, sizeof numbers, hash_plan(in->plan)));
     uint64_t sends = 0; /* its states to the others */

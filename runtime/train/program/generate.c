@@ -39,10 +39,10 @@ static void plain(writer *w, clt_instruction_kind kind, int micro, int version)
 }
 
 /* Further micro-batches in f32 write gradients to a second set in the arena, which is added to the
- * first. */
+ * first. Each virtual shard writes a whole set. */
 static int set_of(const writer *w, int micro)
 {
-    return micro != 0 && !w->in->half;
+    return micro != 0 && !w->in->half && !w->in->tree;
 }
 
 static int last_of(const writer *w)
@@ -236,7 +236,9 @@ void clt_write_backward(writer *w, int micro, bool reduce)
     if (w->in->plan->unwritten && !set_of(w, micro)) /* without nodes, no gradient is written */
         plain(w, w->in->plan->n_nodes ? CLT_DO_CLEAR : CLT_DO_ZERO, micro, CLT_VERSION_ANY);
     run_nodes(w, w->in->plan->n_forward, w->in->plan->n_nodes, micro, reduce);
-    if (w->in->half ? is_many(w->load) : micro != 0)
+    if (w->in->tree && is_many(w->load))
+        plain(w, CLT_DO_MERGE, micro, micro);
+    else if (!w->in->tree && (w->in->half ? is_many(w->load) : micro != 0))
         plain(w, w->in->half ? CLT_DO_ADD_HALF : CLT_DO_ADD, micro, micro);
 }
 
@@ -317,7 +319,7 @@ static void gradients(writer *w)
         flights(w);
     else
         each_micro(w, step_micro);
-    if (is_many(w->load) && w->in->half && !zeroes_behind(w))
+    if (is_many(w->load) && w->in->half && !w->in->tree && !zeroes_behind(w))
         plain(w, CLT_DO_ROUND, CLT_MICRO_LAST, CLT_MICRO_LAST);
     clt_write_tied(w, last_of(w));
     if (reduce && (w->load == CLT_LOAD_NONE || is_many(w->load)))

@@ -38,6 +38,7 @@
     X(ADD, "add")           /* adds gradients of a further micro-batch to the earlier ones */      \
     X(ADD_HALF, "add_half") /* adds 16-bit gradients to a sum in f32 */                            \
     X(ROUND, "round")       /* rounds the sum to 16 bits */                                        \
+    X(MERGE, "merge")       /* adds a virtual shard's gradients in the order of the tree */        \
     X(START, "start")       /* starts a collective: enqueues, does not block */                    \
     X(COMPLETE, "complete") /* completes it: blocks until the host's part is done */               \
     X(WORDS, "words")       /* waits for the norm of this device's gradients, and notes it */      \
@@ -174,6 +175,7 @@ typedef struct clt_step_program_input {
     bool unlike;  /* devices differ, so states are sent too; only if `sharded` */
     const int *after;  /* by bucket: number of the plan's collectives that start earlier */
     bool half;         /* gradients are in 16 bits */
+    bool tree;         /* micro-batches are virtual shards: sums are in the order of a tree */
     bool streams;      /* a bucket is updated as soon as its reduction ends */
     bool means;        /* some states are means over parts of a batch or micro-batches */
     bool host_weights; /* the host knows the weights of the losses */

@@ -60,6 +60,11 @@ bool clt_symbolic_is_cleared(const clt_symbolic_device *s, int micro)
     return !s->in->plan->unwritten || s->cleared == micro || !s->micro_batches;
 }
 
+int clt_symbolic_cleared_for(const clt_symbolic_device *s, int version)
+{
+    return s->in->half || s->in->tree ? version : 0;
+}
+
 bool clt_symbolic_has_results(const clt_symbolic_device *s)
 {
     for (int m = 0; s->in->plan->n_forward && m < s->rounds; m++)
@@ -330,6 +335,7 @@ const char *clt_symbolic_execute(clt_symbolic_device *s, const clt_instruction *
     case CLT_DO_ADD:
     case CLT_DO_ADD_HALF:
     case CLT_DO_ROUND:
+    case CLT_DO_MERGE:
         return clt_symbolic_compute(s, i);
     default:
         return clt_symbolic_commit(s, i);

@@ -17,7 +17,8 @@ static const char *all_gradients(const clt_symbolic_device *s, int version, bool
             return "a bucket is not reduced";
         *term = clt_term(STATUS, *term, of_reduction ? s->measured[b] : g->term);
     }
-    if (version != CLT_VERSION_REDUCED && !clt_symbolic_is_cleared(s, s->in->half ? version : 0))
+    if (version != CLT_VERSION_REDUCED &&
+        !clt_symbolic_is_cleared(s, clt_symbolic_cleared_for(s, version)))
         return "gradients that no node writes are not cleared";
     return NULL;
 }

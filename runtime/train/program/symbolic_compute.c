@@ -25,7 +25,8 @@ static const char *run_gradients(clt_symbolic_device *s, const clt_instruction *
         clt_symbol *g = &s->gradients[i->set][plan->ready[r]];
         if (g->flight)
             return "a gradient would be written while it is reduced";
-        *g = (clt_symbol){.version = i->micro, .part = s->in->half && s->rounds > 1};
+        *g = (clt_symbol){.version = i->micro,
+                          .part = (s->in->half || s->in->tree) && s->rounds > 1};
         if (r < after) {
             g->valid = true;
             g->term =
@@ -200,6 +201,27 @@ static const char *add(clt_symbolic_device *s, const clt_instruction *i)
     return NULL;
 }
 
+/* The last shard completes the sum, in the first set. */
+static const char *merge(clt_symbolic_device *s, const clt_instruction *i)
+{
+    if (!whole(s, 0, i->micro) || !clt_symbolic_is_cleared(s, i->micro))
+        return "the gradients of its shard are not whole";
+    for (int b = 0; b < s->in->layout->n_buckets; b++) {
+        clt_symbol *sum = &s->sums[b];
+        if (s->in->layout->buckets[b].state)
+            continue;
+        if (i->micro == 0)
+            *sum = (clt_symbol){.valid = true, .version = -1};
+        if (!sum->valid || sum->version != i->micro - 1)
+            return "the sum of the shards before is not there";
+        sum->term = clt_term(MERGED, sum->term, s->gradients[0][b].term);
+        sum->version = i->micro;
+        if (i->micro == clt_symbolic_last(s))
+            s->gradients[0][b] = clt_symbolic_written(sum->term, i->micro);
+    }
+    return NULL;
+}
+
 static const char *round_sum(clt_symbolic_device *s, const clt_instruction *i)
 {
     for (int b = 0; b < s->in->layout->n_buckets; b++) {
@@ -291,6 +313,8 @@ const char *clt_symbolic_compute(clt_symbolic_device *s, const clt_instruction *
     case CLT_DO_ADD:
     case CLT_DO_ADD_HALF:
         return add(s, i);
+    case CLT_DO_MERGE:
+        return merge(s, i);
     default:
         return round_sum(s, i);
     }

@@ -74,11 +74,13 @@ static const char *start_buffer(const clt_symbolic_device *s, const clt_instruct
         return "the bucket is reduced to another device than its owner";
     if (i->on == CLT_ON_GRADIENT && s->ties != clt_symbolic_ties(s->in))
         return "the gradient of a tied parameter is not that of all its stages";
-    if (i->on == CLT_ON_RESULTS ? !s->rounds : !s->micro_batches && i->on == CLT_ON_GRADIENT)
+    if (i->on == CLT_ON_RESULTS ? !s->rounds
+                                : !s->micro_batches && i->on == CLT_ON_GRADIENT && !s->in->tree)
         return NULL; /* this device sends no data */
     if (i->on == CLT_ON_RESULTS && !clt_symbolic_has_results(s))
         return "results of a micro-batch are not there";
-    if (i->on == CLT_ON_GRADIENT && !clt_symbolic_is_cleared(s, s->in->half ? i->version : 0))
+    if (i->on == CLT_ON_GRADIENT &&
+        !clt_symbolic_is_cleared(s, clt_symbolic_cleared_for(s, i->version)))
         return "gradients that no node writes are not cleared";
     return !buffer->valid || buffer->part || buffer->version != i->version
                ? "the buffer has not what all micro-batches add up to"
@@ -146,7 +148,7 @@ const char *clt_symbolic_start(clt_symbolic_device *s, const clt_instruction *i)
             for (int m = 0; m < s->rounds; m++)
                 request.operand = clt_term(RESULT, request.operand, s->round_results[m]);
         }
-        if (i->on == CLT_ON_GRADIENT && !s->micro_batches)
+        if (i->on == CLT_ON_GRADIENT && !s->micro_batches && !s->in->tree)
             request.operand = 0;
     }
     if (why)

@@ -17,6 +17,7 @@ enum {
     MEAN,
     ADDED,
     ROUNDED,
+    MERGED,
     ZERO,
     STATUS,
     UPDATED,
@@ -41,6 +42,10 @@ uint64_t clt_symbolic_computed(const clt_symbolic_device *s, int end);
 
 /* Returns true if gradients that no node writes are zero for this micro-batch. */
 bool clt_symbolic_is_cleared(const clt_symbolic_device *s, int micro);
+
+/* Returns the micro-batch for which gradients that no node writes must be zero before they are used
+ * in this version. 16-bit gradients and those of virtual shards are those of one micro-batch. */
+int clt_symbolic_cleared_for(const clt_symbolic_device *s, int version);
 
 /* Returns true if all outputs of forward of a micro-batch exist and backward has not begun. */
 bool clt_symbolic_has_outputs(const clt_symbolic_device *s, int micro);

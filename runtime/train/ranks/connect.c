@@ -65,6 +65,7 @@ static void translate(const clt_collective *what, clt_comm_op *op)
     op->out_offset = what->out_offset;
     op->host = what->host;
     op->vote = what->vote;
+    op->leaves = what->leaves;
     op->label = what->label;
 }
 

@@ -6,6 +6,9 @@
 
 int64_t clt_share_begin(const clt_share *s, int micro)
 {
+    if (s->shards)
+        return clt_virtual_shard_begin(s->total, s->shards, s->first_shard + micro) -
+               clt_virtual_shard_begin(s->total, s->shards, s->first_shard);
     const int64_t quantum = s->quantum, each = (s->count + s->micro_batches - 1) / s->micro_batches;
     const int64_t whole = (each + quantum - 1) / quantum * quantum;
     if (quantum > 1 && whole <= s->per_run && whole * (s->micro_batches - 1) < s->count)
@@ -24,6 +27,8 @@ clt_part clt_share_part(const clt_share *s, int micro)
 clt_status clt_shares_create(const clt_participants *all, clt_shares *s)
 {
     s->parts = all->own_parts;
+    s->first_part = all->first_part;
+    s->all_parts = clt_participants_parts(all);
     s->part = clt_calloc((size_t)all->own, sizeof *s->part);
     s->stage = clt_calloc((size_t)all->own, sizeof *s->stage);
     s->offsets = clt_calloc((size_t)s->parts + 1, sizeof *s->offsets);
@@ -46,18 +51,35 @@ clt_status clt_shares_create(const clt_participants *all, clt_shares *s)
 
 void clt_shares_free(clt_shares *s)
 {
-    CLT_FREE(s->part, s->stage, s->counts_results, s->offsets, s->counts, s->weights);
+    CLT_FREE(s->part, s->stage, s->counts_results, s->offsets, s->counts, s->weights, s->bounds);
     s->part = s->stage = NULL;
     s->counts_results = NULL;
     s->offsets = NULL;
     s->counts = NULL;
     s->weights = NULL;
+    s->bounds = NULL;
+}
+
+int64_t clt_shares_shard_begin(const clt_shares *s, int part)
+{
+    const int64_t shards = s->bounds[s->all_parts];
+    return clt_virtual_shard_begin(s->total, shards, s->bounds[s->first_part + part]);
+}
+
+int64_t clt_shares_leaves(const clt_shares *s, int d)
+{
+    const int64_t *own = s->bounds ? s->bounds + s->first_part + s->part[d] : NULL;
+    return own ? own[1] - own[0] : 1;
 }
 
 clt_status clt_shares_split(clt_shares *s, const clt_participants *all, int64_t count)
 {
     const double *weights = s->weights ? s->weights + all->first_part : NULL;
     double sum = 0;
+    for (int i = 0; s->bounds && i <= s->parts; i++)
+        s->offsets[i] = clt_shares_shard_begin(s, i) - clt_shares_shard_begin(s, 0);
+    if (s->bounds)
+        return CLT_OK;
     for (int i = 0; weights && i < s->parts; i++)
         sum += weights[i];
     return clt_split(count, s->parts, sum > 0 ? weights : NULL, s->quantum, s->offsets);
@@ -77,6 +99,13 @@ clt_share clt_shares_device(const clt_shares *s, int d)
     clt_share share = clt_share_of(s, clt_shares_samples(s, d));
     share.begin = clt_shares_begin(s, d);
     share.rounds = s->rounds ? s->rounds : share.rounds;
+    if (s->bounds) {
+        const int64_t *own = s->bounds + s->first_part + s->part[d];
+        share.shards = s->bounds[s->all_parts];
+        share.first_shard = own[0];
+        share.total = s->total;
+        share.micro_batches = share.rounds = share.count ? (int)clt_shares_leaves(s, d) : 0;
+    }
     return share;
 }
 

@@ -12,6 +12,9 @@ typedef struct clt_share {
     int64_t begin, count;     /* samples of the batch */
     int64_t per_run, quantum; /* per_run: the most samples of a micro-batch */
     int micro_batches, rounds;
+    /* With virtual shards each micro-batch is a shard, of `total` samples on all devices. `shards`
+     * 0: there are none. */
+    int64_t shards, first_shard, total;
 } clt_share;
 
 /* The samples of a device in one run. */
@@ -34,15 +37,20 @@ typedef struct clt_shares {
     int accumulate; /* micro-batches wanted for a share, if it has as many samples and they fit */
     /* shares and micro-batches are multiples of this number of samples where possible */
     int64_t quantum;
-    double *weights; /* weights of the parts of a batch of all ranks; NULL: equal */
-    int parts;       /* number of parts of this rank's batch */
-    int *part;       /* by device of this process: the part that it has, from 0 */
-    int *stage;      /* by device of this process: its stage along axis pp */
+    /* By part of all ranks, and the end: first virtual shards; NULL: there are none. Every share
+     * then has as many micro-batches as shards */
+    int64_t *bounds;
+    int first_part, all_parts; /* of this rank in `bounds`, and the number of parts there */
+    double *weights;           /* weights of the parts of a batch of all ranks; NULL: equal */
+    int parts;                 /* number of parts of this rank's batch */
+    int *part;                 /* by device of this process: the part that it has, from 0 */
+    int *stage;                /* by device of this process: its stage along axis pp */
     /* By device of this process: its results are added. Devices with the same parts of samples have
      * the same results, and the first counts */
     bool *counts_results;
 
     /* The fields below describe the batch under way. */
+    int64_t total;    /* with virtual shards: its samples on all ranks */
     int64_t *offsets; /* first samples of this rank's parts, and the end */
     /* Samples by participant, valid if `counted`; repeated for each device of this process, as the
      * all-gather needs. */
@@ -54,6 +62,12 @@ typedef struct clt_shares {
 /* Allocates the offsets and counts, and finds the devices' parts. */
 clt_status clt_shares_create(const clt_participants *all, clt_shares *shares);
 void clt_shares_free(clt_shares *shares);
+
+/* Returns the first sample, of the batch of all ranks, of this rank's part `part`, or their end. */
+int64_t clt_shares_shard_begin(const clt_shares *shares, int part);
+
+/* Returns how many virtual shards device `d` has; 1 without virtual shards. */
+int64_t clt_shares_leaves(const clt_shares *shares, int d);
 
 /* Divides this rank's `count` samples over its parts by their weights. */
 clt_status clt_shares_split(clt_shares *shares, const clt_participants *all, int64_t count);

@@ -345,7 +345,7 @@ typedef struct setting {
     int64_t count; /* all others */
 } setting;
 
-enum { SETTINGS = 29 };
+enum { SETTINGS = 30 };
 
 static void list_settings(const clt_trainer_options *o, int participants, setting list[SETTINGS])
 {
@@ -371,6 +371,7 @@ static void list_settings(const clt_trainer_options *o, int participants, settin
                            {"zero", WHOLE, 0, o->zero},
                            {"batch", WHOLE, 0, o->batch},
                            {"number of micro-batches (accumulate)", WHOLE, 0, o->accumulate},
+                           {"number of virtual shards", WHOLE, 0, o->virtual_shards},
                            {"micro-batches in flight", WHOLE, 0, o->in_flight},
                            {"quantum of the split", WHOLE, 0, o->quantum},
                            {"rebalance", WHOLE, 0, o->rebalance != 0},

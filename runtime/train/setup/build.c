@@ -13,6 +13,7 @@
 #include "train/step/programs.h"
 #include "train/step/verify.h"
 #include "train/ranks/connect.h"
+#include "train/ranks/virtual_shards.h"
 
 /* Chooses the share of each device and the kernels. Runs before gradients and the optimizer's
  * tensors are allocated, since measuring needs memory for its own. */
@@ -33,8 +34,8 @@ static clt_status choose(clt_trainer *t, const clt_graph *graph)
     clt_status status = clt_capacity_check(graph, t->store, &t->options, parts, t->options.batch);
     CLT_TRY(clt_capacity_explain(status, graph, t->store, &t->options, parts));
     CLT_TRY(clt_capacity_share(parts, &t->options, t->options.batch, &t->shares.per_run));
-    if (t->options.per_device * t->shares.max_micro_batches >=
-        t->shares.per_run * t->options.accumulate)
+    if (!t->options.virtual_shards && t->options.per_device * t->shares.max_micro_batches >=
+                                          t->shares.per_run * t->options.accumulate)
         t->shares.per_run = t->options.per_device;
     return clt_choices_make(graph, t->store, &t->options, t->shares.per_run, &t->choices);
 }
@@ -60,6 +61,14 @@ static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
                               t->shares.max_micro_batches, shared, &t->evaluation);
 }
 
+/* A device with several shards adds up their gradients in the order of a tree. */
+static clt_status make_shard_sums(clt_trainer *t, int index)
+{
+    return clt_shard_sums_of_gradients(&t->store->replicas[index], t->options.precision,
+                                       clt_shares_leaves(&t->shares, index),
+                                       &t->devices[index].shard_sums);
+}
+
 static clt_status make_device(clt_trainer *t, int index)
 {
     clt_updates *d = &t->devices[index];
@@ -68,7 +77,8 @@ static clt_status make_device(clt_trainer *t, int index)
         replica, t->options.precision, clt_optimizer_find(t->options.optimizer)->n_slots,
         t->sharded ? clt_participants_replica(&t->all, t->all.first + index) : 0,
         t->sharded ? clt_participants_replicas(&t->all) : 1));
-    if (clt_capacity_micro_batches(&t->options) > 1 && t->options.precision != CLT_F32)
+    if (clt_capacity_micro_batches(&t->options) > 1 && t->options.precision != CLT_F32 &&
+        !t->options.virtual_shards)
         CLT_TRY(clt_replica_for_gradient_sums(replica));
     const clt_update_options update = {.optimizer = t->options.optimizer,
                                        .momentum = t->options.momentum,
@@ -79,13 +89,14 @@ static clt_status make_device(clt_trainer *t, int index)
                                        .decoupled = t->options.decoupled != 0,
                                        .clip_norm = t->options.clip_norm,
                                        .guard = t->options.guard != 0,
+                                       .merges = t->options.virtual_shards != 0,
                                        .precision = t->options.precision};
     CLT_TRY(clt_update_create(replica, &update, &d->update));
     d->step_status = clt_calloc(CLT_STEP_STATUS * CLT_RESULT_RING, sizeof *d->step_status);
     d->scaling = clt_scaling_begin();
     CLT_TRY_MEMORY(d->step_status);
     d->gradients = clt_replica_gradients(replica, t->options.precision);
-    return CLT_OK;
+    return t->options.virtual_shards ? make_shard_sums(t, index) : CLT_OK;
 }
 
 /* The caller gives a weight for each device, and those with one part of the batch have the same. */
@@ -101,6 +112,20 @@ static clt_status copy_weights(const clt_participants *all, const double *weight
                             "need equal weights, not %g and %g",
                             clt_participants_of(all, part), p, part, parts[part], weights[p]);
     }
+    return CLT_OK;
+}
+
+/* Finds which virtual shards each device has. The shards are the micro-batches of a device. */
+static clt_status make_bounds(clt_trainer *t)
+{
+    int64_t most = 1;
+    if (!t->options.virtual_shards)
+        return CLT_OK;
+    CLT_TRY(clt_virtual_shards_bounds(t->options.virtual_shards, &t->all, &t->shares.bounds));
+    for (int p = 0; p < t->all.total; p++)
+        if (t->shares.bounds[p + 1] - t->shares.bounds[p] > most)
+            most = t->shares.bounds[p + 1] - t->shares.bounds[p];
+    t->options.accumulate = (int)most;
     return CLT_OK;
 }
 
@@ -225,6 +250,30 @@ static clt_status check_zero(const clt_trainer *t)
                           "(clt_store_options.zero)");
 }
 
+/* Collectives of the graph would add up what one device's shards have together. */
+static clt_status check_virtual_shards(const clt_trainer *t, bool alike)
+{
+    if (!t->options.virtual_shards)
+        return CLT_OK;
+    if (clt_participants_have_axes(&t->all))
+        return clt_fail(CLT_UNSUPPORTED,
+                        "virtual shards need a mesh that has no other axis than dp");
+    if (t->store->owners)
+        return clt_fail(CLT_UNSUPPORTED, "virtual shards do not work with offload: leave it out");
+    if (!alike)
+        return clt_fail(CLT_UNSUPPORTED,
+                        "virtual shards need devices of one kind, because kernels of other devices "
+                        "round differently: name devices of one platform and model");
+    for (int i = 0; i < t->graph->n_nodes; i++)
+        if (t->graph->nodes[i]->op->collective)
+            return clt_fail(CLT_UNSUPPORTED,
+                            "virtual shards do not work with node %s (%s), which exchanges values "
+                            "between devices within a step: take a model without it, such as batch "
+                            "norm that is not synchronised",
+                            t->graph->nodes[i]->name, t->graph->nodes[i]->op->name);
+    return CLT_OK;
+}
+
 /* Fails on all ranks, or on none. */
 static clt_status check_axes(const clt_trainer *t)
 {
@@ -245,6 +294,8 @@ clt_status clt_trainer_build(clt_trainer *t)
     CLT_TRY(choose_shards(t, alike));
     CLT_TRY(clt_world_compare_plans(&t->all, t->graph, t->store, &t->options));
     CLT_TRY(check_axes(t));
+    CLT_TRY(check_virtual_shards(t, alike));
+    CLT_TRY(make_bounds(t));
     CLT_TRY(clt_ranks_in_turns(t->all.world, build, t));
     CLT_TRY(clt_segments_agree(t->graph, t->training, t->evaluation, &t->all));
     t->streams = t->all.total > 1 && !clt_participants_have_axes(&t->all) && !t->all.mesh.zero &&
@@ -260,6 +311,7 @@ static void free_devices(clt_trainer *t)
 {
     for (int i = 0; t->devices && i < t->all.own; i++) {
         clt_update_destroy(t->devices[i].update);
+        clt_shard_sums_destroy(t->devices[i].shard_sums);
         clt_free(t->devices[i].step_status);
     }
     clt_free(t->devices);

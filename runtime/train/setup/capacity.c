@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "device/program/tuning_file.h"
 #include "exec/optimizer.h"
+#include "train/ranks/virtual_shards.h"
 #include "train/setup/explain.h"
 #include <cltrain/data.h>
 
@@ -18,6 +19,10 @@ enum { LARGEST_POWER = 40 };
 clt_status clt_capacity_share(int participants, const clt_trainer_options *options, int64_t batch,
                               int64_t *share)
 {
+    if (options->virtual_shards) {
+        *share = (batch + options->virtual_shards - 1) / options->virtual_shards;
+        return CLT_OK;
+    }
     int64_t *capacity = clt_calloc((size_t)participants, sizeof *capacity);
     CLT_TRY_MEMORY(capacity);
     clt_status status =
@@ -46,9 +51,10 @@ clt_plan_options clt_capacity_options(const clt_trainer_options *options, clt_pl
     plan.portable = options->portable != 0;
     plan.precision = options->precision;
     plan.variants = options->variants;
+    plan.virtual_shards = options->virtual_shards;
     plan.in_flight = mode == CLT_PLAN_TRAIN ? options->in_flight : 0;
     plan.accumulates = mode == CLT_PLAN_TRAIN && options->precision == CLT_F32 &&
-                       clt_capacity_micro_batches(options) > 1;
+                       !options->virtual_shards && clt_capacity_micro_batches(options) > 1;
     return plan;
 }
 
@@ -406,6 +412,20 @@ typedef struct planned {
     int participants;
 } planned;
 
+/* A device's virtual shards are its micro-batches. */
+static clt_status count_shards(planned *p)
+{
+    const int64_t shards = p->options.virtual_shards;
+    const int64_t most = clt_virtual_shards_most(shards, p->participants);
+    if (shards && !most)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "%lld virtual shards are fewer than the %d devices: each device needs one",
+                        (long long)shards, p->participants);
+    if (shards)
+        p->options.accumulate = (int)most;
+    return CLT_OK;
+}
+
 static clt_status prepare(const clt_graph *graph, clt_store *store,
                           const clt_trainer_options *options, planned *p)
 {
@@ -415,7 +435,7 @@ static clt_status prepare(const clt_graph *graph, clt_store *store,
     *p = (planned){.options = *options, .participants = parts};
     if (!parts) {
         p->participants = store->n_devices * (options->world ? options->world->ranks : 1);
-        return CLT_OK;
+        return count_shards(p);
     }
     p->weights = clt_calloc((size_t)parts, sizeof *p->weights);
     CLT_TRY_MEMORY(p->weights);
@@ -423,7 +443,7 @@ static clt_status prepare(const clt_graph *graph, clt_store *store,
         p->weights[i] = options->weights[clt_mesh_neighbour(&store->mesh, CLT_AXIS_DATA, 0, i)];
     clt_store_weigh(store, options->weights != NULL, p->weights);
     p->options.weights = options->weights || store->owners ? p->weights : NULL;
-    return CLT_OK;
+    return count_shards(p);
 }
 
 clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,

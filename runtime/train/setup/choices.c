@@ -102,7 +102,7 @@ static clt_status make_record(maker *m, int index, clt_tuning_record *record)
 {
     clt_device *device = m->store->replicas[index].device;
     const clt_trainer_options *o = m->options;
-    if (o->frozen) {
+    if (o->frozen && !o->virtual_shards) { /* else plans take no measurements */
         clt_status status = clt_tunings_find(o->frozen, device, record);
         if (status != CLT_NOT_FOUND)
             return status;

@@ -1,6 +1,7 @@
 #include "train/setup/device_memory.h"
 
 #include "exec/checksum.h"
+#include "exec/shard_sums.h"
 #include "exec/update.h"
 #include "train/core/session.h"
 #include "train/setup/capacity.h"
@@ -68,6 +69,21 @@ static int64_t staging_bytes(const clt_replica *replica)
     return replica->device->caps.host_memory ? 0 : largest;
 }
 
+/* Returns how many more sets of gradients, and of means of states, virtual shards need. */
+static int shard_sets(const clt_trainer_options *options)
+{
+    return options->virtual_shards ? clt_shard_sums_sets(clt_capacity_micro_batches(options)) : 0;
+}
+
+static int64_t shard_bytes(const clt_buckets *layout, const clt_trainer_options *options)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < layout->n_buckets; i++)
+        if (!layout->buckets[i].state)
+            bytes += clt_bucket_gradient_bytes(&layout->buckets[i], options->precision);
+    return shard_sets(options) * bytes;
+}
+
 static clt_status count_results(const clt_graph *graph, const clt_trainer_options *options,
                                 const clt_mesh *mesh, int64_t *bytes)
 {
@@ -76,9 +92,10 @@ static clt_status count_results(const clt_graph *graph, const clt_trainer_option
         options->world && options->world->ranks > 1 &&
         (clt_mesh_places(mesh, CLT_AXIS_SAMPLES) > 1 || mesh->size[CLT_AXIS_PIPELINE] > 1);
     int64_t states;
+    const int64_t places = options->virtual_shards ? options->virtual_shards : micro_batches;
     CLT_TRY(clt_states_bytes(graph, mesh, micro_batches, &states));
-    *bytes =
-        states + 2 * clt_session_bytes(graph->n_losses + graph->n_metrics, micro_batches, shared);
+    *bytes = states * (1 + shard_sets(options)) +
+             2 * clt_session_bytes(graph->n_losses + graph->n_metrics, places, shared);
     return CLT_OK;
 }
 
@@ -100,7 +117,9 @@ clt_status clt_memory_count(const clt_graph *graph, const clt_store *store,
                                set_bytes(replica->layout, false, CLT_F32, own.shard, own.shards)};
     m->store = set_bytes(replica->layout, true, CLT_F32, 0, 1) +
                set_bytes(replica->layout, false, options->precision, 0, 1) + m->slots;
-    if (micro_batches > 1 && options->precision != CLT_F32) /* they are summed in f32 */
+    m->store += shard_bytes(replica->layout, options);
+    /* They are summed in f32. */
+    if (micro_batches > 1 && options->precision != CLT_F32 && !options->virtual_shards)
         m->store += set_bytes(replica->layout, false, CLT_F32, 0, 1);
     for (int i = 0; i < graph->n_values; i++) {
         const clt_value *v = graph->values[i];
@@ -170,7 +189,7 @@ int64_t clt_memory_held(const clt_replica *replica, const clt_trainer_options *o
     if (clt_replica_gradients(replica, options->precision))
         bytes += set_bytes(layout, false, options->precision, 0, 1);
     if (replica->gradient_sums && options->precision != CLT_F32 &&
-        clt_capacity_micro_batches(options) > 1)
+        clt_capacity_micro_batches(options) > 1 && !options->virtual_shards)
         bytes += set_bytes(layout, false, CLT_F32, 0, 1);
     return bytes;
 }

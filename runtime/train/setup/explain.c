@@ -26,6 +26,7 @@ static clt_status explain(const clt_plan *plan, const clt_store *store,
         .unlike = clt_memory_unlike(store, mesh),
         .after = after,
         .half = options->precision != CLT_F32,
+        .tree = options->virtual_shards != 0,
         .streams = total > 1 && mesh->size[CLT_AXIS_DATA] == total && !mesh->zero &&
                    clt_trainer_streams(options),
         .means = clt_states_need_means(plan->graph, alone),

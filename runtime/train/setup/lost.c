@@ -334,7 +334,7 @@ static clt_status rebuild(clt_trainer *t, const recovery *r)
         snprintf(message, sizeof message, "%s", clt_error_message());
         CLT_TRY(clt_world_largest(&t->all, &small));
         clt_error_restore(message);
-        if (!small || t->options.accumulate >= t->options.batch)
+        if (!small || t->options.virtual_shards || t->options.accumulate >= t->options.batch)
             return status;
         clt_trainer_unbuild(t);
         t->options.accumulate *= 2;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "checkpoint/safetensors.h"
 #include "train/core/trainer.h"
 #include "train/planner/frozen.h"
@@ -72,8 +73,9 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
     CLT_NEXT(status, clt_tensor_list_make(t->store, optimizer_of(t), &slots));
     reader.lists[0] = &values;
     reader.lists[1] = &slots;
-    char dropout_seed[24], *choices = NULL, *split = NULL;
+    char dropout_seed[24], shards[24], *choices = NULL, *split = NULL;
     snprintf(dropout_seed, sizeof dropout_seed, "%llu", (unsigned long long)t->options.seed);
+    snprintf(shards, sizeof shards, "%lld", (long long)t->options.virtual_shards);
     CLT_NEXT(status, clt_choices_to_json(t->choices, t->training, t->evaluation, &choices));
     CLT_NEXT(status, split_to_json(t, &split));
     char scaling[96];
@@ -93,6 +95,7 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
         {CLT_SECTION_SCALING, scaling, 1},
         {CLT_SECTION_FROZEN, choices ? choices : "{}", 1},
         {CLT_SECTION_SPLIT, split ? split : "{}", 1},
+        {CLT_SECTION_SHARDS, shards, 0},
         {"use", t->use ? t->use : "", 1},
     };
     desc.run = (clt_run_state){.step = t->steps,
@@ -228,12 +231,26 @@ static clt_status read_history(const clt_trainer *t, const clt_checkpoint *check
                    : CLT_OK;
 }
 
+/* Another number of virtual shards adds in another order. */
+static void compare_shards(const clt_trainer *t, const clt_checkpoint *checkpoint)
+{
+    const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_SHARDS);
+    const int64_t before = section ? strtoll(section->text, NULL, 10) : 0;
+    if (before != t->options.virtual_shards && t->all.rank == 0)
+        clt_log(CLT_LOG_WARN,
+                "%s was written with %lld virtual shards, and this run has %lld (0: none): results "
+                "are equal to rounding. Give %lld to go on with the same bits",
+                clt_checkpoint_path(checkpoint), (long long)before,
+                (long long)t->options.virtual_shards, (long long)before);
+}
+
 /* Restores an open checkpoint. With `leads`, the other ranks follow rank 0. */
 static clt_status restore(clt_trainer *t, const clt_participants *leads,
                           const clt_checkpoint *checkpoint)
 {
     clt_scaling scaling;
     clt_split_history *history = NULL;
+    compare_shards(t, checkpoint);
     clt_status status = match_all(t, checkpoint);
     CLT_NEXT(status, clt_scaling_read(t->options.precision, checkpoint, &scaling));
     CLT_NEXT(status, read_history(t, checkpoint, &history));

@@ -10,6 +10,7 @@
 #include "exec/slow.h"
 #include "train/planner/balance.h"
 #include "train/setup/choices.h"
+#include "train/ranks/virtual_shards.h"
 #include "train/ranks/whole.h"
 #include <cltrain/checkpoint.h>
 #include <cltrain/unstable.h>
@@ -26,6 +27,33 @@ static clt_status out_of_range(const char *name, double value, const char *range
 {
     return clt_fail(CLT_INVALID_ARGUMENT, "%s %g is not possible; it must be %s", name, value,
                     range);
+}
+
+/* Names the option that does not go with virtual shards; NULL: there is none. */
+static const char *beside_shards(const clt_trainer_options *o)
+{
+    return o->accumulate > 1 ? "accumulate (shards are micro-batches already)"
+           : o->in_flight    ? "in_flight"
+           : o->weights      ? "weights (all shards are equal)"
+           : o->quantum > 1  ? "quantum (all shards are equal)"
+           : o->rebalance    ? "rebalance"
+           : o->tune_seconds > 0
+               ? "tune_seconds (measurements would choose other kernels elsewhere)"
+           : o->zero ? "zero"
+                     : NULL;
+}
+
+static clt_status check_virtual_shards(const clt_trainer_options *o)
+{
+    const int64_t shards = o->virtual_shards;
+    if (shards < 0 || shards > CLT_MOST_VIRTUAL_SHARDS || (shards & (shards - 1)))
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "virtual shards %lld are not possible: give a power of two, at most %d",
+                        (long long)shards, CLT_MOST_VIRTUAL_SHARDS);
+    const char *other = shards ? beside_shards(o) : NULL;
+    return other ? clt_fail(CLT_UNSUPPORTED, "virtual shards do not work with %s: leave it out",
+                            other)
+                 : CLT_OK;
 }
 
 clt_status clt_trainer_check_options(const clt_trainer_options *o)
@@ -66,6 +94,7 @@ clt_status clt_trainer_check_options(const clt_trainer_options *o)
     if (o->in_flight && o->rebalance)
         return clt_fail(CLT_INVALID_ARGUMENT, "rebalance changes the number of micro-batches, so "
                                               "in_flight must be 0");
+    CLT_TRY(check_virtual_shards(o));
     if (o->memory < 0)
         return out_of_range("memory", (double)o->memory, "at least 0");
     if (o->check_every < 0)

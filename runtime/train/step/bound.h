@@ -14,6 +14,7 @@ typedef struct clt_bound {
     clt_arena *arena;
     const clt_call *call;
     clt_share share; /* of the call's batch */
+    int64_t leaves;  /* virtual shards of the device; 0: there are none */
     bool leads;      /* the first of this process' devices with this share */
 
     /* A trainer's parts; NULL for a predictor. */

@@ -54,7 +54,7 @@ static clt_status clear(context *c)
         const clt_slot *slot = &plan->buckets.slots[s];
         if (slot->state || plan->gradients[s])
             continue;
-        const clt_view place = {c->u->gradients[slot->bucket],
+        const clt_view place = {c->run.gradients[slot->bucket],
                                 slot->offset / (int64_t)sizeof(float) * size};
         CLT_TRY(clt_enqueue_zeros(c->sd->device, place,
                                   clt_slot_padded(slot) / (int64_t)sizeof(float) * size));
@@ -166,6 +166,8 @@ static clt_status status_of_step(context *c)
     count_votes(c);
     if (c->i->on == CLT_ON_GRADIENT)
         CLT_TRY(compare_given(c));
+    if (c->b->leaves) /* all devices have the same gradients */
+        return clt_update_status(c->u->update);
     if (words_of(c))
         add_words(c, &squares, &finite);
     else
@@ -249,6 +251,24 @@ static clt_status refeed(context *c)
                : CLT_OK;
 }
 
+/* A shard without samples adds zeros. To add nothing would lose the sign of a sum that is -0. */
+static clt_status merge(context *c)
+{
+    if (!c->part.count)
+        CLT_TRY(clt_update_zero_set(c->u->update, c->run.gradients));
+    return clt_shard_sums_add(c->u->shard_sums, c->u->update, c->micro);
+}
+
+/* Returns where the micro-batch's gradients go. */
+static const cl_mem *gradients_of(const context *c)
+{
+    if (!c->u)
+        return NULL;
+    return c->u->shard_sums && c->b->share.micro_batches
+               ? clt_shard_sums_target(c->u->shard_sums, c->micro)
+               : c->u->gradients;
+}
+
 static clt_status execute(context *c)
 {
     const clt_bound *b = c->b;
@@ -301,6 +321,8 @@ static clt_status execute(context *c)
         return add(c);
     case CLT_DO_ROUND:
         return clt_update_round_sum(c->u->update);
+    case CLT_DO_MERGE:
+        return merge(c);
     case CLT_DO_START:
         return clt_exchange_start(b, c->i, &c->run);
     case CLT_DO_COMPLETE:
@@ -323,7 +345,7 @@ static clt_status execute(context *c)
     case CLT_DO_READ_STATUS:
         return read_status(c);
     case CLT_DO_READ_RESULTS:
-        return clt_session_read(s, d, call->entry, b->share.micro_batches);
+        return clt_session_read(s, d, call->entry, &b->share);
     case CLT_DO_FLUSH:
         return clt_device_flush(c->sd->device);
     case CLT_DO_COMMITTED:
@@ -363,16 +385,16 @@ static clt_status execute_range(context *c, const clt_step_program *p, int first
         c->micro = micro_of(c->i, loop, b->share.rounds);
         if (call->session) {
             c->part = clt_share_part(&b->share, c->micro);
-            c->run = (clt_run){
-                .count = c->part.count,
-                .seed = call->seed,
-                .step = (uint32_t)call->step,
-                .sample = call->batch.first + c->part.begin,
-                .inputs = c->sd->views,
-                .gradients = c->u ? c->u->gradients : NULL,
-                .further = c->micro > 0 && c->sd->plan->options.accumulates,
-                .results = clt_session_results(call->session, b->device, call->entry, c->micro),
-                .slot = slot_of(c)};
+            c->run = (clt_run){.count = c->part.count,
+                               .seed = call->seed,
+                               .step = (uint32_t)call->step,
+                               .sample = call->batch.first + c->part.begin,
+                               .inputs = c->sd->views,
+                               .gradients = gradients_of(c),
+                               .further = c->micro > 0 && c->sd->plan->options.accumulates,
+                               .results = clt_session_results(call->session, b->device, call->entry,
+                                                              (int)b->share.first_shard + c->micro),
+                               .slot = slot_of(c)};
         }
         CLT_TRY(execute(c));
     }

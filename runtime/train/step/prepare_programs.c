@@ -26,6 +26,7 @@ clt_step_program_input clt_programs_input(const clt_trainer *t, const clt_partic
                                     .unlike = t->unlike,
                                     .after = t->programs->after,
                                     .half = t->options.precision != CLT_F32,
+                                    .tree = t->options.virtual_shards != 0,
                                     .streams = t->streams,
                                     .means = clt_states_have_means(t->states),
                                     .scaled = t->options.precision == CLT_F16,

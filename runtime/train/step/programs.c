@@ -73,6 +73,7 @@ static clt_bound bind(clt_trainer *t, int d, const clt_call *call)
                        .replica = &t->store->replicas[d],
                        .arena = &t->store->arenas[d],
                        .call = call,
+                       .leaves = t->shares.bounds ? clt_shares_leaves(&t->shares, d) : 0,
                        .all = &t->all,
                        .updates = &t->devices[d],
                        .exchange = &t->exchange,
@@ -107,6 +108,8 @@ clt_status clt_programs_run(clt_trainer *t, clt_step_program_kind kind, const ch
     t->call.step = t->steps;
     t->call.seed = t->options.seed;
     t->call.lr = t->results.records[t->call.entry].lr;
+    if (t->call.session)
+        t->call.session->totals[t->call.entry] = t->shares.total;
     return clt_device_threads_run(t->threads, run_device, t);
 }
 

@@ -29,6 +29,8 @@ struct clt_states {
     int64_t floats; /* size of the means; 0: there are none */
     char label[160];
     cl_mem *means; /* by device of this process: the means of all states, in sequence */
+    /* By device of this process: sums over its virtual shards; NULL entries: it has one, or none */
+    clt_shard_sums **sums;
     const clt_graph *graph;
     const clt_store *store;
     const clt_participants *all;
@@ -152,7 +154,9 @@ static clt_status make_means(struct clt_states *s, int d)
     const int64_t bytes = s->floats * (int64_t)sizeof(float);
     CLT_TRY(clt_device_buffer_create(device, bytes, CL_MEM_READ_WRITE, "means of states",
                                      &s->means[d]));
-    return clt_enqueue_zeros(device, (clt_view){s->means[d], 0}, bytes);
+    CLT_TRY(clt_enqueue_zeros(device, (clt_view){s->means[d], 0}, bytes));
+    return clt_shard_sums_create(device, &s->means[d], &bytes, 1, true, CLT_F32,
+                                 clt_shares_leaves(s->shares, d), &s->sums[d]);
 }
 
 clt_status clt_states_create(const clt_graph *graph, const clt_store *store,
@@ -165,8 +169,10 @@ clt_status clt_states_create(const clt_graph *graph, const clt_store *store,
         *s = (struct clt_states){.graph = graph, .store = store, .all = all, .shares = shares};
         s->items = clt_calloc((size_t)graph->n_assigns + 1, sizeof *s->items);
         s->means = clt_calloc((size_t)all->own + 1, sizeof *s->means);
+        s->sums = clt_calloc((size_t)all->own + 1, sizeof *s->sums);
     }
-    clt_status status = depends && s && s->items && s->means ? list(s, depends) : CLT_OUT_OF_MEMORY;
+    clt_status status =
+        depends && s && s->items && s->means && s->sums ? list(s, depends) : CLT_OUT_OF_MEMORY;
     clt_free(depends);
     for (int d = 0; status == CLT_OK && s->floats && d < all->own; d++)
         status = make_means(s, d);
@@ -191,7 +197,9 @@ void clt_states_destroy(struct clt_states *s)
         return;
     for (int d = 0; s->means && d < s->all->own; d++)
         clt_release_buffer(s->means[d]);
-    CLT_FREE(s->means, s->items, s);
+    for (int d = 0; s->sums && d < s->all->own; d++)
+        clt_shard_sums_destroy(s->sums[d]);
+    CLT_FREE(s->means, s->sums, s->items, s);
 }
 
 /* --- steps ----------------------------------------------------------------------------------- */
@@ -236,36 +244,34 @@ static double weight_of(const clt_bound *b, dependence depends, int micro)
 
 /* Copies rows [begin, end), clipped to the existing rows. */
 static clt_status copy_rows(const clt_bound *b, const batch_state *item, int64_t rows,
-                            clt_view from, int64_t begin, int64_t end)
+                            clt_view from, cl_mem to, int64_t begin, int64_t end)
 {
     begin = begin < 0 ? 0 : begin;
     end = end > rows ? rows : end;
     if (begin >= end)
         return CLT_OK;
-    return clt_enqueue_copy(b->replica->device,
-                            (clt_view){from.buffer, from.offset + begin * item->row},
-                            (clt_view){b->states->means[b->device], item->at + begin * item->row},
-                            (end - begin) * item->row);
+    return clt_enqueue_copy(
+        b->replica->device, (clt_view){from.buffer, from.offset + begin * item->row},
+        (clt_view){to, item->at + begin * item->row}, (end - begin) * item->row);
 }
 
 /* The device that has a sample adds the sample's row. All other devices add -0, which changes no
  * number. The first device adds the rows of no sample. */
 static clt_status add_rows(const clt_bound *b, int micro, const batch_state *item,
-                           const clt_type *type, const clt_run *run, clt_view from)
+                           const clt_type *type, const clt_run *run, clt_view from, cl_mem to)
 {
     /* First position of the global batch; 0 if ranks divide it. */
     const int64_t rows = type->dims[0], begin = b->all->ranks > 1 ? 0 : b->call->batch.first;
-    if (micro == 0 && clt_participants_replicas(b->all) > 1)
-        CLT_TRY(clt_enqueue_fill(b->replica->device,
-                                 (clt_view){b->states->means[b->device], item->at}, -0.0f,
+    if (b->share.shards || (micro == 0 && clt_participants_replicas(b->all) > 1))
+        CLT_TRY(clt_enqueue_fill(b->replica->device, (clt_view){to, item->at}, -0.0f,
                                  rows * item->row));
     if (!speaks(b))
         return CLT_OK;
     if (micro == 0 && part_of(b) == 0) {
-        CLT_TRY(copy_rows(b, item, rows, from, 0, begin));
-        CLT_TRY(copy_rows(b, item, rows, from, begin + b->call->batch.total, rows));
+        CLT_TRY(copy_rows(b, item, rows, from, to, 0, begin));
+        CLT_TRY(copy_rows(b, item, rows, from, to, begin + b->call->batch.total, rows));
     }
-    return copy_rows(b, item, rows, from, run->sample, run->sample + run->count);
+    return copy_rows(b, item, rows, from, to, run->sample, run->sample + run->count);
 }
 
 clt_status clt_states_check_batch(const struct clt_states *s, int64_t batch)
@@ -308,6 +314,10 @@ clt_status clt_states_add(const clt_bound *b, int micro, const clt_run *run)
     const struct clt_states *s = b->states;
     const clt_session_device *sd = &b->call->session->devices[b->device];
     const clt_graph *graph = sd->plan->graph;
+    /* Without samples the only part of a device is its sum. */
+    const clt_shard_sums *sums = b->share.micro_batches ? s->sums[b->device] : NULL;
+    const cl_mem to = sums ? *clt_shard_sums_target(sums, micro) : s->means[b->device];
+    const bool first = micro == 0 || sums;
     for (int i = 0; i < graph->n_assigns; i++) {
         const batch_state *item = &s->items[number_of(s, &graph->assigns[i])];
         const clt_value *value = graph->assigns[i].value;
@@ -316,14 +326,14 @@ clt_status clt_states_add(const clt_bound *b, int micro, const clt_run *run)
             continue;
         CLT_TRY(clt_exec_locate(sd->exec, run, value, &from));
         if (item->depends == ROWS) {
-            CLT_TRY(add_rows(b, micro, item, &value->type, run, from));
+            CLT_TRY(add_rows(b, micro, item, &value->type, run, from, to));
             continue;
         }
-        CLT_TRY(clt_update_mean(b->updates->update, from, (clt_view){s->means[b->device], item->at},
+        CLT_TRY(clt_update_mean(b->updates->update, from, (clt_view){to, item->at},
                                 clt_type_elements(&value->type, 0),
-                                weight_of(b, item->depends, micro), micro == 0));
+                                weight_of(b, item->depends, micro), first));
     }
-    return CLT_OK;
+    return sums ? clt_shard_sums_add(sums, b->updates->update, micro) : CLT_OK;
 }
 
 bool clt_states_need_means(const clt_graph *graph, bool one)
@@ -359,6 +369,7 @@ clt_collective clt_states_means(const struct clt_states *s, int d)
                             .count = s->floats,
                             .dtype = CLT_F32,
                             .whole = true,
+                            .leaves = s->shares->bounds ? clt_shares_leaves(s->shares, d) : 0,
                             .label = s->label};
 }
 

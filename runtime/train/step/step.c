@@ -190,6 +190,10 @@ static clt_status need_phase(const clt_trainer *t, clt_phase phase, const char *
 
 clt_status clt_trainer_forward(clt_trainer *t, const clt_step_batch *batch)
 {
+    if (t->shares.max_micro_batches > 1 && t->options.virtual_shards)
+        return clt_fail(CLT_STATE,
+                        "the parts of a step work without micro-batches; this trainer has "
+                        "several virtual shards on a device");
     if (t->shares.max_micro_batches > 1)
         return clt_fail(CLT_STATE,
                         "the parts of a step work without micro-batches; this trainer "

@@ -180,9 +180,10 @@ static clt_collective of_gradient(const clt_bound *b, int bucket, int owner)
                             .count = clt_shard_bytes(of, shards) / 4,
                             .dtype = b->call->session->devices[b->device].plan->options.precision,
                             .whole = true,
-                            .empty = !b->share.count && !b->call->given,
-                            .measure = true,
+                            .empty = !b->share.count && !b->call->given && !b->leaves,
+                            .measure = !b->leaves, /* else the devices measure */
                             .vote = b->exchange->vote,
+                            .leaves = b->leaves,
                             .label = b->exchange->labels[bucket]};
 }
 
@@ -218,8 +219,7 @@ static clt_status describe(const clt_bound *b, const clt_instruction *i, const c
 {
     switch (i->on) {
     case CLT_ON_RESULTS:
-        CLT_TRY(clt_session_share(b->call->session, b->device, b->call->entry,
-                                  b->share.micro_batches, what));
+        CLT_TRY(clt_session_share(b->call->session, b->device, b->call->entry, &b->share, what));
         if (clt_store_stages(b->call->session->store) > 1 &&
             !clt_participants_count(b->all, b->all->first + b->device))
             what->empty = true; /* another device adds the same results */

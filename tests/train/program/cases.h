@@ -73,7 +73,7 @@ typedef struct program_case {
     int devices, ranks, micro_batches[SHARES];
     bool collectives;
     sharding sharding;
-    bool half, streams, measures, carries, scaled, given;
+    bool half, streams, measures, carries, scaled, given, tree;
     const char *mesh; /* NULL: dp alone */
     int in_flight;
     clt_axis axis; /* of the collectives */
@@ -115,6 +115,28 @@ static const program_case cases[] = {
     {"offload, reduce", CLT_PROGRAM_REDUCE, 3, 1, {1, 0, 0}, 0, OWNED, .mesh = NULL},
     {"offload, apply", CLT_PROGRAM_APPLY, 3, 1, {1, 0, 0}, 0, OWNED, .mesh = NULL},
     {"offload, copy", CLT_PROGRAM_COPY, 3, 2, {0, 0, 0}, 0, OWNED, .mesh = NULL},
+    {"virtual shards", CLT_PROGRAM_STEP, 1, 1, {4}, 0, WHOLE, .tree = true},
+    {"virtual shards, 16 bits",
+     CLT_PROGRAM_STEP,
+     2,
+     2,
+     {2, 2},
+     0,
+     WHOLE,
+     .half = true,
+     .tree = true},
+    {"virtual shards of several sizes", CLT_PROGRAM_STEP, 3, 1, {2, 1, 0}, 0, WHOLE, .tree = true},
+    {"virtual shards, streamed",
+     CLT_PROGRAM_STEP,
+     2,
+     2,
+     {4, 4},
+     0,
+     WHOLE,
+     .half = true,
+     .streams = true,
+     .scaled = true,
+     .tree = true},
     {"scaled losses", CLT_PROGRAM_STEP, 2, 1, {2, 1}, 0, WHOLE, .half = true, .scaled = true},
     {"gradients of outputs", CLT_PROGRAM_STEP, 2, 1, {3, 1}, 0, WHOLE, .given = true},
     {"measured", CLT_PROGRAM_STEP, 2, 2, {1, 1}, 0, WHOLE, .measures = true},
@@ -339,6 +361,7 @@ static void make(const program_case *c, made *m)
                                      .unlike = c->sharding == UNLIKE || c->sharding == OWNED_UNLIKE,
                                      .after = c->collectives ? some_after : none_after,
                                      .half = c->half,
+                                     .tree = c->tree,
                                      .streams = c->streams,
                                      .means = parts > 1 || c->micro_batches[0] > 1,
                                      .host_weights = true,

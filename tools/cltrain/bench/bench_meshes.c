@@ -1,7 +1,7 @@
 /*
  * `cltrain bench meshes`: compares training steps of several meshes, each on the first of
  * --devices. The meshes take turns, so that all are measured on the same machine in the same state.
- * A mesh may end with settings of its own: zero=N and accumulate=K.
+ * A mesh may end with settings of its own: zero=N, accumulate=K and virtual-shards=V.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,12 +52,15 @@ static int read_word(contender *c, const char *word)
     char *end = NULL;
     const long value = number ? strtol(number + 1, &end, 10) : 0;
     if (!number || end == number + 1 || value < 0 || value > 100000)
-        return usage_error("bench meshes %s: '%s' must be AXIS=N, zero=N or accumulate=K", c->name,
-                           word);
+        return usage_error("bench meshes %s: '%s' must be AXIS=N, zero=N, accumulate=K or "
+                           "virtual-shards=V",
+                           c->name, word);
     if (!strncmp(word, "zero=", 5)) {
         c->settings.zero = value;
     } else if (!strncmp(word, "accumulate=", 11)) {
         c->settings.accumulate = value;
+    } else if (!strncmp(word, "virtual-shards=", 15)) {
+        c->settings.virtual_shards = value;
     } else {
         if (c->mesh[0])
             strcat(c->mesh, ",");

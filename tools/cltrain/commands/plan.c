@@ -13,6 +13,8 @@ static void print_head(const job *j, const settings *s)
 {
     show("%s: %lld parameters; batch %lld", s->model, (long long)clt_store_parameters(j->store),
          (long long)j->options.batch);
+    if (j->options.virtual_shards)
+        show(" in %lld virtual shards", (long long)j->options.virtual_shards);
     if (j->options.accumulate > 1)
         show(" in %d micro-batches", j->options.accumulate);
     show(", %s, %lld steps\n", clt_optimizer_name(j->options.optimizer), (long long)j->steps);
@@ -29,6 +31,8 @@ static clt_status measure(job *j, const settings *s, clt_planner **planner)
     if (job_is_meshed(s))
         return clt_error_set(CLT_UNSUPPORTED, "the planner does not know meshes (--parallel), "
                                               "shards of parameters (--zero 3) and offload");
+    if (j->options.virtual_shards)
+        return clt_error_set(CLT_UNSUPPORTED, "the planner does not know virtual shards");
     if (isatty(STDERR_FILENO))
         say("running a few steps for the prediction; a large model takes minutes");
     clt_planner_options_init(&options);

@@ -249,7 +249,7 @@ int job_split(job *j, const settings *s, int quiet)
     if (s->replay)
         return take_replayed(j, s, total);
     code = take_buckets(j, s);
-    if (code)
+    if (code || j->options.virtual_shards) /* all shards are equal */
         return code;
     const int planned = !job_is_meshed(s) || !(measured(s) || equal(s));
     if (!j->predicts && (total == 1 || equal(s) || !planned))

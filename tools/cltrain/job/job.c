@@ -175,7 +175,8 @@ static int read_trainer(job *j, const settings *s)
     NEXT(code, read_heartbeat(j, s));
     NEXT(code, read_precision(s, &o->precision));
     NEXT(code, check_variants(s));
-    return code ? code : read_tune(s->tune, TUNE_SECONDS, &j->options.tune_seconds);
+    NEXT(code, read_tune(s->tune, TUNE_SECONDS, &j->options.tune_seconds));
+    return code ? code : read_virtual_shards(j, s);
 }
 
 int job_read(job *j, const settings *s)
@@ -219,7 +220,8 @@ int job_devices(job *j, const settings *s)
     options.share_context = s->share_context;
     /* The planner may choose among all devices. With several ranks, each has its part of the list
      * already. */
-    const int chooses = j->splits && !s->devices && !job_is_meshed(s) && j->ranks.world.ranks < 2;
+    const int chooses = j->splits && !s->devices && !job_is_meshed(s) &&
+                        j->options.virtual_shards == 0 && j->ranks.world.ranks < 2;
     const char *list = chooses ? "all" : s->devices;
     TRY(name_failure(clt_devices_open(j->runtime, list, &options, &j->devices, &j->n_devices)));
     keep_own_devices(j);

@@ -72,6 +72,9 @@ int check_variants(const settings *s);
 /* Checks --stages and --zero. `trains`: there is an optimizer. Returns an exit code. */
 int check_mesh(const settings *s, int trains);
 
+/* Reads --virtual-shards, and refuses options that do not go with it. Returns an exit code. */
+int read_virtual_shards(job *j, const settings *s);
+
 /* Reports a failure to make a store or predictor. The mesh may ask for parts that the model does
  * not have, which is a usage error. Returns an exit code. */
 int mesh_failure(const settings *s, clt_status status);

@@ -1,4 +1,4 @@
-/* The options that order devices in a mesh and divide the model over them. */
+/* The options that order devices in a mesh, and divide the model or the batch over them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,4 +63,33 @@ int mesh_failure(const settings *s, clt_status status)
 int job_is_meshed(const settings *s)
 {
     return s->parallel || s->zero == 3 || s->offload;
+}
+
+/* As in the library. */
+enum { MOST_VIRTUAL_SHARDS = 1 << 20 };
+
+/* The shards are micro-batches of equal sizes, with the kernels of a canonical device. */
+int read_virtual_shards(job *j, const settings *s)
+{
+    const int64_t shards = s->virtual_shards;
+    if (shards < 1)
+        return 0;
+    const char *other = s->accumulate > 1                       ? "accumulate"
+                        : s->in_flight > 0                      ? "in-flight"
+                        : s->split && strcmp(s->split, "equal") ? "split"
+                        : s->replay                             ? "replay"
+                        : s->rebalance                          ? "rebalance"
+                        : s->tune && strcmp(s->tune, "off")     ? "tune"
+                        : s->zero > 0                           ? "zero"
+                        : s->offload                            ? "offload"
+                                                                : NULL;
+    if (shards & (shards - 1) || shards > MOST_VIRTUAL_SHARDS)
+        return usage_error("--virtual-shards %lld: must be a power of two, at most %d",
+                           (long long)shards, MOST_VIRTUAL_SHARDS);
+    if (other)
+        return usage_error("--virtual-shards does not work with --%s: leave one of them out",
+                           other);
+    j->options.virtual_shards = shards;
+    j->options.tune_seconds = 0;
+    return 0;
 }

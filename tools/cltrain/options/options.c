@@ -126,6 +126,9 @@ static const option_row rows[] = {
      "(600)"},
     {"accumulate", 0, WHOLE, AT(accumulate), 1, RUNS | FOR_TUNE, "K",
      "split each batch into K micro-batches, to save memory (1)"},
+    {"virtual-shards", 0, WHOLE, AT(virtual_shards), 1, RUNS | FOR_EVAL, "V",
+     "sum over V equal shards of each batch in a fixed order, so that any number of devices and "
+     "ranks gives the same bits; V is a power of two, at least the number of devices"},
     {"in-flight", 0, WHOLE, AT(in_flight), 1, FOR_TRAIN | FOR_PLAN | FOR_BENCH_MESHES, "N",
      "micro-batches whose forward pass runs before backward of the first; in a pipeline K of "
      "--accumulate is GPipe (as many as 1F1B needs)"},

@@ -41,9 +41,9 @@ typedef struct settings {
         *link, *heartbeat, *global_batch, *tokenizer, *augment, *windows, *freeze, *memory, *prompt,
         *prompt_file, *param_group,
         *stages; /* several values are joined by ; (freeze and stages: by |) */
-    int64_t batch, accumulate, in_flight, zero, epochs, steps, seed, keep, blocks, warmup, stride,
-        padding, dilation, groups, classes, check_every, seq_len, image_size, resize, top, tokens,
-        samples, top_k;
+    int64_t batch, accumulate, virtual_shards, in_flight, zero, epochs, steps, seed, keep, blocks,
+        warmup, stride, padding, dilation, groups, classes, check_every, seq_len, image_size,
+        resize, top, tokens, samples, top_k;
     double lr, momentum, weight_decay, clip_norm, budget, comm_timeout, setup_timeout, temperature,
         top_p;
     int no_guard, drop_last, raw, ids, resume, quiet, json, explain, by_node, compare, predict,

@@ -1,0 +1,151 @@
+#include "train/ranks/virtual_shards.h"
+
+#include "base/alloc.h"
+
+/* Returns the fewest shards that so many devices need. */
+static int64_t least_of(int devices)
+{
+    int64_t shards = 1;
+    while (shards < devices)
+        shards *= 2;
+    return shards;
+}
+
+/* Divides a block over units [first, end), of which unit u has counts[u] devices, as evenly as its
+ * halves allow. Writes the first shard of each unit, relative to the block. Returns false if the
+ * block is too small. */
+static bool divide(int64_t begin, int64_t shards, const int *counts, int first, int end,
+                   int64_t *begins)
+{
+    int all = 0, left = 0, best = -1, distance = 0;
+    for (int u = first; u < end; u++)
+        all += counts[u];
+    if (end == first + 1) {
+        begins[first] = begin;
+        return least_of(all) <= shards;
+    }
+    for (int cut = first + 1; cut < end; cut++) {
+        left += counts[cut - 1];
+        const int uneven = 2 * left > all ? 2 * left - all : all - 2 * left;
+        const bool fits = least_of(left) <= shards / 2 && least_of(all - left) <= shards / 2;
+        if (fits && (best < 0 || uneven < distance)) {
+            best = cut;
+            distance = uneven;
+        }
+    }
+    return best >= 0 && divide(begin, shards / 2, counts, first, best, begins) &&
+           divide(begin + shards / 2, shards / 2, counts, best, end, begins);
+}
+
+/* Returns the shards of a unit, whose block is followed by the next unit's or by `end`. */
+static int64_t size_of(const int64_t *begins, int unit, int units, int64_t end)
+{
+    return (unit + 1 < units ? begins[unit + 1] : end) - begins[unit];
+}
+
+/* Divides the block of a node over its ranks and their devices. */
+static bool divide_node(int64_t begin, int64_t shards, const int *begins, int first, int end,
+                        int *counts, int64_t *blocks, int64_t *bounds)
+{
+    bool fits = true;
+    for (int r = first; r < end; r++)
+        counts[r - first] = begins[r + 1] - begins[r];
+    fits = divide(begin, shards, counts, 0, end - first, blocks);
+    for (int r = first; fits && r < end; r++) {
+        const int64_t size = size_of(blocks, r - first, end - first, begin + shards);
+        const int devices = begins[r + 1] - begins[r];
+        int *ones = counts + (end - first); /* each device is a unit */
+        for (int d = 0; d < devices; d++)
+            ones[d] = 1;
+        fits = divide(blocks[r - first], size, ones, 0, devices, bounds + begins[r]);
+    }
+    return fits;
+}
+
+static clt_status too_few(int64_t shards, int devices, int ranks, int nodes)
+{
+    if (shards < devices)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "%lld virtual shards are fewer than the %d devices: each device needs one, "
+                        "so give at least %lld",
+                        (long long)shards, devices, (long long)least_of(devices));
+    return clt_fail(
+        CLT_INVALID_ARGUMENT,
+        "%lld virtual shards cannot be divided in blocks over %d devices of %d ranks on "
+        "%d nodes: try %lld",
+        (long long)shards, devices, ranks, nodes, (long long)(2 * shards));
+}
+
+clt_status clt_virtual_shards_divide(int64_t shards, const int *begins, const int *nodes, int ranks,
+                                     int64_t *bounds)
+{
+    const int devices = begins[ranks], count = nodes[ranks - 1] + 1;
+    for (int r = 1; r < ranks; r++)
+        if (nodes[r] != nodes[r - 1] && nodes[r] != nodes[r - 1] + 1)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "virtual shards need ranks whose numbers follow each other on a node, "
+                            "and rank %d is on another node than rank %d: start them node by node",
+                            r, r - 1);
+    const size_t n = (size_t)(devices + ranks + count) + 1;
+    int *counts = clt_calloc(2 * n, sizeof *counts);
+    int64_t *blocks = clt_calloc(2 * n, sizeof *blocks);
+    bool fits = counts && blocks;
+    const bool room = fits;
+    for (int r = 0; fits && r < ranks; r++)
+        counts[nodes[r]] += begins[r + 1] - begins[r];
+    fits = fits && shards >= devices && divide(0, shards, counts, 0, count, blocks);
+    for (int node = 0, first = 0, end; fits && node < count; node++, first = end) {
+        for (end = first; end < ranks && nodes[end] == node;)
+            end++;
+        fits = divide_node(blocks[node], size_of(blocks, node, count, shards), begins, first, end,
+                           counts + n, blocks + n, bounds);
+    }
+    bounds[devices] = shards;
+    CLT_FREE(counts, blocks);
+    CLT_TRY_MEMORY(room);
+    return fits ? CLT_OK : too_few(shards, devices, ranks, count);
+}
+
+/* Finds the nodes: each begins with the rank that is its first. */
+static clt_status find_nodes(const clt_participants *all, int *nodes)
+{
+    const int32_t own = all->world ? all->world->node_rank : 0;
+    void *ranks = NULL;
+    if (all->ranks == 1)
+        return CLT_OK;
+    CLT_TRY(clt_ranks_gather(all->world, &own, sizeof own, &ranks));
+    for (int r = 0, node = -1; r < all->ranks; r++) {
+        const int32_t place = ((const int32_t *)ranks)[r];
+        node += place == 0;
+        /* A rank that does not follow its neighbour is of another node than the last one. */
+        nodes[r] = r && place && place != ((const int32_t *)ranks)[r - 1] + 1 ? node + 2 : node;
+    }
+    clt_free(ranks);
+    return CLT_OK;
+}
+
+clt_status clt_virtual_shards_bounds(int64_t shards, const clt_participants *all, int64_t **out)
+{
+    int *nodes = clt_calloc((size_t)all->ranks, sizeof *nodes);
+    int64_t *bounds = clt_calloc((size_t)all->total + 1, sizeof *bounds);
+    const int begins[] = {0, all->total};
+    clt_status status = clt_world_agree(all, nodes && bounds ? CLT_OK : CLT_OUT_OF_MEMORY);
+    CLT_NEXT(status, find_nodes(all, nodes));
+    CLT_NEXT(status, clt_virtual_shards_divide(shards, all->begins ? all->begins : begins, nodes,
+                                               all->ranks, bounds));
+    clt_free(nodes);
+    if (status != CLT_OK) {
+        clt_free(bounds);
+        return status;
+    }
+    *out = bounds;
+    return CLT_OK;
+}
+
+int64_t clt_virtual_shards_most(int64_t shards, int devices)
+{
+    /* Halves differ by at most one device, and the smaller one is halved less often. */
+    for (; devices > 1 && shards > 0; devices /= 2)
+        shards /= 2;
+    return shards;
+}

@@ -1,0 +1,30 @@
+/*
+ * Virtual shards: a batch is cut into a fixed number of shards, whose sums are formed in the order
+ * of a binary tree, wherever each shard is computed. A device has an aligned block of shards, so
+ * that its sum is a node of the tree. So have the devices of a rank together, and the ranks of a
+ * node.
+ */
+#ifndef CLT_TRAIN_RANKS_VIRTUAL_SHARDS_H
+#define CLT_TRAIN_RANKS_VIRTUAL_SHARDS_H
+
+#include "train/ranks/world.h"
+
+/* As many as an operation of <cltrain/comm.h> has leaves. */
+enum { CLT_MOST_VIRTUAL_SHARDS = 1 << 20 };
+
+/* Divides `shards` over the devices of ranks [0, ranks), of which rank r has those from begins[r]
+ * to begins[r + 1]. nodes[r] is the number of its node, from 0 on. Device d gets the shards
+ * [bounds[d], bounds[d + 1]). Blocks differ in size only where numbers of devices are no powers of
+ * two. Errors: INVALID_ARGUMENT (fewer shards than devices, or too few for the division; ranks of a
+ * node that do not follow each other). */
+clt_status clt_virtual_shards_divide(int64_t shards, const int *begins, const int *nodes, int ranks,
+                                     int64_t *bounds);
+
+/* The same for the participants. Collective over the ranks. Free *bounds with clt_free. */
+clt_status clt_virtual_shards_bounds(int64_t shards, const clt_participants *all, int64_t **bounds);
+
+/* Returns the most shards of a device of `devices` in one rank; 0 if there are more devices than
+ * shards. */
+int64_t clt_virtual_shards_most(int64_t shards, int devices);
+
+#endif
