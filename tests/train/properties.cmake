@@ -51,6 +51,12 @@ set_tests_properties(vendor.train.blas_choices PROPERTIES TIMEOUT 1200 SKIP_RETU
 
 # These tests measure which of two devices is slow. Another test at the same time would disturb them.
 set_tests_properties(train.planner train.planner_ranks train.balance train.stages PROPERTIES RUN_SERIAL TRUE)
+clt_test_on_vendor(train.copies intel)
+clt_test_on_oclgrind(train.copies)
+if(TEST oclgrind.train.copies)
+    set_property(TEST oclgrind.train.copies APPEND PROPERTY ENVIRONMENT
+        "OCLGRIND_BUILD_OPTIONS=-cl-opt-disable")
+endif()
 clt_test_on_vendor(train.given intel)
 clt_add_test(vendor.train.given.mixed test_train_given)
 set_tests_properties(vendor.train.given.mixed PROPERTIES LABELS vendor

@@ -13,6 +13,8 @@
 CLT_BEGIN_DECLS
 
 struct clt_world; /* of <cltrain/world.h> */
+struct _cl_mem;   /* cl_mem is struct _cl_mem *, cl_event struct _cl_event *: this header needs */
+struct _cl_event; /* no OpenCL header */
 
 /* A store. */
 typedef struct clt_store clt_store;
@@ -104,6 +106,65 @@ CLT_API clt_status clt_store_collect(clt_store *store, const char *name, void *d
  * INVALID_ARGUMENT. */
 CLT_API clt_status clt_store_set(clt_store *store, const char *name, const void *data,
                                  size_t bytes);
+
+/* What a copy is of. */
+typedef enum clt_copy_of {
+    CLT_COPY_VALUE = 0,    /* a parameter or state; for clt_store_copy_out and _in */
+    CLT_COPY_GRADIENT = 1, /* a parameter's gradient, as f32; for clt_trainer_copy_out and _in */
+    CLT_COPY_SLOT = 2      /* an optimizer's tensor of a parameter; for the same */
+} clt_copy_of;
+
+/*
+ * A copy between a tensor on one device and memory of the caller. Set up by clt_tensor_copy_init.
+ *
+ * - device: the store's device, which must have the whole tensor. Writing with -1: all devices of
+ *   this rank.
+ * - first, count: the elements to copy, in row-major order; count 0: all from `first` on.
+ * - rows: instead of `first` and `count`, these n_rows rows along the first dimension, such as the
+ *   tokens of a batch for an embedding. They lie one after the other in the caller's memory. A row
+ *   may come several times; if it is written, its last copy counts. Neighbouring rows are one
+ *   command, all others one each.
+ * - host: memory of the caller from `offset` bytes on, which clt_store_copy_in only reads. The call
+ *   waits.
+ * - buffer: a cl_mem in the device's context, from `offset` bytes on. The call enqueues the copy on
+ *   the device's queue and flushes. Nothing goes through the host. The buffer must live, and must
+ *   not change, until the copy has run.
+ * - bytes: the size of `host`, with `offset`; 0: not checked.
+ * - wait: cl_events of the device's context that the copy waits for.
+ */
+typedef struct clt_tensor_copy {
+    size_t struct_size; /* set by clt_tensor_copy_init */
+    const char *name;
+    clt_copy_of of;
+    int slot;   /* CLT_COPY_SLOT: number of the optimizer's tensor, see clt_trainer_slot_name */
+    int device; /* 0 */
+    int64_t first, count;
+    const int64_t *rows; /* NULL */
+    int64_t n_rows;
+    void *host;
+    struct _cl_mem *buffer;
+    int64_t offset, bytes;
+    struct _cl_event *const *wait;
+    int n_wait;
+} clt_tensor_copy;
+
+/* Sets struct_size and the defaults. */
+CLT_API void clt_tensor_copy_init(clt_tensor_copy *copy);
+
+/*
+ * Copy a parameter or state from a device, or to it. The copies of replicas must be equal before
+ * the next step: write to all devices of all ranks. *event (may be NULL; a buffer and one device
+ * only) is an event of the copy, which the caller releases.
+ *
+ * Errors: NOT_FOUND (suggests the nearest name), INVALID_ARGUMENT (names the tensor: a device,
+ * element, row or slot that is not there, memory that is too small, a buffer of another context,
+ * neither or both of host and buffer), UNSUPPORTED (the device has a part of the tensor: use
+ * clt_store_get and clt_store_set), STATE, those of the device.
+ */
+CLT_API clt_status clt_store_copy_out(clt_store *store, const clt_tensor_copy *copy,
+                                      struct _cl_event **event);
+CLT_API clt_status clt_store_copy_in(clt_store *store, const clt_tensor_copy *copy,
+                                     struct _cl_event **event);
 
 /* Returns the number of elements of all parameters. */
 CLT_API int64_t clt_store_parameters(const clt_store *store);

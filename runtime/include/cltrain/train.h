@@ -27,9 +27,6 @@
 
 CLT_BEGIN_DECLS
 
-struct _cl_mem;   /* cl_mem is struct _cl_mem *, cl_event struct _cl_event *: this header needs */
-struct _cl_event; /* no OpenCL header */
-
 typedef enum clt_optimizer {
     CLT_SGD = 0,
     CLT_MOMENTUM = 1,
@@ -473,6 +470,16 @@ CLT_API clt_status clt_trainer_slot_set(clt_trainer *trainer, int slot, const ch
  * INVALID_ARGUMENT (also if the rank does not have all parts of the parameters).
  */
 CLT_API clt_status clt_trainer_broadcast(clt_trainer *trainer, int root);
+
+/* Copy a gradient or an optimizer's tensor from a device, or to it, as clt_store_copy_out and _in
+ * do. Gradients in 16 bits are converted on the device, without the loss scale of f16. When and
+ * where to write gradients is as for clt_trainer_set_gradient, and rows or elements that are not
+ * written stay. UNSUPPORTED also: the device has a shard of the tensor (zero, offload, devices of
+ * several kinds). */
+CLT_API clt_status clt_trainer_copy_out(clt_trainer *trainer, const clt_tensor_copy *copy,
+                                        struct _cl_event **event);
+CLT_API clt_status clt_trainer_copy_in(clt_trainer *trainer, const clt_tensor_copy *copy,
+                                       struct _cl_event **event);
 
 /* Waits until the devices have done everything that was enqueued. */
 CLT_API clt_status clt_trainer_wait(clt_trainer *trainer);

@@ -4,9 +4,16 @@
 
 #include "base/alloc.h"
 #include "exec/convert.h"
+#include "train/store/copies.h"
 #include "train/store/parts.h"
 
 /* --- reading --------------------------------------------------------------------------------- */
+
+/* The place in the step status of the scale by which the gradients are multiplied. */
+static int scale_of(const clt_trainer *t)
+{
+    return t->phase == CLT_PHASE_NONE ? CLT_STEP_STATUS_USED : CLT_STEP_STATUS_SCALE;
+}
 
 /* Finds the loss scale of the step that computed the gradient. */
 static clt_status find_loss_scale(const clt_trainer *t, int device, float *scale)
@@ -18,7 +25,7 @@ static clt_status find_loss_scale(const clt_trainer *t, int device, float *scale
     CLT_TRY(clt_replica_read(&t->store->replicas[device],
                              clt_update_status_buffer(t->devices[device].update), 0, sizeof floats,
                              floats));
-    *scale = floats[t->phase == CLT_PHASE_NONE ? CLT_STEP_STATUS_USED : CLT_STEP_STATUS_SCALE];
+    *scale = floats[scale_of(t)];
     return CLT_OK;
 }
 
@@ -181,4 +188,76 @@ clt_status clt_trainer_set_gradient(clt_trainer *t, int device, const char *name
         CLT_TRY(put_gradient(t, d, where, data));
     }
     return CLT_OK;
+}
+
+/* --- copies ---------------------------------------------------------------------------------- */
+
+static clt_status find_copied(const clt_trainer *t, const clt_tensor_copy *copy, bool in,
+                              const clt_slot *slot)
+{
+    if (copy->of != CLT_COPY_GRADIENT && copy->of != CLT_COPY_SLOT)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "copy of %s: values are the store's: call clt_store_copy_%s", copy->name,
+                        in ? "in" : "out");
+    if (slot->state)
+        return clt_fail(CLT_INVALID_ARGUMENT, "copy of %s: it is %s, so it has no gradient",
+                        copy->name, slot->frozen ? "frozen" : "a state");
+    if (copy->of == CLT_COPY_SLOT && !clt_trainer_slot_name(t, copy->slot))
+        return clt_fail(CLT_INVALID_ARGUMENT, "copy of %s: the optimizer has no slot %d",
+                        copy->name, copy->slot);
+    return in && copy->of == CLT_COPY_GRADIENT ? clt_gradients_may_set(t) : CLT_OK;
+}
+
+/* Copies on one device, which must have all of the tensor. Gradients that are written are whole on
+ * all devices, also if each only updates its shard. */
+static clt_status copy_on(clt_trainer *t, int d, const clt_tensor_copy *copy, bool in,
+                          const clt_slot *slot, cl_event *event)
+{
+    const clt_replica *r = &t->store->replicas[d];
+    const clt_dtype precision = t->options.precision;
+    const bool slots = copy->of == CLT_COPY_SLOT;
+    const bool sharded = slots || (!in && t->sharded && t->phase != CLT_PHASE_BACKWARD);
+    const clt_held h = clt_store_held(t->store, slot, r->at, clt_store_stage(t->store, d), r->shard,
+                                      sharded ? r->shards : 1);
+    clt_copy_place place = {.dtype = CLT_F32};
+    if (slot->sharding.blocks || h.bytes != slot->bytes)
+        return clt_copy_of_part(t->store, d, slot,
+                                slots ? "call clt_trainer_slot_get or clt_trainer_slot_set"
+                                      : "call clt_trainer_gradient or clt_trainer_set_gradient");
+    if (slots) {
+        place.at = (clt_view){clt_store_buffer(t->store, d, copy->slot, slot), h.offset};
+    } else {
+        place.dtype = precision;
+        place.at =
+            (clt_view){clt_replica_gradients(r, precision)[slot->bucket],
+                       clt_store_part(t->store, d, slot)->offset / 4 * clt_dtype_size(precision)};
+        place.status = clt_update_status_buffer(t->devices[d].update);
+        place.scale = scale_of(t);
+    }
+    if (in && !slots)
+        clt_gradients_note(t, d, slot);
+    return clt_copy_run(t->store, copy, d, slot, &place, in, event);
+}
+
+static clt_status copy_tensor(clt_trainer *t, const clt_tensor_copy *copy, bool in, cl_event *event)
+{
+    const clt_slot *slot;
+    CLT_TRY(clt_copy_check(t->store, copy, in, event != NULL, &slot));
+    CLT_TRY(find_copied(t, copy, in, slot));
+    for (int d = 0; d < t->all.own; d++)
+        if (copy->device < 0 || d == copy->device)
+            CLT_TRY(copy_on(t, d, copy, in, slot, event));
+    return CLT_OK;
+}
+
+clt_status clt_trainer_copy_out(clt_trainer *t, const clt_tensor_copy *copy,
+                                struct _cl_event **event)
+{
+    return copy_tensor(t, copy, false, event);
+}
+
+clt_status clt_trainer_copy_in(clt_trainer *t, const clt_tensor_copy *copy,
+                               struct _cl_event **event)
+{
+    return copy_tensor(t, copy, true, event);
 }
