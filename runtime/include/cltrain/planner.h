@@ -175,6 +175,97 @@ CLT_API clt_status clt_stages_choose(clt_graph *graph, clt_device *const *device
                                      const char *parallel, const clt_trainer_options *options,
                                      int measured, char **text);
 
+/* --- meshes ------------------------------------------------------------------------------------
+ */
+
+/* The meshes that a model's devices can form, ordered by their speed. One thread at a time uses it.
+ */
+typedef struct clt_meshes clt_meshes;
+
+/* How to look for a mesh. Set up by clt_mesh_options_init. */
+typedef struct clt_mesh_options {
+    size_t struct_size; /* set by clt_mesh_options_init */
+    double seconds; /* 20: most time for measuring plans of meshes, but at least one is measured.
+                       Others are estimated. Without the time for plans and kernels */
+    int all;        /* 0; 1: measure also the meshes that are estimated to be far slower */
+    int finals; /* 4: so many of the meshes that are predicted to be fastest run real steps, which
+                   decide; 0: predictions decide. Simulated machines run none */
+    /* 0: the devices at hand. Else so many devices like devices[0]: the other members count then.
+     * Each has devices[0]'s share of the batch: `batch` divided by the number of devices at hand.
+     */
+    int devices;
+    int per_node;       /* 8: devices of a node */
+    clt_link link;      /* of a device to others of its node */
+    clt_link inter;     /* of a node to others; its devices share it */
+    int64_t sync_every; /* 8: steps between averages of local SGD */
+    /* Called now and then; a result other than 0 ends the search with STOPPED. May be NULL. */
+    int (*stop)(void *user);
+    void *user;
+} clt_mesh_options;
+
+/* Sets struct_size and the defaults. */
+CLT_API void clt_mesh_options_init(clt_mesh_options *options);
+
+/* A mesh. Strings are valid as long as the clt_meshes. Times are in seconds. */
+typedef struct clt_mesh_entry {
+    size_t struct_size;   /* set by clt_mesh_entry_init */
+    const char *parallel; /* for clt_store_options.parallel */
+    int zero;             /* 0, 1 or 3: for clt_trainer_options.zero, and 3 for the store's too */
+    int accumulate;       /* for clt_trainer_options.accumulate */
+    int local;            /* 0; else so many such meshes train apart (local SGD): simulated only */
+    int half_wire;        /* 0; 1: gradients travel in 16 bits: simulated only */
+    int possible;         /* 0: devices cannot train so; `reason` says why, the times are 0 */
+    int measured;         /* 1: the plans of its devices were measured, 0: they were estimated */
+    double step;          /* predicted */
+    double compute, update, exposed; /* of the device that ends last, and add up to `step`;
+                                        exposed: it waits and exchanges */
+    double real;                     /* of a few real steps; 0: none ran */
+    int64_t memory;                  /* the most bytes of a device */
+    int64_t payload;                 /* bytes of the tensors in a device's collectives of a step */
+    const char *reason; /* why it is slower than the first, or not possible; "" for the first */
+} clt_mesh_entry;
+
+/* Sets struct_size. */
+CLT_API void clt_mesh_entry_init(clt_mesh_entry *entry);
+
+/*
+ * Finds the mesh with which the devices train `graph` fastest.
+ *
+ * - All ways to write the number of devices as a product of axes are tried, each also with zero 1
+ *   or 3 where it applies, and pipelines with several numbers of micro-batches (those of
+ *   options->accumulate if it is above 1).
+ * - The plans of each mesh tell whether it divides the model, and its memory.
+ * - Plans of all devices run at the same time, without collectives. Collectives of three sizes are
+ *   measured too. The program of a step then runs on a clock with these times, which gives overlap
+ *   and pipeline bubbles.
+ * - The fastest run real steps by turns.
+ *
+ * Simulated devices exchange over `link` and `inter`. Local SGD and 16 bits on the wire are choices
+ * among them: both change the results.
+ *
+ * options->batch is of all devices at hand; options->zero, weights, in_flight and rebalance do not
+ * count. Ranks (options->world) call it together, with equal numbers of devices, and find the same.
+ * Errors: UNSUPPORTED (no mesh is possible; the ranks' numbers of devices differ); those of the
+ * devices; STOPPED. Destroy *meshes with clt_meshes_destroy.
+ */
+CLT_API clt_status clt_meshes_create(const clt_graph *graph, clt_device *const *devices, int count,
+                                     const clt_trainer_options *options,
+                                     const clt_mesh_options *mesh_options, clt_meshes **meshes);
+
+/* Frees them. Takes NULL. */
+CLT_API void clt_meshes_destroy(clt_meshes *meshes);
+
+/* Returns the number of meshes that were tried. */
+CLT_API int clt_meshes_count(const clt_meshes *meshes);
+
+/* Describes a mesh: the fastest has index 0, those that are not possible come last. Errors:
+ * INVALID_ARGUMENT (the index). */
+CLT_API clt_status clt_meshes_get(const clt_meshes *meshes, int index, clt_mesh_entry *entry);
+
+/* Returns the ranking as a table, of at most `rows` meshes, with reasons. Valid until the next call
+ * or as long as the meshes; NULL if memory does not suffice. */
+CLT_API const char *clt_meshes_text(clt_meshes *meshes, int rows);
+
 CLT_END_DECLS
 
 #endif

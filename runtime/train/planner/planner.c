@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "exec/slow.h"
 #include "train/planner/measure_devices.h"
+#include "train/planner/planner_cost.h"
 #include "train/ranks/world.h"
 #include <cltrain/data.h>
 
@@ -528,6 +529,11 @@ int clt_planner_weights(const clt_planner *p, double *weights, int64_t *quantum)
 int64_t clt_planner_bucket_bytes(const clt_planner *p)
 {
     return p->buckets.best < 0 ? 0 : p->buckets.tries[p->buckets.best].bytes;
+}
+
+const clt_cost *clt_planner_cost(const clt_planner *p)
+{
+    return &p->cost;
 }
 
 const char *clt_planner_text(const clt_planner *p)

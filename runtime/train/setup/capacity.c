@@ -332,6 +332,16 @@ clt_status clt_capacity_memory(const clt_graph *graph, const clt_store *store,
     return status;
 }
 
+clt_status clt_capacity_plan(const clt_graph *graph, const clt_store *store,
+                             const clt_trainer_options *options, int participants, int device,
+                             const clt_tuning_record *tuning, clt_plan **plan)
+{
+    int64_t share;
+    CLT_TRY(clt_capacity_share(participants, options, options->batch, &share));
+    return make_plan(graph, store, options, participants, device, CLT_PLAN_TRAIN, share, tuning,
+                     false, plan);
+}
+
 /* With offload each device keeps another part of the optimizer's state. */
 static bool are_alike(const clt_store *store, int a, int b)
 {

@@ -28,6 +28,11 @@ clt_status clt_capacity_memory(const clt_graph *graph, const clt_store *store,
                                const clt_trainer_options *options, int participants, int device,
                                clt_memory *memory);
 
+/* Makes the plan of training that a device of the store would have. `tuning` may be NULL. */
+clt_status clt_capacity_plan(const clt_graph *graph, const clt_store *store,
+                             const clt_trainer_options *options, int participants, int device,
+                             const clt_tuning_record *tuning, clt_plan **plan);
+
 /* Fails with OUT_OF_DEVICE_MEMORY, naming needed and available memory, if training with the batch
  * does not fit. Also fails as clt_plan_create does. */
 clt_status clt_capacity_check(const clt_graph *graph, const clt_store *store,

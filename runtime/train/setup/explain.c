@@ -7,20 +7,22 @@
 #include "train/planner/balance.h"
 #include "train/step/states.h"
 
-static clt_status explain(const clt_plan *plan, const clt_store *store,
-                          const clt_trainer_options *options, const clt_mesh *mesh, int total,
-                          const clt_outline *outline, const int *after, clt_str *text)
+clt_step_program_input clt_step_program_describe(const clt_plan *plan, const clt_store *store,
+                                                 int device, const clt_trainer_options *options,
+                                                 const clt_mesh *mesh, int total,
+                                                 const clt_outline *outline, const int *after)
 {
     const int parts = clt_mesh_places(mesh, CLT_AXIS_SAMPLES);
     const int micro_batches = clt_capacity_micro_batches(options);
     const bool alone = parts == 1 && micro_batches == 1;
     double weights[64];
-    const clt_step_program_input input = {
+    return (clt_step_program_input){
         .plan = outline,
         .participants = total,
+        .self = store->first + device,
         .mesh = *mesh,
         .ranks = options->world ? options->world->ranks : 1,
-        .layout = store->replicas[0].layout,
+        .layout = store->replicas[device].layout,
         .n_slots = clt_optimizer_find(options->optimizer)->n_slots,
         .sharded = clt_memory_sharded(store, options, mesh),
         .unlike = clt_memory_unlike(store, mesh),
@@ -35,7 +37,19 @@ static clt_status explain(const clt_plan *plan, const clt_store *store,
         .measures = options->rebalance && parts > 1,
         .deferred =
             parts > 1 && clt_balance_defers(options, &plan->caps, outline->n_collectives > 0),
-        .poison = options->poison != 0};
+        .poison = options->poison != 0,
+        .in_flight = outline->in_flight,
+        .rounds = micro_batches};
+}
+
+static clt_status explain(const clt_plan *plan, const clt_store *store,
+                          const clt_trainer_options *options, const clt_mesh *mesh, int total,
+                          const clt_outline *outline, const int *after, clt_str *text)
+{
+    const int parts = clt_mesh_places(mesh, CLT_AXIS_SAMPLES);
+    const int micro_batches = clt_capacity_micro_batches(options);
+    const clt_step_program_input input =
+        clt_step_program_describe(plan, store, 0, options, mesh, total, outline, after);
     clt_step_program program = {0};
     clt_status status = clt_step_program_generate(
         &input, CLT_PROGRAM_STEP, micro_batches > 1 ? CLT_LOAD_MANY : CLT_LOAD_ONE, &program);

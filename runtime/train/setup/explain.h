@@ -6,6 +6,14 @@
 #include "train/program/program.h"
 #include <cltrain/train.h>
 
+/* Describes the training step of a device of the store to the generator of programs. `mesh` is of
+ * the `total` devices of all ranks (clt_memory_mesh). `after` is as of clt_outline_places. The
+ * arguments are borrowed. */
+clt_step_program_input clt_step_program_describe(const clt_plan *plan, const clt_store *store,
+                                                 int device, const clt_trainer_options *options,
+                                                 const clt_mesh *mesh, int total,
+                                                 const clt_outline *outline, const int *after);
+
 /* Appends the program that device 0 would execute in a step of a whole batch, if `participants`
  * devices of all ranks train with `plan`. The devices of other ranks are assumed equal to this
  * process' first. */

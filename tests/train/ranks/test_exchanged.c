@@ -1,16 +1,18 @@
 /*
- * Bytes that a step exchanges: the communicators' counters on two ranks, each with one device,
- * give what the plan says, and what the formulas of each axis say.
+ * Bytes that a step exchanges: the communicators' counters on two and four ranks, each with one
+ * device, give what the plan says, what the formulas of each axis say, and what the planner of
+ * meshes predicts for such ranks without them.
  */
 #include "support/convolution.h"
 #include "train/world.h"
 
 #include "train/core/trainer.h"
+#include "train/meshes/facts.h"
 #include "train/ranks/connect.h"
 #include "train/setup/exchanged.h"
 #include <cltrain/models.h>
 
-enum { RANKS = 2, BATCH = 8, T = 8, WORDS = 23, WIDTH = 16, LAYERS = 2, COMMS = 32 };
+enum { BATCH = 8, T = 8, WORDS = 23, WIDTH = 16, LAYERS = 2, COMMS = 32 };
 enum { SIDE = 12, CHANNELS = 3, MOST = BATCH * CHANNELS * SIDE * SIDE };
 
 /* How ranks train. */
@@ -18,6 +20,8 @@ typedef struct setting {
     clt_graph *(*build)(void);
     const char *parallel;
     int zero, accumulate;
+    int ranks;            /* 0: 2 */
+    int64_t bucket_bytes; /* 0: the default */
 } setting;
 
 /* What a rank has counted in a step. */
@@ -32,7 +36,12 @@ typedef struct counted {
     clt_exchanged plan;
 } counted;
 
-static counted all[RANKS];
+static counted all[RANKS_MOST];
+
+static int ranks_of(const setting *s)
+{
+    return s->ranks ? s->ranks : 2;
+}
 
 /* --- networks -------------------------------------------------------------------------------- */
 
@@ -115,7 +124,7 @@ static clt_status step(lab *l, bool text)
     batch.loss_weights = text ? &weight : NULL;
     const int parts = l->trainer->all.mesh.size[CLT_AXIS_DATA];
     batch.count = BATCH / parts;
-    batch.first = l->trainer->all.rank % parts * batch.count;
+    batch.first = l->trainer->all.first_part * batch.count;
     batch.total = BATCH;
     batch.feeds = feeds;
     batch.n_feeds = n;
@@ -123,22 +132,28 @@ static clt_status step(lab *l, bool text)
     return clt_trainer_wait(l->trainer);
 }
 
-static clt_status make(rank *self, const setting *s, lab *l)
+static clt_trainer_options options_of(const setting *s)
 {
-    clt_store_options so;
     clt_trainer_options o;
-    clt_store_options_init(&so);
-    so.parallel = s->parallel;
-    so.zero = s->zero == 3 ? 3 : 0;
-    so.world = &self->world;
-    so.bucket_bytes = 4096;
     clt_trainer_options_init(&o);
     o.optimizer = CLT_ADAMW;
     o.batch = BATCH;
     o.accumulate = s->accumulate;
     o.zero = s->zero;
-    o.world = &self->world;
     o.comm_timeout = 60;
+    return o;
+}
+
+static clt_status make(rank *self, const setting *s, lab *l)
+{
+    clt_store_options so;
+    clt_trainer_options o = options_of(s);
+    clt_store_options_init(&so);
+    so.parallel = s->parallel;
+    so.zero = s->zero == 3 ? 3 : 0;
+    so.world = &self->world;
+    so.bucket_bytes = s->bucket_bytes;
+    o.world = &self->world;
     l->graph = s->build();
     CLT_TRY(clt_devices_open(runtime, "cpu@1", NULL, &l->devices, &l->n));
     CLT_TRY(clt_store_create_with(l->graph, l->devices, l->n, &so, &l->store));
@@ -153,8 +168,8 @@ static void read_plan(const lab *l, counted *own)
                         t->sharded ? clt_participants_replicas(p) : 1, own->setting.accumulate,
                         &own->plan);
     own->results = t->training->shared ? own->setting.accumulate * t->training->n_means * 8 : 0;
-    const bool words = clt_participants_replicas(&t->all) != RANKS || t->all.mesh.zero;
-    own->words = words ? RANKS * (int64_t)sizeof(clt_words) : 0;
+    const bool words = clt_participants_replicas(&t->all) != p->ranks || t->all.mesh.zero;
+    own->words = words ? p->ranks * (int64_t)sizeof(clt_words) : 0;
 }
 
 /* Counts the second step: the first one also compares the parameters. */
@@ -172,28 +187,41 @@ static void train_rank(rank *self)
     lab_close(&l);
 }
 
+static void train_all(setting s)
+{
+    rank ranks[RANKS_MOST];
+    for (int r = 0; r < ranks_of(&s); r++)
+        all[r] = (counted){.setting = s};
+    run_ranks(ranks, ranks_of(&s), train_rank, all, sizeof *all);
+}
+
+/* Adds up what a rank's communicators reduced, gathered and scattered. */
+static int64_t reduced_by(const counted *own)
+{
+    int64_t bytes = 0;
+    for (int k = CLT_COMM_ALL_REDUCE; k < CLT_COMM_BARRIER; k++)
+        bytes += k == CLT_COMM_SEND || k == CLT_COMM_RECEIVE ? 0 : own->payload[k];
+    return bytes;
+}
+
 /* Trains, and compares what each rank counted with its plan. */
 static void run(setting s)
 {
-    rank ranks[RANKS];
     int64_t messages = 0, passed = 0;
-    for (int r = 0; r < RANKS; r++)
-        all[r] = (counted){.setting = s};
-    run_ranks(ranks, RANKS, train_rank, all, sizeof *all);
-    for (int r = 0; r < RANKS; r++) {
+    s.bucket_bytes = 4096;
+    train_all(s);
+    for (int r = 0; r < ranks_of(&s); r++) {
         const counted *own = &all[r];
         const clt_exchanged *plan = &own->plan;
-        int64_t values = 0, reduced = 0;
+        int64_t values = 0;
         for (int a = 0; a < CLT_AXES; a++)
             *(a == CLT_AXIS_PIPELINE || a == CLT_AXIS_SPACE ? &passed : &values) += plan->axes[a];
-        for (int k = CLT_COMM_ALL_REDUCE; k < CLT_COMM_BARRIER; k++)
-            reduced += k == CLT_COMM_SEND || k == CLT_COMM_RECEIVE ? 0 : own->payload[k];
         messages += own->payload[CLT_COMM_SEND];
-        assert_int_equal(reduced, values + plan->tied + plan->gradients + plan->parameters +
-                                      own->results + own->words);
+        assert_int_equal(reduced_by(own), values + plan->tied + plan->gradients + plan->parameters +
+                                              own->results + own->words);
     }
     /* Both ends of a message count it in their plans. */
-    assert_int_equal(messages, passed / RANKS);
+    assert_int_equal(messages, passed / 2);
 }
 
 /* --- tests ----------------------------------------------------------------------------------- */
@@ -205,8 +233,8 @@ static void tensor(void **state)
     const int64_t formula = 4 * BATCH * T * WIDTH * (4 * LAYERS + 2) + 12 * BATCH * T;
     (void)state;
     for (int m = 1; m <= 2; m++) {
-        run((setting){gpt, "tp=2", 0, m});
-        for (int r = 0; r < RANKS; r++) {
+        run((setting){gpt, "tp=2", 0, m, .ranks = 2});
+        for (int r = 0; r < 2; r++) {
             assert_int_equal(all[r].plan.axes[CLT_AXIS_TENSOR], formula);
             assert_int_equal(all[r].payload[CLT_COMM_ALL_REDUCE], formula);
         }
@@ -218,10 +246,10 @@ static void stages(void **state)
 {
     (void)state;
     for (int m = 2; m <= 4; m += 2) {
-        run((setting){gpt, "pp=2", 0, m});
+        run((setting){gpt, "pp=2", 0, m, .ranks = 2});
         assert_int_equal(all[0].payload[CLT_COMM_SEND] + all[1].payload[CLT_COMM_SEND],
                          2 * BATCH * T * WIDTH * 4);
-        for (int r = 0; r < RANKS; r++) {
+        for (int r = 0; r < 2; r++) {
             assert_int_equal(all[r].plan.axes[CLT_AXIS_PIPELINE], 2 * BATCH * T * WIDTH * 4);
             assert_int_equal(all[r].plan.tied, WORDS * WIDTH * 4);
             assert_int_equal(all[r].payload[CLT_COMM_ALL_REDUCE],
@@ -241,7 +269,7 @@ static void halos(void **state)
         const int below = s.dilation * (s.kernel - 1) - s.padding - (s.stride - 1);
         rows += (s.padding + (below > 0 ? below : 0)) * (i ? 2 : 1);
     }
-    run((setting){field, "space=2", 0, 1});
+    run((setting){field, "space=2", 0, 1, .ranks = 2});
     assert_int_equal(all[0].payload[CLT_COMM_SEND] + all[1].payload[CLT_COMM_SEND],
                      rows * BATCH * CHANNELS * SIDE * 4);
     assert_int_equal(all[0].plan.axes[CLT_AXIS_SPACE], rows * BATCH * CHANNELS * SIDE * 4);
@@ -258,9 +286,9 @@ static double sent(setting s)
 static void shards(void **state)
 {
     (void)state;
-    const double dp = sent((setting){gpt, "dp=2", 0, 1});
-    const double one = sent((setting){gpt, "dp=2", 1, 1});
-    const double three = sent((setting){gpt, "dp=2", 3, 1});
+    const double dp = sent((setting){gpt, "dp=2", 0, 1, .ranks = 2});
+    const double one = sent((setting){gpt, "dp=2", 1, 1, .ranks = 2});
+    const double three = sent((setting){gpt, "dp=2", 3, 1, .ranks = 2});
     assert_true(all[0].payload[CLT_COMM_ALL_GATHER] > 0 &&
                 all[0].payload[CLT_COMM_REDUCE_SCATTER] > 0);
     /* Beside parameters and gradients: norm and votes of both devices, and equal shards of buckets.
@@ -269,9 +297,102 @@ static void shards(void **state)
     assert_true(three > dp && three <= 1.5 * dp);
 }
 
+/* --- predicted ------------------------------------------------------------------------------- */
+
+static clt_timeline_cost free_of_charge(void *user, const clt_timeline_exchange *exchange)
+{
+    (void)user, (void)exchange;
+    return (clt_timeline_cost){0};
+}
+
+/* Predicts the bytes of ranks with one device each, in this process. */
+static void predict(const setting *s, clt_timeline_bytes bytes[RANKS_MOST])
+{
+    const clt_trainer_options options = options_of(s);
+    clt_timeline_device devices[RANKS_MOST] = {{0}};
+    clt_tuning_record tuning = {0};
+    clt_mesh_facts facts;
+    clt_timeline timeline;
+    lab l = lab_on("cpu@1", NULL);
+    clt_mesh mesh;
+    l.graph = s->build();
+    ok(clt_mesh_parse(s->parallel, ranks_of(s), &mesh));
+    const clt_mesh_setting devices_at_hand = {.graph = l.graph,
+                                              .devices = l.devices,
+                                              .count = 1,
+                                              .tuning = &tuning,
+                                              .ranks = ranks_of(s),
+                                              .node_ranks = ranks_of(s),
+                                              .options = &options};
+    clt_candidate candidate = {.zero = s->zero, .accumulate = s->accumulate};
+    memcpy(candidate.size, mesh.size, sizeof mesh.size);
+    ok(clt_mesh_facts_find(&devices_at_hand, &candidate, &facts));
+    if (facts.status != CLT_OK)
+        fail_msg("%s", facts.reason);
+    assert_string_equal(facts.mesh, s->parallel);
+    for (int r = 0; r < ranks_of(s); r++)
+        devices[r] = (clt_timeline_device){.input = &facts.places[r].input,
+                                           .program = &facts.places[r].program,
+                                           .rounds = s->accumulate,
+                                           .samples = clt_mesh_samples(&facts),
+                                           .nodes = facts.places[r].nodes};
+    ok(clt_timeline_run(devices, ranks_of(s), free_of_charge, NULL, &timeline, bytes));
+    clt_mesh_facts_free(&facts);
+    lab_close(&l);
+}
+
+/* Compares the counters of all ranks with the prediction: to the byte. */
+static void compare(setting s)
+{
+    clt_timeline_bytes bytes[RANKS_MOST];
+    int64_t messages = 0, predicted_messages = 0;
+    predict(&s, bytes);
+    train_all(s);
+    for (int r = 0; r < ranks_of(&s); r++) {
+        const clt_timeline_bytes *b = &bytes[r];
+        int64_t predicted = b->gradients + b->parameters + b->tied;
+        for (int a = 0; a < CLT_AXES; a++)
+            predicted += a == CLT_AXIS_PIPELINE ? 0 : b->axes[a];
+        predicted_messages += b->axes[CLT_AXIS_PIPELINE] + b->shifts;
+        messages += all[r].payload[CLT_COMM_SEND];
+        predicted += all[r].results + all[r].words;
+        if (reduced_by(&all[r]) != predicted)
+            fail_msg("%s zero %d: rank %d counted %lld bytes, predicted are %lld", s.parallel,
+                     s.zero, r, (long long)reduced_by(&all[r]), (long long)predicted);
+    }
+    assert_int_equal(messages, predicted_messages);
+}
+
+static void two_ranks(void **state)
+{
+    (void)state;
+    compare((setting){gpt, "dp=2", 0, 1, .ranks = 2});
+    compare((setting){gpt, "dp=2", 1, 2, .ranks = 2});
+    compare((setting){gpt, "dp=2", 3, 1, .ranks = 2});
+    compare((setting){gpt, "tp=2", 0, 2, .ranks = 2});
+    compare((setting){gpt, "pp=2", 0, 4, .ranks = 2});
+    compare((setting){gpt, "time=2", 0, 1, .ranks = 2});
+    compare((setting){field, "space=2", 0, 1, .ranks = 2});
+}
+
+static void four_ranks(void **state)
+{
+    (void)state;
+    compare((setting){gpt, "dp=4", 0, 1, .ranks = 4});
+    compare((setting){gpt, "dp=4", 1, 1, .ranks = 4});
+    compare((setting){gpt, "dp=4", 3, 1, .ranks = 4});
+    compare((setting){gpt, "dp=2,tp=2", 0, 1, .ranks = 4});
+    compare((setting){gpt, "pp=2,dp=2", 0, 2, .ranks = 4});
+    compare((setting){gpt, "pp=2,tp=2", 0, 4, .ranks = 4});
+    compare((setting){gpt, "dp=2,time=2", 1, 1, .ranks = 4});
+    compare((setting){field, "space=4", 0, 1, .ranks = 4});
+    compare((setting){field, "dp=2,space=2", 0, 1, .ranks = 4});
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tensor), cmocka_unit_test(stages),
-                                       cmocka_unit_test(halos), cmocka_unit_test(shards)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tensor),    cmocka_unit_test(stages),
+                                       cmocka_unit_test(halos),     cmocka_unit_test(shards),
+                                       cmocka_unit_test(two_ranks), cmocka_unit_test(four_ranks)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }

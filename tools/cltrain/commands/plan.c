@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "job/choose_mesh.h"
 #include "options/commands.h"
 #include "job/job.h"
 #include "text/message.h"
@@ -90,12 +91,18 @@ static int print(job *j, const settings *s)
     return code;
 }
 
-int run_plan(const settings *s)
+int run_plan(const settings *given)
 {
     job j = {0};
+    settings own = *given, *s = &own;
     int code = job_read(&j, s);
     NEXT(code, check_simulation(s));
-    NEXT(code, job_plan(&j, s));
+    NEXT(code, job_devices(&j, s));
+    NEXT(code, job_data(&j, s, DATA_TRAIN | DATA_SYNTHETIC));
+    if (!code && simulates_meshes(s))
+        return job_close(&j, print_simulated_meshes(&j, s));
+    NEXT(code, job_choose_mesh(&j, s));
+    NEXT(code, job_model(&j, s));
     NEXT(code, print(&j, s));
     return job_close(&j, code);
 }

@@ -12,7 +12,7 @@
 
 #include "options/commands.h"
 #include "output/file_lock.h"
-#include "job/async.h"
+#include "job/choose_mesh.h"
 #include "job/job.h"
 #include "text/message.h"
 #include "output/metrics.h"
@@ -135,7 +135,8 @@ static const char *signal_name(void)
 /* --- reports --------------------------------------------------------------------------------- */
 
 typedef struct run {
-    const settings *settings;
+    const settings *settings; /* `own` */
+    settings own;             /* as given, with the mesh that --parallel auto chose */
     job job;
     clt_folder_lock *lock; /* lock of --checkpoint-dir */
     metrics *metrics;
@@ -340,6 +341,12 @@ static int end_early(int code)
     return stop_code();
 }
 
+static int should_end(void *user)
+{
+    (void)user;
+    return stop_signal() != 0;
+}
+
 static int set_up(run *r, clt_fit_options *fit)
 {
     const settings *s = r->settings;
@@ -348,8 +355,6 @@ static int set_up(run *r, clt_fit_options *fit)
     r->quiet = s->quiet || !ranks_prints(&r->job.ranks);
     NEXT(code, job_read(&r->job, s));
     NEXT(code, job_replay(&r->job, s));
-    if (!code && async_role_of(s) == WORKER)
-        clt_async_worker_options(&r->job.options);
     NEXT(code, check_split(s));
     NEXT(code, read_fit(r, fit));
     NEXT(code, lock_folder(r));
@@ -359,7 +364,7 @@ static int set_up(run *r, clt_fit_options *fit)
     NEXT(code, job_resume(&r->job, s));
     if (s->resume_intact)
         fit->resume_from = r->job.resumed;
-    r->job.splits = s->async < 0;
+    r->job.splits = 1;
     r->job.silent = r->quiet;
     r->job.options.tune_stop = on_tune;
     r->job.options.tune_user = r;
@@ -371,6 +376,8 @@ static int set_up(run *r, clt_fit_options *fit)
         NEXT(code, job_global_batch(&r->job, s));
     }
     NEXT(code, job_data(&r->job, s, DATA_TRAIN | DATA_TEST));
+    r->job.stop = should_end;
+    NEXT(code, job_choose_mesh(&r->job, &r->own));
     NEXT(code, job_model(&r->job, s));
     if (!code && s->init) {
         clt_status status = clt_store_load(r->job.store, s->init);
@@ -493,8 +500,7 @@ static int train(run *r, clt_fit_options *fit)
         return described;
     if (r->settings->profile)
         status = clt_profile_start(r->job.trainer, &profile);
-    NEXT(status, r->settings->async >= 0 ? async_run(&r->job, r->settings, fit)
-                                         : clt_fit(r->job.trainer, r->job.train, r->job.test, fit));
+    NEXT(status, clt_fit(r->job.trainer, r->job.train, r->job.test, fit));
     progress_end(&r->progress);
     const int profiled = profile ? save_profile(r, profile) : 0;
     if (profiled)
@@ -516,19 +522,11 @@ static int train(run *r, clt_fit_options *fit)
 
 int run_train(const settings *s)
 {
-    settings own = *s; /* texts belong to `s` */
-    run r = {.settings = &own};
+    run r = {.own = *s};
+    r.settings = &r.own;
     clt_fit_options fit;
     catch_signals();
-    const async_role role = async_role_of(s);
-    int code = async_check(s);
-    if (code)
-        return code;
-    if (role == FOLLOWER || role == WORKER)
-        async_quieten(&own);
-    if (role == FOLLOWER)
-        return async_follow(&own, stop_signal);
-    code = set_up(&r, &fit);
+    int code = set_up(&r, &fit);
     NEXT(code, train(&r, &fit));
     clt_folder_lock_release(r.lock);
     const int written = metrics_close(r.metrics);

@@ -25,6 +25,9 @@ typedef struct job {
     char *resumed;   /* path of the checkpoint to resume from; NULL for a run from the beginning */
     char *frozen;    /* kernel choices of the resumed run */
     char *heartbeat; /* path of this rank's heartbeat file */
+    char mesh[128];  /* that --parallel auto chose */
+    int (*stop)(void *user); /* asked while meshes are compared; may be NULL */
+    void *stop_user;
     clt_model_field fields[CLT_DATA_MAX_FIELDS];
     clt_model_input input; /* refers to `fields` */
     clt_runtime *runtime;

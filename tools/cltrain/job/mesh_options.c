@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "job/choose_mesh.h"
 #include "job/job.h"
 #include "text/message.h"
 
@@ -30,8 +31,9 @@ static int check_stages(const settings *s)
 
 int check_mesh(const settings *s, int trains)
 {
-    if (s->stages && !(s->parallel && strstr(s->parallel, "pp=")))
+    if (s->stages && !chooses_mesh(s) && !(s->parallel && strstr(s->parallel, "pp=")))
         return usage_error("--stages %s: needs a pipeline, --parallel pp=N", s->stages);
+    TRY(check_auto(s, trains));
     TRY(check_stages(s));
     if (s->zero > 0 && s->zero != 3 && !(trains && s->zero == 1))
         return usage_error("--zero %lld: must be %s", (long long)s->zero,

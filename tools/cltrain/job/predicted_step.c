@@ -1,5 +1,7 @@
 #include "job/predicted_step.h"
 
+#include "job/choose_mesh.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,8 +9,7 @@
 
 enum { MOST_RANKS = 1 << 24 };
 
-/* Reads the next number of a list. Returns 0 if it is not a valid number of ranks. */
-static int next_ranks(const char **at)
+int next_ranks(const char **at)
 {
     char *end;
     const long value = strtol(*at, &end, 10);
@@ -24,6 +25,7 @@ int check_simulation(const settings *s)
     if (!s->simulate != !s->link)
         return usage_error("--simulate and --link go together, as in --simulate 8,64,512 --link "
                            "25GB/s,5us");
+    TRY(check_simulated_meshes(s));
     if (!s->simulate)
         return 0;
     if (clt_link_parse(s->link, &link) != CLT_OK)

@@ -161,8 +161,10 @@ static const option_row rows[] = {
     {"parallel", 0, TEXT, AT(parallel), 0, FOR_TRAIN | FOR_PLAN | FOR_EVAL | USES, "MESH",
      "mesh of the devices of all ranks, as dp=2,tp=2: dp has different samples, tp different parts "
      "of layers, pp other layers, space other rows, time other parts of sequences; the last axis "
-     "varies fastest; dp=* takes all devices that the other axes leave (all devices are dp)",
-     .words = "dp= tp= pp= space= time="},
+     "varies fastest; dp=* takes all devices that the other axes leave; train and plan: auto for "
+     "the "
+     "mesh that is predicted, and then measured, to be fastest (all devices are dp)",
+     .words = "auto dp= tp= pp= space= time="},
     {"stages", 0, EITHER, AT(stages), 0, FOR_TRAIN | FOR_PLAN | FOR_EVAL | FOR_BENCH_MESHES | USES,
      "PATTERN",
      "with pp: layers at which stages begin, by shell patterns of names separated by |, one for "
@@ -177,24 +179,6 @@ static const option_row rows[] = {
      "the last of the devices (of each rank's, or the last K), a CPU, has no samples: it keeps the "
      "optimizer's state and updates the parameters of the others",
      .words = "optimizer"},
-    {"async", 0, WHOLE, AT(async), 0, FOR_TRAIN, "S",
-     "asynchronous training with a parameter server, under cltrain-launch: gradients of parameters "
-     "that are at most S versions old are applied, older ones discarded and their samples dealt "
-     "again"},
-    {"servers", 0, WHOLE, AT(servers), 1, FOR_TRAIN, "N",
-     "with --async: processes that hold the parameters, in equal ranges of bytes (1)"},
-    {"holder", 0, WHOLE, AT(holder), 0, FOR_TRAIN, "I",
-     "with --async: this process is holder I; holder 0 also deals batches, evaluates and saves"},
-    {"worker", 0, WHOLE, AT(worker), 0, FOR_TRAIN, "K",
-     "with --async: this process is worker K, which replaces an earlier one of this number"},
-    {"listen", 0, TEXT, AT(listen), 0, FOR_TRAIN, "ADDRESS:PORT",
-     "with --holder: where to listen; port 0: any"},
-    {"reach", 0, TEXT, AT(reach), 0, FOR_TRAIN, "HOST",
-     "with --holder: the name by which others reach this host (ADDRESS of --listen)"},
-    {"join", 0, TEXT, AT(join), 0, FOR_TRAIN, "HOST:PORT",
-     "with --worker and --holder: the address of holder 0"},
-    {"events", 0, TEXT, AT(events), 0, FOR_TRAIN, "FILE",
-     "with --async: JSON lines of every deal, pull and push; holder I writes FILE.I"},
     {"recompute", 0, FLAG, AT(recompute), 0, RUNS, NULL,
      "use the least memory: the backward pass computes activations again instead of keeping them, "
      "with the same bits"},
@@ -254,9 +238,16 @@ static const option_row rows[] = {
     {"replay", 0, TEXT, AT(replay), 0, FOR_TRAIN, "FILE",
      "divide batches as the run did that wrote this file of --metrics"},
     {"simulate", 0, TEXT, AT(simulate), 0, FOR_PLAN, "N,...",
-     "predict the time of a step on N ranks, each with these devices and --batch samples"},
+     "predict the time of a step on N ranks, each with these devices and --batch samples; with "
+     "--inter: rank the meshes of N devices"},
     {"link", 0, TEXT, AT(link), 0, FOR_PLAN, "RATE,LATENCY",
-     "network between the simulated ranks, as 25GB/s,5us"},
+     "network between the simulated ranks, or with --inter between devices of a node, as "
+     "25GB/s,5us"},
+    {"inter", 0, TEXT, AT(inter), 0, FOR_PLAN, "RATE,LATENCY",
+     "link of a node to others, which its devices share, for --simulate of meshes, as 1GB/s,30us"},
+    {"per-node", 0, WHOLE, AT(per_node), 1, FOR_PLAN, "N", "devices of a simulated node (8)"},
+    {"sync-every", 0, TEXT, AT(sync_every), 0, FOR_PLAN, "N",
+     "plan: steps between averages of local SGD among simulated meshes (8)"},
     {"blocks", 0, WHOLE, AT(blocks), 1, FOR_BENCH, "N", "timed blocks of each measurement (9)"},
     {"warmup", 0, WHOLE, AT(warmup), 1, FOR_BENCH_STEPS, "N",
      "train: steps before the first block (20); meshes: before each block (1)"},

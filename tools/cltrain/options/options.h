@@ -38,14 +38,12 @@ typedef struct settings {
     char *model, *data, *devices, *optimizer, *schedule, *init, *precision, *normalize, *shuffle;
     char *cache_dir, *checkpoint, *checkpoint_dir, *checkpoint_every, *metrics, *profile, *output,
         *variant, *trans, *tune, *export_file, *parallel, *offload, *split, *replay, *simulate,
-        *link, *heartbeat, *global_batch, *tokenizer, *augment, *windows, *freeze, *memory, *prompt,
-        *prompt_file, *param_group,
+        *link, *inter, *heartbeat, *global_batch, *tokenizer, *augment, *windows, *freeze, *memory,
+        *prompt, *prompt_file, *param_group, *sync_every,
         *stages; /* several values are joined by ; (freeze and stages: by |) */
-    char *listen, *reach, *join, *events;
-    int64_t async, servers, holder, worker;
     int64_t batch, accumulate, virtual_shards, in_flight, zero, epochs, steps, seed, keep, blocks,
         warmup, stride, padding, dilation, groups, classes, check_every, seq_len, image_size,
-        resize, top, tokens, samples, top_k;
+        resize, top, tokens, samples, top_k, per_node;
     double lr, momentum, weight_decay, clip_norm, budget, comm_timeout, setup_timeout, temperature,
         top_p;
     int no_guard, drop_last, raw, ids, resume, quiet, json, explain, by_node, compare, predict,

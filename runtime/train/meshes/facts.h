@@ -1,0 +1,73 @@
+/* What is known of a mesh before anything is measured: the plans, programs and memory of its
+ * devices. Passes and plans say what is not possible. */
+#ifndef CLT_TRAIN_MESHES_FACTS_H
+#define CLT_TRAIN_MESHES_FACTS_H
+
+#include "device/program/tuning_file.h"
+#include "train/meshes/candidates.h"
+#include "train/program/timeline.h"
+#include "train/setup/device_memory.h"
+
+/* The devices for which meshes are made. */
+typedef struct clt_mesh_setting {
+    const clt_graph *graph;
+    clt_device *const *devices; /* of this process, or devices[0] as a model of all others */
+    int count;                  /* of each rank */
+    clt_tuning_record *tuning;  /* by device */
+    int ranks;                  /* count * ranks devices are at hand, or simulated */
+    int rank, node_ranks;       /* node_ranks: that share the host's memory */
+    /* Only one device of each stage is looked at, since the others have the same plan. */
+    bool simulated;
+    const clt_trainer_options *options; /* batch: of all devices */
+} clt_mesh_setting;
+
+/* A device of the mesh. */
+typedef struct clt_mesh_place {
+    int participant, device; /* device: of its rank */
+    int same;                /* an earlier place with the same plan, or its own number */
+    const clt_store *store;
+    clt_plan *plan; /* of training; NULL: that of `same` */
+    clt_outline outline;
+    clt_step_program_input input;
+    clt_step_program program;
+    clt_memory memory;
+    double forward, whole; /* seconds of a micro-batch: of forward, and with backward */
+    double *nodes;         /* see clt_timeline_device */
+    double update, status;
+} clt_mesh_place;
+
+typedef struct clt_mesh_facts {
+    clt_candidate candidate;
+    char mesh[CLT_CANDIDATE_TEXT];
+    clt_status status; /* OK: devices can train so */
+    char *reason;      /* if not: why */
+    clt_world world;   /* of the ranks that are not here; its user is `ranks` */
+    int ranks;
+    clt_trainer_options options; /* of a trainer on one such mesh */
+    clt_graph *graph;            /* with the cuts of this mesh */
+    clt_store **stores;          /* by rank; only those of places are made */
+    clt_mesh_place *places;
+    int n_places, parts; /* parts: places of dp, without `local` */
+    int *after;
+    int64_t memory; /* the most bytes of a device */
+    bool measured;  /* the times of places were measured, not estimated */
+} clt_mesh_facts;
+
+/* Finds the facts of a mesh. What is not possible is no failure of the call: see facts->status.
+ * Free *facts with clt_mesh_facts_free in any case. Errors: OUT_OF_MEMORY. */
+clt_status clt_mesh_facts_find(const clt_mesh_setting *setting, const clt_candidate *candidate,
+                               clt_mesh_facts *facts);
+
+/* Frees the facts. All zero: nothing to free. */
+void clt_mesh_facts_free(clt_mesh_facts *facts);
+
+/* Returns the plan of a place. */
+static inline const clt_plan *clt_mesh_place_plan(const clt_mesh_facts *facts, int place)
+{
+    return facts->places[facts->places[place].same].plan;
+}
+
+/* Returns the samples of a micro-batch of a place. */
+int64_t clt_mesh_samples(const clt_mesh_facts *facts);
+
+#endif

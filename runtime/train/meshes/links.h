@@ -1,0 +1,48 @@
+/* The time of a collective of a group of devices: from measurements of the devices at hand, or from
+ * the links of machines that are not there. */
+#ifndef CLT_TRAIN_MESHES_LINKS_H
+#define CLT_TRAIN_MESHES_LINKS_H
+
+#include "train/planner/cost.h"
+#include "train/program/timeline.h"
+
+enum { CLT_CURVE_POINTS = 3 };
+
+/* Times of exchanges of several sizes, ascending: of all devices at hand. */
+typedef struct clt_exchange_curve {
+    double bytes[CLT_CURVE_POINTS], seconds[CLT_CURVE_POINTS];
+} clt_exchange_curve;
+
+typedef struct clt_mesh_links {
+    /* Measured. */
+    int devices;  /* that took part */
+    bool on_host; /* the cores that compute also exchange */
+    clt_exchange_curve reduce, scatter, gather, shift;
+    /* Simulated. */
+    bool simulated;
+    int per_node;      /* devices of a node */
+    clt_network link;  /* of a device to others of its node */
+    clt_network inter; /* of a node to others; its devices share it */
+    bool half;         /* gradients travel in 16 bits, and are f32 */
+} clt_mesh_links;
+
+/* Returns the time of an exchange of `bytes`: between the points of the curve, or on the line
+ * through the last two. */
+double clt_curve_at(const clt_exchange_curve *curve, double bytes);
+
+/*
+ * Prices an exchange; a clt_timeline_price whose user is a clt_mesh_links.
+ *
+ * Measured: the latency is that of all devices, and the rest is in proportion to the members.
+ *
+ * Simulated: an all-reduce first adds up the members of a node, then the nodes, each by a ring or
+ * by halving (clt_network_reduce). Groups that leave a node at the same time share its link. Half
+ * of an all-reduce is a reduce-scatter or a gather.
+ */
+clt_timeline_cost clt_mesh_price(void *links, const clt_timeline_exchange *exchange);
+
+/* Predicts an all-reduce of `bytes` among `members` of simulated machines whose numbers differ by
+ * `stride`. */
+double clt_mesh_reduce(const clt_mesh_links *links, int members, int stride, double bytes);
+
+#endif

@@ -1,0 +1,22 @@
+/* Measures what the times of meshes are made of: plans of devices and collectives. */
+#ifndef CLT_TRAIN_MESHES_MEASURE_H
+#define CLT_TRAIN_MESHES_MEASURE_H
+
+#include "train/meshes/facts.h"
+#include "train/meshes/links.h"
+
+/* Measures collectives of each kind among all devices of all ranks, in the element type of
+ * gradients, as training runs them. All ranks get the same numbers. Collective. */
+clt_status clt_mesh_measure_links(clt_device *const *devices, int count,
+                                  const clt_trainer_options *trainer, clt_mesh_links *links);
+
+/*
+ * Measures forward and backward of a micro-batch at every place of this process' devices, all at
+ * the same time, since devices of a host share its memory and caches. Sets `forward` and `whole` of
+ * all places. With a simulated setting one device runs the plans of its places one after the other.
+ * `world`: the ranks at hand, or NULL; collective. Errors: those of the devices.
+ */
+clt_status clt_mesh_measure_plans(const clt_mesh_setting *setting, const clt_world *world,
+                                  clt_mesh_facts *facts);
+
+#endif

@@ -1,0 +1,47 @@
+/* The ranking of meshes. */
+#ifndef CLT_TRAIN_MESHES_MESHES_H
+#define CLT_TRAIN_MESHES_MESHES_H
+
+#include "base/str.h"
+#include "train/meshes/facts.h"
+#include "train/meshes/links.h"
+#include "train/meshes/times.h"
+#include <cltrain/planner.h>
+
+/* A mesh and its times. */
+typedef struct clt_mesh_rank {
+    clt_mesh_facts *facts;
+    double estimate; /* of a step's compute, before `stretch` */
+    clt_mesh_step step;
+    double real; /* of real steps; 0: none ran */
+    char *reason;
+} clt_mesh_rank;
+
+struct clt_meshes {
+    clt_mesh_setting setting;
+    clt_mesh_options options;
+    clt_trainer_options trainer; /* batch: of all devices, also of simulated ones */
+    const clt_world *world;      /* of the ranks at hand; NULL: one */
+    clt_mesh_links links;
+    clt_mesh_base base;
+    double *slower;
+    clt_mesh_facts *facts; /* by candidate; does not move */
+    clt_mesh_rank *ranks;  /* the best first */
+    int count, possible;
+    clt_str excluded; /* a line for each axis, or number of its places, that divides nothing */
+    clt_str text;
+};
+
+/* base.c: measures what all meshes share, with the plan of a device of dp if the model fits it. */
+clt_status clt_meshes_measure_base(clt_meshes *meshes);
+
+/* Returns a mesh's time: of real steps if there are, else the prediction. */
+static inline double clt_mesh_seconds(const clt_mesh_rank *rank)
+{
+    return rank->real > 0 ? rank->real : rank->step.seconds;
+}
+
+/* reasons.c: says why each mesh but the first is slower than the first. Errors: OUT_OF_MEMORY. */
+clt_status clt_meshes_explain(clt_meshes *meshes);
+
+#endif

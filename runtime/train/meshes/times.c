@@ -1,0 +1,124 @@
+#include "train/meshes/times.h"
+
+#include <math.h>
+
+#include "base/alloc.h"
+#include "tune/measure_node.h"
+
+/* Seconds that a kernel takes at least. */
+static const double LAUNCH = 3e-6;
+
+static double node_time(const clt_mesh_base *base, const clt_plan *plan, int i)
+{
+    const clt_plan_node *pn = &plan->nodes[i];
+    if (!pn->variant)
+        return 0; /* a view or a collective */
+    const int64_t n = plan->options.max_batch;
+    return fmax(clt_node_flops(pn->node, n) / base->flops,
+                clt_node_bytes(pn->node, n) / base->bytes) +
+           LAUNCH * pn->program.n_launches;
+}
+
+void clt_mesh_estimate(const clt_mesh_base *base, const clt_mesh_facts *f, int place,
+                       double *forward, double *whole)
+{
+    const clt_plan *plan = clt_mesh_place_plan(f, place);
+    *forward = *whole = 0;
+    for (int i = 0; i < plan->n_nodes; i++) {
+        const double own = node_time(base, plan, i);
+        *whole += own;
+        *forward += i < plan->n_forward ? own : 0;
+    }
+}
+
+/* Spreads the times of forward and backward over the nodes, in proportion to the estimates. */
+static void spread(const clt_mesh_base *base, const clt_mesh_facts *f, int place)
+{
+    const clt_plan *plan = clt_mesh_place_plan(f, place);
+    const clt_mesh_place *p = &f->places[place];
+    double forward, whole, at = 0;
+    clt_mesh_estimate(base, f, place, &forward, &whole);
+    const double ahead = forward > 0 ? p->forward / forward : 0;
+    const double back = whole > forward ? fmax(0, p->whole - p->forward) / (whole - forward) : 0;
+    for (int i = 0; i < plan->n_nodes; i++) {
+        p->nodes[i] = at;
+        at += node_time(base, plan, i) * (i < plan->n_forward ? ahead : back);
+    }
+    p->nodes[plan->n_nodes] = at;
+}
+
+int64_t clt_mesh_updated(const clt_mesh_facts *f, int place)
+{
+    const clt_step_program_input *in = &f->places[place].input;
+    const int shards = in->sharded ? clt_input_parts(in) : 1;
+    int64_t bytes = 0;
+    for (int b = 0; b < in->layout->n_buckets; b++)
+        if (!in->layout->buckets[b].state)
+            bytes += clt_shard_bytes(&in->layout->buckets[b], shards);
+    return bytes;
+}
+
+static clt_timeline_device device_of(const clt_mesh_base *base, const clt_mesh_facts *f, int place)
+{
+    const clt_mesh_place *p = &f->places[place];
+    const double updated = (double)clt_mesh_updated(f, place);
+    const double slower = base->slower ? base->slower[p->participant] : 1;
+    return (clt_timeline_device){.input = &p->input,
+                                 .program = &p->program,
+                                 .rounds = f->candidate.accumulate,
+                                 .samples = clt_mesh_samples(f),
+                                 .nodes = p->nodes,
+                                 .fixed = base->fixed + base->load * (double)f->options.batch,
+                                 .update = slower * base->update * updated,
+                                 .status = slower * base->status * updated};
+}
+
+/* Adds the exchange of replicas that train apart: once in `sync_every` steps they add up their
+ * parameters, and the outer optimizer updates them. */
+static void add_outer(const clt_mesh_base *base, const clt_mesh_links *links,
+                      const clt_mesh_facts *f, clt_mesh_step *step)
+{
+    if (!f->candidate.local)
+        return;
+    const double bytes = (double)clt_mesh_updated(f, 0) * (f->candidate.half ? 0.5 : 1);
+    step->outer =
+        (clt_mesh_reduce(links, f->candidate.local, clt_candidate_devices(&f->candidate), bytes) +
+         base->update * (double)clt_mesh_updated(f, 0)) /
+        (double)base->sync_every;
+    step->sent += (int64_t)(bytes / (double)base->sync_every);
+}
+
+static int64_t sum_of(const clt_timeline_bytes *b)
+{
+    int64_t sum = b->gradients + b->parameters + b->tied + b->shifts;
+    for (int a = 0; a < CLT_AXES; a++)
+        sum += b->axes[a];
+    return sum;
+}
+
+clt_status clt_mesh_predict(const clt_mesh_base *base, clt_mesh_links *links,
+                            const clt_mesh_facts *f, clt_mesh_step *step)
+{
+    const size_t n = (size_t)f->n_places;
+    clt_timeline_device *devices = clt_calloc(n, sizeof *devices);
+    clt_timeline_bytes *bytes = clt_calloc(n, sizeof *bytes);
+    *step = (clt_mesh_step){0};
+    clt_status status = devices && bytes ? CLT_OK : CLT_OUT_OF_MEMORY;
+    for (int i = 0; status == CLT_OK && i < f->n_places; i++) {
+        spread(base, f, i);
+        devices[i] = device_of(base, f, i);
+    }
+    links->half = f->candidate.half;
+    CLT_NEXT(status,
+             clt_timeline_run(devices, f->n_places, clt_mesh_price, links, &step->timeline, bytes));
+    if (status == CLT_OK) {
+        for (int i = 0; i < f->n_places; i++)
+            step->sent = sum_of(&bytes[i]) > step->sent ? sum_of(&bytes[i]) : step->sent;
+        if (f->candidate.half)
+            step->sent -= (bytes[0].gradients + bytes[0].tied) / 2;
+        add_outer(base, links, f, step);
+        step->seconds = step->timeline.seconds + step->outer;
+    }
+    CLT_FREE(devices, bytes);
+    return status;
+}

@@ -1,0 +1,64 @@
+"""--parallel auto, and plan --simulate of meshes."""
+import re
+
+from command import CommandTest, main
+
+MODEL = "mlp:16"
+
+
+class Auto(CommandTest):
+    def test_train_chooses(self):
+        done = self.train("--steps", "2", "--parallel", "auto", model=MODEL, devices="pocl/2")
+        rows = re.findall(r"^ +(\d+)  (\S+=\d+\S*)(?: zero \d)?(?: accumulate \d+)? +([\d.]+) ", done.stdout,
+                          re.M)
+        self.assertGreater(len(rows), 3)
+        self.assertEqual([int(r[0]) for r in rows], list(range(1, len(rows) + 1)))
+        chosen = re.search(r"^trains on (\S+): --parallel (\S+)", done.stdout, re.M)
+        self.assertEqual(chosen[1], rows[0][1])
+        self.assertEqual(chosen[2], rows[0][1])
+        self.assertRegex(done.stdout, r"not possible: space: the model has nothing that it divides")
+        self.assertIn("done: 2 steps", done.stdout)
+
+    def test_plan(self):
+        done = self.run_command("plan", "--model", MODEL, "--data", "idx:" + self.data, "--devices",
+                                "pocl/2", "--parallel", "auto")
+        self.assertRegex(done.stdout, r"trains on \S+: --parallel")
+        self.assertIn("All memory of", done.stdout)
+
+    def test_machines_that_are_not_there(self):
+        plan = ("plan", "--model", MODEL, "--data", "idx:" + self.data, "--devices", "pocl@1", "--link",
+                "25GB/s,5us")
+        done = self.run_command(*plan, "--simulate", "4,16", "--inter", "1GB/s,30us", "--per-node", "4",
+                                "--sync-every", "16")
+        self.assertRegex(done.stdout, r"average every 16 steps")
+        self.assertRegex(done.stdout, r"(?m)^4 devices, batch 1024: \d+ of \d+ meshes are possible")
+        self.assertRegex(done.stdout, r"(?m)^16 devices, batch 4096: \d+ of \d+ meshes are possible")
+        self.assertRegex(done.stdout, r"dp=\d+.* local=\d+")
+        self.assertRegex(done.stdout, r"wire bf16")
+
+    def test_refused(self):
+        both = self.arguments("--steps", "1", model=MODEL, devices="pocl/2")
+        for mesh in ("auto,tp=2", "dp=2,auto", "auto=2"):
+            self.assert_bad(*both, "--parallel", mesh, code=2,
+                            says=("--parallel " + mesh, "auto chooses all axes"))
+        for option in (("--zero", "1"), ("--stages", "measured"), ("--in-flight", "1"),
+                       ("--offload", "optimizer"), ("--split", "2,1"), ("--rebalance",),
+                       ("--virtual-shards", "4")):
+            self.assert_bad(*both, "--parallel", "auto", *option, code=2,
+                            says=("--parallel auto and " + option[0], "exclude each other"))
+        self.assert_bad("eval", "--data", "idx:" + self.data, "--checkpoint", "x", "--parallel", "auto",
+                        says=("x",), code=1)
+        plan = ("plan", "--model", MODEL, "--data", "idx:" + self.data)
+        links = ("--link", "25GB/s,5us", "--inter", "1GB/s,30us")
+        self.assert_bad(*plan, "--inter", "1GB/s,30us", code=2, says=("--inter needs --simulate",))
+        self.assert_bad(*plan, "--simulate", "4", "--link", "25GB/s,5us", "--per-node", "4", code=2,
+                        says=("--per-node needs --inter",))
+        self.assert_bad(*plan, "--simulate", "4", *links, "--parallel", "auto", code=2,
+                        says=("--inter and --parallel exclude each other",))
+        self.assert_bad(*plan, "--simulate", "4", "--link", "25GB/s,5us", "--inter", "fast", code=2,
+                        says=("--inter", "fast"))
+        self.assert_bad(*plan, "--simulate", "4", *links, "--sync-every", "2s", code=2,
+                        says=("--sync-every 2s", "a number of steps"))
+
+
+main()

@@ -1,0 +1,239 @@
+/*
+ * The planner's choice among meshes: it finds what devices at hand can do, says why not, counts the
+ * memory that a run then has, and comes to one answer on all ranks.
+ */
+#include "support/objects.h"
+#include "train/world.h"
+
+#include "train/setup/capacity.h"
+#include <cltrain/models.h>
+#include <cltrain/planner.h>
+
+enum { BATCH = 8, T = 8, WORDS = 23, RANKS = 2 };
+
+static clt_graph *gpt(void)
+{
+    const clt_model_field fields[] = {{"tokens", CLT_I32, 1, {T}, WORDS},
+                                      {"targets", CLT_I32, 1, {T}, WORDS}};
+    const clt_model_input input = {.fields = fields, .n_fields = 2, .ignore_index = -100};
+    clt_graph *g;
+    return clt_graph_create(&g) == CLT_OK &&
+                   clt_model_build("gpt2:layers=2,heads=2,width=16", &input, g) == CLT_OK
+               ? g
+               : NULL;
+}
+
+static clt_trainer_options options_of(void)
+{
+    clt_trainer_options o;
+    clt_trainer_options_init(&o);
+    o.optimizer = CLT_ADAMW;
+    o.batch = BATCH;
+    o.comm_timeout = 60;
+    return o;
+}
+
+static clt_mesh_options search(int finals)
+{
+    clt_mesh_options o;
+    clt_mesh_options_init(&o);
+    o.finals = finals;
+    o.seconds = 1;
+    return o;
+}
+
+static clt_mesh_entry entry_of(const clt_meshes *meshes, int index)
+{
+    clt_mesh_entry e;
+    clt_mesh_entry_init(&e);
+    ok(clt_meshes_get(meshes, index, &e));
+    return e;
+}
+
+/* Finds a mesh; fails the test if it was not tried. */
+static clt_mesh_entry find(const clt_meshes *meshes, const char *parallel, int zero, int accumulate)
+{
+    for (int i = 0; i < clt_meshes_count(meshes); i++) {
+        const clt_mesh_entry e = entry_of(meshes, i);
+        if (!strcmp(e.parallel, parallel) && e.zero == zero && e.accumulate == accumulate)
+            return e;
+    }
+    fail_msg("the mesh %s with zero %d and %d micro-batches was not tried", parallel, zero,
+             accumulate);
+    return entry_of(meshes, 0);
+}
+
+/* Trains two steps as the entry says, and returns the most bytes of a device. */
+static int64_t train(const lab *l, const clt_mesh_entry *e)
+{
+    static const float zeros[BATCH * T];
+    clt_trainer_options o = options_of();
+    clt_store_options so;
+    clt_store *store;
+    clt_trainer *trainer;
+    clt_step_batch batch;
+    double sums[8], weights[8];
+    int64_t before[2], most = 0;
+    const clt_feed feeds[] = {{"tokens", -1, zeros, NULL, 0, 0},
+                              {"targets", -1, zeros, NULL, 0, 0}};
+    for (int d = 0; d < 2; d++) {
+        before[d] = objects_bytes(l->devices[d]->context);
+        objects_forget_most(l->devices[d]->context);
+    }
+    clt_store_options_init(&so);
+    so.parallel = e->parallel;
+    so.zero = e->zero == 3 ? 3 : 0;
+    o.zero = e->zero;
+    o.accumulate = e->accumulate;
+    ok(clt_store_create_with(l->graph, l->devices, l->n, &so, &store));
+    ok(clt_trainer_create(l->graph, store, &o, &trainer));
+    clt_step_batch_init(&batch);
+    batch.count = BATCH;
+    batch.feeds = feeds;
+    batch.n_feeds = 2;
+    for (int i = 0; i < 2; i++)
+        ok(clt_trainer_step(trainer, &batch, NULL));
+    ok(clt_trainer_evaluate(trainer, &batch, sums, weights));
+    ok(clt_trainer_wait(trainer));
+    for (int d = 0; d < 2; d++) {
+        const int64_t own = objects_most_bytes(l->devices[d]->context) - before[d];
+        most = own > most ? own : most;
+    }
+    clt_trainer_destroy(trainer);
+    clt_store_destroy(store);
+    return most;
+}
+
+/* All meshes that two devices can form, with the memory that training on them takes. */
+static void at_hand(void **state)
+{
+    const clt_trainer_options o = options_of();
+    const clt_mesh_options s = search(2);
+    clt_meshes *meshes;
+    int real = 0;
+    lab l = lab_on("pocl/2", NULL);
+    (void)state;
+    l.graph = gpt();
+    ok(clt_meshes_create(l.graph, l.devices, l.n, &o, &s, &meshes));
+    const clt_mesh_entry best = entry_of(meshes, 0);
+    assert_true(best.possible);
+    assert_string_equal(best.reason, "");
+    for (int i = 0; i < clt_meshes_count(meshes); i++) {
+        const clt_mesh_entry e = entry_of(meshes, i);
+        assert_true(e.possible && e.step > 0 && (i == 0 || *e.reason));
+        assert_true(fabs(e.step - e.compute - e.update - e.exposed) < 1e-9);
+        assert_int_equal(train(&l, &e), e.memory);
+        real += e.real > 0;
+    }
+    assert_true(real == 2 || real == 0); /* 0: no other is near the best */
+    find(meshes, "tp=2", 0, 1);
+    find(meshes, "dp=2", 3, 1);
+    find(meshes, "time=2", 1, 1);
+    find(meshes, "pp=2", 0, 4);
+    assert_non_null(strstr(clt_meshes_text(meshes, 3), "space: the model has nothing that it"));
+    clt_meshes_destroy(meshes);
+    lab_close(&l);
+}
+
+/* With little memory only meshes that divide the model are left. */
+static void too_large(void **state)
+{
+    clt_trainer_options o = options_of();
+    const clt_mesh_options s = search(0);
+    clt_meshes *meshes;
+    lab l = lab_on("pocl/2", NULL);
+    (void)state;
+    l.graph = gpt();
+    ok(clt_meshes_create(l.graph, l.devices, l.n, &o, &s, &meshes));
+    /* Less than dp needs, however much it computes again, and more than tp needs. */
+    const int64_t tp = find(meshes, "tp=2", 0, 1).memory;
+    assert_true(tp < find(meshes, "dp=2", 0, 1).memory);
+    clt_meshes_destroy(meshes);
+    o.memory = tp;
+    ok(clt_meshes_create(l.graph, l.devices, l.n, &o, &s, &meshes));
+    for (int i = 0; i < clt_meshes_count(meshes); i++) {
+        const clt_mesh_entry e = entry_of(meshes, i);
+        if (e.possible)
+            assert_true(e.memory <= o.memory);
+        else
+            assert_non_null(strstr(e.reason, "MiB"));
+    }
+    assert_true(find(meshes, "tp=2", 0, 1).possible);
+    clt_meshes_destroy(meshes);
+    o.memory = 1000;
+    assert_int_equal(clt_meshes_create(l.graph, l.devices, l.n, &o, &s, &meshes), CLT_UNSUPPORTED);
+    assert_non_null(strstr(clt_error_message(), "no mesh of 2 devices can train this model"));
+    lab_close(&l);
+}
+
+/* --- ranks ----------------------------------------------------------------------------------- */
+
+static void choose(rank *self)
+{
+    clt_trainer_options o = options_of();
+    const clt_mesh_options s = search(2);
+    clt_meshes *meshes = NULL;
+    clt_mesh_entry e;
+    lab l = {0};
+    o.world = &self->world;
+    l.graph = gpt();
+    clt_mesh_entry_init(&e);
+    if (HOLDS(self, clt_devices_open(runtime, "cpu@1", NULL, &l.devices, &l.n) == CLT_OK) &&
+        HOLDS(self, clt_meshes_create(l.graph, l.devices, l.n, &o, &s, &meshes) == CLT_OK))
+        for (int i = 0; i < 4; i++) {
+            HOLDS(self, clt_meshes_get(meshes, i, &e) == CLT_OK);
+            self->numbers[2 * i] = e.step;
+            self->numbers[2 * i + 1] = e.real + 10 * e.zero + (double)strlen(e.parallel);
+        }
+    clt_meshes_destroy(meshes);
+    lab_close(&l);
+}
+
+static void ranks_agree(void **state)
+{
+    rank ranks[RANKS];
+    (void)state;
+    run_ranks(ranks, RANKS, choose, NULL, 0);
+    for (int i = 0; i < 8; i++)
+        assert_true(ranks[0].numbers[i] == ranks[1].numbers[i] && ranks[0].numbers[i] > 0);
+}
+
+/* --- machines that are not there ------------------------------------------------------------- */
+
+static void simulated(void **state)
+{
+    const clt_trainer_options o = options_of();
+    clt_mesh_options s = search(2);
+    clt_meshes *meshes;
+    int local = 0, half = 0;
+    lab l = lab_on("cpu@1", NULL);
+    (void)state;
+    l.graph = gpt();
+    s.devices = 16;
+    assert_int_equal(clt_meshes_create(l.graph, l.devices, l.n, &o, &s, &meshes),
+                     CLT_INVALID_ARGUMENT); /* no links */
+    s.link = (clt_link){25e9, 5e-6};
+    s.inter = (clt_link){1e9, 30e-6};
+    ok(clt_meshes_create(l.graph, l.devices, l.n, &o, &s, &meshes));
+    for (int i = 0; i < clt_meshes_count(meshes); i++) {
+        const clt_mesh_entry e = entry_of(meshes, i);
+        local += e.local > 0;
+        half += e.half_wire;
+        assert_true(e.real == 0);
+    }
+    assert_true(local > 0 && half > 0);
+    /* tp=2 has its whole batch: 128 samples of dp=16's 8 each. */
+    const clt_mesh_entry dp = find(meshes, "dp=16", 0, 1), tp = find(meshes, "dp=8,tp=2", 0, 1);
+    assert_true(dp.possible && tp.possible && dp.payload > 0);
+    /* Two heads cannot be divided over four places. */
+    assert_non_null(strstr(clt_meshes_text(meshes, 3), "tp=4: "));
+    clt_meshes_destroy(meshes);
+    lab_close(&l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(at_hand), cmocka_unit_test(too_large),
+                                       cmocka_unit_test(ranks_agree), cmocka_unit_test(simulated)};
+    return cmocka_run_group_tests(tests, open_runtime, close_runtime);
+}
