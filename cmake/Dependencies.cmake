@@ -39,12 +39,13 @@ if(CLT_MISSING)
     message(FATAL_ERROR "cltrain needs, and did not find:\n  ${CLT_MISSING}")
 endif()
 
-# Readers of data. A reader whose library is missing is left out, and reports this when it is asked
-# for.
+# Readers of data, and the sockets of asynchronous training. What lacks its library is left out, and
+# reports this when it is asked for.
 set(CLT_READERS "")
 set(CLT_READER_DEFINITIONS "")
 set(CLT_READER_MODULES "")
-foreach(row "TURBOJPEG libturbojpeg" "PNG libpng" "PCRE2 libpcre2-8" "HDF5 hdf5-serial" "LIBZIP libzip")
+foreach(row "TURBOJPEG libturbojpeg" "PNG libpng" "PCRE2 libpcre2-8" "HDF5 hdf5-serial" "LIBZIP libzip"
+        "ZMQ libzmq" "SODIUM libsodium")
     separate_arguments(row)
     list(GET row 0 variable)
     list(GET row 1 module)

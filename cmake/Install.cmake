@@ -6,7 +6,7 @@ if(TARGET cltrain-models)
 endif()
 if(TARGET cltrain_command)
     install(TARGETS cltrain_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-    if(TARGET cltrain-mpi) # a Python 3 program, which is told where its modules lie
+    if(TARGET cltrain-mpi OR (ZMQ_FOUND AND SODIUM_FOUND)) # a Python 3 program, which is told where its modules lie
         file(RELATIVE_PATH CLT_LAUNCH_MODULES "${CMAKE_INSTALL_FULL_BINDIR}"
             "${CMAKE_INSTALL_FULL_DATADIR}/cltrain")
         configure_file(tools/cltrain-launch ${PROJECT_BINARY_DIR}/installed/cltrain-launch @ONLY)

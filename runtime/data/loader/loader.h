@@ -36,6 +36,9 @@ typedef struct clt_loader_thread {
     int64_t *weights; /* of one task: one for each local part, then one for all other parts */
 } clt_loader_thread;
 
+/* Most batches that wait to be begun, of a loader whose batches are dealt. */
+enum { CLT_LOADER_DEALT = 4 };
+
 struct clt_loader {
     clt_gather gather;
     clt_loader_desc desc; /* desc.weights points to `weights` */
@@ -56,6 +59,11 @@ struct clt_loader {
     pthread_cond_t work;  /* a slot was freed, the number of threads changed, or stop */
     pthread_cond_t ready; /* a batch is complete, or stop */
     bool stop, failed;
+    bool dealt; /* batches are those of clt_loader_deal; set before the start */
+    struct {
+        int64_t epoch, offset, count;
+    } deals[CLT_LOADER_DEALT]; /* not begun yet */
+    int n_deals;
     int64_t epoch, offset; /* position of the next batch to begin */
     int64_t fill, take;    /* numbers of the next batch to begin, and to hand over */
     clt_status source;     /* error of the data set itself */
@@ -73,6 +81,11 @@ static inline bool clt_loader_epoch_ends(const clt_loader *l, int64_t position)
     const int64_t left = l->gather.dataset->count - position;
     return left == 0 || (l->desc.drop_last && left < l->desc.batch);
 }
+
+/* Lets a loader with `dealt` assemble positions [offset, offset + count) of an epoch as its next
+ * batch. Any thread. Errors: STATE if CLT_LOADER_DEALT batches wait, INVALID_ARGUMENT for positions
+ * that the epoch lacks or that are more than a batch. */
+clt_status clt_loader_deal(struct clt_loader *loader, int64_t epoch, int64_t offset, int64_t count);
 
 /* Entry function of the loader's threads. */
 void *clt_loader_work(void *worker);

@@ -40,20 +40,34 @@ static void divide(const clt_loader *l, clt_loader_slot *s)
         clt_split(s->count, d->parts, d->weights, d->quantum, s->offsets);
 }
 
-/* Sets up the next batch in its free slot. */
-static void begin_batch(clt_loader *l, clt_loader_slot *s)
+/* Finds the positions of the next batch. */
+static void place_batch(clt_loader *l, clt_loader_slot *s)
 {
-    const clt_loader_desc *d = &l->desc;
-    int64_t total = l->gather.dataset->count, left = total - l->offset;
-    s->number = l->fill++;
+    const int64_t left = l->gather.dataset->count - l->offset;
+    if (l->dealt) {
+        s->epoch = l->deals[0].epoch;
+        s->begin = l->deals[0].offset;
+        s->count = l->deals[0].count;
+        memmove(l->deals, l->deals + 1, (size_t)--l->n_deals * sizeof *l->deals);
+        return;
+    }
     s->epoch = l->epoch;
     s->begin = l->offset;
-    s->count = left < d->batch ? left : d->batch;
+    s->count = left < l->desc.batch ? left : l->desc.batch;
     l->offset += s->count;
     if (clt_loader_epoch_ends(l, l->offset)) {
         l->epoch++;
         l->offset = 0;
     }
+}
+
+/* Sets up the next batch in its free slot. */
+static void begin_batch(clt_loader *l, clt_loader_slot *s)
+{
+    const clt_loader_desc *d = &l->desc;
+    int64_t total = l->gather.dataset->count;
+    s->number = l->fill++;
+    place_batch(l, s);
     clt_order_init(&s->order, total, d->seed, s->epoch, d->shuffle != 0);
     divide(l, s);
     bool all = clt_gather_must_count(&l->gather) && clt_gather_can_count(&l->gather);
@@ -79,10 +93,32 @@ static clt_loader_slot *find_task(clt_loader *l)
                 return last;
         }
         clt_loader_slot *next = slot_of(l, l->fill);
-        if (l->failed || ended(l) || next->state != CLT_SLOT_FREE)
+        if (l->failed || ended(l) || next->state != CLT_SLOT_FREE || (l->dealt && !l->n_deals))
             return NULL;
         begin_batch(l, next);
     }
+}
+
+clt_status clt_loader_deal(clt_loader *l, int64_t epoch, int64_t offset, int64_t count)
+{
+    const int64_t total = l->gather.dataset->count;
+    if (epoch < 0 || offset < 0 || count < 1 || count > l->desc.batch || offset > total - count)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "data set '%s' has no batch of %lld samples at %lld of epoch %lld",
+                        l->gather.dataset->name, (long long)count, (long long)offset,
+                        (long long)epoch);
+    pthread_mutex_lock(&l->lock);
+    const bool room = l->n_deals < CLT_LOADER_DEALT;
+    if (room) {
+        l->deals[l->n_deals].epoch = epoch;
+        l->deals[l->n_deals].offset = offset;
+        l->deals[l->n_deals++].count = count;
+        pthread_cond_broadcast(&l->work);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return room ? CLT_OK
+                : clt_fail(CLT_STATE, "data set '%s': %d dealt batches wait already",
+                           l->gather.dataset->name, CLT_LOADER_DEALT);
 }
 
 /* Runs one task: gathers its samples part by part. Weights are added to the worker's own

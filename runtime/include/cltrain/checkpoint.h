@@ -162,10 +162,11 @@ typedef struct clt_section {
 } clt_section;
 
 /* The sections with choices that a resumed run repeats: kernel variants; the division of the batch
- * and the size of buckets. */
+ * and the size of buckets; of an asynchronous run the batches that were dealt and not applied. */
 #define CLT_SECTION_FROZEN "frozen"
 #define CLT_SECTION_SPLIT "split"
 #define CLT_SECTION_SHARDS "virtual_shards" /* of clt_trainer_options; "0": none */
+#define CLT_SECTION_ASYNC "async"
 
 /* What to save. Set up by clt_checkpoint_desc_init. All pointers are borrowed. */
 typedef struct clt_checkpoint_desc {

@@ -41,6 +41,11 @@ typedef struct clt_progress {
     const double *split;
     int n_split;
     int64_t quantum, bucket_bytes;
+    /* 1 in reports of clt_async_hold (<cltrain/async.h>). Then `staleness` is that of the step's
+     * gradient in versions, `worker` the number of the worker that computed it, and `discarded` the
+     * number of gradients that were discarded so far. */
+    int asynchronous, worker;
+    int64_t staleness, discarded;
 } clt_progress;
 
 /* A change of the division: from step `step` on (1 is the first) batches are divided by `weights`,

@@ -45,6 +45,9 @@ struct clt_trainer {
     clt_device_threads *threads;
     char reads[256]; /* name of the data of clt_fit, for checkpoints; "": unknown */
     char *use;       /* see clt_trainer_set_use */
+    /* For checkpoints of asynchronous runs: JSON of the batches that are still out; borrowed. NULL:
+     * none. */
+    const char *deals;
     int64_t steps;
     int64_t schedule_step;             /* where the schedule is; -1: at `steps`. clt_fit sets it */
     clt_call call;                     /* step/step.c: for the device threads */

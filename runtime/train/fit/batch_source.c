@@ -1,6 +1,7 @@
 #include "train/fit/batch_source.h"
 
 #include "base/alloc.h"
+#include "data/loader/loader.h"
 #include "ops/loss/loss.h"
 #include "train/core/buffers.h"
 
@@ -131,10 +132,16 @@ static clt_status make_gathers(clt_source *s)
     return CLT_OK;
 }
 
-clt_status clt_source_create(const clt_participants *all, const clt_shares *shares,
-                             clt_session *session, clt_dataset *dataset,
-                             const clt_fit_options *options, int64_t batch, int64_t seed,
-                             clt_position start, int64_t end_epoch, clt_source **out)
+/* The batches of a loader: from `start` on, before `end_epoch`; or those that are dealt. */
+typedef struct course {
+    clt_position start;
+    int64_t end_epoch;
+    bool dealt;
+} course;
+
+static clt_status create(const clt_participants *all, const clt_shares *shares,
+                         clt_session *session, clt_dataset *dataset, const clt_fit_options *options,
+                         int64_t batch, int64_t seed, const course *c, clt_source **out)
 {
     clt_source *s = CLT_NEW(clt_source);
     CLT_TRY_MEMORY(s);
@@ -151,9 +158,9 @@ clt_status clt_source_create(const clt_participants *all, const clt_shares *shar
     desc.seed = seed;
     desc.shuffle = options->shuffle;
     desc.drop_last = options->drop_last;
-    desc.epoch = start.epoch;
-    desc.offset = start.sample;
-    desc.end_epoch = end_epoch;
+    desc.epoch = c->start.epoch;
+    desc.offset = c->start.sample;
+    desc.end_epoch = c->end_epoch;
     desc.parts = clt_participants_parts(all);
     desc.first_part = s->first;
     desc.local_parts = shares->parts;
@@ -175,6 +182,8 @@ clt_status clt_source_create(const clt_participants *all, const clt_shares *shar
                           clt_dataset_name(dataset));
     if (status == CLT_OK && s->on_devices)
         status = make_gathers(s);
+    if (status == CLT_OK)
+        s->loader->dealt = c->dealt;
     CLT_NEXT(status, clt_loader_start(s->loader));
     CLT_NEXT(status, make_feeds(s));
     if (status != CLT_OK) {
@@ -183,6 +192,29 @@ clt_status clt_source_create(const clt_participants *all, const clt_shares *shar
     }
     *out = s;
     return CLT_OK;
+}
+
+clt_status clt_source_create(const clt_participants *all, const clt_shares *shares,
+                             clt_session *session, clt_dataset *dataset,
+                             const clt_fit_options *options, int64_t batch, int64_t seed,
+                             clt_position start, int64_t end_epoch, clt_source **out)
+{
+    const course c = {.start = start, .end_epoch = end_epoch};
+    return create(all, shares, session, dataset, options, batch, seed, &c, out);
+}
+
+clt_status clt_source_create_dealt(const clt_participants *all, const clt_shares *shares,
+                                   clt_session *session, clt_dataset *dataset,
+                                   const clt_fit_options *options, int64_t batch, int64_t seed,
+                                   clt_source **out)
+{
+    const course c = {.dealt = true};
+    return create(all, shares, session, dataset, options, batch, seed, &c, out);
+}
+
+clt_status clt_source_deal(clt_source *s, int64_t epoch, int64_t offset, int64_t count)
+{
+    return clt_loader_deal(s->loader, epoch, offset, count);
 }
 
 void clt_source_destroy(clt_source *s)

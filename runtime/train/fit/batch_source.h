@@ -21,6 +21,16 @@ clt_status clt_source_create(const clt_participants *all, const clt_shares *shar
                              const clt_fit_options *options, int64_t batch, int64_t seed,
                              clt_position start, int64_t end_epoch, clt_source **source);
 
+/* The same for batches that clt_source_deal names, of an epoch's order. */
+clt_status clt_source_create_dealt(const clt_participants *all, const clt_shares *shares,
+                                   clt_session *session, clt_dataset *dataset,
+                                   const clt_fit_options *options, int64_t batch, int64_t seed,
+                                   clt_source **source);
+
+/* Names positions [offset, offset + count) of an epoch as the next batch, which is then assembled.
+ * A few may wait. Errors: STATE if too many wait, INVALID_ARGUMENT. */
+clt_status clt_source_deal(clt_source *source, int64_t epoch, int64_t offset, int64_t count);
+
 /* Stops the loader. Transfers from its memory must have ended. NULL may be passed. */
 void clt_source_destroy(clt_source *source);
 

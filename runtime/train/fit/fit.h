@@ -56,6 +56,9 @@ typedef struct clt_fit_run {
     bool failing;                          /* the run has failed, and ranks may be apart */
 } clt_fit_run;
 
+/* Sets t->reads: what of the data determines the numbers of a run. */
+void clt_fit_describe_data(clt_trainer *t, const clt_dataset *train, const clt_fit_options *o);
+
 /* Finds where the first batch starts and how many steps there are. All ranks agree. */
 clt_status clt_fit_begin(clt_fit_run *f, clt_dataset *train);
 

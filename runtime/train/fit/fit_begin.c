@@ -31,7 +31,7 @@ clt_status clt_fit_make_balance(clt_fit_run *f)
 }
 
 /* The data set's name is left out, since files may move. */
-static void describe_data(clt_trainer *t, const clt_dataset *train, const clt_fit_options *o)
+void clt_fit_describe_data(clt_trainer *t, const clt_dataset *train, const clt_fit_options *o)
 {
     int used = snprintf(t->reads, sizeof t->reads, "%lld samples, %s",
                         (long long)clt_dataset_count(train), o->shuffle ? "shuffled" : "in order");
@@ -208,7 +208,7 @@ clt_status clt_fit_begin(clt_fit_run *f, clt_dataset *train)
     const clt_fit_options *o = f->options;
     const int64_t samples = clt_dataset_count(train);
     CLT_TRY(clt_states_check_batch(t->states, samples < f->batch ? samples : f->batch));
-    describe_data(t, train, o);
+    clt_fit_describe_data(t, train, o);
     CLT_TRY(begin_together(f, train));
     f->total_steps = find_end(f, samples);
     CLT_TRY(clt_fit_make_balance(f));

@@ -85,7 +85,7 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
     clt_store_groups_text(t->store, &groups);
     if (status == CLT_OK && groups.failed)
         status = CLT_OUT_OF_MEMORY;
-    const clt_section sections[] = {
+    clt_section sections[] = {
         {"model", model ? model : "", 0},
         {"optimizer", clt_optimizer_name(t->options.optimizer), 0},
         {"dropout_seed", dropout_seed, 0},
@@ -96,8 +96,14 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
         {CLT_SECTION_FROZEN, choices ? choices : "{}", 1},
         {CLT_SECTION_SPLIT, split ? split : "{}", 1},
         {CLT_SECTION_SHARDS, shards, 0},
-        {"use", t->use ? t->use : "", 1},
+        {NULL}, /* room for the sections that not every run has */
+        {NULL},
     };
+    int n_sections = (int)(sizeof sections / sizeof *sections) - 2;
+    if (t->use)
+        sections[n_sections++] = (clt_section){"use", t->use, 1};
+    if (t->deals)
+        sections[n_sections++] = (clt_section){CLT_SECTION_ASYNC, t->deals, 1};
     desc.run = (clt_run_state){.step = t->steps,
                                .epoch = position.epoch,
                                .batch = batch > 0 ? position.sample / batch : 0,
@@ -108,7 +114,7 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
     desc.optimizer = slots.items;
     desc.optimizer_count = slots.count;
     desc.sections = sections;
-    desc.section_count = (int)(sizeof sections / sizeof *sections) - !t->use;
+    desc.section_count = n_sections;
     desc.fetch = clt_tensor_reader_fetch;
     desc.fetch_user = &reader;
     desc.keep = keep;

@@ -12,6 +12,7 @@
 
 #include "options/commands.h"
 #include "output/file_lock.h"
+#include "job/async.h"
 #include "job/choose_mesh.h"
 #include "job/job.h"
 #include "text/message.h"
@@ -355,6 +356,8 @@ static int set_up(run *r, clt_fit_options *fit)
     r->quiet = s->quiet || !ranks_prints(&r->job.ranks);
     NEXT(code, job_read(&r->job, s));
     NEXT(code, job_replay(&r->job, s));
+    if (!code && async_role_of(s) == WORKER)
+        clt_async_worker_options(&r->job.options);
     NEXT(code, check_split(s));
     NEXT(code, read_fit(r, fit));
     NEXT(code, lock_folder(r));
@@ -364,7 +367,7 @@ static int set_up(run *r, clt_fit_options *fit)
     NEXT(code, job_resume(&r->job, s));
     if (s->resume_intact)
         fit->resume_from = r->job.resumed;
-    r->job.splits = 1;
+    r->job.splits = s->async < 0;
     r->job.silent = r->quiet;
     r->job.options.tune_stop = on_tune;
     r->job.options.tune_user = r;
@@ -500,7 +503,8 @@ static int train(run *r, clt_fit_options *fit)
         return described;
     if (r->settings->profile)
         status = clt_profile_start(r->job.trainer, &profile);
-    NEXT(status, clt_fit(r->job.trainer, r->job.train, r->job.test, fit));
+    NEXT(status, r->settings->async >= 0 ? async_run(&r->job, r->settings, fit)
+                                         : clt_fit(r->job.trainer, r->job.train, r->job.test, fit));
     progress_end(&r->progress);
     const int profiled = profile ? save_profile(r, profile) : 0;
     if (profiled)
@@ -522,11 +526,19 @@ static int train(run *r, clt_fit_options *fit)
 
 int run_train(const settings *s)
 {
-    run r = {.own = *s};
+    run r = {.own = *s}; /* texts belong to `s` */
     r.settings = &r.own;
     clt_fit_options fit;
     catch_signals();
-    int code = set_up(&r, &fit);
+    const async_role role = async_role_of(s);
+    int code = async_check(s);
+    if (code)
+        return code;
+    if (role == FOLLOWER || role == WORKER)
+        async_quieten(&r.own);
+    if (role == FOLLOWER)
+        return async_follow(&r.own, stop_signal);
+    code = set_up(&r, &fit);
     NEXT(code, train(&r, &fit));
     clt_folder_lock_release(r.lock);
     const int written = metrics_close(r.metrics);

@@ -179,6 +179,24 @@ static const option_row rows[] = {
      "the last of the devices (of each rank's, or the last K), a CPU, has no samples: it keeps the "
      "optimizer's state and updates the parameters of the others",
      .words = "optimizer"},
+    {"async", 0, WHOLE, AT(async), 0, FOR_TRAIN, "S",
+     "asynchronous training with a parameter server, under cltrain-launch: gradients of parameters "
+     "that are at most S versions old are applied, older ones discarded and their samples dealt "
+     "again"},
+    {"servers", 0, WHOLE, AT(servers), 1, FOR_TRAIN, "N",
+     "with --async: processes that hold the parameters, in equal ranges of bytes (1)"},
+    {"holder", 0, WHOLE, AT(holder), 0, FOR_TRAIN, "I",
+     "with --async: this process is holder I; holder 0 also deals batches, evaluates and saves"},
+    {"worker", 0, WHOLE, AT(worker), 0, FOR_TRAIN, "K",
+     "with --async: this process is worker K, which replaces an earlier one of this number"},
+    {"listen", 0, TEXT, AT(listen), 0, FOR_TRAIN, "ADDRESS:PORT",
+     "with --holder: where to listen; port 0: any"},
+    {"reach", 0, TEXT, AT(reach), 0, FOR_TRAIN, "HOST",
+     "with --holder: the name by which others reach this host (ADDRESS of --listen)"},
+    {"join", 0, TEXT, AT(join), 0, FOR_TRAIN, "HOST:PORT",
+     "with --worker and --holder: the address of holder 0"},
+    {"events", 0, TEXT, AT(events), 0, FOR_TRAIN, "FILE",
+     "with --async: JSON lines of every deal, pull and push; holder I writes FILE.I"},
     {"recompute", 0, FLAG, AT(recompute), 0, RUNS, NULL,
      "use the least memory: the backward pass computes activations again instead of keeping them, "
      "with the same bits"},

@@ -41,6 +41,8 @@ typedef struct settings {
         *link, *inter, *heartbeat, *global_batch, *tokenizer, *augment, *windows, *freeze, *memory,
         *prompt, *prompt_file, *param_group, *sync_every,
         *stages; /* several values are joined by ; (freeze and stages: by |) */
+    char *listen, *reach, *join, *events;
+    int64_t async, servers, holder, worker;
     int64_t batch, accumulate, virtual_shards, in_flight, zero, epochs, steps, seed, keep, blocks,
         warmup, stride, padding, dilation, groups, classes, check_every, seq_len, image_size,
         resize, top, tokens, samples, top_k, per_node;

@@ -219,6 +219,11 @@ int metrics_step(metrics *m, const clt_progress *p)
         json_object_set_new(record, "loss_scale", json_real(p->loss_scale));
         json_object_set_new(record, "skipped", json_integer(p->skipped));
     }
+    if (p->asynchronous) {
+        json_object_set_new(record, "worker", json_integer(p->worker));
+        json_object_set_new(record, "staleness", json_integer(p->staleness));
+        json_object_set_new(record, "discarded", json_integer(p->discarded));
+    }
     if (p->split) {
         json_t *weights = json_array();
         for (int d = 0; d < p->n_split; d++)
@@ -244,6 +249,8 @@ int metrics_epoch(metrics *m, const clt_graph *graph, const clt_progress *p)
             set_number(record, name, i < p->n_test_means ? p->test_means[i] : NAN);
         }
     set_number(record, "seconds", p->seconds);
+    if (p->asynchronous)
+        json_object_set_new(record, "discarded", json_integer(p->discarded));
     const double seconds = p->seconds - m->epoch_seconds;
     set_number(record, "wait", seconds > 0 ? (p->wait_seconds - m->waited) / seconds : 0);
     m->epoch_seconds = p->seconds;

@@ -101,6 +101,8 @@ void progress_epoch(progress *p, const clt_graph *graph, const clt_progress *now
     const double seconds = now->seconds - p->epoch_seconds, wait = now->wait_seconds - p->waited;
     if (seconds > 0 && wait >= 0.0005 * seconds)
         printf(", %.1f %% of it waiting for data", 100 * wait / seconds);
+    if (now->asynchronous)
+        printf("  %lld gradients discarded so far", (long long)now->discarded);
     printf("\n");
     p->epoch_seconds = now->seconds;
     p->waited = now->wait_seconds;

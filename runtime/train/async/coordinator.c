@@ -1,0 +1,579 @@
+/*
+ * Holder 0: it deals batches, decides on gradients, gives orders to the other holders, and collects
+ * snapshots for the keeper. One thread, which never waits for a worker.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/vec.h"
+#include "train/async/coordinator.h"
+
+enum {
+    POLL_MS = 100,
+    MOST_TRIES = 4,        /* of a batch whose gradient is not finite, in f32 and bf16 */
+    MOST_TRIES_SCALED = 64 /* in f16, where each try halves the loss scale */
+};
+
+/* Seconds that the end waits for workers to ask once more, so that they learn of it. */
+static const double FAREWELL = 5;
+
+/* --- workers and holders -------------------------------------------------------------------- */
+
+static clt_worker_record *find_worker(clt_coordinator *c, uint64_t who)
+{
+    for (int i = 0; i < c->n_workers; i++)
+        if (c->workers[i].who == who)
+            return &c->workers[i];
+    return NULL;
+}
+
+static clt_status order(clt_coordinator *c, clt_async_message *m)
+{
+    m->sequence = ++c->orders;
+    for (int i = 1; i < c->h->options->holders; i++)
+        CLT_TRY(clt_holder_send(c->h->socket, &c->holders[i].peer, m));
+    return CLT_OK;
+}
+
+/* Takes back what a worker has, and accepts nothing of it any more. */
+static clt_status lose_worker(clt_coordinator *c, int index, const char *reason)
+{
+    const clt_worker_record w = c->workers[index];
+    memmove(&c->workers[index], &c->workers[index + 1],
+            (size_t)(--c->n_workers - index) * sizeof *c->workers);
+    const int back = clt_deal_drop(&c->deal, w.who);
+    clt_events_add(c->h->events, "lost",
+                   "\"who\":\"%016" PRIx64 "\",\"worker\":%d,\"reason\":\"%s\",\"returned\":%d",
+                   w.who, w.number, reason, back);
+    if (strcmp(reason, "bye"))
+        clt_holder_note(c->h, "worker %d is dropped (%s); %d of its batches are dealt again",
+                        w.number, reason, back);
+    clt_async_message m = {.kind = CLT_MSG_FORGET, .who = w.who};
+    return order(c, &m);
+}
+
+static clt_status refuse(clt_coordinator *c, const clt_peer *peer, const char *why)
+{
+    clt_async_message m = {.kind = CLT_MSG_REFUSE};
+    snprintf(m.text, sizeof m.text, "%s", why);
+    return clt_holder_send(c->h->socket, peer, &m);
+}
+
+static bool all_ready(const clt_coordinator *c)
+{
+    for (int i = 1; i < c->h->options->holders; i++)
+        if (!c->holders[i].ready)
+            return false;
+    return true;
+}
+
+/* Tells a worker the endpoints of the other holders. */
+static clt_status welcome(clt_coordinator *c, const clt_peer *peer, int number)
+{
+    clt_async_message m = {.kind = CLT_MSG_WELCOME,
+                           .number = number,
+                           .hash = (uint64_t)c->keeper.seed,
+                           .seed = c->keeper.whole->options.seed,
+                           .version = c->h->version};
+    size_t used = 0;
+    for (int i = 1; number >= 0 && i < c->h->options->holders; i++) {
+        const int more = snprintf(m.text + used, sizeof m.text - used, "%s%s", i > 1 ? " " : "",
+                                  c->holders[i].endpoint);
+        used += (size_t)more;
+        if (used >= sizeof m.text)
+            return clt_fail(CLT_UNSUPPORTED, "the names of the %d holders are too long",
+                            c->h->options->holders);
+    }
+    return clt_holder_send(c->h->socket, peer, &m);
+}
+
+static clt_status hello(clt_coordinator *c, const clt_packet *p, const clt_async_message *m)
+{
+    if (m->hash != c->worker_hash)
+        return refuse(c, &p->peer,
+                      "it has another model, other data, another batch, order or seed, or another "
+                      "number of holders");
+    if (m->number < 0 || m->number >= CLT_ASYNC_MOST_WORKERS)
+        return refuse(c, &p->peer, "its number is not possible");
+    if (!all_ready(c))
+        return welcome(c, &p->peer, -1);
+    for (int i = 0; i < c->n_workers; i++)
+        if (c->workers[i].number == m->number && c->workers[i].who != m->who) {
+            CLT_TRY(lose_worker(c, i, "it joined anew"));
+            break;
+        }
+    if (!find_worker(c, m->who)) {
+        const clt_worker_record w = {.who = m->who, .number = m->number, .heard = clt_clock()};
+        CLT_TRY(CLT_PUSH(c->workers, c->n_workers, c->workers_room, w));
+        clt_events_add(c->h->events, "join", "\"who\":\"%016" PRIx64 "\",\"worker\":%d", m->who,
+                       m->number);
+        clt_holder_note(c->h, "worker %d joins (%s)", m->number, m->text);
+    }
+    return welcome(c, &p->peer, m->number);
+}
+
+static clt_status load_holder(clt_coordinator *c, int holder)
+{
+    const clt_async_layout *l = &c->h->layout;
+    const int64_t begin = clt_async_cut(l, holder), own = clt_async_cut(l, holder + 1) - begin;
+    float *data = clt_alloc((size_t)(own * (1 + c->keeper.kept)) * sizeof *data);
+    CLT_TRY_MEMORY(data);
+    memcpy(data, c->first->values + begin, (size_t)own * sizeof *data);
+    for (int k = 0; k < c->keeper.kept; k++)
+        memcpy(data + own * (1 + k), c->first->kept + k * l->elements + begin,
+               (size_t)own * sizeof *data);
+    const clt_async_message m = {.kind = CLT_MSG_LOAD, .version = c->h->version};
+    const clt_status status =
+        clt_holder_send_data(c->h->socket, &c->holders[holder].peer, &m, data,
+                             (size_t)(own * (1 + c->keeper.kept)) * sizeof *data);
+    clt_free(data);
+    return status;
+}
+
+static clt_status join_holder(clt_coordinator *c, const clt_packet *p, const clt_async_message *m)
+{
+    if (m->number < 1 || m->number >= c->h->options->holders)
+        return refuse(c, &p->peer, "there is no holder of this number");
+    clt_holder_record *r = &c->holders[m->number];
+    if (m->hash != c->h->hash)
+        return refuse(c, &p->peer, "it has another model, optimizer or number of holders");
+    if (r->ready)
+        return r->peer.size == p->peer.size && !memcmp(r->peer.bytes, p->peer.bytes, p->peer.size)
+                   ? CLT_OK
+                   : refuse(c, &p->peer, "a holder of this number is there already");
+    r->peer = p->peer;
+    r->heard = clt_clock();
+    snprintf(r->endpoint, sizeof r->endpoint, "%.255s", m->text);
+    if (!m->lease)
+        return load_holder(c, m->number);
+    r->ready = true;
+    clt_holder_note(c->h, "holder %d is ready at %s", m->number, r->endpoint);
+    return CLT_OK;
+}
+
+/* --- dealing -------------------------------------------------------------------------------- */
+
+static clt_status ask(clt_coordinator *c, const clt_packet *p, const clt_async_message *m)
+{
+    clt_worker_record *w = find_worker(c, m->who);
+    clt_dealt dealt = CLT_DEAL_END;
+    clt_deal_lease lease = {0};
+    if (!w)
+        return refuse(c, &p->peer, "it was silent for too long and is dropped: start it again");
+    if (!c->ending)
+        CLT_TRY(clt_deal_next(&c->deal, m->who, &dealt, &lease));
+    if (dealt == CLT_DEALT)
+        clt_events_add(c->h->events, "deal",
+                       "\"who\":\"%016" PRIx64 "\",\"worker\":%d,\"lease\":%lld,\"epoch\":%lld,"
+                       "\"offset\":%lld,\"count\":%lld,\"tries\":%d",
+                       m->who, w->number, (long long)lease.lease, (long long)lease.batch.epoch,
+                       (long long)lease.batch.offset, (long long)lease.batch.count,
+                       lease.batch.tries);
+    const clt_async_message answer = {.kind = CLT_MSG_DEAL,
+                                      .number = (int32_t)dealt,
+                                      .who = m->who,
+                                      .sequence = m->sequence,
+                                      .lease = lease.lease,
+                                      .epoch = lease.batch.epoch,
+                                      .offset = lease.batch.offset,
+                                      .count = lease.batch.count};
+    return clt_holder_send(c->h->socket, &p->peer, &answer);
+}
+
+/* --- deciding ------------------------------------------------------------------------------- */
+
+static clt_status report_step(clt_coordinator *c, const clt_worker_record *w,
+                              const clt_async_message *m, const clt_deal_batch *batch,
+                              int64_t staleness)
+{
+    const double at = clt_clock();
+    const clt_trainer_options *o = c->h->trainer;
+    clt_epoch_sum *sum = NULL;
+    for (int i = 0; i < c->n_sums; i++)
+        if (c->sums[i].epoch == batch->epoch)
+            sum = &c->sums[i];
+    if (!sum) {
+        CLT_TRY(CLT_PUSH(c->sums, c->n_sums, c->sums_room, (clt_epoch_sum){batch->epoch, 0, 0}));
+        sum = &c->sums[c->n_sums - 1];
+    }
+    sum->loss += m->loss * (double)batch->count;
+    sum->samples += batch->count;
+    const clt_progress progress = {.step = c->h->version,
+                                   .epoch = batch->epoch + 1,
+                                   .samples = batch->count,
+                                   .total_steps = c->deal.total,
+                                   .loss = m->loss,
+                                   .norm = sqrt(m->squares),
+                                   .lr = clt_schedule_rate(&o->schedule, o->lr, c->h->version - 1),
+                                   .loss_scale = 1,
+                                   .seconds = at - c->keeper.began,
+                                   .step_seconds = at - c->reported,
+                                   .test_loss = NAN,
+                                   .test_metric = NAN,
+                                   .asynchronous = 1,
+                                   .worker = w->number,
+                                   .staleness = staleness,
+                                   .discarded = c->discarded};
+    c->reported = at;
+    if (c->keeper.fit->on_step) {
+        pthread_mutex_lock(&c->keeper.report);
+        c->keeper.fit->on_step(c->keeper.fit->user, &progress);
+        pthread_mutex_unlock(&c->keeper.report);
+    }
+    return CLT_OK;
+}
+
+/* Begins a snapshot: its parts are those of this version on all holders, as orders are obeyed one
+ * after the other. */
+static clt_status begin_snapshot(clt_coordinator *c, int64_t epoch, bool save, bool last)
+{
+    clt_holder *h = c->h;
+    clt_snapshot *s = clt_snapshot_create(&h->layout, c->keeper.kept);
+    CLT_TRY_MEMORY(s);
+    s->version = h->version;
+    s->ticket = ++c->tickets;
+    s->waiting = h->options->holders - 1;
+    s->epoch = epoch;
+    s->save = save;
+    s->last = last;
+    s->discarded = c->discarded;
+    for (int i = 0; i < c->n_sums; i++)
+        if (c->sums[i].epoch == epoch) {
+            s->epoch_loss = c->sums[i].loss;
+            s->epoch_samples = c->sums[i].samples;
+            c->sums[i--] = c->sums[--c->n_sums];
+        }
+    clt_deal_position(&c->deal, &s->position.epoch, &s->position.sample);
+    clt_status status = clt_coordinator_deals_text(&c->deal, &s->deals);
+    if (h->layout.state_elements)
+        memcpy(s->states, h->states, (size_t)h->layout.state_elements * sizeof *s->states);
+    /* The kept tensors of this range lie one after the other, those of the whole apart. */
+    float *kept = clt_alloc((size_t)(h->elements * c->keeper.kept) * sizeof *kept + 1);
+    if (status == CLT_OK && !kept)
+        status = CLT_OUT_OF_MEMORY;
+    CLT_NEXT(status, clt_slice_save(h->slice, s->values, kept));
+    for (int k = 0; status == CLT_OK && k < c->keeper.kept; k++)
+        memcpy(s->kept + k * h->layout.elements, kept + k * h->elements,
+               (size_t)h->elements * sizeof *kept);
+    clt_free(kept);
+    if (status == CLT_OK && s->waiting) {
+        clt_async_message m = {.kind = CLT_MSG_SNAPSHOT, .lease = s->ticket};
+        status = order(c, &m);
+    }
+    if (status != CLT_OK) {
+        clt_snapshot_destroy(s);
+        return status;
+    }
+    if (!s->waiting) {
+        clt_keeper_give(&c->keeper, s);
+        return CLT_OK;
+    }
+    s->next = c->snapshots;
+    c->snapshots = s;
+    return CLT_OK;
+}
+
+/* Adds a holder's range to its snapshot, which is handed over once it is complete. Snapshots are
+ * complete in their order, as every holder sends them in order and the last part completes one. */
+static clt_status add_snap(clt_coordinator *c, const clt_packet *p, const clt_async_message *m)
+{
+    const clt_async_layout *l = &c->h->layout;
+    if (m->number < 1 || m->number >= c->h->options->holders)
+        return clt_fail(CLT_FORMAT, "a snapshot of holder %d", m->number);
+    const int64_t begin = clt_async_cut(l, m->number);
+    const int64_t own = clt_async_cut(l, m->number + 1) - begin;
+    clt_snapshot **at = &c->snapshots;
+    while (*at && (*at)->ticket != m->lease)
+        at = &(*at)->next;
+    clt_snapshot *s = *at;
+    if (!s || p->payload_bytes != (size_t)(own * (1 + c->keeper.kept)) * sizeof(float))
+        return clt_fail(CLT_FORMAT, "a snapshot of %zu bytes of holder %d", p->payload_bytes,
+                        m->number);
+    const uint8_t *data = p->payload;
+    const size_t bytes = (size_t)own * sizeof(float);
+    memcpy(s->values + begin, data, bytes);
+    for (int k = 0; k < c->keeper.kept; k++)
+        memcpy(s->kept + k * l->elements + begin, data + bytes * (size_t)(1 + k), bytes);
+    if (--s->waiting == 0) {
+        *at = s->next;
+        clt_keeper_give(&c->keeper, s);
+    }
+    return CLT_OK;
+}
+
+static clt_status after_apply(clt_coordinator *c, int64_t epoch)
+{
+    const clt_fit_options *fit = c->keeper.fit;
+    const bool done = c->deal.applied >= c->deal.total;
+    const bool complete = clt_deal_complete(&c->deal, epoch);
+    const int64_t every = fit->checkpoint_dir ? fit->checkpoint_every : 0;
+    const bool save =
+        !done && ((every > 0 && c->h->version % every == 0) || (every < 0 && complete));
+    if (complete)
+        clt_events_add(c->h->events, "epoch", "\"epoch\":%lld,\"version\":%lld,\"discarded\":%lld",
+                       (long long)epoch, (long long)c->h->version, (long long)c->discarded);
+    if (complete || save)
+        CLT_TRY(begin_snapshot(c, complete ? epoch : -1, save, false));
+    if (done) {
+        CLT_TRY(begin_snapshot(c, -1, fit->checkpoint_dir != NULL, true));
+        c->ending = true;
+    }
+    return CLT_OK;
+}
+
+/* Takes the states that follow the gradient: the last gradient's values; whole numbers grow by what
+ * the worker added to those that it pulled. The worker sends them so. */
+static void take_states(clt_holder *h, const uint8_t *data)
+{
+    for (int s = 0; s < h->layout.n_states; s++) {
+        const clt_async_tensor *t = &h->layout.states[s];
+        float *own = h->states + t->begin;
+        if (t->dtype == CLT_F32) {
+            memcpy(own, data, (size_t)t->elements * sizeof *own);
+        } else {
+            for (int64_t i = 0; i < t->elements; i++) {
+                uint32_t sum, more;
+                memcpy(&sum, own + i, sizeof sum);
+                memcpy(&more, data + i * (int64_t)sizeof more, sizeof more);
+                sum += more;
+                memcpy(own + i, &sum, sizeof sum);
+            }
+        }
+        data += (size_t)t->elements * sizeof *own;
+    }
+}
+
+static clt_status apply(clt_coordinator *c, const clt_packet *p, const clt_async_message *m)
+{
+    clt_holder *h = c->h;
+    const uint8_t *rest;
+    size_t bytes;
+    CLT_TRY(clt_holder_read_gradient(h, p, &rest, &bytes));
+    if (bytes != (size_t)h->layout.state_elements * sizeof(float) || !isfinite(m->squares) ||
+        m->squares < 0)
+        return clt_fail(CLT_FORMAT, "a gradient has states of %zu bytes, and the square %g", bytes,
+                        m->squares);
+    const clt_status status = clt_slice_apply(h->slice, h->range, m->squares, h->version);
+    if (status != CLT_OK) {
+        c->fatal = status;
+        return status;
+    }
+    if (h->states)
+        take_states(h, rest);
+    h->version++;
+    clt_async_message apply_order = {.kind = CLT_MSG_APPLY,
+                                     .who = m->who,
+                                     .lease = m->sequence,
+                                     .version = h->version,
+                                     .squares = m->squares};
+    return order(c, &apply_order);
+}
+
+/* A gradient that is not finite is computed again, as it may come from old parameters. If it stays
+ * so, the run ends. */
+static clt_status not_finite(clt_coordinator *c, const clt_async_message *m,
+                             const clt_deal_batch *batch)
+{
+    const int most = c->keeper.whole->options.precision == CLT_F16 ? MOST_TRIES_SCALED : MOST_TRIES;
+    c->nonfinite++;
+    if (batch->tries + 1 < most || !c->h->trainer->guard) {
+        clt_holder_note(c->h,
+                        "the gradient of samples %lld to %lld of epoch %lld is not finite "
+                        "and is discarded; the samples are dealt again",
+                        (long long)batch->offset, (long long)(batch->offset + batch->count - 1),
+                        (long long)batch->epoch + 1);
+        return CLT_OK;
+    }
+    c->fatal = CLT_NONFINITE;
+    return clt_fail(CLT_NONFINITE,
+                    "the gradient of samples %lld to %lld of epoch %lld was not finite %d times: "
+                    "%s",
+                    (long long)batch->offset, (long long)(batch->offset + batch->count - 1),
+                    (long long)batch->epoch + 1, batch->tries + 1, m->text);
+}
+
+static clt_async_verdict judge(const clt_coordinator *c, const clt_async_message *m,
+                               const clt_deal_lease *lease)
+{
+    if (!lease || m->version > c->h->version)
+        return CLT_PUSH_UNKNOWN;
+    if (!m->number)
+        return CLT_PUSH_NONFINITE;
+    return c->h->version - m->version > c->h->options->staleness ? CLT_PUSH_DISCARDED
+                                                                 : CLT_PUSH_APPLIED;
+}
+
+/* Ends a batch's deal as the verdict says. */
+static clt_status settle(clt_coordinator *c, const clt_packet *p, const clt_async_message *m,
+                         const clt_deal_lease *lease, clt_async_verdict verdict)
+{
+    if (verdict == CLT_PUSH_APPLIED) {
+        CLT_TRY(apply(c, p, m));
+        clt_deal_apply(&c->deal, lease->lease);
+        return CLT_OK;
+    }
+    clt_async_message drop = {.kind = CLT_MSG_DROP, .who = m->who, .lease = m->sequence};
+    c->discarded += verdict == CLT_PUSH_DISCARDED;
+    CLT_TRY(order(c, &drop));
+    if (verdict == CLT_PUSH_NONFINITE)
+        CLT_TRY(not_finite(c, m, &lease->batch));
+    if (verdict != CLT_PUSH_UNKNOWN)
+        clt_deal_give_back(&c->deal, lease->lease);
+    return CLT_OK;
+}
+
+static clt_status push(clt_coordinator *c, const clt_packet *p, const clt_async_message *m)
+{
+    clt_worker_record *w = find_worker(c, m->who);
+    const clt_deal_lease *out = clt_deal_find(&c->deal, m->who, m->lease);
+    if (!w)
+        return refuse(c, &p->peer, "it was silent for too long and is dropped: start it again");
+    const clt_deal_lease lease = out ? *out : (clt_deal_lease){0};
+    const int64_t before = c->h->version;
+    const clt_async_verdict verdict = judge(c, m, out);
+    CLT_TRY(settle(c, p, m, &lease, verdict));
+    const int64_t staleness = before > m->version ? before - m->version : 0;
+    clt_events_add(c->h->events, "push",
+                   "\"who\":\"%016" PRIx64 "\",\"worker\":%d,\"sequence\":%lld,\"lease\":%lld,"
+                   "\"epoch\":%lld,\"offset\":%lld,\"count\":%lld,\"pulled\":%lld,\"version\":%lld,"
+                   "\"staleness\":%lld,\"bytes\":%zu,\"verdict\":\"%s\"",
+                   m->who, w->number, (long long)m->sequence, (long long)m->lease,
+                   (long long)lease.batch.epoch, (long long)lease.batch.offset,
+                   (long long)lease.batch.count, (long long)m->version, (long long)before,
+                   (long long)staleness, p->payload_bytes, clt_async_verdict_name(verdict));
+    const clt_async_message answer = {.kind = CLT_MSG_DECIDED,
+                                      .number = (int32_t)verdict,
+                                      .who = m->who,
+                                      .sequence = m->sequence,
+                                      .version = c->h->version,
+                                      .staleness = staleness};
+    CLT_TRY(clt_holder_send(c->h->socket, &p->peer, &answer));
+    if (verdict != CLT_PUSH_APPLIED)
+        return CLT_OK;
+    CLT_TRY(report_step(c, w, m, &lease.batch, staleness));
+    return after_apply(c, lease.batch.epoch);
+}
+
+/* --- the loop ------------------------------------------------------------------------------- */
+
+static clt_status bye(clt_coordinator *c, const clt_async_message *m)
+{
+    for (int i = 0; i < c->n_workers; i++)
+        if (c->workers[i].who == m->who)
+            return lose_worker(c, i, "bye");
+    return CLT_OK;
+}
+
+static clt_status handle(clt_coordinator *c, const clt_packet *p, const clt_async_message *m)
+{
+    clt_worker_record *w = find_worker(c, m->who);
+    if (w)
+        w->heard = clt_clock();
+    switch (m->kind) {
+    case CLT_MSG_HELLO:
+        return hello(c, p, m);
+    case CLT_MSG_ASK:
+        return ask(c, p, m);
+    case CLT_MSG_PULL:
+        return clt_holder_pull(c->h, p, m);
+    case CLT_MSG_PUSH:
+        return push(c, p, m);
+    case CLT_MSG_BYE:
+        return bye(c, m);
+    case CLT_MSG_JOIN:
+        return join_holder(c, p, m);
+    case CLT_MSG_SNAP:
+        return add_snap(c, p, m);
+    case CLT_MSG_BEAT:
+        if (!w && m->number > 0 && m->number < c->h->options->holders)
+            c->holders[m->number].heard = clt_clock();
+        return CLT_OK;
+    default:
+        return clt_fail(CLT_FORMAT, "a message of kind %d is not for holder 0", (int)m->kind);
+    }
+}
+
+/* A message that has no proper form harms nobody. What fails here itself ends the run. */
+static clt_status serve(clt_coordinator *c, const clt_packet *p)
+{
+    clt_async_message m;
+    clt_status status = clt_async_decode(p->header, p->header_bytes, &m);
+    CLT_NEXT(status, handle(c, p, &m));
+    if (status == CLT_OK || c->fatal || status != CLT_FORMAT)
+        return status;
+    clt_holder_drop(c->h, "a message");
+    return CLT_OK;
+}
+
+static clt_status check_time(clt_coordinator *c)
+{
+    const double now = clt_clock(), silence = c->h->options->silence;
+    if (now - c->h->flushed < 0.5)
+        return CLT_OK;
+    c->h->flushed = now;
+    clt_events_flush(c->h->events);
+    for (int i = 0; i < c->n_workers; i++)
+        if (now - c->workers[i].heard > silence) {
+            CLT_TRY(lose_worker(c, i, "silent"));
+            i--;
+        }
+    const clt_async_message ping = {.kind = CLT_MSG_PING};
+    for (int i = 1; i < c->h->options->holders; i++) {
+        const clt_holder_record *r = &c->holders[i];
+        if (r->ready)
+            CLT_TRY(clt_holder_send(c->h->socket, &r->peer, &ping));
+        if (r->ready && now - r->heard > silence)
+            return clt_fail(CLT_TIMEOUT,
+                            "holder %d at %s has not been heard of for %g s, and its part of the "
+                            "parameters is gone",
+                            i, r->endpoint, silence);
+        if (!r->ready && now - c->keeper.began > c->h->options->patience)
+            return clt_fail(CLT_TIMEOUT,
+                            "holder %d has not joined within %g s: start it with this one's "
+                            "address and secret",
+                            i, c->h->options->patience);
+    }
+    return CLT_OK;
+}
+
+static bool wants_stop(const clt_coordinator *c)
+{
+    const clt_fit_options *f = c->keeper.fit;
+    const clt_async_options *o = c->h->options;
+    return (f->should_stop && f->should_stop(f->user)) ||
+           (o->should_stop && o->should_stop(o->user));
+}
+
+/* Whether everybody knows of the end and the keeper has all. */
+static bool is_over(clt_coordinator *c)
+{
+    const bool kept = !c->snapshots && !clt_keeper_is_busy(&c->keeper);
+    if (!kept)
+        c->farewell = clt_clock();
+    return kept && (!c->n_workers || clt_clock() - c->farewell > FAREWELL);
+}
+
+clt_status clt_coordinator_run(clt_coordinator *c)
+{
+    while (!c->ending || !is_over(c)) {
+        clt_packet packet = {0};
+        int which;
+        CLT_TRY(check_time(c));
+        if (!c->ending && wants_stop(c)) {
+            c->ending = c->stopped = true;
+            CLT_TRY(begin_snapshot(c, -1, c->keeper.fit->checkpoint_dir != NULL, true));
+        }
+        if (clt_keeper_has_failed(&c->keeper))
+            return CLT_OK; /* its end tells */
+        CLT_TRY(clt_socket_receive(&c->h->socket, 1, POLL_MS, &which, &packet));
+        const clt_status status = which == 0 ? serve(c, &packet) : CLT_OK;
+        clt_packet_free(&packet);
+        CLT_TRY(status);
+    }
+    return c->stopped ? clt_fail(CLT_STOPPED, "stopped after step %lld", (long long)c->h->version)
+                      : CLT_OK;
+}

@@ -1,0 +1,60 @@
+/* Holder 0's knowledge of the others. coordinator.c serves them; begin.c begins and ends the run.
+ */
+#ifndef CLT_TRAIN_ASYNC_COORDINATOR_H
+#define CLT_TRAIN_ASYNC_COORDINATOR_H
+
+#include "train/async/deal.h"
+#include "train/async/holder.h"
+#include "train/async/keeper.h"
+#include "train/core/trainer.h"
+
+typedef struct clt_worker_record {
+    uint64_t who;
+    int number;
+    double heard; /* time of its last message */
+} clt_worker_record;
+
+typedef struct clt_holder_record {
+    clt_peer peer;
+    bool ready;
+    double heard;
+    char endpoint[256];
+} clt_holder_record;
+
+/* Losses of an epoch whose batches are not all applied. */
+typedef struct clt_epoch_sum {
+    int64_t epoch;
+    double loss;
+    int64_t samples;
+} clt_epoch_sum;
+
+typedef struct clt_coordinator {
+    clt_holder *h;
+    clt_keeper keeper;
+    clt_deal deal;
+    uint64_t worker_hash; /* of what workers must have equal */
+    clt_worker_record *workers;
+    int n_workers, workers_room;
+    clt_holder_record holders[CLT_ASYNC_MOST_HOLDERS];
+    clt_snapshot *first;     /* the version that the run begins with */
+    clt_snapshot *snapshots; /* parts are missing */
+    clt_epoch_sum *sums;
+    int n_sums, sums_room;
+    int64_t orders, tickets, discarded, nonfinite;
+    double reported, farewell;
+    bool ending, stopped;
+    clt_status fatal; /* a failure that must end the run */
+} clt_coordinator;
+
+/* Serves until the run is done. */
+clt_status clt_coordinator_run(clt_coordinator *coordinator);
+
+/* Writes and reads the state of the deals, a section of checkpoints. Free *text with clt_free. */
+clt_status clt_coordinator_deals_text(const clt_deal *deal, char **text);
+clt_status clt_coordinator_read_deals(const char *text, int64_t applied, clt_deal *deal);
+
+/* A hash of what of the run a worker must have equal. */
+uint64_t clt_async_worker_hash(const clt_async_layout *layout, const char *reads, int64_t samples,
+                               int64_t batch, const clt_fit_options *fit);
+
+#endif
