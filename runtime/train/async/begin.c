@@ -8,14 +8,19 @@
 #include "base/hash.h"
 #include "base/str.h"
 #include "checkpoint/folder.h"
+#include "data/core/digest.h"
 #include "train/async/coordinator.h"
 #include "train/fit/fit.h"
 
-uint64_t clt_async_worker_hash(const clt_async_layout *layout, const char *reads, int64_t samples,
-                               int64_t batch, const clt_fit_options *fit)
+clt_status clt_async_worker_hash(const clt_async_layout *layout, const char *reads,
+                                 clt_dataset *train, int64_t batch, const clt_fit_options *fit,
+                                 uint64_t *hash)
 {
-    const int64_t numbers[] = {samples, batch, fit->shuffle, fit->drop_last};
-    return clt_hash(numbers, sizeof numbers, clt_hash_text(reads, layout->hash));
+    uint64_t digest = 0;
+    CLT_TRY(clt_dataset_digest(train, &digest));
+    const int64_t numbers[] = {clt_dataset_count(train), batch, fit->shuffle, fit->drop_last};
+    *hash = clt_hash(numbers, sizeof numbers, clt_hash_text(reads, layout->hash ^ digest));
+    return CLT_OK;
 }
 
 /* --- the section of the checkpoint ---------------------------------------------------------- */
@@ -127,8 +132,7 @@ static clt_status begin(clt_coordinator *c, clt_dataset *train)
     const int64_t batch = o->batch ? o->batch : whole->options.batch;
     bool resumed;
     clt_fit_describe_data(whole, train, o);
-    c->worker_hash =
-        clt_async_worker_hash(&h->layout, whole->reads, clt_dataset_count(train), batch, o);
+    CLT_TRY(clt_async_worker_hash(&h->layout, whole->reads, train, batch, o, &c->worker_hash));
     c->keeper.seed = o->seed < 0 ? 0 : o->seed;
     CLT_TRY(clt_deal_make(clt_dataset_count(train), batch, o->drop_last != 0, 0, &c->deal));
     CLT_TRY(resume(c, &resumed));

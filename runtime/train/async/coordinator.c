@@ -95,8 +95,8 @@ static clt_status hello(clt_coordinator *c, const clt_packet *p, const clt_async
 {
     if (m->hash != c->worker_hash)
         return refuse(c, &p->peer,
-                      "it has another model, other data, another batch, order or seed, or another "
-                      "number of holders");
+                      "it has another model, other data, another batch or order, or another number "
+                      "of holders");
     if (m->number < 0 || m->number >= CLT_ASYNC_MOST_WORKERS)
         return refuse(c, &p->peer, "its number is not possible");
     if (!all_ready(c))

@@ -53,8 +53,10 @@ clt_status clt_coordinator_run(clt_coordinator *coordinator);
 clt_status clt_coordinator_deals_text(const clt_deal *deal, char **text);
 clt_status clt_coordinator_read_deals(const char *text, int64_t applied, clt_deal *deal);
 
-/* A hash of what of the run a worker must have equal. */
-uint64_t clt_async_worker_hash(const clt_async_layout *layout, const char *reads, int64_t samples,
-                               int64_t batch, const clt_fit_options *fit);
+/* Hashes what of the run a worker must have equal: the model, and content and order of the data (of
+ * a large field, blocks of it). Errors: those of reading data. */
+clt_status clt_async_worker_hash(const clt_async_layout *layout, const char *reads,
+                                 clt_dataset *train, int64_t batch, const clt_fit_options *fit,
+                                 uint64_t *hash);
 
 #endif

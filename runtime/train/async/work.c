@@ -406,8 +406,9 @@ static clt_status prepare(worker *w, clt_dataset *train)
     w->batch = w->fit->batch ? w->fit->batch : t->options.batch;
     w->per_epoch = w->fit->drop_last ? samples / w->batch : (samples + w->batch - 1) / w->batch;
     clt_fit_describe_data(t, train, w->fit);
-    return clt_wires_open(&w->wires, w->options,
-                          clt_async_worker_hash(&w->layout, t->reads, samples, w->batch, w->fit));
+    uint64_t hash;
+    CLT_TRY(clt_async_worker_hash(&w->layout, t->reads, train, w->batch, w->fit, &hash));
+    return clt_wires_open(&w->wires, w->options, hash);
 }
 
 static clt_status work(worker *w, clt_dataset *train)
