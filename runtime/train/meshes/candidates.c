@@ -50,7 +50,9 @@ static clt_status add(lister *l, const clt_candidate *c)
     if ((int64_t)dp * c->accumulate > limits->batch)
         return CLT_OK;
     CLT_TRY(CLT_PUSH(l->list, l->count, l->room, *c));
-    if (!limits->shares || c->half || dp == 1 || c->zero == 3)
+    /* What --wire is built for. */
+    if (!limits->shares || dp == 1 || c->zero == 3 || c->local || c->size[CLT_AXIS_TENSOR] > 1 ||
+        c->size[CLT_AXIS_PIPELINE] > 1)
         return CLT_OK;
     clt_candidate half = *c;
     half.half = true;
@@ -62,7 +64,7 @@ static clt_status with_zero(lister *l, clt_candidate c)
 {
     const int samples = c.size[CLT_AXIS_DATA] * c.size[CLT_AXIS_SPACE] * c.size[CLT_AXIS_TIME];
     CLT_TRY(add(l, &c));
-    if (samples == 1 || c.local)
+    if (samples == 1)
         return CLT_OK;
     c.zero = 1;
     CLT_TRY(add(l, &c));
@@ -107,14 +109,16 @@ static clt_status divide(lister *l, clt_candidate *c, int i, int rest)
     return CLT_OK;
 }
 
-/* Replicas that train apart are a power of two in number, or one for each device. */
+/* Replicas that train apart divide samples alone. */
 static clt_status list_local(lister *l)
 {
     const int n = l->limits->devices;
-    for (int local = 2; l->limits->shares && local <= n; local *= 2) {
-        clt_candidate c = {.size = {1, 1, 1, 1, 1}, .local = local};
+    for (int local = 2; l->limits->shares && local <= n; local++) {
+        clt_candidate c = {
+            .size = {1, 1, 1, 1, 1}, .local = local, .accumulate = l->limits->accumulate};
+        c.size[CLT_AXIS_DATA] = n / local;
         if (n % local == 0)
-            CLT_TRY(divide(l, &c, 0, n / local));
+            CLT_TRY(add(l, &c));
     }
     return CLT_OK;
 }

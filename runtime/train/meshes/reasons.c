@@ -51,13 +51,14 @@ clt_status clt_meshes_explain(clt_meshes *m)
 /* Writes the mesh and what goes with it: "pp=2, 4 micro-batches". */
 static void name(const clt_candidate *c, const char *mesh, int accumulate, char text[TEXT])
 {
-    int n = snprintf(text, TEXT, "%s", mesh);
+    int n = c->local ? snprintf(text, TEXT, "local=%d%s%s", c->local,
+                                c->size[CLT_AXIS_DATA] > 1 ? "," : "",
+                                c->size[CLT_AXIS_DATA] > 1 ? mesh : "")
+                     : snprintf(text, TEXT, "%s", mesh);
     if (c->zero)
         n += snprintf(text + n, (size_t)(TEXT - n), " zero %d", c->zero);
     if (c->accumulate != accumulate)
         n += snprintf(text + n, (size_t)(TEXT - n), " accumulate %d", c->accumulate);
-    if (c->local)
-        n += snprintf(text + n, (size_t)(TEXT - n), " local=%d", c->local);
     if (c->half)
         snprintf(text + n, (size_t)(TEXT - n), " wire bf16");
 }

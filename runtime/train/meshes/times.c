@@ -80,7 +80,7 @@ static void add_outer(const clt_mesh_base *base, const clt_mesh_links *links,
 {
     if (!f->candidate.local)
         return;
-    const double bytes = (double)clt_mesh_updated(f, 0) * (f->candidate.half ? 0.5 : 1);
+    const double bytes = (double)clt_mesh_updated(f, 0);
     step->outer =
         (clt_mesh_reduce(links, f->candidate.local, clt_candidate_devices(&f->candidate), bytes) +
          base->update * (double)clt_mesh_updated(f, 0)) /

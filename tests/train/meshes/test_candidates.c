@@ -94,11 +94,14 @@ static void limited(void **state)
     assert_true(find(all, n, "dp=2,tp=4", 0, 1) > 0);
     int local = 0, half = 0;
     for (int i = 0; i < n; i++) {
-        local += all[i].local == 2;
+        local += all[i].local > 0;
         half += all[i].half;
+        if (all[i].half || all[i].local) /* what is built */
+            assert_int_equal(all[i].size[CLT_AXIS_TENSOR], 1);
         assert_int_equal(clt_candidate_devices(&all[i]) * (all[i].local ? all[i].local : 1), 8);
     }
-    assert_true(local > 0 && half > 0);
+    assert_int_equal(local, 3); /* 2, 4 and 8 replicas */
+    assert_int_equal(half, 2);  /* dp=8, zero 0 and 1 */
     clt_free(all);
 }
 

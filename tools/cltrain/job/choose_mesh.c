@@ -230,7 +230,7 @@ int print_simulated_meshes(job *j, const settings *s)
     int code = make_graph(j, s);
     if (!code)
         show("%s on devices like %s, %lld a node; link %s, between nodes %s\n"
-             "local=N (N such meshes that average every %lld steps) and wire bf16 change results\n",
+             "local=N (N replicas that average every %lld steps) and wire bf16 change results\n",
              s->model, clt_device_label(j->devices[0]),
              s->per_node > 0 ? (long long)s->per_node : 8LL, s->link, s->inter,
              (long long)steps_between(s));
