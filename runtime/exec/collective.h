@@ -33,6 +33,13 @@ typedef enum clt_collective_reduction {
     CLT_COLLECTIVE_MAX
 } clt_collective_reduction;
 
+/* What rounding sums to 16 bits has left over on this rank: clt_comm_residual in <cltrain/comm.h>.
+ */
+typedef struct clt_collective_residual clt_collective_residual;
+
+/* Who rounds: clt_comm_rounding in <cltrain/comm.h>. */
+enum { CLT_ROUNDS_RANK, CLT_ROUNDS_NODE, CLT_ROUNDS_SUM, CLT_ROUNDINGS };
+
 /* One device's part in a collective on a buffer. */
 typedef struct clt_collective {
     clt_collective_kind kind;
@@ -52,6 +59,8 @@ typedef struct clt_collective {
     int vote;          /* this device's bits of the vote */
     int64_t leaves;    /* sums: as clt_comm_op.leaves; 0: in the order of the participants */
     const char *label; /* for messages; valid until completed */
+    clt_collective_residual *residual; /* error feedback of a sum in 16 bits; NULL: none */
+    double residual_scale;             /* the residual is kept divided by it */
 } clt_collective;
 
 /* Facts about the result that the host learns, identical on all participants. */
@@ -95,6 +104,17 @@ typedef struct clt_collectives {
      * group. Its queue then never waits for the receiver.
      */
     clt_status (*split)(void *self, const int *colours, bool sends, int *group);
+
+    /* Error feedback for sums of `count` elements in a group of all devices. The residual is closed
+     * when no request uses it, before or after the collectives. These functions are
+     * clt_comm_residual_create, _accept and so on. */
+    clt_status (*residual_open)(void *self, int group, int64_t count,
+                                clt_collective_residual **residual);
+    void (*residual_close)(clt_collective_residual *residual);
+    void (*residual_accept)(clt_collective_residual *residual);
+    int (*residual_has)(const clt_collective_residual *residual, int rounding);
+    void (*residual_get)(const clt_collective_residual *residual, int rounding, float *data);
+    clt_status (*residual_set)(clt_collective_residual *residual, int rounding, const float *data);
 
     /* Makes every blocked complete of all devices and groups return ABORTED. A failure of start or
      * complete does the same. Any thread may call it. */

@@ -92,6 +92,19 @@ clt_status clt_replica_for_gradient_sums(clt_replica *replica)
     return create_set(replica, "sums of gradients", false, CLT_F32, 1, &replica->gradient_sums);
 }
 
+clt_status clt_replica_for_wire(clt_replica *replica, clt_dtype wire, bool rounds)
+{
+    CLT_TRY(create_set(replica, "gradients in 16 bits", false, wire, 1, &replica->half_gradients));
+    return rounds ? create_set(replica, "residuals of gradients", false, CLT_F32, 1,
+                               &replica->residuals)
+                  : CLT_OK;
+}
+
+void clt_replica_forget_residuals(clt_replica *replica)
+{
+    destroy_set(replica, &replica->residuals);
+}
+
 void clt_replica_destroy(clt_replica *replica)
 {
     if (!replica->device)
@@ -100,6 +113,7 @@ void clt_replica_destroy(clt_replica *replica)
     destroy_set(replica, &replica->gradients);
     destroy_set(replica, &replica->half_gradients);
     destroy_set(replica, &replica->gradient_sums);
+    destroy_set(replica, &replica->residuals);
     for (int i = 0; i < CLT_MAX_OPTIMIZER_SLOTS; i++)
         destroy_set(replica, &replica->slots[i]);
     *replica = (clt_replica){0};

@@ -20,6 +20,9 @@ typedef struct clt_replica {
     cl_mem *gradients;         /* by bucket, in f32; NULL entries for buckets of states */
     cl_mem *half_gradients; /* in f16 or bf16, half as large; NULL until needed, like `gradients` */
     cl_mem *gradient_sums;  /* in f32, of micro-batches with 16-bit gradients; NULL until needed */
+    cl_mem
+        *residuals; /* in f32, by bucket: what rounding gradients left over; NULL: nothing is kept
+                     */
     /* Of this device's shard of each bucket only; with one shard, of whole buckets. NULL entries
      * for buckets of states, and where another shard owns the bucket. */
     cl_mem *slots[CLT_MAX_OPTIMIZER_SLOTS];
@@ -49,6 +52,13 @@ cl_mem *clt_replica_gradients(const clt_replica *replica, clt_dtype precision);
 
 /* Adds the sums in f32 of all micro-batches, for gradients in 16 bits. Idempotent. */
 clt_status clt_replica_for_gradient_sums(clt_replica *replica);
+
+/* Adds gradients of type `wire` (F16 or BF16) for other devices and, if it `rounds`, residuals of
+ * zeros. Idempotent. */
+clt_status clt_replica_for_wire(clt_replica *replica, clt_dtype wire, bool rounds);
+
+/* Drops the residuals. The device must be finished. */
+void clt_replica_forget_residuals(clt_replica *replica);
 
 void clt_replica_destroy(clt_replica *replica);
 

@@ -1,4 +1,4 @@
-#include "exec/update.h"
+#include "exec/update_call.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,6 +18,8 @@ typedef enum kernel_index {
     K_MERGE_FLOATS,
     K_MEAN, /* adds what K_ADD cannot in f32 */
     K_ASSIGN,
+    K_SEND, /* error feedback */
+    K_KEEP,
     K_OPTIMIZER,
     N_KERNELS
 } kernel_index;
@@ -55,6 +57,12 @@ static cl_mem gradients_of(const clt_update *u, int bucket)
     return clt_replica_gradients(u->replica, u->options.precision)[bucket];
 }
 
+/* The type of the sums that the optimizer reads. */
+static clt_dtype summed_type(const clt_update *u)
+{
+    return u->options.wire != CLT_F32 ? u->options.wire : u->options.precision;
+}
+
 clt_status clt_update_bytes(const clt_replica *replica, int64_t *bytes)
 {
     clt_stretches stretches;
@@ -65,25 +73,35 @@ clt_status clt_update_bytes(const clt_replica *replica, int64_t *bytes)
     return status;
 }
 
+static void write_options(const clt_update *u, clt_dtype gradients, char *options, size_t bytes)
+{
+    snprintf(options, bytes, "%s%s", u->replica->device->caps.fp64 ? "-DCLT_FP64" : "",
+             gradients == CLT_F16    ? " -DG_T=h -DHALF_GRADIENTS -DLOSS_SCALED"
+             : gradients == CLT_BF16 ? " -DG_T=w -DHALF_GRADIENTS"
+                                     : "");
+}
+
 static clt_status make_kernels(clt_update *u)
 {
-    static const char *const names[] = {
-        "square_sum", "step_status",     "loss_upstream", "scale_upstream", "add_to",
-        "round_sum",  "merge_gradients", "merge_floats",  "add_mean",       "assign_state"};
+    static const char *const names[] = {"square_sum",      "step_status",  "loss_upstream",
+                                        "scale_upstream",  "add_to",       "round_sum",
+                                        "merge_gradients", "merge_floats", "add_mean",
+                                        "assign_state",    "send_rounded", "keep_residual"};
     const char *file = u->stretches.gpu ? "train/gpu/update.cl" : "train/portable/update.cl";
-    const clt_dtype precision = u->options.precision;
-    char options[64];
-    snprintf(options, sizeof options, "%s%s", u->replica->device->caps.fp64 ? "-DCLT_FP64" : "",
-             precision == CLT_F16    ? " -DG_T=h -DHALF_GRADIENTS -DLOSS_SCALED"
-             : precision == CLT_BF16 ? " -DG_T=w -DHALF_GRADIENTS"
-                                     : "");
+    char options[64], wired[64];
+    write_options(u, u->options.precision, options, sizeof options);
+    write_options(u, summed_type(u), wired, sizeof wired);
     for (int i = 0; i < N_KERNELS; i++) {
+        const bool feeds = i == K_SEND || i == K_KEEP;
         const char *name = i == K_OPTIMIZER           ? u->optimizer->kernel
                            : i == K_ADD && is_half(u) ? "add_half"
                                                       : names[i];
-        if ((i != K_ROUND || is_half(u)) &&
-            ((i != K_MERGE && i != K_MERGE_FLOATS) || u->options.merges))
-            CLT_TRY(clt_device_kernel(u->replica->device, file, options, name, &u->kernels[i]));
+        if ((i == K_ROUND && !is_half(u)) || (feeds && !u->replica->residuals) ||
+            ((i == K_MERGE || i == K_MERGE_FLOATS) && !u->options.merges))
+            continue;
+        CLT_TRY(clt_device_kernel(u->replica->device, file,
+                                  feeds || i == K_OPTIMIZER ? wired : options, name,
+                                  &u->kernels[i]));
     }
     return CLT_OK;
 }
@@ -134,46 +152,9 @@ cl_mem clt_update_status_buffer(const clt_update *u)
     return u->status;
 }
 
-/* Sets arguments one after the other and enqueues the kernel. `code` keeps the first failure. */
-typedef struct call {
-    clt_update *update;
-    cl_kernel kernel;
-    cl_uint at;
-    cl_int code;
-} call;
-
 static call begin(clt_update *u, kernel_index which)
 {
     return (call){u, u->kernels[which], 0, CL_SUCCESS};
-}
-
-static void arg(call *c, size_t bytes, const void *value)
-{
-    if (c->code == CL_SUCCESS)
-        c->code = clSetKernelArg(c->kernel, c->at++, bytes, value);
-}
-
-static void arg_buffer(call *c, cl_mem buffer)
-{
-    arg(c, sizeof buffer, &buffer);
-}
-
-static void arg_int(call *c, int64_t value)
-{
-    const cl_int v = (cl_int)value;
-    arg(c, sizeof v, &v);
-}
-
-static void arg_long(call *c, int64_t value)
-{
-    const cl_long v = value;
-    arg(c, sizeof v, &v);
-}
-
-static void arg_float(call *c, double value)
-{
-    const cl_float v = (cl_float)value;
-    arg(c, sizeof v, &v);
 }
 
 /* `bytes` is the number of bytes that the kernel reads and writes, for profiles. */
@@ -200,7 +181,7 @@ static clt_status run(call *c, int64_t items, size_t local, const char *name, in
  * few enough to cost little. */
 static clt_status run_bucket(call *c, int64_t count, const char *name, int floats, bool gradient)
 {
-    const int64_t each = gradient ? clt_dtype_size(c->update->options.precision) : 0;
+    const int64_t each = gradient ? clt_dtype_size(summed_type(c->update)) : 0;
     const int64_t bytes = count * (floats * (int64_t)sizeof(float) + each);
     if (c->update->stretches.gpu)
         return run(c, count / CLT_UPDATE_GPU_CHUNK, CLT_UPDATE_GPU_GROUP, name, bytes);
@@ -262,6 +243,36 @@ clt_status clt_update_sum_half(clt_update *u, bool first)
 clt_status clt_update_round_sum(clt_update *u)
 {
     return each_sum(u, K_ROUND, "round_sum", -1, 1);
+}
+
+static clt_status feed_back(clt_update *u, kernel_index kernel, const char *name, int bucket)
+{
+    clt_replica *r = u->replica;
+    const int64_t count = r->layout->buckets[bucket].bytes / 4;
+    call c = begin(u, kernel);
+    arg_buffer(&c, u->status);
+    arg_buffer(&c, is_half(u) ? r->gradient_sums[bucket] : r->gradients[bucket]);
+    arg_buffer(&c, r->residuals[bucket]);
+    if (kernel == K_SEND)
+        arg_buffer(&c, r->half_gradients[bucket]);
+    arg_int(&c, 0);
+    arg_int(&c, count);
+    return run_bucket(&c, count, name, kernel == K_SEND ? 2 : 3, kernel == K_SEND);
+}
+
+clt_status clt_update_send(clt_update *u, int bucket)
+{
+    return feed_back(u, K_SEND, "send_rounded", bucket);
+}
+
+clt_status clt_update_keep(clt_update *u, int bucket)
+{
+    return feed_back(u, K_KEEP, "keep_residual", bucket);
+}
+
+bool clt_update_commits(const clt_update *u)
+{
+    return u->host_status[CLT_STEP_STATUS_OK] == 1;
 }
 
 /* The kernel add_to adds whole lines at equal offsets of both buffers. */
@@ -476,7 +487,7 @@ static clt_status update_group(clt_update *u, int bucket, int first, int end, do
     call c = begin(u, K_OPTIMIZER);
     arg_buffer(&c, u->status);
     arg_buffer(&c, replica->values[bucket]);
-    arg_buffer(&c, gradients_of(u, bucket));
+    arg_buffer(&c, clt_replica_gradients(replica, summed_type(u))[bucket]);
     arg_int(&c, from / 4);
     arg_int(&c, count);
     arg_float(&c, lr * slot->rate);

@@ -20,6 +20,8 @@ typedef struct clt_update_options {
     bool guard;
     bool merges;         /* clt_update_merge is called */
     clt_dtype precision; /* of gradients: F32, F16 or BF16. With F16, losses are scaled */
+    clt_dtype wire; /* not F32: with error feedback devices exchange gradients of this type, and the
+                       optimizer reads their sum */
 } clt_update_options;
 
 /* Floats of the step status. The kernels read and write them. */
@@ -61,6 +63,15 @@ clt_status clt_update_add(clt_update *update, int bucket, int64_t offset, clt_vi
  * into the gradients. */
 clt_status clt_update_sum_half(clt_update *update, bool first);
 clt_status clt_update_round_sum(clt_update *update);
+
+/* Error feedback, if the replica has residuals. send rounds a bucket's f32 gradients, or the sum of
+ * micro-batches, with its residual into the 16-bit gradients. keep replaces the residual by what
+ * that rounded away, if the step is committed; the f32 gradients must still be there. */
+clt_status clt_update_send(clt_update *update, int bucket);
+clt_status clt_update_keep(clt_update *update, int bucket);
+
+/* Whether the step status that clt_update_set_status set last commits the step. */
+bool clt_update_commits(const clt_update *update);
 
 /* Sets the gradients of all buckets to zero. */
 clt_status clt_update_zero(clt_update *update);

@@ -16,6 +16,9 @@
 #include "core/gpu/halves.clh"
 #define LOAD_G(x, i) GET4(G_T, (x) + 4 * (i))
 #define STORE_G(v, x, i) PUT4(G_T, v, (x) + 4 * (i))
+#define ROUND_h(v) clt_widen4_h(clt_narrow4_h(v))
+#define ROUND_w(v) as_float4(convert_uint4(clt_narrow4_w(v)) << 16)
+#define ROUND_G(v) CLT_STORAGE(ROUND, G_T)(v)
 #include "core/gpu/tree.clh"
 #include "train/update.clh"
 

@@ -18,6 +18,9 @@
 #include "core/batch_blocked/halves.clh"
 #define LOAD_G(x, i) LOAD_AS(G_T, (x) + (i))
 #define STORE_G(v, x, i) STORE_AS(G_T, v, (x) + (i))
+#define ROUND_h(v) clt_widen_h(clt_narrow_h(v))
+#define ROUND_w(v) clt_widen_w(clt_narrow_w(v))
+#define ROUND_G(v) CLT_STORAGE(ROUND, G_T)(v)
 #include "train/update.clh"
 
 /* partials[2 * (first + group)] = sum of squares of the work-item's share of the bucket's `count`

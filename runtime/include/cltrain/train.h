@@ -206,6 +206,28 @@ typedef struct clt_trainer_options {
      * none. clt_trainer_create replaces the file, and nothing removes it. Read by
      * clt_trainer_create. */
     const char *heartbeat;
+    /* CLT_F32, CLT_BF16 or CLT_F16: the type in which gradients travel between devices, ranks of a
+     * node and nodes. F32: they travel as they are, in 16 bits if `precision` has 16 bits. Else
+     * with error feedback (Seide et al., Interspeech 2014; Karimireddy et al., ICML 2019): who
+     * rounds v = gradient + residual to s, the nearest 16-bit number, adds v - s to its next
+     * gradient. Devices, ranks and nodes round what they send, and the owner of a slice of the sum
+     * rounds the result. Sums are computed in f32. Parameters that devices with shards (`zero` 1,
+     * or devices of several kinds) send are f32. A step that is not committed changes no residual.
+     *
+     * With precision BF16 gradients have 16 bits already: BF16 here adds the residuals of sums.
+     * F16 needs precision F16, because losses must be scaled, and precision F16 needs F16.
+     *
+     * Checkpoints have the residuals. A run goes on with the same type only (else MISMATCH). On the
+     * same devices and ranks it has the bits of a run without a break. On others, rank 0 adds the
+     * sum of all residuals to what it sends first. A device or rank that is lost takes its own
+     * residuals along. With one device nothing travels: residuals wait in its checkpoints.
+     *
+     * For parameters in f32 it takes 6 bytes a parameter on each device, and 8 bytes of host memory
+     * on each rank for each kind of sum that the rank rounds (see clt_comm_residual_create). Saving
+     * gathers the residuals of all ranks in the memory of rank 0's host, and is collective.
+     * Gradients cannot be set after
+     * their reduction. UNSUPPORTED with zero 3, offload, and meshes with tp or pp. */
+    clt_dtype wire;
 } clt_trainer_options;
 
 /* Sets struct_size and the defaults. */

@@ -30,6 +30,15 @@ typedef struct clt_exchange_device {
     double began, busy; /* for rebalancing: of the last step, until its gradients were ready */
 } clt_exchange_device;
 
+/* Gradients in 16 bits with error feedback; step/wire.c. */
+typedef struct clt_wire {
+    clt_dtype dtype; /* of gradients between devices; F32: there is no error feedback */
+    bool rounds;     /* devices round gradients that they have in f32 */
+    clt_collective_residual **sums; /* by bucket; NULL: not connected */
+    char *layout; /* of devices and ranks; on the same layout a run resumes with the same bits */
+    _Atomic int64_t accepted; /* number of the last step whose residuals count, plus 1 */
+} clt_wire;
+
 typedef struct clt_exchange {
     clt_collectives collectives; /* used with several devices */
     /* By axis of the mesh, and for CLT_AXIS_SAMPLES: the group of devices that differ only along
@@ -40,9 +49,10 @@ typedef struct clt_exchange {
     int *edges;
     clt_exchange_device *devices; /* by device of this process */
     int n_devices, n_buckets;
-    int n_nodes;         /* requests for collectives of a plan, for each micro-batch in flight */
-    char **labels;       /* by bucket, for messages */
-    clt_heartbeat *beat; /* NULL: none */
+    int n_nodes;   /* requests for collectives of a plan, for each micro-batch in flight */
+    char **labels; /* by bucket, for messages */
+    clt_wire wire;
+    clt_heartbeat *beat;         /* NULL: none */
     struct clt_profile *profile; /* NULL: no profile is recorded */
     int vote;                    /* bits that this rank sends in its next steps */
     int votes;                   /* bits that all ranks sent in the last step */

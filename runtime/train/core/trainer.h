@@ -57,6 +57,8 @@ struct clt_trainer {
     bool may_idle;   /* clt_fit runs, in which ranks that lose their last device wait */
     clt_phase phase; /* of a step in parts */
     bool measured;   /* after reduce: no gradient was set since, so their norm is known */
+    float **parked;  /* step/wire.h */
+    bool ends;       /* clt_trainer_destroy was called */
     bool keeps;      /* this trainer is counted in store->keepers */
 };
 

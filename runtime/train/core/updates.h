@@ -9,7 +9,10 @@ typedef struct clt_updates {
     clt_update *update;
     float *step_status;      /* by ring entry: CLT_STEP_STATUS floats */
     clt_scaling scaling;     /* with several devices: state after the last complete step */
-    const cl_mem *gradients; /* by bucket */
+    const cl_mem *gradients; /* by bucket; the plan writes them */
+    const cl_mem *sent;      /* by bucket; devices exchange them */
+    bool rounded;            /* the sum of this step's micro-batches was rounded */
+    bool keeps;              /* the step is committed, so its residuals count */
     clt_shard_sums
         *shard_sums;     /* of the gradients; NULL: the device has one virtual shard, or none */
     int votes;           /* votes of the last step */

@@ -67,6 +67,9 @@ static void translate(const clt_collective *what, clt_comm_op *op)
     op->vote = what->vote;
     op->leaves = what->leaves;
     op->label = what->label;
+    op->residual = (clt_comm_residual *)what->residual;
+    if (what->residual)
+        op->residual_scale = what->residual_scale;
 }
 
 static void stop(void *self, clt_status status, const char *message)
@@ -155,6 +158,44 @@ static clt_status reserve(void *self, int number, int device, int64_t bytes, int
 {
     const group *g = &((const connection *)self)->groups[number];
     return clt_comm_reserve(g->of[device], g->index[device], bytes, requests);
+}
+
+/* --- error feedback -------------------------------------------------------------------------- */
+
+static clt_status residual_open(void *self, int number, int64_t count,
+                                clt_collective_residual **residual)
+{
+    clt_comm_residual *made = NULL;
+    const clt_status status =
+        clt_comm_residual_create(((const connection *)self)->groups[number].of[0], count, &made);
+    if (status == CLT_OK)
+        *residual = (clt_collective_residual *)made;
+    return status;
+}
+
+static void residual_close(clt_collective_residual *residual)
+{
+    clt_comm_residual_destroy((clt_comm_residual *)residual);
+}
+
+static void residual_accept(clt_collective_residual *residual)
+{
+    clt_comm_residual_accept((clt_comm_residual *)residual);
+}
+
+static int residual_has(const clt_collective_residual *residual, int rounding)
+{
+    return clt_comm_residual_has((const clt_comm_residual *)residual, (clt_comm_rounding)rounding);
+}
+
+static void residual_get(const clt_collective_residual *residual, int rounding, float *data)
+{
+    clt_comm_residual_get((const clt_comm_residual *)residual, (clt_comm_rounding)rounding, data);
+}
+
+static clt_status residual_set(clt_collective_residual *residual, int rounding, const float *data)
+{
+    return clt_comm_residual_set((clt_comm_residual *)residual, (clt_comm_rounding)rounding, data);
 }
 
 /* --- all communicators ----------------------------------------------------------------------- */
@@ -393,6 +434,12 @@ clt_status clt_collectives_open(clt_device *const *devices, int count, const clt
                                .start = start,
                                .complete = complete,
                                .reserve = reserve,
+                               .residual_open = residual_open,
+                               .residual_close = residual_close,
+                               .residual_accept = residual_accept,
+                               .residual_has = residual_has,
+                               .residual_get = residual_get,
+                               .residual_set = residual_set,
                                .split = split,
                                .stop = stop,
                                .status = status_of,

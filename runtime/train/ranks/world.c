@@ -345,7 +345,7 @@ typedef struct setting {
     int64_t count; /* all others */
 } setting;
 
-enum { SETTINGS = 30 };
+enum { SETTINGS = 31 };
 
 static void list_settings(const clt_trainer_options *o, int participants, setting list[SETTINGS])
 {
@@ -380,6 +380,7 @@ static void list_settings(const clt_trainer_options *o, int participants, settin
                            {"recompute", WHOLE, 0, o->recompute != 0},
                            {"memory limit", WHOLE, 0, o->memory},
                            {"precision", DTYPE, 0, (int64_t)o->precision},
+                           {"type on the wire", DTYPE, 0, (int64_t)o->wire},
                            {"seed", WHOLE, 0, (int64_t)o->seed},
                            {"split (weights of the devices)", UNSHOWN, 0, (int64_t)split}};
     _Static_assert(sizeof all == SETTINGS * sizeof *list, "as many as the list has room for");

@@ -12,6 +12,7 @@
 #include "train/step/states.h"
 #include "train/step/programs.h"
 #include "train/step/verify.h"
+#include "train/step/wire.h"
 #include "train/ranks/connect.h"
 #include "train/ranks/virtual_shards.h"
 
@@ -80,6 +81,8 @@ static clt_status make_device(clt_trainer *t, int index)
     if (clt_capacity_micro_batches(&t->options) > 1 && t->options.precision != CLT_F32 &&
         !t->options.virtual_shards)
         CLT_TRY(clt_replica_for_gradient_sums(replica));
+    if (t->exchange.wire.dtype != CLT_F32)
+        CLT_TRY(clt_replica_for_wire(replica, t->exchange.wire.dtype, t->exchange.wire.rounds));
     const clt_update_options update = {.optimizer = t->options.optimizer,
                                        .momentum = t->options.momentum,
                                        .beta1 = t->options.beta1,
@@ -90,12 +93,14 @@ static clt_status make_device(clt_trainer *t, int index)
                                        .clip_norm = t->options.clip_norm,
                                        .guard = t->options.guard != 0,
                                        .merges = t->options.virtual_shards != 0,
-                                       .precision = t->options.precision};
+                                       .precision = t->options.precision,
+                                       .wire = t->exchange.wire.dtype};
     CLT_TRY(clt_update_create(replica, &update, &d->update));
     d->step_status = clt_calloc(CLT_STEP_STATUS * CLT_RESULT_RING, sizeof *d->step_status);
     d->scaling = clt_scaling_begin();
     CLT_TRY_MEMORY(d->step_status);
     d->gradients = clt_replica_gradients(replica, t->options.precision);
+    d->sent = t->exchange.wire.dtype != CLT_F32 ? replica->half_gradients : d->gradients;
     return t->options.virtual_shards ? make_shard_sums(t, index) : CLT_OK;
 }
 
@@ -296,14 +301,16 @@ clt_status clt_trainer_build(clt_trainer *t)
     CLT_TRY(check_axes(t));
     CLT_TRY(check_virtual_shards(t, alike));
     CLT_TRY(make_bounds(t));
+    CLT_TRY(clt_wire_choose(t));
     CLT_TRY(clt_ranks_in_turns(t->all.world, build, t));
     CLT_TRY(clt_segments_agree(t->graph, t->training, t->evaluation, &t->all));
     t->streams = t->all.total > 1 && !clt_participants_have_axes(&t->all) && !t->all.mesh.zero &&
                  clt_trainer_streams(&t->options);
     CLT_TRY(clt_programs_create(t));
     if (t->all.total == 1)
-        return CLT_OK;
+        return clt_wire_park_device(t);
     CLT_TRY(connect(t));
+    CLT_TRY(clt_world_agree(&t->all, clt_wire_connect(t)));
     return clt_segments_reserve(t->training, t->evaluation, &t->all, &t->exchange);
 }
 
@@ -322,7 +329,9 @@ void clt_trainer_unbuild(clt_trainer *t)
 {
     for (int i = 0; i < t->all.own; i++)
         clt_device_finish(t->store->replicas[i].device);
+    const clt_collectives collectives = t->exchange.collectives;
     clt_exchange_free(&t->exchange);
+    clt_wire_disconnect(t, &collectives, !t->ends);
     clt_device_threads_destroy(t->threads);
     clt_session_destroy(t->training);
     clt_session_destroy(t->evaluation);

@@ -48,6 +48,18 @@ static int64_t set_bytes(const clt_buckets *layout, bool states, clt_dtype dtype
     return bytes;
 }
 
+/* With error feedback: 16-bit gradients beside those in f32, and residuals of what is rounded. */
+static int64_t wire_bytes(const clt_buckets *layout, const clt_trainer_options *options)
+{
+    const bool full = options->precision == CLT_F32;
+    if (options->wire == CLT_F32)
+        return 0;
+    return (full ? set_bytes(layout, false, options->wire, 0, 1) : 0) +
+           (full || clt_capacity_micro_batches(options) > 1
+                ? set_bytes(layout, false, CLT_F32, 0, 1)
+                : 0);
+}
+
 /* Training keeps the inputs of two steps. */
 static int64_t input_bytes(const clt_value *input, int64_t samples, int micro_batches, int copies)
 {
@@ -121,6 +133,8 @@ clt_status clt_memory_count(const clt_graph *graph, const clt_store *store,
     /* They are summed in f32. */
     if (micro_batches > 1 && options->precision != CLT_F32 && !options->virtual_shards)
         m->store += set_bytes(replica->layout, false, CLT_F32, 0, 1);
+    if (total > 1)
+        m->store += wire_bytes(replica->layout, options);
     for (int i = 0; i < graph->n_values; i++) {
         const clt_value *v = graph->values[i];
         if (v->kind == CLT_VALUE_INPUT)
@@ -191,5 +205,7 @@ int64_t clt_memory_held(const clt_replica *replica, const clt_trainer_options *o
     if (replica->gradient_sums && options->precision != CLT_F32 &&
         clt_capacity_micro_batches(options) > 1 && !options->virtual_shards)
         bytes += set_bytes(layout, false, CLT_F32, 0, 1);
+    if (replica->residuals)
+        bytes += wire_bytes(layout, options);
     return bytes;
 }

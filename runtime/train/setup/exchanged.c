@@ -1,10 +1,10 @@
 #include "train/setup/exchanged.h"
 
-void clt_exchanged_count(const clt_plan *plan, const clt_mesh *mesh, int shards, int micro_batches,
-                         clt_exchanged *e)
+void clt_exchanged_count(const clt_plan *plan, const clt_mesh *mesh, clt_dtype wire, int shards,
+                         int micro_batches, clt_exchanged *e)
 {
     const clt_buckets *layout = &plan->buckets;
-    const int element = clt_dtype_size(plan->options.precision);
+    const int element = clt_dtype_size(wire != CLT_F32 ? wire : plan->options.precision);
     const bool reduces = clt_mesh_places(mesh, CLT_AXIS_SAMPLES) > 1 && !mesh->zero;
     *e = (clt_exchanged){0};
     for (int a = 0; a < CLT_AXES; a++)

@@ -11,6 +11,7 @@
 #include "train/setup/choices.h"
 #include "train/setup/loss_scaling.h"
 #include "train/setup/store_files.h"
+#include "train/setup/wire_files.h"
 #include "train/step/shards.h"
 #include <cltrain/fit.h>
 
@@ -60,8 +61,20 @@ clt_status clt_trainer_set_use(clt_trainer *t, const char *json)
     return CLT_OK;
 }
 
+/* Appends tensors to a list's items. The list's count stays, so the reader does not fetch them. */
+static clt_status append(clt_tensor_list *slots, const clt_tensor *items, int count)
+{
+    clt_tensor *all =
+        clt_realloc(slots->items, (size_t)(slots->count + count + 1) * sizeof *slots->items);
+    CLT_TRY_MEMORY(all);
+    slots->items = all;
+    if (count)
+        memcpy(all + slots->count, items, (size_t)count * sizeof *items);
+    return CLT_OK;
+}
+
 static clt_status save(clt_trainer *t, const char *dir, clt_position position, int64_t batch,
-                       int64_t seed, int64_t keep, const char *model)
+                       int64_t seed, int64_t keep, const char *model, const clt_wire_saved *wire)
 {
     clt_tensor_list values = {0}, slots = {0};
     clt_tensor_reader reader;
@@ -71,6 +84,7 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
     CLT_NEXT(status, clt_trainer_wait(t));
     CLT_NEXT(status, clt_tensor_list_make(t->store, NULL, &values));
     CLT_NEXT(status, clt_tensor_list_make(t->store, optimizer_of(t), &slots));
+    CLT_NEXT(status, append(&slots, wire->items, wire->count));
     reader.lists[0] = &values;
     reader.lists[1] = &slots;
     char dropout_seed[24], shards[24], *choices = NULL, *split = NULL;
@@ -98,8 +112,11 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
         {CLT_SECTION_SHARDS, shards, 0},
         {NULL}, /* room for the sections that not every run has */
         {NULL},
+        {NULL},
     };
-    int n_sections = (int)(sizeof sections / sizeof *sections) - 2;
+    int n_sections = (int)(sizeof sections / sizeof *sections) - 3;
+    if (wire->section)
+        sections[n_sections++] = (clt_section){CLT_SECTION_WIRE, wire->section, 0};
     if (t->use)
         sections[n_sections++] = (clt_section){"use", t->use, 1};
     if (t->deals)
@@ -112,7 +129,7 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
     desc.model = values.items;
     desc.model_count = values.count;
     desc.optimizer = slots.items;
-    desc.optimizer_count = slots.count;
+    desc.optimizer_count = slots.count + wire->count;
     desc.sections = sections;
     desc.section_count = n_sections;
     desc.fetch = clt_tensor_reader_fetch;
@@ -129,11 +146,19 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
 clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position position, int64_t batch,
                             int64_t seed, int64_t keep, const char *model)
 {
+    clt_wire_saved wire = {0};
     CLT_TRY(clt_store_check_devices(t->store));
-    if (!clt_shards_together(t)) /* all replicas are equal */
-        return t->all.rank ? CLT_OK : save(t, dir, position, batch, seed, keep, model);
-    return t->all.rank ? clt_whole_follow(&t->all, t->store)
-                       : clt_whole_end(&t->all, save(t, dir, position, batch, seed, keep, model));
+    clt_status status = clt_wire_collect(t, &wire);
+    if (status != CLT_OK)
+        ;                             /* on all ranks */
+    else if (!clt_shards_together(t)) /* all replicas are equal */
+        status = t->all.rank ? CLT_OK : save(t, dir, position, batch, seed, keep, model, &wire);
+    else if (t->all.rank)
+        status = clt_whole_follow(&t->all, t->store);
+    else
+        status = clt_whole_end(&t->all, save(t, dir, position, batch, seed, keep, model, &wire));
+    clt_wire_saved_free(t, &wire);
+    return status;
 }
 
 /* --- restoring ------------------------------------------------------------------------------- */
@@ -204,6 +229,7 @@ static clt_status match_groups(const clt_trainer *t, const clt_checkpoint *check
 static clt_status match_all(clt_trainer *t, const clt_checkpoint *checkpoint)
 {
     clt_tensor_list values = {0}, slots = {0};
+    clt_wire_saved wire = {0};
     clt_status status = clt_tensor_list_make(t->store, NULL, &values);
     CLT_NEXT(status, clt_tensors_match(clt_checkpoint_model(checkpoint), values.items, values.count,
                                        CLT_MATCH_EXACT));
@@ -220,9 +246,12 @@ static clt_status match_all(clt_trainer *t, const clt_checkpoint *checkpoint)
                           "from the parameters in model.safetensors",
                           clt_checkpoint_path(checkpoint), written->text, t->reads);
     CLT_NEXT(status, match_groups(t, checkpoint));
+    CLT_NEXT(status, clt_wire_expect(t, checkpoint, &wire));
     CLT_NEXT(status, clt_tensor_list_make(t->store, optimizer_of(t), &slots));
+    CLT_NEXT(status, append(&slots, wire.items, wire.count));
     CLT_NEXT(status, clt_tensors_match(clt_checkpoint_optimizer(checkpoint), slots.items,
-                                       slots.count, CLT_MATCH_EXACT));
+                                       slots.count + wire.count, CLT_MATCH_EXACT));
+    clt_wire_saved_free(t, &wire);
     clt_tensor_list_free(&values);
     clt_tensor_list_free(&slots);
     return status;
@@ -300,6 +329,7 @@ clt_status clt_trainer_restore_with(clt_trainer *t, bool together, const char *p
                                     : restore(t, together ? &t->all : NULL, checkpoint);
     if (checkpoint && together)
         status = clt_whole_end(&t->all, status);
+    CLT_NEXT(status, clt_wire_restore(t, checkpoint, together));
     if (status == CLT_OK) {
         clt_run_state run = checkpoint ? *clt_checkpoint_run(checkpoint) : (clt_run_state){0};
         if (together)

@@ -1,5 +1,6 @@
 #include "train/core/trainer.h"
 #include "train/step/shards.h"
+#include "train/step/wire.h"
 #include "train/store/parts.h"
 
 #include <math.h>
@@ -39,8 +40,9 @@ static const char *beside_shards(const clt_trainer_options *o)
            : o->rebalance    ? "rebalance"
            : o->tune_seconds > 0
                ? "tune_seconds (measurements would choose other kernels elsewhere)"
-           : o->zero ? "zero"
-                     : NULL;
+           : o->zero            ? "zero"
+           : o->wire != CLT_F32 ? "wire"
+                                : NULL;
 }
 
 static clt_status check_virtual_shards(const clt_trainer_options *o)
@@ -54,6 +56,22 @@ static clt_status check_virtual_shards(const clt_trainer_options *o)
     return other ? clt_fail(CLT_UNSUPPORTED, "virtual shards do not work with %s: leave it out",
                             other)
                  : CLT_OK;
+}
+
+static clt_status check_wire(const clt_trainer_options *o)
+{
+    if (o->wire != CLT_F32 && o->wire != CLT_F16 && o->wire != CLT_BF16)
+        return clt_fail(CLT_INVALID_ARGUMENT, "wire %s is not possible: f32, bf16 or f16",
+                        clt_dtype_name(o->wire));
+    if (o->wire == CLT_F16 && o->precision != CLT_F16)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "wire f16 needs losses that are scaled, because small gradients would "
+                        "vanish: choose wire bf16, or precision f16");
+    if (o->wire == CLT_BF16 && o->precision == CLT_F16)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "with precision f16 gradients are f16 already, so wire bf16 would round "
+                        "them again: choose wire f16 or f32");
+    return CLT_OK;
 }
 
 clt_status clt_trainer_check_options(const clt_trainer_options *o)
@@ -79,6 +97,7 @@ clt_status clt_trainer_check_options(const clt_trainer_options *o)
     if (o->precision != CLT_F32 && o->precision != CLT_F16 && o->precision != CLT_BF16)
         return clt_fail(CLT_INVALID_ARGUMENT, "precision %s is not possible: f32, f16 or bf16",
                         clt_dtype_name(o->precision));
+    CLT_TRY(check_wire(o));
     /* Kernels count samples with an int. */
     if (o->batch < 1 || o->batch > INT32_MAX)
         return clt_fail(CLT_INVALID_ARGUMENT, "batch %lld is not possible; it must be 1 to %d",
@@ -213,7 +232,11 @@ void clt_trainer_destroy(clt_trainer *t)
 {
     if (!t)
         return;
+    t->ends = true;
     clt_trainer_unbuild(t);
+    clt_wire_free(t);
+    for (int d = 0; d < t->store->n_devices && t->options.wire != CLT_F32; d++)
+        clt_replica_forget_residuals(&t->store->replicas[d]);
     leave_store(t);
     clt_heartbeat_close(t->exchange.beat);
     clt_free(t->use);

@@ -29,11 +29,15 @@ static clt_status find_loss_scale(const clt_trainer *t, int device, float *scale
     return CLT_OK;
 }
 
-/* Reads the bytes [at, at + bytes) of a bucket's gradients, as if they were f32. */
+/* Reads the bytes [at, at + bytes) of a bucket's gradients, as if they were f32. Before the
+ * reduction they have the plan's type, and then that of the exchange. */
 static clt_status read_gradient(const clt_trainer *t, int device, int bucket, int64_t at,
                                 int64_t bytes, float *data)
 {
-    const clt_dtype precision = t->options.precision;
+    const clt_dtype wire = t->exchange.wire.dtype;
+    const bool own =
+        wire == CLT_F32 || t->phase == CLT_PHASE_FORWARD || t->phase == CLT_PHASE_BACKWARD;
+    const clt_dtype precision = own ? t->options.precision : wire;
     const clt_replica *r = &t->store->replicas[device];
     const cl_mem buffer = clt_replica_gradients(r, precision)[bucket];
     const int64_t count = bytes / 4;
@@ -147,6 +151,11 @@ static clt_status put_gradient(const clt_trainer *t, int device, const clt_slot 
 
 clt_status clt_gradients_may_set(const clt_trainer *t)
 {
+    if (t->exchange.wire.dtype != CLT_F32 && t->phase > CLT_PHASE_BACKWARD)
+        return clt_fail(CLT_UNSUPPORTED,
+                        "with wire %s gradients cannot be set after their reduction, which leaves "
+                        "residuals: set them before clt_trainer_reduce, or choose wire f32",
+                        clt_dtype_name(t->exchange.wire.dtype));
     return t->phase >= CLT_PHASE_BACKWARD
                ? CLT_OK
                : clt_fail(CLT_STATE, "a gradient is set between clt_trainer_backward and "

@@ -8,6 +8,7 @@
 #include "train/step/diagnose.h"
 #include "train/step/states.h"
 #include "train/step/verify.h"
+#include "train/step/wire.h"
 
 /* The current instruction, with its micro-batch and run. */
 typedef struct context {
@@ -172,7 +173,9 @@ static clt_status status_of_step(context *c)
         add_words(c, &squares, &finite);
     else
         add_buckets(c, &squares, &finite);
-    return clt_update_set_status(c->u->update, squares, finite);
+    CLT_TRY(clt_update_set_status(c->u->update, squares, finite));
+    c->u->keeps = finite && clt_update_commits(c->u->update);
+    return CLT_OK;
 }
 
 static clt_status update(context *c)
@@ -181,6 +184,7 @@ static clt_status update(context *c)
     if (c->i->item >= 0 &&
         c->b->exchange->devices[c->b->device].reduced[c->i->item].votes & CLT_VOTE_DROP)
         return CLT_OK;
+    CLT_TRY(clt_wire_keep(b, c->i->item));
     if (c->i->item >= 0)
         return clt_update_bucket(c->u->update, c->i->item, b->call->lr, b->call->step);
     return clt_update_apply(c->u->update, b->call->lr, b->call->step);
@@ -320,7 +324,7 @@ static clt_status execute(context *c)
     case CLT_DO_ADD_HALF:
         return add(c);
     case CLT_DO_ROUND:
-        return clt_update_round_sum(c->u->update);
+        return clt_wire_round_sum(b);
     case CLT_DO_MERGE:
         return merge(c);
     case CLT_DO_START:
@@ -335,6 +339,7 @@ static clt_status execute(context *c)
         return status_of_step(c);
     case CLT_DO_COMMIT:
         c->u->begun = call->step + 1;
+        clt_wire_accept(b);
         return CLT_OK;
     case CLT_DO_UPDATE:
         return update(c);

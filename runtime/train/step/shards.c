@@ -13,7 +13,8 @@ enum { PIECE = 4 << 20 };
 
 bool clt_shards_together(const clt_trainer *t)
 {
-    return (t->sharded && t->all.ranks > 1) || clt_whole_spread(&t->all, t->store);
+    const bool residuals = t->exchange.wire.dtype != CLT_F32;
+    return ((t->sharded || residuals) && t->all.ranks > 1) || clt_whole_spread(&t->all, t->store);
 }
 
 /* Whether clt_shards_tell sends tensors that one rank has set. */

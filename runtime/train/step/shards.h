@@ -18,7 +18,7 @@ typedef struct clt_whole_slots {
 } clt_whole_slots;
 
 /* Whether all ranks save and restore together, because a rank alone lacks shards of the optimizer's
- * tensors or parts of parameters. */
+ * tensors, parts of parameters, or residuals of other ranks. */
 bool clt_shards_together(const struct clt_trainer *trainer);
 
 /* Frees the tensors. */

@@ -241,6 +241,11 @@ clt_status clt_trainer_reduce(clt_trainer *t)
 
 clt_status clt_trainer_reduced(clt_trainer *t)
 {
+    if (t->exchange.wire.dtype != CLT_F32)
+        return clt_fail(CLT_UNSUPPORTED,
+                        "with wire %s the trainer reduces gradients itself: call "
+                        "clt_trainer_reduce, or choose wire f32",
+                        clt_dtype_name(t->exchange.wire.dtype));
     return reduce(t, CLT_PROGRAM_REDUCED, "clt_trainer_reduced");
 }
 

@@ -5,6 +5,7 @@
 #include "train/step/profile.h"
 #include "train/step/states.h"
 #include "train/step/verify.h"
+#include "train/step/wire.h"
 
 enum { RESULTS, MEANS, CHECKSUMS, WORDS, TIED, BUCKETS };
 
@@ -167,21 +168,41 @@ static clt_status of_node(const clt_bound *b, int k, const clt_run *run, clt_col
     return fill_end(b, c, node, out, what->count);
 }
 
+static clt_dtype sent_type(const clt_bound *b)
+{
+    return b->exchange->wire.dtype != CLT_F32
+               ? b->exchange->wire.dtype
+               : b->call->session->devices[b->device].plan->options.precision;
+}
+
+/* Before a bucket's reduction, a device with gradients in f32 rounds them. */
+static clt_status send_gradient(const clt_bound *b, int bucket, clt_collective *what)
+{
+    clt_scaling scaling;
+    if (b->exchange->wire.dtype == CLT_F32)
+        return CLT_OK;
+    CLT_TRY(clt_update_scaling(b->updates->update, &scaling));
+    what->residual_scale = b->exchange->wire.dtype == CLT_F16 ? scaling.scale : 1;
+    return clt_wire_rounds_buckets(b) ? clt_update_send(b->updates->update, bucket) : CLT_OK;
+}
+
 /* `owner`: the participant that gets the whole sum; -1: all, or each its shard. */
 static clt_collective of_gradient(const clt_bound *b, int bucket, int owner)
 {
     const clt_bucket *of = &b->replica->layout->buckets[bucket];
     const int shards = owner < 0 ? b->replica->shards : 1;
+    const clt_wire *wire = &b->exchange->wire;
     return (clt_collective){.kind = owner >= 0   ? CLT_COLLECTIVE_REDUCE
                                     : shards > 1 ? CLT_COLLECTIVE_REDUCE_SCATTER
                                                  : CLT_COLLECTIVE_ALL_REDUCE,
                             .root = owner < 0 ? 0 : owner,
-                            .buffer = b->updates->gradients[bucket],
+                            .buffer = b->updates->sent[bucket],
                             .count = clt_shard_bytes(of, shards) / 4,
-                            .dtype = b->call->session->devices[b->device].plan->options.precision,
+                            .dtype = sent_type(b),
                             .whole = true,
                             .empty = !b->share.count && !b->call->given && !b->leaves,
                             .measure = !b->leaves, /* else the devices measure */
+                            .residual = wire->sums ? wire->sums[bucket] : NULL,
                             .vote = b->exchange->vote,
                             .leaves = b->leaves,
                             .label = b->exchange->labels[bucket]};
@@ -239,7 +260,7 @@ static clt_status describe(const clt_bound *b, const clt_instruction *i, const c
         return CLT_OK;
     case CLT_ON_GRADIENT:
         *what = of_gradient(b, i->item, i->peer);
-        return CLT_OK;
+        return send_gradient(b, i->item, what);
     case CLT_ON_TIED:
         *what = of_tied(b, i->item);
         return CLT_OK;
@@ -286,8 +307,7 @@ static void note_gradient(const clt_bound *b, int bucket, const clt_collective_r
     clt_heartbeat_complete(b->device == 0 ? b->exchange->beat : NULL, bucket);
     own->reduced[bucket] = *result;
     note_profile(b, b->exchange->labels[bucket], true,
-                 clt_bucket_gradient_bytes(&plan->buckets.buckets[bucket], plan->options.precision),
-                 result);
+                 clt_bucket_gradient_bytes(&plan->buckets.buckets[bucket], sent_type(b)), result);
     if (bucket == plan->ready[plan->n_ready - 1]) /* earlier reductions were hidden by backward */
         own->exposed += result->done - result->ready;
 }

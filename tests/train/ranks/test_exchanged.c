@@ -22,6 +22,7 @@ typedef struct setting {
     int zero, accumulate;
     int ranks;            /* 0: 2 */
     int64_t bucket_bytes; /* 0: the default */
+    clt_dtype wire;
 } setting;
 
 /* What a rank has counted in a step. */
@@ -140,6 +141,7 @@ static clt_trainer_options options_of(const setting *s)
     o.batch = BATCH;
     o.accumulate = s->accumulate;
     o.zero = s->zero;
+    o.wire = s->wire;
     o.comm_timeout = 60;
     return o;
 }
@@ -164,7 +166,7 @@ static void read_plan(const lab *l, counted *own)
 {
     const clt_trainer *t = l->trainer;
     const clt_participants *p = &t->all;
-    clt_exchanged_count(t->training->devices[0].plan, &p->mesh,
+    clt_exchanged_count(t->training->devices[0].plan, &p->mesh, t->options.wire,
                         t->sharded ? clt_participants_replicas(p) : 1, own->setting.accumulate,
                         &own->plan);
     own->results = t->training->shared ? own->setting.accumulate * t->training->n_means * 8 : 0;
@@ -389,10 +391,26 @@ static void four_ranks(void **state)
     compare((setting){field, "dp=2,space=2", 0, 1, .ranks = 4});
 }
 
+/* Half of the bytes of all gradients, and nothing else changes. */
+static void wire(void **state)
+{
+    (void)state;
+    for (int zero = 0; zero < 2; zero++) {
+        const double full = sent((setting){gpt, "dp=2", zero, 1, .ranks = 2});
+        const clt_exchanged of_full = all[0].plan;
+        const double half = sent((setting){gpt, "dp=2", zero, 1, .ranks = 2, .wire = CLT_BF16});
+        assert_int_equal(2 * all[0].plan.gradients, of_full.gradients);
+        assert_int_equal(all[0].plan.parameters, of_full.parameters);
+        /* An all-reduce between two ranks sends the gradient's bytes, a reduce-scatter half. */
+        assert_true(full - half == (double)all[0].plan.gradients / (zero ? 2 : 1));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(tensor),    cmocka_unit_test(stages),
                                        cmocka_unit_test(halos),     cmocka_unit_test(shards),
-                                       cmocka_unit_test(two_ranks), cmocka_unit_test(four_ranks)};
+                                       cmocka_unit_test(two_ranks), cmocka_unit_test(four_ranks),
+                                       cmocka_unit_test(wire)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }

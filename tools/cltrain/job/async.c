@@ -51,6 +51,9 @@ static const char *excluded(const settings *s, const char **why)
     *why = "the bits depend on the order in which gradients come";
     if (s->virtual_shards > 0)
         return "virtual-shards";
+    *why = "gradients go to holders one by one, without a sum that is rounded";
+    if (s->wire && strcmp(s->wire, "f32"))
+        return "wire";
     *why = "kernels of several processes are not in one trace";
     return s->profile ? "profile" : NULL;
 }

@@ -28,21 +28,6 @@ enum { CHECK_EVERY = 100 };
 /* Default of --tune: seconds for measuring kernels of new shapes before step 1. */
 static const double TUNE_SECONDS = 10;
 
-static int read_precision(const settings *s, clt_dtype *precision)
-{
-    static const char *const names[] = {"f32", "bf16", "f16"};
-    static const clt_dtype types[] = {CLT_F32, CLT_BF16, CLT_F16};
-    enum { TYPES = sizeof types / sizeof *types };
-    for (int i = 0; i < TYPES; i++)
-        if (!s->precision || !strcmp(s->precision, names[i])) {
-            *precision = types[i];
-            return 0;
-        }
-    const char *near = clt_nearest(s->precision, names, TYPES);
-    return usage_error("--precision %s: must be f32, bf16 or f16%s%s%s", s->precision,
-                       near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
-}
-
 /* Reads MEAN,STD, or a mean for each channel and then a STD for each channel. */
 int read_normalize(job *j, const settings *s)
 {
@@ -173,7 +158,7 @@ static int read_trainer(job *j, const settings *s)
     o->variants = s->variant;
     int code = read_memory(s->memory, &o->memory);
     NEXT(code, read_heartbeat(j, s));
-    NEXT(code, read_precision(s, &o->precision));
+    NEXT(code, read_types(s, o));
     NEXT(code, check_variants(s));
     NEXT(code, read_tune(s->tune, TUNE_SECONDS, &j->options.tune_seconds));
     return code ? code : read_virtual_shards(j, s);

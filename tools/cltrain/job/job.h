@@ -72,6 +72,9 @@ int read_tune(const char *text, double default_value, double *seconds);
 /* Checks that the names in --variant exist. Returns an exit code. */
 int check_variants(const settings *s);
 
+/* Reads --precision and --wire. Returns an exit code. */
+int read_types(const settings *s, clt_trainer_options *options);
+
 /* Checks --stages and --zero. `trains`: there is an optimizer. Returns an exit code. */
 int check_mesh(const settings *s, int trains);
 

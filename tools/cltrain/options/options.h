@@ -35,7 +35,8 @@ enum { COMPARED = 128 };
 
 /* The values of all options. Options that were not set have NULL, -1 or NaN. */
 typedef struct settings {
-    char *model, *data, *devices, *optimizer, *schedule, *init, *precision, *normalize, *shuffle;
+    char *model, *data, *devices, *optimizer, *schedule, *init, *precision, *wire, *normalize,
+        *shuffle;
     char *cache_dir, *checkpoint, *checkpoint_dir, *checkpoint_every, *metrics, *profile, *output,
         *variant, *trans, *tune, *export_file, *parallel, *offload, *split, *replay, *simulate,
         *link, *inter, *heartbeat, *global_batch, *tokenizer, *augment, *windows, *freeze, *memory,
