@@ -187,6 +187,11 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
     target_link_libraries(mpi_embed PRIVATE cltrain-mpi m)
     clt_mpi_test(embed_1 1 embed)
     clt_mpi_test(embed_3 3 embed)
+    if(TARGET cltrain-models)
+        add_executable(mpi_power_sgd ${PROJECT_SOURCE_DIR}/models/examples/power_sgd_mpi.c)
+        target_link_libraries(mpi_power_sgd PRIVATE cltrain-mpi cltrain-models m)
+        clt_mpi_test(power_sgd 2 power_sgd pocl@1)
+    endif()
 
     # mpi.SUBJECT: the command on several ranks, in Python.
     if(CLT_PYTHON3)

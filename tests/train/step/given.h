@@ -17,6 +17,7 @@ typedef struct setting {
     clt_dtype precision;
     int zero;
     double clip_norm, decay;
+    int64_t virtual_shards;
 } setting;
 
 static inline clt_step_batch batch_of(int64_t count)
@@ -40,6 +41,7 @@ static inline clt_trainer_options options_of(const setting *s)
     o.clip_norm = s->clip_norm;
     o.weight_decay = s->decay;
     o.zero = s->zero;
+    o.virtual_shards = s->virtual_shards;
     o.poison = 1;
     o.separate = clt_test_oclgrind();
     return o;
@@ -69,7 +71,7 @@ static inline bool is_possible(const setting *s)
     const bool alike =
         one || !memcmp(&l.devices[0]->caps, &l.devices[1]->caps, sizeof l.devices[0]->caps);
     lab_close(&l);
-    return s->parallel ? !one && alike : !s->zero || !one;
+    return s->parallel || s->virtual_shards ? !one && alike : !s->zero || !one;
 }
 
 static inline size_t bytes_of(int i)

@@ -141,12 +141,12 @@ static void read_on(const setting *s)
 static void read(void **state)
 {
     (void)state;
-    read_on(&(setting){"pocl", NULL, CLT_ADAM, CLT_F32, 0, 0, 0});
-    read_on(&(setting){"pocl", NULL, CLT_ADAM, CLT_F16, 0, 0, 0});
+    read_on(&(setting){"pocl", NULL, CLT_ADAM, CLT_F32, 0, 0, 0, 0});
+    read_on(&(setting){"pocl", NULL, CLT_ADAM, CLT_F16, 0, 0, 0, 0});
     if (clt_test_oclgrind())
         return;
-    read_on(&(setting){"pocl/2", NULL, CLT_ADAM, CLT_F32, 0, 0, 0});
-    read_on(&(setting){"pocl/2", NULL, CLT_ADAM, CLT_BF16, 0, 0, 0});
+    read_on(&(setting){"pocl/2", NULL, CLT_ADAM, CLT_F32, 0, 0, 0, 0});
+    read_on(&(setting){"pocl/2", NULL, CLT_ADAM, CLT_BF16, 0, 0, 0, 0});
 }
 
 /* --- writing -----------------------------------------------------------------------------------
@@ -229,19 +229,19 @@ static void write_on(const setting *s)
 static void written(void **state)
 {
     (void)state;
-    write_on(&(setting){"pocl", NULL, CLT_SGD, CLT_F32, 0, 0.25, 0});
-    write_on(&(setting){"pocl", NULL, CLT_SGD, CLT_BF16, 0, 0.25, 0});
+    write_on(&(setting){"pocl", NULL, CLT_SGD, CLT_F32, 0, 0.25, 0, 0});
+    write_on(&(setting){"pocl", NULL, CLT_SGD, CLT_BF16, 0, 0.25, 0, 0});
     if (clt_test_oclgrind())
         return;
-    write_on(&(setting){"pocl/2", NULL, CLT_MOMENTUM, CLT_F32, 0, 0.25, 0});
-    write_on(&(setting){"pocl/2", NULL, CLT_MOMENTUM, CLT_F16, 0, 0.25, 0});
+    write_on(&(setting){"pocl/2", NULL, CLT_MOMENTUM, CLT_F32, 0, 0.25, 0, 0});
+    write_on(&(setting){"pocl/2", NULL, CLT_MOMENTUM, CLT_F16, 0, 0.25, 0, 0});
 }
 
 /* Rows that are written change, in their order, and others stay. */
 static void rows(void **state)
 {
     (void)state;
-    const setting s = {"pocl", NULL, CLT_SGD, CLT_F32, 0, 0, 0};
+    const setting s = {"pocl", NULL, CLT_SGD, CLT_F32, 0, 0, 0, 0};
     const int64_t at[] = {4, 2, 4};
     float before[MOST], after[MOST], data[3 * IN];
     lab l = lab_of(&s);
@@ -268,7 +268,7 @@ static void rows(void **state)
 static void events(void **state)
 {
     (void)state;
-    const setting s = {"pocl", NULL, CLT_SGD, CLT_F32, 0, 0, 0};
+    const setting s = {"pocl", NULL, CLT_SGD, CLT_F32, 0, 0, 0, 0};
     lab l = lab_of(&s);
     if (clt_test_oclgrind()) { /* it runs commands when the host waits */
         lab_close(&l);
@@ -312,7 +312,7 @@ static void fails(clt_status status, clt_status want, const char *text)
 static void mistakes(void **state)
 {
     (void)state;
-    const setting s = {"pocl/2", NULL, CLT_SGD, CLT_F32, 0, 0, 0};
+    const setting s = {"pocl/2", NULL, CLT_SGD, CLT_F32, 0, 0, 0, 0};
     const int64_t beyond[] = {0, WIDE};
     float data[MOST];
     lab l = lab_of(&s);
@@ -384,7 +384,7 @@ static void parts(void **state)
 {
     (void)state;
     for (int zero = 0; zero <= 3; zero += zero ? 2 : 1) {
-        const setting s = {"pocl/2", zero ? NULL : "tp=2", CLT_ADAM, CLT_F32, zero, 0, 0};
+        const setting s = {"pocl/2", zero ? NULL : "tp=2", CLT_ADAM, CLT_F32, zero, 0, 0, 0};
         if (!is_possible(&s))
             continue;
         lab l = lab_of(&s);
@@ -453,7 +453,7 @@ static clt_graph *parameters_alone(void)
 static void asynchronous(void **state)
 {
     (void)state;
-    const setting s = {"pocl", NULL, CLT_MOMENTUM, CLT_F32, 0, 0, 0};
+    const setting s = {"pocl", NULL, CLT_MOMENTUM, CLT_F32, 0, 0, 0, 0};
     clt_trainer_options o = options_of(&s);
     double want[TENSORS][MOST];
     float data[2][TENSORS][MOST], p[MOST];

@@ -62,18 +62,19 @@ static void set_as_read(void **state)
 {
     (void)state;
     const setting settings[] = {
-        {"pocl", NULL, CLT_MOMENTUM, CLT_F32, 0, 0.125, 0.5},
-        {"pocl", NULL, CLT_ADAM, CLT_BF16, 0, 0.125, 0},
-        {"pocl", NULL, CLT_SGD, CLT_F16, 0, 0.125, 0},
-        {"pocl/2", NULL, CLT_MOMENTUM, CLT_F32, 0, 0, 0.5},
-        {"pocl/2", NULL, CLT_SGD, CLT_BF16, 0, 0, 0},
-        {"pocl/2", NULL, CLT_ADAMW, CLT_F16, 0, 0, 0},
-        {"pocl/2", NULL, CLT_ADAM, CLT_F32, 1, 0, 0},
-        {"pocl/2", NULL, CLT_ADAM, CLT_BF16, 1, 0, 0},
-        {"pocl/2", "tp=2", CLT_MOMENTUM, CLT_F32, 0, 0.125, 0},
-        {"pocl/2", "tp=2", CLT_ADAM, CLT_F16, 0, 0.125, 0},
-        {"pocl/2", NULL, CLT_ADAM, CLT_F32, 3, 0.125, 0},
-        {"pocl/2", NULL, CLT_ADAM, CLT_BF16, 3, 0.125, 0},
+        {"pocl", NULL, CLT_MOMENTUM, CLT_F32, 0, 0.125, 0.5, 0},
+        {"pocl", NULL, CLT_ADAM, CLT_BF16, 0, 0.125, 0, 0},
+        {"pocl", NULL, CLT_SGD, CLT_F16, 0, 0.125, 0, 0},
+        {"pocl/2", NULL, CLT_MOMENTUM, CLT_F32, 0, 0, 0.5, 0},
+        {"pocl/2", NULL, CLT_SGD, CLT_BF16, 0, 0, 0, 0},
+        {"pocl/2", NULL, CLT_ADAMW, CLT_F16, 0, 0, 0, 0},
+        {"pocl/2", NULL, CLT_ADAM, CLT_F32, 1, 0, 0, 0},
+        {"pocl/2", NULL, CLT_ADAM, CLT_BF16, 1, 0, 0, 0},
+        {"pocl/2", "tp=2", CLT_MOMENTUM, CLT_F32, 0, 0.125, 0, 0},
+        {"pocl/2", "tp=2", CLT_ADAM, CLT_F16, 0, 0.125, 0, 0},
+        {"pocl/2", NULL, CLT_ADAM, CLT_F32, 3, 0.125, 0, 0},
+        {"pocl/2", NULL, CLT_ADAM, CLT_BF16, 3, 0.125, 0, 0},
+        {"pocl/2", NULL, CLT_ADAM, CLT_F32, 0, 0.125, 0, .virtual_shards = 2},
     };
     const int count = clt_test_oclgrind() ? 3 : (int)(sizeof settings / sizeof *settings);
     for (int i = 0; i < count; i++)
@@ -89,7 +90,7 @@ static void set_as_read(void **state)
 static void scaled(void **state)
 {
     (void)state;
-    const setting s = {"pocl/2", NULL, CLT_SGD, CLT_F32, 0, 0, 0};
+    const setting s = {"pocl/2", NULL, CLT_SGD, CLT_F32, 0, 0, 0, 0};
     float g[MOST], before[MOST], after[MOST];
     lab twice = lab_of(&s), l = lab_of(&s);
     ok(clt_trainer_set_lr(twice.trainer, 0.5));
@@ -168,19 +169,19 @@ static void by_hand(const setting *s, int64_t count)
 static void reduced(void **state)
 {
     (void)state;
-    by_hand(&(setting){"pocl", NULL, CLT_MOMENTUM, CLT_F32, 0, 0.125, 0}, COUNT);
+    by_hand(&(setting){"pocl", NULL, CLT_MOMENTUM, CLT_F32, 0, 0.125, 0, 0}, COUNT);
     if (clt_test_oclgrind())
         return;
-    by_hand(&(setting){"pocl/2", NULL, CLT_MOMENTUM, CLT_F32, 0, 0, 0.5}, COUNT);
-    by_hand(&(setting){"pocl/2", NULL, CLT_MOMENTUM, CLT_F32, 0, 0, 0}, 1);
-    by_hand(&(setting){"pocl/2", NULL, CLT_ADAM, CLT_F32, 1, 0, 0}, COUNT);
+    by_hand(&(setting){"pocl/2", NULL, CLT_MOMENTUM, CLT_F32, 0, 0, 0.5, 0}, COUNT);
+    by_hand(&(setting){"pocl/2", NULL, CLT_MOMENTUM, CLT_F32, 0, 0, 0, 0}, 1);
+    by_hand(&(setting){"pocl/2", NULL, CLT_ADAM, CLT_F32, 1, 0, 0, 0}, COUNT);
 }
 
 /* The gradient that a device without samples is given counts. */
 static void without_samples(void **state)
 {
     (void)state;
-    const setting s = {"pocl/2", NULL, CLT_SGD, CLT_F32, 0, 0, 0};
+    const setting s = {"pocl/2", NULL, CLT_SGD, CLT_F32, 0, 0, 0, 0};
     float g[MOST], before[MOST], after[MOST];
     lab l = lab_of(&s);
     if (l.n == 2) {
@@ -253,13 +254,13 @@ static void clipped_on(const setting *s)
 static void clipped(void **state)
 {
     (void)state;
-    clipped_on(&(setting){"pocl", NULL, CLT_SGD, CLT_F32, 0, 0.5, 0});
+    clipped_on(&(setting){"pocl", NULL, CLT_SGD, CLT_F32, 0, 0.5, 0, 0});
     if (clt_test_oclgrind())
         return;
-    clipped_on(&(setting){"pocl/2", NULL, CLT_SGD, CLT_F32, 0, 0.5, 0});
-    clipped_on(&(setting){"pocl/2", NULL, CLT_SGD, CLT_F32, 1, 0.5, 0});
-    clipped_on(&(setting){"pocl/2", "tp=2", CLT_SGD, CLT_F32, 0, 0.5, 0});
-    clipped_on(&(setting){"pocl/2", NULL, CLT_SGD, CLT_F32, 3, 0.5, 0});
+    clipped_on(&(setting){"pocl/2", NULL, CLT_SGD, CLT_F32, 0, 0.5, 0, 0});
+    clipped_on(&(setting){"pocl/2", NULL, CLT_SGD, CLT_F32, 1, 0.5, 0, 0});
+    clipped_on(&(setting){"pocl/2", "tp=2", CLT_SGD, CLT_F32, 0, 0.5, 0, 0});
+    clipped_on(&(setting){"pocl/2", NULL, CLT_SGD, CLT_F32, 3, 0.5, 0, 0});
 }
 
 /* In f16 an infinite gradient halves the scale. Halves are rounded to nearest, ties to even, after
@@ -267,7 +268,7 @@ static void clipped(void **state)
 static void halves(void **state)
 {
     (void)state;
-    const setting s = {"pocl", NULL, CLT_SGD, CLT_F16, 0, 0, 0};
+    const setting s = {"pocl", NULL, CLT_SGD, CLT_F16, 0, 0, 0, 0};
     const float given[] = {0.1f, 0x1.002p0f / 16, 0x1.006p0f / 16, -0x1.fp-20f, 0};
     const float want[] = {0x1.998p-4f, 0x1p-4f, 0x1.008p-4f, -0x1.fp-20f, 0};
     float got[CLASSES];
@@ -352,7 +353,7 @@ static void fails(clt_status status, clt_status want, const char *text)
 static void mistakes(void **state)
 {
     (void)state;
-    const setting s = {"pocl/2", NULL, CLT_SGD, CLT_F32, 0, 0, 0};
+    const setting s = {"pocl/2", NULL, CLT_SGD, CLT_F32, 0, 0, 0, 0};
     float g[MOST] = {0}, before[MOST], after[MOST];
     lab l = lab_of(&s);
     const clt_step_batch batch = batch_of(COUNT);

@@ -40,7 +40,7 @@ static bool reduce_between(rank *self, clt_trainer *trainer, bool unlike)
 static void train_rank(rank *self)
 {
     part *p = self->argument;
-    const setting s = {"cpu", NULL, CLT_MOMENTUM, CLT_F32, 0, p->clip, 0};
+    const setting s = {"cpu", NULL, CLT_MOMENTUM, CLT_F32, 0, p->clip, 0, 0};
     clt_trainer_options o = options_of(&s);
     const int64_t count = self->number ? COUNT - 5 : 5;
     const clt_feed own[] = {{"x", -1, xs + (self->number ? 5 * IN : 0), NULL, 0, 0},
@@ -88,7 +88,7 @@ static void between_ranks(void **state)
         return;
     for (int clips = 0; clips < 2; clips++) {
         part parts[RANKS] = {{.clip = clips * 0.125}, {.clip = clips * 0.125}};
-        const setting s = {"cpu", NULL, CLT_MOMENTUM, CLT_F32, 0, clips * 0.125, 0};
+        const setting s = {"cpu", NULL, CLT_MOMENTUM, CLT_F32, 0, clips * 0.125, 0, 0};
         float p[MOST];
         lab l = lab_of(&s);
         for (int k = 0; k < STEPS; k++) {
