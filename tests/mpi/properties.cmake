@@ -203,12 +203,6 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
                     ${PROJECT_SOURCE_DIR}/tools/cltrain-launch)
             set_tests_properties(mpi.${subject} PROPERTIES LABELS mpi TIMEOUT 600 SKIP_RETURN_CODE 77)
         endforeach()
-        # 30 steps at every place.
-        clt_add_test(mpi.virtual_shards_30
-            ${CLT_PYTHON3} -B ${CMAKE_CURRENT_LIST_DIR}/test_virtual_shards.py
-                $<TARGET_FILE:cltrain_command> ${MPIEXEC_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/cltrain-launch)
-        set_tests_properties(mpi.virtual_shards_30 PROPERTIES LABELS "mpi;slow" TIMEOUT 1800
-            SKIP_RETURN_CODE 77 ENVIRONMENT "VIRTUAL_STEPS=30")
         # This test measures which of two ranks is slow.
         set_tests_properties(mpi.division PROPERTIES RUN_SERIAL TRUE)
     endif()

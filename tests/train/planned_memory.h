@@ -20,6 +20,9 @@ enum { MOST_PINNED = 65536 };
 /* The ranks of the run; NULL: there is one. */
 static const clt_world *memory_world;
 
+/* Virtual shards of the run. */
+static int64_t memory_shards;
+
 /* How a run trains. */
 typedef struct setting {
     const char *model, *devices, *parallel;
@@ -102,6 +105,7 @@ static inline void check_memory(const setting *s)
     o.precision = s->precision;
     o.batch = MOST_BATCH;
     o.accumulate = s->accumulate;
+    o.virtual_shards = memory_shards;
     o.zero = s->zero == 4 ? 0 : s->zero;
     o.recompute = s->recompute;
     o.world = memory_world;

@@ -10,6 +10,9 @@ clt_test_on_vendor(train.collective intel)
 clt_add_test(vendor.train.collective.mixed test_train_collective)
 set_tests_properties(vendor.train.collective.mixed PROPERTIES LABELS vendor
     ENVIRONMENT "CLT_TEST_DEVICES=pocl@1,intel")
+clt_add_test(vendor.train.virtual_shards.mixed test_train_virtual_shards)
+set_tests_properties(vendor.train.virtual_shards.mixed PROPERTIES LABELS vendor
+    ENVIRONMENT "CLT_TEST_DEVICES=pocl@1,intel")
 clt_test_on_vendor(train.tensor intel)
 clt_test_on_vendor(train.hybrid intel)
 clt_test_on_vendor(train.exact intel)

@@ -142,6 +142,17 @@ clt_status clt_virtual_shards_bounds(int64_t shards, const clt_participants *all
     return CLT_OK;
 }
 
+clt_status clt_virtual_shards_of(int64_t shards, int devices, int device, int64_t *count)
+{
+    const int begins[] = {0, devices}, node = 0;
+    int64_t *bounds = clt_calloc((size_t)devices + 1, sizeof *bounds);
+    CLT_TRY_MEMORY(bounds);
+    const clt_status status = clt_virtual_shards_divide(shards, begins, &node, 1, bounds);
+    *count = status == CLT_OK ? bounds[device + 1] - bounds[device] : 0;
+    clt_free(bounds);
+    return status;
+}
+
 int64_t clt_virtual_shards_most(int64_t shards, int devices)
 {
     /* Halves differ by at most one device, and the smaller one is halved less often. */

@@ -23,6 +23,9 @@ clt_status clt_virtual_shards_divide(int64_t shards, const int *begins, const in
 /* The same for the participants. Collective over the ranks. Free *bounds with clt_free. */
 clt_status clt_virtual_shards_bounds(int64_t shards, const clt_participants *all, int64_t **bounds);
 
+/* Computes how many shards device `device` of `devices` has, in one rank. */
+clt_status clt_virtual_shards_of(int64_t shards, int devices, int device, int64_t *count);
+
 /* Returns the most shards of a device of `devices` in one rank; 0 if there are more devices than
  * shards. */
 int64_t clt_virtual_shards_most(int64_t shards, int devices);

@@ -4,6 +4,7 @@
 #include "exec/shard_sums.h"
 #include "exec/update.h"
 #include "train/core/session.h"
+#include "train/ranks/virtual_shards.h"
 #include "train/setup/capacity.h"
 #include "train/step/states.h"
 
@@ -81,23 +82,30 @@ static int64_t staging_bytes(const clt_replica *replica)
     return replica->device->caps.host_memory ? 0 : largest;
 }
 
-/* Returns how many more sets of gradients, and of means of states, virtual shards need. */
-static int shard_sets(const clt_trainer_options *options)
+/* Counts how many more sets of gradients, and of means of states, a device's virtual shards need.
+ */
+static clt_status count_sets(const clt_store *store, const clt_trainer_options *options, int total,
+                             int device, int *sets)
 {
-    return options->virtual_shards ? clt_shard_sums_sets(clt_capacity_micro_batches(options)) : 0;
+    int64_t shards = 1;
+    if (options->virtual_shards)
+        CLT_TRY(
+            clt_virtual_shards_of(options->virtual_shards, total, store->first + device, &shards));
+    *sets = clt_shard_sums_sets(shards);
+    return CLT_OK;
 }
 
-static int64_t shard_bytes(const clt_buckets *layout, const clt_trainer_options *options)
+static int64_t shard_bytes(const clt_buckets *layout, const clt_trainer_options *options, int sets)
 {
     int64_t bytes = 0;
     for (int i = 0; i < layout->n_buckets; i++)
         if (!layout->buckets[i].state)
             bytes += clt_bucket_gradient_bytes(&layout->buckets[i], options->precision);
-    return shard_sets(options) * bytes;
+    return sets * bytes;
 }
 
 static clt_status count_results(const clt_graph *graph, const clt_trainer_options *options,
-                                const clt_mesh *mesh, int64_t *bytes)
+                                const clt_mesh *mesh, int sets, int64_t *bytes)
 {
     const int micro_batches = clt_capacity_micro_batches(options);
     const bool shared =
@@ -106,7 +114,7 @@ static clt_status count_results(const clt_graph *graph, const clt_trainer_option
     int64_t states;
     const int64_t places = options->virtual_shards ? options->virtual_shards : micro_batches;
     CLT_TRY(clt_states_bytes(graph, mesh, micro_batches, &states));
-    *bytes = states * (1 + shard_sets(options)) +
+    *bytes = states * (1 + sets) +
              2 * clt_session_bytes(graph->n_losses + graph->n_metrics, places, shared);
     return CLT_OK;
 }
@@ -119,8 +127,9 @@ clt_status clt_memory_count(const clt_graph *graph, const clt_store *store,
     const int micro_batches = clt_capacity_micro_batches(options);
     const int slots = clt_optimizer_find(options->optimizer)->n_slots;
     clt_mesh mesh;
-    int total;
+    int total, sets;
     CLT_TRY(clt_memory_mesh(store, participants, &mesh, &total));
+    CLT_TRY(count_sets(store, options, total, device, &sets));
     const bool sharded = clt_memory_sharded(store, options, &mesh);
     clt_replica own = *replica;
     own.shards = sharded ? clt_mesh_places(&mesh, CLT_AXIS_SAMPLES) : 1;
@@ -129,7 +138,7 @@ clt_status clt_memory_count(const clt_graph *graph, const clt_store *store,
                                set_bytes(replica->layout, false, CLT_F32, own.shard, own.shards)};
     m->store = set_bytes(replica->layout, true, CLT_F32, 0, 1) +
                set_bytes(replica->layout, false, options->precision, 0, 1) + m->slots;
-    m->store += shard_bytes(replica->layout, options);
+    m->store += shard_bytes(replica->layout, options, sets);
     /* They are summed in f32. */
     if (micro_batches > 1 && options->precision != CLT_F32 && !options->virtual_shards)
         m->store += set_bytes(replica->layout, false, CLT_F32, 0, 1);
@@ -144,7 +153,7 @@ clt_status clt_memory_count(const clt_graph *graph, const clt_store *store,
     }
     int64_t update, results;
     CLT_TRY(clt_update_bytes(&own, &update));
-    CLT_TRY(count_results(graph, options, &mesh, &results));
+    CLT_TRY(count_results(graph, options, &mesh, sets, &results));
     m->other = update + results;
     if (total > 1)
         m->other += clt_checksum_bytes(replica) + staging_bytes(replica);

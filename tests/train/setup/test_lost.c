@@ -13,6 +13,8 @@ enum { IN = 12, CLASSES = 4, MOST = 40, WIDE = 16, EPOCHS = 3, BATCH = 9 };
 static float xs[MOST * IN];
 static int32_t labels[MOST];
 
+static int64_t shards; /* virtual */
+
 static lab lab_open(const char *devices, const double *weights)
 {
     clt_trainer_options options;
@@ -20,6 +22,7 @@ static lab lab_open(const char *devices, const double *weights)
     options.optimizer = CLT_MOMENTUM;
     options.batch = BATCH;
     options.weights = weights;
+    options.virtual_shards = shards;
     options.poison = 1;
     lab l = lab_on(devices, NULL);
     lab_store(&l, classifier(IN, WIDE, CLASSES), 7);
@@ -102,6 +105,27 @@ static void the_others_go_on(void **state)
                 for (int i = 0; i < WIDE * IN; i++)
                     assert_true(fabsf(ended[i] - alone[i]) < 1e-4f);
             }
+}
+
+/* The bits are those of any number of devices, so also of one that becomes smaller. */
+static void virtual_shards_keep_their_bits(void **state)
+{
+    static const char *const devices[] = {"cpu/2", "cpu/2,cpu@1"};
+    float alone[WIDE * IN], ended[WIDE * IN];
+    (void)state;
+    shards = 4;
+    const course want = run_fit("cpu@1", NULL, NULL, alone);
+    for (int list = 0; list < 2; list++)
+        for (int step = 0; step < 7; step += 3) {
+            char lose[32];
+            snprintf(lose, sizeof lose, "#%d=%d", list, step);
+            const course have = run_fit(devices[list], NULL, lose, ended);
+            assert_int_equal(have.steps, want.steps);
+            assert_int_equal(have.samples, want.samples);
+            assert_memory_equal(have.losses, want.losses, sizeof want.losses);
+            assert_memory_equal(ended, alone, sizeof ended);
+        }
+    shards = 0;
 }
 
 /* A device failed after all other devices but one had updated. */
@@ -331,6 +355,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_others_go_on),
+        cmocka_unit_test(virtual_shards_keep_their_bits),
         cmocka_unit_test(a_broadcast_keeps_shards),
         cmocka_unit_test(shards_of_a_lost_device_are_missing),
         cmocka_unit_test(an_updated_replica_becomes_all),

@@ -30,6 +30,22 @@ static const setting settings[] = {
     {MLP, both, NULL, 6, 0, 1, CLT_ADAMW, CLT_F32, 0},
     {GPT, both, "pp=2", 0, 0, 2, CLT_ADAMW, CLT_F32, 0}};
 
+static const setting in_shards[] = {
+    {MLP, "pocl@1", NULL, 6, 0, 1, CLT_ADAMW, CLT_BF16, 0},
+    {MLP, three, NULL, 6, 0, 1, CLT_MOMENTUM, CLT_F32, 0},
+    {"resnet18:width=4", two, NULL, 32, 0, 1, CLT_MOMENTUM, CLT_F32, 0},
+    {GPT, two, NULL, 0, 0, 1, CLT_ADAMW, CLT_BF16, 1}};
+
+/* Three devices have four, two and two of them. */
+static void virtual_shards(void **state)
+{
+    (void)state;
+    memory_shards = 8;
+    for (size_t i = 0; i < sizeof in_shards / sizeof *in_shards; i++)
+        check_memory(&in_shards[i]);
+    memory_shards = 0;
+}
+
 static void buffers_have_the_planned_bytes(void **state)
 {
     (void)state;
@@ -40,6 +56,7 @@ static void buffers_have_the_planned_bytes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(buffers_have_the_planned_bytes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(buffers_have_the_planned_bytes),
+                                       cmocka_unit_test(virtual_shards)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }

@@ -325,6 +325,16 @@ static void what_is_not_possible(void **state)
         CLT_INVALID_ARGUMENT, "follow each other");
 }
 
+/* CLT_TEST_DEVICES names devices of two kinds in this test's second run. */
+static void several_kinds(void **state)
+{
+    const clt_trainer_options options = options_of(4);
+    (void)state;
+    if (!strchr(clt_test_devices(""), ','))
+        skip();
+    refuse(clt_test_devices(""), 0, &options, CLT_UNSUPPORTED, "devices of one kind");
+}
+
 /* Another division than that of the shards is refused. */
 static void another_division(void **state)
 {
@@ -351,6 +361,7 @@ int main(void)
         cmocka_unit_test(updates_that_stream),
         cmocka_unit_test(another_division),
         cmocka_unit_test(what_is_not_possible),
+        cmocka_unit_test(several_kinds),
     };
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }
