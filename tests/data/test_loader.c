@@ -136,6 +136,39 @@ static void check_batch(clt_loader *l, const clt_batch *b, const clt_loader_desc
     assert_int_equal(b->weight, weight);
 }
 
+/* Parts of one, two and five of eight shards, which are clt_split's equal parts. */
+static void parts_have_their_virtual_shards(void **state)
+{
+    static const int64_t batches[] = {1, 7, 16, 51, 103}, bounds[] = {0, 1, 3, 8};
+    const int64_t ignore = IGNORED, falling[] = {0, 3, 1, 8};
+    (void)state;
+    clt_dataset *d = make_set();
+    for (int k = 0; k < 5; k++) {
+        clt_loader_desc desc = describe(d, batches[k]);
+        int64_t shards[9];
+        desc.parts = 3;
+        desc.bounds = bounds;
+        clt_loader *l = start(&desc, &ignore);
+        for (int64_t seen = 0; seen < COUNT;) {
+            clt_batch b = next(l);
+            assert_int_equal(clt_split(b.count, 8, NULL, 1, shards), CLT_OK);
+            for (int p = 0; p <= 3; p++)
+                assert_int_equal(b.offsets[p], shards[bounds[p]]);
+            check_batch(l, &b, &desc);
+            seen += b.count;
+            assert_int_equal(clt_loader_release(l, b.slot), CLT_OK);
+        }
+        clt_loader_free(l);
+    }
+    clt_loader_desc desc = describe(d, 16);
+    clt_loader *l;
+    desc.parts = 3;
+    desc.bounds = falling;
+    assert_int_equal(clt_loader_create(&desc, &l), CLT_INVALID_ARGUMENT);
+    assert_non_null(strstr(clt_error_message(), "part 1 has 3 to 1"));
+    clt_dataset_free(d);
+}
+
 /* All divisions and numbers of threads deliver the same epochs. Batches include partial last ones,
  * and ones with fewer samples than parts. */
 static void batches_hold_what_the_order_says(void **state)
@@ -475,6 +508,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_hold_what_the_order_says),
+        cmocka_unit_test(parts_have_their_virtual_shards),
         cmocka_unit_test(ranks_see_their_parts_and_the_weight_of_all),
         cmocka_unit_test(a_resumed_loader_repeats_the_interrupted_one),
         cmocka_unit_test(a_partial_last_batch_may_be_left_out),

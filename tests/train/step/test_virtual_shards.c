@@ -77,6 +77,11 @@ static clt_trainer_options options_of(int64_t shards)
     return options;
 }
 
+static const char *const names[] = {"c.weight", "n.weight", "n.bias", "a.weight", "a.bias"};
+static const size_t sizes[] = {4 * 9, 4, 4, CLASSES *FLAT, CLASSES};
+
+enum { NAMES = sizeof names / sizeof *names };
+
 /* --- the same bits ---------------------------------------------------------------------------- */
 
 typedef struct outcome {
@@ -151,14 +156,14 @@ static void same_bits(const clt_trainer_options *options, const char *what)
 static void any_number_of_devices(void **state)
 {
     static const clt_dtype precisions[] = {CLT_F32, CLT_BF16, CLT_F16};
-    static const char *const names[] = {"f32", "bf16", "f16"};
+    static const char *const texts[] = {"f32", "bf16", "f16"};
     (void)state;
     for (int p = 0; p < 3; p++) {
         clt_trainer_options options = options_of(SHARDS);
         options.optimizer = CLT_MOMENTUM;
         options.clip_norm = 0.5;
         options.precision = precisions[p];
-        same_bits(&options, names[p]);
+        same_bits(&options, texts[p]);
     }
 }
 
@@ -184,12 +189,39 @@ static void updates_that_stream(void **state)
     assert_memory_equal(one.losses, two.losses, sizeof one.losses);
 }
 
+/* All devices stop at the same step, and the device that has the sample names it. */
+static void a_step_that_is_not_finite(void **state)
+{
+    static const char *const two[] = {"pocl", "pocl/2"};
+    clt_trainer_options options = options_of(SHARDS);
+    const float before = xs[30 * IN];
+    (void)state;
+    options.poison = 0;
+    for (int i = 0; i < 2; i++) {
+        static outcome good, after;
+        clt_step_result result;
+        const clt_step_batch batch = batch_of(BATCH);
+        lab l = lab_on_kept(two[i]);
+        clt_step_result_init(&result);
+        lab_store(&l, network(0), 3);
+        lab_trainer(&l, &options);
+        memset(&good, 0, sizeof good);
+        memset(&after, 0, sizeof after);
+        ok(clt_trainer_step(l.trainer, &batch, NULL));
+        ok(clt_trainer_result(l.trainer, 0, &result));
+        ok(clt_store_get(l.store, "a.weight", good.tensors, sizes[3] * sizeof(float)));
+        xs[30 * IN] = NAN;
+        ok(clt_trainer_step(l.trainer, &batch, NULL));
+        assert_int_equal(clt_trainer_result(l.trainer, 1, &result), CLT_NONFINITE);
+        assert_non_null(strstr(clt_error_message(), "input x"));
+        xs[30 * IN] = before;
+        ok(clt_store_get(l.store, "a.weight", after.tensors, sizes[3] * sizeof(float)));
+        assert_memory_equal(good.tensors, after.tensors, sizeof good.tensors);
+        lab_close(&l);
+    }
+}
+
 /* --- the order -------------------------------------------------------------------------------- */
-
-static const char *const names[] = {"c.weight", "n.weight", "n.bias", "a.weight", "a.bias"};
-static const size_t sizes[] = {4 * 9, 4, 4, CLASSES *FLAT, CLASSES};
-
-enum { NAMES = sizeof names / sizeof *names };
 
 /* Computes the gradient of samples [begin, end) of a batch as a run of its own. */
 static void gradient_of(const lab *l, int64_t begin, int64_t end, const double *weight,
@@ -359,6 +391,7 @@ int main(void)
         cmocka_unit_test(any_number_of_devices),
         cmocka_unit_test(more_shards_than_samples),
         cmocka_unit_test(updates_that_stream),
+        cmocka_unit_test(a_step_that_is_not_finite),
         cmocka_unit_test(another_division),
         cmocka_unit_test(what_is_not_possible),
         cmocka_unit_test(several_kinds),
