@@ -18,11 +18,10 @@ import sys
 
 # Model, data and options; and the meshes of two devices that are compared.
 CASES = [
-    ("lenet", ["--data", "synthetic:1x28x28", "--batch", "256"], ["dp=2", "tp=2"]),
+    ("lenet", ["--data", "synthetic:1x28x28", "--batch", "256"], ["dp=2", "dp=2 zero 1", "tp=2"]),
     ("gpt2:nano", ["--data", "synthetic", "--seq-len", "64", "--classes", "256", "--batch", "32", "--optimizer",
                    "adamw"], ["dp=2", "dp=2 zero 1", "tp=2", "pp=2 accumulate 4", "time=2"]),
-    ("mlp:1024,1024", ["--data", "synthetic:1x28x28", "--batch", "256"], ["dp=2", "tp=2"]),
-    ("unet:sync,width=8", ["--data", "synthetic:3x128x128", "--classes", "4", "--batch", "4"], ["dp=2", "space=2"]),
+    ("mlp:1024,1024", ["--data", "synthetic:1x28x28", "--batch", "256"], ["dp=2", "tp=2", "pp=2 accumulate 2"]),
 ]
 
 
