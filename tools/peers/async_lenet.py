@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares asynchronous training of LeNet with synchronous training.
 
-    tools/peers/async_lenet.py accuracy BUILD [EPOCHS]   test accuracy of five seeds, S = 16, 4 workers, 2 holders
-    tools/peers/async_lenet.py straggler BUILD           rate of a worker while another one is five times slower
+    tools/peers/async_lenet.py accuracy BUILD [EPOCHS [OPTION...]]   test accuracy of five seeds, S = 16, 4 workers, 2 holders
+    tools/peers/async_lenet.py straggler BUILD                       rate of a worker while another one is five times slower
 
 The second needs a build with CLT_TESTING. Both run one after the other, by turns.
 """
@@ -30,7 +30,7 @@ def launch(command, workers, words, **variables):
 def accuracy(command, folder, epochs):
     rows = []
     for seed in range(1, 6):
-        words = ["--batch", "64", "--lr", "0.1", "--epochs", epochs, "--seed", str(seed)]
+        words = ["--batch", "64", "--lr", "0.1", "--epochs", epochs, "--seed", str(seed), *sys.argv[4:]]
         one, other = os.path.join(folder, "sync"), os.path.join(folder, "async")
         subprocess.run([command, "train", *OPTIONS, *words, "--metrics", one], check=True)
         launch(command, 4, [*words, "--async", "16", "--servers", "2", "--metrics", other])
