@@ -93,10 +93,11 @@ static clt_status make_kernels(clt_update *u)
     write_options(u, summed_type(u), wired, sizeof wired);
     for (int i = 0; i < N_KERNELS; i++) {
         const bool feeds = i == K_SEND || i == K_KEEP;
+        const bool fed = u->replica->residuals && u->options.wire != CLT_F32;
         const char *name = i == K_OPTIMIZER           ? u->optimizer->kernel
                            : i == K_ADD && is_half(u) ? "add_half"
                                                       : names[i];
-        if ((i == K_ROUND && !is_half(u)) || (feeds && !u->replica->residuals) ||
+        if ((i == K_ROUND && !is_half(u)) || (feeds && !fed) ||
             ((i == K_MERGE || i == K_MERGE_FLOATS) && !u->options.merges))
             continue;
         CLT_TRY(clt_device_kernel(u->replica->device, file,
