@@ -21,6 +21,11 @@ static clt_status read_axis(const char *text, int length, int rest_places, clt_m
     while (axis < CLT_AXES &&
            ((int)strlen(names[axis]) != name || memcmp(names[axis], text, (size_t)name)))
         axis++;
+    if (axis == CLT_AXES && name == 5 && !memcmp(text, "local", 5))
+        return clt_fail(
+            CLT_INVALID_ARGUMENT,
+            "mesh: local has replicas with a trainer each, which only `cltrain train` and "
+            "<cltrain/local.h> make");
     if (axis == CLT_AXES)
         return clt_fail(CLT_INVALID_ARGUMENT, "mesh: there is no axis '%.*s'; axes are %s", name,
                         text, axes);

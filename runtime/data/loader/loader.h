@@ -28,6 +28,14 @@ typedef struct clt_loader_slot {
     char message[512];
 } clt_loader_slot;
 
+/* Gives a loader its next batch: up to `most` samples from a position on. Sets *claim and returns
+ * true, or returns false if nothing is left for now. Called by the loader's threads, one at a time.
+ */
+typedef struct clt_loader_claim {
+    int64_t epoch, begin, count;
+} clt_loader_claim;
+typedef bool (*clt_loader_claim_fn)(void *user, int64_t most, clt_loader_claim *claim);
+
 typedef struct clt_loader_thread {
     struct clt_loader *loader;
     int id;
@@ -41,7 +49,9 @@ enum { CLT_LOADER_DEALT = 4 };
 
 struct clt_loader {
     clt_gather gather;
-    clt_loader_desc desc; /* desc.weights points to `weights` */
+    clt_loader_desc desc;       /* desc.weights points to `weights` */
+    clt_loader_claim_fn claims; /* NULL: batches follow one another from the start position on */
+    void *claims_user;
     double *weights;
     int64_t *bounds;   /* desc.bounds points here */
     int64_t *capacity; /* of all parts */
@@ -64,6 +74,7 @@ struct clt_loader {
         int64_t epoch, offset, count;
     } deals[CLT_LOADER_DEALT]; /* not begun yet */
     int n_deals;
+    bool dry;              /* the claims have nothing left for now */
     int64_t epoch, offset; /* position of the next batch to begin */
     int64_t fill, take;    /* numbers of the next batch to begin, and to hand over */
     clt_status source;     /* error of the data set itself */
@@ -86,6 +97,13 @@ static inline bool clt_loader_epoch_ends(const clt_loader *l, int64_t position)
  * batch. Any thread. Errors: STATE if CLT_LOADER_DEALT batches wait, INVALID_ARGUMENT for positions
  * that the epoch lacks or that are more than a batch. */
 clt_status clt_loader_deal(struct clt_loader *loader, int64_t epoch, int64_t offset, int64_t count);
+
+/* Lets `claims` say where each batch begins, instead of one after the other. Call it before the
+ * start. When nothing is left, clt_loader_next gives batches with slot -1. */
+void clt_loader_set_claims(clt_loader *loader, clt_loader_claim_fn claims, void *user);
+
+/* Asks for claims again after nothing was left. */
+void clt_loader_ask_again(clt_loader *loader);
 
 /* Entry function of the loader's threads. */
 void *clt_loader_work(void *worker);

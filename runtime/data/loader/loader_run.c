@@ -28,7 +28,47 @@ static clt_loader_slot *slot_of(clt_loader *l, int64_t number)
 
 static bool ended(const clt_loader *l)
 {
-    return l->desc.end_epoch && l->epoch >= l->desc.end_epoch;
+    return l->dry || (l->desc.end_epoch && l->epoch >= l->desc.end_epoch);
+}
+
+void clt_loader_set_claims(clt_loader *loader, clt_loader_claim_fn claims, void *user)
+{
+    loader->claims = claims;
+    loader->claims_user = user;
+}
+
+void clt_loader_ask_again(clt_loader *loader)
+{
+    pthread_mutex_lock(&loader->lock);
+    loader->dry = false;
+    pthread_cond_broadcast(&loader->work);
+    pthread_mutex_unlock(&loader->lock);
+}
+
+/* Finds the place of the next batch. Returns false if there is none for now. */
+static bool place_batch(clt_loader *l, clt_loader_claim *place)
+{
+    const int64_t left = l->gather.dataset->count - l->offset;
+    if (l->dealt) {
+        if (!l->n_deals)
+            return false;
+        *place = (clt_loader_claim){l->deals[0].epoch, l->deals[0].offset, l->deals[0].count};
+        memmove(l->deals, l->deals + 1, (size_t)--l->n_deals * sizeof *l->deals);
+        return true;
+    }
+    if (l->claims) {
+        l->dry = !l->claims(l->claims_user, l->desc.batch, place);
+        if (l->dry)
+            pthread_cond_broadcast(&l->ready);
+        return !l->dry;
+    }
+    *place = (clt_loader_claim){l->epoch, l->offset, left < l->desc.batch ? left : l->desc.batch};
+    l->offset += place->count;
+    if (clt_loader_epoch_ends(l, l->offset)) {
+        l->epoch++;
+        l->offset = 0;
+    }
+    return true;
 }
 
 static void divide(const clt_loader *l, clt_loader_slot *s)
@@ -40,34 +80,15 @@ static void divide(const clt_loader *l, clt_loader_slot *s)
         clt_split(s->count, d->parts, d->weights, d->quantum, s->offsets);
 }
 
-/* Finds the positions of the next batch. */
-static void place_batch(clt_loader *l, clt_loader_slot *s)
-{
-    const int64_t left = l->gather.dataset->count - l->offset;
-    if (l->dealt) {
-        s->epoch = l->deals[0].epoch;
-        s->begin = l->deals[0].offset;
-        s->count = l->deals[0].count;
-        memmove(l->deals, l->deals + 1, (size_t)--l->n_deals * sizeof *l->deals);
-        return;
-    }
-    s->epoch = l->epoch;
-    s->begin = l->offset;
-    s->count = left < l->desc.batch ? left : l->desc.batch;
-    l->offset += s->count;
-    if (clt_loader_epoch_ends(l, l->offset)) {
-        l->epoch++;
-        l->offset = 0;
-    }
-}
-
 /* Sets up the next batch in its free slot. */
-static void begin_batch(clt_loader *l, clt_loader_slot *s)
+static void begin_batch(clt_loader *l, clt_loader_slot *s, const clt_loader_claim *place)
 {
     const clt_loader_desc *d = &l->desc;
     int64_t total = l->gather.dataset->count;
     s->number = l->fill++;
-    place_batch(l, s);
+    s->epoch = place->epoch;
+    s->begin = place->begin;
+    s->count = place->count;
     clt_order_init(&s->order, total, d->seed, s->epoch, d->shuffle != 0);
     divide(l, s);
     bool all = clt_gather_must_count(&l->gather) && clt_gather_can_count(&l->gather);
@@ -93,9 +114,10 @@ static clt_loader_slot *find_task(clt_loader *l)
                 return last;
         }
         clt_loader_slot *next = slot_of(l, l->fill);
-        if (l->failed || ended(l) || next->state != CLT_SLOT_FREE || (l->dealt && !l->n_deals))
+        clt_loader_claim place;
+        if (l->failed || ended(l) || next->state != CLT_SLOT_FREE || !place_batch(l, &place))
             return NULL;
-        begin_batch(l, next);
+        begin_batch(l, next, &place);
     }
 }
 

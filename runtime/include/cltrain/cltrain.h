@@ -13,6 +13,7 @@
 #include <cltrain/fit.h>
 #include <cltrain/graph.h>
 #include <cltrain/heartbeat.h>
+#include <cltrain/local.h>
 #include <cltrain/log.h>
 #include <cltrain/operators.h>
 #include <cltrain/ops.h>

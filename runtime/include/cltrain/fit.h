@@ -13,6 +13,8 @@
 
 CLT_BEGIN_DECLS
 
+struct clt_sync_report; /* of <cltrain/local.h> */
+
 /* A report of a step or of an epoch. */
 typedef struct clt_progress {
     int64_t step;    /* 1 is the first */
@@ -46,6 +48,9 @@ typedef struct clt_progress {
      * number of gradients that were discarded so far. */
     int asynchronous, worker;
     int64_t staleness, discarded;
+    /* Reports of steps by clt_local_fit (<cltrain/local.h>): the synchronisation after them. Other
+     * reports: NULL. */
+    const struct clt_sync_report *sync;
 } clt_progress;
 
 /* A change of the division: from step `step` on (1 is the first) batches are divided by `weights`,

@@ -11,10 +11,11 @@ typedef struct clt_call {
     int n_output_gradients;
     double *loss_weights; /* by loss, if weights_known; else the devices compute them */
     bool weights_known;
-    int entry;    /* index into the ring of results */
-    int parity;   /* which of the two sets of input buffers is used */
-    bool given;   /* the caller has set gradients of this step */
-    int64_t step; /* counts from 0 */
+    int entry;       /* index into the ring of results */
+    int parity;      /* which of the two sets of input buffers is used */
+    bool given;      /* the caller has set gradients of this step */
+    int64_t step;    /* counts from 0 */
+    int64_t updates; /* steps before this one since the optimizer's state began */
     uint64_t seed;
     double lr;
 } clt_call;

@@ -9,6 +9,8 @@
 #include "train/core/device_threads.h"
 #include "train/core/exchange.h"
 #include "train/core/updates.h"
+#include <cltrain/checkpoint.h>
+#include <cltrain/fit.h>
 
 /* The parts of a step that have run. */
 typedef enum clt_phase {
@@ -49,9 +51,11 @@ struct clt_trainer {
      * none. */
     const char *deals;
     int64_t steps;
-    int64_t schedule_step;             /* where the schedule is; -1: at `steps`. clt_fit sets it */
-    clt_call call;                     /* step/step.c: for the device threads */
-    clt_results results;               /* fit/results.c */
+    int64_t schedule_step; /* where the schedule is; -1: at `steps`. clt_fit sets it */
+    bool is_replica;       /* of a clt_local */
+    int64_t fresh;       /* steps before the optimizer's state began; 0 but for replicas (local/) */
+    clt_call call;       /* step/step.c: for the device threads */
+    clt_results results; /* fit/results.c */
     struct clt_split_history *history; /* planner/balance.h; NULL: no change yet */
     atomic_int lost;                   /* the device that failed; -1: none */
     bool may_idle;   /* clt_fit runs, in which ranks that lose their last device wait */
@@ -96,11 +100,29 @@ bool clt_lost_one_of_several(const clt_trainer *trainer);
  * slots stay. `participant` -1: does nothing. */
 clt_status clt_trainer_copy_replica(clt_trainer *trainer, int participant);
 
+/* The section of state.json that replicas of local SGD write (local/local_save.c), and its member
+ * with the samples that are left of an epoch in the middle. */
+#define CLT_SECTION_LOCAL "local"
+#define CLT_LOCAL_LEFT "\"left\""
+
+/* What a checkpoint has beside a trainer's own state. */
+typedef struct clt_saved_more {
+    const clt_tensor *tensors; /* of the optimizer's file, without data */
+    int count;
+    clt_tensor_fetch_fn fetch;
+    void *user;
+    const char *section; /* JSON */
+} clt_saved_more;
+
+/* persist.c: as clt_trainer_save for a trainer of one rank, with more in the checkpoint. */
+clt_status clt_trainer_save_more(clt_trainer *trainer, const char *dir, clt_position position,
+                                 int64_t batch, int64_t seed, int64_t keep, const char *model,
+                                 const clt_saved_more *more);
+
 /* persist.c: as clt_trainer_restore. `together`: all ranks call it, rank 0 reads the files, and one
  * tensor at a time is in the memory of a host. */
-struct clt_position;
 clt_status clt_trainer_restore_with(clt_trainer *trainer, bool together, const char *path,
-                                    struct clt_position *position, int64_t *seed);
+                                    clt_position *position, int64_t *seed);
 
 /* step.c: returns true if the guard stopped at the ring entry's step. The step status must have
  * been read. */

@@ -132,11 +132,14 @@ static clt_status make_gathers(clt_source *s)
     return CLT_OK;
 }
 
-/* The batches of a loader: from `start` on, before `end_epoch`; or those that are dealt. */
+/* The batches of a loader: from `start` on, before `end_epoch`; or those that are dealt, or
+ * claimed. */
 typedef struct course {
     clt_position start;
     int64_t end_epoch;
     bool dealt;
+    clt_loader_claim_fn claims; /* NULL: none */
+    void *claims_user;
 } course;
 
 static clt_status create(const clt_participants *all, const clt_shares *shares,
@@ -184,6 +187,8 @@ static clt_status create(const clt_participants *all, const clt_shares *shares,
         status = make_gathers(s);
     if (status == CLT_OK)
         s->loader->dealt = c->dealt;
+    if (status == CLT_OK && c->claims)
+        clt_loader_set_claims(s->loader, c->claims, c->claims_user);
     CLT_NEXT(status, clt_loader_start(s->loader));
     CLT_NEXT(status, make_feeds(s));
     if (status != CLT_OK) {
@@ -209,6 +214,15 @@ clt_status clt_source_create_dealt(const clt_participants *all, const clt_shares
                                    clt_source **out)
 {
     const course c = {.dealt = true};
+    return create(all, shares, session, dataset, options, batch, seed, &c, out);
+}
+
+clt_status clt_source_create_claimed(const clt_participants *all, const clt_shares *shares,
+                                     clt_session *session, clt_dataset *dataset,
+                                     const clt_fit_options *options, int64_t batch, int64_t seed,
+                                     clt_loader_claim_fn claims, void *user, clt_source **out)
+{
+    const course c = {.claims = claims, .claims_user = user};
     return create(all, shares, session, dataset, options, batch, seed, &c, out);
 }
 
@@ -285,6 +299,11 @@ void clt_source_none(clt_source *s, int64_t total, clt_step_batch *batch)
     clt_step_batch_init(batch);
     batch->total = total;
     batch->loss_weights = s->knew ? &any : NULL;
+}
+
+void clt_source_ask_again(clt_source *s)
+{
+    clt_loader_ask_again(s->loader);
 }
 
 clt_status clt_source_release(clt_source *s, int slot)

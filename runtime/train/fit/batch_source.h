@@ -2,6 +2,7 @@
 #ifndef CLT_TRAIN_FIT_BATCH_SOURCE_H
 #define CLT_TRAIN_FIT_BATCH_SOURCE_H
 
+#include "data/loader/loader.h"
 #include "train/core/session.h"
 #include <cltrain/fit.h>
 
@@ -30,6 +31,15 @@ clt_status clt_source_create_dealt(const clt_participants *all, const clt_shares
 /* Names positions [offset, offset + count) of an epoch as the next batch, which is then assembled.
  * A few may wait. Errors: STATE if too many wait, INVALID_ARGUMENT. */
 clt_status clt_source_deal(clt_source *source, int64_t epoch, int64_t offset, int64_t count);
+
+/* The same, whose batches begin where `claims` says; see clt_loader_set_claims. */
+clt_status clt_source_create_claimed(const clt_participants *all, const clt_shares *shares,
+                                     clt_session *session, clt_dataset *dataset,
+                                     const clt_fit_options *options, int64_t batch, int64_t seed,
+                                     clt_loader_claim_fn claims, void *user, clt_source **source);
+
+/* Asks for claims again after clt_source_next gave none. */
+void clt_source_ask_again(clt_source *source);
 
 /* Stops the loader. Transfers from its memory must have ended. NULL may be passed. */
 void clt_source_destroy(clt_source *source);

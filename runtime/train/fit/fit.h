@@ -66,6 +66,14 @@ clt_status clt_fit_begin(clt_fit_run *f, clt_dataset *train);
  * the number of steps done. */
 int64_t clt_fit_schedule_step(const clt_fit_run *f, clt_position position);
 
+/* Sets the name of the data for checkpoints. */
+void clt_fit_describe_data(clt_trainer *trainer, const clt_dataset *train,
+                           const clt_fit_options *options);
+
+/* Checks that all ranks have the same samples, if a rank has them in host memory. `test` may be
+ * NULL. Collective. */
+clt_status clt_fit_compare_data(const clt_participants *all, clt_dataset *train, clt_dataset *test);
+
 /* Creates the source of batches from f->position on. */
 clt_status clt_fit_make_source(clt_fit_run *f);
 

@@ -143,16 +143,15 @@ static uint64_t add_number(uint64_t hash, int64_t number)
     return clt_hash(&number, sizeof number, hash);
 }
 
-/* Checks that all ranks have the same samples, if a rank has them in host memory. */
-static clt_status compare_data(clt_fit_run *f, clt_dataset *train)
+clt_status clt_fit_compare_data(const clt_participants *all, clt_dataset *train, clt_dataset *test)
 {
     uint64_t trained = 0, tested = 0;
     clt_status status = clt_dataset_digest(train, &trained);
-    if (status == CLT_OK && f->test)
-        status = clt_dataset_digest(f->test, &tested);
-    CLT_TRY(clt_world_agree(&f->trainer->all, status));
-    CLT_TRY(clt_ranks_compare(f->trainer->all.world, trained, "content of the training data"));
-    return clt_ranks_compare(f->trainer->all.world, tested, "content of the test data");
+    if (status == CLT_OK && test)
+        status = clt_dataset_digest(test, &tested);
+    CLT_TRY(clt_world_agree(all, status));
+    CLT_TRY(clt_ranks_compare(all->world, trained, "content of the training data"));
+    return clt_ranks_compare(all->world, tested, "content of the test data");
 }
 
 /* Locks the folder before it is read, so that the newest checkpoint stays the newest. */
@@ -189,7 +188,7 @@ static clt_status begin_together(clt_fit_run *f, clt_dataset *train)
         t->all.world, hash,
         "run (number of samples, shuffling, normalisation, batch, length, seed or "
         "changes of the split)"));
-    CLT_TRY(compare_data(f, train));
+    CLT_TRY(clt_fit_compare_data(&t->all, train, f->test));
     int64_t begin[] = {f->position.epoch, f->position.sample, f->seed, f->resumed};
     CLT_TRY(clt_world_tell(&t->all, 0, begin, sizeof begin));
     f->position = (clt_position){begin[0], begin[1]};

@@ -73,11 +73,46 @@ static clt_status append(clt_tensor_list *slots, const clt_tensor *items, int co
     return CLT_OK;
 }
 
+/* The tensors of the optimizer's file: those of a list, then more that a caller has. */
+typedef struct joined {
+    clt_tensor *tensors;
+    int count;
+    const clt_tensor_list *slots;
+    int with_data; /* behind those of `slots` */
+    const clt_saved_more *more;
+    clt_tensor_reader *reader;
+} joined;
+
+static clt_status join(const clt_tensor_list *slots, int with_data, const clt_saved_more *more,
+                       clt_tensor_reader *reader, joined *j)
+{
+    const int n = more ? more->count : 0;
+    const int before = slots->count + with_data;
+    *j = (joined){NULL, before + n, slots, with_data, more, reader};
+    j->tensors = clt_calloc((size_t)j->count + 1, sizeof *j->tensors);
+    CLT_TRY_MEMORY(j->tensors);
+    for (int i = 0; i < j->count; i++)
+        j->tensors[i] = i < before ? slots->items[i] : more->tensors[i - before];
+    return CLT_OK;
+}
+
+static clt_status fetch_joined(void *user, const clt_tensor *tensor, const void **data)
+{
+    const joined *j = user;
+    if (tensor < j->tensors || tensor >= j->tensors + j->count)
+        return clt_tensor_reader_fetch(j->reader, tensor, data);
+    const int i = (int)(tensor - j->tensors), before = j->slots->count + j->with_data;
+    return i < before ? clt_tensor_reader_fetch(j->reader, &j->slots->items[i], data)
+                      : j->more->fetch(j->more->user, &j->more->tensors[i - before], data);
+}
+
 static clt_status save(clt_trainer *t, const char *dir, clt_position position, int64_t batch,
-                       int64_t seed, int64_t keep, const char *model, const clt_wire_saved *wire)
+                       int64_t seed, int64_t keep, const char *model, const clt_wire_saved *wire,
+                       const clt_saved_more *more)
 {
     clt_tensor_list values = {0}, slots = {0};
     clt_tensor_reader reader;
+    joined j = {0};
     clt_checkpoint_desc desc;
     clt_checkpoint_desc_init(&desc);
     clt_status status = clt_tensor_reader_make(&t->all, t->store, &reader);
@@ -85,6 +120,7 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
     CLT_NEXT(status, clt_tensor_list_make(t->store, NULL, &values));
     CLT_NEXT(status, clt_tensor_list_make(t->store, optimizer_of(t), &slots));
     CLT_NEXT(status, append(&slots, wire->items, wire->count));
+    CLT_NEXT(status, join(&slots, wire->count, more, &reader, &j));
     reader.lists[0] = &values;
     reader.lists[1] = &slots;
     char dropout_seed[24], shards[24], *choices = NULL, *split = NULL;
@@ -113,14 +149,17 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
         {NULL}, /* room for the sections that not every run has */
         {NULL},
         {NULL},
+        {NULL},
     };
-    int n_sections = (int)(sizeof sections / sizeof *sections) - 3;
+    int n_sections = (int)(sizeof sections / sizeof *sections) - 4;
     if (wire->section)
         sections[n_sections++] = (clt_section){CLT_SECTION_WIRE, wire->section, 0};
     if (t->use)
         sections[n_sections++] = (clt_section){"use", t->use, 1};
     if (t->deals)
         sections[n_sections++] = (clt_section){CLT_SECTION_ASYNC, t->deals, 1};
+    if (more)
+        sections[n_sections++] = (clt_section){CLT_SECTION_LOCAL, more->section, 1};
     desc.run = (clt_run_state){.step = t->steps,
                                .epoch = position.epoch,
                                .batch = batch > 0 ? position.sample / batch : 0,
@@ -128,19 +167,27 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
                                .seed = seed};
     desc.model = values.items;
     desc.model_count = values.count;
-    desc.optimizer = slots.items;
-    desc.optimizer_count = slots.count + wire->count;
+    desc.optimizer = j.tensors;
+    desc.optimizer_count = j.count;
     desc.sections = sections;
     desc.section_count = n_sections;
-    desc.fetch = clt_tensor_reader_fetch;
-    desc.fetch_user = &reader;
+    desc.fetch = fetch_joined;
+    desc.fetch_user = &j;
     desc.keep = keep;
     CLT_NEXT(status, clt_checkpoint_save(dir, &desc));
     clt_tensor_list_free(&values);
     clt_tensor_list_free(&slots);
     clt_str_free(&groups);
-    CLT_FREE(choices, split, reader.buffer);
+    CLT_FREE(choices, split, reader.buffer, j.tensors);
     return status;
+}
+
+clt_status clt_trainer_save_more(clt_trainer *t, const char *dir, clt_position position,
+                                 int64_t batch, int64_t seed, int64_t keep, const char *model,
+                                 const clt_saved_more *more)
+{
+    const clt_wire_saved none = {0}; /* replicas have no 16 bits on the wire */
+    return save(t, dir, position, batch, seed, keep, model, &none, more);
 }
 
 clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position position, int64_t batch,
@@ -152,11 +199,13 @@ clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position positi
     if (status != CLT_OK)
         ;                             /* on all ranks */
     else if (!clt_shards_together(t)) /* all replicas are equal */
-        status = t->all.rank ? CLT_OK : save(t, dir, position, batch, seed, keep, model, &wire);
+        status =
+            t->all.rank ? CLT_OK : save(t, dir, position, batch, seed, keep, model, &wire, NULL);
     else if (t->all.rank)
         status = clt_whole_follow(&t->all, t->store);
     else
-        status = clt_whole_end(&t->all, save(t, dir, position, batch, seed, keep, model, &wire));
+        status =
+            clt_whole_end(&t->all, save(t, dir, position, batch, seed, keep, model, &wire, NULL));
     clt_wire_saved_free(t, &wire);
     return status;
 }
@@ -248,9 +297,12 @@ static clt_status match_all(clt_trainer *t, const clt_checkpoint *checkpoint)
     CLT_NEXT(status, match_groups(t, checkpoint));
     CLT_NEXT(status, clt_wire_expect(t, checkpoint, &wire));
     CLT_NEXT(status, clt_tensor_list_make(t->store, optimizer_of(t), &slots));
+    /* Replicas of local SGD have further tensors. */
+    const bool local = clt_checkpoint_section(checkpoint, CLT_SECTION_LOCAL) != NULL;
     CLT_NEXT(status, append(&slots, wire.items, wire.count));
     CLT_NEXT(status, clt_tensors_match(clt_checkpoint_optimizer(checkpoint), slots.items,
-                                       slots.count + wire.count, CLT_MATCH_EXACT));
+                                       slots.count + wire.count,
+                                       local ? CLT_MATCH_EXTRA : CLT_MATCH_EXACT));
     clt_wire_saved_free(t, &wire);
     clt_tensor_list_free(&values);
     clt_tensor_list_free(&slots);
@@ -279,6 +331,25 @@ static void compare_shards(const clt_trainer *t, const clt_checkpoint *checkpoin
                 (long long)t->options.virtual_shards, (long long)before);
 }
 
+/* A run of replicas goes on as a run without them. */
+static clt_status leave_replicas(const clt_trainer *t, const clt_checkpoint *checkpoint)
+{
+    const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_LOCAL);
+    if (!section || t->is_replica)
+        return CLT_OK;
+    if (strstr(section->text, CLT_LOCAL_LEFT))
+        return clt_fail(CLT_MISMATCH,
+                        "%s was written by replicas in the middle of an epoch, of which each had "
+                        "its own samples: resume with replicas that are synchronised by time, or "
+                        "from a checkpoint at the end of an epoch",
+                        clt_checkpoint_path(checkpoint));
+    clt_log(CLT_LOG_WARN,
+            "%s was written by replicas of local SGD, this run goes on without them: with the "
+            "optimizer's state of replica 0, and without that of the outer optimizer",
+            clt_checkpoint_path(checkpoint));
+    return CLT_OK;
+}
+
 /* Restores an open checkpoint. With `leads`, the other ranks follow rank 0. */
 static clt_status restore(clt_trainer *t, const clt_participants *leads,
                           const clt_checkpoint *checkpoint)
@@ -287,6 +358,7 @@ static clt_status restore(clt_trainer *t, const clt_participants *leads,
     clt_split_history *history = NULL;
     compare_shards(t, checkpoint);
     clt_status status = match_all(t, checkpoint);
+    CLT_NEXT(status, leave_replicas(t, checkpoint));
     CLT_NEXT(status, clt_scaling_read(t->options.precision, checkpoint, &scaling));
     CLT_NEXT(status, read_history(t, checkpoint, &history));
     CLT_NEXT(status, clt_store_load_values(leads, t->store, clt_checkpoint_model(checkpoint), ""));

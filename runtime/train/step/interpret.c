@@ -186,8 +186,8 @@ static clt_status update(context *c)
         return CLT_OK;
     CLT_TRY(clt_wire_keep(b, c->i->item));
     if (c->i->item >= 0)
-        return clt_update_bucket(c->u->update, c->i->item, b->call->lr, b->call->step);
-    return clt_update_apply(c->u->update, b->call->lr, b->call->step);
+        return clt_update_bucket(c->u->update, c->i->item, b->call->lr, b->call->updates);
+    return clt_update_apply(c->u->update, b->call->lr, b->call->updates);
 }
 
 static clt_status read_status(context *c)

@@ -106,6 +106,7 @@ clt_status clt_programs_run(clt_trainer *t, clt_step_program_kind kind, const ch
     t->programs->what = what;
     t->programs->awaited = awaited;
     t->call.step = t->steps;
+    t->call.updates = t->steps - t->fresh;
     t->call.seed = t->options.seed;
     t->call.lr = t->results.records[t->call.entry].lr;
     if (t->call.session)

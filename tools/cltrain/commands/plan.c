@@ -1,6 +1,7 @@
 /* `cltrain plan`: prints what a training run would execute, its memory, and its predicted step
  * time. */
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "job/choose_mesh.h"
@@ -95,7 +96,11 @@ int run_plan(const settings *given)
 {
     job j = {0};
     settings own = *given, *s = &own;
-    int code = job_read(&j, s);
+    int code = s->parallel && strstr(s->parallel, "local=")
+                   ? usage_error("--parallel %s: plan describes one replica; leave local out, and "
+                                 "give --devices and --batch of one",
+                                 s->parallel)
+                   : job_read(&j, s);
     NEXT(code, check_simulation(s));
     NEXT(code, job_devices(&j, s));
     NEXT(code, job_data(&j, s, DATA_TRAIN | DATA_SYNTHETIC));

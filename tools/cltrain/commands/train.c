@@ -384,6 +384,7 @@ static int set_up(run *r, clt_fit_options *fit)
     NEXT(code, job_model(&r->job, s));
     if (!code && s->init) {
         clt_status status = clt_store_load(r->job.store, s->init);
+        NEXT(status, replicas_load(&r->job, s->init));
         code = library_failure(status);
     }
     if (!code && ranks_prints(&r->job.ranks))
@@ -416,6 +417,8 @@ static void print_start(const run *r)
     if (j->ranks.world.ranks > 1)
         printf(", the devices of rank 0 of %d", j->ranks.world.ranks);
     printf("\n");
+    if (j->replicas.total)
+        replicas_print(j);
     int classes, left;
     clt_trainer_tuning(j->trainer, &classes, &left);
     if (left > 0)
@@ -455,6 +458,8 @@ static void print_end(const run *r)
     else
         printf("done: %lld steps%s%s\n", (long long)clt_trainer_steps(r->job.trainer),
                dir ? "; saved in " : "", dir ? dir : "");
+    if (r->progress.first >= 0 && r->job.replicas.total)
+        replicas_print_end(&r->job);
     if (r->progress.first >= 0 && r->job.options.precision == CLT_F16)
         printf(
             "f16: %lld steps skipped, whose gradients were not finite; loss scale %g at the end\n",
@@ -503,8 +508,12 @@ static int train(run *r, clt_fit_options *fit)
         return described;
     if (r->settings->profile)
         status = clt_profile_start(r->job.trainer, &profile);
-    NEXT(status, r->settings->async >= 0 ? async_run(&r->job, r->settings, fit)
-                                         : clt_fit(r->job.trainer, r->job.train, r->job.test, fit));
+    if (r->settings->async >= 0)
+        NEXT(status, async_run(&r->job, r->settings, fit));
+    else if (r->job.replicas.total)
+        NEXT(status, clt_local_fit(r->job.replicas.local, r->job.train, r->job.test, fit));
+    else
+        NEXT(status, clt_fit(r->job.trainer, r->job.train, r->job.test, fit));
     progress_end(&r->progress);
     const int profiled = profile ? save_profile(r, profile) : 0;
     if (profiled)

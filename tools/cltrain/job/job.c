@@ -28,64 +28,6 @@ enum { CHECK_EVERY = 100 };
 /* Default of --tune: seconds for measuring kernels of new shapes before step 1. */
 static const double TUNE_SECONDS = 10;
 
-/* Reads MEAN,STD, or a mean for each channel and then a STD for each channel. */
-int read_normalize(job *j, const settings *s)
-{
-    double numbers[2 * MOST_CHANNELS];
-    int n = 0, ok = 1;
-    for (char *end, *at = s->normalize; at && ok; at = *end ? end + 1 : NULL, n++) {
-        ok = n < 2 * MOST_CHANNELS;
-        numbers[ok ? n : 0] = strtod(at, &end);
-        ok = ok && end != at && isfinite(numbers[n]) && (!*end || (*end == ',' && end[1]));
-    }
-    for (int i = n / 2; ok && i < n; i++)
-        ok = numbers[i] != 0;
-    if (!ok || n % 2)
-        return usage_error("--normalize %s: must be MEAN,STD, two finite numbers, STD not 0; or as "
-                           "many means and then STDs as there are channels",
-                           s->normalize);
-    j->channels = n / 2;
-    memcpy(j->mean, numbers, (size_t)j->channels * sizeof *numbers);
-    memcpy(j->std, numbers + j->channels, (size_t)j->channels * sizeof *numbers);
-    return 0;
-}
-
-int read_tune(const char *text, double default_value, double *seconds)
-{
-    char *end = NULL;
-    *seconds = text ? 0 : default_value;
-    if (!text || !strcmp(text, "off"))
-        return 0;
-    *seconds = strtod(text, &end);
-    if (end == text || *end || !(*seconds >= 0) || !isfinite(*seconds))
-        return usage_error("--tune %s: must be off or seconds", text);
-    return 0;
-}
-
-/* Reads --memory SIZE: bytes, or a number with a unit. */
-static int read_memory(const char *text, int64_t *bytes)
-{
-    static const struct {
-        const char *name;
-        double bytes;
-    } units[] = {
-        {"", 1},      {"B", 1},      {"KB", 1e3},      {"MB", 1e6},      {"GB", 1e9},
-        {"TB", 1e12}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1 << 30}, {"TiB", 1099511627776.0}};
-    enum { UNITS = sizeof units / sizeof *units };
-    char *end = NULL;
-    int unit = 0;
-    if (!text)
-        return 0;
-    const double number = strtod(text, &end);
-    while (unit < UNITS && strcmp(end, units[unit].name))
-        unit++;
-    const double all = unit < UNITS ? number * units[unit].bytes : 0;
-    if (end == text || !(all >= 1) || all > 9e18)
-        return usage_error("--memory %s: must be a size, as 8GB or 512MiB", text);
-    *bytes = (int64_t)all;
-    return 0;
-}
-
 int check_variants(const settings *s)
 {
     return name_failure(clt_variants_check(s->variant));
@@ -173,7 +115,8 @@ int job_read(job *j, const settings *s)
         return usage_error("--epochs or --steps, not both");
     int code = check_mesh(s, 1);
     NEXT(code, read_normalize(j, s));
-    return code ? code : read_trainer(j, s);
+    NEXT(code, read_trainer(j, s));
+    return code ? code : replicas_read(j, s);
 }
 
 /* --- devices and data ------------------------------------------------------------------------ */
@@ -400,7 +343,7 @@ int job_graph(job *j, const settings *s)
 static int choose_stages(job *j, const settings *s)
 {
     char *text = NULL;
-    if (!s->parallel || !j->train)
+    if (!s->parallel || !j->train || j->replicas.total)
         return 0;
     const clt_status status = clt_stages_choose(j->graph, j->devices, j->n_devices, s->parallel,
                                                 &j->options, measures_stages(s), &text);
@@ -432,6 +375,8 @@ int job_store(job *j, const settings *s)
     options.zero = s->zero == 3 ? 3 : 0;
     options.offload = job_owners(s);
     options.world = j->ranks.world.ranks > 1 ? &j->ranks.world : NULL;
+    if (j->replicas.total)
+        return replicas_stores(j, s, &options);
     clt_store_destroy(j->store);
     j->store = NULL;
     const clt_status status =
@@ -526,7 +471,9 @@ int job_trainer(job *j, const settings *s, int code)
     code = ranks_agree(&j->ranks, code);
     if (!code) {
         ranks_stage("the trainer to be made, its kernels measured and compiled");
-        clt_status status = clt_trainer_create(j->graph, j->store, &j->options, &j->trainer);
+        clt_status status = j->replicas.total
+                                ? replicas_trainers(j)
+                                : clt_trainer_create(j->graph, j->store, &j->options, &j->trainer);
         NEXT(status, say_declined(j, s));
         /* --variant may name an unknown operator. */
         code = name_failure(status);
@@ -548,8 +495,10 @@ int job_close(job *j, int code)
 {
     /* The trainer finishes only if all ranks come to the same end. A rank that failed has reported
      * this itself. */
-    if (j->trainer && (!code || code > 128 || code == EXIT_AGAIN))
+    const int ends_well = !code || code > 128 || code == EXIT_AGAIN;
+    if (j->trainer && ends_well && !j->replicas.total)
         clt_trainer_finish(j->trainer);
+    replicas_close(j, ends_well);
     clt_trainer_destroy(j->trainer);
     clt_store_destroy(j->store);
     clt_graph_destroy(j->graph);

@@ -6,6 +6,7 @@
 #include <cltrain/models.h>
 #include <cltrain/planner.h>
 
+#include "job/replicas.h"
 #include "options/options.h"
 #include "ranks/ranks.h"
 
@@ -36,6 +37,7 @@ typedef struct job {
     clt_graph *graph;
     clt_store *store;
     clt_trainer *trainer;
+    replica_set replicas;   /* if there are any, store and trainer are those of the first */
     int64_t steps;          /* of the whole run */
     int64_t all_devices;    /* with samples, of all ranks; 0 without --global-batch */
     scaled_from scaled;     /* all 0 without --global-batch scaled */
@@ -68,6 +70,9 @@ int read_normalize(job *j, const settings *s);
 /* Reads --tune off|SECONDS. Sets `default_value` if the option was not set. Returns an exit code.
  */
 int read_tune(const char *text, double default_value, double *seconds);
+
+/* Reads --memory SIZE. Nothing happens if `text` is NULL. Returns an exit code. */
+int read_memory(const char *text, int64_t *bytes);
 
 /* Checks that the names in --variant exist. Returns an exit code. */
 int check_variants(const settings *s);

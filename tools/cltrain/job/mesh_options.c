@@ -31,6 +31,9 @@ static int check_stages(const settings *s)
 
 int check_mesh(const settings *s, int trains)
 {
+    if (!trains && s->parallel && strstr(s->parallel, "local="))
+        return usage_error("--parallel %s: local has replicas that train; leave it out here",
+                           s->parallel);
     if (s->stages && !chooses_mesh(s) && !(s->parallel && strstr(s->parallel, "pp=")))
         return usage_error("--stages %s: needs a pipeline, --parallel pp=N", s->stages);
     TRY(check_auto(s, trains));

@@ -159,12 +159,14 @@ static const option_row rows[] = {
     {"no-guard", 0, FLAG, AT(no_guard), 0, RUNS, NULL,
      "go on after a step whose loss or gradient is not finite"},
     {"parallel", 0, TEXT, AT(parallel), 0, FOR_TRAIN | FOR_PLAN | FOR_EVAL | USES, "MESH",
-     "mesh of the devices of all ranks, as dp=2,tp=2: dp has different samples, tp different parts "
-     "of layers, pp other layers, space other rows, time other parts of sequences; the last axis "
-     "varies fastest; dp=* takes all devices that the other axes leave; train and plan: auto for "
-     "the "
-     "mesh that is predicted, and then measured, to be fastest (all devices are dp)",
-     .words = "auto dp= tp= pp= space= time="},
+     "mesh of all ranks' devices, as dp=2,tp=2: dp has other samples, tp parts of layers, pp other "
+     "layers, space other rows, time other parts of sequences, local replicas of their own; the "
+     "last axis varies fastest; dp=*: all that are left; auto: the fastest mesh (all are dp)",
+     .words = "auto dp= tp= pp= space= time= local="},
+    {"sync-every", 0, TEXT, AT(sync_every), 0, FOR_TRAIN | FOR_PLAN, "N|SECONDS",
+     "with local: average replicas every N steps, or every 2s; plan --simulate: steps (8)"},
+    {"outer", 0, TEXT, AT(outer), 0, FOR_TRAIN, "HOW",
+     "with local: average, momentum or nesterov, which take :lr=X,momentum=Y (average; 0.7, 0.9)"},
     {"stages", 0, EITHER, AT(stages), 0, FOR_TRAIN | FOR_PLAN | FOR_EVAL | FOR_BENCH_MESHES | USES,
      "PATTERN",
      "with pp: layers at which stages begin, by shell patterns of names separated by |, one for "
@@ -267,8 +269,6 @@ static const option_row rows[] = {
     {"inter", 0, TEXT, AT(inter), 0, FOR_PLAN, "RATE,LATENCY",
      "link of a node to others, which its devices share, for --simulate of meshes, as 1GB/s,30us"},
     {"per-node", 0, WHOLE, AT(per_node), 1, FOR_PLAN, "N", "devices of a simulated node (8)"},
-    {"sync-every", 0, TEXT, AT(sync_every), 0, FOR_PLAN, "N",
-     "plan: steps between averages of local SGD among simulated meshes (8)"},
     {"blocks", 0, WHOLE, AT(blocks), 1, FOR_BENCH, "N", "timed blocks of each measurement (9)"},
     {"warmup", 0, WHOLE, AT(warmup), 1, FOR_BENCH_STEPS, "N",
      "train: steps before the first block (20); meshes: before each block (1)"},

@@ -40,7 +40,7 @@ typedef struct settings {
     char *cache_dir, *checkpoint, *checkpoint_dir, *checkpoint_every, *metrics, *profile, *output,
         *variant, *trans, *tune, *export_file, *parallel, *offload, *split, *replay, *simulate,
         *link, *inter, *heartbeat, *global_batch, *tokenizer, *augment, *windows, *freeze, *memory,
-        *prompt, *prompt_file, *param_group, *sync_every,
+        *prompt, *prompt_file, *param_group, *sync_every, *outer,
         *stages; /* several values are joined by ; (freeze and stages: by |) */
     char *listen, *reach, *join, *events;
     int64_t async, servers, holder, worker;

@@ -11,6 +11,8 @@
 
 #include <jansson.h>
 
+#include <cltrain/local.h>
+
 #include "output/means.h"
 #include "text/message.h"
 
@@ -204,10 +206,30 @@ static double rate_of(metrics *m, const clt_progress *p)
     return seconds > 0 ? (double)samples / seconds : NAN;
 }
 
+/* Adds what the replicas have done since the last synchronisation. */
+static void add_sync(json_t *record, const clt_sync_report *sync)
+{
+    json_t *samples = json_array(), *steps = json_array(), *losses = json_array();
+    for (int r = 0; r < sync->replicas; r++) {
+        json_array_append_new(samples, json_integer(sync->samples[r]));
+        json_array_append_new(steps, json_integer(sync->batches[r]));
+        json_array_append_new(losses,
+                              isfinite(sync->losses[r]) ? json_real(sync->losses[r]) : json_null());
+    }
+    json_object_set_new(record, "sync", json_integer(sync->number));
+    json_object_set_new(record, "sync_steps", json_integer(sync->steps));
+    json_object_set_new(record, "sync_bytes", json_integer(sync->bytes));
+    set_number(record, "period_seconds", sync->period);
+    set_number(record, "sync_seconds", sync->seconds);
+    json_object_set_new(record, "replica_samples", samples);
+    json_object_set_new(record, "replica_steps", steps);
+    json_object_set_new(record, "replica_losses", losses);
+}
+
 int metrics_step(metrics *m, const clt_progress *p)
 {
     if (!m->begun)
-        begin(m, p->step);
+        begin(m, p->step - (p->sync ? p->sync->steps - 1 : 0));
     json_t *record = json_object();
     json_object_set_new(record, "step", json_integer(p->step));
     json_object_set_new(record, "epoch", json_integer(p->epoch));
@@ -232,6 +254,8 @@ int metrics_step(metrics *m, const clt_progress *p)
         json_object_set_new(record, "quantum", json_integer(p->quantum));
         json_object_set_new(record, "bucket_bytes", json_integer(p->bucket_bytes));
     }
+    if (p->sync)
+        add_sync(record, p->sync);
     return write_record(m, record, p->seconds, 0);
 }
 

@@ -8,6 +8,8 @@
 #include "output/means.h"
 #include "text/message.h"
 
+#include <cltrain/local.h>
+
 void progress_init(progress *p, int quiet)
 {
     *p = (progress){.quiet = quiet, .terminal = isatty(STDOUT_FILENO), .first = -1};
@@ -35,7 +37,7 @@ static void time_text(double seconds, char *text, size_t bytes)
 
 static void begin(progress *p, const clt_progress *now)
 {
-    p->first = now->step - 1;
+    p->first = now->step - (now->sync ? now->sync->steps : 1);
     if (p->first > 0)
         printf("resumed after step %lld\n", (long long)p->first);
 }

@@ -1,0 +1,314 @@
+/*
+ * The exchange of a synchronisation, on the host. Replicas send how far their parameters are from
+ * the anchor instead of the parameters: a parameter that nobody changed keeps its bits, and small
+ * differences lose fewer digits than large sums would.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "train/local/local.h"
+#include "train/ranks/connect.h"
+
+/* --- what is exchanged ----------------------------------------------------------------------- */
+
+/* Frozen parameters are equal on all replicas, and carried states belong to predictions. */
+static bool is_exchanged(const clt_slot *slot)
+{
+    return slot->state && !slot->frozen && !slot->carried;
+}
+
+static void add_parameters(clt_outer_state *o, const clt_buckets *layout)
+{
+    for (int b = 0; b < layout->n_buckets; b++) {
+        const clt_bucket *bucket = &layout->buckets[b];
+        if (bucket->state || !bucket->bytes)
+            continue;
+        o->floats[o->n_floats++] = (clt_outer_span){b, 0, bucket->bytes, o->count};
+        o->count += bucket->bytes / (int64_t)sizeof(float);
+    }
+    o->n_parameters = o->n_floats;
+    o->parameters = o->count;
+}
+
+static void add_states(clt_outer_state *o, const clt_buckets *layout)
+{
+    for (int i = 0; i < layout->n_slots; i++) {
+        const clt_slot *slot = &layout->slots[i];
+        if (!is_exchanged(slot))
+            continue;
+        clt_outer_span span = {slot->bucket, slot->offset, slot->bytes, o->count};
+        if (slot->type.dtype == CLT_F32) {
+            o->floats[o->n_floats++] = span;
+            o->count += slot->bytes / (int64_t)sizeof(float);
+        } else {
+            span.at = o->other_bytes;
+            o->others[o->n_others++] = span;
+            o->other_bytes += (slot->bytes + 3) / 4 * 4;
+        }
+    }
+}
+
+static clt_status allocate(clt_local *local)
+{
+    clt_outer_state *o = &local->outer;
+    const size_t floats = (size_t)o->count + 1;
+    o->anchor = clt_calloc(floats, sizeof *o->anchor);
+    o->hosts = clt_calloc((size_t)local->own, sizeof *o->hosts);
+    o->whole = clt_calloc((size_t)local->own, sizeof *o->whole);
+    CLT_TRY_MEMORY(o->anchor && o->hosts && o->whole);
+    if (local->options.outer.kind != CLT_OUTER_AVERAGE) {
+        o->velocity = clt_calloc((size_t)o->parameters + 1, sizeof *o->velocity);
+        CLT_TRY_MEMORY(o->velocity);
+    }
+    for (int i = 0; i < local->own; i++) {
+        o->hosts[i] = clt_calloc(floats, sizeof **o->hosts);
+        o->whole[i] = clt_calloc((size_t)o->other_bytes + 1, 1);
+        CLT_TRY_MEMORY(o->hosts[i] && o->whole[i]);
+    }
+    return CLT_OK;
+}
+
+static clt_status prepare(clt_local *local)
+{
+    const clt_buckets *layout = &local->trainers[0]->store->layout;
+    clt_outer_state *o = &local->outer;
+    const size_t room = (size_t)(layout->n_buckets + layout->n_slots) + 1;
+    o->floats = clt_calloc(room, sizeof *o->floats);
+    o->others = clt_calloc(room, sizeof *o->others);
+    CLT_TRY_MEMORY(o->floats && o->others);
+    add_parameters(o, layout);
+    add_states(o, layout);
+    return allocate(local);
+}
+
+clt_status clt_outer_open(clt_local *local)
+{
+    clt_device *devices[CLT_MOST_DEVICES];
+    CLT_TRY(clt_world_agree(&local->all, prepare(local)));
+    if (local->total == 1)
+        return CLT_OK;
+    for (int i = 0; i < local->own; i++)
+        devices[i] = local->trainers[i]->store->replicas[0].device;
+    return clt_world_agree(&local->all,
+                           clt_collectives_open(devices, local->own, local->all.world,
+                                                local->options.comm_timeout, CLT_CONNECT_AUTO,
+                                                &local->outer.collectives));
+}
+
+void clt_outer_close(clt_local *local)
+{
+    clt_outer_state *o = &local->outer;
+    clt_collectives_close(&o->collectives);
+    for (int i = 0; i < local->own; i++) {
+        if (o->hosts)
+            clt_free(o->hosts[i]);
+        if (o->whole)
+            clt_free(o->whole[i]);
+    }
+    CLT_FREE(o->floats, o->others, o->anchor, o->velocity, o->hosts, o->whole);
+    *o = (clt_outer_state){0};
+}
+
+/* --- devices --------------------------------------------------------------------------------- */
+
+static clt_status read_replica(clt_local *local, int i)
+{
+    const clt_outer_state *o = &local->outer;
+    const clt_replica *r = &local->trainers[i]->store->replicas[0];
+    for (int k = 0; k < o->n_floats; k++) {
+        const clt_outer_span *s = &o->floats[k];
+        CLT_TRY(
+            clt_replica_read(r, r->values[s->bucket], s->offset, s->bytes, o->hosts[i] + s->at));
+    }
+    for (int k = 0; k < o->n_others; k++) {
+        const clt_outer_span *s = &o->others[k];
+        CLT_TRY(
+            clt_replica_read(r, r->values[s->bucket], s->offset, s->bytes, o->whole[i] + s->at));
+    }
+    return CLT_OK;
+}
+
+/* Waits for the replica's steps, and reads it. */
+static clt_status fetch(void *arg, int i)
+{
+    clt_local *local = arg;
+    CLT_TRY(clt_trainer_wait(local->trainers[i]));
+    return read_replica(local, i);
+}
+
+/* Makes the replica's part of the sum. */
+static clt_status weigh(void *arg, int i)
+{
+    clt_local *local = arg;
+    const clt_outer_state *o = &local->outer;
+    const double weight = local->weights[local->first + i];
+    CLT_TRY(fetch(arg, i));
+    float *host = o->hosts[i];
+    for (int64_t k = 0; k < o->count; k++)
+        host[k] = (float)(weight * ((double)o->anchor[k] - (double)host[k]));
+    return CLT_OK;
+}
+
+static clt_status write_device(const clt_outer_state *o, const clt_replica *r, const char *whole)
+{
+    for (int k = 0; k < o->n_floats; k++) {
+        const clt_outer_span *s = &o->floats[k];
+        CLT_TRY(clt_replica_write(r, r->values[s->bucket], s->offset, s->bytes, o->anchor + s->at));
+    }
+    for (int k = 0; k < o->n_others; k++) {
+        const clt_outer_span *s = &o->others[k];
+        CLT_TRY(clt_replica_write(r, r->values[s->bucket], s->offset, s->bytes, whole + s->at));
+    }
+    return CLT_OK;
+}
+
+static clt_status spread(void *arg, int i)
+{
+    const clt_local *local = arg;
+    const clt_store *store = local->trainers[i]->store;
+    for (int d = 0; d < store->n_devices; d++)
+        CLT_TRY(write_device(&local->outer, &store->replicas[d], local->outer.whole[i]));
+    return CLT_OK;
+}
+
+/* --- between replicas ------------------------------------------------------------------------ */
+
+/* Most collectives that are started before the first is completed. */
+enum { IN_FLIGHT = 64 };
+
+/* Gives what a replica of this rank brings to collective number k. Returns false behind the last.
+ */
+typedef bool (*describe_fn)(const clt_local *local, int i, int k, clt_collective *what);
+
+static clt_status complete(const clt_collectives *c, int own,
+                           clt_collective_request requests[][CLT_MOST_DEVICES], int count)
+{
+    clt_collective_result result;
+    for (int k = 0; k < count; k++)
+        for (int i = 0; i < own; i++)
+            CLT_TRY(c->complete(c->self, i, &requests[k][i], &result));
+    return CLT_OK;
+}
+
+/* A thread serves all replicas of the rank: it starts on all of them, then completes on all. */
+static clt_status exchange(const clt_local *local, describe_fn describe)
+{
+    clt_collective_request requests[IN_FLIGHT][CLT_MOST_DEVICES];
+    const clt_collectives *c = &local->outer.collectives;
+    clt_collective what;
+    int k = 0, begun = 0;
+    if (!c->self)
+        return CLT_OK;
+    for (; describe(local, 0, k, &what); k++) {
+        if (k - begun == IN_FLIGHT) {
+            CLT_TRY(complete(c, local->own, requests, IN_FLIGHT));
+            begun = k;
+        }
+        for (int i = 0; i < local->own; i++) {
+            describe(local, i, k, &what);
+            CLT_TRY(c->start(c->self, i, &what, 0, NULL, &requests[k - begun][i]));
+        }
+    }
+    return complete(c, local->own, requests, k - begun);
+}
+
+/* A tree has no empty leaves. */
+static bool sums_as_tree(const clt_local *local)
+{
+    bool all = local->tree;
+    for (int r = 0; r < local->total; r++)
+        all = all && local->weights[r] > 0;
+    return all;
+}
+
+/* Number k of the sums: a bucket, then all states together. */
+static bool describe_sum(const clt_local *local, int i, int k, clt_collective *what)
+{
+    const clt_outer_state *o = &local->outer;
+    const bool states = k == o->n_parameters;
+    if (k > o->n_parameters || (states && o->count == o->parameters))
+        return false;
+    const int64_t at = states ? o->parameters : o->floats[k].at;
+    *what = (clt_collective){
+        .kind = CLT_COLLECTIVE_ALL_REDUCE,
+        .host = o->hosts[i] + at,
+        .count = states ? o->count - o->parameters : o->floats[k].bytes / (int64_t)sizeof(float),
+        .dtype = CLT_F32,
+        .empty = local->weights[local->first + i] == 0,
+        .leaves = sums_as_tree(local),
+        .label = states ? "states of the replicas" : "parameters of the replicas"};
+    return true;
+}
+
+static bool describe_others(const clt_local *local, int i, int k, clt_collective *what)
+{
+    const clt_outer_state *o = &local->outer;
+    *what = (clt_collective){.kind = CLT_COLLECTIVE_BROADCAST,
+                             .host = o->whole[i],
+                             .count = o->other_bytes / 4,
+                             .dtype = CLT_I32,
+                             .label = "states of replica 0"};
+    return k == 0 && o->other_bytes > 0;
+}
+
+static bool describe_adopted(const clt_local *local, int i, int k, clt_collective *what)
+{
+    const clt_outer_state *o = &local->outer;
+    const bool floats = k == 0 && o->count > 0;
+    if (!floats)
+        return describe_others(local, i, k - (o->count > 0), what);
+    *what = (clt_collective){.kind = CLT_COLLECTIVE_BROADCAST,
+                             .host = o->hosts[i],
+                             .count = o->count,
+                             .dtype = CLT_F32,
+                             .label = "parameters of replica 0"};
+    return true;
+}
+
+clt_status clt_outer_adopt(clt_local *local)
+{
+    clt_outer_state *o = &local->outer;
+    CLT_TRY(clt_world_agree(&local->all, clt_local_each(local, fetch, local)));
+    CLT_TRY(exchange(local, describe_adopted));
+    memcpy(o->anchor, o->hosts[0], (size_t)o->count * sizeof *o->anchor);
+    return clt_world_agree(&local->all, clt_local_each(local, spread, local));
+}
+
+/* As PyTorch's SGD without dampening, with d as the gradient. States only take the mean. */
+static void update(const clt_outer *by, clt_outer_state *o, const float *d)
+{
+    const bool moves = by->kind != CLT_OUTER_AVERAGE;
+    const float lr = (float)by->lr, momentum = (float)by->momentum;
+    for (int64_t k = 0; moves && k < o->parameters; k++) {
+        o->velocity[k] = momentum * o->velocity[k] + d[k];
+        const float step =
+            by->kind == CLT_OUTER_NESTEROV ? d[k] + momentum * o->velocity[k] : o->velocity[k];
+        o->anchor[k] -= lr * step;
+    }
+    for (int64_t k = moves ? o->parameters : 0; k < o->count; k++)
+        o->anchor[k] -= d[k];
+}
+
+clt_status clt_outer_exchange(clt_local *local, const double *weights)
+{
+    local->weights = weights;
+    clt_status status = clt_world_agree(&local->all, clt_local_each(local, weigh, local));
+    CLT_NEXT(status, exchange(local, describe_sum));
+    CLT_NEXT(status, exchange(local, describe_others));
+    local->weights = NULL;
+    CLT_TRY(status);
+    update(&local->options.outer, &local->outer, local->outer.hosts[0]);
+    CLT_TRY(clt_world_agree(&local->all, clt_local_each(local, spread, local)));
+    local->syncs += local->total > 1;
+    return CLT_OK;
+}
+
+int64_t clt_local_syncs(const clt_local *local)
+{
+    return local->syncs;
+}
+
+int64_t clt_local_sync_bytes(const clt_local *local)
+{
+    return local->total > 1 ? local->outer.count * (int64_t)sizeof(float) : 0;
+}

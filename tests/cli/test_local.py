@@ -1,0 +1,175 @@
+"""--parallel local=N: replicas that are synchronised every so many steps or seconds."""
+import os
+import signal
+import subprocess
+import time
+
+from command import COMMAND, CommandTest, get, main, records, tensors
+
+DP = ("--split", "equal")
+TWO = ("--parallel", "local=2")
+
+
+class Local(CommandTest):
+    def fit(self, name, *more, model="mlp:16", devices="pocl/2", **names):
+        """Trains, and returns the records of steps and of epochs."""
+        metrics = self.path(name + ".jsonl")
+        self.last = self.train("--seed", "3", "--metrics", metrics, "--checkpoint-dir", self.path(name),
+                               *more, model=model, devices=devices, **names)
+        return records(metrics)
+
+    def newest(self, name, file="model"):
+        folder = self.path(name)
+        step = max(n for n in os.listdir(folder) if n.startswith("step-"))
+        return os.path.join(folder, step, file + ".safetensors")
+
+    def near(self, a, b, delta=1e-5):
+        a, b = tensors(self.newest(a)), tensors(self.newest(b))
+        self.assertEqual(set(a), set(b))
+        for name, values in a.items():
+            for x, y in zip(values, b[name]):
+                self.assertAlmostEqual(x, y, delta=delta, msg=name)
+
+    def same(self, a, b):
+        for file in ("model", "optimizer"):
+            self.assertEqual(get(self.newest(a, file)), get(self.newest(b, file)), file)
+
+    def test_averages_of_every_step_are_dp(self):
+        # 70 samples in batches of 23: the last batch has one sample, which replica 0 gets.
+        steps, _ = self.fit("dp", "--epochs", "2", *DP, "--batch", "23", devices="pocl/2,pocl/2")
+        synced, epochs = self.fit("local", "--epochs", "2", "--parallel", "local=4", "--sync-every", "1",
+                                  "--batch", "23", devices="pocl/2,pocl/2")
+        self.near("dp", "local")
+        self.assertEqual(len(steps), len(synced))
+        for a, b in zip(steps, synced):
+            self.assertAlmostEqual(a["loss"], b["loss"], delta=1e-5)
+            self.assertEqual(a["samples"], b["samples"])
+        self.assertEqual([r["samples"] for r in synced], [23, 23, 23, 1] * 2)
+        self.assertEqual(synced[3]["replica_samples"], [1, 0, 0, 0])
+        self.assertEqual(synced[3]["replica_steps"], [1, 0, 0, 0])
+        self.assertIsNone(synced[3]["replica_losses"][1])
+        # Replicas of two devices, and statistics of batch norm, which are averaged too.
+        self.fit("pairs", "--epochs", "2", "--parallel", "local=2,dp=2", "--sync-every", "1",
+                 "--batch", "23", devices="pocl/2,pocl/2")
+        self.near("dp", "pairs")
+        norm = "resnet18:width=1,blocks=1"
+        self.fit("norm_dp", "--steps", "3", *DP, "--batch", "20", model=norm)
+        self.fit("norm", "--steps", "3", *TWO, "--sync-every", "1", "--batch", "20", model=norm)
+        self.near("norm_dp", "norm", 1e-4)
+        self.assertEqual(len(epochs), 2)
+
+    def test_records_of_synchronisations(self):
+        steps, epochs = self.fit("local", "--steps", "11", *TWO, "--sync-every", "4", "--batch", "20",
+                                 "--outer", "nesterov:lr=0.5,momentum=0.8", "--checkpoint-every", "epoch")
+        # 70 samples are 4 steps an epoch; the last period is shorter.
+        self.assertEqual([r["step"] for r in steps], [4, 8, 11])
+        self.assertEqual([r["sync"] for r in steps], [1, 2, 3])
+        self.assertEqual([r["sync_steps"] for r in steps], [4, 4, 3])
+        self.assertEqual([r["samples"] for r in steps], [70, 70, 60])
+        self.assertEqual([r["replica_samples"] for r in steps], [[35, 35], [35, 35], [30, 30]])
+        for r in steps:
+            mean = sum(n * x for n, x in zip(r["replica_samples"], r["replica_losses"])) / r["samples"]
+            self.assertAlmostEqual(mean, r["loss"], places=6)
+            self.assertEqual(r["sync_bytes"], steps[0]["sync_bytes"])
+        self.assertEqual([r["epoch"] for r in epochs], [1, 2])
+        self.assertIn("2 replicas, synchronised every 4 steps (nesterov, lr 0.5, momentum 0.8)",
+                      self.last.stdout)
+        self.assertIn(f"3 synchronisations, {3 * steps[0]['sync_bytes']} bytes", self.last.stdout)
+        # An epoch that ends between synchronisations is reported, and saved, at the next one.
+        steps, epochs = self.fit("late", "--steps", "12", *TWO, "--sync-every", "6", "--batch", "20",
+                                 "--checkpoint-every", "5")
+        self.assertEqual([r["step"] for r in steps], [6, 12])
+        self.assertEqual([r["epoch"] for r in epochs], [1, 3])
+        self.assertEqual(sorted(n for n in os.listdir(self.path("late")) if n.startswith("step-")),
+                         ["step-00000006", "step-00000012"])
+
+    def test_resume(self):
+        for precision in ("f32", "f16"):
+            usual = (*TWO, "--sync-every", "4", "--outer", "nesterov", "--optimizer", "adamw", "--batch",
+                     "20", "--precision", precision)
+            self.fit("whole" + precision, "--steps", "16", *usual)
+            self.fit("part" + precision, "--steps", "8", *usual)
+            steps, _ = self.fit("part" + precision, "--steps", "16", "--resume", *usual)
+            self.same("whole" + precision, "part" + precision)
+            self.assertEqual([r["step"] for r in steps], [4, 8, 12, 16])
+        # Another number of replicas: outer state, and inner states that begin anew.
+        usual = ("--outer", "nesterov", "--optimizer", "adamw", "--batch", "20", "--sync-every", "4")
+        more, _ = self.fit("wholef32", "--steps", "20", "--resume", "--parallel", "local=4", *usual,
+                           devices="pocl/2,pocl/2")
+        self.assertIn("is of 2 replicas, this run has 4: it goes on with the parameters and the outer "
+                      "optimizer's state; the inner states of all replicas begin anew",
+                      " ".join(self.last.stderr.split()))
+        self.assertEqual([r["step"] for r in more], [4, 8, 12, 16, 20])
+        # Those resume to the bit as well.
+        self.fit("wholef32", "--steps", "24", "--resume", "--parallel", "local=4", *usual,
+                 devices="pocl/2,pocl/2")
+        # Without replicas, and back.
+        self.fit("wholef32", "--steps", "26", "--resume", "--optimizer", "adamw", "--batch", "20",
+                 devices="pocl@1")
+        self.assertIn("goes on without them", self.last.stderr)
+        self.fit("wholef32", "--steps", "30", "--resume", *TWO, *usual)
+        self.assertIn("is of a run without replicas", self.last.stderr)
+
+    def test_fresh_inner_states(self):
+        """AdamW counts its updates from the begin of its state: a run of one step on another number
+        of replicas is a first step from these parameters."""
+        usual = ("--optimizer", "adamw", "--batch", "20", "--sync-every", "1", "--shuffle", "off")
+        self.fit("four", "--steps", "4", "--parallel", "local=4", *usual, devices="pocl/2,pocl/2")
+        begin = self.newest("four")
+        self.fit("new", "--steps", "1", *TWO, *usual, "--init", begin)
+        self.fit("four", "--steps", "5", "--resume", *TWO, *usual)
+        # Step 5 is the first of an epoch, so both read the same samples.
+        self.assertEqual(get(self.newest("new")), get(self.newest("four")))
+
+    def test_by_time(self):
+        steps, epochs = self.fit("time", "--epochs", "3", *TWO, "--sync-every", "0.02s", "--batch", "8")
+        for epoch in (1, 2, 3):
+            self.assertEqual(sum(r["samples"] for r in steps if r["epoch"] == epoch), 70)
+        self.assertEqual([r["epoch"] for r in epochs], [1, 2, 3])
+        # Stopped by a signal in an epoch, it resumes with what is left of the epoch. The hook makes steps long, in
+        # builds that have it.
+        metrics, folder = self.path("stopped.jsonl"), self.path("stopped")
+        usual = ("--seed", "3", "--metrics", metrics, "--checkpoint-dir", folder, *TWO, "--sync-every",
+                 "0.3s", "--batch", "4")
+        slow = {**os.environ, "CLT_TESTING_SLOW": "=400"}
+        run = subprocess.Popen([COMMAND, *self.arguments("--epochs", "100000", *usual, model="mlp:16",
+                                                         devices="pocl/2")],
+                               env=slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        while not os.path.exists(metrics) or not get(metrics).count(b"\n"):
+            self.assertIsNone(run.poll(), "ended before it was stopped")
+            time.sleep(0.02)
+        run.send_signal(signal.SIGTERM)
+        _, stderr = run.communicate(timeout=120)
+        self.assertEqual(run.returncode, 143, stderr)
+        self.assertIn(b"--resume goes on", stderr)
+        last = records(metrics)[0][-1]["epoch"] + 1
+        self.train("--epochs", last, "--resume", *usual, model="mlp:16", devices="pocl/2")
+        steps, epochs = records(metrics)
+        for epoch in range(1, last + 1):
+            self.assertEqual(sum(r["samples"] for r in steps if r["epoch"] == epoch), 70, epoch)
+        self.assertEqual([r["epoch"] for r in epochs], list(range(1, last + 1)))
+
+    def test_refused(self):
+        def bad(*more, says, code=2, devices="pocl/2"):
+            self.assert_bad(*self.arguments("--steps", "1", *more, devices=devices), code=code, says=says)
+        every = ("--sync-every", "8")
+        bad(*TWO, says=("--parallel local=2", "--sync-every"))
+        for wrong in ("-8", "0", "1.5", "-2s", "8m"):
+            bad(*TWO, "--sync-every=" + wrong, says=("--sync-every " + wrong, "above 0"))
+        bad(*TWO, *every, "--outer", "adam", says=("--outer adam", "nesterov"))
+        bad("--outer", "nesterov", says=("--outer", "local=N"))
+        bad(*every, says=("--sync-every", "local=N"))
+        for axis in ("tp", "pp", "space", "time"):
+            bad("--parallel", f"local=2,{axis}=1", *every, says=("local", f"not {axis}"))
+        for more in (("--zero", "1"), ("--zero", "3"), ("--offload", "optimizer"), ("--rebalance",),
+                     ("--split", "2,1"), ("--profile", self.path("profile")), ("--global-batch", "fixed")):
+            bad(*TWO, *every, *more, says=(more[0], "is not built beside local"))
+        bad("--parallel", "dp=1,local=2", *every, says=("first axis",))
+        bad("--parallel", "local=3", *every, says=("3 replicas", "2 devices"))
+        bad(*TWO, "--sync-every", "1s", "--drop-last", says=("--drop-last",))
+        self.assert_bad("plan", "--model", "mlp:16", "--data", "idx:" + self.data, "--devices", "pocl/2",
+                        *TWO, code=2, says=("plan describes one replica",))
+
+
+if __name__ == "__main__":
+    main()

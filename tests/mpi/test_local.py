@@ -1,0 +1,68 @@
+"""--parallel local=N over ranks: the bits do not depend on which rank has a replica."""
+import os
+import signal
+
+from ranks import ENDLESS, RankTest, records, run
+
+USUAL = ("--optimizer", "adamw", "--outer", "nesterov", "--sync-every", "4", "--batch", "20", "--seed", "3")
+
+
+class Local(RankTest):
+    def fit(self, name, ranks, steps, *more, devices, local="local=4", node_ranks=None):
+        folder = self.path(name)
+        words = ("--steps", steps, "--checkpoint-dir", folder, "--metrics", self.path(name + ".jsonl"),
+                 "--parallel", local, *USUAL, *more)
+        environment = {} if node_ranks is None else {"CLT_TESTING_NODE_RANKS": str(node_ranks)}
+        os.environ.update(environment)
+        try:
+            out = self.run_ranks(ranks, *words, "--oversubscribe", model="mlp:16", devices=devices)
+        finally:
+            for variable in environment:
+                del os.environ[variable]
+        last = os.path.join(folder, self.saved(folder)[-1])
+        return last, out
+
+    def test_same_bits(self):
+        want, _ = self.fit("one", 1, 16, devices="pocl@1,pocl@1,pocl@1,pocl@1")
+        self.assert_same_bits(self.fit("two", 2, 16, devices="pocl@1,pocl@1")[0], want)
+        self.assert_same_bits(self.fit("four", 4, 16, devices="pocl@1")[0], want)
+        self.assert_same_bits(self.fit("nodes", 2, 16, devices="pocl@1,pocl@1", node_ranks=1)[0], want)
+        # A run that is broken off goes on to the same bits, on other ranks.
+        self.fit("broken", 2, 8, devices="pocl@1,pocl@1")
+        self.assert_same_bits(self.fit("broken", 4, 16, "--resume", devices="pocl@1")[0], want)
+        # Another number of replicas than the checkpoint has.
+        _, (_, said) = self.fit("broken", 2, 20, "--resume", devices="pocl@1", local="local=2")
+        self.assertIn("is of 4 replicas, this run has 2", said)
+        self.assertEqual(said.count("inner states of all replicas begin anew"), 1)
+
+    def test_by_time(self):
+        # USUAL has --sync-every, so these words replace it.
+        metrics = self.path("time.jsonl")
+        self.run_ranks(2, "--epochs", "3", "--metrics", metrics, "--parallel", "local=4", "--sync-every",
+                       "0.02s", "--batch", "16", "--oversubscribe", model="mlp:16", devices="pocl@1,pocl@1")
+        steps, epochs = records(metrics)
+        for epoch in (1, 2, 3):
+            self.assertEqual(sum(r["samples"] for r in steps if r["epoch"] == epoch), 70)
+        self.assertEqual([r["epoch"] for r in epochs], [1, 2, 3])
+
+    def test_a_signal_stops_all_at_a_synchronisation(self):
+        folder = self.path("run")
+        child = self.ranks(2, *ENDLESS, "--parallel", "local=2", *USUAL, "--checkpoint-dir", folder,
+                           "--oversubscribe", model="mlp:16", devices="pocl@1")
+        os.kill(self.at_step(1, 6, child).pid, signal.SIGTERM)
+        self.wait(child, 143)
+        self.assertEqual(int(self.saved(folder)[-1][5:]) % 4, 0)
+
+    def test_refused(self):
+        def bad(ranks, *more, devices, says):
+            _, said = self.run_ranks(ranks, "--steps", "1", *USUAL, *more, "--oversubscribe", code=2,
+                                     model="mlp:16", devices=devices)
+            for word in says:
+                self.assertIn(word, said)
+            self.assertEqual(len(said.splitlines()), 1, said)
+        bad(2, "--parallel", "local=1,dp=2", devices="pocl@1", says=("a replica has 2 devices", "of one rank"))
+        bad(2, "--parallel", "local=3", devices="pocl@1", says=("3 replicas",))
+
+
+if __name__ == "__main__":
+    run()
