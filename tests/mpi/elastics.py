@@ -26,10 +26,10 @@ class ElasticTest(LaunchTest):
         super().setUp()
         write_data(self.data, train=SAMPLES) # few epochs print few lines: the launcher waits for who reads them
 
-    def elastic(self, own, *args, mpiexec=MPIEXEC, program=COMMAND, **options):
+    def elastic(self, own, *args, mpiexec=MPIEXEC, program=COMMAND, launcher=LAUNCHER, **options):
         names = {k: options.pop(k) for k in ("batch", "devices", "model") if k in options}
         words = self.arguments(*SHARED, *args, **{"devices": "pocl@1", **names})
-        return self.begin([sys.executable, "-B", LAUNCHER, "--program", program, "--mpiexec", mpiexec, "--heartbeat",
+        return self.begin([sys.executable, "-B", launcher, "--program", program, "--mpiexec", mpiexec, "--heartbeat",
                            self.beats, *own, "--", *words], **options)
 
     def resize(self, number, code=0):

@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import stat
@@ -9,7 +10,7 @@ import time
 
 from elastics import SAMPLES, ElasticTest, all_records
 from launches import PATIENT
-from ranks import COMMAND, ENDLESS, get, run
+from ranks import COMMAND, ENDLESS, LAUNCHER, get, put, run
 
 LONG = ("--steps", "100000000", "--checkpoint-every", "200", "-q")
 
@@ -17,7 +18,7 @@ LONG = ("--steps", "100000000", "--checkpoint-every", "200", "-q")
 class Asked(ElasticTest):
     def test_scaled(self):
         """Grows and shrinks within epochs. Batch and rate follow the devices, and the schedule the samples."""
-        metrics, epochs = self.path("m.jsonl"), 150
+        metrics, epochs = self.path("m.jsonl"), 450
         child = self.elastic(("--ranks", "1:4", "-n", "2", "--global-batch", "scaled"), "--epochs", epochs, "--lr",
                              "0.01", "--schedule", "cosine:0.002,warmup:500", "--checkpoint-dir", self.path("run"),
                              "--metrics", metrics, "--checkpoint-every", "1000", batch=10)
@@ -35,7 +36,7 @@ class Asked(ElasticTest):
         for c in changes:
             self.assertAlmostEqual(c["lr"], 0.01 * c["batch"] / 10)
         for before, c in zip(changes, changes[1:]):
-            self.assertEqual((c["ranks_before"], c["steps_lost"]), (before["ranks"], 0))
+            self.assertEqual((c["ranks_before"], c["cause"], c["steps_lost"]), (before["ranks"], "asked", 0))
             self.assertTrue(0 < c["seconds_without_training"] < 120)
             said = (f"{c['ranks']} rank{'s' * (c['ranks'] > 1)} with {c['devices']} device{'s' * (c['devices'] > 1)} "
                     f"instead of {before['ranks']} rank{'s' * (before['ranks'] > 1)} after step {c['after_step']}: "
@@ -47,7 +48,7 @@ class Asked(ElasticTest):
 
     def test_scaled_steps(self):
         """--steps counts steps of the first batch: the run ends at the same place in the data."""
-        metrics, steps = self.path("m.jsonl"), 20000
+        metrics, steps = self.path("m.jsonl"), 60000
         child = self.elastic(("--ranks", "1:2", "-n", "1", "--global-batch", "scaled"), "--steps", steps,
                              "--checkpoint-dir", self.path("run"), "--metrics", metrics, batch=7)
         self.on(1, child, 100)
@@ -66,7 +67,7 @@ class Asked(ElasticTest):
     def test_fixed(self):
         """The batch stays, and so does the number of steps."""
         metrics = self.path("m.jsonl")
-        child = self.elastic(("--ranks", "1:2", "-n", "1"), "--epochs", "200", "--schedule", "step:5000:0.5",
+        child = self.elastic(("--ranks", "1:2", "-n", "1"), "--epochs", "800", "-q", "--schedule", "step:20000:0.5",
                              "--checkpoint-dir", self.path("run"), "--metrics", metrics, batch=16)
         self.on(1, child, 100)
         self.resize(2)
@@ -74,10 +75,10 @@ class Asked(ElasticTest):
         changes, steps, _ = all_records(metrics)
         self.assertEqual([(c["ranks"], c["batch"], c["lr"], c["global_batch"]) for c in changes],
                          [(1, 16, 0.1, "fixed"), (2, 16, 0.1, "fixed")])
-        self.assertEqual(len(steps), 200 * 88)
-        self.assert_whole(steps, SAMPLES, 200)
+        self.assertEqual(len(steps), 800 * 88)
+        self.assert_whole(steps, SAMPLES, 800)
         for r in steps:
-            self.assertAlmostEqual(r["lr"], 0.1 * 0.5 ** ((r["step"] - 1) // 5000), delta=1e-9)
+            self.assertAlmostEqual(r["lr"], 0.1 * 0.5 ** ((r["step"] - 1) // 20000), delta=1e-9)
 
     def test_refused(self):
         """Requests that cannot be, and connections that are no requests, change nothing."""
@@ -109,6 +110,27 @@ class Asked(ElasticTest):
         self.wait(child, 143)
         self.assertFalse(os.path.exists(path))
         self.assertIn("no cltrain-launch --ranks MIN:MAX runs with this folder", self.resize(2, 2))
+
+    def test_elsewhere(self):
+        """No rank is on the launcher's node, which is simulated: mpiexec passes the wish on."""
+        tools = self.path("tools")
+        shutil.copytree(os.path.join(os.path.dirname(LAUNCHER), "launch"), os.path.join(tools, "launch"))
+        shutil.copy(LAUNCHER, tools)
+        path = os.path.join(tools, "launch", "cltrain_ranks.py")
+        text = get(path).decode()
+        near = "return self.host == socket.gethostname()"
+        self.assertEqual(text.count(near), 1)
+        put(path, text.replace(near, "return False").encode())
+        metrics = self.path("m.jsonl")
+        child = self.elastic(("--ranks", "1:2", "-n", "2"), "--epochs", "800", "-q", "--checkpoint-dir", self.path("run"),
+                             "--metrics", metrics, launcher=os.path.join(tools, os.path.basename(LAUNCHER)))
+        self.on(2, child, 50)
+        self.resize(1)
+        self.wait(child, 0)
+        changes, steps, _ = all_records(metrics)
+        self.assertEqual([(c["ranks"], c.get("cause"), c.get("steps_lost")) for c in changes],
+                         [(2, None, None), (1, "asked", 0)])
+        self.assert_whole(steps, SAMPLES, 800)
 
     def test_cannot_run(self):
         """Ranks for which the node has too few cores: the job goes back to the number before."""
@@ -142,25 +164,25 @@ class Lost(ElasticTest):
     def test_lost(self):
         """A killed rank, then a stopped one, leave the job. Their user brings them back."""
         metrics, every = self.path("m.jsonl"), 200
-        child = self.elastic(("--ranks", "1:3", "-n", "3", "--deadline", "2"), "--epochs", "400", "--checkpoint-every",
+        child = self.elastic(("--ranks", "1:3", "-n", "3", "--deadline", "2"), "--epochs", "800", "-q", "--checkpoint-every",
                              every, "--checkpoint-dir", self.path("run"), "--metrics", metrics, *PATIENT)
         os.kill(self.on(3, child, 300)[1].pid, signal.SIGKILL)
         rank = self.on(2, child, 300)[0]
         os.kill(rank.pid, signal.SIGSTOP)
         self.on(1, child, 300)
         self.resize(2)
-        out, err = self.wait(child, 0)
+        err = self.wait(child, 0)[1]
         self.assertRegex(err, r"rank \d .* (was killed by signal 9|ended first)")
         self.assertRegex(err, r"rank 0 .* is stopped and made no progress for 2 s")
         self.assertEqual(len(re.findall("restarting from the newest intact checkpoint on . ranks? instead of", err)), 2)
         changes, steps, _ = all_records(metrics)
-        self.assertEqual([c["ranks"] for c in changes], [3, 2, 1, 2])
-        self.assert_whole(steps, SAMPLES, 400)
+        self.assertEqual([(c["ranks"], c.get("cause")) for c in changes],
+                         [(3, None), (2, "lost"), (1, "lost"), (2, "asked")])
+        self.assert_whole(steps, SAMPLES, 800)
         for c in changes[1:3]:
             self.assertEqual(c["after_step"] % every, 0)
             self.assertLess(c["steps_lost"], every + 2)
         self.assertEqual(changes[3]["steps_lost"], 0)
-        self.assertIn("done: 35200 steps", out)
 
     def test_too_few(self):
         """With fewer than MIN the job waits, then ends and names the checkpoint."""

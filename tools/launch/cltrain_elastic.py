@@ -15,7 +15,7 @@ from cltrain_checkpoints import argument, checkpoints
 from cltrain_control import Control
 from cltrain_guard import LOOK, say
 from cltrain_hosts import Hosts
-from cltrain_launcher import AGAIN, FAILED, USAGE, Launcher
+from cltrain_launcher import AGAIN, DONE, FAILED, USAGE, Launcher
 
 
 def count(ranks):
@@ -113,11 +113,13 @@ class Elastic(Launcher):
 
     @staticmethod
     def forward(job):
-        """If no rank is on this node, mpiexec passes the signal on, once all ranks can take it."""
+        """If no rank is on this node, mpiexec passes a signal on, once all ranks can take it. MPICH's passes SIGUSR1
+        on, but not SIGUSR2."""
         ranks = job.read_ranks()
         if len(ranks) < job.ranks or any(r.near for r in ranks) or job.child.poll() is not None:
             return False
-        os.kill(job.child.pid, signal.SIGUSR2)
+        os.kill(job.child.pid, signal.SIGUSR1)
+        job.forwarded = True
         return True
 
     def listen(self):
@@ -130,11 +132,13 @@ class Elastic(Launcher):
     def placement(self, ranks):
         return self.hosts.words(ranks) if self.hosts else []
 
-    def leave_word(self):
-        """Tells the next attempt about the ranks before."""
+    def leave_word(self, cause):
+        """Tells the next attempt about the ranks before. `cause` is "asked", "lost" or "refused"."""
         step, stopped = self.job.trained
         if step:
             self.before = {"ranks": self.ranks, "step": step, "stopped": stopped}
+        if self.before:
+            self.before["cause"] = cause
         if self.before:
             with open(self.path("change.json"), "w", encoding="utf-8") as file:
                 json.dump(self.before, file)
@@ -208,10 +212,14 @@ class Elastic(Launcher):
             before = checkpoints(self.options)
             self.ranks = ranks
             code, again = self.attempt(ranks, resume)
+            # MPICH's mpiexec sometimes ends with 0 after it passed a signal on. If the run was done, the next attempt
+            # ends at once.
+            if self.job.forwarded and code in (DONE, 128 + signal.SIGTERM):
+                code = AGAIN
             saved, resume, trained = checkpoints(self.options) - before, True, self.job.trained[0]
             if code not in (AGAIN, FAILED, USAGE) or (code == AGAIN and self.stop):
                 return self.stopped_code() if code == AGAIN else code
-            self.leave_word()
+            self.leave_word("asked" if code == AGAIN else "lost" if again else "refused")
             if code == AGAIN:
                 good, self.vain, ranks = ranks if trained else good, 0, self.resized()
             elif again:

@@ -55,6 +55,7 @@ class Job(Looks, Causes):
         self.end_by = None
         self.lost = 0      # ranks that caused the failure
         self.asked = False # whether the ranks were asked to save and end, for another number of ranks
+        self.forwarded = False # whether mpiexec was asked to tell them
         self.trained = 0, 0.0 # the step that was begun last, and when it showed progress last: seconds since 1970
 
     def read_ranks(self):

@@ -21,6 +21,8 @@ static void read_before(change *c, const char *folder)
     json_t *before = json_load_file(path, 0, NULL);
     c->ranks = (int)json_integer_value(json_object_get(before, "ranks"));
     c->step = json_integer_value(json_object_get(before, "step"));
+    const char *cause = json_string_value(json_object_get(before, "cause"));
+    snprintf(c->cause, sizeof c->cause, "%s", cause ? cause : "");
     c->stopped = json_number_value(json_object_get(before, "stopped"));
     json_decref(before);
 }
@@ -91,6 +93,8 @@ int change_report(change *c, const clt_progress *first, metrics *m, int quiet)
     json_object_set_new(record, "after_step", json_integer(after));
     if (c->ranks)
         json_object_set_new(record, "ranks_before", json_integer(c->ranks));
+    if (*c->cause)
+        json_object_set_new(record, "cause", json_text(c->cause));
     if (c->stopped > 0) {
         json_object_set_new(record, "seconds_without_training", json_real(seconds));
         json_object_set_new(record, "steps_lost", json_integer(lost));
