@@ -114,7 +114,7 @@ static clt_status agree(clt_meshes *m)
     void *all = NULL;
     clt_status status = clt_ranks_agree(m->world, own ? CLT_OK : CLT_OUT_OF_MEMORY, NULL);
     for (int i = 0; status == CLT_OK && i < m->count; i++)
-        own[i] = m->facts[i].status;
+        own[i] = (int32_t)m->facts[i].status;
     CLT_NEXT(status, clt_ranks_gather(m->world, own, (n + 1) * sizeof *own, &all));
     for (int r = 0; status == CLT_OK && r < ranks; r++)
         for (int i = 0; i < m->count; i++) {
