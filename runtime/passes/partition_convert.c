@@ -226,10 +226,10 @@ static clt_value *whole_of(clt_partitioning *p, const clt_value *value)
     clt_value **whole = &p->whole[value->id];
     if (!has.partial && !has.sharding.blocks)
         return p->local[value->id];
-    if (!*whole && has.partial)
+    if (has.partial && !*whole)
         *whole = named(p, value, "all_reduce",
                        clt_axis_all_reduce(p->local[value->id], p->axis, CLT_AXIS_SUM));
-    else if (!stays(p, *whole))
+    else if (!has.partial && !stays(p, *whole))
         *whole = clt_partition_gather(p, value, p->local[value->id], &value->type, has.sharding);
     return *whole;
 }

@@ -351,13 +351,16 @@ static void lone_heads(void **state)
     check(one_key_head, 3, &x);
 }
 
-/* Norms and sums beside the split layers are divided over the positions. */
+/* Norms and sums beside the split layers are divided over the positions. Without positions, layers
+ * are divided as ever. */
 static void sequences(void **state)
 {
     (void)state;
     const expected x = {.limit = 11, .collectives = 22, .work = 1.1, .tolerance = 2e-6};
     sequence = true;
     check(transformer, 2, &x);
+    exact(two_layers, 2, 1, 1.4);
+    exact(blocks, 2, 3, 1.01);
     sequence = false;
 }
 

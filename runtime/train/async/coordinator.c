@@ -228,10 +228,12 @@ static clt_status report_step(clt_coordinator *c, const clt_worker_record *w,
 }
 
 /* Begins a snapshot: its parts are those of this version on all holders, as orders are obeyed one
- * after the other. */
+ * after the other. The log is written first, so that no checkpoint counts a gradient that a killed
+ * holder's log does not have. */
 static clt_status begin_snapshot(clt_coordinator *c, int64_t epoch, bool save, bool last)
 {
     clt_holder *h = c->h;
+    clt_events_flush(h->events);
     clt_snapshot *s = clt_snapshot_create(&h->layout, c->keeper.kept);
     CLT_TRY_MEMORY(s);
     s->version = h->version;
