@@ -380,6 +380,7 @@ static int set_up(run *r, clt_fit_options *fit)
     }
     NEXT(code, job_data(&r->job, s, DATA_TRAIN | DATA_TEST));
     r->job.stop = should_end;
+    code = ranks_agree(&r->job.ranks, code); /* the next call is collective */
     NEXT(code, job_choose_mesh(&r->job, &r->own));
     NEXT(code, job_model(&r->job, s));
     if (!code && s->init) {
