@@ -1,6 +1,7 @@
 """Asynchronous training: processes, their logs, and what happens when some of them end."""
 import collections
 import json
+import math
 import os
 import random
 import re
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 import unittest
 
@@ -249,14 +251,62 @@ class AsyncTest(unittest.TestCase):
 
     def test_a_signal_saves_and_the_run_goes_on(self):
         where = self.path("run")
-        arguments = ["--epochs", "8", "--async", "4", "--servers", "2", "--checkpoint-dir", where]
+        metrics = self.path("metrics")
+        arguments = ["--epochs", "8", "--async", "4", "--servers", "2", "--checkpoint-dir", where, "--metrics", metrics,
+                     "--optimizer", "sgd", "--lr", "0.1", "--schedule", "cosine"]
         child = self.launch(2, *arguments, wait=False)
         self.wait_for("push", 100)
         child.send_signal(signal.SIGTERM)
-        self.assertIn("--resume goes on", self.finish(child, 143))
+        output = self.finish(child, 143)
+        self.assertIn("--resume goes on", output)
+        # The step that is named, the last one that is reported and that of the checkpoint are one.
+        step = int(re.search(r"stopped after step (\d+)", output)[1])
+        self.assertEqual([name for name in os.listdir(where) if name.startswith("step-")], [f"step-{step:08d}"])
+        self.assertEqual(max(r["step"] for r in read_events(metrics) if "step" in r), step)
         self.launch(2, *arguments, "--resume")
         log = Log(self.events)
         log.check_once(self, 8)
+        # The schedule ends where that of the whole run ends, and the other holder's log goes on.
+        total = 8 * SAMPLES // BATCH
+        for record in read_events(metrics):
+            if "lr" in record:
+                rate = 0.05 * (1 + math.cos(math.pi * (record["step"] - 1) / total))
+                self.assertAlmostEqual(record["lr"], rate, places=6)
+        versions = [e["version"] for e in read_events(self.events + ".1") if e["event"] == "apply"]
+        self.assertEqual(versions, list(range(1, total + 1)))
+
+    def test_a_pause_of_holder_0_drops_nobody(self):
+        child, port = self.start_holder("--epochs", "12", "--async", "4")
+        worker = self.begin_work(0, port, "--epochs", "12", "--async", "4")
+        self.wait_for("push", 50)
+        child.send_signal(signal.SIGSTOP)
+        time.sleep(13) # a process is gone after 10 s of silence
+        child.send_signal(signal.SIGCONT)
+        self.finish(worker)
+        output = self.finish(child)
+        log = Log(self.events)
+        log.check_once(self, 12)
+        self.assertEqual([e["reason"] for e in log.events if e["event"] == "lost"], ["bye"], output)
+
+    def test_a_stuck_worker_does_not_hang_the_run(self):
+        """It lives, but computes for ever. Others get its batches."""
+        if not command_has_hooks():
+            self.skipTest("built without CLT_TESTING")
+        child, port = self.start_holder("--epochs", "2", "--async", "16", "--setup-timeout", "2")
+        self.begin_work(1, port, "--epochs", "2", "--async", "16", variables={"CLT_TESTING_SLOW_WORKER": "1:1e9"})
+        self.wait_for("deal", 2) # it asks for a second batch before it computes
+        other = self.begin_work(0, port, "--epochs", "2", "--async", "16")
+        self.finish(other)
+        self.finish(child)
+        log = Log(self.events)
+        log.check_once(self, 2)
+        self.assertEqual([(e["worker"], e["returned"]) for e in log.events
+                          if e["event"] == "lost" and e["reason"] == "stuck"], [(1, 2)])
+
+    def test_names_of_holders_may_be_long(self):
+        """Together they are longer than the header of a message."""
+        self.launch(1, "--steps", "3", "--async", "0", "--servers", "5", own=["--reach", "0" * 200 + "177.0.0.1"])
+        self.assertEqual(Log(self.events).version, 3)
 
     # --- strangers ----------------------------------------------------------------------------------------
 
@@ -271,6 +321,13 @@ class AsyncTest(unittest.TestCase):
                 return child, int(found[1])
         self.fail("holder 0 does not listen")
         return None
+
+    def begin_work(self, number, port, *arguments, variables=None):
+        worker = subprocess.Popen([COMMAND, "train", *self.options, "--worker", str(number), "--join",
+                                   f"127.0.0.1:{port}", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  text=True, env={**os.environ, "CLTRAIN_SECRET": SECRET, **(variables or {})})
+        self.addCleanup(worker.kill)
+        return worker
 
     def work(self, number, port, *arguments, secret=SECRET):
         return subprocess.run([COMMAND, "train", *self.options, "--worker", str(number), "--join", f"127.0.0.1:{port}",
@@ -293,6 +350,8 @@ class AsyncTest(unittest.TestCase):
         other = self.work(6, port, "--epochs", "2", "--async", "4", "--shuffle", "off")
         self.assertEqual(other.returncode, 1)
         self.assertRegex(other.stderr, r"^cltrain: holder 0 at 127.0.0.1:\d+ refuses worker 6: it has another model, .*\n$")
+        other = self.work(5, port, "--epochs", "2", "--async", "4", "--precision", "bf16")
+        self.assertRegex(other.stderr, r"^cltrain: holder 0 at 127.0.0.1:\d+ refuses worker 5: it has another model, .*\n$")
         right = self.work(0, port, "--epochs", "2", "--async", "4")
         self.assertEqual(right.returncode, 0, right.stderr)
         output = child.communicate(timeout=PATIENCE)[0]
@@ -302,6 +361,80 @@ class AsyncTest(unittest.TestCase):
         self.assertEqual({e["worker"] for e in log.events if e["event"] == "join"}, {0})
         for link in half_open:
             link.close()
+
+    def test_a_loss_of_another_weight_is_another_model(self):
+        saved = self.options
+        self.options = ["two-branch:weight=1" if o == "mlp" else o for o in saved]
+        child, port = self.start_holder("--steps", "2", "--async", "4")
+        self.options = ["two-branch:weight=2" if o == "mlp" else o for o in saved]
+        other = self.work(0, port, "--steps", "2", "--async", "4")
+        self.options = ["two-branch:weight=1" if o == "mlp" else o for o in saved]
+        right = self.work(0, port, "--steps", "2", "--async", "4")
+        self.options = saved
+        self.assertIn("refuses worker 0: it has another model", other.stderr)
+        self.assertEqual(right.returncode, 0, right.stderr)
+        self.finish(child)
+
+    # --- the launcher -------------------------------------------------------------------------------------
+
+    def pretend(self, script, workers, *own, wait=True):
+        """Launches a script in place of the command. It has a role, a number, and a file to remember in."""
+        program = self.path("program")
+        with open(program, "w", encoding="utf-8") as file:
+            file.write(f"#!{sys.executable}\nimport os, signal, sys, time\n"
+                       "role = 'holder' if '--holder' in sys.argv else 'worker'\n"
+                       "number = int(sys.argv[sys.argv.index('--' + role) + 1])\n"
+                       f"memory = {self.path('memory')!r}\n" + textwrap.dedent(script))
+        os.chmod(program, 0o755)
+        child = subprocess.Popen([sys.executable, "-B", LAUNCH, "-n", str(workers), "--program", program, *own, "--",
+                                  "train", "--async", "0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(child.kill)
+        return self.finish(child) if wait else child
+
+    def test_a_worker_that_came_back_and_ended_well_is_not_lost(self):
+        """Holder 0 still saves when the last worker has ended."""
+        output = self.pretend("""
+            if role == 'holder':
+                signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+                print('holder 0 listens on port 1', flush=True)
+                while not os.path.exists(memory + '.done'):
+                    time.sleep(0.05)
+                time.sleep(1)
+            elif not os.path.exists(memory):
+                open(memory, 'w').close()
+                sys.exit(1)
+            else:
+                open(memory + '.done', 'w').close()
+            """, 1)
+        self.assertIn("it is started again", output)
+        self.assertNotIn("no worker is left", output)
+
+    def test_without_workers_the_run_ends_unless_other_hosts_have_some(self):
+        script = """
+            if role == 'holder':
+                signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+                print('holder 0 listens on port 1', flush=True)
+                time.sleep(3)
+            else:
+                sys.exit(1)
+            """
+        child = self.pretend(script, 1, "--restarts", "0", wait=False)
+        self.assertIn("no worker is left: the run is saved and ends", self.finish(child, 143))
+        output = self.pretend(script, 1, "--restarts", "0", "--listen", "0.0.0.0:0", "--reach", "here")
+        self.assertIn("the run goes on with workers of other hosts", output)
+
+    def test_a_second_signal_ends_a_job_whose_holder_sets_up(self):
+        child = self.pretend("""
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            open(memory, 'w').close()
+            time.sleep(100)
+            """, 1, wait=False)
+        while not os.path.exists(self.path("memory")):
+            time.sleep(0.05)
+        child.send_signal(signal.SIGTERM)
+        time.sleep(1) # signals that come at once count as one
+        child.send_signal(signal.SIGTERM)
+        self.assertIn("a second signal ended the job at once", self.finish(child, 143))
 
     # --- wrong use ----------------------------------------------------------------------------------------
 
@@ -314,6 +447,8 @@ class AsyncTest(unittest.TestCase):
                  (["--async", "1", "--holder", "1", "--listen", "a:0"], "the 1 holders of --servers"),
                  (["--async", "1", "--holder", "0"], "--holder 0 needs --listen ADDRESS:PORT"),
                  (["--async", "1", "--worker", "0"], "--worker 0 needs --join HOST:PORT"),
+                 (["--async", "1", "--servers", "2", "--holder", "1", "--listen", "0.0.0.0:0", "--join", "a:1"],
+                  "--holder 1 --listen 0.0.0.0:0: others cannot reach this address: add --reach HOST"),
                  (["--servers", "2"], "--servers needs --async"),
                  (["--events", "x"], "--events needs --async"),
                  (["--async", "1", "--parallel", "dp=2,tp=2", *holder], "--async and --parallel exclude each other"),

@@ -13,12 +13,13 @@
 #include "train/fit/fit.h"
 
 clt_status clt_async_worker_hash(const clt_async_layout *layout, const char *reads,
-                                 clt_dataset *train, int64_t batch, const clt_fit_options *fit,
-                                 uint64_t *hash)
+                                 clt_dtype precision, clt_dataset *train, int64_t batch,
+                                 const clt_fit_options *fit, uint64_t *hash)
 {
     uint64_t digest = 0;
     CLT_TRY(clt_dataset_digest(train, &digest));
-    const int64_t numbers[] = {clt_dataset_count(train), batch, fit->shuffle, fit->drop_last};
+    const int64_t numbers[] = {clt_dataset_count(train), batch, fit->shuffle, fit->drop_last,
+                               precision};
     *hash = clt_hash(numbers, sizeof numbers, clt_hash_text(reads, layout->hash ^ digest));
     return CLT_OK;
 }
@@ -58,7 +59,7 @@ clt_status clt_coordinator_read_deals(const char *text, int64_t applied, clt_dea
         status = CLT_OUT_OF_MEMORY;
     for (size_t i = 0; status == CLT_OK && i < count; i++)
         if (json_unpack(json_array_get(list, i), "[III]", &e, &o, &n) == 0)
-            back[i] = (clt_deal_batch){e, o, n, 0};
+            back[i] = (clt_deal_batch){.epoch = e, .offset = o, .count = n};
         else
             status = clt_fail(CLT_FORMAT, "batch %zu of the checkpoint's section async is damaged",
                               i + 1);
@@ -132,7 +133,8 @@ static clt_status begin(clt_coordinator *c, clt_dataset *train)
     const int64_t batch = o->batch ? o->batch : whole->options.batch;
     bool resumed;
     clt_fit_describe_data(whole, train, o);
-    CLT_TRY(clt_async_worker_hash(&h->layout, whole->reads, train, batch, o, &c->worker_hash));
+    CLT_TRY(clt_async_worker_hash(&h->layout, whole->reads, whole->options.precision, train, batch,
+                                  o, &c->worker_hash));
     c->keeper.seed = o->seed < 0 ? 0 : o->seed;
     CLT_TRY(clt_deal_make(clt_dataset_count(train), batch, o->drop_last != 0, 0, &c->deal));
     CLT_TRY(resume(c, &resumed));
@@ -155,6 +157,10 @@ static clt_status begin(clt_coordinator *c, clt_dataset *train)
                    (long long)h->version, (long long)c->deal.samples, (long long)batch,
                    (long long)c->deal.total, (long long)h->options->staleness, h->options->holders);
     c->ending = c->deal.applied >= c->deal.total;
+    if (h->options->holders == 1) { /* others would load it */
+        clt_snapshot_destroy(c->first);
+        c->first = NULL;
+    }
     return status;
 }
 
@@ -229,7 +235,7 @@ clt_status clt_holder_lead(clt_holder *h, clt_trainer *whole, clt_dataset *train
     c->keeper.fit = fit;
     c->keeper.layout = &h->layout;
     c->keeper.kept = clt_slice_kept(h->slice);
-    c->keeper.began = c->reported = c->farewell = clt_clock();
+    c->keeper.began = c->reported = c->farewell = c->checked = clt_clock();
     clt_folder_lock *lock = NULL;
     clt_status status = fit->checkpoint_dir && !fit->lock
                             ? clt_folder_lock_take(fit->checkpoint_dir, &lock)

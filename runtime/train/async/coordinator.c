@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/str.h"
 #include "base/vec.h"
 #include "train/async/coordinator.h"
 
@@ -18,10 +19,20 @@ enum {
     MOST_TRIES_SCALED = 64 /* in f16, where each try halves the loss scale */
 };
 
+static const char DROPPED[] =
+    "it was silent or without a gradient for too long, and is dropped: start "
+    "it again";
+
+/* A worker whose gradient takes so many times options.patience is stuck. */
+static const double STUCK = 5;
+
 /* Seconds that the end waits for workers to ask once more, so that they learn of it. */
 static const double FAREWELL = 5;
 
 /* --- workers and holders -------------------------------------------------------------------- */
+
+/* A worker asks for the next batch while it computes one. */
+enum { MOST_LEASES = 2, MOST_WAITING = 4 /* snapshots, before no more batches are dealt */ };
 
 static clt_worker_record *find_worker(clt_coordinator *c, uint64_t who)
 {
@@ -31,7 +42,7 @@ static clt_worker_record *find_worker(clt_coordinator *c, uint64_t who)
     return NULL;
 }
 
-static clt_status order(clt_coordinator *c, clt_async_message *m)
+clt_status clt_coordinator_order(clt_coordinator *c, clt_async_message *m)
 {
     m->sequence = ++c->orders;
     for (int i = 1; i < c->h->options->holders; i++)
@@ -53,7 +64,7 @@ static clt_status lose_worker(clt_coordinator *c, int index, const char *reason)
         clt_holder_note(c->h, "worker %d is dropped (%s); %d of its batches are dealt again",
                         w.number, reason, back);
     clt_async_message m = {.kind = CLT_MSG_FORGET, .who = w.who};
-    return order(c, &m);
+    return clt_coordinator_order(c, &m);
 }
 
 static clt_status refuse(clt_coordinator *c, const clt_peer *peer, const char *why)
@@ -79,16 +90,15 @@ static clt_status welcome(clt_coordinator *c, const clt_peer *peer, int number)
                            .hash = (uint64_t)c->keeper.seed,
                            .seed = c->keeper.whole->options.seed,
                            .version = c->h->version};
-    size_t used = 0;
-    for (int i = 1; number >= 0 && i < c->h->options->holders; i++) {
-        const int more = snprintf(m.text + used, sizeof m.text - used, "%s%s", i > 1 ? " " : "",
-                                  c->holders[i].endpoint);
-        used += (size_t)more;
-        if (used >= sizeof m.text)
-            return clt_fail(CLT_UNSUPPORTED, "the names of the %d holders are too long",
-                            c->h->options->holders);
-    }
-    return clt_holder_send(c->h->socket, peer, &m);
+    clt_str names = {0};
+    for (int i = 1; number >= 0 && i < c->h->options->holders; i++)
+        clt_str_add(&names, "%s%s", i > 1 ? " " : "", c->holders[i].endpoint);
+    const clt_status status =
+        names.failed
+            ? CLT_OUT_OF_MEMORY
+            : clt_holder_send_data(c->h->socket, peer, &m, clt_str_text(&names), names.length);
+    clt_str_free(&names);
+    return status;
 }
 
 static clt_status hello(clt_coordinator *c, const clt_packet *p, const clt_async_message *m)
@@ -107,7 +117,8 @@ static clt_status hello(clt_coordinator *c, const clt_packet *p, const clt_async
             break;
         }
     if (!find_worker(c, m->who)) {
-        const clt_worker_record w = {.who = m->who, .number = m->number, .heard = clt_clock()};
+        const clt_worker_record w = {
+            .who = m->who, .number = m->number, .heard = clt_clock(), .advanced = clt_clock()};
         CLT_TRY(CLT_PUSH(c->workers, c->n_workers, c->workers_room, w));
         clt_events_add(c->h->events, "join", "\"who\":\"%016" PRIx64 "\",\"worker\":%d", m->who,
                        m->number);
@@ -142,7 +153,7 @@ static clt_status join_holder(clt_coordinator *c, const clt_packet *p, const clt
     if (m->hash != c->h->hash)
         return refuse(c, &p->peer, "it has another model, optimizer or number of holders");
     if (r->ready)
-        return r->peer.size == p->peer.size && !memcmp(r->peer.bytes, p->peer.bytes, p->peer.size)
+        return clt_peer_is(&r->peer, &p->peer)
                    ? CLT_OK
                    : refuse(c, &p->peer, "a holder of this number is there already");
     r->peer = p->peer;
@@ -152,6 +163,10 @@ static clt_status join_holder(clt_coordinator *c, const clt_packet *p, const clt
         return load_holder(c, m->number);
     r->ready = true;
     clt_holder_note(c->h, "holder %d is ready at %s", m->number, r->endpoint);
+    if (all_ready(c)) {
+        clt_snapshot_destroy(c->first);
+        c->first = NULL;
+    }
     return CLT_OK;
 }
 
@@ -163,8 +178,13 @@ static clt_status ask(clt_coordinator *c, const clt_packet *p, const clt_async_m
     clt_dealt dealt = CLT_DEAL_END;
     clt_deal_lease lease = {0};
     if (!w)
-        return refuse(c, &p->peer, "it was silent for too long and is dropped: start it again");
-    if (!c->ending)
+        return refuse(c, &p->peer, DROPPED);
+    const int has = clt_deal_count(&c->deal, m->who);
+    if (!has)
+        w->advanced = clt_clock();
+    if (!c->ending && (has >= MOST_LEASES || clt_coordinator_waiting(c) >= MOST_WAITING))
+        dealt = CLT_DEAL_WAIT;
+    else if (!c->ending)
         CLT_TRY(clt_deal_next(&c->deal, m->who, &dealt, &lease));
     if (dealt == CLT_DEALT)
         clt_events_add(c->h->events, "deal",
@@ -227,101 +247,19 @@ static clt_status report_step(clt_coordinator *c, const clt_worker_record *w,
     return CLT_OK;
 }
 
-/* Begins a snapshot: its parts are those of this version on all holders, as orders are obeyed one
- * after the other. The log is written first, so that no checkpoint counts a gradient that a killed
- * holder's log does not have. */
-static clt_status begin_snapshot(clt_coordinator *c, int64_t epoch, bool save, bool last)
-{
-    clt_holder *h = c->h;
-    clt_events_flush(h->events);
-    clt_snapshot *s = clt_snapshot_create(&h->layout, c->keeper.kept);
-    CLT_TRY_MEMORY(s);
-    s->version = h->version;
-    s->ticket = ++c->tickets;
-    s->waiting = h->options->holders - 1;
-    s->epoch = epoch;
-    s->save = save;
-    s->last = last;
-    s->discarded = c->discarded;
-    for (int i = 0; i < c->n_sums; i++)
-        if (c->sums[i].epoch == epoch) {
-            s->epoch_loss = c->sums[i].loss;
-            s->epoch_samples = c->sums[i].samples;
-            c->sums[i--] = c->sums[--c->n_sums];
-        }
-    clt_deal_position(&c->deal, &s->position.epoch, &s->position.sample);
-    clt_status status = clt_coordinator_deals_text(&c->deal, &s->deals);
-    if (h->layout.state_elements)
-        memcpy(s->states, h->states, (size_t)h->layout.state_elements * sizeof *s->states);
-    /* The kept tensors of this range lie one after the other, those of the whole apart. */
-    float *kept = clt_alloc((size_t)(h->elements * c->keeper.kept) * sizeof *kept + 1);
-    if (status == CLT_OK && !kept)
-        status = CLT_OUT_OF_MEMORY;
-    CLT_NEXT(status, clt_slice_save(h->slice, s->values, kept));
-    for (int k = 0; status == CLT_OK && k < c->keeper.kept; k++)
-        memcpy(s->kept + k * h->layout.elements, kept + k * h->elements,
-               (size_t)h->elements * sizeof *kept);
-    clt_free(kept);
-    if (status == CLT_OK && s->waiting) {
-        clt_async_message m = {.kind = CLT_MSG_SNAPSHOT, .lease = s->ticket};
-        status = order(c, &m);
-    }
-    if (status != CLT_OK) {
-        clt_snapshot_destroy(s);
-        return status;
-    }
-    if (!s->waiting) {
-        clt_keeper_give(&c->keeper, s);
-        return CLT_OK;
-    }
-    s->next = c->snapshots;
-    c->snapshots = s;
-    return CLT_OK;
-}
-
-/* Adds a holder's range to its snapshot, which is handed over once it is complete. Snapshots are
- * complete in their order, as every holder sends them in order and the last part completes one. */
-static clt_status add_snap(clt_coordinator *c, const clt_packet *p, const clt_async_message *m)
-{
-    const clt_async_layout *l = &c->h->layout;
-    if (m->number < 1 || m->number >= c->h->options->holders)
-        return clt_fail(CLT_FORMAT, "a snapshot of holder %d", m->number);
-    const int64_t begin = clt_async_cut(l, m->number);
-    const int64_t own = clt_async_cut(l, m->number + 1) - begin;
-    clt_snapshot **at = &c->snapshots;
-    while (*at && (*at)->ticket != m->lease)
-        at = &(*at)->next;
-    clt_snapshot *s = *at;
-    if (!s || p->payload_bytes != (size_t)(own * (1 + c->keeper.kept)) * sizeof(float))
-        return clt_fail(CLT_FORMAT, "a snapshot of %zu bytes of holder %d", p->payload_bytes,
-                        m->number);
-    const uint8_t *data = p->payload;
-    const size_t bytes = (size_t)own * sizeof(float);
-    memcpy(s->values + begin, data, bytes);
-    for (int k = 0; k < c->keeper.kept; k++)
-        memcpy(s->kept + k * l->elements + begin, data + bytes * (size_t)(1 + k), bytes);
-    if (--s->waiting == 0) {
-        *at = s->next;
-        clt_keeper_give(&c->keeper, s);
-    }
-    return CLT_OK;
-}
-
 static clt_status after_apply(clt_coordinator *c, int64_t epoch)
 {
     const clt_fit_options *fit = c->keeper.fit;
     const bool done = c->deal.applied >= c->deal.total;
     const bool complete = clt_deal_complete(&c->deal, epoch);
-    const int64_t every = fit->checkpoint_dir ? fit->checkpoint_every : 0;
-    const bool save =
-        !done && ((every > 0 && c->h->version % every == 0) || (every < 0 && complete));
+    const bool save = !done && clt_coordinator_saves(c, complete);
     if (complete)
         clt_events_add(c->h->events, "epoch", "\"epoch\":%lld,\"version\":%lld,\"discarded\":%lld",
                        (long long)epoch, (long long)c->h->version, (long long)c->discarded);
     if (complete || save)
-        CLT_TRY(begin_snapshot(c, complete ? epoch : -1, save, false));
+        CLT_TRY(clt_coordinator_begin_snapshot(c, complete ? epoch : -1, save, false));
     if (done) {
-        CLT_TRY(begin_snapshot(c, -1, fit->checkpoint_dir != NULL, true));
+        CLT_TRY(clt_coordinator_begin_snapshot(c, -1, fit->checkpoint_dir != NULL, true));
         c->ending = true;
     }
     return CLT_OK;
@@ -372,7 +310,7 @@ static clt_status apply(clt_coordinator *c, const clt_packet *p, const clt_async
                                      .lease = m->sequence,
                                      .version = h->version,
                                      .squares = m->squares};
-    return order(c, &apply_order);
+    return clt_coordinator_order(c, &apply_order);
 }
 
 /* A gradient that is not finite is computed again, as it may come from old parameters. If it stays
@@ -382,7 +320,7 @@ static clt_status not_finite(clt_coordinator *c, const clt_async_message *m,
 {
     const int most = c->keeper.whole->options.precision == CLT_F16 ? MOST_TRIES_SCALED : MOST_TRIES;
     c->nonfinite++;
-    if (batch->tries + 1 < most || !c->h->trainer->guard) {
+    if (batch->nonfinite + 1 < most || !c->h->trainer->guard) {
         clt_holder_note(c->h,
                         "the gradient of samples %lld to %lld of epoch %lld is not finite "
                         "and is discarded; the samples are dealt again",
@@ -395,13 +333,15 @@ static clt_status not_finite(clt_coordinator *c, const clt_async_message *m,
                     "the gradient of samples %lld to %lld of epoch %lld was not finite %d times: "
                     "%s",
                     (long long)batch->offset, (long long)(batch->offset + batch->count - 1),
-                    (long long)batch->epoch + 1, batch->tries + 1, m->text);
+                    (long long)batch->epoch + 1, batch->nonfinite + 1, m->text);
 }
 
+/* After the snapshot of a stop nothing is applied, so that the last step is that of the checkpoint.
+ */
 static clt_async_verdict judge(const clt_coordinator *c, const clt_async_message *m,
                                const clt_deal_lease *lease)
 {
-    if (!lease || m->version > c->h->version)
+    if (!lease || c->stopped || m->version > c->h->version)
         return CLT_PUSH_UNKNOWN;
     if (!m->number)
         return CLT_PUSH_NONFINITE;
@@ -420,12 +360,20 @@ static clt_status settle(clt_coordinator *c, const clt_packet *p, const clt_asyn
     }
     clt_async_message drop = {.kind = CLT_MSG_DROP, .who = m->who, .lease = m->sequence};
     c->discarded += verdict == CLT_PUSH_DISCARDED;
-    CLT_TRY(order(c, &drop));
+    CLT_TRY(clt_coordinator_order(c, &drop));
     if (verdict == CLT_PUSH_NONFINITE)
         CLT_TRY(not_finite(c, m, &lease->batch));
-    if (verdict != CLT_PUSH_UNKNOWN)
-        clt_deal_give_back(&c->deal, lease->lease);
+    if (lease->lease)
+        clt_deal_give_back(&c->deal, lease->lease, verdict == CLT_PUSH_NONFINITE);
     return CLT_OK;
+}
+
+/* A worker whose gradients have no form is dropped: its batches are dealt to others. */
+static clt_status dismiss(clt_coordinator *c, const clt_packet *p, const clt_worker_record *w)
+{
+    clt_holder_drop(c->h, "a gradient");
+    CLT_TRY(lose_worker(c, (int)(w - c->workers), "malformed gradient"));
+    return refuse(c, &p->peer, "its gradient has not the form that the model has");
 }
 
 static clt_status push(clt_coordinator *c, const clt_packet *p, const clt_async_message *m)
@@ -433,11 +381,15 @@ static clt_status push(clt_coordinator *c, const clt_packet *p, const clt_async_
     clt_worker_record *w = find_worker(c, m->who);
     const clt_deal_lease *out = clt_deal_find(&c->deal, m->who, m->lease);
     if (!w)
-        return refuse(c, &p->peer, "it was silent for too long and is dropped: start it again");
+        return refuse(c, &p->peer, DROPPED);
     const clt_deal_lease lease = out ? *out : (clt_deal_lease){0};
     const int64_t before = c->h->version;
     const clt_async_verdict verdict = judge(c, m, out);
-    CLT_TRY(settle(c, p, m, &lease, verdict));
+    const clt_status settled = settle(c, p, m, &lease, verdict);
+    if (settled == CLT_FORMAT && !c->fatal)
+        return dismiss(c, p, w);
+    CLT_TRY(settled);
+    w->advanced = clt_clock();
     const int64_t staleness = before > m->version ? before - m->version : 0;
     clt_events_add(c->h->events, "push",
                    "\"who\":\"%016" PRIx64 "\",\"worker\":%d,\"sequence\":%lld,\"lease\":%lld,"
@@ -489,9 +441,10 @@ static clt_status handle(clt_coordinator *c, const clt_packet *p, const clt_asyn
     case CLT_MSG_JOIN:
         return join_holder(c, p, m);
     case CLT_MSG_SNAP:
-        return add_snap(c, p, m);
+        return clt_coordinator_add_snap(c, p, m);
     case CLT_MSG_BEAT:
-        if (!w && m->number > 0 && m->number < c->h->options->holders)
+        if (!w && m->number > 0 && m->number < c->h->options->holders &&
+            clt_peer_is(&c->holders[m->number].peer, &p->peer))
             c->holders[m->number].heard = clt_clock();
         return CLT_OK;
     default:
@@ -511,9 +464,24 @@ static clt_status serve(clt_coordinator *c, const clt_packet *p)
     return CLT_OK;
 }
 
+/* A pause of this process, as after SIGSTOP, is nobody else's silence: what they sent meanwhile has
+ * not been read yet. */
+static void excuse(clt_coordinator *c, double pause)
+{
+    for (int i = 0; i < c->n_workers; i++) {
+        c->workers[i].heard += pause;
+        c->workers[i].advanced += pause;
+    }
+    for (int i = 1; i < c->h->options->holders; i++)
+        c->holders[i].heard += pause;
+}
+
 static clt_status check_time(clt_coordinator *c)
 {
     const double now = clt_clock(), silence = c->h->options->silence;
+    if (now - c->checked > 1)
+        excuse(c, now - c->checked - 1);
+    c->checked = now;
     if (now - c->h->flushed < 0.5)
         return CLT_OK;
     c->h->flushed = now;
@@ -521,6 +489,10 @@ static clt_status check_time(clt_coordinator *c)
     for (int i = 0; i < c->n_workers; i++)
         if (now - c->workers[i].heard > silence) {
             CLT_TRY(lose_worker(c, i, "silent"));
+            i--;
+        } else if (now - c->workers[i].advanced > STUCK * c->h->options->patience &&
+                   clt_deal_count(&c->deal, c->workers[i].who)) {
+            CLT_TRY(lose_worker(c, i, "stuck"));
             i--;
         }
     const clt_async_message ping = {.kind = CLT_MSG_PING};
@@ -553,7 +525,7 @@ static bool wants_stop(const clt_coordinator *c)
 /* Whether everybody knows of the end and the keeper has all. */
 static bool is_over(clt_coordinator *c)
 {
-    const bool kept = !c->snapshots && !clt_keeper_is_busy(&c->keeper);
+    const bool kept = !clt_coordinator_waiting(c);
     if (!kept)
         c->farewell = clt_clock();
     return kept && (!c->n_workers || clt_clock() - c->farewell > FAREWELL);
@@ -567,7 +539,8 @@ clt_status clt_coordinator_run(clt_coordinator *c)
         CLT_TRY(check_time(c));
         if (!c->ending && wants_stop(c)) {
             c->ending = c->stopped = true;
-            CLT_TRY(begin_snapshot(c, -1, c->keeper.fit->checkpoint_dir != NULL, true));
+            CLT_TRY(
+                clt_coordinator_begin_snapshot(c, -1, c->keeper.fit->checkpoint_dir != NULL, true));
         }
         if (clt_keeper_has_failed(&c->keeper))
             return CLT_OK; /* its end tells */

@@ -11,7 +11,8 @@
 typedef struct clt_worker_record {
     uint64_t who;
     int number;
-    double heard; /* time of its last message */
+    double heard;    /* time of its last message */
+    double advanced; /* time of its last gradient, or of the first deal after it had none */
 } clt_worker_record;
 
 typedef struct clt_holder_record {
@@ -41,22 +42,44 @@ typedef struct clt_coordinator {
     clt_epoch_sum *sums;
     int n_sums, sums_room;
     int64_t orders, tickets, discarded, nonfinite;
-    double reported, farewell;
+    double reported, farewell, checked;
     bool ending, stopped;
+    bool save_due;    /* a snapshot to save, as soon as no other waits */
     clt_status fatal; /* a failure that must end the run */
 } clt_coordinator;
 
 /* Serves until the run is done. */
 clt_status clt_coordinator_run(clt_coordinator *coordinator);
 
+/* Sends an order to all other holders. */
+clt_status clt_coordinator_order(clt_coordinator *coordinator, clt_async_message *m);
+
+/* Begins a snapshot: its parts are those of this version on all holders, as orders are obeyed one
+ * after the other. The log is written first, so that no checkpoint counts a gradient that a killed
+ * holder's log does not have. */
+clt_status clt_coordinator_begin_snapshot(clt_coordinator *coordinator, int64_t epoch, bool save,
+                                          bool last);
+
+/* Adds a holder's range to its snapshot, which is handed over once it is complete. Snapshots are
+ * complete in their order, as every holder sends them in order and the last part completes one. */
+clt_status clt_coordinator_add_snap(clt_coordinator *coordinator, const clt_packet *packet,
+                                    const clt_async_message *m);
+
+/* Returns how many snapshots are incomplete, or wait for the keeper. */
+int clt_coordinator_waiting(clt_coordinator *coordinator);
+
+/* Whether a snapshot of this version is to be saved. `complete`: an epoch ends with it, so that
+ * there is a snapshot anyway. */
+bool clt_coordinator_saves(clt_coordinator *coordinator, bool complete);
+
 /* Writes and reads the state of the deals, a section of checkpoints. Free *text with clt_free. */
 clt_status clt_coordinator_deals_text(const clt_deal *deal, char **text);
 clt_status clt_coordinator_read_deals(const char *text, int64_t applied, clt_deal *deal);
 
-/* Hashes what of the run a worker must have equal: the model, and content and order of the data (of
- * a large field, blocks of it). Errors: those of reading data. */
+/* Hashes what of the run a worker must have equal: the model, its precision, and content and order
+ * of the data (of a large field, blocks of it). Errors: those of reading data. */
 clt_status clt_async_worker_hash(const clt_async_layout *layout, const char *reads,
-                                 clt_dataset *train, int64_t batch, const clt_fit_options *fit,
-                                 uint64_t *hash);
+                                 clt_dtype precision, clt_dataset *train, int64_t batch,
+                                 const clt_fit_options *fit, uint64_t *hash);
 
 #endif

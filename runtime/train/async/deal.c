@@ -56,7 +56,8 @@ clt_status clt_deal_resume(clt_deal *d, int64_t applied, int64_t epoch, int64_t 
 static void take_new(clt_deal *d, clt_deal_batch *b)
 {
     const int64_t left = d->samples - d->offset;
-    *b = (clt_deal_batch){d->epoch, d->offset, left < d->batch ? left : d->batch, 0};
+    *b = (clt_deal_batch){
+        .epoch = d->epoch, .offset = d->offset, .count = left < d->batch ? left : d->batch};
     d->offset += b->count;
     d->begun++;
     if (d->offset == d->samples) {
@@ -117,18 +118,27 @@ void clt_deal_apply(clt_deal *d, int64_t lease)
         }
 }
 
-static void put_back(clt_deal *d, int at)
+static void put_back(clt_deal *d, int at, bool nonfinite)
 {
     clt_deal_batch batch = remove_out(d, at);
     batch.tries++;
+    batch.nonfinite += nonfinite;
     d->back[d->n_back++] = batch;
 }
 
-int clt_deal_give_back(clt_deal *d, int64_t lease)
+int clt_deal_count(const clt_deal *d, uint64_t who)
+{
+    int count = 0;
+    for (int i = 0; i < d->n_out; i++)
+        count += d->out[i].who == who;
+    return count;
+}
+
+int clt_deal_give_back(clt_deal *d, int64_t lease, bool nonfinite)
 {
     for (int i = 0; i < d->n_out; i++)
         if (d->out[i].lease == lease) {
-            put_back(d, i);
+            put_back(d, i, nonfinite);
             return 1;
         }
     return 0;
@@ -139,7 +149,7 @@ int clt_deal_drop(clt_deal *d, uint64_t who)
     int count = 0;
     for (int i = 0; i < d->n_out;)
         if (d->out[i].who == who) {
-            put_back(d, i);
+            put_back(d, i, false);
             count++;
         } else {
             i++;

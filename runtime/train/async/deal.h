@@ -17,7 +17,8 @@
 /* A batch: positions [offset, offset + count) of an epoch. */
 typedef struct clt_deal_batch {
     int64_t epoch, offset, count;
-    int tries; /* how often it was dealt before */
+    int tries;     /* how often it was dealt before */
+    int nonfinite; /* how often its gradient was not finite */
 } clt_deal_batch;
 
 typedef struct clt_deal_lease {
@@ -60,9 +61,12 @@ const clt_deal_lease *clt_deal_find(const clt_deal *deal, uint64_t who, int64_t 
 /* The batch of the lease is applied. */
 void clt_deal_apply(clt_deal *deal, int64_t lease);
 
+/* Returns how many batches are out to the worker. */
+int clt_deal_count(const clt_deal *deal, uint64_t who);
+
 /* Takes back the batch of a lease, or all batches of a worker. Returns the number. Room for them
- * is kept from the deal on. */
-int clt_deal_give_back(clt_deal *deal, int64_t lease);
+ * is kept from the deal on. `nonfinite`: because its gradient was not finite. */
+int clt_deal_give_back(clt_deal *deal, int64_t lease, bool nonfinite);
 int clt_deal_drop(clt_deal *deal, uint64_t who);
 
 /* Whether all batches of an epoch are applied. */

@@ -150,6 +150,21 @@ static void forget_staged(clt_holder *h, uint64_t who, int64_t sequence)
     h->n_staged = kept;
 }
 
+static bool is_gone(const clt_holder *h, uint64_t who)
+{
+    for (int i = 0; i < h->n_gone; i++)
+        if (h->gone[i] == who)
+            return true;
+    return false;
+}
+
+/* A worker is dropped: what comes of it later is not kept. */
+static clt_status forget(clt_holder *h, uint64_t who)
+{
+    forget_staged(h, who, -1);
+    return CLT_PUSH(h->gone, h->n_gone, h->gone_room, who);
+}
+
 /* Keeps a gradient until holder 0 decides. A worker has one gradient at a time. */
 static clt_status stage(clt_holder *h, const clt_packet *packet, const clt_async_message *m)
 {
@@ -159,12 +174,14 @@ static clt_status stage(clt_holder *h, const clt_packet *packet, const clt_async
     if (rest_bytes)
         return clt_fail(CLT_FORMAT, "a gradient has %zu bytes too many", rest_bytes);
     forget_staged(h, m->who, -1);
-    clt_staged s = {.who = m->who,
-                    .sequence = m->sequence,
-                    .gradient = clt_alloc((size_t)h->elements * sizeof *s.gradient)};
-    CLT_TRY_MEMORY(s.gradient);
-    memcpy(s.gradient, h->range, (size_t)h->elements * sizeof *s.gradient);
-    CLT_TRY(CLT_PUSH(h->staged, h->n_staged, h->staged_room, s));
+    if (!is_gone(h, m->who)) { /* else holder 0 refuses the gradient */
+        clt_staged s = {.who = m->who,
+                        .sequence = m->sequence,
+                        .gradient = clt_alloc((size_t)h->elements * sizeof *s.gradient)};
+        CLT_TRY_MEMORY(s.gradient);
+        memcpy(s.gradient, h->range, (size_t)h->elements * sizeof *s.gradient);
+        CLT_TRY(CLT_PUSH(h->staged, h->n_staged, h->staged_room, s));
+    }
     const clt_async_message answer = {
         .kind = CLT_MSG_STAGED, .who = m->who, .sequence = m->sequence};
     return clt_holder_send(h->socket, &packet->peer, &answer);
@@ -255,8 +272,7 @@ static clt_status obey(clt_holder *h, const clt_packet *packet, bool *end)
         forget_staged(h, m.who, m.lease);
         return CLT_OK;
     case CLT_MSG_FORGET:
-        forget_staged(h, m.who, -1);
-        return CLT_OK;
+        return forget(h, m.who);
     case CLT_MSG_SNAPSHOT:
         return send_snapshot(h, &m);
     case CLT_MSG_END:
@@ -308,6 +324,9 @@ static void serve_late(clt_holder *h)
 static clt_status check_time(clt_holder *h, double began)
 {
     const double now = clt_clock();
+    if (now - h->checked > 1) /* a pause of this process is not holder 0's silence */
+        h->heard += now - h->checked - 1;
+    h->checked = now;
     if (now - h->flushed > 1) {
         clt_events_flush(h->events);
         h->flushed = now;
@@ -334,7 +353,7 @@ static clt_status follow(clt_holder *h)
 {
     clt_socket *const sockets[] = {h->up, h->socket};
     const double began = clt_clock();
-    h->heard = began;
+    h->heard = h->checked = began;
     for (bool end = false; !end;) {
         clt_packet packet = {0};
         int which;
@@ -415,7 +434,7 @@ static void close_holder(clt_holder *h)
     clt_slice_destroy(h->slice);
     clt_rows_free(&h->rows);
     clt_async_layout_free(&h->layout);
-    CLT_FREE(h->range, h->message, h->states, h->staged, h->late);
+    CLT_FREE(h->range, h->message, h->states, h->staged, h->gone, h->late);
 }
 
 /* Returns the address without its port, in *text. */
@@ -424,6 +443,13 @@ static const char *host_of(const char *address, char *text, size_t room)
     const char *colon = strrchr(address, ':');
     snprintf(text, room, "%.*s", colon ? (int)(colon - address) : 0, address);
     return text;
+}
+
+/* Whether an address stands for all of a machine's. */
+static bool is_any(const char *host)
+{
+    return !*host || !strcmp(host, "*") || !strcmp(host, "0.0.0.0") || !strcmp(host, "::") ||
+           !strcmp(host, "[::]");
 }
 
 clt_status clt_async_hold(const clt_graph *graph, clt_device *device,
@@ -453,6 +479,11 @@ clt_status clt_async_hold(const clt_graph *graph, clt_device *device,
                                               "training data");
     if (!own.host)
         own.host = host_of(own.listen, host, sizeof host);
+    if (own.number && is_any(own.host))
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "holder %d listens at %s, which is no address that others can reach: give "
+                        "the name by which they reach it (host)",
+                        own.number, own.listen);
     clt_holder h = {.options = &own, .trainer = options};
     clt_status status = open_holder(&h, graph, device);
     if (status == CLT_OK)

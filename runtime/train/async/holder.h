@@ -36,11 +36,14 @@ typedef struct clt_holder {
     float *states;      /* holder 0: values of all states */
     clt_staged *staged; /* other holders */
     int n_staged, staged_room;
+    uint64_t *gone; /* other holders: workers that were dropped, of which nothing is kept */
+    int n_gone, gone_room;
     clt_packet *late; /* other holders: pulls of a version that is not there yet */
     int n_late, late_room;
     int64_t orders; /* number of the last order */
     bool loaded;
     double heard, told, flushed; /* times: of holder 0's last message, of this one's last beat */
+    double checked;
 } clt_holder;
 
 /* Notes a line for the user. */

@@ -195,12 +195,14 @@ void clt_keeper_give(clt_keeper *k, clt_snapshot *s)
     pthread_mutex_unlock(&k->lock);
 }
 
-bool clt_keeper_is_busy(clt_keeper *k)
+int clt_keeper_waiting(clt_keeper *k)
 {
     pthread_mutex_lock(&k->lock);
-    const bool busy = k->first || k->busy;
+    int count = k->busy;
+    for (const clt_snapshot *s = k->first; s; s = s->next)
+        count++;
     pthread_mutex_unlock(&k->lock);
-    return busy;
+    return count;
 }
 
 bool clt_keeper_has_failed(clt_keeper *k)

@@ -58,7 +58,8 @@ clt_status clt_keeper_start(clt_keeper *keeper);
 /* Hands over a complete snapshot. */
 void clt_keeper_give(clt_keeper *keeper, clt_snapshot *snapshot);
 
-bool clt_keeper_is_busy(clt_keeper *keeper);
+/* Returns how many snapshots wait or are worked on. */
+int clt_keeper_waiting(clt_keeper *keeper);
 
 /* Whether something failed that ends the run; clt_keeper_end tells what. */
 bool clt_keeper_has_failed(clt_keeper *keeper);

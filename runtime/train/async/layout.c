@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/hash.h"
+#include "base/str.h"
 #include "base/vec.h"
 #include "ops/core/ops.h"
 
@@ -67,6 +68,20 @@ static clt_status check_state(const clt_value *v)
     return CLT_OK;
 }
 
+/* Adds operators with their attributes, and the losses. */
+static clt_status add_operators(const clt_graph *g, uint64_t *hash)
+{
+    clt_str text = {0};
+    clt_graph_dump(g, &text);
+    for (int i = 0; i < g->n_losses; i++)
+        clt_str_add(&text, "loss %s %d %d %.17g\n", g->losses[i].name, g->losses[i].sum->id,
+                    g->losses[i].weight ? g->losses[i].weight->id : -1, g->losses[i].coefficient);
+    const bool failed = text.failed;
+    *hash = clt_hash_text(clt_str_text(&text), *hash);
+    clt_str_free(&text);
+    return failed ? CLT_OUT_OF_MEMORY : CLT_OK;
+}
+
 clt_status clt_async_layout_make(const clt_graph *graph, int holders, clt_async_layout *out)
 {
     clt_async_layout l = {.holders = holders};
@@ -90,6 +105,7 @@ clt_status clt_async_layout_make(const clt_graph *graph, int holders, clt_async_
                           "1 holder, and an element for each",
                           holders, (long long)l.elements);
     l.hash = clt_hash(&holders, sizeof holders, l.hash);
+    CLT_NEXT(status, add_operators(graph, &l.hash));
     if (status != CLT_OK) {
         clt_async_layout_free(&l);
         return status;

@@ -27,7 +27,7 @@ typedef struct clt_async_layout {
     int n_parameters, n_states;
     int64_t elements, state_elements; /* all of them */
     int holders;
-    uint64_t hash; /* of names, sizes, types and groups, and of the number of holders */
+    uint64_t hash; /* of the graph, its groups and the number of holders */
 } clt_async_layout;
 
 /* Part [from, to) of a tensor, in elements of the tensor. */

@@ -10,6 +10,8 @@
  *   holder i -> holder 0 JOIN, SNAP, BEAT
  *   holder 0 -> holder i LOAD, PING, END, and orders: APPLY, DROP, FORGET, SNAPSHOT
  *
+ * The payload of WELCOME has the endpoints of the other holders, separated by blanks.
+ *
  * Orders have numbers without gaps in `sequence`. Their `lease` is the number of the push (APPLY,
  * DROP) or of the snapshot.
  */
@@ -69,7 +71,7 @@ typedef struct clt_async_message {
     int64_t version;      /* PULL's answer, PUSH: pulled; APPLY, DECIDED, LOAD: new */
     int64_t staleness;    /* DECIDED */
     double loss, squares; /* PUSH; APPLY: squares, the sum of squares of the whole gradient */
-    char text[768];       /* endpoints, messages, names; ends with a 0 */
+    char text[768];       /* an endpoint, messages, names; ends with a 0 */
 } clt_async_message;
 
 enum { CLT_MSG_FIXED = 112, CLT_MSG_MOST = CLT_MSG_FIXED + 767 };

@@ -8,6 +8,11 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
+bool clt_peer_is(const clt_peer *peer, const clt_peer *other)
+{
+    return peer->size == other->size && !memcmp(peer->bytes, other->bytes, peer->size);
+}
+
 #if defined(CLT_HAVE_ZMQ) && defined(CLT_HAVE_SODIUM)
 
 #include <pthread.h>

@@ -28,6 +28,9 @@ typedef struct clt_peer {
     size_t size;
 } clt_peer;
 
+/* Whether two are the same connection. */
+bool clt_peer_is(const clt_peer *peer, const clt_peer *other);
+
 /* A received message: a header, and a payload, which may be empty. */
 typedef struct clt_packet {
     clt_peer peer;

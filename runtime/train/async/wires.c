@@ -6,6 +6,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
@@ -88,8 +89,21 @@ static clt_status say_hello(clt_wires *l, uint64_t hash)
     return clt_wires_send(l, 0, &m, NULL, 0);
 }
 
-/* Waits for a WELCOME, and says hello again while holder 0 is not ready. */
-static clt_status await_welcome(clt_wires *l, uint64_t hash, clt_async_message *m)
+/* Copies a payload as text. */
+static char *text_of(const clt_packet *packet)
+{
+    char *text = clt_alloc(packet->payload_bytes + 1);
+    if (!text)
+        return NULL;
+    if (packet->payload_bytes)
+        memcpy(text, packet->payload, packet->payload_bytes);
+    text[packet->payload_bytes] = '\0';
+    return text;
+}
+
+/* Waits for a WELCOME, and says hello again while holder 0 is not ready. *names: the endpoints of
+ * the other holders. Free it with clt_free. */
+static clt_status await_welcome(clt_wires *l, uint64_t hash, clt_async_message *m, char **names)
 {
     const double began = clt_clock();
     double said = began;
@@ -107,13 +121,16 @@ static clt_status await_welcome(clt_wires *l, uint64_t hash, clt_async_message *
         CLT_TRY(clt_socket_receive(l->sockets, 1, AGAIN_MS, &which, &packet));
         const clt_status status =
             which < 0 ? CLT_OK : clt_async_decode(packet.header, packet.header_bytes, m);
+        const bool welcome =
+            which >= 0 && status == CLT_OK && m->kind == CLT_MSG_WELCOME && m->number >= 0;
+        *names = welcome ? text_of(&packet) : NULL;
         clt_packet_free(&packet);
         CLT_TRY(status);
+        if (welcome)
+            return *names ? CLT_OK : CLT_OUT_OF_MEMORY;
         if (which >= 0 && m->kind == CLT_MSG_REFUSE)
             return clt_fail(CLT_MISMATCH, "holder 0 at %s refuses worker %d: %s", l->options->join,
                             l->options->number, m->text);
-        if (which >= 0 && m->kind == CLT_MSG_WELCOME && m->number >= 0)
-            return CLT_OK;
         if (clt_clock() - said > 1e-3 * AGAIN_MS) {
             said = clt_clock();
             CLT_TRY(say_hello(l, hash));
@@ -121,7 +138,7 @@ static clt_status await_welcome(clt_wires *l, uint64_t hash, clt_async_message *
     }
 }
 
-/* The text names the endpoints of holders 1 and following, separated by blanks. */
+/* The text, which changes, has the endpoints of holders 1 and following, separated by blanks. */
 static clt_status connect_others(clt_wires *l, char *text)
 {
     char *rest = text;
@@ -179,11 +196,16 @@ clt_status clt_wires_open(clt_wires *l, const clt_async_options *options, uint64
     CLT_TRY(clt_net_create(options->secret, &l->net));
     CLT_TRY(clt_socket_connect(l->net, options->join, &l->sockets[0]));
     l->holders = 1;
-    CLT_TRY(await_welcome(l, hash, &m));
-    l->order_seed = m.hash;
-    l->dropout_seed = m.seed;
-    CLT_TRY(connect_others(l, m.text));
-    return start_beats(l);
+    char *names = NULL;
+    clt_status status = await_welcome(l, hash, &m, &names);
+    if (status == CLT_OK) {
+        l->order_seed = m.hash;
+        l->dropout_seed = m.seed;
+        status = connect_others(l, names);
+    }
+    clt_free(names);
+    CLT_NEXT(status, start_beats(l));
+    return status;
 }
 
 void clt_wires_close(clt_wires *l)

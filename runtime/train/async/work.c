@@ -407,7 +407,8 @@ static clt_status prepare(worker *w, clt_dataset *train)
     w->per_epoch = w->fit->drop_last ? samples / w->batch : (samples + w->batch - 1) / w->batch;
     clt_fit_describe_data(t, train, w->fit);
     uint64_t hash;
-    CLT_TRY(clt_async_worker_hash(&w->layout, t->reads, train, w->batch, w->fit, &hash));
+    CLT_TRY(clt_async_worker_hash(&w->layout, t->reads, t->options.precision, train, w->batch,
+                                  w->fit, &hash));
     return clt_wires_open(&w->wires, w->options, hash);
 }
 

@@ -54,8 +54,8 @@ static void run(uint32_t seed, bool drop_last)
             clt_deal_apply(&deal, own->lease);
             note(applied, own, samples);
         } else if (luck < 8) {
-            assert_int_equal(clt_deal_give_back(&deal, own->lease), 1);
-            assert_int_equal(clt_deal_give_back(&deal, own->lease), 0);
+            assert_int_equal(clt_deal_give_back(&deal, own->lease, luck == 7), 1);
+            assert_int_equal(clt_deal_give_back(&deal, own->lease, luck == 7), 0);
         } else if (luck < 9) {
             assert_int_equal(clt_deal_drop(&deal, who), 1);
         } else { /* all processes end, and the run goes on from what was saved */
@@ -113,6 +113,27 @@ static void test_the_position_is_the_first_sample_that_is_not_applied(void **sta
     clt_deal_free(&deal);
 }
 
+/* Batches that come back because they are late do not count as not finite. */
+static void test_only_gradients_that_are_not_finite_are_counted_so(void **state)
+{
+    (void)state;
+    clt_deal deal;
+    clt_deal_lease a;
+    clt_dealt dealt;
+    assert_int_equal(clt_deal_make(20, 8, false, 6, &deal), CLT_OK);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(clt_deal_next(&deal, 1, &dealt, &a), CLT_OK);
+        assert_int_equal(a.batch.offset, 0);
+        assert_int_equal(a.batch.tries, i);
+        assert_int_equal(a.batch.nonfinite, i > 2);
+        assert_int_equal(clt_deal_count(&deal, 1), 1);
+        assert_int_equal(clt_deal_count(&deal, 2), 0);
+        assert_int_equal(clt_deal_give_back(&deal, a.lease, i == 2), 1);
+    }
+    assert_int_equal(clt_deal_count(&deal, 1), 0);
+    clt_deal_free(&deal);
+}
+
 static void test_damaged_sections_are_refused(void **state)
 {
     static const char *const texts[] = {
@@ -142,6 +163,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_sample_is_applied_once),
         cmocka_unit_test(test_the_position_is_the_first_sample_that_is_not_applied),
+        cmocka_unit_test(test_only_gradients_that_are_not_finite_are_counted_so),
         cmocka_unit_test(test_damaged_sections_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

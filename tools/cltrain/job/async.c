@@ -58,6 +58,17 @@ static const char *excluded(const settings *s, const char **why)
     return s->profile ? "profile" : NULL;
 }
 
+/* Whether ADDRESS:PORT stands for all addresses of the host. */
+static int is_any(const char *listen)
+{
+    const int length = (int)(strrchr(listen, ':') - listen);
+    static const char *const any[] = {"", "*", "0.0.0.0", "::", "[::]"};
+    for (size_t i = 0; i < sizeof any / sizeof *any; i++)
+        if ((int)strlen(any[i]) == length && !strncmp(listen, any[i], (size_t)length))
+            return 1;
+    return 0;
+}
+
 static int check_role(const settings *s)
 {
     const int64_t holders = s->servers > 0 ? s->servers : 1;
@@ -78,6 +89,11 @@ static int check_role(const settings *s)
     if (s->holder >= 0 && (!s->listen || !strrchr(s->listen, ':')))
         return usage_error("--holder %lld needs --listen ADDRESS:PORT, as 0.0.0.0:7000",
                            (long long)s->holder);
+    if (s->holder > 0 && !s->reach && is_any(s->listen))
+        return usage_error(
+            "--holder %lld --listen %s: others cannot reach this address: add --reach "
+            "HOST, the name of this host",
+            (long long)s->holder, s->listen);
     if (s->holder < 0 && s->listen)
         return usage_error("--listen is for holders; a worker has --join");
     if (s->holder == 0 && s->join)
@@ -120,7 +136,8 @@ int async_check(const settings *s)
 void async_quieten(settings *s)
 {
     s->checkpoint_dir = s->checkpoint_every = s->metrics = s->init = NULL;
-    s->resume = s->resume_intact = 0;
+    if (async_role_of(s) == WORKER) /* another holder goes on with its log */
+        s->resume = s->resume_intact = 0;
     s->keep = -1;
     s->quiet = 1;
 }

@@ -54,6 +54,9 @@ int count_steps(job *j, const settings *s)
 
 void find_end(job *j, const settings *s, const clt_checkpoint *checkpoint)
 {
+    if (s->async >=
+        0) /* holder 0 counts batches that are dealt again; all holders' schedules agree */
+        return;
     const clt_run_state *run = clt_checkpoint_run(checkpoint);
     const int64_t epochs = s->epochs >= 0 ? s->epochs : 1, batch = j->options.batch;
     const int64_t samples = j->train ? clt_dataset_count(j->train) : 0;
