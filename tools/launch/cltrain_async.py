@@ -70,9 +70,22 @@ def read_options(words, script):
         parser.error(f"--listen {options.listen}: must be ADDRESS:PORT")
     if not options.program or not shutil.which(options.program):
         parser.error("the command cltrain is neither beside this program nor on the path; see --program")
+    if is_any(options.listen) and not options.reach and options.holders > 1:
+        parser.error(f"--listen {options.listen}: add --reach HOST, the name by which other hosts reach this one")
     if options.holders < 1 or options.holders > 64:
         parser.error(f"--servers {options.holders}: must be 1 to 64")
     return options
+
+
+def is_any(address):
+    """Whether ADDRESS:PORT stands for all addresses of this host."""
+    return address.rpartition(":")[0] in ("", "*", "0.0.0.0", "::", "[::]")
+
+
+def is_local(address):
+    """Whether only this host can reach ADDRESS:PORT."""
+    host = address.rpartition(":")[0]
+    return host.startswith("127.") or host in ("localhost", "::1", "[::1]")
 
 
 def describe(code):
@@ -107,7 +120,8 @@ class Job:
         self.options, self.stop, self.asked, self.kill = options, None, 0.0, False
         self.environment = {**os.environ, SECRET: os.environ.get(SECRET) or secrets.token_hex(32)}
         self.holders, self.workers, self.waiting = [], {}, []
-        self.output, self.lost = b"", 0
+        self.output = b""
+        self.given_up, self.done = 0, False # workers that are not started again; whether one has ended with success
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, self.on_signal)
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN: # nohup sets it to be ignored
@@ -138,9 +152,15 @@ class Job:
         return bool(data)
 
     def read_port(self):
-        """Waits until holder 0 says at which port it listens. Returns None if it ends before."""
+        """Waits until holder 0 says at which port it listens. Returns None if it ends before, or if a second signal
+        comes."""
         pipe, text = self.holders[0].child.stdout, b""
-        while data := os.read(pipe.fileno(), 1 << 16):
+        while not self.kill:
+            if not select.select([pipe], [], [], LOOK)[0]:
+                continue
+            data = os.read(pipe.fileno(), 1 << 16)
+            if not data:
+                break
             text += data
             begin = text.find(b"holder 0 listens on port ")
             end = text.find(b"\n", begin)
@@ -189,27 +209,35 @@ class Job:
             if code is None:
                 continue
             del self.workers[number]
+            self.done |= code == DONE
             if code == DONE or self.stop:
                 continue
             if code == USAGE:
                 say(f"{worker.name} {describe(code)}: it would only happen again")
                 return USAGE
-            self.lost += 1
             if worker.restarts < self.options.restarts:
                 say(f"{worker.name} {describe(code)}; it is started again (restart {worker.restarts + 1} of "
                     f"{self.options.restarts}), the others go on")
                 self.waiting.append((now + AGAIN, number, worker.restarts + 1))
             else:
                 say(f"{worker.name} {describe(code)}; it is not started again, the others go on")
+                self.given_up += 1
         for entry in [e for e in self.waiting if e[0] <= now]:
             self.waiting.remove(entry)
             if self.holders[0].ended() is None:
                 self.start_worker(entry[1], entry[2])
-        if not self.workers and not self.waiting and self.lost and not self.stop:
+        if not self.workers and not self.waiting and self.given_up and not self.done and not self.stop:
+            self.lose_all()
+        return None
+
+    def lose_all(self):
+        """No worker of this host is left. Workers of other hosts may go on."""
+        self.given_up = 0
+        if is_local(self.options.listen):
             say("no worker is left: the run is saved and ends")
             self.on_signal(signal.SIGTERM, None)
-            return None
-        return None
+        else:
+            say("no worker of this host is left: the run goes on with workers of other hosts, until a signal ends it")
 
     def tell_holder(self, holder, code):
         found = sorted(checkpoints(self.options)) if self.options.checkpoints else []
@@ -217,14 +245,18 @@ class Job:
         say(f"{holder.name} {describe(code)}, and its part of the parameters is gone: " +
             (f"--resume goes on from the last checkpoint, {where}" if where else "there is no checkpoint to resume from"))
 
+    def killed(self):
+        """Says that a second signal came. Returns the exit code."""
+        say("a second signal ended the job at once")
+        return 128 + (signal.SIGINT if self.stop == signal.SIGINT else signal.SIGTERM)
+
     def watch(self):
         """Watches until the run is over. Returns the exit code."""
         leader = self.holders[0]
         while True:
             self.pass_output(LOOK) or time.sleep(LOOK)
             if self.kill:
-                say("a second signal ended the job at once")
-                return 128 + (signal.SIGINT if self.stop == signal.SIGINT else signal.SIGTERM)
+                return self.killed()
             for holder in self.holders:
                 code = holder.ended()
                 if code is not None and code < 0 or (code and holder is not leader and leader.ended() is None):
@@ -253,6 +285,8 @@ class Job:
         try:
             if self.start():
                 code = self.watch()
+            elif self.kill:
+                code = self.killed()
             else:
                 code = self.holders[0].child.wait()
                 code = code if code >= 0 else FAILED
