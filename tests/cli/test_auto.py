@@ -19,6 +19,13 @@ class Auto(CommandTest):
         self.assertRegex(done.stdout, r"not possible: space: the model has nothing that it divides")
         self.assertIn("done: 2 steps", done.stdout)
 
+    def test_gradients_in_16_bits(self):
+        done = self.train("--steps", "2", "--parallel", "auto", "--wire", "bf16", model=MODEL, devices="pocl/2")
+        self.assertRegex(done.stdout, r"not possible: dp=2 zero 3: wire bf16 does not work with zero 3")
+        self.assertRegex(done.stdout, r"wire bf16 does not work with the axes tp and pp")
+        self.assertRegex(done.stdout, r"(?m)^trains on dp=2")
+        self.assertIn("done: 2 steps", done.stdout)
+
     def test_plan(self):
         done = self.run_command("plan", "--model", MODEL, "--data", "idx:" + self.data, "--devices",
                                 "pocl/2", "--parallel", "auto")
@@ -46,6 +53,8 @@ class Auto(CommandTest):
                        ("--virtual-shards", "4")):
             self.assert_bad(*both, "--parallel", "auto", *option, code=2,
                             says=("--parallel auto and " + option[0], "exclude each other"))
+        self.assert_bad(*both, "--parallel", "auto", "--async", "1", code=2,
+                        says=("--async and --parallel exclude each other",))
         self.assert_bad("eval", "--data", "idx:" + self.data, "--checkpoint", "x", "--parallel", "auto",
                         says=("x",), code=1)
         plan = ("plan", "--model", MODEL, "--data", "idx:" + self.data)

@@ -244,8 +244,8 @@ CLT_API void clt_mesh_entry_init(clt_mesh_entry *entry);
  * among them: both change the results.
  *
  * options->batch is of all devices at hand; options->zero, weights, in_flight and rebalance do not
- * count. Ranks (options->world) call it together, with equal numbers of devices, and find the same.
- * Errors: UNSUPPORTED (no mesh is possible; the ranks' numbers of devices differ); those of the
+ * count. Ranks (options->world) call it together, with equal devices in the same order, and find
+ * the same. Errors: UNSUPPORTED (no mesh is possible; the ranks' devices differ); those of the
  * devices; STOPPED. Destroy *meshes with clt_meshes_destroy.
  */
 CLT_API clt_status clt_meshes_create(const clt_graph *graph, clt_device *const *devices, int count,

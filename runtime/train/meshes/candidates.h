@@ -28,7 +28,8 @@ typedef struct clt_candidate_limits {
     int64_t batch;  /* samples of a step on all devices */
     int accumulate; /* asked for; 1: pipelines choose */
     bool sequences; /* the model has sequences, which tp=N:sequence divides */
-    bool shares;    /* local SGD and 16 bits on the wire are choices too */
+    bool shares;    /* local SGD is a choice too */
+    bool halves;    /* 16 bits on the wire are a choice too: gradients are in f32 */
 } clt_candidate_limits;
 
 enum { CLT_CANDIDATE_TEXT = 96 };
@@ -45,8 +46,8 @@ int clt_candidate_devices(const clt_candidate *candidate);
  *
  * - each way to write the number of devices as a product of axes; tp also divided over sequences;
  * - with zero 1 where devices divide samples, with zero 3 where dp is the only axis;
- * - with `shares`: gradients in 16 bits where dp, space and time are the only axes, and local SGD
- * of each number of replicas of dp alone;
+ * - with `halves`: gradients in 16 bits where dp, space and time are the only axes;
+ * - with `shares`: local SGD of each number of replicas of dp alone;
  * - pipelines of p stages with p, 2p, 4p and 8p micro-batches, or with those asked for.
  *
  * A place of dp has at least one sample of each micro-batch. Free *list with clt_free. Errors:

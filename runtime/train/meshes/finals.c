@@ -121,11 +121,11 @@ clt_status clt_mesh_run(const clt_mesh_setting *setting, const clt_world *world,
     clt_status status = clt_ranks_agree(
         world, clt_store_create_with(f->graph, setting->devices, setting->count, &store, &r.store),
         NULL);
-    CLT_NEXT(status, clt_trainer_create(f->graph, r.store, &options, &r.trainer));
+    CLT_NEXT(status, clt_ranks_agree(
+                         world, clt_trainer_create(f->graph, r.store, &options, &r.trainer), NULL));
     CLT_NEXT(status, clt_ranks_agree(world, make_batch(&r), NULL));
     CLT_NEXT(status, time_steps(&r, world, seconds));
-    if (r.trainer && status == CLT_OK)
-        status = clt_trainer_finish(r.trainer);
+    CLT_NEXT(status, clt_ranks_agree(world, clt_trainer_finish(r.trainer), NULL));
     clt_trainer_destroy(r.trainer);
     clt_store_destroy(r.store);
     for (int i = 0; i < r.batch.n_feeds; i++)

@@ -6,7 +6,7 @@
 
 /* Trains a few steps on the mesh, on parameters and data of its own, with a learning rate of 0, and
  * gives the median time of a step. `world`: the ranks at hand, or NULL. Collective: all ranks get
- * the same time. Errors: those of clt_trainer_create and of steps. */
+ * the same time, or all fail. Errors: those of clt_trainer_create and of steps. */
 clt_status clt_mesh_run(const clt_mesh_setting *setting, const clt_world *world,
                         const clt_mesh_facts *facts, double *seconds);
 

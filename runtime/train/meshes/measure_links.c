@@ -114,14 +114,28 @@ static clt_status measure(lab *l, clt_mesh_links *links)
     return time_curve(l, CLT_COLLECTIVE_SHIFT, &links->shift);
 }
 
+/* One device of any rank that is its host decides. */
+static clt_status find_hosts(const lab *l, clt_mesh_links *links)
+{
+    const int ranks = l->world ? l->world->ranks : 1;
+    int32_t own = 0;
+    void *all;
+    for (int d = 0; d < l->count; d++)
+        own = own || clt_caps_is_cpu(&l->devices[d]->caps);
+    CLT_TRY(clt_ranks_gather(l->world, &own, sizeof own, &all));
+    for (int r = 0; r < ranks; r++)
+        links->on_host = links->on_host || ((const int32_t *)all)[r];
+    clt_free(all);
+    return CLT_OK;
+}
+
 clt_status clt_mesh_measure_links(clt_device *const *devices, int count,
                                   const clt_trainer_options *trainer, clt_mesh_links *links)
 {
     lab l = {
         .devices = devices, .count = count, .world = trainer->world, .dtype = trainer->precision};
     *links = (clt_mesh_links){0};
-    for (int d = 0; d < count; d++)
-        links->on_host = links->on_host || clt_caps_is_cpu(&devices[d]->caps);
+    CLT_TRY(find_hosts(&l, links));
     CLT_TRY(clt_world_count(l.world, count, &l.first, &l.total));
     links->devices = l.total;
     if (l.total < 2)

@@ -94,7 +94,10 @@ static clt_status list(clt_meshes *m, clt_candidate **candidates)
                                    .batch = m->trainer.batch,
                                    .accumulate = m->trainer.accumulate,
                                    .sequences = divides(m->setting.graph, CLT_AXIS_TIME),
-                                   .shares = m->setting.simulated};
+                                   .shares = m->setting.simulated,
+                                   .halves = m->setting.simulated &&
+                                             m->trainer.precision == CLT_F32 &&
+                                             m->trainer.wire == CLT_F32};
     bool *allowed[CLT_AXES] = {NULL};
     clt_status status = bound(m, &limits, allowed);
     CLT_NEXT(status, clt_candidates_list(&limits, candidates, &m->count));
@@ -104,31 +107,6 @@ static clt_status list(clt_meshes *m, clt_candidate **candidates)
 }
 
 /* --- facts ----------------------------------------------------------------------------------- */
-
-/* A mesh must be possible on all ranks. */
-static clt_status agree(clt_meshes *m)
-{
-    const int ranks = m->world ? m->world->ranks : 1;
-    const size_t n = (size_t)m->count;
-    int32_t *own = clt_calloc(n + 1, sizeof *own);
-    void *all = NULL;
-    clt_status status = clt_ranks_agree(m->world, own ? CLT_OK : CLT_OUT_OF_MEMORY, NULL);
-    for (int i = 0; status == CLT_OK && i < m->count; i++)
-        own[i] = (int32_t)m->facts[i].status;
-    CLT_NEXT(status, clt_ranks_gather(m->world, own, (n + 1) * sizeof *own, &all));
-    for (int r = 0; status == CLT_OK && r < ranks; r++)
-        for (int i = 0; i < m->count; i++) {
-            clt_mesh_facts *f = &m->facts[i];
-            const int32_t other = ((const int32_t *)all)[(size_t)r * (n + 1) + (size_t)i];
-            if (f->status != CLT_OK || other == CLT_OK)
-                continue;
-            f->status = (clt_status)other;
-            f->reason = clt_strdup("a device of another rank lacks memory for it");
-            status = f->reason ? CLT_OK : CLT_OUT_OF_MEMORY;
-        }
-    CLT_FREE(own, all);
-    return status;
-}
 
 static clt_status stop_asked(const clt_meshes *m)
 {
@@ -151,7 +129,7 @@ static clt_status find_facts(clt_meshes *m)
     }
     clt_free(candidates);
     status = clt_ranks_agree(m->world, status, NULL);
-    CLT_NEXT(status, agree(m));
+    CLT_NEXT(status, clt_meshes_share_status(m));
     return status;
 }
 
@@ -212,14 +190,18 @@ static void estimate(clt_meshes *m)
     }
 }
 
+/* All ranks go on with rank 0's predictions: theirs differ a little. */
 static clt_status predict_all(clt_meshes *m)
 {
+    clt_status status = CLT_OK;
     estimate(m);
     for (int i = 0; i < m->possible; i++)
-        CLT_TRY(clt_mesh_predict(&m->base, &m->links, m->ranks[i].facts, &m->ranks[i].step));
+        CLT_NEXT(status,
+                 clt_mesh_predict(&m->base, &m->links, m->ranks[i].facts, &m->ranks[i].step));
+    status = clt_meshes_share_steps(m, status);
     for (int i = 0; i < m->count; i++)
         m->ranks[i].estimate = m->ranks[i].step.seconds;
-    return CLT_OK;
+    return status;
 }
 
 /* Whether there is time left; all ranks get rank 0's answer. */
@@ -280,11 +262,21 @@ static clt_status measure_all(clt_meshes *m)
     return CLT_OK;
 }
 
+/* A mesh whose real steps fail cannot be chosen. All ranks have failed together. */
+static clt_status exclude(clt_meshes *m, clt_mesh_rank *r, clt_status status)
+{
+    r->facts->status = status;
+    r->facts->reason = clt_strdup(clt_error_message());
+    r->real = 0;
+    m->possible--;
+    return r->facts->reason ? CLT_OK : CLT_OUT_OF_MEMORY;
+}
+
 /* Runs real steps of the fastest, by turns. The median of a turn is little disturbed, and the
  * better turn counts. */
 static clt_status run_finals(clt_meshes *m)
 {
-    int n = 0;
+    int n = 0, failed = 0;
     while (n < m->possible && n < m->options.finals &&
            m->ranks[n].step.seconds <= NEAR * m->ranks[0].step.seconds)
         n++;
@@ -292,12 +284,20 @@ static clt_status run_finals(clt_meshes *m)
         for (int i = 0; i < n; i++) {
             clt_mesh_rank *r = &m->ranks[turn % 2 ? n - 1 - i : i];
             double seconds;
+            if (r->facts->status != CLT_OK)
+                continue;
             CLT_TRY(clt_ranks_agree(m->world, stop_asked(m), NULL));
-            CLT_TRY(clt_mesh_run(&m->setting, m->world, r->facts, &seconds));
-            r->real = turn && r->real < seconds ? r->real : seconds;
+            const clt_status status = clt_mesh_run(&m->setting, m->world, r->facts, &seconds);
+            if (status != CLT_OK && ++failed == n)
+                return clt_fail_prefix(status,
+                                       "real steps of all meshes failed; '%s': ", r->facts->mesh);
+            if (status != CLT_OK)
+                CLT_TRY(exclude(m, r, status));
+            else
+                r->real = turn && r->real < seconds ? r->real : seconds;
         }
     sort(m, by_seconds);
-    return CLT_OK;
+    return clt_meshes_share_order(m);
 }
 
 /* --- the object ------------------------------------------------------------------------------ */
@@ -323,6 +323,7 @@ static clt_status set_setting(clt_meshes *m, const clt_graph *graph, clt_device 
                               "equal numbers only, so name one (parallel)",
                               r, ((const int32_t *)all)[r], count);
     clt_free(all);
+    CLT_NEXT(status, clt_meshes_check_devices(m->world, devices, count));
     CLT_TRY(status);
     if (simulated)
         m->trainer.batch = options->batch * m->options.devices / count;

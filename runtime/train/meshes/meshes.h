@@ -41,6 +41,15 @@ static inline double clt_mesh_seconds(const clt_mesh_rank *rank)
     return rank->real > 0 ? rank->real : rank->step.seconds;
 }
 
+/* agree.c, for several ranks; collective. check_devices fails with UNSUPPORTED unless device d of
+ * each rank is like device d of rank 0, of which plans are made. share_status excludes the meshes
+ * that are not possible on a rank. share_steps copies rank 0's predictions, and which plans count
+ * as measured; `status` is this rank's so far. share_order copies rank 0's order. */
+clt_status clt_meshes_check_devices(const clt_world *world, clt_device *const *devices, int count);
+clt_status clt_meshes_share_status(clt_meshes *meshes);
+clt_status clt_meshes_share_steps(clt_meshes *meshes, clt_status status);
+clt_status clt_meshes_share_order(clt_meshes *meshes);
+
 /* reasons.c: says why each mesh but the first is slower than the first. Errors: OUT_OF_MEMORY. */
 clt_status clt_meshes_explain(clt_meshes *meshes);
 

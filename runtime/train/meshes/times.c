@@ -88,6 +88,12 @@ static void add_outer(const clt_mesh_base *base, const clt_mesh_links *links,
     step->sent += (int64_t)(bytes / (double)base->sync_every);
 }
 
+/* Gradients of 16-bit precision travel as they are. */
+static bool halves_gradients(const clt_mesh_facts *f)
+{
+    return f->options.wire != CLT_F32 && f->options.precision == CLT_F32;
+}
+
 static int64_t sum_of(const clt_timeline_bytes *b)
 {
     int64_t sum = b->gradients + b->parameters + b->tied + b->shifts;
@@ -108,13 +114,13 @@ clt_status clt_mesh_predict(const clt_mesh_base *base, clt_mesh_links *links,
         spread(base, f, i);
         devices[i] = device_of(base, f, i);
     }
-    links->half = f->candidate.half;
+    links->half = halves_gradients(f);
     CLT_NEXT(status,
              clt_timeline_run(devices, f->n_places, clt_mesh_price, links, &step->timeline, bytes));
     if (status == CLT_OK) {
         for (int i = 0; i < f->n_places; i++)
             step->sent = sum_of(&bytes[i]) > step->sent ? sum_of(&bytes[i]) : step->sent;
-        if (f->candidate.half)
+        if (halves_gradients(f))
             step->sent -= (bytes[0].gradients + bytes[0].tied) / 2;
         add_outer(base, links, f, step);
         step->seconds = step->timeline.seconds + step->outer;

@@ -84,8 +84,12 @@ static void products(void **state)
 static void limited(void **state)
 {
     const bool allowed[] = {false, true, false, false, true, false, false, false, false};
-    clt_candidate_limits limits = {
-        .devices = 8, .most = {8, 8, 1, 1, 1}, .batch = 1024, .accumulate = 1, .shares = true};
+    clt_candidate_limits limits = {.devices = 8,
+                                   .most = {8, 8, 1, 1, 1},
+                                   .batch = 1024,
+                                   .accumulate = 1,
+                                   .shares = true,
+                                   .halves = true};
     clt_candidate *all;
     (void)state;
     limits.allowed[CLT_AXIS_TENSOR] = allowed;
@@ -102,6 +106,12 @@ static void limited(void **state)
     }
     assert_int_equal(local, 3); /* 2, 4 and 8 replicas */
     assert_int_equal(half, 2);  /* dp=8, zero 0 and 1 */
+    clt_free(all);
+    limits.halves = false; /* gradients of a 16-bit precision */
+    const int fewer = list(&limits, &all);
+    assert_int_equal(fewer, n - half);
+    for (int i = 0; i < fewer; i++)
+        assert_false(all[i].half);
     clt_free(all);
 }
 

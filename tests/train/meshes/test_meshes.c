@@ -64,7 +64,7 @@ static clt_mesh_entry find(const clt_meshes *meshes, const char *parallel, int z
 }
 
 /* Trains two steps as the entry says, and returns the most bytes of a device. */
-static int64_t train(const lab *l, const clt_mesh_entry *e)
+static int64_t train(const lab *l, const clt_mesh_entry *e, clt_dtype wire)
 {
     static const float zeros[BATCH * T];
     clt_trainer_options o = options_of();
@@ -83,6 +83,7 @@ static int64_t train(const lab *l, const clt_mesh_entry *e)
     clt_store_options_init(&so);
     so.parallel = e->parallel;
     so.zero = e->zero == 3 ? 3 : 0;
+    o.wire = wire;
     o.zero = e->zero;
     o.accumulate = e->accumulate;
     ok(clt_store_create_with(l->graph, l->devices, l->n, &so, &store));
@@ -122,7 +123,7 @@ static void at_hand(void **state)
         const clt_mesh_entry e = entry_of(meshes, i);
         assert_true(e.possible && e.step > 0 && (i == 0 || *e.reason));
         assert_true(fabs(e.step - e.compute - e.update - e.exposed) < 1e-9);
-        assert_int_equal(train(&l, &e), e.memory);
+        assert_int_equal(train(&l, &e, CLT_F32), e.memory);
         real += e.real > 0;
     }
     assert_true(real == 2 || real == 0); /* 0: no other is near the best */
@@ -132,6 +133,37 @@ static void at_hand(void **state)
     find(meshes, "pp=2", 0, 4);
     assert_non_null(strstr(clt_meshes_text(meshes, 3), "space: the model has nothing that it"));
     clt_meshes_destroy(meshes);
+    lab_close(&l);
+}
+
+/* Gradients in 16 bits: meshes that exclude them are rows with a reason, others have the memory of
+ * a run, and half of the bytes of gradients. */
+static void half_wire(void **state)
+{
+    clt_trainer_options o = options_of();
+    const clt_mesh_options s = search(4);
+    clt_meshes *meshes, *full;
+    lab l = lab_on("pocl/2", NULL);
+    (void)state;
+    l.graph = gpt();
+    ok(clt_meshes_create(l.graph, l.devices, l.n, &o, &s, &full));
+    o.wire = CLT_BF16;
+    ok(clt_meshes_create(l.graph, l.devices, l.n, &o, &s, &meshes));
+    for (int i = 0; i < clt_meshes_count(meshes); i++) {
+        const clt_mesh_entry e = entry_of(meshes, i);
+        const bool axes = strstr(e.parallel, "tp") || strstr(e.parallel, "pp");
+        assert_true(e.possible == (!axes && e.zero != 3));
+        if (e.possible)
+            assert_int_equal(train(&l, &e, CLT_BF16), e.memory);
+        else
+            assert_non_null(strstr(e.reason, axes
+                                                 ? "wire bf16 does not work with the axes tp and pp"
+                                                 : "wire bf16 does not work with zero 3"));
+    }
+    assert_int_equal(2 * find(meshes, "dp=2", 0, 1).payload, find(full, "dp=2", 0, 1).payload);
+    assert_true(find(meshes, "dp=2", 0, 1).memory > find(full, "dp=2", 0, 1).memory);
+    clt_meshes_destroy(meshes);
+    clt_meshes_destroy(full);
     lab_close(&l);
 }
 
@@ -198,12 +230,88 @@ static void ranks_agree(void **state)
         assert_true(ranks[0].numbers[i] == ranks[1].numbers[i] && ranks[0].numbers[i] > 0);
 }
 
+/* Ranks that measure and estimate other times come to rank 0's numbers and order. */
+static void choose_apart(rank *self)
+{
+    clt_trainer_options o = options_of();
+    clt_mesh_options s = search(0);
+    clt_meshes *meshes = NULL;
+    clt_mesh_entry e;
+    lab l = {0};
+    s.seconds = 0; /* one is measured */
+    o.world = &self->world;
+    o.portable = self->number; /* slower kernels, and more of them */
+    l.graph = gpt();
+    clt_mesh_entry_init(&e);
+    if (HOLDS(self, clt_devices_open(runtime, "cpu@1", NULL, &l.devices, &l.n) == CLT_OK) &&
+        HOLDS(self, clt_meshes_create(l.graph, l.devices, l.n, &o, &s, &meshes) == CLT_OK))
+        for (int i = 0; i < 8; i++) {
+            HOLDS(self, clt_meshes_get(meshes, i, &e) == CLT_OK);
+            self->numbers[i] = e.step + 10 * e.zero + 1000 * e.measured + (double)*e.parallel;
+        }
+    clt_meshes_destroy(meshes);
+    lab_close(&l);
+}
+
+static void ranks_differ(void **state)
+{
+    rank ranks[RANKS];
+    (void)state;
+    run_ranks(ranks, RANKS, choose_apart, NULL, 0);
+    for (int i = 0; i < 8; i++)
+        assert_true(ranks[0].numbers[i] == ranks[1].numbers[i] && ranks[0].numbers[i] > 0);
+}
+
+/* Plans of one rank's devices do not hold for those of another kind. */
+static void refuse_unlike(rank *self)
+{
+    clt_trainer_options o = options_of();
+    const clt_mesh_options s = search(0);
+    clt_meshes *meshes = NULL;
+    lab l = {0};
+    o.world = &self->world;
+    l.graph = gpt();
+    if (HOLDS(self, clt_devices_open(runtime, self->number ? "pocl@2" : "pocl@1", NULL, &l.devices,
+                                     &l.n) == CLT_OK)) {
+        self->status = clt_meshes_create(l.graph, l.devices, l.n, &o, &s, &meshes);
+        snprintf(self->message, sizeof self->message, "%s", clt_error_message());
+    }
+    clt_meshes_destroy(meshes);
+    lab_close(&l);
+}
+
+static void unlike_ranks(void **state)
+{
+    rank ranks[RANKS];
+    (void)state;
+    run_ranks(ranks, RANKS, refuse_unlike, NULL, 0);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(ranks[r].status, CLT_UNSUPPORTED);
+        assert_non_null(strstr(ranks[r].message, "device 0 of rank 1 ("));
+        assert_non_null(strstr(ranks[r].message, "is not like that of rank 0"));
+    }
+}
+
 /* --- machines that are not there ------------------------------------------------------------- */
+
+/* Returns the same mesh with gradients in f32. */
+static clt_mesh_entry full_row(const clt_meshes *meshes, const clt_mesh_entry *half)
+{
+    for (int i = 0; i < clt_meshes_count(meshes); i++) {
+        const clt_mesh_entry e = entry_of(meshes, i);
+        if (!e.half_wire && !e.local && !strcmp(e.parallel, half->parallel) &&
+            e.zero == half->zero && e.accumulate == half->accumulate)
+            return e;
+    }
+    fail_msg("%s with zero %d has no row in f32", half->parallel, half->zero);
+    return *half;
+}
 
 static void simulated(void **state)
 {
     const clt_trainer_options o = options_of();
     clt_mesh_options s = search(2);
+    clt_trainer_options narrow = o;
     clt_meshes *meshes;
     int local = 0, half = 0;
     lab l = lab_on("cpu@1", NULL);
@@ -220,6 +328,8 @@ static void simulated(void **state)
         local += e.local > 0;
         half += e.half_wire;
         assert_true(e.real == 0);
+        if (e.half_wire) /* residuals */
+            assert_true(e.memory > full_row(meshes, &e).memory);
     }
     assert_true(local > 0 && half > 0);
     /* tp=2 has its whole batch: 128 samples of dp=16's 8 each. */
@@ -228,12 +338,21 @@ static void simulated(void **state)
     /* Two heads cannot be divided over four places. */
     assert_non_null(strstr(clt_meshes_text(meshes, 3), "tp=4: "));
     clt_meshes_destroy(meshes);
+    /* Gradients of 16-bit precisions are not halved again. */
+    narrow.precision = CLT_BF16;
+    ok(clt_meshes_create(l.graph, l.devices, l.n, &narrow, &s, &meshes));
+    for (int i = 0; i < clt_meshes_count(meshes); i++)
+        assert_int_equal(entry_of(meshes, i).half_wire, 0);
+    clt_meshes_destroy(meshes);
     lab_close(&l);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(at_hand), cmocka_unit_test(too_large),
-                                       cmocka_unit_test(ranks_agree), cmocka_unit_test(simulated)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(at_hand),      cmocka_unit_test(half_wire),
+        cmocka_unit_test(too_large),    cmocka_unit_test(ranks_differ),
+        cmocka_unit_test(unlike_ranks), cmocka_unit_test(ranks_agree),
+        cmocka_unit_test(simulated)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }

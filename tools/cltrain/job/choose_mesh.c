@@ -93,7 +93,11 @@ static int take(job *j, settings *s, const clt_mesh_entry *best)
     s->accumulate = best->accumulate;
     j->options.zero = best->zero;
     j->options.accumulate = best->accumulate;
-    if (!j->silent) {
+    if (!j->silent && plain) {
+        printf("trains on %s: --parallel %s would divide batches equally; without --parallel they "
+               "are divided by speed, as now\n",
+               best->parallel, best->parallel);
+    } else if (!j->silent) {
         printf("trains on %s: --parallel %s", best->parallel, best->parallel);
         if (best->zero)
             printf(" --zero %d", best->zero);
