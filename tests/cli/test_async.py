@@ -303,6 +303,19 @@ class AsyncTest(unittest.TestCase):
         self.assertEqual([(e["worker"], e["returned"]) for e in log.events
                           if e["event"] == "lost" and e["reason"] == "stuck"], [(1, 2)])
 
+    def test_a_worker_whose_gradients_have_no_form_is_dropped(self):
+        if not command_has_hooks():
+            self.skipTest("built without CLT_TESTING")
+        child, port = self.start_holder("--epochs", "2", "--async", "16")
+        bad = self.begin_work(1, port, "--epochs", "2", "--async", "16", variables={"CLT_TESTING_MALFORMED_WORKER": "1"})
+        self.assertIn("refuses worker 1: its gradient has not the form", self.finish(bad, 1))
+        self.finish(self.begin_work(0, port, "--epochs", "2", "--async", "16"))
+        self.finish(child)
+        log = Log(self.events)
+        log.check_once(self, 2)
+        self.assertEqual([(e["worker"], e["returned"]) for e in log.events
+                          if e["event"] == "lost" and e["reason"] == "malformed gradient"], [(1, 2)])
+
     def test_names_of_holders_may_be_long(self):
         """Together they are longer than the header of a message."""
         self.launch(1, "--steps", "3", "--async", "0", "--servers", "5", own=["--reach", "0" * 200 + "177.0.0.1"])

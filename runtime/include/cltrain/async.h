@@ -50,7 +50,8 @@ typedef struct clt_async_options {
     const char *host;   /* holders: the name by which others reach this one; NULL: ADDRESS */
     const char *join;   /* all but holder 0: "HOST:PORT" of holder 0 */
     double silence;     /* 10: seconds without a sign after which a process counts as gone */
-    double patience;    /* 120: seconds that a worker or holder waits for the others to be ready */
+    double patience;    /* 120: seconds that a worker or holder waits for the others to be ready. A
+                           worker that brings no gradient for five times as long is dropped */
     const char *events; /* a file of JSON lines: every deal, pull and push; NULL: none */
     int resume;         /* 1: append to `events` */
     /* Called with the port, once others can connect; may be NULL. */
@@ -90,7 +91,7 @@ CLT_API void clt_async_worker_options(clt_trainer_options *options);
  *
  * Errors: TIMEOUT (another holder, or holder 0, has gone: the run must go on from the last
  * checkpoint, which the message names), MISMATCH (holders have other models or options), NONFINITE
- * (the gradient of a batch was not finite four times in a row), STOPPED, IO, UNSUPPORTED,
+ * (the gradient of a batch was not finite four times), STOPPED, IO, UNSUPPORTED,
  * INVALID_ARGUMENT, those of checkpoints, data and devices.
  */
 CLT_API clt_status clt_async_hold(const clt_graph *graph, clt_device *device,

@@ -28,6 +28,10 @@ enum {
     HEARTBEAT_MS = 2000, /* finds connections whose other end is gone, so that they are made anew */
     HEARTBEAT_TIMEOUT_MS = 20000,
     MOST_PARTS = 3,
+    /* A payload is sent in parts of so many bytes. Only a complete part tells the other end that
+     * the connection lives, so a part must pass within HEARTBEAT_TIMEOUT_MS. */
+    PART = 1 << 19,
+    PART_SLACK = 1 << 10, /* what encryption adds to a part */
     MOST_SOCKETS = 256
 };
 
@@ -47,11 +51,15 @@ struct clt_socket {
     void *zmq;
     bool listens;
     int port;
+    int64_t most; /* bytes of a payload that are received; 0: any number */
 };
 
+/* A message: the peer, if the socket listens, the header, and the first part of the payload. */
 typedef struct parts {
     zmq_msg_t list[MOST_PARTS];
     int count;
+    uint8_t *payload; /* of more than one part; else NULL */
+    size_t bytes, room;
 } parts;
 
 bool clt_net_is_built(void)
@@ -216,13 +224,15 @@ clt_status clt_socket_listen(clt_net *net, const char *address, int64_t most, cl
     char text[300], bound[300];
     size_t room = sizeof bound;
     snprintf(text, sizeof text, "tcp://%s", address);
+    const int64_t part = most < PART ? most : PART + PART_SLACK;
     CLT_TRY(make(net, ZMQ_ROUTER, &s));
     s->listens = true;
+    s->most = most;
     clt_status status = CLT_OK;
     if (!set(s->zmq, ZMQ_CURVE_SERVER, 1) ||
         !set_key(s->zmq, ZMQ_CURVE_SECRETKEY, net->holder.secret_key) ||
         zmq_setsockopt(s->zmq, ZMQ_ZAP_DOMAIN, "cltrain", 7) != 0 ||
-        zmq_setsockopt(s->zmq, ZMQ_MAXMSGSIZE, &most, sizeof most) != 0)
+        zmq_setsockopt(s->zmq, ZMQ_MAXMSGSIZE, &part, sizeof part) != 0)
         status = failed("no socket that listens");
     else if (zmq_bind(s->zmq, text) != 0)
         status = clt_fail(CLT_IO, "cannot listen at %s: %s", address, zmq_strerror(zmq_errno()));
@@ -277,8 +287,12 @@ clt_status clt_socket_send(clt_socket *s, const clt_peer *peer, const void *head
         sent = zmq_send(s->zmq, peer->bytes, peer->size, ZMQ_SNDMORE | ZMQ_DONTWAIT);
     if (sent >= 0)
         sent = zmq_send(s->zmq, header, header_bytes, ZMQ_SNDMORE | ZMQ_DONTWAIT);
+    const uint8_t *at = payload_bytes ? payload : (const uint8_t *)"";
+    size_t left = payload_bytes;
+    for (; sent >= 0 && left > PART; left -= PART, at += PART)
+        sent = zmq_send(s->zmq, at, PART, ZMQ_SNDMORE | ZMQ_DONTWAIT);
     if (sent >= 0)
-        sent = zmq_send(s->zmq, payload_bytes ? payload : "", payload_bytes, ZMQ_DONTWAIT);
+        sent = zmq_send(s->zmq, at, left, ZMQ_DONTWAIT);
     return sent >= 0 || zmq_errno() == EAGAIN || zmq_errno() == EHOSTUNREACH
                ? CLT_OK
                : failed("cannot send");
@@ -288,14 +302,35 @@ static void close_parts(parts *p)
 {
     for (int i = 0; i < p->count; i++)
         zmq_msg_close(&p->list[i]);
-    p->count = 0;
+    CLT_FREE(p->payload);
+    *p = (parts){0};
 }
 
-/* Receives all parts of a message. Sets p->count to 0 if there are more than there should be. */
+/* Appends a part to a payload. Returns whether memory suffices. */
+static bool append(parts *p, zmq_msg_t *part)
+{
+    const size_t more = zmq_msg_size(part);
+    if (p->bytes + more > p->room) {
+        const size_t room = 2 * (p->bytes + more);
+        uint8_t *grown = clt_realloc(p->payload, room);
+        if (!grown)
+            return false;
+        p->payload = grown;
+        p->room = room;
+    }
+    memcpy(p->payload + p->bytes, zmq_msg_data(part), more);
+    p->bytes += more;
+    return true;
+}
+
+/* Receives all parts of a message. Sets p->count to 0 if the message has no form, is too large, or
+ * memory does not suffice for it. */
 static int receive_parts(clt_socket *s, parts *p)
 {
+    const int least = s->listens ? 3 : 2;
     int more = 1, received = 0;
-    p->count = 0;
+    bool good = true;
+    *p = (parts){0};
     while (more) {
         zmq_msg_t m;
         zmq_msg_init(&m);
@@ -305,15 +340,18 @@ static int receive_parts(clt_socket *s, parts *p)
             return -1;
         }
         more = zmq_msg_more(&m);
-        if (++received > MOST_PARTS) {
-            zmq_msg_close(&m);
-            continue;
+        if (++received <= least) {
+            zmq_msg_init(&p->list[p->count]);
+            zmq_msg_move(&p->list[p->count++], &m);
+        } else {
+            if (received == least + 1)
+                good = append(p, &p->list[least - 1]);
+            good = good && (!s->most || (int64_t)(p->bytes + zmq_msg_size(&m)) <= s->most) &&
+                   append(p, &m);
         }
-        zmq_msg_init(&p->list[p->count]);
-        zmq_msg_move(&p->list[p->count++], &m);
         zmq_msg_close(&m);
     }
-    if (received != (s->listens ? 3 : 2))
+    if (received < least || !good)
         close_parts(p);
     return 0;
 }
@@ -336,8 +374,8 @@ static clt_status receive(clt_socket *s, bool *found, clt_packet *out)
     }
     *out = (clt_packet){.header = zmq_msg_data(&p->list[first]),
                         .header_bytes = zmq_msg_size(&p->list[first]),
-                        .payload = zmq_msg_data(&p->list[first + 1]),
-                        .payload_bytes = zmq_msg_size(&p->list[first + 1]),
+                        .payload = p->payload ? p->payload : zmq_msg_data(&p->list[first + 1]),
+                        .payload_bytes = p->payload ? p->bytes : zmq_msg_size(&p->list[first + 1]),
                         .parts = p};
     if (s->listens) {
         out->peer.size = zmq_msg_size(&p->list[0]);

@@ -5,6 +5,9 @@
  * is not its protocol, what is encrypted with other keys, and handshakes that stay incomplete for 5
  * s.
  *
+ * A payload travels in parts, so that a slow link delivers something before its connection counts
+ * as dead. A message is received as a whole.
+ *
  * One thread at a time uses a socket. A net may be used by several threads.
  */
 #ifndef CLT_TRAIN_ASYNC_TRANSPORT_H
@@ -47,8 +50,8 @@ bool clt_net_is_built(void);
 clt_status clt_net_create(const char *secret, clt_net **net);
 void clt_net_destroy(clt_net *net);
 
-/* Listens at "ADDRESS:PORT"; port 0 is any free one. Larger messages than `most` bytes end their
- * connection. Errors: IO with the system's reason. */
+/* Listens at "ADDRESS:PORT"; port 0 is any free one. A larger payload than `most` bytes is
+ * dropped. Errors: IO with the system's reason. */
 clt_status clt_socket_listen(clt_net *net, const char *address, int64_t most, clt_socket **socket);
 
 /* Returns the port of a listening socket. */

@@ -160,6 +160,15 @@ static size_t pack_gradient(worker *w, int holder)
                       sizeof *at;
 }
 
+#ifdef CLT_TESTING
+/* CLT_TESTING_MALFORMED_WORKER=K makes the gradients of worker K too short. */
+static bool is_malformed(const worker *w)
+{
+    const char *text = getenv("CLT_TESTING_MALFORMED_WORKER");
+    return text && atoi(text) == w->options->number;
+}
+#endif
+
 /* The other holders have their parts before holder 0 decides, so that all can apply them. */
 static clt_status stage_gradient(worker *w)
 {
@@ -194,6 +203,9 @@ static clt_status push(worker *w, const clt_async_message *deal, const clt_step_
         CLT_TRY(add_states(w, w->message + bytes / sizeof *w->message));
         bytes += (size_t)w->layout.state_elements * sizeof *w->message;
     }
+#ifdef CLT_TESTING
+    bytes = is_malformed(w) ? bytes / 2 : bytes;
+#endif
     CLT_TRY(clt_wires_send(&w->wires, 0, &m, w->message, bytes));
     CLT_TRY(clt_wires_await(&w->wires, &w->wires.decided, 0));
     const clt_async_message answer = w->wires.decided.m;

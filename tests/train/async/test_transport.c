@@ -1,5 +1,7 @@
 /* Sockets with a secret: messages arrive, and strangers neither arrive nor disturb. */
 #include <arpa/inet.h>
+#include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -14,7 +17,7 @@
 #include "train/async/transport.h"
 
 static const char SECRET[] = "a secret of the test", OTHER[] = "a secret of another";
-enum { MOST = 1 << 20, SOON = 5000, STRANGERS = 100 };
+enum { MOST = 3 << 20, SOON = 5000, STRANGERS = 100 };
 
 static uint32_t draw(uint32_t *seed)
 {
@@ -175,7 +178,7 @@ static void test_strangers_do_no_harm(void **state)
 }
 
 /* With the secret, but of a form that the program does not use: dropped before it sees them. */
-static void test_large_messages_end_their_connection(void **state)
+static void test_too_large_messages_are_dropped(void **state)
 {
     server s = listen_at(SECRET);
     clt_net *net;
@@ -193,6 +196,117 @@ static void test_large_messages_end_their_connection(void **state)
     free(large);
 }
 
+/* Sends a payload and checks every byte of it. */
+static void deliver(clt_socket *from, const clt_peer *to, clt_socket *at, size_t bytes, int seconds,
+                    clt_peer *peer)
+{
+    uint8_t *data = malloc(bytes + 1);
+    clt_packet packet = {0};
+    int which = -1;
+    for (size_t i = 0; i < bytes; i++)
+        data[i] = (uint8_t)(i * 7 + i / 251 + i / 65537);
+    assert_int_equal(clt_socket_send(from, to, "head", 4, data, bytes), CLT_OK);
+    assert_int_equal(clt_socket_receive(&at, 1, seconds * 1000, &which, &packet), CLT_OK);
+    assert_int_equal(which, 0);
+    assert_int_equal(packet.header_bytes, 4);
+    assert_int_equal(packet.payload_bytes, bytes);
+    assert_memory_equal(packet.payload, data, bytes);
+    if (peer)
+        *peer = packet.peer;
+    clt_packet_free(&packet);
+    free(data);
+}
+
+static void test_payloads_of_many_parts_arrive_whole(void **state)
+{
+    static const size_t sizes[] = {0, 1, (1 << 19) - 1, 1 << 19, (1 << 19) + 1, 1 << 20, MOST - 1};
+    server s = listen_at(SECRET);
+    clt_net *net;
+    clt_socket *client;
+    (void)state;
+    assert_int_equal(clt_net_create(SECRET, &net), CLT_OK);
+    assert_int_equal(clt_socket_connect(net, s.address, &client), CLT_OK);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        clt_peer peer;
+        deliver(client, NULL, s.socket, sizes[i], 10, &peer);
+        deliver(s.socket, &peer, client, sizes[i], 10, NULL);
+    }
+    clt_socket_close(client);
+    clt_net_destroy(net);
+    end(&s);
+}
+
+/* A link of so many bytes a second in one direction, between two sockets of the system. */
+enum { RATE = 80 << 10, LINK_SECONDS = 60 };
+
+typedef struct slow_link {
+    int listener, port, to;
+    pthread_t thread;
+} slow_link;
+
+/* Passes on what one side sends, at once or at the rate. Returns false at its end. */
+static bool pass(int from, int to, size_t most)
+{
+    char bytes[1 << 16];
+    const ssize_t got = recv(from, bytes, most < sizeof bytes ? most : sizeof bytes, MSG_DONTWAIT);
+    if (got < 0)
+        return errno == EAGAIN;
+    for (ssize_t sent = 0, more; sent < got; sent += more)
+        if ((more = send(to, bytes + sent, (size_t)(got - sent), MSG_NOSIGNAL)) < 0)
+            return false;
+    return got > 0;
+}
+
+static void *run_link(void *user)
+{
+    slow_link *l = user;
+    const int in = accept(l->listener, NULL, NULL);
+    const struct timespec tick = {0, 20 * 1000 * 1000};
+    while (in >= 0 && pass(in, l->to, RATE / 50) && pass(l->to, in, 1 << 16))
+        nanosleep(&tick, NULL);
+    close(in);
+    close(l->to);
+    return NULL;
+}
+
+/* Makes a link to the server. Little waits in the system, so that the sender feels the rate. */
+static void start_link(slow_link *l, const server *s)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t size = sizeof at;
+    const int little = 1 << 14;
+    inet_pton(AF_INET, "127.0.0.1", &at.sin_addr);
+    l->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(l->listener, SOL_SOCKET, SO_RCVBUF, &little, sizeof little);
+    assert_int_equal(bind(l->listener, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(l->listener, 1), 0);
+    assert_int_equal(getsockname(l->listener, (struct sockaddr *)&at, &size), 0);
+    l->port = ntohs(at.sin_port);
+    l->to = connect_plainly(s);
+    assert_int_equal(pthread_create(&l->thread, NULL, run_link, l), 0);
+}
+
+/* The payload takes longer than the time after which a silent connection counts as dead. */
+static void test_a_slow_link_delivers_a_large_payload(void **state)
+{
+    server s = listen_at(SECRET);
+    slow_link link;
+    char address[64];
+    clt_net *net;
+    clt_socket *client;
+    (void)state;
+    start_link(&link, &s);
+    snprintf(address, sizeof address, "127.0.0.1:%d", link.port);
+    assert_int_equal(clt_net_create(SECRET, &net), CLT_OK);
+    assert_int_equal(clt_socket_connect(net, address, &client), CLT_OK);
+    deliver(client, NULL, s.socket, 3 * MOST / 4, LINK_SECONDS, NULL);
+    clt_socket_close(client);
+    clt_net_destroy(net);
+    end(&s);
+    pthread_join(link.thread, NULL);
+    close(link.listener);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -200,7 +314,9 @@ int main(void)
         cmocka_unit_test(test_short_secrets_are_refused),
         cmocka_unit_test(test_a_wrong_secret_is_not_heard),
         cmocka_unit_test(test_strangers_do_no_harm),
-        cmocka_unit_test(test_large_messages_end_their_connection),
+        cmocka_unit_test(test_too_large_messages_are_dropped),
+        cmocka_unit_test(test_payloads_of_many_parts_arrive_whole),
+        cmocka_unit_test(test_a_slow_link_delivers_a_large_payload),
     };
     if (!clt_net_is_built())
         return 0;
