@@ -254,7 +254,9 @@ class AsyncTest(unittest.TestCase):
         metrics = self.path("metrics")
         arguments = ["--epochs", "8", "--async", "4", "--servers", "2", "--checkpoint-dir", where, "--metrics", metrics,
                      "--optimizer", "sgd", "--lr", "0.1", "--schedule", "cosine"]
-        child = self.launch(2, *arguments, wait=False)
+        # A slow worker has an early batch when the run stops.
+        child = self.launch(2, *arguments, variables={"CLT_TESTING_SLOW_WORKER": "1:300"}, wait=False)
+        self.wait_for("join", 2)
         self.wait_for("push", 100)
         child.send_signal(signal.SIGTERM)
         output = self.finish(child, 143)
@@ -277,16 +279,18 @@ class AsyncTest(unittest.TestCase):
 
     def test_a_pause_of_holder_0_drops_nobody(self):
         child, port = self.start_holder("--epochs", "12", "--async", "4")
-        worker = self.begin_work(0, port, "--epochs", "12", "--async", "4")
+        workers = [self.begin_work(k, port, "--epochs", "12", "--async", "4") for k in range(3)]
+        self.wait_for("join", 3)
         self.wait_for("push", 50)
         child.send_signal(signal.SIGSTOP)
         time.sleep(13) # a process is gone after 10 s of silence
         child.send_signal(signal.SIGCONT)
-        self.finish(worker)
+        for worker in workers:
+            self.finish(worker)
         output = self.finish(child)
         log = Log(self.events)
         log.check_once(self, 12)
-        self.assertEqual([e["reason"] for e in log.events if e["event"] == "lost"], ["bye"], output)
+        self.assertEqual([e["reason"] for e in log.events if e["event"] == "lost"], ["bye"] * 3, output)
 
     def test_a_stuck_worker_does_not_hang_the_run(self):
         """It lives, but computes for ever. Others get its batches."""
