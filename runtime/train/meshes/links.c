@@ -22,9 +22,33 @@ typedef struct spread {
     int inside, nodes, crossing;
 } spread;
 
+/* Whether groups begin at the same places of all nodes: they are whole parts of a node, or whole
+ * nodes. */
+static bool is_aligned(const clt_mesh_links *l, int members, int stride)
+{
+    const int span = members * stride;
+    return l->per_node % stride == 0 && (l->per_node % span == 0 || span % l->per_node == 0);
+}
+
+/* Some groups lie worse on nodes than others, and a step waits for the slowest. A node has the ends
+ * of at most two blocks of groups, of `stride` groups each. */
+static spread worst_spread(const clt_mesh_links *l, int members, int stride)
+{
+    const int reach = (members - 1) * stride; /* from the first member to the last */
+    const int most = (reach + l->per_node - 1) / l->per_node + 1;
+    const int room = (l->per_node + stride - 1) / stride; /* members that a node has at most */
+    spread s = {.nodes = most < members ? most : members};
+    const int rest = members - s.nodes + 1;
+    s.inside = room < rest ? room : rest;
+    s.crossing = 2 * stride < l->per_node ? 2 * stride : l->per_node;
+    return s;
+}
+
 static spread spread_of(const clt_mesh_links *l, int members, int stride)
 {
     spread s = {.inside = 1};
+    if (stride < l->per_node && !is_aligned(l, members, stride))
+        return worst_spread(l, members, stride);
     if (stride < l->per_node)
         s.inside = l->per_node / stride < members ? l->per_node / stride : members;
     s.nodes = (members + s.inside - 1) / s.inside;
@@ -86,18 +110,39 @@ static double simulate(const clt_mesh_links *l, const clt_timeline_exchange *e, 
 
 /* --- machines at hand ------------------------------------------------------------------------ */
 
+/* Returns the curves of the group that is most like the one of the exchange. */
+static const clt_exchange_curves *curves_of(const clt_mesh_links *l, const clt_timeline_exchange *e)
+{
+    bool inside = l->inside.devices > 0, across = l->across.devices > 0;
+    int before = -1;
+    for (int k = 0; (inside || across) && k < e->members; k++) {
+        const int rank = clt_group_member(e->input, e->group, e->participant, k) / l->per_rank;
+        inside = inside && (k == 0 || rank == before);
+        across = across && rank != before;
+        before = rank;
+    }
+    return inside ? &l->inside : across ? &l->across : &l->all;
+}
+
+/* The part of the bytes that each member of a ring sends. */
+static double ring(int members)
+{
+    return (members - 1.0) / members;
+}
+
 static double measured(const clt_mesh_links *l, const clt_timeline_exchange *e, double bytes)
 {
-    const clt_exchange_curve *c = e->kind == CLT_OP_ALL_GATHER       ? &l->gather
-                                  : e->kind == CLT_OP_REDUCE_SCATTER ? &l->scatter
-                                  : e->kind == CLT_OP_ALL_REDUCE     ? &l->reduce
-                                                                     : &l->shift;
+    const clt_exchange_curves *of = curves_of(l, e);
+    const clt_exchange_curve *c = e->kind == CLT_OP_ALL_GATHER       ? &of->gather
+                                  : e->kind == CLT_OP_REDUCE_SCATTER ? &of->scatter
+                                  : e->kind == CLT_OP_ALL_REDUCE     ? &of->reduce
+                                                                     : &of->shift;
     if (e->kind == CLT_OP_SHIFT)
         bytes /= e->members - 1;
     const double least = c->seconds[0];
     if (e->kind == CLT_OP_SEND || e->kind == CLT_OP_SHIFT)
         return clt_curve_at(c, bytes);
-    return least + fmax(0, clt_curve_at(c, bytes) - least) * e->members / l->devices;
+    return least + fmax(0, clt_curve_at(c, bytes) - least) * ring(e->members) / ring(of->devices);
 }
 
 clt_timeline_cost clt_mesh_price(void *user, const clt_timeline_exchange *e)

@@ -8,16 +8,24 @@
 
 enum { CLT_CURVE_POINTS = 3 };
 
-/* Times of exchanges of several sizes, ascending: of all devices at hand. */
+/* Times of exchanges of several sizes, ascending. */
 typedef struct clt_exchange_curve {
     double bytes[CLT_CURVE_POINTS], seconds[CLT_CURVE_POINTS];
 } clt_exchange_curve;
 
+/* Exchanges of one group of devices. */
+typedef struct clt_exchange_curves {
+    int devices; /* that took part; 0: nothing was measured */
+    clt_exchange_curve reduce, scatter, gather, shift;
+} clt_exchange_curves;
+
 typedef struct clt_mesh_links {
     /* Measured. */
-    int devices;  /* that took part */
     bool on_host; /* the cores that compute also exchange */
-    clt_exchange_curve reduce, scatter, gather, shift;
+    int per_rank; /* devices of a rank */
+    /* All devices; those of a rank; one of each rank. The last two are measured where they differ
+     * from all. */
+    clt_exchange_curves all, inside, across;
     /* Simulated. */
     bool simulated;
     int per_node;      /* devices of a node */
@@ -33,7 +41,9 @@ double clt_curve_at(const clt_exchange_curve *curve, double bytes);
 /*
  * Prices an exchange; a clt_timeline_price whose user is a clt_mesh_links.
  *
- * Measured: the latency is that of all devices, and the rest is in proportion to the members.
+ * Measured: groups within a rank, and with one device of each rank, have curves of their own. The
+ * latency is the curve's. The rest is in proportion to what each of m members sends in a ring,
+ * which is (m - 1) / m of the bytes.
  *
  * Simulated: an all-reduce first adds up the members of a node, then the nodes, each by a ring or
  * by halving (clt_network_reduce). Groups that leave a node at the same time share its link. Half

@@ -5,10 +5,12 @@
 #include "train/meshes/facts.h"
 #include "train/meshes/links.h"
 
-/* Measures collectives of each kind among all devices of all ranks, in the element type of
- * gradients, as training runs them. All ranks get the same numbers. Collective. */
-clt_status clt_mesh_measure_links(clt_device *const *devices, int count,
-                                  const clt_trainer_options *trainer, clt_mesh_links *links);
+/* Measures collectives of each kind among all devices of all ranks, and if there are several ranks
+ * of several devices also within a rank and among ranks. They run in the element type of gradients,
+ * as training runs them. `world`: the ranks at hand, or NULL. All ranks get the same numbers.
+ * Collective. */
+clt_status clt_mesh_measure_links(const clt_mesh_setting *setting, const clt_world *world,
+                                  clt_mesh_links *links);
 
 /*
  * Measures forward and backward of a micro-batch at every place of this process' devices, all at

@@ -16,8 +16,8 @@ static const int64_t sizes[CLT_CURVE_POINTS] = {1 << 10, 1 << 18, 8 << 20};
 
 typedef struct lab {
     clt_device *const *devices;
-    int count, first, total;
-    const clt_world *world;
+    int count, total;
+    const clt_world *world; /* that measures together */
     clt_dtype dtype;
     clt_collectives collectives;
     clt_device_threads *threads;
@@ -102,52 +102,67 @@ static clt_status time_curve(lab *l, clt_collective_kind kind, clt_exchange_curv
     return CLT_OK;
 }
 
-static clt_status measure(lab *l, clt_mesh_links *links)
+static clt_status measure(lab *l, clt_exchange_curves *curves)
 {
     CLT_TRY(meet(l, make_buffers(l)));
     CLT_TRY(meet(l, clt_device_threads_create(l->count, &l->threads)));
     if (l->collectives.needs_progress(l->collectives.self))
         clt_device_threads_while_waiting(l->threads, l->collectives.progress, l->collectives.self);
-    CLT_TRY(time_curve(l, CLT_COLLECTIVE_ALL_REDUCE, &links->reduce));
-    CLT_TRY(time_curve(l, CLT_COLLECTIVE_REDUCE_SCATTER, &links->scatter));
-    CLT_TRY(time_curve(l, CLT_COLLECTIVE_ALL_GATHER, &links->gather));
-    return time_curve(l, CLT_COLLECTIVE_SHIFT, &links->shift);
+    CLT_TRY(time_curve(l, CLT_COLLECTIVE_ALL_REDUCE, &curves->reduce));
+    CLT_TRY(time_curve(l, CLT_COLLECTIVE_REDUCE_SCATTER, &curves->scatter));
+    CLT_TRY(time_curve(l, CLT_COLLECTIVE_ALL_GATHER, &curves->gather));
+    return time_curve(l, CLT_COLLECTIVE_SHIFT, &curves->shift);
 }
 
-/* One device of any rank that is its host decides. */
-static clt_status find_hosts(const lab *l, clt_mesh_links *links)
+/* Measures a group of `count` devices of this rank, and of each rank of `between` if that is not
+ * NULL. All ranks measure at the same time. */
+static clt_status measure_group(const clt_mesh_setting *s, const clt_world *world, int count,
+                                const clt_world *between, clt_exchange_curves *curves)
 {
-    const int ranks = l->world ? l->world->ranks : 1;
-    int32_t own = 0;
-    void *all;
-    for (int d = 0; d < l->count; d++)
-        own = own || clt_caps_is_cpu(&l->devices[d]->caps);
-    CLT_TRY(clt_ranks_gather(l->world, &own, sizeof own, &all));
-    for (int r = 0; r < ranks; r++)
-        links->on_host = links->on_host || ((const int32_t *)all)[r];
-    clt_free(all);
-    return CLT_OK;
-}
-
-clt_status clt_mesh_measure_links(clt_device *const *devices, int count,
-                                  const clt_trainer_options *trainer, clt_mesh_links *links)
-{
-    lab l = {
-        .devices = devices, .count = count, .world = trainer->world, .dtype = trainer->precision};
-    *links = (clt_mesh_links){0};
-    CLT_TRY(find_hosts(&l, links));
-    CLT_TRY(clt_world_count(l.world, count, &l.first, &l.total));
-    links->devices = l.total;
-    if (l.total < 2)
-        return CLT_OK;
-    clt_status status =
-        meet(&l, clt_collectives_open(devices, count, l.world, trainer->comm_timeout,
-                                      CLT_CONNECT_AUTO, &l.collectives));
-    CLT_NEXT(status, measure(&l, links));
+    const clt_trainer_options *o = s->options;
+    lab l = {.devices = s->devices,
+             .count = count,
+             .total = count * (between ? between->ranks : 1),
+             .world = world,
+             .dtype = o->precision};
+    curves->devices = l.total;
+    clt_status status = meet(&l, clt_collectives_open(s->devices, count, between, o->comm_timeout,
+                                                      CLT_CONNECT_AUTO, &l.collectives));
+    CLT_NEXT(status, measure(&l, curves));
     CLT_NEXT(status, meet(&l, l.collectives.finish(l.collectives.self)));
     clt_device_threads_destroy(l.threads);
     clt_collectives_close(&l.collectives);
     for (int d = 0; d < count; d++)
         clt_release_buffer(l.buffers[d]);
     return status;
+}
+
+/* One device of any rank that is its host decides. */
+static clt_status find_hosts(const clt_mesh_setting *s, const clt_world *world, bool *on_host)
+{
+    const int ranks = world ? world->ranks : 1;
+    int32_t own = 0;
+    void *all;
+    for (int d = 0; d < s->count; d++)
+        own = own || clt_caps_is_cpu(&s->devices[d]->caps);
+    CLT_TRY(clt_ranks_gather(world, &own, sizeof own, &all));
+    for (int r = 0; r < ranks; r++)
+        *on_host = *on_host || ((const int32_t *)all)[r];
+    clt_free(all);
+    return CLT_OK;
+}
+
+clt_status clt_mesh_measure_links(const clt_mesh_setting *s, const clt_world *world,
+                                  clt_mesh_links *links)
+{
+    const bool ranks = world && world->ranks > 1;
+    *links = (clt_mesh_links){.per_rank = s->count};
+    CLT_TRY(find_hosts(s, world, &links->on_host));
+    if (!ranks && s->count < 2)
+        return CLT_OK;
+    CLT_TRY(measure_group(s, world, s->count, world, &links->all));
+    if (!ranks || s->count < 2)
+        return CLT_OK;
+    CLT_TRY(measure_group(s, world, s->count, NULL, &links->inside));
+    return measure_group(s, world, 1, world, &links->across);
 }

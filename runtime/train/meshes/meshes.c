@@ -350,7 +350,7 @@ static clt_status set_setting(clt_meshes *m, const clt_graph *graph, clt_device 
 static clt_status measure_links(clt_meshes *m)
 {
     if (!m->setting.simulated)
-        return clt_mesh_measure_links(m->setting.devices, m->setting.count, &m->trainer, &m->links);
+        return clt_mesh_measure_links(&m->setting, m->world, &m->links);
     m->links =
         (clt_mesh_links){.simulated = true,
                          .per_node = m->options.per_node,

@@ -58,6 +58,17 @@ int64_t clt_mesh_updated(const clt_mesh_facts *f, int place)
     return bytes;
 }
 
+/* Adds the gradients of a micro-batch to the sums in f32: it reads both and writes the sums. */
+static double add_time(const clt_mesh_base *base, const clt_mesh_facts *f, int place)
+{
+    const clt_step_program_input *in = &f->places[place].input;
+    double bytes = 0;
+    for (int b = 0; b < in->layout->n_buckets; b++)
+        if (!in->layout->buckets[b].state)
+            bytes += (double)in->layout->buckets[b].bytes;
+    return (in->half ? 2.5 : 3) * bytes / base->bytes;
+}
+
 static clt_timeline_device device_of(const clt_mesh_base *base, const clt_mesh_facts *f, int place)
 {
     const clt_mesh_place *p = &f->places[place];
@@ -69,6 +80,7 @@ static clt_timeline_device device_of(const clt_mesh_base *base, const clt_mesh_f
                                  .samples = clt_mesh_samples(f),
                                  .nodes = p->nodes,
                                  .fixed = base->fixed + base->load * (double)f->options.batch,
+                                 .add = add_time(base, f, place),
                                  .update = slower * base->update * updated,
                                  .status = slower * base->status * updated};
 }

@@ -150,6 +150,44 @@ static void groups(void **state)
          best(bytes, 2, 25e9, 5e-6) + best(bytes, 4, 1e9 / 4, 30e-6));
 }
 
+/* Groups of three devices on nodes of eight: some cross from a node to the next, as 6, 7, 8. Their
+ * price is at least that of every group as it lies there, with the groups that leave its node. */
+static void misaligned(void **state)
+{
+    const int cases[][2] = {{3, 1}, {6, 1}, {12, 1}, {3, 2}, {3, 4}, {8, 3}, {5, 2}};
+    const double bytes = 4e6;
+    (void)state;
+    same(clt_mesh_reduce(&machines, 3, 1, bytes),
+         best(bytes, 2, 25e9, 5e-6) + best(bytes, 2, 1e9 / 2, 30e-6));
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const int members = cases[c][0], stride = cases[c][1], span = members * stride;
+        const double price = clt_mesh_reduce(&machines, members, stride, bytes);
+        for (int first = 0; first < 8 * span; first++) {
+            int here = 1, most = 1, nodes = 1, crossing = 0;
+            if (first % span >= stride) /* not a group's first member */
+                continue;
+            for (int k = 1; k < members; k++) {
+                const bool same_node = (first + k * stride) / 8 == (first + (k - 1) * stride) / 8;
+                here = same_node ? here + 1 : 1;
+                most = here > most ? here : most;
+                nodes += !same_node;
+            }
+            if (nodes == 1)
+                continue;
+            /* Groups with a member on the first node and one on another. */
+            for (int d = first / 8 * 8; d < first / 8 * 8 + 8; d++) {
+                const int start = d / span * span + d % span % stride;
+                const int before = d - stride;
+                crossing += (before < start || before / 8 != d / 8) &&
+                            start / 8 != (start + (members - 1) * stride) / 8;
+            }
+            const double own = (most > 1 ? best(bytes, most, 25e9, 5e-6) : 0) +
+                               best(bytes, nodes, 1e9 / crossing, 30e-6);
+            assert_true(price >= own * (1 - 1e-9));
+        }
+    }
+}
+
 /* Half of the bytes of gradients, and of nothing else. */
 static void halves(void **state)
 {
@@ -183,10 +221,37 @@ static void curve(void **state)
     same(clt_curve_at(&c, 8000), 6);
 }
 
+/* Two ranks of two devices: tp lies within a rank, dp across ranks, and both have curves. */
+static void measured_groups(void **state)
+{
+    clt_step_program_input in = {.participants = 4};
+    clt_timeline_exchange e = {
+        .on = CLT_ON_NODE, .kind = CLT_OP_ALL_REDUCE, .bytes = 2000, .members = 2, .input = &in};
+    clt_mesh_links l = {.per_rank = 2};
+    (void)state;
+    assert_int_equal(clt_mesh_parse("dp=2,tp=2", 4, &in.mesh), CLT_OK);
+    l.all = (clt_exchange_curves){.devices = 4, .reduce = {{1000, 2000, 4000}, {1, 7, 9}}};
+    l.inside = (clt_exchange_curves){.devices = 2, .reduce = {{1000, 2000, 4000}, {1, 2, 3}}};
+    l.across = (clt_exchange_curves){.devices = 2, .reduce = {{1000, 2000, 4000}, {1, 4, 6}}};
+    e.group = CLT_GROUP_AXIS + CLT_AXIS_TENSOR;
+    same(clt_mesh_price(&l, &e).network, 2);
+    e.group = CLT_GROUP_AXIS + CLT_AXIS_DATA;
+    same(clt_mesh_price(&l, &e).network, 4);
+    e.group = CLT_GROUP_ALL;
+    e.members = 4;
+    same(clt_mesh_price(&l, &e).network, 7);
+    /* One rank has one curve. A ring of two moves 1/2 of the bytes, one of four 3/4. */
+    l.inside.devices = l.across.devices = 0;
+    e.group = CLT_GROUP_AXIS + CLT_AXIS_TENSOR;
+    e.members = 2;
+    same(clt_mesh_price(&l, &e).network, 1 + 6 * (1. / 2) / (3. / 4));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(two_devices), cmocka_unit_test(products),
-                                       cmocka_unit_test(limited),     cmocka_unit_test(groups),
-                                       cmocka_unit_test(halves),      cmocka_unit_test(curve)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_devices), cmocka_unit_test(products),       cmocka_unit_test(limited),
+        cmocka_unit_test(groups),      cmocka_unit_test(halves),         cmocka_unit_test(curve),
+        cmocka_unit_test(misaligned),  cmocka_unit_test(measured_groups)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

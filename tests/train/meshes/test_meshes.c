@@ -200,6 +200,7 @@ static void too_large(void **state)
 
 /* --- ranks ----------------------------------------------------------------------------------- */
 
+/* Two devices a rank: groups lie within ranks and across them. */
 static void choose(rank *self)
 {
     clt_trainer_options o = options_of();
@@ -210,7 +211,7 @@ static void choose(rank *self)
     o.world = &self->world;
     l.graph = gpt();
     clt_mesh_entry_init(&e);
-    if (HOLDS(self, clt_devices_open(runtime, "cpu@1", NULL, &l.devices, &l.n) == CLT_OK) &&
+    if (HOLDS(self, clt_devices_open(runtime, "pocl/2", NULL, &l.devices, &l.n) == CLT_OK) &&
         HOLDS(self, clt_meshes_create(l.graph, l.devices, l.n, &o, &s, &meshes) == CLT_OK))
         for (int i = 0; i < 4; i++) {
             HOLDS(self, clt_meshes_get(meshes, i, &e) == CLT_OK);
