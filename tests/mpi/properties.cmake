@@ -205,5 +205,6 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
         endforeach()
         # This test measures which of two ranks is slow.
         set_tests_properties(mpi.division PROPERTIES RUN_SERIAL TRUE)
+        set_tests_properties(mpi.elastic PROPERTIES TIMEOUT 1800)
     endif()
 endif()

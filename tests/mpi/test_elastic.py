@@ -13,6 +13,7 @@ from launches import PATIENT
 from ranks import COMMAND, ENDLESS, LAUNCHER, get, put, run
 
 LONG = ("--steps", "100000000", "--checkpoint-every", "200", "-q")
+TO_THE_END = 900 # seconds that a run of many short steps may take on a busy machine
 
 
 class Asked(ElasticTest):
@@ -29,7 +30,7 @@ class Asked(ElasticTest):
         step = self.on(1, child, step + 50)[0].step
         self.resize(4)
         self.on(4, child, step + 50)
-        out, err = self.wait(child, 0)
+        out, err = self.wait(child, 0, TO_THE_END)
         changes, steps, _ = all_records(metrics)
         self.assertEqual([(c["ranks"], c["devices"], c["batch"]) for c in changes],
                          [(2, 2, 10), (3, 3, 15), (1, 1, 5), (4, 4, 20)])
@@ -53,7 +54,7 @@ class Asked(ElasticTest):
                              "--checkpoint-dir", self.path("run"), "--metrics", metrics, batch=7)
         self.on(1, child, 100)
         self.resize(2)
-        self.wait(child, 0)
+        self.wait(child, 0, TO_THE_END)
         changes, done, _ = all_records(metrics)
         self.assertEqual([c["batch"] for c in changes], [7, 14])
         self.assertLess(len(done), steps)
@@ -71,7 +72,7 @@ class Asked(ElasticTest):
                              "--checkpoint-dir", self.path("run"), "--metrics", metrics, batch=16)
         self.on(1, child, 100)
         self.resize(2)
-        self.wait(child, 0)
+        self.wait(child, 0, TO_THE_END)
         changes, steps, _ = all_records(metrics)
         self.assertEqual([(c["ranks"], c["batch"], c["lr"], c["global_batch"]) for c in changes],
                          [(1, 16, 0.1, "fixed"), (2, 16, 0.1, "fixed")])
@@ -126,7 +127,7 @@ class Asked(ElasticTest):
                              "--metrics", metrics, launcher=os.path.join(tools, os.path.basename(LAUNCHER)))
         self.on(2, child, 50)
         self.resize(1)
-        self.wait(child, 0)
+        self.wait(child, 0, TO_THE_END)
         changes, steps, _ = all_records(metrics)
         self.assertEqual([(c["ranks"], c.get("cause"), c.get("steps_lost")) for c in changes],
                          [(2, None, None), (1, "asked", 0)])
@@ -171,7 +172,7 @@ class Lost(ElasticTest):
         os.kill(rank.pid, signal.SIGSTOP)
         self.on(1, child, 300)
         self.resize(2)
-        err = self.wait(child, 0)[1]
+        err = self.wait(child, 0, TO_THE_END)[1]
         self.assertRegex(err, r"rank \d .* (was killed by signal 9|ended first)")
         self.assertRegex(err, r"rank 0 .* is stopped and made no progress for 2 s")
         self.assertEqual(len(re.findall("restarting from the newest intact checkpoint on . ranks? instead of", err)), 2)
