@@ -59,12 +59,13 @@ void clt_checksum_destroy(clt_checksum *c)
     CLT_FREE(c->host, c);
 }
 
-static clt_status enqueue(clt_checksum *c, int slot)
+/* `set`: buffers by bucket, whose elements have `size` bytes. */
+static clt_status enqueue(clt_checksum *c, int slot, const cl_mem *set, int64_t size)
 {
     const clt_slot *s = &c->replica->layout->slots[slot];
-    const cl_long first = s->offset / 4, count = (s->bytes + 3) / 4;
+    const cl_long first = s->offset / 4 * size / 4, count = (s->bytes / 4 * size + 3) / 4;
     const cl_int tensor = slot;
-    cl_int code = clSetKernelArg(c->kernel, 0, sizeof(cl_mem), &c->replica->values[s->bucket]);
+    cl_int code = clSetKernelArg(c->kernel, 0, sizeof(cl_mem), &set[s->bucket]);
     if (code == CL_SUCCESS)
         code = clSetKernelArg(c->kernel, 1, sizeof first, &first);
     if (code == CL_SUCCESS)
@@ -80,22 +81,42 @@ static clt_status enqueue(clt_checksum *c, int slot)
                               : clt_cl_fail(code, "clEnqueueNDRangeKernel", c->replica->device);
 }
 
-clt_status clt_checksum_run(clt_checksum *c, uint64_t *sums)
+/* Whether the device has a gradient of the slot. */
+static bool has_gradient(const clt_replica *r, const clt_slot *s)
 {
+    return !s->state && (!s->stages || s->stages >> r->stage & 1);
+}
+
+static clt_status run(clt_checksum *c, const cl_mem *set, clt_dtype dtype, bool gradients,
+                      uint64_t *sums)
+{
+    const clt_slot *slots = c->replica->layout->slots;
     const int n = c->replica->layout->n_slots;
     for (int i = 0; i < n; i++)
-        CLT_TRY(enqueue(c, i));
+        if (!gradients || has_gradient(c->replica, &slots[i]))
+            CLT_TRY(enqueue(c, i, set, clt_dtype_size(dtype)));
     if (n)
         CLT_TRY(clt_replica_read(c->replica, c->sums, 0,
                                  (int64_t)c->items * 2 * (int64_t)sizeof(cl_uint) * n, c->host));
     for (int i = 0; i < n; i++) {
         const cl_uint *part = c->host + 2 * c->items * (size_t)i;
+        const bool summed = !gradients || has_gradient(c->replica, &slots[i]);
         cl_uint a = 0, b = 0;
-        for (size_t k = 0; k < c->items; k++) {
+        for (size_t k = 0; k < c->items && summed; k++) {
             a += part[2 * k];
             b += part[2 * k + 1];
         }
         sums[i] = (uint64_t)b << 32 | a;
     }
     return CLT_OK;
+}
+
+clt_status clt_checksum_run(clt_checksum *c, uint64_t *sums)
+{
+    return run(c, c->replica->values, CLT_F32, false, sums);
+}
+
+clt_status clt_checksum_gradients(clt_checksum *c, clt_dtype precision, uint64_t *sums)
+{
+    return run(c, clt_replica_gradients(c->replica, precision), precision, true, sums);
 }

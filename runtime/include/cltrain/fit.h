@@ -164,8 +164,8 @@ typedef struct clt_position {
  * Saves the trainer's state in a new folder below `dir`. Training goes on at `position`. Of several
  * ranks, only rank 0 writes. Tensors are whole, so the files do not depend on the mesh. One tensor
  * at a time is put together in host memory. All ranks call it if ranks have parts of parameters
- * (clt_shard) or shards of the optimizer's state (clt_trainer_options.zero,
- * clt_store_options.offload); they fail together.
+ * (clt_shard), shards of the optimizer's state (clt_trainer_options.zero,
+ * clt_store_options.offload) or residuals (clt_trainer_options.wire); they fail together.
  * Errors: those of clt_checkpoint_save.
  */
 CLT_API clt_status clt_trainer_save(clt_trainer *trainer, const char *dir, clt_position position,
@@ -174,9 +174,10 @@ CLT_API clt_status clt_trainer_save(clt_trainer *trainer, const char *dir, clt_p
 /*
  * Restores a checkpoint from the folder of a step, or the newest one from the folder of a run. Any
  * mesh may have written it. With several ranks, call it on one of them, before
- * clt_trainer_broadcast. If parameters are split over ranks (clt_shard), all ranks call it
- * instead, and rank 0 reads the files. Training can go on afterwards even if the guard had ended
- * it. Errors: those of clt_checkpoint_open; MISMATCH for a checkpoint of another model. A failure
+ * clt_trainer_broadcast. If parameters are split over ranks (clt_shard) or ranks have residuals
+ * (clt_trainer_options.wire), all ranks call it instead, and rank 0 reads the files. Then all call
+ * clt_trainer_broadcast with root 0. Training can go on afterwards even if the guard had ended it.
+ * Errors: those of clt_checkpoint_open; MISMATCH for a checkpoint of another model. A failure
  * changes nothing, unless a device or a rank failed.
  */
 CLT_API clt_status clt_trainer_restore(clt_trainer *trainer, const char *path,

@@ -127,8 +127,8 @@ typedef struct clt_trainer_options {
      * - A device adds up its shards in log2(shards) more sets of gradients. f16 and bf16 are
      * rounded at each node of the tree.
      * - Several ranks must give batch.total.
-     * - Not with accumulate, in_flight, weights, quantum, rebalance, tune_seconds, zero, offload,
-     *   axes other than dp, and collectives in the graph (synchronised batch norm).
+     * - Not with accumulate, in_flight, weights, quantum, rebalance, tune_seconds, zero, wire,
+     *   offload, axes other than dp, and collectives in the graph (synchronised batch norm).
      */
     int64_t virtual_shards;
     /* Forward of so many micro-batches runs before backward of the first, up to `accumulate`. They
@@ -217,16 +217,18 @@ typedef struct clt_trainer_options {
      * With precision BF16 gradients have 16 bits already: BF16 here adds the residuals of sums.
      * F16 needs precision F16, because losses must be scaled, and precision F16 needs F16.
      *
-     * Checkpoints have the residuals. A run goes on with the same type only (else MISMATCH). On the
-     * same devices and ranks it has the bits of a run without a break. On others, rank 0 adds the
-     * sum of all residuals to what it sends first. A device or rank that is lost takes its own
-     * residuals along. With one device nothing travels: residuals wait in its checkpoints.
+     * Checkpoints have the residuals. A run goes on with the same type only (else MISMATCH). From a
+     * checkpoint of wire F32 it goes on with residuals of zeros. On the same devices and ranks it
+     * has the bits of a run without a break. On others, rank 0 adds the sum of all residuals to
+     * what it sends first. A device or rank that is lost takes its own residuals along. With one
+     * device nothing travels: residuals wait in its checkpoints. Trainers that live on one store at
+     * the same time share the residuals of its devices.
      *
      * For parameters in f32 it takes 6 bytes a parameter on each device, and 8 bytes of host memory
      * on each rank for each kind of sum that the rank rounds (see clt_comm_residual_create). Saving
-     * gathers the residuals of all ranks in the memory of rank 0's host, and is collective.
-     * Gradients cannot be set after
-     * their reduction. UNSUPPORTED with zero 3, offload, and meshes with tp or pp. */
+     * gathers the residuals of all ranks in the memory of rank 0's host. Saving and restoring are
+     * collective. Gradients cannot be set after their reduction, and clt_trainer_reduced is
+     * UNSUPPORTED. So are zero 3, offload, virtual_shards, and meshes with tp or pp. */
     clt_dtype wire;
 } clt_trainer_options;
 
@@ -451,7 +453,8 @@ CLT_API clt_status clt_trainer_gradient(clt_trainer *trainer, int device, const 
  *   all devices of all ranks: update, norm, clipping, guard and loss scaling then use it.
  * - With a precision of 16 bits, gradients are rounded to the nearest. Give them without the loss
  *   scale of f16. A gradient that was read and is set again has the same bits.
- * - A parameter that no loss depends on is updated in this step if all devices have its gradient.
+ * - A parameter that no loss depends on is updated in this step on all devices of this rank if the
+ *   gradient of one is set. Of several ranks, all set its gradient, or none does.
  * - To add up micro-batches, run forward and backward for each, with loss_weights of the whole
  *   batch, read the gradients, and set their sum after the last backward.
  *
@@ -488,8 +491,9 @@ CLT_API clt_status clt_trainer_slot_set(clt_trainer *trainer, int slot, const ch
 
 /* Copies parameters, states, optimizer slots and the number of steps from rank `root` to the
  * others. All ranks call it. Use it after clt_store_load or clt_trainer_restore on rank `root`. If
- * parameters are split over ranks (clt_shard), all ranks load or restore before it. Errors:
- * INVALID_ARGUMENT (also if the rank does not have all parts of the parameters).
+ * parameters are split over ranks (clt_shard), all ranks load or restore before it. With `wire` all
+ * ranks restore before it, because residuals stay where they are. Errors: INVALID_ARGUMENT (also if
+ * the rank does not have all parts of the parameters).
  */
 CLT_API clt_status clt_trainer_broadcast(clt_trainer *trainer, int root);
 

@@ -7,8 +7,9 @@
  * _destroy, _step, _forward, _reduce, _reduced, _apply, _evaluate and _broadcast, clt_fit and
  * clt_evaluate. All ranks call them in the same order. If a rank fails, the others fail with a
  * message that names it. Reading results and predicting are not collective. Saving is, if devices
- * are of several kinds or parameters (clt_shard) or the optimizer's state
- * (clt_trainer_options.zero, clt_store_options.offload) are divided over ranks.
+ * are of several kinds, if ranks have residuals (clt_trainer_options.wire), or if parameters
+ * (clt_shard) or the optimizer's state (clt_trainer_options.zero, clt_store_options.offload) are
+ * divided over ranks. Restoring is, if parameters are divided or ranks have residuals.
  */
 #ifndef CLTRAIN_WORLD_H
 #define CLTRAIN_WORLD_H

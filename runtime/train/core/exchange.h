@@ -17,6 +17,7 @@ typedef struct clt_words {
     /* Sums of squares of the device's reduced gradients: of parameters that are whole on all
      * devices, and of parts of split ones */
     double whole, parts;
+    uint64_t checksum; /* of gradients that the caller has set; 0 if they need not be equal */
     int32_t finite, vote;
 } clt_words;
 

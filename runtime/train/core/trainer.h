@@ -64,6 +64,7 @@ struct clt_trainer {
     float **parked;  /* step/wire.h */
     bool ends;       /* clt_trainer_destroy was called */
     bool keeps;      /* this trainer is counted in store->keepers */
+    bool feeds_back; /* this trainer is counted in store->feeders */
 };
 
 /* build.c: build and free every part that depends on the store's devices. After
@@ -140,9 +141,9 @@ clt_status clt_step_check_event(const clt_trainer *trainer, struct _cl_event *co
 clt_status clt_step_event(const clt_session *session, int entry, struct _cl_event **event);
 
 /* gradients.c: fails with STATE if gradients cannot be set now; notes that the caller has set the
- * gradient of a tensor on a device; and forgets what was noted. */
+ * gradient of a tensor; and forgets what was noted. */
 clt_status clt_gradients_may_set(const clt_trainer *trainer);
-void clt_gradients_note(clt_trainer *trainer, int device, const clt_slot *tensor);
+void clt_gradients_note(clt_trainer *trainer, const clt_slot *tensor);
 void clt_gradients_forget(clt_trainer *trainer);
 
 /* trainer.c: sets the state of loss scaling on all of this rank's devices. */

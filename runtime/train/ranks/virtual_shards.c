@@ -106,22 +106,35 @@ clt_status clt_virtual_shards_divide(int64_t shards, const int *begins, const in
     return fits ? CLT_OK : too_few(shards, devices, ranks, count);
 }
 
-/* Finds the nodes: each begins with the rank that is its first. */
+clt_status clt_virtual_shards_nodes(const clt_node_place *places, int ranks, int *nodes)
+{
+    int node = -1, left = 0; /* ranks of the node that are still to come */
+    for (int r = 0; r < ranks; r++) {
+        const clt_node_place *p = &places[r];
+        const int32_t begun = r ? places[r - 1].rank + 1 : 0;
+        const bool follows = left && p->rank == begun && p->ranks == places[r - 1].ranks;
+        if (left ? !follows : p->rank != 0)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "virtual shards need ranks whose numbers follow each other on a node, "
+                            "and rank %d is number %d of %d on its node: start them node by node",
+                            r, (int)p->rank, (int)p->ranks);
+        node += !left;
+        left = p->ranks - p->rank - 1;
+        nodes[r] = node;
+    }
+    return CLT_OK;
+}
+
 static clt_status find_nodes(const clt_participants *all, int *nodes)
 {
-    const int32_t own = all->world ? all->world->node_rank : 0;
-    void *ranks = NULL;
     if (all->ranks == 1)
         return CLT_OK;
-    CLT_TRY(clt_ranks_gather(all->world, &own, sizeof own, &ranks));
-    for (int r = 0, node = -1; r < all->ranks; r++) {
-        const int32_t place = ((const int32_t *)ranks)[r];
-        node += place == 0;
-        /* A rank that does not follow its neighbour is of another node than the last one. */
-        nodes[r] = r && place && place != ((const int32_t *)ranks)[r - 1] + 1 ? node + 2 : node;
-    }
-    clt_free(ranks);
-    return CLT_OK;
+    const clt_node_place own = {all->world->node_rank, all->world->node_ranks};
+    void *places = NULL;
+    CLT_TRY(clt_ranks_gather(all->world, &own, sizeof own, &places));
+    const clt_status status = clt_virtual_shards_nodes(places, all->ranks, nodes);
+    clt_free(places);
+    return status;
 }
 
 clt_status clt_virtual_shards_bounds(int64_t shards, const clt_participants *all, int64_t **out)

@@ -20,7 +20,17 @@ enum { CLT_MOST_VIRTUAL_SHARDS = 1 << 20 };
 clt_status clt_virtual_shards_divide(int64_t shards, const int *begins, const int *nodes, int ranks,
                                      int64_t *bounds);
 
-/* The same for the participants. Collective over the ranks. Free *bounds with clt_free. */
+/* The place of a rank on its node. */
+typedef struct clt_node_place {
+    int32_t rank, ranks;
+} clt_node_place;
+
+/* Numbers the nodes of ranks [0, ranks), from 0 on. Errors: INVALID_ARGUMENT (ranks of a node that
+ * do not follow each other in their order on the node). */
+clt_status clt_virtual_shards_nodes(const clt_node_place *places, int ranks, int *nodes);
+
+/* The same as clt_virtual_shards_divide for the participants. Collective over the ranks. Free
+ * *bounds with clt_free. */
 clt_status clt_virtual_shards_bounds(int64_t shards, const clt_participants *all, int64_t **bounds);
 
 /* Computes how many shards device `device` of `devices` has, in one rank. */

@@ -278,6 +278,23 @@ static clt_status find_weights(clt_trainer *t, recovery *r)
     return CLT_OK;
 }
 
+/* Returns the loss scaling of a device after its last complete step. */
+static clt_status scaling_of(const clt_trainer *t, int device, int64_t steps, clt_scaling *scaling)
+{
+    const clt_updates *u = &t->devices[device];
+    const int entry = (int)((steps - 1) % CLT_RESULT_RING);
+    const float *floats = u->step_status + CLT_STEP_STATUS * entry;
+    *scaling = u->scaling;
+    if (!t->options.virtual_shards || t->options.precision != CLT_F16 || steps < 1 ||
+        t->results.records[entry].step != steps - 1)
+        return CLT_OK;
+    CLT_TRY(clt_device_finish(t->store->replicas[device].device));
+    *scaling = (clt_scaling){.scale = floats[CLT_STEP_STATUS_SCALE],
+                             .good = (int32_t)floats[CLT_STEP_STATUS_GOOD],
+                             .skipped = (int32_t)floats[CLT_STEP_STATUS_SKIPPED]};
+    return CLT_OK;
+}
+
 /* Reads the loss scaling of a device that has completed the most steps. */
 static clt_status find_scaling(const clt_trainer *t, recovery *r)
 {
@@ -286,7 +303,9 @@ static clt_status find_scaling(const clt_trainer *t, recovery *r)
         p++;
     while (p >= t->all.begins[rank + 1])
         rank++;
-    r->scaling = rank == t->all.rank ? t->devices[p - t->all.first].scaling : clt_scaling_begin();
+    r->scaling = clt_scaling_begin();
+    if (rank == t->all.rank)
+        CLT_TRY(scaling_of(t, p - t->all.first, r->steps, &r->scaling));
     return clt_world_tell(&t->all, rank, &r->scaling, sizeof r->scaling);
 }
 

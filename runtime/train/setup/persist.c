@@ -421,5 +421,8 @@ clt_status clt_trainer_restore(clt_trainer *t, const char *path, clt_position *p
                                int64_t *seed)
 {
     CLT_TRY(clt_store_check_devices(t->store));
-    return clt_trainer_restore_with(t, clt_whole_spread(&t->all, t->store), path, position, seed);
+    /* Each rank has residuals of its own, which clt_trainer_broadcast does not send. */
+    const bool residuals = t->exchange.wire.dtype != CLT_F32 && t->all.ranks > 1;
+    return clt_trainer_restore_with(t, residuals || clt_whole_spread(&t->all, t->store), path,
+                                    position, seed);
 }

@@ -149,6 +149,8 @@ static clt_status join_store(clt_trainer *t)
 {
     clt_store *store = t->store;
     const char *keeps = clt_trainer_slot_name(t, 0);
+    t->feeds_back = t->options.wire != CLT_F32;
+    store->feeders += t->feeds_back;
     if (!keeps)
         return CLT_OK;
     if (store->keeps && strcmp(store->keeps, keeps))
@@ -166,6 +168,9 @@ static clt_status join_store(clt_trainer *t)
 static void leave_store(clt_trainer *t)
 {
     clt_store *store = t->store;
+    const bool last = t->feeds_back && --store->feeders == 0;
+    for (int d = 0; d < store->n_devices && last; d++)
+        clt_replica_forget_residuals(&store->replicas[d]);
     if (!t->keeps || --store->keepers)
         return;
     for (int d = 0; d < store->n_devices; d++)
@@ -235,8 +240,6 @@ void clt_trainer_destroy(clt_trainer *t)
     t->ends = true;
     clt_trainer_unbuild(t);
     clt_wire_free(t);
-    for (int d = 0; d < t->store->n_devices && t->options.wire != CLT_F32; d++)
-        clt_replica_forget_residuals(&t->store->replicas[d]);
     leave_store(t);
     clt_heartbeat_close(t->exchange.beat);
     clt_free(t->use);
@@ -261,6 +264,7 @@ int64_t clt_trainer_steps(const clt_trainer *t)
 void clt_trainer_set_steps(clt_trainer *t, int64_t steps)
 {
     t->steps = steps;
+    atomic_store(&t->exchange.wire.accepted, -1);
     for (int d = 0; d < t->all.own; d++)
         t->devices[d].begun = t->devices[d].done = steps;
 }

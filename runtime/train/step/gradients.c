@@ -29,15 +29,21 @@ static clt_status find_loss_scale(const clt_trainer *t, int device, float *scale
     return CLT_OK;
 }
 
-/* Reads the bytes [at, at + bytes) of a bucket's gradients, as if they were f32. Before the
- * reduction they have the plan's type, and then that of the exchange. */
-static clt_status read_gradient(const clt_trainer *t, int device, int bucket, int64_t at,
-                                int64_t bytes, float *data)
+/* The type of the gradients that are there: before the reduction the plan's, and then that of the
+ * exchange. */
+static clt_dtype present_type(const clt_trainer *t)
 {
     const clt_dtype wire = t->exchange.wire.dtype;
     const bool own =
         wire == CLT_F32 || t->phase == CLT_PHASE_FORWARD || t->phase == CLT_PHASE_BACKWARD;
-    const clt_dtype precision = own ? t->options.precision : wire;
+    return own ? t->options.precision : wire;
+}
+
+/* Reads the bytes [at, at + bytes) of a bucket's gradients, as if they were f32. */
+static clt_status read_gradient(const clt_trainer *t, int device, int bucket, int64_t at,
+                                int64_t bytes, float *data)
+{
+    const clt_dtype precision = present_type(t);
     const clt_replica *r = &t->store->replicas[device];
     const cl_mem buffer = clt_replica_gradients(r, precision)[bucket];
     const int64_t count = bytes / 4;
@@ -162,9 +168,11 @@ clt_status clt_gradients_may_set(const clt_trainer *t)
                                      "clt_trainer_apply: backward has not run");
 }
 
-void clt_gradients_note(clt_trainer *t, int device, const clt_slot *tensor)
+/* If one device has a gradient of a parameter that no loss depends on, all replicas update it. */
+void clt_gradients_note(clt_trainer *t, const clt_slot *tensor)
 {
-    clt_update_give(t->devices[device].update, (int)(tensor - t->store->layout.slots));
+    for (int d = 0; d < t->all.own; d++)
+        clt_update_give(t->devices[d].update, (int)(tensor - t->store->layout.slots));
     t->call.given = true;
     t->measured = false;
 }
@@ -193,7 +201,7 @@ clt_status clt_trainer_set_gradient(clt_trainer *t, int device, const char *name
             clt_store_neighbours(t->store, clt_mesh_split_axis(&t->all.mesh), device, d);
         if (!all && d != device && !part)
             continue;
-        clt_gradients_note(t, d, where);
+        clt_gradients_note(t, where);
         CLT_TRY(put_gradient(t, d, where, data));
     }
     return CLT_OK;
@@ -223,7 +231,7 @@ static clt_status copy_on(clt_trainer *t, int d, const clt_tensor_copy *copy, bo
                           const clt_slot *slot, cl_event *event)
 {
     const clt_replica *r = &t->store->replicas[d];
-    const clt_dtype precision = t->options.precision;
+    const clt_dtype precision = in ? t->options.precision : present_type(t);
     const bool slots = copy->of == CLT_COPY_SLOT;
     const bool sharded = slots || (!in && t->sharded && t->phase != CLT_PHASE_BACKWARD);
     const clt_held h = clt_store_held(t->store, slot, r->at, clt_store_stage(t->store, d), r->shard,
@@ -244,7 +252,7 @@ static clt_status copy_on(clt_trainer *t, int d, const clt_tensor_copy *copy, bo
         place.scale = scale_of(t);
     }
     if (in && !slots)
-        clt_gradients_note(t, d, slot);
+        clt_gradients_note(t, slot);
     return clt_copy_run(t->store, copy, d, slot, &place, in, event);
 }
 

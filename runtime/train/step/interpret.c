@@ -111,16 +111,26 @@ static bool measures(const context *c)
            clt_buckets_split(b->replica->layout) || clt_buckets_tied(b->replica->layout);
 }
 
+/* Whether the caller has set gradients, which must be equal on all replicas. */
+static bool compares(const context *c)
+{
+    return c->i->on == CLT_ON_GRADIENT && c->b->replica->shards == 1 && !c->b->all->mesh.zero;
+}
+
 static clt_status note_words(context *c)
 {
     const clt_bound *b = c->b;
     clt_words *own = &b->exchange->devices[b->device].words[b->all->first + b->device];
     clt_squares squares = {.finite = true};
+    uint64_t checksum = 0;
+    if (compares(c))
+        CLT_TRY(clt_verify_sum_gradients(b->verification, b->device, c->sd->plan->options.precision,
+                                         &checksum));
     if (measures(c))
         CLT_TRY(clt_update_measure(c->u->update, &squares));
     else
         add_buckets(c, &squares.whole, &squares.finite);
-    *own = (clt_words){squares.whole, squares.parts, squares.finite, b->exchange->vote};
+    *own = (clt_words){squares.whole, squares.parts, checksum, squares.finite, b->exchange->vote};
     return CLT_OK;
 }
 
@@ -139,21 +149,21 @@ static void add_words(const context *c, double *squares, bool *finite)
     }
 }
 
-/* Fails if the caller gave replicas unlike gradients, which would drive them apart. Devices of one
- * kind measure equal gradients with equal bits. */
+/* Fails if the caller gave replicas unlike gradients, which would drive them apart. */
 static clt_status compare_given(const context *c)
 {
     const clt_bound *b = c->b;
     const clt_words *words = words_of(c);
-    for (int p = 0; b->replica->shards == 1 && !b->all->mesh.zero && p < b->all->total; p++) {
+    for (int p = 0; compares(c) && p < b->all->total; p++) {
         const int first = clt_mesh_neighbour(&b->all->mesh, CLT_AXIS_SAMPLES, p, 0);
-        if (memcmp(&words[p].whole, &words[first].whole, sizeof words->whole) ||
-            memcmp(&words[p].parts, &words[first].parts, sizeof words->parts))
-            return clt_fail(CLT_MISMATCH,
-                            "the gradients of devices %d and %d of all ranks differ (the sums of "
-                            "squares are %.9g and %.9g): set the same reduced gradients on all",
-                            first, p, words[first].whole + words[first].parts,
-                            words[p].whole + words[p].parts);
+        if (words[p].checksum != words[first].checksum)
+            return clt_fail(
+                CLT_MISMATCH,
+                "the gradients of devices %d and %d of all ranks differ (the sums of "
+                "squares are %.9g and %.9g, the checksums %016llx and %016llx): set "
+                "the same reduced gradients on all",
+                first, p, words[first].whole + words[first].parts, words[p].whole + words[p].parts,
+                (unsigned long long)words[first].checksum, (unsigned long long)words[p].checksum);
     }
     return CLT_OK;
 }
@@ -165,8 +175,7 @@ static clt_status status_of_step(context *c)
     if (c->b->all->total == 1)
         return clt_update_status(c->u->update);
     count_votes(c);
-    if (c->i->on == CLT_ON_GRADIENT)
-        CLT_TRY(compare_given(c));
+    CLT_TRY(compare_given(c));
     if (c->b->leaves) /* all devices have the same gradients */
         return clt_update_status(c->u->update);
     if (words_of(c))
@@ -198,10 +207,11 @@ static clt_status read_status(context *c)
                                 CLT_STEP_STATUS * sizeof *c->u->step_status, NULL);
 }
 
-/* With several devices the host knows the loss scale without waiting. */
+/* With several devices the host knows the loss scale without waiting. With virtual shards it is in
+ * the step status, which arrives later (setup/lost.c reads it there). */
 static clt_status committed(context *c)
 {
-    if (c->b->all->total > 1)
+    if (c->b->all->total > 1 && !c->b->leaves)
         CLT_TRY(clt_update_scaling(c->u->update, &c->u->scaling));
     c->u->done = c->b->call->step + 1;
     return CLT_OK;

@@ -116,6 +116,8 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool w
     /* Drop the parts of a step that was not applied. */
     t->phase = CLT_PHASE_NONE;
     clt_gradients_forget(t);
+    for (int d = 0; d < t->all.own; d++)
+        t->devices[d].rounded = false;
     CLT_TRY(throttle(t));
     CLT_TRY(clt_verify_start(t));
     clt_session_forget_output_gradients(t->training);

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "train/step/verify.h"
 
 clt_status clt_verification_create(const clt_store *store, const clt_participants *all,
@@ -97,6 +98,18 @@ clt_status clt_verify_sum(const clt_verification *v, int d)
 {
     return clt_checksum_run(v->checksums[d],
                             sums_of(v, d) + (int64_t)(v->all->first + d) * v->layout->n_slots);
+}
+
+clt_status clt_verify_sum_gradients(const clt_verification *v, int device, clt_dtype precision,
+                                    uint64_t *sum)
+{
+    const size_t n = (size_t)v->layout->n_slots;
+    uint64_t *sums = clt_calloc(n + 1, sizeof *sums);
+    CLT_TRY_MEMORY(sums);
+    const clt_status status = clt_checksum_gradients(v->checksums[device], precision, sums);
+    *sum = clt_hash(sums, n * sizeof *sums, 0);
+    clt_free(sums);
+    return status;
 }
 
 clt_collective clt_verify_gather(const clt_verification *v, int d)

@@ -43,6 +43,10 @@ clt_status clt_verify_evaluation(clt_trainer *trainer);
 /* Computes the checksums of the device's replica. Waits for the device. */
 clt_status clt_verify_sum(const clt_verification *verification, int device);
 
+/* Computes a checksum of all gradients of the device. Waits for the device. */
+clt_status clt_verify_sum_gradients(const clt_verification *verification, int device,
+                                    clt_dtype precision, uint64_t *sum);
+
 /* Returns the all-gather of the checksums of all devices. */
 clt_collective clt_verify_gather(const clt_verification *verification, int device);
 

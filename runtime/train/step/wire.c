@@ -102,7 +102,8 @@ clt_status clt_wire_unpark(clt_trainer *t)
     return CLT_OK;
 }
 
-/* Describes the layout: for each rank its devices, and a bit for each rounding that it does. */
+/* Describes the layout: for each rank its devices, and a bit for each rounding that it does;
+ * whether devices have shards; and the buckets. */
 static clt_status describe(clt_trainer *t)
 {
     const clt_buckets *layout = &t->store->layout;
@@ -117,7 +118,9 @@ static clt_status describe(clt_trainer *t)
     for (int r = 0; r < t->all.ranks; r++)
         clt_str_add(&text, "%d:%d,", t->all.begins[r + 1] - t->all.begins[r],
                     ((const int32_t *)told)[r]);
-    clt_str_add(&text, "%s", w->rounds ? "devices" : "ranks");
+    /* The places of tensors and shards decide who owns which slice of a sum. */
+    clt_str_add(&text, "%s,%s,%016llx", w->rounds ? "devices" : "ranks",
+                t->sharded ? "shards" : "whole", (unsigned long long)clt_buckets_hash(layout));
     w->layout = text.failed ? NULL : clt_strdup(clt_str_text(&text));
     clt_str_free(&text);
     clt_free(told);
@@ -190,7 +193,7 @@ clt_status clt_wire_park_device(clt_trainer *t)
 {
     clt_replica *r = &t->store->replicas[0];
     clt_status status = CLT_OK;
-    if (t->all.total > 1 || !r->residuals)
+    if (t->all.total > 1 || !r->residuals || t->store->feeders > 1)
         return CLT_OK;
     if (!t->parked)
         CLT_TRY(clt_wire_arrays(t, &t->parked));

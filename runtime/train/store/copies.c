@@ -221,9 +221,13 @@ clt_status clt_copy_run(const clt_store *store, const clt_tensor_copy *copy, int
     clt_device *on = store->replicas[device].device;
     const bool half = place->dtype == CLT_F16 || place->dtype == CLT_BF16;
     CLT_TRY(clt_enqueue_wait(on, copy->n_wait, copy->wait));
-    CLT_TRY(half ? run_half(on, copy, slot, place, in) : run_plain(on, copy, slot, place->at, in));
-    if (!copy->buffer)
-        return clt_device_finish(on);
+    const clt_status status =
+        half ? run_half(on, copy, slot, place, in) : run_plain(on, copy, slot, place->at, in);
+    if (!copy->buffer) { /* also if it failed: the caller may free its memory now */
+        const clt_status finished = clt_device_finish(on);
+        return status != CLT_OK ? status : finished;
+    }
+    CLT_TRY(status);
     CLT_TRY(mark(on, event));
     return clt_device_flush(on);
 }

@@ -35,6 +35,7 @@ struct clt_store {
     /* Number of trainers whose optimizer keeps tensors (slots). The tensors are released with the
      * last of these trainers. */
     int keepers;
+    int feeders; /* trainers with error feedback: the last one releases the residuals */
     /* Name of the first of these tensors, the same for all these trainers; NULL: no tensors are
      * kept. */
     const char *keeps;

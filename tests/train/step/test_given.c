@@ -340,6 +340,80 @@ static void without_loss(void **state)
     lab_close(&l);
 }
 
+/* A gradient that one device has is a term of the sum, so all replicas are updated. */
+static void without_loss_on_one_device(void **state)
+{
+    const int64_t dims[] = {7};
+    const float g[7] = {1, 2, 3, 4, 5, 6, 7};
+    float p[2][7];
+    clt_trainer_options o;
+    clt_graph *graph;
+    (void)state;
+    ok(clt_graph_create(&graph));
+    clt_parameter(graph, "p", 1, dims, (clt_init){CLT_INIT_NORMAL, 1, 0});
+    clt_trainer_options_init(&o);
+    o.optimizer = CLT_MOMENTUM;
+    o.batch = 1;
+    lab l = lab_on_kept(clt_test_devices("pocl/2"));
+    lab_store(&l, graph, 1);
+    lab_trainer(&l, &o);
+    for (int copies = 0; copies < 2; copies++) {
+        const clt_step_batch batch = {.struct_size = sizeof batch};
+        clt_tensor_copy copy;
+        clt_tensor_copy_init(&copy);
+        copy.name = "p";
+        copy.of = CLT_COPY_GRADIENT;
+        copy.host = (void *)(uintptr_t)g;
+        ok(clt_store_get(l.store, "p", p[0], sizeof p[0]));
+        ok(clt_trainer_forward(l.trainer, &batch));
+        ok(clt_trainer_backward(l.trainer));
+        ok(copies ? clt_trainer_copy_in(l.trainer, &copy, NULL)
+                  : clt_trainer_set_gradient(l.trainer, 0, "p", g, sizeof g));
+        ok(clt_trainer_reduce(l.trainer));
+        ok(clt_trainer_apply(l.trainer, NULL));
+        ok(clt_store_check(l.store));
+        ok(clt_store_get(l.store, "p", p[1], sizeof p[1]));
+        assert_memory_not_equal(p[0], p[1], sizeof p[0]);
+    }
+    lab_close(&l);
+}
+
+/* Gradients that differ are refused, also if their norms are equal. */
+static void unlike_on_devices(void **state)
+{
+    const int64_t dims[] = {7};
+    const float g[][7] = {
+        {1, 2, 3, 4, 5, 6, 7}, {-1, -2, -3, -4, -5, -6, -7}, {2, 1, 3, 4, 5, 6, 7}};
+    float before[7], after[7];
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        const clt_step_batch batch = {.struct_size = sizeof batch};
+        clt_trainer_options o;
+        clt_graph *graph;
+        ok(clt_graph_create(&graph));
+        clt_parameter(graph, "p", 1, dims, (clt_init){CLT_INIT_NORMAL, 1, 0});
+        clt_trainer_options_init(&o);
+        o.batch = 1;
+        o.precision = i < 3 ? CLT_F32 : CLT_BF16;
+        lab l = lab_on_kept(clt_test_devices("pocl/2"));
+        lab_store(&l, graph, 1);
+        lab_trainer(&l, &o);
+        ok(clt_store_get(l.store, "p", before, sizeof before));
+        ok(clt_trainer_forward(l.trainer, &batch));
+        ok(clt_trainer_backward(l.trainer));
+        for (int d = 0; d < l.n; d++)
+            ok(clt_trainer_set_gradient(l.trainer, d, "p", g[d ? i % 3 : 0], sizeof g[0]));
+        ok(clt_trainer_reduced(l.trainer));
+        const clt_status status = clt_trainer_apply(l.trainer, NULL);
+        if (l.n > 1 && l.trainer->store->replicas[0].shards == 1)
+            assert_int_equal(status, i % 3 ? CLT_MISMATCH : CLT_OK);
+        ok(clt_store_get(l.store, "p", after, sizeof after));
+        if (status != CLT_OK)
+            assert_memory_equal(before, after, sizeof after);
+        lab_close(&l);
+    }
+}
+
 /* --- mistakes ----------------------------------------------------------------------------------
  */
 
@@ -388,9 +462,11 @@ static void mistakes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(set_as_read),     cmocka_unit_test(scaled),   cmocka_unit_test(reduced),
-        cmocka_unit_test(without_samples), cmocka_unit_test(clipped),  cmocka_unit_test(halves),
-        cmocka_unit_test(without_loss),    cmocka_unit_test(mistakes),
+        cmocka_unit_test(set_as_read),       cmocka_unit_test(scaled),
+        cmocka_unit_test(reduced),           cmocka_unit_test(without_samples),
+        cmocka_unit_test(clipped),           cmocka_unit_test(halves),
+        cmocka_unit_test(without_loss),      cmocka_unit_test(without_loss_on_one_device),
+        cmocka_unit_test(unlike_on_devices), cmocka_unit_test(mistakes),
     };
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }

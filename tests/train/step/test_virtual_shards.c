@@ -1,5 +1,6 @@
 /* Virtual shards: parameters, states, optimizer, losses, metrics and norms have the same bits on
  * any number of devices, and the order of the sums is the tree that this test forms itself. */
+#include "exec/lose.h"
 #include "train/core/trainer.h"
 #include "train/lab.h"
 #include "train/ranks/virtual_shards.h"
@@ -326,6 +327,38 @@ static void expect(clt_status status, clt_status wanted, const char *part)
         fail_msg("\"%s\" lacks \"%s\"", clt_error_message(), part);
 }
 
+/* Ranks of a node must follow each other. `nodes` NULL: this order is refused. */
+static void nodes_are_blocks(void **state)
+{
+    static const struct {
+        clt_node_place places[4];
+        int nodes[4];
+        const char *refused;
+    } rows[] = {
+        {{{0, 4}, {1, 4}, {2, 4}, {3, 4}}, {0, 0, 0, 0}, NULL},
+        {{{0, 2}, {1, 2}, {0, 2}, {1, 2}}, {0, 0, 1, 1}, NULL},
+        {{{0, 1}, {0, 2}, {1, 2}, {0, 1}}, {0, 1, 1, 2}, NULL},
+        {{{0, 1}, {0, 1}, {0, 1}, {0, 1}}, {0, 1, 2, 3}, NULL},
+        /* dealt in turns to two, three and two nodes */
+        {{{0, 2}, {0, 2}, {1, 2}, {1, 2}}, {0}, "rank 1 is number 0 of 2"},
+        {{{0, 2}, {0, 1}, {0, 1}, {1, 2}}, {0}, "rank 1 is number 0 of 1"},
+        {{{0, 1}, {0, 3}, {1, 3}, {0, 1}}, {0}, "rank 3 is number 0 of 1"},
+        {{{1, 2}, {0, 2}, {0, 2}, {1, 2}}, {0}, "rank 0 is number 1 of 2"},
+        {{{0, 2}, {1, 3}, {1, 2}, {2, 3}}, {0}, "rank 1 is number 1 of 3"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int nodes[4];
+        const clt_status status = clt_virtual_shards_nodes(rows[i].places, 4, nodes);
+        if (rows[i].refused) {
+            expect(status, CLT_INVALID_ARGUMENT, rows[i].refused);
+            continue;
+        }
+        ok(status);
+        assert_memory_equal(nodes, rows[i].nodes, sizeof nodes);
+    }
+}
+
 static void refuse(const char *list, int synchronised, const clt_trainer_options *options,
                    clt_status wanted, const char *part)
 {
@@ -392,11 +425,39 @@ static void another_division(void **state)
     lab_close(&l);
 }
 
+#ifdef CLT_TESTING
+/* The loss scaling after a device is lost is that of the last complete step. */
+static void a_lost_device_leaves_the_loss_scaling(void **state)
+{
+    clt_trainer_options options = options_of(SHARDS);
+    clt_step_batch batch = batch_of(BATCH);
+    clt_scaling scaling;
+    int redo = -1;
+    (void)state;
+    options.precision = CLT_F16;
+    lab l = lab_on("pocl/2", NULL);
+    lab_store(&l, network(0), 3);
+    lab_trainer(&l, &options);
+    clt_exec_testing_lose = "#1=3";
+    for (int s = 0; s < 3; s++)
+        ok(clt_trainer_step(l.trainer, &batch, NULL));
+    assert_int_equal(clt_trainer_step(l.trainer, &batch, NULL), CLT_DEVICE_LOST);
+    clt_exec_testing_lose = NULL;
+    ok(clt_trainer_recover(l.trainer, &redo));
+    assert_int_equal(l.trainer->all.total, 1);
+    ok(clt_update_scaling(l.trainer->devices[0].update, &scaling));
+    assert_int_equal(scaling.good + scaling.skipped, clt_trainer_steps(l.trainer));
+    ok(clt_trainer_step(l.trainer, &batch, NULL));
+    lab_close(&l);
+}
+#endif
+
 int main(void)
 {
     make_samples(xs, labels, BATCH, IN, CLASSES);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks),
+        cmocka_unit_test(nodes_are_blocks),
         cmocka_unit_test(sums_are_a_tree),
         cmocka_unit_test(any_number_of_devices),
         cmocka_unit_test(more_shards_than_samples),
@@ -405,6 +466,9 @@ int main(void)
         cmocka_unit_test(another_division),
         cmocka_unit_test(what_is_not_possible),
         cmocka_unit_test(several_kinds),
+#ifdef CLT_TESTING
+        cmocka_unit_test(a_lost_device_leaves_the_loss_scaling),
+#endif
     };
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }
