@@ -155,21 +155,29 @@ clt_status clt_virtual_shards_bounds(int64_t shards, const clt_participants *all
     return CLT_OK;
 }
 
-clt_status clt_virtual_shards_of(int64_t shards, int devices, int device, int64_t *count)
+clt_status clt_virtual_shards_plan(int64_t shards, const clt_store *store, const clt_world *world,
+                                   int total, int64_t **out, int *first)
 {
-    const int begins[] = {0, devices}, node = 0;
-    int64_t *bounds = clt_calloc((size_t)devices + 1, sizeof *bounds);
-    CLT_TRY_MEMORY(bounds);
-    const clt_status status = clt_virtual_shards_divide(shards, begins, &node, 1, bounds);
-    *count = status == CLT_OK ? bounds[device + 1] - bounds[device] : 0;
-    clt_free(bounds);
+    const bool mesh = store->mesh.size[CLT_AXIS_DATA] > 0;
+    const clt_world *w = mesh ? &store->world : world;
+    const int ranks = w ? w->ranks : 1;
+    int *begins = clt_calloc((size_t)ranks + 1, sizeof *begins);
+    int *nodes = clt_calloc((size_t)ranks + 1, sizeof *nodes);
+    int64_t *bounds = clt_calloc((size_t)total + 1, sizeof *bounds);
+    clt_status status = begins && nodes && bounds ? CLT_OK : CLT_OUT_OF_MEMORY;
+    *out = NULL;
+    *first = mesh ? store->first : w ? w->rank * store->n_devices : 0;
+    for (int r = 0; r <= ranks && status == CLT_OK; r++) {
+        begins[r] = mesh ? store->begins[r] : r * store->n_devices;
+        nodes[r] = w ? r / w->node_ranks : 0;
+    }
+    const bool known = status == CLT_OK && begins[ranks] == total;
+    if (known)
+        status = clt_virtual_shards_divide(shards, begins, nodes, ranks, bounds);
+    CLT_FREE(begins, nodes);
+    if (known && status == CLT_OK)
+        *out = bounds;
+    else
+        clt_free(bounds);
     return status;
-}
-
-int64_t clt_virtual_shards_most(int64_t shards, int devices)
-{
-    /* Halves differ by at most one device, and the smaller one is halved less often. */
-    for (; devices > 1 && shards > 0; devices /= 2)
-        shards /= 2;
-    return shards;
 }

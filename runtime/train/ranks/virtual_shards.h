@@ -8,6 +8,7 @@
 #define CLT_TRAIN_RANKS_VIRTUAL_SHARDS_H
 
 #include "train/ranks/world.h"
+#include "train/store/store.h"
 
 /* As many as an operation of <cltrain/comm.h> has leaves. */
 enum { CLT_MOST_VIRTUAL_SHARDS = 1 << 20 };
@@ -33,11 +34,11 @@ clt_status clt_virtual_shards_nodes(const clt_node_place *places, int ranks, int
  * *bounds with clt_free. */
 clt_status clt_virtual_shards_bounds(int64_t shards, const clt_participants *all, int64_t **bounds);
 
-/* Computes how many shards device `device` of `devices` has, in one rank. */
-clt_status clt_virtual_shards_of(int64_t shards, int devices, int device, int64_t *count);
-
-/* Returns the most shards of a device of `devices` in one rank; 0 if there are more devices than
- * shards. */
-int64_t clt_virtual_shards_most(int64_t shards, int devices);
+/* The same for a plan, which cannot ask other ranks: on a mesh with the store's ranks, else as if
+ * all ranks had as many devices as this one, and all nodes as many ranks. This rank's devices begin
+ * with *first. *bounds is NULL if `total` says that ranks have unlike numbers of devices. Free
+ * *bounds with clt_free. */
+clt_status clt_virtual_shards_plan(int64_t shards, const clt_store *store, const clt_world *world,
+                                   int total, int64_t **bounds, int *first);
 
 #endif

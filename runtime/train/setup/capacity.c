@@ -423,16 +423,21 @@ typedef struct planned {
 } planned;
 
 /* A device's virtual shards are its micro-batches. */
-static clt_status count_shards(planned *p)
+static clt_status count_shards(const clt_store *store, planned *p)
 {
     const int64_t shards = p->options.virtual_shards;
-    const int64_t most = clt_virtual_shards_most(shards, p->participants);
-    if (shards && !most)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "%lld virtual shards are fewer than the %d devices: each device needs one",
-                        (long long)shards, p->participants);
-    if (shards)
-        p->options.accumulate = (int)most;
+    int64_t most = 1, *bounds;
+    clt_mesh mesh;
+    int total, first;
+    if (!shards)
+        return CLT_OK;
+    CLT_TRY(clt_memory_mesh(store, p->participants, &mesh, &total));
+    CLT_TRY(clt_virtual_shards_plan(shards, store, p->options.world, total, &bounds, &first));
+    for (int d = 0; bounds && d < total; d++)
+        if (bounds[d + 1] - bounds[d] > most)
+            most = bounds[d + 1] - bounds[d];
+    clt_free(bounds);
+    p->options.accumulate = (int)most;
     return CLT_OK;
 }
 
@@ -445,7 +450,7 @@ static clt_status prepare(const clt_graph *graph, clt_store *store,
     *p = (planned){.options = *options, .participants = parts};
     if (!parts) {
         p->participants = store->n_devices * (options->world ? options->world->ranks : 1);
-        return count_shards(p);
+        return count_shards(store, p);
     }
     p->weights = clt_calloc((size_t)parts, sizeof *p->weights);
     CLT_TRY_MEMORY(p->weights);
@@ -453,7 +458,7 @@ static clt_status prepare(const clt_graph *graph, clt_store *store,
         p->weights[i] = options->weights[clt_mesh_neighbour(&store->mesh, CLT_AXIS_DATA, 0, i)];
     clt_store_weigh(store, options->weights != NULL, p->weights);
     p->options.weights = options->weights || store->owners ? p->weights : NULL;
-    return count_shards(p);
+    return count_shards(store, p);
 }
 
 clt_status clt_trainer_plan(const clt_graph *graph, clt_store *store,

@@ -1,5 +1,6 @@
 #include "train/setup/device_memory.h"
 
+#include "base/alloc.h"
 #include "exec/checksum.h"
 #include "exec/shard_sums.h"
 #include "exec/update.h"
@@ -83,14 +84,18 @@ static int64_t staging_bytes(const clt_replica *replica)
 }
 
 /* Counts how many more sets of gradients, and of means of states, a device's virtual shards need.
- */
+ * If the division is not known, every device counts as the one with the most. */
 static clt_status count_sets(const clt_store *store, const clt_trainer_options *options, int total,
                              int device, int *sets)
 {
-    int64_t shards = 1;
-    if (options->virtual_shards)
-        CLT_TRY(
-            clt_virtual_shards_of(options->virtual_shards, total, store->first + device, &shards));
+    int64_t shards = 1, *bounds = NULL;
+    int first;
+    if (options->virtual_shards) {
+        CLT_TRY(clt_virtual_shards_plan(options->virtual_shards, store, options->world, total,
+                                        &bounds, &first));
+        shards = bounds ? bounds[first + device + 1] - bounds[first + device] : options->accumulate;
+        clt_free(bounds);
+    }
     *sets = clt_shard_sums_sets(shards);
     return CLT_OK;
 }

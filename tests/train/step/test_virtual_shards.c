@@ -1,5 +1,6 @@
 /* Virtual shards: parameters, states, optimizer, losses, metrics and norms have the same bits on
  * any number of devices, and the order of the sums is the tree that this test forms itself. */
+#include "base/alloc.h"
 #include "exec/lose.h"
 #include "train/core/trainer.h"
 #include "train/lab.h"
@@ -425,6 +426,40 @@ static void another_division(void **state)
     lab_close(&l);
 }
 
+/* A plan counts the shards that the trainer will have, whatever ranks and nodes there are. */
+static void a_plan_knows_the_division(void **state)
+{
+    static const struct {
+        int ranks, node_ranks, rank;
+        int64_t bounds[7];
+    } rows[] = {
+        {1, 1, 0, {0, 8, 16}},
+        {3, 3, 0, {0, 4, 8, 10, 12, 14, 16}},
+        {3, 3, 2, {0, 4, 8, 10, 12, 14, 16}},
+        {2, 1, 1, {0, 4, 8, 12, 16}},
+    };
+    (void)state;
+    lab l = lab_on_kept("pocl/2");
+    lab_store(&l, network(0), 3);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const int total = 2 * rows[i].ranks;
+        int64_t *bounds;
+        int first;
+        clt_world world;
+        clt_world_init(&world);
+        world.ranks = rows[i].ranks;
+        world.rank = rows[i].rank;
+        world.node_ranks = rows[i].node_ranks;
+        ok(clt_virtual_shards_plan(16, l.store, &world, total, &bounds, &first));
+        assert_int_equal(first, 2 * rows[i].rank);
+        assert_memory_equal(bounds, rows[i].bounds, (size_t)(total + 1) * sizeof *bounds);
+        clt_free(bounds);
+        ok(clt_virtual_shards_plan(16, l.store, &world, total + 1, &bounds, &first));
+        assert_null(bounds);
+    }
+    lab_close(&l);
+}
+
 #ifdef CLT_TESTING
 /* The loss scaling after a device is lost is that of the last complete step. */
 static void a_lost_device_leaves_the_loss_scaling(void **state)
@@ -466,6 +501,7 @@ int main(void)
         cmocka_unit_test(another_division),
         cmocka_unit_test(what_is_not_possible),
         cmocka_unit_test(several_kinds),
+        cmocka_unit_test(a_plan_knows_the_division),
 #ifdef CLT_TESTING
         cmocka_unit_test(a_lost_device_leaves_the_loss_scaling),
 #endif
