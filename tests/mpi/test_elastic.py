@@ -6,11 +6,13 @@ import shutil
 import signal
 import socket
 import stat
+import subprocess
+import sys
 import time
 
 from elastics import SAMPLES, ElasticTest, all_records
 from launches import PATIENT
-from ranks import COMMAND, ENDLESS, LAUNCHER, get, put, run
+from ranks import COMMAND, ENDLESS, LAUNCHER, MPIEXEC, get, put, run
 
 LONG = ("--steps", "100000000", "--checkpoint-every", "200", "-q")
 TO_THE_END = 900 # seconds that a run of many short steps may take on a busy machine
@@ -102,6 +104,15 @@ class Asked(ElasticTest):
             if data.endswith(b"\n"):
                 self.assertEqual(json.loads(other.recv(4096))["code"], 2)
         time.sleep(1)
+        # Another launcher may not have this folder, and leaves the files there alone.
+        self.until(lambda: os.path.exists(os.path.join(self.beats, "job.json")), child)
+        other = subprocess.run([sys.executable, "-B", LAUNCHER, "--program", COMMAND, "--mpiexec", MPIEXEC, "--heartbeat",
+                                self.beats, "--ranks", "1:2", "--", *map(str, self.arguments(
+                                    "--checkpoint-dir", self.path("other")))], capture_output=True, text=True,
+                               timeout=60, check=False)
+        self.assertEqual(other.returncode, 1)
+        self.assertIn("another cltrain-launch uses this folder", other.stderr)
+        self.assertTrue(os.path.exists(os.path.join(self.beats, "job.json")))
         self.assertEqual([r.pid for r in before], [r.pid for r in self.on(2, child, before[0].step)])
         self.assertIn("goes on with 3 ranks", self.resize("+1"))
         self.on(3, child)

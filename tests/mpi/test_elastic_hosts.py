@@ -52,6 +52,20 @@ class Hosts(ElasticTest):
         with open(self.path("asked"), encoding="utf-8") as file:
             self.assertEqual(file.read().split(), ["alpha:1,beta:1", "alpha:1,beta:2", "beta:1"])
 
+    def test_host_is_replaced(self):
+        """A host leaves the file, and the others have slots enough: the job leaves the host, too."""
+        self.write("alpha:1\nbeta:1\ngamma:1\n")
+        child = self.elastic(("--ranks", "1:2", "--hosts", self.hosts), *LONG, "--checkpoint-dir", self.path("run"),
+                             mpiexec=self.mpiexec())
+        first = self.on(2, child, 10)[0]
+        self.write("beta:1\ngamma:1\n")
+        self.until(lambda: (r := self.rank(0)) and r.pid != first.pid and r.step > first.step, child)
+        child.send_signal(signal.SIGTERM)
+        err = self.wait(child, 143)[1]
+        self.assertIn("cltrain-launch: going on with 2 ranks on other hosts than alpha\n", err)
+        with open(self.path("asked"), encoding="utf-8") as file:
+            self.assertEqual(file.read().split(), ["alpha:1,beta:1", "beta:1,gamma:1"])
+
     def test_host_dies(self):
         """A rank is killed and its host does not answer: the job goes on without it, and with it again later. A rank
         that is killed on a host that answers comes back at once."""
@@ -92,6 +106,8 @@ class Options(ElasticTest):
                                  "--global-batch is given twice"),
                                 (("--ranks", "2:4"), (*saves, "--parallel", "dp=2,tp=2"),
                                  "--parallel dp=2,tp=2 fixes the number of devices: write dp=*"),
+                                (("--ranks", "1:2"), (*saves, "--parallel", "local=2"),
+                                 "--parallel local=2: the number of ranks of replicas does not change"),
                                 (("--ranks", "1:2", "--wait", "-1"), saves, "--wait must be at least 0"),
                                 (("--resize", "3"), (), "--resize needs --job DIR"),
                                 (("--job", "x"), (), "--job belongs to --resize N"),

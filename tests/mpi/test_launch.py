@@ -4,16 +4,18 @@ import os
 import re
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 from ranks import COMMAND, ENDLESS, LAUNCHER, MPIEXEC, Rank, RankTest, get, records, run, two_cores
 
 from cltrain_job import Job # ranks sets the path of these modules
 from cltrain_mpiexec import endings
-from cltrain_ranks import ENDED, Process
+from cltrain_ranks import ENDED, TRAINING, WAITING, Process
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "models", "examples",
                       "train.sbatch")
@@ -55,6 +57,31 @@ class Launch(RankTest):
                                  r"more\) (reduced last|not reduced yet)")
                 self.assertIn(f"step {self.rank(number).step},", line)
                 self.assert_gone(*both)
+
+    def test_replicas(self):
+        """Replicas of ranks are no ranks that are gone: the launcher looks for these for 10 s."""
+        began = time.monotonic()
+        child = self.launch(2, (), *ENDLESS, "--parallel", "local=2", "--sync-every", "4", "--oversubscribe",
+                            "--checkpoint-dir", self.path("run"), devices="pocl@1")
+        both = [self.at_step(r, 8, child) for r in (0, 1)]
+        self.assertEqual([(r.rank, r.ranks) for r in both], [(0, 2), (1, 2)])
+        self.until(lambda: time.monotonic() - began > 13, child)
+        os.kill(both[1].pid, signal.SIGTERM)
+        self.wait(child, 143)
+
+    def test_who_waits_is_not_named(self):
+        job, both = object.__new__(Job), [object.__new__(Rank) for _ in range(2)]
+        for number, rank in enumerate(both):
+            rank.rank, rank.pid, rank.host, rank.state = number, 100 + number, socket.gethostname(), TRAINING
+            rank.step, rank.starts, rank.completes, rank.started = 7 - number, 0, 0, -1
+        job.ranks, job.options, job.stopped, job.helpers = 2, SimpleNamespace(deadline=120), {}, []
+        job.changed = {0: (5, 130), 1: (5, 130)}
+        both[1].state = WAITING # after fewer steps, by time
+        guilty, said = job.find_late(both)
+        self.assertEqual(guilty, [both[0]])
+        self.assertRegex(said, r"rank 0 \(process 100 on \S+\) made no progress for 120 s, in step 7")
+        both[0].state = WAITING
+        self.assertIsNone(job.find_late(both))
 
     def test_crashed(self):
         child = self.launch(2, (), *ENDLESS)

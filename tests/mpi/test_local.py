@@ -1,8 +1,12 @@
 """--parallel local=N over ranks: the bits do not depend on which rank has a replica."""
 import os
 import signal
+import time
 
-from ranks import ENDLESS, RankTest, records, run
+from launches import PATIENT, LaunchTest
+from ranks import COMMAND, ENDLESS, RankTest, records, run
+
+from cltrain_ranks import WAITING # ranks sets the path of these modules
 
 USUAL = ("--optimizer", "adamw", "--outer", "nesterov", "--sync-every", "4", "--batch", "20", "--seed", "3")
 
@@ -62,6 +66,22 @@ class Local(RankTest):
             self.assertEqual(len(said.splitlines()), 1, said)
         bad(2, "--parallel", "local=1,dp=2", devices="pocl@1", says=("a replica has 2 devices", "of one rank"))
         bad(2, "--parallel", "local=3", devices="pocl@1", says=("3 replicas",))
+
+
+class Launched(LaunchTest):
+    def test_waiting(self):
+        """Rank 0 waits for rank 1, whose steps are slow, and its heartbeat file says so."""
+        slow = self.program('[ "$rank" = 0 ] || export CLT_TESTING_SLOW==300@3', f'exec {COMMAND} "$@"')
+        child = self.launch(2, (), "--steps", "24", "--parallel", "local=2", "--sync-every", "24", "--seed", "3",
+                            "--oversubscribe", *PATIENT, program=slow)
+        said = ""
+        while child.poll() is None:
+            rank = self.rank(0)
+            said = rank.where() if rank and rank.state == WAITING else said
+            time.sleep(0.02)
+        out, err = self.wait(child, 0)
+        self.assertIn("done: 24 steps", out, err)
+        self.assertEqual(said, "waiting for the replicas of other ranks after step 24")
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ class Elastic(Launcher):
         self.short = False  # whether the lack of hosts was told
         self.vain = 0       # failures since the last new checkpoint
         self.unit = mesh_unit(argument(options.arguments, "--parallel"))
+        self.control = Control(options.heartbeat) # refuses a folder that another launcher uses
         self.forget()
-        self.control = Control(options.heartbeat)
 
     # --- which numbers are possible ---
 
@@ -108,7 +108,8 @@ class Elastic(Launcher):
             say(f"the hosts that answer have {self.hosts.slots()} slots, fewer than --ranks allows: the job stays on "
                 f"{count(job.ranks)}")
         self.short = not ranks
-        if ranks and ranks != job.ranks and not job.asked and not self.stop and not job.line:
+        moves = ranks != job.ranks or (self.hosts and self.hosts.taken_out())
+        if ranks and moves and not job.asked and not self.stop and not job.line:
             job.asked = job.send(signal.SIGUSR2) or self.forward(job)
 
     @staticmethod
@@ -177,6 +178,8 @@ class Elastic(Launcher):
         ranks = self.wait()
         if ranks and ranks != self.ranks:
             say(f"going on with {count(ranks)} instead of {self.ranks}")
+        elif ranks and self.hosts and (left := self.hosts.taken_out()):
+            say(f"going on with {count(ranks)} on other hosts than {', '.join(left)}")
         return ranks
 
     def restarted(self, saved):

@@ -40,6 +40,7 @@ class Hosts:
         self.path, self.mpiexec = path, mpiexec
         self.hosts, self.stamp, self.complained = read_hosts(path), self.changed(), ""
         self.out = {}    # host that does not answer: when it was asked last
+        self.used = {}   # host: ranks that run there
         self.asking = {} # host: process that asks it, and when it began
         said = subprocess.run([mpiexec[0], "--version"], capture_output=True, text=True, check=False).stdout
         self.option = "--host" if re.search("Open MPI|OpenRTE", said) else "-hosts"
@@ -56,12 +57,16 @@ class Hosts:
 
     def words(self, ranks):
         """Returns the words that tell mpiexec where so many ranks run."""
-        named = []
+        self.used = {}
         for host, slots in self.hosts.items():
             taken = min(slots, ranks) if host not in self.out else 0
             ranks -= taken
-            named += [f"{host}:{taken}"] if taken else []
-        return [self.option, ",".join(named)]
+            self.used |= {host: taken} if taken else {}
+        return [self.option, ",".join(f"{host}:{taken}" for host, taken in self.used.items())]
+
+    def taken_out(self):
+        """Returns the hosts that run more ranks than the file now allows."""
+        return [host for host, taken in self.used.items() if taken > self.hosts.get(host, 0)]
 
     def poll(self):
         """Reads the file again if it has changed, and asks hosts that are out."""

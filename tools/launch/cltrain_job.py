@@ -66,6 +66,7 @@ class Job(Looks, Causes):
                     found.append(Rank(file.read()))
             except (OSError, ValueError, struct.error):
                 continue
+            found[-1].rank = rank # until replicas have met, each writes that it is rank 0
         return found
 
     def pass_output(self, seconds):

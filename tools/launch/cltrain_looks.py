@@ -5,7 +5,8 @@ import select
 import time
 
 from cltrain_guard import GRACE, LOOK, say
-from cltrain_ranks import ENDED, FAILURE, SAVING, SETUP, TRAINING, Helper, find_helpers, find_processes, parent, process_state
+from cltrain_ranks import ENDED, FAILURE, SAVING, SETUP, TRAINING, WAITING, Helper, find_helpers, find_processes, \
+    parent, process_state
 
 SEARCH = 1.0  # seconds between searches for processes
 GONE = 10.0  # seconds without a process after which a rank counts as ended
@@ -101,7 +102,7 @@ class Looks:
     def find_late(self, ranks):
         """Finds ranks that have not beaten for longer than the deadline."""
         late = [r for r in ranks if self.changed[r.rank][1] > self.options.deadline and
-                r.state not in (FAILURE, ENDED)]
+                r.state not in (FAILURE, ENDED, WAITING)]
         # If a rank compiles kernels or writes a checkpoint, the others may have to wait for it. The
         # time at which a heartbeat of another node becomes visible here depends on that node's
         # system. If all are late because a rank or a helper is stopped, that one is found a moment later.

@@ -5,7 +5,7 @@ import re
 import socket
 import struct
 
-SETUP, TRAINING, EVALUATING, SAVING, FAILURE, ENDED = range(1, 7)
+SETUP, TRAINING, EVALUATING, SAVING, FAILURE, ENDED, WAITING = range(1, 8)
 HEADER, TEXT, VERSION = struct.Struct("=8s4i6q4i256s256s"), 256, 1
 HELPER = "hydra_pmi_proxy"  # MPICH's helper: starts and ends the ranks of a node for mpiexec
 
@@ -156,6 +156,8 @@ class Rank:
         text = f"in step {self.step}"
         if self.state in (EVALUATING, SAVING):
             text = f"{'evaluating' if self.state == EVALUATING else 'saving'} after step {self.step}"
+        if self.state == WAITING:
+            return f"waiting for the replicas of other ranks after step {self.step}"
         if self.started < 0:
             return text
         began, ended = self.labels[self.started], self.labels[max(self.completed, 0)]

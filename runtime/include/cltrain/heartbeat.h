@@ -20,14 +20,15 @@ CLT_BEGIN_DECLS
 
 enum { CLT_HEARTBEAT_VERSION = 1, CLT_HEARTBEAT_TEXT = 256 };
 
-/* What a rank is doing. In SETUP and SAVING any time may pass between beats. */
+/* What a rank is doing. In SETUP, SAVING and WAITING any time may pass between beats. */
 typedef enum clt_heartbeat_state {
     CLT_HEARTBEAT_SETUP = 1,      /* until the first step: kernels are compiled and measured */
     CLT_HEARTBEAT_TRAINING = 2,   /* beats as a step begins, and at each bucket */
     CLT_HEARTBEAT_EVALUATING = 3, /* beats at each batch */
     CLT_HEARTBEAT_SAVING = 4,
     CLT_HEARTBEAT_FAILED = 5, /* with `message` */
-    CLT_HEARTBEAT_ENDED = 6   /* the trainer was destroyed, and had not failed */
+    CLT_HEARTBEAT_ENDED = 6,  /* the trainer was destroyed, and had not failed */
+    CLT_HEARTBEAT_WAITING = 7 /* replicas (clt_local_fit) wait for those of other ranks */
 } clt_heartbeat_state;
 
 typedef struct clt_heartbeat_record {

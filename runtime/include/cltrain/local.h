@@ -140,10 +140,12 @@ typedef struct clt_sync_report {
 } clt_sync_report;
 
 /*
- * Trains as clt_fit. options->batch is the batch of all replicas; 0: the sum of the trainers'.
+ * Trains as clt_fit. options->batch is the batch of all replicas; 0: the sum of the trainers'. By
+ * steps this sum is rounded down to a multiple of all devices, if it is not below their number.
  *
  * - By steps, each batch is divided over the replicas, and over the devices of a replica, as over
- *   devices of dp. A replica that gets no sample of a batch makes no update in this step.
+ *   devices of dp. A replica that gets no sample of a batch makes no update in this step. Its part
+ * of the batch may not exceed its trainer's batch.
  * - By time, a replica takes batches of its part of options->batch (rounded up) from those that are
  *   left of the epoch. Each sample is used once an epoch. What is left is dealt to the ranks at
  * each synchronisation, by their measured speed. A replica begins a step only if it will end in

@@ -37,7 +37,7 @@ static void tick(clt_heartbeat_record *r)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     set(&r->time, now.tv_sec * INT64_C(1000000000) + now.tv_nsec);
-    set(&r->beats, r->beats + 1);
+    __atomic_fetch_add(&r->beats, 1, __ATOMIC_RELEASE);
 }
 
 /* Allocate the file's blocks before mapping the file. Writing into a hole would kill the process if
@@ -111,6 +111,15 @@ void clt_heartbeat_close(clt_heartbeat *beat)
     clt_free(beat);
 }
 
+void clt_heartbeat_rank_is(clt_heartbeat *beat, int rank, int ranks)
+{
+    if (!beat)
+        return;
+    set_short(&beat->record->rank, rank);
+    set_short(&beat->record->ranks, ranks);
+    tick(beat->record);
+}
+
 void clt_heartbeat_step(clt_heartbeat *beat, int64_t step)
 {
     if (!beat)
@@ -145,6 +154,12 @@ void clt_heartbeat_state_is(clt_heartbeat *beat, clt_heartbeat_state state)
     if (beat->record->state != CLT_HEARTBEAT_FAILED)
         set_short(&beat->record->state, (int32_t)state);
     tick(beat->record);
+}
+
+void clt_heartbeat_beat(clt_heartbeat *beat)
+{
+    if (beat)
+        tick(beat->record);
 }
 
 void clt_heartbeat_failed(clt_heartbeat *beat, clt_status status, const char *message)

@@ -16,10 +16,14 @@ clt_status clt_heartbeat_open(const char *path, int rank, int ranks, char *const
 void clt_heartbeat_close(clt_heartbeat *beat);
 
 /* These functions are not thread-safe: one thread at a time may call them. */
+/* Writes another rank than the trainer has: a replica's trainer knows no other ranks. */
+void clt_heartbeat_rank_is(clt_heartbeat *beat, int rank, int ranks);
+
 void clt_heartbeat_step(clt_heartbeat *beat, int64_t step);
 void clt_heartbeat_start(clt_heartbeat *beat, int bucket);
 void clt_heartbeat_complete(clt_heartbeat *beat, int bucket);
 void clt_heartbeat_state_is(clt_heartbeat *beat, clt_heartbeat_state state);
+void clt_heartbeat_beat(clt_heartbeat *beat); /* any thread */
 void clt_heartbeat_failed(clt_heartbeat *beat, clt_status status, const char *message);
 
 #endif

@@ -53,9 +53,9 @@ struct clt_trainer {
     int64_t steps;
     int64_t schedule_step; /* where the schedule is; -1: at `steps`. clt_fit sets it */
     bool is_replica;       /* of a clt_local */
-    int64_t fresh;       /* steps before the optimizer's state began; 0 but for replicas (local/) */
-    clt_call call;       /* step/step.c: for the device threads */
-    clt_results results; /* fit/results.c */
+    int64_t fresh; /* steps before the optimizer's state began; 0 but after replicas (local/) */
+    clt_call call; /* step/step.c: for the device threads */
+    clt_results results;               /* fit/results.c */
     struct clt_split_history *history; /* planner/balance.h; NULL: no change yet */
     atomic_int lost;                   /* the device that failed; -1: none */
     bool may_idle;   /* clt_fit runs, in which ranks that lose their last device wait */
@@ -105,6 +105,9 @@ clt_status clt_trainer_copy_replica(clt_trainer *trainer, int participant);
  * with the samples that are left of an epoch in the middle. */
 #define CLT_SECTION_LOCAL "local"
 #define CLT_LOCAL_LEFT "\"left\""
+
+/* The section with clt_trainer.fresh, if it is not 0. */
+#define CLT_SECTION_FRESH "optimizer_since"
 
 /* What a checkpoint has beside a trainer's own state. */
 typedef struct clt_saved_more {

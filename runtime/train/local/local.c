@@ -175,6 +175,8 @@ clt_status clt_local_create(clt_trainer *const *trainers, int count,
     CLT_NEXT(status, local->trainers ? CLT_OK : CLT_OUT_OF_MEMORY);
     for (int i = 0; status == CLT_OK && i < count; i++)
         (local->trainers[i] = trainers[i])->is_replica = true;
+    if (status == CLT_OK)
+        clt_heartbeat_rank_is(trainers[0]->exchange.beat, local->all.rank, local->all.ranks);
     status = clt_world_agree(&local->all, status);
     CLT_NEXT(status, make(local));
     if (status != CLT_OK) {

@@ -20,9 +20,11 @@ typedef struct clt_outer_state {
     int n_floats, n_others, n_parameters; /* the first n_parameters of `floats` are parameters */
     int64_t parameters, count;            /* elements of parameters, and of all floats */
     int64_t other_bytes;
-    float *anchor, *velocity;    /* NULL: average */
-    float **hosts;               /* by replica of this rank: copies of its floats */
-    char **whole;                /* the same for the other types */
+    float *anchor, *velocity; /* NULL: average */
+    float **hosts;            /* by replica of this rank: copies of its floats */
+    char **whole;             /* the same for the other types */
+    char **frozen;            /* by replica: the frozen parameter that is being adopted */
+    const clt_slot *frozen_slot;
     clt_collectives collectives; /* one participant for each replica */
 } clt_outer_state;
 
@@ -47,8 +49,8 @@ struct clt_local {
 clt_status clt_outer_open(clt_local *local);
 void clt_outer_close(clt_local *local);
 
-/* Gives all replicas the parameters and states of replica 0, which become the anchor. Collective.
- */
+/* Gives all replicas the parameters and states of replica 0, which become the anchor, and its
+ * frozen parameters. Collective. */
 clt_status clt_outer_adopt(clt_local *local);
 
 /* Synchronises with weights by replica of all ranks, whose sum is 1. Collective. */

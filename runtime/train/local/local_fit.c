@@ -98,6 +98,16 @@ static clt_status find_left(clt_local_run *run)
     return clt_spans_add(&run->left, run->position.sample, samples - run->position.sample);
 }
 
+/* By time: batches that replicas may claim until the end of the run. Those that they have claimed
+ * are theirs. */
+static int64_t wanted(const clt_local_run *run)
+{
+    int64_t rest = run->total_steps * run->local->total - run->batches;
+    for (int i = 0; i < run->local->total; i++)
+        rest -= run->told[i].held.n;
+    return !run->options->steps ? INT64_MAX : rest > 0 ? rest : 0;
+}
+
 static clt_status lock(clt_local_run *run)
 {
     const clt_fit_options *o = run->options;
@@ -113,11 +123,30 @@ static clt_status open_sources(clt_local_run *run)
     return CLT_OK;
 }
 
+/* Finds the largest batch whose parts the trainers can take. By steps the first devices take the
+ * rest of a batch that they cannot share equally. */
+static int64_t find_most(const clt_local_run *run)
+{
+    const clt_trainer *t = run->local->trainers[0];
+    const int64_t parts = clt_participants_parts(&t->all), of = t->options.batch;
+    return clt_local_by_time(run) ? of * run->local->total
+                                  : of / parts * parts * run->local->total + of % parts;
+}
+
+/* The batch of a caller who gives none: the largest that all devices share equally. */
+static int64_t find_usual(const clt_local_run *run)
+{
+    const int64_t most = find_most(run);
+    const int64_t all =
+        (int64_t)clt_participants_parts(&run->local->trainers[0]->all) * run->local->total;
+    return most < all || clt_local_by_time(run) ? most : most / all * all;
+}
+
 static clt_status begin(clt_local_run *run)
 {
     const clt_local *local = run->local;
-    const int64_t most = local->trainers[0]->options.batch * local->total;
-    run->batch = run->options->batch ? run->options->batch : most;
+    const int64_t most = find_most(run);
+    run->batch = run->options->batch ? run->options->batch : find_usual(run);
     run->part = (run->batch + local->total - 1) / local->total;
     clt_status status = check(run, most);
     CLT_NEXT(status, make_replicas(run));
@@ -131,7 +160,7 @@ static clt_status begin(clt_local_run *run)
     if (clt_local_by_time(run)) {
         status = find_left(run);
         CLT_NEXT(status, clt_pool_deal(&run->pool, run->position.epoch, &run->left, run->speeds,
-                                       run->part));
+                                       run->part, wanted(run)));
     }
     CLT_NEXT(status, open_sources(run));
     return clt_world_agree(&local->all, status);
@@ -158,7 +187,7 @@ static void tell_own(clt_local_run *run, double seconds, char *record)
     memcpy(record, &h, sizeof h);
     for (int i = 0; i < run->local->own; i++) {
         const clt_local_replica *r = &run->replicas[i];
-        clt_local_told told = {r->samples, r->batches, r->loss, {.n = 0}};
+        clt_local_told told = {r->samples, r->batches, r->counted, r->loss, {.n = 0}};
         if (clt_local_by_time(run))
             told.held = run->pool.held[i];
         memcpy(record + sizeof h + (size_t)i * sizeof told, &told, sizeof told);
@@ -248,15 +277,10 @@ static void set_steps(clt_local_run *run)
     }
 }
 
-static double sum_losses(const clt_local_run *run, int64_t *samples)
+/* Samples whose loss is not finite are left out of means. Without any sample the mean is NaN. */
+static double mean_of(double loss, int64_t counted)
 {
-    double loss = 0;
-    *samples = 0;
-    for (int i = 0; i < run->local->total; i++) {
-        loss += run->told[i].loss;
-        *samples += run->told[i].samples;
-    }
-    return loss;
+    return counted ? loss / (double)counted : NAN;
 }
 
 static void report(clt_local_run *run, int64_t before, bool exchanged, double trained,
@@ -264,6 +288,8 @@ static void report(clt_local_run *run, int64_t before, bool exchanged, double tr
 {
     const clt_local *local = run->local;
     const double now = clt_clock();
+    double loss = 0;
+    int64_t counted = 0;
     clt_sync_report sync = {.number = run->sync,
                             .steps = run->step - before,
                             .replicas = local->total,
@@ -288,11 +314,14 @@ static void report(clt_local_run *run, int64_t before, bool exchanged, double tr
     for (int i = 0; i < local->total; i++) {
         run->counts[i] = run->told[i].samples;
         run->counts[local->total + i] = run->told[i].batches;
-        run->numbers[i] = run->told[i].loss / (double)run->told[i].samples;
+        run->numbers[i] = mean_of(run->told[i].loss, run->told[i].counted);
+        loss += run->told[i].loss;
+        counted += run->told[i].counted;
+        progress.samples += run->told[i].samples;
     }
-    const double loss = sum_losses(run, &progress.samples);
-    progress.loss = loss / (double)progress.samples;
+    progress.loss = mean_of(loss, counted);
     run->epoch_loss += loss;
+    run->epoch_counted += counted;
     run->epoch_samples += progress.samples;
     run->reported = now;
     if (run->options->on_step)
@@ -355,10 +384,13 @@ static clt_status evaluate(clt_local_run *run, clt_progress *progress, double **
     const clt_session *session = run->local->trainers[0]->evaluation;
     const int n = session->n_means;
     double *sums = clt_calloc(3 * (size_t)n + 1, sizeof *sums);
+    clt_heartbeat *beat = run->local->trainers[0]->exchange.beat;
     *means = sums;
-    CLT_TRY(
-        clt_world_agree(&run->local->all, sums ? clt_local_each(run->local, clt_local_evaluate, run)
-                                               : CLT_OUT_OF_MEMORY));
+    clt_heartbeat_state_is(beat, CLT_HEARTBEAT_EVALUATING);
+    const clt_status status =
+        sums ? clt_local_each(run->local, clt_local_evaluate, run) : CLT_OUT_OF_MEMORY;
+    clt_heartbeat_state_is(beat, CLT_HEARTBEAT_WAITING);
+    CLT_TRY(clt_world_agree(&run->local->all, status));
     CLT_TRY(add_sums(run, n, sums));
     double *weights = sums + n, *own = sums + 2 * n;
     progress->test_loss = 0;
@@ -380,7 +412,7 @@ static clt_status end_epoch(clt_local_run *run)
                              .epoch = run->due + 1,
                              .total_steps = run->total_steps,
                              .samples = run->epoch_samples,
-                             .loss = run->epoch_loss / (double)run->epoch_samples,
+                             .loss = mean_of(run->epoch_loss, run->epoch_counted),
                              .loss_scale = run->loss_scale,
                              .skipped = run->skipped,
                              .test_loss = NAN,
@@ -392,7 +424,7 @@ static clt_status end_epoch(clt_local_run *run)
         run->options->on_epoch(run->options->user, &progress);
     clt_free(means);
     run->epoch_loss = 0;
-    run->epoch_samples = 0;
+    run->epoch_samples = run->epoch_counted = 0;
     run->due = -1;
     run->reported = clt_clock();
     return status;
@@ -436,6 +468,7 @@ static clt_status period(clt_local_run *run, double *seconds)
     run->deadline = began + o->every_seconds;
     clt_status status = clt_local_each(run->local, clt_local_period, run);
     *seconds = clt_clock() - began;
+    clt_heartbeat_state_is(run->local->trainers[0]->exchange.beat, CLT_HEARTBEAT_WAITING);
     if (clt_local_by_time(run))
         clt_pool_close(&run->pool);
     return clt_world_agree(&run->local->all, status);
@@ -446,8 +479,8 @@ static clt_status deal(clt_local_run *run)
 {
     if (!clt_local_by_time(run))
         return CLT_OK;
-    const clt_status status =
-        clt_pool_deal(&run->pool, run->position.epoch, &run->left, run->speeds, run->part);
+    const clt_status status = clt_pool_deal(&run->pool, run->position.epoch, &run->left,
+                                            run->speeds, run->part, wanted(run));
     for (int i = 0; status == CLT_OK && i < run->local->own; i++)
         clt_source_ask_again(run->replicas[i].source);
     return clt_world_agree(&run->local->all, status);

@@ -13,6 +13,12 @@ static clt_trainer *trainer_of(const clt_local_replica *r)
     return r->run->local->trainers[r->index];
 }
 
+/* Shows that the rank makes progress. Its heartbeat belongs to the trainer of its first replica. */
+static void beat(const clt_local_replica *r)
+{
+    clt_heartbeat_beat(r->run->local->trainers[0]->exchange.beat);
+}
+
 static bool claim(void *user, int64_t most, clt_loader_claim *next)
 {
     clt_local_replica *r = user;
@@ -50,12 +56,16 @@ static clt_status finish(clt_local_replica *r, int slot, int64_t step, int64_t s
     CLT_TRY(clt_source_release(r->source, slot));
     if (clt_local_by_time(r->run))
         clt_pool_finish(&r->run->pool, r->index);
+    beat(r);
     const double now = clt_clock();
     r->pace = now - r->finished;
     r->finished = now;
     r->samples += samples;
     r->batches++;
-    r->loss += result.loss * (double)samples;
+    if (isfinite(result.loss)) {
+        r->loss += result.loss * (double)samples;
+        r->counted += samples;
+    }
     if (r->index == 0) {
         r->run->lr = result.lr;
         r->run->loss_scale = result.loss_scale;
@@ -79,6 +89,7 @@ static clt_status pass_over(clt_local_replica *r, int slot)
     CLT_TRY(finish_last(r));
     CLT_TRY(clt_trainer_wait(t));
     clt_trainer_set_steps(t, t->steps + 1);
+    clt_heartbeat_step(t->exchange.beat, t->steps);
     return clt_source_release(r->source, slot);
 }
 
@@ -146,7 +157,7 @@ clt_status clt_local_period(void *arg, int i)
 {
     clt_local_run *run = arg;
     clt_local_replica *r = &run->replicas[i];
-    r->samples = r->batches = 0;
+    r->samples = r->counted = r->batches = 0;
     r->loss = 0;
     r->ended = -1;
     const clt_status status = train(r);
@@ -165,6 +176,7 @@ static clt_status evaluate(clt_local_replica *r, clt_source *source)
         if (batch.slot < 0)
             return CLT_OK;
         make_own(r, &batch.step);
+        beat(r);
         if (batch.step.count)
             CLT_TRY(clt_trainer_evaluate(t, &batch.step, r->sums, r->sums + n));
         CLT_TRY(clt_source_release(source, batch.slot));

@@ -162,14 +162,25 @@ static clt_status fetch(void *user, const clt_tensor *tensor, const void **data)
     return collect(s, (int)number);
 }
 
+/* Goes on after a failure until rank 0 ends the calls: all ranks come to the next collective
+ * together. Returns the first failure. */
 static clt_status follow(const saver *s)
 {
+    clt_status status = CLT_OK;
+    char message[1024] = "";
     for (;;) {
         int64_t number;
         CLT_TRY(call_ranks(s->local, &number));
-        if (number < 0)
-            return CLT_OK;
-        CLT_TRY(collect(s, (int)number));
+        if (number < 0) {
+            if (status != CLT_OK)
+                clt_error_restore(message);
+            return status;
+        }
+        const clt_status collected = collect(s, (int)number);
+        if (status == CLT_OK && collected != CLT_OK) {
+            status = collected;
+            snprintf(message, sizeof message, "%s", clt_error_message());
+        }
     }
 }
 
@@ -210,16 +221,17 @@ static clt_status section_text(const clt_local_run *run, const clt_scaling *scal
 {
     const clt_local *local = run->local;
     const clt_local_options *o = &local->options;
+    const int64_t batches = clt_local_by_time(run) ? run->batches : run->step * local->total;
     json_t *scales = json_array();
     for (int i = 0; i < local->total; i++)
         json_array_append_new(scales, json_pack("[fii]", (double)scalings[i].scale,
                                                 (int)scalings[i].good, (int)scalings[i].skipped));
-    json_t *json = json_pack("{sisssfsfsIsfsIsIsIso}", "replicas", local->total, "outer",
-                             clt_outer_name(o->outer.kind), "outer_lr", o->outer.lr,
-                             "outer_momentum", o->outer.momentum, "every_steps",
-                             (json_int_t)o->every_steps, "every_seconds", o->every_seconds, "syncs",
-                             (json_int_t)run->sync, "batches", (json_int_t)run->batches, "fresh",
-                             (json_int_t)local->trainers[0]->fresh, "scaling", scales);
+    json_t *json =
+        json_pack("{sisssfsfsIsfsIsIsIso}", "replicas", local->total, "outer",
+                  clt_outer_name(o->outer.kind), "outer_lr", o->outer.lr, "outer_momentum",
+                  o->outer.momentum, "every_steps", (json_int_t)o->every_steps, "every_seconds",
+                  o->every_seconds, "syncs", (json_int_t)run->sync, "batches", (json_int_t)batches,
+                  "fresh", (json_int_t)local->trainers[0]->fresh, "scaling", scales);
     if (json && clt_local_by_time(run) && run->position.sample)
         json_object_set_new(json, "left", left_to_json(run));
     char *dumped = json ? json_dumps(json, JSON_COMPACT) : NULL;
@@ -524,7 +536,7 @@ static clt_status take(clt_local_run *run, const clt_checkpoint *checkpoint, fou
     run->position = f->position;
     run->sync = f->syncs;
     /* Batches of replicas by time count in steps of the run. */
-    run->batches = f->fresh == f->step || !f->batches ? f->step * local->total : f->batches;
+    run->batches = f->batches / local->total == f->step ? f->batches : f->step * local->total;
     return clt_outer_adopt(local);
 }
 

@@ -11,7 +11,7 @@
 
 /* --- what is exchanged ----------------------------------------------------------------------- */
 
-/* Frozen parameters are equal on all replicas, and carried states belong to predictions. */
+/* Frozen parameters stay as clt_outer_adopt made them, and carried states belong to predictions. */
 static bool is_exchanged(const clt_slot *slot)
 {
     return slot->state && !slot->frozen && !slot->carried;
@@ -55,7 +55,8 @@ static clt_status allocate(clt_local *local)
     o->anchor = clt_calloc(floats, sizeof *o->anchor);
     o->hosts = clt_calloc((size_t)local->own, sizeof *o->hosts);
     o->whole = clt_calloc((size_t)local->own, sizeof *o->whole);
-    CLT_TRY_MEMORY(o->anchor && o->hosts && o->whole);
+    o->frozen = clt_calloc((size_t)local->own, sizeof *o->frozen);
+    CLT_TRY_MEMORY(o->anchor && o->hosts && o->whole && o->frozen);
     if (local->options.outer.kind != CLT_OUTER_AVERAGE) {
         o->velocity = clt_calloc((size_t)o->parameters + 1, sizeof *o->velocity);
         CLT_TRY_MEMORY(o->velocity);
@@ -105,7 +106,7 @@ void clt_outer_close(clt_local *local)
         if (o->whole)
             clt_free(o->whole[i]);
     }
-    CLT_FREE(o->floats, o->others, o->anchor, o->velocity, o->hosts, o->whole);
+    CLT_FREE(o->floats, o->others, o->anchor, o->velocity, o->hosts, o->whole, o->frozen);
     *o = (clt_outer_state){0};
 }
 
@@ -265,13 +266,71 @@ static bool describe_adopted(const clt_local *local, int i, int k, clt_collectiv
     return true;
 }
 
+static bool describe_frozen(const clt_local *local, int i, int k, clt_collective *what)
+{
+    const clt_outer_state *o = &local->outer;
+    *what = (clt_collective){.kind = CLT_COLLECTIVE_BROADCAST,
+                             .host = o->frozen[i],
+                             .count = (o->frozen_slot->bytes + 3) / 4,
+                             .dtype = CLT_I32,
+                             .label = "frozen parameters of replica 0"};
+    return k == 0;
+}
+
+static clt_status read_frozen(void *arg, int i)
+{
+    const clt_local *local = arg;
+    const clt_outer_state *o = &local->outer;
+    const clt_replica *r = &local->trainers[i]->store->replicas[0];
+    const clt_slot *s = o->frozen_slot;
+    o->frozen[i] = clt_calloc((size_t)s->bytes + 4, 1);
+    CLT_TRY_MEMORY(o->frozen[i]);
+    return clt_replica_read(r, r->values[s->bucket], s->offset, s->bytes, o->frozen[i]);
+}
+
+static clt_status write_frozen(void *arg, int i)
+{
+    const clt_local *local = arg;
+    const clt_store *store = local->trainers[i]->store;
+    const clt_slot *s = local->outer.frozen_slot;
+    for (int d = 0; d < store->n_devices; d++) {
+        const clt_replica *r = &store->replicas[d];
+        CLT_TRY(clt_replica_write(r, r->values[s->bucket], s->offset, s->bytes,
+                                  local->outer.frozen[i]));
+    }
+    return CLT_OK;
+}
+
+/* Gives all replicas the frozen parameters of replica 0, one at a time. */
+static clt_status adopt_frozen(clt_local *local)
+{
+    const clt_buckets *layout = &local->trainers[0]->store->layout;
+    clt_outer_state *o = &local->outer;
+    clt_status status = CLT_OK;
+    for (int k = 0; status == CLT_OK && local->total > 1 && k < layout->n_slots; k++) {
+        o->frozen_slot = &layout->slots[k];
+        if (!o->frozen_slot->state || !o->frozen_slot->frozen)
+            continue;
+        status = clt_world_agree(&local->all, clt_local_each(local, read_frozen, local));
+        CLT_NEXT(status, exchange(local, describe_frozen));
+        if (status == CLT_OK)
+            status = clt_world_agree(&local->all, clt_local_each(local, write_frozen, local));
+        for (int i = 0; i < local->own; i++) {
+            clt_free(o->frozen[i]);
+            o->frozen[i] = NULL;
+        }
+    }
+    return status;
+}
+
 clt_status clt_outer_adopt(clt_local *local)
 {
     clt_outer_state *o = &local->outer;
     CLT_TRY(clt_world_agree(&local->all, clt_local_each(local, fetch, local)));
     CLT_TRY(exchange(local, describe_adopted));
     memcpy(o->anchor, o->hosts[0], (size_t)o->count * sizeof *o->anchor);
-    return clt_world_agree(&local->all, clt_local_each(local, spread, local));
+    CLT_TRY(clt_world_agree(&local->all, clt_local_each(local, spread, local)));
+    return adopt_frozen(local);
 }
 
 /* As PyTorch's SGD without dampening, with d as the gradient. States only take the mean. */

@@ -95,13 +95,35 @@ void clt_pool_close(clt_pool *pool)
     pthread_mutex_unlock(&pool->lock);
 }
 
+static int64_t batches_of(const clt_spans *list, int64_t unit)
+{
+    int64_t batches = 0;
+    for (int i = 0; i < list->n; i++)
+        batches += (list->of[i].count + unit - 1) / unit;
+    return batches;
+}
+
+/* Returns how many of `batches` this rank may claim. A rank that may claim has samples, so each
+ * deal brings the run closer to its end. */
+static int64_t allow(const clt_pool *pool, int64_t unit, int64_t batches)
+{
+    int64_t before = 0, all = 0;
+    for (int r = 0; r < pool->ranks; r++) {
+        before += r < pool->rank ? batches_of(&pool->dealt[r], unit) : 0;
+        all += batches_of(&pool->dealt[r], unit);
+    }
+    const int64_t own = batches_of(&pool->dealt[pool->rank], unit);
+    return batches >= all ? own : batches * (before + own) / all - batches * before / all;
+}
+
 clt_status clt_pool_deal(clt_pool *pool, int64_t epoch, const clt_spans *left, const double *speeds,
-                         int64_t unit)
+                         int64_t unit, int64_t batches)
 {
     pthread_mutex_lock(&pool->lock);
     const clt_status status = clt_spans_deal(left, pool->ranks, speeds, unit, pool->dealt);
     pool->epoch = epoch;
     pool->taken = 0;
+    pool->allowed = status == CLT_OK ? allow(pool, unit, batches) : 0;
     pool->open = status == CLT_OK;
     pthread_mutex_unlock(&pool->lock);
     return status;
@@ -125,12 +147,13 @@ bool clt_pool_claim(clt_pool *pool, int replica, int64_t most, clt_loader_claim 
     clt_span found;
     pthread_mutex_lock(&pool->lock);
     clt_pool_held *held = &pool->held[replica];
-    const bool any = pool->open && held->n < CLT_POOL_HELD &&
+    const bool any = pool->open && pool->allowed > 0 && held->n < CLT_POOL_HELD &&
                      find(&pool->dealt[pool->rank], pool->taken, most, &found);
     if (any) {
         *claim = (clt_loader_claim){pool->epoch, found.begin, found.count};
         held->of[held->n++] = found;
         pool->taken += found.count;
+        pool->allowed--;
     }
     pthread_mutex_unlock(&pool->lock);
     return any;

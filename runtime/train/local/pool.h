@@ -49,6 +49,7 @@ typedef struct clt_pool {
     int ranks, rank;
     bool open;
     int64_t taken;       /* samples of this rank since they were dealt */
+    int64_t allowed;     /* batches that this rank may still claim */
     clt_pool_held *held; /* by replica of this rank */
 } clt_pool;
 
@@ -58,9 +59,10 @@ void clt_pool_free(clt_pool *pool, int ranks);
 /* Ends claims, so that `taken` and `held` stay. */
 void clt_pool_close(clt_pool *pool);
 
-/* Deals the positions of `left`, and lets replicas claim. */
+/* Deals the positions of `left`, and lets replicas claim batches of up to `unit` samples: `batches`
+ * on all ranks together, in proportion to what the ranks have. */
 clt_status clt_pool_deal(clt_pool *pool, int64_t epoch, const clt_spans *left, const double *speeds,
-                         int64_t unit);
+                         int64_t unit, int64_t batches);
 
 /* Claims up to `most` samples for a replica. Returns false if none is left, or claims have ended.
  * Any thread. */

@@ -20,7 +20,8 @@ typedef struct clt_local_replica {
     double pace;           /* seconds that it took */
     /* since the last synchronisation: */
     int64_t samples, batches;
-    double loss; /* times samples */
+    int64_t counted; /* samples whose loss was finite */
+    double loss;     /* the sum over these */
     /* by steps: where the next batch begins, and the epoch that ended last; -1: none */
     clt_position position;
     int64_t ended;
@@ -29,7 +30,7 @@ typedef struct clt_local_replica {
 
 /* What ranks tell each other of a replica. */
 typedef struct clt_local_told {
-    int64_t samples, batches;
+    int64_t samples, batches, counted;
     double loss;
     clt_pool_held held;
 } clt_local_told;
@@ -52,7 +53,7 @@ typedef struct clt_local_run {
     int64_t sync; /* synchronisations of the run */
     int64_t due;  /* the epoch whose end is to be reported; -1: none */
     double epoch_loss;
-    int64_t epoch_samples;
+    int64_t epoch_samples, epoch_counted;
     double lr, loss_scale; /* of replica 0's last step */
     int64_t skipped;
     double waited;

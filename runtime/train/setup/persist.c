@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <jansson.h>
+
 #include "base/alloc.h"
 #include "base/log.h"
 #include "checkpoint/safetensors.h"
@@ -123,9 +125,10 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
     CLT_NEXT(status, join(&slots, wire->count, more, &reader, &j));
     reader.lists[0] = &values;
     reader.lists[1] = &slots;
-    char dropout_seed[24], shards[24], *choices = NULL, *split = NULL;
+    char dropout_seed[24], shards[24], fresh[24], *choices = NULL, *split = NULL;
     snprintf(dropout_seed, sizeof dropout_seed, "%llu", (unsigned long long)t->options.seed);
     snprintf(shards, sizeof shards, "%lld", (long long)t->options.virtual_shards);
+    snprintf(fresh, sizeof fresh, "%lld", (long long)t->fresh);
     CLT_NEXT(status, clt_choices_to_json(t->choices, t->training, t->evaluation, &choices));
     CLT_NEXT(status, split_to_json(t, &split));
     char scaling[96];
@@ -150,14 +153,17 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
         {NULL},
         {NULL},
         {NULL},
+        {NULL},
     };
-    int n_sections = (int)(sizeof sections / sizeof *sections) - 4;
+    int n_sections = (int)(sizeof sections / sizeof *sections) - 5;
     if (wire->section)
         sections[n_sections++] = (clt_section){CLT_SECTION_WIRE, wire->section, 0};
     if (t->use)
         sections[n_sections++] = (clt_section){"use", t->use, 1};
     if (t->deals)
         sections[n_sections++] = (clt_section){CLT_SECTION_ASYNC, t->deals, 1};
+    if (t->fresh)
+        sections[n_sections++] = (clt_section){CLT_SECTION_FRESH, fresh, 0};
     if (more)
         sections[n_sections++] = (clt_section){CLT_SECTION_LOCAL, more->section, 1};
     desc.run = (clt_run_state){.step = t->steps,
@@ -350,6 +356,20 @@ static clt_status leave_replicas(const clt_trainer *t, const clt_checkpoint *che
     return CLT_OK;
 }
 
+/* Returns after which step the optimizer's state began. Before they wrote a section for this
+ * number, replicas had it among theirs. */
+static int64_t read_fresh(const clt_checkpoint *checkpoint)
+{
+    const clt_section *own = clt_checkpoint_section(checkpoint, CLT_SECTION_FRESH);
+    const clt_section *local = clt_checkpoint_section(checkpoint, CLT_SECTION_LOCAL);
+    if (own || !local)
+        return own ? strtoll(own->text, NULL, 10) : 0;
+    json_t *json = json_loads(local->text, 0, NULL);
+    const int64_t fresh = (int64_t)json_integer_value(json_object_get(json, "fresh"));
+    json_decref(json);
+    return fresh;
+}
+
 /* Restores an open checkpoint. With `leads`, the other ranks follow rank 0. */
 static clt_status restore(clt_trainer *t, const clt_participants *leads,
                           const clt_checkpoint *checkpoint)
@@ -367,6 +387,7 @@ static clt_status restore(clt_trainer *t, const clt_participants *leads,
         const clt_section *dropout_seed = clt_checkpoint_section(checkpoint, "dropout_seed");
         if (dropout_seed)
             t->options.seed = strtoull(dropout_seed->text, NULL, 10);
+        t->fresh = read_fresh(checkpoint);
         clt_split_history_free(t->history);
         t->history = history;
         history = NULL;
@@ -404,8 +425,10 @@ clt_status clt_trainer_restore_with(clt_trainer *t, bool together, const char *p
     CLT_NEXT(status, clt_wire_restore(t, checkpoint, together));
     if (status == CLT_OK) {
         clt_run_state run = checkpoint ? *clt_checkpoint_run(checkpoint) : (clt_run_state){0};
-        if (together)
+        if (together) {
             status = clt_world_tell(&t->all, 0, &run, sizeof run);
+            CLT_NEXT(status, clt_world_tell(&t->all, 0, &t->fresh, sizeof t->fresh));
+        }
         clt_trainer_set_steps(t, run.step);
         /* drop results of steps that the loaded run has not done */
         for (int i = 0; i < CLT_RESULT_RING; i++)

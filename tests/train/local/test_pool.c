@@ -63,7 +63,7 @@ static void each_position_is_claimed_once(void **state)
     for (; clt_spans_total(&left); rounds++) {
         clt_spans next = {0};
         for (int r = 0; r < RANKS; r++)
-            assert_int_equal(clt_pool_deal(&pools[r], 4, &left, speeds, 7), CLT_OK);
+            assert_int_equal(clt_pool_deal(&pools[r], 4, &left, speeds, 7, INT64_MAX), CLT_OK);
         for (int r = 0; r < RANKS; r++) {
             const int claims = (int)draw(&random, 12);
             for (int k = 0; k < claims; k++) {
@@ -102,7 +102,7 @@ static void a_closed_pool_keeps_what_is_held(void **state)
     assert_int_equal(clt_pool_create(0, 1, REPLICAS, &pool), CLT_OK);
     assert_false(clt_pool_claim(&pool, 0, 5, &claim));
     assert_int_equal(clt_spans_add(&left, 0, 20), CLT_OK);
-    assert_int_equal(clt_pool_deal(&pool, 0, &left, &speed, 5), CLT_OK);
+    assert_int_equal(clt_pool_deal(&pool, 0, &left, &speed, 5, INT64_MAX), CLT_OK);
     assert_true(clt_pool_claim(&pool, 0, 5, &claim));
     assert_true(clt_pool_claim(&pool, 1, 5, &claim));
     assert_true(clt_pool_claim(&pool, 0, 5, &claim));
@@ -117,12 +117,43 @@ static void a_closed_pool_keeps_what_is_held(void **state)
     clt_pool_free(&pool, 1);
 }
 
+/* Ranks claim exactly as many batches as a deal allows, or all, whatever stretches are left. */
+static void claims_end_at_the_number_of_batches(void **state)
+{
+    const clt_span stretches[] = {{0, 3}, {10, 14}, {40, 7}, {60, 1}};
+    const double speeds[] = {1, 5, 2};
+    clt_spans left = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof stretches / sizeof *stretches; i++)
+        assert_int_equal(clt_spans_add(&left, stretches[i].begin, stretches[i].count), CLT_OK);
+    for (int64_t wanted = 0; wanted < 12; wanted++) {
+        int64_t claimed = 0, samples = 0;
+        for (int r = 0; r < RANKS; r++) {
+            clt_pool pool;
+            clt_loader_claim claim;
+            assert_int_equal(clt_pool_create(r, RANKS, 1, &pool), CLT_OK);
+            assert_int_equal(clt_pool_deal(&pool, 0, &left, speeds, 5, wanted), CLT_OK);
+            for (; clt_pool_claim(&pool, 0, 5, &claim); claimed++) {
+                samples += claim.count;
+                clt_pool_finish(&pool, 0);
+            }
+            clt_pool_free(&pool, RANKS);
+        }
+        if (samples < clt_spans_total(&left))
+            assert_int_equal(claimed, wanted);
+        else
+            assert_true(claimed <= wanted);
+    }
+    clt_free(left.of);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_join_and_split),
         cmocka_unit_test(each_position_is_claimed_once),
         cmocka_unit_test(a_closed_pool_keeps_what_is_held),
+        cmocka_unit_test(claims_end_at_the_number_of_batches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

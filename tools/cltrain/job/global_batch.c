@@ -25,9 +25,6 @@ int check_global_batch(const settings *s)
     if (is_scaled(s) && s->windows && !strcmp(s->windows, "continued"))
         return usage_error("--global-batch scaled: --windows continued keeps states for each row "
                            "of the batch, whose rows would change; use --global-batch fixed");
-    if (is_scaled(s) && s->parallel && strstr(s->parallel, "local="))
-        return usage_error("--global-batch scaled: does not know the axis local of --parallel; use "
-                           "--global-batch fixed");
     return 0;
 }
 
