@@ -29,7 +29,8 @@ typedef struct clt_loader_slot {
 } clt_loader_slot;
 
 /* Gives a loader its next batch: up to `most` samples from a position on. Sets *claim and returns
- * true, or returns false if nothing is left for now. Called by the loader's threads, one at a time.
+ * true, or returns false while nothing may be claimed. Called by the loader's threads, one at a
+ * time.
  */
 typedef struct clt_loader_claim {
     int64_t epoch, begin, count;
@@ -74,7 +75,7 @@ struct clt_loader {
         int64_t epoch, offset, count;
     } deals[CLT_LOADER_DEALT]; /* not begun yet */
     int n_deals;
-    bool dry;              /* the claims have nothing left for now */
+    bool dry;              /* nothing may be claimed at present */
     int64_t epoch, offset; /* position of the next batch to begin */
     int64_t fill, take;    /* numbers of the next batch to begin, and to hand over */
     clt_status source;     /* error of the data set itself */

@@ -45,7 +45,7 @@ void clt_loader_ask_again(clt_loader *loader)
     pthread_mutex_unlock(&loader->lock);
 }
 
-/* Finds the place of the next batch. Returns false if there is none for now. */
+/* Finds the place of the next batch. Returns false while nothing may be claimed. */
 static bool place_batch(clt_loader *l, clt_loader_claim *place)
 {
     const int64_t left = l->gather.dataset->count - l->offset;

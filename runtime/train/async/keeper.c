@@ -10,6 +10,7 @@
 #include "base/thread.h"
 #include "base/vec.h"
 #include "train/core/trainer.h"
+#include "train/fit/fit.h"
 
 clt_snapshot *clt_snapshot_create(const clt_async_layout *l, int kept)
 {
@@ -72,18 +73,8 @@ static clt_status evaluate(clt_keeper *k, clt_progress *progress, double **means
     const int n = session->n_means;
     *means = clt_calloc(3 * (size_t)n + 1, sizeof **means);
     CLT_TRY_MEMORY(*means);
-    double *sums = *means, *weights = sums + n, *own = sums + 2 * n;
-    CLT_TRY(clt_evaluate(k->whole, k->test, k->fit, sums, weights));
-    progress->test_loss = 0;
-    for (int m = 0; m < n; m++) {
-        own[m] = weights[m] > 0 ? sums[m] / weights[m] : NAN;
-        if (m < session->n_losses && weights[m] > 0)
-            progress->test_loss += session->coefficients[m] * own[m];
-    }
-    if (n > session->n_losses)
-        progress->test_metric = own[session->n_losses];
-    progress->test_means = own;
-    progress->n_test_means = n;
+    CLT_TRY(clt_evaluate(k->whole, k->test, k->fit, *means, *means + n));
+    clt_fit_test_means(session, *means, progress);
     return CLT_OK;
 }
 

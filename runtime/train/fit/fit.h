@@ -56,9 +56,6 @@ typedef struct clt_fit_run {
     bool failing;                          /* the run has failed, and ranks may be apart */
 } clt_fit_run;
 
-/* Sets t->reads: what of the data determines the numbers of a run. */
-void clt_fit_describe_data(clt_trainer *t, const clt_dataset *train, const clt_fit_options *o);
-
 /* Finds where the first batch starts and how many steps there are. All ranks agree. */
 clt_status clt_fit_begin(clt_fit_run *f, clt_dataset *train);
 
@@ -66,7 +63,7 @@ clt_status clt_fit_begin(clt_fit_run *f, clt_dataset *train);
  * the number of steps done. */
 int64_t clt_fit_schedule_step(const clt_fit_run *f, clt_position position);
 
-/* Sets the name of the data for checkpoints. */
+/* Sets trainer->reads: what of the data determines the numbers of a run. */
 void clt_fit_describe_data(clt_trainer *trainer, const clt_dataset *train,
                            const clt_fit_options *options);
 
@@ -102,6 +99,10 @@ clt_status clt_fit_save(clt_fit_run *f);
 /* Saves in the middle of the run. A full disk does not end the training: it continues, and the next
  * save may succeed. */
 void clt_fit_save_on_the_way(clt_fit_run *f);
+
+/* Sets the test loss, metric and means of a report. `sums` has the sum of each loss and metric of
+ * the test set, then the weight of each, then room for the means, which the report points to. */
+void clt_fit_test_means(const clt_session *session, double *sums, clt_progress *progress);
 
 /* Evaluates, reports the epoch, and saves if options ask for it. */
 clt_status clt_fit_end_epoch(clt_fit_run *f, int64_t epoch);

@@ -184,16 +184,11 @@ done:
     return status;
 }
 
-/* Computes losses and metrics over the test set. The caller frees *means after the report. */
-static clt_status evaluate_epoch(clt_fit_run *f, clt_progress *progress, double **means)
+void clt_fit_test_means(const clt_session *session, double *sums, clt_progress *progress)
 {
-    const clt_session *session = f->trainer->evaluation;
     const int n = session->n_means;
-    double *sums = clt_calloc(3 * (size_t)n + 1, sizeof *sums);
-    CLT_TRY_MEMORY(sums);
-    double *weights = sums + n, *own = sums + 2 * n;
-    *means = sums;
-    CLT_TRY(evaluate(f->trainer, f->test, f->options, sums, weights, &f->waited, f));
+    const double *weights = sums + n;
+    double *own = sums + 2 * n;
     progress->test_loss = 0;
     for (int m = 0; m < n; m++) {
         own[m] = weights[m] > 0 ? sums[m] / weights[m] : NAN;
@@ -204,6 +199,18 @@ static clt_status evaluate_epoch(clt_fit_run *f, clt_progress *progress, double 
         progress->test_metric = own[session->n_losses];
     progress->test_means = own;
     progress->n_test_means = n;
+}
+
+/* Computes losses and metrics over the test set. The caller frees *means after the report. */
+static clt_status evaluate_epoch(clt_fit_run *f, clt_progress *progress, double **means)
+{
+    const clt_session *session = f->trainer->evaluation;
+    const int n = session->n_means;
+    double *sums = clt_calloc(3 * (size_t)n + 1, sizeof *sums);
+    CLT_TRY_MEMORY(sums);
+    *means = sums;
+    CLT_TRY(evaluate(f->trainer, f->test, f->options, sums, sums + n, &f->waited, f));
+    clt_fit_test_means(session, sums, progress);
     return CLT_OK;
 }
 

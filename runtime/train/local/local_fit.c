@@ -392,17 +392,7 @@ static clt_status evaluate(clt_local_run *run, clt_progress *progress, double **
     clt_heartbeat_state_is(beat, CLT_HEARTBEAT_WAITING);
     CLT_TRY(clt_world_agree(&run->local->all, status));
     CLT_TRY(add_sums(run, n, sums));
-    double *weights = sums + n, *own = sums + 2 * n;
-    progress->test_loss = 0;
-    for (int m = 0; m < n; m++) {
-        own[m] = weights[m] > 0 ? sums[m] / weights[m] : NAN;
-        if (m < session->n_losses && weights[m] > 0)
-            progress->test_loss += session->coefficients[m] * own[m];
-    }
-    if (n > session->n_losses)
-        progress->test_metric = own[session->n_losses];
-    progress->test_means = own;
-    progress->n_test_means = n;
+    clt_fit_test_means(session, sums, progress);
     return CLT_OK;
 }
 

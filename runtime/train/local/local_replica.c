@@ -93,7 +93,7 @@ static clt_status pass_over(clt_local_replica *r, int slot)
     return clt_source_release(r->source, slot);
 }
 
-/* Enqueues a step, then finishes the step before. *none: the source has no batch for now. */
+/* Enqueues a step, then finishes the step before. *none: the source has no batch at present. */
 static clt_status step(clt_local_replica *r, bool *none)
 {
     clt_trainer *t = trainer_of(r);
