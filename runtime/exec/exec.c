@@ -2,8 +2,8 @@
 
 #include "base/alloc.h"
 #include "device/discover/clblast.h"
-#include "exec/lose.h"
-#include "exec/slow.h"
+#include "exec/testing/lose.h"
+#include "exec/testing/slow.h"
 
 typedef struct bound_launch {
     const clt_plan_node *node;

@@ -17,7 +17,7 @@ ORDER = {
                     "loss", "attention", "recurrent", "index"),
     "runtime/train": ("program", "store", "ranks", "core", "planner", "step", "setup", "meshes", "fit", "async", "local"),
     "comm": ("core", "mpi", "ranks", "communicator", "kinds", "transports"),
-    "tools/cltrain": ("text", "options", "output", "devices", "ranks", "job", "bench", "commands"),
+    "tools/cltrain": ("text", "options", "output", "devices", "ranks", "datasets", "job", "saved", "bench", "commands"),
 }
 PAGE, BEGIN, END = "docs/architecture.md", "<!-- folders:begin -->\n", "<!-- folders:end -->"
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)

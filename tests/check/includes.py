@@ -21,7 +21,7 @@ MAY = {
               "checkpoint", "comm"),
 }
 # Folders of the command, in tools/cltrain/.
-COMMAND = ("text", "options", "devices", "ranks", "job", "output", "bench", "commands")
+COMMAND = ("text", "options", "devices", "ranks", "datasets", "job", "saved", "output", "bench", "commands")
 # Folders whose files may include <cltrain/unstable.h>: those that define a part of it, and the
 # command. Models and their examples show what users write, so they use the stable API only.
 UNSTABLE = ("graph", "ops", "plan", "device", "tune", "train", "tools")

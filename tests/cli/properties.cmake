@@ -1,5 +1,5 @@
 # cli.sampling compiles the file of the command that it tests.
-target_sources(test_cli_sampling PRIVATE ${PROJECT_SOURCE_DIR}/tools/cltrain/job/sampling.c)
+target_sources(test_cli_sampling PRIVATE ${PROJECT_SOURCE_DIR}/tools/cltrain/saved/sampling.c)
 target_include_directories(test_cli_sampling PRIVATE ${PROJECT_SOURCE_DIR}/tools/cltrain)
 
 # Tests of the command, in Python: tests/cli/test_<subject>.py is cli.<subject>.

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "job/sampling.h"
+#include "saved/sampling.h"
 
 enum { TOKENS = 6, DRAWS = 400 };
 

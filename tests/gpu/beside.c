@@ -23,7 +23,7 @@ static void print_updates(const char *fp64, const char *half)
     }
 }
 
-/* Prints the kernels of exec/convert.c. */
+/* Prints the kernels of exec/update/convert.c. */
 static void print_conversions(void)
 {
     for (int f16 = 0; f16 < 2; f16++) {
@@ -33,8 +33,8 @@ static void print_conversions(void)
     }
 }
 
-/* Prints kernels that run beside plans: of exec/update.c, checksum.c, convert.c and batch_gather.c,
- * and of measurements in tune and comm. */
+/* Prints kernels that run beside plans: of exec/update/update.c, checksum.c, convert.c and
+ * batch_gather.c, and of measurements in tune and comm. */
 void print_beside(const clt_caps *caps)
 {
     static const char *const types[] = {"uchar", "ushort", "uint", "ulong"};

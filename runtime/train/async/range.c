@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "exec/update.h"
+#include "exec/update/update.h"
 #include "train/store/store.h"
 
 struct clt_slice {

@@ -1,6 +1,6 @@
 /*
  * A holder's range of the parameters on its device, with the optimizer's state of this range. The
- * optimizer's kernels are those of all training (exec/update.h).
+ * optimizer's kernels are those of all training (exec/update/update.h).
  */
 #ifndef CLT_TRAIN_ASYNC_RANGE_H
 #define CLT_TRAIN_ASYNC_RANGE_H

@@ -2,8 +2,8 @@
 #ifndef CLT_TRAIN_CORE_UPDATES_H
 #define CLT_TRAIN_CORE_UPDATES_H
 
-#include "exec/shard_sums.h"
-#include "exec/update.h"
+#include "exec/update/shard_sums.h"
+#include "exec/update/update.h"
 
 typedef struct clt_updates {
     clt_update *update;

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "base/alloc.h"
-#include "exec/optimizer.h"
+#include "exec/update/optimizer.h"
 #include "train/meshes/measure.h"
 #include "train/planner/planner_cost.h"
 #include "train/ranks/world.h"

@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/str.h"
-#include "exec/slow.h"
+#include "exec/testing/slow.h"
 #include "train/planner/measure_devices.h"
 #include "train/planner/planner_cost.h"
 #include "train/ranks/world.h"

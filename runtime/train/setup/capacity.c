@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/str.h"
 #include "device/program/tuning_file.h"
-#include "exec/optimizer.h"
+#include "exec/update/optimizer.h"
 #include "train/ranks/virtual_shards.h"
 #include "train/setup/explain.h"
 #include <cltrain/data.h>

@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "device/program/tuning_file.h"
-#include "exec/optimizer.h"
+#include "exec/update/optimizer.h"
 #include "train/setup/capacity.h"
 #include "tune/blas.h"
 #include "tune/tune.h"

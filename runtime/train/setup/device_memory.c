@@ -2,8 +2,8 @@
 
 #include "base/alloc.h"
 #include "exec/checksum.h"
-#include "exec/shard_sums.h"
-#include "exec/update.h"
+#include "exec/update/shard_sums.h"
+#include "exec/update/update.h"
 #include "train/core/session.h"
 #include "train/ranks/virtual_shards.h"
 #include "train/setup/capacity.h"

@@ -3,7 +3,7 @@
 #ifndef CLT_TRAIN_SETUP_LOSS_SCALING_H
 #define CLT_TRAIN_SETUP_LOSS_SCALING_H
 
-#include "exec/update.h"
+#include "exec/update/update.h"
 #include <cltrain/checkpoint.h>
 #include <cltrain/checkpoint.h>
 

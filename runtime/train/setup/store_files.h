@@ -2,7 +2,7 @@
 #ifndef CLT_TRAIN_SETUP_STORE_FILES_H
 #define CLT_TRAIN_SETUP_STORE_FILES_H
 
-#include "exec/optimizer.h"
+#include "exec/update/optimizer.h"
 #include "train/ranks/whole.h"
 #include <cltrain/checkpoint.h>
 

@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "exec/slow.h"
+#include "exec/testing/slow.h"
 #include "train/planner/balance.h"
 #include "train/setup/choices.h"
 #include "train/ranks/virtual_shards.h"

@@ -3,7 +3,7 @@
 #include "train/core/trainer.h"
 
 #include "base/alloc.h"
-#include "exec/convert.h"
+#include "exec/update/convert.h"
 #include "train/store/copies.h"
 #include "train/store/parts.h"
 

@@ -2,7 +2,7 @@
 #ifndef CLT_TRAIN_STORE_COPIES_H
 #define CLT_TRAIN_STORE_COPIES_H
 
-#include "exec/convert.h"
+#include "exec/update/convert.h"
 #include "train/store/store.h"
 
 /* The place of a whole tensor on a device. */

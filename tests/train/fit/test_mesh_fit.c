@@ -5,7 +5,7 @@
 
 #include "checkpoint/scratch.h"
 #include "device/core/device.h"
-#include "exec/lose.h"
+#include "exec/testing/lose.h"
 #include "train/core/trainer.h"
 #include <cltrain/data.h>
 #include <cltrain/fit.h>

@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 
 #include "base/error.h"
-#include "exec/slow.h"
+#include "exec/testing/slow.h"
 #include "train/core/trainer.h"
 #include <cltrain/local.h>
 

@@ -2,8 +2,8 @@
  * resumed. */
 #include "train/lab.h"
 
-#include "exec/lose.h"
-#include "exec/slow.h"
+#include "exec/testing/lose.h"
+#include "exec/testing/slow.h"
 #include "train/planner/balance.h"
 #include "train/core/trainer.h"
 

@@ -1,7 +1,7 @@
 /* The planner on real devices, and trainers with unequal shares. */
 #include "train/lab.h"
 
-#include "exec/slow.h"
+#include "exec/testing/slow.h"
 #include "train/planner/frozen.h"
 #include "train/core/trainer.h"
 #include <cltrain/checkpoint.h>

@@ -5,7 +5,7 @@
 #include "train/planner/frozen.h"
 #include "train/world.h"
 
-#include "exec/slow.h"
+#include "exec/testing/slow.h"
 #include <cltrain/checkpoint.h>
 #include <cltrain/data.h>
 #include <cltrain/fit.h>

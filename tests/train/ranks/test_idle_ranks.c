@@ -6,7 +6,7 @@
 #include "train/ranks/split_rank.h"
 
 #include "device/core/device.h"
-#include "exec/lose.h"
+#include "exec/testing/lose.h"
 #include "train/core/trainer.h"
 
 #ifdef CLT_TESTING

@@ -2,7 +2,7 @@
  * without this device. */
 #include "train/world.h"
 
-#include "exec/lose.h"
+#include "exec/testing/lose.h"
 #include "train/core/trainer.h"
 #include <cltrain/data.h>
 #include <cltrain/fit.h>

@@ -1,6 +1,6 @@
 /* Devices that fail in the middle of a run. The other devices continue as if they had been alone
  * from this step on. */
-#include "exec/lose.h"
+#include "exec/testing/lose.h"
 #include "train/setup/capacity.h"
 #include "train/lab.h"
 #include "train/core/trainer.h"

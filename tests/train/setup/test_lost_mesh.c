@@ -7,7 +7,7 @@
 
 #include "checkpoint/scratch.h"
 #include "device/core/device.h"
-#include "exec/lose.h"
+#include "exec/testing/lose.h"
 #include "train/core/trainer.h"
 
 #ifdef CLT_TESTING

@@ -2,7 +2,7 @@
  * different speed, and by memory; on one rank and on two. */
 #include "train/world.h"
 
-#include "exec/slow.h"
+#include "exec/testing/slow.h"
 #include "graph/graph.h"
 #include "passes/passes.h"
 #include <cltrain/planner.h>

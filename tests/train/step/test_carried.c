@@ -3,7 +3,7 @@
  * needs them: on several devices, in micro-batches and on ranks. With every division, all devices
  * have the rows that one device computes from the whole batch.
  */
-#include "exec/lose.h"
+#include "exec/testing/lose.h"
 #include "train/world.h"
 #include <cltrain/models.h>
 #include <cltrain/data.h>

@@ -1,7 +1,7 @@
 /* Collectives of the graph in steps of several devices. */
 #include "base/alloc.h"
 #include "device/core/cl.h"
-#include "exec/lose.h"
+#include "exec/testing/lose.h"
 #include "support/objects.h"
 #include "train/normalised.h"
 #include "train/core/trainer.h"

@@ -2,7 +2,7 @@
  * one bucket too, and a device with shards adds up its own. */
 #include "train/lab.h"
 
-#include "exec/update.h"
+#include "exec/update/update.h"
 #include "train/store/store.h"
 
 enum { IN = 9, WIDE = 26, CLASSES = 7 };

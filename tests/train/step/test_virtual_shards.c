@@ -1,7 +1,7 @@
 /* Virtual shards: parameters, states, optimizer, losses, metrics and norms have the same bits on
  * any number of devices, and the order of the sums is the tree that this test forms itself. */
 #include "base/alloc.h"
-#include "exec/lose.h"
+#include "exec/testing/lose.h"
 #include "train/core/trainer.h"
 #include "train/lab.h"
 #include "train/ranks/virtual_shards.h"

@@ -3,7 +3,7 @@
 #include "train/world.h"
 
 #include "checkpoint/scratch.h"
-#include "exec/lose.h"
+#include "exec/testing/lose.h"
 #include "train/core/trainer.h"
 #include <cltrain/checkpoint.h>
 #include <cltrain/fit.h>

@@ -6,7 +6,7 @@
 #include "train/unsplit.h"
 
 #include "checkpoint/scratch.h"
-#include "exec/update.h"
+#include "exec/update/update.h"
 #include "train/store/parts.h"
 #include <cltrain/fit.h>
 

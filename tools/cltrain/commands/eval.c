@@ -11,8 +11,8 @@
 #include "job/job.h"
 #include "output/means.h"
 #include "text/message.h"
-#include "job/saved.h"
-#include "job/label_names.h"
+#include "saved/saved.h"
+#include "saved/label_names.h"
 
 /* Returns the number of labels, or of tokens in the vocabulary. Returns -1 if it is not known. */
 static int64_t known_classes(const job *j, int text)

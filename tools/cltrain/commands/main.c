@@ -9,7 +9,7 @@
 #include "devices/allot_devices.h"
 #include "text/message.h"
 #include "ranks/ranks.h"
-#include "job/helper.h"
+#include "datasets/helper.h"
 
 const command_row command_rows[] = {
     {"devices", FOR_DEVICES, run_devices, NULL, "[--json]",

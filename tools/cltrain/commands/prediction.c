@@ -9,13 +9,13 @@
 
 #include "options/commands.h"
 #include "options/groups.h"
-#include "job/data.h"
+#include "datasets/data.h"
 #include "job/job.h"
 #include "text/message.h"
 #include "output/npz_out.h"
-#include "job/saved.h"
-#include "job/helper.h"
-#include "job/label_names.h"
+#include "saved/saved.h"
+#include "datasets/helper.h"
+#include "saved/label_names.h"
 
 enum { MOST_OUTPUTS = 64, MOST_INPUTS = 16, BATCH = 64, GROUP = 256 };
 

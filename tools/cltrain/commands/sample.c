@@ -10,10 +10,10 @@
 
 #include "options/commands.h"
 #include "options/groups.h"
-#include "job/sampling.h"
+#include "saved/sampling.h"
 #include "job/job.h"
 #include "text/message.h"
-#include "job/saved.h"
+#include "saved/saved.h"
 #include "text/text.h"
 #include "text/utf8.h"
 

@@ -8,7 +8,7 @@
 
 #include <cltrain/tokenizer.h>
 
-#include "job/data.h"
+#include "datasets/data.h"
 #include "text/message.h"
 #include "text/text.h"
 

@@ -22,7 +22,7 @@
 #include "output/progress.h"
 #include "job/device_split.h"
 #include "job/global_batch.h"
-#include "job/label_names.h"
+#include "saved/label_names.h"
 #include "ranks/watch.h"
 
 /* --- signals --------------------------------------------------------------------------------- */

@@ -9,15 +9,15 @@
 #include <cltrain/checkpoint.h>
 #include <cltrain/unstable.h>
 
-#include "job/data.h"
+#include "datasets/data.h"
 #include "job/global_batch.h"
 #include "job/last_step.h"
 #include "devices/make_runtime.h"
 #include "options/groups.h"
 #include "text/message.h"
 #include "job/device_split.h"
-#include "job/synthetic.h"
-#include "job/helper.h"
+#include "datasets/synthetic.h"
+#include "datasets/helper.h"
 
 /* Default of --comm-timeout: how many seconds a rank may be late. */
 static const double COMM_TIMEOUT = 60;

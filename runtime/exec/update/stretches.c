@@ -1,4 +1,4 @@
-#include "exec/stretches.h"
+#include "exec/update/stretches.h"
 
 #include "base/alloc.h"
 #include "base/vec.h"

@@ -1,6 +1,6 @@
 /* Opening of data sets as the options say, and parts of `cltrain data`. */
-#ifndef CLTRAIN_COMMAND_JOB_DATA_H
-#define CLTRAIN_COMMAND_JOB_DATA_H
+#ifndef CLTRAIN_COMMAND_DATASETS_DATA_H
+#define CLTRAIN_COMMAND_DATASETS_DATA_H
 
 #include <cltrain/data.h>
 

@@ -2,13 +2,13 @@
  * The end of a step on one device: the step status, and the optimizer over all buckets. The kernels
  * are in clkernels/train/portable/update.cl, for GPUs in train/gpu/update.cl.
  */
-#ifndef CLT_EXEC_UPDATE_H
-#define CLT_EXEC_UPDATE_H
+#ifndef CLT_EXEC_UPDATE_UPDATE_H
+#define CLT_EXEC_UPDATE_UPDATE_H
 
 #include "exec/exec.h"
-#include "exec/loss_scale.h"
-#include "exec/optimizer.h"
-#include "exec/stretches.h"
+#include "exec/update/loss_scale.h"
+#include "exec/update/optimizer.h"
+#include "exec/update/stretches.h"
 
 typedef struct clt_update clt_update;
 

@@ -1,6 +1,6 @@
 /* Opens a saved model for the commands that use a model after training. */
-#ifndef CLTRAIN_COMMAND_JOB_SAVED_H
-#define CLTRAIN_COMMAND_JOB_SAVED_H
+#ifndef CLTRAIN_COMMAND_SAVED_SAVED_H
+#define CLTRAIN_COMMAND_SAVED_SAVED_H
 
 #include <cltrain/checkpoint.h>
 #include <cltrain/fit.h>

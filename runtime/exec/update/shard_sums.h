@@ -3,10 +3,10 @@
  * sums of complete nodes wait on a stack, as the digits of a binary counter. So log2(shards) more
  * sets of buffers suffice.
  */
-#ifndef CLT_EXEC_SHARD_SUMS_H
-#define CLT_EXEC_SHARD_SUMS_H
+#ifndef CLT_EXEC_UPDATE_SHARD_SUMS_H
+#define CLT_EXEC_UPDATE_SHARD_SUMS_H
 
-#include "exec/update.h"
+#include "exec/update/update.h"
 
 typedef struct clt_shard_sums clt_shard_sums;
 

@@ -1,7 +1,7 @@
 /* Copies gradients in 16 bits from and to floats on a device. The kernels are in
  * clkernels/train/portable/convert.cl. */
-#ifndef CLT_EXEC_CONVERT_H
-#define CLT_EXEC_CONVERT_H
+#ifndef CLT_EXEC_UPDATE_CONVERT_H
+#define CLT_EXEC_UPDATE_CONVERT_H
 
 #include "exec/commands.h"
 #include <cltrain/types.h>

@@ -4,8 +4,8 @@
  * skipped and the scale halved. After many good steps the scale is doubled (Micikevicius et al.,
  * "Mixed precision training", ICLR 2018).
  */
-#ifndef CLT_EXEC_LOSS_SCALE_H
-#define CLT_EXEC_LOSS_SCALE_H
+#ifndef CLT_EXEC_UPDATE_LOSS_SCALE_H
+#define CLT_EXEC_UPDATE_LOSS_SCALE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* The optimizers: one row for each value of clt_optimizer in <cltrain/train.h>. */
-#ifndef CLT_EXEC_OPTIMIZER_H
-#define CLT_EXEC_OPTIMIZER_H
+#ifndef CLT_EXEC_UPDATE_OPTIMIZER_H
+#define CLT_EXEC_UPDATE_OPTIMIZER_H
 
 #include "exec/replica.h"
 #include <cltrain/train.h>

@@ -1,4 +1,4 @@
-#include "exec/update_call.h"
+#include "exec/update/update_call.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
  * enqueueing thread waits for them, then pauses for (factor - 1) times their time. The optimizer
  * keeps its speed.
  */
-#ifndef CLT_EXEC_SLOW_H
-#define CLT_EXEC_SLOW_H
+#ifndef CLT_EXEC_TESTING_SLOW_H
+#define CLT_EXEC_TESTING_SLOW_H
 
 #include "device/core/device.h"
 

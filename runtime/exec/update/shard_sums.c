@@ -1,4 +1,4 @@
-#include "exec/shard_sums.h"
+#include "exec/update/shard_sums.h"
 
 #include <stdio.h>
 

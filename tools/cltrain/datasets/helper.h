@@ -1,6 +1,6 @@
 /* Opens data sets whose reader may crash on damaged files. A helper process reads them first. */
-#ifndef CLTRAIN_COMMAND_JOB_HELPER_H
-#define CLTRAIN_COMMAND_JOB_HELPER_H
+#ifndef CLTRAIN_COMMAND_DATASETS_HELPER_H
+#define CLTRAIN_COMMAND_DATASETS_HELPER_H
 
 #include <cltrain/data.h>
 

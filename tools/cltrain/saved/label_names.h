@@ -1,6 +1,6 @@
 /* The section "use" of a checkpoint, which describes the data that its model was trained on. */
-#ifndef CLTRAIN_COMMAND_JOB_LABEL_NAMES_H
-#define CLTRAIN_COMMAND_JOB_LABEL_NAMES_H
+#ifndef CLTRAIN_COMMAND_SAVED_LABEL_NAMES_H
+#define CLTRAIN_COMMAND_SAVED_LABEL_NAMES_H
 
 #include <jansson.h>
 

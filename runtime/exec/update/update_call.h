@@ -1,8 +1,8 @@
 /* Sets the arguments of a kernel of clt_update. */
-#ifndef CLT_EXEC_UPDATE_CALL_H
-#define CLT_EXEC_UPDATE_CALL_H
+#ifndef CLT_EXEC_UPDATE_UPDATE_CALL_H
+#define CLT_EXEC_UPDATE_UPDATE_CALL_H
 
-#include "exec/update.h"
+#include "exec/update/update.h"
 
 /* Sets arguments one after the other and enqueues the kernel. `code` keeps the first failure. */
 typedef struct call {

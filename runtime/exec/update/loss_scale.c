@@ -1,4 +1,4 @@
-#include "exec/loss_scale.h"
+#include "exec/update/loss_scale.h"
 
 #include <math.h>
 

@@ -1,4 +1,4 @@
-#include "job/sampling.h"
+#include "saved/sampling.h"
 
 #include <math.h>
 #include <stdlib.h>

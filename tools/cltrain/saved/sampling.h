@@ -1,6 +1,6 @@
 /* Draws the next token from logits. */
-#ifndef CLTRAIN_COMMAND_JOB_SAMPLING_H
-#define CLTRAIN_COMMAND_JOB_SAMPLING_H
+#ifndef CLTRAIN_COMMAND_SAVED_SAMPLING_H
+#define CLTRAIN_COMMAND_SAVED_SAMPLING_H
 
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-#include "exec/lose.h"
+#include "exec/testing/lose.h"
 
 #ifdef CLT_TESTING
 #include <stdlib.h>

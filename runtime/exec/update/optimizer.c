@@ -1,4 +1,4 @@
-#include "exec/optimizer.h"
+#include "exec/update/optimizer.h"
 
 #include <string.h>
 

@@ -2,8 +2,8 @@
  * Makes a device fail, for tests (CLT_TESTING). From a step on, enqueueing a plan's nodes fails on
  * it as on a device that is gone.
  */
-#ifndef CLT_EXEC_LOSE_H
-#define CLT_EXEC_LOSE_H
+#ifndef CLT_EXEC_TESTING_LOSE_H
+#define CLT_EXEC_TESTING_LOSE_H
 
 #include "device/core/device.h"
 

@@ -1,4 +1,4 @@
-#include "job/saved.h"
+#include "saved/saved.h"
 
 #include <stdio.h>
 #include <stdlib.h>

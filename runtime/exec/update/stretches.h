@@ -1,6 +1,6 @@
 /* The parts of a replica's gradients whose squares are added up for the norm, each by itself. */
-#ifndef CLT_EXEC_STRETCHES_H
-#define CLT_EXEC_STRETCHES_H
+#ifndef CLT_EXEC_UPDATE_STRETCHES_H
+#define CLT_EXEC_UPDATE_STRETCHES_H
 
 #include "exec/replica.h"
 

@@ -1,7 +1,7 @@
 /* Random samples for plans, benchmarks and listings of models. These need the shapes of data, not
  * the data. */
-#ifndef CLTRAIN_COMMAND_JOB_SYNTHETIC_H
-#define CLTRAIN_COMMAND_JOB_SYNTHETIC_H
+#ifndef CLTRAIN_COMMAND_DATASETS_SYNTHETIC_H
+#define CLTRAIN_COMMAND_DATASETS_SYNTHETIC_H
 
 #include <cltrain/data.h>
 

@@ -1,4 +1,4 @@
-#include "job/synthetic.h"
+#include "datasets/synthetic.h"
 
 #include <stdio.h>
 #include <stdlib.h>

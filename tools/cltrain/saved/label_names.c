@@ -1,4 +1,4 @@
-#include "job/label_names.h"
+#include "saved/label_names.h"
 
 #include <math.h>
 #include <stdlib.h>

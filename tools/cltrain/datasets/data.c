@@ -1,5 +1,5 @@
 /* `cltrain data`: describes a data set, or converts text to files of tokens. */
-#include "job/data.h"
+#include "datasets/data.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include "options/commands.h"
 #include "text/message.h"
-#include "job/helper.h"
+#include "datasets/helper.h"
 
 enum { BATCH = 64, MOST_COUNTED = 1 << 20, MOST_PRINTED = 100, MOST_CHANNELS = 16, MOST_TOLD = 10 };
 

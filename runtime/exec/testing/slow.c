@@ -1,4 +1,4 @@
-#include "exec/slow.h"
+#include "exec/testing/slow.h"
 
 #ifdef CLT_TESTING
 #include <errno.h>

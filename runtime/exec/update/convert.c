@@ -1,4 +1,4 @@
-#include "exec/convert.h"
+#include "exec/update/convert.h"
 
 clt_status clt_convert_create(clt_device *device, clt_dtype dtype, bool rounds, cl_mem status,
                               int scale, clt_convert *out)

@@ -1,4 +1,4 @@
-#include "job/helper.h"
+#include "datasets/helper.h"
 
 #include <errno.h>
 #include <fcntl.h>
