@@ -19,11 +19,6 @@ static bool is_empty(clt_load load)
     return load == CLT_LOAD_NONE || load == CLT_LOAD_EMPTY_ONE || load == CLT_LOAD_EMPTY_MANY;
 }
 
-static bool is_many(clt_load load)
-{
-    return load == CLT_LOAD_MANY || load == CLT_LOAD_EMPTY_MANY;
-}
-
 void clt_write(writer *w, clt_instruction i)
 {
     i.ahead = w->ahead;
@@ -31,23 +26,15 @@ void clt_write(writer *w, clt_instruction i)
         w->status = CLT_PUSH(w->out->code, w->out->n, w->out->room, i);
 }
 
-/* Adds an instruction for micro-batch `micro`, or for the whole device. */
-static void plain(writer *w, clt_instruction_kind kind, int micro, int version)
+void clt_write_plain(writer *w, clt_instruction_kind kind, int micro, int version)
 {
     clt_write(w, (clt_instruction){
                      .kind = kind, .item = -1, .micro = micro, .version = version, .peer = -1});
 }
 
-/* Further micro-batches in f32 write gradients to a second set in the arena, which is added to the
- * first. Each virtual shard writes a whole set. */
-static int set_of(const writer *w, int micro)
-{
-    return micro != 0 && !w->in->half && !w->in->tree;
-}
-
 static int last_of(const writer *w)
 {
-    return is_many(w->load) ? CLT_MICRO_LAST : 0;
+    return clt_load_is_many(w->load) ? CLT_MICRO_LAST : 0;
 }
 
 static bool reduces(const writer *w)
@@ -83,7 +70,7 @@ static void collective(writer *w, clt_instruction_kind kind, clt_operand on, int
                          version, peer);
 }
 
-static void start_gradient(writer *w, int bucket)
+void clt_write_start_gradient(writer *w, int bucket)
 {
     if (clt_input_reduces(w->in))
         collective(w, CLT_DO_START, CLT_ON_GRADIENT, bucket, last_of(w), last_of(w),
@@ -93,7 +80,7 @@ static void start_gradient(writer *w, int bucket)
 static void start_gradients(writer *w)
 {
     for (int r = 0; r < w->in->plan->n_ready; r++)
-        start_gradient(w, w->in->plan->ready[r]);
+        clt_write_start_gradient(w, w->in->plan->ready[r]);
 }
 
 /* Starts reducing everything that the forward pass produced. These collectives start before the
@@ -122,132 +109,12 @@ static void complete_means(writer *w)
 
 /* --- micro-batches --------------------------------------------------------------------------- */
 
-/* Adds a RUN or INSPECT. */
-static void nodes(writer *w, clt_instruction_kind kind, int first, int end, int micro)
-{
-    clt_write(w, (clt_instruction){.kind = kind,
-                                   .item = -1,
-                                   .first = first,
-                                   .end = end,
-                                   .micro = micro,
-                                   .set = set_of(w, micro),
-                                   .version = CLT_VERSION_OLD,
-                                   .peer = -1});
-}
-
-/* Adds a collective of the graph, of the devices along its axis. */
-static void of_node(writer *w, clt_instruction_kind kind, int item, int micro, int version)
-{
-    const clt_step_program_input *in = w->in;
-    const clt_outline_collective *c = &in->plan->collectives[item];
-    const int own = clt_mesh_coordinate(&in->mesh, CLT_AXIS_PIPELINE, in->self);
-    const bool sends = clt_outline_sends(in->plan, item);
-    if (!sends && !clt_outline_receives(in->plan, item))
-        clt_write_collective(w, clt_group_along(in, (clt_axis)c->axis), kind, CLT_ON_NODE, item,
-                             micro, version, -1);
-    else
-        clt_write_collective(w, clt_group_edge(in, sends ? own : c->peer, sends ? c->peer : own),
-                             kind, CLT_ON_NODE, item, micro, version, c->peer > own);
-}
-
-void clt_write_sent(writer *w, int end, int micro)
-{
-    const clt_outline *plan = w->in->plan;
-    for (int k = 0; k < plan->n_collectives; k++)
-        if (clt_outline_sends(plan, k) && plan->collectives[k].node < end)
-            of_node(w, CLT_DO_COMPLETE, k, micro, CLT_VERSION_REDUCED);
-}
-
-/* Completes collectives [*next, begun) up to the first that no node before `node` + 1 needs, but
- * for sends. */
-static void complete_needed(writer *w, int *next, int begun, int node, int micro)
-{
-    const clt_outline *plan = w->in->plan;
-    for (; *next < begun; ++*next) {
-        if (clt_outline_sends(plan, *next))
-            continue;
-        if (plan->collectives[*next].needed > node)
-            break;
-        of_node(w, CLT_DO_COMPLETE, *next, micro, CLT_VERSION_REDUCED);
-    }
-}
-
-/* Adds the segments within nodes [first, end). A collective of the graph starts behind its node and
- * is complete before the first node that needs it. With `reduce`, a bucket's reduction starts when
- * its last gradient is enqueued, and between the same collectives of the graph on all devices. */
-static void run_nodes(writer *w, int first, int end, int micro, bool reduce)
-{
-    const clt_outline *plan = w->in->plan;
-    int begun = 0, completed, ready = 0;
-    while (begun < plan->n_collectives && plan->collectives[begun].node < first)
-        begun++;
-    completed = begun;
-    for (int i = 0; i < plan->n_segments && plan->segments[i].first < end; i++) {
-        const clt_segment *s = &plan->segments[i];
-        if (s->first >= first) {
-            complete_needed(w, &completed, begun, s->first, micro);
-            nodes(w, CLT_DO_RUN, s->first, s->end, micro);
-            if (s->begins >= 0)
-                of_node(w, CLT_DO_START, begun++, micro, micro);
-        }
-        while (reduce && ready < s->end_ready && w->in->after[plan->ready[ready]] <= begun)
-            start_gradient(w, plan->ready[ready++]);
-    }
-    while (reduce && !plan->n_nodes && ready < plan->n_ready)
-        start_gradient(w, plan->ready[ready++]);
-    complete_needed(w, &completed, begun, plan->n_nodes, micro);
-}
-
-/* Waits first: the caller's inputs may not be written yet, and results may still be read. */
-static void wait(writer *w)
-{
-    plain(w, CLT_DO_WAIT, 0, CLT_VERSION_ANY);
-}
-
-static void feed(writer *w, int micro)
-{
-    if (w->in->poison)
-        plain(w, CLT_DO_POISON, micro, CLT_VERSION_ANY);
-    plain(w, CLT_DO_FEED, micro, CLT_VERSION_ANY);
-}
-
-static void upstream(writer *w, int micro)
-{
-    if (w->in->host_weights)
-        plain(w, w->in->scaled ? CLT_DO_UPSTREAM_SCALED : CLT_DO_UPSTREAM, micro, CLT_VERSION_ANY);
-}
-
-void clt_write_forward(writer *w, int micro)
-{
-    feed(w, micro);
-    upstream(w, micro);
-    run_nodes(w, 0, w->in->plan->n_forward, micro, false);
-    if (w->in->means)
-        plain(w, CLT_DO_MEAN, micro, micro);
-    plain(w, CLT_DO_FETCH, micro, micro);
-}
-
-void clt_write_backward(writer *w, int micro, bool reduce)
-{
-    if (!w->in->host_weights && w->in->plan->n_nodes)
-        plain(w, CLT_DO_UPSTREAM_DEVICE, micro, micro);
-    if (w->in->plan->output_gradients)
-        plain(w, CLT_DO_FEED_GRADIENTS, micro, CLT_VERSION_ANY);
-    if (w->in->plan->unwritten && !set_of(w, micro)) /* without nodes, no gradient is written */
-        plain(w, w->in->plan->n_nodes ? CLT_DO_CLEAR : CLT_DO_ZERO, micro, CLT_VERSION_ANY);
-    run_nodes(w, w->in->plan->n_forward, w->in->plan->n_nodes, micro, reduce);
-    if (w->in->tree && is_many(w->load))
-        plain(w, CLT_DO_MERGE, micro, micro);
-    else if (!w->in->tree && (w->in->half ? is_many(w->load) : micro != 0))
-        plain(w, w->in->half ? CLT_DO_ADD_HALF : CLT_DO_ADD, micro, micro);
-}
-
 static void train_micro(writer *w, int micro, bool reduce)
 {
     clt_write_forward(w, micro);
     if (reduce && micro == last_of(w))
         start_forward(w);
-    clt_write_backward(w, micro, reduce && !is_many(w->load));
+    clt_write_backward(w, micro, reduce && !clt_load_is_many(w->load));
 }
 
 /* Calls body(micro-batch) for the first, each further and the last micro-batch. */
@@ -256,7 +123,7 @@ static void each_micro(writer *w, void (*body)(writer *w, int micro))
     if (w->load == CLT_LOAD_NONE)
         return;
     body(w, 0);
-    if (!is_many(w->load))
+    if (!clt_load_is_many(w->load))
         return;
     w->out->loop_first = w->out->n;
     body(w, CLT_MICRO_EACH);
@@ -265,17 +132,10 @@ static void each_micro(writer *w, void (*body)(writer *w, int micro))
     body(w, CLT_MICRO_LAST);
 }
 
-/* A device without samples has no gradient. It still computes states that do not depend on the
- * batch. */
-static void idle(writer *w)
+/* Waits first: the caller's inputs may not be written yet, and results may still be read. */
+static void wait(writer *w)
 {
-    const clt_outline *plan = w->in->plan;
-    if (!plan->n_assigns)
-        return;
-    feed(w, 0);
-    run_nodes(w, 0, plan->n_forward, 0, false);
-    if (w->in->means)
-        plain(w, CLT_DO_MEAN, 0, 0);
+    clt_write_plain(w, CLT_DO_WAIT, 0, CLT_VERSION_ANY);
 }
 
 /* --- a training step ------------------------------------------------------------------------- */
@@ -301,7 +161,7 @@ static void flights(writer *w)
 {
     clt_write_flights(w);
     if (zeroes_behind(w))
-        plain(w, CLT_DO_ZERO, last_of(w), CLT_VERSION_ANY);
+        clt_write_plain(w, CLT_DO_ZERO, last_of(w), CLT_VERSION_ANY);
     if (!w->in->deferred)
         start_forward(w);
 }
@@ -310,19 +170,19 @@ static void gradients(writer *w)
 {
     const bool reduce = reduces_early(w);
     if (w->load == CLT_LOAD_NONE)
-        idle(w);
+        clt_write_idle(w);
     if (is_empty(w->load) && !zeroes_behind(w))
-        plain(w, CLT_DO_ZERO, 0, CLT_VERSION_ANY);
+        clt_write_plain(w, CLT_DO_ZERO, 0, CLT_VERSION_ANY);
     if (w->load == CLT_LOAD_NONE && reduce)
         start_forward(w);
     if (w->in->in_flight)
         flights(w);
     else
         each_micro(w, step_micro);
-    if (is_many(w->load) && w->in->half && !w->in->tree && !zeroes_behind(w))
-        plain(w, CLT_DO_ROUND, CLT_MICRO_LAST, CLT_MICRO_LAST);
+    if (clt_load_is_many(w->load) && w->in->half && !w->in->tree && !zeroes_behind(w))
+        clt_write_plain(w, CLT_DO_ROUND, CLT_MICRO_LAST, CLT_MICRO_LAST);
     clt_write_tied(w, last_of(w));
-    if (reduce && (w->load == CLT_LOAD_NONE || is_many(w->load)))
+    if (reduce && (w->load == CLT_LOAD_NONE || clt_load_is_many(w->load)))
         start_gradients(w);
 }
 
@@ -361,7 +221,7 @@ static void status(writer *w, bool leaves, bool given)
                              : clt_input_has_words(in) ? CLT_ON_WORDS
                                                        : CLT_ON_NONE;
     if (in->participants == 1) {
-        plain(w, CLT_DO_STATUS, last_of(w), last_of(w));
+        clt_write_plain(w, CLT_DO_STATUS, last_of(w), last_of(w));
         return;
     }
     if (from != CLT_ON_NONE) {
@@ -406,18 +266,18 @@ static bool updates(const clt_step_program_input *in)
 static void commit(writer *w, bool updated)
 {
     const clt_step_program_input *in = w->in;
-    plain(w, CLT_DO_COMMIT, 0, CLT_VERSION_ANY);
+    clt_write_plain(w, CLT_DO_COMMIT, 0, CLT_VERSION_ANY);
     if (!updated && updates(in))
-        plain(w, CLT_DO_UPDATE, 0, reduced(w, clt_input_reduces(in)));
+        clt_write_plain(w, CLT_DO_UPDATE, 0, reduced(w, clt_input_reduces(in)));
     if (in->plan->n_assigns)
-        plain(w, CLT_DO_ASSIGN, in->in_flight ? last_of(w) : 0,
-              reduced(w, in->means && reduces(w)));
+        clt_write_plain(w, CLT_DO_ASSIGN, in->in_flight ? last_of(w) : 0,
+                        reduced(w, in->means && reduces(w)));
     ship(w);
-    plain(w, CLT_DO_READ_STATUS, 0, CLT_VERSION_ANY);
-    plain(w, CLT_DO_READ_RESULTS, last_of(w),
-          clt_input_shares_results(in) ? CLT_VERSION_REDUCED : last_of(w));
-    plain(w, CLT_DO_FLUSH, 0, CLT_VERSION_ANY);
-    plain(w, CLT_DO_COMMITTED, 0, CLT_VERSION_ANY);
+    clt_write_plain(w, CLT_DO_READ_STATUS, 0, CLT_VERSION_ANY);
+    clt_write_plain(w, CLT_DO_READ_RESULTS, last_of(w),
+                    clt_input_shares_results(in) ? CLT_VERSION_REDUCED : last_of(w));
+    clt_write_plain(w, CLT_DO_FLUSH, 0, CLT_VERSION_ANY);
+    clt_write_plain(w, CLT_DO_COMMITTED, 0, CLT_VERSION_ANY);
 }
 
 static void whole_step(writer *w)
@@ -425,10 +285,10 @@ static void whole_step(writer *w)
     const clt_step_program_input *in = w->in;
     wait(w);
     if (in->measures)
-        plain(w, CLT_DO_MEASURE, 0, CLT_VERSION_ANY);
+        clt_write_plain(w, CLT_DO_MEASURE, 0, CLT_VERSION_ANY);
     gradients(w);
     if (in->measures)
-        plain(w, CLT_DO_MEASURED, 0, CLT_VERSION_ANY);
+        clt_write_plain(w, CLT_DO_MEASURED, 0, CLT_VERSION_ANY);
     if (reduces(w) && in->deferred) {
         start_forward(w);
         start_gradients(w);
@@ -444,9 +304,9 @@ static void whole_step(writer *w)
 
 static void read_results(writer *w)
 {
-    plain(w, CLT_DO_READ_RESULTS, last_of(w),
-          clt_input_shares_results(w->in) ? CLT_VERSION_REDUCED : last_of(w));
-    plain(w, CLT_DO_FLUSH, 0, CLT_VERSION_ANY);
+    clt_write_plain(w, CLT_DO_READ_RESULTS, last_of(w),
+                    clt_input_shares_results(w->in) ? CLT_VERSION_REDUCED : last_of(w));
+    clt_write_plain(w, CLT_DO_FLUSH, 0, CLT_VERSION_ANY);
 }
 
 static void share_results(writer *w)
@@ -461,7 +321,7 @@ static void forward_part(writer *w)
 {
     wait(w);
     if (w->load == CLT_LOAD_NONE)
-        idle(w);
+        clt_write_idle(w);
     else
         clt_write_forward(w, 0);
     share_results(w);
@@ -470,11 +330,11 @@ static void forward_part(writer *w)
 
 static void backward_part(writer *w)
 {
-    upstream(w, 0);
+    clt_write_upstream(w, 0);
     if (w->load != CLT_LOAD_NONE)
         clt_write_backward(w, 0, false);
     if (is_empty(w->load))
-        plain(w, CLT_DO_ZERO, 0, CLT_VERSION_ANY);
+        clt_write_plain(w, CLT_DO_ZERO, 0, CLT_VERSION_ANY);
 }
 
 /* If the caller has reduced the gradients, only the means of states are left. */
@@ -498,54 +358,23 @@ static void apply_part(writer *w, bool given)
     commit(w, false);
 }
 
-static void weights_micro(writer *w, int micro)
-{
-    feed(w, micro);
-    run_nodes(w, 0, w->in->plan->n_forward, micro, false);
-    clt_write_sent(w, w->in->plan->n_forward, micro);
-}
-
 static void weights(writer *w)
 {
     wait(w);
-    each_micro(w, weights_micro);
+    each_micro(w, clt_write_weights);
     share_results(w);
     read_results(w);
-}
-
-static void outside_micro(writer *w, int micro)
-{
-    if (w->in->poison)
-        plain(w, CLT_DO_POISON, micro, CLT_VERSION_ANY);
-    plain(w, CLT_DO_FEED, micro, CLT_VERSION_ANY);
-    run_nodes(w, 0, w->in->plan->n_forward, micro, false);
-    plain(w, CLT_DO_FETCH, micro, micro);
-    clt_write_sent(w, w->in->plan->n_forward, micro);
-    if (w->in->carries && w->in->plan->n_assigns)
-        plain(w, CLT_DO_CARRY, micro, micro);
 }
 
 static void outside(writer *w)
 {
     wait(w);
-    each_micro(w, outside_micro);
+    each_micro(w, clt_write_outside);
     if (w->in->shared)
         share_results(w);
-    plain(w, CLT_DO_READ_RESULTS, last_of(w), w->in->shared ? CLT_VERSION_REDUCED : last_of(w));
-    plain(w, CLT_DO_FLUSH, 0, CLT_VERSION_ANY);
-}
-
-/* Runs a micro-batch of an earlier step node by node. Other devices do not take part. */
-static void diagnose_micro(writer *w, int micro)
-{
-    const clt_outline *plan = w->in->plan;
-    clt_write_refeed(w, micro);
-    for (int node = 0, k = 0; node < plan->n_nodes; node++) {
-        nodes(w, CLT_DO_RUN, node, node + 1, micro);
-        if (k < plan->n_collectives && plan->collectives[k].node == node)
-            of_node(w, CLT_DO_STAND_IN, k++, micro, micro);
-        nodes(w, CLT_DO_INSPECT, node, node + 1, micro);
-    }
+    clt_write_plain(w, CLT_DO_READ_RESULTS, last_of(w),
+                    w->in->shared ? CLT_VERSION_REDUCED : last_of(w));
+    clt_write_plain(w, CLT_DO_FLUSH, 0, CLT_VERSION_ANY);
 }
 
 clt_status clt_step_program_generate(const clt_step_program_input *input,
@@ -584,7 +413,7 @@ clt_status clt_step_program_generate(const clt_step_program_input *input,
         clt_write_copy(&w);
         break;
     case CLT_PROGRAM_DIAGNOSE:
-        each_micro(&w, diagnose_micro);
+        each_micro(&w, clt_write_diagnosis);
         break;
     case CLT_PROGRAM_KIND_COUNT:
         break;
