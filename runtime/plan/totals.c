@@ -20,15 +20,18 @@ static clt_value *added_to(const clt_plan *plan, const clt_node *node)
 }
 
 /* Whether the node can add its result to what is in its output. A base elsewhere would replace it.
- */
+ * The order of the tree of virtual shards adds whole gradients. */
 static bool adds(const clt_plan *plan, const clt_node *node)
 {
-    const clt_variant *variant = plan->nodes[node->id].variant;
-    return variant && (variant->traits & CLT_ADDS) && !(node->op->base && node->in[node->op->base]);
+    const clt_plan_node *of = &plan->nodes[node->id];
+    return of->variant && (of->variant->traits & CLT_ADDS) &&
+           !(node->op->base && node->in[node->op->base]) &&
+           !(plan->options.virtual_shards && of->program.adds_parts);
 }
 
 /* The gradient may be the last of several sums in the same place, as for a parameter that two
- * layers use. Then the first one adds. Nothing else may read any of them, because it would read the
+ * layers use. Then the first one adds, unless a virtual shard's sum must be whole before it is
+ * added. Nothing else may read any of them, because it would read the
  * sum over the micro-batches. */
 static void mark(clt_plan *plan, clt_value *gradient, const int *readers)
 {
@@ -38,7 +41,8 @@ static void mark(clt_plan *plan, clt_value *gradient, const int *readers)
     for (clt_value *in; (in = added_to(plan, v->producer)); v = in)
         if (readers[in->id] != 1 || in->output || !in->producer || v->producer->out[0] != v)
             return;
-    if (v->producer->out[0] != v || !adds(plan, v->producer))
+    const bool several = v != gradient && plan->options.virtual_shards;
+    if (v->producer->out[0] != v || several || !adds(plan, v->producer))
         return;
     const clt_value *first = v;
     for (v = gradient; v != first;) {

@@ -68,6 +68,21 @@ class VirtualShards(RankTest):
     def test_bf16(self):
         self.compare(PLACES, "--virtual-shards", "8", "--precision", "bf16", "--optimizer", "adam")
 
+    def test_words(self):
+        """A shared embedding, and products over more rows than a kernel adds in one pass, are summed whole too."""
+        text = self.path("words.txt")
+        with open(text, "w", encoding="utf-8") as file:
+            file.write(" ".join(f"{n} is {n * n % 97} mod 97." for n in range(4000)))
+        found = {}
+        for devices in ("pocl", "pocl/2", "pocl/2,pocl/2"):
+            folder = self.path("words" + str(len(found)))
+            self.wait(self.begin([COMMAND, "train", "--model", "gpt2:nano", "--data", "text:" + text, "--seq-len", "64",
+                                  "--batch", "29", "--steps", "3", "--virtual-shards", "4", "--devices", devices,
+                                  "--checkpoint-dir", folder]), 0, seconds=600)
+            last = os.path.join(folder, self.saved(folder)[-1])
+            found[devices] = hashlib.sha256(get(os.path.join(last, "model.safetensors"))).hexdigest()
+        self.assertEqual(len(set(found.values())), 1, found)
+
     def test_resume(self):
         """A run goes on elsewhere with the bits of the run that was not broken off."""
         usual = ("--virtual-shards", "4", "--optimizer", "adam")

@@ -16,6 +16,7 @@ typedef enum kernel_index {
     K_ROUND,
     K_MERGE, /* adds shards: gradients */
     K_MERGE_FLOATS,
+    K_ZEROS,
     K_MEAN, /* adds what K_ADD cannot in f32 */
     K_ASSIGN,
     K_SEND, /* error feedback */
@@ -83,10 +84,10 @@ static void write_options(const clt_update *u, clt_dtype gradients, char *option
 
 static clt_status make_kernels(clt_update *u)
 {
-    static const char *const names[] = {"square_sum",      "step_status",  "loss_upstream",
-                                        "scale_upstream",  "add_to",       "round_sum",
-                                        "merge_gradients", "merge_floats", "add_mean",
-                                        "assign_state",    "send_rounded", "keep_residual"};
+    static const char *const names[] = {
+        "square_sum",   "step_status",     "loss_upstream", "scale_upstream", "add_to",
+        "round_sum",    "merge_gradients", "merge_floats",  "add_zeros",      "add_mean",
+        "assign_state", "send_rounded",    "keep_residual"};
     const char *file = u->stretches.gpu ? "train/gpu/update.cl" : "train/portable/update.cl";
     char options[64], wired[64];
     write_options(u, u->options.precision, options, sizeof options);
@@ -98,7 +99,7 @@ static clt_status make_kernels(clt_update *u)
                            : i == K_ADD && is_half(u) ? "add_half"
                                                       : names[i];
         if ((i == K_ROUND && !is_half(u)) || (feeds && !fed) ||
-            ((i == K_MERGE || i == K_MERGE_FLOATS) && !u->options.merges))
+            (i >= K_MERGE && i <= K_ZEROS && !u->options.merges))
             continue;
         CLT_TRY(clt_device_kernel(u->replica->device, file,
                                   feeds || i == K_OPTIMIZER ? wired : options, name,
@@ -277,20 +278,37 @@ bool clt_update_commits(const clt_update *u)
 }
 
 /* The kernel add_to adds whole lines at equal offsets of both buffers. */
-clt_status clt_update_add(clt_update *u, int bucket, int64_t offset, clt_view addend, int64_t bytes)
+clt_status clt_update_add(clt_update *u, clt_view sum, clt_view addend, int64_t bytes)
 {
-    const int64_t lines = addend.offset == offset ? bytes / CLT_TENSOR_ALIGN * CLT_TENSOR_ALIGN : 0;
+    const int64_t lines =
+        addend.offset == sum.offset ? bytes / CLT_TENSOR_ALIGN * CLT_TENSOR_ALIGN : 0;
     if (lines) {
         call c = begin(u, K_ADD);
-        arg_buffer(&c, gradients_of(u, bucket));
+        arg_buffer(&c, sum.buffer);
         arg_buffer(&c, addend.buffer);
-        arg_int(&c, offset / 4);
+        arg_int(&c, sum.offset / 4);
         arg_int(&c, lines / 4);
         CLT_TRY(run_bucket(&c, lines / 4, "add_to", 3, false));
     }
     addend.offset += lines;
-    const clt_view sum = {gradients_of(u, bucket), offset + lines};
+    sum.offset += lines;
     return lines < bytes ? clt_update_mean(u, addend, sum, (bytes - lines) / 4, 1, false) : CLT_OK;
+}
+
+clt_status clt_update_add_zeros(clt_update *u, const cl_mem *set)
+{
+    const clt_buckets *layout = u->replica->layout;
+    for (int i = 0; i < layout->n_buckets; i++) {
+        const int64_t count = layout->buckets[i].bytes / 4;
+        if (layout->buckets[i].state)
+            continue;
+        call c = begin(u, K_ZEROS);
+        arg_buffer(&c, set[i]);
+        arg_int(&c, 0);
+        arg_int(&c, count);
+        CLT_TRY(run_bucket(&c, count, "add_zeros", 2, false));
+    }
+    return CLT_OK;
 }
 
 clt_status clt_update_zero(clt_update *u)

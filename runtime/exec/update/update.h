@@ -54,9 +54,11 @@ clt_status clt_update_upstream(clt_update *update, clt_view weight, cl_mem upstr
 /* Sets upstream[index] = value, times the loss scale. */
 clt_status clt_update_scale_upstream(clt_update *update, cl_mem upstream, int index, double value);
 
-/* Adds `bytes` of floats to the gradients at `offset` of a bucket, in f32. */
-clt_status clt_update_add(clt_update *update, int bucket, int64_t offset, clt_view addend,
-                          int64_t bytes);
+/* Adds `bytes` of floats to gradients in f32: sum = sum + addend. */
+clt_status clt_update_add(clt_update *update, clt_view sum, clt_view addend, int64_t bytes);
+
+/* Adds zeros to a set of f32 gradients, by bucket: -0 becomes +0. */
+clt_status clt_update_add_zeros(clt_update *update, const cl_mem *set);
 
 /* For gradients in 16 bits: sum_half copies the gradients of the `first` micro-batch to the
  * replica's gradient_sums, which are in f32, or adds later ones. round_sum rounds the complete sum

@@ -108,6 +108,9 @@ typedef struct clt_program {
     int n_launches, room_launches;
     clt_extent *scratch; /* bytes of each block, for batches up to the plan's largest */
     int n_scratch, room_scratch;
+    /* With CLT_ADDS: terms of the result are added to what is there one after the other. Otherwise
+     * the result is added whole, with the bits of an addition of its own. */
+    bool adds_parts;
     clt_status status; /* the first failure of the functions below */
 } clt_program;
 

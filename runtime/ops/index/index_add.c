@@ -88,6 +88,7 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_OUT(0), CLT_INT(clt_extent_dim(s.outer)),
              CLT_INDEX_SHAPE(&s), CLT_INDEX_PART(&s), CLT_FIXED(s.padding), CLT_FIXED(piece),
              CLT_FIXED(rows), CLT_FIXED(share));
+    p->adds_parts = true; /* slice by slice */
     clt_range3(p, clt_fixed(pieces), clt_fixed((s.size + rows - 1) / rows),
                clt_extent_ceil(clt_extent_dim(s.outer), share, 1), 1, 1, 1);
 }

@@ -212,6 +212,7 @@ void clt_gemm_cpu_slices(const clt_gemm *gemm, const clt_target *target, int64_t
         CLT_FIXED(block < 0 && gemm->bias >= 0), CLT_EPILOGUE(block < 0 ? &gemm->epilogue : &none));
     if (narrows)
         CLT_ARGS(program, CLT_SCRATCH(part));
+    program->adds_parts = program->adds_parts || (block < 0 && work.k > work.depth);
     clt_extent layers = clt_extent_dim(gemm->pairs);
     layers.mul *= slices;
     clt_range3(program, clt_extent_ceil(clt_extent_dim(gemm->n), d.columns, 1),

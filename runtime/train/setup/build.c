@@ -65,9 +65,10 @@ static clt_status make_sessions(clt_trainer *t, const clt_graph *graph)
 /* A device with several shards adds up their gradients in the order of a tree. */
 static clt_status make_shard_sums(clt_trainer *t, int index)
 {
-    return clt_shard_sums_of_gradients(&t->store->replicas[index], t->options.precision,
-                                       clt_shares_leaves(&t->shares, index),
-                                       &t->devices[index].shard_sums);
+    return clt_shard_sums_of_gradients(
+        &t->store->replicas[index], t->options.precision,
+        clt_memory_terms(&t->options, clt_shares_leaves(&t->shares, index)),
+        &t->devices[index].shard_sums);
 }
 
 static clt_status make_device(clt_trainer *t, int index)

@@ -53,8 +53,7 @@ clt_plan_options clt_capacity_options(const clt_trainer_options *options, clt_pl
     plan.variants = options->variants;
     plan.virtual_shards = options->virtual_shards;
     plan.in_flight = mode == CLT_PLAN_TRAIN ? options->in_flight : 0;
-    plan.accumulates = mode == CLT_PLAN_TRAIN && options->precision == CLT_F32 &&
-                       !options->virtual_shards && clt_capacity_micro_batches(options) > 1;
+    plan.accumulates = mode == CLT_PLAN_TRAIN && clt_memory_accumulates(options);
     return plan;
 }
 

@@ -83,20 +83,30 @@ static int64_t staging_bytes(const clt_replica *replica)
     return replica->device->caps.host_memory ? 0 : largest;
 }
 
-/* Counts how many more sets of gradients, and of means of states, a device's virtual shards need.
- * If the division is not known, every device counts as the one with the most. */
-static clt_status count_sets(const clt_store *store, const clt_trainer_options *options, int total,
-                             int device, int *sets)
+bool clt_memory_accumulates(const clt_trainer_options *options)
 {
-    int64_t shards = 1, *bounds = NULL;
+    return options->precision == CLT_F32 && clt_capacity_micro_batches(options) > 1;
+}
+
+int64_t clt_memory_terms(const clt_trainer_options *options, int64_t shards)
+{
+    return clt_memory_accumulates(options) && shards > 1 ? shards / 2 : shards;
+}
+
+/* Finds how many virtual shards a device has; 1 without. If the division is not known, every device
+ * counts as the one with the most. */
+static clt_status count_shards(const clt_store *store, const clt_trainer_options *options,
+                               int total, int device, int64_t *shards)
+{
+    int64_t *bounds = NULL;
     int first;
-    if (options->virtual_shards) {
-        CLT_TRY(clt_virtual_shards_plan(options->virtual_shards, store, options->world, total,
-                                        &bounds, &first));
-        shards = bounds ? bounds[first + device + 1] - bounds[first + device] : options->accumulate;
-        clt_free(bounds);
-    }
-    *sets = clt_shard_sums_sets(shards);
+    *shards = 1;
+    if (!options->virtual_shards)
+        return CLT_OK;
+    CLT_TRY(clt_virtual_shards_plan(options->virtual_shards, store, options->world, total, &bounds,
+                                    &first));
+    *shards = bounds ? bounds[first + device + 1] - bounds[first + device] : options->accumulate;
+    clt_free(bounds);
     return CLT_OK;
 }
 
@@ -132,9 +142,10 @@ clt_status clt_memory_count(const clt_graph *graph, const clt_store *store,
     const int micro_batches = clt_capacity_micro_batches(options);
     const int slots = clt_optimizer_find(options->optimizer)->n_slots;
     clt_mesh mesh;
-    int total, sets;
+    int64_t shards;
+    int total;
     CLT_TRY(clt_memory_mesh(store, participants, &mesh, &total));
-    CLT_TRY(count_sets(store, options, total, device, &sets));
+    CLT_TRY(count_shards(store, options, total, device, &shards));
     const bool sharded = clt_memory_sharded(store, options, &mesh);
     clt_replica own = *replica;
     own.shards = sharded ? clt_mesh_places(&mesh, CLT_AXIS_SAMPLES) : 1;
@@ -143,7 +154,8 @@ clt_status clt_memory_count(const clt_graph *graph, const clt_store *store,
                                set_bytes(replica->layout, false, CLT_F32, own.shard, own.shards)};
     m->store = set_bytes(replica->layout, true, CLT_F32, 0, 1) +
                set_bytes(replica->layout, false, options->precision, 0, 1) + m->slots;
-    m->store += shard_bytes(replica->layout, options, sets);
+    m->store += shard_bytes(replica->layout, options,
+                            clt_shard_sums_sets(clt_memory_terms(options, shards)));
     /* They are summed in f32. */
     if (micro_batches > 1 && options->precision != CLT_F32 && !options->virtual_shards)
         m->store += set_bytes(replica->layout, false, CLT_F32, 0, 1);
@@ -158,7 +170,7 @@ clt_status clt_memory_count(const clt_graph *graph, const clt_store *store,
     }
     int64_t update, results;
     CLT_TRY(clt_update_bytes(&own, &update));
-    CLT_TRY(count_results(graph, options, &mesh, sets, &results));
+    CLT_TRY(count_results(graph, options, &mesh, clt_shard_sums_sets(shards), &results));
     m->other = update + results;
     if (total > 1)
         m->other += clt_checksum_bytes(replica) + staging_bytes(replica);

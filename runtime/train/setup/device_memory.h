@@ -25,6 +25,13 @@ clt_status clt_memory_mesh(const clt_store *store, int participants, clt_mesh *m
 /* Returns true if devices of this rank that need equal replicas are of different kinds. */
 bool clt_memory_unlike(const clt_store *store, const clt_mesh *mesh);
 
+/* Returns true if the plan's nodes add up the gradients of micro-batches, as they do in f32. */
+bool clt_memory_accumulates(const clt_trainer_options *options);
+
+/* Returns how many terms the gradients of a device's virtual shards have: the shards, or pairs of
+ * shards whose gradients nodes add up. */
+int64_t clt_memory_terms(const clt_trainer_options *options, int64_t shards);
+
 /* Returns true if each device updates its shard of the buckets only. */
 bool clt_memory_sharded(const clt_store *store, const clt_trainer_options *options,
                         const clt_mesh *mesh);

@@ -217,6 +217,12 @@ static clt_status committed(context *c)
     return CLT_OK;
 }
 
+static clt_status add_to(context *c, clt_place place, clt_view addend, int64_t bytes)
+{
+    const clt_view sum = {c->run.gradients[place.index], place.offset};
+    return clt_update_add(c->u->update, sum, addend, bytes);
+}
+
 /* Adds the gradients that no node has added. Neighbours without padding are added together. */
 static clt_status add_gradients(context *c)
 {
@@ -233,14 +239,14 @@ static clt_status add_gradients(context *c)
         CLT_TRY(clt_exec_locate(c->sd->exec, &c->run, gradient, &next));
         if (place.index != sum.index || place.offset != sum.offset + bytes ||
             next.buffer != addend.buffer || next.offset != addend.offset + bytes) {
-            CLT_TRY(clt_update_add(c->u->update, sum.index, sum.offset, addend, bytes));
+            CLT_TRY(add_to(c, sum, addend, bytes));
             sum = place;
             addend = next;
             bytes = 0;
         }
         bytes += clt_type_elements(&gradient->type, 0) * (int64_t)sizeof(float);
     }
-    return clt_update_add(c->u->update, sum.index, sum.offset, addend, bytes);
+    return add_to(c, sum, addend, bytes);
 }
 
 /* A micro-batch without samples adds no gradient. With zero 3 the shard's gradient is that of all
@@ -265,12 +271,26 @@ static clt_status refeed(context *c)
                : CLT_OK;
 }
 
-/* A shard without samples adds zeros. To add nothing would lose the sign of a sum that is -0. */
+/* Completes a shard. Where the plan accumulates, nodes have added an odd shard to the shard before
+ * it, so that a pair of shards is one term of the other sums. A shard without samples adds zeros.
+ * To add nothing would lose the sign of a sum that is -0. */
 static clt_status merge(context *c)
 {
-    if (!c->part.count)
+    const bool pairs = c->sd->plan->options.accumulates;
+    if (c->run.further)
+        CLT_TRY(c->part.count ? add_gradients(c)
+                              : clt_update_add_zeros(c->u->update, c->run.gradients));
+    else if (!c->part.count)
         CLT_TRY(clt_update_zero_set(c->u->update, c->run.gradients));
-    return clt_shard_sums_add(c->u->shard_sums, c->u->update, c->micro);
+    if (!c->u->shard_sums || (pairs && !c->run.further))
+        return CLT_OK;
+    return clt_shard_sums_add(c->u->shard_sums, c->u->update, pairs ? c->micro / 2 : c->micro);
+}
+
+/* Whether the micro-batch's gradients are added to earlier ones. Virtual shards are so in pairs. */
+static bool is_further(const context *c)
+{
+    return c->sd->plan->options.accumulates && (c->b->leaves ? c->micro % 2 : c->micro > 0);
 }
 
 /* Returns where the micro-batch's gradients go. */
@@ -278,8 +298,9 @@ static const cl_mem *gradients_of(const context *c)
 {
     if (!c->u)
         return NULL;
+    const bool pairs = c->sd->plan->options.accumulates;
     return c->u->shard_sums && c->b->share.micro_batches
-               ? clt_shard_sums_target(c->u->shard_sums, c->micro)
+               ? clt_shard_sums_target(c->u->shard_sums, pairs ? c->micro / 2 : c->micro)
                : c->u->gradients;
 }
 
@@ -406,7 +427,7 @@ static clt_status execute_range(context *c, const clt_step_program *p, int first
                                .sample = call->batch.first + c->part.begin,
                                .inputs = c->sd->views,
                                .gradients = gradients_of(c),
-                               .further = c->micro > 0 && c->sd->plan->options.accumulates,
+                               .further = is_further(c),
                                .results = clt_session_results(call->session, b->device, call->entry,
                                                               (int)b->share.first_shard + c->micro),
                                .slot = slot_of(c)};
