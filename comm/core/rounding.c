@@ -1,5 +1,7 @@
 #include "comm/core/rounding.h"
 
+#include "comm/core/feedback.h"
+
 #include "comm/core/reduction.h"
 
 /* A block stays in the first-level cache. */
@@ -49,4 +51,26 @@ void clt_reduce_rounded(const clt_reduce_sum *sum, int64_t n, const clt_rounding
             *squares += square;
     }
     *finite = all;
+}
+
+void clt_feedback_send(const float *values, int64_t n, clt_dtype type, float scale,
+                       float *residuals, uint16_t *sent)
+{
+    const clt_rounding rounding = {residuals, residuals, scale};
+    const void *in[] = {values};
+    void *out[] = {sent};
+    const clt_reduce_sum sum = {CLT_F32, type, in, 1, out, 1};
+    bool finite;
+    clt_reduce_rounded(&sum, n, &rounding, NULL, &finite);
+}
+
+void clt_feedback_receive(const uint16_t *sent, int64_t n, clt_dtype type, float scale,
+                          float *values)
+{
+    const float back = 1 / scale;
+    bool finite;
+    clt_reduce_for(type, CLT_F32)((const void *[]){sent}, 1, (void *[]){values}, 1, n, CLT_COMM_SUM,
+                                  1, NULL, &finite);
+    for (int64_t i = 0; i < n; i++)
+        values[i] *= back;
 }

@@ -155,6 +155,52 @@ class Local(CommandTest):
                     moved += abs(change) > 1e-3
             self.assertGreater(moved, 100)
 
+    def residual(self, name):
+        """Returns the residuals of all senders in a checkpoint, added up."""
+        sums, senders = {}, set()
+        for key, values in tensors(self.newest(name, "optimizer")).items():
+            parameter, found, sender = key.partition(".wire.")
+            if found:
+                senders.add(sender)
+                sums[parameter] = [a + b for a, b in zip(sums.get(parameter, [0.0] * len(values)), values)]
+        return sums, sorted(senders)
+
+    def test_wire(self):
+        usual = ("--sync-every", "4", "--outer", "nesterov", "--batch", "20")
+        full, _ = self.fit("f32", "--steps", "8", *TWO, *usual)
+        for wire in ("bf16", "f16"):
+            words = (*TWO, *usual, "--wire", wire)
+            steps, _ = self.fit("whole" + wire, "--steps", "16", *words)
+            self.fit("part" + wire, "--steps", "8", *words)
+            self.fit("part" + wire, "--steps", "16", "--resume", *words)
+            self.same("whole" + wire, "part" + wire)
+            self.assertEqual({2 * r["sync_bytes"] for r in steps}, {r["sync_bytes"] for r in full})
+            self.assertIn(f"bytes each time, parameters in {wire}", self.last.stdout)
+        before, senders = self.residual("partbf16")
+        self.assertEqual(senders, ["replica0", "replica1", "sum0"])
+        self.assertGreater(sum(abs(x) for values in before.values() for x in values), 0)
+        # Other types do not go on with these residuals.
+        for more, own in (((), "f32"), (("--wire", "f16"), "f16")):
+            self.assert_bad(*self.arguments("--steps", "20", "--checkpoint-dir", self.path("partbf16"), "--resume", *TWO,
+                                            *usual, *more, model="mlp:16", devices="pocl/2"), code=1,
+                            says=("has residuals of wire bf16", f"this run has wire {own}: go on with wire bf16"))
+        # On another number of replicas nothing of them is lost: this run ends before it synchronises.
+        self.fit("partbf16", "--steps", "16", "--resume", "--parallel", "local=4", *usual, "--wire", "bf16",
+                 devices="pocl/2,pocl/2")
+        self.assertIn("is added to what replica 0 sends next", " ".join(self.last.stderr.split()))
+        after, _ = self.residual("partbf16")
+        for name, values in after.items():
+            for a, b in zip(values, before[name]):
+                self.assertAlmostEqual(a, b, delta=1e-9, msg=name)
+        # A run in f32 goes on in 16 bits, with residuals of zeros. One replica sends nothing.
+        self.fit("f32", "--steps", "12", "--resume", *TWO, *usual, "--wire", "bf16")
+        self.fit("f32", "--steps", "14", "--resume", "--parallel", "local=1", *usual, "--wire", "bf16", devices="pocl@1")
+        # Gradients leave other residuals.
+        self.fit("dp", "--steps", "4", "--batch", "20", "--wire", "bf16", *DP)
+        self.assert_bad(*self.arguments("--steps", "8", "--checkpoint-dir", self.path("dp"), "--resume", *TWO, *usual,
+                                        "--wire", "bf16", model="mlp:16", devices="pocl/2"), code=1,
+                        says=("has residuals of gradients (wire bf16), and replicas exchange parameters",))
+
     def test_time_and_steps_in_turns(self):
         usual = (*TWO, "--batch", "8")
         steps, _ = self.fit("turns", "--epochs", "2", *usual, "--sync-every", "0.02s")

@@ -4,21 +4,9 @@
  */
 #include "comm/nodes.h"
 
-#include <math.h>
+#include "comm/nearest.h"
 
 enum { COUNT = 70001, STEPS = 4, LEVELS = 3 };
-
-/* Rounds to the nearest number with so many bits of fraction, ties to even. */
-static float nearest(clt_dtype dtype, float x)
-{
-    int exponent;
-    if (x == 0)
-        return x;
-    frexpf(x, &exponent);
-    int last = exponent - (dtype == CLT_BF16 ? 8 : 11);
-    last = dtype == CLT_F16 && last < -24 ? -24 : last;
-    return (float)ldexp(nearbyint(ldexp((double)x, -last)), last);
-}
 
 static uint16_t bits_of(clt_dtype dtype, float x)
 {

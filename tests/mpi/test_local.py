@@ -6,20 +6,22 @@ import time
 from launches import PATIENT, LaunchTest
 from ranks import COMMAND, ENDLESS, RankTest, records, run
 
-from cltrain_ranks import WAITING # ranks sets the path of these modules
+# ranks sets the path of these modules.
+from cltrain_ranks import WAITING
+from command import tensors
 
 USUAL = ("--optimizer", "adamw", "--outer", "nesterov", "--sync-every", "4", "--batch", "20", "--seed", "3")
 
 
 class Local(RankTest):
-    def fit(self, name, ranks, steps, *more, devices, local="local=4", node_ranks=None):
+    def fit(self, name, ranks, steps, *more, devices, local="local=4", node_ranks=None, code=0):
         folder = self.path(name)
         words = ("--steps", steps, "--checkpoint-dir", folder, "--metrics", self.path(name + ".jsonl"),
                  "--parallel", local, *USUAL, *more)
         environment = {} if node_ranks is None else {"CLT_TESTING_NODE_RANKS": str(node_ranks)}
         os.environ.update(environment)
         try:
-            out = self.run_ranks(ranks, *words, "--oversubscribe", model="mlp:16", devices=devices)
+            out = self.run_ranks(ranks, *words, "--oversubscribe", model="mlp:16", devices=devices, code=code)
         finally:
             for variable in environment:
                 del os.environ[variable]
@@ -38,6 +40,25 @@ class Local(RankTest):
         _, (_, said) = self.fit("broken", 2, 20, "--resume", devices="pocl@1", local="local=2")
         self.assertIn("is of 4 replicas, this run has 2", said)
         self.assertEqual(said.count("inner states of all replicas begin anew"), 1)
+
+    def test_wire(self):
+        """With 16 bits, a run that is broken off goes on to the same bits on the same ranks, of one node or two."""
+        for name, node_ranks, senders in (
+                ("one", None, {"replica0", "replica1", "replica2", "replica3", "rank0", "rank1", "sum0"}),
+                ("two", 1, {"replica0", "replica1", "replica2", "replica3", "node0", "node1", "sum0", "sum1"})):
+            usual = {"devices": "pocl@1,pocl@1", "node_ranks": node_ranks}
+            want, _ = self.fit(name, 2, 16, "--wire", "bf16", **usual)
+            self.fit(name + "broken", 2, 8, "--wire", "bf16", **usual)
+            last, (_, said) = self.fit(name + "broken", 2, 16, "--wire", "bf16", "--resume", **usual)
+            self.assert_same_bits(last, want)
+            self.assertNotIn("rounded away", said)
+            names = tensors(os.path.join(last, "optimizer.safetensors"))
+            self.assertEqual({n.split(".wire.")[1] for n in names if ".wire." in n}, senders)
+        _, (_, said) = self.fit("twobroken", 4, 20, "--wire", "bf16", "--resume", devices="pocl@1")
+        self.assertEqual(said.count("is added to what replica 0 sends next"), 1)
+        _, (_, said) = self.fit("onebroken", 2, 20, "--resume", devices="pocl@1,pocl@1", code=1)
+        self.assertIn("has residuals of wire bf16, this run has wire f32", said)
+        self.assertEqual(len(said.splitlines()), 2, said) # one a rank
 
     def test_by_time(self):
         # USUAL has --sync-every, so these words replace it.

@@ -20,7 +20,8 @@
  * v, is in host memory, once a rank.
  *
  * With equal, power-of-two numbers of replicas on all ranks, the bits of the sums do not depend on
- * which rank has a replica. Otherwise, and if a replica has no samples, they do.
+ * which rank has a replica. Otherwise, if a replica has no samples, or with 16 bits on the wire,
+ * they do.
  *
  * A rank may have several replicas, with a thread each. A replica lies within one rank. Replicas
  * are numbered in the order of the ranks. One thread at a time uses a clt_local and its trainers.
@@ -72,6 +73,17 @@ typedef struct clt_local_options {
     const clt_world
         *world;          /* of all replicas; NULL: this process alone. Must outlive the clt_local */
     double comm_timeout; /* seconds that a rank may be late for a reduction; 0: without limit */
+    /* CLT_F32, CLT_BF16 or CLT_F16: the type in which differences of parameters travel between
+     * replicas. With 16 bits, error feedback as of clt_trainer_options.wire: replica r sends
+     * s = round(S n_r / n (a - p_r) + S e_r), and keeps e_r = what was rounded away, divided by S.
+     * Ranks, nodes and owners of sums keep residuals as well. S is 1 for bf16 and 2^10 for f16, so
+     * that small differences reach f16; differences from 64 on are NONFINITE. Residuals are in
+     * checkpoints. A run goes on with the same type only (else MISMATCH); from F32 with residuals
+     * of zeros. On other replicas or ranks, replica 0 sends the sum of all residuals.
+     * States travel in f32. The bits depend on which rank has a replica. It takes 6 bytes a
+     * parameter on the host for each replica of the rank, and 8 for each kind of sum that the rank
+     * rounds. Devices of one replica exchange gradients in f32. */
+    clt_dtype wire;
 } clt_local_options;
 
 /* Sets struct_size and the defaults. */
@@ -90,9 +102,9 @@ typedef struct clt_local clt_local;
  *
  * Errors: INVALID_ARGUMENT (options out of range; a trainer with a world, with weights of its
  * devices or with rebalance; a store that several trainers share), UNSUPPORTED (trainers with zero,
- * offload, virtual shards, 16 bits on the wire or a mesh of other axes than dp; graphs whose states
- * have rows of samples, clt_batch_rows_put), MISMATCH (ranks have other models or options), those
- * of clt_comm_create_between. Free *local with clt_local_destroy.
+ * offload, virtual shards, gradients in 16 bits on the wire or a mesh of other axes than dp; graphs
+ * whose states have rows of samples, clt_batch_rows_put), MISMATCH (ranks have other models or
+ * options), those of clt_comm_create_between. Free *local with clt_local_destroy.
  */
 CLT_API clt_status clt_local_create(clt_trainer *const *trainers, int count,
                                     const clt_local_options *options, clt_local **local);
@@ -113,7 +125,8 @@ CLT_API int clt_local_first(const clt_local *local);
  * replica with 0 gets the new parameters and does not count. If all have 0, nothing is exchanged.
  * Waits for the devices. Collective over the ranks.
  *
- * Errors: INVALID_ARGUMENT, those of devices and of reductions (ABORTED, TIMEOUT).
+ * Errors: INVALID_ARGUMENT, NONFINITE (16 bits on the wire; on all ranks), those of devices and of
+ * reductions (ABORTED, TIMEOUT).
  */
 CLT_API clt_status clt_local_sync(clt_local *local, const double *samples);
 

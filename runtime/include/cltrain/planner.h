@@ -213,7 +213,7 @@ typedef struct clt_mesh_entry {
     int zero;             /* 0, 1 or 3: for clt_trainer_options.zero, and 3 for the store's too */
     int accumulate;       /* for clt_trainer_options.accumulate */
     int local;            /* 0; else so many such meshes train apart (local SGD): simulated only */
-    int half_wire;        /* 0; 1: gradients travel in 16 bits: simulated only */
+    int half_wire;        /* 0; 1: gradients (local: parameters) in 16 bits: simulated only */
     int possible;         /* 0: devices cannot train so; `reason` says why, the times are 0 */
     int measured;         /* 1: the plans of its devices were measured, 0: they were estimated */
     double step;          /* predicted */

@@ -31,6 +31,9 @@ static clt_status check_options(const clt_local_options *o)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "outer optimizer: lr %g must be above 0, and momentum %g from 0 to below 1",
                         o->outer.lr, o->outer.momentum);
+    if (o->wire != CLT_F32 && o->wire != CLT_BF16 && o->wire != CLT_F16)
+        return clt_fail(CLT_INVALID_ARGUMENT, "clt_local_options.wire %s: must be f32, bf16 or f16",
+                        clt_dtype_name(o->wire));
     if (!isfinite(o->comm_timeout) || o->comm_timeout < 0)
         return clt_fail(CLT_INVALID_ARGUMENT, "time-out %g of reductions: must be at least 0",
                         o->comm_timeout);
@@ -43,9 +46,10 @@ static clt_status check_built(const clt_trainer *t, int i)
     const char *other = t->options.zero || t->store->mesh.zero ? "zero"
                         : t->store->owners                     ? "offload"
                         : t->options.virtual_shards            ? "virtual shards"
-                        : t->options.wire != CLT_F32           ? "16 bits on the wire"
-                        : clt_participants_have_axes(&t->all)  ? "a mesh of other axes than dp"
-                                                               : NULL;
+                        : t->options.wire != CLT_F32
+                            ? "gradients of 16 bits on the wire (clt_trainer_options.wire)"
+                        : clt_participants_have_axes(&t->all) ? "a mesh of other axes than dp"
+                                                              : NULL;
     if (other)
         return clt_fail(CLT_UNSUPPORTED, "replica %d has %s, which is not built beside local", i,
                         other);
@@ -142,12 +146,12 @@ static clt_status compare(const clt_local *local)
 {
     const clt_trainer *t = local->trainers[0];
     const clt_local_options *o = &local->options;
-    const double numbers[] = {(double)o->every_steps, o->every_seconds,
-                              (double)o->outer.kind,  o->outer.lr,
-                              o->outer.momentum,      (double)t->all.total};
+    const double numbers[] = {
+        (double)o->every_steps, o->every_seconds,     (double)o->outer.kind, o->outer.lr,
+        o->outer.momentum,      (double)t->all.total, (double)o->wire};
     CLT_TRY(clt_ranks_compare(local->all.world, clt_hash(numbers, sizeof numbers, 0),
                               "way to synchronise replicas (steps or seconds, outer optimizer, "
-                              "devices of a replica)"));
+                              "devices of a replica, type on the wire)"));
     return clt_world_compare_plans(&local->all, t->graph, t->store, &t->options);
 }
 

@@ -13,6 +13,15 @@ typedef struct clt_outer_span {
     int64_t at;            /* in the arrays of clt_outer_state: floats or bytes */
 } clt_outer_span;
 
+/* Of parameters that travel in 16 bits (outer_wire.h). */
+typedef struct clt_outer_wire {
+    double scale;                   /* what differences are multiplied by: 1, or for f16 2^10 */
+    uint16_t **sent;                /* by replica of this rank: what it sends, then the sum */
+    float **residuals;              /* the same: what it has rounded away, divided by the scale */
+    clt_collective_residual **sums; /* by bucket of parameters: what this rank rounds of sums */
+    int32_t *roundings; /* by rank: a bit for each kind of sum whose residual it has alone */
+} clt_outer_wire;
+
 /* What a rank keeps for synchronisations. Arrays of floats have the buckets of trained parameters
  * one after the other, then the states of f32. */
 typedef struct clt_outer_state {
@@ -26,6 +35,7 @@ typedef struct clt_outer_state {
     char **frozen;            /* by replica: the frozen parameter that is being adopted */
     const clt_slot *frozen_slot;
     clt_collectives collectives; /* one participant for each replica */
+    clt_outer_wire wire;
 } clt_outer_state;
 
 struct clt_local {
@@ -52,6 +62,9 @@ void clt_outer_close(clt_local *local);
 /* Gives all replicas the parameters and states of replica 0, which become the anchor, and its
  * frozen parameters. Collective. */
 clt_status clt_outer_adopt(clt_local *local);
+
+/* Returns the place of a parameter in the arrays of floats. */
+int64_t clt_outer_place(const clt_outer_state *outer, const clt_slot *slot);
 
 /* Synchronises with weights by replica of all ranks, whose sum is 1. Collective. */
 clt_status clt_outer_exchange(clt_local *local, const double *weights);

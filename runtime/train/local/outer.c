@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "train/local/local.h"
+#include "train/local/outer_wire.h"
 #include "train/ranks/connect.h"
 
 /* --- what is exchanged ----------------------------------------------------------------------- */
@@ -66,7 +66,7 @@ static clt_status allocate(clt_local *local)
         o->whole[i] = clt_calloc((size_t)o->other_bytes + 1, 1);
         CLT_TRY_MEMORY(o->hosts[i] && o->whole[i]);
     }
-    return CLT_OK;
+    return clt_outer_wire_allocate(local);
 }
 
 static clt_status prepare(clt_local *local)
@@ -90,15 +90,17 @@ clt_status clt_outer_open(clt_local *local)
         return CLT_OK;
     for (int i = 0; i < local->own; i++)
         devices[i] = local->trainers[i]->store->replicas[0].device;
-    return clt_world_agree(&local->all,
-                           clt_collectives_open(devices, local->own, local->all.world,
-                                                local->options.comm_timeout, CLT_CONNECT_AUTO,
-                                                &local->outer.collectives));
+    CLT_TRY(clt_world_agree(&local->all,
+                            clt_collectives_open(devices, local->own, local->all.world,
+                                                 local->options.comm_timeout, CLT_CONNECT_AUTO,
+                                                 &local->outer.collectives)));
+    return clt_outer_wire_open(local);
 }
 
 void clt_outer_close(clt_local *local)
 {
     clt_outer_state *o = &local->outer;
+    clt_outer_wire_close(local);
     clt_collectives_close(&o->collectives);
     for (int i = 0; i < local->own; i++) {
         if (o->hosts)
@@ -108,6 +110,14 @@ void clt_outer_close(clt_local *local)
     }
     CLT_FREE(o->floats, o->others, o->anchor, o->velocity, o->hosts, o->whole, o->frozen);
     *o = (clt_outer_state){0};
+}
+
+int64_t clt_outer_place(const clt_outer_state *o, const clt_slot *slot)
+{
+    int k = 0;
+    while (o->floats[k].bucket != slot->bucket)
+        k++;
+    return o->floats[k].at + slot->offset / (int64_t)sizeof(float);
 }
 
 /* --- devices --------------------------------------------------------------------------------- */
@@ -142,11 +152,16 @@ static clt_status weigh(void *arg, int i)
 {
     clt_local *local = arg;
     const clt_outer_state *o = &local->outer;
+    const bool rounds = clt_outer_wire_sends(local);
     const double weight = local->weights[local->first + i];
+    const double scaled = rounds ? o->wire.scale * weight : weight;
     CLT_TRY(fetch(arg, i));
     float *host = o->hosts[i];
     for (int64_t k = 0; k < o->count; k++)
-        host[k] = (float)(weight * ((double)o->anchor[k] - (double)host[k]));
+        host[k] = (float)((k < o->parameters ? scaled : weight) *
+                          ((double)o->anchor[k] - (double)host[k]));
+    if (rounds)
+        clt_outer_wire_round(local, i);
     return CLT_OK;
 }
 
@@ -182,27 +197,32 @@ enum { IN_FLIGHT = 64 };
 typedef bool (*describe_fn)(const clt_local *local, int i, int k, clt_collective *what);
 
 static clt_status complete(const clt_collectives *c, int own,
-                           clt_collective_request requests[][CLT_MOST_DEVICES], int count)
+                           clt_collective_request requests[][CLT_MOST_DEVICES], int count,
+                           bool *finite)
 {
     clt_collective_result result;
     for (int k = 0; k < count; k++)
-        for (int i = 0; i < own; i++)
+        for (int i = 0; i < own; i++) {
             CLT_TRY(c->complete(c->self, i, &requests[k][i], &result));
+            *finite = *finite && result.finite;
+        }
     return CLT_OK;
 }
 
-/* A thread serves all replicas of the rank: it starts on all of them, then completes on all. */
-static clt_status exchange(const clt_local *local, describe_fn describe)
+/* A thread serves all replicas of the rank: it starts on all of them, then completes on all.
+ * *finite: whether all results are that are measured. */
+static clt_status exchange(const clt_local *local, describe_fn describe, bool *finite)
 {
     clt_collective_request requests[IN_FLIGHT][CLT_MOST_DEVICES];
     const clt_collectives *c = &local->outer.collectives;
     clt_collective what;
     int k = 0, begun = 0;
+    *finite = true;
     if (!c->self)
         return CLT_OK;
     for (; describe(local, 0, k, &what); k++) {
         if (k - begun == IN_FLIGHT) {
-            CLT_TRY(complete(c, local->own, requests, IN_FLIGHT));
+            CLT_TRY(complete(c, local->own, requests, IN_FLIGHT, finite));
             begun = k;
         }
         for (int i = 0; i < local->own; i++) {
@@ -210,7 +230,7 @@ static clt_status exchange(const clt_local *local, describe_fn describe)
             CLT_TRY(c->start(c->self, i, &what, 0, NULL, &requests[k - begun][i]));
         }
     }
-    return complete(c, local->own, requests, k - begun);
+    return complete(c, local->own, requests, k - begun, finite);
 }
 
 /* A tree has no empty leaves. */
@@ -238,6 +258,14 @@ static bool describe_sum(const clt_local *local, int i, int k, clt_collective *w
         .empty = local->weights[local->first + i] == 0,
         .leaves = sums_as_tree(local),
         .label = states ? "states of the replicas" : "parameters of the replicas"};
+    if (clt_outer_wire_sends(local) && !states) {
+        what->host = o->wire.sent[i] + at;
+        what->dtype = local->options.wire;
+        what->residual = o->wire.sums[k];
+        what->residual_scale = o->wire.scale;
+        what->measure = true;
+        what->leaves = 0; /* sums with residuals go in the order of the participants */
+    }
     return true;
 }
 
@@ -307,12 +335,13 @@ static clt_status adopt_frozen(clt_local *local)
     const clt_buckets *layout = &local->trainers[0]->store->layout;
     clt_outer_state *o = &local->outer;
     clt_status status = CLT_OK;
+    bool finite;
     for (int k = 0; status == CLT_OK && local->total > 1 && k < layout->n_slots; k++) {
         o->frozen_slot = &layout->slots[k];
         if (!o->frozen_slot->state || !o->frozen_slot->frozen)
             continue;
         status = clt_world_agree(&local->all, clt_local_each(local, read_frozen, local));
-        CLT_NEXT(status, exchange(local, describe_frozen));
+        CLT_NEXT(status, exchange(local, describe_frozen, &finite));
         if (status == CLT_OK)
             status = clt_world_agree(&local->all, clt_local_each(local, write_frozen, local));
         for (int i = 0; i < local->own; i++) {
@@ -326,8 +355,9 @@ static clt_status adopt_frozen(clt_local *local)
 clt_status clt_outer_adopt(clt_local *local)
 {
     clt_outer_state *o = &local->outer;
+    bool finite;
     CLT_TRY(clt_world_agree(&local->all, clt_local_each(local, fetch, local)));
-    CLT_TRY(exchange(local, describe_adopted));
+    CLT_TRY(exchange(local, describe_adopted, &finite));
     memcpy(o->anchor, o->hosts[0], (size_t)o->count * sizeof *o->anchor);
     CLT_TRY(clt_world_agree(&local->all, clt_local_each(local, spread, local)));
     return adopt_frozen(local);
@@ -350,12 +380,15 @@ static void update(const clt_outer *by, clt_outer_state *o, const float *d)
 
 clt_status clt_outer_exchange(clt_local *local, const double *weights)
 {
+    bool finite, others;
     local->weights = weights;
     clt_status status = clt_world_agree(&local->all, clt_local_each(local, weigh, local));
-    CLT_NEXT(status, exchange(local, describe_sum));
-    CLT_NEXT(status, exchange(local, describe_others));
+    CLT_NEXT(status, exchange(local, describe_sum, &finite));
+    CLT_NEXT(status, exchange(local, describe_others, &others));
     local->weights = NULL;
     CLT_TRY(status);
+    if (clt_outer_wire_sends(local))
+        CLT_TRY(clt_outer_wire_take(local, finite));
     update(&local->options.outer, &local->outer, local->outer.hosts[0]);
     CLT_TRY(clt_world_agree(&local->all, clt_local_each(local, spread, local)));
     local->syncs += local->total > 1;
@@ -369,5 +402,9 @@ int64_t clt_local_syncs(const clt_local *local)
 
 int64_t clt_local_sync_bytes(const clt_local *local)
 {
-    return local->total > 1 ? local->outer.count * (int64_t)sizeof(float) : 0;
+    const clt_outer_state *o = &local->outer;
+    const int64_t states = o->count - o->parameters;
+    return local->total > 1 ? o->parameters * clt_dtype_size(local->options.wire) +
+                                  states * (int64_t)sizeof(float)
+                            : 0;
 }

@@ -90,6 +90,12 @@ clt_status clt_local_evaluate(void *arg, int i);
 /* Saves a checkpoint at the position of the run. Collective. */
 clt_status clt_local_save(clt_local_run *run);
 
+/* Copies bytes of rank `root` to all ranks. */
+clt_status clt_local_tell(const clt_local *local, int root, void *data, int64_t bytes);
+
+/* --- local_resume.c
+ * -------------------------------------------------------------------------------- */
+
 /* Resumes if the options ask for it and there is a checkpoint, and gives all replicas equal
  * parameters. Collective. */
 clt_status clt_local_resume(clt_local_run *run);

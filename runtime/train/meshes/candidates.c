@@ -51,7 +51,7 @@ static clt_status add(lister *l, const clt_candidate *c)
         return CLT_OK;
     CLT_TRY(CLT_PUSH(l->list, l->count, l->room, *c));
     /* What --wire is built for. */
-    if (!limits->halves || dp == 1 || c->zero == 3 || c->local || c->size[CLT_AXIS_TENSOR] > 1 ||
+    if (!limits->halves || dp == 1 || c->zero == 3 || c->size[CLT_AXIS_TENSOR] > 1 ||
         c->size[CLT_AXIS_PIPELINE] > 1)
         return CLT_OK;
     clt_candidate half = *c;

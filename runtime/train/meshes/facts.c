@@ -34,7 +34,7 @@ static void set_options(const clt_mesh_setting *s, clt_mesh_facts *f)
     f->options.batch /= local;
     f->options.accumulate = f->candidate.accumulate;
     f->options.zero = f->candidate.zero;
-    if (f->candidate.half)
+    if (f->candidate.half && !f->candidate.local) /* replicas exchange parameters instead */
         f->options.wire = CLT_BF16;
     f->options.weights = NULL;
     f->options.rebalance = 0;

@@ -92,7 +92,7 @@ static void add_outer(const clt_mesh_base *base, const clt_mesh_links *links,
 {
     if (!f->candidate.local)
         return;
-    const double bytes = (double)clt_mesh_updated(f, 0);
+    const double bytes = (double)clt_mesh_updated(f, 0) / (f->candidate.half ? 2 : 1);
     step->outer =
         (clt_mesh_reduce(links, f->candidate.local, clt_candidate_devices(&f->candidate), bytes) +
          base->update * (double)clt_mesh_updated(f, 0)) /

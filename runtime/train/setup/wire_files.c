@@ -269,7 +269,12 @@ clt_status clt_wire_expect(const clt_trainer *t, const clt_checkpoint *checkpoin
     CLT_TRY(read_words(section->text, &w));
     const char *theirs = w.count ? w.of[0] : "?";
     clt_status status =
-        strcmp(theirs, own)
+        t->is_replica
+            ? clt_fail(CLT_MISMATCH,
+                       "%s has residuals of gradients (wire %s), and replicas exchange parameters: "
+                       "go on without local, or start a new run from its parameters",
+                       clt_checkpoint_path(checkpoint), theirs)
+        : strcmp(theirs, own)
             ? clt_fail(CLT_MISMATCH,
                        "%s has residuals of wire %s, this run has wire %s: go on with wire %s, or "
                        "start a new run from its parameters",

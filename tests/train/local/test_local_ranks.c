@@ -20,6 +20,7 @@ typedef struct plan {
     bool synchronous; /* one trainer for all, as dp */
     int64_t every_steps, steps, epochs;
     double every_seconds;
+    clt_dtype wire; /* of synchronisations */
     clt_comm *comms[COMMS];
     int n_comms;
     int64_t reduced, parameters, results; /* bytes; results: of a step's losses and metrics */
@@ -141,6 +142,7 @@ static clt_status open_team(rank *self, team *t)
     options.world = &self->world;
     options.every_steps = own->every_steps;
     options.every_seconds = own->every_seconds;
+    options.wire = own->wire;
     return clt_local_create(t->trainers, t->n, &options, &t->local);
 }
 
@@ -224,6 +226,25 @@ static void an_eighth_of_the_bytes_is_reduced(void **state)
     }
 }
 
+/* In 16 bits, exactly half of the bytes that f32 takes. */
+static void half_of_the_bytes_is_reduced(void **state)
+{
+    static const clt_dtype wires[] = {CLT_F32, CLT_BF16, CLT_F16};
+    int64_t bytes[3];
+    rank ranks[RANKS];
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        run(ranks, (plan){.every_steps = 4, .steps = 12, .wire = wires[i]});
+        assert_int_equal(ranks[0].status, CLT_OK);
+        bytes[i] = plans[0].reduced;
+        assert_int_equal(plans[1].reduced, bytes[i]);
+        assert_int_equal(3 * plans[0].sync_bytes, bytes[i]);
+    }
+    assert_int_equal(bytes[0], 3 * plans[0].parameters);
+    assert_int_equal(2 * bytes[1], bytes[0]);
+    assert_int_equal(2 * bytes[2], bytes[0]);
+}
+
 /* The first device is three times slower. Each sample is read once an epoch. */
 static void each_sample_is_used_once_at_any_speed(void **state)
 {
@@ -277,6 +298,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_eighth_of_the_bytes_is_reduced),
+        cmocka_unit_test(half_of_the_bytes_is_reduced),
         cmocka_unit_test(each_sample_is_used_once_at_any_speed),
         cmocka_unit_test(a_failing_replica_ends_all),
     };

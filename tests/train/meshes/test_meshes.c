@@ -295,12 +295,12 @@ static void unlike_ranks(void **state)
 
 /* --- machines that are not there ------------------------------------------------------------- */
 
-/* Returns the same mesh with gradients in f32. */
+/* Returns the same mesh in f32. */
 static clt_mesh_entry full_row(const clt_meshes *meshes, const clt_mesh_entry *half)
 {
     for (int i = 0; i < clt_meshes_count(meshes); i++) {
         const clt_mesh_entry e = entry_of(meshes, i);
-        if (!e.half_wire && !e.local && !strcmp(e.parallel, half->parallel) &&
+        if (!e.half_wire && e.local == half->local && !strcmp(e.parallel, half->parallel) &&
             e.zero == half->zero && e.accumulate == half->accumulate)
             return e;
     }
@@ -314,7 +314,7 @@ static void simulated(void **state)
     clt_mesh_options s = search(2);
     clt_trainer_options narrow = o;
     clt_meshes *meshes;
-    int local = 0, half = 0;
+    int local = 0, half = 0, both = 0;
     lab l = lab_on("cpu@1", NULL);
     (void)state;
     l.graph = gpt();
@@ -328,11 +328,16 @@ static void simulated(void **state)
         const clt_mesh_entry e = entry_of(meshes, i);
         local += e.local > 0;
         half += e.half_wire;
+        both += e.local > 0 && e.half_wire;
         assert_true(e.real == 0);
-        if (e.half_wire) /* residuals */
+        if (e.half_wire && !e.local) /* residuals of gradients */
             assert_true(e.memory > full_row(meshes, &e).memory);
+        if (e.half_wire && e.local) { /* those of replicas are on the host */
+            assert_true(e.memory == full_row(meshes, &e).memory);
+            assert_true(e.payload < full_row(meshes, &e).payload);
+        }
     }
-    assert_true(local > 0 && half > 0);
+    assert_true(local > 0 && half > 0 && both > 0);
     /* tp=2 has its whole batch: 128 samples of dp=16's 8 each. */
     const clt_mesh_entry dp = find(meshes, "dp=16", 0, 1), tp = find(meshes, "dp=8,tp=2", 0, 1);
     assert_true(dp.possible && tp.possible && dp.payload > 0);

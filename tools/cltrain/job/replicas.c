@@ -33,7 +33,6 @@ static int refuse_others(const settings *s)
                         : s->rebalance          ? "--rebalance"
                         : s->replay             ? "--replay"
                         : s->virtual_shards > 0 ? "--virtual-shards"
-                        : s->wire               ? "--wire"
                         : s->profile            ? "--profile"
                         : s->global_batch       ? "--global-batch"
                         : weighs                ? "--split with weights"
@@ -62,6 +61,7 @@ int replicas_read(job *j, const settings *s)
     TRY(read_when(s, &r->options));
     r->options.world = j->options.world;
     r->options.comm_timeout = j->options.comm_timeout;
+    r->options.wire = j->options.wire;
     return refuse_others(s);
 }
 
@@ -119,6 +119,7 @@ static clt_status make_trainers(job *j)
     clt_status status = CLT_OK;
     const int64_t each = j->n_devices / r->own, parts = r->total * each;
     options.world = NULL;
+    options.wire = CLT_F32; /* replicas.options has it */
     options.batch = each * ((j->options.batch + parts - 1) / parts);
     for (int i = 0; i < r->own; i++) {
         NEXT(status, clt_trainer_create(j->graph, r->stores[i], &options, &r->trainers[i]));
@@ -156,8 +157,10 @@ void replicas_print(const job *j)
     if (o->outer.kind != CLT_OUTER_AVERAGE)
         snprintf(outer, sizeof outer, "%s, lr %g, momentum %g", clt_outer_name(o->outer.kind),
                  o->outer.lr, o->outer.momentum);
-    printf("%d replicas, synchronised every %s (%s): %lld bytes each time\n", r->total, when, outer,
-           (long long)clt_local_sync_bytes(r->local));
+    printf("%d replicas, synchronised every %s (%s): %lld bytes each time%s%s\n", r->total, when,
+           outer, (long long)clt_local_sync_bytes(r->local),
+           o->wire == CLT_F32 ? "" : ", parameters in ",
+           o->wire == CLT_F32 ? "" : clt_dtype_name(o->wire));
 }
 
 void replicas_print_end(const job *j)

@@ -27,6 +27,9 @@ int read_types(const settings *s, clt_trainer_options *o)
     NEXT(code, read_type("--wire", s->wire, &o->wire));
     if (code)
         return code;
+    /* Replicas send differences of parameters, which have nothing to do with scaled losses. */
+    if (s->parallel && !strncmp(s->parallel, "local=", 6))
+        return 0;
     if (o->wire == CLT_F16 && o->precision != CLT_F16)
         return usage_error("--wire f16: needs losses that are scaled, as --precision f16 does; "
                            "choose --wire bf16, or add --precision f16");

@@ -185,7 +185,8 @@ const option_row option_rows[] = {
      "type in which values and gradients of layers are stored: f32, bf16 or f16 (f32)",
      .words = "f32 bf16 f16"},
     {"wire", 0, TEXT, AT(wire), 0, RUNS, "TYPE",
-     "type in which gradients travel, with error feedback: f32, bf16 or f16 (f32: as they are)",
+     "type in which gradients travel, with error feedback: f32, bf16 or f16 (f32: as they are); "
+     "beside local: in which replicas send their parameters",
      .words = "f32 bf16 f16"},
     {"normalize", 0, TEXT, AT(normalize), 0, MODELS | FOR_PREDICT, "MEAN,STD",
      "subtract MEAN from image bytes divided by 255, then divide by STD; or give a mean for each "
