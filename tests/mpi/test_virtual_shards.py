@@ -65,6 +65,14 @@ class VirtualShards(RankTest):
         plain = self.train_at(PLACES[1], "plain", "--optimizer", "momentum", "--lr", "0.02")[0]
         self.assertNotEqual(plain[0], shards[0])
 
+    def test_zero(self):
+        """Each device updates a share of the parameters, with the bits of devices that update all of them."""
+        usual = ("--virtual-shards", "4", "--optimizer", "adam")
+        want = self.train_at(PLACES[0], "alone", *usual, steps=5)[0]
+        for number in (2, 4, 6):
+            have = self.train_at(PLACES[number], f"zero{number}", *usual, "--zero", "1", steps=5)[0]
+            self.assertEqual(have, want, PLACES[number])
+
     def test_bf16(self):
         self.compare(PLACES, "--virtual-shards", "8", "--precision", "bf16", "--optimizer", "adam")
 
@@ -110,7 +118,7 @@ class VirtualShards(RankTest):
             self.assert_message(done.stderr, "--virtual-shards")
         self.assert_message(self.train("--virtual-shards", "1", devices="pocl/2", code=2).stderr,
                             "1 virtual shard", "2 devices")
-        for name, value in (("--accumulate", "2"), ("--zero", "1"), ("--offload", "optimizer"), ("--tune", "5"),
+        for name, value in (("--accumulate", "2"), ("--zero", "3"), ("--offload", "optimizer"), ("--tune", "5"),
                             ("--split", "2,1")):
             done = self.train("--virtual-shards", "4", name, value, devices="pocl/2", code=2)
             self.assert_message(done.stderr, "--virtual-shards", name)

@@ -33,8 +33,9 @@ static counted counts_as(const clt_replica *r, const clt_slot *slot)
 
 /* Parts of split tensors and whole tensors, which count differently, are added up by themselves, as
  * far as they lie in the replica's shard. Tensors that an earlier stage has too are left out. */
-static clt_status add_bucket(clt_stretches *list, const clt_replica *r, int bucket)
+static clt_status add_bucket(clt_stretches *list, const clt_replica *r, bool all, int bucket)
 {
+    const int shard = all ? 0 : r->shard, shards = all ? 1 : r->shards;
     const clt_bucket *b = &r->layout->buckets[bucket];
     const clt_slot *slots = r->layout->slots;
     for (int first = b->first, end; first < b->end; first = end) {
@@ -43,7 +44,7 @@ static clt_status add_bucket(clt_stretches *list, const clt_replica *r, int buck
         for (end = first + 1; end < b->end && counts_as(r, &slots[end]) == as;)
             end++;
         if (as != ELSEWHERE &&
-            clt_shard_part(b, r->shard, r->shards, slots[first].offset,
+            clt_shard_part(b, shard, shards, slots[first].offset,
                            slots[end - 1].offset + clt_slot_padded(&slots[end - 1]), &s.from,
                            &s.to))
             CLT_TRY(add(list, s));
@@ -51,16 +52,17 @@ static clt_status add_bucket(clt_stretches *list, const clt_replica *r, int buck
     return CLT_OK;
 }
 
-clt_status clt_stretches_list(const clt_replica *r, clt_stretches *out)
+clt_status clt_stretches_list(const clt_replica *r, bool whole, clt_stretches *out)
 {
     const clt_caps *caps = &r->device->caps;
-    const bool split = clt_buckets_split(r->layout) || clt_buckets_tied(r->layout) || r->shards > 1;
+    const bool split =
+        clt_buckets_split(r->layout) || clt_buckets_tied(r->layout) || (r->shards > 1 && !whole);
     *out = (clt_stretches){.gpu = !clt_caps_is_cpu(caps) &&
                                   caps->max_work_group >= CLT_UPDATE_GPU_GROUP};
     for (int i = 0; i < r->layout->n_buckets; i++) {
         const clt_bucket *bucket = &r->layout->buckets[i];
         if (!bucket->state)
-            CLT_TRY(split ? add_bucket(out, r, i)
+            CLT_TRY(split ? add_bucket(out, r, whole, i)
                           : add(out, (clt_stretch){.bucket = i, .to = bucket->bytes}));
     }
     return CLT_OK;

@@ -33,8 +33,9 @@ typedef struct clt_stretches {
     int partials; /* number of shares of all stretches together */
 } clt_stretches;
 
-/* Lists the stretches of a replica's shard. Free `all` with clt_free, also after a failure. */
-clt_status clt_stretches_list(const clt_replica *replica, clt_stretches *stretches);
+/* Lists the stretches of a replica's shard, or of all gradients if they are `whole`. Free `all`
+ * with clt_free, also after a failure. */
+clt_status clt_stretches_list(const clt_replica *replica, bool whole, clt_stretches *stretches);
 
 /* Returns the number of partial sums, which are shares, of so many bytes of a bucket. */
 int clt_stretches_shares(const clt_stretches *stretches, int64_t bytes);

@@ -64,10 +64,10 @@ static clt_dtype summed_type(const clt_update *u)
     return u->options.wire != CLT_F32 ? u->options.wire : u->options.precision;
 }
 
-clt_status clt_update_bytes(const clt_replica *replica, int64_t *bytes)
+clt_status clt_update_bytes(const clt_replica *replica, bool merges, int64_t *bytes)
 {
     clt_stretches stretches;
-    const clt_status status = clt_stretches_list(replica, &stretches);
+    const clt_status status = clt_stretches_list(replica, merges, &stretches);
     *bytes = CLT_STEP_STATUS * (int64_t)sizeof(float) +
              CLT_PARTIAL_BYTES * ((int64_t)stretches.partials + 1);
     clt_free(stretches.all);
@@ -117,7 +117,7 @@ clt_status clt_update_create(clt_replica *replica, const clt_update_options *opt
     u->options = *options;
     u->optimizer = clt_optimizer_find(options->optimizer);
     u->scaling = clt_scaling_begin();
-    clt_status status = clt_stretches_list(replica, &u->stretches);
+    clt_status status = clt_stretches_list(replica, options->merges, &u->stretches);
     CLT_NEXT(status, make_kernels(u));
     CLT_NEXT(status, clt_device_buffer_create(replica->device, sizeof u->host_status,
                                               CL_MEM_READ_WRITE, "the step's status", &u->status));

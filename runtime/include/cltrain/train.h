@@ -124,10 +124,12 @@ typedef struct clt_trainer_options {
      * - Devices must be of one kind. Kernels are those of a canonical device: neither the number of
      *   compute units nor measurements matter.
      * - Stores need the same clt_store_options.bucket_bytes, because norms are added up by bucket.
-     * - A device adds up its shards in log2(shards) more sets of gradients. f16 and bf16 are
-     * rounded at each node of the tree.
+     * - A device adds up its shards in log2(shards) more sets of gradients, in f32 one less. f16
+     * and bf16 are rounded at each node of the tree.
      * - Several ranks must give batch.total.
-     * - Not with accumulate, in_flight, weights, quantum, rebalance, tune_seconds, zero, wire,
+     * - With zero 1 each device gets whole sums of gradients, because the norm needs them. The bits
+     *   are those without zero.
+     * - Not with accumulate, in_flight, weights, quantum, rebalance, tune_seconds, zero 3, wire,
      *   offload, axes other than dp, and collectives in the graph (synchronised batch norm).
      */
     int64_t virtual_shards;

@@ -95,7 +95,7 @@ static int kind_of(const clt_step_program_input *in, const clt_instruction *i)
     case CLT_ON_NODE:
         return in->plan->collectives[i->item].kind;
     case CLT_ON_GRADIENT:
-        return in->sharded && !owned ? CLT_OP_REDUCE_SCATTER : CLT_OP_ALL_REDUCE;
+        return in->sharded && !owned && !in->tree ? CLT_OP_REDUCE_SCATTER : CLT_OP_ALL_REDUCE;
     case CLT_ON_VALUES:
     case CLT_ON_WORDS:
         return CLT_OP_ALL_GATHER;

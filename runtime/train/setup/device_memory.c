@@ -169,7 +169,7 @@ clt_status clt_memory_count(const clt_graph *graph, const clt_store *store,
             m->inputs += 2 * constant_bytes(v);
     }
     int64_t update, results;
-    CLT_TRY(clt_update_bytes(&own, &update));
+    CLT_TRY(clt_update_bytes(&own, options->virtual_shards != 0, &update));
     CLT_TRY(count_results(graph, options, &mesh, clt_shard_sums_sets(shards), &results));
     m->other = update + results;
     if (total > 1)

@@ -1,15 +1,16 @@
 #include "train/setup/exchanged.h"
 
-void clt_exchanged_count(const clt_plan *plan, const clt_mesh *mesh, clt_dtype wire, int shards,
-                         int micro_batches, clt_exchanged *e)
+void clt_exchanged_count(const clt_plan *plan, const clt_mesh *mesh,
+                         const clt_trainer_options *options, int shards, clt_exchanged *e)
 {
     const clt_buckets *layout = &plan->buckets;
+    const clt_dtype wire = options->wire;
     const int element = clt_dtype_size(wire != CLT_F32 ? wire : plan->options.precision);
     const bool reduces = clt_mesh_places(mesh, CLT_AXIS_SAMPLES) > 1 && !mesh->zero;
     *e = (clt_exchanged){0};
     for (int a = 0; a < CLT_AXES; a++)
-        e->axes[a] =
-            micro_batches * clt_plan_payload(plan, (clt_axis)a, plan->options.max_batch, NULL);
+        e->axes[a] = options->accumulate *
+                     clt_plan_payload(plan, (clt_axis)a, plan->options.max_batch, NULL);
     for (int i = 0; i < layout->n_slots; i++)
         if (clt_slot_tied(&layout->slots[i]))
             e->tied += layout->slots[i].bytes / 4 * element;
@@ -17,7 +18,7 @@ void clt_exchanged_count(const clt_plan *plan, const clt_mesh *mesh, clt_dtype w
         const int64_t bytes = clt_shard_bytes(&layout->buckets[b], shards) * shards;
         if (layout->buckets[b].state)
             continue;
-        e->gradients += bytes / 4 * element;
+        e->gradients += (options->virtual_shards ? layout->buckets[b].bytes : bytes) / 4 * element;
         e->parameters += shards > 1 ? bytes : 0;
     }
 }

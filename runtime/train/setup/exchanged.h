@@ -14,10 +14,10 @@ typedef struct clt_exchanged {
     int64_t parameters;     /* parameters of those, if each updates its shard */
 } clt_exchanged;
 
-/* Counts for a device with this plan of training. `wire`: clt_trainer_options.wire. `shards`: of
- * each bucket; 1: buckets are reduced whole. */
-void clt_exchanged_count(const clt_plan *plan, const clt_mesh *mesh, clt_dtype wire, int shards,
-                         int micro_batches, clt_exchanged *exchanged);
+/* Counts for a device with this plan of training. `shards`: of each bucket; 1: buckets are reduced
+ * whole. */
+void clt_exchanged_count(const clt_plan *plan, const clt_mesh *mesh,
+                         const clt_trainer_options *options, int shards, clt_exchanged *exchanged);
 
 /* Appends a line for each number that is not zero. */
 void clt_exchanged_print(const clt_exchanged *exchanged, clt_str *text);

@@ -57,8 +57,7 @@ static clt_status explain(const clt_plan *plan, const clt_store *store,
         clt_exchanged exchanged;
         clt_str_add(text, "\nProgram of a step on device 0\n");
         clt_step_program_print(&program, text);
-        clt_exchanged_count(plan, mesh, options->wire, input.sharded ? parts : 1,
-                            options->accumulate, &exchanged);
+        clt_exchanged_count(plan, mesh, options, input.sharded ? parts : 1, &exchanged);
         clt_exchanged_print(&exchanged, text);
     }
     clt_step_program_free(&program);

@@ -40,7 +40,7 @@ static const char *beside_shards(const clt_trainer_options *o)
            : o->rebalance    ? "rebalance"
            : o->tune_seconds > 0
                ? "tune_seconds (measurements would choose other kernels elsewhere)"
-           : o->zero            ? "zero"
+           : o->zero == 3       ? "zero 3"
            : o->wire != CLT_F32 ? "wire"
                                 : NULL;
 }

@@ -190,7 +190,8 @@ static clt_status send_gradient(const clt_bound *b, int bucket, clt_collective *
 static clt_collective of_gradient(const clt_bound *b, int bucket, int owner)
 {
     const clt_bucket *of = &b->replica->layout->buckets[bucket];
-    const int shards = owner < 0 ? b->replica->shards : 1;
+    /* The norm over virtual shards is that of a single device, so each device gets all sums. */
+    const int shards = owner < 0 && !b->leaves ? b->replica->shards : 1;
     const clt_wire *wire = &b->exchange->wire;
     return (clt_collective){.kind = owner >= 0   ? CLT_COLLECTIVE_REDUCE
                                     : shards > 1 ? CLT_COLLECTIVE_REDUCE_SCATTER

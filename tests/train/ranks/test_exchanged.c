@@ -166,9 +166,8 @@ static void read_plan(const lab *l, counted *own)
 {
     const clt_trainer *t = l->trainer;
     const clt_participants *p = &t->all;
-    clt_exchanged_count(t->training->devices[0].plan, &p->mesh, t->options.wire,
-                        t->sharded ? clt_participants_replicas(p) : 1, own->setting.accumulate,
-                        &own->plan);
+    clt_exchanged_count(t->training->devices[0].plan, &p->mesh, &t->options,
+                        t->sharded ? clt_participants_replicas(p) : 1, &own->plan);
     own->results = t->training->shared ? own->setting.accumulate * t->training->n_means * 8 : 0;
     const bool words = clt_participants_replicas(&t->all) != p->ranks || t->all.mesh.zero;
     own->words = words ? p->ranks * (int64_t)sizeof(clt_words) : 0;

@@ -33,6 +33,7 @@ static const setting settings[] = {
 static const setting in_shards[] = {
     {MLP, "pocl@1", NULL, 6, 0, 1, CLT_ADAMW, CLT_BF16, 0},
     {MLP, three, NULL, 6, 0, 1, CLT_MOMENTUM, CLT_F32, 0},
+    {MLP, three, NULL, 6, 1, 1, CLT_ADAMW, CLT_F32, 0},
     {"resnet18:width=4", two, NULL, 32, 0, 1, CLT_MOMENTUM, CLT_F32, 0},
     {GPT, two, NULL, 0, 0, 1, CLT_ADAMW, CLT_BF16, 1}};
 

@@ -141,13 +141,16 @@ static void train(const char *list, const clt_trainer_options *options, outcome 
     lab_close(&l);
 }
 
-static void same_bits(const clt_trainer_options *options, const char *what)
+/* Compares runs on all lists of devices with one device without `zero`. */
+static void same_bits_with(const clt_trainer_options *options, int zero, const char *what)
 {
     static outcome first, other;
+    clt_trainer_options with = *options;
     train(lists[0], options, &first);
+    with.zero = zero;
     assert_true(first.norms[0] > 0 && first.losses[STEPS - 1] > 0);
     for (int i = 1; i < LISTS; i++) {
-        train(lists[i], options, &other);
+        train(lists[i], &with, &other);
         for (int s = 0; s < STEPS; s++)
             if (first.losses[s] != other.losses[s] || first.norms[s] != other.norms[s])
                 fail_msg("%s, step %d: loss %.17g and norm %.17g on %s, %.17g and %.17g on %s",
@@ -156,6 +159,11 @@ static void same_bits(const clt_trainer_options *options, const char *what)
         if (memcmp(&first, &other, sizeof first))
             fail_msg("%s: %s differs from %s", what, lists[i], lists[0]);
     }
+}
+
+static void same_bits(const clt_trainer_options *options, const char *what)
+{
+    same_bits_with(options, 0, what);
 }
 
 static void any_number_of_devices(void **state)
@@ -169,6 +177,21 @@ static void any_number_of_devices(void **state)
         options.clip_norm = 0.5;
         options.precision = precisions[p];
         same_bits(&options, texts[p]);
+    }
+}
+
+/* Each device updates its shards of the buckets, from the whole sums of gradients. */
+static void shards_of_the_optimizer(void **state)
+{
+    static const clt_dtype precisions[] = {CLT_F32, CLT_BF16, CLT_F16};
+    (void)state;
+    for (int p = 0; p < 3; p++) {
+        clt_trainer_options options = options_of(SHARDS);
+        options.optimizer = CLT_ADAM;
+        options.lr = 0.01;
+        options.clip_norm = 0.5;
+        options.precision = precisions[p];
+        same_bits_with(&options, 1, clt_dtype_name(precisions[p]));
     }
 }
 
@@ -386,8 +409,8 @@ static void what_is_not_possible(void **state)
     options.accumulate = 2;
     refuse("pocl", 0, &options, CLT_UNSUPPORTED, "accumulate");
     options = options_of(2);
-    options.zero = 1;
-    refuse("pocl/2", 0, &options, CLT_UNSUPPORTED, "zero");
+    options.zero = 3;
+    refuse("pocl/2", 0, &options, CLT_UNSUPPORTED, "zero 3");
     options = options_of(2);
     options.tune_seconds = 1;
     refuse("pocl", 0, &options, CLT_UNSUPPORTED, "tune_seconds");
@@ -495,6 +518,7 @@ int main(void)
         cmocka_unit_test(nodes_are_blocks),
         cmocka_unit_test(sums_are_a_tree),
         cmocka_unit_test(any_number_of_devices),
+        cmocka_unit_test(shards_of_the_optimizer),
         cmocka_unit_test(more_shards_than_samples),
         cmocka_unit_test(updates_that_stream),
         cmocka_unit_test(a_step_that_is_not_finite),

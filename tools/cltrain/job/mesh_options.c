@@ -85,7 +85,7 @@ int read_virtual_shards(job *j, const settings *s)
                         : s->replay                             ? "replay"
                         : s->rebalance                          ? "rebalance"
                         : s->tune && strcmp(s->tune, "off")     ? "tune"
-                        : s->zero > 0                           ? "zero"
+                        : s->zero == 3                          ? "zero 3"
                         : s->offload                            ? "offload"
                                                                 : NULL;
     if (shards & (shards - 1) || shards > MOST_VIRTUAL_SHARDS)
