@@ -2,6 +2,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -249,6 +250,56 @@ class Local(CommandTest):
             self.assertEqual(sum(r["samples"] for r in steps if r["epoch"] == epoch), 70, epoch)
         self.assertEqual([r["epoch"] for r in epochs], list(range(1, last + 1)))
 
+    def test_as_many_as_there_are(self):
+        usual = ("--steps", "4", "--sync-every", "2", "--batch", "20")
+        self.fit("three", *usual, "--parallel", "local=*", devices="pocl@1,pocl@1,pocl@1")
+        self.assertIn("3 replicas, synchronised every 2 steps", self.last.stdout)
+        self.fit("pairs", *usual, "--parallel", "local=*,dp=2", devices="pocl/2,pocl/2")
+        self.assertIn("2 replicas, synchronised every 2 steps", self.last.stdout)
+        self.fit("two", *usual, "--parallel", "local=2,dp=2", devices="pocl/2,pocl/2")
+        self.same("pairs", "two")
+
+    def test_scaled(self):
+        """Batch and rate follow the replicas, and the schedule the samples: by steps exactly, by time nearly."""
+        usual = ("--global-batch", "scaled", "--batch", "10", "--lr", "0.1", "--schedule", "cosine", "--epochs", "4")
+        for name, every in (("steps", "2"), ("time", "0.02s")):
+            words = (*usual, "--sync-every", every, "--checkpoint-every", "epoch", "--keep", "0")
+            self.fit(name, *words, *TWO)
+            # From the end of epoch 2 on with four replicas, in batches of 20.
+            folder = self.path(name)
+            saved = sorted(n for n in os.listdir(folder) if n.startswith("step-"))
+            for later in saved[2:]:
+                shutil.rmtree(os.path.join(folder, later))
+            os.remove(self.path(name + ".jsonl"))
+            self.fit(name, *words, "--resume", "--parallel", "local=4", devices="pocl/2,pocl/2")
+            with open(self.path(name + ".jsonl"), encoding="utf-8") as file:
+                lines = [json.loads(line) for line in file]
+            change = next(r for r in lines if "after_step" in r)
+            self.assertEqual((change["batch"], change["devices"]), (20, 4))
+            self.assertAlmostEqual(change["lr"], 0.2)
+            steps = [r for r in lines if "step" in r and "sync" in r]
+            self.assertEqual(sum(r["samples"] for r in steps if r["epoch"] > 2) % 70, 0)
+            rates = [r["lr"] for r in steps]
+            self.assertEqual(rates, sorted(rates, reverse=True))
+            self.assertLessEqual(rates[0], 0.1 + 1e-6) # half of the cosine is over: 0.2 (1 + cos) / 2
+            if every == "2":
+                # 70 samples are 7 steps of 10, or 4 of 20, whose third and fourth begin at samples 40 and 60.
+                self.assertAlmostEqual(rates[0], 0.1 * (1 + math.cos(math.pi * 16 / 28)), places=6)
+                self.assertAlmostEqual(rates[1], 0.1 * (1 + math.cos(math.pi * 20 / 28)), places=6)
+
+    def test_profile(self):
+        """Commands of all replicas, each on the row of its device."""
+        path = self.path("trace.json")
+        self.fit("profiled", "--steps", "4", *TWO, "--sync-every", "2", "--batch", "20", "--profile", path)
+        with open(path, encoding="utf-8") as file:
+            trace = json.load(file)["traceEvents"]
+        self.assertEqual(len([e for e in trace if e["ph"] == "M"]), 2)
+        for device in (0, 1):
+            own = [e for e in trace if e["ph"] == "X" and e["tid"] == device]
+            for step in (1, 2, 3, 4):
+                kernels = [e["args"]["kernel"] for e in own if e["args"]["step"] == step]
+                self.assertIn("sgd", kernels, (device, step))
+
     def test_refused(self):
         def bad(*more, says, code=2, devices="pocl/2"):
             self.assert_bad(*self.arguments("--steps", "1", *more, devices=devices), code=code, says=says)
@@ -262,11 +313,12 @@ class Local(CommandTest):
         for axis in ("tp", "pp", "space", "time"):
             bad("--parallel", f"local=2,{axis}=1", *every, says=("local", f"not {axis}"))
         for more in (("--zero", "1"), ("--zero", "3"), ("--offload", "optimizer"), ("--rebalance",),
-                     ("--split", "2,1"), ("--profile", self.path("profile")), ("--global-batch", "fixed"),
-                     ("--global-batch", "scaled")):
+                     ("--split", "2,1"), ("--virtual-shards", "2")):
             bad(*TWO, *every, *more, says=(more[0], "is not built beside local"))
         bad("--parallel", "dp=1,local=2", *every, says=("first axis",))
         bad("--parallel", "local=3", *every, says=("3 replicas", "2 devices"))
+        bad("--parallel", "local=*,dp=*", *every, says=("local=*,dp=*", "give one of them a number"))
+        bad("--parallel", "local=*,dp=3", *every, says=("local=*,dp=3", "2 devices"))
         bad(*TWO, "--sync-every", "1s", "--drop-last", says=("--drop-last",))
         self.assert_bad("plan", "--model", "mlp:16", "--data", "idx:" + self.data, "--devices", "pocl/2",
                         *TWO, code=2, says=("plan describes one replica",))

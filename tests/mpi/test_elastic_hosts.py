@@ -107,7 +107,7 @@ class Options(ElasticTest):
                                 (("--ranks", "2:4"), (*saves, "--parallel", "dp=2,tp=2"),
                                  "--parallel dp=2,tp=2 fixes the number of devices: write dp=*"),
                                 (("--ranks", "1:2"), (*saves, "--parallel", "local=2"),
-                                 "--parallel local=2: the number of ranks of replicas does not change"),
+                                 "--parallel local=2 fixes the number of replicas: write local=*"),
                                 (("--ranks", "1:2", "--wait", "-1"), saves, "--wait must be at least 0"),
                                 (("--resize", "3"), (), "--resize needs --job DIR"),
                                 (("--job", "x"), (), "--job belongs to --resize N"),

@@ -98,9 +98,9 @@ def check_ranks(parser, options):
         parser.error(f"-n {options.ranks} is not within --ranks {low}:{high}")
     if not options.checkpoints:
         parser.error("--ranks needs --checkpoint-dir among the options of train: the job changes at checkpoints")
-    if mesh and "local" in (axis.split("=")[0] for axis in mesh.split(",")):
-        parser.error(f"--parallel {mesh}: the number of ranks of replicas does not change while they train: write -n N "
-                     "instead of --ranks; --resume goes on with another number of replicas")
+    if mesh and re.match(r"local=\d", mesh):
+        parser.error(f"--parallel {mesh} fixes the number of replicas: write local=*, which is as many as the devices "
+                     "make, or leave out --ranks")
     if mesh and mesh != "auto" and "=*" not in mesh:
         parser.error(f"--parallel {mesh} fixes the number of devices: write dp=*, which takes all that the other axes "
                      "leave, or leave out --ranks")

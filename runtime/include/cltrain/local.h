@@ -58,9 +58,10 @@ CLT_API const char *clt_outer_name(clt_outer_kind kind);
 CLT_API clt_status clt_sync_every_parse(const char *text, int64_t *steps, double *seconds);
 
 /* Takes the axis local off a mesh: "local=4,dp=2" has 4 replicas on the mesh "dp=2". *replicas is 0
- * if the mesh has no such axis. `rest` has room for `room` bytes and gets what is left, "" if
- * nothing is. `mesh` NULL: "". Errors: INVALID_ARGUMENT (local is not the first axis, is given
- * twice, or is not a number above 0), UNSUPPORTED (beside tp, pp, space or time). Thread-safe. */
+ * if the mesh has no such axis, and -1 for "local=*": as many as the devices make. `rest` has room
+ * for `room` bytes and gets what is left, "" if nothing is. `mesh` NULL: "". Errors:
+ * INVALID_ARGUMENT (local is not the first axis, is given twice, or is not a number above 0),
+ * UNSUPPORTED (beside tp, pp, space or time). Thread-safe. */
 CLT_API clt_status clt_local_mesh(const char *mesh, int *replicas, char *rest, size_t room);
 
 /* How replicas are synchronised. Set up by clt_local_options_init. */
@@ -177,7 +178,7 @@ typedef struct clt_sync_report {
  *   states begin anew; a warning is logged.
  * - A device that fails ends the run on all ranks.
  *
- * Errors: as clt_fit; UNSUPPORTED (splits and schedule_batch; drop_last by time).
+ * Errors: as clt_fit; UNSUPPORTED (splits; drop_last by time).
  */
 CLT_API clt_status clt_local_fit(clt_local *local, clt_dataset *train, clt_dataset *test,
                                  const clt_fit_options *options);

@@ -5,6 +5,7 @@
 #include "data/image/augment.h"
 #include "data/core/digest.h"
 #include "train/fit/fit.h"
+#include "train/fit/length.h"
 #include "train/step/verify.h"
 #include "train/step/states.h"
 #include "train/ranks/world.h"
@@ -82,60 +83,20 @@ static clt_status resume(clt_fit_run *f)
     return CLT_OK;
 }
 
-/* Returns the steps in which batches of `batch` go through `samples` samples. A partial batch
- * counts as a step, unless it is dropped. */
-static int64_t steps_of(const clt_fit_run *f, int64_t samples, int64_t batch)
-{
-    return (samples + (f->options->drop_last ? 0 : batch - 1)) / batch;
-}
-
 int64_t clt_fit_schedule_step(const clt_fit_run *f, clt_position position)
 {
-    const int64_t batch = f->options->schedule_batch;
-    if (!batch)
-        return -1;
-    const int64_t per_epoch = steps_of(f, clt_dataset_count(f->train), batch);
-    const int64_t within = position.sample / batch;
-    /* With drop_last, the epoch's rest that such steps leave out counts as the last step. */
-    return position.epoch * per_epoch +
-           (within < per_epoch || per_epoch < 1 ? within : per_epoch - 1);
-}
-
-/* The last of the steps that `steps` counts by schedule_batch. */
-static int64_t find_scheduled_end(const clt_fit_run *f, int64_t samples)
-{
-    const int64_t batch = f->options->schedule_batch;
-    const int64_t per_epoch = steps_of(f, samples, batch), own = steps_of(f, samples, f->batch);
-    if (per_epoch < 1) /* an epoch is shorter than a step, and has none */
-        return f->trainer->steps;
-    const clt_position end = {f->options->steps / per_epoch, f->options->steps % per_epoch * batch};
-    const int64_t last = (end.sample + f->batch - 1) / f->batch;
-    const int64_t rest = last < own ? last : own;
-    if (f->position.epoch > end.epoch ||
-        (f->position.epoch == end.epoch && f->position.sample >= end.sample))
-        return f->trainer->steps;
-    if (f->position.epoch == end.epoch) {
-        const int64_t left = (end.sample - f->position.sample + f->batch - 1) / f->batch;
-        const int64_t most = steps_of(f, samples - f->position.sample, f->batch);
-        return f->trainer->steps + (left < most ? left : most);
-    }
-    return f->trainer->steps + steps_of(f, samples - f->position.sample, f->batch) +
-           (end.epoch - f->position.epoch - 1) * own + rest;
+    return clt_fit_schedule_at(f->options, clt_dataset_count(f->train), position);
 }
 
 /* A resumed run ends with its last epoch, even if earlier epochs had batches of another size. */
 static int64_t find_end(const clt_fit_run *f, int64_t samples)
 {
     const clt_fit_options *o = f->options;
-    const int64_t per_epoch = steps_of(f, samples, f->batch);
-    if (o->steps && o->schedule_batch)
-        return find_scheduled_end(f, samples);
-    if (o->steps || !f->resumed)
-        return o->steps ? o->steps : o->epochs * per_epoch;
-    if (f->position.epoch >= o->epochs)
-        return f->trainer->steps;
-    return f->trainer->steps + steps_of(f, samples - f->position.sample, f->batch) +
-           (o->epochs - f->position.epoch - 1) * per_epoch;
+    if (o->steps && !o->schedule_batch)
+        return o->steps;
+    if (!o->steps && !f->resumed)
+        return o->epochs * clt_fit_steps_of(o, samples, f->batch);
+    return f->trainer->steps + clt_fit_steps_left(o, samples, f->batch, f->position);
 }
 
 static uint64_t add_number(uint64_t hash, int64_t number)

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "train/fit/fit.h"
+#include "train/fit/length.h"
 #include "train/local/run.h"
 
 /* --- beginning ------------------------------------------------------------------------------- */
@@ -15,9 +16,12 @@ static clt_status check(const clt_local_run *run, int64_t most)
 {
     const clt_fit_options *o = run->options;
     CLT_TRY(CLT_CHECK_STRUCT(o, clt_fit_options));
-    if (o->n_splits || o->schedule_batch)
-        return clt_fail(CLT_UNSUPPORTED, "clt_fit_options.%s is not built for replicas",
-                        o->n_splits ? "splits" : "schedule_batch");
+    if (o->n_splits)
+        return clt_fail(CLT_UNSUPPORTED, "clt_fit_options.splits is not built for replicas");
+    if (o->schedule_batch < 0)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "clt_fit_options.schedule_batch %lld: must not be negative",
+                        (long long)o->schedule_batch);
     if (o->drop_last && clt_local_by_time(run))
         return clt_fail(CLT_UNSUPPORTED, "drop_last: replicas that are synchronised by time use "
                                          "every sample of an epoch");
@@ -41,6 +45,7 @@ static clt_status compare(const clt_local_run *run)
                                o->epochs,
                                o->steps,
                                o->seed,
+                               o->schedule_batch,
                                o->checkpoint_dir ? o->checkpoint_every : 0};
     if (all->ranks == 1)
         return CLT_OK;
@@ -78,15 +83,13 @@ static clt_status make_replicas(clt_local_run *run)
                : CLT_OK;
 }
 
-static int64_t steps_of_epochs(const clt_local_run *run)
+static int64_t find_end(const clt_local_run *run)
 {
     const clt_fit_options *o = run->options;
-    const int64_t samples = clt_dataset_count(run->train);
-    const int64_t more = o->drop_last ? 0 : run->batch - 1; /* a partial batch is a step, too */
-    if (run->position.epoch >= o->epochs)
-        return run->step;
-    return run->step + (samples - run->position.sample + more) / run->batch +
-           (o->epochs - run->position.epoch - 1) * ((samples + more) / run->batch);
+    if (o->steps && !o->schedule_batch)
+        return o->steps;
+    return run->step +
+           clt_fit_steps_left(o, clt_dataset_count(run->train), run->batch, run->position);
 }
 
 /* Samples of the epoch that are left for replicas by time. A resumed run has its own. */
@@ -156,7 +159,7 @@ static clt_status begin(clt_local_run *run)
     CLT_TRY(compare(run));
     CLT_TRY(clt_world_agree(&local->all, lock(run)));
     CLT_TRY(clt_local_resume(run));
-    run->total_steps = run->options->steps ? run->options->steps : steps_of_epochs(run);
+    run->total_steps = find_end(run);
     if (clt_local_by_time(run)) {
         status = find_left(run);
         CLT_NEXT(status, clt_pool_deal(&run->pool, run->position.epoch, &run->left, run->speeds,

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "train/fit/length.h"
 #include "train/local/run.h"
 
 static clt_trainer *trainer_of(const clt_local_replica *r)
@@ -29,6 +30,7 @@ clt_status clt_local_open_source(clt_local_replica *r)
 {
     const clt_local_run *run = r->run;
     clt_trainer *t = trainer_of(r);
+    r->position = run->position;
     if (clt_local_by_time(run))
         return clt_source_create_claimed(&t->all, &t->shares, t->training, run->train, run->options,
                                          run->part, run->seed, claim, r, &r->source);
@@ -93,6 +95,21 @@ static clt_status pass_over(clt_local_replica *r, int slot)
     return clt_source_release(r->source, slot);
 }
 
+/* Tells the trainer where the schedule is, if it does not count steps of the run. By time a replica
+ * knows of its own samples only, and takes the others to be as fast. */
+static void set_schedule(const clt_local_replica *r)
+{
+    const clt_local_run *run = r->run;
+    const int64_t samples = clt_dataset_count(run->train);
+    clt_position at = r->position;
+    if (clt_local_by_time(run)) {
+        const int64_t made = (r->batches + (r->slot >= 0)) * run->part * run->local->total;
+        at = run->position;
+        at.sample = at.sample + made < samples ? at.sample + made : samples - 1;
+    }
+    trainer_of(r)->schedule_step = clt_fit_schedule_at(run->options, samples, at);
+}
+
 /* Enqueues a step, then finishes the step before. *none: the source has no batch at present. */
 static clt_status step(clt_local_replica *r, bool *none)
 {
@@ -103,6 +120,7 @@ static clt_status step(clt_local_replica *r, bool *none)
     if (*none)
         return CLT_OK;
     make_own(r, &batch.step);
+    set_schedule(r);
     r->position = (clt_position){batch.next_epoch, batch.next_sample};
     r->ended = batch.last_of_epoch ? batch.epoch : r->ended;
     if (!batch.step.count)

@@ -79,11 +79,17 @@ static clt_status read_replicas(const char *text, int length, int *replicas)
 {
     char *end;
     const char *number = text + strlen("local=");
+    if (*number == '*' && number + 1 == text + length) {
+        *replicas = -1;
+        return CLT_OK;
+    }
     const long value = strtol(number, &end, 10);
     if (end != text + length || end == number || value < 1 || value > 64 * CLT_MOST_DEVICES)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "mesh: '%.*s' must be local=N, N a number of replicas from 1 on", length,
-                        text);
+        return clt_fail(
+            CLT_INVALID_ARGUMENT,
+            "mesh: '%.*s' must be local=N, N a number of replicas from 1 on, or local=*, "
+            "as many as the devices make",
+            length, text);
     *replicas = (int)value;
     return CLT_OK;
 }
@@ -105,6 +111,12 @@ clt_status clt_local_mesh(const char *mesh, int *replicas, char *rest, size_t ro
         if (strstr(text, others[i]))
             return clt_fail(CLT_UNSUPPORTED, "mesh: '%s': beside local only dp is built, not %.*s",
                             text, (int)strlen(others[i]) - 1, others[i]);
+    if (count < 0 && strstr(text + length, "=*"))
+        return clt_fail(
+            CLT_INVALID_ARGUMENT,
+            "mesh: '%s': local=* and dp=* cannot both be as many as there are: give one "
+            "of them a number",
+            text);
     const char *left = text + length + (own && text[length] == ',');
     if (own && text[length] == ',' && !*left)
         return clt_fail(CLT_INVALID_ARGUMENT, "mesh: '%s' ends with a comma", text);

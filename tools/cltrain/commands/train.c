@@ -18,7 +18,7 @@
 #include "text/message.h"
 #include "output/metrics.h"
 #include "job/change.h"
-#include "bench/bench_nodes.h"
+#include "commands/profiles.h"
 #include "output/progress.h"
 #include "job/device_split.h"
 #include "job/global_batch.h"
@@ -468,27 +468,6 @@ static void print_end(const run *r)
     fflush(stdout); /* closing may take a moment, since compiled kernels are stored */
 }
 
-/* Writes the profile, also after a run that stopped or failed. Keeps the error message of the
- * run. */
-static int save_profile(const run *r, clt_profile *profile)
-{
-    char message[1024];
-    snprintf(message, sizeof message, "%s", clt_error_message());
-    const clt_profile_record *records;
-    int count;
-    const clt_status status = clt_profile_read(profile, &records, &count);
-    const int rank = r->job.ranks.world.rank;
-    /* Each rank writes its own file. Trace viewers can load several. */
-    char path[4096];
-    snprintf(path, sizeof path, rank ? "%s.rank%d" : "%s", r->settings->profile, rank);
-    const int code = status == CLT_OK
-                         ? write_trace(path, records, count, r->job.devices, r->job.n_devices, rank)
-                         : library_failure(status);
-    clt_profile_stop(profile);
-    clt_error_set(CLT_INTERNAL, message);
-    return code;
-}
-
 static int train(run *r, clt_fit_options *fit)
 {
     fit->splits = r->job.changes.count ? r->job.changes.list + 1 : NULL;
@@ -502,13 +481,13 @@ static int train(run *r, clt_fit_options *fit)
     change_begin(&r->change, &r->job, r->settings);
     if (!r->quiet)
         print_start(r);
-    clt_profile *profile = NULL;
+    profile_set profiles = {0};
     clt_status status = CLT_OK;
     const int described = use_record(&r->job, r->settings);
     if (described)
         return described;
     if (r->settings->profile)
-        status = clt_profile_start(r->job.trainer, &profile);
+        status = profiles_start(&r->job, &profiles);
     if (r->settings->async >= 0)
         NEXT(status, async_run(&r->job, r->settings, fit));
     else if (r->job.replicas.total)
@@ -516,7 +495,7 @@ static int train(run *r, clt_fit_options *fit)
     else
         NEXT(status, clt_fit(r->job.trainer, r->job.train, r->job.test, fit));
     progress_end(&r->progress);
-    const int profiled = profile ? save_profile(r, profile) : 0;
+    const int profiled = profiles_save(&r->job, &profiles, r->settings->profile);
     if (profiled)
         return profiled;
     if (status == CLT_STOPPED)

@@ -82,8 +82,9 @@ static void print(const change *c, int64_t after, double seconds, int64_t lost)
 
 int change_report(change *c, const clt_progress *first, metrics *m, int quiet)
 {
-    const double seconds = now() - c->stopped; /* until the first step is done */
-    const int64_t after = first->step - 1, lost = c->step - 1 > after ? c->step - 1 - after : 0;
+    const double seconds = now() - c->stopped;                  /* until the first step is done */
+    const int64_t steps = first->sync ? first->sync->steps : 1; /* until the first report */
+    const int64_t after = first->step - steps, lost = c->step - 1 > after ? c->step - 1 - after : 0;
     c->due = 0;
     if (!quiet)
         print(c, after, seconds, lost);

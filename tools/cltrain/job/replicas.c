@@ -33,8 +33,6 @@ static int refuse_others(const settings *s)
                         : s->rebalance          ? "--rebalance"
                         : s->replay             ? "--replay"
                         : s->virtual_shards > 0 ? "--virtual-shards"
-                        : s->profile            ? "--profile"
-                        : s->global_batch       ? "--global-batch"
                         : weighs                ? "--split with weights"
                                                 : NULL;
     if (other)
@@ -65,7 +63,14 @@ int replicas_read(job *j, const settings *s)
     return refuse_others(s);
 }
 
-/* Finds how many devices a replica has. Collective. */
+/* Returns the devices of a replica of local=*: the product of the mesh's axes. */
+static int devices_of_mesh(const char *mesh)
+{
+    const char *size = strstr(mesh, "dp=");
+    return size ? atoi(size + 3) : 1;
+}
+
+/* Finds how many devices a replica has, and how many replicas local=* has. Collective. */
 static int count_devices(job *j, const settings *s, int *each)
 {
     replica_set *r = &j->replicas;
@@ -73,11 +78,15 @@ static int count_devices(job *j, const settings *s, int *each)
     if (j->options.world &&
         clt_world_count(j->options.world, j->n_devices, &first, &total) != CLT_OK)
         return library_failure(CLT_INTERNAL);
-    *each = total / r->total;
-    if (total % r->total || !*each)
-        code = usage_error("--parallel %s: %d replicas cannot have as many of the %d devices of "
+    if (r->total < 0) {
+        *each = devices_of_mesh(r->mesh);
+        r->total = *each > 0 && total >= *each ? total / *each : 1;
+    } else
+        *each = total / r->total;
+    if (!*each || total != r->total * *each)
+        code = usage_error("--parallel %s: %d replica%s cannot have as many of the %d devices of "
                            "all ranks each (--devices)",
-                           s->parallel, r->total, total);
+                           s->parallel, r->total, r->total > 1 ? "s" : "", total);
     else if (first % *each || j->n_devices % *each)
         code = usage_error("--parallel %s: a replica has %d devices, which must be of one rank: "
                            "give each rank a multiple of %d devices",

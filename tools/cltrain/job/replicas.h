@@ -9,7 +9,8 @@
 struct job;
 
 typedef struct replica_set {
-    int total, own; /* of all ranks, and of this one; total 0: there are none */
+    int total, own; /* of all ranks, and of this one; total 0: there are none;
+                       -1: local=*, until the devices are known */
     char mesh[256]; /* of a replica's devices; "": all are dp */
     clt_local_options options;
     clt_store **stores;

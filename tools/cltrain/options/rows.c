@@ -129,7 +129,9 @@ const option_row option_rows[] = {
     {"parallel", 0, TEXT, AT(parallel), 0, FOR_TRAIN | FOR_PLAN | FOR_EVAL | USES, "MESH",
      "mesh of all ranks' devices, as dp=2,tp=2: dp has other samples, tp parts of layers, pp other "
      "layers, space other rows, time other parts of sequences, local replicas of their own; the "
-     "last axis varies fastest; dp=*: all that are left; auto: the fastest mesh (all are dp)",
+     "last axis varies fastest; dp=* or local=*: all that are left; auto: the fastest mesh (all "
+     "are "
+     "dp)",
      .words = "auto dp= tp= pp= space= time= local="},
     {"sync-every", 0, TEXT, AT(sync_every), 0, FOR_TRAIN | FOR_PLAN, "N|SECONDS",
      "with local: average replicas every N steps, or every 2s; plan --simulate: steps (8)"},
