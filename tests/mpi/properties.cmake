@@ -163,6 +163,18 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
         set_tests_properties(mpi.memory_by_1 PROPERTIES ENVIRONMENT "CLT_TESTING_NODE_RANKS=1")
     endif()
 
+    # Residuals of gradients in 16 bits: RANKS with DEVICES, then on nodes.
+    clt_mpi_inner_program(wire)
+    clt_mpi_test(wire_2x1 2 wire pocl@1)
+    clt_mpi_test(wire_2x2 2 wire pocl/2)
+    clt_mpi_test(wire_3x1 3 wire pocl@1)
+    if(CLT_TESTING)
+        clt_mpi_test(wire_nodes_2x2_by_1 2 wire pocl/2)
+        clt_mpi_test(wire_nodes_4x1_by_2 4 wire pocl@1)
+        set_tests_properties(mpi.wire_nodes_2x2_by_1 PROPERTIES ENVIRONMENT "CLT_TESTING_NODE_RANKS=1")
+        set_tests_properties(mpi.wire_nodes_4x1_by_2 PROPERTIES ENVIRONMENT "CLT_TESTING_NODE_RANKS=2")
+    endif()
+
     clt_mpi_program(parity)
     target_link_libraries(mpi_parity PRIVATE cltrain_models_objects)
     clt_mpi_test(parity_2x1 2 parity pocl@1)

@@ -122,6 +122,86 @@ static void residuals_are_what_was_rounded(void **state)
         check_steps(&settings[i], COUNT, MOST);
 }
 
+/* --- other axes that divide samples ------------------------------------------------------------
+ */
+
+static clt_value *filter(clt_graph *g, const char *name, int64_t out, int64_t in, int64_t kernel)
+{
+    const int64_t dims[] = {out, in, kernel, kernel};
+    return clt_parameter(g, name, 4, dims, (clt_init){CLT_INIT_UNIFORM, 0.3, 0});
+}
+
+/* Rows of images of 6 x 6 lie on several devices. */
+static clt_graph *images(void)
+{
+    const int64_t dims[] = {CLT_BATCH, 1, 6, 6};
+    clt_value *sum = NULL, *weight = NULL;
+    clt_conv2d_options same;
+    clt_graph *g;
+    ok(clt_graph_create(&g));
+    clt_conv2d_options_init(&same);
+    same.padding[0] = same.padding[1] = 1;
+    clt_value *x = clt_input(g, "x", CLT_F32, 4, dims);
+    clt_shard_value(x, CLT_AXIS_SPACE, 2);
+    clt_value *h = clt_relu(clt_conv2d(x, filter(g, "a", 8, 1, 3), NULL, &same));
+    h = clt_relu(clt_conv2d(h, filter(g, "b", 12, 8, 3), NULL, &same));
+    h = clt_conv2d(h, filter(g, "c", 1, 12, 3), NULL, &same);
+    clt_mse(h, clt_scale(x, 0.5), &sum, &weight);
+    clt_loss(g, "loss", sum, weight, 1);
+    ok(clt_graph_status(g));
+    return g;
+}
+
+/* Positions of sequences lie on several devices. */
+static clt_graph *sequences(void)
+{
+    enum { T = 12, WIDTH = 3, HIDDEN_UNITS = 16 };
+    const int64_t dims[] = {CLT_BATCH, T, WIDTH};
+    clt_value *sum = NULL, *weight = NULL;
+    clt_graph *g;
+    ok(clt_graph_create(&g));
+    clt_value *x = clt_input(g, "x", CLT_F32, 3, dims);
+    clt_shard_value(x, CLT_AXIS_TIME, 1);
+    clt_value *h = clt_relu(layer(g, x, "a.weight", "a.bias", WIDTH, HIDDEN_UNITS));
+    h = clt_relu(layer(g, h, "b.weight", "b.bias", HIDDEN_UNITS, 5 * HIDDEN_UNITS));
+    h = layer(g, h, "c.weight", "c.bias", 5 * HIDDEN_UNITS, WIDTH);
+    clt_mse(h, clt_scale(x, 0.5), &sum, &weight);
+    clt_loss(g, "loss", sum, weight, 1);
+    ok(clt_graph_status(g));
+    return g;
+}
+
+static void residuals_along_space_and_time(void **state)
+{
+    static const setting settings[] = {
+        {.devices = "cpu/2",
+         CLT_F32,
+         CLT_BF16,
+         1,
+         .parallel = "space=2",
+         .build = images,
+         .input = "x"},
+        {.devices = "cpu/2",
+         CLT_F32,
+         CLT_BF16,
+         2,
+         .parallel = "time=2",
+         .build = sequences,
+         .input = "x"},
+        {.devices = "cpu/2",
+         CLT_F32,
+         CLT_BF16,
+         1,
+         .zero = 1,
+         .parallel = "space=2",
+         .build = images,
+         .input = "x"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        check_steps(&settings[i], COUNT, MOST);
+}
+
 static void residuals_on_gpu_kernels(void **state)
 {
     (void)state;
@@ -295,6 +375,72 @@ static void loss_scaling(void **state)
     lab_close(&l);
 }
 
+static void read_all(const lab *l, residuals *all)
+{
+    for (int b = 0; b < buckets_of(l); b++)
+        if (!is_state(l, b))
+            read_residuals(l, b, &all[b]);
+}
+
+/* Counts the residuals that are not zero. All are finite. */
+static int count_residuals(const lab *l)
+{
+    static residuals now[MOST];
+    int count = 0;
+    read_all(l, now);
+    for (int b = 0; b < buckets_of(l); b++)
+        for (int64_t i = 0; !is_state(l, b) && i < count_of(l, b); i++) {
+            assert_true(isfinite(now[b].sum[i]));
+            count += now[b].sum[i] != 0;
+            for (int d = 0; d < l->n; d++) {
+                assert_true(isfinite(now[b].device[d][i]));
+                count += now[b].device[d][i] != 0;
+            }
+        }
+    return count;
+}
+
+/* Samples nearly repeat, so all micro-batches and devices have nearly equal gradients. The scale
+ * grows until a sum of them is too large for f16, while each of them is not. The step is skipped,
+ * and no residual becomes infinite. */
+static void a_sum_that_overflows_changes_no_residual(void **state)
+{
+    static residuals before[MOST], after[MOST];
+    (void)state;
+    for (int accumulate = 1; accumulate <= 2; accumulate++) {
+        const setting s = {.devices = "cpu/2", CLT_F16, CLT_F16, accumulate};
+        clt_scaling scaling = {.scale = 0x1p14f};
+        bool finite = true;
+        lab l = lab_of(&s);
+        for (int i = 6; i < COUNT; i++) {
+            for (int k = 0; k < IN; k++)
+                xs[i * IN + k] = 1.01f * xs[(i - 6) * IN + k];
+            labels[i] = labels[i - 6];
+        }
+        for (; l.n == 2 && finite; scaling.scale *= 2) {
+            assert_true(scaling.scale < 0x1p40f);
+            ok(clt_trainer_set_scaling(l.trainer, &scaling));
+            memset(before, 0, sizeof before);
+            read_all(&l, before);
+            finite = run_step(&l, COUNT).finite;
+        }
+        if (l.n == 2) {
+            memset(after, 0, sizeof after);
+            read_all(&l, after);
+            assert_memory_equal(after, before, sizeof after);
+            assert_true(count_residuals(&l) > 0);
+            for (int step = 0; step < 3; step++) {
+                assert_true(run_step(&l, COUNT).finite);
+                assert_true(count_residuals(&l) > 0);
+            }
+            read_all(&l, after);
+            assert_memory_not_equal(after, before, sizeof after);
+        }
+        lab_close(&l);
+    }
+    make_samples(xs, labels, COUNT, IN, CLASSES);
+}
+
 /* --- steps that do not count -------------------------------------------------------------------
  */
 
@@ -388,12 +534,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(residuals_are_what_was_rounded),
+        cmocka_unit_test(residuals_along_space_and_time),
         cmocka_unit_test(residuals_on_gpu_kernels),
         cmocka_unit_test(a_device_without_samples_keeps_its_residuals),
         cmocka_unit_test(a_single_micro_batch_keeps_the_residuals),
         cmocka_unit_test(copies_are_of_the_sum),
         cmocka_unit_test(another_trainer_leaves_the_residuals),
         cmocka_unit_test(loss_scaling),
+        cmocka_unit_test(a_sum_that_overflows_changes_no_residual),
         cmocka_unit_test(a_step_that_is_not_finite_changes_no_residual),
         cmocka_unit_test(what_does_not_work_is_refused),
     };

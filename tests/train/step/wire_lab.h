@@ -16,7 +16,12 @@ typedef struct setting {
     const char *devices;
     clt_dtype precision, wire;
     int accumulate, zero, no_guard, as_gpu;
+    const char *parallel;
+    clt_graph *(*build)(void); /* NULL: classifier */
+    const char *input;         /* of that graph, its only one, which has the samples xs */
 } setting;
+
+static clt_feed only; /* the feed of `input` */
 
 static inline clt_trainer_options options_of(const setting *s)
 {
@@ -42,12 +47,14 @@ static inline lab lab_of(const setting *s)
     clt_store_options_init(&stored);
     stored.seed = 3;
     stored.bucket_bytes = 4096;
+    stored.parallel = s->parallel;
+    only = (clt_feed){s->input, -1, xs, NULL, 0, 0};
     make_samples(xs, labels, COUNT, IN, CLASSES);
     lab l = s->as_gpu ? lab_on(clt_test_devices(s->devices), NULL)
                       : lab_on_kept(clt_test_devices(s->devices));
     for (int d = 0; d < l.n && s->as_gpu; d++)
         l.devices[d]->caps.kind = CLT_KIND_GPU;
-    l.graph = classifier(IN, HIDDEN, CLASSES);
+    l.graph = s->build ? s->build() : classifier(IN, HIDDEN, CLASSES);
     ok(clt_store_create_with(l.graph, l.devices, l.n, &stored, &l.store));
     ok(clt_trainer_create(l.graph, l.store, &options, &l.trainer));
     return l;
@@ -60,8 +67,8 @@ static inline clt_step_result run_step(lab *l, int64_t count)
     clt_step_batch_init(&batch);
     clt_step_result_init(&result);
     batch.count = count;
-    batch.feeds = feeds;
-    batch.n_feeds = 2;
+    batch.feeds = only.name ? &only : feeds;
+    batch.n_feeds = only.name ? 1 : 2;
     ok(clt_trainer_step(l->trainer, &batch, NULL));
     ok(clt_trainer_result(l->trainer, clt_trainer_steps(l->trainer) - 1, &result));
     ok(clt_trainer_wait(l->trainer));
