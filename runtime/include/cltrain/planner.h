@@ -198,6 +198,10 @@ typedef struct clt_mesh_options {
     clt_link link;      /* of a device to others of its node */
     clt_link inter;     /* of a node to others; its devices share it */
     int64_t sync_every; /* 8: steps between averages of local SGD */
+    /* NULL; with `devices`: an earlier search with the same graph, device and trainer's options,
+     * apart from the numbers of devices and samples. Its plans and measured times are used again.
+     * It need not live longer than the call. */
+    const struct clt_meshes *earlier;
     /* Called now and then; a result other than 0 ends the search with STOPPED. May be NULL. */
     int (*stop)(void *user);
     void *user;

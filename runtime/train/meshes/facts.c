@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "train/setup/capacity.h"
 #include "train/setup/explain.h"
 #include <cltrain/planner.h>
@@ -53,12 +54,21 @@ static void set_options(const clt_mesh_setting *s, clt_mesh_facts *f)
 
 /* --- the mesh's stores, plans and programs --------------------------------------------------- */
 
-static clt_status choose_cuts(const clt_mesh_setting *s, clt_mesh_facts *f)
+/* Balances the arithmetic of stages. */
+static clt_status balance_stages(const clt_mesh_setting *s, clt_mesh_facts *f)
 {
-    CLT_TRY(clt_graph_copy(s->graph, &f->graph));
-    return f->candidate.size[CLT_AXIS_PIPELINE] == 1
-               ? CLT_OK
-               : clt_stages_choose(f->graph, s->devices, s->count, f->mesh, &f->options, 0, NULL);
+    const int stages = f->shape.size[CLT_AXIS_PIPELINE];
+    f->graph = s->graph;
+    return stages == 1 ? CLT_OK : clt_mesh_plans_cut(s->plans, s->graph, stages, &f->graph);
+}
+
+/* Looks for stages that fit their devices. */
+static clt_status fit_stages(const clt_mesh_setting *s, clt_mesh_facts *f)
+{
+    CLT_TRY(clt_graph_copy(s->graph, &f->own_graph));
+    f->graph = f->own_graph;
+    f->world.rank = 0;
+    return clt_stages_choose(f->own_graph, s->devices, s->count, f->mesh, &f->options, 0, NULL);
 }
 
 /* Returns the store of a rank: its devices are like those of this process. */
@@ -78,79 +88,129 @@ static clt_status store_of(const clt_mesh_setting *s, clt_mesh_facts *f, int ran
 }
 
 /* Places with one stage of the pipeline, without those that are like them; or all places. */
-static clt_status list_places(const clt_mesh_setting *s, clt_mesh_facts *f, const clt_mesh *mesh)
+static clt_status list_places(const clt_mesh_setting *s, clt_mesh_facts *f)
 {
     f->n_places =
-        s->simulated ? mesh->size[CLT_AXIS_PIPELINE] : clt_candidate_devices(&f->candidate);
+        s->simulated ? f->shape.size[CLT_AXIS_PIPELINE] : clt_candidate_devices(&f->candidate);
     f->places = clt_calloc((size_t)f->n_places, sizeof *f->places);
     f->stores = clt_calloc((size_t)f->ranks + 1, sizeof *f->stores);
     CLT_TRY_MEMORY(f->places && f->stores);
     for (int i = 0; i < f->n_places; i++) {
         clt_mesh_place *p = &f->places[i];
-        p->participant = s->simulated ? clt_mesh_neighbour(mesh, CLT_AXIS_PIPELINE, 0, i) : i;
+        p->participant = s->simulated ? clt_mesh_neighbour(&f->shape, CLT_AXIS_PIPELINE, 0, i) : i;
         p->device = p->participant % s->count;
-        CLT_TRY(store_of(s, f, p->participant / s->count, &p->store));
     }
     return CLT_OK;
 }
 
-/* Whether two places of any ranks have the same plan: they differ along dp alone. */
-static bool are_alike(const clt_mesh_facts *f, const clt_mesh *mesh, int a, int b)
+static uint64_t cuts_of(const clt_graph *graph)
 {
-    const clt_mesh_place *x = &f->places[a], *y = &f->places[b];
-    const clt_caps *one = &x->store->replicas[x->device].device->caps;
-    const clt_caps *other = &y->store->replicas[y->device].device->caps;
-    return clt_mesh_neighbour(mesh, CLT_AXIS_DATA, x->participant, 0) ==
-               clt_mesh_neighbour(mesh, CLT_AXIS_DATA, y->participant, 0) &&
-           !memcmp(one, other, sizeof *one);
+    uint64_t hash = 0;
+    for (int i = 0; i < graph->n_values; i++)
+        if (graph->values[i]->cut)
+            hash = clt_hash(&i, sizeof i, hash);
+    return hash;
 }
 
-static clt_status plan_place(const clt_mesh_setting *s, clt_mesh_facts *f, const clt_mesh *mesh,
-                             int i)
+/* Plans differ along dp only by whether there is an exchange, unless dp divides the model (zero 3).
+ * With a limit of memory they depend on all that takes memory. */
+static clt_status key_of(const clt_mesh_facts *f, const clt_mesh_place *p, const clt_store *store,
+                         clt_mesh_key *key)
 {
-    clt_mesh_place *p = &f->places[i];
-    while (!are_alike(f, mesh, p->same, i))
-        p->same++;
-    f->world.rank = p->participant / s->count;
-    if (p->same == i) {
-        CLT_TRY(clt_capacity_plan(f->graph, p->store, &f->options, f->parts, p->device,
-                                  &s->tuning[p->device], &p->plan));
-        CLT_TRY(
-            clt_capacity_memory(f->graph, p->store, &f->options, f->parts, p->device, &p->memory));
-        /* Ranks that are here look at their own devices. */
-        if (s->simulated || p->participant / s->count == s->rank)
-            CLT_TRY(clt_capacity_check_device(f->graph, p->store, &f->options, f->parts,
-                                              f->options.batch, p->device));
-    } else {
-        p->memory = f->places[p->same].memory;
+    const bool zero = f->candidate.zero == 3, limit = f->options.memory != 0;
+    memset(key, 0, sizeof *key);
+    for (int a = 0; a < CLT_AXES; a++) {
+        key->size[a] = f->shape.size[a];
+        key->at[a] = clt_mesh_coordinate(&f->shape, (clt_axis)a, p->participant);
     }
-    f->memory = clt_memory_total(&p->memory) > f->memory ? clt_memory_total(&p->memory) : f->memory;
-    return clt_outline_create(clt_mesh_place_plan(f, i), &p->outline);
+    key->at[CLT_AXIS_DATA] = 0;
+    if (key->size[CLT_AXIS_DATA] > 1 && !zero && !limit)
+        key->size[CLT_AXIS_DATA] = 2;
+    key->sequence = f->candidate.sequence;
+    key->zero = zero || limit ? f->candidate.zero : 0;
+    key->wire = limit ? (int32_t)f->options.wire : 0;
+    key->accumulate = f->options.accumulate;
+    key->caps = clt_hash(&store->replicas[p->device].device->caps,
+                         sizeof store->replicas[p->device].device->caps, 0);
+    key->layout = clt_buckets_hash(store->replicas[p->device].layout);
+    key->cuts = cuts_of(f->graph);
+    return clt_capacity_share(f->parts, &f->options, f->options.batch, &key->samples);
 }
 
-static clt_status write_programs(clt_mesh_facts *f, const clt_mesh *mesh)
+static clt_status count_memory(const clt_mesh_facts *f, const clt_store *store, clt_mesh_place *p)
+{
+    CLT_TRY(clt_memory_count(f->graph, store, &f->options, f->parts, p->device,
+                             p->plan->options.max_batch, &p->memory));
+    p->memory.inputs = p->plan->inputs;
+    p->memory.arena = p->plan->arena;
+    return CLT_OK;
+}
+
+static clt_status plan_place(const clt_mesh_setting *s, clt_mesh_facts *f, clt_mesh_place *p)
+{
+    const clt_store *store;
+    clt_mesh_key key;
+    CLT_TRY(store_of(s, f, p->participant / s->count, &store));
+    CLT_TRY(key_of(f, p, store, &key));
+    p->plan = clt_mesh_plans_find(s->plans, &key);
+    if (!p->plan)
+        CLT_TRY(clt_mesh_plans_make(s->plans, &key, f->graph, store, &f->options, f->parts,
+                                    p->device, &s->tuning[p->device], s->simulated, &p->plan));
+    if (p->plan->status != CLT_OK)
+        return clt_fail(p->plan->status, "%s", p->plan->reason);
+    CLT_TRY(count_memory(f, store, p));
+    /* Ranks that are here look at their own devices. */
+    if (s->simulated || p->participant / s->count == s->rank)
+        CLT_TRY(clt_capacity_fits(f->graph, store, &f->options, f->parts, f->options.batch,
+                                  p->device, &p->plan->need));
+    const int64_t bytes = clt_memory_total(&p->memory);
+    f->memory = bytes > f->memory ? bytes : f->memory;
+    return CLT_OK;
+}
+
+static void free_stores(clt_mesh_facts *f)
+{
+    for (int r = 0; f->stores && r < f->ranks; r++)
+        clt_store_destroy(f->stores[r]);
+    clt_free(f->stores);
+    f->stores = NULL;
+}
+
+static clt_status plan_places(const clt_mesh_setting *s, clt_mesh_facts *f)
+{
+    CLT_TRY(list_places(s, f));
+    for (int i = 0; i < f->n_places; i++)
+        CLT_TRY(plan_place(s, f, &f->places[i]));
+    return CLT_OK;
+}
+
+/* Programs read the layouts of plans, since stores end before the facts. */
+static clt_status write_programs(const clt_mesh_setting *s, clt_mesh_facts *f)
 {
     const int total = clt_candidate_devices(&f->candidate);
     const clt_load load = f->candidate.accumulate > 1 ? CLT_LOAD_MANY : CLT_LOAD_ONE;
-    f->after = clt_calloc((size_t)f->places[0].store->layout.n_buckets + 1, sizeof *f->after);
+    const clt_store *store;
+    f->after = clt_calloc((size_t)f->places[0].plan->layout.n_buckets + 1, sizeof *f->after);
     CLT_TRY_MEMORY(f->after);
     for (int i = 0; i < f->n_places; i++)
-        clt_outline_places(&f->places[i].outline, f->after);
+        clt_outline_places(&f->places[i].plan->outline, f->after);
     for (int i = 0; i < f->n_places; i++) {
         clt_mesh_place *p = &f->places[i];
-        const clt_plan *plan = clt_mesh_place_plan(f, i);
-        p->input = clt_step_program_describe(plan, p->store, p->device, &f->options, mesh, total,
-                                             &p->outline, f->after);
+        CLT_TRY(store_of(s, f, p->participant / s->count, &store));
+        p->input = clt_step_program_describe(&p->plan->traits, store, p->device, &f->options,
+                                             &f->shape, total, &p->plan->outline, f->after);
+        p->input.layout = &p->plan->layout;
         CLT_TRY(clt_step_program_generate(&p->input, CLT_PROGRAM_STEP, load, &p->program));
-        p->nodes = clt_calloc((size_t)plan->n_nodes + 1, sizeof *p->nodes);
+        p->nodes = clt_calloc((size_t)p->plan->n_nodes + 1, sizeof *p->nodes);
         CLT_TRY_MEMORY(p->nodes);
     }
     return CLT_OK;
 }
 
 /* What clt_wire_choose refuses once there is a trainer. */
-static clt_status check_wire(const clt_mesh_facts *f, const clt_mesh *mesh)
+static clt_status check_wire(const clt_mesh_facts *f)
 {
+    const clt_mesh *mesh = &f->shape;
     const char *type = clt_dtype_name(f->options.wire);
     if (f->options.wire == CLT_F32)
         return CLT_OK;
@@ -166,29 +226,36 @@ static clt_status check_wire(const clt_mesh_facts *f, const clt_mesh *mesh)
     return CLT_OK;
 }
 
-static clt_status check(const clt_mesh_facts *f, const clt_mesh *mesh)
+static clt_status check(const clt_mesh_facts *f)
 {
-    CLT_TRY(check_wire(f, mesh));
-    if (f->candidate.zero == 1 && clt_mesh_places(mesh, CLT_AXIS_SAMPLES) > CLT_MOST_SHARDS)
+    const int parts = clt_mesh_places(&f->shape, CLT_AXIS_SAMPLES);
+    CLT_TRY(check_wire(f));
+    if (f->candidate.zero == 1 && parts > CLT_MOST_SHARDS)
         return clt_fail(CLT_UNSUPPORTED,
                         "at most %d devices can have shards of the optimizer's "
                         "state, not %d",
-                        CLT_MOST_SHARDS, clt_mesh_places(mesh, CLT_AXIS_SAMPLES));
+                        CLT_MOST_SHARDS, parts);
     return clt_trainer_check_options(&f->options);
 }
 
 static clt_status find(const clt_mesh_setting *s, clt_mesh_facts *f)
 {
-    clt_mesh mesh;
-    CLT_TRY(clt_mesh_parse(f->mesh, clt_candidate_devices(&f->candidate), &mesh));
-    mesh.zero = f->candidate.zero == 3;
-    f->parts = mesh.size[CLT_AXIS_DATA];
-    CLT_TRY(check(f, &mesh));
-    CLT_TRY(choose_cuts(s, f));
-    CLT_TRY(list_places(s, f, &mesh));
-    for (int i = 0; i < f->n_places; i++)
-        CLT_TRY(plan_place(s, f, &mesh, i));
-    return write_programs(f, &mesh);
+    CLT_TRY(clt_mesh_parse(f->mesh, clt_candidate_devices(&f->candidate), &f->shape));
+    f->shape.zero = f->candidate.zero == 3;
+    f->parts = f->shape.size[CLT_AXIS_DATA];
+    CLT_TRY(check(f));
+    CLT_TRY(balance_stages(s, f));
+    clt_status status = plan_places(s, f);
+    if (status == CLT_OUT_OF_DEVICE_MEMORY && f->shape.size[CLT_AXIS_PIPELINE] > 1) {
+        free_stores(f);
+        CLT_FREE(f->places);
+        f->places = NULL;
+        f->memory = 0;
+        CLT_TRY(fit_stages(s, f));
+        status = plan_places(s, f);
+    }
+    CLT_TRY(status);
+    return write_programs(s, f);
 }
 
 clt_status clt_mesh_facts_find(const clt_mesh_setting *setting, const clt_candidate *candidate,
@@ -198,6 +265,7 @@ clt_status clt_mesh_facts_find(const clt_mesh_setting *setting, const clt_candid
     clt_candidate_mesh(candidate, facts->mesh);
     set_options(setting, facts);
     facts->status = find(setting, facts);
+    free_stores(facts);
     if (facts->status == CLT_OK)
         return CLT_OK;
     facts->reason = clt_strdup(clt_error_message());
@@ -206,21 +274,18 @@ clt_status clt_mesh_facts_find(const clt_mesh_setting *setting, const clt_candid
 
 int64_t clt_mesh_samples(const clt_mesh_facts *f)
 {
-    return clt_mesh_place_plan(f, 0)->options.max_batch;
+    return f->places[0].plan->options.max_batch;
 }
 
 void clt_mesh_facts_free(clt_mesh_facts *f)
 {
     for (int i = 0; i < f->n_places && f->places; i++) {
         clt_mesh_place *p = &f->places[i];
-        clt_plan_destroy(p->plan);
-        clt_outline_free(&p->outline);
         clt_step_program_free(&p->program);
         clt_free(p->nodes);
     }
-    for (int r = 0; f->stores && r < f->ranks; r++)
-        clt_store_destroy(f->stores[r]);
-    clt_graph_destroy(f->graph);
-    CLT_FREE(f->stores, f->places, f->after, f->reason);
+    free_stores(f);
+    clt_graph_destroy(f->own_graph);
+    CLT_FREE(f->places, f->after, f->reason);
     *f = (clt_mesh_facts){0};
 }

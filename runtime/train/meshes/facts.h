@@ -5,6 +5,7 @@
 
 #include "device/program/tuning_file.h"
 #include "train/meshes/candidates.h"
+#include "train/meshes/plans.h"
 #include "train/program/timeline.h"
 #include "train/setup/device_memory.h"
 
@@ -19,15 +20,13 @@ typedef struct clt_mesh_setting {
     /* Only one device of each stage is looked at, since the others have the same plan. */
     bool simulated;
     const clt_trainer_options *options; /* batch: of all devices */
+    clt_mesh_plans *plans;              /* of the meshes so far */
 } clt_mesh_setting;
 
 /* A device of the mesh. */
 typedef struct clt_mesh_place {
     int participant, device; /* device: of its rank */
-    int same;                /* an earlier place with the same plan, or its own number */
-    const clt_store *store;
-    clt_plan *plan; /* of training; NULL: that of `same` */
-    clt_outline outline;
+    clt_mesh_plan *plan;     /* of setting.plans */
     clt_step_program_input input;
     clt_step_program program;
     clt_memory memory;
@@ -44,8 +43,10 @@ typedef struct clt_mesh_facts {
     clt_world world;   /* of the ranks that are not here; its user is `ranks` */
     int ranks;
     clt_trainer_options options; /* of a trainer on one such mesh */
-    clt_graph *graph;            /* with the cuts of this mesh */
-    clt_store **stores;          /* by rank; only those of places are made */
+    const clt_graph *graph;      /* with the cuts of this mesh */
+    clt_graph *own_graph;        /* the same if it belongs to these facts; else NULL */
+    clt_mesh shape;
+    clt_store **stores; /* by rank, while the facts are found; only those of places are made */
     clt_mesh_place *places;
     int n_places, parts; /* parts: places of dp, without `local` */
     int *after;
@@ -53,19 +54,14 @@ typedef struct clt_mesh_facts {
     bool measured;  /* the times of places were measured, not estimated */
 } clt_mesh_facts;
 
-/* Finds the facts of a mesh. What is not possible is no failure of the call: see facts->status.
- * Free *facts with clt_mesh_facts_free in any case. Errors: OUT_OF_MEMORY. */
+/* Finds the facts of a mesh. They point to plans of setting->plans. What is not possible is no
+ * failure of the call: see facts->status. Free *facts with clt_mesh_facts_free in any case. Errors:
+ * OUT_OF_MEMORY. */
 clt_status clt_mesh_facts_find(const clt_mesh_setting *setting, const clt_candidate *candidate,
                                clt_mesh_facts *facts);
 
 /* Frees the facts. All zero: nothing to free. */
 void clt_mesh_facts_free(clt_mesh_facts *facts);
-
-/* Returns the plan of a place. */
-static inline const clt_plan *clt_mesh_place_plan(const clt_mesh_facts *facts, int place)
-{
-    return facts->places[facts->places[place].same].plan;
-}
 
 /* Returns the samples of a micro-batch of a place. */
 int64_t clt_mesh_samples(const clt_mesh_facts *facts);

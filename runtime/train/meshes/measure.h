@@ -21,4 +21,7 @@ clt_status clt_mesh_measure_links(const clt_mesh_setting *setting, const clt_wor
 clt_status clt_mesh_measure_plans(const clt_mesh_setting *setting, const clt_world *world,
                                   clt_mesh_facts *facts);
 
+/* Takes the times of simulated devices from their plans, if all were measured. */
+void clt_mesh_take_times(const clt_mesh_setting *setting, clt_mesh_facts *facts);
+
 #endif

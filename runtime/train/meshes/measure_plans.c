@@ -9,10 +9,11 @@
 #include "train/ranks/world.h"
 #include "tune/lab.h"
 
-enum { ROUNDS = 5, MOST_RUNS = 1000 };
+enum { ROUNDS = 5, FEW_ROUNDS = 3, MOST_RUNS = 1000 };
 
-/* The least time of a round, in seconds. */
-static const double ROUND = 0.03;
+/* The least time of a round, in seconds. Noise disturbs runs of LONG seconds little, so few rounds
+ * of simulated machines, which have no other ranks to agree with, suffice then. */
+static const double ROUND = 0.03, LONG = 0.5;
 
 /* A device with one of its plans. */
 typedef struct bench {
@@ -25,6 +26,7 @@ typedef struct bench {
 typedef struct lab_set {
     bench *benches;
     int count;
+    int rounds;
     const clt_world *world;
     clt_device_threads *threads;
 } lab_set;
@@ -35,9 +37,9 @@ static clt_status open_bench(const clt_mesh_setting *s, const clt_mesh_facts *f,
 {
     const clt_mesh_place *p = &f->places[place];
     clt_device *device = s->devices[p->device];
-    clt_plan_options options = clt_mesh_place_plan(f, place)->options;
+    clt_plan_options options = p->plan->options;
     options.in_flight = 0;
-    options.mesh = &p->store->mesh;
+    options.mesh = &f->shape;
     options.participant = p->participant;
     CLT_TRY(clt_lab_open(&b->lab, device, f->graph, &options));
     return clt_lab_plan(&b->lab, f->graph, &options, &s->tuning[p->device]);
@@ -69,7 +71,7 @@ static clt_status find_runs(void *arg, int d)
 static clt_status run_rounds(lab_set *set, double *times)
 {
     double rounds[2][CLT_MOST_DEVICES][ROUNDS];
-    for (int r = 0; r < ROUNDS; r++)
+    for (int r = 0; r < set->rounds; r++)
         for (int w = 0; w < 2; w++) {
             for (int d = 0; d < set->count; d++) {
                 const clt_plan *plan = set->benches[d].lab.plan;
@@ -82,7 +84,7 @@ static clt_status run_rounds(lab_set *set, double *times)
         }
     for (int w = 0; w < 2; w++)
         for (int d = 0; d < set->count; d++)
-            times[w * set->count + d] = clt_clock_median(rounds[w][d], ROUNDS);
+            times[w * set->count + d] = clt_clock_median(rounds[w][d], set->rounds);
     return CLT_OK;
 }
 
@@ -90,7 +92,7 @@ static clt_status run_rounds(lab_set *set, double *times)
 static clt_status measure(const clt_mesh_setting *s, const clt_world *world,
                           const clt_mesh_facts *f, const int *places, int count, double *times)
 {
-    lab_set set = {.count = count, .world = world};
+    lab_set set = {.count = count, .rounds = ROUNDS, .world = world};
     set.benches = clt_calloc((size_t)count, sizeof *set.benches);
     clt_status status = set.benches ? CLT_OK : CLT_OUT_OF_MEMORY;
     for (int d = 0; status == CLT_OK && d < count; d++) {
@@ -101,6 +103,8 @@ static clt_status measure(const clt_mesh_setting *s, const clt_world *world,
     CLT_NEXT(status, clt_device_threads_create(count, &set.threads));
     CLT_NEXT(status, clt_device_threads_run(set.threads, find_runs, &set));
     status = clt_ranks_agree(world, status, NULL);
+    if (status == CLT_OK && s->simulated && set.benches[0].seconds > LONG)
+        set.rounds = FEW_ROUNDS;
     CLT_NEXT(status, run_rounds(&set, times));
     clt_device_threads_destroy(set.threads);
     for (int d = 0; set.benches && d < count; d++)
@@ -138,16 +142,40 @@ static clt_status measure_at_hand(const clt_mesh_setting *s, const clt_world *wo
     return share(s, world, times, f);
 }
 
+/* Devices of other meshes may have had the same plans. */
+static clt_status measure_simulated(const clt_mesh_setting *s, clt_mesh_facts *f)
+{
+    for (int i = 0; i < f->n_places; i++) {
+        clt_mesh_plan *plan = f->places[i].plan;
+        double times[2];
+        if (clt_mesh_plans_measured(s->plans, plan))
+            continue;
+        CLT_TRY(measure(s, NULL, f, &i, 1, times));
+        plan->forward = times[0];
+        plan->whole = times[1];
+        plan->measured = true;
+    }
+    return CLT_OK;
+}
+
+void clt_mesh_take_times(const clt_mesh_setting *s, clt_mesh_facts *f)
+{
+    bool all = true;
+    for (int i = 0; all && i < f->n_places; i++)
+        all = clt_mesh_plans_measured(s->plans, f->places[i].plan);
+    for (int i = 0; all && i < f->n_places; i++) {
+        f->places[i].forward = f->places[i].plan->forward;
+        f->places[i].whole = f->places[i].plan->whole;
+    }
+    f->measured = all;
+}
+
 clt_status clt_mesh_measure_plans(const clt_mesh_setting *s, const clt_world *world,
                                   clt_mesh_facts *f)
 {
-    clt_status status = s->simulated ? CLT_OK : measure_at_hand(s, world, f);
-    for (int i = 0; s->simulated && status == CLT_OK && i < f->n_places; i++) {
-        double times[2];
-        status = measure(s, NULL, f, &i, 1, times);
-        f->places[i].forward = times[0];
-        f->places[i].whole = times[1];
-    }
+    const clt_status status = s->simulated ? measure_simulated(s, f) : measure_at_hand(s, world, f);
+    if (s->simulated && status == CLT_OK)
+        clt_mesh_take_times(s, f);
     if (status != CLT_OK)
         return clt_fail_prefix(status, "measuring a step on the mesh '%s': ", f->mesh);
     f->measured = true;

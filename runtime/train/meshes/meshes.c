@@ -226,27 +226,36 @@ static clt_mesh_facts *next(clt_meshes *m)
     return NULL;
 }
 
-/* With zero 1, and on simulated machines with other numbers of devices along dp, devices have the
- * same plans of micro-batches of the same size: one measurement serves all. */
-static void share_times(clt_meshes *m, const clt_mesh_facts *of)
+static bool take_times_of(clt_mesh_facts *f, const clt_mesh_facts *of)
+{
+    bool same = f->n_places == of->n_places && clt_mesh_samples(f) == clt_mesh_samples(of);
+    for (int k = 0; same && k < f->n_places; k++)
+        same = f->places[k].plan->hash == of->places[k].plan->hash &&
+               f->places[k].device == of->places[k].device;
+    for (int k = 0; same && k < f->n_places; k++) {
+        f->places[k].forward = of->places[k].forward;
+        f->places[k].whole = of->places[k].whole;
+    }
+    return same;
+}
+
+/* With zero 1 devices have the same plans of micro-batches of the same size: one measurement serves
+ * both. Simulated devices take the times of plans that any mesh has measured. */
+static void share_times(clt_meshes *m)
 {
     for (int i = 0; i < m->possible; i++) {
         clt_mesh_facts *f = m->ranks[i].facts;
-        bool same = !f->measured && f->n_places == of->n_places &&
-                    clt_mesh_samples(f) == clt_mesh_samples(of);
-        for (int k = 0; same && k < f->n_places; k++)
-            same = clt_mesh_place_plan(f, k)->hash == clt_mesh_place_plan(of, k)->hash &&
-                   f->places[k].device == of->places[k].device;
-        for (int k = 0; same && k < f->n_places; k++) {
-            f->places[k].forward = of->places[k].forward;
-            f->places[k].whole = of->places[k].whole;
-        }
-        f->measured = f->measured || same;
+        if (m->setting.simulated && !f->measured)
+            clt_mesh_take_times(&m->setting, f);
+        for (int k = 0; !m->setting.simulated && !f->measured && k < m->possible; k++)
+            if (m->ranks[k].facts->measured)
+                f->measured = take_times_of(f, m->ranks[k].facts);
     }
 }
 
 static clt_status measure_all(clt_meshes *m)
 {
+    share_times(m);
     CLT_TRY(predict_all(m));
     const double began = clt_clock();
     for (bool more = true; more;) {
@@ -254,7 +263,7 @@ static clt_status measure_all(clt_meshes *m)
         if (!f)
             break;
         CLT_TRY(clt_mesh_measure_plans(&m->setting, m->world, f));
-        share_times(m, f);
+        share_times(m);
         CLT_TRY(predict_all(m));
         CLT_TRY(has_time(m, began, &more));
     }
@@ -342,6 +351,10 @@ static clt_status set_setting(clt_meshes *m, const clt_graph *graph, clt_device 
                                     .options = &m->trainer};
     m->setting.tuning = clt_calloc((size_t)count, sizeof *m->setting.tuning);
     CLT_TRY_MEMORY(m->setting.tuning);
+    if (m->options.earlier)
+        m->setting.plans = clt_mesh_plans_share(m->options.earlier->setting.plans);
+    else
+        CLT_TRY(clt_mesh_plans_create(true, &m->setting.plans));
     for (int d = 0; d < m->setting.count; d++)
         clt_tuning_load(devices[d], &m->setting.tuning[d]);
     return CLT_OK;
@@ -375,7 +388,25 @@ static clt_status make(clt_meshes *m)
     return clt_meshes_explain(m);
 }
 
-static clt_status check(const clt_mesh_options *o, int count, const clt_trainer_options *options)
+/* Only the batch, and what does not change plans, may differ. */
+static clt_status check_earlier(const clt_mesh_options *o, const clt_graph *graph,
+                                const clt_device *device, const clt_trainer_options *options)
+{
+    if (!o->earlier)
+        return CLT_OK;
+    const clt_mesh_setting *s = &o->earlier->setting;
+    const clt_trainer_options *t = s->options;
+    return s->simulated && o->devices && s->graph == graph && s->devices[0] == device &&
+                   t->precision == options->precision && t->optimizer == options->optimizer &&
+                   t->memory == options->memory && t->recompute == options->recompute
+               ? CLT_OK
+               : clt_fail(CLT_INVALID_ARGUMENT,
+                          "the earlier search must be of simulated machines too, with the same "
+                          "graph, device, precision, optimizer and memory");
+}
+
+static clt_status check(const clt_mesh_options *o, const clt_graph *graph,
+                        clt_device *const *devices, int count, const clt_trainer_options *options)
 {
     CLT_TRY(CLT_CHECK_STRUCT(o, clt_mesh_options));
     if (count < 1 || o->devices < 0 || o->per_node < 1 || o->sync_every < 1 || o->finals < 0)
@@ -386,6 +417,7 @@ static clt_status check(const clt_mesh_options *o, int count, const clt_trainer_
     if (o->devices && !(o->link.bytes_per_second > 0 && o->inter.bytes_per_second > 0))
         return clt_fail(CLT_INVALID_ARGUMENT, "simulated devices need a link within a node, and "
                                               "one between nodes");
+    CLT_TRY(check_earlier(o, graph, devices[0], options));
     if (options->virtual_shards)
         return clt_fail(CLT_UNSUPPORTED, "virtual shards are for dp alone: there is no mesh to "
                                          "choose");
@@ -401,13 +433,14 @@ clt_status clt_meshes_create(const clt_graph *graph, clt_device *const *devices,
     CLT_TRY_MEMORY(m);
     clt_mesh_options_init(&m->options);
     m->options = mesh_options ? *mesh_options : m->options;
-    clt_status status = check(&m->options, count, options);
+    clt_status status = check(&m->options, graph, devices, count, options);
     CLT_NEXT(status, set_setting(m, graph, devices, count, options));
     CLT_NEXT(status, make(m));
     if (status != CLT_OK) {
         clt_meshes_destroy(m);
         return status;
     }
+    m->options.earlier = NULL; /* belongs to the caller */
     *out = m;
     return CLT_OK;
 }
@@ -424,6 +457,7 @@ void clt_meshes_destroy(clt_meshes *m)
     }
     for (int d = 0; m->setting.tuning && d < m->setting.count; d++)
         clt_tuning_free(&m->setting.tuning[d]);
+    clt_mesh_plans_release(m->setting.plans);
     CLT_FREE(m->facts, m->ranks, m->slower, m->setting.tuning);
     clt_str_free(&m->excluded);
     clt_str_free(&m->text);

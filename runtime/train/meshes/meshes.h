@@ -24,6 +24,7 @@ struct clt_meshes {
     const clt_world *world;      /* of the ranks at hand; NULL: one */
     clt_mesh_links links;
     clt_mesh_base base;
+    const clt_mesh_plan *base_plan; /* with which it was measured; NULL: no plan */
     double *slower;
     clt_mesh_facts *facts; /* by candidate; does not move */
     clt_mesh_rank *ranks;  /* the best first */

@@ -3,29 +3,22 @@
 #include <math.h>
 
 #include "base/alloc.h"
-#include "tune/measure_node.h"
 
 /* Seconds that a kernel takes at least. */
 static const double LAUNCH = 3e-6;
 
-static double node_time(const clt_mesh_base *base, const clt_plan *plan, int i)
+static double node_time(const clt_mesh_base *base, const clt_mesh_node *node)
 {
-    const clt_plan_node *pn = &plan->nodes[i];
-    if (!pn->variant)
-        return 0; /* a view or a collective */
-    const int64_t n = plan->options.max_batch;
-    return fmax(clt_node_flops(pn->node, n) / base->flops,
-                clt_node_bytes(pn->node, n) / base->bytes) +
-           LAUNCH * pn->program.n_launches;
+    return fmax(node->flops / base->flops, node->bytes / base->bytes) + LAUNCH * node->launches;
 }
 
 void clt_mesh_estimate(const clt_mesh_base *base, const clt_mesh_facts *f, int place,
                        double *forward, double *whole)
 {
-    const clt_plan *plan = clt_mesh_place_plan(f, place);
+    const clt_mesh_plan *plan = f->places[place].plan;
     *forward = *whole = 0;
     for (int i = 0; i < plan->n_nodes; i++) {
-        const double own = node_time(base, plan, i);
+        const double own = node_time(base, &plan->nodes[i]);
         *whole += own;
         *forward += i < plan->n_forward ? own : 0;
     }
@@ -34,15 +27,15 @@ void clt_mesh_estimate(const clt_mesh_base *base, const clt_mesh_facts *f, int p
 /* Spreads the times of forward and backward over the nodes, in proportion to the estimates. */
 static void spread(const clt_mesh_base *base, const clt_mesh_facts *f, int place)
 {
-    const clt_plan *plan = clt_mesh_place_plan(f, place);
     const clt_mesh_place *p = &f->places[place];
+    const clt_mesh_plan *plan = p->plan;
     double forward, whole, at = 0;
     clt_mesh_estimate(base, f, place, &forward, &whole);
     const double ahead = forward > 0 ? p->forward / forward : 0;
     const double back = whole > forward ? fmax(0, p->whole - p->forward) / (whole - forward) : 0;
     for (int i = 0; i < plan->n_nodes; i++) {
         p->nodes[i] = at;
-        at += node_time(base, plan, i) * (i < plan->n_forward ? ahead : back);
+        at += node_time(base, &plan->nodes[i]) * (i < plan->n_forward ? ahead : back);
     }
     p->nodes[plan->n_nodes] = at;
 }

@@ -132,22 +132,90 @@ static clt_status does_not_fit(const clt_device *device, const clt_trainer_optio
                     (double)(n->inputs + n->other) / 1048576, (double)options->memory / 1048576);
 }
 
-/* Counts the memory of a device with its plan of training. Evaluation may need larger slabs if
- * training was planned to use little. */
-static clt_status count(const clt_graph *graph, const clt_store *store,
-                        const clt_trainer_options *options, int participants, int device,
-                        int64_t share, const clt_plan *training, clt_memory *n)
+/* Takes what the check of memory needs of the plans. Evaluation may need larger slabs if training
+ * was planned to use little; else `evaluation` is NULL. */
+static void take_need(const clt_store *store, const clt_trainer_options *options,
+                      const clt_plan *training, const clt_plan *evaluation, bool within,
+                      clt_capacity_need *need)
 {
-    clt_plan *evaluation;
-    CLT_TRY(clt_memory_count(graph, store, options, participants, device,
-                             training->options.max_batch, n));
-    n->arena = clt_plan_arena_bytes(training);
-    if (!options->memory && !options->recompute)
-        return CLT_OK;
-    CLT_TRY(make_plan(graph, store, options, participants, device, CLT_PLAN_EVALUATE, share, NULL,
-                      false, &evaluation));
-    clt_memory_count_plans(store, training, evaluation, clt_capacity_micro_batches(options), n);
+    clt_memory n = {.inputs = -1, .arena = clt_plan_arena_bytes(training)};
+    *need = (clt_capacity_need){.within = within, .samples = training->options.max_batch};
+    for (int s = 0; s < training->n_slabs; s++)
+        if (training->slabs[s] > need->largest)
+            need->largest = training->slabs[s];
+    if (evaluation)
+        clt_memory_count_plans(store, training, evaluation, clt_capacity_micro_batches(options),
+                               &n);
+    need->inputs = n.inputs;
+    need->arena = n.arena;
+}
+
+/* Whether the check of memory looks at the plan of evaluation too. */
+static bool looks_at_evaluation(const clt_trainer_options *options)
+{
+    return options->memory || options->recompute;
+}
+
+void clt_capacity_need_of(const clt_store *store, const clt_trainer_options *options,
+                          const clt_plan *training, const clt_plan *evaluation,
+                          clt_capacity_need *need)
+{
+    take_need(store, options, training, looks_at_evaluation(options) ? evaluation : NULL, true,
+              need);
+}
+
+static clt_status find_need(const clt_graph *graph, const clt_store *store,
+                            const clt_trainer_options *options, int participants, int64_t share,
+                            int device, clt_capacity_need *need)
+{
+    bool within;
+    clt_plan *training, *evaluation = NULL;
+    CLT_TRY(make_training(graph, store, options, participants, device, share, NULL, &within,
+                          &training));
+    clt_status status = CLT_OK;
+    if (looks_at_evaluation(options))
+        status = make_plan(graph, store, options, participants, device, CLT_PLAN_EVALUATE, share,
+                           NULL, false, &evaluation);
+    if (status == CLT_OK)
+        take_need(store, options, training, evaluation, within, need);
+    clt_plan_destroy(training);
     clt_plan_destroy(evaluation);
+    return status;
+}
+
+clt_status clt_capacity_need_find(const clt_graph *graph, const clt_store *store,
+                                  const clt_trainer_options *options, int participants, int device,
+                                  clt_capacity_need *need)
+{
+    int64_t share;
+    CLT_TRY(clt_capacity_share(participants, options, options->batch, &share));
+    return find_need(graph, store, options, participants, share, device, need);
+}
+
+clt_status clt_capacity_fits(const clt_graph *graph, const clt_store *store,
+                             const clt_trainer_options *options, int participants, int64_t batch,
+                             int index, const clt_capacity_need *need)
+{
+    const clt_device *device = store->replicas[index].device;
+    clt_memory n;
+    CLT_TRY(clt_memory_count(graph, store, options, participants, index, need->samples, &n));
+    n.arena = need->arena;
+    if (need->inputs >= 0)
+        n.inputs = need->inputs;
+    if (options->memory && !clt_store_owns(store, store->first + index) &&
+        (!need->within || clt_memory_total(&n) > options->memory))
+        return does_not_fit(device, options, batch, &n);
+    /* The host reports its free memory, other devices only their total memory. */
+    const int64_t there = available(store, options->world, device);
+    const int64_t needed =
+        clt_memory_total(&n) -
+        (device->caps.host_memory ? clt_memory_held(&store->replicas[index], options) : 0);
+    if (needed > there || need->largest > device->caps.max_alloc_bytes)
+        return clt_fail(CLT_OUT_OF_DEVICE_MEMORY,
+                        "a batch of %lld needs %.1f MiB of %s, which has %.1f MiB available "
+                        "and at most %.1f MiB in one buffer",
+                        (long long)batch, (double)needed / 1048576, device->label,
+                        (double)there / 1048576, (double)device->caps.max_alloc_bytes / 1048576);
     return CLT_OK;
 }
 
@@ -155,33 +223,9 @@ static clt_status check_device(const clt_graph *graph, const clt_store *store,
                                const clt_trainer_options *options, int participants, int64_t batch,
                                int64_t share, int index)
 {
-    const clt_device *device = store->replicas[index].device;
-    bool within;
-    clt_memory n;
-    clt_plan *plan;
-    CLT_TRY(make_training(graph, store, options, participants, index, share, NULL, &within, &plan));
-    int64_t largest = 0;
-    for (int s = 0; s < plan->n_slabs; s++)
-        if (plan->slabs[s] > largest)
-            largest = plan->slabs[s];
-    const clt_status status = count(graph, store, options, participants, index, share, plan, &n);
-    clt_plan_destroy(plan);
-    CLT_TRY(status);
-    if (options->memory && !clt_store_owns(store, store->first + index) &&
-        (!within || clt_memory_total(&n) > options->memory))
-        return does_not_fit(device, options, batch, &n);
-    /* The host reports its free memory, other devices only their total memory. */
-    const int64_t there = available(store, options->world, device);
-    const int64_t needed =
-        clt_memory_total(&n) -
-        (device->caps.host_memory ? clt_memory_held(&store->replicas[index], options) : 0);
-    if (needed > there || largest > device->caps.max_alloc_bytes)
-        return clt_fail(CLT_OUT_OF_DEVICE_MEMORY,
-                        "a batch of %lld needs %.1f MiB of %s, which has %.1f MiB available "
-                        "and at most %.1f MiB in one buffer",
-                        (long long)batch, (double)needed / 1048576, device->label,
-                        (double)there / 1048576, (double)device->caps.max_alloc_bytes / 1048576);
-    return CLT_OK;
+    clt_capacity_need need;
+    CLT_TRY(find_need(graph, store, options, participants, share, index, &need));
+    return clt_capacity_fits(graph, store, options, participants, batch, index, &need);
 }
 
 clt_status clt_capacity_check_device(const clt_graph *graph, const clt_store *store,
@@ -338,6 +382,16 @@ clt_status clt_capacity_plan(const clt_graph *graph, const clt_store *store,
     int64_t share;
     CLT_TRY(clt_capacity_share(participants, options, options->batch, &share));
     return make_plan(graph, store, options, participants, device, CLT_PLAN_TRAIN, share, tuning,
+                     false, plan);
+}
+
+clt_status clt_capacity_evaluation(const clt_graph *graph, const clt_store *store,
+                                   const clt_trainer_options *options, int participants, int device,
+                                   const clt_tuning_record *tuning, clt_plan **plan)
+{
+    int64_t share;
+    CLT_TRY(clt_capacity_share(participants, options, options->batch, &share));
+    return make_plan(graph, store, options, participants, device, CLT_PLAN_EVALUATE, share, tuning,
                      false, plan);
 }
 

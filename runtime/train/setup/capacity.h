@@ -33,6 +33,35 @@ clt_status clt_capacity_plan(const clt_graph *graph, const clt_store *store,
                              const clt_trainer_options *options, int participants, int device,
                              const clt_tuning_record *tuning, clt_plan **plan);
 
+/* Makes the plan of evaluation that goes with it. */
+clt_status clt_capacity_evaluation(const clt_graph *graph, const clt_store *store,
+                                   const clt_trainer_options *options, int participants, int device,
+                                   const clt_tuning_record *tuning, clt_plan **plan);
+
+/* What decides, beside the store and the options, whether a device's memory suffices. */
+typedef struct clt_capacity_need {
+    bool within;     /* the plan keeps to options.memory, if that is set */
+    int64_t samples; /* of a run of the plan */
+    int64_t largest; /* bytes of the largest slab of training */
+    int64_t arena;   /* bytes */
+    int64_t inputs;  /* bytes; -1: those of the whole graph count, see clt_memory_count */
+} clt_capacity_need;
+
+/* Takes the need from plans that keep to options.memory and were made without measured kernels. */
+void clt_capacity_need_of(const clt_store *store, const clt_trainer_options *options,
+                          const clt_plan *training, const clt_plan *evaluation,
+                          clt_capacity_need *need);
+
+/* Makes these plans and takes the need from them. */
+clt_status clt_capacity_need_find(const clt_graph *graph, const clt_store *store,
+                                  const clt_trainer_options *options, int participants, int device,
+                                  clt_capacity_need *need);
+
+/* Checks one device of this rank like clt_capacity_check_device, without making plans. */
+clt_status clt_capacity_fits(const clt_graph *graph, const clt_store *store,
+                             const clt_trainer_options *options, int participants, int64_t batch,
+                             int device, const clt_capacity_need *need);
+
 /* Fails with OUT_OF_DEVICE_MEMORY, naming needed and available memory, if training with the batch
  * does not fit. Also fails as clt_plan_create does. */
 clt_status clt_capacity_check(const clt_graph *graph, const clt_store *store,

@@ -7,39 +7,47 @@
 #include "train/planner/balance.h"
 #include "train/step/states.h"
 
-clt_step_program_input clt_step_program_describe(const clt_plan *plan, const clt_store *store,
-                                                 int device, const clt_trainer_options *options,
+clt_step_traits clt_step_traits_of(const clt_plan *plan, const clt_trainer_options *options,
+                                   const clt_mesh *mesh)
+{
+    const int parts = clt_mesh_places(mesh, CLT_AXIS_SAMPLES);
+    const bool alone = parts == 1 && clt_capacity_micro_batches(options) == 1;
+    double weights[64];
+    return (clt_step_traits){
+        .means = clt_states_need_means(plan->graph, alone),
+        .host_weights = !alone || clt_graph_static_weights(plan->graph, 1, weights),
+        .deferred = parts > 1 && clt_balance_defers(options, &plan->caps, plan->n_collectives > 0)};
+}
+
+clt_step_program_input clt_step_program_describe(const clt_step_traits *traits,
+                                                 const clt_store *store, int device,
+                                                 const clt_trainer_options *options,
                                                  const clt_mesh *mesh, int total,
                                                  const clt_outline *outline, const int *after)
 {
     const int parts = clt_mesh_places(mesh, CLT_AXIS_SAMPLES);
-    const int micro_batches = clt_capacity_micro_batches(options);
-    const bool alone = parts == 1 && micro_batches == 1;
-    double weights[64];
-    return (clt_step_program_input){
-        .plan = outline,
-        .participants = total,
-        .self = store->first + device,
-        .mesh = *mesh,
-        .ranks = options->world ? options->world->ranks : 1,
-        .layout = store->replicas[device].layout,
-        .n_slots = clt_optimizer_find(options->optimizer)->n_slots,
-        .sharded = clt_memory_sharded(store, options, mesh),
-        .unlike = clt_memory_unlike(store, mesh),
-        .after = after,
-        .half = options->precision != CLT_F32,
-        .tree = options->virtual_shards != 0,
-        .streams = total > 1 && mesh->size[CLT_AXIS_DATA] == total && !mesh->zero &&
-                   clt_trainer_streams(options),
-        .means = clt_states_need_means(plan->graph, alone),
-        .host_weights = !alone || clt_graph_static_weights(plan->graph, 1, weights),
-        .scaled = options->precision == CLT_F16,
-        .measures = options->rebalance && parts > 1,
-        .deferred =
-            parts > 1 && clt_balance_defers(options, &plan->caps, outline->n_collectives > 0),
-        .poison = options->poison != 0,
-        .in_flight = outline->in_flight,
-        .rounds = micro_batches};
+    return (clt_step_program_input){.plan = outline,
+                                    .participants = total,
+                                    .self = store->first + device,
+                                    .mesh = *mesh,
+                                    .ranks = options->world ? options->world->ranks : 1,
+                                    .layout = store->replicas[device].layout,
+                                    .n_slots = clt_optimizer_find(options->optimizer)->n_slots,
+                                    .sharded = clt_memory_sharded(store, options, mesh),
+                                    .unlike = clt_memory_unlike(store, mesh),
+                                    .after = after,
+                                    .half = options->precision != CLT_F32,
+                                    .tree = options->virtual_shards != 0,
+                                    .streams = total > 1 && mesh->size[CLT_AXIS_DATA] == total &&
+                                               !mesh->zero && clt_trainer_streams(options),
+                                    .means = traits->means,
+                                    .host_weights = traits->host_weights,
+                                    .scaled = options->precision == CLT_F16,
+                                    .measures = options->rebalance && parts > 1,
+                                    .deferred = traits->deferred,
+                                    .poison = options->poison != 0,
+                                    .in_flight = outline->in_flight,
+                                    .rounds = clt_capacity_micro_batches(options)};
 }
 
 static clt_status explain(const clt_plan *plan, const clt_store *store,
@@ -48,8 +56,9 @@ static clt_status explain(const clt_plan *plan, const clt_store *store,
 {
     const int parts = clt_mesh_places(mesh, CLT_AXIS_SAMPLES);
     const int micro_batches = clt_capacity_micro_batches(options);
+    const clt_step_traits traits = clt_step_traits_of(plan, options, mesh);
     const clt_step_program_input input =
-        clt_step_program_describe(plan, store, 0, options, mesh, total, outline, after);
+        clt_step_program_describe(&traits, store, 0, options, mesh, total, outline, after);
     clt_step_program program = {0};
     clt_status status = clt_step_program_generate(
         &input, CLT_PROGRAM_STEP, micro_batches > 1 ? CLT_LOAD_MANY : CLT_LOAD_ONE, &program);

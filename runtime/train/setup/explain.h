@@ -6,11 +6,21 @@
 #include "train/program/program.h"
 #include <cltrain/train.h>
 
+/* What the program of a step depends on in the plan of training, beside its outline. */
+typedef struct clt_step_traits {
+    bool means, host_weights, deferred; /* as in clt_step_program_input */
+} clt_step_traits;
+
+/* Finds them for a mesh of all devices. */
+clt_step_traits clt_step_traits_of(const clt_plan *plan, const clt_trainer_options *options,
+                                   const clt_mesh *mesh);
+
 /* Describes the training step of a device of the store to the generator of programs. `mesh` is of
  * the `total` devices of all ranks (clt_memory_mesh). `after` is as of clt_outline_places. The
  * arguments are borrowed. */
-clt_step_program_input clt_step_program_describe(const clt_plan *plan, const clt_store *store,
-                                                 int device, const clt_trainer_options *options,
+clt_step_program_input clt_step_program_describe(const clt_step_traits *traits,
+                                                 const clt_store *store, int device,
+                                                 const clt_trainer_options *options,
                                                  const clt_mesh *mesh, int total,
                                                  const clt_outline *outline, const int *after);
 

@@ -13,6 +13,7 @@
 #include "passes/passes.h"
 #include "train/ranks/world.h"
 #include "train/setup/capacity.h"
+#include "train/setup/stages.h"
 #include "tune/lab.h"
 #include "tune/measure_node.h"
 #include <cltrain/planner.h>
@@ -298,17 +299,24 @@ static void describe(const chooser *c, clt_str *text)
 
 /* --- the whole ------------------------------------------------------------------------------- */
 
-static clt_status allocate(chooser *c, const clt_trainer_options *options)
+static clt_status allocate_work(chooser *c)
 {
     const size_t entries = (size_t)(c->stages * c->pieces);
-    const int parts = c->mesh.size[CLT_AXIS_DATA];
-    c->seconds = clt_calloc((size_t)(c->total * c->pieces), sizeof *c->seconds);
     c->work = clt_calloc(entries, sizeof *c->work);
     c->ends = clt_calloc(entries, sizeof *c->ends);
-    c->weights = clt_calloc((size_t)parts, sizeof *c->weights);
-    CLT_TRY_MEMORY(c->seconds && c->work && c->ends && c->weights);
+    CLT_TRY_MEMORY(c->work && c->ends);
     for (size_t i = 0; i < entries; i++)
         c->ends[i] = c->pieces;
+    return CLT_OK;
+}
+
+static clt_status allocate(chooser *c, const clt_trainer_options *options)
+{
+    const int parts = c->mesh.size[CLT_AXIS_DATA];
+    CLT_TRY(allocate_work(c));
+    c->seconds = clt_calloc((size_t)(c->total * c->pieces), sizeof *c->seconds);
+    c->weights = clt_calloc((size_t)parts, sizeof *c->weights);
+    CLT_TRY_MEMORY(c->seconds && c->weights);
     for (int i = 0; options->weights && i < parts; i++)
         c->weights[i] = options->weights[clt_mesh_neighbour(&c->mesh, CLT_AXIS_DATA, 0, i)];
     c->options.weights = options->weights ? c->weights : NULL;
@@ -328,6 +336,27 @@ static clt_status run(chooser *c, const clt_trainer_options *options, char **tex
         clt_str_free(&report);
     else
         *text = report.text; /* the caller frees it with free(): clt_alloc uses malloc */
+    return status;
+}
+
+/* Too few cuts, and too many stages, are told when the store is made. */
+static bool has_choice(const chooser *c)
+{
+    return c->stages > 1 && c->stages <= MOST && c->pieces > c->stages;
+}
+
+clt_status clt_stages_propose(clt_graph *graph, int stages)
+{
+    chooser c = {.graph = graph, .stages = stages, .pieces = graph->cuts + 1};
+    bool found;
+    if (!has_choice(&c))
+        return CLT_OK;
+    clt_status status = allocate_work(&c);
+    const clt_stage_costs costs = {c.pieces, c.stages, c.work, c.ends};
+    CLT_NEXT(status, count_work(&c));
+    CLT_NEXT(status, clt_stages_balance(&costs, c.begins, &found));
+    CLT_NEXT(status, keep_cuts(&c, graph));
+    CLT_FREE(c.work, c.ends);
     return status;
 }
 
@@ -351,8 +380,7 @@ clt_status clt_stages_choose(clt_graph *graph, clt_device *const *devices, int c
     CLT_TRY(clt_world_count(options->world, count, &c.first, &c.total));
     CLT_TRY(clt_mesh_parse(parallel, c.total, &c.mesh));
     c.stages = c.mesh.size[CLT_AXIS_PIPELINE];
-    /* Too few cuts, and too many stages, are told when the store is made. */
-    if (c.stages == 1 || c.stages > MOST || c.pieces <= c.stages)
+    if (!has_choice(&c))
         return CLT_OK;
     const clt_status status = run(&c, options, text);
     CLT_FREE(c.seconds, c.work, c.ends, c.weights);

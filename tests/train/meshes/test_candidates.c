@@ -104,8 +104,8 @@ static void limited(void **state)
             assert_int_equal(all[i].size[CLT_AXIS_TENSOR], 1);
         assert_int_equal(clt_candidate_devices(&all[i]) * (all[i].local ? all[i].local : 1), 8);
     }
-    assert_int_equal(local, 3); /* 2, 4 and 8 replicas */
-    assert_int_equal(half, 2);  /* dp=8, zero 0 and 1 */
+    assert_int_equal(local, 6); /* 2, 4 and 8 replicas, each in f32 and in 16 bits */
+    assert_int_equal(half, 5);  /* dp=8, zero 0 and 1, and the replicas */
     clt_free(all);
     limits.halves = false; /* gradients of a 16-bit precision */
     const int fewer = list(&limits, &all);

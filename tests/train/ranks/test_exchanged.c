@@ -318,15 +318,16 @@ static void predict(const setting *s, clt_timeline_bytes bytes[RANKS_MOST])
     clt_mesh mesh;
     l.graph = s->build();
     ok(clt_mesh_parse(s->parallel, ranks_of(s), &mesh));
-    const clt_mesh_setting devices_at_hand = {.graph = l.graph,
-                                              .devices = l.devices,
-                                              .count = 1,
-                                              .tuning = &tuning,
-                                              .ranks = ranks_of(s),
-                                              .node_ranks = ranks_of(s),
-                                              .options = &options};
+    clt_mesh_setting devices_at_hand = {.graph = l.graph,
+                                        .devices = l.devices,
+                                        .count = 1,
+                                        .tuning = &tuning,
+                                        .ranks = ranks_of(s),
+                                        .node_ranks = ranks_of(s),
+                                        .options = &options};
     clt_candidate candidate = {.zero = s->zero, .accumulate = s->accumulate};
     memcpy(candidate.size, mesh.size, sizeof mesh.size);
+    ok(clt_mesh_plans_create(true, &devices_at_hand.plans));
     ok(clt_mesh_facts_find(&devices_at_hand, &candidate, &facts));
     if (facts.status != CLT_OK)
         fail_msg("%s", facts.reason);
@@ -339,6 +340,7 @@ static void predict(const setting *s, clt_timeline_bytes bytes[RANKS_MOST])
                                            .nodes = facts.places[r].nodes};
     ok(clt_timeline_run(devices, ranks_of(s), free_of_charge, NULL, &timeline, bytes));
     clt_mesh_facts_free(&facts);
+    clt_mesh_plans_release(devices_at_hand.plans);
     lab_close(&l);
 }
 

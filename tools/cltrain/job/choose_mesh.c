@@ -11,6 +11,9 @@
 /* Rows of the ranking that are printed. */
 enum { ROWS = 10, SIMULATED_ROWS = 8 };
 
+/* Most seconds for measuring plans of a second and further number of simulated devices. */
+enum { LATER_SECONDS = 5 };
+
 int chooses_mesh(const settings *s)
 {
     return s->parallel && !strcmp(s->parallel, "auto");
@@ -208,7 +211,8 @@ int check_simulated_meshes(const settings *s)
     return 0;
 }
 
-static int print_number(job *j, const settings *s, int devices)
+/* Replaces *earlier by this search. */
+static int print_number(job *j, const settings *s, int devices, clt_meshes **earlier)
 {
     const clt_trainer_options options = options_of(j);
     clt_mesh_options mesh;
@@ -218,19 +222,23 @@ static int print_number(job *j, const settings *s, int devices)
     if (s->per_node > 0)
         mesh.per_node = (int)s->per_node;
     mesh.sync_every = steps_between(s);
+    mesh.earlier = *earlier;
+    if (*earlier) /* most plans have been measured */
+        mesh.seconds = LATER_SECONDS;
     if (clt_link_parse(s->link, &mesh.link) != CLT_OK ||
         clt_link_parse(s->inter, &mesh.inter) != CLT_OK)
         return library_failure(CLT_INVALID_ARGUMENT);
     TRY(name_failure(
         clt_meshes_create(j->graph, j->devices, j->n_devices, &options, &mesh, &meshes)));
     printf("\n");
-    const int code = show_ranking(meshes, SIMULATED_ROWS);
-    clt_meshes_destroy(meshes);
-    return code;
+    clt_meshes_destroy(*earlier);
+    *earlier = meshes;
+    return show_ranking(meshes, SIMULATED_ROWS);
 }
 
 int print_simulated_meshes(job *j, const settings *s)
 {
+    clt_meshes *earlier = NULL;
     int code = make_graph(j, s);
     if (!code)
         show("%s on devices like %s, %lld a node; link %s, between nodes %s\n"
@@ -239,7 +247,8 @@ int print_simulated_meshes(job *j, const settings *s)
              s->per_node > 0 ? (long long)s->per_node : 8LL, s->link, s->inter,
              (long long)steps_between(s));
     for (const char *at = s->simulate; !code && *at;)
-        code = print_number(j, s, next_ranks(&at));
+        code = print_number(j, s, next_ranks(&at), &earlier);
+    clt_meshes_destroy(earlier);
     drop_graph(j);
     return code;
 }
