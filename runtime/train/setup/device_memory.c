@@ -134,24 +134,65 @@ static clt_status count_results(const clt_graph *graph, const clt_trainer_option
     return CLT_OK;
 }
 
+/* Returns the number of a device among all participants. A plan without a mesh cannot ask other
+ * ranks, so it takes them to have as many devices as this one. -1: they have not. */
+static int participant_of(const clt_store *store, const clt_world *world, int total, int device)
+{
+    if (store->mesh.size[CLT_AXIS_DATA])
+        return store->first + device;
+    const int ranks = world ? world->ranks : 1, rank = world ? world->rank : 0;
+    return ranks * store->n_devices == total ? rank * store->n_devices + device : -1;
+}
+
+/* Counts a shard's part of the optimizer's tensors, and what updates of the shard need. */
+static clt_status count_update(const clt_replica *replica, const clt_trainer_options *options,
+                               int shard, int shards, int64_t *kept, int64_t *update)
+{
+    clt_replica own = *replica;
+    own.shard = shard;
+    own.shards = shards;
+    *kept = clt_optimizer_find(options->optimizer)->n_slots *
+            set_bytes(replica->layout, false, CLT_F32, shard, shards);
+    return clt_update_bytes(&own, options->virtual_shards != 0, update);
+}
+
+/* The same for a participant's shard. A device whose shard is not known counts with the most that
+ * any shard needs. */
+static clt_status count_updates(const clt_replica *replica, const clt_trainer_options *options,
+                                const clt_mesh *mesh, bool sharded, int participant, int64_t *kept,
+                                int64_t *update)
+{
+    const int shards = sharded ? clt_mesh_places(mesh, CLT_AXIS_SAMPLES) : 1;
+    if (shards == 1 || participant >= 0)
+        return count_update(replica, options,
+                            shards == 1 ? 0
+                                        : clt_mesh_coordinate(mesh, CLT_AXIS_SAMPLES, participant),
+                            shards, kept, update);
+    *kept = *update = 0;
+    for (int shard = 0; shard < shards; shard++) {
+        int64_t a, b;
+        CLT_TRY(count_update(replica, options, shard, shards, &a, &b));
+        *kept = a > *kept ? a : *kept;
+        *update = b > *update ? b : *update;
+    }
+    return CLT_OK;
+}
+
 clt_status clt_memory_count(const clt_graph *graph, const clt_store *store,
                             const clt_trainer_options *options, int participants, int device,
                             int64_t samples, clt_memory *m)
 {
     const clt_replica *replica = &store->replicas[device];
     const int micro_batches = clt_capacity_micro_batches(options);
-    const int slots = clt_optimizer_find(options->optimizer)->n_slots;
     clt_mesh mesh;
     int64_t shards;
     int total;
     CLT_TRY(clt_memory_mesh(store, participants, &mesh, &total));
     CLT_TRY(count_shards(store, options, total, device, &shards));
-    const bool sharded = clt_memory_sharded(store, options, &mesh);
-    clt_replica own = *replica;
-    own.shards = sharded ? clt_mesh_places(&mesh, CLT_AXIS_SAMPLES) : 1;
-    own.shard = sharded ? clt_mesh_coordinate(&mesh, CLT_AXIS_SAMPLES, store->first + device) : 0;
-    *m = (clt_memory){.slots = slots *
-                               set_bytes(replica->layout, false, CLT_F32, own.shard, own.shards)};
+    int64_t kept, update, results;
+    CLT_TRY(count_updates(replica, options, &mesh, clt_memory_sharded(store, options, &mesh),
+                          participant_of(store, options->world, total, device), &kept, &update));
+    *m = (clt_memory){.slots = kept};
     m->store = set_bytes(replica->layout, true, CLT_F32, 0, 1) +
                set_bytes(replica->layout, false, options->precision, 0, 1) + m->slots;
     m->store += shard_bytes(replica->layout, options,
@@ -168,8 +209,6 @@ clt_status clt_memory_count(const clt_graph *graph, const clt_store *store,
         if (v->kind == CLT_VALUE_CONSTANT)
             m->inputs += 2 * constant_bytes(v);
     }
-    int64_t update, results;
-    CLT_TRY(clt_update_bytes(&own, options->virtual_shards != 0, &update));
     CLT_TRY(count_results(graph, options, &mesh, clt_shard_sums_sets(shards), &results));
     m->other = update + results;
     if (total > 1)
