@@ -7,19 +7,25 @@
 /* Prints the update kernels, for gradients in f32 or as `half` says. */
 static void print_updates(const char *fp64, const char *half)
 {
-    static const char *const updates[] = {
-        "square_sum",   "step_status", "loss_upstream", "scale_upstream",
-        "add_to",       "add_half",    "round_sum",     "add_mean",
-        "assign_state", "sgd",         "momentum",      "adam"};
+    static const struct {
+        const char *kernel;
+        enum { ALL, FULL, HALF } gradients;
+    } updates[] = {{"square_sum", ALL},     {"step_status", ALL},
+                   {"loss_upstream", ALL},  {"scale_upstream", ALL},
+                   {"add_to", FULL},        {"add_half", HALF},
+                   {"round_sum", HALF},     {"add_mean", ALL},
+                   {"assign_state", ALL},   {"merge_gradients", ALL},
+                   {"merge_floats", ALL},   {"send_rounded", HALF},
+                   {"keep_residual", HALF}, {"sgd", ALL},
+                   {"momentum", ALL},       {"adam", ALL}};
     char options[96];
     snprintf(options, sizeof options, "%s%s%s", fp64, *fp64 && *half ? " " : "", half);
     for (size_t i = 0; i < sizeof updates / sizeof *updates; i++) {
-        const int items = strstr(updates[i], "upstream") ? 1 : 256;
-        const bool with_half = !strcmp(updates[i], "add_half") || !strcmp(updates[i], "round_sum");
-        if ((with_half && !*half) || (*half && !strcmp(updates[i], "add_to")))
+        const int items = strstr(updates[i].kernel, "upstream") ? 1 : 256;
+        if (updates[i].gradients == (*half ? FULL : HALF))
             continue;
-        print_line("train/gpu/update.cl", options, updates[i], items, "chosen");
-        print_line("train/portable/update.cl", options, updates[i], 1, "fallback");
+        print_line("train/gpu/update.cl", options, updates[i].kernel, items, "chosen");
+        print_line("train/portable/update.cl", options, updates[i].kernel, 1, "fallback");
     }
 }
 
