@@ -3,23 +3,9 @@
  * All roundings and residuals are computed again here, by arithmetic of this file.
  */
 #include "comm/nodes.h"
-
-#include "comm/nearest.h"
+#include "support/rounding.h"
 
 enum { COUNT = 70001, STEPS = 4, LEVELS = 3 };
-
-static uint16_t bits_of(clt_dtype dtype, float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    if (dtype == CLT_BF16)
-        return (uint16_t)(u >> 16);
-    const int exponent = (int)(u >> 23 & 255) - 127;
-    const uint32_t sign = u >> 16 & 0x8000;
-    if (exponent < -14) /* a multiple of 2^-24 */
-        return (uint16_t)(sign | (uint32_t)ldexpf(fabsf(x), 24));
-    return (uint16_t)(sign | (uint32_t)(exponent + 15) << 10 | (u >> 13 & 0x3ff));
-}
 
 /* What a participant gives in a step. */
 static float given(clt_dtype dtype, int step, int participant, int64_t i)

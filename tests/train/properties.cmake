@@ -76,6 +76,12 @@ if(TEST oclgrind.train.half_gradients)
     set_property(TEST oclgrind.train.half_gradients APPEND PROPERTY ENVIRONMENT
         "OCLGRIND_BUILD_OPTIONS=-cl-opt-disable")
 endif()
+clt_test_on_vendor(train.update_kernels intel)
+clt_test_on_oclgrind(train.update_kernels)
+if(TEST oclgrind.train.update_kernels)
+    set_property(TEST oclgrind.train.update_kernels APPEND PROPERTY ENVIRONMENT
+        "OCLGRIND_BUILD_OPTIONS=-cl-opt-disable")
+endif()
 # Skipped in a build without the tests' hooks.
 set_tests_properties(train.choices_sums PROPERTIES SKIP_RETURN_CODE 77)
 foreach(subject store_parts split_training split_ranks memory)

@@ -5,7 +5,7 @@
  */
 #include "train/world.h"
 
-#include "comm/nearest.h"
+#include "support/rounding.h"
 #include "train/local/outer_wire.h"
 
 enum { IN = 12, WIDE = 5, CLASSES = 4, FLOATS = 128, RANKS = 2, MOST = 4, SYNCS = 5 };

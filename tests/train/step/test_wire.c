@@ -4,33 +4,7 @@
  */
 #include "train/step/wire_lab.h"
 
-/* --- arithmetic of this file ------------------------------------------------------------------ */
-
-static float nearest(clt_dtype dtype, float x)
-{
-    int exponent;
-    if (x == 0 || !isfinite(x))
-        return x;
-    frexpf(x, &exponent);
-    int last = exponent - (dtype == CLT_BF16 ? 8 : 11);
-    last = dtype == CLT_F16 && last < -24 ? -24 : last;
-    const double r = ldexp(nearbyint(ldexp((double)x, -last)), last);
-    return dtype == CLT_F16 && fabs(r) > 65504 ? copysignf(INFINITY, x) : (float)r;
-}
-
-static float float_of(clt_dtype dtype, uint16_t h)
-{
-    float x;
-    const uint32_t u = (uint32_t)h << 16;
-    memcpy(&x, &u, sizeof x);
-    if (dtype == CLT_BF16)
-        return x;
-    const int exponent = h >> 10 & 31;
-    x = exponent == 31 ? INFINITY
-        : exponent     ? ldexpf((float)((h & 0x3ff) | 0x400), exponent - 25)
-                       : ldexpf((float)(h & 0x3ff), -24);
-    return h & 0x8000 ? -x : x;
-}
+#include "support/rounding.h"
 
 /* The f32 gradients of a device, before rounding. */
 static void read_gradients(const lab *l, int device, int bucket, float *data)
