@@ -3,6 +3,8 @@
  * Work of the pieces on each device, arithmetic or measured, decides which cuts are used. A stage
  * that does not fit its device is remembered, and the choice is made again without it.
  */
+#include "train/setup/measure_stages.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -166,6 +168,10 @@ static void take_times(chooser *c)
     }
 }
 
+#ifdef CLT_TESTING
+double *clt_stages_testing_work;
+#endif
+
 static clt_status find_work(chooser *c)
 {
     if (!c->measured)
@@ -173,6 +179,10 @@ static clt_status find_work(chooser *c)
     CLT_TRY(clt_ranks_in_turns(c->options.world, measure_own, c));
     CLT_TRY(share_times(c));
     take_times(c);
+#ifdef CLT_TESTING
+    if (clt_stages_testing_work)
+        memcpy(clt_stages_testing_work, c->work, (size_t)(c->stages * c->pieces) * sizeof *c->work);
+#endif
     return CLT_OK;
 }
 

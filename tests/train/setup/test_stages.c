@@ -5,6 +5,7 @@
 #include "exec/testing/slow.h"
 #include "graph/graph.h"
 #include "passes/passes.h"
+#include "train/setup/measure_stages.h"
 #include <cltrain/planner.h>
 
 enum { BATCH = 8, WIDE = 128, LAYERS = 8, PIECES = 4, WORDS = 2000, NARROW = 64 };
@@ -61,29 +62,65 @@ static int layers_of_stage_0(clt_graph *g)
     return n + 1;
 }
 
+/* The least work of the largest stage, of all divisions of pieces from `first` on. */
+static double best_of(const clt_stage_costs *c, int stage, int first)
+{
+    double best = 1e30, own = 0;
+    for (int end = first + 1; end <= c->pieces; end++) {
+        own += c->work[stage * c->pieces + end - 1];
+        if (end > c->ends[stage * c->pieces + first])
+            break;
+        if (stage == c->stages - 1 && end < c->pieces)
+            continue;
+        const double rest = stage == c->stages - 1 ? 0 : best_of(c, stage + 1, end);
+        best = fmin(best, fmax(own, rest));
+    }
+    return best;
+}
+
 #ifdef CLT_TESTING
-/* A device that is four times slower gets a fifth of the layers, or two. */
+static double sum_of(const double *work, int pieces)
+{
+    double sum = 0;
+    for (int p = 0; p < pieces; p++)
+        sum += work[p];
+    return sum;
+}
+
+/* The choice is the best for the measured times, whatever these are on a busy machine. A device
+ * that is four times slower has more time on the whole, and gets fewer layers. */
 static void slow_devices_get_fewer_layers(void **state)
 {
     static const struct {
         const char *slow;
-        int least, most;
-    } cases[] = {{"", 3, 5}, {"#1=4", 6, 7}, {"#0=4", 1, 2}};
+        int stage; /* the slow one; -1: none */
+    } cases[] = {{"", -1}, {"#1=4", 1}, {"#0=4", 0}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const clt_trainer_options o = options_of(NULL);
+        double work[2 * LAYERS] = {0};
+        int ends[2 * LAYERS];
+        const clt_stage_costs costs = {.pieces = LAYERS, .stages = 2, .work = work, .ends = ends};
         char *text = NULL;
+        for (int p = 0; p < 2 * LAYERS; p++)
+            ends[p] = LAYERS;
         clt_exec_testing_slow = cases[i].slow;
+        clt_stages_testing_work = work;
         lab l = lab_on("pocl/2", NULL);
         l.graph = equal_layers();
         ok(clt_stages_choose(l.graph, l.devices, l.n, "pp=2", &o, 1, &text));
-        const int own = layers_of_stage_0(l.graph);
-        if (own < cases[i].least || own > cases[i].most)
+        const int own = layers_of_stage_0(l.graph), slow = cases[i].stage;
+        const double largest = fmax(sum_of(work, own), sum_of(work + LAYERS + own, LAYERS - own));
+        if (!(largest > 0 && largest <= best_of(&costs, 0, 0) * (1 + 1e-12)))
+            fail_msg("'%s' slow: stage 0 has %d layers, which is not the best: %s", cases[i].slow,
+                     own, text);
+        if (slow >= 0 && (slow ? LAYERS - own : own) >= LAYERS / 2)
             fail_msg("'%s' slow: stage 0 has %d layers: %s", cases[i].slow, own, text);
         assert_non_null(strstr(text, "% of the time"));
         assert_non_null(strstr(text, "the same stages by names: '"));
         free(text);
         clt_exec_testing_slow = NULL;
+        clt_stages_testing_work = NULL;
         lab_close(&l);
     }
 }
@@ -139,7 +176,7 @@ static void ranks_choose_the_same(void **state)
     clt_exec_testing_slow = "rank1:pocl=4";
     run_ranks(ranks, 2, choose_on_a_rank, none, sizeof *none);
     clt_exec_testing_slow = NULL;
-    assert_true(ranks[0].numbers[0] >= 6);
+    assert_true(ranks[0].numbers[0] > LAYERS / 2);
     assert_true(ranks[0].numbers[0] == ranks[1].numbers[0]);
 }
 
@@ -219,22 +256,6 @@ static void full_stages_lose_layers(void **state)
 }
 
 /* --- the choice ------------------------------------------------------------------------------- */
-
-/* The least work of the largest stage, of all divisions of pieces from `first` on. */
-static double best_of(const clt_stage_costs *c, int stage, int first)
-{
-    double best = 1e30, own = 0;
-    for (int end = first + 1; end <= c->pieces; end++) {
-        own += c->work[stage * c->pieces + end - 1];
-        if (end > c->ends[stage * c->pieces + first])
-            break;
-        if (stage == c->stages - 1 && end < c->pieces)
-            continue;
-        const double rest = stage == c->stages - 1 ? 0 : best_of(c, stage + 1, end);
-        best = fmin(best, fmax(own, rest));
-    }
-    return best;
-}
 
 static void choices_are_best(void **state)
 {
