@@ -537,6 +537,11 @@ void clt_update_give(clt_update *u, int slot)
         memset(u->given, 0, (size_t)u->replica->layout->n_slots * sizeof *u->given);
 }
 
+bool clt_update_given(const clt_update *u, int slot)
+{
+    return u->given[slot];
+}
+
 clt_status clt_update_bucket(clt_update *u, int bucket, double lr, int64_t step)
 {
     const clt_bucket *b = &u->replica->layout->buckets[bucket];

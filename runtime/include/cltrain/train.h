@@ -456,7 +456,9 @@ CLT_API clt_status clt_trainer_gradient(clt_trainer *trainer, int device, const 
  * - With a precision of 16 bits, gradients are rounded to the nearest. Give them without the loss
  *   scale of f16. A gradient that was read and is set again has the same bits.
  * - A parameter that no loss depends on is updated in this step on all devices of this rank if the
- *   gradient of one is set. Of several ranks, all set its gradient, or none does.
+ *   gradient of one is set. Of several ranks, all set its gradient, or none does: otherwise
+ *   clt_trainer_reduce, or clt_trainer_apply if it measures what was set, fails on all ranks with
+ *   MISMATCH, which names the parameter and two ranks. Nothing is updated then.
  * - To add up micro-batches, run forward and backward for each, with loss_weights of the whole
  *   batch, read the gradients, and set their sum after the last backward.
  *

@@ -61,6 +61,7 @@ struct clt_trainer {
     bool may_idle;   /* clt_fit runs, in which ranks that lose their last device wait */
     clt_phase phase; /* of a step in parts */
     bool measured;   /* after reduce: no gradient was set since, so their norm is known */
+    char *given;     /* given.c: what all ranks have set; NULL until needed */
     float **parked;  /* step/wire.h */
     bool ends;       /* clt_trainer_destroy was called */
     bool keeps;      /* this trainer is counted in store->keepers */
@@ -148,6 +149,10 @@ clt_status clt_step_event(const clt_session *session, int entry, struct _cl_even
 clt_status clt_gradients_may_set(const clt_trainer *trainer);
 void clt_gradients_note(clt_trainer *trainer, const clt_slot *tensor);
 void clt_gradients_forget(clt_trainer *trainer);
+
+/* given.c: fails with MISMATCH, on all ranks, if only some have set the gradient of a parameter
+ * that no loss depends on. Collective. */
+clt_status clt_gradients_agree(clt_trainer *trainer);
 
 /* trainer.c: sets the state of loss scaling on all of this rank's devices. */
 clt_status clt_trainer_set_scaling(clt_trainer *trainer, const clt_scaling *scaling);

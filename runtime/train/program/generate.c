@@ -369,11 +369,11 @@ static void weights(writer *w)
 static void outside(writer *w)
 {
     wait(w);
+    const bool shared = w->in->shared && clt_input_has_results(w->in);
     each_micro(w, clt_write_outside);
-    if (w->in->shared)
+    if (shared)
         share_results(w);
-    clt_write_plain(w, CLT_DO_READ_RESULTS, last_of(w),
-                    w->in->shared ? CLT_VERSION_REDUCED : last_of(w));
+    clt_write_plain(w, CLT_DO_READ_RESULTS, last_of(w), shared ? CLT_VERSION_REDUCED : last_of(w));
     clt_write_plain(w, CLT_DO_FLUSH, 0, CLT_VERSION_ANY);
 }
 

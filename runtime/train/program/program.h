@@ -227,10 +227,16 @@ static inline bool clt_input_updates(const clt_step_program_input *input, int bu
     return !input->layout->buckets[bucket].state && (owner < 0 || owner == input->self);
 }
 
+/* Returns false if the graph has parameters alone, so that no run writes results. */
+static inline bool clt_input_has_results(const clt_step_program_input *input)
+{
+    return input->plan->n_forward > 0 || input->mesh.size[CLT_AXIS_PIPELINE] > 1;
+}
+
 /* Returns true if results are summed over ranks in training. */
 static inline bool clt_input_shares_results(const clt_step_program_input *input)
 {
-    return input->ranks > 1 &&
+    return input->ranks > 1 && clt_input_has_results(input) &&
            (clt_input_parts(input) > 1 || input->mesh.size[CLT_AXIS_PIPELINE] > 1);
 }
 

@@ -146,8 +146,9 @@ static const char *carry(clt_symbolic_device *s, const clt_instruction *i)
 static const char *read_results(clt_symbolic_device *s, const clt_instruction *i)
 {
     const clt_symbol *from = i->version == CLT_VERSION_REDUCED ? &s->totals : &s->results;
-    const bool shared =
-        s->kind == CLT_PROGRAM_OUTSIDE ? s->in->shared : clt_input_shares_results(s->in);
+    const bool shared = s->kind == CLT_PROGRAM_OUTSIDE
+                            ? s->in->shared && clt_input_has_results(s->in)
+                            : clt_input_shares_results(s->in);
     uint64_t term = 1;
     if (!s->waited)
         return "the results before may still be read";

@@ -341,7 +341,7 @@ void clt_trainer_unbuild(clt_trainer *t)
     clt_states_destroy(t->states);
     clt_verification_destroy(t->verification);
     free_devices(t);
-    void *const arrays[] = {t->results.sums, t->results.weights, t->call.loss_weights};
+    void *const arrays[] = {t->results.sums, t->results.weights, t->call.loss_weights, t->given};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         clt_free(arrays[i]);
     clt_shards_drop(t);
@@ -354,6 +354,7 @@ void clt_trainer_unbuild(clt_trainer *t)
     t->verification = NULL;
     t->choices = NULL;
     t->results.sums = t->results.weights = t->call.loss_weights = NULL;
+    t->given = NULL;
     t->phase = 0;
     for (int i = 0; i < CLT_RESULT_RING; i++)
         t->results.records[i].step = -1;

@@ -230,6 +230,8 @@ static clt_status reduce(clt_trainer *t, clt_step_program_kind kind, const char 
     if (t->phase > CLT_PHASE_BACKWARD)
         return clt_fail(CLT_STATE, "the gradients are reduced already: clt_trainer_apply comes "
                                    "next, or another forward or backward");
+    if (kind == CLT_PROGRAM_REDUCE)
+        CLT_TRY(clt_gradients_agree(t));
     CLT_TRY(run(t, kind));
     t->phase = CLT_PHASE_REDUCED;
     t->measured = kind == CLT_PROGRAM_REDUCE;
@@ -255,6 +257,8 @@ clt_status clt_trainer_apply(clt_trainer *t, struct _cl_event **event)
 {
     CLT_TRY(clt_step_check_event(t, event));
     CLT_TRY(need_phase(t, CLT_PHASE_REDUCED, "clt_trainer_apply", "clt_trainer_reduce"));
+    if (!t->measured)
+        CLT_TRY(clt_gradients_agree(t));
     CLT_TRY(run(t, t->measured ? CLT_PROGRAM_APPLY : CLT_PROGRAM_APPLY_GIVEN));
     return end_step(t, event);
 }

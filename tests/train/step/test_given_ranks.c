@@ -123,9 +123,100 @@ static void unlike_ranks(void **state)
     }
 }
 
+/* --- parameters that no loss depends on -------------------------------------------------------
+ */
+
+enum { NUMBERS = 7 };
+
+typedef struct alone {
+    int zero;     /* of the trainer */
+    bool reduces; /* the trainer reduces, else this test */
+    bool sets[2]; /* whether the rank sets p, and q */
+    float factor; /* of what it sets: zeros are a gradient too */
+    float values[2][NUMBERS];
+} alone;
+
+/* A step of two parameters without a loss, which fails; then one that sets neither. */
+static void step_alone(rank *self)
+{
+    alone *a = self->argument;
+    const int64_t dims[] = {NUMBERS};
+    const clt_step_batch batch = {.struct_size = sizeof batch};
+    clt_trainer_options o;
+    lab l = {0};
+    clt_trainer_options_init(&o);
+    o.optimizer = CLT_MOMENTUM;
+    o.weight_decay = 0.25;
+    o.batch = RANKS * 2;
+    o.world = &self->world;
+    o.comm_timeout = 60;
+    o.zero = a->zero;
+    bool good = HOLDS(self, clt_graph_create(&l.graph) == CLT_OK);
+    for (int i = 0; good && i < 2; i++)
+        clt_parameter(l.graph, i ? "q" : "p", 1, dims, (clt_init){CLT_INIT_NORMAL, 1, 0});
+    good = good &&
+           HOLDS(self, clt_devices_open(runtime, "pocl/2", NULL, &l.devices, &l.n) == CLT_OK) &&
+           HOLDS(self, clt_store_create(l.graph, l.devices, l.n, 1, &l.store) == CLT_OK) &&
+           HOLDS(self, clt_trainer_create(l.graph, l.store, &o, &l.trainer) == CLT_OK);
+    for (int step = 0; good && step < 2; step++) {
+        good = HOLDS(self, clt_trainer_forward(l.trainer, &batch) == CLT_OK) &&
+               HOLDS(self, clt_trainer_backward(l.trainer) == CLT_OK);
+        for (int i = 0; good && !step && i < 2; i++) {
+            float g[NUMBERS];
+            for (int k = 0; k < NUMBERS; k++)
+                g[k] = a->factor * (float)(k + 1);
+            good = !a->sets[i] || HOLDS(self, clt_trainer_set_gradient(l.trainer, -1, i ? "q" : "p",
+                                                                       g, sizeof g) == CLT_OK);
+        }
+        clt_status status = !good        ? CLT_INTERNAL
+                            : a->reduces ? clt_trainer_reduce(l.trainer)
+                                         : clt_trainer_reduced(l.trainer);
+        if (status == CLT_OK)
+            status = clt_trainer_apply(l.trainer, NULL);
+        if (!step) {
+            self->status = status;
+            snprintf(self->message, sizeof self->message, "%s", clt_error_message());
+        } else {
+            HOLDS(self, status == CLT_OK);
+        }
+    }
+    for (int i = 0; good && i < 2; i++)
+        HOLDS(self,
+              clt_store_get(l.store, i ? "q" : "p", a->values[i], sizeof a->values[i]) == CLT_OK);
+    lab_close(&l);
+}
+
+/* Only some ranks set a gradient, which may be zeros. All are told, and no rank updates. */
+static void set_on_some_ranks(void **state)
+{
+    (void)state;
+    rank ranks[RANKS];
+    if (clt_test_oclgrind())
+        return;
+    for (int i = 0; i < 12; i++) {
+        const bool same = i % 3 == 2, first = i % 3 == 0;
+        alone parts[RANKS];
+        for (int r = 0; r < RANKS; r++)
+            parts[r] =
+                (alone){i / 6, i / 3 % 2, {same, same || r == !first}, (float)(i % 2), {{0}}};
+        run_ranks(ranks, RANKS, step_alone, parts, sizeof *parts);
+        assert_memory_equal(parts[0].values, parts[1].values, sizeof parts->values);
+        for (int r = 0; r < RANKS; r++) {
+            assert_int_equal(ranks[r].status, same ? CLT_OK : CLT_MISMATCH);
+            if (!same && !strstr(ranks[r].message,
+                                 first ? "no loss depends on q, and rank 0 has set its gradient, "
+                                         "but rank 1 has not"
+                                       : "no loss depends on q, and rank 1 has set its gradient, "
+                                         "but rank 0 has not"))
+                fail_msg("rank %d: %s", r, ranks[r].message);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(between_ranks),
-                                       cmocka_unit_test(unlike_ranks)};
+                                       cmocka_unit_test(unlike_ranks),
+                                       cmocka_unit_test(set_on_some_ranks)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }
