@@ -284,7 +284,8 @@ static void sweep(clt_graph *graph, const traversal *t)
             continue;
         CLT_FREE(node->name, node->in, node->attr, node);
     }
-    memcpy(graph->nodes, t->order, (size_t)t->n_order * sizeof *t->order);
+    if (t->n_order) /* a graph of parameters alone has no array of nodes */
+        memcpy(graph->nodes, t->order, (size_t)t->n_order * sizeof *t->order);
     graph->n_nodes = t->n_order;
     for (int i = 0; i < graph->n_values; i++)
         graph->values[i]->id = i;

@@ -524,7 +524,7 @@ void clt_update_follow(clt_update *u, const clt_plan *plan)
     u->plan = plan;
 }
 
-static bool has_gradient(const clt_update *u, int slot)
+bool clt_update_includes(const clt_update *u, int slot)
 {
     return !u->plan || u->plan->gradients[slot] || u->given[slot];
 }
@@ -537,19 +537,14 @@ void clt_update_give(clt_update *u, int slot)
         memset(u->given, 0, (size_t)u->replica->layout->n_slots * sizeof *u->given);
 }
 
-bool clt_update_given(const clt_update *u, int slot)
-{
-    return u->given[slot];
-}
-
 clt_status clt_update_bucket(clt_update *u, int bucket, double lr, int64_t step)
 {
     const clt_bucket *b = &u->replica->layout->buckets[bucket];
     const clt_slot *slots = u->replica->layout->slots;
     for (int first = b->first, end; first < b->end; first = end) {
-        const bool updated = has_gradient(u, first);
+        const bool updated = clt_update_includes(u, first);
         for (end = first + 1; end < b->end && slots[end].group == slots[first].group &&
-                              has_gradient(u, end) == updated;)
+                              clt_update_includes(u, end) == updated;)
             end++;
         if (updated)
             CLT_TRY(update_group(u, bucket, first, end, lr, step));

@@ -116,7 +116,9 @@ void clt_update_follow(clt_update *update, const clt_plan *plan);
 
 /* Notes that the caller has set the gradient of a slot: updates include it. -1: forgets all. */
 void clt_update_give(clt_update *update, int slot);
-bool clt_update_given(const clt_update *update, int slot);
+
+/* Whether updates include the slot: the plan writes its gradient, or the caller has set it. */
+bool clt_update_includes(const clt_update *update, int slot);
 
 /* Like clt_update_apply, for one bucket of parameters. */
 clt_status clt_update_bucket(clt_update *update, int bucket, double lr, int64_t step);

@@ -43,9 +43,9 @@ static clt_status gather(clt_trainer *t, int64_t *n)
     for (int d = 0; d < t->all.own; d++) {
         char *own = t->given + d * each + (t->all.first + d) * *n;
         for (int s = 0; s < t->store->layout.n_slots; s++)
-            own[s] = !without_loss(t, d, s)                      ? 0
-                     : clt_update_given(t->devices[d].update, s) ? WITHOUT_LOSS | GIVEN
-                                                                 : WITHOUT_LOSS;
+            own[s] = !without_loss(t, d, s)                         ? 0
+                     : clt_update_includes(t->devices[d].update, s) ? WITHOUT_LOSS | GIVEN
+                                                                    : WITHOUT_LOSS;
         const clt_collective what = {.kind = CLT_COLLECTIVE_ALL_GATHER,
                                      .host = t->given + d * each,
                                      .count = words,
