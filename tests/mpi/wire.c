@@ -4,7 +4,7 @@
  */
 #include <mpi.h>
 
-#include "comm/nearest.h"
+#include "support/rounding.h"
 #include "train/lab.h"
 
 #include "train/core/trainer.h"
