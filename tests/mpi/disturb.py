@@ -1,11 +1,13 @@
 """Runs jobs of cltrain-launch --ranks whose ranks are killed, stopped, added and removed at random.
 
-    python3 tests/mpi/disturb.py CLTRAIN MPIEXEC CLTRAIN-LAUNCH [--runs 20] [--seed N]
+    python3 tests/mpi/disturb.py CLTRAIN MPIEXEC CLTRAIN-LAUNCH [--runs 20] [--seed N] [--virtual-shards V]
 
 LeNet on Fashion-MNIST. Each run must end, have each step once and each sample once an epoch, and lose no step that a
-checkpoint had before a rank was lost. The accuracies are compared with those of five undisturbed runs.
+checkpoint had before a rank was lost. The accuracies are compared with those of five undisturbed runs. With
+--virtual-shards, the losses of all steps and the last model and optimizer must be those of the undisturbed run.
 """
 import argparse
+import hashlib
 import json
 import os
 import random
@@ -142,6 +144,16 @@ class Run:
     def accuracy(self):
         return self.records()[2][-1]["test_accuracy"]
 
+    def bits(self):
+        """Returns what must be equal with virtual shards: the losses of all steps, and hashes of the last checkpoint."""
+        last = self.path(os.path.join("run", max(n for n in os.listdir(self.path("run")) if n.startswith("step-"))))
+        hashes = []
+        for name in ("model.safetensors", "optimizer.safetensors"):
+            with open(os.path.join(last, name), "rb") as file:
+                hashes.append(hashlib.sha256(file.read()).hexdigest())
+        _, steps, ends = self.records()
+        return hashes, [r["loss"] for r in steps], [(r["test_loss"], r["test_accuracy"]) for r in ends]
+
     def said(self):
         with open(self.path("out"), encoding="utf-8") as file:
             return file.read()
@@ -160,8 +172,8 @@ def report(run, number, code):
     return idle
 
 
-def undisturbed(programs, words, seeds):
-    """Returns the accuracies of runs on two ranks."""
+def undisturbed(programs, words, seeds, bits=None):
+    """Returns the accuracies of runs on two ranks. Appends their bits to a list."""
     found = []
     for seed in seeds:
         run = Run(programs, [*words, "--seed", str(seed)], random.Random(seed), 0, 1000000)
@@ -169,6 +181,8 @@ def undisturbed(programs, words, seeds):
         if code != 0:
             sys.exit(f"undisturbed run with seed {seed}: exit {code}\n{run.said()}")
         found.append(run.accuracy())
+        if bits is not None:
+            bits.append(run.bits())
         run.clean()
     return found
 
@@ -181,14 +195,17 @@ def main():
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--most", type=int, default=5, help="disturbances of a run")
     parser.add_argument("--global-batch", default="fixed")
+    parser.add_argument("--virtual-shards", type=int, metavar="V", help="4 or more")
     options = parser.parse_args()
     programs = [os.path.abspath(p) if os.sep in p else p for p in options.programs]
     sys.path.insert(0, os.path.join(os.path.dirname(programs[2]), "launch"))
     words = ["--model", "lenet", "--data", "fashion-mnist", "--devices", "pocl@1", "--batch", "64", "--lr", "0.05",
-             "--schedule", "cosine", "--epochs", str(options.epochs), "--tune", "off", "--split", "equal",
-             "--global-batch", options.global_batch]
+             "--schedule", "cosine", "--epochs", str(options.epochs), "--global-batch", options.global_batch]
+    words += (["--virtual-shards", str(options.virtual_shards)] if options.virtual_shards else
+              ["--tune", "off", "--split", "equal"])
     print(f"seed of the disturbances: {options.seed}", flush=True)
-    usual = undisturbed(programs, words, range(1, 6))
+    bits = [] if options.virtual_shards else None
+    usual = undisturbed(programs, words, range(1, 6), bits)
     print("undisturbed, seeds 1 to 5: " + " ".join(f"{a:.4f}" for a in usual), flush=True)
     idle, accuracies, apart, bad = [], [], [], 0
     for number in range(options.runs):
@@ -196,6 +213,8 @@ def main():
                   100)
         code = run.go()
         problems = run.problems(60000, options.epochs) if code == 0 else ["it hung" if code is None else f"exit {code}"]
+        if code == 0 and bits and run.bits() != bits[number % 5]:
+            problems.append("its losses, model or optimizer have other bits than those of the undisturbed run")
         if problems:
             bad += 1
             print(f"run {number}: {'; '.join(problems)}: {run.done}\n{run.said()}(files in {run.folder})", flush=True)

@@ -40,6 +40,25 @@ class Disturbed(ElasticTest):
                 if number == 0:
                     self.assertEqual({r["samples"] for r in steps}, {16, SAMPLES % 16})
 
+    def test_virtual_shards(self):
+        """With virtual shards, disturbances change no bit of the losses, the model and the optimizer."""
+        programs, epochs = (COMMAND, MPIEXEC, LAUNCHER), 90
+        words = ["--model", "mlp", "--data", "idx:" + self.data, "--devices", "pocl@1", "--batch", "16", "--lr", "0.01",
+                 "--optimizer", "momentum", "--epochs", str(epochs), "--virtual-shards", "4", "--seed", "1"]
+        bits = []
+        disturb.undisturbed(programs, words[:-2], (1,), bits)
+        seed = random.randrange(1 << 31)
+        job = disturb.Run(programs, [*words, "--global-batch", "fixed"], random.Random(seed), 3, EVERY, pause=(0.3, 1.5),
+                          deadline=3, limit=400)
+        self.addCleanup(job.clean)
+        code = job.go()
+        said = f"seed of the disturbances {seed}: {job.done}: {job.said()}"
+        self.assertEqual(code, 0, said)
+        self.assertGreater(len(job.done), 0, said)
+        self.assertEqual(job.problems(SAMPLES, epochs), [], said)
+        self.assertEqual(len(bits[0][1]), epochs * 88)
+        self.assertEqual(job.bits(), bits[0], said)
+
 
 if __name__ == "__main__":
     run()
