@@ -6,133 +6,15 @@ import os
 import random
 import re
 import signal
-import socket
 import subprocess
-import sys
-import tempfile
-import textwrap
 import time
-import unittest
 
-import command
-from command import COMMAND, DEVICE, get, write_data
-
-LAUNCH = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "tools",
-                      "cltrain-launch")
-SECRET = "the secret of the test"
-PATIENCE = 240
-SAMPLES, BATCH = 2000, 16
-BUILT = subprocess.run([COMMAND, "train", "--model", "mlp", "--data", "idx:/", "--async", "0"], capture_output=True,
-                       text=True, check=False).stderr
+import async_job
+from async_job import BATCH, PATIENCE, SAMPLES, SECRET, JobTest, Log, command_has_hooks, read_events
+from command import COMMAND, DEVICE, get
 
 
-def read_events(path):
-    """Returns the events of a log. A process that was killed may leave an incomplete last line."""
-    events = []
-    for line in get(path).decode().splitlines():
-        try:
-            events.append(json.loads(line))
-        except ValueError:
-            pass
-    return events
-
-
-class Log:
-    """Reads the events of holder 0 again, and computes versions and staleness without the program's own numbers."""
-
-    def __init__(self, path):
-        self.events = read_events(path)
-        self.applied, self.verdicts, self.staleness = [], collections.Counter(), []
-        version, pulled = 0, {}
-        for e in self.events:
-            name = e["event"]
-            if name in ("begin", "resume"):
-                version, pulled = e["version"], {}
-                self.allowed, self.samples = e["staleness"], e["samples"]
-                # After a checkpoint what was applied behind it is undone.
-                self.applied = [a for a in self.applied if a[0] < version]
-            elif name == "pull":
-                pulled[e["who"], e["sequence"]] = version
-                assert e["version"] == version, e
-            elif name == "push":
-                verdict = e["verdict"]
-                self.verdicts[verdict] += 1
-                assert e["version"] == version, e
-                if verdict in ("applied", "discarded"):
-                    # Other holders may have had an older version than holder 0 when they were asked.
-                    own = version - pulled[e["who"], e["sequence"]]
-                    stale = version - e["pulled"]
-                    assert stale >= own and e["staleness"] == stale, e
-                    assert (stale <= self.allowed) == (verdict == "applied"), e
-                    self.staleness.append((stale, own))
-                if verdict == "applied":
-                    self.applied.append((version, e["epoch"], e["offset"], e["count"]))
-                    version += 1
-        self.version = version
-
-    def check_once(self, test, epochs):
-        """Each sample of each epoch was applied exactly once."""
-        for epoch in range(epochs):
-            times = [0] * self.samples
-            for _, at, offset, count in self.applied:
-                for i in range(offset, offset + count) if at == epoch else ():
-                    times[i] += 1
-            test.assertEqual(set(times), {1}, f"epoch {epoch}: {collections.Counter(times)}")
-        test.assertEqual({a[1] for a in self.applied}, set(range(epochs)))
-
-
-class AsyncTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp(prefix="cltrain-async-")
-        cls.data = os.path.join(cls.folder, "data")
-        write_data(cls.data, train=SAMPLES, test=100)
-        cls.options = ["--model", "mlp", "--data", f"idx:{cls.data}", "--devices", DEVICE, "--batch", str(BATCH),
-                       "--seed", "1", "--tune", "off"]
-
-    def setUp(self):
-        self.at = tempfile.mkdtemp(dir=self.folder)
-        self.events = os.path.join(self.at, "events")
-
-    def path(self, name):
-        return os.path.join(self.at, name)
-
-    def launch(self, workers, *arguments, own=(), variables=None, wait=True):
-        words = [sys.executable, "-B", LAUNCH, "-n", str(workers), "--program", COMMAND, *own, "--", "train",
-                 *self.options, "--events", self.events, *arguments]
-        child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                 env={**os.environ, "CLTRAIN_SECRET": SECRET, **(variables or {})})
-        self.addCleanup(child.kill)
-        if not wait:
-            return child
-        return self.finish(child)
-
-    def finish(self, child, code=0):
-        output, _ = child.communicate(timeout=PATIENCE)
-        self.assertEqual(child.returncode, code, output)
-        return output
-
-    def wait_for(self, event, count):
-        """Waits until holder 0 has written so many events of a name."""
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end:
-            if os.path.exists(self.events) and get(self.events).count(f'"event":"{event}"'.encode()) >= count:
-                return
-            time.sleep(0.05)
-        self.fail(f"no {count} events {event}")
-
-    def process(self, kind, number):
-        """Finds a process of the job by its command line."""
-        for name in os.listdir("/proc"):
-            try:
-                words = get(f"/proc/{name}/cmdline").split(b"\0") if name.isdigit() else []
-            except OSError:
-                continue
-            if f"--{kind}".encode() in words and self.events.encode() in words and words[0].endswith(b"cltrain") and \
-                    words[words.index(f"--{kind}".encode()) + 1] == str(number).encode():
-                return int(name)
-        self.fail(f"no {kind} {number}")
-
+class AsyncTest(JobTest):
     # --- numbers ------------------------------------------------------------------------------------------
 
     def test_one_worker_has_the_bits_of_synchronous_training(self):
@@ -190,25 +72,42 @@ class AsyncTest(unittest.TestCase):
         self.assertGreater(pushes.count(0), pushes.count(1))
 
     def test_rows_of_embeddings_travel_alone(self):
-        """The bits are those of synchronous training, and less than the table travels."""
-        words = [f"w{i}" for i in range(2000)]
+        """Every byte is counted that travels for a batch, to and from both holders: of the table the batch's rows, also in
+        the first pull. The bits are those of synchronous training, also of an optimizer that changes rows which the batch
+        does not read."""
         rng = random.Random(3)
+        text = b"".join(rng.choice([b"one ", b"two ", b"three ", b"four, ", b"FIVE. "]) for _ in range(1500))
         with open(self.path("text"), "wb") as file:
-            for _ in range(2000):
-                file.write(rng.choice(words)[:3].encode() + b" ")
-        saved = self.options
-        # 256 bytes as tokens; a batch reads 4 * 8 of them, of few different values
-        self.options = ["--model", "lstm", "--data", f"text:{self.path('text')}", "--seq-len", "8", "--batch", "4",
-                        "--devices", DEVICE, "--seed", "1", "--tune", "off", "--windows", "fixed", "--precision", "f32"]
-        run = subprocess.run([COMMAND, "train", *self.options, "--steps", "6", "--checkpoint-dir", self.path("a"), "-q"],
-                             capture_output=True, text=True, timeout=PATIENCE, check=False)
-        self.assertEqual(run.returncode, 0, run.stderr)
-        self.launch(1, "--steps", "6", "--async", "0", "--servers", "2", "--checkpoint-dir", self.path("b"))
+            file.write(text)
+        length, batch, steps, width, dense = 8, 4, 6, 128, 2 * 512 * (128 + 1) + 256 * (128 + 1)
+        options = ["--model", "lstm", "--data", f"text:{self.path('text')}", "--seq-len", str(length), "--batch", str(batch),
+                   "--devices", DEVICE, "--seed", "1", "--tune", "off", "--windows", "fixed", "--shuffle", "off",
+                   "--precision", "f32", "--steps", str(steps)]
+        saved, self.options = self.options, options
+        for optimizer in (["sgd"], ["momentum", "--weight-decay", "0.01"], ["adamw", "--lr", "0.01"]):
+            one, other = self.path(f"sync-{optimizer[0]}"), self.path(f"async-{optimizer[0]}")
+            run = subprocess.run([COMMAND, "train", *options, "--optimizer", *optimizer, "--checkpoint-dir", one, "-q"],
+                                 capture_output=True, text=True, timeout=PATIENCE, check=False)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            self.launch(1, "--async", "0", "--servers", "2", "--optimizer", *optimizer, "--checkpoint-dir", other)
+            for name in ("model", "optimizer"):
+                at = f"step-{steps:08d}/{name}.safetensors"
+                self.assertEqual(get(os.path.join(one, at)), get(os.path.join(other, at)), optimizer)
+            events = read_events(self.events)
+            both = events + read_events(self.events + ".1")
+            pushes = [e for e in events if e["event"] == "push"]
+            self.assertEqual(len(pushes), steps)
+            for push in pushes: # sample i has the bytes from length * i on
+                begin = push["offset"] * length
+                rows = len(set(text[begin:begin + push["count"] * length]))
+                own = [e for e in both if e.get("sequence") == push["sequence"]]
+                pulls = [e for e in own if e["event"] == "pull"]
+                self.assertEqual([e["asked"] for e in pulls], [4 + 4 * rows] * 2)
+                self.assertEqual(sum(e["bytes"] for e in pulls), 4 * (dense + rows * width))
+                self.assertEqual(push["bytes"] + sum(e["bytes"] for e in own if e["event"] == "stage"),
+                                 4 * (dense + rows * width) + 2 * (4 + 4 * rows))
+            os.remove(self.events)
         self.options = saved
-        self.assertEqual(get(self.path("a/step-00000006/model.safetensors")),
-                         get(self.path("b/step-00000006/model.safetensors")))
-        pulls = [e["bytes"] for e in read_events(self.events) if e["event"] == "pull"]
-        self.assertLess(max(pulls[1:]), pulls[0]) # the first pull brings everything
 
     # --- processes that end -------------------------------------------------------------------------------
 
@@ -325,60 +224,6 @@ class AsyncTest(unittest.TestCase):
         self.launch(1, "--steps", "3", "--async", "0", "--servers", "5", own=["--reach", "0" * 200 + "177.0.0.1"])
         self.assertEqual(Log(self.events).version, 3)
 
-    # --- strangers ----------------------------------------------------------------------------------------
-
-    def start_holder(self, *arguments):
-        """Starts holder 0 by hand. Returns the process and its address."""
-        child = subprocess.Popen([COMMAND, "train", *self.options, "--events", self.events, "--holder", "0", "--listen",
-                                  "127.0.0.1:0", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                 text=True, env={**os.environ, "CLTRAIN_SECRET": SECRET})
-        self.addCleanup(child.kill)
-        for line in child.stdout:
-            if found := re.match(r"holder 0 listens on port (\d+)", line):
-                return child, int(found[1])
-        self.fail("holder 0 does not listen")
-        return None
-
-    def begin_work(self, number, port, *arguments, variables=None):
-        worker = subprocess.Popen([COMMAND, "train", *self.options, "--worker", str(number), "--join",
-                                   f"127.0.0.1:{port}", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                  text=True, env={**os.environ, "CLTRAIN_SECRET": SECRET, **(variables or {})})
-        self.addCleanup(worker.kill)
-        return worker
-
-    def work(self, number, port, *arguments, secret=SECRET):
-        return subprocess.run([COMMAND, "train", *self.options, "--worker", str(number), "--join", f"127.0.0.1:{port}",
-                               *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False,
-                              env={**os.environ, "CLTRAIN_SECRET": secret})
-
-    def test_strangers_do_no_harm(self):
-        child, port = self.start_holder("--epochs", "2", "--async", "4")
-        rng = random.Random(5)
-        half_open = []
-        for i in range(200):
-            link = socket.create_connection(("127.0.0.1", port))
-            if i % 2:
-                link.sendall(rng.randbytes(rng.randrange(1, 4000)))
-            half_open.append(link)
-        wrong = self.work(7, port, "--epochs", "2", "--async", "4", "--setup-timeout", "3", secret="another secret here")
-        self.assertEqual(wrong.returncode, 1)
-        self.assertRegex(wrong.stderr, r"^cltrain: worker 7: holder 0 at 127.0.0.1:\d+ does not answer within 3 s: .*"
-                                       r"another secret\n$")
-        other = self.work(6, port, "--epochs", "2", "--async", "4", "--shuffle", "off")
-        self.assertEqual(other.returncode, 1)
-        self.assertRegex(other.stderr, r"^cltrain: holder 0 at 127.0.0.1:\d+ refuses worker 6: it has another model, .*\n$")
-        other = self.work(5, port, "--epochs", "2", "--async", "4", "--precision", "bf16")
-        self.assertRegex(other.stderr, r"^cltrain: holder 0 at 127.0.0.1:\d+ refuses worker 5: it has another model, .*\n$")
-        right = self.work(0, port, "--epochs", "2", "--async", "4")
-        self.assertEqual(right.returncode, 0, right.stderr)
-        output = child.communicate(timeout=PATIENCE)[0]
-        self.assertEqual(child.returncode, 0, output)
-        log = Log(self.events)
-        log.check_once(self, 2)
-        self.assertEqual({e["worker"] for e in log.events if e["event"] == "join"}, {0})
-        for link in half_open:
-            link.close()
-
     def test_a_loss_of_another_weight_is_another_model(self):
         saved = self.options
         self.options = ["two-branch:weight=1" if o == "mlp" else o for o in saved]
@@ -391,67 +236,6 @@ class AsyncTest(unittest.TestCase):
         self.assertIn("refuses worker 0: it has another model", other.stderr)
         self.assertEqual(right.returncode, 0, right.stderr)
         self.finish(child)
-
-    # --- the launcher -------------------------------------------------------------------------------------
-
-    def pretend(self, script, workers, *own, wait=True):
-        """Launches a script in place of the command. It has a role, a number, and a file to remember in."""
-        program = self.path("program")
-        with open(program, "w", encoding="utf-8") as file:
-            file.write(f"#!{sys.executable}\nimport os, signal, sys, time\n"
-                       "role = 'holder' if '--holder' in sys.argv else 'worker'\n"
-                       "number = int(sys.argv[sys.argv.index('--' + role) + 1])\n"
-                       f"memory = {self.path('memory')!r}\n" + textwrap.dedent(script))
-        os.chmod(program, 0o755)
-        child = subprocess.Popen([sys.executable, "-B", LAUNCH, "-n", str(workers), "--program", program, *own, "--",
-                                  "train", "--async", "0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self.addCleanup(child.kill)
-        return self.finish(child) if wait else child
-
-    def test_a_worker_that_came_back_and_ended_well_is_not_lost(self):
-        """Holder 0 still saves when the last worker has ended."""
-        output = self.pretend("""
-            if role == 'holder':
-                signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-                print('holder 0 listens on port 1', flush=True)
-                while not os.path.exists(memory + '.done'):
-                    time.sleep(0.05)
-                time.sleep(1)
-            elif not os.path.exists(memory):
-                open(memory, 'w').close()
-                sys.exit(1)
-            else:
-                open(memory + '.done', 'w').close()
-            """, 1)
-        self.assertIn("it is started again", output)
-        self.assertNotIn("no worker is left", output)
-
-    def test_without_workers_the_run_ends_unless_other_hosts_have_some(self):
-        script = """
-            if role == 'holder':
-                signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-                print('holder 0 listens on port 1', flush=True)
-                time.sleep(3)
-            else:
-                sys.exit(1)
-            """
-        child = self.pretend(script, 1, "--restarts", "0", wait=False)
-        self.assertIn("no worker is left: the run is saved and ends", self.finish(child, 143))
-        output = self.pretend(script, 1, "--restarts", "0", "--listen", "0.0.0.0:0", "--reach", "here")
-        self.assertIn("the run goes on with workers of other hosts", output)
-
-    def test_a_second_signal_ends_a_job_whose_holder_sets_up(self):
-        child = self.pretend("""
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            open(memory, 'w').close()
-            time.sleep(100)
-            """, 1, wait=False)
-        while not os.path.exists(self.path("memory")):
-            time.sleep(0.05)
-        child.send_signal(signal.SIGTERM)
-        time.sleep(1) # signals that come at once count as one
-        child.send_signal(signal.SIGTERM)
-        self.assertIn("a second signal ended the job at once", self.finish(child, 143))
 
     # --- wrong use ----------------------------------------------------------------------------------------
 
@@ -487,12 +271,5 @@ class AsyncTest(unittest.TestCase):
             self.assertIn("CLTRAIN_SECRET must have the job's secret, of 16 characters or more", run.stderr)
 
 
-def command_has_hooks():
-    """Whether the library was built with the hooks of the tests."""
-    return os.environ.get("CLT_TEST_HOOKS") == "1"
-
-
 if __name__ == "__main__":
-    if "built without ZeroMQ" in BUILT:
-        sys.exit(77)
-    command.main()
+    async_job.main()

@@ -6,8 +6,8 @@
  * another worker. A worker may end and come back while the job runs.
  *
  * - Each gradient that is applied makes a new version of the parameters. The staleness of a
- * gradient is the number of versions between its pull and its push. An older one than
- * options.staleness is discarded, and its samples are dealt again, to any worker.
+ *   gradient is the number of versions between its pull and its push. An older one than
+ *   options.staleness is discarded, and its samples are dealt again, to any worker.
  * - Holder 0 decides. All holders apply the same gradients in the same order, each at most once.
  *   Another holder may be some versions behind holder 0, and says with the parameters which version
  *   they have. The oldest of these versions is that of the pull.
@@ -16,11 +16,13 @@
  * - Each sample of an epoch is applied once. Batches of the next epoch are dealt before the last
  *   gradients of an epoch have come.
  * - Of tables that only clt_embedding reads, by an input of the graph, the rows of the batch
- * travel.
+ *   travel.
+ * - A worker repeats a request whose answer does not come, because a connection broke. Holders know
+ *   each request by its number, so a batch is dealt once and a gradient is applied once.
  * - States take the values of the last gradient that was applied; whole numbers are added up.
  * - Holder 0 has the whole model in a second trainer, which evaluates and saves in a thread of its
  *   own. Checkpoints are those of clt_trainer_save. A synchronous run that resumes from one begins
- * at the first sample that was not applied.
+ *   at the first sample that was not applied.
  *
  * The processes are connected by ZeroMQ's sockets with CURVE, whose keys follow from a secret of
  * the job. Without the secret nothing is accepted. UNSUPPORTED tells that the library was built
@@ -103,7 +105,8 @@ CLT_API clt_status clt_async_hold(const clt_graph *graph, clt_device *device,
 typedef struct clt_async_worked {
     size_t struct_size; /* set by clt_async_worked_init */
     int64_t applied, discarded, nonfinite;
-    int64_t samples; /* of applied gradients */
+    int64_t samples;  /* of applied gradients */
+    int64_t repeated; /* requests that were sent again, because their answers did not come */
     double seconds;
 } clt_async_worked;
 

@@ -9,7 +9,6 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/str.h"
 #include "base/vec.h"
 #include "train/async/coordinator.h"
 
@@ -19,166 +18,44 @@ enum {
     MOST_TRIES_SCALED = 64 /* in f16, where each try halves the loss scale */
 };
 
+/* A worker whose gradient takes so many times options.patience is stuck. */
+static const double STUCK = 5;
+
+/* Seconds without a request that the end waits for workers to ask once more, so that they learn of
+ * it. */
+static const double FAREWELL = 5;
+
+/* --- dealing -------------------------------------------------------------------------------- */
+
 static const char DROPPED[] =
     "it was silent or without a gradient for too long, and is dropped: start "
     "it again";
 
-/* A worker whose gradient takes so many times options.patience is stuck. */
-static const double STUCK = 5;
-
-/* Seconds that the end waits for workers to ask once more, so that they learn of it. */
-static const double FAREWELL = 5;
-
-/* --- workers and holders -------------------------------------------------------------------- */
-
 /* A worker asks for the next batch while it computes one. */
 enum { MOST_LEASES = 2, MOST_WAITING = 4 /* snapshots, before no more batches are dealt */ };
 
-static clt_worker_record *find_worker(clt_coordinator *c, uint64_t who)
+/* Answers a request that came before: its answer was lost, and is sent again as it was. One before
+ * it needs no answer any more. */
+static clt_status again(clt_coordinator *c, const clt_packet *p, const clt_worker_record *w,
+                        const clt_async_message *m, const clt_async_message *answer)
 {
-    for (int i = 0; i < c->n_workers; i++)
-        if (c->workers[i].who == who)
-            return &c->workers[i];
-    return NULL;
+    clt_events_add(c->h->events, "again",
+                   "\"who\":\"%016" PRIx64 "\",\"worker\":%d,\"what\":\"%s\",\"sequence\":%lld",
+                   w->who, w->number, m->kind == CLT_MSG_ASK ? "ask" : "push",
+                   (long long)m->sequence);
+    return m->sequence == answer->sequence ? clt_holder_send(c->h->socket, &p->peer, answer)
+                                           : CLT_OK;
 }
-
-clt_status clt_coordinator_order(clt_coordinator *c, clt_async_message *m)
-{
-    m->sequence = ++c->orders;
-    for (int i = 1; i < c->h->options->holders; i++)
-        CLT_TRY(clt_holder_send(c->h->socket, &c->holders[i].peer, m));
-    return CLT_OK;
-}
-
-/* Takes back what a worker has, and accepts nothing of it any more. */
-static clt_status lose_worker(clt_coordinator *c, int index, const char *reason)
-{
-    const clt_worker_record w = c->workers[index];
-    memmove(&c->workers[index], &c->workers[index + 1],
-            (size_t)(--c->n_workers - index) * sizeof *c->workers);
-    const int back = clt_deal_drop(&c->deal, w.who);
-    clt_events_add(c->h->events, "lost",
-                   "\"who\":\"%016" PRIx64 "\",\"worker\":%d,\"reason\":\"%s\",\"returned\":%d",
-                   w.who, w.number, reason, back);
-    if (strcmp(reason, "bye"))
-        clt_holder_note(c->h, "worker %d is dropped (%s); %d of its batches are dealt again",
-                        w.number, reason, back);
-    clt_async_message m = {.kind = CLT_MSG_FORGET, .who = w.who};
-    return clt_coordinator_order(c, &m);
-}
-
-static clt_status refuse(clt_coordinator *c, const clt_peer *peer, const char *why)
-{
-    clt_async_message m = {.kind = CLT_MSG_REFUSE};
-    snprintf(m.text, sizeof m.text, "%s", why);
-    return clt_holder_send(c->h->socket, peer, &m);
-}
-
-static bool all_ready(const clt_coordinator *c)
-{
-    for (int i = 1; i < c->h->options->holders; i++)
-        if (!c->holders[i].ready)
-            return false;
-    return true;
-}
-
-/* Tells a worker the endpoints of the other holders. */
-static clt_status welcome(clt_coordinator *c, const clt_peer *peer, int number)
-{
-    clt_async_message m = {.kind = CLT_MSG_WELCOME,
-                           .number = number,
-                           .hash = (uint64_t)c->keeper.seed,
-                           .seed = c->keeper.whole->options.seed,
-                           .version = c->h->version};
-    clt_str names = {0};
-    for (int i = 1; number >= 0 && i < c->h->options->holders; i++)
-        clt_str_add(&names, "%s%s", i > 1 ? " " : "", c->holders[i].endpoint);
-    const clt_status status =
-        names.failed
-            ? CLT_OUT_OF_MEMORY
-            : clt_holder_send_data(c->h->socket, peer, &m, clt_str_text(&names), names.length);
-    clt_str_free(&names);
-    return status;
-}
-
-static clt_status hello(clt_coordinator *c, const clt_packet *p, const clt_async_message *m)
-{
-    if (m->hash != c->worker_hash)
-        return refuse(c, &p->peer,
-                      "it has another model, other data, another batch or order, or another number "
-                      "of holders");
-    if (m->number < 0 || m->number >= CLT_ASYNC_MOST_WORKERS)
-        return refuse(c, &p->peer, "its number is not possible");
-    if (!all_ready(c))
-        return welcome(c, &p->peer, -1);
-    for (int i = 0; i < c->n_workers; i++)
-        if (c->workers[i].number == m->number && c->workers[i].who != m->who) {
-            CLT_TRY(lose_worker(c, i, "it joined anew"));
-            break;
-        }
-    if (!find_worker(c, m->who)) {
-        const clt_worker_record w = {
-            .who = m->who, .number = m->number, .heard = clt_clock(), .advanced = clt_clock()};
-        CLT_TRY(CLT_PUSH(c->workers, c->n_workers, c->workers_room, w));
-        clt_events_add(c->h->events, "join", "\"who\":\"%016" PRIx64 "\",\"worker\":%d", m->who,
-                       m->number);
-        clt_holder_note(c->h, "worker %d joins (%s)", m->number, m->text);
-    }
-    return welcome(c, &p->peer, m->number);
-}
-
-static clt_status load_holder(clt_coordinator *c, int holder)
-{
-    const clt_async_layout *l = &c->h->layout;
-    const int64_t begin = clt_async_cut(l, holder), own = clt_async_cut(l, holder + 1) - begin;
-    float *data = clt_alloc((size_t)(own * (1 + c->keeper.kept)) * sizeof *data);
-    CLT_TRY_MEMORY(data);
-    memcpy(data, c->first->values + begin, (size_t)own * sizeof *data);
-    for (int k = 0; k < c->keeper.kept; k++)
-        memcpy(data + own * (1 + k), c->first->kept + k * l->elements + begin,
-               (size_t)own * sizeof *data);
-    const clt_async_message m = {.kind = CLT_MSG_LOAD, .version = c->h->version};
-    const clt_status status =
-        clt_holder_send_data(c->h->socket, &c->holders[holder].peer, &m, data,
-                             (size_t)(own * (1 + c->keeper.kept)) * sizeof *data);
-    clt_free(data);
-    return status;
-}
-
-static clt_status join_holder(clt_coordinator *c, const clt_packet *p, const clt_async_message *m)
-{
-    if (m->number < 1 || m->number >= c->h->options->holders)
-        return refuse(c, &p->peer, "there is no holder of this number");
-    clt_holder_record *r = &c->holders[m->number];
-    if (m->hash != c->h->hash)
-        return refuse(c, &p->peer, "it has another model, optimizer or number of holders");
-    if (r->ready)
-        return clt_peer_is(&r->peer, &p->peer)
-                   ? CLT_OK
-                   : refuse(c, &p->peer, "a holder of this number is there already");
-    r->peer = p->peer;
-    r->heard = clt_clock();
-    snprintf(r->endpoint, sizeof r->endpoint, "%.255s", m->text);
-    if (!m->lease)
-        return load_holder(c, m->number);
-    r->ready = true;
-    clt_holder_note(c->h, "holder %d is ready at %s", m->number, r->endpoint);
-    if (all_ready(c)) {
-        clt_snapshot_destroy(c->first);
-        c->first = NULL;
-    }
-    return CLT_OK;
-}
-
-/* --- dealing -------------------------------------------------------------------------------- */
 
 static clt_status ask(clt_coordinator *c, const clt_packet *p, const clt_async_message *m)
 {
-    clt_worker_record *w = find_worker(c, m->who);
+    clt_worker_record *w = clt_coordinator_worker(c, m->who);
     clt_dealt dealt = CLT_DEAL_END;
     clt_deal_lease lease = {0};
     if (!w)
-        return refuse(c, &p->peer, DROPPED);
+        return clt_coordinator_refuse(c, &p->peer, DROPPED);
+    if (m->sequence <= w->deal.sequence)
+        return again(c, p, w, m, &w->deal);
     const int has = clt_deal_count(&c->deal, m->who);
     if (!has)
         w->advanced = clt_clock();
@@ -193,15 +70,15 @@ static clt_status ask(clt_coordinator *c, const clt_packet *p, const clt_async_m
                        m->who, w->number, (long long)lease.lease, (long long)lease.batch.epoch,
                        (long long)lease.batch.offset, (long long)lease.batch.count,
                        lease.batch.tries);
-    const clt_async_message answer = {.kind = CLT_MSG_DEAL,
-                                      .number = (int32_t)dealt,
-                                      .who = m->who,
-                                      .sequence = m->sequence,
-                                      .lease = lease.lease,
-                                      .epoch = lease.batch.epoch,
-                                      .offset = lease.batch.offset,
-                                      .count = lease.batch.count};
-    return clt_holder_send(c->h->socket, &p->peer, &answer);
+    w->deal = (clt_async_message){.kind = CLT_MSG_DEAL,
+                                  .number = (int32_t)dealt,
+                                  .who = m->who,
+                                  .sequence = m->sequence,
+                                  .lease = lease.lease,
+                                  .epoch = lease.batch.epoch,
+                                  .offset = lease.batch.offset,
+                                  .count = lease.batch.count};
+    return clt_holder_send(c->h->socket, &p->peer, &w->deal);
 }
 
 /* --- deciding ------------------------------------------------------------------------------- */
@@ -372,16 +249,18 @@ static clt_status settle(clt_coordinator *c, const clt_packet *p, const clt_asyn
 static clt_status dismiss(clt_coordinator *c, const clt_packet *p, const clt_worker_record *w)
 {
     clt_holder_drop(c->h, "a gradient");
-    CLT_TRY(lose_worker(c, (int)(w - c->workers), "malformed gradient"));
-    return refuse(c, &p->peer, "its gradient has not the form that the model has");
+    CLT_TRY(clt_coordinator_lose(c, (int)(w - c->workers), "malformed gradient"));
+    return clt_coordinator_refuse(c, &p->peer, "its gradient has not the form that the model has");
 }
 
 static clt_status push(clt_coordinator *c, const clt_packet *p, const clt_async_message *m)
 {
-    clt_worker_record *w = find_worker(c, m->who);
+    clt_worker_record *w = clt_coordinator_worker(c, m->who);
     const clt_deal_lease *out = clt_deal_find(&c->deal, m->who, m->lease);
     if (!w)
-        return refuse(c, &p->peer, DROPPED);
+        return clt_coordinator_refuse(c, &p->peer, DROPPED);
+    if (m->sequence <= w->decided.sequence)
+        return again(c, p, w, m, &w->decided);
     const clt_deal_lease lease = out ? *out : (clt_deal_lease){0};
     const int64_t before = c->h->version;
     const clt_async_verdict verdict = judge(c, m, out);
@@ -399,13 +278,13 @@ static clt_status push(clt_coordinator *c, const clt_packet *p, const clt_async_
                    (long long)lease.batch.epoch, (long long)lease.batch.offset,
                    (long long)lease.batch.count, (long long)m->version, (long long)before,
                    (long long)staleness, p->payload_bytes, clt_async_verdict_name(verdict));
-    const clt_async_message answer = {.kind = CLT_MSG_DECIDED,
-                                      .number = (int32_t)verdict,
-                                      .who = m->who,
-                                      .sequence = m->sequence,
-                                      .version = c->h->version,
-                                      .staleness = staleness};
-    CLT_TRY(clt_holder_send(c->h->socket, &p->peer, &answer));
+    w->decided = (clt_async_message){.kind = CLT_MSG_DECIDED,
+                                     .number = (int32_t)verdict,
+                                     .who = m->who,
+                                     .sequence = m->sequence,
+                                     .version = c->h->version,
+                                     .staleness = staleness};
+    CLT_TRY(clt_holder_send(c->h->socket, &p->peer, &w->decided));
     if (verdict != CLT_PUSH_APPLIED)
         return CLT_OK;
     CLT_TRY(report_step(c, w, m, &lease.batch, staleness));
@@ -414,22 +293,16 @@ static clt_status push(clt_coordinator *c, const clt_packet *p, const clt_async_
 
 /* --- the loop ------------------------------------------------------------------------------- */
 
-static clt_status bye(clt_coordinator *c, const clt_async_message *m)
-{
-    for (int i = 0; i < c->n_workers; i++)
-        if (c->workers[i].who == m->who)
-            return lose_worker(c, i, "bye");
-    return CLT_OK;
-}
-
 static clt_status handle(clt_coordinator *c, const clt_packet *p, const clt_async_message *m)
 {
-    clt_worker_record *w = find_worker(c, m->who);
+    clt_worker_record *w = clt_coordinator_worker(c, m->who);
     if (w)
         w->heard = clt_clock();
+    if (w && m->kind != CLT_MSG_BEAT)
+        c->farewell = clt_clock();
     switch (m->kind) {
     case CLT_MSG_HELLO:
-        return hello(c, p, m);
+        return clt_coordinator_hello(c, p, m);
     case CLT_MSG_ASK:
         return ask(c, p, m);
     case CLT_MSG_PULL:
@@ -437,9 +310,9 @@ static clt_status handle(clt_coordinator *c, const clt_packet *p, const clt_asyn
     case CLT_MSG_PUSH:
         return push(c, p, m);
     case CLT_MSG_BYE:
-        return bye(c, m);
+        return clt_coordinator_bye(c, m);
     case CLT_MSG_JOIN:
-        return join_holder(c, p, m);
+        return clt_coordinator_join(c, p, m);
     case CLT_MSG_SNAP:
         return clt_coordinator_add_snap(c, p, m);
     case CLT_MSG_BEAT:
@@ -488,11 +361,11 @@ static clt_status check_time(clt_coordinator *c)
     clt_events_flush(c->h->events);
     for (int i = 0; i < c->n_workers; i++)
         if (now - c->workers[i].heard > silence) {
-            CLT_TRY(lose_worker(c, i, "silent"));
+            CLT_TRY(clt_coordinator_lose(c, i, "silent"));
             i--;
         } else if (now - c->workers[i].advanced > STUCK * c->h->options->patience &&
                    clt_deal_count(&c->deal, c->workers[i].who)) {
-            CLT_TRY(lose_worker(c, i, "stuck"));
+            CLT_TRY(clt_coordinator_lose(c, i, "stuck"));
             i--;
         }
     const clt_async_message ping = {.kind = CLT_MSG_PING};

@@ -1,5 +1,5 @@
-/* Holder 0's knowledge of the others. coordinator.c serves them; begin.c begins and ends the run.
- */
+/* Holder 0's knowledge of the others. coordinator.c serves them; members.c knows who they are;
+ * begin.c begins and ends the run. */
 #ifndef CLT_TRAIN_ASYNC_COORDINATOR_H
 #define CLT_TRAIN_ASYNC_COORDINATOR_H
 
@@ -13,6 +13,7 @@ typedef struct clt_worker_record {
     int number;
     double heard;    /* time of its last message */
     double advanced; /* time of its last gradient, or of the first deal after it had none */
+    clt_async_message deal, decided; /* the last answers to ASK and PUSH, if they are lost */
 } clt_worker_record;
 
 typedef struct clt_holder_record {
@@ -50,6 +51,23 @@ typedef struct clt_coordinator {
 
 /* Serves until the run is done. */
 clt_status clt_coordinator_run(clt_coordinator *coordinator);
+
+/* Returns the worker that calls itself `who`; NULL: it has not joined, or is lost. */
+clt_worker_record *clt_coordinator_worker(clt_coordinator *coordinator, uint64_t who);
+
+/* Answer HELLO, JOIN and BYE. */
+clt_status clt_coordinator_hello(clt_coordinator *coordinator, const clt_packet *packet,
+                                 const clt_async_message *m);
+clt_status clt_coordinator_join(clt_coordinator *coordinator, const clt_packet *packet,
+                                const clt_async_message *m);
+clt_status clt_coordinator_bye(clt_coordinator *coordinator, const clt_async_message *m);
+
+/* Takes back what a worker has, and accepts nothing of it any more. */
+clt_status clt_coordinator_lose(clt_coordinator *coordinator, int index, const char *reason);
+
+/* Tells somebody that they cannot take part. */
+clt_status clt_coordinator_refuse(clt_coordinator *coordinator, const clt_peer *peer,
+                                  const char *why);
 
 /* Sends an order to all other holders. */
 clt_status clt_coordinator_order(clt_coordinator *coordinator, clt_async_message *m);

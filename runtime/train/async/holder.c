@@ -89,7 +89,7 @@ clt_status clt_holder_send(clt_socket *socket, const clt_peer *peer, const clt_a
 
 clt_status clt_holder_pull(clt_holder *h, const clt_packet *packet, const clt_async_message *m)
 {
-    const clt_travels what = m->number ? CLT_TRAVELS_ALL : CLT_TRAVELS_TRAINED;
+    const clt_travels what = m->number ? CLT_TRAVELS_FIRST : CLT_TRAVELS_BATCH;
     const float *values;
     size_t used = 0;
     CLT_TRY(clt_rows_read(&h->layout, packet->payload, packet->payload_bytes, &h->rows, &used));
@@ -104,8 +104,10 @@ clt_status clt_holder_pull(clt_holder *h, const clt_packet *packet, const clt_as
         count += h->layout.state_elements;
     }
     clt_events_add(h->events, "pull",
-                   "\"who\":\"%016" PRIx64 "\",\"sequence\":%lld,\"version\":%lld,\"bytes\":%lld",
-                   m->who, (long long)m->sequence, (long long)h->version, (long long)count * 4);
+                   "\"who\":\"%016" PRIx64 "\",\"sequence\":%lld,\"version\":%lld,\"asked\":%zu,"
+                   "\"bytes\":%lld",
+                   m->who, (long long)m->sequence, (long long)h->version, packet->payload_bytes,
+                   (long long)count * (long long)sizeof(float));
     const clt_async_message answer = {.kind = CLT_MSG_VALUES,
                                       .number = m->number,
                                       .who = m->who,
@@ -121,14 +123,14 @@ clt_status clt_holder_read_gradient(clt_holder *h, const clt_packet *packet, con
     size_t used = 0;
     CLT_TRY(clt_rows_read(&h->layout, packet->payload, packet->payload_bytes, &h->rows, &used));
     const size_t bytes =
-        sizeof(float) *
-        (size_t)clt_payload_elements(&h->layout, h->options->number, &h->rows, CLT_TRAVELS_TRAINED);
+        sizeof(float) * (size_t)clt_payload_elements(&h->layout, h->options->number, &h->rows,
+                                                     CLT_TRAVELS_GRADIENT);
     if (bytes > packet->payload_bytes - used)
         return clt_fail(CLT_FORMAT, "a gradient has %zu bytes instead of %zu",
                         packet->payload_bytes - used, bytes);
     /* The payload need not be aligned for floats. */
     memcpy(h->message, (const uint8_t *)packet->payload + used, bytes);
-    clt_payload_unpack(&h->layout, h->options->number, &h->rows, CLT_TRAVELS_TRAINED, h->message,
+    clt_payload_unpack(&h->layout, h->options->number, &h->rows, CLT_TRAVELS_GRADIENT, h->message,
                        true, h->range);
     *rest = (const uint8_t *)packet->payload + used + bytes;
     *rest_bytes = packet->payload_bytes - used - bytes;
@@ -173,6 +175,12 @@ static clt_status stage(clt_holder *h, const clt_packet *packet, const clt_async
     CLT_TRY(clt_holder_read_gradient(h, packet, &rest, &rest_bytes));
     if (rest_bytes)
         return clt_fail(CLT_FORMAT, "a gradient has %zu bytes too many", rest_bytes);
+    /* Another one may be there if this is a repetition. An older one came late, and is decided. */
+    bool late = false;
+    for (int i = 0; i < h->n_staged; i++)
+        late = late || (h->staged[i].who == m->who && h->staged[i].sequence > m->sequence);
+    if (late)
+        return CLT_OK;
     forget_staged(h, m->who, -1);
     if (!is_gone(h, m->who)) { /* else holder 0 refuses the gradient */
         clt_staged s = {.who = m->who,
@@ -182,6 +190,8 @@ static clt_status stage(clt_holder *h, const clt_packet *packet, const clt_async
         memcpy(s.gradient, h->range, (size_t)h->elements * sizeof *s.gradient);
         CLT_TRY(CLT_PUSH(h->staged, h->n_staged, h->staged_room, s));
     }
+    clt_events_add(h->events, "stage", "\"who\":\"%016" PRIx64 "\",\"sequence\":%lld,\"bytes\":%zu",
+                   m->who, (long long)m->sequence, packet->payload_bytes);
     const clt_async_message answer = {
         .kind = CLT_MSG_STAGED, .who = m->who, .sequence = m->sequence};
     return clt_holder_send(h->socket, &packet->peer, &answer);
@@ -285,9 +295,20 @@ static clt_status obey(clt_holder *h, const clt_packet *packet, bool *end)
 }
 
 /* A worker that has learnt that its gradient is applied pulls at least this version. Its order may
- * be on the way to this holder: the pull is answered when it has come. */
-static clt_status defer(clt_holder *h, clt_packet *packet)
+ * be on the way to this holder: the pull is answered when it has come. A repeated pull takes the
+ * place of the first, as its connection is the new one. */
+static clt_status defer(clt_holder *h, clt_packet *packet, uint64_t who)
 {
+    for (int i = 0; i < h->n_late; i++) {
+        clt_async_message m;
+        if (clt_async_decode(h->late[i].header, h->late[i].header_bytes, &m) != CLT_OK ||
+            m.who != who)
+            continue;
+        clt_packet_free(&h->late[i]);
+        h->late[i] = *packet;
+        *packet = (clt_packet){0};
+        return CLT_OK;
+    }
     if (h->n_late >= CLT_ASYNC_MOST_WORKERS)
         return clt_fail(CLT_FORMAT, "%d requests wait already", h->n_late);
     CLT_TRY(CLT_PUSH(h->late, h->n_late, h->late_room, *packet));
@@ -301,7 +322,7 @@ static void serve(clt_holder *h, clt_packet *packet)
     clt_async_message m;
     clt_status status = clt_async_decode(packet->header, packet->header_bytes, &m);
     if (status == CLT_OK && h->loaded && m.kind == CLT_MSG_PULL)
-        status = m.version > h->version ? defer(h, packet) : clt_holder_pull(h, packet, &m);
+        status = m.version > h->version ? defer(h, packet, m.who) : clt_holder_pull(h, packet, &m);
     else if (status == CLT_OK && h->loaded && m.kind == CLT_MSG_STAGE)
         status = stage(h, packet, &m);
     if (status != CLT_OK)

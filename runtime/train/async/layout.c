@@ -9,12 +9,12 @@
 #include "base/vec.h"
 #include "ops/core/ops.h"
 
-/* Finds the input whose elements are the rows of a table that a step reads. NULL: other rows may
- * have a gradient too. */
+/* Finds the input whose elements are the rows of a table that a step reads. NULL: it may read other
+ * rows too. */
 static const clt_value *find_indices(const clt_graph *g, const clt_value *table)
 {
     const clt_value *indices = NULL;
-    if (table->frozen || table->type.rank != 2)
+    if (table->type.rank != 2)
         return NULL;
     for (int n = 0; n < g->n_nodes; n++)
         for (int i = 0; i < g->nodes[n]->n_in; i++) {

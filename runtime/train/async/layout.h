@@ -6,7 +6,8 @@
  * by one element at most. States are whole, and belong to the first holder.
  *
  * Rows: a table that only embeddings read, by indices that are an input of the graph, has a
- * gradient in the rows of the batch alone. Only these rows travel, in both directions.
+ * gradient in the rows of the batch alone. Only these rows travel, in both directions. Of a frozen
+ * table they travel to the worker.
  */
 #ifndef CLT_TRAIN_ASYNC_LAYOUT_H
 #define CLT_TRAIN_ASYNC_LAYOUT_H

@@ -84,15 +84,15 @@ clt_status clt_rows_read(const clt_async_layout *l, const void *payload, size_t 
 }
 
 /* Returns the rows that travel of a parameter; NULL: all of it. */
-static const clt_async_rows *rows_of(const clt_async_layout *l, const clt_rows *rows, int p,
-                                     clt_travels what)
+static const clt_async_rows *rows_of(const clt_async_layout *l, const clt_rows *rows, int p)
 {
-    return what == CLT_TRAVELS_TRAINED && l->parameters[p].width ? &rows->of[p] : NULL;
+    return l->parameters[p].width ? &rows->of[p] : NULL;
 }
 
 static bool travels(const clt_async_layout *l, int p, clt_travels what)
 {
-    return what == CLT_TRAVELS_ALL || l->parameters[p].trained;
+    const clt_async_tensor *t = &l->parameters[p];
+    return t->trained || what == CLT_TRAVELS_FIRST || (what == CLT_TRAVELS_BATCH && t->width);
 }
 
 int64_t clt_payload_elements(const clt_async_layout *l, int holder, const clt_rows *rows,
@@ -102,7 +102,7 @@ int64_t clt_payload_elements(const clt_async_layout *l, int holder, const clt_ro
     for (int p = 0; p < l->n_parameters; p++)
         if (travels(l, p, what))
             count += clt_async_count(&l->parameters[p], clt_async_piece_of(l, holder, p),
-                                     rows_of(l, rows, p, what));
+                                     rows_of(l, rows, p));
     return count;
 }
 
@@ -115,7 +115,7 @@ void clt_payload_pack(const clt_async_layout *l, int holder, const clt_rows *row
         const clt_async_piece piece = clt_async_piece_of(l, holder, p);
         if (piece.from == piece.to || !travels(l, p, what))
             continue;
-        message += clt_async_pick(t, piece, rows_of(l, rows, p, what),
+        message += clt_async_pick(t, piece, rows_of(l, rows, p),
                                   range + (t->begin + piece.from - begin), piece.from, message);
     }
 }
@@ -128,7 +128,7 @@ void clt_payload_unpack(const clt_async_layout *l, int holder, const clt_rows *r
         const clt_async_tensor *t = &l->parameters[p];
         const clt_async_piece piece = clt_async_piece_of(l, holder, p);
         float *own = range + (t->begin + piece.from - begin);
-        const clt_async_rows *r = rows_of(l, rows, p, what);
+        const clt_async_rows *r = rows_of(l, rows, p);
         if (piece.from == piece.to || !travels(l, p, what))
             continue;
         if (clear && r)

@@ -24,10 +24,14 @@ void clt_rows_write(const clt_async_layout *layout, const clt_rows *rows, void *
 clt_status clt_rows_read(const clt_async_layout *layout, const void *payload, size_t bytes,
                          clt_rows *rows, size_t *used);
 
-/* What of a range travels: trained parameters, or all of them. */
-typedef enum clt_travels { CLT_TRAVELS_TRAINED, CLT_TRAVELS_ALL } clt_travels;
+/* What of a range travels. Of tables only the rows of the batch ever do. */
+typedef enum clt_travels {
+    CLT_TRAVELS_GRADIENT, /* trained parameters */
+    CLT_TRAVELS_BATCH,    /* what changes, or what only this batch reads: also frozen tables */
+    CLT_TRAVELS_FIRST     /* for a new worker: also the other frozen parameters */
+} clt_travels;
 
-/* Returns the number of elements. With CLT_TRAVELS_ALL, whole tables travel. */
+/* Returns the number of elements that travel. */
 int64_t clt_payload_elements(const clt_async_layout *layout, int holder, const clt_rows *rows,
                              clt_travels what);
 

@@ -6,7 +6,7 @@
 #include "base/error.h"
 
 /* "clt" and the version of the protocol. */
-static const uint32_t MAGIC = 0x636c7401;
+static const uint32_t MAGIC = 0x636c7402;
 
 static uint8_t *put32(uint8_t *at, uint32_t value)
 {

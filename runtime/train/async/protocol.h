@@ -10,6 +10,10 @@
  *   holder i -> holder 0 JOIN, SNAP, BEAT
  *   holder 0 -> holder i LOAD, PING, END, and orders: APPLY, DROP, FORGET, SNAPSHOT
  *
+ * ASK, PULL, STAGE and PUSH come again if their answers are lost. They then have the same number in
+ * `sequence`: a gradient's PULL, STAGE and PUSH have one number, and ASK has its own. DEAL and
+ * DECIDED are given once for a number, and sent again as they were.
+ *
  * The payload of WELCOME has the endpoints of the other holders, separated by blanks.
  *
  * Orders have numbers without gaps in `sequence`. Their `lease` is the number of the push (APPLY,
@@ -66,7 +70,7 @@ typedef struct clt_async_message {
     uint64_t who;     /* a worker's incarnation */
     uint64_t hash;    /* HELLO, JOIN: of model and run; WELCOME: the seed of the data's order */
     uint64_t seed;    /* WELCOME: of dropout */
-    int64_t sequence; /* of a worker's requests, or of orders */
+    int64_t sequence; /* of a worker's requests, which an answer repeats; or of orders */
     int64_t lease, epoch, offset, count;
     int64_t version;      /* PULL's answer, PUSH: pulled; APPLY, DECIDED, LOAD: new */
     int64_t staleness;    /* DECIDED */

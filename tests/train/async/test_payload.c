@@ -92,8 +92,8 @@ static void test_damaged_headers_are_refused(void **state)
 
 enum { WORDS = 11, WIDTH = 5, PLACES = 4 };
 
-/* A table that an embedding reads by an input, one that is read as a matrix too, a frozen tensor
- * and a large one. */
+/* Tables that an embedding reads by an input, of which one is frozen, one that is read as a matrix
+ * too, a frozen tensor and a large one. */
 static clt_graph *make_graph(void)
 {
     clt_graph *g = NULL;
@@ -106,8 +106,11 @@ static clt_graph *make_graph(void)
     clt_value *b = clt_parameter(g, "tied", 2, tied, zeros);
     clt_parameter(g, "large", 2, large, zeros);
     clt_parameter(g, "frozen", 2, large, zeros);
+    clt_value *f = clt_parameter(g, "frozen_table", 2, tied, zeros);
     assert_int_equal(clt_freeze(g, "frozen", NULL), CLT_OK);
+    assert_int_equal(clt_freeze(g, "frozen_table", NULL), CLT_OK);
     clt_embedding(in, a, CLT_NO_PADDING);
+    clt_embedding(in, f, CLT_NO_PADDING);
     clt_linear(clt_embedding(in, b, CLT_NO_PADDING), b, NULL);
     assert_int_equal(clt_graph_status(g), CLT_OK);
     return g;
@@ -154,12 +157,15 @@ static void test_only_tables_of_embeddings_have_rows(void **state)
     assert_int_equal(l.parameters[2].width, 0);
     assert_true(l.parameters[2].trained);
     assert_false(l.parameters[3].trained);
+    assert_int_equal(l.parameters[3].width, 0);
+    assert_false(l.parameters[4].trained);
+    assert_int_equal(l.parameters[4].width, 3);
     clt_async_layout_free(&l);
     clt_graph_destroy(g);
 }
 
 /* Sends a line of parameters through messages of all holders, and compares element by element. */
-static void send_all(const clt_async_layout *l, uint32_t seed)
+static void send_all(const clt_async_layout *l, uint32_t seed, clt_travels what)
 {
     clt_rows rows, read;
     int32_t words[6];
@@ -171,6 +177,7 @@ static void send_all(const clt_async_layout *l, uint32_t seed)
     for (int i = 0; i < 6; i++)
         words[i] = (int32_t)(draw(&seed) % WORDS);
     assert_int_equal(clt_async_rows_make(&l->parameters[0], words, 6, &rows.of[0]), CLT_OK);
+    assert_int_equal(clt_async_rows_make(&l->parameters[4], words, 6, &rows.of[4]), CLT_OK);
     for (int64_t i = 0; i < l->elements; i++) {
         line[i] = (float)(i + 1);
         got[i] = -1;
@@ -183,17 +190,16 @@ static void send_all(const clt_async_layout *l, uint32_t seed)
         assert_int_equal(clt_rows_read(l, sent, bytes, &read, &used), CLT_OK);
         assert_int_equal(used, bytes);
         const int64_t at = clt_async_cut(l, h);
-        clt_payload_pack(l, h, &rows, CLT_TRAVELS_TRAINED, line + at, message);
-        clt_payload_unpack(l, h, &read, CLT_TRAVELS_TRAINED, message, false, got + at);
+        clt_payload_pack(l, h, &rows, what, line + at, message);
+        clt_payload_unpack(l, h, &read, what, message, false, got + at);
     }
     for (int p = 0; p < l->n_parameters; p++)
         for (int64_t i = 0; i < l->parameters[p].elements; i++) {
-            bool wanted = l->parameters[p].trained;
-            if (p == 0) {
-                wanted = false;
-                for (int k = 0; k < 6; k++)
-                    wanted = wanted || words[k] == i / WIDTH;
-            }
+            const int64_t width = l->parameters[p].width;
+            const bool frozen = p > 2;
+            bool wanted = !width && (!frozen || what == CLT_TRAVELS_FIRST);
+            for (int k = 0; width && (!frozen || what != CLT_TRAVELS_GRADIENT) && k < 6; k++)
+                wanted = wanted || words[k] == i / width;
             const int64_t at = l->parameters[p].begin + i;
             const float right = wanted ? line[at] : -1;
             assert_memory_equal(&got[at], &right, sizeof right);
@@ -213,7 +219,8 @@ static void test_elements_arrive_where_they_belong(void **state)
         clt_async_layout l;
         assert_int_equal(clt_async_layout_make(g, holders, &l), CLT_OK);
         for (uint32_t seed = 1; seed < 20; seed++)
-            send_all(&l, seed);
+            for (clt_travels what = CLT_TRAVELS_GRADIENT; what <= CLT_TRAVELS_FIRST; what++)
+                send_all(&l, seed, what);
         clt_async_layout_free(&l);
     }
     clt_graph_destroy(g);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "devices/make_runtime.h"
 #include "options/groups.h"
@@ -186,12 +187,24 @@ static clt_status open_device(const settings *s, clt_runtime **runtime, clt_devi
     return status;
 }
 
+/* Anybody may connect to a holder, and takes an open file of it until the handshake fails. So that
+ * few strangers do not take all, a holder may have as many as the system lets it. */
+static void allow_open_files(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0)
+        return;
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+}
+
 static clt_status lead(job *j, const settings *s, const clt_fit_options *fit,
                        const clt_async_options *o)
 {
     clt_runtime *runtime = NULL;
     clt_device **devices = NULL;
     int count = 0;
+    allow_open_files();
     clt_status status = open_device(s, &runtime, &devices, &count);
     NEXT(status,
          clt_async_hold(j->graph, devices[0], &j->options, j->trainer, j->train, j->test, fit, o));
@@ -211,10 +224,12 @@ static clt_status work(job *j, const settings *s, const clt_fit_options *fit, cl
     o->on_note = NULL;
     const clt_status status = clt_async_work(j->trainer, j->train, fit, o, &worked);
     if (status == CLT_OK)
-        say("worker %lld: %lld gradients applied, %lld discarded, %lld not finite, %.0f samples/s",
+        say("worker %lld: %lld gradients applied, %lld discarded, %lld not finite, %.0f samples/s; "
+            "%lld requests sent again",
             (long long)s->worker, (long long)worked.applied, (long long)worked.discarded,
             (long long)worked.nonfinite,
-            worked.seconds > 0 ? (double)worked.samples / worked.seconds : 0);
+            worked.seconds > 0 ? (double)worked.samples / worked.seconds : 0,
+            (long long)worked.repeated);
     return status;
 }
 
@@ -250,6 +265,7 @@ int async_follow(const settings *s, int (*stop)(void))
         code = name_failure(job_schedule(&j, s));
     if (code)
         return job_close(&j, code);
+    allow_open_files();
     describe(s, &o);
     o.should_stop = should_stop;
     const clt_status status =
