@@ -1,5 +1,6 @@
-"""The launcher of asynchronous jobs, with a script in place of the command."""
+"""The launcher of asynchronous jobs: with a script in place of the command, and with a script in place of ssh."""
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -7,7 +8,8 @@ import textwrap
 import time
 
 import async_job
-from async_job import LAUNCH, JobTest
+from async_job import LAUNCH, SECRET, JobTest, Log
+from command import COMMAND, get, put
 
 
 class AsyncLaunchTest(JobTest):
@@ -69,6 +71,126 @@ class AsyncLaunchTest(JobTest):
         time.sleep(1) # signals that come at once count as one
         child.send_signal(signal.SIGTERM)
         self.assertIn("a second signal ended the job at once", self.finish(child, 143))
+
+    # --- other hosts --------------------------------------------------------------------------------------
+
+    def write_hosts(self, text):
+        put(self.path("hosts.new"), text.encode())
+        os.replace(self.path("hosts.new"), self.path("hosts"))
+
+    def make_remote(self):
+        """Makes a program that starts everything on this host, as ssh does, but does not reach hosts that are down. It
+        remembers what it was asked, and what its environment has."""
+        put(self.path("remote"), textwrap.dedent(f"""\
+            #!/bin/sh
+            cat /proc/$$/cmdline | tr '\\0' ' ' >>{self.path("asked")}
+            env >>{self.path("asked")}
+            host=$1; shift
+            [ -e {self.path("down")}-$host ] && exit 255
+            REMOTE_HOST=$host; export REMOTE_HOST
+            cd /
+            exec sh -c "$*"
+            """).encode())
+        os.chmod(self.path("remote"), 0o755)
+
+    def launch_remotely(self, *arguments, own=(), hosts="hosts"):
+        words = [sys.executable, "-B", LAUNCH, "--hosts", self.path(hosts), "--remote", self.path("remote"), "--program",
+                 COMMAND, *own, "--", "train", *self.options, "--events", self.events, *arguments]
+        child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                 env={**os.environ, "CLTRAIN_SECRET": SECRET, "CLTRAIN_PASSED": "it's here"})
+        self.addCleanup(child.kill)
+        return child
+
+    @staticmethod
+    def remote_workers(events):
+        """Returns {host: process ids} of workers that the program in place of ssh has started."""
+        found = {}
+        for name in os.listdir("/proc"):
+            try:
+                words = get(f"/proc/{name}/cmdline").split(b"\0") if name.isdigit() else []
+                if b"--worker" in words and events.encode() in words and words[0].endswith(b"cltrain"):
+                    host = re.search(rb"\0REMOTE_HOST=(\w+)", get(f"/proc/{name}/environ"))
+                    passed = b"\0CLTRAIN_PASSED=it's here\0" in get(f"/proc/{name}/environ")
+                    if host and passed:
+                        found.setdefault(host[1].decode(), []).append(int(name))
+            except OSError:
+                continue
+        return found
+
+    def wait_until(self, condition, what):
+        end = time.monotonic() + async_job.PATIENCE
+        while not condition():
+            self.assertLess(time.monotonic(), end, what)
+            time.sleep(0.05)
+
+    def test_workers_run_on_the_hosts_of_a_file(self):
+        """Hosts come and go while the job runs, and a killed worker comes back. No command line or environment of the
+        program in place of ssh has the secret."""
+        self.write_hosts("localhost\nalpha:1\nbeta slots=2\n")
+        self.make_remote()
+        child = self.launch_remotely("--epochs", "400", "--async", "16", "--servers", "2", own=["--reach", "127.0.0.1"])
+        self.wait_for("join", 4)
+        self.wait_until(lambda: {h: len(p) for h, p in self.remote_workers(self.events).items()} == {"alpha": 1, "beta": 2},
+                        "alpha and beta have workers")
+        os.kill(self.remote_workers(self.events)["alpha"][0], signal.SIGKILL)
+        self.wait_for("join", 5)
+        beta = self.remote_workers(self.events)["beta"]
+        self.write_hosts("localhost\nalpha:1\ngamma\n")
+        self.wait_for("join", 6)
+        self.wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in beta), "beta's workers end")
+        child.send_signal(signal.SIGTERM)
+        output = self.finish(child, 143)
+        self.assertRegex(output, r"worker \d on alpha ended with code 137; it is started again")
+        self.assertEqual(len(re.findall(r"worker \d on beta leaves the job: its place is no longer in --hosts", output)), 2)
+        log = Log(self.events) # each gradient once, staleness as it says
+        self.assertGreater(log.verdicts["applied"], 0)
+        self.assertEqual(self.remote_workers(self.events), {})
+        asked = get(self.path("asked"))
+        self.assertNotIn(SECRET.encode(), asked)
+        for host in (b"alpha", b"beta", b"gamma"):
+            self.assertIn(host + b" exec sh -c", asked)
+
+    def test_remote_workers_finish_the_job(self):
+        self.write_hosts("alpha\nbeta\ngamma\n")
+        self.make_remote()
+        put(self.path("down-gamma"), b"")
+        output = self.finish(self.launch_remotely("--epochs", "8", "--async", "16",
+                                                  own=["--reach", "127.0.0.1", "--restarts", "0"]))
+        log = Log(self.events)
+        log.check_once(self, 8)
+        self.assertEqual({e["worker"] for e in log.events if e["event"] == "join"}, {0, 1})
+        self.assertIn("host gamma does not answer", output)
+
+    def test_remote_workers_end_with_the_launcher(self):
+        self.write_hosts("alpha\nbeta\n")
+        self.make_remote()
+        child = self.launch_remotely("--epochs", "4000", "--async", "16", own=["--reach", "127.0.0.1"])
+        self.wait_for("push", 20)
+        child.kill()
+        child.wait()
+        self.wait_until(lambda: not self.remote_workers(self.events), "all workers end")
+
+    # --- wrong use ----------------------------------------------------------------------------------------
+
+    def test_wrong_use_is_one_line(self):
+        self.write_hosts("alpha\n")
+        put(self.path("wrong"), b"alpha:x\n")
+        put(self.path("none"), b"# nobody\n")
+        hosts = ["--hosts", self.path("hosts")]
+        for words, text in ((["--ranks", "1:4"], "--ranks with --async: workers of --async come and go while the job runs"),
+                            (["-n", "2", "--global-batch", "scaled"], "--global-batch with --async: it is for synchronous"),
+                            (["-n", "2", "--mpiexec=x"], "--mpiexec with --async: processes of --async are not started by"),
+                            (["--resize", "2"], "--resize with --async: it asks a job of --ranks"),
+                            ([], "-n N is missing, the number of workers, or --hosts FILE"),
+                            (["-n", "2", *hosts], "has 1 slots"),
+                            ([*hosts, "--listen", "127.0.0.1:0"], "alpha of --hosts cannot reach this address"),
+                            (["--hosts", self.path("wrong")], "line 1: must be NAME, NAME:SLOTS or NAME slots=SLOTS"),
+                            (["--hosts", self.path("none")], "the file has no host"),
+                            (["--hosts", self.path("no")], "No such file or directory")):
+            run = subprocess.run([sys.executable, "-B", LAUNCH, "--program", COMMAND, *words, "--", "train", "--async", "2"],
+                                 capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(run.returncode, 2, (words, run.stderr))
+            self.assertIn(text, run.stderr.splitlines()[-1])
 
 
 if __name__ == "__main__":

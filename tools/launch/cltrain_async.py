@@ -1,91 +1,26 @@
-"""Starts an asynchronous job: holders of the parameters and workers, which are connected by sockets. Starts workers
-that end early again."""
-import argparse
+"""Runs an asynchronous job: holders of the parameters and workers, which are connected by sockets. Starts workers that
+end early again, and follows the hosts of --hosts."""
 import contextlib
 import ctypes
 import os
 import secrets
 import select
-import shutil
 import signal
 import subprocess
 import time
 
-from cltrain_checkpoints import argument, checkpoints
+from cltrain_async_options import is_asynchronous, read_options
+from cltrain_checkpoints import checkpoints
 from cltrain_guard import put, say
-from cltrain_options import find_program, whole
+from cltrain_remote import SECRET, UNREACHED, Places, is_here, remote_command
 
 DONE, FAILED, USAGE = 0, 1, 2
 LOOK = 0.1 # seconds between looks
 GRACE = 30.0 # seconds that a process has to end by itself
-AGAIN = 0.5 # seconds before a worker is started again
+AGAIN, PROBE = 0.5, 10.0 # seconds before a worker is started again, and before a host that does not answer is tried again
 SAME_SIGNAL = 0.5 # seconds in which a signal that comes again is not a second one
-SECRET = "CLTRAIN_SECRET"
 PR_SET_PDEATHSIG = 1
-
-EPILOG = """The job's secret is taken from the variable CLTRAIN_SECRET; without it a random one is made. A worker on
-another host joins with the same secret:
-
-    CLTRAIN_SECRET=... cltrain train OPTIONS --async S --servers N --worker K --join HOST:PORT
-
-{worker} in an option of train, as in --devices nv:{worker}, becomes the worker's number, and 0 for holders.
-SIGINT, SIGTERM, SIGHUP and SIGUSR1 save and end the run. A second SIGINT or SIGTERM ends it at once. Exit codes are
-those of synchronous jobs."""
-
-
-def is_asynchronous(words):
-    rest = words[words.index("--") + 1:] if "--" in words else []
-    return any(word == "--async" or word.startswith("--async=") for word in rest)
-
-
-def read_options(words, script):
-    own, rest = words[:words.index("--")], words[words.index("--") + 1:]
-    parser = argparse.ArgumentParser(
-        prog="cltrain-launch", description=__doc__, epilog=EPILOG, allow_abbrev=False,
-        usage="cltrain-launch -n WORKERS [options] -- train --async S --servers N [options of train]",
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-n", type=whole(1), required=True, dest="workers", metavar="N", help="number of workers")
-    parser.add_argument("--restarts", type=whole(0), default=3, metavar="K",
-                        help="start each worker again at most K times (default: 3)")
-    parser.add_argument("--listen", default="127.0.0.1:0", metavar="ADDRESS:PORT",
-                        help="where holder 0 listens; the others listen at any port (default: 127.0.0.1:0)")
-    parser.add_argument("--reach", metavar="HOST", help="the name by which other hosts reach this one")
-    parser.add_argument("--no-bind", action="store_true",
-                        help="let each worker use all cores, instead of its part of them")
-    parser.add_argument("--program", metavar="FILE",
-                        help="the command cltrain (default: beside this program, or on the path)")
-    options = parser.parse_args(own)
-    options.arguments, options.program = rest, options.program or find_program("cltrain", os.path.dirname(script))
-    options.checkpoints = argument(rest, "--checkpoint-dir")
-    if rest[0] != "train":
-        parser.error("write `train` and its options after --")
-    for name in ("--holder", "--worker", "--join", "--listen", "--reach"):
-        if argument(rest, name) is not None:
-            parser.error(f"{name} is set by this program: leave it out among the options of train")
-    try:
-        options.holders = int(argument(rest, "--servers") or 1)
-    except ValueError:
-        options.holders = 1 # cltrain refuses the value
-    if ":" not in options.listen:
-        parser.error(f"--listen {options.listen}: must be ADDRESS:PORT")
-    if not options.program or not shutil.which(options.program):
-        parser.error("the command cltrain is neither beside this program nor on the path; see --program")
-    if is_any(options.listen) and not options.reach and options.holders > 1:
-        parser.error(f"--listen {options.listen}: add --reach HOST, the name by which other hosts reach this one")
-    if options.holders < 1 or options.holders > 64:
-        parser.error(f"--servers {options.holders}: must be 1 to 64")
-    return options
-
-
-def is_any(address):
-    """Whether ADDRESS:PORT stands for all addresses of this host."""
-    return address.rpartition(":")[0] in ("", "*", "0.0.0.0", "::", "[::]")
-
-
-def is_local(address):
-    """Whether only this host can reach ADDRESS:PORT."""
-    host = address.rpartition(":")[0]
-    return host.startswith("127.") or host in ("localhost", "::1", "[::1]")
+__all__ = ["is_asynchronous", "run"]
 
 
 def describe(code):
@@ -95,17 +30,44 @@ def describe(code):
 class Process:
     """A holder or a worker."""
 
-    def __init__(self, job, kind, number, words, environment=None, cores=None, **pipes):
-        self.kind, self.number, self.restarts, self.name = kind, number, 0, f"{kind} {number}"
-        arguments = [a.replace("{worker}", str(number if kind == "worker" else 0)) for a in job.options.arguments]
-        command = [job.options.program, *arguments, f"--{kind}", str(number), *words]
+    def __init__(self, job, kind, number, words, environment=None, cores=None, place=(None, 0), **pipes):
+        self.kind, self.number, self.restarts, self.place = kind, number, 0, place
+        self.leaving = False
+        host, slot = place
+        self.remote = host is not None and not is_here(host)
+        self.name = f"{kind} {number}" + (f" on {host}" if self.remote else "")
+        marks = {"{worker}": str(number if kind == "worker" else 0), "{slot}": str(slot)}
+        command = [job.options.program]
+        for argument in job.options.arguments:
+            for mark, value in marks.items():
+                argument = argument.replace(mark, value)
+            command.append(argument)
+        command += [f"--{kind}", str(number), *words]
+        variables = {**job.environment, **(environment or {})}
+        if self.remote:
+            command = remote_command(job.options.remote, host, [os.path.abspath(command[0]), *command[1:]]
+                                     if os.sep in command[0] else command,
+                                     1 if job.options.no_bind else job.places.slots(host))
+            secret = variables.pop(SECRET)
 
         def begin():
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
             if cores:
                 os.sched_setaffinity(0, cores)
-        self.child = subprocess.Popen(command, stdin=subprocess.DEVNULL, env={**job.environment, **(environment or {})},
+        self.child = subprocess.Popen(command, stdin=subprocess.PIPE if self.remote else subprocess.DEVNULL, env=variables,
                                       preexec_fn=begin, start_new_session=True, **pipes)
+        if self.remote:
+            with contextlib.suppress(BrokenPipeError): # it has ended already
+                self.child.stdin.write(secret.encode() + b"\n")
+                self.child.stdin.flush()
+
+    def leave(self):
+        """Ends a worker whose place is gone. A remote one ends when its input does."""
+        self.leaving = True
+        if self.remote:
+            self.child.stdin.close()
+        else:
+            self.send(signal.SIGTERM)
 
     def ended(self):
         return self.child.poll()
@@ -119,7 +81,7 @@ class Job:
     def __init__(self, options):
         self.options, self.stop, self.asked, self.kill = options, None, 0.0, False
         self.environment = {**os.environ, SECRET: os.environ.get(SECRET) or secrets.token_hex(32)}
-        self.holders, self.workers, self.waiting = [], {}, []
+        self.holders, self.workers, self.waiting, self.places = [], {}, [], Places(options)
         self.output = b""
         self.given_up, self.done = 0, False # workers that are not started again; whether one has ended with success
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
@@ -170,20 +132,37 @@ class Job:
         put(1, text)
         return None
 
-    def cores_of(self, worker):
-        """Returns the cores of a worker, and the variables by which PoCL learns their number."""
-        cores = sorted(os.sched_getaffinity(0))
-        if self.options.no_bind or self.options.workers == 1:
+    def cores_of(self, place):
+        """Returns the cores of a worker of this host, and the variables by which PoCL learns their number."""
+        cores, here = sorted(os.sched_getaffinity(0)), [p for p in self.places.wanted() if p[0] is None or is_here(p[0])]
+        if self.options.no_bind or len(here) < 2 or place not in here:
             return None, {}
-        begin, end = (len(cores) * k // self.options.workers for k in (worker, worker + 1))
+        worker = here.index(place)
+        begin, end = (len(cores) * k // len(here) for k in (worker, worker + 1))
         own = cores[begin:end] or [cores[worker % len(cores)]]
         count = str(len(own))
         return own, {"POCL_MAX_PTHREAD_COUNT": count, "POCL_CPU_MAX_CU_COUNT": count}
 
-    def start_worker(self, number, restarts=0):
-        cores, variables = self.cores_of(number)
-        self.workers[number] = Process(self, "worker", number, ["--join", self.join], variables, cores)
+    def start_worker(self, number, place, restarts=0):
+        cores, variables = self.cores_of(place)
+        far = place[0] is not None and not is_here(place[0])
+        self.workers[number] = Process(self, "worker", number, ["--join", self.join_far if far else self.join], variables,
+                                       cores, place)
         self.workers[number].restarts = restarts
+
+    def follow_hosts(self):
+        """Begins and ends workers so that all places have one. Their numbers are those that nobody has."""
+        wanted = self.places.wanted()
+        for worker in self.workers.values():
+            if worker.place not in wanted and not worker.leaving:
+                say(f"{worker.name} leaves the job: its place is no longer in --hosts")
+                worker.leave()
+        self.waiting = [entry for entry in self.waiting if entry[3] in wanted]
+        taken = {w.place for w in self.workers.values() if not w.leaving} | {entry[3] for entry in self.waiting}
+        for place in wanted:
+            if place not in taken:
+                used = {*self.workers, *(entry[1] for entry in self.waiting)}
+                self.start_worker(next(n for n in range(len(used) + 1) if n not in used), place)
 
     def start(self):
         """Starts the processes. Returns whether holder 0 listens."""
@@ -194,11 +173,11 @@ class Job:
         if port is None:
             return False
         self.join = f"{'127.0.0.1' if address in ('0.0.0.0', '*', '') else address}:{port}"
+        self.join_far = f"{self.options.reach or address}:{port}"
         for number in range(1, self.options.holders):
             self.holders.append(Process(self, "holder", number, ["--listen", f"{address}:0", *reach, "--join", self.join],
                                         stdout=subprocess.DEVNULL))
-        for number in range(self.options.workers):
-            self.start_worker(number)
+        self.follow_hosts()
         return True
 
     def look_at_workers(self):
@@ -210,22 +189,25 @@ class Job:
                 continue
             del self.workers[number]
             self.done |= code == DONE
-            if code == DONE or self.stop:
+            if code == DONE or self.stop or worker.leaving:
                 continue
             if code == USAGE:
                 say(f"{worker.name} {describe(code)}: it would only happen again")
                 return USAGE
+            lost = worker.remote and code == UNREACHED
+            if lost:
+                say(f"host {worker.place[0]} does not answer: {self.options.remote[0]} ended with code {code}")
             if worker.restarts < self.options.restarts:
                 say(f"{worker.name} {describe(code)}; it is started again (restart {worker.restarts + 1} of "
                     f"{self.options.restarts}), the others go on")
-                self.waiting.append((now + AGAIN, number, worker.restarts + 1))
+                self.waiting.append((now + (PROBE if lost else AGAIN), number, worker.restarts + 1, worker.place))
             else:
                 say(f"{worker.name} {describe(code)}; it is not started again, the others go on")
                 self.given_up += 1
         for entry in [e for e in self.waiting if e[0] <= now]:
             self.waiting.remove(entry)
             if self.holders[0].ended() is None:
-                self.start_worker(entry[1], entry[2])
+                self.start_worker(entry[1], entry[3], entry[2])
         if not self.workers and not self.waiting and self.given_up and not self.done and not self.stop:
             self.lose_all()
         return None
@@ -233,7 +215,7 @@ class Job:
     def lose_all(self):
         """No worker of this host is left. Workers of other hosts may go on."""
         self.given_up = 0
-        if is_local(self.options.listen):
+        if not self.options.keeps_on:
             say("no worker is left: the run is saved and ends")
             self.on_signal(signal.SIGTERM, None)
         else:
@@ -269,6 +251,8 @@ class Job:
             code = self.look_at_workers()
             if code is not None:
                 return code
+            if not self.stop and self.places.poll():
+                self.follow_hosts()
 
     def end(self, code):
         """Ends what is left: at once after a failure."""

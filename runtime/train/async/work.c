@@ -236,6 +236,13 @@ static clt_status prepare(clt_async_worker *w, clt_dataset *train)
     return clt_wires_open(&w->wires, w->options, hash);
 }
 
+/* Gives batches back at once that are not computed, instead of after some silence. */
+static clt_status say_bye(clt_async_worker *w)
+{
+    const clt_async_message bye = {.kind = CLT_MSG_BYE, .who = w->wires.who};
+    return clt_wires_send(&w->wires, 0, &bye, NULL, 0);
+}
+
 static clt_status work(clt_async_worker *w, clt_dataset *train)
 {
     clt_trainer *t = w->trainer;
@@ -250,8 +257,7 @@ static clt_status work(clt_async_worker *w, clt_dataset *train)
             break;
         CLT_TRY(work_once(w, &deal));
     }
-    const clt_async_message bye = {.kind = CLT_MSG_BYE, .who = w->wires.who};
-    return clt_wires_send(&w->wires, 0, &bye, NULL, 0);
+    return say_bye(w);
 }
 
 clt_status clt_async_work(clt_trainer *trainer, clt_dataset *train, const clt_fit_options *fit,
@@ -265,6 +271,8 @@ clt_status clt_async_work(clt_trainer *trainer, clt_dataset *train, const clt_fi
     CLT_NEXT(status, work(&w, train));
     char message[1024];
     snprintf(message, sizeof message, "%s", clt_error_message());
+    if (status == CLT_STOPPED && w.wires.beats)
+        say_bye(&w);
     clt_trainer_wait(trainer); /* ends transfers from the loader's memory */
     clt_source_destroy(w.source);
     clt_wires_close(&w.wires);

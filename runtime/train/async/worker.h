@@ -1,4 +1,4 @@
-/* The inside of a worker: work.c deals with batches, exchange.c with parameters and gradients. */
+/* The inside of a worker: work.c deals with batches, push_pull.c with parameters and gradients. */
 #ifndef CLT_TRAIN_ASYNC_WORKER_H
 #define CLT_TRAIN_ASYNC_WORKER_H
 
