@@ -28,19 +28,24 @@ def launch(command, workers, words, **variables):
 
 
 def accuracy(command, folder, epochs):
-    rows = []
+    """Also trains synchronously with the batch that four workers have together, which makes a quarter of the updates: the
+    synchronous counterpart of four workers."""
+    rows, names = [], ("synchronous", "asynchronous", "synchronous with four times the batch")
     for seed in range(1, 6):
-        words = ["--batch", "64", "--lr", "0.1", "--epochs", epochs, "--seed", str(seed), *sys.argv[4:]]
-        one, other = os.path.join(folder, "sync"), os.path.join(folder, "async")
-        subprocess.run([command, "train", *OPTIONS, *words, "--metrics", one], check=True)
-        launch(command, 4, [*words, "--async", "16", "--servers", "2", "--metrics", other])
-        found = [[r for r in read(path) if "test_accuracy" in r][-1]["test_accuracy"] for path in (one, other)]
-        steps = [r for r in read(other) if "step" in r]
-        print(f"seed {seed}: synchronous {found[0]:.4f}, asynchronous {found[1]:.4f}, mean staleness "
+        words = ["--lr", "0.1", "--epochs", epochs, "--seed", str(seed), *sys.argv[4:]]
+        paths = [os.path.join(folder, name) for name in ("sync", "async", "wide")]
+        for path, batch in ((paths[0], "64"), (paths[2], "256")):
+            subprocess.run([command, "train", *OPTIONS, *words, "--batch", batch, "--metrics", path], check=True)
+        launch(command, 4, [*words, "--batch", "64", "--async", "16", "--servers", "2", "--metrics", paths[1]])
+        found = [[r for r in read(path) if "test_accuracy" in r][-1]["test_accuracy"] for path in paths]
+        steps = [r for r in read(paths[1]) if "step" in r]
+        print(f"seed {seed}: " + ", ".join(f"{name} {value:.4f}" for name, value in zip(names, found)) + ", mean staleness "
               f"{statistics.mean(r['staleness'] for r in steps):.2f}, {steps[-1]['discarded']} discarded", flush=True)
         rows.append(found)
-    means = [statistics.mean(r[i] for r in rows) for i in (0, 1)]
-    print(f"mean: synchronous {means[0]:.4f}, asynchronous {means[1]:.4f}")
+    print("mean: " + ", ".join(f"{name} {statistics.mean(values):.4f}" for name, values in zip(names, zip(*rows))))
+    gaps = [100 * (r[0] - r[1]) for r in rows]
+    print(f"synchronous less asynchronous: {statistics.mean(gaps):.2f} points, standard deviation "
+          f"{statistics.stdev(gaps):.2f}, largest {max(gaps):.2f}")
 
 
 def straggler(command, folder):
