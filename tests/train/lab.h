@@ -101,6 +101,17 @@ static inline void lab_trainer(lab *l, const clt_trainer_options *options)
     ok(clt_trainer_create(l->graph, l->store, options, &l->trainer));
 }
 
+/* A batch of `count` samples from an input and its labels. */
+static inline clt_step_batch lab_batch(const clt_feed feeds[2], int64_t count)
+{
+    clt_step_batch batch;
+    clt_step_batch_init(&batch);
+    batch.count = count;
+    batch.feeds = feeds;
+    batch.n_feeds = 2;
+    return batch;
+}
+
 /* Makes a store of the graph on one device, computes its outputs once, and waits. */
 static inline void lab_compute(lab *l, clt_graph *graph, const clt_step_batch *batch, int portable)
 {

@@ -109,6 +109,18 @@ static inline bool holds(rank *self, bool condition, const char *what)
 }
 #define HOLDS(self, condition) holds(self, condition, #condition)
 
+/* Opens devices, takes ownership of the graph, and makes store and trainer. What is there after a
+ * failure is closed by lab_close. */
+static inline clt_status lab_of_rank(lab *l, const char *devices, clt_graph *graph,
+                                     const clt_trainer_options *options)
+{
+    l->graph = graph;
+    clt_status status = clt_devices_open(runtime, devices, NULL, &l->devices, &l->n);
+    if (status == CLT_OK)
+        status = clt_store_create(graph, l->devices, l->n, 7, &l->store);
+    return status == CLT_OK ? clt_trainer_create(graph, l->store, options, &l->trainer) : status;
+}
+
 /* Runs `run` as `count` ranks, each with its element of `arguments` (`size` bytes each; may be
  * NULL). Fails the test if a rank failed. */
 static inline void run_ranks(rank *ranks, int count, void (*run)(rank *self), void *arguments,

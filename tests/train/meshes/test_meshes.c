@@ -71,7 +71,6 @@ static int64_t train(const lab *l, const clt_mesh_entry *e, clt_dtype wire)
     clt_store_options so;
     clt_store *store;
     clt_trainer *trainer;
-    clt_step_batch batch;
     double sums[8], weights[8];
     int64_t before[2], most = 0;
     const clt_feed feeds[] = {{"tokens", -1, zeros, NULL, 0, 0},
@@ -88,10 +87,7 @@ static int64_t train(const lab *l, const clt_mesh_entry *e, clt_dtype wire)
     o.accumulate = e->accumulate;
     ok(clt_store_create_with(l->graph, l->devices, l->n, &so, &store));
     ok(clt_trainer_create(l->graph, store, &o, &trainer));
-    clt_step_batch_init(&batch);
-    batch.count = BATCH;
-    batch.feeds = feeds;
-    batch.n_feeds = 2;
+    const clt_step_batch batch = lab_batch(feeds, BATCH);
     for (int i = 0; i < 2; i++)
         ok(clt_trainer_step(trainer, &batch, NULL));
     ok(clt_trainer_evaluate(trainer, &batch, sums, weights));

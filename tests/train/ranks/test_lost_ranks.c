@@ -31,12 +31,7 @@ static clt_status open_rank(lab *l, const char *devices, const clt_world *world)
     options.poison = 1;
     options.comm_timeout = 60;
     options.world = world;
-    l->graph = classifier(IN, WIDE, CLASSES);
-    clt_status status = clt_devices_open(runtime, devices, NULL, &l->devices, &l->n);
-    if (status == CLT_OK)
-        status = clt_store_create(l->graph, l->devices, l->n, 7, &l->store);
-    return status == CLT_OK ? clt_trainer_create(l->graph, l->store, &options, &l->trainer)
-                            : status;
+    return lab_of_rank(l, devices, classifier(IN, WIDE, CLASSES), &options);
 }
 
 static void on_step(void *user, const clt_progress *p)
@@ -138,16 +133,12 @@ static void the_others_go_on(void **state)
 /* Gives rank 0 the samples before `middle`, and rank 1 the others. */
 static clt_step_batch batch_of(const rank *self, int64_t middle, clt_feed feeds[2])
 {
-    clt_step_batch batch;
     const int64_t first = self->number ? middle : 0;
-    clt_step_batch_init(&batch);
     feeds[0] = (clt_feed){"x", -1, xs + first * IN, NULL, 0, 0};
     feeds[1] = (clt_feed){"label", -1, labels + first, NULL, 0, 0};
-    batch.count = self->number ? BATCH - middle : middle;
+    clt_step_batch batch = lab_batch(feeds, self->number ? BATCH - middle : middle);
     batch.first = first;
     batch.total = BATCH;
-    batch.feeds = feeds;
-    batch.n_feeds = 2;
     return batch;
 }
 

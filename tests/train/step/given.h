@@ -22,12 +22,7 @@ typedef struct setting {
 
 static inline clt_step_batch batch_of(int64_t count)
 {
-    clt_step_batch batch;
-    clt_step_batch_init(&batch);
-    batch.count = count;
-    batch.feeds = feeds;
-    batch.n_feeds = 2;
-    return batch;
+    return lab_batch(feeds, count);
 }
 
 static inline clt_trainer_options options_of(const setting *s)

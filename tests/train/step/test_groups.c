@@ -1,6 +1,6 @@
 /* Frozen parameters and parameter groups: updates, layout in buckets, and checkpoints. */
 #include "device/core/device.h"
-#include "train/lab.h"
+#include "train/lab_as.h"
 #include "train/store/store.h"
 #include "train/core/trainer.h"
 #include <cltrain/checkpoint.h>
@@ -35,10 +35,7 @@ static lab lab_of(const char *list, clt_graph *graph, const clt_trainer_options 
     clt_store_options_init(&store);
     store.seed = 4;
     store.bucket_bytes = bucket_bytes;
-    list = clt_test_devices(list);
-    lab l = as_gpu ? lab_on(list, NULL) : lab_on_kept(list);
-    for (int d = 0; as_gpu && d < l.n; d++)
-        l.devices[d]->caps.kind = CLT_KIND_GPU;
+    lab l = lab_as(clt_test_devices(list), as_gpu);
     l.graph = graph;
     ok(clt_store_create_with(graph, l.devices, l.n, &store, &l.store));
     lab_trainer(&l, options);
@@ -48,12 +45,7 @@ static lab lab_of(const char *list, clt_graph *graph, const clt_trainer_options 
 static clt_step_batch batch_of(void)
 {
     static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
-    clt_step_batch batch;
-    clt_step_batch_init(&batch);
-    batch.count = MOST;
-    batch.feeds = feeds;
-    batch.n_feeds = 2;
-    return batch;
+    return lab_batch(feeds, MOST);
 }
 
 static clt_trainer_options options_of(clt_optimizer optimizer)

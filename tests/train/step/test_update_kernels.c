@@ -3,7 +3,7 @@
  * feedback. Each runs by itself on one device, with the kernels for CPUs and for GPUs. Expected
  * numbers are computed here, and compared bit by bit.
  */
-#include "train/lab.h"
+#include "train/lab_as.h"
 
 #include "exec/update/update.h"
 #include "support/rounding.h"
@@ -27,9 +27,7 @@ static void open_rig(rig *r, clt_dtype precision, clt_dtype wire, bool as_gpu)
     const clt_bucket_sizes bucket_sizes = clt_bucket_sizes_default();
     const clt_update_options options = {
         .optimizer = CLT_SGD, .guard = true, .merges = true, .precision = precision, .wire = wire};
-    *r = (rig){.l = lab_on(clt_test_devices("pocl"), NULL)};
-    if (as_gpu)
-        r->l.devices[0]->caps.kind = CLT_KIND_GPU;
+    *r = (rig){.l = lab_as(clt_test_devices("pocl"), as_gpu)};
     ok(clt_graph_create(&r->l.graph));
     for (int t = 0; t < TENSORS; t++)
         clt_parameter(r->l.graph, names[t], 1, &sizes[t], (clt_init){0});

@@ -64,12 +64,7 @@ static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels
 
 static clt_step_batch batch_of(int64_t count)
 {
-    clt_step_batch batch;
-    clt_step_batch_init(&batch);
-    batch.count = count;
-    batch.feeds = feeds;
-    batch.n_feeds = 2;
-    return batch;
+    return lab_batch(feeds, count);
 }
 
 static clt_trainer_options options_of(int64_t shards)

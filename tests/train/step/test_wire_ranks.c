@@ -42,12 +42,7 @@ static clt_status open_rank(lab *l, const char *devices, const clt_world *world)
     options.poison = 1;
     options.comm_timeout = 60;
     options.world = world;
-    l->graph = classifier(IN, WIDE, CLASSES);
-    clt_status status = clt_devices_open(runtime, devices, NULL, &l->devices, &l->n);
-    if (status == CLT_OK)
-        status = clt_store_create(l->graph, l->devices, l->n, 7, &l->store);
-    return status == CLT_OK ? clt_trainer_create(l->graph, l->store, &options, &l->trainer)
-                            : status;
+    return lab_of_rank(l, devices, classifier(IN, WIDE, CLASSES), &options);
 }
 
 /* Divides the batch equally over the ranks. */
@@ -56,13 +51,9 @@ static clt_status step(const rank *self, lab *l)
     const int64_t first = BATCH * self->number / self->world.ranks;
     const clt_feed feeds[] = {{"x", -1, xs + first * IN, NULL, 0, 0},
                               {"label", -1, labels + first, NULL, 0, 0}};
-    clt_step_batch batch;
-    clt_step_batch_init(&batch);
-    batch.count = BATCH / self->world.ranks;
+    clt_step_batch batch = lab_batch(feeds, BATCH / self->world.ranks);
     batch.first = first;
     batch.total = BATCH;
-    batch.feeds = feeds;
-    batch.n_feeds = 2;
     const clt_status status = clt_trainer_step(l->trainer, &batch, NULL);
     return status == CLT_OK ? clt_trainer_wait(l->trainer) : status;
 }

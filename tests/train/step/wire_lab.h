@@ -2,7 +2,7 @@
 #ifndef TESTS_TRAIN_STEP_WIRE_LAB_H
 #define TESTS_TRAIN_STEP_WIRE_LAB_H
 
-#include "train/lab.h"
+#include "train/lab_as.h"
 
 #include "train/core/trainer.h"
 
@@ -50,10 +50,7 @@ static inline lab lab_of(const setting *s)
     stored.parallel = s->parallel;
     only = (clt_feed){s->input, -1, xs, NULL, 0, 0};
     make_samples(xs, labels, COUNT, IN, CLASSES);
-    lab l = s->as_gpu ? lab_on(clt_test_devices(s->devices), NULL)
-                      : lab_on_kept(clt_test_devices(s->devices));
-    for (int d = 0; d < l.n && s->as_gpu; d++)
-        l.devices[d]->caps.kind = CLT_KIND_GPU;
+    lab l = lab_as(clt_test_devices(s->devices), s->as_gpu);
     l.graph = s->build ? s->build() : classifier(IN, HIDDEN, CLASSES);
     ok(clt_store_create_with(l.graph, l.devices, l.n, &stored, &l.store));
     ok(clt_trainer_create(l.graph, l.store, &options, &l.trainer));
