@@ -7,17 +7,12 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "train/meshes/finals.h"
 #include "train/meshes/measure.h"
 #include "train/ranks/world.h"
 #include "train/setup/capacity.h"
 
-/* A mesh that is estimated to take so many times the best one's time is not measured. One that is
- * predicted to take so many times runs no real steps. */
-static const double FAR = 1.6, NEAR = 1.25;
-
-/* Turns of the real steps. */
-enum { TURNS = 2 };
+/* A mesh that is estimated to take so many times the best one's time is not measured. */
+static const double FAR = 1.6;
 
 CLT_STRUCT_INIT(clt_mesh_options, .seconds = 20, .finals = 4, .per_node = 8, .sync_every = 8)
 
@@ -108,13 +103,6 @@ static clt_status list(clt_meshes *m, clt_candidate **candidates)
 
 /* --- facts ----------------------------------------------------------------------------------- */
 
-static clt_status stop_asked(const clt_meshes *m)
-{
-    return m->options.stop && m->options.stop(m->options.user)
-               ? clt_fail(CLT_STOPPED, "stopped while meshes were compared")
-               : CLT_OK;
-}
-
 static clt_status find_facts(clt_meshes *m)
 {
     clt_candidate *candidates = NULL;
@@ -123,7 +111,7 @@ static clt_status find_facts(clt_meshes *m)
     m->ranks = clt_calloc((size_t)m->count + 1, sizeof *m->ranks);
     clt_status status = m->facts && m->ranks ? CLT_OK : CLT_OUT_OF_MEMORY;
     for (int i = 0; status == CLT_OK && i < m->count; i++) {
-        status = stop_asked(m);
+        status = clt_meshes_stop_asked(m);
         CLT_NEXT(status, clt_mesh_facts_find(&m->setting, &candidates[i], &m->facts[i]));
         m->ranks[i].facts = &m->facts[i];
     }
@@ -145,22 +133,9 @@ static int by_estimate(const void *a, const void *b)
     return x->facts < y->facts ? -1 : 1;
 }
 
-static int by_seconds(const void *a, const void *b)
+static void sort_by_estimate(clt_meshes *m)
 {
-    const clt_mesh_rank *x = a, *y = b;
-    const double s = clt_mesh_seconds(x), t = clt_mesh_seconds(y);
-    if ((x->facts->status == CLT_OK) != (y->facts->status == CLT_OK))
-        return x->facts->status == CLT_OK ? -1 : 1;
-    if ((x->real > 0) != (y->real > 0)) /* real steps decide */
-        return x->real > 0 ? -1 : 1;
-    if (s != t && x->facts->status == CLT_OK)
-        return s < t ? -1 : 1;
-    return x->facts < y->facts ? -1 : 1;
-}
-
-static void sort(clt_meshes *m, int (*order)(const void *, const void *))
-{
-    qsort(m->ranks, (size_t)m->count, sizeof *m->ranks, order);
+    qsort(m->ranks, (size_t)m->count, sizeof *m->ranks, by_estimate);
 }
 
 /* Estimates all plans. Measured ones tell how much longer the others take. */
@@ -208,7 +183,7 @@ static clt_status predict_all(clt_meshes *m)
 static clt_status has_time(const clt_meshes *m, double began, bool *more)
 {
     int64_t left = clt_clock() - began < m->options.seconds;
-    CLT_TRY(clt_ranks_agree(m->world, stop_asked(m), &left));
+    CLT_TRY(clt_ranks_agree(m->world, clt_meshes_stop_asked(m), &left));
     *more = left != 0;
     return CLT_OK;
 }
@@ -217,7 +192,7 @@ static clt_status has_time(const clt_meshes *m, double began, bool *more)
  * best; NULL: there is none. */
 static clt_mesh_facts *next(clt_meshes *m)
 {
-    sort(m, by_estimate);
+    sort_by_estimate(m);
     for (int i = 0; i < m->possible; i++)
         if (!m->ranks[i].facts->measured)
             return m->options.all || m->ranks[i].estimate <= FAR * m->ranks[0].estimate
@@ -267,46 +242,8 @@ static clt_status measure_all(clt_meshes *m)
         CLT_TRY(predict_all(m));
         CLT_TRY(has_time(m, began, &more));
     }
-    sort(m, by_seconds);
+    clt_meshes_sort(m);
     return CLT_OK;
-}
-
-/* A mesh whose real steps fail cannot be chosen. All ranks have failed together. */
-static clt_status exclude(clt_meshes *m, clt_mesh_rank *r, clt_status status)
-{
-    r->facts->status = status;
-    r->facts->reason = clt_strdup(clt_error_message());
-    r->real = 0;
-    m->possible--;
-    return r->facts->reason ? CLT_OK : CLT_OUT_OF_MEMORY;
-}
-
-/* Runs real steps of the fastest, by turns. The median of a turn is little disturbed, and the
- * better turn counts. */
-static clt_status run_finals(clt_meshes *m)
-{
-    int n = 0, failed = 0;
-    while (n < m->possible && n < m->options.finals &&
-           m->ranks[n].step.seconds <= NEAR * m->ranks[0].step.seconds)
-        n++;
-    for (int turn = 0; n > 1 && !m->setting.simulated && turn < TURNS; turn++)
-        for (int i = 0; i < n; i++) {
-            clt_mesh_rank *r = &m->ranks[turn % 2 ? n - 1 - i : i];
-            double seconds;
-            if (r->facts->status != CLT_OK)
-                continue;
-            CLT_TRY(clt_ranks_agree(m->world, stop_asked(m), NULL));
-            const clt_status status = clt_mesh_run(&m->setting, m->world, r->facts, &seconds);
-            if (status != CLT_OK && ++failed == n)
-                return clt_fail_prefix(status,
-                                       "real steps of all meshes failed; '%s': ", r->facts->mesh);
-            if (status != CLT_OK)
-                CLT_TRY(exclude(m, r, status));
-            else
-                r->real = turn && r->real < seconds ? r->real : seconds;
-        }
-    sort(m, by_seconds);
-    return clt_meshes_share_order(m);
 }
 
 /* --- the object ------------------------------------------------------------------------------ */
@@ -377,14 +314,14 @@ static clt_status make(clt_meshes *m)
     CLT_TRY(find_facts(m));
     for (int i = 0; i < m->count; i++)
         m->possible += m->facts[i].status == CLT_OK;
-    sort(m, by_estimate);
+    sort_by_estimate(m);
     if (!m->possible)
         return clt_fail(CLT_UNSUPPORTED, "no mesh of %d devices can train this model: %s",
                         m->setting.count * m->setting.ranks, m->count ? m->facts[0].reason : "");
     CLT_TRY(measure_links(m));
     CLT_TRY(clt_meshes_measure_base(m));
     CLT_TRY(measure_all(m));
-    CLT_TRY(run_finals(m));
+    CLT_TRY(clt_meshes_run_finals(m));
     return clt_meshes_explain(m);
 }
 

@@ -37,10 +37,18 @@ struct clt_meshes {
 clt_status clt_meshes_measure_base(clt_meshes *meshes);
 
 /* Returns a mesh's time: of real steps if there are, else the prediction. */
-static inline double clt_mesh_seconds(const clt_mesh_rank *rank)
+static inline double clt_mesh_seconds(const clt_mesh_rank *row)
 {
-    return rank->real > 0 ? rank->real : rank->step.seconds;
+    return row->real > 0 ? row->real : row->step.seconds;
 }
+
+/* decide.c. stop_asked fails with STOPPED if the caller asks for it. sort puts the fastest first:
+ * by real steps, then by predictions. run_finals runs real steps of the fastest and sorts again; a
+ * mesh whose steps fail is not possible any more, and if all fail the call does. Collective: all
+ * ranks get the same. */
+clt_status clt_meshes_stop_asked(const clt_meshes *meshes);
+void clt_meshes_sort(clt_meshes *meshes);
+clt_status clt_meshes_run_finals(clt_meshes *meshes);
 
 /* agree.c, for several ranks; collective. check_devices fails with UNSUPPORTED unless device d of
  * each rank is like device d of rank 0, of which plans are made. share_status excludes the meshes

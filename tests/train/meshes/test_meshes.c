@@ -5,6 +5,8 @@
 #include "support/objects.h"
 #include "train/world.h"
 
+#include "exec/testing/lose.h"
+#include "train/meshes/meshes.h"
 #include "train/setup/capacity.h"
 #include <cltrain/models.h>
 #include <cltrain/planner.h>
@@ -289,6 +291,79 @@ static void unlike_ranks(void **state)
     }
 }
 
+/* Waits for the other ranks, then sets which device fails from a step on. */
+static void set_lost(rank *self, const char *text)
+{
+    int32_t mine = 0, all[RANKS];
+    self->world.gather(self->world.user, &mine, sizeof mine, all);
+    if (self->number == 0)
+        clt_exec_testing_lose = text;
+    self->world.gather(self->world.user, &mine, sizeof mine, all);
+}
+
+/* `argument`: the device that fails in real steps, and from which one on; NULL: none. */
+static void lose_finals(rank *self)
+{
+    clt_trainer_options o = options_of();
+    const clt_mesh_options s = search(0);
+    const char *lost = *(const char **)self->argument;
+    clt_meshes *meshes = NULL;
+    lab l = {0};
+    o.world = &self->world;
+    l.graph = gpt();
+    if (!HOLDS(self, clt_devices_open(runtime, "pocl/2", NULL, &l.devices, &l.n) == CLT_OK) ||
+        !HOLDS(self,
+               clt_meshes_create(l.graph, &l.devices[self->number], 1, &o, &s, &meshes) == CLT_OK))
+        return;
+    /* Whatever was measured, the first two run real steps. */
+    meshes->options.finals = 2;
+    for (int i = 0; i < meshes->possible; i++)
+        meshes->ranks[i].step.seconds = 1;
+    self->numbers[0] = meshes->possible;
+    set_lost(self, lost);
+    self->status = clt_meshes_run_finals(meshes);
+    snprintf(self->message, sizeof self->message, "%s", clt_error_message());
+    set_lost(self, NULL);
+    self->numbers[1] = meshes->possible;
+    self->numbers[2] = meshes->ranks[0].real;
+    self->numbers[3] = meshes->ranks[0].facts->candidate.zero;
+    clt_meshes_destroy(meshes);
+    lab_close(&l);
+}
+
+/* All ranks end with one line that names the rank, the device and the mesh. */
+static void lost_finals(void **state)
+{
+    rank ranks[RANKS];
+    const char *lost[RANKS] = {"#1=2", "#1=2"};
+    (void)state;
+    run_ranks(ranks, RANKS, lose_finals, lost, sizeof *lost);
+    for (int r = 0; r < RANKS; r++) {
+        assert_true(ranks[r].status == (r ? CLT_DEVICE_LOST : CLT_ABORTED));
+        assert_non_null(strstr(ranks[r].message, "real steps of all meshes failed; '"));
+        assert_non_null(strstr(ranks[r].message, "#1 ("));
+        assert_non_null(strstr(ranks[r].message, "CL_DEVICE_NOT_AVAILABLE"));
+        assert_null(strchr(ranks[r].message, '\n'));
+        assert_true(ranks[r].numbers[1] == ranks[r].numbers[0] - 1);
+    }
+    assert_non_null(strstr(ranks[0].message, "rank 1"));
+}
+
+/* Without a failure the same finals decide, and all ranks get the same. */
+static void run_finals(void **state)
+{
+    rank ranks[RANKS];
+    const char *lost[RANKS] = {NULL, NULL};
+    (void)state;
+    run_ranks(ranks, RANKS, lose_finals, lost, sizeof *lost);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(ranks[r].status, CLT_OK);
+        assert_true(ranks[r].numbers[1] == ranks[r].numbers[0]);
+        assert_true(ranks[r].numbers[2] > 0 && ranks[r].numbers[2] == ranks[0].numbers[2]);
+        assert_true(ranks[r].numbers[3] == ranks[0].numbers[3]);
+    }
+}
+
 /* --- machines that are not there ------------------------------------------------------------- */
 
 /* Returns the same mesh in f32. */
@@ -354,7 +429,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(at_hand),      cmocka_unit_test(half_wire),
         cmocka_unit_test(too_large),    cmocka_unit_test(ranks_differ),
-        cmocka_unit_test(unlike_ranks), cmocka_unit_test(ranks_agree),
+        cmocka_unit_test(unlike_ranks), cmocka_unit_test(lost_finals),
+        cmocka_unit_test(run_finals),   cmocka_unit_test(ranks_agree),
         cmocka_unit_test(simulated)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }
