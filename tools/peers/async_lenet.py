@@ -49,16 +49,21 @@ def accuracy(command, folder, epochs):
 
 
 def straggler(command, folder):
-    rates = {"": [], "1:5": []}
+    """The launcher binds each of two workers to half of the cores. Beside a worker that sleeps a hundred times as long as
+    it computes, worker 0 is nearly alone."""
+    rates = {"1:100": [], "": [], "1:5": []}
     log = os.path.join(folder, "events")
-    for _ in range(5):
+    print("gradients/s of worker 0: alone  beside an equal  beside one five times slower")
+    for turn in range(5):
         for slow, found in rates.items():
             launch(command, 2, ["--batch", "256", "--steps", "400", "--async", "16", "--events", log],
                    CLT_TESTING_SLOW_WORKER=slow)
             times = [e["time"] for e in read(log) if e["event"] == "push" and e["worker"] == 0][10:]
             found.append((len(times) - 1) / (times[-1] - times[0]))
-    alone, beside = (statistics.median(r) for r in rates.values())
-    print(f"gradients/s of worker 0: {alone:.1f} beside an equal worker, {beside:.1f} beside one that is five times slower")
+        print(f"turn {turn + 1}:" + "".join(f"  {found[-1]:.1f}" for found in rates.values()), flush=True)
+    alone, equal, beside = rates.values()
+    print(f"median ratio of the last to alone {statistics.median(b / a for a, b in zip(alone, beside)):.3f}, to equal "
+          f"{statistics.median(b / a for a, b in zip(equal, beside)):.3f}")
 
 
 def main():

@@ -2,9 +2,12 @@
 """Compares replicas that are averaged now and then (--parallel local=N) with synchronous training.
 
     local_sgd.py accuracy [--seeds 5] [--epochs 6] ...   test accuracy, paired by seed
-    local_sgd.py slow                                    speed of a replica beside one three times slower
+    local_sgd.py slow [--seconds 20] ...                 speed of a replica beside one three times slower
 
-`slow` needs a build with -DCLT_TESTING=ON, whose hook slows a device down. Nothing else may run on the machine.
+`slow` trains on two ranks, each on a core of its own, synchronised by time. It compares the rate of rank 1 alone, beside
+an equal rank, and beside one whose device takes three times as long. It needs mpiexec, taskset and a build with
+-DCLT_TESTING=ON, whose hook slows a device down. The hook sleeps, so the slow rank leaves its share of caches and
+memory to the other. Nothing else may run on the machine.
 """
 import argparse
 import json
@@ -41,23 +44,50 @@ def accuracy(o, folder):
     print(f", standard deviation {statistics.stdev(differences):.2f}" if o.seeds > 1 else "")
 
 
-def speed(o, folder, **environment):
-    """Returns the samples a second of the last replica, while it trains."""
-    steps, _ = train(o.command, folder, "--model", o.model, "--data", o.data, "--batch", o.batch, "--steps", o.steps,
-                     "--lr", o.lr, "--devices", o.devices, "--parallel", f"local={o.replicas}", "--sync-every", "2s",
-                     "--shuffle", "on", **environment)
-    return statistics.median(r["replica_samples"][-1] / (r["period_seconds"] + r["sync_seconds"]) for r in steps[1:])
+def speed(o, folder, replicas, slow=None):
+    """Returns the samples a second of the last replica, from the second synchronisation to the end. Each replica is a
+    rank with one device on a core of its own; synchronisations and the waits for other replicas count. The first rank
+    takes `slow` times as long."""
+    metrics = os.path.join(folder, "metrics.jsonl")
+    if os.path.exists(metrics):
+        os.remove(metrics)
+    part = o.batch // 2 # of one replica
+    steps = max(1, round(o.seconds * o.rate / part))
+    words = ["train", "--quiet", "--metrics", metrics, "--model", o.model, "--data", o.data, "--batch", part * replicas,
+             "--steps", steps, "--lr", o.lr, "--devices", "pocl@1", "--tune", "off", "--parallel", f"local={replicas}",
+             "--sync-every", o.period, "--oversubscribe"]
+    cores = sorted(os.sched_getaffinity(0))[-replicas:]
+    ranks = []
+    for core in cores:
+        hook = ["env", f"CLT_TESTING_SLOW=pocl={slow}"] if slow and not ranks else []
+        ranks += [*([":"] if ranks else []), "-n", "1", "taskset", "-c", str(core), *hook, o.command, *map(str, words)]
+    subprocess.run([o.mpiexec, *ranks], check=True, stdout=subprocess.DEVNULL)
+    with open(metrics, encoding="utf-8") as file:
+        syncs = [r for r in map(json.loads, file) if "sync" in r][1:]
+    if len(syncs) < 3: # too short
+        return 0
+    return (sum(r["replica_samples"][-1] for r in syncs) /
+            sum(r["period_seconds"] + r["sync_seconds"] for r in syncs))
 
 
 def slow(o, folder):
+    """Runs alone find the rate, so that all runs take about o.seconds."""
+    o.rate, found = 1000.0, 0
+    while not found:
+        o.rate *= 2
+        found = speed(o, folder, 1)
+    o.rate = found
+    print("samples/s of a replica on one core        ratios of the last column")
+    print("turn    alone  beside an equal  beside a slow one  to alone  to equal")
     ratios = []
     for turn in range(o.seeds):
-        own = speed(o, folder)
-        beside = speed(o, folder, CLT_TESTING_SLOW="#0=3")
-        ratios.append(beside / own)
-        print(f"turn {turn + 1}: {own:.0f} samples/s beside an equal replica, {beside:.0f} beside a slow one: "
-              f"{ratios[-1]:.3f}", flush=True)
-    print(f"median {statistics.median(ratios):.3f}")
+        alone = speed(o, folder, 1)
+        equal = speed(o, folder, 2)
+        beside = speed(o, folder, 2, o.factor)
+        ratios.append((beside / alone, beside / equal))
+        print(f"{turn + 1:4}  {alone:7.0f}  {equal:15.0f}  {beside:17.0f}  {ratios[-1][0]:8.3f}  {ratios[-1][1]:8.3f}",
+              flush=True)
+    print("median ratio to alone {:.3f}, to equal {:.3f}".format(*map(statistics.median, zip(*ratios))))
 
 
 def main():
@@ -75,7 +105,10 @@ def main():
     p.add_argument("--schedule", default="cosine")
     p.add_argument("--batch", type=int, default=256)
     p.add_argument("--epochs", type=int, default=6)
-    p.add_argument("--steps", type=int, default=2000)
+    p.add_argument("--mpiexec", default="mpiexec")
+    p.add_argument("--period", default="2s", help="slow: time between synchronisations")
+    p.add_argument("--factor", type=float, default=3, help="slow: how much longer the slow device takes")
+    p.add_argument("--seconds", type=float, default=20, help="slow: of a run, about")
     p.add_argument("--seeds", type=int, default=5)
     o = p.parse_args()
     with tempfile.TemporaryDirectory() as folder:
