@@ -118,7 +118,8 @@ static clt_status order_nodes(const gradients_pass *p)
         for (clt_node *c = p->behind[i]; c; c = p->previous[c->id - p->n_nodes])
             order[n++] = c;
     }
-    memcpy(g->nodes, order, (size_t)n * sizeof *order);
+    if (n) /* a graph of parameters alone has no array of nodes */
+        memcpy(g->nodes, order, (size_t)n * sizeof *order);
     clt_free(order);
     for (int i = 0; i < n; i++)
         g->nodes[i]->id = i;
