@@ -7,8 +7,17 @@
 #include "comm/core/reduction.h"
 #include "comm/core/tree.h"
 
-/* Bytes that a node reduces at once for the others: a few of them stay in a second-level cache. */
-enum { BLOCK = 256 * 1024 };
+/* Bytes that a node reduces at once for the others, and bytes of a round of all nodes: at least so
+ * many. Blocks of many nodes stay in a second-level cache. Between few nodes larger ones save
+ * exchanges, between which the link is idle. */
+enum { BLOCK = 256 * 1024, ROUND = 2048 * 1024 };
+
+/* Returns the elements of a block, equal on all nodes. */
+static int64_t most_of(const clt_rounds *r, int64_t size)
+{
+    const int64_t share = ROUND / r->nodes;
+    return (share > BLOCK ? share : BLOCK) / size;
+}
 
 clt_status clt_room_make(clt_room *room, int64_t bytes)
 {
@@ -73,7 +82,7 @@ static clt_status all_reduce_round(clt_rounds *r, const clt_round_sum *sum, char
 
 clt_status clt_rounds_all_reduce(clt_rounds *r, const clt_round_sum *sum, char *data, int64_t count)
 {
-    const int64_t size = clt_dtype_size(sum->dtype), most = BLOCK / size * r->nodes;
+    const int64_t size = clt_dtype_size(sum->dtype), most = most_of(r, size) * r->nodes;
     CLT_TRY(clt_room_make(&r->blocks, 2 * (smaller(most, count) + r->nodes) * size));
     for (int64_t at = 0; at < count; at += most)
         CLT_TRY(all_reduce_round(r, sum, data, at, smaller(most, count - at)));
@@ -83,7 +92,7 @@ clt_status clt_rounds_all_reduce(clt_rounds *r, const clt_round_sum *sum, char *
 clt_status clt_rounds_scatter(clt_rounds *r, const clt_round_sum *sum, char *const *data,
                               int64_t count)
 {
-    const int64_t size = clt_dtype_size(sum->dtype), most = BLOCK / size;
+    const int64_t size = clt_dtype_size(sum->dtype), most = most_of(r, size);
     CLT_TRY(clt_room_make(&r->blocks, 2 * r->nodes * smaller(most, count) * size));
     for (int64_t at = 0; at < count; at += most) {
         const int64_t block = smaller(most, count - at);

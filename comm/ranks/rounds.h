@@ -1,6 +1,6 @@
 /* Reductions between nodes, in rounds of bridge calls. In a round each node reduces one block of a
- * few hundred kilobytes, in the order of the nodes. Results therefore do not depend on the network.
- */
+ * few hundred kilobytes (between two nodes a megabyte), in the order of the nodes. Results
+ * therefore do not depend on the network. */
 #ifndef CLT_COMM_ROUNDS_H
 #define CLT_COMM_ROUNDS_H
 
