@@ -10,14 +10,15 @@ static void print_updates(const char *fp64, const char *half)
     static const struct {
         const char *kernel;
         enum { ALL, FULL, HALF } gradients;
-    } updates[] = {{"square_sum", ALL},     {"step_status", ALL},
-                   {"loss_upstream", ALL},  {"scale_upstream", ALL},
-                   {"add_to", FULL},        {"add_half", HALF},
-                   {"round_sum", HALF},     {"add_mean", ALL},
-                   {"assign_state", ALL},   {"merge_gradients", ALL},
-                   {"merge_floats", ALL},   {"send_rounded", HALF},
-                   {"keep_residual", HALF}, {"sgd", ALL},
-                   {"momentum", ALL},       {"adam", ALL}};
+    } updates[] = {{"square_sum", ALL},    {"step_status", ALL},
+                   {"loss_upstream", ALL}, {"scale_upstream", ALL},
+                   {"add_to", FULL},       {"add_half", HALF},
+                   {"round_sum", HALF},    {"add_mean", ALL},
+                   {"assign_state", ALL},  {"merge_gradients", ALL},
+                   {"merge_floats", ALL},  {"add_zeros", FULL},
+                   {"send_rounded", HALF}, {"keep_residual", HALF},
+                   {"sgd", ALL},           {"momentum", ALL},
+                   {"adam", ALL}};
     char options[96];
     snprintf(options, sizeof options, "%s%s%s", fp64, *fp64 && *half ? " " : "", half);
     for (size_t i = 0; i < sizeof updates / sizeof *updates; i++) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares replicas that are averaged now and then (--parallel local=N) with synchronous training.
 
-    local_sgd.py accuracy [--seeds 5] [--epochs 6] ...   test accuracy, paired by seed
+    local_sgd.py accuracy [--seeds 5] [--epochs 10] ...   test accuracy, paired by seed
     local_sgd.py slow [--seconds 20] ...                 speed of a replica beside one three times slower
 
 `slow` trains on two ranks, each on a core of its own, synchronised by time. It compares the rate of rank 1 alone, beside
@@ -99,12 +99,12 @@ def main():
     p.add_argument("--devices", default="pocl/2")
     p.add_argument("--replicas", type=int, default=2)
     p.add_argument("--sync-every", default="8")
-    p.add_argument("--outer", default="nesterov:lr=0.7,momentum=0.9")
+    p.add_argument("--outer", default="nesterov:lr=0.7,momentum=0.5")
     p.add_argument("--optimizer", default="momentum")
-    p.add_argument("--lr", type=float, default=0.05)
+    p.add_argument("--lr", type=float, default=0.1)
     p.add_argument("--schedule", default="cosine")
     p.add_argument("--batch", type=int, default=256)
-    p.add_argument("--epochs", type=int, default=6)
+    p.add_argument("--epochs", type=int, default=10)
     p.add_argument("--mpiexec", default="mpiexec")
     p.add_argument("--period", default="2s", help="slow: time between synchronisations")
     p.add_argument("--factor", type=float, default=3, help="slow: how much longer the slow device takes")

@@ -136,6 +136,30 @@ static void shards_are_merged(void **state)
     }
 }
 
+/* A shard without samples has sums of 0, which make 0 of -0 and change nothing else. */
+static void empty_shards_are_added(void **state)
+{
+    static float numbers[MOST];
+    (void)state;
+    for (int as_gpu = 0; as_gpu < 2; as_gpu++) {
+        rig r;
+        int negative = 0;
+        open_rig(&r, CLT_F32, CLT_F32, as_gpu);
+        for (int64_t i = 0; i < r.count; i++)
+            numbers[i] = i % 19 ? number(5, i) : -0.0f;
+        cl_mem sums = buffer_of(&r, CLT_F32, numbers);
+        ok(clt_update_add_zeros(r.update, &sums));
+        for (int64_t i = 0; i < r.count; i++) {
+            negative += numbers[i] == 0 && signbit(numbers[i]);
+            numbers[i] = numbers[i] == 0 ? 0.0f : numbers[i];
+        }
+        assert_true(negative > r.count / 20);
+        check_sums(&r, CLT_F32, sums, numbers, "a sum with zeros");
+        clt_release_buffer(sums);
+        close_rig(&r);
+    }
+}
+
 /* --- error feedback --------------------------------------------------------------------------- */
 
 static void check_residuals(const rig *r, const float *expected, const char *what)
@@ -198,6 +222,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shards_are_merged),
+        cmocka_unit_test(empty_shards_are_added),
         cmocka_unit_test(residuals_are_kept),
     };
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);

@@ -22,7 +22,7 @@ typedef struct subject_row {
 
 static const subject_row subjects[] = {
     {"train", FOR_BENCH_TRAIN, bench_train, 0, 0, 10000, ""},
-    {"meshes", FOR_BENCH_MESHES, bench_meshes, 1, 8, 99, "MESH..."},
+    {"meshes", FOR_BENCH_MESHES, bench_meshes, 1, 64, 99, "MESH..."},
     {"gemm", FOR_BENCH_GEMM, bench_gemm, 3, 3, 99, "M N K"},
     {"conv", FOR_BENCH_CONV, bench_conv, 2, 2, 99, "NxCxHxW OxKHxKW"},
     {"op", FOR_BENCH_OP, bench_op, 0, 64, 99, "[NAME|OP:ATTRIBUTES...]"},
@@ -64,8 +64,11 @@ int run_bench(const settings *s)
         const int more = s->n_names - 1;
         if (more > subjects[i].most && !subjects[i].most)
             return usage_error("unexpected argument '%s'; --help lists the options", s->names[1]);
-        if (more < subjects[i].least || more > subjects[i].most)
+        if (more < subjects[i].least)
             return usage_error("bench %s takes %s", subjects[i].name, subjects[i].arguments);
+        if (more > subjects[i].most)
+            return usage_error("bench %s takes %s, at most %d words", subjects[i].name,
+                               subjects[i].arguments, subjects[i].most);
         const int code = check_options(s, &subjects[i]);
         return code ? code : subjects[i].run(s);
     }
