@@ -101,6 +101,21 @@ static inline void lab_trainer(lab *l, const clt_trainer_options *options)
     ok(clt_trainer_create(l->graph, l->store, options, &l->trainer));
 }
 
+/* Makes a data set of `count` borrowed samples: x, of `width` floats each, and labels. With
+ * `classes`, the labels are of so many classes. */
+static inline clt_status lab_samples(int64_t count, int64_t width, const float *xs,
+                                     const int32_t *labels, int classes, clt_dataset **set)
+{
+    int label = 0;
+    clt_status status = clt_dataset_create_arrays("made up", count, set);
+    if (status == CLT_OK)
+        status = clt_dataset_add_field(*set, "x", CLT_F32, 1, &width, xs, CLT_DATA_BORROW, NULL);
+    if (status == CLT_OK)
+        status =
+            clt_dataset_add_field(*set, "label", CLT_I32, 0, NULL, labels, CLT_DATA_BORROW, &label);
+    return status == CLT_OK && classes ? clt_dataset_set_classes(*set, label, classes) : status;
+}
+
 /* A batch of `count` samples from an input and its labels. */
 static inline clt_step_batch lab_batch(const clt_feed feeds[2], int64_t count)
 {

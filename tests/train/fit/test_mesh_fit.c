@@ -45,15 +45,9 @@ static int should_stop(void *user)
 
 static clt_status fit(clt_trainer *trainer, course *c)
 {
-    const int64_t shape[] = {IN};
     clt_dataset *set;
     clt_fit_options o;
-    int label;
-    CLT_TRY(clt_dataset_create_arrays("made up", MOST, &set));
-    clt_status status =
-        clt_dataset_add_field(set, "x", CLT_F32, 1, shape, xs, CLT_DATA_BORROW, NULL);
-    CLT_NEXT(status, clt_dataset_add_field(set, "label", CLT_I32, 0, NULL, labels, CLT_DATA_BORROW,
-                                           &label));
+    clt_status status = lab_samples(MOST, IN, xs, labels, 0, &set);
     clt_fit_options_init(&o);
     o.epochs = EPOCHS;
     o.batch = BATCH;

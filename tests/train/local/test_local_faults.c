@@ -85,17 +85,6 @@ typedef struct team {
     clt_dataset *data;
 } team;
 
-static clt_status open_data(clt_dataset **set)
-{
-    const int64_t shape[] = {IN};
-    int label;
-    CLT_TRY(clt_dataset_create_arrays("made up", SAMPLES, set));
-    CLT_TRY(clt_dataset_add_field(*set, "x", CLT_F32, 1, shape, xs, CLT_DATA_BORROW, NULL));
-    CLT_TRY(
-        clt_dataset_add_field(*set, "label", CLT_I32, 0, NULL, labels, CLT_DATA_BORROW, &label));
-    return clt_dataset_set_classes(*set, label, CLASSES);
-}
-
 static clt_status open_team(rank *self, team *t)
 {
     clt_trainer_options o;
@@ -116,7 +105,7 @@ static clt_status open_team(rank *self, team *t)
         CLT_TRY(clt_trainer_create(t->l.graph, t->stores[i], &o, &t->trainers[i]));
     }
     CLT_TRY(clt_local_create(t->trainers, EACH, &options, &t->local));
-    return open_data(&t->data);
+    return lab_samples(SAMPLES, IN, xs, labels, CLASSES, &t->data);
 }
 
 static void close_team(team *t)

@@ -42,7 +42,6 @@ static void on_epoch(void *user, const clt_progress *epoch)
 /* Trains an epoch, synchronised after every step. */
 static clt_status fit(int64_t trainer_batch, int64_t batch, clt_dtype precision, reported *r)
 {
-    const int64_t shape[] = {IN};
     clt_store *stores[REPLICAS];
     clt_trainer *trainers[REPLICAS];
     clt_local *local;
@@ -50,7 +49,6 @@ static clt_status fit(int64_t trainer_batch, int64_t batch, clt_dtype precision,
     clt_trainer_options o;
     clt_local_options options;
     clt_fit_options f;
-    int label;
     lab l = {.graph = classifier(IN, 8, CLASSES)};
     clt_trainer_options_init(&o);
     clt_local_options_init(&options);
@@ -63,10 +61,7 @@ static clt_status fit(int64_t trainer_batch, int64_t batch, clt_dtype precision,
         ok(clt_trainer_create(l.graph, stores[i], &o, &trainers[i]));
     }
     ok(clt_local_create(trainers, REPLICAS, &options, &local));
-    ok(clt_dataset_create_arrays("made up", SAMPLES, &data));
-    ok(clt_dataset_add_field(data, "x", CLT_F32, 1, shape, xs, CLT_DATA_BORROW, NULL));
-    ok(clt_dataset_add_field(data, "label", CLT_I32, 0, NULL, labels, CLT_DATA_BORROW, &label));
-    ok(clt_dataset_set_classes(data, label, CLASSES));
+    ok(lab_samples(SAMPLES, IN, xs, labels, CLASSES, &data));
     *r = (reported){.syncs = 0};
     f.batch = batch;
     f.epochs = 1;

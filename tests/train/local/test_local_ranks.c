@@ -51,13 +51,7 @@ static clt_status fill(void *user, const int64_t *indices, int64_t count, void *
  * weights of losses before a step. */
 static clt_status open_arrays(clt_dataset **set)
 {
-    const int64_t shape[] = {IN};
-    int label;
-    CLT_TRY(clt_dataset_create_arrays("made up", SAMPLES, set));
-    CLT_TRY(clt_dataset_add_field(*set, "x", CLT_F32, 1, shape, xs, CLT_DATA_BORROW, NULL));
-    CLT_TRY(
-        clt_dataset_add_field(*set, "label", CLT_I32, 0, NULL, labels, CLT_DATA_BORROW, &label));
-    return clt_dataset_set_classes(*set, label, CLASSES);
+    return lab_samples(SAMPLES, IN, xs, labels, CLASSES, set);
 }
 
 static clt_status open_counted(int *number, clt_dataset **set)

@@ -124,12 +124,7 @@ static void test_room(void **state)
 static clt_step_batch batch_of(int64_t count)
 {
     static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
-    clt_step_batch batch;
-    clt_step_batch_init(&batch);
-    batch.count = count;
-    batch.feeds = feeds;
-    batch.n_feeds = 2;
-    return batch;
+    return lab_batch(feeds, count);
 }
 
 typedef struct change {

@@ -15,11 +15,7 @@ static int32_t labels[COUNT];
 
 static inline clt_status make_data(clt_dataset **set)
 {
-    const int64_t shape[] = {IN};
-    int label = 0;
-    CLT_TRY(clt_dataset_create_arrays("made up", COUNT, set));
-    CLT_TRY(clt_dataset_add_field(*set, "x", CLT_F32, 1, shape, xs, CLT_DATA_BORROW, NULL));
-    return clt_dataset_add_field(*set, "label", CLT_I32, 0, NULL, labels, CLT_DATA_BORROW, &label);
+    return lab_samples(COUNT, IN, xs, labels, 0, set);
 }
 
 /* Makes the rank's trainer on a device of the lab, `devices` times. */

@@ -51,16 +51,9 @@ static void on_epoch(void *user, const clt_progress *p)
 
 static clt_status fit(lab *l, course *c)
 {
-    const int64_t shape[] = {IN};
     clt_dataset *set;
     clt_fit_options options;
-    int label;
-    clt_status status = clt_dataset_create_arrays("made up", MOST, &set);
-    if (status == CLT_OK)
-        status = clt_dataset_add_field(set, "x", CLT_F32, 1, shape, xs, CLT_DATA_BORROW, NULL);
-    if (status == CLT_OK)
-        status =
-            clt_dataset_add_field(set, "label", CLT_I32, 0, NULL, labels, CLT_DATA_BORROW, &label);
+    clt_status status = lab_samples(MOST, IN, xs, labels, 0, &set);
     clt_fit_options_init(&options);
     options.epochs = EPOCHS;
     options.batch = BATCH;
