@@ -46,7 +46,7 @@ typedef struct clt_outer {
 } clt_outer;
 
 /* Reads "average", "momentum" or "nesterov". The last two may be followed by ":lr=X,momentum=Y",
- * one of them or both (0.7 and 0.9). Errors: INVALID_ARGUMENT. Thread-safe. */
+ * one of them or both, each once (0.7 and 0.9). Errors: INVALID_ARGUMENT. Thread-safe. */
 CLT_API clt_status clt_outer_parse(const char *text, clt_outer *outer);
 
 /* Returns "average", "momentum" or "nesterov"; NULL for another number. Thread-safe. */
@@ -54,7 +54,7 @@ CLT_API const char *clt_outer_name(clt_outer_kind kind);
 
 /* Reads when replicas are synchronised: a number of steps ("8", which sets *seconds to 0) or of
  * seconds ("2s", which sets *steps to 0). Errors: INVALID_ARGUMENT for anything that is not above
- * 0. Thread-safe. */
+ * 0, or above 10^9. Thread-safe. */
 CLT_API clt_status clt_sync_every_parse(const char *text, int64_t *steps, double *seconds);
 
 /* Takes the axis local off a mesh: "local=4,dp=2" has 4 replicas on the mesh "dp=2". *replicas is 0

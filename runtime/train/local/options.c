@@ -20,17 +20,20 @@ static clt_status bad_outer(const char *text)
 {
     return clt_fail(CLT_INVALID_ARGUMENT,
                     "outer optimizer '%s': must be average, or momentum or nesterov with "
-                    ":lr=X,momentum=Y if wanted, X above 0 and Y from 0 to below 1",
+                    ":lr=X,momentum=Y if wanted, each once, X above 0 and Y from 0 to below 1",
                     text);
 }
 
-/* Reads "lr=X" or "momentum=Y" at *at, and moves *at behind it. Returns false if it is neither. */
-static bool read_number(const char **at, double *lr, double *momentum)
+/* Reads "lr=X" or "momentum=Y" at *at, and moves *at behind it. Returns false if it is neither, or
+ * was there before: `seen` has a bit for each. */
+static bool read_number(const char **at, double *lr, double *momentum, unsigned *seen)
 {
     char *end;
     const bool rate = !strncmp(*at, "lr=", 3);
-    if (!rate && strncmp(*at, "momentum=", 9) != 0)
+    const unsigned bit = rate ? 1 : 2;
+    if ((!rate && strncmp(*at, "momentum=", 9) != 0) || (*seen & bit))
         return false;
+    *seen |= bit;
     const char *number = strchr(*at, '=') + 1;
     const double value = strtod(number, &end);
     if (end == number || !isfinite(value) || (*end && *end != ',') || (*end == ',' && !end[1]))
@@ -44,13 +47,14 @@ clt_status clt_outer_parse(const char *text, clt_outer *outer)
 {
     const size_t length = strcspn(text, ":");
     clt_outer o = {.lr = 0.7, .momentum = 0.9};
+    unsigned seen = 0;
     int kind = 0;
     while (kind < KINDS && (strlen(names[kind]) != length || strncmp(names[kind], text, length)))
         kind++;
     if (kind == KINDS || (text[length] && (kind == CLT_OUTER_AVERAGE || !text[length + 1])))
         return bad_outer(text);
     for (const char *at = text + length + (text[length] == ':'); *at;)
-        if (!read_number(&at, &o.lr, &o.momentum))
+        if (!read_number(&at, &o.lr, &o.momentum, &seen))
             return bad_outer(text);
     if (!(o.lr > 0) || !(o.momentum >= 0 && o.momentum < 1))
         return bad_outer(text);
@@ -61,14 +65,14 @@ clt_status clt_outer_parse(const char *text, clt_outer *outer)
 
 clt_status clt_sync_every_parse(const char *text, int64_t *steps, double *seconds)
 {
+    const size_t digits = strspn(text, "0123456789"), length = strspn(text, "0123456789.");
+    const bool time = !strcmp(text + length, "s");
     char *end;
     const double number = strtod(text, &end);
-    const bool time = !strcmp(end, "s");
-    if (end == text || (*end && !time) || !isfinite(number) || !(number > 0) ||
-        (!time && (number != floor(number) || number > 1e15)))
+    if (!length || end != text + length || (!time && text[digits]) || !(number > 0) || number > 1e9)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "'%s': replicas are synchronised every so many steps, as 8, or seconds, as "
-                        "2s; the number must be above 0",
+                        "2s or 0.5s; the number must be above 0 and at most 1000000000",
                         text);
     *steps = time ? 0 : (int64_t)number;
     *seconds = time ? number : 0;

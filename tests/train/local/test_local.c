@@ -273,10 +273,14 @@ static void texts_are_read(void **state)
                                          "nesterov:lr=nan",
                                          "nesterov:momentum=1",
                                          "nesterov:lr=1,",
+                                         "nesterov:lr=1,lr=1",
+                                         "momentum:momentum=0.5,lr=1,momentum=0.5",
                                          "nesterov:lr=1;momentum=0"};
     for (size_t i = 0; i < sizeof outers / sizeof *outers; i++)
         refuses(clt_outer_parse(outers[i], &outer), CLT_INVALID_ARGUMENT, "outer optimizer");
-    static const char *const whens[] = {"", "0", "-8", "2.5", "8 steps", "-1s", "0s", "s", "infs"};
+    static const char *const whens[] = {"",   "0",     "-8",   "2.5", "8 steps",   "-1s",
+                                        "0s", "s",     "infs", "1e3", "0x8",       " 8",
+                                        "+8", "1e30s", "2..s", ".",   "1000000001"};
     for (size_t i = 0; i < sizeof whens / sizeof *whens; i++)
         refuses(clt_sync_every_parse(whens[i], &steps, &seconds), CLT_INVALID_ARGUMENT, "above 0");
     static const char *const meshes[] = {"dp=2,local=2", "local=2,local=2", "local=0",
