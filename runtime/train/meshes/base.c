@@ -35,6 +35,12 @@ static double whole_step(const clt_speed *s)
     return s->seconds[s->n_points - 1];
 }
 
+/* An update reads parameters, gradients and slots, and writes all but the gradients. */
+static double passes_of(const clt_meshes *m)
+{
+    return 3 + 2 * clt_optimizer_find(m->trainer.optimizer)->n_slots;
+}
+
 /* Takes the update from the slowest device, by byte of what it updates. */
 static clt_status take_updates(clt_meshes *m, const clt_cost *cost, const clt_mesh_facts *plain)
 {
@@ -50,6 +56,7 @@ static clt_status take_updates(clt_meshes *m, const clt_cost *cost, const clt_me
         m->slower[d] = update > 0 ? cost->speeds[d].update / update : 1;
     m->base.update = update / bytes;
     m->base.status = status / bytes;
+    m->base.move = m->base.update / passes_of(m);
     m->base.slower = m->setting.simulated ? NULL : m->slower;
     return CLT_OK;
 }
@@ -129,10 +136,9 @@ clt_status clt_meshes_measure_base(clt_meshes *m)
                               .bytes = limits.copy_bytes,
                               .stretch = 1,
                               .sync_every = m->options.sync_every};
-    const int slots = clt_optimizer_find(m->trainer.optimizer)->n_slots;
     if (plain)
         return measure_plain(m, plain);
-    /* It reads parameters, gradients and slots, and writes all but the gradients. */
-    m->base.update = (3 + 2 * slots) / limits.update_bytes;
+    m->base.move = 1 / limits.update_bytes;
+    m->base.update = passes_of(m) / limits.update_bytes;
     return CLT_OK;
 }

@@ -110,11 +110,18 @@ static double simulate(const clt_mesh_links *l, const clt_timeline_exchange *e, 
 
 /* --- machines at hand ------------------------------------------------------------------------ */
 
+static bool is_gradient(const clt_timeline_exchange *e)
+{
+    return e->on == CLT_ON_GRADIENT || e->on == CLT_ON_TIED;
+}
+
 /* Returns the curves of the group that is most like the one of the exchange. */
 static const clt_exchange_curves *curves_of(const clt_mesh_links *l, const clt_timeline_exchange *e)
 {
     bool inside = l->inside.devices > 0, across = l->across.devices > 0;
     int before = -1;
+    if (l->wire.devices && is_gradient(e))
+        return &l->wire;
     for (int k = 0; (inside || across) && k < e->members; k++) {
         const int rank = clt_group_member(e->input, e->group, e->participant, k) / l->per_rank;
         inside = inside && (k == 0 || rank == before);
@@ -148,7 +155,7 @@ static double measured(const clt_mesh_links *l, const clt_timeline_exchange *e, 
 clt_timeline_cost clt_mesh_price(void *user, const clt_timeline_exchange *e)
 {
     const clt_mesh_links *l = user;
-    const bool rounds = l->half && (e->on == CLT_ON_GRADIENT || e->on == CLT_ON_TIED);
+    const bool rounds = l->half && is_gradient(e);
     const double bytes = (rounds ? 0.5 : 1) * (double)e->bytes;
     if (e->members < 2)
         return (clt_timeline_cost){0};

@@ -26,6 +26,8 @@ typedef struct clt_mesh_links {
     /* All devices; those of a rank; one of each rank. The last two are measured where they differ
      * from all. */
     clt_exchange_curves all, inside, across;
+    /* Sums of gradients among all devices in the type of the wire, by bytes of that type. */
+    clt_exchange_curves wire;
     /* Simulated. */
     bool simulated;
     int per_node;      /* devices of a node */
@@ -42,8 +44,8 @@ double clt_curve_at(const clt_exchange_curve *curve, double bytes);
  * Prices an exchange; a clt_timeline_price whose user is a clt_mesh_links.
  *
  * Measured: groups within a rank, and with one device of each rank, have curves of their own. The
- * latency is the curve's. The rest is in proportion to what each of m members sends in a ring,
- * which is (m - 1) / m of the bytes.
+ * latency is the curve's. Gradients have the curves of the wire, if those were measured. The rest
+ * is in proportion to what each of m members sends in a ring, which is (m - 1) / m of the bytes.
  *
  * Simulated: an all-reduce first adds up the members of a node, then the nodes, each by a ring or
  * by halving (clt_network_reduce). Groups that leave a node at the same time share its link. Half

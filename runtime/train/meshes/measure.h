@@ -7,8 +7,8 @@
 
 /* Measures collectives of each kind among all devices of all ranks, and if there are several ranks
  * of several devices also within a rank and among ranks. They run in the element type of gradients,
- * as training runs them. `world`: the ranks at hand, or NULL. All ranks get the same numbers.
- * Collective. */
+ * as training runs them, and with a wire the sums of gradients in its type too. `world`: the ranks
+ * at hand, or NULL. All ranks get the same numbers. Collective. */
 clt_status clt_mesh_measure_links(const clt_mesh_setting *setting, const clt_world *world,
                                   clt_mesh_links *links);
 

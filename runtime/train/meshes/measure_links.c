@@ -19,6 +19,7 @@ typedef struct lab {
     int count, total;
     const clt_world *world; /* that measures together */
     clt_dtype dtype;
+    bool wire; /* sums with error feedback alone */
     clt_collectives collectives;
     clt_device_threads *threads;
     cl_mem buffers[CLT_MOST_DEVICES];
@@ -58,6 +59,7 @@ static clt_status time_kind(lab *l, clt_collective_kind kind, int64_t bytes, dou
 {
     double times[BLOCKS];
     void *all;
+    clt_status status = CLT_OK;
     const bool parts = kind == CLT_COLLECTIVE_ALL_GATHER || kind == CLT_COLLECTIVE_REDUCE_SCATTER;
     l->what = (clt_collective){.kind = kind,
                                .dtype = l->dtype,
@@ -69,12 +71,21 @@ static clt_status time_kind(lab *l, clt_collective_kind kind, int64_t bytes, dou
         l->what.count /= 2;
         l->what.out_offset = l->what.count;
     }
-    for (int r = -1; r < BLOCKS; r++) {
+    if (l->wire) {
+        l->what.residual_scale = 1;
+        CLT_TRY(meet(l, l->collectives.residual_open(l->collectives.self, 0,
+                                                     bytes / clt_dtype_size(l->dtype),
+                                                     &l->what.residual)));
+    }
+    for (int r = -1; r < BLOCKS && status == CLT_OK; r++) {
         const double began = clt_clock();
-        CLT_TRY(meet(l, clt_device_threads_run(l->threads, run_chain, l)));
+        status = meet(l, clt_device_threads_run(l->threads, run_chain, l));
         if (r >= 0)
             times[r] = (clt_clock() - began) / CHAIN;
     }
+    if (l->what.residual)
+        l->collectives.residual_close(l->what.residual);
+    CLT_TRY(status);
     const double own = clt_clock_median(times, BLOCKS);
     CLT_TRY(clt_ranks_gather(l->world, &own, sizeof own, &all));
     *seconds = *(const double *)all;
@@ -110,6 +121,8 @@ static clt_status measure(lab *l, clt_exchange_curves *curves)
         clt_device_threads_while_waiting(l->threads, l->collectives.progress, l->collectives.self);
     CLT_TRY(time_curve(l, CLT_COLLECTIVE_ALL_REDUCE, &curves->reduce));
     CLT_TRY(time_curve(l, CLT_COLLECTIVE_REDUCE_SCATTER, &curves->scatter));
+    if (l->wire) /* parameters travel as ever */
+        return CLT_OK;
     CLT_TRY(time_curve(l, CLT_COLLECTIVE_ALL_GATHER, &curves->gather));
     return time_curve(l, CLT_COLLECTIVE_SHIFT, &curves->shift);
 }
@@ -117,14 +130,15 @@ static clt_status measure(lab *l, clt_exchange_curves *curves)
 /* Measures a group of `count` devices of this rank, and of each rank of `between` if that is not
  * NULL. All ranks measure at the same time. */
 static clt_status measure_group(const clt_mesh_setting *s, const clt_world *world, int count,
-                                const clt_world *between, clt_exchange_curves *curves)
+                                const clt_world *between, bool wire, clt_exchange_curves *curves)
 {
     const clt_trainer_options *o = s->options;
     lab l = {.devices = s->devices,
              .count = count,
              .total = count * (between ? between->ranks : 1),
              .world = world,
-             .dtype = o->precision};
+             .dtype = wire ? o->wire : o->precision,
+             .wire = wire};
     curves->devices = l.total;
     clt_status status = meet(&l, clt_collectives_open(s->devices, count, between, o->comm_timeout,
                                                       CLT_CONNECT_AUTO, &l.collectives));
@@ -160,9 +174,11 @@ clt_status clt_mesh_measure_links(const clt_mesh_setting *s, const clt_world *wo
     CLT_TRY(find_hosts(s, world, &links->on_host));
     if (!ranks && s->count < 2)
         return CLT_OK;
-    CLT_TRY(measure_group(s, world, s->count, world, &links->all));
+    CLT_TRY(measure_group(s, world, s->count, world, false, &links->all));
+    if (s->options->wire != CLT_F32)
+        CLT_TRY(measure_group(s, world, s->count, world, true, &links->wire));
     if (!ranks || s->count < 2)
         return CLT_OK;
-    CLT_TRY(measure_group(s, world, s->count, NULL, &links->inside));
-    return measure_group(s, world, 1, world, &links->across);
+    CLT_TRY(measure_group(s, world, s->count, NULL, false, &links->inside));
+    return measure_group(s, world, 1, world, false, &links->across);
 }

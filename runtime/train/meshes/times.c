@@ -62,11 +62,18 @@ static double add_time(const clt_mesh_base *base, const clt_mesh_facts *f, int p
     return (in->half ? 2.5 : 3) * bytes / base->bytes;
 }
 
+bool clt_mesh_rounds(const clt_mesh_facts *f)
+{
+    return f->options.wire != CLT_F32 && clt_candidate_devices(&f->candidate) > 1 &&
+           (f->options.precision == CLT_F32 || f->options.accumulate > 1);
+}
+
 static clt_timeline_device device_of(const clt_mesh_base *base, const clt_mesh_facts *f, int place)
 {
     const clt_mesh_place *p = &f->places[place];
     const double updated = (double)clt_mesh_updated(f, place);
     const double slower = base->slower ? base->slower[p->participant] : 1;
+    const double move = clt_mesh_rounds(f) ? slower * base->move : 0;
     return (clt_timeline_device){.input = &p->input,
                                  .program = &p->program,
                                  .rounds = f->candidate.accumulate,
@@ -75,7 +82,9 @@ static clt_timeline_device device_of(const clt_mesh_base *base, const clt_mesh_f
                                  .fixed = base->fixed + base->load * (double)f->options.batch,
                                  .add = add_time(base, f, place),
                                  .update = slower * base->update * updated,
-                                 .status = slower * base->status * updated};
+                                 .status = slower * base->status * updated,
+                                 .round = CLT_MESH_ROUND_BYTES * move,
+                                 .keep = CLT_MESH_KEEP_BYTES * move};
 }
 
 /* Adds the exchange of replicas that train apart: once in `sync_every` steps they add up their

@@ -12,10 +12,16 @@ typedef struct clt_mesh_base {
     double fixed;         /* seconds of a step that no plan and no collective explains */
     double update;        /* seconds a byte of parameters that a device updates */
     double status;        /* seconds a byte of gradients, for norm and finiteness */
+    double move;          /* seconds a byte that an update reads or writes */
     double load;          /* seconds to assemble a sample, if the host has no free core */
     const double *slower; /* by participant: `update` times this; NULL: all are alike */
     int64_t sync_every;   /* of local SGD */
 } clt_mesh_base;
+
+/* Bytes that the kernels of error feedback move for each byte of gradients in f32. Rounding reads
+ * gradients and residuals and writes 16 bits. Keeping reads both and writes residuals. */
+#define CLT_MESH_ROUND_BYTES 2.5
+#define CLT_MESH_KEEP_BYTES 3.0
 
 /* The predicted step of a mesh. */
 typedef struct clt_mesh_step {
@@ -29,6 +35,9 @@ typedef struct clt_mesh_step {
  * `stretch`. */
 void clt_mesh_estimate(const clt_mesh_base *base, const clt_mesh_facts *facts, int place,
                        double *forward, double *whole);
+
+/* Whether the devices of a mesh round gradients for their exchange, as clt_wire_choose decides. */
+bool clt_mesh_rounds(const clt_mesh_facts *facts);
 
 /* Predicts a step with the times of the places. Errors: OUT_OF_MEMORY. */
 clt_status clt_mesh_predict(const clt_mesh_base *base, clt_mesh_links *links,

@@ -313,6 +313,22 @@ static double part_of(const runner *r, int bucket)
     return all ? (double)in->layout->buckets[bucket].bytes / (double)all : 0;
 }
 
+/* The bytes in f32 of the gradients of a bucket, or of all (-1). */
+static double gradients_of(const runner *r, int bucket)
+{
+    const clt_buckets *layout = r->device->input->layout;
+    double bytes = 0;
+    for (int b = 0; b < layout->n_buckets; b++)
+        if ((bucket < 0 || b == bucket) && !layout->buckets[b].state)
+            bytes += (double)layout->buckets[b].bytes;
+    return bytes;
+}
+
+static bool rounds_first(const runner *r, const clt_instruction *i)
+{
+    return i->on == CLT_ON_GRADIENT && !r->device->input->half;
+}
+
 /* Executes instructions until the device ends or must wait. */
 static clt_status run(course *c, runner *r, bool *moved)
 {
@@ -324,6 +340,8 @@ static clt_status run(course *c, runner *r, bool *moved)
             spend(r, d->nodes[i->end] - d->nodes[i->first], &r->compute);
             break;
         case CLT_DO_START:
+            if (rounds_first(r, i))
+                spend(r, d->round * gradients_of(r, i->item), &r->update);
             CLT_TRY(start(c, r, i));
             break;
         case CLT_DO_COMPLETE:
@@ -334,7 +352,11 @@ static clt_status run(course *c, runner *r, bool *moved)
         case CLT_DO_ADD_HALF:
             spend(r, d->add, &r->update);
             break;
+        case CLT_DO_ROUND:
+            spend(r, d->round * gradients_of(r, -1), &r->update);
+            break;
         case CLT_DO_UPDATE:
+            spend(r, d->keep * gradients_of(r, i->item), &r->update);
             spend(r, d->update * (i->item < 0 ? 1 : part_of(r, i->item)), &r->update);
             break;
         case CLT_DO_WORDS:

@@ -22,6 +22,10 @@ typedef struct clt_timeline_device {
     double update;       /* of all that the device updates */
     double add;          /* adds the gradients of a further micro-batch, where the program does */
     double status;       /* norm and finiteness of its gradients, where no reduction finds them */
+    /* Seconds a byte of gradients in f32. round: to 16 bits for the exchange, of each bucket before
+     * its reduction, or of sums of 16-bit gradients where the program rounds them. keep: replaces
+     * the residuals, with the update. 0: the device does not round. */
+    double round, keep;
 } clt_timeline_device;
 
 /* A collective of a group, as its first listed member describes it. */
@@ -47,7 +51,7 @@ typedef clt_timeline_cost (*clt_timeline_price)(void *user, const clt_timeline_e
 typedef struct clt_timeline {
     double seconds;  /* until the last device ends */
     double compute;  /* of the device that ends last: nodes, and `fixed` */
-    double update;   /* of this device: update, status and additions */
+    double update;   /* of this device: update, status, additions and rounding */
     double exchange; /* local and network time of the collectives of the first device */
     double exposed;  /* seconds - compute - update */
 } clt_timeline;

@@ -247,11 +247,44 @@ static void measured_groups(void **state)
     same(clt_mesh_price(&l, &e).network, 1 + 6 * (1. / 2) / (3. / 4));
 }
 
+/* Gradients have the measured curves of the wire: half the bytes of those in f32, all of those in
+ * 16 bits. Parameters have the others. */
+static void measured_wire(void **state)
+{
+    clt_step_program_input in = {.participants = 2};
+    clt_timeline_exchange e = {.on = CLT_ON_GRADIENT,
+                               .kind = CLT_OP_ALL_REDUCE,
+                               .group = CLT_GROUP_ALL,
+                               .members = 2,
+                               .bytes = 4000,
+                               .input = &in};
+    clt_mesh_links l = {.per_rank = 2, .half = true};
+    (void)state;
+    assert_int_equal(clt_mesh_parse("dp=2", 2, &in.mesh), CLT_OK);
+    l.all = (clt_exchange_curves){.devices = 2,
+                                  .reduce = {{1000, 2000, 4000}, {1, 2, 3}},
+                                  .gather = {{1000, 2000, 4000}, {2, 4, 6}}};
+    same(clt_mesh_price(&l, &e).network, 2);
+    l.wire = (clt_exchange_curves){.devices = 2,
+                                   .reduce = {{1000, 2000, 4000}, {5, 7, 9}},
+                                   .scatter = {{1000, 2000, 4000}, {3, 4, 8}}};
+    same(clt_mesh_price(&l, &e).network, 7);
+    e.kind = CLT_OP_REDUCE_SCATTER;
+    same(clt_mesh_price(&l, &e).network, 4);
+    l.half = false;
+    same(clt_mesh_price(&l, &e).network, 8);
+    e.on = CLT_ON_VALUES;
+    e.kind = CLT_OP_ALL_GATHER;
+    same(clt_mesh_price(&l, &e).network, 6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_devices), cmocka_unit_test(products),       cmocka_unit_test(limited),
-        cmocka_unit_test(groups),      cmocka_unit_test(halves),         cmocka_unit_test(curve),
-        cmocka_unit_test(misaligned),  cmocka_unit_test(measured_groups)};
+        cmocka_unit_test(two_devices),  cmocka_unit_test(products),
+        cmocka_unit_test(limited),      cmocka_unit_test(groups),
+        cmocka_unit_test(halves),       cmocka_unit_test(curve),
+        cmocka_unit_test(misaligned),   cmocka_unit_test(measured_groups),
+        cmocka_unit_test(measured_wire)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

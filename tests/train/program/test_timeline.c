@@ -190,6 +190,40 @@ static void overlap(void **state)
     }
 }
 
+/* A device rounds each bucket before its reduction, so the reduction is late by that, and keeps the
+ * residuals with the update. Gradients in 16 bits are rounded once, after the last micro-batch. */
+static void rounding(void **state)
+{
+    const double round = 2.5e-7, keep = 3e-7, all = 6000. * ALIGN;
+    (void)state;
+    for (int half = 0; half <= 1; half++) {
+        const int rounds = half ? 3 : 1;
+        machine m[2];
+        line l = {0.05, 4e6, false, 0};
+        double now = 0.3, end = 0;
+        for (int b = 0; b < BUCKETS && !half; b++) {
+            const double bytes = (b + 1) * 1000. * ALIGN;
+            now += parts[b] + round * bytes;
+            end = fmax(end, now) + 0.05 + bytes / 4e6;
+        }
+        if (half) /* the reductions of half the bytes follow one another */
+            end = rounds * 1.0 + round * all + 3 * 0.05 + all / 2 / 4e6;
+        for (int d = 0; d < 2; d++) {
+            make_plain(&m[d], parts, "dp=2", 2, d, rounds);
+            m[d].input.half = half;
+            m[d].device.round = round;
+            m[d].device.keep = keep;
+            m[d].device.update = 0.02;
+            clt_step_program_free(&m[d].program);
+            ok(clt_step_program_generate(&m[d].input, CLT_PROGRAM_STEP,
+                                         half ? CLT_LOAD_MANY : CLT_LOAD_ONE, &m[d].program));
+        }
+        const clt_timeline t = run(m, 2, &l, NULL);
+        same(t.seconds, end + keep * all + 0.02);
+        same(t.update, (round + keep) * all + 0.02);
+    }
+}
+
 /* One listed device stands for all that do the same. */
 static void stands_for_all(void **state)
 {
@@ -316,9 +350,9 @@ static void never_ends(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_device),     cmocka_unit_test(overlap),
-                                       cmocka_unit_test(stands_for_all), cmocka_unit_test(tensor),
-                                       cmocka_unit_test(bubbles),        cmocka_unit_test(uneven),
-                                       cmocka_unit_test(never_ends)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_device), cmocka_unit_test(overlap), cmocka_unit_test(stands_for_all),
+        cmocka_unit_test(tensor),     cmocka_unit_test(bubbles), cmocka_unit_test(uneven),
+        cmocka_unit_test(never_ends), cmocka_unit_test(rounding)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
