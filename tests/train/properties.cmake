@@ -30,19 +30,14 @@ clt_add_test(vendor.train.carried.mixed test_train_carried)
 set_tests_properties(vendor.train.carried.mixed PROPERTIES LABELS vendor
     ENVIRONMENT "CLT_TEST_DEVICES=pocl@1,intel")
 clt_test_on_vendor(train.predictor intel)
-clt_test_on_oclgrind(train.predictor)
+clt_test_on_oclgrind(train.predictor UNOPTIMIZED)
 clt_test_on_vendor(train.recompute intel)
 set_tests_properties(train.recompute vendor.train.recompute PROPERTIES TIMEOUT 1200)
-clt_test_on_oclgrind(train.checksum)
-clt_test_on_oclgrind(train.recompute)
-clt_test_on_oclgrind(train.device_data)
-# Oclgrind's check for uninitialised values does not know one of the instructions that the optimiser makes.
+clt_test_on_oclgrind(train.checksum UNOPTIMIZED)
+clt_test_on_oclgrind(train.recompute UNOPTIMIZED)
+clt_test_on_oclgrind(train.device_data UNOPTIMIZED)
 if(TEST oclgrind.train.device_data)
     set_tests_properties(oclgrind.train.device_data oclgrind.train.predictor PROPERTIES TIMEOUT 1200)
-    set_property(TEST oclgrind.train.checksum oclgrind.train.device_data oclgrind.train.predictor
-        oclgrind.train.recompute
-        APPEND PROPERTY ENVIRONMENT
-        "OCLGRIND_BUILD_OPTIONS=-cl-opt-disable")
 endif()
 clt_add_test(vendor.train.parity.mixed test_train_parity)
 set_tests_properties(vendor.train.parity.mixed PROPERTIES LABELS vendor TIMEOUT 1200
@@ -55,33 +50,17 @@ set_tests_properties(vendor.train.blas_choices PROPERTIES TIMEOUT 1200 SKIP_RETU
 # These tests measure which of two devices is slow. Another test at the same time would disturb them.
 set_tests_properties(train.planner train.planner_ranks train.balance train.stages PROPERTIES RUN_SERIAL TRUE)
 clt_test_on_vendor(train.copies intel)
-clt_test_on_oclgrind(train.copies)
-if(TEST oclgrind.train.copies)
-    set_property(TEST oclgrind.train.copies APPEND PROPERTY ENVIRONMENT
-        "OCLGRIND_BUILD_OPTIONS=-cl-opt-disable")
-endif()
+clt_test_on_oclgrind(train.copies UNOPTIMIZED)
 clt_test_on_vendor(train.given intel)
 clt_add_test(vendor.train.given.mixed test_train_given)
 set_tests_properties(vendor.train.given.mixed PROPERTIES LABELS vendor
     ENVIRONMENT "CLT_TEST_DEVICES=pocl@1,intel")
-clt_test_on_oclgrind(train.given)
-if(TEST oclgrind.train.given)
-    set_property(TEST oclgrind.train.given APPEND PROPERTY ENVIRONMENT
-        "OCLGRIND_BUILD_OPTIONS=-cl-opt-disable")
-endif()
+clt_test_on_oclgrind(train.given UNOPTIMIZED)
 clt_test_on_vendor(train.half_gradients intel)
 clt_test_on_vendor(train.loss_scaling intel)
-clt_test_on_oclgrind(train.half_gradients)
-if(TEST oclgrind.train.half_gradients)
-    set_property(TEST oclgrind.train.half_gradients APPEND PROPERTY ENVIRONMENT
-        "OCLGRIND_BUILD_OPTIONS=-cl-opt-disable")
-endif()
+clt_test_on_oclgrind(train.half_gradients UNOPTIMIZED)
 clt_test_on_vendor(train.update_kernels intel)
-clt_test_on_oclgrind(train.update_kernels)
-if(TEST oclgrind.train.update_kernels)
-    set_property(TEST oclgrind.train.update_kernels APPEND PROPERTY ENVIRONMENT
-        "OCLGRIND_BUILD_OPTIONS=-cl-opt-disable")
-endif()
+clt_test_on_oclgrind(train.update_kernels UNOPTIMIZED)
 # Skipped in a build without the tests' hooks.
 set_tests_properties(train.choices_sums PROPERTIES SKIP_RETURN_CODE 77)
 foreach(subject store_parts split_training split_ranks memory)

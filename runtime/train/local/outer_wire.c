@@ -129,11 +129,14 @@ clt_status clt_outer_wire_forget(clt_local *local)
 {
     const clt_outer_state *o = &local->outer;
     const clt_collectives *c = &o->collectives;
+    clt_status status = CLT_OK;
+    if (!is_on(local))
+        return CLT_OK;
     float *zeros = clt_calloc((size_t)o->parameters + 1, sizeof *zeros);
-    clt_status status = zeros ? CLT_OK : CLT_OUT_OF_MEMORY;
-    for (int i = 0; is_on(local) && i < local->own; i++)
+    CLT_TRY_MEMORY(zeros);
+    for (int i = 0; i < local->own; i++)
         memset(o->wire.residuals[i], 0, (size_t)o->parameters * sizeof *zeros);
-    for (int k = 0; is_on(local) && c->self && k < o->n_parameters; k++)
+    for (int k = 0; c->self && k < o->n_parameters; k++)
         for (int rounding = 0; rounding < CLT_ROUNDINGS; rounding++)
             if (c->residual_has(o->wire.sums[k], rounding))
                 CLT_NEXT(status, c->residual_set(o->wire.sums[k], rounding, zeros));

@@ -139,9 +139,10 @@ static clt_status plan_device(const clt_graph *graph, const clt_store *store,
                               const clt_tuning_record *tuning, bool simulated, clt_mesh_plan *p)
 {
     clt_plan *plans[2] = {NULL};
-    clt_status status = clt_capacity_plan(graph, store, options, parts, device, tuning, &plans[0]);
-    CLT_NEXT(status,
-             clt_capacity_evaluation(graph, store, options, parts, device, tuning, &plans[1]));
+    clt_status status =
+        clt_capacity_plan(graph, store, options, parts, device, CLT_PLAN_TRAIN, tuning, &plans[0]);
+    CLT_NEXT(status, clt_capacity_plan(graph, store, options, parts, device, CLT_PLAN_EVALUATE,
+                                       tuning, &plans[1]));
     CLT_NEXT(status, take(plans[0], plans[1], store, options, &store->mesh, p));
     if (status == CLT_OK && (simulated || tuning->count == 0))
         clt_capacity_need_of(store, options, plans[0], plans[1], &p->need);

@@ -377,22 +377,11 @@ clt_status clt_capacity_memory(const clt_graph *graph, const clt_store *store,
 
 clt_status clt_capacity_plan(const clt_graph *graph, const clt_store *store,
                              const clt_trainer_options *options, int participants, int device,
-                             const clt_tuning_record *tuning, clt_plan **plan)
+                             clt_plan_mode mode, const clt_tuning_record *tuning, clt_plan **plan)
 {
     int64_t share;
     CLT_TRY(clt_capacity_share(participants, options, options->batch, &share));
-    return make_plan(graph, store, options, participants, device, CLT_PLAN_TRAIN, share, tuning,
-                     false, plan);
-}
-
-clt_status clt_capacity_evaluation(const clt_graph *graph, const clt_store *store,
-                                   const clt_trainer_options *options, int participants, int device,
-                                   const clt_tuning_record *tuning, clt_plan **plan)
-{
-    int64_t share;
-    CLT_TRY(clt_capacity_share(participants, options, options->batch, &share));
-    return make_plan(graph, store, options, participants, device, CLT_PLAN_EVALUATE, share, tuning,
-                     false, plan);
+    return make_plan(graph, store, options, participants, device, mode, share, tuning, false, plan);
 }
 
 /* With offload each device keeps another part of the optimizer's state. */

@@ -28,15 +28,11 @@ clt_status clt_capacity_memory(const clt_graph *graph, const clt_store *store,
                                const clt_trainer_options *options, int participants, int device,
                                clt_memory *memory);
 
-/* Makes the plan of training that a device of the store would have. `tuning` may be NULL. */
+/* Makes the plan of training or evaluation that a device of the store would have. `tuning` may be
+ * NULL. */
 clt_status clt_capacity_plan(const clt_graph *graph, const clt_store *store,
                              const clt_trainer_options *options, int participants, int device,
-                             const clt_tuning_record *tuning, clt_plan **plan);
-
-/* Makes the plan of evaluation that goes with it. */
-clt_status clt_capacity_evaluation(const clt_graph *graph, const clt_store *store,
-                                   const clt_trainer_options *options, int participants, int device,
-                                   const clt_tuning_record *tuning, clt_plan **plan);
+                             clt_plan_mode mode, const clt_tuning_record *tuning, clt_plan **plan);
 
 /* What decides, beside the store and the options, whether a device's memory suffices. */
 typedef struct clt_capacity_need {

@@ -1,7 +1,7 @@
 /* Two runs of clt_fit in one checkpoint folder: the second is refused before it trains. */
 #include "train/lab.h"
 
-#include "checkpoint/scratch.h"
+#include "train/lab_scratch.h"
 
 enum { ROWS = 8, UNITS = 3 };
 
@@ -62,18 +62,8 @@ static void refused_and_lent(void **state)
     lab_close(&l);
 }
 
-static int begin(void **state)
-{
-    return scratch_make(state) || open_runtime(state);
-}
-
-static int end(void **state)
-{
-    return close_runtime(state) || scratch_remove(state);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(refused_and_lent)};
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, open_runtime_and_scratch, close_runtime_and_scratch);
 }

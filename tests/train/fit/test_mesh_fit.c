@@ -3,7 +3,7 @@
 #include "train/world.h"
 #include "train/unsplit.h"
 
-#include "checkpoint/scratch.h"
+#include "train/lab_scratch.h"
 #include "device/core/device.h"
 #include "exec/testing/lose.h"
 #include "train/core/trainer.h"
@@ -217,12 +217,7 @@ static void a_place_leaves_all_ranks(void **state)
 static int set_up(void **state)
 {
     make_samples(xs, labels, MOST, IN, CLASSES);
-    return scratch_make(state) || open_runtime(state);
-}
-
-static int tear_down(void **state)
-{
-    return close_runtime(state) || scratch_remove(state);
+    return open_runtime_and_scratch(state);
 }
 
 int main(void)
@@ -235,5 +230,5 @@ int main(void)
         cmocka_unit_test(a_place_leaves_all_ranks),
 #endif
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, close_runtime_and_scratch);
 }

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "checkpoint/scratch.h"
+#include "train/lab_scratch.h"
 
 enum { ROWS = 22, MOST = 64, FIRST = 4 }; /* an epoch is 5 whole batches of FIRST and one of 2 */
 
@@ -197,21 +197,11 @@ static void negative(void **state)
     lab_close(&l);
 }
 
-static int begin(void **state)
-{
-    return scratch_make(state) || open_runtime(state);
-}
-
-static int end(void **state)
-{
-    return close_runtime(state) || scratch_remove(state);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_batch_counts_steps), cmocka_unit_test(other_batches_stay_in_place),
         cmocka_unit_test(steps_end_at_the_same_place), cmocka_unit_test(dropped_batches),
         cmocka_unit_test(negative)};
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, open_runtime_and_scratch, close_runtime_and_scratch);
 }

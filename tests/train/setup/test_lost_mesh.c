@@ -5,7 +5,7 @@
  */
 #include "train/split_steps.h"
 
-#include "checkpoint/scratch.h"
+#include "train/lab_scratch.h"
 #include "device/core/device.h"
 #include "exec/testing/lose.h"
 #include "train/core/trainer.h"
@@ -522,16 +522,6 @@ static void one_after_the_other(void **state)
     }
 }
 
-static int set_up(void **state)
-{
-    return scratch_make(state) || open_runtime(state);
-}
-
-static int tear_down(void **state)
-{
-    return close_runtime(state) || scratch_remove(state);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -542,7 +532,7 @@ int main(void)
         cmocka_unit_test(an_updated_place_becomes_all),
         cmocka_unit_test(one_after_the_other),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, open_runtime_and_scratch, close_runtime_and_scratch);
 }
 #else
 int main(void)

@@ -4,7 +4,7 @@
 #include <cltrain/checkpoint.h>
 #include <cltrain/fit.h>
 
-#include "checkpoint/scratch.h"
+#include "train/lab_scratch.h"
 #include "train/core/trainer.h"
 #include "train/planner/balance.h"
 
@@ -305,13 +305,7 @@ static void sizes_of_states(void **state)
 static int set_up(void **state)
 {
     make_samples(xs, labels, MOST, IN, CLASSES);
-    return scratch_make(state) || open_runtime(state);
-}
-
-static int tear_down(void **state)
-{
-    scratch_remove_tree(scratch);
-    return close_runtime(state);
+    return open_runtime_and_scratch(state);
 }
 
 int main(void)
@@ -321,5 +315,5 @@ int main(void)
         cmocka_unit_test(restored_after_the_guard), cmocka_unit_test(damaged_divisions),
         cmocka_unit_test(types_of_states),          cmocka_unit_test(sizes_of_states),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, close_runtime_and_scratch);
 }

@@ -6,7 +6,7 @@
 #include <cltrain/checkpoint.h>
 #include <cltrain/fit.h>
 
-#include "checkpoint/scratch.h"
+#include "train/lab_scratch.h"
 
 enum { IN = 12, HIDDEN = 70, CLASSES = 5, MOST = 21, LARGEST = HIDDEN * IN };
 
@@ -344,17 +344,6 @@ static void test_errors(void **state)
     lab_close(&l);
 }
 
-static int begin(void **state)
-{
-    return scratch_make(state) || open_runtime(state);
-}
-
-static int end(void **state)
-{
-    scratch_remove(state);
-    return close_runtime(state);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -362,5 +351,5 @@ int main(void)
         cmocka_unit_test(test_merge),   cmocka_unit_test(test_layout),
         cmocka_unit_test(test_frozen),  cmocka_unit_test(test_checkpoints),
         cmocka_unit_test(test_errors)};
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, open_runtime_and_scratch, close_runtime_and_scratch);
 }

@@ -5,7 +5,7 @@
 #include "train/normalised.h"
 #include "train/sharded_state.h"
 
-#include "checkpoint/scratch.h"
+#include "train/lab_scratch.h"
 #include "train/fit/predictor.h"
 #include "train/setup/capacity.h"
 #include <cltrain/fit.h>
@@ -428,12 +428,7 @@ static void mistakes_are_named(void **state)
 static int set_up(void **state)
 {
     make_samples(xs, labels, MOST, IN, CLASSES);
-    return scratch_make(state) || open_runtime(state);
-}
-
-static int tear_down(void **state)
-{
-    return close_runtime(state) || scratch_remove(state);
+    return open_runtime_and_scratch(state);
 }
 
 int main(void)
@@ -448,5 +443,5 @@ int main(void)
                                        cmocka_unit_test(owners_do_not_predict),
                                        cmocka_unit_test(owners_keep_no_activations),
                                        cmocka_unit_test(mistakes_are_named)};
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, close_runtime_and_scratch);
 }

@@ -2,7 +2,7 @@
  * numbers of ranks, and after a device is lost. */
 #include "train/world.h"
 
-#include "checkpoint/scratch.h"
+#include "train/lab_scratch.h"
 #include "exec/testing/lose.h"
 #include "train/core/trainer.h"
 #include <cltrain/checkpoint.h>
@@ -257,16 +257,6 @@ static void a_lost_device_takes_its_own_residuals(void **state)
 }
 #endif
 
-static int set_up(void **state)
-{
-    return scratch_make(state) || open_runtime(state);
-}
-
-static int tear_down(void **state)
-{
-    return close_runtime(state) || scratch_remove(state);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,5 +266,5 @@ int main(void)
         cmocka_unit_test(a_lost_device_takes_its_own_residuals),
 #endif
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, open_runtime_and_scratch, close_runtime_and_scratch);
 }
