@@ -335,6 +335,28 @@ static void former_operators_are_found(void **state)
     clt_tuning_free(&record);
 }
 
+/* Parts of a device have other compute units, and are of its kind. */
+static void kinds_are_compared(void **state)
+{
+    clt_device device = {.caps = caps_of(CLT_KIND_CPU, 8)};
+    const char *const text = "{\"kernels\": [{\"version\": 5, \"platform\": \"\", \"device\": "
+                             "\"device\", \"driver\": \"\", \"compute_units\": 2, "
+                             "\"entries\": []}]}";
+    clt_tuning_record record;
+    bool have = false;
+    (void)state;
+    ok(clt_tunings_have_kind(text, &device, &have));
+    assert_true(have);
+    device.caps.compute_units++;
+    ok(clt_tunings_have_kind(text, &device, &have));
+    assert_true(have);
+    assert_int_equal(clt_tunings_find(text, &device, &record), CLT_NOT_FOUND);
+    device.caps.driver[0] = '2';
+    ok(clt_tunings_have_kind(text, &device, &have));
+    assert_false(have);
+    assert_int_equal(clt_tunings_have_kind("[]", &device, &have), CLT_FORMAT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -346,6 +368,7 @@ int main(void)
         cmocka_unit_test(foreign_texts_are_refused),
         cmocka_unit_test(keys_are_of_shapes),
         cmocka_unit_test(former_operators_are_found),
+        cmocka_unit_test(kinds_are_compared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -121,7 +121,9 @@ def read_options(words, here, description):
         prog="cltrain-launch", description=description, epilog=EXIT, allow_abbrev=False,
         usage="cltrain-launch -n N [options] -- train --model NAME --data SPEC [options of train]\n"
               "       cltrain-launch --ranks MIN:MAX [options] -- train ... --checkpoint-dir DIR\n"
-              "       cltrain-launch --resize N --job DIR",
+              "       cltrain-launch --resize N --job DIR\n"
+              "       cltrain-launch -n WORKERS [options] -- train --async S --servers N [options of train]\n"
+              "       (asynchronous jobs have other options: cltrain-launch --help -- train --async 1)",
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", type=whole(1), dest="ranks", metavar="N", help="number of ranks; with --ranks: at the "
                         "beginning (default: MAX, or the slots of --hosts)")

@@ -230,7 +230,8 @@ static clt_status add_row(const table *t, const item *it, int index, clt_selecti
     if (it->parts > units || it->cores > units) {
         char bound[80];
         describe_binding(row, bound);
-        return clt_fail(CLT_INVALID_ARGUMENT, "--devices: '%s': device %d (%s) has %d core%s%s",
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "--devices: '%s': device %d (%s) has %d core%s%s: ask for at most as many",
                         it->text, index, row->name, units, units == 1 ? "" : "s", bound);
     }
     bool whole = it->parts <= 1 && (it->cores == 0 || it->cores == units);

@@ -41,11 +41,16 @@ static void tuning_name_device(clt_tuning_record *record, const clt_device *devi
     record->compute_units = caps->compute_units;
 }
 
-bool clt_tuning_of_device(const clt_tuning_record *record, const clt_device *device)
+bool clt_tuning_of_kind(const clt_tuning_record *record, const clt_device *device)
 {
     return !strcmp(record->platform, device->caps.platform) &&
            !strcmp(record->device, device->caps.name) &&
-           !strcmp(record->driver, device->caps.driver) &&
+           !strcmp(record->driver, device->caps.driver);
+}
+
+bool clt_tuning_of_device(const clt_tuning_record *record, const clt_device *device)
+{
+    return clt_tuning_of_kind(record, device) &&
            record->compute_units == device->caps.compute_units;
 }
 

@@ -219,7 +219,9 @@ clt_status clt_tuning_from_json(const char *text, clt_tuning_record *out)
     return status;
 }
 
-clt_status clt_tunings_find(const char *text, const clt_device *device, clt_tuning_record *out)
+/* Finds a record of the device, or with `kind` of a device of its kind. */
+static clt_status find(const char *text, const clt_device *device, bool kind,
+                       clt_tuning_record *out)
 {
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     const json_t *list = json_object_get(root, "kernels");
@@ -237,10 +239,7 @@ clt_status clt_tunings_find(const char *text, const clt_device *device, clt_tuni
             memcpy(record.platform, device->caps.platform, sizeof record.platform);
             record.compute_units = device->caps.compute_units;
         }
-        if (clt_tuning_of_device(&record, device)) {
-            /* Frozen choices hold even if the operator has other variants now. */
-            for (int k = 0; k < record.count; k++)
-                record.entries[k].variants = 0;
+        if (kind ? clt_tuning_of_kind(&record, device) : clt_tuning_of_device(&record, device)) {
             *out = record;
             break;
         }
@@ -249,4 +248,23 @@ clt_status clt_tunings_find(const char *text, const clt_device *device, clt_tuni
     }
     json_decref(root);
     return status;
+}
+
+clt_status clt_tunings_find(const char *text, const clt_device *device, clt_tuning_record *out)
+{
+    CLT_TRY(find(text, device, false, out));
+    /* Frozen choices hold even if the operator has other variants now. */
+    for (int k = 0; k < out->count; k++)
+        out->entries[k].variants = 0;
+    return CLT_OK;
+}
+
+clt_status clt_tunings_have_kind(const char *text, const clt_device *device, bool *have)
+{
+    clt_tuning_record record;
+    const clt_status status = find(text, device, true, &record);
+    *have = status == CLT_OK;
+    if (*have)
+        clt_tuning_free(&record);
+    return status == CLT_NOT_FOUND ? CLT_OK : status;
 }

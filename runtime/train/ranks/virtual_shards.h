@@ -11,7 +11,7 @@
 #include "train/store/store.h"
 
 /* As many as an operation of <cltrain/comm.h> has leaves. */
-enum { CLT_MOST_VIRTUAL_SHARDS = 1 << 20 };
+enum { CLT_MOST_VIRTUAL_SHARDS = 1 << 16 };
 
 /* Divides `shards` over the devices of ranks [0, ranks), of which rank r has those from begins[r]
  * to begins[r + 1]. nodes[r] is the number of its node, from 0 on. Device d gets the shards

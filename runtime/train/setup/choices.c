@@ -98,10 +98,27 @@ static clt_status measure(maker *m, int index, clt_tuning_record *record)
     return CLT_OK;
 }
 
+/* With virtual shards all runs on one kind of device have the same kernels, and take no choices
+ * from a checkpoint. */
+static clt_status compare_kinds(const clt_trainer_options *o, const clt_device *device)
+{
+    bool same = true;
+    if (o->frozen)
+        CLT_TRY(clt_tunings_have_kind(o->frozen, device, &same));
+    if (!same)
+        clt_log(CLT_LOG_WARN,
+                "%s: the checkpoint is of devices of another kind, so its run does not go on with "
+                "the same bits: results are equal to rounding",
+                clt_device_label(device));
+    return CLT_OK;
+}
+
 static clt_status make_record(maker *m, int index, clt_tuning_record *record)
 {
     clt_device *device = m->store->replicas[index].device;
     const clt_trainer_options *o = m->options;
+    if (o->virtual_shards)
+        CLT_TRY(compare_kinds(o, device));
     if (o->frozen && !o->virtual_shards) { /* else plans take no measurements */
         clt_status status = clt_tunings_find(o->frozen, device, record);
         if (status != CLT_NOT_FOUND)

@@ -329,12 +329,20 @@ static void compare_shards(const clt_trainer *t, const clt_checkpoint *checkpoin
 {
     const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_SHARDS);
     const int64_t before = section ? strtoll(section->text, NULL, 10) : 0;
-    if (before != t->options.virtual_shards && t->all.rank == 0)
-        clt_log(CLT_LOG_WARN,
-                "%s was written with %lld virtual shards, and this run has %lld (0: none): results "
-                "are equal to rounding. Give %lld to go on with the same bits",
-                clt_checkpoint_path(checkpoint), (long long)before,
-                (long long)t->options.virtual_shards, (long long)before);
+    const int64_t now = t->options.virtual_shards;
+    if (before == now || t->all.rank != 0)
+        return;
+    char was[32] = "out virtual shards", is[32] = "none", same[48] = "no virtual shards";
+    if (before)
+        snprintf(was, sizeof was, " %lld virtual shards", (long long)before);
+    if (before)
+        snprintf(same, sizeof same, "%lld virtual shards", (long long)before);
+    if (now)
+        snprintf(is, sizeof is, "%lld", (long long)now);
+    clt_log(CLT_LOG_WARN,
+            "%s was written with%s, and this run has %s: results are equal to rounding. Take %s to "
+            "go on with the same bits",
+            clt_checkpoint_path(checkpoint), was, is, same);
 }
 
 /* A run of replicas goes on as a run without them. */

@@ -71,7 +71,7 @@ int job_is_meshed(const settings *s)
 }
 
 /* As in the library. */
-enum { MOST_VIRTUAL_SHARDS = 1 << 20 };
+enum { MOST_VIRTUAL_SHARDS = 1 << 16 };
 
 /* The shards are micro-batches of equal sizes, with the kernels of a canonical device. */
 int read_virtual_shards(job *j, const settings *s)
