@@ -24,8 +24,8 @@ static clt_status read_axis(const char *text, int length, int rest_places, clt_m
     if (axis == CLT_AXES && name == 5 && !memcmp(text, "local", 5))
         return clt_fail(
             CLT_INVALID_ARGUMENT,
-            "mesh: local has replicas with a trainer each, which only `cltrain train` and "
-            "<cltrain/local.h> make");
+            "mesh: local has replicas with a trainer each. Give their number, as `cltrain train "
+            "--parallel local=4 --sync-every 8`; in C, see <cltrain/local.h>");
     if (axis == CLT_AXES)
         return clt_fail(CLT_INVALID_ARGUMENT, "mesh: there is no axis '%.*s'; axes are %s", name,
                         text, axes);

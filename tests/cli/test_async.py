@@ -247,6 +247,8 @@ class AsyncTest(JobTest):
                  (["--async", "1"], "cltrain-launch starts them all"),
                  (["--async", "1", "--holder", "1", "--listen", "a:0"], "the 1 holders of --servers"),
                  (["--async", "1", "--holder", "0"], "--holder 0 needs --listen ADDRESS:PORT"),
+                 (["--async", "1", "--holder", "0", "--listen", ":99"], "--listen :99: give ADDRESS:PORT"),
+                 (["--async", "1", "--holder", "0", "--listen", "a:65536"], "--listen a:65536: give ADDRESS:PORT"),
                  (["--async", "1", "--worker", "0"], "--worker 0 needs --join HOST:PORT"),
                  (["--async", "1", "--servers", "2", "--holder", "1", "--listen", "0.0.0.0:0", "--join", "a:1"],
                   "--holder 1 --listen 0.0.0.0:0: others cannot reach this address: add --reach HOST"),

@@ -78,6 +78,9 @@ class Local(CommandTest):
         self.assertIn("2 replicas, synchronised every 4 steps (nesterov, lr 0.5, momentum 0.8)",
                       self.last.stdout)
         self.assertIn(f"3 synchronisations, {3 * steps[0]['sync_bytes']} bytes", self.last.stdout)
+        # One replica exchanges nothing.
+        self.fit("alone", "--steps", "6", "--parallel", "local=1", "--sync-every", "4", devices="pocl")
+        self.assertIn("2 synchronisations, 0 bytes", self.last.stdout)
         # An epoch that ends between synchronisations is reported, and saved, at the next one.
         steps, epochs = self.fit("late", "--steps", "12", *TWO, "--sync-every", "6", "--batch", "20",
                                  "--checkpoint-every", "5")
@@ -305,6 +308,7 @@ class Local(CommandTest):
             self.assert_bad(*self.arguments("--steps", "1", *more, devices=devices), code=code, says=says)
         every = ("--sync-every", "8")
         bad(*TWO, says=("--parallel local=2", "--sync-every"))
+        bad("--parallel", "local", *every, says=("local", "--parallel local=4 --sync-every 8"))
         for wrong in ("-8", "0", "1.5", "-2s", "8m"):
             bad(*TWO, "--sync-every=" + wrong, says=("--sync-every " + wrong, "above 0"))
         bad(*TWO, *every, "--outer", "adam", says=("--outer adam", "nesterov"))
@@ -313,7 +317,7 @@ class Local(CommandTest):
         for axis in ("tp", "pp", "space", "time"):
             bad("--parallel", f"local=2,{axis}=1", *every, says=("local", f"not {axis}"))
         for more in (("--zero", "1"), ("--zero", "3"), ("--offload", "optimizer"), ("--rebalance",),
-                     ("--split", "2,1"), ("--virtual-shards", "2")):
+                     ("--split", "2,1"), ("--virtual-shards", "2"), ("--windows", "continued")):
             bad(*TWO, *every, *more, says=(more[0], "is not built beside local"))
         bad("--parallel", "dp=1,local=2", *every, says=("first axis",))
         bad("--parallel", "local=3", *every, says=("3 replicas", "2 devices"))

@@ -93,6 +93,21 @@ class Resume(CommandTest):
         self.assertIn("of other devices", done.stdout)
         self.assertIn("predicted", done.stdout)
 
+    def test_late_records(self):
+        """Records of the steps that are repeated are dropped, and none of earlier steps behind them."""
+        path, folder = self.path("late.jsonl"), self.path("late")
+        self.train("--steps", "5", "--checkpoint-dir", folder, "--metrics", path)
+        late = '{"epoch":2,"step":5,"test_loss":1.25}\n'
+        with open(path, "a", encoding="utf-8") as file:
+            file.write('{"step":6,"loss":9}\n' + late + '{"step":7,"loss":9}\n{"step":8')
+        self.train("--steps", "7", "--checkpoint-dir", folder, "--metrics", path, "--resume")
+        with open(path, encoding="utf-8") as file:
+            lines = [line for line in file if "loss_scale" not in line]
+        found = [json.loads(line) for line in lines]
+        self.assertEqual([r["step"] for r in found if "loss" in r], [1, 2, 3, 4, 5, 6, 7])
+        self.assertNotIn(9, [r.get("loss") for r in found])
+        self.assertEqual(lines.count(late), 1)
+
     def test_replay(self):
         """--replay repeats a run with the divisions of batches from its metrics."""
         if CORES < 2:

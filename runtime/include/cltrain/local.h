@@ -131,9 +131,9 @@ CLT_API int clt_local_first(const clt_local *local);
  */
 CLT_API clt_status clt_local_sync(clt_local *local, const double *samples);
 
-/* Returns the number of synchronisations that exchanged something, and the bytes of parameters and
- * states that one of them reduces: those that clt_comm_counts adds to the payload of all-reduces. 0
- * with one replica. */
+/* Returns the number of synchronisations, and the bytes of parameters and states that one of them
+ * reduces: those that clt_comm_counts adds to the payload of all-reduces. One replica reduces 0
+ * bytes. */
 CLT_API int64_t clt_local_syncs(const clt_local *local);
 CLT_API int64_t clt_local_sync_bytes(const clt_local *local);
 

@@ -391,7 +391,7 @@ clt_status clt_outer_exchange(clt_local *local, const double *weights)
         CLT_TRY(clt_outer_wire_take(local, finite));
     update(&local->options.outer, &local->outer, local->outer.hosts[0]);
     CLT_TRY(clt_world_agree(&local->all, clt_local_each(local, spread, local)));
-    local->syncs += local->total > 1;
+    local->syncs++;
     return CLT_OK;
 }
 

@@ -504,6 +504,8 @@ static int train(run *r, clt_fit_options *fit)
         return failure("%s; %s", clt_error_message(),
                        r->job.options.precision == CLT_F16
                            ? "--precision bf16 or a lower --lr may help"
+                       : r->settings->no_guard
+                           ? "if data and first weights are right, a lower --lr may help"
                            : "if data and first weights are right, a lower --lr or --clip-norm may "
                              "help (--no-guard goes on anyway)");
     if (status != CLT_OK)

@@ -1,5 +1,6 @@
 #include "job/async.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +61,17 @@ static const char *excluded(const settings *s, const char **why)
 }
 
 /* Whether ADDRESS:PORT stands for all addresses of the host. */
+/* Whether the text has an address and a port. */
+static int names_port(const char *listen)
+{
+    const char *colon = strrchr(listen, ':');
+    char *end;
+    if (colon == listen || !isdigit((unsigned char)colon[1]))
+        return 0;
+    const long port = strtol(colon + 1, &end, 10);
+    return !*end && port >= 0 && port <= 65535;
+}
+
 static int is_any(const char *listen)
 {
     const int length = (int)(strrchr(listen, ':') - listen);
@@ -90,6 +102,10 @@ static int check_role(const settings *s)
     if (s->holder >= 0 && (!s->listen || !strrchr(s->listen, ':')))
         return usage_error("--holder %lld needs --listen ADDRESS:PORT, as 0.0.0.0:7000",
                            (long long)s->holder);
+    if (s->holder >= 0 && !names_port(s->listen))
+        return usage_error(
+            "--listen %s: give ADDRESS:PORT, as 0.0.0.0:7000, with a port of 0 to 65535",
+            s->listen);
     if (s->holder > 0 && !s->reach && is_any(s->listen))
         return usage_error(
             "--holder %lld --listen %s: others cannot reach this address: add --reach "

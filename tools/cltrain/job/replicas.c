@@ -28,12 +28,14 @@ static int read_when(const settings *s, clt_local_options *o)
 static int refuse_others(const settings *s)
 {
     const int weighs = s->split && strcmp(s->split, "equal") && strcmp(s->split, "measured");
+    const int continued = s->windows && !strcmp(s->windows, "continued");
     const char *other = s->zero > 0             ? "--zero"
                         : s->offload            ? "--offload"
                         : s->rebalance          ? "--rebalance"
                         : s->replay             ? "--replay"
                         : s->virtual_shards > 0 ? "--virtual-shards"
                         : weighs                ? "--split with weights"
+                        : continued             ? "--windows continued"
                                                 : NULL;
     if (other)
         return usage_error("--parallel %s: %s is not built beside local", s->parallel, other);

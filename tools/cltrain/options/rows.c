@@ -134,7 +134,8 @@ const option_row option_rows[] = {
      "dp)",
      .words = "auto dp= tp= pp= space= time= local="},
     {"sync-every", 0, TEXT, AT(sync_every), 0, FOR_TRAIN | FOR_PLAN, "N|SECONDS",
-     "with local: average replicas every N steps, or every 2s; plan --simulate: steps (8)"},
+     "needed with local: average replicas every N steps, or every 2s. For plan --simulate: steps "
+     "(8)"},
     {"outer", 0, TEXT, AT(outer), 0, FOR_TRAIN, "HOW",
      "with local: average, momentum or nesterov, which take :lr=X,momentum=Y (average; 0.7, 0.9)"},
     {"stages", 0, EITHER, AT(stages), 0, FOR_TRAIN | FOR_PLAN | FOR_EVAL | FOR_BENCH_MESHES | USES,

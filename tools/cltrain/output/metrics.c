@@ -124,23 +124,31 @@ int metrics_open(const char *path, int resume, int scaled, patience *p, metrics 
     return 0;
 }
 
-/* Returns where the record of step `first` or of a later step begins. An incomplete last line is
- * not kept either. */
-static off_t end_of_kept(FILE *file, int64_t first)
+/* Finds where the record of step `first` or of a later step begins. An incomplete last line is not
+ * kept either. *late: the records of earlier steps behind that, which asynchronous runs have,
+ * because they go on while an epoch is evaluated. Free it with free. */
+static off_t end_of_kept(FILE *file, int64_t first, char **late, size_t *late_bytes)
 {
     char *line = NULL;
     size_t room = 0;
     ssize_t length;
     off_t kept = 0;
+    int later = 0;
+    FILE *behind = open_memstream(late, late_bytes);
     while ((length = getline(&line, &room, file)) > 0 && line[length - 1] == '\n') {
         json_t *record = json_loads(line, 0, NULL);
         const json_t *step = json_object_get(record, "step");
-        const int later = json_is_integer(step) && json_integer_value(step) >= first;
+        const int has_step = json_is_integer(step);
+        const int earlier = has_step && json_integer_value(step) < first;
         json_decref(record);
-        if (later)
-            break;
-        kept += length;
+        later = later || (has_step && !earlier);
+        if (!later)
+            kept += length;
+        else if (earlier && behind)
+            fwrite(line, 1, (size_t)length, behind);
     }
+    if (behind)
+        fclose(behind);
     free(line);
     return kept;
 }
@@ -158,9 +166,13 @@ static void begin(metrics *m, int64_t first)
     m->begun = 1;
     if (fstat(fileno(m->file), &info) != 0 || !S_ISREG(info.st_mode))
         return;
-    const off_t kept = m->resume ? end_of_kept(m->file, first) : 0;
-    if (fseeko(m->file, kept, SEEK_SET) != 0 || ftruncate(fileno(m->file), kept) != 0)
+    char *late = NULL;
+    size_t bytes = 0;
+    const off_t kept = m->resume ? end_of_kept(m->file, first, &late, &bytes) : 0;
+    if (fseeko(m->file, kept, SEEK_SET) != 0 || ftruncate(fileno(m->file), kept) != 0 ||
+        (late && fwrite(late, 1, bytes, m->file) != bytes))
         fail(m);
+    free(late);
 }
 
 static void set_number(json_t *record, const char *name, double value)
@@ -265,6 +277,8 @@ int metrics_epoch(metrics *m, const clt_graph *graph, const clt_progress *p)
         begin(m, p->step + 1);
     json_t *record = json_object();
     json_object_set_new(record, "epoch", json_integer(p->epoch));
+    if (p->asynchronous)
+        json_object_set_new(record, "step", json_integer(p->step));
     set_number(record, "test_loss", p->test_loss);
     for (int i = 0; i < mean_count(graph); i++)
         if (mean_name(graph, i)) {
