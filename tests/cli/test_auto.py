@@ -1,7 +1,9 @@
 """--parallel auto, and plan --simulate of meshes."""
+import hashlib
+import os
 import re
 
-from command import CommandTest, main
+from command import CommandTest, get, main
 
 MODEL = "mlp:16"
 
@@ -26,6 +28,42 @@ class Auto(CommandTest):
         self.assertRegex(done.stdout, r"(?m)^trains on dp=2")
         self.assertIn("done: 2 steps", done.stdout)
 
+    def trained(self, name, *more):
+        """Returns the hash of the trained model, and what was printed."""
+        done = self.train("--steps", "3", "--virtual-shards", "4", "--checkpoint-dir", self.path(name), *more,
+                          model=MODEL, devices="pocl/2")
+        last = os.path.join(self.path(name), sorted(os.listdir(self.path(name)))[-1], "model.safetensors")
+        return hashlib.sha256(get(last)).hexdigest(), done.stdout
+
+    def test_virtual_shards(self):
+        """Only dp can have them, and the model file is that of dp."""
+        chosen, out = self.trained("chosen", "--parallel", "auto")
+        self.assertRegex(out, r"(?m)^ +2  dp=2")
+        self.assertRegex(out, r"not possible: tp=2 and \d more: virtual shards need a mesh that has no other axis")
+        self.assertRegex(out, r"not possible: dp=2 zero 3: virtual shards do not work with zero 3")
+        self.assertRegex(out, r"(?m)^trains on dp=2: --parallel dp=2( --zero 1)? does the same$")
+        self.assertEqual(chosen, self.trained("dp", "--parallel", "dp=2")[0])
+        self.assertEqual(chosen, self.trained("zero", "--parallel", "dp=2", "--zero", "1")[0])
+        self.assertEqual(chosen, self.trained("plain")[0])
+        self.assert_bad(*self.arguments("--steps", "1", "--virtual-shards", "1", "--parallel", "auto", model=MODEL,
+                                        devices="pocl/2"), code=2, says=("1 virtual shards", "the 2 devices"))
+        self.assert_bad(*self.arguments("--steps", "1", "--virtual-shards", "4", "--parallel", "auto",
+                                        "--accumulate", "2", model=MODEL, devices="pocl/2"), code=2,
+                        says=("--virtual-shards does not work with --accumulate",))
+
+    def test_virtual_shards_of_machines_that_are_not_there(self):
+        plan = ("plan", "--model", MODEL, "--data", "idx:" + self.data, "--devices", "pocl@1", "--link",
+                "25GB/s,5us", "--inter", "1GB/s,30us", "--virtual-shards", "16", "--per-node", "4")
+        done = self.run_command(*plan, "--simulate", "4,12")
+        self.assertRegex(done.stdout, r"(?m)^16 virtual shards$")
+        for devices in (4, 12):
+            self.assertRegex(done.stdout, rf"(?m)^{devices} devices, batch {devices * 256}: 2 of 3 meshes are possible")
+            self.assertRegex(done.stdout, rf"(?m)^ +1  dp={devices}")
+        self.assertRegex(done.stdout, r"not possible: axes other than dp, local, and wire bf16")
+        self.assert_bad(*plan, "--simulate", "4,32", code=2, says=("--virtual-shards 16", "32 devices"))
+        self.assert_bad(*plan, "--simulate", "4", "--sync-every", "4", code=2,
+                        says=("--sync-every and --virtual-shards",))
+
     def test_plan(self):
         done = self.run_command("plan", "--model", MODEL, "--data", "idx:" + self.data, "--devices",
                                 "pocl/2", "--parallel", "auto")
@@ -49,8 +87,7 @@ class Auto(CommandTest):
             self.assert_bad(*both, "--parallel", mesh, code=2,
                             says=("--parallel " + mesh, "auto chooses all axes"))
         for option in (("--zero", "1"), ("--stages", "measured"), ("--in-flight", "1"),
-                       ("--offload", "optimizer"), ("--split", "2,1"), ("--rebalance",),
-                       ("--virtual-shards", "4")):
+                       ("--offload", "optimizer"), ("--split", "2,1"), ("--rebalance",)):
             self.assert_bad(*both, "--parallel", "auto", *option, code=2,
                             says=("--parallel auto and " + option[0], "exclude each other"))
         self.assert_bad(*both, "--parallel", "auto", "--async", "1", code=2,

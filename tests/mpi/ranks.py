@@ -50,7 +50,7 @@ class RankTest(CommandTest):
 
     def arguments(self, *args, **names):
         # Measuring a division takes longer than most of these runs.
-        split = () if {"--split", "--replay"} & set(args) else ("--split", "equal")
+        split = () if {"--split", "--replay", "auto"} & set(args) else ("--split", "equal")
         return super().arguments(*split, *args, **names)
 
     def words(self, *args, **names):

@@ -73,6 +73,14 @@ class VirtualShards(RankTest):
             have = self.train_at(PLACES[number], f"zero{number}", *usual, "--zero", "1", steps=5)[0]
             self.assertEqual(have, want, PLACES[number])
 
+    def test_chosen(self):
+        """--parallel auto chooses how the ranks update, and the bits stay."""
+        usual = ("--virtual-shards", "4", "--optimizer", "adam")
+        want = self.train_at(PLACES[0], "alone", *usual, steps=5)[0]
+        have, out, _ = self.train_at(PLACES[3], "chosen", *usual, "--parallel", "auto", steps=5)
+        self.assertRegex(out, r"(?m)^trains on dp=2: --parallel dp=2( --zero 1)? does the same$")
+        self.assertEqual(have, want)
+
     def test_bf16(self):
         self.compare(PLACES, "--virtual-shards", "8", "--precision", "bf16", "--optimizer", "adam")
 

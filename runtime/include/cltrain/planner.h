@@ -244,13 +244,17 @@ CLT_API void clt_mesh_entry_init(clt_mesh_entry *entry);
  *   and pipeline bubbles.
  * - The fastest run real steps by turns.
  *
+ * With options->virtual_shards only dp is possible, without zero and with zero 1. The predicted
+ * step has the sums over a device's shards, in the order of the tree.
+ *
  * Simulated devices exchange over `link` and `inter`. Local SGD and 16 bits on the wire are choices
  * among them: both change the results.
  *
  * options->batch is of all devices at hand; options->zero, weights, in_flight and rebalance do not
  * count. Ranks (options->world) call it together, with equal devices in the same order, and find
- * the same. Errors: UNSUPPORTED (no mesh is possible; the ranks' devices differ); those of the
- * devices; STOPPED. Destroy *meshes with clt_meshes_destroy.
+ * the same. Errors: UNSUPPORTED (no mesh is possible; the ranks' devices differ); INVALID_ARGUMENT
+ * (an option; virtual shards that cannot be divided over the devices); those of the devices;
+ * STOPPED. Destroy *meshes with clt_meshes_destroy.
  */
 CLT_API clt_status clt_meshes_create(const clt_graph *graph, clt_device *const *devices, int count,
                                      const clt_trainer_options *options,

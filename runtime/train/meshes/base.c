@@ -89,6 +89,10 @@ static clt_status measure_plain(clt_meshes *m, clt_mesh_facts *plain)
     options.user = m->options.user;
     trainer.weights = NULL;
     trainer.zero = trainer.rebalance = 0;
+    if (m->setting.shards) { /* a shard each, with the kernels of shards */
+        trainer.virtual_shards = 1;
+        trainer.batch = clt_mesh_samples(plain) * m->setting.count * m->setting.ranks;
+    }
     if (m->setting.simulated) /* a device's share */
         trainer.batch = clt_mesh_samples(plain) * plain->candidate.accumulate;
     CLT_TRY(clt_mesh_measure_plans(&m->setting, m->world, plain));

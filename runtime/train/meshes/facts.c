@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "train/meshes/mesh_shards.h"
 #include "train/setup/capacity.h"
 #include "train/setup/explain.h"
 #include <cltrain/planner.h>
@@ -76,18 +77,25 @@ static clt_status store_of(const clt_mesh_setting *s, clt_mesh_facts *f, int ran
                            const clt_store **store)
 {
     clt_store_options options;
+    clt_world world = f->world;
     clt_store_options_init(&options);
     options.parallel = f->mesh;
     options.zero = f->candidate.zero == 3 ? 3 : 0;
-    options.world = f->options.world;
-    f->world.rank = rank;
-    if (!f->stores[rank])
+    f->world.rank = world.rank = rank;
+    if (s->simulated)
+        world.node_ranks = s->per_node;
+    options.world = f->options.world ? &world : NULL;
+    if (!f->stores[rank]) {
         CLT_TRY(clt_store_outline(f->graph, s->devices, s->count, &options, &f->stores[rank]));
+        for (int r = 0; r < f->ranks; r++) /* `repeat` has told this rank's */
+            f->stores[rank]->begins[r] = r * s->count;
+    }
     *store = f->stores[rank];
     return CLT_OK;
 }
 
-/* Places with one stage of the pipeline, without those that are like them; or all places. */
+/* Places with one stage of the pipeline, without those that are like them; or all places. Of
+ * devices with unlike numbers of virtual shards the one with the most counts. */
 static clt_status list_places(const clt_mesh_setting *s, clt_mesh_facts *f)
 {
     f->n_places =
@@ -97,7 +105,9 @@ static clt_status list_places(const clt_mesh_setting *s, clt_mesh_facts *f)
     CLT_TRY_MEMORY(f->places && f->stores);
     for (int i = 0; i < f->n_places; i++) {
         clt_mesh_place *p = &f->places[i];
-        p->participant = s->simulated ? clt_mesh_neighbour(&f->shape, CLT_AXIS_PIPELINE, 0, i) : i;
+        p->participant = !s->simulated ? i
+                         : s->shards   ? clt_mesh_shards_fullest(s)
+                                       : clt_mesh_neighbour(&f->shape, CLT_AXIS_PIPELINE, 0, i);
         p->device = p->participant % s->count;
     }
     return CLT_OK;
@@ -114,8 +124,8 @@ static uint64_t cuts_of(const clt_graph *graph)
 
 /* Plans differ along dp only by whether there is an exchange, unless dp divides the model (zero 3).
  * With a limit of memory they depend on all that takes memory. */
-static clt_status key_of(const clt_mesh_facts *f, const clt_mesh_place *p, const clt_store *store,
-                         clt_mesh_key *key)
+static clt_status key_of(const clt_mesh_setting *s, const clt_mesh_facts *f,
+                         const clt_mesh_place *p, const clt_store *store, clt_mesh_key *key)
 {
     const bool zero = f->candidate.zero == 3, limit = f->options.memory != 0;
     memset(key, 0, sizeof *key);
@@ -130,6 +140,7 @@ static clt_status key_of(const clt_mesh_facts *f, const clt_mesh_place *p, const
     key->zero = zero || limit ? f->candidate.zero : 0;
     key->wire = limit ? (int32_t)f->options.wire : 0;
     key->accumulate = f->options.accumulate;
+    key->shards = s->shards ? clt_mesh_shards_of(s, p->participant) : 0;
     key->caps = clt_hash(&store->replicas[p->device].device->caps,
                          sizeof store->replicas[p->device].device->caps, 0);
     key->layout = clt_buckets_hash(store->replicas[p->device].layout);
@@ -151,7 +162,7 @@ static clt_status plan_place(const clt_mesh_setting *s, clt_mesh_facts *f, clt_m
     const clt_store *store;
     clt_mesh_key key;
     CLT_TRY(store_of(s, f, p->participant / s->count, &store));
-    CLT_TRY(key_of(f, p, store, &key));
+    CLT_TRY(key_of(s, f, p, store, &key));
     p->plan = clt_mesh_plans_find(s->plans, &key);
     if (!p->plan)
         CLT_TRY(clt_mesh_plans_make(s->plans, &key, f->graph, store, &f->options, f->parts,
@@ -188,7 +199,6 @@ static clt_status plan_places(const clt_mesh_setting *s, clt_mesh_facts *f)
 static clt_status write_programs(const clt_mesh_setting *s, clt_mesh_facts *f)
 {
     const int total = clt_candidate_devices(&f->candidate);
-    const clt_load load = f->candidate.accumulate > 1 ? CLT_LOAD_MANY : CLT_LOAD_ONE;
     const clt_store *store;
     f->after = clt_calloc((size_t)f->places[0].plan->layout.n_buckets + 1, sizeof *f->after);
     CLT_TRY_MEMORY(f->after);
@@ -200,7 +210,9 @@ static clt_status write_programs(const clt_mesh_setting *s, clt_mesh_facts *f)
         p->input = clt_step_program_describe(&p->plan->traits, store, p->device, &f->options,
                                              &f->shape, total, &p->plan->outline, f->after);
         p->input.layout = &p->plan->layout;
-        CLT_TRY(clt_step_program_generate(&p->input, CLT_PROGRAM_STEP, load, &p->program));
+        p->rounds = s->shards ? clt_mesh_shards_rounds(s, p->participant) : f->candidate.accumulate;
+        CLT_TRY(clt_step_program_generate(&p->input, CLT_PROGRAM_STEP,
+                                          clt_load_of(p->rounds, p->rounds), &p->program));
         p->nodes = clt_calloc((size_t)p->plan->n_nodes + 1, sizeof *p->nodes);
         CLT_TRY_MEMORY(p->nodes);
     }
@@ -243,7 +255,11 @@ static clt_status find(const clt_mesh_setting *s, clt_mesh_facts *f)
     CLT_TRY(clt_mesh_parse(f->mesh, clt_candidate_devices(&f->candidate), &f->shape));
     f->shape.zero = f->candidate.zero == 3;
     f->parts = f->shape.size[CLT_AXIS_DATA];
+    if (s->shards)
+        CLT_TRY(clt_mesh_shards_check(s, f));
     CLT_TRY(check(f));
+    if (s->shards) /* as a trainer sets it */
+        f->options.accumulate = clt_mesh_shards_most(s);
     CLT_TRY(balance_stages(s, f));
     clt_status status = plan_places(s, f);
     if (status == CLT_OUT_OF_DEVICE_MEMORY && f->shape.size[CLT_AXIS_PIPELINE] > 1) {

@@ -17,6 +17,10 @@ typedef struct clt_mesh_setting {
     clt_tuning_record *tuning;  /* by device */
     int ranks;                  /* count * ranks devices are at hand, or simulated */
     int rank, node_ranks;       /* node_ranks: that share the host's memory */
+    int per_node;               /* simulated: devices of a node */
+    /* With virtual shards: which of them each device has, as clt_virtual_shards_divide says; NULL:
+     * there are none. */
+    const int64_t *shards;
     /* Only one device of each stage is looked at, since the others have the same plan. */
     bool simulated;
     const clt_trainer_options *options; /* batch: of all devices */
@@ -30,6 +34,7 @@ typedef struct clt_mesh_place {
     clt_step_program_input input;
     clt_step_program program;
     clt_memory memory;
+    int rounds;            /* micro-batches, or virtual shards */
     double forward, whole; /* seconds of a micro-batch: of forward, and with backward */
     double *nodes;         /* see clt_timeline_device */
     double update, status;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "train/core/trainer.h"
 #include "train/ranks/world.h"
+#include <cltrain/data.h>
 
 enum { BLOCKS = 5, WARMUP = 2 };
 
@@ -27,6 +28,7 @@ static clt_trainer_options options_of(const clt_mesh_facts *f, const clt_world *
 {
     clt_trainer_options o = f->options;
     o.world = world;
+    o.accumulate = f->candidate.accumulate; /* a trainer counts virtual shards itself */
     o.lr = 0;
     o.schedule = (clt_schedule){.kind = CLT_SCHEDULE_CONSTANT};
     o.guard = 0;
@@ -55,18 +57,30 @@ static clt_status make_feed(const clt_value *input, int64_t samples, clt_feed *f
     return CLT_OK;
 }
 
+/* Divides the batch: equal places of dp have equal parts, and virtual shards of all samples follow
+ * each other. */
+static void divide(const clt_trainer *t, clt_step_batch *batch)
+{
+    const int places = t->all.mesh.size[CLT_AXIS_DATA];
+    const int64_t each = t->options.batch / places;
+    const int64_t *shards = t->shares.bounds;
+    batch->total = shards ? t->options.batch : each * places;
+    batch->first = each * t->all.first_part;
+    batch->count = each * t->all.own_parts;
+    if (!shards)
+        return;
+    const int64_t all = shards[places], *own = &shards[t->all.first_part];
+    batch->first = clt_virtual_shard_begin(batch->total, all, own[0]);
+    batch->count = clt_virtual_shard_begin(batch->total, all, own[t->all.own_parts]) - batch->first;
+}
+
 /* Makes this rank's part of the batch. Data sets know the weights of losses, so they are given. */
 static clt_status make_batch(run *r)
 {
     const clt_trainer *t = r->trainer;
     const clt_graph *graph = t->graph;
-    const int64_t total =
-        t->options.batch / t->all.mesh.size[CLT_AXIS_DATA] * t->all.mesh.size[CLT_AXIS_DATA];
-    const int64_t each = total / t->all.mesh.size[CLT_AXIS_DATA];
     clt_step_batch_init(&r->batch);
-    r->batch.total = total;
-    r->batch.first = each * t->all.first_part;
-    r->batch.count = each * t->all.own_parts;
+    divide(t, &r->batch);
     r->feeds = clt_calloc((size_t)graph->n_values + 1, sizeof *r->feeds);
     r->weights = clt_calloc((size_t)graph->n_losses + 1, sizeof *r->weights);
     CLT_TRY_MEMORY(r->feeds && r->weights);
@@ -74,7 +88,7 @@ static clt_status make_batch(run *r)
         if (graph->values[i]->kind == CLT_VALUE_INPUT && !graph->values[i]->output_gradient)
             CLT_TRY(make_feed(graph->values[i], r->batch.count, &r->feeds[r->batch.n_feeds++]));
     for (int l = 0; l < graph->n_losses; l++)
-        r->weights[l] = (double)total;
+        r->weights[l] = (double)r->batch.total;
     r->batch.feeds = r->feeds;
     r->batch.loss_weights = r->weights;
     return CLT_OK;

@@ -19,7 +19,8 @@ typedef struct lab {
     int count, total;
     const clt_world *world; /* that measures together */
     clt_dtype dtype;
-    bool wire; /* sums with error feedback alone */
+    bool wire;             /* sums with error feedback alone */
+    const int64_t *shards; /* of these devices: sums are in the order of a tree; or NULL */
     clt_collectives collectives;
     clt_device_threads *threads;
     cl_mem buffers[CLT_MOST_DEVICES];
@@ -36,6 +37,8 @@ static clt_status run_chain(void *arg, int d)
     clt_collective_request request;
     clt_collective_result result;
     what.buffer = l->buffers[d];
+    if (l->shards && what.kind == CLT_COLLECTIVE_ALL_REDUCE)
+        what.leaves = l->shards[d + 1] - l->shards[d];
     what.out = what.kind == CLT_COLLECTIVE_SHIFT ? what.buffer : NULL;
     for (int k = 0; k < CHAIN; k++) {
         clt_status status = clt_enqueue_zeros(l->devices[d], (clt_view){what.buffer, 0}, KERNEL);
@@ -120,6 +123,8 @@ static clt_status measure(lab *l, clt_exchange_curves *curves)
     if (l->collectives.needs_progress(l->collectives.self))
         clt_device_threads_while_waiting(l->threads, l->collectives.progress, l->collectives.self);
     CLT_TRY(time_curve(l, CLT_COLLECTIVE_ALL_REDUCE, &curves->reduce));
+    if (l->shards) /* the mesh is dp, and each device gets whole sums */
+        return time_curve(l, CLT_COLLECTIVE_ALL_GATHER, &curves->gather);
     CLT_TRY(time_curve(l, CLT_COLLECTIVE_REDUCE_SCATTER, &curves->scatter));
     if (l->wire) /* parameters travel as ever */
         return CLT_OK;
@@ -138,7 +143,8 @@ static clt_status measure_group(const clt_mesh_setting *s, const clt_world *worl
              .total = count * (between ? between->ranks : 1),
              .world = world,
              .dtype = wire ? o->wire : o->precision,
-             .wire = wire};
+             .wire = wire,
+             .shards = s->shards ? s->shards + s->rank * s->count : NULL};
     curves->devices = l.total;
     clt_status status = meet(&l, clt_collectives_open(s->devices, count, between, o->comm_timeout,
                                                       CLT_CONNECT_AUTO, &l.collectives));
@@ -177,7 +183,7 @@ clt_status clt_mesh_measure_links(const clt_mesh_setting *s, const clt_world *wo
     CLT_TRY(measure_group(s, world, s->count, world, false, &links->all));
     if (s->options->wire != CLT_F32)
         CLT_TRY(measure_group(s, world, s->count, world, true, &links->wire));
-    if (!ranks || s->count < 2)
+    if (!ranks || s->count < 2 || s->shards)
         return CLT_OK;
     CLT_TRY(measure_group(s, world, s->count, NULL, false, &links->inside));
     return measure_group(s, world, 1, world, false, &links->across);

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "train/meshes/measure.h"
+#include "train/meshes/mesh_shards.h"
 #include "train/ranks/world.h"
 #include "train/setup/capacity.h"
 
@@ -58,12 +59,26 @@ static clt_status try_places(clt_meshes *m, clt_axis axis, int devices, bool *al
     return CLT_OK;
 }
 
+/* Excludes the choices that virtual shards have not. */
+static void exclude_for_shards(clt_meshes *m, clt_candidate_limits *limits)
+{
+    limits->shares = limits->halves = false;
+    clt_str_add(&m->excluded, "not possible: axes other than dp, local, and wire bf16: virtual "
+                              "shards do not work with them\n");
+    for (int a = 0; a < CLT_AXES; a++)
+        limits->most[a] = a == CLT_AXIS_DATA ? limits->devices : 1;
+}
+
 /* With the devices at hand each mesh tells its own reason. With thousands, one for each axis does.
  */
 static clt_status bound(clt_meshes *m, clt_candidate_limits *limits, bool *allowed[CLT_AXES])
 {
     const clt_graph *g = m->setting.graph;
     const int n = limits->devices;
+    if (m->setting.simulated && m->setting.shards) {
+        exclude_for_shards(m, limits);
+        return CLT_OK;
+    }
     for (int a = 0; a < CLT_AXES; a++) {
         limits->most[a] = n;
         if (a == CLT_AXIS_PIPELINE) {
@@ -285,7 +300,10 @@ static clt_status set_setting(clt_meshes *m, const clt_graph *graph, clt_device 
                                                   : m->world ? m->world->node_ranks
                                                              : 1,
                                     .simulated = simulated,
+                                    .per_node = m->options.per_node,
                                     .options = &m->trainer};
+    CLT_TRY(clt_mesh_shards_divide(&m->setting, m->world, &m->shards));
+    m->setting.shards = m->shards;
     m->setting.tuning = clt_calloc((size_t)count, sizeof *m->setting.tuning);
     CLT_TRY_MEMORY(m->setting.tuning);
     if (m->options.earlier)
@@ -309,6 +327,17 @@ static clt_status measure_links(clt_meshes *m)
     return CLT_OK;
 }
 
+/* Why the first mesh is not possible, or dp if it is the only one that can have virtual shards. */
+static const char *first_reason(const clt_meshes *m)
+{
+    const int devices = m->setting.count * m->setting.ranks;
+    int first = 0;
+    while (m->setting.shards && first < m->count - 1 &&
+           m->facts[first].candidate.size[CLT_AXIS_DATA] != devices)
+        first++;
+    return m->count ? m->facts[first].reason : "";
+}
+
 static clt_status make(clt_meshes *m)
 {
     CLT_TRY(find_facts(m));
@@ -317,7 +346,7 @@ static clt_status make(clt_meshes *m)
     sort_by_estimate(m);
     if (!m->possible)
         return clt_fail(CLT_UNSUPPORTED, "no mesh of %d devices can train this model: %s",
-                        m->setting.count * m->setting.ranks, m->count ? m->facts[0].reason : "");
+                        m->setting.count * m->setting.ranks, first_reason(m));
     CLT_TRY(measure_links(m));
     CLT_TRY(clt_meshes_measure_base(m));
     CLT_TRY(measure_all(m));
@@ -335,11 +364,12 @@ static clt_status check_earlier(const clt_mesh_options *o, const clt_graph *grap
     const clt_trainer_options *t = s->options;
     return s->simulated && o->devices && s->graph == graph && s->devices[0] == device &&
                    t->precision == options->precision && t->optimizer == options->optimizer &&
-                   t->memory == options->memory && t->recompute == options->recompute
+                   t->memory == options->memory && t->recompute == options->recompute &&
+                   t->virtual_shards == options->virtual_shards
                ? CLT_OK
                : clt_fail(CLT_INVALID_ARGUMENT,
                           "the earlier search must be of simulated machines too, with the same "
-                          "graph, device, precision, optimizer and memory");
+                          "graph, device, precision, optimizer, memory and virtual shards");
 }
 
 static clt_status check(const clt_mesh_options *o, const clt_graph *graph,
@@ -355,9 +385,6 @@ static clt_status check(const clt_mesh_options *o, const clt_graph *graph,
         return clt_fail(CLT_INVALID_ARGUMENT, "simulated devices need a link within a node, and "
                                               "one between nodes");
     CLT_TRY(check_earlier(o, graph, devices[0], options));
-    if (options->virtual_shards)
-        return clt_fail(CLT_UNSUPPORTED, "virtual shards are for dp alone: there is no mesh to "
-                                         "choose");
     return clt_trainer_check_options(options);
 }
 
@@ -395,7 +422,7 @@ void clt_meshes_destroy(clt_meshes *m)
     for (int d = 0; m->setting.tuning && d < m->setting.count; d++)
         clt_tuning_free(&m->setting.tuning[d]);
     clt_mesh_plans_release(m->setting.plans);
-    CLT_FREE(m->facts, m->ranks, m->slower, m->setting.tuning);
+    CLT_FREE(m->facts, m->ranks, m->slower, m->shards, m->setting.tuning);
     clt_str_free(&m->excluded);
     clt_str_free(&m->text);
     clt_free(m);

@@ -26,6 +26,7 @@ struct clt_meshes {
     clt_mesh_base base;
     const clt_mesh_plan *base_plan; /* with which it was measured; NULL: no plan */
     double *slower;
+    int64_t *shards;       /* setting.shards */
     clt_mesh_facts *facts; /* by candidate; does not move */
     clt_mesh_rank *ranks;  /* the best first */
     int count, possible;

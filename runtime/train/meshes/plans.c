@@ -115,6 +115,18 @@ static clt_status take_nodes(const clt_plan *plan, clt_mesh_plan *p)
     return CLT_OK;
 }
 
+/* Nodes add gradients whose places are totals (plan/totals.c). */
+static int64_t added_by_updates(const clt_plan *plan)
+{
+    int64_t bytes = 0;
+    for (int s = 0; s < plan->buckets.n_slots; s++) {
+        const clt_value *gradient = plan->gradients[s];
+        if (gradient && plan->places[gradient->id].kind == CLT_PLACE_GRADIENT)
+            bytes += clt_type_elements(&gradient->type, 0) * clt_dtype_size(CLT_F32);
+    }
+    return bytes;
+}
+
 /* Takes what is kept of the plans of training and evaluation. */
 static clt_status take(const clt_plan *training, const clt_plan *evaluation, const clt_store *store,
                        const clt_trainer_options *options, const clt_mesh *mesh, clt_mesh_plan *p)
@@ -127,6 +139,7 @@ static clt_status take(const clt_plan *training, const clt_plan *evaluation, con
     p->traits = clt_step_traits_of(training, options, mesh);
     clt_memory_count_plans(store, training, evaluation, clt_capacity_micro_batches(options),
                            &memory);
+    p->added = added_by_updates(training);
     p->inputs = memory.inputs;
     p->arena = memory.arena;
     CLT_TRY(take_nodes(training, p));

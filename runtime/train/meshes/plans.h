@@ -23,6 +23,7 @@ typedef struct clt_mesh_plan {
     clt_buckets layout; /* of the device's parts */
     clt_outline outline;
     clt_step_traits traits;
+    int64_t added;          /* bytes of gradients of further micro-batches that no node adds */
     int64_t inputs, arena;  /* bytes of training and evaluation, see clt_memory_count_plans */
     clt_capacity_need need; /* for the check of memory */
     /* Seconds of a micro-batch on a simulated device, which works alone: of forward, and with
@@ -37,6 +38,7 @@ typedef struct clt_mesh_key {
     int32_t size[CLT_AXES], at[CLT_AXES]; /* of the mesh; the device's place, which is 0 on dp */
     int32_t sequence, zero, wire, accumulate;
     int64_t samples; /* of a micro-batch */
+    int64_t shards;  /* virtual shards of the device */
     uint64_t caps, layout, cuts;
 } clt_mesh_key;
 

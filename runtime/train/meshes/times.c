@@ -7,6 +7,9 @@
 /* Seconds that a kernel takes at least. */
 static const double LAUNCH = 3e-6;
 
+/* A sum of two buffers reads both and writes one. */
+static const double SUM_PASSES = 3;
+
 static double node_time(const clt_mesh_base *base, const clt_mesh_node *node)
 {
     return fmax(node->flops / base->flops, node->bytes / base->bytes) + LAUNCH * node->launches;
@@ -62,6 +65,28 @@ static double add_time(const clt_mesh_base *base, const clt_mesh_facts *f, int p
     return (in->half ? 2.5 : 3) * bytes / base->bytes;
 }
 
+/* The bytes of a device's gradients in a type, whoever updates them. */
+static double gradient_bytes(const clt_mesh_facts *f, int place, clt_dtype dtype)
+{
+    const clt_buckets *layout = f->places[place].input.layout;
+    double bytes = 0;
+    for (int b = 0; b < layout->n_buckets; b++)
+        if (!layout->buckets[b].state)
+            bytes += (double)clt_bucket_gradient_bytes(&layout->buckets[b], dtype);
+    return bytes;
+}
+
+/* A device merges sets of gradients, and finds the norm of all of them. */
+static void price_shards(const clt_mesh_base *base, const clt_mesh_facts *f, int place,
+                         double slower, clt_timeline_device *d)
+{
+    const double each = SUM_PASSES * slower * base->move;
+    d->pairs = clt_memory_accumulates(&f->options);
+    d->merge = each * gradient_bytes(f, place, f->options.precision);
+    d->add = each * (double)f->places[place].plan->added;
+    d->status = slower * base->status * gradient_bytes(f, place, CLT_F32);
+}
+
 bool clt_mesh_rounds(const clt_mesh_facts *f)
 {
     return f->options.wire != CLT_F32 && clt_candidate_devices(&f->candidate) > 1 &&
@@ -74,17 +99,20 @@ static clt_timeline_device device_of(const clt_mesh_base *base, const clt_mesh_f
     const double updated = (double)clt_mesh_updated(f, place);
     const double slower = base->slower ? base->slower[p->participant] : 1;
     const double move = clt_mesh_rounds(f) ? slower * base->move : 0;
-    return (clt_timeline_device){.input = &p->input,
-                                 .program = &p->program,
-                                 .rounds = f->candidate.accumulate,
-                                 .samples = clt_mesh_samples(f),
-                                 .nodes = p->nodes,
-                                 .fixed = base->fixed + base->load * (double)f->options.batch,
-                                 .add = add_time(base, f, place),
-                                 .update = slower * base->update * updated,
-                                 .status = slower * base->status * updated,
-                                 .round = CLT_MESH_ROUND_BYTES * move,
-                                 .keep = CLT_MESH_KEEP_BYTES * move};
+    clt_timeline_device d = {.input = &p->input,
+                             .program = &p->program,
+                             .rounds = p->rounds,
+                             .samples = clt_mesh_samples(f),
+                             .nodes = p->nodes,
+                             .fixed = base->fixed + base->load * (double)f->options.batch,
+                             .add = add_time(base, f, place),
+                             .update = slower * base->update * updated,
+                             .status = slower * base->status * updated,
+                             .round = CLT_MESH_ROUND_BYTES * move,
+                             .keep = CLT_MESH_KEEP_BYTES * move};
+    if (p->input.tree)
+        price_shards(base, f, place, slower, &d);
+    return d;
 }
 
 /* Adds the exchange of replicas that train apart: once in `sync_every` steps they add up their

@@ -125,10 +125,13 @@ static clt_status make_bench(const probe *p, int d, bench *b)
     return make_feeds(b, batch);
 }
 
-/* Makes the trainer of all devices of all ranks. */
+/* Makes the trainer of all devices of all ranks. If devices have virtual shards, each has one here,
+ * as far as their number is one of shards. */
 static clt_status make_whole(const probe *p, bench *b)
 {
     clt_trainer_options options = trainer_options(p->options, p->options->samples * p->total);
+    if (options.virtual_shards)
+        options.virtual_shards = p->total & (p->total - 1) ? 0 : p->total;
     options.world = world_of(p);
     b->device = p->devices[0];
     CLT_TRY(meet(p, clt_store_create(p->graph, p->devices, p->count, 1, &b->store)));

@@ -123,7 +123,8 @@ static int64_t bytes_of(const runner *r, const clt_instruction *i, int members)
         return node_bytes(r, i, members);
     case CLT_ON_GRADIENT:
     case CLT_ON_VALUES: {
-        const int64_t bytes = i->peer >= 0
+        const bool whole = i->peer >= 0 || (in->tree && i->on == CLT_ON_GRADIENT);
+        const int64_t bytes = whole
                                   ? in->layout->buckets[i->item].bytes
                                   : clt_shard_bytes(&in->layout->buckets[i->item], shards) * shards;
         return i->on == CLT_ON_VALUES ? bytes : bytes / 4 * element;
@@ -324,6 +325,24 @@ static double gradients_of(const runner *r, int bucket)
     return bytes;
 }
 
+/* The time to complete a virtual shard. As many nodes of the tree end with a leaf as its number has
+ * ones behind its last zero (clt_shard_sums_add). */
+static double complete_shard(const clt_timeline_device *d, int micro)
+{
+    double seconds = d->pairs && micro % 2 ? d->add : 0;
+    if (d->pairs && micro % 2 == 0)
+        return 0;
+    for (int leaf = d->pairs ? micro / 2 : micro; leaf & 1; leaf >>= 1)
+        seconds += d->merge;
+    return seconds;
+}
+
+/* Where no reduction finds the norm. That over virtual shards is the one of a single device. */
+static bool finds_norm(const clt_step_program_input *in)
+{
+    return in->participants == 1 || in->tree;
+}
+
 static bool rounds_first(const runner *r, const clt_instruction *i)
 {
     return i->on == CLT_ON_GRADIENT && !r->device->input->half;
@@ -352,6 +371,9 @@ static clt_status run(course *c, runner *r, bool *moved)
         case CLT_DO_ADD_HALF:
             spend(r, d->add, &r->update);
             break;
+        case CLT_DO_MERGE:
+            spend(r, complete_shard(d, micro_of(r, i)), &r->update);
+            break;
         case CLT_DO_ROUND:
             spend(r, d->round * gradients_of(r, -1), &r->update);
             break;
@@ -363,7 +385,7 @@ static clt_status run(course *c, runner *r, bool *moved)
             spend(r, d->status, &r->update);
             break;
         case CLT_DO_STATUS:
-            spend(r, d->input->participants == 1 ? d->status : 0, &r->update);
+            spend(r, finds_norm(d->input) ? d->status : 0, &r->update);
             break;
         case CLT_DO_COMMIT:
             spend(r, d->fixed, &r->compute);

@@ -22,6 +22,10 @@ typedef struct clt_timeline_device {
     double update;       /* of all that the device updates */
     double add;          /* adds the gradients of a further micro-batch, where the program does */
     double status;       /* norm and finiteness of its gradients, where no reduction finds them */
+    /* Virtual shards. merge: adds two nodes of their tree. `pairs`: the second shard of a pair is
+     * added to the first one's gradients, in the time `add`, and the pair is a leaf of the tree. */
+    double merge;
+    bool pairs;
     /* Seconds a byte of gradients in f32. round: to 16 bits for the exchange, of each bucket before
      * its reduction, or of sums of 16-bit gradients where the program rounds them. keep: replaces
      * the residuals, with the update. 0: the device does not round. */
@@ -51,7 +55,7 @@ typedef clt_timeline_cost (*clt_timeline_price)(void *user, const clt_timeline_e
 typedef struct clt_timeline {
     double seconds;  /* until the last device ends */
     double compute;  /* of the device that ends last: nodes, and `fixed` */
-    double update;   /* of this device: update, status, additions and rounding */
+    double update;   /* of this device: update, status, additions, merges and rounding */
     double exchange; /* local and network time of the collectives of the first device */
     double exposed;  /* seconds - compute - update */
 } clt_timeline;

@@ -155,12 +155,33 @@ clt_status clt_virtual_shards_bounds(int64_t shards, const clt_participants *all
     return CLT_OK;
 }
 
+clt_status clt_virtual_shards_check(const clt_graph *graph, bool axes, bool owners, bool alike)
+{
+    if (axes)
+        return clt_fail(CLT_UNSUPPORTED,
+                        "virtual shards need a mesh that has no other axis than dp");
+    if (owners)
+        return clt_fail(CLT_UNSUPPORTED, "virtual shards do not work with offload: leave it out");
+    if (!alike)
+        return clt_fail(CLT_UNSUPPORTED,
+                        "virtual shards need devices of one kind, because kernels of other devices "
+                        "round differently: name devices of one platform and model");
+    for (int i = 0; i < graph->n_nodes; i++)
+        if (graph->nodes[i]->op->collective)
+            return clt_fail(CLT_UNSUPPORTED,
+                            "virtual shards do not work with node %s (%s), which exchanges values "
+                            "between devices within a step: take a model without it, such as batch "
+                            "norm that is not synchronised",
+                            graph->nodes[i]->name, graph->nodes[i]->op->name);
+    return CLT_OK;
+}
+
 clt_status clt_virtual_shards_plan(int64_t shards, const clt_store *store, const clt_world *world,
                                    int total, int64_t **out, int *first)
 {
     const bool mesh = store->mesh.size[CLT_AXIS_DATA] > 0;
     const clt_world *w = mesh ? &store->world : world;
-    const int ranks = w ? w->ranks : 1;
+    const int ranks = w && w->ranks > 1 ? w->ranks : 1; /* a store of one rank may have no world */
     int *begins = clt_calloc((size_t)ranks + 1, sizeof *begins);
     int *nodes = clt_calloc((size_t)ranks + 1, sizeof *nodes);
     int64_t *bounds = clt_calloc((size_t)total + 1, sizeof *bounds);
@@ -169,7 +190,7 @@ clt_status clt_virtual_shards_plan(int64_t shards, const clt_store *store, const
     *first = mesh ? store->first : w ? w->rank * store->n_devices : 0;
     for (int r = 0; r <= ranks && status == CLT_OK; r++) {
         begins[r] = mesh ? store->begins[r] : r * store->n_devices;
-        nodes[r] = w ? r / w->node_ranks : 0;
+        nodes[r] = ranks > 1 ? r / w->node_ranks : 0;
     }
     const bool known = status == CLT_OK && begins[ranks] == total;
     if (known)

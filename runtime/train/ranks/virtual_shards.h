@@ -34,10 +34,15 @@ clt_status clt_virtual_shards_nodes(const clt_node_place *places, int ranks, int
  * *bounds with clt_free. */
 clt_status clt_virtual_shards_bounds(int64_t shards, const clt_participants *all, int64_t **bounds);
 
-/* The same for a plan, which cannot ask other ranks: on a mesh with the store's ranks, else as if
- * all ranks had as many devices as this one, and all nodes as many ranks. This rank's devices begin
- * with *first. *bounds is NULL if `total` says that ranks have unlike numbers of devices. Free
- * *bounds with clt_free. */
+/* Fails with UNSUPPORTED if the graph has collectives, which would add up what one device's shards
+ * have together; if the mesh has other `axes` than dp; if devices are `owners` of the optimizer's
+ * state; or if they are not `alike`. */
+clt_status clt_virtual_shards_check(const clt_graph *graph, bool axes, bool owners, bool alike);
+
+/* The same as clt_virtual_shards_bounds for a plan, which cannot ask other ranks: on a mesh with
+ * the store's ranks, else as if all ranks had as many devices as this one, and all nodes as many
+ * ranks. This rank's devices begin with *first. *bounds is NULL if `total` says that ranks have
+ * unlike numbers of devices. Free *bounds with clt_free. */
 clt_status clt_virtual_shards_plan(int64_t shards, const clt_store *store, const clt_world *world,
                                    int total, int64_t **bounds, int *first);
 

@@ -256,30 +256,6 @@ static clt_status check_zero(const clt_trainer *t)
                           "(clt_store_options.zero)");
 }
 
-/* Collectives of the graph would add up what one device's shards have together. */
-static clt_status check_virtual_shards(const clt_trainer *t, bool alike)
-{
-    if (!t->options.virtual_shards)
-        return CLT_OK;
-    if (clt_participants_have_axes(&t->all))
-        return clt_fail(CLT_UNSUPPORTED,
-                        "virtual shards need a mesh that has no other axis than dp");
-    if (t->store->owners)
-        return clt_fail(CLT_UNSUPPORTED, "virtual shards do not work with offload: leave it out");
-    if (!alike)
-        return clt_fail(CLT_UNSUPPORTED,
-                        "virtual shards need devices of one kind, because kernels of other devices "
-                        "round differently: name devices of one platform and model");
-    for (int i = 0; i < t->graph->n_nodes; i++)
-        if (t->graph->nodes[i]->op->collective)
-            return clt_fail(CLT_UNSUPPORTED,
-                            "virtual shards do not work with node %s (%s), which exchanges values "
-                            "between devices within a step: take a model without it, such as batch "
-                            "norm that is not synchronised",
-                            t->graph->nodes[i]->name, t->graph->nodes[i]->op->name);
-    return CLT_OK;
-}
-
 /* Fails on all ranks, or on none. */
 static clt_status check_axes(const clt_trainer *t)
 {
@@ -300,7 +276,9 @@ clt_status clt_trainer_build(clt_trainer *t)
     CLT_TRY(choose_shards(t, alike));
     CLT_TRY(clt_world_compare_plans(&t->all, t->graph, t->store, &t->options));
     CLT_TRY(check_axes(t));
-    CLT_TRY(check_virtual_shards(t, alike));
+    if (t->options.virtual_shards)
+        CLT_TRY(clt_virtual_shards_check(t->graph, clt_participants_have_axes(&t->all),
+                                         t->store->owners != 0, alike));
     CLT_TRY(make_bounds(t));
     CLT_TRY(clt_wire_choose(t));
     CLT_TRY(clt_ranks_in_turns(t->all.world, build, t));

@@ -2,106 +2,14 @@
  * The planner's choice among meshes: it finds what devices at hand can do, says why not, counts the
  * memory that a run then has, and comes to one answer on all ranks.
  */
-#include "support/objects.h"
+#include "train/meshes/mesh_lab.h"
 #include "train/world.h"
 
 #include "exec/testing/lose.h"
 #include "train/meshes/meshes.h"
 #include "train/setup/capacity.h"
-#include <cltrain/models.h>
-#include <cltrain/planner.h>
 
-enum { BATCH = 8, T = 8, WORDS = 23, RANKS = 2 };
-
-static clt_graph *gpt(void)
-{
-    const clt_model_field fields[] = {{"tokens", CLT_I32, 1, {T}, WORDS},
-                                      {"targets", CLT_I32, 1, {T}, WORDS}};
-    const clt_model_input input = {.fields = fields, .n_fields = 2, .ignore_index = -100};
-    clt_graph *g;
-    return clt_graph_create(&g) == CLT_OK &&
-                   clt_model_build("gpt2:layers=2,heads=2,width=16", &input, g) == CLT_OK
-               ? g
-               : NULL;
-}
-
-static clt_trainer_options options_of(void)
-{
-    clt_trainer_options o;
-    clt_trainer_options_init(&o);
-    o.optimizer = CLT_ADAMW;
-    o.batch = BATCH;
-    o.comm_timeout = 60;
-    return o;
-}
-
-static clt_mesh_options search(int finals)
-{
-    clt_mesh_options o;
-    clt_mesh_options_init(&o);
-    o.finals = finals;
-    o.seconds = 1;
-    return o;
-}
-
-static clt_mesh_entry entry_of(const clt_meshes *meshes, int index)
-{
-    clt_mesh_entry e;
-    clt_mesh_entry_init(&e);
-    ok(clt_meshes_get(meshes, index, &e));
-    return e;
-}
-
-/* Finds a mesh; fails the test if it was not tried. */
-static clt_mesh_entry find(const clt_meshes *meshes, const char *parallel, int zero, int accumulate)
-{
-    for (int i = 0; i < clt_meshes_count(meshes); i++) {
-        const clt_mesh_entry e = entry_of(meshes, i);
-        if (!strcmp(e.parallel, parallel) && e.zero == zero && e.accumulate == accumulate)
-            return e;
-    }
-    fail_msg("the mesh %s with zero %d and %d micro-batches was not tried", parallel, zero,
-             accumulate);
-    return entry_of(meshes, 0);
-}
-
-/* Trains two steps as the entry says, and returns the most bytes of a device. */
-static int64_t train(const lab *l, const clt_mesh_entry *e, clt_dtype wire)
-{
-    static const float zeros[BATCH * T];
-    clt_trainer_options o = options_of();
-    clt_store_options so;
-    clt_store *store;
-    clt_trainer *trainer;
-    double sums[8], weights[8];
-    int64_t before[2], most = 0;
-    const clt_feed feeds[] = {{"tokens", -1, zeros, NULL, 0, 0},
-                              {"targets", -1, zeros, NULL, 0, 0}};
-    for (int d = 0; d < 2; d++) {
-        before[d] = objects_bytes(l->devices[d]->context);
-        objects_forget_most(l->devices[d]->context);
-    }
-    clt_store_options_init(&so);
-    so.parallel = e->parallel;
-    so.zero = e->zero == 3 ? 3 : 0;
-    o.wire = wire;
-    o.zero = e->zero;
-    o.accumulate = e->accumulate;
-    ok(clt_store_create_with(l->graph, l->devices, l->n, &so, &store));
-    ok(clt_trainer_create(l->graph, store, &o, &trainer));
-    const clt_step_batch batch = lab_batch(feeds, BATCH);
-    for (int i = 0; i < 2; i++)
-        ok(clt_trainer_step(trainer, &batch, NULL));
-    ok(clt_trainer_evaluate(trainer, &batch, sums, weights));
-    ok(clt_trainer_wait(trainer));
-    for (int d = 0; d < 2; d++) {
-        const int64_t own = objects_most_bytes(l->devices[d]->context) - before[d];
-        most = own > most ? own : most;
-    }
-    clt_trainer_destroy(trainer);
-    clt_store_destroy(store);
-    return most;
-}
+enum { RANKS = 2 };
 
 /* All meshes that two devices can form, with the memory that training on them takes. */
 static void at_hand(void **state)
@@ -121,7 +29,7 @@ static void at_hand(void **state)
         const clt_mesh_entry e = entry_of(meshes, i);
         assert_true(e.possible && e.step > 0 && (i == 0 || *e.reason));
         assert_true(fabs(e.step - e.compute - e.update - e.exposed) < 1e-9);
-        assert_int_equal(train(&l, &e, CLT_F32), e.memory);
+        assert_int_equal(train(&l, &e, &o), e.memory);
         real += e.real > 0;
     }
     assert_true(real == 2 || real == 0); /* 0: no other is near the best */
@@ -152,7 +60,7 @@ static void half_wire(void **state)
         const bool axes = strstr(e.parallel, "tp") || strstr(e.parallel, "pp");
         assert_true(e.possible == (!axes && e.zero != 3));
         if (e.possible)
-            assert_int_equal(train(&l, &e, CLT_BF16), e.memory);
+            assert_int_equal(train(&l, &e, &o), e.memory);
         else
             assert_non_null(strstr(e.reason, axes
                                                  ? "wire bf16 does not work with the axes tp and pp"

@@ -224,6 +224,36 @@ static void rounding(void **state)
     }
 }
 
+/* A device's K shards are leaves of a tree, or pairs of them are. A tree of n leaves has n - 1
+ * sums, whatever their order. The norm is that of whole gradients. */
+static void merging(void **state)
+{
+    (void)state;
+    for (int shards = 1; shards <= 16; shards *= 2)
+        for (int pairs = 0; pairs <= 1; pairs++) {
+            const int leaves = pairs && shards > 1 ? shards / 2 : shards;
+            const double sums = (leaves - 1) * 0.02 + (pairs ? shards / 2 * 0.003 : 0);
+            machine m[2];
+            line l = {0.05, 4e6, true, 0};
+            clt_timeline_bytes bytes[2];
+            for (int d = 0; d < 2; d++) {
+                make_plain(&m[d], parts, "dp=2", 2, d, shards);
+                m[d].input.tree = m[d].input.sharded = true;
+                m[d].device.merge = 0.02;
+                m[d].device.add = 0.003;
+                m[d].device.pairs = pairs;
+                m[d].device.status = 0.01;
+                clt_step_program_free(&m[d].program);
+                ok(clt_step_program_generate(&m[d].input, CLT_PROGRAM_STEP,
+                                             clt_load_of(shards, shards), &m[d].program));
+            }
+            const clt_timeline t = run(m, 2, &l, bytes);
+            same(t.compute, shards * 1.0);
+            same(t.update, sums + 0.01);
+            assert_int_equal(bytes[0].gradients, 6000 * ALIGN);
+        }
+}
+
 /* One listed device stands for all that do the same. */
 static void stands_for_all(void **state)
 {
@@ -351,8 +381,8 @@ static void never_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_device), cmocka_unit_test(overlap), cmocka_unit_test(stands_for_all),
-        cmocka_unit_test(tensor),     cmocka_unit_test(bubbles), cmocka_unit_test(uneven),
-        cmocka_unit_test(never_ends), cmocka_unit_test(rounding)};
+        cmocka_unit_test(one_device), cmocka_unit_test(overlap),  cmocka_unit_test(stands_for_all),
+        cmocka_unit_test(tensor),     cmocka_unit_test(bubbles),  cmocka_unit_test(uneven),
+        cmocka_unit_test(never_ends), cmocka_unit_test(rounding), cmocka_unit_test(merging)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include "train/core/trainer.h"
 #include "train/meshes/facts.h"
 #include "train/ranks/connect.h"
+#include "train/ranks/virtual_shards.h"
 #include "train/setup/exchanged.h"
 #include <cltrain/models.h>
 
@@ -23,6 +24,7 @@ typedef struct setting {
     int ranks;            /* 0: 2 */
     int64_t bucket_bytes; /* 0: the default */
     clt_dtype wire;
+    int64_t shards; /* virtual shards */
 } setting;
 
 /* What a rank has counted in a step. */
@@ -123,9 +125,15 @@ static clt_status step(lab *l, bool text)
             feeds[n++] = (clt_feed){l->graph->values[i]->name, -1, zeros, NULL, 0, 0};
     clt_step_batch_init(&batch);
     batch.loss_weights = text ? &weight : NULL;
-    const int parts = l->trainer->all.mesh.size[CLT_AXIS_DATA];
+    const clt_participants *p = &l->trainer->all;
+    const int64_t *shards = l->trainer->shares.bounds;
+    const int parts = p->mesh.size[CLT_AXIS_DATA];
     batch.count = BATCH / parts;
-    batch.first = l->trainer->all.first_part * batch.count;
+    batch.first = p->first_part * batch.count;
+    if (shards) { /* all have as many samples */
+        batch.first = shards[p->first_part] * (BATCH / shards[parts]);
+        batch.count = shards[p->first_part + 1] * (BATCH / shards[parts]) - batch.first;
+    }
     batch.total = BATCH;
     batch.feeds = feeds;
     batch.n_feeds = n;
@@ -142,6 +150,7 @@ static clt_trainer_options options_of(const setting *s)
     o.accumulate = s->accumulate;
     o.zero = s->zero;
     o.wire = s->wire;
+    o.virtual_shards = s->shards;
     o.comm_timeout = 60;
     return o;
 }
@@ -168,7 +177,8 @@ static void read_plan(const lab *l, counted *own)
     const clt_participants *p = &t->all;
     clt_exchanged_count(t->training->devices[0].plan, &p->mesh, &t->options,
                         t->sharded ? clt_participants_replicas(p) : 1, &own->plan);
-    own->results = t->training->shared ? own->setting.accumulate * t->training->n_means * 8 : 0;
+    const int64_t results = own->setting.shards ? own->setting.shards : own->setting.accumulate;
+    own->results = t->training->shared ? results * t->training->n_means * 8 : 0;
     const bool words = clt_participants_replicas(&t->all) != p->ranks || t->all.mesh.zero;
     own->words = words ? p->ranks * (int64_t)sizeof(clt_words) : 0;
 }
@@ -314,6 +324,8 @@ static void predict(const setting *s, clt_timeline_bytes bytes[RANKS_MOST])
     clt_tuning_record tuning = {0};
     clt_mesh_facts facts;
     clt_timeline timeline;
+    const int begins[] = {0, 1, 2, 3, 4}, nodes[RANKS_MOST] = {0};
+    int64_t shards[RANKS_MOST + 1];
     lab l = lab_on("cpu@1", NULL);
     clt_mesh mesh;
     l.graph = s->build();
@@ -327,6 +339,9 @@ static void predict(const setting *s, clt_timeline_bytes bytes[RANKS_MOST])
                                         .options = &options};
     clt_candidate candidate = {.zero = s->zero, .accumulate = s->accumulate};
     memcpy(candidate.size, mesh.size, sizeof mesh.size);
+    if (s->shards)
+        ok(clt_virtual_shards_divide(s->shards, begins, nodes, ranks_of(s), shards));
+    devices_at_hand.shards = s->shards ? shards : NULL;
     ok(clt_mesh_plans_create(true, &devices_at_hand.plans));
     ok(clt_mesh_facts_find(&devices_at_hand, &candidate, &facts));
     if (facts.status != CLT_OK)
@@ -335,7 +350,7 @@ static void predict(const setting *s, clt_timeline_bytes bytes[RANKS_MOST])
     for (int r = 0; r < ranks_of(s); r++)
         devices[r] = (clt_timeline_device){.input = &facts.places[r].input,
                                            .program = &facts.places[r].program,
-                                           .rounds = s->accumulate,
+                                           .rounds = facts.places[r].rounds,
                                            .samples = clt_mesh_samples(&facts),
                                            .nodes = facts.places[r].nodes};
     ok(clt_timeline_run(devices, ranks_of(s), free_of_charge, NULL, &timeline, bytes));
@@ -392,6 +407,17 @@ static void four_ranks(void **state)
     compare((setting){field, "dp=2,space=2", 0, 1, .ranks = 4});
 }
 
+/* Whole sums of gradients also with zero 1. Three devices have two, one and one of four shards. */
+static void virtual_shards(void **state)
+{
+    (void)state;
+    for (int zero = 0; zero < 2; zero++) {
+        compare((setting){gpt, "dp=2", zero, 1, .ranks = 2, .shards = 4});
+        compare((setting){gpt, "dp=3", zero, 1, .ranks = 3, .shards = 4});
+        compare((setting){gpt, "dp=4", zero, 1, .ranks = 4, .shards = 4});
+    }
+}
+
 /* Half of the bytes of all gradients, and nothing else changes. */
 static void wire(void **state)
 {
@@ -409,9 +435,9 @@ static void wire(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tensor),    cmocka_unit_test(stages),
-                                       cmocka_unit_test(halos),     cmocka_unit_test(shards),
-                                       cmocka_unit_test(two_ranks), cmocka_unit_test(four_ranks),
-                                       cmocka_unit_test(wire)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tensor), cmocka_unit_test(stages),        cmocka_unit_test(halos),
+        cmocka_unit_test(shards), cmocka_unit_test(two_ranks),     cmocka_unit_test(four_ranks),
+        cmocka_unit_test(wire),   cmocka_unit_test(virtual_shards)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }

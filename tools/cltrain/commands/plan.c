@@ -34,7 +34,9 @@ static clt_status measure(job *j, const settings *s, clt_planner **planner)
         return clt_error_set(CLT_UNSUPPORTED, "the planner does not know meshes (--parallel), "
                                               "shards of parameters (--zero 3) and offload");
     if (j->options.virtual_shards)
-        return clt_error_set(CLT_UNSUPPORTED, "the planner does not know virtual shards");
+        return clt_error_set(CLT_UNSUPPORTED,
+                             "virtual shards are predicted by --parallel auto, and "
+                             "by --simulate with --inter");
     if (isatty(STDERR_FILENO))
         say("running a few steps for the prediction; a large model takes minutes");
     clt_planner_options_init(&options);

@@ -35,13 +35,9 @@ int check_auto(const settings *s, int trains)
     const struct {
         const char *name;
         int given;
-    } others[] = {{"zero", s->zero >= 0},
-                  {"stages", s->stages != NULL},
-                  {"in-flight", s->in_flight > 0},
-                  {"offload", s->offload != NULL},
-                  {"split", s->split != NULL},
-                  {"rebalance", s->rebalance > 0},
-                  {"virtual-shards", s->virtual_shards > 0},
+    } others[] = {{"zero", s->zero >= 0},          {"stages", s->stages != NULL},
+                  {"in-flight", s->in_flight > 0}, {"offload", s->offload != NULL},
+                  {"split", s->split != NULL},     {"rebalance", s->rebalance > 0},
                   {"replay", s->replay != NULL}};
     if (!names_auto(s->parallel))
         return 0;
@@ -85,11 +81,11 @@ static int show_ranking(clt_meshes *meshes, int rows)
 }
 
 /* Sets what the user could have written. Parts of a batch of dp alone are divided by speed, as
- * without a mesh. */
+ * without a mesh. Virtual shards are equal in any case. */
 static int take(job *j, settings *s, const clt_mesh_entry *best)
 {
-    const int plain =
-        !strncmp(best->parallel, "dp=", 3) && !strchr(best->parallel, ',') && best->zero == 0;
+    const int plain = !strncmp(best->parallel, "dp=", 3) && !strchr(best->parallel, ',') &&
+                      best->zero == 0 && !j->options.virtual_shards;
     snprintf(j->mesh, sizeof j->mesh, "%s", best->parallel);
     s->parallel = plain ? NULL : j->mesh;
     s->zero = best->zero;
@@ -202,6 +198,18 @@ int check_simulated_meshes(const settings *s)
     if (s->inter && s->parallel)
         return usage_error("--inter and --parallel exclude each other: simulated machines are "
                            "ranked with all meshes");
+    if (s->inter && s->sync_every && s->virtual_shards > 0)
+        return usage_error("--sync-every and --virtual-shards exclude each other: replicas that "
+                           "average have no virtual shards");
+    for (const char *at = s->inter && s->virtual_shards > 0 ? s->simulate : NULL; at && *at;) {
+        const int devices = next_ranks(&at);
+        if (devices > s->virtual_shards)
+            return usage_error("--simulate %s: --virtual-shards %lld are fewer than %d devices: "
+                               "each device needs one",
+                               s->simulate, (long long)s->virtual_shards, devices);
+        if (!devices)
+            break;
+    }
     if (s->sync_every && !steps_between(s))
         return usage_error(
             "--sync-every %s: simulated meshes average after a number of steps, as 8",
@@ -236,16 +244,24 @@ static int print_number(job *j, const settings *s, int devices, clt_meshes **ear
     return show_ranking(meshes, SIMULATED_ROWS);
 }
 
+static void print_simulated_head(const job *j, const settings *s)
+{
+    show("%s on devices like %s, %lld a node; link %s, between nodes %s\n", s->model,
+         clt_device_label(j->devices[0]), s->per_node > 0 ? (long long)s->per_node : 8LL, s->link,
+         s->inter);
+    if (s->virtual_shards > 0)
+        show("%lld virtual shards\n", (long long)s->virtual_shards);
+    else
+        show("local=N (N replicas that average every %lld steps) and wire bf16 change results\n",
+             (long long)steps_between(s));
+}
+
 int print_simulated_meshes(job *j, const settings *s)
 {
     clt_meshes *earlier = NULL;
     int code = make_graph(j, s);
     if (!code)
-        show("%s on devices like %s, %lld a node; link %s, between nodes %s\n"
-             "local=N (N replicas that average every %lld steps) and wire bf16 change results\n",
-             s->model, clt_device_label(j->devices[0]),
-             s->per_node > 0 ? (long long)s->per_node : 8LL, s->link, s->inter,
-             (long long)steps_between(s));
+        print_simulated_head(j, s);
     for (const char *at = s->simulate; !code && *at;)
         code = print_number(j, s, next_ranks(&at), &earlier);
     clt_meshes_destroy(earlier);
