@@ -32,7 +32,7 @@ def train(command, folder, *words, **environment):
 def accuracy(o, folder):
     usual = ("--model", o.model, "--data", o.data, "--batch", o.batch, "--epochs", o.epochs, "--optimizer", o.optimizer,
              "--lr", o.lr, "--schedule", o.schedule, "--devices", o.devices)
-    local = ("--parallel", f"local={o.replicas}", "--sync-every", o.sync_every, "--outer", o.outer)
+    local = ("--parallel", f"local={o.replicas}", "--sync-every", o.sync_every, "--outer", o.outer, "--wire", o.wire)
     differences = []
     print("seed  synchronous  local   difference (points)")
     for seed in range(1, o.seeds + 1):
@@ -100,6 +100,7 @@ def main():
     p.add_argument("--replicas", type=int, default=2)
     p.add_argument("--sync-every", default="8")
     p.add_argument("--outer", default="nesterov:lr=0.7,momentum=0.5")
+    p.add_argument("--wire", default="f32", help="accuracy: type of the replicas' parameters on the wire")
     p.add_argument("--optimizer", default="momentum")
     p.add_argument("--lr", type=float, default=0.1)
     p.add_argument("--schedule", default="cosine")
