@@ -2,12 +2,12 @@
 import argparse
 import os
 import shlex
-import shutil
 import socket
 
 from cltrain_checkpoints import argument
 from cltrain_hosts import HostsError, read_hosts
-from cltrain_options import find_program, whole
+from cltrain_options import whole
+from cltrain_program import HELP, find_program
 from cltrain_remote import SECRET, is_here
 
 REMOTE = "ssh -oBatchMode=yes -oConnectTimeout=20 -oServerAliveInterval=15"
@@ -63,8 +63,7 @@ def make_parser():
                         "host name)")
     parser.add_argument("--no-bind", action="store_true",
                         help="let each worker use all cores, instead of its part of them")
-    parser.add_argument("--program", metavar="FILE",
-                        help="the command cltrain (default: beside this program, or on the path)")
+    parser.add_argument("--program", metavar="FILE", help=HELP)
     return parser
 
 
@@ -104,7 +103,7 @@ def read_options(words, script):
             parser.error(f"{name} with --async: {SYNCHRONOUS[name]}" if name in ("--ranks", "--mpiexec") else
                          f"{name} with --async: it {SYNCHRONOUS[name]}")
     options = parser.parse_args(own)
-    options.arguments, options.program = rest, options.program or find_program("cltrain", os.path.dirname(script))
+    options.arguments = rest
     options.checkpoints = argument(rest, "--checkpoint-dir")
     if rest[0] != "train":
         parser.error("write `train` and its options after --")
@@ -117,8 +116,7 @@ def read_options(words, script):
         options.holders = 1 # cltrain refuses the value
     if options.listen and ":" not in options.listen:
         parser.error(f"--listen {options.listen}: must be ADDRESS:PORT")
-    if not options.program or not shutil.which(options.program):
-        parser.error("the command cltrain is neither beside this program nor on the path; see --program")
+    options.program = find_program(parser, options.program, os.path.dirname(script))
     check_hosts(parser, options)
     if is_any(options.listen) and not options.reach and options.holders > 1:
         parser.error(f"--listen {options.listen}: add --reach HOST, the name by which other hosts reach this one")

@@ -1,11 +1,11 @@
 """The command line of cltrain-launch."""
 import argparse
-import os
 import re
 import shlex
 import shutil
 
 from cltrain_checkpoints import argument
+from cltrain_program import HELP, find_program
 
 EXIT = """exit codes:
   0         training is done
@@ -30,12 +30,6 @@ a job that grows and shrinks (--ranks):
   cltrain-launch --resize N --job DIR, or a change of the file of --hosts, changes the number of ranks.
   The ranks save, end, and go on with the new number. A rank that is killed or stopped leaves the job.
   With --hosts it comes back if its host answers."""
-
-
-def find_program(name, here):
-    """Finds the command in the folder `here`, otherwise on the path."""
-    beside = os.path.join(here, name)
-    return beside if os.access(beside, os.X_OK) else shutil.which(name)
 
 
 def setup_deadline(rest):
@@ -154,8 +148,7 @@ def read_options(words, here, description):
                         "which all nodes must share (default: a temporary folder)")
     parser.add_argument("--mpiexec", default="mpiexec", metavar="COMMAND", type=shlex.split,
                         help="the command with its options, such as 'mpiexec -bind-to core' (default: mpiexec)")
-    parser.add_argument("--program", metavar="FILE",
-                        help="the command cltrain (default: beside this program, or on the path)")
+    parser.add_argument("--program", metavar="FILE", help=HELP)
     options = parser.parse_args(own)
     options.arguments = rest
     options.low, options.high = options.range or (0, 0)
@@ -163,16 +156,12 @@ def read_options(words, here, description):
         return options
     if options.restarts is None:
         options.restarts = 3 if options.range else 0
-    options.program = options.program or find_program("cltrain", here)
     options.checkpoints = argument(rest, "--checkpoint-dir")
     if not rest or rest[0] != "train":
         parser.error("write `train` and its options after --")
     if "--heartbeat" in rest or argument(rest, "--heartbeat"):
         parser.error("write --heartbeat before --")
-    if not options.program:
-        parser.error("the command cltrain is neither beside this program nor on the path; see --program")
-    if not shutil.which(options.program):
-        parser.error(f"{options.program} is not a program; see --program")
+    options.program = find_program(parser, options.program, here)
     if not shutil.which(options.mpiexec[0] if options.mpiexec else ""):
         parser.error("mpiexec was not found (Debian: mpich); see --mpiexec")
     check_ranks(parser, options)
