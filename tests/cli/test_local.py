@@ -81,6 +81,8 @@ class Local(CommandTest):
         # One replica exchanges nothing.
         self.fit("alone", "--steps", "6", "--parallel", "local=1", "--sync-every", "4", devices="pocl")
         self.assertIn("2 synchronisations, 0 bytes", self.last.stdout)
+        self.fit("once", "--steps", "1", *TWO, "--sync-every", "1", "--batch", "20")
+        self.assertIn(f"\n1 synchronisation, {steps[0]['sync_bytes']} bytes\n", self.last.stdout)
         # An epoch that ends between synchronisations is reported, and saved, at the next one.
         steps, epochs = self.fit("late", "--steps", "12", *TWO, "--sync-every", "6", "--batch", "20",
                                  "--checkpoint-every", "5")

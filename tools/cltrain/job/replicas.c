@@ -177,7 +177,7 @@ void replicas_print(const job *j)
 void replicas_print_end(const job *j)
 {
     const long long syncs = clt_local_syncs(j->replicas.local);
-    printf("%lld synchronisations, %lld bytes\n", syncs,
+    printf("%lld synchronisation%s, %lld bytes\n", syncs, syncs == 1 ? "" : "s",
            syncs * (long long)clt_local_sync_bytes(j->replicas.local));
 }
 
