@@ -292,13 +292,32 @@ class Local(CommandTest):
                 self.assertAlmostEqual(rates[0], 0.1 * (1 + math.cos(math.pi * 16 / 28)), places=6)
                 self.assertAlmostEqual(rates[1], 0.1 * (1 + math.cos(math.pi * 20 / 28)), places=6)
 
-    def test_profile(self):
-        """Commands of all replicas, each on the row of its device."""
-        path = self.path("trace.json")
-        self.fit("profiled", "--steps", "4", *TWO, "--sync-every", "2", "--batch", "20", "--profile", path)
+    def trace(self, name, *more, **names):
+        """Trains, and returns the trace of --profile."""
+        path = self.path(name + ".json")
+        self.fit(name, "--steps", "4", "--batch", "20", "--profile", path, *more, **names)
         with open(path, encoding="utf-8") as file:
-            trace = json.load(file)["traceEvents"]
-        self.assertEqual(len([e for e in trace if e["ph"] == "M"]), 2)
+            return json.load(file)["traceEvents"]
+
+    def test_profile(self):
+        """Commands of all replicas, each on the row of its device, and the reductions of synchronisations."""
+        norm = "resnet18:width=1,blocks=1" # has means of states
+        names = {e["name"] for e in self.trace("profiled_dp", *DP, model=norm) if e.get("cat") == "reduction"}
+        self.assertEqual(len([name for name in names if name.startswith("means of states (")]), 1)
+        trace = self.trace("profiled", *TWO, "--sync-every", "2", model=norm)
+        self.assertEqual([e["args"]["name"].partition(": ")[2] for e in trace if e["ph"] == "M"], ["", "", *["reductions"] * 2])
+        for device in (0, 1):
+            syncs = [e for e in trace if e["ph"] == "X" and e["tid"] == 2 + device]
+            self.assertEqual(sorted((e["name"], e["args"]["step"]) for e in syncs),
+                             sorted((name, step) for name in names for step in (2, 4)))
+            self.assertEqual({(e["cat"], e["args"]["kernel"]) for e in syncs}, {("reduction", "synchronisation")})
+            for e in syncs:
+                begins = [f["ts"] for f in trace if f.get("tid") == device and f["ph"] == "X" and
+                          f["args"]["step"] > e["args"]["step"] and f["args"]["kernel"] == "sgd"]
+                ends = [f["ts"] + f["dur"] for f in trace if f.get("tid") == device and f["ph"] == "X" and
+                        f["args"]["step"] <= e["args"]["step"] and f["args"]["kernel"] == "sgd"]
+                self.assertLessEqual(max(ends), e["ts"])
+                self.assertLessEqual(e["ts"] + e["dur"], min(begins, default=math.inf))
         for device in (0, 1):
             own = [e for e in trace if e["ph"] == "X" and e["tid"] == device]
             for step in (1, 2, 3, 4):

@@ -94,7 +94,8 @@ CLT_API clt_status clt_graph_node_describe(const clt_graph *graph, int index, cl
 /* --- profiles ----------------------------------------------------------------------------------
  */
 
-/* A command that ran on a device. Strings are valid as long as the trainer. */
+/* A command that ran on a device. Strings are valid as long as the trainer and, of a
+ * synchronisation, the clt_local. */
 typedef enum clt_command_kind {
     CLT_COMMAND_KERNEL,
     CLT_COMMAND_TRANSFER, /* an upload, download, copy or fill */
@@ -110,7 +111,8 @@ typedef struct clt_profile_record {
     const char *variant; /* of the node, or "" */
     const char *name;    /* the kernel's, or upload, download, copy, fill, reduction (its node is
                             the bucket, the graph's all-reduce or the means of states, its time
-                            that of the host's part) */
+                            that of the host's part), synchronisation (the same reduction, of
+                            parameters of replicas, after the step) */
     int backward;
     int launch;        /* 0: the node's first kernel in this run */
     double start, end; /* seconds since the profile began */

@@ -35,6 +35,7 @@ typedef struct clt_outer_state {
     char **frozen;            /* by replica: the frozen parameter that is being adopted */
     const clt_slot *frozen_slot;
     clt_collectives collectives; /* one participant for each replica */
+    char *states_label;          /* of the sum of states, for profiles; NULL: no states */
     clt_outer_wire wire;
 } clt_outer_state;
 

@@ -3,11 +3,13 @@
  * the anchor instead of the parameters: a parameter that nobody changed keeps its bits, and small
  * differences lose fewer digits than large sums would.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "train/local/outer_wire.h"
 #include "train/ranks/connect.h"
+#include "train/step/profile.h"
 
 /* --- what is exchanged ----------------------------------------------------------------------- */
 
@@ -30,7 +32,15 @@ static void add_parameters(clt_outer_state *o, const clt_buckets *layout)
     o->parameters = o->count;
 }
 
-static void add_states(clt_outer_state *o, const clt_buckets *layout)
+/* Names the sum of states as profiles of dp do. */
+static char *label_states(const char *first)
+{
+    char text[160];
+    snprintf(text, sizeof text, "means of states (%.100s, ..)", first);
+    return clt_strdup(text);
+}
+
+static clt_status add_states(clt_outer_state *o, const clt_buckets *layout)
 {
     for (int i = 0; i < layout->n_slots; i++) {
         const clt_slot *slot = &layout->slots[i];
@@ -38,6 +48,8 @@ static void add_states(clt_outer_state *o, const clt_buckets *layout)
             continue;
         clt_outer_span span = {slot->bucket, slot->offset, slot->bytes, o->count};
         if (slot->type.dtype == CLT_F32) {
+            if (o->n_floats == o->n_parameters)
+                CLT_TRY_MEMORY(o->states_label = label_states(slot->name));
             o->floats[o->n_floats++] = span;
             o->count += slot->bytes / (int64_t)sizeof(float);
         } else {
@@ -46,6 +58,7 @@ static void add_states(clt_outer_state *o, const clt_buckets *layout)
             o->other_bytes += (slot->bytes + 3) / 4 * 4;
         }
     }
+    return CLT_OK;
 }
 
 static clt_status allocate(clt_local *local)
@@ -78,7 +91,7 @@ static clt_status prepare(clt_local *local)
     o->others = clt_calloc(room, sizeof *o->others);
     CLT_TRY_MEMORY(o->floats && o->others);
     add_parameters(o, layout);
-    add_states(o, layout);
+    CLT_TRY(add_states(o, layout));
     return allocate(local);
 }
 
@@ -108,7 +121,8 @@ void clt_outer_close(clt_local *local)
         if (o->whole)
             clt_free(o->whole[i]);
     }
-    CLT_FREE(o->floats, o->others, o->anchor, o->velocity, o->hosts, o->whole, o->frozen);
+    CLT_FREE(o->floats, o->others, o->anchor, o->velocity, o->hosts, o->whole, o->frozen,
+             o->states_label);
     *o = (clt_outer_state){0};
 }
 
@@ -196,15 +210,32 @@ enum { IN_FLIGHT = 64 };
  */
 typedef bool (*describe_fn)(const clt_local *local, int i, int k, clt_collective *what);
 
-static clt_status complete(const clt_collectives *c, int own,
-                           clt_collective_request requests[][CLT_MOST_DEVICES], int count,
-                           bool *finite)
+/* A sum has the name of the bucket's gradients in profiles of dp. */
+static void note_profile(const clt_local *local, int i, int k, const clt_collective *what,
+                         const clt_collective_result *result)
 {
+    const clt_outer_state *o = &local->outer;
+    const clt_exchange *e = &local->trainers[i]->exchange;
+    if (e->profile && what->kind == CLT_COLLECTIVE_ALL_REDUCE)
+        clt_profile_synchronisation(
+            e->profile, k < o->n_parameters ? e->labels[o->floats[k].bucket] : o->states_label,
+            what->count * clt_dtype_size(what->dtype), result);
+}
+
+/* Completes `count` collectives from number `first` on. */
+static clt_status complete(const clt_local *local, describe_fn describe,
+                           clt_collective_request requests[][CLT_MOST_DEVICES], int first,
+                           int count, bool *finite)
+{
+    const clt_collectives *c = &local->outer.collectives;
     clt_collective_result result;
+    clt_collective what;
     for (int k = 0; k < count; k++)
-        for (int i = 0; i < own; i++) {
+        for (int i = 0; i < local->own; i++) {
             CLT_TRY(c->complete(c->self, i, &requests[k][i], &result));
             *finite = *finite && result.finite;
+            describe(local, i, first + k, &what);
+            note_profile(local, i, first + k, &what, &result);
         }
     return CLT_OK;
 }
@@ -222,7 +253,7 @@ static clt_status exchange(const clt_local *local, describe_fn describe, bool *f
         return CLT_OK;
     for (; describe(local, 0, k, &what); k++) {
         if (k - begun == IN_FLIGHT) {
-            CLT_TRY(complete(c, local->own, requests, IN_FLIGHT, finite));
+            CLT_TRY(complete(local, describe, requests, begun, IN_FLIGHT, finite));
             begun = k;
         }
         for (int i = 0; i < local->own; i++) {
@@ -230,7 +261,7 @@ static clt_status exchange(const clt_local *local, describe_fn describe, bool *f
             CLT_TRY(c->start(c->self, i, &what, 0, NULL, &requests[k - begun][i]));
         }
     }
-    return complete(c, local->own, requests, k - begun, finite);
+    return complete(local, describe, requests, begun, k - begun, finite);
 }
 
 /* A tree has no empty leaves. */

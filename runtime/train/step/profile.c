@@ -85,24 +85,44 @@ void clt_profile_stop(clt_profile *p)
     CLT_FREE(p->reductions, p->recorders, p->records, p);
 }
 
-/* If memory runs out, the reduction is not recorded. */
+/* Adds a record of an all-reduce with the result's times. If memory runs out, the reduction is not
+ * recorded. */
+static void add_reduction(clt_profile *p, clt_profile_record record,
+                          const clt_collective_result *result)
+{
+    reductions *r = &p->reductions[record.device];
+    record.kind = CLT_COMMAND_REDUCTION;
+    record.op = "all_reduce";
+    record.variant = "";
+    record.start = result->ready - p->began;
+    record.end = result->done - p->began;
+    const clt_status status = CLT_PUSH(r->items, r->count, r->room, record);
+    (void)status;
+}
+
 void clt_profile_reduction(clt_profile *p, int device, const char *label, bool backward,
                            int64_t bytes, const clt_collective_result *result)
 {
-    reductions *r = &p->reductions[device];
-    const clt_profile_record record = {.kind = CLT_COMMAND_REDUCTION,
-                                       .device = device,
+    add_reduction(p,
+                  (clt_profile_record){.device = device,
                                        .step = p->trainer->steps,
                                        .node = label,
-                                       .op = "all_reduce",
-                                       .variant = "",
                                        .name = "reduction",
                                        .backward = backward,
-                                       .start = result->ready - p->began,
-                                       .end = result->done - p->began,
-                                       .bytes = (double)bytes};
-    const clt_status status = CLT_PUSH(r->items, r->count, r->room, record);
-    (void)status;
+                                       .bytes = (double)bytes},
+                  result);
+}
+
+void clt_profile_synchronisation(clt_profile *p, const char *label, int64_t bytes,
+                                 const clt_collective_result *result)
+{
+    const int64_t done = p->trainer->steps;
+    add_reduction(p,
+                  (clt_profile_record){.step = done > 0 ? done - 1 : 0,
+                                       .node = label,
+                                       .name = "synchronisation",
+                                       .bytes = (double)bytes},
+                  result);
 }
 
 static clt_profile_record describe(const clt_profile *p, int device, const clt_recorded *r,

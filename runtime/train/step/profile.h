@@ -10,4 +10,10 @@
 void clt_profile_reduction(clt_profile *profile, int device, const char *label, bool backward,
                            int64_t bytes, const clt_collective_result *result);
 
+/* Records a reduction of a synchronisation (<cltrain/local.h>), on the trainer's first device after
+ * its last step. The trainer must not run a step meanwhile. The label must stay valid until the
+ * profile is stopped. */
+void clt_profile_synchronisation(clt_profile *profile, const char *label, int64_t bytes,
+                                 const clt_collective_result *result);
+
 #endif
