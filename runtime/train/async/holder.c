@@ -339,7 +339,8 @@ static void serve_late(clt_holder *h)
         clt_packet_free(&packet);
     }
     h->n_late -= count;
-    memmove(h->late, h->late + count, (size_t)h->n_late * sizeof *h->late);
+    if (h->n_late)
+        memmove(h->late, h->late + count, (size_t)h->n_late * sizeof *h->late);
 }
 
 static clt_status check_time(clt_holder *h, double began)
