@@ -100,11 +100,15 @@ clt_status clt_cut_before(clt_graph *graph, const char *patterns)
 
 void clt_graph_keep_cuts(clt_graph *graph, const bool *kept)
 {
+    int piece = 0;
     graph->cuts = 0;
-    for (int i = 0; i < graph->n_nodes; i++)
+    for (int i = 0; i < graph->n_nodes; i++) {
+        graph->nodes[i]->piece = piece;
         for (int o = 0; o < graph->nodes[i]->n_out; o++) {
             clt_value *v = graph->nodes[i]->out[o];
+            piece += v->cut != 0;
             if (v->cut)
                 v->cut = kept[v->cut] ? ++graph->cuts : 0;
         }
+    }
 }

@@ -172,6 +172,7 @@ static clt_node *add_node(clt_graph *graph, const clt_op *op, clt_value *const *
     node->origin = graph->origin;
     node->backward = graph->origin != NULL;
     node->stage = graph->origin ? graph->origin->stage : -1;
+    node->piece = graph->origin ? graph->origin->piece : -1;
     CLT_TRY_GOTO(status, node_fill(node, in, n_in, attr), fail);
     if (!model)
         CLT_TRY_GOTO(status, op->infer(node, types), fail);

@@ -88,6 +88,7 @@ struct clt_node {
     bool recomputed;        /* recomputes `origin`, see passes/recompute_graph.c */
     bool replaced;          /* by other nodes: clt_graph_clean removes it in spite of its effect */
     int stage;              /* of the pipeline, that of the origin; -1: not known yet */
+    int piece;              /* that of the origin, see clt_graph_keep_cuts; -1: not known */
     const clt_node *origin; /* the forward node of a backward node; otherwise NULL */
 };
 
@@ -374,7 +375,8 @@ static inline bool clt_value_trained(const clt_value *value)
     return value->kind == CLT_VALUE_PARAMETER && !value->frozen;
 }
 
-/* Removes the cuts whose numbers are not kept. */
+/* Removes the cuts whose numbers are not kept. Nodes remember the piece between two cuts, from 0
+ * on, in which they lay before. */
 void clt_graph_keep_cuts(clt_graph *graph, const bool *kept);
 
 /* Removes all losses and metrics. */

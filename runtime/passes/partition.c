@@ -218,6 +218,8 @@ static clt_status visit(clt_partitioning *p, clt_node *node, clt_node_dims *dims
         graph->nodes[i]->backward = node->backward;
         if (graph->nodes[i]->stage < 0)
             graph->nodes[i]->stage = node->stage;
+        if (graph->nodes[i]->piece < 0)
+            graph->nodes[i]->piece = node->piece;
     }
     return status;
 }

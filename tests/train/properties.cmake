@@ -44,6 +44,8 @@ set_tests_properties(vendor.train.parity.mixed PROPERTIES LABELS vendor TIMEOUT 
     ENVIRONMENT "CLT_TEST_DEVICES=pocl@1,intel")
 # Skipped without CLBlast. Skipped on PoCL too, which takes a minute to compile each CLBlast program.
 set_tests_properties(train.blas_choices PROPERTIES SKIP_RETURN_CODE 77)
+# Skipped in a build without testing hooks.
+set_tests_properties(train.stage_cuts PROPERTIES SKIP_RETURN_CODE 77)
 clt_test_on_vendor(train.blas_choices intel)
 set_tests_properties(vendor.train.blas_choices PROPERTIES TIMEOUT 1200 SKIP_RETURN_CODE 77)
 

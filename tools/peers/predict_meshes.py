@@ -42,12 +42,14 @@ def ranking(command, model, options, devices):
     chosen = re.search(r"^trains on (\S+): --parallel \S+(?: --zero (\d))?(?: --accumulate (\d+))?", text, re.M)
     name = chosen[1] + (f" zero {chosen[2]}" if chosen[2] else "") + (
         f" accumulate {chosen[3]}" if chosen[3] else "")
-    return {mesh: float(ms) for mesh, ms in rows}, name
+    stages = re.search(r"^trains on .* --stages '(.*)' does", text, re.M)
+    return {mesh: float(ms) for mesh, ms in rows}, name + (f" stages {stages[1]}" if stages else "")
 
 
 def measure(command, model, options, devices, meshes, turns):
     """Returns {mesh: measured milliseconds of a step}, by turns."""
-    words = [m.replace(" zero ", ",zero=").replace(" accumulate ", ",accumulate=") for m in meshes]
+    words = [m.replace(" zero ", ",zero=").replace(" accumulate ", ",accumulate=").replace(" stages ", ",stages=")
+             for m in meshes]
     # The plan does not measure kernels either.
     text = run([command, "bench", "meshes", *words, "--model", model, *options, "--devices", devices, "--blocks",
                 str(turns), "--tune", "off", "--json"])

@@ -227,6 +227,8 @@ typedef struct clt_mesh_entry {
     int64_t memory;                  /* the most bytes of a device */
     int64_t payload;                 /* bytes of the tensors in a device's collectives of a step */
     const char *reason; /* why it is slower than the first, or not possible; "" for the first */
+    const char *stages; /* for clt_cut_before: the cuts that balance measured times; NULL: those of
+                           clt_stages_choose without measurements, or no pipeline */
 } clt_mesh_entry;
 
 /* Sets struct_size. */
@@ -242,6 +244,9 @@ CLT_API void clt_mesh_entry_init(clt_mesh_entry *entry);
  * - Plans of all devices run at the same time, without collectives. Collectives of three sizes are
  *   measured too. The program of a step then runs on a clock with these times, which gives overlap
  *   and pipeline bubbles.
+ * - Pipelines first have the cuts that balance the arithmetic (clt_stages_choose). Once they are
+ *   measured, those that balance the measured times are tried as a mesh of their own, if its step
+ *   is predicted to be faster. Of pipelines over devices of different speed, too.
  * - The fastest run real steps by turns.
  *
  * With options->virtual_shards only dp is possible, without zero and with zero 1. The predicted

@@ -61,6 +61,37 @@ static clt_status take_updates(clt_meshes *m, const clt_cost *cost, const clt_me
     return CLT_OK;
 }
 
+/* Measurements have noise: devices that differ by less than this factor count as equally fast. */
+static const double ALIKE = 1.25;
+
+static double pace_of(const clt_speed *s)
+{
+    return whole_step(s) / s->samples[s->n_points - 1];
+}
+
+/* Compares the devices by the whole steps that the planner measured. */
+static clt_status take_pace(clt_meshes *m, const clt_cost *cost)
+{
+    double least = 0, most = 0;
+    m->base.pace = NULL;
+    for (int d = 0; d < cost->n_devices; d++) {
+        least = d ? fmin(least, pace_of(&cost->speeds[d])) : pace_of(&cost->speeds[d]);
+        most = fmax(most, pace_of(&cost->speeds[d]));
+    }
+    bool alike = m->setting.simulated || least <= 0 || most < ALIKE * least;
+#ifdef CLT_TESTING
+    alike = alike || clt_mesh_testing_pieces;
+#endif
+    if (alike)
+        return CLT_OK;
+    m->pace = clt_calloc((size_t)cost->n_devices, sizeof *m->pace);
+    CLT_TRY_MEMORY(m->pace);
+    for (int d = 0; d < cost->n_devices; d++)
+        m->pace[d] = pace_of(&cost->speeds[d]) / least;
+    m->base.pace = m->pace;
+    return CLT_OK;
+}
+
 /* The rest of a step is what the planner's whole steps take longer than their plans. */
 static void take_rest(clt_meshes *m, const clt_cost *cost, const clt_mesh_facts *plain)
 {
@@ -99,7 +130,8 @@ static clt_status measure_plain(clt_meshes *m, clt_mesh_facts *plain)
     CLT_TRY(clt_planner_create(m->setting.graph, m->setting.devices, m->setting.count, &trainer,
                                &options, &planner));
     const clt_cost *cost = clt_planner_cost(planner);
-    const clt_status status = take_updates(m, cost, plain);
+    clt_status status = take_updates(m, cost, plain);
+    CLT_NEXT(status, take_pace(m, cost));
     take_rest(m, cost, plain);
     clt_planner_destroy(planner);
     return status;

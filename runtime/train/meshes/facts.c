@@ -63,6 +63,21 @@ static clt_status balance_stages(const clt_mesh_setting *s, clt_mesh_facts *f)
     return stages == 1 ? CLT_OK : clt_mesh_plans_cut(s->plans, s->graph, stages, &f->graph);
 }
 
+/* Uses the given cuts. */
+static clt_status cut_stages(const clt_mesh_setting *s, clt_mesh_facts *f, const int *begins)
+{
+    bool *kept = clt_calloc((size_t)s->graph->cuts + 2, sizeof *kept);
+    CLT_TRY_MEMORY(kept);
+    for (int k = 1; k < f->shape.size[CLT_AXIS_PIPELINE]; k++)
+        kept[begins[k]] = true; /* cut number p lies before piece p */
+    const clt_status status = clt_graph_copy(s->graph, &f->own_graph);
+    if (status == CLT_OK)
+        clt_graph_keep_cuts(f->own_graph, kept);
+    f->graph = f->own_graph;
+    clt_free(kept);
+    return status;
+}
+
 /* Looks for stages that fit their devices. */
 static clt_status fit_stages(const clt_mesh_setting *s, clt_mesh_facts *f)
 {
@@ -190,8 +205,13 @@ static void free_stores(clt_mesh_facts *f)
 static clt_status plan_places(const clt_mesh_setting *s, clt_mesh_facts *f)
 {
     CLT_TRY(list_places(s, f));
-    for (int i = 0; i < f->n_places; i++)
-        CLT_TRY(plan_place(s, f, &f->places[i]));
+    for (int i = 0; i < f->n_places; i++) {
+        const clt_mesh_place *p = &f->places[i];
+        const clt_status status = plan_place(s, f, &f->places[i]);
+        if (status == CLT_OUT_OF_DEVICE_MEMORY)
+            f->full = clt_mesh_coordinate(&f->shape, CLT_AXIS_PIPELINE, p->participant);
+        CLT_TRY(status);
+    }
     return CLT_OK;
 }
 
@@ -215,6 +235,8 @@ static clt_status write_programs(const clt_mesh_setting *s, clt_mesh_facts *f)
                                           clt_load_of(p->rounds, p->rounds), &p->program));
         p->nodes = clt_calloc((size_t)p->plan->n_nodes + 1, sizeof *p->nodes);
         CLT_TRY_MEMORY(p->nodes);
+        p->pieces = clt_calloc(2 * (size_t)f->n_pieces + 1, sizeof *p->pieces);
+        CLT_TRY_MEMORY(p->pieces);
     }
     return CLT_OK;
 }
@@ -250,7 +272,7 @@ static clt_status check(const clt_mesh_facts *f)
     return clt_trainer_check_options(&f->options);
 }
 
-static clt_status find(const clt_mesh_setting *s, clt_mesh_facts *f)
+static clt_status find(const clt_mesh_setting *s, const int *begins, clt_mesh_facts *f)
 {
     CLT_TRY(clt_mesh_parse(f->mesh, clt_candidate_devices(&f->candidate), &f->shape));
     f->shape.zero = f->candidate.zero == 3;
@@ -260,9 +282,11 @@ static clt_status find(const clt_mesh_setting *s, clt_mesh_facts *f)
     CLT_TRY(check(f));
     if (s->shards) /* as a trainer sets it */
         f->options.accumulate = clt_mesh_shards_most(s);
-    CLT_TRY(balance_stages(s, f));
+    if (f->shape.size[CLT_AXIS_PIPELINE] > 1 && s->graph->cuts >= f->shape.size[CLT_AXIS_PIPELINE])
+        f->n_pieces = s->graph->cuts + 1;
+    CLT_TRY(begins ? cut_stages(s, f, begins) : balance_stages(s, f));
     clt_status status = plan_places(s, f);
-    if (status == CLT_OUT_OF_DEVICE_MEMORY && f->shape.size[CLT_AXIS_PIPELINE] > 1) {
+    if (status == CLT_OUT_OF_DEVICE_MEMORY && !begins && f->shape.size[CLT_AXIS_PIPELINE] > 1) {
         free_stores(f);
         CLT_FREE(f->places);
         f->places = NULL;
@@ -277,10 +301,16 @@ static clt_status find(const clt_mesh_setting *s, clt_mesh_facts *f)
 clt_status clt_mesh_facts_find(const clt_mesh_setting *setting, const clt_candidate *candidate,
                                clt_mesh_facts *facts)
 {
-    *facts = (clt_mesh_facts){.candidate = *candidate};
+    return clt_mesh_facts_find_cut(setting, candidate, NULL, facts);
+}
+
+clt_status clt_mesh_facts_find_cut(const clt_mesh_setting *setting, const clt_candidate *candidate,
+                                   const int *begins, clt_mesh_facts *facts)
+{
+    *facts = (clt_mesh_facts){.candidate = *candidate, .full = -1, .recut = begins != NULL};
     clt_candidate_mesh(candidate, facts->mesh);
     set_options(setting, facts);
-    facts->status = find(setting, facts);
+    facts->status = find(setting, begins, facts);
     free_stores(facts);
     if (facts->status == CLT_OK)
         return CLT_OK;
@@ -298,10 +328,10 @@ void clt_mesh_facts_free(clt_mesh_facts *f)
     for (int i = 0; i < f->n_places && f->places; i++) {
         clt_mesh_place *p = &f->places[i];
         clt_step_program_free(&p->program);
-        clt_free(p->nodes);
+        CLT_FREE(p->nodes, p->pieces);
     }
     free_stores(f);
     clt_graph_destroy(f->own_graph);
-    CLT_FREE(f->places, f->after, f->reason);
+    CLT_FREE(f->places, f->after, f->reason, f->stages);
     *f = (clt_mesh_facts){0};
 }

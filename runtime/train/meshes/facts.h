@@ -36,7 +36,10 @@ typedef struct clt_mesh_place {
     clt_memory memory;
     int rounds;            /* micro-batches, or virtual shards */
     double forward, whole; /* seconds of a micro-batch: of forward, and with backward */
-    double *nodes;         /* see clt_timeline_device */
+    /* [n_pieces of the facts][2]: the same of the nodes of each piece; 0: not measured. Only their
+     * proportions count, since the device waits between pieces. */
+    double *pieces;
+    double *nodes; /* see clt_timeline_device */
     double update, status;
 } clt_mesh_place;
 
@@ -57,6 +60,12 @@ typedef struct clt_mesh_facts {
     int *after;
     int64_t memory; /* the most bytes of a device */
     bool measured;  /* the times of places were measured, not estimated */
+    int n_pieces;   /* of a pipeline whose model has more cuts than it needs: 1 + these; else 0 */
+    /* Of a pipeline whose cuts were chosen by measured times (recut.c): */
+    char *stages;  /* the names for clt_cut_before; else NULL */
+    bool composed; /* until measured: the times of places are sums of measured pieces' */
+    bool recut;    /* such cuts were looked for, or these facts have them */
+    int full;      /* if a device lacks memory: its stage; -1: none */
 } clt_mesh_facts;
 
 /* Finds the facts of a mesh. They point to plans of setting->plans. What is not possible is no
@@ -64,6 +73,11 @@ typedef struct clt_mesh_facts {
  * OUT_OF_MEMORY. */
 clt_status clt_mesh_facts_find(const clt_mesh_setting *setting, const clt_candidate *candidate,
                                clt_mesh_facts *facts);
+
+/* Finds the facts of a pipeline with the cuts before the pieces begins[1], begins[2], ..., one for
+ * each stage but the first; NULL: as clt_mesh_facts_find. Errors: as clt_mesh_facts_find. */
+clt_status clt_mesh_facts_find_cut(const clt_mesh_setting *setting, const clt_candidate *candidate,
+                                   const int *begins, clt_mesh_facts *facts);
 
 /* Frees the facts. All zero: nothing to free. */
 void clt_mesh_facts_free(clt_mesh_facts *facts);

@@ -14,12 +14,18 @@ clt_status clt_mesh_measure_links(const clt_mesh_setting *setting, const clt_wor
 
 /*
  * Measures forward and backward of a micro-batch at every place of this process' devices, all at
- * the same time, since devices of a host share its memory and caches. Sets `forward` and `whole` of
- * all places. With a simulated setting one device runs the plans of its places one after the other.
- * `world`: the ranks at hand, or NULL; collective. Errors: those of the devices.
+ * the same time, since devices of a host share its memory and caches. Sets `forward`, `whole` and
+ * `pieces` of all places. With a simulated setting one device runs the plans of its places one
+ * after the other. `world`: the ranks at hand, or NULL; collective. Errors: those of the devices.
  */
 clt_status clt_mesh_measure_plans(const clt_mesh_setting *setting, const clt_world *world,
                                   clt_mesh_facts *facts);
+
+#ifdef CLT_TESTING
+/* Seconds of a micro-batch in each piece of a pipeline's model, a third of them in forward, instead
+ * of what is measured. Devices then count as equally fast. NULL: the measurements count. */
+extern const double *clt_mesh_testing_pieces;
+#endif
 
 /* Takes the times of simulated devices from their plans, if all were measured. */
 void clt_mesh_take_times(const clt_mesh_setting *setting, clt_mesh_facts *facts);

@@ -122,8 +122,9 @@ static clt_status find_facts(clt_meshes *m)
 {
     clt_candidate *candidates = NULL;
     CLT_TRY(list(m, &candidates));
-    m->facts = clt_calloc((size_t)m->count + 1, sizeof *m->facts);
-    m->ranks = clt_calloc((size_t)m->count + 1, sizeof *m->ranks);
+    /* With room for a mesh with other cuts for each; facts do not move. */
+    m->facts = clt_calloc(2 * (size_t)m->count + 1, sizeof *m->facts);
+    m->ranks = clt_calloc(2 * (size_t)m->count + 1, sizeof *m->ranks);
     clt_status status = m->facts && m->ranks ? CLT_OK : CLT_OUT_OF_MEMORY;
     for (int i = 0; status == CLT_OK && i < m->count; i++) {
         status = clt_meshes_stop_asked(m);
@@ -171,7 +172,7 @@ static void estimate(clt_meshes *m)
     m->base.stretch = estimated > 0 ? measured / estimated : 1;
     for (int i = 0; i < m->possible; i++) {
         clt_mesh_facts *f = m->ranks[i].facts;
-        for (int k = 0; !f->measured && k < f->n_places; k++) {
+        for (int k = 0; !f->measured && !f->composed && k < f->n_places; k++) {
             clt_mesh_place *p = &f->places[k];
             clt_mesh_estimate(&m->base, f, k, &p->forward, &p->whole);
             p->forward *= m->base.stretch;
@@ -204,15 +205,17 @@ static clt_status has_time(const clt_meshes *m, double began, bool *more)
 }
 
 /* Finds the next mesh to measure: the fastest that is only estimated, unless it is far from the
- * best; NULL: there is none. */
+ * best, also with other cuts; NULL: there is none. */
 static clt_mesh_facts *next(clt_meshes *m)
 {
     sort_by_estimate(m);
-    for (int i = 0; i < m->possible; i++)
-        if (!m->ranks[i].facts->measured)
-            return m->options.all || m->ranks[i].estimate <= FAR * m->ranks[0].estimate
-                       ? m->ranks[i].facts
-                       : NULL;
+    for (int i = 0; i < m->possible; i++) {
+        clt_mesh_facts *f = m->ranks[i].facts;
+        const double even = f->n_pieces && !f->recut ? m->ranks[i].step.even : 1;
+        if (!f->measured &&
+            (m->options.all || even * m->ranks[i].estimate <= FAR * m->ranks[0].estimate))
+            return f;
+    }
     return NULL;
 }
 
@@ -225,6 +228,8 @@ static bool take_times_of(clt_mesh_facts *f, const clt_mesh_facts *of)
     for (int k = 0; same && k < f->n_places; k++) {
         f->places[k].forward = of->places[k].forward;
         f->places[k].whole = of->places[k].whole;
+        clt_mesh_pieces_copy(of->places[k].plan, of->n_pieces ? of->places[k].pieces : NULL,
+                             f->places[k].plan, f->n_pieces ? f->places[k].pieces : NULL);
     }
     return same;
 }
@@ -246,6 +251,8 @@ static void share_times(clt_meshes *m)
 static clt_status measure_all(clt_meshes *m)
 {
     share_times(m);
+    CLT_TRY(predict_all(m)); /* which finds the base's stretch */
+    CLT_TRY(clt_meshes_recut(m));
     CLT_TRY(predict_all(m));
     const double began = clt_clock();
     for (bool more = true; more;) {
@@ -254,6 +261,7 @@ static clt_status measure_all(clt_meshes *m)
             break;
         CLT_TRY(clt_mesh_measure_plans(&m->setting, m->world, f));
         share_times(m);
+        CLT_TRY(clt_meshes_recut(m));
         CLT_TRY(predict_all(m));
         CLT_TRY(has_time(m, began, &more));
     }
@@ -422,7 +430,7 @@ void clt_meshes_destroy(clt_meshes *m)
     for (int d = 0; m->setting.tuning && d < m->setting.count; d++)
         clt_tuning_free(&m->setting.tuning[d]);
     clt_mesh_plans_release(m->setting.plans);
-    CLT_FREE(m->facts, m->ranks, m->slower, m->shards, m->setting.tuning);
+    CLT_FREE(m->facts, m->ranks, m->slower, m->pace, m->shards, m->setting.tuning);
     clt_str_free(&m->excluded);
     clt_str_free(&m->text);
     clt_free(m);
@@ -456,6 +464,7 @@ clt_status clt_meshes_get(const clt_meshes *m, int index, clt_mesh_entry *out)
                             .real = r->real,
                             .memory = r->facts->memory,
                             .payload = r->step.sent,
-                            .reason = r->reason};
+                            .reason = r->reason,
+                            .stages = r->facts->stages};
     return CLT_OK;
 }

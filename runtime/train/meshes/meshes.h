@@ -25,7 +25,7 @@ struct clt_meshes {
     clt_mesh_links links;
     clt_mesh_base base;
     const clt_mesh_plan *base_plan; /* with which it was measured; NULL: no plan */
-    double *slower;
+    double *slower, *pace;
     int64_t *shards;       /* setting.shards */
     clt_mesh_facts *facts; /* by candidate; does not move */
     clt_mesh_rank *ranks;  /* the best first */
@@ -50,6 +50,13 @@ static inline double clt_mesh_seconds(const clt_mesh_rank *row)
 clt_status clt_meshes_stop_asked(const clt_meshes *meshes);
 void clt_meshes_sort(clt_meshes *meshes);
 clt_status clt_meshes_run_finals(clt_meshes *meshes);
+
+/*
+ * recut.c: looks for better cuts of the pipelines whose plans were measured. The largest stage gets
+ * the least measured time, within the memory of its devices. If a step with these cuts is predicted
+ * to be faster, a mesh is added that has them. Collective: all ranks go by rank 0's times.
+ */
+clt_status clt_meshes_recut(clt_meshes *meshes);
 
 /* agree.c, for several ranks; collective. check_devices fails with UNSUPPORTED unless device d of
  * each rank is like device d of rank 0, of which plans are made. share_status excludes the meshes

@@ -50,7 +50,7 @@ static void free_plan(clt_mesh_plan *p)
 {
     clt_outline_free(&p->outline);
     clt_buckets_free(&p->layout);
-    CLT_FREE(p->nodes, p->reason, p);
+    CLT_FREE(p->nodes, p->piece_of, p->pieces, p->reason, p);
 }
 
 void clt_mesh_plans_release(clt_mesh_plans *p)
@@ -127,6 +127,37 @@ static int64_t added_by_updates(const clt_plan *plan)
     return bytes;
 }
 
+/* A node that passes have added without an origin counts to the piece of the node before it. */
+clt_status clt_mesh_pieces_of(const clt_plan *plan, int **piece_of, int *n_pieces)
+{
+    int first = 0;
+    *piece_of = NULL;
+    *n_pieces = 0;
+    while (first < plan->n_nodes && plan->nodes[first].node->piece < 0)
+        first++;
+    if (first == plan->n_nodes)
+        return CLT_OK;
+    *piece_of = clt_calloc((size_t)plan->n_nodes, sizeof **piece_of);
+    CLT_TRY_MEMORY(*piece_of);
+    for (int i = 0, piece = plan->nodes[first].node->piece; i < plan->n_nodes; i++) {
+        const int own = plan->nodes[i].node->piece;
+        piece = own < 0 ? piece : own;
+        (*piece_of)[i] = piece;
+        *n_pieces = piece >= *n_pieces ? piece + 1 : *n_pieces;
+    }
+    return CLT_OK;
+}
+
+static clt_status take_pieces(const clt_plan *plan, clt_mesh_plan *p)
+{
+    CLT_TRY(clt_mesh_pieces_of(plan, &p->piece_of, &p->n_pieces));
+    if (!p->n_pieces)
+        return CLT_OK;
+    p->pieces = clt_calloc(2 * (size_t)p->n_pieces, sizeof *p->pieces);
+    CLT_TRY_MEMORY(p->pieces);
+    return CLT_OK;
+}
+
 /* Takes what is kept of the plans of training and evaluation. */
 static clt_status take(const clt_plan *training, const clt_plan *evaluation, const clt_store *store,
                        const clt_trainer_options *options, const clt_mesh *mesh, clt_mesh_plan *p)
@@ -143,6 +174,7 @@ static clt_status take(const clt_plan *training, const clt_plan *evaluation, con
     p->inputs = memory.inputs;
     p->arena = memory.arena;
     CLT_TRY(take_nodes(training, p));
+    CLT_TRY(take_pieces(training, p));
     CLT_TRY(clt_buckets_copy(&training->buckets, &p->layout));
     return clt_outline_create(training, &p->outline);
 }
@@ -186,6 +218,15 @@ clt_status clt_mesh_plans_make(clt_mesh_plans *plans, const clt_mesh_key *key,
     return CLT_OK;
 }
 
+void clt_mesh_pieces_copy(const clt_mesh_plan *from_plan, const double *from,
+                          const clt_mesh_plan *to_plan, double *to)
+{
+    const bool both = from && to && from_plan->n_pieces && to_plan->n_pieces;
+    for (int i = 0; both && i < from_plan->n_nodes && i < to_plan->n_nodes; i++)
+        for (int w = 0; w < 2; w++)
+            to[2 * to_plan->piece_of[i] + w] = from[2 * from_plan->piece_of[i] + w];
+}
+
 bool clt_mesh_plans_measured(const clt_mesh_plans *p, clt_mesh_plan *plan)
 {
     for (int i = 0; !plan->measured && i < p->count; i++) {
@@ -195,6 +236,7 @@ bool clt_mesh_plans_measured(const clt_mesh_plans *p, clt_mesh_plan *plan)
             continue;
         plan->forward = of->forward;
         plan->whole = of->whole;
+        clt_mesh_pieces_copy(of, of->pieces, plan, plan->pieces);
         plan->measured = true;
     }
     return plan->measured;

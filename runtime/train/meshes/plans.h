@@ -20,6 +20,8 @@ typedef struct clt_mesh_plan {
     clt_plan_options options; /* without the mesh */
     int n_nodes, n_forward;
     clt_mesh_node *nodes;
+    int n_pieces;  /* between the cuts that the model had before some were chosen; 0: unknown */
+    int *piece_of; /* by node, if n_pieces > 0 */
     clt_buckets layout; /* of the device's parts */
     clt_outline outline;
     clt_step_traits traits;
@@ -30,6 +32,7 @@ typedef struct clt_mesh_plan {
      * backward. */
     bool measured;
     double forward, whole;
+    double *pieces; /* see clt_mesh_place */
 } clt_mesh_plan;
 
 /* What the plan of a device depends on. Unused bytes are 0, so that keys can be compared as bytes.
@@ -72,6 +75,15 @@ clt_status clt_mesh_plans_make(clt_mesh_plans *plans, const clt_mesh_key *key,
 /* Returns whether the plan was measured, or one of the same hash and samples, whose times it then
  * gets. */
 bool clt_mesh_plans_measured(const clt_mesh_plans *plans, clt_mesh_plan *plan);
+
+/* Finds the piece of each node of a plan. Free *piece_of with clt_free. *n_pieces is 0, and
+ * *piece_of NULL, if there was no choice of cuts (clt_graph_keep_cuts). */
+clt_status clt_mesh_pieces_of(const clt_plan *plan, int **piece_of, int *n_pieces);
+
+/* Copies the times of pieces, where `from` has any, between plans of the same hash: equal nodes may
+ * lie in other pieces. */
+void clt_mesh_pieces_copy(const clt_mesh_plan *from_plan, const double *from,
+                          const clt_mesh_plan *to_plan, double *to);
 
 /* Gives a copy of the graph with the cuts that balance the arithmetic of so many stages. The set
  * keeps the copy. */

@@ -49,8 +49,11 @@ clt_status clt_meshes_explain(clt_meshes *m)
 /* --- the table ------------------------------------------------------------------------------- */
 
 /* Writes the mesh and what goes with it: "pp=2, 4 micro-batches". */
-static void name(const clt_candidate *c, const char *mesh, int accumulate, char text[TEXT])
+static void name(const clt_mesh_facts *f, int accumulate, char text[TEXT])
 {
+    const clt_candidate *c = &f->candidate;
+    const char *mesh = f->mesh;
+    const bool cut = f->stages != NULL;
     int n = c->local ? snprintf(text, TEXT, "local=%d%s%s", c->local,
                                 c->size[CLT_AXIS_DATA] > 1 ? "," : "",
                                 c->size[CLT_AXIS_DATA] > 1 ? mesh : "")
@@ -60,21 +63,25 @@ static void name(const clt_candidate *c, const char *mesh, int accumulate, char 
     if (c->accumulate != accumulate)
         n += snprintf(text + n, (size_t)(TEXT - n), " accumulate %d", c->accumulate);
     if (c->half)
-        snprintf(text + n, (size_t)(TEXT - n), " wire bf16");
+        n += snprintf(text + n, (size_t)(TEXT - n), " wire bf16");
+    if (cut)
+        snprintf(text + n, (size_t)(TEXT - n), " stages");
 }
 
 static void add_row(clt_meshes *m, int i, int asked)
 {
     const clt_mesh_rank *r = &m->ranks[i];
     char text[TEXT], real[32] = "-";
-    name(&r->facts->candidate, r->facts->mesh, asked, text);
+    name(r->facts, asked, text);
     if (r->real > 0)
         snprintf(real, sizeof real, "%.3f", 1e3 * r->real);
-    clt_str_add(&m->text, "%4d  %-34s %10.3f %10s %9.3f %9.3f %9.3f %10.1f  %s%s\n", i + 1, text,
+    clt_str_add(&m->text, "%4d  %-34s %10.3f %10s %9.3f %9.3f %9.3f %10.1f  ", i + 1, text,
                 1e3 * r->step.seconds, real, 1e3 * r->step.timeline.compute,
                 1e3 * r->step.timeline.update, 1e3 * (r->step.timeline.exposed + r->step.outer),
-                (double)r->facts->memory / 1048576, r->facts->measured ? "" : "estimated; ",
-                r->reason);
+                (double)r->facts->memory / 1048576);
+    if (r->facts->stages)
+        clt_str_add(&m->text, "stages '%s'%s", r->facts->stages, *r->reason ? "; " : "");
+    clt_str_add(&m->text, "%s%s\n", r->facts->measured ? "" : "estimated; ", r->reason);
 }
 
 /* Meshes that are not possible for the same reason share a line. */
@@ -90,7 +97,7 @@ static void add_impossible(clt_meshes *m, int asked)
             continue;
         for (int k = i + 1; k < m->count; k++)
             more += !strcmp(m->ranks[k].reason, reason);
-        name(&m->ranks[i].facts->candidate, m->ranks[i].facts->mesh, asked, text);
+        name(m->ranks[i].facts, asked, text);
         clt_str_add(&m->text, "not possible: %s", text);
         if (more)
             clt_str_add(&m->text, " and %d more", more);

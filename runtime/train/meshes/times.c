@@ -144,13 +144,23 @@ static int64_t sum_of(const clt_timeline_bytes *b)
     return sum;
 }
 
+static double evenness(const clt_mesh_facts *f)
+{
+    double sum = 0, most = 0;
+    for (int i = 0; i < f->n_places; i++) {
+        sum += f->places[i].whole;
+        most = fmax(most, f->places[i].whole);
+    }
+    return most > 0 ? sum / f->n_places / most : 1;
+}
+
 clt_status clt_mesh_predict(const clt_mesh_base *base, clt_mesh_links *links,
                             const clt_mesh_facts *f, clt_mesh_step *step)
 {
     const size_t n = (size_t)f->n_places;
     clt_timeline_device *devices = clt_calloc(n, sizeof *devices);
     clt_timeline_bytes *bytes = clt_calloc(n, sizeof *bytes);
-    *step = (clt_mesh_step){0};
+    *step = (clt_mesh_step){.even = evenness(f)};
     clt_status status = devices && bytes ? CLT_OK : CLT_OUT_OF_MEMORY;
     for (int i = 0; status == CLT_OK && i < f->n_places; i++) {
         spread(base, f, i);

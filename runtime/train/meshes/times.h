@@ -16,6 +16,7 @@ typedef struct clt_mesh_base {
     double load;          /* seconds to assemble a sample, if the host has no free core */
     const double *slower; /* by participant: `update` times this; NULL: all are alike */
     int64_t sync_every;   /* of local SGD */
+    const double *pace;   /* by participant: time of the same plan, the fastest is 1; NULL: alike */
 } clt_mesh_base;
 
 /* Bytes that the kernels of error feedback move for each byte of gradients in f32. Rounding reads
@@ -29,6 +30,7 @@ typedef struct clt_mesh_step {
     double seconds; /* of a step, with the exchange of local SGD */
     double outer;   /* its part of the exchange of local SGD */
     int64_t sent;   /* bytes of the tensors that a device's collectives have in a step */
+    double even;    /* mean time of a place's plan, divided by the longest of all places */
 } clt_mesh_step;
 
 /* Estimates forward and backward of a place from arithmetic and bytes, in seconds: before

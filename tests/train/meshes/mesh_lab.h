@@ -7,6 +7,7 @@
 #include "train/lab.h"
 
 #include "device/core/device.h"
+#include "graph/graph.h"
 
 #include <cltrain/models.h>
 #include <cltrain/planner.h>
@@ -73,6 +74,7 @@ static inline int64_t train(const lab *l, const clt_mesh_entry *e,
     static const float zeros[BATCH * T];
     clt_trainer_options o = *options;
     clt_store_options so;
+    clt_graph *graph;
     clt_store *store;
     clt_trainer *trainer;
     double sums[8], weights[8];
@@ -88,8 +90,11 @@ static inline int64_t train(const lab *l, const clt_mesh_entry *e,
     so.zero = e->zero == 3 ? 3 : 0;
     o.zero = e->zero;
     o.accumulate = e->accumulate;
-    ok(clt_store_create_with(l->graph, l->devices, l->n, &so, &store));
-    ok(clt_trainer_create(l->graph, store, &o, &trainer));
+    ok(clt_graph_copy(l->graph, &graph));
+    if (e->stages)
+        ok(clt_cut_before(graph, e->stages));
+    ok(clt_store_create_with(graph, l->devices, l->n, &so, &store));
+    ok(clt_trainer_create(graph, store, &o, &trainer));
     const clt_step_batch batch = lab_batch(feeds, BATCH);
     for (int i = 0; i < 2; i++)
         ok(clt_trainer_step(trainer, &batch, NULL));
@@ -101,6 +106,7 @@ static inline int64_t train(const lab *l, const clt_mesh_entry *e,
     }
     clt_trainer_destroy(trainer);
     clt_store_destroy(store);
+    clt_graph_destroy(graph);
     return most;
 }
 

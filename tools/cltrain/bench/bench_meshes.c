@@ -1,7 +1,7 @@
 /*
  * `cltrain bench meshes`: compares training steps of several meshes, each on the first of
  * --devices. The meshes take turns, so that all are measured on the same machine in the same state.
- * A mesh may end with settings of its own: zero=N, accumulate=K and virtual-shards=V.
+ * A mesh may end with settings of its own: zero=N, accumulate=K, virtual-shards=V and stages=NAMES.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,9 +16,10 @@
 #include "text/message.h"
 
 typedef struct contender {
-    const char *name;  /* as the user wrote it */
-    settings settings; /* those of the command line, changed by `name`; owns only `mesh` */
-    char *mesh;
+    const char *name; /* as the user wrote it */
+    settings
+        settings; /* those of the command line, changed by `name`; owns only `mesh`, `stages` */
+    char *mesh, *stages;
     job job;
     int places;          /* devices that the mesh needs */
     int64_t first, last; /* steps between whose reports the clock runs */
@@ -51,9 +52,15 @@ static int read_word(contender *c, const char *word)
     const char *const number = strchr(word, '=');
     char *end = NULL;
     const long value = number ? strtol(number + 1, &end, 10) : 0;
+    if (!strncmp(word, "stages=", 7)) {
+        free(c->stages);
+        c->settings.stages = c->stages = strdup(number + 1);
+        TRY_MEMORY(c->stages);
+        return 0;
+    }
     if (!number || end == number + 1 || value < 0 || value > 100000)
-        return usage_error("bench meshes %s: '%s' must be AXIS=N, zero=N, accumulate=K or "
-                           "virtual-shards=V",
+        return usage_error("bench meshes %s: '%s' must be AXIS=N, zero=N, accumulate=K, "
+                           "virtual-shards=V or stages=NAMES",
                            c->name, word);
     if (!strncmp(word, "zero=", 5)) {
         c->settings.zero = value;
@@ -186,6 +193,7 @@ int bench_meshes(const settings *s)
         contender *c = &all.list[i];
         code = job_close(&c->job, code);
         free(c->mesh);
+        free(c->stages);
         free(c->rates);
         free(c->ratios);
     }

@@ -90,6 +90,10 @@ static int take(job *j, settings *s, const clt_mesh_entry *best)
     s->parallel = plain ? NULL : j->mesh;
     s->zero = best->zero;
     s->accumulate = best->accumulate;
+    free(j->stages);
+    s->stages = j->stages = best->stages ? strdup(best->stages) : NULL;
+    if (best->stages)
+        TRY_MEMORY(j->stages);
     j->options.zero = best->zero;
     j->options.accumulate = best->accumulate;
     if (!j->silent && plain) {
@@ -102,6 +106,8 @@ static int take(job *j, settings *s, const clt_mesh_entry *best)
             printf(" --zero %d", best->zero);
         if (best->accumulate > 1)
             printf(" --accumulate %d", best->accumulate);
+        if (best->stages)
+            show(" --stages '%s'", best->stages);
         printf(" does the same\n");
     }
     return 0;

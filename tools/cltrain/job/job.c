@@ -507,6 +507,7 @@ int job_close(job *j, int code)
     clt_dataset_free(j->train);
     clt_dataset_free(j->test);
     free(j->resumed);
+    free(j->stages);
     free(j->frozen);
     free(j->weights);
     free(j->changes.list);

@@ -27,6 +27,7 @@ typedef struct job {
     char *frozen;    /* kernel choices of the resumed run */
     char *heartbeat; /* path of this rank's heartbeat file */
     char mesh[128];  /* that --parallel auto chose */
+    char *stages;    /* the same for --stages; NULL: it chose none */
     int (*stop)(void *user); /* asked while meshes are compared; may be NULL */
     void *stop_user;
     clt_model_field fields[CLT_DATA_MAX_FIELDS];
