@@ -76,8 +76,8 @@ class Auto(CommandTest):
         done = self.run_command(*plan, "--simulate", "4,16", "--inter", "1GB/s,30us", "--per-node", "4",
                                 "--sync-every", "16")
         self.assertRegex(done.stdout, r"average every 16 steps")
-        self.assertRegex(done.stdout, r"(?m)^4 devices, batch 1024: \d+ of \d+ meshes are possible")
-        self.assertRegex(done.stdout, r"(?m)^16 devices, batch 4096: \d+ of \d+ meshes are possible")
+        self.assertRegex(done.stdout, r"(?m)^4 devices, batch 1024: \d+ meshes are possible")
+        self.assertRegex(done.stdout, r"(?m)^16 devices, batch 4096: \d+ meshes are possible")
         self.assertRegex(done.stdout, r"local=\d+")
         self.assertRegex(done.stdout, r"wire bf16")
 
@@ -101,6 +101,8 @@ class Auto(CommandTest):
                         says=("--per-node needs --inter",))
         self.assert_bad(*plan, "--simulate", "4", *links, "--parallel", "auto", code=2,
                         says=("--inter and --parallel exclude each other",))
+        self.assert_bad(*plan, "--simulate", "4", *links, "--zero", "3", code=2,
+                        says=("--inter and --zero exclude each other",))
         self.assert_bad(*plan, "--simulate", "4", "--link", "25GB/s,5us", "--inter", "fast", code=2,
                         says=("--inter", "fast"))
         self.assert_bad(*plan, "--simulate", "4", *links, "--sync-every", "2s", code=2,

@@ -105,7 +105,7 @@ static void mistakes_are_named(void **state)
         int devices;
         const char *says;
     } cases[] = {{"dp=2,tp=2", 2, "'dp=2,tp=2' is for 4 devices, and all ranks together have 2"},
-                 {"dq=2", 2, "no axis 'dq'; axes are dp, tp, pp, space and time"},
+                 {"dq=2", 2, "no axis 'dq'; axes are local, dp, tp, pp, space and time"},
                  {"d=2", 2, "no axis 'd'"},
                  {"dp=2,dp=1", 2, "dp is given twice"},
                  {"tp=0", 1, "'tp=0' must be tp=N"},

@@ -232,7 +232,7 @@ class Launch(RankTest):
                                 (("--program", "no-such"), (), "no-such is not a program")):
             with self.subTest(own=own, args=args):
                 err = self.wait(self.launch(2, own, "--steps", "2", *args), 2)[1]
-                self.assertIn(says, err.splitlines()[-1])
+                self.assertIn(says, self.line(err))
         err = self.wait(self.launch(2, ("--restarts", "2"), "--steps", "0", "--checkpoint-dir", "x"), 2)[1]
         self.assertEqual(err, "cltrain, rank 0: --steps 0: must be a whole number of at least 1\n")
 

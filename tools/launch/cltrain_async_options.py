@@ -6,7 +6,7 @@ import socket
 
 from cltrain_checkpoints import argument
 from cltrain_hosts import HostsError, read_hosts
-from cltrain_options import whole
+from cltrain_options import Parser, whole
 from cltrain_program import HELP, find_program
 from cltrain_remote import SECRET, is_here
 
@@ -42,7 +42,7 @@ def is_asynchronous(words):
 
 
 def make_parser():
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="cltrain-launch", allow_abbrev=False, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Starts an asynchronous job: holders of the parameters and workers, which are connected by sockets. "
                     "Starts workers\nthat end early again.",

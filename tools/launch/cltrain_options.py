@@ -106,12 +106,19 @@ def check_ranks(parser, options):
         options.arguments += ["--global-batch", options.global_batch or "fixed"]
 
 
+class Parser(argparse.ArgumentParser):
+    """Mistakes are one line, as those of the command."""
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message} (see --help)\n")
+
+
 def read_options(words, here, description):
     """Reads the options. `here` is the folder of this program."""
     own, rest = words, []
     if "--" in words:
         own, rest = words[:words.index("--")], words[words.index("--") + 1:]
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="cltrain-launch", description=description, epilog=EXIT, allow_abbrev=False,
         usage="cltrain-launch -n N [options] -- train --model NAME --data SPEC [options of train]\n"
               "       cltrain-launch --ranks MIN:MAX [options] -- train ... --checkpoint-dir DIR\n"

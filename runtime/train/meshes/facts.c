@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "train/meshes/mesh_shards.h"
+#include "train/planner/frozen.h"
 #include "train/setup/capacity.h"
 #include "train/setup/explain.h"
 #include <cltrain/planner.h>
@@ -272,6 +273,23 @@ static clt_status check(const clt_mesh_facts *f)
     return clt_trainer_check_options(&f->options);
 }
 
+/* What a trainer refuses once it sees the devices of all ranks, which are those of this one. */
+static clt_status check_kinds(const clt_mesh_setting *s, const clt_mesh_facts *f)
+{
+    const int total = clt_candidate_devices(&f->candidate);
+    clt_participants all = {.mesh = f->shape, .total = total};
+    if (s->simulated || s->count == 1 || f->shape.size[CLT_AXIS_TENSOR] == 1)
+        return CLT_OK;
+    all.identities = clt_calloc((size_t)total, CLT_SPLIT_IDENTITY);
+    CLT_TRY_MEMORY(all.identities);
+    for (int p = 0; p < total; p++)
+        clt_split_identify(&s->devices[p % s->count], 1,
+                           all.identities + (size_t)p * CLT_SPLIT_IDENTITY);
+    const clt_status status = clt_split_check_kinds(&all, NULL);
+    clt_free(all.identities);
+    return status;
+}
+
 static clt_status find(const clt_mesh_setting *s, const int *begins, clt_mesh_facts *f)
 {
     CLT_TRY(clt_mesh_parse(f->mesh, clt_candidate_devices(&f->candidate), &f->shape));
@@ -282,6 +300,7 @@ static clt_status find(const clt_mesh_setting *s, const int *begins, clt_mesh_fa
     CLT_TRY(check(f));
     if (s->shards) /* as a trainer sets it */
         f->options.accumulate = clt_mesh_shards_most(s);
+    CLT_TRY(check_kinds(s, f));
     if (f->shape.size[CLT_AXIS_PIPELINE] > 1 && s->graph->cuts >= f->shape.size[CLT_AXIS_PIPELINE])
         f->n_pieces = s->graph->cuts + 1;
     CLT_TRY(begins ? cut_stages(s, f, begins) : balance_stages(s, f));

@@ -110,6 +110,10 @@ static clt_status list(clt_meshes *m, clt_candidate **candidates)
                                              m->trainer.wire == CLT_F32};
     bool *allowed[CLT_AXES] = {NULL};
     clt_status status = bound(m, &limits, allowed);
+    if (limits.batch / limits.accumulate < limits.devices)
+        clt_str_add(&m->excluded,
+                    "not possible: dp of more than %lld: its devices would have no samples\n",
+                    (long long)(limits.batch / limits.accumulate));
     CLT_NEXT(status, clt_candidates_list(&limits, candidates, &m->count));
     for (int a = 0; a < CLT_AXES; a++)
         clt_free(allowed[a]);

@@ -109,9 +109,8 @@ const char *clt_meshes_text(clt_meshes *m, int rows)
 {
     clt_str_clear(&m->text);
     const int asked = m->setting.options->accumulate;
-    clt_str_add(&m->text, "%d devices, batch %lld: %d of %d meshes are possible; a step in ms\n",
-                m->setting.count * m->setting.ranks, (long long)m->trainer.batch, m->possible,
-                m->count);
+    clt_str_add(&m->text, "%d devices, batch %lld: %d meshes are possible; a step in ms\n",
+                m->setting.count * m->setting.ranks, (long long)m->trainer.batch, m->possible);
     clt_str_add(&m->text, "%4s  %-34s %10s %10s %9s %9s %9s %10s\n", "", "mesh", "predicted",
                 "real steps", "compute", "update", "exposed", "MiB");
     for (int i = 0; i < m->possible && i < rows; i++)

@@ -216,6 +216,16 @@ int check_simulated_meshes(const settings *s)
         if (!devices)
             break;
     }
+    const char *const chosen = s->zero >= 0       ? "zero"
+                               : s->stages        ? "stages"
+                               : s->in_flight > 0 ? "in-flight"
+                               : s->offload       ? "offload"
+                               : s->split         ? "split"
+                                                  : NULL;
+    if (s->inter && chosen)
+        return usage_error("--inter and --%s exclude each other: simulated machines are ranked "
+                           "with all ways to divide the work",
+                           chosen);
     if (s->sync_every && !steps_between(s))
         return usage_error(
             "--sync-every %s: simulated meshes average after a number of steps, as 8",
