@@ -127,9 +127,13 @@ class Options(ElasticTest):
             self.assert_bad(*self.arguments("--steps", "2", *args), code=2, says=(says,))
         folder = self.path("run")
         self.train("--steps", "2", "--global-batch", "scaled", "--checkpoint-dir", folder)
+        self.train("--steps", "3", "--checkpoint-dir", folder, "--resume") # the next checkpoint tells the beginning too
         self.assert_bad(*self.arguments("--steps", "4", "--global-batch", "scaled", "--checkpoint-dir", folder,
                                         "--resume", batch=8), code=2,
                         says=("--batch 8: the run began with batches of 16 on 1 device",))
+        for zero in "1", "3": # a job that has shrunk to one device
+            done = self.train("--steps", "2", "--global-batch", "fixed", "--zero", zero)
+            self.assertIn(f"so --zero {zero} divides nothing", done.stdout)
 
 
 if __name__ == "__main__":

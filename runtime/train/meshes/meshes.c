@@ -357,8 +357,12 @@ static clt_status make(clt_meshes *m)
         m->possible += m->facts[i].status == CLT_OK;
     sort_by_estimate(m);
     if (!m->possible)
-        return clt_fail(CLT_UNSUPPORTED, "no mesh of %d devices can train this model: %s",
-                        m->setting.count * m->setting.ranks, first_reason(m));
+        return clt_fail(CLT_UNSUPPORTED, "no mesh of %d devices can train this model%s: %s",
+                        m->setting.count * m->setting.ranks,
+                        m->trainer.batch < m->setting.count * m->setting.ranks
+                            ? " with fewer samples than devices"
+                            : "",
+                        first_reason(m));
     CLT_TRY(measure_links(m));
     CLT_TRY(clt_meshes_measure_base(m));
     CLT_TRY(measure_all(m));

@@ -357,10 +357,12 @@ static clt_status leave_replicas(const clt_trainer *t, const clt_checkpoint *che
                         "its own samples: resume with replicas that are synchronised by time, or "
                         "from a checkpoint at the end of an epoch",
                         clt_checkpoint_path(checkpoint));
-    clt_log(CLT_LOG_WARN,
-            "%s was written by replicas of local SGD, this run goes on without them: with the "
-            "optimizer's state of replica 0, and without that of the outer optimizer",
-            clt_checkpoint_path(checkpoint));
+    clt_log(
+        CLT_LOG_WARN,
+        "%s was written by replicas of local SGD, this run goes on without them: with the "
+        "optimizer's state of replica 0, and without that of synchronisations (outer optimizer, "
+        "residuals)",
+        clt_checkpoint_path(checkpoint));
     return CLT_OK;
 }
 

@@ -376,7 +376,7 @@ static int set_up(run *r, clt_fit_options *fit)
     NEXT(code, job_devices(&r->job, s));
     if (s->global_batch) { /* collective */
         code = ranks_agree(&r->job.ranks, code);
-        NEXT(code, job_global_batch(&r->job, s));
+        NEXT(code, job_global_batch(&r->job, &r->own));
     }
     NEXT(code, job_data(&r->job, s, DATA_TRAIN | DATA_TEST));
     r->job.stop = should_end;

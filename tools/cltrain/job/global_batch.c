@@ -34,22 +34,27 @@ typedef struct told {
     scaled_from from; /* of the checkpoint; all 0: the checkpoint has none */
 } told;
 
-/* Reads with which batch and devices the run began. clt_fit reports a checkpoint that cannot be
- * read. */
-static scaled_from read_begin(const job *j)
+scaled_from scaled_begin(const clt_checkpoint *checkpoint)
 {
-    clt_checkpoint *checkpoint = NULL;
     scaled_from from = {0, 0};
-    if (!j->resumed || clt_checkpoint_open(j->resumed, &checkpoint) != CLT_OK)
-        return from;
     const clt_section *use = clt_checkpoint_section(checkpoint, "use");
     json_t *all = use ? json_loads(use->text, 0, NULL) : NULL;
     const json_t *scaled = json_object_get(all, SCALED);
     from.batch = json_integer_value(json_object_get(scaled, "batch"));
     from.devices = json_integer_value(json_object_get(scaled, "devices"));
     json_decref(all);
-    clt_checkpoint_close(checkpoint);
     return from.batch > 0 && from.devices > 0 ? from : (scaled_from){0, 0};
+}
+
+/* clt_fit reports a checkpoint that cannot be read. */
+static scaled_from read_begin(const job *j)
+{
+    clt_checkpoint *checkpoint = NULL;
+    if (!j->resumed || clt_checkpoint_open(j->resumed, &checkpoint) != CLT_OK)
+        return (scaled_from){0, 0};
+    const scaled_from from = scaled_begin(checkpoint);
+    clt_checkpoint_close(checkpoint);
+    return from;
 }
 
 static int scale(job *j, const scaled_from *from)
@@ -69,10 +74,23 @@ static int scale(job *j, const scaled_from *from)
     o->batch = batch < 1 ? 1 : llround(batch);
     j->rate_factor = (double)o->batch / (double)j->scaled.batch;
     o->lr *= j->rate_factor;
+    j->began = j->scaled;
     return 0;
 }
 
-int job_global_batch(job *j, const settings *s)
+/* A job that has shrunk to one device has nothing that zero could divide. */
+static void leave_zero(job *j, settings *s)
+{
+    if (j->all_devices != 1 || s->zero < 1)
+        return;
+    if (ranks_prints(&j->ranks) && !j->silent)
+        printf("one device has the whole state, so --zero %lld divides nothing\n",
+               (long long)s->zero);
+    s->zero = 0;
+    j->options.zero = 0;
+}
+
+int job_global_batch(job *j, settings *s)
 {
     const clt_world *world = &j->ranks.world;
     if (!s->global_batch)
@@ -91,5 +109,6 @@ int job_global_batch(job *j, const settings *s)
     const scaled_from from = all[0].from;
     free(all);
     TRY(library_failure(status));
+    leave_zero(j, s);
     return is_scaled(s) ? scale(j, &from) : 0;
 }

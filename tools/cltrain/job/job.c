@@ -440,6 +440,8 @@ static clt_status read_frozen(job *j, const settings *s)
     if (clt_checkpoint_open(j->resumed, &checkpoint) != CLT_OK)
         return CLT_OK;
     find_end(j, s, checkpoint);
+    if (!j->began.batch)
+        j->began = scaled_begin(checkpoint);
     const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_FROZEN);
     j->frozen = section ? strdup(section->text) : NULL;
     clt_checkpoint_close(checkpoint);

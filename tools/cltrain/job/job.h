@@ -42,6 +42,7 @@ typedef struct job {
     int64_t steps;          /* of the whole run */
     int64_t all_devices;    /* with samples, of all ranks; 0 without --global-batch */
     scaled_from scaled;     /* all 0 without --global-batch scaled */
+    scaled_from began;      /* the same, or what the checkpoint has: for the next checkpoints */
     double rate_factor;     /* of --global-batch scaled, for rates that options give */
     int64_t schedule_steps; /* of the whole run, in steps of scaled.batch */
     int splits;             /* job_model divides the batch among the devices, and may close some */

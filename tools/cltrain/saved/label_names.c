@@ -64,10 +64,10 @@ int use_record(job *j, const settings *s)
         json_object_set_new(use, "mean", numbers(j->mean, j->channels));
         json_object_set_new(use, "std", numbers(j->std, j->channels));
     }
-    if (use && j->scaled.batch)
+    if (use && j->began.batch)
         json_object_set_new(use, "scaled",
-                            json_pack("{s:I, s:I}", "batch", (json_int_t)j->scaled.batch, "devices",
-                                      (json_int_t)j->scaled.devices));
+                            json_pack("{s:I, s:I}", "batch", (json_int_t)j->began.batch, "devices",
+                                      (json_int_t)j->began.devices));
     char *text = use ? json_dumps(use, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     const clt_status status = text ? clt_trainer_set_use(j->trainer, text)
                                    : clt_error_set(CLT_OUT_OF_MEMORY, "memory does not suffice");
