@@ -27,8 +27,8 @@ static clt_status read_axis(const char *text, int length, int rest_places, clt_m
             "mesh: local has replicas with a trainer each. Give their number, as `cltrain train "
             "--parallel local=4 --sync-every 8`; in C, see <cltrain/local.h>");
     if (axis == CLT_AXES)
-        return clt_fail(CLT_INVALID_ARGUMENT, "mesh: there is no axis '%.*s'; axes are local, %s", name,
-                        text, axes);
+        return clt_fail(CLT_INVALID_ARGUMENT, "mesh: there is no axis '%.*s'; axes are local, %s",
+                        name, text, axes);
     if (mesh->stride[axis])
         return clt_fail(CLT_INVALID_ARGUMENT, "mesh: axis %s is given twice", names[axis]);
     const bool star = axis == CLT_AXIS_DATA && equals && equals[1] == '*';

@@ -51,8 +51,8 @@ class LaunchTest(unittest.TestCase):
         """Later places are used only if earlier ones have no command."""
         places = [f"clone/{build}/bin" for build in ("build", "build-quickstart", "build-test")]
         listed = ", ".join(self.path(place) for place in ("clone/tools", *places))
-        says = f"cltrain-launch: error: the command cltrain is neither in {listed} nor on the path: build it, or name it " \
-               "with --program"
+        says = f"cltrain-launch: the command cltrain is neither in {listed} nor on the path: build it, or name it " \
+               "with --program (see --help)"
         self.assertEqual(self.both(), [says] * 2)
         for place in ("bin", *reversed(places)):
             command = f"{place}/cltrain"
@@ -64,7 +64,7 @@ class LaunchTest(unittest.TestCase):
         self.assertEqual(self.both(own=("--program", self.path("bin/cltrain"))), [self.path("bin/cltrain")] * 2)
         missing = self.path("missing")
         self.assertEqual(self.both(own=("--program", missing)),
-                         [f"cltrain-launch: error: {missing} is not a program; see --program"] * 2)
+                         [f"cltrain-launch: {missing} is not a program: name one with --program (see --help)"] * 2)
 
     def test_beside(self):
         """Installed beside the command, the launcher does not look for build folders."""

@@ -18,7 +18,7 @@ def find_program(parser, asked, here):
     """Returns the command: `asked` by --program, or the first that is found. In a clone, a folder lies beside the launcher
     that has the command's name."""
     if asked:
-        return asked if shutil.which(asked) else parser.error(f"{asked} is not a program; see --program")
+        return asked if shutil.which(asked) else parser.error(f"{asked} is not a program: name one with --program")
     places = [here, *builds(here)]
     found = shutil.which(NAME, path=os.pathsep.join(places)) or shutil.which(NAME)
     return found or parser.error(f"the command {NAME} is neither in {', '.join(places)} nor on the path: build it, or name "
