@@ -223,6 +223,29 @@ class Local(CommandTest):
         self.assertEqual(steps[-1]["step"], 13)
         self.assertEqual(sum(sum(r["replica_steps"]) for r in steps), 26)
 
+    def test_batches_that_replicas_do_not_share_equally(self):
+        # Each of four replicas takes 2 samples for a batch of 5, so a step has 8, and an epoch of 70 has 35 batches. In
+        # so short a time a replica makes one step.
+        usual = ("--parallel", "local=4", "--sync-every", "0.000001s", "--batch", "5", "--schedule", "cosine",
+                 "--checkpoint-every", "5", "--keep", "100")
+        four = "pocl@1,pocl@1,pocl@1,pocl@1"
+        steps, _ = self.fit("five", "--epochs", "3", *usual, devices=four)
+        self.assertIn(", 26 steps of 8 on", self.last.stdout)
+        self.assertIn("\na step has 8 samples instead of 5 (--batch): 2 of each replica\n", self.last.stdout)
+        self.assertIn("\ndone: 26 steps;", self.last.stdout)
+        self.assertEqual((steps[-1]["step"], sum(sum(r["replica_steps"]) for r in steps)), (26, 3 * 35))
+        self.assertLess(steps[-1]["lr"], 0.02 * steps[0]["lr"])
+        # A run that goes on in the middle of an epoch ends at the same step.
+        for name in os.listdir(self.path("five")):
+            if name.startswith("step-") and int(name[5:]) > 14:
+                shutil.rmtree(os.path.join(self.path("five"), name))
+        steps, _ = self.fit("five", "--epochs", "3", "--resume", *usual, devices=four)
+        self.assertIn(", 26 steps of 8 on", self.last.stdout)
+        self.assertEqual(steps[-1]["step"], 26)
+        # --steps counts such steps.
+        steps, _ = self.fit("steps", "--steps", "7", *usual, devices=four)
+        self.assertEqual((steps[-1]["step"], sum(sum(r["replica_steps"]) for r in steps)), (7, 28))
+
     def test_by_time(self):
         steps, epochs = self.fit("time", "--epochs", "3", *TWO, "--sync-every", "0.02s", "--batch", "8")
         for epoch in (1, 2, 3):

@@ -145,6 +145,8 @@ class Usage(CommandTest):
         for link in ("fast", "1GB/s", "1GB/s,1", "1GB,1us", "0GB/s,1us"):
             self.assert_usage("plan", "--model", "mlp", "--simulate", "8", "--link", link,
                               says=("--link", link, "25GB/s,5us"))
+        self.assert_usage("plan", "--model", "mlp", "--simulate", "2", "--link", "1GB/s,1us", "--wire", "bf16",
+                          says=("--wire bf16", "--inter"))
 
     def test_other_commands(self):
         self.assert_usage("bench", says=("train",))

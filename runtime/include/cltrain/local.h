@@ -162,9 +162,10 @@ typedef struct clt_sync_report {
  * of the batch may not exceed its trainer's batch.
  * - By time, a replica takes batches of its part of options->batch (rounded up) from those that are
  *   left of the epoch. Each sample is used once an epoch. What is left is dealt to the ranks at
- * each synchronisation, by their measured speed. A replica begins a step only if it will end in
- * time, but at least one. The steps of the run, for schedule and reports, are all batches divided
- * by the number of replicas. An epoch ends with a synchronisation.
+ *   each synchronisation, by their measured speed. A replica begins a step only if it will end in
+ *   time, but at least one. The steps of the run, for schedule and reports, are all batches divided
+ *   by the number of replicas: steps of 8 samples for options->batch 5 and 4 replicas. An epoch
+ *   ends with a synchronisation.
  * - on_step is called after each synchronisation, with the mean loss and the samples of all
  *   replicas since the last one; clt_progress.sync has more. on_epoch comes at the synchronisation
  *   after the end of an epoch (of several epochs: once), and its loss is over all samples since the

@@ -86,10 +86,20 @@ static clt_status make_replicas(clt_local_run *run)
 static int64_t find_end(const clt_local_run *run)
 {
     const clt_fit_options *o = run->options;
+    const int64_t samples = clt_dataset_count(run->train);
     if (o->steps && !o->schedule_batch)
         return o->steps;
-    return run->step +
-           clt_fit_steps_left(o, clt_dataset_count(run->train), run->batch, run->position);
+    if (!clt_local_by_time(run))
+        return run->step + clt_fit_steps_left(o, samples, run->batch, run->position);
+    if (o->steps)
+        return run->step +
+               clt_fit_steps_left(o, samples, run->part * run->local->total, run->position);
+    if (run->position.epoch >= o->epochs)
+        return run->step;
+    /* Only the last batch of an epoch has fewer samples, as parts are dealt in whole batches. */
+    return (run->batches + clt_spans_batches(&run->left, run->part) +
+            (o->epochs - run->position.epoch - 1) * clt_fit_steps_of(o, samples, run->part)) /
+           run->local->total;
 }
 
 /* Samples of the epoch that are left for replicas by time. A resumed run has its own. */
@@ -159,12 +169,12 @@ static clt_status begin(clt_local_run *run)
     CLT_TRY(compare(run));
     CLT_TRY(clt_world_agree(&local->all, lock(run)));
     CLT_TRY(clt_local_resume(run));
-    run->total_steps = find_end(run);
-    if (clt_local_by_time(run)) {
+    if (clt_local_by_time(run))
         status = find_left(run);
-        CLT_NEXT(status, clt_pool_deal(&run->pool, run->position.epoch, &run->left, run->speeds,
-                                       run->part, wanted(run)));
-    }
+    run->total_steps = find_end(run);
+    if (status == CLT_OK && clt_local_by_time(run))
+        status = clt_pool_deal(&run->pool, run->position.epoch, &run->left, run->speeds, run->part,
+                               wanted(run));
     CLT_NEXT(status, open_sources(run));
     return clt_world_agree(&local->all, status);
 }
@@ -347,6 +357,9 @@ static clt_status synchronise(clt_local_run *run, double seconds, bool *stop)
         CLT_TRY(clt_world_agree(&local->all, count_time(run)));
         run->step = run->batches / local->total;
         set_steps(run);
+        /* In between, a rank's heartbeat counts the steps of its first replica. */
+        clt_heartbeat_step(local->trainers[0]->exchange.beat, run->step);
+        clt_heartbeat_state_is(local->trainers[0]->exchange.beat, CLT_HEARTBEAT_WAITING);
     } else
         run->step += run->steps;
     run->sync++;

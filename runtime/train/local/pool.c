@@ -46,6 +46,14 @@ int64_t clt_spans_total(const clt_spans *list)
     return total;
 }
 
+int64_t clt_spans_batches(const clt_spans *list, int64_t unit)
+{
+    int64_t batches = 0;
+    for (int i = 0; i < list->n; i++)
+        batches += (list->of[i].count + unit - 1) / unit;
+    return batches;
+}
+
 clt_status clt_spans_deal(const clt_spans *left, int ranks, const double *speeds, int64_t unit,
                           clt_spans *dealt)
 {
@@ -95,24 +103,16 @@ void clt_pool_close(clt_pool *pool)
     pthread_mutex_unlock(&pool->lock);
 }
 
-static int64_t batches_of(const clt_spans *list, int64_t unit)
-{
-    int64_t batches = 0;
-    for (int i = 0; i < list->n; i++)
-        batches += (list->of[i].count + unit - 1) / unit;
-    return batches;
-}
-
 /* Returns how many of `batches` this rank may claim. A rank that may claim has samples, so each
  * deal brings the run closer to its end. */
 static int64_t allow(const clt_pool *pool, int64_t unit, int64_t batches)
 {
     int64_t before = 0, all = 0;
     for (int r = 0; r < pool->ranks; r++) {
-        before += r < pool->rank ? batches_of(&pool->dealt[r], unit) : 0;
-        all += batches_of(&pool->dealt[r], unit);
+        before += r < pool->rank ? clt_spans_batches(&pool->dealt[r], unit) : 0;
+        all += clt_spans_batches(&pool->dealt[r], unit);
     }
-    const int64_t own = batches_of(&pool->dealt[pool->rank], unit);
+    const int64_t own = clt_spans_batches(&pool->dealt[pool->rank], unit);
     return batches >= all ? own : batches * (before + own) / all - batches * before / all;
 }
 

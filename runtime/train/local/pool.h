@@ -27,6 +27,9 @@ clt_status clt_spans_rest(clt_spans *list, const clt_spans *from, int64_t taken)
 
 int64_t clt_spans_total(const clt_spans *list);
 
+/* Returns the batches of up to `unit` neighbouring positions that a list makes. */
+int64_t clt_spans_batches(const clt_spans *list, int64_t unit);
+
 /* Deals all positions of `left` to `ranks` lists, which are emptied before: about in proportion to
  * the speeds, in multiples of `unit` but for the last. If no speed is above 0, all are equal. */
 clt_status clt_spans_deal(const clt_spans *left, int ranks, const double *speeds, int64_t unit,

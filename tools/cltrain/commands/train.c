@@ -412,7 +412,7 @@ static void print_start(const run *r)
            (long long)clt_store_parameters(j->store), (long long)clt_dataset_count(j->train));
     if (job_classes(j->train))
         printf(" of %lld classes", (long long)job_classes(j->train));
-    printf(", %lld steps of %lld on", (long long)j->steps, (long long)j->options.batch);
+    printf(", %lld steps of %lld on", (long long)j->steps, (long long)replicas_batch(j));
     for (int i = 0; i < j->n_devices; i++)
         printf("%s %s", i ? "," : "", clt_device_label(j->devices[i]));
     if (j->ranks.world.ranks > 1)

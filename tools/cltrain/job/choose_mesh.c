@@ -201,6 +201,10 @@ int check_simulated_meshes(const settings *s)
                            needs);
     if (needs && !s->inter)
         return usage_error("%s needs --inter, the link between nodes", needs);
+    if (s->simulate && !s->inter && s->wire && strcmp(s->wire, "f32") != 0)
+        return usage_error("--wire %s: --simulate without --inter predicts gradients in f32: add "
+                           "--inter, which ranks meshes with and without 16 bits on the wire",
+                           s->wire);
     if (s->inter && s->parallel)
         return usage_error("--inter and --parallel exclude each other: simulated machines are "
                            "ranked with all meshes");

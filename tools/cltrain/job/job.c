@@ -465,6 +465,7 @@ static clt_status say_declined(const job *j, const settings *s)
 
 int job_trainer(job *j, const settings *s, int code)
 {
+    NEXT(code, count_steps_of_replicas(j, s));
     if (!code) {
         clt_status status = read_frozen(j, s);
         NEXT(status, job_schedule(j, s));

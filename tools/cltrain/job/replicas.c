@@ -155,6 +155,17 @@ clt_status replicas_trainers(job *j)
                             &j->replicas.local);
 }
 
+int replicas_by_time(const job *j)
+{
+    return j->replicas.total > 0 && j->replicas.options.every_seconds > 0;
+}
+
+int64_t replicas_batch(const job *j)
+{
+    const int64_t batch = j->options.batch, total = j->replicas.total;
+    return replicas_by_time(j) ? (batch + total - 1) / total * total : batch;
+}
+
 void replicas_print(const job *j)
 {
     const replica_set *r = &j->replicas;
@@ -172,6 +183,10 @@ void replicas_print(const job *j)
            outer, (long long)clt_local_sync_bytes(r->local),
            o->wire == CLT_F32 ? "" : ", parameters in ",
            o->wire == CLT_F32 ? "" : clt_dtype_name(o->wire));
+    const long long batch = replicas_batch(j), given = j->options.batch;
+    if (batch != given)
+        printf("a step has %lld samples instead of %lld (--batch): %lld of each replica\n", batch,
+               given, batch / r->total);
 }
 
 void replicas_print_end(const job *j)

@@ -30,6 +30,13 @@ clt_status replicas_load(const struct job *j, const char *path);
 /* Makes the trainers, and replicas of them. Collective. */
 clt_status replicas_trainers(struct job *j);
 
+/* Whether there are replicas that are synchronised after seconds, not after steps. */
+int replicas_by_time(const struct job *j);
+
+/* Returns the samples of a step of the run: --batch, which replicas by time divide into equal
+ * batches, rounded up. Without replicas --batch too. */
+int64_t replicas_batch(const struct job *j);
+
 /* Prints how replicas are synchronised, and how often they were. */
 void replicas_print(const struct job *j);
 void replicas_print_end(const struct job *j);
