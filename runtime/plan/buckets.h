@@ -43,6 +43,13 @@ static inline bool clt_slot_tied(const clt_slot *slot)
     return !slot->state && (slot->stages & (slot->stages - 1)) != 0;
 }
 
+/* Whether the tensor is a state that steps change: replicas that train apart must exchange it.
+ * Frozen parameters stay as they are, and carried states belong to predictions. */
+static inline bool clt_slot_changes_apart(const clt_slot *slot)
+{
+    return slot->state && !slot->frozen && !slot->carried;
+}
+
 /* Returns the number of stages that have the tensor. */
 static inline int clt_slot_stages(const clt_slot *slot)
 {

@@ -13,12 +13,6 @@
 
 /* --- what is exchanged ----------------------------------------------------------------------- */
 
-/* Frozen parameters stay as clt_outer_adopt made them, and carried states belong to predictions. */
-static bool is_exchanged(const clt_slot *slot)
-{
-    return slot->state && !slot->frozen && !slot->carried;
-}
-
 static void add_parameters(clt_outer_state *o, const clt_buckets *layout)
 {
     for (int b = 0; b < layout->n_buckets; b++) {
@@ -44,7 +38,7 @@ static clt_status add_states(clt_outer_state *o, const clt_buckets *layout)
 {
     for (int i = 0; i < layout->n_slots; i++) {
         const clt_slot *slot = &layout->slots[i];
-        if (!is_exchanged(slot))
+        if (!clt_slot_changes_apart(slot))
             continue;
         clt_outer_span span = {slot->bucket, slot->offset, slot->bytes, o->count};
         if (slot->type.dtype == CLT_F32) {

@@ -115,14 +115,27 @@ static clt_timeline_device device_of(const clt_mesh_base *base, const clt_mesh_f
     return d;
 }
 
+/* Returns the bytes of states that replicas average, such as those of batch norm. They travel in
+ * f32. */
+static int64_t averaged_states(const clt_mesh_facts *f)
+{
+    const clt_buckets *layout = f->places[0].input.layout;
+    int64_t bytes = 0;
+    for (int i = 0; i < layout->n_slots; i++)
+        if (clt_slot_changes_apart(&layout->slots[i]) && layout->slots[i].type.dtype == CLT_F32)
+            bytes += layout->slots[i].bytes;
+    return bytes;
+}
+
 /* Adds the exchange of replicas that train apart: once in `sync_every` steps they add up their
- * parameters, and the outer optimizer updates them. */
+ * parameters and states, and the outer optimizer updates the parameters. */
 static void add_outer(const clt_mesh_base *base, const clt_mesh_links *links,
                       const clt_mesh_facts *f, clt_mesh_step *step)
 {
     if (!f->candidate.local)
         return;
-    const double bytes = (double)clt_mesh_updated(f, 0) / (f->candidate.half ? 2 : 1);
+    const double bytes =
+        (double)clt_mesh_updated(f, 0) / (f->candidate.half ? 2 : 1) + (double)averaged_states(f);
     step->outer =
         (clt_mesh_reduce(links, f->candidate.local, clt_candidate_devices(&f->candidate), bytes) +
          base->update * (double)clt_mesh_updated(f, 0)) /

@@ -8,6 +8,7 @@
 #include "exec/testing/lose.h"
 #include "train/meshes/meshes.h"
 #include "train/setup/capacity.h"
+#include <cltrain/local.h>
 
 enum { RANKS = 2 };
 
@@ -335,6 +336,61 @@ static void simulated(void **state)
     lab_close(&l);
 }
 
+/* Returns the bytes of a synchronisation of two replicas of the graph, each on a device. */
+static int64_t sync_bytes(const lab *l, clt_trainer_options o, clt_dtype wire)
+{
+    clt_store *stores[2];
+    clt_trainer *trainers[2];
+    clt_local_options options;
+    clt_local *local;
+    clt_local_options_init(&options);
+    options.wire = wire;
+    o.batch /= 2;
+    for (int i = 0; i < 2; i++) {
+        ok(clt_store_create(l->graph, l->devices + i, 1, 1, &stores[i]));
+        ok(clt_trainer_create(l->graph, stores[i], &o, &trainers[i]));
+    }
+    ok(clt_local_create(trainers, 2, &options, &local));
+    const int64_t bytes = clt_local_sync_bytes(local);
+    clt_local_destroy(local);
+    for (int i = 0; i < 2; i++) {
+        clt_trainer_destroy(trainers[i]);
+        clt_store_destroy(stores[i]);
+    }
+    return bytes;
+}
+
+/* Replicas also average the states of batch norm, which stay in f32. The row has the bytes that a
+ * synchronisation counts. */
+static void states_of_replicas(void **state)
+{
+    const clt_model_field fields[] = {{"image", CLT_F32, 3, {3, 8, 8}, 0},
+                                      {"label", CLT_I32, 0, {0}, 10}};
+    const clt_model_input input = {.fields = fields, .n_fields = 2};
+    clt_trainer_options o = options_of();
+    clt_mesh_options s = search(0);
+    clt_meshes *meshes;
+    int rows = 0;
+    lab l = lab_on("pocl@1,pocl@1", NULL);
+    (void)state;
+    ok(clt_graph_create(&l.graph));
+    ok(clt_model_build("resnet18:width=1,blocks=1", &input, l.graph));
+    o.optimizer = CLT_SGD;
+    s.devices = 2;
+    s.sync_every = 1;
+    s.link = s.inter = (clt_link){1e9, 1e-6};
+    ok(clt_meshes_create(l.graph, l.devices, 1, &o, &s, &meshes));
+    for (int i = 0; i < clt_meshes_count(meshes); i++) {
+        const clt_mesh_entry e = entry_of(meshes, i);
+        if (e.local == 2)
+            assert_int_equal(e.payload, sync_bytes(&l, o, e.half_wire ? CLT_BF16 : CLT_F32));
+        rows += e.local == 2;
+    }
+    assert_int_equal(rows, 2);
+    clt_meshes_destroy(meshes);
+    lab_close(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -344,6 +400,6 @@ int main(void)
 #ifdef CLT_TESTING
         cmocka_unit_test(lost_finals),  cmocka_unit_test(run_finals),
 #endif
-        cmocka_unit_test(simulated)};
+        cmocka_unit_test(simulated),    cmocka_unit_test(states_of_replicas)};
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }
