@@ -1,6 +1,6 @@
 """Runs jobs of cltrain-launch --ranks whose ranks are killed, stopped, added and removed at random.
 
-    python3 tests/mpi/disturb.py CLTRAIN MPIEXEC CLTRAIN-LAUNCH [--runs 20] [--seed N] [--virtual-shards V]
+    python3 tests/mpi/disturb.py CLTRAIN MPIEXEC tools/cltrain-launch [--runs 20] [--seed N] [--virtual-shards V]
 
 LeNet on Fashion-MNIST. Each run must end, have each step once and each sample once an epoch, and lose no step that a
 checkpoint had before a rank was lost. The accuracies are compared with those of five undisturbed runs. With

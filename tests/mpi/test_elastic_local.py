@@ -47,15 +47,17 @@ class Replicas(ElasticTest):
     def test_by_time(self):
         """What is left of an epoch is dealt to another number of replicas, with batches and rates that follow it."""
         metrics, epochs = self.path("m.jsonl"), 200
-        child = self.elastic(("--ranks", "1:2", "-n", "1", "--global-batch", "scaled"), "--epochs", epochs, "-q",
+        child = self.elastic(("--ranks", "1:3", "-n", "2", "--global-batch", "scaled"), "--epochs", epochs, "-q",
                              "--parallel", "local=*", "--sync-every", "0.05s", "--checkpoint-dir", self.path("run"),
                              "--metrics", metrics, "--lr", "0.01", "--schedule", "cosine", batch=8)
-        self.on(1, child, 300)
-        self.resize(2)
+        self.on(2, child, 300)
+        self.resize(3)
         err = self.wait(child, 0, TO_THE_END)[1]
         changes, steps, _ = all_records(metrics)
-        self.assertEqual([(c["ranks"], c["batch"]) for c in changes], [(1, 8), (2, 16)])
-        self.assert_goes_on(err, 1, 2)
+        self.assertEqual([(c["ranks"], c["batch"]) for c in changes], [(2, 8), (3, 12)])
+        # The ranks save at a synchronisation, up to which all samples are in the checkpoint.
+        self.assertEqual((changes[1]["cause"], changes[1]["steps_lost"]), ("asked", 0))
+        self.assert_goes_on(err, 2, 3)
         for epoch in range(1, epochs + 1):
             self.assertEqual(sum(r["samples"] for r in steps if r["epoch"] == epoch), SAMPLES, epoch)
 

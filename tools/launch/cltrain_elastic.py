@@ -137,7 +137,8 @@ class Elastic(Launcher):
         """Tells the next attempt about the ranks before. `cause` is "asked", "lost" or "refused"."""
         step, stopped = self.job.trained
         if step:
-            self.before = {"ranks": self.ranks, "step": step, "stopped": stopped}
+            begun = [r.step for r in self.job.read_ranks()] or [step]
+            self.before = {"ranks": self.ranks, "step": step, "mean_step": sum(begun) // len(begun), "stopped": stopped}
         if self.before:
             self.before["cause"] = cause
         if self.before:

@@ -14,13 +14,16 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Replicas that are synchronised by time count steps of their own in between. A step of the run is
+ * the mean of theirs. */
 static void read_before(change *c, const char *folder)
 {
+    const int by_time = replicas_by_time(c->job);
     char path[4096];
     snprintf(path, sizeof path, "%s/change.json", folder);
     json_t *before = json_load_file(path, 0, NULL);
     c->ranks = (int)json_integer_value(json_object_get(before, "ranks"));
-    c->step = json_integer_value(json_object_get(before, "step"));
+    c->step = json_integer_value(json_object_get(before, by_time ? "mean_step" : "step"));
     const char *cause = json_string_value(json_object_get(before, "cause"));
     snprintf(c->cause, sizeof c->cause, "%s", cause ? cause : "");
     c->stopped = json_number_value(json_object_get(before, "stopped"));

@@ -10,7 +10,8 @@ typedef struct change {
     int due;        /* nothing was reported yet */
     int ranks;      /* before; 0: unknown, or the run begins */
     char cause[16]; /* "asked", "lost" or "refused": the launcher's word; "": unknown */
-    int64_t step;   /* that was begun last before; 0: unknown */
+    int64_t step;   /* that was begun last before: of the ranks the highest, or with replicas by
+                       time the mean; 0: unknown */
     double stopped; /* when that step ended, in seconds since 1970; 0: unknown */
     const job *job;
     const char *how; /* --global-batch */
