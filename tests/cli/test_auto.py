@@ -81,6 +81,18 @@ class Auto(CommandTest):
         self.assertRegex(done.stdout, r"local=\d+")
         self.assertRegex(done.stdout, r"wire bf16")
 
+    def test_too_few_machines(self):
+        with open(self.path("text.txt"), "w", encoding="utf-8") as file:
+            file.write("the quick brown fox jumps over the lazy dog. " * 50)
+        plan = ("plan", "--model", "gpt2:nano", "--data", "text:" + self.path("text.txt"), "--seq-len", "32", "--batch",
+                "4", "--optimizer", "adamw", "--devices", "pocl@1", "--link", "25GB/s,5us", "--inter", "1GB/s,30us")
+        done = self.run_command(*plan, "--simulate", "1,4", "--memory", "8MiB")
+        self.assertRegex(done.stdout, r"(?m)^no mesh of 1 devices can train this model: ")
+        self.assertRegex(done.stdout, r"(?m)^4 devices, batch 16: \d+ meshes are possible")
+        done = self.run_command(*plan, "--simulate", "1,2", "--memory", "1MiB", code=2)
+        self.assertRegex(done.stdout, r"(?m)^no mesh of 1 devices can train this model: ")
+        self.assert_message(done.stderr, "no mesh of 2 devices can train this model: ")
+
     def test_refused(self):
         both = self.arguments("--steps", "1", model=MODEL, devices="pocl/2")
         for mesh in ("auto,tp=2", "dp=2,auto", "auto=2"):

@@ -239,8 +239,10 @@ int check_simulated_meshes(const settings *s)
     return 0;
 }
 
-/* Replaces *earlier by this search. */
-static int print_number(job *j, const settings *s, int devices, clt_meshes **earlier)
+/* Replaces *earlier by this search. So many devices may be too few for any mesh: *status is then
+ * UNSUPPORTED. */
+static int print_number(job *j, const settings *s, int devices, clt_meshes **earlier,
+                        clt_status *status)
 {
     const clt_trainer_options options = options_of(j);
     clt_mesh_options mesh;
@@ -256,9 +258,13 @@ static int print_number(job *j, const settings *s, int devices, clt_meshes **ear
     if (clt_link_parse(s->link, &mesh.link) != CLT_OK ||
         clt_link_parse(s->inter, &mesh.inter) != CLT_OK)
         return library_failure(CLT_INVALID_ARGUMENT);
-    TRY(name_failure(
-        clt_meshes_create(j->graph, j->devices, j->n_devices, &options, &mesh, &meshes)));
+    *status = clt_meshes_create(j->graph, j->devices, j->n_devices, &options, &mesh, &meshes);
     printf("\n");
+    if (*status == CLT_UNSUPPORTED) {
+        show("%s\n", clt_error_message());
+        return 0;
+    }
+    TRY(name_failure(*status));
     clt_meshes_destroy(*earlier);
     *earlier = meshes;
     return show_ranking(meshes, SIMULATED_ROWS);
@@ -279,11 +285,14 @@ static void print_simulated_head(const job *j, const settings *s)
 int print_simulated_meshes(job *j, const settings *s)
 {
     clt_meshes *earlier = NULL;
+    clt_status status = CLT_OK;
     int code = make_graph(j, s);
     if (!code)
         print_simulated_head(j, s);
     for (const char *at = s->simulate; !code && *at;)
-        code = print_number(j, s, next_ranks(&at), &earlier);
+        code = print_number(j, s, next_ranks(&at), &earlier, &status);
+    if (!code && !earlier) /* no number has a mesh */
+        code = name_failure(status);
     clt_meshes_destroy(earlier);
     drop_graph(j);
     return code;

@@ -22,8 +22,8 @@ int simulates_meshes(const settings *s);
 /* Checks --inter, --per-node and --sync-every. Returns an exit code. */
 int check_simulated_meshes(const settings *s);
 
-/* Prints the ranking for each number of devices of --simulate. Call it after job_data. Returns an
- * exit code. */
+/* Prints the ranking for each number of devices of --simulate, or why so many devices have no mesh;
+ * if none has one, that is a failure. Call it after job_data. Returns an exit code. */
 int print_simulated_meshes(job *j, const settings *s);
 
 #endif
