@@ -237,6 +237,25 @@ class AsyncTest(JobTest):
         self.assertEqual(right.returncode, 0, right.stderr)
         self.finish(child)
 
+    def test_a_worker_that_is_replaced_learns_why(self):
+        child, port = self.start_holder("--epochs", "400", "--async", "16")
+        first = self.begin_work(1, port, "--epochs", "400", "--async", "16")
+        self.wait_for("push", 5)
+        second = self.begin_work(1, port, "--epochs", "400", "--async", "16")
+        self.assertIn("refuses worker 1: another process has joined with its number, and has taken its place",
+                      self.finish(first, 1))
+        child.send_signal(signal.SIGTERM)
+        self.finish(child, 143)
+        self.finish(second)
+
+    def test_scales_of_workers_are_not_reported_as_one(self):
+        metrics = self.path("metrics")
+        output = self.launch(1, "--steps", "3", "--async", "2", "--precision", "f16", "--metrics", metrics)
+        self.assertNotIn("loss scale", output)
+        steps = [r for r in read_events(metrics) if "staleness" in r]
+        self.assertEqual(len(steps), 3)
+        self.assertFalse({"loss_scale", "skipped"} & {name for r in steps for name in r})
+
     # --- wrong use ----------------------------------------------------------------------------------------
 
     def test_wrong_use_is_one_line(self):

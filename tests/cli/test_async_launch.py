@@ -13,7 +13,7 @@ from command import COMMAND, get, put
 
 
 class AsyncLaunchTest(JobTest):
-    def pretend(self, script, workers, *own, wait=True):
+    def pretend(self, script, workers, *own, wait=True, holders=1):
         """Launches a script in place of the command. It has a role, a number, and a file to remember in."""
         program = self.path("program")
         with open(program, "w", encoding="utf-8") as file:
@@ -23,7 +23,7 @@ class AsyncLaunchTest(JobTest):
                        f"memory = {self.path('memory')!r}\n" + textwrap.dedent(script))
         os.chmod(program, 0o755)
         child = subprocess.Popen([sys.executable, "-B", LAUNCH, "-n", str(workers), "--program", program, *own, "--",
-                                  "train", "--async", "0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                                  "train", "--async", "0", "--servers", str(holders)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.addCleanup(child.kill)
         return self.finish(child) if wait else child
 
@@ -48,16 +48,55 @@ class AsyncLaunchTest(JobTest):
     def test_without_workers_the_run_ends_unless_other_hosts_have_some(self):
         script = """
             if role == 'holder':
-                signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+                signal.signal(signal.SIGUSR2, lambda *_: sys.exit(75))
                 print('holder 0 listens on port 1', flush=True)
                 time.sleep(3)
             else:
                 sys.exit(1)
             """
-        child = self.pretend(script, 1, "--restarts", "0", wait=False)
-        self.assertIn("no worker is left: the run is saved and ends", self.finish(child, 143))
+        output = self.finish(self.pretend(script, 1, "--restarts", "0", wait=False), 1)
+        self.assertIn("worker 0 ended with code 1; it is not started again\n", output)
+        self.assertIn("no worker is left (the last one, worker 0 ended with code 1; --restarts 0): the run ends with code 1",
+                      output)
         output = self.pretend(script, 1, "--restarts", "0", "--listen", "0.0.0.0:0", "--reach", "here")
         self.assertIn("the run goes on with workers of other hosts", output)
+
+    def test_a_run_whose_workers_were_all_killed_is_saved_and_failed(self):
+        """Nobody sent it a signal: its code is that of a failure, and it goes on from what was saved."""
+        where = self.path("run")
+        child = self.launch(1, "--epochs", "40", "--async", "8", "--checkpoint-dir", where, own=["--restarts", "0"],
+                            wait=False)
+        self.wait_for("push", 20)
+        os.kill(self.process("worker", 0), signal.SIGKILL)
+        output = self.finish(child, 1)
+        self.assertIn("no worker is left (the last one, worker 0 was killed by SIGKILL; --restarts 0): the run is saved and "
+                      "ends with code 1", output)
+        self.assertNotIn("SIGTERM", output)
+        step = int(re.search(r"asked to save and end \(SIGUSR2\): stopped after step (\d+); saved in", output)[1])
+        self.launch(1, "--steps", str(step + 5), "--async", "8", "--checkpoint-dir", where, "--resume")
+        self.assertEqual(Log(self.events).version, step + 5)
+
+    def test_the_holder_that_ends_the_run_is_the_cause(self):
+        """Holder 0 tells the others of its failure, and ends after them. A holder that fails alone is named."""
+        script = """
+            if role == 'worker':
+                time.sleep(600)
+            if number:
+                open(memory, 'w').close()
+                sys.exit(1)
+            print('holder 0 listens on port 1', flush=True)
+            while not os.path.exists(memory):
+                time.sleep(0.05)
+            time.sleep({seconds})
+            print('the gradient was not finite', flush=True)
+            sys.exit(1)
+            """
+        output = self.finish(self.pretend(script.replace("{seconds}", "1"), 1, holders=2, wait=False), 1)
+        self.assertIn("the gradient was not finite", output)
+        self.assertNotIn("cltrain-launch:", output)
+        os.remove(self.path("memory"))
+        output = self.finish(self.pretend(script.replace("{seconds}", "600"), 1, holders=2, wait=False), 1)
+        self.assertIn("holder 1 ended with code 1, and its part of the parameters is gone: there is no checkpoint", output)
 
     def test_a_second_signal_ends_a_job_whose_holder_sets_up(self):
         child = self.pretend("""

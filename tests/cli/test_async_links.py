@@ -211,9 +211,11 @@ class AsyncLinksTest(JobTest):
                                        r"another secret\n$")
         other = self.work(6, port, *words, "--shuffle", "off")
         self.assertEqual(other.returncode, 1)
-        self.assertRegex(other.stderr, r"^cltrain: holder 0 at 127.0.0.1:\d+ refuses worker 6: it has another model, .*\n$")
+        self.assertRegex(other.stderr, r"^cltrain: holder 0 at 127.0.0.1:\d+ refuses worker 6: it has other data, or "
+                                       r"another --batch, --seq-len, --shuffle, .*\n$")
         other = self.work(5, port, *words, "--precision", "bf16")
-        self.assertRegex(other.stderr, r"^cltrain: holder 0 at 127.0.0.1:\d+ refuses worker 5: it has another model, .*\n$")
+        self.assertRegex(other.stderr, r"^cltrain: holder 0 at 127.0.0.1:\d+ refuses worker 5: it has another model, "
+                                       r"--precision, --freeze or --servers: .*\n$")
         right = self.work(0, port, *words)
         self.assertEqual(right.returncode, 0, right.stderr)
         self.finish(child)

@@ -83,6 +83,18 @@ class Plot(CommandTest):
                 for name, points in re.findall(r"\$data_0_(\d) << END\n(.*?)END\n", text, re.DOTALL)}
         return data, dict(re.findall(r"\$data_0_(\d) with .*?lc rgb \"(#\w+)\"", text))
 
+    def test_asynchronous_run(self):
+        """Epochs overlap, and end in any order. A result stands at its step: the longest epoch has four."""
+        lines = [{"step": i + 1, "epoch": e, "loss": 10 - i, "samples": 4, "staleness": 0}
+                 for i, e in enumerate((1, 1, 2, 1, 2, 2, 2, 1))]
+        lines.insert(7, {"epoch": 2, "step": 7, "test_loss": 3, "test_accuracy": 0.5})
+        lines.append({"epoch": 1, "step": 8, "test_loss": 2, "test_accuracy": 0.75})
+        data, _ = self.script(*lines)
+        self.assertEqual(data["0"], [((i + 1) / 4, 10 - i) for i in range(8)])
+        self.assertEqual(data["1"], [(1, 8.5), (2, 4.5)])
+        self.assertEqual(data["2"], [(1.75, 3), (2, 2)])
+        self.assertEqual(data["3"], [(1.75, 0.5), (2, 0.75)])
+
     def test_partial_last_batch(self):
         """A partial last batch makes no spike: it is drawn as one point with the step before. The mean of the
         epoch weights it by its samples."""

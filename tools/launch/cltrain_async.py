@@ -15,8 +15,10 @@ from cltrain_guard import put, say
 from cltrain_remote import SECRET, UNREACHED, Places, is_here, remote_command
 
 DONE, FAILED, USAGE = 0, 1, 2
+SAVED = 75 # of holder 0: it was asked by SIGUSR2 to save and end
 LOOK = 0.1 # seconds between looks
 GRACE = 30.0 # seconds that a process has to end by itself
+FOLLOWS = 15.0 # seconds in which holder 0 ends after the others if it ended them, or if it misses one
 AGAIN, PROBE = 0.5, 10.0 # seconds before a worker is started again, and before a host that does not answer is tried again
 SAME_SIGNAL = 0.5 # seconds in which a signal that comes again is not a second one
 PR_SET_PDEATHSIG = 1
@@ -83,7 +85,9 @@ class Job:
         self.environment = {**os.environ, SECRET: os.environ.get(SECRET) or secrets.token_hex(32)}
         self.holders, self.workers, self.waiting, self.places = [], {}, [], Places(options)
         self.output = b""
-        self.given_up, self.done = 0, False # workers that are not started again; whether one has ended with success
+        self.given_up, self.done = None, False # how the last worker ended that is not started again; whether one is done
+        self.alone = False # whether the run ends because no worker is left
+        self.ended = {} # holder that ended with a failure: when this was seen
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, self.on_signal)
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN: # nohup sets it to be ignored
@@ -202,8 +206,9 @@ class Job:
                     f"{self.options.restarts}), the others go on")
                 self.waiting.append((now + (PROBE if lost else AGAIN), number, worker.restarts + 1, worker.place))
             else:
-                say(f"{worker.name} {describe(code)}; it is not started again, the others go on")
-                self.given_up += 1
+                self.given_up = f"{worker.name} {describe(code)}"
+                others = self.workers or self.waiting
+                say(f"{self.given_up}; it is not started again" + (", the others go on" if others else ""))
         for entry in [e for e in self.waiting if e[0] <= now]:
             self.waiting.remove(entry)
             if self.holders[0].ended() is None:
@@ -214,10 +219,12 @@ class Job:
 
     def lose_all(self):
         """No worker of this host is left. Workers of other hosts may go on."""
-        self.given_up = 0
+        cause, self.given_up = self.given_up, None
         if not self.options.keeps_on:
-            say("no worker is left: the run is saved and ends")
-            self.on_signal(signal.SIGTERM, None)
+            self.alone = True
+            say(f"no worker is left (the last one, {cause}; --restarts {self.options.restarts}): the run "
+                f"{'is saved and ' if self.options.checkpoints else ''}ends with code {FAILED}")
+            self.holders[0].send(signal.SIGUSR2)
         else:
             say("no worker of this host is left: the run goes on with workers of other hosts, until a signal ends it")
 
@@ -232,6 +239,16 @@ class Job:
         say("a second signal ended the job at once")
         return 128 + (signal.SIGINT if self.stop == signal.SIGINT else signal.SIGTERM)
 
+    def is_cause(self, holder):
+        """Whether the job ends because of this holder. A failure of the run is holder 0's: it tells the others, which end
+        before it does. So another holder that ends with a code counts only if holder 0 goes on."""
+        code, leader = holder.ended(), self.holders[0]
+        if not code or code < 0:
+            return bool(code)
+        if holder is leader or leader.ended() is not None:
+            return False
+        return time.monotonic() - self.ended.setdefault(holder, time.monotonic()) > FOLLOWS
+
     def watch(self):
         """Watches until the run is over. Returns the exit code."""
         leader = self.holders[0]
@@ -240,18 +257,17 @@ class Job:
             if self.kill:
                 return self.killed()
             for holder in self.holders:
-                code = holder.ended()
-                if code is not None and code < 0 or (code and holder is not leader and leader.ended() is None):
-                    self.tell_holder(holder, code)
+                if self.is_cause(holder):
+                    self.tell_holder(holder, holder.ended())
                     return FAILED
             if leader.ended() is not None:
                 while leader.child.stdout and self.pass_output(LOOK):
                     pass
-                return leader.ended()
+                return FAILED if self.alone and leader.ended() == SAVED else leader.ended()
             code = self.look_at_workers()
             if code is not None:
                 return code
-            if not self.stop and self.places.poll():
+            if not self.stop and not self.alone and self.places.poll():
                 self.follow_hosts()
 
     def end(self, code):

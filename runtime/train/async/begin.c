@@ -12,15 +12,15 @@
 #include "train/async/coordinator.h"
 #include "train/fit/fit.h"
 
-clt_status clt_async_worker_hash(const clt_async_layout *layout, const char *reads,
-                                 clt_dtype precision, clt_dataset *train, int64_t batch,
-                                 const clt_fit_options *fit, uint64_t *hash)
+clt_status clt_async_find_same(const clt_async_layout *layout, const char *reads,
+                               clt_dtype precision, clt_dataset *train, int64_t batch,
+                               const clt_fit_options *fit, clt_async_same *same)
 {
     uint64_t digest = 0;
     CLT_TRY(clt_dataset_digest(train, &digest));
-    const int64_t numbers[] = {clt_dataset_count(train), batch, fit->shuffle, fit->drop_last,
-                               precision};
-    *hash = clt_hash(numbers, sizeof numbers, clt_hash_text(reads, layout->hash ^ digest));
+    const int64_t numbers[] = {clt_dataset_count(train), batch, fit->shuffle, fit->drop_last};
+    same->model = clt_hash(&precision, sizeof precision, layout->hash);
+    same->data = clt_hash(numbers, sizeof numbers, clt_hash_text(reads, digest));
     return CLT_OK;
 }
 
@@ -133,8 +133,8 @@ static clt_status begin(clt_coordinator *c, clt_dataset *train)
     const int64_t batch = o->batch ? o->batch : whole->options.batch;
     bool resumed;
     clt_fit_describe_data(whole, train, o);
-    CLT_TRY(clt_async_worker_hash(&h->layout, whole->reads, whole->options.precision, train, batch,
-                                  o, &c->worker_hash));
+    CLT_TRY(clt_async_find_same(&h->layout, whole->reads, whole->options.precision, train, batch, o,
+                                &c->same));
     c->keeper.seed = o->seed < 0 ? 0 : o->seed;
     CLT_TRY(clt_deal_make(clt_dataset_count(train), batch, o->drop_last != 0, 0, &c->deal));
     CLT_TRY(resume(c, &resumed));
@@ -220,7 +220,7 @@ static clt_status end(clt_coordinator *c, clt_status status)
     }
     clt_snapshot_destroy(c->first);
     clt_deal_free(&c->deal);
-    CLT_FREE(c->workers, c->sums);
+    CLT_FREE(c->workers, c->sums, c->replaced);
     return status;
 }
 

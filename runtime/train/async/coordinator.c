@@ -27,10 +27,6 @@ static const double FAREWELL = 5;
 
 /* --- dealing -------------------------------------------------------------------------------- */
 
-static const char DROPPED[] =
-    "it was silent or without a gradient for too long, and is dropped: start "
-    "it again";
-
 /* A worker asks for the next batch while it computes one. */
 enum { MOST_LEASES = 2, MOST_WAITING = 4 /* snapshots, before no more batches are dealt */ };
 
@@ -53,7 +49,7 @@ static clt_status ask(clt_coordinator *c, const clt_packet *p, const clt_async_m
     clt_dealt dealt = CLT_DEAL_END;
     clt_deal_lease lease = {0};
     if (!w)
-        return clt_coordinator_refuse(c, &p->peer, DROPPED);
+        return clt_coordinator_refuse_lost(c, &p->peer, m->who);
     if (m->sequence <= w->deal.sequence)
         return again(c, p, w, m, &w->deal);
     const int has = clt_deal_count(&c->deal, m->who);
@@ -258,7 +254,7 @@ static clt_status push(clt_coordinator *c, const clt_packet *p, const clt_async_
     clt_worker_record *w = clt_coordinator_worker(c, m->who);
     const clt_deal_lease *out = clt_deal_find(&c->deal, m->who, m->lease);
     if (!w)
-        return clt_coordinator_refuse(c, &p->peer, DROPPED);
+        return clt_coordinator_refuse_lost(c, &p->peer, m->who);
     if (m->sequence <= w->decided.sequence)
         return again(c, p, w, m, &w->decided);
     const clt_deal_lease lease = out ? *out : (clt_deal_lease){0};

@@ -34,9 +34,11 @@ typedef struct clt_coordinator {
     clt_holder *h;
     clt_keeper keeper;
     clt_deal deal;
-    uint64_t worker_hash; /* of what workers must have equal */
+    clt_async_same same; /* of what workers must have equal */
     clt_worker_record *workers;
     int n_workers, workers_room;
+    uint64_t *replaced; /* workers in whose place another process has joined */
+    int n_replaced, replaced_room;
     clt_holder_record holders[CLT_ASYNC_MOST_HOLDERS];
     clt_snapshot *first;     /* the version that the run begins with */
     clt_snapshot *snapshots; /* parts are missing */
@@ -69,6 +71,10 @@ clt_status clt_coordinator_lose(clt_coordinator *coordinator, int index, const c
 clt_status clt_coordinator_refuse(clt_coordinator *coordinator, const clt_peer *peer,
                                   const char *why);
 
+/* Tells a worker that is not known any more why. */
+clt_status clt_coordinator_refuse_lost(clt_coordinator *coordinator, const clt_peer *peer,
+                                       uint64_t who);
+
 /* Sends an order to all other holders. */
 clt_status clt_coordinator_order(clt_coordinator *coordinator, clt_async_message *m);
 
@@ -94,10 +100,9 @@ bool clt_coordinator_saves(clt_coordinator *coordinator, bool complete);
 clt_status clt_coordinator_deals_text(const clt_deal *deal, char **text);
 clt_status clt_coordinator_read_deals(const char *text, int64_t applied, clt_deal *deal);
 
-/* Hashes what of the run a worker must have equal: the model, its precision, and content and order
- * of the data (of a large field, blocks of it). Errors: those of reading data. */
-clt_status clt_async_worker_hash(const clt_async_layout *layout, const char *reads,
-                                 clt_dtype precision, clt_dataset *train, int64_t batch,
-                                 const clt_fit_options *fit, uint64_t *hash);
+/* Hashes what of the run a worker must have equal. Errors: those of reading data. */
+clt_status clt_async_find_same(const clt_async_layout *layout, const char *reads,
+                               clt_dtype precision, clt_dataset *train, int64_t batch,
+                               const clt_fit_options *fit, clt_async_same *same);
 
 #endif

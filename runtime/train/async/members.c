@@ -48,6 +48,19 @@ clt_status clt_coordinator_refuse(clt_coordinator *c, const clt_peer *peer, cons
     return clt_holder_send(c->h->socket, peer, &m);
 }
 
+clt_status clt_coordinator_refuse_lost(clt_coordinator *c, const clt_peer *peer, uint64_t who)
+{
+    for (int i = 0; i < c->n_replaced; i++)
+        if (c->replaced[i] == who)
+            return clt_coordinator_refuse(c, peer,
+                                          "another process has joined with its number, and has "
+                                          "taken its place: each worker needs a --worker of its "
+                                          "own");
+    return clt_coordinator_refuse(c, peer,
+                                  "it was silent or without a gradient for too long, and is "
+                                  "dropped: start it again");
+}
+
 static bool all_ready(const clt_coordinator *c)
 {
     for (int i = 1; i < c->h->options->holders; i++)
@@ -78,18 +91,25 @@ static clt_status welcome(clt_coordinator *c, const clt_peer *peer, int number)
 clt_status clt_coordinator_hello(clt_coordinator *c, const clt_packet *p,
                                  const clt_async_message *m)
 {
-    if (m->hash != c->worker_hash)
+    if (m->hash != c->same.model)
         return clt_coordinator_refuse(
             c, &p->peer,
-            "it has another model, other data, another batch or order, or another number "
-            "of holders");
+            "it has another model, --precision, --freeze or --servers: give the options of "
+            "holder 0");
+    if (m->seed != c->same.data)
+        return clt_coordinator_refuse(
+            c, &p->peer,
+            "it has other data, or another --batch, --seq-len, --shuffle, --drop-last, --augment "
+            "or --normalize: give the options of holder 0");
     if (m->number < 0 || m->number >= CLT_ASYNC_MOST_WORKERS)
         return clt_coordinator_refuse(c, &p->peer, "its number is not possible");
     if (!all_ready(c))
         return welcome(c, &p->peer, -1);
     for (int i = 0; i < c->n_workers; i++)
         if (c->workers[i].number == m->number && c->workers[i].who != m->who) {
+            const uint64_t before = c->workers[i].who;
             CLT_TRY(clt_coordinator_lose(c, i, "it joined anew"));
+            CLT_TRY(CLT_PUSH(c->replaced, c->n_replaced, c->replaced_room, before));
             break;
         }
     if (!clt_coordinator_worker(c, m->who)) {

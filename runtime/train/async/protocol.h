@@ -68,8 +68,8 @@ typedef struct clt_async_message {
     int32_t number;   /* HELLO, WELCOME: worker; JOIN: holder; DEAL: clt_dealt; DECIDED: verdict;
                          PUSH: 1 if finite */
     uint64_t who;     /* a worker's incarnation */
-    uint64_t hash;    /* HELLO, JOIN: of model and run; WELCOME: the seed of the data's order */
-    uint64_t seed;    /* WELCOME: of dropout */
+    uint64_t hash;    /* HELLO, JOIN: of the model; WELCOME: the seed of the data's order */
+    uint64_t seed;    /* HELLO: hash of the data; WELCOME: of dropout */
     int64_t sequence; /* of a worker's requests, which an answer repeats; or of orders */
     int64_t lease, epoch, offset, count;
     int64_t version;      /* PULL's answer, PUSH: pulled; APPLY, DECIDED, LOAD: new */
@@ -77,6 +77,12 @@ typedef struct clt_async_message {
     double loss, squares; /* PUSH; APPLY: squares, the sum of squares of the whole gradient */
     char text[768];       /* an endpoint, messages, names; ends with a 0 */
 } clt_async_message;
+
+/* Hashes of what a worker and holder 0 must have equal. */
+typedef struct clt_async_same {
+    uint64_t model; /* the graph, what of it is trained, its precision, and the number of holders */
+    uint64_t data;  /* content (of a large field, blocks of it), preparation, batch and order */
+} clt_async_same;
 
 enum { CLT_MSG_FIXED = 112, CLT_MSG_MOST = CLT_MSG_FIXED + 767 };
 

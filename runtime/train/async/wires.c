@@ -150,10 +150,13 @@ clt_status clt_wires_await(clt_wires *l, clt_answer *answer, int holder, clt_wir
 
 /* --- joining -------------------------------------------------------------------------------- */
 
-static clt_status say_hello(clt_wires *l, uint64_t hash)
+static clt_status say_hello(clt_wires *l, const clt_async_same *same)
 {
-    clt_async_message m = {
-        .kind = CLT_MSG_HELLO, .number = l->options->number, .who = l->who, .hash = hash};
+    clt_async_message m = {.kind = CLT_MSG_HELLO,
+                           .number = l->options->number,
+                           .who = l->who,
+                           .hash = same->model,
+                           .seed = same->data};
     char host[128] = "";
     gethostname(host, sizeof host - 1);
     snprintf(m.text, sizeof m.text, "process %ld on %.100s", (long)getpid(), host);
@@ -174,11 +177,12 @@ static char *text_of(const clt_packet *packet)
 
 /* Waits for a WELCOME, and says hello again while holder 0 is not ready. *names: the endpoints of
  * the other holders. Free it with clt_free. */
-static clt_status await_welcome(clt_wires *l, uint64_t hash, clt_async_message *m, char **names)
+static clt_status await_welcome(clt_wires *l, const clt_async_same *same, clt_async_message *m,
+                                char **names)
 {
     const double began = clt_clock();
     double said = began, connected = began;
-    CLT_TRY(say_hello(l, hash));
+    CLT_TRY(say_hello(l, same));
     for (;;) {
         clt_packet packet = {0};
         int which;
@@ -209,7 +213,7 @@ static clt_status await_welcome(clt_wires *l, uint64_t hash, clt_async_message *
         }
         if (clt_clock() - said > 1e-3 * AGAIN_MS) {
             said = clt_clock();
-            CLT_TRY(say_hello(l, hash));
+            CLT_TRY(say_hello(l, same));
         }
     }
 }
@@ -269,7 +273,8 @@ static clt_status start_beats(clt_wires *l)
     return CLT_OK;
 }
 
-clt_status clt_wires_open(clt_wires *l, const clt_async_options *options, uint64_t hash)
+clt_status clt_wires_open(clt_wires *l, const clt_async_options *options,
+                          const clt_async_same *same)
 {
     clt_async_message m;
     *l = (clt_wires){.options = options};
@@ -279,7 +284,7 @@ clt_status clt_wires_open(clt_wires *l, const clt_async_options *options, uint64
     CLT_TRY(clt_socket_connect(l->net, options->join, &l->sockets[0]));
     l->endpoints[0] = options->join;
     l->holders = 1;
-    clt_status status = await_welcome(l, hash, &m, &l->names);
+    clt_status status = await_welcome(l, same, &m, &l->names);
     if (status == CLT_OK) {
         l->order_seed = m.hash;
         l->dropout_seed = m.seed;

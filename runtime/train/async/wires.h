@@ -43,9 +43,10 @@ typedef struct clt_wires {
     bool beats, stop, beat_anew; /* beat_anew: the thread must connect again */
 } clt_wires;
 
-/* Joins holder 0, and connects to the others. `hash`: of model and run. Errors: TIMEOUT, MISMATCH,
- * those of sockets. Call clt_wires_close in any case. */
-clt_status clt_wires_open(clt_wires *wires, const clt_async_options *options, uint64_t hash);
+/* Joins holder 0, and connects to the others. `same`: what holder 0 compares. Errors: TIMEOUT,
+ * MISMATCH, those of sockets. Call clt_wires_close in any case. */
+clt_status clt_wires_open(clt_wires *wires, const clt_async_options *options,
+                          const clt_async_same *same);
 void clt_wires_close(clt_wires *wires);
 
 /* Sends a message that has no answer. */

@@ -230,10 +230,10 @@ static clt_status prepare(clt_async_worker *w, clt_dataset *train)
     w->batch = w->fit->batch ? w->fit->batch : t->options.batch;
     w->per_epoch = w->fit->drop_last ? samples / w->batch : (samples + w->batch - 1) / w->batch;
     clt_fit_describe_data(t, train, w->fit);
-    uint64_t hash;
-    CLT_TRY(clt_async_worker_hash(&w->layout, t->reads, t->options.precision, train, w->batch,
-                                  w->fit, &hash));
-    return clt_wires_open(&w->wires, w->options, hash);
+    clt_async_same same;
+    CLT_TRY(clt_async_find_same(&w->layout, t->reads, t->options.precision, train, w->batch, w->fit,
+                                &same));
+    return clt_wires_open(&w->wires, w->options, &same);
 }
 
 /* Gives batches back at once that are not computed, instead of after some silence. */

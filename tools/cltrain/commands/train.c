@@ -126,7 +126,7 @@ static const char *signal_name(void)
 {
     return stopped_by == SIGINT       ? "SIGINT"
            : stopped_by == SIGUSR1    ? "SIGUSR1"
-           : stopped_by == SIGUSR2    ? "SIGUSR2"
+           : stopped_by == SIGUSR2    ? "asked to save and end (SIGUSR2)"
            : stopped_by == SIGHUP     ? "SIGHUP"
            : stopped_by == SIGPIPE    ? "nobody reads standard output any more"
            : stopped_by == NO_MANAGER ? "the process manager that started this rank has ended"
@@ -324,12 +324,18 @@ static int check_folder(run *r)
     return fd < 0 ? cannot_write(dir) : 0;
 }
 
+/* Whether the loss has a scale that all steps share. Asynchronous workers have one each, which they
+ * do not report. */
+static int has_one_scale(const run *r)
+{
+    return r->job.options.precision == CLT_F16 && r->settings->async < 0;
+}
+
 static int open_metrics(run *r)
 {
     const settings *s = r->settings;
     patience p = {.seconds = job_resumes(s) ? ENDING : 0, .asked = asked_to_end};
-    return s->metrics ? metrics_open(s->metrics, job_resumes(s),
-                                     r->job.options.precision == CLT_F16, &p, &r->metrics)
+    return s->metrics ? metrics_open(s->metrics, job_resumes(s), has_one_scale(r), &p, &r->metrics)
                       : 0;
 }
 
@@ -461,7 +467,7 @@ static void print_end(const run *r)
                dir ? "; saved in " : "", dir ? dir : "");
     if (r->progress.first >= 0 && r->job.replicas.total)
         replicas_print_end(&r->job);
-    if (r->progress.first >= 0 && r->job.options.precision == CLT_F16)
+    if (r->progress.first >= 0 && has_one_scale(r))
         printf(
             "f16: %lld steps skipped, whose gradients were not finite; loss scale %g at the end\n",
             (long long)r->skipped, r->loss_scale);

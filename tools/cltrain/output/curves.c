@@ -18,6 +18,10 @@ typedef struct reading {
     double epoch; /* of the steps read last */
     int first;    /* index of the first point of the epoch */
     int steps;    /* of the longest epoch so far */
+    /* Steps of an asynchronous run belong to several epochs at a time. x of its points is the step
+     * until the file is read. */
+    int asynchronous;
+    curve epochs; /* of asynchronous runs: x is the epoch, y its number of steps */
 } reading;
 
 static int add(curve *c, double x, double y, double weight)
@@ -53,6 +57,47 @@ static int place_steps(reading *r)
     return steps ? add(&r->out->epoch_loss, c->points[c->count - 1].x, sum / weight, weight) : 0;
 }
 
+/* Counts a step of an epoch. Few epochs are under way at a time. */
+static int count_step(reading *r, double epoch)
+{
+    curve *c = &r->epochs;
+    int i = c->count - 1;
+    while (i >= 0 && c->points[i].x != epoch)
+        i--;
+    if (i >= 0)
+        c->points[i].y++;
+    else if (add(c, epoch, 1, 1) != 0)
+        return EXIT_FAILED;
+    const int steps = (int)c->points[i >= 0 ? i : c->count - 1].y;
+    r->steps = steps > r->steps ? steps : r->steps;
+    return 0;
+}
+
+/* Sets x of all points of an asynchronous run: as many steps as the longest epoch has are 1. Each
+ * of these parts has a mean loss. */
+static int place_asynchronous(reading *r)
+{
+    curves *out = r->out;
+    curve *const placed[] = {&out->loss, &out->test_loss, &out->test_accuracy};
+    const double steps = r->steps ? r->steps : 1;
+    for (int c = 0; c < 3; c++)
+        for (int i = 0; i < placed[c]->count; i++)
+            placed[c]->points[i].x /= steps;
+    const curve *c = &out->loss;
+    for (int i = 0, code = 0; i < c->count && !code;) {
+        const double part = ceil(c->points[i].x);
+        double sum = 0, weight = 0;
+        for (; i < c->count && ceil(c->points[i].x) == part; i++) {
+            sum += c->points[i].weight * c->points[i].y;
+            weight += c->points[i].weight;
+        }
+        code = add(&out->epoch_loss, c->points[i - 1].x, sum / weight, weight);
+        if (code)
+            return code;
+    }
+    return 0;
+}
+
 static double number_of(const json_t *record, const char *name)
 {
     const json_t *value = json_object_get(record, name);
@@ -67,15 +112,23 @@ static int read_record(reading *r, const json_t *record, int line)
         return 0;
     if (!(epoch >= 1))
         return failure("%s, line %d: no record of --metrics", out->path, line);
-    if (json_object_get(record, "step")) {
-        const double samples = number_of(record, "samples");
+    const double samples = number_of(record, "samples"), step = number_of(record, "step");
+    if (json_object_get(record, "staleness")) {
+        r->asynchronous |= !out->loss.count;
+        if (r->asynchronous && count_step(r, epoch) != 0)
+            return EXIT_FAILED;
+    }
+    if (r->asynchronous && json_object_get(record, "loss"))
+        return add(&out->loss, step, number_of(record, "loss"), samples > 0 ? samples : 1);
+    if (json_object_get(record, "loss")) {
         const int placed = epoch != r->epoch ? place_steps(r) : 0;
         r->epoch = epoch;
         return placed ? placed
                       : add(&out->loss, 0, number_of(record, "loss"), samples > 0 ? samples : 1);
     }
-    int code = add(&out->test_loss, epoch, number_of(record, "test_loss"), 1);
-    NEXT(code, add(&out->test_accuracy, epoch, number_of(record, "test_accuracy"), 1));
+    const double x = r->asynchronous ? step : epoch;
+    int code = add(&out->test_loss, x, number_of(record, "test_loss"), 1);
+    NEXT(code, add(&out->test_accuracy, x, number_of(record, "test_accuracy"), 1));
     return code;
 }
 
@@ -98,7 +151,8 @@ static int read_lines(FILE *file, curves *out)
         json_decref(record);
     }
     free(line);
-    NEXT(code, place_steps(&r));
+    NEXT(code, r.asynchronous ? place_asynchronous(&r) : place_steps(&r));
+    free(r.epochs.points);
     if (!code && ferror(file))
         code = failure("cannot read %s: %s", out->path, strerror(errno));
     if (!code && !out->loss.count && !out->test_loss.count)
