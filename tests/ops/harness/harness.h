@@ -18,7 +18,7 @@
 #include "ops/harness/expected.h"
 
 /* Oclgrind takes values that a kernel writes to a buffer for uninitialised if the buffer was filled
- * before, unless the host wrote the buffer too. */
+ * before, unless the host wrote all of the buffer too (support/oclgrind_stores.c says why). */
 void op_poison(op_bound *b);
 
 void op_run(op_test *t, const op_case *c, op_bound *b, int64_t n, const op_expected *e);
