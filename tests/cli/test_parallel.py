@@ -201,6 +201,12 @@ class Parallel(CommandTest):
                 self.assert_bad(command, *more, "--model", model, "--data", "text:" + self.path("text"),
                                 "--seq-len", length, "--batch", "4", "--devices", "pocl/2", "--parallel", mesh,
                                 code=2, says=(says,))
+        # plan refuses what train refuses.
+        plan = ("plan", "--model", "mlp:16", "--data", "idx:" + self.data, "--devices", "pocl/2")
+        for more, says in ((("--virtual-shards", "4", "--parallel", "tp=2"), "no other axis than dp"),
+                           (("--wire", "bf16", "--parallel", "tp=2"), "axes tp and pp"),
+                           (("--wire", "bf16", "--zero", "3"), "zero 3")):
+            self.assert_bad(*plan, *more, code=2, says=(says,))
         # Each part must have the rows that its neighbour needs.
         self.assert_bad(*self.arguments("--steps", "1", "--parallel", "space=2", devices="pocl/2",
                                         model=self.images(2, kernel=9, padding=4)), code=2,

@@ -242,29 +242,11 @@ static clt_status write_programs(const clt_mesh_setting *s, clt_mesh_facts *f)
     return CLT_OK;
 }
 
-/* What clt_wire_choose refuses once there is a trainer. */
-static clt_status check_wire(const clt_mesh_facts *f)
-{
-    const clt_mesh *mesh = &f->shape;
-    const char *type = clt_dtype_name(f->options.wire);
-    if (f->options.wire == CLT_F32)
-        return CLT_OK;
-    if (mesh->zero)
-        return clt_fail(CLT_UNSUPPORTED,
-                        "wire %s does not work with zero 3: its exchanges are part of the graph",
-                        type);
-    if (clt_mesh_places(mesh, CLT_AXIS_SAMPLES) != clt_candidate_devices(&f->candidate))
-        return clt_fail(CLT_UNSUPPORTED,
-                        "wire %s does not work with the axes tp and pp: its residuals are of whole "
-                        "gradients",
-                        type);
-    return CLT_OK;
-}
-
 static clt_status check(const clt_mesh_facts *f)
 {
     const int parts = clt_mesh_places(&f->shape, CLT_AXIS_SAMPLES);
-    CLT_TRY(check_wire(f));
+    CLT_TRY(
+        clt_capacity_check_wire(&f->shape, clt_candidate_devices(&f->candidate), f->options.wire));
     if (f->candidate.zero == 1 && parts > CLT_MOST_SHARDS)
         return clt_fail(CLT_UNSUPPORTED,
                         "at most %d devices can have shards of the optimizer's "

@@ -488,6 +488,7 @@ static clt_status prepare(const clt_graph *graph, clt_store *store,
 {
     CLT_TRY(clt_graph_status(graph));
     CLT_TRY(clt_trainer_check_options(options));
+    CLT_TRY(clt_capacity_check_store(graph, store, options));
     const int parts = store->mesh.size[CLT_AXIS_DATA];
     *p = (planned){.options = *options, .participants = parts};
     if (!parts) {

@@ -77,6 +77,12 @@ int64_t clt_capacity_largest(const clt_graph *graph, const clt_store *store,
 clt_status clt_capacity_explain(clt_status status, const clt_graph *graph, const clt_store *store,
                                 const clt_trainer_options *options, int participants);
 
+/* check_store.c: fails with UNSUPPORTED if gradients in 16 bits do not go with the mesh of so many
+ * devices, and if the options do not go with the graph and this rank's devices. */
+clt_status clt_capacity_check_wire(const clt_mesh *mesh, int devices, clt_dtype wire);
+clt_status clt_capacity_check_store(const clt_graph *graph, const clt_store *store,
+                                    const clt_trainer_options *options);
+
 /* trainer.c: fails with INVALID_ARGUMENT, naming the wrong option. */
 clt_status clt_trainer_check_options(const clt_trainer_options *options);
 
