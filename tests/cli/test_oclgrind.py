@@ -12,12 +12,12 @@ OCLGRIND = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", 
 class Oclgrind(CommandTest):
     def setUp(self):
         super().setUp()
-        write_data(self.data, train=8, test=2)
+        write_data(self.data, train=8, test=2, rows=8, columns=8)
 
-    def check(self, *options):
+    def check(self, *options, model="mlp:8", batch="8"):
         done = subprocess.run(
             [OCLGRIND, COMMAND, *self.arguments("--steps", "1", "--cache-dir", self.path("cache"), *options,
-                                                model="mlp:8", batch="8", devices="0")],
+                                                model=model, batch=batch, devices="0")],
             capture_output=True, text=True, timeout=600,
             env={**os.environ, "CLT_OCLGRIND_STORES": os.environ["CLT_TEST_STORES"],
                  "OCLGRIND_BUILD_OPTIONS": "-cl-opt-disable"})
@@ -33,6 +33,12 @@ class Oclgrind(CommandTest):
 
     def test_adam(self):
         self.check("--optimizer", "adam", "--clip-norm", "1", "--accumulate", "2")
+
+    def test_lstm(self):
+        self.check(model="lstm:hidden=4", batch="2")
+
+    def test_attention(self):
+        self.check(model="vit-tiny:layers=1,heads=2,width=8,patch=4", batch="2")
 
 
 if __name__ == "__main__":
