@@ -220,6 +220,7 @@ class AsyncLaunchTest(JobTest):
                             (["-n", "2", "--global-batch", "scaled"], "--global-batch with --async: it is for synchronous"),
                             (["-n", "2", "--mpiexec=x"], "--mpiexec with --async: processes of --async are not started by"),
                             (["--resize", "2"], "--resize with --async: it asks a job of --ranks"),
+                            (["-n", "1000000"], "-n 1000000: more than"),
                             ([], "-n N is missing, the number of workers, or --hosts FILE"),
                             (["-n", "2", *hosts], "has 1 slots"),
                             ([*hosts, "--listen", "127.0.0.1:0"], "alpha of --hosts cannot reach this address"),

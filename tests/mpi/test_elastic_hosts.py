@@ -96,6 +96,8 @@ class Options(ElasticTest):
                                 (("--ranks", "4:2"), saves, "must be MIN:MAX"),
                                 (("--ranks", "0:2"), saves, "must be MIN:MAX"),
                                 (("--ranks", "1:2", "-n", "3"), saves, "-n 3 is not within --ranks 1:2"),
+                                (("--ranks", "1:100000"), saves, "--ranks 1:100000: more than"),
+                                (("-n", "100000"), (), "-n 100000: more than"),
                                 (("--ranks", "1:2", "--min-ranks", "1"), saves, "MIN of --ranks takes its place"),
                                 (("--ranks", "1:2"), (), "--ranks needs --checkpoint-dir"),
                                 (("-n", "2", "--global-batch", "scaled"), saves, "--global-batch needs --ranks"),

@@ -6,7 +6,7 @@ import socket
 
 from cltrain_checkpoints import argument
 from cltrain_hosts import HostsError, read_hosts
-from cltrain_options import Parser, whole
+from cltrain_options import Parser, most_here, whole
 from cltrain_program import HELP, find_program
 from cltrain_remote import SECRET, is_here
 
@@ -73,6 +73,9 @@ def check_hosts(parser, options):
     if not options.hosts:
         if not options.workers:
             parser.error("-n N is missing, the number of workers, or --hosts FILE")
+        if options.workers > most_here():
+            parser.error(f"-n {options.workers}: more than {most_here()} workers, 8 a core of this host (64 if that is "
+                         "less): name other hosts with --hosts")
         options.listen = options.listen or "127.0.0.1:0"
         return
     try:

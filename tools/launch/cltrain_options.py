@@ -1,5 +1,6 @@
 """The command line of cltrain-launch."""
 import argparse
+import os
 import re
 import shlex
 import shutil
@@ -61,6 +62,23 @@ def least_and_most(text):
     return low, high
 
 
+# Variables by which batch systems and mpiexec learn of other hosts.
+NODES = ("SLURM_JOB_ID", "PBS_NODEFILE", "PE_HOSTFILE", "LSB_JOBID", "LOADL_HOSTFILE", "COBALT_NODEFILE", "FLUX_URI",
+         "HYDRA_HOST_FILE", "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
+
+
+def most_here():
+    """Returns how many processes of a job this host may have. Each needs memory and threads of its own."""
+    return max(64, 8 * (os.cpu_count() or 1))
+
+
+def check_many(parser, options, name, count):
+    """Refuses more ranks than this host can have, if nothing says that others have some."""
+    if count > most_here() and not options.hosts and len(options.mpiexec) == 1 and not any(map(os.environ.get, NODES)):
+        parser.error(f"{name}: more than {most_here()} ranks, 8 a core of this host (64 if that is less): name other hosts "
+                     "with --hosts or in --mpiexec, as 'mpiexec -f FILE'")
+
+
 def check_resize(parser, options, rest):
     """Checks the options of a request to a running job. Returns whether there is one."""
     if options.job and not options.resize:
@@ -81,11 +99,13 @@ def check_ranks(parser, options):
                 parser.error(f"--{name.replace('_', '-')} needs --ranks MIN:MAX")
         if not options.ranks:
             parser.error("-n N is missing, or --ranks MIN:MAX")
+        check_many(parser, options, f"-n {options.ranks}", options.ranks)
         options.min_ranks = options.min_ranks or options.ranks
         if options.min_ranks > options.ranks:
             parser.error("--min-ranks must be at most -n")
         return
     low, high = options.range
+    check_many(parser, options, f"--ranks {low}:{high}", high)
     if options.min_ranks:
         parser.error("--min-ranks belongs to -n without --ranks; MIN of --ranks takes its place")
     if options.ranks and not low <= options.ranks <= high:
