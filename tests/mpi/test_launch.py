@@ -13,7 +13,8 @@ from types import SimpleNamespace
 
 from ranks import COMMAND, ENDLESS, LAUNCHER, MPIEXEC, Rank, RankTest, get, records, run, two_cores
 
-from cltrain_job import Job # ranks sets the path of these modules
+from cltrain_closed import Closed # ranks sets the path of these modules
+from cltrain_job import Job
 from cltrain_mpiexec import endings
 from cltrain_ranks import ENDED, TRAINING, WAITING, Process
 
@@ -101,11 +102,42 @@ class Launch(RankTest):
             rank.step, rank.started = 7, -1
         job.ranks, job.killed = 2, {(None, 100): ("was killed by signal 15", 15)}
         job.seen = {r.pid: Process(r.rank, r.pid) for r in both}
+        job.closed = Closed(self.beats)
         job.ended = [101, 100]
         self.assertEqual(job.find_killed(both), ("rank 1 (process 101 on here) ended first, in step 7; then rank 0 "
                                                  "(process 100 on here) was killed by signal 15, in step 7", True))
         job.ended = [100, 101]
         self.assertEqual(job.find_killed(both)[0], "rank 0 (process 100 on here) was killed by signal 15, in step 7")
+        job.closed.close()
+
+    def test_the_order_of_heartbeat_files_counts(self):
+        """Rank 1 is gone first, but rank 0 gave up its file before: rank 1 was killed after it."""
+        job, both = object.__new__(Job), [object.__new__(Rank) for _ in range(2)]
+        for number, rank in enumerate(both):
+            rank.rank, rank.pid, rank.host, rank.state = number, 100 + number, "here", 2
+            rank.step, rank.started = 7, -1
+        job.ranks, job.killed = 2, {(None, 100): ("was killed by signal 9", 9)}
+        job.seen = {r.pid: Process(r.rank, r.pid) for r in both}
+        job.ended = [101, 100]
+        job.closed = Closed(self.beats)
+        children = []
+        for number in range(2):
+            hold = ("import mmap, sys; f = open(sys.argv[1], 'w+b'); f.truncate(4096); m = mmap.mmap(f.fileno(), 4096); "
+                    "f.close(); print(flush=True); sys.stdin.read()")
+            child = subprocess.Popen([sys.executable, "-c", hold, os.path.join(self.beats, f"rank-{number}")],
+                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self.addCleanup(child.kill)
+            child.stdout.readline()
+            children.append(child)
+        self.assertEqual(job.closed.order(), [])
+        for child in children:
+            child.kill()
+            child.communicate()
+        self.assertEqual(job.closed.order(), [0, 1])
+        self.assertEqual(job.find_killed(both)[0], "rank 0 (process 100 on here) was killed by signal 9, in step 7")
+        job.killed = {(None, 101): ("was killed by signal 9", 9)}
+        self.assertIn("rank 0 (process 100 on here) ended first, in step 7; then rank 1", job.find_killed(both)[0])
+        job.closed.close()
 
     def test_what_mpiexec_says(self):
         """Open MPI names ranks, MPICH processes. Codes of cltrain itself are no cause."""

@@ -31,13 +31,20 @@ class Causes:
                 again |= isinstance(rank, Rank) or number not in (TOLD if named is not None else (0, *TOLD))
         return "; ".join(said), again
 
+    def find_first(self, by_number):
+        """Returns the rank that ended first, as far as this node knows."""
+        closed = [n for n in self.closed.order() if n in by_number]
+        if closed:
+            return by_number[closed[0]]
+        seen = self.seen.get(self.ended[0]) if self.ended else None
+        return by_number.get(seen.rank) if seen else None
+
     def tell_first(self, rank, by_number):
         """Names the rank that ended first if it is another one. Hydra sometimes names only a rank
         that it killed itself after the real cause."""
-        seen = self.seen.get(self.ended[0]) if self.ended else None
-        first = by_number.get(seen.rank) if seen else None
+        first = self.find_first(by_number)
         named = {x for both in self.killed for x in ((both[0], None), (None, both[1]))}
-        if not first or first.rank == rank.rank or first.state in (FAILURE, ENDED) or \
+        if not first or first.rank == rank.rank or first.host != rank.host or first.state in (FAILURE, ENDED) or \
                 named & {(first.rank, None), (None, first.pid)}:
             return ""
         return f"{first.name} ended first, {first.where()}; then "

@@ -9,6 +9,7 @@ import subprocess
 import time
 
 from cltrain_causes import Causes
+from cltrain_closed import Closed
 from cltrain_guard import put, say
 from cltrain_looks import Looks
 from cltrain_mpiexec import endings, passed_on
@@ -24,6 +25,7 @@ class Job(Looks, Causes):
         for name in os.listdir(self.folder):
             if re.fullmatch(r"rank-\d+", name):
                 os.remove(os.path.join(self.folder, name))
+        self.closed = Closed(self.folder)
         command = [*options.mpiexec, *placement, "-n", str(ranks), options.program, *passed_on(options.arguments),
                    "--heartbeat", self.folder]
         if resume:
@@ -125,6 +127,7 @@ class Job(Looks, Causes):
         for file in self.open:
             os.close(file)
         self.exits.close()
+        self.closed.close()
         self.output.close()
 
     def tell(self, text):

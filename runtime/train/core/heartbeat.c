@@ -19,6 +19,7 @@ _Static_assert(offsetof(clt_heartbeat_record, message) == 344 &&
 struct clt_heartbeat {
     clt_heartbeat_record *record;
     size_t bytes;
+    int file; /* stays open: cltrain-launch learns from its closing in which order ranks end */
 };
 
 /* Release stores: a reader in another process sees no torn values, and sees them in this order. */
@@ -89,14 +90,15 @@ clt_status clt_heartbeat_open(const char *path, int rank, int ranks, char *const
     clt_status status =
         fd < 0 ? clt_fail(CLT_IO, "cannot make the heartbeat file %s: %s", path, strerror(errno))
                : map_file(path, fd, bytes, &memory);
-    if (fd >= 0)
-        close(fd);
     if (status != CLT_OK) {
+        if (fd >= 0)
+            close(fd);
         clt_free(beat);
         return status;
     }
     beat->record = memory;
     beat->bytes = bytes;
+    beat->file = fd;
     fill(beat->record, rank, ranks, labels, n);
     *out = beat;
     return CLT_OK;
@@ -108,6 +110,7 @@ void clt_heartbeat_close(clt_heartbeat *beat)
         return;
     clt_heartbeat_state_is(beat, CLT_HEARTBEAT_ENDED);
     munmap(beat->record, beat->bytes);
+    close(beat->file);
     clt_free(beat);
 }
 
