@@ -1,4 +1,5 @@
 /* The table of the kinds of collectives. A new kind is a file and a row here. */
+#include "base/array.h"
 #include "base/error.h"
 #include "comm/communicator/internal.h"
 #include "comm/core/residual.h"
@@ -60,7 +61,7 @@ clt_status clt_comm_accepts_copies(const clt_comm *comm, int device, const clt_c
 clt_status clt_comm_choose(const clt_comm *comm, int device, const clt_comm_op *op,
                            const clt_comm_algorithm **algorithm)
 {
-    if (!clt_dtype_size(op->dtype))
+    if (!clt_dtype_of_tensor(op->dtype))
         return clt_fail(CLT_INVALID_ARGUMENT, "comm: %d is not an element type", (int)op->dtype);
     if (!is_kind(op->kind))
         return clt_fail(CLT_INVALID_ARGUMENT, "comm: %d is not a kind of collective",

@@ -108,7 +108,7 @@ int main(int argc, char **argv)
     must(clt_trainer_create(graph, store, &options, &trainer));
 
     static float x[2 * BATCH], target[BATCH];
-    const clt_feed feeds[] = {{"x", -1, x, NULL, 0, 0}, {"target", -1, target, NULL, 0, 0}};
+    const clt_feed feeds[] = {{"x", -1, CLT_HOST(x)}, {"target", -1, CLT_HOST(target)}};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = BATCH;

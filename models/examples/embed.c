@@ -244,8 +244,8 @@ static void forget(learner *l)
 /* Runs one step on the batch in the program's buffers, after the events of the wait list. */
 static cl_event step_on(learner *l, const host *h, int step, const cl_event *wait, int n_wait)
 {
-    const clt_feed feeds[] = {{"point", 0, NULL, h->points[step & 1], 0, 0},
-                              {"label", 0, NULL, h->labels[step & 1], 0, 0}};
+    const clt_feed feeds[] = {{"point", 0, CLT_BUFFER(h->points[step & 1], 0)},
+                              {"label", 0, CLT_BUFFER(h->labels[step & 1], 0)}};
     cl_event done;
     clt_step_batch batch;
     clt_step_batch_init(&batch);
@@ -261,8 +261,8 @@ static cl_event step_on(learner *l, const host *h, int step, const cl_event *wai
 /* Writes the logits of the batch into the program's buffer, behind the program's own floats. */
 static cl_event predict(learner *l, const host *h, int step, cl_event wait)
 {
-    const clt_feed point = {"point", 0, NULL, h->points[step & 1], 0, 0};
-    const clt_fetch logits = {"logits", 0, NULL, h->logits, BEFORE * sizeof(cl_float), 0};
+    const clt_feed point = {"point", 0, CLT_BUFFER(h->points[step & 1], 0)};
+    const clt_fetch logits = {"logits", 0, CLT_BUFFER(h->logits, BEFORE * sizeof(cl_float))};
     cl_event done;
     clt_step_batch batch;
     clt_step_batch_init(&batch);

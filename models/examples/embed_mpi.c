@@ -89,8 +89,8 @@ static double run_epoch(clt_trainer *trainer, const arrays *a, MPI_Comm team)
     for (long long s = 0; s < steps; s++) {
         const int64_t begin = s < own ? s * SHARE : a->count;
         const int64_t left = a->count - begin;
-        const clt_feed feeds[] = {{"x", -1, a->x + 2 * begin, NULL, 0, 0},
-                                  {"target", -1, a->target + begin, NULL, 0, 0}};
+        const clt_feed feeds[] = {{"x", -1, CLT_HOST(a->x + 2 * begin)},
+                                  {"target", -1, CLT_HOST(a->target + begin)}};
         clt_step_batch batch;
         clt_step_batch_init(&batch); /* `total` stays 0: the ranks tell each other their counts */
         batch.count = left < SHARE ? left : SHARE;

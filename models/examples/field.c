@@ -122,7 +122,7 @@ int main(int argc, char **argv)
 
     static float before[CELLS], after[CELLS];
     /* Every device gets the whole field and takes its slab. */
-    const clt_feed feeds[] = {{"before", -1, before, NULL, 0, 0}, {"after", -1, after, NULL, 0, 0}};
+    const clt_feed feeds[] = {{"before", -1, CLT_HOST(before)}, {"after", -1, CLT_HOST(after)}};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = 1;

@@ -82,7 +82,7 @@ int main(int argc, char **argv)
     static tensor tensors[TENSORS];
     static float x[BATCH * PIXELS];
     static int32_t labels[BATCH];
-    const clt_feed feeds[] = {{"image", -1, x, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
+    const clt_feed feeds[] = {{"image", -1, CLT_HOST(x)}, {"label", -1, CLT_HOST(labels)}};
     const clt_step_batch b = {
         .struct_size = sizeof b, .count = BATCH, .feeds = feeds, .n_feeds = 2};
     clt_step_result result = {.struct_size = sizeof result};

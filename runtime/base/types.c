@@ -14,6 +14,6 @@ int clt_dtype_size(clt_dtype dtype)
 
 const char *clt_dtype_name(clt_dtype dtype)
 {
-    static const char *const names[] = {"f32", "f16", "bf16", "i32", "u8", "f64"};
+    static const char *const names[] = {"f32", "f16", "bf16", "i32", "u8", "f64", "i64"};
     return (int)dtype >= 0 && (size_t)dtype < sizeof names / sizeof *names ? names[dtype] : "?";
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "graph/graph.h"
 
@@ -245,7 +246,7 @@ static clt_status set_type(const clt_op *op, const clt_attribute *a, const clt_s
 {
     clt_type type = {.dtype = s->type, .rank = s->count};
     if (s->count < 0 || s->count > CLT_MAX_RANK || (s->count && !s->integers) ||
-        !clt_dtype_size(s->type))
+        !clt_dtype_of_tensor(s->type))
         return fail_value(op, a, -1, "of another kind");
     for (int i = 0; i < s->count; i++)
         type.dims[i] = s->integers[i];

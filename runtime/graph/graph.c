@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/vec.h"
 
 clt_status clt_graph_create(clt_graph **graph)
@@ -61,7 +62,7 @@ static clt_status check_type(const clt_type *type, const char *name)
     if (type->rank < 0 || type->rank > CLT_MAX_RANK)
         return clt_fail(CLT_SHAPE, "value %s has %d dimensions; at most %d are possible", name,
                         type->rank, CLT_MAX_RANK);
-    if (!clt_dtype_size(type->dtype))
+    if (!clt_dtype_of_tensor(type->dtype))
         return clt_fail(CLT_INVALID_ARGUMENT, "value %s has the unknown element type %d", name,
                         (int)type->dtype);
     int64_t elements = 1;

@@ -115,6 +115,7 @@ bool clt_values_equal(clt_dtype dtype, const void *a, const void *b, int64_t cou
     case CLT_U8:
         return equal_masks(a, b, count);
     case CLT_I32:
+    case CLT_I64: /* no operator has it */
     case CLT_F16:
     case CLT_BF16:
         break;

@@ -134,6 +134,8 @@ static clt_status make_input(clt_lab *lab, int index)
         case CLT_U8:
             make_integers(lab->plan, input, count, typed);
             break;
+        case CLT_I64: /* no input has it */
+            break;
         }
     }
     const clt_status status =

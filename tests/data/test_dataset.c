@@ -45,6 +45,53 @@ static void arrays_are_borrowed_or_copied(void **state)
     clt_dataset_free(d);
 }
 
+/* Columns of a table of doubles, and every second of some long integers. */
+static void arrays_with_gaps_are_copied(void **state)
+{
+    (void)state;
+    double table[3][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10, 11, 12}};
+    int64_t kinds[8] = {0, -1, 1, -1, 2, -1, 1LL << 40, -1};
+    clt_array x = {.host = table,
+                   .bytes = sizeof table,
+                   .dtype = CLT_F64,
+                   .rank = 2,
+                   .shape = {4, 3},
+                   .strides = {8, 32}};
+    clt_array y = {.host = kinds,
+                   .bytes = sizeof kinds,
+                   .dtype = CLT_I64,
+                   .rank = 1,
+                   .shape = {4},
+                   .strides = {16}};
+    const void *data;
+    clt_dataset *d;
+    int field;
+    assert_int_equal(clt_dataset_create_arrays("mine", 4, &d), CLT_OK);
+    assert_int_equal(clt_dataset_add_array(d, "x", &x, CLT_DATA_BORROW, NULL),
+                     CLT_INVALID_ARGUMENT);
+    assert_non_null(strstr(clt_error_message(), "must be copied"));
+    assert_int_equal(clt_dataset_add_array(d, "x", &x, CLT_DATA_COPY, &field), CLT_OK);
+    table[0][0] = -5;
+    assert_int_equal(clt_dataset_field_data(d, field, &data), CLT_OK);
+    for (int i = 0; i < 12; i++)
+        assert_true(((const float *)data)[i] == (float)(1 + i / 3 + i % 3 * 4));
+    assert_int_equal(clt_dataset_add_array(d, "y", &y, CLT_DATA_COPY, NULL), CLT_INVALID_ARGUMENT);
+    assert_non_null(strstr(clt_error_message(), "data set 'mine', field 'y': element 3"));
+    kinds[6] = 0;
+    assert_int_equal(clt_dataset_add_array(d, "y", &y, CLT_DATA_COPY, &field), CLT_OK);
+    assert_int_equal(clt_dataset_set_classes(d, field, 3), CLT_OK);
+    assert_int_equal(clt_dataset_field_data(d, field, &data), CLT_OK);
+    assert_int_equal(((const int32_t *)data)[2], 2);
+    y.shape[0] = 3;
+    assert_int_equal(clt_dataset_add_array(d, "z", &y, CLT_DATA_COPY, NULL), CLT_INVALID_ARGUMENT);
+    assert_non_null(strstr(clt_error_message(), "has 3 samples, and the data set 4"));
+    const clt_array whole = CLT_HOST(kinds);
+    assert_int_equal(clt_dataset_add_array(d, "z", &whole, CLT_DATA_COPY, NULL),
+                     CLT_INVALID_ARGUMENT);
+    assert_int_equal(clt_dataset_field_count(d), 2);
+    clt_dataset_free(d);
+}
+
 static void bad_fields_are_refused_by_name(void **state)
 {
     (void)state;
@@ -197,6 +244,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arrays_are_borrowed_or_copied),
+        cmocka_unit_test(arrays_with_gaps_are_copied),
         cmocka_unit_test(bad_fields_are_refused_by_name),
         cmocka_unit_test(digests_tell_samples_apart),
         cmocka_unit_test(device_sets_have_fields_without_host_memory),

@@ -71,8 +71,8 @@ static clt_step_batch part_of(int step, clt_feed feeds[2])
         left -= count;
     }
     clt_step_batch_init(&batch);
-    feeds[0] = (clt_feed){"x", -1, net_xs + first * NET_IN, NULL, 0, 0};
-    feeds[1] = (clt_feed){"label", -1, net_labels + first, NULL, 0, 0};
+    feeds[0] = (clt_feed){"x", -1, CLT_HOST(net_xs + first * NET_IN)};
+    feeds[1] = (clt_feed){"label", -1, CLT_HOST(net_labels + first)};
     batch.count = count;
     batch.first = first;
     batch.total = step % 2 ? NET_MOST : 0;

@@ -88,8 +88,8 @@ static void step(clt_trainer *trainer)
     float x[32 * 20];
     int32_t labels[32];
     make_samples(x, labels, 32, 20, 4);
-    const clt_feed feeds[] = {{.name = "x", .device = -1, .host = x},
-                              {.name = "label", .device = -1, .host = labels}};
+    const clt_feed feeds[] = {{.name = "x", .device = -1, .array = CLT_HOST(x)},
+                              {.name = "label", .device = -1, .array = CLT_HOST(labels)}};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = 64 / world.ranks;

@@ -44,8 +44,8 @@ static lab make(clt_dtype wire)
 static void step(lab *l)
 {
     const int64_t first = BATCH * world.rank / world.ranks;
-    const clt_feed feeds[] = {{"x", -1, xs + first * IN, NULL, 0, 0},
-                              {"label", -1, labels + first, NULL, 0, 0}};
+    const clt_feed feeds[] = {{"x", -1, CLT_HOST(xs + first * IN)},
+                              {"label", -1, CLT_HOST(labels + first)}};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.first = first;

@@ -107,10 +107,10 @@ static inline void want(run *r, int place, const clt_value *value, const char *n
     clt_value *copy = clt_output(clt_copy(r->m.twins[place][value->id]), full);
     ok(clt_graph_status(r->m.graph));
     assert_true(r->n_fetches < MOST);
-    r->fetches[r->n_fetches++] =
-        (clt_fetch){.name = clt_value_name(copy),
-                    .device = -1,
-                    .host = calloc((size_t)clt_type_elements(&value->type, BATCH) + 1, 4)};
+    r->fetches[r->n_fetches++] = (clt_fetch){
+        .name = clt_value_name(copy),
+        .device = -1,
+        .array = CLT_HOST(calloc((size_t)clt_type_elements(&value->type, BATCH) + 1, 4))};
 }
 
 static inline void want_all(run *r)
@@ -154,7 +154,7 @@ static inline void feed_all(run *r)
         if (strstr(name, ".upstream"))
             *(float *)data = 0.5f;
         assert_true(r->n_feeds < MOST);
-        r->feeds[r->n_feeds++] = (clt_feed){.name = v->name, .host = data};
+        r->feeds[r->n_feeds++] = (clt_feed){.name = v->name, .array = CLT_HOST(data)};
     }
 }
 
@@ -185,14 +185,14 @@ static inline void collect(run *r, bool faulty, outcome *out)
             assert_true(out->n++ < MOST);
             snprintf(t->name, sizeof t->name, "%.*s", (int)length, f->name);
             t->count = count;
-            t->data = f->host;
+            t->data = f->array.host;
             continue;
         }
         for (int64_t e = 0; *t->name == '+' && e < count; e++)
-            t->data[e] += ((const float *)f->host)[e];
+            t->data[e] += ((const float *)f->array.host)[e];
         if (*t->name != '+' && !faulty)
-            assert_memory_equal(t->data, f->host, (size_t)count * sizeof(float));
-        free(f->host);
+            assert_memory_equal(t->data, f->array.host, (size_t)count * sizeof(float));
+        free(f->array.host);
     }
 }
 
@@ -210,7 +210,7 @@ static inline outcome compute_on(build_fn build, int places, merge_fault fault, 
     collect(&r, fault != MERGE_RIGHT, &out);
     lab_close(&l);
     for (int i = 0; i < r.n_feeds; i++)
-        free((void *)(uintptr_t)r.feeds[i].host);
+        free(r.feeds[i].array.host);
     for (int p = 0; p < places; p++) {
         clt_graph_destroy(r.graphs[p]);
         free(r.gradients[p]);

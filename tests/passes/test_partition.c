@@ -86,7 +86,8 @@ static void want(run *r, int place, const clt_value *value, const char *name)
     clt_fetch *f = &r->fetches[r->n_fetches++];
     *f = (clt_fetch){.name = clt_value_name(copy),
                      .device = -1,
-                     .host = calloc((size_t)elements_of(&value->type) + 1, sizeof(float))};
+                     .array =
+                         CLT_HOST(calloc((size_t)elements_of(&value->type) + 1, sizeof(float)))};
 }
 
 static void want_all(run *r)
@@ -148,7 +149,7 @@ static void feed_all(run *r)
         if (strstr(name, ".upstream"))
             *(float *)data = 0.5f;
         assert_true(r->n_feeds < MOST);
-        r->feeds[r->n_feeds++] = (clt_feed){.name = v->name, .host = data};
+        r->feeds[r->n_feeds++] = (clt_feed){.name = v->name, .array = CLT_HOST(data)};
     }
 }
 
@@ -190,10 +191,10 @@ static void put_together(run *r, outcome *out)
         if (first)
             t->data = calloc((size_t)elements_of(&t->type) + 1, sizeof(float));
         if (!first && !r->fault && !sharding_of(r, name).blocks)
-            assert_memory_equal(t->data, r->fetches[i].host,
+            assert_memory_equal(t->data, r->fetches[i].array.host,
                                 (size_t)elements_of(&t->type) * sizeof(float));
-        copy_part(r, name, &t->type, atoi(at + 1), t->data, r->fetches[i].host, true);
-        free(r->fetches[i].host);
+        copy_part(r, name, &t->type, atoi(at + 1), t->data, r->fetches[i].array.host, true);
+        free(r->fetches[i].array.host);
     }
 }
 
@@ -214,7 +215,7 @@ static outcome compute_on(build_fn build, int limit, int places, merge_fault fau
     put_together(&r, &out);
     lab_close(&r.lab);
     for (int i = 0; i < r.n_feeds; i++)
-        free((void *)(uintptr_t)r.feeds[i].host);
+        free(r.feeds[i].array.host);
     for (int p = 0; p < places; p++) {
         clt_graph_destroy(r.graphs[p]);
         free(r.gradients[p]);

@@ -159,10 +159,10 @@ static void want(run *r, const char *name, const clt_value *value, int stage)
     snprintf(full, sizeof full, "=%s#%d", name, stage);
     clt_value *copy = clt_output(clt_copy(r->stages[stage].twins[value->id]), full);
     ok(clt_graph_status(r->joined));
-    r->fetches[r->n_fetches++] =
-        (clt_fetch){.name = clt_value_name(copy),
-                    .device = -1,
-                    .host = calloc((size_t)elements_of(&value->type) + 1, sizeof(float))};
+    r->fetches[r->n_fetches++] = (clt_fetch){
+        .name = clt_value_name(copy),
+        .device = -1,
+        .array = CLT_HOST(calloc((size_t)elements_of(&value->type) + 1, sizeof(float)))};
 }
 
 static void want_all(run *r)
@@ -183,7 +183,7 @@ static void compute(run *r)
         const clt_value *v = r->joined->values[i];
         if (v->kind == CLT_VALUE_INPUT)
             r->feeds[r->n_feeds++] =
-                (clt_feed){.name = v->name, .host = numbers(v->name, &v->type)};
+                (clt_feed){.name = v->name, .array = CLT_HOST(numbers(v->name, &v->type))};
     }
     clt_step_batch batch;
     clt_step_batch_init(&batch);
@@ -194,7 +194,7 @@ static void compute(run *r)
     batch.n_fetches = r->n_fetches;
     lab_compute(&r->lab, r->joined, &batch, 0);
     for (int i = 0; i < r->n_feeds; i++)
-        free((void *)(uintptr_t)r->feeds[i].host);
+        free(r->feeds[i].array.host);
 }
 
 typedef struct outcome {
@@ -224,8 +224,8 @@ static void put_together(const run *r, const clt_graph *whole, outcome *out)
             out->n++;
         }
         for (int64_t e = 0; e < out->values[k].count; e++)
-            out->values[k].data[e] += ((const float *)r->fetches[i].host)[e];
-        free(r->fetches[i].host);
+            out->values[k].data[e] += ((const float *)r->fetches[i].array.host)[e];
+        free(r->fetches[i].array.host);
     }
 }
 

@@ -28,8 +28,8 @@ static const struct net_parameter {
 static float net_xs[NET_MOST * NET_IN];
 static int32_t net_labels[NET_MOST];
 
-static const clt_feed net_feeds[] = {{"x", -1, net_xs, NULL, 0, 0},
-                                     {"label", -1, net_labels, NULL, 0, 0}};
+static const clt_feed net_feeds[] = {{"x", -1, CLT_HOST(net_xs)},
+                                     {"label", -1, CLT_HOST(net_labels)}};
 
 /* Returns part `which` of a [3 * NET_WIDE] value. */
 static inline clt_value *net_part(clt_value *all, int which)

@@ -60,8 +60,8 @@ static double step_loss(lab *l, const float *images, const int32_t *labels, int6
         batch.count = own[l->n];
         batch.offsets = own;
     }
-    const clt_feed feeds[] = {{"image", -1, images + batch.first * IMAGE, NULL, 0, 0},
-                              {"label", -1, labels + batch.first, NULL, 0, 0}};
+    const clt_feed feeds[] = {{"image", -1, CLT_HOST(images + batch.first * IMAGE)},
+                              {"label", -1, CLT_HOST(labels + batch.first)}};
     batch.feeds = feeds;
     batch.n_feeds = 2;
     /* With a negative weight the trainer computes the weight on the devices. */

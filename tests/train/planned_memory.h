@@ -64,7 +64,7 @@ static inline void run_steps(lab *l)
     int n = 0;
     for (int i = 0; i < l->graph->n_values; i++)
         if (l->graph->values[i]->kind == CLT_VALUE_INPUT)
-            feeds[n++] = (clt_feed){l->graph->values[i]->name, -1, zeros, NULL, 0, 0};
+            feeds[n++] = (clt_feed){l->graph->values[i]->name, -1, CLT_HOST(zeros)};
     clt_step_batch_init(&batch);
     batch.count = MOST_BATCH;
     if (memory_world) {

@@ -14,7 +14,7 @@ enum { IN = 13, WIDE = 37, CLASSES = 5, MOST = 24, STEPS = 5, LARGEST = WIDE * I
 
 static float xs[MOST * IN];
 static int32_t labels[MOST];
-static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
+static const clt_feed feeds[] = {{"x", -1, CLT_HOST(xs)}, {"label", -1, CLT_HOST(labels)}};
 
 static const char *const names[] = {"a.weight", "a.bias", "b.weight", "b.bias"};
 static const int sizes[] = {WIDE * IN, WIDE, CLASSES *WIDE, CLASSES};
@@ -137,8 +137,8 @@ typedef struct share {
 static inline bool train_share(rank *self, share *s, const char *list, clt_store_options store,
                                clt_trainer_options o, lab *l)
 {
-    const clt_feed own[] = {{"x", -1, xs + s->first * IN, NULL, 0, 0},
-                            {"label", -1, labels + s->first, NULL, 0, 0}};
+    const clt_feed own[] = {{"x", -1, CLT_HOST(xs + s->first * IN)},
+                            {"label", -1, CLT_HOST(labels + s->first)}};
     clt_step_batch batch = batch_of(own);
     batch.count = s->count;
     batch.first = s->first;

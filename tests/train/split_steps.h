@@ -76,7 +76,7 @@ static inline void predict(lab *l, clt_step_batch *batch, int64_t first, bool pr
         return;
     float *all = make_y(y);
     const clt_fetch fetch = {
-        .name = "y", .device = -1, .host = all + elements_of(&y->type) / BATCH * first};
+        .name = "y", .device = -1, .array = CLT_HOST(all + elements_of(&y->type) / BATCH * first)};
     batch->fetches = &fetch;
     batch->n_fetches = 1;
     if (predictor) {
@@ -107,8 +107,8 @@ static inline int feed_samples(const setting *s, const lab *l, int64_t first, fl
             continue;
         owned[n] = calloc((size_t)elements_of(&v->type), sizeof(float));
         split_data(s, v, owned[n]);
-        feeds[n] = (clt_feed){.name = v->name, .device = -1};
-        feeds[n].host = owned[n] + elements_of(&v->type) / BATCH * first;
+        feeds[n] = (clt_feed){.name = v->name, .device = -1, .array.whole = 1};
+        feeds[n].array.host = owned[n] + elements_of(&v->type) / BATCH * first;
         n++;
     }
     return n;

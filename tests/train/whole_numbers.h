@@ -93,7 +93,7 @@ static inline bool all_finite(clt_dtype dtype, int devices, int micro_batches, d
 
 /* --- running ---------------------------------------------------------------------------------- */
 
-static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"t", -1, ts, NULL, 0, 0}};
+static const clt_feed feeds[] = {{"x", -1, CLT_HOST(xs)}, {"t", -1, CLT_HOST(ts)}};
 
 static inline clt_step_batch whole_batch(void)
 {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/array.h"
 #include "base/error.h"
 #include "base/thread.h"
 
@@ -90,7 +91,7 @@ static clt_status check_field(const clt_dataset *d, const char *name, clt_dtype 
     if (d->field_count == CLT_DATA_MAX_FIELDS)
         return clt_fail(CLT_INVALID_ARGUMENT, "data set '%s': field '%s' is one more than %d",
                         d->name, name, CLT_DATA_MAX_FIELDS);
-    if (!clt_dtype_size(dtype))
+    if (!clt_dtype_of_tensor(dtype))
         return clt_fail(CLT_INVALID_ARGUMENT, "data set '%s', field '%s': unknown element type %d",
                         d->name, name, (int)dtype);
     if (rank < 0 || rank > CLT_DATA_MAX_RANK || (rank && !shape))
@@ -169,6 +170,61 @@ clt_status clt_dataset_add_field(clt_dataset *dataset, const char *name, clt_dty
     if (status != CLT_OK)
         clt_free(field.owned);
     return status;
+}
+
+static clt_status check_samples(const clt_dataset *d, const char *name, const clt_array *samples)
+{
+    char what[300];
+    snprintf(what, sizeof what, "data set '%.120s', field '%.120s': its array", d->name,
+             name ? name : "");
+    CLT_TRY(clt_array_check(samples, what));
+    if (samples->whole || samples->rank < 1)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "%s needs a shape, whose first dimension counts the "
+                        "samples",
+                        what);
+    if (samples->shape[0] != d->count)
+        return clt_fail(CLT_INVALID_ARGUMENT, "%s has %lld samples, and the data set %lld", what,
+                        (long long)samples->shape[0], (long long)d->count);
+    return CLT_OK;
+}
+
+clt_status clt_dataset_add_host_array(clt_dataset *dataset, const char *name,
+                                      const clt_array *samples, clt_data_ownership ownership,
+                                      int *out)
+{
+    CLT_TRY(check_samples(dataset, name, samples));
+    const clt_dtype dtype = samples->dtype == CLT_F64   ? CLT_F32
+                            : samples->dtype == CLT_I64 ? CLT_I32
+                                                        : samples->dtype;
+    const char *first = (const char *)samples->host + samples->offset;
+    const int rank = samples->rank - 1;
+    if (clt_array_in_place(samples, dtype))
+        return clt_dataset_add_field(dataset, name, dtype, rank, samples->shape + 1, first,
+                                     ownership, out);
+    if (ownership == CLT_DATA_BORROW)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "data set '%s', field '%s': the array has gaps or another type, so it must "
+                        "be copied (CLT_DATA_COPY)",
+                        dataset->name, name);
+    clt_array dense = clt_array_dense(NULL, dtype, samples->rank, samples->shape);
+    dense.host = clt_alloc((size_t)dense.bytes + 1);
+    CLT_TRY_MEMORY(dense.host);
+    int field = -1;
+    clt_status status = clt_array_copy(samples, &dense);
+    if (status == CLT_OK)
+        status = clt_dataset_add_field(dataset, name, dtype, rank, samples->shape + 1, dense.host,
+                                       CLT_DATA_BORROW, &field);
+    else
+        clt_fail_prefix(status, "data set '%s', field '%s': ", dataset->name, name);
+    if (status != CLT_OK) {
+        clt_free(dense.host);
+        return status;
+    }
+    dataset->fields[field].owned = dense.host;
+    if (out)
+        *out = field;
+    return CLT_OK;
 }
 
 static clt_status check_index(const clt_dataset *d, int field)

@@ -84,6 +84,11 @@ clt_status clt_dataset_measure_field(const clt_dataset *dataset, const char *nam
 
 /* Adds a field from clt_dataset_measure_field. The data set takes over `owned`. `out` may be
  * NULL. */
+/* clt_dataset_add_array for an array of the host. */
+clt_status clt_dataset_add_host_array(clt_dataset *dataset, const char *name,
+                                      const clt_array *samples, clt_data_ownership ownership,
+                                      int *out);
+
 clt_status clt_dataset_append_field(clt_dataset *dataset, const char *name,
                                     const clt_data_field *field, int *out);
 

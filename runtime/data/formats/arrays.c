@@ -8,7 +8,7 @@
 
 static const char TRAIN[] = "_train", TEST[] = "_test";
 
-int64_t clt_array_bytes(const clt_array *a)
+int64_t clt_array_bytes(const clt_stored_array *a)
 {
     int64_t bytes = a->bytes;
     for (int i = 0; i < a->rank; i++)
@@ -17,14 +17,14 @@ int64_t clt_array_bytes(const clt_array *a)
 }
 
 /* Finds the element type of the field made from an array. False if no field can be made. */
-static bool dtype_of(const clt_array *a, clt_dtype *dtype)
+static bool dtype_of(const clt_stored_array *a, clt_dtype *dtype)
 {
     *dtype = a->type == 'f' ? CLT_F32 : a->type == 'i' ? CLT_I32 : CLT_U8;
     return (a->type == 'u' && a->bytes == 1) ||
            ((a->type == 'f' || a->type == 'i') && (a->bytes == 4 || a->bytes == 8));
 }
 
-clt_status clt_arrays_add(clt_array_file *file, const clt_array *a, const char *dtype)
+clt_status clt_arrays_add(clt_array_file *file, const clt_stored_array *a, const char *dtype)
 {
     clt_dtype unused;
     int64_t bytes = a->bytes;
@@ -79,7 +79,7 @@ static clt_status find_suffixes(const clt_array_file *file, bool *suffixes)
 
 /* --- elements --------------------------------------------------------------------------------- */
 
-static clt_status too_large(const clt_array_file *file, const clt_array *a, int64_t sample,
+static clt_status too_large(const clt_array_file *file, const clt_stored_array *a, int64_t sample,
                             int64_t value)
 {
     return clt_fail(CLT_FORMAT, "%s: array '%s': %lld in sample %lld does not fit in 32 bits",
@@ -87,7 +87,7 @@ static clt_status too_large(const clt_array_file *file, const clt_array *a, int6
 }
 
 /* Converts `count` samples from sample `first` on, with `n` elements each. */
-static clt_status convert(const clt_array_file *file, const clt_array *a, const void *raw,
+static clt_status convert(const clt_array_file *file, const clt_stored_array *a, const void *raw,
                           int64_t first, int64_t count, void *to)
 {
     const int64_t n = clt_array_bytes(a) / a->bytes / a->shape[0], end = count * n;
@@ -110,7 +110,7 @@ static clt_status convert(const clt_array_file *file, const clt_array *a, const 
     return CLT_OK;
 }
 
-static int64_t label_at(const clt_array *a, const void *raw, int64_t i)
+static int64_t label_at(const clt_stored_array *a, const void *raw, int64_t i)
 {
     return a->bytes == 8   ? ((const int64_t *)raw)[i]
            : a->bytes == 4 ? ((const int32_t *)raw)[i]
@@ -120,7 +120,7 @@ static int64_t label_at(const clt_array *a, const void *raw, int64_t i)
 /* Sets the classes of the field "label", which has one number for each sample. There is one class
  * more than the largest label in the whole array. More classes than samples look like a wrong
  * label. */
-static clt_status set_classes(clt_dataset *d, const clt_array_file *file, const clt_array *a,
+static clt_status set_classes(clt_dataset *d, const clt_array_file *file, const clt_stored_array *a,
                               const void *raw, const clt_data_request *r)
 {
     const int64_t said = r->options->classes, most = said ? said : a->shape[0];
@@ -141,7 +141,7 @@ static clt_status set_classes(clt_dataset *d, const clt_array_file *file, const 
     return clt_dataset_set_classes(d, d->field_count - 1, said ? said : largest + 1);
 }
 
-static clt_status add_field(clt_dataset *d, const clt_array_file *file, const clt_array *a,
+static clt_status add_field(clt_dataset *d, const clt_array_file *file, const clt_stored_array *a,
                             const clt_data_request *r, size_t name_length, int64_t first)
 {
     clt_dtype dtype = CLT_F32;
@@ -167,10 +167,10 @@ clt_status clt_arrays_open(const clt_array_file *file, const clt_data_request *r
     bool suffixes = false;
     const char *ending = r->test ? TEST : TRAIN;
     int64_t total = 0, first = 0, count;
-    const clt_array *leader = NULL;
+    const clt_stored_array *leader = NULL;
     CLT_TRY(divided || r->all ? CLT_OK : find_suffixes(file, &suffixes));
     for (int i = 0; i < file->count; i++) {
-        const clt_array *a = &file->arrays[i];
+        const clt_stored_array *a = &file->arrays[i];
         if (suffixes && !ends_so(a->name, ending))
             continue;
         if (leader && a->shape[0] != total)
@@ -190,7 +190,7 @@ clt_status clt_arrays_open(const clt_array_file *file, const clt_data_request *r
     CLT_TRY(clt_dataset_new(CLT_DATA_HOST, r->name, count, &d));
     clt_status status = CLT_OK;
     for (int i = 0; status == CLT_OK && i < file->count; i++) {
-        const clt_array *a = &file->arrays[i];
+        const clt_stored_array *a = &file->arrays[i];
         const size_t length = strlen(a->name);
         if (!suffixes || ends_so(a->name, ending))
             status = add_field(d, file, a, r, suffixes ? length - strlen(ending) : length, first);

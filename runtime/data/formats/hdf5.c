@@ -33,7 +33,7 @@ static bool is_usual(hid_t type)
 }
 
 /* Finds numpy's letter for the type. `dtype` gets the type's name for messages. */
-static void read_type(hid_t type, clt_array *a, char dtype[24])
+static void read_type(hid_t type, clt_stored_array *a, char dtype[24])
 {
     static const char *const names[H5T_NCLASSES] = {
         [H5T_TIME] = "time",     [H5T_STRING] = "string",        [H5T_BITFIELD] = "bit field",
@@ -60,7 +60,7 @@ static void read_type(hid_t type, clt_array *a, char dtype[24])
 /* An array that is checked before libhdf5 reads its elements. */
 typedef struct checked {
     const clt_array_file *file;
-    const clt_array *array;
+    const clt_stored_array *array;
     hid_t object, plist;
 } checked;
 
@@ -171,7 +171,7 @@ static clt_status check_layout(const checked *c)
     }
 }
 
-static clt_status check_stored(const clt_array_file *file, const clt_array *a, hid_t object)
+static clt_status check_stored(const clt_array_file *file, const clt_stored_array *a, hid_t object)
 {
     checked c = {.file = file, .array = a, .object = object, .plist = H5Dget_create_plist(object)};
     const clt_status status =
@@ -185,7 +185,7 @@ static clt_status check_stored(const clt_array_file *file, const clt_array *a, h
 
 static clt_status add_array(clt_array_file *file, hid_t object, const char *name)
 {
-    clt_array a = {0};
+    clt_stored_array a = {0};
     char dtype[24];
     hsize_t dims[H5S_MAX_RANK];
     if (strlen(name) >= sizeof a.name)
@@ -250,7 +250,7 @@ static clt_status add_arrays(clt_array_file *file)
 }
 
 /* Reads as H5Dread does, but decodes chunks here. `memory` is the machine's type. */
-static clt_status read_into(const clt_array_file *file, const clt_array *a, hid_t object,
+static clt_status read_into(const clt_array_file *file, const clt_stored_array *a, hid_t object,
                             hid_t memory, void *all)
 {
     const hid_t plist = H5Dget_create_plist(object), type = H5Dget_type(object);
@@ -267,9 +267,9 @@ static clt_status read_into(const clt_array_file *file, const clt_array *a, hid_
 }
 
 /* Whether the array still has the shape and type with which it was added. */
-static bool is_same(const clt_array *a, hid_t object)
+static bool is_same(const clt_stored_array *a, hid_t object)
 {
-    clt_array now = {0};
+    clt_stored_array now = {0};
     char dtype[24];
     hsize_t dims[H5S_MAX_RANK] = {0};
     const hid_t type = H5Dget_type(object), space = H5Dget_space(object);
@@ -284,7 +284,7 @@ static bool is_same(const clt_array *a, hid_t object)
 }
 
 /* Checks the array again before reading, because the file may have changed. */
-static clt_status read_elements(const clt_array_file *file, const clt_array *a, hid_t memory,
+static clt_status read_elements(const clt_array_file *file, const clt_stored_array *a, hid_t memory,
                                 void *all)
 {
     hid_t object;
@@ -298,7 +298,7 @@ static clt_status read_elements(const clt_array_file *file, const clt_array *a, 
     return status;
 }
 
-static clt_status read_array(const clt_array_file *file, const clt_array *a, void **raw)
+static clt_status read_array(const clt_array_file *file, const clt_stored_array *a, void **raw)
 {
     const hid_t type = a->type == 'f'   ? (a->bytes == 8 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT)
                        : a->type == 'u' ? H5T_NATIVE_UINT8

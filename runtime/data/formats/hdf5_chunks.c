@@ -22,7 +22,7 @@ enum { MOST_FILTERS = 3, CHECKSUM_BYTES = 4, FILL_BYTES = 16 };
 
 typedef struct reading {
     const clt_array_file *file;
-    const clt_array *array;
+    const clt_stored_array *array;
     hid_t object;
     bool swapped;
     int n_filters;
@@ -152,7 +152,7 @@ static void swap_elements(unsigned char *data, int64_t bytes, int unit)
 /* Copies the part of a chunk that lies in the array. */
 static void place(const reading *r, const hsize_t *offset, const unsigned char *from, char *all)
 {
-    const clt_array *a = r->array;
+    const clt_stored_array *a = r->array;
     const int last = a->rank - 1;
     const int64_t left = a->shape[last] - (int64_t)offset[last], width = (int64_t)r->chunk[last];
     const size_t row = (size_t)((left < width ? left : width) * a->bytes);
@@ -242,7 +242,7 @@ static clt_status fill(const reading *r, hid_t plist, hid_t type, char *all)
 
 static clt_status read_all(reading *r, hid_t plist, hid_t type, char *all)
 {
-    const clt_array *array = r->array;
+    const clt_stored_array *array = r->array;
     hsize_t offset[CLT_MAX_RANK] = {0}, stored = 0, found = 0;
     CLT_TRY(find_filters(r, plist));
     r->bytes = array->bytes;
@@ -267,8 +267,8 @@ static clt_status read_all(reading *r, hid_t plist, hid_t type, char *all)
     return found == stored ? CLT_OK : damaged(r, "a chunk cannot be found");
 }
 
-clt_status clt_hdf5_read_chunks(const clt_array_file *file, const clt_array *array, hid_t object,
-                                hid_t plist, hid_t type, bool swapped, void *all)
+clt_status clt_hdf5_read_chunks(const clt_array_file *file, const clt_stored_array *array,
+                                hid_t object, hid_t plist, hid_t type, bool swapped, void *all)
 {
     reading r = {.file = file, .array = array, .object = object, .swapped = swapped};
     const clt_status status = read_all(&r, plist, type, all);

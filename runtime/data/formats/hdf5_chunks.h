@@ -11,7 +11,7 @@
 /* Reads all elements into `all`, in the machine's byte order. `object` is the array, `plist` its
  * creation properties, `type` the machine's type of its elements. `swapped`: the file has the other
  * byte order. The caller has checked the array's filters and chunk sizes. */
-clt_status clt_hdf5_read_chunks(const clt_array_file *file, const clt_array *array, hid_t object,
-                                hid_t plist, hid_t type, bool swapped, void *all);
+clt_status clt_hdf5_read_chunks(const clt_array_file *file, const clt_stored_array *array,
+                                hid_t object, hid_t plist, hid_t type, bool swapped, void *all);
 
 #endif

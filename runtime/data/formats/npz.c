@@ -110,7 +110,7 @@ static clt_status bad_header(const char *path, const char *name, const char *why
     return clt_fail(CLT_FORMAT, "%s: array '%s': damaged NPY header: %s", path, name, why);
 }
 
-static clt_status read_shape(const char *path, clt_array *a, const char *at)
+static clt_status read_shape(const char *path, clt_stored_array *a, const char *at)
 {
     if (!at || *at++ != '(')
         return bad_header(path, a->name, "no shape");
@@ -130,8 +130,8 @@ static clt_status read_shape(const char *path, clt_array *a, const char *at)
 
 /* Reads an NPY header from the first bytes of a member. *data gets the offset of the elements,
  * `dtype` the name of the type. */
-static clt_status read_head(const char *path, const unsigned char *head, int64_t got, clt_array *a,
-                            int64_t *data, char dtype[16])
+static clt_status read_head(const char *path, const unsigned char *head, int64_t got,
+                            clt_stored_array *a, int64_t *data, char dtype[16])
 {
     if (got < 12 || memcmp(head, "\x93NUMPY", 6) || head[6] < 1 || head[6] > 3)
         return bad_header(path, a->name, "its first bytes are not NPY's");
@@ -161,7 +161,7 @@ static clt_status read_head(const char *path, const unsigned char *head, int64_t
 }
 
 /* Reads all elements of an array. */
-static clt_status read_array(const clt_array_file *file, const clt_array *a, void **raw)
+static clt_status read_array(const clt_array_file *file, const clt_stored_array *a, void **raw)
 {
     zip_stat_t m;
     int64_t size;
@@ -186,7 +186,7 @@ static clt_status add_member(clt_array_file *file, int64_t index)
     int64_t size = 0, data = 0;
     char dtype[16] = "";
     unsigned char head[HEAD_ROOM];
-    clt_array a = {.place = index};
+    clt_stored_array a = {.place = index};
     const char *name = zip_get_name(file->handle, (uint64_t)index, ZIP_FL_ENC_RAW);
     if (!name)
         return bad_member(file->path, "", zip_get_error(file->handle));

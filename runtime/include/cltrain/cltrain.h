@@ -5,6 +5,7 @@
 #ifndef CLTRAIN_CLTRAIN_H
 #define CLTRAIN_CLTRAIN_H
 
+#include <cltrain/array.h>
 #include <cltrain/async.h>
 #include <cltrain/checkpoint.h>
 #include <cltrain/data.h>

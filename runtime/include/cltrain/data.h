@@ -10,6 +10,7 @@
 
 #include <stdint.h>
 
+#include <cltrain/array.h>
 #include <cltrain/export.h>
 #include <cltrain/status.h>
 #include <cltrain/types.h>
@@ -217,6 +218,22 @@ CLT_API clt_status clt_dataset_create_callback(const char *name, int64_t count, 
 CLT_API clt_status clt_dataset_add_field(clt_dataset *dataset, const char *name, clt_dtype dtype,
                                          int rank, const int64_t *shape, const void *data,
                                          clt_data_ownership ownership, int *out);
+
+/*
+ * Adds a field from an array (<cltrain/array.h>) whose first dimension counts the samples. The
+ * field has the array's type, but f64 becomes f32, and i64 becomes i32 (values out of range are
+ * refused).
+ *
+ * - Data sets of arrays: the array is copied, unless `ownership` is CLT_DATA_BORROW and it is
+ * dense, and neither f64 nor i64 (else INVALID_ARGUMENT).
+ * - OpenCL buffers: as clt_dataset_add_buffer.
+ *
+ * Errors: those of clt_dataset_add_field and clt_dataset_add_buffer; INVALID_ARGUMENT (`whole`, the
+ * number of samples).
+ */
+CLT_API clt_status clt_dataset_add_array(clt_dataset *dataset, const char *name,
+                                         const clt_array *samples, clt_data_ownership ownership,
+                                         int *out);
 
 /* Declares that a u8 or i32 field holds labels 0 to classes - 1. Loaders check every label that
  * they deliver and name the sample of a wrong one. They do not see labels in device memory. If the

@@ -7,14 +7,14 @@
 #ifndef CLTRAIN_STORE_H
 #define CLTRAIN_STORE_H
 
+#include <cltrain/array.h>
 #include <cltrain/device.h>
 #include <cltrain/graph.h>
 
 CLT_BEGIN_DECLS
 
 struct clt_world; /* of <cltrain/world.h> */
-struct _cl_mem;   /* cl_mem is struct _cl_mem *, cl_event struct _cl_event *: this header needs */
-struct _cl_event; /* no OpenCL header */
+struct _cl_event; /* cl_event is struct _cl_event *: this header needs no OpenCL header */
 
 /* A store. */
 typedef struct clt_store clt_store;
@@ -107,6 +107,13 @@ CLT_API clt_status clt_store_collect(clt_store *store, const char *name, void *d
 CLT_API clt_status clt_store_set(clt_store *store, const char *name, const void *data,
                                  size_t bytes);
 
+/* The same for an array with gaps or of another type (<cltrain/array.h>), or for a buffer of the
+ * first device's context. The array is `whole` or has the tensor's shape. Buffers are on devices
+ * that have the whole tensor, and the call waits for the copy. Errors: NOT_FOUND, INVALID_ARGUMENT,
+ * those of clt_store_get, and of clt_store_copy_out with a buffer. */
+CLT_API clt_status clt_store_get_array(clt_store *store, const char *name, const clt_array *to);
+CLT_API clt_status clt_store_set_array(clt_store *store, const char *name, const clt_array *from);
+
 /* What a copy is of. */
 typedef enum clt_copy_of {
     CLT_COPY_VALUE = 0,    /* a parameter or state; for clt_store_copy_out and _in */
@@ -124,12 +131,11 @@ typedef enum clt_copy_of {
  *   tokens of a batch for an embedding. They lie one after the other in the caller's memory. A row
  *   may come several times; if it is written, its last copy counts. Neighbouring rows are one
  *   command, all others one each.
- * - host: memory of the caller from `offset` bytes on, which clt_store_copy_in only reads. The call
- *   waits.
- * - buffer: a cl_mem in the device's context, from `offset` bytes on. The call enqueues the copy on
- *   the device's queue and flushes. Nothing goes through the host. The buffer must live, and must
- *   not change, until the copy has run.
- * - bytes: the size of `host`, with `offset`; 0: not checked.
+ * - array: memory of the caller, which clt_store_copy_in only reads. If it is not `whole`, its
+ * shape is the tensor's; with `rows` their number comes first; with `first` or `count` it has one
+ *   dimension. With memory of the host the call waits. With a buffer, which is a cl_mem in the
+ *   device's context, the call enqueues the copy on the device's queue and flushes. Nothing goes
+ *   through the host then, and the buffer must live, and must not change, until the copy has run.
  * - wait: cl_events of the device's context that the copy waits for.
  */
 typedef struct clt_tensor_copy {
@@ -141,9 +147,7 @@ typedef struct clt_tensor_copy {
     int64_t first, count;
     const int64_t *rows; /* NULL */
     int64_t n_rows;
-    void *host;
-    struct _cl_mem *buffer;
-    int64_t offset, bytes;
+    clt_array array;
     struct _cl_event *const *wait;
     int n_wait;
 } clt_tensor_copy;
@@ -158,8 +162,8 @@ CLT_API void clt_tensor_copy_init(clt_tensor_copy *copy);
  *
  * Errors: NOT_FOUND (suggests the nearest name), INVALID_ARGUMENT (names the tensor: a device,
  * element, row or slot that is not there, memory that is too small, a buffer of another context,
- * neither or both of host and buffer), UNSUPPORTED (the device has a part of the tensor: use
- * clt_store_get and clt_store_set), STATE, those of the device.
+ * neither or both of host and buffer; an array of another shape or type), UNSUPPORTED (the device
+ * has a part of the tensor: use clt_store_get and clt_store_set), STATE, those of the device.
  */
 CLT_API clt_status clt_store_copy_out(clt_store *store, const clt_tensor_copy *copy,
                                       struct _cl_event **event);

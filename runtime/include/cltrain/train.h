@@ -22,6 +22,7 @@
 #ifndef CLTRAIN_TRAIN_H
 #define CLTRAIN_TRAIN_H
 
+#include <cltrain/array.h>
 #include <cltrain/store.h>
 #include <cltrain/world.h>
 
@@ -265,45 +266,42 @@ CLT_API clt_status clt_trainer_finish(clt_trainer *trainer);
 CLT_API void clt_trainer_destroy(clt_trainer *trainer);
 
 /*
- * An input of the graph for one batch. Either `host` or `buffer` is set.
+ * An input of the graph for one batch.
  *
- * - device -1: `host` has the samples of the whole batch, row-major. Each device takes its part.
+ * - device -1: the array has the samples of the whole batch. Each device takes its part.
  * - device d: the samples of device d. Every device with samples needs a feed.
- * - host: memory that must not change until the step's results were read or clt_trainer_wait
- *   returned.
- * - buffer: a cl_mem in the device's context, used in place from `offset` bytes on. It must not
- *   change until the step has ended on the device, and must live until the results were read.
- * - bytes: the size of `host`, with `offset`; 0: not checked. The call fails with INVALID_ARGUMENT
- *   if host memory or a buffer is too small, and if a buffer belongs to another context.
+ * - array: see <cltrain/array.h>. If it is not `whole`, its first dimension is the number of
+ * samples and the others are the input's.
+ * - Memory of the host that has the input's type and no gaps is read in place. It must not change
+ *   until the step's results were read or clt_trainer_wait returned. Other memory of the host is
+ *   copied before the call returns.
+ * - A buffer is a cl_mem in the device's context, used in place. It must not change until the step
+ *   has ended on the device, and must live until the results were read.
+ *
+ * The call fails with INVALID_ARGUMENT if an array has another shape or type, if memory or a buffer
+ * is too small, and if a buffer belongs to another context.
  */
 typedef struct clt_feed {
     const char *name;
     int device;
-    const void *host;
-    struct _cl_mem *buffer;
-    int64_t offset;
-    int64_t bytes;
+    clt_array array; /* is only read */
 } clt_feed;
 
 /*
  * Where an output of the graph (clt_output) goes: to memory of the host or of a device.
  *
- * - device -1: `host` gets the samples of the whole batch, row-major. With one device, `buffer` may
- *   be used too.
+ * - device -1: the array gets the samples of the whole batch. With one device it may be a buffer.
  * - device d: the samples of device d. With several parts of a batch, outputs without a batch
  *   dimension need a device.
- * - host: filled when the step's results were read or clt_trainer_wait returned.
- * - buffer: a cl_mem in the device's context, written from `offset` bytes on before the event of
- *   the step.
- * - bytes: as in clt_feed.
+ * - array: as in clt_feed. Memory of the host that has the output's type and no gaps is filled when
+ *   the step's results were read or clt_trainer_wait returned. Other memory of the host is filled
+ *   when the call returns, which waits for the step. A buffer is written before the event of the
+ *   step.
  */
 typedef struct clt_fetch {
     const char *name;
     int device;
-    void *host;
-    struct _cl_mem *buffer;
-    int64_t offset;
-    int64_t bytes;
+    clt_array array;
 } clt_fetch;
 
 /*
@@ -467,6 +465,13 @@ CLT_API clt_status clt_trainer_gradient(clt_trainer *trainer, int device, const 
  */
 CLT_API clt_status clt_trainer_set_gradient(clt_trainer *trainer, int device, const char *name,
                                             const void *data, size_t bytes);
+
+/* Get and set a parameter's gradient likewise, in an array of the host with gaps or of f64
+ * (<cltrain/array.h>). For buffers, see clt_trainer_copy_out. */
+CLT_API clt_status clt_trainer_gradient_array(clt_trainer *trainer, int device, const char *name,
+                                              const clt_array *to);
+CLT_API clt_status clt_trainer_set_gradient_array(clt_trainer *trainer, int device,
+                                                  const char *name, const clt_array *from);
 
 /* Sets the base rate of the steps that begin from now on. The schedule still applies. Errors:
  * INVALID_ARGUMENT if the rate is negative or not finite. */

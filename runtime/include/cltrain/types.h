@@ -9,14 +9,16 @@
 
 CLT_BEGIN_DECLS
 
-/* One row an element type: name, value, bytes. F64 is for reference tests only. */
+/* One row an element type: name, value, bytes. In graphs F64 is for reference tests
+ * only. Arrays of a caller (<cltrain/array.h>) may have I64, graphs and data sets may not. */
 #define CLT_DTYPE_LIST(X)                                                                          \
     X(F32, 0, 4)                                                                                   \
     X(F16, 1, 2)                                                                                   \
     X(BF16, 2, 2)                                                                                  \
     X(I32, 3, 4)                                                                                   \
     X(U8, 4, 1)                                                                                    \
-    X(F64, 5, 8)
+    X(F64, 5, 8)                                                                                   \
+    X(I64, 6, 8)
 
 typedef enum clt_dtype {
 #define CLT_DTYPE_ENUM(name, value, bytes) CLT_##name = value,
@@ -27,7 +29,7 @@ typedef enum clt_dtype {
 /* Bytes of one element; 0 for an unknown type. */
 CLT_API int clt_dtype_size(clt_dtype dtype);
 
-/* "f32", "f16", "bf16", "i32", "u8", "f64"; "?" for an unknown type. */
+/* "f32", "f16", "bf16", "i32", "u8", "f64", "i64"; "?" for an unknown type. */
 CLT_API const char *clt_dtype_name(clt_dtype dtype);
 
 /*

@@ -1,4 +1,5 @@
 /* Conversion between element types. It converts stored elements one by one, so any layout works. */
+#include "base/array.h"
 #include "base/error.h"
 #include "ops/core/group_gpu.h"
 #include "ops/core/ops.h"
@@ -18,7 +19,7 @@ static clt_status infer(const clt_node *node, clt_type *out)
 {
     const cast_attr *attr = node->attr;
     *out = node->in[0]->type;
-    if (!clt_dtype_size(attr->to))
+    if (!clt_dtype_of_tensor(attr->to))
         return clt_fail(CLT_INVALID_ARGUMENT, "cast: %d is no element type", (int)attr->to);
     out->dtype = attr->to;
     return CLT_OK;

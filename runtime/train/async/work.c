@@ -123,11 +123,11 @@ static clt_status find_rows(clt_async_worker *w, const clt_source_batch *batch)
         for (int f = 0; f < batch->step.n_feeds; f++) {
             const clt_feed *feed = &batch->step.feeds[f];
             const int64_t *offsets = batch->step.offsets;
-            if (strcmp(feed->name, t->indices) || !feed->host)
+            if (strcmp(feed->name, t->indices) || !feed->array.host)
                 continue;
             const int part = w->trainer->shares.part[feed->device];
             const int64_t more = (offsets[part + 1] - offsets[part]) * each;
-            memcpy(all + count, feed->host, (size_t)more * sizeof *all);
+            memcpy(all + count, feed->array.host, (size_t)more * sizeof *all);
             count += more;
         }
         const clt_status status = clt_async_rows_make(t, all, count, &w->rows.of[p]);

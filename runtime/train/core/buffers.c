@@ -59,6 +59,23 @@ clt_status clt_dataset_add_buffer(clt_dataset *dataset, const char *name, clt_dt
     return CLT_OK;
 }
 
+clt_status clt_dataset_add_array(clt_dataset *dataset, const char *name, const clt_array *samples,
+                                 clt_data_ownership ownership, int *out)
+{
+    if (!dataset || !samples)
+        return clt_fail(CLT_INVALID_ARGUMENT, "the %s is NULL", dataset ? "array" : "data set");
+    if (!samples->buffer || samples->host)
+        return clt_dataset_add_host_array(dataset, name, samples, ownership, out);
+    CLT_TRY(clt_array_check(samples, "an array of samples"));
+    if (samples->whole || samples->rank < 1 || samples->shape[0] != dataset->count)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "data set '%s', field '%s': the first dimension of the array must be its "
+                        "%lld samples",
+                        dataset->name, name ? name : "", (long long)dataset->count);
+    return clt_dataset_add_buffer(dataset, name, samples->dtype, samples->rank - 1,
+                                  samples->shape + 1, samples->buffer, samples->offset, out);
+}
+
 clt_status clt_buffers_gather(const clt_gather *gather, clt_device *device, int64_t samples,
                               clt_device_gather **out)
 {

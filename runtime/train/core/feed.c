@@ -5,9 +5,9 @@
 
 #include "base/alloc.h"
 #include "ops/loss/loss.h"
-#include "train/core/session.h"
+#include "train/core/feed.h"
 
-static const clt_feed *find_feed(const clt_feed *feeds, int n_feeds, const char *name, int device)
+const clt_feed *clt_feed_find(const clt_feed *feeds, int n_feeds, const char *name, int device)
 {
     for (int i = 0; i < n_feeds; i++)
         if (!strcmp(feeds[i].name, name) && (feeds[i].device == device || feeds[i].device < 0))
@@ -20,11 +20,11 @@ static bool count_labels(const clt_mean *loss, const clt_step_batch *batch, doub
     int ignored = 0;
     const clt_value *targets = clt_loss_targets(loss, &ignored);
     const clt_feed *feed =
-        targets ? find_feed(batch->feeds, batch->n_feeds, targets->name, -1) : NULL;
-    if (!feed || !feed->host || batch->n_wait)
+        targets ? clt_feed_find(batch->feeds, batch->n_feeds, targets->name, -1) : NULL;
+    if (!feed || !feed->array.host || batch->n_wait)
         return false;
     const int32_t *labels =
-        (const int32_t *)(const void *)((const char *)feed->host + feed->offset);
+        (const int32_t *)(void *)((char *)feed->array.host + feed->array.offset);
     const int64_t count = clt_type_elements(&targets->type, batch->count);
     *weight = 0;
     for (int64_t i = 0; i < count; i++)
@@ -44,27 +44,13 @@ bool clt_session_label_weights(const clt_session *s, const clt_step_batch *batch
     return true;
 }
 
-/* Returns true if a node of the plan or the caller reads the input. */
-static bool input_used(const clt_plan *plan, const clt_value *input)
+bool clt_feed_used(const clt_plan *plan, const clt_value *input)
 {
     for (int i = 0; i < plan->n_nodes; i++)
         for (int j = 0; j < plan->nodes[i].node->n_in; j++)
             if (plan->nodes[i].node->in[j] == input)
                 return true;
     return input->output;
-}
-
-static clt_status no_feed(const clt_session_device *d, const clt_feed *feeds, int n_feeds,
-                          const char *name)
-{
-    const char **names = clt_calloc((size_t)n_feeds + 1, sizeof *names);
-    for (int i = 0; names && i < n_feeds; i++)
-        names[i] = feeds[i].name;
-    const char *near = names ? clt_nearest(name, names, n_feeds) : NULL;
-    clt_free(names);
-    return clt_fail(CLT_INVALID_ARGUMENT, "the batch has no feed for input %s of %s%s%s%s", name,
-                    d->device->label, near ? "; its feed " : "", near ? near : "",
-                    near ? " has a similar name" : "");
 }
 
 int64_t clt_session_input_bytes(const clt_value *input, int64_t samples)
@@ -121,15 +107,16 @@ static clt_status feed_input(clt_session_device *d, int input, const clt_feed *f
                              int parity)
 {
     const clt_value *v = d->plan->inputs[input];
-    const int64_t offset = feed->offset + part_offset(v, feed->device, part);
-    if (feed->buffer) {
-        d->views[input] = (clt_view){feed->buffer, offset};
+    const int64_t offset = feed->array.offset + part_offset(v, feed->device, part);
+    cl_mem buffer = feed->array.buffer;
+    if (buffer) {
+        d->views[input] = (clt_view){buffer, offset};
         d->fed[parity][input] =
-            (clt_view){feed->buffer, offset - first_bytes(v, part.begin - part.device_begin)};
+            (clt_view){buffer, offset - first_bytes(v, part.begin - part.device_begin)};
         return CLT_OK;
     }
     d->fed[parity][input] = (clt_view){0};
-    return upload(d, input, parity, part.micro, (const char *)feed->host + offset,
+    return upload(d, input, parity, part.micro, (const char *)feed->array.host + offset,
                   sample_bytes(v) * (clt_type_has_batch(&v->type) ? part.count : 1));
 }
 
@@ -142,7 +129,7 @@ bool clt_session_refeed(clt_session_device *d, int parity, int micro, int64_t fi
                 (clt_view){fed.buffer, fed.offset + first_bytes(d->plan->inputs[i], first)};
         else if (d->buffers[parity][i])
             d->views[i] = input_place(d, i, parity, micro);
-        if (!d->views[i].buffer && input_used(d->plan, d->plan->inputs[i]))
+        if (!d->views[i].buffer && clt_feed_used(d->plan, d->plan->inputs[i]))
             return false;
     }
     return true;
@@ -162,76 +149,12 @@ void clt_session_forget_buffers(clt_session *s)
     }
 }
 
-static bool is_upstream(const clt_session_device *d, int n_losses, int input)
+bool clt_feed_is_upstream(const clt_session_device *d, int n_losses, int input)
 {
     for (int l = 0; l < n_losses; l++)
         if (d->upstream_input[l] == input)
             return true;
     return false;
-}
-
-/* The caller's memory for samples of a value: for the whole batch, or for one device's part. */
-typedef struct caller_memory {
-    const char *what, *name; /* "feed" or "fetch", and its name */
-    int device;              /* -1: the whole batch */
-    bool on_host;
-    cl_mem buffer;
-    int64_t offset, bytes;
-} caller_memory;
-
-/* Checks that the memory has room for the samples of the value. `on` is the device that uses the
- * memory. */
-static clt_status check_memory(const clt_session *s, const clt_value *v, caller_memory m, int on,
-                               const clt_shares *shares)
-{
-    const int64_t samples =
-        m.device < 0 ? shares->offsets[shares->parts] : clt_shares_samples(shares, on);
-    const int64_t needed =
-        m.offset + sample_bytes(v) * (clt_type_has_batch(&v->type) ? samples : 1);
-    int64_t room = m.bytes;
-    if (m.offset < 0 || m.bytes < 0)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "%s %s: offset %lld and bytes %lld must be at least 0", m.what, m.name,
-                        (long long)m.offset, (long long)m.bytes);
-    if (m.buffer) {
-        const clt_device *device = s->devices[on].device;
-        cl_context context = NULL;
-        if (!clt_buffer_facts(m.buffer, &context, &room))
-            return clt_fail(CLT_INVALID_ARGUMENT, "%s %s: its buffer is not a valid cl_mem object",
-                            m.what, m.name);
-        if (context != device->context)
-            return clt_fail(CLT_INVALID_ARGUMENT, "%s %s: its buffer is of another context than %s",
-                            m.what, m.name, device->label);
-    }
-    if ((m.buffer || (m.on_host && room)) && needed > room)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "%s %s: has %lld bytes, and needs %lld for %lld samples%s", m.what, m.name,
-                        (long long)room, (long long)needed, (long long)samples,
-                        m.offset ? " from its offset on" : "");
-    return CLT_OK;
-}
-
-clt_status clt_session_check_feeds(const clt_session *s, int device, const clt_shares *shares,
-                                   const clt_feed *feeds, int n_feeds, bool output_gradients)
-{
-    const clt_session_device *d = &s->devices[device];
-    for (int i = 0; i < d->plan->n_inputs; i++) {
-        const clt_value *v = d->plan->inputs[i];
-        if (v->output_gradient != output_gradients || is_upstream(d, s->n_losses, i) ||
-            !input_used(d->plan, v))
-            continue;
-        const clt_feed *feed = find_feed(feeds, n_feeds, v->name, device);
-        if (!feed && !(output_gradients && d->views[i].buffer))
-            return no_feed(d, feeds, n_feeds, v->name);
-        if (feed && !feed->host && !feed->buffer)
-            return clt_fail(CLT_INVALID_ARGUMENT, "feed %s has neither host nor buffer", v->name);
-        if (feed)
-            CLT_TRY(check_memory(s, v,
-                                 (caller_memory){"feed", v->name, feed->device, feed->host != NULL,
-                                                 feed->buffer, feed->offset, feed->bytes},
-                                 device, shares));
-    }
-    return CLT_OK;
 }
 
 void clt_session_forget_output_gradients(clt_session *s)
@@ -249,7 +172,7 @@ static clt_status feed_without_samples(clt_session_device *d, int device, int in
 {
     if (clt_type_has_batch(&d->plan->inputs[input]->type))
         return CLT_OK;
-    if (feed && (feed->host || (feed->buffer && feed->device == device)))
+    if (feed && (feed->array.host || (feed->array.buffer && feed->device == device)))
         return feed_input(d, input, feed, part, parity);
     if (d->views[input].buffer)
         return CLT_OK;
@@ -263,8 +186,8 @@ clt_status clt_session_feed(clt_session *s, int device, const clt_step_batch *ba
     clt_session_device *d = &s->devices[device];
     for (int i = 0; i < d->plan->n_inputs; i++) {
         const clt_value *v = d->plan->inputs[i];
-        const clt_feed *feed = find_feed(batch->feeds, batch->n_feeds, v->name, device);
-        if (is_upstream(d, s->n_losses, i))
+        const clt_feed *feed = clt_feed_find(batch->feeds, batch->n_feeds, v->name, device);
+        if (clt_feed_is_upstream(d, s->n_losses, i))
             continue;
         if (!part.count)
             CLT_TRY(feed_without_samples(d, device, i, feed, part, parity));
@@ -281,130 +204,11 @@ clt_status clt_session_feed_output_gradients(clt_session *s, int device, const c
     for (int i = 0; i < d->plan->n_inputs; i++) {
         const clt_value *v = d->plan->inputs[i];
         const clt_feed *feed =
-            v->output_gradient ? find_feed(feeds, n_feeds, v->name, device) : NULL;
+            v->output_gradient ? clt_feed_find(feeds, n_feeds, v->name, device) : NULL;
         if (feed && part.count)
             CLT_TRY(feed_input(d, i, feed, part, parity));
     }
     return CLT_OK;
-}
-
-static const clt_value *find_value(const clt_graph *graph, const char *name)
-{
-    for (int i = 0; i < graph->n_values; i++) {
-        const clt_value *v = graph->values[i];
-        if (v->output && v->name && !strcmp(v->name, name))
-            return v;
-    }
-    return NULL;
-}
-
-static const clt_value *find_output(const clt_plan *plan, const char *name)
-{
-    return find_value(plan->graph, name);
-}
-
-/* Fails if the batch asks for an output that the plan does not have. */
-static clt_status check_fetches(const clt_session *s, const clt_step_batch *batch,
-                                const clt_shares *shares)
-{
-    for (int i = 0; i < batch->n_fetches; i++) {
-        const clt_fetch *fetch = &batch->fetches[i];
-        const clt_value *v = NULL;
-        for (int d = 0; d < s->n_devices && !v; d++) /* stages have different outputs */
-            v = find_output(s->devices[d].plan, fetch->name);
-        if (!v && clt_store_stages(s->store) > 1 && find_value(s->graph, fetch->name))
-            continue; /* a device of another rank has it */
-        if (!v && find_value(s->graph, fetch->name))
-            return clt_fail(CLT_UNSUPPORTED,
-                            "output %s is divided over devices of the mesh, and training and "
-                            "evaluation do not gather it: fetch it from a prediction",
-                            fetch->name);
-        if (!v)
-            return clt_fail(CLT_NOT_FOUND,
-                            "the graph has no output %s: mark the value with clt_output",
-                            fetch->name);
-        if (!clt_type_has_batch(&v->type) && fetch->device < 0 && shares->parts > 1)
-            return clt_fail(CLT_INVALID_ARGUMENT,
-                            "output %s has no batch dimension, so every device has its own: the "
-                            "fetch must name one",
-                            fetch->name);
-        if (!fetch->host && !fetch->buffer)
-            return clt_fail(CLT_INVALID_ARGUMENT, "fetch %s has neither host nor buffer",
-                            fetch->name);
-        if (fetch->buffer && fetch->device < 0 && s->n_devices > 1)
-            return clt_fail(CLT_INVALID_ARGUMENT,
-                            "fetch %s: a buffer belongs to one of the %d devices; name it",
-                            fetch->name, s->n_devices);
-        if (fetch->device >= s->n_devices)
-            return clt_fail(CLT_INVALID_ARGUMENT, "fetch %s is of device %d; there are %d",
-                            fetch->name, fetch->device, s->n_devices);
-        CLT_TRY(
-            check_memory(s, v,
-                         (caller_memory){"fetch", fetch->name, fetch->device, fetch->host != NULL,
-                                         fetch->buffer, fetch->offset, fetch->bytes},
-                         fetch->device < 0 ? 0 : fetch->device, shares));
-    }
-    return CLT_OK;
-}
-
-/* With virtual shards the global batch decides which samples a device has. */
-static clt_status check_shards(const clt_step_batch *batch, const clt_shares *shares)
-{
-    for (int p = 0; shares->bounds && p <= shares->parts; p++) {
-        const int64_t begin = clt_shares_shard_begin(shares, p) - clt_shares_shard_begin(shares, 0);
-        if (shares->offsets[p] != begin || (p == shares->parts && batch->count != begin))
-            return clt_fail(CLT_INVALID_ARGUMENT,
-                            "with virtual shards part %d of this rank begins with its sample %lld "
-                            "of a batch of %lld, not %lld, and the rank has %lld samples, not %lld",
-                            p, (long long)begin, (long long)shares->total,
-                            (long long)shares->offsets[p],
-                            (long long)(clt_shares_shard_begin(shares, shares->parts) -
-                                        clt_shares_shard_begin(shares, 0)),
-                            (long long)batch->count);
-    }
-    return CLT_OK;
-}
-
-clt_status clt_session_divide(const clt_session *s, const clt_participants *all,
-                              const clt_step_batch *batch, clt_shares *shares)
-{
-    int64_t *offsets = shares->offsets;
-    shares->total = all->ranks > 1 ? batch->total : batch->count;
-    if (shares->bounds && !shares->total && all->ranks > 1 && batch->count)
-        return clt_fail(CLT_INVALID_ARGUMENT, "with virtual shards several ranks must give the "
-                                              "samples of the whole batch (total)");
-    if (batch->n_wait && all->own > 1)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "a batch may wait for events on one device only, and there are %d: leave "
-                        "its wait list empty",
-                        all->own);
-    if (batch->offsets)
-        memcpy(offsets, batch->offsets, ((size_t)shares->parts + 1) * sizeof *offsets);
-    else
-        CLT_TRY(clt_shares_split(shares, all, batch->count));
-    CLT_TRY(check_shards(batch, shares));
-    if (offsets[0] != 0 || offsets[shares->parts] != batch->count)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "the batch's offsets must begin with 0 and end with its %lld samples; they "
-                        "are %lld to %lld",
-                        (long long)batch->count, (long long)offsets[0],
-                        (long long)offsets[shares->parts]);
-    const int64_t most = shares->per_run * shares->max_micro_batches;
-    for (int d = 0; d < all->own; d++) {
-        const int64_t share = clt_shares_samples(shares, d);
-        if (share < 0 || share > most)
-            return clt_fail(CLT_INVALID_ARGUMENT,
-                            "device %d gets %lld samples; the plan holds %lld", d, (long long)share,
-                            (long long)most);
-        if (share && clt_store_owns(s->store, s->store->first + d))
-            return clt_fail(CLT_INVALID_ARGUMENT,
-                            "device %d owns the optimizer's state (offload), so it takes no "
-                            "samples, and gets %lld",
-                            d, (long long)share);
-        if (share)
-            CLT_TRY(clt_session_check_feeds(s, d, shares, batch->feeds, batch->n_feeds, false));
-    }
-    return check_fetches(s, batch, shares);
 }
 
 clt_status clt_session_fetch(clt_session *s, int device, const clt_step_batch *batch, clt_part part,
@@ -415,18 +219,19 @@ clt_status clt_session_fetch(clt_session *s, int device, const clt_step_batch *b
         const clt_fetch *fetch = &batch->fetches[i];
         if (fetch->device < 0 ? !leads : fetch->device != device)
             continue;
-        const clt_value *v = find_output(d->plan, fetch->name);
+        const clt_value *v = clt_session_output(d->plan, fetch->name);
         if (!v) /* another stage has it */
             continue;
         const int64_t bytes = sample_bytes(v) * (clt_type_has_batch(&v->type) ? part.count : 1);
-        const int64_t offset = fetch->offset + part_offset(v, fetch->device, part);
+        const int64_t offset = fetch->array.offset + part_offset(v, fetch->device, part);
         clt_view from;
         clt_status status = clt_exec_locate(d->exec, run, v, &from);
-        if (status == CLT_OK && fetch->buffer)
-            status = clt_enqueue_copy(d->device, from, (clt_view){fetch->buffer, offset}, bytes);
-        else if (status == CLT_OK)
+        if (status == CLT_OK && fetch->array.buffer)
             status =
-                clt_enqueue_download(d->device, from, (char *)fetch->host + offset, bytes, NULL);
+                clt_enqueue_copy(d->device, from, (clt_view){fetch->array.buffer, offset}, bytes);
+        else if (status == CLT_OK)
+            status = clt_enqueue_download(d->device, from, (char *)fetch->array.host + offset,
+                                          bytes, NULL);
         if (status != CLT_OK)
             return clt_fail_prefix(status, "fetch %s: ", fetch->name);
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "train/core/packed.h"
 
 enum { UPSTREAM_BYTES = 256 };
 
@@ -144,6 +145,10 @@ void clt_session_destroy(clt_session *s)
     for (int i = 0; s->devices && i < s->n_devices; i++)
         if (s->devices[i].owns_plan)
             clt_plan_destroy(s->devices[i].plan);
+    for (int i = 0; i < CLT_RESULT_RING; i++) {
+        clt_packed_free(&s->packed[i]);
+        clt_packed_free(&s->packed_gradients[i]);
+    }
     CLT_FREE(s->devices, s->coefficients, s);
 }
 

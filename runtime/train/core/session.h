@@ -37,6 +37,22 @@ typedef struct clt_session_device {
     int max_micro_batches;
 } clt_session_device;
 
+/* Memory for arrays that a run cannot use where they lie (train/core/packed.h). */
+typedef struct clt_packed_block {
+    void *memory;
+    int64_t bytes;
+} clt_packed_block;
+
+typedef struct clt_packed {
+    clt_packed_block *blocks; /* by feed, then by fetch */
+    clt_feed *feeds;
+    clt_fetch *fetches;
+    clt_array *targets; /* by fetch: the caller's array, to be filled behind the run */
+    int n_blocks, n_feeds, n_fetches, n_targets;
+    int room_blocks, room_feeds, room_fetches, room_targets;
+    int fetched; /* the last target that is to be filled, plus 1 */
+} clt_packed;
+
 typedef struct clt_session {
     clt_store *store;
     int n_devices;
@@ -51,6 +67,7 @@ typedef struct clt_session {
     double *coefficients;            /* by loss */
     const clt_graph *graph;          /* as the user built it; borrowed */
     clt_session_device *devices;
+    clt_packed packed[CLT_RESULT_RING], packed_gradients[CLT_RESULT_RING];
 } clt_session;
 
 /* Plans `graph` for each device, with the measurements in records[device]. A run holds up to
@@ -69,6 +86,12 @@ int64_t clt_session_bytes(int means, int64_t places, bool shared);
 int64_t clt_session_input_bytes(const clt_value *input, int64_t samples);
 
 void clt_session_destroy(clt_session *session);
+
+/* Describes dense memory of so many samples of a value. */
+clt_array clt_session_dense(const clt_value *value, int64_t samples, const void *host);
+
+/* Finds an output of a plan by its name; NULL if it has none. */
+const clt_value *clt_session_output(const clt_plan *plan, const char *name);
 
 /* Checks, before a step, that every input which the plan reads on this device has a feed that is
  * large enough. A mistake then stops no device halfway. If `given`, checks only gradients of

@@ -140,6 +140,9 @@ clt_status clt_step_prepare(clt_trainer *trainer, clt_session *session,
 /* step.c: fails if the caller wants an event of several devices. */
 clt_status clt_step_check_event(const clt_trainer *trainer, struct _cl_event *const *event);
 
+/* step.c: waits for the call and fills its fetches that are not written in place, if it has any. */
+clt_status clt_step_fetched(clt_trainer *trainer, clt_session *session);
+
 /* step.c: stores a new reference to the event that ends the ring entry in *event. `event` may be
  * NULL. */
 clt_status clt_step_event(const clt_session *session, int entry, struct _cl_event **event);

@@ -109,12 +109,12 @@ static clt_status make_feeds(clt_source *s)
     for (int slot = 0; slot < SLOTS; slot++)
         for (int d = 0; d < s->n_devices; d++)
             for (int o = 0; o < s->n_outputs; o++, feed++) {
-                *feed =
-                    (clt_feed){.name = s->names[o],
-                               .device = d,
-                               .host = clt_loader_memory(s->loader, slot, s->shares->part[d], o)};
+                *feed = (clt_feed){
+                    .name = s->names[o],
+                    .device = d,
+                    .array = CLT_HOST(clt_loader_memory(s->loader, slot, s->shares->part[d], o))};
                 if (s->on_devices && s->gathers[d])
-                    feed->buffer = clt_device_gather_buffer(s->gathers[d], slot % TURNS, o);
+                    feed->array.buffer = clt_device_gather_buffer(s->gathers[d], slot % TURNS, o);
             }
     return CLT_OK;
 }

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "base/vec.h"
+#include "train/core/packed.h"
 #include "train/planner/frozen.h"
 #include "train/step/graph_collectives.h"
 
@@ -267,10 +268,13 @@ clt_status clt_predictor_run(clt_predictor *p, const clt_step_batch *batch,
         .session = p->session, .batch = *batch, .entry = entry, .parity = entry, .step = p->runs};
     CLT_TRY(clt_shares_place(&p->shares, &p->all, &p->exchange.collectives, &p->call.batch));
     CLT_TRY(clt_segments_rounds(p->session, &p->all, &p->exchange, &p->shares));
+    CLT_TRY(clt_packed_begin(p->session, &p->shares, entry, &p->call.batch));
     CLT_TRY(clt_predictor_run_devices(p));
     p->runs++;
     const clt_session_device *first = &p->session->devices[0];
-    return event ? clt_event_share(first->device, first->read[entry], event) : CLT_OK;
+    if (event)
+        CLT_TRY(clt_event_share(first->device, first->read[entry], event));
+    return clt_packed_end(p->session, entry);
 }
 
 clt_status clt_predictor_wait(clt_predictor *p)

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "train/core/packed.h"
 #include "train/core/trainer.h"
 #include "train/setup/capacity.h"
 #include "train/setup/choices.h"
@@ -90,7 +91,9 @@ clt_status clt_trainer_evaluate(clt_trainer *t, const clt_step_batch *batch, dou
     CLT_TRY(clt_step_prepare(t, t->evaluation, batch));
     CLT_TRY(clt_segments_rounds(t->call.session, &t->all, &t->exchange, &t->shares));
     t->call.entry = 0;
+    CLT_TRY(clt_packed_begin(t->evaluation, &t->shares, 0, &t->call.batch));
     CLT_TRY(run_outside(t, "evaluation", true));
+    CLT_TRY(clt_step_fetched(t, t->evaluation));
     const clt_status status = clt_session_collect(t->evaluation, &t->shares, 0, sums, weights);
     return clt_lost_note(t, t->evaluation->failed, status);
 }
@@ -117,7 +120,9 @@ clt_status clt_trainer_predict(clt_trainer *t, const clt_step_batch *batch,
     CLT_TRY(clt_step_prepare(t, t->prediction, batch));
     CLT_TRY(clt_segments_rounds(t->call.session, &t->all, &t->exchange, &t->shares));
     t->call.entry = (int)(t->predictions % CLT_RESULT_RING);
+    CLT_TRY(clt_packed_begin(t->prediction, &t->shares, t->call.entry, &t->call.batch));
     CLT_TRY(run_outside(t, "prediction", false));
     t->predictions++;
-    return clt_step_event(t->prediction, t->call.entry, event);
+    CLT_TRY(clt_step_event(t->prediction, t->call.entry, event));
+    return clt_step_fetched(t, t->prediction);
 }

@@ -53,7 +53,7 @@ static clt_status make_feed(const clt_value *input, int64_t samples, clt_feed *f
     if (input->type.dtype == CLT_F32)
         for (int64_t i = 0; i < count; i++)
             ((float *)data)[i] = (float)(i * 37 % 101) / 101;
-    *feed = (clt_feed){.name = input->name, .device = -1, .host = data};
+    *feed = (clt_feed){.name = input->name, .device = -1, .array = CLT_HOST(data)};
     return CLT_OK;
 }
 
@@ -143,7 +143,7 @@ clt_status clt_mesh_run(const clt_mesh_setting *setting, const clt_world *world,
     clt_trainer_destroy(r.trainer);
     clt_store_destroy(r.store);
     for (int i = 0; i < r.batch.n_feeds; i++)
-        clt_free((void *)r.feeds[i].host);
+        clt_free(r.feeds[i].array.host);
     CLT_FREE(r.feeds, r.weights);
     return status;
 }

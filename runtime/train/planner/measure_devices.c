@@ -76,7 +76,7 @@ static clt_status make_feed(const clt_value *input, int64_t samples, clt_feed *f
     if (input->type.dtype == CLT_F32)
         for (int64_t i = 0; i < count; i++)
             ((float *)data)[i] = (float)(i * 37 % 101) / 101;
-    *feed = (clt_feed){.name = input->name, .device = -1, .host = data};
+    *feed = (clt_feed){.name = input->name, .device = -1, .array = CLT_HOST(data)};
     return CLT_OK;
 }
 
@@ -144,7 +144,7 @@ static void destroy_bench(bench *b)
     clt_trainer_destroy(b->trainer);
     clt_store_destroy(b->store);
     for (int i = 0; i < b->n_feeds; i++)
-        clt_free((void *)b->feeds[i].host);
+        clt_free(b->feeds[i].array.host);
     CLT_FREE(b->feeds, b->weights);
 }
 

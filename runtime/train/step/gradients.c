@@ -6,6 +6,7 @@
 #include "exec/update/convert.h"
 #include "train/store/copies.h"
 #include "train/store/parts.h"
+#include "train/store/whole_arrays.h"
 
 /* --- reading --------------------------------------------------------------------------------- */
 
@@ -205,6 +206,35 @@ clt_status clt_trainer_set_gradient(clt_trainer *t, int device, const char *name
         CLT_TRY(put_gradient(t, d, where, data));
     }
     return CLT_OK;
+}
+
+clt_status clt_trainer_gradient_array(clt_trainer *t, int device, const char *name,
+                                      const clt_array *to)
+{
+    const clt_slot *slot;
+    clt_tensor_dense dense;
+    CLT_TRY(clt_store_slot(t->store, name, &slot));
+    CLT_TRY(clt_tensor_dense_make(to, slot, CLT_F32, &dense));
+    clt_status status = clt_trainer_gradient(t, device, name, clt_tensor_dense_data(&dense),
+                                             (size_t)dense.view.bytes);
+    if (dense.own)
+        CLT_NEXT(status, clt_array_copy(&dense.view, to));
+    clt_tensor_dense_free(&dense);
+    return status;
+}
+
+clt_status clt_trainer_set_gradient_array(clt_trainer *t, int device, const char *name,
+                                          const clt_array *from)
+{
+    const clt_slot *slot;
+    clt_tensor_dense dense;
+    CLT_TRY(clt_store_slot(t->store, name, &slot));
+    CLT_TRY(clt_tensor_dense_make(from, slot, CLT_F32, &dense));
+    clt_status status = dense.own ? clt_array_copy(from, &dense.view) : CLT_OK;
+    CLT_NEXT(status, clt_trainer_set_gradient(t, device, name, clt_tensor_dense_data(&dense),
+                                              (size_t)dense.view.bytes));
+    clt_tensor_dense_free(&dense);
+    return status;
 }
 
 /* --- copies ---------------------------------------------------------------------------------- */

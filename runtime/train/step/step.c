@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "train/core/packed.h"
 #include "train/core/trainer.h"
 #include "train/step/shards.h"
 #include "train/ranks/shares.h"
@@ -126,6 +127,7 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool w
         CLT_TRY(check_output_gradients(t, batch->feeds, batch->n_feeds));
     t->call.entry = (int)(t->steps % CLT_RESULT_RING);
     t->call.parity = (int)(t->steps & 1);
+    CLT_TRY(clt_packed_begin(t->training, &t->shares, t->call.entry, &t->call.batch));
     clt_heartbeat_step(t->exchange.beat, t->steps + 1);
     CLT_TRY(clt_shares_place(&t->shares, &t->all, &t->exchange.collectives, &t->call.batch));
     CLT_TRY(clt_states_check(t->states, &t->call.batch));
@@ -152,6 +154,12 @@ clt_status clt_step_event(const clt_session *session, int entry, struct _cl_even
     return clt_event_share(session->devices[0].device, session->devices[0].read[entry], event);
 }
 
+clt_status clt_step_fetched(clt_trainer *t, clt_session *session)
+{
+    const clt_status status = clt_packed_end(session, t->call.entry);
+    return status == CLT_OK ? CLT_OK : clt_lost_note(t, session->failed, status);
+}
+
 clt_status clt_step_check_event(const clt_trainer *t, struct _cl_event *const *event)
 {
     return !event || t->all.own == 1
@@ -173,7 +181,8 @@ static clt_status end_step(clt_trainer *t, struct _cl_event **event)
     }
     t->steps++;
     clt_shards_drop(t); /* slots that were set and not sent */
-    return clt_step_event(t->training, t->call.entry, event);
+    CLT_TRY(clt_step_event(t->training, t->call.entry, event));
+    return clt_step_fetched(t, t->training);
 }
 
 clt_status clt_trainer_step(clt_trainer *t, const clt_step_batch *batch, struct _cl_event **event)
@@ -203,6 +212,7 @@ clt_status clt_trainer_forward(clt_trainer *t, const clt_step_batch *batch)
                         t->options.accumulate, t->options.rebalance ? " and rebalance" : "");
     CLT_TRY(begin_step(t, batch, false));
     CLT_TRY(run(t, CLT_PROGRAM_FORWARD));
+    CLT_TRY(clt_step_fetched(t, t->training));
     t->phase = CLT_PHASE_FORWARD;
     return CLT_OK;
 }
@@ -216,6 +226,7 @@ clt_status clt_trainer_backward_from(clt_trainer *t, const clt_feed *gradients, 
 {
     CLT_TRY(need_phase(t, CLT_PHASE_FORWARD, "clt_trainer_backward", "clt_trainer_forward"));
     CLT_TRY(check_output_gradients(t, gradients, n_gradients));
+    CLT_TRY(clt_packed_gradients(t->training, &t->shares, t->call.entry, &gradients, n_gradients));
     t->call.output_gradients = gradients;
     t->call.n_output_gradients = n_gradients;
     CLT_TRY(run(t, CLT_PROGRAM_BACKWARD));

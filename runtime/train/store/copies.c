@@ -1,5 +1,10 @@
 #include "train/store/copies.h"
 
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/array.h"
 #include "base/error.h"
 #include "train/store/parts.h"
 
@@ -48,34 +53,43 @@ static clt_status check_elements(const clt_tensor_copy *copy, const clt_slot *sl
     return CLT_OK;
 }
 
+/* Describes dense memory of the elements that are copied. */
+static clt_array dense_of(const clt_tensor_copy *copy, const clt_slot *slot, const void *host)
+{
+    const bool all = !copy->rows && !copy->first && !copy->count;
+    int64_t dims[CLT_MAX_RANK] = {copied(copy, slot)};
+    if (copy->rows || all)
+        memcpy(dims, slot->whole.dims, sizeof dims);
+    if (copy->rows)
+        dims[0] = copy->n_rows;
+    return clt_array_dense(host, slot->whole.dtype, copy->rows || all ? slot->whole.rank : 1, dims);
+}
+
 static clt_status check_memory(const clt_tensor_copy *copy, const clt_slot *slot,
                                const clt_device *device)
 {
-    const int64_t size = clt_dtype_size(slot->whole.dtype);
-    int64_t room = copy->bytes;
-    if (!copy->host == !copy->buffer)
-        return clt_fail(CLT_INVALID_ARGUMENT, "copy of %s: it has %s host and buffer", copy->name,
-                        copy->host ? "both" : "neither");
-    if (copy->offset < 0 || copy->bytes < 0 || copy->offset % size)
+    const clt_array *array = &copy->array, wanted = dense_of(copy, slot, NULL);
+    cl_context context = NULL;
+    int64_t room;
+    char what[200];
+    snprintf(what, sizeof what, "copy of %s: its array", copy->name);
+    CLT_TRY(clt_array_fits(array, what, wanted.dtype, wanted.rank, wanted.shape));
+    if (!array->buffer)
+        return CLT_OK;
+    if (array->offset % clt_dtype_size(wanted.dtype))
+        return clt_fail(CLT_INVALID_ARGUMENT, "%s: offset %lld must be a multiple of %d", what,
+                        (long long)array->offset, clt_dtype_size(wanted.dtype));
+    if (!clt_buffer_facts(array->buffer, &context, &room))
+        return clt_fail(CLT_INVALID_ARGUMENT, "copy of %s: its buffer is not a valid cl_mem object",
+                        copy->name);
+    if (context != device->context)
         return clt_fail(CLT_INVALID_ARGUMENT,
-                        "copy of %s: offset %lld and bytes %lld must be at least 0, the offset a "
-                        "multiple of %lld",
-                        copy->name, (long long)copy->offset, (long long)copy->bytes,
-                        (long long)size);
-    if (copy->buffer) {
-        cl_context context = NULL;
-        if (!clt_buffer_facts(copy->buffer, &context, &room))
-            return clt_fail(CLT_INVALID_ARGUMENT,
-                            "copy of %s: its buffer is not a valid cl_mem object", copy->name);
-        if (context != device->context)
-            return clt_fail(CLT_INVALID_ARGUMENT,
-                            "copy of %s: its buffer is of another context than %s", copy->name,
-                            device->label);
-    }
-    if ((copy->buffer || room) && copied(copy, slot) > (room - copy->offset) / size)
+                        "copy of %s: its buffer is of another context than %s", copy->name,
+                        device->label);
+    if (wanted.bytes > room - array->offset)
         return clt_fail(CLT_INVALID_ARGUMENT,
-                        "copy of %s: its memory has %lld bytes, and needs %lld", copy->name,
-                        (long long)room, (long long)(copy->offset + copied(copy, slot) * size));
+                        "copy of %s: its buffer has %lld bytes, and needs %lld", copy->name,
+                        (long long)room, (long long)(array->offset + wanted.bytes));
     return CLT_OK;
 }
 
@@ -90,7 +104,7 @@ clt_status clt_copy_check(const clt_store *store, const clt_tensor_copy *copy, b
     if (copy->device < (in ? -1 : 0) || copy->device >= store->n_devices)
         return clt_fail(CLT_INVALID_ARGUMENT, "copy of %s: there is no device %d of %d", copy->name,
                         copy->device, store->n_devices);
-    if (event && (!copy->buffer || (copy->device < 0 && store->n_devices > 1)))
+    if (event && (!copy->array.buffer || (copy->device < 0 && store->n_devices > 1)))
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "copy of %s: an event needs a buffer and one device: pass NULL",
                         copy->name);
@@ -149,10 +163,11 @@ static clt_status run_plain(clt_device *device, const clt_tensor_copy *copy, con
     const int64_t size = clt_dtype_size(slot->whole.dtype);
     for (piece p = {0}; next_piece(copy, slot, &p);) {
         const clt_view at = element(tensor, p.tensor, size);
-        const clt_view own = element((clt_view){copy->buffer, copy->offset}, p.caller, size);
-        char *host = (char *)copy->host + copy->offset + p.caller * size;
+        const clt_view own =
+            element((clt_view){copy->array.buffer, copy->array.offset}, p.caller, size);
+        char *host = (char *)copy->array.host + copy->array.offset + p.caller * size;
         const int64_t bytes = p.count * size;
-        if (copy->buffer)
+        if (copy->array.buffer)
             CLT_TRY(in ? clt_enqueue_copy(device, own, at, bytes)
                        : clt_enqueue_copy(device, at, own, bytes));
         else
@@ -178,24 +193,24 @@ static clt_status run_half(clt_device *device, const clt_tensor_copy *copy, cons
                            const clt_copy_place *place, bool in)
 {
     const int64_t bytes = copied(copy, slot) * 4;
-    char *host = (char *)copy->host + copy->offset;
-    clt_view floats = {copy->buffer, copy->offset};
+    char *host = (char *)copy->array.host + copy->array.offset;
+    clt_view floats = {copy->array.buffer, copy->array.offset};
     clt_convert convert = {0};
     if (!bytes)
         return CLT_OK;
     clt_status status =
         clt_convert_create(device, place->dtype, in, place->status, place->scale, &convert);
-    if (status == CLT_OK && !copy->buffer) {
+    if (status == CLT_OK && !copy->array.buffer) {
         floats.offset = 0;
         status = clt_device_buffer_create(device, bytes, CL_MEM_READ_WRITE, "a gradient in f32",
                                           &floats.buffer);
     }
-    if (!copy->buffer && in)
+    if (!copy->array.buffer && in)
         CLT_NEXT(status, clt_enqueue_upload(device, floats, host, bytes));
     CLT_NEXT(status, convert_pieces(&convert, copy, slot, place->at, floats));
-    if (!copy->buffer && !in)
+    if (!copy->array.buffer && !in)
         CLT_NEXT(status, clt_enqueue_download(device, floats, host, bytes, NULL));
-    if (!copy->buffer) {
+    if (!copy->array.buffer) {
         CLT_NEXT(status, clt_device_finish(device));
         clt_release_buffer(floats.buffer);
     }
@@ -215,21 +230,41 @@ static clt_status mark(clt_device *device, cl_event *event)
     return status;
 }
 
-clt_status clt_copy_run(const clt_store *store, const clt_tensor_copy *copy, int device,
-                        const clt_slot *slot, const clt_copy_place *place, bool in, cl_event *event)
+static clt_status copy_dense(clt_device *on, const clt_tensor_copy *copy, const clt_slot *slot,
+                             const clt_copy_place *place, bool in, cl_event *event)
 {
-    clt_device *on = store->replicas[device].device;
     const bool half = place->dtype == CLT_F16 || place->dtype == CLT_BF16;
     CLT_TRY(clt_enqueue_wait(on, copy->n_wait, copy->wait));
     const clt_status status =
         half ? run_half(on, copy, slot, place, in) : run_plain(on, copy, slot, place->at, in);
-    if (!copy->buffer) { /* also if it failed: the caller may free its memory now */
+    if (!copy->array.buffer) { /* also if it failed: the caller may free its memory now */
         const clt_status finished = clt_device_finish(on);
         return status != CLT_OK ? status : finished;
     }
     CLT_TRY(status);
     CLT_TRY(mark(on, event));
     return clt_device_flush(on);
+}
+
+/* Memory with gaps, or of another type, goes through dense memory. */
+clt_status clt_copy_run(const clt_store *store, const clt_tensor_copy *copy, int device,
+                        const clt_slot *slot, const clt_copy_place *place, bool in, cl_event *event)
+{
+    clt_device *on = store->replicas[device].device;
+    if (clt_array_in_place(&copy->array, slot->whole.dtype))
+        return copy_dense(on, copy, slot, place, in, event);
+    clt_tensor_copy own = *copy;
+    own.array = dense_of(copy, slot, NULL);
+    own.array.host = clt_alloc((size_t)own.array.bytes + 1);
+    CLT_TRY_MEMORY(own.array.host);
+    clt_status status = CLT_OK;
+    if (in)
+        status = clt_array_copy(&copy->array, &own.array);
+    CLT_NEXT(status, copy_dense(on, &own, slot, place, in, event));
+    if (!in)
+        CLT_NEXT(status, clt_array_copy(&own.array, &copy->array));
+    clt_free(own.array.host);
+    return status == CLT_OK ? CLT_OK : clt_fail_prefix(status, "copy of %s: ", copy->name);
 }
 
 /* --- parameters and states ------------------------------------------------------------------- */

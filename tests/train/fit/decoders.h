@@ -74,10 +74,10 @@ static inline void read_tokens_on(int device, clt_predictor *p, const int32_t *t
         for (int b = 0; b < TEXTS; b++)
             chunk[b * length + t] = from + t < stride ? tokens[b * stride + from + t] : 0;
     }
-    const clt_feed feeds[] = {{"tokens", -1, chunk, NULL, 0, 0},
-                              {"positions", -1, places, NULL, 0, 0},
-                              {"last", -1, &row, NULL, 0, 0}};
-    const clt_fetch fetch = {"logits", device, logits, NULL, 0, 0};
+    const clt_feed feeds[] = {{"tokens", -1, CLT_HOST(chunk)},
+                              {"positions", -1, CLT_HOST(places)},
+                              {"last", -1, CLT_HOST(&row)}};
+    const clt_fetch fetch = {"logits", device, CLT_HOST(logits)};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = 1;

@@ -422,7 +422,7 @@ static void run(bench *b)
     for (int i = 0; i < b->outputs; i++) {
         b->values[i] = calloc((size_t)clt_type_elements(&b->types[i], 1), sizeof(float));
         snprintf(names[i], sizeof names[i], "r%d", i);
-        fetches[i] = (clt_fetch){names[i], -1, b->values[i], NULL, 0, 0};
+        fetches[i] = (clt_fetch){names[i], -1, CLT_HOST(b->values[i])};
     }
     clt_step_batch_init(&batch);
     batch.count = 1;

@@ -74,11 +74,11 @@ static void loaders_count_labels(void **state)
 /* Labels in memory of the host are counted. Other feeds leave the weight to a forward pass. */
 static void steps_count_labels(void **state)
 {
-    static const clt_feed feeds[] = {{"tokens", -1, tokens, NULL, 0, 0},
-                                     {"targets", -1, targets, NULL, 0, 0}};
-    static const clt_feed apart[] = {{"tokens", -1, tokens, NULL, 0, 0},
-                                     {"targets", 0, targets, NULL, 0, 0},
-                                     {"targets", 1, targets, NULL, 0, 0}};
+    static const clt_feed feeds[] = {{"tokens", -1, CLT_HOST(tokens)},
+                                     {"targets", -1, CLT_HOST(targets)}};
+    static const clt_feed apart[] = {{"tokens", -1, CLT_HOST(tokens)},
+                                     {"targets", 0, CLT_HOST(targets)},
+                                     {"targets", 1, CLT_HOST(targets)}};
     clt_step_batch batch;
     double weight;
     float first[WORDS * 8], second[WORDS * 8];

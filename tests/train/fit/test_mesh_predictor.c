@@ -91,7 +91,7 @@ static int feed_all(const clt_graph *graph, float (*data)[ROOM], clt_feed *feeds
         if (v->kind != CLT_VALUE_INPUT)
             continue;
         fill(v->name, &v->type, 3, data[n]);
-        feeds[n] = (clt_feed){.name = v->name, .device = -1, .host = data[n]};
+        feeds[n] = (clt_feed){.name = v->name, .device = -1, .array = CLT_HOST(data[n])};
         n++;
     }
     return n;
@@ -112,7 +112,7 @@ static clt_status predict(const lab *l, clt_predictor *p, outcome *o)
         static const int counts[] = {BATCH, BATCH - 1, 1, 0};
         batch.count = batch.total = counts[k];
         for (int i = 0; i < o->n; i++) {
-            fetches[i] = (clt_fetch){.device = -1, .host = o->values[k][i]};
+            fetches[i] = (clt_fetch){.device = -1, .array = CLT_HOST(o->values[k][i])};
             CLT_TRY(clt_predictor_output(p, i, &fetches[i].name, NULL, NULL, NULL));
         }
         CLT_TRY(clt_predictor_run(p, &batch, NULL));

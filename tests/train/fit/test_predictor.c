@@ -73,8 +73,8 @@ static void forward(const char *model, clt_store *store, const int32_t *tokens, 
     clt_predictor *p = predictor_of(graph, store, &options);
     assert_int_equal(clt_predictor_input_count(p), 1);
     assert_int_equal(clt_predictor_output_count(p), 1);
-    const clt_feed feed = {"tokens", -1, tokens, NULL, 0, 0};
-    const clt_fetch fetch = {"logits", -1, all, NULL, 0, 0};
+    const clt_feed feed = {"tokens", -1, CLT_HOST(tokens)};
+    const clt_fetch fetch = {"logits", -1, CLT_HOST(all)};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = TEXTS;
@@ -236,9 +236,8 @@ static void test_copied(void **state)
     clt_output(next, "after");
     lab_store(&l, g, 1);
     clt_predictor *p = predictor_of(g, l.store, NULL);
-    const clt_feed feed = {"numbers", -1, x, NULL, 0, 0};
-    const clt_fetch fetches[] = {{"before", -1, before, NULL, 0, 0},
-                                 {"after", -1, after, NULL, 0, 0}};
+    const clt_feed feed = {"numbers", -1, CLT_HOST(x)};
+    const clt_fetch fetches[] = {{"before", -1, CLT_HOST(before)}, {"after", -1, CLT_HOST(after)}};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = 1;
@@ -261,7 +260,7 @@ static void test_copied(void **state)
     refused(clt_predictor_run(p, &batch, NULL), CLT_INVALID_ARGUMENT, "no feed for input numbers");
     /* The nearest of all feeds is suggested, not the first that is near. */
     const clt_feed *const own = batch.feeds;
-    const clt_feed others[] = {{"nombors", -1, x, NULL, 0, 0}, {"number", -1, x, NULL, 0, 0}};
+    const clt_feed others[] = {{"nombors", -1, CLT_HOST(x)}, {"number", -1, CLT_HOST(x)}};
     batch.feeds = others;
     batch.n_feeds = 2;
     refused(clt_predictor_run(p, &batch, NULL), CLT_INVALID_ARGUMENT,
@@ -314,7 +313,7 @@ static void test_errors(void **state)
 static void test_nothing(void **state)
 {
     static const float xs[3] = {1, 2, 3};
-    const clt_feed feed = {"x", -1, xs, NULL, 0, 0};
+    const clt_feed feed = {"x", -1, CLT_HOST(xs)};
     const int64_t dims[] = {CLT_BATCH, 3};
     clt_step_batch batch;
     cl_event event = NULL;
@@ -350,9 +349,9 @@ static void test_sums_over_devices(void **state)
     clt_predictor_options_init(&options);
     options.batch = 4;
     for (int n = 1; n <= 2; n++) {
-        const clt_feed feed = {"x", -1, xs, NULL, 0, 0};
+        const clt_feed feed = {"x", -1, CLT_HOST(xs)};
         float y[4 * 3] = {0};
-        const clt_fetch fetch = {"y", -1, y, NULL, 0, 0};
+        const clt_fetch fetch = {"y", -1, CLT_HOST(y)};
         clt_graph *graph;
         ok(clt_graph_create(&graph));
         clt_value *x = clt_input(graph, "x", CLT_F32, 2, dims);

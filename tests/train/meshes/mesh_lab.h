@@ -79,8 +79,7 @@ static inline int64_t train(const lab *l, const clt_mesh_entry *e,
     clt_trainer *trainer;
     double sums[8], weights[8];
     int64_t before[DEVICES_MOST], most = 0;
-    const clt_feed feeds[] = {{"tokens", -1, zeros, NULL, 0, 0},
-                              {"targets", -1, zeros, NULL, 0, 0}};
+    const clt_feed feeds[] = {{"tokens", -1, CLT_HOST(zeros)}, {"targets", -1, CLT_HOST(zeros)}};
     for (int d = 0; d < l->n; d++) {
         before[d] = objects_bytes(l->devices[d]->context);
         objects_forget_most(l->devices[d]->context);

@@ -124,8 +124,7 @@ static double predicted_bytes(const lab *l, const clt_trainer_options *o)
 static double moved_bytes(lab *l, const clt_trainer_options *o)
 {
     static const float zeros[BATCH * T];
-    const clt_feed feeds[] = {{"tokens", -1, zeros, NULL, 0, 0},
-                              {"targets", -1, zeros, NULL, 0, 0}};
+    const clt_feed feeds[] = {{"tokens", -1, CLT_HOST(zeros)}, {"targets", -1, CLT_HOST(zeros)}};
     const clt_step_batch batch = lab_batch(feeds, BATCH);
     const clt_profile_record *records;
     clt_profile *profile;

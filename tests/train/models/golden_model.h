@@ -47,12 +47,12 @@ static inline void open_field(subject *s, int f)
         field->dims[d] = json_integer_value(json_array_get(shape, (size_t)d));
         s->elements[f] *= field->dims[d];
     }
-    s->feeds[f] = (clt_feed){field->name, -1, NULL, NULL, 0, 0};
+    s->feeds[f] = (clt_feed){field->name, -1, {.whole = 1}};
     if (field->classes)
         return;
     s->floats[f] = malloc((size_t)s->elements[f] * sizeof **s->floats);
     assert_non_null(s->floats[f]);
-    s->feeds[f].host = s->floats[f];
+    s->feeds[f].array.host = s->floats[f];
 }
 
 /* Opens KIND_NAME.safetensors. */
@@ -120,8 +120,8 @@ static inline clt_step_batch batch_of(subject *s, int64_t index)
     clt_step_batch batch;
     for (uint32_t f = 0; f < FIELDS; f++) {
         if (s->fields[f].classes)
-            s->feeds[f].host =
-                golden_i32(s->golden, NULL, s->fields[f].name, -1) + index * s->elements[f];
+            s->feeds[f].array = (clt_array)CLT_HOST(
+                golden_i32(s->golden, NULL, s->fields[f].name, -1) + index * s->elements[f]);
         for (int64_t i = 0; s->floats[f] && i < s->elements[f]; i++)
             s->floats[f][i] = (float)(2 * hashed(1000 + 10 * seed + f, (uint32_t)i));
     }

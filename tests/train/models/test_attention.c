@@ -36,7 +36,7 @@ typedef struct outcome {
 
 static outcome run(const char *list, double dropout, const clt_trainer_options *given)
 {
-    const clt_feed feeds[] = {{"x", -1, x, NULL, 0, 0}, {"target", -1, target, NULL, 0, 0}};
+    const clt_feed feeds[] = {{"x", -1, CLT_HOST(x)}, {"target", -1, CLT_HOST(target)}};
     clt_trainer_options options = *given;
     outcome o;
     options.batch = BATCH;

@@ -126,10 +126,10 @@ static void make_data(bool ignored)
         labels[i] = IGNORED;
 }
 
-static const clt_feed feeds[] = {{"left", -1, left, NULL, 0, 0},
-                                 {"right", -1, right, NULL, 0, 0},
-                                 {"label", -1, labels, NULL, 0, 0},
-                                 {"target", -1, targets, NULL, 0, 0}};
+static const clt_feed feeds[] = {{"left", -1, CLT_HOST(left)},
+                                 {"right", -1, CLT_HOST(right)},
+                                 {"label", -1, CLT_HOST(labels)},
+                                 {"target", -1, CLT_HOST(targets)}};
 
 static clt_step_batch batch_of(int count, int n_feeds)
 {
@@ -236,8 +236,8 @@ static void predict_on(const char *list)
 {
     double p[ALL];
     float logits[MOST][CLASSES], values[MOST][TARGETS];
-    const clt_fetch fetches[] = {{"logits", -1, logits, NULL, 0, 0},
-                                 {"values", -1, values, NULL, 0, 0}};
+    const clt_fetch fetches[] = {{"logits", -1, CLT_HOST(logits)},
+                                 {"values", -1, CLT_HOST(values)}};
     lab l = lab_of(list, 1, p);
     const outcome want = reference(p, MOST);
     for (int n = 2; n > 0; n--) {

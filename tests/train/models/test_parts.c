@@ -51,7 +51,7 @@ static lab lab_open(const char *list, int kind, int accumulate)
     return l;
 }
 
-static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
+static const clt_feed feeds[] = {{"x", -1, CLT_HOST(xs)}, {"label", -1, CLT_HOST(labels)}};
 
 static clt_step_batch batch_of(int64_t count, int n_feeds, const clt_fetch *fetches, int n_fetches)
 {
@@ -111,8 +111,8 @@ static void same_gradients(lab *a, lab *b, float factor)
 static void given_on(const char *list, int64_t count)
 {
     float logits[MOST * CLASSES], gradient[MOST * CLASSES];
-    const clt_fetch fetch = {"logits", -1, logits, NULL, 0, 0};
-    const clt_feed given = {"dlogits", -1, gradient, NULL, 0, 0};
+    const clt_fetch fetch = {"logits", -1, CLT_HOST(logits)};
+    const clt_feed given = {"dlogits", -1, CLT_HOST(gradient)};
     lab loss = lab_open(list, WITH_LOSS, 1), bare = lab_open(list, WITH_GIVEN, 1);
     lab both = lab_open(list, WITH_LOSS | WITH_GIVEN, 1);
     const clt_step_batch with_labels = batch_of(count, 2, NULL, 0);
@@ -181,7 +181,7 @@ static void test_given_by_differences(void **state)
     float given[COUNT * CLASSES], logits[2][COUNT * CLASSES], weight[CLASSES * HIDDEN];
     float gradient[CLASSES * HIDDEN];
     lab l = lab_open(clt_test_devices("pocl"), WITH_GIVEN, 1);
-    const clt_feed feed = {"dlogits", -1, given, NULL, 0, 0};
+    const clt_feed feed = {"dlogits", -1, CLT_HOST(given)};
     const clt_step_batch batch = batch_of(COUNT, 1, NULL, 0);
     for (int i = 0; i < COUNT * CLASSES; i++)
         given[i] = (float)((i * 7) % 11 - 5) / 8;
@@ -193,7 +193,7 @@ static void test_given_by_differences(void **state)
     /* The objective is linear in these weights, so a large step is as good as a small one. */
     for (int w = 0; w < CLASSES * HIDDEN; w += 7) {
         for (int side = 0; side < 2; side++) {
-            const clt_fetch fetch = {"logits", -1, logits[side], NULL, 0, 0};
+            const clt_fetch fetch = {"logits", -1, CLT_HOST(logits[side])};
             const clt_step_batch predict = batch_of(COUNT, 1, &fetch, 1);
             const float before = weight[w];
             weight[w] += side ? 0.5f : -0.5f;
@@ -219,9 +219,9 @@ static void outputs_on(const char *list, int64_t count, int accumulate)
     memset(by, 0, sizeof by);
     for (int i = 0; i < 4; i++)
         by[i][0] = by[i][count * CLASSES + 1] = 77;
-    const clt_fetch fetches[] = {{"logits", -1, by[0], NULL, 4, 0},
-                                 {"logits", -1, by[1], NULL, 4, 0},
-                                 {"logits", -1, by[2], NULL, 4, 0}};
+    const clt_fetch fetches[] = {{"logits", -1, {.host = by[0], .offset = 4, .whole = 1}},
+                                 {"logits", -1, {.host = by[1], .offset = 4, .whole = 1}},
+                                 {"logits", -1, {.host = by[2], .offset = 4, .whole = 1}}};
     clt_step_batch batch = batch_of(count, 1, &fetches[0], 1);
     for (int i = 0; i < 6; i++)
         ok(clt_trainer_predict(l.trainer, &batch, NULL));
@@ -278,8 +278,8 @@ static void test_output_in_buffer(void **state)
     assert_int_equal(error, CL_SUCCESS);
     const cl_event gate = clCreateUserEvent(context, &error);
     assert_int_equal(error, CL_SUCCESS);
-    const clt_fetch fetches[] = {{"logits", -1, by_host, NULL, 0, 0},
-                                 {"logits", 0, NULL, buffer, 64, 0}};
+    const clt_fetch fetches[] = {{"logits", -1, CLT_HOST(by_host)},
+                                 {"logits", 0, CLT_BUFFER(buffer, 64)}};
     clt_step_batch batch = batch_of(COUNT, 1, fetches, 2);
     batch.wait = &gate;
     batch.n_wait = 1;
@@ -376,8 +376,8 @@ static void test_variants_of_predictions(void **state)
     enum { ROWS = 64, SIZE = 16 };
     const int64_t dims[] = {CLT_BATCH, SIZE};
     static float in[ROWS * SIZE], out[ROWS * SIZE];
-    const clt_feed feed = {"x", -1, in, NULL, 0, 0};
-    const clt_fetch fetch = {"y", -1, out, NULL, 0, 0};
+    const clt_feed feed = {"x", -1, CLT_HOST(in)};
+    const clt_fetch fetch = {"y", -1, CLT_HOST(out)};
     clt_value *sum = NULL, *weight = NULL;
     clt_trainer_options options;
     clt_graph *graph;
@@ -416,10 +416,10 @@ static void test_refusals(void **state)
     (void)state;
     lab l = lab_open(clt_test_devices("pocl"), WITH_LOSS, 1);
     float room[MOST * CLASSES];
-    clt_fetch fetch = {"logit", -1, room, NULL, 0, 0};
+    clt_fetch fetch = {"logit", -1, CLT_HOST(room)};
     clt_step_batch batch = batch_of(3, 2, &fetch, 1);
     fails(clt_trainer_step(l.trainer, &batch, NULL), CLT_NOT_FOUND, "logit");
-    fetch = (clt_fetch){"logits", -1, NULL, NULL, 0, 0};
+    fetch = (clt_fetch){"logits", -1, {.whole = 1}};
     fails(clt_trainer_predict(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT, "neither");
     fails(clt_trainer_backward(l.trainer), CLT_STATE, "forward");
     fails(clt_trainer_apply(l.trainer, NULL), CLT_STATE, "reduce");
@@ -446,8 +446,9 @@ static void test_sizes(void **state)
     enum { COUNT = 3, FED = COUNT * IN * 4, FETCHED = COUNT * CLASSES * 4 };
     lab l = lab_open(clt_test_devices("pocl"), WITH_LOSS, 1);
     float room[COUNT * CLASSES];
-    clt_fetch fetch = {"logits", -1, room, NULL, 0, FETCHED};
-    clt_feed own[] = {{"x", -1, xs, NULL, 0, FED}, {"label", -1, labels, NULL, 0, COUNT * 4}};
+    clt_fetch fetch = {"logits", -1, {.host = room, .bytes = FETCHED, .whole = 1}};
+    clt_feed own[] = {{"x", -1, {.host = xs, .bytes = FED, .whole = 1}},
+                      {"label", -1, {.host = labels, .bytes = COUNT * 4, .whole = 1}}};
     clt_step_batch batch = batch_of(COUNT, 2, &fetch, 1);
     clt_step_result result;
     clt_step_result_init(&result);
@@ -458,32 +459,35 @@ static void test_sizes(void **state)
     }
     batch.feeds = own;
     ok(clt_trainer_step(l.trainer, &batch, NULL));
-    own[0].bytes--;
+    own[0].array.bytes--;
     fails(clt_trainer_step(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT,
-          "feed x: has 59 bytes, and needs 60 for 3 samples");
-    own[0].bytes = FED;
-    own[0].offset = 4;
+          "feed x has 59 bytes, and needs 60 for f32 [3, 5]");
+    own[0].array.bytes = FED;
+    own[0].array.offset = 4;
     fails(clt_trainer_evaluate(l.trainer, &batch, NULL, NULL), CLT_INVALID_ARGUMENT,
-          "needs 64 for 3 samples from its offset on");
-    own[0].offset = -4;
+          "needs 64 for f32 [3, 5] from its offset on");
+    own[0].array.offset = -4;
     fails(clt_trainer_step(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT, "offset -4");
-    own[0].offset = 0;
-    fetch.bytes = FETCHED - 4;
-    fails(clt_trainer_predict(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT, "fetch logits: has");
-    fetch.bytes = 0; /* the size is not checked, the caller is responsible */
+    own[0].array.offset = 0;
+    fetch.array.bytes = FETCHED - 4;
+    fails(clt_trainer_predict(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT, "fetch logits has");
+    fetch.array.bytes = 0; /* the size is not checked, the caller is responsible */
     ok(clt_trainer_predict(l.trainer, &batch, NULL));
 
     ok(clt_device_buffer_create(l.devices[0], FED - 4, CL_MEM_READ_WRITE, "small", &small));
     ok(clt_device_buffer_create(l.devices[0], FED, CL_MEM_READ_WRITE, "large", &large));
-    own[0] = (clt_feed){"x", 0, NULL, small, 0, 0};
-    fails(clt_trainer_step(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT, "feed x: has 56 bytes");
-    own[0].buffer = large;
-    own[0].offset = 4;
-    fails(clt_trainer_step(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT, "feed x: has 60 bytes");
-    own[0] = (clt_feed){"x", -1, xs, NULL, 0, 0};
-    fetch = (clt_fetch){"logits", 0, NULL, small, FED - 8, 0};
-    fails(clt_trainer_step(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT, "fetch logits: has 56");
-    fetch = (clt_fetch){"logits", 1, room, NULL, 0, 0};
+    own[0] = (clt_feed){"x", 0, CLT_BUFFER(small, 0)};
+    fails(clt_trainer_step(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT,
+          "feed x has a buffer of 56 bytes, and needs 60");
+    own[0].array.buffer = large;
+    own[0].array.offset = 4;
+    fails(clt_trainer_step(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT,
+          "feed x has a buffer of 60 bytes, and needs 64");
+    own[0] = (clt_feed){"x", -1, CLT_HOST(xs)};
+    fetch = (clt_fetch){"logits", 0, CLT_BUFFER(small, FED - 8)};
+    fails(clt_trainer_step(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT,
+          "fetch logits has a buffer of 56 bytes");
+    fetch = (clt_fetch){"logits", 1, CLT_HOST(room)};
     fails(clt_trainer_step(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT, "is of device 1");
     clt_release_buffer(small);
 
@@ -492,7 +496,7 @@ static void test_sizes(void **state)
     int count;
     ok(clt_devices_open(runtime, clt_test_devices("pocl"), NULL, &others, &count));
     ok(clt_device_buffer_create(others[0], FED, CL_MEM_READ_WRITE, "another's", &small));
-    fetch = (clt_fetch){"logits", 0, NULL, small, 0, 0};
+    fetch = (clt_fetch){"logits", 0, CLT_BUFFER(small, 0)};
     if (others[0]->context != l.devices[0]->context)
         fails(clt_trainer_step(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT, "another context");
     clt_release_buffer(small);

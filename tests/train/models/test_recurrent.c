@@ -130,12 +130,12 @@ static void check_golden(const char *prefix, bool lstm, int directions, int port
     float y[B * T * H * 2], last[2][MOST][B * H];
     float *dy = as_f32(golden_f64(golden, prefix, "dy", y_count), y_count);
     char names[2][MOST][16];
-    clt_fetch fetches[1 + 2 * MOST] = {{"y", 0, y, NULL, 0, 0}};
+    clt_fetch fetches[1 + 2 * MOST] = {{"y", 0, CLT_HOST(y)}};
     int n = 1;
     for (int s = 0; s < (lstm ? 2 : 1); s++)
         for (int k = 0; k < states; k++) {
             snprintf(names[s][k], sizeof names[s][k], "%c_n.%d", "hc"[s], k);
-            fetches[n++] = (clt_fetch){names[s][k], 0, last[s][k], NULL, 0, 0};
+            fetches[n++] = (clt_fetch){names[s][k], 0, CLT_HOST(last[s][k])};
         }
     lab l = lab_on_kept(clt_test_devices("cpu"));
     lab_store(&l,
@@ -150,7 +150,7 @@ static void check_golden(const char *prefix, bool lstm, int directions, int port
     options.portable = portable;
     options.poison = 1;
     lab_trainer(&l, &options);
-    const clt_feed feed = {"dy", 0, dy, NULL, 0, 0};
+    const clt_feed feed = {"dy", 0, CLT_HOST(dy)};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = 1;
@@ -209,7 +209,7 @@ static double train_sums(const char *devices, bool lstm, double *first)
 {
     float x[SEQUENCES * STEPS];
     int32_t label[SEQUENCES];
-    const clt_feed feeds[] = {{"x", -1, x, NULL, 0, 0}, {"label", -1, label, NULL, 0, 0}};
+    const clt_feed feeds[] = {{"x", -1, CLT_HOST(x)}, {"label", -1, CLT_HOST(label)}};
     clt_trainer_options options;
     clt_trainer_options_init(&options);
     options.optimizer = CLT_ADAM;
@@ -305,8 +305,8 @@ static lab open_carrying(int steps, bool carry, clt_trainer_options *options)
 
 static void run(lab *l, const float *x, const float *target, int64_t first, int64_t count, float *y)
 {
-    const clt_feed feeds[] = {{"x", -1, x, NULL, 0, 0}, {"target", -1, target, NULL, 0, 0}};
-    const clt_fetch fetch = {"y", -1, y, NULL, 0, 0};
+    const clt_feed feeds[] = {{"x", -1, CLT_HOST(x)}, {"target", -1, CLT_HOST(target)}};
+    const clt_fetch fetch = {"y", -1, CLT_HOST(y)};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = count;

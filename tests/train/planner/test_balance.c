@@ -123,7 +123,7 @@ static void test_room(void **state)
 
 static clt_step_batch batch_of(int64_t count)
 {
-    static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
+    static const clt_feed feeds[] = {{"x", -1, CLT_HOST(xs)}, {"label", -1, CLT_HOST(labels)}};
     return lab_batch(feeds, count);
 }
 

@@ -224,7 +224,7 @@ static lab open_lab(int64_t bucket_bytes, double clip_norm)
 
 static double train(int64_t bucket_bytes, double clip_norm, int *n_buckets, float *parameters)
 {
-    static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
+    static const clt_feed feeds[] = {{"x", -1, CLT_HOST(xs)}, {"label", -1, CLT_HOST(labels)}};
     clt_step_batch batch;
     clt_step_result result;
     clt_step_result_init(&result);

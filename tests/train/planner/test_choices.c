@@ -386,7 +386,7 @@ static void train_steps(lab *l, const char *name, float *result, size_t bytes)
         x[i] = sinf((float)i * 0.37f);
     for (int i = 0; i < BATCH; i++)
         label[i] = i % CLASSES;
-    const clt_feed feeds[] = {{"x", -1, x, NULL, 0, 0}, {"label", -1, label, NULL, 0, 0}};
+    const clt_feed feeds[] = {{"x", -1, CLT_HOST(x)}, {"label", -1, CLT_HOST(label)}};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = BATCH;

@@ -122,7 +122,7 @@ static clt_status step(lab *l, bool text)
     int n = 0;
     for (int i = 0; i < l->graph->n_values; i++)
         if (l->graph->values[i]->kind == CLT_VALUE_INPUT)
-            feeds[n++] = (clt_feed){l->graph->values[i]->name, -1, zeros, NULL, 0, 0};
+            feeds[n++] = (clt_feed){l->graph->values[i]->name, -1, CLT_HOST(zeros)};
     clt_step_batch_init(&batch);
     batch.loss_weights = text ? &weight : NULL;
     const clt_participants *p = &l->trainer->all;

@@ -127,8 +127,8 @@ static void the_others_go_on(void **state)
 static clt_step_batch batch_of(const rank *self, int64_t middle, clt_feed feeds[2])
 {
     const int64_t first = self->number ? middle : 0;
-    feeds[0] = (clt_feed){"x", -1, xs + first * IN, NULL, 0, 0};
-    feeds[1] = (clt_feed){"label", -1, labels + first, NULL, 0, 0};
+    feeds[0] = (clt_feed){"x", -1, CLT_HOST(xs + first * IN)};
+    feeds[1] = (clt_feed){"label", -1, CLT_HOST(labels + first)};
     clt_step_batch batch = lab_batch(feeds, self->number ? BATCH - middle : middle);
     batch.first = first;
     batch.total = BATCH;

@@ -66,8 +66,8 @@ static clt_step_batch batch_of(const plan *p, clt_feed feeds[2])
 {
     clt_step_batch batch;
     clt_step_batch_init(&batch);
-    feeds[0] = (clt_feed){"x", -1, xs + p->first * IN, NULL, 0, 0};
-    feeds[1] = (clt_feed){"label", -1, labels + p->first, NULL, 0, 0};
+    feeds[0] = (clt_feed){"x", -1, CLT_HOST(xs + p->first * IN)};
+    feeds[1] = (clt_feed){"label", -1, CLT_HOST(labels + p->first)};
     batch.count = p->count;
     batch.feeds = feeds;
     batch.n_feeds = 2;

@@ -132,7 +132,7 @@ static void virtual_shards_keep_their_bits(void **state)
 static void an_updated_replica_becomes_all(void **state)
 {
     float want[WIDE * IN], have[WIDE * IN], zeros[WIDE * IN] = {0};
-    const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
+    const clt_feed feeds[] = {{"x", -1, CLT_HOST(xs)}, {"label", -1, CLT_HOST(labels)}};
     clt_step_batch batch;
     int redo = -1;
     (void)state;
@@ -179,7 +179,7 @@ static void the_others_run_micro_batches(void **state)
     static const double weights[] = {3, 3, 3};
     static float many[MANY * IN];
     static int32_t classes[MANY];
-    const clt_feed feeds[] = {{"x", -1, many, NULL, 0, 0}, {"label", -1, classes, NULL, 0, 0}};
+    const clt_feed feeds[] = {{"x", -1, CLT_HOST(many)}, {"label", -1, CLT_HOST(classes)}};
     clt_trainer_options options;
     clt_step_batch batch;
     int redo = -1;
@@ -272,7 +272,7 @@ static void lose(lab *l, const clt_step_batch *batch, int device)
 
 static void shards_of_a_lost_device_are_missing(void **state)
 {
-    const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
+    const clt_feed feeds[] = {{"x", -1, CLT_HOST(xs)}, {"label", -1, CLT_HOST(labels)}};
     clt_step_batch batch;
     (void)state;
     clt_step_batch_init(&batch);
@@ -312,7 +312,7 @@ static void shards_of_a_lost_device_are_missing(void **state)
 static void a_broadcast_keeps_shards(void **state)
 {
     float want[WIDE * IN], have[WIDE * IN], slot[WIDE * IN];
-    const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
+    const clt_feed feeds[] = {{"x", -1, CLT_HOST(xs)}, {"label", -1, CLT_HOST(labels)}};
     clt_step_batch batch;
     clt_store_options stored;
     clt_trainer_options options;

@@ -125,7 +125,7 @@ static int make_feeds(const setting *s, const lab *l, clt_feed *feeds)
             continue;
         void *data = calloc((size_t)elements_of(&v->type), sizeof(float));
         fill(v->name, &v->type, limit_of(s), data);
-        feeds[n++] = (clt_feed){.name = v->name, .device = -1, .host = data};
+        feeds[n++] = (clt_feed){.name = v->name, .device = -1, .array = CLT_HOST(data)};
     }
     return n;
 }
@@ -133,7 +133,7 @@ static int make_feeds(const setting *s, const lab *l, clt_feed *feeds)
 static void free_feeds(const clt_feed *feeds, int n)
 {
     for (int i = 0; i < n; i++)
-        free((void *)(uintptr_t)feeds[i].host);
+        free(feeds[i].array.host);
 }
 
 /* The steps after the loss. */

@@ -12,7 +12,7 @@ enum { IN = 5, HIDDEN = 19, CLASSES = 3, MOST = 37, WEIGHTS = HIDDEN * IN };
 
 static float xs[MOST * IN];
 static int32_t labels[MOST];
-static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
+static const clt_feed feeds[] = {{"x", -1, CLT_HOST(xs)}, {"label", -1, CLT_HOST(labels)}};
 
 static void fails(clt_status status, clt_status want, const char *text)
 {

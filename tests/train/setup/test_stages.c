@@ -210,7 +210,7 @@ static void train(lab *l, const clt_trainer_options *o)
 {
     static int32_t words[BATCH];
     static float targets[BATCH * NARROW];
-    const clt_feed feeds[] = {{"word", -1, words, NULL, 0, 0}, {"target", -1, targets, NULL, 0, 0}};
+    const clt_feed feeds[] = {{"word", -1, CLT_HOST(words)}, {"target", -1, CLT_HOST(targets)}};
     clt_store_options so;
     clt_step_batch batch;
     clt_store_options_init(&so);

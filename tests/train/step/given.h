@@ -9,7 +9,7 @@ enum { MOST = 77, STEPS = 3 };
 
 static float xs[COUNT * IN];
 static int32_t labels[COUNT];
-static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
+static const clt_feed feeds[] = {{"x", -1, CLT_HOST(xs)}, {"label", -1, CLT_HOST(labels)}};
 
 typedef struct setting {
     const char *devices, *parallel;

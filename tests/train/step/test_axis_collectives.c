@@ -80,7 +80,7 @@ static void expect(const double *x, const bool *empty, int places, int j, double
 static void check_batch(lab *l, int data, int tensor, int n, const int64_t *offsets)
 {
     static float have[8][MOST * WIDTH];
-    const clt_feed feed = {.name = "x", .device = -1, .host = xs};
+    const clt_feed feed = {.name = "x", .device = -1, .array = CLT_HOST(xs)};
     const bool none[PLACES] = {false};
     const int first = data > 1 ? 0 : 4, end = tensor > 1 ? 8 : 4;
     clt_fetch fetches[8];
@@ -88,7 +88,7 @@ static void check_batch(lab *l, int data, int tensor, int n, const int64_t *offs
     clt_step_batch_init(&batch);
     memset(have, 0, sizeof have);
     for (int i = first; i < end; i++)
-        fetches[i] = (clt_fetch){names[i], -1, have[i], NULL, 0, 0};
+        fetches[i] = (clt_fetch){names[i], -1, CLT_HOST(have[i])};
     batch.count = n;
     batch.offsets = offsets;
     batch.feeds = &feed;

@@ -90,8 +90,8 @@ static clt_step_batch batch_of(int step, clt_feed feeds[2])
 {
     clt_step_batch batch;
     clt_step_batch_init(&batch);
-    feeds[0] = (clt_feed){"x", -1, xs[step], NULL, 0, 0};
-    feeds[1] = (clt_feed){"label", -1, labels[step], NULL, 0, 0};
+    feeds[0] = (clt_feed){"x", -1, CLT_HOST(xs[step])};
+    feeds[1] = (clt_feed){"label", -1, CLT_HOST(labels[step])};
     batch.count = counts[step];
     batch.first = firsts[step];
     batch.feeds = feeds;
@@ -209,7 +209,7 @@ static void test_rows(void **state)
 {
     static float c_n[ROWS * UNITS], before[ROWS * UNITS], after[ROWS * UNITS];
     static const int64_t offsets[] = {0, 2, 5};
-    const clt_fetch fetch = {"c_n", -1, c_n, NULL, 0, 0};
+    const clt_fetch fetch = {"c_n", -1, CLT_HOST(c_n)};
     const setting s = {.devices = two_devices(), .offsets = &offsets};
     clt_feed feeds[2];
     outcome o;
@@ -249,7 +249,7 @@ static void test_guard(void **state)
     clt_step_batch batch = batch_of(2, feeds);
     memcpy(bad, xs[2], sizeof bad);
     bad[5] = INFINITY;
-    feeds[0].host = bad;
+    feeds[0].array.host = bad;
     ok(clt_trainer_step(l.trainer, &batch, NULL));
     ok(clt_trainer_wait(l.trainer));
     ok(clt_store_get(l.store, "h", after, sizeof after));
@@ -363,8 +363,8 @@ typedef struct share {
 static clt_status rank_steps(lab *l, share *p)
 {
     for (int s = 0; s < 4; s++) {
-        const clt_feed feeds[] = {{"x", -1, xs[s] + p->first * TIME * IN, NULL, 0, 0},
-                                  {"label", -1, labels[s] + p->first, NULL, 0, 0}};
+        const clt_feed feeds[] = {{"x", -1, CLT_HOST(xs[s] + p->first * TIME * IN)},
+                                  {"label", -1, CLT_HOST(labels[s] + p->first)}};
         clt_step_batch batch;
         clt_step_result result;
         clt_step_result_init(&result);

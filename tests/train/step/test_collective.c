@@ -243,7 +243,7 @@ static void evaluation_and_prediction_take_part(void **state)
     for (int i = 0; i < 3; i++) {
         const int n = (int)counts[i];
         float have[NET_MOST][NET_CLASSES];
-        const clt_fetch fetch = {"logits", -1, have, NULL, 0, 0};
+        const clt_fetch fetch = {"logits", -1, CLT_HOST(have)};
         double sums[2] = {0}, weights[2] = {0};
         clt_step_batch batch = net_batch(n, NULL);
         const double loss = net_loss(p, NULL, n, want);

@@ -39,8 +39,8 @@ static clt_step_batch batch_of(const plan *p, clt_feed feeds[2])
 {
     clt_step_batch batch;
     clt_step_batch_init(&batch);
-    feeds[0] = (clt_feed){"x", -1, net_xs + p->first * NET_IN, NULL, 0, 0};
-    feeds[1] = (clt_feed){"label", -1, net_labels + p->first, NULL, 0, 0};
+    feeds[0] = (clt_feed){"x", -1, CLT_HOST(net_xs + p->first * NET_IN)};
+    feeds[1] = (clt_feed){"label", -1, CLT_HOST(net_labels + p->first)};
     batch.count = p->count;
     batch.feeds = feeds;
     batch.n_feeds = 2;
@@ -93,7 +93,7 @@ static void check_outside(rank *self, lab *l, const plan *p, clt_step_batch *bat
 {
     double sums[2] = {0}, weights[2] = {0}, want[NET_MOST][NET_CLASSES], at[NET_PARAMETERS];
     float have[NET_MOST][NET_CLASSES], values[NET_PARAMETERS];
-    const clt_fetch fetch = {"logits", -1, have, NULL, 0, 0};
+    const clt_fetch fetch = {"logits", -1, CLT_HOST(have)};
     HOLDS(self, net_read(l->store, values) == CLT_OK);
     for (int i = 0; i < NET_PARAMETERS; i++)
         at[i] = (double)values[i];

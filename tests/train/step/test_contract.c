@@ -57,7 +57,7 @@ static lab lab_open(const char *list, int share_context, int64_t hidden,
     return l;
 }
 
-static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
+static const clt_feed feeds[] = {{"x", -1, CLT_HOST(xs)}, {"label", -1, CLT_HOST(labels)}};
 
 static clt_step_batch batch_of(int64_t count)
 {
@@ -254,7 +254,7 @@ static void plans_on(const char *list)
     options.batch = 9;
     ok(clt_trainer_create(mixed.graph, mixed.store, &options, &small));
     float logits[MOST * CLASSES], before[MOST * CLASSES];
-    const clt_fetch fetch = {"logits", -1, logits, NULL, 0, 0};
+    const clt_fetch fetch = {"logits", -1, CLT_HOST(logits)};
     for (int s = 0; s < 6; s++) {
         double sums[2] = {0}, weights[2] = {0}, small_sums[2] = {0}, small_weights[2] = {0};
         clt_step_batch batch = batch_of(9);
@@ -545,7 +545,7 @@ static void test_inputs_without_batch(void **state)
     clt_value *sum = NULL, *weight = NULL;
     (void)state;
     for (int each = 0; each < 2; each++) {
-        const clt_feed both[] = {{"x", -1, xs, NULL, 0, 0}, {"term", each - 1, &term, NULL, 0, 0}};
+        const clt_feed both[] = {{"x", -1, CLT_HOST(xs)}, {"term", each - 1, CLT_HOST(&term)}};
         clt_graph *graph;
         float total;
         ok(clt_graph_create(&graph));

@@ -44,6 +44,7 @@ static clt_tensor_copy copy_of(const char *name, clt_copy_of of, int device)
     copy.name = name;
     copy.of = of;
     copy.device = device;
+    copy.array.whole = 1;
     return copy;
 }
 
@@ -78,13 +79,13 @@ static void reads(lab *l, clt_tensor_copy copy, const float *want, int count)
     cl_event event;
     for (int k = 0; k < ROOM; k++)
         host[k] = -77;
-    copy.host = host;
-    copy.offset = 3 * sizeof(float);
-    copy.bytes = copy.offset + count * (int64_t)sizeof(float);
+    copy.array.host = host;
+    copy.array.offset = 3 * sizeof(float);
+    copy.array.bytes = copy.array.offset + count * (int64_t)sizeof(float);
     ok(run(l, &copy, false, NULL));
-    copy.host = NULL;
-    copy.buffer = mem;
-    copy.bytes = 0;
+    copy.array.host = NULL;
+    copy.array.buffer = mem;
+    copy.array.bytes = 0;
     ok(run(l, &copy, false, &event));
     assert_int_equal(clWaitForEvents(1, &event), CL_SUCCESS);
     clReleaseEvent(event);
@@ -165,22 +166,22 @@ static void write_all(lab *l, clt_copy_of of, bool buffers)
         clt_tensor_copy copy = copy_of(names[i], of, -1);
         for (int k = 0; k < sizes[i]; k++)
             data[k] = number(i, k);
-        copy.host = data;
+        copy.array.host = data;
         if (!buffers)
             ok(run(l, &copy, true, NULL));
         for (int d = 0; buffers && d < l->n; d++) {
             cl_mem mem = buffer_on(l, d);
             write_buffer(l, d, mem, data);
             copy.device = d;
-            copy.host = NULL;
-            copy.buffer = mem;
+            copy.array.host = NULL;
+            copy.array.buffer = mem;
             copy.first = 0;
             copy.count = 2;
-            copy.offset = 0;
+            copy.array.offset = 0;
             ok(run(l, &copy, true, NULL));
             copy.first = 2;
             copy.count = 0;
-            copy.offset = 2 * sizeof(float);
+            copy.array.offset = 2 * sizeof(float);
             ok(run(l, &copy, true, NULL));
             clReleaseMemObject(mem);
         }
@@ -251,8 +252,8 @@ static void rows(void **state)
     ok(clt_store_get(l.store, "a.weight", before, bytes_of(0)));
     copy.rows = at;
     copy.n_rows = 3;
-    copy.host = data;
-    copy.bytes = sizeof data;
+    copy.array.host = data;
+    copy.array.bytes = sizeof data;
     ok(clt_store_copy_in(l.store, &copy, NULL));
     ok(clt_store_get(l.store, "a.weight", after, bytes_of(0)));
     memcpy(before + 2 * IN, data + IN, IN * sizeof *data);
@@ -281,7 +282,7 @@ static void events(void **state)
     clt_tensor_copy copy = copy_of("a.weight", CLT_COPY_VALUE, 0);
     assert_int_equal(code, CL_SUCCESS);
     ok(clt_store_get(l.store, "a.weight", want, bytes_of(0)));
-    copy.buffer = mem;
+    copy.array.buffer = mem;
     copy.wait = &begin;
     copy.n_wait = 1;
     ok(clt_store_copy_out(l.store, &copy, &done));
@@ -316,7 +317,8 @@ static void mistakes(void **state)
     const int64_t beyond[] = {0, WIDE};
     float data[MOST];
     lab l = lab_of(&s);
-    const clt_tensor_copy good = {.struct_size = sizeof good, .name = "a.weight", .host = data};
+    const clt_tensor_copy good = {
+        .struct_size = sizeof good, .name = "a.weight", .array = CLT_HOST(data)};
     const int64_t bytes = (int64_t)bytes_of(0);
     clt_tensor_copy c = good;
     cl_event event;
@@ -328,11 +330,10 @@ static void mistakes(void **state)
     FAILS(c.name = NULL, false, CLT_INVALID_ARGUMENT, "no name");
     FAILS(c.device = -1, false, CLT_INVALID_ARGUMENT, "no device -1");
     FAILS(c.device = l.n, true, CLT_INVALID_ARGUMENT, "no device");
-    FAILS(c.host = NULL, false, CLT_INVALID_ARGUMENT, "neither host and buffer");
-    FAILS(c.offset = 2, false, CLT_INVALID_ARGUMENT, "multiple of 4");
-    FAILS(c.offset = -4, false, CLT_INVALID_ARGUMENT, "at least 0");
-    FAILS(c.bytes = bytes - 4, false, CLT_INVALID_ARGUMENT, "needs 264");
-    FAILS((c.bytes = bytes, c.offset = 4), false, CLT_INVALID_ARGUMENT, "needs 268");
+    FAILS(c.array.host = NULL, false, CLT_INVALID_ARGUMENT, "neither host nor buffer");
+    FAILS(c.array.offset = -4, false, CLT_INVALID_ARGUMENT, "at least 0");
+    FAILS(c.array.bytes = bytes - 4, false, CLT_INVALID_ARGUMENT, "needs 264");
+    FAILS((c.array.bytes = bytes, c.array.offset = 4), false, CLT_INVALID_ARGUMENT, "needs 268");
     FAILS(c.first = sizes[0] + 1, false, CLT_INVALID_ARGUMENT, "not within its 66");
     FAILS((c.first = 60, c.count = 7), false, CLT_INVALID_ARGUMENT, "elements 60 to 67");
     FAILS(c.count = -1, false, CLT_INVALID_ARGUMENT, "not within");
@@ -351,11 +352,13 @@ static void mistakes(void **state)
     fails(clt_store_copy_out(l.store, &c, &event), CLT_INVALID_ARGUMENT, "an event needs a buffer");
     if (l.n == 2) {
         cl_mem other = buffer_on(&l, 1);
-        c.host = NULL;
-        c.buffer = other;
+        c.array.host = NULL;
+        c.array.buffer = other;
         fails(clt_store_copy_out(l.store, &c, &event), CLT_INVALID_ARGUMENT, "of another context");
         c.device = 1;
-        c.offset = (ROOM - 10) * (int64_t)sizeof(float);
+        c.array.offset = 2;
+        fails(clt_store_copy_out(l.store, &c, &event), CLT_INVALID_ARGUMENT, "multiple of 4");
+        c.array.offset = (ROOM - 10) * (int64_t)sizeof(float);
         fails(clt_store_copy_out(l.store, &c, &event), CLT_INVALID_ARGUMENT, "needs 1248");
         clReleaseMemObject(other);
     }
@@ -369,7 +372,7 @@ static void apart(lab *l, clt_copy_of of, bool in, const char *instead)
     int refused = 0;
     for (int d = 0; d < l->n; d++) {
         clt_tensor_copy copy = copy_of("a.weight", of, d);
-        copy.host = data;
+        copy.array.host = data;
         const clt_status status = run(l, &copy, in, NULL);
         if (status == CLT_OK)
             continue;
@@ -408,7 +411,7 @@ static void hand_values(lab *from, lab *to, cl_mem mem)
 {
     for (int i = 0; i < TENSORS; i++) {
         clt_tensor_copy copy = copy_of(names[i], CLT_COPY_VALUE, 0);
-        copy.buffer = mem;
+        copy.array.buffer = mem;
         ok(clt_store_copy_out(from->store, &copy, NULL));
         ok(clt_store_copy_in(to->store, &copy, NULL));
     }
@@ -418,7 +421,7 @@ static void hand_gradients(lab *from, lab *to, cl_mem mem)
 {
     for (int i = 0; i < TENSORS; i++) {
         clt_tensor_copy copy = copy_of(names[i], CLT_COPY_GRADIENT, 0);
-        copy.buffer = mem;
+        copy.array.buffer = mem;
         ok(clt_trainer_copy_out(from->trainer, &copy, NULL));
         ok(clt_trainer_copy_in(to->trainer, &copy, NULL));
     }

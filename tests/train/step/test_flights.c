@@ -69,8 +69,8 @@ static void read_store(clt_store *store, outcome *o)
 /* The last batch is smaller, so some rounds have no samples. */
 static void step(const lab *l, int index, outcome *o)
 {
-    const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
-    const clt_fetch fetch = {"logits", -1, o->logits, NULL, 0, 0};
+    const clt_feed feeds[] = {{"x", -1, CLT_HOST(xs)}, {"label", -1, CLT_HOST(labels)}};
+    const clt_fetch fetch = {"logits", -1, CLT_HOST(o->logits)};
     clt_step_batch batch;
     clt_step_result result;
     clt_step_batch_init(&batch);

@@ -363,7 +363,7 @@ static void without_loss_on_one_device(void **state)
         clt_tensor_copy_init(&copy);
         copy.name = "p";
         copy.of = CLT_COPY_GRADIENT;
-        copy.host = (void *)(uintptr_t)g;
+        copy.array = (clt_array)CLT_HOST(g);
         ok(clt_store_get(l.store, "p", p[0], sizeof p[0]));
         ok(clt_trainer_forward(l.trainer, &batch));
         ok(clt_trainer_backward(l.trainer));

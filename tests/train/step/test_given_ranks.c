@@ -43,8 +43,8 @@ static void train_rank(rank *self)
     const setting s = {"cpu", NULL, CLT_MOMENTUM, CLT_F32, 0, p->clip, 0, 0};
     clt_trainer_options o = options_of(&s);
     const int64_t count = self->number ? COUNT - 5 : 5;
-    const clt_feed own[] = {{"x", -1, xs + (self->number ? 5 * IN : 0), NULL, 0, 0},
-                            {"label", -1, labels + (self->number ? 5 : 0), NULL, 0, 0}};
+    const clt_feed own[] = {{"x", -1, CLT_HOST(xs + (self->number ? 5 * IN : 0))},
+                            {"label", -1, CLT_HOST(labels + (self->number ? 5 : 0))}};
     clt_step_batch batch = batch_of(count);
     lab l = {0};
     batch.feeds = own;

@@ -44,7 +44,7 @@ static lab lab_of(const char *list, clt_graph *graph, const clt_trainer_options 
 
 static clt_step_batch batch_of(void)
 {
-    static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
+    static const clt_feed feeds[] = {{"x", -1, CLT_HOST(xs)}, {"label", -1, CLT_HOST(labels)}};
     return lab_batch(feeds, MOST);
 }
 

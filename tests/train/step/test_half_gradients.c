@@ -177,8 +177,8 @@ static void train_rank(rank *self)
         self->status = clt_trainer_create(l.graph, l.store, &o, &l.trainer);
     clt_step_result result;
     clt_step_result_init(&result);
-    const clt_feed own[] = {{"x", -1, xs + p->first * IN, NULL, 0, 0},
-                            {"t", -1, ts + p->first * OUT, NULL, 0, 0}};
+    const clt_feed own[] = {{"x", -1, CLT_HOST(xs + p->first * IN)},
+                            {"t", -1, CLT_HOST(ts + p->first * OUT)}};
     clt_step_batch batch = whole_batch();
     batch.count = p->count;
     batch.feeds = own;
@@ -292,7 +292,7 @@ static void classifier_on(const char *list, clt_dtype precision, int micro_batch
     lab_trainer(&l, &o);
     ok(clt_store_get(l.store, "w", w, sizeof w));
     ok(clt_store_get(l.store, "b", b, sizeof b));
-    const clt_feed fed[] = {{"x", -1, features, NULL, 0, 0}, {"label", -1, classes, NULL, 0, 0}};
+    const clt_feed fed[] = {{"x", -1, CLT_HOST(features)}, {"label", -1, CLT_HOST(classes)}};
     clt_step_batch batch = whole_batch();
     batch.count = SAMPLES;
     batch.feeds = fed;

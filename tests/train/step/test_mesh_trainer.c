@@ -131,9 +131,11 @@ static void divide(const setting *s, const clt_trainer *t, bool bad, float *logi
     for (int i = 0; i <= t->all.own_parts; i++)
         out->offsets[i] = begins[first + i] - begins[first];
     const int64_t begin = begins[first], count = out->offsets[t->all.own_parts];
-    out->feeds[0] = (clt_feed){"x", -1, (bad ? bad_xs : xs) + begin * IN, NULL, 0, count * IN * 4};
-    out->feeds[1] = (clt_feed){"label", -1, labels + begin, NULL, 0, count * 4};
-    out->fetch = (clt_fetch){"logits", -1, logits + begin * CLASSES, NULL, 0, 0};
+    out->feeds[0] = (clt_feed){
+        "x", -1, {.host = (bad ? bad_xs : xs) + begin * IN, .bytes = count * IN * 4, .whole = 1}};
+    out->feeds[1] =
+        (clt_feed){"label", -1, {.host = labels + begin, .bytes = count * 4, .whole = 1}};
+    out->fetch = (clt_fetch){"logits", -1, CLT_HOST(logits + begin * CLASSES)};
     clt_step_batch_init(&out->batch);
     out->batch.count = count;
     out->batch.offsets = out->offsets;

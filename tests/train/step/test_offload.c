@@ -248,7 +248,7 @@ static void runs_resume_each_other(void **state)
 static void predict(lab *l, float *h)
 {
     clt_step_batch batch = batch_of(feeds);
-    const clt_fetch fetch = {"h", -1, h, NULL, 0, 0};
+    const clt_fetch fetch = {"h", -1, CLT_HOST(h)};
     clt_predictor_options o;
     clt_predictor *predictor;
     clt_value *b = clt_linear(clt_graph_find(l->graph, "x"), clt_graph_find(l->graph, "a.weight"),

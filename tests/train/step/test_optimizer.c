@@ -109,7 +109,7 @@ static void update(lab *l, const clt_tensors *golden, const char *prefix, int u)
             golden_f64(golden, prefix, gradient_names[p], UPDATES * l->elements[p]);
         for (int64_t i = 0; i < l->elements[p]; i++)
             gradients[p][i] = (float)(given[u * l->elements[p] + i] / l->n);
-        feeds[p] = (clt_feed){gradient_names[p], -1, gradients[p], NULL, 0, 0};
+        feeds[p] = (clt_feed){gradient_names[p], -1, CLT_HOST(gradients[p])};
     }
     batch.count = l->n;
     batch.feeds = feeds;
@@ -301,7 +301,7 @@ static void test_long_norm(void **state)
         gradient[i] = (float)(i % 83 - 41) / 64 / (float)l.n;
         squares += (double)gradient[i] * gradient[i] * l.n * l.n;
     }
-    const clt_feed feed = {"g", -1, gradient, NULL, 0, 0};
+    const clt_feed feed = {"g", -1, CLT_HOST(gradient)};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = l.n;

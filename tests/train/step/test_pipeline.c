@@ -111,8 +111,8 @@ static clt_status make_trainer(const setting *s, const clt_world *world, lab *l)
 
 static clt_status train(const lab *l, outcome *o)
 {
-    const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"target", -1, targets, NULL, 0, 0}};
-    const clt_fetch fetch = {"y", -1, o->y, NULL, 0, 0};
+    const clt_feed feeds[] = {{"x", -1, CLT_HOST(xs)}, {"target", -1, CLT_HOST(targets)}};
+    const clt_fetch fetch = {"y", -1, CLT_HOST(o->y)};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = BATCH;
@@ -258,8 +258,7 @@ static void train_text(const char *devices, const char *parallel, int stages, bo
     clt_trainer_options o;
     clt_store_options store;
     clt_step_batch batch;
-    const clt_feed feeds[] = {{"word", -1, words, NULL, 0, 0},
-                              {"next", -1, next_words, NULL, 0, 0}};
+    const clt_feed feeds[] = {{"word", -1, CLT_HOST(words)}, {"next", -1, CLT_HOST(next_words)}};
     lab l = lab_on_kept(devices);
     clt_store_options_init(&store);
     store.parallel = parallel;

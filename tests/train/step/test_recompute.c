@@ -79,9 +79,9 @@ static void step(const lab *l, const kind *k, int index, int parts, outcome *o)
 {
     const bool text = !k->channels;
     const clt_feed feeds[] = {
-        {text ? "tokens" : "image", -1, text ? (const void *)numbers[0] : images, NULL, 0, 0},
-        {text ? "targets" : "label", -1, numbers[1], NULL, 0, 0}};
-    const clt_fetch fetch = {"logits", -1, logits, NULL, 0, 0};
+        {text ? "tokens" : "image", -1, CLT_HOST(text ? (const void *)numbers[0] : images)},
+        {text ? "targets" : "label", -1, CLT_HOST(numbers[1])}};
+    const clt_fetch fetch = {"logits", -1, CLT_HOST(logits)};
     clt_step_batch batch;
     clt_step_result result;
     clt_step_result_init(&result);

@@ -62,7 +62,7 @@ static outcome train(const char *list, int synchronised, int64_t count, const in
     lab_store(&l, network(synchronised), 3);
     lab_trainer(&l, &options);
     for (int s = 0; s < STEPS; s++) {
-        const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
+        const clt_feed feeds[] = {{"x", -1, CLT_HOST(xs)}, {"label", -1, CLT_HOST(labels)}};
         clt_step_batch batch;
         clt_step_result result;
         clt_step_result_init(&result);

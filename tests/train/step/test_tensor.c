@@ -150,8 +150,8 @@ static void with_output(clt_graph *g)
 static void divided_outputs_are_only_predicted(void **state)
 {
     static float zeros[BATCH * 5], h[BATCH * 6];
-    const clt_feed feeds[] = {{"x", -1, zeros, NULL, 0, 0}, {"target", -1, zeros, NULL, 0, 0}};
-    const clt_fetch fetch = {"h", -1, h, NULL, 0, 0};
+    const clt_feed feeds[] = {{"x", -1, CLT_HOST(zeros)}, {"target", -1, CLT_HOST(zeros)}};
+    const clt_fetch fetch = {"h", -1, CLT_HOST(h)};
     clt_store_options store;
     clt_trainer_options o;
     clt_step_batch batch;

@@ -115,9 +115,8 @@ static void make_tokens(int padding)
     }
 }
 
-static const clt_feed feeds[] = {{"word", -1, words, NULL, 0, 0},
-                                 {"kind", -1, kinds, NULL, 0, 0},
-                                 {"label", -1, labels, NULL, 0, 0}};
+static const clt_feed feeds[] = {
+    {"word", -1, CLT_HOST(words)}, {"kind", -1, CLT_HOST(kinds)}, {"label", -1, CLT_HOST(labels)}};
 
 /* Returns the allowed error of a gradient. For f32 this is its own error. In 16 bits these are the
  * errors of values, some of which are rounded a dozen times, and of sums that are rounded after

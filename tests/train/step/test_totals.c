@@ -108,7 +108,7 @@ static void check_memory(const lab *l, const clt_plan *plan)
 static void check(const char *variants, int accumulate, int in_flight, int count, bool adds)
 {
     double of_table[WORDS * IN] = {0}, of_weight[OUT * IN] = {0}, of_bias[OUT] = {0};
-    const clt_feed feeds[] = {{"word", -1, words, NULL, 0, 0}, {"t", -1, ts, NULL, 0, 0}};
+    const clt_feed feeds[] = {{"word", -1, CLT_HOST(words)}, {"t", -1, CLT_HOST(ts)}};
     clt_trainer_options options;
     clt_step_batch batch;
     lab l = lab_on_kept("0");
@@ -164,7 +164,7 @@ static void test_products(void **state)
 static void still_gradient(int accumulate, int in_flight, float *gradient)
 {
     const int64_t rows[] = {WORDS, IN}, w[] = {OUT, IN}, t[] = {WORDS, OUT};
-    const clt_feed feeds[] = {{"word", -1, words, NULL, 0, 0}, {"t", -1, ts, NULL, 0, 0}};
+    const clt_feed feeds[] = {{"word", -1, CLT_HOST(words)}, {"t", -1, CLT_HOST(ts)}};
     clt_value *sum = NULL, *count = NULL;
     clt_trainer_options options;
     clt_step_batch batch;

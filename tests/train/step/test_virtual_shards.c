@@ -60,7 +60,7 @@ static clt_graph *network(int synchronised)
     return g;
 }
 
-static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
+static const clt_feed feeds[] = {{"x", -1, CLT_HOST(xs)}, {"label", -1, CLT_HOST(labels)}};
 
 static clt_step_batch batch_of(int64_t count)
 {
@@ -250,8 +250,8 @@ static void a_step_that_is_not_finite(void **state)
 static void gradient_of(const lab *l, int64_t begin, int64_t end, const double *weight,
                         float (*out)[CLASSES * FLAT])
 {
-    const clt_feed own[] = {{"x", -1, xs + begin * IN, NULL, 0, 0},
-                            {"label", -1, labels + begin, NULL, 0, 0}};
+    const clt_feed own[] = {{"x", -1, CLT_HOST(xs + begin * IN)},
+                            {"label", -1, CLT_HOST(labels + begin)}};
     clt_step_batch batch = batch_of(end - begin);
     batch.feeds = own;
     batch.first = begin;

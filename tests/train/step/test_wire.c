@@ -243,12 +243,12 @@ static void copies_are_of_the_sum(void **state)
     copy.name = "a.weight";
     ok(clt_trainer_forward(l.trainer, &batch));
     ok(clt_trainer_backward(l.trainer));
-    copy.host = own;
+    copy.array = (clt_array)CLT_HOST(own);
     ok(clt_trainer_copy_out(l.trainer, &copy, NULL));
     ok(clt_trainer_gradient(l.trainer, 0, copy.name, read, sizeof read));
     assert_memory_equal(own, read, sizeof own);
     ok(clt_trainer_reduce(l.trainer));
-    copy.host = copied;
+    copy.array = (clt_array)CLT_HOST(copied);
     ok(clt_trainer_copy_out(l.trainer, &copy, NULL));
     ok(clt_trainer_gradient(l.trainer, 0, copy.name, read, sizeof read));
     assert_memory_equal(copied, read, sizeof copied);

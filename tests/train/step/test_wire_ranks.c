@@ -49,8 +49,8 @@ static clt_status open_rank(lab *l, const char *devices, const clt_world *world)
 static clt_status step(const rank *self, lab *l)
 {
     const int64_t first = BATCH * self->number / self->world.ranks;
-    const clt_feed feeds[] = {{"x", -1, xs + first * IN, NULL, 0, 0},
-                              {"label", -1, labels + first, NULL, 0, 0}};
+    const clt_feed feeds[] = {{"x", -1, CLT_HOST(xs + first * IN)},
+                              {"label", -1, CLT_HOST(labels + first)}};
     clt_step_batch batch = lab_batch(feeds, BATCH / self->world.ranks);
     batch.first = first;
     batch.total = BATCH;

@@ -171,7 +171,7 @@ static double bytes_sent(const char *list, clt_dtype precision, int zero, int64_
 {
     static int32_t tokens[MOST * LENGTH];
     const double weight = MOST * LENGTH;
-    const clt_feed text[] = {{"tokens", -1, tokens, NULL, 0, 0}, {"label", -1, tokens, NULL, 0, 0}};
+    const clt_feed text[] = {{"tokens", -1, CLT_HOST(tokens)}, {"label", -1, CLT_HOST(tokens)}};
     clt_store_options so;
     clt_trainer_options o;
     clt_step_batch batch = batch_of(text);

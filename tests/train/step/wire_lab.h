@@ -10,7 +10,7 @@ enum { COUNT = 24, IN = 37, HIDDEN = 50, CLASSES = 7, MOST = 4, FLOATS = 8192 };
 
 static float xs[COUNT * IN];
 static int32_t labels[COUNT];
-static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
+static const clt_feed feeds[] = {{"x", -1, CLT_HOST(xs)}, {"label", -1, CLT_HOST(labels)}};
 
 typedef struct setting {
     const char *devices;
@@ -48,7 +48,7 @@ static inline lab lab_of(const setting *s)
     stored.seed = 3;
     stored.bucket_bytes = 4096;
     stored.parallel = s->parallel;
-    only = (clt_feed){s->input, -1, xs, NULL, 0, 0};
+    only = (clt_feed){s->input, -1, CLT_HOST(xs)};
     make_samples(xs, labels, COUNT, IN, CLASSES);
     lab l = lab_as(clt_test_devices(s->devices), s->as_gpu);
     l.graph = s->build ? s->build() : classifier(IN, HIDDEN, CLASSES);

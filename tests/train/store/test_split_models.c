@@ -62,9 +62,8 @@ static lab lab_of(const model_case *m, const char *parallel, int count)
 
 static void train(lab *l, const model_case *m, int steps)
 {
-    const clt_feed text[] = {{"tokens", -1, tokens, NULL, 0, 0},
-                             {"targets", -1, targets, NULL, 0, 0}};
-    const clt_feed image[] = {{"image", -1, images, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
+    const clt_feed text[] = {{"tokens", -1, CLT_HOST(tokens)}, {"targets", -1, CLT_HOST(targets)}};
+    const clt_feed image[] = {{"image", -1, CLT_HOST(images)}, {"label", -1, CLT_HOST(labels)}};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = COUNT;

@@ -62,7 +62,7 @@ static lab lab_of(const setting *s)
 
 static void make_batch(clt_step_batch *batch)
 {
-    static const clt_feed feeds[] = {{"x", -1, xs, NULL, 0, 0}, {"label", -1, labels, NULL, 0, 0}};
+    static const clt_feed feeds[] = {{"x", -1, CLT_HOST(xs)}, {"label", -1, CLT_HOST(labels)}};
     clt_step_batch_init(batch);
     batch->count = COUNT;
     batch->feeds = feeds;

@@ -77,7 +77,7 @@ static clt_status run_steps(clt_graph *graph, bench_device *d, clt_optimizer opt
     clt_trainer *trainer = NULL;
     clt_profile *profile = NULL;
     const float one = 1e-3f;
-    const clt_feed feed = {.name = "dy", .device = 0, .host = &one};
+    const clt_feed feed = {.name = "dy", .device = 0, .array = CLT_HOST(&one)};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = 1;

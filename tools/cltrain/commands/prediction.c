@@ -230,12 +230,12 @@ static clt_status run_batch(const prediction *p, const clt_loader *loader, const
         const char *name;
         clt_predictor_input(p->predictor, i, &name, NULL, NULL, NULL);
         feeds[batch.n_feeds++] =
-            (clt_feed){name, -1, clt_loader_memory(loader, now->slot, 0, places[i]), NULL, 0, 0};
+            (clt_feed){name, -1, CLT_HOST(clt_loader_memory(loader, now->slot, 0, places[i]))};
     }
     for (int i = 0; i < p->n_outputs; i++) {
         const output *o = &p->outputs[i];
         char *to = (char *)o->array.data + now->offset * o->bytes;
-        fetches[batch.n_fetches++] = (clt_fetch){o->array.name, -1, to, NULL, 0, 0};
+        fetches[batch.n_fetches++] = (clt_fetch){o->array.name, -1, CLT_HOST(to)};
     }
     clt_status status = clt_predictor_run(p->predictor, &batch, NULL);
     return status == CLT_OK ? clt_predictor_wait(p->predictor) : status;

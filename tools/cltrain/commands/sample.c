@@ -182,10 +182,10 @@ static int read_tokens(sampler *p, clt_predictor *predictor, int64_t from, int64
         for (int64_t b = 0; b < n; b++)
             p->tokens[b * length + t] = from + t < p->count ? p->texts[b * p->room + from + t] : 0;
     }
-    const clt_feed feeds[] = {{"tokens", -1, p->tokens, NULL, 0, 0},
-                              {"positions", -1, p->places, NULL, 0, 0},
-                              {"last", -1, &last, NULL, 0, 0}};
-    const clt_fetch fetch = {"logits", p->device, p->logits, NULL, 0, 0};
+    const clt_feed feeds[] = {{"tokens", -1, CLT_HOST(p->tokens)},
+                              {"positions", -1, CLT_HOST(p->places)},
+                              {"last", -1, CLT_HOST(&last)}};
+    const clt_fetch fetch = {"logits", p->device, CLT_HOST(p->logits)};
     clt_step_batch batch;
     clt_step_batch_init(&batch);
     batch.count = 1;

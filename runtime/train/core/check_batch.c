@@ -1,0 +1,180 @@
+/* Checks a batch before anything of its step runs: a mistake then stops no device halfway. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/array.h"
+#include "train/core/feed.h"
+
+static clt_status no_feed(const clt_session_device *d, const clt_feed *feeds, int n_feeds,
+                          const char *name)
+{
+    const char **names = clt_calloc((size_t)n_feeds + 1, sizeof *names);
+    for (int i = 0; names && i < n_feeds; i++)
+        names[i] = feeds[i].name;
+    const char *near = names ? clt_nearest(name, names, n_feeds) : NULL;
+    clt_free(names);
+    return clt_fail(CLT_INVALID_ARGUMENT, "the batch has no feed for input %s of %s%s%s%s", name,
+                    d->device->label, near ? "; its feed " : "", near ? near : "",
+                    near ? " has a similar name" : "");
+}
+
+/* Checks the array of a feed or fetch (`what`), for samples of a value: of the whole batch, or of
+ * one device. `on` is the device that uses the memory. */
+static clt_status check_array(const clt_session *s, const clt_value *v, const char *what,
+                              const clt_array *array, int device, int on, const clt_shares *shares)
+{
+    const int64_t samples =
+        device < 0 ? shares->offsets[shares->parts] : clt_shares_samples(shares, on);
+    const clt_array wanted = clt_session_dense(v, samples, NULL);
+    const clt_device *user = s->devices[on].device;
+    char label[160];
+    snprintf(label, sizeof label, "%s %s", what, v->name);
+    CLT_TRY(clt_array_fits(array, label, wanted.dtype, wanted.rank, wanted.shape));
+    if (!array->buffer)
+        return CLT_OK;
+    cl_context context = NULL;
+    int64_t room;
+    if (!clt_buffer_facts(array->buffer, &context, &room))
+        return clt_fail(CLT_INVALID_ARGUMENT, "%s: its buffer is not a valid cl_mem object", label);
+    if (context != user->context)
+        return clt_fail(CLT_INVALID_ARGUMENT, "%s: its buffer is of another context than %s", label,
+                        user->label);
+    if (array->offset + wanted.bytes > room)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "%s has a buffer of %lld bytes, and needs %lld for %lld samples%s", label,
+                        (long long)room, (long long)(array->offset + wanted.bytes),
+                        (long long)samples, array->offset ? " from its offset on" : "");
+    return CLT_OK;
+}
+
+clt_status clt_session_check_feeds(const clt_session *s, int device, const clt_shares *shares,
+                                   const clt_feed *feeds, int n_feeds, bool output_gradients)
+{
+    const clt_session_device *d = &s->devices[device];
+    for (int i = 0; i < d->plan->n_inputs; i++) {
+        const clt_value *v = d->plan->inputs[i];
+        if (v->output_gradient != output_gradients || clt_feed_is_upstream(d, s->n_losses, i) ||
+            !clt_feed_used(d->plan, v))
+            continue;
+        const clt_feed *feed = clt_feed_find(feeds, n_feeds, v->name, device);
+        if (!feed && !(output_gradients && d->views[i].buffer))
+            return no_feed(d, feeds, n_feeds, v->name);
+        if (feed)
+            CLT_TRY(check_array(s, v, "feed", &feed->array, feed->device, device, shares));
+    }
+    return CLT_OK;
+}
+
+static const clt_value *find_value(const clt_graph *graph, const char *name)
+{
+    for (int i = 0; i < graph->n_values; i++) {
+        const clt_value *v = graph->values[i];
+        if (v->output && v->name && !strcmp(v->name, name))
+            return v;
+    }
+    return NULL;
+}
+
+const clt_value *clt_session_output(const clt_plan *plan, const char *name)
+{
+    return find_value(plan->graph, name);
+}
+
+/* Fails if the batch asks for an output that the plan does not have. */
+static clt_status check_fetches(const clt_session *s, const clt_step_batch *batch,
+                                const clt_shares *shares)
+{
+    for (int i = 0; i < batch->n_fetches; i++) {
+        const clt_fetch *fetch = &batch->fetches[i];
+        const clt_value *v = NULL;
+        for (int d = 0; d < s->n_devices && !v; d++) /* stages have different outputs */
+            v = clt_session_output(s->devices[d].plan, fetch->name);
+        if (!v && clt_store_stages(s->store) > 1 && find_value(s->graph, fetch->name))
+            continue; /* a device of another rank has it */
+        if (!v && find_value(s->graph, fetch->name))
+            return clt_fail(CLT_UNSUPPORTED,
+                            "output %s is divided over devices of the mesh, and training and "
+                            "evaluation do not gather it: fetch it from a prediction",
+                            fetch->name);
+        if (!v)
+            return clt_fail(CLT_NOT_FOUND,
+                            "the graph has no output %s: mark the value with clt_output",
+                            fetch->name);
+        if (!clt_type_has_batch(&v->type) && fetch->device < 0 && shares->parts > 1)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "output %s has no batch dimension, so every device has its own: the "
+                            "fetch must name one",
+                            fetch->name);
+        if (fetch->array.buffer && fetch->device < 0 && s->n_devices > 1)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "fetch %s: a buffer belongs to one of the %d devices; name it",
+                            fetch->name, s->n_devices);
+        if (fetch->device >= s->n_devices)
+            return clt_fail(CLT_INVALID_ARGUMENT, "fetch %s is of device %d; there are %d",
+                            fetch->name, fetch->device, s->n_devices);
+        CLT_TRY(check_array(s, v, "fetch", &fetch->array, fetch->device,
+                            fetch->device < 0 ? 0 : fetch->device, shares));
+    }
+    return CLT_OK;
+}
+
+/* With virtual shards the global batch decides which samples a device has. */
+static clt_status check_shards(const clt_step_batch *batch, const clt_shares *shares)
+{
+    for (int p = 0; shares->bounds && p <= shares->parts; p++) {
+        const int64_t begin = clt_shares_shard_begin(shares, p) - clt_shares_shard_begin(shares, 0);
+        if (shares->offsets[p] != begin || (p == shares->parts && batch->count != begin))
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "with virtual shards part %d of this rank begins with its sample %lld "
+                            "of a batch of %lld, not %lld, and the rank has %lld samples, not %lld",
+                            p, (long long)begin, (long long)shares->total,
+                            (long long)shares->offsets[p],
+                            (long long)(clt_shares_shard_begin(shares, shares->parts) -
+                                        clt_shares_shard_begin(shares, 0)),
+                            (long long)batch->count);
+    }
+    return CLT_OK;
+}
+
+clt_status clt_session_divide(const clt_session *s, const clt_participants *all,
+                              const clt_step_batch *batch, clt_shares *shares)
+{
+    int64_t *offsets = shares->offsets;
+    shares->total = all->ranks > 1 ? batch->total : batch->count;
+    if (shares->bounds && !shares->total && all->ranks > 1 && batch->count)
+        return clt_fail(CLT_INVALID_ARGUMENT, "with virtual shards several ranks must give the "
+                                              "samples of the whole batch (total)");
+    if (batch->n_wait && all->own > 1)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "a batch may wait for events on one device only, and there are %d: leave "
+                        "its wait list empty",
+                        all->own);
+    if (batch->offsets)
+        memcpy(offsets, batch->offsets, ((size_t)shares->parts + 1) * sizeof *offsets);
+    else
+        CLT_TRY(clt_shares_split(shares, all, batch->count));
+    CLT_TRY(check_shards(batch, shares));
+    if (offsets[0] != 0 || offsets[shares->parts] != batch->count)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "the batch's offsets must begin with 0 and end with its %lld samples; they "
+                        "are %lld to %lld",
+                        (long long)batch->count, (long long)offsets[0],
+                        (long long)offsets[shares->parts]);
+    const int64_t most = shares->per_run * shares->max_micro_batches;
+    for (int d = 0; d < all->own; d++) {
+        const int64_t share = clt_shares_samples(shares, d);
+        if (share < 0 || share > most)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "device %d gets %lld samples; the plan holds %lld", d, (long long)share,
+                            (long long)most);
+        if (share && clt_store_owns(s->store, s->store->first + d))
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "device %d owns the optimizer's state (offload), so it takes no "
+                            "samples, and gets %lld",
+                            d, (long long)share);
+        if (share)
+            CLT_TRY(clt_session_check_feeds(s, d, shares, batch->feeds, batch->n_feeds, false));
+    }
+    return check_fetches(s, batch, shares);
+}

@@ -1,0 +1,16 @@
+/* What the checks of a batch and its feeding share. */
+#ifndef CLT_TRAIN_CORE_FEED_H
+#define CLT_TRAIN_CORE_FEED_H
+
+#include "train/core/session.h"
+
+/* Returns the feed of an input for a device, or for all devices; NULL if there is none. */
+const clt_feed *clt_feed_find(const clt_feed *feeds, int n_feeds, const char *name, int device);
+
+/* Returns true if a node of the plan or the caller reads the input. */
+bool clt_feed_used(const clt_plan *plan, const clt_value *input);
+
+/* Returns true if an input of the plan has the upstream gradient of a loss. */
+bool clt_feed_is_upstream(const clt_session_device *device, int n_losses, int input);
+
+#endif
