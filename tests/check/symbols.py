@@ -1,5 +1,5 @@
-"""Checks that the shared library exports exactly the functions and variables that the public
-headers declare."""
+"""Checks that a shared library exports exactly the functions and variables that its public headers
+declare: symbols.py ROOT LIBRARY NM [FOLDER OF HEADERS]."""
 import re
 import subprocess
 import sys
@@ -22,12 +22,12 @@ def dynamic_symbols(nm, which, library):
     return {line.split()[0].split("@")[0] for line in run.stdout.splitlines() if line.strip()}
 
 
-def main(root, library, nm):
+def main(root, library, nm, headers="runtime/include/"):
     exported = dynamic_symbols(nm, "--defined-only", library)
     unresolved = dynamic_symbols(nm, "--undefined-only", library)
     public = {}
     for path in source.files(root, ".h"):
-        if path.startswith("runtime/include/") and not path.endswith("/mpi.h"):
+        if path.startswith(headers) and not path.endswith("/mpi.h"):
             for name in declared(source.read(root, path)):
                 public[name] = path
     problems = [f"{name}: exported, but no public header declares it with CLT_API"
@@ -37,7 +37,7 @@ def main(root, library, nm):
     problems += [f"{public[name]}: {name} is declared but not defined in the library"
                  for name in sorted(set(public) - exported)]
     problems += [f"{name}: used in the library, but nowhere defined"
-                 for name in sorted(unresolved) if name.startswith("clt_")]
+                 for name in sorted(unresolved) if name.startswith("clt_") and headers.startswith("runtime/")]
     return source.report("symbols", problems, f"{len(exported)} exported, all declared")
 
 

@@ -30,8 +30,8 @@ typedef struct clt_model_input {
 
 /* Sets the fields of labelled images, which classifiers need: "image" f32 [channels, height, width]
  * and "label" i32 []. */
-void clt_model_images(int64_t channels, int64_t height, int64_t width, int64_t classes,
-                      clt_model_field fields[2]);
+CLT_API void clt_model_images(int64_t channels, int64_t height, int64_t width, int64_t classes,
+                              clt_model_field fields[2]);
 
 /*
  * Builds a model into an empty graph.
@@ -56,7 +56,24 @@ void clt_model_images(int64_t channels, int64_t height, int64_t width, int64_t c
  *   shape.
  * - The errors of the graph.
  */
-clt_status clt_model_build(const char *name, const clt_model_input *input, clt_graph *graph);
+CLT_API clt_status clt_model_build(const char *name, const clt_model_input *input,
+                                   clt_graph *graph);
+
+/*
+ * Makes a graph that learns a function of numbers, such as the surrogate of a part of a simulation:
+ * a multilayer perceptron whose hidden layers have `hidden[0]` to `hidden[layers - 1]` units.
+ *
+ *     inputs   x           f32 [B, in]
+ *              y           f32 [B, out]
+ *     output   prediction  f32 [B, out]
+ *     loss     loss        mean of (prediction - y)^2
+ *
+ * `activation` is tanh (also for NULL), relu, gelu, silu or sigmoid. Parameters are fc1.weight,
+ * fc1.bias, fc2.weight and so on. Errors: INVALID_ARGUMENT (a size), NOT_FOUND (the activation).
+ * Destroy *graph with clt_graph_destroy.
+ */
+CLT_API clt_status clt_mlp_regressor(int64_t in, const int64_t *hidden, int layers, int64_t out,
+                                     const char *activation, clt_graph **graph);
 
 /* Data that a model can be built for: "image" with "label", "tokens" with "targets", or arrays x
  * and y. */
@@ -91,17 +108,18 @@ typedef struct clt_decoder {
  *
  * Errors: NOT_FOUND (the model does not continue text), INVALID_ARGUMENT, and those of the graph.
  */
-clt_status clt_model_decoder(const char *name, const clt_decoder *decoder, clt_graph *graph);
+CLT_API clt_status clt_model_decoder(const char *name, const clt_decoder *decoder,
+                                     clt_graph *graph);
 
 /* Return the number of models, and for each model its name, one-line description and kinds of
  * data. */
-int clt_model_count(void);
-const char *clt_model_name(int index);
-const char *clt_model_text(int index);
-int clt_model_takes(int index);
+CLT_API int clt_model_count(void);
+CLT_API const char *clt_model_name(int index);
+CLT_API const char *clt_model_text(int index);
+CLT_API int clt_model_takes(int index);
 
 /* Returns whether a name is the path of a model file. */
-int clt_model_is_file(const char *name);
+CLT_API int clt_model_is_file(const char *name);
 
 /*
  * Layers with PyTorch's parameter names and default initialisation. Shapes and errors are those of
@@ -113,19 +131,21 @@ int clt_model_is_file(const char *name);
  *     conv2d            x [B, C, H, W] -> [B, out, OH, OW]
  *     conv1d, conv3d, conv_transpose2d, batch_norm: x as <cltrain/ops/conv.h> and ops/norm.h say
  */
-clt_value *clt_layer_linear(clt_graph *graph, clt_value *x, const char *name, int64_t out);
-clt_value *clt_layer_linear_with(clt_graph *graph, clt_value *x, const char *name, int64_t out,
-                                 int bias);
-clt_value *clt_layer_conv2d(clt_graph *graph, clt_value *x, const char *name, int64_t out,
-                            int kernel, const clt_conv2d_options *options);
-clt_value *clt_layer_conv2d_with(clt_graph *graph, clt_value *x, const char *name, int64_t out,
-                                 const int kernel[2], int bias, const clt_conv2d_options *options);
-clt_value *clt_layer_conv1d(clt_graph *graph, clt_value *x, const char *name, int64_t out,
-                            int kernel, const clt_conv1d_options *options);
-clt_value *clt_layer_conv3d(clt_graph *graph, clt_value *x, const char *name, int64_t out,
-                            int kernel, const clt_conv3d_options *options);
-clt_value *clt_layer_conv_transpose2d(clt_graph *graph, clt_value *x, const char *name, int64_t out,
-                                      int kernel, const clt_conv_transpose2d_options *options);
+CLT_API clt_value *clt_layer_linear(clt_graph *graph, clt_value *x, const char *name, int64_t out);
+CLT_API clt_value *clt_layer_linear_with(clt_graph *graph, clt_value *x, const char *name,
+                                         int64_t out, int bias);
+CLT_API clt_value *clt_layer_conv2d(clt_graph *graph, clt_value *x, const char *name, int64_t out,
+                                    int kernel, const clt_conv2d_options *options);
+CLT_API clt_value *clt_layer_conv2d_with(clt_graph *graph, clt_value *x, const char *name,
+                                         int64_t out, const int kernel[2], int bias,
+                                         const clt_conv2d_options *options);
+CLT_API clt_value *clt_layer_conv1d(clt_graph *graph, clt_value *x, const char *name, int64_t out,
+                                    int kernel, const clt_conv1d_options *options);
+CLT_API clt_value *clt_layer_conv3d(clt_graph *graph, clt_value *x, const char *name, int64_t out,
+                                    int kernel, const clt_conv3d_options *options);
+CLT_API clt_value *clt_layer_conv_transpose2d(clt_graph *graph, clt_value *x, const char *name,
+                                              int64_t out, int kernel,
+                                              const clt_conv_transpose2d_options *options);
 
 /* Settings of torch.nn.LSTM and torch.nn.GRU with batch_first. Settings that are 0 or NULL are not
  * used. Entries of h0, c0, h_n and c_n have PyTorch's order: layer * directions + direction, where
@@ -145,18 +165,19 @@ typedef struct clt_layer_recurrent {
  * NAME.weight_ih_l0, NAME.weight_hh_l0, NAME.bias_ih_l0, NAME.bias_hh_l0, .._l0_reverse, .._l1, ...
  * Without a name they are weight_ih_l0 and so on. Return NULL for impossible numbers of layers or
  * units. */
-clt_value *clt_layer_lstm(clt_graph *graph, clt_value *x, const char *name,
-                          clt_layer_recurrent *layer);
-clt_value *clt_layer_gru(clt_graph *graph, clt_value *x, const char *name,
-                         clt_layer_recurrent *layer);
+CLT_API clt_value *clt_layer_lstm(clt_graph *graph, clt_value *x, const char *name,
+                                  clt_layer_recurrent *layer);
+CLT_API clt_value *clt_layer_gru(clt_graph *graph, clt_value *x, const char *name,
+                                 clt_layer_recurrent *layer);
 
 /* Builds batch norm with the parameters and states of torch.nn.BatchNorm2d: NAME.weight, NAME.bias,
  * NAME.running_mean, NAME.running_var, NAME.num_batches_tracked. */
-clt_value *clt_layer_batch_norm(clt_graph *graph, clt_value *x, const char *name,
-                                const clt_batch_norm_options *options);
+CLT_API clt_value *clt_layer_batch_norm(clt_graph *graph, clt_value *x, const char *name,
+                                        const clt_batch_norm_options *options);
 
 /* Builds layer norm over the last axis with NAME.weight and NAME.bias. */
-clt_value *clt_layer_layer_norm(clt_graph *graph, clt_value *x, const char *name, double eps);
+CLT_API clt_value *clt_layer_layer_norm(clt_graph *graph, clt_value *x, const char *name,
+                                        double eps);
 
 #ifdef __cplusplus
 }

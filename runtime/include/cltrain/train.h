@@ -437,6 +437,16 @@ CLT_API clt_status clt_trainer_evaluate(clt_trainer *trainer, const clt_step_bat
 CLT_API clt_status clt_trainer_predict(clt_trainer *trainer, const clt_step_batch *batch,
                                        struct _cl_event **event);
 
+/* Short forms for programs that have their samples in arrays of the host. The first dimension of
+ * the arrays is the batch. clt_step_arrays makes a training step. If `loss` is not NULL, it waits
+ * for the step and stores the loss, which is that before the update. clt_predict_arrays waits for
+ * the outputs. Errors: as clt_trainer_step and clt_trainer_predict; NOT_FOUND (no such input);
+ * INVALID_ARGUMENT (arrays that are `whole`, or of different numbers of samples). */
+CLT_API clt_status clt_step_arrays(clt_trainer *trainer, const clt_feed *feeds, int n_feeds,
+                                   double *loss);
+CLT_API clt_status clt_predict_arrays(clt_trainer *trainer, const clt_feed *feeds, int n_feeds,
+                                      const clt_fetch *fetches, int n_fetches);
+
 /* Reads a parameter's gradient from device `device` after backward or reduce; waits. If devices are
  * of different kinds, the sum over devices is read from the device that updates the parameter.
  * Errors also: UNSUPPORTED if that device belongs to another rank. */

@@ -2,6 +2,7 @@
 #include "train/meshes/meshes.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -10,6 +11,9 @@
 
 /* A mesh that is predicted to take so many times the best one's time runs no real steps. */
 static const double NEAR = 1.25;
+
+/* Real steps of the same mesh differ by so much from run to run. */
+static const double TIE = 1.03;
 
 /* Turns of the real steps. */
 enum { TURNS = 2 };
@@ -49,6 +53,28 @@ static clt_status exclude(clt_meshes *m, clt_mesh_rank *r, clt_status status)
     return r->facts->reason ? CLT_OK : CLT_OUT_OF_MEMORY;
 }
 
+/* Whether the mesh only divides samples, as devices do without a mesh. */
+static bool is_plain(const clt_meshes *m, const clt_candidate *c)
+{
+    return c->size[CLT_AXIS_DATA] == clt_candidate_devices(c) && !c->zero && !c->local &&
+           !c->half && c->accumulate == m->setting.options->accumulate;
+}
+
+/* Puts plain dp first if it is about as fast as the best: it needs no options, and its batches may
+ * be divided by speed. */
+static void prefer_plain(clt_meshes *m)
+{
+    for (int i = 1; i < m->possible; i++) {
+        const clt_mesh_rank plain = m->ranks[i];
+        if (!is_plain(m, &plain.facts->candidate) || plain.real <= 0 ||
+            plain.real > TIE * m->ranks[0].real)
+            continue;
+        memmove(m->ranks + 1, m->ranks, (size_t)i * sizeof *m->ranks);
+        m->ranks[0] = plain;
+        return;
+    }
+}
+
 /* Runs real steps of the fastest, by turns. The median of a turn is little disturbed, and the
  * better turn counts. */
 clt_status clt_meshes_run_finals(clt_meshes *m)
@@ -74,5 +100,6 @@ clt_status clt_meshes_run_finals(clt_meshes *m)
                 r->real = turn && r->real < seconds ? r->real : seconds;
         }
     clt_meshes_sort(m);
+    prefer_plain(m);
     return clt_meshes_share_order(m);
 }

@@ -24,7 +24,9 @@ static void compare(const clt_mesh_rank *best, const clt_mesh_rank *own, char te
     int most = 0;
     for (int k = 1; k < (int)(sizeof parts / sizeof *parts); k++)
         most = parts[k].more > parts[most].more ? k : most;
-    if (own->real > 0 && own->step.seconds <= best->step.seconds)
+    if (own->real > 0 && own->real <= clt_mesh_seconds(best))
+        snprintf(text, TEXT, "about as fast, and needs options");
+    else if (own->real > 0 && own->step.seconds <= best->step.seconds)
         snprintf(text, TEXT, "its real steps take %.3f ms longer",
                  1e3 * (own->real - clt_mesh_seconds(best)));
     else if (parts[most].more > 0)

@@ -299,6 +299,49 @@ static void parameters_and_gradients(void **state)
     lab_close(&l);
 }
 
+/* The short forms make the steps and predictions of the long ones. */
+static void short_forms(void **state)
+{
+    (void)state;
+    lab a = lab_open("0", 1), b = lab_open("0", 1);
+    float want[MOST * CLASSES];
+    for (int step = 0; step < STEPS; step++) {
+        const int64_t count = MOST - step;
+        const clt_feed dense[] = {{"x", -1, CLT_HOST(xs)}, {"label", -1, CLT_HOST(labels)}};
+        const clt_feed views[] = {{"x", -1, x_view(0, count)}, {"label", -1, label_view(0, count)}};
+        const clt_step_batch batch = lab_batch(dense, count);
+        clt_step_result result;
+        double loss = -1;
+        fill(step);
+        clt_step_result_init(&result);
+        ok(clt_trainer_step(a.trainer, &batch, NULL));
+        ok(clt_trainer_result(a.trainer, step, &result));
+        ok(clt_step_arrays(b.trainer, views, 2, step == 1 ? NULL : &loss));
+        assert_true(step == 1 ? loss == -1 : loss == result.loss);
+    }
+    const clt_feed dense[] = {{"x", -1, CLT_HOST(xs)}, {"label", -1, CLT_HOST(labels)}};
+    const clt_fetch plain = {"logits", -1, CLT_HOST(want)};
+    const clt_step_batch batch = batch_of(dense, &plain, MOST);
+    fill(9);
+    clear_table();
+    ok(clt_trainer_predict(a.trainer, &batch, NULL));
+    ok(clt_trainer_wait(a.trainer));
+    clt_feed views[] = {{"x", -1, x_view(0, MOST)}, {"label", -1, label_view(0, MOST - 1)}};
+    const clt_fetch view = {"logits", -1, logits_view(MOST)};
+    ok(clt_predict_arrays(b.trainer, views, 1, &view, 1)); /* labels are not needed */
+    same_logits(want, MOST);
+
+    assert_int_equal(clt_step_arrays(b.trainer, views, 2, NULL), CLT_INVALID_ARGUMENT);
+    assert_non_null(
+        strstr(clt_error_message(), "feed label has 22 samples, and feeds before it 23"));
+    assert_int_equal(clt_step_arrays(b.trainer, dense, 2, NULL), CLT_INVALID_ARGUMENT);
+    views[0].name = "z";
+    assert_int_equal(clt_step_arrays(b.trainer, views, 2, NULL), CLT_NOT_FOUND);
+    assert_int_equal(clt_trainer_steps(b.trainer), STEPS);
+    lab_close(&b);
+    lab_close(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -307,6 +350,7 @@ int main(void)
         cmocka_unit_test(queued_steps_have_memory_of_their_own),
         cmocka_unit_test(wrong_arrays_are_refused),
         cmocka_unit_test(parameters_and_gradients),
+        cmocka_unit_test(short_forms),
     };
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }
