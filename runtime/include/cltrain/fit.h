@@ -155,6 +155,28 @@ CLT_API clt_status clt_evaluate(clt_trainer *trainer, clt_dataset *dataset,
  * Errors: OUT_OF_MEMORY. */
 CLT_API clt_status clt_trainer_set_use(clt_trainer *trainer, const char *json);
 
+/*
+ * Sections of checkpoints that belong to the host program, such as its time, the state of its
+ * random numbers or a hash of its mesh. They are in each checkpoint that is written from now on,
+ * also by clt_fit, and restoring replaces them by those of the checkpoint.
+ *
+ * clt_trainer_set_section sets one; `text` is UTF-8 and is copied, NULL removes the section. `name`
+ * has 1 to 100 bytes. clt_trainer_section gives the text, which is valid until the section is set
+ * or a checkpoint is restored. With several ranks, rank 0's are saved, and those ranks get them
+ * that call clt_trainer_restore and read files. Errors: INVALID_ARGUMENT (the name), NOT_FOUND
+ * (suggests the nearest name), OUT_OF_MEMORY.
+ */
+CLT_API clt_status clt_trainer_set_section(clt_trainer *trainer, const char *name,
+                                           const char *text);
+CLT_API clt_status clt_trainer_section(const clt_trainer *trainer, const char *name,
+                                       const char **text);
+
+/* Save and restore for programs whose samples have no epochs: as clt_trainer_save and
+ * clt_trainer_restore, without a position. `keep` is the number of checkpoints to keep in `dir`, 0:
+ * all. */
+CLT_API clt_status clt_trainer_save_state(clt_trainer *trainer, const char *dir, int64_t keep);
+CLT_API clt_status clt_trainer_restore_state(clt_trainer *trainer, const char *path);
+
 /* A position in the data, as of clt_data_order: both from 0. */
 typedef struct clt_position {
     int64_t epoch, sample;

@@ -20,6 +20,11 @@ typedef enum clt_phase {
     CLT_PHASE_REDUCED
 } clt_phase;
 
+/* A section of checkpoints that belongs to the host program. `key` is its name there. */
+typedef struct clt_host_section {
+    char *key, *text;
+} clt_host_section;
+
 struct clt_trainer {
     clt_store *store;
     clt_trainer_options options;
@@ -45,8 +50,10 @@ struct clt_trainer {
     struct clt_programs *programs;         /* step/programs.c */
     struct clt_choices *choices;           /* setup/choices.c */
     clt_device_threads *threads;
-    char reads[256]; /* name of the data of clt_fit, for checkpoints; "": unknown */
-    char *use;       /* see clt_trainer_set_use */
+    char reads[256];        /* name of the data of clt_fit, for checkpoints; "": unknown */
+    char *use;              /* see clt_trainer_set_use */
+    clt_host_section *host; /* setup/host_sections.c */
+    int n_host, room_host;
     /* For checkpoints of asynchronous runs: JSON of the batches that are still out; borrowed. NULL:
      * none. */
     const char *deals;

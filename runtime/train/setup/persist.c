@@ -11,6 +11,7 @@
 #include "train/core/trainer.h"
 #include "train/planner/frozen.h"
 #include "train/setup/choices.h"
+#include "train/setup/host_sections.h"
 #include "train/setup/loss_scaling.h"
 #include "train/setup/store_files.h"
 #include "train/setup/wire_files.h"
@@ -175,8 +176,11 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
     desc.model_count = values.count;
     desc.optimizer = j.tensors;
     desc.optimizer_count = j.count;
-    desc.sections = sections;
-    desc.section_count = n_sections;
+    clt_section *all = NULL;
+    int n_all = 0;
+    CLT_NEXT(status, clt_host_sections_join(t, sections, n_sections, &all, &n_all));
+    desc.sections = all;
+    desc.section_count = n_all;
     desc.fetch = fetch_joined;
     desc.fetch_user = &j;
     desc.keep = keep;
@@ -184,7 +188,7 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
     clt_tensor_list_free(&values);
     clt_tensor_list_free(&slots);
     clt_str_free(&groups);
-    CLT_FREE(choices, split, reader.buffer, j.tensors);
+    CLT_FREE(choices, split, reader.buffer, j.tensors, all);
     return status;
 }
 
@@ -398,10 +402,11 @@ static clt_status restore(clt_trainer *t, const clt_participants *leads,
         if (dropout_seed)
             t->options.seed = strtoull(dropout_seed->text, NULL, 10);
         t->fresh = read_fresh(checkpoint);
+        status = clt_host_sections_read(t, checkpoint);
         clt_split_history_free(t->history);
         t->history = history;
         history = NULL;
-        status = clt_trainer_set_scaling(t, &scaling);
+        CLT_NEXT(status, clt_trainer_set_scaling(t, &scaling));
     }
     clt_split_history_free(history);
     return status;

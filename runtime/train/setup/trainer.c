@@ -11,6 +11,7 @@
 #include "exec/testing/slow.h"
 #include "train/planner/balance.h"
 #include "train/setup/choices.h"
+#include "train/setup/host_sections.h"
 #include "train/ranks/virtual_shards.h"
 #include "train/ranks/whole.h"
 #include <cltrain/checkpoint.h>
@@ -243,6 +244,7 @@ void clt_trainer_destroy(clt_trainer *t)
     leave_store(t);
     clt_heartbeat_close(t->exchange.beat);
     clt_free(t->use);
+    clt_host_sections_free(t);
     clt_split_history_free(t->history);
     clt_graph_destroy(t->graph);
     clt_free(t);
