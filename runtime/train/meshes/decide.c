@@ -12,7 +12,8 @@
 /* A mesh that is predicted to take so many times the best one's time runs no real steps. */
 static const double NEAR = 1.25;
 
-/* Real steps of the same mesh differ by so much from run to run. */
+/* Meshes whose real steps differ by less count as equally fast: steps of one mesh differ by a few
+ * percent from run to run. */
 static const double TIE = 1.03;
 
 /* Turns of the real steps. */
