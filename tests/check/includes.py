@@ -62,13 +62,13 @@ def check_include(path, quote, name):
         if mpi and path != "runtime/include/cltrain/mpi.h":
             return "only <cltrain/mpi.h> may need MPI's header"
         return None
-    if folder in ("models", "tools"):
+    if folder in ("models", "tools", "bindings"):
         own = folder == "tools" and top in COMMAND
         if quote == '"' and "/" in name and not own:
             return f"{folder} uses public headers only"
         if top in MAY:
             return f"{folder} uses public headers only"
-        if opencl and not path.startswith("models/examples/"):
+        if opencl and not path.startswith("models/examples/") and folder != "bindings":
             return f"OpenCL is not used in {folder}"
         return None
     if folder not in MAY:

@@ -23,7 +23,7 @@ MARKER = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b")
 
 
 def library(path):
-    return path.startswith(("runtime/", "comm/"))
+    return path.startswith(("runtime/", "comm/")) and not path.startswith("runtime/bindings/")
 
 
 def check_file(path, text):

@@ -39,7 +39,7 @@ def twins(paths):
     seen, problems = {}, []
     for path in paths:
         library = path.startswith(("runtime/", "comm/", "models/"))
-        if not path.endswith(".c") or not library or path.startswith("models/examples/"):
+        if not path.endswith(".c") or not library or path.startswith(("models/examples/", "runtime/bindings/")):
             continue
         first = seen.setdefault(os.path.basename(path), path)
         if first != path:
