@@ -45,7 +45,7 @@ static clt_status find_extra(const clt_tensors *t, const clt_tensor *expected, i
     clt_status status = CLT_OK;
     for (int i = 0; status == CLT_OK && i < clt_tensors_count(t); i++) {
         const clt_tensor *item = clt_tensors_at(t, i);
-        clt_label name, shape;
+        clt_short_text name, shape;
         if (!count || !bsearch(&item, sorted, (size_t)count, sizeof *sorted, compare_pointers))
             status = clt_fail(CLT_MISMATCH,
                               "%s: tensor %s, %s, is not part of the model: the file "
@@ -70,7 +70,7 @@ static clt_status check_integers(const clt_tensors *t, const clt_tensor *found)
 clt_status clt_tensors_match(const clt_tensors *t, const clt_tensor *expected, int count, int flags)
 {
     for (int i = 0; i < count; i++) {
-        clt_label name, want, have;
+        clt_short_text name, want, have;
         clt_label_of(&name, expected[i].name);
         clt_label_shape(&want, &expected[i]);
         const clt_tensor *found = clt_tensors_lookup(t, expected[i].name);
@@ -107,7 +107,7 @@ clt_status clt_tensors_check_tied(const clt_tensors *tensors, const clt_tensor *
     const clt_tensor *own = clt_tensors_lookup(tensors, name);
     if (!own) /* clt_tensors_match reports it as missing */
         return CLT_OK;
-    clt_label label, a, b;
+    clt_short_text label, a, b;
     clt_label_of(&label, copy->name);
     if (own->dtype != copy->dtype || own->rank != copy->rank ||
         memcmp(own->dims, copy->dims, (size_t)own->rank * sizeof *own->dims))

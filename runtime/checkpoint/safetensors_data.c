@@ -118,7 +118,7 @@ clt_status clt_tensors_hash(clt_tensors *t, int64_t *bytes, uint64_t *hash)
 static clt_status read_tensor(const clt_tensors *t, const clt_tensor *tensor, void *data)
 {
     const int64_t item = tensor - t->items, bytes = clt_tensor_bytes(tensor);
-    clt_label label;
+    clt_short_text label;
     CLT_TRY(clt_file_read_at(t->fd, t->path, t->offsets[item], data, bytes));
     if (t->hashes && clt_hash(data, (size_t)bytes, 0) != t->hashes[item])
         return clt_fail(CLT_IO, "%s: tensor %s was changed while the file was read", t->path,

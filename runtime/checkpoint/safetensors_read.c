@@ -104,7 +104,7 @@ static clt_status parse_header(clt_tensors *t)
     json_error_t error;
     t->header = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
     if (!t->header) {
-        clt_label label;
+        clt_short_text label;
         return clt_fail(CLT_FORMAT, "%s: its header is not valid JSON: %s (byte %d)", t->path,
                         clt_label_of(&label, error.text), error.position);
     }
@@ -113,7 +113,7 @@ static clt_status parse_header(clt_tensors *t)
 
 static clt_status check_metadata(clt_tensors *t, json_t *metadata)
 {
-    clt_label label;
+    clt_short_text label;
     const char *key;
     json_t *value;
     if (!json_is_object(metadata))
@@ -136,7 +136,7 @@ static bool is_count(const json_t *value)
 /* Parses a tensor's entry. Sets everything but `data`. */
 static clt_status parse_tensor(const char *name, json_t *entry, int64_t data_bytes, placed *out)
 {
-    clt_label label;
+    clt_short_text label;
     const char *shown = clt_label_of(&label, name);
     const json_t *shape = json_object_get(entry, "shape");
     const json_t *offsets = json_object_get(entry, "data_offsets");
@@ -145,7 +145,7 @@ static clt_status parse_tensor(const char *name, json_t *entry, int64_t data_byt
         return clt_fail(CLT_FORMAT, "tensor %s: dtype, shape or data_offsets is missing", shown);
     clt_tensor made = {.name = name};
     if (!clt_file_dtype_parse(dtype, &made.dtype)) {
-        clt_label unknown;
+        clt_short_text unknown;
         return clt_fail(CLT_FORMAT, "tensor %s: unknown dtype %s", shown,
                         clt_label_of(&unknown, dtype));
     }
@@ -161,7 +161,7 @@ static clt_status parse_tensor(const char *name, json_t *entry, int64_t data_byt
         made.dims[i] = json_integer_value(dim);
     }
     int64_t bytes = clt_tensor_bytes(&made);
-    clt_label type;
+    clt_short_text type;
     clt_label_shape(&type, &made);
     if (bytes < 0)
         return clt_fail(CLT_FORMAT, "tensor %s: %s is too large", shown, type.text);
@@ -197,7 +197,7 @@ static clt_status check_coverage(const placed *places, int count, int64_t data_b
 {
     int64_t covered = 0;
     for (int i = 0; i < count; i++) {
-        clt_label name, before;
+        clt_short_text name, before;
         clt_label_of(&name, places[i].tensor.name);
         if (places[i].begin < covered)
             return clt_fail(CLT_FORMAT, "tensors %s and %s overlap",
@@ -340,7 +340,7 @@ const char *clt_tensors_path(const clt_tensors *t)
 clt_status clt_tensors_find(const clt_tensors *t, const char *name, const clt_tensor **out)
 {
     const clt_tensor *found = clt_tensors_lookup(t, name);
-    clt_label label;
+    clt_short_text label;
     if (!found) {
         const char *nearest = NULL;
         const char **names = clt_calloc((size_t)t->count, sizeof *names);
@@ -350,7 +350,7 @@ clt_status clt_tensors_find(const clt_tensors *t, const char *name, const clt_te
             nearest = clt_nearest(name, names, t->count);
             clt_free(names);
         }
-        clt_label hint;
+        clt_short_text hint;
         return clt_fail(CLT_NOT_FOUND, "%s: no tensor %s%s%s", t->path, clt_label_of(&label, name),
                         nearest ? "; the nearest is " : "",
                         nearest ? clt_label_of(&hint, nearest) : "");

@@ -31,7 +31,7 @@ static clt_status add_metadata(json_t *header, const clt_tensors_desc *desc)
         return clt_fail(CLT_OUT_OF_MEMORY, "out of host memory for the metadata");
     for (int64_t i = 0; i < desc->metadata_pairs; i++) {
         const char *key = desc->metadata[2 * i], *value = desc->metadata[2 * i + 1];
-        clt_label label;
+        clt_short_text label;
         if (!key || !value || json_object_set_new(metadata, key, json_string(value)) != 0)
             return clt_fail(CLT_INVALID_ARGUMENT, "metadata %s: key or value is not UTF-8",
                             key ? clt_label_of(&label, key) : "NULL");
@@ -41,7 +41,7 @@ static clt_status add_metadata(json_t *header, const clt_tensors_desc *desc)
 
 static clt_status add_tensor(json_t *header, const clt_tensor *tensor, int64_t *offset)
 {
-    clt_label label, type;
+    clt_short_text label, type;
     if (!tensor->name || strcmp(tensor->name, "__metadata__") == 0)
         return clt_fail(CLT_INVALID_ARGUMENT, "a tensor is called %s",
                         tensor->name ? tensor->name : "NULL");
@@ -116,7 +116,7 @@ static clt_status write_data(clt_outfile *file, const clt_tensors_desc *desc,
 {
     int64_t bytes = clt_tensor_bytes(tensor);
     const void *data = tensor->data;
-    clt_label label;
+    clt_short_text label;
     if (!bytes)
         return CLT_OK;
     if (!data && desc->fetch) {

@@ -45,7 +45,7 @@ static clt_status hash_values(const json_t *root, char *text)
 
 static clt_status encode_section(json_t *sections, const clt_section *section)
 {
-    clt_label label;
+    clt_short_text label;
     if (!section->name || !section->text)
         return clt_fail(CLT_INVALID_ARGUMENT, "a section has no name or no text");
     clt_label_of(&label, section->name);
@@ -56,7 +56,7 @@ static clt_status encode_section(json_t *sections, const clt_section *section)
         json_error_t error;
         value = json_loads(section->text, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
         if (!value) {
-            clt_label reason;
+            clt_short_text reason;
             return clt_fail(CLT_INVALID_ARGUMENT, "section %s is not JSON: %s", label.text,
                             clt_label_of(&reason, error.text));
         }
@@ -197,7 +197,7 @@ clt_status clt_state_decode(const char *text, size_t bytes, clt_state *out)
     clt_status status;
     state.root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (!state.root) {
-        clt_label label;
+        clt_short_text label;
         status = clt_fail(CLT_FORMAT, "it is not valid JSON: %s (line %d)",
                           clt_label_of(&label, error.text), error.line);
     } else {

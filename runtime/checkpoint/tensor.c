@@ -72,7 +72,7 @@ int64_t clt_tensor_bytes(const clt_tensor *tensor)
 clt_status clt_tensor_init(clt_tensor *tensor, const char *name, clt_file_dtype dtype, int rank,
                            const int64_t *dims, const void *data)
 {
-    clt_label label;
+    clt_short_text label;
     if (!name)
         return clt_fail(CLT_INVALID_ARGUMENT, "a tensor without a name");
     if (rank < 0 || rank > CLT_MAX_RANK)
@@ -82,7 +82,7 @@ clt_status clt_tensor_init(clt_tensor *tensor, const char *name, clt_file_dtype 
     for (int i = 0; i < rank; i++)
         made.dims[i] = dims[i];
     if (clt_tensor_bytes(&made) < 0) {
-        clt_label shape;
+        clt_short_text shape;
         return clt_fail(CLT_INVALID_ARGUMENT, "tensor %s: %s is not a type and shape of a tensor",
                         clt_label_of(&label, name), clt_label_shape(&shape, &made));
     }
@@ -90,7 +90,7 @@ clt_status clt_tensor_init(clt_tensor *tensor, const char *name, clt_file_dtype 
     return CLT_OK;
 }
 
-const char *clt_label_of(clt_label *label, const char *text)
+const char *clt_label_of(clt_short_text *label, const char *text)
 {
     size_t i = 0;
     for (; text[i] && i + 4 < sizeof label->text; i++)
@@ -102,7 +102,7 @@ const char *clt_label_of(clt_label *label, const char *text)
     return label->text;
 }
 
-const char *clt_label_shape(clt_label *label, const clt_tensor *tensor)
+const char *clt_label_shape(clt_short_text *label, const clt_tensor *tensor)
 {
     size_t room = sizeof label->text;
     int used = snprintf(label->text, room, "%s [", clt_file_dtype_name(tensor->dtype));
@@ -134,7 +134,7 @@ static float half_to_float(uint16_t half)
 
 static clt_status has_elements(const clt_tensor *tensor, int64_t count)
 {
-    clt_label name, shape;
+    clt_short_text name, shape;
     const int64_t bytes = clt_tensor_bytes(tensor);
     if (bytes < 0 || bytes / types[tensor->dtype].bytes != count)
         return clt_fail(CLT_SHAPE, "tensor %s is %s, not %lld elements",
@@ -145,7 +145,7 @@ static clt_status has_elements(const clt_tensor *tensor, int64_t count)
 
 clt_status clt_tensor_to_f32(const clt_tensor *tensor, int64_t count, float *out)
 {
-    clt_label name, shape;
+    clt_short_text name, shape;
     CLT_TRY(has_elements(tensor, count));
     const char *data = tensor->data;
     switch (tensor->dtype) {
@@ -186,7 +186,7 @@ static int64_t i64_at(const clt_tensor *tensor, int64_t i)
 
 clt_status clt_tensor_fits_i32(const clt_tensor *tensor)
 {
-    clt_label name, shape;
+    clt_short_text name, shape;
     const int64_t count = clt_tensor_bytes(tensor) / types[CLT_FILE_I64].bytes;
     for (int64_t i = 0; i < count; i++) {
         const int64_t value = i64_at(tensor, i);
@@ -201,7 +201,7 @@ clt_status clt_tensor_fits_i32(const clt_tensor *tensor)
 
 clt_status clt_tensor_to_i32(const clt_tensor *tensor, int64_t count, int32_t *out)
 {
-    clt_label name, shape;
+    clt_short_text name, shape;
     CLT_TRY(has_elements(tensor, count));
     if (tensor->dtype == CLT_FILE_I32) {
         memcpy(out, tensor->data, (size_t)count * sizeof *out);

@@ -17,17 +17,17 @@ bool clt_file_dtype_opaque(clt_file_dtype dtype);
 
 /* Text from a file, shortened and made fit for a message of one line: control characters become
  * '?'. */
-typedef struct clt_label {
+typedef struct clt_short_text {
     char text[160];
-} clt_label;
+} clt_short_text;
 
-const char *clt_label_of(clt_label *label, const char *text);
+const char *clt_label_of(clt_short_text *label, const char *text);
 
 /* Checks that I32 can hold all elements of an I64 tensor. MISMATCH names the first that does not
  * fit. */
 clt_status clt_tensor_fits_i32(const clt_tensor *tensor);
 
 /* Describes type and shape, as "F32 [20, 1, 3, 3]". */
-const char *clt_label_shape(clt_label *label, const clt_tensor *tensor);
+const char *clt_label_shape(clt_short_text *label, const clt_tensor *tensor);
 
 #endif

@@ -1,48 +1,29 @@
 /* Properties of parameters, chosen by patterns: frozen, in a group, split. Split values. */
-#include <fnmatch.h>
 #include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/patterns.h"
 #include "graph/graph.h"
 #include "graph/mesh.h"
-
-/* Whether one of the patterns matches. `patterns` is separated by '|', changed during the call, and
- * restored. */
-static bool matches(char *patterns, const clt_value *value)
-{
-    bool found = false;
-    for (char *next = patterns; next;) {
-        char *const pattern = next, *const bar = strchr(pattern, '|');
-        if (bar)
-            *bar = '\0';
-        found = found || (!strcmp(pattern, "1d") ? value->type.rank <= 1
-                                                 : !fnmatch(pattern, value->name, 0));
-        if (bar)
-            *bar = '|';
-        next = bar ? bar + 1 : NULL;
-    }
-    return found;
-}
 
 /* Finds the parameters that match, ended by NULL. NOT_FOUND if there are none. */
 static clt_status find(const clt_graph *graph, const char *pattern, clt_value ***out, int *count)
 {
     int n = 0;
     CLT_TRY(clt_graph_status(graph));
-    char *patterns = clt_strdup(pattern ? pattern : "");
     clt_value **found = clt_calloc((size_t)graph->n_values + 1, sizeof *found);
-    for (int i = 0; patterns && found && i < graph->n_values; i++)
-        if (graph->values[i]->kind == CLT_VALUE_PARAMETER && matches(patterns, graph->values[i]))
-            found[n++] = graph->values[i];
-    const bool memory = patterns && found;
-    clt_free(patterns);
-    if (!memory || !n) {
+    CLT_TRY_MEMORY(found);
+    for (int i = 0; i < graph->n_values; i++) {
+        clt_value *value = graph->values[i];
+        if (value->kind == CLT_VALUE_PARAMETER &&
+            clt_patterns_match(pattern, value->name, value->type.rank <= 1))
+            found[n++] = value;
+    }
+    if (!n) {
         clt_free(found);
-        return memory
-                   ? clt_fail(CLT_NOT_FOUND, "no parameter matches \"%s\"", pattern ? pattern : "")
-                   : CLT_OUT_OF_MEMORY;
+        return clt_fail(CLT_NOT_FOUND, "no parameter matches \"%s\"", pattern ? pattern : "");
     }
     *out = found;
     if (count)

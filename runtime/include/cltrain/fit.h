@@ -212,6 +212,21 @@ CLT_API clt_status clt_trainer_restore(clt_trainer *trainer, const char *path,
  * ignore. Every rank loads the tensors of its own devices. */
 CLT_API clt_status clt_store_load(clt_store *store, const char *path);
 
+/*
+ * Loads from a safetensors file, or from the model of a checkpoint: the folder of a step, or the
+ * newest step in the folder of a run. Tensors whose names match the patterns `skip` keep their
+ * initial values, so a model can get a new head. Tensors of the file that match and that the model
+ * lacks are left out. Patterns are as for clt_freeze; NULL: none.
+ *
+ * If `report` is not NULL, *report says in lines how many tensors were loaded, and names each that
+ * was skipped, missing in the file, or left out. Free *report with free(). Errors: those of
+ * clt_checkpoint_open; NOT_FOUND (`skip` matches nothing); as clt_store_load, where MISMATCH also
+ * names a pattern that skips the tensor.
+ * Every rank loads the tensors of its own devices.
+ */
+CLT_API clt_status clt_store_load_skipping(clt_store *store, const char *path, const char *skip,
+                                           char **report);
+
 /* Loads from an open file, such as clt_checkpoint_model gives. `tensors` stays the caller's and may
  * be closed afterwards. Errors: as clt_store_load. */
 CLT_API clt_status clt_store_load_tensors(clt_store *store, const clt_tensors *tensors);

@@ -69,7 +69,8 @@ CLT_API clt_value *clt_parameter(clt_graph *graph, const char *name, int rank, c
  *
  * A pattern is one or several patterns of fnmatch(3), separated by '|', for names. '*' matches dots
  * too. "1d" matches all parameters of at most one dimension: biases, and weights and biases of
- * norms.
+ * norms. A pattern behind '!' excludes names that others match. "!fc.*" alone matches all but those
+ * of layer fc.
  *
  * *count (may be NULL) is the number of parameters that match. Errors: NOT_FOUND (none matches),
  * OUT_OF_MEMORY.

@@ -395,7 +395,8 @@ static clt_status restore(clt_trainer *t, const clt_participants *leads,
     CLT_NEXT(status, leave_replicas(t, checkpoint));
     CLT_NEXT(status, clt_scaling_read(t->options.precision, checkpoint, &scaling));
     CLT_NEXT(status, read_history(t, checkpoint, &history));
-    CLT_NEXT(status, clt_store_load_values(leads, t->store, clt_checkpoint_model(checkpoint), ""));
+    CLT_NEXT(status,
+             clt_store_load_values(leads, t->store, clt_checkpoint_model(checkpoint), "", NULL));
     CLT_NEXT(status, load_slots(leads, t, clt_checkpoint_optimizer(checkpoint)));
     if (status == CLT_OK) {
         const clt_section *dropout_seed = clt_checkpoint_section(checkpoint, "dropout_seed");

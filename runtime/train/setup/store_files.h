@@ -41,9 +41,10 @@ clt_status clt_tensor_reader_make(const clt_participants *all, const clt_store *
 /* The `fetch` of descriptions of files, with a reader as its `user`. */
 clt_status clt_tensor_reader_fetch(void *user, const clt_tensor *tensor, const void **data);
 
-/* Sets all parameters and states from a file whose names begin with `prefix`. With `leads`, rank 0
- * sets them on all ranks, which follow (clt_whole_follow). */
+/* Sets all parameters and states from a file whose names begin with `prefix`, except those whose
+ * names match the patterns `skip` (may be NULL). With `leads`, rank 0 sets them on all ranks, which
+ * follow (clt_whole_follow). */
 clt_status clt_store_load_values(const clt_participants *leads, clt_store *store,
-                                 const clt_tensors *tensors, const char *prefix);
+                                 const clt_tensors *tensors, const char *prefix, const char *skip);
 
 #endif

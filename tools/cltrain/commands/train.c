@@ -354,6 +354,24 @@ static int should_end(void *user)
     return stop_signal() != 0;
 }
 
+/* Loads the parameters of --init. */
+static int load_first(run *r)
+{
+    const settings *s = r->settings;
+    char *report = NULL;
+    if (!s->init)
+        return s->init_skip ? usage_error("--init-skip %s: needs --init", s->init_skip) : 0;
+    clt_status status =
+        clt_store_load_skipping(r->job.store, s->init, s->init_skip, r->quiet ? NULL : &report);
+    NEXT(status, replicas_load(&r->job, s));
+    if (report)
+        show("%s", report);
+    free(report);
+    if (status != CLT_MISMATCH)
+        return library_failure(status);
+    return failure("%s (--init-skip)", clt_error_message());
+}
+
 static int set_up(run *r, clt_fit_options *fit)
 {
     const settings *s = r->settings;
@@ -389,11 +407,7 @@ static int set_up(run *r, clt_fit_options *fit)
     code = ranks_agree(&r->job.ranks, code); /* the next call is collective */
     NEXT(code, job_choose_mesh(&r->job, &r->own));
     NEXT(code, job_model(&r->job, s));
-    if (!code && s->init) {
-        clt_status status = clt_store_load(r->job.store, s->init);
-        NEXT(status, replicas_load(&r->job, s->init));
-        code = library_failure(status);
-    }
+    NEXT(code, load_first(r));
     if (!code && ranks_prints(&r->job.ranks))
         code = check_folder(r);
     if (!code && ranks_prints(&r->job.ranks))

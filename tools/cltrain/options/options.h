@@ -31,7 +31,7 @@ enum {
 };
 
 /* An upper bound of the number of options plus one. */
-enum { COMPARED = 128 };
+enum { COMPARED = 256 };
 
 /* The values of all options. Options that were not set have NULL, -1 or NaN. */
 typedef struct settings {
@@ -40,8 +40,8 @@ typedef struct settings {
     char *cache_dir, *checkpoint, *checkpoint_dir, *checkpoint_every, *metrics, *profile, *output,
         *variant, *trans, *tune, *export_file, *parallel, *offload, *split, *replay, *simulate,
         *link, *inter, *heartbeat, *global_batch, *tokenizer, *augment, *windows, *freeze, *memory,
-        *prompt, *prompt_file, *param_group, *sync_every, *outer,
-        *stages; /* several values are joined by ; (freeze and stages: by |) */
+        *prompt, *prompt_file, *param_group, *sync_every, *outer, *stages,
+        *init_skip; /* several values are joined by ; (freeze, init_skip, stages: by |) */
     char *listen, *reach, *join, *events;
     int64_t async, servers, holder, worker;
     int64_t batch, accumulate, virtual_shards, in_flight, zero, epochs, steps, seed, keep, blocks,

@@ -111,8 +111,8 @@ const option_row option_rows[] = {
     {"weight-decay", 0, NUMBER, AT(weight_decay), 0, RUNS, "X",
      "weight decay of all parameters (0)"},
     {"freeze", 0, EITHER, AT(freeze), 0, RUNS, "PATTERN",
-     "do not train the parameters whose names match: shell patterns separated by |, or 1d for all "
-     "of one dimension",
+     "do not train the parameters whose names match: shell patterns separated by |, 1d for all of "
+     "one dimension; '!fc.*' is all but those of layer fc",
      .words = "1d"},
     {"param-group", 0, LIST, AT(param_group), 0, RUNS, "PATTERN:lr=X,decay=Y",
      "multiply the learning rate of matching parameters by X and give them weight decay Y; "
@@ -182,8 +182,13 @@ const option_row option_rows[] = {
      "read the samples in a new order each epoch (on)", .words = "on off"},
     {"drop-last", 0, FLAG, AT(drop_last), 0, FOR_TRAIN, NULL,
      "leave out an epoch's last batch if it has fewer samples than the others"},
-    {"init", 0, TEXT, AT(init), 0, FOR_TRAIN, "FILE",
-     "start from the parameters in a .safetensors file"},
+    {"init", 0, TEXT, AT(init), 0, FOR_TRAIN, "PATH",
+     "start from the parameters of a .safetensors file, of a checkpoint, or of the newest "
+     "checkpoint of a run"},
+    {"init-skip", 0, EITHER, AT(init_skip), 0, FOR_TRAIN, "PATTERN",
+     "with --init: initialise the parameters anew whose names match, as 'fc.*' for a head with "
+     "other classes; patterns as for --freeze",
+     .words = "1d"},
     {"precision", 0, TEXT, AT(precision), 0, MODELS, "TYPE",
      "type in which values and gradients of layers are stored: f32, bf16 or f16 (f32)",
      .words = "f32 bf16 f16"},
