@@ -43,20 +43,19 @@ endif()
 # reports this when it is asked for.
 set(CLT_READERS "")
 set(CLT_READER_DEFINITIONS "")
-set(CLT_READER_MODULES "")
-foreach(row "TURBOJPEG libturbojpeg" "PNG libpng" "PCRE2 libpcre2-8" "HDF5 hdf5-serial" "LIBZIP libzip"
+foreach(row "TURBOJPEG libturbojpeg" "PNG libpng" "PCRE2 libpcre2-8" "HDF5 hdf5-serial hdf5" "LIBZIP libzip"
         "ZMQ libzmq" "SODIUM libsodium")
     separate_arguments(row)
     list(GET row 0 variable)
     list(GET row 1 module)
+    list(SUBLIST row 1 -1 names) # Debian calls hdf5 hdf5-serial
     option(CLT_${variable} "Use ${module} where it is found" ON)
     if(CLT_${variable})
-        pkg_check_modules(${variable} QUIET IMPORTED_TARGET ${module})
+        pkg_search_module(${variable} QUIET IMPORTED_TARGET ${names})
     endif()
     if(CLT_${variable} AND ${variable}_FOUND)
         list(APPEND CLT_READERS PkgConfig::${variable})
         list(APPEND CLT_READER_DEFINITIONS CLT_HAVE_${variable})
-        string(APPEND CLT_READER_MODULES " ${module}")
     endif()
 endforeach()
 

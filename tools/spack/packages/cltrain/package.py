@@ -1,0 +1,67 @@
+"""Builds the clone that this file is in:
+
+    spack repo add tools/spack
+    spack install cltrain
+"""
+import os
+
+try:
+    from spack_repo.builtin.build_systems.cmake import CMakePackage
+except ImportError:  # before Spack 1.0, spack.package has it
+    pass
+from spack.package import *
+
+CLONE = os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(__file__)), *[".."] * 4))
+
+
+class Cltrain(CMakePackage):
+    """Training of neural networks on OpenCL devices of several vendors, and on ranks of MPI."""
+
+    homepage = "file://" + CLONE
+    git = "file://" + CLONE
+    license("MIT")
+
+    version("main", branch="main")
+
+    variant("mpi", default=True, description="ranks of MPI")
+    variant("images", default=True, description="data sets of JPEG and PNG files")
+    variant("hdf5", default=True, description="data sets in HDF5 files")
+    variant("npz", default=True, description="data sets of NumPy")
+    variant("async", default=True, description="asynchronous training")
+    variant("tokenizer", default=True, description="the tokenizer of GPT-2")
+    variant("plot", default=False, description="pictures of losses, with gnuplot")
+
+    depends_on("cmake@3.18:", type="build")
+    depends_on("ninja", type="build")
+    depends_on("pkgconfig", type="build")
+    depends_on("python@3.8:", type=("build", "run"))
+    depends_on("ocl-icd@2.3: +headers")
+    depends_on("zlib-api")
+    depends_on("jansson")
+    depends_on("xxhash")
+    depends_on("popt")
+    depends_on("yajl")
+    depends_on("mpi@3:", when="+mpi")
+    depends_on("libjpeg-turbo", when="+images")
+    depends_on("libpng", when="+images")
+    depends_on("hdf5", when="+hdf5")
+    depends_on("libzip", when="+npz")
+    depends_on("libzmq", when="+async")
+    depends_on("libsodium", when="+async")
+    depends_on("pcre2", when="+tokenizer")
+    depends_on("gnuplot", type="run", when="+plot")
+
+    generator("ninja")
+
+    def cmake_args(self):
+        return [
+            self.define("CLT_BUILD_TESTS", False),
+            self.define_from_variant("CLT_MPI", "mpi"),
+            self.define_from_variant("CLT_TURBOJPEG", "images"),
+            self.define_from_variant("CLT_PNG", "images"),
+            self.define_from_variant("CLT_HDF5", "hdf5"),
+            self.define_from_variant("CLT_LIBZIP", "npz"),
+            self.define_from_variant("CLT_ZMQ", "async"),
+            self.define_from_variant("CLT_SODIUM", "async"),
+            self.define_from_variant("CLT_PCRE2", "tokenizer"),
+        ]
