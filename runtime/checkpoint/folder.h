@@ -19,6 +19,9 @@ typedef struct clt_step_name {
 #define CLT_TMP_PREFIX ".tmp-"
 #define CLT_OLD_PREFIX ".old-"
 
+/* A link to the best checkpoint. */
+#define CLT_BEST_LINK "best"
+
 /* A run that saves in the folder holds a lock on this file. */
 #define CLT_LOCK_FILE ".lock"
 

@@ -26,12 +26,13 @@ static clt_status check_desc(const clt_checkpoint_desc *desc)
 {
     CLT_TRY(CLT_CHECK_STRUCT(desc, clt_checkpoint_desc));
     const clt_run_state *run = &desc->run;
-    if (run->step < 0 || run->epoch < 0 || run->batch < 0 || run->sample < 0 || desc->keep < 0)
+    if (run->step < 0 || run->epoch < 0 || run->batch < 0 || run->sample < 0 || desc->keep < 0 ||
+        desc->best < 0)
         return clt_fail(CLT_INVALID_ARGUMENT,
-                        "step %lld, epoch %lld, batch %lld, sample %lld and keep %lld must not be "
-                        "negative",
+                        "step %lld, epoch %lld, batch %lld, sample %lld, keep %lld and best %lld "
+                        "must not be negative",
                         (long long)run->step, (long long)run->epoch, (long long)run->batch,
-                        (long long)run->sample, (long long)desc->keep);
+                        (long long)run->sample, (long long)desc->keep, (long long)desc->best);
     if (run->step > 999999999999999999)
         return clt_fail(CLT_INVALID_ARGUMENT, "step %lld has more than 18 digits",
                         (long long)run->step);
@@ -128,6 +129,33 @@ static bool delete_step(int dir_fd, const char *name)
     return renameat(dir_fd, name, dir_fd, doomed) == 0 && clt_folder_remove(dir_fd, doomed);
 }
 
+/* Points the link to the best checkpoint, at once. A file system without links gives a warning. */
+static void link_best(const char *dir, int dir_fd, int64_t best)
+{
+    const char *name = clt_step_name_of(best).text, *made = CLT_TMP_PREFIX CLT_BEST_LINK;
+    if (faccessat(dir_fd, name, F_OK, 0) != 0)
+        clt_log(CLT_LOG_WARN, "the best checkpoint, %s/%s, is not there: %s", dir, name,
+                strerror(errno));
+    else if (symlinkat(name, dir_fd, made) != 0 ||
+             renameat(dir_fd, made, dir_fd, CLT_BEST_LINK) != 0)
+        clt_log(CLT_LOG_WARN,
+                "cannot make the link %s/" CLT_BEST_LINK " to the best checkpoint, "
+                "%s: %s",
+                dir, name, strerror(errno));
+}
+
+/* Returns the step to which the link points; -1: there is none. */
+static int64_t linked_best(int dir_fd)
+{
+    char target[64];
+    clt_step_name name;
+    const ssize_t length = readlinkat(dir_fd, CLT_BEST_LINK, target, sizeof target - 1);
+    if (length < 0)
+        return -1;
+    target[length] = '\0';
+    return clt_step_name_parse(target, &name) ? name.step : -1;
+}
+
 static void delete_older(const char *dir, int dir_fd, const clt_checkpoint_desc *desc)
 {
     clt_step_name *items;
@@ -137,6 +165,7 @@ static void delete_older(const char *dir, int dir_fd, const clt_checkpoint_desc 
         return;
     }
     int64_t kept = 1;
+    const int64_t linked = linked_best(dir_fd), best = desc->best > 0 ? desc->best : linked;
     for (int i = 0; i < count; i++) {
         bool displaced = items[i].displaced && items[i].step <= desc->run.step;
         if (!displaced && items[i].step >= desc->run.step)
@@ -145,6 +174,8 @@ static void delete_older(const char *dir, int dir_fd, const clt_checkpoint_desc 
             kept++;
             continue;
         }
+        if (!displaced && (items[i].step == best || items[i].step == linked))
+            continue;
         if (!delete_step(dir_fd, items[i].text))
             clt_log(CLT_LOG_WARN, "cannot delete the checkpoint %s/%s: %s", dir, items[i].text,
                     strerror(errno));
@@ -168,6 +199,8 @@ static clt_status save_into(const char *dir, const clt_checkpoint_desc *desc)
     if (status == CLT_OK) {
         status = clt_sync_fd(fd, dir);
         if (status == CLT_OK) {
+            if (desc->best > 0)
+                link_best(dir, fd, desc->best);
             delete_older(dir, fd, desc);
             /* The older checkpoint of the same step, if the two were exchanged. */
             clt_folder_remove(fd, tmp);

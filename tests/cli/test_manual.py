@@ -90,7 +90,7 @@ class Manual(CommandTest):
 
     def test_values_are_accepted(self):
         """The command accepts every value that completion offers."""
-        wanted = {"--precision": (), "--schedule": ("step:", "cosine,warmup:"), "--shuffle": (), "--split": (),
+        wanted = {"--precision": (), "--schedule": ("step:", "cosine,warmup:", "plateau:"), "--shuffle": (), "--split": (),
                   "--tune": (), "--optimizer": (), "--checkpoint-every": (), "--devices": ("gpu",)}
         for option, unfinished in wanted.items():
             values = [v for v in self.complete(f"cltrain train {option} ") if v not in unfinished]

@@ -34,6 +34,8 @@ LENGTHS = {
     ("clt_fit_options", "mean"): "channels",
     ("clt_fit_options", "std"): "channels",
     ("clt_progress", "split"): "n_split",
+    ("clt_evaluation", "names"): "count",
+    ("clt_evaluation", "values"): "count",
     ("clt_evaluate", "sums"): MEANS,
     ("clt_evaluate", "weights"): MEANS,
     ("clt_local_sync", "samples"): "?trainers of this rank",
@@ -91,7 +93,8 @@ WRITTEN_ONE = {
 ALWAYS_ONE = {"dtype", "rank", "count", "quantum"}
 
 # Handles without a function that frees them, and who owns them.
-OWNERS = {"clt_value": "clt_graph", "clt_operator": "library", "clt_comm_request": "clt_comm"}
+OWNERS = {"clt_value": "clt_graph", "clt_operator": "library", "clt_comm_request": "clt_comm",
+          "clt_policy_run": "library"}
 
 # Functions that free a handle, or an array of handles.
 FREEING = ("_destroy", "_free", "_close", "_release", "_stop")

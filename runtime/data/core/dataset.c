@@ -314,6 +314,8 @@ clt_status clt_dataset_wait(clt_dataset *dataset)
 {
     if (!dataset)
         return clt_fail(CLT_INVALID_ARGUMENT, "the data set is NULL");
+    if (dataset->whole)
+        return clt_dataset_wait(dataset->whole);
     if (!atomic_load_explicit(&dataset->ready, memory_order_acquire)) {
         pthread_mutex_lock(&dataset->wait_lock);
         if (dataset->thread_running) {
@@ -347,7 +349,7 @@ void clt_dataset_free(clt_dataset *dataset)
         dataset->payload_free(dataset->payload);
     pthread_mutex_destroy(&dataset->fill_lock);
     pthread_mutex_destroy(&dataset->wait_lock);
-    CLT_FREE(dataset->name, dataset);
+    CLT_FREE(dataset->name, dataset->map, dataset);
 }
 
 /* Fetches samples one by one. fields[f] is the destination for field f. */
@@ -368,13 +370,14 @@ clt_status clt_dataset_fill(clt_dataset *dataset, const clt_sample_key *key, con
 {
     if (dataset->fetch)
         return fetch_all(dataset, key, indices, count, fields);
+    pthread_mutex_t *lock = dataset->whole ? &dataset->whole->fill_lock : &dataset->fill_lock;
     if (dataset->serial)
-        pthread_mutex_lock(&dataset->fill_lock);
+        pthread_mutex_lock(lock);
     /* Clears older messages: a message found after the call is the callback's own. */
     clt_error_restore("");
     clt_status status = dataset->fill(dataset->user, indices, count, fields);
     if (dataset->serial)
-        pthread_mutex_unlock(&dataset->fill_lock);
+        pthread_mutex_unlock(lock);
     if (status == CLT_OK)
         return CLT_OK;
     if (*clt_error_message())
@@ -458,6 +461,10 @@ clt_status clt_dataset_field_data(clt_dataset *dataset, int field, const void **
         return clt_fail(CLT_UNSUPPORTED,
                         "data set '%s', field '%s': samples are not in host memory", dataset->name,
                         dataset->fields[field].name);
+    if (dataset->whole)
+        return clt_fail(CLT_UNSUPPORTED,
+                        "data set '%s', field '%s': the samples of a part do not lie together",
+                        dataset->name, dataset->fields[field].name);
     CLT_TRY(clt_dataset_wait(dataset));
     *out = dataset->fields[field].data;
     return CLT_OK;

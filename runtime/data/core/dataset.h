@@ -46,6 +46,11 @@ struct clt_dataset {
     clt_data_kind kind;
     char *name;
     int64_t count;
+    /* Of a part (dataset_parts.c): the data set that it is a part of, and the numbers that its
+     * samples have there. NULL: it is no part. Loaders translate numbers, so fields, `fill` and
+     * `fetch` only see numbers of the whole. */
+    clt_dataset *whole;
+    int64_t *map;
     int field_count;
     clt_data_field fields[CLT_DATA_MAX_FIELDS];
     _Atomic bool sealed; /* a loader reads the fields: none may be added */
@@ -121,6 +126,9 @@ clt_status clt_dataset_new_fetched(const char *name, int64_t count, clt_fetch_fn
 /* Runs `job` on a new thread (`background`) or in this call. Takes ownership of the job, also when
  * the call fails. */
 clt_status clt_dataset_run_job(clt_dataset *dataset, clt_data_job *job, bool background);
+
+/* Replaces positions in a part by the numbers of the samples in the whole data set. */
+void clt_dataset_translate(const clt_dataset *dataset, int64_t count, int64_t *indices);
 
 /* Calls the callback of a callback data set. Serial callbacks are never called by two threads at
  * once. */

@@ -22,6 +22,11 @@ clt_status clt_dataset_digest(clt_dataset *dataset, uint64_t *digest)
 {
     uint64_t hash = 0;
     *digest = 0;
+    if (dataset->whole) {
+        CLT_TRY(clt_dataset_digest(dataset->whole, &hash));
+        *digest = clt_hash(dataset->map, (size_t)dataset->count * sizeof *dataset->map, hash);
+        return CLT_OK;
+    }
     if (dataset->fetch)
         *digest = dataset->content;
     if (dataset->kind != CLT_DATA_HOST)

@@ -9,7 +9,7 @@ typedef struct clt_data_request {
     const char *spec, *name, *path;
     const clt_dataset_options *options;
     bool test; /* the test split, not the training split */
-    bool all;  /* arrays only: no split, all samples of a file */
+    bool all;  /* no split, all samples; not every kind has that */
 } clt_data_request;
 
 clt_status clt_open_idx(const clt_data_request *r, clt_dataset **out);

@@ -441,14 +441,20 @@ static clt_status find_files(images *m, const clt_data_request *r, clt_listing *
     clt_str train = {0}, root = {0};
     clt_listing found = {0};
     clt_str_add(&train, "%s/train", r->path);
-    const bool divide = !is_folder("train", (void *)r->path);
+    const bool classes_here = !is_folder("train", (void *)r->path);
+    const bool divide = classes_here && !r->all;
     clt_str_add(&root, "%s%s", r->path,
-                divide                              ? ""
+                classes_here                        ? ""
                 : !r->test                          ? "/train"
                 : is_folder("val", (void *)r->path) ? "/val"
                                                     : "/test");
     clt_status status = train.failed || root.failed ? CLT_OUT_OF_MEMORY : CLT_OK;
-    const char *of_classes = divide ? r->path : clt_str_text(&train);
+    const char *of_classes = classes_here ? r->path : clt_str_text(&train);
+    if (status == CLT_OK && r->all && !classes_here)
+        status = clt_fail(CLT_INVALID_ARGUMENT,
+                          "%s: the split 'all' needs a folder for each class, and this folder has "
+                          "train",
+                          r->path);
     CLT_NEXT(status, clt_listing_read(of_classes, is_folder, (void *)of_classes, classes));
     if (status == CLT_OK && !classes->count)
         status = clt_fail(
@@ -460,7 +466,7 @@ static clt_status find_files(images *m, const clt_data_request *r, clt_listing *
                               "%s: the name of folder %d of %d has a line break: rename the folder",
                               of_classes, c + 1, classes->count);
     const char *at = clt_str_text(&root);
-    if (status == CLT_OK && r->test && !divide && !is_folder("val", (void *)r->path) &&
+    if (status == CLT_OK && r->test && !classes_here && !is_folder("val", (void *)r->path) &&
         !is_folder("test", (void *)r->path))
         status = clt_fail(CLT_NOT_FOUND,
                           "%s: the test split needs a folder val or test beside train", r->path);

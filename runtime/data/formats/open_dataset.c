@@ -179,9 +179,13 @@ clt_status clt_dataset_open_below(const char *root, const char *spec,
         return clt_fail_prefix(fail_listed(CLT_INVALID_ARGUMENT), "the data are not named; ");
     CLT_TRY(CLT_CHECK_STRUCT(options, clt_dataset_options));
     static const char *const splits[] = {"train", "test"};
-    const bool arrays = !strncmp(spec, "npz:", 4) || !strncmp(spec, "hdf5:", 5);
+    static const char *const whole[] = {"npz:", "hdf5:", "images:", "tokens:", "text:"};
+    bool takes_all = false;
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        takes_all = takes_all || !strncmp(spec, whole[i], strlen(whole[i]));
     const char *split = options->split ? options->split : "";
-    if (strcmp(split, splits[0]) && strcmp(split, splits[1]) && !(arrays && !strcmp(split, "all")))
+    if (strcmp(split, splits[0]) && strcmp(split, splits[1]) &&
+        !(takes_all && !strcmp(split, "all")))
         return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': split '%s' is neither train nor test",
                         spec, split);
     if (options->classes < 0 || options->classes > INT32_MAX)

@@ -153,7 +153,7 @@ static clt_status add_shard(clt_tokens *t, char *path)
 
 typedef struct name_rule {
     const char *ending;
-    bool test;
+    bool test, all;
 } name_rule;
 
 /* Whether `word` is in the name without letters next to it. */
@@ -175,6 +175,8 @@ static bool is_of_split(const char *name, void *user)
     const name_rule *rule = user;
     if (!clt_ends_in(name, rule->ending))
         return false;
+    if (rule->all)
+        return true;
     return rule->test
                ? has_word(name, "val") || has_word(name, "test") || has_word(name, "validation")
                : has_word(name, "train");
@@ -198,7 +200,7 @@ static clt_status no_file(const clt_data_request *r, const char *ending)
 static clt_status add_folder(clt_tokens *t, const clt_data_request *r, const char *ending)
 {
     clt_listing list;
-    name_rule rule = {ending, r->test};
+    name_rule rule = {ending, r->test, r->all};
     clt_status status = clt_listing_read(r->path, is_of_split, &rule, &list);
     for (int i = 0; status == CLT_OK && i < list.count; i++)
         status = add_shard(t, join(r->path, list.names[i]));
@@ -212,7 +214,7 @@ static clt_status add_folder(clt_tokens *t, const clt_data_request *r, const cha
 static clt_status add_pattern(clt_tokens *t, const clt_data_request *r, const char *ending)
 {
     glob_t found = {0};
-    name_rule rule = {ending, r->test};
+    name_rule rule = {ending, r->test, r->all};
     const int failed = glob(r->path, GLOB_BRACE, NULL, &found);
     clt_status status = failed && failed != GLOB_NOMATCH
                             ? clt_fail(CLT_IO, "%s: cannot be listed", r->path)
@@ -238,7 +240,7 @@ clt_status clt_tokens_add_files(clt_tokens *t, const clt_data_request *r, bool *
         return add_folder(t, r, ending);
     if (!there && strpbrk(r->path, "*?[{"))
         return add_pattern(t, r, ending);
-    *divided = true;
+    *divided = !r->all;
     return add_shard(t, clt_strdup(r->path));
 }
 

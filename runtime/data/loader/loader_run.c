@@ -154,6 +154,7 @@ static clt_status run_task(clt_loader *l, clt_loader_thread *w, const clt_loader
     if (end > s->to)
         end = s->to;
     clt_order_fill(&s->order, s->begin + begin, end - begin, s->indices + (begin - s->from));
+    clt_dataset_translate(l->gather.dataset, end - begin, s->indices + (begin - s->from));
     memset(w->weights, 0, ((size_t)d->local_parts + 1) * sizeof *w->weights);
     for (int p = 0; p < d->parts; p++) {
         int64_t from = s->offsets[p] > begin ? s->offsets[p] : begin;

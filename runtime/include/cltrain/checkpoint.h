@@ -181,6 +181,8 @@ typedef struct clt_checkpoint_desc {
     clt_tensor_fetch_fn fetch; /* needed if a tensor has no `data`; the model is written first */
     void *fetch_user;
     int64_t keep; /* number of checkpoints to keep, with this one; 0: all */
+    int64_t
+        best; /* step of the best checkpoint, this one or an earlier one; 0: leave it as it is */
 } clt_checkpoint_desc;
 
 /* Sets struct_size and the defaults: nothing to save, seed 0, keep all. */
@@ -191,8 +193,10 @@ CLT_API void clt_checkpoint_desc_init(clt_checkpoint_desc *desc);
  *
  * - The checkpoint is written beside, synced to the disk and renamed. So it is there whole or not
  *   at all. It replaces one of the same step. Leftovers of a killed save are removed.
- * - Then older checkpoints are deleted, except the `keep` - 1 newest ones. Checkpoints of later
- *   steps stay. A deletion that fails is logged as a warning.
+ * - With `best`, the link `dir`/best then points to that checkpoint. If it is not there, a warning
+ * is logged. The link is a name of the checkpoint for all functions that open one.
+ * - Then older checkpoints are deleted, except the `keep` - 1 newest ones and the target of the
+ * link `best`. Checkpoints of later steps stay. A deletion that fails is logged as a warning.
  * - A failure leaves all earlier checkpoints as they are.
  * - One process and thread at a time may save to `dir`. Take clt_folder_lock_take for that.
  *

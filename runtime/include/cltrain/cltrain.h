@@ -28,6 +28,7 @@
 #include <cltrain/ops/recurrent.h>
 #include <cltrain/ops/tensor.h>
 #include <cltrain/planner.h>
+#include <cltrain/policy.h>
 #include <cltrain/predict.h>
 #include <cltrain/status.h>
 #include <cltrain/store.h>

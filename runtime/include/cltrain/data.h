@@ -67,7 +67,8 @@ typedef enum clt_windows {
 typedef struct clt_dataset_options {
     int64_t struct_size;
     const char *split; /* "train" (default) or "test". npz:FILE and hdf5:FILE with arrays in the
-                          root also take "all": every sample, whatever the arrays' names end in */
+                          root also take "all": every sample, whatever the arrays' names end in. So
+                          do images:DIR with a folder for each class, tokens:PATH and text:PATH */
     int64_t classes;  /* labels must be below this number. 0 (default): the number of the named data
                          set, or for other files the largest label + 1 */
     int background;   /* 0 (default): return when all samples are decoded and checked.
@@ -277,6 +278,31 @@ CLT_API clt_status clt_augment_parse(const char *text, clt_augment *out);
 CLT_API clt_status clt_dataset_augment(clt_dataset *dataset, const char *field,
                                        const clt_augment *augment);
 
+/*
+ * Divide a data set into a part for validation and the rest. Both are data sets of their own with
+ * the same fields, which read the samples of `dataset`, so `dataset` must outlive them. Nothing is
+ * copied but numbers of samples. clt_dataset_augment of one changes neither the other nor
+ * `dataset`. Samples keep their order. Messages name the samples by their numbers in `dataset`.
+ *
+ * clt_dataset_split gives `fraction` of the samples to *part, rounded, at least one. Which ones
+ * depends on the number of samples and `seed` only: all ranks and a resumed run get the same part.
+ * clt_dataset_split_by gives those to *part whose number in the field `field` is not 0. The field
+ * has one number a sample, in host memory.
+ *
+ * Errors: INVALID_ARGUMENT (a fraction that is not between 0 and 1, or leaves one of the two
+ * without samples; a part of a part), NOT_FOUND (no such field), UNSUPPORTED (text whose windows
+ * move, because windows of one would cover tokens of the other; a field that is no number or not in
+ * host memory), those of the decode, OUT_OF_MEMORY. Free both with clt_dataset_free.
+ */
+CLT_API clt_status clt_dataset_split(clt_dataset *dataset, double fraction, int64_t seed,
+                                     clt_dataset **rest, clt_dataset **part);
+CLT_API clt_status clt_dataset_split_by(clt_dataset *dataset, const char *field, clt_dataset **rest,
+                                        clt_dataset **part);
+
+/* Returns the number that a sample has in the data set that this one is a part of; the same number
+ * if it is no part. */
+CLT_API int64_t clt_dataset_number(const clt_dataset *dataset, int64_t sample);
+
 /* Waits until a data set opened in the background is decoded. Returns the failure of the decode, at
  * every call. Other data sets return at once. */
 CLT_API clt_status clt_dataset_wait(clt_dataset *dataset);
@@ -317,7 +343,7 @@ CLT_API const char *clt_dataset_class_name(const clt_dataset *dataset, int field
 
 /* Gives the samples of a field in host memory, one after the other. Waits for a decode in the
  * background. Read-only; valid as long as the data set. Errors: UNSUPPORTED if the samples are not
- * in host memory, and the failure of the decode. */
+ * in host memory, or those of a part (clt_dataset_split), and the failure of the decode. */
 CLT_API clt_status clt_dataset_field_data(clt_dataset *dataset, int field, const void **out);
 
 /*

@@ -9,6 +9,7 @@
 
 #include <cltrain/checkpoint.h>
 #include <cltrain/data.h>
+#include <cltrain/policy.h>
 #include <cltrain/train.h>
 
 CLT_BEGIN_DECLS
@@ -31,6 +32,10 @@ typedef struct clt_progress {
     double wait_seconds; /* that the devices waited for data so far */
     double test_loss;    /* epoch reports with a test set; else NaN */
     double test_metric;  /* the first metric over the test set; else NaN */
+    /* The same over the validation set, in the reports of its evaluations. */
+    double val_loss, val_metric;
+    const double *val_means;
+    int n_val_means;
     /* Epoch reports with a test set: each loss, then each metric, in the graph's order
      * (clt_graph_loss_name, clt_graph_metric_name); NaN if the weight is 0. Valid until the report
      * returns. Other reports: NULL. */
@@ -82,9 +87,18 @@ typedef struct clt_fit_options {
     const double *mean, *std;
     int64_t ignore_index; /* label that does not count; INT64_MIN: none */
 
+    /* NULL; samples apart from training and test, on which choices rest: those of policies, and
+     * yours. */
+    clt_dataset *validation;
+    int64_t validate_every; /* 0: evaluate `validation` at the end of each epoch; else after every
+                               so many steps */
+    /* See <cltrain/policy.h>; NULL. They are called in this order. */
+    clt_policy *const *policies;
+    int n_policies;
+
     const char *checkpoint_dir; /* NULL: none */
     int64_t checkpoint_every;   /* steps; 0: at the end and when stopped only; -1: each epoch */
-    int64_t keep;               /* 3; 0: all */
+    int64_t keep;               /* 3; 0: all. The best one (clt_policy_keep) is kept beside them */
     int resume;                 /* 1: go on from the newest checkpoint in checkpoint_dir, if there
                                    is one */
     const char *resume_from;    /* with resume: the folder of a step instead; NULL: the newest */
@@ -98,6 +112,12 @@ typedef struct clt_fit_options {
     /* Receive reports; may be NULL. A step is reported when the next step is enqueued. */
     void (*on_step)(void *user, const clt_progress *progress);
     void (*on_epoch)(void *user, const clt_progress *progress);
+    /* An evaluation of `validation` that does not end an epoch. `loss` is that of the epoch so far.
+     */
+    void (*on_validation)(void *user, const clt_progress *progress);
+    /* A policy stopped the run, kept its state as the best, or set the rate, after step `step`:
+     * `what` says so in a line. Not called on idle ranks. */
+    void (*on_policy)(void *user, int64_t step, const char *what);
     /* Called before a checkpoint is written, which contains all steps reported so far. May be NULL.
      */
     void (*on_checkpoint)(void *user);
@@ -117,6 +137,8 @@ CLT_API void clt_fit_options_init(clt_fit_options *options);
 /*
  * Trains on `train`, and evaluates on `test` (may be NULL) after each epoch. The parameters are in
  * the trainer's store afterwards.
+ *
+ * If a policy ends the run, the result is OK.
  *
  * Errors:
  *

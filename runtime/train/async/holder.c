@@ -499,6 +499,10 @@ clt_status clt_async_hold(const clt_graph *graph, clt_device *device,
     if (!own.number && (!whole || !train || !fit))
         return clt_fail(CLT_INVALID_ARGUMENT, "holder 0 needs a trainer of the whole model and the "
                                               "training data");
+    if (fit && (fit->validation || fit->n_policies))
+        return clt_fail(CLT_UNSUPPORTED,
+                        "clt_fit_options.validation and .policies are not built for "
+                        "asynchronous training: evaluate the test set instead");
     if (!own.host)
         own.host = host_of(own.listen, host, sizeof host);
     if (own.number && is_any(own.host))

@@ -89,6 +89,8 @@ static clt_status end_epoch(clt_keeper *k, const clt_snapshot *s)
                              .loss_scale = 1,
                              .test_loss = NAN,
                              .test_metric = NAN,
+                             .val_loss = NAN,
+                             .val_metric = NAN,
                              .asynchronous = 1,
                              .discarded = s->discarded};
     double *means = NULL;

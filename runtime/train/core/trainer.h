@@ -54,6 +54,8 @@ struct clt_trainer {
     char *use;              /* see clt_trainer_set_use */
     clt_host_section *host; /* setup/host_sections.c */
     int n_host, room_host;
+    char *policies;    /* fit/policies.c: state of a run's policies, for checkpoints; NULL: none */
+    int64_t best_step; /* of the best checkpoint; 0: none */
     /* For checkpoints of asynchronous runs: JSON of the batches that are still out; borrowed. NULL:
      * none. */
     const char *deals;
@@ -113,6 +115,10 @@ clt_status clt_trainer_copy_replica(clt_trainer *trainer, int participant);
  * with the samples that are left of an epoch in the middle. */
 #define CLT_SECTION_LOCAL "local"
 #define CLT_LOCAL_LEFT "\"left\""
+
+/* The section with clt_trainer.policies: {"policies": {NAME: state}, "best": step, and the sums of
+ * the epoch's training loss}. */
+#define CLT_SECTION_POLICIES "policies"
 
 /* The section with clt_trainer.fresh, if it is not 0. */
 #define CLT_SECTION_FRESH "optimizer_since"

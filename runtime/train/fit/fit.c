@@ -34,7 +34,7 @@ static clt_status check(const clt_fit_options *o, const clt_trainer *t)
     if (o->batch < 0 || o->batch > t->options.batch)
         return clt_fail(CLT_INVALID_ARGUMENT, "batch %lld; the trainer was made for 1 to %lld",
                         (long long)o->batch, (long long)t->options.batch);
-    return CLT_OK;
+    return clt_policies_check(o);
 }
 
 /* Called after all ranks have dropped a step. Each rank learns of the failure, its own or
@@ -79,7 +79,7 @@ static clt_status one_step(clt_fit_run *f)
     f->between = false;
     f->tried = (clt_fit_pending){batch.slot, step, batch.epoch, batch.step.total, start, f->split};
     f->after = (clt_position){batch.next_epoch, batch.next_sample};
-    f->tried_due = batch.last_of_epoch ? batch.epoch : -1;
+    f->tried_due = clt_fit_due(f, step + 1, batch.epoch, batch.last_of_epoch);
     f->trainer->schedule_step = clt_fit_schedule_step(f, start);
     const clt_status stepped = clt_trainer_step(f->trainer, &batch.step, NULL);
     if (stepped == CLT_ABORTED && f->trainer->exchange.votes & CLT_VOTE_DROP)
@@ -88,7 +88,7 @@ static clt_status one_step(clt_fit_run *f)
     f->split = false;
     f->last = f->tried;
     f->position = f->after;
-    f->epoch_due = f->tried_due;
+    f->due = f->tried_due;
     const clt_status status = clt_fit_finish(f, &before);
     if (status == CLT_NONFINITE) /* the guard stopped at that step */
         f->last = before;
@@ -101,15 +101,16 @@ static clt_status one_step(clt_fit_run *f)
 
 static clt_status after_step(clt_fit_run *f)
 {
-    if (f->epoch_due >= 0) {
+    if (f->due >= 0) {
         CLT_TRY(clt_fit_finish_last(f));
         f->between = f->evaluating = true;
-        CLT_TRY(clt_fit_end_epoch(f, f->epoch_due));
+        CLT_TRY(clt_fit_evaluate(f, f->due));
         f->between = f->evaluating = false;
-        f->epoch_due = -1;
+        f->due = -1;
     }
     const int64_t every = f->options->checkpoint_every;
-    if (every > 0 && f->trainer->steps % every == 0 && f->trainer->steps < f->total_steps) {
+    if (every > 0 && f->trainer->steps % every == 0 && f->trainer->steps < f->total_steps &&
+        f->trainer->steps != f->saved_step) {
         CLT_TRY(clt_fit_finish_last(f));
         clt_fit_save_on_the_way(f);
     }
@@ -172,8 +173,8 @@ static clt_status recover(clt_fit_run *f, clt_status failure)
     clt_error_restore(message);
     /* Ranks that were ahead evaluate once more, together with the ranks that have not evaluated
      * yet. */
-    const int64_t due[] = {f->epoch_due, f->tried_due};
-    CLT_TRY(clt_lost_recover(t, due, &f->epoch_due, &redo));
+    const int64_t due[] = {f->due, f->tried_due};
+    CLT_TRY(clt_lost_recover(t, due, &f->due, &redo));
     f->lost = false;
     f->told = clt_clock();
     if (!redo) {
@@ -223,15 +224,15 @@ static clt_status run(clt_fit_run *f)
     for (;;) {
         /* After the loss of a device, the end of an epoch may be due without another step. */
         const bool ended = f->trainer->steps >= f->total_steps;
-        if (f->epoch_due < 0 && !ended)
+        if (f->due < 0 && !ended)
             status = divide(f);
-        if (status == CLT_OK && f->epoch_due < 0 && !ended)
+        if (status == CLT_OK && f->due < 0 && !ended)
             status = one_step(f);
         CLT_NEXT(status, after_step(f));
         CLT_NEXT(status, tell_idle(f));
         if (status == CLT_OK && ended)
             status = clt_fit_finish_last(f);
-        if (status == CLT_OK && ended && f->epoch_due < 0)
+        if (status == CLT_OK && ended && f->due < 0)
             return clt_trainer_wait(f->trainer);
         if (status == CLT_OK && stops(f))
             return stop(f);
@@ -308,7 +309,7 @@ static void name_sample(const clt_fit_run *f)
         clt_error_restore(message);
     else
         clt_fail(CLT_NONFINITE, "%s; the sample is number %lld of data set %s", message,
-                 (long long)index, clt_dataset_name(f->train));
+                 (long long)clt_dataset_number(f->train, index), clt_dataset_name(f->train));
 }
 
 /* The run ended with a device or a rank. Adds to the message from where it can go on, and which
@@ -342,6 +343,7 @@ static void end(clt_fit_run *f)
     clt_source_destroy(f->source);
     clt_folder_lock_release(f->lock);
     clt_free(f->news);
+    clt_policies_end(f);
     f->trainer->may_idle = false;
 }
 
@@ -358,7 +360,8 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
                      .batch = options->batch ? options->batch : trainer->options.batch,
                      .seed = options->seed < 0 ? 0 : options->seed,
                      .last = {.slot = -1},
-                     .epoch_due = -1,
+                     .due = -1,
+                     .saved_step = -1,
                      .began = clt_clock(),
                      .reported = clt_clock()};
     clt_status status = clt_fit_begin(&f, train);

@@ -6,6 +6,7 @@
 
 #include "train/planner/balance.h"
 #include "train/fit/batch_source.h"
+#include "train/fit/policies.h"
 #include "train/core/trainer.h"
 
 /* A step that was enqueued. */
@@ -33,27 +34,30 @@ typedef struct clt_fit_run {
     clt_fit_pending last;  /* the step that is enqueued and not reported yet */
     clt_fit_pending tried; /* the last step that was begun */
     clt_position after;    /* where the batch after `tried` starts */
-    int64_t tried_due;     /* value of epoch_due once `tried` is done */
-    int64_t epoch_due;     /* the epoch whose end is to be reported; -1: none */
+    int64_t tried_due;     /* value of `due` once `tried` is done */
+    int64_t due;           /* the evaluation that is due, see clt_fit_due; -1: none */
     bool between; /* between two steps: a failure there leaves the last step's weights complete */
     bool evaluating; /* an evaluation runs, between two steps */
     bool lost;       /* a device or another rank failed, and training has not gone on yet */
     bool dropped;    /* a rank could not read its samples, so all ranks are between two steps */
     double epoch_loss;
     int64_t epoch_samples;
-    clt_balance *balance;  /* NULL: the division is fixed, or changes as options->splits say */
-    bool rebalance;        /* the next step uses the weights of `balance` */
-    int next_split;        /* index of the next of options->splits */
-    bool split;            /* the next step's division differs from that of the step before */
-    double waited;         /* seconds of waiting for destroyed sources, and in evaluations */
-    clt_folder_lock *lock; /* NULL: the caller holds the lock, or this rank saves nothing */
+    double ended_loss;       /* mean of the last epoch that was reported */
+    int64_t saved_step;      /* of the last checkpoint; -1: none */
+    clt_policy_run policies; /* fit/policies.c */
+    clt_balance *balance;    /* NULL: the division is fixed, or changes as options->splits say */
+    bool rebalance;          /* the next step uses the weights of `balance` */
+    int next_split;          /* index of the next of options->splits */
+    bool split;              /* the next step's division differs from that of the step before */
+    double waited;           /* seconds of waiting for destroyed sources, and in evaluations */
+    clt_folder_lock *lock;   /* NULL: the caller holds the lock, or this rank saves nothing */
     /* After a rank has lost its last device (fit/idle.c): */
-    int64_t reported_step, reported_epoch; /* the last ones */
-    char *news;                            /* reports that idle ranks have not got yet */
-    int n_news, news_room;                 /* bytes */
-    double told;                           /* when idle ranks were told last */
-    bool idle_stop;                        /* an idle rank wants the run to stop */
-    bool failing;                          /* the run has failed, and ranks may be apart */
+    int64_t reported_step, reported_epoch, reported_validation; /* the last ones */
+    char *news;            /* reports that idle ranks have not got yet */
+    int n_news, news_room; /* bytes */
+    double told;           /* when idle ranks were told last */
+    bool idle_stop;        /* an idle rank wants the run to stop */
+    bool failing;          /* the run has failed, and ranks may be apart */
 } clt_fit_run;
 
 /* Finds where the first batch starts and how many steps there are. All ranks agree. */
@@ -67,9 +71,10 @@ int64_t clt_fit_schedule_step(const clt_fit_run *f, clt_position position);
 void clt_fit_describe_data(clt_trainer *trainer, const clt_dataset *train,
                            const clt_fit_options *options);
 
-/* Checks that all ranks have the same samples, if a rank has them in host memory. `test` may be
- * NULL. Collective. */
-clt_status clt_fit_compare_data(const clt_participants *all, clt_dataset *train, clt_dataset *test);
+/* Checks that all ranks have the same samples, if a rank has them in host memory. `test` and
+ * `validation` may be NULL. Collective. */
+clt_status clt_fit_compare_data(const clt_participants *all, clt_dataset *train, clt_dataset *test,
+                                clt_dataset *validation);
 
 /* Creates the source of batches from f->position on. */
 clt_status clt_fit_make_source(clt_fit_run *f);
@@ -84,6 +89,8 @@ double clt_fit_waited(const clt_fit_run *f);
  * epoch's steps. An epoch that was reported before is left out. */
 void clt_fit_report_step(clt_fit_run *f, const clt_progress *progress);
 void clt_fit_report_epoch(clt_fit_run *f, clt_progress *progress);
+
+void clt_fit_report_validation(clt_fit_run *f, const clt_progress *progress);
 
 /* Reads a step's results, reports them, and releases its inputs. */
 clt_status clt_fit_finish(clt_fit_run *f, const clt_fit_pending *p);
@@ -100,17 +107,30 @@ clt_status clt_fit_save(clt_fit_run *f);
  * save may succeed. */
 void clt_fit_save_on_the_way(clt_fit_run *f);
 
-/* Sets the test loss, metric and means of a report. `sums` has the sum of each loss and metric of
- * the test set, then the weight of each, then room for the means, which the report points to. */
+/* Computes means over a set, the loss of all, and the first metric. `sums` has the sum of each loss
+ * and metric of the set, then the weight of each, then room for the means, which are returned. */
+const double *clt_fit_means(const clt_session *session, double *sums, double *loss, double *metric);
+
+/* The same into the test set's members of a report. */
 void clt_fit_test_means(const clt_session *session, double *sums, clt_progress *progress);
 
-/* Evaluates, reports the epoch, and saves if options ask for it. */
-clt_status clt_fit_end_epoch(clt_fit_run *f, int64_t epoch);
+/* Returns what is due after the step that is step number `steps` and the last of its epoch, or not:
+ * a number for clt_fit_evaluate, -1 for nothing. */
+int64_t clt_fit_due(const clt_fit_run *f, int64_t steps, int64_t epoch, bool last_of_epoch);
+
+/* Evaluates what is due, reports it, calls the policies, and saves if they or the options ask for
+ * it. */
+clt_status clt_fit_evaluate(clt_fit_run *f, int64_t due);
 
 /* --- idle.c: ranks that have lost their last device ----------------------------------------- */
 
 /* A report for idle ranks; SAVE comes before a checkpoint. */
-typedef enum clt_fit_news { CLT_FIT_STEP, CLT_FIT_EPOCH, CLT_FIT_SAVE } clt_fit_news;
+typedef enum clt_fit_news {
+    CLT_FIT_STEP,
+    CLT_FIT_EPOCH,
+    CLT_FIT_VALIDATION,
+    CLT_FIT_SAVE
+} clt_fit_news;
 
 /* Whether this rank is idle. */
 bool clt_fit_is_idle(const clt_fit_run *f);

@@ -104,15 +104,23 @@ static uint64_t add_number(uint64_t hash, int64_t number)
     return clt_hash(&number, sizeof number, hash);
 }
 
-clt_status clt_fit_compare_data(const clt_participants *all, clt_dataset *train, clt_dataset *test)
+static clt_status digest(clt_dataset *dataset, uint64_t *value)
 {
-    uint64_t trained = 0, tested = 0;
-    clt_status status = clt_dataset_digest(train, &trained);
-    if (status == CLT_OK && test)
-        status = clt_dataset_digest(test, &tested);
+    *value = 0;
+    return dataset ? clt_dataset_digest(dataset, value) : CLT_OK;
+}
+
+clt_status clt_fit_compare_data(const clt_participants *all, clt_dataset *train, clt_dataset *test,
+                                clt_dataset *validation)
+{
+    uint64_t trained = 0, tested = 0, validated = 0;
+    clt_status status = digest(train, &trained);
+    CLT_NEXT(status, digest(test, &tested));
+    CLT_NEXT(status, digest(validation, &validated));
     CLT_TRY(clt_world_agree(all, status));
     CLT_TRY(clt_ranks_compare(all->world, trained, "content of the training data"));
-    return clt_ranks_compare(all->world, tested, "content of the test data");
+    CLT_TRY(clt_ranks_compare(all->world, tested, "content of the test data"));
+    return clt_ranks_compare(all->world, validated, "content of the validation data");
 }
 
 /* Locks the folder before it is read, so that the newest checkpoint stays the newest. */
@@ -141,20 +149,22 @@ static clt_status begin_together(clt_fit_run *f, clt_dataset *train)
     hash = add_number(hash, o->steps);
     hash = add_number(hash, o->seed);
     hash = add_number(hash, o->checkpoint_dir ? o->checkpoint_every : 0);
+    hash = clt_policies_hash(o, hash);
     for (int i = 0; i < o->n_splits; i++) {
         hash = add_number(add_number(hash, o->splits[i].step), o->splits[i].quantum);
         hash = clt_hash(o->splits[i].weights, (size_t)t->all.total * sizeof(double), hash);
     }
     CLT_TRY(clt_ranks_compare(
         t->all.world, hash,
-        "run (number of samples, shuffling, normalisation, batch, length, seed or "
+        "run (number of samples, shuffling, normalisation, batch, length, seed, policies or "
         "changes of the split)"));
-    CLT_TRY(clt_fit_compare_data(&t->all, train, f->test));
+    CLT_TRY(clt_fit_compare_data(&t->all, train, f->test, o->validation));
     int64_t begin[] = {f->position.epoch, f->position.sample, f->seed, f->resumed};
     CLT_TRY(clt_world_tell(&t->all, 0, begin, sizeof begin));
     f->position = (clt_position){begin[0], begin[1]};
     f->seed = begin[2];
     f->resumed = begin[3] != 0;
+    CLT_TRY(clt_policies_tell(f));
     t->exchange.vote = t->exchange.votes = 0;
     /* Other ranks need not have the checkpoint from which rank 0 resumes. */
     if (!f->resumed)
@@ -171,6 +181,7 @@ clt_status clt_fit_begin(clt_fit_run *f, clt_dataset *train)
     clt_fit_describe_data(t, train, o);
     CLT_TRY(begin_together(f, train));
     f->total_steps = find_end(f, samples);
+    CLT_TRY(clt_world_agree(&t->all, clt_policies_begin(f)));
     CLT_TRY(clt_fit_make_balance(f));
     return clt_world_agree(&t->all, clt_fit_make_source(f));
 }

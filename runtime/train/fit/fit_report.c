@@ -13,6 +13,14 @@ double clt_fit_waited(const clt_fit_run *f)
     return f->waited + (f->source ? clt_source_waited(f->source) : 0);
 }
 
+static void note(clt_fit_run *f, clt_fit_news kind, const char *what, int64_t number,
+                 const clt_progress *progress)
+{
+    if (clt_fit_note(f, kind, progress) != CLT_OK)
+        clt_log(CLT_LOG_WARN, "idle ranks do not report %s %lld: %s", what, (long long)number,
+                clt_error_message());
+}
+
 void clt_fit_report_step(clt_fit_run *f, const clt_progress *progress)
 {
     if (isfinite(progress->loss)) {
@@ -24,23 +32,35 @@ void clt_fit_report_step(clt_fit_run *f, const clt_progress *progress)
     f->skipped = progress->skipped;
     if (f->options->on_step)
         f->options->on_step(f->options->user, progress);
-    if (clt_fit_note(f, CLT_FIT_STEP, progress) != CLT_OK)
-        clt_log(CLT_LOG_WARN, "idle ranks do not report step %lld: %s", (long long)progress->step,
-                clt_error_message());
+    note(f, CLT_FIT_STEP, "step", progress->step, progress);
 }
 
+static double mean_of_epoch(const clt_fit_run *f)
+{
+    return f->epoch_samples ? f->epoch_loss / (double)f->epoch_samples : NAN;
+}
+
+/* An evaluation may be repeated after the loss of a device: the epoch's loss stays. */
 void clt_fit_report_epoch(clt_fit_run *f, clt_progress *progress)
 {
+    const bool again = f->reported_epoch >= progress->epoch;
     progress->samples = f->epoch_samples;
-    progress->loss = f->epoch_samples ? f->epoch_loss / (double)f->epoch_samples : NAN;
+    progress->loss = again ? f->ended_loss : mean_of_epoch(f);
+    f->ended_loss = progress->loss;
     f->epoch_loss = 0;
     f->epoch_samples = 0;
-    if (f->options->on_epoch && f->reported_epoch < progress->epoch)
+    if (f->options->on_epoch && !again)
         f->options->on_epoch(f->options->user, progress);
     f->reported_epoch = progress->epoch;
-    if (clt_fit_note(f, CLT_FIT_EPOCH, progress) != CLT_OK)
-        clt_log(CLT_LOG_WARN, "idle ranks do not report epoch %lld: %s", (long long)progress->epoch,
-                clt_error_message());
+    note(f, CLT_FIT_EPOCH, "epoch", progress->epoch, progress);
+}
+
+void clt_fit_report_validation(clt_fit_run *f, const clt_progress *progress)
+{
+    if (f->options->on_validation && f->reported_validation < progress->step)
+        f->options->on_validation(f->options->user, progress);
+    f->reported_validation = progress->step;
+    note(f, CLT_FIT_VALIDATION, "the validation after step", progress->step, progress);
 }
 
 static void report(clt_fit_run *f, const clt_fit_pending *p, const clt_step_result *result)
@@ -62,6 +82,8 @@ static void report(clt_fit_run *f, const clt_fit_pending *p, const clt_step_resu
                                    .wait_seconds = clt_fit_waited(f),
                                    .test_loss = NAN,
                                    .test_metric = NAN,
+                                   .val_loss = NAN,
+                                   .val_metric = NAN,
                                    .split = split,
                                    .n_split = split ? clt_participants_parts(&t->all) : 0,
                                    .quantum = split ? t->shares.quantum : 0,
@@ -118,13 +140,16 @@ clt_status clt_fit_save(clt_fit_run *f)
 {
     const clt_fit_options *o = f->options;
     clt_heartbeat_state_is(f->trainer->exchange.beat, CLT_HEARTBEAT_SAVING);
-    if (o->checkpoint_dir && o->on_checkpoint)
+    if (!o->checkpoint_dir)
+        return CLT_OK;
+    if (o->on_checkpoint)
         o->on_checkpoint(o->user);
-    if (o->checkpoint_dir)
-        CLT_TRY(tell_of_save(f));
-    return o->checkpoint_dir ? clt_trainer_save(f->trainer, o->checkpoint_dir, f->position,
-                                                f->batch, f->seed, o->keep, o->model)
-                             : CLT_OK;
+    CLT_TRY(tell_of_save(f));
+    CLT_TRY(clt_policies_store(f));
+    CLT_TRY(clt_trainer_save(f->trainer, o->checkpoint_dir, f->position, f->batch, f->seed, o->keep,
+                             o->model));
+    f->saved_step = f->trainer->steps;
+    return CLT_OK;
 }
 
 void clt_fit_save_on_the_way(clt_fit_run *f)
@@ -184,58 +209,101 @@ done:
     return status;
 }
 
-void clt_fit_test_means(const clt_session *session, double *sums, clt_progress *progress)
+const double *clt_fit_means(const clt_session *session, double *sums, double *loss, double *metric)
 {
     const int n = session->n_means;
     const double *weights = sums + n;
     double *own = sums + 2 * n;
-    progress->test_loss = 0;
+    *loss = 0;
     for (int m = 0; m < n; m++) {
         own[m] = weights[m] > 0 ? sums[m] / weights[m] : NAN;
         if (m < session->n_losses && weights[m] > 0)
-            progress->test_loss += session->coefficients[m] * own[m];
+            *loss += session->coefficients[m] * own[m];
     }
     if (n > session->n_losses)
-        progress->test_metric = own[session->n_losses];
-    progress->test_means = own;
-    progress->n_test_means = n;
+        *metric = own[session->n_losses];
+    return own;
 }
 
-/* Computes losses and metrics over the test set. The caller frees *means after the report. */
-static clt_status evaluate_epoch(clt_fit_run *f, clt_progress *progress, double **means)
+void clt_fit_test_means(const clt_session *session, double *sums, clt_progress *progress)
+{
+    progress->test_means =
+        clt_fit_means(session, sums, &progress->test_loss, &progress->test_metric);
+    progress->n_test_means = session->n_means;
+}
+
+/* What is due: the epoch, and whether it ends, or the validation set is to be evaluated. */
+enum { DUE_EPOCH = 1, DUE_VALIDATION = 2, DUE_KINDS = 4 };
+
+int64_t clt_fit_due(const clt_fit_run *f, int64_t steps, int64_t epoch, bool last_of_epoch)
+{
+    const int64_t every = f->options->validate_every;
+    const int kinds =
+        (last_of_epoch ? DUE_EPOCH : 0) |
+        ((every ? steps % every == 0 : last_of_epoch) && f->options->validation ? DUE_VALIDATION
+                                                                                : 0);
+    return kinds ? epoch * DUE_KINDS + kinds : -1;
+}
+
+/* Computes losses and metrics over a set: means in sums[2 n_means], which the caller frees. */
+static clt_status evaluate_set(clt_fit_run *f, clt_dataset *dataset, double **sums)
+{
+    const int n = f->trainer->evaluation->n_means;
+    *sums = clt_calloc(3 * (size_t)n + 1, sizeof **sums);
+    CLT_TRY_MEMORY(*sums);
+    return evaluate(f->trainer, dataset, f->options, *sums, *sums + n, &f->waited, f);
+}
+
+/* Evaluates the sets. The caller frees sums[] after the report. */
+static clt_status evaluate_sets(clt_fit_run *f, int kinds, clt_progress *p, double *sums[2])
 {
     const clt_session *session = f->trainer->evaluation;
-    const int n = session->n_means;
-    double *sums = clt_calloc(3 * (size_t)n + 1, sizeof *sums);
-    CLT_TRY_MEMORY(sums);
-    *means = sums;
-    CLT_TRY(evaluate(f->trainer, f->test, f->options, sums, sums + n, &f->waited, f));
-    clt_fit_test_means(session, sums, progress);
+    if (kinds & DUE_VALIDATION) {
+        CLT_TRY(evaluate_set(f, f->options->validation, &sums[0]));
+        p->val_means = clt_fit_means(session, sums[0], &p->val_loss, &p->val_metric);
+        p->n_val_means = session->n_means;
+    }
+    if (kinds & DUE_EPOCH && f->test) {
+        CLT_TRY(evaluate_set(f, f->test, &sums[1]));
+        clt_fit_test_means(session, sums[1], p);
+    }
     return CLT_OK;
 }
 
-clt_status clt_fit_end_epoch(clt_fit_run *f, int64_t epoch)
+static clt_status evaluate_and_report(clt_fit_run *f, int kinds, clt_progress *p, double *sums[2])
 {
+    CLT_TRY(evaluate_sets(f, kinds, p, sums));
+    p->seconds = clt_clock() - f->began;
+    p->wait_seconds = clt_fit_waited(f);
+    if (kinds & DUE_EPOCH)
+        clt_fit_report_epoch(f, p);
+    else
+        clt_fit_report_validation(f, p);
+    return clt_policies_evaluated(f, p);
+}
+
+clt_status clt_fit_evaluate(clt_fit_run *f, int64_t due)
+{
+    const int kinds = (int)(due % DUE_KINDS);
+    double *sums[2] = {NULL, NULL};
     clt_progress progress = {.step = f->trainer->steps,
-                             .epoch = epoch + 1,
+                             .epoch = due / DUE_KINDS + 1,
                              .total_steps = f->total_steps,
+                             .samples = f->epoch_samples,
+                             .loss = mean_of_epoch(f),
                              .loss_scale = f->loss_scale,
                              .skipped = f->skipped,
                              .test_loss = NAN,
-                             .test_metric = NAN};
-    double *means = NULL;
-    const clt_status status = f->test ? evaluate_epoch(f, &progress, &means) : CLT_OK;
-    if (status != CLT_OK) {
-        clt_free(means);
-        return status;
-    }
-    progress.seconds = clt_clock() - f->began;
-    progress.wait_seconds = clt_fit_waited(f);
-    clt_fit_report_epoch(f, &progress);
-    clt_free(means);
+                             .test_metric = NAN,
+                             .val_loss = NAN,
+                             .val_metric = NAN};
+    const clt_status status = evaluate_and_report(f, kinds, &progress, sums);
+    CLT_FREE(sums[0], sums[1]);
+    CLT_TRY(status);
     f->reported = clt_clock();
-    /* The save of the last epoch is part of the run's result, so clt_fit does it. */
-    if (f->options->checkpoint_every < 0 && f->trainer->steps < f->total_steps)
+    /* The save of the last step is part of the run's result, so clt_fit does it. */
+    const bool wanted = f->policies.keep || (kinds & DUE_EPOCH && f->options->checkpoint_every < 0);
+    if (wanted && f->trainer->steps < f->total_steps)
         clt_fit_save_on_the_way(f);
     return CLT_OK;
 }

@@ -15,7 +15,7 @@ enum { NEWS = 32 << 10 };
 /* Seconds after which idle ranks are told. They notice a signal so much later. */
 static const double TELL_SECONDS = 1;
 
-/* A report. The numbers of `split` and `test_means` follow it. */
+/* A report. The numbers of `split`, `test_means` and `val_means` follow it. */
 typedef struct record {
     int64_t kind;
     clt_progress progress;
@@ -33,7 +33,8 @@ static clt_rest *rest_of(const clt_fit_run *f)
 
 static int bytes_of(const record *r)
 {
-    return (int)sizeof *r + (int)sizeof(double) * (r->progress.n_split + r->progress.n_test_means);
+    return (int)sizeof *r + (int)sizeof(double) * (r->progress.n_split + r->progress.n_test_means +
+                                                   r->progress.n_val_means);
 }
 
 static void add(clt_fit_run *f, const void *data, size_t bytes)
@@ -54,6 +55,7 @@ clt_status clt_fit_note(clt_fit_run *f, clt_fit_news kind, const clt_progress *p
     add(f, &r, sizeof r);
     add(f, r.progress.split, (size_t)r.progress.n_split * sizeof(double));
     add(f, r.progress.test_means, (size_t)r.progress.n_test_means * sizeof(double));
+    add(f, r.progress.val_means, (size_t)r.progress.n_val_means * sizeof(double));
     return CLT_OK;
 }
 
@@ -100,10 +102,13 @@ static void report(clt_fit_run *f, const record *r, const double *numbers)
     clt_progress p = r->progress;
     p.split = p.n_split ? numbers : NULL;
     p.test_means = p.n_test_means ? numbers + p.n_split : NULL;
+    p.val_means = p.n_val_means ? numbers + p.n_split + p.n_test_means : NULL;
     if (r->kind == CLT_FIT_STEP && p.step > f->reported_step)
         clt_fit_report_step(f, &p);
     else if (r->kind == CLT_FIT_EPOCH && p.epoch > f->reported_epoch)
         clt_fit_report_epoch(f, &p);
+    else if (r->kind == CLT_FIT_VALIDATION)
+        clt_fit_report_validation(f, &p);
     else if (r->kind == CLT_FIT_SAVE && f->options->on_checkpoint)
         f->options->on_checkpoint(f->options->user);
 }

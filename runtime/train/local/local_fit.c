@@ -16,6 +16,9 @@ static clt_status check(const clt_local_run *run, int64_t most)
 {
     const clt_fit_options *o = run->options;
     CLT_TRY(CLT_CHECK_STRUCT(o, clt_fit_options));
+    if (o->validation || o->n_policies)
+        return clt_fail(CLT_UNSUPPORTED, "clt_fit_options.validation and .policies are not built "
+                                         "for replicas: evaluate the test set instead");
     if (o->n_splits)
         return clt_fail(CLT_UNSUPPORTED, "clt_fit_options.splits is not built for replicas");
     if (o->schedule_batch < 0)
@@ -53,7 +56,7 @@ static clt_status compare(const clt_local_run *run)
     CLT_TRY(clt_ranks_compare(all->world, clt_hash(numbers, sizeof numbers, hash),
                               "run (number of samples, shuffling, normalisation, batch, length or "
                               "seed)"));
-    return clt_fit_compare_data(all, run->train, run->test);
+    return clt_fit_compare_data(all, run->train, run->test, NULL);
 }
 
 static clt_status make_replicas(clt_local_run *run)
@@ -323,6 +326,8 @@ static void report(clt_local_run *run, int64_t before, bool exchanged, double tr
                              .step_seconds = now - run->reported,
                              .test_loss = NAN,
                              .test_metric = NAN,
+                             .val_loss = NAN,
+                             .val_metric = NAN,
                              .sync = &sync};
     for (int i = 0; i < local->total; i++) {
         run->counts[i] = run->told[i].samples;
@@ -422,7 +427,9 @@ static clt_status end_epoch(clt_local_run *run)
                              .loss_scale = run->loss_scale,
                              .skipped = run->skipped,
                              .test_loss = NAN,
-                             .test_metric = NAN};
+                             .test_metric = NAN,
+                             .val_loss = NAN,
+                             .val_metric = NAN};
     double *means = NULL;
     const clt_status status = run->test ? evaluate(run, &progress, &means) : CLT_OK;
     progress.seconds = clt_clock() - run->began;

@@ -155,14 +155,17 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
         {NULL},
         {NULL},
         {NULL},
+        {NULL},
     };
-    int n_sections = (int)(sizeof sections / sizeof *sections) - 5;
+    int n_sections = (int)(sizeof sections / sizeof *sections) - 6;
     if (wire->section)
         sections[n_sections++] = (clt_section){CLT_SECTION_WIRE, wire->section, 0};
     if (t->use)
         sections[n_sections++] = (clt_section){"use", t->use, 1};
     if (t->deals)
         sections[n_sections++] = (clt_section){CLT_SECTION_ASYNC, t->deals, 1};
+    if (t->policies)
+        sections[n_sections++] = (clt_section){CLT_SECTION_POLICIES, t->policies, 1};
     if (t->fresh)
         sections[n_sections++] = (clt_section){CLT_SECTION_FRESH, fresh, 0};
     if (more)
@@ -184,6 +187,7 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
     desc.fetch = fetch_joined;
     desc.fetch_user = &j;
     desc.keep = keep;
+    desc.best = t->best_step;
     CLT_NEXT(status, clt_checkpoint_save(dir, &desc));
     clt_tensor_list_free(&values);
     clt_tensor_list_free(&slots);
@@ -384,6 +388,16 @@ static int64_t read_fresh(const clt_checkpoint *checkpoint)
     return fresh;
 }
 
+static clt_status read_policies(clt_trainer *t, const clt_checkpoint *checkpoint)
+{
+    const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_POLICIES);
+    char *copy = section ? clt_strdup(section->text) : NULL;
+    CLT_TRY_MEMORY(!section || copy);
+    clt_free(t->policies);
+    t->policies = copy;
+    return CLT_OK;
+}
+
 /* Restores an open checkpoint. With `leads`, the other ranks follow rank 0. */
 static clt_status restore(clt_trainer *t, const clt_participants *leads,
                           const clt_checkpoint *checkpoint)
@@ -404,6 +418,7 @@ static clt_status restore(clt_trainer *t, const clt_participants *leads,
             t->options.seed = strtoull(dropout_seed->text, NULL, 10);
         t->fresh = read_fresh(checkpoint);
         status = clt_host_sections_read(t, checkpoint);
+        CLT_NEXT(status, read_policies(t, checkpoint));
         clt_split_history_free(t->history);
         t->history = history;
         history = NULL;

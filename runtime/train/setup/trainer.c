@@ -244,6 +244,7 @@ void clt_trainer_destroy(clt_trainer *t)
     leave_store(t);
     clt_heartbeat_close(t->exchange.beat);
     clt_free(t->use);
+    clt_free(t->policies);
     clt_host_sections_free(t);
     clt_split_history_free(t->history);
     clt_graph_destroy(t->graph);

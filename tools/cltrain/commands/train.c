@@ -15,6 +15,8 @@
 #include "job/async.h"
 #include "job/choose_mesh.h"
 #include "job/job.h"
+#include "job/policies.h"
+#include "job/validation.h"
 #include "text/message.h"
 #include "output/metrics.h"
 #include "job/change.h"
@@ -170,6 +172,20 @@ static void on_epoch(void *user, const clt_progress *epoch)
     if (r->metrics && metrics_epoch(r->metrics, r->job.graph, epoch) != 0)
         r->metrics_failed = 1;
     progress_epoch(&r->progress, r->job.graph, epoch);
+}
+
+static void on_validation(void *user, const clt_progress *now)
+{
+    run *r = user;
+    if (r->metrics && metrics_validation(r->metrics, r->job.graph, now) != 0)
+        r->metrics_failed = 1;
+    progress_validation(&r->progress, r->job.graph, now);
+}
+
+static void on_policy(void *user, int64_t step, const char *what)
+{
+    run *r = user;
+    progress_note(&r->progress, step, what);
 }
 
 /* Flushes the metrics, so that a resumed run finds all records up to its checkpoint. */
@@ -383,6 +399,8 @@ static int set_up(run *r, clt_fit_options *fit)
     if (!code && async_role_of(s) == WORKER)
         clt_async_worker_options(&r->job.options);
     NEXT(code, check_split(s));
+    NEXT(code, check_validation(s));
+    NEXT(code, check_policies(s));
     NEXT(code, read_fit(r, fit));
     NEXT(code, lock_folder(r));
     ranks_stage("the checkpoint folder to be free");
@@ -402,12 +420,18 @@ static int set_up(run *r, clt_fit_options *fit)
         code = ranks_agree(&r->job.ranks, code);
         NEXT(code, job_global_batch(&r->job, &r->own));
     }
+    if (s->val) { /* collective */
+        code = ranks_agree(&r->job.ranks, code);
+        NEXT(code, job_validation_seed(&r->job, s));
+    }
     NEXT(code, job_data(&r->job, s, DATA_TRAIN | DATA_TEST));
     r->job.stop = should_end;
     code = ranks_agree(&r->job.ranks, code); /* the next call is collective */
     NEXT(code, job_choose_mesh(&r->job, &r->own));
     NEXT(code, job_model(&r->job, s));
     NEXT(code, load_first(r));
+    NEXT(code, fit_validation(&r->job, s, fit));
+    NEXT(code, job_policies(&r->job, s, fit));
     if (!code && ranks_prints(&r->job.ranks))
         code = check_folder(r);
     if (!code && ranks_prints(&r->job.ranks))
@@ -432,6 +456,8 @@ static void print_start(const run *r)
            (long long)clt_store_parameters(j->store), (long long)clt_dataset_count(j->train));
     if (job_classes(j->train))
         printf(" of %lld classes", (long long)job_classes(j->train));
+    if (j->validation)
+        printf(", %lld for validation", (long long)clt_dataset_count(j->validation));
     printf(", %lld steps of %lld on", (long long)j->steps, (long long)replicas_batch(j));
     for (int i = 0; i < j->n_devices; i++)
         printf("%s %s", i ? "," : "", clt_device_label(j->devices[i]));
@@ -494,6 +520,8 @@ static int train(run *r, clt_fit_options *fit)
     fit->n_splits = r->job.changes.count ? r->job.changes.count - 1 : 0;
     fit->on_step = on_step;
     fit->on_epoch = on_epoch;
+    fit->on_validation = on_validation;
+    fit->on_policy = on_policy;
     fit->on_checkpoint = on_checkpoint;
     fit->should_stop = should_stop;
     fit->user = r;

@@ -43,6 +43,15 @@ static const char *excluded(const settings *s, const char **why)
     *why = "batches come in any order, and states are not carried from one to the next";
     if (s->windows && !strcmp(s->windows, "continued"))
         return "windows continued";
+    *why = "evaluations run beside the steps, whose number depends on the speed of workers";
+    if (s->val)
+        return "val";
+    if (s->keep_best)
+        return "keep-best";
+    if (s->patience > 0)
+        return "patience";
+    if (s->schedule && !strncmp(s->schedule, "plateau", 7))
+        return "schedule plateau";
     *why = "its processes are connected by sockets, without mpiexec";
     if (s->mpi)
         return "mpi";

@@ -12,6 +12,8 @@
 #include "datasets/data.h"
 #include "job/global_batch.h"
 #include "job/last_step.h"
+#include "job/policies.h"
+#include "job/validation.h"
 #include "devices/make_runtime.h"
 #include "options/groups.h"
 #include "text/message.h"
@@ -56,7 +58,7 @@ static int read_trainer(job *j, const settings *s)
             return name_failure(status);
     }
     if (s->schedule)
-        TRY(name_failure(clt_schedule_parse(s->schedule, 1, &o->schedule)));
+        TRY(name_failure(schedule_read(s->schedule, 1, &o->schedule)));
     if (o->optimizer == CLT_ADAM || o->optimizer == CLT_ADAMW)
         o->lr = 0.001;
     if (!isnan(s->lr))
@@ -310,6 +312,8 @@ int job_data(job *j, const settings *s, int which)
         status = open_random(j, s);
     else
         status = open_files(j, s, which);
+    if (status == CLT_OK && j->train && which & DATA_TEST)
+        TRY(job_validation(j, s));
     NEXT(status, describe(j, j->train ? j->train : j->test));
     NEXT(status, change_images(j, s));
     /* A missing path is a failure, as it may exist later. An unknown name is a usage error. */
@@ -330,6 +334,7 @@ int job_graph(job *j, const settings *s)
         if (clt_graph_find(j->graph, j->fields[i].name)) {
             /* Otherwise only the evaluation after the first epoch would find a difference. */
             status = same_field(j->train, j->test, j->fields[i].name);
+            NEXT(status, same_validation_field(j, j->fields[i].name));
             if (status != CLT_OK)
                 return library_failure(status);
         }
@@ -388,7 +393,7 @@ clt_status job_schedule(job *j, const settings *s)
 {
     const int64_t steps = j->scaled.batch ? j->schedule_steps : j->steps;
     const clt_status status =
-        s->schedule ? clt_schedule_parse(s->schedule, steps, &j->options.schedule) : CLT_OK;
+        s->schedule ? schedule_read(s->schedule, steps, &j->options.schedule) : CLT_OK;
     if (j->scaled.batch)
         j->options.schedule.minimum *= j->rate_factor;
     return status;
@@ -507,8 +512,11 @@ int job_close(job *j, int code)
     clt_graph_destroy(j->graph);
     clt_devices_close(j->devices, j->n_devices);
     clt_runtime_destroy(j->runtime);
+    job_policies_close(j);
     clt_dataset_free(j->train);
     clt_dataset_free(j->test);
+    clt_dataset_free(j->validation);
+    clt_dataset_free(j->whole);
     free(j->resumed);
     free(j->stages);
     free(j->frozen);

@@ -10,7 +10,7 @@
 #include "options/options.h"
 #include "ranks/ranks.h"
 
-enum { MOST_CHANNELS = 16 };
+enum { MOST_CHANNELS = 16, MOST_POLICIES = 4 };
 
 /* With which batch and devices a run with --global-batch scaled began. */
 typedef struct scaled_from {
@@ -23,6 +23,11 @@ typedef struct job {
     double mean[MOST_CHANNELS], std[MOST_CHANNELS]; /* of --normalize */
     int channels;              /* channels of --normalize; 0 if the option was not set */
     clt_dataset *train, *test; /* NULL if not opened */
+    clt_dataset *validation;   /* of --val; NULL: none */
+    clt_dataset *whole;        /* of which training and validation samples are parts; NULL: none */
+    int64_t val_seed;          /* of the draw of validation samples */
+    clt_policy *policies[MOST_POLICIES];
+    int n_policies;
     char *resumed;   /* path of the checkpoint to resume from; NULL for a run from the beginning */
     char *frozen;    /* kernel choices of the resumed run */
     char *heartbeat; /* path of this rank's heartbeat file */

@@ -36,7 +36,11 @@ static int refuse_others(const settings *s)
                         : s->virtual_shards > 0 ? "--virtual-shards"
                         : weighs                ? "--split with weights"
                         : continued             ? "--windows continued"
-                                                : NULL;
+                        : s->val                ? "--val"
+                        : s->keep_best          ? "--keep-best"
+                        : s->patience > 0       ? "--patience"
+                        : s->schedule && !strncmp(s->schedule, "plateau", 7) ? "--schedule plateau"
+                                                                             : NULL;
     if (other)
         return usage_error("--parallel %s: %s is not built beside local", s->parallel, other);
     if (s->drop_last && strchr(s->sync_every, 's'))

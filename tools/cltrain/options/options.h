@@ -43,12 +43,13 @@ typedef struct settings {
         *prompt, *prompt_file, *param_group, *sync_every, *outer, *stages,
         *init_skip; /* several values are joined by ; (freeze, init_skip, stages: by |) */
     char *listen, *reach, *join, *events;
+    char *val, *val_every, *keep_best, *monitor;
     int64_t async, servers, holder, worker;
     int64_t batch, accumulate, virtual_shards, in_flight, zero, epochs, steps, seed, keep, blocks,
         warmup, stride, padding, dilation, groups, classes, check_every, seq_len, image_size,
-        resize, top, tokens, samples, top_k, per_node;
+        resize, top, tokens, samples, top_k, per_node, patience;
     double lr, momentum, weight_decay, clip_norm, budget, comm_timeout, setup_timeout, temperature,
-        top_p;
+        top_p, min_delta;
     int no_guard, drop_last, raw, ids, resume, quiet, json, explain, by_node, compare, predict,
         rebalance, staged, peer, share_context, recompute, help, mpi, oversubscribe, resume_intact,
         greedy;

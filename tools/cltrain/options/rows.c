@@ -31,6 +31,25 @@ const option_row option_rows[] = {
     {"data", 0, TEXT, AT(data), 0, MODELS | FOR_INSPECT | FOR_PREDICT, "SPEC",
      "data set: $; plan, bench and inspect also take synthetic[:CxHxW[:CLASSES]]",
      .words = "synthetic", .word = clt_dataset_form, .files = FILES_BEHIND_COLON},
+    {"val", 0, TEXT, AT(val), 0, FOR_TRAIN, "HOW",
+     "samples for validation: a fraction of the training samples, as 0.1, a field of the data that "
+     "marks them, or another data set, as images:DIR (none)",
+     .files = FILES_BEHIND_COLON},
+    {"val-every", 0, TEXT, AT(val_every), 0, FOR_TRAIN, "N|epoch",
+     "evaluate the validation samples every N steps, or at the end of each epoch (epoch)",
+     .words = "epoch"},
+    {"keep-best", 0, TEXT, AT(keep_best), 0, FOR_TRAIN, "METRIC",
+     "keep the checkpoint with the best val_loss, val_accuracy, test_loss, ... or loss beside the "
+     "newest; the link best in --checkpoint-dir leads to it; min:NAME or max:NAME says which "
+     "values are better",
+     .words = "val_loss val_accuracy test_loss test_accuracy loss"},
+    {"patience", 0, WHOLE, AT(patience), 1, FOR_TRAIN, "N",
+     "end the run when N evaluations in a row are no better than those before"},
+    {"min-delta", 0, NUMBER, AT(min_delta), 0, FOR_TRAIN, "X",
+     "with --patience: an evaluation is better if it improves by more than X (0)"},
+    {"monitor", 0, TEXT, AT(monitor), 0, FOR_TRAIN, "METRIC",
+     "metric that --patience and --schedule plateau watch (that of --keep-best, else val_loss)",
+     .words = "val_loss val_accuracy test_loss test_accuracy loss"},
     {"classes", 0, WHOLE, AT(classes), 1, SAMPLES, "N",
      "number of classes, or tokens in the vocabulary, if the data do not say it (largest label "
      "+ 1)"},
@@ -119,9 +138,10 @@ const option_row option_rows[] = {
      "1d:decay=0 exempts biases and norms from decay; can be repeated",
      .words = "1d:decay=0"},
     {"schedule", 0, TEXT, AT(schedule), 0, RUNS, "SPEC",
-     "course of the learning rate: constant, step:EVERY:FACTOR or cosine[:MIN], each with "
-     ",warmup:STEPS if wanted (constant)",
-     .words = "constant step: cosine cosine,warmup:"},
+     "course of the learning rate: constant, step:EVERY:FACTOR, cosine[:MIN], or "
+     "plateau:FACTOR:PATIENCE[:MIN], which multiplies it when more than PATIENCE evaluations in a "
+     "row are no better; each with ,warmup:STEPS if wanted (constant)",
+     .words = "constant step: cosine cosine,warmup: plateau:"},
     {"clip-norm", 0, NUMBER, AT(clip_norm), 0, RUNS, "X",
      "scale the gradient down to norm X if it is larger; 0: never (0)"},
     {"no-guard", 0, FLAG, AT(no_guard), 0, RUNS, NULL,

@@ -104,6 +104,33 @@ static double number_of(const json_t *record, const char *name)
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
+/* Adds a validation at x. NaN: it follows the last step that was read, whose x is not known yet, so
+ * x becomes the step's index for now. */
+static int add_validation(reading *r, const json_t *record, double x)
+{
+    static const char *const names[] = {"val_loss", "val_accuracy"};
+    curve *const kinds[] = {&r->out->val_loss, &r->out->val_accuracy};
+    for (int i = 0; i < 2; i++) {
+        const int last = r->out->loss.count - 1;
+        TRY(add(kinds[i], isnan(x) ? last : x, number_of(record, names[i]), 1));
+        kinds[i]->points[kinds[i]->count - 1].partial = isnan(x) && last >= 0;
+    }
+    return 0;
+}
+
+/* Sets x of validations between the ends of epochs. */
+static void place_validations(curves *out)
+{
+    curve *const kinds[] = {&out->val_loss, &out->val_accuracy};
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < kinds[k]->count; i++) {
+            point *p = &kinds[k]->points[i];
+            if (p->partial)
+                p->x = out->loss.points[(int)p->x].x;
+            p->partial = 0;
+        }
+}
+
 static int read_record(reading *r, const json_t *record, int line)
 {
     curves *out = r->out;
@@ -126,6 +153,10 @@ static int read_record(reading *r, const json_t *record, int line)
         return placed ? placed
                       : add(&out->loss, 0, number_of(record, "loss"), samples > 0 ? samples : 1);
     }
+    if (json_object_get(record, "val_loss"))
+        TRY(add_validation(r, record, isnan(step) ? epoch : NAN));
+    if (!json_object_get(record, "test_loss"))
+        return 0;
     const double x = r->asynchronous ? step : epoch;
     int code = add(&out->test_loss, x, number_of(record, "test_loss"), 1);
     NEXT(code, add(&out->test_accuracy, x, number_of(record, "test_accuracy"), 1));
@@ -152,10 +183,12 @@ static int read_lines(FILE *file, curves *out)
     }
     free(line);
     NEXT(code, r.asynchronous ? place_asynchronous(&r) : place_steps(&r));
+    if (!code)
+        place_validations(out);
     free(r.epochs.points);
     if (!code && ferror(file))
         code = failure("cannot read %s: %s", out->path, strerror(errno));
-    if (!code && !out->loss.count && !out->test_loss.count)
+    if (!code && !out->loss.count && !out->test_loss.count && !out->val_loss.count)
         code = failure("%s has no record of --metrics", out->path);
     return code;
 }
@@ -177,27 +210,33 @@ void curves_free(curves *c)
     free(c->epoch_loss.points);
     free(c->test_loss.points);
     free(c->test_accuracy.points);
+    free(c->val_loss.points);
+    free(c->val_accuracy.points);
 }
 
 /* --- drawing --------------------------------------------------------------------------------- */
 
-enum { STEPS, EPOCHS, TEST, ACCURACY, PARTS };
+enum { STEPS, EPOCHS, TEST, VAL, ACCURACY, VAL_ACCURACY, PARTS };
 enum { SHOWN = 400 };
 
-/* Colours of a file's steps, epoch means and test results. Further files reuse the first
- * colours. */
-static const char *const colours[][3] = {{"#a6cee3", "#1f78b4", "#ff7f00"},
-                                         {"#b2df8a", "#33a02c", "#e31a1c"},
-                                         {"#cab2d6", "#6a3d9a", "#b15928"},
-                                         {"#b8e0dc", "#008b8b", "#d0139f"}};
+/* Colours of a file's steps, epoch means, test and validation results. Further files reuse the
+ * first colours. */
+static const char *const colours[][4] = {{"#a6cee3", "#1f78b4", "#ff7f00", "#8c564b"},
+                                         {"#b2df8a", "#33a02c", "#e31a1c", "#7f7f7f"},
+                                         {"#cab2d6", "#6a3d9a", "#b15928", "#bcbd22"},
+                                         {"#b8e0dc", "#008b8b", "#d0139f", "#17becf"}};
+
+static int colour_of(int part)
+{
+    return part == ACCURACY ? TEST : part == VAL_ACCURACY ? VAL : part;
+}
 enum { COLOURS = sizeof colours / sizeof *colours };
 
 static const curve *part_of(const curves *c, int part)
 {
-    return part == STEPS    ? &c->loss
-           : part == EPOCHS ? &c->epoch_loss
-           : part == TEST   ? &c->test_loss
-                            : &c->test_accuracy;
+    const curve *const parts[PARTS] = {&c->loss,     &c->epoch_loss,    &c->test_loss,
+                                       &c->val_loss, &c->test_accuracy, &c->val_accuracy};
+    return parts[part];
 }
 
 /* Returns how many neighbouring points are drawn as their mean. Curves of steps are reduced to
@@ -269,7 +308,7 @@ static void write_curve(const curves *c, int file, int part, const char *what, F
     snprintf(name, sizeof name, "%.300s%s", base ? base + 1 : c->path, what);
     fprintf(script, "%s$data_%d_%d with %s lc rgb \"%s\" title ", (*drawn)++ ? ", " : "plot ", file,
             part, part == STEPS ? "lines lw 1" : "linespoints lw 2 pt 7 ps 0.8",
-            colours[file % COLOURS][part < TEST ? part : TEST]);
+            colours[file % COLOURS][colour_of(part)]);
     write_quoted(name, script);
 }
 
@@ -291,8 +330,9 @@ int curves_any(const curves *list, int count)
 
 void curves_script(const curves *list, int count, const char *output, FILE *script)
 {
-    const int loss = any(list, count, STEPS) || any(list, count, TEST),
-              accuracy = any(list, count, ACCURACY);
+    const int validates = any(list, count, VAL_ACCURACY);
+    const int loss = any(list, count, STEPS) || any(list, count, TEST) || any(list, count, VAL),
+              accuracy = any(list, count, ACCURACY) || validates;
     int window = 1, drawn = 0;
     for (int i = 0; i < count; i++)
         for (int part = 0; part < PARTS; part++) {
@@ -317,15 +357,20 @@ void curves_script(const curves *list, int count, const char *output, FILE *scri
             write_curve(&list[i], i, STEPS, " training, steps", script, &drawn);
             write_curve(&list[i], i, EPOCHS, " training, epochs", script, &drawn);
             write_curve(&list[i], i, TEST, " test", script, &drawn);
+            write_curve(&list[i], i, VAL, " validation", script, &drawn);
         }
         fprintf(script, "\n");
     }
     if (accuracy) {
         drawn = 0;
-        fprintf(script, "set title \"Accuracy\"\nset key bottom right\n"
-                        "set ylabel \"test accuracy\"\n");
-        for (int i = 0; i < count; i++)
-            write_curve(&list[i], i, ACCURACY, "", script, &drawn);
+        fprintf(script,
+                "set title \"Accuracy\"\nset key bottom right\n"
+                "set ylabel \"%saccuracy\"\n",
+                validates ? "" : "test ");
+        for (int i = 0; i < count; i++) {
+            write_curve(&list[i], i, ACCURACY, validates ? " test" : "", script, &drawn);
+            write_curve(&list[i], i, VAL_ACCURACY, " validation", script, &drawn);
+        }
         fprintf(script, "\n");
     }
     fprintf(script, "unset multiplot\nunset output\n");

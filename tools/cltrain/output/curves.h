@@ -19,7 +19,8 @@ typedef struct curve {
 
 typedef struct curves {
     const char *path;
-    curve loss, epoch_loss, test_loss, test_accuracy; /* epoch_loss: weighted by samples */
+    curve loss, epoch_loss; /* epoch_loss: weighted by samples */
+    curve test_loss, test_accuracy, val_loss, val_accuracy;
 } curves;
 
 /* Reads a file of --metrics. Returns an exit code, after a message that names the file and line.

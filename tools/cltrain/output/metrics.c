@@ -271,6 +271,31 @@ int metrics_step(metrics *m, const clt_progress *p)
     return write_record(m, record, p->seconds, 0);
 }
 
+/* Adds SET_loss and further means of a set. */
+static void add_means(json_t *record, const clt_graph *graph, const char *set, double loss,
+                      const double *means, int count)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s_loss", set);
+    set_number(record, name, loss);
+    for (int i = 0; i < mean_count(graph); i++)
+        if (mean_name(graph, i)) {
+            snprintf(name, sizeof name, "%s_%s", set, mean_name(graph, i));
+            set_number(record, name, i < count ? means[i] : NAN);
+        }
+}
+
+int metrics_validation(metrics *m, const clt_graph *graph, const clt_progress *p)
+{
+    if (!m->begun)
+        begin(m, p->step + 1);
+    json_t *record = json_object();
+    json_object_set_new(record, "step", json_integer(p->step));
+    json_object_set_new(record, "epoch", json_integer(p->epoch));
+    add_means(record, graph, "val", p->val_loss, p->val_means, p->n_val_means);
+    return write_record(m, record, p->seconds, 1);
+}
+
 int metrics_epoch(metrics *m, const clt_graph *graph, const clt_progress *p)
 {
     if (!m->begun)
@@ -279,13 +304,9 @@ int metrics_epoch(metrics *m, const clt_graph *graph, const clt_progress *p)
     json_object_set_new(record, "epoch", json_integer(p->epoch));
     if (p->asynchronous)
         json_object_set_new(record, "step", json_integer(p->step));
-    set_number(record, "test_loss", p->test_loss);
-    for (int i = 0; i < mean_count(graph); i++)
-        if (mean_name(graph, i)) {
-            char name[128];
-            snprintf(name, sizeof name, "test_%s", mean_name(graph, i));
-            set_number(record, name, i < p->n_test_means ? p->test_means[i] : NAN);
-        }
+    if (p->n_val_means)
+        add_means(record, graph, "val", p->val_loss, p->val_means, p->n_val_means);
+    add_means(record, graph, "test", p->test_loss, p->test_means, p->n_test_means);
     set_number(record, "seconds", p->seconds);
     if (p->asynchronous)
         json_object_set_new(record, "discarded", json_integer(p->discarded));

@@ -21,6 +21,8 @@ int metrics_open(const char *path, int resume, int scaled, patience *p, metrics 
  * -1 if the file cannot be written, which metrics_close reports. */
 int metrics_step(metrics *m, const clt_progress *progress);
 int metrics_epoch(metrics *m, const clt_graph *graph, const clt_progress *progress);
+/* Of a validation that does not end an epoch. */
+int metrics_validation(metrics *m, const clt_graph *graph, const clt_progress *progress);
 
 /* Writes a record without step before that of the step `first`, and releases it. NULL stands for a
  * record that memory did not suffice for. Returns as metrics_step. */

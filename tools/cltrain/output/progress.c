@@ -83,6 +83,47 @@ void progress_split(progress *p, const clt_progress *now)
     free(offsets);
 }
 
+/* Prints the loss and further means of a set. */
+static void print_means(const clt_graph *graph, const char *set, double loss, const double *means,
+                        int count)
+{
+    if (isfinite(loss))
+        printf("  %s loss %.4f", set, loss);
+    else if (count)
+        printf("  the %s loss is not finite", set);
+    for (int i = 0; i < count; i++)
+        if (mean_name(graph, i))
+            show("  %s %s %.4f", set, mean_name(graph, i), means[i]);
+}
+
+/* Begins a line of its own. */
+static void begin_line(progress *p)
+{
+    printf("%s", p->open ? "\r\x1b[K" : "");
+    p->open = 0;
+}
+
+void progress_validation(progress *p, const clt_graph *graph, const clt_progress *now)
+{
+    if (p->quiet)
+        return;
+    begin_line(p);
+    printf("epoch %lld  step %lld  loss %.4f", (long long)now->epoch, (long long)now->step,
+           now->loss);
+    print_means(graph, "val", now->val_loss, now->val_means, now->n_val_means);
+    printf("\n");
+    fflush(stdout);
+}
+
+void progress_note(progress *p, int64_t step, const char *what)
+{
+    if (p->quiet)
+        return;
+    begin_line(p);
+    show("step %lld: %s\n", (long long)step, what);
+    fflush(stdout);
+}
+
 void progress_epoch(progress *p, const clt_graph *graph, const clt_progress *now)
 {
     if (p->quiet)
@@ -91,13 +132,8 @@ void progress_epoch(progress *p, const clt_graph *graph, const clt_progress *now
     time_text(now->seconds, spent, sizeof spent);
     printf("%sepoch %lld  step %lld  loss %.4f", p->open ? "\r\x1b[K" : "", (long long)now->epoch,
            (long long)now->step, now->loss);
-    if (isfinite(now->test_loss))
-        printf("  test loss %.4f", now->test_loss);
-    else if (now->n_test_means)
-        printf("  the test loss is not finite");
-    for (int i = 0; i < now->n_test_means; i++)
-        if (mean_name(graph, i))
-            show("  test %s %.4f", mean_name(graph, i), now->test_means[i]);
+    print_means(graph, "val", now->val_loss, now->val_means, now->n_val_means);
+    print_means(graph, "test", now->test_loss, now->test_means, now->n_test_means);
     printf("  after %s", spent);
     /* Both count from the report of the previous epoch. */
     const double seconds = now->seconds - p->epoch_seconds, wait = now->wait_seconds - p->waited;

@@ -22,6 +22,11 @@ void progress_split(progress *p, const clt_progress *now);
 /* Prints the results of an epoch. `graph` has the names of losses and metrics. */
 void progress_epoch(progress *p, const clt_graph *graph, const clt_progress *epoch);
 
+/* Prints the results of a validation that does not end an epoch. */
+void progress_validation(progress *p, const clt_graph *graph, const clt_progress *now);
+/* Prints what a policy did after a step. */
+void progress_note(progress *p, int64_t step, const char *what);
+
 /* Ends an open line. Call this before anything else is printed. */
 void progress_end(progress *p);
 

@@ -1,0 +1,309 @@
+#include "train/fit/policies.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/alloc.h"
+#include "base/hash.h"
+#include "train/fit/fit.h"
+
+/* --- what policies call ----------------------------------------------------------------------- */
+
+clt_trainer *clt_policy_trainer(const clt_policy_run *run)
+{
+    return run->fit->trainer;
+}
+
+static void say(const clt_policy_run *run, const char *what, const char *why)
+{
+    const clt_fit_run *f = run->fit;
+    char text[600];
+    snprintf(text, sizeof text, "%s%s%s", what, *what && why ? ": " : "", why ? why : "");
+    if (*text && f->options->on_policy)
+        f->options->on_policy(f->options->user, f->trainer->steps, text);
+}
+
+void clt_policy_stop(clt_policy_run *run, const char *why)
+{
+    if (!run->stop)
+        say(run, "the run ends", why);
+    run->stop = true;
+}
+
+void clt_policy_keep(clt_policy_run *run, const char *why)
+{
+    if (!run->keep)
+        say(run, "", why);
+    run->keep = true;
+    run->best = run->fit->trainer->steps;
+}
+
+double clt_policy_lr(const clt_policy_run *run)
+{
+    return run->fit->trainer->options.lr;
+}
+
+clt_status clt_policy_set_lr(clt_policy_run *run, double lr, const char *why)
+{
+    char what[64];
+    CLT_TRY(clt_trainer_set_lr(run->fit->trainer, lr));
+    snprintf(what, sizeof what, "learning rate %g", lr);
+    if (why)
+        say(run, what, why);
+    return CLT_OK;
+}
+
+/* --- options ---------------------------------------------------------------------------------- */
+
+clt_status clt_policies_check(const clt_fit_options *o)
+{
+    if (o->validate_every < 0)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "clt_fit_options.validate_every %lld: must not be negative",
+                        (long long)o->validate_every);
+    if (o->validate_every && !o->validation)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "clt_fit_options.validate_every needs clt_fit_options.validation");
+    for (int i = 0; i < o->n_policies; i++) {
+        const clt_policy *p = o->policies[i];
+        CLT_TRY(CLT_CHECK_STRUCT(p, clt_policy));
+        if (!p->name || !*p->name)
+            return clt_fail(CLT_INVALID_ARGUMENT, "policy %d of clt_fit_options has no name", i);
+        for (int k = 0; k < i; k++)
+            if (!strcmp(p->name, o->policies[k]->name))
+                return clt_fail(CLT_INVALID_ARGUMENT,
+                                "two policies of clt_fit_options have the name %s: their states "
+                                "need different ones",
+                                p->name);
+    }
+    return CLT_OK;
+}
+
+uint64_t clt_policies_hash(const clt_fit_options *o, uint64_t hash)
+{
+    const int64_t numbers[] = {o->validation ? clt_dataset_count(o->validation) : 0,
+                               o->validate_every, o->n_policies};
+    hash = clt_hash(numbers, sizeof numbers, hash);
+    for (int i = 0; i < o->n_policies; i++)
+        hash = clt_hash_text(o->policies[i]->name, hash);
+    return hash;
+}
+
+/* --- state ------------------------------------------------------------------------------------ */
+
+/* Returns the state of all policies as an object; NULL: a policy gave none, and the thread has the
+ * message. */
+static json_t *collect(const clt_fit_run *f)
+{
+    const clt_fit_options *o = f->options;
+    json_t *all = json_object();
+    for (int i = 0; all && i < o->n_policies; i++) {
+        const clt_policy *p = o->policies[i];
+        if (!p->save)
+            continue;
+        char *text = p->save(p->user);
+        json_t *state = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+        if (!state)
+            clt_fail(text ? CLT_INVALID_ARGUMENT : CLT_OUT_OF_MEMORY,
+                     text ? "the state of policy %s is not JSON" : "the state of policy %s",
+                     p->name);
+        free(text);
+        if (!state || json_object_set_new(all, p->name, state) != 0) {
+            json_decref(all);
+            all = NULL;
+        }
+    }
+    return all;
+}
+
+static char *dump(json_t *json)
+{
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    char *copy = text ? clt_strdup(text) : NULL;
+    free(text);
+    json_decref(json);
+    return copy;
+}
+
+clt_status clt_policies_store(clt_fit_run *f)
+{
+    clt_trainer *t = f->trainer;
+    clt_free(t->policies);
+    t->policies = NULL;
+    t->best_step = f->policies.best;
+    if (!f->options->n_policies)
+        return CLT_OK;
+    json_t *states = collect(f);
+    if (!states)
+        return CLT_OUT_OF_MEMORY;
+    t->policies = dump(json_pack("{s:I, s:f, s:I, s:o}", "best", (json_int_t)f->policies.best,
+                                 "epoch_loss", f->epoch_loss, "epoch_samples",
+                                 (json_int_t)f->epoch_samples, "policies", states));
+    CLT_TRY_MEMORY(t->policies);
+    return CLT_OK;
+}
+
+clt_status clt_policies_tell(clt_fit_run *f)
+{
+    clt_trainer *t = f->trainer;
+    int64_t bytes = t->policies ? (int64_t)strlen(t->policies) + 1 : 0;
+    CLT_TRY(clt_world_tell(&t->all, 0, &bytes, sizeof bytes));
+    char *text = bytes ? clt_alloc((size_t)bytes) : NULL;
+    CLT_TRY(clt_world_agree(&t->all, bytes && !text ? CLT_OUT_OF_MEMORY : CLT_OK));
+    if (bytes && !t->all.rank)
+        memcpy(text, t->policies, (size_t)bytes);
+    const clt_status status = bytes ? clt_world_tell(&t->all, 0, text, bytes) : CLT_OK;
+    clt_free(t->policies);
+    t->policies = text;
+    return status;
+}
+
+/* Begins all policies with their states in an object, which may be NULL. */
+static clt_status begin_all(clt_fit_run *f, const json_t *states)
+{
+    clt_status status = CLT_OK;
+    f->policies.keep = f->policies.stop = false;
+    for (int i = 0; status == CLT_OK && i < f->options->n_policies; i++) {
+        const clt_policy *p = f->options->policies[i];
+        const json_t *state = json_object_get(states, p->name);
+        char *text = state ? json_dumps(state, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+        if (state && !text)
+            status = CLT_OUT_OF_MEMORY;
+        else if (p->begin)
+            status = p->begin(p->user, &f->policies, text);
+        free(text);
+    }
+    return status;
+}
+
+/* A policy that stops the run ends it after the step that was evaluated. */
+static void end_if_stopped(clt_fit_run *f)
+{
+    if (f->policies.stop)
+        f->total_steps = f->trainer->steps;
+}
+
+clt_status clt_policies_begin(clt_fit_run *f)
+{
+    clt_trainer *t = f->trainer;
+    clt_policy_run *run = &f->policies;
+    *run = (clt_policy_run){.fit = f, .base_lr = t->options.lr, .at = -1};
+    t->best_step = 0;
+    if (!f->resumed) {
+        clt_free(t->policies);
+        t->policies = NULL;
+    }
+    if (!f->options->n_policies)
+        return CLT_OK;
+    json_t *all = t->policies ? json_loads(t->policies, 0, NULL) : NULL;
+    run->best = (int64_t)json_integer_value(json_object_get(all, "best"));
+    f->epoch_loss = json_number_value(json_object_get(all, "epoch_loss"));
+    f->epoch_samples = (int64_t)json_integer_value(json_object_get(all, "epoch_samples"));
+    const clt_status status = begin_all(f, json_object_get(all, "policies"));
+    json_decref(all);
+    end_if_stopped(f);
+    return status;
+}
+
+/* After a device was lost, ranks that were ahead evaluate again: they go back to the state before
+ * the first time. */
+static clt_status go_back(clt_fit_run *f)
+{
+    clt_policy_run *run = &f->policies;
+    const int64_t step = f->trainer->steps;
+    if (run->at != step) {
+        clt_free(run->before);
+        run->before = dump(collect(f));
+        CLT_TRY_MEMORY(run->before);
+        run->best_before = run->best;
+        run->at = step;
+        return CLT_OK;
+    }
+    json_t *states = json_loads(run->before, 0, NULL);
+    clt_status status = states ? CLT_OK : CLT_OUT_OF_MEMORY;
+    run->best = run->best_before;
+    CLT_NEXT(status, clt_trainer_set_lr(f->trainer, run->base_lr));
+    CLT_NEXT(status, begin_all(f, states));
+    json_decref(states);
+    return status;
+}
+
+/* --- evaluations ------------------------------------------------------------------------------ */
+
+enum { MOST_NAME = 160 };
+
+/* The named metrics of a report. */
+typedef struct named {
+    const char **names;
+    char (*texts)[MOST_NAME];
+    double *values;
+    int count;
+} named;
+
+static void add(named *n, double value, const char *prefix, const char *name)
+{
+    snprintf(n->texts[n->count], MOST_NAME, "%s%s", prefix, name);
+    n->names[n->count] = n->texts[n->count];
+    n->values[n->count++] = value;
+}
+
+/* Adds "val_loss" and each further loss and metric of a set. */
+static void add_means(named *n, const clt_graph *graph, const char *prefix, const double *means,
+                      int count, double loss)
+{
+    const int losses = clt_graph_loss_count(graph);
+    if (!count)
+        return;
+    add(n, loss, prefix, "loss");
+    for (int i = 0; i < count; i++) {
+        const char *name =
+            i < losses ? clt_graph_loss_name(graph, i) : clt_graph_metric_name(graph, i - losses);
+        if (i >= losses || (losses > 1 && strcmp(name, "loss")))
+            add(n, means[i], prefix, name);
+    }
+}
+
+static clt_status call_all(clt_fit_run *f, const clt_progress *p, const named *n)
+{
+    const clt_evaluation evaluation = {p->step, p->epoch, n->count, n->names, n->values};
+    clt_status status = CLT_OK;
+    for (int i = 0; status == CLT_OK && i < f->options->n_policies; i++) {
+        const clt_policy *policy = f->options->policies[i];
+        if (policy->evaluated)
+            status = policy->evaluated(policy->user, &f->policies, &evaluation);
+    }
+    return status;
+}
+
+clt_status clt_policies_evaluated(clt_fit_run *f, const clt_progress *p)
+{
+    const clt_graph *graph = f->trainer->evaluation->graph;
+    const size_t room = 2 * (size_t)f->trainer->evaluation->n_means + 3;
+    if (!f->options->n_policies)
+        return CLT_OK;
+    CLT_TRY(go_back(f));
+    f->policies.keep = false;
+    named n = {clt_calloc(room, sizeof *n.names), clt_calloc(room, sizeof *n.texts),
+               clt_calloc(room, sizeof *n.values), 0};
+    clt_status status = n.names && n.texts && n.values ? CLT_OK : CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK) {
+        if (f->reported_epoch == p->epoch) /* the epoch has ended */
+            add(&n, p->loss, "", "loss");
+        add_means(&n, graph, "val_", p->val_means, p->n_val_means, p->val_loss);
+        add_means(&n, graph, "test_", p->test_means, p->n_test_means, p->test_loss);
+        status = call_all(f, p, &n);
+    }
+    CLT_FREE(n.names, n.texts, n.values);
+    end_if_stopped(f);
+    return status;
+}
+
+void clt_policies_end(clt_fit_run *f)
+{
+    clt_free(f->policies.before);
+    f->policies.before = NULL;
+}

@@ -1,0 +1,162 @@
+#include "job/validation.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "datasets/data.h"
+#include "datasets/helper.h"
+#include "text/message.h"
+
+/* Whether --val is a number, as *fraction. */
+static int is_number(const char *text, double *fraction)
+{
+    char *end;
+    *fraction = strtod(text, &end);
+    return end != text && !*end;
+}
+
+/* Whether --val names files or a data set, and not a field. */
+static int is_data(const char *text)
+{
+    if (strchr(text, ':'))
+        return 1;
+    for (int i = 0; clt_dataset_form(i); i++)
+        if (!strcmp(clt_dataset_form(i), text))
+            return 1;
+    return 0;
+}
+
+static int read_every(const settings *s, int64_t *every)
+{
+    char *end;
+    *every = 0;
+    if (!s->val_every || !strcmp(s->val_every, "epoch"))
+        return 0;
+    errno = 0;
+    *every = strtoll(s->val_every, &end, 10);
+    return errno || *end || *every < 1
+               ? usage_error("--val-every %s: must be a number of steps of at least 1, or epoch",
+                             s->val_every)
+               : 0;
+}
+
+int check_validation(const settings *s)
+{
+    double fraction;
+    int64_t every;
+    TRY(read_every(s, &every));
+    if (!s->val)
+        return s->val_every ? usage_error("--val-every %s: needs --val, the samples to evaluate",
+                                          s->val_every)
+                            : 0;
+    if (is_number(s->val, &fraction) && !(fraction > 0 && fraction < 1))
+        return usage_error("--val %s: a fraction of the training samples must be between 0 and 1",
+                           s->val);
+    if (!*s->val)
+        return usage_error("--val: give a fraction as 0.1, a field that marks samples, or a data "
+                           "set");
+    if (s->data && !strcmp(s->val, s->data))
+        return usage_error("--val %s: those are the data of --data, whose test samples stay for "
+                           "the test; give a fraction of the training samples, as 0.1",
+                           s->val);
+    return 0;
+}
+
+int job_validation_seed(job *j, const settings *s)
+{
+    const clt_world *world = &j->ranks.world;
+    clt_checkpoint *checkpoint = NULL;
+    double fraction;
+    j->val_seed = s->seed >= 0 ? s->seed : 0;
+    if (!s->val || !is_number(s->val, &fraction) || s->seed >= 0 || !job_resumes(s))
+        return 0;
+    /* clt_fit reports a checkpoint that cannot be read. */
+    if (!world->rank && j->resumed && clt_checkpoint_open(j->resumed, &checkpoint) == CLT_OK) {
+        j->val_seed = clt_checkpoint_run(checkpoint)->seed;
+        clt_checkpoint_close(checkpoint);
+    }
+    if (world->ranks < 2)
+        return 0;
+    int64_t *all = calloc((size_t)world->ranks, sizeof *all);
+    TRY_MEMORY(all);
+    const clt_status status = world->gather(world->user, &j->val_seed, sizeof j->val_seed, all);
+    j->val_seed = all[0];
+    free(all);
+    return library_failure(status);
+}
+
+/* Opens other files: all of their samples, or where the kind has only two splits, those for tests.
+ */
+static clt_status open_other(job *j, const settings *s)
+{
+    clt_dataset_options options;
+    clt_status status = data_options(s, &options);
+    options.classes = job_classes(j->train);
+    options.background = 1;
+    options.split = "all";
+    NEXT(status, open_dataset(s->val, &options, &j->validation));
+    if (status != CLT_INVALID_ARGUMENT)
+        return status;
+    options.split = "test";
+    return open_dataset(s->val, &options, &j->validation);
+}
+
+int job_validation(job *j, const settings *s)
+{
+    double fraction;
+    if (!s->val)
+        return 0;
+    if (!is_number(s->val, &fraction) && is_data(s->val)) {
+        const clt_status status = open_other(j, s);
+        return status == CLT_NOT_FOUND && strchr(s->val, ':') ? library_failure(status)
+                                                              : name_failure(status);
+    }
+    clt_dataset *rest = NULL;
+    const clt_status status =
+        is_number(s->val, &fraction)
+            ? clt_dataset_split(j->train, fraction, j->val_seed, &rest, &j->validation)
+            : clt_dataset_split_by(j->train, s->val, &rest, &j->validation);
+    TRY(name_failure(status));
+    j->whole = j->train;
+    j->train = rest;
+    return 0;
+}
+
+/* Labels of folders are numbered by the folders' names. */
+static clt_status same_classes(const job *j, const char *name)
+{
+    int in_train, in_val;
+    char text[768];
+    clt_status status = clt_dataset_find_field(j->train, name, &in_train);
+    NEXT(status, clt_dataset_find_field(j->validation, name, &in_val));
+    const int64_t classes = status == CLT_OK ? clt_dataset_classes(j->train, in_train) : 0;
+    for (int64_t c = 0; c < classes; c++) {
+        const char *a = clt_dataset_class_name(j->train, in_train, c);
+        const char *b = clt_dataset_class_name(j->validation, in_val, c);
+        if (!a || (b && !strcmp(a, b)))
+            continue;
+        snprintf(text, sizeof text,
+                 "%.300s: class %lld is '%.100s', but '%.100s' in the training samples: both need "
+                 "the same folders",
+                 clt_dataset_name(j->validation), (long long)c, b ? b : "", a);
+        return clt_error_set(CLT_MISMATCH, text);
+    }
+    return status;
+}
+
+clt_status same_validation_field(const job *j, const char *name)
+{
+    clt_status status = j->validation ? same_field(j->train, j->validation, name) : CLT_OK;
+    if (j->validation && !j->whole)
+        NEXT(status, same_classes(j, name));
+    return status;
+}
+
+int fit_validation(const job *j, const settings *s, clt_fit_options *fit)
+{
+    fit->validation = j->validation;
+    return read_every(s, &fit->validate_every);
+}
