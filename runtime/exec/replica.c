@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
+#include "exec/commands.h"
 
 int64_t clt_replica_buffer_bytes(const clt_bucket *bucket, clt_dtype dtype, int shard, int shards)
 {
@@ -72,6 +73,19 @@ clt_status clt_replica_for_training(clt_replica *replica, clt_dtype precision, i
     for (; replica->n_slots < n_slots; replica->n_slots++)
         CLT_TRY(create_set(replica, "optimizer state", false, CLT_F32, shards,
                            &replica->slots[replica->n_slots]));
+    return CLT_OK;
+}
+
+clt_status clt_replica_fill_slots(const clt_replica *replica, float value)
+{
+    const clt_buckets *layout = replica->layout;
+    for (int k = 0; k < replica->n_slots; k++)
+        for (int i = 0; i < layout->n_buckets; i++)
+            if (replica->slots[k][i])
+                CLT_TRY(
+                    clt_enqueue_fill(replica->device, (clt_view){replica->slots[k][i], 0}, value,
+                                     clt_replica_buffer_bytes(&layout->buckets[i], CLT_F32,
+                                                              replica->shard, replica->shards)));
     return CLT_OK;
 }
 

@@ -43,6 +43,9 @@ clt_status clt_replica_create(clt_device *device, const clt_buckets *layout, clt
 clt_status clt_replica_for_training(clt_replica *replica, clt_dtype precision, int n_slots,
                                     int shard, int shards);
 
+/* Sets all elements of the optimizer's slots. */
+clt_status clt_replica_fill_slots(const clt_replica *replica, float value);
+
 /* Drops the optimizer's slots, so that the next trainer begins with zeros. The device must be
  * finished. */
 void clt_replica_forget_slots(clt_replica *replica);

@@ -83,8 +83,8 @@ class Manual(CommandTest):
         names = re.findall(r"^([\w-]+) ", self.run_command("models").stdout, re.M)
         self.assertEqual(self.complete("cltrain train --model "), sorted(names))
         self.assertEqual(self.complete("cltrain train --optimizer "),
-                         ["adam", "adamw", "momentum", "nesterov", "sgd"])
-        self.assertEqual(self.complete("cltrain train --optimizer=ad"), ["adam", "adamw"])
+                         ["adagrad", "adam", "adamw", "lion", "momentum", "nesterov", "rmsprop", "sgd"])
+        self.assertEqual(self.complete("cltrain train --optimizer=ada"), ["adagrad", "adam", "adamw"])
         self.assertEqual(self.complete("cltrain train --lr "), [])
         self.assertEqual(self.complete("cltrain train --precision b"), ["bf16"])
 

@@ -59,7 +59,7 @@ class Usage(CommandTest):
                                                      "step:1:-2", "cosine:0.5"),
                 "--classes": ("0", "x"),
                 "--split": ("even", "1,", ",1", "1,,1", "0,0", "-1,2", "nan,1", "1;2"),
-                "--tune": ("maybe", "-1", "inf"), "--optimizer": ("sdg", "lion")}.items():
+                "--tune": ("maybe", "-1", "inf"), "--optimizer": ("sdg", "lyon")}.items():
             for value in values:
                 with self.subTest(option=option, value=value):
                     self.assert_train(option, value)

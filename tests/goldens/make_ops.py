@@ -442,6 +442,23 @@ SIZES = [(7, 5), (11,), (1,)]
 STEPS = 6
 
 
+class Lion(torch.optim.Optimizer):
+    """Algorithm 2 of Chen et al., "Symbolic Discovery of Optimization Algorithms", NeurIPS 2023."""
+
+    def __init__(self, parameters, lr, betas, weight_decay=0.0):
+        super().__init__(parameters, dict(lr=lr, betas=betas, weight_decay=weight_decay))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            (beta1, beta2), lr, decay = group["betas"], group["lr"], group["weight_decay"]
+            for p in group["params"]:
+                m = self.state[p].setdefault("exp_avg", torch.zeros_like(p))
+                update = beta1 * m + (1 - beta1) * p.grad
+                p.sub_(lr * (torch.sign(update) + decay * p))
+                m.copy_(beta2 * m + (1 - beta2) * p.grad)
+
+
 def optimizers():
     """Parameters p0, p1, p2 after each of STEPS updates with given gradients, in f64."""
     c = Cases("optimizers")
@@ -455,6 +472,16 @@ def optimizers():
     kinds.append(("adam", torch.optim.Adam, dict(adam, weight_decay=0.1)))
     kinds.append(("adam", torch.optim.Adam, dict(lr=0.02, betas=(0.8, 0.95), eps=1e-4)))
     kinds.append(("adamw", torch.optim.AdamW, dict(adam, weight_decay=0.1)))
+    kinds.append(("rmsprop", torch.optim.RMSprop, dict(lr=0.01, alpha=0.99, eps=1e-8)))
+    kinds.append(("rmsprop", torch.optim.RMSprop, dict(lr=0.02, alpha=0.9, eps=1e-3, momentum=0.8, weight_decay=0.1)))
+    kinds.append(("rmsprop", torch.optim.RMSprop, dict(lr=0.01, alpha=0.9, eps=1e-4, centered=True)))
+    kinds.append(("rmsprop", torch.optim.RMSprop, dict(lr=0.01, alpha=0.95, eps=1e-2, centered=True, momentum=0.9,
+                                                       weight_decay=0.05)))
+    kinds.append(("adagrad", torch.optim.Adagrad, dict(lr=0.01, eps=1e-10)))
+    kinds.append(("adagrad", torch.optim.Adagrad, dict(lr=0.1, eps=1e-3, lr_decay=0.2, weight_decay=0.1)))
+    kinds.append(("adagrad", torch.optim.Adagrad, dict(lr=0.05, eps=1e-6, initial_accumulator_value=0.5)))
+    kinds.append(("lion", Lion, dict(lr=0.01, betas=(0.9, 0.99))))
+    kinds.append(("lion", Lion, dict(lr=0.02, betas=(0.95, 0.98), weight_decay=0.3)))
     for index, (name, kind, settings) in enumerate(kinds):
         for clip in (0.0, 2.0):
             prefix = f"c{c.count:02d}"

@@ -1,6 +1,5 @@
 #include "exec/update/update_internal.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -58,7 +57,7 @@ clt_status clt_update_create(clt_replica *replica, const clt_update_options *opt
     CLT_TRY_MEMORY(u);
     u->replica = replica;
     u->options = *options;
-    u->optimizer = clt_optimizer_find(options->optimizer);
+    u->optimizer = clt_optimizer_find(&options->rule);
     u->scaling = clt_scaling_begin();
     clt_status status = clt_stretches_list(replica, options->merges, &u->stretches);
     CLT_NEXT(status, make_kernels(u));
@@ -128,30 +127,13 @@ clt_status clt_update_run_bucket(call *c, int64_t count, const char *name, int f
 
 static void optimizer_args(call *c, int bucket, int64_t step)
 {
-    const clt_update_options *o = &c->update->options;
-    const double t = (double)step + 1;
-    switch (o->optimizer) {
-    case CLT_SGD:
-        break;
-    case CLT_MOMENTUM:
-    case CLT_NESTEROV:
-        arg_buffer(c, c->update->replica->slots[0][bucket]);
-        arg_float(c, o->momentum);
-        arg_int(c, o->optimizer == CLT_NESTEROV);
-        break;
-    case CLT_ADAM:
-    case CLT_ADAMW:
-        arg_buffer(c, c->update->replica->slots[0][bucket]);
-        arg_buffer(c, c->update->replica->slots[1][bucket]);
-        arg_float(c, 1 - o->beta1);
-        arg_float(c, o->beta2);
-        arg_float(c, 1 - o->beta2);
-        arg_float(c, o->epsilon);
-        arg_float(c, scales(c->update) ? log(o->beta1) : 1 - pow(o->beta1, t));
-        arg_float(c, scales(c->update) ? log(o->beta2) : sqrt(1 - pow(o->beta2, t)));
-        arg_float(c, t);
-        break;
-    }
+    const clt_update *u = c->update;
+    double numbers[CLT_MAX_OPTIMIZER_NUMBERS];
+    const int n = u->optimizer->numbers(&u->options.rule, (double)step + 1, scales(u), numbers);
+    for (int i = 0; i < u->optimizer->n_slots; i++)
+        arg_buffer(c, u->replica->slots[i][bucket]);
+    for (int i = 0; i < n; i++)
+        arg_float(c, numbers[i]);
 }
 
 /* Updates the slots [first, end) of a bucket, which belong to one parameter group, as far as they
@@ -161,7 +143,7 @@ static clt_status update_group(clt_update *u, int bucket, int first, int end, do
 {
     const clt_replica *replica = u->replica;
     const clt_bucket *b = &replica->layout->buckets[bucket];
-    const bool decoupled = u->options.decoupled || u->options.optimizer == CLT_ADAMW;
+    const clt_optimizer_rule *rule = &u->options.rule;
     const clt_slot *slot = &replica->layout->slots[first], *last = slot + (end - 1 - first);
     int64_t from, to;
     if (!clt_shard_part(b, replica->shard, replica->shards, slot->offset,
@@ -175,8 +157,8 @@ static clt_status update_group(clt_update *u, int bucket, int first, int end, do
     arg_int(&c, from / 4);
     arg_int(&c, count);
     arg_float(&c, lr * slot->rate);
-    arg_float(&c, slot->decay == CLT_COMMON_DECAY ? u->options.weight_decay : slot->decay);
-    arg_int(&c, decoupled);
+    arg_float(&c, slot->decay == CLT_COMMON_DECAY ? rule->weight_decay : slot->decay);
+    arg_int(&c, rule->decoupled || u->optimizer->decouples);
     if (u->optimizer->n_slots)
         arg_int(&c, clt_shard_begin(b, replica->shard, replica->shards) / 4);
     optimizer_args(&c, bucket, step);

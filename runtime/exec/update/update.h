@@ -13,9 +13,7 @@
 typedef struct clt_update clt_update;
 
 typedef struct clt_update_options {
-    clt_optimizer optimizer;
-    double momentum, beta1, beta2, epsilon, weight_decay;
-    bool decoupled; /* decay acts on the weight itself, not on the gradient */
+    clt_optimizer_rule rule;
     double clip_norm;
     bool guard;
     bool merges; /* gradients are sums over virtual shards: clt_update_merge is called, and the

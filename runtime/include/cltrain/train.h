@@ -33,7 +33,10 @@ typedef enum clt_optimizer {
     CLT_MOMENTUM = 1,
     CLT_NESTEROV = 2,
     CLT_ADAM = 3,
-    CLT_ADAMW = 4
+    CLT_ADAMW = 4,
+    CLT_RMSPROP = 5,
+    CLT_ADAGRAD = 6,
+    CLT_LION = 7
 } clt_optimizer;
 
 typedef enum clt_schedule_kind {
@@ -67,7 +70,8 @@ CLT_API double clt_schedule_rate(const clt_schedule *schedule, double base, int6
  * Thread-safe. */
 CLT_API clt_status clt_schedule_parse(const char *text, int64_t total, clt_schedule *schedule);
 
-/* sgd, momentum, nesterov, adam, adamw. Errors: NOT_FOUND with the nearest name. */
+/* sgd, momentum, nesterov, adam, adamw, rmsprop, adagrad, lion. clt_optimizer_name gives "?" for
+ * other numbers. Errors: NOT_FOUND with the nearest name. */
 CLT_API const char *clt_optimizer_name(clt_optimizer optimizer);
 CLT_API clt_status clt_optimizer_parse(const char *text, clt_optimizer *optimizer);
 
@@ -77,9 +81,11 @@ CLT_API clt_status clt_optimizer_parse(const char *text, clt_optimizer *optimize
 /*
  * How to train. Set up by clt_trainer_options_init, with the defaults that stand at the members.
  *
- * Optimizers compute as PyTorch's of the same names, momentum without dampening. The decay of sgd,
- * momentum, nesterov and adam is L2 (added to the gradient) unless `decoupled`. The decay of adamw
- * is always decoupled (Loshchilov and Hutter, ICLR 2019). Decay acts on all parameters, unless
+ * Optimizers compute as PyTorch's of the same names, momentum without dampening. lion is Algorithm
+ * 2 of Chen et al., "Symbolic Discovery of Optimization Algorithms", NeurIPS 2023. Decay is L2
+ * (added to the gradient) unless `decoupled`. The decay of adamw and lion is always decoupled
+ * (Loshchilov and Hutter, ICLR 2019). Usual numbers differ between optimizers:
+ * clt_optimizer_defaults sets an optimizer with its own. Decay acts on all parameters, unless
  * clt_freeze or clt_param_group says otherwise. A resumed run needs the same groups. A parameter
  * that no loss depends on is not updated: neither decay nor momentum changes it.
  */
@@ -87,9 +93,9 @@ typedef struct clt_trainer_options {
     size_t struct_size; /* set by clt_trainer_options_init */
     clt_optimizer optimizer;
     double lr;           /* 0.1 */
-    double momentum;     /* 0.9; momentum and nesterov */
-    double beta1, beta2; /* 0.9, 0.999; adam and adamw */
-    double epsilon;      /* 1e-8 */
+    double momentum;     /* 0.9; momentum, nesterov and rmsprop */
+    double beta1, beta2; /* 0.9, 0.999; adam, adamw and lion */
+    double epsilon;      /* 1e-8; adam, adamw, rmsprop and adagrad */
     double weight_decay; /* 0 */
     int decoupled;       /* 0 */
     clt_schedule schedule;
@@ -233,10 +239,20 @@ typedef struct clt_trainer_options {
      * collective. Gradients cannot be set after their reduction, and clt_trainer_reduced is
      * UNSUPPORTED. So are zero 3, offload, virtual_shards, and meshes with tp or pp. */
     clt_dtype wire;
+    double alpha;    /* 0.99; rmsprop: the part of the mean square that a step keeps */
+    int centered;    /* 0; rmsprop: 1 divides by the deviation instead of the root mean square */
+    double lr_decay; /* 0; adagrad: step t = 0, 1, ... has the rate lr / (1 + t * lr_decay) */
+    double initial_accumulator; /* 0; adagrad: with which its sums of squares begin */
 } clt_trainer_options;
 
 /* Sets struct_size and the defaults. */
 CLT_API void clt_trainer_options_init(clt_trainer_options *options);
+
+/* Sets options->optimizer, and the usual numbers of this optimizer, which are PyTorch's and of lion
+ * the paper's: lr, momentum, beta1, beta2, epsilon, alpha, centered, lr_decay and
+ * initial_accumulator. rmsprop then has no momentum. Weight decay stays as it is. Errors:
+ * INVALID_ARGUMENT (no such optimizer). Thread-safe. */
+CLT_API clt_status clt_optimizer_defaults(clt_optimizer optimizer, clt_trainer_options *options);
 
 /* A trainer. One thread at a time uses it. */
 typedef struct clt_trainer clt_trainer;

@@ -44,17 +44,12 @@ static clt_status make_graph(const clt_graph *model, clt_slice *s, clt_graph *pi
 static clt_status make_update(clt_slice *s)
 {
     const clt_trainer_options *o = &s->options;
-    const clt_update_options options = {.optimizer = o->optimizer,
-                                        .momentum = o->momentum,
-                                        .beta1 = o->beta1,
-                                        .beta2 = o->beta2,
-                                        .epsilon = o->epsilon,
-                                        .weight_decay = o->weight_decay,
-                                        .decoupled = o->decoupled != 0,
-                                        .clip_norm = o->clip_norm,
-                                        .precision = CLT_F32};
-    s->kept = clt_optimizer_find(o->optimizer)->n_slots;
+    const clt_update_options options = {
+        .rule = clt_optimizer_rule_of(o), .clip_norm = o->clip_norm, .precision = CLT_F32};
+    s->kept = clt_optimizer_of(o)->n_slots;
     CLT_TRY(clt_replica_for_training(s->store->replicas, CLT_F32, s->kept, 0, 1));
+    if (options.rule.initial > 0)
+        CLT_TRY(clt_replica_fill_slots(s->store->replicas, (float)options.rule.initial));
     return clt_update_create(s->store->replicas, &options, &s->update);
 }
 

@@ -20,7 +20,7 @@ void clt_further_list_free(clt_further_list *list)
 /* Writes the name of a tensor. */
 static void name_it(const clt_local *local, const clt_further *f, char *name, size_t room)
 {
-    const clt_optimizer_row *row = clt_optimizer_find(local->trainers[0]->options.optimizer);
+    const clt_optimizer_row *row = clt_optimizer_of(&local->trainers[0]->options);
     if (f->kind == CLT_FURTHER_INNER)
         snprintf(name, room, "replica.%d.%s.%s", f->owner, f->slot->name, row->slots[f->index]);
     else if (f->kind == CLT_FURTHER_VELOCITY)
@@ -44,7 +44,7 @@ static clt_status add(const clt_local *local, clt_further_list *list, clt_furthe
 static clt_status add_slot(const clt_local *local, const clt_further_wanted *w,
                            clt_further_list *list, const clt_slot *slot)
 {
-    const clt_optimizer_row *row = clt_optimizer_find(local->trainers[0]->options.optimizer);
+    const clt_optimizer_row *row = clt_optimizer_of(&local->trainers[0]->options);
     for (int r = 1; r < w->inner; r++)
         for (int k = 0; k < row->n_slots; k++)
             CLT_TRY(add(local, list, (clt_further){CLT_FURTHER_INNER, r, k, slot}));
@@ -64,7 +64,7 @@ clt_status clt_further_list_make(const clt_local *local, const clt_further_wante
 {
     const clt_trainer *t = local->trainers[0];
     const clt_buckets *layout = &t->store->layout;
-    const clt_optimizer_row *row = clt_optimizer_find(t->options.optimizer);
+    const clt_optimizer_row *row = clt_optimizer_of(&t->options);
     const size_t each = (size_t)w->inner * (size_t)row->n_slots + 1 + (size_t)w->sent +
                         (size_t)w->ranks * CLT_ROUNDINGS;
     const size_t room = (size_t)layout->n_slots * each + 1;

@@ -82,7 +82,7 @@ static clt_status check_trainer(clt_trainer *const *trainers, int i)
             return clt_fail(CLT_INVALID_ARGUMENT,
                             "replicas %d and %d have the same store; each needs its own", k, i);
     if (clt_buckets_hash(&t->store->layout) != clt_buckets_hash(&first->store->layout) ||
-        t->options.optimizer != first->options.optimizer ||
+        clt_optimizer_of(&t->options) != clt_optimizer_of(&first->options) ||
         t->options.batch != first->options.batch || t->all.total != first->all.total)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "replica %d has other parameters, another optimizer, batch or number of "

@@ -294,21 +294,25 @@ static clt_status load_further(clt_local *local, const clt_checkpoint *checkpoin
     return clt_world_agree(&local->all, status);
 }
 
-/* Sets the inner states of all replicas of this rank to zero. */
+/* Sets the inner states of all replicas of this rank to those of a new trainer. */
 static clt_status begin_anew(const clt_local *local)
 {
     const clt_buckets *layout = &local->trainers[0]->store->layout;
-    const clt_optimizer_row *row = clt_optimizer_find(local->trainers[0]->options.optimizer);
+    const clt_optimizer_rule rule = clt_optimizer_rule_of(&local->trainers[0]->options);
+    const clt_optimizer_row *row = clt_optimizer_find(&rule);
     clt_status status = CLT_OK;
     for (int s = 0; s < layout->n_slots; s++) {
         const clt_slot *slot = &layout->slots[s];
-        char *zeros = slot->state ? NULL : clt_calloc((size_t)slot->bytes + 1, 1);
-        if (!slot->state && !zeros)
+        const size_t count = (size_t)slot->bytes / sizeof(float);
+        float *values = slot->state ? NULL : clt_calloc(count + 1, sizeof *values);
+        if (!slot->state && !values)
             return CLT_OUT_OF_MEMORY;
-        for (int i = 0; zeros && i < local->own; i++)
+        for (size_t i = 0; values && i < count; i++)
+            values[i] = (float)rule.initial;
+        for (int i = 0; values && i < local->own; i++)
             for (int k = 0; k < row->n_slots; k++)
-                CLT_NEXT(status, clt_shards_write(local->trainers[i], k, slot, zeros));
-        clt_free(zeros);
+                CLT_NEXT(status, clt_shards_write(local->trainers[i], k, slot, values));
+        clt_free(values);
     }
     return status;
 }

@@ -38,7 +38,7 @@ static double whole_step(const clt_speed *s)
 /* An update reads parameters, gradients and slots, and writes all but the gradients. */
 static double passes_of(const clt_meshes *m)
 {
-    return 3 + 2 * clt_optimizer_find(m->trainer.optimizer)->n_slots;
+    return 3 + 2 * clt_optimizer_of(&m->trainer)->n_slots;
 }
 
 /* Takes the update from the slowest device, by byte of what it updates. */

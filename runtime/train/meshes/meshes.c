@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "exec/update/optimizer.h"
 #include "train/meshes/measure.h"
 #include "train/meshes/mesh_shards.h"
 #include "train/ranks/world.h"
@@ -379,7 +380,8 @@ static clt_status check_earlier(const clt_mesh_options *o, const clt_graph *grap
     const clt_mesh_setting *s = &o->earlier->setting;
     const clt_trainer_options *t = s->options;
     return s->simulated && o->devices && s->graph == graph && s->devices[0] == device &&
-                   t->precision == options->precision && t->optimizer == options->optimizer &&
+                   t->precision == options->precision &&
+                   clt_optimizer_of(t) == clt_optimizer_of(options) &&
                    t->memory == options->memory && t->recompute == options->recompute &&
                    t->virtual_shards == options->virtual_shards
                ? CLT_OK

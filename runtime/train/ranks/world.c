@@ -345,7 +345,7 @@ typedef struct setting {
     int64_t count; /* all others */
 } setting;
 
-enum { SETTINGS = 31 };
+enum { SETTINGS = 35 };
 
 static void list_settings(const clt_trainer_options *o, int participants, setting list[SETTINGS])
 {
@@ -358,6 +358,10 @@ static void list_settings(const clt_trainer_options *o, int participants, settin
                            {"beta2", REAL, o->beta2, 0},
                            {"epsilon", REAL, o->epsilon, 0},
                            {"weight decay", REAL, o->weight_decay, 0},
+                           {"alpha", REAL, o->alpha, 0},
+                           {"decay of the learning rate", REAL, o->lr_decay, 0},
+                           {"initial accumulator", REAL, o->initial_accumulator, 0},
+                           {"centered", WHOLE, 0, o->centered != 0},
                            {"clip_norm", REAL, o->clip_norm, 0},
                            {"factor of the schedule", REAL, s->factor, 0},
                            {"minimum of the schedule", REAL, s->minimum, 0},

@@ -75,22 +75,20 @@ static clt_status make_device(clt_trainer *t, int index)
 {
     clt_updates *d = &t->devices[index];
     clt_replica *replica = &t->store->replicas[index];
+    const clt_optimizer_rule rule = clt_optimizer_rule_of(&t->options);
+    const bool begins = replica->n_slots == 0;
     CLT_TRY(clt_replica_for_training(
-        replica, t->options.precision, clt_optimizer_find(t->options.optimizer)->n_slots,
+        replica, t->options.precision, clt_optimizer_find(&rule)->n_slots,
         t->sharded ? clt_participants_replica(&t->all, t->all.first + index) : 0,
         t->sharded ? clt_participants_replicas(&t->all) : 1));
+    if (begins && rule.initial > 0)
+        CLT_TRY(clt_replica_fill_slots(replica, (float)rule.initial));
     if (clt_capacity_micro_batches(&t->options) > 1 && t->options.precision != CLT_F32 &&
         !t->options.virtual_shards)
         CLT_TRY(clt_replica_for_gradient_sums(replica));
     if (t->exchange.wire.dtype != CLT_F32)
         CLT_TRY(clt_replica_for_wire(replica, t->exchange.wire.dtype, t->exchange.wire.rounds));
-    const clt_update_options update = {.optimizer = t->options.optimizer,
-                                       .momentum = t->options.momentum,
-                                       .beta1 = t->options.beta1,
-                                       .beta2 = t->options.beta2,
-                                       .epsilon = t->options.epsilon,
-                                       .weight_decay = t->options.weight_decay,
-                                       .decoupled = t->options.decoupled != 0,
+    const clt_update_options update = {.rule = rule,
                                        .clip_norm = t->options.clip_norm,
                                        .guard = t->options.guard != 0,
                                        .merges = t->options.virtual_shards != 0,

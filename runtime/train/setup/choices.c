@@ -40,7 +40,7 @@ static clt_status measuring_fits(const maker *m, const clt_replica *replica,
         return CLT_OK;
     repeatable.repeatable = true;
     CLT_TRY(clt_plan_create(m->graph, replica->layout, &device->caps, NULL, &repeatable, &plan));
-    const int slots = clt_optimizer_find(o->optimizer)->n_slots;
+    const int slots = clt_optimizer_of(o)->n_slots;
     const int64_t bytes = clt_plan_arena_bytes(plan) + clt_plan_store_bytes(plan, 0) +
                           clt_plan_store_bytes(plan, slots);
     clt_plan_destroy(plan);

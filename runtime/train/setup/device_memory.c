@@ -151,7 +151,7 @@ static clt_status count_update(const clt_replica *replica, const clt_trainer_opt
     clt_replica own = *replica;
     own.shard = shard;
     own.shards = shards;
-    *kept = clt_optimizer_find(options->optimizer)->n_slots *
+    *kept = clt_optimizer_of(options)->n_slots *
             set_bytes(replica->layout, false, CLT_F32, shard, shards);
     return clt_update_bytes(&own, options->virtual_shards != 0, update);
 }
@@ -260,7 +260,7 @@ void clt_memory_count_plans(const clt_store *store, const clt_plan *training,
 int64_t clt_memory_held(const clt_replica *replica, const clt_trainer_options *options)
 {
     const clt_buckets *layout = replica->layout;
-    const int slots = clt_optimizer_find(options->optimizer)->n_slots;
+    const int slots = clt_optimizer_of(options)->n_slots;
     int64_t bytes = replica->values ? set_bytes(layout, true, CLT_F32, 0, 1) : 0;
     if (replica->n_slots)
         bytes += (replica->n_slots < slots ? replica->n_slots : slots) *

@@ -242,7 +242,7 @@ static clt_status check_shards(const clt_trainer *t, const recovery *r)
             return clt_fail(CLT_STATE,
                             "a device was lost while devices updated their shards in step %lld",
                             (long long)r->progress[p].begun);
-    if (!t->store->owners && clt_optimizer_find(t->options.optimizer)->n_slots)
+    if (!t->store->owners && clt_optimizer_of(&t->options)->n_slots)
         return clt_fail(CLT_STATE,
                         "a shard of the optimizer's state went with the device that failed, "
                         "because that state is divided along %s",

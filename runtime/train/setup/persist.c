@@ -20,7 +20,7 @@
 
 static const clt_optimizer_row *optimizer_of(const clt_trainer *t)
 {
-    return clt_optimizer_find(t->options.optimizer);
+    return clt_optimizer_of(&t->options);
 }
 
 static clt_status split_to_json(const clt_trainer *t, char **text)
@@ -141,7 +141,7 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
         status = CLT_OUT_OF_MEMORY;
     clt_section sections[] = {
         {"model", model ? model : "", 0},
-        {"optimizer", clt_optimizer_name(t->options.optimizer), 0},
+        {"optimizer", optimizer_of(t)->name, 0},
         {"dropout_seed", dropout_seed, 0},
         {"reads", t->reads, 0},
         {"groups", clt_str_text(&groups), 0},
@@ -297,7 +297,7 @@ static clt_status match_all(clt_trainer *t, const clt_checkpoint *checkpoint)
     CLT_NEXT(status, clt_tensors_match(clt_checkpoint_model(checkpoint), values.items, values.count,
                                        CLT_MATCH_EXACT));
     const clt_section *written = clt_checkpoint_section(checkpoint, "optimizer");
-    const char *own = clt_optimizer_name(t->options.optimizer);
+    const char *own = optimizer_of(t)->name;
     if (status == CLT_OK && written && strcmp(written->text, own))
         status = clt_fail(CLT_MISMATCH, "%s was written with optimizer %s, this run uses %s",
                           clt_checkpoint_path(checkpoint), written->text, own);

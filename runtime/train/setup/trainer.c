@@ -19,7 +19,7 @@
 
 CLT_STRUCT_INIT(clt_trainer_options, .optimizer = CLT_SGD, .lr = 0.1, .momentum = 0.9, .beta1 = 0.9,
                 .beta2 = 0.999, .epsilon = 1e-8, .guard = 1, .batch = 256, .accumulate = 1,
-                .quantum = 1)
+                .quantum = 1, .alpha = 0.99)
 
 CLT_STRUCT_INIT(clt_step_batch, )
 
@@ -78,7 +78,7 @@ static clt_status check_wire(const clt_trainer_options *o)
 clt_status clt_trainer_check_options(const clt_trainer_options *o)
 {
     CLT_TRY(CLT_CHECK_STRUCT(o, clt_trainer_options));
-    if (!clt_optimizer_find(o->optimizer))
+    if (!clt_optimizer_of(o))
         return clt_fail(CLT_INVALID_ARGUMENT, "optimizer %d does not exist", (int)o->optimizer);
     if (!isfinite(o->lr) || o->lr < 0)
         return out_of_range("learning rate", o->lr, "finite and at least 0");
@@ -91,6 +91,12 @@ clt_status clt_trainer_check_options(const clt_trainer_options *o)
                             "at least 0 and below 1");
     if (!(o->epsilon > 0) || !isfinite(o->epsilon))
         return out_of_range("epsilon", o->epsilon, "finite and above 0");
+    if (!(o->alpha >= 0 && o->alpha < 1))
+        return out_of_range("alpha", o->alpha, "at least 0 and below 1");
+    if (!isfinite(o->lr_decay) || o->lr_decay < 0)
+        return out_of_range("decay of the learning rate", o->lr_decay, "finite and at least 0");
+    if (!isfinite(o->initial_accumulator) || o->initial_accumulator < 0)
+        return out_of_range("initial accumulator", o->initial_accumulator, "finite and at least 0");
     if (o->zero != 0 && o->zero != 1 && o->zero != 3)
         return out_of_range("zero", o->zero, "0, 1 or 3");
     if (!isfinite(o->clip_norm) || o->clip_norm < 0)
@@ -149,18 +155,22 @@ static clt_status check_world(const clt_world *w)
 static clt_status join_store(clt_trainer *t)
 {
     clt_store *store = t->store;
-    const char *keeps = clt_trainer_slot_name(t, 0);
+    const clt_optimizer_row *row = clt_optimizer_of(&t->options);
     t->feeds_back = t->options.wire != CLT_F32;
     store->feeders += t->feeds_back;
-    if (!keeps)
+    if (!row->n_slots)
         return CLT_OK;
-    if (store->keeps && strcmp(store->keeps, keeps))
+    if (store->keeps && !clt_optimizer_keeps_same(store->keeps, row)) {
+        char theirs[100], own[100];
+        clt_optimizer_keeps(store->keeps, theirs, sizeof theirs);
+        clt_optimizer_keeps(row, own, sizeof own);
         return clt_fail(CLT_UNSUPPORTED,
                         "another trainer on this store keeps %s for each parameter, where %s would "
                         "keep %s: destroy that trainer first, or give both an optimizer of one "
                         "kind",
-                        store->keeps, clt_optimizer_name(t->options.optimizer), keeps);
-    store->keeps = keeps;
+                        theirs, row->name, own);
+    }
+    store->keeps = row;
     store->keepers++;
     t->keeps = true;
     return CLT_OK;
@@ -274,7 +284,7 @@ void clt_trainer_set_steps(clt_trainer *t, int64_t steps)
 
 const char *clt_trainer_slot_name(const clt_trainer *t, int slot)
 {
-    const clt_optimizer_row *row = clt_optimizer_find(t->options.optimizer);
+    const clt_optimizer_row *row = clt_optimizer_of(&t->options);
     return slot >= 0 && slot < row->n_slots ? row->slots[slot] : NULL;
 }
 

@@ -43,7 +43,7 @@ double clt_trainer_flops(const clt_trainer *t)
 double clt_trainer_update_bytes(const clt_trainer *t)
 {
     const clt_buckets *layout = t->store->replicas[0].layout;
-    const int slots = clt_optimizer_find(t->options.optimizer)->n_slots;
+    const int slots = clt_optimizer_of(&t->options)->n_slots;
     double bytes = 0;
     for (int i = 0; i < layout->n_buckets; i++)
         if (!layout->buckets[i].state)

@@ -25,7 +25,7 @@ static bool are_told(const clt_trainer *t)
 
 static int slots_of(const clt_trainer *t)
 {
-    return clt_optimizer_find(t->options.optimizer)->n_slots;
+    return clt_optimizer_of(&t->options)->n_slots;
 }
 
 static void **kept(const clt_trainer *t, int slot, const clt_slot *tensor)

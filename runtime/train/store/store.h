@@ -36,9 +36,9 @@ struct clt_store {
      * last of these trainers. */
     int keepers;
     int feeders; /* trainers with error feedback: the last one releases the residuals */
-    /* Name of the first of these tensors, the same for all these trainers; NULL: no tensors are
-     * kept. */
-    const char *keeps;
+    /* An optimizer of these trainers, which all keep the same tensors; NULL: no tensors are kept.
+     */
+    const struct clt_optimizer_row *keeps;
 };
 
 /* Whether a participant only keeps and updates the optimizer's state of the buckets whose `owner`

@@ -136,8 +136,9 @@ static void another_optimizer(void **state)
     for (int s = 0; s < 3; s++)
         step(l.trainer, 2);
     options.optimizer = CLT_MOMENTUM;
-    fails(clt_trainer_create(l.graph, l.store, &options, &none), CLT_UNSUPPORTED,
-          "keeps exp_avg for each parameter, where momentum would keep momentum_buffer");
+    fails(
+        clt_trainer_create(l.graph, l.store, &options, &none), CLT_UNSUPPORTED,
+        "keeps exp_avg, exp_avg_sq for each parameter, where momentum would keep momentum_buffer");
     options.optimizer = CLT_SGD; /* has no state */
     ok(clt_trainer_create(l.graph, l.store, &options, &none));
     char dir[300];

@@ -36,7 +36,7 @@ static void fill(const clt_replica *r, int shard, int shards, clt_squares *want)
 
 static void check(const lab *l, int shard, int shards)
 {
-    const clt_update_options options = {.optimizer = CLT_SGD, .precision = CLT_F32};
+    const clt_update_options options = {.rule = {.kind = CLT_SGD}, .precision = CLT_F32};
     for (int d = 0; d < l->n; d++) {
         clt_replica *r = &l->store->replicas[d];
         clt_squares want = {0, 0, true}, have;

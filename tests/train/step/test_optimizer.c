@@ -43,14 +43,17 @@ static clt_trainer_options options_of(const json_t *a)
     clt_trainer_options o;
     clt_trainer_options_init(&o);
     ok(clt_optimizer_parse(json_string_value(json_object_get(a, "optimizer")), &o.optimizer));
+    ok(clt_optimizer_defaults(o.optimizer, &o));
     o.lr = number(a, "lr");
-    if (o.optimizer == CLT_MOMENTUM || o.optimizer == CLT_NESTEROV)
-        o.momentum = number(a, "momentum");
-    if (o.optimizer == CLT_ADAM || o.optimizer == CLT_ADAMW) {
-        o.beta1 = json_number_value(json_array_get(json_object_get(a, "betas"), 0));
-        o.beta2 = json_number_value(json_array_get(json_object_get(a, "betas"), 1));
+    o.momentum = number(a, "momentum");
+    o.beta1 = json_number_value(json_array_get(json_object_get(a, "betas"), 0));
+    o.beta2 = json_number_value(json_array_get(json_object_get(a, "betas"), 1));
+    if (number(a, "eps") > 0)
         o.epsilon = number(a, "eps");
-    }
+    o.alpha = number(a, "alpha");
+    o.centered = json_is_true(json_object_get(a, "centered"));
+    o.lr_decay = number(a, "lr_decay");
+    o.initial_accumulator = number(a, "initial_accumulator_value");
     o.weight_decay = number(a, "weight_decay");
     o.clip_norm = number(a, "clip_norm");
     o.batch = 2;
@@ -201,13 +204,16 @@ static void test_two_devices(void **state)
 static void test_slots_move(void **state)
 {
     (void)state;
-    static const char *const cases[] = {"c05", "c07", "c11", "c15"};
-    static const char *const slots[][3] = {{"momentum_buffer", NULL},
+    static const char *const cases[] = {"c05", "c07", "c11", "c15", "c23", "c27", "c33"};
+    static const char *const slots[][4] = {{"momentum_buffer", NULL},
                                            {"momentum_buffer", NULL},
                                            {"exp_avg", "exp_avg_sq", NULL},
-                                           {"exp_avg", "exp_avg_sq", NULL}};
+                                           {"exp_avg", "exp_avg_sq", NULL},
+                                           {"square_avg", "grad_avg", "momentum_buffer", NULL},
+                                           {"sum", NULL},
+                                           {"exp_avg", NULL}};
     clt_tensors *golden = golden_open("ops/optimizers.safetensors");
-    for (int c = 0; c < 4; c++) {
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         json_t *attributes = json_loads(clt_tensors_metadata(golden, cases[c]), 0, NULL);
         const clt_trainer_options options = options_of(attributes);
         json_decref(attributes);

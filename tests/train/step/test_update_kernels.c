@@ -25,8 +25,11 @@ static void open_rig(rig *r, clt_dtype precision, clt_dtype wire, bool as_gpu)
 {
     static const char *const names[TENSORS] = {"a", "b", "c", "d"};
     const clt_bucket_sizes bucket_sizes = clt_bucket_sizes_default();
-    const clt_update_options options = {
-        .optimizer = CLT_SGD, .guard = true, .merges = true, .precision = precision, .wire = wire};
+    const clt_update_options options = {.rule = {.kind = CLT_SGD},
+                                        .guard = true,
+                                        .merges = true,
+                                        .precision = precision,
+                                        .wire = wire};
     *r = (rig){.l = lab_as(clt_test_devices("pocl"), as_gpu)};
     ok(clt_graph_create(&r->l.graph));
     for (int t = 0; t < TENSORS; t++)

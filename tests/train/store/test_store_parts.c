@@ -270,17 +270,26 @@ static void set_gradients(clt_store *store)
     }
 }
 
+/* RMSprop is centered and has momentum. */
+static clt_optimizer_rule rule_of(clt_optimizer optimizer)
+{
+    return (clt_optimizer_rule){.kind = optimizer,
+                                .momentum = 0.9,
+                                .beta1 = 0.9,
+                                .beta2 = 0.999,
+                                .epsilon = 1e-8,
+                                .weight_decay = 0.1,
+                                .alpha = 0.9,
+                                .centered = true};
+}
+
 static void update(clt_store *store, clt_optimizer optimizer, int steps)
 {
-    const clt_update_options o = {.optimizer = optimizer,
-                                  .momentum = 0.9,
-                                  .beta1 = 0.9,
-                                  .beta2 = 0.999,
-                                  .epsilon = 1e-8,
-                                  .weight_decay = 0.1};
+    const clt_optimizer_rule rule = rule_of(optimizer);
+    const clt_update_options o = {.rule = rule};
     for (int d = 0; d < store->n_devices; d++)
         ok(clt_replica_for_training(&store->replicas[d], CLT_F32,
-                                    clt_optimizer_find(optimizer)->n_slots, 0, 1));
+                                    clt_optimizer_find(&rule)->n_slots, 0, 1));
     set_gradients(store);
     for (int d = 0; d < store->n_devices; d++) {
         clt_update *u;
@@ -309,12 +318,14 @@ static void check_padding(const clt_store *store, int device, cl_mem *set)
 
 static void optimizers_work_on_parts(void **state)
 {
-    static const clt_optimizer optimizers[] = {CLT_SGD, CLT_NESTEROV, CLT_ADAM, CLT_ADAMW};
+    static const clt_optimizer optimizers[] = {CLT_SGD,     CLT_NESTEROV, CLT_ADAM, CLT_ADAMW,
+                                               CLT_RMSPROP, CLT_ADAGRAD,  CLT_LION};
     (void)state;
     for (size_t o = 0; o < sizeof optimizers / sizeof *optimizers; o++)
         for (int m = 0; m < MESHES; m++) {
             char x[LARGEST * sizeof(float)], y[sizeof x];
-            const int kinds = clt_optimizer_find(optimizers[o])->n_slots;
+            const clt_optimizer_rule rule = rule_of(optimizers[o]);
+            const int kinds = clt_optimizer_find(&rule)->n_slots;
             lab one = store_on(split_model(true), NULL, 1, 512);
             lab l = store_on(split_model(true), meshes[m].parallel, meshes[m].devices, 512);
             update(one.store, optimizers[o], 3);

@@ -52,12 +52,9 @@ static int read_trainer(job *j, const settings *s)
 {
     clt_trainer_options *o = &j->options;
     clt_trainer_options_init(o);
-    if (s->optimizer) {
-        clt_status status = clt_optimizer_parse(s->optimizer, &o->optimizer);
-        if (status != CLT_OK)
-            return name_failure(status);
-    }
+    TRY(read_optimizer(s, o));
     if (s->schedule)
+<<<<<<< HEAD
         TRY(name_failure(schedule_read(s->schedule, 1, &o->schedule)));
     if (o->optimizer == CLT_ADAM || o->optimizer == CLT_ADAMW)
         o->lr = 0.001;
@@ -71,6 +68,9 @@ static int read_trainer(job *j, const settings *s)
     }
     if (o->momentum >= 1)
         return usage_error("--momentum %g: must be below 1", o->momentum);
+=======
+        TRY(name_failure(clt_schedule_parse(s->schedule, 1, &o->schedule)));
+>>>>>>> 4feedefc (Optimizers RMSprop, Adagrad and Lion; an optimizer is a row of a table with its slots and numbers)
     if (!isnan(s->weight_decay))
         o->weight_decay = s->weight_decay;
     if (!isnan(s->clip_norm))

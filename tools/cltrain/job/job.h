@@ -84,6 +84,9 @@ int read_memory(const char *text, int64_t *bytes);
 /* Checks that the names in --variant exist. Returns an exit code. */
 int check_variants(const settings *s);
 
+/* Reads --optimizer and the options of optimizers. Returns an exit code. */
+int read_optimizer(const settings *s, clt_trainer_options *options);
+
 /* Reads --precision and --wire. Returns an exit code. */
 int read_types(const settings *s, clt_trainer_options *options);
 

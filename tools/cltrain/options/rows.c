@@ -19,7 +19,8 @@ enum {
 
 static const char *optimizer_word(int index)
 {
-    return index <= CLT_ADAMW ? clt_optimizer_name((clt_optimizer)index) : NULL;
+    const char *name = clt_optimizer_name((clt_optimizer)index);
+    return *name != '?' ? name : NULL;
 }
 
 /* One row for each option: name, letter, kind, place, least value, subcommands, argument, help. The
@@ -124,9 +125,22 @@ const option_row option_rows[] = {
      "end after N steps in all; bench: steps in each timed block (50; meshes: 5)"},
     {"optimizer", 0, TEXT, AT(optimizer), 0, RUNS, "NAME", "optimizer: $ (sgd)",
      .word = optimizer_word},
-    {"lr", 0, NUMBER, AT(lr), 0, RUNS, "X", "learning rate (0.1; adam and adamw: 0.001)"},
+    {"lr", 0, NUMBER, AT(lr), 0, RUNS, "X",
+     "learning rate (0.1; adam and adamw: 0.001; rmsprop and adagrad: 0.01; lion: 0.0001)"},
     {"momentum", 0, NUMBER, AT(momentum), 0, RUNS, "X",
-     "momentum of the optimizers momentum and nesterov (0.9)"},
+     "momentum of the optimizers momentum, nesterov and rmsprop (0.9; rmsprop: 0)"},
+    {"betas", 0, TEXT, AT(betas), 0, RUNS, "B1,B2",
+     "decay rates of the averages of adam, adamw and lion (0.9,0.999; lion: 0.9,0.99)"},
+    {"eps", 0, NUMBER, AT(eps), 0, RUNS, "X",
+     "epsilon of adam, adamw, rmsprop and adagrad (1e-8; adagrad: 1e-10)"},
+    {"alpha", 0, NUMBER, AT(alpha), 0, RUNS, "X",
+     "rmsprop: part of the mean square that a step keeps (0.99)"},
+    {"centered", 0, FLAG, AT(centered), 0, RUNS, NULL,
+     "rmsprop: divide by the deviation of gradients instead of their root mean square"},
+    {"lr-decay", 0, NUMBER, AT(lr_decay), 0, RUNS, "X",
+     "adagrad: step t = 0, 1, ... has the rate lr / (1 + t X) (0)"},
+    {"initial-accumulator", 0, NUMBER, AT(initial_accumulator), 0, RUNS, "X",
+     "adagrad: with which its sums of squares begin (0)"},
     {"weight-decay", 0, NUMBER, AT(weight_decay), 0, RUNS, "X",
      "weight decay of all parameters (0)"},
     {"freeze", 0, EITHER, AT(freeze), 0, RUNS, "PATTERN",
