@@ -54,23 +54,7 @@ static int read_trainer(job *j, const settings *s)
     clt_trainer_options_init(o);
     TRY(read_optimizer(s, o));
     if (s->schedule)
-<<<<<<< HEAD
         TRY(name_failure(schedule_read(s->schedule, 1, &o->schedule)));
-    if (o->optimizer == CLT_ADAM || o->optimizer == CLT_ADAMW)
-        o->lr = 0.001;
-    if (!isnan(s->lr))
-        o->lr = s->lr;
-    if (!isnan(s->momentum)) {
-        if (o->optimizer != CLT_MOMENTUM && o->optimizer != CLT_NESTEROV)
-            return usage_error("--momentum %g: is for --optimizer momentum and nesterov, not %s",
-                               s->momentum, clt_optimizer_name(o->optimizer));
-        o->momentum = s->momentum;
-    }
-    if (o->momentum >= 1)
-        return usage_error("--momentum %g: must be below 1", o->momentum);
-=======
-        TRY(name_failure(clt_schedule_parse(s->schedule, 1, &o->schedule)));
->>>>>>> 4feedefc (Optimizers RMSprop, Adagrad and Lion; an optimizer is a row of a table with its slots and numbers)
     if (!isnan(s->weight_decay))
         o->weight_decay = s->weight_decay;
     if (!isnan(s->clip_norm))

@@ -47,21 +47,12 @@ typedef struct settings {
     int64_t async, servers, holder, worker;
     int64_t batch, accumulate, virtual_shards, in_flight, zero, epochs, steps, seed, keep, blocks,
         warmup, stride, padding, dilation, groups, classes, check_every, seq_len, image_size,
-<<<<<<< HEAD
         resize, top, tokens, samples, top_k, per_node, patience;
-    double lr, momentum, weight_decay, clip_norm, budget, comm_timeout, setup_timeout, temperature,
-        top_p, min_delta;
-    int no_guard, drop_last, raw, ids, resume, quiet, json, explain, by_node, compare, predict,
-        rebalance, staged, peer, share_context, recompute, help, mpi, oversubscribe, resume_intact,
-        greedy;
-=======
-        resize, top, tokens, samples, top_k, per_node;
     double lr, momentum, eps, alpha, lr_decay, initial_accumulator, weight_decay, clip_norm, budget,
-        comm_timeout, setup_timeout, temperature, top_p;
+        comm_timeout, setup_timeout, temperature, top_p, min_delta;
     int no_guard, centered, drop_last, raw, ids, resume, quiet, json, explain, by_node, compare,
         predict, rebalance, staged, peer, share_context, recompute, help, mpi, oversubscribe,
         resume_intact, greedy;
->>>>>>> 4feedefc (Optimizers RMSprop, Adagrad and Lion; an optimizer is a row of a table with its slots and numbers)
     const char **names; /* arguments that are not options, ended by NULL */
     int n_names;
     void *context;                 /* popt's context, which owns the names */
