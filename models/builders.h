@@ -120,6 +120,15 @@ clt_value *clt_decoder_row_of(clt_value *x, const clt_decoder *decoder, clt_valu
 clt_status clt_model_classify(const char *model, clt_classifier_fn *build,
                               const clt_model_input *in, const char *arguments, clt_graph *graph);
 
+/* Returns whether the data have features x instead of images. */
+int clt_model_has_features(const clt_model_input *in);
+
+/* Builds the same from features x [...] to the field label, or with mean squared error to the field
+ * y. */
+clt_status clt_model_of_features(const char *model, clt_classifier_fn *build,
+                                 const clt_model_input *in, const char *arguments,
+                                 clt_graph *graph);
+
 /* Builds a model from a file (models/file/). */
 clt_status clt_model_file_build(const char *path, const clt_model_input *in, clt_graph *graph);
 

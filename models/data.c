@@ -70,15 +70,17 @@ clt_status clt_model_misfit(const char *model, const clt_model_input *in, const 
                           *text ? text : "no fields");
 }
 
-clt_status clt_model_classify(const char *model, clt_classifier_fn *build,
-                              const clt_model_input *in, const char *arguments, clt_graph *graph)
+static int is_label(const clt_model_field *label)
 {
-    const clt_model_field *image = clt_model_field_find(in, "image");
-    const clt_model_field *label = clt_model_field_find(in, "label");
-    if (!image || image->rank != 3 || !label || label->rank || label->classes < 1)
-        return clt_model_misfit(model, in,
-                                "for images [C,H,W] with labels, fields image and label");
-    clt_value *x = clt_model_input_of(graph, image), *y = clt_model_input_of(graph, label);
+    return label && !label->rank && label->classes > 0;
+}
+
+/* Builds from `input` to logits of `label`, with cross entropy and accuracy. */
+static clt_status classify(clt_classifier_fn *build, const clt_model_input *in,
+                           const clt_model_field *input, const clt_model_field *label,
+                           const char *arguments, clt_graph *graph)
+{
+    clt_value *x = clt_model_input_of(graph, input), *y = clt_model_input_of(graph, label);
     clt_value *built = build(graph, x, label->classes, arguments);
     if (!built) /* either the graph failed or the arguments were wrong */
         return clt_graph_status(graph) != CLT_OK ? clt_graph_status(graph) : CLT_INVALID_ARGUMENT;
@@ -91,6 +93,43 @@ clt_status clt_model_classify(const char *model, clt_classifier_fn *build,
     clt_correct(logits, y, 1, in->ignore_index, &sum, &weight);
     clt_metric(graph, "accuracy", sum, weight);
     return clt_graph_status(graph);
+}
+
+clt_status clt_model_classify(const char *model, clt_classifier_fn *build,
+                              const clt_model_input *in, const char *arguments, clt_graph *graph)
+{
+    const clt_model_field *image = clt_model_field_find(in, "image");
+    const clt_model_field *label = clt_model_field_find(in, "label");
+    if (!image || image->rank != 3 || !is_label(label))
+        return clt_model_misfit(model, in,
+                                "for images [C,H,W] with labels, fields image and label");
+    return classify(build, in, image, label, arguments, graph);
+}
+
+int clt_model_has_features(const clt_model_input *in)
+{
+    const clt_model_field *x = clt_model_field_find(in, "x");
+    return x && x->rank && !clt_model_field_find(in, "image");
+}
+
+clt_status clt_model_of_features(const char *model, clt_classifier_fn *build,
+                                 const clt_model_input *in, const char *arguments, clt_graph *graph)
+{
+    const clt_model_field *x = clt_model_field_find(in, "x"), *y = clt_model_field_find(in, "y");
+    const clt_model_field *label = clt_model_field_find(in, "label");
+    int64_t dims[CLT_MAX_RANK] = {CLT_BATCH}, outputs = 1;
+    if (is_label(label) && clt_model_input_dtype(x) == CLT_F32)
+        return classify(build, in, x, label, arguments, graph);
+    if (!y || clt_model_input_dtype(x) != CLT_F32 || clt_model_input_dtype(y) != CLT_F32)
+        return clt_model_misfit(model, in,
+                                "for features x in f32 with labels or numbers, fields x and label "
+                                "or x and y");
+    for (int i = 0; i < y->rank; i++)
+        outputs *= dims[i + 1] = y->dims[i];
+    clt_value *built = build(graph, clt_model_input_of(graph, x), outputs, arguments);
+    if (!built)
+        return clt_graph_status(graph) != CLT_OK ? clt_graph_status(graph) : CLT_INVALID_ARGUMENT;
+    return clt_model_regress(graph, clt_reshape(built, y->rank + 1, dims), y);
 }
 
 clt_status clt_model_find_text(const char *model, const clt_model_input *in,

@@ -15,9 +15,11 @@ typedef struct model_row {
 enum { IMAGES = CLT_MODEL_IMAGES, TEXT = CLT_MODEL_TEXT, ARRAYS = CLT_MODEL_ARRAYS };
 
 static const model_row rows[] = {
-    {"softmax", "softmax regression: one linear layer", clt_model_softmax, NULL, IMAGES, 0},
-    {"mlp", "hidden layers with ReLU: one of 256 units, or mlp:WIDTH,...", clt_model_mlp, NULL,
-     IMAGES, 1},
+    {"softmax", "softmax regression: one linear layer", clt_model_softmax, NULL, IMAGES | ARRAYS,
+     0},
+    {"mlp",
+     "hidden layers with ReLU: one of 256 units, or mlp:WIDTH,...; from images, or x to label or y",
+     clt_model_mlp, NULL, IMAGES | ARRAYS, 1},
     {"lenet", "two convolutions with ReLU and average pooling, two linear layers", clt_model_lenet,
      NULL, IMAGES, 0},
     {"resnet18",
@@ -115,6 +117,9 @@ clt_status clt_model_build(const char *name, const clt_model_input *in, clt_grap
         return clt_model_fail(CLT_INVALID_ARGUMENT, "model '%.100s': %s takes no arguments", name,
                               row->name);
     arguments = arguments ? arguments + 1 : NULL;
-    return row->other ? row->other(row->name, in, arguments, graph)
-                      : clt_model_classify(row->name, row->classifier, in, arguments, graph);
+    if (row->other)
+        return row->other(row->name, in, arguments, graph);
+    if ((row->takes & ARRAYS) && clt_model_has_features(in))
+        return clt_model_of_features(row->name, row->classifier, in, arguments, graph);
+    return clt_model_classify(row->name, row->classifier, in, arguments, graph);
 }

@@ -15,7 +15,8 @@ typedef enum clt_stream {
     CLT_STREAM_SHUFFLE = 2, /* permutation of the data; step = epoch */
     CLT_STREAM_DROPOUT = 3, /* sub = node's stream number */
     CLT_STREAM_AUGMENT = 4,
-    CLT_STREAM_WINDOWS = 5 /* windows of text; step = epoch */
+    CLT_STREAM_WINDOWS = 5, /* windows of text; step = epoch */
+    CLT_STREAM_DRAWS = 6    /* samples with weights; step = epoch, element = position */
 } clt_stream;
 
 /* Four 32-bit numbers for one counter value and key. */

@@ -60,6 +60,9 @@ struct clt_dataset {
     bool augments;       /* `fetch` applies the fields' `augment` */
     const char *changes; /* for people: how else samples differ between epochs; may be NULL */
     uint64_t content;    /* data sets with `fetch`: hash of the content, for digest.c */
+    /* The file of a sample; NULL: samples have none. */
+    const char *(*sample_file)(const clt_dataset *dataset, int64_t index);
+    double *drawn; /* sums of the weights of samples 0 to i, by sample; NULL: no weights */
     void *user;
     bool serial;
     pthread_mutex_t fill_lock;

@@ -21,14 +21,18 @@ static uint64_t hash_bytes(const char *data, int64_t bytes, uint64_t hash)
 clt_status clt_dataset_digest(clt_dataset *dataset, uint64_t *digest)
 {
     uint64_t hash = 0;
+    if (dataset->drawn)
+        hash = hash_bytes((const char *)dataset->drawn,
+                          dataset->count * (int64_t)sizeof *dataset->drawn, hash);
     *digest = 0;
     if (dataset->whole) {
-        CLT_TRY(clt_dataset_digest(dataset->whole, &hash));
-        *digest = clt_hash(dataset->map, (size_t)dataset->count * sizeof *dataset->map, hash);
+        uint64_t whole;
+        CLT_TRY(clt_dataset_digest(dataset->whole, &whole));
+        *digest =
+            clt_hash(dataset->map, (size_t)dataset->count * sizeof *dataset->map, whole ^ hash);
         return CLT_OK;
     }
-    if (dataset->fetch)
-        *digest = dataset->content;
+    *digest = dataset->fetch ? dataset->content ^ hash : hash;
     if (dataset->kind != CLT_DATA_HOST)
         return CLT_OK;
     CLT_TRY(clt_dataset_wait(dataset));

@@ -490,6 +490,12 @@ static clt_status find_files(images *m, const clt_data_request *r, clt_listing *
     return status;
 }
 
+static const char *sample_file(const clt_dataset *dataset, int64_t index)
+{
+    const images *m = dataset->payload;
+    return m->files[index].path;
+}
+
 /* Makes the data set. Takes ownership of `m`. */
 static clt_status make(images *m, const clt_data_request *r, const clt_listing *classes,
                        clt_dataset **out)
@@ -502,6 +508,7 @@ static clt_status make(images *m, const clt_data_request *r, const clt_listing *
         return made;
     }
     d->augments = true;
+    d->sample_file = sample_file;
     clt_status status =
         clt_dataset_add_field(d, "image", CLT_U8, 3, shape, NULL, CLT_DATA_BORROW, NULL);
     CLT_NEXT(status, clt_dataset_set_image(d, 0));

@@ -84,12 +84,11 @@ static void divide(const clt_loader *l, clt_loader_slot *s)
 static void begin_batch(clt_loader *l, clt_loader_slot *s, const clt_loader_claim *place)
 {
     const clt_loader_desc *d = &l->desc;
-    int64_t total = l->gather.dataset->count;
     s->number = l->fill++;
     s->epoch = place->epoch;
     s->begin = place->begin;
     s->count = place->count;
-    clt_order_init(&s->order, total, d->seed, s->epoch, d->shuffle != 0);
+    clt_order_of(&s->order, l->gather.dataset, d->seed, s->epoch, d->shuffle != 0);
     divide(l, s);
     bool all = clt_gather_must_count(&l->gather) && clt_gather_can_count(&l->gather);
     s->from = all ? 0 : s->offsets[d->first_part];

@@ -28,6 +28,36 @@ void clt_order_init(clt_order *order, int64_t total, int64_t seed, int64_t epoch
     }
 }
 
+void clt_order_of(clt_order *order, const clt_dataset *dataset, int64_t seed, int64_t epoch,
+                  bool shuffle)
+{
+    clt_order_init(order, dataset->count, seed, epoch, shuffle);
+    order->drawn = shuffle ? dataset->drawn : NULL;
+    order->seed = seed;
+    order->epoch = epoch;
+}
+
+/* Draws the sample of a position. */
+static int64_t draw(const clt_order *order, int64_t position)
+{
+    uint32_t r[4];
+    const int64_t last = (int64_t)order->total - 1;
+    clt_random4((uint64_t)order->seed, CLT_STREAM_DRAWS, (uint32_t)((uint64_t)order->epoch >> 32),
+                (uint32_t)order->epoch, (uint64_t)position / 2, r);
+    const uint32_t *pair = r + position % 2 * 2;
+    const uint64_t bits = (uint64_t)pair[0] << 32 | pair[1];
+    const double wanted = (double)(bits >> 11) * 0x1p-53 * order->drawn[last];
+    int64_t low = 0, high = last; /* u < 1, so the product rounds to less than the sum */
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (order->drawn[middle] > wanted)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
 /* Hashes a half and a round's key to a number in [0, range). The finaliser is variant 13 of
  * MurmurHash3's by Stafford. */
 static uint64_t round_value(uint64_t half, uint64_t key, uint64_t range)
@@ -70,6 +100,10 @@ static void encrypt(const clt_order *order, uint64_t x[LANES])
 
 void clt_order_fill(const clt_order *order, int64_t begin, int64_t count, int64_t *indices)
 {
+    for (int64_t i = 0; order->drawn && i < count; i++)
+        indices[i] = draw(order, begin + i);
+    if (order->drawn)
+        return;
     for (int64_t i = 0; i < count; i += order->shuffle ? LANES : 1) {
         if (!order->shuffle) {
             indices[i] = begin + i;

@@ -303,6 +303,18 @@ CLT_API clt_status clt_dataset_split_by(clt_dataset *dataset, const char *field,
  * if it is no part. */
 CLT_API int64_t clt_dataset_number(const clt_dataset *dataset, int64_t sample);
 
+/*
+ * Gives each sample a weight of at least 0 (`weights` has a number for each sample, and is copied).
+ * Loaders with `shuffle` then draw samples with replacement, in proportion to their weights, as
+ * PyTorch's WeightedRandomSampler does. An epoch still has as many positions as the data set has
+ * samples. What a position draws depends on the loader's seed, the epoch and the position only, so
+ * it is the same on any devices and ranks, and after a resume. NULL: no weights any more.
+ *
+ * Errors: INVALID_ARGUMENT (names the sample: a weight that is negative or not finite, or all 0),
+ * STATE once a loader has read the data set, OUT_OF_MEMORY.
+ */
+CLT_API clt_status clt_dataset_set_sample_weights(clt_dataset *dataset, const double *weights);
+
 /* Waits until a data set opened in the background is decoded. Returns the failure of the decode, at
  * every call. Other data sets return at once. */
 CLT_API clt_status clt_dataset_wait(clt_dataset *dataset);
@@ -340,6 +352,10 @@ CLT_API int clt_dataset_is_image(const clt_dataset *dataset, int field);
 /* Returns the name of class `number` of a label field; NULL if the data have no names. Valid as
  * long as the data set. */
 CLT_API const char *clt_dataset_class_name(const clt_dataset *dataset, int field, int64_t number);
+
+/* Returns the file that sample `index` was read from; NULL if samples have no files of their own.
+ * Valid as long as the data set. */
+CLT_API const char *clt_dataset_sample_file(const clt_dataset *dataset, int64_t index);
 
 /* Gives the samples of a field in host memory, one after the other. Waits for a decode in the
  * background. Read-only; valid as long as the data set. Errors: UNSUPPORTED if the samples are not

@@ -15,6 +15,7 @@
 CLT_BEGIN_DECLS
 
 struct clt_sync_report; /* of <cltrain/local.h> */
+struct clt_metrics;     /* of <cltrain/metrics.h> */
 
 /* A report of a step or of an epoch. */
 typedef struct clt_progress {
@@ -171,6 +172,22 @@ CLT_API clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset
  * clt_trainer_evaluate. Of the options only those about data count. */
 CLT_API clt_status clt_evaluate(clt_trainer *trainer, clt_dataset *dataset,
                                 const clt_fit_options *options, double *sums, double *weights);
+
+/*
+ * Evaluates likewise, and adds all samples of all ranks to `metrics` (<cltrain/metrics.h>), which
+ * then has the metrics of the whole data set on every rank. Give new metrics for each evaluation.
+ *
+ * - output: an output of the graph (clt_output) in f32, with the scores or the prediction.
+ * - field: the field, and input of the graph, with the labels (i32) or targets (f32). In text each
+ *   token counts.
+ *
+ * Errors also: NOT_FOUND (output, field), SHAPE, UNSUPPORTED (a mesh with other axes than dp,
+ * samples in device memory), those of clt_metrics_add and clt_metrics_gather.
+ */
+CLT_API clt_status clt_evaluate_metrics(clt_trainer *trainer, clt_dataset *dataset,
+                                        const clt_fit_options *options, const char *output,
+                                        const char *field, struct clt_metrics *metrics,
+                                        double *sums, double *weights);
 
 /* Sets the section "use" in state.json of this trainer's checkpoints: JSON that tells later users
  * of the model about its inputs, sizes and names of classes. The text is copied; NULL: none.

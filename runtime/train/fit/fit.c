@@ -304,12 +304,11 @@ static void name_sample(const clt_fit_run *f)
     snprintf(message, sizeof message, "%s", clt_error_message());
     if (!p || t->bad_sample < 0)
         return;
-    if (clt_data_order(clt_dataset_count(f->train), f->seed, p->start.epoch, f->options->shuffle,
-                       p->start.sample + t->bad_sample, 1, &index) != CLT_OK)
-        clt_error_restore(message);
-    else
-        clt_fail(CLT_NONFINITE, "%s; the sample is number %lld of data set %s", message,
-                 (long long)clt_dataset_number(f->train, index), clt_dataset_name(f->train));
+    clt_order order;
+    clt_order_of(&order, f->train, f->seed, p->start.epoch, f->options->shuffle != 0);
+    clt_order_fill(&order, p->start.sample + t->bad_sample, 1, &index);
+    clt_fail(CLT_NONFINITE, "%s; the sample is number %lld of data set %s", message,
+             (long long)clt_dataset_number(f->train, index), clt_dataset_name(f->train));
 }
 
 /* The run ended with a device or a rank. Adds to the message from where it can go on, and which

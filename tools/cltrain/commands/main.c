@@ -20,12 +20,14 @@ const command_row command_rows[] = {
      "The planner chooses devices and divides batches, unless --devices and --split say so.\n"
      "SIGINT, SIGTERM and SIGHUP save a checkpoint and end the run; --resume continues it."},
     {"eval", FOR_EVAL, run_eval, NULL, "[--model NAME] --data SPEC --checkpoint DIR [options]",
-     "compute loss and accuracy of a checkpoint on the test samples\n"
+     "compute loss, accuracy and other metrics of a checkpoint on the test samples\n"
      "The checkpoint tells the model, the sizes of images, the length of text, the number of\n"
      "classes and the normalisation. Options replace what it tells."},
     {"predict", FOR_PREDICT, run_predict, NULL,
-     "[--model NAME] --checkpoint DIR FILE... | npz:IN.npz -o OUT.npz | --data SPEC -o OUT.npz",
+     "[--model NAME] --checkpoint DIR FILE... | npz:IN.npz -o OUT | --data SPEC -o OUT",
      "classify image files with a checkpoint, or compute all outputs for arrays\n"
+     "OUT.csv and OUT.json get file names, labels, classes and probabilities, OUT.npz all "
+     "outputs.\n"
      "The checkpoint tells the model, sizes, normalisation and names of classes. A file that\n"
      "cannot be read is named, the other files are classified, and the exit code is 1."},
     {"sample", FOR_SAMPLE, run_sample, NULL,

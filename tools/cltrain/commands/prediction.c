@@ -13,6 +13,7 @@
 #include "job/job.h"
 #include "text/message.h"
 #include "output/npz_out.h"
+#include "output/predictions.h"
 #include "saved/saved.h"
 #include "datasets/helper.h"
 #include "saved/label_names.h"
@@ -33,8 +34,10 @@ typedef struct prediction {
     int64_t batch;
     output outputs[MOST_OUTPUTS];
     int n_outputs;
-    json_t *records; /* --json */
+    predictions_format format;
+    int32_t *labels; /* of all samples, if classes are written of data with labels; else NULL */
     int bad;         /* number of files that could not be used */
+    char text[24];   /* number of a class without a name */
 } prediction;
 
 /* --- the model ------------------------------------------------------------------------------- */
@@ -180,7 +183,8 @@ static int check_input(const prediction *p, const clt_dataset *data, int index, 
 
 /* Makes a loader that preprocesses samples exactly as evaluation does: bytes are divided by 255,
  * and f32 inputs are normalised. */
-static int open_loader(const prediction *p, clt_dataset *data, clt_loader **out, int *places)
+static int open_loader(const prediction *p, clt_dataset *data, clt_loader **out, int *places,
+                       int *label)
 {
     clt_loader_desc desc;
     clt_loader *loader = NULL;
@@ -206,6 +210,8 @@ static int open_loader(const prediction *p, clt_dataset *data, clt_loader **out,
             status = clt_loader_normalize(loader, places[i], has == CLT_U8 ? 255 : 1,
                                           p->job.channels, p->job.mean, p->job.std);
     }
+    if (status == CLT_OK && p->labels)
+        status = clt_loader_add_output(loader, "label", CLT_I32, label);
     NEXT(status, clt_loader_start(loader));
     if (status != CLT_OK) {
         clt_loader_free(loader);
@@ -241,11 +247,31 @@ static clt_status run_batch(const prediction *p, const clt_loader *loader, const
     return status == CLT_OK ? clt_predictor_wait(p->predictor) : status;
 }
 
+/* Returns the number of classes of the labels that the model was trained with, or 0. */
+static int64_t label_classes(const job *j)
+{
+    const clt_model_field *label = use_field(j, "label");
+    return label ? label->classes : 0;
+}
+
+/* Makes memory for the labels of the samples if they are to be written. */
+static int find_labels(prediction *p, const clt_dataset *data)
+{
+    int field;
+    free(p->labels);
+    p->labels = NULL;
+    if (p->format == PREDICTIONS_ARRAYS || !label_classes(&p->job) ||
+        clt_dataset_find_field(data, "label", &field) != CLT_OK)
+        return 0;
+    p->labels = calloc((size_t)clt_dataset_count(data), sizeof *p->labels);
+    return p->labels ? 0 : failure("memory does not suffice");
+}
+
 /* Computes all outputs of all samples into p->outputs. */
 static int run_all(prediction *p, clt_dataset *data)
 {
     const int64_t count = clt_dataset_count(data);
-    int places[MOST_INPUTS] = {0};
+    int places[MOST_INPUTS] = {0}, label = 0;
     clt_loader *loader = NULL;
     clt_batch now = {.struct_size = sizeof now};
     if (clt_predictor_input_count(p->predictor) > MOST_INPUTS)
@@ -259,13 +285,17 @@ static int run_all(prediction *p, clt_dataset *data)
             return failure("memory does not suffice for %lld samples of output %s",
                            (long long)count, o->array.name);
     }
-    TRY(open_loader(p, data, &loader, places));
+    TRY(find_labels(p, data));
+    TRY(open_loader(p, data, &loader, places, &label));
     clt_status status = CLT_OK;
     while (status == CLT_OK) {
         status = clt_loader_next(loader, &now);
         if (status != CLT_OK || now.slot < 0)
             break;
         status = run_batch(p, loader, places, &now);
+        if (status == CLT_OK && p->labels)
+            memcpy(p->labels + now.offset, clt_loader_memory(loader, now.slot, 0, label),
+                   (size_t)now.count * sizeof *p->labels);
         NEXT(status, clt_loader_release(loader, now.slot));
     }
     clt_loader_free(loader);
@@ -305,19 +335,90 @@ static int save_outputs(const prediction *p, const char *path)
     return code;
 }
 
-/* Returns the number of classes of the labels that the model was trained with, or 0. */
-static int64_t label_classes(const job *j)
-{
-    const clt_model_field *label = use_field(j, "label");
-    return label ? label->classes : 0;
-}
-
 /* Returns the size of the vocabulary of text, or 0. A token outside the vocabulary has no
  * embedding. */
 static int64_t token_classes(const job *j)
 {
     const clt_model_field *tokens = use_field(j, "tokens");
     return tokens ? tokens->classes : 0;
+}
+
+/* --- classes --------------------------------------------------------------------------------- */
+
+/* Finds the output whose largest number is the class: the logits, or else their softmax. */
+static const output *find_logits(const prediction *p, int64_t *classes)
+{
+    const output *found = NULL;
+    *classes = label_classes(&p->job);
+    for (int i = 0; i < p->n_outputs; i++) {
+        const npz_array *a = &p->outputs[i].array;
+        if (a->dtype == CLT_F32 && a->rank == 2 && a->dims[1] == *classes &&
+            (!found || (found->is_softmax && !p->outputs[i].is_softmax)))
+            found = &p->outputs[i];
+    }
+    return found;
+}
+
+static const char *class_name(void *user, int64_t number)
+{
+    prediction *p = user;
+    const char *name = use_class_name(p->saved.use, number);
+    int field;
+    if (!name && p->job.test && clt_dataset_find_field(p->job.test, "label", &field) == CLT_OK)
+        name = clt_dataset_class_name(p->job.test, field, number);
+    snprintf(p->text, sizeof p->text, "%lld", (long long)number);
+    return name ? name : p->text;
+}
+
+/* Describes the rows that are written: of classes, or of the numbers of output "prediction". */
+static int describe_rows(prediction *p, const output **from, predictions *rows)
+{
+    const settings *s = p->settings;
+    int64_t classes;
+    const output *found = find_logits(p, &classes);
+    for (int i = 0; !classes && i < p->n_outputs; i++)
+        if (!strcmp(p->outputs[i].array.name, "prediction") && p->outputs[i].array.dtype == CLT_F32)
+            found = &p->outputs[i];
+    if (!found)
+        return failure("model %s has no output of %lld classes, and none called prediction; -o "
+                       "OUT.npz gives all its outputs",
+                       p->saved.model, (long long)classes);
+    *from = found;
+    *rows = (predictions){.format = p->format,
+                          .path = s->output,
+                          .classes = classes,
+                          .top = s->top,
+                          .numbers = found->bytes / (int64_t)sizeof(float),
+                          .is_softmax = found->is_softmax,
+                          .scale = 1,
+                          .name = class_name,
+                          .user = p};
+    return !classes && s->top > 0
+               ? usage_error("--top %lld: the model predicts numbers, not classes",
+                             (long long)s->top)
+               : 0;
+}
+
+/* Writes a row for each sample of a data set. */
+static int write_all(prediction *p, const clt_dataset *data)
+{
+    predictions rows;
+    const output *from;
+    TRY(describe_rows(p, &from, &rows));
+    rows.files = clt_dataset_sample_file(data, 0) != NULL;
+    rows.targets = p->labels != NULL;
+    int code = predictions_open(&rows);
+    for (int64_t i = 0; !code && i < clt_dataset_count(data); i++) {
+        const predicted sample = {clt_dataset_sample_file(data, i), i,
+                                  (const float *)((const char *)from->array.data + i * from->bytes),
+                                  p->labels ? p->labels[i] : 0};
+        code = predictions_add(&rows, &sample);
+    }
+    code = predictions_close(&rows, code);
+    if (!code)
+        show("%s: predictions of %lld samples\n", p->settings->output,
+             (long long)clt_dataset_count(data));
+    return code;
 }
 
 /* Predicts all samples of npz:FILE, or the test samples of --data. */
@@ -341,96 +442,12 @@ static int predict_arrays(prediction *p)
     if (status != CLT_OK)
         return library_failure(status);
     int code = run_all(p, data);
-    NEXT(code, save_outputs(p, s->output));
+    NEXT(code, p->format == PREDICTIONS_ARRAYS ? save_outputs(p, s->output) : write_all(p, data));
     clt_dataset_free(data);
     return code;
 }
 
-/* --- classes --------------------------------------------------------------------------------- */
-
-/* Finds the output whose largest number is the class: the logits, or else their softmax. */
-static const output *find_logits(const prediction *p, int64_t *classes)
-{
-    const output *found = NULL;
-    *classes = label_classes(&p->job);
-    for (int i = 0; i < p->n_outputs; i++) {
-        const npz_array *a = &p->outputs[i].array;
-        if (a->dtype == CLT_F32 && a->rank == 2 && a->dims[1] == *classes &&
-            (!found || (found->is_softmax && !p->outputs[i].is_softmax)))
-            found = &p->outputs[i];
-    }
-    return found;
-}
-
-static const char *class_name(const prediction *p, int64_t number, char text[24])
-{
-    const char *name = use_class_name(p->saved.use, number);
-    int field;
-    if (!name && p->job.test && clt_dataset_find_field(p->job.test, "label", &field) == CLT_OK)
-        name = clt_dataset_class_name(p->job.test, field, number);
-    snprintf(text, 24, "%lld", (long long)number);
-    return name ? name : text;
-}
-
-static int print_record(prediction *p, const char *file, const int64_t *order,
-                        const double *probability, int64_t top)
-{
-    json_t *list = json_array();
-    char text[24];
-    for (int64_t i = 0; i < top; i++)
-        json_array_append_new(list, json_pack("{s:I, s:o, s:f}", "class", (json_int_t)order[i],
-                                              "name", json_text(class_name(p, order[i], text)),
-                                              "probability", probability[order[i]]));
-    return json_array_append_new(
-               p->records, json_pack("{s:s%, s:o}", "file", file, strlen(file), "classes", list))
-               ? failure("%s: its name is not UTF-8, which JSON needs", file)
-               : 0;
-}
-
-/* Prints the most probable classes. Computes the softmax in double unless the model has computed
- * it. */
-static int print_classes(prediction *p, const char *file, const float *logits, int64_t classes,
-                         int is_softmax)
-{
-    const int64_t wanted = p->settings->top > 0 ? p->settings->top : 1;
-    const int64_t top = wanted < classes ? wanted : classes;
-    double *probability = calloc((size_t)classes, sizeof *probability), most = -INFINITY, sum = 0;
-    int64_t *order = calloc((size_t)top, sizeof *order);
-    int code = probability && order ? 0 : failure("memory does not suffice");
-    char text[24];
-    for (int64_t i = 0; !code && i < classes; i++) {
-        most = logits[i] > most ? logits[i] : most;
-        if (!isfinite(logits[i]))
-            code =
-                failure("%s: the model's output for class %lld is not finite", file, (long long)i);
-    }
-    for (int64_t i = 0; !code && i < classes; i++)
-        sum += probability[i] = is_softmax ? logits[i] : exp(logits[i] - most);
-    for (int64_t k = 0; !code && k < top; k++) {
-        int64_t best = -1;
-        for (int64_t i = 0; i < classes; i++) {
-            int taken = 0;
-            for (int64_t j = 0; j < k; j++)
-                taken = taken || order[j] == i;
-            if (!taken && (best < 0 || probability[i] > probability[best]))
-                best = i;
-        }
-        order[k] = best;
-    }
-    for (int64_t i = 0; !code && i < classes; i++)
-        probability[i] /= sum;
-    if (!code && p->records) {
-        code = print_record(p, file, order, probability, top);
-    } else if (!code) {
-        show("%s", file);
-        for (int64_t k = 0; k < top; k++)
-            show("  %s %.4f", class_name(p, order[k], text), probability[order[k]]);
-        show("\n");
-    }
-    free(probability);
-    free(order);
-    return code;
-}
+/* --- image files ------------------------------------------------------------------------------ */
 
 /* Reads up to GROUP images. Skips files that cannot be read, and adds their number to p->bad. */
 static int64_t read_images(prediction *p, const char *const *files, int count,
@@ -450,11 +467,11 @@ static int64_t read_images(prediction *p, const char *const *files, int count,
 }
 
 static int predict_group(prediction *p, const char *const *files, int count,
-                         const clt_image_form *form, unsigned char *bytes)
+                         const clt_image_form *form, unsigned char *bytes, predictions *rows,
+                         const output *from)
 {
     const char *read[GROUP];
     const int64_t shape[] = {form->channels, form->height, form->width};
-    int64_t classes;
     clt_dataset *data = NULL;
     const int64_t n = read_images(p, files, count, form, bytes, read);
     if (!n)
@@ -463,10 +480,11 @@ static int predict_group(prediction *p, const char *const *files, int count,
     NEXT(status,
          clt_dataset_add_field(data, "image", CLT_U8, 3, shape, bytes, CLT_DATA_BORROW, NULL));
     int code = status == CLT_OK ? run_all(p, data) : library_failure(status);
-    const output *logits = find_logits(p, &classes);
-    for (int64_t i = 0; !code && i < n; i++)
-        code = print_classes(p, read[i], (const float *)logits->array.data + i * classes, classes,
-                             logits->is_softmax);
+    for (int64_t i = 0; !code && i < n; i++) {
+        const float *scores = (const float *)((const char *)from->array.data + i * from->bytes);
+        const predicted sample = {read[i], i, scores, 0};
+        code = predictions_add(rows, &sample);
+    }
     clt_dataset_free(data);
     return code;
 }
@@ -509,19 +527,19 @@ static int predict_files(prediction *p)
 {
     const settings *s = p->settings;
     clt_image_form form;
-    int code = find_form(p, &form);
-    if (code)
-        return code;
+    predictions rows;
+    const output *from;
+    TRY(find_form(p, &form));
+    TRY(describe_rows(p, &from, &rows));
+    rows.files = 1;
     unsigned char *bytes = malloc(GROUP * (size_t)(form.channels * form.height * form.width));
-    p->records = s->json ? json_array() : NULL;
-    if (!bytes || (s->json && !p->records))
-        code = failure("memory does not suffice");
+    int code = bytes ? 0 : failure("memory does not suffice");
+    NEXT(code, predictions_open(&rows));
     for (int i = 0; !code && i < s->n_names; i += GROUP)
         code = predict_group(p, s->names + i, s->n_names - i < GROUP ? s->n_names - i : GROUP,
-                             &form, bytes);
+                             &form, bytes, &rows, from);
     free(bytes);
-    if (!code && s->json)
-        code = print_object(json_pack("{s:O}", "predictions", p->records), JSON_REAL_PRECISION(9));
+    code = predictions_close(&rows, code);
     return code ? code : p->bad ? EXIT_FAILED : 0;
 }
 
@@ -533,26 +551,30 @@ static int is_array(const settings *s)
 static int check(const settings *s)
 {
     const int arrays = is_array(s) || (!s->n_names && s->data);
+    const predictions_format format = predictions_format_of(s->output, s->json);
     if (!s->n_names && !s->data)
         return usage_error("which images? Files, or npz:IN.npz -o OUT.npz, or --data SPEC -o "
                            "OUT.npz");
     if (is_array(s) && s->n_names > 1)
         return usage_error("%s: predict takes one file of arrays at a time", s->names[1]);
     if (arrays && !s->output)
-        return usage_error("-o is missing: the NPZ file to write");
-    if (!arrays && s->output)
-        return usage_error("-o %s: of image files classes are printed; outputs are written for "
-                           "npz:IN.npz or --data",
+        return usage_error("-o is missing: the file to write, .csv or .json with classes, or .npz "
+                           "with all outputs");
+    if (!arrays && format == PREDICTIONS_ARRAYS)
+        return usage_error("-o %s: classes of image files are written to FILE.csv or FILE.json; "
+                           "all outputs only of npz:IN.npz or --data",
                            s->output);
-    if (arrays && (s->json || s->top > 0))
-        return usage_error("--%s is for image files", s->json ? "json" : "top");
+    if (s->json && s->output)
+        return usage_error("--json is for classes that are printed; -o FILE.json writes them");
+    if (s->top > 0 && format == PREDICTIONS_ARRAYS)
+        return usage_error("--top is for classes: use it with image files, or -o FILE.csv");
     TRY(check_mesh(s, 0));
     return check_variants(s);
 }
 
 int run_predict(const settings *s)
 {
-    prediction p = {.settings = s};
+    prediction p = {.settings = s, .format = predictions_format_of(s->output, s->json)};
     int code = check(s);
     NEXT(code, saved_open(&p.saved, s));
     NEXT(code, job_devices(&p.job, s));
@@ -562,7 +584,7 @@ int run_predict(const settings *s)
     clt_predictor_destroy(p.predictor);
     for (int i = 0; i < p.n_outputs; i++)
         free((void *)p.outputs[i].array.data);
-    json_decref(p.records);
+    free(p.labels);
     const int closed = job_close(&p.job, code);
     saved_close(&p.saved);
     return closed;

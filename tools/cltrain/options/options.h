@@ -53,6 +53,7 @@ typedef struct settings {
     int no_guard, centered, drop_last, raw, ids, resume, quiet, json, explain, by_node, compare,
         predict, rebalance, staged, peer, share_context, recompute, help, mpi, oversubscribe,
         resume_intact, greedy;
+    int report, confusion;
     const char **names; /* arguments that are not options, ended by NULL */
     int n_names;
     void *context;                 /* popt's context, which owns the names */

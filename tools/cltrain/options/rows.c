@@ -91,7 +91,14 @@ const option_row option_rows[] = {
      "draw from the K most probable tokens (from all)"},
     {"top-p", 0, NUMBER, AT(top_p), 0, FOR_SAMPLE, "P",
      "draw from the fewest tokens whose probabilities add up to P (1)"},
-    {"top", 0, WHOLE, AT(top), 1, FOR_PREDICT, "N", "print the N most probable classes (1)"},
+    {"top", 0, WHOLE, AT(top), 1, FOR_PREDICT | FOR_EVAL, "N",
+     "print the N most probable classes (1); eval --report: the accuracy of the N best"},
+    {"report", 0, FLAG, AT(report), 0, FOR_EVAL, NULL,
+     "print precision, recall, F1 and AUC of each class and their means; of predicted numbers: "
+     "MAE, "
+     "MSE, RMSE and R2"},
+    {"confusion", 0, FLAG, AT(confusion), 0, FOR_EVAL, NULL,
+     "print how often each class was predicted for each label; with -o FILE.png also draw it"},
     {"devices", 0, TEXT, AT(devices), 0, DEVICES, "LIST",
      "devices, separated by commas: all, gpu, cpu, PLATFORM[:INDEX] or INDEX (a row of `cltrain "
      "devices`); /N takes N equal parts of a device, @C takes C of its cores",
@@ -308,8 +315,10 @@ const option_row option_rows[] = {
     {"padding", 0, WHOLE, AT(padding), 0, FOR_BENCH_CONV, "N", "conv: padding (0)"},
     {"dilation", 0, WHOLE, AT(dilation), 1, FOR_BENCH_CONV, "N", "conv: dilation (1)"},
     {"groups", 0, WHOLE, AT(groups), 1, FOR_BENCH_CONV, "N", "conv: groups of channels (1)"},
-    {"output", 'o', TEXT, AT(output), 0, FOR_PLOT | FOR_TOKENIZE | FOR_PREDICT, "FILE",
-     "file to write: plot: a PNG picture; data tokenize: tokens, .bin; predict: all outputs, .npz"},
+    {"output", 'o', TEXT, AT(output), 0, FOR_PLOT | FOR_TOKENIZE | FOR_PREDICT | FOR_EVAL, "FILE",
+     "file to write: plot and eval --confusion: a PNG picture; data tokenize: tokens, .bin; "
+     "predict: "
+     "classes, .csv or .json, or all outputs, .npz"},
     {"json", 0, FLAG, AT(json), 0,
      FOR_DEVICES | FOR_BENCH | FOR_EVAL | FOR_TUNE | FOR_INSPECT | FOR_DATA_INSPECT | FOR_PREDICT,
      NULL, "print JSON"},

@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 
+#include "output/gnuplot.h"
 #include "text/message.h"
 #include "text/text.h"
 
@@ -282,22 +283,6 @@ static void write_points(const curve *c, int window, FILE *script)
     }
 }
 
-/* Writes a string in gnuplot's double quotes. */
-static void write_quoted(const char *text, FILE *script)
-{
-    fputc('"', script);
-    for (; *text; text++) {
-        const unsigned char letter = (unsigned char)*text;
-        if (letter < ' ')
-            fputc('?', script);
-        else if (letter == '"' || letter == '\\')
-            fprintf(script, "\\%c", letter);
-        else
-            fputc(letter, script);
-    }
-    fputc('"', script);
-}
-
 static void write_curve(const curves *c, int file, int part, const char *what, FILE *script,
                         int *drawn)
 {
@@ -309,7 +294,7 @@ static void write_curve(const curves *c, int file, int part, const char *what, F
     fprintf(script, "%s$data_%d_%d with %s lc rgb \"%s\" title ", (*drawn)++ ? ", " : "plot ", file,
             part, part == STEPS ? "lines lw 1" : "linespoints lw 2 pt 7 ps 0.8",
             colours[file % COLOURS][colour_of(part)]);
-    write_quoted(name, script);
+    gnuplot_quoted(name, script);
 }
 
 static int any(const curves *list, int count, int part)
@@ -347,7 +332,7 @@ void curves_script(const curves *list, int count, const char *output, FILE *scri
         }
     fprintf(script, "set terminal pngcairo noenhanced size %d,600 font \"sans,11\"\nset output ",
             600 * (loss + accuracy));
-    write_quoted(output, script);
+    gnuplot_quoted(output, script);
     fprintf(script, "\nset multiplot layout 1,%d\nset grid\nset xlabel \"epoch\"\n",
             loss + accuracy);
     if (loss) {
