@@ -1,0 +1,145 @@
+"""Layers: operators that make their own parameters, named and initialised as in PyTorch."""
+import ctypes
+import math
+
+from . import _api
+from ._lib import lib
+from ._operators import OPERANDS, Operators
+from .errors import failure
+
+
+def _several(value, count):
+    return list(value) if isinstance(value, (tuple, list)) else [value] * count
+
+
+class LayerMethods:
+    """Each method takes the operator's own operands too: `linear(x, 64)` makes weight and bias, and
+    `linear(x, weight, bias)` is the bare operator."""
+
+    def linear(self, x, out, bias=True, *, name=None):
+        """x [.., K] -> [.., out], with NAME.weight [out, K] and NAME.bias [out]."""
+        if not isinstance(out, int):
+            return Operators.linear(self, x, out, None if isinstance(bias, bool) else bias, name=name)
+        return self._product("linear", x, out, None, bias, name, {})
+
+    def conv1d(self, x, out, kernel=None, bias=True, *, name=None, **attributes):
+        """x [B, C, L] -> [B, out, ..]. Attributes: stride, padding, dilation, groups."""
+        return self._product("conv1d", x, out, kernel, bias, name, attributes)
+
+    def conv2d(self, x, out, kernel=None, bias=True, *, name=None, **attributes):
+        """x [B, C, H, W] -> [B, out, ..], with a kernel of one size or (height, width). Attributes: stride,
+        padding, dilation, groups."""
+        return self._product("conv2d", x, out, kernel, bias, name, attributes)
+
+    def conv3d(self, x, out, kernel=None, bias=True, *, name=None, **attributes):
+        """x [B, C, D, H, W] -> [B, out, ..]. Attributes: stride, padding, dilation, groups."""
+        return self._product("conv3d", x, out, kernel, bias, name, attributes)
+
+    def conv_transpose1d(self, x, out, kernel=None, bias=True, *, name=None, **attributes):
+        """x [B, C, L] -> [B, out, ..]. Attributes: stride, padding, output_padding, dilation, groups."""
+        return self._product("conv_transpose1d", x, out, kernel, bias, name, attributes)
+
+    def conv_transpose2d(self, x, out, kernel=None, bias=True, *, name=None, **attributes):
+        """x [B, C, H, W] -> [B, out, ..]. Attributes: stride, padding, output_padding, dilation, groups."""
+        return self._product("conv_transpose2d", x, out, kernel, bias, name, attributes)
+
+    def _product(self, op, x, out, kernel, bias, name, attributes):
+        if not isinstance(out, int):  # the weight is given, then the bias
+            given = kernel if kernel is not None else None if isinstance(bias, bool) else bias
+            return getattr(Operators, op)(self, x, out, given, name=name, **attributes)
+        if op != "linear" and kernel is None:
+            raise failure("invalid_argument", f"{op}: give the size of the kernel")
+        letters = dict(OPERANDS[op])
+        name, sizes = name or self._name(op), x.shape
+        of_x = letters["x"]
+        if len(sizes) != len(of_x) if of_x[0] != "*" else not sizes:
+            raise failure("shape", f"{op} '{name}': x has {len(sizes)} dimensions, the batch among them, and must have "
+                                   f"{len(of_x)}")
+        kernels = iter(_several(kernel, sum(letter in "ijk" for letter in letters["weight"])))
+        shape = []
+        for letter in letters["weight"]:
+            if letter in of_x:
+                shape.append(sizes[of_x.index(letter) - len(of_x)])
+            else:
+                shape.append(out if letter == "o" else next(kernels))
+        if op != "linear":
+            shape[1] //= attributes.get("groups", 1)
+        bound = 1 / math.sqrt(max(1, math.prod(shape[1:])))  # PyTorch's: one over the root of the fan in
+        weight = self.parameter(f"{name}.weight", shape, uniform=bound)
+        vector = self.parameter(f"{name}.bias", (out,), uniform=bound) if bias else None
+        return getattr(Operators, op)(self, x, weight, vector, name=name, **attributes)
+
+    def layer_norm(self, x, weight=None, bias=None, *, axes=1, eps=1e-5, name=None):
+        """Normalises the last `axes` axes, with NAME.weight and NAME.bias."""
+        if weight is None:
+            name = name or self._name("layer_norm")
+            shape = x.shape[-axes:]
+            weight = self.parameter(f"{name}.weight", shape, 1.0)
+            bias = self.parameter(f"{name}.bias", shape)
+        return Operators.layer_norm(self, x, weight, bias, axes=axes, eps=eps, name=name)
+
+    def rms_norm(self, x, weight=None, *, axes=1, eps=None, name=None):
+        """Divides by the root mean square of the last `axes` axes, with NAME.weight."""
+        if weight is None:
+            name = name or self._name("rms_norm")
+            weight = self.parameter(f"{name}.weight", x.shape[-axes:], 1.0)
+        return Operators.rms_norm(self, x, weight, axes=axes, eps=eps, name=name)
+
+    def group_norm(self, x, groups=None, weight=None, bias=None, *, eps=1e-5, name=None):
+        """Normalises groups of channels, with NAME.weight and NAME.bias."""
+        if weight is None:
+            name = name or self._name("group_norm")
+            weight, bias = self._per_channel(x, name)
+        return Operators.group_norm(self, x, weight, bias, groups=groups, eps=eps, name=name)
+
+    def instance_norm(self, x, weight=None, bias=None, *, affine=False, eps=1e-5, name=None):
+        """Normalises each channel of each sample; with affine=True it has NAME.weight and NAME.bias."""
+        name = name or self._name("instance_norm")
+        if affine and weight is None:
+            weight, bias = self._per_channel(x, name)
+        return Operators.instance_norm(self, x, weight, bias, eps=eps, name=name)
+
+    def batch_norm(self, x, *operands, eps=1e-5, momentum=0.1, synchronised=False, name=None):
+        """Normalises channels over the batch, with the parameters and states of torch.nn.BatchNorm2d."""
+        name = name or self._name("batch_norm")
+        if not operands:
+            weight, bias = self._per_channel(x, name)
+            channels = x.shape[1:2]
+            operands = (weight, bias, self.state(f"{name}.running_mean", channels),
+                        self.state(f"{name}.running_var", channels, init=1.0),
+                        self.state(f"{name}.num_batches_tracked", (), "i32"))
+        return Operators.batch_norm(self, x, *operands, eps=eps, momentum=momentum, synchronised=synchronised, name=name)
+
+    def _per_channel(self, x, name):
+        if len(x.shape) < 2:
+            raise failure("shape", f"'{name}': x has no channels (dimension 1)")
+        return (self.parameter(f"{name}.weight", x.shape[1:2], 1.0), self.parameter(f"{name}.bias", x.shape[1:2]))
+
+    def embedding(self, indices, count, width=None, *, padding_idx=None, name=None):
+        """indices [..] i32 -> [.., width], with NAME.weight [count, width]."""
+        if isinstance(count, int):
+            if width is None:
+                raise failure("invalid_argument", "embedding: give the number of rows and their width")
+            name = name or self._name("embedding")
+            count = self.parameter(f"{name}.weight", (count, width), normal=1.0)
+        return Operators.embedding(self, indices, count, padding_idx=padding_idx, name=name)
+
+    def lstm(self, x, hidden, *operands, layers=1, bidirectional=False, dropout=0.0, name=None, **attributes):
+        """x [B, T, I] -> [B, T, directions * hidden], with the parameters of torch.nn.LSTM (batch_first)."""
+        if not isinstance(hidden, int):
+            return Operators.lstm(self, x, hidden, *operands, name=name, **attributes)
+        return self._recurrent(lib.clt_layer_lstm, "lstm", x, hidden, layers, bidirectional, dropout, name)
+
+    def gru(self, x, hidden, *operands, layers=1, bidirectional=False, dropout=0.0, name=None, **attributes):
+        """x [B, T, I] -> [B, T, directions * hidden], with the parameters of torch.nn.GRU (batch_first)."""
+        if not isinstance(hidden, int):
+            return Operators.gru(self, x, hidden, *operands, name=name, **attributes)
+        return self._recurrent(lib.clt_layer_gru, "gru", x, hidden, layers, bidirectional, dropout, name)
+
+    def _recurrent(self, function, op, x, hidden, layers, bidirectional, dropout, name):
+        settings = _api.clt_layer_recurrent(hidden=hidden, layers=layers, bidirectional=int(bidirectional),
+                                            dropout=dropout)
+        made = function(self._core.use(), self._pointer(x), (name or self._name(op)).encode(), ctypes.byref(settings))
+        if not made and not lib.clt_graph_status(self._core.use()):
+            raise failure("invalid_argument", f"{op}: {layers} layers of {hidden} units are not possible")
+        return self._value(made)

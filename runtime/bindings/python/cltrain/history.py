@@ -1,0 +1,92 @@
+"""What a run reports: Progress, History, and the line on a terminal."""
+import math
+import sys
+import time
+
+from . import _api
+
+_SCALARS = [name for name, (kind, _, depth, count, _) in _api.MEMBERS["clt_progress"].items()
+            if kind == "scalar" and depth == 0 and count is None and name not in ("n_test_means", "n_split")]
+
+
+class Progress:
+    """A report of a step or an epoch: `step`, `epoch`, `loss`, `lr`, `samples`, `seconds` and so on, as
+    clt_progress has them. `metrics` has the means over the test set after an epoch, such as "test_accuracy"."""
+
+    def __init__(self, values, metrics=None):
+        self.__dict__.update(values)
+        self.metrics = metrics or {}
+
+    def __repr__(self):
+        rows = dict(self.__dict__)
+        rows.update(rows.pop("metrics"))
+        return "Progress(" + ", ".join(f"{name}={value:g}" for name, value in rows.items()) + ")"
+
+
+def of_struct(struct, labels):
+    values = {name: getattr(struct, name) for name in _SCALARS}
+    metrics = {}
+    if struct.test_means:
+        metrics = {f"test_{label}": struct.test_means[i] for i, label in enumerate(labels) if i < struct.n_test_means}
+    return Progress(values, metrics)
+
+
+class History(dict):
+    """A dict of lists with an entry for each epoch: "epoch", "loss", "lr", "seconds", "test_loss", ..."""
+
+    def add(self, progress):
+        row = {"epoch": progress.epoch, "step": progress.step, "loss": progress.loss, "lr": progress.lr,
+               "seconds": progress.seconds, **progress.metrics}
+        length = len(self.get("epoch", []))
+        for name in row:
+            self.setdefault(name, [math.nan] * length)
+        for name, values in self.items():
+            values.append(row.get(name, math.nan))
+
+
+class Line:
+    """A line on a terminal that is written anew ten times a second; one line an epoch stays."""
+
+    def __init__(self, stream=None):
+        self.stream = stream or sys.stderr
+        self.due = 0.0
+        self.width = 0
+
+    def step(self, progress):
+        self.due = time.monotonic() + 0.1
+        rate = progress.samples / progress.step_seconds if progress.step_seconds > 0 else math.nan
+        left = (progress.total_steps - progress.step) * progress.seconds / max(1, progress.step)
+        total = f"/{progress.total_steps}" if progress.total_steps else ""
+        text = f"step {progress.step}{total}  loss {progress.loss:.4f}  {rate:,.0f} samples/s"
+        self._write(text + (f"  {left:.0f} s left" if progress.total_steps else ""), "")
+
+    def epoch(self, progress):
+        text = f"epoch {progress.epoch}: loss {progress.loss:.4f}"
+        self._write(text + "".join(f", {name} {value:.4f}" for name, value in progress.metrics.items()), "\n")
+
+    def _write(self, text, end):
+        try:
+            self.stream.write("\r" + text.ljust(self.width) + end)
+            self.stream.flush()
+        except (OSError, ValueError):  # the terminal is gone; training goes on
+            pass
+        self.width = 0 if end else len(text)
+
+
+class Callback:
+    """Base of callbacks of `fit`. A plain function counts as `on_epoch`. Any of them may call trainer.stop()."""
+
+    def on_begin(self, trainer):
+        pass
+
+    def on_step(self, trainer, progress):
+        pass
+
+    def on_epoch(self, trainer, progress):
+        pass
+
+    def on_checkpoint(self, trainer):
+        pass
+
+    def on_end(self, trainer):
+        pass

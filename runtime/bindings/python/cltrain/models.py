@@ -1,0 +1,64 @@
+"""The models of the command, and model files."""
+import ctypes
+import json
+import os
+
+from . import _api
+from ._lib import check, lib, text
+from ._options import enum
+from .data import Dataset
+from .errors import failure
+from .graph import Graph, Value
+
+
+def models():
+    """Returns the built-in models: name -> what it is."""
+    return {text(lib.clt_model_name(i)): text(lib.clt_model_text(i)) for i in range(lib.clt_model_count())}
+
+
+def load_model(name, data=None, fields=None, ignore_index=-100, batch=0):
+    """Builds a built-in model ("lenet", "mlp:512,256", "gpt2:nano"), or that of a model file ("net.json").
+
+    data: a Dataset, or a dict of arrays, whose fields decide sizes.
+    fields: instead, name -> (type, shape of a sample, number of classes or 0). A model file that has shapes
+    needs neither.
+    """
+    if isinstance(data, dict):
+        data = Dataset.arrays(data)
+    if fields is None:
+        fields = data.fields if data is not None else {}
+    rows = (_api.clt_model_field * max(1, len(fields)))()
+    for row, (field, (dtype, shape, *classes)) in zip(rows, fields.items()):
+        row.name, row.dtype, row.rank = field.encode(), enum("clt_dtype", dtype, f"the type of '{field}'"), len(shape)
+        if len(shape) > _api.CLT_DATA_MAX_RANK:
+            raise failure("invalid_argument", f"field '{field}' has {len(shape)} dimensions: at most "
+                                              f"{_api.CLT_DATA_MAX_RANK}")
+        row.dims[:len(shape)] = shape
+        row.classes = classes[0] if classes else 0
+    given = _api.clt_model_input(fields=rows, n_fields=len(fields), ignore_index=ignore_index, batch=batch)
+    graph = Graph()
+    name = os.fspath(name)
+    check(lib.clt_model_build(name.encode(), ctypes.byref(given), graph._core.use()))
+    for field in list(fields) or _names_in_file(name):
+        found = lib.clt_graph_find(graph._core.use(), field.encode())
+        if found:
+            graph.inputs[field] = Value(graph, found)
+    return graph
+
+
+def _names_in_file(path):
+    with open(path, encoding="utf-8") as file:
+        return [row["name"] for row in json.load(file).get("inputs", [])]
+
+
+def mlp(inputs, hidden, outputs, activation="tanh"):
+    """Makes a perceptron that learns a function of numbers: inputs x [B, inputs] and y [B, outputs], output
+    "prediction", loss mean of (prediction - y)^2."""
+    sizes = (ctypes.c_int64 * max(1, len(hidden)))(*hidden)
+    out = ctypes.c_void_p()
+    check(lib.clt_mlp_regressor(inputs, sizes, len(hidden), outputs, activation.encode(), ctypes.byref(out)))
+    graph = Graph.__new__(Graph)
+    graph._own(out.value, lib.clt_graph_destroy, "graph")
+    graph.inputs = {name: Value(graph, lib.clt_graph_find(out, name.encode())) for name in ("x", "y")}
+    graph.outputs, graph._counts, graph._store = {}, {}, None
+    return graph

@@ -1,0 +1,119 @@
+"""Predictions: outputs of a model without training."""
+import ctypes
+
+import numpy as np
+
+from . import _api
+from ._handles import Handle
+from ._lib import check, lib, suggestion, text
+from ._options import Options, document
+from .arrays import DTYPES, view
+from .errors import failure
+
+
+class Predictor(Handle):
+    """Computes the outputs of a model with the parameters of a store.
+
+        predictor = clt.Predictor(model, trainer.store, batch=256)
+        logits = predictor(images)                a NumPy array; with several outputs a dict
+        predictor(image=images)                   by the names of inputs
+
+    Options are those of clt_predictor_options:
+
+    """
+
+    def __init__(self, model, store, **options):
+        given = Options("clt_predictor_options", options)
+        out = ctypes.c_void_p()
+        with store._guard:
+            check(lib.clt_predictor_create(model._core.use(), store._core.use(), ctypes.byref(given.struct),
+                                           ctypes.byref(out)))
+        self._own(out.value, lib.clt_predictor_destroy, "predictor", [store._core], store._guard)
+        self._guard = store._guard
+        self._core.keep = given
+        self.batch = given.struct.batch
+        self.inputs = self._describe(lib.clt_predictor_input_count, lib.clt_predictor_input)
+        self.outputs = self._describe(lib.clt_predictor_output_count, lib.clt_predictor_output)
+
+    def _describe(self, count, describe):
+        rows = {}
+        name, dtype, rank = ctypes.c_char_p(), ctypes.c_int(), ctypes.c_int()
+        dims = (ctypes.c_int64 * _api.CLT_MAX_RANK)()
+        for index in range(count(self._core.use())):
+            check(describe(self._core.use(), index, ctypes.byref(name), ctypes.byref(dtype), ctypes.byref(rank), dims))
+            rows[text(name.value)] = (dtype.value, tuple(dims[:rank.value]))
+        return rows
+
+    def __call__(self, *arrays, out=None, **named):
+        """Returns the outputs for any number of samples, in runs of at most `batch`.
+
+        out: arrays of one's own for the outputs, by name.
+        """
+        named = self._named(arrays, named)
+        views = {name: view(value, f"input '{name}'", self.inputs[name][0]) for name, value in named.items()}
+        count = self._count(views)
+        results = {}
+        for name, (dtype, dims) in self.outputs.items():
+            shape = tuple(-d * count if d < 0 else d for d in dims)
+            if out and name in out:
+                results[name] = view(out[name], f"output '{name}'", write=True)
+            else:
+                results[name] = view(np.empty(shape, DTYPES[dtype]), name, write=True)
+        with self._guard:
+            for start in range(0, max(count, 1), self.batch):
+                self._run(views, results, start, min(self.batch, count - start))
+            check(lib.clt_predictor_wait(self._core.use()))
+        made = {name: out[name] if out and name in out else result.source for name, result in results.items()}
+        return made if len(made) > 1 else next(iter(made.values()))
+
+    def _named(self, arrays, named):
+        if len(arrays) == 1 and isinstance(arrays[0], dict):
+            named = {**arrays[0], **named}
+        else:
+            if len(arrays) > len(self.inputs):
+                raise failure("invalid_argument", f"{len(arrays)} arrays, but the outputs need the inputs "
+                                                  f"{', '.join(self.inputs)}")
+            named = {**dict(zip(self.inputs, arrays)), **named}
+        for name in named:
+            if name not in self.inputs:
+                raise failure("not_found", f"the outputs need no input '{name}'{suggestion(name, list(self.inputs))}")
+        for name in self.inputs:
+            if name not in named:
+                raise failure("invalid_argument", f"the array of input '{name}' is missing")
+        return named
+
+    def _count(self, views):
+        counts = {name: v.shape[0] for name, v in views.items()
+                  if v.shape and self.inputs[name][1][:1] and self.inputs[name][1][0] < 0}
+        if len(set(counts.values())) > 1:
+            raise failure("invalid_argument", "arrays of different numbers of samples: "
+                          + ", ".join(f"{name} has {n}" for name, n in counts.items()))
+        # Inputs of OpenCL buffers have no shape: they hold one run of the whole batch.
+        return next(iter(counts.values()), self.batch if any(v.shape is None for v in views.values()) else 1)
+
+    def _run(self, views, results, start, count):
+        feeds = (_api.clt_feed * max(1, len(views)))()
+        for feed, (name, v) in zip(feeds, views.items()):
+            feed.name, feed.device = name.encode(), -1
+            feed.array = v.array
+            _part(feed.array, self.inputs[name][1], start, count)
+        fetches = (_api.clt_fetch * max(1, len(results)))()
+        for fetch, (name, v) in zip(fetches, results.items()):
+            fetch.name, fetch.device = name.encode(), -1
+            fetch.array = v.array
+            _part(fetch.array, self.outputs[name][1], start, count)
+        batch = _api.clt_step_batch()
+        lib.clt_step_batch_init(ctypes.byref(batch))
+        batch.count, batch.feeds, batch.n_feeds = count, feeds, len(views)
+        batch.fetches, batch.n_fetches = fetches, len(results)
+        check(lib.clt_predictor_run(self._core.use(), ctypes.byref(batch), None))
+
+
+def _part(array, dims, start, count):
+    """Narrows a view of all samples to those of a run."""
+    if dims and dims[0] < 0 and not array.whole:
+        array.offset += start * -dims[0] * array.strides[0]
+        array.shape[0] = count * -dims[0]
+
+
+Predictor.__doc__ += document("clt_predictor_options")

@@ -1,0 +1,242 @@
+"""Ctrl-C, fork, threads, and the end of the interpreter."""
+import os
+import threading
+
+import numpy as np
+
+import cltrain as clt
+import support
+
+BEGIN = """
+import os, signal, sys, threading, time, gc
+import numpy as np
+import cltrain as clt
+import support
+x, y = support.numbers(64, 3), support.numbers(64, 1)
+trainer = clt.Trainer(support.line(), devices=support.DEVICES, batch=16, lr=0.01)
+float(trainer.step(x[:16], y[:16]))
+"""
+
+
+class Interrupt(support.Case):
+    def interrupted(self, fit):
+        program = BEGIN + """
+class Kill(clt.Callback):
+    def on_step(self, trainer, progress):
+        if progress.step == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+try:
+    FIT
+except KeyboardInterrupt:
+    print("interrupted after", trainer.steps)
+    float(trainer.step(x[:16], y[:16]))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+else:
+    print("not interrupted")
+""".replace("FIT", fit.replace("FOLDER", repr(os.path.join(self.folder, "run"))))
+        result = support.run(program)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertRegex(result.stdout, "interrupted after [56789]\n")
+
+    def test_fit(self):
+        self.interrupted("trainer.fit((x, y), epochs=10**6, callbacks=[Kill()], checkpoint_dir=FOLDER)")
+        self.assertRegex(os.listdir(os.path.join(self.folder, "run"))[0], "^(step-0000000[5-9]|[.]lock)$")
+
+    def test_iterable(self):
+        self.interrupted("trainer.fit([(x[:16], y[:16])], epochs=10**6, callbacks=[Kill()], checkpoint_dir=FOLDER)")
+        self.assertTrue([name for name in os.listdir(os.path.join(self.folder, "run")) if name.startswith("step-")])
+
+    def test_uncaught(self):
+        """Without a handler the process ends as Python programs end by Ctrl-C."""
+        program = BEGIN + """
+threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+trainer.fit((x, y), epochs=10**9)
+"""
+        result = support.run(program)
+        self.assertEqual(result.returncode, -2)
+        self.assertIn("KeyboardInterrupt", result.stderr)
+
+    def test_own_handler(self):
+        """A handler of the program's own stays in place."""
+        program = BEGIN + """
+signal.signal(signal.SIGINT, lambda *_: trainer.stop())
+threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+trainer.fit((x, y), epochs=10**9)
+print("stopped")
+"""
+        result = support.run(program)
+        self.assertEqual((result.returncode, result.stdout), (0, "stopped\n"), result.stderr)
+
+
+class Fork(support.Case):
+    def test_child(self):
+        """A child that touches a handle gets an error; it ends with its own code, without the drivers' handlers."""
+        program = BEGIN + """
+import atexit
+pid = os.fork()
+if pid == 0:
+    atexit.register(lambda: print("child's exit function", flush=True))
+    for call in (lambda: trainer.step(x[:16], y[:16]), lambda: trainer.store["fc.weight"], lambda: trainer.fit((x, y)),
+                 lambda: clt.Devices(), lambda: clt.Trainer(support.line(), batch=4), lambda: trainer.wait()):
+        try:
+            call()
+            print("no error")
+        except clt.StateError as error:
+            assert "fork" in str(error), error
+    del trainer
+    gc.collect()
+    print("child is done")
+    sys.exit(7)
+deadline = time.time() + 120
+while True:
+    done, status = os.waitpid(pid, os.WNOHANG)
+    if done:
+        break
+    if time.time() > deadline:
+        os.kill(pid, 9)
+        sys.exit("the child hangs")
+    time.sleep(0.01)
+print("child ended with", os.waitstatus_to_exitcode(status), flush=True)
+print("parent goes on", float(trainer.step(x[:16], y[:16])) > 0)
+"""
+        result = support.run(program)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stdout.splitlines(), ["child is done", "child's exit function", "child ended with 7",
+                                                      "parent goes on True"])
+
+    def test_workers(self):
+        """Processes that make data: fork and spawn."""
+        program = """
+import multiprocessing, sys
+import numpy as np
+def work(seed):
+    return np.random.default_rng(seed).standard_normal((16, 4)).astype(np.float32)
+if __name__ == "__main__":
+    import cltrain as clt
+    import support
+    x, y = support.numbers(16, 3), support.numbers(16, 1)
+    trainer = clt.Trainer(support.line(), devices=support.DEVICES, batch=16)
+    float(trainer.step(x, y))
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        trainer.fit(({"x": b[:, :3], "y": b[:, 3:]} for b in pool.imap(work, range(20))), epochs=1)
+    print(trainer.steps)
+"""
+        result = support.run(program)
+        self.assertEqual((result.returncode, result.stdout), (0, "21\n"), result.stderr)
+
+
+class Exit(support.Case):
+    def ends(self, rest, code=0):
+        result = support.run(BEGIN + rest)
+        self.assertEqual((result.returncode, result.stderr), (code, ""))
+        return result.stdout
+
+    def test_alive(self):
+        self.ends("keep = trainer.step(x[:16], y[:16])\ndata = clt.Dataset.arrays(x=x, y=y)")
+
+    def test_cycle(self):
+        self.ends("""
+store = trainer.store
+store.devices.cycle = trainer, store
+predictor = clt.Predictor(trainer.model, store)
+predictor.cycle = trainer
+del predictor, trainer
+""")
+
+    def test_exit_in_callback(self):
+        self.ends("""
+def leave(progress):
+    sys.exit(3)
+trainer.fit((x, y), epochs=5, callbacks=[leave])
+""", 3)
+
+    def test_daemon(self):
+        """A thread that nobody waits for is in fit when the program ends."""
+        self.ends("""
+thread = threading.Thread(target=lambda: trainer.fit((x, y), epochs=10**9), daemon=True)
+thread.start()
+time.sleep(0.5)
+print("end")
+""")
+
+    def test_log(self):
+        self.ends("clt.set_log(lambda level, line: None, 'debug')\nfloat(trainer.step(x[:16], y[:16]))")
+
+
+class Handles(support.Case):
+    def test_close(self):
+        """Closing closes what depends on it; a closed handle says so; nothing is freed twice."""
+        net = support.line()
+        trainer = clt.Trainer(net, devices=support.DEVICES, batch=4)
+        store, devices = trainer.store, trainer.store.devices
+        predictor = clt.Predictor(net, store)
+        with devices:
+            pass
+        for handle in (devices, store, trainer, predictor):
+            self.assertTrue(handle.closed)
+            handle.close()
+        for call in (lambda: trainer.step(support.numbers(4, 3), support.numbers(4, 1)), lambda: store["fc.weight"],
+                     lambda: predictor(support.numbers(4, 3)), lambda: trainer.fit(([[1.0]], [[1.0]])),
+                     lambda: clt.Trainer(net, devices=devices, batch=4), lambda: trainer.steps):
+            with self.assertRaises(clt.StateError) as caught:
+                call()
+            self.assertIn("closed", str(caught.exception))
+        self.assertIn("closed", repr(trainer) + repr(store))
+        with clt.Graph() as g:
+            value = g.input("x", (3,))
+        with self.assertRaises(clt.StateError):
+            value.shape
+
+    def test_order(self):
+        """Whoever Python drops first: a store lives as long as its trainer."""
+        net = support.line()
+        trainer = clt.Trainer(net, devices=support.DEVICES, batch=4)
+        core = trainer.store._core
+        trainer.store._finalizer()  # as if the store had been collected first
+        self.assertIsNotNone(core.ptr)
+        float(trainer.step(support.numbers(4, 3), support.numbers(4, 1)))
+        trainer.close()
+        self.assertIsNone(core.ptr)
+
+    def test_threads(self):
+        """Threads share a trainer: one at a time is in the library."""
+        trainer = clt.Trainer(support.line(), devices=support.DEVICES, batch=16, lr=1e-4)
+        x, y = support.numbers(16, 3), support.numbers(16, 1)
+        failures = []
+
+        def work():
+            try:
+                for _ in range(50):
+                    float(trainer.step(x, y))
+                    trainer.store["fc.weight"]
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+        self.assertEqual(trainer.steps, 400)
+
+    def test_gil(self):
+        """Other threads of Python run while fit trains."""
+        trainer = clt.Trainer(support.mlp(64, 512, 10), devices=support.DEVICES, batch=256, lr=1e-4)
+        x, y = support.numbers(4096, 64), np.arange(4096) % 10
+        counted, done = [0], threading.Event()
+
+        def count():
+            while not done.is_set():
+                counted[0] += 1
+
+        thread = threading.Thread(target=count)
+        thread.start()
+        trainer.fit((x, y), epochs=2)
+        done.set()
+        thread.join()
+        self.assertGreater(counted[0], 1000)
+
+
+if __name__ == "__main__":
+    support.main()

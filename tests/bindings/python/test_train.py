@@ -1,0 +1,279 @@
+"""Trainers and stores: the same numbers as NumPy in doubles, memory of steps, gradients, checkpoints."""
+import gc
+import os
+
+import numpy as np
+
+import cltrain as clt
+import support
+
+
+class Steps(support.Case):
+    def trainer(self, **options):
+        return clt.Trainer(support.line(), devices=support.DEVICES, **{"batch": 16, "lr": 0.1, **options})
+
+    def test_losses(self):
+        trainer = self.trainer()
+        reference = support.Line(trainer.store, 0.1)
+        x, y = support.numbers(200, 3), support.numbers(200, 1, seed=1)
+        for i in range(0, 200, 16):  # the last batch is smaller
+            self.assert_close(float(trainer.step(x=x[i:i + 16], y=y[i:i + 16])), reference.step(x[i:i + 16], y[i:i + 16]))
+        self.assert_close(trainer.store["fc.weight"], reference.w)
+        self.assertEqual(trainer.steps, 13)
+
+    def test_arrays_may_change(self):
+        """The host writes its arrays anew as soon as a step is enqueued."""
+        trainer = self.trainer()
+        reference = support.Line(trainer.store, 0.1)
+        x, y = np.empty((16, 3), np.float32), np.empty((16, 1), np.float32)
+        steps, wanted = [], []
+        for i in range(30):
+            x[:], y[:] = support.numbers(16, 3, seed=i), support.numbers(16, 1, seed=100 + i)
+            wanted.append(reference.step(x, y))
+            steps.append(trainer.step(x, y))
+            x[:], y[:] = np.nan, np.nan
+        self.assert_close([float(step) for step in steps], wanted)
+
+    def test_late_reads(self):
+        """A Step that is kept has its result, although the library knows the last two only."""
+        trainer = self.trainer()
+        x, y = support.numbers(16, 3), support.numbers(16, 1)
+        first = trainer.step(x, y)
+        for _ in range(10):
+            trainer.step(x, y)
+        self.assertGreater(first.norm, 0)
+        self.assertEqual((first.number, first.samples, first.finite), (0, 16, 1))
+        self.assertIn("loss", repr(first))
+        self.assertEqual(f"{first:.3f}", f"{first.loss:.3f}")
+
+    def test_types(self):
+        x, y = support.numbers(16, 3), support.numbers(16, 1)
+        wide = np.zeros((16, 6))
+        wide[:, ::2] = x
+        forms = [(x, y), (x.astype(np.float64), y.astype(np.float64)), (np.asfortranarray(x), y[::-1][::-1]),
+                 (wide[:, ::2], y), (x.tolist(), y.tolist()), (x.astype(">f4"), y), (x[:, ::-1][:, ::-1], y)]
+        for copy in (True, False):
+            losses = []
+            for form in forms:
+                trainer = self.trainer()
+                losses.append([float(trainer.step(*form, copy=copy)) for _ in range(3)])
+            for found in losses[1:]:
+                self.assertEqual(found, losses[0])
+
+    def test_labels(self):
+        x, y = support.numbers(16, 4), np.arange(16) % 3
+        losses = set()
+        for dtype in (np.int32, np.int64, np.uint8, np.int8, np.uint16, np.uint32):
+            trainer = clt.Trainer(support.mlp(), devices=support.DEVICES, batch=16)
+            losses.add(float(trainer.step(x, y.astype(dtype))))
+        self.assertEqual(len(losses), 1)
+        with self.assertRaises(clt.Error) as caught:
+            trainer.step(x, np.full(16, 2**40))
+        self.assertIn("32 bits", str(caught.exception))
+
+    def test_refused(self):
+        trainer = self.trainer()
+        x, y = support.numbers(16, 3), support.numbers(16, 1)
+        cases = [
+            (lambda: trainer.step(x=x, z=y), "'z'"), (lambda: trainer.step(x=x[:8], y=y), "x has 8"),
+            (lambda: trainer.step(x=x), "y"), (lambda: trainer.step(x=support.numbers(16, 4), y=y), "x"),
+            (lambda: trainer.step(x=(x > 0), y=y), "bool"), (lambda: trainer.step(x=x.astype(np.complex64), y=y), "complex64"),
+            (lambda: trainer.step(x=(255 * x).astype(np.uint8), y=y), "255"), (lambda: trainer.step(x, y, y), "3 arrays"),
+            (lambda: trainer.step(x=support.numbers(32, 3), y=support.numbers(32, 1)), "32"),
+            (lambda: self.trainer(leraning_rate=1), "leraning_rate"), (lambda: self.trainer(optimizer="adm"), "'adam'"),
+            (lambda: self.trainer(weight_deacy=1), "'weight_decay'"), (lambda: self.trainer(batch="big"), "integer"),
+            (lambda: self.trainer(batch=2**70), "must lie in"), (lambda: self.trainer(schedule="cosine"), "schedule_steps"),
+            (lambda: self.trainer(schedule="sine"), "sine"), (lambda: self.trainer(batch=-1), "batch"),
+        ]
+        for call, words in cases:
+            with self.assertRaises(clt.Error) as caught:
+                call()
+            self.assertIn(words, str(caught.exception))
+            self.assertNotIn("\n", str(caught.exception))
+        reference = support.Line(trainer.store, 0.1)
+        self.assert_close(float(trainer.step(x, y)), reference.step(x, y))  # nothing is lost
+
+    def test_options(self):
+        """Options reach the library: weights decay, gradients are clipped, the rate follows the schedule."""
+        x, y = support.numbers(16, 3), support.numbers(16, 1)
+        trainer = self.trainer(clip_norm=0.01, lr=1, schedule="step:2:0.1")
+        before = trainer.store["fc.weight"]
+        step = trainer.step(x, y)
+        self.assertGreater(step.norm, 0.01)
+        moved = np.sqrt(np.sum((trainer.store["fc.weight"] - before)**2))
+        self.assertLessEqual(moved, 0.0101)
+        self.assertEqual([round(trainer.step(x, y).lr, 6) for _ in range(4)], [1, 0.1, 0.1, 0.01])
+        trainer.set_lr(5)
+        self.assertEqual(round(trainer.step(x, y).lr, 6), 0.05)
+
+    def test_nonfinite(self):
+        trainer = self.trainer()
+        x, y = support.numbers(16, 3), support.numbers(16, 1)
+        good = trainer.store["fc.weight"]
+        bad = trainer.step(np.full((16, 3), np.nan), y)
+        with self.assertRaises(clt.NonfiniteError):
+            for _ in range(3):
+                float(trainer.step(x, y))
+        del bad
+        self.assert_same(trainer.store["fc.weight"], good)
+
+    def test_parts(self):
+        trainer = self.trainer()
+        reference = support.Line(trainer.store, 0.1)
+        x, y = support.numbers(16, 3), support.numbers(16, 1)
+        trainer.forward(x, y)
+        trainer.backward()
+        wanted = reference.step(x, y)
+        self.assert_close(trainer.gradient("fc.weight"), reference.gradient)
+        trainer.reduce()
+        step = trainer.apply()
+        self.assert_close(float(step), wanted)
+        self.assert_close(trainer.store["fc.weight"], reference.w)
+        before = trainer.store["fc.weight"]
+        trainer.forward(x, y)
+        trainer.backward()
+        trainer.set_gradient("fc.weight", np.ones((1, 3)))
+        trainer.set_gradient("fc.bias", [0.0])
+        trainer.reduced()
+        trainer.apply()
+        self.assert_close(trainer.store["fc.weight"], before - 0.1)
+
+    def test_output_gradient(self):
+        """A loss of the program's own: its gradient comes from outside."""
+        g = clt.Graph()
+        x = g.input("x", (3,))
+        y = g.output(g.linear(x, 1, name="fc"), "y")
+        g.output_gradient(y, "dy")
+        trainer = clt.Trainer(g, devices=support.DEVICES, batch=16)
+        data, dy = support.numbers(16, 3), support.numbers(16, 1, seed=2)
+        trainer.forward(x=data)
+        trainer.backward(dy=dy)
+        self.assert_close(trainer.gradient("fc.weight"), dy.T @ data)
+        trainer.reduce()
+        trainer.apply()
+
+    def test_two_devices(self):
+        one = self.trainer()
+        two = clt.Trainer(support.line(), devices="pocl/2", batch=16, lr=0.1)
+        self.assertEqual(len(two.store.devices), 2)
+        x, y = support.numbers(15, 3), support.numbers(15, 1)
+        for _ in range(5):
+            self.assert_close(float(one.step(x, y)), float(two.step(x, y)))
+        two.store.check()
+
+    def test_many_shapes(self):
+        trainer = self.trainer(batch=64)
+        reference = support.Line(trainer.store, 0.1)
+        for n in list(range(1, 65)) + [7, 0]:
+            x, y = support.numbers(n, 3), support.numbers(n, 1)
+            found = trainer.step(x, y)
+            if n:
+                self.assert_close(float(found), reference.step(x, y))
+        self.assertLessEqual(len(trainer._plans), 32)
+
+
+class Stores(support.Case):
+    def test_mapping(self):
+        net = support.mlp()
+        store = clt.Store(net, support.DEVICES, seed=3)
+        self.assertEqual(sorted(store), ["0.bias", "0.weight", "2.bias", "2.weight"])
+        value = support.numbers(8, 4)
+        store["0.weight"] = value
+        self.assert_same(store["0.weight"], value)
+        store["0.weight"] = value.T.astype(np.float64).T
+        self.assert_same(store["0.weight"], value)
+        store["0.bias"] = 0.5
+        self.assert_same(store["0.bias"], np.full(8, 0.5))
+        self.assertEqual(store.parameters, 8 * 4 + 8 + 3 * 8 + 3)
+        with self.assertRaises(KeyError) as caught:
+            store["0.wieght"]
+        self.assertIn("0.weight", str(caught.exception))
+        with self.assertRaises(clt.Error):
+            store["0.weight"] = support.numbers(4, 8)
+        self.assertEqual(clt.Store(support.mlp(), support.DEVICES, seed=3)["2.weight"].tolist(), store["2.weight"].tolist())
+
+    def test_files(self):
+        net = support.mlp()
+        store = clt.Store(net, support.DEVICES, seed=1)
+        path = os.path.join(self.folder, "net.safetensors")
+        store.save(path)
+        other = clt.Store(support.mlp(), support.DEVICES, seed=2)
+        other.load(path)
+        for name in store:
+            self.assert_same(other[name], store[name])
+        third = clt.Store(support.mlp(), support.DEVICES, seed=4)
+        third.load(store.state_dict())
+        self.assert_same(third["0.weight"], store["0.weight"])
+        with self.assertRaises(clt.MismatchError):
+            third.load({"0.weight": store["0.weight"]})
+        with self.assertRaises(LookupError):
+            store.load(os.path.join(self.folder, "none"))
+
+    def test_predictor(self):
+        net = support.mlp()
+        store = clt.Store(net, support.DEVICES)
+        x = support.numbers(50, 4)
+        whole = store.predict(net, x, batch=64)
+        self.assert_close(clt.Predictor(net, store, batch=7)(x), whole)
+        out = np.zeros((50, 6), np.float64)
+        clt.Predictor(net, store, batch=16)(x=x, out={"output": out[:, ::2]})
+        self.assert_close(out[:, ::2], whole)
+        self.assertEqual(clt.Predictor(net, store, batch=16)(x[:0]).shape, (0, 3))
+        with self.assertRaises(clt.Error) as caught:
+            store.predict(net, z=x)
+        self.assertIn("'z'", str(caught.exception))
+        with self.assertRaises(clt.StateError):
+            support.mlp().predict(x)
+
+
+class Checkpoints(support.Case):
+    def test_resume(self):
+        """A run that is saved and restored has the bits of one that was not."""
+        x, y = support.numbers(16, 3), support.numbers(16, 1)
+
+        def make(seed=0):
+            return clt.Trainer(support.line(), devices=support.DEVICES, optimizer="adam", batch=16, seed=seed)
+
+        whole = make()
+        for _ in range(6):
+            whole.step(x, y)
+        first = make()
+        for _ in range(3):
+            first.step(x, y)
+        first.sections["time"] = "2.5 s"
+        first.save(os.path.join(self.folder, "run"))
+        second = make(seed=9)
+        second.restore(os.path.join(self.folder, "run"))
+        self.assertEqual(second.sections["time"], "2.5 s")
+        self.assertEqual(second.steps, 3)
+        self.assertEqual(second.slot_names(), ["exp_avg", "exp_avg_sq"])
+        self.assert_same(second.slot("exp_avg", "fc.weight"), first.slot("exp_avg", "fc.weight"))
+        for _ in range(3):
+            second.step(x, y)
+        for name in whole.store:
+            self.assert_same(second.store[name], whole.store[name])
+        del second.sections["time"]
+        with self.assertRaises(KeyError):
+            second.sections["time"]
+
+    def test_memory(self):
+        """1,000 times made and freed: nothing stays."""
+        from cltrain._handles import _cores
+        clt.available()  # makes the runtime, which stays
+        gc.collect()
+        before = len(_cores)
+        devices = clt.Devices(support.DEVICES)
+        net = support.line()
+        for _ in range(1000):
+            with clt.Store(net, devices) as store:
+                store["fc.bias"] = 1.0
+        for _ in range(20):
+            trainer = clt.Trainer(net, store=clt.Store(net, devices), batch=4)
+            trainer.step(support.numbers(4, 3), support.numbers(4, 1))
+        del trainer, store, net, devices
+        gc.collect()
+        self.assertEqual(len(_cores), before)
+
+
+if __name__ == "__main__":
+    support.main()
