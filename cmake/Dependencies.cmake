@@ -44,7 +44,7 @@ endif()
 set(CLT_READERS "")
 set(CLT_READER_DEFINITIONS "")
 foreach(row "TURBOJPEG libturbojpeg" "PNG libpng" "PCRE2 libpcre2-8" "HDF5 hdf5-serial hdf5" "LIBZIP libzip"
-        "ZMQ libzmq" "SODIUM libsodium")
+        "ZMQ libzmq" "SODIUM libsodium" "PROTOBUF_C libprotobuf-c" "ISAL libisal")
     separate_arguments(row)
     list(GET row 0 variable)
     list(GET row 1 module)
@@ -58,6 +58,14 @@ foreach(row "TURBOJPEG libturbojpeg" "PNG libpng" "PCRE2 libpcre2-8" "HDF5 hdf5-
         list(APPEND CLT_READER_DEFINITIONS CLT_HAVE_${variable})
     endif()
 endforeach()
+
+# The messages of TensorBoard are compiled. Without the compiler protobuf-c counts as missing.
+find_program(CLT_PROTOC_C protoc-c)
+mark_as_advanced(CLT_PROTOC_C)
+if(NOT CLT_PROTOC_C)
+    set(PROTOBUF_C_FOUND FALSE)
+    list(REMOVE_ITEM CLT_READER_DEFINITIONS CLT_HAVE_PROTOBUF_C)
+endif()
 
 # libcltrain-mpi, and the command's ranks.
 option(CLT_MPI "Build libcltrain-mpi where MPI is found" ON)

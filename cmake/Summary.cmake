@@ -27,6 +27,9 @@ clt_optional("libzip (optional)" "${LIBZIP_VERSION}" "no npz:FILE, no predict -o
 clt_optional("HDF5 (optional)" "${HDF5_VERSION}" "no hdf5:FILE (Debian: libhdf5-dev)")
 clt_optional("ZeroMQ (optional)" "${ZMQ_VERSION}" "no train --async (Debian: libzmq3-dev)")
 clt_optional("libsodium (optional)" "${SODIUM_VERSION}" "no train --async (Debian: libsodium-dev)")
+clt_optional("protobuf-c (optional)" "${PROTOBUF_C_VERSION}"
+    "no train --tensorboard (Debian: libprotobuf-c-dev protobuf-c-compiler)")
+clt_optional("ISA-L (optional)" "${ISAL_VERSION}" "no train --tensorboard (Debian: libisal-dev)")
 clt_optional("cmocka (optional)" "${CMOCKA_VERSION}" "only the check scripts are tests (Debian: libcmocka-dev)")
 clt_optional("gnuplot (optional)" "${CLT_GNUPLOT}" "`cltrain plot` needs it (Debian: gnuplot-nox)")
 if(TARGET cltrain-mpi)

@@ -15,7 +15,8 @@ ORDER = {
     "runtime/data": ("core", "image", "formats", "tokenizer", "loader"),
     "runtime/ops": ("core", "collective", "shape", "elementwise", "matmul", "reduce", "conv", "norm", "pool",
                     "loss", "attention", "recurrent", "index"),
-    "runtime/train": ("program", "metrics", "store", "ranks", "core", "planner", "step", "setup", "meshes", "fit", "async", "local"),
+    "runtime/train": ("report", "program", "metrics", "store", "ranks", "core", "planner", "step", "setup", "meshes", "fit",
+                      "async", "local"),
     "comm": ("core", "mpi", "ranks", "communicator", "kinds", "transports"),
     "tools/cltrain": ("text", "options", "output", "devices", "ranks", "datasets", "job", "saved", "bench", "commands"),
 }

@@ -26,6 +26,6 @@ if(CLT_PYTHON3 AND TARGET cltrain_command)
             ${CLT_PYTHON3} -B ${source} $<TARGET_FILE:cltrain_command>)
         set_tests_properties(cli.${subject} PROPERTIES LABELS train TIMEOUT 1200
             SKIP_RETURN_CODE 77 ENVIRONMENT
-            "CLT_TEST_OPENBLAS=$<BOOL:${CLT_OPENBLAS}>;CLT_TEST_HOOKS=$<BOOL:${CLT_TESTING}>;CLT_TEST_LATIN=${latin};CLT_TEST_STORES=${stores}")
+            "CLT_TEST_OPENBLAS=$<BOOL:${CLT_OPENBLAS}>;CLT_TEST_HOOKS=$<BOOL:${CLT_TESTING}>;CLT_TEST_LATIN=${latin};CLT_TEST_STORES=${stores};CLT_TEST_TENSORBOARD=${PROJECT_BINARY_DIR}/tensorboard")
     endforeach()
 endif()

@@ -11,6 +11,7 @@
 #include <cltrain/data.h>
 #include <cltrain/device.h>
 #include <cltrain/export.h>
+#include <cltrain/events.h>
 #include <cltrain/fit.h>
 #include <cltrain/graph.h>
 #include <cltrain/heartbeat.h>

@@ -351,8 +351,10 @@ static int open_metrics(run *r)
 {
     const settings *s = r->settings;
     patience p = {.seconds = job_resumes(s) ? ENDING : 0, .asked = asked_to_end};
-    return s->metrics ? metrics_open(s->metrics, job_resumes(s), has_one_scale(r), &p, &r->metrics)
-                      : 0;
+    if (!s->metrics && !s->tensorboard)
+        return 0;
+    return metrics_open(s->metrics, s->tensorboard, job_resumes(s), has_one_scale(r), &p,
+                        &r->metrics);
 }
 
 static int end_early(int code)

@@ -161,7 +161,7 @@ int async_check(const settings *s)
 
 void async_quieten(settings *s)
 {
-    s->checkpoint_dir = s->checkpoint_every = s->metrics = s->init = NULL;
+    s->checkpoint_dir = s->checkpoint_every = s->metrics = s->tensorboard = s->init = NULL;
     if (async_role_of(s) == WORKER) /* another holder goes on with its log */
         s->resume = s->resume_intact = 0;
     s->keep = -1;

@@ -42,6 +42,7 @@ typedef struct settings {
         *link, *inter, *heartbeat, *global_batch, *tokenizer, *augment, *windows, *freeze, *memory,
         *prompt, *prompt_file, *param_group, *sync_every, *outer, *stages, *init_skip,
         *betas; /* several values are joined by ; (freeze, init_skip, stages: by |) */
+    char *tensorboard;
     char *listen, *reach, *join, *events;
     char *val, *val_every, *keep_best, *monitor;
     int64_t async, servers, holder, worker;

@@ -254,6 +254,8 @@ const option_row option_rows[] = {
     {"keep", 0, WHOLE, AT(keep), 0, FOR_TRAIN, "K", "keep the newest K checkpoints; 0: all (3)"},
     {"metrics", 0, TEXT, AT(metrics), 0, FOR_TRAIN, "FILE",
      "write JSON lines: an object for each step and each epoch; --resume appends to the file"},
+    {"tensorboard", 0, TEXT, AT(tensorboard), 0, FOR_TRAIN, "DIR",
+     "write the numbers of --metrics for TensorBoard too, to a new file in this folder"},
     {"profile", 0, TEXT, AT(profile), 0, FOR_TRAIN, "FILE",
      "write a Chrome trace of every kernel and transfer (chrome://tracing, ui.perfetto.dev)"},
     {"heartbeat", 0, TEXT, AT(heartbeat), 0, FOR_TRAIN, "DIR",

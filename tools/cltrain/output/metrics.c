@@ -14,6 +14,7 @@
 #include <cltrain/local.h>
 
 #include "output/means.h"
+#include "output/scalars.h"
 #include "text/message.h"
 
 /* Records reach the file at least this often, so a kill loses little. */
@@ -29,7 +30,10 @@ enum { WINDOW = 8 };
 
 struct metrics {
     const char *path;
-    FILE *file;
+    FILE *file;        /* NULL: only TensorBoard's files are written */
+    const char *board; /* NULL: they are not */
+    clt_event_file *events;
+    char board_error[512]; /* "": no failure yet */
     int resume, made, begun;
     int scaled; /* losses are scaled, and steps may be skipped */
     int error;  /* errno of the first failure */
@@ -95,16 +99,13 @@ static int open_and_hold(const char *path, patience *p, int *there, int *fd)
     }
 }
 
-int metrics_open(const char *path, int resume, int scaled, patience *p, metrics **out)
+/* Opens the file of --metrics, which is locked then. */
+static int open_lines(metrics *m, const char *path, patience *p)
 {
-    metrics *m = calloc(1, sizeof *m);
-    TRY_MEMORY(m);
     int there, fd;
     const int code = open_and_hold(path, p, &there, &fd);
-    if (code) {
-        free(m);
+    if (code)
         return code;
-    }
     m->file = fd < 0 ? NULL : fdopen(fd, "r+");
     if (fd >= 0 && !m->file)
         m->file = fdopen(fd, "w");
@@ -112,14 +113,27 @@ int metrics_open(const char *path, int resume, int scaled, patience *p, metrics 
         const int error = errno;
         if (fd >= 0)
             close(fd);
-        free(m);
         return failure("cannot write the metrics file %s: %s", path, reason(error));
     }
     setvbuf(m->file, NULL, _IOFBF, BUFFER);
     m->path = path;
+    m->made = !there;
+    return 0;
+}
+
+int metrics_open(const char *path, const char *board, int resume, int scaled, patience *p,
+                 metrics **out)
+{
+    metrics *m = calloc(1, sizeof *m);
+    TRY_MEMORY(m);
+    const int code = path ? open_lines(m, path, p) : 0;
+    if (code) {
+        free(m);
+        return code;
+    }
+    m->board = board;
     m->resume = resume;
     m->scaled = scaled;
-    m->made = !there;
     *out = m;
     return 0;
 }
@@ -159,12 +173,21 @@ static void fail(metrics *m)
         m->error = errno ? errno : EIO;
 }
 
+/* Keeps the first message of a failure for metrics_close. */
+static void check_board(metrics *m, clt_status status)
+{
+    if (status != CLT_OK && !*m->board_error)
+        snprintf(m->board_error, sizeof m->board_error, "%s", clt_error_message());
+}
+
 /* Truncates the file before the first record. A resumed run keeps the records of earlier steps. */
 static void begin(metrics *m, int64_t first)
 {
     struct stat info;
     m->begun = 1;
-    if (fstat(fileno(m->file), &info) != 0 || !S_ISREG(info.st_mode))
+    if (m->board)
+        check_board(m, clt_event_file_create(m->board, first, &m->events));
+    if (!m->file || fstat(fileno(m->file), &info) != 0 || !S_ISREG(info.st_mode))
         return;
     char *late = NULL;
     size_t bytes = 0;
@@ -182,16 +205,22 @@ static void set_number(json_t *record, const char *name, double value)
 
 static void flush_lines(metrics *m, double now)
 {
-    if (fflush(m->file) != 0)
+    if (m->file && fflush(m->file) != 0)
         fail(m);
+    if (m->events)
+        check_board(m, clt_event_file_flush(m->events));
     m->pending = 0;
     m->flushed = now;
 }
 
-static int write_record(metrics *m, json_t *record, double now, int flush)
+static int has_failed(const metrics *m)
+{
+    return m->error || *m->board_error;
+}
+
+static void write_line(metrics *m, const json_t *record, double now)
 {
     char *text = json_dumps(record, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    json_decref(record);
     errno = 0;
     const size_t length = text ? strlen(text) + 1 : 0;
     if (m->pending + length >= BUFFER)
@@ -200,9 +229,19 @@ static int write_record(metrics *m, json_t *record, double now, int flush)
     if (!text || fprintf(m->file, "%s\n", text) < 0)
         fail(m);
     free(text);
+}
+
+/* `step`: that of the record, or -1 if the record belongs to no curve. */
+static int write_record(metrics *m, json_t *record, int64_t step, double now, int flush)
+{
+    if (m->file)
+        write_line(m, record, now);
+    if (m->events && record && step >= 0)
+        check_board(m, scalars_add(m->events, record, step));
+    json_decref(record);
     if (flush || now - m->flushed > FLUSH_SECONDS)
         flush_lines(m, now);
-    return m->error ? -1 : 0;
+    return has_failed(m) ? -1 : 0;
 }
 
 static double rate_of(metrics *m, const clt_progress *p)
@@ -268,7 +307,7 @@ int metrics_step(metrics *m, const clt_progress *p)
     }
     if (p->sync)
         add_sync(record, p->sync);
-    return write_record(m, record, p->seconds, 0);
+    return write_record(m, record, p->step, p->seconds, 0);
 }
 
 /* Adds SET_loss and further means of a set. */
@@ -293,7 +332,7 @@ int metrics_validation(metrics *m, const clt_graph *graph, const clt_progress *p
     json_object_set_new(record, "step", json_integer(p->step));
     json_object_set_new(record, "epoch", json_integer(p->epoch));
     add_means(record, graph, "val", p->val_loss, p->val_means, p->n_val_means);
-    return write_record(m, record, p->seconds, 1);
+    return write_record(m, record, p->step, p->seconds, 1);
 }
 
 int metrics_epoch(metrics *m, const clt_graph *graph, const clt_progress *p)
@@ -314,20 +353,20 @@ int metrics_epoch(metrics *m, const clt_graph *graph, const clt_progress *p)
     set_number(record, "wait", seconds > 0 ? (p->wait_seconds - m->waited) / seconds : 0);
     m->epoch_seconds = p->seconds;
     m->waited = p->wait_seconds;
-    return write_record(m, record, p->seconds, 1);
+    return write_record(m, record, p->step, p->seconds, 1);
 }
 
 int metrics_change(metrics *m, json_t *record, const clt_progress *first)
 {
     if (!m->begun)
         begin(m, first->step);
-    return write_record(m, record, first->seconds, 1);
+    return write_record(m, record, -1, first->seconds, 1);
 }
 
 int metrics_flush(metrics *m)
 {
     flush_lines(m, m->flushed);
-    return m->error ? -1 : 0;
+    return has_failed(m) ? -1 : 0;
 }
 
 int metrics_close(metrics *m)
@@ -335,12 +374,18 @@ int metrics_close(metrics *m)
     if (!m)
         return 0;
     errno = 0;
-    if (fclose(m->file) != 0)
+    if (m->file && fclose(m->file) != 0)
         fail(m);
+    if (m->events)
+        check_board(m, clt_event_file_flush(m->events));
+    clt_event_file_destroy(m->events);
     if (m->made && !m->begun)
         unlink(m->path);
-    const int code =
-        m->error ? failure("cannot write the metrics file %s: %s", m->path, reason(m->error)) : 0;
+    int code = 0;
+    if (m->error)
+        code = failure("cannot write the metrics file %s: %s", m->path, reason(m->error));
+    if (*m->board_error)
+        code = failure("--tensorboard %s: %s", m->board, m->board_error);
     free(m);
     return code;
 }

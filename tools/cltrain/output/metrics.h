@@ -1,4 +1,4 @@
-/* The file of --metrics, with one JSON object a line. */
+/* The file of --metrics, with one JSON object a line, and the files of --tensorboard. */
 #ifndef CLTRAIN_COMMAND_OUTPUT_METRICS_H
 #define CLTRAIN_COMMAND_OUTPUT_METRICS_H
 
@@ -10,12 +10,15 @@
 typedef struct metrics metrics;
 
 /* Opens the metrics file for writing. Its old content stays until the first record is written.
+ *   - `path`: NULL if only `board` is wanted.
+ *   - `board`: the folder of --tensorboard, or NULL. It gets a file with the first record.
  *   - `resume`: keep the records of steps before the first new step.
  *   - `scaled`: losses are scaled, so records of steps have the scale and the number of skipped
  *     steps.
  * A regular file is locked until metrics_close, so no other run writes to it. Returns an exit code,
  * after a message. */
-int metrics_open(const char *path, int resume, int scaled, patience *p, metrics **out);
+int metrics_open(const char *path, const char *board, int resume, int scaled, patience *p,
+                 metrics **out);
 
 /* Write the record of a step or an epoch. `graph` has the names of losses and metrics. Return 0, or
  * -1 if the file cannot be written, which metrics_close reports. */

@@ -28,6 +28,7 @@ class Cltrain(CMakePackage):
     variant("hdf5", default=True, description="data sets in HDF5 files")
     variant("npz", default=True, description="data sets of NumPy")
     variant("async", default=True, description="asynchronous training")
+    variant("tensorboard", default=True, description="event files for TensorBoard")
     variant("tokenizer", default=True, description="the tokenizer of GPT-2")
     variant("plot", default=False, description="pictures of losses, with gnuplot")
 
@@ -48,6 +49,8 @@ class Cltrain(CMakePackage):
     depends_on("libzip", when="+npz")
     depends_on("libzmq", when="+async")
     depends_on("libsodium", when="+async")
+    depends_on("protobuf-c", when="+tensorboard")
+    depends_on("isa-l", when="+tensorboard")
     depends_on("pcre2", when="+tokenizer")
     depends_on("gnuplot", type="run", when="+plot")
 
@@ -63,5 +66,7 @@ class Cltrain(CMakePackage):
             self.define_from_variant("CLT_LIBZIP", "npz"),
             self.define_from_variant("CLT_ZMQ", "async"),
             self.define_from_variant("CLT_SODIUM", "async"),
+            self.define_from_variant("CLT_PROTOBUF_C", "tensorboard"),
+            self.define_from_variant("CLT_ISAL", "tensorboard"),
             self.define_from_variant("CLT_PCRE2", "tokenizer"),
         ]
