@@ -35,6 +35,19 @@ class Fit(support.Case):
         self.assert_close(history["test_loss"][-1], np.mean((x[:30] @ reference.w.T + reference.b - y[:30])**2))
         self.assertEqual([round(lr, 6) for lr in history["lr"]], [0.1, 0.1])
 
+    def test_again(self):
+        """A second call trains as many epochs again."""
+        x, y = data()
+        for form in ((x, y), [(x[:16], y[:16])] * 7):
+            trainer = self.trainer()
+            float(trainer.step(x[:16], y[:16]))
+            for k in range(3):
+                history = trainer.fit(form, (x, y), epochs=2)
+                self.assertEqual(trainer.steps, 1 + 14 * (k + 1))
+                self.assertEqual(history["epoch"], [1, 2])
+        trainer.fit((x, y), epochs=1, drop_last=True)
+        self.assertEqual(trainer.steps, 43 + 6)
+
     def test_every_form(self):
         """Tuples, dicts, data sets, functions and iterables of the same batches give the same bits."""
         x, y = data()
@@ -224,6 +237,91 @@ class Fit(support.Case):
         self.assertTrue(stream.getvalue().rstrip().endswith("epoch 1: loss 0.1250, test_loss 0.5000"))
         stream.close()
         line.step(Progress(dict(step=3, samples=16, step_seconds=0.5, total_steps=10, seconds=1.5, loss=0.25)))
+
+
+class Policies(support.Case):
+    def trainer(self, **options):
+        return clt.Trainer(support.line(), devices=support.DEVICES, **{"batch": 16, "lr": 0.1, **options})
+
+    def test_validation(self):
+        """A part of the samples, chosen by the seed, is apart; its loss is NumPy's."""
+        x, y = data(200)
+        rest, part = clt.Dataset.arrays(x=x, y=y).split(0.2, seed=3)
+        self.assertEqual((len(rest), len(part)), (160, 40))
+        vx, vy = part.array("x"), part.array("y")
+        whole = {tuple(row) for row in x.tolist()}
+        self.assertEqual({tuple(r) for r in vx.tolist()} | {tuple(r) for r in rest.array("x").tolist()}, whole)
+        histories = []
+        for train, validation in (((x, y), 0.2), (rest, part), (rest, (vx, vy))):
+            trainer = self.trainer()
+            histories.append(trainer.fit(train, (x, y), validation=validation, epochs=3, seed=3))
+            error = vx @ trainer.store["fc.weight"].T + trainer.store["fc.bias"] - vy
+            self.assert_close(histories[-1]["val_loss"][-1], np.mean(error.astype(np.float64)**2))
+            self.assertEqual(histories[-1]["step"], [10, 20, 30])
+        for found in histories[1:]:
+            for name in ("loss", "val_loss", "test_loss"):
+                self.assertEqual(found[name], histories[0][name])
+
+    def test_patience(self):
+        x, y = data(64)
+        trainer = self.trainer(lr=0)  # never better
+        history = trainer.fit((x, y), validation=(x, y), epochs=50, patience=3)
+        self.assertEqual(len(history["epoch"]), 4)
+        self.assertIn("val_loss", history.decisions[-1][1])
+        history = self.trainer(lr=0).fit((x, y), epochs=50, patience=2, monitor="loss")
+        self.assertEqual(len(history["epoch"]), 3)
+
+    def test_best(self):
+        x, y = data(64)
+        folder = os.path.join(self.folder, "run")
+        trainer = self.trainer(lr=0.5)
+        history = trainer.fit((x, y), validation=(x, y), epochs=6, keep_best="val_loss", keep=1, checkpoint_dir=folder)
+        best = self.trainer()
+        best.restore(os.path.join(folder, "best"))
+        self.assert_close(best.evaluate((x, y))["loss"], min(history["val_loss"]))
+        store = clt.Store(support.line(), support.DEVICES)
+        report = store.load(os.path.join(folder, "best"), skip="fc.bias")
+        self.assertIn("fc.bias", report)
+        self.assert_same(store["fc.weight"], best.store["fc.weight"])
+
+    def test_plateau(self):
+        x, y = data(64)
+        for plateau in ("plateau:0.5:0:2e-7", {"factor": 0.5, "patience": 0, "minimum": 2e-7}):
+            trainer = self.trainer(lr=1e-6)  # so slow that no evaluation is better than the first one
+            history = trainer.fit((x, y), validation=(x, y), epochs=6, plateau=plateau)
+            np.testing.assert_allclose(history["lr"], [1e-6, 1e-6, 5e-7, 2.5e-7, 2e-7, 2e-7])
+            self.assertEqual(len(history.decisions), 3)
+
+    def test_validate_every(self):
+        x, y = data(64)
+        seen = []
+
+        class Watch(clt.Callback):
+            def on_validation(self, trainer, progress):
+                seen.append((progress.step, progress.metrics["val_loss"] > 0))
+
+        self.trainer().fit((x, y), validation=(x, y), epochs=2, validate_every=3, callbacks=[Watch()])
+        self.assertEqual([step for step, positive in seen if positive][:2], [3, 6])
+
+    def test_refused(self):
+        x, y = data(64)
+        trainer = self.trainer()
+        cases = [
+            (lambda: trainer.fit((x, y), keep_best="val_loss", validation=0.1), "checkpoint_dir"),
+            (lambda: trainer.fit((x, y), patience=2, monitor="val_los", validation=0.1), "val_los"),
+            (lambda: trainer.fit((x, y), patience=0, validation=0.1), "0"),
+            (lambda: trainer.fit((x, y), validation=1.5), "1.5"), (lambda: trainer.fit((x, y), validation=[3]), "list"),
+            (lambda: trainer.fit((x, y), plateau="plateau:2"), "plateau"),
+            (lambda: trainer.fit((x, y), plateau={"factro": 2}), "factor"),
+            (lambda: trainer.fit((x, y), monitor="loss"), "patience"),
+            (lambda: trainer.fit([(x[:16], y[:16])], patience=3), "iterable"),
+            (lambda: trainer.fit((x, y), patiense=3), "'patience'"),
+        ]
+        for call, words in cases:
+            with self.assertRaises(clt.Error) as caught:
+                call()
+            self.assertIn(words, str(caught.exception))
+            self.assertNotIn("\n", str(caught.exception))
 
 
 class Datasets(support.Case):

@@ -20,9 +20,10 @@ class Dataset(Handle):
         clt.Dataset.callback(1000, {"x": ("f32", (4,))}, fill)
     """
 
-    def _begin(self, pointer, keep=None):
-        self._own(pointer, lib.clt_dataset_free, "data set")
+    def _begin(self, pointer, keep=None, parents=()):
+        self._own(pointer, lib.clt_dataset_free, "data set", parents)
         self._core.keep = keep
+        self._source = keep if isinstance(keep, Dataset) else self  # whose function computes the samples
         self.failure = None  # the exception of a callback
         return self
 
@@ -126,6 +127,16 @@ class Dataset(Handle):
         check(lib.clt_dataset_augment(self._core.use(), field.encode(), ctypes.byref(settings)))
         return self
 
+    def split(self, fraction, seed=0):
+        """Returns (rest, part): data sets that read the samples of this one. `fraction` of the samples, chosen at
+        random by the seed, are in `part`. With the name of a field instead, those whose number in it is not 0."""
+        rest, part = ctypes.c_void_p(), ctypes.c_void_p()
+        if isinstance(fraction, str):
+            check(lib.clt_dataset_split_by(self._core.use(), fraction.encode(), ctypes.byref(rest), ctypes.byref(part)))
+        else:
+            check(lib.clt_dataset_split(self._core.use(), fraction, seed, ctypes.byref(rest), ctypes.byref(part)))
+        return tuple(Dataset.__new__(Dataset)._begin(pointer.value, self, [self._core]) for pointer in (rest, part))
+
     def __len__(self):
         return lib.clt_dataset_count(self._core.use())
 
@@ -148,6 +159,9 @@ class Dataset(Handle):
 
     def array(self, field):
         """Returns a copy of all samples of a field that are in host memory."""
+        if self._source is not self:  # a part of another data set
+            handle = self._core.use()
+            return self._source.array(field)[[lib.clt_dataset_number(handle, i) for i in range(len(self))]]
         pointer = ctypes.c_void_p()
         check(lib.clt_dataset_field_data(self._core.use(), self._field(field), ctypes.byref(pointer)))
         dtype, shape, _ = self.fields[field]

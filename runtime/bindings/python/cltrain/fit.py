@@ -6,15 +6,15 @@ import signal
 import threading
 import time
 
-from . import _api, _handles
-from ._lib import error, lib, suggestion
+from . import _api, _handles, _policies
+from ._lib import error, lib, suggestion, text
 from ._options import Options, document, names
 from .data import as_dataset
 from .errors import failure
 from .history import Callback, History, Line, of_struct
 
-_ON_STEP, _ON_CHECKPOINT, _SHOULD_STOP = (dict(_api.clt_fit_options._fields_)[name]
-                                          for name in ("on_step", "on_checkpoint", "should_stop"))
+_ON_REPORT, _ON_POLICY, _ON_CHECKPOINT, _SHOULD_STOP = (
+    dict(_api.clt_fit_options._fields_)[name] for name in ("on_step", "on_policy", "on_checkpoint", "should_stop"))
 
 
 class _Function(Callback):
@@ -71,6 +71,15 @@ class Run:
         for callback in self.callbacks:
             callback.on_epoch(self.trainer, progress)
 
+    def on_validation(self, progress):
+        for callback in self.callbacks:
+            callback.on_validation(self.trainer, progress)
+
+    def on_policy(self, step, what):
+        self.history.decisions.append((step, what))
+        if self.line is not None:
+            self.line.remark(f"step {step}: {what}")
+
     def on_checkpoint(self):
         for callback in self.callbacks:
             callback.on_checkpoint(self.trainer)
@@ -112,7 +121,7 @@ def _is_terminal():
         return False
 
 
-_OWN = ("train", "test", "callbacks", "progress")
+_OWN = ("train", "test", "callbacks", "progress") + _policies.OPTIONS
 _ALLOWED = names("clt_fit_options")
 
 
@@ -128,13 +137,22 @@ def fit(trainer, train, test=None, *, callbacks=(), progress=None, **options):
     and come out of fit. Ctrl-C ends the run after the current step, writes the checkpoint if there is a
     checkpoint_dir, and raises KeyboardInterrupt then.
 
+    validation: arrays or a data set apart from training and test, or the fraction of the training samples that is
+    kept apart, such as 0.1. Reports then have "val_loss" and so on.
+
+    keep_best: a metric such as "val_accuracy", or min:NAME or max:NAME. The link `best` in checkpoint_dir leads to
+    the best checkpoint. patience: the run ends when so many evaluations in a row did not improve by more than
+    min_delta. plateau: "plateau:FACTOR:PATIENCE[:MIN]", or a dict of members of clt_plateau, lowers the rate. They
+    watch the metric `monitor`, else that of keep_best, else val_loss.
+
     progress: True writes a line on stderr; None does if stderr is a terminal.
 
     Other options are those of clt_fit_options:
 
     """
+    policies = {name: options.pop(name) for name in _policies.OPTIONS if options.get(name) is not None}
     for name in options:
-        if name not in _ALLOWED:
+        if name not in _ALLOWED + list(_OWN):
             raise failure("not_found", f"fit has no option '{name}'{suggestion(name, _ALLOWED + list(_OWN))}")
     inputs = list(trainer.model.inputs)
     train_set, own_train = as_dataset(train, inputs, "train")
@@ -148,8 +166,11 @@ def fit(trainer, train, test=None, *, callbacks=(), progress=None, **options):
             for callback in run.callbacks:
                 callback.on_begin(trainer)
             if train_set is not None:
-                _fit_dataset(run, train_set, test_set, options)
+                _fit_dataset(run, train_set, test_set, options, policies)
             else:
+                if policies:
+                    raise failure("unsupported", f"fit has no use for '{next(iter(policies))}' with an iterable: "
+                                                 "a callback can do it")
                 from ._iterables import fit_iterable
                 fit_iterable(run, train, test_set, options)
             for callback in run.callbacks:
@@ -166,10 +187,26 @@ def fit(trainer, train, test=None, *, callbacks=(), progress=None, **options):
 fit.__doc__ += document("clt_fit_options")
 
 
-def _fit_dataset(run, train, test, options):
-    trainer = run.trainer
+def _fit_dataset(run, train, test, options, policies):
+    validation = policies.pop("validation", None)
     given = Options("clt_fit_options", options)
-    struct = given.struct
+    with _policies.validation_set(train, validation, list(run.trainer.model.inputs), max(0, given.struct.seed)) as (
+            rest, part), _policies.policies(given.struct, **policies):
+        _set_end(given.struct, run.trainer, len(rest))
+        _call_fit(run, given.struct, rest, part, test)
+
+
+def _set_end(struct, trainer, samples):
+    """clt_fit counts the steps of earlier calls into `epochs`. Here each call trains so many epochs."""
+    done = trainer.steps
+    if done and not struct.steps and not struct.resume and not struct.schedule_batch:
+        batch = struct.batch or trainer.batch
+        batches = samples // batch if struct.drop_last else -(-samples // batch)
+        struct.steps = done + struct.epochs * batches
+
+
+def _call_fit(run, struct, train, validation, test):
+    trainer = run.trainer
 
     def on_step(_, address):
         report = _api.clt_progress.from_address(address)
@@ -182,21 +219,30 @@ def _fit_dataset(run, train, test, options):
         report.lr = run.lr  # reports of epochs lack it
         run.call(lambda: run.on_epoch(report))
 
+    def on_validation(_, address):
+        run.call(lambda: run.on_validation(of_struct(_api.clt_progress.from_address(address), run.labels)))
+
+    def on_policy(_, step, what):
+        run.call(run.on_policy, step, text(what))
+
     def on_checkpoint(_):
         run.call(run.on_checkpoint)
 
     def should_stop(_):
         return int(run.stopping)
 
-    struct.on_step, struct.on_epoch = _ON_STEP(on_step), _ON_STEP(on_epoch)
+    struct.on_step, struct.on_epoch = _ON_REPORT(on_step), _ON_REPORT(on_epoch)
+    struct.on_validation, struct.on_policy = _ON_REPORT(on_validation), _ON_POLICY(on_policy)
     struct.on_checkpoint, struct.should_stop = _ON_CHECKPOINT(on_checkpoint), _SHOULD_STOP(should_stop)
     trainer._settle()
-    with _pinned(train, test):
+    if validation is not None:
+        struct.validation = validation._core.use()
+    with _pinned(train, validation, test):
         status = lib.clt_fit(trainer._core.use(), train._core.use(), test._core.use() if test is not None else None,
                              ctypes.byref(struct))
     if status and not (status == _api.CLT_STOPPED and run.stopping):
         failed = error(status)
-        cause = train.failure or (test is not None and test.failure)
+        cause = next((d._source.failure for d in (train, validation, test) if d is not None and d._source.failure), None)
         if run.failure is None and cause:
             raise cause  # the exception of the data set's own function, not the line that tells of it
         if run.failure is None:
@@ -209,7 +255,7 @@ def _pinned(*datasets):
     cores = [data._core for data in datasets if data is not None]
     for data in datasets:
         if data is not None:
-            data.failure = None
+            data._source.failure = None
     for core in cores:
         core.pin()
     try:
@@ -232,7 +278,7 @@ def evaluate(trainer, data, **options):
             status = lib.clt_evaluate(trainer._core.use(), dataset._core.use(), ctypes.byref(given.struct), sums, weights)
             if status:
                 failed = error(status)
-                raise dataset.failure or failed
+                raise dataset._source.failure or failed
         return {label: sums[i] / weights[i] if weights[i] else math.nan for i, label in enumerate(labels)}
     finally:
         if own:

@@ -5,13 +5,16 @@ import time
 
 from . import _api
 
-_SCALARS = [name for name, (kind, _, depth, count, _) in _api.MEMBERS["clt_progress"].items()
-            if kind == "scalar" and depth == 0 and count is None and name not in ("n_test_means", "n_split")]
+_MEMBERS = _api.MEMBERS["clt_progress"]
+_COUNTS = {row[3] for row in _MEMBERS.values()}
+_SCALARS = [name for name, (kind, _, depth, count, _) in _MEMBERS.items()
+            if kind == "scalar" and depth == 0 and count is None and name not in _COUNTS]
 
 
 class Progress:
     """A report of a step or an epoch: `step`, `epoch`, `loss`, `lr`, `samples`, `seconds` and so on, as
-    clt_progress has them. `metrics` has the means over the test set after an epoch, such as "test_accuracy"."""
+    clt_progress has them. `metrics` has the means over the validation and the test set after an epoch, such as
+    "val_loss" and "test_accuracy"."""
 
     def __init__(self, values, metrics=None):
         self.__dict__.update(values)
@@ -26,13 +29,21 @@ class Progress:
 def of_struct(struct, labels):
     values = {name: getattr(struct, name) for name in _SCALARS}
     metrics = {}
-    if struct.test_means:
-        metrics = {f"test_{label}": struct.test_means[i] for i, label in enumerate(labels) if i < struct.n_test_means}
+    for kind in ("val", "test"):
+        means, count = getattr(struct, f"{kind}_means"), getattr(struct, f"n_{kind}_means")
+        if means:
+            metrics.update((f"{kind}_{label}", means[i]) for i, label in enumerate(labels) if i < count)
     return Progress(values, metrics)
 
 
 class History(dict):
-    """A dict of lists with an entry for each epoch: "epoch", "loss", "lr", "seconds", "test_loss", ..."""
+    """A dict of lists with an entry for each epoch: "epoch", "loss", "lr", "seconds", "test_loss", ...
+
+    `decisions` has (step, text) for what policies did: the best checkpoint, a lower rate, the end."""
+
+    def __init__(self):
+        super().__init__()
+        self.decisions = []
 
     def add(self, progress):
         row = {"epoch": progress.epoch, "step": progress.step, "loss": progress.loss, "lr": progress.lr,
@@ -64,6 +75,9 @@ class Line:
         text = f"epoch {progress.epoch}: loss {progress.loss:.4f}"
         self._write(text + "".join(f", {name} {value:.4f}" for name, value in progress.metrics.items()), "\n")
 
+    def remark(self, text):
+        self._write(text, "\n")
+
     def _write(self, text, end):
         try:
             self.stream.write("\r" + text.ljust(self.width) + end)
@@ -84,6 +98,9 @@ class Callback:
 
     def on_epoch(self, trainer, progress):
         pass
+
+    def on_validation(self, trainer, progress):
+        """After an evaluation of the validation set that does not end an epoch (validate_every)."""
 
     def on_checkpoint(self, trainer):
         pass

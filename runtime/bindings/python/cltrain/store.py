@@ -7,7 +7,7 @@ import numpy as np
 
 from . import _api
 from ._handles import Handle
-from ._lib import check, lib, text
+from ._lib import check, lib, owned_text, suggestion, text
 from ._options import Options, document
 from .arrays import DTYPES, dtype_name, view
 from .devices import open_devices
@@ -57,7 +57,6 @@ class Store(Handle, Mapping):
 
     def _row(self, name):
         if name not in self._rows:
-            from ._lib import suggestion
             raise KeyError(f"the store has no tensor '{name}'{suggestion(str(name), list(self._rows))}")
         return self._rows[name]
 
@@ -114,8 +113,18 @@ class Store(Handle, Mapping):
         """Returns a dict of copies of all tensors."""
         return {name: self[name] for name in self}
 
-    def load(self, source):
-        """Loads a safetensors file, or a dict that has all tensors."""
+    def load(self, source, skip=None):
+        """Loads a safetensors file, a checkpoint, or a dict that has all tensors.
+
+        skip: patterns of names, separated by |, of tensors that keep their initial values: those of a new head.
+        Files only. Then lines are returned that say what was loaded and what was not.
+        """
+        if skip is not None:
+            report = ctypes.c_void_p()
+            with self._guard:
+                check(lib.clt_store_load_skipping(self._core.use(), str(source).encode(), skip.encode(),
+                                                  ctypes.byref(report)))
+            return owned_text(report.value)
         if isinstance(source, Mapping):
             missing = [name for name in self if name not in source]
             unknown = [name for name in source if name not in self]
@@ -125,9 +134,10 @@ class Store(Handle, Mapping):
                 raise failure("mismatch", f"the dict has '{unknown[0]}', which the model lacks")
             for name in self:
                 self[name] = source[name]
-            return
+            return None
         with self._guard:
-            check(lib.clt_store_load(self._core.use(), str(source).encode()))
+            check(lib.clt_store_load_skipping(self._core.use(), str(source).encode(), None, None))
+        return None
 
     def save(self, path):
         """Saves parameters and states as a safetensors file."""

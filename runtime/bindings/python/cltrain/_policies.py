@@ -1,0 +1,83 @@
+"""Validation sets, and what follows from evaluations: the best checkpoint, an early end, a lower rate."""
+import contextlib
+import ctypes
+
+from . import _api
+from ._lib import check, lib
+from ._options import Options
+from .data import as_dataset
+from .errors import failure
+
+OPTIONS = ("validation", "keep_best", "patience", "min_delta", "monitor", "plateau")
+
+
+def _watched(metric, least=0.0):
+    """Returns what a policy watches. "min:NAME" and "max:NAME" name the direction."""
+    direction, _, name = metric.rpartition(":")
+    if direction not in ("", "min", "max"):
+        raise failure("invalid_argument", f"metric '{metric}': it must be a name, min:NAME or max:NAME")
+    larger = ctypes.c_int(direction == "max")
+    if not direction:
+        check(lib.clt_metric_direction(name.encode(), ctypes.byref(larger)))
+    return _api.clt_watched(metric=name.encode(), larger=larger.value, least=least)
+
+
+def _plateau(value):
+    if isinstance(value, str):
+        made = _api.clt_plateau()
+        lib.clt_plateau_init(ctypes.byref(made))
+        check(lib.clt_plateau_parse(value.encode(), ctypes.byref(made)))
+        return made
+    return Options("clt_plateau", dict(value)).struct
+
+
+@contextlib.contextmanager
+def policies(struct, keep_best=None, patience=None, min_delta=0.0, monitor=None, plateau=None):
+    """Sets the policies of a clt_fit_options, in the order of the command: keep_best, plateau, patience."""
+    made = []
+
+    def add(function, *arguments):
+        out = ctypes.POINTER(_api.clt_policy)()
+        check(function(*arguments, ctypes.byref(out)))
+        made.append(out)
+
+    watch = monitor or keep_best or "val_loss"
+    if monitor and patience is None and plateau is None:
+        raise failure("invalid_argument", "monitor needs patience or plateau, which watch it")
+    try:
+        if keep_best is not None:
+            if not struct.checkpoint_dir:
+                raise failure("invalid_argument", "keep_best needs checkpoint_dir, the folder of the checkpoints")
+            add(lib.clt_policy_best, ctypes.byref(_watched(keep_best)))
+        if plateau is not None:
+            add(lib.clt_policy_plateau, ctypes.byref(_watched(watch)), ctypes.byref(_plateau(plateau)))
+        if patience is not None:
+            add(lib.clt_policy_patience, ctypes.byref(_watched(watch, min_delta)), patience)
+        array = (ctypes.POINTER(_api.clt_policy) * max(1, len(made)))(*made)
+        struct.policies, struct.n_policies = array, len(made)
+        yield
+    finally:
+        for one in made:
+            lib.clt_policy_destroy(one)
+
+
+@contextlib.contextmanager
+def validation_set(train, validation, inputs, seed):
+    """Yields (training set, validation set or None). A number is the fraction of the training samples that is
+    kept apart, chosen at random by the seed."""
+    if validation is None:
+        yield train, None
+    elif isinstance(validation, (int, float)) and not isinstance(validation, bool):
+        rest, part = train.split(float(validation), seed)
+        with rest, part:
+            yield rest, part
+    else:
+        found, own = as_dataset(validation, inputs, "validation")
+        if found is None:
+            raise failure("invalid_argument", f"validation is {type(validation).__name__}: give a fraction, arrays or a "
+                                              "data set")
+        try:
+            yield train, found
+        finally:
+            if own:
+                found.close()
