@@ -15,8 +15,10 @@ typedef enum clt_stream {
     CLT_STREAM_SHUFFLE = 2, /* permutation of the data; step = epoch */
     CLT_STREAM_DROPOUT = 3, /* sub = node's stream number */
     CLT_STREAM_AUGMENT = 4,
-    CLT_STREAM_WINDOWS = 5, /* windows of text; step = epoch */
-    CLT_STREAM_DRAWS = 6    /* samples with weights; step = epoch, element = position */
+    CLT_STREAM_WINDOWS = 5,       /* windows of text; step = epoch */
+    CLT_STREAM_DRAWS = 6,         /* samples with weights; step = epoch, element = position */
+    CLT_STREAM_RESERVOIR = 7,     /* which samples stay; block = number of the sample */
+    CLT_STREAM_RESERVOIR_DRAW = 8 /* samples of batches; block = position, sub = attempt */
 } clt_stream;
 
 /* Four 32-bit numbers for one counter value and key. */

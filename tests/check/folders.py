@@ -12,7 +12,7 @@ import source
 # added here.
 ORDER = {
     "runtime/device": ("core", "program", "discover"),
-    "runtime/data": ("core", "image", "formats", "tokenizer", "loader"),
+    "runtime/data": ("core", "image", "formats", "tokenizer", "reservoir", "loader"),
     "runtime/ops": ("core", "collective", "shape", "elementwise", "matmul", "reduce", "conv", "norm", "pool",
                     "loss", "attention", "recurrent", "index"),
     "runtime/train": ("report", "program", "metrics", "store", "ranks", "core", "planner", "step", "setup", "meshes", "fit",

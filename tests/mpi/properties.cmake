@@ -175,6 +175,11 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
         set_tests_properties(mpi.wire_nodes_4x1_by_2 PROPERTIES ENVIRONMENT "CLT_TESTING_NODE_RANKS=2")
     endif()
 
+    # Reservoirs, of which one is empty at first.
+    clt_mpi_program(reservoir)
+    clt_mpi_test(reservoir_2_single 2 reservoir single)
+    clt_mpi_test(reservoir_3_multiple 3 reservoir multiple)
+
     clt_mpi_program(parity)
     target_link_libraries(mpi_parity PRIVATE cltrain_models_objects)
     clt_mpi_test(parity_2x1 2 parity pocl@1)

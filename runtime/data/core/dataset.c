@@ -409,7 +409,17 @@ const char *clt_dataset_sample_file(const clt_dataset *dataset, int64_t index)
 
 int64_t clt_dataset_count(const clt_dataset *dataset)
 {
-    return dataset->count;
+    return dataset->present ? *dataset->present : dataset->count;
+}
+
+clt_status clt_dataset_need_fixed(const clt_dataset *dataset, const char *what)
+{
+    return dataset->kind != CLT_DATA_RESERVOIR
+               ? CLT_OK
+               : clt_fail(CLT_UNSUPPORTED,
+                          "data set '%s' is a reservoir, whose samples change: %s need data of "
+                          "another kind",
+                          dataset->name, what);
 }
 
 int clt_dataset_field_count(const clt_dataset *dataset)

@@ -76,7 +76,10 @@ struct clt_dataset {
     clt_status status;
     char message[1024];
 
-    /* Data of the owner: train/ for device memory, readers for `fetch`. Freed by `payload_free`. */
+    _Atomic int64_t *present; /* reservoirs: the number of samples; `count` is the capacity */
+
+    /* Data of the owner: train/ for device memory, readers for `fetch`, reservoirs. Freed by
+     * `payload_free`. */
     void *payload;
     void (*payload_free)(void *payload);
 };
@@ -137,5 +140,8 @@ void clt_dataset_translate(const clt_dataset *dataset, int64_t count, int64_t *i
  * once. */
 clt_status clt_dataset_fill(clt_dataset *dataset, const clt_sample_key *key, const int64_t *indices,
                             int64_t count, void *const *fields);
+
+/* Fails with UNSUPPORTED for a reservoir, whose samples change. `what` needs other data. */
+clt_status clt_dataset_need_fixed(const clt_dataset *dataset, const char *what);
 
 #endif

@@ -92,6 +92,7 @@ static clt_status check(const clt_dataset *d, const void *rest, const void *part
 {
     if (!d || !rest || !part)
         return clt_fail(CLT_INVALID_ARGUMENT, "a data set, or a place for its parts, is NULL");
+    CLT_TRY(clt_dataset_need_fixed(d, "parts for validation"));
     if (d->whole)
         return clt_fail(CLT_INVALID_ARGUMENT, "data set '%s' is a part already: divide the whole",
                         d->name);

@@ -77,6 +77,7 @@ clt_status clt_dataset_augment(clt_dataset *dataset, const char *field, const cl
         return clt_fail(CLT_UNSUPPORTED,
                         "data set '%s', field '%s': samples in device memory are not augmented",
                         dataset->name, field);
+    CLT_TRY(clt_dataset_need_fixed(dataset, "random changes of samples"));
     if (atomic_load(&dataset->sealed))
         return clt_fail(CLT_STATE, "data set '%s': a loader reads it already", dataset->name);
     if (f->rank < 2)

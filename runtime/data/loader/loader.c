@@ -21,6 +21,7 @@ static clt_status check_desc(const clt_loader_desc *d)
     CLT_TRY(CLT_CHECK_STRUCT(d, clt_loader_desc));
     if (!d->dataset)
         return clt_fail(CLT_INVALID_ARGUMENT, "a loader needs a data set");
+    CLT_TRY(clt_dataset_need_fixed(d->dataset, "loaders and evaluation"));
     const char *name = d->dataset->name;
     if (d->batch < 1)
         return clt_fail(CLT_INVALID_ARGUMENT, "data set '%s': batch %lld: it must be at least 1",

@@ -32,6 +32,7 @@
 #include <cltrain/planner.h>
 #include <cltrain/policy.h>
 #include <cltrain/predict.h>
+#include <cltrain/reservoir.h>
 #include <cltrain/status.h>
 #include <cltrain/store.h>
 #include <cltrain/text.h>

@@ -30,8 +30,9 @@ typedef enum clt_data_kind {
     CLT_DATA_HOST = 0,     /* in host memory: files once decoded, and arrays */
     CLT_DATA_CALLBACK = 1, /* nowhere: a callback or a reader of files writes a sample when it is
                               needed */
-    CLT_DATA_DEVICE = 2    /* in OpenCL buffers (clt_dataset_create_buffers of <cltrain/opencl.h>);
+    CLT_DATA_DEVICE = 2,   /* in OpenCL buffers (clt_dataset_create_buffers of <cltrain/opencl.h>);
                               fields have no host pointer */
+    CLT_DATA_RESERVOIR = 3 /* in host memory, and they change: <cltrain/reservoir.h> */
 } clt_data_kind;
 
 /* How clt_dataset_add_field treats the caller's array. */
@@ -211,7 +212,7 @@ CLT_API clt_status clt_dataset_create_callback(const char *name, int64_t count, 
  *
  * - Data sets of arrays: `data` holds the samples one after the other without gaps, aligned for
  *   their type. `ownership` says whose memory it is.
- * - Callbacks: `data` is NULL.
+ * - Callbacks and reservoirs: `data` is NULL.
  * - OpenCL buffers: use clt_dataset_add_buffer.
  *
  * Errors: STATE once a loader has read the data set.
@@ -328,7 +329,7 @@ CLT_API const char *clt_dataset_name(const clt_dataset *dataset);
 /* Returns where the samples live. */
 CLT_API clt_data_kind clt_dataset_kind(const clt_dataset *dataset);
 
-/* Returns the number of samples. */
+/* Returns the number of samples. That of a reservoir changes as samples are pushed. */
 CLT_API int64_t clt_dataset_count(const clt_dataset *dataset);
 
 /* Returns the number of fields. */

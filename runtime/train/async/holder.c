@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/vec.h"
+#include "data/core/dataset.h"
 
 CLT_STRUCT_INIT(clt_async_options, .holders = 1, .silence = 10, .patience = 120)
 CLT_STRUCT_INIT(clt_async_worked, )
@@ -507,6 +508,8 @@ clt_status clt_async_hold(const clt_graph *graph, clt_device *device,
         return clt_fail(CLT_UNSUPPORTED,
                         "clt_fit_options.validation and .policies are not built for "
                         "asynchronous training: evaluate the test set instead");
+    if (train)
+        CLT_TRY(clt_dataset_need_fixed(train, "holders of asynchronous training"));
     if (!own.host)
         own.host = host_of(own.listen, host, sizeof host);
     if (own.number && is_any(own.host))

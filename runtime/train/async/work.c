@@ -190,6 +190,7 @@ static clt_status check(const clt_trainer *t, const clt_dataset *train, const cl
                                               "clt_async_worker_options: the holders update");
     if (t->store->mesh.size[CLT_AXIS_DATA])
         return clt_fail(CLT_UNSUPPORTED, "a worker has no mesh: its devices are data parallel");
+    CLT_TRY(clt_dataset_need_fixed(train, "workers of asynchronous training"));
     if (clt_dataset_kind(train) == CLT_DATA_DEVICE)
         return clt_fail(CLT_UNSUPPORTED,
                         "asynchronous training reads data in host memory, and "

@@ -56,6 +56,11 @@ struct clt_trainer {
     int n_host, room_host;
     char *policies;    /* fit/policies.c: state of a run's policies, for checkpoints; NULL: none */
     int64_t best_step; /* of the best checkpoint; 0: none */
+    clt_dataset *reservoir;  /* whose samples are in checkpoints; NULL: none */
+    int64_t reservoir_ranks; /* how many saved samples with the last checkpoint that was restored */
+    void *drawn;             /* fit/step_reservoir.c: batches of clt_step_reservoir */
+    void (*drawn_free)(void *drawn);
+    int64_t builds; /* how often this was built */
     /* For checkpoints of asynchronous runs: JSON of the batches that are still out; borrowed. NULL:
      * none. */
     const char *deals;
@@ -136,6 +141,12 @@ typedef struct clt_saved_more {
 clt_status clt_trainer_save_more(clt_trainer *trainer, const char *dir, clt_position position,
                                  int64_t batch, int64_t seed, int64_t keep, const char *model,
                                  const clt_saved_more *more);
+
+/* persist.c: as clt_trainer_save. `apart`: not all ranks may be in this call, so they do not agree
+ * whether all have saved their reservoirs. */
+clt_status clt_trainer_save_in_run(clt_trainer *trainer, const char *dir, clt_position position,
+                                   int64_t batch, int64_t seed, int64_t keep, const char *model,
+                                   bool apart);
 
 /* persist.c: as clt_trainer_restore. `together`: all ranks call it, rank 0 reads the files, and one
  * tensor at a time is in the memory of a host. */

@@ -4,6 +4,7 @@
 #include "data/loader/loader.h"
 #include "ops/loss/loss.h"
 #include "train/core/buffers.h"
+#include "train/fit/draws.h"
 
 /* Two steps may be queued while two more batches are assembled. Devices gather into two places in
  * turn. The place is the slot's number modulo TURNS, so the number of slots must be even. */
@@ -27,6 +28,9 @@ struct clt_source {
     clt_session *session;
     clt_gather gather;
     clt_device_gather **gathers; /* by device; NULL: the device gets no samples */
+
+    /* For a reservoir, there is no loader, and `gather` says what to draw. */
+    clt_draws *draws;
 };
 
 static clt_status check_field(const clt_dataset *dataset, int field, const clt_value *input)
@@ -45,18 +49,18 @@ static clt_status check_field(const clt_dataset *dataset, int field, const clt_v
 
 static clt_status add_output(clt_source *s, const char *field, clt_dtype dtype, int *output)
 {
-    return s->on_devices ? clt_gather_add(&s->gather, field, dtype, output)
-                         : clt_loader_add_output(s->loader, field, dtype, output);
+    return !s->loader || s->on_devices ? clt_gather_add(&s->gather, field, dtype, output)
+                                       : clt_loader_add_output(s->loader, field, dtype, output);
 }
 
 static clt_status normalize(clt_source *s, int output, double divisor,
                             const clt_fit_options *options)
 {
     const int channels = options->channels;
-    return s->on_devices ? clt_gather_normalize(&s->gather, output, divisor, channels,
-                                                options->mean, options->std)
-                         : clt_loader_normalize(s->loader, output, divisor, channels, options->mean,
-                                                options->std);
+    return !s->loader || s->on_devices ? clt_gather_normalize(&s->gather, output, divisor, channels,
+                                                              options->mean, options->std)
+                                       : clt_loader_normalize(s->loader, output, divisor, channels,
+                                                              options->mean, options->std);
 }
 
 /* Lets the loader count the labels that determine the weight of the only loss. */
@@ -70,8 +74,12 @@ static clt_status set_labels(clt_source *s, const clt_fit_options *options, cons
     const int64_t ignore = targets ? ignored : options->ignore_index;
     if (targets && targets != input)
         return CLT_OK;
-    s->weighted = targets || (graph->n_losses == 1 && clt_type_coefficient(&input->type) == 1);
-    return clt_loader_set_labels(s->loader, output, targets || ignores ? &ignore : NULL);
+    /* The trainer counts drawn labels itself. */
+    s->weighted =
+        s->loader && (targets || (graph->n_losses == 1 && clt_type_coefficient(&input->type) == 1));
+    return s->loader
+               ? clt_loader_set_labels(s->loader, output, targets || ignores ? &ignore : NULL)
+               : clt_gather_set_labels(&s->gather, output, targets || ignores ? &ignore : NULL);
 }
 
 static clt_status add_input(clt_source *s, const clt_dataset *dataset,
@@ -142,6 +150,21 @@ typedef struct course {
     void *claims_user;
 } course;
 
+/* Adds all inputs of the graph as outputs of loader or gather. */
+static clt_status add_inputs(clt_source *s, const clt_dataset *dataset,
+                             const clt_fit_options *options, const clt_graph *graph)
+{
+    for (int i = 0; i < graph->n_values; i++)
+        if (graph->values[i]->kind == CLT_VALUE_INPUT && !graph->values[i]->output_gradient)
+            CLT_TRY(add_input(s, dataset, options, graph, graph->values[i]));
+    if (options->channels && !s->n_images)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "data set '%s': mean and std are given, but no f32 input of the graph "
+                        "takes a field of images (clt_dataset_set_image)",
+                        clt_dataset_name(dataset));
+    return CLT_OK;
+}
+
 static clt_status create(const clt_participants *all, const clt_shares *shares,
                          clt_session *session, clt_dataset *dataset, const clt_fit_options *options,
                          int64_t batch, int64_t seed, const course *c, clt_source **out)
@@ -175,14 +198,7 @@ static clt_status create(const clt_participants *all, const clt_shares *shares,
         desc.max_threads = 1;                /* one thread suffices for sample numbers */
     const clt_graph *graph = session->graph; /* stages of a pipeline read different inputs */
     clt_status status = clt_loader_create(&desc, &s->loader);
-    for (int i = 0; status == CLT_OK && i < graph->n_values; i++)
-        if (graph->values[i]->kind == CLT_VALUE_INPUT && !graph->values[i]->output_gradient)
-            status = add_input(s, dataset, options, graph, graph->values[i]);
-    if (status == CLT_OK && options->channels && !s->n_images)
-        status = clt_fail(CLT_INVALID_ARGUMENT,
-                          "data set '%s': mean and std are given, but no f32 input of the graph "
-                          "takes a field of images (clt_dataset_set_image)",
-                          clt_dataset_name(dataset));
+    CLT_NEXT(status, add_inputs(s, dataset, options, graph));
     if (status == CLT_OK && s->on_devices)
         status = make_gathers(s);
     if (status == CLT_OK)
@@ -226,6 +242,33 @@ clt_status clt_source_create_claimed(const clt_participants *all, const clt_shar
     return create(all, shares, session, dataset, options, batch, seed, &c, out);
 }
 
+clt_status clt_source_create_drawn(clt_trainer *t, clt_dataset *reservoir,
+                                   const clt_fit_options *options, int64_t batch, uint64_t seed,
+                                   bool wait, int64_t end, clt_source **out)
+{
+    CLT_TRY(clt_draws_check(t, reservoir));
+    clt_source *s = CLT_NEW(clt_source);
+    CLT_TRY_MEMORY(s);
+    clt_gather_init(&s->gather, reservoir);
+    clt_status status = add_inputs(s, reservoir, options, t->training->graph);
+    /* The graph's own names end with the session. */
+    for (int o = 0; o < s->n_outputs && status == CLT_OK; o++)
+        s->names[o] = reservoir->fields[s->gather.outputs[o].field].name;
+    CLT_NEXT(status,
+             clt_draws_create(t, &s->gather, s->names, options, batch, seed, wait, end, &s->draws));
+    if (status != CLT_OK) {
+        clt_source_destroy(s);
+        return status;
+    }
+    *out = s;
+    return CLT_OK;
+}
+
+int64_t clt_source_number(const clt_source *s, int slot, int64_t sample)
+{
+    return s->draws ? clt_draws_number(s->draws, slot, sample - clt_draws_first(s->draws)) : 0;
+}
+
 clt_status clt_source_deal(clt_source *s, int64_t epoch, int64_t offset, int64_t count)
 {
     return clt_loader_deal(s->loader, epoch, offset, count);
@@ -239,6 +282,7 @@ void clt_source_destroy(clt_source *s)
         clt_session_forget_buffers(s->session);
     for (int d = 0; s->gathers && d < s->n_devices; d++)
         clt_device_gather_destroy(s->gathers[d]);
+    clt_draws_destroy(s->draws);
     clt_free(s->gathers);
     clt_gather_free(&s->gather);
     clt_loader_free(s->loader);
@@ -262,6 +306,8 @@ static clt_status gather(clt_source *s, const clt_batch *batch, const int64_t *o
 clt_status clt_source_next(clt_source *s, clt_source_batch *out)
 {
     clt_batch batch = {.struct_size = sizeof batch};
+    if (s->draws)
+        return clt_draws_next(s->draws, out);
     CLT_TRY(clt_loader_next(s->loader, &batch));
     *out = (clt_source_batch){.slot = batch.slot,
                               .last_of_epoch = batch.last_of_epoch != 0,
@@ -308,11 +354,13 @@ void clt_source_ask_again(clt_source *s)
 
 clt_status clt_source_release(clt_source *s, int slot)
 {
-    return clt_loader_release(s->loader, slot);
+    return s->draws ? CLT_OK : clt_loader_release(s->loader, slot);
 }
 
 double clt_source_waited(const clt_source *s)
 {
     clt_loader_stats stats = {.struct_size = sizeof stats};
+    if (s->draws)
+        return clt_draws_waited(s->draws);
     return clt_loader_get_stats(s->loader, &stats) == CLT_OK ? stats.wait_seconds : 0;
 }

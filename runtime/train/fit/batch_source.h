@@ -38,6 +38,16 @@ clt_status clt_source_create_claimed(const clt_participants *all, const clt_shar
                                      const clt_fit_options *options, int64_t batch, int64_t seed,
                                      clt_loader_claim_fn claims, void *user, clt_source **source);
 
+/* The same for batches that are drawn from a reservoir; see fit/draws.h. Copies nothing of
+ * `options`. */
+clt_status clt_source_create_drawn(clt_trainer *trainer, clt_dataset *reservoir,
+                                   const clt_fit_options *options, int64_t batch, uint64_t seed,
+                                   bool wait, int64_t end, clt_source **source);
+
+/* Returns the number of the push that gave sample `sample` of the global batch in `slot`; 0 if this
+ * rank does not know it. */
+int64_t clt_source_number(const clt_source *source, int slot, int64_t sample);
+
 /* Asks for claims again after clt_source_next gave none. */
 void clt_source_ask_again(clt_source *source);
 

@@ -17,7 +17,7 @@
 CLT_STRUCT_INIT(clt_fit_options, .epochs = 1, .seed = -1, .shuffle = 1, .ignore_index = INT64_MIN,
                 .keep = 3)
 
-static clt_status check(const clt_fit_options *o, const clt_trainer *t)
+clt_status clt_fit_options_check(const clt_fit_options *o, const clt_trainer *t)
 {
     CLT_TRY(CLT_CHECK_STRUCT(o, clt_fit_options));
     if (o->n_splits && !t->options.rebalance)
@@ -74,6 +74,8 @@ static clt_status one_step(clt_fit_run *f)
     const int64_t step = f->trainer->steps;
     f->between = true;
     const clt_status read = clt_source_next(f->source, &batch);
+    if (read == CLT_STOPPED) /* all ranks wait for samples, and one stops */
+        return read;
     if (read != CLT_OK)
         return drop_step(f, read);
     f->between = false;
@@ -234,7 +236,7 @@ static clt_status run(clt_fit_run *f)
             status = clt_fit_finish_last(f);
         if (status == CLT_OK && ended && f->due < 0)
             return clt_trainer_wait(f->trainer);
-        if (status == CLT_OK && stops(f))
+        if (status == CLT_STOPPED || (status == CLT_OK && stops(f)))
             return stop(f);
         if (status != CLT_OK && f->dropped)
             return status;
@@ -304,6 +306,13 @@ static void name_sample(const clt_fit_run *f)
     snprintf(message, sizeof message, "%s", clt_error_message());
     if (!p || t->bad_sample < 0)
         return;
+    const int64_t number = clt_source_number(f->source, p->slot, t->bad_sample);
+    if (clt_dataset_kind(f->train) == CLT_DATA_RESERVOIR) {
+        if (number)
+            clt_fail(CLT_NONFINITE, "%s; the sample is number %lld that was pushed into %s",
+                     message, (long long)number, clt_dataset_name(f->train));
+        return;
+    }
     clt_order order;
     clt_order_of(&order, f->train, f->seed, p->start.epoch, f->options->shuffle != 0);
     clt_order_fill(&order, p->start.sample + t->bad_sample, 1, &index);
@@ -349,7 +358,7 @@ static void end(clt_fit_run *f)
 clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
                    const clt_fit_options *options)
 {
-    CLT_TRY(check(options, trainer));
+    CLT_TRY(clt_fit_options_check(options, trainer));
     CLT_TRY(clt_store_check_devices(trainer->store));
     CLT_TRY(clt_rest_check(trainer->store->rest));
     clt_fit_run f = {.trainer = trainer,
@@ -363,8 +372,10 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
                      .saved_step = -1,
                      .began = clt_clock(),
                      .reported = clt_clock()};
+    clt_dataset *const reservoir = trainer->reservoir;
     clt_status status = clt_fit_begin(&f, train);
     if (status != CLT_OK) {
+        trainer->reservoir = reservoir;
         clt_heartbeat_failed(trainer->exchange.beat, status, clt_error_message());
         end(&f);
         return status;
@@ -382,6 +393,7 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
     if (f.lost)
         name_checkpoint(&f, status);
     clt_fit_end_idle(&f, status);
+    trainer->reservoir = reservoir;
     end(&f);
     return status;
 }

@@ -60,6 +60,12 @@ typedef struct clt_fit_run {
     bool failing;          /* the run has failed, and ranks may be apart */
 } clt_fit_run;
 
+/* Checks what does not depend on data. */
+clt_status clt_fit_options_check(const clt_fit_options *options, const clt_trainer *trainer);
+
+/* Returns the samples of an epoch. A reservoir has no epochs; each batch is a whole one. */
+int64_t clt_fit_samples(const clt_fit_run *f);
+
 /* Finds where the first batch starts and how many steps there are. All ranks agree. */
 clt_status clt_fit_begin(clt_fit_run *f, clt_dataset *train);
 

@@ -6,13 +6,27 @@
 #include "data/core/digest.h"
 #include "train/fit/fit.h"
 #include "train/fit/length.h"
+#include "train/setup/reservoir_files.h"
 #include "train/step/verify.h"
 #include "train/step/states.h"
 #include "train/ranks/world.h"
 #include "train/step/shards.h"
 
+static bool is_drawn(const clt_dataset *train)
+{
+    return clt_dataset_kind(train) == CLT_DATA_RESERVOIR;
+}
+
+int64_t clt_fit_samples(const clt_fit_run *f)
+{
+    return is_drawn(f->train) ? f->batch : clt_dataset_count(f->train);
+}
+
 clt_status clt_fit_make_source(clt_fit_run *f)
 {
+    if (is_drawn(f->train))
+        return clt_source_create_drawn(f->trainer, f->train, f->options, f->batch,
+                                       (uint64_t)f->seed, true, f->total_steps, &f->source);
     return clt_source_create(&f->trainer->all, &f->trainer->shares, f->trainer->training, f->train,
                              f->options, f->batch, f->seed, f->position, 0, &f->source);
 }
@@ -25,7 +39,7 @@ clt_status clt_fit_make_balance(clt_fit_run *f)
     f->rebalance = false;
     f->split = t->shares.weights != NULL;
     /* With fewer samples than a batch, all steps have this smaller size. */
-    const int64_t count = clt_dataset_count(f->train);
+    const int64_t count = clt_fit_samples(f);
     return t->options.rebalance && !f->options->splits
                ? clt_balance_create(&t->all, count < f->batch ? count : f->batch, &f->balance)
                : CLT_OK;
@@ -34,8 +48,11 @@ clt_status clt_fit_make_balance(clt_fit_run *f)
 /* The data set's name is left out, since files may move. */
 void clt_fit_describe_data(clt_trainer *t, const clt_dataset *train, const clt_fit_options *o)
 {
-    int used = snprintf(t->reads, sizeof t->reads, "%lld samples, %s",
-                        (long long)clt_dataset_count(train), o->shuffle ? "shuffled" : "in order");
+    int used =
+        is_drawn(train)
+            ? snprintf(t->reads, sizeof t->reads, "samples drawn from a reservoir")
+            : snprintf(t->reads, sizeof t->reads, "%lld samples, %s",
+                       (long long)clt_dataset_count(train), o->shuffle ? "shuffled" : "in order");
     if (o->drop_last && used > 0 && used < (int)sizeof t->reads)
         used += snprintf(t->reads + used, sizeof t->reads - (size_t)used,
                          ", without an epoch's partial last batch");
@@ -85,7 +102,7 @@ static clt_status resume(clt_fit_run *f)
 
 int64_t clt_fit_schedule_step(const clt_fit_run *f, clt_position position)
 {
-    return clt_fit_schedule_at(f->options, clt_dataset_count(f->train), position);
+    return clt_fit_schedule_at(f->options, clt_fit_samples(f), position);
 }
 
 /* A resumed run ends with its last epoch, even if earlier epochs had batches of another size. */
@@ -132,17 +149,38 @@ static clt_status lock(clt_fit_run *f)
                : CLT_OK;
 }
 
+/* What a reservoir cannot do. */
+static clt_status check_data(const clt_fit_run *f)
+{
+    const clt_fit_options *o = f->options;
+    const char *wrong = !o->steps           ? "set clt_fit_options.steps"
+                        : o->schedule_batch ? "leave clt_fit_options.schedule_batch out"
+                        : !o->shuffle       ? "leave clt_fit_options.shuffle at 1, since samples "
+                                              "are drawn at random"
+                                            : NULL;
+    if (f->test)
+        CLT_TRY(clt_dataset_need_fixed(f->test, "tests"));
+    if (o->validation)
+        CLT_TRY(clt_dataset_need_fixed(o->validation, "validations"));
+    return !is_drawn(f->train) || !wrong
+               ? CLT_OK
+               : clt_fail(CLT_INVALID_ARGUMENT, "reservoir '%s' has no epochs: %s",
+                          clt_dataset_name(f->train), wrong);
+}
+
 /* All ranks begin at rank 0's position, on the same data. */
 static clt_status begin_together(clt_fit_run *f, clt_dataset *train)
 {
     clt_trainer *t = f->trainer;
     const clt_fit_options *o = f->options;
-    CLT_TRY(clt_world_agree(&t->all, lock(f)));
+    clt_status status = check_data(f);
+    CLT_NEXT(status, lock(f));
+    CLT_TRY(clt_world_agree(&t->all, status));
     CLT_TRY(clt_world_agree(&t->all, resume(f)));
     if (t->all.ranks == 1)
         return CLT_OK;
     uint64_t hash = clt_hash_text(t->reads, 0);
-    hash = add_number(hash, clt_dataset_count(train));
+    hash = add_number(hash, clt_fit_samples(f));
     hash = add_number(hash, f->test ? clt_dataset_count(f->test) : 0);
     hash = add_number(add_number(hash, f->batch), o->schedule_batch);
     hash = add_number(hash, o->epochs);
@@ -159,11 +197,13 @@ static clt_status begin_together(clt_fit_run *f, clt_dataset *train)
         "run (number of samples, shuffling, normalisation, batch, length, seed, policies or "
         "changes of the split)"));
     CLT_TRY(clt_fit_compare_data(&t->all, train, f->test, o->validation));
-    int64_t begin[] = {f->position.epoch, f->position.sample, f->seed, f->resumed};
+    int64_t begin[] = {f->position.epoch, f->position.sample, f->seed, f->resumed,
+                       t->reservoir_ranks};
     CLT_TRY(clt_world_tell(&t->all, 0, begin, sizeof begin));
     f->position = (clt_position){begin[0], begin[1]};
     f->seed = begin[2];
     f->resumed = begin[3] != 0;
+    t->reservoir_ranks = begin[4];
     CLT_TRY(clt_policies_tell(f));
     t->exchange.vote = t->exchange.votes = 0;
     /* Other ranks need not have the checkpoint from which rank 0 resumes. */
@@ -172,14 +212,36 @@ static clt_status begin_together(clt_fit_run *f, clt_dataset *train)
     return clt_trainer_broadcast(t, 0);
 }
 
+/* Gives each rank the samples that its reservoir had at the checkpoint, and lets later checkpoints
+ * have samples. */
+static clt_status restore_samples(clt_fit_run *f)
+{
+    clt_trainer *t = f->trainer;
+    const clt_fit_options *o = f->options;
+    clt_reservoir_file *file = NULL;
+    const bool saved = f->resumed && t->reservoir_ranks;
+    clt_status status =
+        saved ? clt_reservoir_open(t, f->train, o->resume_from ? o->resume_from : o->checkpoint_dir,
+                                   t->steps, t->reservoir_ranks, &file)
+              : CLT_OK;
+    status = saved ? clt_world_agree(&t->all, status) : status;
+    CLT_NEXT(status, clt_reservoir_fill(file));
+    clt_reservoir_close(file);
+    t->reservoir = clt_reservoir_saves(f->train) ? f->train : NULL;
+    return status;
+}
+
 clt_status clt_fit_begin(clt_fit_run *f, clt_dataset *train)
 {
     clt_trainer *t = f->trainer;
     const clt_fit_options *o = f->options;
-    const int64_t samples = clt_dataset_count(train);
+    const int64_t samples = clt_fit_samples(f);
     CLT_TRY(clt_states_check_batch(t->states, samples < f->batch ? samples : f->batch));
     clt_fit_describe_data(t, train, o);
+    t->reservoir = NULL;
     CLT_TRY(begin_together(f, train));
+    if (is_drawn(train))
+        CLT_TRY(restore_samples(f));
     f->total_steps = find_end(f, samples);
     CLT_TRY(clt_world_agree(&t->all, clt_policies_begin(f)));
     CLT_TRY(clt_fit_make_balance(f));

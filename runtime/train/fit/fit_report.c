@@ -146,8 +146,8 @@ clt_status clt_fit_save(clt_fit_run *f)
         o->on_checkpoint(o->user);
     CLT_TRY(tell_of_save(f));
     CLT_TRY(clt_policies_store(f));
-    CLT_TRY(clt_trainer_save(f->trainer, o->checkpoint_dir, f->position, f->batch, f->seed, o->keep,
-                             o->model));
+    CLT_TRY(clt_trainer_save_in_run(f->trainer, o->checkpoint_dir, f->position, f->batch, f->seed,
+                                    o->keep, o->model, f->failing));
     f->saved_step = f->trainer->steps;
     return CLT_OK;
 }

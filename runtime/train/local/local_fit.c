@@ -19,6 +19,7 @@ static clt_status check(const clt_local_run *run, int64_t most)
     if (o->validation || o->n_policies)
         return clt_fail(CLT_UNSUPPORTED, "clt_fit_options.validation and .policies are not built "
                                          "for replicas: evaluate the test set instead");
+    CLT_TRY(clt_dataset_need_fixed(run->train, "replicas"));
     if (o->n_splits)
         return clt_fail(CLT_UNSUPPORTED, "clt_fit_options.splits is not built for replicas");
     if (o->schedule_batch < 0)

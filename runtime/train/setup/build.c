@@ -269,6 +269,7 @@ static clt_status check_axes(const clt_trainer *t)
 clt_status clt_trainer_build(clt_trainer *t)
 {
     bool alike;
+    t->builds++;
     CLT_TRY(clt_participants_meet(&t->all, t->store, allocate(t), &alike));
     CLT_TRY(clt_split_identities(&t->all, t->store));
     CLT_TRY(choose_shards(t, alike));

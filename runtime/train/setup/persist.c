@@ -13,6 +13,7 @@
 #include "train/setup/choices.h"
 #include "train/setup/host_sections.h"
 #include "train/setup/loss_scaling.h"
+#include "train/setup/reservoir_files.h"
 #include "train/setup/store_files.h"
 #include "train/setup/wire_files.h"
 #include "train/step/shards.h"
@@ -156,8 +157,13 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
         {NULL},
         {NULL},
         {NULL},
+        {NULL},
     };
-    int n_sections = (int)(sizeof sections / sizeof *sections) - 6;
+    int n_sections = (int)(sizeof sections / sizeof *sections) - 7;
+    char ranks[24];
+    snprintf(ranks, sizeof ranks, "%d", t->all.ranks);
+    if (t->reservoir)
+        sections[n_sections++] = (clt_section){CLT_SECTION_RESERVOIR, ranks, 0};
     if (wire->section)
         sections[n_sections++] = (clt_section){CLT_SECTION_WIRE, wire->section, 0};
     if (t->use)
@@ -207,8 +213,19 @@ clt_status clt_trainer_save_more(clt_trainer *t, const char *dir, clt_position p
 clt_status clt_trainer_save(clt_trainer *t, const char *dir, clt_position position, int64_t batch,
                             int64_t seed, int64_t keep, const char *model)
 {
+    return clt_trainer_save_in_run(t, dir, position, batch, seed, keep, model, false);
+}
+
+clt_status clt_trainer_save_in_run(clt_trainer *t, const char *dir, clt_position position,
+                                   int64_t batch, int64_t seed, int64_t keep, const char *model,
+                                   bool apart)
+{
     clt_wire_saved wire = {0};
     CLT_TRY(clt_store_check_devices(t->store));
+    if (t->reservoir) {
+        const clt_status own = clt_reservoir_save(t, dir, keep);
+        CLT_TRY(apart ? own : clt_world_agree(&t->all, own));
+    }
     clt_status status = clt_wire_collect(t, &wire);
     if (status != CLT_OK)
         ;                             /* on all ranks */
@@ -417,6 +434,7 @@ static clt_status restore(clt_trainer *t, const clt_participants *leads,
         if (dropout_seed)
             t->options.seed = strtoull(dropout_seed->text, NULL, 10);
         t->fresh = read_fresh(checkpoint);
+        t->reservoir_ranks = clt_reservoir_ranks(checkpoint);
         status = clt_host_sections_read(t, checkpoint);
         CLT_NEXT(status, read_policies(t, checkpoint));
         clt_split_history_free(t->history);
@@ -443,14 +461,43 @@ static clt_status open_first(const clt_trainer *t, bool together, const char *pa
                        : CLT_NOT_FOUND;
 }
 
+int64_t clt_reservoir_ranks(const clt_checkpoint *checkpoint)
+{
+    const clt_section *section = clt_checkpoint_section(checkpoint, CLT_SECTION_RESERVOIR);
+    return section ? strtoll(section->text, NULL, 10) : 0;
+}
+
+/* Opens this rank's file of samples, if the trainer has a reservoir to restore. */
+static clt_status open_samples(clt_trainer *t, bool together, const char *path,
+                               const clt_checkpoint *checkpoint, clt_reservoir_file **samples)
+{
+    int64_t at[2] = {0, 0};
+    if (!t->reservoir)
+        return CLT_OK;
+    if (checkpoint) {
+        at[0] = clt_checkpoint_run(checkpoint)->step;
+        at[1] = clt_reservoir_ranks(checkpoint);
+    }
+    if (together)
+        CLT_TRY(clt_world_tell(&t->all, 0, at, sizeof at));
+    const clt_status status = clt_reservoir_open(t, t->reservoir, path, at[0], at[1], samples);
+    return together ? clt_world_agree(&t->all, status) : status;
+}
+
 clt_status clt_trainer_restore_with(clt_trainer *t, bool together, const char *path,
                                     clt_position *position, int64_t *seed)
 {
     clt_checkpoint *checkpoint = NULL;
+    clt_reservoir_file *samples = NULL;
     CLT_TRY(clt_store_check_devices(t->store));
     CLT_TRY(open_first(t, together, path, &checkpoint));
-    clt_status status = !checkpoint ? clt_whole_follow(&t->all, t->store)
-                                    : restore(t, together ? &t->all : NULL, checkpoint);
+    clt_status status = open_samples(t, together, path, checkpoint, &samples);
+    if (status != CLT_OK) {
+        clt_checkpoint_close(checkpoint);
+        return status;
+    }
+    status = !checkpoint ? clt_whole_follow(&t->all, t->store)
+                         : restore(t, together ? &t->all : NULL, checkpoint);
     if (checkpoint && together)
         status = clt_whole_end(&t->all, status);
     CLT_NEXT(status, clt_wire_restore(t, checkpoint, together));
@@ -467,6 +514,8 @@ clt_status clt_trainer_restore_with(clt_trainer *t, bool together, const char *p
         *position = (clt_position){run.epoch, run.sample};
         *seed = run.seed;
     }
+    CLT_NEXT(status, clt_reservoir_fill(samples));
+    clt_reservoir_close(samples);
     clt_checkpoint_close(checkpoint);
     return status;
 }

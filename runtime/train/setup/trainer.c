@@ -250,6 +250,8 @@ void clt_trainer_destroy(clt_trainer *t)
         return;
     t->ends = true;
     clt_trainer_unbuild(t);
+    if (t->drawn)
+        t->drawn_free(t->drawn);
     clt_wire_free(t);
     leave_store(t);
     clt_heartbeat_close(t->exchange.beat);

@@ -1,0 +1,117 @@
+/* Steps on samples of a reservoir, for loops of the host program. */
+#include <math.h>
+
+#include "base/alloc.h"
+#include "data/reservoir/reservoir.h"
+#include "train/core/trainer.h"
+#include "train/fit/batch_source.h"
+#include "train/fit/fit.h"
+#include "train/setup/reservoir_files.h"
+#include <cltrain/reservoir.h>
+
+/* What clt_trainer_set_reservoir was given, and the source of batches. */
+typedef struct drawn {
+    clt_dataset *reservoir;
+    clt_fit_options options;
+    double *channels; /* means, then deviations */
+    int64_t builds;   /* of the trainer when the source was made */
+    clt_source *source;
+} drawn;
+
+static void drawn_free(void *user)
+{
+    drawn *d = user;
+    clt_source_destroy(d->source);
+    CLT_FREE(d->channels, d);
+}
+
+static clt_status make_source(clt_trainer *t, drawn *d)
+{
+    const clt_fit_options *o = &d->options;
+    clt_source_destroy(d->source);
+    d->source = NULL;
+    d->builds = t->builds;
+    return clt_source_create_drawn(t, d->reservoir, o, o->batch ? o->batch : t->options.batch,
+                                   o->seed < 0 ? t->options.seed : (uint64_t)o->seed, false, 0,
+                                   &d->source);
+}
+
+static clt_status copy_channels(drawn *d)
+{
+    clt_fit_options *o = &d->options;
+    const size_t n = o->channels > 0 ? (size_t)o->channels : 0;
+    d->channels = clt_calloc(2 * n + 1, sizeof *d->channels);
+    CLT_TRY_MEMORY(d->channels);
+    for (size_t c = 0; c < n; c++) {
+        d->channels[c] = o->mean ? o->mean[c] : 0;
+        d->channels[n + c] = o->std ? o->std[c] : 1;
+    }
+    o->mean = d->channels;
+    o->std = d->channels + n;
+    return CLT_OK;
+}
+
+static clt_status attach(clt_trainer *t, clt_dataset *reservoir, const clt_fit_options *options,
+                         drawn *d)
+{
+    clt_reservoir *r = NULL;
+    CLT_TRY(clt_reservoir_of(reservoir, &r));
+    clt_fit_options_init(&d->options);
+    if (options) {
+        CLT_TRY(clt_fit_options_check(options, t));
+        d->options = *options;
+    }
+    d->reservoir = reservoir;
+    CLT_TRY(copy_channels(d));
+    return make_source(t, d);
+}
+
+clt_status clt_trainer_set_reservoir(clt_trainer *t, clt_dataset *reservoir,
+                                     const clt_fit_options *options)
+{
+    CLT_TRY(clt_store_check_devices(t->store));
+    drawn *d = reservoir ? CLT_NEW(drawn) : NULL;
+    clt_status status = reservoir && !d ? CLT_OUT_OF_MEMORY : CLT_OK;
+    if (d)
+        status = attach(t, reservoir, options, d);
+    status = clt_world_agree(&t->all, status);
+    CLT_NEXT(status, clt_trainer_wait(t)); /* transfers from the memory of the last source */
+    if (status != CLT_OK) {
+        if (d)
+            drawn_free(d);
+        return status;
+    }
+    if (t->drawn)
+        drawn_free(t->drawn);
+    t->drawn = d;
+    t->drawn_free = drawn_free;
+    t->reservoir = d && clt_reservoir_saves(reservoir) ? reservoir : NULL;
+    return CLT_OK;
+}
+
+clt_status clt_step_reservoir(clt_trainer *t, int64_t steps, double *loss)
+{
+    drawn *d = t->drawn;
+    clt_source_batch batch = {.slot = -1};
+    if (!d)
+        return clt_fail(CLT_STATE, "the trainer has no reservoir: clt_trainer_set_reservoir "
+                                   "gives it one");
+    if (d->builds != t->builds) /* a device was lost */
+        CLT_TRY(clt_world_agree(&t->all, make_source(t, d)));
+    for (int64_t i = 0; i < steps; i++) {
+        CLT_TRY(clt_source_next(d->source, &batch));
+        if (batch.slot < 0)
+            break;
+        CLT_TRY(clt_trainer_step(t, &batch.step, NULL));
+    }
+    if (!loss)
+        return CLT_OK;
+    *loss = NAN;
+    if (batch.slot < 0)
+        return CLT_OK;
+    clt_step_result result;
+    clt_step_result_init(&result);
+    CLT_TRY(clt_trainer_result(t, t->steps - 1, &result));
+    *loss = result.loss;
+    return CLT_OK;
+}
