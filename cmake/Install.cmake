@@ -4,6 +4,11 @@ set(targets cltrain)
 if(TARGET cltrain-models)
     list(APPEND targets cltrain-models)
 endif()
+if(TARGET cltrain-cxx)
+    list(APPEND targets cltrain-cxx)
+    install(FILES ${PROJECT_BINARY_DIR}/bindings/include/cltrain/cltrain.hpp
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cltrain)
+endif()
 if(TARGET cltrain_command)
     install(TARGETS cltrain_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
     if(TARGET cltrain-mpi OR (ZMQ_FOUND AND SODIUM_FOUND)) # a Python 3 program, which is told where its modules lie

@@ -142,7 +142,7 @@ def main(root, command):
     options = command_options(command)
     problems = check_readme(root)
     checked = pages(root)
-    sources = source.files(root, ".c", ".h", ".cl", ".clh", ".cmake", ".txt", ".patch", ".sh") + ["CMakeLists.txt"]
+    sources = source.files(root, ".c", ".h", ".hpp", ".cl", ".clh", ".cmake", ".txt", ".patch", ".sh") + ["CMakeLists.txt"]
     known = set().union(*(words_of(source.read(root, path)) for path in sources))
     for page in checked:
         text = source.read(root, page)

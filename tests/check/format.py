@@ -1,4 +1,4 @@
-"""Checks that clang-format would not change any .c and .h file. It does not know OpenCL C well
+"""Checks that clang-format would not change any .c, .h, .cpp and .hpp file. It does not know OpenCL C well
 enough."""
 import subprocess
 import sys
@@ -7,7 +7,7 @@ import source
 
 
 def main(root, clang_format):
-    paths = source.files(root, ".c", ".h")
+    paths = source.files(root, ".c", ".h", ".cpp", ".hpp")
     run = subprocess.run([clang_format, "--dry-run", "-Werror", "--style=file"] + paths, cwd=root,
                          capture_output=True, text=True)
     wrong = sorted({line.split(":")[0] for line in run.stderr.splitlines() if ": error:" in line})

@@ -85,3 +85,12 @@ for source in "$@"; do
     (cd "$work" && $start "$work/examples/$name") >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
     echo "example $name: built with find_package and pkg-config, runs"
 done
+if [ -f "$prefix/include/cltrain/cltrain.hpp" ] && [ -x "$work/examples/surrogate_cxx" ]; then
+    # shellcheck disable=SC2046
+    c++ -std=c++17 -Wall -Wextra -Werror "$examples/surrogate.cpp" $(pkg-config --cflags --libs cltrain-models) \
+        -o "$work/example"
+    for program in "$work/examples/surrogate_cxx" "$work/example"; do
+        (cd "$work" && "$program") >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+    done
+    echo "example surrogate.cpp: built with find_package and pkg-config, runs"
+fi

@@ -1,5 +1,7 @@
 """Reads the preprocessed public headers into functions, structs, enums, handles and callbacks, whose
 items have a kind, a direction and a count. Every declaration must fall into a kind."""
+import re
+
 from pycparser import c_ast, c_generator, c_parser
 
 import comments
@@ -214,6 +216,9 @@ class Reader:
         """Finds how many elements a pointer has."""
         item = items[index]
         key = (owner, item["name"])
+        if key in tables.SINGLE or key in tables.WRITTEN_ONE:
+            self.used.add(key)
+            return
         if self._told(key, item):
             return
         if item["count"] is not None or item["kind"] in ("user", "callback"):
@@ -248,9 +253,6 @@ class Reader:
         if item["direction"] == "out" and (f"*{name}" in doc or item["kind"] in ("handle", "string", "struct",
                                                                                 "opencl", "memory")):
             return
-        if key in tables.SINGLE or key in tables.WRITTEN_ONE:
-            self.used.add(key)
-            return
         if item["direction"] == "out" and name in tables.ALWAYS_ONE:
             return
         if item["kind"] == "struct" and item["depth"] == 1:
@@ -266,6 +268,21 @@ class Reader:
             item["owned"] = not item["const"]
         elif item["kind"] == "opencl":
             item["owned"] = True
+
+    @staticmethod
+    def _pointer(item):
+        return item["depth"] or item["kind"] in ("string", "handle", "opencl", "memory", "callback")
+
+    @staticmethod
+    def _nullable(item, doc):
+        """Whether the doc comment says that a parameter may be NULL."""
+        text, name = " ".join(doc.split()), item["name"]
+        word = rf"[`*]*\b{re.escape(name)}\b`?"
+        if re.search(rf"{word} (?:is not NULL|(?:is |\[[^]]*\] )?(?:\(?may be NULL|\(?NULL\b|or NULL))", text):
+            return True
+        every = r"(?:Outputs|Results|Any output) may be NULL" if item["direction"] == "out" \
+            else r"Either argument may be NULL" if item["kind"] == "string" else None
+        return bool(every and re.search(every, text))
 
     # --- declarations --------------------------------------------------------------------------
 
@@ -293,6 +310,8 @@ class Reader:
         self._told((node.name, "returns"), described["returns"])
         for item in described["params"]:
             self._owned(item)
+            if self._pointer(item):
+                item["nullable"] = self._nullable(item, doc)
         header = self.headers[self._header(node)]
         first = header.first_line(node.coord.line)
         deprecated = any("CLT_DEPRECATED" in line for line in header.code[first:node.coord.line + 1])
@@ -365,6 +384,7 @@ class Reader:
             struct["struct_size"] = struct["members"][0]["name"] == "struct_size"
             init = struct["name"] + "_init"
             struct["init"] = init if init in names else None
+            struct["destroy"] = self._freeing(struct["name"])[0]  # of structs that the library makes
             if struct["struct_size"] and not struct["init"]:
                 self.problems.append(f"{struct['header']}: {struct['name']} has struct_size, but there is no {init}")
         for handle in self.handles:
@@ -397,7 +417,7 @@ class Reader:
             if function["returns"]["kind"] != "void" or not params or params[0]["type"] != handle \
                     or not function["name"].endswith(tables.FREEING):
                 continue
-            if len(params) == 1 and params[0]["depth"] == 0:
+            if len(params) == 1 and params[0]["depth"] == (params[0]["kind"] == "struct"):
                 one.append(function["name"])
             elif len(params) == 2 and params[0]["depth"] == 1:
                 several = function["name"]

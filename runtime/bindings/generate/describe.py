@@ -79,10 +79,14 @@ def join(options):
         for value in enum["values"]:
             if enum["name"] == "clt_status":
                 value["doc"] = texts[value["name"]]
-    names = {function["name"] for function in parsed["functions"]}
+    functions = {function["name"]: function for function in parsed["functions"]}
     for row in operators["operators"]:
-        function = "clt_" + row["name"]
-        row["function"] = function if row["callable"] and function in names else None
+        function = functions.get("clt_" + row["name"]) if row["callable"] else None
+        row["function"] = function["name"] if function else None
+        optional = {operand["name"] for operand in row["operands"] if operand["optional"]}
+        for item in function["params"] if function else []:
+            if item["name"] in optional:
+                item["nullable"] = True
     libraries = []
     for function in parsed["functions"]:
         if function["library"] not in libraries:

@@ -74,8 +74,8 @@ LENGTHS = {
     ("clt_measure_declined", "graphs"): "count",
 }
 
-# Pointers to one scalar that is read.
-SINGLE = {("clt_loader_set_labels", "ignore")}
+# Pointers to one element that is read, where the declaration looks like an array or says nothing.
+SINGLE = {("clt_loader_set_labels", "ignore"), ("clt_tensor_to_f32", "tensor"), ("clt_tensor_to_i32", "tensor")}
 
 # Pointers to one scalar that is written, where the doc comment does not say *name.
 WRITTEN_ONE = {
@@ -111,6 +111,7 @@ OUTLIVED_BY = {
     "clt_trainer": ["clt_store", "clt_world"],
     "clt_predictor": ["clt_store"],
     "clt_loader": ["clt_dataset"],
+    "clt_dataset": ["clt_dataset"],  # parts
     "clt_local": ["clt_trainer", "clt_world"],
     "clt_meter": ["clt_device"],
     "clt_profile": ["clt_trainer"],

@@ -1,0 +1,501 @@
+namespace clt
+{
+
+/* --- written by hand ----- */
+
+inline void trainer::evaluate(const step_batch &batch, means &out, std::error_code &ec) const
+{
+    ec.clear();
+    detail::in_step_batch c(batch);
+    if (!p_)
+        ec = detail::fail(CLT_INVALID_ARGUMENT, detail::empty_handle("trainer"));
+    out.sums.resize(static_cast<std::size_t>(means_));
+    out.weights.resize(static_cast<std::size_t>(means_));
+    if (!ec)
+        ec = make_error_code(
+            clt_trainer_evaluate(p_.get(), &c.c, out.sums.data(), out.weights.data()));
+}
+
+/* Evaluates a data set. Of the options only those about data count. */
+inline means evaluate(const trainer &trainer, const dataset &dataset, const fit_options &options,
+                      std::error_code &ec)
+{
+    ec.clear();
+    means out;
+    detail::in_fit_options c(options);
+    out.sums.resize(static_cast<std::size_t>(trainer.means_count()));
+    out.weights.resize(static_cast<std::size_t>(trainer.means_count()));
+    ec = c.check();
+    if (!ec && (!trainer || !dataset))
+        ec = detail::fail(CLT_INVALID_ARGUMENT,
+                          detail::empty_handle(trainer ? "dataset" : "trainer"));
+    if (!ec)
+        ec = make_error_code(
+            clt_evaluate(trainer.c(), dataset.c(), &c.c, out.sums.data(), out.weights.data()));
+    c.rethrow();
+    if (ec)
+        dataset.rethrow();
+    return out;
+}
+
+inline dataset dataset::create_callback(const detail::text &name, std::int64_t count, fill function,
+                                        bool serial, std::error_code &ec)
+{
+    struct state {
+        fill function;
+        std::shared_ptr<detail::kept_exception> kept;
+    };
+    auto held = std::make_shared<state>(
+        state{std::move(function), std::make_shared<detail::kept_exception>()});
+    const clt_fill_fn call = [](void *user, const std::int64_t *indices, std::int64_t n,
+                                void *const *fields) {
+        auto &s = *static_cast<state *>(user);
+        s.kept->run([&] { s.function(indices, n, fields); });
+        return s.kept->thrown()
+                   ? clt_error_set(CLT_ABORTED,
+                                   "the function that fills samples threw an exception")
+                   : CLT_OK;
+    };
+    clt_dataset *made = nullptr;
+    ec = make_error_code(
+        clt_dataset_create_callback(name.c_str(), count, call, held.get(), serial, &made));
+    dataset out(detail::share(made, {held}));
+    out.kept_ = held->kept;
+    return out;
+}
+
+inline int dataset::add_field(const detail::text &name, clt_dtype dtype,
+                              const detail::list<std::int64_t> &shape, std::error_code &ec) const
+{
+    int field = -1;
+    ec = p_ ? make_error_code(clt_dataset_add_field(c(), name.c_str(), dtype, shape.count<int>(),
+                                                    shape.data(), nullptr, CLT_DATA_BORROW, &field))
+            : detail::fail(CLT_INVALID_ARGUMENT, detail::empty_handle("dataset"));
+    return field;
+}
+
+inline division planner::weights(int devices) const
+{
+    division out;
+    out.weights.resize(static_cast<std::size_t>(devices));
+    if (!p_)
+        detail::refuse(detail::empty_handle("planner"));
+    else if (!clt_planner_weights(c(), out.weights.data(), &out.quantum))
+        out.weights.clear();
+    return out;
+}
+
+/* Opens the devices that `list` names. See clt_devices_open. They are closed together, when nothing
+ * needs one of them any more. */
+inline std::vector<device> devices_open(const runtime &runtime, const detail::text &list,
+                                        const device_options &options, std::error_code &ec)
+{
+    clt_device **all = nullptr;
+    int count = 0;
+    detail::in_device_options c(options);
+    ec = runtime ? make_error_code(clt_devices_open(runtime.c(), list.c_str(), &c.c, &all, &count))
+                 : detail::fail(CLT_INVALID_ARGUMENT, detail::empty_handle("runtime"));
+    std::vector<device> out;
+    if (ec)
+        return out;
+    const std::shared_ptr<clt_device *> owner(
+        all, [count](clt_device **p) { clt_devices_close(p, count); });
+    for (int i = 0; i < count; i++)
+        out.emplace_back(std::shared_ptr<clt_device>(owner, all[i]));
+    return out;
+}
+
+/* Adds a constant: the elements of a dense array, which are copied. */
+inline value constant(const graph &graph, const array &data)
+{
+    if (!graph || data.whole || data.buffer || clt_array_check(&data, "the constant") != CLT_OK ||
+        !clt_array_is_dense(&data)) {
+        detail::refuse("clt::constant: it needs a graph, and an array in host memory with a shape "
+                       "and without gaps");
+        return value();
+    }
+    const char *first = static_cast<const char *>(data.host) + data.offset;
+    return detail::built(clt_constant(graph.c(), data.dtype, data.rank, data.shape, first),
+                         graph.shared(), "clt_constant");
+}
+
+namespace detail
+{
+inline std::vector<value> made(clt_value *const *results, std::size_t count,
+                               const std::shared_ptr<clt_graph> &graph)
+{
+    std::vector<value> out;
+    for (std::size_t i = 0; i < count && results[i]; i++)
+        out.emplace_back(results[i], graph);
+    return out;
+}
+} /* namespace detail */
+
+/* Adds an operator by name, with its attributes as text. See clt_apply_text. */
+inline std::vector<value> apply(const graph &graph, const detail::text &name,
+                                const detail::values &in, const detail::text &attributes,
+                                std::error_code &ec)
+{
+    clt_value *results[CLT_MAX_RESULTS] = {};
+    ec = graph ? make_error_code(clt_apply_text(graph.c(), name.c_str(), in.data(), in.count<int>(),
+                                                attributes.c_str(), results))
+               : detail::fail(CLT_INVALID_ARGUMENT, detail::empty_handle("graph"));
+    return detail::made(results, CLT_MAX_RESULTS, graph.shared());
+}
+
+/* Split x along an axis. See clt_split_with_sizes and clt_chunk. */
+inline std::vector<value> split_with_sizes(const value &x, const detail::list<std::int64_t> &sizes,
+                                           int axis, std::error_code &ec)
+{
+    std::vector<clt_value *> parts(sizes.size());
+    ec = make_error_code(
+        clt_split_with_sizes(x.c(), sizes.data(), sizes.count<int>(), axis, parts.data()));
+    return detail::made(parts.data(), parts.size(), x.graph());
+}
+inline std::vector<value> chunk(const value &x, int count, int axis, std::error_code &ec)
+{
+    std::vector<clt_value *> parts(count > 0 ? static_cast<std::size_t>(count) : 0);
+    ec = make_error_code(clt_chunk(x.c(), count, axis, parts.data()));
+    return detail::made(parts.data(), parts.size(), x.graph());
+}
+
+/* Recurrent layers. See clt_layer_lstm. The final states are written to `layer`. */
+inline value layer_recurrent(clt_value *(*build)(clt_graph *, clt_value *, const char *,
+                                                 clt_layer_recurrent *),
+                             const graph &graph, const value &x, const detail::text &name,
+                             layer_recurrent_options &layer)
+{
+    clt_layer_recurrent c{};
+    c.hidden = layer.hidden;
+    c.layers = layer.layers;
+    c.bidirectional = layer.bidirectional;
+    c.dropout = layer.dropout;
+    c.lengths = layer.lengths.c();
+    for (std::size_t i = 0; i < CLT_LAYER_STATES; i++) {
+        c.h0[i] = layer.h0[i].c();
+        c.c0[i] = layer.c0[i].c();
+    }
+    clt_value *y = build(graph.c(), x.c(), name.c_str(), &c);
+    if (!y && graph && clt_graph_status(graph.c()) == CLT_OK) {
+        detail::refuse("clt::layer_lstm and layer_gru: impossible numbers of layers or units");
+        return value();
+    }
+    for (std::size_t i = 0; i < CLT_LAYER_STATES; i++) {
+        layer.h_n[i] = c.h_n[i] ? value(c.h_n[i], graph.shared()) : value();
+        layer.c_n[i] = c.c_n[i] ? value(c.c_n[i], graph.shared()) : value();
+    }
+    return detail::built(y, graph.shared(), "clt_layer_lstm");
+}
+inline value layer_lstm(const graph &graph, const value &x, const detail::text &name,
+                        layer_recurrent_options &layer)
+{
+    return layer_recurrent(clt_layer_lstm, graph, x, name, layer);
+}
+inline value layer_gru(const graph &graph, const value &x, const detail::text &name,
+                       layer_recurrent_options &layer)
+{
+    return layer_recurrent(clt_layer_gru, graph, x, name, layer);
+}
+
+/* Sets the log function of the process, which gets lines up to a level; an empty one: none. Several
+ * threads may call it. It must not throw: exceptions are dropped. Call it before all other
+ * functions of the library. */
+inline void log_set(std::function<void(clt_log_level, const char *)> function, clt_log_level most)
+{
+    static std::function<void(clt_log_level, const char *)> kept;
+    const bool wanted = static_cast<bool>(function);
+    clt_log_set(nullptr, nullptr, most);
+    kept = std::move(function);
+    if (wanted)
+        clt_log_set(
+            [](void *, clt_log_level level, const char *line) {
+                detail::kept_exception dropped;
+                dropped.run([&] { kept(level, line); });
+            },
+            nullptr, most);
+}
+
+/* The functions of a policy of your own; see <cltrain/policy.h>. Each may be empty, and may throw:
+ * the run then ends, and fit throws the exception again. `save` gives one JSON value. */
+struct policy_functions {
+    std::string name;
+    std::function<void(clt_policy_run *, const char *state)> begin;
+    std::function<void(clt_policy_run *, const clt_evaluation &)> evaluated;
+    std::function<std::string()> save;
+};
+
+namespace detail
+{
+struct policy_state {
+    clt_policy c{};
+    policy_functions functions;
+    kept_exception kept;
+
+    template <class F> clt_status run(F &&f)
+    {
+        kept.run(f);
+        return kept.thrown() ? clt_error_set(CLT_ABORTED, "a policy threw an exception") : CLT_OK;
+    }
+    static clt_status begin(void *user, clt_policy_run *run, const char *state)
+    {
+        auto &self = *static_cast<policy_state *>(user);
+        return self.functions.begin ? self.run([&] { self.functions.begin(run, state); }) : CLT_OK;
+    }
+    static clt_status evaluated(void *user, clt_policy_run *run, const clt_evaluation *evaluation)
+    {
+        auto &self = *static_cast<policy_state *>(user);
+        return self.functions.evaluated
+                   ? self.run([&] { self.functions.evaluated(run, *evaluation); })
+                   : CLT_OK;
+    }
+    static char *save(void *user)
+    {
+        auto &self = *static_cast<policy_state *>(user);
+        std::string json = "null";
+        self.kept.run([&] {
+            if (self.functions.save)
+                json = self.functions.save();
+        });
+        char *copy = static_cast<char *>(std::malloc(json.size() + 1));
+        if (copy)
+            std::memcpy(copy, json.c_str(), json.size() + 1);
+        return copy;
+    }
+};
+
+inline void rethrow_of(const clt_policy *policy)
+{
+    if (policy && policy->save == policy_state::save)
+        static_cast<policy_state *>(policy->user)->kept.rethrow();
+}
+} /* namespace detail */
+
+/* Makes a policy of functions. */
+inline policy make_policy(policy_functions functions)
+{
+    auto state = std::make_shared<detail::policy_state>();
+    state->functions = std::move(functions);
+    clt_policy_init(&state->c);
+    state->c.name = state->functions.name.c_str();
+    state->c.user = state.get();
+    state->c.begin = detail::policy_state::begin;
+    state->c.evaluated = detail::policy_state::evaluated;
+    state->c.save = detail::policy_state::save;
+    return policy(std::shared_ptr<clt_policy>(state, &state->c));
+}
+
+/* Text that a terminal shows on one line. See clt_printable. */
+inline std::string printable(const detail::text &text)
+{
+    std::string out(static_cast<std::size_t>(clt_printable(text.c_str(), nullptr, 0)) + 1, '\0');
+    clt_printable(text.c_str(), &out[0], static_cast<std::int64_t>(out.size()));
+    out.pop_back();
+    return out;
+}
+
+/* The tokens of a text. See clt_tokenizer_encode. */
+inline std::vector<std::int32_t> encode(const tokenizer &tokenizer, std::string_view text,
+                                        std::error_code &ec)
+{
+    std::int32_t *ids = nullptr;
+    std::int64_t count = 0;
+    ec = tokenizer ? make_error_code(clt_tokenizer_encode(tokenizer.c(), text.data(), text.size(),
+                                                          &ids, &count))
+                   : detail::fail(CLT_INVALID_ARGUMENT, detail::empty_handle("tokenizer"));
+    std::vector<std::int32_t> out(ids, ids + count);
+    std::free(ids);
+    return out;
+}
+
+#if CLT_EXCEPTIONS
+inline void trainer::evaluate(const step_batch &batch, means &out) const
+{
+    std::error_code ec;
+    evaluate(batch, out, ec);
+    detail::raise(ec);
+}
+inline means evaluate(const trainer &trainer, const dataset &dataset,
+                      const fit_options &options = fit_options())
+{
+    std::error_code ec;
+    means out = evaluate(trainer, dataset, options, ec);
+    detail::raise(ec);
+    return out;
+}
+inline dataset dataset::create_callback(const detail::text &name, std::int64_t count, fill function,
+                                        bool serial)
+{
+    std::error_code ec;
+    dataset out = create_callback(name, count, std::move(function), serial, ec);
+    detail::raise(ec);
+    return out;
+}
+inline int dataset::add_field(const detail::text &name, clt_dtype dtype,
+                              const detail::list<std::int64_t> &shape) const
+{
+    std::error_code ec;
+    const int field = add_field(name, dtype, shape, ec);
+    detail::raise(ec);
+    return field;
+}
+inline std::vector<device> devices_open(const runtime &runtime, const detail::text &list = nullptr,
+                                        const device_options &options = device_options())
+{
+    std::error_code ec;
+    std::vector<device> out = devices_open(runtime, list, options, ec);
+    detail::raise(ec);
+    return out;
+}
+inline std::vector<value> apply(const graph &graph, const detail::text &name,
+                                const detail::values &in, const detail::text &attributes = nullptr)
+{
+    std::error_code ec;
+    std::vector<value> out = apply(graph, name, in, attributes, ec);
+    detail::raise(ec);
+    return out;
+}
+inline std::vector<value> split_with_sizes(const value &x, const detail::list<std::int64_t> &sizes,
+                                           int axis)
+{
+    std::error_code ec;
+    std::vector<value> out = split_with_sizes(x, sizes, axis, ec);
+    detail::raise(ec);
+    return out;
+}
+inline std::vector<value> chunk(const value &x, int count, int axis)
+{
+    std::error_code ec;
+    std::vector<value> out = chunk(x, count, axis, ec);
+    detail::raise(ec);
+    return out;
+}
+inline std::vector<std::int32_t> encode(const tokenizer &tokenizer, std::string_view text)
+{
+    std::error_code ec;
+    std::vector<std::int32_t> out = encode(tokenizer, text, ec);
+    detail::raise(ec);
+    return out;
+}
+#endif
+
+/* Collectives (<cltrain/comm.h>), for programs that include that header before this one. The calls
+ * are C's. */
+#ifdef CLTRAIN_COMM_H
+namespace detail
+{
+template <> struct destroy<clt_comm> {
+    void operator()(clt_comm *p) const
+    {
+        clt_comm_destroy(p);
+    }
+};
+template <> struct destroy<clt_comm_residual> {
+    void operator()(clt_comm_residual *p) const
+    {
+        clt_comm_residual_destroy(p);
+    }
+};
+} /* namespace detail */
+
+class comm : public detail::handle<clt_comm>
+{
+  public:
+    using handle::handle;
+    comm() = default;
+    comm(const detail::list<clt_comm_device> &devices, const clt_comm_options *options,
+         std::error_code &ec)
+    {
+        clt_comm *made = nullptr;
+        ec = make_error_code(clt_comm_create(devices.data(), devices.count<int>(), options, &made));
+        p_ = detail::share(made, {});
+    }
+#if CLT_EXCEPTIONS
+    explicit comm(const detail::list<clt_comm_device> &devices,
+                  const clt_comm_options *options = nullptr)
+    {
+        std::error_code ec;
+        *this = comm(devices, options, ec);
+        detail::raise(ec);
+    }
+#endif
+};
+
+class comm_residual : public detail::handle<clt_comm_residual>
+{
+  public:
+    using handle::handle;
+    comm_residual() = default;
+    comm_residual(const comm &comm, std::int64_t count, std::error_code &ec)
+    {
+        clt_comm_residual *made = nullptr;
+        ec = comm ? make_error_code(clt_comm_residual_create(comm.c(), count, &made))
+                  : detail::fail(CLT_INVALID_ARGUMENT, detail::empty_handle("comm"));
+        p_ = detail::share(made, {comm.shared()});
+    }
+#if CLT_EXCEPTIONS
+    comm_residual(const comm &comm, std::int64_t count)
+    {
+        std::error_code ec;
+        *this = comm_residual(comm, count, ec);
+        detail::raise(ec);
+    }
+#endif
+};
+#endif
+
+/* The ranks of an MPI communicator (<cltrain/mpi.h>), for programs that include that header before
+ * this one and link libcltrain-mpi. Stores, trainers and replicas whose options name the world keep
+ * it. End their use with finish() before MPI_Finalize. */
+#ifdef CLTRAIN_MPI_H
+class world
+{
+  public:
+    world() = default;
+    world(MPI_Comm ranks, std::error_code &ec)
+    {
+        clt_world made{};
+        clt_world_init(&made);
+        ec = make_error_code(clt_world_open_mpi(ranks, &made));
+        if (!ec)
+            p_ = std::shared_ptr<clt_world>(new clt_world(made), [](clt_world *w) {
+                clt_world_close(w);
+                delete w;
+            });
+    }
+#if CLT_EXCEPTIONS
+    explicit world(MPI_Comm ranks)
+    {
+        std::error_code ec;
+        *this = world(ranks, ec);
+        detail::raise(ec);
+    }
+#endif
+    world(const world &) = delete;
+    world &operator=(const world &) = delete;
+    world(world &&) noexcept = default;
+    world &operator=(world &&) noexcept = default;
+
+    clt_world *c() const
+    {
+        return p_.get();
+    }
+    int rank() const
+    {
+        return p_ ? p_->rank : 0;
+    }
+    int ranks() const
+    {
+        return p_ ? p_->ranks : 1;
+    }
+    /* For the member `world` of options. */
+    operator detail::ref<const clt_world>() const
+    {
+        return detail::ref<const clt_world>(std::shared_ptr<const clt_world>(p_));
+    }
+
+  private:
+    std::shared_ptr<clt_world> p_;
+};
+#endif
+
+} /* namespace clt */
