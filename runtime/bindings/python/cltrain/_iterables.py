@@ -131,13 +131,16 @@ def fit_iterable(run, source, test, options):
         raise failure("unsupported", "a run over an iterable cannot resume by itself, because nobody knows where its "
                                      "batches go on: call trainer.restore, and give the rest of them")
     loop = _Loop(run, test, options)
+    run.in_python = True
     try:
         loop.go(source)
     except BaseException:
+        run.in_python = False
         # Ctrl-C and exceptions of the iterable: the state of the last step is worth keeping.
         if run.trainer._core.ptr is not None and lib.clt_trainer_wait(run.trainer._core.ptr) == _api.CLT_OK:
             loop.save()
         raise
+    run.in_python = False
     run.trainer._settle()
     loop.save()
 

@@ -39,6 +39,7 @@ class Run:
         self.lr = math.nan  # of the last step
         self.stopping = False
         self.interrupted = False
+        self.in_python = False  # the loop over an iterable, which an exception may leave at any place
         self.step_calls = [c.on_step for c in self.callbacks if type(c).on_step is not Callback.on_step]
         self.labels = trainer.model.losses + trainer.model.metrics
         self._old = None
@@ -85,6 +86,8 @@ class Run:
             callback.on_checkpoint(self.trainer)
 
     def _interrupt(self, *_):
+        if self.interrupted and self.in_python:  # the iterable waits for something, and nothing comes
+            raise KeyboardInterrupt
         self.stopping = self.interrupted = True
 
     def __enter__(self):
