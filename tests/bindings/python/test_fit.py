@@ -168,8 +168,14 @@ class Fit(support.Case):
         def fill(numbers, arrays):
             raise ZeroDivisionError("in the function")
 
-        with self.assertRaisesRegex(ZeroDivisionError, "in the function"):
-            trainer.fit(clt.Dataset.callback(50, {"x": ("f32", (3,)), "y": ("f32", (1,))}, fill))
+        def fill_by_trainer(numbers, arrays):  # would wait for fit, which waits for it
+            trainer.store["fc.weight"]
+
+        fields = {"x": ("f32", (3,)), "y": ("f32", (1,))}
+        for function, error, words in ((fill, ZeroDivisionError, "in the function"),
+                                       (fill_by_trainer, clt.StateError, "during fit")):
+            with self.assertRaisesRegex(error, words):
+                trainer.fit(clt.Dataset.callback(50, fields, function))
 
     def test_refused(self):
         trainer = self.trainer()

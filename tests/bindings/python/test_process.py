@@ -122,6 +122,34 @@ print("parent goes on", float(trainer.step(x[:16], y[:16])) > 0)
         self.assertEqual(result.stdout.splitlines(), ["child is done", "child's exit function", "child ended with 7",
                                                       "parent goes on True"])
 
+    def test_while_training(self):
+        """A thread trains, and holds locks, when the process forks."""
+        program = BEGIN + """
+thread = threading.Thread(target=lambda: trainer.fit((x, y), epochs=10**9))
+thread.start()
+time.sleep(0.3)
+ends = []
+for _ in range(5):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            trainer.step(x[:16], y[:16])
+        except clt.StateError:
+            sys.exit(7)
+        sys.exit(1)
+    deadline = time.time() + 60
+    while not (done := os.waitpid(pid, os.WNOHANG))[0] and time.time() < deadline:
+        time.sleep(0.01)
+    if not done[0]:
+        os.kill(pid, 9)
+    ends.append(os.waitstatus_to_exitcode(done[1]) if done[0] else "hangs")
+trainer.stop()
+thread.join()
+print(ends)
+"""
+        result = support.run(program)
+        self.assertEqual((result.returncode, result.stdout), (0, "[7, 7, 7, 7, 7]\n"), result.stderr)
+
     def test_workers(self):
         """Processes that make data: fork and spawn."""
         program = """

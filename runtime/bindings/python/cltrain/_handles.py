@@ -15,6 +15,8 @@ _exiting = False
 _forked = False
 _used = False  # a runtime was made: OpenCL's drivers may have threads
 _cores = set()
+_guards = weakref.WeakSet()
+inside = threading.local()  # .fill: this thread is in the function of a data set
 _FORKED = ("was made before fork, and a forked process cannot use it: OpenCL's drivers do not work there. "
            "Start processes with multiprocessing.get_context('spawn')")
 # Seconds that the end of the interpreter waits for calls of daemon threads.
@@ -27,15 +29,23 @@ class Guard:
     The garbage collector may drop an object in the middle of another call, even of one on the same
     thread. Then the object is destroyed when that call has ended.
     """
-    __slots__ = ("lock", "depth", "later")
+    __slots__ = ("lock", "depth", "later", "__weakref__")
 
     def __init__(self):
+        self.anew()
+        _guards.add(self)
+
+    def anew(self):
         self.lock = threading.RLock()
         self.depth = 0
         self.later = []
 
     def __enter__(self):
-        self.lock.acquire()
+        if not self.lock.acquire(blocking=False):
+            if getattr(inside, "fill", False):  # the holder of the lock waits for this thread's samples
+                raise failure("state", "the function of a data set runs during fit, and cannot use the trainer, its store "
+                                       "or its devices")
+            self.lock.acquire()
         self.depth += 1
 
     def __exit__(self, *_):
@@ -203,6 +213,8 @@ def _after_fork():
         core.keep = None
     _cores.clear()
     _stops.clear()
+    for guard in _guards:  # a thread that is not in this process may hold its lock
+        guard.anew()
     # Exit handlers of OpenCL's drivers wait for threads that are not in this process: Intel's CPU
     # runtime (TBB) hangs in 25 of 60 children that are forked while a thread trains. The C library
     # runs the handlers that were registered last first. So these two flush C's files and end the

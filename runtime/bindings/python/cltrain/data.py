@@ -5,7 +5,7 @@ import os
 import numpy as np
 
 from . import _api
-from ._handles import Handle
+from ._handles import Handle, inside
 from ._lib import check, lib, text
 from ._options import Options, document, enum
 from .arrays import DTYPES, dtype_name, view
@@ -89,6 +89,7 @@ class Dataset(Handle):
 
         def call(_, indices, number, pointers):
             try:
+                inside.fill = True
                 numbers = np.frombuffer((ctypes.c_int64 * number).from_address(indices), np.int64)
                 addresses = (ctypes.c_void_p * len(shapes)).from_address(pointers)
                 arrays = {}
@@ -103,6 +104,8 @@ class Dataset(Handle):
                 self.failure = error
                 line = f"the function of data set {name} failed: {type(error).__name__}: {error}"
                 return lib.clt_error_set(_api.CLT_ABORTED, line.encode())
+            finally:
+                inside.fill = False
 
         function = _api.FUNCTIONS["cltrain"]["clt_dataset_create_callback"][1][2](call)
         check(lib.clt_dataset_create_callback(name.encode(), count, function, None, int(serial), ctypes.byref(out)))
