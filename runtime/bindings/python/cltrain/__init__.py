@@ -11,10 +11,11 @@ from .layers import Sequential
 from .log import set_log
 from .models import load_model, mlp, models
 from .predictor import Predictor
+from .reservoir import Reservoir
 from .store import Store
 from .trainer import Step, Trainer
 from .world import World
 
-__all__ = ["Buffer", "Callback", "Dataset", "Devices", "Graph", "History", "Predictor", "Progress", "Sequential", "Step",
-           "Store", "Trainer", "Value", "World", "available", "errors", "layers", "load_model", "mlp", "models",
+__all__ = ["Buffer", "Callback", "Dataset", "Devices", "Graph", "History", "Predictor", "Progress", "Reservoir", "Sequential",
+           "Step", "Store", "Trainer", "Value", "World", "available", "errors", "layers", "load_model", "mlp", "models",
            "set_cache", "set_log", "__version__"] + errors.__all__

@@ -16,6 +16,7 @@ _forked = False
 _used = False  # a runtime was made: OpenCL's drivers may have threads
 _cores = set()
 _guards = weakref.WeakSet()
+_pinning = threading.Lock()
 inside = threading.local()  # .fill: this thread is in the function of a data set
 _FORKED = ("was made before fork, and a forked process cannot use it: OpenCL's drivers do not work there. "
            "Start processes with multiprocessing.get_context('spawn')")
@@ -89,13 +90,27 @@ class Core:
             raise failure("state", f"this {self.what} {_FORKED if _forked else 'is closed'}")
         return self.ptr
 
+    def need(self, parent):
+        """Makes another object outlive this one."""
+        self.parents += (parent,)
+        parent.children[self] = None
+
+    def free(self, parent):
+        """Ends what `need` began."""
+        self.parents = tuple(p for p in self.parents if p is not parent)
+        parent.children.pop(self, None)
+        if parent.dropped:
+            parent._destroy()
+
     def pin(self):
-        """Keeps the object while a call of another object reads it: a data set in `fit`."""
-        self.use()
-        self.pins += 1
+        """Keeps the object while a call reads it that no guard knows of: a data set in `fit`."""
+        with _pinning:
+            self.use()
+            self.pins += 1
 
     def unpin(self):
-        self.pins -= 1
+        with _pinning:
+            self.pins -= 1
         if self.dropped:
             self._destroy()
 
@@ -204,7 +219,7 @@ def check_process():
 
 
 def _after_fork():
-    global _forked
+    global _forked, _pinning
     if not _used:
         return
     _forked = True
@@ -213,6 +228,7 @@ def _after_fork():
         core.keep = None
     _cores.clear()
     _stops.clear()
+    _pinning = threading.Lock()
     for guard in _guards:  # a thread that is not in this process may hold its lock
         guard.anew()
     # Exit handlers of OpenCL's drivers wait for threads that are not in this process: Intel's CPU

@@ -195,7 +195,8 @@ def _fit_dataset(run, train, test, options, policies):
     given = Options("clt_fit_options", options)
     with _policies.validation_set(train, validation, list(run.trainer.model.inputs), max(0, given.struct.seed)) as (
             rest, part), _policies.policies(given.struct, **policies):
-        _set_end(given.struct, run.trainer, len(rest))
+        if lib.clt_dataset_kind(rest._core.use()) != _api.CLT_DATA_RESERVOIR:
+            _set_end(given.struct, run.trainer, len(rest))
         _call_fit(run, given.struct, rest, part, test)
 
 

@@ -142,7 +142,7 @@ class Trainer(Handle):
         self._recent = [None, None]  # the last two steps, which the library still knows
         self._kept = []
         self._run = None
-        self._early = None
+        self._reservoir = None
         # Looking functions up takes as long as calling them.
         self._c_step, self._c_steps = lib.clt_trainer_step, lib.clt_trainer_steps
         model._store = weakref.ref(store)
@@ -341,6 +341,27 @@ class Trainer(Handle):
             check(lib.clt_trainer_slot_get(self._core.use(), slots.index(slot), name.encode(), out.ctypes.data,
                                            out.nbytes))
         return out
+
+    def set_reservoir(self, reservoir, **options):
+        """Lets `step_reservoir` draw from a Reservoir; None: from none. Of clt_fit_options these count: batch, seed,
+        mean, std, ignore_index."""
+        given = Options("clt_fit_options", options)
+        with self._guard:
+            source = None if reservoir is None else reservoir._core.use()
+            check(lib.clt_trainer_set_reservoir(self._core.use(), source, ctypes.byref(given.struct)))
+        if self._reservoir is not None:
+            self._core.free(self._reservoir._core)
+        if reservoir is not None:
+            self._core.need(reservoir._core)
+        self._reservoir = reservoir
+
+    def step_reservoir(self, steps=1, wait=True):
+        """Makes training steps on samples of the reservoir. Returns the loss of the last one, which it waits for; NaN
+        if there were too few samples to begin. With wait=False it returns None at once."""
+        loss = ctypes.c_double()
+        with self._guard:
+            check(lib.clt_step_reservoir(self._core.use(), steps, ctypes.byref(loss) if wait else None))
+        return loss.value if wait else None
 
     def recover(self):
         """Drops a device that failed. Returns whether the step has to be given again."""

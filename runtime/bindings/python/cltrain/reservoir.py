@@ -1,0 +1,97 @@
+"""Reservoirs: data sets that the program fills while a trainer draws from them."""
+import ctypes
+
+import numpy as np
+
+from . import _api
+from ._lib import check, lib
+from ._options import Options, document, enum
+from .arrays import DTYPES, view
+from .data import Dataset
+from .devices import Devices
+from .errors import failure
+
+
+class Reservoir(Dataset):
+    """Holds up to `capacity` samples of those that were pushed; training draws from them with replacement.
+
+        cells = clt.Reservoir(100_000, {"x": ("f32", (4,)), "y": ("f32", (1,))}, policy="uniform")
+        trainer.set_reservoir(cells)
+        while simulating:
+            cells.push(x=states, y=changes)                  any thread; copied when the call returns
+            loss = trainer.step_reservoir(10)
+
+    Or a thread trains by `trainer.fit(cells, steps=..)`, while others push.
+
+    fields: name -> (type, shape of a sample), and the number of classes if it holds labels. device: Devices in whose
+    context OpenCL buffers lie that are pushed. Other options are those of clt_reservoir_options:
+
+    """
+
+    def __init__(self, capacity, fields, *, images=(), device=None, name="reservoir", **options):
+        given = Options("clt_reservoir_options", options)
+        parents = []
+        if device is not None:
+            if not isinstance(device, Devices):
+                raise failure("invalid_argument", "device must be Devices, such as trainer.store.devices")
+            given.struct.device = device._array[0]
+            parents = [device._core]
+        out = ctypes.c_void_p()
+        check(lib.clt_dataset_create_reservoir(name.encode(), capacity, ctypes.byref(given.struct), ctypes.byref(out)))
+        self._begin(out.value, None, parents)
+        self._types = {}
+        for field, (dtype, shape, *classes) in fields.items():
+            number = ctypes.c_int()
+            self._types[field] = enum("clt_dtype", dtype, f"the type of '{field}'"), tuple(shape)
+            sizes = (ctypes.c_int64 * max(1, len(shape)))(*shape)
+            check(lib.clt_dataset_add_field(out, field.encode(), self._types[field][0], len(shape), sizes, None,
+                                            _api.CLT_DATA_BORROW, ctypes.byref(number)))
+            if field in images:
+                check(lib.clt_dataset_set_image(out, number))
+            if classes and classes[0]:
+                check(lib.clt_dataset_set_classes(out, number, classes[0]))
+
+    def _arrays(self, views):
+        arrays = (_api.clt_array * max(1, len(views)))()
+        for array, one in zip(arrays, views):
+            ctypes.memmove(ctypes.byref(array), ctypes.byref(one.array), ctypes.sizeof(array))
+        return arrays
+
+    def push(self, *arrays, weights=None, **named):
+        """Pushes samples: an array for each field, by name or in the order of the fields. `weights` has a number for
+        each sample, with the policy "weighted"."""
+        named = {**dict(zip(self._types, arrays)), **named}
+        if set(named) != set(self._types) or len(arrays) > len(self._types):
+            raise failure("invalid_argument", f"push needs an array for each of the fields {', '.join(self._types)}")
+        views = [view(named[field], f"field '{field}'", dtype) for field, (dtype, _) in self._types.items()]
+        if weights is not None:
+            weights = np.ascontiguousarray(weights, np.float64)
+            if weights.ndim != 1 or any(v.shape and v.shape[0] != len(weights) for v in views):
+                raise failure("invalid_argument", "weights needs a number for each sample")
+            weights = weights.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
+        self._core.pin()
+        try:
+            check(lib.clt_dataset_push(self._core.use(), self._arrays(views), len(views), weights))
+        finally:
+            self._core.unpin()
+
+    def draw(self, seed, step, count, first=0):
+        """Returns a dict of the samples that a step draws, from place `first` of its batch on; None if there are too
+        few samples to begin."""
+        made = {field: np.empty((count,) + shape, DTYPES[dtype]) for field, (dtype, shape) in self._types.items()}
+        views = [view(a, field, write=True) for field, a in made.items()]
+        drawn = ctypes.c_int64()
+        check(lib.clt_dataset_draw(self._core.use(), seed, step, first, count, self._arrays(views), len(views),
+                                   ctypes.byref(drawn)))
+        return made if drawn.value == count else None
+
+    @property
+    def stats(self):
+        """A dict: seen = kept + replaced + declined + dropped samples, capacity, bytes."""
+        struct = _api.clt_reservoir_stats()
+        lib.clt_reservoir_stats_init(ctypes.byref(struct))
+        check(lib.clt_dataset_reservoir_stats(self._core.use(), ctypes.byref(struct)))
+        return {name: getattr(struct, name) for name, *_ in struct._fields_ if name != "struct_size"}
+
+
+Reservoir.__doc__ += document("clt_reservoir_options")
