@@ -58,6 +58,19 @@ foreach(row "TURBOJPEG libturbojpeg" "PNG libpng" "PCRE2 libpcre2-8" "HDF5 hdf5-
         list(APPEND CLT_READER_DEFINITIONS CLT_HAVE_${variable})
     endif()
 endforeach()
+# libcsv has no module for pkg-config.
+option(CLT_CSV "Use libcsv where it is found" ON)
+if(CLT_CSV)
+    find_path(CLT_CSV_INCLUDE csv.h)
+    find_library(CLT_CSV_LIBRARY csv)
+    mark_as_advanced(CLT_CSV_INCLUDE CLT_CSV_LIBRARY)
+endif()
+set(CLT_CSV_FOUND OFF)
+if(CLT_CSV AND CLT_CSV_INCLUDE AND CLT_CSV_LIBRARY)
+    set(CLT_CSV_FOUND ON)
+    list(APPEND CLT_READERS ${CLT_CSV_LIBRARY})
+    list(APPEND CLT_READER_DEFINITIONS CLT_HAVE_CSV)
+endif()
 
 # The messages of TensorBoard are compiled. Without the compiler protobuf-c counts as missing.
 find_program(CLT_PROTOC_C protoc-c)

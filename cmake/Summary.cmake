@@ -25,6 +25,11 @@ clt_optional("libpng (optional)" "${PNG_VERSION}" "no PNG images (Debian: libpng
 clt_optional("PCRE2 (optional)" "${PCRE2_VERSION}" "no GPT-2 tokenizer (Debian: libpcre2-dev)")
 clt_optional("libzip (optional)" "${LIBZIP_VERSION}" "no npz:FILE, no predict -o FILE.npz (Debian: libzip-dev)")
 clt_optional("HDF5 (optional)" "${HDF5_VERSION}" "no hdf5:FILE (Debian: libhdf5-dev)")
+if(CLT_CSV_FOUND)
+    clt_row("libcsv (optional)" "${CLT_CSV_LIBRARY}")
+else()
+    clt_row("libcsv (optional)" "not found: no csv:FILE (Debian: libcsv-dev)")
+endif()
 clt_optional("ZeroMQ (optional)" "${ZMQ_VERSION}" "no train --async (Debian: libzmq3-dev)")
 clt_optional("libsodium (optional)" "${SODIUM_VERSION}" "no train --async (Debian: libsodium-dev)")
 clt_optional("protobuf-c (optional)" "${PROTOBUF_C_VERSION}"

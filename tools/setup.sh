@@ -4,7 +4,7 @@
 # Packages for the build.
 PACKAGES_BUILD="gcc libc6-dev cmake ninja-build pkg-config opencl-headers ocl-icd-opencl-dev
     zlib1g-dev libjansson-dev libxxhash-dev libpopt-dev libyajl-dev libturbojpeg0-dev libpng-dev
-    libpcre2-dev libhdf5-dev libzip-dev libzmq3-dev libsodium-dev
+    libpcre2-dev libhdf5-dev libzip-dev libcsv-dev libzmq3-dev libsodium-dev
     libprotobuf-c-dev protobuf-c-compiler libisal-dev python3 python3-pycparser"
 # Packages to train LeNet on the CPU and to plot the result.
 PACKAGES_RUN="pocl-opencl-icd dataset-fashion-mnist gnuplot-nox"

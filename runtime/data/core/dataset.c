@@ -349,7 +349,7 @@ void clt_dataset_free(clt_dataset *dataset)
         dataset->payload_free(dataset->payload);
     pthread_mutex_destroy(&dataset->fill_lock);
     pthread_mutex_destroy(&dataset->wait_lock);
-    CLT_FREE(dataset->name, dataset->map, dataset->drawn, dataset);
+    CLT_FREE(dataset->name, dataset->map, dataset->drawn, dataset->description, dataset);
 }
 
 /* Fetches samples one by one. fields[f] is the destination for field f. */
@@ -396,6 +396,13 @@ const char *clt_dataset_name(const clt_dataset *dataset)
 clt_data_kind clt_dataset_kind(const clt_dataset *dataset)
 {
     return dataset->kind;
+}
+
+const char *clt_dataset_description(const clt_dataset *dataset)
+{
+    return !dataset         ? NULL
+           : dataset->whole ? clt_dataset_description(dataset->whole)
+                            : dataset->description;
 }
 
 const char *clt_dataset_sample_file(const clt_dataset *dataset, int64_t index)

@@ -62,7 +62,8 @@ struct clt_dataset {
     uint64_t content;    /* data sets with `fetch`: hash of the content, for digest.c */
     /* The file of a sample; NULL: samples have none. */
     const char *(*sample_file)(const clt_dataset *dataset, int64_t index);
-    double *drawn; /* sums of the weights of samples 0 to i, by sample; NULL: no weights */
+    char *description; /* see clt_dataset_description; NULL: none */
+    double *drawn;     /* sums of the weights of samples 0 to i, by sample; NULL: no weights */
     void *user;
     bool serial;
     pthread_mutex_t fill_lock;

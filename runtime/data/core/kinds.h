@@ -19,6 +19,7 @@ clt_status clt_open_tokens(const clt_data_request *r, clt_dataset **out);
 clt_status clt_open_images(const clt_data_request *r, clt_dataset **out);
 clt_status clt_open_npz(const clt_data_request *r, clt_dataset **out);
 clt_status clt_open_hdf5(const clt_data_request *r, clt_dataset **out);
+clt_status clt_open_csv(const clt_data_request *r, clt_dataset **out);
 clt_status clt_open_text(const clt_data_request *r, clt_dataset **out);
 
 /*

@@ -36,6 +36,7 @@ static const data_kind kinds[] = {
     {KIND(images, "DIR"), .decodes = true},
     {KIND(npz, "PATH")},
     {KIND(hdf5, "FILE")},
+    {KIND(csv, "PATH")},
 };
 
 enum {
@@ -82,6 +83,9 @@ static clt_status unknown(clt_status status, const char *spec, const char *word,
 static clt_status check_for_kind(const char *spec, const clt_dataset_options *options,
                                  const data_kind *kind)
 {
+    if (options->description && !(kind && kind->open == clt_open_csv))
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "data '%s': only csv:PATH takes a description of its columns", spec);
     if (options->sequence && !(kind && kind->text))
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "data '%s': only tokens:PATH and text:PATH have samples of %lld tokens",
@@ -179,7 +183,7 @@ clt_status clt_dataset_open_below(const char *root, const char *spec,
         return clt_fail_prefix(fail_listed(CLT_INVALID_ARGUMENT), "the data are not named; ");
     CLT_TRY(CLT_CHECK_STRUCT(options, clt_dataset_options));
     static const char *const splits[] = {"train", "test"};
-    static const char *const whole[] = {"npz:", "hdf5:", "images:", "tokens:", "text:"};
+    static const char *const whole[] = {"npz:", "hdf5:", "images:", "tokens:", "text:", "csv:"};
     bool takes_all = false;
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
         takes_all = takes_all || !strncmp(spec, whole[i], strlen(whole[i]));

@@ -144,6 +144,17 @@ clt_status clt_reader_read(clt_reader *reader, void *to, int64_t bytes, const ch
     return CLT_OK;
 }
 
+clt_status clt_reader_some(clt_reader *reader, void *to, int64_t bytes, int64_t *got)
+{
+    size_t some = 0;
+    *got = 0;
+    CLT_TRY(reader->gzip ? inflate_some(reader, to, (size_t)bytes, &some)
+                         : read_some(reader, to, (size_t)bytes, &some));
+    reader->done += (int64_t)some;
+    *got = (int64_t)some;
+    return CLT_OK;
+}
+
 clt_status clt_reader_end(clt_reader *reader)
 {
     unsigned char more;

@@ -19,6 +19,9 @@ clt_status clt_reader_open(const char *path, clt_reader **out);
 clt_status clt_reader_read(clt_reader *reader, void *to, int64_t bytes, const char *what,
                            const _Atomic bool *stop);
 
+/* Reads up to `bytes`. *got is 0 at the end of the file, where gzip's checksum was right. */
+clt_status clt_reader_some(clt_reader *reader, void *to, int64_t bytes, int64_t *got);
+
 /* Checks that the file ends here, and gzip's checksum. */
 clt_status clt_reader_end(clt_reader *reader);
 

@@ -69,7 +69,8 @@ typedef struct clt_dataset_options {
     int64_t struct_size;
     const char *split; /* "train" (default) or "test". npz:FILE and hdf5:FILE with arrays in the
                           root also take "all": every sample, whatever the arrays' names end in. So
-                          do images:DIR with a folder for each class, tokens:PATH and text:PATH */
+                          do images:DIR with a folder for each class, tokens:PATH and text:PATH, and
+                          csv:FILE: every row, also without targets */
     int64_t classes;  /* labels must be below this number. 0 (default): the number of the named data
                          set, or for other files the largest label + 1 */
     int background;   /* 0 (default): return when all samples are decoded and checked.
@@ -85,6 +86,9 @@ typedef struct clt_dataset_options {
                             0 (default): 8/7 of image_size */
     int64_t rows;        /* CLT_WINDOWS_CONTINUED: samples of a batch; otherwise 0. Test splits have
                             FIXED windows, and none of them continues */
+    /* csv:PATH: what clt_dataset_description of the training samples gave. NULL: it is found anew,
+     * on the training samples of PATH. The text may go when the call returns */
+    const char *description;
 } clt_dataset_options;
 
 /* Sets struct_size and the defaults. */
@@ -107,6 +111,7 @@ CLT_API void clt_dataset_options_init(clt_dataset_options *options);
  * - images:DIR: JPEG and PNG files; see below.
  * - npz:PATH: numpy's arrays; see below.
  * - hdf5:FILE: the same arrays in an HDF5 file; see below.
+ * - csv:PATH[?NAME=VALUE,...]: a table with a row for each sample; see below.
  *
  * tokens:PATH. Tokens are 16-bit numbers, little-endian, in files without a header (as nanoGPT
  * writes them) or with the header of llm.c: 1024 bytes, which begin with 20240520, version 1 and
@@ -150,6 +155,28 @@ CLT_API void clt_dataset_options_init(clt_dataset_options *options);
  * in the root. Elements in other files, links to other files, virtual datasets, and filters other
  * than gzip, shuffle and fletcher32 are refused. Use one thread at a time. libhdf5 can crash on
  * some damaged files. Open files of strangers in a process of its own, as the command does.
+ *
+ * csv:PATH. Values are separated by commas and may have quotes (RFC 4180); files may be .gz. Fields
+ * are "x" f32 [features], and "label" i32 [] with names, or "y" f32 [1].
+ *
+ * - Splits: train.csv and test.csv in a folder. In a file every tenth row is for tests.
+ * - Header: the first row has the names of the columns, unless all its texts are numbers. Columns
+ *   then have their numbers from 1 as names. header=on|off decides it.
+ * - target=COLUMN: what is predicted; the last column by default. Texts are labels, in the order of
+ *   their names. Numbers become y; with task=classify they are labels, in the order of the numbers.
+ * - A column of numbers is a feature (value - mean) / deviation, and so is y. Other columns are
+ *   categories: a feature for each name, which is 1 or 0, or with categories=index one feature, the
+ *   number of the name. At most 1000 names. text=A|B makes categories of numbers.
+ * - drop=A|B leaves columns out. Columns of dates and times must be left out.
+ * - Empty texts, NA, N/A, NaN, null and ? are missing values. missing=refuse (default) fails,
+ *   missing=mean fills in the mean, and the most frequent text; missing=frequent the most frequent
+ *   value. Targets may not be missing.
+ * - delimiter=; or another character, or tab. %XX stands for a character in a value: %2C is a
+ * comma.
+ * - All this is found on the training samples (clt_dataset_description). A text of a category that
+ *   they do not have counts as none of the names, with a warning.
+ *
+ * Infinite numbers, and rows with too few or too many values, fail; messages name line and column.
  *
  * `options` may be NULL. Files must be regular files. Decoded samples stay in memory; nothing is
  * written to disk. Tokens and text are read when a sample is needed, and a file that was shortened
@@ -353,6 +380,12 @@ CLT_API int clt_dataset_is_image(const clt_dataset *dataset, int field);
 /* Returns the name of class `number` of a label field; NULL if the data have no names. Valid as
  * long as the data set. */
 CLT_API const char *clt_dataset_class_name(const clt_dataset *dataset, int field, int64_t number);
+
+/* Returns what csv:PATH found in the training samples, as JSON: names and types of columns, names
+ * of categories and labels, means, deviations, and what stands for missing values. Other samples of
+ * the same kind are opened with it (clt_dataset_options.description). NULL: the data set has none.
+ * Valid as long as the data set. */
+CLT_API const char *clt_dataset_description(const clt_dataset *dataset);
 
 /* Returns the file that sample `index` was read from; NULL if samples have no files of their own.
  * Valid as long as the data set. */

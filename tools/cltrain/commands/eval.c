@@ -123,7 +123,8 @@ static int create_metrics(measured *m, const settings *s)
     const clt_model_field *f = use_field(m->job, m->field);
     for (int i = 0; !r->classes && i < f->rank; i++)
         o.outputs *= f->dims[i];
-    r->scale = 1;
+    double shift;
+    use_target_scale(clt_dataset_description(m->job->test), &shift, &r->scale);
     r->name = class_name;
     r->user = m;
     TRY(library_failure(clt_metrics_create(&o, &m->metrics)));

@@ -371,7 +371,8 @@ static const char *class_name(void *user, int64_t number)
 }
 
 /* Describes the rows that are written: of classes, or of the numbers of output "prediction". */
-static int describe_rows(prediction *p, const output **from, predictions *rows)
+static int describe_rows(prediction *p, const clt_dataset *data, const output **from,
+                         predictions *rows)
 {
     const settings *s = p->settings;
     int64_t classes;
@@ -393,6 +394,8 @@ static int describe_rows(prediction *p, const output **from, predictions *rows)
                           .scale = 1,
                           .name = class_name,
                           .user = p};
+    if (data)
+        use_target_scale(clt_dataset_description(data), &rows->shift, &rows->scale);
     return !classes && s->top > 0
                ? usage_error("--top %lld: the model predicts numbers, not classes",
                              (long long)s->top)
@@ -404,7 +407,7 @@ static int write_all(prediction *p, const clt_dataset *data)
 {
     predictions rows;
     const output *from;
-    TRY(describe_rows(p, &from, &rows));
+    TRY(describe_rows(p, data, &from, &rows));
     rows.files = clt_dataset_sample_file(data, 0) != NULL;
     rows.targets = p->labels != NULL;
     int code = predictions_open(&rows);
@@ -438,6 +441,7 @@ static int predict_arrays(prediction *p)
     }
     if (!s->n_names && s->seq_len <= 0)
         options.sequence = use_sequence(&p->job);
+    options.description = job_description(&p->job, s->n_names ? s->names[0] : s->data);
     NEXT(status, open_dataset(s->n_names ? s->names[0] : s->data, &options, &data));
     if (status != CLT_OK)
         return library_failure(status);
@@ -530,7 +534,7 @@ static int predict_files(prediction *p)
     predictions rows;
     const output *from;
     TRY(find_form(p, &form));
-    TRY(describe_rows(p, &from, &rows));
+    TRY(describe_rows(p, NULL, &from, &rows));
     rows.files = 1;
     unsigned char *bytes = malloc(GROUP * (size_t)(form.channels * form.height * form.width));
     int code = bytes ? 0 : failure("memory does not suffice");
@@ -545,7 +549,8 @@ static int predict_files(prediction *p)
 
 static int is_array(const settings *s)
 {
-    return s->n_names && (!strncmp(s->names[0], "npz:", 4) || !strncmp(s->names[0], "hdf5:", 5));
+    return s->n_names && (!strncmp(s->names[0], "npz:", 4) || !strncmp(s->names[0], "hdf5:", 5) ||
+                          !strncmp(s->names[0], "csv:", 4));
 }
 
 static int check(const settings *s)

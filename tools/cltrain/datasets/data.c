@@ -266,6 +266,34 @@ static void print_field(const clt_dataset *d, int number, const field_sums *f)
         print_classes(d, number, f);
 }
 
+/* Prints what csv:PATH found in the columns. */
+static void print_columns(const clt_dataset *d)
+{
+    const char *description = clt_dataset_description(d);
+    json_t *all = description ? json_loads(description, 0, NULL) : NULL, *column;
+    size_t i;
+    json_array_foreach(json_object_get(all, "columns"), i, column)
+    {
+        const json_t *names = json_object_get(column, "names");
+        const json_t *mean = json_object_get(column, "mean");
+        const json_t *fill = json_object_get(column, "fill");
+        show("  column %-12s %-9s", json_string_value(json_object_get(column, "name")),
+             json_string_value(json_object_get(column, "kind")));
+        if (names)
+            show(" %lld names", (long long)json_array_size(names));
+        else if (mean)
+            show(" mean %.6g, std %.6g", json_number_value(mean),
+                 json_number_value(json_object_get(column, "std")));
+        if (fill && names)
+            show(", missing: %s",
+                 json_string_value(json_array_get(names, (size_t)json_number_value(fill))));
+        else if (fill)
+            show(", missing: %.6g", json_number_value(fill));
+        show("\n");
+    }
+    json_decref(all);
+}
+
 static void print_broken(const broken_samples *b, int64_t samples)
 {
     if (b->count)
@@ -322,6 +350,7 @@ static clt_status inspect(clt_dataset *d, json_t *list, int64_t *unread)
         show("%s: %lld samples\n", clt_dataset_name(d), (long long)clt_dataset_count(d));
         for (int i = 0; i < n; i++)
             print_field(d, i, &fields[i]);
+        print_columns(d);
         print_broken(&broken, clt_dataset_count(d));
     } else if (status == CLT_OK) {
         json_t *array = json_array();

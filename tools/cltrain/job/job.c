@@ -176,9 +176,15 @@ static clt_status open_split(const job *j, const settings *s, const char *split,
         return status;
     options.split = split;
     options.classes = classes;
+    options.description = job_description(j, s->data);
     options.background = 1;
     options.rows = options.windows == CLT_WINDOWS_CONTINUED ? j->options.batch : 0;
     return open_dataset(s->data, &options, out);
+}
+
+const char *job_description(const job *j, const char *spec)
+{
+    return strncmp(spec, "csv:", 4) ? NULL : j->description;
 }
 
 int64_t job_classes(const clt_dataset *dataset)
@@ -215,8 +221,11 @@ static clt_status open_files(job *j, const settings *s, int which)
     clt_dataset *train = NULL;
     int64_t classes = s->classes > 0 ? s->classes : 0;
     clt_status status = open_split(j, s, "train", classes, &train);
+    const char *description = train ? clt_dataset_description(train) : NULL;
     if (status == CLT_OK) {
         classes = job_classes(train);
+        if (description && !j->description && !(j->description = strdup(description)))
+            status = clt_error_set(CLT_OUT_OF_MEMORY, "memory does not suffice");
     } else if (status == CLT_NOT_FOUND && !(which & DATA_TRAIN)) {
         status = CLT_OK;
     }
@@ -501,6 +510,7 @@ int job_close(job *j, int code)
     clt_dataset_free(j->test);
     clt_dataset_free(j->validation);
     clt_dataset_free(j->whole);
+    free(j->description);
     free(j->resumed);
     free(j->stages);
     free(j->frozen);

@@ -28,6 +28,7 @@ typedef struct job {
     int64_t val_seed;          /* of the draw of validation samples */
     clt_policy *policies[MOST_POLICIES];
     int n_policies;
+    char *description; /* of the columns of csv:PATH, from the checkpoint or the training samples */
     char *resumed;   /* path of the checkpoint to resume from; NULL for a run from the beginning */
     char *frozen;    /* kernel choices of the resumed run */
     char *heartbeat; /* path of this rank's heartbeat file */
@@ -138,6 +139,9 @@ int job_close(job *j, int code);
 /* Returns the number of classes, or the vocabulary of text, from the first field that has classes.
  * Returns 0 if no field has them. */
 int64_t job_classes(const clt_dataset *dataset);
+
+/* Returns the description for a data set: NULL if it is none of csv:PATH. */
+const char *job_description(const job *j, const char *spec);
 
 /* Returns whether --resume or --resume-intact was set. */
 int job_resumes(const settings *s);

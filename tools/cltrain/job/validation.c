@@ -95,6 +95,7 @@ static clt_status open_other(job *j, const settings *s)
     clt_dataset_options options;
     clt_status status = data_options(s, &options);
     options.classes = job_classes(j->train);
+    options.description = job_description(j, s->val);
     options.background = 1;
     options.split = "all";
     NEXT(status, open_dataset(s->val, &options, &j->validation));

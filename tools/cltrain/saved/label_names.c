@@ -60,6 +60,8 @@ int use_record(job *j, const settings *s)
         const int64_t size = j->fields[0].dims[1];
         json_object_set_new(use, "resize", json_integer(s->resize > 0 ? s->resize : size * 8 / 7));
     }
+    if (use && j->description)
+        json_object_set_new(use, "csv", json_loads(j->description, 0, NULL));
     if (use && j->channels) {
         json_object_set_new(use, "mean", numbers(j->mean, j->channels));
         json_object_set_new(use, "std", numbers(j->std, j->channels));
@@ -122,6 +124,9 @@ int use_read(job *j, const settings *s, const json_t *use, const char *file)
     int fits = count > 0 && count <= CLT_DATA_MAX_FIELDS;
     for (size_t i = 0; fits && i < count; i++)
         fits = read_field(json_array_get(fields, i), &j->fields[i]);
+    const json_t *csv = json_object_get(use, "csv");
+    free(j->description);
+    j->description = csv ? json_dumps(csv, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     j->input = (clt_model_input){
         .fields = j->fields, .n_fields = (int)count, .ignore_index = IGNORED_LABEL};
     if (fits && !s->normalize) {
@@ -164,4 +169,21 @@ int64_t use_sequence(const job *j)
 int64_t use_resize(const json_t *use)
 {
     return json_integer_value(json_object_get(use, "resize"));
+}
+
+void use_target_scale(const char *description, double *mean, double *std)
+{
+    size_t i;
+    json_t *all = description ? json_loads(description, 0, NULL) : NULL, *column;
+    *mean = 0;
+    *std = 1;
+    json_array_foreach(json_object_get(all, "columns"), i, column)
+    {
+        const char *kind = json_string_value(json_object_get(column, "kind"));
+        if (kind && !strcmp(kind, "target")) {
+            *mean = json_number_value(json_object_get(column, "mean"));
+            *std = json_number_value(json_object_get(column, "std"));
+        }
+    }
+    json_decref(all);
 }

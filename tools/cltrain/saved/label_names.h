@@ -23,6 +23,10 @@ const clt_model_field *use_field(const job *j, const char *name);
  * use_read first. */
 int64_t use_sequence(const job *j);
 
+/* Returns mean and deviation by which the target of csv:PATH was normalised; 0 and 1 if there is
+ * none. `description` may be NULL. */
+void use_target_scale(const char *description, double *mean, double *std);
+
 /* Returns the value of --resize for images:DIR, whose middle part was used. Returns 0 if whole
  * images were used. */
 int64_t use_resize(const json_t *use);

@@ -69,4 +69,5 @@ class Cltrain(CMakePackage):
             self.define_from_variant("CLT_PROTOBUF_C", "tensorboard"),
             self.define_from_variant("CLT_ISAL", "tensorboard"),
             self.define_from_variant("CLT_PCRE2", "tokenizer"),
+            self.define("CLT_CSV", False),  # Spack has no libcsv
         ]

@@ -1,0 +1,347 @@
+/* csv:PATH: makes features x and a label or number y of the columns of a CSV file. */
+#include "data/formats/csv.h"
+
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/str.h"
+
+/* Every tenth row of a file without splits is for tests. Files that are sorted by class then have
+ * all classes in both. */
+enum { TENTH = 10 };
+
+static bool is_test_row(int64_t row, int64_t rows)
+{
+    return row % TENTH == TENTH - 1 || (rows < TENTH && row == rows - 1);
+}
+
+/* A data set in the making. */
+typedef struct making {
+    const clt_csv_table *table;
+    const clt_csv_columns *columns;
+    const unsigned char *rows;
+    int64_t count;  /* rows that count */
+    int64_t *place; /* by column of `columns`: the column of the table; -1: not there */
+    bool all;       /* the target may be missing */
+    const clt_csv_column *target;
+    int64_t target_place;
+} making;
+
+/* --- which columns are where ------------------------------------------------------------------ */
+
+static bool is_target(const clt_csv_column *c)
+{
+    return c->kind == CLT_CSV_LABEL || c->kind == CLT_CSV_TARGET;
+}
+
+static clt_status find_by_name(making *m)
+{
+    const clt_csv_table *t = m->table;
+    for (int64_t i = 0; i < m->columns->count; i++) {
+        const clt_csv_column *c = &m->columns->list[i];
+        for (int64_t k = 0; m->place[i] < 0 && k < t->columns; k++)
+            m->place[i] = !strcmp(t->names[k], c->name) ? k : -1;
+        if (m->place[i] < 0 && c->kind != CLT_CSV_DROPPED && !(m->all && is_target(c))) {
+            const char *near = clt_nearest(c->name, (const char *const *)t->names, (int)t->columns);
+            return clt_fail(CLT_FORMAT,
+                            "%s: line %lld: has no column '%s', which the training samples "
+                            "had%s%s%s",
+                            t->path, (long long)t->lines[0], c->name,
+                            near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+        }
+    }
+    return CLT_OK;
+}
+
+/* Without a header columns are found by their numbers. The target may be left out. */
+static clt_status find_by_number(making *m)
+{
+    const clt_csv_table *t = m->table;
+    const bool without = m->all && t->columns == m->columns->count - 1;
+    int64_t next = 0;
+    if (!without && t->columns != m->columns->count)
+        return clt_fail(CLT_FORMAT, "%s: line %lld: has %lld columns, the training samples %lld",
+                        t->path, (long long)t->lines[0], (long long)t->columns,
+                        (long long)m->columns->count);
+    for (int64_t i = 0; i < m->columns->count; i++)
+        if (!without || !is_target(&m->columns->list[i]))
+            m->place[i] = next++;
+    return CLT_OK;
+}
+
+/* --- features --------------------------------------------------------------------------------- */
+
+/* Texts of a column that the training samples do not have. */
+typedef struct unknowns {
+    int64_t count, first; /* the first one's row */
+} unknowns;
+
+static clt_status number_of(const making *m, const clt_csv_column *c, int64_t row, int64_t place,
+                            double *value)
+{
+    if (!clt_csv_is_missing(clt_csv_text(m->table, row, place)))
+        return clt_csv_cell_number(m->table, row, place, value);
+    *value = c->fill;
+    return c->fills ? CLT_OK : clt_csv_fail_missing(m->table, row, place);
+}
+
+/* Returns the number of the cell's name, or -1 if it is unknown. */
+static clt_status name_of(const making *m, const clt_csv_column *c, int64_t row, int64_t place,
+                          int64_t *number)
+{
+    const char *text = clt_csv_text(m->table, row, place);
+    *number = clt_csv_name_number(c, text);
+    if (*number >= 0 || !clt_csv_is_missing(text))
+        return CLT_OK;
+    *number = (int64_t)c->fill;
+    return c->fills ? CLT_OK : clt_csv_fail_missing(m->table, row, place);
+}
+
+static clt_status put_column(const making *m, int64_t column, float *x, int64_t width)
+{
+    const clt_csv_column *c = &m->columns->list[column];
+    const int64_t place = m->place[column];
+    unknowns u = {0};
+    for (int64_t row = 0; row < m->table->rows; row++) {
+        double value = 0;
+        int64_t name = 0;
+        if (!m->rows[row])
+            continue;
+        if (c->kind == CLT_CSV_NUMBER) {
+            CLT_TRY(number_of(m, c, row, place, &value));
+            *x = (float)((value - c->mean) / c->std);
+            x += width;
+            continue;
+        }
+        CLT_TRY(name_of(m, c, row, place, &name));
+        if (name < 0 && !u.count++)
+            u.first = row;
+        if (c->index)
+            *x = (float)(name < 0 ? c->n_names : name);
+        else if (name >= 0)
+            x[name] = 1;
+        x += width;
+    }
+    if (u.count)
+        clt_log(CLT_LOG_WARN,
+                "%s: column '%s': %lld texts are unknown to the training samples, the first in "
+                "line %lld ('%.40s'): they count as none of its names",
+                m->table->path, c->name, (long long)u.count,
+                (long long)clt_csv_line(m->table, u.first), clt_csv_text(m->table, u.first, place));
+    return CLT_OK;
+}
+
+static clt_status add_features(const making *m, clt_dataset *d)
+{
+    const int64_t width = m->columns->features;
+    void *data;
+    float *x;
+    CLT_TRY(clt_dataset_add_owned(d, "x", CLT_F32, 1, &width, &data));
+    x = data;
+    memset(x, 0, (size_t)(m->count * width) * sizeof *x);
+    for (int64_t i = 0; i < m->columns->count; i++) {
+        const clt_csv_column *c = &m->columns->list[i];
+        if (!clt_csv_features(c))
+            continue;
+        CLT_TRY(put_column(m, i, x, width));
+        x += clt_csv_features(c);
+    }
+    return CLT_OK;
+}
+
+/* --- the target ------------------------------------------------------------------------------- */
+
+static clt_status put_target(const making *m, int64_t row, float *y, int32_t *label)
+{
+    const char *text = clt_csv_text(m->table, row, m->target_place);
+    double value;
+    if (clt_csv_is_missing(text) &&
+        (m->target->kind == CLT_CSV_TARGET || clt_csv_name_number(m->target, text) < 0))
+        return clt_csv_fail_missing(m->table, row, m->target_place);
+    if (m->target->kind == CLT_CSV_TARGET) {
+        CLT_TRY(clt_csv_cell_number(m->table, row, m->target_place, &value));
+        *y = (float)((value - m->target->mean) / m->target->std);
+        return CLT_OK;
+    }
+    *label = (int32_t)clt_csv_name_number(m->target, text);
+    return *label >= 0 ? CLT_OK
+                       : clt_fail(CLT_FORMAT,
+                                  "%s: line %lld, column %lld ('%s'): the training samples have no "
+                                  "label '%.80s'",
+                                  m->table->path, (long long)clt_csv_line(m->table, row),
+                                  (long long)m->target_place + 1, m->target->name, text);
+}
+
+/* Whether all targets are there. Samples to predict need none. */
+static bool has_targets(const making *m)
+{
+    float y;
+    int32_t label;
+    if (!m->all)
+        return true;
+    for (int64_t row = 0; m->target_place >= 0 && row < m->table->rows; row++)
+        if (m->rows[row] && put_target(m, row, &y, &label) != CLT_OK)
+            return false;
+    return m->target_place >= 0;
+}
+
+static clt_status add_target(const making *m, clt_dataset *d)
+{
+    static const int64_t one[] = {1};
+    const bool label = m->target->kind == CLT_CSV_LABEL;
+    void *data;
+    int64_t i = 0;
+    if (!has_targets(m))
+        return CLT_OK;
+    CLT_TRY(clt_dataset_add_owned(d, label ? "label" : "y", label ? CLT_I32 : CLT_F32,
+                                  label ? 0 : 1, one, &data));
+    for (int64_t row = 0; row < m->table->rows; row++)
+        if (m->rows[row]) {
+            CLT_TRY(put_target(m, row, (float *)data + i, (int32_t *)data + i));
+            i++;
+        }
+    if (!label)
+        return CLT_OK;
+    const int field = d->field_count - 1;
+    CLT_TRY(clt_dataset_set_classes(d, field, m->target->n_names));
+    return clt_dataset_name_classes(d, field, (const char *const *)m->target->names);
+}
+
+clt_status clt_csv_dataset(const clt_csv_table *table, const clt_csv_columns *columns,
+                           const unsigned char *rows, bool all, const char *name, clt_dataset **out)
+{
+    making m = {.table = table, .columns = columns, .rows = rows, .all = all, .target_place = -1};
+    clt_dataset *d = NULL;
+    for (int64_t i = 0; i < table->rows; i++)
+        m.count += rows[i];
+    m.place = clt_alloc((size_t)columns->count * sizeof *m.place);
+    CLT_TRY_MEMORY(m.place);
+    for (int64_t i = 0; i < columns->count; i++)
+        m.place[i] = -1;
+    clt_status status = table->header ? find_by_name(&m) : find_by_number(&m);
+    for (int64_t i = 0; status == CLT_OK && i < columns->count; i++)
+        if (is_target(&columns->list[i])) {
+            m.target = &columns->list[i];
+            m.target_place = m.place[i];
+        }
+    if (status == CLT_OK && !m.target)
+        status =
+            clt_fail(CLT_FORMAT, "%s: the description of the columns names no target", table->path);
+    CLT_NEXT(status, clt_dataset_new(CLT_DATA_HOST, name, m.count, &d));
+    CLT_NEXT(status, add_features(&m, d));
+    CLT_NEXT(status, add_target(&m, d));
+    CLT_NEXT(status, clt_csv_columns_write(columns, &d->description));
+    clt_free(m.place);
+    if (status == CLT_OK)
+        *out = d;
+    else
+        clt_dataset_free(d);
+    return status;
+}
+
+/* --- files ------------------------------------------------------------------------------------ */
+
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return !stat(path, &info) && S_ISDIR(info.st_mode);
+}
+
+/* Writes the path of a split in a folder: train.csv, or train.csv.gz. */
+static clt_status path_in(const char *folder, const char *split, char **path)
+{
+    clt_str text = {0};
+    clt_str_add(&text, "%s/%s.csv", folder, split);
+    if (!text.failed && access(clt_str_text(&text), F_OK) != 0) {
+        clt_str_add(&text, ".gz");
+        if (!text.failed && access(clt_str_text(&text), F_OK) != 0) {
+            clt_str_free(&text);
+            return clt_fail(CLT_NOT_FOUND, "%s: has neither %s.csv nor %s.csv.gz", folder, split,
+                            split);
+        }
+    }
+    *path = text.failed ? NULL : clt_strdup(clt_str_text(&text));
+    clt_str_free(&text);
+    return *path ? CLT_OK : CLT_OUT_OF_MEMORY;
+}
+
+/* Marks the rows of a split. `whole`: the file has no other split. */
+static clt_status mark(const clt_csv_table *t, bool whole, bool test, unsigned char **rows)
+{
+    *rows = clt_calloc((size_t)t->rows, 1);
+    CLT_TRY_MEMORY(*rows);
+    if (!whole && t->rows < 2)
+        return clt_fail(CLT_FORMAT,
+                        "%s: has one row: training and tests need one each, or put them in "
+                        "FOLDER/train.csv and FOLDER/test.csv",
+                        t->path);
+    for (int64_t i = 0; i < t->rows; i++)
+        (*rows)[i] = whole || is_test_row(i, t->rows) == test;
+    return CLT_OK;
+}
+
+/* Reads the columns from the description, or finds them on the training samples. */
+static clt_status find_columns(const clt_data_request *r, const clt_csv_options *o,
+                               clt_csv_columns *columns)
+{
+    clt_csv_table table = {0};
+    unsigned char *rows = NULL;
+    char *path = NULL;
+    if (r->options->description)
+        return clt_csv_columns_read(r->options->description, columns);
+    const bool folder = is_folder(o->path);
+    clt_status status = folder ? path_in(o->path, "train", &path) : CLT_OK;
+    CLT_NEXT(status, clt_csv_read(folder ? path : o->path, o->delimiter, o->header, &table));
+    CLT_NEXT(status, mark(&table, folder, false, &rows));
+    CLT_NEXT(status, clt_csv_columns_find(&table, o, rows, columns));
+    clt_csv_free(&table);
+    CLT_FREE(rows, path);
+    return status;
+}
+
+static clt_status open_rows(const clt_data_request *r, const clt_csv_options *o,
+                            const clt_csv_columns *columns, clt_dataset **out)
+{
+    clt_csv_table table = {0};
+    unsigned char *rows = NULL;
+    char *path = NULL;
+    const bool folder = is_folder(o->path);
+    clt_status status = folder ? path_in(o->path, r->test ? "test" : "train", &path) : CLT_OK;
+    CLT_NEXT(status,
+             clt_csv_read(folder ? path : o->path, columns->delimiter, columns->header, &table));
+    CLT_NEXT(status, mark(&table, folder || r->all, r->test, &rows));
+    CLT_NEXT(status, clt_csv_dataset(&table, columns, rows, r->all, r->name, out));
+    clt_csv_free(&table);
+    CLT_FREE(rows, path);
+    return status;
+}
+
+clt_status clt_open_csv(const clt_data_request *r, clt_dataset **out)
+{
+    clt_csv_options o;
+    clt_csv_columns columns = {0};
+    clt_dataset *d = NULL;
+    clt_status status = clt_csv_options_read(r->path, &o);
+    CLT_NEXT(status, find_columns(r, &o, &columns));
+    CLT_NEXT(status, open_rows(r, &o, &columns, &d));
+    clt_csv_columns_free(&columns);
+    clt_csv_options_free(&o);
+    int field;
+    const int64_t classes = r->options->classes;
+    if (status == CLT_OK && classes && clt_dataset_find_field(d, "label", &field) == CLT_OK &&
+        clt_dataset_classes(d, field) != classes)
+        status = clt_fail(CLT_INVALID_ARGUMENT,
+                          "data '%s': the label has %lld names, but %lld "
+                          "classes were asked for",
+                          r->spec, (long long)clt_dataset_classes(d, field), (long long)classes);
+    if (status == CLT_OK)
+        *out = d;
+    else
+        clt_dataset_free(d);
+    return status;
+}

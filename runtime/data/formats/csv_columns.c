@@ -1,0 +1,372 @@
+/* Finds what the columns of a CSV file mean. */
+#include "data/formats/csv_columns.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+enum { MOST_NAMES = 1000, MOST_CLASSES = 100000 };
+
+int clt_csv_is_missing(const char *text)
+{
+    static const char *const words[] = {"", "NA", "N/A", "NaN", "nan", "NAN", "null", "NULL", "?"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strcmp(text, words[i]))
+            return 1;
+    return 0;
+}
+
+/* Fails with the place of a cell in front of the message. */
+#define FAIL_AT(table, row, column, format, ...)                                                   \
+    clt_fail(CLT_FORMAT, "%s: line %lld, column %lld ('%s'): " format, (table)->path,              \
+             (long long)clt_csv_line(table, row), (long long)(column) + 1, (table)->names[column], \
+             __VA_ARGS__)
+
+clt_status clt_csv_fail_missing(const clt_csv_table *t, int64_t row, int64_t column)
+{
+    return FAIL_AT(t, row, column,
+                   "the value is missing ('%s'): missing=mean or missing=frequent fills features, "
+                   "drop=%s leaves the column out",
+                   clt_csv_text(t, row, column), t->names[column]);
+}
+
+clt_status clt_csv_cell_number(const clt_csv_table *t, int64_t row, int64_t column, double *value)
+{
+    const char *text = clt_csv_text(t, row, column);
+    if (!clt_csv_number(text, value))
+        return FAIL_AT(t, row, column, "'%.80s' is no number", text);
+    if (!isfinite(*value))
+        return FAIL_AT(t, row, column, "'%.80s' is not finite", text);
+    return CLT_OK;
+}
+
+int64_t clt_csv_name_number(const clt_csv_column *column, const char *text)
+{
+    for (int64_t low = 0, high = column->n_names; low < high;) {
+        const int64_t middle = low + (high - low) / 2;
+        const int order = strcmp(column->names[column->sorted[middle]], text);
+        if (!order)
+            return column->sorted[middle];
+        *(order < 0 ? &low : &high) = order < 0 ? middle + 1 : middle;
+    }
+    return -1;
+}
+
+int64_t clt_csv_features(const clt_csv_column *column)
+{
+    return column->kind == CLT_CSV_NUMBER     ? 1
+           : column->kind != CLT_CSV_CATEGORY ? 0
+           : column->index                    ? 1
+                                              : column->n_names;
+}
+
+/* --- values of a column ----------------------------------------------------------------------- */
+
+/* The training values of a column that are not missing. */
+typedef struct values {
+    const char **texts;
+    double *numbers;
+    int64_t count, n_numbers;
+    int64_t missing; /* the first row without a value; -1: none */
+    int64_t other;   /* the first row whose value is no number; -1: none */
+} values;
+
+static void values_free(values *v)
+{
+    CLT_FREE((void *)v->texts, v->numbers);
+}
+
+static clt_status collect(const clt_csv_table *t, int64_t column, const unsigned char *rows,
+                          values *v)
+{
+    *v = (values){.missing = -1, .other = -1};
+    v->texts = clt_calloc((size_t)t->rows, sizeof *v->texts);
+    v->numbers = clt_calloc((size_t)t->rows, sizeof *v->numbers);
+    CLT_TRY_MEMORY(v->texts && v->numbers);
+    for (int64_t i = 0; i < t->rows; i++) {
+        double number;
+        const char *text = clt_csv_text(t, i, column);
+        if (!rows[i])
+            continue;
+        if (clt_csv_is_missing(text)) {
+            v->missing = v->missing < 0 ? i : v->missing;
+            continue;
+        }
+        if (clt_csv_number(text, &number)) {
+            if (!isfinite(number))
+                return clt_csv_cell_number(t, i, column, &number);
+            v->numbers[v->n_numbers++] = number;
+        } else if (v->other < 0) {
+            v->other = i;
+        }
+        v->texts[v->count++] = text;
+    }
+    return CLT_OK;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Names that are numbers are in the order of the numbers. */
+static int by_number_of_text(const void *a, const void *b)
+{
+    double x, y;
+    clt_csv_number(*(const char *const *)a, &x);
+    clt_csv_number(*(const char *const *)b, &y);
+    return x == y ? by_text(a, b) : (x > y) - (x < y);
+}
+
+/* --- numbers ---------------------------------------------------------------------------------- */
+
+static void measure(clt_csv_column *c, values *v, clt_csv_missing missing)
+{
+    double spread = 0;
+    for (int64_t i = 0; i < v->n_numbers; i++) { /* Welford */
+        const double delta = v->numbers[i] - c->mean;
+        c->mean += delta / (double)(i + 1);
+        spread += delta * (v->numbers[i] - c->mean);
+    }
+    c->std = sqrt(spread / (double)v->n_numbers);
+    if (!(c->std > 0) || !isfinite(c->std))
+        c->std = 1; /* a constant becomes 0 */
+    c->fills = missing != CLT_CSV_REFUSE;
+    c->fill = c->mean;
+    if (missing != CLT_CSV_FREQUENT)
+        return;
+    qsort(v->numbers, (size_t)v->n_numbers, sizeof *v->numbers, by_number);
+    for (int64_t i = 0, most = 0, end; i < v->n_numbers; i = end) {
+        for (end = i; end < v->n_numbers && v->numbers[end] == v->numbers[i];)
+            end++;
+        if (end - i > most) {
+            most = end - i;
+            c->fill = v->numbers[i];
+        }
+    }
+}
+
+/* --- names ------------------------------------------------------------------------------------ */
+
+/* Whether a text looks like a date or a time: 2024-05-31, 31.5.2024, 5/31/24, 12:30. */
+static bool is_date(const char *text)
+{
+    int groups = 0;
+    char between = '\0';
+    for (;;) {
+        size_t digits = strspn(text, "0123456789");
+        if (digits < 1 || digits > 4)
+            return false;
+        groups++;
+        text += digits;
+        if (groups > 1 && (!*text || *text == ' ' || *text == 'T') &&
+            (groups == 3 || between == ':'))
+            return true;
+        if (!*text || !strchr("-/.:", *text) || (between && *text != between))
+            return false;
+        between = *text++;
+    }
+}
+
+/* Names are texts that differ. `sorted` is their order for searches. */
+static clt_status set_names(clt_csv_column *c, const char **texts, int64_t count, bool numbers)
+{
+    int64_t most = 0, names = 0;
+    qsort((void *)texts, (size_t)count, sizeof *texts, numbers ? by_number_of_text : by_text);
+    for (int64_t i = 0; i < count; i++)
+        names += !i || strcmp(texts[i], texts[i - 1]) != 0;
+    c->names = clt_calloc((size_t)names, sizeof *c->names);
+    CLT_TRY_MEMORY(c->names);
+    for (int64_t i = 0, end; i < count; i = end) {
+        for (end = i; end < count && !strcmp(texts[end], texts[i]);)
+            end++;
+        if (end - i > most) {
+            most = end - i;
+            c->fill = (double)c->n_names;
+        }
+        CLT_TRY_MEMORY(c->names[c->n_names] = clt_strdup(texts[i]));
+        c->n_names++;
+    }
+    return clt_csv_sort_names(c);
+}
+
+/* qsort has no argument for the column: sort pairs. */
+typedef struct named {
+    const char *name;
+    int64_t number;
+} named;
+
+clt_status clt_csv_sort_names(clt_csv_column *c)
+{
+    named *list = clt_calloc((size_t)c->n_names, sizeof *list);
+    c->sorted = clt_calloc((size_t)c->n_names, sizeof *c->sorted);
+    CLT_TRY_MEMORY(list && c->sorted);
+    for (int64_t i = 0; i < c->n_names; i++)
+        list[i] = (named){c->names[i], i};
+    qsort(list, (size_t)c->n_names, sizeof *list, by_text); /* its first member is the name */
+    for (int64_t i = 0; i < c->n_names; i++)
+        c->sorted[i] = list[i].number;
+    clt_free(list);
+    return CLT_OK;
+}
+
+static clt_status find_names(const clt_csv_table *t, int64_t column, const clt_csv_options *o,
+                             values *v, clt_csv_column *c)
+{
+    const bool label = c->kind == CLT_CSV_LABEL;
+    const int64_t limit = label ? MOST_CLASSES : MOST_NAMES;
+    bool dates = !label;
+    for (int64_t i = 0; dates && i < v->count; i++)
+        dates = is_date(v->texts[i]);
+    if (dates)
+        return clt_fail(CLT_FORMAT,
+                        "%s: column %lld ('%s') has dates or times, as '%.40s': leave it out with "
+                        "drop=%s, or make numbers of them",
+                        t->path, (long long)column + 1, c->name, v->texts[0], c->name);
+    CLT_TRY(set_names(c, v->texts, v->count, v->n_numbers == v->count));
+    if (c->n_names > limit)
+        return clt_fail(CLT_FORMAT,
+                        "%s: column %lld ('%s') has %lld different texts, more than %lld: leave it "
+                        "out with drop=%s",
+                        t->path, (long long)column + 1, c->name, (long long)c->n_names,
+                        (long long)limit, c->name);
+    c->fills = !label && o->missing != CLT_CSV_REFUSE;
+    c->index = o->index;
+    return CLT_OK;
+}
+
+/* --- columns ---------------------------------------------------------------------------------- */
+
+static bool is_listed(char *const *names, int count, const char *name)
+{
+    for (int i = 0; i < count; i++)
+        if (!strcmp(names[i], name))
+            return true;
+    return false;
+}
+
+/* A column with a few texts among numbers has probably mistakes in it. */
+static clt_status check_mixed(const clt_csv_table *t, int64_t column, const values *v)
+{
+    if (v->other < 0 || v->n_numbers < 9 * (v->count - v->n_numbers))
+        return CLT_OK;
+    return FAIL_AT(t, v->other, column,
+                   "'%.80s' is no number, but %lld of %lld values of the column are: correct it, "
+                   "or say text=%s if they are names",
+                   clt_csv_text(t, v->other, column), (long long)v->n_numbers, (long long)v->count,
+                   t->names[column]);
+}
+
+static clt_status find_column(const clt_csv_table *t, const clt_csv_options *o, int64_t column,
+                              bool target, values *v, clt_csv_column *c)
+{
+    const bool text = is_listed(o->text, o->n_text, c->name);
+    if (!v->count)
+        return clt_fail(CLT_FORMAT,
+                        "%s: column %lld ('%s') has no value in the training samples: leave it out "
+                        "with drop=%s",
+                        t->path, (long long)column + 1, c->name, c->name);
+    if (v->missing >= 0 && (target || o->missing == CLT_CSV_REFUSE))
+        return clt_csv_fail_missing(t, v->missing, column);
+    const bool label = target && (o->classify == 1 || (o->classify < 0 && (text || v->other >= 0)));
+    if (!text && !label)
+        CLT_TRY(check_mixed(t, column, v));
+    if (target && !label && v->other >= 0) {
+        double value;
+        return clt_csv_cell_number(t, v->other, column, &value);
+    }
+    const bool number = !label && !text && v->other < 0;
+    c->kind = label    ? CLT_CSV_LABEL
+              : target ? CLT_CSV_TARGET
+              : number ? CLT_CSV_NUMBER
+                       : CLT_CSV_CATEGORY;
+    if (c->kind == CLT_CSV_LABEL || c->kind == CLT_CSV_CATEGORY)
+        return find_names(t, column, o, v, c);
+    measure(c, v, target ? CLT_CSV_REFUSE : o->missing);
+    return CLT_OK;
+}
+
+static clt_status find_name(const clt_csv_table *t, const char *option, const char *name,
+                            int64_t *column)
+{
+    for (int64_t c = 0; c < t->columns; c++)
+        if (!strcmp(t->names[c], name)) {
+            *column = c;
+            return CLT_OK;
+        }
+    const char *near = clt_nearest(name, (const char *const *)t->names, (int)t->columns);
+    return clt_fail(CLT_NOT_FOUND, "%s: has no column '%s' (%s=)%s%s%s", t->path, name, option,
+                    near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+/* Marks dropped columns, and finds the target: the last column that is left if none is named. */
+static clt_status find_target(const clt_csv_table *t, const clt_csv_options *o, bool *dropped,
+                              int64_t *target)
+{
+    for (int i = 0; i < o->n_text; i++)
+        CLT_TRY(find_name(t, "text", o->text[i], target));
+    for (int i = 0; i < o->n_drop; i++) {
+        CLT_TRY(find_name(t, "drop", o->drop[i], target));
+        dropped[*target] = true;
+    }
+    *target = t->columns - 1;
+    while (*target > 0 && dropped[*target])
+        --*target;
+    if (o->target)
+        CLT_TRY(find_name(t, "target", o->target, target));
+    return dropped[*target] ? clt_fail(CLT_INVALID_ARGUMENT, "%s: the target '%s' is dropped",
+                                       t->path, t->names[*target])
+                            : CLT_OK;
+}
+
+clt_status clt_csv_columns_find(const clt_csv_table *t, const clt_csv_options *o,
+                                const unsigned char *rows, clt_csv_columns *out)
+{
+    int64_t target = 0;
+    *out =
+        (clt_csv_columns){.count = t->columns, .delimiter = o->delimiter, .header = (int)t->header};
+    out->list = clt_calloc((size_t)t->columns, sizeof *out->list);
+    bool *dropped = clt_calloc((size_t)t->columns, sizeof *dropped);
+    clt_status status = out->list && dropped ? CLT_OK : CLT_OUT_OF_MEMORY;
+    CLT_NEXT(status, find_target(t, o, dropped, &target));
+    for (int64_t i = 0; status == CLT_OK && i < t->columns; i++) {
+        clt_csv_column *c = &out->list[i];
+        values v = {0};
+        c->name = clt_strdup(t->names[i]);
+        status = c->name ? CLT_OK : CLT_OUT_OF_MEMORY;
+        if (dropped[i])
+            continue;
+        CLT_NEXT(status, collect(t, i, rows, &v));
+        CLT_NEXT(status, find_column(t, o, i, i == target, &v, c));
+        out->features += clt_csv_features(c);
+        values_free(&v);
+    }
+    clt_free(dropped);
+    if (status == CLT_OK && !out->features)
+        status = clt_fail(CLT_FORMAT, "%s: has no column besides the target '%s'", t->path,
+                          t->names[target]);
+    return status;
+}
+
+void clt_csv_columns_free(clt_csv_columns *columns)
+{
+    for (int64_t i = 0; columns->list && i < columns->count; i++) {
+        clt_csv_column *c = &columns->list[i];
+        for (int64_t n = 0; c->names && n < c->n_names; n++)
+            clt_free(c->names[n]);
+        CLT_FREE(c->name, c->names, c->sorted);
+    }
+    clt_free(columns->list);
+    *columns = (clt_csv_columns){0};
+}

@@ -1,0 +1,252 @@
+/* csv:PATH: features, labels and numbers against values computed here; descriptions that are given
+ * back; messages, which name line and column. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <cltrain/data.h>
+
+#ifdef CLT_HAVE_CSV
+
+static char folder[] = "/tmp/clt-csv-XXXXXX", path[128], spec[512];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return !mkdtemp(folder);
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    char command[160];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command);
+}
+
+/* Writes a file and makes the SPEC for it with options. */
+static const char *file(const char *name, const char *text, const char *options)
+{
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
+    fclose(f);
+    snprintf(spec, sizeof spec, "csv:%s%s%s", path, *options ? "?" : "", options);
+    return spec;
+}
+
+static clt_dataset *open_as(const char *from, const char *split, const char *description)
+{
+    clt_dataset_options o;
+    clt_dataset *d = NULL;
+    clt_dataset_options_init(&o);
+    o.split = split;
+    o.description = description;
+    if (clt_dataset_open(from, &o, &d) != CLT_OK)
+        fail_msg("%s: %s", from, clt_error_message());
+    return d;
+}
+
+static const void *field(clt_dataset *d, const char *name)
+{
+    int number;
+    const void *data;
+    if (clt_dataset_find_field(d, name, &number) != CLT_OK)
+        return NULL;
+    assert_int_equal(clt_dataset_field_data(d, number, &data), CLT_OK);
+    return data;
+}
+
+static void fails(const char *from, const char *part)
+{
+    clt_dataset *d = NULL;
+    if (clt_dataset_open(from, NULL, &d) == CLT_OK)
+        fail_msg("%s was opened", from);
+    if (!strstr(clt_error_message(), part))
+        fail_msg("'%s' is not in: %s", part, clt_error_message());
+}
+
+static void near(double value, double expected)
+{
+    if (fabs(value - expected) > 1e-6 * fmax(1, fabs(expected)))
+        fail_msg("%.9g instead of %.9g", value, expected);
+}
+
+/* Two numbers, a category with quotes, and a number to predict. Rows 0 to 8 are for training, row 9
+ * for tests. */
+static const char table[] = "age,city,price\r\n"
+                            "10,Rome,1\r\n"
+                            "20,\"Oslo, N\",3\r\n"
+                            "30,Rome,5\r\n"
+                            ",Rome,1\r\n"
+                            "\r\n"
+                            "50,\"a \"\"b\"\"\",2\r\n"
+                            "60,Rome,2\r\n"
+                            "10,NA,3\r\n"
+                            "10,Rome,3\r\n"
+                            "20,\"Oslo, N\",7\r\n"
+                            "40,Bern,4\r\n";
+
+static void test_numbers(void **state)
+{
+    (void)state;
+    const double ages[] = {10, 20, 30, 26.25, 50, 60, 10, 10, 20};
+    const double prices[] = {1, 3, 5, 1, 2, 2, 3, 3, 7};
+    const int cities[] = {1, 0, 1, 1, 2, 1, 1, 1, 0}; /* Oslo, Rome, a "b": in byte order */
+    double age = 0, spread = 0, mean = 27. / 9, squares = 0;
+    for (int i = 0; i < 9; i++) {
+        age += i == 3 ? 0 : ages[i] / 8;
+        squares += (prices[i] - mean) * (prices[i] - mean) / 9;
+    }
+    for (int i = 0; i < 9; i++)
+        spread += i == 3 ? 0 : (ages[i] - age) * (ages[i] - age) / 8;
+    near(age, 26.25);
+    clt_dataset *d = open_as(file("t.csv", table, "missing=mean"), "train", NULL);
+    const float *x = field(d, "x"), *y = field(d, "y");
+    assert_int_equal(clt_dataset_count(d), 9);
+    for (int i = 0; i < 9; i++) {
+        near(x[4 * i], (ages[i] - age) / sqrt(spread));
+        for (int c = 0; c < 3; c++)
+            near(x[4 * i + 1 + c], c == cities[i]);
+        near(y[i], (prices[i] - mean) / sqrt(squares));
+    }
+    /* The test row by itself, and with the description of the training rows. */
+    clt_dataset *test = open_as(spec, "test", NULL);
+    const float *own = field(test, "x");
+    assert_int_equal(clt_dataset_count(test), 1);
+    near(own[0], (40 - age) / sqrt(spread));
+    near(own[1] + own[2] + own[3], 0); /* Bern is unknown */
+    char other[512];
+    snprintf(other, sizeof other, "%s", file("o.csv", "city,age\nRome,40\n\"Oslo, N\",\n", ""));
+    clt_dataset *all = open_as(other, "all", clt_dataset_description(d));
+    const float *given = field(all, "x");
+    assert_null(field(all, "y"));
+    near(given[0], own[0]);
+    near(given[4], 0);
+    near(given[2] + given[5], 2);
+    clt_dataset_free(all);
+    clt_dataset_free(test);
+    clt_dataset_free(d);
+}
+
+static void test_labels(void **state)
+{
+    (void)state;
+    int number;
+    const char *text = "1;b;10\n2;a;9\n3;b;10\n4;a;-1\n";
+    clt_dataset *d =
+        open_as(file("n.csv", text, "delimiter=;,header=off,task=classify,categories=index"),
+                "train", NULL);
+    const int32_t *labels = field(d, "label");
+    const float *x = field(d, "x");
+    assert_int_equal(clt_dataset_count(d), 3);
+    assert_int_equal(clt_dataset_find_field(d, "label", &number), CLT_OK);
+    assert_int_equal(clt_dataset_classes(d, number), 2);            /* -1 is in the test row */
+    assert_string_equal(clt_dataset_class_name(d, number, 0), "9"); /* by number, not by text */
+    assert_true(labels[0] == 1 && labels[1] == 0 && labels[2] == 1);
+    near(x[0], -sqrt(1.5));
+    near(x[1] + x[3] + x[5], 2);
+    clt_dataset_free(d);
+    fails(file("n.csv", text, "delimiter=;,header=off,task=classify,text=7"), "no column '7'");
+    clt_dataset_options o;
+    clt_dataset_options_init(&o);
+    o.split = "test";
+    assert_int_equal(
+        clt_dataset_open(file("n.csv", text, "delimiter=;,header=off,task=classify"), &o, &d),
+        CLT_FORMAT);
+    assert_non_null(strstr(clt_error_message(), "line 4, column 3 ('3'): the training samples have "
+                                                "no label '-1'"));
+}
+
+static void test_gzip_and_folders(void **state)
+{
+    (void)state;
+    char name[160];
+    snprintf(name, sizeof name, "%s/train.csv.gz", folder);
+    gzFile gz = gzopen(name, "wb");
+    assert_non_null(gz);
+    for (int i = 0; i < 50000; i++)
+        gzprintf(gz, i ? "%d,%s\n" : "number,kind\n", i, i % 2 ? "odd" : "even");
+    assert_int_equal(gzclose(gz), Z_OK);
+    file("test.csv", "number,kind\n7,odd\n8,even\n", "");
+    snprintf(spec, sizeof spec, "csv:%s", folder);
+    clt_dataset *train = open_as(spec, "train", NULL), *test = open_as(spec, "test", NULL);
+    assert_int_equal(clt_dataset_count(train), 49999);
+    assert_int_equal(clt_dataset_count(test), 2);
+    const int32_t *labels = field(test, "label");
+    assert_true(labels[0] == 1 && labels[1] == 0);
+    clt_dataset_free(train);
+    clt_dataset_free(test);
+    unlink(name);
+}
+
+static void test_messages(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *options, *says;
+    } cases[] = {
+        {"a,b\n1,2\n3\n4,5\n", "", "line 3, column 2 ('b'): is missing: the row has 1 of the 2"},
+        {"a,b\n1,2\n\n3,4,5\n", "",
+         "line 4, column 3: the row has more than the 2 columns of line 1"},
+        {"a,b\n1,2\nNaN,3\n4,5\n", "", "line 3, column 1 ('a'): the value is missing ('NaN')"},
+        {"a,b\n1,2\n3,\n4,5\n", "missing=mean", "line 3, column 2 ('b'): the value is missing"},
+        {"a,b\n1,2\ninf,3\n4,5\n", "", "line 3, column 1 ('a'): 'inf' is not finite"},
+        {"a,b\n1,2\n2,1e999\n4,5\n", "", "line 3, column 2 ('b'): '1e999' is not finite"},
+        {"a,b\n1,\"2\n3\"\n\"x\"y,3\n", "",
+         "line 4, column 1 ('a'): a quote is in the wrong place"},
+        {"a,b\n1,\"2\n", "", "a quote is in the wrong place"},
+        {"a,b\n1,2\nx,2\n1,3\n1,3\n1,3\n1,3\n1,3\n1,3\n1,3\n1,3\n1,3\n", "",
+         "line 3, column 1 ('a'): 'x' is no number, but 9 of 10 values"},
+        {"when,b\n2024-01-02,2\n2024-01-03,2\n2024-01-04,2\n", "", "column 1 ('when') has dates"},
+        {"a,b\n1,2\n2,x\n3,4\n", "task=regress", "line 3, column 2 ('b'): 'x' is no number"},
+        {"a,a\n1,2\n", "", "line 1, column 2: the name 'a' is that of column 1 too"},
+        {"a,b\n", "", "has no rows behind the header"},
+        {"", "", "is empty"},
+        {"b\n1\n2\n3\n", "", "has no column besides the target 'b'"},
+        {"a,b\n1,2\n2,3\n", "target=c", "has no column 'c' (target=)"},
+        {"a,b\n1,2\n2,3\n", "trget=b", "no option 'trget'; did you mean target"},
+        {"a,b\n1,2\n2,3\n", "missing=median", "missing=median: must be refuse, mean or frequent"},
+        {"a,b\n1,2\n2,3\n", "target", "must be NAME=VALUE"},
+        {"a,b\n\xff,2\nx,3\ny,1\n", "", "is not UTF-8"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        fails(file("m.csv", cases[i].text, cases[i].options), cases[i].says);
+    clt_dataset_options o;
+    clt_dataset *d = NULL;
+    clt_dataset_options_init(&o);
+    o.description = "{}";
+    assert_int_equal(clt_dataset_open(file("m.csv", "a,b\n1,2\n2,3\n", ""), &o, &d), CLT_FORMAT);
+    assert_int_equal(clt_dataset_open("npz:x.npz", &o, &d), CLT_INVALID_ARGUMENT);
+    snprintf(spec, sizeof spec, "csv:%s/none.csv", folder);
+    fails(spec, "none.csv");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_labels),
+        cmocka_unit_test(test_gzip_and_folders),
+        cmocka_unit_test(test_messages),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
+
+#else
+
+int main(void)
+{
+    return 77; /* a build without libcsv */
+}
+
+#endif
