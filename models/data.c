@@ -88,6 +88,7 @@ static clt_status classify(clt_classifier_fn *build, const clt_model_input *in,
     clt_cross_entropy_options options;
     clt_cross_entropy_options_init(&options);
     options.ignore_index = in->ignore_index;
+    options.class_weights = in->class_weights;
     clt_cross_entropy(logits, y, &options, &sum, &weight);
     clt_loss(graph, "loss", sum, weight, 1);
     clt_correct(logits, y, 1, in->ignore_index, &sum, &weight);

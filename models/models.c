@@ -107,9 +107,14 @@ static clt_status unknown(const char *name)
 
 clt_status clt_model_build(const char *name, const clt_model_input *in, clt_graph *graph)
 {
+    const model_row *row = find(name);
+    if (in->class_weights && (!row || !row->classifier))
+        return clt_model_fail(CLT_UNSUPPORTED,
+                              "model '%.100s': weights of classes are for classifiers, such as mlp "
+                              "and resnet18",
+                              name);
     if (clt_model_is_file(name))
         return clt_model_file_build(name, in, graph);
-    const model_row *row = find(name);
     if (!row)
         return unknown(name);
     const char *arguments = strchr(name, ':');

@@ -26,6 +26,7 @@ typedef struct clt_model_input {
     int n_fields;
     int ignore_index; /* labels of this value count neither in the loss nor in the accuracy */
     int64_t batch;    /* samples of the largest batch, for models that carry states; 0 if unknown */
+    const double *class_weights; /* of classifiers, see clt_cross_entropy_options; NULL: none */
 } clt_model_input;
 
 /* Sets the fields of labelled images, which classifiers need: "image" f32 [channels, height, width]

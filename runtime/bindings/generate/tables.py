@@ -42,6 +42,8 @@ LENGTHS = {
     ("clt_evaluate_metrics", "sums"): MEANS,
     ("clt_evaluate_metrics", "weights"): MEANS,
     ("clt_metrics_confusion", "matrix"): "room",
+    ("clt_cross_entropy_options", "class_weights"): "?classes",
+    ("clt_model_input", "class_weights"): "?classes",
     ("clt_dataset_set_sample_weights", "weights"): "?samples of the data set",
     ("clt_local_sync", "samples"): "?trainers of this rank",
     ("clt_sync_report", "samples"): "replicas",

@@ -27,8 +27,6 @@ clt_status clt_dataset_set_sample_weights(clt_dataset *dataset, const double *we
     if (!dataset)
         return clt_fail(CLT_INVALID_ARGUMENT, "the data set is NULL");
     CLT_TRY(clt_dataset_need_fixed(dataset, "weights of samples"));
-    if (atomic_load(&dataset->sealed))
-        return clt_fail(CLT_STATE, "data set '%s': a loader reads it already", dataset->name);
     double *sums = NULL;
     if (weights) {
         sums = clt_calloc((size_t)dataset->count, sizeof *sums);

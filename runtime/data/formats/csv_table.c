@@ -70,11 +70,12 @@ typedef struct reading {
     int64_t count;       /* cells of the row so far */
 } reading;
 
-/* Names a column of the row that is read: its name, if the header is known, and its number. */
+/* Names a column of the row that is read: its number, and what the first row calls it. */
 static const char *column_text(const reading *r, int64_t column, char text[128])
 {
     const clt_csv_table *t = r->table;
-    if (t->n_lines && column < t->columns && t->header != 0)
+    double number;
+    if (t->n_lines && column < t->columns && !clt_csv_number(t->texts + t->cells[column], &number))
         snprintf(text, 128, "column %lld ('%.80s')", (long long)column + 1,
                  t->texts + t->cells[column]);
     else

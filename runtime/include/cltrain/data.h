@@ -338,8 +338,8 @@ CLT_API int64_t clt_dataset_number(const clt_dataset *dataset, int64_t sample);
  * samples. What a position draws depends on the loader's seed, the epoch and the position only, so
  * it is the same on any devices and ranks, and after a resume. NULL: no weights any more.
  *
- * Errors: INVALID_ARGUMENT (names the sample: a weight that is negative or not finite, or all 0),
- * STATE once a loader has read the data set, OUT_OF_MEMORY.
+ * No loader of the data set may exist meanwhile. Errors: INVALID_ARGUMENT (names the sample: a
+ * weight that is negative or not finite, or all 0), OUT_OF_MEMORY.
  */
 CLT_API clt_status clt_dataset_set_sample_weights(clt_dataset *dataset, const double *weights);
 

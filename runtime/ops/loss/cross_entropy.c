@@ -1,5 +1,6 @@
 /* cross_entropy: softmax and negative log-likelihood of integer labels, and its gradient. */
 #include "base/error.h"
+#include "ops/loss/class_weights.h"
 #include "ops/loss/cross_entropy_parts.h"
 #include "ops/loss/loss.h"
 #include "ops/core/ops.h"
@@ -170,7 +171,7 @@ void clt_cross_entropy_options_init(clt_cross_entropy_options *options)
     clt_cross_entropy_attr attr;
     clt_attributes_init(&clt_op_cross_entropy, &attr);
     *options =
-        (clt_cross_entropy_options){sizeof *options, attr.label_smoothing, attr.ignore_index};
+        (clt_cross_entropy_options){sizeof *options, attr.label_smoothing, attr.ignore_index, NULL};
 }
 
 clt_status clt_cross_entropy(clt_value *logits, clt_value *labels,
@@ -185,6 +186,8 @@ clt_status clt_cross_entropy(clt_value *logits, clt_value *labels,
         clt_graph_failed(logits ? logits->graph : NULL, status);
         return status;
     }
+    if (own.class_weights && logits && labels)
+        return clt_cross_entropy_weighted(logits, labels, &own, sum, weight);
     const clt_cross_entropy_attr attr = {own.label_smoothing, own.ignore_index};
     return clt_loss_emit(&clt_op_cross_entropy, &attr, logits, labels, sum, weight);
 }

@@ -74,9 +74,11 @@ static clt_status set_labels(clt_source *s, const clt_fit_options *options, cons
     const int64_t ignore = targets ? ignored : options->ignore_index;
     if (targets && targets != input)
         return CLT_OK;
-    /* The trainer counts drawn labels itself. */
+    /* Other weights of the only loss than a number for each sample are found on the devices. The
+     * trainer counts drawn labels itself. */
     s->weighted =
-        s->loader && (targets || (graph->n_losses == 1 && clt_type_coefficient(&input->type) == 1));
+        s->loader && (targets || (graph->n_losses == 1 && clt_type_coefficient(&input->type) == 1 &&
+                                  clt_graph_sample_weight(&graph->losses[0]) > 0));
     return s->loader
                ? clt_loader_set_labels(s->loader, output, targets || ignores ? &ignore : NULL)
                : clt_gather_set_labels(&s->gather, output, targets || ignores ? &ignore : NULL);

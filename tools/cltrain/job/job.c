@@ -12,6 +12,7 @@
 #include "datasets/data.h"
 #include "job/global_batch.h"
 #include "job/last_step.h"
+#include "job/sample_weights.h"
 #include "job/policies.h"
 #include "job/validation.h"
 #include "devices/make_runtime.h"
@@ -210,7 +211,8 @@ static clt_status describe(job *j, const clt_dataset *dataset)
     j->input = (clt_model_input){.fields = j->fields,
                                  .n_fields = count,
                                  .ignore_index = IGNORED_LABEL,
-                                 .batch = j->options.batch};
+                                 .batch = j->options.batch,
+                                 .class_weights = j->class_weights};
     return CLT_OK;
 }
 
@@ -313,6 +315,7 @@ int job_data(job *j, const settings *s, int which)
     if (status != CLT_OK)
         return s->data && strchr(s->data, ':') && status == CLT_NOT_FOUND ? library_failure(status)
                                                                           : name_failure(status);
+    TRY(set_weights(j, s));
     return j->train ? count_steps(j, s) : 0;
 }
 
@@ -511,6 +514,7 @@ int job_close(job *j, int code)
     clt_dataset_free(j->validation);
     clt_dataset_free(j->whole);
     free(j->description);
+    free(j->class_weights);
     free(j->resumed);
     free(j->stages);
     free(j->frozen);

@@ -29,6 +29,7 @@ typedef struct job {
     clt_policy *policies[MOST_POLICIES];
     int n_policies;
     char *description; /* of the columns of csv:PATH, from the checkpoint or the training samples */
+    double *class_weights; /* of --class-weights, or of the checkpoint; NULL: none */
     char *resumed;   /* path of the checkpoint to resume from; NULL for a run from the beginning */
     char *frozen;    /* kernel choices of the resumed run */
     char *heartbeat; /* path of this rank's heartbeat file */

@@ -55,6 +55,7 @@ typedef struct settings {
         predict, rebalance, staged, peer, share_context, recompute, help, mpi, oversubscribe,
         resume_intact, greedy;
     int report, confusion;
+    char *class_weights, *sample_weights;
     const char **names; /* arguments that are not options, ended by NULL */
     int n_names;
     void *context;                 /* popt's context, which owns the names */

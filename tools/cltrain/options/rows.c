@@ -69,6 +69,13 @@ const option_row option_rows[] = {
      "change training images at random: crop[:PADDING], flip, and for images:DIR "
      "resized-crop[:AREA] (none)",
      .words = "crop flip crop,flip resized-crop,flip"},
+    {"class-weights", 0, TEXT, AT(class_weights), 0, FOR_TRAIN, "HOW",
+     "weights of the classes in the loss: balanced by their training samples, or w0,w1,... (all 1)",
+     .words = "balanced"},
+    {"sample-weights", 0, TEXT, AT(sample_weights), 0, FOR_TRAIN, "HOW",
+     "draw training samples with replacement, by weights: balanced gives each class the same "
+     "chance, or a field with a number for each sample (each sample once an epoch)",
+     .words = "balanced"},
     {"tokenizer", 0, TEXT, AT(tokenizer), 0, FOR_TOKENIZE | FOR_SAMPLE, "NAME",
      "tokenizer: bytes, or gpt2:DIR, a folder with vocab.json and merges.txt",
      .words = "bytes gpt2:", .files = FILES_BEHIND_COLON},

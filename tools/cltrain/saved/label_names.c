@@ -50,6 +50,12 @@ static json_t *numbers(const double *values, int count)
     return list;
 }
 
+static int64_t label_classes(const job *j)
+{
+    const clt_model_field *label = use_field(j, "label");
+    return label ? label->classes : 0;
+}
+
 int use_record(job *j, const settings *s)
 {
     json_t *fields = json_array(), *use = json_pack("{s:O}", "fields", fields);
@@ -60,6 +66,8 @@ int use_record(job *j, const settings *s)
         const int64_t size = j->fields[0].dims[1];
         json_object_set_new(use, "resize", json_integer(s->resize > 0 ? s->resize : size * 8 / 7));
     }
+    if (use && j->class_weights)
+        json_object_set_new(use, "class_weights", numbers(j->class_weights, (int)label_classes(j)));
     if (use && j->description)
         json_object_set_new(use, "csv", json_loads(j->description, 0, NULL));
     if (use && j->channels) {
@@ -117,6 +125,25 @@ static int read_numbers(const json_t *list, double *values)
     return fits ? (int)count : -1;
 }
 
+/* Losses in evaluation have the weights of the training run. */
+static int read_class_weights(job *j, const json_t *use)
+{
+    const json_t *list = json_object_get(use, "class_weights");
+    const size_t count = json_array_size(list);
+    free(j->class_weights);
+    j->class_weights = NULL;
+    if (!count)
+        return 1;
+    j->class_weights = calloc(count, sizeof *j->class_weights);
+    int fits = j->class_weights && (int64_t)count == label_classes(j);
+    for (size_t i = 0; fits && i < count; i++) {
+        j->class_weights[i] = json_number_value(json_array_get(list, i));
+        fits = isfinite(j->class_weights[i]) && j->class_weights[i] >= 0;
+    }
+    j->input.class_weights = j->class_weights;
+    return fits;
+}
+
 int use_read(job *j, const settings *s, const json_t *use, const char *file)
 {
     const json_t *fields = json_object_get(use, "fields");
@@ -134,6 +161,7 @@ int use_read(job *j, const settings *s, const json_t *use, const char *file)
         fits = means >= 0 && read_numbers(json_object_get(use, "std"), j->std) == means;
         j->channels = means;
     }
+    fits = fits && read_class_weights(j, use);
     return fits ? 0
                 : failure("%s: the section \"use\" of its state.json does not say what the model "
                           "was trained on: give --data",

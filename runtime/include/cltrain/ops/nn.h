@@ -69,6 +69,11 @@ typedef struct clt_cross_entropy_options {
     size_t struct_size;
     double label_smoothing; /* 0; between 0 and 1 */
     int ignore_index;       /* -100: positions with this label count neither in sum nor in weight */
+    /* As many weights as classes, finite and not negative. NULL: all are 1. *sum and *weight are
+     * then weighted sums, so that their quotient is that of PyTorch's CrossEntropyLoss(weight).
+     * Needs logits [P, C]. The loss consists of several nodes, and its weight is computed on the
+     * devices. With a precision of 16 bits their values are rounded. Copied. */
+    const double *class_weights;
 } clt_cross_entropy_options;
 
 /* Sets struct_size and the defaults. */
