@@ -141,6 +141,9 @@ CLT_API void clt_fit_options_init(clt_fit_options *options);
  *
  * If a policy ends the run, the result is OK.
  *
+ * If `train` is a reservoir (<cltrain/reservoir.h>), its steps are one epoch, which ends with step
+ * options->steps. The call waits for the first samples, and threads may push meanwhile.
+ *
  * Errors:
  *
  * - STOPPED: should_stop ended the run, after a checkpoint.
@@ -226,8 +229,8 @@ typedef struct clt_position {
  * ranks, only rank 0 writes. Tensors are whole, so the files do not depend on the mesh. One tensor
  * at a time is put together in host memory. All ranks call it if ranks have parts of parameters
  * (clt_shard), shards of the optimizer's state (clt_trainer_options.zero,
- * clt_store_options.offload) or residuals (clt_trainer_options.wire); they fail together.
- * Errors: those of clt_checkpoint_save.
+ * clt_store_options.offload), residuals (clt_trainer_options.wire) or samples to save
+ * (clt_trainer_set_reservoir); they fail together. Errors: those of clt_checkpoint_save.
  */
 CLT_API clt_status clt_trainer_save(clt_trainer *trainer, const char *dir, clt_position position,
                                     int64_t batch, int64_t seed, int64_t keep, const char *model);

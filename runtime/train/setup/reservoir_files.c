@@ -45,7 +45,8 @@ static void describe(const clt_dataset *d, clt_str *text)
                     clt_shape_text(d->fields[f].rank, d->fields[f].shape, shape));
 }
 
-/* The folder of a rank's files. `dir` is the run's folder, or that of a step. */
+/* The folder of a rank's files. `dir` is the run's folder, or that of a step or the link to the
+ * best one in it. */
 static clt_status folder_of(const char *dir, int rank, char *folder, size_t room)
 {
     clt_step_name name;
@@ -57,7 +58,8 @@ static clt_status folder_of(const char *dir, int rank, char *folder, size_t room
         begin--;
     char last[NAME * 2];
     snprintf(last, sizeof last, "%.*s", (int)(length - begin), dir + begin);
-    const bool step = length - begin < sizeof last && clt_step_name_parse(last, &name);
+    const bool step = length - begin < sizeof last &&
+                      (clt_step_name_parse(last, &name) || !strcmp(last, CLT_BEST_LINK));
     const int used = snprintf(folder, room, "%.*s%s/reservoirs/rank-%d",
                               (int)(step ? begin : length), dir, step && !begin ? "." : "", rank);
     return used > 0 && (size_t)used < room

@@ -150,6 +150,62 @@ static void fits_resume_with_the_same_bits(void **state)
     }
 }
 
+/* The best checkpoint and its samples stay. */
+static clt_status keep_step_2(void *user, clt_policy_run *run, const clt_evaluation *evaluation)
+{
+    (void)user;
+    if (evaluation->step == 2)
+        clt_policy_keep(run, NULL);
+    return CLT_OK;
+}
+
+static void samples_of_the_best_checkpoint_stay(void **state)
+{
+    (void)state;
+    char dir[4200], best[4300];
+    float xs[8 * IN];
+    int32_t labels[8];
+    clt_policy policy, *const policies[] = {&policy};
+    pushing p = {.d = saved_reservoir(CLT_RESERVOIR_UNIFORM)};
+    clt_dataset *validation;
+    folder(dir, "best_run");
+    clt_fit_options o = fit_options(dir, &p);
+    clt_policy_init(&policy);
+    policy.name = "second";
+    policy.evaluated = keep_step_2;
+    make_samples(xs, labels, 8, IN, CLASSES);
+    ok(lab_samples(8, IN, xs, labels, CLASSES, &validation));
+    o.validation = validation;
+    o.validate_every = 2;
+    o.policies = policies;
+    o.n_policies = 1;
+    o.checkpoint_every = 2;
+    o.keep = 2;
+    lab l = lab_open("cpu@1");
+    ok(push_made_up(p.d, 0, PUSHED));
+    ok(clt_fit(l.trainer, p.d, NULL, &o));
+    assert_true(exists(dir, "reservoirs/rank-0/step-00000002"));
+    assert_true(exists(dir, "step-00000002"));
+    for (int step = 4; step < STEPS - 2; step += 2) {
+        char name[64];
+        snprintf(name, sizeof name, "reservoirs/rank-0/step-%08d", step);
+        assert_false(exists(dir, name));
+    }
+    lab_close(&l);
+    clt_dataset_free(p.d);
+
+    snprintf(best, sizeof best, "%s/best", dir);
+    clt_dataset *d = saved_reservoir(CLT_RESERVOIR_UNIFORM);
+    l = lab_open("cpu@1");
+    ok(clt_trainer_set_reservoir(l.trainer, d, NULL));
+    ok(clt_trainer_restore_state(l.trainer, best));
+    assert_int_equal(clt_trainer_steps(l.trainer), 2);
+    assert_int_equal(stats_of(d).seen, 2 * PUSHED);
+    lab_close(&l);
+    clt_dataset_free(d);
+    clt_dataset_free(validation);
+}
+
 /* --- what cannot be restored ------------------------------------------------------------------ */
 
 static void refused(clt_dataset *d, const char *dir, clt_status want, const char *words)
@@ -303,6 +359,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(loops_resume_with_the_same_bits),
         cmocka_unit_test(fits_resume_with_the_same_bits),
+        cmocka_unit_test(samples_of_the_best_checkpoint_stay),
         cmocka_unit_test(other_reservoirs_are_refused),
         cmocka_unit_test(all_sizes_are_saved),
     };
