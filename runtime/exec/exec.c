@@ -1,7 +1,10 @@
 #include "exec/exec.h"
 
+#include <string.h>
+
 #include "base/alloc.h"
 #include "device/discover/clblast.h"
+#include "device/program/compile_watch.h"
 #include "exec/testing/lose.h"
 #include "exec/testing/slow.h"
 
@@ -9,6 +12,7 @@ typedef struct bound_launch {
     const clt_plan_node *node;
     const clt_launch *launch;
     cl_kernel kernel;
+    bool fresh; /* the first launch of its kernel in this plan, which did not run yet */
 } bound_launch;
 
 struct clt_exec {
@@ -17,9 +21,11 @@ struct clt_exec {
     clt_replica *replica;
     clt_arena *arena;
     cl_mem *constants;
-    clt_slow slow;          /* for tests */
-    bound_launch *launches; /* of all nodes in order */
-    int *first_launch;      /* by plan node; the last entry is the number of launches */
+    clt_slow slow;           /* for tests */
+    bound_launch *launches;  /* of all nodes in order */
+    int *first_launch;       /* by plan node; the last entry is the number of launches */
+    int n_fresh, n_compiled; /* kernels that the device compiles at their first launch, if somebody
+                                is told */
 };
 
 static clt_status make_constants(clt_exec *exec)
@@ -86,6 +92,39 @@ static clt_status make_kernels(clt_exec *exec)
     return CLT_OK;
 }
 
+static bool same_kernel(const clt_launch *a, const clt_launch *b)
+{
+    return a->kernel && b->kernel && !strcmp(a->kernel, b->kernel) && !strcmp(a->file, b->file) &&
+           !strcmp(a->options ? a->options : "", b->options ? b->options : "") &&
+           !memcmp(a->local, b->local, sizeof a->local);
+}
+
+/* Counts the kernels that the device compiles at their first launch: once for each local size. */
+static void count_fresh(clt_exec *exec)
+{
+    const int n = exec->first_launch[exec->plan->n_nodes];
+    if (!clt_compile_is_late(exec->device))
+        return;
+    for (int i = 0; i < n; i++) {
+        bound_launch *b = &exec->launches[i];
+        b->fresh = !b->launch->blas;
+        for (int j = 0; j < i && b->fresh; j++)
+            b->fresh = !same_kernel(b->launch, exec->launches[j].launch);
+        exec->n_fresh += b->fresh;
+    }
+}
+
+/* Waits for the first launch of a kernel, and tells how many are compiled. */
+static clt_status report_compiled(clt_exec *exec, bound_launch *b)
+{
+    if (!exec->n_compiled)
+        clt_compile_report(exec->device, true, 0, exec->n_fresh);
+    CLT_CL(clFinish(exec->device->queue), "clFinish", exec->device);
+    b->fresh = false;
+    clt_compile_report(exec->device, true, ++exec->n_compiled, exec->n_fresh);
+    return CLT_OK;
+}
+
 clt_status clt_exec_create(clt_device *device, const clt_plan *plan, clt_replica *replica,
                            clt_arena *arena, clt_exec **out)
 {
@@ -98,6 +137,8 @@ clt_status clt_exec_create(clt_device *device, const clt_plan *plan, clt_replica
     clt_status status = clt_arena_fit(arena, plan);
     CLT_NEXT(status, make_constants(exec));
     CLT_NEXT(status, make_kernels(exec));
+    if (status == CLT_OK)
+        count_fresh(exec);
     CLT_NEXT(status, clt_slow_init(&exec->slow, device));
     if (status != CLT_OK) {
         clt_exec_destroy(exec);
@@ -375,8 +416,12 @@ clt_status clt_exec_enqueue(clt_exec *exec, const clt_run *run, int first, int e
                         exec->device->label);
     CLT_TRY(clt_lose(exec->device, run->step, first));
     CLT_TRY(clt_slow_begin(&exec->slow, exec->device, run->step));
-    for (int i = exec->first_launch[first]; i < exec->first_launch[end]; i++)
-        CLT_TRY(enqueue_launch(exec, run, &exec->launches[i], &n_wait, wait));
+    for (int i = exec->first_launch[first]; i < exec->first_launch[end]; i++) {
+        bound_launch *b = &exec->launches[i];
+        CLT_TRY(enqueue_launch(exec, run, b, &n_wait, wait));
+        if (b->fresh)
+            CLT_TRY(report_compiled(exec, b));
+    }
     CLT_TRY(clt_slow_end(&exec->slow, exec->device, run->step));
     if (n_wait)
         CLT_CL(clEnqueueBarrierWithWaitList(exec->device->queue, n_wait, wait, NULL),

@@ -280,19 +280,55 @@ void clt_device_kernel_count(const clt_device *device, int *programs, int *kerne
     pthread_mutex_unlock(&table->lock);
 }
 
-clt_status clt_program_get_for(clt_device *device, const clt_program_key *key, cl_program *program)
+/* Appends the build options of the key's program. It has only this kernel if its file uses
+ * CLT_HAS. */
+static void add_options(const clt_program_key *key, clt_str *options)
 {
     const char *text = clt_source_find(key->file);
-    if (!key->kernel || !text || !clt_has_token(text, "CLT_HAS"))
-        return clt_program_get(device, key->file, NULL, key->options, program, NULL);
+    clt_str_add(options, "%s", key->options ? key->options : "");
+    if (key->kernel && text && clt_has_token(text, "CLT_HAS"))
+        clt_str_add(options, "%s-DCLT_ONE_KERNEL=1 -DCLT_IS_%s=1",
+                    key->options && key->options[0] ? " " : "", key->kernel);
+}
+
+clt_status clt_program_get_for(clt_device *device, const clt_program_key *key, cl_program *program)
+{
     clt_str options = {0};
-    clt_str_add(&options, "%s%s-DCLT_ONE_KERNEL=1 -DCLT_IS_%s=1", key->options ? key->options : "",
-                key->options && key->options[0] ? " " : "", key->kernel);
+    add_options(key, &options);
     clt_status status = options.failed ? CLT_OUT_OF_MEMORY : CLT_OK;
     CLT_NEXT(status,
              clt_program_get(device, key->file, NULL, clt_str_text(&options), program, NULL));
     clt_str_free(&options);
     return status;
+}
+
+bool clt_program_is_new(clt_device *device, const clt_program_key *key)
+{
+    clt_program_table *table = device->programs;
+    clt_str options = {0};
+    bool known = false;
+    add_options(key, &options);
+    pthread_mutex_lock(&table->lock);
+    for (int i = 0; i < table->count && !known; i++) {
+        const program_row *r = table->rows[i];
+        known = !r->building && !strcmp(r->name, key->file) &&
+                !strcmp(r->options, clt_str_text(&options));
+    }
+    pthread_mutex_unlock(&table->lock);
+    clt_str_free(&options);
+    return !known;
+}
+
+bool clt_program_keys_equal(const clt_program_key *a, const clt_program_key *b)
+{
+    clt_str of_a = {0}, of_b = {0};
+    add_options(a, &of_a);
+    add_options(b, &of_b);
+    const bool equal =
+        !strcmp(a->file, b->file) && !strcmp(clt_str_text(&of_a), clt_str_text(&of_b));
+    clt_str_free(&of_a);
+    clt_str_free(&of_b);
+    return equal;
 }
 
 /* Creates a kernel object of the program. `name` and `options` are for messages. */

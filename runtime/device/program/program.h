@@ -39,6 +39,12 @@ clt_status clt_program_get(clt_device *device, const char *name, const char *tex
  * has only this kernel. */
 clt_status clt_program_get_for(clt_device *device, const clt_program_key *key, cl_program *program);
 
+/* Whether the program of the key was not built yet. */
+bool clt_program_is_new(clt_device *device, const clt_program_key *key);
+
+/* Whether two keys name one program. */
+bool clt_program_keys_equal(const clt_program_key *a, const clt_program_key *b);
+
 /* Compiles resolved source. An error's message has the compiler's first error lines. */
 clt_status clt_program_build(clt_device *device, const char *name, const char *source,
                              const char *options, cl_program *out);

@@ -146,6 +146,21 @@ CLT_API const char *clt_device_label(const clt_device *device);
  * `index` is -1 for an adopted device that no row lists. Errors: INVALID_ARGUMENT. */
 CLT_API clt_status clt_device_get_info(const clt_device *device, clt_device_info *info);
 
+/*
+ * Receives how far the compilation of a plan's kernels has come: `done` of `total`. `device` is the
+ * label of the device. `kernels` is 0 while the driver builds programs. It is 1 while a driver that
+ * compiles late (PoCL) compiles the kernels of these programs, each at its first launch; `done` 0
+ * begins a plan. Threads of several devices may call it at once, within any function that makes a
+ * trainer or predictor or makes a step. Kernels that the driver's cache has count too, and take
+ * little time.
+ */
+typedef void (*clt_compile_fn)(void *user, const char *device, int kernels, int done, int total);
+
+/* Sets the callback of the process. NULL: none. With a callback the first step of a plan waits for
+ * each new kernel on devices that compile late. Call it before all functions that compile: it is
+ * not thread-safe. */
+CLT_API void clt_compile_set(clt_compile_fn fn, void *user);
+
 CLT_END_DECLS
 
 #endif

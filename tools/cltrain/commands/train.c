@@ -396,6 +396,8 @@ static int set_up(run *r, clt_fit_options *fit)
     ranks_interrupt(asked_to_end);
     int code = job_ranks(&r->job, s);
     r->quiet = s->quiet || !ranks_prints(&r->job.ranks);
+    if (!r->quiet)
+        clt_compile_set(progress_compile, NULL);
     NEXT(code, job_read(&r->job, s));
     NEXT(code, job_replay(&r->job, s));
     if (!code && async_role_of(s) == WORKER)

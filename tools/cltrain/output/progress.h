@@ -27,6 +27,10 @@ void progress_validation(progress *p, const clt_graph *graph, const clt_progress
 /* Prints what a policy did after a step. */
 void progress_note(progress *p, int64_t step, const char *what);
 
+/* Prints how many kernels are left to compile, if compiling takes long. `user` is NULL. It is the
+ * callback of clt_compile_set. */
+void progress_compile(void *user, const char *device, int kernels, int done, int total);
+
 /* Ends an open line. Call this before anything else is printed. */
 void progress_end(progress *p);
 
