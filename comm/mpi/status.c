@@ -36,6 +36,10 @@ clt_status clt_mpi_running(const char *function)
 
 clt_status clt_mpi_duplicate(MPI_Comm from, MPI_Comm *to)
 {
+    if (from == MPI_COMM_NULL)
+        return clt_mpi_fail(CLT_INVALID_ARGUMENT,
+                            "the MPI communicator is MPI_COMM_NULL: it was freed, or this process "
+                            "is not in it");
     CLT_TRY(clt_mpi_check(MPI_Comm_dup(from, to), "MPI_Comm_dup"));
     return clt_mpi_check(MPI_Comm_set_errhandler(*to, MPI_ERRORS_RETURN),
                          "MPI_Comm_set_errhandler");
