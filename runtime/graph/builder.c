@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/vec.h"
 #include "graph/graph.h"
 
@@ -177,6 +178,38 @@ clt_value *clt_output_gradient(clt_value *output, const char *name)
         CLT_PUSH(graph->seeds, graph->n_seeds, graph->room_seeds, ((clt_seed){output, gradient}));
     clt_graph_failed(graph, status);
     return status == CLT_OK ? gradient : NULL;
+}
+
+static const char *nearest_input(const clt_graph *graph, const char *name)
+{
+    const char **names = clt_calloc((size_t)graph->n_values + 1, sizeof *names);
+    int n = 0;
+    for (int i = 0; names && i < graph->n_values; i++)
+        if (graph->values[i]->kind == CLT_VALUE_INPUT)
+            names[n++] = graph->values[i]->name;
+    const char *near = names ? clt_nearest(name, names, n) : NULL;
+    clt_free(names);
+    return near;
+}
+
+clt_status clt_input_gradient(clt_graph *graph, const char *name)
+{
+    char text[CLT_TYPE_TEXT];
+    CLT_TRY(clt_graph_status(graph));
+    clt_value *input = clt_graph_find(graph, name);
+    if (!input || input->kind != CLT_VALUE_INPUT) {
+        const char *near = nearest_input(graph, name);
+        return clt_fail(CLT_NOT_FOUND, "the graph has no input %s%s%s%s", name,
+                        near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    }
+    if (input->output_gradient)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "input %s is itself the gradient of an output: it has no gradient", name);
+    if (input->type.dtype != CLT_F32)
+        return clt_fail(CLT_INVALID_ARGUMENT, "input %s is %s; only f32 has gradients", name,
+                        clt_type_text(&input->type, text));
+    input->input_gradient = true;
+    return CLT_OK;
 }
 
 static clt_status add_mean(clt_graph *graph, clt_mean **items, int *count, int *room,

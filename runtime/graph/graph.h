@@ -58,15 +58,18 @@ struct clt_value {
     bool spare;           /* an output only as far as its parts need not be gathered */
     bool kept;            /* a parameter's gradient, which passes neither merge nor remove */
     bool output_gradient; /* INPUT: the gradient of an output, see clt_output_gradient */
-    clt_node *producer;   /* NULL unless INTERMEDIATE */
-    int slot;             /* index among the producer's outputs */
-    int first_reader;     /* 1 + the number that its first reader had when it was added; 0: none */
-    clt_init init;        /* PARAMETER, STATE */
-    bool frozen;          /* PARAMETER: gets no gradient */
-    bool carried;         /* STATE: a predictor keeps it from run to run; see clt_carried */
-    bool assigned;        /* STATE: clt_assign was called for it */
-    int group;            /* PARAMETER: number of its group, 0: none; see clt_param_group */
-    double rate, decay;   /* PARAMETER: the group's learning rate factor and weight decay */
+    /* INPUT: its gradient is wanted (clt_input_gradient). An output of backward: it is one, whose
+     * name is the input's with CLT_INPUT_GRADIENT behind it */
+    bool input_gradient;
+    clt_node *producer; /* NULL unless INTERMEDIATE */
+    int slot;           /* index among the producer's outputs */
+    int first_reader;   /* 1 + the number that its first reader had when it was added; 0: none */
+    clt_init init;      /* PARAMETER, STATE */
+    bool frozen;        /* PARAMETER: gets no gradient */
+    bool carried;       /* STATE: a predictor keeps it from run to run; see clt_carried */
+    bool assigned;      /* STATE: clt_assign was called for it */
+    int group;          /* PARAMETER: number of its group, 0: none; see clt_param_group */
+    double rate, decay; /* PARAMETER: the group's learning rate factor and weight decay */
     clt_sharding shardings[CLT_AXES]; /* see clt_shard and clt_shard_value */
     int cut;                          /* number of its clt_cut, from 1 on; 0: none */
     uint64_t stages; /* PARAMETER, STATE: bit s: stage s uses it (clt_pass_stages) */
@@ -95,6 +98,8 @@ struct clt_node {
 typedef struct clt_assignment {
     clt_value *state, *value;
 } clt_assignment;
+
+#define CLT_INPUT_GRADIENT ".gradient"
 
 /* A loss or a metric: reported as sum / weight. */
 typedef struct clt_mean {

@@ -53,7 +53,8 @@ void clt_graph_move_output(clt_value *from, clt_value *to)
     to->name = from->name;
     to->output = true;
     to->spare = from->spare;
+    to->input_gradient = from->input_gradient;
     from->name = NULL;
-    from->output = false;
+    from->output = from->input_gradient = false;
     to->graph->names_moved = true;
 }

@@ -4,6 +4,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/vec.h"
+#include "graph/mesh.h"
+#include "ops/collective/collective.h"
 #include "ops/core/ops.h"
 #include "passes/passes.h"
 #include <cltrain/ops.h>
@@ -195,22 +197,67 @@ static bool any_frozen(const clt_graph *graph)
     return false;
 }
 
+/* Makes the gradient of an input an output, by its name. */
+static clt_status output_gradient(clt_graph *graph, const clt_value *input, clt_value *gradient)
+{
+    char name[256];
+    if (!gradient)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "input %s has no gradient: no loss, and no output of clt_output_gradient, "
+                        "depends on it",
+                        input->name);
+    snprintf(name, sizeof name, "%s" CLT_INPUT_GRADIENT, input->name);
+    clt_value *own = clt_output(own_value(gradient), name);
+    if (!own)
+        return clt_graph_status(graph);
+    own->input_gradient = true;
+    return CLT_OK;
+}
+
+clt_status clt_pass_sum_input_gradients(clt_graph *graph, const clt_mesh *mesh)
+{
+    static const clt_axis axes[] = {CLT_AXIS_SPACE, CLT_AXIS_TIME};
+    const int n_values = graph->n_values;
+    for (int i = 0; i < n_values; i++) {
+        clt_value *v = graph->values[i];
+        for (int a = 0; a < 2 && v->input_gradient && v->output; a++) {
+            if (mesh->size[axes[a]] == 1)
+                continue;
+            char label[300];
+            snprintf(label, sizeof label, "%s.%s", v->name, clt_axis_name(axes[a]));
+            clt_value *sum = clt_label(clt_axis_all_reduce(v, axes[a], CLT_AXIS_SUM), label);
+            if (!sum)
+                return clt_graph_status(graph);
+            sum->producer->backward = true;
+            clt_graph_move_output(v, sum);
+            v = sum;
+        }
+    }
+    return CLT_OK;
+}
+
 clt_status clt_pass_train(clt_graph *graph, clt_value **gradients)
 {
     if (!graph->n_losses && !graph->n_seeds && graph->n_nodes)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "the graph has nothing to train: call clt_loss or clt_output_gradient "
                         "before making a plan");
-    int n_wanted = 0;
+    int n_trained = 0, n_wanted;
+    const int n_values = graph->n_values;
     size_t n = (size_t)graph->n_losses + (size_t)graph->n_seeds;
     clt_status status = CLT_OUT_OF_MEMORY;
     clt_value **outputs = clt_calloc(n + 1, sizeof *outputs);
     clt_value **seeds = clt_calloc(n + 1, sizeof *seeds);
-    clt_value **wanted = clt_calloc((size_t)graph->n_values + 1, sizeof *wanted);
-    if (!outputs || !seeds || !wanted)
+    clt_value **wanted = clt_calloc((size_t)n_values + 1, sizeof *wanted);
+    clt_value **found = clt_calloc((size_t)n_values + 1, sizeof *found);
+    if (!outputs || !seeds || !wanted || !found)
         goto done;
-    for (int i = 0; i < graph->n_values; i++)
+    for (int i = 0; i < n_values; i++)
         if (clt_value_trained(graph->values[i]))
+            wanted[n_trained++] = graph->values[i];
+    n_wanted = n_trained;
+    for (int i = 0; i < n_values; i++)
+        if (graph->values[i]->kind == CLT_VALUE_INPUT && graph->values[i]->input_gradient)
             wanted[n_wanted++] = graph->values[i];
     if (!n_wanted && any_frozen(graph)) {
         status = clt_fail(CLT_INVALID_ARGUMENT, "all parameters are frozen: nothing to train");
@@ -222,16 +269,17 @@ clt_status clt_pass_train(clt_graph *graph, clt_value **gradients)
         seeds[graph->n_losses + i] = graph->seeds[i].gradient;
     }
     graph->n_seeds = 0;
-    CLT_TRY_GOTO(status, clt_autodiff(graph, outputs, seeds, (int)n, wanted, n_wanted, gradients),
+    CLT_TRY_GOTO(status, clt_autodiff(graph, outputs, seeds, (int)n, wanted, n_wanted, found),
                  done);
-    for (int i = 0; i < n_wanted; i++) {
-        if (gradients[i])
-            gradients[i] = own_value(gradients[i]);
+    for (int i = 0; i < n_trained; i++) {
+        gradients[i] = found[i] ? own_value(found[i]) : NULL;
         if (gradients[i])
             gradients[i]->kept = true;
         CLT_TRY_GOTO(status, clt_graph_status(graph), done);
     }
+    for (int i = n_trained; i < n_wanted; i++)
+        CLT_TRY_GOTO(status, output_gradient(graph, wanted[i], found[i]), done);
 done:
-    CLT_FREE(outputs, seeds, wanted);
+    CLT_FREE(outputs, seeds, wanted, found);
     return status;
 }

@@ -18,8 +18,13 @@ clt_status clt_autodiff(clt_graph *graph, clt_value *const *outputs, clt_value *
 /* Makes a training graph from a graph with losses. Each loss gets its upstream input (a scalar
  * named "<loss>.upstream"), and the gradients of all parameters are added. gradients[] has room for
  * one value a parameter, in the order of graph->values. A node of its own writes each gradient, so
- * that the gradient can be placed in a bucket. NULL: the gradient is zero. */
+ * that the gradient can be placed in a bucket. NULL: the gradient is zero. Gradients of inputs
+ * (clt_input_gradient) become outputs. */
 clt_status clt_pass_train(clt_graph *graph, clt_value **gradients);
+
+/* Adds up the gradients of inputs over the places of axes space and time, each of which has found
+ * what its part of the samples adds. Runs after clt_pass_train. */
+clt_status clt_pass_sum_input_gradients(clt_graph *graph, const clt_mesh *mesh);
 
 /* Replaces collectives by their operands, for a plan without collectives on one device. */
 clt_status clt_pass_drop_collectives(clt_graph *graph);

@@ -64,8 +64,10 @@ static void find_last_uses(memory *m)
     for (int i = 0; i < plan->graph->n_values; i++) {
         const clt_value *v = plan->graph->values[i];
         m->last_use[i] = v->producer ? v->producer->id : 0;
-        if (v->output && m->last_use[i] < outputs_end)
-            m->last_use[i] = outputs_end;
+        /* What backward computes is read at the end. */
+        const int end = v->producer && v->producer->backward ? plan->n_nodes : outputs_end;
+        if (v->output && m->last_use[i] < end)
+            m->last_use[i] = end;
     }
     for (int i = 0; i < plan->n_nodes; i++)
         for (int j = 0; j < plan->nodes[i].node->n_in; j++) {

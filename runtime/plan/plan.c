@@ -177,6 +177,8 @@ static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value
             *n_gradients += clt_value_trained(graph->values[i]);
         CLT_TRY(copy_assigned(graph));
         CLT_TRY(clt_pass_train(graph, gradients));
+        if (mesh)
+            CLT_TRY(clt_pass_sum_input_gradients(graph, mesh));
         /* Gradients add collectives (batch norm's). */
         if (alone)
             CLT_TRY(clt_pass_drop_collectives(graph));

@@ -36,8 +36,9 @@ static void read_values(clt_recompute *r, const clt_target *target)
             r->root[v->id] = node->op->view ? r->root[node->in[0]->id] : v->id;
             r->bytes[v->id] = padded;
             if (v->output && r->root[v->id] >= 0)
-                *(plan->options.early_outputs ? &r->fetched[r->root[v->id]]
-                                              : &r->lasting[r->root[v->id]]) = true;
+                *(plan->options.early_outputs && !node->backward ? &r->fetched[r->root[v->id]]
+                                                                 : &r->lasting[r->root[v->id]]) =
+                    true;
         }
     }
     for (int i = 0; i < plan->graph->n_assigns; i++) {

@@ -1,4 +1,5 @@
 """Option classes of C++: structs of C that calls read, with members of C++ types and the defaults of C."""
+import re
 import api
 
 # Structs that head.hpp has, and structs that stay C's although calls read them.
@@ -57,7 +58,7 @@ class Options:
     def _c_type(self, item):
         c = item["c"]
         if item["name"]:
-            c = c.replace(item["name"], "", 1) if not c.endswith("]") else c
+            c = re.sub(rf"\b{item['name']}\b", "", c, count=1) if not c.endswith("]") else c
         return c.strip().replace(" *", " *")
 
     def _member(self, struct, m):

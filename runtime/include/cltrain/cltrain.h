@@ -13,6 +13,7 @@
 #include <cltrain/export.h>
 #include <cltrain/events.h>
 #include <cltrain/fit.h>
+#include <cltrain/gradients.h>
 #include <cltrain/graph.h>
 #include <cltrain/heartbeat.h>
 #include <cltrain/local.h>

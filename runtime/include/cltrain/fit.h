@@ -122,6 +122,28 @@ typedef struct clt_fit_options {
     /* Called before a checkpoint is written, which contains all steps reported so far. May be NULL.
      */
     void (*on_checkpoint)(void *user);
+    /*
+     * Hooks of clt_fit, called with the trainer in each step; may be NULL. *progress has the step,
+     * its epoch, samples and rate; loss and norm are NaN. A result other than 0 ends the run as
+     * should_stop does, after this step.
+     *
+     * - on_step_begin: before the step is enqueued. The step before may still run on the devices.
+     *   Here a program sets the base rate of this step (clt_trainer_set_lr), reads or writes
+     *   parameters and optimizer slots (calls that wait for the devices), or evaluates.
+     * - on_gradients: when the gradients of all devices and ranks are added up, before the update.
+     *   Here a program reads gradients, and sets others (clt_trainer_set_gradient with device -1).
+     *   Norm, clipping, guard and loss scale then count what was set. The step's loss is known
+     *   (clt_trainer_result), its norm not yet. Without this hook a step is one call, with the same
+     *   bits.
+     *
+     * All ranks call the hooks in the same steps, on the thread of clt_fit, except idle ranks. What
+     * a hook changes must be equal on all ranks. A step that is redone after the loss of a device
+     * calls them again. Calls that would replace the step under way fail with STATE: those that
+     * make steps or parts of steps, clt_fit, clt_trainer_recover, _restore and _set_weights, and in
+     * on_gradients also evaluation and prediction. UNSUPPORTED for clt_local_fit and asynchronous
+     * training. */
+    int (*on_step_begin)(void *user, clt_trainer *trainer, const clt_progress *progress);
+    int (*on_gradients)(void *user, clt_trainer *trainer, const clt_progress *progress);
     /* Called after each step; a result other than 0 ends the run after a checkpoint. May be NULL.
      */
     int (*should_stop)(void *user);

@@ -244,6 +244,20 @@ CLT_API clt_value *clt_output(clt_value *value, const char *name);
  */
 CLT_API clt_value *clt_output_gradient(clt_value *output, const char *name);
 
+/*
+ * Asks training for the gradient of the objective with respect to an f32 input, beside those of the
+ * parameters: the derivative of the sum over all losses of coefficient * sum / weight, and of the
+ * inner products that clt_output_gradient adds. clt_trainer_input_gradient reads it. In a graph
+ * without losses it is exactly the vector-Jacobian product of the gradients that the caller gives.
+ * If all parameters are frozen (clt_freeze), only gradients of inputs are computed.
+ *
+ * Call it before a trainer is made of the graph. The trainer fails with INVALID_ARGUMENT if neither
+ * a loss nor an output with a gradient depends on the input. It also needs the name NAME.gradient
+ * for a value of its own. Errors: NOT_FOUND (no such input; suggests the nearest name),
+ * INVALID_ARGUMENT (not f32).
+ */
+CLT_API clt_status clt_input_gradient(clt_graph *graph, const char *name);
+
 /* Declares a loss. `sum` and `weight` are scalars, as clt_cross_entropy returns them, and are added
  * over the whole global batch. The training objective is the sum over all losses of coefficient *
  * sum / weight. Errors: SHAPE (not one f32 each), INVALID_ARGUMENT (a coefficient that is not

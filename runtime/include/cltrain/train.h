@@ -9,9 +9,8 @@
  *     clt_trainer_reduce(t);                sums of the gradients over the devices
  *     clt_trainer_apply(t);                 the optimizer's update
  *
- * Between these calls clt_trainer_gradient and clt_trainer_set_gradient read and set gradients. A
- * scheme that reduces gradients in another way calls clt_trainer_reduced instead of
- * clt_trainer_reduce.
+ * Between these calls the functions of <cltrain/gradients.h> read and set gradients. A scheme that
+ * reduces gradients in another way calls clt_trainer_reduced instead of clt_trainer_reduce.
  *
  * Several processes train together if the options name a world (<cltrain/world.h>). Gradients,
  * losses, metrics and weights of losses then count over all ranks.
@@ -406,7 +405,9 @@ CLT_API clt_status clt_trainer_step(clt_trainer *trainer, const clt_step_batch *
 CLT_API clt_status clt_trainer_recover(clt_trainer *trainer, int *redo);
 
 /* Run the parts of a step, in this order. Backward may be left out, and reduce and apply may come
- * later. clt_trainer_forward and clt_trainer_step give up a step whose parts are not complete.
+ * later. Backward may be called again with other gradients of outputs; it then computes forward
+ * again, because the first one has used its memory. clt_trainer_forward and clt_trainer_step give
+ * up a step whose parts are not complete.
  *
  * clt_trainer_backward_from takes the gradients that the graph declares by clt_output_gradient.
  * clt_trainer_backward uses those in the batch of clt_trainer_forward (INVALID_ARGUMENT if it had
@@ -419,6 +420,15 @@ CLT_API clt_status clt_trainer_backward_from(clt_trainer *trainer, const clt_fee
 CLT_API clt_status clt_trainer_reduce(clt_trainer *trainer);
 CLT_API clt_status clt_trainer_apply(clt_trainer *trainer, struct _cl_event **event);
 
+/*
+ * Runs a step up to its update: forward, backward and the reduction of all micro-batches. It takes
+ * the place of clt_trainer_forward, _backward and _reduce, and also works with several
+ * micro-batches (accumulate, rebalance, virtual_shards, pipelines). Gradients may be read and set
+ * before clt_trainer_apply. The bits are those of clt_trainer_step. Errors: those of
+ * clt_trainer_step.
+ */
+CLT_API clt_status clt_trainer_gradients(clt_trainer *trainer, const clt_step_batch *batch);
+
 /* In place of clt_trainer_reduce: the caller has reduced the gradients itself, and sets the sums
  * over all devices of all ranks with clt_trainer_set_gradient, before this call or behind it.
  * clt_trainer_apply measures them, so norm, clipping, guard and loss scaling are equal on all
@@ -427,7 +437,8 @@ CLT_API clt_status clt_trainer_apply(clt_trainer *trainer, struct _cl_event **ev
  * 0, then clt_trainer_backward, which makes all gradients zero. Errors: as clt_trainer_reduce. */
 CLT_API clt_status clt_trainer_reduced(clt_trainer *trainer);
 
-/* Waits for step `step` (0, 1, ...; one of the last two) and reads its result. */
+/* Waits for step `step` (0, 1, ...; one of the last two) and reads its result. A step whose parts
+ * have run up to forward or further, but not its update, has a loss; its norm is 0, `finite` 1. */
 CLT_API clt_status clt_trainer_result(clt_trainer *trainer, int64_t step, clt_step_result *result);
 
 /* Waits for such a step and reads the sum and weight of metric `index`, in the order of
@@ -463,42 +474,6 @@ CLT_API clt_status clt_step_arrays(clt_trainer *trainer, const clt_feed *feeds, 
 CLT_API clt_status clt_predict_arrays(clt_trainer *trainer, const clt_feed *feeds, int n_feeds,
                                       const clt_fetch *fetches, int n_fetches);
 
-/* Reads a parameter's gradient from device `device` after backward or reduce; waits. If devices are
- * of different kinds, the sum over devices is read from the device that updates the parameter.
- * Errors also: UNSUPPORTED if that device belongs to another rank. */
-CLT_API clt_status clt_trainer_gradient(clt_trainer *trainer, int device, const char *name,
-                                        void *data, size_t bytes);
-
-/*
- * Sets a parameter's gradient on device `device`, or with -1 on all devices of this rank, from the
- * `bytes` of the whole tensor in f32. Call it after backward, before clt_trainer_apply. A device of
- * a mesh with tp, or with zero 3, takes its part, and so do the devices that have the other parts.
- *
- * - Before clt_trainer_reduce, a gradient is the device's own term of the sum over all devices.
- * - After clt_trainer_reduce, or if clt_trainer_reduced follows, it is the sum itself. Set it on
- *   all devices of all ranks: update, norm, clipping, guard and loss scaling then use it.
- * - With a precision of 16 bits, gradients are rounded to the nearest. Give them without the loss
- *   scale of f16. A gradient that was read and is set again has the same bits.
- * - A parameter that no loss depends on is updated in this step on all devices of this rank if the
- *   gradient of one is set. Of several ranks, all set its gradient, or none does: otherwise
- *   clt_trainer_reduce, or clt_trainer_apply if it measures what was set, fails on all ranks with
- *   MISMATCH, which names the parameter and two ranks. Nothing is updated then.
- * - To add up micro-batches, run forward and backward for each, with loss_weights of the whole
- *   batch, read the gradients, and set their sum after the last backward.
- *
- * Errors: STATE (backward has not run), NOT_FOUND (suggests the nearest name), INVALID_ARGUMENT (a
- * device that is not there, a frozen parameter or state, another size), those of the device.
- */
-CLT_API clt_status clt_trainer_set_gradient(clt_trainer *trainer, int device, const char *name,
-                                            const void *data, size_t bytes);
-
-/* Get and set a parameter's gradient likewise, in an array of the host with gaps or of f64
- * (<cltrain/array.h>). For buffers, see clt_trainer_copy_out. */
-CLT_API clt_status clt_trainer_gradient_array(clt_trainer *trainer, int device, const char *name,
-                                              const clt_array *to);
-CLT_API clt_status clt_trainer_set_gradient_array(clt_trainer *trainer, int device,
-                                                  const char *name, const clt_array *from);
-
 /* Sets the base rate of the steps that begin from now on. The schedule still applies. Errors:
  * INVALID_ARGUMENT if the rate is negative or not finite. */
 CLT_API clt_status clt_trainer_set_lr(clt_trainer *trainer, double lr);
@@ -515,15 +490,6 @@ CLT_API clt_status clt_trainer_set_weights(clt_trainer *trainer, const double *w
 CLT_API int64_t clt_trainer_steps(const clt_trainer *trainer);
 CLT_API void clt_trainer_set_steps(clt_trainer *trainer, int64_t steps);
 
-/* Access the optimizer's tensors. A slot has a name ("momentum_buffer", or "exp_avg", "exp_avg_sq";
- * NULL past the last), and a tensor for each parameter, as for clt_store_get and clt_store_set. All
- * ranks call slot_get together in the cases in which they call clt_trainer_save. */
-CLT_API const char *clt_trainer_slot_name(const clt_trainer *trainer, int slot);
-CLT_API clt_status clt_trainer_slot_get(clt_trainer *trainer, int slot, const char *name,
-                                        void *data, size_t bytes);
-CLT_API clt_status clt_trainer_slot_set(clt_trainer *trainer, int slot, const char *name,
-                                        const void *data, size_t bytes);
-
 /* Copies parameters, states, optimizer slots and the number of steps from rank `root` to the
  * others. All ranks call it. Use it after clt_store_load or clt_trainer_restore on rank `root`. If
  * parameters are split over ranks (clt_shard), all ranks load or restore before it. With `wire` all
@@ -531,16 +497,6 @@ CLT_API clt_status clt_trainer_slot_set(clt_trainer *trainer, int slot, const ch
  * the rank does not have all parts of the parameters).
  */
 CLT_API clt_status clt_trainer_broadcast(clt_trainer *trainer, int root);
-
-/* Copy a gradient or an optimizer's tensor from a device, or to it, as clt_store_copy_out and _in
- * do. Gradients in 16 bits are converted on the device, without the loss scale of f16. When and
- * where to write gradients is as for clt_trainer_set_gradient, and rows or elements that are not
- * written stay. UNSUPPORTED also: the device has a shard of the tensor (zero, offload, devices of
- * several kinds). */
-CLT_API clt_status clt_trainer_copy_out(clt_trainer *trainer, const clt_tensor_copy *copy,
-                                        struct _cl_event **event);
-CLT_API clt_status clt_trainer_copy_in(clt_trainer *trainer, const clt_tensor_copy *copy,
-                                       struct _cl_event **event);
 
 /* Waits until the devices have done everything that was enqueued. */
 CLT_API clt_status clt_trainer_wait(clt_trainer *trainer);

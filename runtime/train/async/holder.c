@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/vec.h"
 #include "data/core/dataset.h"
+#include "train/fit/fit.h"
 
 CLT_STRUCT_INIT(clt_async_options, .holders = 1, .silence = 10, .patience = 120)
 CLT_STRUCT_INIT(clt_async_worked, )
@@ -510,6 +511,8 @@ clt_status clt_async_hold(const clt_graph *graph, clt_device *device,
                         "asynchronous training: evaluate the test set instead");
     if (train)
         CLT_TRY(clt_dataset_need_fixed(train, "holders of asynchronous training"));
+    if (fit)
+        CLT_TRY(clt_fit_refuse_hooks(fit, "clt_async_hold"));
     if (!own.host)
         own.host = host_of(own.listen, host, sizeof host);
     if (own.number && is_any(own.host))

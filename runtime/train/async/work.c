@@ -267,6 +267,7 @@ clt_status clt_async_work(clt_trainer *trainer, clt_dataset *train, const clt_fi
     clt_async_worker w = {.trainer = trainer, .fit = fit, .options = async};
     const double began = clt_clock();
     CLT_TRY(check(trainer, train, async));
+    CLT_TRY(clt_fit_refuse_hooks(fit, "clt_async_work"));
     clt_async_worked_init(&w.worked);
     clt_status status = prepare(&w, train);
     CLT_NEXT(status, work(&w, train));

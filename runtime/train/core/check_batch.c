@@ -19,17 +19,11 @@ static clt_status no_feed(const clt_session_device *d, const clt_feed *feeds, in
                     near ? " has a similar name" : "");
 }
 
-/* Checks the array of a feed or fetch (`what`), for samples of a value: of the whole batch, or of
- * one device. `on` is the device that uses the memory. */
-static clt_status check_array(const clt_session *s, const clt_value *v, const char *what,
-                              const clt_array *array, int device, int on, const clt_shares *shares)
+clt_status clt_session_check_array(const clt_session *s, const clt_value *v, const char *label,
+                                   const clt_array *array, int64_t samples, int on)
 {
-    const int64_t samples =
-        device < 0 ? shares->offsets[shares->parts] : clt_shares_samples(shares, on);
     const clt_array wanted = clt_session_dense(v, samples, NULL);
     const clt_device *user = s->devices[on].device;
-    char label[160];
-    snprintf(label, sizeof label, "%s %s", what, v->name);
     CLT_TRY(clt_array_fits(array, label, wanted.dtype, wanted.rank, wanted.shape));
     if (!array->buffer)
         return CLT_OK;
@@ -46,6 +40,18 @@ static clt_status check_array(const clt_session *s, const clt_value *v, const ch
                         (long long)room, (long long)(array->offset + wanted.bytes),
                         (long long)samples, array->offset ? " from its offset on" : "");
     return CLT_OK;
+}
+
+/* Checks the array of a feed or fetch (`what`), for samples of the whole batch, or of one device.
+ */
+static clt_status check_array(const clt_session *s, const clt_value *v, const char *what,
+                              const clt_array *array, int device, int on, const clt_shares *shares)
+{
+    const int64_t samples =
+        device < 0 ? shares->offsets[shares->parts] : clt_shares_samples(shares, on);
+    char label[160];
+    snprintf(label, sizeof label, "%s %s", what, v->name);
+    return clt_session_check_array(s, v, label, array, samples, on);
 }
 
 clt_status clt_session_check_feeds(const clt_session *s, int device, const clt_shares *shares,
@@ -100,6 +106,11 @@ static clt_status check_fetches(const clt_session *s, const clt_step_batch *batc
         if (!v)
             return clt_fail(CLT_NOT_FOUND,
                             "the graph has no output %s: mark the value with clt_output",
+                            fetch->name);
+        if (v->input_gradient)
+            return clt_fail(CLT_UNSUPPORTED,
+                            "fetch %s: backward computes it after outputs are fetched: call "
+                            "clt_trainer_input_gradient",
                             fetch->name);
         if (!clt_type_has_batch(&v->type) && fetch->device < 0 && shares->parts > 1)
             return clt_fail(CLT_INVALID_ARGUMENT,

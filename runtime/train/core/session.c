@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "train/core/kept.h"
 #include "train/core/packed.h"
 
 enum { UPSTREAM_BYTES = 256 };
@@ -81,6 +82,8 @@ static clt_status make_device(clt_session *s, int index, const clt_graph *graph,
     for (int l = 0; l < s->n_losses; l++)
         d->known[l] = NAN;
     CLT_TRY(make_inputs(d, s->n_losses));
+    if (!clt_store_owns(s->store, s->store->first + index)) /* owners have no samples */
+        CLT_TRY(clt_kept_create(d));
     return clt_exec_create(d->device, d->plan, &s->store->replicas[index], &s->store->arenas[index],
                            &d->exec);
 }
@@ -123,6 +126,7 @@ static void destroy_device(clt_session_device *d)
     for (int i = 0; i < CLT_RESULT_RING; i++)
         clt_release_event(d->read[i]);
     clt_exec_destroy(d->exec);
+    clt_kept_free(d);
     for (int p = 0; p < 2; p++) {
         for (int i = 0; d->buffers[p] && i < d->plan->n_inputs; i++)
             clt_release_buffer(d->buffers[p][i]);

@@ -13,6 +13,12 @@
 /* Steps whose results are kept: two may be queued, and the results of two more may be unread. */
 enum { CLT_RESULT_RING = 4 };
 
+/* The gradient of an input, see train/core/kept.h. */
+typedef struct clt_kept {
+    const clt_value *gradient; /* NULL: the plan computes none */
+    cl_mem buffer;             /* with room for all micro-batches */
+} clt_kept;
+
 typedef struct clt_session_device {
     clt_device *device;
     clt_plan *plan; /* shared by devices for which clt_store_same_plan holds */
@@ -35,6 +41,8 @@ typedef struct clt_session_device {
     /* by ring entry: the device's samples in the global batch */
     int64_t shares[CLT_RESULT_RING], firsts[CLT_RESULT_RING];
     int max_micro_batches;
+    clt_kept *kept;                 /* by plan input; NULL: no gradients of inputs are wanted */
+    int64_t kept_begin, kept_count; /* the device's samples in this rank's batch of `kept` */
 } clt_session_device;
 
 /* Memory for arrays that a run cannot use where they lie (train/core/packed.h). */
@@ -63,6 +71,7 @@ typedef struct clt_session {
     int64_t totals[CLT_RESULT_RING]; /* with virtual shards: samples of the batch, by ring entry */
     int failed;                      /* the device on which clt_session_collect failed */
     bool shared;                     /* results are summed over ranks */
+    int64_t kept_count;              /* samples of this rank's batch of `kept` */
     int n_losses, n_means;           /* a mean is a loss or a metric */
     double *coefficients;            /* by loss */
     const clt_graph *graph;          /* as the user built it; borrowed */

@@ -11,6 +11,7 @@
 #include "train/core/updates.h"
 #include <cltrain/checkpoint.h>
 #include <cltrain/fit.h>
+#include <cltrain/gradients.h>
 
 /* The parts of a step that have run. */
 typedef enum clt_phase {
@@ -74,12 +75,15 @@ struct clt_trainer {
     atomic_int lost;                   /* the device that failed; -1: none */
     bool may_idle;   /* clt_fit runs, in which ranks that lose their last device wait */
     clt_phase phase; /* of a step in parts */
-    bool measured;   /* after reduce: no gradient was set since, so their norm is known */
-    char *given;     /* given.c: what all ranks have set; NULL until needed */
-    float **parked;  /* step/wire.h */
-    bool ends;       /* clt_trainer_destroy was called */
-    bool keeps;      /* this trainer is counted in store->keepers */
-    bool feeds_back; /* this trainer is counted in store->feeders */
+    /* Gradients of inputs are those of the last batch; and its update is enqueued. */
+    bool kept, kept_updated;
+    const char *within; /* the callback that runs, in which no step may begin; NULL: none */
+    bool measured;      /* after reduce: no gradient was set since, so their norm is known */
+    char *given;        /* given.c: what all ranks have set; NULL until needed */
+    float **parked;     /* step/wire.h */
+    bool ends;          /* clt_trainer_destroy was called */
+    bool keeps;         /* this trainer is counted in store->keepers */
+    bool feeds_back;    /* this trainer is counted in store->feeders */
 };
 
 /* build.c: build and free every part that depends on the store's devices. After
@@ -153,6 +157,9 @@ clt_status clt_trainer_save_in_run(clt_trainer *trainer, const char *dir, clt_po
 clt_status clt_trainer_restore_with(clt_trainer *trainer, bool together, const char *path,
                                     clt_position *position, int64_t *seed);
 
+/* step.c: fails with STATE within a callback of clt_fit. */
+clt_status clt_step_allowed(const clt_trainer *trainer);
+
 /* step.c: returns true if the guard stopped at the ring entry's step. The step status must have
  * been read. */
 bool clt_step_stopped(const clt_trainer *trainer, int entry);
@@ -176,6 +183,10 @@ clt_status clt_step_event(const clt_session *session, int entry, struct _cl_even
 clt_status clt_gradients_may_set(const clt_trainer *trainer);
 void clt_gradients_note(clt_trainer *trainer, const clt_slot *tensor);
 void clt_gradients_forget(clt_trainer *trainer);
+
+/* gradients.c: finds the loss scale by which the gradients on a device are multiplied, of a step
+ * whose update is enqueued or not. */
+clt_status clt_gradients_scale(const clt_trainer *trainer, int device, bool updated, float *scale);
 
 /* given.c: fails with MISMATCH, on all ranks, if only some have set the gradient of a parameter
  * that no loss depends on. Collective. */

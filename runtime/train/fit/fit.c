@@ -1,6 +1,7 @@
 /* Runs the loop over epochs and steps. */
 #include <cltrain/fit.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -37,6 +38,51 @@ clt_status clt_fit_options_check(const clt_fit_options *o, const clt_trainer *t)
     return clt_policies_check(o);
 }
 
+clt_status clt_fit_refuse_hooks(const clt_fit_options *o, const char *what)
+{
+    return o->on_step_begin || o->on_gradients
+               ? clt_fail(CLT_UNSUPPORTED, "%s does not call clt_fit_options.%s: leave it NULL",
+                          what, o->on_step_begin ? "on_step_begin" : "on_gradients")
+               : CLT_OK;
+}
+
+/* Calls a hook of the step that begins. */
+static void call_hook(clt_fit_run *f, const char *name,
+                      int (*hook)(void *user, clt_trainer *trainer, const clt_progress *progress))
+{
+    clt_trainer *t = f->trainer;
+    const int64_t at = t->schedule_step < 0 ? f->tried.step : t->schedule_step;
+    const clt_progress progress = {.step = f->tried.step + 1,
+                                   .epoch = f->tried.epoch + 1,
+                                   .samples = f->tried.samples,
+                                   .total_steps = f->total_steps,
+                                   .loss = NAN,
+                                   .norm = NAN,
+                                   .lr = clt_schedule_rate(&t->options.schedule, t->options.lr, at),
+                                   .loss_scale = f->loss_scale,
+                                   .skipped = f->skipped,
+                                   .seconds = clt_clock() - f->began,
+                                   .wait_seconds = clt_fit_waited(f),
+                                   .test_loss = NAN,
+                                   .test_metric = NAN};
+    t->within = name;
+    if (hook(f->options->user, t, &progress))
+        f->hook_stop = true;
+    t->within = NULL;
+}
+
+/* Makes a step. With a hook it has two calls, also on a rank that has no samples for it. */
+static clt_status make_step(clt_fit_run *f, const clt_step_batch *batch, bool hooks)
+{
+    clt_trainer *t = f->trainer;
+    if (!f->options->on_gradients)
+        return clt_trainer_step(t, batch, NULL);
+    CLT_TRY(clt_trainer_gradients(t, batch));
+    if (hooks)
+        call_hook(f, "on_gradients", f->options->on_gradients);
+    return clt_trainer_apply(t, NULL);
+}
+
 /* Called after all ranks have dropped a step. Each rank learns of the failure, its own or
  * another's. */
 static clt_status drop(clt_fit_run *f, clt_status failure)
@@ -60,7 +106,7 @@ static clt_status drop_step(clt_fit_run *f, clt_status failure)
     snprintf(message, sizeof message, "%s", clt_error_message());
     clt_source_none(f->source, f->batch, &none);
     t->exchange.vote |= CLT_VOTE_DROP;
-    clt_trainer_step(t, &none, NULL);
+    make_step(f, &none, false);
     clt_error_restore(message);
     return t->exchange.votes & CLT_VOTE_DROP ? drop(f, failure) : failure;
 }
@@ -83,7 +129,9 @@ static clt_status one_step(clt_fit_run *f)
     f->after = (clt_position){batch.next_epoch, batch.next_sample};
     f->tried_due = clt_fit_due(f, step + 1, batch.epoch, batch.last_of_epoch);
     f->trainer->schedule_step = clt_fit_schedule_step(f, start);
-    const clt_status stepped = clt_trainer_step(f->trainer, &batch.step, NULL);
+    if (f->options->on_step_begin)
+        call_hook(f, "on_step_begin", f->options->on_step_begin);
+    const clt_status stepped = make_step(f, &batch.step, true);
     if (stepped == CLT_ABORTED && f->trainer->exchange.votes & CLT_VOTE_DROP)
         return drop(f, CLT_OK);
     CLT_TRY(stepped);
@@ -196,7 +244,8 @@ static bool stops(const clt_fit_run *f)
 {
     clt_trainer *t = f->trainer;
     const clt_fit_options *o = f->options;
-    const bool now_stop = (o->should_stop && o->should_stop(o->user)) || f->idle_stop;
+    const bool now_stop =
+        (o->should_stop && o->should_stop(o->user)) || f->idle_stop || f->hook_stop;
     if (t->all.ranks == 1)
         return now_stop;
     t->exchange.vote =
@@ -359,6 +408,7 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
                    const clt_fit_options *options)
 {
     CLT_TRY(clt_fit_options_check(options, trainer));
+    CLT_TRY(clt_step_allowed(trainer));
     CLT_TRY(clt_store_check_devices(trainer->store));
     CLT_TRY(clt_rest_check(trainer->store->rest));
     clt_fit_run f = {.trainer = trainer,

@@ -57,6 +57,7 @@ typedef struct clt_fit_run {
     int n_news, news_room; /* bytes */
     double told;           /* when idle ranks were told last */
     bool idle_stop;        /* an idle rank wants the run to stop */
+    bool hook_stop;        /* a hook wants the run to stop */
     bool failing;          /* the run has failed, and ranks may be apart */
 } clt_fit_run;
 
@@ -68,6 +69,9 @@ int64_t clt_fit_samples(const clt_fit_run *f);
 
 /* Finds where the first batch starts and how many steps there are. All ranks agree. */
 clt_status clt_fit_begin(clt_fit_run *f, clt_dataset *train);
+
+/* Fails with UNSUPPORTED if the options have hooks: `what` has none. */
+clt_status clt_fit_refuse_hooks(const clt_fit_options *options, const char *what);
 
 /* Returns the step at which the schedule is for a batch that starts at `position`; -1 stands for
  * the number of steps done. */

@@ -23,6 +23,12 @@ static clt_status find_record(clt_trainer *t, int64_t step, int *entry)
     return CLT_OK;
 }
 
+/* Within a step, evaluation and prediction would take the memory that the update reads. */
+static clt_status check_outside(const clt_trainer *t)
+{
+    return t->phase == CLT_PHASE_NONE ? CLT_OK : clt_step_allowed(t);
+}
+
 static clt_status collect(clt_trainer *t, clt_session *session, int entry)
 {
     const size_t bytes = (size_t)session->n_means * sizeof *t->results.sums;
@@ -39,7 +45,12 @@ clt_status clt_trainer_result(clt_trainer *t, int64_t step, clt_step_result *res
     CLT_TRY(CLT_CHECK_STRUCT(result, clt_step_result));
     CLT_TRY(find_record(t, step, &entry));
     CLT_TRY(collect(t, t->training, entry));
-    const float *step_status = t->devices[0].step_status + CLT_STEP_STATUS * entry;
+    /* Until its update a step has losses only. The status is that of an earlier step. */
+    static const float unknown[CLT_STEP_STATUS] = {
+        [CLT_STEP_STATUS_OK] = 1, [CLT_STEP_STATUS_USED] = 1};
+    const bool updated = step < t->steps;
+    const float *step_status =
+        updated ? t->devices[0].step_status + CLT_STEP_STATUS * entry : unknown;
     clt_step_result r = {
         .struct_size = sizeof r,
         .step = step,
@@ -52,7 +63,7 @@ clt_status clt_trainer_result(clt_trainer *t, int64_t step, clt_step_result *res
     for (int l = 0; l < t->training->n_losses; l++)
         if (t->results.weights[l] > 0)
             r.loss += t->training->coefficients[l] * t->results.sums[l] / t->results.weights[l];
-    if (clt_step_stopped(t, entry))
+    if (updated && clt_step_stopped(t, entry))
         return clt_trainer_diagnose(t, step);
     *result = r;
     return CLT_OK;
@@ -86,6 +97,7 @@ static clt_status run_outside(clt_trainer *t, const char *name, bool reads)
 clt_status clt_trainer_evaluate(clt_trainer *t, const clt_step_batch *batch, double *sums,
                                 double *weights)
 {
+    CLT_TRY(check_outside(t));
     CLT_TRY(clt_store_check_devices(t->store));
     CLT_TRY(clt_verify_evaluation(t));
     CLT_TRY(clt_step_prepare(t, t->evaluation, batch));
@@ -114,6 +126,7 @@ static clt_status make_prediction(clt_trainer *t)
 clt_status clt_trainer_predict(clt_trainer *t, const clt_step_batch *batch,
                                struct _cl_event **event)
 {
+    CLT_TRY(check_outside(t));
     CLT_TRY(clt_store_check_devices(t->store));
     CLT_TRY(clt_step_check_event(t, event));
     CLT_TRY(make_prediction(t));

@@ -20,6 +20,7 @@ static clt_status check(const clt_local_run *run, int64_t most)
         return clt_fail(CLT_UNSUPPORTED, "clt_fit_options.validation and .policies are not built "
                                          "for replicas: evaluate the test set instead");
     CLT_TRY(clt_dataset_need_fixed(run->train, "replicas"));
+    CLT_TRY(clt_fit_refuse_hooks(o, "clt_local_fit"));
     if (o->n_splits)
         return clt_fail(CLT_UNSUPPORTED, "clt_fit_options.splits is not built for replicas");
     if (o->schedule_batch < 0)

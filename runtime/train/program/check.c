@@ -29,8 +29,9 @@ typedef struct check {
 
 static uint64_t hash_plan(const clt_outline *o)
 {
-    const int numbers[] = {o->n_nodes,       o->n_forward, o->n_segments,       o->n_ready,
-                           o->n_collectives, o->n_assigns, o->output_gradients, o->unwritten};
+    const int numbers[] = {o->n_nodes,          o->n_forward,     o->n_segments,
+                           o->n_ready,          o->n_collectives, o->n_assigns,
+                           o->output_gradients, o->unwritten,     o->input_gradients};
     uint64_t hash = clt_hash(numbers, sizeof numbers, 0);
     hash = clt_hash(o->segments, (size_t)o->n_segments * sizeof *o->segments, hash);
     hash = clt_hash(o->ready, (size_t)o->n_ready * sizeof *o->ready, hash);

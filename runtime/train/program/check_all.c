@@ -107,11 +107,12 @@ static clt_status check_one(trial *t, int try)
     return status;
 }
 
+/* Whether the program runs for steps of one micro-batch only. */
 static bool is_part(clt_step_program_kind kind)
 {
     return kind == CLT_PROGRAM_FORWARD || kind == CLT_PROGRAM_BACKWARD ||
-           kind == CLT_PROGRAM_REDUCE || kind == CLT_PROGRAM_REDUCED || kind == CLT_PROGRAM_APPLY ||
-           kind == CLT_PROGRAM_APPLY_GIVEN;
+           kind == CLT_PROGRAM_BACKWARD_AGAIN || kind == CLT_PROGRAM_REDUCE ||
+           kind == CLT_PROGRAM_REDUCED;
 }
 
 static clt_status check_kind(trial *t)
@@ -137,9 +138,11 @@ static clt_status check_kind(trial *t)
 static clt_status check_kinds(trial *t)
 {
     static const clt_step_program_kind kinds[] = {
-        CLT_PROGRAM_STEP,    CLT_PROGRAM_FORWARD, CLT_PROGRAM_BACKWARD,    CLT_PROGRAM_REDUCE,
-        CLT_PROGRAM_REDUCED, CLT_PROGRAM_APPLY,   CLT_PROGRAM_APPLY_GIVEN, CLT_PROGRAM_WEIGHTS,
-        CLT_PROGRAM_OUTSIDE, CLT_PROGRAM_VERIFY,  CLT_PROGRAM_DIAGNOSE};
+        CLT_PROGRAM_STEP,     CLT_PROGRAM_GRADIENTS,      CLT_PROGRAM_FORWARD,
+        CLT_PROGRAM_BACKWARD, CLT_PROGRAM_BACKWARD_AGAIN, CLT_PROGRAM_REDUCE,
+        CLT_PROGRAM_REDUCED,  CLT_PROGRAM_APPLY,          CLT_PROGRAM_APPLY_GIVEN,
+        CLT_PROGRAM_WEIGHTS,  CLT_PROGRAM_OUTSIDE,        CLT_PROGRAM_VERIFY,
+        CLT_PROGRAM_DIAGNOSE};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         t->kind = kinds[k];
         if (t->kind != CLT_PROGRAM_VERIFY || t->world->count > 1)

@@ -212,27 +212,42 @@ static void of_norm(writer *w, clt_instruction_kind kind, int micro, int version
             .kind = kind, .on = from, .item = -1, .micro = micro, .version = version, .peer = -1});
 }
 
+/* Shares the norm and votes of all devices, if they do not come with the reductions. */
+static void share_words(writer *w, clt_operand from)
+{
+    if (from == CLT_ON_NONE)
+        return;
+    of_norm(w, CLT_DO_WORDS, last_of(w), reduced(w, clt_input_reduces(w->in)), from);
+    clt_write_collective(w, CLT_GROUP_ALL, CLT_DO_START, CLT_ON_WORDS, -1, 0, CLT_VERSION_NEW, -1);
+    clt_write_collective(w, CLT_GROUP_ALL, CLT_DO_COMPLETE, CLT_ON_WORDS, -1, 0, CLT_VERSION_NEW,
+                         -1);
+}
+
+static clt_operand source_of_norm(const writer *w)
+{
+    return clt_input_has_words(w->in) ? CLT_ON_WORDS : CLT_ON_NONE;
+}
+
+/* A rank that cannot read its samples can make all ranks drop the step. */
+static void may_leave(writer *w, clt_operand from)
+{
+    if (w->in->ranks > 1)
+        of_norm(w, CLT_DO_LEAVE, 0, CLT_VERSION_REDUCED, from);
+}
+
 /* With `leaves`, a rank that cannot read its samples can make all ranks drop the step. Gradients
  * that the caller has `given` are measured, because no reduction has. */
 static void status(writer *w, bool leaves, bool given)
 {
     const clt_step_program_input *in = w->in;
-    const clt_operand from = given                     ? CLT_ON_GRADIENT
-                             : clt_input_has_words(in) ? CLT_ON_WORDS
-                                                       : CLT_ON_NONE;
+    const clt_operand from = given ? CLT_ON_GRADIENT : source_of_norm(w);
     if (in->participants == 1) {
         clt_write_plain(w, CLT_DO_STATUS, last_of(w), last_of(w));
         return;
     }
-    if (from != CLT_ON_NONE) {
-        of_norm(w, CLT_DO_WORDS, last_of(w), reduced(w, clt_input_reduces(in)), from);
-        clt_write_collective(w, CLT_GROUP_ALL, CLT_DO_START, CLT_ON_WORDS, -1, 0, CLT_VERSION_NEW,
-                             -1);
-        clt_write_collective(w, CLT_GROUP_ALL, CLT_DO_COMPLETE, CLT_ON_WORDS, -1, 0,
-                             CLT_VERSION_NEW, -1);
-    }
+    share_words(w, from);
     if (leaves)
-        of_norm(w, CLT_DO_LEAVE, 0, CLT_VERSION_REDUCED, from);
+        may_leave(w, from);
     of_norm(w, CLT_DO_STATUS, last_of(w), CLT_VERSION_REDUCED, from);
 }
 
@@ -263,6 +278,13 @@ static bool updates(const clt_step_program_input *in)
     return any;
 }
 
+static void read_results(writer *w)
+{
+    clt_write_plain(w, CLT_DO_READ_RESULTS, last_of(w),
+                    clt_input_shares_results(w->in) ? CLT_VERSION_REDUCED : last_of(w));
+    clt_write_plain(w, CLT_DO_FLUSH, 0, CLT_VERSION_ANY);
+}
+
 static void commit(writer *w, bool updated)
 {
     const clt_step_program_input *in = w->in;
@@ -274,13 +296,12 @@ static void commit(writer *w, bool updated)
                         reduced(w, in->means && reduces(w)));
     ship(w);
     clt_write_plain(w, CLT_DO_READ_STATUS, 0, CLT_VERSION_ANY);
-    clt_write_plain(w, CLT_DO_READ_RESULTS, last_of(w),
-                    clt_input_shares_results(in) ? CLT_VERSION_REDUCED : last_of(w));
-    clt_write_plain(w, CLT_DO_FLUSH, 0, CLT_VERSION_ANY);
+    read_results(w);
     clt_write_plain(w, CLT_DO_COMMITTED, 0, CLT_VERSION_ANY);
 }
 
-static void whole_step(writer *w)
+/* A step until all gradients are reduced. */
+static void reduced_gradients(writer *w, bool streams)
 {
     const clt_step_program_input *in = w->in;
     wait(w);
@@ -295,19 +316,28 @@ static void whole_step(writer *w)
     }
     complete_results(w);
     complete_means(w);
-    complete_gradients(w, in->streams);
-    status(w, in->ranks > 1, false);
-    commit(w, in->streams);
+    complete_gradients(w, streams);
+}
+
+static void whole_step(writer *w)
+{
+    reduced_gradients(w, w->in->streams);
+    status(w, true, false);
+    commit(w, w->in->streams);
+}
+
+/* All ranks know before the caller sees the gradients whether the step is dropped. */
+static void gradients_of_step(writer *w)
+{
+    reduced_gradients(w, false);
+    if (w->in->ranks > 1) {
+        share_words(w, source_of_norm(w));
+        may_leave(w, source_of_norm(w));
+    }
+    read_results(w);
 }
 
 /* --- parts of a step, and other calls -------------------------------------------------------- */
-
-static void read_results(writer *w)
-{
-    clt_write_plain(w, CLT_DO_READ_RESULTS, last_of(w),
-                    clt_input_shares_results(w->in) ? CLT_VERSION_REDUCED : last_of(w));
-    clt_write_plain(w, CLT_DO_FLUSH, 0, CLT_VERSION_ANY);
-}
 
 static void share_results(writer *w)
 {
@@ -328,8 +358,10 @@ static void forward_part(writer *w)
     read_results(w);
 }
 
-static void backward_part(writer *w)
+static void backward_part(writer *w, bool again)
 {
+    if (again && w->load != CLT_LOAD_NONE)
+        clt_write_forward_again(w);
     clt_write_upstream(w, 0);
     if (w->load != CLT_LOAD_NONE)
         clt_write_backward(w, 0, false);
@@ -386,11 +418,15 @@ clt_status clt_step_program_generate(const clt_step_program_input *input,
     case CLT_PROGRAM_STEP:
         whole_step(&w);
         break;
+    case CLT_PROGRAM_GRADIENTS:
+        gradients_of_step(&w);
+        break;
     case CLT_PROGRAM_FORWARD:
         forward_part(&w);
         break;
     case CLT_PROGRAM_BACKWARD:
-        backward_part(&w);
+    case CLT_PROGRAM_BACKWARD_AGAIN:
+        backward_part(&w, kind == CLT_PROGRAM_BACKWARD_AGAIN);
         break;
     case CLT_PROGRAM_REDUCE:
     case CLT_PROGRAM_REDUCED:

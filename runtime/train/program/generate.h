@@ -31,10 +31,12 @@ void clt_write_plain(clt_program_writer *writer, clt_instruction_kind kind, int 
 /* Starts the reduction of a bucket of gradients, if devices divide the samples. */
 void clt_write_start_gradient(clt_program_writer *writer, int bucket);
 
-/* Add forward of a micro-batch; the inputs that it had, for backward; the gradients of its outputs;
- * and backward. With `reduce`, buckets are reduced as soon as they are ready. */
+/* Add forward of a micro-batch; the inputs that it had, for backward; forward of the only one
+ * again, on the inputs that it had; the gradients of its outputs; and backward. With `reduce`,
+ * buckets are reduced as soon as they are ready. */
 void clt_write_forward(clt_program_writer *writer, int micro);
 void clt_write_refeed(clt_program_writer *writer, int micro);
+void clt_write_forward_again(clt_program_writer *writer);
 void clt_write_upstream(clt_program_writer *writer, int micro);
 void clt_write_backward(clt_program_writer *writer, int micro, bool reduce);
 

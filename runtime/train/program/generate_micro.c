@@ -121,10 +121,19 @@ void clt_write_backward(writer *w, int micro, bool reduce)
         clt_write_plain(w, w->in->plan->n_nodes ? CLT_DO_CLEAR : CLT_DO_ZERO, micro,
                         CLT_VERSION_ANY);
     run_nodes(w, w->in->plan->n_forward, w->in->plan->n_nodes, micro, reduce);
+    if (w->in->plan->input_gradients)
+        clt_write_plain(w, CLT_DO_KEEP, micro, micro);
     if (w->in->tree && clt_load_is_many(w->load))
         clt_write_plain(w, CLT_DO_MERGE, micro, micro);
     else if (!w->in->tree && (w->in->half ? clt_load_is_many(w->load) : micro != 0))
         clt_write_plain(w, w->in->half ? CLT_DO_ADD_HALF : CLT_DO_ADD, micro, micro);
+}
+
+void clt_write_forward_again(writer *w)
+{
+    if (w->in->poison)
+        clt_write_plain(w, CLT_DO_POISON, 0, CLT_VERSION_ANY);
+    run_nodes(w, 0, w->in->plan->n_forward, 0, false);
 }
 
 /* A device without samples has no gradient. It still computes states that do not depend on the

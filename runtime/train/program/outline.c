@@ -22,6 +22,14 @@ static bool has_output_gradients(const clt_plan *plan)
     return false;
 }
 
+static bool has_input_gradients(const clt_plan *plan)
+{
+    for (int i = 0; i < plan->graph->n_values; i++)
+        if (plan->graph->values[i]->output && plan->graph->values[i]->input_gradient)
+            return true;
+    return false;
+}
+
 static clt_status allocate(clt_outline *o)
 {
     o->segments = clt_calloc((size_t)o->n_segments + 1, sizeof *o->segments);
@@ -43,6 +51,7 @@ clt_status clt_outline_create(const clt_plan *plan, clt_outline *o)
                        .n_assigns = plan->graph->n_assigns,
                        .in_flight = plan->options.in_flight,
                        .output_gradients = has_output_gradients(plan),
+                       .input_gradients = has_input_gradients(plan),
                        .unwritten = has_unwritten(plan)};
     CLT_TRY(allocate(o));
     memcpy(o->segments, plan->segments, (size_t)o->n_segments * sizeof *o->segments);
@@ -112,16 +121,16 @@ void clt_outline_mark_edges(const clt_outline *outline, int stage, int stages, b
 /* --- as numbers ------------------------------------------------------------------------------ */
 
 /* Sizes in numbers: of the head, which precedes the arrays, and of their items. */
-enum { HEAD = 9, SEGMENT = 5, COLLECTIVE = 9 };
+enum { HEAD = 10, SEGMENT = 5, COLLECTIVE = 9 };
 
 clt_status clt_outline_pack(const clt_outline *o, int64_t **numbers, int *count, int *room)
 {
     const int more = HEAD + SEGMENT * o->n_segments + o->n_ready + COLLECTIVE * o->n_collectives;
     CLT_TRY(clt_vec_reserve((void **)numbers, *count, room, more, sizeof **numbers));
     int64_t *to = *numbers + *count;
-    const int64_t head[HEAD] = {o->n_nodes,   o->n_forward,        o->n_segments,
-                                o->n_ready,   o->n_collectives,    o->n_assigns,
-                                o->in_flight, o->output_gradients, o->unwritten};
+    const int64_t head[HEAD] = {
+        o->n_nodes,   o->n_forward, o->n_segments,       o->n_ready,   o->n_collectives,
+        o->n_assigns, o->in_flight, o->output_gradients, o->unwritten, o->input_gradients};
     memcpy(to, head, sizeof head);
     to += HEAD;
     for (int i = 0; i < o->n_segments; i++, to += SEGMENT) {
@@ -157,7 +166,8 @@ clt_status clt_outline_unpack(const int64_t *numbers, int count, int *at, clt_ou
                        .n_assigns = (int)from[5],
                        .in_flight = (int)from[6],
                        .output_gradients = from[7] != 0,
-                       .unwritten = from[8] != 0};
+                       .unwritten = from[8] != 0,
+                       .input_gradients = from[9] != 0};
     CLT_TRY(allocate(o));
     from += HEAD;
     for (int i = 0; i < o->n_segments; i++, from += SEGMENT)

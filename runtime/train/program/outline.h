@@ -20,6 +20,7 @@ typedef struct clt_outline {
     int n_assigns;
     int in_flight;         /* as clt_plan_options */
     bool output_gradients; /* the caller passes gradients of outputs */
+    bool input_gradients;  /* the caller reads gradients of inputs */
     bool unwritten;        /* some parameters get no gradient from this plan */
     clt_segment *segments;
     int *ready; /* buckets in the order in which their gradients become ready */

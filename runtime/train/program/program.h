@@ -35,6 +35,7 @@
     X(INSPECT, "inspect")   /* ends the program if a value of nodes [first, end) is not finite */  \
     X(MEAN, "mean")         /* a micro-batch's part in the means of states */                      \
     X(FETCH, "fetch")       /* outputs that the caller asked for */                                \
+    X(KEEP, "keep")         /* copies gradients of inputs where the caller can read them */        \
     X(ADD, "add")           /* adds gradients of a further micro-batch to the earlier ones */      \
     X(ADD_HALF, "add_half") /* adds 16-bit gradients to a sum in f32 */                            \
     X(ROUND, "round")       /* rounds the sum to 16 bits */                                        \
@@ -132,8 +133,10 @@ typedef struct clt_step_program {
 /* The kinds of calls, each of which has its own programs. */
 #define CLT_PROGRAM_KINDS(X)                                                                       \
     X(STEP, "step")                                                                                \
-    X(FORWARD, "forward") /* clt_trainer_forward and the other parts of a step */                  \
+    X(GRADIENTS, "gradients") /* a step up to its update; APPLY follows */                         \
+    X(FORWARD, "forward")     /* clt_trainer_forward and the other parts of a step */              \
     X(BACKWARD, "backward")                                                                        \
+    X(BACKWARD_AGAIN, "backward_again") /* after another: it has overwritten what forward left */  \
     X(REDUCE, "reduce")                                                                            \
     X(REDUCED, "reduced") /* in place of REDUCE, if the caller has reduced the gradients */        \
     X(APPLY, "apply")                                                                              \

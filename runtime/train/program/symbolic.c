@@ -83,6 +83,11 @@ static bool is_reduce(clt_step_program_kind kind)
     return kind == CLT_PROGRAM_REDUCE || kind == CLT_PROGRAM_REDUCED;
 }
 
+static bool is_backward(clt_step_program_kind kind)
+{
+    return kind == CLT_PROGRAM_BACKWARD || kind == CLT_PROGRAM_BACKWARD_AGAIN;
+}
+
 static uint64_t begin_slot(const clt_step_program_input *in, int slot, int bucket, uint64_t own)
 {
     return clt_term(SLOT, (uint64_t)(slot * in->layout->n_buckets + bucket), own);
@@ -115,22 +120,26 @@ static void begin_replica(clt_symbolic_device *s)
     }
 }
 
-/* Parts of a step begin in the state in which the previous part ended. */
+/* Parts of a step begin in the state in which the previous part ended. Before APPLY that may be a
+ * step of several micro-batches. */
 static void begin_part(clt_symbolic_device *s)
 {
     const clt_step_program_input *in = s->in;
+    const int last = clt_symbolic_last(s);
     s->upstream = s->kind == CLT_PROGRAM_DIAGNOSE; /* the step has set the upstream gradients */
     const bool reduces = is_reduce(s->kind), applies = is_apply(s->kind);
-    if (s->kind == CLT_PROGRAM_BACKWARD || reduces || applies) {
-        s->fed = s->now->arena = s->running = 0;
-        s->was_fed[0] = true;
+    if (is_backward(s->kind) || reduces || applies) {
+        clt_symbolic_select(s, last);
+        s->fed = s->now->arena = s->running = last;
+        s->was_fed[last] = true;
         s->waited = true;
         s->now->next = s->kind == CLT_PROGRAM_BACKWARD ? in->plan->n_forward : in->plan->n_nodes;
-        s->now->begun = clt_term(COMPUTED, clt_symbolic_inputs(0), clt_symbolic_parameters(s));
+        s->now->begun = clt_term(COMPUTED, clt_symbolic_inputs(last), clt_symbolic_parameters(s));
         s->means = clt_symbolic_written(
-            clt_term(MEAN, clt_symbolic_computed(s, s->in->plan->n_forward), 0), 0);
+            clt_term(MEAN, clt_symbolic_computed(s, s->in->plan->n_forward), 0), last);
         s->results = s->means;
-        s->round_results[0] = s->results.term;
+        for (int m = 0; m <= last; m++)
+            s->round_results[m] = s->results.term;
         for (int k = 0; k < in->plan->n_collectives; k++)
             s->now->exchanged[k] = in->plan->collectives[k].node < s->now->next ? 2 : 0;
     }
@@ -139,12 +148,12 @@ static void begin_part(clt_symbolic_device *s)
         s->gradients[0][b] = clt_symbolic_written(
             clt_term(GRADIENT, reduced ? 0 : clt_symbolic_computed(s, s->in->plan->n_forward),
                      (uint64_t)b),
-            reduced ? CLT_VERSION_REDUCED : 0);
+            reduced ? CLT_VERSION_REDUCED : last);
         if (reduced && s->kind == CLT_PROGRAM_APPLY) /* no reduction has measured what was given */
             s->measured[b] = s->gradients[0][b].term;
     }
     if (reduces || applies)
-        s->cleared = 0;
+        s->cleared = clt_symbolic_cleared_for(s, last);
     if (applies) {
         if (clt_input_parts(in) > 1)
             s->means = clt_symbolic_written(clt_term(MEAN, 1, 0), CLT_VERSION_REDUCED);
@@ -224,10 +233,44 @@ static bool is_copied(const clt_symbolic_device *s)
     return true;
 }
 
+/* Whether GRADIENTS leaves what APPLY needs. */
+static const char *missing_gradients(const clt_symbolic_device *s)
+{
+    const clt_step_program_input *in = s->in;
+    const int last = clt_symbolic_last(s);
+    for (int b = 0; b < in->layout->n_buckets; b++) {
+        const clt_symbol *g = &s->gradients[0][b];
+        if (in->layout->buckets[b].state)
+            continue;
+        if (clt_input_reduces(in) ? !s->measured[b]
+                                  : !g->valid || g->flight || g->part || g->version != last)
+            return "a bucket is not reduced";
+    }
+    if (!clt_input_reduces(in) && !clt_symbolic_is_cleared(s, clt_symbolic_cleared_for(s, last)))
+        return "gradients that no node writes are not cleared";
+    if (in->means && in->plan->n_assigns &&
+        (!s->means.valid || s->means.flight ||
+         s->means.version != (clt_input_parts(in) > 1 ? CLT_VERSION_REDUCED : last)))
+        return "the means of states are not added up";
+    if (s->ties != clt_symbolic_ties(in))
+        return "the gradient of a tied parameter is not that of all its stages";
+    return in->ranks > 1 && !s->may_leave ? "a rank may have dropped the step" : NULL;
+}
+
+static const char *missing_kept(const clt_symbolic_device *s)
+{
+    const bool backward = clt_symbolic_is_step(s->kind) || is_backward(s->kind);
+    for (int m = 0; backward && s->in->plan->input_gradients && m < s->micro_batches; m++)
+        if (!s->kept[m])
+            return "gradients of inputs of a micro-batch were not kept";
+    return NULL;
+}
+
 const char *clt_symbolic_missing(const clt_symbolic_device *s)
 {
     const clt_step_program_input *in = s->in;
-    const bool step = s->kind == CLT_PROGRAM_STEP, applies = step || is_apply(s->kind);
+    const bool step = clt_symbolic_is_step(s->kind);
+    const bool applies = s->kind == CLT_PROGRAM_STEP || is_apply(s->kind);
     const bool fetches = step || s->kind == CLT_PROGRAM_FORWARD || s->kind == CLT_PROGRAM_OUTSIDE;
     for (int r = 0; r < s->n_requests; r++)
         if (s->requests[r].open)
@@ -246,9 +289,9 @@ const char *clt_symbolic_missing(const clt_symbolic_device *s)
         return "states do not have their next values";
     if (applies && (!s->committed || !s->read_status || !s->read_results))
         return "status or results were not read, or the step was not noted as enqueued";
-    if ((s->kind == CLT_PROGRAM_FORWARD || s->kind == CLT_PROGRAM_WEIGHTS ||
-         s->kind == CLT_PROGRAM_OUTSIDE) &&
-        !s->read_results)
+    const bool reads = s->kind == CLT_PROGRAM_FORWARD || s->kind == CLT_PROGRAM_WEIGHTS ||
+                       s->kind == CLT_PROGRAM_OUTSIDE || s->kind == CLT_PROGRAM_GRADIENTS;
+    if (reads && !s->read_results)
         return "results were not read";
     if (applies && !s->status)
         return "the step has no status";
@@ -256,28 +299,32 @@ const char *clt_symbolic_missing(const clt_symbolic_device *s)
          s->kind == CLT_PROGRAM_REDUCE && clt_input_reduces(in) && b < in->layout->n_buckets; b++)
         if (!in->layout->buckets[b].state && !s->measured[b])
             return "a bucket is not reduced";
-    if (is_reduce(s->kind) && in->means && clt_input_parts(in) > 1 &&
-        s->means.version != CLT_VERSION_REDUCED)
+    if ((is_reduce(s->kind) || s->kind == CLT_PROGRAM_GRADIENTS) && in->means &&
+        clt_input_parts(in) > 1 && s->means.version != CLT_VERSION_REDUCED)
         return "the means of states are those of this device alone";
     if (s->kind == CLT_PROGRAM_FORWARD && in->means && !s->means.valid)
         return "the device's part in the means of states is missing";
     if (step && in->measures && !s->was_measured)
         return "the device's work was not measured";
-    for (int b = 0; s->kind == CLT_PROGRAM_BACKWARD && b < in->layout->n_buckets; b++)
+    for (int b = 0; is_backward(s->kind) && b < in->layout->n_buckets; b++)
         if (!in->layout->buckets[b].state &&
             (!s->gradients[0][b].valid || !clt_symbolic_is_cleared(s, 0)))
             return "a bucket has no gradient";
+    for (int b = 0;
+         is_backward(s->kind) && !s->micro_batches && !in->mesh.zero && b < in->layout->n_buckets;
+         b++)
+        if (!in->layout->buckets[b].state && s->gradients[0][b].term != clt_term(ZERO, 0, 0))
+            return "a device without samples has a gradient";
     if (s->kind == CLT_PROGRAM_VERIFY && !s->compared)
         return "checksums were not compared";
     if (s->kind == CLT_PROGRAM_COPY && !is_copied(s))
         return "the replica or an optimizer slot is not the one to be copied";
     if (s->kind == CLT_PROGRAM_COPY && !s->finished)
         return "the device may still be copying";
-    if ((applies || s->kind == CLT_PROGRAM_FORWARD || s->kind == CLT_PROGRAM_WEIGHTS ||
-         s->kind == CLT_PROGRAM_OUTSIDE) &&
-        s->unflushed)
+    if ((applies || reads) && s->unflushed)
         return "the queue was not flushed";
-    return NULL;
+    const char *why = s->kind == CLT_PROGRAM_GRADIENTS ? missing_gradients(s) : NULL;
+    return why ? why : missing_kept(s);
 }
 
 uint64_t clt_symbolic_final(const clt_symbolic_device *s)
@@ -290,7 +337,7 @@ uint64_t clt_symbolic_final(const clt_symbolic_device *s)
             term = clt_term(FINAL, term, s->slots[k * s->in->layout->n_buckets + b].term);
     }
     for (int m = 0; m < s->micro_batches; m++) /* rounds without samples fetch nothing */
-        term = clt_term(FINAL, term, s->fetched[m]);
+        term = clt_term(FINAL, clt_term(FINAL, term, s->fetched[m]), s->kept[m]);
     return clt_term(FINAL, term, s->means.term);
 }
 
@@ -332,6 +379,7 @@ const char *clt_symbolic_execute(clt_symbolic_device *s, const clt_instruction *
     case CLT_DO_RUN:
     case CLT_DO_MEAN:
     case CLT_DO_FETCH:
+    case CLT_DO_KEEP:
     case CLT_DO_ADD:
     case CLT_DO_ADD_HALF:
     case CLT_DO_ROUND:

@@ -50,6 +50,7 @@ typedef struct clt_symbolic_device {
     uint64_t *measured;
     clt_symbol means, results, totals;
     uint64_t round_results[CLT_SYMBOLIC_ROUNDS], fetched[CLT_SYMBOLIC_ROUNDS];
+    uint64_t kept[CLT_SYMBOLIC_ROUNDS]; /* by micro-batch: its gradients of inputs; 0: none */
     int cleared; /* the micro-batch that the first gradients are cleared for; -1: none */
 
     int fed,

@@ -26,7 +26,7 @@ static const char *all_gradients(const clt_symbolic_device *s, int version, bool
 static const char *note_words(clt_symbolic_device *s, const clt_instruction *i)
 {
     uint64_t term = 0;
-    if (s->kind == CLT_PROGRAM_STEP && s->ties != clt_symbolic_ties(s->in))
+    if (clt_symbolic_is_step(s->kind) && s->ties != clt_symbolic_ties(s->in))
         return "the gradient of a tied parameter is not that of all its stages";
     if (clt_input_reduces(s->in) && i->version != CLT_VERSION_REDUCED)
         return "the norm must be that of the reduced gradients";

@@ -44,7 +44,7 @@ static const char *run_order(clt_symbolic_device *s, const clt_instruction *i)
     if (i->first && i->first != plan->n_forward && s->running != i->micro)
         return "another micro-batch has run in between, and its intermediates are lost";
     if (i->first == 0) {
-        if (s->in->in_flight && s->kind == CLT_PROGRAM_STEP && s->now->arena >= 0 &&
+        if (s->in->in_flight && clt_symbolic_is_step(s->kind) && s->now->arena >= 0 &&
             s->now->next < plan->n_nodes)
             return "backward of the micro-batch before in its slot has not run";
         for (int k = 0; k < plan->n_collectives; k++) {
@@ -148,6 +148,16 @@ static const char *fetch(clt_symbolic_device *s, const clt_instruction *i)
     if (!clt_symbolic_has_outputs(s, i->micro))
         return "the outputs are not there, or backward may have overwritten them";
     s->fetched[i->micro] = clt_symbolic_computed(s, s->in->plan->n_forward);
+    return NULL;
+}
+
+static const char *keep(clt_symbolic_device *s, const clt_instruction *i)
+{
+    if (s->now->arena != i->micro || s->running != i->micro || s->now->next < s->in->plan->n_nodes)
+        return "backward of its micro-batch has not run, or its results are lost";
+    if (s->kept[i->micro] || (i->micro && !s->kept[i->micro - 1]))
+        return "gradients of inputs are kept once for each micro-batch, in their order";
+    s->kept[i->micro] = clt_symbolic_computed(s, s->in->plan->n_nodes);
     return NULL;
 }
 
@@ -310,6 +320,8 @@ const char *clt_symbolic_compute(clt_symbolic_device *s, const clt_instruction *
         return mean(s, i);
     case CLT_DO_FETCH:
         return fetch(s, i);
+    case CLT_DO_KEEP:
+        return keep(s, i);
     case CLT_DO_ADD:
     case CLT_DO_ADD_HALF:
         return add(s, i);

@@ -53,6 +53,12 @@ bool clt_symbolic_has_outputs(const clt_symbolic_device *s, int micro);
 /* Returns true if the results of all rounds exist, including rounds without samples. */
 bool clt_symbolic_has_results(const clt_symbolic_device *s);
 
+/* Returns true for a program that runs all micro-batches of a step. */
+static inline bool clt_symbolic_is_step(clt_step_program_kind kind)
+{
+    return kind == CLT_PROGRAM_STEP || kind == CLT_PROGRAM_GRADIENTS;
+}
+
 /* Returns how many parameters the device has in common with another stage. */
 int clt_symbolic_ties(const clt_step_program_input *in);
 

@@ -205,7 +205,7 @@ clt_status clt_memory_count(const clt_graph *graph, const clt_store *store,
     for (int i = 0; i < graph->n_values; i++) {
         const clt_value *v = graph->values[i];
         if (v->kind == CLT_VALUE_INPUT)
-            m->inputs += input_bytes(v, samples, micro_batches, 3);
+            m->inputs += input_bytes(v, samples, micro_batches, v->input_gradient ? 4 : 3);
         if (v->kind == CLT_VALUE_CONSTANT)
             m->inputs += 2 * constant_bytes(v);
     }
@@ -246,8 +246,9 @@ void clt_memory_count_plans(const clt_store *store, const clt_plan *training,
         for (int i = 0; i < plan->n_inputs; i++)
             if (!is_upstream(plan->graph, plan->inputs[i]) &&
                 (samples || !clt_type_has_batch(&plan->inputs[i]->type)))
-                m->inputs += input_bytes(plan->inputs[i], plan->options.max_batch,
-                                         max_micro_batches, p ? 1 : 2);
+                m->inputs +=
+                    input_bytes(plan->inputs[i], plan->options.max_batch, max_micro_batches,
+                                p ? 1 : 2 + plan->inputs[i]->input_gradient);
         for (int i = 0; i < plan->n_constants; i++)
             m->inputs += constant_bytes(plan->constants[i]);
     }

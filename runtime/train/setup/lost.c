@@ -464,5 +464,6 @@ clt_status clt_trainer_recover(clt_trainer *t, int *redo)
 {
     const int64_t due[2] = {0, 0};
     int64_t largest;
+    CLT_TRY(clt_step_allowed(t));
     return clt_lost_recover(t, due, &largest, redo);
 }

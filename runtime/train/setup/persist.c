@@ -489,6 +489,7 @@ clt_status clt_trainer_restore_with(clt_trainer *t, bool together, const char *p
 {
     clt_checkpoint *checkpoint = NULL;
     clt_reservoir_file *samples = NULL;
+    CLT_TRY(clt_step_allowed(t));
     CLT_TRY(clt_store_check_devices(t->store));
     CLT_TRY(open_first(t, together, path, &checkpoint));
     clt_status status = open_samples(t, together, path, checkpoint, &samples);

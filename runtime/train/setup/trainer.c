@@ -357,6 +357,7 @@ void clt_trainer_tuning(const clt_trainer *t, int *classes, int *left)
 
 clt_status clt_trainer_set_weights(clt_trainer *t, const double *weights, int64_t quantum)
 {
+    CLT_TRY(clt_step_allowed(t));
     CLT_TRY(clt_store_check_devices(t->store));
     if (!t->options.rebalance)
         return clt_fail(CLT_STATE, "this trainer was made without rebalance: its division stays");

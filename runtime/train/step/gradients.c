@@ -6,18 +6,16 @@
 #include "exec/update/convert.h"
 #include "train/store/copies.h"
 #include "train/store/parts.h"
-#include "train/store/whole_arrays.h"
 
 /* --- reading --------------------------------------------------------------------------------- */
 
 /* The place in the step status of the scale by which the gradients are multiplied. */
-static int scale_of(const clt_trainer *t)
+static int scale_of(bool updated)
 {
-    return t->phase == CLT_PHASE_NONE ? CLT_STEP_STATUS_USED : CLT_STEP_STATUS_SCALE;
+    return updated ? CLT_STEP_STATUS_USED : CLT_STEP_STATUS_SCALE;
 }
 
-/* Finds the loss scale of the step that computed the gradient. */
-static clt_status find_loss_scale(const clt_trainer *t, int device, float *scale)
+clt_status clt_gradients_scale(const clt_trainer *t, int device, bool updated, float *scale)
 {
     float floats[CLT_STEP_STATUS];
     *scale = 1;
@@ -26,7 +24,7 @@ static clt_status find_loss_scale(const clt_trainer *t, int device, float *scale
     CLT_TRY(clt_replica_read(&t->store->replicas[device],
                              clt_update_status_buffer(t->devices[device].update), 0, sizeof floats,
                              floats));
-    *scale = floats[scale_of(t)];
+    *scale = floats[scale_of(updated)];
     return CLT_OK;
 }
 
@@ -49,7 +47,7 @@ static clt_status read_gradient(const clt_trainer *t, int device, int bucket, in
     const cl_mem buffer = clt_replica_gradients(r, precision)[bucket];
     const int64_t count = bytes / 4;
     float scale;
-    CLT_TRY(find_loss_scale(t, device, &scale));
+    CLT_TRY(clt_gradients_scale(t, device, t->phase == CLT_PHASE_NONE, &scale));
     CLT_TRY(clt_replica_read_floats(r, (clt_view){buffer, at / 4 * clt_dtype_size(precision)},
                                     precision, count, data));
     for (int64_t i = 0; scale != 1 && i < count; i++)
@@ -208,35 +206,6 @@ clt_status clt_trainer_set_gradient(clt_trainer *t, int device, const char *name
     return CLT_OK;
 }
 
-clt_status clt_trainer_gradient_array(clt_trainer *t, int device, const char *name,
-                                      const clt_array *to)
-{
-    const clt_slot *slot;
-    clt_tensor_dense dense;
-    CLT_TRY(clt_store_slot(t->store, name, &slot));
-    CLT_TRY(clt_tensor_dense_make(to, slot, CLT_F32, &dense));
-    clt_status status = clt_trainer_gradient(t, device, name, clt_tensor_dense_data(&dense),
-                                             (size_t)dense.view.bytes);
-    if (dense.own)
-        CLT_NEXT(status, clt_array_copy(&dense.view, to));
-    clt_tensor_dense_free(&dense);
-    return status;
-}
-
-clt_status clt_trainer_set_gradient_array(clt_trainer *t, int device, const char *name,
-                                          const clt_array *from)
-{
-    const clt_slot *slot;
-    clt_tensor_dense dense;
-    CLT_TRY(clt_store_slot(t->store, name, &slot));
-    CLT_TRY(clt_tensor_dense_make(from, slot, CLT_F32, &dense));
-    clt_status status = dense.own ? clt_array_copy(from, &dense.view) : CLT_OK;
-    CLT_NEXT(status, clt_trainer_set_gradient(t, device, name, clt_tensor_dense_data(&dense),
-                                              (size_t)dense.view.bytes));
-    clt_tensor_dense_free(&dense);
-    return status;
-}
-
 /* --- copies ---------------------------------------------------------------------------------- */
 
 static clt_status find_copied(const clt_trainer *t, const clt_tensor_copy *copy, bool in,
@@ -279,7 +248,7 @@ static clt_status copy_on(clt_trainer *t, int d, const clt_tensor_copy *copy, bo
             (clt_view){clt_replica_gradients(r, precision)[slot->bucket],
                        clt_store_part(t->store, d, slot)->offset / 4 * clt_dtype_size(precision)};
         place.status = clt_update_status_buffer(t->devices[d].update);
-        place.scale = scale_of(t);
+        place.scale = scale_of(t->phase == CLT_PHASE_NONE);
     }
     if (in && !slots)
         clt_gradients_note(t, slot);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "train/core/kept.h"
 #include "train/planner/balance.h"
 #include "train/step/diagnose.h"
 #include "train/step/states.h"
@@ -351,6 +352,8 @@ static clt_status execute(context *c)
     case CLT_DO_FETCH:
         return c->part.count ? clt_session_fetch(s, d, &call->batch, c->part, b->leads, &c->run)
                              : CLT_OK;
+    case CLT_DO_KEEP:
+        return clt_kept_add(c->sd, &c->run, c->part, c->u->update);
     case CLT_DO_ADD:
     case CLT_DO_ADD_HALF:
         return add(c);

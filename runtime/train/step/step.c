@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "train/core/kept.h"
 #include "train/core/packed.h"
 #include "train/core/trainer.h"
 #include "train/step/shards.h"
@@ -111,12 +112,23 @@ static clt_status throttle(clt_trainer *t)
     return CLT_OK;
 }
 
+clt_status clt_step_allowed(const clt_trainer *t)
+{
+    return t->within ? clt_fail(CLT_STATE,
+                                "%s is a callback of clt_fit, which makes the steps: this call "
+                                "would replace the step under way",
+                                t->within)
+                     : CLT_OK;
+}
+
 static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool whole)
 {
+    CLT_TRY(clt_step_allowed(t));
     CLT_TRY(clt_store_check_devices(t->store));
     /* Drop the parts of a step that was not applied. */
     t->phase = CLT_PHASE_NONE;
     clt_gradients_forget(t);
+    t->kept = false;
     for (int d = 0; d < t->all.own; d++)
         t->devices[d].rounded = false;
     CLT_TRY(throttle(t));
@@ -144,6 +156,7 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool w
         t->training->devices[d].firsts[t->call.entry] =
             t->call.batch.first + clt_shares_begin(&t->shares, d);
     }
+    clt_kept_note(t->training, &t->shares);
     return find_weights(t);
 }
 
@@ -169,17 +182,23 @@ clt_status clt_step_check_event(const clt_trainer *t, struct _cl_event *const *e
                           t->all.own);
 }
 
+static clt_status dropped(clt_trainer *t)
+{
+    t->exchange.votes = t->devices[0].votes;
+    t->results.records[t->call.entry].step = -1;
+    return clt_fail(CLT_ABORTED, "step %lld: a rank could not read its samples",
+                    (long long)t->steps + 1);
+}
+
 static clt_status end_step(clt_trainer *t, struct _cl_event **event)
 {
     t->phase = CLT_PHASE_NONE;
     clt_gradients_forget(t);
     t->exchange.votes = t->devices[0].votes;
-    if (t->exchange.votes & CLT_VOTE_DROP) {
-        t->results.records[t->call.entry].step = -1;
-        return clt_fail(CLT_ABORTED, "step %lld: a rank could not read its samples",
-                        (long long)t->steps + 1);
-    }
+    if (t->exchange.votes & CLT_VOTE_DROP)
+        return dropped(t);
     t->steps++;
+    t->kept_updated = true;
     clt_shards_drop(t); /* slots that were set and not sent */
     CLT_TRY(clt_step_event(t->training, t->call.entry, event));
     return clt_step_fetched(t, t->training);
@@ -190,12 +209,27 @@ clt_status clt_trainer_step(clt_trainer *t, const clt_step_batch *batch, struct 
     CLT_TRY(clt_step_check_event(t, event));
     CLT_TRY(begin_step(t, batch, true));
     CLT_TRY(run(t, CLT_PROGRAM_STEP));
+    t->kept = true;
     return end_step(t, event);
+}
+
+clt_status clt_trainer_gradients(clt_trainer *t, const clt_step_batch *batch)
+{
+    CLT_TRY(begin_step(t, batch, true));
+    CLT_TRY(run(t, CLT_PROGRAM_GRADIENTS));
+    if (t->devices[0].votes & CLT_VOTE_DROP)
+        return dropped(t);
+    CLT_TRY(clt_step_fetched(t, t->training));
+    t->phase = CLT_PHASE_REDUCED;
+    t->measured = t->kept = true;
+    t->kept_updated = false;
+    return CLT_OK;
 }
 
 static clt_status need_phase(const clt_trainer *t, clt_phase phase, const char *call,
                              const char *before)
 {
+    CLT_TRY(clt_step_allowed(t));
     return t->phase >= phase ? CLT_OK : clt_fail(CLT_STATE, "%s needs %s before it", call, before);
 }
 
@@ -229,8 +263,12 @@ clt_status clt_trainer_backward_from(clt_trainer *t, const clt_feed *gradients, 
     CLT_TRY(clt_packed_gradients(t->training, &t->shares, t->call.entry, &gradients, n_gradients));
     t->call.output_gradients = gradients;
     t->call.n_output_gradients = n_gradients;
-    CLT_TRY(run(t, CLT_PROGRAM_BACKWARD));
+    /* Backward overwrites what forward left, so another backward begins with forward again. */
+    const bool again = t->phase > CLT_PHASE_FORWARD;
+    CLT_TRY(run(t, again ? CLT_PROGRAM_BACKWARD_AGAIN : CLT_PROGRAM_BACKWARD));
     t->phase = CLT_PHASE_BACKWARD;
+    t->kept = true;
+    t->kept_updated = false;
     clt_gradients_forget(t); /* another backward has replaced what was set */
     return CLT_OK;
 }

@@ -74,6 +74,7 @@ typedef struct program_case {
     bool collectives;
     sharding sharding;
     bool half, streams, measures, carries, scaled, given, tree;
+    bool keeps;       /* gradients of inputs */
     const char *mesh; /* NULL: dp alone */
     int in_flight;
     clt_axis axis; /* of the collectives */
@@ -290,6 +291,46 @@ static const program_case cases[] = {
      .in_flight = 3},
     {"weights with flights", CLT_PROGRAM_WEIGHTS, 2, 1, {4, 4}, 1, WHOLE, .in_flight = 3},
     {"diagnosis with flights", CLT_PROGRAM_DIAGNOSE, 1, 1, {4}, 1, WHOLE, .in_flight = 2},
+    {"gradients of inputs", CLT_PROGRAM_STEP, 2, 1, {3, 1}, 0, WHOLE, .keeps = true},
+    {"gradients of inputs, collectives", CLT_PROGRAM_STEP, 2, 2, {2, 0}, 1, WHOLE, .keeps = true},
+    {"gradients of inputs in flight",
+     CLT_PROGRAM_STEP,
+     2,
+     1,
+     {5, 3},
+     0,
+     WHOLE,
+     .keeps = true,
+     .in_flight = 2},
+    {"backward, gradients of inputs", CLT_PROGRAM_BACKWARD, 2, 1, {1, 0}, 0, WHOLE, .keeps = true},
+    {"backward again", CLT_PROGRAM_BACKWARD_AGAIN, 2, 1, {1, 0}, 0, WHOLE, .given = true},
+    {"backward again, collectives",
+     CLT_PROGRAM_BACKWARD_AGAIN,
+     2,
+     2,
+     {1, 0},
+     1,
+     WHOLE,
+     .given = true,
+     .keeps = true},
+    {"gradients", CLT_PROGRAM_GRADIENTS, 1, 1, {3}, 0, WHOLE, .keeps = true},
+    {"gradients on two ranks", CLT_PROGRAM_GRADIENTS, 3, 2, {2, 0, 1}, 0, WHOLE, .measures = true},
+    {"gradients, streamed", CLT_PROGRAM_GRADIENTS, 2, 1, {3, 1}, 0, SHARDED, .streams = true},
+    {"gradients in 16 bits", CLT_PROGRAM_GRADIENTS, 2, 1, {3, 2}, 1, WHOLE, .half = true},
+    {"gradients of virtual shards", CLT_PROGRAM_GRADIENTS, 1, 1, {4}, 0, WHOLE, .tree = true},
+    {"gradients in flight", CLT_PROGRAM_GRADIENTS, 2, 2, {5, 0}, 1, WHOLE, .in_flight = 2},
+    {"gradients on a mesh", CLT_PROGRAM_GRADIENTS, 4, 4, {2, 1}, 0, SHARDED, .mesh = "dp=2,tp=2"},
+    {"apply after micro-batches", CLT_PROGRAM_APPLY, 2, 2, {3, 1}, 0, WHOLE, .half = true},
+    {"apply after virtual shards", CLT_PROGRAM_APPLY, 1, 1, {4}, 0, WHOLE, .tree = true},
+    {"apply after flights", CLT_PROGRAM_APPLY, 2, 1, {5, 3}, 0, SHARDED, .in_flight = 2},
+    {"apply what was given after micro-batches",
+     CLT_PROGRAM_APPLY_GIVEN,
+     2,
+     1,
+     {3, 1},
+     0,
+     WHOLE,
+     .half = true},
     {"thousands", CLT_PROGRAM_STEP, THOUSANDS, 512, {1, 0, 1}, 0, WHOLE, .mesh = NULL},
     {"thousands of several kinds",
      CLT_PROGRAM_STEP,
@@ -339,6 +380,7 @@ static void make(const program_case *c, made *m)
                 .inputs = zeros(c->devices, sizeof *m->inputs),
                 .programs = zeros(c->devices, sizeof *m->programs),
                 .devices = zeros(c->devices, sizeof *m->devices)};
+    m->plan.input_gradients = c->keeps;
     if (c->axis == CLT_AXIS_TENSOR)
         m->plan.collectives = sums_of_parts;
     if (c->kind == CLT_PROGRAM_OUTSIDE)

@@ -89,7 +89,7 @@ static bool may_be_dropped(const program_case *c, const clt_instruction *i, int 
     case CLT_DO_UPSTREAM_SCALED: /* every micro-batch, and the previous part, sets the same numbers
                                   */
         return i->micro != 0 || c->in_flight > 1 || c->kind == CLT_PROGRAM_FORWARD ||
-               c->kind == CLT_PROGRAM_BACKWARD;
+               c->kind == CLT_PROGRAM_BACKWARD || c->kind == CLT_PROGRAM_BACKWARD_AGAIN;
     case CLT_DO_RUN: /* the last run: nothing needs it */
     case CLT_DO_ZERO:
     case CLT_DO_CLEAR:
@@ -97,6 +97,7 @@ static bool may_be_dropped(const program_case *c, const clt_instruction *i, int 
     case CLT_DO_ADD: /* zeros follow, or the device sends nothing */
         return micro_batches == 0 && (c->in_flight || c->collectives);
     case CLT_DO_FETCH:
+    case CLT_DO_KEEP:
         return micro_batches < rounds;
     case CLT_DO_ASSIGN: /* another device sends its states */
         return (c->sharding == UNLIKE || c->sharding == OWNED_UNLIKE) &&

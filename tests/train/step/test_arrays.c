@@ -299,6 +299,79 @@ static void parameters_and_gradients(void **state)
     lab_close(&l);
 }
 
+/* The optimizer's tensors in the order of Fortran, and they and a gradient in buffers, on one
+ * device and on two. */
+static void slots_and_buffers(void **state)
+{
+    (void)state;
+    enum { OUT = 9 };
+    const int64_t bytes = OUT * IN * (int64_t)sizeof(float);
+    for (int devices = 1; devices <= 2; devices++) {
+        float dense[OUT * IN], back[OUT * IN];
+        double columns[IN][OUT];
+        cl_mem mem;
+        clt_array view = {.host = columns,
+                          .bytes = sizeof columns,
+                          .dtype = CLT_F64,
+                          .rank = 2,
+                          .shape = {OUT, IN},
+                          .strides = {sizeof(double), sizeof columns[0]}};
+        const clt_array host = CLT_HOST(back);
+        lab l = lab_on_kept(clt_test_devices(devices == 1 ? "pocl" : "pocl/2"));
+        clt_trainer_options options;
+        clt_trainer_options_init(&options);
+        options.optimizer = CLT_MOMENTUM;
+        options.batch = MOST;
+        lab_store(&l, classifier(IN, OUT, CLASSES), 4);
+        lab_trainer(&l, &options);
+        ok(clt_device_buffer_create(l.devices[0], bytes + 64, CL_MEM_READ_WRITE, "own", &mem));
+        const clt_array buffer = CLT_BUFFER(mem, 64);
+        fill(0);
+        const clt_feed feeds[] = {{"x", -1, CLT_HOST(xs)}, {"label", -1, CLT_HOST(labels)}};
+        const clt_step_batch batch = lab_batch(feeds, MOST);
+        ok(clt_trainer_step(l.trainer, &batch, NULL));
+        ok(clt_trainer_slot_get(l.trainer, 0, "a.weight", dense, sizeof dense));
+        ok(clt_trainer_slot_get_array(l.trainer, 0, "a.weight", &view));
+        for (int o = 0; o < OUT; o++)
+            for (int k = 0; k < IN; k++) {
+                assert_true(columns[k][o] == (double)dense[o * IN + k]);
+                columns[k][o] = o - 0.25 * k;
+            }
+        ok(clt_trainer_slot_set_array(l.trainer, 0, "a.weight", &view));
+        ok(clt_trainer_slot_get(l.trainer, 0, "a.weight", back, sizeof back));
+        for (int o = 0; o < OUT; o++)
+            for (int k = 0; k < IN; k++)
+                assert_true((double)back[o * IN + k] == o - 0.25 * k);
+        ok(clt_trainer_slot_get_array(l.trainer, 0, "a.weight", &buffer));
+        ok(clt_trainer_slot_set(l.trainer, 0, "a.weight", dense, sizeof dense));
+        if (devices == 1 || l.devices[0]->context == l.devices[l.n - 1]->context) {
+            ok(clt_trainer_slot_set_array(l.trainer, 0, "a.weight", &buffer));
+            ok(clt_trainer_slot_get_array(l.trainer, 0, "a.weight", &(clt_array)CLT_HOST(dense)));
+            assert_memory_equal(dense, back, sizeof dense);
+        } else {
+            assert_int_equal(clt_trainer_slot_set_array(l.trainer, 0, "a.weight", &buffer),
+                             CLT_INVALID_ARGUMENT);
+        }
+        view.shape[0] = 2;
+        assert_int_equal(clt_trainer_slot_get_array(l.trainer, 0, "a.weight", &view),
+                         CLT_INVALID_ARGUMENT);
+        assert_int_equal(clt_trainer_slot_get_array(l.trainer, 1, "a.weight", &host),
+                         CLT_INVALID_ARGUMENT);
+        assert_int_equal(clt_trainer_slot_set_array(l.trainer, 0, "z", &host), CLT_NOT_FOUND);
+
+        ok(clt_trainer_gradients(l.trainer, &batch));
+        ok(clt_trainer_gradient(l.trainer, 0, "a.weight", dense, sizeof dense));
+        ok(clt_trainer_gradient_array(l.trainer, 0, "a.weight", &buffer));
+        memset(back, 0, sizeof back);
+        ok(clt_trainer_set_gradient(l.trainer, 0, "a.weight", back, sizeof back));
+        ok(clt_trainer_set_gradient_array(l.trainer, 0, "a.weight", &buffer));
+        ok(clt_trainer_gradient(l.trainer, 0, "a.weight", back, sizeof back));
+        assert_memory_equal(dense, back, sizeof dense);
+        clt_release_buffer(mem);
+        lab_close(&l);
+    }
+}
+
 /* The short forms make the steps and predictions of the long ones. */
 static void short_forms(void **state)
 {
@@ -350,6 +423,7 @@ int main(void)
         cmocka_unit_test(queued_steps_have_memory_of_their_own),
         cmocka_unit_test(wrong_arrays_are_refused),
         cmocka_unit_test(parameters_and_gradients),
+        cmocka_unit_test(slots_and_buffers),
         cmocka_unit_test(short_forms),
     };
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
