@@ -215,6 +215,23 @@ inline void log_set(std::function<void(clt_log_level, const char *)> function, c
             nullptr, most);
 }
 
+/* Sets the function of the process that is told how far kernels are compiled; an empty one: none.
+ * See clt_compile_set. Exceptions are dropped, as those of the log. */
+inline void compile_set(std::function<void(const char *, int, int, int)> function)
+{
+    static std::function<void(const char *, int, int, int)> kept;
+    const bool wanted = static_cast<bool>(function);
+    clt_compile_set(nullptr, nullptr);
+    kept = std::move(function);
+    if (wanted)
+        clt_compile_set(
+            [](void *, const char *device, int kernels, int done, int total) {
+                detail::kept_exception dropped;
+                dropped.run([&] { kept(device, kernels, done, total); });
+            },
+            nullptr);
+}
+
 /* The functions of a policy of your own; see <cltrain/policy.h>. Each may be empty, and may throw:
  * the run then ends, and fit throws the exception again. `save` gives one JSON value. */
 struct policy_functions {

@@ -2,7 +2,8 @@
 
 # Written by hand in head.hpp, members.hpp or tail.hpp, because the declaration alone does not tell how C++ should look.
 HAND = {
-    "clt_apply", "clt_apply_text", "clt_chunk", "clt_constant", "clt_dataset_create_callback", "clt_devices_open",
+    "clt_apply", "clt_apply_text", "clt_chunk", "clt_compile_set", "clt_constant",
+    "clt_dataset_create_callback", "clt_devices_open",
     "clt_error_message", "clt_evaluate", "clt_layer_gru", "clt_layer_lstm", "clt_log_set", "clt_planner_weights",
     "clt_printable", "clt_split_with_sizes", "clt_tokenizer_encode", "clt_trainer_evaluate", "clt_value_dim",
     "clt_value_dtype", "clt_value_name", "clt_value_rank",

@@ -258,6 +258,18 @@ void callbacks()
     watch.metric = "x";
     CHECK_ERROR(clt::policy::patience(watch, 0), CLT_INVALID_ARGUMENT, "");
 
+    int told = 0;
+    clt::compile_set([&](const char *, int, int done, int total) {
+        told += done <= total;
+        throw std::domain_error("dropped");
+    });
+    clt::runtime_options cold; /* programs are built anew */
+    cold.cache_dir = "";
+    const clt::store again(graph, clt::devices_open(clt::runtime(cold), test_devices()), 1);
+    trainer = trainer_on(again, graph);
+    clt::compile_set(nullptr);
+    CHECK(told > 0);
+
     std::string lines;
     clt::log_set([&](clt_log_level, const char *line) { lines += line, throw 1; }, CLT_LOG_DEBUG);
     clt::log_set(nullptr, CLT_LOG_ERROR);
