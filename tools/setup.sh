@@ -9,7 +9,7 @@ PACKAGES_BUILD="gcc libc6-dev cmake ninja-build pkg-config opencl-headers ocl-ic
 # Packages to train LeNet on the CPU and to plot the result.
 PACKAGES_RUN="pocl-opencl-icd dataset-fashion-mnist gnuplot-nox"
 # Packages for the tests.
-PACKAGES_TEST="g++ opencl-clhpp-headers libcmocka-dev python3 python3-pip python3-venv python3-numpy
+PACKAGES_TEST="g++ gfortran opencl-clhpp-headers libcmocka-dev python3 python3-pip python3-venv python3-numpy
     python3-pyopencl clang clang-format-14 oclgrind libopenblas-dev libclblast1 mpich libmpich-dev
     groff-base patch git"
 # Packages for tools/debian-packages.

@@ -349,6 +349,9 @@ typedef struct clt_step_batch {
     /* One device: cl_events of the device's context that the step waits for. */
     struct _cl_event *const *wait;
     int n_wait;
+    /* 0; 1: memory of the host is not used where it lies. Feeds are copied before the call returns,
+     * and fetches are filled before it returns. So the memory may be changed or freed at once. */
+    int copied;
 } clt_step_batch;
 
 /* Sets struct_size and the defaults. */

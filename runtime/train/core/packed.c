@@ -27,10 +27,11 @@ static clt_status room(clt_packed *p, int index, int64_t bytes, void **memory)
     while (index >= p->n_blocks)
         CLT_TRY(CLT_PUSH(p->blocks, p->n_blocks, p->room_blocks, none));
     clt_packed_block *block = &p->blocks[index];
-    if (bytes > block->bytes) {
+    if (bytes > block->bytes || !block->memory) {
         clt_free(block->memory);
         *block = none;
-        block->memory = clt_alloc_pages((size_t)bytes);
+        block->memory =
+            clt_alloc_pages((size_t)(bytes ? bytes : 1)); /* a rank may have no samples */
         CLT_TRY_MEMORY(block->memory);
         block->bytes = bytes;
     }
@@ -72,19 +73,38 @@ static clt_status reserve(clt_packed *p, int n_feeds, int n_fetches)
     return CLT_OK;
 }
 
+/* Whether memory is used where it lies. If the caller wants copies, only buffers are. */
+static bool stays(const clt_array *array, clt_dtype dtype, bool copied)
+{
+    return array->buffer || (!copied && clt_array_in_place(array, dtype));
+}
+
+/* Describes an array that is `whole`. */
+static clt_array described(const clt_array *array, const clt_value *v, int64_t samples)
+{
+    if (!array->whole)
+        return *array;
+    clt_array dense = clt_session_dense(v, samples, array->host);
+    dense.offset = array->offset;
+    dense.bytes = array->bytes;
+    return dense;
+}
+
 static clt_status pack_feeds(clt_session *s, clt_packed *p, const clt_shares *shares,
-                             const clt_feed *feeds, int n)
+                             const clt_feed *feeds, int n, bool copied)
 {
     for (int i = 0; i < n; i++) {
         const clt_value *v = find_input(s, feeds[i].name);
         void *memory;
         p->feeds[i] = feeds[i];
-        if (!v || clt_array_in_place(&feeds[i].array, v->type.dtype))
+        if (!v || stays(&feeds[i].array, v->type.dtype, copied))
             continue;
-        clt_array to = clt_session_dense(v, samples_of(shares, feeds[i].device), NULL);
+        const int64_t samples = samples_of(shares, feeds[i].device);
+        const clt_array from = described(&feeds[i].array, v, samples);
+        clt_array to = clt_session_dense(v, samples, NULL);
         CLT_TRY(room(p, i, to.bytes, &memory));
         to.host = memory;
-        const clt_status status = clt_array_copy(&feeds[i].array, &to);
+        const clt_status status = clt_array_copy(&from, &to);
         if (status != CLT_OK)
             return clt_fail_prefix(status, "feed %s: ", feeds[i].name);
         p->feeds[i].array = (clt_array)CLT_HOST(memory);
@@ -103,12 +123,13 @@ static clt_status pack_fetches(clt_session *s, clt_packed *p, const clt_shares *
         void *memory;
         p->fetches[i] = *fetch;
         p->targets[i] = (clt_array){0};
-        if (!v || clt_array_in_place(&fetch->array, v->type.dtype))
+        if (!v || stays(&fetch->array, v->type.dtype, batch->copied))
             continue;
-        clt_array from = clt_session_dense(v, samples_of(shares, fetch->device), NULL);
+        const int64_t samples = samples_of(shares, fetch->device);
+        clt_array from = clt_session_dense(v, samples, NULL);
         CLT_TRY(room(p, batch->n_feeds + i, from.bytes, &memory));
         from.host = memory;
-        p->targets[i] = fetch->array;
+        p->targets[i] = described(&fetch->array, v, samples);
         p->fetches[i].array = from;
         p->fetched = i + 1;
     }
@@ -116,16 +137,16 @@ static clt_status pack_fetches(clt_session *s, clt_packed *p, const clt_shares *
 }
 
 static bool in_place(const clt_session *s, const clt_feed *feeds, int n_feeds,
-                     const clt_fetch *fetches, int n_fetches)
+                     const clt_fetch *fetches, int n_fetches, bool copied)
 {
     bool all = true;
     for (int i = 0; all && i < n_feeds; i++) {
         const clt_value *v = find_input(s, feeds[i].name);
-        all = !v || clt_array_in_place(&feeds[i].array, v->type.dtype);
+        all = !v || stays(&feeds[i].array, v->type.dtype, copied);
     }
     for (int i = 0; all && i < n_fetches; i++) {
         const clt_value *v = find_output(s, fetches[i].name);
-        all = !v || clt_array_in_place(&fetches[i].array, v->type.dtype);
+        all = !v || stays(&fetches[i].array, v->type.dtype, copied);
     }
     return all;
 }
@@ -135,13 +156,13 @@ clt_status clt_packed_begin(clt_session *s, const clt_shares *shares, int entry,
 {
     clt_packed *p = &s->packed[entry];
     p->fetched = 0;
-    if (in_place(s, batch->feeds, batch->n_feeds, batch->fetches, batch->n_fetches))
+    if (in_place(s, batch->feeds, batch->n_feeds, batch->fetches, batch->n_fetches, batch->copied))
         return CLT_OK;
     /* The last run of this entry reads the memory. If it failed, so will the next wait for it. */
     for (int d = 0; d < s->n_devices; d++)
         (void)clt_session_wait(s, d, entry);
     CLT_TRY(reserve(p, batch->n_feeds, batch->n_fetches));
-    CLT_TRY(pack_feeds(s, p, shares, batch->feeds, batch->n_feeds));
+    CLT_TRY(pack_feeds(s, p, shares, batch->feeds, batch->n_feeds, batch->copied));
     CLT_TRY(pack_fetches(s, p, shares, batch));
     batch->feeds = p->feeds;
     batch->fetches = p->fetches;
@@ -152,12 +173,12 @@ clt_status clt_packed_gradients(clt_session *s, const clt_shares *shares, int en
                                 const clt_feed **feeds, int n_feeds)
 {
     clt_packed *p = &s->packed_gradients[entry];
-    if (in_place(s, *feeds, n_feeds, NULL, 0))
+    if (in_place(s, *feeds, n_feeds, NULL, 0, false))
         return CLT_OK;
     for (int d = 0; d < s->n_devices; d++) /* an earlier backward of this step reads the memory */
         CLT_TRY(clt_device_finish(s->devices[d].device));
     CLT_TRY(reserve(p, n_feeds, 0));
-    CLT_TRY(pack_feeds(s, p, shares, *feeds, n_feeds));
+    CLT_TRY(pack_feeds(s, p, shares, *feeds, n_feeds, false));
     *feeds = p->feeds;
     return CLT_OK;
 }

@@ -415,6 +415,44 @@ static void short_forms(void **state)
     lab_close(&a);
 }
 
+/* With `copied`, dense memory may change behind the call too, and fetches are there. */
+static void copied_memory_is_free_at_once(void **state)
+{
+    (void)state;
+    lab a = lab_open("0", 1), b = lab_open("0", 1);
+    float x[9 * IN], y[9 * IN], want[MOST * CLASSES], got[MOST * CLASSES];
+    static float mine[MOST * IN];
+    int32_t own[MOST];
+    const clt_feed feeds[] = {{"x", -1, CLT_HOST(xs)}, {"label", -1, CLT_HOST(labels)}};
+    const clt_feed loose[] = {{"x", -1, CLT_HOST(mine)}, {"label", -1, CLT_HOST(own)}};
+    const clt_fetch fetch = {"logits", -1, CLT_HOST(want)}, other = {"logits", -1, CLT_HOST(got)};
+    for (int step = 0; step < 6; step++) {
+        fill(step);
+        memcpy(mine, xs, sizeof mine);
+        memcpy(own, labels, sizeof own);
+        const clt_step_batch first = batch_of(feeds, &fetch, MOST);
+        clt_step_batch second = batch_of(loose, &other, MOST);
+        second.copied = 1;
+        second.n_fetches = step % 2;
+        ok(clt_trainer_step(a.trainer, &first, NULL));
+        ok(clt_trainer_wait(a.trainer));
+        ok(clt_trainer_step(b.trainer, &second, NULL));
+        memset(mine, 0xff, sizeof mine);
+        memset(own, 0xff, sizeof own);
+        if (step % 2)
+            assert_memory_equal(want, got, sizeof got);
+    }
+    clt_step_batch empty = lab_batch(loose, 0);
+    empty.copied = 1;
+    ok(clt_trainer_predict(b.trainer, &empty, NULL));
+    ok(clt_trainer_wait(b.trainer));
+    ok(clt_store_get(a.store, "h.weight", x, sizeof x));
+    ok(clt_store_get(b.store, "h.weight", y, sizeof y));
+    assert_memory_equal(x, y, sizeof x);
+    lab_close(&b);
+    lab_close(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -425,6 +463,7 @@ int main(void)
         cmocka_unit_test(parameters_and_gradients),
         cmocka_unit_test(slots_and_buffers),
         cmocka_unit_test(short_forms),
+        cmocka_unit_test(copied_memory_is_free_at_once),
     };
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }

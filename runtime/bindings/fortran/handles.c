@@ -1,0 +1,311 @@
+/*
+ * The objects behind the handles of module cltrain. An object has a slot, and handles have the
+ * slot's number. A slot counts its handles, and the slots whose objects need it: a trainer needs
+ * its store, and the store its devices. Fortran finalises variables in any order, so an object is
+ * freed when no handle and no other object needs it.
+ */
+#include "handles.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK = 256, NEEDS = 16 };
+
+/* Memory that lives as long as the object, such as names in its options; or, without `release`, the
+ * number of an object that it needs. */
+struct clt_f_kept {
+    clt_f_kept *next;
+    void *memory;
+    clt_f_free_fn *release;
+    int64_t needed;
+};
+
+typedef struct slot {
+    void *object;
+    int count; /* of an array of objects; 0: one object */
+    clt_f_free_fn *destroy;
+    clt_f_free_array_fn *destroy_array;
+    int64_t generation; /* handles of earlier objects in this slot have other numbers */
+    int64_t handles, users;
+    int open; /* 0: destroyed by the program, maybe waiting for its users */
+    int64_t needs[NEEDS];
+    int n_needs;
+    clt_f_kept *memory;
+    int number; /* what the handle remembers: see clt_f_set_number */
+    int next_free;
+} slot;
+
+/* Blocks stay where they are, because destroying an object must not hold the lock. */
+static slot *blocks[4096];
+static int n_slots, first_free = -1;
+static int64_t live;
+static atomic_flag locked = ATOMIC_FLAG_INIT;
+
+static void lock(void)
+{
+    while (atomic_flag_test_and_set_explicit(&locked, memory_order_acquire))
+        ;
+}
+
+static void unlock(void)
+{
+    atomic_flag_clear_explicit(&locked, memory_order_release);
+}
+
+static slot *at(int index)
+{
+    return &blocks[index / BLOCK][index % BLOCK];
+}
+
+/* Returns the slot of a number, or NULL if its object is gone. The caller holds the lock. */
+static slot *find(int64_t id)
+{
+    const int64_t index = (id & 0xffffff) - 1;
+    if (index < 0 || index >= n_slots)
+        return NULL;
+    slot *s = at((int)index);
+    return s->generation == id >> 24 ? s : NULL;
+}
+
+static int new_slot(void)
+{
+    if (first_free >= 0) {
+        const int index = first_free;
+        first_free = at(index)->next_free;
+        return index;
+    }
+    if (n_slots / BLOCK >= (int)(sizeof blocks / sizeof *blocks))
+        return -1;
+    if (n_slots % BLOCK == 0 && !(blocks[n_slots / BLOCK] = calloc(BLOCK, sizeof(slot))))
+        return -1;
+    return n_slots++;
+}
+
+int64_t clt_f_own(void *object, int count, clt_f_free_fn *destroy,
+                  clt_f_free_array_fn *destroy_array, int64_t handles)
+{
+    lock();
+    const int index = new_slot();
+    int64_t id = 0;
+    if (index >= 0) {
+        slot *s = at(index);
+        const int64_t generation = s->generation + 1;
+        *s = (slot){.object = object,
+                    .count = count,
+                    .destroy = destroy,
+                    .destroy_array = destroy_array,
+                    .generation = generation,
+                    .handles = handles,
+                    .open = 1};
+        id = generation << 24 | (index + 1);
+        live++;
+    }
+    unlock();
+    if (!id) {
+        (void)clt_error_set(CLT_OUT_OF_MEMORY, "there is no room for another handle");
+        if (destroy)
+            destroy(object);
+        else if (destroy_array)
+            destroy_array(object, count);
+    }
+    return id;
+}
+
+void clt_f_need(int64_t id, int64_t needed)
+{
+    lock();
+    slot *s = find(id), *other = find(needed);
+    for (int i = 0; s && i < s->n_needs; i++)
+        if (s->needs[i] == needed)
+            other = NULL;
+    if (s && other && s != other && s->n_needs < NEEDS) {
+        s->needs[s->n_needs++] = needed;
+        other->users++;
+    }
+    unlock();
+}
+
+static clt_f_kept *push(clt_f_kept **list, void *memory, clt_f_free_fn *release, int64_t needed)
+{
+    clt_f_kept *entry = malloc(sizeof *entry);
+    if (entry) {
+        *entry = (clt_f_kept){*list, memory, release, needed};
+        *list = entry;
+    }
+    return entry;
+}
+
+void *clt_f_room(clt_f_kept **list, size_t bytes)
+{
+    void *memory = calloc(1, bytes ? bytes : 1);
+    if (memory && !push(list, memory, free, 0)) {
+        free(memory);
+        memory = NULL;
+    }
+    return memory;
+}
+
+void clt_f_push(clt_f_kept **list, void *memory, clt_f_free_fn *release)
+{
+    if (!push(list, memory, release, 0))
+        release(memory);
+}
+
+void clt_f_push_need(clt_f_kept **list, int64_t id)
+{
+    (void)push(list, NULL, NULL, id);
+}
+
+static void free_kept(clt_f_kept *list)
+{
+    while (list) {
+        clt_f_kept *next = list->next;
+        if (list->release)
+            list->release(list->memory);
+        free(list);
+        list = next;
+    }
+}
+
+void clt_f_hand_over(clt_f_kept **list, int64_t id)
+{
+    clt_f_kept *last = *list;
+    for (clt_f_kept *k = *list; k; k = k->next) {
+        if (k->needed)
+            clt_f_need(id, k->needed);
+        last = k;
+    }
+    lock();
+    slot *s = find(id);
+    if (s && last) {
+        last->next = s->memory;
+        s->memory = *list;
+        *list = NULL;
+    }
+    unlock();
+    free_kept(*list);
+    *list = NULL;
+}
+
+void clt_f_set_number(int64_t id, int number)
+{
+    lock();
+    slot *s = find(id);
+    if (s)
+        s->number = number;
+    unlock();
+}
+
+int clt_f_number(int64_t id)
+{
+    lock();
+    const slot *s = find(id);
+    const int number = s ? s->number : 0;
+    unlock();
+    return number;
+}
+
+/* Frees the object of a slot that nothing needs any more, then what it needed. */
+static void free_if_unused(int64_t id)
+{
+    lock();
+    slot *s = find(id), gone;
+    if (!s || s->users > 0 || (s->open && s->handles > 0)) {
+        unlock();
+        return;
+    }
+    gone = *s;
+    s->generation++; /* nobody finds it from here on */
+    unlock();
+    if (gone.destroy)
+        gone.destroy(gone.object);
+    if (gone.destroy_array)
+        gone.destroy_array(gone.object, gone.count);
+    free_kept(gone.memory);
+    lock();
+    live--;
+    s->next_free = first_free;
+    first_free = (int)((id & 0xffffff) - 1);
+    unlock();
+    for (int i = 0; i < gone.n_needs; i++) {
+        lock();
+        slot *needed = find(gone.needs[i]);
+        if (needed)
+            needed->users--;
+        unlock();
+        free_if_unused(gone.needs[i]);
+    }
+}
+
+void clt_f_retain(int64_t id)
+{
+    lock();
+    slot *s = find(id);
+    if (s)
+        s->handles++;
+    unlock();
+}
+
+void clt_f_release(int64_t id)
+{
+    lock();
+    slot *s = find(id);
+    if (s)
+        s->handles--;
+    unlock();
+    free_if_unused(id);
+}
+
+void clt_f_close(int64_t id)
+{
+    lock();
+    slot *s = find(id);
+    if (s)
+        s->open = 0;
+    unlock();
+    free_if_unused(id);
+}
+
+int clt_f_is_open(int64_t id)
+{
+    lock();
+    const slot *s = find(id);
+    const int open = s && s->open;
+    unlock();
+    return open;
+}
+
+clt_status clt_f_stale(int64_t id, const char *call, const char *argument)
+{
+    char text[240];
+    snprintf(text, sizeof text, "%s: %s %s", call, argument,
+             id ? "was destroyed; its handle, and copies of it, cannot be used any more"
+                : "is a handle that nothing was assigned to; create the object first");
+    return clt_error_set(CLT_INVALID_ARGUMENT, text);
+}
+
+int64_t clt_f_live(void)
+{
+    lock();
+    const int64_t n = live;
+    unlock();
+    return n;
+}
+
+clt_world *clt_f_world_new(void)
+{
+    clt_world *world = malloc(sizeof *world);
+    if (world)
+        clt_world_init(world);
+    else
+        (void)clt_error_set(CLT_OUT_OF_MEMORY, "memory does not suffice for a world");
+    return world;
+}
+
+void clt_f_world_free(clt_world *world)
+{
+    clt_world_close(world);
+    free(world);
+}

@@ -1,0 +1,56 @@
+/* See handles.c. Module cltrain_core declares these functions for Fortran. */
+#ifndef CLTRAIN_FORTRAN_HANDLES_H
+#define CLTRAIN_FORTRAN_HANDLES_H
+
+#include <stdint.h>
+
+#include <cltrain/cltrain.h>
+
+typedef void clt_f_free_fn(void *object);
+typedef void clt_f_free_array_fn(void *objects, int count);
+
+/* Makes a slot for an object, or for an array of `count` objects, that the given function frees.
+ * `handles` handles have its number. Returns the number. Without memory it frees the object and
+ * returns 0. */
+int64_t clt_f_own(void *object, int count, clt_f_free_fn *destroy,
+                  clt_f_free_array_fn *destroy_array, int64_t handles);
+
+/* The object of `id` needs the object of `needed`. */
+void clt_f_need(int64_t id, int64_t needed);
+
+/* A list of memory that a call keeps. Memory of clt_f_room is zero, and NULL if there is none.
+ * clt_f_push adds what `release` frees, clt_f_push_need the number of an object. clt_f_hand_over
+ * empties the list: its memory lives as long as the object of `id`, which needs the objects of the
+ * list. If `id` is 0, the memory is freed. */
+typedef struct clt_f_kept clt_f_kept;
+void *clt_f_room(clt_f_kept **list, size_t bytes);
+void clt_f_push(clt_f_kept **list, void *memory, clt_f_free_fn *release);
+void clt_f_push_need(clt_f_kept **list, int64_t id);
+void clt_f_hand_over(clt_f_kept **list, int64_t id);
+
+/* A number that belongs to an object: of a trainer, its losses and metrics. */
+void clt_f_set_number(int64_t id, int number);
+int clt_f_number(int64_t id);
+
+/* A world of one rank in memory of its own; NULL without memory. */
+clt_world *clt_f_world_new(void);
+void clt_f_world_free(clt_world *world);
+
+/* A handle more, and a handle less. Numbers of objects that are gone are ignored. */
+void clt_f_retain(int64_t id);
+void clt_f_release(int64_t id);
+
+/* Destroys an object, at the latest when the objects that need it are gone. Handles are stale at
+ * once. */
+void clt_f_close(int64_t id);
+
+/* Returns 1 if handles of this number may be used. */
+int clt_f_is_open(int64_t id);
+
+/* Sets the message about a handle that may not be used. */
+clt_status clt_f_stale(int64_t id, const char *call, const char *argument);
+
+/* Returns the number of objects that were not freed. For tests. */
+int64_t clt_f_live(void);
+
+#endif
