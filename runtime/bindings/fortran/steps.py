@@ -9,7 +9,7 @@ NAMES = ["clt_step_batch", "clt_trainer_step", "clt_trainer_forward", "clt_train
 
 def names(api):
     """Returns the names that the module adds, for what the headers have."""
-    return NAMES + (["clt_dataset_push"] if "clt_dataset_push" in api.function else [])
+    return NAMES + [name for name in ("clt_dataset_push", "clt_trainer_gradients") if name in api.function]
 
 
 HEAD = """\
@@ -233,8 +233,7 @@ def emit_push(out):
 
 def emit_all(out, api):
     """Writes the module."""
-    head = HEAD.replace("clt_constant\n", "clt_constant, clt_dataset_push\n", 1) \
-        if "clt_dataset_push" in api.function else HEAD
+    head = HEAD.replace("clt_constant\n", ", ".join(names(api)[len(NAMES) - 1:]) + "\n", 1)
     out.lines = head.splitlines() + [""]
     out.depth = 1
     emit(out, "clt_trainer_step", STEP_DOC, "clt_trainer", fetches=0, body=(
@@ -248,6 +247,9 @@ def emit_all(out, api):
             "  status = int(code, c_int)", "  if (status == 0) loss = r%loss", "end if"))
     emit(out, "clt_trainer_forward", FORWARD_DOC, "clt_trainer", fetches=0, body=(
         "if (status == 0) status = c_clt_trainer_forward(object, c_loc(c))",))
+    if "clt_trainer_gradients" in api.function:
+        emit(out, "clt_trainer_gradients", api.function["clt_trainer_gradients"]["doc"], "clt_trainer", body=(
+            "if (status == 0) status = c_clt_trainer_gradients(object, c_loc(c))",))
     emit(out, "clt_trainer_backward_from", FROM_DOC, "clt_trainer", batch=False, body=(
         "if (status == 0) status = c_clt_trainer_backward_from(object, c%feeds, c%n_feeds)",
         "if (status == 0) status = c_clt_trainer_wait(object)"))

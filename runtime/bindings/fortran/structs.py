@@ -317,6 +317,10 @@ def needed_structs(functions, api):
 
 def check(functions, api):
     """Raises ValueError if a struct that functions use has a member that Fortran cannot have."""
+    for f in functions:
+        for p in f["params"]:
+            if p["kind"] == "struct" and p["type"] in HAND_STRUCTS - {"clt_array"}:
+                raise ValueError(f"takes a {p['type']}; write it by hand")
     for name in needed_structs(functions, api):
         for m in api.struct[name]["members"]:
             plain = m["depth"] == 0 or (m["depth"] == 1 and m["kind"] in ("scalar", "enum", "struct", "handle", "string",

@@ -23,6 +23,7 @@ LEFT_OUT = {
         "evaluation_value", "policy_trainer", "policy_stop", "policy_keep", "policy_lr", "policy_set_lr",
         "policy_init")},
     "clt_dataset_push": BY_HAND,
+    "clt_trainer_gradients": BY_HAND,
     "clt_dataset_draw": "clt_step_reservoir draws",
     "clt_trainer_step": BY_HAND,
     "clt_trainer_forward": BY_HAND,
@@ -153,7 +154,8 @@ def optional_operands(name, api):
 # Structs and functions of C that only the sources that are written by hand use.
 C_STRUCTS = {"clt_step_batch"}
 C_FUNCTIONS = {"clt_trainer_step", "clt_trainer_forward", "clt_trainer_evaluate", "clt_trainer_predict",
-               "clt_trainer_backward_from", "clt_predictor_run", "clt_step_batch_init", "clt_dataset_push"}
+               "clt_trainer_backward_from", "clt_predictor_run", "clt_step_batch_init", "clt_dataset_push",
+               "clt_trainer_gradients"}
 
 # Arguments that an object keeps using after the call.
 KEEPERS = {"clt_trainer_set_reservoir": [("trainer", "reservoir")]}
