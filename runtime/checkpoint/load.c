@@ -102,7 +102,8 @@ static clt_status load_step(const char *path, bool apart, clt_checkpoint **out)
     clt_status status = c->path ? CLT_OK : CLT_OUT_OF_MEMORY;
     CLT_NEXT(status, load_state(c));
     for (int i = 0; status == CLT_OK && i < CLT_PARTS; i++)
-        status = load_part(c, i, apart);
+        if (c->state.parts[i].there)
+            status = load_part(c, i, apart);
     if (status != CLT_OK) {
         clt_checkpoint_close(c);
         return status;
@@ -305,6 +306,11 @@ const clt_tensors *clt_checkpoint_model(const clt_checkpoint *c)
 const clt_tensors *clt_checkpoint_optimizer(const clt_checkpoint *c)
 {
     return c->parts[CLT_PART_OPTIMIZER];
+}
+
+const clt_tensors *clt_checkpoint_average(const clt_checkpoint *c)
+{
+    return c->parts[CLT_PART_AVERAGE];
 }
 
 const clt_section *clt_checkpoint_section(const clt_checkpoint *c, const char *name)

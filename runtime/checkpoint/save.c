@@ -45,8 +45,17 @@ static clt_status write_part(int folder_fd, const clt_checkpoint_desc *desc, int
     static const char *const format[] = {"format", "pt"};
     clt_tensors_desc tensors;
     clt_tensors_desc_init(&tensors);
-    tensors.tensors = index == CLT_PART_MODEL ? desc->model : desc->optimizer;
-    tensors.count = index == CLT_PART_MODEL ? desc->model_count : desc->optimizer_count;
+    const struct {
+        const clt_tensor *tensors;
+        int64_t count;
+    } parts[CLT_PARTS] = {{desc->model, desc->model_count},
+                          {desc->optimizer, desc->optimizer_count},
+                          {desc->average, desc->average_count}};
+    out->there = index < CLT_PART_AVERAGE || parts[index].count;
+    if (!out->there)
+        return CLT_OK;
+    tensors.tensors = parts[index].tensors;
+    tensors.count = parts[index].count;
     tensors.metadata = format;
     tensors.metadata_pairs = 1;
     tensors.fetch = desc->fetch;
@@ -86,7 +95,7 @@ static clt_status write_all(int dir_fd, const char *tmp, const clt_checkpoint_de
     int fd = openat(dir_fd, tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return clt_fail(CLT_IO, "cannot open the folder %s: %s", tmp, strerror(errno));
-    clt_part parts[CLT_PARTS];
+    clt_part parts[CLT_PARTS] = {{0}};
     clt_status status = CLT_OK;
     for (int i = 0; status == CLT_OK && i < CLT_PARTS; i++)
         status = write_part(fd, desc, i, &parts[i]);

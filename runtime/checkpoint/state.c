@@ -14,7 +14,8 @@
 /* Raise it when an older reader could misunderstand the file. New sections need no new version. */
 enum { VERSION = 1 };
 
-const char *const clt_part_files[CLT_PARTS] = {"model.safetensors", "optimizer.safetensors"};
+const char *const clt_part_files[CLT_PARTS] = {"model.safetensors", "optimizer.safetensors",
+                                               "average.safetensors"};
 
 static const struct {
     const char *key;
@@ -82,6 +83,8 @@ static clt_status encode_into(json_t *root, const clt_checkpoint_desc *desc, con
     failed |= json_object_set_new(root, "files", files);
     failed |= json_object_set_new(root, "sections", sections);
     for (int i = 0; !failed && i < CLT_PARTS; i++) {
+        if (!parts[i].there)
+            continue;
         hash_text(parts[i].hash, hash);
         failed |= json_object_set_new(
             files, clt_part_files[i],
@@ -139,6 +142,7 @@ static clt_status check_identity(json_t *root)
 static clt_status decode_part(const json_t *files, const char *name, clt_part *out)
 {
     const json_t *entry = json_object_get(files, name);
+    out->there = true;
     const json_t *bytes = json_object_get(entry, "bytes");
     const char *hash = json_string_value(json_object_get(entry, "xxh3_64"));
     if (!json_is_integer(bytes) || !hash || strlen(hash) != 16 ||
@@ -186,7 +190,8 @@ static clt_status decode_root(clt_state *state)
     }
     const json_t *files = json_object_get(state->root, "files");
     for (int i = 0; i < CLT_PARTS; i++)
-        CLT_TRY(decode_part(files, clt_part_files[i], &state->parts[i]));
+        if (i < CLT_PART_AVERAGE || json_object_get(files, clt_part_files[i]))
+            CLT_TRY(decode_part(files, clt_part_files[i], &state->parts[i]));
     return decode_sections(state, json_object_get(state->root, "sections"));
 }
 

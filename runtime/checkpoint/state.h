@@ -2,11 +2,14 @@
 #ifndef CLT_CHECKPOINT_STATE_H
 #define CLT_CHECKPOINT_STATE_H
 
+#include <stdbool.h>
+
 #include <jansson.h>
 
 #include <cltrain/checkpoint.h>
 
-enum { CLT_PART_MODEL, CLT_PART_OPTIMIZER, CLT_PARTS };
+/* The parts from CLT_PART_AVERAGE on may be missing. */
+enum { CLT_PART_MODEL, CLT_PART_OPTIMIZER, CLT_PART_AVERAGE, CLT_PARTS };
 
 #define CLT_STATE_FILE "state.json"
 
@@ -14,6 +17,7 @@ extern const char *const clt_part_files[CLT_PARTS];
 
 /* Size and hash that a part's file must have. */
 typedef struct clt_part {
+    bool there;
     int64_t bytes;
     uint64_t hash; /* XXH3-64 */
 } clt_part;

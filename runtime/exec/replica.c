@@ -119,6 +119,22 @@ void clt_replica_forget_residuals(clt_replica *replica)
     destroy_set(replica, &replica->residuals);
 }
 
+clt_status clt_replica_for_averages(clt_replica *replica)
+{
+    CLT_TRY(create_set(replica, "averages", true, CLT_F32, 1, &replica->averages));
+    return replica->averaged
+               ? CLT_OK
+               : clt_device_buffer_create(replica->device, sizeof(cl_int), CL_MEM_READ_WRITE,
+                                          "number of averages", &replica->averaged);
+}
+
+void clt_replica_forget_averages(clt_replica *replica)
+{
+    destroy_set(replica, &replica->averages);
+    clt_release_buffer(replica->averaged);
+    replica->averaged = NULL;
+}
+
 void clt_replica_destroy(clt_replica *replica)
 {
     if (!replica->device)
@@ -128,6 +144,7 @@ void clt_replica_destroy(clt_replica *replica)
     destroy_set(replica, &replica->half_gradients);
     destroy_set(replica, &replica->gradient_sums);
     destroy_set(replica, &replica->residuals);
+    clt_replica_forget_averages(replica);
     for (int i = 0; i < CLT_MAX_OPTIMIZER_SLOTS; i++)
         destroy_set(replica, &replica->slots[i]);
     *replica = (clt_replica){0};

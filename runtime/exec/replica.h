@@ -28,6 +28,9 @@ typedef struct clt_replica {
     cl_mem *slots[CLT_MAX_OPTIMIZER_SLOTS];
     int n_slots;
     int shard, shards;
+    /* Averages of parameters and states over steps, by bucket, and an int: the number of these
+     * steps (update/average.h); NULL until needed */
+    cl_mem *averages, averaged;
 } clt_replica;
 
 /* Returns the bytes of a bucket's buffer of parameters, states or slots (F32), or of gradients in
@@ -62,6 +65,12 @@ clt_status clt_replica_for_wire(clt_replica *replica, clt_dtype wire, bool round
 
 /* Drops the residuals. The device must be finished. */
 void clt_replica_forget_residuals(clt_replica *replica);
+
+/* Adds averages of no step. Idempotent. */
+clt_status clt_replica_for_averages(clt_replica *replica);
+
+/* Drops the averages. The device must be finished. */
+void clt_replica_forget_averages(clt_replica *replica);
 
 void clt_replica_destroy(clt_replica *replica);
 

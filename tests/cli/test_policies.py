@@ -133,18 +133,18 @@ class Policies(CommandTest):
             self.assertAlmostEqual(done["test_loss"], epochs[int(target[5:]) // 7 - 1]["test_loss"], 6)
 
     HOW = ("--val", "0.3", "--val-every", "5", "--epochs", "40", "--lr", "0.3", "--schedule", "plateau:0.7:1",
-           "--keep-best", "val_loss", "--patience", "25", "--checkpoint-every", "3", "--keep", "2", "--optimizer",
-           "adamw", "--seed", "2")
+           "--keep-best", "average_val_loss", "--patience", "25", "--checkpoint-every", "3", "--keep", "2",
+           "--optimizer", "adamw", "--seed", "2", "--average", "ema:0.9", "--monitor", "val_loss")
 
     def assert_same_run(self, straight, broken, devices):
-        for name in ("model.safetensors", "optimizer.safetensors"):
+        for name in ("model.safetensors", "optimizer.safetensors", "average.safetensors"):
             for folder in (self.last, lambda run: os.path.join(run, "best")):
                 self.assertEqual(get(os.path.join(folder(straight), name)), get(os.path.join(folder(broken), name)),
                                  (name, devices))
         self.assertEqual(os.path.basename(self.last(straight)), os.path.basename(self.last(broken)))
         self.assertEqual(os.readlink(os.path.join(straight, "best")), os.readlink(os.path.join(broken, "best")))
         self.assertEqual(section(self.last(straight), "policies"), section(self.last(broken), "policies"))
-        a, b = ([(r.get("step"), r["val_loss"], r["val_accuracy"]) for r in validations(run + ".jsonl")]
+        a, b = ([(r.get("step"), r["val_loss"], r["val_accuracy"], r["average_val_loss"]) for r in validations(run + ".jsonl")]
                 for run in (straight, broken))
         self.assertEqual(a, b)
 
@@ -176,6 +176,78 @@ class Policies(CommandTest):
             self.assert_same_run(straight, broken, devices)
             done = self.train(*how, "--checkpoint-dir", broken, "--resume", devices=devices)  # has ended early
             self.assertIn("nothing to do", done.stdout)
+
+    def test_averages(self):
+        """eval --averaged gives the numbers of training; PyTorch's file alone does too."""
+        run, path = self.path("run"), self.path("m.jsonl")
+        done = self.train("--val", "0.3", "--epochs", "3", "--lr", "0.4", "--average", "swa:8:2", "--metrics", path,
+                          "--checkpoint-dir", run, "--keep-best", "average_test_accuracy")
+        self.assertRegex(done.stdout, r"averages:  val loss \d\.\d+  val accuracy \d\.\d+  test loss")
+        epochs = records(path)[1]
+        self.assertNotIn("average_val_loss", epochs[0])  # averages begin after step 8
+        self.assertNotEqual(epochs[2]["average_test_loss"], epochs[2]["test_loss"])
+        how = "eval", "--data", "idx:" + self.data, "--devices", "pocl", "--json"
+        average = os.path.join(self.last(run), "average.safetensors")
+        for arguments, name in ((("--checkpoint", run), "test"), (("--checkpoint", run, "--averaged"), "average_test"),
+                                (("--checkpoint", average, "--model", "mlp"), "average_test")):
+            got = json.loads(self.run_command(*how, *arguments).stdout)
+            self.assertAlmostEqual(got["test_loss"], epochs[2][name + "_loss"], 6, arguments)
+            self.assertAlmostEqual(got["test_accuracy"], epochs[2][name + "_accuracy"], 6, arguments)
+        done = self.run_command(*how, "--checkpoint", average, "--model", "mlp", "--averaged", code=2)
+        self.assert_message(done.stderr, "is a file, not a checkpoint")
+        self.train("--epochs", "1", "--checkpoint-dir", self.path("plain"))
+        done = self.run_command(*how, "--checkpoint", self.path("plain"), "--averaged", code=2)
+        self.assert_message(done.stderr, "has no averages of weights")
+        # A resume with other averages says so.
+        done = self.train("--val", "0.3", "--epochs", "4", "--checkpoint-dir", run, "--resume", "--average", "ema:0.5")
+        self.assertIn("they begin anew", done.stderr)
+        for says, arguments in (("neither ema:DECAY", ("--average", "ema:2")),
+                                ("average_val_loss needs --average", ("--patience", "2", "--monitor",
+                                                                      "average_val_loss", "--val", "0.1")),
+                                ("--average is not built beside local", ("--average", "ema:0.9", "--parallel",
+                                                                         "local=1", "--sync-every", "4"))):
+            self.assert_message(self.train(*arguments, code=2).stderr, says)
+
+    def test_averages_of_parts(self):
+        """On meshes each device averages its part; files have whole tensors."""
+        if cores() < 2:
+            self.skipTest("one core")
+        text = self.path("text.txt")
+        put(text, bytes(random.Random(1).choices(b"abcdef ", k=4000)))
+        for mesh in (("--parallel", "tp=2"), ("--zero", "3"), ("--parallel", "pp=2", "--accumulate", "2")):
+            run, path = self.path("run" + mesh[1]), self.path(mesh[1] + ".jsonl")
+            self.train("--model", "gpt2:nano", "--data", "text:" + text, "--seq-len", "16", "--epochs", "1", "--batch",
+                       "8", "--windows", "fixed", "--average", "ema:0.8", "--optimizer", "adamw", "--metrics", path,
+                       "--checkpoint-dir", run, *mesh, devices="pocl/2")
+            done = json.loads(self.run_command("eval", "--data", "text:" + text, "--seq-len", "16", "--checkpoint", run,
+                                               "--devices", "pocl", "--averaged", "--json").stdout)
+            self.assertAlmostEqual(done["test_loss"], records(path)[1][0]["average_test_loss"], 4, mesh)
+            done = self.run_command("sample", "--checkpoint", run, "--averaged", "--devices", "pocl", "--tokens", "4",
+                                    "--prompt", "ab", "--greedy")
+            self.assertTrue(done.stdout.startswith("ab"))
+
+    def test_lost_device(self):
+        """A device fails in a step, and in an evaluation: the other one goes on, with all decisions and averages."""
+        if cores() < 2 or os.environ.get("CLT_TEST_HOOKS") == "0":
+            self.skipTest("one core, or a build without hooks")
+        for step in (10, 14):
+            run, path = self.path(f"run{step}"), self.path(f"m{step}.jsonl")
+            done = self.train("--val", "0.3", "--epochs", "4", "--lr", "0.2", "--average", "ema:0.8", "--metrics", path,
+                              "--checkpoint-dir", run, "--keep-best", "average_val_loss", "--split", "equal",
+                              "--patience", "9", devices="pocl/2", env={**os.environ, "CLT_TESTING_LOSE": f"#1={step}"})
+            self.assertIn("has failed, training goes on", done.stderr)
+            self.assertIn("done: 28 steps", done.stdout)
+            self.assertEqual(section(self.last(run), "average")["steps"], 28)
+            epochs = records(path)[1]
+            self.assertEqual([r["epoch"] for r in epochs], [1, 2, 3, 4])
+            values = [r["average_val_loss"] for r in epochs]
+            best = 7 * (1 + values.index(min(values)))
+            self.assertEqual(os.readlink(os.path.join(run, "best")), f"step-{best:08d}")
+            state = section(self.last(run), "policies")["policies"]
+            self.assertAlmostEqual(state["keep-best"]["best"], min(values), 7)
+            got = json.loads(self.run_command("eval", "--data", "idx:" + self.data, "--devices", "pocl", "--json",
+                                              "--checkpoint", run, "--averaged").stdout)
+            self.assertAlmostEqual(got["test_loss"], epochs[3]["average_test_loss"], 5)
 
     def test_stopped_run_stays_stopped(self):
         run = self.path("run")

@@ -8,7 +8,8 @@ from ranks import RankTest, get, records, run
 from command import CLASSES, idx, images, put
 
 HOW = ("--val", "0.3", "--val-every", "5", "--epochs", "40", "--lr", "0.3", "--schedule", "plateau:0.7:1",
-       "--keep-best", "val_loss", "--patience", "25", "--checkpoint-every", "3", "--optimizer", "adamw", "--seed", "2")
+       "--keep-best", "val_loss", "--patience", "25", "--checkpoint-every", "3", "--optimizer", "adamw", "--seed", "2",
+       "--average", "ema:0.9")
 
 
 class Policies(RankTest):
@@ -24,8 +25,13 @@ class Policies(RankTest):
         return [r["val_loss"] for r in map(json.loads, get(path).decode().splitlines()) if "val_loss" in r]
 
     def test_decisions(self):
-        straight, broken = self.path("straight"), self.path("broken")
-        args = lambda folder: (*HOW, "--checkpoint-dir", folder, "--metrics", folder + ".jsonl")
+        for zero in "1", "3", "0":
+            with self.subTest(zero=zero):
+                self.decide(zero)
+
+    def decide(self, zero):
+        straight, broken = self.path("straight" + zero), self.path("broken" + zero)
+        args = lambda folder: (*HOW, "--zero", zero, "--checkpoint-dir", folder, "--metrics", folder + ".jsonl")
         out, _ = self.run_ranks(2, *args(straight))
         self.assertIn("the run ends: val_loss has not improved for 25 evaluations", out)
         self.assertIn("learning rate", out)
@@ -42,6 +48,7 @@ class Policies(RankTest):
         self.assertEqual(os.path.basename(a), os.path.basename(b))
         self.assert_same_bits(a, b)
         self.assert_same_bits(os.path.join(straight, "best"), os.path.join(broken, "best"))
+        self.assertEqual(*(get(os.path.join(folder, "average.safetensors")) for folder in (a, b)))
         self.assertEqual(*(os.readlink(os.path.join(folder, "best")) for folder in (straight, broken)))
         self.assertEqual(self.validations(straight + ".jsonl"), self.validations(broken + ".jsonl"))
 

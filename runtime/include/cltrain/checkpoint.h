@@ -2,8 +2,9 @@
  * Tensors in safetensors files, and checkpoints of a run.
  *
  * PyTorch's safetensors package reads and writes these files. A checkpoint is a folder
- * DIR/step-00001234 with model.safetensors, optimizer.safetensors and state.json. It does not
- * depend on the number or kind of devices. All functions work on host memory and need no device.
+ * DIR/step-00001234 with model.safetensors, optimizer.safetensors and state.json, and perhaps
+ * average.safetensors. It does not depend on the number or kind of devices. All functions work on
+ * host memory and need no device.
  */
 #ifndef CLTRAIN_CHECKPOINT_H
 #define CLTRAIN_CHECKPOINT_H
@@ -183,6 +184,8 @@ typedef struct clt_checkpoint_desc {
     int64_t keep; /* number of checkpoints to keep, with this one; 0: all */
     int64_t
         best; /* step of the best checkpoint, this one or an earlier one; 0: leave it as it is */
+    const clt_tensor *average; /* averages of the model's tensors; they are written last */
+    int64_t average_count;     /* 0: the checkpoint has no average.safetensors */
 } clt_checkpoint_desc;
 
 /* Sets struct_size and the defaults: nothing to save, seed 0, keep all. */
@@ -254,6 +257,8 @@ CLT_API const char *clt_checkpoint_path(const clt_checkpoint *checkpoint); /* th
 CLT_API const clt_run_state *clt_checkpoint_run(const clt_checkpoint *checkpoint);
 CLT_API const clt_tensors *clt_checkpoint_model(const clt_checkpoint *checkpoint);
 CLT_API const clt_tensors *clt_checkpoint_optimizer(const clt_checkpoint *checkpoint);
+/* Averages of the model's tensors; NULL: there are none. */
+CLT_API const clt_tensors *clt_checkpoint_average(const clt_checkpoint *checkpoint);
 
 /* Return the section of a name, or at an index in the order of saving; NULL if there is none. Valid
  * until the checkpoint is closed. */

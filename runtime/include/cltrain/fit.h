@@ -37,6 +37,11 @@ typedef struct clt_progress {
     double val_loss, val_metric;
     const double *val_means;
     int n_val_means;
+    /* The same two sets with the averages of weights in the place of the parameters, if the trainer
+     * has averages with a step in them; else NaN and NULL. */
+    double average_test_loss, average_val_loss;
+    const double *average_test_means, *average_val_means;
+    int n_average_test_means, n_average_val_means;
     /* Epoch reports with a test set: each loss, then each metric, in the graph's order
      * (clt_graph_loss_name, clt_graph_metric_name); NaN if the weight is 0. Valid until the report
      * returns. Other reports: NULL. */

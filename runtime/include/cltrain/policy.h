@@ -5,6 +5,7 @@
  * A policy sees the metrics of each evaluation by name. "loss" is the mean loss of the epoch's
  * training steps. "val_loss" and "test_loss" are those of the validation and the test set;
  * "val_accuracy" is the graph's metric "accuracy" over the validation set, and so on.
+ * "average_val_loss" and so on are those of averages of weights (clt_trainer_options.average).
  *
  * The state of a policy is in the checkpoints. A run that is killed and resumed makes the decisions
  * of a run without a break. With several ranks, policies run on each rank that has devices. They

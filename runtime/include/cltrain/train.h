@@ -74,6 +74,27 @@ CLT_API clt_status clt_schedule_parse(const char *text, int64_t total, clt_sched
 CLT_API const char *clt_optimizer_name(clt_optimizer optimizer);
 CLT_API clt_status clt_optimizer_parse(const char *text, clt_optimizer *optimizer);
 
+/* Averages of weights over the steps of training. */
+typedef enum clt_average_kind {
+    CLT_AVERAGE_NONE = 0,
+    CLT_AVERAGE_EMA = 1,  /* average = decay * average + (1 - decay) * parameter, after each step */
+    CLT_AVERAGE_EQUAL = 2 /* the mean of the parameters after steps from, from + every, ... (SWA) */
+} clt_average_kind;
+
+/*
+ * How to average. The first step is copied, as by PyTorch's AveragedModel. States in f32, such as
+ * the statistics of batch norm, are averaged too; other states and frozen parameters are copied.
+ * Steps that change nothing do not count: those that f16 skips, and those at which the guard stops.
+ */
+typedef struct clt_average {
+    clt_average_kind kind;
+    double decay;        /* EMA: at least 0 and below 1 */
+    int64_t from, every; /* EQUAL: at least 1 */
+} clt_average;
+
+/* Reads "ema:DECAY" or "swa:FROM[:EVERY]". Errors: INVALID_ARGUMENT. Thread-safe. */
+CLT_API clt_status clt_average_parse(const char *text, clt_average *average);
+
 /* Most micro-batches of a step. */
 #define CLT_MOST_ACCUMULATE 1048576
 
@@ -242,6 +263,10 @@ typedef struct clt_trainer_options {
     int centered;    /* 0; rmsprop: 1 divides by the deviation instead of the root mean square */
     double lr_decay; /* 0; adagrad: step t = 0, 1, ... has the rate lr / (1 + t * lr_decay) */
     double initial_accumulator; /* 0; adagrad: with which its sums of squares begin */
+    /* Averages of the parameters, kept on each device in as much memory as the parameters. They are
+     * in checkpoints (average.safetensors), and clt_fit evaluates them too. One trainer of a store
+     * can have them. Not for replicas of local SGD and asynchronous training. */
+    clt_average average;
 } clt_trainer_options;
 
 /* Sets struct_size and the defaults. */
@@ -493,11 +518,20 @@ CLT_API clt_status clt_trainer_set_weights(clt_trainer *trainer, const double *w
 CLT_API int64_t clt_trainer_steps(const clt_trainer *trainer);
 CLT_API void clt_trainer_set_steps(clt_trainer *trainer, int64_t steps);
 
-/* Copies parameters, states, optimizer slots and the number of steps from rank `root` to the
- * others. All ranks call it. Use it after clt_store_load or clt_trainer_restore on rank `root`. If
- * parameters are split over ranks (clt_shard), all ranks load or restore before it. With `wire` all
- * ranks restore before it, because residuals stay where they are. Errors: INVALID_ARGUMENT (also if
- * the rank does not have all parts of the parameters).
+/* Sets *steps to the number of steps in the averages, and waits. Errors: STATE without averages. */
+CLT_API clt_status clt_trainer_averaged(clt_trainer *trainer, int64_t *steps);
+
+/* With `on`, puts the averages in the place of the parameters and states, on all devices of this
+ * rank: evaluations, predictions and clt_store_save then use them. With 0, puts the parameters back
+ * with the same bits. Meanwhile steps, and saving and restoring checkpoints, fail with STATE. Every
+ * rank calls it. Errors: STATE (no averages, or no step in them yet), those of devices. */
+CLT_API clt_status clt_trainer_use_average(clt_trainer *trainer, int on);
+
+/* Copies parameters, states, averages, optimizer slots and the number of steps from rank `root` to
+ * the others. All ranks call it. Use it after clt_store_load or clt_trainer_restore on rank `root`.
+ * If parameters are split over ranks (clt_shard), all ranks load or restore before it. With `wire`
+ * all ranks restore before it, because residuals stay where they are. Errors: INVALID_ARGUMENT
+ * (also if the rank does not have all parts of the parameters).
  */
 CLT_API clt_status clt_trainer_broadcast(clt_trainer *trainer, int root);
 

@@ -32,6 +32,9 @@ static clt_status check_trainer(const clt_trainer_options *t)
     if (t->virtual_shards)
         return clt_fail(CLT_UNSUPPORTED, "the bits of asynchronous training depend on the order in "
                                          "which gradients come: leave out virtual_shards");
+    if (t->average.kind)
+        return clt_fail(CLT_UNSUPPORTED, "averages of weights are not built for asynchronous "
+                                         "training: leave out average");
     if (t->rebalance)
         return clt_fail(CLT_UNSUPPORTED, "workers of asynchronous training take batches at their "
                                          "own speed: leave out rebalance");

@@ -91,6 +91,8 @@ static clt_status end_epoch(clt_keeper *k, const clt_snapshot *s)
                              .test_metric = NAN,
                              .val_loss = NAN,
                              .val_metric = NAN,
+                             .average_test_loss = NAN,
+                             .average_val_loss = NAN,
                              .asynchronous = 1,
                              .discarded = s->discarded};
     double *means = NULL;

@@ -61,7 +61,9 @@ struct clt_trainer {
     int64_t reservoir_ranks; /* how many saved samples with the last checkpoint that was restored */
     void *drawn;             /* fit/step_reservoir.c: batches of clt_step_reservoir */
     void (*drawn_free)(void *drawn);
-    int64_t builds; /* how often this was built */
+    int64_t builds;     /* how often this was built */
+    bool averages_used; /* step/averages.c: averages are in the place of the parameters */
+    bool averages;      /* this trainer has the averages of its store */
     /* For checkpoints of asynchronous runs: JSON of the batches that are still out; borrowed. NULL:
      * none. */
     const char *deals;
@@ -124,6 +126,9 @@ clt_status clt_trainer_copy_replica(clt_trainer *trainer, int participant);
  * with the samples that are left of an epoch in the middle. */
 #define CLT_SECTION_LOCAL "local"
 #define CLT_LOCAL_LEFT "\"left\""
+
+/* The section of averages: {"of": how they are made, "steps": their number}. */
+#define CLT_SECTION_AVERAGE "average"
 
 /* The section with clt_trainer.policies: {"policies": {NAME: state}, "best": step, and the sums of
  * the epoch's training loss}. */

@@ -2,11 +2,13 @@
 #ifndef CLT_TRAIN_CORE_UPDATES_H
 #define CLT_TRAIN_CORE_UPDATES_H
 
+#include "exec/update/average.h"
 #include "exec/update/shard_sums.h"
 #include "exec/update/update.h"
 
 typedef struct clt_updates {
     clt_update *update;
+    clt_averager *averager;  /* NULL: no averages are kept */
     float *step_status;      /* by ring entry: CLT_STEP_STATUS floats */
     clt_scaling scaling;     /* with several devices: state after the last complete step */
     const cl_mem *gradients; /* by bucket; the plan writes them */

@@ -84,6 +84,8 @@ static void report(clt_fit_run *f, const clt_fit_pending *p, const clt_step_resu
                                    .test_metric = NAN,
                                    .val_loss = NAN,
                                    .val_metric = NAN,
+                                   .average_test_loss = NAN,
+                                   .average_val_loss = NAN,
                                    .split = split,
                                    .n_split = split ? clt_participants_parts(&t->all) : 0,
                                    .quantum = split ? t->shares.quantum : 0,
@@ -270,9 +272,39 @@ static clt_status evaluate_sets(clt_fit_run *f, int kinds, clt_progress *p, doub
     return CLT_OK;
 }
 
-static clt_status evaluate_and_report(clt_fit_run *f, int kinds, clt_progress *p, double *sums[2])
+/* The same with the averages of weights, which are then put back, also after a failure. */
+static clt_status evaluate_averages(clt_fit_run *f, int kinds, clt_progress *p, double *sums[2])
+{
+    clt_progress own = {.test_loss = NAN, .val_loss = NAN};
+    clt_trainer *t = f->trainer;
+    int64_t steps = 0;
+    if (!t->options.average.kind || !(kinds & DUE_VALIDATION || f->test))
+        return CLT_OK;
+    CLT_TRY(clt_trainer_averaged(t, &steps));
+    if (!steps)
+        return CLT_OK;
+    clt_status status = clt_trainer_use_average(t, 1);
+    CLT_NEXT(status, evaluate_sets(f, kinds, &own, sums));
+    char message[1024];
+    snprintf(message, sizeof message, "%s", clt_error_message());
+    const clt_status back = clt_trainer_use_average(t, 0);
+    if (status != CLT_OK) {
+        clt_error_restore(message);
+        return status;
+    }
+    p->average_test_loss = own.test_loss;
+    p->average_val_loss = own.val_loss;
+    p->average_test_means = own.test_means;
+    p->average_val_means = own.val_means;
+    p->n_average_test_means = own.n_test_means;
+    p->n_average_val_means = own.n_val_means;
+    return back;
+}
+
+static clt_status evaluate_and_report(clt_fit_run *f, int kinds, clt_progress *p, double *sums[4])
 {
     CLT_TRY(evaluate_sets(f, kinds, p, sums));
+    CLT_TRY(evaluate_averages(f, kinds, p, sums + 2));
     p->seconds = clt_clock() - f->began;
     p->wait_seconds = clt_fit_waited(f);
     if (kinds & DUE_EPOCH)
@@ -285,7 +317,7 @@ static clt_status evaluate_and_report(clt_fit_run *f, int kinds, clt_progress *p
 clt_status clt_fit_evaluate(clt_fit_run *f, int64_t due)
 {
     const int kinds = (int)(due % DUE_KINDS);
-    double *sums[2] = {NULL, NULL};
+    double *sums[4] = {NULL};
     clt_progress progress = {.step = f->trainer->steps,
                              .epoch = due / DUE_KINDS + 1,
                              .total_steps = f->total_steps,
@@ -296,9 +328,11 @@ clt_status clt_fit_evaluate(clt_fit_run *f, int64_t due)
                              .test_loss = NAN,
                              .test_metric = NAN,
                              .val_loss = NAN,
-                             .val_metric = NAN};
+                             .val_metric = NAN,
+                             .average_test_loss = NAN,
+                             .average_val_loss = NAN};
     const clt_status status = evaluate_and_report(f, kinds, &progress, sums);
-    CLT_FREE(sums[0], sums[1]);
+    CLT_FREE(sums[0], sums[1], sums[2], sums[3]);
     CLT_TRY(status);
     f->reported = clt_clock();
     /* The save of the last step is part of the run's result, so clt_fit does it. */

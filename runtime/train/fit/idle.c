@@ -15,7 +15,7 @@ enum { NEWS = 32 << 10 };
 /* Seconds after which idle ranks are told. They notice a signal so much later. */
 static const double TELL_SECONDS = 1;
 
-/* A report. The numbers of `split`, `test_means` and `val_means` follow it. */
+/* A report. The numbers of its arrays follow it. */
 typedef struct record {
     int64_t kind;
     clt_progress progress;
@@ -31,10 +31,28 @@ static clt_rest *rest_of(const clt_fit_run *f)
     return clt_fit_is_idle(f) ? NULL : f->trainer->store->rest;
 }
 
+/* The arrays of a report, in the order in which they follow it. */
+enum { ARRAYS = 5 };
+
+static void list_arrays(clt_progress *p, const double **arrays[ARRAYS], int counts[ARRAYS])
+{
+    const double **const all[ARRAYS] = {&p->split, &p->test_means, &p->val_means,
+                                        &p->average_test_means, &p->average_val_means};
+    const int n[ARRAYS] = {p->n_split, p->n_test_means, p->n_val_means, p->n_average_test_means,
+                           p->n_average_val_means};
+    memcpy(arrays, all, sizeof all);
+    memcpy(counts, n, sizeof n);
+}
+
 static int bytes_of(const record *r)
 {
-    return (int)sizeof *r + (int)sizeof(double) * (r->progress.n_split + r->progress.n_test_means +
-                                                   r->progress.n_val_means);
+    clt_progress p = r->progress;
+    const double **arrays[ARRAYS];
+    int counts[ARRAYS], sum = 0;
+    list_arrays(&p, arrays, counts);
+    for (int i = 0; i < ARRAYS; i++)
+        sum += counts[i];
+    return (int)sizeof *r + (int)sizeof(double) * sum;
 }
 
 static void add(clt_fit_run *f, const void *data, size_t bytes)
@@ -47,15 +65,17 @@ static void add(clt_fit_run *f, const void *data, size_t bytes)
 clt_status clt_fit_note(clt_fit_run *f, clt_fit_news kind, const clt_progress *progress)
 {
     record r = {.kind = kind};
+    const double **arrays[ARRAYS];
+    int counts[ARRAYS];
     if (!rest_of(f) || f->trainer->all.rank)
         return CLT_OK;
     if (progress)
         r.progress = *progress;
     CLT_TRY(CLT_RESERVE(f->news, f->n_news, f->news_room, bytes_of(&r)));
     add(f, &r, sizeof r);
-    add(f, r.progress.split, (size_t)r.progress.n_split * sizeof(double));
-    add(f, r.progress.test_means, (size_t)r.progress.n_test_means * sizeof(double));
-    add(f, r.progress.val_means, (size_t)r.progress.n_val_means * sizeof(double));
+    list_arrays(&r.progress, arrays, counts);
+    for (int i = 0; i < ARRAYS; i++)
+        add(f, *arrays[i], (size_t)counts[i] * sizeof(double));
     return CLT_OK;
 }
 
@@ -100,9 +120,11 @@ void clt_fit_end_idle(clt_fit_run *f, clt_status status)
 static void report(clt_fit_run *f, const record *r, const double *numbers)
 {
     clt_progress p = r->progress;
-    p.split = p.n_split ? numbers : NULL;
-    p.test_means = p.n_test_means ? numbers + p.n_split : NULL;
-    p.val_means = p.n_val_means ? numbers + p.n_split + p.n_test_means : NULL;
+    const double **arrays[ARRAYS];
+    int counts[ARRAYS];
+    list_arrays(&p, arrays, counts);
+    for (int i = 0; i < ARRAYS; numbers += counts[i++])
+        *arrays[i] = counts[i] ? numbers : NULL;
     if (r->kind == CLT_FIT_STEP && p.step > f->reported_step)
         clt_fit_report_step(f, &p);
     else if (r->kind == CLT_FIT_EPOCH && p.epoch > f->reported_epoch)

@@ -282,7 +282,7 @@ static clt_status call_all(clt_fit_run *f, const clt_progress *p, const named *n
 clt_status clt_policies_evaluated(clt_fit_run *f, const clt_progress *p)
 {
     const clt_graph *graph = f->trainer->evaluation->graph;
-    const size_t room = 2 * (size_t)f->trainer->evaluation->n_means + 3;
+    const size_t room = 4 * (size_t)f->trainer->evaluation->n_means + 5;
     if (!f->options->n_policies)
         return CLT_OK;
     CLT_TRY(go_back(f));
@@ -295,6 +295,10 @@ clt_status clt_policies_evaluated(clt_fit_run *f, const clt_progress *p)
             add(&n, p->loss, "", "loss");
         add_means(&n, graph, "val_", p->val_means, p->n_val_means, p->val_loss);
         add_means(&n, graph, "test_", p->test_means, p->n_test_means, p->test_loss);
+        add_means(&n, graph, "average_val_", p->average_val_means, p->n_average_val_means,
+                  p->average_val_loss);
+        add_means(&n, graph, "average_test_", p->average_test_means, p->n_average_test_means,
+                  p->average_test_loss);
         status = call_all(f, p, &n);
     }
     CLT_FREE(n.names, n.texts, n.values);

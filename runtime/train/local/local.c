@@ -43,13 +43,14 @@ static clt_status check_options(const clt_local_options *o)
 /* What these trainers do beside samples of their own is not built for replicas. */
 static clt_status check_built(const clt_trainer *t, int i)
 {
-    const char *other = t->options.zero || t->store->mesh.zero ? "zero"
-                        : t->store->owners                     ? "offload"
-                        : t->options.virtual_shards            ? "virtual shards"
-                        : t->options.wire != CLT_F32
-                            ? "gradients of 16 bits on the wire (clt_trainer_options.wire)"
-                        : clt_participants_have_axes(&t->all) ? "a mesh of other axes than dp"
-                                                              : NULL;
+    const char *other =
+        t->options.zero || t->store->mesh.zero ? "zero"
+        : t->store->owners                     ? "offload"
+        : t->options.virtual_shards            ? "virtual shards"
+        : t->options.average.kind              ? "averages of weights (clt_trainer_options.average)"
+        : t->options.wire != CLT_F32 ? "gradients of 16 bits on the wire (clt_trainer_options.wire)"
+        : clt_participants_have_axes(&t->all) ? "a mesh of other axes than dp"
+                                              : NULL;
     if (other)
         return clt_fail(CLT_UNSUPPORTED, "replica %d has %s, which is not built beside local", i,
                         other);

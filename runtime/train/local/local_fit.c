@@ -330,6 +330,8 @@ static void report(clt_local_run *run, int64_t before, bool exchanged, double tr
                              .test_metric = NAN,
                              .val_loss = NAN,
                              .val_metric = NAN,
+                             .average_test_loss = NAN,
+                             .average_val_loss = NAN,
                              .sync = &sync};
     for (int i = 0; i < local->total; i++) {
         run->counts[i] = run->told[i].samples;
@@ -431,7 +433,9 @@ static clt_status end_epoch(clt_local_run *run)
                              .test_loss = NAN,
                              .test_metric = NAN,
                              .val_loss = NAN,
-                             .val_metric = NAN};
+                             .val_metric = NAN,
+                             .average_test_loss = NAN,
+                             .average_val_loss = NAN};
     double *means = NULL;
     const clt_status status = run->test ? evaluate(run, &progress, &means) : CLT_OK;
     progress.seconds = clt_clock() - run->began;

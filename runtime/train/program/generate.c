@@ -295,6 +295,8 @@ static void commit(writer *w, bool updated)
         clt_write_plain(w, CLT_DO_ASSIGN, in->in_flight ? last_of(w) : 0,
                         reduced(w, in->means && reduces(w)));
     ship(w);
+    if (in->averages)
+        clt_write_plain(w, CLT_DO_AVERAGE, 0, CLT_VERSION_NEW);
     clt_write_plain(w, CLT_DO_READ_STATUS, 0, CLT_VERSION_ANY);
     read_results(w);
     clt_write_plain(w, CLT_DO_COMMITTED, 0, CLT_VERSION_ANY);

@@ -48,6 +48,7 @@
     X(COMMIT, "commit")     /* from here on the device's replica changes */                        \
     X(UPDATE, "update")     /* the optimizer: one bucket, or all that the device owns */           \
     X(ASSIGN, "assign")     /* states take their next values */                                    \
+    X(AVERAGE, "average")   /* parameters and states of the step join their averages */            \
     X(CARRY, "carry")       /* the same for a predictor, between calls */                          \
     X(READ_STATUS, "read_status")   /* to the host */                                              \
     X(READ_RESULTS, "read_results") /* losses and metrics, to the host */                          \
@@ -187,6 +188,7 @@ typedef struct clt_step_program_input {
     bool deferred;     /* reductions start only after the device's own work */
     bool shared;       /* OUTSIDE: results are summed over ranks */
     bool carries;      /* OUTSIDE: states take their next values */
+    bool averages;     /* of parameters and states are kept over the steps */
     bool poison;
     /* Forward of so many micro-batches of a step runs before backward of the first; 0: backward
      * follows forward. All steps have `rounds` rounds then, at least as many. */

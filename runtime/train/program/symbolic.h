@@ -67,6 +67,7 @@ typedef struct clt_symbolic_device {
     uint64_t status;                    /* 0: none */
     uint64_t checksum;                  /* 0: none */
     bool may_leave, measures, was_measured, commits, committed, carried, read_status, compared;
+    bool averaged;
     bool finished;
     uint64_t read_results;
     bool unflushed;

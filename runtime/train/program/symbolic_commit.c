@@ -127,6 +127,23 @@ static const char *assign(clt_symbolic_device *s, const clt_instruction *i)
     return NULL;
 }
 
+/* Averages take what all devices have after the step. */
+static const char *average(clt_symbolic_device *s)
+{
+    if (!s->status || !s->commits)
+        return "the step has no status, or has not begun to commit";
+    if (s->averaged)
+        return "the averages have the step already";
+    for (int b = 0; b < s->in->layout->n_buckets; b++) {
+        const bool changes = !s->in->layout->buckets[b].state || s->in->plan->n_assigns;
+        if (s->values[b].flight || !s->values[b].valid ||
+            (changes && s->values[b].version != CLT_VERSION_NEW))
+            return "a bucket is not new";
+    }
+    s->averaged = true;
+    return NULL;
+}
+
 /* Assigns states of a predictor. Outputs were computed from the earlier states. */
 static const char *carry(clt_symbolic_device *s, const clt_instruction *i)
 {
@@ -197,6 +214,8 @@ static const char *committed(clt_symbolic_device *s)
             return "a bucket was not updated";
     if (!s->commits)
         return "the step has not begun to commit";
+    if (s->in->averages && !s->averaged)
+        return "the averages lack the step";
     s->committed = true;
     return NULL;
 }
@@ -236,6 +255,8 @@ const char *clt_symbolic_commit(clt_symbolic_device *s, const clt_instruction *i
         return update(s, i);
     case CLT_DO_ASSIGN:
         return assign(s, i);
+    case CLT_DO_AVERAGE:
+        return average(s);
     case CLT_DO_CARRY:
         return carry(s, i);
     case CLT_DO_READ_STATUS:

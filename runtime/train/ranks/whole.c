@@ -65,7 +65,7 @@ int clt_whole_source(const clt_participants *all, const clt_store *store)
 
 static int shards_of(const clt_store *store, int kind)
 {
-    return kind == CLT_VALUES ? 1 : store->replicas[0].shards;
+    return clt_kind_has_shards(kind) ? store->replicas[0].shards : 1;
 }
 
 bool clt_whole_is_apart(const clt_participants *all, const clt_store *store, int kind,
@@ -179,11 +179,11 @@ clt_status clt_whole_collect(const clt_participants *all, const clt_store *store
 /* --- leading and following ------------------------------------------------------------------- */
 
 /* A request of rank 0 as a number: END, or the kind of request, of tensor, and the tensor. */
-enum { END = -1, COLLECT = 0, TELL = 1, KINDS = CLT_MAX_OPTIMIZER_SLOTS + 1 };
+enum { END = -1, COLLECT = 0, TELL = 1, KINDS = CLT_MAX_OPTIMIZER_SLOTS - CLT_AVERAGES };
 
 static clt_status ask(const clt_participants *all, int request, int kind, int tensor)
 {
-    int64_t number = ((int64_t)tensor * KINDS + kind + 1) * 2 + request;
+    int64_t number = ((int64_t)tensor * KINDS + kind - CLT_AVERAGES) * 2 + request;
     return clt_ranks_agree(all->world, CLT_OK, &number);
 }
 
@@ -246,7 +246,7 @@ clt_status clt_whole_follow(const clt_participants *all, const clt_store *store)
         if (number == END)
             return agreed;
         const clt_slot *slot = &store->layout.slots[number / 2 / KINDS];
-        const int kind = (int)(number / 2 % KINDS) - 1;
+        const int kind = (int)(number / 2 % KINDS) + CLT_AVERAGES;
         if (agreed == CLT_OK)
             status = number % 2 == TELL ? receive(all, store, kind, slot)
                                         : clt_whole_collect(all, store, kind, slot, NULL);

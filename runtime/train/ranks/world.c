@@ -345,7 +345,7 @@ typedef struct setting {
     int64_t count; /* all others */
 } setting;
 
-enum { SETTINGS = 35 };
+enum { SETTINGS = 39 };
 
 static void list_settings(const clt_trainer_options *o, int participants, setting list[SETTINGS])
 {
@@ -386,6 +386,10 @@ static void list_settings(const clt_trainer_options *o, int participants, settin
                            {"precision", DTYPE, 0, (int64_t)o->precision},
                            {"type on the wire", DTYPE, 0, (int64_t)o->wire},
                            {"seed", WHOLE, 0, (int64_t)o->seed},
+                           {"kind of average", UNSHOWN, 0, (int64_t)o->average.kind},
+                           {"decay of the average", REAL, o->average.decay, 0},
+                           {"first step of the average", WHOLE, 0, o->average.from},
+                           {"steps between those of the average", WHOLE, 0, o->average.every},
                            {"split (weights of the devices)", UNSHOWN, 0, (int64_t)split}};
     _Static_assert(sizeof all == SETTINGS * sizeof *list, "as many as the list has room for");
     memcpy(list, all, sizeof all);

@@ -95,6 +95,9 @@ static clt_status make_device(clt_trainer *t, int index)
                                        .precision = t->options.precision,
                                        .wire = t->exchange.wire.dtype};
     CLT_TRY(clt_update_create(replica, &update, &d->update));
+    if (t->options.average.kind)
+        CLT_TRY(clt_averager_create(replica, &t->options.average,
+                                    clt_update_status_buffer(d->update), &d->averager));
     d->step_status = clt_calloc(CLT_STEP_STATUS * CLT_RESULT_RING, sizeof *d->step_status);
     d->scaling = clt_scaling_begin();
     CLT_TRY_MEMORY(d->step_status);
@@ -295,6 +298,7 @@ clt_status clt_trainer_build(clt_trainer *t)
 static void free_devices(clt_trainer *t)
 {
     for (int i = 0; t->devices && i < t->all.own; i++) {
+        clt_averager_destroy(t->devices[i].averager);
         clt_update_destroy(t->devices[i].update);
         clt_shard_sums_destroy(t->devices[i].shard_sums);
         clt_free(t->devices[i].step_status);

@@ -202,6 +202,8 @@ clt_status clt_memory_count(const clt_graph *graph, const clt_store *store,
         m->store += set_bytes(replica->layout, false, CLT_F32, 0, 1);
     if (total > 1)
         m->store += wire_bytes(replica->layout, options);
+    if (options->average.kind)
+        m->store += set_bytes(replica->layout, true, CLT_F32, 0, 1);
     for (int i = 0; i < graph->n_values; i++) {
         const clt_value *v = graph->values[i];
         if (v->kind == CLT_VALUE_INPUT)
@@ -273,5 +275,7 @@ int64_t clt_memory_held(const clt_replica *replica, const clt_trainer_options *o
         bytes += set_bytes(layout, false, CLT_F32, 0, 1);
     if (replica->residuals)
         bytes += wire_bytes(layout, options);
+    if (replica->averages && options->average.kind)
+        bytes += set_bytes(layout, true, CLT_F32, 0, 1);
     return bytes;
 }

@@ -16,6 +16,7 @@
 #include "train/ranks/world.h"
 #include "train/setup/capacity.h"
 #include "train/setup/remains.h"
+#include "train/step/averages.h"
 #include "train/step/verify.h"
 #include "train/store/rest.h"
 
@@ -405,6 +406,21 @@ static void leave_ranks(clt_trainer *t, recovery *r)
     clt_rest_free(before);
 }
 
+/* The number of steps in the averages is that of the replica that was copied to all. */
+static clt_status tell_average(clt_trainer *t, int source)
+{
+    int rank = 0;
+    while (source >= 0 && t->all.ranks > 1 && source >= t->all.begins[rank + 1])
+        rank++;
+    int64_t steps = 0;
+    if (source < 0 || !t->options.average.kind)
+        return CLT_OK;
+    if (rank == t->all.rank)
+        CLT_TRY(clt_averager_count(t->devices[source - t->all.first].averager, &steps));
+    CLT_TRY(clt_world_tell(&t->all, rank, &steps, sizeof steps));
+    return clt_averages_set(t, steps);
+}
+
 static clt_status go_on(clt_trainer *t, int lost, recovery *r)
 {
     const clt_participants before = t->all;
@@ -427,6 +443,7 @@ static clt_status go_on(clt_trainer *t, int lost, recovery *r)
     t->steps = r->steps;
     t->exchange.vote = t->exchange.votes = 0;
     CLT_TRY(clt_trainer_copy_replica(t, r->source));
+    CLT_TRY(tell_average(t, r->source));
     CLT_TRY(clt_trainer_set_scaling(t, &r->scaling));
     clt_verification_skip(t->verification);
     for (int d = 0; d < t->all.own; d++)
@@ -465,5 +482,6 @@ clt_status clt_trainer_recover(clt_trainer *t, int *redo)
     const int64_t due[2] = {0, 0};
     int64_t largest;
     CLT_TRY(clt_step_allowed(t));
+    CLT_TRY(clt_averages_away(t, "clt_trainer_recover"));
     return clt_lost_recover(t, due, &largest, redo);
 }

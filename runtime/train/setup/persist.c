@@ -10,12 +10,14 @@
 #include "checkpoint/safetensors.h"
 #include "train/core/trainer.h"
 #include "train/planner/frozen.h"
+#include "train/setup/average_files.h"
 #include "train/setup/choices.h"
 #include "train/setup/host_sections.h"
 #include "train/setup/loss_scaling.h"
 #include "train/setup/reservoir_files.h"
 #include "train/setup/store_files.h"
 #include "train/setup/wire_files.h"
+#include "train/step/averages.h"
 #include "train/step/shards.h"
 #include <cltrain/fit.h>
 
@@ -114,19 +116,23 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
                        int64_t seed, int64_t keep, const char *model, const clt_wire_saved *wire,
                        const clt_saved_more *more)
 {
-    clt_tensor_list values = {0}, slots = {0};
+    clt_tensor_list values = {0}, slots = {0}, averages = {0};
     clt_tensor_reader reader;
     joined j = {0};
+    char *averaged = NULL;
     clt_checkpoint_desc desc;
     clt_checkpoint_desc_init(&desc);
     clt_status status = clt_tensor_reader_make(&t->all, t->store, &reader);
     CLT_NEXT(status, clt_trainer_wait(t));
     CLT_NEXT(status, clt_tensor_list_make(t->store, NULL, &values));
     CLT_NEXT(status, clt_tensor_list_make(t->store, optimizer_of(t), &slots));
+    if (t->options.average.kind)
+        CLT_NEXT(status, clt_averages_save(t, &averages, &averaged));
     CLT_NEXT(status, append(&slots, wire->items, wire->count));
     CLT_NEXT(status, join(&slots, wire->count, more, &reader, &j));
     reader.lists[0] = &values;
     reader.lists[1] = &slots;
+    reader.lists[2] = &averages;
     char dropout_seed[24], shards[24], fresh[24], *choices = NULL, *split = NULL;
     snprintf(dropout_seed, sizeof dropout_seed, "%llu", (unsigned long long)t->options.seed);
     snprintf(shards, sizeof shards, "%lld", (long long)t->options.virtual_shards);
@@ -140,7 +146,8 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
     clt_store_groups_text(t->store, &groups);
     if (status == CLT_OK && groups.failed)
         status = CLT_OUT_OF_MEMORY;
-    clt_section sections[] = {
+    enum { ALWAYS = 10, SOMETIMES = 8 }; /* sections that every run has, and others */
+    clt_section sections[ALWAYS + SOMETIMES] = {
         {"model", model ? model : "", 0},
         {"optimizer", optimizer_of(t)->name, 0},
         {"dropout_seed", dropout_seed, 0},
@@ -151,15 +158,8 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
         {CLT_SECTION_FROZEN, choices ? choices : "{}", 1},
         {CLT_SECTION_SPLIT, split ? split : "{}", 1},
         {CLT_SECTION_SHARDS, shards, 0},
-        {NULL}, /* room for the sections that not every run has */
-        {NULL},
-        {NULL},
-        {NULL},
-        {NULL},
-        {NULL},
-        {NULL},
     };
-    int n_sections = (int)(sizeof sections / sizeof *sections) - 7;
+    int n_sections = ALWAYS;
     char ranks[24];
     snprintf(ranks, sizeof ranks, "%d", t->all.ranks);
     if (t->reservoir)
@@ -170,6 +170,8 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
         sections[n_sections++] = (clt_section){"use", t->use, 1};
     if (t->deals)
         sections[n_sections++] = (clt_section){CLT_SECTION_ASYNC, t->deals, 1};
+    if (averaged)
+        sections[n_sections++] = (clt_section){CLT_SECTION_AVERAGE, averaged, 1};
     if (t->policies)
         sections[n_sections++] = (clt_section){CLT_SECTION_POLICIES, t->policies, 1};
     if (t->fresh)
@@ -185,6 +187,8 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
     desc.model_count = values.count;
     desc.optimizer = j.tensors;
     desc.optimizer_count = j.count;
+    desc.average = averages.items;
+    desc.average_count = averages.count;
     clt_section *all = NULL;
     int n_all = 0;
     CLT_NEXT(status, clt_host_sections_join(t, sections, n_sections, &all, &n_all));
@@ -197,8 +201,9 @@ static clt_status save(clt_trainer *t, const char *dir, clt_position position, i
     CLT_NEXT(status, clt_checkpoint_save(dir, &desc));
     clt_tensor_list_free(&values);
     clt_tensor_list_free(&slots);
+    clt_tensor_list_free(&averages);
     clt_str_free(&groups);
-    CLT_FREE(choices, split, reader.buffer, j.tensors, all);
+    CLT_FREE(choices, split, reader.buffer, j.tensors, all, averaged);
     return status;
 }
 
@@ -222,6 +227,7 @@ clt_status clt_trainer_save_in_run(clt_trainer *t, const char *dir, clt_position
 {
     clt_wire_saved wire = {0};
     CLT_TRY(clt_store_check_devices(t->store));
+    CLT_TRY(clt_averages_away(t, "clt_trainer_save"));
     if (t->reservoir) {
         const clt_status own = clt_reservoir_save(t, dir, keep);
         CLT_TRY(apart ? own : clt_world_agree(&t->all, own));
@@ -429,6 +435,7 @@ static clt_status restore(clt_trainer *t, const clt_participants *leads,
     CLT_NEXT(status,
              clt_store_load_values(leads, t->store, clt_checkpoint_model(checkpoint), "", NULL));
     CLT_NEXT(status, load_slots(leads, t, clt_checkpoint_optimizer(checkpoint)));
+    CLT_NEXT(status, clt_averages_load(t, leads, checkpoint));
     if (status == CLT_OK) {
         const clt_section *dropout_seed = clt_checkpoint_section(checkpoint, "dropout_seed");
         if (dropout_seed)
@@ -491,6 +498,7 @@ clt_status clt_trainer_restore_with(clt_trainer *t, bool together, const char *p
     clt_reservoir_file *samples = NULL;
     CLT_TRY(clt_step_allowed(t));
     CLT_TRY(clt_store_check_devices(t->store));
+    CLT_TRY(clt_averages_away(t, "clt_trainer_restore"));
     CLT_TRY(open_first(t, together, path, &checkpoint));
     clt_status status = open_samples(t, together, path, checkpoint, &samples);
     if (status != CLT_OK) {

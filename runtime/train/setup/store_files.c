@@ -44,6 +44,14 @@ clt_status clt_tensor_list_make(const clt_store *store, const clt_optimizer_row 
     return CLT_OK;
 }
 
+clt_status clt_tensor_list_averages(const clt_store *store, clt_tensor_list *list)
+{
+    CLT_TRY(clt_tensor_list_make(store, NULL, list));
+    for (int i = 0; i < list->count; i++)
+        list->of[i].kind = CLT_AVERAGES;
+    return CLT_OK;
+}
+
 static int64_t largest_slot(const clt_store *store)
 {
     int64_t bytes = 1;
@@ -64,7 +72,7 @@ clt_status clt_tensor_reader_make(const clt_participants *all, const clt_store *
 clt_status clt_tensor_reader_fetch(void *user, const clt_tensor *tensor, const void **data)
 {
     const clt_tensor_reader *r = user;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         if (r->lists[i] && tensor >= r->lists[i]->items &&
             tensor < r->lists[i]->items + r->lists[i]->count) {
             const clt_listed *of = &r->lists[i]->of[tensor - r->lists[i]->items];

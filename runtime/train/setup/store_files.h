@@ -25,13 +25,16 @@ typedef struct clt_tensor_list {
 clt_status clt_tensor_list_make(const clt_store *store, const clt_optimizer_row *optimizer,
                                 clt_tensor_list *list);
 
+/* The same for the averages of parameters and states. */
+clt_status clt_tensor_list_averages(const clt_store *store, clt_tensor_list *list);
+
 void clt_tensor_list_free(clt_tensor_list *list);
 
 /* Reads tensors of lists from the devices one at a time, in the file's order. */
 typedef struct clt_tensor_reader {
     const clt_participants *all;
     const clt_store *store;
-    const clt_tensor_list *lists[2]; /* NULL: none */
+    const clt_tensor_list *lists[3]; /* NULL: none */
     void *buffer;                    /* free with clt_free */
 } clt_tensor_reader;
 

@@ -75,6 +75,18 @@ static clt_status check_wire(const clt_trainer_options *o)
     return CLT_OK;
 }
 
+static clt_status check_average(const clt_average *a)
+{
+    const bool known = a->kind >= CLT_AVERAGE_NONE && a->kind <= CLT_AVERAGE_EQUAL;
+    if (known && (a->kind != CLT_AVERAGE_EMA || (a->decay >= 0 && a->decay < 1)) &&
+        (a->kind != CLT_AVERAGE_EQUAL || (a->from >= 1 && a->every >= 1)))
+        return CLT_OK;
+    return clt_fail(CLT_INVALID_ARGUMENT,
+                    "average of kind %d with decay %g, from %lld, every %lld is not possible: the "
+                    "decay must be at least 0 and below 1, the numbers of steps at least 1",
+                    (int)a->kind, a->decay, (long long)a->from, (long long)a->every);
+}
+
 clt_status clt_trainer_check_options(const clt_trainer_options *o)
 {
     CLT_TRY(CLT_CHECK_STRUCT(o, clt_trainer_options));
@@ -121,6 +133,7 @@ clt_status clt_trainer_check_options(const clt_trainer_options *o)
         return clt_fail(CLT_INVALID_ARGUMENT, "rebalance changes the number of micro-batches, so "
                                               "in_flight must be 0");
     CLT_TRY(check_virtual_shards(o));
+    CLT_TRY(check_average(&o->average));
     if (o->memory < 0)
         return out_of_range("memory", (double)o->memory, "at least 0");
     if (o->check_every < 0)
@@ -158,6 +171,11 @@ static clt_status join_store(clt_trainer *t)
     const clt_optimizer_row *row = clt_optimizer_of(&t->options);
     t->feeds_back = t->options.wire != CLT_F32;
     store->feeders += t->feeds_back;
+    if (t->options.average.kind && store->averaged)
+        return clt_fail(CLT_UNSUPPORTED, "another trainer on this store keeps averages: destroy "
+                                         "that trainer first");
+    t->averages = t->options.average.kind != CLT_AVERAGE_NONE;
+    store->averaged = store->averaged || t->averages;
     if (!row->n_slots)
         return CLT_OK;
     if (store->keeps && !clt_optimizer_keeps_same(store->keeps, row)) {
@@ -180,6 +198,9 @@ static void leave_store(clt_trainer *t)
 {
     clt_store *store = t->store;
     const bool last = t->feeds_back && --store->feeders == 0;
+    for (int d = 0; d < store->n_devices && t->averages; d++)
+        clt_replica_forget_averages(&store->replicas[d]);
+    store->averaged = store->averaged && !t->averages;
     for (int d = 0; d < store->n_devices && last; d++)
         clt_replica_forget_residuals(&store->replicas[d]);
     if (!t->keeps || --store->keepers)

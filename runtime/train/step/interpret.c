@@ -379,6 +379,8 @@ static clt_status execute(context *c)
         return update(c);
     case CLT_DO_ASSIGN:
         return clt_states_assign(b, &c->run);
+    case CLT_DO_AVERAGE:
+        return clt_averager_step(c->u->averager, call->step);
     case CLT_DO_CARRY:
         return clt_session_carry(s, d, &c->run);
     case CLT_DO_READ_STATUS:

@@ -32,6 +32,7 @@ clt_step_program_input clt_programs_input(const clt_trainer *t, const clt_partic
                                     .scaled = t->options.precision == CLT_F16,
                                     .measures = t->options.rebalance != 0,
                                     .deferred = of->deferred,
+                                    .averages = t->options.average.kind != CLT_AVERAGE_NONE,
                                     .poison = t->options.poison != 0,
                                     .in_flight = outline->in_flight,
                                     .rounds = t->shares.max_micro_batches};

@@ -1,6 +1,7 @@
 /* Keeps the replicas of a trainer's devices equal: compares them, and copies one rank's replica to
  * all. */
 #include "train/core/trainer.h"
+#include "train/step/averages.h"
 #include "train/step/shards.h"
 #include "train/step/programs.h"
 #include "train/step/verify.h"
@@ -8,7 +9,10 @@
 
 clt_status clt_trainer_copy_replica(clt_trainer *t, int participant)
 {
-    return t->all.total == 1 || participant < 0 ? CLT_OK : clt_programs_copy(t, participant);
+    if (t->all.total == 1 || participant < 0)
+        return CLT_OK;
+    CLT_TRY(clt_programs_copy(t, participant));
+    return clt_averages_copy(t, participant);
 }
 
 clt_status clt_trainer_broadcast(clt_trainer *t, int root)
@@ -29,6 +33,7 @@ clt_status clt_trainer_broadcast(clt_trainer *t, int root)
     CLT_TRY(clt_world_tell(&t->all, root, &scaling, sizeof scaling));
     CLT_TRY(clt_trainer_set_scaling(t, &scaling));
     CLT_TRY(clt_trainer_copy_replica(t, (int)numbers[2]));
+    CLT_TRY(clt_averages_tell(t, root));
     CLT_TRY(clt_shards_tell(t, root));
     clt_verification_skip(t->verification);
     return CLT_OK;

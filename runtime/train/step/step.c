@@ -9,6 +9,7 @@
 #include "train/ranks/shares.h"
 #include "train/step/graph_collectives.h"
 #include "train/step/states.h"
+#include "train/step/averages.h"
 #include "train/step/programs.h"
 #include "train/step/verify.h"
 
@@ -125,6 +126,7 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool w
 {
     CLT_TRY(clt_step_allowed(t));
     CLT_TRY(clt_store_check_devices(t->store));
+    CLT_TRY(clt_averages_away(t, "a step"));
     /* Drop the parts of a step that was not applied. */
     t->phase = CLT_PHASE_NONE;
     clt_gradients_forget(t);

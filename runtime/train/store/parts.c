@@ -43,7 +43,7 @@ int clt_store_first_with(const clt_store *store, int kind, const clt_slot *slot,
     int d = 0;
     while (d < device && (!clt_store_part(store, d, slot)->bytes ||
                           (slot->sharding.blocks && r[d].at.place != r[device].at.place) ||
-                          (kind != CLT_VALUES && r[d].shard != r[device].shard)))
+                          (clt_kind_has_shards(kind) && r[d].shard != r[device].shard)))
         d++;
     return d;
 }
@@ -51,7 +51,10 @@ int clt_store_first_with(const clt_store *store, int kind, const clt_slot *slot,
 cl_mem clt_store_buffer(const clt_store *store, int device, int kind, const clt_slot *slot)
 {
     const clt_replica *r = &store->replicas[device];
-    return (kind == CLT_VALUES ? r->values : r->slots[kind])[slot->bucket];
+    cl_mem *const set = kind == CLT_VALUES     ? r->values
+                        : kind == CLT_AVERAGES ? r->averages
+                                               : r->slots[kind];
+    return set[slot->bucket];
 }
 
 clt_held clt_store_held(const clt_store *store, const clt_slot *slot, clt_coordinate at, int stage,
@@ -74,7 +77,7 @@ static clt_held held_by(const clt_store *store, int device, int kind, const clt_
 {
     const clt_replica *r = &store->replicas[device];
     return clt_store_held(store, slot, r->at, clt_store_stage(store, device), r->shard,
-                          kind == CLT_VALUES ? 1 : r->shards);
+                          clt_kind_has_shards(kind) ? r->shards : 1);
 }
 
 /* Reads or writes what a device has of a tensor. */

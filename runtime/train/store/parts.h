@@ -5,8 +5,14 @@
 
 #include "train/store/store.h"
 
-/* In place of the number of an optimizer's slot: the parameters and states themselves. */
-enum { CLT_VALUES = -1 };
+/* In place of the number of an optimizer's slot: the parameters and states themselves, and their
+ * averages. Devices have no shards of these. */
+enum { CLT_VALUES = -1, CLT_AVERAGES = -2 };
+
+static inline bool clt_kind_has_shards(int kind)
+{
+    return kind >= 0;
+}
 
 /* Copies the bytes [from, from + bytes) of the part of a place, which lie at `part`, to their
  * places in the whole tensor, or from there. */

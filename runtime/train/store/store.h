@@ -35,7 +35,8 @@ struct clt_store {
     /* Number of trainers whose optimizer keeps tensors (slots). The tensors are released with the
      * last of these trainers. */
     int keepers;
-    int feeders; /* trainers with error feedback: the last one releases the residuals */
+    bool averaged; /* a trainer keeps averages */
+    int feeders;   /* trainers with error feedback: the last one releases the residuals */
     /* An optimizer of these trainers, which all keep the same tensors; NULL: no tensors are kept.
      */
     const struct clt_optimizer_row *keeps;

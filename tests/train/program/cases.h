@@ -412,6 +412,7 @@ static void make(const program_case *c, made *m)
                                      .shared = c->ranks > 1 && parts > 1,
                                      .carries = c->carries,
                                      .scaled = c->scaled,
+                                     .averages = true,
                                      .poison = true,
                                      .in_flight = c->in_flight,
                                      .rounds = rounds,

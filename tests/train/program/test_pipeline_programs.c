@@ -107,6 +107,7 @@ static void make(pipeline *p, clt_step_program_kind kind, int stages, int copies
                                        .means = copies > 1,
                                        .host_weights = true,
                                        .shared = copies > 1,
+                                       .averages = true,
                                        .poison = true,
                                        .rounds = rounds};
         ok(clt_mesh_parse(mesh, p->n, &in->mesh));

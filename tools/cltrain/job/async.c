@@ -46,6 +46,8 @@ static const char *excluded(const settings *s, const char **why)
     *why = "evaluations run beside the steps, whose number depends on the speed of workers";
     if (s->val)
         return "val";
+    if (s->average)
+        return "average";
     if (s->keep_best)
         return "keep-best";
     if (s->patience > 0)

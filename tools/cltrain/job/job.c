@@ -56,6 +56,8 @@ static int read_trainer(job *j, const settings *s)
     TRY(read_optimizer(s, o));
     if (s->schedule)
         TRY(name_failure(schedule_read(s->schedule, 1, &o->schedule)));
+    if (s->average)
+        TRY(name_failure(clt_average_parse(s->average, &o->average)));
     if (!isnan(s->weight_decay))
         o->weight_decay = s->weight_decay;
     if (!isnan(s->clip_norm))

@@ -48,10 +48,14 @@ static const char *name_in(const char *text)
 
 static int needs_validation(const settings *s, const char *option, const char *metric)
 {
-    return !s->val && !strncmp(name_in(metric), "val_", 4)
+    const char *name = name_in(metric);
+    const int averaged = !strncmp(name, "average_", 8);
+    if (averaged && !s->average)
+        return usage_error("--%s: %s needs --average", option, name);
+    return !s->val && !strncmp(name + (averaged ? 8 : 0), "val_", 4)
                ? usage_error("--%s: %s needs --val, the samples to evaluate (or --monitor "
                              "test_loss or loss)",
-                             option, name_in(metric))
+                             option, name)
                : 0;
 }
 
@@ -90,13 +94,15 @@ static void add(names *n, const char *prefix, const char *name)
 /* Lists the metrics that evaluations have. */
 static int list_metrics(const job *j, names *n)
 {
-    static const char *const prefixes[] = {"val_", "test_"};
-    const clt_dataset *const sets[] = {j->validation, j->test};
-    const size_t room = 2 * (size_t)mean_count(j->graph) + 4;
+    static const char *const prefixes[] = {"val_", "test_", "average_val_", "average_test_"};
+    const clt_dataset *const sets[] = {j->validation, j->test,
+                                       j->options.average.kind ? j->validation : NULL,
+                                       j->options.average.kind ? j->test : NULL};
+    const size_t room = 4 * (size_t)mean_count(j->graph) + 6;
     *n = (names){calloc(room, sizeof *n->texts), calloc(room, sizeof *n->list), 0};
     TRY_MEMORY(n->texts && n->list);
     add(n, "", "loss");
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 4; k++) {
         if (!sets[k])
             continue;
         add(n, prefixes[k], "loss");

@@ -37,6 +37,7 @@ static int refuse_others(const settings *s)
                         : weighs                ? "--split with weights"
                         : continued             ? "--windows continued"
                         : s->val                ? "--val"
+                        : s->average            ? "--average"
                         : s->keep_best          ? "--keep-best"
                         : s->patience > 0       ? "--patience"
                         : s->schedule && !strncmp(s->schedule, "plateau", 7) ? "--schedule plateau"

@@ -44,7 +44,7 @@ typedef struct settings {
         *betas; /* several values are joined by ; (freeze, init_skip, stages: by |) */
     char *tensorboard;
     char *listen, *reach, *join, *events;
-    char *val, *val_every, *keep_best, *monitor;
+    char *val, *val_every, *keep_best, *monitor, *average;
     int64_t async, servers, holder, worker;
     int64_t batch, accumulate, virtual_shards, in_flight, zero, epochs, steps, seed, keep, blocks,
         warmup, stride, padding, dilation, groups, classes, check_every, seq_len, image_size,
@@ -53,7 +53,7 @@ typedef struct settings {
         comm_timeout, setup_timeout, temperature, top_p, min_delta;
     int no_guard, centered, drop_last, raw, ids, resume, quiet, json, explain, by_node, compare,
         predict, rebalance, staged, peer, share_context, recompute, help, mpi, oversubscribe,
-        resume_intact, greedy;
+        resume_intact, greedy, averaged;
     int report, confusion;
     char *class_weights, *sample_weights;
     const char **names; /* arguments that are not options, ended by NULL */

@@ -170,6 +170,13 @@ const option_row option_rows[] = {
      "plateau:FACTOR:PATIENCE[:MIN], which multiplies it when more than PATIENCE evaluations in a "
      "row are no better; each with ,warmup:STEPS if wanted (constant)",
      .words = "constant step: cosine cosine,warmup: plateau:"},
+    {"average", 0, TEXT, AT(average), 0, FOR_TRAIN | FOR_PLAN, "HOW",
+     "keep averages of the weights, and evaluate and save them too: ema:DECAY, or "
+     "swa:FROM[:EVERY], "
+     "the mean after every EVERY steps from step FROM on (none)",
+     .words = "ema: swa:"},
+    {"averaged", 0, FLAG, AT(averaged), 0, FOR_EVAL | USES, NULL,
+     "take the averages of the weights that the checkpoint has (train --average)"},
     {"clip-norm", 0, NUMBER, AT(clip_norm), 0, RUNS, "X",
      "scale the gradient down to norm X if it is larger; 0: never (0)"},
     {"no-guard", 0, FLAG, AT(no_guard), 0, RUNS, NULL,

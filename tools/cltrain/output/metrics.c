@@ -324,6 +324,16 @@ static void add_means(json_t *record, const clt_graph *graph, const char *set, d
         }
 }
 
+static void add_averages(json_t *record, const clt_graph *graph, const clt_progress *p)
+{
+    if (p->n_average_val_means)
+        add_means(record, graph, "average_val", p->average_val_loss, p->average_val_means,
+                  p->n_average_val_means);
+    if (p->n_average_test_means)
+        add_means(record, graph, "average_test", p->average_test_loss, p->average_test_means,
+                  p->n_average_test_means);
+}
+
 int metrics_validation(metrics *m, const clt_graph *graph, const clt_progress *p)
 {
     if (!m->begun)
@@ -332,6 +342,7 @@ int metrics_validation(metrics *m, const clt_graph *graph, const clt_progress *p
     json_object_set_new(record, "step", json_integer(p->step));
     json_object_set_new(record, "epoch", json_integer(p->epoch));
     add_means(record, graph, "val", p->val_loss, p->val_means, p->n_val_means);
+    add_averages(record, graph, p);
     return write_record(m, record, p->step, p->seconds, 1);
 }
 
@@ -346,6 +357,7 @@ int metrics_epoch(metrics *m, const clt_graph *graph, const clt_progress *p)
     if (p->n_val_means)
         add_means(record, graph, "val", p->val_loss, p->val_means, p->n_val_means);
     add_means(record, graph, "test", p->test_loss, p->test_means, p->n_test_means);
+    add_averages(record, graph, p);
     set_number(record, "seconds", p->seconds);
     if (p->asynchronous)
         json_object_set_new(record, "discarded", json_integer(p->discarded));

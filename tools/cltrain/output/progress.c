@@ -96,6 +96,16 @@ static void print_means(const clt_graph *graph, const char *set, double loss, co
             show("  %s %s %.4f", set, mean_name(graph, i), means[i]);
 }
 
+static void print_averages(const clt_graph *graph, const clt_progress *now)
+{
+    if (now->n_average_val_means || now->n_average_test_means)
+        printf("  averages:");
+    print_means(graph, "val", now->average_val_loss, now->average_val_means,
+                now->n_average_val_means);
+    print_means(graph, "test", now->average_test_loss, now->average_test_means,
+                now->n_average_test_means);
+}
+
 /* Begins a line of its own. */
 static void begin_line(progress *p)
 {
@@ -111,6 +121,7 @@ void progress_validation(progress *p, const clt_graph *graph, const clt_progress
     printf("epoch %lld  step %lld  loss %.4f", (long long)now->epoch, (long long)now->step,
            now->loss);
     print_means(graph, "val", now->val_loss, now->val_means, now->n_val_means);
+    print_averages(graph, now);
     printf("\n");
     fflush(stdout);
 }
@@ -134,6 +145,7 @@ void progress_epoch(progress *p, const clt_graph *graph, const clt_progress *now
            (long long)now->step, now->loss);
     print_means(graph, "val", now->val_loss, now->val_means, now->n_val_means);
     print_means(graph, "test", now->test_loss, now->test_means, now->n_test_means);
+    print_averages(graph, now);
     printf("  after %s", spent);
     /* Both count from the report of the previous epoch. */
     const double seconds = now->seconds - p->epoch_seconds, wait = now->wait_seconds - p->waited;

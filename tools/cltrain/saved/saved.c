@@ -31,12 +31,21 @@ int saved_open(saved *c, const settings *s)
                            ".safetensors file");
     if (s->model && !(c->model = strdup(s->model)))
         return failure("memory does not suffice");
+    c->averaged = s->averaged > 0;
+    if (is_file(s->checkpoint) && s->averaged > 0)
+        return usage_error("--averaged: %s is a file, not a checkpoint; its averages are in "
+                           "average.safetensors",
+                           s->checkpoint);
     if (is_file(s->checkpoint)) {
         snprintf(c->file, sizeof c->file, "%s", s->checkpoint);
     } else {
         TRY(library_failure(clt_checkpoint_open(s->checkpoint, &c->checkpoint)));
-        snprintf(c->file, sizeof c->file, "%.4095s/model.safetensors",
-                 clt_checkpoint_path(c->checkpoint));
+        snprintf(c->file, sizeof c->file, "%.4070s/%s.safetensors",
+                 clt_checkpoint_path(c->checkpoint), c->averaged ? "average" : "model");
+        if (c->averaged && !clt_checkpoint_average(c->checkpoint))
+            return usage_error("--averaged: %s has no averages of weights; train --average keeps "
+                               "them",
+                               clt_checkpoint_path(c->checkpoint));
         TRY(read_sections(c, s));
     }
     if (!c->model)
@@ -48,7 +57,9 @@ int saved_open(saved *c, const settings *s)
 
 const clt_tensors *saved_tensors(const saved *c)
 {
-    return c->checkpoint ? clt_checkpoint_model(c->checkpoint) : c->alone;
+    return !c->checkpoint ? c->alone
+           : c->averaged  ? clt_checkpoint_average(c->checkpoint)
+                          : clt_checkpoint_model(c->checkpoint);
 }
 
 clt_status saved_load(saved *c, clt_store *store)

@@ -12,8 +12,9 @@ typedef struct saved {
     char file[4096 + 32];       /* path of the parameters */
     clt_checkpoint *checkpoint; /* NULL if --checkpoint names a .safetensors file */
     clt_tensors *alone;         /* that .safetensors file; NULL if a checkpoint was opened */
-    json_t *use; /* the checkpoint's section "use", see label_names.h; NULL if there is none */
-    char *model; /* --model, or the model that the checkpoint names */
+    json_t *use;  /* the checkpoint's section "use", see label_names.h; NULL if there is none */
+    char *model;  /* --model, or the model that the checkpoint names */
+    int averaged; /* take the averages of a checkpoint instead of its parameters */
 } saved;
 
 /* Opens parameters: a file, the folder of a step, or the newest step in the folder of a run. *s
