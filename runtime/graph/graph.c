@@ -35,8 +35,10 @@ void clt_graph_destroy(clt_graph *graph)
     for (int i = 0; i < graph->n_nodes; i++)
         node_destroy(graph->nodes[i]);
     clt_graph_forget_means(graph);
-    CLT_FREE(graph->values, graph->nodes, graph->assigns, graph->losses, graph->metrics,
-             graph->seeds, graph->file_prefix, graph->file_ignored);
+    for (int i = 0; i < graph->n_loras; i++)
+        CLT_FREE(graph->loras[i].layer, graph->loras[i].weight);
+    CLT_FREE(graph->loras, graph->values, graph->nodes, graph->assigns, graph->losses,
+             graph->metrics, graph->seeds, graph->file_prefix, graph->file_ignored);
     clt_table_free(&graph->names);
     CLT_FREE(graph->message, graph);
 }

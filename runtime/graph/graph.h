@@ -115,6 +115,14 @@ typedef struct clt_seed {
     clt_value *output, *gradient;
 } clt_seed;
 
+/* A linear layer with adapters, see clt_lora. */
+typedef struct clt_lora_site {
+    char *layer, *weight; /* names */
+    int rank;
+    double alpha, dropout;
+    bool transposed; /* the weight is [in, out] */
+} clt_lora_site;
+
 struct clt_graph {
     clt_value **values;
     int n_values, room_values;
@@ -128,10 +136,12 @@ struct clt_graph {
     int n_metrics, room_metrics;
     clt_seed *seeds; /* empty in graphs of plans, where autodiff has used them */
     int n_seeds, room_seeds;
-    const clt_node *origin;           /* see clt_graph_set_origin */
-    int groups;                       /* group numbers used so far, see clt_param_group */
-    int streams;                      /* random streams handed out so far (dropout) */
-    int cuts;                         /* calls of clt_cut so far */
+    const clt_node *origin; /* see clt_graph_set_origin */
+    int groups;             /* group numbers used so far, see clt_param_group */
+    int streams;            /* random streams handed out so far (dropout) */
+    int cuts;               /* calls of clt_cut so far */
+    clt_lora_site *loras;   /* copies of graphs have none */
+    int n_loras, room_loras;
     char *file_prefix, *file_ignored; /* see clt_file_names; NULL: nothing */
     clt_table names;                  /* index of values by name; see graph/names.c */
     bool names_moved;                 /* `names` is incomplete */

@@ -18,6 +18,7 @@
 #include <cltrain/heartbeat.h>
 #include <cltrain/local.h>
 #include <cltrain/log.h>
+#include <cltrain/lora.h>
 #include <cltrain/metrics.h>
 #include <cltrain/operators.h>
 #include <cltrain/ops.h>

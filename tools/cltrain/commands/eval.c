@@ -240,6 +240,7 @@ int run_eval(const settings *given)
     NEXT(code, refuse_measured(&s));
     NEXT(code, saved_open(&c, &s));
     s.model = c.model;
+    saved_settings(&c, &s);
     NEXT(code, check_mesh(&s, 0));
     NEXT(code, job_read(&j, &s));
     j.options.tune_seconds = 0;

@@ -33,6 +33,11 @@ const command_row command_rows[] = {
     {"sample", FOR_SAMPLE, run_sample, NULL,
      "[--model NAME] --checkpoint DIR [--prompt TEXT] [options]",
      "generate text with a checkpoint of gpt2 or lstm"},
+    {"export", FOR_EXPORT, run_export, NULL,
+     "[--model NAME] --checkpoint DIR [--merge-lora | --adapter] -o PATH",
+     "write the parameters of a checkpoint for other programs\n"
+     "Writes a .safetensors file; with --merge-lora one of the model whose adapters are added to\n"
+     "its weights; with --adapter a folder with the adapters alone, as peft reads it."},
     {"plan", FOR_PLAN, run_plan, NULL, "--model NAME [options of train] [--explain]",
      "print kernels, memory, schedule and predicted time of a training run"},
     {"inspect", FOR_INSPECT, run_inspect, NULL, "--model NAME|FILE.json [--data SPEC]",

@@ -119,6 +119,7 @@ static int make_model(prediction *p)
     const settings *s = p->settings;
     settings named = *s;
     named.model = p->saved.model;
+    saved_settings(&p->saved, &named);
     TRY(job_graph(&p->job, &named));
     clt_predictor_options options;
     clt_predictor_options_init(&options);

@@ -162,6 +162,9 @@ static int make_predictor(sampler *p, const settings *s, int64_t length, clt_pre
     clt_status status = clt_graph_create(&graph);
     NEXT(status, clt_model_decoder(p->saved.model, &decoder, graph));
     int code = name_failure(status);
+    settings with = *s;
+    saved_settings(&p->saved, &with);
+    NEXT(code, read_lora(graph, &with));
     NEXT(code, refuse_measured(s));
     NEXT(code, read_groups(graph, s));
     if (!code && !p->job.store)

@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cltrain/lora.h>
+
 #include "options/commands.h"
 #include "output/file_lock.h"
 #include "job/async.h"
@@ -381,7 +383,14 @@ static int load_first(run *r)
         return s->init_skip ? usage_error("--init-skip %s: needs --init", s->init_skip) : 0;
     clt_status status =
         clt_store_load_skipping(r->job.store, s->init, s->init_skip, r->quiet ? NULL : &report);
-    NEXT(status, replicas_load(&r->job, s));
+    NEXT(status, replicas_load(&r->job, s, s->init_skip));
+    /* The file of a model without adapters: they begin anew. */
+    if (status == CLT_MISMATCH && s->lora && !s->init_skip &&
+        strstr(clt_error_message(), ".lora_A.")) {
+        status = clt_store_load_skipping(r->job.store, s->init, CLT_LORA_TENSORS,
+                                         r->quiet ? NULL : &report);
+        NEXT(status, replicas_load(&r->job, s, CLT_LORA_TENSORS));
+    }
     if (report)
         show("%s", report);
     free(report);

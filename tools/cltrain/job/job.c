@@ -336,9 +336,9 @@ int job_graph(job *j, const settings *s)
             if (status != CLT_OK)
                 return library_failure(status);
         }
-    return status == CLT_OK              ? 0
-           : clt_model_is_file(s->model) ? library_failure(status)
-                                         : name_failure(status);
+    if (status != CLT_OK)
+        return clt_model_is_file(s->model) ? library_failure(status) : name_failure(status);
+    return read_lora(j->graph, s);
 }
 
 /* Chooses the cuts of a pipeline for training. Evaluation takes those that balance the arithmetic.

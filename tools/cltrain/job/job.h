@@ -89,6 +89,9 @@ int check_variants(const settings *s);
 /* Reads --optimizer and the options of optimizers. Returns an exit code. */
 int read_optimizer(const settings *s, clt_trainer_options *options);
 
+/* Adds the adapters of --lora to a graph. Returns an exit code. */
+int read_lora(clt_graph *graph, const settings *s);
+
 /* Reads --precision and --wire. Returns an exit code. */
 int read_types(const settings *s, clt_trainer_options *options);
 

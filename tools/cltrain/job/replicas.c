@@ -120,11 +120,11 @@ int replicas_stores(job *j, const settings *s, const clt_store_options *given)
     return 0;
 }
 
-clt_status replicas_load(const job *j, const settings *s)
+clt_status replicas_load(const job *j, const settings *s, const char *skip)
 {
     clt_status status = CLT_OK;
     for (int i = 1; i < j->replicas.own; i++)
-        NEXT(status, clt_store_load_skipping(j->replicas.stores[i], s->init, s->init_skip, NULL));
+        NEXT(status, clt_store_load_skipping(j->replicas.stores[i], s->init, skip, NULL));
     return status;
 }
 

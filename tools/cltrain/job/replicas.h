@@ -25,7 +25,7 @@ int replicas_read(struct job *j, const settings *s);
 int replicas_stores(struct job *j, const settings *s, const clt_store_options *options);
 
 /* Loads the parameters of --init into the other stores. */
-clt_status replicas_load(const struct job *j, const settings *s);
+clt_status replicas_load(const struct job *j, const settings *s, const char *skip);
 
 /* Makes the trainers, and replicas of them. Collective. */
 clt_status replicas_trainers(struct job *j);

@@ -30,6 +30,7 @@ int run_inspect(const settings *s);
 int run_bench(const settings *s);
 int run_predict(const settings *s);
 int run_sample(const settings *s);
+int run_export(const settings *s);
 int run_data(const settings *s);
 int bench_subject(int index, subject_text *out);
 int data_subject(int index, subject_text *out);

@@ -28,6 +28,8 @@ static const example examples[] = {
      "Print the three most probable classes of two images."},
     {"sample", "cltrain sample --checkpoint gpt --prompt \"In the beginning\" --top-k 40",
      "Continue a text with a trained language model."},
+    {"export", "cltrain export --checkpoint run --merge-lora -o merged.safetensors",
+     "Write the weights of a model with the adapters of --lora added."},
     {"plan", "cltrain plan --model resnet18 --data fashion-mnist --batch 128 --explain",
      "Print the memory, kernels and predicted time of a training run."},
     {"inspect", "cltrain inspect --model net.json --data fashion-mnist",

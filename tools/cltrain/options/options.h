@@ -24,6 +24,7 @@ enum {
     FOR_BENCH_MESHES = 1 << 15,
     FOR_DATA_INSPECT = 1 << 16,
     FOR_TOKENIZE = 1 << 17,
+    FOR_EXPORT = 1 << 18,
     FOR_DATA = FOR_DATA_INSPECT | FOR_TOKENIZE,
     FOR_KERNELS = FOR_BENCH_GEMM | FOR_BENCH_CONV | FOR_BENCH_OP | FOR_BENCH_SCALING,
     FOR_BENCH_STEPS = FOR_BENCH_TRAIN | FOR_BENCH_MESHES,
@@ -40,8 +41,8 @@ typedef struct settings {
     char *cache_dir, *checkpoint, *checkpoint_dir, *checkpoint_every, *metrics, *profile, *output,
         *variant, *trans, *tune, *export_file, *parallel, *offload, *split, *replay, *simulate,
         *link, *inter, *heartbeat, *global_batch, *tokenizer, *augment, *windows, *freeze, *memory,
-        *prompt, *prompt_file, *param_group, *sync_every, *outer, *stages, *init_skip,
-        *betas; /* several values are joined by ; (freeze, init_skip, stages: by |) */
+        *prompt, *prompt_file, *param_group, *sync_every, *outer, *stages, *init_skip, *betas,
+        *lora; /* several values are joined by ; (freeze, init_skip, stages: by |) */
     char *tensorboard;
     char *listen, *reach, *join, *events;
     char *val, *val_every, *keep_best, *monitor, *average;
@@ -54,6 +55,8 @@ typedef struct settings {
     int no_guard, centered, drop_last, raw, ids, resume, quiet, json, explain, by_node, compare,
         predict, rebalance, staged, peer, share_context, recompute, help, mpi, oversubscribe,
         resume_intact, greedy, averaged;
+    double lora_dropout;
+    int merge_lora, adapter;
     int report, confusion;
     char *class_weights, *sample_weights;
     const char **names; /* arguments that are not options, ended by NULL */

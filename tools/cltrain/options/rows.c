@@ -9,11 +9,11 @@ enum {
     RUNS = FOR_TRAIN | FOR_PLAN | FOR_BENCH_STEPS,
     USES = FOR_PREDICT | FOR_SAMPLE,
     MODELS = RUNS | FOR_EVAL | FOR_TUNE,
-    SAMPLES = MODELS | FOR_INSPECT | FOR_DATA_INSPECT | FOR_PREDICT,
+    SAMPLES = MODELS | FOR_INSPECT | FOR_DATA_INSPECT | FOR_PREDICT | FOR_EXPORT,
     TRAINS = FOR_TRAIN | FOR_PLAN,
     RANKS = FOR_TRAIN | FOR_BENCH_TRAIN | FOR_EVAL,
     KERNELS = MODELS | FOR_KERNELS | USES,
-    DEVICES = KERNELS | FOR_BENCH_ALLREDUCE,
+    DEVICES = KERNELS | FOR_BENCH_ALLREDUCE | FOR_EXPORT,
     ALL = DEVICES | FOR_DEVICES | FOR_PLOT | FOR_INSPECT | FOR_DATA
 };
 
@@ -26,10 +26,10 @@ static const char *optimizer_word(int index)
 /* One row for each option: name, letter, kind, place, least value, subcommands, argument, help. The
  * help says what the option does and ends with the default in parentheses. */
 const option_row option_rows[] = {
-    {"model", 0, TEXT, AT(model), 0, MODELS | FOR_INSPECT | USES, "NAME",
+    {"model", 0, TEXT, AT(model), 0, MODELS | FOR_INSPECT | USES | FOR_EXPORT, "NAME",
      "model to build (`cltrain models` lists the names), or a model file NAME.json",
      .word = clt_model_name, .files = FILES_TOO},
-    {"data", 0, TEXT, AT(data), 0, MODELS | FOR_INSPECT | FOR_PREDICT, "SPEC",
+    {"data", 0, TEXT, AT(data), 0, MODELS | FOR_INSPECT | FOR_PREDICT | FOR_EXPORT, "SPEC",
      "data set: $; plan, bench and inspect also take synthetic[:CxHxW[:CLASSES]]",
      .words = "synthetic", .word = clt_dataset_form, .files = FILES_BEHIND_COLON},
     {"val", 0, TEXT, AT(val), 0, FOR_TRAIN, "HOW",
@@ -244,6 +244,15 @@ const option_row option_rows[] = {
      "with --init: initialise the parameters anew whose names match, as 'fc.*' for a head with "
      "other classes; patterns as for --freeze",
      .words = "1d"},
+    {"lora", 0, LIST, AT(lora), 0, MODELS | USES | FOR_EXPORT, "PATTERN:RANK[:ALPHA]",
+     "train low-rank adapters of the linear layers whose names match, and nothing else; their "
+     "product counts ALPHA / RANK times (RANK: once); can be repeated; a checkpoint knows its own"},
+    {"lora-dropout", 0, NUMBER, AT(lora_dropout), 0, RUNS, "P",
+     "probability with which inputs of adapters become zero in training (0)"},
+    {"merge-lora", 0, FLAG, AT(merge_lora), 0, FOR_EXPORT, NULL,
+     "add the adapters to the weights of their layers"},
+    {"adapter", 0, FLAG, AT(adapter), 0, FOR_EXPORT, NULL,
+     "write the adapters alone: adapter_model.safetensors and adapter_config.json"},
     {"precision", 0, TEXT, AT(precision), 0, MODELS, "TYPE",
      "type in which values and gradients of layers are stored: f32, bf16 or f16 (f32)",
      .words = "f32 bf16 f16"},
@@ -282,7 +291,7 @@ const option_row option_rows[] = {
      "kernel variants to use for operators where they accept the shape; see plan --explain"},
     {"check-every", 0, WHOLE, AT(check_every), 0, FOR_TRAIN, "K",
      "compare the replicas on several devices every K steps; 0: never (100)"},
-    {"checkpoint", 0, TEXT, AT(checkpoint), 0, FOR_EVAL | USES, "DIR",
+    {"checkpoint", 0, TEXT, AT(checkpoint), 0, FOR_EVAL | USES | FOR_EXPORT, "DIR",
      "folder of a run (its newest checkpoint), folder of a checkpoint, or .safetensors file"},
     {"explain", 0, FLAG, AT(explain), 0, FOR_PLAN, NULL,
      "print why each kernel variant was chosen, and the program of a step"},
@@ -331,10 +340,11 @@ const option_row option_rows[] = {
     {"padding", 0, WHOLE, AT(padding), 0, FOR_BENCH_CONV, "N", "conv: padding (0)"},
     {"dilation", 0, WHOLE, AT(dilation), 1, FOR_BENCH_CONV, "N", "conv: dilation (1)"},
     {"groups", 0, WHOLE, AT(groups), 1, FOR_BENCH_CONV, "N", "conv: groups of channels (1)"},
-    {"output", 'o', TEXT, AT(output), 0, FOR_PLOT | FOR_TOKENIZE | FOR_PREDICT | FOR_EVAL, "FILE",
+    {"output", 'o', TEXT, AT(output), 0,
+     FOR_PLOT | FOR_TOKENIZE | FOR_PREDICT | FOR_EVAL | FOR_EXPORT, "FILE",
      "file to write: plot and eval --confusion: a PNG picture; data tokenize: tokens, .bin; "
-     "predict: "
-     "classes, .csv or .json, or all outputs, .npz"},
+     "predict: classes, .csv or .json, or all outputs, .npz; export: a .safetensors file, or the "
+     "folder of --adapter"},
     {"json", 0, FLAG, AT(json), 0,
      FOR_DEVICES | FOR_BENCH | FOR_EVAL | FOR_TUNE | FOR_INSPECT | FOR_DATA_INSPECT | FOR_PREDICT,
      NULL, "print JSON"},

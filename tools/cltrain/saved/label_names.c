@@ -74,6 +74,11 @@ int use_record(job *j, const settings *s)
         json_object_set_new(use, "mean", numbers(j->mean, j->channels));
         json_object_set_new(use, "std", numbers(j->std, j->channels));
     }
+    if (use && s->lora) {
+        json_object_set_new(use, "lora", json_text(s->lora));
+        json_object_set_new(use, "lora_dropout",
+                            json_real(isnan(s->lora_dropout) ? 0 : s->lora_dropout));
+    }
     if (use && j->began.batch)
         json_object_set_new(use, "scaled",
                             json_pack("{s:I, s:I}", "batch", (json_int_t)j->began.batch, "devices",

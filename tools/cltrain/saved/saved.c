@@ -70,6 +70,15 @@ clt_status saved_load(saved *c, clt_store *store)
     return status;
 }
 
+void saved_settings(const saved *c, settings *s)
+{
+    const char *lora = json_string_value(json_object_get(c->use, "lora"));
+    if (s->lora || !lora)
+        return;
+    s->lora = (char *)(uintptr_t)lora;
+    s->lora_dropout = json_number_value(json_object_get(c->use, "lora_dropout"));
+}
+
 void saved_close(saved *c)
 {
     clt_checkpoint_close(c->checkpoint);

@@ -27,6 +27,11 @@ const clt_tensors *saved_tensors(const saved *c);
 
 /* Copies the parameters into the store, and closes a .safetensors file. */
 clt_status saved_load(saved *c, clt_store *store);
+
+/* Sets the options that decide which parameters the model has, if the command does not set them.
+ * *s then borrows from *c. */
+void saved_settings(const saved *c, settings *s);
+
 void saved_close(saved *c);
 
 #endif
