@@ -125,6 +125,37 @@ class Fit(support.Case):
                            checkpoint_dir=os.path.join(self.folder, "b"))
         self.assertEqual(events, wanted)
 
+    def test_hooks(self):
+        """Callbacks set the rate of a step, and its gradients."""
+        x, y = data(64)
+
+        class Hooks(clt.Callback):
+            def on_step_begin(self, trainer, progress):
+                trainer.set_lr(0.1 * progress.step)
+
+            def on_gradients(self, trainer, progress):
+                trainer.set_gradient("fc.weight", 2 * trainer.gradient("fc.weight"))
+
+        trainer = self.trainer()
+        reference = support.Line(trainer.store, 0)
+        trainer.fit((x, y), epochs=1, shuffle=False, callbacks=[Hooks()])
+        for k in range(4):
+            reference.lr = 0.1 * (k + 1)
+            before = reference.w
+            reference.step(x[16 * k:16 * k + 16], y[16 * k:16 * k + 16])
+            reference.w = before - 2 * reference.lr * reference.gradient
+        self.assert_close(trainer.store["fc.weight"], reference.w)
+        self.assert_close(trainer.store["fc.bias"], reference.b)
+
+        class Broken(clt.Callback):
+            def on_gradients(self, trainer, progress):
+                raise ValueError("no gradient")
+
+        with self.assertRaisesRegex(ValueError, "no gradient"):
+            trainer.fit((x, y), epochs=1, callbacks=[Broken()])
+        with self.assertRaises(clt.UnsupportedError):
+            trainer.fit([(x, y)], callbacks=[Broken()])
+
     def test_stop(self):
         x, y = data()
         for form in ((x, y), [(x[:16], y[:16])] * 7):

@@ -152,6 +152,43 @@ class Steps(support.Case):
         trainer.reduce()
         trainer.apply()
 
+    def test_input_gradient(self):
+        """The gradient of an input is that of NumPy; without losses it is a vector-Jacobian product."""
+        net = support.line()
+        net.input_gradient("x")
+        trainer = clt.Trainer(net, devices=support.DEVICES, batch=16, lr=0.1)
+        x, y = support.numbers(10, 3), support.numbers(10, 1)
+        w, b = (trainer.store[name].astype(np.float64) for name in ("fc.weight", "fc.bias"))
+        trainer.forward(x, y)
+        trainer.backward()
+        self.assert_close(trainer.input_gradient("x"), 2 * (x @ w.T + b - y) @ w / 10)
+        trainer.reduce()
+        trainer.apply()
+        g = clt.Graph()
+        g.output_gradient(g.output(g.linear(g.input("x", (3,)), 2, name="fc"), "y"), "v")
+        g.input_gradient("x")
+        trainer = clt.Trainer(g, devices="pocl/2", batch=16)
+        for seed in range(3):
+            v = support.numbers(10, 2, seed=seed)
+            if seed < 2:
+                trainer.forward(x=x)
+            trainer.backward(v=v)
+            self.assert_close(trainer.input_gradient("x"), v @ trainer.store["fc.weight"])
+        with self.assertRaises(clt.NotFoundError):
+            net.input_gradient("z")
+        with self.assertRaises(clt.NotFoundError):
+            trainer.input_gradient("v")
+
+    def test_gradients_of_a_step(self):
+        one, two = self.trainer(accumulate=2), self.trainer(accumulate=2)
+        x, y = support.numbers(16, 3), support.numbers(16, 1)
+        for _ in range(3):
+            one.step(x, y)
+            two.gradients(x, y)
+            two.set_gradient("fc.weight", two.gradient("fc.weight"))
+            two.apply()
+        self.assert_same(one.store["fc.weight"], two.store["fc.weight"])
+
     def test_two_devices(self):
         one = self.trainer()
         two = clt.Trainer(support.line(), devices="pocl/2", batch=16, lr=0.1)

@@ -29,6 +29,10 @@ class _Loop:
         for name, value in options.items():
             if name not in _USED and value is not None:
                 raise failure("unsupported", f"fit has no use for '{name}' with an iterable: its batches decide that")
+        for name, functions in run.hooks.items():
+            if functions:
+                raise failure("unsupported", f"{name} of callbacks needs a data set: a loop over batches of one's own can "
+                                             "call trainer.gradients and apply")
         self.run, self.trainer, self.test = run, run.trainer, test
         self.options = Options("clt_fit_options", options).struct
         self.evaluation = {name: options[name] for name in ("mean", "std", "ignore_index") if name in options}

@@ -13,8 +13,9 @@ from .data import as_dataset
 from .errors import failure
 from .history import Callback, History, Line, of_struct
 
-_ON_REPORT, _ON_POLICY, _ON_CHECKPOINT, _SHOULD_STOP = (
-    dict(_api.clt_fit_options._fields_)[name] for name in ("on_step", "on_policy", "on_checkpoint", "should_stop"))
+_ON_REPORT, _ON_POLICY, _ON_CHECKPOINT, _SHOULD_STOP, _ON_HOOK = (
+    dict(_api.clt_fit_options._fields_)[name]
+    for name in ("on_step", "on_policy", "on_checkpoint", "should_stop", "on_step_begin"))
 
 
 class _Function(Callback):
@@ -41,6 +42,9 @@ class Run:
         self.interrupted = False
         self.in_python = False  # the loop over an iterable, which an exception may leave at any place
         self.step_calls = [c.on_step for c in self.callbacks if type(c).on_step is not Callback.on_step]
+        self.hooks = {name: [getattr(c, name) for c in self.callbacks
+                             if getattr(type(c), name) is not getattr(Callback, name)]
+                      for name in ("on_step_begin", "on_gradients")}
         self.labels = trainer.model.losses + trainer.model.metrics
         self._old = None
 
@@ -64,6 +68,10 @@ class Run:
             function(self.trainer, progress)
         if self.line is not None and time.monotonic() >= self.line.due:
             self.line.step(progress)
+
+    def on_hook(self, name, progress):
+        for function in self.hooks[name]:
+            function(self.trainer, progress)
 
     def on_epoch(self, progress):
         self.history.add(progress)
@@ -229,6 +237,13 @@ def _call_fit(run, struct, train, validation, test):
     def on_policy(_, step, what):
         run.call(run.on_policy, step, text(what))
 
+    def hook(name):
+        def call(_, trainer_address, address):
+            report = _api.clt_progress.from_address(address)
+            run.call(lambda: run.on_hook(name, of_struct(report, run.labels)))
+            return int(run.failure is not None)
+        return call
+
     def on_checkpoint(_):
         run.call(run.on_checkpoint)
 
@@ -238,6 +253,9 @@ def _call_fit(run, struct, train, validation, test):
     struct.on_step, struct.on_epoch = _ON_REPORT(on_step), _ON_REPORT(on_epoch)
     struct.on_validation, struct.on_policy = _ON_REPORT(on_validation), _ON_POLICY(on_policy)
     struct.on_checkpoint, struct.should_stop = _ON_CHECKPOINT(on_checkpoint), _SHOULD_STOP(should_stop)
+    for name, functions in run.hooks.items():
+        if functions:
+            setattr(struct, name, _ON_HOOK(hook(name)))
     trainer._settle()
     if validation is not None:
         struct.validation = validation._core.use()

@@ -180,6 +180,11 @@ class Graph(LayerMethods, Operators, Handle):
         self.inputs[name] = made
         return made
 
+    def input_gradient(self, name):
+        """Asks training for the gradient of an input, which Trainer.input_gradient reads. Call it before a trainer is
+        made."""
+        check(lib.clt_input_gradient(self._core.use(), name.encode()))
+
     def loss(self, name, sum_and_weight, coefficient=1.0):
         """Declares a loss of (sum, weight), as cross_entropy, mse and others return them."""
         total, weight = sum_and_weight

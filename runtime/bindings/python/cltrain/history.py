@@ -93,6 +93,12 @@ class Callback:
     def on_begin(self, trainer):
         pass
 
+    def on_step_begin(self, trainer, progress):
+        """Before a step is enqueued: here a program sets the rate (trainer.set_lr) or parameters."""
+
+    def on_gradients(self, trainer, progress):
+        """When the gradients of a step are added up, before the update: trainer.gradient and set_gradient."""
+
     def on_step(self, trainer, progress):
         pass
 

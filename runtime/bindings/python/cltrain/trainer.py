@@ -143,6 +143,7 @@ class Trainer(Handle):
         self._kept = []
         self._run = None
         self._reservoir = None
+        self._count = 0  # samples of the last batch
         # Looking functions up takes as long as calling them.
         self._c_step, self._c_steps = lib.clt_trainer_step, lib.clt_trainer_steps
         model._store = weakref.ref(store)
@@ -164,6 +165,7 @@ class Trainer(Handle):
         with self._guard:
             one = self._batch(named, copy, count)
             one.batch.total = total
+            self._count = one.batch.count
             self._enqueue(self._c_step, one)
             step = Step(self, self._c_steps(self._core.ptr) - 1)
             self._recent = [self._recent[1], weakref.ref(step)]
@@ -275,6 +277,7 @@ class Trainer(Handle):
         with self._guard:
             one = self._batch(named, copy, count)
             one.batch.total = total
+            self._count = one.batch.count
             status = lib.clt_trainer_forward(self._core.use(), one.pointer)
             if status:
                 raise error(status)
@@ -288,6 +291,19 @@ class Trainer(Handle):
                 return
             one = _feeds.of_views(self._inputs, gradients)
             check(lib.clt_trainer_backward_from(self._core.use(), one.feeds, len(gradients)))
+            self._kept.append(one)
+
+    def gradients(self, *arrays, copy=True, count=None, total=0, **named):
+        """Runs a step up to its update, also with several micro-batches: then gradient, set_gradient and apply."""
+        if arrays:
+            named = self._by_name(arrays, named)
+        with self._guard:
+            one = self._batch(named, copy, count)
+            one.batch.total = total
+            self._count = one.batch.count
+            status = lib.clt_trainer_gradients(self._core.use(), one.pointer)
+            if status:
+                raise error(status)
             self._kept.append(one)
 
     def reduce(self):
@@ -323,6 +339,18 @@ class Trainer(Handle):
         seen = view(value, f"the gradient of '{name}'", _api.CLT_F32)
         with self._guard:
             check(lib.clt_trainer_set_gradient_array(self._core.use(), device, name.encode(), ctypes.byref(seen.array)))
+
+    def input_gradient(self, name):
+        """Returns the gradient of an input that the model marks by input_gradient, for the samples of the last batch."""
+        if name not in self._inputs:
+            raise failure("not_found", f"the model has no input '{name}'{suggestion(name, list(self._inputs))}")
+        row = self._inputs[name]
+        shape = tuple(-size * self._count if size < 0 else size for size in row.shape)
+        out = np.empty(shape, np.float32)
+        seen = view(out, f"the gradient of '{name}'", write=True)
+        with self._guard:
+            check(lib.clt_trainer_input_gradient(self._core.use(), -1, name.encode(), ctypes.byref(seen.array)))
+        return out
 
     def slot_names(self):
         """Returns the names of the optimizer's tensors, such as exp_avg."""
