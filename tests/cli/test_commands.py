@@ -93,7 +93,7 @@ class Plot(CommandTest):
         self.assertEqual(data["0"], [((i + 1) / 4, 10 - i) for i in range(8)])
         self.assertEqual(data["1"], [(1, 8.5), (2, 4.5)])
         self.assertEqual(data["2"], [(1.75, 3), (2, 2)])
-        self.assertEqual(data["3"], [(1.75, 0.5), (2, 0.75)])
+        self.assertEqual(data["4"], [(1.75, 0.5), (2, 0.75)])
 
     def test_partial_last_batch(self):
         """A partial last batch makes no spike: it is drawn as one point with the step before. The mean of the
@@ -114,7 +114,7 @@ class Plot(CommandTest):
         self.assertEqual(data["2"], [(1, 2), (2, 2)])
         # Steps, their means and tests have three colours.
         self.assertEqual(len({colours[part] for part in "012"}), 3)
-        self.assertEqual(colours["2"], colours["3"])
+        self.assertEqual(colours["2"], colours["4"])
 
     def test_failures(self):
         picture = self.path("out.png")
