@@ -5,7 +5,7 @@ if(TARGET cltrain_command AND NOT CMAKE_CROSSCOMPILING)
     set(CLT_MANUAL ${PROJECT_BINARY_DIR}/manual)
     file(MAKE_DIRECTORY ${CLT_MANUAL}/man1)
     set(pages "")
-    foreach(command "" devices train eval predict sample plan inspect bench tune data plot)
+    foreach(command "" devices train eval predict sample export plan inspect bench tune data plot)
         string(REGEX REPLACE "-$" "" page "cltrain-${command}")
         add_custom_command(OUTPUT ${CLT_MANUAL}/man1/${page}.1
             COMMAND cltrain_command --print-man ${command} > ${CLT_MANUAL}/man1/${page}.1

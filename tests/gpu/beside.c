@@ -10,15 +10,29 @@ static void print_updates(const char *fp64, const char *half)
     static const struct {
         const char *kernel;
         enum { ALL, FULL, HALF } gradients;
-    } updates[] = {{"square_sum", ALL},    {"step_status", ALL},
-                   {"loss_upstream", ALL}, {"scale_upstream", ALL},
-                   {"add_to", FULL},       {"add_half", HALF},
-                   {"round_sum", HALF},    {"add_mean", ALL},
-                   {"assign_state", ALL},  {"merge_gradients", ALL},
-                   {"merge_floats", ALL},  {"add_zeros", FULL},
-                   {"send_rounded", HALF}, {"keep_residual", HALF},
-                   {"sgd", ALL},           {"momentum", ALL},
-                   {"adam", ALL}};
+    } updates[] = {{"square_sum", ALL},
+                   {"step_status", ALL},
+                   {"loss_upstream", ALL},
+                   {"scale_upstream", ALL},
+                   {"add_to", FULL},
+                   {"add_half", HALF},
+                   {"round_sum", HALF},
+                   {"add_mean", ALL},
+                   {"assign_state", ALL},
+                   {"merge_gradients", ALL},
+                   {"merge_floats", ALL},
+                   {"add_zeros", FULL},
+                   {"send_rounded", HALF},
+                   {"keep_residual", HALF},
+                   {"sgd", ALL},
+                   {"momentum", ALL},
+                   {"adam", ALL},
+                   {"rmsprop", ALL},
+                   {"rmsprop_momentum", ALL},
+                   {"rmsprop_centered", ALL},
+                   {"rmsprop_centered_momentum", ALL},
+                   {"adagrad", ALL},
+                   {"lion", ALL}};
     char options[96];
     snprintf(options, sizeof options, "%s%s%s", fp64, *fp64 && *half ? " " : "", half);
     for (size_t i = 0; i < sizeof updates / sizeof *updates; i++) {
@@ -28,6 +42,14 @@ static void print_updates(const char *fp64, const char *half)
         print_line("train/gpu/update.cl", options, updates[i].kernel, items, "chosen");
         print_line("train/portable/update.cl", options, updates[i].kernel, 1, "fallback");
     }
+}
+
+/* Prints the kernels of exec/update/average.c. */
+static void print_averages(void)
+{
+    static const char *const kernels[] = {"average", "follow", "counted", "exchange"};
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+        print_line("train/portable/average.cl", "", kernels[i], 64, "fallback");
 }
 
 /* Prints the kernels of exec/update/convert.c. */
@@ -50,6 +72,7 @@ void print_beside(const clt_caps *caps)
     print_updates(fp64, "-DG_T=w -DHALF_GRADIENTS");
     print_updates(fp64, "-DG_T=h -DHALF_GRADIENTS -DLOSS_SCALED");
     print_conversions();
+    print_averages();
     print_line("train/gpu/checksum.cl", "", "checksum", 64, "chosen");
     print_line("train/portable/checksum.cl", "", "checksum", 64, "fallback");
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
