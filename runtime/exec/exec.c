@@ -109,7 +109,8 @@ static void count_fresh(clt_exec *exec)
         bound_launch *b = &exec->launches[i];
         b->fresh = !b->launch->blas;
         for (int j = 0; j < i && b->fresh; j++)
-            b->fresh = !same_kernel(b->launch, exec->launches[j].launch);
+            b->fresh =
+                !(exec->launches[j].fresh && same_kernel(b->launch, exec->launches[j].launch));
         exec->n_fresh += b->fresh;
     }
 }

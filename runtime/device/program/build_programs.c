@@ -18,17 +18,27 @@ typedef struct build_list {
     int n_fresh;
 } build_list;
 
-/* Finds the programs that will be built. */
+/* Finds the programs that will be built. Plans have thousands of launches and tens of programs, so
+ * a key is compared with the first key of each program only. */
 static clt_status find_fresh(build_list *list, bool **out)
 {
     bool *fresh = clt_calloc((size_t)list->count + 1, sizeof *fresh);
-    CLT_TRY_MEMORY(fresh);
+    int *firsts = clt_calloc((size_t)list->count + 1, sizeof *firsts), n = 0;
+    if (!fresh || !firsts) {
+        CLT_FREE(fresh, firsts);
+        return CLT_OUT_OF_MEMORY;
+    }
     for (int i = 0; i < list->count; i++) {
+        int j = 0;
+        while (j < n && !clt_program_keys_equal(&list->keys[i], &list->keys[firsts[j]]))
+            j++;
+        if (j < n)
+            continue;
+        firsts[n++] = i;
         fresh[i] = clt_program_is_new(list->device, &list->keys[i]);
-        for (int j = 0; j < i && fresh[i]; j++)
-            fresh[i] = !(fresh[j] && clt_program_keys_equal(&list->keys[i], &list->keys[j]));
         list->n_fresh += fresh[i];
     }
+    clt_free(firsts);
     list->fresh = *out = fresh;
     return CLT_OK;
 }

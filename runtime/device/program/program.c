@@ -280,13 +280,18 @@ void clt_device_kernel_count(const clt_device *device, int *programs, int *kerne
     pthread_mutex_unlock(&table->lock);
 }
 
-/* Appends the build options of the key's program. It has only this kernel if its file uses
- * CLT_HAS. */
-static void add_options(const clt_program_key *key, clt_str *options)
+/* Whether the program of the key has only this kernel. */
+static bool has_one_kernel(const clt_program_key *key)
 {
     const char *text = clt_source_find(key->file);
+    return key->kernel && text && clt_has_token(text, "CLT_HAS");
+}
+
+/* Appends the build options of the key's program. */
+static void add_options(const clt_program_key *key, clt_str *options)
+{
     clt_str_add(options, "%s", key->options ? key->options : "");
-    if (key->kernel && text && clt_has_token(text, "CLT_HAS"))
+    if (has_one_kernel(key))
         clt_str_add(options, "%s-DCLT_ONE_KERNEL=1 -DCLT_IS_%s=1",
                     key->options && key->options[0] ? " " : "", key->kernel);
 }
@@ -321,14 +326,12 @@ bool clt_program_is_new(clt_device *device, const clt_program_key *key)
 
 bool clt_program_keys_equal(const clt_program_key *a, const clt_program_key *b)
 {
-    clt_str of_a = {0}, of_b = {0};
-    add_options(a, &of_a);
-    add_options(b, &of_b);
-    const bool equal =
-        !strcmp(a->file, b->file) && !strcmp(clt_str_text(&of_a), clt_str_text(&of_b));
-    clt_str_free(&of_a);
-    clt_str_free(&of_b);
-    return equal;
+    const char *of_a = a->options ? a->options : "", *of_b = b->options ? b->options : "";
+    if (strcmp(a->file, b->file) || strcmp(of_a, of_b))
+        return false;
+    if (!a->kernel || !b->kernel || !strcmp(a->kernel, b->kernel))
+        return !a->kernel == !b->kernel;
+    return !has_one_kernel(a);
 }
 
 /* Creates a kernel object of the program. `name` and `options` are for messages. */

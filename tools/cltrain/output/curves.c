@@ -105,8 +105,8 @@ static double number_of(const json_t *record, const char *name)
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-/* Adds a validation at x. NaN: it follows the last step that was read, whose x is not known yet, so
- * x becomes the step's index for now. */
+/* Adds a validation at x. NaN: the validation follows the last step that was read. Steps get their
+ * x after the last line, so the point keeps the step's index, which place_validations replaces. */
 static int add_validation(reading *r, const json_t *record, double x)
 {
     static const char *const names[] = {"val_loss", "val_accuracy"};
