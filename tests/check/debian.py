@@ -24,7 +24,7 @@ def installed_files(build, cmake):
         subprocess.run([cmake, "--install", build, "--prefix", prefix], check=True, stdout=subprocess.DEVNULL)
         paths = [str(p.relative_to(prefix)) for p in Path(prefix).rglob("*") if not p.is_dir()]
     # Debian's libraries are in a folder named for the architecture.
-    return sorted(re.sub(r"^lib/(?!x86_64|aarch64)", "lib/arch/", p) for p in paths)
+    return sorted(re.sub(r"^lib/(?!x86_64|aarch64|python3/)", "lib/arch/", p) for p in paths)
 
 
 def package_patterns(root):

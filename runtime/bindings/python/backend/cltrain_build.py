@@ -179,3 +179,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 def build_sdist(sdist_directory, config_settings=None):
     raise SystemExit("cltrain: there is no sdist, because the package is built from the whole source tree: "
                      "pip install ./runtime/bindings/python in a clone")
+
+
+if __name__ == "__main__":  # CMake writes the metadata of the package that it installs
+    prepare_metadata_for_build_wheel(sys.argv[1])

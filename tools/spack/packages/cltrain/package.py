@@ -7,8 +7,10 @@ import os
 
 try:
     from spack_repo.builtin.build_systems.cmake import CMakePackage
-except ImportError:  # before Spack 1.0, spack.package has it
-    pass
+
+    COMPILERS = ("c",)
+except ImportError:  # before Spack 1.0, spack.package has it, and compilers are no dependencies
+    COMPILERS = ()
 from spack.package import *
 
 CLONE = os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(__file__)), *[".."] * 4))
@@ -31,7 +33,12 @@ class Cltrain(CMakePackage):
     variant("tensorboard", default=True, description="event files for TensorBoard")
     variant("tokenizer", default=True, description="the tokenizer of GPT-2")
     variant("plot", default=False, description="pictures of losses, with gnuplot")
+    variant("cxx", default=True, description="the header for C++17")
+    variant("fortran", default=True, description="sources of the Fortran modules, which programs compile")
+    variant("python", default=False, description="the Python package")
 
+    for compiler in COMPILERS:
+        depends_on(compiler, type="build")
     depends_on("cmake@3.18:", type="build")
     depends_on("ninja", type="build")
     depends_on("pkgconfig", type="build")
@@ -53,10 +60,17 @@ class Cltrain(CMakePackage):
     depends_on("isa-l", when="+tensorboard")
     depends_on("pcre2", when="+tokenizer")
     depends_on("gnuplot", type="run", when="+plot")
+    for language in ("cxx", "fortran", "python"):
+        depends_on("py-pycparser", type="build", when="+" + language)
+    extends("python@3.9:", when="+python")
+    depends_on("py-numpy@1.22:", type="run", when="+python")
 
     generator("ninja")
 
     def cmake_args(self):
+        languages = ("cxx", "fortran", "python")
+        # Spack sets python_platlib: the folder where this Python, or its virtual environment, looks.
+        folder = os.path.relpath(python_platlib, self.prefix) if "+python" in self.spec else ""
         return [
             self.define("CLT_BUILD_TESTS", False),
             self.define_from_variant("CLT_MPI", "mpi"),
@@ -70,4 +84,9 @@ class Cltrain(CMakePackage):
             self.define_from_variant("CLT_ISAL", "tensorboard"),
             self.define_from_variant("CLT_PCRE2", "tokenizer"),
             self.define("CLT_CSV", False),  # Spack has no libcsv
+            self.define("CLT_BUILD_BINDINGS", any("+" + name in self.spec for name in languages)),
+            self.define_from_variant("CLT_BUILD_CPP", "cxx"),
+            self.define_from_variant("CLT_BUILD_FORTRAN", "fortran"),
+            self.define_from_variant("CLT_BUILD_PYTHON", "python"),
+            self.define("CLT_INSTALL_PYTHONDIR", folder),
         ]
