@@ -94,3 +94,31 @@ if [ -f "$prefix/include/cltrain/cltrain.hpp" ] && [ -x "$work/examples/surrogat
     done
     echo "example surrogate.cpp: built with find_package and pkg-config, runs"
 fi
+
+# The pages' lines for CMake and for compilers, as they are. docs/fortran.md has a test of its own.
+"$python" -B "$root/tests/check/snippets.py" --extract "$root" "$work/pages"
+cp "$root/tests/check/consumer/consumer.c" "$work/pages/program.c"
+cp "$examples/first.c" "$work/pages"
+"$python" - "$root/docs/cpp.md" >"$work/pages/program.cpp" <<'P'
+import re
+import sys
+print(re.search(r"^```cpp\n(.*?)^```$", open(sys.argv[1], encoding="utf-8").read(), re.M | re.S)[1])
+P
+cp "$work/pages/program.c" "$work/pages/embedding"
+cp "$work/pages/program.cpp" "$work/pages/cpp"
+pages=embedding
+if [ -f "$prefix/include/cltrain/cltrain.hpp" ] && [ -x "$work/examples/surrogate_cxx" ]; then
+    pages="$pages cpp"
+fi
+for page in $pages; do
+    build_with_cmake "$work/pages/$page" "$work/pages/$page/build"
+    echo "docs/$page.md: its lines for CMake build"
+done
+while read -r line; do
+    case $line in
+        gfortran* | "") continue ;;
+        c++*) case $pages in *cpp*) ;; *) continue ;; esac ;;
+    esac
+    (cd "$work/pages" && sh -euc "$line") >"$work/log" 2>&1 || { echo "$line"; cat "$work/log"; exit 1; }
+    echo "$line"
+done <"$work/pages/lines"

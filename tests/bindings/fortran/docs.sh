@@ -26,6 +26,11 @@ for program in program*.f90; do
     build "$program" "${program%.f90}"
     "./${program%.f90}"
 done
+# The page's lines for CMake, as they are.
+"$python" -B "$root/tests/check/snippets.py" --extract "$root" pages
+cp "$root/models/examples/heat.f90" pages/fortran
+{ cmake -S pages/fortran -B pages/build -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_Fortran_COMPILER="$fc" &&
+    cmake --build pages/build; } >log 2>&1 || { cat log; exit 1; }
 # The first build has left the modules here.
 for part in part*.f90; do
     "$fc" -Wall -c "$part"
