@@ -38,7 +38,9 @@ static clt_status check_dims(const char *what, clt_dtype dtype, int rank, const 
     if (!clt_dtype_size(dtype))
         return clt_fail(CLT_INVALID_ARGUMENT, "%s has the unknown element type %d", what,
                         (int)dtype);
-    if (rank < 0 || rank > CLT_MAX_RANK || (rank && !shape))
+    if (rank > 0 && !shape)
+        return clt_fail(CLT_INVALID_ARGUMENT, "%s has rank %d, and its shape is NULL", what, rank);
+    if (rank < 0 || rank > CLT_MAX_RANK)
         return clt_fail(CLT_INVALID_ARGUMENT, "%s has rank %d, which is not in 0 to %d", what, rank,
                         CLT_MAX_RANK);
     int64_t bytes = clt_dtype_size(dtype);
@@ -163,11 +165,12 @@ clt_status clt_array_fits(const clt_array *array, const char *what, clt_dtype dt
     char wanted[CLT_SHAPE_TEXT], given[CLT_SHAPE_TEXT];
     clt_shape_text(rank, shape, wanted);
     if (array->whole) {
-        const int64_t needed = array->offset + clt_array_dense(NULL, dtype, rank, shape).bytes;
-        if (array->host && array->bytes && array->bytes < needed)
-            return clt_fail(CLT_INVALID_ARGUMENT, "%s has %lld bytes, and needs %lld for %s %s%s",
-                            what, (long long)array->bytes, (long long)needed, clt_dtype_name(dtype),
-                            wanted, array->offset ? " from its offset on" : "");
+        const int64_t needed = clt_array_dense(NULL, dtype, rank, shape).bytes;
+        if (array->host && array->bytes && array->bytes - array->offset < needed)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "%s has %lld bytes, and needs %lld for %s %s from byte %lld on", what,
+                            (long long)array->bytes, (long long)needed, clt_dtype_name(dtype),
+                            wanted, (long long)array->offset);
         return CLT_OK;
     }
     bool same = array->rank == rank;

@@ -9,28 +9,10 @@
 /* --- buffers of the host program ---------------------------------------------------------------
  */
 
-clt_status clt_buffer_borrow(cl_mem buffer, int64_t offset, int64_t bytes)
+clt_status clt_buffer_borrow(cl_mem buffer, int64_t offset, int64_t bytes, int element,
+                             const char *what)
 {
-    cl_mem_object_type type;
-    cl_mem_flags flags;
-    size_t size;
-    if (!buffer)
-        return clt_fail(CLT_INVALID_ARGUMENT, "the buffer is NULL");
-    CLT_CL(clGetMemObjectInfo(buffer, CL_MEM_TYPE, sizeof type, &type, NULL), "clGetMemObjectInfo",
-           NULL);
-    CLT_CL(clGetMemObjectInfo(buffer, CL_MEM_FLAGS, sizeof flags, &flags, NULL),
-           "clGetMemObjectInfo", NULL);
-    CLT_CL(clGetMemObjectInfo(buffer, CL_MEM_SIZE, sizeof size, &size, NULL), "clGetMemObjectInfo",
-           NULL);
-    if (type != CL_MEM_OBJECT_BUFFER)
-        return clt_fail(CLT_INVALID_ARGUMENT, "the memory object is an image, not a buffer");
-    if (flags & CL_MEM_WRITE_ONLY)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "the buffer is CL_MEM_WRITE_ONLY, so kernels cannot read it");
-    if (offset < 0 || bytes > INT64_MAX - offset || (uint64_t)(offset + bytes) > size)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "%lld bytes from byte %lld on are needed, the buffer has %llu",
-                        (long long)bytes, (long long)offset, (unsigned long long)size);
+    CLT_TRY(clt_buffer_check(NULL, buffer, true, offset, bytes, element, what));
     CLT_CL(clRetainMemObject(buffer), "clRetainMemObject", NULL);
     return CLT_OK;
 }

@@ -8,9 +8,9 @@
 #include "exec/commands.h"
 
 /* Retains a buffer of the host program after a check that kernels can read `bytes` from `offset`
- * on. Errors: INVALID_ARGUMENT, or OPENCL if it is no memory object. The caller prefixes the
- * message. */
-clt_status clt_buffer_borrow(cl_mem buffer, int64_t offset, int64_t bytes);
+ * on, which must be a multiple of `element`. `what` begins messages. Errors: INVALID_ARGUMENT. */
+clt_status clt_buffer_borrow(cl_mem buffer, int64_t offset, int64_t bytes, int element,
+                             const char *what);
 
 /* Releases a borrowed buffer. */
 void clt_buffer_return(cl_mem buffer);

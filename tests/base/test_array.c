@@ -201,6 +201,8 @@ static void wrong_views_are_refused(void **state)
     refuse(a, "elements of a buffer must be row-major without gaps");
 
     assert_int_equal(clt_array_of(&a, NULL, CLT_F32, 2, shape), CLT_INVALID_ARGUMENT);
+    assert_int_equal(clt_array_of(&a, x, CLT_F32, 2, NULL), CLT_INVALID_ARGUMENT);
+    assert_message_has("the array has rank 2, and its shape is NULL");
     assert_int_equal(clt_array_of_buffer(&a, buffer, -4, CLT_F32, 2, shape), CLT_INVALID_ARGUMENT);
     assert_int_equal(clt_array_of(&b, y, CLT_F64, 2, turned), CLT_OK);
     assert_int_equal(clt_array_copy(&good, &b), CLT_INVALID_ARGUMENT);

@@ -252,9 +252,9 @@ static void draws_are_the_counters(void **state)
 /* --- arrays ----------------------------------------------------------------------------------- */
 
 /* A table with a sample in each second column from the last one on, as doubles and int64. */
-static void views_are_copied(void **state)
+/* Views may begin at their memory's begin or at their first element, as in NumPy. */
+static void check_views(bool at_first_element)
 {
-    (void)state;
     enum { N = 5 };
     double table[WIDE][2 * N];
     int64_t ids[3 * N];
@@ -264,26 +264,43 @@ static void views_are_copied(void **state)
         for (int k = 0; k < WIDE; k++)
             table[k][2 * (N - 1 - i) + 1] = number_of(40 + i, k);
     }
-    const clt_array fields[] = {{.host = ids,
-                                 .offset = sizeof *ids,
-                                 .bytes = sizeof ids,
-                                 .dtype = CLT_I64,
-                                 .rank = 1,
-                                 .shape = {N},
-                                 .strides = {3 * sizeof *ids}},
-                                {.host = table,
-                                 .offset = (2 * N - 1) * (int64_t)sizeof(double),
-                                 .bytes = sizeof table,
-                                 .dtype = CLT_F64,
-                                 .rank = 2,
-                                 .shape = {N, WIDE},
-                                 .strides = {-2 * (int64_t)sizeof(double), sizeof table[0]}}};
+    clt_array fields[] = {{.host = ids,
+                           .offset = sizeof *ids,
+                           .bytes = sizeof ids,
+                           .dtype = CLT_I64,
+                           .rank = 1,
+                           .shape = {N},
+                           .strides = {3 * sizeof *ids}},
+                          {.host = table,
+                           .offset = (2 * N - 1) * (int64_t)sizeof(double),
+                           .bytes = sizeof table,
+                           .dtype = CLT_F64,
+                           .rank = 2,
+                           .shape = {N, WIDE},
+                           .strides = {-2 * (int64_t)sizeof(double), sizeof table[0]}}};
+    for (int f = 0; at_first_element && f < 2; f++) {
+        fields[f].host = (char *)fields[f].host + fields[f].offset;
+        fields[f].offset = fields[f].bytes = 0;
+    }
     ok(clt_dataset_push(d, fields, 2, NULL));
     memset(table, 0xFF, sizeof table); /* the memory is the caller's again */
     memset(ids, 0xFF, sizeof ids);
     for (int i = 0; i < N; i++)
         assert_int_equal(id_at(d, i), 40 + i);
+    int64_t drawn = 0;
+    ok(clt_dataset_draw(d, 1, 0, 0, N, fields, 2, &drawn));
+    assert_int_equal(drawn, N);
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < WIDE; k++)
+            assert_true(table[k][2 * (N - 1 - i) + 1] == number_of((int32_t)ids[3 * i + 1], k));
     clt_dataset_free(d);
+}
+
+static void views_are_copied(void **state)
+{
+    (void)state;
+    check_views(false);
+    check_views(true);
 }
 
 static void memory_is_told(void **state)

@@ -68,6 +68,66 @@ static void loop(void **state)
     clt_dataset_free(d);
 }
 
+/* --- restoring -------------------------------------------------------------------------------- */
+
+static char folder[] = "/tmp/cltrain-reservoir-XXXXXX"; /* of all ranks */
+
+/* Makes three steps. Each must have `samples`. */
+static void three_steps(const lab *l, int64_t samples, double *losses)
+{
+    clt_step_result result;
+    clt_step_result_init(&result);
+    for (int i = 0; i < 3; i++) {
+        ok(clt_step_reservoir(l->trainer, 1, &losses[i]));
+        ok(clt_trainer_result(l->trainer, clt_trainer_steps(l->trainer) - 1, &result));
+        assert_int_equal(result.samples, samples);
+    }
+}
+
+/* A rank whose reservoir was empty takes part without samples again. */
+static void empty_again(void **state)
+{
+    (void)state;
+    lab l = lab_of_world();
+    clt_reservoir_options options = reservoir_options();
+    options.save = 1;
+    clt_dataset *d = reservoir_open(CAPACITY, &options);
+    double before[3], between[3], after[3];
+    int64_t parts[17];
+    ok(clt_split(BATCH, world.ranks, NULL, 1, parts));
+    ok(clt_trainer_set_reservoir(l.trainer, d, NULL));
+    if (!late())
+        ok(push_made_up(d, 1000 * world.rank, 10));
+    three_steps(&l, parts[world.ranks - 1], before);
+    ok(clt_trainer_save_state(l.trainer, folder, 0));
+    MPI_Barrier(MPI_COMM_WORLD);
+    three_steps(&l, parts[world.ranks - 1], before);
+    if (late())
+        ok(push_made_up(d, 0, 10));
+    three_steps(&l, BATCH, between);
+    ok(clt_trainer_restore_state(l.trainer, folder));
+    assert_int_equal(stats_of(d).kept, late() ? 0 : 10);
+    three_steps(&l, parts[world.ranks - 1], after);
+    assert_memory_equal(before, after, sizeof before);
+    compare_ranks(&l);
+
+    /* No rank restores if one cannot. */
+    char file[200];
+    snprintf(file, sizeof file, "%s/reservoirs/rank-%d/step-00000003", folder, world.rank);
+    const int64_t steps = clt_trainer_steps(l.trainer);
+    if (late())
+        assert_int_equal(remove(file), 0);
+    MPI_Barrier(MPI_COMM_WORLD);
+    const clt_status status = clt_trainer_restore_state(l.trainer, folder);
+    assert_int_equal(status, late() ? CLT_NOT_FOUND : CLT_ABORTED);
+    assert_int_equal(clt_trainer_steps(l.trainer), steps);
+    three_steps(&l, parts[world.ranks - 1], after);
+    compare_ranks(&l);
+    ok(clt_trainer_finish(l.trainer));
+    lab_close(&l);
+    clt_dataset_free(d);
+}
+
 /* --- training in a thread --------------------------------------------------------------------- */
 
 typedef struct training {
@@ -126,13 +186,22 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", clt_error_message());
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
+    if (!world.rank && !mkdtemp(folder))
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    MPI_Bcast(folder, sizeof folder, MPI_CHAR, 0, MPI_COMM_WORLD);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(loop),
+        cmocka_unit_test(empty_again),
         cmocka_unit_test(background),
     };
     if (cmocka_run_group_tests(tests, open_runtime,
                                close_runtime)) /* others may wait for this rank */
         MPI_Abort(MPI_COMM_WORLD, 1);
+    MPI_Barrier(MPI_COMM_WORLD);
+    char command[64];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    if (!world.rank && system(command) != 0)
+        fprintf(stderr, "%s was not deleted\n", folder);
     clt_world_close(&world);
     MPI_Finalize();
     return 0;

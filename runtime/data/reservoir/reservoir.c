@@ -34,6 +34,7 @@ static void reservoir_free(void *payload)
         r->side_free(r->side);
     pthread_mutex_destroy(&r->lock);
     pthread_cond_destroy(&r->arrived);
+    pthread_cond_destroy(&r->changed);
     CLT_FREE(r->entries, r->states, r->free, r->keys, r->heap, r);
 }
 
@@ -83,6 +84,7 @@ clt_status clt_reservoir_create(const char *name, int64_t capacity,
     }
     pthread_mutex_init(&r->lock, NULL);
     clock_of_waits(&r->arrived);
+    pthread_cond_init(&r->changed, NULL);
     (*out)->present = &r->kept;
     (*out)->payload = r;
     (*out)->payload_free = reservoir_free;

@@ -33,6 +33,9 @@ typedef struct clt_reservoir {
 
     pthread_mutex_t lock;   /* guards everything below */
     pthread_cond_t arrived; /* the reservoir has `least` samples */
+    pthread_cond_t changed; /* a place became free, or a restore is over */
+    int64_t restores;       /* how often samples were replaced by those of a file */
+    bool restoring;         /* pushes and draws wait */
     bool made;              /* there is memory */
     int64_t places;
     clt_reservoir_entry *entries;
@@ -105,6 +108,15 @@ void clt_reservoir_order(clt_reservoir *r);
 
 /* --- places.c; the lock is held but in pin and unpin -------------------------------------------
  */
+
+/* Waits until no restore is under way. */
+void clt_reservoir_await_restore(clt_reservoir *r);
+
+/* Begins to replace all samples: they go, and so will those that are being pushed. Returns when
+ * `count` places are free. The caller publishes the new samples and counters, and then calls
+ * clt_reservoir_restored. */
+void clt_reservoir_empty(clt_reservoir *r, int64_t count);
+void clt_reservoir_restored(clt_reservoir *r);
 
 /* Publishes a copied sample. */
 void clt_reservoir_publish(clt_reservoir *r, int64_t index, int64_t number, int64_t place);

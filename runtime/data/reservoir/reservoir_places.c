@@ -6,8 +6,39 @@ void clt_reservoir_release(clt_reservoir *r, int64_t place)
 {
     clt_reservoir_place *p = &r->states[place];
     p->retired = p->readers > 0;
-    if (!p->retired)
-        r->free[r->n_free++] = place;
+    if (p->retired)
+        return;
+    r->free[r->n_free++] = place;
+    if (r->restoring)
+        pthread_cond_broadcast(&r->changed);
+}
+
+void clt_reservoir_await_restore(clt_reservoir *r)
+{
+    while (r->restoring)
+        pthread_cond_wait(&r->changed, &r->lock);
+}
+
+/* Readers unpin their places and pushes give theirs back without waiting for anything, so there
+ * will be enough. */
+void clt_reservoir_empty(clt_reservoir *r, int64_t count)
+{
+    clt_reservoir_await_restore(r);
+    r->restoring = true;
+    r->restores++;
+    for (int64_t i = 0; i < r->capacity; i++) {
+        if (r->entries[i].place >= 0)
+            clt_reservoir_release(r, r->entries[i].place);
+        r->entries[i] = (clt_reservoir_entry){-1, 0};
+    }
+    while (r->n_free < count)
+        pthread_cond_wait(&r->changed, &r->lock);
+}
+
+void clt_reservoir_restored(clt_reservoir *r)
+{
+    r->restoring = false;
+    pthread_cond_broadcast(&r->changed);
 }
 
 void clt_reservoir_publish(clt_reservoir *r, int64_t index, int64_t number, int64_t place)
@@ -57,6 +88,7 @@ bool clt_reservoir_pin(clt_reservoir *r, uint64_t seed, int64_t step, int64_t fi
                        int64_t *places, int64_t *numbers)
 {
     pthread_mutex_lock(&r->lock);
+    clt_reservoir_await_restore(r);
     const bool ready = r->kept >= r->options.least;
     for (int64_t i = 0; ready && i < count; i++) {
         const clt_reservoir_entry *e = draw(r, seed, step, first + i);

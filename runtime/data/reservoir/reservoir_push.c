@@ -15,7 +15,10 @@ enum { MOST_COPIED = 64, MOST_DECIDED = 256 };
 clt_array clt_reservoir_slice(const clt_array *array, int64_t first, int64_t count)
 {
     clt_array a = *array;
-    a.offset += first * a.strides[0];
+    if (a.host) /* an offset must not be negative, as it would be with a negative stride */
+        a.host = (char *)a.host + first * a.strides[0];
+    else
+        a.offset += first * a.strides[0];
     a.shape[0] = count;
     a.bytes = 0; /* the whole array was checked */
     return a;
@@ -164,6 +167,7 @@ static clt_status copy_in(const clt_dataset *d, const clt_array *fields, int64_t
 typedef struct pending {
     clt_reservoir_decision decision;
     int64_t place, sample;
+    int64_t restores; /* of the reservoir at the decision */
     bool copied;
 } pending;
 
@@ -177,13 +181,16 @@ static int go_on(clt_reservoir *r, pending *batch, int n, const double *weights,
     pthread_mutex_lock(&r->lock);
     for (int i = 0; i < n; i++) {
         const pending *p = &batch[i];
-        if (p->copied) {
+        if (p->restores != r->restores) { /* the samples of a file have replaced all others */
+            clt_reservoir_release(r, p->place);
+        } else if (p->copied) {
             clt_reservoir_publish(r, p->decision.index, p->decision.number, p->place);
         } else {
             r->dropped++;
             clt_reservoir_release(r, p->place);
         }
     }
+    clt_reservoir_await_restore(r);
     n = 0;
     for (int k = 0; k < MOST_DECIDED && n < most && *next < count; k++) {
         const int64_t sample = *next;
@@ -199,7 +206,7 @@ static int go_on(clt_reservoir *r, pending *batch, int n, const double *weights,
         }
         clt_reservoir_commit(r, &d);
         if (wanted)
-            batch[n++] = (pending){d, r->free[--r->n_free], sample, false};
+            batch[n++] = (pending){d, r->free[--r->n_free], sample, r->restores, false};
         else
             r->declined++;
     }

@@ -122,12 +122,37 @@ clt_status clt_device_buffer_create(clt_device *device, int64_t bytes, cl_mem_fl
     return clt_fail_prefix(clt_cl_fail(code, "clEnqueueFillBuffer", device), "%s: ", what);
 }
 
-bool clt_buffer_facts(cl_mem buffer, cl_context *context, int64_t *bytes)
+clt_status clt_buffer_check(const clt_device *device, cl_mem buffer, bool kernels_read,
+                            int64_t offset, int64_t bytes, int element, const char *what)
 {
+    cl_context context = NULL;
+    cl_mem_object_type type = 0;
+    cl_mem_flags flags = 0;
     size_t size = 0;
-    if (clGetMemObjectInfo(buffer, CL_MEM_CONTEXT, sizeof *context, context, NULL) != CL_SUCCESS ||
+    int64_t end = 0;
+    if (!buffer ||
+        clGetMemObjectInfo(buffer, CL_MEM_CONTEXT, sizeof context, &context, NULL) != CL_SUCCESS ||
+        clGetMemObjectInfo(buffer, CL_MEM_TYPE, sizeof type, &type, NULL) != CL_SUCCESS ||
+        clGetMemObjectInfo(buffer, CL_MEM_FLAGS, sizeof flags, &flags, NULL) != CL_SUCCESS ||
         clGetMemObjectInfo(buffer, CL_MEM_SIZE, sizeof size, &size, NULL) != CL_SUCCESS)
-        return false;
-    *bytes = (int64_t)size;
-    return true;
+        return clt_fail(CLT_INVALID_ARGUMENT, "%s: its buffer is not a valid cl_mem object", what);
+    if (type != CL_MEM_OBJECT_BUFFER)
+        return clt_fail(CLT_INVALID_ARGUMENT, "%s: its memory object is an image, not a buffer",
+                        what);
+    if (kernels_read && flags & CL_MEM_WRITE_ONLY)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "%s: its buffer is CL_MEM_WRITE_ONLY, so kernels cannot read it", what);
+    if (device && context != device->context)
+        return clt_fail(CLT_INVALID_ARGUMENT, "%s: its buffer is of another context than %s", what,
+                        device->label);
+    if (offset % element)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "%s begins at byte %lld of its buffer, which is no multiple of the %d "
+                        "bytes of an element",
+                        what, (long long)offset, element);
+    if (offset < 0 || __builtin_add_overflow(offset, bytes, &end) || (uint64_t)end > size)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "%s has a buffer of %lld bytes, and needs %lld from byte %lld on", what,
+                        (long long)size, (long long)bytes, (long long)offset);
+    return CLT_OK;
 }

@@ -126,8 +126,12 @@ clt_status clt_device_buffer_create(clt_device *device, int64_t bytes, cl_mem_fl
 clt_status clt_device_buffer_create_raw(clt_device *device, int64_t bytes, cl_mem_flags flags,
                                         const char *what, cl_mem *out);
 
-/* Gets the context and size of the caller's buffer; false if it is not a buffer. */
-bool clt_buffer_facts(cl_mem buffer, cl_context *context, int64_t *bytes);
+/* Checks that a device can use `bytes` of a buffer of the caller, from byte `offset` on, which must
+ * be a multiple of `element`. kernels_read: kernels do; otherwise commands copy it, which
+ * CL_MEM_WRITE_ONLY permits. `device` NULL: the context is not checked. `what` begins messages, as
+ * "feed x". Errors: INVALID_ARGUMENT. */
+clt_status clt_buffer_check(const clt_device *device, cl_mem buffer, bool kernels_read,
+                            int64_t offset, int64_t bytes, int element, const char *what);
 
 /* Returns the bytes that could still be allocated, as far as the host can tell. For devices in host
  * memory the system and the control group limit them. For other devices this is the device's memory

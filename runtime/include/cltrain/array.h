@@ -27,6 +27,8 @@ struct _cl_mem; /* cl_mem is struct _cl_mem *: this header needs no OpenCL heade
  *   {.host = x, .whole = 1}, or CLT_HOST(x).
  * - strides are in bytes, as in NumPy and in Fortran's descriptors. They may be 0 or negative.
  *   Memory that a call writes must not overlap itself. Buffers must be row-major without gaps.
+ * - The offset of a buffer that is fed must be a multiple of the element's size, and the buffer
+ *   not be CL_MEM_WRITE_ONLY: kernels read it where it lies.
  * - bytes: the size of the memory that `host` points to, or 0 if unknown. An array that reaches
  *   beyond it, or before it, is refused. The size of a buffer is asked of OpenCL in any case.
  *

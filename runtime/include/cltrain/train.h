@@ -438,9 +438,11 @@ CLT_API clt_status clt_trainer_recover(clt_trainer *trainer, int *redo);
  * up a step whose parts are not complete.
  *
  * clt_trainer_backward_from takes the gradients that the graph declares by clt_output_gradient.
- * clt_trainer_backward uses those in the batch of clt_trainer_forward (INVALID_ARGUMENT if it had
- * none). Errors: those of clt_trainer_step; STATE if another plan of the store ran between forward
- * and backward, or if gradients are reduced twice. */
+ * clt_trainer_backward uses those in the batch of clt_trainer_forward. Each call needs a gradient
+ * of each output, its own or from the batch: those of an earlier call do not count, and replace the
+ * batch's. INVALID_ARGUMENT: one is missing, or the graph does not declare a name. Errors: those of
+ * clt_trainer_step; STATE if another plan of the store ran between forward and backward, or if
+ * gradients are reduced twice. */
 CLT_API clt_status clt_trainer_forward(clt_trainer *trainer, const clt_step_batch *batch);
 CLT_API clt_status clt_trainer_backward(clt_trainer *trainer);
 CLT_API clt_status clt_trainer_backward_from(clt_trainer *trainer, const clt_feed *gradients,

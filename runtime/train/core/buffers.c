@@ -1,5 +1,7 @@
 #include "train/core/buffers.h"
 
+#include <stdio.h>
+
 #include "base/alloc.h"
 
 /* The payload of a data set of buffers: for each field, the place of sample 0. */
@@ -38,16 +40,10 @@ clt_status clt_dataset_add_buffer(clt_dataset *dataset, const char *name, clt_dt
                         "data set '%s', field '%s': a buffer was given, but the data set was not "
                         "made by clt_dataset_create_buffers",
                         dataset->name, name);
-    if (offset % clt_dtype_size(dtype))
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "data set '%s', field '%s': offset %lld is not a multiple of the %d bytes "
-                        "of %s",
-                        dataset->name, name, (long long)offset, clt_dtype_size(dtype),
-                        clt_dtype_name(dtype));
-    clt_status status = clt_buffer_borrow(buffer, offset, total);
-    if (status != CLT_OK)
-        return clt_fail_prefix(status, "data set '%s', field '%s': ", dataset->name, name);
-    status = clt_dataset_append_field(dataset, name, &field, &index);
+    char what[300];
+    snprintf(what, sizeof what, "data set '%.120s', field '%.120s'", dataset->name, name);
+    CLT_TRY(clt_buffer_borrow(buffer, offset, total, clt_dtype_size(dtype), what));
+    const clt_status status = clt_dataset_append_field(dataset, name, &field, &index);
     if (status != CLT_OK) {
         clt_buffer_return(buffer);
         return status;

@@ -20,38 +20,26 @@ static clt_status no_feed(const clt_session_device *d, const clt_feed *feeds, in
 }
 
 clt_status clt_session_check_array(const clt_session *s, const clt_value *v, const char *label,
-                                   const clt_array *array, int64_t samples, int on)
+                                   const clt_array *array, int64_t samples, int on, bool feed)
 {
     const clt_array wanted = clt_session_dense(v, samples, NULL);
     const clt_device *user = s->devices[on].device;
     CLT_TRY(clt_array_fits(array, label, wanted.dtype, wanted.rank, wanted.shape));
     if (!array->buffer)
         return CLT_OK;
-    cl_context context = NULL;
-    int64_t room;
-    if (!clt_buffer_facts(array->buffer, &context, &room))
-        return clt_fail(CLT_INVALID_ARGUMENT, "%s: its buffer is not a valid cl_mem object", label);
-    if (context != user->context)
-        return clt_fail(CLT_INVALID_ARGUMENT, "%s: its buffer is of another context than %s", label,
-                        user->label);
-    if (array->offset + wanted.bytes > room)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "%s has a buffer of %lld bytes, and needs %lld for %lld samples%s", label,
-                        (long long)room, (long long)(array->offset + wanted.bytes),
-                        (long long)samples, array->offset ? " from its offset on" : "");
-    return CLT_OK;
+    return clt_buffer_check(user, array->buffer, feed, array->offset, wanted.bytes,
+                            feed ? clt_dtype_size(wanted.dtype) : 1, label);
 }
 
-/* Checks the array of a feed or fetch (`what`), for samples of the whole batch, or of one device.
- */
-static clt_status check_array(const clt_session *s, const clt_value *v, const char *what,
+/* Checks the array of a feed or fetch, for samples of the whole batch, or of one device. */
+static clt_status check_array(const clt_session *s, const clt_value *v, bool feed,
                               const clt_array *array, int device, int on, const clt_shares *shares)
 {
     const int64_t samples =
         device < 0 ? shares->offsets[shares->parts] : clt_shares_samples(shares, on);
     char label[160];
-    snprintf(label, sizeof label, "%s %s", what, v->name);
-    return clt_session_check_array(s, v, label, array, samples, on);
+    snprintf(label, sizeof label, "%s %s", feed ? "feed" : "fetch", v->name);
+    return clt_session_check_array(s, v, label, array, samples, on, feed);
 }
 
 clt_status clt_session_check_feeds(const clt_session *s, int device, const clt_shares *shares,
@@ -67,7 +55,7 @@ clt_status clt_session_check_feeds(const clt_session *s, int device, const clt_s
         if (!feed && !(output_gradients && d->views[i].buffer))
             return no_feed(d, feeds, n_feeds, v->name);
         if (feed)
-            CLT_TRY(check_array(s, v, "feed", &feed->array, feed->device, device, shares));
+            CLT_TRY(check_array(s, v, true, &feed->array, feed->device, device, shares));
     }
     return CLT_OK;
 }
@@ -124,7 +112,7 @@ static clt_status check_fetches(const clt_session *s, const clt_step_batch *batc
         if (fetch->device >= s->n_devices)
             return clt_fail(CLT_INVALID_ARGUMENT, "fetch %s is of device %d; there are %d",
                             fetch->name, fetch->device, s->n_devices);
-        CLT_TRY(check_array(s, v, "fetch", &fetch->array, fetch->device,
+        CLT_TRY(check_array(s, v, false, &fetch->array, fetch->device,
                             fetch->device < 0 ? 0 : fetch->device, shares));
     }
     return CLT_OK;

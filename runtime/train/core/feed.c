@@ -157,12 +157,14 @@ bool clt_feed_is_upstream(const clt_session_device *d, int n_losses, int input)
     return false;
 }
 
-void clt_session_forget_output_gradients(clt_session *s)
+void clt_session_forget_output_gradients(clt_session *s, const clt_feed *given, int n_given)
 {
     for (int d = 0; d < s->n_devices; d++)
-        for (int i = 0; i < s->devices[d].plan->n_inputs; i++)
-            if (s->devices[d].plan->inputs[i]->output_gradient)
+        for (int i = 0; i < s->devices[d].plan->n_inputs; i++) {
+            const clt_value *v = s->devices[d].plan->inputs[i];
+            if (v->output_gradient && (!given || clt_feed_find(given, n_given, v->name, d)))
                 s->devices[d].views[i] = (clt_view){0};
+        }
 }
 
 /* Kernels read inputs without a batch dimension even if a part has no samples, and their output is

@@ -7,11 +7,11 @@
 /* Returns the feed of an input for a device, or for all devices; NULL if there is none. */
 const clt_feed *clt_feed_find(const clt_feed *feeds, int n_feeds, const char *name, int device);
 
-/* Checks memory for so many samples of a value, which device `on` uses. `label` names it in
- * messages. */
+/* Checks memory for so many samples of a value, which device `on` reads (feed), or commands write.
+ * `label` names it in messages. */
 clt_status clt_session_check_array(const clt_session *session, const clt_value *value,
                                    const char *label, const clt_array *array, int64_t samples,
-                                   int on);
+                                   int on, bool feed);
 
 /* Returns true if a node of the plan or the caller reads the input. */
 bool clt_feed_used(const clt_plan *plan, const clt_value *input);

@@ -59,8 +59,7 @@ static clt_status check_buffers(const clt_dataset *d, const clt_array *fields, i
     *any = false;
     for (int f = 0; f < d->field_count; f++) {
         const clt_data_field *field = &d->fields[f];
-        cl_context context = NULL;
-        int64_t room, needed;
+        int64_t needed;
         char what[300];
         if (!fields[f].buffer)
             continue;
@@ -71,18 +70,10 @@ static clt_status check_buffers(const clt_dataset *d, const clt_array *fields, i
                             "%s: a buffer was given, but clt_reservoir_options.device names no "
                             "device of its context",
                             what);
-        if (!clt_buffer_facts(fields[f].buffer, &context, &room))
-            return clt_fail(CLT_INVALID_ARGUMENT, "%s: its buffer is not a valid cl_mem object",
-                            what);
-        if (context != device->context)
-            return clt_fail(CLT_INVALID_ARGUMENT, "%s: its buffer is of another context than %s",
-                            what, device->label);
-        if (__builtin_mul_overflow(count, field->bytes, &needed) ||
-            __builtin_add_overflow(needed, fields[f].offset, &needed) || needed > room)
-            return clt_fail(CLT_INVALID_ARGUMENT,
-                            "%s has a buffer of %lld bytes, and needs %lld for %lld samples%s",
-                            what, (long long)room, (long long)needed, (long long)count,
-                            fields[f].offset ? " from its offset on" : "");
+        if (__builtin_mul_overflow(count, field->bytes, &needed))
+            needed = INT64_MAX;
+        CLT_TRY(
+            clt_buffer_check(device, fields[f].buffer, false, fields[f].offset, needed, 1, what));
     }
     return CLT_OK;
 }

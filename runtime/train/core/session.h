@@ -115,8 +115,9 @@ bool clt_session_refeed(clt_session_device *device, int parity, int micro, int64
 /* Drops all references to the caller's buffers, which are about to be released. */
 void clt_session_forget_buffers(clt_session *session);
 
-/* Drops the gradients of outputs that the caller passed. The next step must pass its own. */
-void clt_session_forget_output_gradients(clt_session *session);
+/* Drops the gradients of outputs that the caller passed: those in `given`, or with NULL all. The
+ * next backward or step must pass its own. */
+void clt_session_forget_output_gradients(clt_session *session, const clt_feed *given, int n_given);
 
 /* Points the device's inputs at its part of the batch. Host arrays are uploaded into the buffers of
  * `parity`; device buffers are used in place. Inputs without a batch dimension are set even if the

@@ -62,6 +62,7 @@ struct clt_trainer {
     void *drawn;             /* fit/step_reservoir.c: batches of clt_step_reservoir */
     void (*drawn_free)(void *drawn);
     int64_t builds;     /* how often this was built */
+    int64_t restores;   /* how often it was restored from a checkpoint */
     bool averages_used; /* step/averages.c: averages are in the place of the parameters */
     bool averages;      /* this trainer has the averages of its store */
     /* For checkpoints of asynchronous runs: JSON of the batches that are still out; borrowed. NULL:

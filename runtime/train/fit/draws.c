@@ -212,8 +212,12 @@ clt_status clt_draws_next(clt_draws *d, clt_source_batch *out)
     if (!out->step.count)
         return CLT_OK;
     const clt_sample_key key = {d->seed, step};
-    clt_reservoir_pin(d->reservoir, d->seed, step, position, out->step.count, d->places,
-                      d->numbers[s]);
+    if (!clt_reservoir_pin(d->reservoir, d->seed, step, position, out->step.count, d->places,
+                           d->numbers[s]))
+        return clt_fail(CLT_STATE,
+                        "reservoir '%s' has fewer samples than at the last step: restore it "
+                        "together with the trainer, on all ranks",
+                        clt_dataset_name(d->gather->dataset));
     const clt_status status = clt_gather_run(d->gather, &key, d->places, out->step.count,
                                              d->memory[s], &d->scratch, &weight);
     clt_reservoir_unpin(d->reservoir, d->places, out->step.count);

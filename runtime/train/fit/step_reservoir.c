@@ -13,8 +13,8 @@
 typedef struct drawn {
     clt_dataset *reservoir;
     clt_fit_options options;
-    double *channels; /* means, then deviations */
-    int64_t builds;   /* of the trainer when the source was made */
+    double *channels;         /* means, then deviations */
+    int64_t builds, restores; /* of the trainer when the source was made */
     clt_source *source;
 } drawn;
 
@@ -31,6 +31,7 @@ static clt_status make_source(clt_trainer *t, drawn *d)
     clt_source_destroy(d->source);
     d->source = NULL;
     d->builds = t->builds;
+    d->restores = t->restores;
     return clt_source_create_drawn(t, d->reservoir, o, o->batch ? o->batch : t->options.batch,
                                    o->seed < 0 ? t->options.seed : (uint64_t)o->seed, false, 0,
                                    &d->source);
@@ -96,7 +97,8 @@ clt_status clt_step_reservoir(clt_trainer *t, int64_t steps, double *loss)
     if (!d)
         return clt_fail(CLT_STATE, "the trainer has no reservoir: clt_trainer_set_reservoir "
                                    "gives it one");
-    if (d->builds != t->builds) /* a device was lost */
+    /* A device was lost, or a rank's samples may be gone. */
+    if (d->builds != t->builds || d->restores != t->restores)
         CLT_TRY(clt_world_agree(&t->all, make_source(t, d)));
     for (int64_t i = 0; i < steps; i++) {
         CLT_TRY(clt_source_next(d->source, &batch));

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include <jansson.h>
+
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/vec.h"
@@ -41,11 +43,23 @@ static clt_status add(clt_trainer *t, const char *name, const char *text)
     return status;
 }
 
+static bool is_utf8(const char *text)
+{
+    json_t *json = json_string(text);
+    json_decref(json);
+    return json != NULL;
+}
+
 clt_status clt_trainer_set_section(clt_trainer *t, const char *name, const char *text)
 {
     if (!name || !*name || strlen(name) > MOST_NAME)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "a section of a checkpoint needs a name of 1 to %d bytes", MOST_NAME);
+    if (!is_utf8(name) || (text && !is_utf8(text)))
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "a section of a checkpoint is not UTF-8 in its %s: encode other bytes as "
+                        "text, for example in base64",
+                        is_utf8(name) ? "text" : "name");
     clt_host_section *s = find(t, name);
     char *copy = text && s ? clt_strdup(text) : NULL;
     if (text && s && !copy)

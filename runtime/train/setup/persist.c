@@ -487,8 +487,7 @@ static clt_status open_samples(clt_trainer *t, bool together, const char *path,
     }
     if (together)
         CLT_TRY(clt_world_tell(&t->all, 0, at, sizeof at));
-    const clt_status status = clt_reservoir_open(t, t->reservoir, path, at[0], at[1], samples);
-    return together ? clt_world_agree(&t->all, status) : status;
+    return clt_reservoir_open(t, t->reservoir, path, at[0], at[1], samples);
 }
 
 clt_status clt_trainer_restore_with(clt_trainer *t, bool together, const char *path,
@@ -499,12 +498,18 @@ clt_status clt_trainer_restore_with(clt_trainer *t, bool together, const char *p
     CLT_TRY(clt_step_allowed(t));
     CLT_TRY(clt_store_check_devices(t->store));
     CLT_TRY(clt_averages_away(t, "clt_trainer_restore"));
-    CLT_TRY(open_first(t, together, path, &checkpoint));
-    clt_status status = open_samples(t, together, path, checkpoint, &samples);
+    clt_status status = open_first(t, together, path, &checkpoint);
+    if (together && status != CLT_OK) /* on all ranks */
+        return status;
+    CLT_NEXT(status, open_samples(t, together, path, checkpoint, &samples));
+    if (t->reservoir) /* each rank has samples of its own: none restores if one cannot */
+        status = clt_world_agree(&t->all, status);
     if (status != CLT_OK) {
+        clt_reservoir_close(samples);
         clt_checkpoint_close(checkpoint);
         return status;
     }
+    t->restores++;
     status = !checkpoint ? clt_whole_follow(&t->all, t->store)
                          : restore(t, together ? &t->all : NULL, checkpoint);
     if (checkpoint && together)

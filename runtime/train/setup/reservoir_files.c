@@ -19,7 +19,7 @@
 typedef struct head {
     int64_t index, number;
     double key;
-    uint64_t hash; /* of the fields */
+    uint64_t hash; /* of everything before it, and the fields */
 } head;
 
 /* Bytes of a tensor, unless a record is larger. */
@@ -31,6 +31,11 @@ static int64_t record_bytes(const clt_dataset *d)
     for (int f = 0; f < d->field_count; f++)
         bytes += d->fields[f].bytes;
     return bytes;
+}
+
+static uint64_t hash_of(const head *h, const char *fields, int64_t bytes)
+{
+    return clt_hash(fields, (size_t)bytes, clt_hash(h, offsetof(head, hash), 0));
 }
 
 /* Describes what the samples of two reservoirs must have in common. */
@@ -87,7 +92,7 @@ static void write_record(const writer *w, char *to, const head *h, int64_t place
         memcpy(fields, (const char *)field->data + place * field->bytes, (size_t)field->bytes);
         fields += field->bytes;
     }
-    full.hash = clt_hash(to + sizeof full, (size_t)w->record - sizeof full, (uint64_t)full.number);
+    full.hash = hash_of(&full, to + sizeof full, w->record - (int64_t)sizeof full);
     memcpy(to, &full, sizeof full);
 }
 
@@ -117,7 +122,8 @@ static clt_status fetch_block(void *user, const clt_tensor *tensor, const void *
     return CLT_OK;
 }
 
-/* Lists the indices that hold samples, which they always will, and the counters. */
+/* Lists the indices that hold samples, which they always will, and the counters. Samples that are
+ * being pushed are not among them. */
 static clt_status snapshot(writer *w, clt_str *counters)
 {
     clt_reservoir *r = w->dataset->payload;
@@ -129,7 +135,7 @@ static clt_status snapshot(writer *w, clt_str *counters)
             w->indices[w->count++] = i;
     clt_str_add(counters,
                 "%" PRIu64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64,
-                r->options.seed, r->number, r->begun, r->seen, r->replaced, r->declined,
+                r->options.seed, r->number, r->begun, w->count, r->replaced, r->declined,
                 r->dropped);
     pthread_mutex_unlock(&r->lock);
     return CLT_OK;
@@ -186,11 +192,13 @@ clt_status clt_reservoir_save(const clt_trainer *t, const char *dir, int64_t kee
     CLT_NEXT(status, make_tensors(&w, &tensors, &desc.count));
     if (status == CLT_OK && (text.failed || counters.failed))
         status = CLT_OUT_OF_MEMORY;
-    const char *const metadata[] = {"reservoir", clt_str_text(&text), "counters",
-                                    clt_str_text(&counters)};
+    char hash[24];
+    snprintf(hash, sizeof hash, "%016" PRIx64, clt_hash_text(clt_str_text(&counters), 0));
+    const char *const metadata[] = {
+        "reservoir", clt_str_text(&text), "counters", clt_str_text(&counters), "hash", hash};
     desc.tensors = tensors;
     desc.metadata = metadata;
-    desc.metadata_pairs = 2;
+    desc.metadata_pairs = 3;
     desc.fetch = fetch_block;
     desc.fetch_user = &w;
     snprintf(path, sizeof path, "%s/%s", folder, clt_step_name_of(t->steps).text);
@@ -214,7 +222,7 @@ struct clt_reservoir_file {
     clt_dataset *dataset;
     clt_tensors *tensors;
     uint64_t seed;
-    int64_t number, begun, seen, replaced, declined, dropped, count;
+    int64_t number, begun, count, replaced, declined, dropped;
 };
 
 bool clt_reservoir_saves(const clt_dataset *dataset)
@@ -242,29 +250,49 @@ static clt_status check_records(clt_reservoir_file *file, const char *path)
     const int64_t bytes = record_bytes(file->dataset);
     unsigned char *have = clt_calloc((size_t)r->capacity, 1);
     clt_status status = have ? CLT_OK : CLT_OUT_OF_MEMORY;
+    int64_t count = 0;
     for (int n = 0; status == CLT_OK && n < clt_tensors_count(file->tensors); n++) {
         const clt_tensor *tensor = clt_tensors_at(file->tensors, n);
         if (tensor->dtype != CLT_FILE_U8 || tensor->rank != 2 || tensor->dims[1] != bytes)
             status = damaged(path, "a tensor has another shape than records");
-        for (int64_t i = 0; status == CLT_OK && i < tensor->dims[0]; i++, file->count++) {
+        for (int64_t i = 0; status == CLT_OK && i < tensor->dims[0]; i++, count++) {
             head h;
             const char *fields = record_at(tensor, i, &h);
             if (h.index < 0 || h.index >= file->begun || have[h.index]++ || h.number < 1 ||
-                h.hash != clt_hash(fields, (size_t)bytes - sizeof h, (uint64_t)h.number))
+                h.hash != hash_of(&h, fields, bytes - (int64_t)sizeof h))
                 status = damaged(path, "a sample has another hash or index than it must");
+            /* Of samples that came while the file was written. Later ones must have larger numbers.
+             */
+            if (h.number > file->number)
+                file->number = h.number;
         }
     }
+    if (status == CLT_OK && count != file->count)
+        status = damaged(path, "it has another number of samples than it must");
     clt_free(have);
     return status;
 }
 
-static clt_status read_file(clt_reservoir_file *file, const char *path)
+static clt_status read_counters(clt_reservoir_file *file, const char *path)
 {
     const clt_reservoir *r = file->dataset->payload;
+    const char *text = clt_tensors_metadata(file->tensors, "counters");
+    const char *hash = clt_tensors_metadata(file->tensors, "hash");
+    if (!text || !hash || strtoull(hash, NULL, 16) != clt_hash_text(text, 0) ||
+        sscanf(text,
+               "%" SCNu64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64,
+               &file->seed, &file->number, &file->begun, &file->count, &file->replaced,
+               &file->declined, &file->dropped) != 7 ||
+        file->number < 0 || file->begun < 0 || file->begun > r->capacity)
+        return damaged(path, "its counters are missing, or have another hash than they must");
+    return CLT_OK;
+}
+
+static clt_status read_file(clt_reservoir_file *file, const char *path)
+{
     clt_str own = {0};
     CLT_TRY(clt_tensors_open(path, &file->tensors));
     const char *text = clt_tensors_metadata(file->tensors, "reservoir");
-    const char *counters = clt_tensors_metadata(file->tensors, "counters");
     describe(file->dataset, &own);
     clt_status status = own.failed ? CLT_OUT_OF_MEMORY : CLT_OK;
     if (status == CLT_OK && (!text || strcmp(text, clt_str_text(&own))))
@@ -272,14 +300,7 @@ static clt_status read_file(clt_reservoir_file *file, const char *path)
                           path, text ? text : "an unknown kind", clt_dataset_name(file->dataset),
                           clt_str_text(&own));
     clt_str_free(&own);
-    if (status == CLT_OK &&
-        (!counters ||
-         sscanf(counters,
-                "%" SCNu64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64,
-                &file->seed, &file->number, &file->begun, &file->seen, &file->replaced,
-                &file->declined, &file->dropped) != 7 ||
-         file->number < 0 || file->begun < 0 || file->begun > r->capacity))
-        status = damaged(path, "it lacks counters");
+    CLT_NEXT(status, read_counters(file, path));
     CLT_NEXT(status, check_records(file, path));
     return status;
 }
@@ -332,11 +353,7 @@ clt_status clt_reservoir_fill(const clt_reservoir_file *file)
     clt_reservoir *r = file->dataset->payload;
     CLT_TRY(clt_reservoir_make(file->dataset));
     pthread_mutex_lock(&r->lock);
-    for (int64_t i = 0; i < r->capacity; i++) {
-        if (r->entries[i].place >= 0)
-            clt_reservoir_release(r, r->entries[i].place);
-        r->entries[i] = (clt_reservoir_entry){-1, 0};
-    }
+    clt_reservoir_empty(r, file->count);
     for (int n = 0; n < clt_tensors_count(file->tensors); n++) {
         const clt_tensor *tensor = clt_tensors_at(file->tensors, n);
         for (int64_t i = 0; i < tensor->dims[0]; i++) {
@@ -349,11 +366,13 @@ clt_status clt_reservoir_fill(const clt_reservoir_file *file)
     r->number = file->number;
     r->begun = file->begun;
     r->kept = file->count;
-    r->seen = file->seen;
+    /* Pushes that were under way when the file was written were seen, and are gone. */
+    r->seen = file->count + file->replaced + file->declined + file->dropped;
     r->replaced = file->replaced;
     r->declined = file->declined;
     r->dropped = file->dropped;
     clt_reservoir_order(r);
+    clt_reservoir_restored(r);
     if (r->kept >= r->options.least)
         pthread_cond_broadcast(&r->arrived);
     pthread_mutex_unlock(&r->lock);

@@ -198,9 +198,9 @@ clt_status clt_trainer_input_gradient(clt_trainer *t, int device, const char *na
     char what[200];
     CLT_TRY(clt_store_check_devices(t->store));
     CLT_TRY(find_input(&r));
-    snprintf(what, sizeof what, "gradient of input %s:", name);
+    snprintf(what, sizeof what, "gradient of input %s", name);
     CLT_TRY(clt_session_check_array(t->training, r.input, what, to, r.samples,
-                                    device < 0 ? 0 : device));
+                                    device < 0 ? 0 : device, false));
     CLT_TRY(check_whole(&r));
     return to->buffer ? fill_buffer(&r, to) : fill_host(&r, to);
 }

@@ -135,7 +135,7 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool w
         t->devices[d].rounded = false;
     CLT_TRY(throttle(t));
     CLT_TRY(clt_verify_start(t));
-    clt_session_forget_output_gradients(t->training);
+    clt_session_forget_output_gradients(t->training, NULL, 0);
     CLT_TRY(clt_step_prepare(t, t->training, batch));
     if (whole) /* the batch must contain all that backward needs */
         CLT_TRY(check_output_gradients(t, batch->feeds, batch->n_feeds));
@@ -258,16 +258,38 @@ clt_status clt_trainer_backward(clt_trainer *t)
     return clt_trainer_backward_from(t, NULL, 0);
 }
 
+static clt_status check_names(const clt_trainer *t, const clt_feed *gradients, int n_gradients)
+{
+    const clt_graph *graph = t->training->graph;
+    for (int i = 0; i < n_gradients; i++) {
+        bool known = false;
+        for (int v = 0; v < graph->n_values && !known; v++)
+            known = graph->values[v]->output_gradient && graph->values[v]->name &&
+                    !strcmp(graph->values[v]->name, gradients[i].name);
+        if (!known)
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "the graph declares no gradient of an output with the name %s "
+                            "(clt_output_gradient)",
+                            gradients[i].name);
+    }
+    return CLT_OK;
+}
+
 clt_status clt_trainer_backward_from(clt_trainer *t, const clt_feed *gradients, int n_gradients)
 {
+    const clt_feed *const given = gradients;
     CLT_TRY(need_phase(t, CLT_PHASE_FORWARD, "clt_trainer_backward", "clt_trainer_forward"));
+    CLT_TRY(check_names(t, gradients, n_gradients));
     CLT_TRY(check_output_gradients(t, gradients, n_gradients));
     CLT_TRY(clt_packed_gradients(t->training, &t->shares, t->call.entry, &gradients, n_gradients));
     t->call.output_gradients = gradients;
     t->call.n_output_gradients = n_gradients;
     /* Backward overwrites what forward left, so another backward begins with forward again. */
     const bool again = t->phase > CLT_PHASE_FORWARD;
-    CLT_TRY(run(t, again ? CLT_PROGRAM_BACKWARD_AGAIN : CLT_PROGRAM_BACKWARD));
+    const clt_status status = run(t, again ? CLT_PROGRAM_BACKWARD_AGAIN : CLT_PROGRAM_BACKWARD);
+    /* They are for this call: another backward must not take them for its own. */
+    clt_session_forget_output_gradients(t->training, given, n_gradients);
+    CLT_TRY(status);
     t->phase = CLT_PHASE_BACKWARD;
     t->kept = true;
     t->kept_updated = false;

@@ -69,28 +69,13 @@ static clt_status check_memory(const clt_tensor_copy *copy, const clt_slot *slot
                                const clt_device *device)
 {
     const clt_array *array = &copy->array, wanted = dense_of(copy, slot, NULL);
-    cl_context context = NULL;
-    int64_t room;
     char what[200];
     snprintf(what, sizeof what, "copy of %s: its array", copy->name);
     CLT_TRY(clt_array_fits(array, what, wanted.dtype, wanted.rank, wanted.shape));
     if (!array->buffer)
         return CLT_OK;
-    if (array->offset % clt_dtype_size(wanted.dtype))
-        return clt_fail(CLT_INVALID_ARGUMENT, "%s: offset %lld must be a multiple of %d", what,
-                        (long long)array->offset, clt_dtype_size(wanted.dtype));
-    if (!clt_buffer_facts(array->buffer, &context, &room))
-        return clt_fail(CLT_INVALID_ARGUMENT, "copy of %s: its buffer is not a valid cl_mem object",
-                        copy->name);
-    if (context != device->context)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "copy of %s: its buffer is of another context than %s", copy->name,
-                        device->label);
-    if (wanted.bytes > room - array->offset)
-        return clt_fail(CLT_INVALID_ARGUMENT,
-                        "copy of %s: its buffer has %lld bytes, and needs %lld", copy->name,
-                        (long long)room, (long long)(array->offset + wanted.bytes));
-    return CLT_OK;
+    return clt_buffer_check(device, array->buffer, false, array->offset, wanted.bytes,
+                            clt_dtype_size(wanted.dtype), what);
 }
 
 clt_status clt_copy_check(const clt_store *store, const clt_tensor_copy *copy, bool in, bool event,

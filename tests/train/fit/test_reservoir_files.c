@@ -225,16 +225,34 @@ static void refused(clt_dataset *d, const char *dir, clt_status want, const char
     clt_dataset_free(d);
 }
 
-/* Changes a byte of a file. */
-static void damage(const char *path)
+/* Changes a byte of a file, counted from its end if it is negative. Twice restores it. */
+static void damage(const char *path, long at)
 {
     FILE *f = fopen(path, "r+b");
     assert_non_null(f);
-    assert_int_equal(fseek(f, -3, SEEK_END), 0);
+    assert_int_equal(fseek(f, at, at < 0 ? SEEK_END : SEEK_SET), 0);
     const int c = fgetc(f);
-    assert_int_equal(fseek(f, -3, SEEK_END), 0);
+    assert_int_equal(fseek(f, at, at < 0 ? SEEK_END : SEEK_SET), 0);
     fputc(c ^ 1, f);
     fclose(f);
+}
+
+/* Returns where the samples begin in a file, and where its counters do. */
+static long samples_at(const char *path, long *counters)
+{
+    char header[4096];
+    uint64_t length;
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    assert_int_equal(fread(&length, sizeof length, 1, f), 1);
+    assert_true(length < sizeof header);
+    assert_int_equal(fread(header, length, 1, f), 1);
+    header[length] = 0;
+    const char *text = strstr(header, "\"counters\":\"");
+    assert_non_null(text);
+    *counters = (long)sizeof length + (long)(text - header) + (long)strlen("\"counters\":\"");
+    fclose(f);
+    return (long)(sizeof length + length);
 }
 
 static void other_reservoirs_are_refused(void **state)
@@ -282,7 +300,17 @@ static void other_reservoirs_are_refused(void **state)
     clt_dataset_free(d);
 
     snprintf(file, sizeof file, "%s/reservoirs/rank-0/step-00000002", dir);
-    damage(file);
+    long counters;
+    const long samples = samples_at(file, &counters);
+    damage(file, counters);
+    refused(saved_reservoir(CLT_RESERVOIR_UNIFORM), dir, CLT_FORMAT, "is damaged: its counters");
+    damage(file, counters);
+    for (long byte = 0; byte < 24; byte += 8) { /* index, number, key */
+        damage(file, samples + byte);
+        refused(saved_reservoir(CLT_RESERVOIR_UNIFORM), dir, CLT_FORMAT, "is damaged: a sample");
+        damage(file, samples + byte);
+    }
+    damage(file, -3);
     refused(saved_reservoir(CLT_RESERVOIR_UNIFORM), dir, CLT_FORMAT, "is damaged: a sample");
     assert_int_equal(truncate(file, 1000), 0);
     refused(saved_reservoir(CLT_RESERVOIR_UNIFORM), dir, CLT_FORMAT, "step-00000002");

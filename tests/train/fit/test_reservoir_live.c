@@ -1,4 +1,4 @@
-/* Training while other threads push. Run it under ThreadSanitizer. */
+/* Training and restoring while other threads push and draw. Run it under ThreadSanitizer. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
@@ -83,6 +83,26 @@ static void *push_until_done(void *user)
     return NULL;
 }
 
+/* Pushes as many samples as there is room for: no older one may stay. */
+static void check_newest(clt_dataset *d)
+{
+    float x[BATCH][IN] = {{0}};
+    int32_t labels[BATCH] = {0};
+    const int64_t shape[] = {BATCH, IN};
+    clt_array to[2];
+    int64_t drawn;
+    ok(clt_array_of(&to[0], x, CLT_F32, 2, shape));
+    ok(clt_array_of(&to[1], labels, CLT_I32, 1, shape));
+    for (int i = 0; i < CAPACITY; i++)
+        ok(push_made_up(d, 7, 1));
+    for (int step = 0; step < 50; step++) {
+        ok(clt_dataset_draw(d, 1, step, 0, BATCH, to, 2, &drawn));
+        for (int i = 0; i < BATCH; i++)
+            for (int k = 0; k < IN; k++)
+                assert_true(x[i][k] == made_up(7, k));
+    }
+}
+
 /* Training waits for the first samples, and takes them from eight threads. Checkpoints with samples
  * are written meanwhile. */
 static void eight_threads_push(void **state)
@@ -132,10 +152,80 @@ static void eight_threads_push(void **state)
         ok(clt_trainer_set_reservoir(l.trainer, d, NULL));
         ok(clt_trainer_restore_state(l.trainer, dir));
         assert_int_equal(clt_trainer_steps(l.trainer), STEPS);
-        assert_true(stats_of(d).kept >= 50);
+        const clt_reservoir_stats restored = stats_of(d);
+        assert_true(restored.kept >= 50);
+        assert_int_equal(restored.seen,
+                         restored.kept + restored.replaced + restored.declined + restored.dropped);
         ok(push_made_up(d, 0, 60));
+        if (options.policy == CLT_RESERVOIR_NEWEST)
+            check_newest(d);
         ok(clt_step_reservoir(l.trainer, 2, NULL));
         ok(clt_trainer_wait(l.trainer));
+        lab_close(&l);
+        clt_dataset_free(d);
+    }
+}
+
+/* --- restoring meanwhile ---------------------------------------------------------------------- */
+
+typedef struct user {
+    clt_dataset *d;
+    int number;
+    _Atomic bool *done;
+    clt_status status;
+    pthread_t thread;
+} user;
+
+static void *push_or_draw(void *of)
+{
+    user *u = of;
+    float x[BATCH][IN] = {{0}};
+    int32_t labels[BATCH] = {0};
+    clt_array to[2];
+    const int64_t shape[] = {BATCH, IN};
+    int64_t drawn;
+    u->status = clt_array_of(&to[0], x, CLT_F32, 2, shape);
+    if (u->status == CLT_OK)
+        u->status = clt_array_of(&to[1], labels, CLT_I32, 1, shape);
+    for (int64_t i = 0; !*u->done && u->status == CLT_OK; i++)
+        u->status = u->number % 2 ? push_made_up(u->d, 1000000 * u->number + i * 5, 5)
+                                  : clt_dataset_draw(u->d, 1, i, 0, BATCH, to, 2, &drawn);
+    return NULL;
+}
+
+/* A restore replaces all samples, whoever reads or pushes some at that moment. */
+static void others_push_and_draw_during_a_restore(void **state)
+{
+    (void)state;
+    for (int policy = 0; policy < 3; policy++) {
+        char dir[4200];
+        user users[PUSHERS];
+        _Atomic bool done = false;
+        clt_reservoir_options options = reservoir_options();
+        options.policy = (clt_reservoir_policy)policy;
+        options.spare = PUSHERS;
+        options.save = 1;
+        snprintf(dir, sizeof dir, "%s/meanwhile%d", scratch, policy);
+        clt_dataset *d = reservoir_open(CAPACITY, &options);
+        lab l = lab_open("cpu@1");
+        ok(clt_trainer_set_reservoir(l.trainer, d, NULL));
+        for (int i = 0; i < 5; i++)
+            ok(push_made_up(d, 50 * i, 50));
+        ok(clt_trainer_save_state(l.trainer, dir, 0));
+        for (int i = 0; i < PUSHERS; i++) {
+            users[i] = (user){.d = d, .number = i, .done = &done};
+            assert_int_equal(pthread_create(&users[i].thread, NULL, push_or_draw, &users[i]), 0);
+        }
+        for (int i = 0; i < 100; i++)
+            ok(clt_trainer_restore_state(l.trainer, dir));
+        done = true;
+        for (int i = 0; i < PUSHERS; i++) {
+            pthread_join(users[i].thread, NULL);
+            assert_int_equal(users[i].status, CLT_OK);
+        }
+        const clt_reservoir_stats s = stats_of(d);
+        assert_int_equal(s.seen, s.kept + s.replaced + s.declined + s.dropped);
+        assert_int_equal(s.kept, CAPACITY);
         lab_close(&l);
         clt_dataset_free(d);
     }
@@ -165,6 +255,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(eight_threads_push),
+        cmocka_unit_test(others_push_and_draw_during_a_restore),
         cmocka_unit_test(waiting_ends_with_a_stop),
     };
     return cmocka_run_group_tests(tests, open_runtime_and_scratch, close_runtime_and_scratch);

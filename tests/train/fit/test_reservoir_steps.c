@@ -338,7 +338,7 @@ static void buffers_are_copied(void **state)
     fields[1].buffer = mem;
     fields[1].offset = OFFSET + 4;
     REFUSED(clt_dataset_push(d, fields, 2, NULL), CLT_INVALID_ARGUMENT,
-            "has a buffer of 13200040 bytes, and needs 13200044 for 11 samples from its offset on");
+            "has a buffer of 13200040 bytes, and needs 13200000 from byte 44 on");
     fields[1].offset = OFFSET;
     fields[1].strides[0] += 4;
     REFUSED(clt_dataset_push(d, fields, 2, NULL), CLT_INVALID_ARGUMENT, "row-major without gaps");

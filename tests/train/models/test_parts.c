@@ -461,11 +461,14 @@ static void test_sizes(void **state)
     ok(clt_trainer_step(l.trainer, &batch, NULL));
     own[0].array.bytes--;
     fails(clt_trainer_step(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT,
-          "feed x has 59 bytes, and needs 60 for f32 [3, 5]");
+          "feed x has 59 bytes, and needs 60 for f32 [3, 5] from byte 0 on");
     own[0].array.bytes = FED;
     own[0].array.offset = 4;
     fails(clt_trainer_evaluate(l.trainer, &batch, NULL, NULL), CLT_INVALID_ARGUMENT,
-          "needs 64 for f32 [3, 5] from its offset on");
+          "feed x has 60 bytes, and needs 60 for f32 [3, 5] from byte 4 on");
+    own[0].array.offset = INT64_MAX - 8;
+    fails(clt_trainer_step(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT,
+          "feed x has 60 bytes, and needs 60 for f32 [3, 5] from byte 9223372036854775799 on");
     own[0].array.offset = -4;
     fails(clt_trainer_step(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT, "offset -4");
     own[0].array.offset = 0;
@@ -478,11 +481,23 @@ static void test_sizes(void **state)
     ok(clt_device_buffer_create(l.devices[0], FED, CL_MEM_READ_WRITE, "large", &large));
     own[0] = (clt_feed){"x", 0, CLT_BUFFER(small, 0)};
     fails(clt_trainer_step(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT,
-          "feed x has a buffer of 56 bytes, and needs 60");
+          "feed x has a buffer of 56 bytes, and needs 60 from byte 0 on");
     own[0].array.buffer = large;
     own[0].array.offset = 4;
     fails(clt_trainer_step(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT,
-          "feed x has a buffer of 60 bytes, and needs 64");
+          "feed x has a buffer of 60 bytes, and needs 60 from byte 4 on");
+    own[0].array.offset = INT64_MAX - 3;
+    fails(clt_trainer_step(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT,
+          "feed x has a buffer of 60 bytes, and needs 60 from byte 9223372036854775804 on");
+    own[0].array.buffer = clCreateBuffer(l.devices[0]->context, CL_MEM_WRITE_ONLY, FED, NULL, NULL);
+    own[0].array.offset = 0;
+    fails(clt_trainer_step(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT,
+          "feed x: its buffer is CL_MEM_WRITE_ONLY, so kernels cannot read it");
+    clReleaseMemObject(own[0].array.buffer);
+    own[0].array.buffer = large;
+    own[0].array.offset = 2;
+    fails(clt_trainer_step(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT,
+          "feed x begins at byte 2 of its buffer, which is no multiple of the 4 bytes");
     own[0] = (clt_feed){"x", -1, CLT_HOST(xs)};
     fetch = (clt_fetch){"logits", 0, CLT_BUFFER(small, FED - 8)};
     fails(clt_trainer_step(l.trainer, &batch, NULL), CLT_INVALID_ARGUMENT,

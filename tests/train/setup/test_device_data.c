@@ -419,13 +419,13 @@ static void test_add(void **state)
     ok(clt_dataset_create_buffers("b", 10, &d));
     assert_int_equal(clt_dataset_kind(d), CLT_DATA_DEVICE);
     fails(clt_dataset_add_buffer(d, "x", CLT_F32, 1, ten, buffer, 4, NULL), CLT_INVALID_ARGUMENT,
-          "data set 'b', field 'x': 400 bytes from byte 4 on are needed, the buffer has 401");
+          "data set 'b', field 'x' has a buffer of 401 bytes, and needs 400 from byte 4 on");
     fails(clt_dataset_add_buffer(d, "x", CLT_F32, 1, ten, buffer, -4, NULL), CLT_INVALID_ARGUMENT,
           "from byte -4 on");
     fails(clt_dataset_add_buffer(d, "x", CLT_F32, 1, ten, buffer, 1, NULL), CLT_INVALID_ARGUMENT,
-          "offset 1 is not a multiple of the 4 bytes of f32");
+          "begins at byte 1 of its buffer, which is no multiple of the 4 bytes");
     fails(clt_dataset_add_buffer(d, "x", CLT_F32, 1, ten, NULL, 0, NULL), CLT_INVALID_ARGUMENT,
-          "data set 'b', field 'x': the buffer is NULL");
+          "data set 'b', field 'x': its buffer is not a valid cl_mem object");
     fails(clt_dataset_add_buffer(d, "x", CLT_F32, 1, ten, blind, 0, NULL), CLT_INVALID_ARGUMENT,
           "CL_MEM_WRITE_ONLY");
     fails(clt_dataset_add_buffer(host, "x", CLT_U8, 0, NULL, buffer, 0, NULL), CLT_INVALID_ARGUMENT,

@@ -96,6 +96,9 @@ static void wrong_names_are_refused(void **state)
     name[101] = 0;
     assert_int_equal(clt_trainer_set_section(l.trainer, name, "x"), CLT_INVALID_ARGUMENT);
     assert_int_equal(clt_trainer_set_section(l.trainer, "", "x"), CLT_INVALID_ARGUMENT);
+    assert_int_equal(clt_trainer_set_section(l.trainer, "x", "\xff"), CLT_INVALID_ARGUMENT);
+    assert_non_null(strstr(clt_error_message(), "not UTF-8 in its text"));
+    assert_int_equal(clt_trainer_set_section(l.trainer, "x\xff", "x"), CLT_INVALID_ARGUMENT);
     assert_int_equal(clt_trainer_set_section(l.trainer, NULL, "x"), CLT_INVALID_ARGUMENT);
     ok(clt_trainer_set_section(l.trainer, name + 1, "x"));
     expect(&l, name + 1, "x");

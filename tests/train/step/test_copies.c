@@ -333,7 +333,7 @@ static void mistakes(void **state)
     FAILS(c.array.host = NULL, false, CLT_INVALID_ARGUMENT, "neither host nor buffer");
     FAILS(c.array.offset = -4, false, CLT_INVALID_ARGUMENT, "at least 0");
     FAILS(c.array.bytes = bytes - 4, false, CLT_INVALID_ARGUMENT, "needs 264");
-    FAILS((c.array.bytes = bytes, c.array.offset = 4), false, CLT_INVALID_ARGUMENT, "needs 268");
+    FAILS((c.array.bytes = bytes, c.array.offset = 4), false, CLT_INVALID_ARGUMENT, "needs 264");
     FAILS(c.first = sizes[0] + 1, false, CLT_INVALID_ARGUMENT, "not within its 66");
     FAILS((c.first = 60, c.count = 7), false, CLT_INVALID_ARGUMENT, "elements 60 to 67");
     FAILS(c.count = -1, false, CLT_INVALID_ARGUMENT, "not within");
@@ -357,9 +357,10 @@ static void mistakes(void **state)
         fails(clt_store_copy_out(l.store, &c, &event), CLT_INVALID_ARGUMENT, "of another context");
         c.device = 1;
         c.array.offset = 2;
-        fails(clt_store_copy_out(l.store, &c, &event), CLT_INVALID_ARGUMENT, "multiple of 4");
+        fails(clt_store_copy_out(l.store, &c, &event), CLT_INVALID_ARGUMENT,
+              "no multiple of the 4 bytes");
         c.array.offset = (ROOM - 10) * (int64_t)sizeof(float);
-        fails(clt_store_copy_out(l.store, &c, &event), CLT_INVALID_ARGUMENT, "needs 1248");
+        fails(clt_store_copy_out(l.store, &c, &event), CLT_INVALID_ARGUMENT, "from byte ");
         clReleaseMemObject(other);
     }
     lab_close(&l);

@@ -21,6 +21,13 @@ typedef struct setting {
     bool frozen, uneven, in_flight;
 } setting;
 
+static void fails(clt_status status, clt_status want, const char *text)
+{
+    assert_int_equal(status, want);
+    if (!strstr(clt_error_message(), text))
+        fail_msg("message '%s' does not have '%s'", clt_error_message(), text);
+}
+
 static float xs[MOST * IN], targets[MOST * OUT], vs[MOST * OUT], shift[HIDDEN];
 static const struct {
     const char *name;
@@ -195,7 +202,7 @@ static bool is_possible(const setting *s)
 
 typedef enum way { PARTS, STEP, GRADIENTS, WAYS } way;
 
-static void run(lab *l, way how, int64_t count)
+static void run(lab *l, const setting *s, way how, int64_t count)
 {
     const clt_step_batch batch = batch_of(count);
     if (how == STEP)
@@ -205,7 +212,7 @@ static void run(lab *l, way how, int64_t count)
     else
         ok(clt_trainer_forward(l->trainer, &batch));
     if (how == PARTS)
-        ok(clt_trainer_backward_from(l->trainer, &feeds[3], 1));
+        ok(clt_trainer_backward_from(l->trainer, &feeds[3], s->kind & GIVEN ? 1 : 0));
 }
 
 static void values_of(const setting *s, way how, int64_t count)
@@ -215,7 +222,7 @@ static void values_of(const setting *s, way how, int64_t count)
     const double within = s->tolerance > 0 ? s->tolerance : 2e-5;
     lab l = lab_of(s);
     differences(s, count, want_x, want_c);
-    run(&l, how, count);
+    run(&l, s, how, count);
     read_both(&l, dx, dc);
     near("dx", dx, want_x, count * IN, within);
     near("dshift", dc, want_c, HIDDEN, within);
@@ -285,6 +292,10 @@ static void jacobian(void **state)
             near("dshift", dc, want_c, HIDDEN, 2e-5);
         }
         assert_true(clt_trainer_steps(l.trainer) == steps);
+        fails(clt_trainer_backward(l.trainer), CLT_INVALID_ARGUMENT, "no feed for input");
+        const clt_feed wrong = {"misspelt", -1, CLT_HOST(vs)};
+        fails(clt_trainer_backward_from(l.trainer, &wrong, 1), CLT_INVALID_ARGUMENT,
+              "no gradient of an output with the name misspelt");
         fill();
         /* The last backward counts for the update. */
         ok(clt_trainer_backward_from(l.trainer, &feeds[3], 1));
@@ -362,7 +373,7 @@ static void kinds_of_memory(void **state)
         if (!is_possible(&settings[i]))
             continue;
         lab l = lab_of(&settings[i]);
-        run(&l, settings[i].kind == LOSS ? STEP : PARTS, count);
+        run(&l, &settings[i], settings[i].kind == LOSS ? STEP : PARTS, count);
         read_both(&l, dx, dc);
         const clt_array view = {.host = turned,
                                 .bytes = sizeof turned,
@@ -400,13 +411,6 @@ static void kinds_of_memory(void **state)
 /* --- mistakes ----------------------------------------------------------------------------------
  */
 
-static void fails(clt_status status, clt_status want, const char *text)
-{
-    assert_int_equal(status, want);
-    if (!strstr(clt_error_message(), text))
-        fail_msg("message '%s' does not have '%s'", clt_error_message(), text);
-}
-
 static void mistakes(void **state)
 {
     (void)state;
@@ -418,7 +422,7 @@ static void mistakes(void **state)
     lab l = lab_of(&s);
     const clt_step_batch batch = batch_of(9);
     fails(clt_trainer_input_gradient(l.trainer, -1, "x", &to), CLT_STATE, "backward has not run");
-    run(&l, PARTS, 9);
+    run(&l, &s, PARTS, 9);
     fails(clt_trainer_input_gradient(l.trainer, -1, "shifts", &to), CLT_NOT_FOUND, "shift");
     fails(clt_trainer_input_gradient(l.trainer, l.n, "x", &to), CLT_INVALID_ARGUMENT, "device");
     ok(clt_array_of(&small, dx, CLT_F32, 2, wrong));
