@@ -112,7 +112,8 @@ if [ -f "$prefix/include/cltrain/cltrain.hpp" ] && [ -x "$work/examples/surrogat
 fi
 for page in $pages; do
     build_with_cmake "$work/pages/$page" "$work/pages/$page/build"
-    echo "docs/$page.md: its lines for CMake build"
+    (cd "$work" && "$work/pages/$page/build/program") >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+    echo "docs/$page.md: its lines for CMake build, and the program runs"
 done
 while read -r line; do
     case $line in
