@@ -15,7 +15,7 @@ ORDER = {
     "runtime/data": ("core", "image", "formats", "tokenizer", "reservoir", "loader"),
     "runtime/ops": ("core", "collective", "shape", "elementwise", "matmul", "reduce", "conv", "norm", "pool",
                     "loss", "attention", "recurrent", "index"),
-    "runtime/train": ("report", "program", "metrics", "store", "ranks", "core", "planner", "step", "setup", "meshes", "fit",
+    "runtime/train": ("report", "program", "metrics", "store", "ranks", "core", "planner", "step", "saved", "setup", "meshes", "fit",
                       "async", "local"),
     "comm": ("core", "mpi", "ranks", "communicator", "kinds", "transports"),
     "tools/cltrain": ("text", "options", "output", "devices", "ranks", "datasets", "job", "saved", "bench", "commands"),

@@ -53,7 +53,7 @@ struct clt_trainer {
     clt_device_threads *threads;
     char reads[256];        /* name of the data of clt_fit, for checkpoints; "": unknown */
     char *use;              /* see clt_trainer_set_use */
-    clt_host_section *host; /* setup/host_sections.c */
+    clt_host_section *host; /* saved/host_sections.c */
     int n_host, room_host;
     char *policies;    /* fit/policies.c: state of a run's policies, for checkpoints; NULL: none */
     int64_t best_step; /* of the best checkpoint; 0: none */

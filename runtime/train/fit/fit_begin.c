@@ -6,7 +6,7 @@
 #include "data/core/digest.h"
 #include "train/fit/fit.h"
 #include "train/fit/length.h"
-#include "train/setup/reservoir_files.h"
+#include "train/saved/reservoir_files.h"
 #include "train/step/verify.h"
 #include "train/step/states.h"
 #include "train/ranks/world.h"

@@ -6,7 +6,7 @@
 #include "train/core/trainer.h"
 #include "train/fit/batch_source.h"
 #include "train/fit/fit.h"
-#include "train/setup/reservoir_files.h"
+#include "train/saved/reservoir_files.h"
 #include <cltrain/reservoir.h>
 
 /* What clt_trainer_set_reservoir was given, and the source of batches. */

@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "train/local/outer_wire.h"
-#include "train/setup/store_files.h"
+#include "train/saved/store_files.h"
 #include "train/step/shards.h"
 #include "train/store/parts.h"
 

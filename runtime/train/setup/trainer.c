@@ -11,7 +11,7 @@
 #include "exec/testing/slow.h"
 #include "train/planner/balance.h"
 #include "train/setup/choices.h"
-#include "train/setup/host_sections.h"
+#include "train/saved/host_sections.h"
 #include "train/ranks/virtual_shards.h"
 #include "train/ranks/whole.h"
 #include <cltrain/checkpoint.h>

@@ -1,5 +1,5 @@
 /* Loads stores from files. */
-#include "train/setup/store_files.h"
+#include "train/saved/store_files.h"
 
 #include <fnmatch.h>
 #include <stdio.h>

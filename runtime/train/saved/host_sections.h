@@ -1,6 +1,6 @@
 /* Sections of checkpoints that belong to the host program (clt_trainer_set_section). */
-#ifndef CLT_TRAIN_SETUP_HOST_SECTIONS_H
-#define CLT_TRAIN_SETUP_HOST_SECTIONS_H
+#ifndef CLT_TRAIN_SAVED_HOST_SECTIONS_H
+#define CLT_TRAIN_SAVED_HOST_SECTIONS_H
 
 #include "train/core/trainer.h"
 

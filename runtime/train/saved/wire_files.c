@@ -1,4 +1,4 @@
-#include "train/setup/wire_files.h"
+#include "train/saved/wire_files.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "train/setup/average_files.h"
+#include "train/saved/average_files.h"
 
 #include <stdio.h>
 #include <string.h>

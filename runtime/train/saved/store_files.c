@@ -1,5 +1,5 @@
 /* Lists of tensors, and saving stores to files. */
-#include "train/setup/store_files.h"
+#include "train/saved/store_files.h"
 
 #include <stdio.h>
 #include <string.h>

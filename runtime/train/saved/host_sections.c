@@ -1,4 +1,4 @@
-#include "train/setup/host_sections.h"
+#include "train/saved/host_sections.h"
 
 #include <string.h>
 

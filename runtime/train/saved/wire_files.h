@@ -5,8 +5,8 @@
  * or `parked`. The section "wire" of state.json has the type, the layout of devices and ranks, and
  * the senders.
  */
-#ifndef CLT_TRAIN_SETUP_WIRE_FILES_H
-#define CLT_TRAIN_SETUP_WIRE_FILES_H
+#ifndef CLT_TRAIN_SAVED_WIRE_FILES_H
+#define CLT_TRAIN_SAVED_WIRE_FILES_H
 
 #include "train/core/trainer.h"
 #include <cltrain/checkpoint.h>

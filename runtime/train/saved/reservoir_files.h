@@ -6,8 +6,8 @@
  * key and hash, of 8 bytes each, then its fields. Threads may push while a file is written, so each
  * record tells what is in it. Counters are in the file's metadata.
  */
-#ifndef CLT_TRAIN_SETUP_RESERVOIR_FILES_H
-#define CLT_TRAIN_SETUP_RESERVOIR_FILES_H
+#ifndef CLT_TRAIN_SAVED_RESERVOIR_FILES_H
+#define CLT_TRAIN_SAVED_RESERVOIR_FILES_H
 
 #include "train/core/trainer.h"
 

@@ -1,9 +1,9 @@
 /* Averages of weights in checkpoints. */
-#ifndef CLT_TRAIN_SETUP_AVERAGE_FILES_H
-#define CLT_TRAIN_SETUP_AVERAGE_FILES_H
+#ifndef CLT_TRAIN_SAVED_AVERAGE_FILES_H
+#define CLT_TRAIN_SAVED_AVERAGE_FILES_H
 
 #include "train/core/trainer.h"
-#include "train/setup/store_files.h"
+#include "train/saved/store_files.h"
 
 /* Lists the averages if any step is in them, and writes their section. Free both afterwards. */
 clt_status clt_averages_save(clt_trainer *trainer, clt_tensor_list *list, char **section);

@@ -1,6 +1,6 @@
 /* Lists of a store's tensors, and reading them for a file and from one. */
-#ifndef CLT_TRAIN_SETUP_STORE_FILES_H
-#define CLT_TRAIN_SETUP_STORE_FILES_H
+#ifndef CLT_TRAIN_SAVED_STORE_FILES_H
+#define CLT_TRAIN_SAVED_STORE_FILES_H
 
 #include "exec/update/optimizer.h"
 #include "train/ranks/whole.h"

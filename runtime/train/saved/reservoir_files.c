@@ -1,4 +1,4 @@
-#include "train/setup/reservoir_files.h"
+#include "train/saved/reservoir_files.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
