@@ -1,10 +1,11 @@
 """csv: data sets, weights of classes and of samples: from a file to predictions in the file's units."""
 import csv
 import json
+import os
 import random
 import subprocess
 
-from command import COMMAND, DEVICE, CommandTest, get, main, put, tensors
+from command import COMMAND, DEVICE, CommandTest, get, main, put, records, tensors
 
 MODEL = "mlp:16"
 
@@ -105,6 +106,45 @@ class Table(CommandTest):
         self.train("--data", kinds, *usual, "--steps", "9", "--resume", "--checkpoint-dir", self.path("half"),
                    devices=DEVICE + "@1", model=MODEL)
         self.assertEqual(tensors(self.path("half", "step-00000009", "model.safetensors")), models["one"])
+
+    def test_validation(self):
+        """Means of a checkpoint are those of the rows that are left for training; a column can mark the others, and
+        give weights."""
+        houses = self.houses(80)
+        rng = random.Random(6)
+        marks = [rng.random() < 0.3 for _ in houses[1:]]
+        rows = [("late", "weight", *houses[0])] + [(int(m), 2, float(r[0]) + 1000 * m, *r[1:])
+                                                   for m, r in zip(marks, houses[1:])]
+        data = self.write("houses.csv", rows) + "?field=late|weight"
+        done = self.fit(data, "--val", "late", "--sample-weights", "weight")
+        kept = [row for i, row in enumerate(rows[1:]) if i % 10 != 9 and not row[0]]
+        self.assertIn(f"{len(kept)} samples, {72 - len(kept)} for validation", done.stdout)
+        for name, more in (("run", ()), ("fraction", ("--val", "0.5", "--seed", "2")), ("none", ())):
+            if name != "run":
+                self.fit(data, *more, folder=name)
+            state = json.loads(get(os.path.join(self.path(name), sorted(os.listdir(self.path(name)))[-1], "state.json")))
+            columns = {c["name"]: c for c in state["sections"]["use"]["csv"]["columns"]}
+            means = [sum(float(row[i]) for row in kept) / len(kept) for i in (2, 4)]
+            found = [columns[c]["mean"] for c in ("size", "price")]
+            if name == "run":
+                self.assertAlmostEqual(found[0], means[0], 6)
+                self.assertAlmostEqual(found[1], means[1], 6)
+                self.assertLess(found[0], 200)
+            elif name == "fraction":
+                fraction = found
+            else:
+                self.assertNotAlmostEqual(found[0], fraction[0], 1)
+        said = json.loads(self.run_command("data", "inspect", data, "--val", "late", "--json").stdout)["splits"]
+        self.assertEqual([part["samples"] for part in said], [len(kept), 72 - len(kept), 8])
+        # Of four features the size has mean 0, and one of three towns is 1.
+        self.assertAlmostEqual(said[0]["fields"][0]["mean"], 1 / 4, 5)
+        self.assert_bad("data", "inspect", data, "--val", "idx:x", code=2, says=("divides training samples only",))
+        # Validation and eval read the tests alike: the loss of eval is that of training's last epoch.
+        path = self.path("m.jsonl")
+        self.fit(data, "--val", "0.5", "--metrics", path, folder="again")
+        got = json.loads(self.run_command("eval", "--checkpoint", self.path("again"), "--devices", DEVICE, "--data", data,
+                                          "--json").stdout)
+        self.assertAlmostEqual(got["test_loss"], records(path)[1][-1]["test_loss"], 6)
 
     def test_usage(self):
         data = self.write("houses.csv", self.houses(30))

@@ -138,6 +138,85 @@ static void test_numbers(void **state)
     clt_dataset_free(d);
 }
 
+/* Compares the first feature of a part's samples with their numbers in the file. */
+static void expect_scaled(clt_dataset *whole, const clt_dataset *part, const double *raw,
+                          double mean, double std)
+{
+    const float *x = field(whole, "x");
+    for (int64_t i = 0; i < clt_dataset_count(part); i++) {
+        const int64_t k = clt_dataset_number(part, i);
+        near(x[2 * k], (raw[k] - mean) / std);
+    }
+}
+
+/* Means, deviations and fills are those of the samples that are left for training. */
+static void test_validation(void **state)
+{
+    (void)state;
+    static const char rows[] = "n,c,mark,y\n"
+                               "1,a,1,5\n2,b,0,7\n4,b,0,9\n8,,0,1\n,a,1,2\n"
+                               "32,a,1,4\n64,b,0,4\n128,a,1,3\n256,a,0,0\n0,a,0,8\n";
+    const double n[] = {1, 2, 4, 8, NAN, 32, 64, 128, 256}, y[] = {5, 7, 9, 1, 2, 4, 4, 3, 0};
+    for (int by_field = 0; by_field < 2; by_field++) {
+        clt_dataset *rest, *part, *again;
+        clt_dataset *d =
+            open_as(file("v.csv", rows, "missing=mean,field=mark,categories=index,target=y"),
+                    "train", NULL);
+        const float *x = field(d, "x");
+        const float *mark = field(d, "mark");
+        assert_true(mark[0] == 1 && mark[1] == 0);
+        near(x[2 * 3 + 1], 0); /* a is more frequent in all samples */
+        assert_int_equal(by_field ? clt_dataset_split_by(d, "mark", &rest, &part)
+                                  : clt_dataset_split(d, 0.4, 3, &rest, &part),
+                         CLT_OK);
+        double sum = 0, squares = 0, count = 0, target = 0, spread = 0, frequent[2] = {0};
+        const char *names = "abb.aabaa";
+        for (int64_t i = 0; i < clt_dataset_count(rest); i++) {
+            const int64_t k = clt_dataset_number(rest, i);
+            assert_true(!by_field || mark[k] == 0);
+            target += y[k] / (double)clt_dataset_count(rest);
+            sum += isnan(n[k]) ? 0 : n[k];
+            count += !isnan(n[k]);
+            frequent[names[k] == 'b'] += names[k] != '.';
+        }
+        assert_int_equal(clt_dataset_count(rest) + clt_dataset_count(part), 9);
+        for (int64_t i = 0; i < clt_dataset_count(rest); i++) {
+            const int64_t k = clt_dataset_number(rest, i);
+            squares += isnan(n[k]) ? 0 : pow(n[k] - sum / count, 2) / count;
+            spread += pow(y[k] - target, 2) / (double)clt_dataset_count(rest);
+        }
+        double filled[9];
+        for (int i = 0; i < 9; i++)
+            filled[i] = isnan(n[i]) ? sum / count : n[i];
+        expect_scaled(d, rest, filled, sum / count, sqrt(squares));
+        expect_scaled(d, part, filled, sum / count, sqrt(squares));
+        const float *targets = field(d, "y");
+        for (int i = 0; i < 9; i++)
+            near(targets[i], (y[i] - target) / sqrt(spread));
+        near(x[2 * 3 + 1], frequent[1] > frequent[0]);
+        /* Tests are normalised as training is. */
+        clt_dataset *test = open_as(spec, "test", clt_dataset_description(rest));
+        const float *own = field(test, "x");
+        near(own[0], (0 - sum / count) / sqrt(squares));
+        /* A second division would change what the first parts have. */
+        assert_int_equal(clt_dataset_split(d, 0.5, 1, &again, &again), CLT_STATE);
+        assert_non_null(strstr(clt_error_message(), "its means would change: open it again"));
+        clt_dataset_free(test);
+        clt_dataset_free(rest);
+        clt_dataset_free(part);
+        clt_dataset_free(d);
+    }
+    /* A file that another program has changed meanwhile. */
+    clt_dataset *rest, *part,
+        *d = open_as(file("v.csv", rows, "field=mark,missing=mean"), "train", NULL);
+    file("v.csv", "n,c,mark,y\n1,a,1,5\n2,b,0,7\n", "");
+    assert_int_equal(clt_dataset_split(d, 0.4, 3, &rest, &part), CLT_FORMAT);
+    assert_non_null(strstr(clt_error_message(), "another program has changed it"));
+    clt_dataset_free(d);
+    fails(file("v.csv", rows, "field=c,missing=mean"),
+          "line 5, column 2 ('c'): the value is missing");
+}
+
 static void test_labels(void **state)
 {
     (void)state;
@@ -234,9 +313,8 @@ static void test_messages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_labels),
-        cmocka_unit_test(test_gzip_and_folders),
+        cmocka_unit_test(test_numbers),  cmocka_unit_test(test_validation),
+        cmocka_unit_test(test_labels),   cmocka_unit_test(test_gzip_and_folders),
         cmocka_unit_test(test_messages),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -63,7 +63,10 @@ struct clt_dataset {
     /* The file of a sample; NULL: samples have none. */
     const char *(*sample_file)(const clt_dataset *dataset, int64_t index);
     char *description; /* see clt_dataset_description; NULL: none */
-    double *drawn;     /* sums of the weights of samples 0 to i, by sample; NULL: no weights */
+    /* Finds what normalises the samples anew, without those whose `held` is 1, which become samples
+     * for validation. NULL: samples are not normalised. */
+    clt_status (*refit)(clt_dataset *dataset, const char *held);
+    double *drawn; /* sums of the weights of samples 0 to i, by sample; NULL: no weights */
     void *user;
     bool serial;
     pthread_mutex_t fill_lock;

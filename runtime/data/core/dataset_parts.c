@@ -72,11 +72,26 @@ static clt_status make(clt_dataset *whole, const char *held, char wanted, const 
     return CLT_OK;
 }
 
+/* Keeps the samples for validation out of means and deviations, which would tell training about
+ * them. Loaders and earlier parts have the present ones. */
+static clt_status refit(clt_dataset *whole, const char *held)
+{
+    if (!whole->refit)
+        return CLT_OK;
+    if (atomic_load(&whole->sealed))
+        return clt_fail(CLT_STATE,
+                        "data set '%s' has been read or divided already, and its means would "
+                        "change: open it again",
+                        whole->name);
+    return whole->refit(whole, held);
+}
+
 /* Makes both parts from held[], which it frees. */
 static clt_status make_both(clt_dataset *whole, char *held, clt_dataset **rest, clt_dataset **part)
 {
     clt_dataset *others = NULL;
-    clt_status status = make(whole, held, 0, " without validation", &others);
+    clt_status status = refit(whole, held);
+    CLT_NEXT(status, make(whole, held, 0, " without validation", &others));
     CLT_NEXT(status, make(whole, held, 1, " for validation", part));
     clt_free(held);
     if (status != CLT_OK) {

@@ -46,7 +46,8 @@ static clt_status find_by_name(making *m)
         const clt_csv_column *c = &m->columns->list[i];
         for (int64_t k = 0; m->place[i] < 0 && k < t->columns; k++)
             m->place[i] = !strcmp(t->names[k], c->name) ? k : -1;
-        if (m->place[i] < 0 && c->kind != CLT_CSV_DROPPED && !(m->all && is_target(c))) {
+        const bool may_lack = is_target(c) || c->kind == CLT_CSV_FIELD;
+        if (m->place[i] < 0 && c->kind != CLT_CSV_DROPPED && !(m->all && may_lack)) {
             const char *near = clt_nearest(c->name, (const char *const *)t->names, (int)t->columns);
             return clt_fail(CLT_FORMAT,
                             "%s: line %lld: has no column '%s', which the training samples "
@@ -212,6 +213,27 @@ static clt_status add_target(const making *m, clt_dataset *d)
     return clt_dataset_name_classes(d, field, (const char *const *)m->target->names);
 }
 
+/* --- fields of their own -----------------------------------------------------------------------
+ */
+
+static clt_status add_fields(const making *m, clt_dataset *d)
+{
+    for (int64_t i = 0; i < m->columns->count; i++) {
+        void *data;
+        double value;
+        int64_t at = 0;
+        if (m->columns->list[i].kind != CLT_CSV_FIELD || m->place[i] < 0)
+            continue;
+        CLT_TRY(clt_dataset_add_owned(d, m->columns->list[i].name, CLT_F32, 0, NULL, &data));
+        for (int64_t row = 0; row < m->table->rows; row++)
+            if (m->rows[row]) {
+                CLT_TRY(clt_csv_cell_number(m->table, row, m->place[i], &value));
+                ((float *)data)[at++] = (float)value;
+            }
+    }
+    return CLT_OK;
+}
+
 clt_status clt_csv_dataset(const clt_csv_table *table, const clt_csv_columns *columns,
                            const unsigned char *rows, bool all, const char *name, clt_dataset **out)
 {
@@ -235,6 +257,7 @@ clt_status clt_csv_dataset(const clt_csv_table *table, const clt_csv_columns *co
     CLT_NEXT(status, clt_dataset_new(CLT_DATA_HOST, name, m.count, &d));
     CLT_NEXT(status, add_features(&m, d));
     CLT_NEXT(status, add_target(&m, d));
+    CLT_NEXT(status, add_fields(&m, d));
     CLT_NEXT(status, clt_csv_columns_write(columns, &d->description));
     clt_free(m.place);
     if (status == CLT_OK)
@@ -304,21 +327,107 @@ static clt_status find_columns(const clt_data_request *r, const clt_csv_options 
     return status;
 }
 
+/* Reads the table of a split, and marks its rows. */
+static clt_status read_split(const clt_csv_options *o, const clt_csv_columns *columns, bool test,
+                             bool all, clt_csv_table *table, unsigned char **rows)
+{
+    char *path = NULL;
+    const bool folder = is_folder(o->path);
+    clt_status status = folder ? path_in(o->path, test ? "test" : "train", &path) : CLT_OK;
+    CLT_NEXT(status,
+             clt_csv_read(folder ? path : o->path, columns->delimiter, columns->header, table));
+    CLT_NEXT(status, mark(table, folder || all, test, rows));
+    clt_free(path);
+    return status;
+}
+
 static clt_status open_rows(const clt_data_request *r, const clt_csv_options *o,
                             const clt_csv_columns *columns, clt_dataset **out)
 {
     clt_csv_table table = {0};
     unsigned char *rows = NULL;
-    char *path = NULL;
-    const bool folder = is_folder(o->path);
-    clt_status status = folder ? path_in(o->path, r->test ? "test" : "train", &path) : CLT_OK;
-    CLT_NEXT(status,
-             clt_csv_read(folder ? path : o->path, columns->delimiter, columns->header, &table));
-    CLT_NEXT(status, mark(&table, folder || r->all, r->test, &rows));
+    clt_status status = read_split(o, columns, r->test, r->all, &table, &rows);
     CLT_NEXT(status, clt_csv_dataset(&table, columns, rows, r->all, r->name, out));
     clt_csv_free(&table);
-    CLT_FREE(rows, path);
+    clt_free(rows);
     return status;
+}
+
+/* --- a part for validation ---------------------------------------------------------------------
+ */
+
+/* Takes the rows of `held` out of `rows`. Sample k is the row with the k-th mark. */
+static clt_status leave_out(const clt_dataset *d, const clt_csv_table *t, const char *held,
+                            unsigned char *rows)
+{
+    int64_t sample = 0;
+    for (int64_t i = 0; i < t->rows; i++)
+        if (rows[i]) {
+            rows[i] = sample < d->count && !held[sample];
+            sample++;
+        }
+    return sample == d->count ? CLT_OK
+                              : clt_fail(CLT_FORMAT,
+                                         "%s: has %lld training samples, but %lld when it was "
+                                         "opened: another program has changed it",
+                                         t->path, (long long)sample, (long long)d->count);
+}
+
+/* Overwrites the samples of `d` by those of a data set with the same fields. */
+static void replace(clt_dataset *d, clt_dataset *by)
+{
+    for (int i = 0; i < d->field_count; i++)
+        memcpy(d->fields[i].owned, by->fields[i].data, (size_t)(d->count * d->fields[i].bytes));
+    char *description = d->description;
+    d->description = by->description;
+    by->description = description;
+}
+
+/* Means, deviations and fills are those of the samples that are left for training. */
+static clt_status refit(clt_dataset *d, const char *held)
+{
+    const clt_csv_options *o = d->payload;
+    clt_csv_columns columns = {0};
+    clt_csv_table table = {0};
+    unsigned char *rows = NULL, *left = NULL;
+    clt_dataset *fresh = NULL;
+    clt_status status = clt_csv_columns_read(d->description, &columns);
+    CLT_NEXT(status, read_split(o, &columns, false, false, &table, &rows));
+    CLT_NEXT(status, (left = clt_alloc((size_t)table.rows)) ? CLT_OK : CLT_OUT_OF_MEMORY);
+    if (status == CLT_OK) {
+        memcpy(left, rows, (size_t)table.rows);
+        status = leave_out(d, &table, held, left);
+    }
+    CLT_NEXT(status, clt_csv_columns_refit(&table, o, left, &columns));
+    CLT_NEXT(status, clt_csv_dataset(&table, &columns, rows, false, d->name, &fresh));
+    if (status == CLT_OK)
+        replace(d, fresh);
+    clt_dataset_free(fresh);
+    clt_csv_free(&table);
+    clt_csv_columns_free(&columns);
+    CLT_FREE(rows, left);
+    return status;
+}
+
+static void free_options(void *payload)
+{
+    clt_csv_options_free(payload);
+    clt_free(payload);
+}
+
+/* Lets clt_dataset_split find the means anew, unless they were given. Takes over the options. */
+static clt_status keep_options(const clt_data_request *r, clt_csv_options *o, clt_dataset *d)
+{
+    if (r->options->description || r->test || r->all)
+        return CLT_OK;
+    clt_csv_options *kept = CLT_NEW(clt_csv_options);
+    CLT_TRY_MEMORY(kept);
+    *kept = *o;
+    *o = (clt_csv_options){0};
+    d->payload = kept;
+    d->payload_free = free_options;
+    d->refit = refit;
+    return CLT_OK;
 }
 
 clt_status clt_open_csv(const clt_data_request *r, clt_dataset **out)
@@ -329,6 +438,7 @@ clt_status clt_open_csv(const clt_data_request *r, clt_dataset **out)
     clt_status status = clt_csv_options_read(r->path, &o);
     CLT_NEXT(status, find_columns(r, &o, &columns));
     CLT_NEXT(status, open_rows(r, &o, &columns, &d));
+    CLT_NEXT(status, keep_options(r, &o, d));
     clt_csv_columns_free(&columns);
     clt_csv_options_free(&o);
     int field;

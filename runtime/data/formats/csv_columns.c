@@ -134,6 +134,7 @@ static int by_number_of_text(const void *a, const void *b)
 static void measure(clt_csv_column *c, values *v, clt_csv_missing missing)
 {
     double spread = 0;
+    c->mean = 0;
     for (int64_t i = 0; i < v->n_numbers; i++) { /* Welford */
         const double delta = v->numbers[i] - c->mean;
         c->mean += delta / (double)(i + 1);
@@ -268,17 +269,28 @@ static clt_status check_mixed(const clt_csv_table *t, int64_t column, const valu
                    t->names[column]);
 }
 
+static clt_status check_any(const clt_csv_table *t, int64_t column, const values *v)
+{
+    return v->count ? CLT_OK
+                    : clt_fail(CLT_FORMAT,
+                               "%s: column %lld ('%s') has no value in the training samples: leave "
+                               "it out with drop=%s",
+                               t->path, (long long)column + 1, t->names[column], t->names[column]);
+}
+
 static clt_status find_column(const clt_csv_table *t, const clt_csv_options *o, int64_t column,
                               bool target, values *v, clt_csv_column *c)
 {
     const bool text = is_listed(o->text, o->n_text, c->name);
-    if (!v->count)
-        return clt_fail(CLT_FORMAT,
-                        "%s: column %lld ('%s') has no value in the training samples: leave it out "
-                        "with drop=%s",
-                        t->path, (long long)column + 1, c->name, c->name);
-    if (v->missing >= 0 && (target || o->missing == CLT_CSV_REFUSE))
+    const bool field = !target && is_listed(o->field, o->n_field, c->name);
+    CLT_TRY(check_any(t, column, v));
+    if (v->missing >= 0 && (target || field || o->missing == CLT_CSV_REFUSE))
         return clt_csv_fail_missing(t, v->missing, column);
+    if (field) {
+        double value;
+        c->kind = CLT_CSV_FIELD;
+        return v->other < 0 ? CLT_OK : clt_csv_cell_number(t, v->other, column, &value);
+    }
     const bool label = target && (o->classify == 1 || (o->classify < 0 && (text || v->other >= 0)));
     if (!text && !label)
         CLT_TRY(check_mixed(t, column, v));
@@ -316,12 +328,14 @@ static clt_status find_target(const clt_csv_table *t, const clt_csv_options *o, 
 {
     for (int i = 0; i < o->n_text; i++)
         CLT_TRY(find_name(t, "text", o->text[i], target));
+    for (int i = 0; i < o->n_field; i++)
+        CLT_TRY(find_name(t, "field", o->field[i], target));
     for (int i = 0; i < o->n_drop; i++) {
         CLT_TRY(find_name(t, "drop", o->drop[i], target));
         dropped[*target] = true;
     }
     *target = t->columns - 1;
-    while (*target > 0 && dropped[*target])
+    while (*target > 0 && (dropped[*target] || is_listed(o->field, o->n_field, t->names[*target])))
         --*target;
     if (o->target)
         CLT_TRY(find_name(t, "target", o->target, target));
@@ -356,6 +370,44 @@ clt_status clt_csv_columns_find(const clt_csv_table *t, const clt_csv_options *o
     if (status == CLT_OK && !out->features)
         status = clt_fail(CLT_FORMAT, "%s: has no column besides the target '%s'", t->path,
                           t->names[target]);
+    return status;
+}
+
+static clt_status refit_column(const clt_csv_table *t, const clt_csv_options *o, int64_t column,
+                               values *v, clt_csv_column *c)
+{
+    CLT_TRY(check_any(t, column, v));
+    if (c->kind != CLT_CSV_CATEGORY) {
+        measure(c, v, c->kind == CLT_CSV_TARGET ? CLT_CSV_REFUSE : o->missing);
+        return CLT_OK;
+    }
+    int64_t *counts = clt_calloc((size_t)c->n_names, sizeof *counts), most = 0;
+    CLT_TRY_MEMORY(counts);
+    for (int64_t i = 0; i < v->count; i++)
+        counts[clt_csv_name_number(c, v->texts[i])]++;
+    for (int64_t i = 0; i < c->n_names; i++)
+        if (counts[i] > most) {
+            most = counts[i];
+            c->fill = (double)i;
+        }
+    clt_free(counts);
+    return CLT_OK;
+}
+
+clt_status clt_csv_columns_refit(const clt_csv_table *t, const clt_csv_options *o,
+                                 const unsigned char *rows, clt_csv_columns *columns)
+{
+    clt_status status = CLT_OK;
+    for (int64_t i = 0; status == CLT_OK && i < columns->count; i++) {
+        clt_csv_column *c = &columns->list[i];
+        values v = {0};
+        if (c->kind != CLT_CSV_NUMBER && c->kind != CLT_CSV_TARGET &&
+            !(c->kind == CLT_CSV_CATEGORY && c->fills))
+            continue;
+        status = collect(t, i, rows, &v);
+        CLT_NEXT(status, refit_column(t, o, i, &v, c));
+        values_free(&v);
+    }
     return status;
 }
 

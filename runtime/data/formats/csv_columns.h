@@ -9,7 +9,8 @@ typedef enum clt_csv_kind {
     CLT_CSV_NUMBER,   /* a feature (value - mean) / std */
     CLT_CSV_CATEGORY, /* as many features as names, one of which is 1; or one: the name's number */
     CLT_CSV_LABEL,    /* the target of a classifier */
-    CLT_CSV_TARGET    /* the target of a regression, (value - mean) / std */
+    CLT_CSV_TARGET,   /* the target of a regression, (value - mean) / std */
+    CLT_CSV_FIELD     /* a field of its own: the number as it is */
 } clt_csv_kind;
 
 /* What to do without a value. */
@@ -23,7 +24,8 @@ typedef enum clt_csv_missing {
 typedef struct clt_csv_options {
     char *path, *target; /* target NULL: the last column */
     char **drop, **text; /* columns to leave out, and categories though they look like numbers */
-    int n_drop, room_drop, n_text, room_text;
+    char **field;        /* columns that are fields of their own */
+    int n_drop, room_drop, n_text, room_text, n_field, room_field;
     char delimiter;
     int header;   /* see clt_csv_read */
     int classify; /* 1, 0; -1: a target of texts is a label */
@@ -60,6 +62,11 @@ void clt_csv_options_free(clt_csv_options *options);
  * even after a failure. */
 clt_status clt_csv_columns_find(const clt_csv_table *table, const clt_csv_options *options,
                                 const unsigned char *rows, clt_csv_columns *out);
+
+/* Finds means, deviations and fills again, on the rows for which `rows` is 1. Kinds and names stay.
+ * Errors: FORMAT (a column without values), OUT_OF_MEMORY. */
+clt_status clt_csv_columns_refit(const clt_csv_table *table, const clt_csv_options *options,
+                                 const unsigned char *rows, clt_csv_columns *columns);
 
 /* Converts to JSON, which clt_free frees, and back. Errors: FORMAT. */
 clt_status clt_csv_columns_write(const clt_csv_columns *columns, char **json);

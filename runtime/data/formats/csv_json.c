@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "data/formats/csv_columns.h"
 
-static const char *const kinds[] = {"dropped", "number", "category", "label", "target"};
+static const char *const kinds[] = {"dropped", "number", "category", "label", "target", "field"};
 enum { KINDS = sizeof kinds / sizeof *kinds, MOST_COLUMNS = 16384, MOST_NAMES = 100000 };
 
 static json_t *write_column(const clt_csv_column *c)
@@ -96,7 +96,8 @@ static clt_status read_column(const json_t *from, clt_csv_column *c)
     c->mean = json_number_value(json_object_get(from, "mean"));
     c->std = json_number_value(json_object_get(from, "std"));
     const int fits = isfinite(c->mean) && isfinite(c->std) && isfinite(c->fill);
-    return c->kind == CLT_CSV_DROPPED || (fits && c->std > 0) ? CLT_OK : CLT_FORMAT;
+    const int plain = c->kind == CLT_CSV_DROPPED || c->kind == CLT_CSV_FIELD;
+    return plain || (fits && c->std > 0) ? CLT_OK : CLT_FORMAT;
 }
 
 clt_status clt_csv_columns_read(const char *json, clt_csv_columns *out)

@@ -57,7 +57,7 @@ static clt_status read_names(char *value, char ***list, int *n, int *room)
 
 static clt_status read_option(const char *name, char *value, clt_csv_options *o)
 {
-    static const char *const names[] = {"target",  "task",       "drop",   "text",
+    static const char *const names[] = {"target",  "task",       "drop",   "text",     "field",
                                         "missing", "categories", "header", "delimiter"};
     static const char *const tasks[] = {"classify", "regress"};
     static const char *const missing[] = {"refuse", "mean", "frequent"};
@@ -70,6 +70,8 @@ static clt_status read_option(const char *name, char *value, clt_csv_options *o)
         return read_names(value, &o->drop, &o->n_drop, &o->room_drop);
     if (!strcmp(name, "text"))
         return read_names(value, &o->text, &o->n_text, &o->room_text);
+    if (!strcmp(name, "field"))
+        return read_names(value, &o->field, &o->n_field, &o->room_field);
     decode(value);
     if (!strcmp(name, "target")) {
         clt_free(o->target);
@@ -98,11 +100,10 @@ static clt_status read_option(const char *name, char *value, clt_csv_options *o)
                         value);
     }
     const char *near = clt_nearest(name, names, NAMES);
-    return clt_fail(
-        CLT_INVALID_ARGUMENT,
-        "csv: there is no option '%s'%s%s; there are target, task, drop, text, missing, "
-        "categories, header and delimiter",
-        name, near ? "; did you mean " : "", near ? near : "");
+    return clt_fail(CLT_INVALID_ARGUMENT,
+                    "csv: there is no option '%s'%s%s; there are target, task, drop, text, field, "
+                    "missing, categories, header and delimiter",
+                    name, near ? "; did you mean " : "", near ? near : "");
 }
 
 clt_status clt_csv_options_read(const char *text, clt_csv_options *out)
@@ -135,6 +136,8 @@ void clt_csv_options_free(clt_csv_options *o)
         clt_free(o->drop[i]);
     for (int i = 0; i < o->n_text; i++)
         clt_free(o->text[i]);
-    CLT_FREE(o->path, o->target, o->drop, o->text);
+    for (int i = 0; i < o->n_field; i++)
+        clt_free(o->field[i]);
+    CLT_FREE(o->path, o->target, o->drop, o->text, o->field);
     *o = (clt_csv_options){0};
 }

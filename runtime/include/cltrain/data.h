@@ -167,12 +167,12 @@ CLT_API void clt_dataset_options_init(clt_dataset_options *options);
  * - A column of numbers is a feature (value - mean) / deviation, and so is y. Other columns are
  *   categories: a feature for each name, which is 1 or 0, or with categories=index one feature, the
  *   number of the name. At most 1000 names. text=A|B makes categories of numbers.
- * - drop=A|B leaves columns out. Columns of dates and times must be left out.
+ * - drop=A|B leaves columns out, such as dates. field=A|B makes f32 [] fields of columns of
+ * numbers.
  * - Empty texts, NA, N/A, NaN, null and ? are missing values. missing=refuse (default) fails,
  *   missing=mean fills in the mean, and the most frequent text; missing=frequent the most frequent
  *   value. Targets may not be missing.
- * - delimiter=; or another character, or tab. %XX stands for a character in a value: %2C is a
- * comma.
+ * - delimiter=; or another character, or tab. %XX stands for a character: %2C is a comma.
  * - All this is found on the training samples (clt_dataset_description). A text of a category that
  *   they do not have counts as none of the names, with a warning.
  *
@@ -317,6 +317,8 @@ CLT_API clt_status clt_dataset_augment(clt_dataset *dataset, const char *field,
  * clt_dataset_split_by gives those to *part whose number in the field `field` is not 0. The field
  * has one number a sample, in host memory.
  *
+ * csv:PATH finds means, deviations and fills anew in *rest only, and changes `dataset` accordingly.
+ * FORMAT: the file has changed. STATE: a loader or a part has read the samples.
  * Errors: INVALID_ARGUMENT (a fraction that is not between 0 and 1, or leaves one of the two
  * without samples; a part of a part), NOT_FOUND (no such field), UNSUPPORTED (text whose windows
  * move, because windows of one would cover tokens of the other; a field that is no number or not in
@@ -384,7 +386,7 @@ CLT_API const char *clt_dataset_class_name(const clt_dataset *dataset, int field
 /* Returns what csv:PATH found in the training samples, as JSON: names and types of columns, names
  * of categories and labels, means, deviations, and what stands for missing values. Other samples of
  * the same kind are opened with it (clt_dataset_options.description). NULL: the data set has none.
- * Valid as long as the data set. */
+ * Valid as long as the data set, and until clt_dataset_split. */
 CLT_API const char *clt_dataset_description(const clt_dataset *dataset);
 
 /* Returns the file that sample `index` was read from; NULL if samples have no files of their own.

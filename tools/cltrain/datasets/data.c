@@ -8,6 +8,7 @@
 
 #include "options/commands.h"
 #include "text/message.h"
+#include "datasets/divide.h"
 #include "datasets/helper.h"
 
 enum { BATCH = 64, MOST_COUNTED = 1 << 20, MOST_PRINTED = 100, MOST_CHANNELS = 16, MOST_TOLD = 10 };
@@ -368,6 +369,20 @@ static clt_status inspect(clt_dataset *d, json_t *list, int64_t *unread)
     return status;
 }
 
+/* Prints the samples that --val leaves for training and those for validation apart: values for
+ * --normalize must not come from validation. */
+static clt_status inspect_parts(const settings *s, clt_dataset *whole, json_t *list,
+                                int64_t *unread)
+{
+    clt_dataset *rest = NULL, *part = NULL;
+    clt_status status = divide_training(s, s->seed >= 0 ? s->seed : 0, whole, &rest, &part);
+    NEXT(status, inspect(rest, list, unread));
+    NEXT(status, inspect(part, list, unread));
+    clt_dataset_free(rest);
+    clt_dataset_free(part);
+    return status;
+}
+
 static int inspect_data(const settings *s, const char *spec)
 {
     static const char *const splits[] = {"train", "test"};
@@ -379,7 +394,7 @@ static int inspect_data(const settings *s, const char *spec)
         clt_dataset *d = NULL;
         options.split = splits[i];
         status = open_dataset(spec, &options, &d);
-        NEXT(status, inspect(d, list, &unread));
+        NEXT(status, i || !s->val ? inspect(d, list, &unread) : inspect_parts(s, d, list, &unread));
         samples += d ? clt_dataset_count(d) : 0;
         clt_dataset_free(d);
     }
@@ -420,5 +435,9 @@ int run_data(const settings *s)
         return EXIT_USAGE;
     if (s->n_names != 2)
         return usage_error("data inspect takes one SPEC, as in fashion-mnist or idx:DIR");
+    if (s->val && !divides_training(s))
+        return usage_error("--val %s: data inspect divides training samples only; inspect other "
+                           "files by themselves",
+                           s->val);
     return inspect_data(s, s->names[1]);
 }

@@ -218,18 +218,29 @@ static clt_status describe(job *j, const clt_dataset *dataset)
     return CLT_OK;
 }
 
-/* Opens the splits that `which` names. The training samples determine the number of classes, also
- * for the test split. */
-static clt_status open_files(job *j, const settings *s, int which)
+clt_status job_describe_columns(job *j, const clt_dataset *train)
+{
+    const char *description = clt_dataset_description(train);
+    char *copy = description ? strdup(description) : NULL;
+    if (description && !copy)
+        return clt_error_set(CLT_OUT_OF_MEMORY, "memory does not suffice");
+    if (description) {
+        free(j->description);
+        j->description = copy;
+    }
+    return CLT_OK;
+}
+
+/* Opens the training samples, which determine the number of classes and the columns of all splits.
+ */
+static clt_status open_train(job *j, const settings *s, int which, int64_t *classes)
 {
     clt_dataset *train = NULL;
-    int64_t classes = s->classes > 0 ? s->classes : 0;
-    clt_status status = open_split(j, s, "train", classes, &train);
-    const char *description = train ? clt_dataset_description(train) : NULL;
+    *classes = s->classes > 0 ? s->classes : 0;
+    clt_status status = open_split(j, s, "train", *classes, &train);
     if (status == CLT_OK) {
-        classes = job_classes(train);
-        if (description && !j->description && !(j->description = strdup(description)))
-            status = clt_error_set(CLT_OUT_OF_MEMORY, "memory does not suffice");
+        *classes = job_classes(train);
+        status = job_describe_columns(j, train);
     } else if (status == CLT_NOT_FOUND && !(which & DATA_TRAIN)) {
         status = CLT_OK;
     }
@@ -237,8 +248,6 @@ static clt_status open_files(job *j, const settings *s, int which)
         j->train = train;
     else
         clt_dataset_free(train);
-    if (status == CLT_OK && (which & DATA_TEST))
-        status = open_split(j, s, "test", classes, &j->test);
     return status;
 }
 
@@ -304,13 +313,13 @@ int job_data(job *j, const settings *s, int which)
         return usage_error("--data is missing: %s",
                            may ? "npz:PATH or hdf5:FILE, with arrays x and y"
                                : "fashion-mnist, or KIND:PATH as in idx:DIR");
-    clt_status status;
-    if (may && (!s->data || is_synthetic(s->data)))
-        status = open_random(j, s);
-    else
-        status = open_files(j, s, which);
+    const int random = may && (!s->data || is_synthetic(s->data));
+    int64_t classes = 0;
+    clt_status status = random ? open_random(j, s) : open_train(j, s, which, &classes);
     if (status == CLT_OK && j->train && which & DATA_TEST)
         TRY(job_validation(j, s));
+    if (!random && which & DATA_TEST)
+        NEXT(status, open_split(j, s, "test", classes, &j->test));
     NEXT(status, describe(j, j->train ? j->train : j->test));
     NEXT(status, change_images(j, s));
     /* A missing path is a failure, as it may exist later. An unknown name is a usage error. */

@@ -144,6 +144,9 @@ int job_close(job *j, int code);
  * Returns 0 if no field has them. */
 int64_t job_classes(const clt_dataset *dataset);
 
+/* Keeps the description of the columns that the training samples have now. */
+clt_status job_describe_columns(job *j, const clt_dataset *train);
+
 /* Returns the description for a data set: NULL if it is none of csv:PATH. */
 const char *job_description(const job *j, const char *spec);
 

@@ -7,27 +7,9 @@
 #include <string.h>
 
 #include "datasets/data.h"
+#include "datasets/divide.h"
 #include "datasets/helper.h"
 #include "text/message.h"
-
-/* Whether --val is a number, as *fraction. */
-static int is_number(const char *text, double *fraction)
-{
-    char *end;
-    *fraction = strtod(text, &end);
-    return end != text && !*end;
-}
-
-/* Whether --val names files or a data set, and not a field. */
-static int is_data(const char *text)
-{
-    if (strchr(text, ':'))
-        return 1;
-    for (int i = 0; clt_dataset_form(i); i++)
-        if (!strcmp(clt_dataset_form(i), text))
-            return 1;
-    return 0;
-}
 
 static int read_every(const settings *s, int64_t *every)
 {
@@ -52,7 +34,7 @@ int check_validation(const settings *s)
         return s->val_every ? usage_error("--val-every %s: needs --val, the samples to evaluate",
                                           s->val_every)
                             : 0;
-    if (is_number(s->val, &fraction) && !(fraction > 0 && fraction < 1))
+    if (val_is_number(s->val, &fraction) && !(fraction > 0 && fraction < 1))
         return usage_error("--val %s: a fraction of the training samples must be between 0 and 1",
                            s->val);
     if (!*s->val)
@@ -71,7 +53,7 @@ int job_validation_seed(job *j, const settings *s)
     clt_checkpoint *checkpoint = NULL;
     double fraction;
     j->val_seed = s->seed >= 0 ? s->seed : 0;
-    if (!s->val || !is_number(s->val, &fraction) || s->seed >= 0 || !job_resumes(s))
+    if (!s->val || !val_is_number(s->val, &fraction) || s->seed >= 0 || !job_resumes(s))
         return 0;
     /* clt_fit reports a checkpoint that cannot be read. */
     if (!world->rank && j->resumed && clt_checkpoint_open(j->resumed, &checkpoint) == CLT_OK) {
@@ -107,23 +89,18 @@ static clt_status open_other(job *j, const settings *s)
 
 int job_validation(job *j, const settings *s)
 {
-    double fraction;
     if (!s->val)
         return 0;
-    if (!is_number(s->val, &fraction) && is_data(s->val)) {
+    if (!divides_training(s)) {
         const clt_status status = open_other(j, s);
         return status == CLT_NOT_FOUND && strchr(s->val, ':') ? library_failure(status)
                                                               : name_failure(status);
     }
     clt_dataset *rest = NULL;
-    const clt_status status =
-        is_number(s->val, &fraction)
-            ? clt_dataset_split(j->train, fraction, j->val_seed, &rest, &j->validation)
-            : clt_dataset_split_by(j->train, s->val, &rest, &j->validation);
-    TRY(name_failure(status));
+    TRY(name_failure(divide_training(s, j->val_seed, j->train, &rest, &j->validation)));
     j->whole = j->train;
     j->train = rest;
-    return 0;
+    return library_failure(job_describe_columns(j, rest)); /* means are those of the rest now */
 }
 
 /* Labels of folders are numbered by the folders' names. */

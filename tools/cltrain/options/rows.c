@@ -32,7 +32,7 @@ const option_row option_rows[] = {
     {"data", 0, TEXT, AT(data), 0, MODELS | FOR_INSPECT | FOR_PREDICT | FOR_EXPORT, "SPEC",
      "data set: $; plan, bench and inspect also take synthetic[:CxHxW[:CLASSES]]",
      .words = "synthetic", .word = clt_dataset_form, .files = FILES_BEHIND_COLON},
-    {"val", 0, TEXT, AT(val), 0, FOR_TRAIN, "HOW",
+    {"val", 0, TEXT, AT(val), 0, FOR_TRAIN | FOR_DATA_INSPECT, "HOW",
      "samples for validation: a fraction of the training samples, as 0.1, a field of the data that "
      "marks them, or another data set, as images:DIR (none)",
      .files = FILES_BEHIND_COLON},
@@ -230,8 +230,9 @@ const option_row option_rows[] = {
      "with the same bits"},
     {"memory", 0, TEXT, AT(memory), 0, RUNS, "SIZE",
      "most memory on each device, as 8GB or 512MiB; recomputes as few activations as fit into it"},
-    {"seed", 0, WHOLE, AT(seed), 0, RUNS | FOR_SAMPLE, "N",
-     "seed of initialisation, order, augmentation and dropout, or of what sample draws (the run's "
+    {"seed", 0, WHOLE, AT(seed), 0, RUNS | FOR_SAMPLE | FOR_DATA_INSPECT, "N",
+     "seed of initialisation, order, augmentation, dropout and --val, or of what sample draws (the "
+     "run's "
      "with --resume, else 0)"},
     {"shuffle", 0, TEXT, AT(shuffle), 0, FOR_TRAIN, "on|off",
      "read the samples in a new order each epoch (on)", .words = "on off"},
