@@ -314,8 +314,7 @@ CLT_API clt_status clt_dataset_augment(clt_dataset *dataset, const char *field,
  *
  * clt_dataset_split gives `fraction` of the samples to *part, rounded, at least one. Which ones
  * depends on the number of samples and `seed` only: all ranks and a resumed run get the same part.
- * clt_dataset_split_by gives those to *part whose number in the field `field` is not 0. The field
- * has one number a sample, in host memory.
+ * clt_dataset_split_by gives those to *part whose number in the field `field` is not 0.
  *
  * csv:PATH finds means, deviations and fills anew in *rest only, and changes `dataset` accordingly.
  * FORMAT: the file has changed. STATE: a loader or a part has read the samples.

@@ -75,7 +75,8 @@ typedef struct clt_split_change {
 /* How to run. Set up by clt_fit_options_init, with the defaults that stand at the members. */
 typedef struct clt_fit_options {
     size_t struct_size; /* set by clt_fit_options_init */
-    int64_t epochs;     /* 1 */
+    int64_t epochs;     /* 1; a resumed run counts the epochs before. Else they are added to the
+                           steps that the trainer has made already */
     int64_t steps;      /* 0: as many as `epochs` has; else the number of steps in all */
     int64_t batch;      /* global batch; 0: the trainer's */
     /* 0: the trainer's schedule and `steps` count steps of this run. Else they count steps of so

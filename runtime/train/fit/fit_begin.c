@@ -105,14 +105,15 @@ int64_t clt_fit_schedule_step(const clt_fit_run *f, clt_position position)
     return clt_fit_schedule_at(f->options, clt_fit_samples(f), position);
 }
 
-/* A resumed run ends with its last epoch, even if earlier epochs had batches of another size. */
+/* A new run adds its epochs to the steps that the trainer has made before. A resumed run ends with
+ * its last epoch, even if earlier epochs had batches of another size. */
 static int64_t find_end(const clt_fit_run *f, int64_t samples)
 {
     const clt_fit_options *o = f->options;
     if (o->steps && !o->schedule_batch)
         return o->steps;
     if (!o->steps && !f->resumed)
-        return o->epochs * clt_fit_steps_of(o, samples, f->batch);
+        return f->trainer->steps + o->epochs * clt_fit_steps_of(o, samples, f->batch);
     return f->trainer->steps + clt_fit_steps_left(o, samples, f->batch, f->position);
 }
 

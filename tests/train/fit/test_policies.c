@@ -191,6 +191,41 @@ static void own_policy_stops(void **state)
     assert_string_equal(s.names, "loss val_loss test_loss ");
 }
 
+/* A further run adds its epochs to the steps before. A resumed run has so many epochs in all. */
+static void epochs_are_those_of_the_run(void **state)
+{
+    (void)state;
+    char dir[300];
+    clt_trainer_options options;
+    clt_fit_options fit;
+    clt_dataset *train = line(ROWS, 1);
+    snprintf(dir, sizeof dir, "%s/further", scratch);
+    for (int resumed = 0; resumed < 2; resumed++) {
+        lab l = lab_on("pocl", NULL);
+        clt_trainer_options_init(&options);
+        options.batch = BATCH;
+        lab_store(&l, slope(), 1);
+        lab_trainer(&l, &options);
+        clt_fit_options_init(&fit);
+        fit.epochs = resumed ? 4 : 3;
+        fit.checkpoint_dir = dir;
+        fit.resume = resumed;
+        ok(clt_fit(l.trainer, train, NULL, &fit));
+        assert_int_equal(clt_trainer_steps(l.trainer), resumed ? 12 : 9);
+        fit.checkpoint_dir = NULL;
+        if (!resumed) {
+            fit.epochs = 1;
+            ok(clt_fit(l.trainer, train, NULL, &fit));
+            assert_int_equal(clt_trainer_steps(l.trainer), 12);
+            fit.epochs = 0;
+            ok(clt_fit(l.trainer, train, NULL, &fit));
+            assert_int_equal(clt_trainer_steps(l.trainer), 12);
+        }
+        lab_close(&l);
+    }
+    clt_dataset_free(train);
+}
+
 static clt_status refused(const clt_fit_options *fit)
 {
     clt_trainer_options options;
@@ -238,6 +273,7 @@ int main(void)
 
         cmocka_unit_test(own_policy_goes_on),
         cmocka_unit_test(own_policy_stops),
+        cmocka_unit_test(epochs_are_those_of_the_run),
         cmocka_unit_test(senseless_options),
     };
     return cmocka_run_group_tests(tests, open_runtime_and_scratch, close_runtime_and_scratch);

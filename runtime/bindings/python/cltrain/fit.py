@@ -203,18 +203,7 @@ def _fit_dataset(run, train, test, options, policies):
     given = Options("clt_fit_options", options)
     with _policies.validation_set(train, validation, list(run.trainer.model.inputs), max(0, given.struct.seed)) as (
             rest, part), _policies.policies(given.struct, **policies):
-        if lib.clt_dataset_kind(rest._core.use()) != _api.CLT_DATA_RESERVOIR:
-            _set_end(given.struct, run.trainer, len(rest))
         _call_fit(run, given.struct, rest, part, test)
-
-
-def _set_end(struct, trainer, samples):
-    """clt_fit counts the steps of earlier calls into `epochs`. Here each call trains so many epochs."""
-    done = trainer.steps
-    if done and not struct.steps and not struct.resume and not struct.schedule_batch:
-        batch = struct.batch or trainer.batch
-        batches = samples // batch if struct.drop_last else -(-samples // batch)
-        struct.steps = done + struct.epochs * batches
 
 
 def _call_fit(run, struct, train, validation, test):
