@@ -79,7 +79,7 @@ class Plot(CommandTest):
         environment = dict(os.environ, PATH=self.path("data") + ":" + os.environ["PATH"], TO=self.path("script"))
         self.run_command("plot", self.path("m.jsonl"), "-o", self.path("no.png"), code=1, env=environment)
         text = get(self.path("script")).decode()
-        data = {name: [tuple(map(float, line.split())) for line in points.splitlines()]
+        data = {name: [tuple(map(float, line.split())) for line in points.splitlines() if line]
                 for name, points in re.findall(r"\$data_0_(\d) << END\n(.*?)END\n", text, re.DOTALL)}
         return data, dict(re.findall(r"\$data_0_(\d) with .*?lc rgb \"(#\w+)\"", text))
 
@@ -93,7 +93,7 @@ class Plot(CommandTest):
         self.assertEqual(data["0"], [((i + 1) / 4, 10 - i) for i in range(8)])
         self.assertEqual(data["1"], [(1, 8.5), (2, 4.5)])
         self.assertEqual(data["2"], [(1.75, 3), (2, 2)])
-        self.assertEqual(data["4"], [(1.75, 0.5), (2, 0.75)])
+        self.assertEqual(data["6"], [(1.75, 0.5), (2, 0.75)])
 
     def test_partial_last_batch(self):
         """A partial last batch makes no spike: it is drawn as one point with the step before. The mean of the
@@ -114,7 +114,30 @@ class Plot(CommandTest):
         self.assertEqual(data["2"], [(1, 2), (2, 2)])
         # Steps, their means and tests have three colours.
         self.assertEqual(len({colours[part] for part in "012"}), 3)
-        self.assertEqual(colours["2"], colours["4"])
+        self.assertEqual(colours["2"], colours["6"])
+
+    def test_averages_and_best(self):
+        """Curves of averages, and a ring around the first of the best validations."""
+        lines = []
+        for epoch, (loss, accuracy) in enumerate(((3, 0.5), (1, 0.25), (1, 0.75), (2, 0.75)), 1):
+            lines.append({"step": epoch, "epoch": epoch, "loss": 1.0, "samples": 4})
+            found = {"test_loss": 5, "test_accuracy": 0.1, "val_loss": loss, "val_accuracy": accuracy}
+            if epoch > 1:  # averages begin later
+                found |= {"average_" + name: value * 2 for name, value in list(found.items())}
+            lines.append({"epoch": epoch, **found})
+        data, colours = self.script(*lines)
+        self.assertEqual(data["5"], [(2, 2), (3, 2), (4, 4)])
+        self.assertEqual(data["9"], [(2, 0.5), (3, 1.5), (4, 1.5)])
+        self.assertEqual(data["4"], [(2, 10), (3, 10), (4, 10)])
+        self.assertEqual(data["8"], [(2, 0.2), (3, 0.2), (4, 0.2)])
+        text = get(self.path("script")).decode()
+        best = {part: tuple(map(float, point.split()))
+                for part, point in re.findall(r"\$best_0_(\d) << END\n(.*?)\nEND\n", text)}
+        self.assertEqual(best, {"3": (2, 1), "7": (3, 0.75), "5": (2, 2), "9": (3, 1.5)})
+        self.assertEqual(len(re.findall(r"\$best_0_\d with points", text)), 4)
+        self.assertEqual(colours["3"], colours["5"])
+        if shutil.which("gnuplot"):
+            self.assertEqual(self.run_command("plot", self.path("m.jsonl"), "-o", self.path("a.png")).stderr, "")
 
     def test_failures(self):
         picture = self.path("out.png")

@@ -105,13 +105,24 @@ static double number_of(const json_t *record, const char *name)
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
+enum { VALIDATIONS = 4 };
+
+static void list_validations(curves *c, curve *list[VALIDATIONS])
+{
+    curve *const all[VALIDATIONS] = {&c->val_loss, &c->val_accuracy, &c->average_val_loss,
+                                     &c->average_val_accuracy};
+    memcpy(list, all, sizeof all);
+}
+
 /* Adds a validation at x. NaN: the validation follows the last step that was read. Steps get their
  * x after the last line, so the point keeps the step's index, which place_validations replaces. */
 static int add_validation(reading *r, const json_t *record, double x)
 {
-    static const char *const names[] = {"val_loss", "val_accuracy"};
-    curve *const kinds[] = {&r->out->val_loss, &r->out->val_accuracy};
-    for (int i = 0; i < 2; i++) {
+    static const char *const names[VALIDATIONS] = {"val_loss", "val_accuracy", "average_val_loss",
+                                                   "average_val_accuracy"};
+    curve *kinds[VALIDATIONS];
+    list_validations(r->out, kinds);
+    for (int i = 0; i < VALIDATIONS; i++) {
         const int last = r->out->loss.count - 1;
         TRY(add(kinds[i], isnan(x) ? last : x, number_of(record, names[i]), 1));
         kinds[i]->points[kinds[i]->count - 1].partial = isnan(x) && last >= 0;
@@ -122,8 +133,9 @@ static int add_validation(reading *r, const json_t *record, double x)
 /* Sets x of validations between the ends of epochs. */
 static void place_validations(curves *out)
 {
-    curve *const kinds[] = {&out->val_loss, &out->val_accuracy};
-    for (int k = 0; k < 2; k++)
+    curve *kinds[VALIDATIONS];
+    list_validations(out, kinds);
+    for (int k = 0; k < VALIDATIONS; k++)
         for (int i = 0; i < kinds[k]->count; i++) {
             point *p = &kinds[k]->points[i];
             if (p->partial)
@@ -161,6 +173,8 @@ static int read_record(reading *r, const json_t *record, int line)
     const double x = r->asynchronous ? step : epoch;
     int code = add(&out->test_loss, x, number_of(record, "test_loss"), 1);
     NEXT(code, add(&out->test_accuracy, x, number_of(record, "test_accuracy"), 1));
+    NEXT(code, add(&out->average_test_loss, x, number_of(record, "average_test_loss"), 1));
+    NEXT(code, add(&out->average_test_accuracy, x, number_of(record, "average_test_accuracy"), 1));
     return code;
 }
 
@@ -213,11 +227,28 @@ void curves_free(curves *c)
     free(c->test_accuracy.points);
     free(c->val_loss.points);
     free(c->val_accuracy.points);
+    free(c->average_test_loss.points);
+    free(c->average_test_accuracy.points);
+    free(c->average_val_loss.points);
+    free(c->average_val_accuracy.points);
 }
 
 /* --- drawing --------------------------------------------------------------------------------- */
 
-enum { STEPS, EPOCHS, TEST, VAL, ACCURACY, VAL_ACCURACY, PARTS };
+/* Parts of the picture of losses, then those of accuracies in the order of TEST to AVERAGE_VAL. */
+enum {
+    STEPS,
+    EPOCHS,
+    TEST,
+    VAL,
+    AVERAGE_TEST,
+    AVERAGE_VAL,
+    ACCURACY,
+    VAL_ACCURACY,
+    AVERAGE_ACCURACY,
+    AVERAGE_VAL_ACCURACY,
+    PARTS
+};
 enum { SHOWN = 400 };
 
 /* Colours of a file's steps, epoch means, test and validation results. Further files reuse the
@@ -229,14 +260,35 @@ static const char *const colours[][4] = {{"#a6cee3", "#1f78b4", "#ff7f00", "#8c5
 
 static int colour_of(int part)
 {
-    return part == ACCURACY ? TEST : part == VAL_ACCURACY ? VAL : part;
+    const int of_loss = part >= ACCURACY ? part - ACCURACY + TEST : part;
+    return of_loss >= AVERAGE_TEST ? of_loss - AVERAGE_TEST + TEST : of_loss;
 }
+
+static int is_average(int part)
+{
+    return part == AVERAGE_TEST || part == AVERAGE_VAL || part >= AVERAGE_ACCURACY;
+}
+
+static int is_validation(int part)
+{
+    return part == VAL || part == AVERAGE_VAL || part == VAL_ACCURACY ||
+           part == AVERAGE_VAL_ACCURACY;
+}
+
 enum { COLOURS = sizeof colours / sizeof *colours };
 
 static const curve *part_of(const curves *c, int part)
 {
-    const curve *const parts[PARTS] = {&c->loss,     &c->epoch_loss,    &c->test_loss,
-                                       &c->val_loss, &c->test_accuracy, &c->val_accuracy};
+    const curve *const parts[PARTS] = {&c->loss,
+                                       &c->epoch_loss,
+                                       &c->test_loss,
+                                       &c->val_loss,
+                                       &c->average_test_loss,
+                                       &c->average_val_loss,
+                                       &c->test_accuracy,
+                                       &c->val_accuracy,
+                                       &c->average_test_accuracy,
+                                       &c->average_val_accuracy};
     return parts[part];
 }
 
@@ -292,9 +344,29 @@ static void write_curve(const curves *c, int file, int part, const char *what, F
     const char *base = strrchr(c->path, '/');
     snprintf(name, sizeof name, "%.300s%s", base ? base + 1 : c->path, what);
     fprintf(script, "%s$data_%d_%d with %s lc rgb \"%s\" title ", (*drawn)++ ? ", " : "plot ", file,
-            part, part == STEPS ? "lines lw 1" : "linespoints lw 2 pt 7 ps 0.8",
+            part,
+            part == STEPS      ? "lines lw 1"
+            : is_average(part) ? "linespoints lw 2 dt 2 pt 4 ps 0.8"
+                               : "linespoints lw 2 pt 7 ps 0.8",
             colours[file % COLOURS][colour_of(part)]);
     gnuplot_quoted(name, script);
+    if (is_validation(part)) /* a ring around the best */
+        fprintf(script, ", $best_%d_%d with points pt 6 ps 2.5 lw 2 lc rgb \"%s\" notitle", file,
+                part, colours[file % COLOURS][colour_of(part)]);
+}
+
+/* Writes the first of the best validations: its checkpoint is the one that --keep-best of this
+ * metric keeps. */
+static void write_best(const curve *c, int part, FILE *script)
+{
+    int best = -1;
+    for (int i = 0; i < c->count; i++) {
+        const double y = c->points[i].y;
+        if (isfinite(y) &&
+            (best < 0 || (part >= ACCURACY ? y > c->points[best].y : y < c->points[best].y)))
+            best = i;
+    }
+    fprintf(script, "%.9g %.9g\n", c->points[best].x, c->points[best].y);
 }
 
 static int any(const curves *list, int count, int part)
@@ -329,6 +401,11 @@ void curves_script(const curves *list, int count, const char *output, FILE *scri
             fprintf(script, "$data_%d_%d << END\n", i, part);
             write_points(c, own, script);
             fprintf(script, "END\n");
+            if (is_validation(part)) {
+                fprintf(script, "$best_%d_%d << END\n", i, part);
+                write_best(c, part, script);
+                fprintf(script, "END\n");
+            }
         }
     fprintf(script, "set terminal pngcairo noenhanced size %d,600 font \"sans,11\"\nset output ",
             600 * (loss + accuracy));
@@ -343,6 +420,8 @@ void curves_script(const curves *list, int count, const char *output, FILE *scri
             write_curve(&list[i], i, EPOCHS, " training, epochs", script, &drawn);
             write_curve(&list[i], i, TEST, " test", script, &drawn);
             write_curve(&list[i], i, VAL, " validation", script, &drawn);
+            write_curve(&list[i], i, AVERAGE_TEST, " test, averages", script, &drawn);
+            write_curve(&list[i], i, AVERAGE_VAL, " validation, averages", script, &drawn);
         }
         fprintf(script, "\n");
     }
@@ -355,6 +434,9 @@ void curves_script(const curves *list, int count, const char *output, FILE *scri
         for (int i = 0; i < count; i++) {
             write_curve(&list[i], i, ACCURACY, validates ? " test" : "", script, &drawn);
             write_curve(&list[i], i, VAL_ACCURACY, " validation", script, &drawn);
+            write_curve(&list[i], i, AVERAGE_ACCURACY, validates ? " test, averages" : " averages",
+                        script, &drawn);
+            write_curve(&list[i], i, AVERAGE_VAL_ACCURACY, " validation, averages", script, &drawn);
         }
         fprintf(script, "\n");
     }

@@ -21,6 +21,8 @@ typedef struct curves {
     const char *path;
     curve loss, epoch_loss; /* epoch_loss: weighted by samples */
     curve test_loss, test_accuracy, val_loss, val_accuracy;
+    /* The same with the averages of weights (--average). */
+    curve average_test_loss, average_test_accuracy, average_val_loss, average_val_accuracy;
 } curves;
 
 /* Reads a file of --metrics. Returns an exit code, after a message that names the file and line.
