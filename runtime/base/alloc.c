@@ -8,7 +8,12 @@
 
 enum { PAGE_BYTES = 4096 };
 
-static _Atomic int64_t allocations;
+static _Atomic int64_t allocations, live;
+
+static void add_live(int64_t change)
+{
+    atomic_fetch_add_explicit(&live, change, memory_order_relaxed);
+}
 
 static void *counted(void *block, size_t bytes)
 {
@@ -19,19 +24,27 @@ static void *counted(void *block, size_t bytes)
     return block;
 }
 
+/* The same for a block that is not an old one resized. */
+static void *fresh(void *block, size_t bytes)
+{
+    if (block)
+        add_live(1);
+    return counted(block, bytes);
+}
+
 void *clt_alloc(size_t bytes)
 {
-    return bytes ? counted(malloc(bytes), bytes) : NULL;
+    return bytes ? fresh(malloc(bytes), bytes) : NULL;
 }
 
 void *clt_calloc(size_t count, size_t size)
 {
-    return count && size ? counted(calloc(count, size), count * size) : NULL;
+    return count && size ? fresh(calloc(count, size), count * size) : NULL;
 }
 
 void *clt_realloc(void *block, size_t bytes)
 {
-    return counted(realloc(block, bytes), bytes);
+    return block ? counted(realloc(block, bytes), bytes) : fresh(malloc(bytes), bytes);
 }
 
 void *clt_alloc_pages(size_t bytes)
@@ -39,7 +52,7 @@ void *clt_alloc_pages(size_t bytes)
     if (!bytes)
         return NULL;
     size_t rounded = (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-    return counted(rounded < bytes ? NULL : aligned_alloc(PAGE_BYTES, rounded), bytes);
+    return fresh(rounded < bytes ? NULL : aligned_alloc(PAGE_BYTES, rounded), bytes);
 }
 
 char *clt_strdup(const char *text)
@@ -53,16 +66,31 @@ char *clt_strdup(const char *text)
 
 void clt_free(void *block)
 {
+    if (!block)
+        return;
+    add_live(-1);
     free(block);
+}
+
+void *clt_alloc_give(void *block)
+{
+    if (block)
+        add_live(-1);
+    return block;
 }
 
 void clt_free_all(void *const *blocks, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        free(blocks[i]);
+        clt_free(blocks[i]);
 }
 
 int64_t clt_alloc_count(void)
 {
     return atomic_load_explicit(&allocations, memory_order_relaxed);
+}
+
+int64_t clt_alloc_live(void)
+{
+    return atomic_load_explicit(&live, memory_order_relaxed);
 }

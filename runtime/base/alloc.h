@@ -32,8 +32,15 @@ void clt_free(void *block);
                  sizeof((void *const[]){__VA_ARGS__}) / sizeof(void *))
 void clt_free_all(void *const *blocks, size_t count);
 
+/* Gives a block to the caller of the library, who frees it with free(). It is live no more. Returns
+ * the block. */
+void *clt_alloc_give(void *block);
+
 /* Returns the number of allocations by this process so far. */
 int64_t clt_alloc_count(void);
+
+/* Returns the number of blocks that are neither freed nor given away. */
+int64_t clt_alloc_live(void);
 
 /* Allocates a zeroed object: `clt_node *n = CLT_NEW(clt_node)`. */
 #define CLT_NEW(type) ((type *)clt_calloc(1, sizeof(type)))

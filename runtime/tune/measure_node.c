@@ -151,7 +151,6 @@ clt_status clt_measure_graph(const clt_graph *graph, clt_device *device,
     clt_tuning_record record = {0};
     clt_status status = make_plan(&b, graph, device, &record);
     if (status == CLT_OK) {
-        /* The caller frees it with free(), as the header says. */
         all = clt_calloc((size_t)b.lab.plan->n_nodes + 1, sizeof *all);
         status = all ? CLT_OK : CLT_OUT_OF_MEMORY;
     }
@@ -164,7 +163,7 @@ clt_status clt_measure_graph(const clt_graph *graph, clt_device *device,
         clt_free(all);
         return status;
     }
-    *times = all;
+    *times = clt_alloc_give(all);
     *count = n;
     return CLT_OK;
 }

@@ -212,7 +212,10 @@ clt_status clt_csv_sort_names(clt_csv_column *c)
 {
     named *list = clt_calloc((size_t)c->n_names, sizeof *list);
     c->sorted = clt_calloc((size_t)c->n_names, sizeof *c->sorted);
-    CLT_TRY_MEMORY(list && c->sorted);
+    if (!list || !c->sorted) {
+        clt_free(list);
+        return CLT_OUT_OF_MEMORY;
+    }
     for (int64_t i = 0; i < c->n_names; i++)
         list[i] = (named){c->names[i], i};
     qsort(list, (size_t)c->n_names, sizeof *list, by_text); /* its first member is the name */

@@ -138,7 +138,7 @@ clt_status clt_tokenizer_encode(const clt_tokenizer *t, const char *text, size_t
         clt_free(made);
         return status;
     }
-    *ids = made;
+    *ids = clt_alloc_give(made);
     *count = n;
     return CLT_OK;
 }
@@ -169,7 +169,7 @@ clt_status clt_tokenizer_decode(const clt_tokenizer *t, const int32_t *ids, int6
         at += (size_t)n;
     }
     made[at] = '\0';
-    *text = made;
+    *text = clt_alloc_give(made);
     *bytes = total;
     return CLT_OK;
 }

@@ -173,6 +173,8 @@ clt_status clt_device_tuning(const clt_device *device, int own, char **text)
     begin_record(device, &part);
     clt_status status = add_own(&all, &part);
     CLT_NEXT(status, clt_tuning_to_json(own ? &part : &all, text));
+    if (status == CLT_OK)
+        clt_alloc_give(*text);
     clt_tuning_free(&all);
     clt_tuning_free(&part);
     return status;

@@ -277,7 +277,7 @@ static clt_status describe(const clt_store *store, const clt_tensors *tensors, c
             clt_str_add(&text, "left out: %s, %s; not part of the model\n",
                         clt_label_of(&name, found->name), clt_label_shape(&have, found));
     }
-    *report = text.failed ? NULL : clt_strdup(clt_str_text(&text));
+    *report = text.failed ? NULL : clt_alloc_give(clt_strdup(clt_str_text(&text)));
     clt_str_free(&text);
     return *report ? CLT_OK : CLT_OUT_OF_MEMORY;
 }

@@ -452,7 +452,7 @@ static clt_status print_all(const clt_graph *graph, const clt_store *store,
         clt_str_free(&s);
         return clt_capacity_explain(status, graph, store, options, participants);
     }
-    *text = s.text; /* the caller frees it with free(), as the header says: clt_alloc uses malloc */
+    *text = clt_alloc_give(s.text);
     return CLT_OK;
 }
 

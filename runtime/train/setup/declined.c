@@ -52,14 +52,14 @@ static void add_missing(const clt_plan *const *plans, int count, const char *var
     }
 }
 
-/* The caller frees the text with free(), as the header says: clt_alloc uses malloc. */
+/* The caller frees the text with free(), as the header says. */
 static clt_status give(clt_str *lines, char **text)
 {
     if (lines->failed) {
         clt_str_free(lines);
         return CLT_OUT_OF_MEMORY;
     }
-    *text = lines->text;
+    *text = clt_alloc_give(lines->text);
     return CLT_OK;
 }
 

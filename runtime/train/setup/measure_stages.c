@@ -345,7 +345,7 @@ static clt_status run(chooser *c, const clt_trainer_options *options, char **tex
     if (status != CLT_OK || !text)
         clt_str_free(&report);
     else
-        *text = report.text; /* the caller frees it with free(): clt_alloc uses malloc */
+        *text = clt_alloc_give(report.text);
     return status;
 }
 
