@@ -11,7 +11,7 @@ PACKAGES_RUN="pocl-opencl-icd dataset-fashion-mnist gnuplot-nox"
 # Packages for the tests.
 PACKAGES_TEST="g++ gfortran opencl-clhpp-headers libcmocka-dev python3 python3-pip python3-venv python3-numpy
     python3-pyopencl clang clang-format-14 oclgrind libopenblas-dev libclblast1 mpich libmpich-dev
-    groff-base patch git"
+    groff-base patch git valgrind"
 # Packages for tools/debian-packages.
 PACKAGES_DEBIAN="dpkg-dev debhelper dh-python fakeroot git help2man libmpich-dev lintian mmdebstrap python3"
 

@@ -106,7 +106,8 @@ static bool absorb(clt_node *node, const clt_node *next)
     if (attr->epilogue.activation != CLT_ACTIVATION_NONE || !clt_activation_of(next, &epilogue) ||
         !clt_activation_fusible(epilogue))
         return false;
-    attr->epilogue = epilogue;
+    attr->epilogue.activation = epilogue.activation; /* without its padding */
+    attr->epilogue.slope = epilogue.slope;
     return true;
 }
 
@@ -150,7 +151,8 @@ const clt_op clt_op_linear = {
 
 clt_value *clt_linear(clt_value *x, clt_value *weight, clt_value *bias)
 {
-    const clt_linear_attr attr = {{CLT_ACTIVATION_NONE, 0}};
+    /* Static, so that its padding is 0: equal nodes are found by all bytes of their attributes. */
+    static const clt_linear_attr attr = {{CLT_ACTIVATION_NONE, 0}};
     return clt_emit1(&clt_op_linear, &attr, 3, x, weight, bias);
 }
 
