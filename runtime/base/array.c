@@ -56,11 +56,13 @@ static clt_status check_dims(const char *what, clt_dtype dtype, int rank, const 
 static clt_status describe(clt_array *array, const void *host, struct _cl_mem *buffer,
                            clt_dtype dtype, int rank, const int64_t *shape)
 {
-    if (!array || (!host && !buffer))
-        return clt_fail(CLT_INVALID_ARGUMENT, "an array needs %s, which is NULL",
-                        array ? "memory" : "a place");
+    if (!array)
+        return clt_fail(CLT_INVALID_ARGUMENT, "the place for an array is NULL");
     CLT_TRY(check_dims("the array", dtype, rank, shape));
-    *array = clt_array_dense(host, dtype, rank, shape);
+    const clt_array a = clt_array_dense(host, dtype, rank, shape);
+    if (!host && !buffer && clt_array_elements(&a))
+        return clt_fail(CLT_INVALID_ARGUMENT, "an array with elements needs memory, which is NULL");
+    *array = a;
     return CLT_OK;
 }
 
@@ -133,12 +135,12 @@ static clt_status check_memory(const clt_array *array, const char *what)
 
 clt_status clt_array_check(const clt_array *array, const char *what)
 {
-    CLT_TRY(check_memory(array, what));
     if (array->whole)
-        return CLT_OK;
+        return check_memory(array, what);
     CLT_TRY(check_dims(what, array->dtype, array->rank, array->shape));
-    if (!clt_array_elements(array))
+    if (!clt_array_elements(array)) /* needs no memory */
         return CLT_OK;
+    CLT_TRY(check_memory(array, what));
     int64_t begin = 0, end = 0;
     if (!extent(array, &begin, &end))
         return clt_fail(CLT_INVALID_ARGUMENT, "%s: its strides leave the address space", what);

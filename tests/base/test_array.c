@@ -219,6 +219,8 @@ static void arrays_without_elements_are_legal(void **state)
     float x = 5;
     const int64_t none[] = {0, 3};
     clt_array a, b;
+    assert_int_equal(clt_array_of(&a, NULL, CLT_F32, 2, none), CLT_OK);
+    assert_int_equal(clt_array_check(&a, "x"), CLT_OK);
     assert_int_equal(clt_array_of(&a, &x, CLT_F32, 2, none), CLT_OK);
     assert_int_equal(clt_array_of(&b, &x, CLT_F32, 2, none), CLT_OK);
     assert_int_equal(clt_array_check(&a, "x"), CLT_OK);

@@ -21,7 +21,8 @@ struct _cl_mem; /* cl_mem is struct _cl_mem *: this header needs no OpenCL heade
  * Elements in memory. The element at index (i0, i1, ..) is at byte
  * offset + i0 * strides[0] + i1 * strides[1] + .. of the memory.
  *
- * - Either `host` or `buffer` is set. Calls that only read an array do not write to its memory.
+ * - Either `host` or `buffer` is set, or neither if there are no elements. Calls that only read an
+ * array do not write to its memory.
  * - whole 1: the memory has the elements of the tensor that the call names, in its type, row-major
  *   and without gaps. dtype, rank, shape and strides are not read. This is the short form for C:
  *   {.host = x, .whole = 1}, or CLT_HOST(x).
@@ -58,7 +59,8 @@ typedef struct clt_array {
     }
 
 /* Describe row-major memory without gaps. The first one sets `bytes` to what the shape needs.
- * Errors: INVALID_ARGUMENT (no memory, an unknown type, a rank or dimension out of range). */
+ * Errors: INVALID_ARGUMENT (elements without memory, an unknown type, a rank or dimension out of
+ * range). */
 CLT_API clt_status clt_array_of(clt_array *array, const void *host, clt_dtype dtype, int rank,
                                 const int64_t *shape);
 CLT_API clt_status clt_array_of_buffer(clt_array *array, struct _cl_mem *buffer, int64_t offset,

@@ -151,7 +151,9 @@ CLT_API clt_status clt_dataset_draw(clt_dataset *reservoir, uint64_t seed, int64
  *   these functions.
  * - On another number of ranks, or for a reservoir of another capacity, policy or other fields,
  *   restoring fails with MISMATCH. Without `save` it leaves the reservoir as it is.
- * - A checkpoint without samples leaves the reservoir as it is.
+ * - A checkpoint without samples leaves the reservoir as it is. If a rank cannot restore its
+ *   samples, none restores.
+ * - While a restore replaces the samples, pushes and draws wait.
  * - Threads may push during a save. Then the file has some samples that came later.
  *
  * All ranks call it. Errors: those of clt_fit about data; UNSUPPORTED: several ranks with axes

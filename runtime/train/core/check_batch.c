@@ -10,13 +10,19 @@ static clt_status no_feed(const clt_session_device *d, const clt_feed *feeds, in
                           const char *name)
 {
     const char **names = clt_calloc((size_t)n_feeds + 1, sizeof *names);
-    for (int i = 0; names && i < n_feeds; i++)
+    bool same = false;
+    for (int i = 0; names && i < n_feeds; i++) {
         names[i] = feeds[i].name;
+        same = same || !strcmp(names[i], name);
+    }
     const char *near = names ? clt_nearest(name, names, n_feeds) : NULL;
     clt_free(names);
-    return clt_fail(CLT_INVALID_ARGUMENT, "the batch has no feed for input %s of %s%s%s%s", name,
+    if (same)
+        near = NULL;
+    return clt_fail(CLT_INVALID_ARGUMENT, "the batch has no feed for input %s of %s%s%s%s%s", name,
                     d->device->label, near ? "; its feed " : "", near ? near : "",
-                    near ? " has a similar name" : "");
+                    near ? " has a similar name" : "",
+                    same ? "; it has one for another device" : "");
 }
 
 clt_status clt_session_check_array(const clt_session *s, const clt_value *v, const char *label,

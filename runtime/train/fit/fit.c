@@ -20,6 +20,9 @@ CLT_STRUCT_INIT(clt_fit_options, .epochs = 1, .seed = -1, .shuffle = 1, .ignore_
 
 clt_status clt_fit_options_check(const clt_fit_options *o, const clt_trainer *t)
 {
+    if (!o)
+        return clt_fail(CLT_INVALID_ARGUMENT, "clt_fit_options is NULL: clt_fit_options_init sets "
+                                              "the defaults");
     CLT_TRY(CLT_CHECK_STRUCT(o, clt_fit_options));
     if (o->n_splits && !t->options.rebalance)
         return clt_fail(CLT_INVALID_ARGUMENT,

@@ -346,6 +346,7 @@ clt_status clt_evaluate(clt_trainer *trainer, clt_dataset *dataset, const clt_fi
                         double *sums, double *weights)
 {
     double waited = 0;
+    CLT_TRY(clt_fit_options_check(options, trainer));
     CLT_TRY(clt_store_check_devices(trainer->store));
     return evaluate(trainer, dataset, options, sums, weights, &waited, NULL);
 }

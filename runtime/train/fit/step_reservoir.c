@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "data/reservoir/reservoir.h"
 #include "train/core/trainer.h"
 #include "train/fit/batch_source.h"
@@ -67,15 +68,38 @@ static clt_status attach(clt_trainer *t, clt_dataset *reservoir, const clt_fit_o
     return make_source(t, d);
 }
 
+/* What must be equal on all ranks. */
+static uint64_t hash_of(const clt_trainer *t, const drawn *d)
+{
+    if (!d)
+        return 0;
+    const clt_fit_options *o = &d->options;
+    const int64_t numbers[] = {1,
+                               clt_reservoir_saves(d->reservoir),
+                               o->batch ? o->batch : t->options.batch,
+                               o->seed < 0 ? (int64_t)t->options.seed : o->seed,
+                               o->channels,
+                               o->ignore_index};
+    return clt_hash(d->channels, 2 * (size_t)(o->channels > 0 ? o->channels : 0) * sizeof(double),
+                    clt_hash(numbers, sizeof numbers, 0));
+}
+
 clt_status clt_trainer_set_reservoir(clt_trainer *t, clt_dataset *reservoir,
                                      const clt_fit_options *options)
 {
     CLT_TRY(clt_store_check_devices(t->store));
+    if (t->may_idle)
+        return clt_fail(CLT_STATE, "clt_fit runs with this trainer: set its reservoir before or "
+                                   "after that");
     drawn *d = reservoir ? CLT_NEW(drawn) : NULL;
     clt_status status = reservoir && !d ? CLT_OUT_OF_MEMORY : CLT_OK;
     if (d)
         status = attach(t, reservoir, options, d);
     status = clt_world_agree(&t->all, status);
+    if (t->all.ranks > 1)
+        CLT_NEXT(status, clt_ranks_compare(t->all.world, hash_of(t, d),
+                                           "reservoir, its `save`, or batch, seed, channels or "
+                                           "ignore_index of clt_trainer_set_reservoir"));
     CLT_NEXT(status, clt_trainer_wait(t)); /* transfers from the memory of the last source */
     if (status != CLT_OK) {
         if (d)

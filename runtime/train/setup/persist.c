@@ -510,6 +510,7 @@ clt_status clt_trainer_restore_with(clt_trainer *t, bool together, const char *p
         return status;
     }
     t->restores++;
+    t->phase = CLT_PHASE_NONE; /* gradients are those of other parameters */
     status = !checkpoint ? clt_whole_follow(&t->all, t->store)
                          : restore(t, together ? &t->all : NULL, checkpoint);
     if (checkpoint && together)

@@ -59,10 +59,13 @@ static clt_status set(const tensor *t, const clt_array *from)
     clt_tensor_dense dense;
     CLT_TRY(clt_store_check_devices(t->trainer->store));
     CLT_TRY(clt_store_slot(t->trainer->store, t->name, &slot));
-    if (from->buffer && !from->host)
+    const clt_store *store = t->trainer->store;
+    const bool buffer = from->buffer && !from->host, all = t->slot >= 0 || t->device < 0;
+    if (buffer && !(all && clt_store_contexts_differ(store)))
         return copy_buffer(t, from, true);
-    CLT_TRY(clt_tensor_dense_make(from, slot, CLT_F32, &dense));
-    clt_status status = dense.own ? clt_array_copy(from, &dense.view) : CLT_OK;
+    CLT_TRY(buffer ? clt_tensor_dense_read(store, from, slot, CLT_F32, &dense)
+                   : clt_tensor_dense_make(from, slot, CLT_F32, &dense));
+    clt_status status = dense.own && !buffer ? clt_array_copy(from, &dense.view) : CLT_OK;
     CLT_NEXT(status, write_host(t, clt_tensor_dense_data(&dense), (size_t)dense.view.bytes));
     clt_tensor_dense_free(&dense);
     return status;

@@ -29,6 +29,36 @@ void clt_tensor_dense_free(clt_tensor_dense *dense)
     dense->own = NULL;
 }
 
+bool clt_store_contexts_differ(const clt_store *store)
+{
+    for (int d = 1; d < store->n_devices; d++)
+        if (store->replicas[d].device->context != store->replicas[0].device->context)
+            return true;
+    return false;
+}
+
+clt_status clt_tensor_dense_read(const clt_store *store, const clt_array *buffer,
+                                 const clt_slot *slot, clt_dtype dtype, clt_tensor_dense *dense)
+{
+    const clt_type *type = &slot->whole;
+    const clt_replica *first = &store->replicas[0];
+    char what[200];
+    snprintf(what, sizeof what, "the array for %s", slot->name);
+    CLT_TRY(clt_array_fits(buffer, what, dtype, type->rank, type->dims));
+    *dense = (clt_tensor_dense){clt_array_dense(NULL, dtype, type->rank, type->dims), NULL};
+    const int64_t bytes = dense->view.bytes;
+    CLT_TRY(clt_buffer_check(first->device, buffer->buffer, false, buffer->offset, bytes,
+                             clt_dtype_size(dtype), what));
+    dense->own = clt_alloc((size_t)bytes + 1);
+    CLT_TRY_MEMORY(dense->own);
+    dense->view.host = dense->own;
+    const clt_status status =
+        clt_replica_read(first, buffer->buffer, buffer->offset, bytes, dense->own);
+    if (status != CLT_OK)
+        clt_tensor_dense_free(dense);
+    return status;
+}
+
 static clt_status copy_buffer(clt_store *store, const char *name, const clt_array *array, bool in)
 {
     clt_tensor_copy copy;
@@ -63,10 +93,12 @@ clt_status clt_store_set_array(clt_store *store, const char *name, const clt_arr
     const clt_slot *slot;
     clt_tensor_dense dense;
     CLT_TRY(clt_store_slot(store, name, &slot));
-    if (from->buffer && !from->host)
+    const bool buffer = from->buffer && !from->host;
+    if (buffer && !clt_store_contexts_differ(store))
         return copy_buffer(store, name, from, true);
-    CLT_TRY(clt_tensor_dense_make(from, slot, slot->whole.dtype, &dense));
-    clt_status status = dense.own ? clt_array_copy(from, &dense.view) : CLT_OK;
+    CLT_TRY(buffer ? clt_tensor_dense_read(store, from, slot, slot->whole.dtype, &dense)
+                   : clt_tensor_dense_make(from, slot, slot->whole.dtype, &dense));
+    clt_status status = dense.own && !buffer ? clt_array_copy(from, &dense.view) : CLT_OK;
     CLT_NEXT(status,
              clt_store_set(store, name, clt_tensor_dense_data(&dense), (size_t)slot->bytes));
     clt_tensor_dense_free(&dense);

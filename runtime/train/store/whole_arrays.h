@@ -14,6 +14,14 @@ typedef struct clt_tensor_dense {
 
 clt_status clt_tensor_dense_make(const clt_array *array, const clt_slot *slot, clt_dtype dtype,
                                  clt_tensor_dense *dense);
+
+/* The same of a buffer of the first device's context, which is read. */
+clt_status clt_tensor_dense_read(const clt_store *store, const clt_array *buffer,
+                                 const clt_slot *slot, clt_dtype dtype, clt_tensor_dense *dense);
+
+/* Whether a buffer of the first device's context is not one of all devices. */
+bool clt_store_contexts_differ(const clt_store *store);
+
 void clt_tensor_dense_free(clt_tensor_dense *dense);
 
 /* The first byte of the memory. */
