@@ -321,6 +321,34 @@ class Policies(support.Case):
         self.assertIn("fc.bias", report)
         self.assert_same(store["fc.weight"], best.store["fc.weight"])
 
+    def test_average(self):
+        """Averages of the weights are NumPy's, and reports have their loss."""
+        x, y = data(64)
+        trainer = self.trainer(average="ema:0.75")
+        weights = []
+
+        class Collect(clt.Callback):
+            def on_step_begin(self, trainer, progress):
+                weights.append(trainer.store["fc.weight"].astype(np.float64))
+
+        history = trainer.fit((x, y), validation=(x, y), epochs=2, callbacks=[Collect()])
+        plain = trainer.store["fc.weight"]
+        weights = weights[1:] + [plain.astype(np.float64)]
+        mean = weights[0]
+        for w in weights[1:]:
+            mean = 0.75 * mean + 0.25 * w
+        self.assertEqual(trainer.averaged, 8)
+        with trainer.averages() as store:
+            self.assert_close(store["fc.weight"], mean)
+            self.assert_close(trainer.evaluate((x, y))["loss"], history["average_val_loss"][-1])
+            with self.assertRaises(clt.StateError):
+                float(trainer.step(x[:16], y[:16]))
+        self.assert_same(trainer.store["fc.weight"], plain)
+        with self.assertRaises(clt.StateError):
+            self.trainer().averaged
+        with self.assertRaises(clt.InvalidArgumentError):
+            self.trainer(average="ema:2")
+
     def test_plateau(self):
         x, y = data(64)
         for plateau in ("plateau:0.5:0:2e-7", {"factor": 0.5, "patience": 0, "minimum": 2e-7}):

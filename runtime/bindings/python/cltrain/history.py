@@ -29,7 +29,7 @@ class Progress:
 def of_struct(struct, labels):
     values = {name: getattr(struct, name) for name in _SCALARS}
     metrics = {}
-    for kind in ("val", "test"):
+    for kind in ("val", "test", "average_val", "average_test"):
         means, count = getattr(struct, f"{kind}_means"), getattr(struct, f"n_{kind}_means")
         if means:
             metrics.update((f"{kind}_{label}", means[i]) for i, label in enumerate(labels) if i < count)

@@ -1,4 +1,5 @@
 """Trainers: steps, and what belongs to them."""
+import contextlib
 import ctypes
 import weakref
 from collections.abc import MutableMapping
@@ -102,6 +103,7 @@ class Trainer(Handle):
     devices: Devices, or a list as for `clt.Devices`; None: the best single device. store: parameters that
     other trainers use too, instead of devices. seed: of initial values and dropout. schedule: "cosine",
     "step:EVERY:FACTOR", each with ",warmup:STEPS"; a cosine needs schedule_steps, the steps of the run.
+    average: averages of weights, "ema:DECAY" or "swa:FROM[:EVERY]"; reports of `fit` then have "average_val_loss" and so on.
     parallel, bucket_bytes, offload: as clt_store_options. world: the ranks that train together.
 
     Other options are those of clt_trainer_options:
@@ -109,9 +111,10 @@ class Trainer(Handle):
     """
 
     def __init__(self, model, *, devices=None, store=None, seed=0, world=None, schedule=None, schedule_steps=0,
-                 **options):
+                 average=None, **options):
         of_store = {name: options.pop(name) for name in _STORE_OPTIONS if name in options}
-        allowed = names("clt_trainer_options") + list(_STORE_OPTIONS) + ["schedule", "schedule_steps", "devices", "store"]
+        allowed = names("clt_trainer_options") + list(_STORE_OPTIONS) + ["schedule", "schedule_steps", "average", "devices",
+                                                                               "store"]
         for name in options:
             if name not in allowed:
                 raise failure("not_found", f"Trainer has no option '{name}'{suggestion(name, allowed)}")
@@ -122,6 +125,8 @@ class Trainer(Handle):
             if schedule.startswith("cosine") and not schedule_steps:
                 raise failure("invalid_argument", "the cosine needs schedule_steps, the number of steps of the run")
             check(lib.clt_schedule_parse(schedule.encode(), schedule_steps, ctypes.byref(given.struct.schedule)))
+        if average is not None:
+            check(lib.clt_average_parse(average.encode(), ctypes.byref(given.struct.average)))
         if store is None:
             zero = {"zero": 3} if given.struct.zero == 3 else {}
             store = Store(model, devices, seed=seed, world=world, **of_store, **zero)
@@ -267,6 +272,26 @@ class Trainer(Handle):
         """Sets the base rate of the steps that begin from now on."""
         with self._guard:
             check(lib.clt_trainer_set_lr(self._core.use(), lr))
+
+    @property
+    def averaged(self):
+        """The number of steps in the averages of weights."""
+        steps = ctypes.c_int64()
+        with self._guard:
+            check(lib.clt_trainer_averaged(self._core.use(), ctypes.byref(steps)))
+        return steps.value
+
+    @contextlib.contextmanager
+    def averages(self):
+        """In this `with` block the averages are in the place of the parameters: evaluate, predict and save them."""
+        with self._guard:
+            self._settle()
+            check(lib.clt_trainer_use_average(self._core.use(), 1))
+        try:
+            yield self.store
+        finally:
+            with self._guard:
+                check(lib.clt_trainer_use_average(self._core.use(), 0))
 
     # --- parts of a step --------------------------------------------------------------------------
 
