@@ -349,6 +349,41 @@ class Policies(support.Case):
         with self.assertRaises(clt.InvalidArgumentError):
             self.trainer(average="ema:2")
 
+    def test_sample_weights(self):
+        """Samples of weight 0 are never drawn."""
+        x, y = data(64)
+        weights = np.zeros(64)
+        weights[5] = 2.5
+        trainer = self.trainer()
+        reference = support.Line(trainer.store, 0.1)
+        trainer.fit(clt.Dataset.arrays(x=x, y=y).set_sample_weights(weights), epochs=1)
+        for _ in range(4):
+            reference.step(x[[5] * 16], y[[5] * 16])
+        self.assert_close(trainer.store["fc.weight"], reference.w)
+        with self.assertRaisesRegex(clt.InvalidArgumentError, "each of the 64"):
+            clt.Dataset.arrays(x=x, y=y).set_sample_weights(weights[1:])
+
+    def test_lora(self):
+        """Adapters alone are trained; the merged weight is W + alpha / rank * B A."""
+        x, y = data(64)
+        net = support.line(outputs=2)
+        self.assertEqual(net.lora("fc", rank=1, alpha=3), 1)
+        trainer = clt.Trainer(net, devices=support.DEVICES, batch=16, lr=0.1)
+        before = trainer.store["fc.weight"]
+        trainer.fit((x, np.hstack([y, y])), epochs=2)
+        self.assert_same(trainer.store["fc.weight"], before)
+        a, b = trainer.store["fc.lora_A.weight"], trainer.store["fc.lora_B.weight"]
+        self.assertGreater(np.abs(b).max(), 0)
+        merged, adapters = os.path.join(self.folder, "merged.safetensors"), os.path.join(self.folder, "adapters")
+        net.save_merged(trainer.store, merged)
+        plain = clt.Store(support.line(outputs=2), support.DEVICES)
+        plain.load(merged)
+        self.assert_close(plain["fc.weight"], before + 3 * b @ a)
+        net.save_adapters(trainer.store, adapters)
+        trainer.store["fc.lora_B.weight"] = 0
+        net.load_adapters(trainer.store, adapters)
+        self.assert_same(trainer.store["fc.lora_B.weight"], b)
+
     def test_plateau(self):
         x, y = data(64)
         for plateau in ("plateau:0.5:0:2e-7", {"factor": 0.5, "patience": 0, "minimum": 2e-7}):

@@ -130,6 +130,19 @@ class Dataset(Handle):
         check(lib.clt_dataset_augment(self._core.use(), field.encode(), ctypes.byref(settings)))
         return self
 
+    def set_sample_weights(self, weights):
+        """Lets training draw samples with replacement, in proportion to a weight for each sample. None: no weights."""
+        if weights is None:
+            check(lib.clt_dataset_set_sample_weights(self._core.use(), None))
+            return self
+        weights = np.ascontiguousarray(weights, np.float64)
+        if weights.shape != (len(self),):
+            raise failure("invalid_argument", f"weights has the shape {weights.shape}: it needs a number for each of the "
+                                              f"{len(self)} samples")
+        check(lib.clt_dataset_set_sample_weights(self._core.use(),
+                                                 weights.ctypes.data_as(ctypes.POINTER(ctypes.c_double))))
+        return self
+
     def split(self, fraction, seed=0):
         """Returns (rest, part): data sets that read the samples of this one. `fraction` of the samples, chosen at
         random by the seed, are in `part`. With the name of a field instead, those whose number in it is not 0."""

@@ -7,7 +7,7 @@ from ._handles import Handle
 from ._layers import LayerMethods
 from ._lib import check, lib, suggestion, text
 from ._operators import Operators
-from ._options import enum
+from ._options import Options, enum
 from .errors import failure
 
 _Results = ctypes.c_void_p * _api.CLT_MAX_RESULTS
@@ -210,6 +210,29 @@ class Graph(LayerMethods, Operators, Handle):
     def freeze(self, pattern):
         """Excludes parameters from training, by a shell pattern of names. Returns their number."""
         return self._match(lib.clt_freeze, pattern)
+
+    def lora(self, pattern, **options):
+        """Adds low-rank adapters to linear layers by name, and freezes everything else. Call it before a trainer is
+        made. Options: rank, alpha, dropout, as in clt_lora_options. Returns the number of layers."""
+        given = Options("clt_lora_options", {"pattern": pattern, **options})
+        count = ctypes.c_int()
+        check(lib.clt_lora(self._core.use(), ctypes.byref(given.struct), ctypes.byref(count)))
+        return count.value
+
+    def save_adapters(self, store, folder):
+        """Saves the adapters of `lora` alone, as peft does."""
+        with store._guard:
+            check(lib.clt_lora_save(self._core.use(), store._core.use(), str(folder).encode()))
+
+    def load_adapters(self, store, path):
+        """Loads adapters from such a folder, or from a safetensors file."""
+        with store._guard:
+            check(lib.clt_lora_load(self._core.use(), store._core.use(), str(path).encode()))
+
+    def save_merged(self, store, path):
+        """Saves the model with merged weights and without adapters, as a safetensors file."""
+        with store._guard:
+            check(lib.clt_lora_save_merged(self._core.use(), store._core.use(), str(path).encode()))
 
     def param_group(self, pattern, lr=_api.CLT_COMMON_RATE, weight_decay=_api.CLT_COMMON_DECAY):
         """Gives parameters a factor of the rate and a weight decay of their own. Returns their number."""
