@@ -1,5 +1,6 @@
 """Two ranks train one model, each with its own half of every batch: the numbers are NumPy's for the whole batch.
-mpiexec starts it. Without mpi4py, or with one of another MPI library, it says so and is skipped."""
+A third rank, between the two, is not in their communicator and does other work.
+mpiexec starts it on 3 ranks. Without mpi4py, or with one of another MPI library, it says so and is skipped."""
 import sys
 
 import numpy as np
@@ -16,15 +17,39 @@ except ImportError as error:
 SKIP = 77
 
 
+def other_work(communicator):
+    """The rank that is left out has no communicator to open a world of, and trains alone."""
+    try:
+        clt.World(communicator)
+    except clt.MismatchError as error:
+        print(f"skipped: {error}")
+        return SKIP
+    except clt.InvalidArgumentError as error:
+        assert "MPI_COMM_NULL" in str(error), error
+    else:
+        raise AssertionError("a world of MPI_COMM_NULL")
+    trainer = clt.Trainer(support.line(), devices=support.DEVICES, batch=16, lr=0.1)
+    reference = support.Line(trainer.store, 0.1)
+    x, y = support.numbers(16, 3), support.numbers(16, 1, seed=2)
+    for _ in range(3):
+        np.testing.assert_allclose(float(trainer.step(x=x, y=y)), reference.step(x, y), **support.CLOSE)
+    trainer.close()
+    return 0
+
+
 def main():
     # A communicator of the program's own, as of a simulation that has other ranks too.
-    communicator = MPI.COMM_WORLD.Split(0, MPI.COMM_WORLD.rank)
+    out = MPI.COMM_WORLD.rank == 1
+    communicator = MPI.COMM_WORLD.Split(MPI.UNDEFINED if out else 0, MPI.COMM_WORLD.rank)
+    if out:
+        return other_work(communicator)
     try:
         world = clt.World(communicator)
     except clt.MismatchError as error:
         print(f"skipped: {error}")
         return SKIP
     assert (world.rank, world.ranks) == (communicator.rank, communicator.size)
+    assert (world.rank, world.ranks) == (MPI.COMM_WORLD.rank // 2, 2)
     net = support.line()
     trainer = clt.Trainer(net, devices=support.DEVICES, batch=16, lr=0.1, world=world)
     reference = support.Line(trainer.store, 0.1)
