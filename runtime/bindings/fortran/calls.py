@@ -364,7 +364,7 @@ class Call:
     def struct_out(self, p):
         name, kind = p["name"], p["type"]
         init = self.api.struct[kind]["init"]
-        both = name == "layer"
+        both = (self.name, name) in tables.IN_OUT
         self.dummy(p, f"type({native(kind)}), intent(inout) :: {name}", optional=False)
         self.locals += [f"type(c_ptr) :: p_{name}", f"type(c_{kind}), pointer :: c_{name}"]
         self.before += [f"p_{name} = clt_room(kept_, {size_of(p)})", f"call c_f_pointer(p_{name}, c_{name})"]

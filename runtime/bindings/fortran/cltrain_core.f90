@@ -20,6 +20,11 @@ module cltrain_core
       integer(c_int64_t), value :: handles
       integer(c_int64_t) :: id
     end function
+    function clt_f_lend(object) bind(c) result(id)
+      import
+      type(c_ptr), value :: object
+      integer(c_int64_t) :: id
+    end function
     subroutine clt_f_need(id, needed) bind(c)
       import
       integer(c_int64_t), value :: id, needed

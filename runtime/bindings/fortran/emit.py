@@ -6,7 +6,7 @@
                                  FOLDER/cltrain_calls.f90  the procedures that programs call
                                  FOLDER/cltrain_steps.f90  steps and predictions on arrays
                                  FOLDER/cltrain.f90        the module of programs
-                                 FOLDER/missing.txt        functions that it could not write
+                                 FOLDER/missing.txt        functions that it could not write, and why
                                  FOLDER/layout_test.f90    a program that compares layouts with C's
 """
 import os
@@ -299,21 +299,57 @@ def check_names(api, functions):
             raise SystemExit(f"emit.py: {kind} {name} is also {seen[name.lower()]}; give it a row in RENAMED")
 
 
+def try_out(call, function, api):
+    """Writes all that follows from a function, and drops the text. So what raises, raises here."""
+    out = Source("")
+    emit_interface(out, function)
+    for name in structs.needed_structs([function], api):
+        struct = api.struct[name]
+        structs.emit_layout(out, struct)
+        structs.emit_native(out, struct, api)
+        structs.emit_fill(out, struct, api)
+        structs.emit_read(out, struct, api)
+        for m in struct["members"]:
+            if m["kind"] == "callback":
+                row = callbacks.signature(m, api)
+                callbacks.emit_interface(out, f"{name}_{m['name']}", row, m["doc"])
+                callbacks.emit_trampoline(out, name, m["name"], row)
+    for member, interface, row in call.callbacks if call else []:
+        callbacks.emit_interface(out, interface, row, "")
+        callbacks.emit_trampoline(out, call.name, member, row)
+    if call:
+        call.emit(out)
+
+
+def stale(api):
+    """Returns the rows of tables.py that name nothing: what they were for may be missing now."""
+    functions = {(f["name"], p["name"]) for f in api.functions for p in f["params"]}
+    members = {(s["name"], m["name"]) for s in api.structs for m in s["members"]}
+    rows = [(name, api.header) for name in tables.LEFT_OUT_HEADERS]
+    rows += [(name, api.function) for name in [*tables.LEFT_OUT, *tables.OPTIONAL_OUTPUTS, *tables.C_FUNCTIONS]]
+    rows += [(name, api.struct) for name in [*tables.OBJECTS, *tables.HAND_STRUCTS, *tables.C_STRUCTS]]
+    rows += [(name, functions) for name in [*tables.OPTIONAL, *tables.FIXED, *tables.SIZES, *tables.IN_OUT]]
+    rows += [(name, members) for name in tables.LEFT_OUT_MEMBERS]
+    return [f"tables.py: there is no {name if isinstance(name, str) else ', '.join(name)}"
+            for name, known in rows if name not in known]
+
+
 def main():
     api = description.Api(sys.argv[1])
     with_handles(api)
     special = {h["destroy"] for h in api.handles} | {h["destroy_array"] for h in api.handles} | \
         {s["init"] for s in api.structs if s["init"] and s["init"].endswith("_init")}
-    functions, made, problems = [], [], []
+    functions, made, problems = [], [], stale(api)
     for f in chosen(api):
         try:
-            if f["name"] not in special:
-                made.append(calls.Call(f, api))
+            call = None if f["name"] in special else calls.Call(f, api)
             structs.check([f], api)
-            functions.append(f)
-        except (ValueError, KeyError) as problem:
-            made = [call for call in made if call.f is not f]
+            try_out(call, f, api)
+        except Exception as problem: # whatever it is, other functions can be written
             problems.append(f"{f['name']}: {problem!r}")
+            continue
+        functions.append(f)
+        made += [call] if call else []
     check_names(api, functions)
     os.makedirs(sys.argv[2], exist_ok=True)
     for name, out in (("cltrain_c", emit_c(api, functions)), ("cltrain_types", emit_types(api, functions, made)),

@@ -207,6 +207,25 @@ int clt_f_number(int64_t id)
     return number;
 }
 
+int64_t clt_f_lend(void *object)
+{
+    int64_t original = 0;
+    int number = 0;
+    lock();
+    for (int i = 0; i < n_slots && !original; i++) {
+        const slot *s = at(i);
+        if (s->object == object && s->destroy && s->open && (s->handles > 0 || s->users > 0)) {
+            original = s->generation << 24 | (i + 1);
+            number = s->number;
+        }
+    }
+    unlock();
+    const int64_t id = clt_f_own(object, 0, NULL, NULL, 1);
+    clt_f_need(id, original);
+    clt_f_set_number(id, number);
+    return id;
+}
+
 /* Frees the object of a slot that nothing needs any more, then what it needed. */
 static void free_if_unused(int64_t id)
 {

@@ -32,6 +32,10 @@ void clt_f_hand_over(clt_f_kept **list, int64_t id);
 void clt_f_set_number(int64_t id, int number);
 int clt_f_number(int64_t id);
 
+/* Makes a slot for an object that a callback gets, for one handle. It needs the object's own slot,
+ * so copies of the handle keep the object alive. Destroying it leaves the object alone. */
+int64_t clt_f_lend(void *object);
+
 /* A world of one rank in memory of its own; NULL without memory. */
 clt_world *clt_f_world_new(void);
 void clt_f_world_free(clt_world *world);

@@ -1,6 +1,6 @@
 """Types for the structs of C: one with C's layout, and one for programs, and what converts them."""
-from tables import HAND_STRUCTS, RENAMED
-from writer import WIDE, from_c, scalar, to_c
+from tables import HAND_STRUCTS, IN_OUT, LEFT_OUT_MEMBERS, RENAMED
+from writer import Source, WIDE, from_c, scalar, to_c
 
 # Counts of arrays that programs set themselves, because the arrays may be left out.
 KEPT_COUNTS = {("clt_sync_report", "replicas")}
@@ -139,6 +139,7 @@ def emit_fill(out, struct, api):
 
 
 def fill_member(out, m, struct, counted):
+    """Returns whether C gets what the program has set."""
     kind, name = m["kind"], m["name"]
     if name in counted:
         first = counted[name][0]
@@ -155,7 +156,7 @@ def fill_member(out, m, struct, counted):
                 f"    c%rank = size(n%{name})", f"    c%{name}(1:c%rank) = clt_reversed(n%{name})",
                 "  end if", "end if")
     elif name == "rank" and name in dropped(struct):
-        return
+        pass
     elif kind in ("scalar", "enum") and m["depth"] == 0:
         out.put(f"c%{name} = {to_c(m, 'n%' + name)}")
     elif kind in ("scalar", "enum"):
@@ -187,6 +188,8 @@ def fill_member(out, m, struct, counted):
         out.put(f"c%{name} = c_null_funptr")
     else:
         out.put(f"c%{name} = c_null_ptr")
+        return kind == "user"
+    return True
 
 
 def size_of(item):
@@ -243,23 +246,26 @@ def emit_read(out, struct, api):
 
 
 def read_member(out, m, struct):
+    """Returns whether the program gets what C has set."""
     kind, name = m["kind"], m["name"]
     if is_dims(m, struct):
         out.put(f"n%{name} = clt_reversed(c%{name}(1:c%rank))")
     elif name in dropped(struct) and m["depth"] == 0:
-        return
+        pass
     elif kind in ("scalar", "enum") and m["depth"] == 0:
         out.put(f"n%{name} = {from_c(m, 'c%' + name)}")
     elif kind in ("scalar", "enum", "struct") and m["depth"] == 1 and not is_handle(m):
-        out.put(f"if (allocated(n%{name})) deallocate (n%{name})")
+        gone = f"if (allocated(n%{name})) deallocate (n%{name})"
         if m["count"] is None and kind == "struct":
-            out.put(f"if (c_associated(c%{name})) then", f"  call c_f_pointer(c%{name}, list_{name})",
+            out.put(gone, f"if (c_associated(c%{name})) then", f"  call c_f_pointer(c%{name}, list_{name})",
                     f"  allocate (n%{name})", f"  call read_{m['type']}(list_{name}, n%{name}, owner)",
                     "end if")
         elif m["count"] != "?" and kind != "struct":
-            out.put(f"if (c_associated(c%{name})) then",
+            out.put(gone, f"if (c_associated(c%{name})) then",
                     f"  call c_f_pointer(c%{name}, list_{name}, [int(c%{m['count']})])",
                     f"  n%{name} = list_{name}", "end if")
+        else:  # the program's own, if it gave the struct
+            return False
     elif kind == "text":
         out.put(f"n%{name} = clt_joined(c%{name})")
     elif kind == "string" and m["depth"] == 0:
@@ -275,6 +281,9 @@ def read_member(out, m, struct):
         out.put(f"call read_{m['type']}(c%{name}, n%{name}, owner)")
     elif kind in ("memory", "opencl") and m["depth"] == 0:
         out.put(f"n%{name} = c%{name}")
+    else:
+        return False
+    return True
 
 
 def emit_init(out, struct):
@@ -315,6 +324,34 @@ def needed_structs(functions, api):
     return names
 
 
+def directions(functions, api):
+    """Returns the structs that programs give to functions, and those that they get from C."""
+    given, got = set(), set()
+
+    def add(name, names):
+        if name not in names and name not in HAND_STRUCTS and name in api.struct:
+            names.add(name)
+            for m in api.struct[name]["members"]:
+                if m["kind"] == "struct":
+                    add(m["type"], names)
+                for p in m.get("params", []) if m["kind"] == "callback" else []:
+                    if p["kind"] == "struct":
+                        add(p["type"], got)
+
+    for f in functions:
+        for item in f["params"] + [f["returns"]]:
+            if item["kind"] == "callback":
+                for p in api.callback.get(item["type"], item).get("params", []):
+                    if p["kind"] == "struct":
+                        add(p["type"], got)
+            elif item["kind"] == "struct" and (item["direction"] == "in" and item is not f["returns"] or
+                                               (f["name"], item["name"]) in IN_OUT):
+                add(item["type"], given)
+            elif item["kind"] == "struct" and f["name"] != api.struct[item["type"]]["init"]:
+                add(item["type"], got)
+    return given, got
+
+
 def check(functions, api):
     """Raises ValueError if a struct that functions use has a member that Fortran cannot have."""
     for f in functions:
@@ -327,3 +364,13 @@ def check(functions, api):
                                                                          "opencl"))
             if not plain or m["kind"] in ("mpi",):
                 raise ValueError(f"{name} has {m['c']}")
+    given, got = directions(functions, api)
+    for name in sorted(given | got):
+        struct, out = api.struct[name], Source("")
+        for m in struct["members"]:
+            if m["name"] in dropped(struct):
+                continue
+            reaches = native_member(m, struct, api) and (name not in given or fill_member(out, m, struct, {})) \
+                and (name not in got or read_member(out, m, struct))
+            if not reaches and (name, m["name"]) not in LEFT_OUT_MEMBERS:
+                raise ValueError(f"{name} has {m['c']}, which would be lost")

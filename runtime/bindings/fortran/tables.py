@@ -66,6 +66,13 @@ LEFT_OUT = {
     "clt_apply": "clt_apply_text takes the attributes as text",
 }
 
+# Structs of which functions change some members. The others stay as the program has set them.
+IN_OUT = {("clt_layer_lstm", "layer"), ("clt_layer_gru", "layer"), ("clt_optimizer_defaults", "options")}
+
+# Members of structs that do not reach the other side, and why.
+LEFT_OUT_MEMBERS = {
+}
+
 # Structs that are handles in Fortran, and what frees them. Their members are for C.
 OBJECTS = {"clt_world": "clt_world_close", "clt_policy": "clt_policy_destroy"}
 
