@@ -51,9 +51,12 @@ static clt_status find_by_name(making *m)
             const char *near = clt_nearest(c->name, (const char *const *)t->names, (int)t->columns);
             return clt_fail(CLT_FORMAT,
                             "%s: line %lld: has no column '%s', which the training samples "
-                            "had%s%s%s",
+                            "had%s%s%s%s",
                             t->path, (long long)t->lines[0], c->name,
-                            near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+                            near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "",
+                            is_target(c) ? "; to predict rows without it give csv:FILE as a file "
+                                           "to predict, not as --data"
+                                         : "");
         }
     }
     return CLT_OK;
