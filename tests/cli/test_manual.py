@@ -83,7 +83,7 @@ class Manual(CommandTest):
         names = re.findall(r"^([\w-]+) ", self.run_command("models").stdout, re.M)
         self.assertEqual(self.complete("cltrain train --model "), sorted(names))
         self.assertEqual(self.complete("cltrain train --optimizer "),
-                         ["adagrad", "adam", "adamw", "lion", "momentum", "nesterov", "rmsprop", "sgd"])
+                         ["adagrad", "adam", "adamw", "lion", "momentum", "muon", "nesterov", "rmsprop", "sgd"])
         self.assertEqual(self.complete("cltrain train --optimizer=ada"), ["adagrad", "adam", "adamw"])
         self.assertEqual(self.complete("cltrain train --lr "), [])
         self.assertEqual(self.complete("cltrain train --precision b"), ["bf16"])

@@ -459,6 +459,46 @@ class Lion(torch.optim.Optimizer):
                 m.copy_(beta2 * m + (1 - beta2) * p.grad)
 
 
+class Muon(torch.optim.Optimizer):
+    """Jordan's Muon with auxiliary Adam (github.com/KellerJordan/Muon, muon.py), in the type of the parameters where
+    that rounds to bfloat16. Matrices get Muon, all others AdamW. `match` has the factor of torch.optim.Muon's
+    match_rms_adamw."""
+
+    def __init__(self, parameters, lr, momentum, adamw_lr, betas, eps, weight_decay=0.0, match=False):
+        super().__init__(parameters, dict(lr=lr, momentum=momentum, adamw_lr=adamw_lr, betas=betas, eps=eps,
+                                          weight_decay=weight_decay, match=match))
+
+    @staticmethod
+    def orthogonal(g):
+        x = g.mT if g.size(0) > g.size(1) else g
+        x = x / (x.norm() + 1e-7)
+        for _ in range(5):
+            a = x @ x.mT
+            x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+        return x.mT if g.size(0) > g.size(1) else x
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            (beta1, beta2), mu, decay = group["betas"], group["momentum"], group["weight_decay"]
+            for p in group["params"]:
+                state = self.state[p]
+                state["step"] = t = state.get("step", 0) + 1
+                m = state.setdefault("exp_avg", torch.zeros_like(p))
+                if p.ndim == 2:
+                    m.lerp_(p.grad, 1 - mu)
+                    rows, columns = p.shape
+                    factor = 0.2 * max(rows, columns)**0.5 if group["match"] else max(1, rows / columns)**0.5
+                    p.mul_(1 - group["lr"] * decay)
+                    p.sub_(group["lr"] * factor * self.orthogonal(p.grad.lerp(m, mu)))
+                    continue
+                v = state.setdefault("exp_avg_sq", torch.zeros_like(p))
+                m.lerp_(p.grad, 1 - beta1)
+                v.lerp_(p.grad**2, 1 - beta2)
+                p.mul_(1 - group["adamw_lr"] * decay)
+                p.sub_(group["adamw_lr"] * (m / (1 - beta1**t)) / ((v / (1 - beta2**t)).sqrt() + group["eps"]))
+
+
 def optimizers():
     """Parameters p0, p1, p2 after each of STEPS updates with given gradients, in f64."""
     c = Cases("optimizers")
@@ -482,6 +522,10 @@ def optimizers():
     kinds.append(("adagrad", torch.optim.Adagrad, dict(lr=0.05, eps=1e-6, initial_accumulator_value=0.5)))
     kinds.append(("lion", Lion, dict(lr=0.01, betas=(0.9, 0.99))))
     kinds.append(("lion", Lion, dict(lr=0.02, betas=(0.95, 0.98), weight_decay=0.3)))
+    muon = dict(lr=0.02, momentum=0.95, adamw_lr=0.003, betas=(0.9, 0.95), eps=1e-10)
+    kinds.append(("muon", Muon, dict(muon)))
+    kinds.append(("muon", Muon, dict(muon, lr=0.05, momentum=0.8, weight_decay=0.3)))
+    kinds.append(("muon", Muon, dict(muon, lr=0.01, weight_decay=0.1, match=True)))
     for index, (name, kind, settings) in enumerate(kinds):
         for clip in (0.0, 2.0):
             prefix = f"c{c.count:02d}"

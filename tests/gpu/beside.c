@@ -32,7 +32,9 @@ static void print_updates(const char *fp64, const char *half)
                    {"rmsprop_centered", ALL},
                    {"rmsprop_centered_momentum", ALL},
                    {"adagrad", ALL},
-                   {"lion", ALL}};
+                   {"lion", ALL},
+                   {"muon_average", ALL},
+                   {"muon_step", ALL}};
     char options[96];
     snprintf(options, sizeof options, "%s%s%s", fp64, *fp64 && *half ? " " : "", half);
     for (size_t i = 0; i < sizeof updates / sizeof *updates; i++) {

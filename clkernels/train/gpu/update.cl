@@ -9,7 +9,7 @@
 #define ITEM float4
 #define LOAD_F(x, i) (x)[i]
 #define STORE_F(v, x, i) (x)[i] = v
-#define OWN(i) ((i) - own / 4)
+#define BEHIND(i, at) ((i) - (at) / 4)
 #define EACH(i)                                                                                    \
     const int i = begin / 4 + (int)get_global_id(0);                                               \
     if (i < (begin + count) / 4)

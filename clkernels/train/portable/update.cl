@@ -9,7 +9,7 @@
 #define ITEM float
 #define LOAD_F(x, i) vload16(0, (x) + (i))
 #define STORE_F(v, x, i) vstore16(v, 0, (x) + (i))
-#define OWN(i) ((i)-own)
+#define BEHIND(i, at) ((i) - (at))
 #define EACH(i)                                                                                    \
     const int at = begin + (int)get_global_id(0) * CHUNK;                                          \
     if (at < begin + count)                                                                        \

@@ -102,12 +102,14 @@ static const clt_optimizer_row rows[] = {
      of_rmsprop},
     {CLT_ADAGRAD, 0, 0, "adagrad", "adagrad", 1, {"sum"}, false, of_adagrad},
     {CLT_LION, 0, 0, "lion", "lion", 1, {"exp_avg"}, true, of_lion},
+    /* Kernel and numbers are those of parameters that AdamW updates. */
+    {CLT_MUON, 0, 0, "muon", "adam", 2, {"exp_avg", "exp_avg_sq"}, true, of_adam},
 };
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
-/* The kinds' names, and their usual numbers. Those of lion are the paper's, all others PyTorch's.
- */
+/* The kinds' names, and their usual numbers. Those of lion and muon are the papers', all others
+ * PyTorch's. */
 typedef struct kind {
     const char *name;
     double lr, momentum, beta1, beta2, epsilon;
@@ -122,6 +124,7 @@ static const kind kinds[] = {
     [CLT_RMSPROP] = {"rmsprop", 0.01, 0, 0.9, 0.999, 1e-8},
     [CLT_ADAGRAD] = {"adagrad", 0.01, 0.9, 0.9, 0.999, 1e-10},
     [CLT_LION] = {"lion", 0.0001, 0.9, 0.9, 0.99, 1e-8},
+    [CLT_MUON] = {"muon", 0.02, 0.95, 0.9, 0.95, 1e-10},
 };
 
 enum { KINDS = sizeof kinds / sizeof *kinds };
@@ -131,10 +134,16 @@ static const kind *find_kind(clt_optimizer optimizer)
     return (int)optimizer >= 0 && (int)optimizer < KINDS ? &kinds[optimizer] : NULL;
 }
 
+double clt_optimizer_momentum(const clt_trainer_options *o)
+{
+    const kind *k = find_kind(o->optimizer);
+    return o->momentum == CLT_USUAL_MOMENTUM && k ? k->momentum : o->momentum;
+}
+
 clt_optimizer_rule clt_optimizer_rule_of(const clt_trainer_options *o)
 {
     return (clt_optimizer_rule){.kind = o->optimizer,
-                                .momentum = o->momentum,
+                                .momentum = clt_optimizer_momentum(o),
                                 .beta1 = o->beta1,
                                 .beta2 = o->beta2,
                                 .epsilon = o->epsilon,
@@ -143,7 +152,10 @@ clt_optimizer_rule clt_optimizer_rule_of(const clt_trainer_options *o)
                                 .lr_decay = o->lr_decay,
                                 .initial = o->optimizer == CLT_ADAGRAD ? o->initial_accumulator : 0,
                                 .decoupled = o->decoupled != 0,
-                                .centered = o->centered != 0};
+                                .centered = o->centered != 0,
+                                .matches_rms = o->muon_scale == CLT_MUON_MATCH_RMS_ADAMW,
+                                .rate = o->optimizer == CLT_MUON && o->lr > 0 ? o->adamw_lr / o->lr
+                                                                              : 1};
 }
 
 const clt_optimizer_row *clt_optimizer_find(const clt_optimizer_rule *rule)
@@ -200,6 +212,8 @@ clt_status clt_optimizer_defaults(clt_optimizer optimizer, clt_trainer_options *
     o->alpha = 0.99;
     o->centered = 0;
     o->lr_decay = o->initial_accumulator = 0;
+    o->muon_scale = CLT_MUON_ORIGINAL;
+    o->adamw_lr = CLT_USUAL_ADAMW_LR;
     return CLT_OK;
 }
 

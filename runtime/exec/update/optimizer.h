@@ -12,7 +12,17 @@ typedef struct clt_optimizer_rule {
     double initial; /* value of new slots */
     bool decoupled; /* decay acts on the weight itself, not on the gradient */
     bool centered;
+    bool matches_rms; /* muon: CLT_MUON_MATCH_RMS_ADAMW */
+    double rate;      /* multiplies the learning rate of the kernel; not of muon's matrices */
 } clt_optimizer_rule;
+
+/* Values of clt_trainer_options: the momentum that stands for the optimizer's usual one, and the
+ * usual rate of the parameters that muon leaves to AdamW. */
+#define CLT_USUAL_MOMENTUM (-1.0)
+#define CLT_USUAL_ADAMW_LR 3e-4
+
+/* Returns the momentum that the options ask for. */
+double clt_optimizer_momentum(const clt_trainer_options *options);
 
 /* Most numbers that a kernel gets behind the common arguments and its slots. */
 enum { CLT_MAX_OPTIMIZER_NUMBERS = 8 };

@@ -5,13 +5,18 @@
 
 #include "base/alloc.h"
 #include "base/vec.h"
+#include "exec/update/newton_schulz.h"
 
-clt_status clt_update_bytes(const clt_replica *replica, bool merges, int64_t *bytes)
+clt_status clt_update_bytes(const clt_replica *replica, bool merges, const bool *matrices,
+                            int64_t *bytes)
 {
     clt_stretches stretches;
-    const clt_status status = clt_stretches_list(replica, merges, &stretches);
+    int64_t newton = 0;
+    clt_status status = clt_stretches_list(replica, merges, &stretches);
+    if (status == CLT_OK && matrices)
+        status = clt_newton_schulz_bytes(replica, matrices, merges, &newton);
     *bytes = CLT_STEP_STATUS * (int64_t)sizeof(float) +
-             CLT_PARTIAL_BYTES * ((int64_t)stretches.partials + 1);
+             CLT_PARTIAL_BYTES * ((int64_t)stretches.partials + 1) + newton;
     clt_free(stretches.all);
     return status;
 }
@@ -27,9 +32,10 @@ static void write_options(const clt_update *u, clt_dtype gradients, char *option
 static clt_status make_kernels(clt_update *u)
 {
     static const char *const names[] = {
-        "square_sum",   "step_status",     "loss_upstream", "scale_upstream", "add_to",
-        "round_sum",    "merge_gradients", "merge_floats",  "add_zeros",      "add_mean",
-        "assign_state", "send_rounded",    "keep_residual"};
+        "square_sum",    "step_status", "loss_upstream",   "scale_upstream",
+        "add_to",        "round_sum",   "merge_gradients", "merge_floats",
+        "add_zeros",     "add_mean",    "assign_state",    "send_rounded",
+        "keep_residual", NULL,          "muon_average",    "muon_step"};
     const char *file = u->stretches.gpu ? "train/gpu/update.cl" : "train/portable/update.cl";
     char options[64], wired[64];
     write_options(u, u->options.precision, options, sizeof options);
@@ -37,15 +43,16 @@ static clt_status make_kernels(clt_update *u)
     for (int i = 0; i < N_KERNELS; i++) {
         const bool feeds = i == K_SEND || i == K_KEEP;
         const bool fed = u->replica->residuals && u->options.wire != CLT_F32;
+        const bool optimizes = i >= K_OPTIMIZER && i <= K_MUON_STEP;
         const char *name = i == K_OPTIMIZER           ? u->optimizer->kernel
                            : i == K_ADD && is_half(u) ? "add_half"
                                                       : names[i];
         if ((i == K_ROUND && !is_half(u)) || (feeds && !fed) ||
-            (i >= K_MERGE && i <= K_ZEROS && !u->options.merges))
+            (i >= K_MERGE && i <= K_ZEROS && !u->options.merges) ||
+            (i >= K_MUON_AVERAGE && !u->options.matrices))
             continue;
-        CLT_TRY(clt_device_kernel(u->replica->device, file,
-                                  feeds || i == K_OPTIMIZER ? wired : options, name,
-                                  &u->kernels[i]));
+        CLT_TRY(clt_device_kernel(u->replica->device, file, feeds || optimizes ? wired : options,
+                                  name, &u->kernels[i]));
     }
     return CLT_OK;
 }
@@ -61,6 +68,8 @@ clt_status clt_update_create(clt_replica *replica, const clt_update_options *opt
     u->scaling = clt_scaling_begin();
     clt_status status = clt_stretches_list(replica, options->merges, &u->stretches);
     CLT_NEXT(status, make_kernels(u));
+    if (status == CLT_OK && options->matrices)
+        status = clt_newton_schulz_create(replica, options->matrices, options->merges, &u->newton);
     CLT_NEXT(status, clt_device_buffer_create(replica->device, sizeof u->host_status,
                                               CL_MEM_READ_WRITE, "the step's status", &u->status));
     const size_t partials = (size_t)u->stretches.partials + 1;
@@ -86,6 +95,7 @@ void clt_update_destroy(clt_update *u)
         return;
     for (int i = 0; i < N_KERNELS; i++)
         clt_release_kernel(u->kernels[i]);
+    clt_newton_schulz_destroy(u->newton);
     clt_release_buffer(u->status);
     clt_release_buffer(u->partials);
     CLT_FREE(u->host_partials, u->stretches.all, u->given, u);
@@ -156,7 +166,7 @@ static clt_status update_group(clt_update *u, int bucket, int first, int end, do
     arg_buffer(&c, clt_replica_gradients(replica, summed_type(u))[bucket]);
     arg_int(&c, from / 4);
     arg_int(&c, count);
-    arg_float(&c, lr * slot->rate);
+    arg_float(&c, lr * slot->rate * rule->rate);
     arg_float(&c, slot->decay == CLT_COMMON_DECAY ? rule->weight_decay : slot->decay);
     arg_int(&c, rule->decoupled || u->optimizer->decouples);
     if (u->optimizer->n_slots)
@@ -165,6 +175,18 @@ static clt_status update_group(clt_update *u, int bucket, int first, int end, do
     /* The value and the slots are read and written, the gradient is read. */
     return clt_update_run_bucket(&c, count, u->optimizer->name, 2 + 2 * u->optimizer->n_slots,
                                  true);
+}
+
+static bool is_matrix(const clt_update *u, int slot)
+{
+    return u->options.matrices && u->options.matrices[slot];
+}
+
+/* Only the replica's own matrices: another stage or an owner may have this one. */
+static clt_status update_matrix(clt_update *u, int index, double lr)
+{
+    const clt_slot *slot = &u->replica->layout->slots[index];
+    return clt_newton_schulz_has(u->replica, slot) ? clt_update_matrix(u, slot, lr) : CLT_OK;
 }
 
 void clt_update_follow(clt_update *u, const clt_plan *plan)
@@ -190,12 +212,13 @@ clt_status clt_update_bucket(clt_update *u, int bucket, double lr, int64_t step)
     const clt_bucket *b = &u->replica->layout->buckets[bucket];
     const clt_slot *slots = u->replica->layout->slots;
     for (int first = b->first, end; first < b->end; first = end) {
-        const bool updated = clt_update_includes(u, first);
-        for (end = first + 1; end < b->end && slots[end].group == slots[first].group &&
-                              clt_update_includes(u, end) == updated;)
+        const bool updated = clt_update_includes(u, first), matrix = is_matrix(u, first);
+        for (end = first + 1; !matrix && end < b->end && slots[end].group == slots[first].group &&
+                              clt_update_includes(u, end) == updated && !is_matrix(u, end);)
             end++;
         if (updated)
-            CLT_TRY(update_group(u, bucket, first, end, lr, step));
+            CLT_TRY(matrix ? update_matrix(u, first, lr)
+                           : update_group(u, bucket, first, end, lr, step));
     }
     return CLT_OK;
 }

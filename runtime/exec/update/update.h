@@ -18,7 +18,8 @@ typedef struct clt_update_options {
     bool guard;
     bool merges; /* gradients are sums over virtual shards: clt_update_merge is called, and the
                     device has whole sums, also if it updates a shard */
-    clt_dtype precision; /* of gradients: F32, F16 or BF16. With F16, losses are scaled */
+    const bool *matrices; /* by slot: muon updates it; NULL: none. Must outlive the update */
+    clt_dtype precision;  /* of gradients: F32, F16 or BF16. With F16, losses are scaled */
     clt_dtype wire; /* not F32: with error feedback devices exchange gradients of this type, and the
                        optimizer reads their sum */
 } clt_update_options;
@@ -42,7 +43,8 @@ clt_status clt_update_create(clt_replica *replica, const clt_update_options *opt
 
 /* Counts the bytes of the buffers that clt_update_create makes for the replica's shard. The replica
  * need not be ready for training. */
-clt_status clt_update_bytes(const clt_replica *replica, bool merges, int64_t *bytes);
+clt_status clt_update_bytes(const clt_replica *replica, bool merges, const bool *matrices,
+                            int64_t *bytes);
 
 void clt_update_destroy(clt_update *update);
 

@@ -19,6 +19,8 @@ typedef enum kernel_index {
     K_SEND, /* error feedback */
     K_KEEP,
     K_OPTIMIZER,
+    K_MUON_AVERAGE, /* muon: matrices */
+    K_MUON_STEP,
     N_KERNELS
 } kernel_index;
 
@@ -27,6 +29,7 @@ struct clt_update {
     clt_update_options options;
     const clt_optimizer_row *optimizer;
     cl_kernel kernels[N_KERNELS];
+    struct clt_newton_schulz *newton; /* muon: makes matrices orthogonal; else NULL */
     cl_mem status, partials;
     void *host_partials;
     clt_stretches stretches;            /* of all gradients */
@@ -111,5 +114,8 @@ clt_status clt_update_run(call *c, int64_t items, size_t local, const char *name
  * few enough to cost little. */
 clt_status clt_update_run_bucket(call *c, int64_t count, const char *name, int floats,
                                  bool gradient);
+
+/* muon.c: updates a matrix, of which the replica has all. */
+clt_status clt_update_matrix(clt_update *update, const clt_slot *slot, double lr);
 
 #endif

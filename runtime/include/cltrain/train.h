@@ -35,8 +35,16 @@ typedef enum clt_optimizer {
     CLT_ADAMW = 4,
     CLT_RMSPROP = 5,
     CLT_ADAGRAD = 6,
-    CLT_LION = 7
+    CLT_LION = 7,
+    CLT_MUON = 8
 } clt_optimizer;
+
+/* How the steps of muon depend on the size of a matrix, as `adjust_lr_fn` of torch.optim.Muon. */
+typedef enum clt_muon_scale {
+    CLT_MUON_ORIGINAL = 0,       /* lr * sqrt(max(1, rows / columns)) */
+    CLT_MUON_MATCH_RMS_ADAMW = 1 /* lr * 0.2 * sqrt(max(rows, columns)), so that rates of AdamW suit
+                                  */
+} clt_muon_scale;
 
 typedef enum clt_schedule_kind {
     CLT_SCHEDULE_CONSTANT = 0,
@@ -69,8 +77,8 @@ CLT_API double clt_schedule_rate(const clt_schedule *schedule, double base, int6
  * Thread-safe. */
 CLT_API clt_status clt_schedule_parse(const char *text, int64_t total, clt_schedule *schedule);
 
-/* sgd, momentum, nesterov, adam, adamw, rmsprop, adagrad, lion. clt_optimizer_name gives "?" for
- * other numbers. Errors: NOT_FOUND with the nearest name. */
+/* sgd, momentum, nesterov, adam, adamw, rmsprop, adagrad, lion, muon. clt_optimizer_name gives "?"
+ * for other numbers. Errors: NOT_FOUND with the nearest name. */
 CLT_API const char *clt_optimizer_name(clt_optimizer optimizer);
 CLT_API clt_status clt_optimizer_parse(const char *text, clt_optimizer *optimizer);
 
@@ -103,19 +111,30 @@ CLT_API clt_status clt_average_parse(const char *text, clt_average *average);
  *
  * Optimizers compute as PyTorch's of the same names, momentum without dampening. lion is Algorithm
  * 2 of Chen et al., "Symbolic Discovery of Optimization Algorithms", NeurIPS 2023. Decay is L2
- * (added to the gradient) unless `decoupled`. The decay of adamw and lion is always decoupled
+ * (added to the gradient) unless `decoupled`. The decay of adamw, lion and muon is always decoupled
  * (Loshchilov and Hutter, ICLR 2019). Usual numbers differ between optimizers:
  * clt_optimizer_defaults sets an optimizer with its own. Decay acts on all parameters, unless
  * clt_freeze or clt_param_group says otherwise. A resumed run needs the same groups. A parameter
  * that no loss depends on is not updated: neither decay nor momentum changes it.
+ *
+ * muon is that of Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024
+ * (github.com/KellerJordan/Muon): Nesterov's momentum of each matrix G, m = momentum * m + (1 -
+ * momentum) * G, is made orthogonal by five Newton-Schulz iterations with the coefficients 3.4445,
+ * -4.7750 and 2.0315, here in f32. Rows and columns are those of the parameter as it is stored.
+ * muon updates parameters of two dimensions that only products read (linear, matmul, recurrent
+ * layers), except those of the last layers: the ones from which values reach a loss or an output
+ * without another such product. Embeddings, convolutions, biases and all others get AdamW, with
+ * beta1, beta2, epsilon and the rate adamw_lr. Matrices must be whole on each device: zero, split
+ * matrices (tp), devices of several kinds and asynchronous training are UNSUPPORTED.
  */
 typedef struct clt_trainer_options {
     size_t struct_size; /* set by clt_trainer_options_init */
     clt_optimizer optimizer;
     double lr;           /* 0.1 */
-    double momentum;     /* 0.9; momentum, nesterov and rmsprop */
-    double beta1, beta2; /* 0.9, 0.999; adam, adamw and lion */
-    double epsilon;      /* 1e-8; adam, adamw, rmsprop and adagrad */
+    double momentum;     /* -1: the usual one of the optimizer, which is 0.9 for momentum and
+                            nesterov, 0 for rmsprop and 0.95 for muon. Others have none */
+    double beta1, beta2; /* 0.9, 0.999; adam, adamw, lion and muon */
+    double epsilon;      /* 1e-8; adam, adamw, rmsprop, adagrad and muon */
     double weight_decay; /* 0 */
     int decoupled;       /* 0 */
     clt_schedule schedule;
@@ -267,14 +286,20 @@ typedef struct clt_trainer_options {
      * in checkpoints (average.safetensors), and clt_fit evaluates them too. One trainer of a store
      * can have them. Not for replicas of local SGD and asynchronous training. */
     clt_average average;
+    clt_muon_scale muon_scale; /* CLT_MUON_ORIGINAL */
+    double adamw_lr; /* 0.0003; muon: the rate of the parameters that AdamW updates. It follows the
+                        schedule as lr does: it is multiplied by the current rate / lr */
+    /* NULL: as above. Else patterns as of clt_freeze: muon updates all parameters of two dimensions
+     * but those that match, which get AdamW. Must outlive the trainer. */
+    const char *muon_adamw;
 } clt_trainer_options;
 
 /* Sets struct_size and the defaults. */
 CLT_API void clt_trainer_options_init(clt_trainer_options *options);
 
 /* Sets options->optimizer, and the usual numbers of this optimizer, which are PyTorch's and of lion
- * the paper's: lr, momentum, beta1, beta2, epsilon, alpha, centered, lr_decay and
- * initial_accumulator. rmsprop then has no momentum. Weight decay stays as it is. Errors:
+ * and muon the papers': lr, momentum, beta1, beta2, epsilon, alpha, centered, lr_decay,
+ * initial_accumulator, muon_scale and adamw_lr. Weight decay stays as it is. Errors:
  * INVALID_ARGUMENT (no such optimizer). Thread-safe. */
 CLT_API clt_status clt_optimizer_defaults(clt_optimizer optimizer, clt_trainer_options *options);
 

@@ -32,6 +32,9 @@ static clt_status check_trainer(const clt_trainer_options *t)
     if (t->virtual_shards)
         return clt_fail(CLT_UNSUPPORTED, "the bits of asynchronous training depend on the order in "
                                          "which gradients come: leave out virtual_shards");
+    if (t->optimizer == CLT_MUON)
+        return clt_fail(CLT_UNSUPPORTED, "optimizer muon needs whole matrices, and asynchronous "
+                                         "training divides parameters among holders: take adamw");
     if (t->average.kind)
         return clt_fail(CLT_UNSUPPORTED, "averages of weights are not built for asynchronous "
                                          "training: leave out average");
@@ -407,7 +410,7 @@ static uint64_t hash_options(const clt_trainer_options *o, uint64_t hash)
 {
     const double numbers[] = {(double)o->optimizer,
                               o->lr,
-                              o->momentum,
+                              clt_optimizer_momentum(o),
                               o->beta1,
                               o->beta2,
                               o->epsilon,

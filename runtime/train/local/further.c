@@ -47,7 +47,8 @@ static clt_status add_slot(const clt_local *local, const clt_further_wanted *w,
     const clt_optimizer_row *row = clt_optimizer_of(&local->trainers[0]->options);
     for (int r = 1; r < w->inner; r++)
         for (int k = 0; k < row->n_slots; k++)
-            CLT_TRY(add(local, list, (clt_further){CLT_FURTHER_INNER, r, k, slot}));
+            if (clt_store_keeps(local->trainers[0]->store, slot, k))
+                CLT_TRY(add(local, list, (clt_further){CLT_FURTHER_INNER, r, k, slot}));
     if (w->velocity)
         CLT_TRY(add(local, list, (clt_further){CLT_FURTHER_VELOCITY, 0, 0, slot}));
     for (int r = 0; r < w->sent; r++)

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/str.h"
+#include "exec/update/optimizer.h"
 #include "train/store/rest.h"
 
 /* Size of a message that other ranks show. */
@@ -345,7 +346,7 @@ typedef struct setting {
     int64_t count; /* all others */
 } setting;
 
-enum { SETTINGS = 39 };
+enum { SETTINGS = 42 };
 
 static void list_settings(const clt_trainer_options *o, int participants, setting list[SETTINGS])
 {
@@ -353,7 +354,7 @@ static void list_settings(const clt_trainer_options *o, int participants, settin
     const uint64_t split =
         o->weights ? clt_hash(o->weights, (size_t)participants * sizeof *o->weights, 0) : 0;
     const setting all[] = {{"learning rate (lr)", REAL, o->lr, 0},
-                           {"momentum", REAL, o->momentum, 0},
+                           {"momentum", REAL, clt_optimizer_momentum(o), 0},
                            {"beta1", REAL, o->beta1, 0},
                            {"beta2", REAL, o->beta2, 0},
                            {"epsilon", REAL, o->epsilon, 0},
@@ -390,6 +391,10 @@ static void list_settings(const clt_trainer_options *o, int participants, settin
                            {"decay of the average", REAL, o->average.decay, 0},
                            {"first step of the average", WHOLE, 0, o->average.from},
                            {"steps between those of the average", WHOLE, 0, o->average.every},
+                           {"scale of muon", UNSHOWN, 0, (int64_t)o->muon_scale},
+                           {"rate of AdamW beside muon (adamw_lr)", REAL, o->adamw_lr, 0},
+                           {"set of parameters that muon leaves to AdamW (muon_adamw)", UNSHOWN, 0,
+                            o->muon_adamw ? (int64_t)clt_hash_text(o->muon_adamw, 0) : 0},
                            {"split (weights of the devices)", UNSHOWN, 0, (int64_t)split}};
     _Static_assert(sizeof all == SETTINGS * sizeof *list, "as many as the list has room for");
     memcpy(list, all, sizeof all);

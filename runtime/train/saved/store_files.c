@@ -31,6 +31,8 @@ clt_status clt_tensor_list_make(const clt_store *store, const clt_optimizer_row 
             continue;
         for (int k = 0; k < kinds && !(optimizer && slot->state); k++) {
             char name[512];
+            if (optimizer && !clt_store_keeps(store, slot, k))
+                continue;
             snprintf(name, sizeof name, "%s%s%s", slot->name, optimizer ? "." : "",
                      optimizer ? optimizer->slots[k] : "");
             char *copy = clt_strdup(name);

@@ -7,6 +7,7 @@
 #include "train/step/shards.h"
 #include "train/setup/capacity.h"
 #include "train/setup/choices.h"
+#include "train/setup/matrices.h"
 #include "train/planner/frozen.h"
 #include "train/step/graph_collectives.h"
 #include "train/step/states.h"
@@ -92,6 +93,7 @@ static clt_status make_device(clt_trainer *t, int index)
                                        .clip_norm = t->options.clip_norm,
                                        .guard = t->options.guard != 0,
                                        .merges = t->options.virtual_shards != 0,
+                                       .matrices = t->store->matrices,
                                        .precision = t->options.precision,
                                        .wire = t->exchange.wire.dtype};
     CLT_TRY(clt_update_create(replica, &update, &d->update));
@@ -257,6 +259,15 @@ static clt_status check_zero(const clt_trainer *t)
                           "(clt_store_options.zero)");
 }
 
+/* Fails on all ranks, or on none: all know of all devices whether they are alike. */
+static clt_status check_matrices(const clt_trainer *t)
+{
+    bool *matrices;
+    CLT_TRY(clt_matrices_find(t->graph, t->store, &t->options, t->unlike, &matrices));
+    clt_free(matrices);
+    return CLT_OK;
+}
+
 /* Fails on all ranks, or on none. */
 static clt_status check_axes(const clt_trainer *t)
 {
@@ -277,6 +288,7 @@ clt_status clt_trainer_build(clt_trainer *t)
     CLT_TRY(clt_split_identities(&t->all, t->store));
     CLT_TRY(choose_shards(t, alike));
     CLT_TRY(clt_world_compare_plans(&t->all, t->graph, t->store, &t->options));
+    CLT_TRY(check_matrices(t));
     CLT_TRY(check_axes(t));
     if (t->options.virtual_shards)
         CLT_TRY(clt_virtual_shards_check(t->graph, clt_participants_have_axes(&t->all),

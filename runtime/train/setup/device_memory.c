@@ -7,6 +7,7 @@
 #include "train/core/session.h"
 #include "train/ranks/virtual_shards.h"
 #include "train/setup/capacity.h"
+#include "train/setup/matrices.h"
 #include "train/step/states.h"
 
 int64_t clt_memory_total(const clt_memory *m)
@@ -146,32 +147,33 @@ static int participant_of(const clt_store *store, const clt_world *world, int to
 
 /* Counts a shard's part of the optimizer's tensors, and what updates of the shard need. */
 static clt_status count_update(const clt_replica *replica, const clt_trainer_options *options,
-                               int shard, int shards, int64_t *kept, int64_t *update)
+                               const bool *matrices, int shard, int shards, int64_t *kept,
+                               int64_t *update)
 {
     clt_replica own = *replica;
     own.shard = shard;
     own.shards = shards;
     *kept = clt_optimizer_of(options)->n_slots *
             set_bytes(replica->layout, false, CLT_F32, shard, shards);
-    return clt_update_bytes(&own, options->virtual_shards != 0, update);
+    return clt_update_bytes(&own, options->virtual_shards != 0, matrices, update);
 }
 
 /* The same for a participant's shard. A device whose shard is not known counts with the most that
  * any shard needs. */
 static clt_status count_updates(const clt_replica *replica, const clt_trainer_options *options,
-                                const clt_mesh *mesh, bool sharded, int participant, int64_t *kept,
-                                int64_t *update)
+                                const bool *matrices, const clt_mesh *mesh, bool sharded,
+                                int participant, int64_t *kept, int64_t *update)
 {
     const int shards = sharded ? clt_mesh_places(mesh, CLT_AXIS_SAMPLES) : 1;
     if (shards == 1 || participant >= 0)
-        return count_update(replica, options,
+        return count_update(replica, options, matrices,
                             shards == 1 ? 0
                                         : clt_mesh_coordinate(mesh, CLT_AXIS_SAMPLES, participant),
                             shards, kept, update);
     *kept = *update = 0;
     for (int shard = 0; shard < shards; shard++) {
         int64_t a, b;
-        CLT_TRY(count_update(replica, options, shard, shards, &a, &b));
+        CLT_TRY(count_update(replica, options, matrices, shard, shards, &a, &b));
         *kept = a > *kept ? a : *kept;
         *update = b > *update ? b : *update;
     }
@@ -190,8 +192,13 @@ clt_status clt_memory_count(const clt_graph *graph, const clt_store *store,
     CLT_TRY(clt_memory_mesh(store, participants, &mesh, &total));
     CLT_TRY(count_shards(store, options, total, device, &shards));
     int64_t kept, update, results;
-    CLT_TRY(count_updates(replica, options, &mesh, clt_memory_sharded(store, options, &mesh),
-                          participant_of(store, options->world, total, device), &kept, &update));
+    bool *matrices;
+    CLT_TRY(clt_matrices_find(graph, store, options, clt_memory_unlike(store, &mesh), &matrices));
+    const clt_status status =
+        count_updates(replica, options, matrices, &mesh, clt_memory_sharded(store, options, &mesh),
+                      participant_of(store, options->world, total, device), &kept, &update);
+    clt_free(matrices);
+    CLT_TRY(status);
     *m = (clt_memory){.slots = kept};
     m->store = set_bytes(replica->layout, true, CLT_F32, 0, 1) +
                set_bytes(replica->layout, false, options->precision, 0, 1) + m->slots;

@@ -270,6 +270,8 @@ static clt_status load_slots(const clt_participants *leads, clt_trainer *t,
         for (int k = 0; k < optimizer_of(t)->n_slots && !slot->state; k++) {
             char name[512];
             const clt_tensor *tensor;
+            if (!clt_store_keeps(t->store, slot, k))
+                continue;
             snprintf(name, sizeof name, "%s.%s", slot->name, clt_trainer_slot_name(t, k));
             CLT_TRY(clt_tensors_find(tensors, name, &tensor));
             CLT_TRY(load_slot(leads, t, tensors, tensor, k, slot));

@@ -12,12 +12,14 @@
 #include "train/planner/balance.h"
 #include "train/setup/choices.h"
 #include "train/saved/host_sections.h"
+#include "train/setup/matrices.h"
 #include "train/ranks/virtual_shards.h"
 #include "train/ranks/whole.h"
 #include <cltrain/checkpoint.h>
 #include <cltrain/unstable.h>
 
-CLT_STRUCT_INIT(clt_trainer_options, .optimizer = CLT_SGD, .lr = 0.1, .momentum = 0.9, .beta1 = 0.9,
+CLT_STRUCT_INIT(clt_trainer_options, .optimizer = CLT_SGD, .lr = 0.1,
+                .momentum = CLT_USUAL_MOMENTUM, .adamw_lr = CLT_USUAL_ADAMW_LR, .beta1 = 0.9,
                 .beta2 = 0.999, .epsilon = 1e-8, .guard = 1, .batch = 256, .accumulate = 1,
                 .quantum = 1, .alpha = 0.99)
 
@@ -87,6 +89,20 @@ static clt_status check_average(const clt_average *a)
                     (int)a->kind, a->decay, (long long)a->from, (long long)a->every);
 }
 
+static clt_status check_muon(const clt_trainer_options *o)
+{
+    if (o->muon_scale != CLT_MUON_ORIGINAL && o->muon_scale != CLT_MUON_MATCH_RMS_ADAMW)
+        return out_of_range("muon_scale", o->muon_scale, "0 (original) or 1 (match_rms_adamw)");
+    if (!isfinite(o->adamw_lr) || o->adamw_lr < 0)
+        return out_of_range("rate of AdamW beside muon", o->adamw_lr, "finite and at least 0");
+    if (o->optimizer != CLT_MUON || !o->zero)
+        return CLT_OK;
+    return clt_fail(CLT_UNSUPPORTED,
+                    "optimizer muon needs whole matrices on each device, and zero %d divides the "
+                    "optimizer's state: leave out zero, or take adamw",
+                    o->zero);
+}
+
 clt_status clt_trainer_check_options(const clt_trainer_options *o)
 {
     CLT_TRY(CLT_CHECK_STRUCT(o, clt_trainer_options));
@@ -96,8 +112,10 @@ clt_status clt_trainer_check_options(const clt_trainer_options *o)
         return out_of_range("learning rate", o->lr, "finite and at least 0");
     if (!isfinite(o->weight_decay) || o->weight_decay < 0)
         return out_of_range("weight decay", o->weight_decay, "finite and at least 0");
-    if (!(o->momentum >= 0 && o->momentum < 1))
-        return out_of_range("momentum", o->momentum, "at least 0 and below 1");
+    const double momentum = clt_optimizer_momentum(o);
+    if (!(momentum >= 0 && momentum < 1))
+        return out_of_range("momentum", momentum,
+                            "at least 0 and below 1, or -1 for the optimizer's usual one");
     if (!(o->beta1 >= 0 && o->beta1 < 1) || !(o->beta2 >= 0 && o->beta2 < 1))
         return out_of_range("beta", o->beta1 >= 0 && o->beta1 < 1 ? o->beta2 : o->beta1,
                             "at least 0 and below 1");
@@ -111,6 +129,7 @@ clt_status clt_trainer_check_options(const clt_trainer_options *o)
         return out_of_range("initial accumulator", o->initial_accumulator, "finite and at least 0");
     if (o->zero != 0 && o->zero != 1 && o->zero != 3)
         return out_of_range("zero", o->zero, "0, 1 or 3");
+    CLT_TRY(check_muon(o));
     if (!isfinite(o->clip_norm) || o->clip_norm < 0)
         return out_of_range("clip norm", o->clip_norm, "finite and at least 0");
     if (o->precision != CLT_F32 && o->precision != CLT_F16 && o->precision != CLT_BF16)
@@ -164,6 +183,25 @@ static clt_status check_world(const clt_world *w)
     return CLT_OK;
 }
 
+/* Trainers of one store update the same matrices with muon, because they share what it keeps. */
+static clt_status take_matrices(const clt_trainer *t)
+{
+    clt_store *store = t->store;
+    bool *own;
+    CLT_TRY(clt_matrices_find(t->graph, store, &t->options, false, &own));
+    const bool differ =
+        store->keepers && (!own != !store->matrices ||
+                           (own && memcmp(own, store->matrices, (size_t)store->layout.n_slots)));
+    if (store->keepers)
+        clt_free(own);
+    else
+        store->matrices = own;
+    return differ ? clt_fail(CLT_UNSUPPORTED,
+                             "another trainer on this store updates other matrices with muon: "
+                             "destroy that trainer first, or give both the same muon_adamw")
+                  : CLT_OK;
+}
+
 /* The store owns the optimizer's tensors. Trainers that exist at the same time share them. */
 static clt_status join_store(clt_trainer *t)
 {
@@ -178,6 +216,7 @@ static clt_status join_store(clt_trainer *t)
     store->averaged = store->averaged || t->averages;
     if (!row->n_slots)
         return CLT_OK;
+    CLT_TRY(take_matrices(t));
     if (store->keeps && !clt_optimizer_keeps_same(store->keeps, row)) {
         char theirs[100], own[100];
         clt_optimizer_keeps(store->keeps, theirs, sizeof theirs);
@@ -207,6 +246,8 @@ static void leave_store(clt_trainer *t)
         return;
     for (int d = 0; d < store->n_devices; d++)
         clt_replica_forget_slots(&store->replicas[d]);
+    clt_free(store->matrices);
+    store->matrices = NULL;
     store->keeps = NULL;
 }
 
@@ -244,8 +285,8 @@ clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
         t->results.records[i].step = -1;
     clt_status status = clt_graph_status(graph);
     CLT_NEXT(status, clt_store_check_devices(store));
-    CLT_NEXT(status, join_store(t));
     CLT_NEXT(status, clt_graph_copy(graph, &t->graph));
+    CLT_NEXT(status, join_store(t));
     status = clt_world_agree(&t->all, status);
     CLT_NEXT(status, clt_trainer_build(t));
     if (status == CLT_OK && options->zero == 1 && clt_participants_replicas(&t->all) == 1)

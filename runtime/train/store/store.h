@@ -40,7 +40,15 @@ struct clt_store {
     /* An optimizer of these trainers, which all keep the same tensors; NULL: no tensors are kept.
      */
     const struct clt_optimizer_row *keeps;
+    bool *matrices; /* by slot: muon updates it (setup/matrices.c), so that the optimizer keeps one
+                       tensor of it; NULL: none */
 };
+
+/* Whether the optimizer keeps its tensor number `kind` of the slot. */
+static inline bool clt_store_keeps(const clt_store *store, const clt_slot *slot, int kind)
+{
+    return kind == 0 || !store->matrices || !store->matrices[slot - store->layout.slots];
+}
 
 /* Whether a participant only keeps and updates the optimizer's state of the buckets whose `owner`
  * it is (clt_store_options.offload). */

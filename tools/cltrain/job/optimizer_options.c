@@ -3,15 +3,16 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "job/job.h"
 #include "text/message.h"
 
 #define OF(optimizer) (1U << (optimizer))
 enum {
-    WITH_MOMENTUM = OF(CLT_MOMENTUM) | OF(CLT_NESTEROV) | OF(CLT_RMSPROP),
-    WITH_BETAS = OF(CLT_ADAM) | OF(CLT_ADAMW) | OF(CLT_LION),
-    WITH_EPSILON = OF(CLT_ADAM) | OF(CLT_ADAMW) | OF(CLT_RMSPROP) | OF(CLT_ADAGRAD)
+    WITH_MOMENTUM = OF(CLT_MOMENTUM) | OF(CLT_NESTEROV) | OF(CLT_RMSPROP) | OF(CLT_MUON),
+    WITH_BETAS = OF(CLT_ADAM) | OF(CLT_ADAMW) | OF(CLT_LION) | OF(CLT_MUON),
+    WITH_EPSILON = OF(CLT_ADAM) | OF(CLT_ADAMW) | OF(CLT_RMSPROP) | OF(CLT_ADAGRAD) | OF(CLT_MUON)
 };
 
 /* A number that belongs to some optimizers. */
@@ -36,6 +37,7 @@ static const number_row rows[] = {
     ROW("lr-decay", lr_decay, lr_decay, OF(CLT_ADAGRAD), 0, INFINITY, "must be at least 0"),
     ROW("initial-accumulator", initial_accumulator, initial_accumulator, OF(CLT_ADAGRAD), 0,
         INFINITY, "must be at least 0"),
+    ROW("adamw-lr", adamw_lr, adamw_lr, OF(CLT_MUON), 0, INFINITY, "must be at least 0"),
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -94,6 +96,25 @@ static int read_betas(const char *text, clt_trainer_options *o)
     return 0;
 }
 
+static int read_muon(const settings *s, clt_trainer_options *o)
+{
+    static const char *const scales[] = {
+        [CLT_MUON_ORIGINAL] = "original", [CLT_MUON_MATCH_RMS_ADAMW] = "match_rms_adamw"};
+    if (s->muon_adamw) {
+        TRY(check_belongs(o, "muon-adamw", s->muon_adamw, OF(CLT_MUON)));
+        o->muon_adamw = s->muon_adamw;
+    }
+    if (!s->muon_scale)
+        return 0;
+    TRY(check_belongs(o, "muon-scale", s->muon_scale, OF(CLT_MUON)));
+    for (int i = 0; i < (int)(sizeof scales / sizeof *scales); i++)
+        if (!strcmp(s->muon_scale, scales[i])) {
+            o->muon_scale = (clt_muon_scale)i;
+            return 0;
+        }
+    return usage_error("--muon-scale %s: must be original or match_rms_adamw", s->muon_scale);
+}
+
 int read_optimizer(const settings *s, clt_trainer_options *o)
 {
     clt_optimizer optimizer = CLT_SGD;
@@ -108,5 +129,6 @@ int read_optimizer(const settings *s, clt_trainer_options *o)
         TRY(check_belongs(o, "centered", "", OF(CLT_RMSPROP)));
         o->centered = 1;
     }
-    return read_betas(s->betas, o);
+    TRY(read_betas(s->betas, o));
+    return read_muon(s, o);
 }

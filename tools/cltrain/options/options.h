@@ -42,6 +42,7 @@ typedef struct settings {
         *variant, *trans, *tune, *export_file, *parallel, *offload, *split, *replay, *simulate,
         *link, *inter, *heartbeat, *global_batch, *tokenizer, *augment, *windows, *freeze, *memory,
         *prompt, *prompt_file, *param_group, *sync_every, *outer, *stages, *init_skip, *betas,
+        *muon_scale, *muon_adamw,
         *lora; /* several values are joined by ; (freeze, init_skip, stages: by |) */
     char *tensorboard;
     char *listen, *reach, *join, *events;
@@ -50,8 +51,8 @@ typedef struct settings {
     int64_t batch, accumulate, virtual_shards, in_flight, zero, epochs, steps, seed, keep, blocks,
         warmup, stride, padding, dilation, groups, classes, check_every, seq_len, image_size,
         resize, top, tokens, samples, top_k, per_node, patience;
-    double lr, momentum, eps, alpha, lr_decay, initial_accumulator, weight_decay, clip_norm, budget,
-        comm_timeout, setup_timeout, temperature, top_p, min_delta;
+    double lr, momentum, eps, alpha, lr_decay, initial_accumulator, adamw_lr, weight_decay,
+        clip_norm, budget, comm_timeout, setup_timeout, temperature, top_p, min_delta;
     int no_guard, centered, drop_last, raw, ids, resume, quiet, json, explain, by_node, compare,
         predict, rebalance, staged, peer, share_context, recompute, help, mpi, oversubscribe,
         resume_intact, greedy, averaged;

@@ -140,13 +140,16 @@ const option_row option_rows[] = {
     {"optimizer", 0, TEXT, AT(optimizer), 0, RUNS, "NAME", "optimizer: $ (sgd)",
      .word = optimizer_word},
     {"lr", 0, NUMBER, AT(lr), 0, RUNS, "X",
-     "learning rate (0.1; adam and adamw: 0.001; rmsprop and adagrad: 0.01; lion: 0.0001)"},
+     "learning rate (0.1; adam and adamw: 0.001; rmsprop and adagrad: 0.01; lion: 0.0001; "
+     "muon: 0.02)"},
     {"momentum", 0, NUMBER, AT(momentum), 0, RUNS, "X",
-     "momentum of the optimizers momentum, nesterov and rmsprop (0.9; rmsprop: 0)"},
+     "momentum of the optimizers momentum, nesterov, rmsprop and muon (0.9; rmsprop: 0; "
+     "muon: 0.95)"},
     {"betas", 0, TEXT, AT(betas), 0, RUNS, "B1,B2",
-     "decay rates of the averages of adam, adamw and lion (0.9,0.999; lion: 0.9,0.99)"},
+     "decay rates of the averages of adam, adamw, lion and muon's AdamW (0.9,0.999; "
+     "lion: 0.9,0.99; muon: 0.9,0.95)"},
     {"eps", 0, NUMBER, AT(eps), 0, RUNS, "X",
-     "epsilon of adam, adamw, rmsprop and adagrad (1e-8; adagrad: 1e-10)"},
+     "epsilon of adam, adamw, rmsprop, adagrad and muon's AdamW (1e-8; adagrad and muon: 1e-10)"},
     {"alpha", 0, NUMBER, AT(alpha), 0, RUNS, "X",
      "rmsprop: part of the mean square that a step keeps (0.99)"},
     {"centered", 0, FLAG, AT(centered), 0, RUNS, NULL,
@@ -155,6 +158,15 @@ const option_row option_rows[] = {
      "adagrad: step t = 0, 1, ... has the rate lr / (1 + t X) (0)"},
     {"initial-accumulator", 0, NUMBER, AT(initial_accumulator), 0, RUNS, "X",
      "adagrad: with which its sums of squares begin (0)"},
+    {"adamw-lr", 0, NUMBER, AT(adamw_lr), 0, RUNS, "X",
+     "muon: learning rate of the parameters that it leaves to AdamW (0.0003)"},
+    {"muon-adamw", 0, TEXT, AT(muon_adamw), 0, RUNS, "PATTERN",
+     "muon: matrices that AdamW updates, by shell patterns of names separated by |; muon updates "
+     "all others (embeddings and the last layers)"},
+    {"muon-scale", 0, TEXT, AT(muon_scale), 0, RUNS, "NAME",
+     "muon: how steps depend on the size of a matrix: original or match_rms_adamw, with which "
+     "rates of AdamW suit (original)",
+     .words = "original match_rms_adamw"},
     {"weight-decay", 0, NUMBER, AT(weight_decay), 0, RUNS, "X",
      "weight decay of all parameters (0)"},
     {"freeze", 0, EITHER, AT(freeze), 0, RUNS, "PATTERN",
