@@ -57,9 +57,7 @@ fi
 doc=$(dirname "$(find "$prefix" -name README.md -path '*/cltrain/README.md')")
 "$python" -B "$root/tests/check/docs.py" --installed "$doc"
 examples=$doc/models/examples
-for source in "$root"/models/examples/*; do
-    cmp "$source" "$examples/$(basename "$source")"
-done
+diff -r "$root/models/examples" "$examples"
 build_with_cmake "$examples" "$work/examples"
 set -- "$examples"/*.c
 for source in "$@"; do
@@ -123,3 +121,23 @@ while read -r line; do
     (cd "$work/pages" && sh -euc "$line") >"$work/log" 2>&1 || { echo "$line"; cat "$work/log"; exit 1; }
     echo "$line"
 done <"$work/pages/lines"
+
+# The simulation with a surrogate, in each language that was built.
+for language in c cxx fortran; do
+    for name in heat heat_mpi; do
+        program=$work/examples/${name}_$language start=
+        [ -x "$program" ] || continue
+        if [ "$name" = heat_mpi ]; then
+            start="$mpiexec -n 3"
+        fi
+        # shellcheck disable=SC2086
+        (cd "$work" && $start "$program") >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+        [ "$(grep -c "^loss " "$work/log")" = 200 ] || { cat "$work/log"; exit 1; }
+        echo "example ${name}_$language: built with find_package, runs"
+    done
+done
+[ -x "$work/examples/heat_c" ]
+# shellcheck disable=SC2046
+"$cc" -std=gnu11 -Wall -Wextra -Werror "$examples/heat/heat.c" $(pkg-config --cflags --libs $models cltrain OpenCL) \
+    -o "$work/example"
+echo "example heat.c: built with pkg-config"

@@ -206,11 +206,18 @@ static void adopted_objects_keep_their_reference_counts(void **state)
         assert_int_equal(context_references(context), contexts);
         assert_int_equal(queue_references(queue), queues);
     }
+    clt_device *device = NULL; /* the library's own runtime serves too */
+    assert_int_equal(clt_device_adopt(NULL, context, id, queue, NULL, &device), CLT_OK);
+    clt_device_info info;
+    clt_device_info_init(&info);
+    assert_int_equal(clt_device_get_info(device, &info), CLT_OK);
+    assert_int_equal(info.index, runtime->rows[0].info.index);
+    clt_device_close(device);
     clReleaseCommandQueue(queue);
     cl_command_queue loose =
         clCreateCommandQueue(context, id, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &code);
     if (code == CL_SUCCESS) {
-        clt_device *device = NULL;
+        device = NULL;
         assert_int_equal(clt_device_adopt(runtime, context, id, loose, NULL, &device),
                          CLT_UNSUPPORTED);
         assert_non_null(strstr(clt_error_message(), "out-of-order"));

@@ -164,6 +164,46 @@ class array : public clt_array
     bool writable_ = true;
 };
 
+namespace detail
+{
+/* Arrays for an array of C, whose elements are smaller than clt::array. */
+class arrays
+{
+  public:
+    arrays() = default;
+    arrays(std::initializer_list<array> items) : items_(items.begin(), items.end())
+    {
+        for (const array &item : items)
+            writable_ = writable_ && item.writable();
+    }
+    arrays(const std::vector<array> &items) : items_(items.begin(), items.end())
+    {
+        for (const array &item : items)
+            writable_ = writable_ && item.writable();
+    }
+    const clt_array *data() const
+    {
+        return items_.empty() ? nullptr : items_.data();
+    }
+    std::size_t size() const
+    {
+        return items_.size();
+    }
+    template <class N> N count() const
+    {
+        return static_cast<N>(items_.size());
+    }
+    bool writable() const
+    {
+        return writable_;
+    }
+
+  private:
+    std::vector<clt_array> items_;
+    bool writable_ = true;
+};
+} /* namespace detail */
+
 /* Memory of another shape. `x` is a container, or a pointer if C++ does not know its size. One
  * dimension may be -1: it follows from the size of the container. */
 template <class C, class E = detail::data_of<C>>

@@ -200,7 +200,8 @@ class Wrapper:
         if count is not None:
             if count == "?":
                 raise Refused(f"{name}: an array of unknown length")
-            self._add(f"detail::list<{cpp if kind in structs.HAND else kind}>", name)
+            listed = f"detail::list<{cpp if kind in structs.HAND else kind}>"
+            self._add("const detail::arrays &" if kind == "clt_array" else listed, name)
             self.args.append(f"{name}.data()")
         elif kind in self.options.names:
             struct = self.api.struct[kind]

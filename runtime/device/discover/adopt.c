@@ -77,9 +77,15 @@ clt_status clt_device_adopt(clt_runtime *runtime, cl_context context, cl_device_
                             cl_command_queue queue, const clt_device_options *options,
                             clt_device **out)
 {
-    if (!runtime || !context || !device)
+    if (!context || !device)
         return clt_fail(CLT_INVALID_ARGUMENT,
-                        "clt_device_adopt: runtime, context and device must not be NULL");
+                        "clt_device_adopt: context and device must not be NULL");
+    if (!runtime) {
+        CLT_TRY(clt_runtime_create(NULL, &runtime));
+        const clt_status status = clt_device_adopt(runtime, context, device, queue, options, out);
+        clt_runtime_destroy(runtime);
+        return status;
+    }
     cl_command_queue_properties flags = 0;
     clt_device_row row;
     CLT_TRY(check_member(context, device));

@@ -16,6 +16,7 @@ CLT_BEGIN_DECLS
  * Makes a clt_device of the host program's objects. The library retains the objects, and
  * clt_device_close releases them.
  *
+ * - `runtime` NULL: a new runtime with the default options serves for the call.
  * - `context` and `device` are required. `device` belongs to `context` and may be a sub-device.
  * - `queue` NULL: the library makes an in-order queue. A given queue must be in-order, and of this
  *   context and device. All commands, transfers too, go to it. During a call of the library no

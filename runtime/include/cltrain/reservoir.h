@@ -2,9 +2,7 @@
  * Reservoirs: data sets that a running program fills while a trainer draws from them.
  *
  *     clt_dataset_create_reservoir("cells", 100000, NULL, &cells);
- *     clt_dataset_add_field(cells, "x", CLT_F32, 1, (int64_t[]){4}, NULL, CLT_DATA_BORROW, NULL);
- *     clt_dataset_add_field(cells, "y", CLT_F32, 1, (int64_t[]){1}, NULL, CLT_DATA_BORROW, NULL);
- *     clt_trainer_set_reservoir(trainer, cells, NULL);
+ *     clt_trainer_set_reservoir(trainer, cells, NULL);   the fields: x and y, the graph's inputs
  *     for (...) {                                        the program's own steps
  *         clt_dataset_push(cells, arrays, 2, NULL);      new samples
  *         clt_step_reservoir(trainer, 10, &loss);        ten steps of training
@@ -61,8 +59,9 @@ typedef struct clt_reservoir_options {
     int save;      /* 0; 1: checkpoints have the samples, see clt_trainer_set_reservoir */
     /* INT64_MIN: none. A label that fields of classes may have beside 0 to classes - 1 */
     int64_t ignore_index;
-    /* NULL: no buffers can be pushed. Else a device of the context of the buffers. It must outlive
-     * the reservoir, which reads buffers through a queue of its own. */
+    /* A device of the context of buffers that are pushed. It must outlive the reservoir, which
+     * reads buffers through a queue of its own. NULL: the first device of the trainer that got the
+     * reservoir last (clt_trainer_set_reservoir), as long as that trainer has it. */
     clt_device *device;
 } clt_reservoir_options;
 
@@ -92,7 +91,7 @@ CLT_API clt_status clt_dataset_create_reservoir(const char *name, int64_t capaci
  * otherwise.
  *
  * - The samples are copied: the memory may change when the call returns.
- * - Buffers need options.device, and commands that write them must have completed.
+ * - Buffers need a device, see options.device. Commands that write them must have completed.
  * - The call never waits for a step. If all places are busy, samples are dropped and counted.
  * - Samples count as pushed in the order of the array. Of threads that push at the same time, the
  *   order is not determined.
@@ -142,6 +141,9 @@ CLT_API clt_status clt_dataset_draw(clt_dataset *reservoir, uint64_t seed, int64
  * Lets clt_step_reservoir draw from a reservoir, which must outlive the trainer or the next call;
  * NULL: from none. Fields feed the inputs of the same name, as with clt_fit. `options` may be NULL;
  * of it count batch, seed (-1: clt_trainer_options.seed), channels, mean, std and ignore_index.
+ *
+ * A reservoir without fields gets one for each input that the losses need, in the order in which
+ * the graph's inputs were made.
  *
  * With clt_reservoir_options.save, checkpoints (clt_trainer_save, clt_trainer_save_state, clt_fit)
  * have the samples, counters and random state, and clt_trainer_restore and

@@ -7,24 +7,44 @@
 #include "base/array.h"
 #include "data/reservoir/reservoir.h"
 #include "device/core/side_queue.h"
+#include "train/core/reservoir_buffers.h"
 
 /* Bytes of a piece, unless a sample is larger. */
 enum { PIECE = 4 << 20 };
 
-/* What a reservoir needs for buffers. */
-typedef struct side {
-    pthread_mutex_t lock; /* guards the rest: one push of buffers at a time */
-    clt_side_queue *queue;
-    char *memory; /* a piece; NULL until the first push of buffers */
-    int64_t most; /* samples of a piece */
-} side;
+struct clt_reservoir_side {
+    _Atomic int owners;    /* the reservoir, and who lends a device */
+    pthread_mutex_t lock;  /* guards the rest: one push of buffers at a time */
+    clt_device *device;    /* of the buffers' context; NULL: none is known */
+    const void *lender;    /* who lent the device; NULL: it is clt_reservoir_options.device */
+    clt_side_queue *queue; /* of the device; NULL until the first push of buffers */
+    char *memory;          /* a piece; NULL until the first push of buffers */
+    int64_t most;          /* samples of a piece */
+};
+
+static void set_device(clt_reservoir_side *s, clt_device *device, const void *lender)
+{
+    clt_side_queue_destroy(s->queue);
+    s->queue = NULL;
+    s->device = device;
+    s->lender = lender;
+}
+
+static void leave(clt_reservoir_side *s)
+{
+    if (--s->owners > 0)
+        return;
+    pthread_mutex_destroy(&s->lock);
+    CLT_FREE(s->memory, s);
+}
 
 static void side_free(void *user)
 {
-    side *s = user;
-    clt_side_queue_destroy(s->queue);
-    pthread_mutex_destroy(&s->lock);
-    CLT_FREE(s->memory, s);
+    clt_reservoir_side *s = user;
+    pthread_mutex_lock(&s->lock);
+    set_device(s, NULL, NULL);
+    pthread_mutex_unlock(&s->lock);
+    leave(s);
 }
 
 clt_status clt_dataset_create_reservoir(const char *name, int64_t capacity,
@@ -33,42 +53,72 @@ clt_status clt_dataset_create_reservoir(const char *name, int64_t capacity,
     clt_dataset *d;
     CLT_TRY(clt_reservoir_create(name, capacity, options, &d));
     clt_reservoir *r = d->payload;
-    if (r->options.device) {
-        side *s = CLT_NEW(side);
-        clt_status status = s ? CLT_OK : CLT_OUT_OF_MEMORY;
+    clt_reservoir_side *s = CLT_NEW(clt_reservoir_side);
+    clt_status status = s ? CLT_OK : CLT_OUT_OF_MEMORY;
+    if (r->options.device)
         CLT_NEXT(status, clt_side_queue_create(r->options.device, &s->queue));
-        if (status != CLT_OK) {
-            clt_free(s);
-            clt_dataset_free(d);
-            return status;
-        }
-        pthread_mutex_init(&s->lock, NULL);
-        r->side = s;
-        r->side_free = side_free;
+    if (status != CLT_OK) {
+        clt_free(s);
+        clt_dataset_free(d);
+        return status;
     }
+    s->owners = 1;
+    s->device = r->options.device;
+    pthread_mutex_init(&s->lock, NULL);
+    r->side = s;
+    r->side_free = side_free;
     *out = d;
     return CLT_OK;
 }
 
-/* Checks the buffers of a push. *any becomes true if there are some. */
-static clt_status check_buffers(const clt_dataset *d, const clt_array *fields, int64_t count,
-                                bool *any)
+clt_reservoir_side *clt_reservoir_lend(clt_dataset *reservoir, clt_device *device,
+                                       const void *lender)
 {
-    const clt_reservoir *r = d->payload;
-    const clt_device *device = r->options.device;
-    *any = false;
+    clt_reservoir *r = reservoir->payload;
+    clt_reservoir_side *s = r->side;
+    s->owners++;
+    pthread_mutex_lock(&s->lock);
+    if (!r->options.device)
+        set_device(s, device, lender);
+    pthread_mutex_unlock(&s->lock);
+    return s;
+}
+
+void clt_reservoir_take_back(clt_reservoir_side *s, const void *lender)
+{
+    if (!s)
+        return;
+    pthread_mutex_lock(&s->lock);
+    if (s->lender == lender)
+        set_device(s, NULL, NULL);
+    pthread_mutex_unlock(&s->lock);
+    leave(s);
+}
+
+static bool any_buffer(const clt_dataset *d, const clt_array *fields)
+{
+    for (int f = 0; f < d->field_count; f++)
+        if (fields[f].buffer)
+            return true;
+    return false;
+}
+
+/* Checks the buffers of a push. */
+static clt_status check_buffers(const clt_dataset *d, const clt_device *device,
+                                const clt_array *fields, int64_t count)
+{
     for (int f = 0; f < d->field_count; f++) {
         const clt_data_field *field = &d->fields[f];
         int64_t needed;
         char what[300];
         if (!fields[f].buffer)
             continue;
-        *any = true;
         snprintf(what, sizeof what, "reservoir '%.120s', field '%.120s'", d->name, field->name);
         if (!device)
             return clt_fail(CLT_INVALID_ARGUMENT,
                             "%s: a buffer was given, but clt_reservoir_options.device names no "
-                            "device of its context",
+                            "device of its context, and no trainer has the reservoir "
+                            "(clt_trainer_set_reservoir)",
                             what);
         if (__builtin_mul_overflow(count, field->bytes, &needed))
             needed = INT64_MAX;
@@ -78,7 +128,7 @@ static clt_status check_buffers(const clt_dataset *d, const clt_array *fields, i
     return CLT_OK;
 }
 
-static clt_status make_memory(const clt_dataset *d, side *s)
+static clt_status make_memory(const clt_dataset *d, clt_reservoir_side *s)
 {
     int64_t bytes = 0;
     if (s->memory)
@@ -91,7 +141,7 @@ static clt_status make_memory(const clt_dataset *d, side *s)
 }
 
 /* Reads the buffers of a piece, and pushes the piece. */
-static clt_status push_piece(clt_dataset *d, side *s, const clt_array *fields,
+static clt_status push_piece(clt_dataset *d, clt_reservoir_side *s, const clt_array *fields,
                              const double *weights, int64_t first, int64_t count)
 {
     clt_array piece[CLT_DATA_MAX_FIELDS];
@@ -112,10 +162,13 @@ static clt_status push_piece(clt_dataset *d, side *s, const clt_array *fields,
     return clt_reservoir_put(d, piece, weights ? weights + first : NULL, count, first);
 }
 
-static clt_status push_buffers(clt_dataset *d, side *s, const clt_array *fields,
+static clt_status push_buffers(clt_dataset *d, clt_reservoir_side *s, const clt_array *fields,
                                const double *weights, int64_t count)
 {
+    CLT_TRY(check_buffers(d, s->device, fields, count));
     CLT_TRY(make_memory(d, s));
+    if (!s->queue)
+        CLT_TRY(clt_side_queue_create(s->device, &s->queue));
     for (int64_t first = 0; first < count; first += s->most) {
         const int64_t n = count - first < s->most ? count - first : s->most;
         const clt_status status = push_piece(d, s, fields, weights, first, n);
@@ -133,15 +186,13 @@ clt_status clt_dataset_push(clt_dataset *reservoir, const clt_array *fields, int
 {
     clt_reservoir *r = NULL;
     int64_t count = -1;
-    bool buffers;
     CLT_TRY(clt_reservoir_of(reservoir, &r));
     CLT_TRY(clt_reservoir_make(reservoir));
     CLT_TRY(clt_reservoir_check(reservoir, fields, n_fields, &count));
     CLT_TRY(clt_reservoir_check_weights(reservoir, weights, count));
-    CLT_TRY(check_buffers(reservoir, fields, count, &buffers));
-    if (!buffers)
+    if (!any_buffer(reservoir, fields))
         return clt_reservoir_put(reservoir, fields, weights, count, 0);
-    side *s = r->side;
+    clt_reservoir_side *s = r->side;
     pthread_mutex_lock(&s->lock);
     const clt_status status = push_buffers(reservoir, s, fields, weights, count);
     pthread_mutex_unlock(&s->lock);

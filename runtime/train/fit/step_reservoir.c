@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "data/reservoir/reservoir.h"
+#include "train/core/reservoir_buffers.h"
 #include "train/core/trainer.h"
 #include "train/fit/batch_source.h"
 #include "train/fit/fit.h"
@@ -17,11 +18,13 @@ typedef struct drawn {
     double *channels;         /* means, then deviations */
     int64_t builds, restores; /* of the trainer when the source was made */
     clt_source *source;
+    clt_reservoir_side *lent; /* NULL: no device was lent */
 } drawn;
 
 static void drawn_free(void *user)
 {
     drawn *d = user;
+    clt_reservoir_take_back(d->lent, d);
     clt_source_destroy(d->source);
     CLT_FREE(d->channels, d);
 }
@@ -36,6 +39,15 @@ static clt_status make_source(clt_trainer *t, drawn *d)
     return clt_source_create_drawn(t, d->reservoir, o, o->batch ? o->batch : t->options.batch,
                                    o->seed < 0 ? t->options.seed : (uint64_t)o->seed, false, 0,
                                    &d->source);
+}
+
+/* Lets pushes read buffers through the trainer's first device. */
+static void lend(const clt_trainer *t, drawn *d)
+{
+    clt_reservoir_take_back(d->lent, d);
+    d->lent = NULL;
+    if (t->store->n_devices)
+        d->lent = clt_reservoir_lend(d->reservoir, t->store->replicas[0].device, d);
 }
 
 static clt_status copy_channels(drawn *d)
@@ -53,6 +65,20 @@ static clt_status copy_channels(drawn *d)
     return CLT_OK;
 }
 
+/* Adds a field for each input with a sample in each row. */
+static clt_status add_fields(const clt_graph *graph, clt_dataset *reservoir)
+{
+    for (int i = 0; i < graph->n_values; i++) {
+        const clt_value *input = graph->values[i];
+        const int64_t *dims = input->type.dims;
+        const int rank = input->type.rank;
+        if (input->kind == CLT_VALUE_INPUT && !input->output_gradient && rank && dims[0] == -1)
+            CLT_TRY(clt_dataset_add_field(reservoir, input->name, input->type.dtype, rank - 1,
+                                          dims + 1, NULL, CLT_DATA_BORROW, NULL));
+    }
+    return CLT_OK;
+}
+
 static clt_status attach(clt_trainer *t, clt_dataset *reservoir, const clt_fit_options *options,
                          drawn *d)
 {
@@ -63,6 +89,8 @@ static clt_status attach(clt_trainer *t, clt_dataset *reservoir, const clt_fit_o
         CLT_TRY(clt_fit_options_check(options, t));
         d->options = *options;
     }
+    if (!clt_dataset_field_count(reservoir))
+        CLT_TRY(add_fields(t->training->graph, reservoir));
     d->reservoir = reservoir;
     CLT_TRY(copy_channels(d));
     return make_source(t, d);
@@ -110,6 +138,8 @@ clt_status clt_trainer_set_reservoir(clt_trainer *t, clt_dataset *reservoir,
         drawn_free(t->drawn);
     t->drawn = d;
     t->drawn_free = drawn_free;
+    if (d)
+        lend(t, d);
     t->reservoir = d && clt_reservoir_saves(reservoir) ? reservoir : NULL;
     return CLT_OK;
 }
@@ -122,8 +152,10 @@ clt_status clt_step_reservoir(clt_trainer *t, int64_t steps, double *loss)
         return clt_fail(CLT_STATE, "the trainer has no reservoir: clt_trainer_set_reservoir "
                                    "gives it one");
     /* A device was lost, or a rank's samples may be gone. */
-    if (d->builds != t->builds || d->restores != t->restores)
+    if (d->builds != t->builds || d->restores != t->restores) {
         CLT_TRY(clt_world_agree(&t->all, make_source(t, d)));
+        lend(t, d);
+    }
     for (int64_t i = 0; i < steps; i++) {
         CLT_TRY(clt_source_next(d->source, &batch));
         if (batch.slot < 0)

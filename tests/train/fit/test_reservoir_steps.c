@@ -370,6 +370,71 @@ static void buffers_are_copied(void **state)
     lab_close(&l);
 }
 
+/* A reservoir without options has the inputs of the trainer's graph as fields, and reads buffers
+ * through the trainer's device, as long as the trainer has it. */
+static void a_trainer_gives_fields_and_device(void **state)
+{
+    (void)state;
+    enum { N = 7 };
+    lab l = lab_open("cpu@1"), other = lab_on("cpu@1", NULL);
+    clt_dataset *d, *early;
+    float x[N][IN], drawn[N][IN];
+    int32_t labels[N], drawn_labels[N];
+    int64_t count;
+    double loss;
+    clt_array fields[2], to[2];
+    for (int i = 0; i < N; i++) {
+        for (int k = 0; k < IN; k++)
+            x[i][k] = made_up(i, k);
+        labels[i] = i % CLASSES;
+    }
+    const cl_mem mem = buffer_of(clt_device_cl_context(l.devices[0]), sizeof x, x);
+    const cl_mem alien = buffer_of(clt_device_cl_context(other.devices[0]), sizeof x, x);
+    ok(clt_array_of_buffer(&fields[0], mem, 0, CLT_F32, 2, (int64_t[]){N, IN}));
+    ok(clt_array_of(&fields[1], labels, CLT_I32, 1, (int64_t[]){N}));
+
+    ok(clt_dataset_create_reservoir("plain", N, NULL, &d));
+    REFUSED(clt_dataset_push(d, fields, 2, NULL), CLT_STATE, "has no fields");
+    ok(clt_trainer_set_reservoir(l.trainer, d, NULL));
+    assert_int_equal(clt_dataset_field_count(d), 2);
+    ok(clt_dataset_push(d, fields, 2, NULL));
+    ok(clt_array_of(&to[0], drawn, CLT_F32, 2, (int64_t[]){N, IN}));
+    ok(clt_array_of(&to[1], drawn_labels, CLT_I32, 1, (int64_t[]){N}));
+    ok(clt_dataset_draw(d, 11, 0, 0, N, to, 2, &count));
+    assert_int_equal(count, N);
+    for (int i = 0; i < N; i++) {
+        int same = 0;
+        for (int j = 0; j < N; j++)
+            same |= !memcmp(drawn[i], x[j], sizeof x[j]) && drawn_labels[i] == labels[j];
+        assert_true(same);
+    }
+    ok(clt_step_reservoir(l.trainer, 1, &loss));
+    assert_true(isfinite(loss));
+    fields[0].buffer = alien;
+    REFUSED(clt_dataset_push(d, fields, 2, NULL), CLT_INVALID_ARGUMENT, "of another context than");
+    fields[0].buffer = mem;
+    /* A reservoir that failed to become the trainer's leaves the device with the one before. */
+    clt_fit_options wrong;
+    clt_fit_options_init(&wrong);
+    wrong.batch = -1;
+    assert_int_not_equal(clt_trainer_set_reservoir(l.trainer, d, &wrong), CLT_OK);
+    ok(clt_dataset_push(d, fields, 2, NULL));
+
+    ok(clt_trainer_set_reservoir(l.trainer, NULL, NULL));
+    REFUSED(clt_dataset_push(d, fields, 2, NULL), CLT_INVALID_ARGUMENT,
+            "no trainer has the reservoir");
+    assert_int_equal(stats_of(d).seen, 2 * N);
+    clt_dataset_free(d);
+    /* Handles of C++ are freed in any order. */
+    ok(clt_dataset_create_reservoir("early", N, NULL, &early));
+    ok(clt_trainer_set_reservoir(l.trainer, early, NULL));
+    clt_dataset_free(early);
+    clReleaseMemObject(mem);
+    clReleaseMemObject(alien);
+    lab_close(&other);
+    lab_close(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -378,6 +443,7 @@ int main(void)
         cmocka_unit_test(mistakes_are_told),
         cmocka_unit_test(ignored_labels_do_not_count),
         cmocka_unit_test(buffers_are_copied),
+        cmocka_unit_test(a_trainer_gives_fields_and_device),
     };
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }

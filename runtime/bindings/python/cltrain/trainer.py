@@ -416,6 +416,12 @@ class Trainer(Handle):
             check(lib.clt_step_reservoir(self._core.use(), steps, ctypes.byref(loss) if wait else None))
         return loss.value if wait else None
 
+    def finish(self):
+        """Ends the use of a trainer of several ranks, and waits until all ranks have called it. Close the trainer
+        then. After a failure close it without this call."""
+        with self._guard:
+            check(lib.clt_trainer_finish(self._core.use()))
+
     def recover(self):
         """Drops a device that failed. Returns whether the step has to be given again."""
         redo = ctypes.c_int()
