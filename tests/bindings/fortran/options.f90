@@ -162,7 +162,7 @@ contains
     call clt_trainer_create(graph, store, options, other, stat, message)
     call expect_failure(stat, message, 'was not set up, call clt_trainer_options_init first')
     call clt_trainer_options_init(options)
-    call expect(options%batch >= 0 .and. options%momentum == 0.9d0, 'defaults')
+    call expect(options%batch >= 0 .and. options%momentum == -1d0, 'defaults')
     options%batch = 32
     options%lr = -1
     call clt_trainer_create(graph, store, options, other, stat, message)
