@@ -8,14 +8,16 @@ from .errors import *  # noqa: F401,F403
 from .graph import Graph, Value
 from .history import Callback, History, Progress
 from .layers import Sequential
-from .log import set_log
+from .log import set_compile, set_log
+from .metrics import Metrics
 from .models import load_model, mlp, models
 from .predictor import Predictor
 from .reservoir import Reservoir
 from .store import Store
+from .tensorboard import TensorBoard
 from .trainer import Step, Trainer
 from .world import World
 
-__all__ = ["Buffer", "Callback", "Dataset", "Devices", "Graph", "History", "Predictor", "Progress", "Reservoir", "Sequential",
-           "Step", "Store", "Trainer", "Value", "World", "available", "errors", "layers", "load_model", "mlp", "models",
-           "set_cache", "set_log", "__version__"] + errors.__all__
+__all__ = ["Buffer", "Callback", "Dataset", "Devices", "Graph", "History", "Metrics", "Predictor", "Progress", "Reservoir",
+           "Sequential", "Step", "Store", "TensorBoard", "Trainer", "Value", "World", "available", "errors", "layers",
+           "load_model", "mlp", "models", "set_cache", "set_compile", "set_log", "__version__"] + errors.__all__

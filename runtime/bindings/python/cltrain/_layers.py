@@ -3,13 +3,23 @@ import ctypes
 import math
 
 from . import _api
-from ._lib import lib
+from ._lib import check, lib
 from ._operators import OPERANDS, Operators
+from ._options import Options
 from .errors import failure
 
 
 def _several(value, count):
     return list(value) if isinstance(value, (tuple, list)) else [value] * count
+
+
+def weights_of_classes(values, classes):
+    """Returns class weights as a list. The library reads as many numbers as there are classes."""
+    values = [float(value) for value in values]
+    if len(values) != classes:
+        raise failure("invalid_argument", f"class_weights has {len(values)} numbers: it needs one for each of the {classes} "
+                                          "classes")
+    return values
 
 
 class LayerMethods:
@@ -135,6 +145,29 @@ class LayerMethods:
         if not isinstance(hidden, int):
             return Operators.gru(self, x, hidden, *operands, name=name, **attributes)
         return self._recurrent(lib.clt_layer_gru, "gru", x, hidden, layers, bidirectional, dropout, name)
+
+    def cross_entropy(self, logits, labels, *, label_smoothing=0.0, ignore_index=-100, class_weights=None, name=None):
+        """Sum of the cross entropies of softmax(logits) over axis 1 and the labels [..] i32; weight: the number of labels
+        that are not ignored. class_weights: a number for each class, as the weight of torch.nn.CrossEntropyLoss; both
+        results are weighted then. It needs logits [P, C]."""
+        if class_weights is None:
+            return Operators.cross_entropy(self, logits, labels, label_smoothing=label_smoothing, ignore_index=ignore_index,
+                                           name=name)
+        classes = self._class_count(logits)
+        given = Options("clt_cross_entropy_options", {"label_smoothing": label_smoothing, "ignore_index": ignore_index,
+                                                      "class_weights": weights_of_classes(class_weights, classes)})
+        results = ctypes.c_void_p(), ctypes.c_void_p()
+        check(lib.clt_cross_entropy(self._pointer(logits), self._pointer(labels), ctypes.byref(given.struct),
+                                    ctypes.byref(results[0]), ctypes.byref(results[1])))
+        if name:
+            lib.clt_label(results[0], name.encode())
+        return tuple(self._value(result.value) for result in results)
+
+    def _class_count(self, logits):
+        self._pointer(logits)
+        if len(logits.shape) != 2:
+            raise failure("shape", f"class_weights need logits [P, C], not {logits!r}")
+        return logits.shape[1]
 
     def _recurrent(self, function, op, x, hidden, layers, bidirectional, dropout, name):
         settings = _api.clt_layer_recurrent(hidden=hidden, layers=layers, bidirectional=int(bidirectional),

@@ -12,6 +12,8 @@ from ._options import Options, document, names
 from .data import as_dataset
 from .errors import failure
 from .history import Callback, History, Line, of_struct
+from .log import watch_compile
+from .metrics import measured
 
 _ON_REPORT, _ON_POLICY, _ON_CHECKPOINT, _SHOULD_STOP, _ON_HOOK = (
     dict(_api.clt_fit_options._fields_)[name]
@@ -107,11 +109,15 @@ class Run:
         if threading.current_thread() is threading.main_thread() and \
                 signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             self._old = signal.signal(signal.SIGINT, self._interrupt)
+        if self.line is not None:
+            watch_compile(add=self.line.compile)
         _handles.running(self)
         return self
 
     def __exit__(self, *_):
         _handles.ended(self)
+        if self.line is not None:
+            watch_compile(remove=self.line.compile)
         self.trainer._run = None
         if self._old is not None:
             signal.signal(signal.SIGINT, self._old)
@@ -156,7 +162,8 @@ def fit(trainer, train, test=None, *, callbacks=(), progress=None, **options):
     min_delta. plateau: "plateau:FACTOR:PATIENCE[:MIN]", or a dict of members of clt_plateau, lowers the rate. They
     watch the metric `monitor`, else that of keep_best, else val_loss.
 
-    progress: True writes a line on stderr; None does if stderr is a terminal.
+    progress: True writes a line on stderr; None does if stderr is a terminal. A first run shows how many kernels are
+    left to compile.
 
     Other options are those of clt_fit_options:
 
@@ -276,7 +283,11 @@ def _pinned(*datasets):
             core.unpin()
 
 
-def evaluate(trainer, data, **options):
+def evaluate(trainer, data, *, metrics=None, output=None, field=None, **options):
+    if metrics is not None and metrics is not False:
+        metrics, output, field = measured(trainer.model, metrics, output, field, options.get("ignore_index"))
+    elif output is not None or field is not None:
+        raise failure("invalid_argument", f"{'field' if output is None else 'output'} needs metrics")
     given = Options("clt_fit_options", options)
     dataset, own = as_dataset(data, list(trainer.model.inputs), "test")
     if dataset is None:
@@ -286,11 +297,21 @@ def evaluate(trainer, data, **options):
         sums, weights = ((ctypes.c_double * max(1, len(labels)))() for _ in range(2))
         with trainer._guard, _pinned(dataset):
             trainer._settle()
-            status = lib.clt_evaluate(trainer._core.use(), dataset._core.use(), ctypes.byref(given.struct), sums, weights)
+            arguments = trainer._core.use(), dataset._core.use(), ctypes.byref(given.struct)
+            if metrics:
+                status = lib.clt_evaluate_metrics(*arguments, output.encode(), field.encode(), metrics._core.use(), sums,
+                                                  weights)
+            else:
+                status = lib.clt_evaluate(*arguments, sums, weights)
             if status:
                 failed = error(status)
                 raise dataset._source.failure or failed
-        return {label: sums[i] / weights[i] if weights[i] else math.nan for i, label in enumerate(labels)}
+        means = {label: sums[i] / weights[i] if weights[i] else math.nan for i, label in enumerate(labels)}
+        if metrics:
+            means = {**metrics.read(), **means}
+            if metrics.classes:
+                means["confusion"] = metrics.confusion
+        return means
     finally:
         if own:
             dataset.close()

@@ -229,6 +229,11 @@ class Graph(LayerMethods, Operators, Handle):
         with store._guard:
             check(lib.clt_lora_load(self._core.use(), store._core.use(), str(path).encode()))
 
+    def merge_adapters(self, store):
+        """Adds the adapters to the weights of their layers, and sets each lora_B to zero. The model computes the same."""
+        with store._guard:
+            check(lib.clt_lora_merge(self._core.use(), store._core.use()))
+
     def save_merged(self, store, path):
         """Saves the model with merged weights and without adapters, as a safetensors file."""
         with store._guard:

@@ -75,6 +75,12 @@ class Line:
         text = f"epoch {progress.epoch}: loss {progress.loss:.4f}"
         self._write(text + "".join(f", {name} {value:.4f}" for name, value in progress.metrics.items()), "\n")
 
+    def compile(self, device, kernels, done, total):
+        """Shows how many kernels are left, before the first step. Threads of several devices call it."""
+        if time.monotonic() >= self.due and done < total:
+            self.due = time.monotonic() + 0.1
+            self._write(f"compiling for {device}: {total - done} of {total} {'kernels' if kernels else 'programs'} left", "")
+
     def remark(self, text):
         self._write(text, "\n")
 

@@ -40,13 +40,15 @@ def __getattr__(name):
     return layer
 
 
-def Sequential(*layers, input, input_dtype="f32", loss=None, names=("x", "y"), output="output"):
+def Sequential(*layers, input, input_dtype="f32", loss=None, names=("x", "y"), output="output",
+               class_weights=None):
     """Makes a model of layers that follow each other.
 
     layers: of `cltrain.layers`, or functions of (graph, value). A layer without a name has its place as
     name, so parameters are named as those of torch.nn.Sequential: "0.weight", "3.bias".
     input: the shape of a sample.
     loss: cross_entropy (labels; adds the metric "accuracy"), mse, huber, smooth_l1, bce_with_logits or kl_div.
+    class_weights: numbers for the classes of cross_entropy, see Graph.cross_entropy.
     names: of the inputs with samples and with targets.
     """
     graph = Graph()
@@ -56,6 +58,8 @@ def Sequential(*layers, input, input_dtype="f32", loss=None, names=("x", "y"), o
         if not isinstance(x, Value):
             raise failure("invalid_argument", f"layer {place} of Sequential gave {x!r}, not a value")
     graph.output(x, output)
+    if class_weights is not None and loss != "cross_entropy":
+        raise failure("invalid_argument", "class_weights belong to the loss cross_entropy")
     if loss is not None:
         if loss not in LOSSES:
             raise failure("not_found", f"loss '{loss}': it must be one of {', '.join(LOSSES)}")
@@ -63,7 +67,8 @@ def Sequential(*layers, input, input_dtype="f32", loss=None, names=("x", "y"), o
         if loss == "cross_entropy":
             shape, dtype = x.shape[2:], "i32"
         target = graph.input(names[1], shape, dtype)
-        graph.loss("loss", getattr(graph, loss)(x, target))
+        weights = {} if class_weights is None else {"class_weights": class_weights}
+        graph.loss("loss", getattr(graph, loss)(x, target, **weights))
         if loss == "cross_entropy":
             graph.metric("accuracy", graph.correct(x, target))
     return graph

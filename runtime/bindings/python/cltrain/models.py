@@ -4,6 +4,7 @@ import json
 import os
 
 from . import _api
+from ._layers import weights_of_classes
 from ._lib import check, lib, text
 from ._options import enum
 from .data import Dataset
@@ -16,12 +17,13 @@ def models():
     return {text(lib.clt_model_name(i)): text(lib.clt_model_text(i)) for i in range(lib.clt_model_count())}
 
 
-def load_model(name, data=None, fields=None, ignore_index=-100, batch=0):
+def load_model(name, data=None, fields=None, ignore_index=-100, batch=0, class_weights=None):
     """Builds a built-in model ("lenet", "mlp:512,256", "gpt2:nano"), or that of a model file ("net.json").
 
     data: a Dataset, or a dict of arrays, whose fields decide sizes.
     fields: instead, name -> (type, shape of a sample, number of classes or 0). A model file that has shapes
     needs neither.
+    class_weights: of a classifier, a number for each class.
     """
     if isinstance(data, dict):
         data = Dataset.arrays(data)
@@ -36,6 +38,11 @@ def load_model(name, data=None, fields=None, ignore_index=-100, batch=0):
         row.dims[:len(shape)] = shape
         row.classes = classes[0] if classes else 0
     given = _api.clt_model_input(fields=rows, n_fields=len(fields), ignore_index=ignore_index, batch=batch)
+    if class_weights is not None:
+        classes = {row.classes for row in rows if row.classes}
+        if len(classes) != 1:
+            raise failure("invalid_argument", "class_weights need a field of labels whose number of classes is known")
+        given.class_weights = (ctypes.c_double * len(class_weights))(*weights_of_classes(class_weights, classes.pop()))
     graph = Graph()
     name = os.fspath(name)
     check(lib.clt_model_build(name.encode(), ctypes.byref(given), graph._core.use()))

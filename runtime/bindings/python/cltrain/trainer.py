@@ -297,15 +297,17 @@ class Trainer(Handle):
 
     def forward(self, *arrays, copy=True, count=None, total=0, **named):
         """Runs the forward pass, as the first part of a step: then backward, reduce and apply."""
+        self._run_part(lib.clt_trainer_forward, arrays, named, copy, count, total)
+
+    def _run_part(self, function, arrays, named, copy, count, total):
+        """Runs a part of a step that reads a batch."""
         if arrays:
             named = self._by_name(arrays, named)
         with self._guard:
             one = self._batch(named, copy, count)
             one.batch.total = total
             self._count = one.batch.count
-            status = lib.clt_trainer_forward(self._core.use(), one.pointer)
-            if status:
-                raise error(status)
+            check(function(self._core.use(), one.pointer))
             self._kept.append(one)
 
     def backward(self, **gradients):
@@ -320,16 +322,7 @@ class Trainer(Handle):
 
     def gradients(self, *arrays, copy=True, count=None, total=0, **named):
         """Runs a step up to its update, also with several micro-batches: then gradient, set_gradient and apply."""
-        if arrays:
-            named = self._by_name(arrays, named)
-        with self._guard:
-            one = self._batch(named, copy, count)
-            one.batch.total = total
-            self._count = one.batch.count
-            status = lib.clt_trainer_gradients(self._core.use(), one.pointer)
-            if status:
-                raise error(status)
-            self._kept.append(one)
+        self._run_part(lib.clt_trainer_gradients, arrays, named, copy, count, total)
 
     def reduce(self):
         """Sums the gradients over all devices."""
@@ -446,6 +439,11 @@ class Trainer(Handle):
         """Returns a dict of the means of losses and metrics over a data set, or over arrays.
 
             trainer.evaluate((images, labels)), trainer.evaluate("fashion-mnist")
+
+        metrics: True adds accuracy, precision, recall and F1 with the confusion matrix, or the errors of a regression.
+        A dict gives options of clt.Metrics, such as {"auc": True, "top": 5}. An object of clt.Metrics is filled.
+        output, field: the output of the model that is measured, and the input with the labels or targets. By default
+        the only output, and the last input.
         """
         from .fit import evaluate
         if not data:  # arrays by name
