@@ -6,7 +6,7 @@ import numpy as np
 
 cl = ctypes.CDLL(ctypes.util.find_library("OpenCL") or "libOpenCL.so.1")
 _POINTER = ctypes.c_void_p
-for _name in ("clCreateContext", "clCreateCommandQueue", "clCreateBuffer"):
+for _name in ("clCreateContext", "clCreateCommandQueue", "clCreateBuffer", "clCreateUserEvent"):
     getattr(cl, _name).restype = _POINTER
 READ_WRITE, BLOCKING = 1, 1
 
@@ -52,6 +52,18 @@ class Setup:
                                         ctypes.c_size_t(array.nbytes), None, ctypes.byref(error)))
         self.write(made, array)
         return made
+
+    def hold(self):
+        """Lets nothing that is enqueued from now on run until the event that is returned is completed."""
+        error = ctypes.c_int()
+        event = _POINTER(cl.clCreateUserEvent(_POINTER(self.context.int_ptr), ctypes.byref(error)))
+        assert error.value == 0
+        assert cl.clEnqueueBarrierWithWaitList(_POINTER(self.queue.int_ptr), 1, ctypes.byref(event), None) == 0
+        return event
+
+    def complete(self, event):
+        assert cl.clSetUserEventStatus(event, 0) == 0
+        assert cl.clReleaseEvent(event) == 0
 
     def write(self, buffer, array):
         assert cl.clEnqueueWriteBuffer(_POINTER(self.queue.int_ptr), _POINTER(buffer.int_ptr), BLOCKING, ctypes.c_size_t(0),

@@ -53,8 +53,8 @@ def run(program, *arguments, timeout=240, **options):
     folder = os.path.dirname(os.path.dirname(os.path.abspath(clt.__file__)))
     here = os.path.dirname(os.path.abspath(__file__))
     environment = dict(os.environ, PYTHONPATH=f"{folder}:{here}", PYTHONFAULTHANDLER="1")
-    return subprocess.run([sys.executable, "-B", "-c", program, *arguments], capture_output=True, text=True,
-                          timeout=timeout, env=environment, **options)
+    return subprocess.run([sys.executable, "-B", "-c", program, *arguments], text=True, timeout=timeout, env=environment,
+                          **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options})
 
 
 class Case(unittest.TestCase):

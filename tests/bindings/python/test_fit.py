@@ -383,6 +383,11 @@ class Policies(support.Case):
         trainer.store["fc.lora_B.weight"] = 0
         net.load_adapters(trainer.store, adapters)
         self.assert_same(trainer.store["fc.lora_B.weight"], b)
+        outputs = trainer.predict(x)
+        net.merge_adapters(trainer.store)
+        self.assert_close(trainer.store["fc.weight"], before + 3 * b @ a)
+        self.assertEqual(np.abs(trainer.store["fc.lora_B.weight"]).max(), 0)
+        np.testing.assert_allclose(trainer.predict(x), outputs, atol=1e-5 * np.abs(outputs).max())
 
     def test_plateau(self):
         x, y = data(64)

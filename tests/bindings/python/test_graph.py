@@ -125,6 +125,43 @@ class Graphs(support.Case):
         self.assertIn("lenet", str(caught.exception))
         self.assertEqual(clt.mlp(2, [8], 1).find("prediction").shape, (-1, 1))
 
+    def test_class_weights(self):
+        """The loss is the weighted mean of torch.nn.CrossEntropyLoss(weight, ignore_index=-100), in NumPy."""
+        weights = [0.5, 0.0, 4.0]
+        x, y = support.numbers(40, 4), np.random.default_rng(2).integers(0, 3, 40)
+        y[::9] = -100
+
+        def mean(scores):
+            scores = scores.astype(np.float64)[y >= 0]
+            log = scores - np.log(np.exp(scores).sum(1, keepdims=True))
+            w = np.array(weights)[y[y >= 0]]
+            return -(w * log[np.arange(len(w)), y[y >= 0]]).sum() / w.sum()
+
+        g = clt.Graph()
+        logits = g.output(g.linear(g.input("x", (4,)), 3), "logits")
+        g.loss("loss", g.cross_entropy(logits, g.input("y", (), "i32"), class_weights=weights))
+        fields = {"x": ("f32", (4,)), "label": ("i32", (), 3)}
+        for net in (g, clt.Sequential(L.linear(3), input=(4,), loss="cross_entropy", class_weights=weights),
+                    clt.load_model("mlp:4", fields=fields, class_weights=weights)):
+            trainer = clt.Trainer(net, devices=support.DEVICES, batch=16, lr=0.1)
+            self.assert_close(trainer.evaluate((x, y))["loss"], mean(trainer.predict(x)))
+            first = float(trainer.step(x[:16], y[:16]))
+            for _ in range(20):
+                last = float(trainer.step(x[:16], y[:16]))
+            self.assertLess(last, first)
+        x, y = g.find("x"), g.find("y")
+        for call, words in ((lambda: g.cross_entropy(logits, y, class_weights=[1, 2]), "2 numbers"),
+                            (lambda: g.cross_entropy(g.input("z", (3, 5)), y, class_weights=weights), "[P, C]"),
+                            (lambda: clt.Graph().cross_entropy(logits, y, class_weights=weights), "another graph"),
+                            (lambda: clt.Sequential(L.linear(3), input=(4,), loss="mse", class_weights=weights), "class_weights"),
+                            (lambda: clt.load_model("mlp:4", fields={"x": ("f32", (4,)), "y": ("f32", (1,))},
+                                                    class_weights=weights), "class_weights")):
+            with self.assertRaises(clt.Error) as caught:
+                call()
+            self.assertIn(words, str(caught.exception))
+        with self.assertRaises(clt.InvalidArgumentError):
+            clt.Sequential(L.linear(2), input=(4,), loss="cross_entropy", class_weights=[1, -1])
+
     def test_functions_in_sequential(self):
         net = clt.Sequential(L.linear(4), lambda g, x: g.relu(x) + x, input=(4,))
         self.assertEqual(net.find("output").shape, (-1, 4))

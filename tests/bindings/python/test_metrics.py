@@ -122,7 +122,7 @@ class Evaluations(support.Case):
             (lambda: trainer.evaluate((x, y), metrics=True, output="logit"), "logit"),
             (lambda: trainer.evaluate((x, y), metrics=True, field="x"), "x"),
             (lambda: trainer.evaluate((x, y), field="y"), "metrics"),
-            (lambda: trainer.evaluate((x, y), metrics=clt.Metrics(5)), "shape"),
+            (lambda: trainer.evaluate((x, y), metrics=clt.Metrics(5)), "expected are 5"),
         ]
         for number, (call, words) in enumerate(cases):
             with self.assertRaises(clt.Error, msg=words) as caught:

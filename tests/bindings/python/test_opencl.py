@@ -13,6 +13,48 @@ except ImportError:
     pyopencl = None
 
 
+WAITS = """
+import threading
+import cltrain as clt
+import opencl
+import support
+setup = opencl.Setup()
+net = support.line()
+trainer = clt.Trainer(net, devices=clt.Devices.adopt(setup.context, setup.device, setup.queue), batch=16, lr=0.1)
+x, y = support.numbers(16, 3), support.numbers(16, 1)
+predictor = clt.Predictor(net, trainer.store, batch=16)
+predictor(x)
+float(trainer.step(x, y))
+for wait in (lambda: float(trainer.step(x, y)), lambda: (trainer.step(x, y), trainer.wait()),
+             lambda: trainer.store["fc.weight"], lambda: predictor(x), lambda: trainer.evaluate((x, y)),
+             lambda: trainer.fit((x, y), epochs=1)):
+    event, waiting = setup.hold(), threading.Event()
+
+    def release():  # the only one that lets the queue go on
+        waiting.wait()
+        setup.complete(event)
+        released.append(trainer.closed)
+
+    released = []
+    thread = threading.Thread(target=release)
+    thread.start()
+    waiting.set()
+    wait()
+    thread.join()
+    assert released == [False]
+print("done")
+"""
+
+
+class Waits(support.Case):
+    def test_gil(self):
+        """Waits for a queue that only another thread of Python lets go on would last for ever with the GIL. The interpreter
+        takes the GIL from no thread here, so the calls themselves give it away."""
+        program = "import sys\nsys.setswitchinterval(1e6)\n" + WAITS
+        result = support.run(program)
+        self.assertEqual((result.returncode, result.stdout), (0, "done\n"), result.stderr)
+
+
 class Buffers(support.Case):
     def setUp(self):
         super().setUp()

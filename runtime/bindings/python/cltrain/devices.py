@@ -6,6 +6,8 @@ from ._handles import Guard, Handle, check_process
 from ._lib import check, lib, text
 from ._options import Options
 from .errors import failure
+from .history import is_terminal
+from .log import begin_watching
 
 _runtime = None
 
@@ -13,6 +15,8 @@ _runtime = None
 class _Runtime(Handle):
     def __init__(self, **options):
         check_process()
+        if is_terminal():
+            begin_watching()
         given = Options("clt_runtime_options", options)
         out = ctypes.c_void_p()
         check(lib.clt_runtime_create(ctypes.byref(given.struct), ctypes.byref(out)))

@@ -11,7 +11,7 @@ from ._lib import error, lib, suggestion, text
 from ._options import Options, document, names
 from .data import as_dataset
 from .errors import failure
-from .history import Callback, History, Line, of_struct
+from .history import Callback, History, Line, is_terminal, of_struct
 from .log import watch_compile
 from .metrics import measured
 
@@ -35,7 +35,7 @@ class Run:
         self.trainer = trainer
         self.callbacks = [c if isinstance(c, Callback) else _Function(c) for c in callbacks]
         if progress is None:
-            progress = _is_terminal()
+            progress = is_terminal()
         self.line = Line() if progress else None
         self.history = History()
         self.failure = None
@@ -130,14 +130,6 @@ class Run:
             raise KeyboardInterrupt
 
 
-def _is_terminal():
-    import sys
-    try:
-        return sys.stderr.isatty()
-    except (AttributeError, ValueError):
-        return False
-
-
 _OWN = ("train", "test", "callbacks", "progress") + _policies.OPTIONS
 _ALLOWED = names("clt_fit_options")
 
@@ -162,8 +154,8 @@ def fit(trainer, train, test=None, *, callbacks=(), progress=None, **options):
     min_delta. plateau: "plateau:FACTOR:PATIENCE[:MIN]", or a dict of members of clt_plateau, lowers the rate. They
     watch the metric `monitor`, else that of keep_best, else val_loss.
 
-    progress: True writes a line on stderr; None does if stderr is a terminal. A first run shows how many kernels are
-    left to compile.
+    progress: True writes a line on stderr; None does if stderr is a terminal. On a terminal a first run shows how many
+    kernels are left to compile.
 
     Other options are those of clt_fit_options:
 

@@ -55,6 +55,13 @@ class History(dict):
             values.append(row.get(name, math.nan))
 
 
+def is_terminal():
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):
+        return False
+
+
 class Line:
     """A line on a terminal that is written anew ten times a second; one line an epoch stays."""
 

@@ -50,14 +50,17 @@ _installed = False
 
 
 def watch_compile(add=None, remove=None):
-    """Changes the functions that learn of compiled kernels.
-
-    The library's callback is set when the first one is added, and stays: threads that compile may read it.
-    """
-    global _watchers, _installed
+    """Changes the functions that learn of compiled kernels."""
+    global _watchers
     with _watching:
         _watchers = tuple(w for w in _watchers if w != remove) + (() if add is None else (add,))
-        if _watchers and not _installed:
+
+
+def begin_watching():
+    """Sets the library's callback, before anything compiles. It stays: threads that compile may read it."""
+    global _installed
+    with _watching:
+        if not _installed:
             _installed = True
             lib.clt_compile_set(_compile_function, None)
 
@@ -70,8 +73,9 @@ def set_compile(function):
 
     `kernels` is False while a driver builds programs, and True while a driver that compiles late (PoCL) compiles their
     kernels at the first launch. The function is called on threads of the library. Call this before a trainer is made.
-    The first step then waits for its kernels. `fit` with progress shows the same on its line.
+    The first step then waits for its kernels. On a terminal `fit` shows the same on its line.
     """
     global _compile_user
+    begin_watching()
     watch_compile(add=function, remove=_compile_user)
     _compile_user = function
