@@ -1,7 +1,10 @@
 """Two ranks train one model, each with its own half of every batch: the numbers are NumPy's for the whole batch.
 A third rank, between the two, is not in their communicator and does other work.
 mpiexec starts it on 3 ranks. Without mpi4py, or with one of another MPI library, it says so and is skipped."""
+import os
+import shutil
 import sys
+import tempfile
 
 import numpy as np
 
@@ -62,12 +65,24 @@ def main():
     step = trainer.step(x=x[:4], y=y[:4])  # the ranks tell each other how many they have
     assert step.samples == 4 * world.ranks, step.samples
     reference.step(np.concatenate([x[:4]] * world.ranks), np.concatenate([y[:4]] * world.ranks))
-    history = trainer.fit((x, y), (x, y), epochs=2, shuffle=False)
+    folder = communicator.bcast(tempfile.mkdtemp(prefix="cltrain-") if world.rank == 0 else None)
+    board = clt.TensorBoard(os.path.join(folder, "curves"))
+    history = trainer.fit((x, y), (x, y), epochs=2, shuffle=False, callbacks=[board])
     for _ in range(2):
         for i in range(0, 160, 16):
             reference.step(x[i:i + 16], y[i:i + 16])
     np.testing.assert_allclose(trainer.store["fc.weight"], reference.w, **support.CLOSE)
     assert len(history["epoch"]) == 2
+    report = trainer.evaluate((x, y), metrics=True)  # of the samples of both ranks
+    error = x @ reference.w.T + reference.b - y
+    assert report["samples"] == 160, report
+    np.testing.assert_allclose([report["mae"], report["mse"]], [np.abs(error).mean(), (error**2).mean()], **support.CLOSE)
+    communicator.Barrier()
+    files = os.listdir(board.folder)
+    assert len(files) == 1, files  # rank 0's
+    communicator.Barrier()
+    if world.rank == 0:
+        shutil.rmtree(folder)
     trainer.close()
     world.close()
     communicator.Free()

@@ -2,6 +2,7 @@
 import json
 import math
 import os
+import threading
 
 import numpy as np
 
@@ -101,6 +102,25 @@ class Evaluations(support.Case):
         data = clt.Dataset.arrays(x=support.numbers(40, 3), y=support.numbers(40, 1))
         trainer = clt.Trainer(clt.mlp(3, [4], 1), devices=support.DEVICES, batch=8)
         self.assertGreater(trainer.evaluate(data, metrics=True)["rmse"], 0)
+
+    def test_threads(self):
+        """Threads add to the same metrics: no sample is lost."""
+        metrics = clt.Metrics(3)
+        scores, labels = support.numbers(50, 3), np.arange(50) % 3
+
+        def work():
+            for _ in range(20):
+                metrics.add(scores, labels)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(metrics.read()["samples"], 4000)
+        wanted = np.zeros((3, 3))
+        np.add.at(wanted, (labels, scores.argmax(1)), 80)
+        self.assert_same(metrics.confusion, wanted)
 
     def test_refused(self):
         trainer = clt.Trainer(support.mlp(), devices=support.DEVICES, batch=4)

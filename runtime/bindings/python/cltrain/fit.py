@@ -291,8 +291,9 @@ def evaluate(trainer, data, *, metrics=None, output=None, field=None, **options)
             trainer._settle()
             arguments = trainer._core.use(), dataset._core.use(), ctypes.byref(given.struct)
             if metrics:
-                status = lib.clt_evaluate_metrics(*arguments, output.encode(), field.encode(), metrics._core.use(), sums,
-                                                  weights)
+                with metrics._guard:
+                    status = lib.clt_evaluate_metrics(*arguments, output.encode(), field.encode(), metrics._core.use(), sums,
+                                                      weights)
             else:
                 status = lib.clt_evaluate(*arguments, sums, weights)
             if status:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from . import _api
-from ._handles import Handle
+from ._handles import Guard, Handle
 from ._lib import check, lib
 from ._options import Options, document
 from .arrays import view
@@ -36,7 +36,8 @@ class Metrics(Handle):
         given = Options("clt_metrics_options", {"classes": classes, **options})
         out = ctypes.c_void_p()
         check(lib.clt_metrics_create(ctypes.byref(given.struct), ctypes.byref(out)))
-        self._own(out.value, lib.clt_metrics_destroy, "object of metrics")
+        self._own(out.value, lib.clt_metrics_destroy, "object of metrics", guard=Guard())
+        self._guard = self._core.guard
         self._options = given.struct
         self.classes = given.struct.classes
 
@@ -48,19 +49,22 @@ class Metrics(Handle):
         views.append(None if weights is None else view(weights, "weights", _api.CLT_F32))
         if not views[0].shape:
             raise failure("shape", "predictions need a dimension for the samples")
-        check(lib.clt_metrics_add(self._core.use(), *[None if v is None else ctypes.byref(v.array) for v in views],
-                                  views[0].shape[0]))
+        arrays = [None if v is None else ctypes.byref(v.array) for v in views]
+        with self._guard:
+            check(lib.clt_metrics_add(self._core.use(), *arrays, views[0].shape[0]))
 
     def gather(self, world):
         """Adds the samples of all other ranks. All ranks call it once, after the last sample."""
-        check(lib.clt_metrics_gather(self._core.use(), world._pointer()))
+        with self._guard:
+            check(lib.clt_metrics_gather(self._core.use(), world._pointer()))
 
     def read(self):
         """Returns a dict: "samples", "accuracy", "precision_macro" and so on, or "mae", "mse", "rmse" and "r2". A metric
         that these samples do not define is NaN."""
         struct = _api.clt_metrics_result()
         lib.clt_metrics_result_init(ctypes.byref(struct))
-        check(lib.clt_metrics_read(self._core.use(), ctypes.byref(struct)))
+        with self._guard:
+            check(lib.clt_metrics_read(self._core.use(), ctypes.byref(struct)))
         unwanted = {name for name, wanted in (("auc", self._options.auc), ("top_accuracy", self._options.top))
                     if not wanted}
         names = ["samples", "weight"] + [n for n in (_CLASSES if self.classes else _REGRESSION) if n not in unwanted]
@@ -72,7 +76,8 @@ class Metrics(Handle):
         for number in range(self.classes):
             struct = _api.clt_metrics_class()
             lib.clt_metrics_class_init(ctypes.byref(struct))
-            check(lib.clt_metrics_read_class(self._core.use(), number, ctypes.byref(struct)))
+            with self._guard:
+                check(lib.clt_metrics_read_class(self._core.use(), number, ctypes.byref(struct)))
             rows.append({name: getattr(struct, name) for name in _OF_CLASS if name != "auc" or self._options.auc})
         return rows
 
@@ -80,8 +85,9 @@ class Metrics(Handle):
     def confusion(self):
         """A matrix [label, prediction] of the samples' weights, or of their numbers without weights."""
         matrix = np.empty((self.classes, self.classes))
-        check(lib.clt_metrics_confusion(self._core.use(), matrix.ctypes.data_as(ctypes.POINTER(ctypes.c_double)),
-                                        matrix.size))
+        with self._guard:
+            check(lib.clt_metrics_confusion(self._core.use(), matrix.ctypes.data_as(ctypes.POINTER(ctypes.c_double)),
+                                            matrix.size))
         return matrix
 
 

@@ -3,7 +3,7 @@ import ctypes
 import os
 import time
 
-from ._handles import Handle
+from ._handles import Guard, Handle
 from ._lib import check, lib
 from .errors import failure
 from .history import Callback
@@ -74,10 +74,12 @@ class _File(Handle):
     def __init__(self, folder, first_step):
         out = ctypes.c_void_p()
         check(lib.clt_event_file_create(os.fsencode(folder), first_step, ctypes.byref(out)))
-        self._own(out.value, lib.clt_event_file_destroy, "file of events")
+        self._own(out.value, lib.clt_event_file_destroy, "file of events", guard=Guard())
 
     def scalar(self, tag, step, value):
-        check(lib.clt_event_file_scalar(self._core.use(), tag.encode(), step, value))
+        with self._core.guard:
+            check(lib.clt_event_file_scalar(self._core.use(), tag.encode(), step, value))
 
     def flush(self):
-        check(lib.clt_event_file_flush(self._core.use()))
+        with self._core.guard:
+            check(lib.clt_event_file_flush(self._core.use()))
