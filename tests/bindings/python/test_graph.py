@@ -151,9 +151,11 @@ class Graphs(support.Case):
             self.assertLess(last, first)
         x, y = g.find("x"), g.find("y")
         for call, words in ((lambda: g.cross_entropy(logits, y, class_weights=[1, 2]), "2 numbers"),
+                            (lambda: g.cross_entropy(logits, y, class_weights=3), "is 3"),
                             (lambda: g.cross_entropy(g.input("z", (3, 5)), y, class_weights=weights), "[P, C]"),
                             (lambda: clt.Graph().cross_entropy(logits, y, class_weights=weights), "another graph"),
-                            (lambda: clt.Sequential(L.linear(3), input=(4,), loss="mse", class_weights=weights), "class_weights"),
+                            (lambda: clt.Sequential(L.linear(3), input=(4,), loss="mse", class_weights=weights),
+                             "class_weights"),
                             (lambda: clt.load_model("mlp:4", fields={"x": ("f32", (4,)), "y": ("f32", (1,))},
                                                     class_weights=weights), "class_weights")):
             with self.assertRaises(clt.Error) as caught:

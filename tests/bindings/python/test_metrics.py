@@ -133,7 +133,9 @@ class Evaluations(support.Case):
         cases = [
             (lambda: clt.Metrics(1), "classes"), (lambda: clt.Metrics(3, topp=2), "'top'"),
             (lambda: clt.Metrics(3, top=4), "top"), (lambda: metrics.read(), "no samples"),
-            (lambda: metrics.add(np.zeros((2, 4)), [0, 1]), "predictions"), (lambda: metrics.add(np.zeros((2, 3)), [0]), "labels"),
+            (lambda: clt.Metrics().confusion, "regression"),
+            (lambda: metrics.add(np.zeros((2, 4)), [0, 1]), "predictions"),
+            (lambda: metrics.add(np.zeros((2, 3)), [0]), "labels"),
             (lambda: metrics.add(np.zeros((2, 3)), [0, 7]), "7"), (lambda: metrics.add(1.0, [0]), "dimension"),
             (lambda: metrics.add([[0.0, np.nan, 0.0]], [0]), "0"),
             (lambda: metrics.add(np.zeros((1, 3)), [0], [-1.0]), "weight"),

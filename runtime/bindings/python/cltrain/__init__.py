@@ -13,9 +13,10 @@ from .metrics import Metrics
 from .models import load_model, mlp, models
 from .predictor import Predictor
 from .reservoir import Reservoir
+from .steps import Step
 from .store import Store
 from .tensorboard import TensorBoard
-from .trainer import Step, Trainer
+from .trainer import Trainer
 from .world import World
 
 __all__ = ["Buffer", "Callback", "Dataset", "Devices", "Graph", "History", "Metrics", "Predictor", "Progress", "Reservoir",

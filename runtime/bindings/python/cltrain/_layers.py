@@ -15,7 +15,11 @@ def _several(value, count):
 
 def weights_of_classes(values, classes):
     """Returns class weights as a list. The library reads as many numbers as there are classes."""
-    values = [float(value) for value in values]
+    try:
+        values = [float(value) for value in values]
+    except (TypeError, ValueError):
+        raise failure("invalid_argument", f"class_weights is {values!r}: it needs a number for each of the {classes} "
+                                          "classes") from None
     if len(values) != classes:
         raise failure("invalid_argument", f"class_weights has {len(values)} numbers: it needs one for each of the {classes} "
                                           "classes")

@@ -4,6 +4,7 @@ import ctypes
 import numpy as np
 
 from . import _api, _dlpack
+from ._lib import check, lib
 from .errors import failure
 
 DTYPES = {_api.CLT_F32: np.dtype(np.float32), _api.CLT_F16: np.dtype(np.float16), _api.CLT_I32: np.dtype(np.int32),
@@ -152,3 +153,15 @@ class Buffer:
             strides.insert(0, size)
             size *= extent
         self.strides = tuple(strides)
+
+
+def copy_of(v):
+    """Returns a view of a dense copy of memory of the host."""
+    size = lib.clt_array_elements(ctypes.byref(v.array))
+    width = lib.clt_dtype_size(v.array.dtype)
+    memory = ctypes.create_string_buffer(max(1, size * width))
+    copy = _api.clt_array()
+    ctypes.memmove(ctypes.byref(copy), ctypes.byref(v.array), ctypes.sizeof(copy))
+    check(lib.clt_array_of(ctypes.byref(copy), memory, v.array.dtype, v.array.rank, v.array.shape))
+    check(lib.clt_array_copy(ctypes.byref(v.array), ctypes.byref(copy)))
+    return View(copy, memory, v.shape)

@@ -84,6 +84,8 @@ class Metrics(Handle):
     @property
     def confusion(self):
         """A matrix [label, prediction] of the samples' weights, or of their numbers without weights."""
+        if not self.classes:
+            raise failure("invalid_argument", "a regression has no confusion matrix: it needs the number of classes")
         matrix = np.empty((self.classes, self.classes))
         with self._guard:
             check(lib.clt_metrics_confusion(self._core.use(), matrix.ctypes.data_as(ctypes.POINTER(ctypes.c_double)),

@@ -2,7 +2,6 @@
 import contextlib
 import ctypes
 import weakref
-from collections.abc import MutableMapping
 
 import numpy as np
 
@@ -10,87 +9,13 @@ from . import _api, _feeds
 from ._handles import Handle
 from ._lib import check, error, lib, suggestion, text
 from ._options import Options, document, names
-from .arrays import view
-from .errors import Error, failure
+from .arrays import copy_of, view
+from .errors import failure
+from .steps import Sections, Step
 from .store import Store
 
 _STORE_OPTIONS = ("parallel", "bucket_bytes", "offload")
 _ndarray = np.ndarray
-
-
-class Step:
-    """A training step that was enqueued. Reading a result waits for the step: `float(step)`, `step.loss`,
-    `step.norm` (of the gradient), `step.finite`, `step.lr`, `step.samples`."""
-    __slots__ = ("_trainer", "number", "_result", "__weakref__")
-
-    def __init__(self, trainer, number):
-        self._trainer = trainer
-        self.number = number
-        self._result = None
-
-    def _read(self):
-        trainer = self._trainer
-        if trainer is not None:
-            with trainer._guard:  # another thread may read it early at this moment
-                if self._result is None:
-                    self._result = trainer._result(self.number)
-            self._trainer = None
-        if isinstance(self._result, Error):
-            raise self._result
-        return self._result
-
-    def _read_early(self):
-        """Keeps the result before the library forgets it."""
-        try:
-            self._read()
-        except Error as failed:
-            self._result, self._trainer = failed, None
-
-    def __getattr__(self, name):
-        if name in _RESULTS:
-            return getattr(self._read(), name)
-        raise AttributeError(name)
-
-    def __float__(self):
-        return float(self._read().loss)
-
-    def __format__(self, spec):
-        return format(float(self), spec)
-
-    def __repr__(self):
-        return f"<Step {self.number}>" if self._result is None else f"<Step {self.number}: loss {float(self):g}>"
-
-
-_RESULTS = frozenset(name for name in _api.MEMBERS["clt_step_result"] if name not in ("struct_size", "step"))
-
-
-class Sections(MutableMapping):
-    """Named texts of the program's own in checkpoints."""
-
-    def __init__(self, trainer):
-        self._trainer = trainer
-        self._known = set()
-
-    def __setitem__(self, name, value):
-        check(lib.clt_trainer_set_section(self._trainer._core.use(), name.encode(), str(value).encode()))
-        self._known.add(name)
-
-    def __getitem__(self, name):
-        out = ctypes.c_char_p()
-        if lib.clt_trainer_section(self._trainer._core.use(), name.encode(), ctypes.byref(out)):
-            raise KeyError(name)
-        return text(out.value)
-
-    def __delitem__(self, name):
-        self[name]
-        check(lib.clt_trainer_set_section(self._trainer._core.use(), name.encode(), None))
-        self._known.discard(name)
-
-    def __iter__(self):
-        return iter([name for name in sorted(self._known) if name in self])
-
-    def __len__(self):
-        return len(list(iter(self)))
 
 
 class Trainer(Handle):
@@ -221,7 +146,7 @@ class Trainer(Handle):
         if copy:
             for place, (name, v) in enumerate(zip(named, one.keep)):
                 if v.on_host and v.is_exact(self._inputs[name].dtype):
-                    dense = _copy_of(v)
+                    dense = copy_of(v)
                     one.keep[place] = dense
                     ctypes.memmove(ctypes.byref(one.arrays[place]), ctypes.byref(dense.array),
                                    ctypes.sizeof(dense.array))
@@ -441,7 +366,8 @@ class Trainer(Handle):
             trainer.evaluate((images, labels)), trainer.evaluate("fashion-mnist")
 
         metrics: True adds accuracy, precision, recall and F1 with the confusion matrix, or the errors of a regression.
-        A dict gives options of clt.Metrics, such as {"auc": True, "top": 5}. An object of clt.Metrics is filled.
+        A dict gives options of clt.Metrics, such as {"auc": True, "top": 5}. An object of clt.Metrics is filled:
+        give a new one to each evaluation.
         output, field: the output of the model that is measured, and the input with the labels or targets. By default
         the only output, and the last input.
         """
@@ -475,19 +401,6 @@ class Trainer(Handle):
 
     def __repr__(self):
         return "<Trainer: closed>" if self.closed else f"<Trainer: {self.steps} steps on {self.store.devices!r}>"
-
-
-def _copy_of(v):
-    """Returns a view of a dense copy of memory of the host."""
-    size = lib.clt_array_elements(ctypes.byref(v.array))
-    width = lib.clt_dtype_size(v.array.dtype)
-    memory = ctypes.create_string_buffer(max(1, size * width))
-    copy = _api.clt_array()
-    ctypes.memmove(ctypes.byref(copy), ctypes.byref(v.array), ctypes.sizeof(copy))
-    check(lib.clt_array_of(ctypes.byref(copy), memory, v.array.dtype, v.array.rank, v.array.shape))
-    check(lib.clt_array_copy(ctypes.byref(v.array), ctypes.byref(copy)))
-    from .arrays import View
-    return View(copy, memory, v.shape)
 
 
 Trainer.__doc__ += document("clt_trainer_options")

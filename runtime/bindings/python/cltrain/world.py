@@ -18,7 +18,8 @@ class World(Handle):
         try:
             from mpi4py import MPI
         except ImportError:
-            raise failure("unsupported", "World needs mpi4py, which uses the MPI library of this package: see docs/python.md") from None
+            raise failure("unsupported", "World needs mpi4py, which uses the MPI library of this package: see "
+                                         "docs/python.md") from None
         if not isinstance(communicator, MPI.Comm):
             raise failure("invalid_argument", f"World takes a communicator of mpi4py, not {type(communicator).__name__}")
         library = _lib.mpi()
