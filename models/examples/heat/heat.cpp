@@ -6,7 +6,8 @@
 #include <numeric>
 #include <vector>
 
-constexpr int rods = 64, cells = 32, steps = 200;
+constexpr std::size_t rods = 64, cells = 32;
+constexpr int steps = 200;
 using rod = std::array<float, cells>;
 
 /* Ten explicit steps of the heat equation. A rod conducts better where it is warm. */
@@ -14,7 +15,7 @@ static rod advance(rod u)
 {
     for (int n = 0; n < 10; n++) {
         const rod old = u;
-        for (int i = 1; i < cells - 1; i++)
+        for (std::size_t i = 1; i < cells - 1; i++)
             u[i] = old[i] + 0.2f * (1 + old[i] * old[i]) * (old[i - 1] - 2 * old[i] + old[i + 1]);
     }
     return u;
@@ -23,7 +24,7 @@ static rod advance(rod u)
 int main()
 try {
     std::vector<rod> now(rods), next(rods);
-    for (int r = 0; r < rods; r++) {
+    for (std::size_t r = 0; r < rods; r++) {
         now[r].front() = static_cast<float>(r % 8) / 8;
         now[r].back() = static_cast<float>(r / 8) / 16;
     }
@@ -38,7 +39,7 @@ try {
     trainer.set_reservoir(samples);
     for (int step = 1; step <= steps; step++) {
         double sum = 0;
-        for (int r = 0; r < rods; r++) {
+        for (std::size_t r = 0; r < rods; r++) {
             next[r] = advance(now[r]);
             sum = std::accumulate(next[r].begin(), next[r].end(), sum);
         }

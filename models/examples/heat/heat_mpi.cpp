@@ -10,7 +10,8 @@
 #include <numeric>
 #include <vector>
 
-constexpr int rods = 64, cells = 32, steps = 200;
+constexpr std::size_t rods = 64, cells = 32;
+constexpr int steps = 200;
 using rod = std::array<float, cells>;
 
 /* Ten explicit steps of the heat equation. A rod conducts better where it is warm. */
@@ -18,7 +19,7 @@ static rod advance(rod u)
 {
     for (int n = 0; n < 10; n++) {
         const rod old = u;
-        for (int i = 1; i < cells - 1; i++)
+        for (std::size_t i = 1; i < cells - 1; i++)
             u[i] = old[i] + 0.2f * (1 + old[i] * old[i]) * (old[i - 1] - 2 * old[i] + old[i + 1]);
     }
     return u;
@@ -30,9 +31,9 @@ try {
     MPI_Comm_rank(team, &rank);
     MPI_Comm_size(team, &ranks);
     std::vector<rod> now(rods), next(rods);
-    for (int r = 0; r < rods; r++) {
+    for (std::size_t r = 0; r < rods; r++) {
         now[r].front() = static_cast<float>(r % 8) / 8;
-        now[r].back() = static_cast<float>(r / 8 + rods / 8 * rank) / 16;
+        now[r].back() = static_cast<float>(r / 8) / 16 + static_cast<float>(rank) / 2;
     }
     const clt::world world(team);
     const clt::runtime runtime;
@@ -40,20 +41,20 @@ try {
     const clt::graph graph = clt::mlp_regressor(cells, {64}, cells, "tanh");
     const clt::store store(graph, devices, 0);
     auto options = clt::optimizer_defaults(CLT_ADAM);
-    options.batch = rods * ranks;
+    options.batch = static_cast<int>(rods) * ranks;
     options.world = world;
     const clt::dataset samples = clt::dataset::create_reservoir("rods", 1024);
     const clt::trainer trainer(graph, store, options);
     trainer.set_reservoir(samples);
     for (int step = 1; step <= steps; step++) {
         double sum = 0, all = 0;
-        for (int r = 0; r < rods; r++) {
+        for (std::size_t r = 0; r < rods; r++) {
             next[r] = advance(now[r]);
             sum = std::accumulate(next[r].begin(), next[r].end(), sum);
         }
         MPI_Reduce(&sum, &all, 1, MPI_DOUBLE, MPI_SUM, 0, team);
         if (rank == 0)
-            std::printf("step %d: mean temperature %.6f\n", step, all / (rods * cells * ranks));
+            std::printf("step %d: mean temperature %.6f\n", step, all / (rods * cells) / ranks);
         samples.push({now, next}, {});
         const double loss = clt::step_reservoir(trainer, 1);
         if (rank == 0)

@@ -7,7 +7,8 @@
 #include <numeric>
 #include <vector>
 
-constexpr int rods = 64, cells = 32, steps = 200;
+constexpr std::size_t rods = 64, cells = 32;
+constexpr int steps = 200;
 using rod = std::array<float, cells>;
 
 /* Ten explicit steps of the heat equation. A rod conducts better where it is warm. */
@@ -15,7 +16,7 @@ static rod advance(rod u)
 {
     for (int n = 0; n < 10; n++) {
         const rod old = u;
-        for (int i = 1; i < cells - 1; i++)
+        for (std::size_t i = 1; i < cells - 1; i++)
             u[i] = old[i] + 0.2f * (1 + old[i] * old[i]) * (old[i - 1] - 2 * old[i] + old[i + 1]);
     }
     return u;
@@ -27,19 +28,19 @@ static void simulate(MPI_Comm team)
     MPI_Comm_rank(team, &rank);
     MPI_Comm_size(team, &ranks);
     std::vector<rod> now(rods), next(rods);
-    for (int r = 0; r < rods; r++) {
+    for (std::size_t r = 0; r < rods; r++) {
         now[r].front() = static_cast<float>(r % 8) / 8;
-        now[r].back() = static_cast<float>(r / 8 + rods / 8 * rank) / 16;
+        now[r].back() = static_cast<float>(r / 8) / 16 + static_cast<float>(rank) / 2;
     }
     for (int step = 1; step <= steps; step++) {
         double sum = 0, all = 0;
-        for (int r = 0; r < rods; r++) {
+        for (std::size_t r = 0; r < rods; r++) {
             next[r] = advance(now[r]);
             sum = std::accumulate(next[r].begin(), next[r].end(), sum);
         }
         MPI_Reduce(&sum, &all, 1, MPI_DOUBLE, MPI_SUM, 0, team);
         if (rank == 0)
-            std::printf("step %d: mean temperature %.6f\n", step, all / (rods * cells * ranks));
+            std::printf("step %d: mean temperature %.6f\n", step, all / (rods * cells) / ranks);
         now.swap(next);
     }
 }

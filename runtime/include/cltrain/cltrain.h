@@ -35,6 +35,7 @@
 #include <cltrain/policy.h>
 #include <cltrain/predict.h>
 #include <cltrain/reservoir.h>
+#include <cltrain/split.h>
 #include <cltrain/status.h>
 #include <cltrain/store.h>
 #include <cltrain/text.h>
