@@ -1,5 +1,5 @@
 """Writes <cltrain/cltrain.hpp> from api.json. Files that are written by hand and generated parts alternate:
-HEAD, option classes, handle classes with members.hpp, functions, by_hand.hpp.
+HEAD, option classes, handle classes with members.hpp, functions, TAIL.
 
     emit.py API.JSON OUT | --check
 
@@ -30,6 +30,9 @@ TOP = """/*
 END = "\n#endif\n"
 OPEN, CLOSE = "namespace clt\n{\n", "} /* namespace clt */\n\n"
 HEAD = ("errors.hpp", "handles.hpp", "memory.hpp", "values.hpp")
+TAIL = ("by_hand.hpp", "comm.hpp")
+# Headers that this one does not include. comm.hpp is for programs that do.
+APART = ("cltrain/comm.h", "cltrain/mpi.h")
 DESTROY = """template <> struct destroy<{name}> {{
     void operator()({name} *p) const
     {{
@@ -56,7 +59,10 @@ def main(description, out):
     for function in described.stable():
         if function["name"] in skipped or function["name"].endswith("_init"):
             continue
-        if function["name"] in options.destroyers or function["header"] in lists.OMITTED_HEADERS:
+        if function["name"] in options.destroyers:
+            continue
+        if function["header"] in APART:
+            problems.append(f"{function['name']}: comm.hpp does not have it")
             continue
         try:
             wrapped = Wrapper(function, described, options)
@@ -69,6 +75,10 @@ def main(description, out):
         bodies.append(wrapped.definitions())
     known = {function["name"] for function in described.functions}
     problems += [f"lists.py: there is no {name}" for name in sorted(skipped) if name not in known]
+    by_hand = re.sub(r"/\*.*?\*/", "", "".join(read(name) for name in (*HEAD, *TAIL, "members.hpp")), flags=re.S)
+    problems += [f"lists.py: no file uses {name} of HAND" for name in sorted(lists.HAND)
+                 if not re.search(rf"\b{name}\b", by_hand)]
+    problems += [f"lists.py: {name} of OMITTED has no reason" for name, why in lists.OMITTED.items() if len(why) < 10]
     classes = [(api.short(h["name"]), h) for h in options.owned]
     parts = [TOP, read(HEAD[0]).replace(OPEN, prototypes(described) + OPEN, 1), *(read(name) for name in HEAD[1:])]
     parts += [OPEN, "\n/* --- options ----- */\n\n", options.text(comment), "\n/* --- handles ----- */\n\n"]
@@ -87,7 +97,7 @@ def main(description, out):
     if extras:
         sys.exit(f"members.hpp: there is no class {sorted(extras)[0]}")
     parts += ["/* --- functions ----- */\n\n", *results, *free, "\n/* --- definitions ----- */\n\n", *bodies, CLOSE,
-              read("by_hand.hpp"), END]
+              *(read(name) for name in TAIL), END]
     problems += options.problems
     if out == "--check":
         print(f"{len(bodies)} functions, {len(classes)} handles, {len(options.structs)} option classes")

@@ -49,6 +49,9 @@ def main():
             passed, message = compiles(compiler, HEAD + HEAD + "int main() { return 0; }\n", *mode)
             if not passed:
                 problems.append(f"{compiler} {' '.join(mode)}: {message}")
+            passed, message = compiles(compiler, "#include <cltrain/comm.h>\n" + HEAD, "-DCL_TARGET_OPENCL_VERSION=120", *mode)
+            if not passed:
+                problems.append(f"{compiler} {' '.join(mode)}, with comm.h: {message}")
         for text, words in REFUSED:
             passed, message = compiles(compiler, HEAD + text, "-std=c++17", "-Wno-unused", "-Wno-unused-variable")
             if passed or words not in message:

@@ -30,6 +30,9 @@ void train(MPI_Comm part)
         const clt::world world(part);
         rank = world.rank();
         CHECK(world.ranks() == 2);
+        clt::world_deadlines deadlines;
+        deadlines.late = 600;
+        world.set_deadlines(deadlines);
         const clt::runtime runtime;
         const auto devices = clt::devices_open(runtime, test_devices());
         clt::graph graph;
@@ -98,6 +101,7 @@ int main(int count, char **arguments)
     const clt::world none(MPI_COMM_NULL, ec);
     CHECK(ec == clt::make_error_code(CLT_INVALID_ARGUMENT));
     CHECK(clt::message().find("MPI_COMM_NULL") != std::string::npos);
+    CHECK_ERROR(none.set_deadlines(clt::world_deadlines()), CLT_INVALID_ARGUMENT, "world");
     MPI_Comm_free(&part);
     int all = 0;
     MPI_Allreduce(&failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
