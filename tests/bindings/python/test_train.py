@@ -262,6 +262,50 @@ class Stores(support.Case):
         with self.assertRaises(clt.StateError):
             support.mlp().predict(x)
 
+    def test_out(self):
+        """Arrays of one's own for results: whatever does not fit is refused, and nothing behind an array is written."""
+        net = support.mlp()
+        predictor = clt.Predictor(net, clt.Store(net, support.DEVICES), batch=4)
+        x = support.numbers(10, 4)
+        guard = np.full((40, 3), 7, np.float32)
+        read_only = np.zeros((10, 3), np.float32)
+        read_only.flags.writeable = False
+        cases = [
+            ({"output": guard[:2]}, "output 'output' is [2, 3] and must be [10, 3]"), ({"output": guard[:11]}, "[11, 3]"),
+            ({"output": guard[:0]}, "[0, 3]"), ({"output": guard[:10, :2]}, "[10, 2]"), ({"output": guard[:10].ravel()}, "[30]"),
+            ({"output": Tensor(guard[:2])}, "[2, 3] and must be [10, 3]"), ({"output": np.array(7, np.float32)}, "is []"),
+            ({"output": np.zeros((10, 3), np.int32)}, "has elements i32, and must have f32"),
+            ({"output": np.zeros((10, 3), bool)}, "bool"), ({"output": [[0.0] * 3] * 10}, "list"), ({"output": None}, "NoneType"),
+            ({"output": read_only}, "read-only"), ({"outptu": guard[:10]}, "did you mean 'output'?"), ({3: guard[:10]}, "'3'"),
+            (guard[:10], "out is ndarray: give a dict"), ("output", "out is str"),
+        ]
+        for out, words in cases:
+            with self.subTest(words=words), self.assertRaises(clt.Error) as caught:
+                predictor(x, out=out)
+            self.assertIn(words, str(caught.exception))
+            self.assertNotIn("\n", str(caught.exception))
+        self.assert_same(guard, np.full((40, 3), 7, np.float32))
+        wanted = predictor(x)
+        self.assertIsNot(predictor(x, out={}), guard)
+        for given in (guard[3:13], Tensor(guard[3:13])):
+            guard[:] = 7
+            self.assertIs(predictor(x, out={"output": given}), given)
+            self.assert_same(guard[3:13], wanted)
+            self.assert_same(np.delete(guard, range(3, 13), 0), np.full((30, 3), 7, np.float32))
+
+
+class Tensor:
+    """An array that is known by DLPack only."""
+
+    def __init__(self, a):
+        self.a = a
+
+    def __dlpack_device__(self):
+        return self.a.__dlpack_device__()
+
+    def __dlpack__(self, **options):
+        return self.a.__dlpack__()
+
 
 class Checkpoints(support.Case):
     def test_resume(self):

@@ -1,5 +1,6 @@
 """Predictions: outputs of a model without training."""
 import ctypes
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -7,8 +8,12 @@ from . import _api
 from ._handles import Handle
 from ._lib import check, lib, suggestion, text
 from ._options import Options, document
-from .arrays import DTYPES, view
+from .arrays import DTYPES, dtype_name, view
 from .errors import failure
+
+
+# Types that the library converts results to.
+_LONGER = {_api.CLT_F32: _api.CLT_F64, _api.CLT_I32: _api.CLT_I64}
 
 
 class Predictor(Handle):
@@ -47,24 +52,50 @@ class Predictor(Handle):
     def __call__(self, *arrays, out=None, **named):
         """Returns the outputs for any number of samples, in runs of at most `batch`.
 
-        out: arrays of one's own for the outputs, by name.
+        out: a dict with arrays of one's own for outputs, by name. They have the shapes of these outputs, and their
+        types: f64 does for f32, and i64 for i32. An OpenCL buffer without a shape holds one run of the whole batch.
         """
         named = self._named(arrays, named)
         views = {name: view(value, f"input '{name}'", self.inputs[name][0]) for name, value in named.items()}
         count = self._count(views)
-        results = {}
-        for name, (dtype, dims) in self.outputs.items():
-            shape = tuple(-d * count if d < 0 else d for d in dims)
-            if out and name in out:
-                results[name] = view(out[name], f"output '{name}'", write=True)
-            else:
-                results[name] = view(np.empty(shape, DTYPES[dtype]), name, write=True)
+        if out is None:
+            out = {}
+        self._check_names(out)
+        results = {name: self._result(name, count, out) for name in self.outputs}
         with self._guard:
             for start in range(0, max(count, 1), self.batch):
                 self._run(views, results, start, min(self.batch, count - start))
             check(lib.clt_predictor_wait(self._core.use()))
-        made = {name: out[name] if out and name in out else result.source for name, result in results.items()}
+        made = {name: out[name] if name in out else result.source for name, result in results.items()}
         return made if len(made) > 1 else next(iter(made.values()))
+
+    def _check_names(self, out):
+        if not isinstance(out, Mapping):
+            raise failure("invalid_argument", f"out is {type(out).__name__}: give a dict from names of outputs to arrays")
+        for name in out:
+            if name not in self.outputs:
+                raise failure("not_found", f"out has '{name}', but the model has no such output"
+                                           f"{suggestion(str(name), list(self.outputs))}")
+
+    def _result(self, name, count, out):
+        """Returns a view of the array for an output of `count` samples. The library gets the shapes of parts only, so
+        whether these parts lie in the array is checked here."""
+        dtype, dims = self.outputs[name]
+        shape = tuple(-d * count if d < 0 else d for d in dims)
+        if name not in out:
+            return view(np.empty(shape, DTYPES[dtype]), name, write=True)
+        result = view(out[name], f"output '{name}'", write=True)
+        if result.shape is None:
+            if count > self.batch:
+                raise failure("invalid_argument", f"output '{name}' is an OpenCL buffer without a shape, which holds a "
+                                                  f"batch of {self.batch} samples and not {count}: give a clt.Buffer")
+            return result
+        if result.shape != shape:
+            raise failure("shape", f"output '{name}' is {list(result.shape)} and must be {list(shape)}")
+        if result.array.dtype != dtype and (not result.on_host or result.array.dtype != _LONGER.get(dtype)):
+            raise failure("invalid_argument", f"output '{name}' has elements {dtype_name(result.array.dtype)}, and must "
+                                              f"have {dtype_name(dtype)}")
+        return result
 
     def _named(self, arrays, named):
         if len(arrays) == 1 and isinstance(arrays[0], dict):
@@ -89,6 +120,10 @@ class Predictor(Handle):
             raise failure("invalid_argument", "arrays of different numbers of samples: "
                           + ", ".join(f"{name} has {n}" for name, n in counts.items()))
         # Inputs of OpenCL buffers have no shape: they hold one run of the whole batch.
+        bare = [name for name, v in views.items() if v.shape is None]
+        if bare and max(counts.values(), default=0) > self.batch:
+            raise failure("invalid_argument", f"input '{bare[0]}' is an OpenCL buffer without a shape, which holds at most "
+                                              f"{self.batch} samples: give a clt.Buffer")
         return next(iter(counts.values()), self.batch if any(v.shape is None for v in views.values()) else 1)
 
     def _run(self, views, results, start, count):
