@@ -148,16 +148,28 @@ class Table(CommandTest):
 
     def test_usage(self):
         data = self.write("houses.csv", self.houses(30))
-        for more, code, says in ((("--class-weights", "balanced"), 2, "no field"),
+        for more, code, says in ((("--class-weights", "balanced"), 2,
+                                  "--class-weights balanced: is for classifiers, and the data have no field label"),
+                                 (("--sample-weights", "balanced"), 2, "--sample-weights balanced: is for classifiers"),
                                  (("--sample-weights", "none"), 2, "no field 'none'"),
                                  (("--sample-weights", "x"), 2, "no number for each sample"),
                                  (("--sample-weights", "y", "--shuffle", "off"), 2, "--shuffle off")):
             with self.subTest(more=more):
                 self.assert_bad(*self.arguments("--data", data, *more, model=MODEL), code=code, says=(says,))
         for more, says in ((("1,2,3",), "4 numbers"), (("1,2,3,-1",), "not negative"),
+                           (("1,2,3,1e39",), "--class-weights 1,2,3,1e39: the weight of class 3 (1e+39) is out of the range"),
+                           (("1e-60,2,3,4",), "the weight of class 0 (1e-60) is out of the range of f32"),
                            (("1,2,3,4", "--precision", "bf16"), "--precision f32")):
             with self.subTest(more=more):
                 self.assert_bad(*self.arguments("--class-weights", *more, model=MODEL), code=2, says=(says,))
+
+    def test_other_delimiter(self):
+        """A new file that separates values otherwise than the training samples."""
+        self.fit(self.write("houses.csv", self.houses(30)))
+        put(self.path("new.csv"), b"size;town\n100;Harbour\n")
+        self.assert_bad("predict", "--checkpoint", self.path("run"), "--devices", DEVICE, "csv:" + self.path("new.csv"), "-o",
+                        self.path("out.csv"), code=1,
+                        says=("has one column only, 'size;town': separate values by ,, as in the training samples",))
 
     def test_inspect(self):
         said = self.run_command("data", "inspect", self.write("houses.csv", self.houses(30))).stdout

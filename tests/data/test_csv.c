@@ -268,6 +268,60 @@ static void test_gzip_and_folders(void **state)
     unlink(name);
 }
 
+/* Numbers whose squares are out of the range of f64. */
+static void test_extreme_numbers(void **state)
+{
+    (void)state;
+    clt_dataset *d = open_as(
+        file("e.csv", "big,small,y\n1e300,0,1\n-1e308,1e-170,2\n1.5e308,2e-170,3\n0,0,1\n", ""),
+        "train", NULL);
+    const float *x = field(d, "x");
+    const double big[] = {1e-8, -1, 1.5}, mean = (.5 + 1e-8) / 3;
+    double spread = 0;
+    for (int i = 0; i < 3; i++)
+        spread += (big[i] - mean) * (big[i] - mean) / 3;
+    for (int i = 0; i < 3; i++) {
+        near(x[2 * i], (big[i] - mean) / sqrt(spread));
+        near(x[2 * i + 1], (i - 1) / sqrt(2. / 3));
+    }
+    clt_dataset_free(d);
+    /* A test row that no f32 can hold. */
+    clt_dataset_options o;
+    clt_dataset_options_init(&o);
+    o.split = "test";
+    assert_int_equal(
+        clt_dataset_open(file("e.csv", "a,y\n0,1\n1e-170,2\n2e-170,3\n1,1\n", ""), &o, &d),
+        CLT_FORMAT);
+    assert_non_null(strstr(clt_error_message(),
+                           "line 5, column 1 ('a'): '1' is too far from the mean of the training "
+                           "samples"));
+}
+
+/* Forms of dates that are refused, and texts that only look like them. */
+static void test_dates(void **state)
+{
+    (void)state;
+    static const char *const dates[] = {"2024-05-31",       "31.5.2024",
+                                        "5/31/24",          "12:30",
+                                        "2024-05-31T12:30", "2024-01",
+                                        "01/2024",          "Jan 5 2024",
+                                        "5-Jan-2024",       "\"Friday, 5 January 2024 12:30\"",
+                                        "\"sept 5, 2024\"", "Dec-24"},
+                             *const names[] = {"2024-25", "2024-13",   "2024-1",
+                                               "Mar",     "Maria 5",   "5 kg",
+                                               "Jan5x",   "Jan 1 2 3", "13/2024"};
+    char text[256];
+    for (size_t i = 0; i < sizeof dates / sizeof *dates; i++) {
+        snprintf(text, sizeof text, "when,y\n%s,1\n%s,2\n%s,3\n", dates[i], dates[i], dates[i]);
+        fails(file("d.csv", text, ""), "column 1 ('when') has dates or times");
+        clt_dataset_free(open_as(file("d.csv", text, "text=when"), "train", NULL));
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(text, sizeof text, "when,y\n%s,1\n%s,2\n%s,3\n", names[i], names[i], names[i]);
+        clt_dataset_free(open_as(file("d.csv", text, ""), "train", NULL));
+    }
+}
+
 static void test_messages(void **state)
 {
     (void)state;
@@ -278,7 +332,20 @@ static void test_messages(void **state)
         {"a,b\n1,2\n\n3,4,5\n", "",
          "line 4, column 3: the row has more than the 2 columns of line 1"},
         {"a,b\n1,2\nNaN,3\n4,5\n", "", "line 3, column 1 ('a'): the value is missing ('NaN')"},
-        {"a,b\n1,2\n3,\n4,5\n", "missing=mean", "line 3, column 2 ('b'): the value is missing"},
+        {"a,b\n1,2\n,3\n4,5\n", "", "train with missing=mean or missing=frequent"},
+        {"a,b\n1,2\n3,\n4,5\n", "missing=mean",
+         "line 3, column 2 ('b'): the value is missing (''), and missing= does not fill a target: "
+         "delete the row"},
+        {"a,w,b\n1,2,3\n3,,4\n4,5,6\n", "field=w,missing=mean",
+         "line 3, column 2 ('w'): the value is missing (''), and missing= does not fill a field"},
+        {"a,w,b\n1,2,3\n3,1e39,4\n4,5,6\n", "field=w",
+         "line 3, column 2 ('w'): '1e39' is out of the range of f32"},
+        {"a,w,b\n1,2,3\n3,1e-50,4\n4,5,6\n", "field=w",
+         "line 3, column 2 ('w'): '1e-50' is out of the range of f32"},
+        {"a,b\n0,2\n4.9e-324,3\n4,5\n", "", "column 1 ('a'): its numbers have the deviation"},
+        {"a,b\n1,1e200\n2,-1e200\n4,5\n", "",
+         "column 2 ('b'): its numbers have the deviation 1e+200, too large to compute with: give "
+         "them in another unit"},
         {"a,b\n1,2\ninf,3\n4,5\n", "", "line 3, column 1 ('a'): 'inf' is not finite"},
         {"a,b\n1,2\n2,1e999\n4,5\n", "", "line 3, column 2 ('b'): '1e999' is not finite"},
         {"a,b\n1,\"2\n3\"\n\"x\"y,3\n", "",
@@ -289,14 +356,27 @@ static void test_messages(void **state)
         {"when,b\n2024-01-02,2\n2024-01-03,2\n2024-01-04,2\n", "", "column 1 ('when') has dates"},
         {"a,b\n1,2\n2,x\n3,4\n", "task=regress", "line 3, column 2 ('b'): 'x' is no number"},
         {"a,a\n1,2\n", "", "line 1, column 2: the name 'a' is that of column 1 too"},
+        {"0,x,0\n1,y,0\n2,z,1\n", "",
+         "column 3: the name '0' is that of column 1 too: rename one, or say header=off"},
+        {",a,b\n0,1,2\n1,2,3\n", "",
+         "line 1, column 1: the header has no name for it: write one (pandas: to_csv(index=False)"},
+        {"a;b\n1;2\n2;3\n", "", "besides the target 'a;b'; did you mean delimiter=;?"},
+        {"a;b\n1,5;2\n2,5;3\n", "", "the 1 columns of line 1; did you mean delimiter=;?"},
+        {"a\tb\n1\t2\n2\t3\n", "target=b", "'b' (target=); did you mean delimiter=tab?"},
+        {"a;b\n1,5;2\n2,5;3\n3,5;4\n", "delimiter=;",
+         "line 2, column 1 ('a'): '1,5' has a comma: write decimals with a point"},
         {"a,b\n", "", "has no rows behind the header"},
         {"", "", "is empty"},
         {"b\n1\n2\n3\n", "", "has no column besides the target 'b'"},
         {"a,b\n1,2\n2,3\n", "target=c", "has no column 'c' (target=)"},
         {"a,b\n1,2\n2,3\n", "trget=b", "no option 'trget'; did you mean target"},
+        {"a,b\n1,2\n2,3\n", "target=a,target=b", "csv: option target is given twice"},
+        {"a,b\n1,2\n2,3\n", "drop=a,drop=b", "option drop is given twice: give it once, columns"},
         {"a,b\n1,2\n2,3\n", "missing=median", "missing=median: must be refuse, mean or frequent"},
         {"a,b\n1,2\n2,3\n", "target", "must be NAME=VALUE"},
-        {"a,b\n\xff,2\nx,3\ny,1\n", "", "is not UTF-8"},
+        {"a,b\nx,3\n\xff,2\ny,1\n", "",
+         "m.csv: line 3, column 1 ('a'): the text is not UTF-8: convert the file"},
+        {"a,\xe9\nx,3\nz,2\ny,1\n", "", "m.csv: line 1, column 2: the name is not UTF-8"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         fails(file("m.csv", cases[i].text, cases[i].options), cases[i].says);
@@ -315,7 +395,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_numbers),  cmocka_unit_test(test_validation),
         cmocka_unit_test(test_labels),   cmocka_unit_test(test_gzip_and_folders),
-        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_messages), cmocka_unit_test(test_extreme_numbers),
+        cmocka_unit_test(test_dates),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

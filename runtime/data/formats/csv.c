@@ -42,12 +42,20 @@ static bool is_target(const clt_csv_column *c)
 static clt_status find_by_name(making *m)
 {
     const clt_csv_table *t = m->table;
+    const char delimiter[] = {m->columns->delimiter, '\0'};
     for (int64_t i = 0; i < m->columns->count; i++) {
         const clt_csv_column *c = &m->columns->list[i];
         for (int64_t k = 0; m->place[i] < 0 && k < t->columns; k++)
             m->place[i] = !strcmp(t->names[k], c->name) ? k : -1;
         const bool may_lack = is_target(c) || c->kind == CLT_CSV_FIELD;
         if (m->place[i] < 0 && c->kind != CLT_CSV_DROPPED && !(m->all && may_lack)) {
+            if (*clt_csv_delimiter_hint(t))
+                return clt_fail(
+                    CLT_FORMAT,
+                    "%s: line %lld: has one column only, '%.80s': separate values by %s, as in "
+                    "the training samples",
+                    t->path, (long long)t->lines[0], t->names[0],
+                    *delimiter == '\t' ? "tabs" : delimiter);
             const char *near = clt_nearest(c->name, (const char *const *)t->names, (int)t->columns);
             return clt_fail(CLT_FORMAT,
                             "%s: line %lld: has no column '%s', which the training samples "
@@ -91,7 +99,7 @@ static clt_status number_of(const making *m, const clt_csv_column *c, int64_t ro
     if (!clt_csv_is_missing(clt_csv_text(m->table, row, place)))
         return clt_csv_cell_number(m->table, row, place, value);
     *value = c->fill;
-    return c->fills ? CLT_OK : clt_csv_fail_missing(m->table, row, place);
+    return c->fills ? CLT_OK : clt_csv_fail_missing(m->table, row, place, c->kind);
 }
 
 /* Returns the number of the cell's name, or -1 if it is unknown. */
@@ -103,7 +111,7 @@ static clt_status name_of(const making *m, const clt_csv_column *c, int64_t row,
     if (*number >= 0 || !clt_csv_is_missing(text))
         return CLT_OK;
     *number = (int64_t)c->fill;
-    return c->fills ? CLT_OK : clt_csv_fail_missing(m->table, row, place);
+    return c->fills ? CLT_OK : clt_csv_fail_missing(m->table, row, place, c->kind);
 }
 
 static clt_status put_column(const making *m, int64_t column, float *x, int64_t width)
@@ -118,7 +126,7 @@ static clt_status put_column(const making *m, int64_t column, float *x, int64_t 
             continue;
         if (c->kind == CLT_CSV_NUMBER) {
             CLT_TRY(number_of(m, c, row, place, &value));
-            *x = (float)((value - c->mean) / c->std);
+            CLT_TRY(clt_csv_scale(m->table, row, place, c, value, x));
             x += width;
             continue;
         }
@@ -166,11 +174,10 @@ static clt_status put_target(const making *m, int64_t row, float *y, int32_t *la
     double value;
     if (clt_csv_is_missing(text) &&
         (m->target->kind == CLT_CSV_TARGET || clt_csv_name_number(m->target, text) < 0))
-        return clt_csv_fail_missing(m->table, row, m->target_place);
+        return clt_csv_fail_missing(m->table, row, m->target_place, m->target->kind);
     if (m->target->kind == CLT_CSV_TARGET) {
         CLT_TRY(clt_csv_cell_number(m->table, row, m->target_place, &value));
-        *y = (float)((value - m->target->mean) / m->target->std);
-        return CLT_OK;
+        return clt_csv_scale(m->table, row, m->target_place, m->target, value, y);
     }
     *label = (int32_t)clt_csv_name_number(m->target, text);
     return *label >= 0 ? CLT_OK
@@ -223,16 +230,13 @@ static clt_status add_fields(const making *m, clt_dataset *d)
 {
     for (int64_t i = 0; i < m->columns->count; i++) {
         void *data;
-        double value;
         int64_t at = 0;
         if (m->columns->list[i].kind != CLT_CSV_FIELD || m->place[i] < 0)
             continue;
         CLT_TRY(clt_dataset_add_owned(d, m->columns->list[i].name, CLT_F32, 0, NULL, &data));
         for (int64_t row = 0; row < m->table->rows; row++)
-            if (m->rows[row]) {
-                CLT_TRY(clt_csv_cell_number(m->table, row, m->place[i], &value));
-                ((float *)data)[at++] = (float)value;
-            }
+            if (m->rows[row])
+                CLT_TRY(clt_csv_cell_field(m->table, row, m->place[i], (float *)data + at++));
     }
     return CLT_OK;
 }

@@ -2,6 +2,7 @@
 #include "data/formats/csv_columns.h"
 
 #include <ctype.h>
+#include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -11,6 +12,12 @@
 #include "base/error.h"
 
 enum { MOST_NAMES = 1000, MOST_CLASSES = 100000 };
+
+/* Bounds of a target's deviation. */
+#define SMALLEST_SPREAD 1e-150
+#define LARGEST_SPREAD 1e150
+
+#define TO_UTF8 "convert the file, as with iconv -f LATIN1 -t UTF-8"
 
 int clt_csv_is_missing(const char *text)
 {
@@ -27,12 +34,17 @@ int clt_csv_is_missing(const char *text)
              (long long)clt_csv_line(table, row), (long long)(column) + 1, (table)->names[column], \
              __VA_ARGS__)
 
-clt_status clt_csv_fail_missing(const clt_csv_table *t, int64_t row, int64_t column)
+clt_status clt_csv_fail_missing(const clt_csv_table *t, int64_t row, int64_t column,
+                                clt_csv_kind kind)
 {
+    if (kind == CLT_CSV_NUMBER || kind == CLT_CSV_CATEGORY)
+        return FAIL_AT(t, row, column,
+                       "the value is missing ('%s'): train with missing=mean or missing=frequent "
+                       "to fill it, or with drop=%s to leave the column out",
+                       clt_csv_text(t, row, column), t->names[column]);
     return FAIL_AT(t, row, column,
-                   "the value is missing ('%s'): missing=mean or missing=frequent fills features, "
-                   "drop=%s leaves the column out",
-                   clt_csv_text(t, row, column), t->names[column]);
+                   "the value is missing ('%s'), and missing= does not fill a %s: delete the row",
+                   clt_csv_text(t, row, column), kind == CLT_CSV_FIELD ? "field" : "target");
 }
 
 clt_status clt_csv_cell_number(const clt_csv_table *t, int64_t row, int64_t column, double *value)
@@ -42,6 +54,35 @@ clt_status clt_csv_cell_number(const clt_csv_table *t, int64_t row, int64_t colu
         return FAIL_AT(t, row, column, "'%.80s' is no number", text);
     if (!isfinite(*value))
         return FAIL_AT(t, row, column, "'%.80s' is not finite", text);
+    return CLT_OK;
+}
+
+clt_status clt_csv_cell_field(const clt_csv_table *t, int64_t row, int64_t column, float *value)
+{
+    double number;
+    if (clt_csv_is_missing(clt_csv_text(t, row, column)))
+        return clt_csv_fail_missing(t, row, column, CLT_CSV_FIELD);
+    CLT_TRY(clt_csv_cell_number(t, row, column, &number));
+    if (fabs(number) > FLT_MAX || (number != 0 && fabs(number) < FLT_MIN))
+        return FAIL_AT(t, row, column,
+                       "'%.80s' is out of the range of f32: give the column in another unit",
+                       clt_csv_text(t, row, column));
+    *value = (float)number;
+    return CLT_OK;
+}
+
+clt_status clt_csv_scale(const clt_csv_table *t, int64_t row, int64_t column,
+                         const clt_csv_column *c, double value, float *out)
+{
+    double scaled = (value - c->mean) / c->std;
+    if (!isfinite(value - c->mean)) /* numbers near the end of f64's range */
+        scaled = (value / 4 - c->mean / 4) / (c->std / 4);
+    if (!(fabs(scaled) <= FLT_MAX))
+        return FAIL_AT(t, row, column,
+                       "'%.80s' is too far from the mean of the training samples (%.3g, deviation "
+                       "%.3g) for f32: correct it, or delete the row",
+                       clt_csv_text(t, row, column), c->mean, c->std);
+    *out = (float)scaled;
     return CLT_OK;
 }
 
@@ -63,6 +104,14 @@ int64_t clt_csv_features(const clt_csv_column *column)
            : column->kind != CLT_CSV_CATEGORY ? 0
            : column->index                    ? 1
                                               : column->n_names;
+}
+
+static bool is_listed(char *const *names, int count, const char *name)
+{
+    for (int i = 0; i < count; i++)
+        if (!strcmp(names[i], name))
+            return true;
+    return false;
 }
 
 /* --- values of a column ----------------------------------------------------------------------- */
@@ -131,22 +180,42 @@ static int by_number_of_text(const void *a, const void *b)
 
 /* --- numbers ---------------------------------------------------------------------------------- */
 
-static void measure(clt_csv_column *c, values *v, clt_csv_missing missing)
+/* Finds mean and deviation by Welford's method. Numbers are first divided by the power of two above
+ * the largest one, which is exact. Otherwise squares of 1e200 or 1e-200 would be infinite or 0. */
+static void find_spread(clt_csv_column *c, const values *v)
 {
-    double spread = 0;
-    c->mean = 0;
-    for (int64_t i = 0; i < v->n_numbers; i++) { /* Welford */
-        const double delta = v->numbers[i] - c->mean;
-        c->mean += delta / (double)(i + 1);
-        spread += delta * (v->numbers[i] - c->mean);
+    double largest = 0, mean = 0, spread = 0;
+    int exponent;
+    for (int64_t i = 0; i < v->n_numbers; i++)
+        largest = fmax(largest, fabs(v->numbers[i]));
+    frexp(largest, &exponent);
+    for (int64_t i = 0; i < v->n_numbers; i++) {
+        const double number = ldexp(v->numbers[i], -exponent), delta = number - mean;
+        mean += delta / (double)(i + 1);
+        spread += delta * (number - mean);
     }
-    c->std = sqrt(spread / (double)v->n_numbers);
-    if (!(c->std > 0) || !isfinite(c->std))
-        c->std = 1; /* a constant becomes 0 */
+    c->mean = ldexp(mean, exponent);
+    c->std = spread > 0 ? ldexp(sqrt(spread / (double)v->n_numbers), exponent)
+                        : 1; /* a constant becomes 0 */
+}
+
+static clt_status measure(const clt_csv_table *t, int64_t column, clt_csv_column *c, values *v,
+                          clt_csv_missing missing)
+{
+    const bool target = c->kind == CLT_CSV_TARGET;
+    find_spread(c, v);
+    /* Metrics square errors in the target's unit. */
+    if (!isnormal(c->std) || (target && (c->std < SMALLEST_SPREAD || c->std > LARGEST_SPREAD)))
+        return clt_fail(CLT_FORMAT,
+                        "%s: column %lld ('%s'): its numbers have the deviation %.3g, too %s to "
+                        "compute with: give them in another unit%s%s",
+                        t->path, (long long)column + 1, c->name, c->std,
+                        c->std < 1 ? "small" : "large",
+                        target ? "" : ", or leave them out with drop=", target ? "" : c->name);
     c->fills = missing != CLT_CSV_REFUSE;
     c->fill = c->mean;
     if (missing != CLT_CSV_FREQUENT)
-        return;
+        return CLT_OK;
     qsort(v->numbers, (size_t)v->n_numbers, sizeof *v->numbers, by_number);
     for (int64_t i = 0, most = 0, end; i < v->n_numbers; i = end) {
         for (end = i; end < v->n_numbers && v->numbers[end] == v->numbers[i];)
@@ -156,29 +225,10 @@ static void measure(clt_csv_column *c, values *v, clt_csv_missing missing)
             c->fill = v->numbers[i];
         }
     }
+    return CLT_OK;
 }
 
 /* --- names ------------------------------------------------------------------------------------ */
-
-/* Whether a text looks like a date or a time: 2024-05-31, 31.5.2024, 5/31/24, 12:30. */
-static bool is_date(const char *text)
-{
-    int groups = 0;
-    char between = '\0';
-    for (;;) {
-        size_t digits = strspn(text, "0123456789");
-        if (digits < 1 || digits > 4)
-            return false;
-        groups++;
-        text += digits;
-        if (groups > 1 && (!*text || *text == ' ' || *text == 'T') &&
-            (groups == 3 || between == ':'))
-            return true;
-        if (!*text || !strchr("-/.:", *text) || (between && *text != between))
-            return false;
-        between = *text++;
-    }
-}
 
 /* Names are texts that differ. `sorted` is their order for searches. */
 static clt_status set_names(clt_csv_column *c, const char **texts, int64_t count, bool numbers)
@@ -225,19 +275,29 @@ clt_status clt_csv_sort_names(clt_csv_column *c)
     return CLT_OK;
 }
 
+/* Checkpoints keep names as JSON. */
+static clt_status check_utf8(const clt_csv_table *t, int64_t column, const unsigned char *rows)
+{
+    for (int64_t i = 0; i < t->rows; i++)
+        if (rows[i] && !clt_csv_is_utf8(clt_csv_text(t, i, column)))
+            return FAIL_AT(t, i, column, "the text is not UTF-8: %s", TO_UTF8);
+    return CLT_OK;
+}
+
 static clt_status find_names(const clt_csv_table *t, int64_t column, const clt_csv_options *o,
-                             values *v, clt_csv_column *c)
+                             const unsigned char *rows, values *v, clt_csv_column *c)
 {
     const bool label = c->kind == CLT_CSV_LABEL;
     const int64_t limit = label ? MOST_CLASSES : MOST_NAMES;
-    bool dates = !label;
+    bool dates = !label && !is_listed(o->text, o->n_text, c->name);
+    CLT_TRY(check_utf8(t, column, rows));
     for (int64_t i = 0; dates && i < v->count; i++)
-        dates = is_date(v->texts[i]);
+        dates = clt_csv_is_date(v->texts[i]);
     if (dates)
         return clt_fail(CLT_FORMAT,
                         "%s: column %lld ('%s') has dates or times, as '%.40s': leave it out with "
-                        "drop=%s, or make numbers of them",
-                        t->path, (long long)column + 1, c->name, v->texts[0], c->name);
+                        "drop=%s, make numbers of them, or say text=%s if they are names",
+                        t->path, (long long)column + 1, c->name, v->texts[0], c->name, c->name);
     CLT_TRY(set_names(c, v->texts, v->count, v->n_numbers == v->count));
     if (c->n_names > limit)
         return clt_fail(CLT_FORMAT,
@@ -252,14 +312,6 @@ static clt_status find_names(const clt_csv_table *t, int64_t column, const clt_c
 
 /* --- columns ---------------------------------------------------------------------------------- */
 
-static bool is_listed(char *const *names, int count, const char *name)
-{
-    for (int i = 0; i < count; i++)
-        if (!strcmp(names[i], name))
-            return true;
-    return false;
-}
-
 /* A column with a few texts among numbers has probably mistakes in it. */
 static clt_status check_mixed(const clt_csv_table *t, int64_t column, const values *v)
 {
@@ -272,6 +324,30 @@ static clt_status check_mixed(const clt_csv_table *t, int64_t column, const valu
                    t->names[column]);
 }
 
+static bool has_comma(const char *text)
+{
+    static const char digits[] = "0123456789";
+    text += *text == '-' || *text == '+';
+    const size_t whole = strspn(text, digits);
+    const size_t rest = text[whole] == ',' ? strspn(text + whole + 1, digits) : 0;
+    return whole && rest && !text[whole + 1 + rest];
+}
+
+/* Numbers such as 1,5 would become names. */
+static clt_status check_commas(const clt_csv_table *t, int64_t column, const values *v)
+{
+    double number;
+    if (v->other < 0)
+        return CLT_OK;
+    for (int64_t i = 0; i < v->count; i++)
+        if (!has_comma(v->texts[i]) && !clt_csv_number(v->texts[i], &number))
+            return CLT_OK;
+    return FAIL_AT(t, v->other, column,
+                   "'%.80s' has a comma: write decimals with a point, and thousands without a "
+                   "separator, or say text=%s if they are names",
+                   clt_csv_text(t, v->other, column), t->names[column]);
+}
+
 static clt_status check_any(const clt_csv_table *t, int64_t column, const values *v)
 {
     return v->count ? CLT_OK
@@ -282,19 +358,24 @@ static clt_status check_any(const clt_csv_table *t, int64_t column, const values
 }
 
 static clt_status find_column(const clt_csv_table *t, const clt_csv_options *o, int64_t column,
-                              bool target, values *v, clt_csv_column *c)
+                              bool target, const unsigned char *rows, values *v, clt_csv_column *c)
 {
     const bool text = is_listed(o->text, o->n_text, c->name);
     const bool field = !target && is_listed(o->field, o->n_field, c->name);
     CLT_TRY(check_any(t, column, v));
     if (v->missing >= 0 && (target || field || o->missing == CLT_CSV_REFUSE))
-        return clt_csv_fail_missing(t, v->missing, column);
+        return clt_csv_fail_missing(t, v->missing, column,
+                                    target  ? CLT_CSV_TARGET
+                                    : field ? CLT_CSV_FIELD
+                                            : CLT_CSV_NUMBER);
     if (field) {
         double value;
         c->kind = CLT_CSV_FIELD;
         return v->other < 0 ? CLT_OK : clt_csv_cell_number(t, v->other, column, &value);
     }
     const bool label = target && (o->classify == 1 || (o->classify < 0 && (text || v->other >= 0)));
+    if (!text && o->classify != 1)
+        CLT_TRY(check_commas(t, column, v));
     if (!text && !label)
         CLT_TRY(check_mixed(t, column, v));
     if (target && !label && v->other >= 0) {
@@ -307,9 +388,8 @@ static clt_status find_column(const clt_csv_table *t, const clt_csv_options *o, 
               : number ? CLT_CSV_NUMBER
                        : CLT_CSV_CATEGORY;
     if (c->kind == CLT_CSV_LABEL || c->kind == CLT_CSV_CATEGORY)
-        return find_names(t, column, o, v, c);
-    measure(c, v, target ? CLT_CSV_REFUSE : o->missing);
-    return CLT_OK;
+        return find_names(t, column, o, rows, v, c);
+    return measure(t, column, c, v, target ? CLT_CSV_REFUSE : o->missing);
 }
 
 static clt_status find_name(const clt_csv_table *t, const char *option, const char *name,
@@ -321,8 +401,9 @@ static clt_status find_name(const clt_csv_table *t, const char *option, const ch
             return CLT_OK;
         }
     const char *near = clt_nearest(name, (const char *const *)t->names, (int)t->columns);
-    return clt_fail(CLT_NOT_FOUND, "%s: has no column '%s' (%s=)%s%s%s", t->path, name, option,
-                    near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    return clt_fail(CLT_NOT_FOUND, "%s: has no column '%s' (%s=)%s%s%s%s", t->path, name, option,
+                    near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "",
+                    near ? "" : clt_csv_delimiter_hint(t));
 }
 
 /* Marks dropped columns, and finds the target: the last column that is left if none is named. */
@@ -362,17 +443,20 @@ clt_status clt_csv_columns_find(const clt_csv_table *t, const clt_csv_options *o
         values v = {0};
         c->name = clt_strdup(t->names[i]);
         status = c->name ? CLT_OK : CLT_OUT_OF_MEMORY;
+        if (status == CLT_OK && !clt_csv_is_utf8(c->name))
+            status = clt_fail(CLT_FORMAT, "%s: line %lld, column %lld: the name is not UTF-8: %s",
+                              t->path, (long long)t->lines[0], (long long)i + 1, TO_UTF8);
         if (dropped[i])
             continue;
         CLT_NEXT(status, collect(t, i, rows, &v));
-        CLT_NEXT(status, find_column(t, o, i, i == target, &v, c));
+        CLT_NEXT(status, find_column(t, o, i, i == target, rows, &v, c));
         out->features += clt_csv_features(c);
         values_free(&v);
     }
     clt_free(dropped);
     if (status == CLT_OK && !out->features)
-        status = clt_fail(CLT_FORMAT, "%s: has no column besides the target '%s'", t->path,
-                          t->names[target]);
+        status = clt_fail(CLT_FORMAT, "%s: has no column besides the target '%s'%s", t->path,
+                          t->names[target], clt_csv_delimiter_hint(t));
     return status;
 }
 
@@ -380,10 +464,8 @@ static clt_status refit_column(const clt_csv_table *t, const clt_csv_options *o,
                                values *v, clt_csv_column *c)
 {
     CLT_TRY(check_any(t, column, v));
-    if (c->kind != CLT_CSV_CATEGORY) {
-        measure(c, v, c->kind == CLT_CSV_TARGET ? CLT_CSV_REFUSE : o->missing);
-        return CLT_OK;
-    }
+    if (c->kind != CLT_CSV_CATEGORY)
+        return measure(t, column, c, v, c->kind == CLT_CSV_TARGET ? CLT_CSV_REFUSE : o->missing);
     int64_t *counts = clt_calloc((size_t)c->n_names, sizeof *counts), most = 0;
     CLT_TRY_MEMORY(counts);
     for (int64_t i = 0; i < v->count; i++)

@@ -77,8 +77,25 @@ void clt_csv_columns_free(clt_csv_columns *columns);
 /* Whether a text stands for a missing value. */
 int clt_csv_is_missing(const char *text);
 
-/* Fails because the cell is missing, and says what to do. */
-clt_status clt_csv_fail_missing(const clt_csv_table *table, int64_t row, int64_t column);
+/* Whether a text looks like a date or a time (docs/data.md lists the forms). */
+int clt_csv_is_date(const char *text);
+
+/* Whether JSON can keep a text. */
+int clt_csv_is_utf8(const char *text);
+
+/* Fails because the cell is missing, and says what to do. `kind`: the column's. */
+clt_status clt_csv_fail_missing(const clt_csv_table *table, int64_t row, int64_t column,
+                                clt_csv_kind kind);
+
+/* Reads the number of a column that is a field. Errors: FORMAT (none, or out of f32's range; names
+ * line and column). */
+clt_status clt_csv_cell_field(const clt_csv_table *table, int64_t row, int64_t column,
+                              float *value);
+
+/* Computes (value - mean) / std for the cell's number. Errors: FORMAT (out of f32's range; names
+ * line and column). */
+clt_status clt_csv_scale(const clt_csv_table *table, int64_t row, int64_t column,
+                         const clt_csv_column *c, double value, float *out);
 
 /* Reads a number. Errors: FORMAT (none, or not finite; names line and column). */
 clt_status clt_csv_cell_number(const clt_csv_table *table, int64_t row, int64_t column,

@@ -12,6 +12,13 @@
 static const char *const kinds[] = {"dropped", "number", "category", "label", "target", "field"};
 enum { KINDS = sizeof kinds / sizeof *kinds, MOST_COLUMNS = 16384, MOST_NAMES = 100000 };
 
+int clt_csv_is_utf8(const char *text)
+{
+    json_t *string = json_string(text);
+    json_decref(string);
+    return string != NULL;
+}
+
 static json_t *write_column(const clt_csv_column *c)
 {
     json_t *out = json_pack("{s:s, s:s}", "name", c->name, "kind", kinds[c->kind]);
@@ -43,10 +50,7 @@ clt_status clt_csv_columns_write(const clt_csv_columns *columns, char **json)
     for (int64_t i = 0; i < columns->count; i++)
         if (json_array_append_new(list, write_column(&columns->list[i]))) {
             json_decref(list);
-            return clt_fail(CLT_FORMAT,
-                            "csv: column %lld: its name or a text is not UTF-8, which a checkpoint "
-                            "cannot keep: convert the file, as with iconv",
-                            (long long)i + 1);
+            return CLT_OUT_OF_MEMORY; /* names are UTF-8 */
         }
     json_t *all = json_pack("{s:s, s:b, s:o}", "delimiter", delimiter, "header", columns->header,
                             "columns", list);

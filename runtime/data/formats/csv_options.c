@@ -55,7 +55,19 @@ static clt_status read_names(char *value, char ***list, int *n, int *room)
     return CLT_OK;
 }
 
-static clt_status read_option(const char *name, char *value, clt_csv_options *o)
+/* Each option is one bit in *given. A second value would replace the first one silently. */
+static clt_status check_once(int option, const char *name, unsigned *given)
+{
+    const unsigned bit = 1u << option;
+    if (*given & bit)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "csv: option %s is given twice: give it once, columns with | between them",
+                        name);
+    *given |= bit;
+    return CLT_OK;
+}
+
+static clt_status read_option(const char *name, char *value, unsigned *given, clt_csv_options *o)
 {
     static const char *const names[] = {"target",  "task",       "drop",   "text",     "field",
                                         "missing", "categories", "header", "delimiter"};
@@ -66,6 +78,9 @@ static clt_status read_option(const char *name, char *value, clt_csv_options *o)
     static const int numbers[] = {0, 1, 2}, opposite[] = {1, 0};
     enum { NAMES = sizeof names / sizeof *names };
     int number = 0;
+    for (int i = 0; i < NAMES; i++)
+        if (!strcmp(name, names[i]))
+            CLT_TRY(check_once(i, name, given));
     if (!strcmp(name, "drop"))
         return read_names(value, &o->drop, &o->n_drop, &o->room_drop);
     if (!strcmp(name, "text"))
@@ -74,7 +89,6 @@ static clt_status read_option(const char *name, char *value, clt_csv_options *o)
         return read_names(value, &o->field, &o->n_field, &o->room_field);
     decode(value);
     if (!strcmp(name, "target")) {
-        clt_free(o->target);
         o->target = clt_strdup(value);
         return o->target ? CLT_OK : CLT_OUT_OF_MEMORY;
     }
@@ -108,6 +122,7 @@ static clt_status read_option(const char *name, char *value, clt_csv_options *o)
 
 clt_status clt_csv_options_read(const char *text, clt_csv_options *out)
 {
+    unsigned given = 0;
     *out = (clt_csv_options){.delimiter = ',', .header = -1, .classify = -1};
     out->path = clt_strdup(text);
     CLT_TRY_MEMORY(out->path);
@@ -124,7 +139,7 @@ clt_status clt_csv_options_read(const char *text, clt_csv_options *out)
                             "csv: option '%s': must be NAME=VALUE, as in csv:FILE?target=price",
                             next);
         *equals = '\0';
-        CLT_TRY(read_option(next, equals + 1, out));
+        CLT_TRY(read_option(next, equals + 1, &given, out));
         next = comma ? comma + 1 : NULL;
     }
     return CLT_OK;

@@ -19,6 +19,15 @@ int64_t clt_csv_line(const clt_csv_table *t, int64_t row)
     return t->lines[row + t->header];
 }
 
+const char *clt_csv_delimiter_hint(const clt_csv_table *t)
+{
+    const char *first = t->columns == 1 && t->n_cells ? t->texts + t->cells[0] : "";
+    return strchr(first, ';')    ? "; did you mean delimiter=;?"
+           : strchr(first, '\t') ? "; did you mean delimiter=tab?"
+           : strchr(first, '|')  ? "; did you mean delimiter=|?"
+                                 : "";
+}
+
 void clt_csv_free(clt_csv_table *t)
 {
     for (int64_t c = 0; t->names && c < t->columns; c++)
@@ -123,9 +132,9 @@ static clt_status add_cell(reading *r, const char *text, size_t length)
     if (t->n_lines && r->count == t->columns)
         return clt_fail(CLT_FORMAT,
                         "%s: line %lld, column %lld: the row has more than the %lld columns of "
-                        "line %lld",
+                        "line %lld%s",
                         t->path, (long long)r->begun, (long long)r->count + 1,
-                        (long long)t->columns, (long long)t->lines[0]);
+                        (long long)t->columns, (long long)t->lines[0], clt_csv_delimiter_hint(t));
     if (r->count == MOST_COLUMNS)
         return clt_fail(CLT_FORMAT, "%s: line %lld: has more than %d columns", t->path,
                         (long long)r->begun, MOST_COLUMNS);
@@ -241,15 +250,19 @@ static clt_status name_columns(clt_csv_table *t, int header)
         snprintf(number, sizeof number, "%lld", (long long)c + 1);
         const char *name = t->header ? t->texts + t->cells[c] : number;
         if (!*name)
-            return clt_fail(CLT_FORMAT, "%s: line %lld, column %lld: the header has no name for it",
-                            t->path, (long long)t->lines[0], (long long)c + 1);
+            return clt_fail(CLT_FORMAT,
+                            "%s: line %lld, column %lld: the header has no name for it: write one "
+                            "(pandas: to_csv(index=False) leaves the index out)%s",
+                            t->path, (long long)t->lines[0], (long long)c + 1,
+                            header < 0 ? ", or say header=off if the line has values" : "");
         for (int64_t i = 0; i < c; i++)
             if (!strcmp(t->names[i], name))
                 return clt_fail(CLT_FORMAT,
                                 "%s: line %lld, column %lld: the name '%s' is that of column %lld "
-                                "too",
+                                "too: rename one%s",
                                 t->path, (long long)t->lines[0], (long long)c + 1, name,
-                                (long long)i + 1);
+                                (long long)i + 1,
+                                header < 0 ? ", or say header=off if the line has values" : "");
         CLT_TRY_MEMORY(t->names[c] = clt_strdup(name));
     }
     return CLT_OK;

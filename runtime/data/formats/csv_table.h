@@ -38,6 +38,9 @@ const char *clt_csv_text(const clt_csv_table *table, int64_t row, int64_t column
 /* Returns the line on which a row begins. */
 int64_t clt_csv_line(const clt_csv_table *table, int64_t row);
 
+/* Returns "; did you mean delimiter=;?" if the only column looks like several, else "". */
+const char *clt_csv_delimiter_hint(const clt_csv_table *table);
+
 /* Reads a number as C writes it, whatever the locale. Returns whether the whole text is one; it may
  * be infinite. */
 int clt_csv_number(const char *text, double *value);

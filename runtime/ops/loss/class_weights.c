@@ -4,6 +4,7 @@
  * log_softmax(logits). PyTorch's mean divides it by the sum of w h. Rows of ignored labels have no
  * one in h.
  */
+#include <float.h>
 #include <math.h>
 
 #include "base/alloc.h"
@@ -23,12 +24,12 @@ static clt_status check(const clt_value *logits, const clt_value *labels,
                         "reshape others");
     double sum = 0;
     for (int64_t c = 0; c < x->dims[1]; c++) {
-        if (!isfinite(o->class_weights[c]) || o->class_weights[c] < 0)
-            return clt_fail(
-                CLT_INVALID_ARGUMENT,
-                "cross_entropy: the weight of class %lld is %g: must be finite, and not "
-                "negative",
-                (long long)c, o->class_weights[c]);
+        const double w = o->class_weights[c];
+        if (w != 0 && !(w >= FLT_MIN && w <= FLT_MAX))
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "cross_entropy: the weight of class %lld is %g: must be 0, or a "
+                            "positive number in the range of f32",
+                            (long long)c, w);
         sum += o->class_weights[c];
     }
     return sum > 0

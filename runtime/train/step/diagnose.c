@@ -89,7 +89,11 @@ static const char *describe(const clt_plan *plan, const clt_value *v, char *text
     if (v->kind == CLT_VALUE_INTERMEDIATE)
         snprintf(text, bytes, "the output of node %s", v->producer->name);
     else
-        snprintf(text, bytes, "%s %s", v->kind == CLT_VALUE_INPUT ? "input" : "parameter", v->name);
+        snprintf(text, bytes, "%s %s",
+                 v->kind == CLT_VALUE_INPUT   ? "input"
+                 : v->kind == CLT_VALUE_STATE ? "state"
+                                              : "parameter",
+                 v->name);
     return text;
 }
 
@@ -177,8 +181,10 @@ clt_status clt_diagnosis_inspect(search *s, const clt_session_device *sd, const 
 {
     for (int n = i->first; n < i->end; n++) {
         const clt_node *node = sd->plan->nodes[n].node;
+        /* An infinite constant may be right, as in a mask. What it spoils is named instead. */
         for (int j = 0; j < node->n_in && !*found; j++)
-            if (node->in[j] && node->in[j]->kind != CLT_VALUE_INTERMEDIATE)
+            if (node->in[j] && node->in[j]->kind != CLT_VALUE_INTERMEDIATE &&
+                node->in[j]->kind != CLT_VALUE_CONSTANT)
                 CLT_TRY(look_at(s, sd, run, node->in[j], found));
         for (int j = 0; j < node->n_out && !node->op->view && !*found; j++) {
             CLT_TRY(look_at(s, sd, run, node->out[j], found));

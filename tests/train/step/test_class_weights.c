@@ -206,26 +206,30 @@ static void test_stray_label(void **state)
     clt_step_result_init(&result);
     ok(clt_trainer_step(l.trainer, &batch, NULL));
     assert_int_equal(clt_trainer_result(l.trainer, 0, &result), CLT_NONFINITE);
+    /* The loss has a constant NaN for such labels. It has no name, and is not the cause. */
+    if (!strstr(clt_error_message(), "step 1: the output of node ") ||
+        !strstr(clt_error_message(), " is not finite in sample 1 of the batch"))
+        fail_msg("%s", clt_error_message());
     lab_close(&l);
 }
 
 static void test_errors(void **state)
 {
     (void)state;
-    const double negative[] = {1, -1}, zeros[] = {0, 0};
+    const double bad[][2] = {{1, -1}, {0, 0}, {1e39, 1}, {1, 1e-60}, {0, 0}};
     const int64_t dims[] = {CLT_BATCH, 2, 3};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         clt_graph *graph;
         clt_value *sum, *weight;
         clt_cross_entropy_options o;
         clt_cross_entropy_options_init(&o);
         ok(clt_graph_create(&graph));
-        o.class_weights = i ? zeros : negative;
-        clt_value *x = clt_input(graph, "x", CLT_F32, i < 2 ? 2 : 3, dims);
+        o.class_weights = bad[i];
+        clt_value *x = clt_input(graph, "x", CLT_F32, i < 4 ? 2 : 3, dims);
         const int64_t label_dims[] = {CLT_BATCH, 3};
-        clt_value *y = clt_input(graph, "y", CLT_I32, i < 2 ? 1 : 2, label_dims);
+        clt_value *y = clt_input(graph, "y", CLT_I32, i < 4 ? 1 : 2, label_dims);
         assert_int_equal(clt_cross_entropy(x, y, &o, &sum, &weight),
-                         i < 2 ? CLT_INVALID_ARGUMENT : CLT_SHAPE);
+                         i < 4 ? CLT_INVALID_ARGUMENT : CLT_SHAPE);
         assert_true(!sum && !weight);
         clt_graph_destroy(graph);
     }

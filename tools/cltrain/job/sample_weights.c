@@ -1,5 +1,6 @@
 #include "job/sample_weights.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -44,6 +45,10 @@ static int read_numbers(const job *j, const char *option, const char *field, int
     int number;
     int64_t bytes;
     clt_dtype dtype;
+    if (labels && clt_dataset_find_field(j->train, field, &number) != CLT_OK)
+        return usage_error("--%s balanced: is for classifiers, and the data have no field %s with "
+                           "classes (csv: targets of numbers are classes with task=classify)",
+                           option, field);
     TRY(name_failure(clt_dataset_find_field(j->train, field, &number)));
     TRY(library_failure(
         clt_dataset_field_info(j->train, number, NULL, &dtype, NULL, NULL, &bytes)));
@@ -83,11 +88,15 @@ static int read_list(const char *text, int64_t classes, double **weights)
         char *end;
         (*weights)[c] = strtod(next, &end);
         const int last = c == classes - 1;
-        if (end == next || !isfinite((*weights)[c]) || (*weights)[c] < 0 ||
-            *end != (last ? '\0' : ','))
+        const double weight = (*weights)[c];
+        if (end == next || !isfinite(weight) || weight < 0 || *end != (last ? '\0' : ','))
             return usage_error("--class-weights %s: must be balanced, or %" PRId64
                                " numbers that are not negative, separated by commas",
                                text, classes);
+        if (weight != 0 && !(weight >= FLT_MIN && weight <= FLT_MAX))
+            return usage_error("--class-weights %s: the weight of class %" PRId64
+                               " (%g) is out of the range of f32 (%.2g to %.2g)",
+                               text, c, weight, FLT_MIN, FLT_MAX);
         next = end + 1;
     }
     return 0;
