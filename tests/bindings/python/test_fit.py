@@ -238,6 +238,67 @@ class Fit(support.Case):
         trainer.fit((x, y), epochs=1, callbacks=[inside])
         self.assertEqual(len(nested), 2)
 
+    def test_calls_in_callbacks(self):
+        """Callbacks that would take the ground from under fit are refused, and the run goes on to the bits of another."""
+        x, y = data(32)
+        batches = [(x[:16], y[:16]), (x[16:], y[16:])]
+        folder = os.path.join(self.folder, "saved")
+        self.trainer().save(folder)
+        calls = {
+            "close": lambda t: t.close(), "close the store": lambda t: t.store.close(),
+            "close the devices": lambda t: t.store.devices.close(), "restore": lambda t: t.restore(folder),
+            "set steps": lambda t: setattr(t, "steps", 3), "step": lambda t: t.step(x[:16], y[:16]),
+            "apply": lambda t: t.apply(), "reduce": lambda t: t.reduce(), "reduced": lambda t: t.reduced(),
+            "backward": lambda t: t.backward(), "recover": lambda t: t.recover(), "finish": lambda t: t.finish(),
+            "draw": lambda t: t.step_reservoir(), "set a reservoir": lambda t: t.set_reservoir(None),
+        }
+        names = ("on_begin", "on_step_begin", "on_gradients", "on_step", "on_epoch", "on_validation", "on_checkpoint", "on_end")
+        done = []
+
+        def attempt(self, trainer, *_):
+            for name, call in calls.items():
+                with test.assertRaises(clt.StateError, msg=name) as caught:
+                    call(trainer)
+                test.assertRegex(str(caught.exception), "fit is running|in use")
+                test.assertNotIn("\n", str(caught.exception))
+            done.append(1)
+
+        test = self
+        for place in names:
+            callback = type("Closes", (clt.Callback,), {place: attempt})()
+            for form in ((x, y), clt.Dataset.arrays(x=x, y=y), batches):
+                listed = form is batches
+                if listed and place in ("on_step_begin", "on_gradients", "on_validation"):
+                    continue
+                with self.subTest(place=place, form=type(form).__name__):
+                    more = {} if listed else {"validation": (x, y), "validate_every": 1, "shuffle": False}
+                    one, two = self.trainer(), self.trainer()
+                    done.clear()
+                    options = {"epochs": 2, "checkpoint_dir": os.path.join(self.folder, f"{place}-{type(form).__name__}")}
+                    one.fit(form, callbacks=[callback], **options, **more)
+                    self.assertTrue(done)
+                    two.fit(form, epochs=2, **more)
+                    self.assertEqual(one.steps, 4)
+                    self.assert_same(one.store["fc.weight"], two.store["fc.weight"])
+                    store, devices = one.store, one.store.devices
+                    devices.close()  # afterwards it is allowed
+                    self.assertTrue(one.closed and store.closed and devices.closed)
+
+    def test_close_in_another_thread(self):
+        """It waits for the end of the run."""
+        trainer = self.trainer()
+        closed = []
+
+        def close():
+            trainer.stop()
+            trainer.store.close()
+            closed.append(trainer.closed)
+
+        thread = threading.Thread(target=close)
+        trainer.fit(data(), epochs=10**9, callbacks=[lambda p: thread.start() if p.epoch == 1 else None])
+        thread.join()
+        self.assertEqual(closed, [True])
+
     def test_resume(self):
         x, y = data()
         whole = self.trainer(optimizer="adam")

@@ -116,13 +116,25 @@ class Core:
 
     def close(self):
         """Destroys the objects that need this one, then this one."""
-        if self.pins:
-            raise failure("state", f"this {self.what} is in use")
         if self.guard:
-            with self.guard:
+            with self.guard:  # another thread waits for the call; a callback of the call is refused
+                self._refuse_in_use()
                 self._close()
         else:
+            self._refuse_in_use()
             self._close()
+
+    def _pinned(self):
+        """Returns this object or one that needs it, if a call uses it; else None."""
+        if self.pins:
+            return self
+        return next((found for child in list(self.children) if (found := child._pinned())), None)
+
+    def _refuse_in_use(self):
+        user = self._pinned()
+        if user is not None:
+            by = "" if user is self else f" by a {user.what}"
+            raise failure("state", f"this {self.what} is in use{by}: close it when fit, or the call that uses it, has ended")
 
     def _close(self):
         for child in reversed(list(self.children)):

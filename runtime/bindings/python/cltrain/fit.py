@@ -103,7 +103,7 @@ class Run:
     def __enter__(self):
         if self.trainer._run is not None:
             raise failure("state", "fit is running already")
-        self.trainer._core.use()
+        self.trainer._core.pin()  # with its store and devices
         self.trainer._run = self
         # Python's own handler would raise in the middle of a callback, where nobody can catch it.
         if threading.current_thread() is threading.main_thread() and \
@@ -119,6 +119,7 @@ class Run:
         if self.line is not None:
             watch_compile(remove=self.line.compile)
         self.trainer._run = None
+        self.trainer._core.unpin()
         if self._old is not None:
             signal.signal(signal.SIGINT, self._old)
 
@@ -260,9 +261,9 @@ def _call_fit(run, struct, train, validation, test):
 
 
 @contextlib.contextmanager
-def _pinned(*datasets):
-    """Keeps data sets while the library reads them, even if the interpreter ends meanwhile."""
-    cores = [data._core for data in datasets if data is not None]
+def _pinned(*datasets, trainer=None):
+    """Keeps data sets and a trainer while the library reads them, even if the interpreter ends meanwhile."""
+    cores = [data._core for data in (trainer, *datasets) if data is not None]
     for data in datasets:
         if data is not None:
             data._source.failure = None
@@ -287,7 +288,7 @@ def evaluate(trainer, data, *, metrics=None, output=None, field=None, **options)
     try:
         labels = trainer.model.losses + trainer.model.metrics
         sums, weights = ((ctypes.c_double * max(1, len(labels)))() for _ in range(2))
-        with trainer._guard, _pinned(dataset):
+        with trainer._guard, _pinned(dataset, trainer=trainer):
             trainer._settle()
             arguments = trainer._core.use(), dataset._core.use(), ctypes.byref(given.struct)
             if metrics:

@@ -111,9 +111,13 @@ class Trainer(Handle):
                                               f"{', '.join(self._inputs)}")
         return {**dict(zip(self._inputs, arrays)), **named}
 
-    def _batch(self, named, copy, count=None):
+    def _refuse_in_fit(self):
+        """Refuses what callbacks must not do: `fit` counts its steps, and has plans for them. Other threads wait."""
         if self._run is not None:
             raise failure("state", "fit is running: its callbacks may read the store, and call stop()")
+
+    def _batch(self, named, copy, count=None):
+        self._refuse_in_fit()
         if self._core.ptr is None:
             self._core.use()
         key = [copy]
@@ -191,7 +195,9 @@ class Trainer(Handle):
 
     @steps.setter
     def steps(self, number):
-        lib.clt_trainer_set_steps(self._core.use(), number)
+        with self._guard:
+            self._refuse_in_fit()
+            lib.clt_trainer_set_steps(self._core.use(), number)
 
     def set_lr(self, lr):
         """Sets the base rate of the steps that begin from now on."""
@@ -238,6 +244,7 @@ class Trainer(Handle):
     def backward(self, **gradients):
         """Computes the gradients of the losses, or with the gradients that the model declares by output_gradient."""
         with self._guard:
+            self._refuse_in_fit()
             if not gradients:
                 check(lib.clt_trainer_backward(self._core.use()))
                 return
@@ -252,16 +259,19 @@ class Trainer(Handle):
     def reduce(self):
         """Sums the gradients over all devices."""
         with self._guard:
+            self._refuse_in_fit()
             check(lib.clt_trainer_reduce(self._core.use()))
 
     def reduced(self):
         """Instead of reduce: the gradients that were set are the sums over all devices."""
         with self._guard:
+            self._refuse_in_fit()
             check(lib.clt_trainer_reduced(self._core.use()))
 
     def apply(self):
         """Updates the parameters, and returns a Step."""
         with self._guard:
+            self._refuse_in_fit()
             status = lib.clt_trainer_apply(self._core.use(), None)
             if status:
                 raise error(status)
@@ -318,6 +328,7 @@ class Trainer(Handle):
         mean, std, ignore_index."""
         given = Options("clt_fit_options", options)
         with self._guard:
+            self._refuse_in_fit()
             source = None if reservoir is None else reservoir._core.use()
             check(lib.clt_trainer_set_reservoir(self._core.use(), source, ctypes.byref(given.struct)))
         if self._reservoir is not None:
@@ -331,6 +342,7 @@ class Trainer(Handle):
         if there were too few samples to begin. With wait=False it returns None at once."""
         loss = ctypes.c_double()
         with self._guard:
+            self._refuse_in_fit()
             check(lib.clt_step_reservoir(self._core.use(), steps, ctypes.byref(loss) if wait else None))
         return loss.value if wait else None
 
@@ -338,12 +350,14 @@ class Trainer(Handle):
         """Ends the use of a trainer of several ranks, and waits until all ranks have called it. Close the trainer
         then. After a failure close it without this call."""
         with self._guard:
+            self._refuse_in_fit()
             check(lib.clt_trainer_finish(self._core.use()))
 
     def recover(self):
         """Drops a device that failed. Returns whether the step has to be given again."""
         redo = ctypes.c_int()
         with self._guard:
+            self._refuse_in_fit()
             check(lib.clt_trainer_recover(self._core.use(), ctypes.byref(redo)))
         return bool(redo.value)
 
@@ -388,6 +402,7 @@ class Trainer(Handle):
     def restore(self, path):
         """Restores a checkpoint, or the newest one of a folder."""
         with self._guard:
+            self._refuse_in_fit()
             check(lib.clt_trainer_restore_state(self._core.use(), str(path).encode()))
 
     def plan(self, explain=False):
