@@ -1,4 +1,5 @@
 """Reservoirs: pushes and draws, training from them, threads."""
+import gc
 import os
 import threading
 
@@ -126,13 +127,71 @@ class Reservoirs(support.Case):
         self.assertEqual(cells.stats["seen"], 0)
 
     def test_order(self):
-        """The trainer keeps its reservoir; closing the reservoir closes the trainer."""
-        trainer = self.trainer()
-        trainer.set_reservoir(clt.Reservoir(8, FIELDS))
-        trainer._reservoir.push(*samples(4))
+        """The trainer keeps its reservoir. Closing the reservoir leaves the trainer with all it has."""
+        for leave in (lambda cells: cells.close(), lambda cells: cells.__exit__(None, None, None)):
+            trainer = self.trainer(optimizer="adam")
+            trainer.set_reservoir(clt.Reservoir(8, FIELDS))
+            gc.collect()
+            cells = trainer._reservoir
+            cells.push(*samples(4))
+            self.assertGreater(trainer.step_reservoir(3), 0)
+            trainer.sections["time"] = "3"
+            moments, weights = trainer.slot("exp_avg", "fc.weight"), trainer.store["fc.weight"]
+            leave(cells)
+            self.assertEqual((cells.closed, trainer.closed, trainer.steps, trainer.sections["time"]), (True, False, 3, "3"))
+            self.assert_same(trainer.slot("exp_avg", "fc.weight"), moments)
+            self.assert_same(trainer.store["fc.weight"], weights)
+            with self.assertRaises(clt.StateError):
+                trainer.step_reservoir()
+            cells.close()
+            float(trainer.step(*samples(4)))
+            with clt.Reservoir(8, FIELDS) as other:
+                other.push(*samples(4))
+                trainer.set_reservoir(other)
+                trainer.step_reservoir(2, wait=False)  # enqueued: they read it when it is closed
+            self.assertEqual(trainer.steps, 6)
+            float(trainer.step(*samples(4)))
+            trainer.close()
+
+    def test_close_of_one_of_two(self):
+        """Two trainers draw from one reservoir, and one of them has another now."""
+        one, two, closed = self.trainer(), self.trainer(), self.trainer()
+        cells, other = clt.Reservoir(8, FIELDS), clt.Reservoir(8, FIELDS)
+        for made in (cells, other):
+            made.push(*samples(4))
+        for trainer in (one, two, closed):
+            trainer.set_reservoir(cells)
+        two.set_reservoir(other)
+        closed.close()
+        cells.close()
+        self.assertGreater(two.step_reservoir(), 0)
+        with self.assertRaises(clt.StateError):
+            one.step_reservoir()
+        for wrong in ("a", clt.Dataset.arrays(x=samples(4)[0])):
+            with self.assertRaises(clt.InvalidArgumentError) as caught:
+                one.set_reservoir(wrong)
+            self.assertIn("give a clt.Reservoir", str(caught.exception))
+
+    def test_close_in_fit(self):
+        cells = clt.Reservoir(100, FIELDS)
+        cells.push(*samples(50))
+        for attach in (False, True):
+            trainer = self.trainer()
+            refused = []
+
+            def on_step(self, trainer, progress):
+                try:
+                    cells.close()
+                except clt.StateError as error:
+                    refused.append(str(error))
+
+            if attach:
+                trainer.set_reservoir(cells)
+            data = samples(32) if attach else cells
+            trainer.fit(data, steps=4, callbacks=[type("Closes", (clt.Callback,), {"on_step": on_step})()])
+            self.assertEqual((trainer.steps, len(refused), cells.closed), (4, 4, False))
+            self.assertIn("in use", refused[0])
         self.assertGreater(trainer.step_reservoir(), 0)
-        trainer._reservoir.close()
-        self.assertTrue(trainer.closed)
 
 
 if __name__ == "__main__":

@@ -118,10 +118,10 @@ class Core:
         """Destroys the objects that need this one, then this one."""
         if self.guard:
             with self.guard:  # another thread waits for the call; a callback of the call is refused
-                self._refuse_in_use()
+                self.refuse_in_use()
                 self._close()
         else:
-            self._refuse_in_use()
+            self.refuse_in_use()
             self._close()
 
     def _pinned(self):
@@ -130,7 +130,8 @@ class Core:
             return self
         return next((found for child in list(self.children) if (found := child._pinned())), None)
 
-    def _refuse_in_use(self):
+    def refuse_in_use(self):
+        """Refuses to close what a call uses."""
         user = self._pinned()
         if user is not None:
             by = "" if user is self else f" by a {user.what}"
@@ -174,7 +175,7 @@ class Handle:
         _register_exit()
 
     def close(self):
-        """Frees the C object, and all objects that were made from it. Closing twice is allowed."""
+        """Frees the C object, and all objects that were made from it or that need it. Closing twice is allowed."""
         if self._core.ptr is not None:
             self._core.close()
 

@@ -1,5 +1,6 @@
 """Reservoirs: data sets that the program fills while a trainer draws from them."""
 import ctypes
+import weakref
 
 import numpy as np
 
@@ -39,6 +40,7 @@ class Reservoir(Dataset):
         out = ctypes.c_void_p()
         check(lib.clt_dataset_create_reservoir(name.encode(), capacity, ctypes.byref(given.struct), ctypes.byref(out)))
         self._begin(out.value, None, parents)
+        self._trainers = weakref.WeakSet()  # those that draw from it
         self._types = {}
         for field, (dtype, shape, *classes) in fields.items():
             number = ctypes.c_int()
@@ -50,6 +52,16 @@ class Reservoir(Dataset):
                 check(lib.clt_dataset_set_image(out, number))
             if classes and classes[0]:
                 check(lib.clt_dataset_set_classes(out, number, classes[0]))
+
+    def close(self):
+        """Frees the reservoir. Trainers that drew from it go on without one. Closing twice is allowed."""
+        if self.closed:
+            return
+        self._core.refuse_in_use()
+        for trainer in list(self._trainers):
+            if not trainer.closed:
+                trainer.set_reservoir(None)
+        super().close()
 
     def _arrays(self, views):
         arrays = (_api.clt_array * max(1, len(views)))()

@@ -11,6 +11,7 @@ from ._lib import check, error, lib, suggestion, text
 from ._options import Options, document, names
 from .arrays import copy_of, view
 from .errors import failure
+from .reservoir import Reservoir
 from .steps import Sections, Step
 from .store import Store
 
@@ -326,14 +327,18 @@ class Trainer(Handle):
     def set_reservoir(self, reservoir, **options):
         """Lets `step_reservoir` draw from a Reservoir; None: from none. Of clt_fit_options these count: batch, seed,
         mean, std, ignore_index."""
+        if not isinstance(reservoir, (Reservoir, type(None))):
+            raise failure("invalid_argument", f"reservoir is {type(reservoir).__name__}: give a clt.Reservoir, or None")
         given = Options("clt_fit_options", options)
         with self._guard:
             self._refuse_in_fit()
             source = None if reservoir is None else reservoir._core.use()
             check(lib.clt_trainer_set_reservoir(self._core.use(), source, ctypes.byref(given.struct)))
         if self._reservoir is not None:
+            self._reservoir._trainers.discard(self)
             self._core.free(self._reservoir._core)
         if reservoir is not None:
+            reservoir._trainers.add(self)
             self._core.need(reservoir._core)
         self._reservoir = reservoir
 
