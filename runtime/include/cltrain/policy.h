@@ -83,7 +83,8 @@ typedef struct clt_policy {
 /* Sets struct_size; everything else is NULL. */
 CLT_API void clt_policy_init(clt_policy *policy);
 
-/* Which metric a policy watches. */
+/* Which metric a policy watches. clt_fit fails with INVALID_ARGUMENT if no evaluation of the run
+ * will have it, for example "val_loss" without a validation set. */
 typedef struct clt_watched {
     const char *metric; /* copied */
     int larger;         /* 1: larger values are better */

@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/hash.h"
+#include "base/str.h"
 #include "train/fit/fit.h"
 
 /* --- what policies call ----------------------------------------------------------------------- */
@@ -91,6 +92,54 @@ uint64_t clt_policies_hash(const clt_fit_options *o, uint64_t hash)
     for (int i = 0; i < o->n_policies; i++)
         hash = clt_hash_text(o->policies[i]->name, hash);
     return hash;
+}
+
+/* Adds the names of a set's metrics to a text, and finds whether `metric` is one of them. */
+static bool list_metrics(const clt_graph *graph, const char *prefix, const char *metric,
+                         clt_str *text)
+{
+    const int losses = clt_graph_loss_count(graph), metrics = clt_graph_metric_count(graph);
+    bool found = false;
+    for (int i = -1; i < losses + metrics; i++) { /* -1: the sum of losses */
+        const char *own = i < 0        ? "loss"
+                          : i < losses ? clt_graph_loss_name(graph, i)
+                                       : clt_graph_metric_name(graph, i - losses);
+        if (i >= 0 && i < losses && (losses == 1 || !strcmp(own, "loss")))
+            continue;
+        clt_str_add(text, ", %s%s", prefix, own);
+        const size_t length = strlen(prefix);
+        found = found || (!strncmp(metric, prefix, length) && !strcmp(metric + length, own));
+    }
+    return found;
+}
+
+clt_status clt_policies_check_metric(const clt_policy_run *run, const char *policy,
+                                     const char *metric)
+{
+    const clt_fit_run *f = run->fit;
+    const bool val = f->options->validation != NULL, test = f->test != NULL;
+    const bool averages = f->trainer->options.average.kind != CLT_AVERAGE_NONE;
+    const struct {
+        const char *prefix;
+        bool there;
+    } sets[] = {{"val_", val},
+                {"test_", test},
+                {"average_val_", val && averages},
+                {"average_test_", test && averages}};
+    bool found = !strcmp(metric, "loss");
+    clt_str names = {0};
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+        if (sets[i].there && list_metrics(f->trainer->graph, sets[i].prefix, metric, &names))
+            found = true;
+    const clt_status status =
+        found ? CLT_OK
+              : clt_fail(CLT_INVALID_ARGUMENT,
+                         "policy %s watches %s, which no evaluation of this run has: they have "
+                         "loss%s%s",
+                         policy, metric, names.failed ? "" : clt_str_text(&names),
+                         val ? "" : "; val_ needs a validation set");
+    clt_str_free(&names);
+    return status;
 }
 
 /* --- state ------------------------------------------------------------------------------------ */

@@ -22,6 +22,10 @@ struct clt_policy_run {
 /* Checks the options of the run that are about policies and validation. */
 clt_status clt_policies_check(const clt_fit_options *options);
 
+/* Fails if no evaluation of the run will have a metric, which the policy `policy` watches. */
+clt_status clt_policies_check_metric(const struct clt_policy_run *run, const char *policy,
+                                     const char *metric);
+
 /* Begins all policies, with the state of the checkpoint from which the run resumes. */
 clt_status clt_policies_begin(struct clt_fit_run *fit);
 

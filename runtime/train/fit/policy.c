@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "train/fit/policies.h"
 
 CLT_STRUCT_INIT(clt_policy, .name = NULL)
 CLT_STRUCT_INIT(clt_plateau, .factor = 0.1, .patience = 10, .threshold = 1e-4, .epsilon = 1e-8)
@@ -115,13 +116,17 @@ static bool has_value(const watcher *w, const clt_evaluation *e, double *value)
     return found;
 }
 
+static clt_status check(const watcher *w, const clt_policy_run *run)
+{
+    return clt_policies_check_metric(run, w->policy.name, w->metric);
+}
+
 /* --- keep the best --------------------------------------------------------------------------- */
 
 static clt_status best_begin(void *user, clt_policy_run *run, const char *state)
 {
-    (void)run;
     load(user, state);
-    return CLT_OK;
+    return check(user, run);
 }
 
 /* Whether a value is better than the best by more than w->least. A first number is always better;
@@ -157,9 +162,13 @@ static void stop_if_due(const watcher *w, clt_policy_run *run)
     char by[48] = "";
     if (w->least > 0)
         snprintf(by, sizeof by, " by more than %g", w->least);
-    snprintf(why, sizeof why,
-             "%.200s has not improved%s for %lld evaluation%s, since %.4f at step %lld", w->metric,
-             by, (long long)w->bad, w->bad == 1 ? "" : "s", w->best, (long long)w->best_step);
+    char since[80] = "";
+    if (isfinite(w->best))
+        snprintf(since, sizeof since, ", since %.4f at step %lld", w->best,
+                 (long long)w->best_step);
+    snprintf(why, sizeof why, "%.200s has %s%s for %lld evaluation%s%s", w->metric,
+             *since ? "not improved" : "been no finite number", by, (long long)w->bad,
+             w->bad == 1 ? "" : "s", since);
     clt_policy_stop(run, why);
 }
 
@@ -167,7 +176,7 @@ static clt_status patience_begin(void *user, clt_policy_run *run, const char *st
 {
     load(user, state);
     stop_if_due(user, run);
-    return CLT_OK;
+    return check(user, run);
 }
 
 static clt_status patience_evaluated(void *user, clt_policy_run *run, const clt_evaluation *e)
@@ -201,6 +210,7 @@ static clt_status plateau_begin(void *user, clt_policy_run *run, const char *sta
     watcher *w = user;
     load(w, state);
     double lr = clt_policy_lr(run);
+    CLT_TRY(check(w, run));
     for (int64_t i = 0; i < w->reductions; i++)
         lr = reduced(w, lr);
     return w->reductions ? clt_policy_set_lr(run, lr, NULL) : CLT_OK;

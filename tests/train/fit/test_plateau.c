@@ -37,8 +37,8 @@ static void each_case(FILE *file, int larger)
     for (int i = 0; i < count; i++)
         assert_int_equal(fscanf(file, "%lf", &rates[i]), 1);
 
-    const clt_watched watched = {"val_loss", larger, 0};
-    const char *const names[] = {"val_loss"};
+    const clt_watched watched = {"loss", larger, 0};
+    const char *const names[] = {"loss"};
     clt_trainer *trainer = calloc(1, sizeof *trainer);
     clt_fit_run *fit = calloc(1, sizeof *fit);
     const clt_fit_options options = {0};

@@ -259,6 +259,11 @@ static void senseless_options(void **state)
     fit.n_policies = 2;
     assert_int_equal(refused(&fit), CLT_INVALID_ARGUMENT);
     assert_non_null(strstr(clt_error_message(), "keep-best"));
+    fit.n_policies = 1;
+    fit.steps = 1;
+    assert_int_equal(refused(&fit), CLT_INVALID_ARGUMENT);
+    assert_non_null(strstr(clt_error_message(), "policy keep-best watches val_loss, which no "
+                                                "evaluation of this run has: they have loss"));
     clt_policy_destroy(best);
     clt_policy_destroy(again);
     assert_int_equal(clt_policy_patience(&watched, 0, &best), CLT_INVALID_ARGUMENT);
