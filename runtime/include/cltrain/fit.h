@@ -116,7 +116,8 @@ typedef struct clt_fit_options {
     const clt_split_change *splits;
     int n_splits;
 
-    /* Receive reports; may be NULL. A step is reported when the next step is enqueued. */
+    /* Receive reports; may be NULL. A step is reported when the next step is enqueued. Reports may
+     * evaluate and predict; clt_fit, steps and restores fail with STATE. */
     void (*on_step)(void *user, const clt_progress *progress);
     void (*on_epoch)(void *user, const clt_progress *progress);
     /* An evaluation of `validation` that does not end an epoch. `loss` is that of the epoch so far.

@@ -80,6 +80,7 @@ struct clt_trainer {
     clt_phase phase; /* of a step in parts */
     /* Gradients of inputs are those of the last batch; and its update is enqueued. */
     bool kept, kept_updated;
+    bool reporting;     /* clt_fit reports to its caller, who may evaluate but make no steps */
     const char *within; /* the callback that runs, in which no step may begin; NULL: none */
     bool measured;      /* after reduce: no gradient was set since, so their norm is known */
     char *given;        /* given.c: what all ranks have set; NULL until needed */
@@ -163,7 +164,11 @@ clt_status clt_trainer_save_in_run(clt_trainer *trainer, const char *dir, clt_po
 clt_status clt_trainer_restore_with(clt_trainer *trainer, bool together, const char *path,
                                     clt_position *position, int64_t *seed);
 
-/* step.c: fails with STATE within a callback of clt_fit. */
+/* step.c: fails with STATE within a report of clt_fit, or if the number of steps is not possible.
+ */
+clt_status clt_step_may_begin(const clt_trainer *trainer);
+
+/* step.c: fails with STATE within a callback of clt_fit in the middle of a step. */
 clt_status clt_step_allowed(const clt_trainer *trainer);
 
 /* step.c: returns true if the guard stopped at the ring entry's step. The step status must have

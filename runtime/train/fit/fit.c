@@ -411,7 +411,7 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
                    const clt_fit_options *options)
 {
     CLT_TRY(clt_fit_options_check(options, trainer));
-    CLT_TRY(clt_step_allowed(trainer));
+    CLT_TRY(clt_step_may_begin(trainer));
     CLT_TRY(clt_store_check_devices(trainer->store));
     CLT_TRY(clt_rest_check(trainer->store->rest));
     clt_fit_run f = {.trainer = trainer,

@@ -21,6 +21,16 @@ static void note(clt_fit_run *f, clt_fit_news kind, const char *what, int64_t nu
                 clt_error_message());
 }
 
+static void tell(const clt_fit_run *f, void (*callback)(void *user, const clt_progress *progress),
+                 const clt_progress *progress)
+{
+    if (!callback)
+        return;
+    f->trainer->reporting = true;
+    callback(f->options->user, progress);
+    f->trainer->reporting = false;
+}
+
 void clt_fit_report_step(clt_fit_run *f, const clt_progress *progress)
 {
     if (isfinite(progress->loss)) {
@@ -30,8 +40,7 @@ void clt_fit_report_step(clt_fit_run *f, const clt_progress *progress)
     f->reported_step = progress->step;
     f->loss_scale = progress->loss_scale;
     f->skipped = progress->skipped;
-    if (f->options->on_step)
-        f->options->on_step(f->options->user, progress);
+    tell(f, f->options->on_step, progress);
     note(f, CLT_FIT_STEP, "step", progress->step, progress);
 }
 
@@ -49,16 +58,16 @@ void clt_fit_report_epoch(clt_fit_run *f, clt_progress *progress)
     f->ended_loss = progress->loss;
     f->epoch_loss = 0;
     f->epoch_samples = 0;
-    if (f->options->on_epoch && !again)
-        f->options->on_epoch(f->options->user, progress);
+    if (!again)
+        tell(f, f->options->on_epoch, progress);
     f->reported_epoch = progress->epoch;
     note(f, CLT_FIT_EPOCH, "epoch", progress->epoch, progress);
 }
 
 void clt_fit_report_validation(clt_fit_run *f, const clt_progress *progress)
 {
-    if (f->options->on_validation && f->reported_validation < progress->step)
-        f->options->on_validation(f->options->user, progress);
+    if (f->reported_validation < progress->step)
+        tell(f, f->options->on_validation, progress);
     f->reported_validation = progress->step;
     note(f, CLT_FIT_VALIDATION, "the validation after step", progress->step, progress);
 }

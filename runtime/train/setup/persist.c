@@ -498,6 +498,8 @@ clt_status clt_trainer_restore_with(clt_trainer *t, bool together, const char *p
     clt_checkpoint *checkpoint = NULL;
     clt_reservoir_file *samples = NULL;
     CLT_TRY(clt_step_allowed(t));
+    if (t->reporting)
+        return clt_fail(CLT_STATE, "clt_fit runs with this trainer: restore it before or after");
     CLT_TRY(clt_store_check_devices(t->store));
     CLT_TRY(clt_averages_away(t, "clt_trainer_restore"));
     clt_status status = open_first(t, together, path, &checkpoint);

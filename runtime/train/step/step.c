@@ -122,9 +122,24 @@ clt_status clt_step_allowed(const clt_trainer *t)
                      : CLT_OK;
 }
 
-static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool whole)
+clt_status clt_step_may_begin(const clt_trainer *t)
 {
     CLT_TRY(clt_step_allowed(t));
+    if (t->reporting)
+        return clt_fail(CLT_STATE,
+                        "clt_fit runs and makes the steps of this trainer: its callbacks may "
+                        "evaluate and predict, and end the run");
+    if (t->steps < 0 || t->steps >= INT64_MAX / 2)
+        return clt_fail(CLT_STATE,
+                        "the trainer is at step %lld: set it to a number of steps of at least 0 "
+                        "(clt_trainer_set_steps)",
+                        (long long)t->steps);
+    return CLT_OK;
+}
+
+static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool whole)
+{
+    CLT_TRY(clt_step_may_begin(t));
     CLT_TRY(clt_store_check_devices(t->store));
     CLT_TRY(clt_averages_away(t, "a step"));
     /* Drop the parts of a step that was not applied. */

@@ -226,6 +226,55 @@ static void epochs_are_those_of_the_run(void **state)
     clt_dataset_free(train);
 }
 
+/* What a callback of a run tries. */
+typedef struct intruder {
+    lab l;
+    clt_dataset *train;
+    clt_fit_options *fit;
+    clt_status nested, restored;
+    int reports;
+} intruder;
+
+static void intrude(void *user, const clt_progress *progress)
+{
+    intruder *i = user;
+    clt_position position;
+    int64_t seed;
+    (void)progress;
+    i->reports++;
+    i->nested = clt_fit(i->l.trainer, i->train, NULL, i->fit);
+    i->restored = clt_trainer_restore(i->l.trainer, scratch, &position, &seed);
+}
+
+static void reports_make_no_steps(void **state)
+{
+    (void)state;
+    clt_trainer_options options;
+    clt_fit_options fit;
+    intruder i = {.l = lab_on("pocl", NULL), .train = line(ROWS, 1), .fit = &fit};
+    clt_trainer_options_init(&options);
+    options.batch = BATCH;
+    lab_store(&i.l, slope(), 1);
+    lab_trainer(&i.l, &options);
+    clt_fit_options_init(&fit);
+    fit.epochs = 2;
+    fit.on_epoch = intrude;
+    fit.user = &i;
+    ok(clt_fit(i.l.trainer, i.train, NULL, &fit));
+    assert_int_equal(i.nested, CLT_STATE);
+    assert_int_equal(i.restored, CLT_STATE);
+    assert_int_equal(i.reports, 2);
+    assert_int_equal(clt_trainer_steps(i.l.trainer), 6);
+
+    /* A number of steps that no run has. */
+    fit.on_epoch = NULL;
+    clt_trainer_set_steps(i.l.trainer, -5);
+    assert_int_equal(clt_fit(i.l.trainer, i.train, NULL, &fit), CLT_STATE);
+    assert_non_null(strstr(clt_error_message(), "the trainer is at step -5"));
+    lab_close(&i.l);
+    clt_dataset_free(i.train);
+}
+
 static clt_status refused(const clt_fit_options *fit)
 {
     clt_trainer_options options;
@@ -276,9 +325,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 
-        cmocka_unit_test(own_policy_goes_on),
-        cmocka_unit_test(own_policy_stops),
-        cmocka_unit_test(epochs_are_those_of_the_run),
+        cmocka_unit_test(own_policy_goes_on),          cmocka_unit_test(own_policy_stops),
+        cmocka_unit_test(epochs_are_those_of_the_run), cmocka_unit_test(reports_make_no_steps),
         cmocka_unit_test(senseless_options),
     };
     return cmocka_run_group_tests(tests, open_runtime_and_scratch, close_runtime_and_scratch);
