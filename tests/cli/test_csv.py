@@ -107,6 +107,49 @@ class Table(CommandTest):
                    devices=DEVICE + "@1", model=MODEL)
         self.assertEqual(tensors(self.path("half", "step-00000009", "model.safetensors")), models["one"])
 
+    def test_resume(self):
+        """The data of a resumed run mean what those of its checkpoint do."""
+        rows = self.houses(60)
+        kinds = [("size", "late", "town"), *((row[0], i % 7, row[1]) for i, row in enumerate(rows[1:]))]
+        run = ("--val", "0.2", "--checkpoint-dir", self.path("run"))
+        data = self.write("kinds.csv", kinds)
+        self.train("--data", data, "--steps", "3", *run, model=MODEL)
+        others = (
+            ([kinds[0], *((3 * float(a) + 10, b, c) for a, b, c in kinds[1:])], "", ("column 'size'", "the mean", "same data")),
+            ([("width", *kinds[0][1:]), *kinds[1:]], "", ("column 'width'", "'size'")),
+            ([kinds[0], *((a, b, c.replace("Harbour", "Zoo")) for a, b, c in kinds[1:])], "",
+             ("column 'town'", "other categories")),
+            ([("more", *kinds[0]), *((i, *row) for i, row in enumerate(kinds[1:]))], "", ("4 columns", "3 in the checkpoint")),
+            (kinds, "?drop=late", ("column 'late' is dropped", "number")),
+            (kinds, "?missing=mean", ("column 'size'", "missing=")))
+        for number, (table, options, says) in enumerate(others):
+            with self.subTest(says=says):
+                other = self.write(f"other{number}.csv", table) + options
+                self.assert_bad(*self.arguments("--data", other, "--steps", "6", "--resume", *run, model=MODEL), code=1,
+                                says=("--resume", *says))
+        self.train("--data", data, "--steps", "6", "--resume", *run, model=MODEL)
+        self.train("--data", data, "--steps", "6", "--checkpoint-dir", self.path("straight"), *run[:2], model=MODEL)
+        self.assertEqual(*(tensors(self.path(name, "step-00000006", "model.safetensors")) for name in ("run", "straight")))
+
+    def test_resume_weights(self):
+        """Weights of classes and samples belong to a run: with others, losses are other quantities."""
+        rng = random.Random(8)
+        data = self.write("kinds.csv", [("a", "kind"), *((rng.gauss(0, 1), rng.choice(("no", "yes"))) for _ in range(60))])
+        usual = ("--data", data, "--val", "0.2", "--checkpoint-dir")
+        ways = {"none": (), "weights": ("--class-weights", "1,3"), "drawn": ("--sample-weights", "balanced")}
+        for name, how in ways.items():
+            self.train(*usual, self.path(name), *how, "--steps", "2", model=MODEL)
+        for name, how, says in (("none", ways["weights"], ("--class-weights", "without them")),
+                                ("weights", (), ("--class-weights is missing",)),
+                                ("weights", ("--class-weights", "1,2"), ("class 1 has the weight 2, but 3",)),
+                                ("none", ways["drawn"], ("--sample-weights balanced", "without them")),
+                                ("drawn", (), ("--sample-weights is missing", "with balanced"))):
+            with self.subTest(name=name, how=how):
+                self.assert_bad(*self.arguments(*usual, self.path(name), *how, "--steps", "4", "--resume", model=MODEL),
+                                code=2, says=says)
+        for name, how in ways.items():
+            self.train(*usual, self.path(name), *how, "--steps", "4", "--resume", model=MODEL)
+
     def test_validation(self):
         """Means of a checkpoint are those of the rows that are left for training; a column can mark the others, and
         give weights."""

@@ -108,7 +108,23 @@ class Lora(CommandTest):
                 self.assert_bad(*self.arguments(*more), code=2, says=says)
         run, _ = self.fit("run", steps="1")
         adapted, _ = self.fit("adapted", *LORA, steps="1")
-        self.assert_bad(*self.arguments("--checkpoint-dir", adapted, "--resume", "--optimizer", "adamw"), code=1)
+        # A resumed run needs the adapters of its checkpoint, which other scales would make another model.
+        resume = ("--resume", "--optimizer", "adamw", "--lr", "0.01", "--steps", "2", "--checkpoint-dir")
+        for folder, more, says in ((adapted, (), ("--lora is missing", LORA[1])),
+                                   (adapted, ("--lora", LORA[1] + "0"), (LORA[1] + "0", f"'{LORA[1]}'")),
+                                   (adapted, ("--lora", "h.*.attn.c_attn:4"), (f"'{LORA[1]}'",)),
+                                   (adapted, (*LORA, "--lora-dropout", "0.1"), ("--lora-dropout 0.1", "began with 0")),
+                                   (run, LORA, ("without adapters", "--init"))):
+            with self.subTest(more=more):
+                self.assert_bad(*self.arguments(*resume, folder, *more), code=2, says=says)
+        self.train(*resume, adapted, *LORA)
+        # Trained adapters of another rank are not dropped, unless they are skipped by name.
+        for lora in ("h.*.attn.c_attn:2", "h.0.attn.c_attn:4", "h.*.attn.c_*:4"):
+            self.assert_bad(*self.arguments("--init", adapted, "--lora", lora), code=1,
+                            says=("--lora " + lora, "--init-skip '*.lora_A.weight|*.lora_B.weight'"))
+        said = self.train("--init", adapted, "--lora", "h.*.attn.c_attn:2", "--steps", "1", "--init-skip",
+                          "*.lora_A.weight|*.lora_B.weight").stdout
+        self.assertIn("skipped: h.0.attn.c_attn.lora_A.weight", said)
         for more, says in ((("--merge-lora",), ("no adapters",)), (("--merge-lora", "--adapter"), ("exclude",))):
             self.assert_bad("export", "--checkpoint", run, "-o", self.path("out"), "--devices", "pocl", *more, code=2,
                             says=says)

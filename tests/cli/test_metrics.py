@@ -142,6 +142,17 @@ class Images(CommandTest):
         found = json.loads(get(self.path("out.json")))["predictions"]
         self.assertEqual([one["file"] for one in found], files)
         self.assertEqual([one["classes"][0]["name"] for one in found], [row["class"] for row in rows])
+        # Labels are numbered by the folders' names, so other names would be other classes.
+        renamed = self.path("renamed")
+        shutil.copytree(self.path("images"), renamed)
+        os.rename(os.path.join(renamed, "dog, big"), os.path.join(renamed, "Dog, big"))
+        for command, *more in (("eval",), ("eval", "--report"), ("predict", "-o", self.path("none.csv"))):
+            self.assert_bad(command, *use, "--data", "images:" + renamed, *more, code=1,
+                            says=("renamed", "class 0 is 'Dog, big'", "'a \"cat\"'", "same names"))
+        self.run_command("eval", *use, "--data", data)
+        self.assert_bad(*self.arguments("--data", "images:" + renamed, "--image-size", "8", "--batch", "8", "--resume",
+                                        "--checkpoint-dir", self.path("run"), "--epochs", "9", model=MODEL), code=1,
+                        says=("class 0 is 'Dog, big'", "same names"))
         # A file that cannot be read is named, and the others are written.
         done = self.run_command("predict", *use, files[0], self.path("none.png"), "-o", self.path("some.csv"), code=1)
         self.assertIn("none.png", done.stderr)

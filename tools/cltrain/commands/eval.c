@@ -16,6 +16,7 @@
 #include "text/message.h"
 #include "saved/saved.h"
 #include "saved/label_names.h"
+#include "saved/same_use.h"
 
 /* Returns the number of labels, or of tokens in the vocabulary. Returns -1 if it is not known. */
 static int64_t known_classes(const job *j, int text)
@@ -248,6 +249,7 @@ int run_eval(const settings *given)
     NEXT(code, read_use(&j, &s, &c));
     NEXT(code, job_devices(&j, &s));
     NEXT(code, job_data(&j, &s, DATA_TEST));
+    NEXT(code, use_same_classes(c.use, j.test));
     NEXT(code, job_model(&j, &s));
     if (!code) {
         const clt_status status = saved_load(&c, j.store);

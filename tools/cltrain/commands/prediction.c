@@ -17,6 +17,7 @@
 #include "saved/saved.h"
 #include "datasets/helper.h"
 #include "saved/label_names.h"
+#include "saved/same_use.h"
 
 enum { MOST_OUTPUTS = 64, MOST_INPUTS = 16, BATCH = 64, GROUP = 256 };
 
@@ -446,7 +447,8 @@ static int predict_arrays(prediction *p)
     NEXT(status, open_dataset(s->n_names ? s->names[0] : s->data, &options, &data));
     if (status != CLT_OK)
         return library_failure(status);
-    int code = run_all(p, data);
+    int code = use_same_classes(p->saved.use, data);
+    NEXT(code, run_all(p, data));
     NEXT(code, p->format == PREDICTIONS_ARRAYS ? save_outputs(p, s->output) : write_all(p, data));
     clt_dataset_free(data);
     return code;

@@ -10,8 +10,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cltrain/lora.h>
-
 #include "options/commands.h"
 #include "output/file_lock.h"
 #include "job/async.h"
@@ -25,8 +23,10 @@
 #include "commands/profiles.h"
 #include "output/progress.h"
 #include "job/device_split.h"
+#include "job/first_parameters.h"
 #include "job/global_batch.h"
 #include "saved/label_names.h"
+#include "saved/same_use.h"
 #include "ranks/watch.h"
 
 /* --- signals --------------------------------------------------------------------------------- */
@@ -374,31 +374,6 @@ static int should_end(void *user)
     return stop_signal() != 0;
 }
 
-/* Loads the parameters of --init. */
-static int load_first(run *r)
-{
-    const settings *s = r->settings;
-    char *report = NULL;
-    if (!s->init)
-        return s->init_skip ? usage_error("--init-skip %s: needs --init", s->init_skip) : 0;
-    clt_status status =
-        clt_store_load_skipping(r->job.store, s->init, s->init_skip, r->quiet ? NULL : &report);
-    NEXT(status, replicas_load(&r->job, s, s->init_skip));
-    /* The file of a model without adapters: they begin anew. */
-    if (status == CLT_MISMATCH && s->lora && !s->init_skip &&
-        strstr(clt_error_message(), ".lora_A.")) {
-        status = clt_store_load_skipping(r->job.store, s->init, CLT_LORA_TENSORS,
-                                         r->quiet ? NULL : &report);
-        NEXT(status, replicas_load(&r->job, s, CLT_LORA_TENSORS));
-    }
-    if (report)
-        show("%s", report);
-    free(report);
-    if (status != CLT_MISMATCH)
-        return library_failure(status);
-    return failure("%s (--init-skip)", clt_error_message());
-}
-
 static int set_up(run *r, clt_fit_options *fit)
 {
     const settings *s = r->settings;
@@ -438,11 +413,12 @@ static int set_up(run *r, clt_fit_options *fit)
         NEXT(code, job_validation_seed(&r->job, s));
     }
     NEXT(code, job_data(&r->job, s, DATA_TRAIN | DATA_TEST));
+    NEXT(code, use_same_run(&r->job, s));
     r->job.stop = should_end;
     code = ranks_agree(&r->job.ranks, code); /* the next call is collective */
     NEXT(code, job_choose_mesh(&r->job, &r->own));
     NEXT(code, job_model(&r->job, s));
-    NEXT(code, load_first(r));
+    NEXT(code, load_first(&r->job, s, r->quiet));
     NEXT(code, fit_validation(&r->job, s, fit));
     NEXT(code, job_policies(&r->job, s, fit));
     if (!code && ranks_prints(&r->job.ranks))

@@ -56,7 +56,7 @@ static int64_t label_classes(const job *j)
     return label ? label->classes : 0;
 }
 
-int use_record(job *j, const settings *s)
+json_t *use_describe(const job *j, const settings *s)
 {
     json_t *fields = json_array(), *use = json_pack("{s:O}", "fields", fields);
     for (int i = 0; i < j->input.n_fields; i++)
@@ -68,6 +68,8 @@ int use_record(job *j, const settings *s)
     }
     if (use && j->class_weights)
         json_object_set_new(use, "class_weights", numbers(j->class_weights, (int)label_classes(j)));
+    if (use && s->sample_weights)
+        json_object_set_new(use, "sample_weights", json_text(s->sample_weights));
     if (use && j->description)
         json_object_set_new(use, "csv", json_loads(j->description, 0, NULL));
     if (use && j->channels) {
@@ -83,6 +85,12 @@ int use_record(job *j, const settings *s)
         json_object_set_new(use, "scaled",
                             json_pack("{s:I, s:I}", "batch", (json_int_t)j->began.batch, "devices",
                                       (json_int_t)j->began.devices));
+    return use;
+}
+
+int use_record(job *j, const settings *s)
+{
+    json_t *use = use_describe(j, s);
     char *text = use ? json_dumps(use, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     const clt_status status = text ? clt_trainer_set_use(j->trainer, text)
                                    : clt_error_set(CLT_OUT_OF_MEMORY, "memory does not suffice");

@@ -6,6 +6,10 @@
 
 #include "job/job.h"
 
+/* Returns the section "use" of this run, or NULL if memory does not suffice. Call it after job_data.
+ */
+json_t *use_describe(const job *j, const settings *s);
+
 /* Adds the section "use" to the checkpoints of the trainer. Returns an exit code. */
 int use_record(job *j, const settings *s);
 
