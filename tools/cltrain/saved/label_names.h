@@ -6,7 +6,8 @@
 
 #include "job/job.h"
 
-/* Returns the section "use" of this run, or NULL if memory does not suffice. Call it after job_data.
+/* Returns the section "use" of this run, or NULL if memory does not suffice. Call it after
+ * job_data.
  */
 json_t *use_describe(const job *j, const settings *s);
 
