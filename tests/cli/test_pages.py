@@ -69,7 +69,10 @@ class Pages(CommandTest):
         rows = "".join(f"{rng.random():.3f},{'yes' if i % 4 == 0 else 'no'}\n" for i in range(80))
         put(self.path("claims.csv"), ("amount,paid\n" + rows).encode())
         shutil.copytree(os.path.join(ROOT, "tests", "goldens", "tokenizer"), self.path("DIR"))
-        self.run_command("train", "--model", "gpt2:nano", "--data", "text:" + self.path("book.txt"), "--seq-len", "16",
+        # Published weights, whose vocabulary is that of the tokenizer in DIR.
+        self.run_command("data", "tokenize", "--tokenizer", "gpt2:" + self.path("DIR"), "-o", self.path("published.bin"),
+                         self.path("book.txt"))
+        self.run_command("train", "--model", "gpt2:nano", "--data", "tokens:" + self.path("published.bin"), "--seq-len", "16",
                          "--batch", "4", "--steps", "1", "--tune", "off", "--checkpoint-dir", self.path("start"))
         shutil.copy(self.path("start", os.listdir(self.path("start"))[0], "model.safetensors"), self.folder)
         with zipfile.ZipFile(self.path("in.npz"), "w") as file:
