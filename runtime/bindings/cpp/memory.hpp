@@ -69,6 +69,17 @@ template <class T, std::size_t N> struct nested<T[N]> {
 
 template <class C> using data_of = std::remove_pointer_t<decltype(std::data(std::declval<C &>()))>;
 
+/* Whether memory outlives a temporary of this type: it does if the type can be copied as bytes and
+ * a const one gives the same access, as std::span. */
+template <class C>
+struct outlives : std::bool_constant<std::is_trivially_copyable_v<C> &&
+                                     std::is_same_v<data_of<C>, data_of<const C>>> {
+};
+template <class T, std::size_t N> struct outlives<std::array<T, N>> : std::false_type {
+};
+template <class T> struct outlives<std::initializer_list<T>> : std::false_type {
+};
+
 template <class C, class = void> struct is_mdspan : std::false_type {
 };
 template <class C>
@@ -251,8 +262,16 @@ array strided(T *x, std::initializer_list<std::int64_t> dims,
                        std::to_string(strides.size()) + " strides");
         return array();
     }
-    for (std::size_t i = 0; i < strides.size() && i < CLT_MAX_RANK; i++)
-        a.strides[i] = strides.begin()[i] * static_cast<std::int64_t>(sizeof(T));
+    constexpr auto size = static_cast<std::int64_t>(sizeof(T));
+    for (std::size_t i = 0; i < strides.size() && i < CLT_MAX_RANK; i++) {
+        const std::int64_t stride = strides.begin()[i];
+        if (stride > INT64_MAX / size || stride < INT64_MIN / size) {
+            detail::refuse("clt::strided: a stride of " + std::to_string(stride) +
+                           " elements leaves the address space");
+            return array();
+        }
+        a.strides[i] = stride * size;
+    }
     return a;
 }
 template <class C, class E = detail::data_of<C>>
@@ -267,12 +286,16 @@ array strided(C &&x, std::initializer_list<std::int64_t> dims,
     return a;
 }
 
-/* Memory that has what the call needs, in its type, row-major and without gaps. */
+/* Memory that has what the call needs, in its type, row-major and without gaps. Elements of 64 bits
+ * are no tensor's: with a shape (clt::view) they are converted. */
 template <class T> array whole(T *x)
 {
-    static_assert(!std::is_same_v<std::remove_cv_t<T>, bool>,
-                  "cltrain takes no arrays of bool: copy them to std::uint8_t");
     array a;
+    if constexpr (!std::is_void_v<T>) {
+        a.dtype = detail::dtype_of<T>();
+        static_assert(sizeof(T) < 8, "tensors have no elements of 64 bits: give clt::view with a "
+                                     "shape, so that the library converts them");
+    }
     a.host = const_cast<std::remove_cv_t<T> *>(x);
     a.whole = 1;
     a.set_writable(!std::is_const_v<T>);
@@ -311,6 +334,15 @@ class feed : public clt_feed
         device = on;
         array = memory;
     }
+    /* A step reads the memory after the call, when a temporary is gone. */
+    template <class C, std::enable_if_t<!std::is_base_of_v<clt_array, std::decay_t<C>>, int> = 0>
+    feed(const char *input, C &&container, int on = -1)
+        : feed(input, clt::array(std::forward<C>(container)), on)
+    {
+        static_assert(std::disjunction_v<std::is_lvalue_reference<C>,
+                                         detail::outlives<std::remove_reference_t<C>>>,
+                      "this container dies before the library reads it: give it a name");
+    }
 };
 
 /* Where an output goes: {"prediction", y}. */
@@ -331,7 +363,7 @@ static_assert(sizeof(feed) == sizeof(clt_feed) && sizeof(fetch) == sizeof(clt_fe
 namespace detail
 {
 
-/* Plain bytes, which calls with a size take. */
+/* Bytes of tensors, which calls with a size take. */
 class bytes_in
 {
   public:
@@ -342,6 +374,9 @@ class bytes_in
     bytes_in(const C &container)
         : data_(std::data(container)), size_(std::size(container) * sizeof(E))
     {
+        static_assert(sizeof(E) < 8,
+                      "this call copies the bytes of a tensor, which has no elements "
+                      "of 64 bits: set_array converts them");
     }
     const void *data() const
     {
@@ -367,6 +402,9 @@ class bytes_out
     bytes_out(C &&container) : data_(std::data(container)), size_(std::size(container) * sizeof(E))
     {
         static_assert(!std::is_const_v<E>, "the call writes to this container, which is const");
+        static_assert(sizeof(E) < 8,
+                      "this call copies the bytes of a tensor, which has no elements "
+                      "of 64 bits: get_array converts them");
     }
     void *data() const
     {

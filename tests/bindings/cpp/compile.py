@@ -20,6 +20,12 @@ REFUSED = [
     ("void f() { std::vector<unsigned> x(4); clt::array a(x); }", "cltrain takes arrays of float"),
     ("void f() { clt::array a(std::vector<float>(4)); }", "give it a name"),
     ("void f(bool *x) { clt::whole(x); }", "cltrain takes no arrays of bool"),
+    ("#include <complex>\nvoid f(std::complex<float> *x) { clt::whole(x); }", "complex numbers"),
+    ("void f(short *x) { clt::whole(x); }", "cltrain takes arrays of float"),
+    ("void f(double *x) { clt::whole(x); }", "give clt::view with a shape"),
+    ("void f() { clt::feed a{\"x\", std::array<double, 4>{}}; }", "give it a name"),
+    ("void f(clt::store &s) { std::vector<double> w(4); s.get(\"w\", w); }", "get_array converts them"),
+    ("void f(clt::store &s) { const std::vector<double> w(4); s.set(\"w\", w); }", "set_array converts them"),
     ("void f(clt::trainer &t) { clt::trainer u = t; }", "deleted"),
     ("void f(clt::store &s) { const std::vector<float> w(4); s.get(\"w\", w); }", "which is const"),
 ]

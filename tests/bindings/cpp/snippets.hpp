@@ -12,4 +12,5 @@ extern clt::trainer trainer;
 extern clt::dataset train, test;
 extern std::vector<double> x, y, table;
 extern std::vector<float> weights;
+extern std::vector<double> doubles;
 extern std::int64_t n;
