@@ -91,6 +91,11 @@ clt_status clt_trainer_section(const clt_trainer *t, const char *name, const cha
     return CLT_OK;
 }
 
+const char *clt_trainer_section_name(const clt_trainer *t, int index)
+{
+    return index >= 0 && index < t->n_host ? t->host[index].key + PREFIX_LENGTH : NULL;
+}
+
 clt_status clt_host_sections_join(const clt_trainer *t, const clt_section *sections, int count,
                                   clt_section **all, int *n_all)
 {

@@ -337,6 +337,40 @@ class Checkpoints(support.Case):
         with self.assertRaises(KeyError):
             second.sections["time"]
 
+    def test_sections(self):
+        """A mapping to texts, also after a restore; whatever would be cut off or changed is refused."""
+        folder = os.path.join(self.folder, "run")
+        first, second = (clt.Trainer(support.line(), devices=support.DEVICES, batch=4) for _ in range(2))
+        wanted = {"time": "2.5 s", "größe": "ä\n\U0001f600", "empty": "", "a" * 100: "b" * 100000}
+        first.sections.update(wanted)
+        first.sections["gone"] = "x"
+        del first.sections["gone"]
+        self.assertEqual(dict(first.sections), wanted)
+        first.save(folder)
+        second.sections["old"] = "is replaced"
+        second.restore(folder)
+        self.assertEqual((dict(second.sections), len(second.sections)), (wanted, 4))
+        self.assertEqual(list(second.sections), sorted(wanted))
+        self.assertNotIn("old", second.sections)
+        self.assertEqual([name in second.sections for name in ("time", "time\0x", b"time", 3, None, "")],
+                         [True] + 5 * [False])
+        cases = [("n", "x\0y", "section 'n' contains a zero byte"), ("n\0k", "x", "the name of a section contains a zero"),
+                 ("n", b"\0\1", "section 'n' is bytes: it must be text"), ("n", None, "is NoneType"), ("n", 2.5, "is float"),
+                 (3, "x", "the name of a section is int"), (None, "x", "NoneType"), ("n", "\ud800", "not UTF-8"),
+                 ("", "x", "1 to 100 bytes"), ("ä" * 51, "x", "1 to 100 bytes")]
+        for name, value, words in cases:
+            with self.subTest(words=words), self.assertRaises(clt.InvalidArgumentError) as caught:
+                second.sections[name] = value
+            self.assertIn(words, str(caught.exception))
+        for name in ("n", "time\0x", 3):
+            with self.assertRaises(KeyError):
+                second.sections[name]
+            with self.assertRaises(KeyError):
+                del second.sections[name]
+        self.assertEqual(dict(second.sections), wanted)
+        second.sections.clear()
+        self.assertEqual((dict(second.sections), len(first.sections)), ({}, 4))
+
     def test_memory(self):
         """1,000 times made and freed: nothing stays."""
         from cltrain._handles import _cores

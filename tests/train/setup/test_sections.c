@@ -64,6 +64,12 @@ static void sections_come_back(void **state)
     expect(&b, "time", "0.75");
     expect(&b, "random state", rng);
     expect(&b, "empty", "");
+    int names = 0;
+    for (const char *name; (name = clt_trainer_section_name(b.trainer, names)); names++)
+        ok(clt_trainer_section(b.trainer, name, &text));
+    assert_int_equal(names, 3);
+    assert_null(clt_trainer_section_name(b.trainer, -1));
+    text = "untouched";
     assert_int_equal(clt_trainer_section(b.trainer, "old", &text), CLT_NOT_FOUND);
     assert_int_equal(clt_trainer_section(b.trainer, "mesh", &text), CLT_NOT_FOUND);
     assert_int_equal(clt_trainer_section(b.trainer, "tme", &text), CLT_NOT_FOUND);

@@ -4,7 +4,7 @@ from collections.abc import MutableMapping
 
 from . import _api
 from ._lib import check, lib, text
-from .errors import Error
+from .errors import Error, failure
 
 
 class Step:
@@ -54,29 +54,54 @@ _RESULTS = frozenset(name for name in _api.MEMBERS["clt_step_result"] if name no
 
 
 class Sections(MutableMapping):
-    """Named texts of the program's own in checkpoints."""
+    """Named texts of the program's own in checkpoints. Restoring a checkpoint replaces them by its own.
+
+    Other things are written as text first: numbers with str, bytes with base64.b64encode(..).decode(), more with
+    json.dumps.
+    """
 
     def __init__(self, trainer):
         self._trainer = trainer
-        self._known = set()
 
     def __setitem__(self, name, value):
-        check(lib.clt_trainer_set_section(self._trainer._core.use(), name.encode(), str(value).encode()))
-        self._known.add(name)
+        with self._trainer._guard:
+            check(lib.clt_trainer_set_section(self._trainer._core.use(), _encoded(name, "the name of a section"),
+                                              _encoded(value, f"section {name!r}")))
 
     def __getitem__(self, name):
         out = ctypes.c_char_p()
-        if lib.clt_trainer_section(self._trainer._core.use(), name.encode(), ctypes.byref(out)):
-            raise KeyError(name)
-        return text(out.value)
+        with self._trainer._guard:
+            trainer = self._trainer._core.use()
+            if not isinstance(name, str) or "\0" in name or \
+                    lib.clt_trainer_section(trainer, name.encode("utf-8", "surrogatepass"), ctypes.byref(out)):
+                raise KeyError(name)
+            return text(out.value)
 
     def __delitem__(self, name):
-        self[name]
-        check(lib.clt_trainer_set_section(self._trainer._core.use(), name.encode(), None))
-        self._known.discard(name)
+        with self._trainer._guard:
+            self[name]
+            check(lib.clt_trainer_set_section(self._trainer._core.use(), name.encode(), None))
 
     def __iter__(self):
-        return iter([name for name in sorted(self._known) if name in self])
+        names = []
+        with self._trainer._guard:
+            while (name := lib.clt_trainer_section_name(self._trainer._core.use(), len(names))) is not None:
+                names.append(text(name))
+        return iter(sorted(names))
 
     def __len__(self):
         return len(list(iter(self)))
+
+
+def _encoded(value, what):
+    """Returns text for C. What C would cut off, or Python write as the text of another type, is refused."""
+    if not isinstance(value, str):
+        raise failure("invalid_argument", f"{what} is {type(value).__name__}: it must be text, such as that of str, "
+                                          "json.dumps or base64.b64encode(..).decode()")
+    if "\0" in value:
+        raise failure("invalid_argument", f"{what} contains a zero byte, which ends texts: encode it, such as in base64")
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise failure("invalid_argument", f"{what} has half a surrogate pair, which is not UTF-8: encode it, such as in "
+                                          "base64") from None
