@@ -234,9 +234,9 @@ CLT_API clt_status clt_trainer_set_use(clt_trainer *trainer, const char *json);
  * clt_trainer_set_section sets one; `text` is UTF-8 and is copied, NULL removes the section. `name`
  * has 1 to 100 bytes. clt_trainer_section gives the text, which is valid until the section is set
  * or a checkpoint is restored. clt_trainer_section_name gives the names from index 0 on, NULL past
- * the last; it is valid as long as the text is. With several ranks, rank 0's are saved, and those ranks get them
- * that call clt_trainer_restore and read files. Errors: INVALID_ARGUMENT (the name; not UTF-8),
- * NOT_FOUND (suggests the nearest name), OUT_OF_MEMORY.
+ * the last; it is valid as long as the text is. With several ranks, rank 0's are saved, and those
+ * ranks get them that call clt_trainer_restore and read files. Errors: INVALID_ARGUMENT (the name;
+ * not UTF-8), NOT_FOUND (suggests the nearest name), OUT_OF_MEMORY.
  */
 CLT_API clt_status clt_trainer_set_section(clt_trainer *trainer, const char *name,
                                            const char *text);
