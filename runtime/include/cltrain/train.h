@@ -42,8 +42,7 @@ typedef enum clt_optimizer {
 /* How the steps of muon depend on the size of a matrix, as `adjust_lr_fn` of torch.optim.Muon. */
 typedef enum clt_muon_scale {
     CLT_MUON_ORIGINAL = 0,       /* lr * sqrt(max(1, rows / columns)) */
-    CLT_MUON_MATCH_RMS_ADAMW = 1 /* lr * 0.2 * sqrt(max(rows, columns)), so that rates of AdamW suit
-                                  */
+    CLT_MUON_MATCH_RMS_ADAMW = 1 /* lr * 0.2 * sqrt(max(rows, columns)): rates of AdamW suit */
 } clt_muon_scale;
 
 typedef enum clt_schedule_kind {
