@@ -144,29 +144,31 @@ clt_status clt_policies_check_metric(const clt_policy_run *run, const char *poli
 
 /* --- state ------------------------------------------------------------------------------------ */
 
-/* Returns the state of all policies as an object; NULL: a policy gave none, and the thread has the
- * message. */
-static json_t *collect(const clt_fit_run *f)
+/* Makes an object of the states of all policies. Release it with json_decref. */
+static clt_status collect(const clt_fit_run *f, json_t **out)
 {
     const clt_fit_options *o = f->options;
     json_t *all = json_object();
-    for (int i = 0; all && i < o->n_policies; i++) {
+    clt_status status = all ? CLT_OK : CLT_OUT_OF_MEMORY;
+    for (int i = 0; status == CLT_OK && i < o->n_policies; i++) {
         const clt_policy *p = o->policies[i];
         if (!p->save)
             continue;
         char *text = p->save(p->user);
         json_t *state = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
-        if (!state)
-            clt_fail(text ? CLT_INVALID_ARGUMENT : CLT_OUT_OF_MEMORY,
-                     text ? "the state of policy %s is not JSON" : "the state of policy %s",
-                     p->name);
+        if (!text)
+            status = clt_fail(CLT_OUT_OF_MEMORY, "policy %s gave no state", p->name);
+        else if (!state)
+            status = clt_fail(CLT_INVALID_ARGUMENT, "the state of policy %s is not JSON", p->name);
+        else if (json_object_set_new(all, p->name, state) != 0)
+            status = CLT_OUT_OF_MEMORY;
         free(text);
-        if (!state || json_object_set_new(all, p->name, state) != 0) {
-            json_decref(all);
-            all = NULL;
-        }
     }
-    return all;
+    if (status == CLT_OK)
+        *out = all;
+    else
+        json_decref(all);
+    return status;
 }
 
 static char *dump(json_t *json)
@@ -186,9 +188,8 @@ clt_status clt_policies_store(clt_fit_run *f)
     t->best_step = f->policies.best;
     if (!f->options->n_policies)
         return CLT_OK;
-    json_t *states = collect(f);
-    if (!states)
-        return CLT_OUT_OF_MEMORY;
+    json_t *states;
+    CLT_TRY(collect(f, &states));
     t->policies = dump(json_pack("{s:I, s:f, s:I, s:o}", "best", (json_int_t)f->policies.best,
                                  "epoch_loss", f->epoch_loss, "epoch_samples",
                                  (json_int_t)f->epoch_samples, "policies", states));
@@ -265,8 +266,10 @@ static clt_status go_back(clt_fit_run *f)
     clt_policy_run *run = &f->policies;
     const int64_t step = f->trainer->steps;
     if (run->at != step) {
+        json_t *now;
+        CLT_TRY(collect(f, &now));
         clt_free(run->before);
-        run->before = dump(collect(f));
+        run->before = dump(now);
         CLT_TRY_MEMORY(run->before);
         run->best_before = run->best;
         run->at = step;

@@ -17,6 +17,7 @@ typedef struct seen {
     int64_t steps[MOST];
     int64_t last_step; /* of on_step */
     int stop_at;       /* of should_stop */
+    bool damaged;      /* gives a state that is not JSON */
     char said[200];
 } seen;
 
@@ -56,7 +57,7 @@ static char *own_save(void *user)
 {
     seen *s = user;
     char *text = malloc(64);
-    snprintf(text, 64, "[%d,%.17g]", s->evaluations, s->lr);
+    snprintf(text, 64, "[%d,%.17g%s", s->evaluations, s->lr, s->damaged ? "" : "]");
     s->saves++;
     return text;
 }
@@ -189,6 +190,15 @@ static void own_policy_stops(void **state)
     assert_int_equal(steps, 6);
     assert_string_equal(s.said, "6 the run ends: enough");
     assert_string_equal(s.names, "loss val_loss test_loss ");
+}
+
+static void state_is_json(void **state)
+{
+    (void)state;
+    int64_t steps;
+    seen s = {.damaged = true};
+    run(&s, NULL, 0, false, CLT_INVALID_ARGUMENT, &steps);
+    assert_string_equal(clt_error_message(), "the state of policy own is not JSON");
 }
 
 /* A further run adds its epochs to the steps before. A resumed run has so many epochs in all. */
@@ -325,9 +335,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 
-        cmocka_unit_test(own_policy_goes_on),          cmocka_unit_test(own_policy_stops),
-        cmocka_unit_test(epochs_are_those_of_the_run), cmocka_unit_test(reports_make_no_steps),
-        cmocka_unit_test(senseless_options),
+        cmocka_unit_test(own_policy_goes_on),    cmocka_unit_test(own_policy_stops),
+        cmocka_unit_test(state_is_json),         cmocka_unit_test(epochs_are_those_of_the_run),
+        cmocka_unit_test(reports_make_no_steps), cmocka_unit_test(senseless_options),
     };
     return cmocka_run_group_tests(tests, open_runtime_and_scratch, close_runtime_and_scratch);
 }
