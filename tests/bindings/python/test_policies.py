@@ -78,6 +78,9 @@ class Policies(support.Case):
             self.assert_close(trainer.evaluate((x, y))["loss"], history["average_val_loss"][-1])
             with self.assertRaises(clt.StateError):
                 float(trainer.step(x[:16], y[:16]))
+            with trainer.averages():  # a function that is called here may have a block of its own
+                self.assert_close(store["fc.weight"], mean)
+            self.assert_close(store["fc.weight"], mean)
         self.assert_same(trainer.store["fc.weight"], plain)
         with self.assertRaises(clt.StateError):
             self.trainer().averaged
@@ -143,6 +146,19 @@ class Policies(support.Case):
         self.trainer().fit((x, y), validation=(x, y), epochs=2, validate_every=3, callbacks=[Watch()])
         self.assertEqual([step for step, positive in seen if positive][:2], [3, 6])
 
+    def test_defaults_written_out(self):
+        """None is what the signature has, and numbers of NumPy are numbers."""
+        x, y = data(64)
+        names = ("validation", "keep_best", "patience", "monitor", "plateau", "min_delta", "callbacks")
+        histories = [self.trainer().fit((x, y), epochs=2, **options) for options in ({}, dict.fromkeys(names))]
+        histories.append(self.trainer().fit([(x, y)][0], epochs=2, test=None, resume=None))
+        self.assertEqual(histories[0]["loss"], histories[1]["loss"])
+        self.assertEqual(histories[0]["loss"], histories[2]["loss"])
+        self.trainer(batch=64).fit([(x, y)], epochs=1, **dict.fromkeys(names))
+        losses = [self.trainer().fit((x, y), validation=type_(0.25), epochs=2)["val_loss"]
+                  for type_ in (float, np.float32, np.float64, np.float16)]
+        self.assertEqual(losses, [losses[0]] * 4)
+
     def test_refused(self):
         x, y = data(64)
         trainer = self.trainer()
@@ -156,6 +172,15 @@ class Policies(support.Case):
             (lambda: trainer.fit((x, y), monitor="loss"), "patience"),
             (lambda: trainer.fit([(x[:16], y[:16])], patience=3), "iterable"),
             (lambda: trainer.fit((x, y), patiense=3), "'patience'"),
+            (lambda: trainer.fit((x, y), patience="a", validation=0.1), "patience is 'a': it must be an integer"),
+            (lambda: trainer.fit((x, y), patience=2, min_delta="a", validation=0.1), "min_delta is 'a'"),
+            (lambda: trainer.fit((x, y), patience=2, monitor="val_x", validation=0.1), "write min:val_x or max:val_x"),
+            (lambda: trainer.fit((x, y), plateau=3, validation=0.1), "plateau is 3: give"),
+            (lambda: trainer.fit((x, y), patience=2, monitor=3, validation=0.1), "metric 3"),
+            (lambda: trainer.fit((x, y), callbacks=print), "give a list of callbacks"),
+            (lambda: trainer.fit((x, y), callbacks=[clt.Callback]), "Callback()"),
+            (lambda: trainer.fit((x, y), callbacks=[3]), "callbacks has 3"),
+            (lambda: trainer.fit((x, y), validation=True), "bool"),
         ]
         for call, words in cases:
             with self.assertRaises(clt.Error) as caught:

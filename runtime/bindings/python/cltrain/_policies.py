@@ -1,10 +1,12 @@
 """Validation sets, and what follows from evaluations: the best checkpoint, an early end, a lower rate."""
 import contextlib
 import ctypes
+import numbers
+from collections.abc import Mapping
 
 from . import _api
 from ._lib import check, lib
-from ._options import Options
+from ._options import Options, number
 from .data import as_dataset
 from .errors import failure
 
@@ -13,12 +15,15 @@ OPTIONS = ("validation", "keep_best", "patience", "min_delta", "monitor", "plate
 
 def _watched(metric, least=0.0):
     """Returns what a policy watches. "min:NAME" and "max:NAME" name the direction."""
+    if not isinstance(metric, str):
+        raise failure("invalid_argument", f"metric {metric!r}: it must be a name, min:NAME or max:NAME")
     direction, _, name = metric.rpartition(":")
     if direction not in ("", "min", "max"):
         raise failure("invalid_argument", f"metric '{metric}': it must be a name, min:NAME or max:NAME")
     larger = ctypes.c_int(direction == "max")
-    if not direction:
-        check(lib.clt_metric_direction(name.encode(), ctypes.byref(larger)))
+    if not direction and lib.clt_metric_direction(name.encode(), ctypes.byref(larger)):
+        raise failure("not_found", f"it is not known whether larger values of '{name}' are better: write min:{name} or "
+                                   f"max:{name}")
     return _api.clt_watched(metric=name.encode(), larger=larger.value, least=least)
 
 
@@ -28,6 +33,8 @@ def _plateau(value):
         lib.clt_plateau_init(ctypes.byref(made))
         check(lib.clt_plateau_parse(value.encode(), ctypes.byref(made)))
         return made
+    if not isinstance(value, Mapping):
+        raise failure("invalid_argument", f"plateau is {value!r}: give \"plateau:FACTOR:PATIENCE[:MIN]\", or a dict")
     return Options("clt_plateau", dict(value)).struct
 
 
@@ -52,7 +59,8 @@ def policies(struct, keep_best=None, patience=None, min_delta=0.0, monitor=None,
         if plateau is not None:
             add(lib.clt_policy_plateau, ctypes.byref(_watched(watch)), ctypes.byref(_plateau(plateau)))
         if patience is not None:
-            add(lib.clt_policy_patience, ctypes.byref(_watched(watch, min_delta)), patience)
+            add(lib.clt_policy_patience, ctypes.byref(_watched(watch, number(min_delta, "double", "min_delta"))),
+                number(patience, "int", "patience"))
         array = (ctypes.POINTER(_api.clt_policy) * max(1, len(made)))(*made)
         struct.policies, struct.n_policies = array, len(made)
         yield
@@ -67,7 +75,7 @@ def validation_set(train, validation, inputs, seed):
     kept apart, chosen at random by the seed."""
     if validation is None:
         yield train, None
-    elif isinstance(validation, (int, float)) and not isinstance(validation, bool):
+    elif isinstance(validation, numbers.Real) and not isinstance(validation, bool):
         rest, part = train.split(float(validation), seed)
         with rest, part:
             yield rest, part

@@ -28,12 +28,32 @@ class _Function(Callback):
         self.function(progress)
 
 
+def _listed(callbacks):
+    if callbacks is None:
+        return ()
+    if isinstance(callbacks, str) or not hasattr(callbacks, "__iter__"):
+        raise failure("invalid_argument", f"callbacks is {type(callbacks).__name__}: give a list of callbacks")
+    return callbacks
+
+
+def _callback(given):
+    if isinstance(given, Callback):
+        return given
+    if isinstance(given, type) and issubclass(given, Callback):
+        raise failure("invalid_argument", f"callbacks has the class {given.__name__}: give an object of it, "
+                                          f"{given.__name__}()")
+    if not callable(given):
+        raise failure("invalid_argument", f"callbacks has {given!r}: give objects of clt.Callback, or functions that take "
+                                          "the Progress of an epoch")
+    return _Function(given)
+
+
 class Run:
     """A run of fit: its callbacks, the line on the terminal, and why it ends."""
 
     def __init__(self, trainer, callbacks, progress):
         self.trainer = trainer
-        self.callbacks = [c if isinstance(c, Callback) else _Function(c) for c in callbacks]
+        self.callbacks = [_callback(c) for c in _listed(callbacks)]
         if progress is None:
             progress = is_terminal()
         self.line = Line() if progress else None
@@ -161,7 +181,8 @@ def fit(trainer, train, test=None, *, callbacks=(), progress=None, **options):
     Other options are those of clt_fit_options:
 
     """
-    policies = {name: options.pop(name) for name in _policies.OPTIONS if options.get(name) is not None}
+    policies = {name: options.pop(name) for name in _policies.OPTIONS if name in options}
+    policies = {name: value for name, value in policies.items() if value is not None}
     for name in options:
         if name not in _ALLOWED + list(_OWN):
             raise failure("not_found", f"fit has no option '{name}'{suggestion(name, _ALLOWED + list(_OWN))}")

@@ -74,6 +74,7 @@ class Trainer(Handle):
         self._kept = []
         self._run = None
         self._reservoir = None
+        self._in_averages = 0
         self._count = 0  # samples of the last batch
         # Looking functions up takes as long as calling them.
         self._c_step, self._c_steps = lib.clt_trainer_step, lib.clt_trainer_steps
@@ -217,13 +218,17 @@ class Trainer(Handle):
     def averages(self):
         """In this `with` block the averages are in the place of the parameters: evaluate, predict and save them."""
         with self._guard:
-            self._settle()
-            check(lib.clt_trainer_use_average(self._core.use(), 1))
+            if not self._in_averages:  # blocks inside one another: the outermost one exchanges
+                self._settle()
+                check(lib.clt_trainer_use_average(self._core.use(), 1))
+            self._in_averages += 1
         try:
             yield self.store
         finally:
             with self._guard:
-                check(lib.clt_trainer_use_average(self._core.use(), 0))
+                self._in_averages -= 1
+                if not self._in_averages:
+                    check(lib.clt_trainer_use_average(self._core.use(), 0))
 
     # --- parts of a step --------------------------------------------------------------------------
 
