@@ -17,7 +17,8 @@ CLONE = os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(__file__)
 
 
 class Cltrain(CMakePackage):
-    """Training of neural networks on OpenCL devices of several vendors, and on ranks of MPI."""
+    """Training of neural networks on OpenCL devices of several vendors, and on ranks of MPI. Spack has no
+    libcsv, so this build refuses data sets of csv:FILE."""
 
     homepage = "file://" + CLONE
     git = "file://" + CLONE
@@ -83,7 +84,7 @@ class Cltrain(CMakePackage):
             self.define_from_variant("CLT_PROTOBUF_C", "tensorboard"),
             self.define_from_variant("CLT_ISAL", "tensorboard"),
             self.define_from_variant("CLT_PCRE2", "tokenizer"),
-            self.define("CLT_CSV", False),  # Spack has no libcsv
+            self.define("CLT_CSV", False),  # a libcsv of the system would not be in the hash of the build
             self.define("CLT_BUILD_BINDINGS", any("+" + name in self.spec for name in languages)),
             self.define_from_variant("CLT_BUILD_CPP", "cxx"),
             self.define_from_variant("CLT_BUILD_FORTRAN", "fortran"),
