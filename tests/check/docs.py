@@ -123,6 +123,16 @@ def check_readme(root):
     return problems
 
 
+def check_headers(root):
+    """Checks that the table of docs/embedding.md has each public header."""
+    page = "docs/embedding.md"
+    rows = re.findall(r"^\| (`\w+\.h`.*?) \|", source.read(root, page), re.M)
+    named = set(re.findall(r"\w+\.h", " ".join(rows))) | {"cltrain.h", "unstable.h"}  # these two are in sentences
+    folders = ("runtime/include/cltrain", "models/include/cltrain")
+    return [f"{page}: {folder}/{name} is not in its table" for folder in folders
+            for name in sorted(os.listdir(os.path.join(root, folder))) if name.endswith(".h") and name not in named]
+
+
 def check_installed(root):
     """Checks the links of all pages below a folder."""
     found = [os.path.relpath(os.path.join(base, name), root)
@@ -140,7 +150,7 @@ def main(root, command):
             tree |= {os.path.relpath(os.path.join(base, name), root) for name in folders + names}
     tree |= {folder.rstrip("/") for folder in FOLDERS} | example_files(root)
     options = command_options(command)
-    problems = check_readme(root)
+    problems = check_readme(root) + check_headers(root)
     checked = pages(root)
     sources = source.files(root, ".c", ".h", ".hpp", ".cl", ".clh", ".cmake", ".txt", ".patch", ".sh") + ["CMakeLists.txt"]
     known = set().union(*(words_of(source.read(root, path)) for path in sources))
