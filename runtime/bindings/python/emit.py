@@ -18,6 +18,7 @@ import api as description  # noqa: E402
 SCALARS = {"int": "c_int", "int32_t": "c_int32", "int64_t": "c_int64", "uint64_t": "c_uint64",
            "uint32_t": "c_uint32", "size_t": "c_size_t", "double": "c_double", "float": "c_float",
            "char": "c_char", "unsigned char": "c_ubyte", "unsigned int": "c_uint"}
+CHECKED = set(SCALARS) - {"char", "unsigned char"}
 HEADER = '"""Written by emit.py from the headers of cltrain {version}. Do not edit."""\n'
 
 
@@ -158,15 +159,22 @@ def structures(api, out):
 
 
 def functions(api, out):
-    out.append("\n# For each library its functions: result, arguments.\nFUNCTIONS = {")
+    out.append("\n# For each library its functions: result, arguments, and of numbers and texts (place, name, type).\nFUNCTIONS = {")
     for library in api.libraries:
         out.append(f"    {library!r}: {{")
         for row in api.functions:
             if row["library"] == library:
                 arguments = "".join(ctypes_of(p, api) + ", " for p in row["params"])
-                out.append(f"        {row['name']!r}: ({ctypes_of(row['returns'], api)}, ({arguments})),")
+                out.append(f"        {row['name']!r}: ({ctypes_of(row['returns'], api)}, ({arguments}),")
+                out.append(f"            {checked(row['params'])}),")
         out.append("    },")
     out.append("}")
+
+
+def checked(params):
+    """Returns the arguments that ctypes would not check: numbers wrap, and texts end at a zero byte."""
+    return [(place, python_name(p["name"]), "text" if p["kind"] == "string" else p["type"]) for place, p in enumerate(params)
+            if p["depth"] == 0 and (p["kind"] == "string" or p["kind"] == "scalar" and p["type"] in CHECKED)]
 
 
 def python_name(name):

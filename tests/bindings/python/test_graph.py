@@ -164,6 +164,36 @@ class Graphs(support.Case):
         with self.assertRaises(clt.InvalidArgumentError):
             clt.Sequential(L.linear(2), input=(4,), loss="cross_entropy", class_weights=[1, -1])
 
+    def test_trained(self):
+        """A graph that has a trainer does not change: the trainer would not see it, and give results other names."""
+        g = clt.Graph()
+        x, y = g.input("x", (4,)), g.input("y", (), "i32")
+        logits = g.output(g.linear(x, 3, name="fc"), "logits")
+        g.loss("loss", g.cross_entropy(logits, y))
+        g.metric("accuracy", g.correct(logits, y))
+        made = clt.Store(g, support.DEVICES)
+        trainer = clt.Trainer(g, store=made, batch=16)
+        data = support.numbers(16, 4), np.arange(16) % 3
+        means = trainer.evaluate(data)
+        for change in (lambda: g.loss("extra", g.cross_entropy(logits, y)), lambda: g.metric("more", g.correct(logits, y)),
+                       lambda: g.linear(x, 2), lambda: g.lora("fc", rank=2), lambda: g.input("z"), lambda: x + 1,
+                       lambda: g.relu(x), lambda: g.parameter("p", (3,)), lambda: g.state("s", ()), lambda: g.freeze("fc*"),
+                       lambda: g.constant([1.0]), lambda: g.output(x, "o"), lambda: g.input_gradient("x"),
+                       lambda: g.param_group("fc*", lr=2), lambda: g.lstm(x, 3), lambda: g.output_gradient(x, "v"),
+                       lambda: g.cross_entropy(logits, y, class_weights=[1, 2, 3]), lambda: g.cut(x)):
+            with self.assertRaisesRegex(clt.StateError, r"^a trainer of this graph exists.*trainer\.close\(\)"):
+                change()
+        self.assertEqual(trainer.evaluate(data), means)
+        self.assertEqual(list(trainer.fit(data, test=data, epochs=1))[-2:], ["test_loss", "test_accuracy"])
+        trainer.close()
+        g.metric("again", g.correct(logits, y))
+        trainer = clt.Trainer(g, store=made, batch=16)
+        found = trainer.evaluate(data)
+        self.assertEqual(list(found), ["loss", "accuracy", "again"])
+        self.assertEqual(found["again"], found["accuracy"])
+        del trainer  # garbage counts no more
+        g.metric("last", g.correct(logits, y))
+
     def test_functions_in_sequential(self):
         net = clt.Sequential(L.linear(4), lambda g, x: g.relu(x) + x, input=(4,))
         self.assertEqual(net.find("output").shape, (-1, 4))

@@ -146,6 +146,117 @@ class Policies(support.Case):
         self.trainer().fit((x, y), validation=(x, y), epochs=2, validate_every=3, callbacks=[Watch()])
         self.assertEqual([step for step, positive in seen if positive][:2], [3, 6])
 
+    def test_own(self):
+        """A policy of the program's own decides, and its state is in the checkpoints: a run that was interrupted decides
+        what an uninterrupted one does."""
+        x, y = data(64)
+        folder = os.path.join(self.folder, "run")
+
+        class Lower(clt.Policy):
+            """Halves the rate at every second evaluation, keeps the state at the third, and ends the run at the fifth."""
+            name = "lower"
+
+            def __init__(self):
+                self.seen, self.losses, self.states, self.run, self.lr = 0, [], [], None, 0.1
+
+            def begin(self, run, state):
+                self.states.append(state)
+                if state is not None:
+                    self.seen, self.losses = state["seen"], state["losses"]
+                    self.lr = state["lr"]
+                    run.set_lr(self.lr)
+
+            def evaluated(self, run, metrics):
+                self.run = run
+                self.seen += 1
+                self.losses.append(metrics["val_loss"])
+                if self.seen % 2 == 0:
+                    run.set_lr(run.lr / 2, "two evaluations")
+                if self.seen == 3:
+                    run.keep("the third")
+                if self.seen == 5:
+                    run.stop("there were five")
+                self.lr = run.lr
+                self.at = metrics.step, metrics.epoch, sorted(metrics)
+
+            def save(self):
+                return {"seen": self.seen, "losses": self.losses, "lr": self.lr}
+
+        whole = Lower()
+        trainer = self.trainer()
+        history = trainer.fit((x, y), validation=(x, y), epochs=9, policies=[whole])
+        self.assertEqual(len(history["epoch"]), 5)
+        self.assertEqual(whole.losses, history["val_loss"])
+        self.assertEqual(whole.states, [None])
+        self.assertEqual(whole.at, (20, 5, ["loss", "val_loss"]))
+        np.testing.assert_allclose(history["lr"], [0.1, 0.1, 0.05, 0.05, 0.025], rtol=1e-6)
+        texts = [text for _, text in history.decisions]
+        self.assertEqual([step for step, _ in history.decisions], [8, 12, 16, 20])
+        self.assertIn("two evaluations", texts[0])
+        self.assertEqual(texts[1], "the third")
+        self.assertIn("there were five", texts[3])
+        with self.assertRaisesRegex(clt.StateError, "during the calls"):
+            whole.run.stop("too late")
+
+        class Stop(clt.Callback):
+            def on_epoch(self, trainer, progress):
+                if progress.epoch == 3:
+                    trainer.stop()
+
+        first, second = Lower(), Lower()
+        options = {"validation": (x, y), "epochs": 9, "checkpoint_dir": folder}
+        self.trainer().fit((x, y), policies=[first], callbacks=[Stop()], **options)
+        other = self.trainer()
+        other.fit((x, y), policies=[second], resume=True, **options)
+        self.assertEqual(second.states[0]["seen"], 3)
+        self.assertEqual(second.losses, whole.losses)
+        self.assert_same(other.store["fc.weight"], trainer.store["fc.weight"])
+        best = self.trainer()
+        best.restore(os.path.join(folder, "best"))
+        self.assertEqual(best.evaluate((x, y))["loss"], whole.losses[2])
+
+    def test_own_fails(self):
+        """Exceptions of policies come out of fit, and the trainer goes on."""
+        x, y = data(64)
+        trainer = self.trainer()
+
+        class Bad(clt.Policy):
+            def __init__(self, where, result=None):
+                self.where, self.result = where, result
+
+            def begin(self, run, state):
+                if self.where == "begin":
+                    raise KeyError("in begin")
+
+            def evaluated(self, run, metrics):
+                if self.where == "evaluated":
+                    raise KeyError("in evaluated")
+                if self.where == "stop":
+                    run.stop(3)
+                if self.where == "lr":
+                    run.set_lr(-1, "wrong")
+
+            def save(self):
+                if self.where == "save":
+                    raise KeyError("in save")
+                return self.result
+
+        folder = os.path.join(self.folder, "run")
+        for policy, kind, words in ((Bad("begin"), KeyError, "in begin"), (Bad("evaluated"), KeyError, "in evaluated"),
+                                    (Bad("save"), KeyError, "in save"), (Bad("save", object()), KeyError, "in save"),
+                                    (Bad("json", object()), TypeError, "JSON"), (Bad("nan", float("nan")), ValueError, "JSON"),
+                                    (Bad("stop"), clt.InvalidArgumentError, "why is 3"),
+                                    (Bad("lr"), clt.InvalidArgumentError, "-1")):
+            with self.assertRaisesRegex(kind, words):
+                trainer.fit((x, y), epochs=1, policies=[policy], checkpoint_dir=folder)
+        for policies, words in ((3, "policies is 3"), ([Bad], "policies has <class"), ([len], "clt.Policy"),
+                                ([Bad(""), Bad("")], "the name Bad")):
+            with self.assertRaisesRegex(clt.InvalidArgumentError, words):
+                trainer.fit((x, y), epochs=1, policies=policies)
+        with self.assertRaisesRegex(clt.UnsupportedError, "policies"):
+            trainer.fit([(x[:16], y[:16])], epochs=1, policies=[Bad("")])
+        self.assertGreater(float(trainer.step(x[:16], y[:16])), 0)
+
     def test_defaults_written_out(self):
         """None is what the signature has, and numbers of NumPy are numbers."""
         x, y = data(64)
@@ -176,7 +287,7 @@ class Policies(support.Case):
             (lambda: trainer.fit((x, y), patience=2, min_delta="a", validation=0.1), "min_delta is 'a'"),
             (lambda: trainer.fit((x, y), patience=2, monitor="val_x", validation=0.1), "write min:val_x or max:val_x"),
             (lambda: trainer.fit((x, y), plateau=3, validation=0.1), "plateau is 3: give"),
-            (lambda: trainer.fit((x, y), patience=2, monitor=3, validation=0.1), "metric 3"),
+            (lambda: trainer.fit((x, y), patience=2, monitor=3, validation=0.1), "metric is 3"),
             (lambda: trainer.fit((x, y), callbacks=print), "give a list of callbacks"),
             (lambda: trainer.fit((x, y), callbacks=[clt.Callback]), "Callback()"),
             (lambda: trainer.fit((x, y), callbacks=[3]), "callbacks has 3"),

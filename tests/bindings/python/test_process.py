@@ -150,6 +150,74 @@ print(ends)
         result = support.run(program)
         self.assertEqual((result.returncode, result.stdout), (0, "[7, 7, 7, 7, 7]\n"), result.stderr)
 
+    def children(self, rest):
+        """Runs a program that forks in the middle of fit. Its children must end by themselves."""
+        result = support.run(BEGIN + """
+def ended(pid):
+    deadline = time.time() + 60
+    while not (done := os.waitpid(pid, os.WNOHANG))[0] and time.time() < deadline:
+        time.sleep(0.01)
+    if not done[0]:
+        os.kill(pid, 9)
+    return os.waitstatus_to_exitcode(done[1]) if done[0] else "hangs"
+""" + rest)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result
+
+    LEAVE = """
+import atexit
+def leave(how):
+    pid = os.fork()
+    if pid:
+        print(how, ended(pid), flush=True)
+        return
+    if how == "exit":
+        atexit.register(lambda: print("atexit", flush=True))
+        sys.exit(7)
+    if how == "raise":
+        raise KeyError("of the child")
+"""
+
+    def test_in_callback(self):
+        """A child that leaves a callback of fit cannot go on in C, where it would wait for ever. It ends."""
+        for train in ("(x, y)", "[(x[:16], y[:16])]"):
+            for how, wanted in (("exit", ["atexit", "exit 7"]), ("return", ["return 1"]), ("raise", ["raise 1"])):
+                for hook in ("on_step", "on_epoch"):
+                    result = self.children(self.LEAVE + f"""
+class Fork(clt.Callback):
+    def {hook}(self, trainer, progress):
+        if progress.step == trainer.steps and progress.epoch == 1 and not done:
+            done.append(1)
+            leave({how!r})
+done = []
+trainer.fit({train}, epochs=2, callbacks=[Fork()])
+print("parent", float(trainer.step(x[:16], y[:16])) > 0)
+""")
+                    self.assertEqual(result.stdout.splitlines(), wanted + ["parent True"], (train, how, hook, result.stderr))
+                    if how == "raise":
+                        self.assertIn("KeyError: 'of the child'", result.stderr)
+                    if how == "return":
+                        self.assertIn("fork", result.stderr)
+
+    def test_in_generator(self):
+        """A child that leaves a generator of batches, or the function of a data set."""
+        result = self.children(self.LEAVE + """
+def batches():
+    yield x[:16], y[:16]
+    leave("exit")
+    yield x[:16], y[:16]
+trainer.fit(batches, epochs=1)
+def fill(numbers, arrays):
+    arrays["x"][:], arrays["y"][:] = x[numbers], y[numbers]
+    if 0 in numbers and not done:
+        done.append(1)
+        leave("exit")
+done = []
+trainer.fit(clt.Dataset.callback(64, {"x": ("f32", (3,)), "y": ("f32", (1,))}, fill), epochs=1)
+print("parent", float(trainer.step(x[:16], y[:16])) > 0)
+""")
+        self.assertEqual(result.stdout.splitlines(), ["atexit", "exit 7", "atexit", "exit 7", "parent True"], result.stderr)
+
     def test_workers(self):
         """Processes that make data: fork and spawn."""
         program = """

@@ -11,6 +11,7 @@ from .layers import Sequential
 from .log import set_compile, set_log
 from .metrics import Metrics
 from .models import load_model, mlp, models
+from .policy import Policy
 from .predictor import Predictor
 from .reservoir import Reservoir
 from .steps import Step
@@ -19,6 +20,6 @@ from .tensorboard import TensorBoard
 from .trainer import Trainer
 from .world import World
 
-__all__ = ["Buffer", "Callback", "Dataset", "Devices", "Graph", "History", "Metrics", "Predictor", "Progress", "Reservoir",
+__all__ = ["Buffer", "Callback", "Dataset", "Devices", "Graph", "History", "Metrics", "Policy", "Predictor", "Progress", "Reservoir",
            "Sequential", "Step", "Store", "TensorBoard", "Trainer", "Value", "World", "available", "errors", "layers",
            "load_model", "mlp", "models", "set_cache", "set_compile", "set_log", "__version__"] + errors.__all__

@@ -9,6 +9,7 @@ import ctypes
 import numpy as np
 
 from . import _api
+from ._checks import number
 from ._lib import lib, suggestion
 from .arrays import DTYPES, convert, view
 from .errors import failure
@@ -25,7 +26,7 @@ class Input:
         self.encoded = name.encode()
         self.dtype = _api.ENUMS["clt_dtype"][value.dtype]
         self.shape = value.shape
-        self.batched = bool(value.shape) and value.shape[0] < 0
+        self.batched = -value.shape[0] if value.shape and value.shape[0] < 0 else 0  # rows of a sample; 0: no batch
 
 
 class _Set:
@@ -105,11 +106,18 @@ def _count(inputs, shapes):
         if row.batched:
             if not shape:
                 raise failure("shape", f"input '{name}' needs a dimension for the samples")
-            counts[name] = shape[0]
+            counts[name] = shape[0] // row.batched
     if len(set(counts.values())) > 1:
         raise failure("invalid_argument", "arrays of different numbers of samples: "
                       + ", ".join(f"{name} has {n}" for name, n in counts.items()))
     return next(iter(counts.values()), 1)
+
+
+def check_count(count, held):
+    """Refuses a number of samples that is not that of the arrays."""
+    if number(count, "int64_t", "count") != held:
+        raise failure("invalid_argument", f"count is {count}, and the arrays hold {held} samples: give slices of them, and "
+                                          "no count")
 
 
 def of_views(inputs, arrays, count=None):
@@ -121,10 +129,17 @@ def of_views(inputs, arrays, count=None):
         views[name] = view(value, f"input '{name}'", inputs[name].dtype)
     shapes = {name: v.shape for name, v in views.items() if v.shape is not None}
     one = _Set(len(views))
-    if count is None:
-        if not shapes and any(inputs[name].batched for name in views):
-            raise failure("invalid_argument", "OpenCL buffers do not say how many samples they hold: give count=")
-        count = _count(inputs, shapes)
+    if any(inputs[name].batched for name in shapes):
+        held = _count(inputs, shapes)
+        if count is not None:
+            check_count(count, held)
+        count = held
+    elif count is not None:
+        count = number(count, "int64_t", "count")
+    elif any(inputs[name].batched for name in views):
+        raise failure("invalid_argument", "OpenCL buffers do not say how many samples they hold: give count=")
+    else:
+        count = 1
     one.batch.count = count
     for place, (name, v) in enumerate(views.items()):
         one.feeds[place].name, one.feeds[place].device = inputs[name].encoded, -1

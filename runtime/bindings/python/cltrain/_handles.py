@@ -6,6 +6,7 @@ destroyed after its trainers, in whatever order Python drops the objects.
 import atexit
 import ctypes
 import os
+import sys
 import threading
 import weakref
 
@@ -54,6 +55,13 @@ class Guard:
             self.later.pop()._destroy()
         self.depth -= 1
         self.lock.release()
+
+    def after_fork(self):
+        """In a child only the thread that forked is left. Only what it holds itself is held."""
+        if self.lock._is_owned():
+            self.later = []
+        else:
+            self.anew()
 
     def when_free(self, core):
         if self.lock.acquire(timeout=_EXIT_WAIT) if _exiting else self.lock.acquire(blocking=False):
@@ -243,7 +251,7 @@ def _after_fork():
     _stops.clear()
     _pinning = threading.Lock()
     for guard in _guards:  # a thread that is not in this process may hold its lock
-        guard.anew()
+        guard.after_fork()
     # Exit handlers of OpenCL's drivers wait for threads that are not in this process: Intel's CPU
     # runtime (TBB) hangs in 25 of 60 children that are forked while a thread trains. The C library
     # runs the handlers that were registered last first. So these two flush C's files and end the
@@ -252,6 +260,29 @@ def _after_fork():
     if hasattr(libc, "on_exit"):
         libc.on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None)
         libc.__cxa_atexit(ctypes.cast(libc.fflush, ctypes.c_void_p), None, None)
+
+
+def forked():
+    return _forked
+
+
+def end_child(failed):
+    """Ends a process that was forked in a function that the library calls, when this function ends. Below it are frames
+    of the library that wait for threads, and these are not in this process. `failed` is the exception, or None."""
+    if not _forked:
+        return
+    code = 1
+    if isinstance(failed, SystemExit):
+        code = 0 if failed.code is None else failed.code
+        if not isinstance(code, int):
+            print(code, file=sys.stderr)
+            code = 1
+    elif failed is not None:
+        sys.excepthook(type(failed), failed, failed.__traceback__)
+    else:
+        print("cltrain: this process was forked in a function that the library calls, and cannot return to the library: "
+              "end it there with sys.exit or os._exit", file=sys.stderr)
+    ctypes.pythonapi.Py_Exit(code)  # as the interpreter does it for sys.exit, with atexit's functions
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -164,7 +164,7 @@ class LayerMethods:
         check(lib.clt_cross_entropy(self._pointer(logits), self._pointer(labels), ctypes.byref(given.struct),
                                     ctypes.byref(results[0]), ctypes.byref(results[1])))
         if name:
-            lib.clt_label(results[0], name.encode())
+            lib.clt_label(results[0], name)
         return tuple(self._value(result.value) for result in results)
 
     def _class_count(self, logits):
@@ -176,7 +176,7 @@ class LayerMethods:
     def _recurrent(self, function, op, x, hidden, layers, bidirectional, dropout, name):
         settings = _api.clt_layer_recurrent(hidden=hidden, layers=layers, bidirectional=int(bidirectional),
                                             dropout=dropout)
-        made = function(self._core.use(), self._pointer(x), (name or self._name(op)).encode(), ctypes.byref(settings))
+        made = function(self._core.use(), self._pointer(x), name or self._name(op), ctypes.byref(settings))
         if not made and not lib.clt_graph_status(self._core.use()):
             raise failure("invalid_argument", f"{op}: {layers} layers of {hidden} units are not possible")
         return self._value(made)

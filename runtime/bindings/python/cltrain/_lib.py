@@ -3,7 +3,10 @@ import ctypes
 import os
 
 from . import _api
+from ._checks import checked
 from .errors import BY_STATUS, Error
+
+NULL = ctypes.c_char_p()  # for a text that is left out
 
 _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib")
 
@@ -21,7 +24,7 @@ def _open(library):
     except OSError as error:
         raise ImportError(f"lib{library} cannot be loaded: {error}. Install the libraries that it needs "
                           "(Debian: ocl-icd-libopencl1 and those that ldd names), or build the package here") from None
-    for name, (result, arguments) in _api.FUNCTIONS[library].items():
+    for name, (result, arguments, _) in _api.FUNCTIONS[library].items():
         function = getattr(handle, name, None)
         if function is None:
             raise ImportError(f"{_path(library)} has no function {name}: it is not version {_api.VERSION}, "
@@ -37,8 +40,9 @@ class _Functions:
     def __init__(self):
         for library in ("cltrain", "cltrain-models"):
             handle = _open(library)
-            for name in _api.FUNCTIONS[library]:
-                setattr(self, name, getattr(handle, name))
+            for name, (_, _, rows) in _api.FUNCTIONS[library].items():
+                function = getattr(handle, name)
+                setattr(self, name, checked(function, rows, NULL) if rows else function)
 
 
 def _check_layouts():
@@ -79,7 +83,7 @@ def nearest(word, names):
     """Returns the name that is most like `word`, or None."""
     encoded = [name.encode() for name in names]
     array = (ctypes.c_char_p * max(1, len(encoded)))(*encoded)
-    return text(lib.clt_nearest(word.encode(), array, len(encoded)))
+    return text(lib.clt_nearest(str(word).encode(errors="replace").replace(b"\0", b""), array, len(encoded)))
 
 
 def suggestion(word, names):
@@ -90,6 +94,8 @@ def suggestion(word, names):
 _libc = ctypes.CDLL(None)
 _libc.free.argtypes = [ctypes.c_void_p]
 _libc.free.restype = None
+_libc.strdup.argtypes = [ctypes.c_char_p]
+_libc.strdup.restype = ctypes.c_void_p
 
 
 def owned_text(pointer):
@@ -98,6 +104,11 @@ def owned_text(pointer):
         return ctypes.string_at(pointer).decode("utf-8", "replace")
     finally:
         _libc.free(pointer)
+
+
+def malloced(words):
+    """Returns text in memory of C, which the library frees."""
+    return _libc.strdup(words.encode())
 
 
 _mpi = None

@@ -1,9 +1,9 @@
 """Sets the members of C structures from keyword arguments, by the description in _api.py."""
 import ctypes
 import numbers
-import os
 
 from . import _api
+from ._checks import encoded, number, several, shown
 from ._lib import lib, suggestion
 from .errors import failure
 
@@ -44,24 +44,22 @@ class Options:
 
     def _set(self, structure, name, value):
         kind, c_type, depth, count, _ = _api.MEMBERS[structure][name]
-        where = f"{structure}.{name}"
+        where = name
         if kind == "string":
-            if not isinstance(value, (str, os.PathLike)):
-                raise failure("invalid_argument", f"{where} is {value!r}: it must be text")
-            value = os.fsencode(value)
-            if b"\0" in value:
-                raise failure("invalid_argument", f"{where} contains a zero byte")
+            value = encoded(value, where)
             self.keep.append(value)
         elif kind == "enum":
             value = enum(c_type, value, where)
         elif depth == 1:
             value = self._array(c_type, value, count, where)
         else:
-            value = number(value, c_type, where)
+            value = number(value, c_type, where, flag=c_type == "int")
         setattr(self.struct, name, value)
 
     def _array(self, c_type, value, count, where):
-        values = [number(v, c_type, where) for v in (value if hasattr(value, "__iter__") else [value])]
+        if isinstance(value, numbers.Real):
+            value = [value]
+        values = [number(v, c_type, where) for v in several(value, where, "a list of numbers")]
         array = (_scalar(c_type) * max(1, len(values)))(*values)
         self.keep.append(array)
         if isinstance(count, str) and count in _api.MEMBERS[type(self.struct).__name__]:
@@ -74,22 +72,6 @@ def _scalar(c_type):
             "double": ctypes.c_double, "float": ctypes.c_float}[c_type]
 
 
-def number(value, c_type, where):
-    """Checks a number, because ctypes would cut off what does not fit."""
-    if c_type in ("double", "float"):
-        if not isinstance(value, numbers.Real):
-            raise failure("invalid_argument", f"{where} is {value!r}: it must be a number")
-        return float(value)
-    if not isinstance(value, numbers.Integral) and not (isinstance(value, float) and value.is_integer()):
-        raise failure("invalid_argument", f"{where} is {value!r}: it must be an integer")
-    value = int(value)
-    bits = 8 * ctypes.sizeof(_scalar(c_type))
-    least, most = (0, 2**bits - 1) if c_type in ("uint64_t", "size_t") else (-2**(bits - 1), 2**(bits - 1) - 1)
-    if not least <= value <= most:
-        raise failure("invalid_argument", f"{where} is {value}: it must lie in {least} to {most}")
-    return value
-
-
 def enum(c_type, value, where):
     """Returns the value of an enumeration that a name or a number stands for."""
     values = _api.ENUMS[c_type]
@@ -98,6 +80,6 @@ def enum(c_type, value, where):
             raise failure("not_found", f"{where} is '{value}': it must be one of {', '.join(values)}"
                                        f"{suggestion(value, list(values))}")
         return values[value.lower()]
-    if value not in values.values():
-        raise failure("invalid_argument", f"{where} is {value!r}: it must be one of {', '.join(values)}")
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value not in values.values():
+        raise failure("invalid_argument", f"{where} is {shown(value)}: it must be one of {', '.join(values)}")
     return int(value)

@@ -1,12 +1,14 @@
 """Data sets: files, arrays, functions."""
 import ctypes
 import os
+from collections.abc import Mapping
 
 import numpy as np
 
 from . import _api
-from ._handles import Handle, inside
-from ._lib import check, lib, text
+from ._checks import expect, number, several, shown
+from ._handles import Handle, end_child, inside
+from ._lib import check, lib, suggestion, text
 from ._options import Options, document, enum
 from .arrays import DTYPES, dtype_name, view
 from .errors import failure
@@ -35,7 +37,7 @@ class Dataset(Handle):
         """
         given = Options("clt_dataset_options", options)
         out = ctypes.c_void_p()
-        check(lib.clt_dataset_open(os.fspath(spec).encode(), ctypes.byref(given.struct), ctypes.byref(out)))
+        check(lib.clt_dataset_open(spec, ctypes.byref(given.struct), ctypes.byref(out)))
         return cls.__new__(cls)._begin(out.value)
 
     @classmethod
@@ -48,7 +50,12 @@ class Dataset(Handle):
         classes: numbers of classes by field, which are checked. images: fields that fit normalises.
         """
         for mapping in fields:
-            named = {**mapping, **named}
+            named = {**expect(mapping, Mapping, "fields", "a dict from names to arrays"), **named}
+        images, classes = several(images, "images", "a list of names of fields"), classes or {}
+        expect(classes, Mapping, "classes", "a dict from names of fields to numbers of classes")
+        for field in images:
+            if field not in named:
+                raise failure("not_found", f"images has {shown(field)}, which is no field{suggestion(field, list(named))}")
         if not named:
             raise failure("invalid_argument", "a data set needs at least one field")
         views = {field: view(value, f"field '{field}'") for field, value in named.items()}
@@ -57,20 +64,23 @@ class Dataset(Handle):
             raise failure("invalid_argument", "fields need the same number of samples: "
                           + ", ".join(f"{field} has the shape {v.shape}" for field, v in views.items()))
         on_devices = not all(v.on_host for v in views.values())
+        if on_devices and any(v.on_host for v in views.values()):
+            raise failure("invalid_argument", "some fields are OpenCL buffers, and some are in host memory: "
+                          + ", ".join(f for f, v in views.items() if v.on_host) + "; all must be of one kind")
         out = ctypes.c_void_p()
         create = lib.clt_dataset_create_buffers if on_devices else lib.clt_dataset_create_arrays
-        check(create(name.encode(), counts.pop(), ctypes.byref(out)))
+        check(create(name, counts.pop(), ctypes.byref(out)))
         self = cls.__new__(cls)._begin(out.value, views)
         for field, v in views.items():
             borrow = not copy and not on_devices and _can_stay(v)
-            number = ctypes.c_int()
-            check(lib.clt_dataset_add_array(out, field.encode(), ctypes.byref(v.array),
+            place = ctypes.c_int()
+            check(lib.clt_dataset_add_array(out, field, ctypes.byref(v.array),
                                             _api.CLT_DATA_BORROW if borrow else _api.CLT_DATA_COPY,
-                                            ctypes.byref(number)))
+                                            ctypes.byref(place)))
             if field in images:
-                check(lib.clt_dataset_set_image(out, number))
-        for field, number in (classes or {}).items():
-            check(lib.clt_dataset_set_classes(out, self._field(field), number))
+                check(lib.clt_dataset_set_image(out, place.value))
+        for field, count in classes.items():
+            check(lib.clt_dataset_set_classes(out, self._field(field), count))
         return self
 
     @classmethod
@@ -82,8 +92,9 @@ class Dataset(Handle):
         loader, and must give the same sample for a number each time. serial=False lets several threads call it
         at once.
         """
-        shapes = {field: (enum("clt_dtype", dtype, f"the type of '{field}'"), tuple(shape))
-                  for field, (dtype, shape) in fields.items()}
+        shapes = {field: row[:2] for field, row in described(fields).items()}
+        if not callable(fill):
+            raise failure("invalid_argument", f"fill is {shown(fill)}: it must be a function of numbers and arrays")
         out = ctypes.c_void_p()
         self = cls.__new__(cls)
 
@@ -99,26 +110,28 @@ class Dataset(Handle):
                         raw = (ctypes.c_char * size).from_address(address)
                         arrays[field] = np.frombuffer(raw, DTYPES[dtype]).reshape((number,) + shape)
                 fill(numbers, arrays)
+                end_child(None)
                 return _api.CLT_OK
             except BaseException as error:  # it must not pass through C
+                end_child(error)
                 self.failure = error
                 line = f"the function of data set {name} failed: {type(error).__name__}: {error}"
-                return lib.clt_error_set(_api.CLT_ABORTED, line.encode())
+                return lib.clt_error_set(_api.CLT_ABORTED, line.replace("\0", " ").encode(errors="replace"))
             finally:
                 inside.fill = False
 
         function = _api.FUNCTIONS["cltrain"]["clt_dataset_create_callback"][1][2](call)
-        check(lib.clt_dataset_create_callback(name.encode(), count, function, None, int(serial), ctypes.byref(out)))
+        check(lib.clt_dataset_create_callback(name, count, function, None, int(serial), ctypes.byref(out)))
         self._begin(out.value, function)
         for field, (dtype, shape) in shapes.items():
-            check(lib.clt_dataset_add_field(out, field.encode(), dtype, len(shape),
+            check(lib.clt_dataset_add_field(out, field, dtype, len(shape),
                                             (ctypes.c_int64 * max(1, len(shape)))(*shape), None,
                                             _api.CLT_DATA_BORROW, None))
         return self
 
     def _field(self, name):
         number = ctypes.c_int()
-        check(lib.clt_dataset_find_field(self._core.use(), name.encode(), ctypes.byref(number)))
+        check(lib.clt_dataset_find_field(self._core.use(), name, ctypes.byref(number)))
         return number.value
 
     def augment(self, field, how):
@@ -126,8 +139,8 @@ class Dataset(Handle):
         commas."""
         settings = _api.clt_augment()
         lib.clt_augment_init(ctypes.byref(settings))
-        check(lib.clt_augment_parse(how.encode(), ctypes.byref(settings)))
-        check(lib.clt_dataset_augment(self._core.use(), field.encode(), ctypes.byref(settings)))
+        check(lib.clt_augment_parse(how, ctypes.byref(settings)))
+        check(lib.clt_dataset_augment(self._core.use(), field, ctypes.byref(settings)))
         return self
 
     def set_sample_weights(self, weights):
@@ -135,7 +148,7 @@ class Dataset(Handle):
         if weights is None:
             check(lib.clt_dataset_set_sample_weights(self._core.use(), None))
             return self
-        weights = np.ascontiguousarray(weights, np.float64)
+        weights = weights_of_samples(weights)
         if weights.shape != (len(self),):
             raise failure("invalid_argument", f"weights has the shape {weights.shape}: it needs a number for each of the "
                                               f"{len(self)} samples")
@@ -148,7 +161,7 @@ class Dataset(Handle):
         random by the seed, are in `part`. With the name of a field instead, those whose number in it is not 0."""
         rest, part = ctypes.c_void_p(), ctypes.c_void_p()
         if isinstance(fraction, str):
-            check(lib.clt_dataset_split_by(self._core.use(), fraction.encode(), ctypes.byref(rest), ctypes.byref(part)))
+            check(lib.clt_dataset_split_by(self._core.use(), fraction, ctypes.byref(rest), ctypes.byref(part)))
         else:
             check(lib.clt_dataset_split(self._core.use(), fraction, seed, ctypes.byref(rest), ctypes.byref(part)))
         return tuple(Dataset.__new__(Dataset)._begin(pointer.value, self, [self._core]) for pointer in (rest, part))
@@ -191,6 +204,29 @@ class Dataset(Handle):
 
 
 Dataset.open.__func__.__doc__ += document("clt_dataset_options")
+
+
+def described(fields):
+    """Returns name -> (number of the type, shape of a sample, number of classes or 0) for descriptions of fields."""
+    rows = {}
+    for name, row in expect(fields, Mapping, "fields", "a dict from names to (type, shape of a sample)").items():
+        if not isinstance(row, (tuple, list)) or not 2 <= len(row) <= 3:
+            raise failure("invalid_argument", f"field {shown(name)} is {shown(row)}: it must be (type, shape of a sample), "
+                                              "and the number of classes third if it holds labels")
+        dtype, shape, *classes = row
+        shape = several(shape, f"the shape of '{name}'", "a tuple of integers")
+        shape = tuple(number(size, "int64_t", f"a size of '{name}'") for size in shape)
+        classes = number(classes[0], "int64_t", f"the number of classes of '{name}'") if classes else 0
+        rows[name] = enum("clt_dtype", dtype, f"the type of '{name}'"), shape, classes
+    return rows
+
+
+def weights_of_samples(weights):
+    """Returns weights as doubles."""
+    given = np.asarray(weights)
+    if given.dtype.kind not in "fiub":
+        raise failure("invalid_argument", f"weights has elements {given.dtype}: it needs a number for each sample")
+    return np.ascontiguousarray(given, np.float64)
 
 
 def _can_stay(v):

@@ -2,8 +2,9 @@
 import ctypes
 
 from . import _api
+from ._checks import expect
 from ._handles import Guard, Handle, check_process
-from ._lib import check, lib, text
+from ._lib import NULL, check, lib, text
 from ._options import Options
 from .errors import failure
 from .history import is_terminal
@@ -71,7 +72,7 @@ class Devices(Handle):
     def __init__(self, which=None, **options):
         given = Options("clt_device_options", options)
         array, count = ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_int()
-        check(lib.clt_devices_open(runtime()._core.use(), None if which is None else str(which).encode(),
+        check(lib.clt_devices_open(runtime()._core.use(), _listed(which),
                                    ctypes.byref(given.struct), ctypes.byref(array), ctypes.byref(count)))
         self._array, self._count = array, count.value
         address = ctypes.cast(array, ctypes.c_void_p).value
@@ -130,6 +131,14 @@ class Devices(Handle):
         if self.closed:
             return "<Devices: closed>"
         return "<Devices: " + ", ".join(row["label"] for row in self.info()) + ">"
+
+
+def _listed(which):
+    if which is None:
+        return NULL
+    if isinstance(which, int) and not isinstance(which, bool):  # a row's number
+        return str(which)
+    return expect(which, str, "devices", "Devices, or text such as \"all\", \"gpu\" or \"pocl/2\"")
 
 
 def open_devices(which):

@@ -67,20 +67,29 @@ class Run:
         self.hooks = {name: [getattr(c, name) for c in self.callbacks
                              if getattr(type(c), name) is not getattr(Callback, name)]
                       for name in ("on_step_begin", "on_gradients")}
-        self.labels = trainer.model.losses + trainer.model.metrics
+        self.labels = trainer.labels
         self._old = None
 
     def stop(self):
         self.stopping = True
 
     def call(self, function, *arguments):
-        """Calls Python from C. An exception ends the run, and is raised when the run has ended."""
+        """Calls Python from C. An exception ends the run, and is raised when the run has ended. Returns the result."""
+        failed = result = None
         try:
-            function(*arguments)
-        except BaseException as failed:
+            result = function(*arguments)
+        except BaseException as error:
+            failed = error
+        if self.in_python:
+            if failed is not None and _handles.forked():
+                raise failed
+        else:
+            _handles.end_child(failed)
+        if failed is not None:
             if self.failure is None:
                 self.failure = failed
             self.stopping = True
+        return result
 
     def wants_step(self):
         return bool(self.step_calls) or (self.line is not None and time.monotonic() >= self.line.due)
@@ -175,6 +184,8 @@ def fit(trainer, train, test=None, *, callbacks=(), progress=None, **options):
     min_delta. plateau: "plateau:FACTOR:PATIENCE[:MIN]", or a dict of members of clt_plateau, lowers the rate. They
     watch the metric `monitor`, else that of keep_best, else val_loss.
 
+    policies: objects of Policy, which decide by the metrics of each evaluation. Their states are in the checkpoints.
+
     progress: True writes a line on stderr; None does if stderr is a terminal. On a terminal a first run shows how many
     kernels are left to compile.
 
@@ -223,7 +234,7 @@ def _fit_dataset(run, train, test, options, policies):
     validation = policies.pop("validation", None)
     given = Options("clt_fit_options", options)
     with _policies.validation_set(train, validation, list(run.trainer.model.inputs), max(0, given.struct.seed)) as (
-            rest, part), _policies.policies(given.struct, **policies):
+            rest, part), _policies.policies(run, given.struct, **policies):
         _call_fit(run, given.struct, rest, part, test)
 
 
@@ -307,14 +318,14 @@ def evaluate(trainer, data, *, metrics=None, output=None, field=None, **options)
     if dataset is None:
         raise failure("invalid_argument", f"evaluate takes arrays or a data set, not {type(data).__name__}")
     try:
-        labels = trainer.model.losses + trainer.model.metrics
+        labels = trainer.labels
         sums, weights = ((ctypes.c_double * max(1, len(labels)))() for _ in range(2))
         with trainer._guard, _pinned(dataset, trainer=trainer):
             trainer._settle()
             arguments = trainer._core.use(), dataset._core.use(), ctypes.byref(given.struct)
             if metrics:
                 with metrics._guard:
-                    status = lib.clt_evaluate_metrics(*arguments, output.encode(), field.encode(), metrics._core.use(), sums,
+                    status = lib.clt_evaluate_metrics(*arguments, output, field, metrics._core.use(), sums,
                                                       weights)
             else:
                 status = lib.clt_evaluate(*arguments, sums, weights)

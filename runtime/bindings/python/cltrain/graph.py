@@ -1,8 +1,11 @@
 """Graphs: models written out operator by operator. See docs/models.md and docs/operators.md."""
 import ctypes
+import gc
 import numbers
+import weakref
 
 from . import _api
+from ._checks import expect, number, several, shown
 from ._handles import Handle
 from ._layers import LayerMethods
 from ._lib import check, lib, suggestion, text
@@ -76,6 +79,22 @@ class Value:
         return self * -1
 
 
+def _store(given):
+    from .store import Store
+    return expect(given, Store, "store", "a clt.Store, such as trainer.store")
+
+
+def _sizes(shape):
+    return [number(size, "int64_t", "a size of the shape") for size in several(shape, "shape", "a tuple of integers")]
+
+
+def _pair(given):
+    if not isinstance(given, (tuple, list)) or len(given) != 2:
+        raise failure("invalid_argument", f"a loss or metric is {shown(given)}: it must be (sum, weight), as cross_entropy, "
+                                          "mse and correct return them")
+    return given
+
+
 def _dims(sizes):
     return (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
 
@@ -110,18 +129,35 @@ class Graph(LayerMethods, Operators, Handle):
     def __init__(self):
         out = ctypes.c_void_p()
         check(lib.clt_graph_create(ctypes.byref(out)))
-        self._own(out.value, lib.clt_graph_destroy, "graph")
+        self._begin(out.value)
+
+    def _begin(self, pointer):
+        self._own(pointer, lib.clt_graph_destroy, "graph")
         self.inputs = {}  # name -> Value
         self.outputs = {}
         self._counts = {}
         self._store = None
+        self._trainers = weakref.WeakSet()
+        return self
+
+    def _is_used(self):
+        return any(not trainer.closed for trainer in self._trainers)
+
+    def _change(self):
+        """Returns the handle for a call that changes the graph. A trainer has read it, and would not see the change."""
+        if self._is_used():
+            gc.collect()  # a trainer in a cycle may be garbage
+        if self._is_used():
+            raise failure("state", "a trainer of this graph exists, and would not see the change: change the graph before "
+                                   "clt.Trainer(..), or call trainer.close() first and make a new one then")
+        return self._core.use()
 
     # --- tensors ----------------------------------------------------------------------------------
 
     def input(self, name, shape=(), dtype="f32", batch=True):
         """Adds an input. `shape` is that of a sample; with batch=False that of the whole tensor."""
-        sizes = ([-1] if batch else []) + [int(size) for size in shape]
-        value = self._value(lib.clt_input(self._core.use(), name.encode(), enum("clt_dtype", dtype, "dtype"),
+        sizes = ([-1] if batch else []) + _sizes(shape)
+        value = self._value(lib.clt_input(self._change(), name, enum("clt_dtype", dtype, "dtype"),
                                           len(sizes), _dims(sizes)))
         self.inputs[name] = value
         return value
@@ -129,15 +165,16 @@ class Graph(LayerMethods, Operators, Handle):
     def parameter(self, name, shape, init=0.0, uniform=None, normal=None):
         """Adds a trained tensor. Its elements begin with `init`, or at random: `uniform` is the bound, `normal`
         the standard deviation or (mean, deviation). An earlier parameter of this name and shape is shared."""
-        found = lib.clt_graph_find(self._core.use(), name.encode())
+        found, shape = lib.clt_graph_find(self._change(), name), _sizes(shape)
         if found and Value(self, found).shape == tuple(shape):
             return Value(self, found)
-        return self._value(lib.clt_parameter(self._core.use(), name.encode(), len(shape), _dims(shape),
+        return self._value(lib.clt_parameter(self._core.use(), name, len(shape), _dims(shape),
                                              _init(init, uniform, normal)))
 
     def state(self, name, shape, dtype="f32", init=0.0):
         """Adds a tensor that changes by `assign` only, such as running statistics."""
-        return self._value(lib.clt_state(self._core.use(), name.encode(), enum("clt_dtype", dtype, "dtype"),
+        shape = _sizes(shape)
+        return self._value(lib.clt_state(self._change(), name, enum("clt_dtype", dtype, "dtype"),
                                          len(shape), _dims(shape), _init(init, None, None)))
 
     def assign(self, state, value):
@@ -157,12 +194,12 @@ class Graph(LayerMethods, Operators, Handle):
                 raise failure("invalid_argument", "the constant has integers that i32 cannot hold")
             dense = dense.astype(np.int32)
         seen = view(dense, "the constant")
-        return self._value(lib.clt_constant(self._core.use(), seen.array.dtype, len(dense.shape), _dims(dense.shape),
+        return self._value(lib.clt_constant(self._change(), seen.array.dtype, len(dense.shape), _dims(dense.shape),
                                             seen.array.host))
 
     def find(self, name):
         """Returns the input, parameter, state or output of this name."""
-        found = lib.clt_graph_find(self._core.use(), name.encode())
+        found = lib.clt_graph_find(self._core.use(), name)
         if not found:
             raise failure("not_found", f"the graph has no tensor '{name}'")
         return Value(self, found)
@@ -171,29 +208,29 @@ class Graph(LayerMethods, Operators, Handle):
 
     def output(self, value, name="output"):
         """Makes a value a result of predictions."""
-        self.outputs[name] = self._value(lib.clt_output(self._pointer(value), name.encode()))
+        self.outputs[name] = self._value(lib.clt_output(self._pointer(value), name))
         return self.outputs[name]
 
     def output_gradient(self, value, name):
         """Adds an input for the gradient of an output, which the program computes."""
-        made = self._value(lib.clt_output_gradient(self._pointer(value), name.encode()))
+        made = self._value(lib.clt_output_gradient(self._pointer(value), name))
         self.inputs[name] = made
         return made
 
     def input_gradient(self, name):
         """Asks training for the gradient of an input, which Trainer.input_gradient reads. Call it before a trainer is
         made."""
-        check(lib.clt_input_gradient(self._core.use(), name.encode()))
+        check(lib.clt_input_gradient(self._change(), name))
 
     def loss(self, name, sum_and_weight, coefficient=1.0):
         """Declares a loss of (sum, weight), as cross_entropy, mse and others return them."""
-        total, weight = sum_and_weight
-        check(lib.clt_loss(self._core.use(), name.encode(), self._pointer(total), self._pointer(weight), coefficient))
+        total, weight = _pair(sum_and_weight)
+        check(lib.clt_loss(self._core.use(), name, self._pointer(total), self._pointer(weight), coefficient))
 
     def metric(self, name, sum_and_weight):
         """Declares a metric of (sum, weight), as `correct` returns them."""
-        total, weight = sum_and_weight
-        check(lib.clt_metric(self._core.use(), name.encode(), self._pointer(total), self._pointer(weight)))
+        total, weight = _pair(sum_and_weight)
+        check(lib.clt_metric(self._core.use(), name, self._pointer(total), self._pointer(weight)))
 
     @property
     def losses(self):
@@ -216,28 +253,32 @@ class Graph(LayerMethods, Operators, Handle):
         made. Options: rank, alpha, dropout, as in clt_lora_options. Returns the number of layers."""
         given = Options("clt_lora_options", {"pattern": pattern, **options})
         count = ctypes.c_int()
-        check(lib.clt_lora(self._core.use(), ctypes.byref(given.struct), ctypes.byref(count)))
+        check(lib.clt_lora(self._change(), ctypes.byref(given.struct), ctypes.byref(count)))
         return count.value
 
     def save_adapters(self, store, folder):
         """Saves the adapters of `lora` alone, as peft does."""
+        _store(store)
         with store._guard:
-            check(lib.clt_lora_save(self._core.use(), store._core.use(), str(folder).encode()))
+            check(lib.clt_lora_save(self._core.use(), store._core.use(), folder))
 
     def load_adapters(self, store, path):
         """Loads adapters from such a folder, or from a safetensors file."""
+        _store(store)
         with store._guard:
-            check(lib.clt_lora_load(self._core.use(), store._core.use(), str(path).encode()))
+            check(lib.clt_lora_load(self._core.use(), store._core.use(), path))
 
     def merge_adapters(self, store):
         """Adds the adapters to the weights of their layers, and sets each lora_B to zero. The model computes the same."""
+        _store(store)
         with store._guard:
             check(lib.clt_lora_merge(self._core.use(), store._core.use()))
 
     def save_merged(self, store, path):
         """Saves the model with merged weights and without adapters, as a safetensors file."""
+        _store(store)
         with store._guard:
-            check(lib.clt_lora_save_merged(self._core.use(), store._core.use(), str(path).encode()))
+            check(lib.clt_lora_save_merged(self._core.use(), store._core.use(), path))
 
     def param_group(self, pattern, lr=_api.CLT_COMMON_RATE, weight_decay=_api.CLT_COMMON_DECAY):
         """Gives parameters a factor of the rate and a weight decay of their own. Returns their number."""
@@ -257,7 +298,7 @@ class Graph(LayerMethods, Operators, Handle):
 
     def _match(self, function, pattern, *arguments):
         count = ctypes.c_int()
-        check(function(self._core.use(), pattern.encode(), *arguments, ctypes.byref(count)))
+        check(function(self._change(), pattern, *arguments, ctypes.byref(count)))
         return count.value
 
     def summary(self):
@@ -275,9 +316,10 @@ class Graph(LayerMethods, Operators, Handle):
 
     def _pointer(self, value):
         if not isinstance(value, Value):
-            raise failure("invalid_argument", f"{value!r} is no value of a graph")
+            raise failure("invalid_argument", f"the operand is {shown(value)}: it must be a value of this graph")
         if value.graph is not self:
             raise failure("invalid_argument", f"{value!r} belongs to another graph")
+        self._change()
         return value._use()
 
     def _value(self, pointer):
@@ -298,9 +340,9 @@ class Graph(LayerMethods, Operators, Handle):
             *[None if operand is None else self._pointer(operand) for operand in operands])
         settings = " ".join(f"{key}={_setting(value)}" for key, value in attributes.items() if value is not None)
         results = _Results()
-        check(lib.clt_apply_text(self._core.use(), op.encode(), pointers, len(operands), settings.encode(), results))
+        check(lib.clt_apply_text(self._change(), op, pointers, len(operands), settings, results))
         if name:
-            lib.clt_label(results[0], name.encode())
+            lib.clt_label(results[0], name)
         if count == 1:
             return self._value(results[0])
         return tuple(self._value(results[i]) for i in range(count))
@@ -308,10 +350,13 @@ class Graph(LayerMethods, Operators, Handle):
 
 def _init(init, uniform, normal):
     if uniform is not None:
+        uniform = number(uniform, "double", "uniform")
         return _api.clt_init(_api.CLT_INIT_UNIFORM, uniform, 0)
     if normal is not None:
         mean, deviation = normal if isinstance(normal, (tuple, list)) else (0, normal)
+        mean, deviation = number(mean, "double", "normal"), number(deviation, "double", "normal")
         return _api.clt_init(_api.CLT_INIT_NORMAL, mean, deviation)
+    init = number(init, "double", "init")
     return _api.clt_init(_api.CLT_INIT_CONSTANT, init, 0) if init else _api.clt_init(_api.CLT_INIT_ZERO, 0, 0)
 
 

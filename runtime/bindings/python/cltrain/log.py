@@ -2,12 +2,19 @@
 import threading
 
 from . import _api
+from ._checks import shown
 from ._lib import lib, text
 from ._options import enum
+from .errors import failure
 
 _LEVELS = {value: name for name, value in _api.ENUMS["clt_log_level"].items()}
 _LOG_FUNCTION, _COMPILE_FUNCTION = (_api.FUNCTIONS["cltrain"][name][1][0] for name in ("clt_log_set", "clt_compile_set"))
 _function = None
+
+
+def _check(function):
+    if function is not None and not callable(function):
+        raise failure("invalid_argument", f"function is {shown(function)}: it must be a function, or None")
 
 
 def set_log(function, level="warn"):
@@ -16,6 +23,7 @@ def set_log(function, level="warn"):
     The function is called on any thread, also on threads of the library. Call this before all else.
     """
     global _function
+    _check(function)
     most = enum("clt_log_level", level, "level")
     if function is None:
         lib.clt_log_set(_LOG_FUNCTION(), None, most)
@@ -76,6 +84,7 @@ def set_compile(function):
     The first step then waits for its kernels. On a terminal `fit` shows the same on its line.
     """
     global _compile_user
+    _check(function)
     begin_watching()
     watch_compile(add=function, remove=_compile_user)
     _compile_user = function

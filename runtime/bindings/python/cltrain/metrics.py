@@ -5,11 +5,13 @@ import math
 import numpy as np
 
 from . import _api
+from ._checks import expect
 from ._handles import Guard, Handle
 from ._lib import check, lib
 from ._options import Options, document
 from .arrays import view
 from .errors import failure
+from .world import World
 
 _REGRESSION = ("mae", "mse", "rmse", "r2")
 _CLASSES = [name for name in _api.MEMBERS["clt_metrics_result"]
@@ -55,6 +57,7 @@ class Metrics(Handle):
 
     def gather(self, world):
         """Adds the samples of all other ranks. All ranks call it once, after the last sample."""
+        expect(world, World, "world", "a clt.World")
         with self._guard:
             check(lib.clt_metrics_gather(self._core.use(), world._pointer()))
 
@@ -98,7 +101,7 @@ Metrics.__doc__ += document("clt_metrics_options", ["classes"])
 
 def measured(model, metrics, output, field, ignore_index):
     """Returns (Metrics, output, field) of an evaluation. Metrics that are not given fit the output."""
-    outputs = list(model.outputs) or [n for n in ("logits", "prediction") if lib.clt_graph_find(model._core.use(), n.encode())]
+    outputs = list(model.outputs) or [n for n in ("logits", "prediction") if lib.clt_graph_find(model._core.use(), n)]
     if output is None and len(outputs) != 1:
         raise failure("invalid_argument", f"the model has the outputs {', '.join(outputs) or '(none)'}: give output=, the "
                                           "one that is measured")

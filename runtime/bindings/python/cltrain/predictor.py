@@ -5,11 +5,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from . import _api
+from ._checks import expect
 from ._handles import Handle
 from ._lib import check, lib, suggestion, text
 from ._options import Options, document
 from .arrays import DTYPES, dtype_name, view
 from .errors import failure
+from .graph import Graph
+from .store import Store
 
 
 # Types that the library converts results to.
@@ -28,6 +31,8 @@ class Predictor(Handle):
     """
 
     def __init__(self, model, store, **options):
+        expect(model, Graph, "model", "a clt.Graph")
+        expect(store, Store, "store", "a clt.Store, such as trainer.store")
         given = Options("clt_predictor_options", options)
         out = ctypes.c_void_p()
         with store._guard:

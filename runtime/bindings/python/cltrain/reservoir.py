@@ -5,10 +5,11 @@ import weakref
 import numpy as np
 
 from . import _api
-from ._lib import check, lib
-from ._options import Options, document, enum
+from ._checks import several, shown
+from ._lib import check, lib, suggestion
+from ._options import Options, document
 from .arrays import DTYPES, view
-from .data import Dataset
+from .data import Dataset, described, weights_of_samples
 from .devices import Devices
 from .errors import failure
 
@@ -30,6 +31,10 @@ class Reservoir(Dataset):
     """
 
     def __init__(self, capacity, fields, *, images=(), device=None, name="reservoir", **options):
+        rows, images = described(fields), several(images, "images", "a list of names of fields")
+        for field in images:
+            if field not in rows:
+                raise failure("not_found", f"images has {shown(field)}, which is no field{suggestion(field, list(rows))}")
         given = Options("clt_reservoir_options", options)
         parents = []
         if device is not None:
@@ -38,20 +43,20 @@ class Reservoir(Dataset):
             given.struct.device = device._array[0]
             parents = [device._core]
         out = ctypes.c_void_p()
-        check(lib.clt_dataset_create_reservoir(name.encode(), capacity, ctypes.byref(given.struct), ctypes.byref(out)))
+        check(lib.clt_dataset_create_reservoir(name, capacity, ctypes.byref(given.struct), ctypes.byref(out)))
         self._begin(out.value, None, parents)
         self._trainers = weakref.WeakSet()  # those that draw from it
         self._types = {}
-        for field, (dtype, shape, *classes) in fields.items():
-            number = ctypes.c_int()
-            self._types[field] = enum("clt_dtype", dtype, f"the type of '{field}'"), tuple(shape)
+        for field, (dtype, shape, classes) in rows.items():
+            place = ctypes.c_int()
+            self._types[field] = dtype, shape
             sizes = (ctypes.c_int64 * max(1, len(shape)))(*shape)
-            check(lib.clt_dataset_add_field(out, field.encode(), self._types[field][0], len(shape), sizes, None,
-                                            _api.CLT_DATA_BORROW, ctypes.byref(number)))
+            check(lib.clt_dataset_add_field(out, field, dtype, len(shape), sizes, None, _api.CLT_DATA_BORROW,
+                                            ctypes.byref(place)))
             if field in images:
-                check(lib.clt_dataset_set_image(out, number))
-            if classes and classes[0]:
-                check(lib.clt_dataset_set_classes(out, number, classes[0]))
+                check(lib.clt_dataset_set_image(out, place.value))
+            if classes:
+                check(lib.clt_dataset_set_classes(out, place.value, classes))
 
     def close(self):
         """Frees the reservoir. Trainers that drew from it go on without one. Closing twice is allowed."""
@@ -77,7 +82,7 @@ class Reservoir(Dataset):
             raise failure("invalid_argument", f"push needs an array for each of the fields {', '.join(self._types)}")
         views = [view(named[field], f"field '{field}'", dtype) for field, (dtype, _) in self._types.items()]
         if weights is not None:
-            weights = np.ascontiguousarray(weights, np.float64)
+            weights = weights_of_samples(weights)
             if weights.ndim != 1 or any(v.shape and v.shape[0] != len(weights) for v in views):
                 raise failure("invalid_argument", "weights needs a number for each sample")
             weights = weights.ctypes.data_as(ctypes.POINTER(ctypes.c_double))

@@ -3,7 +3,7 @@ import ctypes
 from collections.abc import MutableMapping
 
 from . import _api
-from ._lib import check, lib, text
+from ._lib import NULL, check, lib, text
 from .errors import Error, failure
 
 
@@ -80,7 +80,7 @@ class Sections(MutableMapping):
     def __delitem__(self, name):
         with self._trainer._guard:
             self[name]
-            check(lib.clt_trainer_set_section(self._trainer._core.use(), name.encode(), None))
+            check(lib.clt_trainer_set_section(self._trainer._core.use(), name, NULL))
 
     def __iter__(self):
         names = []

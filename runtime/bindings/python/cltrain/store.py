@@ -6,12 +6,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from . import _api
+from ._checks import expect, number
 from ._handles import Handle
-from ._lib import check, lib, owned_text, suggestion, text
+from ._lib import NULL, check, lib, owned_text, suggestion, text
 from ._options import Options, document
 from .arrays import DTYPES, dtype_name, view
 from .devices import open_devices
 from .errors import failure
+from .world import World
 
 
 class Store(Handle, Mapping):
@@ -27,7 +29,9 @@ class Store(Handle, Mapping):
     """
 
     def __init__(self, model, devices=None, *, world=None, **options):
+        _graph(model)
         given = Options("clt_store_options", options)
+        expect(world, (World, type(None)), "world", "a clt.World")
         self.devices = open_devices(devices)
         if world is not None:
             given.struct.world = world._pointer()
@@ -56,7 +60,7 @@ class Store(Handle, Mapping):
         return rows
 
     def _row(self, name):
-        if name not in self._rows:
+        if not isinstance(name, str) or name not in self._rows:
             raise KeyError(f"the store has no tensor '{name}'{suggestion(str(name), list(self._rows))}")
         return self._rows[name]
 
@@ -67,18 +71,19 @@ class Store(Handle, Mapping):
         out = np.empty(shape, DTYPES[dtype])
         with self._guard:
             if self.world is None:
-                check(lib.clt_store_get(self._core.use(), name.encode(), out.ctypes.data, out.nbytes))
+                check(lib.clt_store_get(self._core.use(), name, out.ctypes.data, out.nbytes))
             else:
-                check(lib.clt_store_collect(self._core.use(), name.encode(), out.ctypes.data, out.nbytes))
+                check(lib.clt_store_collect(self._core.use(), name, out.ctypes.data, out.nbytes))
         return out
 
     def __setitem__(self, name, value):
         dtype, shape, _ = self._row(name)
         if np.isscalar(value):
-            value = np.full(shape, value, DTYPES[dtype])
+            of_integers = dtype in (_api.CLT_I32, _api.CLT_I64, _api.CLT_U8)
+            value = np.full(shape, number(value, "int32_t" if of_integers else "double", f"'{name}'"), DTYPES[dtype])
         seen = view(value, f"'{name}'", dtype)
         with self._guard:
-            check(lib.clt_store_set_array(self._core.use(), name.encode(), ctypes.byref(seen.array)))
+            check(lib.clt_store_set_array(self._core.use(), name, ctypes.byref(seen.array)))
 
     def __iter__(self):
         return iter(self._rows)
@@ -122,7 +127,7 @@ class Store(Handle, Mapping):
         if skip is not None:
             report = ctypes.c_void_p()
             with self._guard:
-                check(lib.clt_store_load_skipping(self._core.use(), str(source).encode(), skip.encode(),
+                check(lib.clt_store_load_skipping(self._core.use(), source, skip,
                                                   ctypes.byref(report)))
             return owned_text(report.value)
         if isinstance(source, Mapping):
@@ -136,13 +141,13 @@ class Store(Handle, Mapping):
                 self[name] = source[name]
             return None
         with self._guard:
-            check(lib.clt_store_load_skipping(self._core.use(), str(source).encode(), None, None))
+            check(lib.clt_store_load_skipping(self._core.use(), source, NULL, None))
         return None
 
     def save(self, path):
         """Saves parameters and states as a safetensors file."""
         with self._guard:
-            check(lib.clt_store_save(self._core.use(), str(path).encode()))
+            check(lib.clt_store_save(self._core.use(), path))
 
     def check(self):
         """Compares the bits of all devices. Raises MismatchError if they differ."""
@@ -152,10 +157,17 @@ class Store(Handle, Mapping):
     def predict(self, model, *arrays, batch=256, **options):
         """Computes the outputs of a model for arrays. See Predictor.__call__."""
         from .predictor import Predictor
+        batch = number(batch, "int64_t", "batch")
+        _graph(model)
         made = self._predictors.setdefault(model, {})
         if batch not in made or made[batch].closed:
             made[batch] = Predictor(model, self, batch=batch)
         return made[batch](*arrays, **options)
+
+
+def _graph(model):
+    from .graph import Graph
+    return expect(model, Graph, "model", "a clt.Graph, such as clt.Sequential makes it")
 
 
 Store.__doc__ += document("clt_store_options")

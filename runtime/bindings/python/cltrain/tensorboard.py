@@ -78,7 +78,7 @@ class _File(Handle):
 
     def scalar(self, tag, step, value):
         with self._core.guard:
-            check(lib.clt_event_file_scalar(self._core.use(), tag.encode(), step, value))
+            check(lib.clt_event_file_scalar(self._core.use(), tag, step, value))
 
     def flush(self):
         with self._core.guard:

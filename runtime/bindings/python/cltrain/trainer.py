@@ -6,17 +6,24 @@ import weakref
 import numpy as np
 
 from . import _api, _feeds
+from ._checks import at_least, expect
 from ._handles import Handle
 from ._lib import check, error, lib, suggestion, text
 from ._options import Options, document, names
 from .arrays import copy_of, view
 from .errors import failure
+from .graph import Graph
 from .reservoir import Reservoir
 from .steps import Sections, Step
 from .store import Store
+from .world import World
 
 _STORE_OPTIONS = ("parallel", "bucket_bytes", "offload")
 _ndarray = np.ndarray
+
+
+def _total(total):
+    return total if type(total) is int and 0 <= total < 2**31 else at_least(0, total, "int64_t", "total")
 
 
 class Trainer(Handle):
@@ -46,13 +53,17 @@ class Trainer(Handle):
                 raise failure("not_found", f"Trainer has no option '{name}'{suggestion(name, allowed)}")
         if store is not None and (of_store or devices is not None):
             raise failure("invalid_argument", f"{next(iter(of_store), 'devices')} is decided by the store")
+        expect(model, Graph, "model", "a clt.Graph, such as clt.Sequential makes it")
+        expect(store, (Store, type(None)), "store", "a clt.Store, such as that of another trainer")
+        expect(world, (World, type(None)), "world", "a clt.World")
         given = Options("clt_trainer_options", {"seed": seed, **options})
         if schedule is not None:
-            if schedule.startswith("cosine") and not schedule_steps:
+            if expect(schedule, str, "schedule", "text such as \"cosine,warmup:100\"").startswith("cosine") and not schedule_steps:
                 raise failure("invalid_argument", "the cosine needs schedule_steps, the number of steps of the run")
-            check(lib.clt_schedule_parse(schedule.encode(), schedule_steps, ctypes.byref(given.struct.schedule)))
+            check(lib.clt_schedule_parse(schedule, schedule_steps, ctypes.byref(given.struct.schedule)))
         if average is not None:
-            check(lib.clt_average_parse(average.encode(), ctypes.byref(given.struct.average)))
+            expect(average, str, "average", "text such as \"ema:0.999\"")
+            check(lib.clt_average_parse(average, ctypes.byref(given.struct.average)))
         if store is None:
             zero = {"zero": 3} if given.struct.zero == 3 else {}
             store = Store(model, devices, seed=seed, world=world, **of_store, **zero)
@@ -67,9 +78,9 @@ class Trainer(Handle):
         self._guard = store._guard
         self.model, self.store, self.world = model, store, world
         self.batch = given.struct.batch
-        self.sections = Sections(self)
         self._inputs = {name: _feeds.Input(name, value) for name, value in model.inputs.items()}
         self._plans = {}
+        self.labels = model.losses + model.metrics  # in the order of means in reports
         self._recent = [None, None]  # the last two steps, which the library still knows
         self._kept = []
         self._run = None
@@ -79,6 +90,12 @@ class Trainer(Handle):
         # Looking functions up takes as long as calling them.
         self._c_step, self._c_steps = lib.clt_trainer_step, lib.clt_trainer_steps
         model._store = weakref.ref(store)
+        model._trainers.add(self)
+
+    @property
+    def sections(self):
+        """A mapping of texts of the program's own in checkpoints."""
+        return Sections(self)
 
     # --- steps ------------------------------------------------------------------------------------
 
@@ -96,7 +113,7 @@ class Trainer(Handle):
             named = self._by_name(arrays, named)
         with self._guard:
             one = self._batch(named, copy, count)
-            one.batch.total = total
+            one.batch.total = _total(total)
             self._count = one.batch.count
             self._enqueue(self._c_step, one)
             step = Step(self, self._c_steps(self._core.ptr) - 1)
@@ -132,6 +149,8 @@ class Trainer(Handle):
             plan = self._plans.get(key)
             if plan is None:
                 plan = self._new_plan(key, named, copy)
+            if count is not None:
+                _feeds.check_count(count, plan.count)
             return plan.fill(tuple(named.values()))
         return self._other_arrays(named, copy, count)
 
@@ -197,6 +216,7 @@ class Trainer(Handle):
 
     @steps.setter
     def steps(self, number):
+        number = at_least(0, number, "int64_t", "steps")
         with self._guard:
             self._refuse_in_fit()
             lib.clt_trainer_set_steps(self._core.use(), number)
@@ -242,7 +262,7 @@ class Trainer(Handle):
             named = self._by_name(arrays, named)
         with self._guard:
             one = self._batch(named, copy, count)
-            one.batch.total = total
+            one.batch.total = _total(total)
             self._count = one.batch.count
             check(function(self._core.use(), one.pointer))
             self._kept.append(one)
@@ -290,14 +310,14 @@ class Trainer(Handle):
         """Returns a parameter's gradient after backward or reduce, as a NumPy array."""
         out = np.empty(self.store.shape(name), np.float32)
         with self._guard:
-            check(lib.clt_trainer_gradient(self._core.use(), device, name.encode(), out.ctypes.data, out.nbytes))
+            check(lib.clt_trainer_gradient(self._core.use(), device, name, out.ctypes.data, out.nbytes))
         return out
 
     def set_gradient(self, name, value, device=-1):
         """Sets a parameter's gradient on a device, or on all, between backward and apply."""
         seen = view(value, f"the gradient of '{name}'", _api.CLT_F32)
         with self._guard:
-            check(lib.clt_trainer_set_gradient_array(self._core.use(), device, name.encode(), ctypes.byref(seen.array)))
+            check(lib.clt_trainer_set_gradient_array(self._core.use(), device, name, ctypes.byref(seen.array)))
 
     def input_gradient(self, name):
         """Returns the gradient of an input that the model marks by input_gradient, for the samples of the last batch."""
@@ -308,7 +328,7 @@ class Trainer(Handle):
         out = np.empty(shape, np.float32)
         seen = view(out, f"the gradient of '{name}'", write=True)
         with self._guard:
-            check(lib.clt_trainer_input_gradient(self._core.use(), -1, name.encode(), ctypes.byref(seen.array)))
+            check(lib.clt_trainer_input_gradient(self._core.use(), -1, name, ctypes.byref(seen.array)))
         return out
 
     def slot_names(self):
@@ -325,7 +345,7 @@ class Trainer(Handle):
             raise failure("not_found", f"the optimizer has no tensor '{slot}': it has {', '.join(slots) or 'none'}")
         out = np.empty(self.store.shape(name), np.float32)
         with self._guard:
-            check(lib.clt_trainer_slot_get(self._core.use(), slots.index(slot), name.encode(), out.ctypes.data,
+            check(lib.clt_trainer_slot_get(self._core.use(), slots.index(slot), name, out.ctypes.data,
                                            out.nbytes))
         return out
 
@@ -350,7 +370,7 @@ class Trainer(Handle):
     def step_reservoir(self, steps=1, wait=True):
         """Makes training steps on samples of the reservoir. Returns the loss of the last one, which it waits for; NaN
         if there were too few samples to begin. With wait=False it returns None at once."""
-        loss = ctypes.c_double()
+        loss, steps = ctypes.c_double(), at_least(1, steps, "int64_t", "steps")
         with self._guard:
             self._refuse_in_fit()
             check(lib.clt_step_reservoir(self._core.use(), steps, ctypes.byref(loss) if wait else None))
@@ -407,13 +427,13 @@ class Trainer(Handle):
     def save(self, folder, keep=3):
         """Saves a checkpoint in a new folder below `folder`, without a position in data. keep=0 keeps all."""
         with self._guard:
-            check(lib.clt_trainer_save_state(self._core.use(), str(folder).encode(), keep))
+            check(lib.clt_trainer_save_state(self._core.use(), folder, keep))
 
     def restore(self, path):
         """Restores a checkpoint, or the newest one of a folder."""
         with self._guard:
             self._refuse_in_fit()
-            check(lib.clt_trainer_restore_state(self._core.use(), str(path).encode()))
+            check(lib.clt_trainer_restore_state(self._core.use(), path))
 
     def plan(self, explain=False):
         """Returns a text about kernels, memory and the largest batch."""
