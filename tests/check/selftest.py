@@ -79,6 +79,9 @@ def main():
     text = "`docs/a.md` `docs/b.md`\n\n    cltrain train --model x --modle y   not --this\n    cltrain trian\n"
     if len(docs.check_paths(".", tree, "a.md", text) + docs.check_commands("a.md", text, options)) != 3:
         problems.append("docs: a path, an option and a subcommand that do not exist are not found")
+    table = "| `a.h`, `b.h` | one |\n| `c.h` | two, as `e.h` |\n"
+    if len(docs.check_headers("a.md", table, ["a.h", "b.h", "c.h", "e.h", "unstable.h"])) != 1:
+        problems.append("docs: a header that the table of headers lacks is not found")
     if docs.check_words("a.md", "`clt_a` clt_<b> CLT_D*, clt_c_<d>", {"clt_a"}) or not docs.check_words("", "CLT_B", set()):
         problems.append("docs: names of functions")
     page = "1. `a.c`: b\n2. `c.c`: d\n\n```c\nx;\ny;\n```\n\n    make\n"
