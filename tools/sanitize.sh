@@ -29,7 +29,7 @@ run_valgrind() {
         train.event_file train.cycles train.bad_input train.sections train.reservoir_steps)
     configure_and_build "$build" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCLT_BUILD_TESTS=ON -DCLT_TESTING=ON
     mkdir -p "$build/caches"
-    export POCL_CACHE_DIR=$build/caches/pocl XDG_CACHE_HOME=$build/caches CLT_TEST_CYCLES=2
+    export POCL_CACHE_DIR=$build/caches/pocl XDG_CACHE_HOME=$build/caches CLT_TEST_CYCLES=2 CLT_TEST_VALGRIND=1
     export CLT_GOLDENS=${CLT_GOLDENS:-$PWD/tests/goldens}
     for test in "${tests[@]}"; do
         program=$build/tests/test_${test//./_}

@@ -86,7 +86,9 @@ struct clt_node {
     clt_value **in; /* optional operands may be NULL */
     int n_out;
     clt_value *out[CLT_MAX_OUTPUTS];
-    void *attr;             /* op->attr_bytes bytes, NULL if 0 */
+    /* op->attr_bytes bytes, NULL if 0. Equal attributes are compared as memory, so these structs
+     * have members `unused`, which are 0, in place of padding. */
+    void *attr;
     bool backward;          /* added by autodiff, or a copy that backward needs */
     bool recomputed;        /* recomputes `origin`, see passes/recompute_graph.c */
     bool replaced;          /* by other nodes: clt_graph_clean removes it in spite of its effect */

@@ -90,12 +90,24 @@ class Lora(CommandTest):
 
     def test_memory(self):
         """Plan counts gradients and the optimizer's tensors of the adapters alone."""
-        def kept(*more):
+        def kept(*more, optimizer="adamw"):
             text = self.run_command("plan", "--model", "gpt2:layers=2,heads=4,width=256", "--data", "text:" + self.text,
-                                    "--seq-len", "16", "--batch", "8", "--optimizer", "adamw", "--devices", "pocl", *more).stdout
-            return float(re.search(r"gradients and optimizer ([\d.]+)", text).group(1))
-        whole, adapted = kept(), kept("--lora", "*.c_attn:4")
+                                    "--seq-len", "16", "--batch", "8", "--optimizer", optimizer,
+                                    *(() if "--devices" in more else ("--devices", "pocl")), *more).stdout
+            return (float(re.search(r"gradients and optimizer ([\d.]+)", text).group(1)),
+                    list(map(int, re.findall(r"Optimizer's state of .*: (\d+) bytes", text))), text)
+        (whole, state, text), (adapted, small, some) = kept(), kept("--lora", "*.c_attn:4")
         self.assertAlmostEqual(adapted, whole / 4, delta=0.05 * whole)
+        # AdamW keeps two f32 of each parameter that is trained, momentum keeps one, and plain SGD none.
+        adapters = 2 * 4 * (256 + 3 * 256)
+        everything = int(re.search(r"(\d+) parameters; batch", text)[1])
+        self.assertIn(f"{everything + adapters} parameters, of which {adapters} are trained", some)
+        self.assertEqual((state, small), ([2 * 4 * everything], [2 * 4 * adapters]))
+        self.assertEqual(kept("--lora", "*.c_attn:4", optimizer="momentum")[1], [4 * adapters])
+        self.assertEqual(kept("--lora", "*.c_attn:4", optimizer="sgd")[1], [0])
+        # Each of two devices has half of it, which plan prints once.
+        self.assertEqual(kept("--lora", "*.c_attn:4", "--zero", "1", "--parallel", "dp=2", "--devices", "pocl/2")[1],
+                         [4 * adapters])
 
     def test_refused(self):
         for more, says in ((("--lora", "h.*"), ("PATTERN:RANK",)), (("--lora", "nothing:4"), ("nothing",)),

@@ -46,7 +46,8 @@ static void plan_divided_classes(const clt_caps *caps)
         {CLT_BATCH, 25129, 1}, {CLT_BATCH, 512, 1}, {CLT_BATCH, 9, 64}};
     for (size_t i = 0; i < (with_tiles ? sizeof shapes / sizeof *shapes : 1); i++) {
         const int64_t *dims = shapes[i], one = 1;
-        const clt_cross_entropy_parts_attr attr = {{0.1, -100}, 0, 2 * (int)dims[1]};
+        const clt_cross_entropy_parts_attr attr = {
+            {.label_smoothing = 0.1, .ignore_index = -100}, 0, 2 * (int)dims[1]};
         const int axis = 1;
         clt_graph *g;
         OK(clt_graph_create(&g));

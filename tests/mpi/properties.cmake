@@ -212,7 +212,7 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
 
     # mpi.SUBJECT: the command on several ranks, in Python.
     if(CLT_PYTHON3)
-        foreach(subject disturbed division elastic elastic_hosts elastic_local failures launch launch_causes launch_ends launch_helper local metrics parallel policies precision setup
+        foreach(subject disturbed division elastic elastic_hosts elastic_local failures launch launch_causes launch_ends launch_helper local lora metrics parallel policies precision setup
                 virtual_shards)
             clt_add_test(mpi.${subject}
                 ${CLT_PYTHON3} -B ${CMAKE_CURRENT_LIST_DIR}/test_${subject}.py

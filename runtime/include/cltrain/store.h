@@ -173,6 +173,9 @@ CLT_API clt_status clt_store_copy_in(clt_store *store, const clt_tensor_copy *co
 /* Returns the number of elements of all parameters. */
 CLT_API int64_t clt_store_parameters(const clt_store *store);
 
+/* Returns the number of elements of the parameters that are not frozen. */
+CLT_API int64_t clt_store_trained(const clt_store *store);
+
 /* Compares the bits of this rank's devices that have the same tensors or parts, and waits. Errors:
  * MISMATCH names the first tensor and device that differ. */
 CLT_API clt_status clt_store_check(clt_store *store);

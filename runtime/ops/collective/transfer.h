@@ -9,6 +9,7 @@ typedef struct clt_transfer_attr {
     int axis; /* clt_axis */
     int peer; /* the place that gets or has the value */
     int half; /* the value travels in 16 bits if values of layers have 16 bits */
+    int unused;
     clt_type type;
 } clt_transfer_attr;
 

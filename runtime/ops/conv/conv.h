@@ -19,6 +19,7 @@ typedef struct clt_conv3d_attr {
     int in[3];             /* conv3d_data_grad */
     int kernel[3];         /* conv3d_weight_grad */
     bool bias;             /* conv3d_weight_grad */
+    char unused[7];
 } clt_conv3d_attr;
 
 /* The sizes of a node of any of the six operators. */

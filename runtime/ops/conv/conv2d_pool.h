@@ -19,6 +19,7 @@ typedef struct clt_conv2d_pool_attr {
     clt_conv2d_attr conv; /* as in conv2d; `kernel` and `bias` as in conv2d_weight_grad */
     clt_pool_kind pool;
     int out[2]; /* height and width of the convolution's result before pooling */
+    int unused;
 } clt_conv2d_pool_attr;
 
 extern const clt_op clt_op_conv2d_pool, clt_op_unpool2d, clt_op_conv2d_pool_weight_grad;

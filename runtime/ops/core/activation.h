@@ -20,6 +20,7 @@ typedef enum clt_activation {
 
 typedef struct clt_epilogue {
     clt_activation activation;
+    int unused;
     double slope;
 } clt_epilogue;
 

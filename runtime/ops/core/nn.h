@@ -36,10 +36,11 @@ typedef struct clt_linear_weight_grad_attr {
 typedef struct clt_conv2d_attr {
     int stride[2], padding[2], dilation[2];
     int groups;
+    bool bias; /* conv2d_weight_grad */
+    char unused[3];
     clt_epilogue epilogue; /* conv2d */
     int in[2];             /* conv2d_data_grad */
     int kernel[2];         /* conv2d_weight_grad */
-    bool bias;             /* conv2d_weight_grad */
 } clt_conv2d_attr;
 
 /* The sizes of a conv2d node or of one of its gradient nodes. */
@@ -68,6 +69,7 @@ void clt_arg_conv2d_shape(clt_program *p, const clt_conv2d_shape *s);
 typedef struct clt_pool2d_attr {
     int kernel[2], stride[2], padding[2], dilation[2];
     bool ceil_mode, count_include_pad;
+    char unused[2];
     int in[2];
 } clt_pool2d_attr;
 
@@ -85,6 +87,7 @@ typedef struct clt_softmax_attr {
 typedef struct clt_cross_entropy_attr {
     double label_smoothing;
     int ignore_index;
+    int unused;
 } clt_cross_entropy_attr;
 
 /* correct(logits, labels) -> sum, weight. */

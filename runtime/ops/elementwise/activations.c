@@ -92,7 +92,8 @@ bool clt_activation_of(const clt_node *node, clt_epilogue *epilogue)
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (table[i].op == node->op) {
             const clt_elementwise_attr *attr = node->attr;
-            *epilogue = (clt_epilogue){table[i].activation, (double)attr->p[0]};
+            *epilogue =
+                (clt_epilogue){.activation = table[i].activation, .slope = (double)attr->p[0]};
             return true;
         }
     return false;

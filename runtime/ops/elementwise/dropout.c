@@ -15,6 +15,7 @@
 typedef struct dropout_attr {
     double p;
     int stream; /* the node's number among the graph's random nodes */
+    int unused;
     /* In a part of a divided tensor: of each `row` elements of the whole, x has `run`, from
      * `lowest` on. run 0: x is whole. */
     int64_t run, row, lowest;

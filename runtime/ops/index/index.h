@@ -16,7 +16,8 @@
 #include "ops/core/launch.h"
 
 typedef struct clt_index_attr {
-    int axis;        /* axis of the array that is read or added to; in 0 .. rank - 1 */
+    int axis; /* axis of the array that is read or added to; in 0 .. rank - 1 */
+    int unused;
     int64_t padding; /* embedding, index_add: the index that is left out of sums; -1: none */
     clt_type type;   /* index_add, index_copy, scatter_add: type of the result */
     /* embedding, index_select, index_add: if the array is a part of a longer one, the index of its

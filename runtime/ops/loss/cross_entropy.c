@@ -188,7 +188,8 @@ clt_status clt_cross_entropy(clt_value *logits, clt_value *labels,
     }
     if (own.class_weights && logits && labels)
         return clt_cross_entropy_weighted(logits, labels, &own, sum, weight);
-    const clt_cross_entropy_attr attr = {own.label_smoothing, own.ignore_index};
+    const clt_cross_entropy_attr attr = {.label_smoothing = own.label_smoothing,
+                                         .ignore_index = own.ignore_index};
     return clt_loss_emit(&clt_op_cross_entropy, &attr, logits, labels, sum, weight);
 }
 

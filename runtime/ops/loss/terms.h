@@ -14,6 +14,7 @@
 typedef struct clt_terms_attr {
     clt_elementwise_attr numbers;
     bool per_row; /* the weight is the size of dimension 0 instead of the number of elements */
+    char unused[3];
 } clt_terms_attr;
 
 clt_status clt_terms_infer(const clt_node *node, clt_type *out);

@@ -36,6 +36,7 @@ typedef struct clt_batch_norm_attr {
     int relu;         /* applied last */
     int synchronised; /* batch_norm: its gradient adds the sums of all devices */
     int axes;         /* bit clt_axis: the sums are added over this axis too, besides dp */
+    int unused;
 } clt_batch_norm_attr;
 
 /* Operands of batch_norm, and of its gradients. */

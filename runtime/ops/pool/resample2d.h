@@ -23,6 +23,7 @@ typedef struct clt_resample2d_attr {
     int taps[2]; /* TY, TX: the most taps of an element */
     clt_resample_kind kind;
     bool gradient; /* the node is the gradient of that kind of resampling */
+    char unused[3];
 } clt_resample2d_attr;
 
 /* One axis: the elements and weights that make each of the `out` elements. */

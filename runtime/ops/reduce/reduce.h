@@ -6,6 +6,7 @@
 
 typedef struct clt_reduce_attr {
     unsigned axes; /* bit k: axis k is reduced */
+    int unused;
     clt_type type; /* of the result: the kept axes; others have size 1 or are absent */
 } clt_reduce_attr;
 

@@ -16,6 +16,7 @@ typedef struct concat_attr {
  * axis. There, `start` and the size are multiples of the batch size. */
 typedef struct part_attr {
     int axis;
+    int unused;
     int64_t start; /* as in clt_type.dims */
     clt_type type;
 } part_attr;

@@ -6,6 +6,7 @@
 
 typedef struct reshape_attr {
     int rank;
+    int unused;
     int64_t dims[CLT_MAX_RANK];
 } reshape_attr;
 

@@ -316,6 +316,7 @@ static void print_memory(const clt_memory *n, const char *device, clt_str *s)
                 "intermediates %.1f, inputs and the rest %.1f)\n",
                 device, (double)clt_memory_total(n) / 1048576, (double)n->store / 1048576,
                 (double)n->arena / 1048576, (double)(n->inputs + n->other) / 1048576);
+    clt_str_add(s, "Optimizer's state of %s: %lld bytes\n", device, (long long)n->numbers);
 }
 
 static void print_largest(const clt_graph *graph, const clt_store *store,

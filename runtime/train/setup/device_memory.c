@@ -145,16 +145,29 @@ static int participant_of(const clt_store *store, const clt_world *world, int to
     return ranks * store->n_devices == total ? rank * store->n_devices + device : -1;
 }
 
-/* Counts a shard's part of the optimizer's tensors, and what updates of the shard need. */
+/* The numbers of the optimizer's tensors, without what their buffers have beyond them. */
+static int64_t state_bytes(const clt_buckets *layout, int shard, int shards)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < layout->n_buckets; i++)
+        if (!layout->buckets[i].state)
+            bytes += shards > 1 ? clt_shard_size(&layout->buckets[i], shard, shards)
+                                : layout->buckets[i].bytes;
+    return bytes;
+}
+
+/* Counts a shard's part of the optimizer's tensors in m->slots and m->numbers, and what updates of
+ * the shard need. */
 static clt_status count_update(const clt_replica *replica, const clt_trainer_options *options,
-                               const bool *matrices, int shard, int shards, int64_t *kept,
+                               const bool *matrices, int shard, int shards, clt_memory *m,
                                int64_t *update)
 {
+    const int slots = clt_optimizer_of(options)->n_slots;
     clt_replica own = *replica;
     own.shard = shard;
     own.shards = shards;
-    *kept = clt_optimizer_of(options)->n_slots *
-            set_bytes(replica->layout, false, CLT_F32, shard, shards);
+    m->slots = slots * set_bytes(replica->layout, false, CLT_F32, shard, shards);
+    m->numbers = slots * state_bytes(replica->layout, shard, shards);
     return clt_update_bytes(&own, options->virtual_shards != 0, matrices, update);
 }
 
@@ -162,20 +175,22 @@ static clt_status count_update(const clt_replica *replica, const clt_trainer_opt
  * any shard needs. */
 static clt_status count_updates(const clt_replica *replica, const clt_trainer_options *options,
                                 const bool *matrices, const clt_mesh *mesh, bool sharded,
-                                int participant, int64_t *kept, int64_t *update)
+                                int participant, clt_memory *m, int64_t *update)
 {
     const int shards = sharded ? clt_mesh_places(mesh, CLT_AXIS_SAMPLES) : 1;
     if (shards == 1 || participant >= 0)
         return count_update(replica, options, matrices,
                             shards == 1 ? 0
                                         : clt_mesh_coordinate(mesh, CLT_AXIS_SAMPLES, participant),
-                            shards, kept, update);
-    *kept = *update = 0;
+                            shards, m, update);
+    *update = 0;
     for (int shard = 0; shard < shards; shard++) {
-        int64_t a, b;
-        CLT_TRY(count_update(replica, options, matrices, shard, shards, &a, &b));
-        *kept = a > *kept ? a : *kept;
-        *update = b > *update ? b : *update;
+        clt_memory one;
+        int64_t bytes;
+        CLT_TRY(count_update(replica, options, matrices, shard, shards, &one, &bytes));
+        m->slots = one.slots > m->slots ? one.slots : m->slots;
+        m->numbers = one.numbers > m->numbers ? one.numbers : m->numbers;
+        *update = bytes > *update ? bytes : *update;
     }
     return CLT_OK;
 }
@@ -191,15 +206,15 @@ clt_status clt_memory_count(const clt_graph *graph, const clt_store *store,
     int total;
     CLT_TRY(clt_memory_mesh(store, participants, &mesh, &total));
     CLT_TRY(count_shards(store, options, total, device, &shards));
-    int64_t kept, update, results;
+    int64_t update, results;
     bool *matrices;
     CLT_TRY(clt_matrices_find(graph, store, options, clt_memory_unlike(store, &mesh), &matrices));
+    *m = (clt_memory){0};
     const clt_status status =
         count_updates(replica, options, matrices, &mesh, clt_memory_sharded(store, options, &mesh),
-                      participant_of(store, options->world, total, device), &kept, &update);
+                      participant_of(store, options->world, total, device), m, &update);
     clt_free(matrices);
     CLT_TRY(status);
-    *m = (clt_memory){.slots = kept};
     m->store = set_bytes(replica->layout, true, CLT_F32, 0, 1) +
                set_bytes(replica->layout, false, options->precision, 0, 1) + m->slots;
     m->store += shard_bytes(replica->layout, options,

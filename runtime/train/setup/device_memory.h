@@ -9,11 +9,12 @@
 /* Bytes of the buffers that a device has once it has trained two steps and evaluated. Devices with
  * memory of their own may need further buffers to exchange data. */
 typedef struct clt_memory {
-    int64_t store;  /* parameters, states, gradients, optimizer */
-    int64_t slots;  /* of these the optimizer's state */
-    int64_t inputs; /* inputs of two steps and of an evaluation, and constants */
-    int64_t other;  /* results, partial sums, means of states, checksums, staging */
-    int64_t arena;  /* intermediates */
+    int64_t store;   /* parameters, states, gradients, optimizer */
+    int64_t slots;   /* of these the buffers of the optimizer's state */
+    int64_t inputs;  /* inputs of two steps and of an evaluation, and constants */
+    int64_t other;   /* results, partial sums, means of states, checksums, staging */
+    int64_t arena;   /* intermediates */
+    int64_t numbers; /* the optimizer's state in `slots`, without the rest of its buffers */
 } clt_memory;
 
 int64_t clt_memory_total(const clt_memory *memory);

@@ -415,6 +415,15 @@ int64_t clt_store_parameters(const clt_store *store)
     return elements;
 }
 
+int64_t clt_store_trained(const clt_store *store)
+{
+    int64_t elements = 0;
+    for (int i = 0; i < store->layout.n_slots; i++)
+        if (!store->layout.slots[i].state)
+            elements += clt_type_elements(&store->layout.slots[i].type, 0);
+    return elements;
+}
+
 static clt_status compare_slot(const clt_store *store, const clt_slot *slot, void *first,
                                void *other)
 {

@@ -48,7 +48,8 @@ static places divide(const op_case *c, clt_value *const *in)
     for (int i = 0; i < p.count; i++) {
         const int64_t first = clt_part_begin(classes, p.count, i);
         p.logits[i] = slice_of(in[0], first, clt_part_size(classes, p.count, i));
-        p.attrs[i] = (clt_cross_entropy_parts_attr){{k->smoothing, -100}, (int)first, (int)classes};
+        p.attrs[i] = (clt_cross_entropy_parts_attr){
+            {.label_smoothing = k->smoothing, .ignore_index = -100}, (int)first, (int)classes};
     }
     p.largest = clt_reduce_max(in[0], &axis, 1, 0);
     for (int i = 0; i < p.count; i++) {

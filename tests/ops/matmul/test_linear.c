@@ -242,8 +242,8 @@ static void test_activations(void **state)
             op_bind(&fused, &c, &op_as_device, &b);
             const clt_linear_attr *attr = clt_graph_find(b.plan->graph, "y0")->producer->attr;
             const bool joined = clt_graph_find(b.plan->graph, "y0")->producer->op == &clt_op_linear;
-            assert_int_equal(joined,
-                             clt_activation_fusible((clt_epilogue){acts[i].kind, acts[i].slope}));
+            assert_int_equal(joined, clt_activation_fusible((clt_epilogue){
+                                         .activation = acts[i].kind, .slope = acts[i].slope}));
             if (joined)
                 assert_int_equal(attr->epilogue.activation, acts[i].kind);
             op_unbind(&b);

@@ -13,8 +13,9 @@
 
 static void print_head(const job *j, const settings *s)
 {
-    show("%s: %lld parameters; batch %lld", s->model, (long long)clt_store_parameters(j->store),
-         (long long)j->options.batch);
+    show("%s: ", s->model);
+    show_parameters(j);
+    show("; batch %lld", (long long)j->options.batch);
     if (j->options.virtual_shards)
         show(" in %lld virtual shards", (long long)j->options.virtual_shards);
     if (j->options.accumulate > 1)

@@ -441,8 +441,9 @@ static int set_up(run *r, clt_fit_options *fit)
 static void print_start(const run *r)
 {
     const job *j = &r->job;
-    printf("%s: %lld parameters, %lld samples", r->settings->model,
-           (long long)clt_store_parameters(j->store), (long long)clt_dataset_count(j->train));
+    printf("%s: ", r->settings->model);
+    show_parameters(j);
+    printf(", %lld samples", (long long)clt_dataset_count(j->train));
     if (job_classes(j->train))
         printf(" of %lld classes", (long long)job_classes(j->train));
     if (j->validation)

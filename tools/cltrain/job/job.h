@@ -140,6 +140,9 @@ clt_status job_schedule(job *j, const settings *s);
 /* Frees everything. Returns the largest code of all ranks. Collective. */
 int job_close(job *j, int code);
 
+/* Prints the number of parameters, and how many of them are trained if some are frozen. */
+void show_parameters(const job *j);
+
 /* Returns the number of classes, or the vocabulary of text, from the first field that has classes.
  * Returns 0 if no field has them. */
 int64_t job_classes(const clt_dataset *dataset);

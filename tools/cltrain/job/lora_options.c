@@ -1,4 +1,4 @@
-/* --lora and --lora-dropout. */
+/* --lora and --lora-dropout, and the number of parameters that are left to train. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +39,15 @@ static int read_one(clt_graph *graph, char *text, const char *whole, double drop
     options.alpha = numbers == 2 ? last : 0;
     options.dropout = dropout;
     return name_failure(clt_lora(graph, &options, NULL));
+}
+
+void show_parameters(const job *j)
+{
+    const int64_t all = clt_store_parameters(j->store), trained = clt_store_trained(j->store);
+    show("%lld parameters", (long long)all);
+    if (trained < all)
+        show(", of which %lld are trained (%.2g %%)", (long long)trained,
+             100 * (double)trained / (double)all);
 }
 
 int read_lora(clt_graph *graph, const settings *s)
