@@ -4,10 +4,16 @@ import json
 import os
 import random
 import subprocess
+import unicodedata
 
 from command import COMMAND, DEVICE, CommandTest, get, main, put, records, tensors
 
 MODEL = "mlp:16"
+
+
+def columns(text):
+    """Returns the columns of a text in a terminal, by Unicode's tables."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 class Table(CommandTest):
@@ -210,9 +216,49 @@ class Table(CommandTest):
         """A new file that separates values otherwise than the training samples."""
         self.fit(self.write("houses.csv", self.houses(30)))
         put(self.path("new.csv"), b"size;town\n100;Harbour\n")
-        self.assert_bad("predict", "--checkpoint", self.path("run"), "--devices", DEVICE, "csv:" + self.path("new.csv"), "-o",
-                        self.path("out.csv"), code=1,
-                        says=("has one column only, 'size;town': separate values by ,, as in the training samples",))
+        use = ("--checkpoint", self.path("run"), "--devices", DEVICE)
+        new = "csv:" + self.path("new.csv")
+        self.assert_bad("predict", *use, new, "-o", self.path("out.csv"), code=1,
+                        says=("has one column only, 'size;town'; did you mean delimiter=;?",))
+        self.run_command("predict", *use, new + "?delimiter=;", "-o", self.path("out.csv"))
+        put(self.path("comma.csv"), b"size,town\n100,Harbour\n")
+        self.run_command("predict", *use, "csv:" + self.path("comma.csv"), "-o", self.path("comma.out.csv"))
+        self.assertEqual(get(self.path("out.csv")), get(self.path("comma.out.csv")))
+        # All rows in the other form give the loss of the first form.
+        houses = "csv:" + self.path("houses.csv")
+        text = [";".join(value.replace(";", "") for value in row) for row in csv.reader(get(houses[4:]).decode().splitlines())]
+        put(self.path("tests.csv"), "\n".join(text[1:]).encode().replace(b'The "Hill"', b'"The ""Hill"""'))
+        said = self.run_command("eval", *use, "--data", "csv:" + self.path("tests.csv") + "?delimiter=;,header=off").stdout
+        self.assertEqual(said, self.run_command("eval", *use, "--data", houses).stdout)
+        self.assert_bad("eval", *use, "--data", houses + "?missing=mean", code=2,
+                        says=("csv: option missing=mean: the model was trained without it",))
+
+    def test_names(self):
+        """Names of any letters keep tables aligned and CSV files readable."""
+        names = ["\u6771\u4eac", "e\u0301te\u0301", "two\nlines", 'a\t"quoted", b', "\u00c4\u00f6\u00fc\u00e4\u00f6\u00fc\u00e4\u00f6\u00fc1",
+                 "\u00c4\u00f6\u00fc\u00e4\u00f6\u00fc\u00e4\u00f6\u00fc2", "\u6771" * 12, "=1+1"]
+        rng = random.Random(5)
+        data = self.write("names.csv", [("x", "kind")] + [(rng.gauss(i % 8, 0.1), names[i % 8]) for i in range(240)])
+        self.fit(data)
+        use = ("--checkpoint", self.path("run"), "--devices", DEVICE, "--data", data)
+        lines = self.run_command("eval", *use, "--report", "--confusion").stdout.splitlines()
+        start = next(i for i, line in enumerate(lines) if line.startswith("  class "))
+        table = lines[start:start + 12]
+        self.assertEqual({columns(line) for line in table}, {columns(table[0])}, "\n".join(table))
+        start = next(i for i, line in enumerate(lines) if line.endswith(" predicted"))
+        matrix = lines[start + 1:start + 10]
+        self.assertEqual({columns(line) for line in matrix}, {columns(matrix[0])}, "\n".join(matrix))
+        shown = "\n".join(matrix)
+        for text in ("two\\nlines", 'a\\t"quoted", b', names[0] + " ", names[1] + " ", "\u6771" * 9 + "~"):
+            self.assertIn(text, shown)
+        # The two names that only differ in their last letter.
+        self.assertEqual(matrix[0].count("\u00fc1 ") + matrix[0].count("\u00fc2 "), 2)
+        said = self.run_command("data", "inspect", data).stdout
+        counts = [line for line in said.splitlines() if line.endswith((" 27", " 3")) and line.startswith("      ")]
+        self.assertEqual(len({columns(line.rsplit(" ", 1)[0]) for line in counts if names[6] not in line}), 1, said)
+        self.run_command("predict", *use, "-o", self.path("out.csv"))
+        labels = [row["label"] for row in self.rows("out.csv")]
+        self.assertEqual(labels, [names[i % 8] for i in range(240) if i % 10 == 9])
 
     def test_inspect(self):
         said = self.run_command("data", "inspect", self.write("houses.csv", self.houses(30))).stdout

@@ -361,7 +361,9 @@ class Local(CommandTest):
         for axis in ("tp", "pp", "space", "time"):
             bad("--parallel", f"local=2,{axis}=1", *every, says=("local", f"not {axis}"))
         for more in (("--zero", "1"), ("--zero", "3"), ("--offload", "optimizer"), ("--rebalance",),
-                     ("--split", "2,1"), ("--virtual-shards", "2"), ("--windows", "continued")):
+                     ("--split", "2,1"), ("--virtual-shards", "2"), ("--windows", "continued"), ("--val", "0.1"),
+                     ("--average", "ema:0.9"), ("--keep-best", "test_loss"), ("--patience", "2"),
+                     ("--schedule", "plateau:0.5:2")):
             bad(*TWO, *every, *more, says=(more[0], "is not built beside local"))
         bad("--parallel", "dp=1,local=2", *every, says=("first axis",))
         bad("--parallel", "local=3", *every, says=("3 replicas", "2 devices"))

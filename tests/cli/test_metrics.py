@@ -113,6 +113,29 @@ class Regression(CommandTest):
 
 
 class Images(CommandTest):
+    def same_without_a_class(self, use):
+        """A class without a folder, or with an empty one, changes no label and no prediction of the others."""
+        few = self.path("few")
+        shutil.copytree(self.path("images", "dog, big"), os.path.join(few, "dog, big"))
+        for empty in (False, True):
+            if empty:
+                os.makedirs(os.path.join(few, 'a "cat"'))
+            self.run_command("predict", *use, "--data", "images:" + few, "--top", "2", "-o", self.path("few.csv"))
+            with open(self.path("few.csv"), newline="", encoding="utf-8") as file:
+                rows = list(csv.DictReader(file))
+            self.assertEqual([row["label"] for row in rows], ["dog, big"] * 2)
+            with open(self.path("out.csv"), newline="", encoding="utf-8") as file:
+                whole = [row for row in csv.DictReader(file) if row["label"] == "dog, big"]
+            for row, other in zip(rows, whole, strict=True):
+                self.assertEqual(row["class"], other["class"])
+                self.assertAlmostEqual(float(row["probability"]), float(other["probability"]), places=6)
+            found = json.loads(self.run_command("eval", *use, "--data", "images:" + few, "--confusion",
+                                                "--json").stdout)["metrics"]
+            right = sum(row["class"] == "dog, big" for row in rows)
+            self.assertEqual(found["confusion"], [[0, 0], [2 - right, right]])
+            self.train("--data", "images:" + self.path("images"), "--val", "images:" + few, "--image-size", "8", "--steps",
+                       "1", model=MODEL)
+
     def test_files(self):
         """Names of files and folders are in CSV and JSON files, also such that need quotes."""
         rng = random.Random(3)
@@ -142,17 +165,22 @@ class Images(CommandTest):
         found = json.loads(get(self.path("out.json")))["predictions"]
         self.assertEqual([one["file"] for one in found], files)
         self.assertEqual([one["classes"][0]["name"] for one in found], [row["class"] for row in rows])
-        # Labels are numbered by the folders' names, so other names would be other classes.
+        # Labels are those of the names in training, so other names are refused.
         renamed = self.path("renamed")
         shutil.copytree(self.path("images"), renamed)
         os.rename(os.path.join(renamed, "dog, big"), os.path.join(renamed, "Dog, big"))
         for command, *more in (("eval",), ("eval", "--report"), ("predict", "-o", self.path("none.csv"))):
             self.assert_bad(command, *use, "--data", "images:" + renamed, *more, code=1,
-                            says=("renamed", "class 0 is 'Dog, big'", "'a \"cat\"'", "same names"))
+                            says=("renamed/Dog, big: is not a class of the training images, which are a \"cat\", dog, big; "
+                                  "did you mean 'dog, big'?",))
+        self.same_without_a_class(use)
         self.run_command("eval", *use, "--data", data)
         self.assert_bad(*self.arguments("--data", "images:" + renamed, "--image-size", "8", "--batch", "8", "--resume",
                                         "--checkpoint-dir", self.path("run"), "--epochs", "9", model=MODEL), code=1,
                         says=("class 0 is 'Dog, big'", "same names"))
+        # Validation of training names the folder too.
+        self.assert_bad(*self.arguments("--data", data, "--val", "images:" + renamed, "--image-size", "8", model=MODEL),
+                        code=1, says=("Dog, big: is not a class of the training images",))
         # A file that cannot be read is named, and the others are written.
         done = self.run_command("predict", *use, files[0], self.path("none.png"), "-o", self.path("some.csv"), code=1)
         self.assertIn("none.png", done.stderr)

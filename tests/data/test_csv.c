@@ -246,6 +246,76 @@ static void test_labels(void **state)
                                                 "no label '-1'"));
 }
 
+/* The features of the rows are those of the same rows in another file. */
+static void same_features(const char *from, const char *description, const float *x, int64_t count)
+{
+    clt_dataset *d = open_as(from, "all", description);
+    const float *own = field(d, "x");
+    assert_int_equal(clt_dataset_count(d), 2);
+    assert_memory_equal(own, x, (size_t)count * sizeof *own);
+    clt_dataset_free(d);
+}
+
+/* Beside a description, delimiter= and header= are about the file, and other options must agree. */
+static void test_options_beside_description(void **state)
+{
+    (void)state;
+    static const char rows[] = "age,city,w,y\n1,b,1,2\n2,a,1,3\n3,b,1,4\n,a,1,5\n3,b,1,4\n";
+    clt_dataset *d = open_as(file("d.csv", rows, "missing=mean,field=w"), "train", NULL);
+    const char *how = clt_dataset_description(d);
+    const float *x = field(d, "x");
+    same_features(file("e.csv", "age,city\n1,b\n2,a\n", "missing=mean,target=y,drop=note"), how, x,
+                  6);
+    same_features(file("e.csv", "city;age\nb;1\na;2\n", "delimiter=;"), how, x, 6);
+    same_features(file("e.csv", "1\tb\t1\t0\n2\ta\t1\t0\n", "delimiter=tab,header=off"), how, x, 6);
+    static const struct {
+        const char *text, *options, *says;
+    } cases[] = {
+        {"age;city\n1;b\n", "", "has one column only, 'age;city'; did you mean delimiter=;?"},
+        {"1,b,7,0\n2,a,1,0\n", "",
+         "has no column 'age', which the training samples had; if the line has "
+         "values say header=off"},
+        {"1,b,1,1\n2,a,1,0\n", "",
+         "the name '1' is that of column 1 too: rename one, or say header=off"},
+        {"", "target=city", "option target=city: the model was trained to predict 'y'"},
+        {"", "task=classify", "option task=classify: the target 'y' is the target, a number, in"},
+        {"", "drop=age", "option drop=age: this column is a number in the training of the model"},
+        {"", "text=age", "option text=age: this column is a number in the training of the model"},
+        {"", "field=age", "option field=age: this column is a number in the training"},
+        {"", "field=v", "option field=v: this column did not exist in the training"},
+        {"", "categories=index", "categories=index: the model was trained with categories=onehot"},
+        {"", "missing=frequent", "missing=frequent: the model was trained with missing=mean"},
+    };
+    clt_dataset_options o;
+    clt_dataset_options_init(&o);
+    o.split = "all";
+    o.description = how;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        clt_dataset *none = NULL;
+        const char *text = *cases[i].text ? cases[i].text : rows;
+        assert_int_not_equal(clt_dataset_open(file("e.csv", text, cases[i].options), &o, &none),
+                             CLT_OK);
+        if (!strstr(clt_error_message(), cases[i].says))
+            fail_msg("'%s' is not in: %s", cases[i].says, clt_error_message());
+    }
+    clt_dataset_free(d);
+    /* Without fills, and with semicolons and no header in training. */
+    d = open_as(file("d.csv", "1;b;2\n2;a;3\n3;b;4\n", "delimiter=;,header=off"), "train", NULL);
+    o.description = clt_dataset_description(d);
+    same_features(file("e.csv", "age,city\n1,b\n2,a\n", "delimiter=%2C,header=on"), o.description,
+                  field(d, "x"), 6);
+    clt_dataset *none = NULL;
+    file("e.csv", "1,b\n2,a\n", "");
+    assert_int_equal(clt_dataset_open(spec, &o, &none), CLT_FORMAT);
+    assert_non_null(strstr(clt_error_message(), "line 1: has 1 columns, the training samples 3; "
+                                                "did you mean delimiter=%2C (commas)?"));
+    assert_int_equal(clt_dataset_open(file("e.csv", "1;b\n;a\n", "missing=mean"), &o, &none),
+                     CLT_INVALID_ARGUMENT);
+    assert_non_null(strstr(clt_error_message(), "the model was trained without it and knows no "
+                                                "value to fill in"));
+    clt_dataset_free(d);
+}
+
 static void test_gzip_and_folders(void **state)
 {
     (void)state;
@@ -396,7 +466,7 @@ int main(void)
         cmocka_unit_test(test_numbers),  cmocka_unit_test(test_validation),
         cmocka_unit_test(test_labels),   cmocka_unit_test(test_gzip_and_folders),
         cmocka_unit_test(test_messages), cmocka_unit_test(test_extreme_numbers),
-        cmocka_unit_test(test_dates),
+        cmocka_unit_test(test_dates),    cmocka_unit_test(test_options_beside_description),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

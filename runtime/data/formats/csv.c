@@ -39,10 +39,19 @@ static bool is_target(const clt_csv_column *c)
     return c->kind == CLT_CSV_LABEL || c->kind == CLT_CSV_TARGET;
 }
 
+/* Whether a name is a number, as where values were taken for a header. */
+static bool has_number(const clt_csv_table *t)
+{
+    double value;
+    for (int64_t k = 0; k < t->columns; k++)
+        if (clt_csv_number(t->names[k], &value))
+            return true;
+    return false;
+}
+
 static clt_status find_by_name(making *m)
 {
     const clt_csv_table *t = m->table;
-    const char delimiter[] = {m->columns->delimiter, '\0'};
     for (int64_t i = 0; i < m->columns->count; i++) {
         const clt_csv_column *c = &m->columns->list[i];
         for (int64_t k = 0; m->place[i] < 0 && k < t->columns; k++)
@@ -50,36 +59,35 @@ static clt_status find_by_name(making *m)
         const bool may_lack = is_target(c) || c->kind == CLT_CSV_FIELD;
         if (m->place[i] < 0 && c->kind != CLT_CSV_DROPPED && !(m->all && may_lack)) {
             if (*clt_csv_delimiter_hint(t))
-                return clt_fail(
-                    CLT_FORMAT,
-                    "%s: line %lld: has one column only, '%.80s': separate values by %s, as in "
-                    "the training samples",
-                    t->path, (long long)t->lines[0], t->names[0],
-                    *delimiter == '\t' ? "tabs" : delimiter);
+                return clt_fail(CLT_FORMAT, "%s: line %lld: has one column only, '%.80s'%s",
+                                t->path, (long long)t->lines[0], t->names[0],
+                                clt_csv_delimiter_hint(t));
             const char *near = clt_nearest(c->name, (const char *const *)t->names, (int)t->columns);
             return clt_fail(CLT_FORMAT,
                             "%s: line %lld: has no column '%s', which the training samples "
                             "had%s%s%s%s",
                             t->path, (long long)t->lines[0], c->name,
                             near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "",
-                            is_target(c) ? "; to predict rows without it give csv:FILE as a file "
-                                           "to predict, not as --data"
-                                         : "");
+                            has_number(t)  ? "; if the line has values say header=off"
+                            : is_target(c) ? "; to predict rows without it give csv:FILE as a file "
+                                             "to predict, not as --data"
+                                           : "");
         }
     }
     return CLT_OK;
 }
 
-/* Without a header columns are found by their numbers. The target may be left out. */
+/* Where this file or the training samples have no header, columns are found by their numbers. The
+ * target may be left out. */
 static clt_status find_by_number(making *m)
 {
     const clt_csv_table *t = m->table;
     const bool without = m->all && t->columns == m->columns->count - 1;
     int64_t next = 0;
     if (!without && t->columns != m->columns->count)
-        return clt_fail(CLT_FORMAT, "%s: line %lld: has %lld columns, the training samples %lld",
+        return clt_fail(CLT_FORMAT, "%s: line %lld: has %lld columns, the training samples %lld%s",
                         t->path, (long long)t->lines[0], (long long)t->columns,
-                        (long long)m->columns->count);
+                        (long long)m->columns->count, clt_csv_delimiter_hint(t));
     for (int64_t i = 0; i < m->columns->count; i++)
         if (!without || !is_target(&m->columns->list[i]))
             m->place[i] = next++;
@@ -252,7 +260,8 @@ clt_status clt_csv_dataset(const clt_csv_table *table, const clt_csv_columns *co
     CLT_TRY_MEMORY(m.place);
     for (int64_t i = 0; i < columns->count; i++)
         m.place[i] = -1;
-    clt_status status = table->header ? find_by_name(&m) : find_by_number(&m);
+    const bool named = table->header && columns->header;
+    clt_status status = named ? find_by_name(&m) : find_by_number(&m);
     for (int64_t i = 0; status == CLT_OK && i < columns->count; i++)
         if (is_target(&columns->list[i])) {
             m.target = &columns->list[i];
@@ -322,8 +331,10 @@ static clt_status find_columns(const clt_data_request *r, const clt_csv_options 
     clt_csv_table table = {0};
     unsigned char *rows = NULL;
     char *path = NULL;
-    if (r->options->description)
-        return clt_csv_columns_read(r->options->description, columns);
+    if (r->options->description) {
+        CLT_TRY(clt_csv_columns_read(r->options->description, columns));
+        return clt_csv_options_agree(o, columns);
+    }
     const bool folder = is_folder(o->path);
     clt_status status = folder ? path_in(o->path, "train", &path) : CLT_OK;
     CLT_NEXT(status, clt_csv_read(folder ? path : o->path, o->delimiter, o->header, &table));
@@ -334,15 +345,17 @@ static clt_status find_columns(const clt_data_request *r, const clt_csv_options 
     return status;
 }
 
-/* Reads the table of a split, and marks its rows. */
+/* Reads the table of a split, and marks its rows. header= and delimiter= are about the file, which
+ * may be written in another way than the training samples. */
 static clt_status read_split(const clt_csv_options *o, const clt_csv_columns *columns, bool test,
                              bool all, clt_csv_table *table, unsigned char **rows)
 {
     char *path = NULL;
     const bool folder = is_folder(o->path);
+    const char delimiter = o->given & CLT_CSV_GAVE_DELIMITER ? o->delimiter : columns->delimiter;
+    const int header = o->given & CLT_CSV_GAVE_HEADER ? o->header : columns->header;
     clt_status status = folder ? path_in(o->path, test ? "test" : "train", &path) : CLT_OK;
-    CLT_NEXT(status,
-             clt_csv_read(folder ? path : o->path, columns->delimiter, columns->header, table));
+    CLT_NEXT(status, clt_csv_read(folder ? path : o->path, delimiter, header, table));
     CLT_NEXT(status, mark(table, folder || all, test, rows));
     clt_free(path);
     return status;

@@ -432,8 +432,10 @@ clt_status clt_csv_columns_find(const clt_csv_table *t, const clt_csv_options *o
                                 const unsigned char *rows, clt_csv_columns *out)
 {
     int64_t target = 0;
-    *out =
-        (clt_csv_columns){.count = t->columns, .delimiter = o->delimiter, .header = (int)t->header};
+    *out = (clt_csv_columns){.count = t->columns,
+                             .delimiter = o->delimiter,
+                             .header = (int)t->header,
+                             .missing = (int)o->missing};
     out->list = clt_calloc((size_t)t->columns, sizeof *out->list);
     bool *dropped = clt_calloc((size_t)t->columns, sizeof *dropped);
     clt_status status = out->list && dropped ? CLT_OK : CLT_OUT_OF_MEMORY;

@@ -31,7 +31,16 @@ typedef struct clt_csv_options {
     int classify; /* 1, 0; -1: a target of texts is a label */
     int index;    /* 1: categories are numbers instead of one feature a name */
     clt_csv_missing missing;
+    unsigned given; /* sum of CLT_CSV_GAVE_... */
 } clt_csv_options;
+
+/* Options that were given. Beside a description, others are as in training. */
+enum {
+    CLT_CSV_GAVE_MISSING = 1,
+    CLT_CSV_GAVE_CATEGORIES = 2,
+    CLT_CSV_GAVE_HEADER = 4,
+    CLT_CSV_GAVE_DELIMITER = 8
+};
 
 typedef struct clt_csv_column {
     char *name;
@@ -51,11 +60,16 @@ typedef struct clt_csv_columns {
     int64_t features; /* of all columns */
     char delimiter;
     int header;
+    int missing; /* a clt_csv_missing; -1: an older description does not say it */
 } clt_csv_columns;
 
 /* Reads "PATH?target=COL,...". Errors: INVALID_ARGUMENT. Free *out even after a failure. */
 clt_status clt_csv_options_read(const char *text, clt_csv_options *out);
 void clt_csv_options_free(clt_csv_options *options);
+
+/* Checks that the options that were given say what the description says. header= and delimiter=
+ * may differ, as they are about the file. Errors: INVALID_ARGUMENT (names option and column). */
+clt_status clt_csv_options_agree(const clt_csv_options *options, const clt_csv_columns *columns);
 
 /* Finds the types of the columns on the rows for which `rows` is 1, and means, deviations, names
  * and fills. Errors: FORMAT (names line and column), NOT_FOUND (a name), OUT_OF_MEMORY. Free *out

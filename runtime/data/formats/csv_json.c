@@ -10,6 +10,7 @@
 #include "data/formats/csv_columns.h"
 
 static const char *const kinds[] = {"dropped", "number", "category", "label", "target", "field"};
+static const char *const ways[] = {"refuse", "mean", "frequent"}; /* clt_csv_missing */
 enum { KINDS = sizeof kinds / sizeof *kinds, MOST_COLUMNS = 16384, MOST_NAMES = 100000 };
 
 int clt_csv_is_utf8(const char *text)
@@ -54,6 +55,8 @@ clt_status clt_csv_columns_write(const clt_csv_columns *columns, char **json)
         }
     json_t *all = json_pack("{s:s, s:b, s:o}", "delimiter", delimiter, "header", columns->header,
                             "columns", list);
+    if (all && columns->missing >= 0)
+        json_object_set_new(all, "missing", json_string(ways[columns->missing]));
     char *text = all ? json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(all);
     *json = text ? clt_strdup(text) : NULL;
@@ -104,6 +107,16 @@ static clt_status read_column(const json_t *from, clt_csv_column *c)
     return plain || (fits && c->std > 0) ? CLT_OK : CLT_FORMAT;
 }
 
+/* Descriptions of version 0.2 and before do not say it. */
+static int read_missing(const json_t *all)
+{
+    const char *way = json_string_value(json_object_get(all, "missing"));
+    int number = way ? (int)(sizeof ways / sizeof *ways) - 1 : -1;
+    while (number >= 0 && strcmp(way, ways[number]))
+        number--;
+    return number;
+}
+
 clt_status clt_csv_columns_read(const char *json, clt_csv_columns *out)
 {
     json_t *all = json_loads(json, 0, NULL);
@@ -118,6 +131,7 @@ clt_status clt_csv_columns_read(const char *json, clt_csv_columns *out)
     if (status == CLT_OK) {
         out->delimiter = delimiter[0];
         out->header = json_is_true(json_object_get(all, "header"));
+        out->missing = read_missing(all);
         out->list = clt_calloc(count, sizeof *out->list);
         status = out->list ? CLT_OK : CLT_OUT_OF_MEMORY;
     }

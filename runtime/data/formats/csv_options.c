@@ -95,15 +95,21 @@ static clt_status read_option(const char *name, char *value, unsigned *given, cl
     if (!strcmp(name, "task"))
         return choose(name, value, tasks, 2, opposite, &o->classify);
     if (!strcmp(name, "missing")) {
+        o->given |= CLT_CSV_GAVE_MISSING;
         CLT_TRY(choose(name, value, missing, 3, numbers, &number));
         o->missing = (clt_csv_missing)number;
         return CLT_OK;
     }
-    if (!strcmp(name, "categories"))
+    if (!strcmp(name, "categories")) {
+        o->given |= CLT_CSV_GAVE_CATEGORIES;
         return choose(name, value, categories, 2, numbers, &o->index);
-    if (!strcmp(name, "header"))
+    }
+    if (!strcmp(name, "header")) {
+        o->given |= CLT_CSV_GAVE_HEADER;
         return choose(name, value, headers, 2, opposite, &o->header);
+    }
     if (!strcmp(name, "delimiter")) {
+        o->given |= CLT_CSV_GAVE_DELIMITER;
         o->delimiter = !strcmp(value, "tab") ? '\t' : value[0];
         if (o->delimiter && o->delimiter != '"' && o->delimiter != '\n' && o->delimiter != '\r' &&
             (o->delimiter == '\t' || !value[1]))

@@ -22,6 +22,8 @@ int64_t clt_csv_line(const clt_csv_table *t, int64_t row)
 const char *clt_csv_delimiter_hint(const clt_csv_table *t)
 {
     const char *first = t->columns == 1 && t->n_cells ? t->texts + t->cells[0] : "";
+    if (t->delimiter != ',' && strchr(first, ','))
+        return "; did you mean delimiter=%2C (commas)?";
     return strchr(first, ';')    ? "; did you mean delimiter=;?"
            : strchr(first, '\t') ? "; did you mean delimiter=tab?"
            : strchr(first, '|')  ? "; did you mean delimiter=|?"
@@ -218,6 +220,7 @@ static clt_status feed(reading *r, const char *bytes, size_t count)
 static clt_status begin(reading *r, const char *path, char delimiter, clt_csv_table *table)
 {
     *r = (reading){.table = table, .line = 1};
+    table->delimiter = delimiter;
     table->path = clt_strdup(path);
     CLT_TRY_MEMORY(table->path);
     if (csv_init(&r->parser, CSV_STRICT | CSV_STRICT_FINI))
@@ -250,19 +253,19 @@ static clt_status name_columns(clt_csv_table *t, int header)
         snprintf(number, sizeof number, "%lld", (long long)c + 1);
         const char *name = t->header ? t->texts + t->cells[c] : number;
         if (!*name)
-            return clt_fail(CLT_FORMAT,
-                            "%s: line %lld, column %lld: the header has no name for it: write one "
-                            "(pandas: to_csv(index=False) leaves the index out)%s",
-                            t->path, (long long)t->lines[0], (long long)c + 1,
-                            header < 0 ? ", or say header=off if the line has values" : "");
+            return clt_fail(
+                CLT_FORMAT,
+                "%s: line %lld, column %lld: the header has no name for it: write one "
+                "(pandas: to_csv(index=False) leaves the index out), or say header=off if the "
+                "line has values",
+                t->path, (long long)t->lines[0], (long long)c + 1);
         for (int64_t i = 0; i < c; i++)
             if (!strcmp(t->names[i], name))
                 return clt_fail(CLT_FORMAT,
                                 "%s: line %lld, column %lld: the name '%s' is that of column %lld "
-                                "too: rename one%s",
+                                "too: rename one, or say header=off if the line has values",
                                 t->path, (long long)t->lines[0], (long long)c + 1, name,
-                                (long long)i + 1,
-                                header < 0 ? ", or say header=off if the line has values" : "");
+                                (long long)i + 1);
         CLT_TRY_MEMORY(t->names[c] = clt_strdup(name));
     }
     return CLT_OK;

@@ -12,6 +12,7 @@ typedef struct clt_csv_table {
     int64_t columns, rows;
     char **names;   /* of the columns; their numbers from 1 if the file has no header */
     int64_t header; /* 1: the first row has the names */
+    char delimiter;
     /* Texts without quotes and outer spaces, one after the other, each ended by NUL. */
     char *texts;
     int64_t used, room;

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/user_file.h"
@@ -16,7 +15,8 @@
 #include "data/image/augment.h"
 #include "data/image/image.h"
 #include "data/core/kinds.h"
-#include "data/formats/listing.h"
+#include "data/formats/class_names.h"
+#include "data/formats/image_folders.h"
 
 enum { DEFAULT_SIZE = 224, COLOURS = 3, TRIES = 10, MOST_LENGTH = 1 << 30 };
 
@@ -29,14 +29,8 @@ typedef struct workspace {
     size_t file_room;
 } workspace;
 
-typedef struct image_file {
-    char *path;
-    int32_t label;
-} image_file;
-
 typedef struct images {
-    image_file *files;
-    int n_files, room;
+    clt_image_files files;
     int size, resize;
     pthread_mutex_t lock;
     workspace *workspaces; /* scratch memory that no thread uses now */
@@ -52,9 +46,7 @@ static void workspace_free(workspace *d)
 static void images_free(void *payload)
 {
     images *m = payload;
-    for (int i = 0; i < m->n_files; i++)
-        clt_free(m->files[i].path);
-    clt_free(m->files);
+    clt_image_files_free(&m->files);
     while (m->workspaces) {
         workspace *d = m->workspaces;
         m->workspaces = d->next;
@@ -359,7 +351,7 @@ static clt_status fetch(clt_dataset *dataset, const clt_sample_key *key, int64_t
                         void *const *fields)
 {
     images *m = dataset->payload;
-    const image_file *file = &m->files[index];
+    const clt_image_file *file = &m->files.list[index];
     const clt_data_field *f = &dataset->fields[0];
     if (fields[1])
         memcpy(fields[1], &file->label, sizeof file->label);
@@ -377,123 +369,10 @@ static clt_status fetch(clt_dataset *dataset, const clt_sample_key *key, int64_t
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
-static bool is_image(const char *name, void *user)
-{
-    (void)user;
-    return clt_ends_in(name, ".jpg") || clt_ends_in(name, ".jpeg") || clt_ends_in(name, ".png");
-}
-
-static bool is_folder(const char *name, void *user)
-{
-    struct stat info;
-    clt_str path = {0};
-    clt_str_add(&path, "%s/%s", (const char *)user, name);
-    const bool folder = stat(clt_str_text(&path), &info) == 0 && S_ISDIR(info.st_mode);
-    clt_str_free(&path);
-    return folder;
-}
-
-/* Adds the images of a class, or with `divide` the split's tenths of them. */
-static clt_status add_class(images *m, const char *folder, int32_t label, bool divide, bool test)
-{
-    clt_listing list;
-    int64_t first = 0, count;
-    clt_status status = clt_listing_read(folder, is_image, NULL, &list);
-    count = list.count;
-    if (status == CLT_OK && !list.count)
-        status =
-            clt_fail(CLT_FORMAT,
-                     "%s: this class is empty: no file's name ends in .jpg, .jpeg or .png", folder);
-    if (status == CLT_OK && divide)
-        status = clt_data_tenths(folder, list.count, test, &first, &count);
-    for (int64_t i = first; status == CLT_OK && i < first + count; i++) {
-        clt_str path = {0};
-        clt_str_add(&path, "%s/%s", folder, list.names[i]);
-        char *copy = path.failed ? NULL : clt_strdup(clt_str_text(&path));
-        clt_str_free(&path);
-        status = copy ? CLT_PUSH(m->files, m->n_files, m->room, (image_file){copy, label})
-                      : CLT_OUT_OF_MEMORY;
-        if (status != CLT_OK)
-            clt_free(copy);
-    }
-    clt_listing_free(&list);
-    return status;
-}
-
-/* Checks that every folder of `root` is one of the classes. */
-static clt_status check_names(const char *root, const clt_listing *found,
-                              const clt_listing *classes)
-{
-    for (int i = 0; i < found->count; i++) {
-        int known = 0;
-        for (int c = 0; c < classes->count && !known; c++)
-            known = !strcmp(found->names[i], classes->names[c]);
-        if (!known)
-            return clt_fail(CLT_FORMAT, "%s/%s: is not a class of the training images", root,
-                            found->names[i]);
-    }
-    return CLT_OK;
-}
-
-/* Finds the classes in the folder of the training images, and the files of the split. */
-static clt_status find_files(images *m, const clt_data_request *r, clt_listing *classes)
-{
-    clt_str train = {0}, root = {0};
-    clt_listing found = {0};
-    clt_str_add(&train, "%s/train", r->path);
-    const bool classes_here = !is_folder("train", (void *)r->path);
-    const bool divide = classes_here && !r->all;
-    clt_str_add(&root, "%s%s", r->path,
-                classes_here                        ? ""
-                : !r->test                          ? "/train"
-                : is_folder("val", (void *)r->path) ? "/val"
-                                                    : "/test");
-    clt_status status = train.failed || root.failed ? CLT_OUT_OF_MEMORY : CLT_OK;
-    const char *of_classes = classes_here ? r->path : clt_str_text(&train);
-    if (status == CLT_OK && r->all && !classes_here)
-        status = clt_fail(CLT_INVALID_ARGUMENT,
-                          "%s: the split 'all' needs a folder for each class, and this folder has "
-                          "train",
-                          r->path);
-    CLT_NEXT(status, clt_listing_read(of_classes, is_folder, (void *)of_classes, classes));
-    if (status == CLT_OK && !classes->count)
-        status = clt_fail(
-            CLT_FORMAT, "%s: has no folders: put the images of each class into a folder of its own",
-            of_classes);
-    for (int c = 0; status == CLT_OK && c < classes->count; c++)
-        if (strchr(classes->names[c], '\n')) /* it would forge a line of a listing */
-            status = clt_fail(CLT_FORMAT,
-                              "%s: the name of folder %d of %d has a line break: rename the folder",
-                              of_classes, c + 1, classes->count);
-    const char *at = clt_str_text(&root);
-    if (status == CLT_OK && r->test && !classes_here && !is_folder("val", (void *)r->path) &&
-        !is_folder("test", (void *)r->path))
-        status = clt_fail(CLT_NOT_FOUND,
-                          "%s: the test split needs a folder val or test beside train", r->path);
-    CLT_NEXT(status, clt_listing_read(at, is_folder, (void *)at, &found));
-    CLT_NEXT(status, check_names(at, &found, classes));
-    for (int c = 0; status == CLT_OK && c < classes->count; c++) {
-        clt_str folder = {0};
-        clt_str_add(&folder, "%s/%s", at, classes->names[c]);
-        /* A class may have no test images. */
-        if (folder.failed)
-            status = CLT_OUT_OF_MEMORY;
-        else if (!r->test || is_folder(classes->names[c], (void *)at))
-            status = add_class(m, clt_str_text(&folder), c, divide, r->test);
-        clt_str_free(&folder);
-    }
-    if (status == CLT_OK && !m->n_files)
-        status = clt_fail(CLT_FORMAT, "%s: has no images", at);
-    clt_listing_free(&found);
-    clt_str_free(&train);
-    clt_str_free(&root);
-    return status;
-}
-
 static const char *sample_file(const clt_dataset *dataset, int64_t index)
 {
     const images *m = dataset->payload;
-    return m->files[index].path;
+    return m->files.list[index].path;
 }
 
 /* Makes the data set. Takes ownership of `m`. */
@@ -502,7 +381,8 @@ static clt_status make(images *m, const clt_data_request *r, const clt_listing *
 {
     const int64_t shape[] = {COLOURS, m->size, m->size};
     clt_dataset *d;
-    const clt_status made = clt_dataset_new_fetched(r->name, m->n_files, fetch, m, images_free, &d);
+    const clt_status made =
+        clt_dataset_new_fetched(r->name, m->files.count, fetch, m, images_free, &d);
     if (made != CLT_OK) {
         images_free(m);
         return made;
@@ -516,11 +396,12 @@ static clt_status make(images *m, const clt_data_request *r, const clt_listing *
              clt_dataset_add_field(d, "label", CLT_I32, 0, NULL, NULL, CLT_DATA_BORROW, NULL));
     CLT_NEXT(status, clt_dataset_set_classes(d, 1, classes->count));
     CLT_NEXT(status, clt_dataset_name_classes(d, 1, (const char *const *)classes->names));
+    CLT_NEXT(status, clt_class_names_write(classes, &d->description));
     /* Hash file names and labels, but no paths: folders may move. */
-    for (int i = 0; i < m->n_files; i++) {
-        const char *name = strrchr(m->files[i].path, '/');
+    for (int i = 0; i < m->files.count; i++) {
+        const clt_image_file *f = &m->files.list[i];
         d->content =
-            clt_hash(&m->files[i].label, sizeof m->files[i].label, clt_hash_text(name, d->content));
+            clt_hash(&f->label, sizeof f->label, clt_hash_text(strrchr(f->path, '/'), d->content));
     }
     if (status == CLT_OK)
         *out = d;
@@ -537,7 +418,7 @@ clt_status clt_open_images(const clt_data_request *r, clt_dataset **out)
     pthread_mutex_init(&m->lock, NULL);
     m->size = r->options->image_size ? (int)r->options->image_size : DEFAULT_SIZE;
     m->resize = r->options->resize ? (int)r->options->resize : m->size * 8 / 7;
-    clt_status status = find_files(m, r, &classes);
+    clt_status status = clt_image_files_find(r, &m->files, &classes);
     if (status == CLT_OK && r->options->classes && r->options->classes != classes.count)
         status = clt_fail(CLT_INVALID_ARGUMENT, "%s: %d folders of classes, but %lld classes",
                           r->path, classes.count, (long long)r->options->classes);

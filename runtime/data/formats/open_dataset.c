@@ -83,9 +83,10 @@ static clt_status unknown(clt_status status, const char *spec, const char *word,
 static clt_status check_for_kind(const char *spec, const clt_dataset_options *options,
                                  const data_kind *kind)
 {
-    if (options->description && !(kind && kind->open == clt_open_csv))
+    if (options->description &&
+        !(kind && (kind->open == clt_open_csv || kind->open == clt_open_images)))
         return clt_fail(CLT_INVALID_ARGUMENT,
-                        "data '%s': only csv:PATH takes a description of its columns", spec);
+                        "data '%s': only csv:PATH and images:DIR take a description", spec);
     if (options->sequence && !(kind && kind->text))
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "data '%s': only tokens:PATH and text:PATH have samples of %lld tokens",

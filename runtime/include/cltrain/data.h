@@ -87,8 +87,8 @@ typedef struct clt_dataset_options {
                             0 (default): 8/7 of image_size */
     int64_t rows;        /* CLT_WINDOWS_CONTINUED: samples of a batch; otherwise 0. Test splits have
                             FIXED windows, and none of them continues */
-    /* csv:PATH: what clt_dataset_description of the training samples gave. NULL: it is found anew,
-     * on the training samples of PATH. The text may go when the call returns */
+    /* csv:PATH and images:DIR: what clt_dataset_description of the training samples gave. NULL: it
+     * is found anew, on the training samples of PATH. The text may go when the call returns */
     const char *description;
 } clt_dataset_options;
 
@@ -140,7 +140,8 @@ CLT_API void clt_dataset_options_init(clt_dataset_options *options);
  * bits of Pillow (bilinear, antialiased), and the middle is taken; clt_dataset_augment changes
  * that. A JPEG that becomes smaller by 4 or more is decoded at a half, a quarter or an eighth, as
  * by Pillow's draft of twice the wanted size. A file that cannot be decoded fails the load, with
- * its name.
+ * its name. With options.description classes are those of the description: labels follow from
+ * folders' names, classes may have no folder or no images, and other folders are refused (FORMAT).
  *
  * npz:PATH. Each array is a field of its name. The first axis counts the samples.
  *
@@ -176,6 +177,8 @@ CLT_API void clt_dataset_options_init(clt_dataset_options *options);
  * - delimiter=; or another character, or tab. %XX stands for a character: %2C is a comma.
  * - All this is found on the training samples (clt_dataset_description). A text of a category that
  *   they do not have counts as none of the names, with a warning.
+ * - Beside options.description, header= and delimiter= are those of this file, by default those of
+ *   the training samples. Other options must say what the description says (INVALID_ARGUMENT).
  *
  * Infinite numbers, and rows with too few or too many values, fail; messages name line and column.
  *
@@ -383,10 +386,11 @@ CLT_API int clt_dataset_is_image(const clt_dataset *dataset, int field);
  * long as the data set. */
 CLT_API const char *clt_dataset_class_name(const clt_dataset *dataset, int field, int64_t number);
 
-/* Returns what csv:PATH found in the training samples, as JSON: names and types of columns, names
- * of categories and labels, means, deviations, and what stands for missing values. Other samples of
- * the same kind are opened with it (clt_dataset_options.description). NULL: the data set has none.
- * Valid as long as the data set, and until clt_dataset_split. */
+/* Returns what was found in the training samples, as JSON. csv:PATH: names and types of columns,
+ * names of categories and labels, means, deviations, and what stands for missing values.
+ * images:DIR: names of classes in the order of labels, {"classes": ["crow", "jay"]}. Other samples
+ * of the same kind are opened with it (clt_dataset_options.description). NULL: the data set has
+ * none. Valid as long as the data set, and until clt_dataset_split. */
 CLT_API const char *clt_dataset_description(const clt_dataset *dataset);
 
 /* Returns the file that sample `index` was read from; NULL if samples have no files of their own.

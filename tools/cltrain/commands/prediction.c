@@ -7,6 +7,7 @@
 #include <cltrain/predict.h>
 #include <cltrain/unstable.h>
 
+#include "commands/prediction_options.h"
 #include "options/commands.h"
 #include "options/groups.h"
 #include "datasets/data.h"
@@ -382,6 +383,12 @@ static int describe_rows(prediction *p, const clt_dataset *data, const output **
     for (int i = 0; !classes && i < p->n_outputs; i++)
         if (!strcmp(p->outputs[i].array.name, "prediction") && p->outputs[i].array.dtype == CLT_F32)
             found = &p->outputs[i];
+    if (!found && !classes)
+        return failure(
+            "-o %s: model %s predicts neither classes of samples nor numbers: -o OUT.npz "
+            "gives all its outputs%s",
+            s->output ? s->output : "-", p->saved.model,
+            use_field(&p->job, "tokens") ? ", and `cltrain sample` writes text" : "");
     if (!found)
         return failure("model %s has no output of %lld classes, and none called prediction; -o "
                        "OUT.npz gives all its outputs",
@@ -550,45 +557,15 @@ static int predict_files(prediction *p)
     return code ? code : p->bad ? EXIT_FAILED : 0;
 }
 
-static int is_array(const settings *s)
-{
-    return s->n_names && (!strncmp(s->names[0], "npz:", 4) || !strncmp(s->names[0], "hdf5:", 5) ||
-                          !strncmp(s->names[0], "csv:", 4));
-}
-
-static int check(const settings *s)
-{
-    const int arrays = is_array(s) || (!s->n_names && s->data);
-    const predictions_format format = predictions_format_of(s->output, s->json);
-    if (!s->n_names && !s->data)
-        return usage_error("which images? Files, or npz:IN.npz -o OUT.npz, or --data SPEC -o "
-                           "OUT.npz");
-    if (is_array(s) && s->n_names > 1)
-        return usage_error("%s: predict takes one file of arrays at a time", s->names[1]);
-    if (arrays && !s->output)
-        return usage_error("-o is missing: the file to write, .csv or .json with classes, or .npz "
-                           "with all outputs");
-    if (!arrays && format == PREDICTIONS_ARRAYS)
-        return usage_error("-o %s: classes of image files are written to FILE.csv or FILE.json; "
-                           "all outputs only of npz:IN.npz or --data",
-                           s->output);
-    if (s->json && s->output)
-        return usage_error("--json is for classes that are printed; -o FILE.json writes them");
-    if (s->top > 0 && format == PREDICTIONS_ARRAYS)
-        return usage_error("--top is for classes: use it with image files, or -o FILE.csv");
-    TRY(check_mesh(s, 0));
-    return check_variants(s);
-}
-
 int run_predict(const settings *s)
 {
     prediction p = {.settings = s, .format = predictions_format_of(s->output, s->json)};
-    int code = check(s);
+    int code = prediction_check(s);
     NEXT(code, saved_open(&p.saved, s));
     NEXT(code, job_devices(&p.job, s));
     NEXT(code, read_fields(&p));
     NEXT(code, make_model(&p));
-    NEXT(code, is_array(s) || !s->n_names ? predict_arrays(&p) : predict_files(&p));
+    NEXT(code, prediction_is_array(s) || !s->n_names ? predict_arrays(&p) : predict_files(&p));
     clt_predictor_destroy(p.predictor);
     for (int i = 0; i < p.n_outputs; i++)
         free((void *)p.outputs[i].array.data);

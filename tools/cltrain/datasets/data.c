@@ -7,9 +7,13 @@
 #include <string.h>
 
 #include "options/commands.h"
+#include "text/cell.h"
 #include "text/message.h"
 #include "datasets/divide.h"
 #include "datasets/helper.h"
+
+/* Columns of names in tables. */
+enum { NAME = 20, SHORT = 12, MOST_NAME = 200 };
 
 enum { BATCH = 64, MOST_COUNTED = 1 << 20, MOST_PRINTED = 100, MOST_CHANNELS = 16, MOST_TOLD = 10 };
 
@@ -242,8 +246,9 @@ static void print_classes(const clt_dataset *d, int number, const field_sums *f)
     show("\n");
     for (int64_t c = 0; f->classes <= MOST_PRINTED && c < f->classes; c++) {
         const char *name = clt_dataset_class_name(d, number, c);
-        show("           %4lld  %-20s %lld\n", (long long)c, name ? name : "",
-             (long long)f->counts[c]);
+        show("           %4lld  ", (long long)c);
+        show_cell(name ? name : "", NAME, MOST_NAME, CELL_LEFT);
+        show(" %lld\n", (long long)f->counts[c]);
     }
 }
 
@@ -251,7 +256,9 @@ static void print_field(const clt_dataset *d, int number, const field_sums *f)
 {
     char shape[160];
     shape_text(f, shape);
-    show("  %-12s %-4s %-16s", f->name, clt_dtype_name(f->dtype), shape);
+    show("  ");
+    show_cell(f->name, SHORT, MOST_NAME, CELL_LEFT);
+    show(" %-4s %-16s", clt_dtype_name(f->dtype), shape);
     if (f->numbers)
         show(" %.6g to %.6g, mean %.6g, std %.6g", f->least, f->most, mean_of(f), std_of(f));
     if (f->not_finite)
@@ -278,18 +285,20 @@ static void print_columns(const clt_dataset *d)
         const json_t *names = json_object_get(column, "names");
         const json_t *mean = json_object_get(column, "mean");
         const json_t *fill = json_object_get(column, "fill");
-        show("  column %-12s %-9s", json_string_value(json_object_get(column, "name")),
-             json_string_value(json_object_get(column, "kind")));
+        show("  column ");
+        show_cell(json_string_value(json_object_get(column, "name")), SHORT, MOST_NAME, CELL_LEFT);
+        show(" %-9s", json_string_value(json_object_get(column, "kind")));
         if (names)
             show(" %lld names", (long long)json_array_size(names));
         else if (mean)
             show(" mean %.6g, std %.6g", json_number_value(mean),
                  json_number_value(json_object_get(column, "std")));
-        if (fill && names)
-            show(", missing: %s",
-                 json_string_value(json_array_get(names, (size_t)json_number_value(fill))));
-        else if (fill)
+        if (fill && names) {
+            show(", missing: ");
+            show_text(json_string_value(json_array_get(names, (size_t)json_number_value(fill))));
+        } else if (fill) {
             show(", missing: %.6g", json_number_value(fill));
+        }
         show("\n");
     }
     json_decref(all);

@@ -187,7 +187,9 @@ static clt_status open_split(const job *j, const settings *s, const char *split,
 
 const char *job_description(const job *j, const char *spec)
 {
-    return strncmp(spec, "csv:", 4) ? NULL : j->description;
+    return !strncmp(spec, "csv:", 4)      ? j->description
+           : !strncmp(spec, "images:", 7) ? j->classes
+                                          : NULL;
 }
 
 int64_t job_classes(const clt_dataset *dataset)
@@ -221,12 +223,13 @@ static clt_status describe(job *j, const clt_dataset *dataset)
 clt_status job_describe_columns(job *j, const clt_dataset *train)
 {
     const char *description = clt_dataset_description(train);
+    char **place = strncmp(clt_dataset_name(train), "images:", 7) ? &j->description : &j->classes;
     char *copy = description ? strdup(description) : NULL;
     if (description && !copy)
         return clt_error_set(CLT_OUT_OF_MEMORY, "memory does not suffice");
     if (description) {
-        free(j->description);
-        j->description = copy;
+        free(*place);
+        *place = copy;
     }
     return CLT_OK;
 }
@@ -525,6 +528,7 @@ int job_close(job *j, int code)
     clt_dataset_free(j->validation);
     clt_dataset_free(j->whole);
     free(j->description);
+    free(j->classes);
     free(j->class_weights);
     free(j->resumed);
     free(j->stages);

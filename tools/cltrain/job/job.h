@@ -28,7 +28,9 @@ typedef struct job {
     int64_t val_seed;          /* of the draw of validation samples */
     clt_policy *policies[MOST_POLICIES];
     int n_policies;
-    char *description; /* of the columns of csv:PATH, from the checkpoint or the training samples */
+    /* Of the columns of csv:PATH, and of the classes of images:DIR, from the checkpoint or the
+     * training samples. */
+    char *description, *classes;
     double *class_weights; /* of --class-weights, or of the checkpoint; NULL: none */
     char *resumed;   /* path of the checkpoint to resume from; NULL for a run from the beginning */
     char *frozen;    /* kernel choices of the resumed run */
@@ -147,10 +149,10 @@ void show_parameters(const job *j);
  * Returns 0 if no field has them. */
 int64_t job_classes(const clt_dataset *dataset);
 
-/* Keeps the description of the columns that the training samples have now. */
+/* Keeps the description of the columns or classes that the training samples have now. */
 clt_status job_describe_columns(job *j, const clt_dataset *train);
 
-/* Returns the description for a data set: NULL if it is none of csv:PATH. */
+/* Returns the description for a data set: NULL if it is neither csv:PATH nor images:DIR. */
 const char *job_description(const job *j, const char *spec);
 
 /* Returns whether --resume or --resume-intact was set. */

@@ -103,7 +103,7 @@ int job_validation(job *j, const settings *s)
     return library_failure(job_describe_columns(j, rest)); /* means are those of the rest now */
 }
 
-/* Labels of folders are numbered by the folders' names. */
+/* Labels may be numbered by the names of the classes. */
 static clt_status same_classes(const job *j, const char *name)
 {
     int in_train, in_val;
@@ -118,7 +118,7 @@ static clt_status same_classes(const job *j, const char *name)
             continue;
         snprintf(text, sizeof text,
                  "%.300s: class %lld is '%.100s', but '%.100s' in the training samples: both need "
-                 "the same folders",
+                 "the same names",
                  clt_dataset_name(j->validation), (long long)c, b ? b : "", a);
         return clt_error_set(CLT_MISMATCH, text);
     }
@@ -128,7 +128,8 @@ static clt_status same_classes(const job *j, const char *name)
 clt_status same_validation_field(const job *j, const char *name)
 {
     clt_status status = j->validation ? same_field(j->train, j->validation, name) : CLT_OK;
-    if (j->validation && !j->whole)
+    /* With a description its names have numbered the labels. */
+    if (j->validation && !j->whole && !clt_dataset_description(j->validation))
         NEXT(status, same_classes(j, name));
     return status;
 }

@@ -24,10 +24,18 @@ predictions_format predictions_format_of(const char *path, int json)
                                     : PREDICTIONS_ARRAYS;
 }
 
-/* Writes a field of a CSV file, in quotes if RFC 4180 wants them. */
+static int is_blank(char letter)
+{
+    return letter == ' ' || letter == '\t';
+}
+
+/* Writes a field of a CSV file, in quotes if RFC 4180 wants them. Many readers drop outer blanks
+ * that have no quotes around them. */
 static void field(FILE *csv, const char *text)
 {
-    if (!text[strcspn(text, ",\"\r\n")]) {
+    const size_t length = strlen(text);
+    const int outer = length && (is_blank(text[0]) || is_blank(text[length - 1]));
+    if (length && !outer && !text[strcspn(text, ",\"\r\n")]) {
         fputs(text, csv);
         return;
     }
@@ -192,9 +200,12 @@ int predictions_add(predictions *p, const predicted *s)
         add_line(p, s, who);
         return 0;
     }
-    show("%s", who);
-    for (int64_t i = 0; p->classes && i < p->top; i++)
-        show("  %s %.4f", p->name(p->user, p->order[i]), p->probability[p->order[i]]);
+    show_text(who);
+    for (int64_t i = 0; p->classes && i < p->top; i++) {
+        show("  ");
+        show_text(p->name(p->user, p->order[i]));
+        show(" %.4f", p->probability[p->order[i]]);
+    }
     for (int64_t i = 0; !p->classes && i < p->numbers; i++)
         show("  %.6g", number_of(p, s, i));
     show("\n");

@@ -6,10 +6,12 @@
 #include <string.h>
 
 #include "output/gnuplot.h"
+#include "text/cell.h"
 #include "text/message.h"
 
-/* Columns of a class name, and of a class in the confusion matrix. */
-enum { NAME = 20, SHORT = 8, MOST_DRAWN = 200 };
+/* Columns of a class name, and least columns of a class in the confusion matrix. A line of the
+ * matrix has LINE columns at most, unless there are many classes. */
+enum { NAME = 20, SHORT = 8, LINE = 200, MOST_DRAWN = 200 };
 
 static int read_all(const report *r, clt_metrics_result *all)
 {
@@ -25,7 +27,9 @@ static int read_class(const report *r, int64_t number, clt_metrics_class *c)
 
 static void print_row(const char *name, double precision, double recall, double f1)
 {
-    show("  %-*.*s %9.4f %9.4f %9.4f", NAME, NAME, name, precision, recall, f1);
+    show("  ");
+    show_cell(name, NAME, NAME, CELL_LEFT);
+    show(" %9.4f %9.4f %9.4f", precision, recall, f1);
 }
 
 /* Says why there is no AUC over all classes. */
@@ -37,8 +41,9 @@ static void explain_auc(const report *r, double support)
             return;
         if (c.support > 0 && c.support < support)
             continue;
-        show("  AUC is not defined: %s samples have class %s\n", c.support > 0 ? "all" : "no",
-             r->name(r->user, i));
+        show("  AUC is not defined: %s samples have class ", c.support > 0 ? "all" : "no");
+        show_text(r->name(r->user, i));
+        show("\n");
         return;
     }
 }
@@ -104,19 +109,35 @@ static double *read_matrix(const report *r)
     return matrix;
 }
 
+/* Returns the columns of a class: as wide as the longest name, if the lines stay short enough. */
+static int matrix_columns(const report *r)
+{
+    int most = SHORT;
+    for (int64_t i = 0; i < r->classes; i++) {
+        const int width = cell_width(r->name(r->user, i));
+        most = width > most ? width : most;
+    }
+    most = most < NAME ? most : NAME;
+    return NAME + 2 + r->classes * (most + 1) <= LINE ? most : SHORT;
+}
+
 int report_confusion(const report *r)
 {
     double *matrix = read_matrix(r);
     if (!matrix)
         return EXIT_FAILED;
+    const int columns = matrix_columns(r);
     show("  %-*s predicted\n  %-*s", NAME, "label", NAME, "");
-    for (int64_t i = 0; i < r->classes; i++)
-        show(" %*.*s", SHORT, SHORT, r->name(r->user, i));
+    for (int64_t i = 0; i < r->classes; i++) {
+        show(" ");
+        show_cell(r->name(r->user, i), columns, columns, CELL_RIGHT);
+    }
     show("\n");
     for (int64_t i = 0; i < r->classes; i++) {
-        show("  %-*.*s", NAME, NAME, r->name(r->user, i));
+        show("  ");
+        show_cell(r->name(r->user, i), NAME, NAME, CELL_LEFT);
         for (int64_t k = 0; k < r->classes; k++)
-            show(" %*.6g", SHORT, matrix[i * r->classes + k]);
+            show(" %*.6g", columns, matrix[i * r->classes + k]);
         show("\n");
     }
     free(matrix);

@@ -7,7 +7,7 @@
 #include "text/message.h"
 
 /* A checkpoint stores no class names if there are more than this. */
-enum { MOST_NAMES = 1000 };
+enum { MOST_NAMES = 100000 };
 
 static const char *const fashion[] = {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
                                       "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};
@@ -157,6 +157,23 @@ static int read_class_weights(job *j, const json_t *use)
     return fits;
 }
 
+/* Describes the classes for images:DIR. NULL: they have no names. */
+static char *describe_classes(const json_t *use)
+{
+    size_t i;
+    json_t *f, *found = NULL;
+    json_array_foreach(json_object_get(use, "fields"), i, f)
+    {
+        const char *name = json_string_value(json_object_get(f, "name"));
+        if (name && !strcmp(name, "label"))
+            found = json_object_get(f, "names");
+    }
+    json_t *all = found ? json_pack("{s:O}", "classes", found) : NULL;
+    char *text = all ? json_dumps(all, JSON_COMPACT) : NULL;
+    json_decref(all);
+    return text;
+}
+
 int use_read(job *j, const settings *s, const json_t *use, const char *file)
 {
     const json_t *fields = json_object_get(use, "fields");
@@ -167,6 +184,8 @@ int use_read(job *j, const settings *s, const json_t *use, const char *file)
     const json_t *csv = json_object_get(use, "csv");
     free(j->description);
     j->description = csv ? json_dumps(csv, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    free(j->classes);
+    j->classes = describe_classes(use);
     j->input = (clt_model_input){
         .fields = j->fields, .n_fields = (int)count, .ignore_index = IGNORED_LABEL};
     if (fits && !s->normalize) {

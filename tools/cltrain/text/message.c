@@ -40,8 +40,7 @@ void say(const char *format, ...)
     va_end(args);
 }
 
-/* Prints a line without its newline, with everything that a terminal would obey escaped. */
-static void put_line(const char *line)
+void show_text(const char *line)
 {
     const int64_t length = clt_printable(line, NULL, 0);
     char *shown = malloc((size_t)length + 1);
@@ -63,7 +62,7 @@ void show(const char *format, ...)
         char *end = strchr(line, '\n');
         if (end)
             *end = '\0';
-        put_line(line);
+        show_text(line);
         if (end)
             putchar('\n');
         line = end ? end + 1 : NULL;

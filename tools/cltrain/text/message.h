@@ -35,6 +35,9 @@ void say(const char *format, ...) CLT_PRINTF(1, 2);
 /* Prints text that may hold names and text of files to standard output. Keeps newlines. */
 void show(const char *format, ...) CLT_PRINTF(1, 2);
 
+/* Prints a name, which may hold anything, to standard output. Escapes newlines too. */
+void show_text(const char *text);
+
 /* Says each line of a text, then frees the text. Takes NULL. */
 void say_lines(char *text);
 
