@@ -275,6 +275,11 @@ class AsyncTest(JobTest):
                  (["--events", "x"], "--events needs --async"),
                  (["--async", "1", "--parallel", "dp=2,tp=2", *holder], "--async and --parallel exclude each other"),
                  (["--async", "1", "--zero", "1", *holder], "--async and --zero exclude each other"),
+                 (["--async", "1", "--val", "0.1", *holder], "--async and --val exclude each other: evaluations run beside"),
+                 (["--async", "1", "--average", "ema:0.9", *holder], "--async and --average exclude each other"),
+                 (["--async", "1", "--keep-best", "test_loss", *holder], "--async and --keep-best exclude each other"),
+                 (["--async", "1", "--patience", "2", "--monitor", "test_loss", *holder], "--async and --patience exclude"),
+                 (["--async", "1", "--schedule", "plateau:0.1:2", *holder], "--async and --schedule plateau exclude"),
                  (["--async", "1", "--offload", "optimizer", *holder], "--async and --offload exclude each other"),
                  (["--async", "1", "--rebalance", *holder], "--async and --rebalance exclude each other")]
         for words, text in cases:

@@ -226,6 +226,7 @@ class Predict(CommandTest):
         self.bad("x.png", code=2, says=("--checkpoint is missing",))
         self.bad(*use, code=2, says=("which images?",))
         self.bad(*use, "npz:x.npz", code=2, says=("-o is missing",))
+        self.bad(*use, "idx:" + self.data, "-o", "x.csv", code=2, says=("is a data set, not an image file: give it as --data",))
         self.bad(*use, "x.png", "-o", "y.npz", code=2, says=("-o y.npz",))
         self.bad(*file, "x.png", code=2, says=("--model is missing",))
         self.bad(*file, "--model", "mlp", "x.png", code=2, says=("give --data",))
@@ -372,6 +373,11 @@ class Sample(CommandTest):
         self.assertNotEqual(json.loads(self.run_command(*evaluate, "--seq-len", "8").stdout), known)
         self.run_command("predict", *use, "-o", self.path("out.npz"))
         self.assertEqual(read_npz(self.path("out.npz"))["logits"][0][1:], (16, 256))
+        self.assert_bad("predict", *use, "-o", self.path("out.csv"), code=1,
+                        says=("out.csv: model lstm:hidden=8 predicts neither classes of samples nor numbers: -o OUT.npz gives "
+                              "all its outputs, and `cltrain sample` writes text",))
+        self.assert_bad("predict", *use[:2], "--devices", DEVICE, self.path("text.txt"), code=1,
+                        says=("takes no images", "npz:IN.npz -o OUT.npz"))
 
     def test_vocabulary(self):
         """The vocabulary is that of the run. The token file does not have it, and the test samples lack some
