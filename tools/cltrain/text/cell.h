@@ -8,8 +8,8 @@ typedef enum cell_side { CELL_LEFT, CELL_RIGHT } cell_side;
  * Japanese and Korean have two, combining marks none. */
 int cell_width(const char *text);
 
-/* Prints a text so that it fills `columns`. Longer ones are cut, and end in ~, if `most` is not
- * above `columns`, or else at `most` columns. */
+/* Prints a text, escaped alike, with blanks so that it fills `columns`. A text of more than `most`
+ * columns is cut there and ends in ~. */
 void show_cell(const char *text, int columns, int most, cell_side side);
 
 #endif
