@@ -309,6 +309,54 @@ static void test_errors(void **state)
     lab_close(&l);
 }
 
+/* A predictor says the name, type and shape of its inputs and outputs. Each answer may be left out.
+ */
+static void test_descriptions(void **state)
+{
+    const int64_t dims[] = {CLT_BATCH, 2, 3}, index_dims[] = {CLT_BATCH};
+    clt_graph *graph;
+    const char *name = NULL;
+    clt_dtype dtype = CLT_F64;
+    int rank = -1;
+    int64_t got[CLT_MAX_RANK] = {0};
+    (void)state;
+    ok(clt_graph_create(&graph));
+    clt_output(clt_relu(clt_input(graph, "x", CLT_F32, 3, dims)), "y");
+    clt_output(clt_input(graph, "index", CLT_I32, 1, index_dims), "index");
+    lab l = lab_on_kept(clt_test_devices("pocl"));
+    lab_store(&l, graph, 1);
+    clt_predictor *p = predictor_of(graph, l.store, NULL);
+    assert_int_equal(clt_predictor_output_count(p), 2);
+    ok(clt_predictor_output(p, 0, &name, &dtype, &rank, got));
+    assert_string_equal(name, "y");
+    assert_int_equal(dtype, CLT_F32);
+    assert_int_equal(rank, 3);
+    assert_memory_equal(got, dims, sizeof dims);
+    ok(clt_predictor_output(p, 1, &name, &dtype, &rank, got));
+    assert_string_equal(name, "index");
+    assert_int_equal(dtype, CLT_I32);
+    assert_int_equal(rank, 1);
+    assert_int_equal(got[0], CLT_BATCH);
+    assert_int_equal(got[1], 2); /* not written */
+    assert_int_equal(clt_predictor_input_count(p), 2);
+    for (int i = 0; i < 2; i++) {
+        ok(clt_predictor_input(p, i, &name, &dtype, &rank, got));
+        const bool is_x = !strcmp(name, "x");
+        assert_string_equal(name, is_x ? "x" : "index");
+        assert_int_equal(dtype, is_x ? CLT_F32 : CLT_I32);
+        assert_int_equal(rank, is_x ? 3 : 1);
+        assert_memory_equal(got, is_x ? dims : index_dims, (size_t)rank * sizeof *got);
+    }
+    ok(clt_predictor_output(p, 0, NULL, NULL, NULL, NULL));
+    ok(clt_predictor_input(p, 0, NULL, NULL, NULL, NULL));
+    refused(clt_predictor_output(p, 2, &name, NULL, NULL, NULL), CLT_INVALID_ARGUMENT,
+            "no output 2, only 2");
+    refused(clt_predictor_input(p, -1, &name, NULL, NULL, NULL), CLT_INVALID_ARGUMENT,
+            "no input -1, only 2");
+    clt_predictor_destroy(p);
+    lab_close(&l);
+}
+
 /* A run without samples also returns an event. */
 static void test_nothing(void **state)
 {
@@ -382,11 +430,15 @@ static void test_sums_over_devices(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cache),   cmocka_unit_test(test_greedy),
-        cmocka_unit_test(test_files),   cmocka_unit_test(test_same_as_trained),
-        cmocka_unit_test(test_copied),  cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_nothing), cmocka_unit_test(test_sums_over_devices)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_descriptions),
+                                       cmocka_unit_test(test_nothing),
+                                       cmocka_unit_test(test_cache),
+                                       cmocka_unit_test(test_greedy),
+                                       cmocka_unit_test(test_files),
+                                       cmocka_unit_test(test_same_as_trained),
+                                       cmocka_unit_test(test_copied),
+                                       cmocka_unit_test(test_errors),
+                                       cmocka_unit_test(test_sums_over_devices)};
     /* Only tests with kernels that no other test launches. */
     const struct CMUnitTest simulated[] = {
         cmocka_unit_test(test_cache), cmocka_unit_test(test_same_as_trained),
