@@ -27,7 +27,7 @@ static void release(void *user, int aborted)
 
 static clt_status find_ranks(clt_mpi *m, MPI_Comm ranks, int count, clt_comm_ranks *of)
 {
-    CLT_TRY(clt_mpi_duplicate(ranks, &m->ranks));
+    CLT_TRY(clt_mpi_duplicate(ranks, "clt_comm_create_mpi", &m->ranks));
     CLT_TRY(clt_mpi_check(MPI_Comm_rank(m->ranks, &of->rank), "MPI_Comm_rank"));
     CLT_TRY(clt_mpi_check(MPI_Comm_size(m->ranks, &of->ranks), "MPI_Comm_size"));
     m->devices = calloc((size_t)of->ranks, sizeof *m->devices);

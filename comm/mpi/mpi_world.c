@@ -380,7 +380,7 @@ clt_status clt_world_open_mpi(MPI_Comm ranks, clt_world *out)
     world own = {0};
     clt_world found;
     clt_world_init(&found);
-    CLT_TRY(clt_mpi_duplicate(ranks, &own.ranks));
+    CLT_TRY(clt_mpi_duplicate(ranks, "clt_world_open_mpi", &own.ranks));
     /* Memory is allocated after the communicator, because a rank without memory takes part until
      * all agree. */
     world *w = calloc(1, sizeof *w);

@@ -14,7 +14,9 @@ clt_status clt_mpi_check(int code, const char *call);
 /* Fails with STATE, naming the function, unless MPI is between MPI_Init and MPI_Finalize. */
 clt_status clt_mpi_running(const char *function);
 
-/* Duplicates a communicator. Failed calls of the duplicate return instead of ending the program. */
-clt_status clt_mpi_duplicate(MPI_Comm from, MPI_Comm *to);
+/* Duplicates a communicator of the caller. Failed calls of the duplicate return instead of ending
+ * the program. Fails with INVALID_ARGUMENT, naming the function, if the communicator was freed, is
+ * none, or connects two groups. The error handlers of the caller are as before. */
+clt_status clt_mpi_duplicate(MPI_Comm from, const char *function, MPI_Comm *to);
 
 #endif

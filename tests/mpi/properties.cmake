@@ -101,6 +101,10 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
         endif()
     endforeach()
 
+    # Communicators that were freed, and the caller's error handlers.
+    clt_mpi_program(lent)
+    clt_mpi_test(lent 2 lent)
+
     # MPI objects that are held. RANKS:ranks a node (0: one node):level.
     clt_mpi_program(finish)
     foreach(case 2:0:single 2:1:single 2:1:multiple 4:2:single)

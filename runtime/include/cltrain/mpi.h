@@ -26,9 +26,13 @@ CLT_BEGIN_DECLS
  * - The first ranks have an MPI communicator of their own. It is freed if all ranks passed
  *   clt_comm_finalize; otherwise MPI keeps it until MPI_Finalize.
  *
- * Errors: those of clt_comm_create_between; INVALID_ARGUMENT (MPI_COMM_NULL); STATE (MPI is not
- * initialised, or finalised); MPI (a call failed; the message has MPI's). If a rank fails before it
- * takes part, all ranks get its error.
+ * Errors: those of clt_comm_create_between; INVALID_ARGUMENT (`ranks` is MPI_COMM_NULL, was freed,
+ * or is an intercommunicator); STATE (MPI is not initialised, or finalised); MPI (a call failed;
+ * the message has MPI's). If a rank fails before it takes part, all ranks get its error. Only a
+ * rank with an invalid `ranks` notices that itself: the others wait for it in MPI_Comm_dup.
+ *
+ * MPI's error handlers are not called for `ranks`: during this call MPI_COMM_WORLD, MPI_COMM_SELF
+ * and `ranks` have MPI_ERRORS_RETURN. Then they have the caller's handlers again.
  */
 CLT_API clt_status clt_comm_create_mpi(MPI_Comm ranks, const clt_comm_device *devices, int count,
                                        const clt_comm_options *options, clt_comm **comm);
@@ -37,8 +41,9 @@ CLT_API clt_status clt_comm_create_mpi(MPI_Comm ranks, const clt_comm_device *de
  * Opens the world of the ranks of an MPI communicator, for clt_trainer_options.world. This call and
  * clt_world_close are collective. The MPI communicator is duplicated and stays the caller's. The
  * thread that calls the library calls MPI, and only in functions that <cltrain/world.h> lists as
- * collective. Close the world before MPI_Finalize. Errors: INVALID_ARGUMENT (MPI_COMM_NULL), STATE,
- * OUT_OF_MEMORY, MPI; ABORTED if another rank failed: then all fail, and the duplicate is freed.
+ * collective. Close the world before MPI_Finalize. Invalid communicators and error handlers: as
+ * clt_comm_create_mpi. Errors: INVALID_ARGUMENT (`ranks`), STATE, OUT_OF_MEMORY, MPI; ABORTED if
+ * another rank failed: then all fail, and the duplicate is freed.
  */
 CLT_API clt_status clt_world_open_mpi(MPI_Comm ranks, clt_world *world);
 

@@ -102,7 +102,11 @@ int main(int count, char **arguments)
     CHECK(ec == clt::make_error_code(CLT_INVALID_ARGUMENT));
     CHECK(clt::message().find("MPI_COMM_NULL") != std::string::npos);
     CHECK_ERROR(none.set_deadlines(clt::world_deadlines()), CLT_INVALID_ARGUMENT, "world");
+    const MPI_Comm copy = part;
     MPI_Comm_free(&part);
+    const clt::world gone(copy, ec);
+    CHECK(ec == clt::make_error_code(CLT_INVALID_ARGUMENT));
+    CHECK(clt::message().find("freed through another copy") != std::string::npos);
     int all = 0;
     MPI_Allreduce(&failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     MPI_Finalize();

@@ -7,7 +7,7 @@ program ranks
   use checks
   implicit none
   integer, parameter :: n = 32
-  type(MPI_Comm) :: team, gone
+  type(MPI_Comm) :: team, gone, copy
   type(clt_world) :: world
   character(300) :: message
   integer :: rank, size, members, stat
@@ -20,9 +20,14 @@ program ranks
   call MPI_Comm_size(MPI_COMM_WORLD, size)
   call MPI_Comm_split(MPI_COMM_WORLD, merge(1, 0, rank < size - 1 .or. size < 3), -rank, team)
   call MPI_Comm_dup(team, gone)
+  copy = gone
   call MPI_Comm_free(gone)
   call clt_world_open_mpi(gone, world, stat, message)
   call expect_failure(stat, message, 'the communicator is MPI_COMM_NULL')
+  call clt_world_open_mpi(copy, world, stat, message)
+  call expect_failure(stat, message, 'freed through another copy')
+  call clt_world_open_mpi(copy%MPI_VAL, world, stat, message)
+  call expect_failure(stat, message, 'freed through another copy')
   call MPI_Comm_size(team, members)
   call train(.true., both(1))
   call train(.false., both(2))
