@@ -10,9 +10,10 @@
 
 CLT_BEGIN_DECLS
 
-/* Reads a parameter's gradient from device `device` after backward or reduce; waits. If devices are
- * of different kinds, the sum over devices is read from the device that updates the parameter.
- * Errors also: UNSUPPORTED if that device belongs to another rank. */
+/* Reads a parameter's gradient from device `device` after backward, reduce or a step; waits. If
+ * devices are of different kinds, the sum over devices is read from the device that updates the
+ * parameter. Errors also: STATE (no backward since the last forward, since the trainer was made or
+ * since a checkpoint was restored), UNSUPPORTED if that device belongs to another rank. */
 CLT_API clt_status clt_trainer_gradient(clt_trainer *trainer, int device, const char *name,
                                         void *data, size_t bytes);
 

@@ -80,6 +80,7 @@ struct clt_trainer {
     clt_phase phase; /* of a step in parts */
     /* Gradients of inputs are those of the last batch; and its update is enqueued. */
     bool kept, kept_updated;
+    bool has_gradients; /* a backward has run since this was built or restored */
     bool reporting;     /* clt_fit reports to its caller, who may evaluate but make no steps */
     const char *within; /* the callback that runs, in which no step may begin; NULL: none */
     bool measured;      /* after reduce: no gradient was set since, so their norm is known */

@@ -258,7 +258,8 @@ clt_status clt_store_collect(clt_store *store, const char *name, void *data, siz
     const clt_participants all = clt_whole_participants(store);
     const clt_slot *slot;
     CLT_TRY(clt_store_sized(store, name, bytes, &slot));
-    return clt_whole_is_apart(&all, store, CLT_VALUES, slot)
-               ? clt_whole_collect(&all, store, CLT_VALUES, slot, data)
-               : clt_store_read(store, CLT_VALUES, slot, data);
+    if (clt_whole_is_apart(&all, store, CLT_VALUES, slot))
+        return clt_whole_collect(&all, store, CLT_VALUES, slot, data);
+    CLT_TRY(clt_slot_check_data(slot, data));
+    return clt_store_read(store, CLT_VALUES, slot, data);
 }

@@ -349,6 +349,7 @@ void clt_trainer_unbuild(clt_trainer *t)
     t->results.sums = t->results.weights = t->call.loss_weights = NULL;
     t->given = NULL;
     t->phase = 0;
+    t->has_gradients = false;
     for (int i = 0; i < CLT_RESULT_RING; i++)
         t->results.records[i].step = -1;
 }

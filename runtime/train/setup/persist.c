@@ -515,6 +515,7 @@ clt_status clt_trainer_restore_with(clt_trainer *t, bool together, const char *p
     }
     t->restores++;
     t->phase = CLT_PHASE_NONE; /* gradients are those of other parameters */
+    t->has_gradients = false;
     status = !checkpoint ? clt_whole_follow(&t->all, t->store)
                          : restore(t, together ? &t->all : NULL, checkpoint);
     if (checkpoint && together)

@@ -372,8 +372,10 @@ clt_status clt_trainer_slot_get(clt_trainer *t, int slot, const char *name, void
     const clt_slot *where;
     CLT_TRY(clt_store_check_devices(t->store));
     CLT_TRY(find_slot(t, slot, name, bytes, &where));
-    if (!clt_whole_is_apart(&t->all, t->store, slot, where))
+    if (!clt_whole_is_apart(&t->all, t->store, slot, where)) {
+        CLT_TRY(clt_slot_check_data(where, data));
         return clt_store_read(t->store, slot, where, data);
+    }
     CLT_TRY(clt_world_agree(&t->all, clt_trainer_wait(t)));
     return clt_whole_collect(&t->all, t->store, slot, where, data);
 }
@@ -384,6 +386,7 @@ clt_status clt_trainer_slot_set(clt_trainer *t, int slot, const char *name, cons
     const clt_slot *where;
     CLT_TRY(clt_store_check_devices(t->store));
     CLT_TRY(find_slot(t, slot, name, bytes, &where));
+    CLT_TRY(clt_slot_check_data(where, data));
     return clt_shards_write(t, slot, where, data);
 }
 

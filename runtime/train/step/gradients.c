@@ -76,6 +76,22 @@ static clt_status add_gradient(const clt_trainer *t, int device, const clt_slot 
     return status;
 }
 
+/* Fails unless the buffers have gradients of the last batch. */
+static clt_status check_present(const clt_trainer *t, const char *name)
+{
+    if (t->phase == CLT_PHASE_FORWARD)
+        return clt_fail(CLT_STATE,
+                        "gradient of %s: backward has not run since clt_trainer_forward: call "
+                        "clt_trainer_backward first",
+                        name);
+    return t->has_gradients
+               ? CLT_OK
+               : clt_fail(CLT_STATE,
+                          "gradient of %s: no backward has run yet: read it after "
+                          "clt_trainer_backward, clt_trainer_gradients or clt_trainer_step",
+                          name);
+}
+
 clt_status clt_trainer_gradient(clt_trainer *t, int device, const char *name, void *data,
                                 size_t bytes)
 {
@@ -85,6 +101,8 @@ clt_status clt_trainer_gradient(clt_trainer *t, int device, const char *name, vo
     if (device < 0 || device >= t->all.own || where->state || (int64_t)bytes != where->bytes)
         return clt_fail(CLT_INVALID_ARGUMENT, "device %d has no gradient %s of %zu bytes", device,
                         name, bytes);
+    CLT_TRY(clt_slot_check_data(where, data));
+    CLT_TRY(check_present(t, name));
     const bool sharded = t->sharded && t->phase != CLT_PHASE_BACKWARD;
     for (int d = 0; d < t->all.own; d++) {
         const bool part =
@@ -192,6 +210,7 @@ clt_status clt_trainer_set_gradient(clt_trainer *t, int device, const char *name
     if (device < -1 || device >= t->all.own || where->state || (int64_t)bytes != where->bytes)
         return clt_fail(CLT_INVALID_ARGUMENT, "device %d has no gradient %s of %zu bytes", device,
                         name, bytes);
+    CLT_TRY(clt_slot_check_data(where, data));
     CLT_TRY(clt_gradients_may_set(t));
     const bool all = device < 0 || (t->sharded && t->phase != CLT_PHASE_BACKWARD);
     for (int d = 0; d < t->all.own; d++) {
@@ -221,7 +240,9 @@ static clt_status find_copied(const clt_trainer *t, const clt_tensor_copy *copy,
     if (copy->of == CLT_COPY_SLOT && !clt_trainer_slot_name(t, copy->slot))
         return clt_fail(CLT_INVALID_ARGUMENT, "copy of %s: the optimizer has no slot %d",
                         copy->name, copy->slot);
-    return in && copy->of == CLT_COPY_GRADIENT ? clt_gradients_may_set(t) : CLT_OK;
+    if (copy->of == CLT_COPY_SLOT)
+        return CLT_OK;
+    return in ? clt_gradients_may_set(t) : check_present(t, copy->name);
 }
 
 /* Copies on one device, which must have all of the tensor. Gradients that are written are whole on

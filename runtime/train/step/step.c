@@ -226,7 +226,7 @@ clt_status clt_trainer_step(clt_trainer *t, const clt_step_batch *batch, struct 
     CLT_TRY(clt_step_check_event(t, event));
     CLT_TRY(begin_step(t, batch, true));
     CLT_TRY(run(t, CLT_PROGRAM_STEP));
-    t->kept = true;
+    t->kept = t->has_gradients = true;
     return end_step(t, event);
 }
 
@@ -238,7 +238,7 @@ clt_status clt_trainer_gradients(clt_trainer *t, const clt_step_batch *batch)
         return dropped(t);
     CLT_TRY(clt_step_fetched(t, t->training));
     t->phase = CLT_PHASE_REDUCED;
-    t->measured = t->kept = true;
+    t->measured = t->kept = t->has_gradients = true;
     t->kept_updated = false;
     return CLT_OK;
 }
@@ -306,7 +306,7 @@ clt_status clt_trainer_backward_from(clt_trainer *t, const clt_feed *gradients, 
     clt_session_forget_output_gradients(t->training, given, n_gradients);
     CLT_TRY(status);
     t->phase = CLT_PHASE_BACKWARD;
-    t->kept = true;
+    t->kept = t->has_gradients = true;
     t->kept_updated = false;
     clt_gradients_forget(t); /* another backward has replaced what was set */
     return CLT_OK;

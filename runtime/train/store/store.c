@@ -377,11 +377,20 @@ clt_status clt_store_sized(const clt_store *store, const char *name, size_t byte
     return CLT_OK;
 }
 
+clt_status clt_slot_check_data(const clt_slot *slot, const void *data)
+{
+    return data ? CLT_OK
+                : clt_fail(CLT_INVALID_ARGUMENT,
+                           "tensor %s: its data is NULL: give the address of %lld bytes",
+                           slot->name, (long long)slot->bytes);
+}
+
 clt_status clt_store_get(clt_store *store, const char *name, void *data, size_t bytes)
 {
     const clt_slot *slot;
     CLT_TRY(clt_store_check_devices(store));
     CLT_TRY(clt_store_sized(store, name, bytes, &slot));
+    CLT_TRY(clt_slot_check_data(slot, data));
     return clt_store_read(store, CLT_VALUES, slot, data);
 }
 
@@ -390,6 +399,7 @@ clt_status clt_store_set(clt_store *store, const char *name, const void *data, s
     const clt_slot *slot;
     CLT_TRY(clt_store_check_devices(store));
     CLT_TRY(clt_store_sized(store, name, bytes, &slot));
+    CLT_TRY(clt_slot_check_data(slot, data));
     return clt_store_write(store, CLT_VALUES, slot, data);
 }
 

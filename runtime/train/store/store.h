@@ -74,6 +74,9 @@ clt_status clt_store_slot(const clt_store *store, const char *name, const clt_sl
 clt_status clt_store_sized(const clt_store *store, const char *name, size_t bytes,
                            const clt_slot **slot);
 
+/* Fails with INVALID_ARGUMENT if the caller gave no memory for a tensor. */
+clt_status clt_slot_check_data(const clt_slot *slot, const void *data);
+
 /* Returns the number of stages of a pipeline, and a device's stage. */
 int clt_store_stages(const clt_store *store);
 int clt_store_stage(const clt_store *store, int device);

@@ -267,7 +267,12 @@ static void test_copied(void **state)
             "its feed number has a similar name");
     batch.feeds = own;
     batch.n_feeds = 1;
-    ((clt_fetch *)fetches)[0].name = "afters";
+    const clt_fetch nowhere = {"before", -1, CLT_HOST(NULL)}, unknown = {"afters", -1, CLT_HOST(x)};
+    batch.n_fetches = 1;
+    batch.fetches = &nowhere;
+    refused(clt_predictor_run(p, &batch, NULL), CLT_INVALID_ARGUMENT,
+            "fetch before has neither host nor buffer");
+    batch.fetches = &unknown;
     refused(clt_predictor_run(p, &batch, NULL), CLT_NOT_FOUND, "no output afters");
     clt_predictor_destroy(p);
     lab_close(&l);

@@ -103,6 +103,72 @@ static clt_status no_memory(const scene *s)
     return step_with(s, (clt_array){0});
 }
 
+static clt_status null_feed(const scene *s)
+{
+    return step_with(s, (clt_array)CLT_HOST(NULL));
+}
+
+static clt_status null_feed_with_a_shape(const scene *s)
+{
+    clt_array x = x_array();
+    x.host = NULL;
+    return step_with(s, x);
+}
+
+/* --- tensors without memory ------------------------------------------------------------------- */
+
+enum { BIAS = HIDDEN * sizeof(float) };
+
+static clt_status null_get(const scene *s)
+{
+    return clt_store_get(s->l.store, "a.bias", NULL, BIAS);
+}
+
+static clt_status null_set(const scene *s)
+{
+    return clt_store_set(s->l.store, "a.bias", NULL, BIAS);
+}
+
+static clt_status null_collect(const scene *s)
+{
+    return clt_store_collect(s->l.store, "a.bias", NULL, BIAS);
+}
+
+static clt_status null_array(const scene *s)
+{
+    const clt_array none = CLT_HOST(NULL);
+    return clt_store_set_array(s->l.store, "a.bias", &none);
+}
+
+static clt_status null_gradient(const scene *s)
+{
+    return clt_trainer_gradient(s->l.trainer, 0, "a.bias", NULL, BIAS);
+}
+
+static clt_status null_set_gradient(const scene *s)
+{
+    return clt_trainer_set_gradient(s->l.trainer, 0, "a.bias", NULL, BIAS);
+}
+
+static clt_status null_slot(const scene *s)
+{
+    return clt_trainer_slot_get(s->l.trainer, 0, "a.bias", NULL, BIAS);
+}
+
+static clt_status null_set_slot(const scene *s)
+{
+    return clt_trainer_slot_set(s->l.trainer, 1, "a.bias", NULL, BIAS);
+}
+
+static clt_status null_copy(const scene *s)
+{
+    clt_tensor_copy copy;
+    clt_tensor_copy_init(&copy);
+    copy.name = "a.bias";
+    copy.array = (clt_array)CLT_HOST(NULL);
+    return clt_store_copy_in(s->l.store, &copy, NULL);
+}
+
 static clt_status unknown_feed(const scene *s)
 {
     const clt_feed feeds[] = {{"z", -1, CLT_HOST(xs)}, {"label", -1, CLT_HOST(labels)}};
@@ -192,6 +258,17 @@ static const struct row {
     {small_buffer, CLT_INVALID_ARGUMENT, "feed x"},
     {foreign_buffer, CLT_INVALID_ARGUMENT, "context"},
     {no_memory, CLT_INVALID_ARGUMENT, "feed x"},
+    {null_feed, CLT_INVALID_ARGUMENT, "feed x has neither host nor buffer"},
+    {null_feed_with_a_shape, CLT_INVALID_ARGUMENT, "feed x has neither host nor buffer"},
+    {null_get, CLT_INVALID_ARGUMENT, "tensor a.bias: its data is NULL"},
+    {null_set, CLT_INVALID_ARGUMENT, "tensor a.bias: its data is NULL"},
+    {null_collect, CLT_INVALID_ARGUMENT, "tensor a.bias: its data is NULL"},
+    {null_array, CLT_INVALID_ARGUMENT, "the array for a.bias has neither host nor buffer"},
+    {null_gradient, CLT_INVALID_ARGUMENT, "tensor a.bias: its data is NULL"},
+    {null_set_gradient, CLT_INVALID_ARGUMENT, "tensor a.bias: its data is NULL"},
+    {null_slot, CLT_INVALID_ARGUMENT, "tensor a.bias: its data is NULL"},
+    {null_set_slot, CLT_INVALID_ARGUMENT, "tensor a.bias: its data is NULL"},
+    {null_copy, CLT_INVALID_ARGUMENT, "a.bias"},
     {unknown_feed, CLT_INVALID_ARGUMENT, "no feed for input x"},
     {small_gradient, CLT_INVALID_ARGUMENT, "a.weight"},
     {unknown_section, CLT_NOT_FOUND, "there is no section 'tme'; did you mean 'time'?"},

@@ -2,6 +2,7 @@
  * Gradients that the caller sets. What was read and is set again changes no bit. Other gradients
  * give the step that they say, with its norm, clipping and guard, on one device and on several.
  */
+#include "train/lab_scratch.h"
 #include "train/step/given.h"
 
 /* Reads all gradients of a device and sets them again, there or (-1) on all devices. */
@@ -459,14 +460,64 @@ static void mistakes(void **state)
     lab_close(&l);
 }
 
+/* Zeros, or gradients of another batch, would look like gradients of this one. */
+static void reading_before_backward(void **state)
+{
+    (void)state;
+    const setting s = {"pocl/2", NULL, CLT_SGD, CLT_F32, 0, 0, 0, 0};
+    char dir[300];
+    float g[MOST] = {0};
+    lab l = lab_of(&s);
+    clt_tensor_copy copy;
+    clt_array array = CLT_HOST(g);
+    const clt_step_batch batch = batch_of(COUNT);
+    clt_tensor_copy_init(&copy);
+    copy.of = CLT_COPY_GRADIENT;
+    copy.name = "a.bias";
+    copy.array = array;
+    snprintf(dir, sizeof dir, "%s/run", scratch);
+    for (int round = 0; round < 2; round++) {
+        fails(clt_trainer_gradient(l.trainer, 0, "a.bias", g, bytes_of(1)), CLT_STATE,
+              "gradient of a.bias: no backward has run yet");
+        fails(clt_trainer_gradient_array(l.trainer, 0, "a.bias", &array), CLT_STATE,
+              "no backward has run yet");
+        fails(clt_trainer_copy_out(l.trainer, &copy, NULL), CLT_STATE, "no backward has run yet");
+        ok(clt_trainer_forward(l.trainer, &batch));
+        fails(clt_trainer_gradient(l.trainer, 0, "a.bias", g, bytes_of(1)), CLT_STATE,
+              "gradient of a.bias: backward has not run since clt_trainer_forward");
+        ok(clt_trainer_backward(l.trainer));
+        ok(clt_trainer_gradient(l.trainer, 0, "a.bias", g, bytes_of(1)));
+        end(&l);
+        ok(clt_trainer_gradient(l.trainer, 0, "a.bias", g, bytes_of(1)));
+        ok(clt_trainer_copy_out(l.trainer, &copy, NULL));
+        ok(clt_trainer_step(l.trainer, &batch, NULL));
+        ok(clt_trainer_forward(l.trainer, &batch)); /* the step's gradients are of other values */
+        fails(clt_trainer_copy_out(l.trainer, &copy, NULL), CLT_STATE, "backward has not run");
+        ok(clt_trainer_gradients(l.trainer, &batch));
+        ok(clt_trainer_gradient_array(l.trainer, 0, "a.bias", &array));
+        if (!round) {
+            ok(clt_trainer_apply(l.trainer, NULL));
+            ok(clt_trainer_save_state(l.trainer, dir, 1));
+            ok(clt_trainer_restore_state(l.trainer, dir));
+        }
+    }
+    lab_close(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(set_as_read),       cmocka_unit_test(scaled),
-        cmocka_unit_test(reduced),           cmocka_unit_test(without_samples),
-        cmocka_unit_test(clipped),           cmocka_unit_test(halves),
-        cmocka_unit_test(without_loss),      cmocka_unit_test(without_loss_on_one_device),
-        cmocka_unit_test(unlike_on_devices), cmocka_unit_test(mistakes),
+        cmocka_unit_test(set_as_read),
+        cmocka_unit_test(scaled),
+        cmocka_unit_test(reduced),
+        cmocka_unit_test(without_samples),
+        cmocka_unit_test(clipped),
+        cmocka_unit_test(halves),
+        cmocka_unit_test(without_loss),
+        cmocka_unit_test(without_loss_on_one_device),
+        cmocka_unit_test(unlike_on_devices),
+        cmocka_unit_test(mistakes),
+        cmocka_unit_test(reading_before_backward),
     };
-    return cmocka_run_group_tests(tests, open_runtime, close_runtime);
+    return cmocka_run_group_tests(tests, open_runtime_and_scratch, close_runtime_and_scratch);
 }
