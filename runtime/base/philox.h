@@ -38,4 +38,11 @@ static inline float clt_philox_unit(uint32_t bits)
 void clt_random4(uint64_t seed, clt_stream stream, uint32_t sub, uint32_t step, uint64_t block,
                  uint32_t out[4]);
 
+/* Returns the seed for numbers of a step or epoch, of which clt_random4 takes the low 32 bits.
+ * Before 2^32 it is `seed`. Later steps get other seeds, so that no step repeats another. */
+static inline uint64_t clt_random_seed(uint64_t seed, int64_t step)
+{
+    return seed + ((uint64_t)step >> 32) * 0x9E3779B97F4A7C15u;
+}
+
 #endif

@@ -28,10 +28,13 @@ static inline uint64_t reference_push_bits(uint64_t seed, int64_t number)
     return reference_philox(seed, (uint32_t)number, (uint32_t)(number >> 32) & 0xFF, 0, 7);
 }
 
-/* Of `n` possibilities the one that a step's position draws. */
+/* Of `n` possibilities the one that a step's position draws. The golden ratio's bits, once for each
+ * 2^32 steps, make another seed. */
 static inline int64_t reference_draw(uint64_t seed, int64_t step, int64_t position, int64_t n)
 {
     __extension__ typedef unsigned __int128 wide;
+    for (int64_t turn = step >> 32; turn > 0; turn--)
+        seed += 11400714819323198485u;
     const uint64_t bits = reference_philox(seed, (uint32_t)position, 0, (uint32_t)step, 8);
     return (int64_t)(((wide)bits * (wide)n) >> 64);
 }

@@ -139,11 +139,14 @@ static void seed_epoch_and_sample_decide_alone(void **state)
         free(again);
     }
     float *other_epoch = read_epoch(d, 7, 4, 32, 1, 1), *other_seed = read_epoch(d, 8, 3, 32, 1, 1);
+    float *late = read_epoch(d, 7, (int64_t)1 << 32 | 3, 32, 1, 1); /* the same low 32 bits */
     assert_memory_not_equal(other_epoch, first, N * BYTES * sizeof *first);
+    assert_memory_not_equal(late, first, N * BYTES * sizeof *first);
     assert_memory_not_equal(other_seed, first, N * BYTES * sizeof *first);
     for (int s = 0; s < N; s++)
         assert_true(find_change(first + s * BYTES, s, 4) >= 0); /* 4 is the default padding */
     free(other_epoch);
+    free(late);
     free(other_seed);
     free(first);
     clt_dataset_free(d);

@@ -242,6 +242,19 @@ static void draws_are_the_counters(void **state)
         ok(clt_dataset_draw(d, 3, step, 600, BATCH / 4, some, 2, &drawn));
         assert_memory_equal(part, drawn_ids + 100, sizeof part);
     }
+    /* No step repeats a step of 2^32 steps before. */
+    static int32_t early[BATCH];
+    for (int64_t high = 0; high < 3; high++) {
+        const int64_t step = high << 32 | 5;
+        int same = 0;
+        ok(clt_dataset_draw(d, 3, step, 500, BATCH, to, 2, &drawn));
+        for (int i = 0; i < BATCH; i++) {
+            assert_int_equal(drawn_ids[i], id_at(d, reference_draw(3, step, 500 + i, CAPACITY)));
+            same += high > 0 && early[i] == drawn_ids[i];
+            early[i] = drawn_ids[i];
+        }
+        assert_true(same < BATCH / 10); /* 1 / CAPACITY of them on average */
+    }
     double statistic = 0;
     for (int i = 0; i < CAPACITY; i++)
         statistic += pow(counts[i] - BATCH * STEPS / CAPACITY, 2) / (BATCH * STEPS / CAPACITY);

@@ -110,6 +110,10 @@ static void random_windows_lie_anywhere(void **state)
             assert_memory_equal(begin, again, (size_t)n * sizeof *begin);
         }
     }
+    /* No epoch repeats one of 2^32 epochs before. */
+    read_begins(CLT_WINDOWS_RANDOM, 3, 1, 1, n, begin);
+    read_begins(CLT_WINDOWS_RANDOM, (int64_t)1 << 32 | 3, 1, 1, n, again);
+    assert_memory_not_equal(begin, again, (size_t)n * sizeof *begin);
     const double each = (double)(EPOCHS * n) / PLACES;
     double squares = 0;
     for (int i = 0; i < PLACES; i++) {

@@ -165,7 +165,8 @@ static const clt_shard *shard_of(const clt_tokens *t, int64_t number, bool place
 static int64_t draw(const clt_sample_key *key, uint32_t sub, int64_t block, int64_t n)
 {
     uint32_t bits[4];
-    clt_random4(key->seed, CLT_STREAM_WINDOWS, sub, (uint32_t)key->epoch, (uint64_t)block, bits);
+    clt_random4(clt_random_seed(key->seed, key->epoch), CLT_STREAM_WINDOWS, sub,
+                (uint32_t)key->epoch, (uint64_t)block, bits);
     __extension__ typedef unsigned __int128 wide;
     return (int64_t)((wide)((uint64_t)bits[0] << 32 | bits[1]) * (uint64_t)n >> 64);
 }

@@ -105,8 +105,8 @@ clt_status clt_dataset_augment(clt_dataset *dataset, const char *field, const cl
 uint32_t clt_augment_bits(const clt_sample_key *key, int64_t index, int draw, int which)
 {
     uint32_t bits[4];
-    clt_random4(key->seed, CLT_STREAM_AUGMENT, (uint32_t)draw, (uint32_t)key->epoch,
-                (uint64_t)index, bits);
+    clt_random4(clt_random_seed(key->seed, key->epoch), CLT_STREAM_AUGMENT, (uint32_t)draw,
+                (uint32_t)key->epoch, (uint64_t)index, bits);
     return bits[which];
 }
 

@@ -61,7 +61,8 @@ void clt_reservoir_publish(clt_reservoir *r, int64_t index, int64_t number, int6
 static uint64_t draw_bits(uint64_t seed, int64_t step, int64_t position, uint32_t attempt)
 {
     uint32_t out[4];
-    clt_random4(seed, CLT_STREAM_RESERVOIR_DRAW, attempt, (uint32_t)step, (uint64_t)position, out);
+    clt_random4(clt_random_seed(seed, step), CLT_STREAM_RESERVOIR_DRAW, attempt, (uint32_t)step,
+                (uint64_t)position, out);
     return (uint64_t)out[0] << 32 | out[1];
 }
 
