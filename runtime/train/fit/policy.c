@@ -50,7 +50,10 @@ clt_status clt_metric_direction(const char *metric, int *larger)
             return CLT_OK;
         }
     }
-    return clt_fail(CLT_NOT_FOUND, "it is not known whether a larger '%s' is better", metric);
+    return clt_fail(CLT_NOT_FOUND,
+                    "it is not known whether a larger '%.100s' is better: say min:%.100s or "
+                    "max:%.100s, or set clt_watched.larger",
+                    metric, metric, metric);
 }
 
 /* The state of a policy that watches a metric. */

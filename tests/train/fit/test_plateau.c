@@ -93,6 +93,8 @@ static void directions(void **state)
     ok(clt_metric_direction("rmse", &larger));
     assert_int_equal(larger, 0);
     assert_int_equal(clt_metric_direction("gloss", &larger), CLT_NOT_FOUND);
+    assert_non_null(strstr(clt_error_message(), "say min:gloss or max:gloss"));
+    assert_non_null(strstr(clt_error_message(), "clt_watched.larger"));
     clt_plateau p;
     ok(clt_plateau_parse("plateau:0.5:3:1e-3", &p));
     assert_true(p.factor == 0.5 && p.patience == 3 && p.minimum == 1e-3);
