@@ -128,6 +128,42 @@ static void empty_again(void **state)
     clt_dataset_free(d);
 }
 
+/* --- meshes ----------------------------------------------------------------------------------- */
+
+/* Ranks that compute one sample together would each draw another one. All ranks are told. */
+static void meshes_are_refused(void **state)
+{
+    (void)state;
+    static const char *const meshes[] = {"tp=2", "pp=2"};
+    for (int k = 0; k < 2 && world.ranks == 2; k++) {
+        clt_store_options stored;
+        clt_trainer_options options = trainer_options();
+        clt_dataset *d = reservoir_open(CAPACITY, NULL);
+        lab l = lab_on_kept("pocl@1");
+        l.graph = classifier(IN, HIDDEN, CLASSES);
+        clt_shard(l.graph, "a.*", CLT_AXIS_TENSOR, 0, 1, NULL);
+        clt_shard(l.graph, "b.weight", CLT_AXIS_TENSOR, 1, 1, NULL);
+        if (k)
+            ok(clt_cut_before(l.graph, "b"));
+        clt_store_options_init(&stored);
+        stored.seed = 4;
+        stored.parallel = meshes[k];
+        stored.world = &world;
+        ok(clt_store_create_with(l.graph, l.devices, l.n, &stored, &l.store));
+        options.world = &world;
+        options.comm_timeout = 60;
+        options.accumulate = k ? 2 : 1;
+        lab_trainer(&l, &options);
+        ok(push_made_up(d, 1000 * world.rank, PUSHED));
+        assert_int_equal(clt_trainer_set_reservoir(l.trainer, d, NULL), CLT_UNSUPPORTED);
+        if (!strstr(clt_error_message(), "leave out axes of the mesh besides dp, or train on one"))
+            fail_msg("%s", clt_error_message());
+        ok(clt_trainer_finish(l.trainer));
+        lab_close(&l);
+        clt_dataset_free(d);
+    }
+}
+
 /* --- training in a thread --------------------------------------------------------------------- */
 
 typedef struct training {
@@ -192,6 +228,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(loop),
         cmocka_unit_test(empty_again),
+        cmocka_unit_test(meshes_are_refused),
         cmocka_unit_test(background),
     };
     if (cmocka_run_group_tests(tests, open_runtime,
