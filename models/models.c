@@ -108,7 +108,7 @@ static clt_status unknown(const char *name)
 clt_status clt_model_build(const char *name, const clt_model_input *in, clt_graph *graph)
 {
     const model_row *row = find(name);
-    if (in->class_weights && (!row || !row->classifier))
+    if (in->class_weights && row && !row->classifier)
         return clt_model_fail(CLT_UNSUPPORTED,
                               "model '%.100s': weights of classes are for classifiers, such as mlp "
                               "and resnet18",

@@ -471,6 +471,7 @@ static clt_status read_mean(const model_file *f, const json_t *json, const char 
                                near ? near : "", near ? "?" : "");
     node.op = &op;
     node.common = is_loss ? loss_keys : node_keys;
+    node.class_weights = is_loss ? f->in->class_weights : NULL;
     MODEL_TRY(model_node_check(&node, node.name));
     for (size_t i = 0; i < at; i++) {
         const json_t *before = json_array_get(json_object_get(f->text.root, list), i);
@@ -489,11 +490,18 @@ static clt_status read_means(const model_file *f, const char *key, int is_loss)
 {
     const json_t *list, *one;
     size_t i;
+    int weighted = !is_loss || !f->in->class_weights;
     clt_status status = list_of(f, key, &list);
     if (status == CLT_OK && is_loss && !json_array_size(list))
         status = model_text_fail(&f->text, f->text.root, key, "'%s' has no entry", key);
-    json_array_foreach(list, i, one) if (status == CLT_OK) status =
-        read_mean(f, one, key, i, is_loss);
+    json_array_foreach(list, i, one) if (status == CLT_OK)
+    {
+        status = read_mean(f, one, key, i, is_loss);
+        weighted = weighted || !strcmp(text_of(one, "op"), "cross_entropy");
+    }
+    if (status == CLT_OK && !weighted)
+        status = model_text_fail(&f->text, f->text.root, key,
+                                 "weights of classes need a loss cross_entropy");
     return status;
 }
 

@@ -24,6 +24,7 @@ typedef struct model_node {
     int64_t in_classes[NODE_OPERANDS]; /* classes of an input of labels or tokens; else 0 */
     int64_t classes;                   /* the value of "classes"; 0: undefined */
     int ignore_index;
+    const double *class_weights; /* of a loss, as many as `classes`; NULL: none */
 } model_node;
 
 /* An operator of model files. */

@@ -212,10 +212,29 @@ static clt_status check_classes(const model_node *n)
                            (long long)n->in_classes[1], (long long)logits);
 }
 
+static clt_status build_weighted(const model_node *n, clt_value **sum, clt_value **weight)
+{
+    clt_cross_entropy_options o;
+    const int64_t logits = clt_value_rank(n->in[0]) == 2 ? clt_value_dim(n->in[0], 1) : 0;
+    if (logits != n->classes || n->in_classes[1] != n->classes)
+        return model_text_fail(n->text, n->json, NULL,
+                               "%s: weights of %lld classes need logits [batch, %lld] and labels "
+                               "with as many classes",
+                               n->name, (long long)n->classes, (long long)n->classes);
+    clt_cross_entropy_options_init(&o);
+    o.label_smoothing = node_real(n, "label_smoothing");
+    o.ignore_index = json_object_get(n->json, "ignore_index") ? (int)node_int(n, "ignore_index")
+                                                              : n->ignore_index;
+    o.class_weights = n->class_weights;
+    return clt_cross_entropy(n->in[0], n->in[1], &o, sum, weight);
+}
+
 clt_status model_mean_build(model_node *node, clt_value **sum, clt_value **weight)
 {
     clt_value *results[CLT_MAX_RESULTS], *unused;
     MODEL_TRY(check_classes(node));
+    if (node->class_weights && !strcmp(node->op->name, "cross_entropy"))
+        return build_weighted(node, sum, weight);
     if (!strcmp(node->op->name, mean.name)) { /* mse's weight is the number of elements */
         clt_value *x = clt_detach(node->in[0]);
         const clt_status status = clt_mse(x, x, &unused, weight);

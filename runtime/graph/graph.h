@@ -57,6 +57,7 @@ struct clt_value {
     bool output;
     bool spare;           /* an output only as far as its parts need not be gathered */
     bool kept;            /* a parameter's gradient, which passes neither merge nor remove */
+    bool exact;           /* stays f32 if values are stored in 16 bits */
     bool output_gradient; /* INPUT: the gradient of an output, see clt_output_gradient */
     /* INPUT: its gradient is wanted (clt_input_gradient). An output of backward: it is one, whose
      * name is the input's with CLT_INPUT_GRADIENT behind it */

@@ -47,7 +47,7 @@ static void list_exact(const precision_pass *p)
 {
     const clt_graph *g = p->graph;
     for (int i = 0; i < g->n_values; i++)
-        p->exact[i] = g->values[i]->output || g->values[i]->kept;
+        p->exact[i] = g->values[i]->output || g->values[i]->kept || g->values[i]->exact;
     for (int i = 0; i < g->n_losses + g->n_metrics; i++) {
         const clt_mean *mean = i < g->n_losses ? &g->losses[i] : &g->metrics[i - g->n_losses];
         p->exact[mean->sum->id] = p->exact[mean->weight->id] = true;
@@ -102,7 +102,7 @@ static bool may_round(const clt_value *out)
 bool clt_precision_rounds(const clt_value *value)
 {
     const clt_node *node = value->producer;
-    if (!node || value->output || value->kept)
+    if (!node || value->output || value->kept || value->exact)
         return false;
     if (!node->op->view && node->op->rounding != CLT_ROUNDS_MOVES)
         return may_round(value);

@@ -26,7 +26,9 @@ typedef struct clt_model_input {
     int n_fields;
     int ignore_index; /* labels of this value count neither in the loss nor in the accuracy */
     int64_t batch;    /* samples of the largest batch, for models that carry states; 0 if unknown */
-    const double *class_weights; /* of classifiers, see clt_cross_entropy_options; NULL: none */
+    /* Of classifiers, see clt_cross_entropy_options; NULL: none. In model files they are for losses
+     * cross_entropy, and as many as the size "classes" says. */
+    const double *class_weights;
 } clt_model_input;
 
 /* Sets the fields of labelled images, which classifiers need: "image" f32 [channels, height, width]

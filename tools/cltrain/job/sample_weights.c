@@ -1,6 +1,5 @@
 #include "job/sample_weights.h"
 
-#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -93,10 +92,12 @@ static int read_list(const char *text, int64_t classes, double **weights)
             return usage_error("--class-weights %s: must be balanced, or %" PRId64
                                " numbers that are not negative, separated by commas",
                                text, classes);
-        if (weight != 0 && !(weight >= FLT_MIN && weight <= FLT_MAX))
+        /* The range of clt_cross_entropy_options.class_weights. */
+        if (weight != 0 && !(weight >= 1e-18 && weight <= 1e18))
             return usage_error("--class-weights %s: the weight of class %" PRId64
-                               " (%g) is out of the range of f32 (%.2g to %.2g)",
-                               text, c, weight, FLT_MIN, FLT_MAX);
+                               " (%g) is out of the range 1e-18 to 1e18: only ratios of weights "
+                               "matter, so scale them all",
+                               text, c, weight);
         next = end + 1;
     }
     return 0;
@@ -113,9 +114,6 @@ static int64_t label_classes(const job *j)
 static int set_class_weights(job *j, const settings *s, const double *labels)
 {
     const int64_t classes = label_classes(j);
-    if (s->precision && strcmp(s->precision, "f32") != 0)
-        return usage_error("--class-weights: is for --precision f32, since 16 bits would round "
-                           "logarithms of probabilities");
     if (!classes)
         return usage_error("--class-weights: the data have no field label with classes");
     free(j->class_weights);

@@ -69,10 +69,11 @@ typedef struct clt_cross_entropy_options {
     size_t struct_size;
     double label_smoothing; /* 0; between 0 and 1 */
     int ignore_index;       /* -100: positions with this label count neither in sum nor in weight */
-    /* As many weights as classes, finite and not negative. NULL: all are 1. *sum and *weight are
-     * then weighted sums, so that their quotient is that of PyTorch's CrossEntropyLoss(weight).
-     * Needs logits [P, C]. The loss consists of several nodes, and its weight is computed on the
-     * devices. With a precision of 16 bits their values are rounded. Copied. */
+    /* As many weights as classes: 0, or from 1e-18 to 1e18, so that sums fit in f32. NULL: all are
+     * 1. *sum and *weight are then weighted sums, so that their quotient is that of PyTorch's
+     * CrossEntropyLoss(weight). Needs logits [P, C]. The loss consists of several nodes, and its
+     * weight is computed on the devices. With a precision of 16 bits the logits and their gradient
+     * are rounded, as without weights; the loss is computed in f32. Copied. */
     const double *class_weights;
 } clt_cross_entropy_options;
 
