@@ -332,10 +332,8 @@ clt_status clt_dataset_wait(clt_dataset *dataset)
     return dataset->status;
 }
 
-void clt_dataset_free(clt_dataset *dataset)
+static void free_now(clt_dataset *dataset)
 {
-    if (!dataset)
-        return;
     if (dataset->thread_running) {
         atomic_store(&dataset->job->stop, true);
         pthread_join(dataset->thread, NULL);
@@ -350,6 +348,28 @@ void clt_dataset_free(clt_dataset *dataset)
     pthread_mutex_destroy(&dataset->fill_lock);
     pthread_mutex_destroy(&dataset->wait_lock);
     CLT_FREE(dataset->name, dataset->map, dataset->drawn, dataset->description, dataset);
+}
+
+void clt_dataset_free(clt_dataset *dataset)
+{
+    if (dataset && clt_in_use_free(&dataset->in_use))
+        free_now(dataset);
+}
+
+void clt_dataset_hold(clt_dataset *dataset)
+{
+    for (; dataset; dataset = dataset->whole)
+        clt_in_use_begin(&dataset->in_use);
+}
+
+void clt_dataset_let_go(clt_dataset *dataset)
+{
+    while (dataset) {
+        clt_dataset *whole = dataset->whole;
+        if (clt_in_use_end(&dataset->in_use))
+            free_now(dataset);
+        dataset = whole;
+    }
 }
 
 /* Fetches samples one by one. fields[f] is the destination for field f. */

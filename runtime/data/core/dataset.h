@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "base/in_use.h"
 #include <cltrain/data.h>
 
 typedef struct clt_data_field {
@@ -54,6 +55,7 @@ struct clt_dataset {
     int field_count;
     clt_data_field fields[CLT_DATA_MAX_FIELDS];
     _Atomic bool sealed; /* a loader reads the fields: none may be added */
+    clt_in_use in_use;   /* by calls whose callbacks may free the data set */
 
     clt_fill_fn fill;
     clt_fetch_fn fetch;  /* callback data sets: called instead of `fill` if set */
@@ -87,6 +89,11 @@ struct clt_dataset {
     void *payload;
     void (*payload_free)(void *payload);
 };
+
+/* A call that runs callbacks uses the data set, and what it is a part of, between these two. The
+ * second one frees what was freed meanwhile. NULL: does nothing. */
+void clt_dataset_hold(clt_dataset *dataset);
+void clt_dataset_let_go(clt_dataset *dataset);
 
 /* Creates a data set without fields. */
 clt_status clt_dataset_new(clt_data_kind kind, const char *name, int64_t count, clt_dataset **out);

@@ -352,7 +352,9 @@ CLT_API clt_status clt_dataset_set_sample_weights(clt_dataset *dataset, const do
  * every call. Other data sets return at once. */
 CLT_API clt_status clt_dataset_wait(clt_dataset *dataset);
 
-/* Frees the data set. Stops a decode in the background and waits for it. Takes NULL. */
+/* Frees the data set. Stops a decode in the background and waits for it. Takes NULL. In a callback
+ * of a call that uses the data set, such as clt_fit, the data set is freed when that call ends.
+ * Memory that it borrows must live until then. */
 CLT_API void clt_dataset_free(clt_dataset *dataset);
 
 /* Returns the name as given, or the SPEC and split. Valid as long as the data set. */

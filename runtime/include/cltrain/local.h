@@ -113,7 +113,8 @@ CLT_API clt_status clt_local_create(clt_trainer *const *trainers, int count,
 /* Ends the use by several ranks, as clt_trainer_finish. */
 CLT_API clt_status clt_local_finish(clt_local *local);
 
-/* Frees it; the trainers go on by themselves. Takes NULL. */
+/* Frees it; the trainers go on by themselves. Takes NULL. In a callback of clt_local_fit it is
+ * freed when that call ends, as clt_trainer_destroy says. */
 CLT_API void clt_local_destroy(clt_local *local);
 
 /* Returns the number of replicas of all ranks, and the number of this rank's first one. */

@@ -326,7 +326,9 @@ CLT_API clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
  */
 CLT_API clt_status clt_trainer_finish(clt_trainer *trainer);
 
-/* Waits for the devices and frees the trainer. Takes NULL. */
+/* Waits for the devices and frees the trainer. Takes NULL. In a callback of a call that uses the
+ * trainer, such as clt_fit, the trainer is freed when that call ends. Until then its store, world
+ * and devices must live, and a second destroy does nothing. */
 CLT_API void clt_trainer_destroy(clt_trainer *trainer);
 
 /*

@@ -5,6 +5,7 @@
 
 #include <stdatomic.h>
 
+#include "base/in_use.h"
 #include "train/core/call.h"
 #include "train/core/device_threads.h"
 #include "train/core/exchange.h"
@@ -86,7 +87,8 @@ struct clt_trainer {
     bool measured;      /* after reduce: no gradient was set since, so their norm is known */
     char *given;        /* given.c: what all ranks have set; NULL until needed */
     float **parked;     /* step/wire.h */
-    bool ends;          /* clt_trainer_destroy was called */
+    bool ends;          /* the trainer is being freed */
+    clt_in_use in_use;  /* by calls whose callbacks may destroy the trainer */
     bool keeps;         /* this trainer is counted in store->keepers */
     bool feeds_back;    /* this trainer is counted in store->feeders */
 };

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "checkpoint/folder.h"
+#include "train/core/use.h"
 #include "train/fit/fit.h"
 #include "train/ranks/world.h"
 #include "train/setup/remains.h"
@@ -407,10 +408,9 @@ static void end(clt_fit_run *f)
     f->trainer->may_idle = false;
 }
 
-clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
-                   const clt_fit_options *options)
+static clt_status fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
+                      const clt_fit_options *options)
 {
-    CLT_TRY(clt_fit_options_check(options, trainer));
     CLT_TRY(clt_step_may_begin(trainer));
     CLT_TRY(clt_store_check_devices(trainer->store));
     CLT_TRY(clt_rest_check(trainer->store->rest));
@@ -449,4 +449,13 @@ clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
     trainer->reservoir = reservoir;
     end(&f);
     return status;
+}
+
+clt_status clt_fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
+                   const clt_fit_options *options)
+{
+    CLT_TRY(clt_fit_options_check(options, trainer));
+    const clt_use use = {trainer, {train, test, options->validation}};
+    clt_use_begin(&use);
+    return clt_use_end(&use, fit(trainer, train, test, options));
 }

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/array.h"
 #include "base/error.h"
+#include "train/core/use.h"
 #include "train/fit/fit.h"
 #include "train/metrics/metrics.h"
 
@@ -99,10 +100,9 @@ static clt_status run(measured *m, clt_source *source, double *sums, double *wei
     }
 }
 
-clt_status clt_evaluate_metrics(clt_trainer *t, clt_dataset *dataset,
-                                const clt_fit_options *options, const char *output,
-                                const char *field, clt_metrics *metrics, double *sums,
-                                double *weights)
+static clt_status evaluate(clt_trainer *t, clt_dataset *dataset, const clt_fit_options *options,
+                           const char *output, const char *field, clt_metrics *metrics,
+                           double *sums, double *weights)
 {
     if (!output || !field || !metrics)
         return clt_fail(CLT_INVALID_ARGUMENT,
@@ -140,4 +140,15 @@ clt_status clt_evaluate_metrics(clt_trainer *t, clt_dataset *dataset,
     clt_source_destroy(source);
     clt_free(m.predictions);
     return status == CLT_OK ? clt_metrics_gather(metrics, t->all.world) : status;
+}
+
+clt_status clt_evaluate_metrics(clt_trainer *trainer, clt_dataset *dataset,
+                                const clt_fit_options *options, const char *output,
+                                const char *field, clt_metrics *metrics, double *sums,
+                                double *weights)
+{
+    const clt_use use = {trainer, {dataset}};
+    clt_use_begin(&use);
+    return clt_use_end(&use,
+                       evaluate(trainer, dataset, options, output, field, metrics, sums, weights));
 }

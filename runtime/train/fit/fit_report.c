@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "train/core/use.h"
 #include "train/fit/fit.h"
 #include "base/clock.h"
 
@@ -357,5 +358,7 @@ clt_status clt_evaluate(clt_trainer *trainer, clt_dataset *dataset, const clt_fi
     double waited = 0;
     CLT_TRY(clt_fit_options_check(options, trainer));
     CLT_TRY(clt_store_check_devices(trainer->store));
-    return evaluate(trainer, dataset, options, sums, weights, &waited, NULL);
+    const clt_use use = {trainer, {dataset}};
+    clt_use_begin(&use);
+    return clt_use_end(&use, evaluate(trainer, dataset, options, sums, weights, &waited, NULL));
 }

@@ -2,12 +2,14 @@
 #include "train/local/local.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "ops/core/ops.h"
+#include "train/core/use.h"
 #include "train/ranks/connect.h"
 
 CLT_STRUCT_INIT(clt_local_options, .every_steps = 1)
@@ -198,15 +200,48 @@ clt_status clt_local_finish(clt_local *local)
     return local->all.ranks > 1 && c->self ? c->finish(c->self) : CLT_OK;
 }
 
-void clt_local_destroy(clt_local *local)
+/* Leaves local->trainers to the caller. */
+static void free_now(clt_local *local)
 {
-    if (!local)
-        return;
     clt_outer_close(local);
     for (int i = 0; i < local->own; i++)
         local->trainers[i]->is_replica = false;
     clt_device_threads_destroy(local->threads);
-    CLT_FREE(local->trainers, local->begins, local);
+    CLT_FREE(local->begins, local);
+}
+
+void clt_local_destroy(clt_local *local)
+{
+    if (!local || !clt_in_use_free(&local->in_use))
+        return;
+    clt_trainer **trainers = local->trainers;
+    free_now(local);
+    clt_free(trainers);
+}
+
+void clt_local_use_begin(clt_local *local, clt_dataset *train, clt_dataset *test)
+{
+    clt_in_use_begin(&local->in_use);
+    for (int i = 0; i < local->own; i++)
+        clt_use_begin(&(clt_use){local->trainers[i], {train, test}});
+}
+
+clt_status clt_local_use_end(clt_local *local, clt_dataset *train, clt_dataset *test,
+                             clt_status status)
+{
+    clt_trainer **trainers = local->trainers;
+    const int own = local->own;
+    const bool freed = clt_in_use_end(&local->in_use);
+    char message[1024];
+    snprintf(message, sizeof message, "%s", clt_error_message());
+    if (freed) /* before its trainers */
+        free_now(local);
+    clt_error_restore(message);
+    for (int i = 0; i < own; i++)
+        status = clt_use_end(&(clt_use){trainers[i], {train, test}}, status);
+    if (freed)
+        clt_free(trainers);
+    return status;
 }
 
 int clt_local_replicas(const clt_local *local)

@@ -52,7 +52,14 @@ struct clt_local {
                   a replica */
     const double *weights; /* of a synchronisation under way, by replica of all ranks */
     int64_t syncs;
+    clt_in_use in_use; /* by clt_local_fit, whose callbacks may destroy it */
 };
+
+/* Between these two, a callback that destroys the object, one of its trainers or a data set only
+ * marks it. clt_local_use_end then frees it. Returns `status`, and keeps the message. */
+void clt_local_use_begin(clt_local *local, clt_dataset *train, clt_dataset *test);
+clt_status clt_local_use_end(clt_local *local, clt_dataset *train, clt_dataset *test,
+                             clt_status status);
 
 /* --- outer.c --------------------------------------------------------------------------------- */
 

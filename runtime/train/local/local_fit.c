@@ -535,8 +535,8 @@ static void end(clt_local_run *run)
     CLT_FREE(run->replicas, run->told, run->weights, run->counts, run->left.of);
 }
 
-clt_status clt_local_fit(clt_local *local, clt_dataset *train, clt_dataset *test,
-                         const clt_fit_options *options)
+static clt_status fit(clt_local *local, clt_dataset *train, clt_dataset *test,
+                      const clt_fit_options *options)
 {
     clt_local_run run = {.local = local,
                          .train = train,
@@ -554,4 +554,11 @@ clt_status clt_local_fit(clt_local *local, clt_dataset *train, clt_dataset *test
         clt_heartbeat_failed(beat, status, clt_error_message());
     end(&run);
     return status;
+}
+
+clt_status clt_local_fit(clt_local *local, clt_dataset *train, clt_dataset *test,
+                         const clt_fit_options *options)
+{
+    clt_local_use_begin(local, train, test);
+    return clt_local_use_end(local, train, test, fit(local, train, test, options));
 }

@@ -4,11 +4,14 @@
 #include "train/store/parts.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "data/core/dataset.h"
 #include "exec/testing/slow.h"
+#include "train/core/use.h"
 #include "train/planner/balance.h"
 #include "train/setup/choices.h"
 #include "train/saved/host_sections.h"
@@ -306,10 +309,8 @@ clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
     return CLT_OK;
 }
 
-void clt_trainer_destroy(clt_trainer *t)
+static void free_now(clt_trainer *t)
 {
-    if (!t)
-        return;
     t->ends = true;
     clt_trainer_unbuild(t);
     if (t->drawn)
@@ -323,6 +324,31 @@ void clt_trainer_destroy(clt_trainer *t)
     clt_split_history_free(t->history);
     clt_graph_destroy(t->graph);
     clt_free(t);
+}
+
+void clt_trainer_destroy(clt_trainer *t)
+{
+    if (t && clt_in_use_free(&t->in_use))
+        free_now(t);
+}
+
+void clt_use_begin(const clt_use *use)
+{
+    clt_in_use_begin(&use->trainer->in_use);
+    for (size_t i = 0; i < sizeof use->sets / sizeof *use->sets; i++)
+        clt_dataset_hold(use->sets[i]);
+}
+
+clt_status clt_use_end(const clt_use *use, clt_status status)
+{
+    char message[1024];
+    snprintf(message, sizeof message, "%s", clt_error_message());
+    if (clt_in_use_end(&use->trainer->in_use)) /* first: it may have one of the data sets */
+        free_now(use->trainer);
+    for (size_t i = 0; i < sizeof use->sets / sizeof *use->sets; i++)
+        clt_dataset_let_go(use->sets[i]);
+    clt_error_restore(message);
+    return status;
 }
 
 clt_status clt_trainer_set_lr(clt_trainer *t, double lr)
