@@ -22,6 +22,8 @@ inline means evaluate(const trainer &trainer, const dataset &dataset, const fit_
 {
     ec.clear();
     means out;
+    const auto held_trainer = trainer.shared();
+    const auto held_dataset = dataset.shared();
     detail::in_fit_options c(options);
     out.sums.resize(static_cast<std::size_t>(trainer.means_count()));
     out.weights.resize(static_cast<std::size_t>(trainer.means_count()));
@@ -57,8 +59,10 @@ inline dataset dataset::create_callback(const detail::text &name, std::int64_t c
                    : CLT_OK;
     };
     clt_dataset *made = nullptr;
-    ec = make_error_code(
-        clt_dataset_create_callback(name.c_str(), count, call, held.get(), serial, &made));
+    ec = detail::check_texts("clt_dataset_create_callback", {name});
+    if (!ec)
+        ec = make_error_code(
+            clt_dataset_create_callback(name.c_str(), count, call, held.get(), serial, &made));
     dataset out(detail::share(made, {held}));
     out.kept_ = held->kept;
     return out;
@@ -68,9 +72,11 @@ inline int dataset::add_field(const detail::text &name, clt_dtype dtype,
                               const detail::list<std::int64_t> &shape, std::error_code &ec) const
 {
     int field = -1;
-    ec = p_ ? make_error_code(clt_dataset_add_field(c(), name.c_str(), dtype, shape.count<int>(),
-                                                    shape.data(), nullptr, CLT_DATA_BORROW, &field))
+    ec = p_ ? detail::check_texts("clt_dataset_add_field", {name})
             : detail::fail(CLT_INVALID_ARGUMENT, detail::empty_handle("dataset"));
+    if (!ec)
+        ec = make_error_code(clt_dataset_add_field(c(), name.c_str(), dtype, shape.count<int>(),
+                                                   shape.data(), nullptr, CLT_DATA_BORROW, &field));
     return field;
 }
 
@@ -93,8 +99,12 @@ inline std::vector<device> devices_open(const runtime &runtime, const detail::te
     clt_device **all = nullptr;
     int count = 0;
     detail::in_device_options c(options);
-    ec = runtime ? make_error_code(clt_devices_open(runtime.c(), list.c_str(), &c.c, &all, &count))
+    ec = runtime ? detail::check_texts("clt_devices_open", {list})
                  : detail::fail(CLT_INVALID_ARGUMENT, detail::empty_handle("runtime"));
+    if (!ec)
+        ec = c.check();
+    if (!ec)
+        ec = make_error_code(clt_devices_open(runtime.c(), list.c_str(), &c.c, &all, &count));
     std::vector<device> out;
     if (ec)
         return out;
@@ -137,9 +147,11 @@ inline std::vector<value> apply(const graph &graph, const detail::text &name,
                                 std::error_code &ec)
 {
     clt_value *results[CLT_MAX_RESULTS] = {};
-    ec = graph ? make_error_code(clt_apply_text(graph.c(), name.c_str(), in.data(), in.count<int>(),
-                                                attributes.c_str(), results))
+    ec = graph ? detail::check_texts("clt_apply_text", {name, attributes})
                : detail::fail(CLT_INVALID_ARGUMENT, detail::empty_handle("graph"));
+    if (!ec)
+        ec = make_error_code(clt_apply_text(graph.c(), name.c_str(), in.data(), in.count<int>(),
+                                            attributes.c_str(), results));
     return detail::made(results, CLT_MAX_RESULTS, graph.shared());
 }
 
@@ -165,6 +177,10 @@ inline value layer_recurrent(clt_value *(*build)(clt_graph *, clt_value *, const
                              const graph &graph, const value &x, const detail::text &name,
                              layer_recurrent_options &layer)
 {
+    if (name.cut()) {
+        detail::refuse(detail::cut_text("clt::layer_lstm and layer_gru: name"));
+        return value();
+    }
     clt_layer_recurrent c{};
     c.hidden = layer.hidden;
     c.layers = layer.layers;
@@ -273,6 +289,8 @@ struct policy_state {
             if (self.functions.save)
                 json = self.functions.save();
         });
+        if (is_cut(json))
+            json = "cut at a 0 byte"; /* which is not JSON */
         char *copy = static_cast<char *>(std::malloc(json.size() + 1));
         if (copy)
             std::memcpy(copy, json.c_str(), json.size() + 1);
@@ -290,6 +308,10 @@ inline void rethrow_of(const clt_policy *policy)
 /* Makes a policy of functions. */
 inline policy make_policy(policy_functions functions)
 {
+    if (detail::is_cut(functions.name)) {
+        detail::refuse(detail::cut_text("clt::make_policy: name"));
+        return policy();
+    }
     auto state = std::make_shared<detail::policy_state>();
     state->functions = std::move(functions);
     clt_policy_init(&state->c);

@@ -171,6 +171,24 @@ template <class T> class ref
 struct policy_state;
 inline void rethrow_of(const clt_policy *policy);
 
+/* A 0 byte would end a text in C before its end. */
+inline bool is_cut(std::string_view s)
+{
+    return s.find('\0') != s.npos;
+}
+inline bool is_cut(const std::string &s)
+{
+    return is_cut(std::string_view(s));
+}
+inline bool is_cut(const std::optional<std::string> &s)
+{
+    return s && is_cut(*s);
+}
+inline std::string cut_text(const std::string &name)
+{
+    return name + " has a 0 byte, where C would cut the text: leave it out";
+}
+
 /* A text for C, which needs a 0 byte at the end. Literals and std::string are not copied. */
 class text
 {
@@ -181,13 +199,13 @@ class text
     text(const char *s) : c_(s)
     {
     }
-    text(const std::string &s) : c_(s.c_str())
+    text(const std::string &s) : c_(s.c_str()), cut_(is_cut(s))
     {
     }
-    text(std::string_view s) : owned_(s), c_(owned_->c_str())
+    text(std::string_view s) : owned_(s), c_(owned_->c_str()), cut_(is_cut(s))
     {
     }
-    text(const std::optional<std::string> &s) : c_(s ? s->c_str() : nullptr)
+    text(const std::optional<std::string> &s) : c_(s ? s->c_str() : nullptr), cut_(is_cut(s))
     {
     }
     text(const text &) = delete;
@@ -196,11 +214,27 @@ class text
     {
         return c_;
     }
+    /* Whether C would get only a part. */
+    bool cut() const
+    {
+        return cut_;
+    }
 
   private:
     std::optional<std::string> owned_;
     const char *c_ = nullptr;
+    bool cut_ = false;
 };
+
+/* The failure if one of the texts of a call would be cut. */
+inline std::error_code check_texts(const char *call,
+                                   std::initializer_list<std::reference_wrapper<const text>> texts)
+{
+    for (const text &one : texts)
+        if (one.cut())
+            return fail(CLT_INVALID_ARGUMENT, cut_text(std::string(call) + ": a text"));
+    return std::error_code();
+}
 
 inline std::string string_of(const char *s)
 {

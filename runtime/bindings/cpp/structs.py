@@ -205,6 +205,10 @@ class Options:
                         f'            return fail(CLT_INVALID_ARGUMENT, "{name}.{one} has " +\n'
                         f'                        std::to_string(o.{one}.size()) + '
                         f'" elements, but {what} is " + std::to_string({number}));\n' for one, number, what in checks)
+        for m in struct["members"]:
+            if m["kind"] == "string" and not m["depth"] and self._member(struct, m):
+                check += (f"        if (is_cut(o.{m['name']}))\n"
+                          f'            return fail(CLT_INVALID_ARGUMENT, cut_text("{name}.{m["name"]}"));\n')
         exception = "    kept_exception kept;\n" if callbacks else ""
         rethrow = ("        kept.rethrow();\n" if callbacks else "") + "".join(after)
         return (f"namespace detail\n{{\n/* {c} for a call. It points into the options. */\n"

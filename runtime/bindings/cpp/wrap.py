@@ -136,6 +136,7 @@ class Wrapper:
 
     def _string_in0(self, item, name, count):
         self._add("const detail::text &", name, "nullptr" if item.get("nullable") else None)
+        self.checks.append((f"{name}.cut()", f'detail::cut_text("{self.name}: {name}")', None, None))
         self.args.append(f"{name}.c_str()")
 
     def _handle_in0(self, item, name, count):
@@ -412,8 +413,27 @@ class Wrapper:
             kind = kind[:-1]
         return f"inline {kind}{scope}{self.cpp_name}({self._signature(False, code)}){self.const}"
 
+    def _why(self, check):
+        """Returns the message of a check: (condition, text), (.., None, handle) or (.., expression, None, None)."""
+        if len(check) == 2:
+            return f'"{self.name}: {check[1]}"'
+        return f'detail::empty_handle("{check[2]}")' if len(check) == 3 else check[1]
+
     def _own_check(self):
         return self.self_const
+
+    def _held(self):
+        """A callback may reset or move a handle. What the call uses lives until it returns."""
+        runs = any(item["kind"] == "handle" and item["type"] == "clt_dataset" or item["kind"] == "struct" and
+                   any(m["kind"] == "callback" for m in self.api.struct[item["type"]]["members"])
+                   for item in self.items.values())
+        if not runs or self.created:
+            return []
+        names = [("p_", "p_")] if self.self_const else []
+        names += [(name, f"{name}.shared()") for kind, name, _ in self.params
+                  if kind.startswith("const clt::") and self.items[name]["kind"] == "handle" and
+                  self.items[name]["type"] in self.options.classes]
+        return [f"const auto held_{name} = {shared};" for name, shared in names]
 
     def definitions(self):
         if self.status:
@@ -424,7 +444,7 @@ class Wrapper:
             empty = "return nullptr;"
         checks = ([("!p_", None, api.short(self.owner))] if self.self_const else []) + self.checks
         for check in checks:
-            text = f'detail::empty_handle("{check[2]}")' if len(check) > 2 else f'"{self.name}: {check[1]}"'
+            text = self._why(check)
             lines.append(f"if ({check[0]}) {{\n        detail::refuse({text});\n        {empty}\n    }}")
         before = [line for line in self.before if "ec = " not in line]
         lines += before
@@ -452,8 +472,9 @@ class Wrapper:
         lines = ["ec.clear();"]
         checks = ([("!p_", None, api.short(self.owner))] if self.self_const else []) + self.checks
         for check in checks:
-            text = f'detail::empty_handle("{check[2]}")' if len(check) > 2 else f'"{self.name}: {check[1]}"'
+            text = self._why(check)
             lines.append(f"if (!ec && ({check[0]}))\n        ec = detail::fail(CLT_INVALID_ARGUMENT, {text});")
+        lines += self._held()
         lines += self.before
         if self.outs and self.outs[-1][0] == "clt::value":
             lines.append(f"const std::shared_ptr<clt_graph> graph_ = detail::graph_of({{{', '.join(self.graphs)}}});")

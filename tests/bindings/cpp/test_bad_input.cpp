@@ -64,6 +64,9 @@ void nothing_is_lost()
     };
     clt::trainer freed = scene().trainer;
     freed.reset();
+    const std::string cut("time\0", 5);
+    const clt::graph other;
+    const clt::value input = clt::input(other, "in", CLT_F32, {4, 3});
     const row rows[] = {
         {[&] {
              clt::step_arrays(t, {{"x", flat}, {"y", ys}});
@@ -101,6 +104,21 @@ void nothing_is_lost()
              clt::step_arrays(freed, {{"x", xs}, {"y", ys}});
          },
          CLT_INVALID_ARGUMENT, "the trainer is empty"},
+        /* 0 bytes, where C would end a text */
+        {[&] { t.set_section(cut, "1"); }, CLT_INVALID_ARGUMENT, "clt_trainer_set_section: name"},
+        {[&] { t.set_section("mesh", cut); }, CLT_INVALID_ARGUMENT, "text has a 0 byte"},
+        {[&] { (void)t.section(std::string_view(cut)); }, CLT_INVALID_ARGUMENT, "0 byte"},
+        {[&] { (void)clt::dataset::create_arrays(cut, 1); }, CLT_INVALID_ARGUMENT, "0 byte"},
+        {[&] { (void)clt::output(clt::relu(input), cut); }, CLT_INVALID_ARGUMENT,
+         "clt_output: name has a 0 byte"},
+        {[&] { (void)clt::apply(other, cut, input); }, CLT_INVALID_ARGUMENT, "0 byte"},
+        {[&] { (void)clt::devices_open(s.runtime, cut); }, CLT_INVALID_ARGUMENT, "0 byte"},
+        {[&] {
+             clt::trainer_options options;
+             options.variants = cut;
+             (void)clt::trainer(s.graph, s.store, options);
+         },
+         CLT_INVALID_ARGUMENT, "trainer_options.variants has a 0 byte"},
         {[&] { open_csv("a,b,y\n1,2,3\n4,NaN,6\n7,8,9\n"); }, CLT_FORMAT, "line 3, column 2 ('b')"},
         {[&] { open_csv("a,b,y\n1,2,3\n4,5,6,7\n7,8,9\n"); }, CLT_FORMAT, "line 3, column 4"},
         {[&] { open_csv("a,b,y\n1,2,3\n4,5,6\n7,8\n"); }, CLT_FORMAT, "line 4, column 3 ('y')"},

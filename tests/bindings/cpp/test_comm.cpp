@@ -3,6 +3,8 @@
 
 #include <cltrain/cltrain.hpp>
 
+#include <thread>
+
 #include "check.hpp"
 
 namespace
@@ -93,6 +95,65 @@ void refusals(const clt::comm &comm, const buffers &b)
     CHECK(ec == clt::make_error_code(CLT_INVALID_ARGUMENT));
 }
 
+/* Two ranks, which are threads here, sum through memory that they share. */
+void between_ranks(const clt::comm_device (&parts)[devices], const buffers &b)
+{
+    constexpr std::size_t page = 4096;
+    const int one_each[devices] = {1, 1};
+    const auto bytes = static_cast<std::size_t>(clt_comm_shared_bytes(devices));
+    const std::size_t room = (bytes + page - 1) / page * page;
+    void *const shared = std::aligned_alloc(page, room);
+    std::memset(shared, 0, room);
+    std::string problems[devices];
+    const auto rank = [&](int r) {
+        try {
+            clt::comm_ranks ranks;
+            ranks.rank = r;
+            ranks.ranks = devices;
+            ranks.devices = one_each;
+            ranks.shared = shared;
+            ranks.shared_bytes = static_cast<std::int64_t>(bytes);
+            clt::comm_options options;
+            options.timeout_ms = 600000;
+            const clt::comm comm({parts[r]}, &options, ranks);
+            std::vector<float> values(count);
+            for (std::int64_t i = 0; i < count; i++)
+                values[static_cast<std::size_t>(i)] = number(r, i);
+            clEnqueueWriteBuffer(b.queue[r], b.mem[r], CL_TRUE, 0, count * sizeof(float),
+                                 values.data(), 0, nullptr, nullptr);
+            cl_event arrived = nullptr;
+            clt::comm_request request =
+                comm.start(0, clt::comm_op(CLT_COMM_ALL_REDUCE, CLT_F32, count, b.mem[r]));
+            request.complete(&arrived);
+            clEnqueueReadBuffer(b.queue[r], b.mem[r], CL_TRUE, 0, count * sizeof(float),
+                                values.data(), 1, &arrived, nullptr);
+            clReleaseEvent(arrived);
+            for (std::int64_t i = 0; i < count; i++)
+                if (values[static_cast<std::size_t>(i)] != number(0, i) + number(1, i))
+                    problems[r] = "a sum is wrong";
+            if (comm.size() != devices || comm.participant(0) != r)
+                problems[r] = "a rank has a wrong place";
+            comm.finalize();
+        } catch (const std::exception &e) {
+            problems[r] = e.what();
+        }
+    };
+    std::thread other(rank, 1);
+    rank(0);
+    other.join();
+    std::free(shared);
+    for (const std::string &problem : problems)
+        if (!problem.empty()) {
+            failures++;
+            std::printf("between ranks: %s\n", problem.c_str());
+        }
+    clt::comm_ranks wrong;
+    wrong.rank = 2;
+    wrong.ranks = devices;
+    wrong.devices = one_each;
+    CHECK_ERROR(clt::comm({parts[0]}, nullptr, wrong), CLT_INVALID_ARGUMENT, "");
+}
+
 void residuals(const clt::comm &comm)
 {
     const clt::comm_residual residual(comm, count);
@@ -135,6 +196,7 @@ int main()
         } /* the request keeps the communicator */
         CHECK_ERROR(left.complete(), CLT_ABORTED, "enough");
 
+        between_ranks(parts, b);
         const clt::comm alone({parts[0]});
         auto barrier = alone.start(0, clt::comm_op(CLT_COMM_BARRIER, CLT_F32, 0));
         barrier.pass();

@@ -275,6 +275,94 @@ void callbacks()
     clt::log_set(nullptr, CLT_LOG_ERROR);
 }
 
+/* A callback resets or moves what the run uses, which lives until the run ends. */
+void destroyed_in_callbacks()
+{
+    std::vector<std::array<float, 2>> x(16, {1, 2});
+    std::vector<std::array<float, 1>> y(16, {3});
+    std::vector<double> losses;
+    for (int mode = 0; mode < 5; mode++) {
+        clt::trainer trainer, elsewhere;
+        clt::dataset data = clt::dataset::create_arrays("ones", 16);
+        data.add_array("x", x, CLT_DATA_COPY);
+        data.add_array("y", y, CLT_DATA_COPY);
+        clt::fit_options fit;
+        fit.epochs = 3;
+        clt::policy_functions named;
+        named.name = "named";
+        fit.policies = {clt::make_policy(named)};
+        {
+            const clt::runtime runtime;
+            const clt::graph graph = regressor();
+            trainer =
+                trainer_on(clt::store(graph, clt::devices_open(runtime, test_devices()), 1), graph);
+        } /* the trainer alone keeps its store, and the store its devices */
+        int epochs = 0;
+        const auto change = [&] {
+            if (mode == 1 || mode == 4)
+                trainer.reset();
+            if (mode == 2)
+                elsewhere = std::move(trainer);
+            if (mode == 3 || mode == 4)
+                data.reset();
+        };
+        fit.on_epoch = [&](const clt_progress &report) {
+            if (++epochs == 3)
+                losses.push_back(report.loss);
+            change();
+        };
+        fit.on_gradients = [&](clt_trainer *, const clt_progress &) {
+            change();
+            return 0;
+        };
+        clt::fit(trainer, data, clt::dataset(), fit);
+        CHECK(epochs == 3 && losses.back() == losses.front());
+        CHECK(static_cast<bool>(trainer) == (mode == 0 || mode == 3));
+        CHECK(static_cast<bool>(elsewhere) == (mode == 2));
+    }
+
+    /* C's own destroy takes effect when the run ends. */
+    const clt::runtime runtime;
+    const clt::graph graph = regressor();
+    const clt::store store(graph, clt::devices_open(runtime, test_devices()), 1);
+    clt_trainer_options options;
+    clt_trainer_options_init(&options);
+    options.batch = 4;
+    clt_trainer *made = nullptr;
+    CHECK(clt_trainer_create(graph.c(), store.c(), &options, &made) == CLT_OK);
+    const clt::dataset data = clt::dataset::create_arrays("ones", 16);
+    data.add_array("x", x, CLT_DATA_COPY);
+    data.add_array("y", y, CLT_DATA_COPY);
+    clt_fit_options fit;
+    clt_fit_options_init(&fit);
+    fit.user = made;
+    fit.on_epoch = [](void *user, const clt_progress *) {
+        clt_trainer_destroy(static_cast<clt_trainer *>(user));
+    };
+    CHECK(clt_fit(made, data.c(), nullptr, &fit) == CLT_OK);
+
+    /* A function that fills samples gives its data set up, and fails. */
+    clt::trainer trainer = trainer_on(store, graph);
+    clt::dataset filled;
+    filled = clt::dataset::create_callback(
+        "filled", 16,
+        [&](const std::int64_t *, std::int64_t, void *const *) {
+            filled.reset();
+            throw std::out_of_range("no sample");
+        },
+        true);
+    filled.add_field("x", CLT_F32, {2});
+    filled.add_field("y", CLT_F32, {1});
+    try {
+        clt::fit(trainer, filled);
+        CHECK(false);
+    } catch (const std::out_of_range &e) {
+        CHECK(std::string(e.what()) == "no sample");
+    } catch (const clt::error &e) {
+        CHECK(false);
+    }
+}
+
 /* What std::mdspan has, for compilers whose library lacks it. */
 struct columns {
     const double *data;
@@ -345,6 +433,7 @@ int main()
         errors();
         options();
         callbacks();
+        destroyed_in_callbacks();
         views();
     } catch (const std::exception &e) {
         std::printf("unexpected: %s\n", e.what());
