@@ -37,7 +37,7 @@ def arguments(row):
         elif kind == "handle" and p["depth"] == 0: # the object is lent for the call
             result.append((name, f"type({p['type']}), intent(in) :: {name}", f"type(c_ptr), value :: {name}",
                            [f"type({p['type']}) :: n_{name}"],
-                           [f"n_{name}%object = {name}", f"n_{name}%id = clt_f_lend({name})"], f"n_{name}"))
+                           [f"call clt_adopt(n_{name}, {name}, clt_f_lend({name}))"], f"n_{name}"))
         elif kind == "memory" and p["depth"] == 1:
             result.append((name, f"type(c_ptr), intent(in) :: {name}", f"type(c_ptr), value :: {name}", [], [],
                            name))

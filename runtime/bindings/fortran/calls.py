@@ -39,6 +39,9 @@ class Call:
                          and p["direction"] == "in"]
         self.strong = any(is_handle(p) and hold(p, api) == STRONG for p in self.params) or \
             any(p["kind"] == "handle" and p["depth"] == 1 and hold(p, api) == STRONG for p in self.params)
+        # A callback may destroy what the call uses, which then lives until the call ends.
+        self.runs = any(p["kind"] == "struct" and any(m["kind"] == "callback" for m in api.struct[p["type"]]["members"])
+                        for p in self.params) and not any(p.get("owned") for p in self.params)
         self.dropped = self.find_dropped()
         for p in self.params:
             self.add(p)
@@ -205,7 +208,9 @@ class Call:
         name = p["name"]
         if p["direction"] == "in" and p["depth"] == 0:
             self.dummy(p, f"character(*), intent(in) :: {name}")
-            self.args.append(f"clt_chars({name}, kept_)")
+            self.locals.append(f"type(c_ptr) :: p_{name}")
+            self.before.append(f"p_{name} = clt_chars({name}, kept_, name_, '{name}', status_)")
+            self.args.append(f"p_{name}")
             return
         if p["direction"] == "in":
             raise ValueError(f"{self.name}: an array of texts")
@@ -240,6 +245,8 @@ class Call:
             self.before.append(f"p_{name} = c_null_ptr")
             present = f"if (present({name})) " if optional else ""
             self.before.append(f"{present}p_{name} = clt_in({name}, name_, '{name}', status_)")
+            if self.runs:
+                self.before.append(f"{present}call clt_f_push_need(kept_, {name}%id)")
         self.args.append(f"p_{name}")
 
     def add_handle(self, p):
@@ -291,13 +298,12 @@ class Call:
                         "integer(c_int64_t) :: id_", "integer :: i_"]
         self.before.append(f"o_{name} = c_null_ptr")
         self.args.append(f"c_loc(o_{name})")
-        self.after.append((False, f"id_ = clt_f_own(o_{name}, o_{count}, c_null_funptr, c_funloc(c_{close}), "
-                           f"int(o_{count}, c_int64_t))"))
+        self.after.append((False, f"id_ = clt_f_own(o_{name}, o_{count}, c_null_funptr, c_funloc(c_{close}))"))
         self.after.append((False, "if (id_ == 0) status_ = 2"))
         self.after += [(False, line) for line in (
             f"if (allocated({name})) deallocate ({name})", f"allocate ({name}(o_{count}))",
             f"call c_f_pointer(o_{name}, list_{name}, [int(o_{count})])",
-            f"do i_ = 1, int(o_{count})", f"  {name}(i_)%object = list_{name}(i_)", f"  {name}(i_)%id = id_", "end do")]
+            f"do i_ = 1, int(o_{count})", f"  call clt_adopt({name}(i_), list_{name}(i_), id_)", "end do")]
 
     def values_out(self, p):
         name = p["name"]
@@ -506,7 +512,8 @@ class Call:
         out.put("kept_ = c_null_ptr", "status_ = 0")
         if self.empty:
             out.put(f"result_ = {self.empty}")
-        out.put(*self.before)
+        out.put(*[line if self.fails or " = clt_chars(" not in line else line.replace(", status_)", ")")
+                  for line in self.before])
         call = f"c_{self.name}({', '.join(self.args)})"
         kind = self.f["returns"]["kind"]
         # Only builders of values take NULL for values.

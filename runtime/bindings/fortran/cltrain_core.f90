@@ -5,19 +5,19 @@ module cltrain_core
   implicit none
   public
 
-  ! The part that all handles share: the object, and the number of its slot (handles.c).
+  ! The part that all handles share: the object, and the number of its slot (handles.c). The first component
+  ! has the address of the handle.
   type :: clt_handle
     type(c_ptr) :: object = c_null_ptr
     integer(c_int64_t) :: id = 0
   end type
 
   interface
-    function clt_f_own(object, count, destroy, destroy_array, handles) bind(c) result(id)
+    function clt_f_own(object, count, destroy, destroy_array) bind(c) result(id)
       import
       type(c_ptr), value :: object
       integer(c_int), value :: count
       type(c_funptr), value :: destroy, destroy_array
-      integer(c_int64_t), value :: handles
       integer(c_int64_t) :: id
     end function
     function clt_f_lend(object) bind(c) result(id)
@@ -29,6 +29,18 @@ module cltrain_core
       import
       integer(c_int64_t), value :: id, needed
     end subroutine
+    function clt_f_share(handle, id, old) bind(c) result(wrong)
+      import
+      type(c_ptr), intent(in) :: handle
+      integer(c_int64_t), value :: id
+      integer(c_int64_t), intent(in) :: old
+      integer(c_int) :: wrong
+    end function
+    function clt_f_end(handle) bind(c) result(assigned)
+      import
+      type(c_ptr), value :: handle
+      integer(c_int) :: assigned
+    end function
     subroutine clt_f_retain(id) bind(c)
       import
       integer(c_int64_t), value :: id
@@ -218,6 +230,16 @@ contains
     end do
   end function
 
+  ! The objects live as long as what the call keeps.
+  subroutine clt_keep_all(handles, kept)
+    class(clt_handle), intent(in) :: handles(:)
+    type(c_ptr), intent(inout) :: kept
+    integer :: i
+    do i = 1, size(handles)
+      call clt_f_push_need(kept, handles(i)%id)
+    end do
+  end subroutine
+
   function clt_weak_all(handles, kept) result(objects)
     class(clt_handle), intent(in) :: handles(:)
     type(c_ptr), intent(inout) :: kept
@@ -239,13 +261,26 @@ contains
     type(c_ptr), intent(inout) :: kept
     integer(c_int), intent(inout) :: status
     integer(c_int64_t) :: id
-    id = clt_f_own(object, 0_c_int, destroy, c_null_funptr, 1_c_int64_t)
+    id = clt_f_own(object, 0_c_int, destroy, c_null_funptr)
     if (id == 0) then
       status = 2
       return
     end if
     call clt_f_hand_over(kept, id)
-    call clt_f_release(handle%id)
+    call clt_adopt(handle, object, id)
+  end subroutine
+
+  ! Makes a handle stand for an object.
+  subroutine clt_adopt(handle, object, id)
+    class(clt_handle), intent(inout) :: handle
+    type(c_ptr), intent(in) :: object
+    integer(c_int64_t), intent(in) :: id
+    select case (clt_f_share(handle%object, id, handle%id))
+    case (1)
+      error stop 'cltrain: host memory does not suffice'
+    case (2)
+      error stop 'cltrain: a handle is assigned to that is not allocated; allocate it first'
+    end select
     handle%object = object
     handle%id = id
   end subroutine
@@ -272,12 +307,7 @@ contains
   subroutine clt_share(to, from)
     class(clt_handle), intent(inout) :: to
     class(clt_handle), intent(in) :: from
-    integer(c_int64_t) :: old
-    old = to%id
-    call clt_f_retain(from%id)
-    to%object = from%object
-    to%id = from%id
-    call clt_f_release(old)
+    call clt_adopt(to, from%object, from%id)
   end subroutine
 
   ! Memory of zeros that the call keeps.
@@ -289,15 +319,26 @@ contains
     if (.not. c_associated(memory)) error stop 'cltrain: host memory does not suffice'
   end function
 
-  ! C's form of a text, without trailing blanks; null if it is absent.
-  function clt_chars(text, kept) result(chars)
+  ! C's form of a text, without trailing blanks; null if it is absent. Without `status` a text that C would
+  ! cut ends the program.
+  function clt_chars(text, kept, call, argument, status) result(chars)
     character(*), intent(in), optional :: text
     type(c_ptr), intent(inout) :: kept
+    character(*), intent(in) :: call, argument
+    integer(c_int), intent(inout), optional :: status
     type(c_ptr) :: chars
     character(c_char), pointer :: list(:)
+    integer(c_int) :: whole
     integer :: i, length
     chars = c_null_ptr
     if (.not. present(text)) return
+    whole = 0
+    call clt_need_whole(text, call, argument, whole)
+    if (whole /= 0) then
+      if (.not. present(status)) call clt_report(whole)
+      if (status == 0) status = whole
+      return
+    end if
     length = len_trim(text)
     chars = clt_room(kept, int(length + 1, c_size_t))
     call c_f_pointer(chars, list, [length + 1])
@@ -306,6 +347,17 @@ contains
     end do
     list(length + 1) = c_null_char
   end function
+
+  ! Sets status if a text has the character that ends texts in C.
+  subroutine clt_need_whole(text, call, argument, status)
+    character(*), intent(in) :: text, call, argument
+    integer(c_int), intent(inout) :: status
+    character(24) :: place
+    if (status /= 0 .or. index(text, c_null_char) == 0) return
+    write (place, '(i0)') index(text, c_null_char)
+    status = clt_refuse(call, argument // ' has char(0) at place ' // trim(place) // &
+        ', where C would cut the text: leave it out')
+  end subroutine
 
   ! A text of C; '' for null.
   function clt_text(chars) result(text)

@@ -137,7 +137,8 @@ def emit_handle_procedures(out, name):
     out.close("end subroutine")
     out.put("")
     out.open(f"impure elemental subroutine final_{name}(handle)")
-    out.put(f"type({name}), intent(inout) :: handle", "call clt_f_release(handle%id)", "handle%id = 0")
+    out.put(f"type({name}), target, intent(inout) :: handle", "if (clt_f_end(c_loc(handle)) == 0) return",
+            "call clt_f_release(handle%id)", "handle%id = 0")
     out.close("end subroutine")
     out.put("")
 
@@ -246,13 +247,17 @@ def emit_module(api, functions, made):
     """Writes module cltrain, which shows programs what they need and hides the rest."""
     out = Source("Written by runtime/bindings/fortran/emit.py. The module of programs: use cltrain")
     out.open("module cltrain")
-    out.put("use cltrain_c", "use cltrain_types", "use cltrain_calls", "use cltrain_steps", "implicit none", "private")
+    out.put("use cltrain_c", "use cltrain_types", "use cltrain_calls", "use cltrain_steps", "use cltrain_policies",
+            "implicit none", "private")
     used = {p["type"] for f in functions for p in f["params"] + [f["returns"]] if p["kind"] == "handle"}
     types = [h["name"] for h in api.handles if h["name"] in used]
     for title, names in (("Constants.", constants(api)), ("Handles.", types),
                          ("Options and results.", [structs.native(n) for n in structs.needed_structs(functions, api)]),
                          ("Interfaces of callbacks.", interfaces(api, functions, made)),
-                         ("Procedures.", [f["name"] for f in functions]), ("Steps on arrays.", steps.names(api))):
+                         ("Procedures.", [f["name"] for f in functions]), ("Steps on arrays.", steps.names(api)),
+                         ("Policies of one's own.", ["clt_policy_run", "clt_evaluation", "clt_policy_create",
+                                                     "clt_policy_begin", "clt_policy_evaluated", "clt_policy_save",
+                                                     *tables.POLICIES])):
         out.note(title)
         for i in range(0, len(names), 4):
             out.put("public :: " + ", ".join(names[i:i + 4]))

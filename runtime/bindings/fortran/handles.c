@@ -3,6 +3,9 @@
  * slot's number. A slot counts its handles, and the slots whose objects need it: a trainer needs
  * its store, and the store its devices. Fortran finalises variables in any order, so an object is
  * freed when no handle and no other object needs it.
+ *
+ * A handle is only finalised if it was assigned at its address. Compilers copy handles without
+ * assignment, and gfortran 12 finalises elements of lists in derived types at wrong addresses.
  */
 #include "handles.h"
 
@@ -37,10 +40,17 @@ typedef struct slot {
     int next_free;
 } slot;
 
+/* The address of a handle that was assigned. */
+typedef struct place {
+    const void *handle;
+    struct place *next;
+} place;
+
 /* Blocks stay where they are, because destroying an object must not hold the lock. */
 static slot *blocks[4096];
 static int n_slots, first_free = -1;
 static int64_t live;
+static place *places[4096];
 static atomic_flag locked = ATOMIC_FLAG_INIT;
 
 static void lock(void)
@@ -84,7 +94,7 @@ static int new_slot(void)
 }
 
 int64_t clt_f_own(void *object, int count, clt_f_free_fn *destroy,
-                  clt_f_free_array_fn *destroy_array, int64_t handles)
+                  clt_f_free_array_fn *destroy_array)
 {
     lock();
     const int index = new_slot();
@@ -97,7 +107,6 @@ int64_t clt_f_own(void *object, int count, clt_f_free_fn *destroy,
                     .destroy = destroy,
                     .destroy_array = destroy_array,
                     .generation = generation,
-                    .handles = handles,
                     .open = 1};
         id = generation << 24 | (index + 1);
         live++;
@@ -153,15 +162,37 @@ void clt_f_push(clt_f_kept **list, void *memory, clt_f_free_fn *release)
         release(memory);
 }
 
+/* Counts a user of an object, or takes one off. Returns 0 if the object is gone. */
+static int use(int64_t id, int users)
+{
+    lock();
+    slot *s = find(id);
+    if (s)
+        s->users += users;
+    unlock();
+    return s != NULL;
+}
+
+static void free_if_unused(int64_t id);
+
+static void drop_need(int64_t id)
+{
+    if (use(id, -1))
+        free_if_unused(id);
+}
+
 void clt_f_push_need(clt_f_kept **list, int64_t id)
 {
-    (void)push(list, NULL, NULL, id);
+    if (use(id, 1) && !push(list, NULL, NULL, id))
+        drop_need(id);
 }
 
 static void free_kept(clt_f_kept *list)
 {
     while (list) {
         clt_f_kept *next = list->next;
+        if (list->needed)
+            drop_need(list->needed);
         if (list->release)
             list->release(list->memory);
         free(list);
@@ -173,8 +204,11 @@ void clt_f_hand_over(clt_f_kept **list, int64_t id)
 {
     clt_f_kept *last = *list;
     for (clt_f_kept *k = *list; k; k = k->next) {
-        if (k->needed)
+        if (id && k->needed) {
             clt_f_need(id, k->needed);
+            drop_need(k->needed);
+            k->needed = 0;
+        }
         last = k;
     }
     lock();
@@ -220,7 +254,7 @@ int64_t clt_f_lend(void *object)
         }
     }
     unlock();
-    const int64_t id = clt_f_own(object, 0, NULL, NULL, 1);
+    const int64_t id = clt_f_own(object, 0, NULL, NULL);
     clt_f_need(id, original);
     clt_f_set_number(id, number);
     return id;
@@ -238,24 +272,21 @@ static void free_if_unused(int64_t id)
     gone = *s;
     s->generation++; /* nobody finds it from here on */
     unlock();
+    char message[1024]; /* of the call that ends, which nobody has read yet */
+    snprintf(message, sizeof message, "%s", clt_error_message());
     if (gone.destroy)
         gone.destroy(gone.object);
     if (gone.destroy_array)
         gone.destroy_array(gone.object, gone.count);
     free_kept(gone.memory);
+    (void)clt_error_set(CLT_OK, message);
     lock();
     live--;
     s->next_free = first_free;
     first_free = (int)((id & 0xffffff) - 1);
     unlock();
-    for (int i = 0; i < gone.n_needs; i++) {
-        lock();
-        slot *needed = find(gone.needs[i]);
-        if (needed)
-            needed->users--;
-        unlock();
-        free_if_unused(gone.needs[i]);
-    }
+    for (int i = 0; i < gone.n_needs; i++)
+        drop_need(gone.needs[i]);
 }
 
 void clt_f_retain(int64_t id)
@@ -265,6 +296,47 @@ void clt_f_retain(int64_t id)
     if (s)
         s->handles++;
     unlock();
+}
+
+static place **find_place(const void *handle)
+{
+    place **at = &places[((uintptr_t)handle >> 4) * 2654435761U % (sizeof places / sizeof *places)];
+    while (*at && (*at)->handle != handle)
+        at = &(*at)->next;
+    return at;
+}
+
+int clt_f_share(const void *handle, int64_t id, const int64_t *old)
+{
+    if (!handle)
+        return 2;
+    place *fresh = malloc(sizeof *fresh);
+    lock();
+    place **at = find_place(handle);
+    const int known = *at != NULL;
+    if (!known && fresh) {
+        *fresh = (place){handle, NULL};
+        *at = fresh;
+    }
+    unlock();
+    if (known)
+        free(fresh);
+    else if (!fresh)
+        return 1;
+    clt_f_retain(id);
+    clt_f_release(*old);
+    return 0;
+}
+
+int clt_f_end(const void *handle)
+{
+    lock();
+    place **at = find_place(handle), *found = *at;
+    if (found)
+        *at = found->next;
+    unlock();
+    free(found);
+    return found != NULL;
 }
 
 void clt_f_release(int64_t id)

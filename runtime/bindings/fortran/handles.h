@@ -10,18 +10,18 @@ typedef void clt_f_free_fn(void *object);
 typedef void clt_f_free_array_fn(void *objects, int count);
 
 /* Makes a slot for an object, or for an array of `count` objects, that the given function frees.
- * `handles` handles have its number. Returns the number. Without memory it frees the object and
+ * Returns its number, which clt_f_share gives to handles. Without memory it frees the object and
  * returns 0. */
 int64_t clt_f_own(void *object, int count, clt_f_free_fn *destroy,
-                  clt_f_free_array_fn *destroy_array, int64_t handles);
+                  clt_f_free_array_fn *destroy_array);
 
 /* The object of `id` needs the object of `needed`. */
 void clt_f_need(int64_t id, int64_t needed);
 
 /* A list of memory that a call keeps. Memory of clt_f_room is zero, and NULL if there is none.
- * clt_f_push adds what `release` frees, clt_f_push_need the number of an object. clt_f_hand_over
- * empties the list: its memory lives as long as the object of `id`, which needs the objects of the
- * list. If `id` is 0, the memory is freed. */
+ * clt_f_push adds what `release` frees, clt_f_push_need an object, which lives as long as the list.
+ * clt_f_hand_over empties the list: its memory lives as long as the object of `id`, which needs the
+ * objects of the list. If `id` is 0, the memory is freed. */
 typedef struct clt_f_kept clt_f_kept;
 void *clt_f_room(clt_f_kept **list, size_t bytes);
 void clt_f_push(clt_f_kept **list, void *memory, clt_f_free_fn *release);
@@ -32,7 +32,7 @@ void clt_f_hand_over(clt_f_kept **list, int64_t id);
 void clt_f_set_number(int64_t id, int number);
 int clt_f_number(int64_t id);
 
-/* Makes a slot for an object that a callback gets, for one handle. It needs the object's own slot,
+/* Makes a slot for an object that a callback gets. It needs the object's own slot,
  * so copies of the handle keep the object alive. Destroying it leaves the object alone. */
 int64_t clt_f_lend(void *object);
 
@@ -40,7 +40,15 @@ int64_t clt_f_lend(void *object);
 clt_world *clt_f_world_new(void);
 void clt_f_world_free(clt_world *world);
 
-/* A handle more, and a handle less. Numbers of objects that are gone are ignored. */
+/* The handle at this address stands for the object of `id` from here on, and no longer for that of
+ * *old. Returns 1 without memory, and 2 if the address is NULL. */
+int clt_f_share(const void *handle, int64_t id, const int64_t *old);
+
+/* The handle at this address ends. Returns 0 if no handle was assigned there. Otherwise the caller
+ * releases what the handle stands for. */
+int clt_f_end(const void *handle);
+
+/* A count more, and a count less. Numbers of objects that are gone are ignored. */
 void clt_f_retain(int64_t id);
 void clt_f_release(int64_t id);
 

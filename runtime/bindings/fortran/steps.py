@@ -114,6 +114,14 @@ contains
     if (allocated(batch%loss_weights)) c%loss_weights = clt_reals(batch%loss_weights, kept)
   end subroutine
 
+  ! The name of a feed or a fetch may not end before its end.
+  subroutine check_name(list, name, argument)
+    type(c_ptr), intent(in) :: list
+    character(*), intent(in) :: name, argument
+    if (index(name, c_null_char) > 0) call clt_f_list_refuse(list, argument // &
+        ' has char(0), where C would cut the text: leave it out' // c_null_char)
+  end subroutine
+
   ! Adds a constant to a graph, with the shape of the array. real(8) becomes f32, integer(8) i32.
   function clt_constant(graph, data, stat, errmsg) result(value)
     type(clt_graph), intent(in) :: graph
@@ -190,10 +198,11 @@ def emit(out, name, doc, handle, feeds=1, fetches=None, extra=(), batch=True, bo
     for rows, to in ((ins, "feeds"), (outs, "fetches")):
         for label, array, optional in rows:
             add = f"call clt_f_list_add({to}, trim({label}) // c_null_char, {array})"
+            check = f"call check_name({to}, {label}, '{label}')"
             if not optional:
-                out.put(add)
+                out.put(check, add)
                 continue
-            out.put(f"if (present({label}) .and. present({array})) then", "  " + add,
+            out.put(f"if (present({label}) .and. present({array})) then", "  " + check, "  " + add,
                     f"else if (present({label}) .or. present({array})) then",
                     f"  call clt_f_list_refuse({to}, '{label} and {array} belong together' // c_null_char)",
                     "end if")

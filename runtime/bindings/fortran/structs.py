@@ -164,15 +164,16 @@ def fill_member(out, m, struct, counted):
         out.put(f"c%{name} = c_null_ptr",
                 f"if (allocated(n%{name})) c%{name} = {keep}(n%{name}, kept)")
     elif kind == "text":
-        out.put(f"call clt_spread(n%{name}, c%{name})")
+        out.put(f"call clt_need_whole(n%{name}, call, '{name}', status)", f"call clt_spread(n%{name}, c%{name})")
     elif kind == "string" and m["depth"] == 0:
         out.put(f"c%{name} = c_null_ptr",
-                f"if (allocated(n%{name})) c%{name} = clt_chars(n%{name}, kept)")
+                f"if (allocated(n%{name})) c%{name} = clt_chars(n%{name}, kept, call, '{name}', status)")
     elif is_handle(m):
         fill_handle(out, m)
     elif kind == "handle":
         out.put(f"c%{name} = c_null_ptr",
-                f"if (allocated(n%{name})) c%{name} = clt_in_all(n%{name}, call, '{name}', kept, status)")
+                f"if (allocated(n%{name})) c%{name} = clt_in_all(n%{name}, call, '{name}', kept, status)",
+                f"if (allocated(n%{name})) call clt_keep_all(n%{name}, kept)")
     elif kind == "struct" and m["depth"] == 0:
         out.put(f"call fill_{m['type']}(n%{name}, c%{name}, kept, call, status)")
     elif kind == "struct" and is_array(m):

@@ -13,15 +13,18 @@ LEFT_OUT_HEADERS = {
     "cltrain/unstable.h": "it may change",
 }
 
+# Functions for policies of one's own, which cltrain_policies.f90 has.
+POLICIES = ("clt_evaluation_value", "clt_policy_trainer", "clt_policy_stop", "clt_policy_keep", "clt_policy_lr",
+            "clt_policy_set_lr")
+
 # Functions that the module leaves out, and why.
 BY_HAND = "written by steps.py"
 LEFT_OUT = {
     "clt_error_message": "errmsg has the message",
     "clt_nearest": "for messages of C",
     "clt_world_init": "a world is a handle",
-    **{"clt_" + name: "policies of one's own are for C" for name in (
-        "evaluation_value", "policy_trainer", "policy_stop", "policy_keep", "policy_lr", "policy_set_lr",
-        "policy_init")},
+    **{name: "written in cltrain_policies.f90" for name in POLICIES},
+    "clt_policy_init": "clt_policy_create makes policies",
     "clt_dataset_push": BY_HAND,
     "clt_trainer_gradients": BY_HAND,
     "clt_dataset_draw": "clt_step_reservoir draws",
@@ -159,10 +162,10 @@ def optional_operands(name, api):
     return set()
 
 # Structs and functions of C that only the sources that are written by hand use.
-C_STRUCTS = {"clt_step_batch"}
+C_STRUCTS = {"clt_step_batch", "clt_evaluation"}
 C_FUNCTIONS = {"clt_trainer_step", "clt_trainer_forward", "clt_trainer_evaluate", "clt_trainer_predict",
                "clt_trainer_backward_from", "clt_predictor_run", "clt_step_batch_init", "clt_dataset_push",
-               "clt_trainer_gradients"}
+               "clt_trainer_gradients", *POLICIES}
 
 # Arguments that an object keeps using after the call.
 KEEPERS = {"clt_trainer_set_reservoir": [("trainer", "reservoir")]}

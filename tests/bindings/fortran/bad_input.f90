@@ -3,7 +3,7 @@
 program bad_input
   use checks
   implicit none
-  integer, parameter :: n = 12, rows = 16
+  integer, parameter :: n = 12, rows = 24
   type(clt_store) :: clean_store, store
   type(clt_trainer) :: clean, trainer
   character(240) :: message
@@ -35,6 +35,8 @@ contains
     logical :: l(3, n)
     integer(8) :: k(3, n)
     real(8), allocatable :: nothing(:, :)
+    type(clt_fit_options) :: fit
+    type(clt_dataset) :: set
     type(clt_store) :: gone_store
     type(clt_trainer) :: gone
     character(:), allocatable :: text
@@ -95,6 +97,33 @@ contains
     case (16)
       call open_csv(['a,b,y  ', '1,2,3  ', '4,5,6  ', '7,8    '])
       part = "line 4, column 3 ('y')"
+    case (17) ! char(0), where C would end a text
+      call clt_trainer_set_section(trainer, 'ti' // char(0) // 'me', '1', stat, message)
+      part = 'clt_trainer_set_section: name has char(0) at place 3'
+    case (18)
+      call clt_trainer_set_section(trainer, 'mesh', '12' // char(0), stat, message)
+      part = 'text has char(0) at place 3'
+    case (19)
+      call clt_trainer_section(trainer, 'time' // char(0) // 'x', text, stat, message)
+      part = 'name has char(0) at place 5'
+    case (20)
+      call clt_step_arrays(trainer, 'x', x, 'y' // char(0) // 'z', y, stat=stat, errmsg=message)
+      part = 'clt_step_arrays: name2 has char(0)'
+    case (21)
+      call clt_predict_arrays(trainer, 'x', x, 'prediction' // char(0), y, stat=stat, errmsg=message)
+      part = 'clt_predict_arrays: fetch has char(0)'
+    case (22)
+      call clt_store_save(store, 'a' // char(0) // 'b', stat, message)
+      part = 'has char(0) at place 2'
+    case (23)
+      call clt_fit_options_init(fit)
+      fit%checkpoint_dir = 'run' // char(0)
+      call clt_dataset_create_arrays('d', n, set)
+      call clt_fit(trainer, set, options=fit, stat=stat, errmsg=message)
+      part = 'clt_fit: checkpoint_dir has char(0) at place 4'
+    case (24)
+      call clt_dataset_create_arrays(char(0), n, set, stat, message)
+      part = 'name has char(0) at place 1'
     end select
     call expect_failure(stat, message, trim(part))
   end subroutine

@@ -9,6 +9,15 @@ program handles
     type(clt_trainer) :: trainer
     integer :: step = 0
   end type
+  type :: pair
+    type(clt_graph) :: graphs(2)
+  end type
+  type :: table
+    type(clt_graph) :: graphs(2, 2)
+  end type
+  type :: family
+    type(clt_graph), allocatable :: one, more(:)
+  end type
   character(200) :: message
   integer :: stat, i
   integer(c_int64_t) :: before
@@ -20,6 +29,11 @@ program handles
   call destroyed_store()
   call call_on_nothing()
   call values_of_a_freed_graph()
+  call lists()
+  call copies_by_the_compiler()
+  do i = 1, 20
+    call fixed_lists()
+  end do
   call expect(clt_f_live() == before, 'all objects are freed at the end of procedures')
   do i = 1, 1000
     call one_graph()
@@ -99,6 +113,115 @@ contains
     call expect_failure(stat, message, 'clt_store_get_array: store was destroyed')
     call step(trainer, stat, message)
     call expect(stat == 0, 'the trainer still has its store: ' // message)
+  end subroutine
+
+  ! Assignment of lists: the forms of docs/fortran.md.
+  subroutine lists()
+    type(clt_graph), allocatable :: list(:), longer(:)
+    type(clt_graph) :: graph, fixed(3)
+    integer(c_int64_t) :: now
+    now = clt_f_live()
+    call clt_graph_create(graph)
+    allocate (list(3))
+    list = graph
+    do i = 1, 3
+      call clt_graph_create(list(i))
+    end do
+    call expect(clt_f_live() == now + 4, 'a list has objects of its own')
+    do i = 3, 2, -1 ! the form that moves elements within a list
+      list(i) = list(i - 1)
+    end do
+    call expect(clt_f_live() == now + 3, 'the last graph of the list was freed')
+    call works(list(2), 'an assigned element')
+    call works(list(3), 'an assigned element')
+    allocate (longer(4))
+    longer(1:3) = list ! the form that makes a list longer
+    longer(4) = graph
+    call move_alloc(longer, list)
+    call expect(size(list) == 4, 'a longer list')
+    call works(list(4), 'the last element')
+    fixed = list(2:4)
+    deallocate (list)
+    call works(fixed(1), 'an element that was copied')
+    fixed = graph
+    call expect(clt_f_live() == now + 1, 'all that is left is one graph')
+    graph = clt_graph()
+    call works(fixed(3), 'the last element')
+  end subroutine
+
+  subroutine works(graph, what)
+    type(clt_graph), intent(in) :: graph
+    character(*), intent(in) :: what
+    message = ''
+    call clt_graph_status(graph, stat, message)
+    call expect(stat == 0, what // ' works: ' // message)
+  end subroutine
+
+  ! Elements of lists of fixed size in derived types. gfortran 12 finalises only the first of them, so the
+  ! program destroys what they stand for.
+  subroutine fixed_lists()
+    type(pair) :: a, b, nothing
+    type(pair), allocatable :: c
+    type(table) :: t
+    type(clt_graph) :: graph
+    call clt_graph_create(a%graphs(1))
+    call clt_graph_create(a%graphs(2))
+    call clt_graph_create(graph)
+    allocate (c)
+    c = a
+    b = a
+    a = nothing
+    call works(b%graphs(2), 'a copied element')
+    call works(c%graphs(1), 'a copied element')
+    deallocate (c)
+    call works(b%graphs(1), 'an element')
+    call works(b%graphs(2), 'an element')
+    t%graphs = graph
+    t%graphs(2, 2) = b%graphs(2)
+    call works(t%graphs(1, 2), 'an element of a table')
+    call inner(graph)
+    call works(graph, 'a graph that a list had as well')
+    call clt_graph_destroy(b%graphs(1))
+    call clt_graph_destroy(b%graphs(2))
+    call clt_graph_destroy(graph)
+  end subroutine
+
+  subroutine inner(graph)
+    type(clt_graph), intent(in) :: graph
+    type(pair) :: a
+    a%graphs(1) = graph
+    a%graphs(2) = graph
+  end subroutine
+
+  ! gfortran 12 copies allocatable components without assignment. Such copies do not count.
+  subroutine copies_by_the_compiler()
+    type(family) :: x, y
+    type(clt_graph) :: graph
+    integer(c_int64_t) :: now
+    now = clt_f_live()
+    call clt_graph_create(graph)
+    allocate (x%one, x%more(2))
+    x%one = graph
+    x%more = graph
+    y = x
+    x = family()
+    y = family()
+    call works(graph, 'a graph whose copies have ended')
+    allocate (x%more(1))
+    call clt_graph_create(x%more(1))
+    call copy_and_end(x)
+    call works(x%more(1), 'a graph of which a copy has ended')
+    allocate (y%more(size(x%more))) ! the form that counts
+    y%more = x%more
+    x = family()
+    call works(y%more(1), 'a copy of elements')
+    call expect(clt_f_live() == now + 2, 'two graphs')
+  end subroutine
+
+  subroutine copy_and_end(x)
+    type(family), intent(in) :: x
+    type(family) :: z
+    z = x
   end subroutine
 
   subroutine call_on_nothing()

@@ -9,6 +9,20 @@ module hooked
     type(clt_dataset) :: data
     real(8) :: sum = -1
   end type
+  type :: counter
+    integer :: count = 0, last = 0
+    logical :: resumed = .false., fails = .false., cuts = .false.
+    real(8) :: loss = -1
+  end type
+  integer, private :: user_stat
+  type :: everything
+    type(clt_trainer) :: trainer
+    type(clt_store) :: store
+    type(clt_dataset) :: data
+    type(clt_policy) :: policy
+    integer :: epochs = 0
+    real(8) :: loss = 0
+  end type
 
 contains
 
@@ -60,6 +74,81 @@ contains
     call expect(progress%samples > 0, 'a hook knows its step')
   end function
 
+  ! A policy that counts evaluations over runs, lowers the rate, and ends a run at a count.
+  function counter_begin(user, run, state) result(stat)
+    class(*), intent(inout) :: user
+    type(clt_policy_run), intent(in) :: run
+    character(*), intent(in), optional :: state
+    integer(c_int) :: stat
+    call clt_policy_set_lr(run, -1d0, stat=user_stat)
+    call expect(user_stat /= 0, 'a rate below 0')
+    stat = 0
+    select type (user)
+    type is (counter)
+      user%resumed = present(state)
+      if (present(state)) read (state, *) user%count
+      user_stat = 0
+      if (user%fails) call clt_error_set(CLT_UNSUPPORTED, 'the counter has had enough', user_stat)
+      stat = user_stat
+    end select
+  end function
+
+  function counter_evaluated(user, run, evaluation) result(stat)
+    class(*), intent(inout) :: user
+    type(clt_policy_run), intent(in) :: run
+    type(clt_evaluation), intent(in) :: evaluation
+    integer(c_int) :: stat
+    type(clt_trainer) :: trainer
+    logical :: found
+    stat = 0
+    call clt_policy_trainer(run, trainer)
+    call expect(clt_trainer_steps(trainer) == evaluation%step, 'the trainer of the run')
+    call expect(clt_evaluation_value(evaluation, 'los', found) == 0 .and. .not. found, 'no such metric')
+    select type (user)
+    type is (counter)
+      user%count = user%count + 1
+      user%loss = clt_evaluation_value(evaluation, 'test_loss', found)
+      call expect(found, 'a metric of the evaluation')
+      call expect(evaluation%epoch == user%count, 'the epoch of the evaluation')
+      call clt_policy_set_lr(run, clt_policy_lr(run) / 2, 'half')
+      if (user%count == 1) call clt_policy_keep(run)
+      if (user%count == user%last) call clt_policy_stop(run, 'the count is reached')
+    end select
+  end function
+
+  function counter_save(user) result(json)
+    class(*), intent(inout) :: user
+    character(:), allocatable :: json
+    character(20) :: text
+    select type (user)
+    type is (counter)
+      write (text, '(i0)') user%count
+      json = trim(text)
+      if (user%cuts) json = json // char(0)
+    end select
+  end function
+
+  ! Destroys all that the run uses.
+  subroutine on_epoch(user, progress)
+    class(*), intent(inout) :: user
+    type(clt_progress), intent(in) :: progress
+    integer :: stat
+    integer(c_int64_t) :: steps
+    character(300) :: message
+    select type (user)
+    type is (everything)
+      user%epochs = user%epochs + 1
+      call clt_trainer_destroy(user%trainer, stat, message)
+      call clt_store_destroy(user%store, stat)
+      call clt_dataset_free(user%data, stat)
+      call clt_policy_destroy(user%policy, stat)
+      call expect((stat == 0) .eqv. (user%epochs == 1), 'destroyed once')
+      user%loss = progress%loss
+      steps = clt_trainer_steps(user%trainer, stat, message)
+      call expect_failure(stat, message, 'clt_trainer_steps: trainer was destroyed')
+    end select
+  end subroutine
+
   subroutine on_policy(user, step, what)
     class(*), intent(inout) :: user
     integer(c_int64_t), intent(in) :: step
@@ -78,6 +167,7 @@ program hooks_test
   use, intrinsic :: iso_c_binding
   use checks
   use hooked
+  use cltrain_core, only: clt_f_live
   implicit none
   integer, parameter :: n = 64, batch = 16
   real(8) :: x(2, n), y(1, n)
@@ -97,6 +187,8 @@ program hooks_test
   call hook()
   call policies()
   call defaults()
+  call own_policy()
+  call destroyed()
   call finish()
 
 contains
@@ -190,6 +282,83 @@ contains
     fit%user => stopped
     call clt_fit(trainer, data, data, fit)
     call expect(stopped == 3 * n / batch .and. clt_trainer_steps(trainer) == stopped, 'a policy ends the run')
+  end subroutine
+
+  ! A policy of the program's own: its state is in the checkpoints.
+  subroutine own_policy()
+    type(clt_fit_options) :: fit
+    type(clt_policy) :: policy
+    type(counter), target :: counts
+    call execute_command_line('rm -rf own-policy')
+    call make()
+    call clt_policy_create('count', policy, counter_begin, counter_evaluated, counter_save, counts)
+    call clt_fit_options_init(fit)
+    fit%epochs = 10
+    fit%checkpoint_dir = 'own-policy'
+    allocate (fit%policies(1))
+    fit%policies(1) = policy
+    counts%last = 2
+    call clt_fit(trainer, data, data, fit)
+    call expect(counts%count == 2 .and. .not. counts%resumed, 'the policy ends the run')
+    call expect(clt_trainer_steps(trainer) == 2 * n / batch, 'the run ends after its second epoch')
+
+    counts = counter()
+    counts%last = 5
+    call make()
+    fit%resume = 1
+    call clt_fit(trainer, data, data, fit)
+    call expect(counts%resumed .and. counts%count == 5, 'the count goes on where the checkpoint has it')
+    call expect(clt_trainer_steps(trainer) == 5 * n / batch, 'the resumed run ends after its fifth epoch')
+    call expect(counts%loss >= 0, 'the loss of the test set')
+
+    counts%fails = .true.
+    call clt_fit(trainer, data, data, fit, stat, message)
+    call expect(stat == CLT_UNSUPPORTED, 'the status of a policy that fails')
+    call expect_failure(stat, message, 'the counter has had enough')
+    counts = counter()
+    counts%cuts = .true.
+    call make()
+    fit%resume = 0
+    fit%epochs = 1
+    call clt_fit(trainer, data, data, fit, stat, message)
+    call expect_failure(stat, message, 'the state of policy count is not JSON')
+    call clt_policy_create('a' // char(0), policy, stat=stat, errmsg=message)
+    call expect_failure(stat, message, 'clt_policy_create: name has char(0) at place 2')
+    call clt_policy_create('nothing', fit%policies(1))
+    call clt_fit(trainer, data, data, fit)
+  end subroutine
+
+  ! A callback destroys everything. The run goes on to its end, and everything is freed then.
+  subroutine destroyed()
+    type(clt_fit_options) :: fit
+    type(clt_watched) :: watched
+    type(everything), target :: all
+    integer(c_int64_t) :: now
+    call make()
+    trainer = clt_trainer()
+    store = clt_store()
+    now = clt_f_live()
+    call make()
+    all%trainer = trainer
+    all%store = store
+    trainer = clt_trainer()
+    store = clt_store()
+    call clt_dataset_create_arrays('line', n, all%data)
+    call clt_dataset_add_array(all%data, 'x', x)
+    call clt_dataset_add_array(all%data, 'y', y)
+    watched%metric = 'loss'
+    call clt_policy_patience(watched, 20, all%policy)
+    call clt_fit_options_init(fit)
+    fit%epochs = 3
+    allocate (fit%policies(1))
+    fit%policies(1) = all%policy
+    fit%on_epoch => on_epoch
+    fit%user => all
+    call clt_fit(all%trainer, all%data, options=fit, stat=stat, errmsg=message)
+    call expect(stat == 0 .and. all%epochs == 3 .and. all%loss > 0, 'the run goes on: ' // message)
+    call clt_fit(all%trainer, all%data, options=fit, stat=stat, errmsg=message)
+    call expect_failure(stat, message, 'clt_fit: trainer was destroyed')
+    call expect(clt_f_live() == now, 'everything was freed')
   end subroutine
 
   ! Defaults of an optimizer change its numbers, and nothing else.
