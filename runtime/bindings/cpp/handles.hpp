@@ -78,6 +78,25 @@ class kept_exception
 #endif
 };
 
+/* Keeps the message of a failure that is reported after an object was destroyed. */
+class kept_message
+{
+  public:
+    kept_message()
+    {
+        std::snprintf(text_, sizeof text_, "%s", clt_error_message());
+    }
+    kept_message(const kept_message &) = delete;
+    kept_message &operator=(const kept_message &) = delete;
+    ~kept_message()
+    {
+        (void)clt_error_set(CLT_OK, text_);
+    }
+
+  private:
+    char text_[1024];
+};
+
 /* What a handle holds: the C object, which is destroyed last, and what must outlive it. */
 using keep = std::vector<std::shared_ptr<const void>>;
 
@@ -89,6 +108,7 @@ template <class T> std::shared_ptr<T> share(T *made, keep others)
 {
     return made ? std::shared_ptr<T>(made,
                                      [others = std::move(others)](T *p) mutable {
+                                         const kept_message message;
                                          destroy<T>()(p);
                                          others.clear();
                                      })

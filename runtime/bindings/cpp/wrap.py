@@ -424,7 +424,7 @@ class Wrapper:
 
     def _held(self):
         """A callback may reset or move a handle. What the call uses lives until it returns."""
-        runs = any(item["kind"] == "handle" and item["type"] == "clt_dataset" or item["kind"] == "struct" and
+        runs = any(item["kind"] == "struct" and
                    any(m["kind"] == "callback" for m in self.api.struct[item["type"]]["members"])
                    for item in self.items.values())
         if not runs or self.created:
