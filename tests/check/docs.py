@@ -153,7 +153,8 @@ def main(root, command):
     headers = [name for folder in INCLUDES for name in os.listdir(os.path.join(root, folder)) if name.endswith(".h")]
     problems = check_readme(root) + check_headers(HEADERS, source.read(root, HEADERS), headers)
     checked = pages(root)
-    sources = source.files(root, ".c", ".h", ".hpp", ".cl", ".clh", ".cmake", ".txt", ".patch", ".sh") + ["CMakeLists.txt"]
+    sources = source.files(root, ".c", ".h", ".hpp", ".f90", ".cl", ".clh", ".cmake", ".txt", ".patch", ".sh") + \
+        ["CMakeLists.txt"]
     known = set().union(*(words_of(source.read(root, path)) for path in sources))
     for page in checked:
         text = source.read(root, page)
