@@ -301,7 +301,7 @@ void destroyed_in_callbacks()
         const auto change = [&] {
             if (mode == 1 || mode == 4)
                 trainer.reset();
-            if (mode == 2)
+            if (mode == 2 && trainer)
                 elsewhere = std::move(trainer);
             if (mode == 3 || mode == 4)
                 data.reset();

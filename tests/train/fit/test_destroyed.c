@@ -21,7 +21,7 @@ typedef struct host {
 static float xs[COUNT * IN];
 static int32_t labels[COUNT];
 
-/* Destroys everything, each time again. */
+/* Destroys everything that the run uses, each time again. */
 static void destroy(host *h, place where)
 {
     if (h->when != where)
@@ -156,11 +156,12 @@ static void replicas(void **state)
     clt_local_options local;
     clt_local_options_init(&local);
     local.every_steps = 2;
+    clt_dataset_free(h.sets[2]);
+    h.sets[2] = NULL;
     ok(clt_local_create(&h.trainer, 1, &local, &h.local));
     const clt_fit_options o = options_of(&h);
     ok(clt_local_fit(h.local, h.sets[0], h.sets[1], &o));
     assert_int_equal(h.epochs, 3);
-    clt_dataset_free(h.sets[2]);
     l.trainer = NULL;
     lab_close(&l);
 }
@@ -178,7 +179,10 @@ static void failures(void **state)
     host h = {.when = ON_STEP};
     lab l = make(&h);
     const int64_t width = IN;
-    clt_dataset_free(h.sets[0]);
+    for (int i = 0; i < 3; i++) {
+        clt_dataset_free(h.sets[i]);
+        h.sets[i] = NULL;
+    }
     ok(clt_dataset_create_callback("gone", COUNT, fails, &h, 1, &h.sets[0]));
     ok(clt_dataset_add_field(h.sets[0], "x", CLT_F32, 1, &width, NULL, CLT_DATA_BORROW, NULL));
     ok(clt_dataset_add_field(h.sets[0], "label", CLT_I32, 0, NULL, NULL, CLT_DATA_BORROW, NULL));
