@@ -114,6 +114,26 @@ class Arguments(support.Case):
                       ("function", clt.set_compile)], [3, "x", [1]])
         self.refused([("weights", lambda v: clt.Dataset.arrays(x=x).set_sample_weights(v))], [1j * np.ones(8), ["a"] * 8])
 
+    def test_layers(self):
+        net = clt.Graph()
+        image, row, words = net.input("image", (2, 8, 8)), net.input("row", (6,)), net.input("words", (5, 4))
+        self.assertEqual(net.linear(row, np.int64(3)).shape, (-1, 3))
+        self.assertEqual(net.conv2d(image, 4, (3, 1), groups=2).shape, (-1, 4, 6, 8))
+        self.refused([("out", lambda v: net.linear(row, v)), ("out", lambda v: net.conv2d(image, v, 3)),
+                      ("hidden", lambda v: net.lstm(words, v))], [1.5, True, 2**70, 1j])
+        self.refused([("kernel", lambda v: net.conv2d(image, 4, v)), ("groups", lambda v: net.conv2d(image, 4, 3, groups=v)),
+                      ("axes", lambda v: net.layer_norm(row, axes=v)), ("layers", lambda v: net.gru(words, 3, layers=v))],
+                     ["a", 1.5, True, 2**70, object()])
+        self.refused([("groups", lambda v: net.conv2d(image, 4, 3, groups=v)), ("axes", lambda v: net.rms_norm(row, axes=v))],
+                     [0, -1])
+        self.refused([("kernel", lambda v: net.conv2d(image, 4, v))], [(3,), (3, 3, 3), ()])
+        self.refused([("operand", lambda v: net.linear(row, v))], ["a", object(), [1]])
+        self.refused([("dropout", lambda v: net.lstm(words, 3, dropout=v))], NO_NUMBER)
+        self.refused([("normal", lambda v: net.parameter("p", (3,), normal=v)),
+                      ("uniform", lambda v: net.parameter("p", (3,), uniform=v))], ["a", (1, 2, 3), True, object()])
+        with self.assertRaisesRegex(clt.InvalidArgumentError, "lstm .*'revers'"):
+            net.lstm(words, 3, revers=True)
+
     def test_counts(self):
         """`count` is for OpenCL buffers. That of arrays is the number of their samples."""
         trainer, x, y = self.trainer, self.x, self.y

@@ -102,6 +102,10 @@ class Buffers(support.Case):
             (lambda: self.trainer.step(x=elsewhere, y=y, count=16), "context"),
             (lambda: self.trainer.step(x=gone, y=y, count=16), "int_ptr"),
             (lambda: self.trainer.step(x=clt.Buffer(x, "i4", (16, 3)), y=y), "x"),
+            (lambda: clt.Dataset.arrays(x=clt.Buffer(x, "f4", (16, 3)), y=self.y), "in host memory: y"),
+            (lambda: clt.Buffer(x, "zz", (1,)), "dtype is 'zz'"), (lambda: clt.Buffer(x, "f4", 3), "shape is 3"),
+            (lambda: clt.Buffer(x, "f4", (1.5,)), "a size of the shape is 1.5"),
+            (lambda: clt.Buffer(x, "f4", (1,), -4), "offset is -4"), (lambda: clt.Buffer(x, "f4", (1,), "a"), "offset is 'a'"),
             (lambda: clt.Buffer(object(), "f4", (1,)), "int_ptr"), (lambda: clt.Devices.adopt(5, 5), "int_ptr"),
         ]
         for call, words in cases:

@@ -281,6 +281,8 @@ class Policies(support.Case):
             (lambda: trainer.fit((x, y), plateau="plateau:2"), "plateau"),
             (lambda: trainer.fit((x, y), plateau={"factro": 2}), "factor"),
             (lambda: trainer.fit((x, y), monitor="loss"), "patience"),
+            (lambda: trainer.fit((x, y), keep_best="min:val_foo", validation=0.1, checkpoint_dir=self.folder), "val_foo"),
+            (lambda: trainer.fit((x, y), patience=3), "val_ needs a validation set"),
             (lambda: trainer.fit([(x[:16], y[:16])], patience=3), "iterable"),
             (lambda: trainer.fit((x, y), patiense=3), "'patience'"),
             (lambda: trainer.fit((x, y), patience="a", validation=0.1), "patience is 'a': it must be an integer"),

@@ -273,6 +273,18 @@ time.sleep(0.5)
 print("end")
 """)
 
+    def test_daemon_in_generator(self):
+        """A thread that nobody waits for is in a generator that never goes on."""
+        self.ends("""
+sys.modules["cltrain._handles"]._EXIT_WAIT = 1
+def batches():
+    yield x[:16], y[:16]
+    time.sleep(1000)
+thread = threading.Thread(target=lambda: trainer.fit(batches), daemon=True)
+thread.start()
+time.sleep(0.5)
+""")
+
     def test_log(self):
         self.ends("clt.set_log(lambda level, line: None, 'debug')\nfloat(trainer.step(x[:16], y[:16]))")
 

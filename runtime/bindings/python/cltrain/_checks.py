@@ -93,6 +93,9 @@ def expect(value, kinds, where, what):
 
 def several(value, where, what):
     """Returns a list of what can be iterated, and is no text."""
-    if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
-        raise failure("invalid_argument", f"{where} is {shown(value)}: it must be {what}")
-    return list(value)
+    if not isinstance(value, (str, bytes)):
+        try:
+            return list(value)
+        except TypeError:
+            pass
+    raise failure("invalid_argument", f"{where} is {shown(value)}: it must be {what}")

@@ -8,6 +8,7 @@ import ctypes
 import os
 import sys
 import threading
+import time
 import weakref
 
 from .errors import failure
@@ -21,8 +22,9 @@ _pinning = threading.Lock()
 inside = threading.local()  # .fill: this thread is in the function of a data set
 _FORKED = ("was made before fork, and a forked process cannot use it: OpenCL's drivers do not work there. "
            "Start processes with multiprocessing.get_context('spawn')")
-# Seconds that the end of the interpreter waits for calls of daemon threads.
+# Seconds that the end of the interpreter waits for calls of daemon threads, all together.
 _EXIT_WAIT = 10.0
+_exit_end = 0.0
 
 
 class Guard:
@@ -64,7 +66,7 @@ class Guard:
             self.anew()
 
     def when_free(self, core):
-        if self.lock.acquire(timeout=_EXIT_WAIT) if _exiting else self.lock.acquire(blocking=False):
+        if self.lock.acquire(timeout=max(0, _exit_end - time.monotonic())) if _exiting else self.lock.acquire(blocking=False):
             try:
                 if self.depth:
                     self.later.append(core)
@@ -212,8 +214,8 @@ def ended(run):
 
 def _begin_exit():
     """Daemon threads may be in `fit`. They are asked to stop, so that objects can be destroyed."""
-    global _exiting
-    _exiting = True
+    global _exiting, _exit_end
+    _exiting, _exit_end = True, time.monotonic() + _EXIT_WAIT
     for run in list(_stops):
         run.stop()
 

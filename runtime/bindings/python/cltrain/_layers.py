@@ -1,16 +1,26 @@
 """Layers: operators that make their own parameters, named and initialised as in PyTorch."""
 import ctypes
 import math
+import numbers
 
 from . import _api
+from ._checks import at_least, number, shown
 from ._lib import check, lib
 from ._operators import OPERANDS, Operators
 from ._options import Options
 from .errors import failure
 
 
-def _several(value, count):
-    return list(value) if isinstance(value, (tuple, list)) else [value] * count
+def _several(value, count, where):
+    values = list(value) if isinstance(value, (tuple, list)) else [value] * count
+    if len(values) != count:
+        raise failure("invalid_argument", f"{where} has {len(values)} sizes: it needs one, or {count}")
+    return [number(size, "int64_t", where) for size in values]
+
+
+def _is_size(value):
+    """Returns whether a number is given, and not a value of the graph."""
+    return isinstance(value, numbers.Number)
 
 
 def weights_of_classes(values, classes):
@@ -18,7 +28,7 @@ def weights_of_classes(values, classes):
     try:
         values = [float(value) for value in values]
     except (TypeError, ValueError):
-        raise failure("invalid_argument", f"class_weights is {values!r}: it needs a number for each of the {classes} "
+        raise failure("invalid_argument", f"class_weights is {shown(values)}: it needs a number for each of the {classes} "
                                           "classes") from None
     if len(values) != classes:
         raise failure("invalid_argument", f"class_weights has {len(values)} numbers: it needs one for each of the {classes} "
@@ -32,7 +42,7 @@ class LayerMethods:
 
     def linear(self, x, out, bias=True, *, name=None):
         """x [.., K] -> [.., out], with NAME.weight [out, K] and NAME.bias [out]."""
-        if not isinstance(out, int):
+        if not _is_size(out):
             return Operators.linear(self, x, out, None if isinstance(bias, bool) else bias, name=name)
         return self._product("linear", x, out, None, bias, name, {})
 
@@ -58,18 +68,21 @@ class LayerMethods:
         return self._product("conv_transpose2d", x, out, kernel, bias, name, attributes)
 
     def _product(self, op, x, out, kernel, bias, name, attributes):
-        if not isinstance(out, int):  # the weight is given, then the bias
+        if not _is_size(out):  # the weight is given, then the bias
             given = kernel if kernel is not None else None if isinstance(bias, bool) else bias
             return getattr(Operators, op)(self, x, out, given, name=name, **attributes)
         if op != "linear" and kernel is None:
             raise failure("invalid_argument", f"{op}: give the size of the kernel")
+        out = number(out, "int64_t", "out")
+        groups = at_least(1, attributes.get("groups", 1), "int", "groups")
         letters = dict(OPERANDS[op])
         name, sizes = name or self._name(op), x.shape
         of_x = letters["x"]
         if len(sizes) != len(of_x) if of_x[0] != "*" else not sizes:
             raise failure("shape", f"{op} '{name}': x has {len(sizes)} dimensions, the batch among them, and must have "
                                    f"{len(of_x)}")
-        kernels = iter(_several(kernel, sum(letter in "ijk" for letter in letters["weight"])))
+        axes = sum(letter in "ijk" for letter in letters["weight"])  # of the kernel
+        kernels = iter(_several(kernel, axes, "kernel") if axes else ())
         shape = []
         for letter in letters["weight"]:
             if letter in of_x:
@@ -77,7 +90,7 @@ class LayerMethods:
             else:
                 shape.append(out if letter == "o" else next(kernels))
         if op != "linear":
-            shape[1] //= attributes.get("groups", 1)
+            shape[1] //= groups
         bound = 1 / math.sqrt(max(1, math.prod(shape[1:])))  # PyTorch's: one over the root of the fan in
         weight = self.parameter(f"{name}.weight", shape, uniform=bound)
         vector = self.parameter(f"{name}.bias", (out,), uniform=bound) if bias else None
@@ -86,7 +99,7 @@ class LayerMethods:
     def layer_norm(self, x, weight=None, bias=None, *, axes=1, eps=1e-5, name=None):
         """Normalises the last `axes` axes, with NAME.weight and NAME.bias."""
         if weight is None:
-            name = name or self._name("layer_norm")
+            name, axes = name or self._name("layer_norm"), at_least(1, axes, "int", "axes")
             shape = x.shape[-axes:]
             weight = self.parameter(f"{name}.weight", shape, 1.0)
             bias = self.parameter(f"{name}.bias", shape)
@@ -95,7 +108,7 @@ class LayerMethods:
     def rms_norm(self, x, weight=None, *, axes=1, eps=None, name=None):
         """Divides by the root mean square of the last `axes` axes, with NAME.weight."""
         if weight is None:
-            name = name or self._name("rms_norm")
+            name, axes = name or self._name("rms_norm"), at_least(1, axes, "int", "axes")
             weight = self.parameter(f"{name}.weight", x.shape[-axes:], 1.0)
         return Operators.rms_norm(self, x, weight, axes=axes, eps=eps, name=name)
 
@@ -131,7 +144,7 @@ class LayerMethods:
 
     def embedding(self, indices, count, width=None, *, padding_idx=None, name=None):
         """indices [..] i32 -> [.., width], with NAME.weight [count, width]."""
-        if isinstance(count, int):
+        if _is_size(count):
             if width is None:
                 raise failure("invalid_argument", "embedding: give the number of rows and their width")
             name = name or self._name("embedding")
@@ -140,15 +153,15 @@ class LayerMethods:
 
     def lstm(self, x, hidden, *operands, layers=1, bidirectional=False, dropout=0.0, name=None, **attributes):
         """x [B, T, I] -> [B, T, directions * hidden], with the parameters of torch.nn.LSTM (batch_first)."""
-        if not isinstance(hidden, int):
+        if not _is_size(hidden):
             return Operators.lstm(self, x, hidden, *operands, name=name, **attributes)
-        return self._recurrent(lib.clt_layer_lstm, "lstm", x, hidden, layers, bidirectional, dropout, name)
+        return self._recurrent(lib.clt_layer_lstm, "lstm", x, hidden, layers, bidirectional, dropout, name, operands, attributes)
 
     def gru(self, x, hidden, *operands, layers=1, bidirectional=False, dropout=0.0, name=None, **attributes):
         """x [B, T, I] -> [B, T, directions * hidden], with the parameters of torch.nn.GRU (batch_first)."""
-        if not isinstance(hidden, int):
+        if not _is_size(hidden):
             return Operators.gru(self, x, hidden, *operands, name=name, **attributes)
-        return self._recurrent(lib.clt_layer_gru, "gru", x, hidden, layers, bidirectional, dropout, name)
+        return self._recurrent(lib.clt_layer_gru, "gru", x, hidden, layers, bidirectional, dropout, name, operands, attributes)
 
     def cross_entropy(self, logits, labels, *, label_smoothing=0.0, ignore_index=-100, class_weights=None, name=None):
         """Sum of the cross entropies of softmax(logits) over axis 1 and the labels [..] i32; weight: the number of labels
@@ -173,9 +186,15 @@ class LayerMethods:
             raise failure("shape", f"class_weights need logits [P, C], not {logits!r}")
         return logits.shape[1]
 
-    def _recurrent(self, function, op, x, hidden, layers, bidirectional, dropout, name):
-        settings = _api.clt_layer_recurrent(hidden=hidden, layers=layers, bidirectional=int(bidirectional),
-                                            dropout=dropout)
+    def _recurrent(self, function, op, x, hidden, layers, bidirectional, dropout, name, operands, attributes):
+        if operands or attributes:
+            unknown = f"'{next(iter(attributes))}'" if attributes else "further operands"
+            raise failure("invalid_argument", f"{op} with parameters of its own has no use for {unknown}")
+        settings = _api.clt_layer_recurrent()
+        for member, value in (("hidden", hidden), ("layers", layers), ("bidirectional", bidirectional),
+                              ("dropout", dropout)):
+            c_type = _api.MEMBERS["clt_layer_recurrent"][member][1]
+            setattr(settings, member, number(value, c_type, member, flag=member == "bidirectional"))
         made = function(self._core.use(), self._pointer(x), name or self._name(op), ctypes.byref(settings))
         if not made and not lib.clt_graph_status(self._core.use()):
             raise failure("invalid_argument", f"{op}: {layers} layers of {hidden} units are not possible")

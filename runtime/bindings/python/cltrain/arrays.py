@@ -4,6 +4,7 @@ import ctypes
 import numpy as np
 
 from . import _api, _dlpack
+from ._checks import at_least, several, shown
 from ._lib import check, lib
 from .errors import failure
 
@@ -147,7 +148,13 @@ class Buffer:
 
     def __init__(self, memory, dtype, shape, offset=0):
         _int_ptr(memory, "the buffer")
-        self.base_data, self.dtype, self.shape, self.offset = memory, np.dtype(dtype), tuple(shape), offset
+        try:
+            self.dtype = np.dtype(dtype)
+        except TypeError:
+            raise failure("invalid_argument", f"dtype is {shown(dtype)}: it must be a type of NumPy, such as \"f4\"") from None
+        self.shape = tuple(at_least(0, size, "int64_t", "a size of the shape")
+                           for size in several(shape, "shape", "a tuple of integers"))
+        self.base_data, self.offset = memory, at_least(0, offset, "int64_t", "offset")
         strides, size = [], self.dtype.itemsize
         for extent in reversed(self.shape):
             strides.insert(0, size)

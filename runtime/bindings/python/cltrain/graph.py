@@ -88,10 +88,9 @@ def _sizes(shape):
     return [number(size, "int64_t", "a size of the shape") for size in several(shape, "shape", "a tuple of integers")]
 
 
-def _pair(given):
+def _pair(given, where="a loss or metric", what="(sum, weight), as cross_entropy, mse and correct return them"):
     if not isinstance(given, (tuple, list)) or len(given) != 2:
-        raise failure("invalid_argument", f"a loss or metric is {shown(given)}: it must be (sum, weight), as cross_entropy, "
-                                          "mse and correct return them")
+        raise failure("invalid_argument", f"{where} is {shown(given)}: it must be {what}")
     return given
 
 
@@ -353,7 +352,7 @@ def _init(init, uniform, normal):
         uniform = number(uniform, "double", "uniform")
         return _api.clt_init(_api.CLT_INIT_UNIFORM, uniform, 0)
     if normal is not None:
-        mean, deviation = normal if isinstance(normal, (tuple, list)) else (0, normal)
+        mean, deviation = _pair(normal, "normal", "(mean, deviation)") if isinstance(normal, (tuple, list)) else (0, normal)
         mean, deviation = number(mean, "double", "normal"), number(deviation, "double", "normal")
         return _api.clt_init(_api.CLT_INIT_NORMAL, mean, deviation)
     init = number(init, "double", "init")
