@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the goldens of LeNet's parity with PyTorch: snapshots and trajectories. Format and rules: README.md beside.
 
-    make_lenet.py [--data DIR] [--out DIR] [--check | --strays] [--only PATTERN]
+    make_lenet.py [--data DIR] [--out DIR] [--file NAME | --check | --strays] [--only PATTERN]
 
 --check recomputes every stored f64 number from the stored weights and compares instead of writing. --strays runs PyTorch
 in f32 three more times for each trajectory, with each batch in a random order, and prints how much of the allowed
@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from lenet import LeNet, PARAMETERS, batch_of, load_fashion_mnist, loss_and_gradient, mask_labels, versions
+from optimizers import Lion, Muon
 from safetensors_file import load, save
 
 SEED = 1
@@ -25,11 +26,28 @@ SNAPSHOT_STEPS = [0, 20, 60, 150, 400]
 # Gradients with an odd batch and ignored labels are stored for these snapshots only, to keep the folder small.
 SNAPSHOT_IGNORE_STEPS = [20, 150]
 CASES = {"b256": (256, False), "b257": (257, False), "b257i": (257, True)}
+MUON = dict(lr=0.02, momentum=0.95, adamw_lr=1e-3, betas=(0.9, 0.95), eps=1e-10)
 OPTIMIZERS = {
-    "sgd": dict(lr=0.2),
-    "momentum": dict(lr=0.02, momentum=0.9, weight_decay=5e-4),
-    "adamw": dict(lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01),
-}
+    "sgd": (torch.optim.SGD, dict(lr=0.2)),
+    "momentum": (torch.optim.SGD, dict(lr=0.02, momentum=0.9, weight_decay=5e-4)),
+    "adamw": (torch.optim.AdamW, dict(lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)),
+    "rmsprop": (torch.optim.RMSprop, dict(lr=1e-4, alpha=0.99, eps=1e-8)),
+    "rmsprop-centered": (torch.optim.RMSprop, dict(lr=1e-4, alpha=0.95, eps=1e-3, momentum=0.9, weight_decay=5e-4, centered=True)),
+    "adagrad": (torch.optim.Adagrad, dict(lr=0.004, eps=1e-10, lr_decay=0.01, weight_decay=5e-4)),
+    "lion": (Lion, dict(lr=3e-4, betas=(0.9, 0.99), weight_decay=0.1)),
+    "muon": (Muon, MUON),
+    "muon-match": (Muon, dict(MUON, lr=2e-3, weight_decay=0.1, match=True)),
+}  # fmt: skip
+# The runs of each file, and the most steps of a run.
+TRAJECTORIES = {
+    "lenet_trajectories": [f"{name}.{case}" for name in ("sgd", "momentum", "adamw") for case in CASES],
+    "lenet_optimizers": ["rmsprop.b256", "rmsprop-centered.b257i", "adagrad.b257", "lion.b256", "muon.b256",
+                         "muon-match.b257i"],
+}  # fmt: skip
+MOST_STEPS = {"lenet_trajectories": 150, "lenet_optimizers": 40}
+# The numbers of RUN.hyper; the first six in lenet_trajectories.
+HYPER = ["lr", "momentum", "weight_decay", "beta1", "beta2", "eps", "alpha", "centered", "lr_decay",
+         "initial_accumulator_value", "adamw_lr", "match"]  # fmt: skip
 SPLITS = [1, 2, 4]
 THREADS = [1, 2]
 KINK_MARGIN = 8
@@ -37,7 +55,6 @@ CANDIDATES = 2000
 ENVELOPE_END = 1e-3
 MIN_STEPS = 20
 ULP_RUNS = 6
-MAX_STEPS = 150
 
 
 def make_model(weights, dtype):
@@ -49,9 +66,16 @@ def make_model(weights, dtype):
 
 
 def make_optimizer(name, model):
-    kind = torch.optim.AdamW if name == "adamw" else torch.optim.SGD
+    kind, settings = OPTIMIZERS[name]
+    if kind is Lion:
+        return kind(model.parameters(), **settings)
+    if kind is Muon:
+        # The last matrix gets AdamW, as the page of Muon says.
+        last = [model.fc2.weight]
+        others = [p for p in model.parameters() if p is not last[0]]
+        return kind([dict(params=others), dict(params=last, adamw=True)], **settings)
     # One tensor at a time: the arithmetic of PyTorch's documentation without fused kernels.
-    return kind(model.parameters(), foreach=False, **OPTIMIZERS[name])
+    return kind(model.parameters(), foreach=False, **settings)
 
 
 def initial_weights():
@@ -152,8 +176,8 @@ def run(data, weights, name, case, dtype, splits, steps, stop=None, memory_forma
 
 def find_envelope(data, weights, name, case, golden):
     """Running maximum of |f32 loss - f64 loss| over splits and threads, until it passes ENVELOPE_END."""
-    envelope = np.zeros(MAX_STEPS)
-    end = MAX_STEPS
+    end = len(golden)
+    envelope = np.zeros(end)
 
     def past(step, loss):
         envelope[step] = max(envelope[step], abs(loss - golden[step]))
@@ -194,15 +218,14 @@ def find_kernel_envelope(data, weights, name, case, golden, envelope):
     return np.maximum.accumulate(deviation)
 
 
-def make_trajectory(data, weights, name, case):
-    golden = run(data, weights, name, case, torch.float64, 1, MAX_STEPS)
+def make_trajectory(data, weights, name, case, numbers, steps):
+    golden = run(data, weights, name, case, torch.float64, 1, steps)
     envelope = find_envelope(data, weights, name, case, golden)
     kernel_envelope = find_kernel_envelope(data, weights, name, case, golden, envelope)
     end = len(envelope)
-    settings = OPTIMIZERS[name]
-    betas = settings.get("betas", (0.0, 0.0))
-    hyper = [settings["lr"], settings.get("momentum", 0.0), settings.get("weight_decay", 0.0), *betas,
-             settings.get("eps", 0.0)]  # fmt: skip
+    settings = dict(OPTIMIZERS[name][1])
+    settings["beta1"], settings["beta2"] = settings.get("betas", (0.0, 0.0))
+    hyper = [float(settings.get(key, 0.0)) for key in numbers]
     count, ignore = CASES[case]
     print(f"trajectory {name} {case}: {end} steps, loss {golden[0]:.6f} -> {golden[end - 1]:.6f}, envelope (kernels') "
           f"at steps 1, 10, 19, {end - 1}: "
@@ -214,6 +237,17 @@ def make_trajectory(data, weights, name, case):
         "hyper": np.array(hyper, np.float64),
         "batch": np.array([0, count, int(ignore)], np.int32),
     }
+
+
+def make_trajectories(data, start, metadata, file, out):
+    tensors = {}
+    numbers = HYPER[:6] if file == "lenet_trajectories" else HYPER
+    for which in TRAJECTORIES[file]:
+        for key, array in make_trajectory(data, start, *which.split("."), numbers, MOST_STEPS[file]).items():
+            tensors[f"{which}.{key}"] = array
+    about = dict(metadata, start="lenet_snapshot_000.safetensors",
+                 splits=str(SPLITS), threads=str(THREADS), envelope="absolute, running maximum")  # fmt: skip
+    save(os.path.join(out, file + ".safetensors"), tensors, about)
 
 
 def check_close(what, got, want, limit):
@@ -240,14 +274,12 @@ def check(data, out, only):
                 check_close(f"{file} {case}.grad.{name}", golden[name], tensors[case + ".grad." + name], 1e-7)
         if step == 0:
             start = weights
-    tensors, _ = load(os.path.join(out, "lenet_trajectories.safetensors"))
-    for name in OPTIMIZERS:
-        for case in CASES:
-            if not fnmatch.fnmatch(f"{name}.{case}", only):
-                continue
-            want = tensors[f"{name}.{case}.loss"]
-            got = run(data, start, name, case, torch.float64, 1, len(want))
-            check_close(f"{name}.{case}.loss", got, want, 1e-9)
+    for file, runs in TRAJECTORIES.items():
+        tensors, _ = load(os.path.join(out, file + ".safetensors"))
+        for which in fnmatch.filter(runs, only):
+            want = tensors[which + ".loss"]
+            got = run(data, start, *which.split("."), torch.float64, 1, len(want))
+            check_close(which + ".loss", got, want, 1e-9)
     print("every stored f64 number was found again")
 
 
@@ -255,12 +287,11 @@ def strays(data, out, only):
     """How much of 1e-5 + 4 x envelope other f32 runs use: oneDNN, channels last, PyTorch's own kernels."""
     tensors, _ = load(os.path.join(out, "lenet_snapshot_000.safetensors"))
     start = {n: tensors["param." + n] for n in PARAMETERS}
-    tensors, _ = load(os.path.join(out, "lenet_trajectories.safetensors"))
-    for name in OPTIMIZERS:
-        for case in CASES:
-            if not fnmatch.fnmatch(f"{name}.{case}", only):
-                continue
-            golden, narrow, wide = (tensors[f"{name}.{case}.{k}"] for k in ("loss", "envelope", "kernel_envelope"))
+    for file, runs in TRAJECTORIES.items():
+        tensors, _ = load(os.path.join(out, file + ".safetensors"))
+        for which in fnmatch.filter(runs, only):
+            name, case = which.split(".")
+            golden, narrow, wide = (tensors[f"{which}.{k}"] for k in ("loss", "envelope", "kernel_envelope"))
             for seed, kind in enumerate(("oneDNN", "channels last", "own kernels")):
                 memory_format = torch.channels_last if kind == "channels last" else torch.contiguous_format
                 with torch.backends.mkldnn.flags(enabled=kind != "own kernels"):
@@ -279,6 +310,7 @@ def main():
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--strays", action="store_true")
     parser.add_argument("--only", default="*", help="trajectories to check, for example sgd.*")
+    parser.add_argument("--file", choices=TRAJECTORIES, help="makes only these trajectories")
     options = parser.parse_args()
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(THREADS[-1])
@@ -291,19 +323,16 @@ def main():
         return
     metadata = versions()
     metadata["parameters"] = json.dumps(PARAMETERS)
+    start = initial_weights()
+    if options.file:
+        make_trajectories(data, start, metadata, options.file, options.out)
+        return
     for step, weights in snapshot_weights(data).items():
         about = dict(metadata, step=str(step), run="sgd lr 0.2 batch 256 in file order, f32")
         save(os.path.join(options.out, f"lenet_snapshot_{step:03d}.safetensors"),
              make_snapshot(data, step, weights), about)  # fmt: skip
-    tensors = {}
-    start = initial_weights()
-    for name in OPTIMIZERS:
-        for case in CASES:
-            for key, array in make_trajectory(data, start, name, case).items():
-                tensors[f"{name}.{case}.{key}"] = array
-    about = dict(metadata, start="lenet_snapshot_000.safetensors",
-                 splits=str(SPLITS), threads=str(THREADS), envelope="absolute, running maximum")  # fmt: skip
-    save(os.path.join(options.out, "lenet_trajectories.safetensors"), tensors, about)
+    for file in TRAJECTORIES:
+        make_trajectories(data, start, metadata, file, options.out)
 
 
 if __name__ == "__main__":

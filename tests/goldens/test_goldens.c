@@ -139,6 +139,30 @@ static void test_snapshots(void **state)
     assert_int_equal(found, 7);
 }
 
+/* Checks a run, and returns its settings. */
+static const double *check_trajectory(const clt_tensors *golden, const char *run, int numbers,
+                                      int most)
+{
+    const int64_t steps = golden_count(golden_find(golden, run, "loss"));
+    const double *loss = golden_f64(golden, run, "loss", steps);
+    const double *envelope = golden_f64(golden, run, "envelope", steps);
+    const double *kernels = golden_f64(golden, run, "kernel_envelope", steps);
+    const double *hyper = golden_f64(golden, run, "hyper", numbers);
+    const int32_t *batch = golden_i32(golden, run, "batch", 3);
+    const char *kind = strchr(run, '.') + 1;
+    assert_true(steps >= 20 && steps <= most);
+    assert_true(steps == most || envelope[steps - 1] > 1e-3);
+    assert_true(loss[0] > 2.2 && loss[0] < 2.4);
+    assert_true(hyper[0] > 0);
+    assert_int_equal(batch[1], strcmp(kind, "b256") ? 257 : 256);
+    assert_int_equal(batch[2], !strcmp(kind, "b257i"));
+    for (int64_t i = 1; i < steps; i++) {
+        assert_true(envelope[i] >= envelope[i - 1] && kernels[i] >= envelope[i]);
+        assert_true(i < 20 || envelope[i - 1] <= 1e-3);
+    }
+    return hyper;
+}
+
 static void test_trajectories(void **state)
 {
     static const char *const optimizers[] = {"sgd", "momentum", "adamw"};
@@ -148,22 +172,26 @@ static void test_trajectories(void **state)
         for (int c = 0; c < 3; c++) {
             char run[64];
             snprintf(run, sizeof run, "%s.%s", optimizers[o], cases[c]);
-            int64_t steps = golden_count(golden_find(golden, run, "loss"));
-            const double *loss = golden_f64(golden, run, "loss", steps);
-            const double *envelope = golden_f64(golden, run, "envelope", steps);
-            const double *kernels = golden_f64(golden, run, "kernel_envelope", steps);
-            const int32_t *batch = golden_i32(golden, run, "batch", 3);
-            assert_true(steps >= 20 && steps <= 150);
-            assert_true(steps == 150 || envelope[steps - 1] > 1e-3);
-            assert_true(loss[0] > 2.2 && loss[0] < 2.4);
-            assert_true(golden_f64(golden, run, "hyper", 6)[0] > 0);
-            assert_int_equal(batch[1], c == 0 ? 256 : 257);
-            assert_int_equal(batch[2], c == 2);
-            for (int64_t i = 1; i < steps; i++) {
-                assert_true(envelope[i] >= envelope[i - 1] && kernels[i] >= envelope[i]);
-                assert_true(i < 20 || envelope[i - 1] <= 1e-3);
-            }
+            check_trajectory(golden, run, 6, 150);
         }
+    }
+    clt_tensors_close(golden);
+}
+
+static void test_optimizers(void **state)
+{
+    static const char *const runs[] = {"rmsprop.b256", "rmsprop-centered.b257i",
+                                       "adagrad.b257", "lion.b256",
+                                       "muon.b256",    "muon-match.b257i"};
+    (void)state;
+    clt_tensors *golden = golden_open("lenet_optimizers.safetensors");
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        const double *hyper = check_trajectory(golden, runs[i], 12, 40);
+        assert_int_equal(hyper[6] > 0, !strncmp(runs[i], "rmsprop", 7));
+        assert_int_equal(hyper[7] > 0, i == 1);
+        assert_int_equal(hyper[8] > 0, !strncmp(runs[i], "adagrad", 7));
+        assert_int_equal(hyper[10] > 0, !strncmp(runs[i], "muon", 4));
+        assert_int_equal(hyper[11] > 0, i == 5);
     }
     clt_tensors_close(golden);
 }
@@ -221,6 +249,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_snapshots),
         cmocka_unit_test(test_trajectories),
+        cmocka_unit_test(test_optimizers),
         cmocka_unit_test(test_operators),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -65,6 +65,7 @@ static void trajectories_stay_in_the_envelope(void **state)
     assert_true(ended == first);
     follow(devices, "adamw", "b257i", 2, compare_ranks, &worst);
     follow(devices, "momentum", "b257", 1, compare_ranks, &worst);
+    follow_run(devices, "lenet_optimizers.safetensors", "muon.b256", 1, compare_ranks, &worst);
     if (parity_world->rank == 0)
         printf("    worst deviation of a loss: %.2f of the limit\n", worst);
 }

@@ -165,31 +165,58 @@ static void load_training_set(void)
     clt_dataset_free(set);
 }
 
-static clt_trainer_options options_of(const char *optimizer, const double *hyper, int64_t batch)
+/* The numbers of a run, in the order of `hyper` in the goldens. lenet_trajectories has six. */
+enum {
+    LR,
+    MOMENTUM,
+    DECAY,
+    BETA1,
+    BETA2,
+    EPSILON,
+    ALPHA,
+    CENTERED,
+    LR_DECAY,
+    INITIAL,
+    ADAMW_LR,
+    MATCH,
+    NUMBERS
+};
+
+/* The optimizer's name is that of the run, up to a hyphen. */
+static clt_trainer_options options_of(const char *run, const double *hyper, bool all, int64_t batch)
 {
+    char name[64];
     clt_trainer_options options;
     clt_trainer_options_init(&options);
-    ok(clt_optimizer_parse(optimizer, &options.optimizer));
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(run, "-."), run);
+    ok(clt_optimizer_parse(name, &options.optimizer));
     options.batch = batch;
-    options.lr = hyper[0];
-    options.momentum = hyper[1];
-    options.weight_decay = hyper[2];
-    if (hyper[3] > 0) {
-        options.beta1 = hyper[3];
-        options.beta2 = hyper[4];
-        options.epsilon = hyper[5];
+    options.lr = hyper[LR];
+    options.momentum = hyper[MOMENTUM];
+    options.weight_decay = hyper[DECAY];
+    if (hyper[BETA1] > 0) {
+        options.beta1 = hyper[BETA1];
+        options.beta2 = hyper[BETA2];
     }
+    if (hyper[EPSILON] > 0)
+        options.epsilon = hyper[EPSILON];
+    if (!all)
+        return options;
+    options.alpha = hyper[ALPHA];
+    options.centered = hyper[CENTERED] > 0;
+    options.lr_decay = hyper[LR_DECAY];
+    options.initial_accumulator = hyper[INITIAL];
+    options.adamw_lr = hyper[ADAMW_LR];
+    options.muon_scale = hyper[MATCH] > 0 ? CLT_MUON_MATCH_RMS_ADAMW : CLT_MUON_ORIGINAL;
     return options;
 }
 
-/* Trains a run and compares its losses. Calls `after` (may be NULL) at the end. */
-static void follow(const char *devices, const char *optimizer, const char *kind, int accumulate,
-                   void (*after)(lab *l), double *worst)
+/* Trains a run of a file and compares its losses. Calls `after` (may be NULL) at the end. */
+static void follow_run(const char *devices, const char *file, const char *run, int accumulate,
+                       void (*after)(lab *l), double *worst)
 {
     clt_tensors *start = golden_open("lenet_snapshot_000.safetensors");
-    clt_tensors *golden = golden_open("lenet_trajectories.safetensors");
-    char run[64];
-    snprintf(run, sizeof run, "%s.%s", optimizer, kind);
+    clt_tensors *golden = golden_open(file);
     const int32_t *shape = golden_i32(golden, run, "batch", 3);
     const int64_t batch = shape[1], all = golden_count(golden_find(golden, run, "loss"));
     const int64_t steps = parity_steps && parity_steps < all ? parity_steps : all;
@@ -198,7 +225,10 @@ static void follow(const char *devices, const char *optimizer, const char *kind,
      * equal kernels round alike, and differ far less from each other than from any other
      * program. */
     const double *envelope = golden_f64(golden, run, "kernel_envelope", all);
-    clt_trainer_options options = options_of(optimizer, golden_f64(golden, run, "hyper", 6), batch);
+    const int64_t numbers = golden_count(golden_find(golden, run, "hyper"));
+    assert_true(numbers == EPSILON + 1 || numbers == NUMBERS);
+    clt_trainer_options options =
+        options_of(run, golden_f64(golden, run, "hyper", numbers), numbers == NUMBERS, batch);
     options.accumulate = accumulate;
     lab l = lab_open(devices, &options, start);
     int32_t labels[MOST];
@@ -222,6 +252,15 @@ static void follow(const char *devices, const char *optimizer, const char *kind,
     lab_close(&l);
     clt_tensors_close(golden);
     clt_tensors_close(start);
+}
+
+/* Trains a run of lenet_trajectories. */
+static void follow(const char *devices, const char *optimizer, const char *kind, int accumulate,
+                   void (*after)(lab *l), double *worst)
+{
+    char run[64];
+    snprintf(run, sizeof run, "%s.%s", optimizer, kind);
+    follow_run(devices, "lenet_trajectories.safetensors", run, accumulate, after, worst);
 }
 
 #endif

@@ -39,6 +39,8 @@ clt_test_on_oclgrind(train.device_data UNOPTIMIZED)
 if(TEST oclgrind.train.device_data)
     set_tests_properties(oclgrind.train.device_data oclgrind.train.predictor PROPERTIES TIMEOUT 1200)
 endif()
+clt_test_on_vendor(train.parity intel)
+set_tests_properties(vendor.train.parity PROPERTIES TIMEOUT 1200)
 clt_add_test(vendor.train.parity.mixed test_train_parity)
 set_tests_properties(vendor.train.parity.mixed PROPERTIES LABELS vendor TIMEOUT 1200
     ENVIRONMENT "CLT_TEST_DEVICES=pocl@1,intel")

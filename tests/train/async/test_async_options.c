@@ -54,6 +54,9 @@ static void test_other_ways_to_divide_are_refused(void **state)
     t.virtual_shards = 4;
     assert_refused(clt_async_check(&o, &t), CLT_UNSUPPORTED, "leave out virtual_shards");
     clt_trainer_options_init(&t);
+    t.optimizer = CLT_MUON;
+    assert_refused(clt_async_check(&o, &t), CLT_UNSUPPORTED, "muon needs whole matrices");
+    clt_trainer_options_init(&t);
     t.world = &world;
     assert_refused(clt_async_check(&o, &t), CLT_UNSUPPORTED, "without mpiexec");
 }

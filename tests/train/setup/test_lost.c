@@ -14,12 +14,13 @@ static float xs[MOST * IN];
 static int32_t labels[MOST];
 
 static int64_t shards; /* virtual */
+static clt_optimizer shared_kind = CLT_MOMENTUM;
 
 static lab lab_open(const char *devices, const double *weights)
 {
     clt_trainer_options options;
     clt_trainer_options_init(&options);
-    options.optimizer = CLT_MOMENTUM;
+    options.optimizer = shared_kind;
     options.batch = BATCH;
     options.weights = weights;
     options.virtual_shards = shards;
@@ -108,11 +109,11 @@ static void the_others_go_on(void **state)
 }
 
 /* The bits are those of any number of devices, so also of one that becomes smaller. */
-static void virtual_shards_keep_their_bits(void **state)
+static void virtual_shards_with(clt_optimizer kind)
 {
     static const char *const devices[] = {"cpu/2", "cpu/2,cpu@1"};
     float alone[WIDE * IN], ended[WIDE * IN];
-    (void)state;
+    shared_kind = kind;
     shards = 4;
     const course want = run_fit("cpu@1", NULL, NULL, alone);
     for (int list = 0; list < 2; list++)
@@ -126,6 +127,14 @@ static void virtual_shards_keep_their_bits(void **state)
             assert_memory_equal(ended, alone, sizeof ended);
         }
     shards = 0;
+    shared_kind = CLT_MOMENTUM;
+}
+
+static void virtual_shards_keep_their_bits(void **state)
+{
+    (void)state;
+    virtual_shards_with(CLT_MOMENTUM);
+    virtual_shards_with(CLT_MUON);
 }
 
 /* A device failed after all other devices but one had updated. */

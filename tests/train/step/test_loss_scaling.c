@@ -50,6 +50,110 @@ static void skipped_steps_change_nothing(void **state)
     optimizers_on(clt_test_devices("pocl/2"));
 }
 
+/* The optimizers, with options that use all that they keep. */
+static const struct {
+    clt_optimizer optimizer;
+    int centered;
+    double lr, momentum, weight_decay;
+} kinds[] = {{CLT_SGD, 0, 1e-5, 0, 0.1},       {CLT_NESTEROV, 0, 1e-5, 0.5, 0},
+             {CLT_ADAMW, 0, 1e-4, 0, 0.1},     {CLT_RMSPROP, 0, 1e-4, 0, 0},
+             {CLT_RMSPROP, 1, 1e-4, 0.5, 0.1}, {CLT_ADAGRAD, 0, 1e-3, 0, 0.1},
+             {CLT_LION, 0, 1e-4, 0, 0.1},      {CLT_MUON, 0, 1e-3, 0.5, 0.1}};
+enum { KINDS = sizeof kinds / sizeof *kinds, KEPT_MOST = 3, GOOD_STEPS = 3 };
+
+static clt_trainer_options options_of_kind(int kind)
+{
+    clt_trainer_options o = options_for(CLT_F16, 1);
+    ok(clt_optimizer_defaults(kinds[kind].optimizer, &o));
+    o.lr = kinds[kind].lr;
+    o.momentum = kinds[kind].momentum;
+    o.weight_decay = kinds[kind].weight_decay;
+    o.centered = kinds[kind].centered;
+    o.lr_decay = o.optimizer == CLT_ADAGRAD ? 0.25 : 0;
+    o.initial_accumulator = o.optimizer == CLT_ADAGRAD ? 0.5 : 0;
+    if (o.optimizer == CLT_MUON)
+        o.muon_adamw = "b"; /* so that w is a matrix, although it is the last */
+    return o;
+}
+
+/* The parameters, and what the optimizer keeps of them. */
+typedef struct kept {
+    float w[1 + KEPT_MOST][WEIGHTS], b[1 + KEPT_MOST][OUT];
+} kept;
+
+static kept kept_of(const lab *l)
+{
+    kept k = {0};
+    ok(clt_store_get(l->store, "w", k.w[0], sizeof *k.w));
+    ok(clt_store_get(l->store, "b", k.b[0], sizeof *k.b));
+    for (int s = 0; clt_trainer_slot_name(l->trainer, s); s++) {
+        assert_true(s < KEPT_MOST);
+        ok(clt_trainer_slot_get(l->trainer, s, "w", k.w[1 + s], sizeof *k.w));
+        ok(clt_trainer_slot_get(l->trainer, s, "b", k.b[1 + s], sizeof *k.b));
+    }
+    return k;
+}
+
+/* Runs good steps. Skipped steps before them change no bit. Returns the scale of the last step. */
+static float run_good_steps(lab *l, int32_t *skipped)
+{
+    clt_step_result r;
+    const int32_t before = *skipped;
+    for (int good = 0; good < GOOD_STEPS; good += r.finite) {
+        const kept was = kept_of(l);
+        r = run_step(l);
+        const kept is = kept_of(l);
+        assert_int_equal(!memcmp(&was, &is, sizeof is), !r.finite);
+        *skipped = (int32_t)r.skipped;
+        assert_true(*skipped < before + SKIPS_MOST);
+    }
+    return (float)r.loss_scale;
+}
+
+/* A run with skipped steps, at its begin and in its middle, gives the bits of a run that has the
+ * right scales from the start. */
+static void each_optimizer_on(const char *list)
+{
+    make_data(0x1p-4F);
+    for (int k = 0; k < KINDS; k++) {
+        const clt_trainer_options o = options_of_kind(k);
+        const float high = 0x1p24F;
+        float scales[2];
+        int32_t skipped = 0, none = 0;
+        lab l = open_lab(list, &o);
+        scales[0] = run_good_steps(&l, &skipped);
+        const int32_t first = skipped;
+        ok(clt_trainer_set_scaling(l.trainer, &(clt_scaling){.scale = high, .skipped = skipped}));
+        scales[1] = run_good_steps(&l, &skipped);
+        assert_true(first > 0 && skipped > first);
+        const kept want = kept_of(&l);
+        lab_close(&l);
+        l = open_lab(list, &o);
+        for (int part = 0; part < 2; part++) {
+            ok(clt_trainer_set_scaling(l.trainer, &(clt_scaling){.scale = scales[part]}));
+            assert_true(run_good_steps(&l, &none) == scales[part]);
+        }
+        assert_int_equal(none, 0);
+        const kept have = kept_of(&l);
+        if (memcmp(&want, &have, sizeof have))
+            fail_msg("%s on %s: skipped steps changed the run", clt_optimizer_name(o.optimizer),
+                     list);
+        if (l.n > 1)
+            ok(clt_store_check(l.store));
+        lab_close(&l);
+    }
+}
+
+static void skipped_steps_of_each_optimizer(void **state)
+{
+    (void)state;
+    each_optimizer_on(clt_test_devices("pocl"));
+    as_gpu = true;
+    each_optimizer_on(clt_test_devices("pocl"));
+    as_gpu = false;
+    each_optimizer_on(clt_test_devices("pocl/2"));
+}
+
 /* --- the scale -------------------------------------------------------------------------------- */
 
 /* The scale doubles after 2000 good steps. A run that no scale helps stops at the smallest one. */
@@ -189,6 +293,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(skipped_steps_change_nothing),
+        cmocka_unit_test(skipped_steps_of_each_optimizer),
         cmocka_unit_test(the_scale_follows),
         cmocka_unit_test(without_guard),
         cmocka_unit_test(resumed),
