@@ -81,7 +81,7 @@ class LayerMethods:
         if len(sizes) != len(of_x) if of_x[0] != "*" else not sizes:
             raise failure("shape", f"{op} '{name}': x has {len(sizes)} dimensions, the batch among them, and must have "
                                    f"{len(of_x)}")
-        axes = sum(letter in "ijk" for letter in letters["weight"])  # of the kernel
+        axes = sum(letter != "o" and letter not in of_x for letter in letters["weight"])  # of the kernel
         kernels = iter(_several(kernel, axes, "kernel") if axes else ())
         shape = []
         for letter in letters["weight"]:
