@@ -84,6 +84,15 @@ class VirtualShards(RankTest):
     def test_bf16(self):
         self.compare(PLACES, "--virtual-shards", "8", "--precision", "bf16", "--optimizer", "adam")
 
+    def test_muon(self):
+        """Each rank makes whole matrices orthogonal, with the bits of one device."""
+        for precision in ("f32", "f16"):
+            usual = ("--virtual-shards", "4", "--optimizer", "muon", "--precision", precision)
+            want = self.train_at(PLACES[0], "alone" + precision, *usual, steps=5)[0]
+            for number in (3, 4, 5):
+                have = self.train_at(PLACES[number], f"muon{number}{precision}", *usual, steps=5)[0]
+                self.assertEqual(have, want, PLACES[number])
+
     def test_words(self):
         """A shared embedding, and products over more rows than a kernel adds in one pass, are summed whole too."""
         text = self.path("words.txt")

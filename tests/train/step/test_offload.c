@@ -101,6 +101,8 @@ static const setting settings[] = {
     {"cpu@1", "cpu@1,cpu@1", 1, CLT_ADAMW, CLT_F32, 512, 3, 0.5, 0, 0},
     {"cpu/2", "cpu/2,cpu@1", 1, CLT_ADAMW, CLT_F32, 512, 1, 0.5, 0, 1},
     {"cpu/2", "cpu/2,cpu@1,cpu@1", 2, CLT_MOMENTUM, CLT_F32, 512, 2, 0, 1, 0},
+    {"cpu/2", "cpu/2,cpu@1", 1, CLT_MUON, CLT_F32, 512, 2, 0.5, 0, 0},
+    {"cpu/2", "cpu/2,cpu@1,cpu@1", 2, CLT_MUON, CLT_F16, 512, 1, 0, 0, 0},
     {"cpu/2", "cpu/2,cpu@1", 1, CLT_ADAM, CLT_BF16, 512, 1, 0, 0, 0},
     {"cpu/2", "cpu/2,cpu@1", 1, CLT_ADAMW, CLT_F16, 0, 3, 0.5, 0, 0}};
 
