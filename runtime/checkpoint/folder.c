@@ -94,8 +94,14 @@ static bool make_one(char *path)
     return synced;
 }
 
+clt_status clt_path_given(const char *path, const char *what)
+{
+    return path && *path ? CLT_OK : clt_fail(CLT_INVALID_ARGUMENT, "%s needs a path", what);
+}
+
 clt_status clt_folder_make(const char *path)
 {
+    CLT_TRY(clt_path_given(path, "a folder"));
     char *copy = clt_strdup(path);
     CLT_TRY_MEMORY(copy);
     for (size_t end = strlen(copy); end > 1 && copy[end - 1] == '/'; end--)

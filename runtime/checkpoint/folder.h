@@ -34,6 +34,9 @@ bool clt_step_name_parse(const char *text, clt_step_name *out);
  * step. Free `*items` with clt_free. */
 clt_status clt_folder_list(const char *path, clt_step_name **items, int *count);
 
+/* Fails with INVALID_ARGUMENT if a path is NULL or empty. `what` says in the message of what. */
+clt_status clt_path_given(const char *path, const char *what);
+
 /* Makes the folder and its parents. */
 clt_status clt_folder_make(const char *path);
 

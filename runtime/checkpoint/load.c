@@ -198,6 +198,7 @@ static clt_status open_step(const char *path, const clt_step_name *name, bool ap
 
 static clt_status open_checkpoint(const char *path, bool apart, clt_checkpoint **out)
 {
+    CLT_TRY(clt_path_given(path, "a checkpoint"));
     char *trimmed = clt_strdup(path);
     CLT_TRY_MEMORY(trimmed);
     for (size_t end = strlen(trimmed); end > 1 && trimmed[end - 1] == '/'; end--)

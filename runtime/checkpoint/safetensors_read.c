@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/user_file.h"
+#include "checkpoint/folder.h"
 #include "checkpoint/safetensors_file.h"
 #include "checkpoint/tensor.h"
 
@@ -274,6 +275,7 @@ static clt_status index_tensors(clt_tensors *t)
 
 static clt_status open_tensors(const char *path, bool apart, clt_tensors **out)
 {
+    CLT_TRY(clt_path_given(path, "a safetensors file"));
     clt_tensors *t = CLT_NEW(clt_tensors);
     CLT_TRY_MEMORY(t);
     t->fd = -1;

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/str.h"
+#include "checkpoint/folder.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/tensor.h"
 
@@ -167,6 +168,7 @@ static clt_status write_beside(const char *path, const char *beside, const clt_t
 
 clt_status clt_tensors_save(const char *path, const clt_tensors_desc *desc)
 {
+    CLT_TRY(clt_path_given(path, "a safetensors file"));
     const char *slash = strrchr(path, '/');
     clt_str folder = {0}, beside = {0};
     if (slash)

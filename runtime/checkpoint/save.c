@@ -223,6 +223,7 @@ static clt_status save_into(const char *dir, const clt_checkpoint_desc *desc)
 
 clt_status clt_checkpoint_save(const char *dir, const clt_checkpoint_desc *desc)
 {
+    CLT_TRY(clt_path_given(dir, "a checkpoint"));
     clt_status status = check_desc(desc);
     CLT_NEXT(status, save_into(dir, desc));
     if (status == CLT_OK)

@@ -289,6 +289,8 @@ struct policy_state {
             if (self.functions.save)
                 json = self.functions.save();
         });
+        if (self.kept.thrown())
+            return nullptr; /* which ends the run */
         if (is_cut(json))
             json = "cut at a 0 byte"; /* which is not JSON */
         char *copy = static_cast<char *>(std::malloc(json.size() + 1));

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 256, NEEDS = 16 };
+enum { BLOCK = 256 };
 
 /* Memory that lives as long as the object, such as names in its options; or, without `release`, the
  * number of an object that it needs. */
@@ -33,8 +33,8 @@ typedef struct slot {
     int64_t generation; /* handles of earlier objects in this slot have other numbers */
     int64_t handles, users;
     int open; /* 0: destroyed by the program, maybe waiting for its users */
-    int64_t needs[NEEDS];
-    int n_needs;
+    int64_t *needs;
+    int n_needs, room_needs;
     clt_f_kept *memory;
     int number; /* what the handle remembers: see clt_f_set_number */
     int next_free;
@@ -122,6 +122,20 @@ int64_t clt_f_own(void *object, int count, clt_f_free_fn *destroy,
     return id;
 }
 
+/* Without memory the needed object is counted all the same: it then lives to the end. */
+static void remember_need(slot *s, int64_t needed)
+{
+    if (s->n_needs == s->room_needs) {
+        const int room = s->room_needs ? 2 * s->room_needs : 4;
+        int64_t *grown = realloc(s->needs, (size_t)room * sizeof *grown);
+        if (!grown)
+            return;
+        s->needs = grown;
+        s->room_needs = room;
+    }
+    s->needs[s->n_needs++] = needed;
+}
+
 void clt_f_need(int64_t id, int64_t needed)
 {
     lock();
@@ -129,8 +143,8 @@ void clt_f_need(int64_t id, int64_t needed)
     for (int i = 0; s && i < s->n_needs; i++)
         if (s->needs[i] == needed)
             other = NULL;
-    if (s && other && s != other && s->n_needs < NEEDS) {
-        s->needs[s->n_needs++] = needed;
+    if (s && other && s != other) {
+        remember_need(s, needed);
         other->users++;
     }
     unlock();
@@ -287,6 +301,7 @@ static void free_if_unused(int64_t id)
     unlock();
     for (int i = 0; i < gone.n_needs; i++)
         drop_need(gone.needs[i]);
+    free(gone.needs);
 }
 
 void clt_f_retain(int64_t id)

@@ -72,9 +72,9 @@ typedef struct clt_policy {
     clt_status (*begin)(void *user, clt_policy_run *run, const char *state);
     /* After each evaluation. A failure ends the run. */
     clt_status (*evaluated)(void *user, clt_policy_run *run, const clt_evaluation *evaluation);
-    /* Returns the state as text of one JSON value, from malloc; NULL: memory ran out. It is called
-     * before each checkpoint. After a device was lost an evaluation may be repeated; `begin` is
-     * then called with the state from before the first one. */
+    /* Returns the state as text of one JSON value, from malloc; NULL: there is none, which ends the
+     * run. It is called before each checkpoint. After a device was lost an evaluation may be
+     * repeated; `begin` is then called with the state from before the first one. */
     char *(*save)(void *user);
     /* Frees `user`, for clt_policy_destroy. */
     void (*destroy)(void *user);

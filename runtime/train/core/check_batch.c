@@ -6,6 +6,33 @@
 #include "base/array.h"
 #include "train/core/feed.h"
 
+static clt_status check_name(const char *what, int number, const char *name, int device)
+{
+    if (!name)
+        return clt_fail(CLT_INVALID_ARGUMENT, "%s %d of the batch has no name", what, number);
+    return device >= -1
+               ? CLT_OK
+               : clt_fail(CLT_INVALID_ARGUMENT,
+                          "%s %s is of device %d: give 0 or more, or -1 for the samples of "
+                          "all devices",
+                          what, name, device);
+}
+
+clt_status clt_session_check_names(const clt_feed *feeds, int n_feeds, const clt_fetch *fetches,
+                                   int n_fetches)
+{
+    if (n_feeds < 0 || n_fetches < 0 || (n_feeds && !feeds) || (n_fetches && !fetches))
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "a batch of %d feeds and %d fetches: the numbers must not be negative, and "
+                        "the arrays not NULL",
+                        n_feeds, n_fetches);
+    for (int i = 0; i < n_feeds; i++)
+        CLT_TRY(check_name("feed", i, feeds[i].name, feeds[i].device));
+    for (int i = 0; i < n_fetches; i++)
+        CLT_TRY(check_name("fetch", i, fetches[i].name, fetches[i].device));
+    return CLT_OK;
+}
+
 static clt_status no_feed(const clt_session_device *d, const clt_feed *feeds, int n_feeds,
                           const char *name)
 {
@@ -146,6 +173,8 @@ clt_status clt_session_divide(const clt_session *s, const clt_participants *all,
                               const clt_step_batch *batch, clt_shares *shares)
 {
     int64_t *offsets = shares->offsets;
+    CLT_TRY(
+        clt_session_check_names(batch->feeds, batch->n_feeds, batch->fetches, batch->n_fetches));
     shares->total = all->ranks > 1 ? batch->total : batch->count;
     if (shares->bounds && !shares->total && all->ranks > 1 && batch->count)
         return clt_fail(CLT_INVALID_ARGUMENT, "with virtual shards several ranks must give the "

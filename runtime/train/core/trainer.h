@@ -209,9 +209,10 @@ clt_status clt_gradients_agree(clt_trainer *trainer);
 /* trainer.c: sets the state of loss scaling on all of this rank's devices. */
 clt_status clt_trainer_set_scaling(clt_trainer *trainer, const clt_scaling *scaling);
 
-/* programs.c: repeats a step with a non-finite value node by node. Fails with NONFINITE, naming the
- * step, the first non-finite tensor and its first non-finite sample if other samples are finite.
- * trainer->bad_step and ->bad_sample become this step and sample. */
+/* programs.c: repeats a step with a non-finite value node by node, or the step before if the guard
+ * stopped there. Fails with NONFINITE, naming the step, the first non-finite tensor and its first
+ * non-finite sample if other samples are finite. trainer->bad_step and ->bad_sample become this
+ * step and sample. */
 clt_status clt_trainer_diagnose(clt_trainer *trainer, int64_t step);
 
 #endif

@@ -157,7 +157,7 @@ static clt_status collect(const clt_fit_run *f, json_t **out)
         char *text = p->save(p->user);
         json_t *state = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
         if (!text)
-            status = clt_fail(CLT_OUT_OF_MEMORY, "policy %s gave no state", p->name);
+            status = clt_fail(CLT_INVALID_ARGUMENT, "policy %s gave no state", p->name);
         else if (!state)
             status = clt_fail(CLT_INVALID_ARGUMENT, "the state of policy %s is not JSON", p->name);
         else if (json_object_set_new(all, p->name, state) != 0)

@@ -10,6 +10,7 @@ static clt_status batch_of(const clt_trainer *t, const clt_feed *feeds, int n_fe
     batch->feeds = feeds;
     batch->n_feeds = n_feeds;
     batch->count = -1;
+    CLT_TRY(clt_session_check_names(feeds, n_feeds, NULL, 0));
     for (int i = 0; i < n_feeds; i++) {
         const clt_value *input = clt_graph_find(t->graph, feeds[i].name);
         const clt_array *a = &feeds[i].array;

@@ -188,10 +188,21 @@ static clt_status diagnose_device(clt_trainer *t, int d, int64_t step, clt_diagn
     return status;
 }
 
+/* Returns the step at which the guard stopped. A step that was enqueued before anybody knew of it
+ * changes nothing either, whatever its samples. */
+static int64_t first_stopped(const clt_trainer *t, int64_t step)
+{
+    const int before = (int)((step - 1) % CLT_RESULT_RING);
+    const bool earlier =
+        step > 0 && t->results.records[before].step == step - 1 && clt_step_stopped(t, before);
+    return earlier ? step - 1 : step;
+}
+
 clt_status clt_trainer_diagnose(clt_trainer *t, int64_t step)
 {
     clt_diagnosis found = {.bad_sample = -1};
     clt_status status = clt_trainer_wait(t);
+    step = first_stopped(t, step);
     if (clt_store_stages(t->store) > 1) { /* a stage cannot repeat its nodes alone */
         CLT_TRY(status);
         t->bad_step = step;

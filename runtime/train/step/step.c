@@ -293,6 +293,7 @@ static clt_status check_names(const clt_trainer *t, const clt_feed *gradients, i
 clt_status clt_trainer_backward_from(clt_trainer *t, const clt_feed *gradients, int n_gradients)
 {
     const clt_feed *const given = gradients;
+    CLT_TRY(clt_session_check_names(gradients, n_gradients, NULL, 0));
     CLT_TRY(need_phase(t, CLT_PHASE_FORWARD, "clt_trainer_backward", "clt_trainer_forward"));
     CLT_TRY(check_names(t, gradients, n_gradients));
     CLT_TRY(check_output_gradients(t, gradients, n_gradients));

@@ -29,6 +29,7 @@ program handles
   call destroyed_store()
   call call_on_nothing()
   call values_of_a_freed_graph()
+  call many_devices()
   call lists()
   call copies_by_the_compiler()
   do i = 1, 20
@@ -113,6 +114,29 @@ contains
     call expect_failure(stat, message, 'clt_store_get_array: store was destroyed')
     call step(trainer, stat, message)
     call expect(stat == 0, 'the trainer still has its store: ' // message)
+  end subroutine
+
+  ! Devices that were opened one by one: a store needs each.
+  subroutine many_devices()
+    type(clt_device), allocatable :: all(:), opened(:)
+    type(clt_store) :: store
+    type(clt_graph) :: graph
+    type(clt_trainer) :: trainer
+    type(clt_trainer_options) :: options
+    integer :: k
+    allocate (all(20))
+    do k = 1, size(all)
+      call open_devices(opened)
+      all(k) = opened(1)
+    end do
+    call clt_mlp_regressor(2, [16], 1, graph=graph)
+    call clt_store_create(graph, all, 3, store)
+    deallocate (all, opened)
+    call clt_trainer_options_init(options)
+    options%batch = 40
+    call clt_trainer_create(graph, store, options, trainer)
+    call step(trainer, stat, message)
+    call expect(stat == 0, 'a store keeps twenty devices: ' // message)
   end subroutine
 
   ! Assignment of lists: the forms of docs/fortran.md.

@@ -169,6 +169,53 @@ static clt_status null_copy(const scene *s)
     return clt_store_copy_in(s->l.store, &copy, NULL);
 }
 
+static clt_status nameless_feed(const scene *s)
+{
+    const clt_feed feeds[] = {{"x", -1, x_array()}, {NULL, -1, CLT_HOST(labels)}};
+    return clt_step_arrays(s->l.trainer, feeds, 2, NULL);
+}
+
+static clt_status nameless_fetch(const scene *s)
+{
+    float y[COUNT * CLASSES];
+    const clt_feed feeds[] = {{"x", -1, x_array()}};
+    const clt_fetch fetches[] = {{NULL, -1, CLT_HOST(y)}};
+    return clt_predict_arrays(s->l.trainer, feeds, 1, fetches, 1);
+}
+
+static clt_status no_feeds(const scene *s)
+{
+    const clt_step_batch batch = {.struct_size = sizeof batch, .count = COUNT, .n_feeds = 2};
+    return clt_trainer_step(s->l.trainer, &batch, NULL);
+}
+
+static clt_status device_below_all(const scene *s)
+{
+    const clt_feed feeds[] = {{"x", -2, x_array()}, {"label", -1, CLT_HOST(labels)}};
+    const clt_step_batch batch = lab_batch(feeds, COUNT);
+    return clt_trainer_step(s->l.trainer, &batch, NULL);
+}
+
+static clt_status save_nowhere(const scene *s)
+{
+    return clt_trainer_save_state(s->l.trainer, NULL, 1);
+}
+
+static clt_status restore_nothing(const scene *s)
+{
+    return clt_trainer_restore_state(s->l.trainer, NULL);
+}
+
+static clt_status load_nothing(const scene *s)
+{
+    return clt_store_load(s->l.store, NULL);
+}
+
+static clt_status save_to_no_file(const scene *s)
+{
+    return clt_store_save(s->l.store, NULL);
+}
+
 static clt_status unknown_feed(const scene *s)
 {
     const clt_feed feeds[] = {{"z", -1, CLT_HOST(xs)}, {"label", -1, CLT_HOST(labels)}};
@@ -269,6 +316,14 @@ static const struct row {
     {null_slot, CLT_INVALID_ARGUMENT, "tensor a.bias: its data is NULL"},
     {null_set_slot, CLT_INVALID_ARGUMENT, "tensor a.bias: its data is NULL"},
     {null_copy, CLT_INVALID_ARGUMENT, "a.bias"},
+    {nameless_feed, CLT_INVALID_ARGUMENT, "feed 1 of the batch has no name"},
+    {nameless_fetch, CLT_INVALID_ARGUMENT, "fetch 0 of the batch has no name"},
+    {no_feeds, CLT_INVALID_ARGUMENT, "a batch of 2 feeds and 0 fetches"},
+    {device_below_all, CLT_INVALID_ARGUMENT, "feed x is of device -2"},
+    {save_nowhere, CLT_INVALID_ARGUMENT, "a checkpoint needs a path"},
+    {restore_nothing, CLT_INVALID_ARGUMENT, "a checkpoint needs a path"},
+    {load_nothing, CLT_INVALID_ARGUMENT, "a safetensors file needs a path"},
+    {save_to_no_file, CLT_INVALID_ARGUMENT, "a safetensors file needs a path"},
     {unknown_feed, CLT_INVALID_ARGUMENT, "no feed for input x"},
     {small_gradient, CLT_INVALID_ARGUMENT, "a.weight"},
     {unknown_section, CLT_NOT_FOUND, "there is no section 'tme'; did you mean 'time'?"},
