@@ -324,6 +324,58 @@ class Fit(support.Case):
         self.assertEqual(trainer.steps, 10)
         self.assertEqual(history["step"], [10])
 
+    def test_steps_within_epoch(self):
+        """A run that `steps` ends in the middle of an epoch reports and evaluates that part, for data sets as for iterables."""
+        x, y = data()
+        batches = [(x[i:i + 16], y[i:i + 16]) for i in range(0, 100, 16)]
+        for steps, epochs, ends in ((3, [1], [3]), (9, [1, 2], [7, 9]), (7, [1], [7])):
+            reports, histories = [], []
+            for form in ((x, y), batches):
+                trainer = self.trainer()
+                reference = support.Line(trainer.store, 0.1)
+                losses = [(len(bx), reference.step(bx, by)) for bx, by in (batches + batches)[:steps]]
+                options = {} if form is batches else {"shuffle": False, "validation": (x[:20], y[:20])}
+                history = trainer.fit(form, (x[:30], y[:30]), steps=steps, callbacks=[reports.append], **options)
+                self.assertEqual((trainer.steps, history["epoch"], history["step"]), (steps, epochs, ends))
+                last = losses[7:] or losses
+                self.assert_close(history["loss"][-1], sum(n * loss for n, loss in last) / sum(n for n, _ in last))
+                error = x @ reference.w.T + reference.b - y
+                self.assert_close(history["test_loss"][-1], np.mean(error[:30]**2))
+                if form is not batches:
+                    self.assert_close(history["val_loss"][-1], np.mean(error[:20]**2))
+                histories.append(history)
+                self.assertEqual([round(lr, 6) for lr in history["lr"]], [0.1] * len(ends))
+                self.assertEqual(reports[-1].samples, sum(n for n, _ in last))
+            self.assert_close(histories[0]["loss"], histories[1]["loss"])
+
+    def test_averages_within_epoch(self):
+        x, y = data()
+        trainer = self.trainer(average="ema:0.75")
+        history = trainer.fit((x, y), (x, y), steps=3)
+        with trainer.averages():
+            self.assert_close(history["average_test_loss"], [trainer.evaluate((x, y))["loss"]])
+        self.assert_close(history["test_loss"], [trainer.evaluate((x, y))["loss"]])
+
+    def test_stop_within_epoch(self):
+        """A run that was stopped has no evaluation that nobody asked for."""
+        class Stop(clt.Callback):
+            def on_step(self, trainer, progress):
+                trainer.stop()
+
+        history = self.trainer().fit(data(), data(30), epochs=3, callbacks=[Stop()])
+        self.assertEqual(history, {})
+
+    def test_empty_batch(self):
+        """A batch of no samples is a step: momentum moves the weights as NumPy's."""
+        x, y = data(16)
+        trainer = self.trainer(optimizer="momentum", momentum=0.5)
+        before = trainer.store["fc.weight"]
+        float(trainer.step(x, y))
+        after = trainer.store["fc.weight"]
+        self.assertEqual(float(trainer.step(x[:0], y[:0])), 0)
+        self.assertEqual(trainer.steps, 2)
+        self.assert_close(trainer.store["fc.weight"], after + 0.5 * (after - before))
+
     def test_progress(self):
         import io
         from cltrain.history import Line, Progress

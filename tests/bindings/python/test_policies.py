@@ -146,6 +146,37 @@ class Policies(support.Case):
         self.trainer().fit((x, y), validation=(x, y), epochs=2, validate_every=3, callbacks=[Watch()])
         self.assertEqual([step for step, positive in seen if positive][:2], [3, 6])
 
+    def test_history_of_validations(self):
+        """The history has each evaluation of the validation set, and the last one in each epoch."""
+        x, y = data(64)
+        losses = []
+
+        class Read(clt.Callback):
+            def on_validation(self, trainer, progress):
+                error = x @ trainer.store["fc.weight"].T + trainer.store["fc.bias"] - y
+                losses.append(np.mean(error**2))
+
+        class Stop(clt.Policy):
+            def evaluated(self, run, metrics):
+                validated.append("val_loss" in metrics)
+                if metrics.step == 10:
+                    run.stop("step 10")
+
+        def fit(**options):
+            return self.trainer().fit((x, y), validation=(x, y), **options)
+
+        history = fit(epochs=3, validate_every=3, callbacks=[Read()])
+        self.assertEqual([row["step"] for row in history.validations], [3, 6, 9, 12])
+        self.assertEqual([row["epoch"] for row in history.validations], [1, 2, 3, 3])
+        self.assert_close([row["val_loss"] for row in history.validations[:3]], losses)
+        self.assertEqual(history["val_loss"], [history.validations[k]["val_loss"] for k in (0, 1, 3)])
+        self.assertTrue(np.isnan(fit(epochs=2, validate_every=5)["val_loss"][0]))
+        validated = []
+        history = fit(epochs=9, validate_every=5, policies=[Stop()])
+        self.assertEqual(validated, [False, True, False, True])
+        self.assertEqual((history["step"], [row["step"] for row in history.validations]), ([4, 8, 10], [5, 10]))
+        self.assertEqual(history["val_loss"][1:], [row["val_loss"] for row in history.validations])
+
     def test_own(self):
         """A policy of the program's own decides, and its state is in the checkpoints: a run that was interrupted decides
         what an uninterrupted one does."""

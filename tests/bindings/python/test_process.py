@@ -64,6 +64,47 @@ except KeyboardInterrupt:
         self.assertEqual((result.returncode, result.stdout), (0, "interrupted after 2\n"), result.stderr)
         self.assertIn("step-00000002", os.listdir(os.path.join(self.folder, "run")))
 
+    def test_waiting(self):
+        """A callback or policy that waits for ever: a second Ctrl-C ends it, and the checkpoint is written."""
+        for place, base in (("on_step(self, trainer, progress)", "Callback"), ("on_epoch(self, trainer, progress)", "Callback"),
+                            ("on_begin(self, trainer)", "Callback"), ("evaluated(self, run, metrics)", "Policy")):
+            program = BEGIN + """
+class Waits(clt.BASE):
+    def PLACE:
+        for _ in range(2):
+            threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+            time.sleep(1.5)
+        time.sleep(1000)
+try:
+    trainer.fit((x, y), epochs=2, LIST=[Waits()], checkpoint_dir=FOLDER)
+except KeyboardInterrupt:
+    print("interrupted")
+assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+float(trainer.step(x[:16], y[:16]))
+""".replace("FOLDER", repr(os.path.join(self.folder, place[:5]))).replace("PLACE", place).replace("BASE", base).replace(
+                "LIST", "policies" if base == "Policy" else "callbacks")
+            with self.subTest(place=place):
+                result = support.run(program)
+                self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "interrupted\n", ""))
+                if place.startswith("on_step"):
+                    self.assertTrue(os.listdir(os.path.join(self.folder, "on_st")))
+
+    def test_reservoir(self):
+        """Ctrl-C ends a loop of many steps on a reservoir."""
+        program = BEGIN + """
+cells = clt.Reservoir(100, {"x": ("f32", (3,)), "y": ("f32", (1,))})
+cells.push(x=x, y=y)
+trainer.set_reservoir(cells)
+threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    trainer.step_reservoir(10**12)
+except KeyboardInterrupt:
+    print("interrupted", trainer.steps > 5)
+print(trainer.step_reservoir(2) > 0)
+"""
+        result = support.run(program)
+        self.assertEqual((result.returncode, result.stdout), (0, "interrupted True\nTrue\n"), result.stderr)
+
     def test_uncaught(self):
         """Without a handler the process ends as Python programs end by Ctrl-C."""
         program = BEGIN + """

@@ -111,7 +111,7 @@ class Reservoirs(support.Case):
         x, y = samples(4)
         label = np.arange(4) % 3
         cases = [
-            (lambda: cells.push(x=x), "each of the fields"), (lambda: cells.push(x[:2], y, label), "[2, 1]"),
+            (lambda: cells.push(x=x), "each of the fields"), (lambda: cells.draw(0, 0, -1), "count"), (lambda: cells.push(x[:2], y, label), "[2, 1]"),
             (lambda: cells.push(x[:, :2], y, label), "x"), (lambda: cells.push(x > 0, y, label), "bool"),
             (lambda: cells.push(x, y, label + 1), "label"), (lambda: cells.push(x, y, label, weights=[1, 1, 1, 1]), "weights"),
             (lambda: clt.Reservoir(0, FIELDS), "capacity"), (lambda: clt.Reservoir(5, FIELDS, polic="newest"), "'policy'"),

@@ -256,6 +256,12 @@ class Stores(support.Case):
         clt.Predictor(net, store, batch=16)(x=x, out={"output": out[:, ::2]})
         self.assert_close(out[:, ::2], whole)
         self.assertEqual(clt.Predictor(net, store, batch=16)(x[:0]).shape, (0, 3))
+        # Strides may be negative, also of arrays by DLPack, and in runs of a part of the samples.
+        out = np.zeros((50, 6), np.float64)
+        for given in (x[::-1], Tensor(x[::-1]), x[::-1].astype(np.float64)):
+            clt.Predictor(net, store, batch=7)(given, out={"output": out[::-1, ::2]})
+            self.assert_close(out[:, ::2], whole)
+            out[:] = 0
         with self.assertRaises(clt.Error) as caught:
             store.predict(net, z=x)
         self.assertIn("'z'", str(caught.exception))
@@ -276,7 +282,8 @@ class Stores(support.Case):
             ({"output": Tensor(guard[:2])}, "[2, 3] and must be [10, 3]"), ({"output": np.array(7, np.float32)}, "is []"),
             ({"output": np.zeros((10, 3), np.int32)}, "has elements i32, and must have f32"),
             ({"output": np.zeros((10, 3), bool)}, "bool"), ({"output": [[0.0] * 3] * 10}, "list"), ({"output": None}, "NoneType"),
-            ({"output": read_only}, "read-only"), ({"outptu": guard[:10]}, "did you mean 'output'?"), ({3: guard[:10]}, "'3'"),
+            ({"output": read_only}, "read-only"), ({"output": np.lib.stride_tricks.as_strided(guard, (10, 3), (0, 4))}, "stride 0"),
+            ({"output": Tensor(np.lib.stride_tricks.as_strided(guard, (10, 3), (0, 4)))}, "stride 0"), ({"outptu": guard[:10]}, "did you mean 'output'?"), ({3: guard[:10]}, "'3'"),
             (guard[:10], "out is ndarray: give a dict"), ("output", "out is str"),
         ]
         for out, words in cases:

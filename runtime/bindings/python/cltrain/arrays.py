@@ -67,6 +67,8 @@ def view(value, what, wanted=None, write=False):
         shape = _dlpack.fill(array, tensor, what)
         result = View(array, (value, capsule), shape)
         result.source = None
+        if write:
+            _refuse_repeated(array, what)
         return result
     if write:
         return _to_write(value, what)
@@ -137,7 +139,16 @@ def _to_write(value, what):
         raise failure("invalid_argument", f"{what} cannot be written: it is read-only or has another byte order")
     array = _api.clt_array(host=value.__array_interface__["data"][0])
     _describe(array, value.dtype, value.shape, value.strides, what)
+    _refuse_repeated(array, what)
     return View(array, value, value.shape, value)
+
+
+def _refuse_repeated(array, what):
+    """Refuses arrays that show the same memory several times: results would be written over each other."""
+    shape, strides = array.shape[:array.rank], array.strides[:array.rank]
+    if 0 not in shape and any(size > 1 and not stride for size, stride in zip(shape, strides)):
+        raise failure("invalid_argument", f"{what} repeats its memory along a dimension (stride 0): give an array with "
+                                          "memory for each element")
 
 
 class Buffer:

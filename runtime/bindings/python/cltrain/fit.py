@@ -1,5 +1,4 @@
 """The loop over epochs: data sets and arrays by the library's own loop, iterables by one in Python."""
-import contextlib
 import ctypes
 import math
 import signal
@@ -7,6 +6,7 @@ import threading
 import time
 
 from . import _api, _handles, _policies
+from ._evaluation import End, end_epoch, means_of, pinned
 from ._lib import error, lib, suggestion, text
 from ._options import Options, document, names
 from .data import as_dataset
@@ -60,8 +60,10 @@ class Run:
         self.history = History()
         self.failure = None
         self.lr = math.nan  # of the last step
+        self.end = End()
         self.stopping = False
         self.interrupted = False
+        self.calling = False  # a function of the program runs, which a second Ctrl-C ends
         self.in_python = False  # the loop over an iterable, which an exception may leave at any place
         self.step_calls = [c.on_step for c in self.callbacks if type(c).on_step is not Callback.on_step]
         self.hooks = {name: [getattr(c, name) for c in self.callbacks
@@ -77,8 +79,11 @@ class Run:
         """Calls Python from C. An exception ends the run, and is raised when the run has ended. Returns the result."""
         failed = result = None
         try:
+            self.calling = True
             result = function(*arguments)
+            self.calling = False
         except BaseException as error:
+            self.calling = False
             failed = error
         if self.in_python:
             if failed is not None and _handles.forked():
@@ -104,6 +109,22 @@ class Run:
         for function in self.hooks[name]:
             function(self.trainer, progress)
 
+    def on_begin(self):
+        for callback in self.callbacks:
+            self._direct(callback.on_begin)
+
+    def on_end(self):
+        for callback in self.callbacks:
+            self._direct(callback.on_end)
+
+    def _direct(self, function):
+        """Calls a function of the program outside the library, where exceptions come out of fit at once."""
+        try:
+            self.calling = True
+            function(self.trainer)
+        finally:
+            self.calling = False
+
     def on_epoch(self, progress):
         self.history.add(progress)
         if self.line is not None:
@@ -112,6 +133,7 @@ class Run:
             callback.on_epoch(self.trainer, progress)
 
     def on_validation(self, progress):
+        self.history.add_validation(progress)
         for callback in self.callbacks:
             callback.on_validation(self.trainer, progress)
 
@@ -125,7 +147,8 @@ class Run:
             callback.on_checkpoint(self.trainer)
 
     def _interrupt(self, *_):
-        if self.interrupted and self.in_python:  # the iterable waits for something, and nothing comes
+        # An iterable or a callback waits for something, and nothing comes.
+        if self.interrupted and (self.in_python or self.calling):
             raise KeyboardInterrupt
         self.stopping = self.interrupted = True
 
@@ -165,7 +188,8 @@ _ALLOWED = names("clt_fit_options")
 
 
 def fit(trainer, train, test=None, *, callbacks=(), progress=None, **options):
-    """Trains, evaluates after each epoch, and returns a History.
+    """Trains, evaluates after each epoch, and returns a History. If `steps` or a policy ends the run within an epoch, the
+    part of the epoch is evaluated and reported as an epoch.
 
     train, test: a Dataset, a tuple of arrays in the order of model.inputs, a dict of arrays, the text that names a
     data set, or an iterable of one's own that gives batches: dicts, or tuples in the order of the inputs. A list,
@@ -174,7 +198,7 @@ def fit(trainer, train, test=None, *, callbacks=(), progress=None, **options):
 
     callbacks: objects of Callback, or functions that get the Progress of each epoch. Their exceptions end the run,
     and come out of fit. Ctrl-C ends the run after the current step, writes the checkpoint if there is a
-    checkpoint_dir, and raises KeyboardInterrupt then.
+    checkpoint_dir, and raises KeyboardInterrupt then. A second one raises in a callback that waits.
 
     validation: arrays or a data set apart from training and test, or the fraction of the training samples that is
     kept apart, such as 0.1. Reports then have "val_loss" and so on.
@@ -206,8 +230,7 @@ def fit(trainer, train, test=None, *, callbacks=(), progress=None, **options):
             raise failure("invalid_argument", f"test is {type(test).__name__}: give arrays or a data set, whose number of "
                                               "samples is known")
         with trainer._guard, run:
-            for callback in run.callbacks:
-                callback.on_begin(trainer)
+            run.on_begin()
             if train_set is not None:
                 _fit_dataset(run, train_set, test_set, options, policies)
             else:
@@ -216,8 +239,7 @@ def fit(trainer, train, test=None, *, callbacks=(), progress=None, **options):
                                                  "a callback can do it")
                 from ._iterables import fit_iterable
                 fit_iterable(run, train, test_set, options)
-            for callback in run.callbacks:
-                callback.on_end(trainer)
+            run.on_end()
     finally:
         if own_train:
             train_set.close()
@@ -244,12 +266,14 @@ def _call_fit(run, struct, train, validation, test):
     def on_step(_, address):
         report = _api.clt_progress.from_address(address)
         run.lr = report.lr
+        run.end.step(report)
         if run.wants_step():
             run.call(lambda: run.on_step(of_struct(report, run.labels)))
 
     def on_epoch(_, address):
         report = of_struct(_api.clt_progress.from_address(address), run.labels)
         report.lr = run.lr  # reports of epochs lack it
+        run.end.epoch()
         run.call(lambda: run.on_epoch(report))
 
     def on_validation(_, address):
@@ -280,7 +304,7 @@ def _call_fit(run, struct, train, validation, test):
     trainer._settle()
     if validation is not None:
         struct.validation = validation._core.use()
-    with _pinned(train, validation, test):
+    with pinned(train, validation, test):
         status = lib.clt_fit(trainer._core.use(), train._core.use(), test._core.use() if test is not None else None,
                              ctypes.byref(struct))
     if status and not (status == _api.CLT_STOPPED and run.stopping):
@@ -290,22 +314,10 @@ def _call_fit(run, struct, train, validation, test):
             raise cause  # the exception of the data set's own function, not the line that tells of it
         if run.failure is None:
             raise failed
-
-
-@contextlib.contextmanager
-def _pinned(*datasets, trainer=None):
-    """Keeps data sets and a trainer while the library reads them, even if the interpreter ends meanwhile."""
-    cores = [data._core for data in (trainer, *datasets) if data is not None]
-    for data in datasets:
-        if data is not None:
-            data._source.failure = None
-    for core in cores:
-        core.pin()
-    try:
-        yield
-    finally:
-        for core in cores:
-            core.unpin()
+    # All ranks evaluate together, also one whose callback has just failed or stopped the run.
+    together = trainer.world is not None and trainer.world.ranks > 1
+    if not status and run.end.is_open and (together or not run.stopping):
+        end_epoch(run, struct, validation, test)
 
 
 def evaluate(trainer, data, *, metrics=None, output=None, field=None, **options):
@@ -318,21 +330,14 @@ def evaluate(trainer, data, *, metrics=None, output=None, field=None, **options)
     if dataset is None:
         raise failure("invalid_argument", f"evaluate takes arrays or a data set, not {type(data).__name__}")
     try:
-        labels = trainer.labels
-        sums, weights = ((ctypes.c_double * max(1, len(labels)))() for _ in range(2))
-        with trainer._guard, _pinned(dataset, trainer=trainer):
-            trainer._settle()
+        def sum_up(*sums):
             arguments = trainer._core.use(), dataset._core.use(), ctypes.byref(given.struct)
-            if metrics:
-                with metrics._guard:
-                    status = lib.clt_evaluate_metrics(*arguments, output, field, metrics._core.use(), sums,
-                                                      weights)
-            else:
-                status = lib.clt_evaluate(*arguments, sums, weights)
-            if status:
-                failed = error(status)
-                raise dataset._source.failure or failed
-        means = {label: sums[i] / weights[i] if weights[i] else math.nan for i, label in enumerate(labels)}
+            if not metrics:
+                return lib.clt_evaluate(*arguments, *sums)
+            with metrics._guard:
+                return lib.clt_evaluate_metrics(*arguments, output, field, metrics._core.use(), *sums)
+
+        means = means_of(trainer, dataset, sum_up)
         if metrics:
             means = {**metrics.read(), **means}
             if metrics.classes:

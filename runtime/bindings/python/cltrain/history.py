@@ -39,20 +39,34 @@ def of_struct(struct, labels):
 class History(dict):
     """A dict of lists with an entry for each epoch: "epoch", "loss", "lr", "seconds", "test_loss", ...
 
+    The last entry may be that of a part of an epoch, if `steps` or a policy ends the run there. With validate_every
+    "val_loss" and so on are those of the last evaluation in the epoch, NaN if the epoch had none. `validations` has all
+    evaluations of the validation set, a dict for each: "step", "epoch", "val_loss", ...
+
     `decisions` has (step, text) for what policies did: the best checkpoint, a lower rate, the end."""
 
     def __init__(self):
         super().__init__()
         self.decisions = []
+        self.validations = []
+        self._last = {}  # of the evaluations since the last entry
 
     def add(self, progress):
         row = {"epoch": progress.epoch, "step": progress.step, "loss": progress.loss, "lr": progress.lr,
-               "seconds": progress.seconds, **progress.metrics}
+               "seconds": progress.seconds, **self._last, **progress.metrics}
+        self.add_validation(progress)
+        self._last = {}
         length = len(self.get("epoch", []))
         for name in row:
             self.setdefault(name, [math.nan] * length)
         for name, values in self.items():
             values.append(row.get(name, math.nan))
+
+    def add_validation(self, progress):
+        found = {name: value for name, value in progress.metrics.items() if name.startswith(("val_", "average_val_"))}
+        if found:
+            self._last.update(found)
+            self.validations.append({"step": progress.step, "epoch": progress.epoch, **found})
 
 
 def is_terminal():

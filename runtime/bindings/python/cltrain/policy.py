@@ -21,7 +21,8 @@ class Policy:
                 self.good = state or 0
 
             def evaluated(self, run, metrics):
-                self.good = self.good + 1 if metrics["val_loss"] < 0.1 else 0
+                if "val_loss" in metrics:
+                    self.good = self.good + 1 if metrics["val_loss"] < 0.1 else 0
                 if self.good == 3:
                     run.stop("val_loss was below 0.1 for 3 evaluations")
 
@@ -39,8 +40,9 @@ class Policy:
         """The run begins. `state` is what `save` returned for the checkpoint from which the run resumes, or None."""
 
     def evaluated(self, run, metrics):
-        """After each evaluation. `metrics` is a dict such as {"loss": .., "val_loss": ..}, with the attributes `step` and
-        `epoch`."""
+        """After each evaluation. `metrics` is a dict with the attributes `step` and `epoch`. It has what was evaluated:
+        "loss" and "test_loss" at the end of an epoch, "val_loss" there too or, with validate_every, after every so many
+        steps."""
 
     def save(self):
         """Returns the state, before each checkpoint: whatever json.dumps takes."""

@@ -152,7 +152,11 @@ class Predictor(Handle):
 def _part(array, dims, start, count):
     """Narrows a view of all samples to those of a run."""
     if dims and dims[0] < 0 and not array.whole:
-        array.offset += start * -dims[0] * array.strides[0]
+        distance = start * -dims[0] * array.strides[0]
+        if array.buffer:
+            array.offset += distance
+        else:  # the stride may be negative, and an offset may not
+            array.host = (array.host or 0) + distance
         array.shape[0] = count * -dims[0]
 
 

@@ -5,7 +5,7 @@ import weakref
 import numpy as np
 
 from . import _api
-from ._checks import several, shown
+from ._checks import at_least, several, shown
 from ._lib import check, lib, suggestion
 from ._options import Options, document
 from .arrays import DTYPES, view
@@ -95,6 +95,7 @@ class Reservoir(Dataset):
     def draw(self, seed, step, count, first=0):
         """Returns a dict of the samples that a step draws, from place `first` of its batch on; None if there are too
         few samples to begin."""
+        count = at_least(0, count, "int64_t", "count")
         made = {field: np.empty((count,) + shape, DTYPES[dtype]) for field, (dtype, shape) in self._types.items()}
         views = [view(a, field, write=True) for field, a in made.items()]
         drawn = ctypes.c_int64()

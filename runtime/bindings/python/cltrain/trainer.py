@@ -1,6 +1,8 @@
 """Trainers: steps, and what belongs to them."""
 import contextlib
 import ctypes
+import math
+import time
 import weakref
 
 import numpy as np
@@ -80,6 +82,7 @@ class Trainer(Handle):
         self.batch = given.struct.batch
         self._inputs = {name: _feeds.Input(name, value) for name, value in model.inputs.items()}
         self._plans = {}
+        self._average = average is not None
         self.labels = model.losses + model.metrics  # in the order of means in reports
         self._recent = [None, None]  # the last two steps, which the library still knows
         self._kept = []
@@ -373,7 +376,19 @@ class Trainer(Handle):
         loss, steps = ctypes.c_double(), at_least(1, steps, "int64_t", "steps")
         with self._guard:
             self._refuse_in_fit()
-            check(lib.clt_step_reservoir(self._core.use(), steps, ctypes.byref(loss) if wait else None))
+            # Several calls for many steps: between them Ctrl-C ends the loop. Each takes about a tenth of a second.
+            piece, done = min(steps, 4), 0
+            while True:
+                before, began = self.steps, time.monotonic()
+                last = done + piece == steps
+                check(lib.clt_step_reservoir(self._core.use(), piece, ctypes.byref(loss) if wait and last else None))
+                if last:
+                    break
+                if self.steps == before:  # too few samples to begin
+                    loss.value = math.nan
+                    break
+                done += piece
+                piece = min(steps - done, max(1, min(4 * piece, int(0.1 * piece / max(1e-9, time.monotonic() - began)))))
         return loss.value if wait else None
 
     def finish(self):
