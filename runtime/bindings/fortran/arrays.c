@@ -176,7 +176,7 @@ int64_t clt_f_list_samples(const clt_f_list *list)
     for (int i = 0; i < list->n; i++)
         if (list->entries[i].array.rank > 0)
             return list->entries[i].array.shape[0];
-    return 0;
+    return list->n ? -1 : 0;
 }
 
 clt_status clt_f_list_get(const clt_f_list *list, const clt_feed **entries, int *count)

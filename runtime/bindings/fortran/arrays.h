@@ -18,7 +18,8 @@ clt_status clt_f_memory(const char *call, const char *what, const CFI_cdesc_t *a
 size_t clt_f_array_bytes(void);
 
 /* A list of feeds, or of fetches, which have the same members. A failure is kept until
- * clt_f_list_get. clt_f_list_samples gives the last dimension of the first array that has one. */
+ * clt_f_list_get. clt_f_list_samples gives the last dimension of the first array that has one; -1:
+ * none has; 0: there are no arrays. */
 typedef struct clt_f_list clt_f_list;
 clt_f_list *clt_f_list_new(const char *call);
 void clt_f_list_add(clt_f_list *list, const char *name, const CFI_cdesc_t *a);

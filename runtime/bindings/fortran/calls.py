@@ -529,7 +529,10 @@ class Call:
             out.put("if (status_ == 0) then", *["  " + line for always, line in self.after if not always], "end if")
         if not self.keeps_forever():
             out.put("call clt_f_hand_over(kept_, 0_c_int64_t)")
-        if self.fails:
+        if self.fails and self.name == "clt_error_set":
+            out.put("! The status is the program's own, which this call only passes on.",
+                    "if (present(stat)) call clt_report(status_, stat, errmsg)")
+        elif self.fails:
             out.put("call clt_report(status_, stat, errmsg)")
         out.close("end function" if self.type else "end subroutine")
         out.put("")

@@ -2,6 +2,7 @@
 ! cltrain/policy.h. Programs use module cltrain.
 module cltrain_policies
   use, intrinsic :: iso_c_binding
+  use, intrinsic :: ieee_arithmetic, only: ieee_value, ieee_quiet_nan
   use cltrain_c
   use cltrain_core
   use cltrain_types
@@ -127,14 +128,14 @@ contains
     call clt_report(status, stat, errmsg)
   end subroutine
 
-  ! The value of a metric, and 0 with found = .false. if the evaluation lacks it.
+  ! The value of a metric, and NaN with found = .false. if the evaluation lacks it.
   function clt_evaluation_value(evaluation, name, found) result(value)
     type(clt_evaluation), intent(in) :: evaluation
     character(*), intent(in) :: name
     logical, intent(out), optional :: found
     real(c_double) :: value
     integer :: i
-    value = 0
+    value = ieee_value(value, ieee_quiet_nan)
     if (present(found)) found = .false.
     do i = 1, size(evaluation%names)
       if (evaluation%names(i) /= name) cycle

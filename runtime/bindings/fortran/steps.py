@@ -207,6 +207,9 @@ def emit(out, name, doc, handle, feeds=1, fetches=None, extra=(), batch=True, bo
                     f"  call clt_f_list_refuse({to}, '{label} and {array} belong together' // c_null_char)",
                     "end if")
     out.put("call begin(feeds, fetches, " + ("batch, c, kept, status)" if batch else "c=c, kept=kept, status=status)"))
+    if batch:
+        out.put("if (status == 0 .and. c%count < 0) &",
+                "    status = clt_refuse(call_, 'no array has a dimension that counts the samples')")
     out.put(*body)
     out.put("call clt_f_list_free(feeds)", "call clt_f_list_free(fetches)",
             "call clt_f_hand_over(kept, 0_c_int64_t)", "call clt_report(status, stat, errmsg)")

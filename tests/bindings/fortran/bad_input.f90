@@ -3,7 +3,7 @@
 program bad_input
   use checks
   implicit none
-  integer, parameter :: n = 12, rows = 24
+  integer, parameter :: n = 12, rows = 25
   type(clt_store) :: clean_store, store
   type(clt_trainer) :: clean, trainer
   character(240) :: message
@@ -121,6 +121,9 @@ contains
       call clt_dataset_create_arrays('d', n, set)
       call clt_fit(trainer, set, options=fit, stat=stat, errmsg=message)
       part = 'clt_fit: checkpoint_dir has char(0) at place 4'
+    case (25)
+      call clt_step_arrays(trainer, 'x', 1.0, 'y', 2.0, stat=stat, errmsg=message)
+      part = 'clt_step_arrays: no array has a dimension'
     case (24)
       call clt_dataset_create_arrays(char(0), n, set, stat, message)
       part = 'name has char(0) at place 1'
