@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 
-from command import DEVICE, CommandTest, cores, main, put, records, tensors
+from command import DEVICE, CommandTest, cores, get, main, put, records, tensors
 
 BATCH, STEPS, LENGTH = 8, 400, 4
 
@@ -26,12 +26,13 @@ NAMES = [f"carried.{kind}.{level}" for level in range(2) for kind in "hc"]
 
 
 class Carried(CommandTest):
-    def text(self, *args, devices=DEVICE, steps=STEPS, batch=BATCH, model="lstm:hidden=16,layers=2", code=0):
+    def text(self, *args, devices=DEVICE, steps=STEPS, batch=BATCH, model="lstm:hidden=16,layers=2", code=0,
+             lr="0.02"):
         put(self.path("text.txt"), TEXT.encode())
         split = () if "--split" in args else ("--split", "equal")
         return self.run_command(
             "train", "--model", model, "--data", "text:" + self.path("text.txt"), "--seq-len", LENGTH, "--batch", batch,
-            "--steps", steps, "--optimizer", "adam", "--lr", "0.02", "--tune", "off", *split, "--devices",
+            "--steps", steps, "--optimizer", "adam", "--lr", lr, "--tune", "off", *split, "--devices",
             devices, *args, code=code)
 
     def losses(self, name, *args, **options):
@@ -99,6 +100,22 @@ class Carried(CommandTest):
                 self.assertEqual(first + second, want)
                 for name, numbers in self.saved(self.path("straight")).items():
                     self.assertEqual(numbers, self.saved(run)[name], name)
+
+    def test_validation(self):
+        """Validation begins without states: the loss is that of separate windows."""
+        put(self.path("val.txt"), TEXT[:201].encode())
+        val = "--val", "text:" + self.path("val.txt")
+        run, first, again = self.path("run"), self.path("first.jsonl"), self.path("again.jsonl")
+        self.text("--windows", "continued", *val, "--checkpoint-dir", run, "--val-every", "10", "--metrics", first,
+                  steps=30)
+        seen = [r for r in map(json.loads, get(first).splitlines()) if "val_loss" in r]
+        self.assertEqual([r["step"] for r in seen], [10, 20, 30])
+        last = os.path.join(run, sorted(os.listdir(run))[-1], "model.safetensors")
+        self.text("--windows", "fixed", *val, "--init", last, "--val-every", "1", "--metrics", again, steps=1, lr="0")
+        want = [r["val_loss"] for r in map(json.loads, get(again).splitlines()) if "val_loss" in r]
+        self.assertAlmostEqual(seen[-1]["val_loss"], want[0], 5)
+        done = self.text("--windows", "continued", "--val", "0.1", steps=1, code=2)
+        self.assert_message(done.stderr, "windows continued", "validate on other files")
 
     def test_refused(self):
         options = "--windows", "continued"

@@ -180,6 +180,20 @@ static void continued_windows_go_on_in_the_next_batch(void **state)
     options.windows = CLT_WINDOWS_CONTINUED;
     EXPECT_FAILURE(clt_dataset_open(spec_of("tokens", "a_train_*.bin"), &options, &d),
                    CLT_INVALID_ARGUMENT, "give the batch size");
+    /* For validation no window continues. */
+    options.split = "all";
+    d = expect_open(spec_of("tokens", "a_train_*.bin"), "all", &options);
+    assert_int_equal(clt_dataset_count(d), write_rising());
+    for (int64_t i = 0; i < clt_dataset_count(d); i++) {
+        int32_t tokens[T];
+        float continues = -1;
+        void *fields[] = {tokens, NULL, &continues};
+        assert_int_equal(clt_dataset_fill(d, &(clt_sample_key){SEED, 0}, &i, 1, fields), CLT_OK);
+        assert_int_equal(tokens[0], i < IN_FIRST ? i * T : 1000 + (i - IN_FIRST) * T);
+        assert_true(continues == 0);
+    }
+    clt_dataset_free(d);
+    options.split = "train";
     options.rows = 23;
     EXPECT_FAILURE(clt_dataset_open(spec_of("tokens", "a_train_*.bin"), &options, &d), CLT_FORMAT,
                    "22 samples of 7 tokens are fewer than a batch of 23");

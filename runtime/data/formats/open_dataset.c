@@ -202,7 +202,9 @@ clt_status clt_dataset_open_below(const char *root, const char *spec,
     if (options->windows < CLT_WINDOWS_FIXED || options->windows > CLT_WINDOWS_CONTINUED)
         return clt_fail(CLT_INVALID_ARGUMENT, "data '%s': windows %d: a clt_windows is 0 to %d",
                         spec, (int)options->windows, (int)CLT_WINDOWS_CONTINUED);
-    if (options->rows < 0 || (options->rows > 0) != (options->windows == CLT_WINDOWS_CONTINUED))
+    const bool continued = options->windows == CLT_WINDOWS_CONTINUED;
+    const bool separate = continued && !options->rows && !strcmp(split, "all");
+    if (options->rows < 0 || ((options->rows > 0) != continued && !separate))
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "data '%s': rows is %lld: give the batch size for continued windows, 0 for "
                         "others",

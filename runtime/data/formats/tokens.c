@@ -329,8 +329,9 @@ static clt_status open_windows(const clt_data_request *r, bool text, clt_dataset
     clt_tokens *t = CLT_NEW(clt_tokens);
     CLT_TRY_MEMORY(t);
     t->text = text;
-    t->windows = r->test ? CLT_WINDOWS_FIXED : r->options->windows;
     t->tells = r->options->windows == CLT_WINDOWS_CONTINUED;
+    const bool separate = r->test || (t->tells && !r->options->rows);
+    t->windows = separate ? CLT_WINDOWS_FIXED : r->options->windows;
     t->length = r->options->sequence ? r->options->sequence : DEFAULT_LENGTH;
     int64_t count = 0;
     bool divided;

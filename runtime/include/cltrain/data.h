@@ -86,7 +86,8 @@ typedef struct clt_dataset_options {
     int64_t resize;      /* length of the shorter side before the crop, at least image_size;
                             0 (default): 8/7 of image_size */
     int64_t rows;        /* CLT_WINDOWS_CONTINUED: samples of a batch; otherwise 0. Test splits have
-                            FIXED windows, and none of them continues */
+                            FIXED windows, and none of them continues. So has "all" if rows is 0,
+                            for validation */
     /* csv:PATH and images:DIR: what clt_dataset_description of the training samples gave. NULL: it
      * is found anew, on the training samples of PATH. The text may go when the call returns */
     const char *description;

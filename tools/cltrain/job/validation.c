@@ -80,10 +80,14 @@ static clt_status open_other(job *j, const settings *s)
     options.description = job_description(j, s->val);
     options.background = 1;
     options.split = "all";
+    /* With 0 rows no window continues: validation begins without states. */
+    if (s->windows && !strcmp(s->windows, "continued"))
+        options.windows = CLT_WINDOWS_CONTINUED;
     NEXT(status, open_dataset(s->val, &options, &j->validation));
     if (status != CLT_INVALID_ARGUMENT)
         return status;
     options.split = "test";
+    options.rows = options.windows == CLT_WINDOWS_CONTINUED ? j->options.batch : 0;
     return open_dataset(s->val, &options, &j->validation);
 }
 
