@@ -265,6 +265,52 @@ class Policies(CommandTest):
         self.assertIn("policy patience watched val_loss before and watches val_accuracy now", done.stderr)
         self.assertIn("done: ", done.stdout)
 
+    def test_other_plateau(self):
+        """A resume with another factor or minimum goes on from the rate of the checkpoint."""
+        first = self.path("first")
+        how = "--val", "0.3", "--lr", "0.4"
+        self.train(*how, "--epochs", "20", "--val-every", "2", "--schedule", "plateau:0.5:0:0.01", "--checkpoint-dir",
+                   first)
+        saved = section(self.last(first), "policies")["policies"]["plateau"]
+        self.assertGreater(saved["reductions"], 1)
+        rate = max(0.4 * 0.5**saved["reductions"], 0.01)
+        for schedule, want in (("plateau:0.9:999:0.01", rate), ("plateau:0.1:999:0.01", rate), ("plateau:0.5:999", rate),
+                               ("plateau:0.5:999:0.3", rate), ("plateau:0.5:999:0.01", rate), ("constant", 0.4)):
+            run, path = self.path("run"), self.path("m.jsonl")
+            shutil.rmtree(run, ignore_errors=True)
+            put(path, b"")
+            shutil.copytree(first, run, symlinks=True)
+            for epochs in ("21", "22"):  # and once more: what earlier plateaus did stays
+                done = self.train(*how, "--epochs", epochs, "--val-every", "2", "--schedule", schedule,
+                                  "--checkpoint-dir", run, "--resume", "--metrics", path)
+                says = {"constant": "does not have: it is dropped, and the learning rate is the one before",
+                        "plateau:0.5:999:0.01": ""}.get(schedule, f"the rate stays at {want:g}")
+                if epochs == "21" and says:
+                    self.assertIn(says, done.stderr)
+                else:
+                    self.assertNotIn("policy", done.stderr)
+                rates = {r["lr"] for r in map(json.loads, get(path).splitlines()) if "lr" in r}
+                self.assertEqual(rates, {float(f"{want:.9g}")}, schedule)
+        # Each later reduction multiplies the rate that was reached.
+        path = self.path("more.jsonl")
+        self.train(*how, "--epochs", "24", "--val-every", "2", "--schedule", "plateau:0.9:0", "--checkpoint-dir", first,
+                   "--resume", "--metrics", path)
+        rates = sorted({r["lr"] for r in map(json.loads, get(path).splitlines()) if "lr" in r}, reverse=True)
+        self.assertGreater(len(rates), 2)
+        for n, have in enumerate(rates):
+            self.assertAlmostEqual(have, rate * 0.9**n, 8)
+
+    def test_no_best(self):
+        """The end of a run says if no checkpoint was the best one."""
+        run = self.path("run")
+        how = "--val", "0.3", "--average", "swa:1000", "--keep-best", "average_val_loss", "--checkpoint-dir", run
+        done = self.train(*how, "--epochs", "2")
+        self.assert_message(done.stderr, "policy keep-best", "average_val_loss", "no best checkpoint")
+        self.assertFalse(os.path.lexists(os.path.join(run, "best")))
+        done = self.train("--val", "0.3", "--keep-best", "val_loss", "--checkpoint-dir", self.path("other"), "--epochs",
+                          "1")
+        self.assertNotIn("keep-best", done.stderr)
+
     def test_refusals(self):
         run = self.path("run")
         for says, arguments in (

@@ -78,6 +78,7 @@ typedef struct reading {
     clt_status status;
     bool open;           /* a row has begun */
     int64_t line, begun; /* the line that is read, and that on which the row began */
+    int64_t text;        /* the line on which the cell began */
     int64_t count;       /* cells of the row so far */
 } reading;
 
@@ -165,6 +166,7 @@ static void on_field(void *text, size_t length, void *user)
 {
     reading *r = user;
     CLT_NEXT(r->status, add_cell(r, text, length));
+    r->text = r->line; /* of the next one */
 }
 
 static void on_row(int end, void *user)
@@ -184,17 +186,24 @@ static bool is_blank(const char *bytes, size_t count)
     return true;
 }
 
-static clt_status parser_failure(reading *r)
+static clt_status parser_failure(reading *r, bool ended)
 {
-    char column[128];
+    char column[128], where[80] = "";
     const int error = csv_error(&r->parser);
     if (error == CSV_ENOMEM || error == CSV_ETOOBIG)
         return clt_fail(CLT_OUT_OF_MEMORY, "%s: line %lld: its text does not fit in memory",
                         r->table->path, (long long)r->begun);
+    if (ended)
+        return clt_fail(CLT_FORMAT,
+                        "%s: line %lld, %s: the text begins with a quote and does not end with "
+                        "one: the rest of the file is read as part of it",
+                        r->table->path, (long long)r->text, column_text(r, r->count, column));
+    if (r->text != r->line)
+        snprintf(where, sizeof where, " in the text that begins on line %lld", (long long)r->text);
     return clt_fail(CLT_FORMAT,
-                    "%s: line %lld, %s: a quote is in the wrong place: a text with quotes begins "
+                    "%s: line %lld, %s: a quote is in the wrong place%s: a text with quotes begins "
                     "and ends with one, and has two for each inside",
-                    r->table->path, (long long)r->line, column_text(r, r->count, column));
+                    r->table->path, (long long)r->line, column_text(r, r->count, column), where);
 }
 
 /* Feeds bytes line by line, so that the parser's callbacks know the line. */
@@ -205,9 +214,10 @@ static clt_status feed(reading *r, const char *bytes, size_t count)
         const size_t length = end ? (size_t)(end - bytes) + 1 : count;
         if (r->open || !is_blank(bytes, length)) {
             r->begun = r->open ? r->begun : r->line;
+            r->text = r->open ? r->text : r->line;
             r->open = true;
             if (csv_parse(&r->parser, bytes, length, on_field, on_row, r) != length)
-                return parser_failure(r);
+                return parser_failure(r, false);
             CLT_TRY(r->status);
         }
         r->line += end != NULL;
@@ -274,7 +284,7 @@ static clt_status name_columns(clt_csv_table *t, int header)
 static clt_status end(reading *r, int header)
 {
     if (csv_fini(&r->parser, on_field, on_row, r))
-        return parser_failure(r);
+        return parser_failure(r, true);
     CLT_TRY(r->status);
     return r->table->n_lines ? name_columns(r->table, header)
                              : clt_fail(CLT_FORMAT, "%s: is empty", r->table->path);

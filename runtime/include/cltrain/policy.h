@@ -113,7 +113,8 @@ CLT_API clt_status clt_policy_patience(const clt_watched *watch, int64_t evaluat
  * torch 2. An evaluation is better if it is below best * (1 - threshold); with `larger`, above best
  * * (1 + threshold). After more than `patience` evaluations in a row that are not better, the base
  * rate becomes max(rate * factor, minimum), if that is lower by more than `epsilon`. In the
- * `cooldown` evaluations after that, none counts as bad. Set up by clt_plateau_init.
+ * `cooldown` evaluations after that, none counts as bad. A run that resumes with another factor or
+ * minimum goes on from the rate that was reached, with a warning. Set up by clt_plateau_init.
  */
 typedef struct clt_plateau {
     size_t struct_size;

@@ -398,13 +398,13 @@ static void name_checkpoint(const clt_fit_run *f, clt_status status)
     clt_free(names);
 }
 
-static void end(clt_fit_run *f)
+static void end(clt_fit_run *f, bool reached)
 {
     clt_balance_free(f->balance);
     clt_source_destroy(f->source);
     clt_folder_lock_release(f->lock);
     clt_free(f->news);
-    clt_policies_end(f);
+    clt_policies_end(f, reached);
     f->trainer->may_idle = false;
 }
 
@@ -430,7 +430,7 @@ static clt_status fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *tes
     if (status != CLT_OK) {
         trainer->reservoir = reservoir;
         clt_heartbeat_failed(trainer->exchange.beat, status, clt_error_message());
-        end(&f);
+        end(&f, false);
         return status;
     }
     f.first_step = trainer->steps;
@@ -447,7 +447,7 @@ static clt_status fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *tes
         name_checkpoint(&f, status);
     clt_fit_end_idle(&f, status);
     trainer->reservoir = reservoir;
-    end(&f);
+    end(&f, status == CLT_OK && !clt_fit_is_idle(&f));
     return status;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "train/fit/fit.h"
 
@@ -237,6 +238,27 @@ static void end_if_stopped(clt_fit_run *f)
         f->total_steps = f->trainer->steps;
 }
 
+/* Says which states of the checkpoint have no policy in this run. */
+static void tell_missing(const clt_fit_run *f, json_t *states)
+{
+    const char *name;
+    json_t *state;
+    json_object_foreach(states, name, state)
+    {
+        bool there = f->trainer->all.rank != 0;
+        for (int i = 0; !there && i < f->options->n_policies; i++)
+            there = !strcmp(name, f->options->policies[i]->name);
+        if (!there)
+            clt_log(CLT_LOG_WARN,
+                    "the checkpoint has a state of policy %s, which this run does not have: it is "
+                    "dropped%s",
+                    name,
+                    json_integer_value(json_object_get(state, "reductions")) > 0
+                        ? ", and the learning rate is the one before its reductions"
+                        : "");
+    }
+}
+
 clt_status clt_policies_begin(clt_fit_run *f)
 {
     clt_trainer *t = f->trainer;
@@ -247,9 +269,12 @@ clt_status clt_policies_begin(clt_fit_run *f)
         clt_free(t->policies);
         t->policies = NULL;
     }
-    if (!f->options->n_policies)
-        return CLT_OK;
     json_t *all = t->policies ? json_loads(t->policies, 0, NULL) : NULL;
+    tell_missing(f, json_object_get(all, "policies"));
+    if (!f->options->n_policies) {
+        json_decref(all);
+        return CLT_OK;
+    }
     run->best = (int64_t)json_integer_value(json_object_get(all, "best"));
     f->epoch_loss = json_number_value(json_object_get(all, "epoch_loss"));
     f->epoch_samples = (int64_t)json_integer_value(json_object_get(all, "epoch_samples"));
@@ -358,8 +383,10 @@ clt_status clt_policies_evaluated(clt_fit_run *f, const clt_progress *p)
     return status;
 }
 
-void clt_policies_end(clt_fit_run *f)
+void clt_policies_end(clt_fit_run *f, bool reached)
 {
+    for (int i = 0; reached && !f->trainer->all.rank && i < f->options->n_policies; i++)
+        clt_policy_tell_best(f->options->policies[i]);
     clt_free(f->policies.before);
     f->policies.before = NULL;
 }

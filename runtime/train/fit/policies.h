@@ -41,6 +41,11 @@ clt_status clt_policies_evaluated(struct clt_fit_run *fit, const clt_progress *p
 /* Writes the state of all policies into the trainer, for the next checkpoint. */
 clt_status clt_policies_store(struct clt_fit_run *fit);
 
-void clt_policies_end(struct clt_fit_run *fit);
+/* Frees what the run has for policies. After a run that reached its end, a policy that keeps the
+ * best checkpoint says if there is none. */
+void clt_policies_end(struct clt_fit_run *fit, bool reached);
+
+/* Warns if the policy is that of clt_policy_best and found no checkpoint to keep. */
+void clt_policy_tell_best(const clt_policy *policy);
 
 #endif

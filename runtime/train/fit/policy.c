@@ -66,7 +66,11 @@ typedef struct watcher {
     clt_plateau plateau;
     double best; /* NaN: none yet */
     int64_t best_step, bad, cooldown, reductions;
+    /* Plateau: the base rate of the run, what earlier plateaus made of it, and the rate now */
+    double base, scale, rate;
 } watcher;
+
+static clt_status plateau_begin(void *user, clt_policy_run *run, const char *state);
 
 /* --- state ----------------------------------------------------------------------------------- */
 
@@ -78,6 +82,10 @@ static char *save(void *user)
                              (json_int_t)w->cooldown, "reductions", (json_int_t)w->reductions);
     if (json && isfinite(w->best))
         json_object_set_new(json, "best", json_real(w->best));
+    if (json && w->policy.begin == plateau_begin)
+        json_object_update_new(json, json_pack("{s:f, s:f, s:f, s:f, s:f}", "base", w->base,
+                                               "scale", w->scale, "rate", w->rate, "factor",
+                                               w->plateau.factor, "minimum", w->plateau.minimum));
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     json_decref(json);
     return text;
@@ -155,6 +163,16 @@ static clt_status best_evaluated(void *user, clt_policy_run *run, const clt_eval
     return CLT_OK;
 }
 
+void clt_policy_tell_best(const clt_policy *policy)
+{
+    const watcher *w = policy->begin == best_begin ? policy->user : NULL;
+    if (w && isnan(w->best))
+        clt_log(CLT_LOG_WARN,
+                "policy %s: no evaluation had a finite number as %s, so there is no best "
+                "checkpoint",
+                policy->name, w->metric);
+}
+
 /* --- patience -------------------------------------------------------------------------------- */
 
 static void stop_if_due(const watcher *w, clt_policy_run *run)
@@ -206,17 +224,55 @@ static double reduced(const watcher *w, double lr)
     return fmax(lr * w->plateau.factor, w->plateau.minimum);
 }
 
+static double real(const json_t *json, const char *name)
+{
+    return json_number_value(json_object_get(json, name));
+}
+
+/* Whether a state is of a plateau with another factor or minimum. A minimum that was scaled as the
+ * base rate was (--global-batch scaled) is the same. */
+static bool is_other_plateau(const watcher *w, const json_t *json)
+{
+    const double before = real(json, "minimum") * w->base, now = w->plateau.minimum;
+    const double scaled = now * real(json, "base");
+    return real(json, "factor") != w->plateau.factor ||
+           (real(json, "minimum") != now && fabs(before - scaled) > 1e-9 * fabs(before));
+}
+
+/* Reads what the state says of the rate. The reductions of another plateau stay as they are, and
+ * this one goes on from there. */
+static void load_rate(watcher *w, const char *state)
+{
+    json_t *json = state ? json_loads(state, 0, NULL) : NULL;
+    const double base = real(json, "base");
+    const bool known = json_object_get(json, "factor") != NULL;
+    w->scale = known ? real(json, "scale") : 1;
+    if (known && is_other_plateau(w, json)) {
+        w->scale = base > 0 ? real(json, "rate") / base : 1;
+        if (w->reductions)
+            clt_log(CLT_LOG_WARN,
+                    "policy plateau had the factor %g and the minimum %g before, and has %g and %g "
+                    "now: the rate stays at %g until the next reduction",
+                    real(json, "factor"), real(json, "minimum"), w->plateau.factor,
+                    w->plateau.minimum, w->base * w->scale);
+        w->reductions = 0;
+    }
+    json_decref(json);
+}
+
 /* The rate follows from the run's own base rate, which may be another one after a resume
  * (--global-batch scaled). */
 static clt_status plateau_begin(void *user, clt_policy_run *run, const char *state)
 {
     watcher *w = user;
     load(w, state);
-    double lr = clt_policy_lr(run);
+    w->base = clt_policy_lr(run);
     CLT_TRY(check(w, run));
+    load_rate(w, state);
+    w->rate = w->base * w->scale;
     for (int64_t i = 0; i < w->reductions; i++)
-        lr = reduced(w, lr);
-    return w->reductions ? clt_policy_set_lr(run, lr, NULL) : CLT_OK;
+        w->rate = reduced(w, w->rate);
+    return w->rate != w->base ? clt_policy_set_lr(run, w->rate, NULL) : CLT_OK;
 }
 
 static bool above_threshold(const watcher *w, double value)
@@ -255,6 +311,7 @@ static clt_status plateau_evaluated(void *user, clt_policy_run *run, const clt_e
     if (!(lr - next > w->plateau.epsilon))
         return CLT_OK;
     w->reductions++;
+    w->rate = next;
     return clt_policy_set_lr(run, next, why);
 }
 
