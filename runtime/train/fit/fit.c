@@ -39,6 +39,15 @@ clt_status clt_fit_options_check(const clt_fit_options *o, const clt_trainer *t)
     if (o->batch < 0 || o->batch > t->options.batch)
         return clt_fail(CLT_INVALID_ARGUMENT, "batch %lld; the trainer was made for 1 to %lld",
                         (long long)o->batch, (long long)t->options.batch);
+    if (o->keep < 0)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "clt_fit_options.keep %lld: must not be negative; 0 keeps all checkpoints",
+                        (long long)o->keep);
+    if (o->checkpoint_every < -1)
+        return clt_fail(CLT_INVALID_ARGUMENT,
+                        "clt_fit_options.checkpoint_every %lld: must be a number of steps, 0, or "
+                        "-1 for each epoch",
+                        (long long)o->checkpoint_every);
     return clt_policies_check(o);
 }
 

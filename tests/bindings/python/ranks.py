@@ -73,6 +73,19 @@ def main():
             reference.step(x[i:i + 16], y[i:i + 16])
     np.testing.assert_allclose(trainer.store["fc.weight"], reference.w, **support.CLOSE)
     assert len(history["epoch"]) == 2
+    # One rank stops another run, also in a step that ends it within an epoch: `fit` returns on all ranks.
+    for steps, stop_at, entries in ((100, 3, []), (4, 4, [4])):
+        other = clt.Trainer(support.line(), devices=support.DEVICES, batch=16, world=world)
+
+        class Stop(clt.Callback):
+            def on_step(self, trainer, progress):
+                if world.rank == 1 and progress.step == stop_at:
+                    trainer.stop()
+
+        stopped = other.fit((x, y), (x, y), steps=steps, callbacks=[Stop()])
+        assert stopped.get("step", []) == entries, stopped
+        assert stop_at <= other.steps <= stop_at + 2, other.steps
+        other.close()
     report = trainer.evaluate((x, y), metrics=True)  # of the samples of both ranks
     error = x @ reference.w.T + reference.b - y
     assert report["samples"] == 160, report

@@ -219,7 +219,10 @@ class Fit(support.Case):
             (lambda: trainer.fit([(x[:4], y[:4])], shuffle=True), "shuffle"),
             (lambda: trainer.fit((x, y), batch=999), "999"), (lambda: trainer.fit({}), "at least one field"),
             (lambda: trainer.fit({"x": x > 0, "y": y}), "bool"), (lambda: trainer.evaluate([1, 2]), "list"),
-            (lambda: trainer.fit({"x": x[:, :2], "y": y}), "x"),
+            (lambda: trainer.fit({"x": x[:, :2], "y": y}), "x"), (lambda: trainer.fit((x, y), keep=-1), "keep -1"),
+            (lambda: trainer.fit((x, y), checkpoint_every=-2), "checkpoint_every -2"),
+            (lambda: trainer.fit((x, y), resume=True), "resume needs checkpoint_dir"),
+            (lambda: trainer.fit((x, y), resume_from="a", checkpoint_dir="b"), "resume_from needs resume=True"),
         ]
         for call, words in cases:
             with self.assertRaises(clt.Error) as caught:
@@ -364,6 +367,30 @@ class Fit(support.Case):
 
         history = self.trainer().fit(data(), data(30), epochs=3, callbacks=[Stop()])
         self.assertEqual(history, {})
+
+    def test_teacher(self):
+        """Functions of a data set on several threads may use another trainer."""
+        x, y = data(200)
+        teacher, trainer = self.trainer(), self.trainer()
+        wanted = teacher.predict(x)
+
+        def fill(numbers, arrays):
+            teacher.evaluate((x[:50], y[:50]))
+            arrays["x"][:], arrays["y"][:] = x[numbers], teacher.predict(x[numbers])
+
+        made = clt.Dataset.callback(200, {"x": ("f32", (3,)), "y": ("f32", (1,))}, fill, serial=False)
+        trainer.fit(made, epochs=2, shuffle=False)
+        other = self.trainer()
+        other.fit((x, wanted), epochs=2, shuffle=False)
+        self.assert_close(trainer.store["fc.weight"], other.store["fc.weight"])
+
+    def test_not_written(self):
+        """What a function does not write is NaN, so the run ends instead of training on it."""
+        def fill(numbers, arrays):
+            arrays["x"][:] = 1
+
+        with self.assertRaises(clt.NonfiniteError):
+            self.trainer().fit(clt.Dataset.callback(32, {"x": ("f32", (3,)), "y": ("f32", (1,))}, fill))
 
     def test_empty_batch(self):
         """A batch of no samples is a step: momentum moves the weights as NumPy's."""

@@ -146,6 +146,22 @@ class Policies(support.Case):
         self.trainer().fit((x, y), validation=(x, y), epochs=2, validate_every=3, callbacks=[Watch()])
         self.assertEqual([step for step, positive in seen if positive][:2], [3, 6])
 
+    def test_keep_refused(self):
+        """A policy that keeps a state before an evaluation learns that nothing is kept."""
+        class Early(clt.Policy):
+            def begin(self, run, state):
+                run.keep("mine")
+
+        with self.assertRaisesRegex(clt.StateError, "evaluated"):
+            self.trainer().fit(data(64), policies=[Early()], checkpoint_dir=os.path.join(self.folder, "run"))
+
+    def test_close_in_averages(self):
+        trainer = self.trainer(average="ema:0.75")
+        float(trainer.step(*data(16)))
+        with trainer.averages():
+            trainer.close()
+        self.assertTrue(trainer.closed)
+
     def test_history_of_validations(self):
         """The history has each evaluation of the validation set, and the last one in each epoch."""
         x, y = data(64)

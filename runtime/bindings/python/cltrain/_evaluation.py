@@ -10,17 +10,19 @@ from .history import _SCALARS, Progress
 
 
 @contextlib.contextmanager
-def pinned(*datasets, trainer=None):
+def pinned(*datasets, trainer):
     """Keeps data sets and a trainer while the library reads them, even if the interpreter ends meanwhile."""
     cores = [data._core for data in (trainer, *datasets) if data is not None]
-    for data in datasets:
-        if data is not None:
-            data._source.failure = None
+    sources = [data._source for data in datasets if data is not None]
+    for source in sources:
+        source.failure = None
     for core in cores:
         core.pin()
+    before, trainer._guard.sources = trainer._guard.sources, trainer._guard.sources + sources
     try:
         yield
     finally:
+        trainer._guard.sources = before
         for core in cores:
             core.unpin()
 

@@ -19,7 +19,7 @@ _used = False  # a runtime was made: OpenCL's drivers may have threads
 _cores = set()
 _guards = weakref.WeakSet()
 _pinning = threading.Lock()
-inside = threading.local()  # .fill: this thread is in the function of a data set
+inside = threading.local()  # .fill: the data set in whose function this thread is
 _FORKED = ("was made before fork, and a forked process cannot use it: OpenCL's drivers do not work there. "
            "Start processes with multiprocessing.get_context('spawn')")
 # Seconds that the end of the interpreter waits for calls of daemon threads, all together.
@@ -33,7 +33,7 @@ class Guard:
     The garbage collector may drop an object in the middle of another call, even of one on the same
     thread. Then the object is destroyed when that call has ended.
     """
-    __slots__ = ("lock", "depth", "later", "__weakref__")
+    __slots__ = ("lock", "depth", "later", "sources", "__weakref__")
 
     def __init__(self):
         self.anew()
@@ -43,10 +43,11 @@ class Guard:
         self.lock = threading.RLock()
         self.depth = 0
         self.later = []
+        self.sources = []  # data sets that a call of the holder reads
 
     def __enter__(self):
         if not self.lock.acquire(blocking=False):
-            if getattr(inside, "fill", False):  # the holder of the lock waits for this thread's samples
+            if getattr(inside, "fill", None) in self.sources:  # the holder of the lock waits for this thread's samples
                 raise failure("state", "the function of a data set runs during fit, and cannot use the trainer, its store "
                                        "or its devices")
             self.lock.acquire()

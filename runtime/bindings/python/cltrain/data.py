@@ -89,7 +89,8 @@ class Dataset(Handle):
 
         fields: name -> (dtype, shape of a sample).
         fill: gets an int64 array of sample numbers, and a dict of arrays to write. It runs on threads of the
-        loader, and must give the same sample for a number each time. serial=False lets several threads call it
+        loader, and must give the same sample for a number each time, and write all of it: f32 that it does
+        not write are NaN, i32 are -1. serial=False lets several threads call it
         at once.
         """
         shapes = {field: row[:2] for field, row in described(fields).items()}
@@ -99,8 +100,9 @@ class Dataset(Handle):
         self = cls.__new__(cls)
 
         def call(_, indices, number, pointers):
+            outer = getattr(inside, "fill", None)
             try:
-                inside.fill = True
+                inside.fill = self
                 numbers = np.frombuffer((ctypes.c_int64 * number).from_address(indices), np.int64)
                 addresses = (ctypes.c_void_p * len(shapes)).from_address(pointers)
                 arrays = {}
@@ -108,6 +110,7 @@ class Dataset(Handle):
                     if address:
                         size = int(np.prod(shape, dtype=np.int64)) * DTYPES[dtype].itemsize * number
                         raw = (ctypes.c_char * size).from_address(address)
+                        ctypes.memset(address, 0xff, size)  # NaN and -1: what is not written is no number
                         arrays[field] = np.frombuffer(raw, DTYPES[dtype]).reshape((number,) + shape)
                 fill(numbers, arrays)
                 end_child(None)
@@ -118,7 +121,7 @@ class Dataset(Handle):
                 line = f"the function of data set {name} failed: {type(error).__name__}: {error}"
                 return lib.clt_error_set(_api.CLT_ABORTED, line.replace("\0", " ").encode(errors="replace"))
             finally:
-                inside.fill = False
+                inside.fill = outer
 
         function = _api.FUNCTIONS["cltrain"]["clt_dataset_create_callback"][1][2](call)
         check(lib.clt_dataset_create_callback(name, count, function, None, int(serial), ctypes.byref(out)))

@@ -254,6 +254,10 @@ fit.__doc__ += document("clt_fit_options")
 
 def _fit_dataset(run, train, test, options, policies):
     validation = policies.pop("validation", None)
+    if options.get("resume") and not options.get("checkpoint_dir"):
+        raise failure("invalid_argument", "resume needs checkpoint_dir, the folder of the checkpoints")
+    if options.get("resume_from") and not options.get("resume"):
+        raise failure("invalid_argument", "resume_from needs resume=True and checkpoint_dir")
     given = Options("clt_fit_options", options)
     with _policies.validation_set(train, validation, list(run.trainer.model.inputs), max(0, given.struct.seed)) as (
             rest, part), _policies.policies(run, given.struct, **policies):
@@ -304,10 +308,11 @@ def _call_fit(run, struct, train, validation, test):
     trainer._settle()
     if validation is not None:
         struct.validation = validation._core.use()
-    with pinned(train, validation, test):
+    with pinned(train, validation, test, trainer=trainer):
         status = lib.clt_fit(trainer._core.use(), train._core.use(), test._core.use() if test is not None else None,
                              ctypes.byref(struct))
-    if status and not (status == _api.CLT_STOPPED and run.stopping):
+    together = trainer.world is not None and trainer.world.ranks > 1
+    if status and not (status == _api.CLT_STOPPED and (run.stopping or together)):
         failed = error(status)
         cause = next((d._source.failure for d in (train, validation, test) if d is not None and d._source.failure), None)
         if run.failure is None and cause:
@@ -315,7 +320,6 @@ def _call_fit(run, struct, train, validation, test):
         if run.failure is None:
             raise failed
     # All ranks evaluate together, also one whose callback has just failed or stopped the run.
-    together = trainer.world is not None and trainer.world.ranks > 1
     if not status and run.end.is_open and (together or not run.stopping):
         end_epoch(run, struct, validation, test)
 

@@ -62,7 +62,7 @@ class PolicyRun:
 
     def __init__(self, trainer):
         self.trainer = trainer
-        self._pointer = None
+        self._pointer, self._may_keep = None, False
 
     def _use(self):
         if self._pointer is None:
@@ -74,8 +74,12 @@ class PolicyRun:
         lib.clt_policy_stop(self._use(), why)
 
     def keep(self, why=None):
-        """Makes this state the best one: the link `best` in checkpoint_dir leads to it."""
-        lib.clt_policy_keep(self._use(), NULL if why is None else why)
+        """Makes this state the best one: the link `best` in checkpoint_dir leads to it. For calls of
+        `evaluated`. A run without checkpoint_dir keeps nothing."""
+        pointer = self._use()
+        if not self._may_keep:
+            raise failure("state", "run.keep is for `evaluated`, when an evaluation was made")
+        lib.clt_policy_keep(pointer, NULL if why is None else why)
 
     @property
     def lr(self):
@@ -116,7 +120,10 @@ class Made:
         return self._call(pointer, lambda run: self.policy.begin(run, None if state is None else json.loads(state)))
 
     def _evaluated(self, _, pointer, address):
-        return self._call(pointer, self.policy.evaluated, Metrics(_api.clt_evaluation.from_address(address)))
+        self.of_policy._may_keep = True
+        status = self._call(pointer, self.policy.evaluated, Metrics(_api.clt_evaluation.from_address(address)))
+        self.of_policy._may_keep = False
+        return status
 
     def _save(self, _):
         made = self.run.call(lambda: json.dumps(self.policy.save(), allow_nan=False))

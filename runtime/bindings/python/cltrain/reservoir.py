@@ -103,6 +103,9 @@ class Reservoir(Dataset):
                                    ctypes.byref(drawn)))
         return made if drawn.value == count else None
 
+    def array(self, field):
+        raise failure("unsupported", "a reservoir gives samples by draw: its memory changes while samples are pushed")
+
     @property
     def stats(self):
         """A dict: seen = kept + replaced + declined + dropped samples, capacity, bytes."""

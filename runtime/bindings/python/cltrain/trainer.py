@@ -239,7 +239,8 @@ class Trainer(Handle):
 
     @contextlib.contextmanager
     def averages(self):
-        """In this `with` block the averages are in the place of the parameters: evaluate, predict and save them."""
+        """In this `with` block the averages are in the place of the parameters: evaluate, predict and save
+        them. What is written to the store meanwhile changes the averages."""
         with self._guard:
             if not self._in_averages:  # blocks inside one another: the outermost one exchanges
                 self._settle()
@@ -250,7 +251,7 @@ class Trainer(Handle):
         finally:
             with self._guard:
                 self._in_averages -= 1
-                if not self._in_averages:
+                if not self._in_averages and not self.closed:
                     check(lib.clt_trainer_use_average(self._core.use(), 0))
 
     # --- parts of a step --------------------------------------------------------------------------
