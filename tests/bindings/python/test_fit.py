@@ -392,6 +392,19 @@ class Fit(support.Case):
         with self.assertRaises(clt.NonfiniteError):
             self.trainer().fit(clt.Dataset.callback(32, {"x": ("f32", (3,)), "y": ("f32", (1,))}, fill))
 
+    def test_labels(self):
+        """A label out of range ends the run before its step; with `classes` its sample is named."""
+        from cltrain import layers as L
+        net = clt.Sequential(L.linear(3), input=(3,), loss="cross_entropy")
+        trainer = clt.Trainer(net, devices=support.DEVICES, batch=8)
+        x, y = data(9)[0], np.array([0, 1, 2, 0, 3, 1, 2, 0, 1])
+        before = trainer.store["0.weight"]
+        with self.assertRaises(clt.NonfiniteError):
+            trainer.fit((x, y), shuffle=False)
+        with self.assertRaisesRegex(clt.FormatError, "field 'y': label 3 of sample 4 is out of range: 0 to 2"):
+            trainer.fit(clt.Dataset.arrays(x=x, y=y, classes={"y": 3}), shuffle=False)
+        self.assert_same(trainer.store["0.weight"], before)
+
     def test_empty_batch(self):
         """A batch of no samples is a step: momentum moves the weights as NumPy's."""
         x, y = data(16)
