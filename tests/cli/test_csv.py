@@ -196,6 +196,23 @@ class Table(CommandTest):
                                           "--json").stdout)
         self.assertAlmostEqual(got["test_loss"], records(path)[1][-1]["test_loss"], 6)
 
+    def test_labels_of_validation(self):
+        """Why another file has no labels is said with line and column."""
+        rows = [("a", "risk")] + [(i % 7, i % 3) for i in range(40)]
+        data = self.write("train.csv", rows) + "?task=classify"
+        for last, says in (("9", "line 42, column 2 ('risk'): the training samples have no label '9'"),
+                           ("1.0", "have no label '1.0'; did you mean '1'?"),
+                           ("", "line 42, column 2 ('risk'): the value is missing")):
+            with self.subTest(last):
+                val = self.write("val.csv", [*rows, (1, last)])
+                done = self.train("--data", data, "--val", val, "--steps", "1", model="mlp", code=1)
+                self.assert_message(done.stderr, "has no field 'label': ", says)
+        val = self.write("val.csv", [("a", "b")] + [(1, 2)] * 9)
+        done = self.train("--data", data, "--val", val, "--steps", "1", model="mlp", code=1)
+        self.assert_message(done.stderr, "has no field 'label': ", "line 1: has no column 'risk'")
+        done = self.train("--data", data, "--val", data.split("?")[0].replace("csv:", "csv:/."), model="mlp", code=2)
+        self.assert_message(done.stderr, "those are the data of --data")
+
     def test_usage(self):
         data = self.write("houses.csv", self.houses(30))
         for more, code, says in ((("--class-weights", "balanced"), 2,

@@ -137,6 +137,12 @@ class Lora(CommandTest):
         said = self.train("--init", adapted, "--lora", "h.*.attn.c_attn:2", "--steps", "1", "--init-skip",
                           "*.lora_A.weight|*.lora_B.weight").stdout
         self.assertIn("skipped: h.0.attn.c_attn.lora_A.weight", said)
+        # Another part may be left out too. It is never trained, which a warning says.
+        done = self.train("--init", run, *LORA, "--steps", "1", "--init-skip", "h.1.ln_2.*")
+        self.assertIn("missing: h.0.attn.c_attn.lora_A.weight", done.stdout)
+        self.assertIn("warning: --init-skip h.1.ln_2.*: --lora trains adapters only", done.stderr)
+        done = self.train("--init", run, *LORA, "--steps", "1", "--init-skip", "*.lora_A.weight|*.lora_B.weight")
+        self.assertNotIn("--init-skip", done.stderr)
         for more, says in ((("--merge-lora",), ("no adapters",)), (("--merge-lora", "--adapter"), ("exclude",))):
             self.assert_bad("export", "--checkpoint", run, "-o", self.path("out"), "--devices", "pocl", *more, code=2,
                             says=says)

@@ -325,6 +325,7 @@ class Policies(CommandTest):
                 ("between 0 and 1", ("--val", "1.5",)),
                 ("between 0 and 1", ("--val", "0",)),
                 ("those are the data of --data", ("--val", "idx:" + self.data)),
+                ("those are the data of --data", ("--val", "idx:" + self.data + "/.")),
                 ("did you mean val_accuracy?", ("--patience", "3", "--monitor", "val_acuracy", "--val", "0.1")),
                 ("none of its 160 samples for training", ("--val", "0.9999")),
                 ("plateau:FACTOR:PATIENCE", ("--schedule", "plateau:2:3", "--val", "0.1")),

@@ -422,6 +422,10 @@ static void test_messages(void **state)
          "line 4, column 1 ('a'): a quote is in the wrong place"},
         {"a,b\n1,\"2\n3,4\n5,6\n", "",
          "line 2, column 2 ('b'): the text begins with a quote and does not end with one"},
+        {"\"a\";\"b\"\n1;2\n3;4\n", "",
+         "line 1, column 1: another text begins behind ';'; did you mean "
+         "delimiter=;?"},
+        {"\"a\",\"b\"\n1,2\n3,4\n", "delimiter=;", "did you mean delimiter=%2C (commas)?"},
         {"a,b\n1,2\n\"3\n4\",\"5\n6\n7\"8,9\n", "",
          "line 6, column 2 ('b'): a quote is in the wrong place in the text that begins on line 4"},
         {"a,b\n1,2\nx,2\n1,3\n1,3\n1,3\n1,3\n1,3\n1,3\n1,3\n1,3\n1,3\n", "",

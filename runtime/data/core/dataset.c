@@ -347,7 +347,8 @@ static void free_now(clt_dataset *dataset)
         dataset->payload_free(dataset->payload);
     pthread_mutex_destroy(&dataset->fill_lock);
     pthread_mutex_destroy(&dataset->wait_lock);
-    CLT_FREE(dataset->name, dataset->map, dataset->drawn, dataset->description, dataset);
+    CLT_FREE(dataset->name, dataset->map, dataset->drawn, dataset->description, dataset->lacked_why,
+             dataset);
 }
 
 void clt_dataset_free(clt_dataset *dataset)
@@ -466,6 +467,9 @@ clt_status clt_dataset_find_field(const clt_dataset *dataset, const char *name, 
             return CLT_OK;
         }
     }
+    if (dataset->lacked && !strcmp(name, dataset->lacked))
+        return clt_fail(CLT_NOT_FOUND, "data set '%s' has no field '%s': %s", dataset->name, name,
+                        dataset->lacked_why);
     const char *near = clt_nearest(name, names, dataset->field_count);
     return clt_fail(CLT_NOT_FOUND, "data set '%s' has no field '%s'%s%s%s", dataset->name, name,
                     near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");

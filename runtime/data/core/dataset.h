@@ -65,6 +65,9 @@ struct clt_dataset {
     /* The file of a sample; NULL: samples have none. */
     const char *(*sample_file)(const clt_dataset *dataset, int64_t index);
     char *description; /* see clt_dataset_description; NULL: none */
+    /* A field that the samples may lack, and why they do. NULL: they lack none. */
+    const char *lacked;
+    char *lacked_why;
     /* Finds what normalises the samples anew, without those whose `held` is 1, which become samples
      * for validation. NULL: samples are not normalised. */
     clt_status (*refit)(clt_dataset *dataset, const char *held);

@@ -176,6 +176,18 @@ static clt_status add_features(const making *m, clt_dataset *d)
 
 /* --- the target ------------------------------------------------------------------------------- */
 
+/* Returns the label that a text probably means: the same number, as 1.0 for 1, or nearly the same
+ * text. NULL: none. */
+static const char *near_label(const clt_csv_column *c, const char *text)
+{
+    double value, other;
+    const bool number = clt_csv_number(text, &value);
+    for (int64_t i = 0; number && i < c->n_names; i++)
+        if (clt_csv_number(c->names[i], &other) && other == value)
+            return c->names[i];
+    return number ? NULL : clt_nearest(text, (const char *const *)c->names, (int)c->n_names);
+}
+
 static clt_status put_target(const making *m, int64_t row, float *y, int32_t *label)
 {
     const char *text = clt_csv_text(m->table, row, m->target_place);
@@ -188,25 +200,34 @@ static clt_status put_target(const making *m, int64_t row, float *y, int32_t *la
         return clt_csv_scale(m->table, row, m->target_place, m->target, value, y);
     }
     *label = (int32_t)clt_csv_name_number(m->target, text);
-    return *label >= 0 ? CLT_OK
-                       : clt_fail(CLT_FORMAT,
-                                  "%s: line %lld, column %lld ('%s'): the training samples have no "
-                                  "label '%.80s'",
-                                  m->table->path, (long long)clt_csv_line(m->table, row),
-                                  (long long)m->target_place + 1, m->target->name, text);
+    if (*label >= 0)
+        return CLT_OK;
+    const char *near = near_label(m->target, text);
+    return clt_fail(CLT_FORMAT,
+                    "%s: line %lld, column %lld ('%s'): the training samples have no label "
+                    "'%.80s'%s%.80s%s",
+                    m->table->path, (long long)clt_csv_line(m->table, row),
+                    (long long)m->target_place + 1, m->target->name, text,
+                    near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
-/* Whether all targets are there. Samples to predict need none. */
+/* Whether all targets are there. Samples to predict need none. If some are not, the message of the
+ * failure says why. */
 static bool has_targets(const making *m)
 {
     float y;
     int32_t label;
     if (!m->all)
         return true;
-    for (int64_t row = 0; m->target_place >= 0 && row < m->table->rows; row++)
+    if (m->target_place < 0) {
+        clt_fail(CLT_FORMAT, "%s: line %lld: has no column '%s'", m->table->path,
+                 (long long)m->table->lines[0], m->target->name);
+        return false;
+    }
+    for (int64_t row = 0; row < m->table->rows; row++)
         if (m->rows[row] && put_target(m, row, &y, &label) != CLT_OK)
             return false;
-    return m->target_place >= 0;
+    return true;
 }
 
 static clt_status add_target(const making *m, clt_dataset *d)
@@ -215,8 +236,11 @@ static clt_status add_target(const making *m, clt_dataset *d)
     const bool label = m->target->kind == CLT_CSV_LABEL;
     void *data;
     int64_t i = 0;
-    if (!has_targets(m))
-        return CLT_OK;
+    if (!has_targets(m)) {
+        d->lacked = label ? "label" : "y";
+        d->lacked_why = clt_strdup(clt_error_message());
+        return d->lacked_why ? CLT_OK : CLT_OUT_OF_MEMORY;
+    }
     CLT_TRY(clt_dataset_add_owned(d, label ? "label" : "y", label ? CLT_I32 : CLT_F32,
                                   label ? 0 : 1, one, &data));
     for (int64_t row = 0; row < m->table->rows; row++)

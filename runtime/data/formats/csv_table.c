@@ -186,18 +186,27 @@ static bool is_blank(const char *bytes, size_t count)
     return true;
 }
 
-static clt_status parser_failure(reading *r, bool ended)
+/* `at`: the character behind the quote; 0: the file ended. */
+static clt_status parser_failure(reading *r, char at)
 {
     char column[128], where[80] = "";
     const int error = csv_error(&r->parser);
     if (error == CSV_ENOMEM || error == CSV_ETOOBIG)
         return clt_fail(CLT_OUT_OF_MEMORY, "%s: line %lld: its text does not fit in memory",
                         r->table->path, (long long)r->begun);
-    if (ended)
+    const bool other = !r->table->n_lines && at && strchr(",;\t|", at); /* of the header */
+    if (!at)
         return clt_fail(CLT_FORMAT,
                         "%s: line %lld, %s: the text begins with a quote and does not end with "
                         "one: the rest of the file is read as part of it",
                         r->table->path, (long long)r->text, column_text(r, r->count, column));
+    if (other && at != r->table->delimiter)
+        return clt_fail(CLT_FORMAT, "%s: line %lld, column 1: another text begins behind '%c'%s",
+                        r->table->path, (long long)r->line, at == '\t' ? ' ' : at,
+                        at == ';'    ? "; did you mean delimiter=;?"
+                        : at == '\t' ? "; did you mean delimiter=tab?"
+                        : at == '|'  ? "; did you mean delimiter=|?"
+                                     : "; did you mean delimiter=%2C (commas)?");
     if (r->text != r->line)
         snprintf(where, sizeof where, " in the text that begins on line %lld", (long long)r->text);
     return clt_fail(CLT_FORMAT,
@@ -216,8 +225,9 @@ static clt_status feed(reading *r, const char *bytes, size_t count)
             r->begun = r->open ? r->begun : r->line;
             r->text = r->open ? r->text : r->line;
             r->open = true;
-            if (csv_parse(&r->parser, bytes, length, on_field, on_row, r) != length)
-                return parser_failure(r, false);
+            const size_t used = csv_parse(&r->parser, bytes, length, on_field, on_row, r);
+            if (used != length)
+                return parser_failure(r, bytes[used] ? bytes[used] : ' ');
             CLT_TRY(r->status);
         }
         r->line += end != NULL;
@@ -284,7 +294,7 @@ static clt_status name_columns(clt_csv_table *t, int header)
 static clt_status end(reading *r, int header)
 {
     if (csv_fini(&r->parser, on_field, on_row, r))
-        return parser_failure(r, true);
+        return parser_failure(r, 0);
     CLT_TRY(r->status);
     return r->table->n_lines ? name_columns(r->table, header)
                              : clt_fail(CLT_FORMAT, "%s: is empty", r->table->path);

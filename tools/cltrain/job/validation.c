@@ -25,6 +25,28 @@ static int read_every(const settings *s, int64_t *every)
                : 0;
 }
 
+/* Whether two names of data are of the same kind and lead to the same file or folder. Options of a
+ * table do not matter. */
+static int same_files(const char *a, const char *b)
+{
+    char *real[2] = {NULL, NULL};
+    const char *const texts[] = {a, b}, *const colon = strchr(a, ':');
+    if (!colon || strncmp(a, b, (size_t)(colon - a) + 1))
+        return !strcmp(a, b);
+    const int table = !strncmp(a, "csv:", 4);
+    for (int i = 0; i < 2; i++) {
+        char *path = strdup(texts[i] + (colon - a) + 1);
+        if (path && table)
+            path[strcspn(path, "?")] = '\0';
+        real[i] = path ? realpath(path, NULL) : NULL;
+        free(path);
+    }
+    const int same = !strcmp(a, b) || (real[0] && real[1] && !strcmp(real[0], real[1]));
+    free(real[0]);
+    free(real[1]);
+    return same;
+}
+
 int check_validation(const settings *s)
 {
     double fraction;
@@ -40,7 +62,7 @@ int check_validation(const settings *s)
     if (!*s->val)
         return usage_error("--val: give a fraction as 0.1, a field that marks samples, or a data "
                            "set");
-    if (s->data && !strcmp(s->val, s->data))
+    if (s->data && same_files(s->val, s->data))
         return usage_error("--val %s: those are the data of --data, whose test samples stay for "
                            "the test; give a fraction of the training samples, as 0.1",
                            s->val);
