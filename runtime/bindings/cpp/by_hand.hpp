@@ -9,6 +9,10 @@ inline void trainer::evaluate(const step_batch &batch, means &out, std::error_co
     detail::in_step_batch c(batch);
     if (!p_)
         ec = detail::fail(CLT_INVALID_ARGUMENT, detail::empty_handle("trainer"));
+    if (!ec)
+        ec = c.check();
+    if (!ec)
+        ec = check(batch);
     out.sums.resize(static_cast<std::size_t>(means_));
     out.weights.resize(static_cast<std::size_t>(means_));
     if (!ec)
@@ -83,10 +87,19 @@ inline int dataset::add_field(const detail::text &name, clt_dtype dtype,
 inline division planner::weights(int devices) const
 {
     division out;
-    out.weights.resize(static_cast<std::size_t>(devices));
-    if (!p_)
+    if (!p_) {
         detail::refuse(detail::empty_handle("planner"));
-    else if (!clt_planner_weights(c(), out.weights.data(), &out.quantum))
+        return out;
+    }
+    if (devices < 1 || (devices_ && static_cast<std::size_t>(devices) != devices_)) {
+        detail::refuse("clt::planner::weights: " + std::to_string(devices) +
+                       " is not the number of devices of all ranks");
+        return out;
+    }
+    out.weights.resize(static_cast<std::size_t>(devices) + (devices_ ? 0 : 1 << 16));
+    if (clt_planner_weights(c(), out.weights.data(), &out.quantum))
+        out.weights.resize(static_cast<std::size_t>(devices));
+    else
         out.weights.clear();
     return out;
 }

@@ -273,20 +273,21 @@ template <class T> class list
 {
   public:
     list() = default;
-    list(const T *data, std::size_t size) : data_(data), size_(size)
+    list(const T *data, std::size_t size) : data_(size ? data : nullptr), size_(size)
     {
     }
     list(std::initializer_list<T> items) : size_(items.size())
     {
-        data_ = items.begin(); /* which live until the call returns */
+        data_ = size_ ? items.begin() : nullptr; /* which live until the call returns */
     }
     template <std::size_t N> list(const T (&items)[N]) : data_(items), size_(N)
     {
     }
     template <class C, class = std::enable_if_t<std::is_convertible_v<
                            decltype(std::data(std::declval<const C &>())), const T *>>>
-    list(const C &items) : data_(std::data(items)), size_(std::size(items))
+    list(const C &items) : size_(std::size(items))
     {
+        data_ = size_ ? std::data(items) : nullptr;
     }
     const T *data() const
     {
@@ -306,6 +307,47 @@ template <class T> class list
     const T *data_ = nullptr;
     std::size_t size_ = 0;
 };
+
+/* Numbers that C refuses. */
+template <class T> constexpr T refused()
+{
+    return std::is_floating_point_v<T> ? std::numeric_limits<T>::quiet_NaN() : static_cast<T>(-1);
+}
+
+/* Elements for C, which alone knows how many it reads, at most `most`. The copy ends with numbers
+ * that C refuses, so that it refuses a container that is too short. */
+template <class C, class T> const T *guarded(const C &given, std::size_t most, std::vector<T> &copy)
+{
+    if (given.size() == 0)
+        return nullptr;
+    copy.assign(given.data(), given.data() + given.size());
+    copy.resize(std::max(most, given.size()), refused<T>());
+    return copy.data();
+}
+
+/* The failure if a container has another number of elements than are needed; `needed` 0: not known.
+ * An empty one stands for none. */
+inline std::error_code check_size(const char *what, std::size_t given, std::size_t needed,
+                                  const char *why)
+{
+    if (!given || !needed || given == needed)
+        return std::error_code();
+    return fail(CLT_INVALID_ARGUMENT, std::string(what) + " has " + std::to_string(given) +
+                                          " elements, and needs " + std::to_string(needed) + ": " +
+                                          why);
+}
+
+/* What check_size may compare with if losses of devices have made `needed` smaller: then C finds
+ * what is missing. */
+inline std::size_t most(std::size_t needed, std::size_t given)
+{
+    return given > needed ? needed : 0;
+}
+
+inline bool one_rank(const clt_world *world)
+{
+    return !world || world->ranks < 2;
+}
 
 /* Handles for an array of C: one handle, or a container of them. */
 template <class H> class handles

@@ -40,5 +40,15 @@ OMITTED = {
 
 # What a constructor does after the C object was made: members.hpp has the members.
 AFTER = {
-    "clt_trainer_create": "means_ = clt_graph_loss_count(graph.c()) + clt_graph_metric_count(graph.c());",
+    "clt_trainer_create": [
+        "losses_ = clt_graph_loss_count(graph.c());",
+        "means_ = losses_ + clt_graph_metric_count(graph.c());",
+        "devices_ = store.device_count();",
+        "one_rank_ = detail::one_rank(options.world.get());",
+        "reservoir_ = kept_;",
+    ],
+    "clt_store_create": ["devices_ = devices.count<std::size_t>();"],
+    "clt_store_create_with": ["devices_ = devices.count<std::size_t>();"],
+    "clt_local_create": ["trainers_ = trainers.count<std::size_t>();"],
+    "clt_planner_create": ["devices_ = detail::one_rank(options.world.get()) ? devices.count<std::size_t>() : 0;"],
 }

@@ -11,6 +11,15 @@ template <class T> struct always_false : std::false_type {
 template <class T> struct is_complex : std::false_type {
 };
 
+/* Sets a product of sizes of at least 0. It returns false if it leaves 64 bits. */
+inline bool multiply(std::int64_t &product, std::int64_t by)
+{
+    if (by < 0 || (by && product > INT64_MAX / by))
+        return false;
+    product *= by;
+    return true;
+}
+
 /* The element type of an array of C++. */
 template <class T> constexpr clt_dtype dtype_of()
 {
@@ -157,17 +166,18 @@ class array : public clt_array
         dtype = type;
         rank = static_cast<int>(n);
         std::int64_t stride = static_cast<std::int64_t>(size);
+        bool fits = true; /* else the library refuses the shape */
         for (std::size_t i = n; i-- > 0;) {
             if (i < CLT_MAX_RANK) {
                 shape[i] = dims[i];
                 strides[i] = stride;
             }
-            stride *= dims[i];
+            fits = fits && detail::multiply(stride, dims[i]);
         }
-        bytes = stride;
+        bytes = fits ? stride : 0;
         static char nothing; /* an empty container may have no memory, which C would take for a
                                 missing array */
-        if (!host && stride == 0)
+        if (!host && fits && stride == 0)
             host = &nothing;
     }
 
@@ -208,6 +218,12 @@ class arrays
     {
         return writable_;
     }
+    /* The samples that the first array has; 0 if it does not say. */
+    std::size_t samples() const
+    {
+        const bool known = !items_.empty() && !items_[0].whole && items_[0].rank > 0;
+        return known && items_[0].shape[0] > 0 ? static_cast<std::size_t>(items_[0].shape[0]) : 0;
+    }
 
   private:
     std::vector<clt_array> items_;
@@ -223,15 +239,16 @@ array view(C &&x, std::initializer_list<std::int64_t> dims)
     array a(std::forward<C>(x));
     std::vector<std::int64_t> shape(dims);
     std::int64_t known = 1, open = -1;
+    bool fits = true;
     const std::int64_t size = a.bytes / clt_dtype_size(a.dtype);
     for (std::size_t i = 0; i < shape.size(); i++)
         if (shape[i] == -1 && open < 0)
             open = static_cast<std::int64_t>(i);
         else
-            known *= shape[i];
+            fits = fits && detail::multiply(known, shape[i]);
     if (open >= 0)
         shape[static_cast<std::size_t>(open)] = known > 0 ? size / known : 0;
-    if (open >= 0 ? known <= 0 || size % known : size < known) {
+    if (!fits || (open >= 0 ? known <= 0 || size % known : size < known)) {
         detail::refuse("clt::view: " + std::to_string(size) + " elements do not make this shape");
         return array();
     }
@@ -354,8 +371,10 @@ class fetch : public clt_fetch
         name = output;
         device = on;
         array = memory;
-        if (!memory.writable())
+        if (!memory.writable()) {
+            array = clt_array(); /* no memory, which the library refuses */
             detail::refuse(std::string("the fetch of ") + output + " goes to const memory");
+        }
     }
 };
 static_assert(sizeof(feed) == sizeof(clt_feed) && sizeof(fetch) == sizeof(clt_fetch));

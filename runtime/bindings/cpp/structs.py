@@ -174,10 +174,15 @@ class Options:
                             f"        c.{member} = {member}_.empty() ? nullptr : {member}_.data();\n")
                 if m["type"] == "clt_policy":
                     after.append(f"        for (const auto &item : o.{member})\n            rethrow_of(item.get());\n")
+            elif (c, member) in api.GUARDED:
+                scratch.append(f"    std::vector<{self.scalar(m)}> {member}_;\n")
+                fill.append(f"        c.{member} = guarded(o.{member}, {api.GUARDED[c, member]}, {member}_);\n")
             elif m["depth"] and kind in ("scalar", "enum", "struct", "string") and count is not None:
                 fill.append(f"        c.{member} = o.{member}.empty() ? nullptr : o.{member}.data();\n")
                 if isinstance(count, str) and count != "?" and self._member(struct, self._named(struct, count)):
                     checks.append((member, f"static_cast<std::size_t>(o.{count})", count))
+                elif m.get("count_doc") == "parts + 1":
+                    checks.append((member, "(static_cast<std::size_t>(o.parts) + 1)", "parts + 1"))
             elif kind == "opencl":
                 scratch.append(f"    std::vector<struct _{m['type']} *> {member}_;\n")
                 fill.append(f"        for (const auto &item : o.{member})\n"

@@ -8,6 +8,17 @@ import structs
 MAY_BE_NULL = {"clt_graph_find"}
 # Lengths of arrays that are written, by the words of the description.
 LENGTHS = {"parts + 1": "static_cast<std::size_t>(parts) + 1"}
+# Sizes that are compared at the call: (function, parameter) -> what it must have (0: not known), and the message.
+SIZES = {
+    ("clt_dataset_set_sample_weights", "weights"):
+        ("static_cast<std::size_t>(clt_dataset_count(c()))", "one for each sample of the data set"),
+    ("clt_dataset_push", "weights"): ("fields.samples()", "one for each sample of the arrays"),
+    ("clt_planner_predict", "use"): ("devices_", "one for each device"),
+    ("clt_local_sync", "samples"): ("trainers_", "one for each trainer of this rank"),
+    ("clt_trainer_set_weights", "weights"): ("detail::most(one_rank_ ? devices_ : 0, weights.size())", "one for each device"),
+}
+# Arguments that an object keeps using after the call.
+KEPT = {("clt_trainer_set_reservoir", "reservoir")}
 KEYWORDS = {"or", "and", "not", "default", "new", "delete", "auto", "operator", "this", "int", "union"}
 
 
@@ -45,6 +56,8 @@ class Wrapper:
                     self.graphs.append("shared()")
                 continue
             self._param(item)
+        if self.name == "clt_trainer_create":
+            self.keeps += ["const auto kept_ = std::make_shared<detail::keep>();", "others_.push_back(kept_);"]
         self._result()
         self._defaults()
 
@@ -126,7 +139,16 @@ class Wrapper:
             self.args.append(f"{name} ? &*{name} : nullptr")
             return
         self._add(f"detail::list<{structs.Options.scalar(item)}>", name)
-        self.args.append(f"{name}.data()")
+        if (self.name, name) in api.GUARDED:
+            self.before.append(f"std::vector<{structs.Options.scalar(item)}> {name}_;")
+            self.checks.append((f"!{name}.size()", f"{name} is empty"))
+            self.args.append(f"detail::guarded({name}, {api.GUARDED[self.name, name]}, {name}_)")
+        else:
+            self.args.append(f"{name}.data()")
+        if (self.name, name) in SIZES:
+            needed, why = SIZES[self.name, name]
+            self.before.append(f'if (!ec)\n        ec = detail::check_size("{self.name}: {name}", {name}.size(), '
+                               f'{needed}, "{why}");')
         if isinstance(count, int):
             self.checks.append((f"{name}.size() != {count}", f"{name} needs {count} elements"))
         elif count == "?" and item["count_doc"] == "the rank of x":
@@ -159,6 +181,8 @@ class Wrapper:
             self.checks.append((f"!{name}", None, api.short(kind)))
         if self.created and kind in self.outlived_by:
             self.keeps.append(f"others_.push_back({name}.shared());")
+        if (self.name, name) in KEPT:
+            self.after.append(f"if (!ec)\n        keep_{name}({name}.shared());")
         if kind == "clt_dataset":
             self.after.append(f"if (ec)\n        {name}.rethrow();")
 
@@ -209,6 +233,17 @@ class Wrapper:
             self._add(f"const {cpp} &", name, f"{cpp}()" if struct["init"] else None)
             self.before.append(f"detail::in_{api.short(kind)} {name}_({name});")
             self.before.append(f"if (!ec)\n        ec = {name}_.check();")
+            if kind == "clt_step_batch" and self.owner == "clt_trainer":
+                self.before.append(f"if (!ec)\n        ec = check({name});")
+            elif self.name == "clt_trainer_create":
+                self.before.append(f'if (!ec)\n        ec = detail::check_size("trainer_options.weights", '
+                                   f'{name}.weights.size(), detail::most(detail::one_rank({name}.world.get()) ? store.device_count() : 0, {name}.weights.size()), "one for each device");')
+            elif kind == "clt_cross_entropy_options":
+                self.checks.append((f"!{name}.class_weights.empty() && logits.rank() == 2 && "
+                                    f"static_cast<std::int64_t>({name}.class_weights.size()) != logits.dim(1)",
+                                    f'"cross_entropy_options.class_weights has " + '
+                                    f'std::to_string({name}.class_weights.size()) + " elements, but there are " + '
+                                    f'std::to_string(logits.dim(1)) + " classes"', None, None))
             self.args.append(f"&{name}_.c")
             self.after.append(f"{name}_.rethrow();")
             if self.created:
@@ -486,7 +521,7 @@ class Wrapper:
         if self.constructor:
             lines.append(f"p_ = detail::share({self.outs[0][1]}_, std::move(others_));")
             if self.name in lists.AFTER:
-                lines.append(f"if (!ec)\n        {lists.AFTER[self.name]}")
+                lines += [f"if (!ec)\n        {line}" for line in lists.AFTER[self.name]]
         elif len(self.outs) == 1:
             expression = self.outs[0][2]
             lines.append(f"return {expression[10:-1] if expression.startswith('std::move(') else expression};")

@@ -1,7 +1,7 @@
 """Procedures for the functions of C: what each argument becomes, and the statements around the call."""
 import callbacks
 import tables
-from structs import is_handle, native, size_of
+from structs import guarded, is_handle, native, size_of
 from writer import WIDE, from_c, scalar, to_c
 
 STRONG, WEAK, CONSTANT = "strong", "weak", "constant"
@@ -168,7 +168,7 @@ class Call:
             first = self.dropped.get(p["count"])
             want = f"size({first}, kind=c_int64_t)" if first else f"int({p['count']}, c_int64_t)"
             self.before.append(f"{present}call clt_need_size(size({name}), {want}, name_, '{name}', status_)")
-        self.before.append(f"{present}p_{name} = {keep}({value}, kept_)")
+        self.before.append(f"{present}p_{name} = {keep}({value}, kept_{guarded(self.name, name)})")
         self.args.append(f"p_{name}")
 
     def scalar_out(self, p):

@@ -399,14 +399,20 @@ contains
   end subroutine
 
   ! Copies numbers to memory that the call keeps.
-  function clt_longs(values, kept) result(memory)
+  ! C reads at most `most` elements. Those that the program did not give are -1 or NaN, which C refuses.
+  function clt_longs(values, kept, most) result(memory)
     integer(c_int64_t), intent(in) :: values(:)
     type(c_ptr), intent(inout) :: kept
+    integer, intent(in), optional :: most
     type(c_ptr) :: memory
     integer(c_int64_t), pointer :: list(:)
-    memory = clt_room(kept, int(max(size(values), 1), c_size_t) * 8_c_size_t)
-    call c_f_pointer(memory, list, [size(values)])
-    list = values
+    integer :: n
+    n = size(values)
+    if (present(most)) n = max(n, most)
+    memory = clt_room(kept, int(max(n, 1), c_size_t) * 8_c_size_t)
+    call c_f_pointer(memory, list, [n])
+    list = -1
+    list(:size(values)) = values
   end function
 
   function clt_ints(values, kept) result(memory)
@@ -419,14 +425,20 @@ contains
     list = values
   end function
 
-  function clt_reals(values, kept) result(memory)
+  function clt_reals(values, kept, most) result(memory)
+    use, intrinsic :: ieee_arithmetic, only: ieee_quiet_nan, ieee_value
     real(c_double), intent(in) :: values(:)
     type(c_ptr), intent(inout) :: kept
+    integer, intent(in), optional :: most
     type(c_ptr) :: memory
     real(c_double), pointer :: list(:)
-    memory = clt_room(kept, int(max(size(values), 1), c_size_t) * 8_c_size_t)
-    call c_f_pointer(memory, list, [size(values)])
-    list = values
+    integer :: n
+    n = size(values)
+    if (present(most)) n = max(n, most)
+    memory = clt_room(kept, int(max(n, 1), c_size_t) * 8_c_size_t)
+    call c_f_pointer(memory, list, [n])
+    list = ieee_value(0._c_double, ieee_quiet_nan)
+    list(:size(values)) = values
   end function
 
   ! Dimensions in the other order.

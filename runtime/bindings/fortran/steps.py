@@ -1,6 +1,8 @@
 """Writes cltrain_steps.f90: steps and predictions on arrays of the program. Its procedures differ in few
 words, and each has the same pairs of arguments."""
 
+import api as description
+
 FEEDS, FETCHES = 8, 4
 NAMES = ["clt_step_batch", "clt_trainer_step", "clt_trainer_forward", "clt_trainer_backward_from",
          "clt_trainer_evaluate", "clt_trainer_predict", "clt_predictor_run", "clt_step_arrays",
@@ -110,8 +112,9 @@ contains
     if (batch%count >= 0) c%count = batch%count
     c%first = batch%first
     c%total = batch%total
-    if (allocated(batch%offsets)) c%offsets = clt_longs(batch%offsets, kept)
-    if (allocated(batch%loss_weights)) c%loss_weights = clt_reals(batch%loss_weights, kept)
+    if (allocated(batch%offsets)) c%offsets = clt_longs(batch%offsets, kept, MOST_OFFSETS)
+    if (allocated(batch%loss_weights)) c%loss_weights = clt_reals(batch%loss_weights, kept, &
+        MOST_LOSSES)
   end subroutine
 
   ! The name of a feed or a fetch may not end before its end.
@@ -245,7 +248,9 @@ def emit_push(out):
 
 def emit_all(out, api):
     """Writes the module."""
-    head = HEAD.replace("clt_constant\n", ", ".join(names(api)[len(NAMES) - 1:]) + "\n", 1)
+    head = HEAD.replace("MOST_OFFSETS", str(description.GUARDED["clt_step_batch", "offsets"]))
+    head = head.replace("MOST_LOSSES", str(description.GUARDED["clt_step_batch", "loss_weights"]))
+    head = head.replace("clt_constant\n", ", ".join(names(api)[len(NAMES) - 1:]) + "\n", 1)
     out.lines = head.splitlines() + [""]
     out.depth = 1
     emit(out, "clt_trainer_step", STEP_DOC, "clt_trainer", fetches=0, body=(

@@ -1,4 +1,5 @@
 """Types for the structs of C: one with C's layout, and one for programs, and what converts them."""
+import api as description
 from tables import HAND_STRUCTS, IN_OUT, LEFT_OUT_MEMBERS, RENAMED
 from writer import Source, WIDE, from_c, scalar, to_c
 
@@ -9,6 +10,11 @@ KEPT_COUNTS = {("clt_sync_report", "replicas")}
 def native(name):
     """Returns the name of a type in Fortran."""
     return RENAMED.get(name, name)
+
+
+def guarded(owner, name):
+    """Returns the further argument of clt_reals and clt_longs for an array whose length only C knows."""
+    return f", {description.GUARDED[owner, name]}" if (owner, name) in description.GUARDED else ""
 
 
 def is_handle(item):
@@ -162,7 +168,7 @@ def fill_member(out, m, struct, counted):
     elif kind in ("scalar", "enum"):
         keep = "clt_longs" if m["type"] in WIDE else "clt_reals" if m["type"] == "double" else "clt_ints"
         out.put(f"c%{name} = c_null_ptr",
-                f"if (allocated(n%{name})) c%{name} = {keep}(n%{name}, kept)")
+                f"if (allocated(n%{name})) c%{name} = {keep}(n%{name}, kept{guarded(struct['name'], name)})")
     elif kind == "text":
         out.put(f"call clt_need_whole(n%{name}, call, '{name}', status)", f"call clt_spread(n%{name}, c%{name})")
     elif kind == "string" and m["depth"] == 0:

@@ -29,6 +29,19 @@ class Api:
         return [row for row in self.functions if not row["unstable"] and not row["deprecated"]]
 
 
+# Arrays whose length only C knows, such as the devices of all ranks: (function or struct, name) -> how many elements
+# C may read. Programs' arrays are copied, and filled up with numbers that C refuses: -1, or NaN.
+GUARDED = {
+    ("clt_step_batch", "offsets"): 1 << 10,
+    ("clt_step_batch", "loss_weights"): 1 << 10,
+    ("clt_trainer_options", "weights"): 1 << 16,
+    ("clt_trainer_set_weights", "weights"): 1 << 16,
+    ("clt_local_sync", "samples"): 1 << 16,
+    ("clt_cross_entropy_options", "class_weights"): 1 << 20,
+    ("clt_model_input", "class_weights"): 1 << 20,
+}
+
+
 def short(name):
     """Returns a C name without its prefix."""
     return name[4:] if name.startswith(("clt_", "CLT_")) else name

@@ -1,4 +1,5 @@
 /* Checks a batch before anything of its step runs: a mistake then stops no device halfway. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -195,6 +196,12 @@ clt_status clt_session_divide(const clt_session *s, const clt_participants *all,
                         "are %lld to %lld",
                         (long long)batch->count, (long long)offsets[0],
                         (long long)offsets[shares->parts]);
+    for (int i = 0; batch->loss_weights && i < s->n_losses; i++)
+        if (isnan(batch->loss_weights[i]))
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "the batch's loss_weights need a number for each of %d losses, and "
+                            "number %d is nan",
+                            s->n_losses, i);
     const int64_t most = shares->per_run * shares->max_micro_batches;
     for (int d = 0; d < all->own; d++) {
         const int64_t share = clt_shares_samples(shares, d);

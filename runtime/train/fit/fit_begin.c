@@ -60,7 +60,8 @@ void clt_fit_describe_data(clt_trainer *t, const clt_dataset *train, const clt_f
         used += snprintf(t->reads + used, sizeof t->reads - (size_t)used, ", %s", train->changes);
     for (int c = 0; c < o->channels && used > 0 && used < (int)sizeof t->reads; c++)
         used += snprintf(t->reads + used, sizeof t->reads - (size_t)used,
-                         ", channel %d less %.9g by %.9g", c, o->mean[c], o->std[c]);
+                         ", channel %d less %.9g by %.9g", c, o->mean ? o->mean[c] : 0,
+                         o->std ? o->std[c] : 1);
     for (int i = 0; i < train->field_count && used > 0 && used < (int)sizeof t->reads; i++) {
         const clt_data_field *f = &train->fields[i];
         char text[CLT_AUGMENT_TEXT];

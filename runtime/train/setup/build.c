@@ -1,5 +1,6 @@
 /* Builds the parts of a trainer that depend on the devices. They are made when the trainer is
  * created, and again when a device is lost. */
+#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -113,6 +114,12 @@ static clt_status copy_weights(const clt_participants *all, const double *weight
 {
     for (int i = 0; i < clt_participants_parts(all); i++)
         parts[i] = weights ? weights[clt_participants_of(all, i)] : 1;
+    for (int p = 0; weights && p < all->total; p++)
+        if (!isfinite(weights[p]))
+            return clt_fail(CLT_INVALID_ARGUMENT,
+                            "the weights need a finite number for each of %d devices, and number "
+                            "%d is %g",
+                            all->total, p, weights[p]);
     for (int p = 0; weights && p < all->total; p++) {
         const int part = clt_mesh_coordinate(&all->mesh, CLT_AXIS_DATA, p);
         if (weights[p] != parts[part])

@@ -3,6 +3,7 @@
 #include <cltrain/cltrain.hpp>
 
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 
 #include "check.hpp"
@@ -134,6 +135,111 @@ void nothing_is_lost()
     CHECK(a == b);
 }
 
+/* Vectors that have fewer or more elements than C reads. */
+void lengths()
+{
+    const char *list = std::getenv("CLT_TEST_DEVICES");
+    const clt::runtime runtime;
+    const std::vector<clt::device> devices =
+        clt::devices_open(runtime, list && *list ? list : "pocl/2");
+    const std::size_t n = devices.size();
+    clt::graph graph;
+    const clt::value x = clt::input(graph, "x", CLT_F32, {CLT_BATCH, 2}),
+                     y = clt::input(graph, "y", CLT_F32, {CLT_BATCH, 1}),
+                     w = clt::parameter(graph, "w", {1, 2}, {CLT_INIT_UNIFORM, 0.5, 0}),
+                     p = clt::output(clt::linear(x, w, clt::value()), "p");
+    const auto [sum, weight] = clt::mse(p, y);
+    const auto [sum2, weight2] = clt::mse(clt::relu(p), y);
+    clt::loss(graph, "first", sum, weight, 1);
+    clt::loss(graph, "second", sum2, weight2, 1);
+    const clt::store store(graph, devices, 1);
+    clt::trainer_options options;
+    options.batch = count;
+    options.rebalance = 1;
+    options.weights.assign(n + 1, 1);
+    CHECK_ERROR(clt::trainer(graph, store, options), CLT_INVALID_ARGUMENT,
+                "trainer_options.weights has");
+    if (n > 1) {
+        options.weights.assign(n - 1, 1);
+        CHECK_ERROR(clt::trainer(graph, store, options), CLT_INVALID_ARGUMENT,
+                    "the weights need a finite number for each of");
+    }
+    options.weights.assign(n, 1);
+    const clt::trainer trainer(graph, store, options);
+    clt::step_batch batch;
+    batch.count = count;
+    batch.feeds = {{"x", xs}, {"y", ys}};
+    batch.offsets = {0};
+    CHECK_ERROR(trainer.step(batch), CLT_INVALID_ARGUMENT, "the batch's offsets");
+    CHECK_ERROR(trainer.predict(batch), CLT_INVALID_ARGUMENT, "the batch's offsets");
+    batch.offsets.assign(n + 2, count);
+    batch.offsets[0] = 0;
+    CHECK_ERROR(trainer.step(batch), CLT_INVALID_ARGUMENT, "step_batch.offsets has");
+    clt::means means;
+    CHECK_ERROR(trainer.evaluate(batch, means), CLT_INVALID_ARGUMENT, "step_batch.offsets has");
+    clt::predictor_options predictions;
+    predictions.batch = count;
+    const clt::predictor predictor(graph, store, predictions);
+    batch.offsets = {0};
+    CHECK_ERROR(predictor.run(batch), CLT_INVALID_ARGUMENT, "offsets");
+    batch.offsets.clear();
+    batch.loss_weights = {count};
+    CHECK_ERROR(trainer.step(batch), CLT_INVALID_ARGUMENT,
+                "step_batch.loss_weights has 1 elements, and needs 2");
+    CHECK_ERROR(trainer.set_weights({}, 1), CLT_INVALID_ARGUMENT, "weights is empty");
+    CHECK_ERROR(trainer.set_weights(std::vector<double>(n + 1, 1), 1), CLT_INVALID_ARGUMENT,
+                "clt_trainer_set_weights: weights has");
+    if (n > 1)
+        CHECK_ERROR(trainer.set_weights(std::vector<double>(n - 1, 1), 1), CLT_INVALID_ARGUMENT,
+                    "weight of part");
+    trainer.set_weights(std::vector<double>(n, 1), 1);
+    batch.loss_weights = {count, count};
+    batch.offsets.assign(n + 1, count);
+    batch.offsets[0] = 0;
+    trainer.step(batch);
+    trainer.wait();
+    CHECK(trainer.steps() == 1);
+
+    clt::reservoir_options kept;
+    kept.policy = CLT_RESERVOIR_WEIGHTED;
+    const clt::dataset reservoir = clt::dataset::create_reservoir("r", 8, kept);
+    trainer.set_reservoir(reservoir);
+    CHECK_ERROR(reservoir.push({xs, ys}, {1, 1, 1}), CLT_INVALID_ARGUMENT,
+                "weights has 3 elements, and needs 4");
+    reservoir.push({xs, ys}, {1, 1, 1, 1});
+    const clt::dataset data = clt::dataset::create_arrays("d", count);
+    data.add_array("x", xs, CLT_DATA_BORROW);
+    data.add_array("y", ys, CLT_DATA_BORROW);
+    CHECK_ERROR(data.set_sample_weights({1}), CLT_INVALID_ARGUMENT,
+                "weights has 1 elements, and needs 4");
+    data.set_sample_weights({1, 1, 0, 1});
+    data.set_sample_weights({});
+    clt::fit_options fit;
+    fit.epochs = 1;
+    fit.mean = {0.5}; /* without std, which is 1 then */
+    CHECK_ERROR(clt::fit(trainer, data, clt::dataset(), fit), CLT_INVALID_ARGUMENT,
+                "mean and std are given");
+
+    clt::loader_desc desc;
+    desc.dataset = data;
+    desc.batch = count;
+    desc.parts = 2;
+    desc.bounds = {0, 4};
+    CHECK_ERROR(clt::loader(desc), CLT_INVALID_ARGUMENT, "parts + 1 is 3");
+    clt::cross_entropy_options weighted;
+    weighted.class_weights = {1, 2};
+    clt::graph classes;
+    const clt::value logits = clt::input(classes, "l", CLT_F32, {CLT_BATCH, 3}),
+                     labels = clt::input(classes, "c", CLT_I32, {CLT_BATCH});
+    CHECK_ERROR(clt::cross_entropy(logits, labels, weighted), CLT_INVALID_ARGUMENT,
+                "class_weights has 2 elements, but there are 3 classes");
+    clt::planner_options quick;
+    quick.seconds = 0.01;
+    const clt::planner planner(graph, devices, options, quick);
+    CHECK_ERROR(planner.predict(std::vector<int>(n + 1, 1), 0), CLT_INVALID_ARGUMENT, "use has");
+    CHECK_ERROR(planner.weights(static_cast<int>(n) + 1), CLT_INVALID_ARGUMENT, "not the number");
+}
+
 /* Everything comes and goes again and again. AddressSanitizer finds what is left. */
 void cycles()
 {
@@ -149,6 +255,7 @@ int main()
 {
     try {
         nothing_is_lost();
+        lengths();
         cycles();
     } catch (const std::exception &e) {
         std::printf("unexpected: %s\n", e.what());

@@ -35,6 +35,9 @@ int main()
     CHECK(!ec && last < first / 4);
     (void)clt::step_arrays(trainer, {{"z", x}, {"y", y}}, ec);
     CHECK(ec && clt::message().find("z") != std::string::npos);
+    const std::vector<float> kept(4);
+    clt::predict_arrays(trainer, {{"x", x}}, {{"prediction", clt::view(kept, {4, 1})}}, ec);
+    CHECK(ec == clt::make_error_code(CLT_INVALID_ARGUMENT) && kept[3] == 0);
     trainer.reset();
     trainer.wait(ec);
     CHECK(ec == clt::make_error_code(CLT_INVALID_ARGUMENT));

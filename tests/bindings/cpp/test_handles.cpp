@@ -52,6 +52,14 @@ void lifetimes()
     CHECK_ERROR(clt::step_arrays(trainer, {{"x", x}}), CLT_INVALID_ARGUMENT,
                 "the trainer is empty");
     CHECK_ERROR(trainer.steps(), CLT_INVALID_ARGUMENT, "the trainer is empty");
+
+    /* A trainer keeps the reservoir that it draws from, and gives up the one before. */
+    for (int i = 0; i < 2; i++) {
+        const clt::dataset reservoir = clt::dataset::create_reservoir("r", 8);
+        moved.set_reservoir(reservoir);
+        reservoir.push({x, y}, {});
+    }
+    CHECK(clt::step_reservoir(moved, 2) > 0);
     moved = clt::trainer();
     moved.reset();
     moved.reset();
@@ -396,6 +404,13 @@ void views()
           b.dtype == CLT_F32);
     CHECK(a.writable() && !b.writable());
     CHECK(c.rank == 2 && c.shape[1] == 5 && c.dtype == CLT_I64 && c.strides[0] == 40);
+    const std::int64_t huge = std::int64_t{1} << 32;
+    CHECK_ERROR(clt::view(x, {huge, huge}), CLT_INVALID_ARGUMENT, "do not make this shape");
+    CHECK_ERROR(clt::view(x, {-2, 3}), CLT_INVALID_ARGUMENT, "do not make this shape");
+    CHECK_ERROR(clt::view(x, {-1, -1}), CLT_INVALID_ARGUMENT, "do not make this shape");
+    const clt::array far = clt::view(x.data(), {huge, huge}),
+                     apart = clt::strided(x, {huge, huge}, {1, 1});
+    CHECK(clt_array_check(&far, "x") != CLT_OK && clt_array_check(&apart, "x") != CLT_OK);
     const clt::array d = clt::view(x, {-1, 2});
     CHECK(d.shape[0] == 3 && d.shape[1] == 2 && d.strides[0] == 16);
     CHECK_ERROR(clt::view(x, {-1, 4}), CLT_INVALID_ARGUMENT, "6 elements do not make this shape");

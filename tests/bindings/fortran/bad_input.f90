@@ -3,7 +3,7 @@
 program bad_input
   use checks
   implicit none
-  integer, parameter :: n = 12, rows = 25
+  integer, parameter :: n = 12, rows = 29
   type(clt_store) :: clean_store, store
   type(clt_trainer) :: clean, trainer
   character(240) :: message
@@ -36,6 +36,10 @@ contains
     integer(8) :: k(3, n)
     real(8), allocatable :: nothing(:, :)
     type(clt_fit_options) :: fit
+    type(clt_step_batch) :: batch
+    type(clt_trainer_options) :: options
+    type(clt_device), allocatable :: devices(:)
+    type(clt_graph) :: graph
     type(clt_dataset) :: set
     type(clt_store) :: gone_store
     type(clt_trainer) :: gone
@@ -127,6 +131,30 @@ contains
     case (24)
       call clt_dataset_create_arrays(char(0), n, set, stat, message)
       part = 'name has char(0) at place 1'
+    case (26) ! arrays with fewer elements than C reads
+      batch%offsets = [0_8]
+      call clt_trainer_step(trainer, 'x', x, 'y', y, batch=batch, stat=stat, errmsg=message)
+      part = "the batch's offsets must begin with 0 and end with"
+    case (27)
+      allocate (batch%loss_weights(0))
+      call clt_trainer_step(trainer, 'x', x, 'y', y, batch=batch, stat=stat, errmsg=message)
+      part = "the batch's loss_weights need a number"
+    case (28)
+      call open_devices(devices)
+      call clt_mlp_regressor(3, [16], 1, graph=graph)
+      call clt_store_create(graph, devices, 3, gone_store)
+      call clt_trainer_options_init(options)
+      options%weights = [real(8) ::]
+      call clt_trainer_create(graph, gone_store, options, gone, stat, message)
+      part = 'the weights need a finite number for each of'
+    case (29)
+      call clt_dataset_create_arrays('d', n, set)
+      call clt_dataset_add_array(set, 'x', x)
+      call clt_dataset_add_array(set, 'y', y)
+      call clt_fit_options_init(fit)
+      fit%mean = [0.5d0] ! without std, which is 1 then
+      call clt_fit(trainer, set, options=fit, stat=stat, errmsg=message)
+      part = 'mean and std are given'
     end select
     call expect_failure(stat, message, trim(part))
   end subroutine
