@@ -74,6 +74,23 @@ class Table(CommandTest):
         self.assert_bad("predict", *use, self.write("less.csv", [("town",), ("Harbour",)]), "-o",
                         self.path("bad_out.csv"), code=1, says=("has no column 'size'",))
 
+    def test_large_mean(self):
+        """Targets far from 0 are written with the digits that tell them apart, as their mean error needs them."""
+        rows = [("x", "when")] + [(f"{i}", f"{1.7e9 + 2 * i}") for i in range(300)]
+        data = self.write("times.csv", rows)
+        self.fit(data, folder="times")
+        use = ("--checkpoint", self.path("times"), "--devices", DEVICE)
+        found = json.loads(self.run_command("eval", *use, "--data", data, "--report", "--json").stdout)["metrics"]
+        tests = [float(row[1]) for i, row in enumerate(rows[1:]) if i % 10 == 9]
+        self.run_command("predict", *use, "--data", data, "-o", self.path("times_out.csv"))
+        self.run_command("predict", *use, "--data", data, "-o", self.path("times_out.json"))
+        with open(self.path("times_out.json"), encoding="utf-8") as file:
+            of_json = [row["prediction"][0] for row in json.load(file)["predictions"]]
+        for numbers in ([float(row["prediction"]) for row in self.rows("times_out.csv")], of_json):
+            self.assertEqual(len(set(numbers)), 30)
+            mae = sum(abs(number - when) for number, when in zip(numbers, tests)) / 30
+            self.assertAlmostEqual(mae / found["mae"], 1, places=3)
+
     def test_classification(self):
         rng = random.Random(5)
         rows = [("a", "b", "kind")]

@@ -27,8 +27,14 @@ clt_status clt_session_check_names(const clt_feed *feeds, int n_feeds, const clt
                         "a batch of %d feeds and %d fetches: the numbers must not be negative, and "
                         "the arrays not NULL",
                         n_feeds, n_fetches);
-    for (int i = 0; i < n_feeds; i++)
+    for (int i = 0; i < n_feeds; i++) {
         CLT_TRY(check_name("feed", i, feeds[i].name, feeds[i].device));
+        for (int k = 0; k < i; k++)
+            if (feeds[k].device == feeds[i].device && !strcmp(feeds[k].name, feeds[i].name))
+                return clt_fail(CLT_INVALID_ARGUMENT,
+                                "feeds %d and %d of the batch have the same name %s", k, i,
+                                feeds[i].name);
+    }
     for (int i = 0; i < n_fetches; i++)
         CLT_TRY(check_name("fetch", i, fetches[i].name, fetches[i].device));
     return CLT_OK;

@@ -102,7 +102,7 @@ clt_array clt_session_dense(const clt_value *value, int64_t samples, const void 
 /* Finds an output of a plan by its name; NULL if it has none. */
 const clt_value *clt_session_output(const clt_plan *plan, const char *name);
 
-/* Checks that feeds and fetches have names, and devices that may be. */
+/* Checks that feeds and fetches have names, feeds different ones, and devices that may be. */
 clt_status clt_session_check_names(const clt_feed *feeds, int n_feeds, const clt_fetch *fetches,
                                    int n_fetches);
 

@@ -183,6 +183,15 @@ static clt_status nameless_fetch(const scene *s)
     return clt_predict_arrays(s->l.trainer, feeds, 1, fetches, 1);
 }
 
+static clt_status two_feeds_of_a_name(const scene *s)
+{
+    const clt_feed feeds[] = {
+        {"x", -1, x_array()}, {"label", -1, CLT_HOST(labels)}, {"x", -1, x_array()}};
+    const clt_step_batch batch = {
+        .struct_size = sizeof batch, .count = COUNT, .feeds = feeds, .n_feeds = 3};
+    return clt_trainer_step(s->l.trainer, &batch, NULL);
+}
+
 static clt_status no_feeds(const scene *s)
 {
     const clt_step_batch batch = {.struct_size = sizeof batch, .count = COUNT, .n_feeds = 2};
@@ -318,6 +327,7 @@ static const struct row {
     {null_copy, CLT_INVALID_ARGUMENT, "a.bias"},
     {nameless_feed, CLT_INVALID_ARGUMENT, "feed 1 of the batch has no name"},
     {nameless_fetch, CLT_INVALID_ARGUMENT, "fetch 0 of the batch has no name"},
+    {two_feeds_of_a_name, CLT_INVALID_ARGUMENT, "feeds 0 and 2 of the batch have the same name x"},
     {no_feeds, CLT_INVALID_ARGUMENT, "a batch of 2 feeds and 0 fetches"},
     {device_below_all, CLT_INVALID_ARGUMENT, "feed x is of device -2"},
     {save_nowhere, CLT_INVALID_ARGUMENT, "a checkpoint needs a path"},

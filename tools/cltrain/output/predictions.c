@@ -130,6 +130,14 @@ static int rank_classes(predictions *p, const predicted *s, const char *who)
     return 0;
 }
 
+/* Numbers that say all of an f32. A column's own units need more of them where its mean is large
+ * beside its deviation. */
+static int digits_of(const predictions *p)
+{
+    const double more = p->scale ? ceil(log10(fabs(p->shift / p->scale))) : 0;
+    return 9 + (int)fmin(fmax(more, 0), 8);
+}
+
 static double number_of(const predictions *p, const predicted *s, int64_t i)
 {
     return (double)s->scores[i] * p->scale + p->shift;
@@ -175,7 +183,7 @@ static void add_line(predictions *p, const predicted *s, const char *who)
         if (p->classes)
             field(csv, p->name(p->user, (int64_t)s->target));
         else
-            fprintf(csv, "%.9g", s->target * p->scale + p->shift);
+            fprintf(csv, "%.*g", digits_of(p), s->target * p->scale + p->shift);
     }
     for (int64_t i = 0; p->classes && i < p->top; i++) {
         fputc(',', csv);
@@ -183,7 +191,7 @@ static void add_line(predictions *p, const predicted *s, const char *who)
         fprintf(csv, ",%.9g", p->probability[p->order[i]]);
     }
     for (int64_t i = 0; !p->classes && i < p->numbers; i++)
-        fprintf(csv, ",%.9g", number_of(p, s, i));
+        fprintf(csv, ",%.*g", digits_of(p), number_of(p, s, i));
     fputs("\r\n", csv);
 }
 
@@ -207,7 +215,7 @@ int predictions_add(predictions *p, const predicted *s)
         show(" %.4f", p->probability[p->order[i]]);
     }
     for (int64_t i = 0; !p->classes && i < p->numbers; i++)
-        show("  %.6g", number_of(p, s, i));
+        show("  %.*g", digits_of(p) - 3, number_of(p, s, i));
     show("\n");
     return 0;
 }
@@ -230,12 +238,12 @@ int predictions_close(predictions *p, int code)
     if (p->records) {
         json_t *all = code ? NULL : json_pack("{s:O}", "predictions", p->records);
         if (!code && p->csv)
-            code =
-                !all || json_dumpf(all, p->csv, JSON_REAL_PRECISION(9)) || fputc('\n', p->csv) < 0
-                    ? failure("%s: cannot be written", p->path)
-                    : 0;
+            code = !all || json_dumpf(all, p->csv, JSON_REAL_PRECISION(digits_of(p))) ||
+                           fputc('\n', p->csv) < 0
+                       ? failure("%s: cannot be written", p->path)
+                       : 0;
         else if (!code)
-            code = print_object(json_incref(all), JSON_REAL_PRECISION(9));
+            code = print_object(json_incref(all), JSON_REAL_PRECISION(digits_of(p)));
         json_decref(all);
     }
     if (p->csv)

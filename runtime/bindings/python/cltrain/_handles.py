@@ -80,7 +80,7 @@ class Guard:
 
 
 class Core:
-    __slots__ = ("ptr", "destroy", "parents", "children", "dropped", "guard", "what", "keep", "pins")
+    __slots__ = ("ptr", "destroy", "parents", "children", "dropped", "guard", "what", "keep", "pins", "shut")
 
     def __init__(self, ptr, destroy, what, parents=(), guard=None):
         self.ptr = ptr
@@ -92,12 +92,13 @@ class Core:
         self.guard = guard
         self.keep = None
         self.pins = 0  # calls on other threads that use it, and that no guard holds back
+        self.shut = False  # closed, but the C object ends with the Python object
         for parent in self.parents:
             parent.children[self] = None
         _cores.add(self)
 
     def use(self):
-        if self.ptr is None:
+        if self.ptr is None or self.shut:
             raise failure("state", f"this {self.what} {_FORKED if _forked else 'is closed'}")
         return self.ptr
 
@@ -192,7 +193,7 @@ class Handle:
 
     @property
     def closed(self):
-        return self._core.ptr is None
+        return self._core.ptr is None or self._core.shut
 
     def __enter__(self):
         self._core.use()

@@ -139,6 +139,11 @@ class Graph(LayerMethods, Operators, Handle):
         self._trainers = weakref.WeakSet()
         return self
 
+    def close(self):
+        """Ends the use of the graph; trainers and stores keep what they need. Another thread may be in a call, so the
+        graph's memory is freed with this object."""
+        self._core.shut = True
+
     def _is_used(self):
         return any(not trainer.closed for trainer in self._trainers)
 

@@ -38,12 +38,12 @@ class Predictor(Handle):
         with store._guard:
             check(lib.clt_predictor_create(model._core.use(), store._core.use(), ctypes.byref(given.struct),
                                            ctypes.byref(out)))
-        self._own(out.value, lib.clt_predictor_destroy, "predictor", [store._core], store._guard)
+            self._own(out.value, lib.clt_predictor_destroy, "predictor", [store._core], store._guard)
+            self.inputs = self._describe(lib.clt_predictor_input_count, lib.clt_predictor_input)
+            self.outputs = self._describe(lib.clt_predictor_output_count, lib.clt_predictor_output)
         self._guard = store._guard
         self._core.keep = given
         self.batch = given.struct.batch
-        self.inputs = self._describe(lib.clt_predictor_input_count, lib.clt_predictor_input)
-        self.outputs = self._describe(lib.clt_predictor_output_count, lib.clt_predictor_output)
 
     def _describe(self, count, describe):
         rows = {}

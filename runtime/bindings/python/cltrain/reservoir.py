@@ -1,4 +1,5 @@
 """Reservoirs: data sets that the program fills while a trainer draws from them."""
+import contextlib
 import ctypes
 import weakref
 
@@ -36,15 +37,15 @@ class Reservoir(Dataset):
             if field not in rows:
                 raise failure("not_found", f"images has {shown(field)}, which is no field{suggestion(field, list(rows))}")
         given = Options("clt_reservoir_options", options)
-        parents = []
-        if device is not None:
-            if not isinstance(device, Devices):
-                raise failure("invalid_argument", "device must be Devices, such as trainer.store.devices")
-            given.struct.device = device._array[0]
-            parents = [device._core]
+        if not isinstance(device, (Devices, type(None))):
+            raise failure("invalid_argument", "device must be Devices, such as trainer.store.devices")
         out = ctypes.c_void_p()
-        check(lib.clt_dataset_create_reservoir(name, capacity, ctypes.byref(given.struct), ctypes.byref(out)))
-        self._begin(out.value, None, parents)
+        with device._core.guard if device is not None else contextlib.nullcontext():
+            if device is not None:
+                device._core.use()
+                given.struct.device = device._array[0]
+            check(lib.clt_dataset_create_reservoir(name, capacity, ctypes.byref(given.struct), ctypes.byref(out)))
+            self._begin(out.value, None, [] if device is None else [device._core])
         self._trainers = weakref.WeakSet()  # those that draw from it
         self._types = {}
         for field, (dtype, shape, classes) in rows.items():
@@ -60,13 +61,26 @@ class Reservoir(Dataset):
 
     def close(self):
         """Frees the reservoir. Trainers that drew from it go on without one. Closing twice is allowed."""
-        if self.closed:
+        if self._core.ptr is None:
             return
-        self._core.refuse_in_use()
-        for trainer in list(self._trainers):
-            if not trainer.closed:
-                trainer.set_reservoir(None)
-        super().close()
+        self._core.shut = True  # no call on another thread begins from here on
+        try:
+            self._core.refuse_in_use()
+            for trainer in list(self._trainers):
+                if not trainer.closed:
+                    trainer.set_reservoir(None)
+            super().close()
+        finally:
+            self._core.shut = False
+
+    @contextlib.contextmanager
+    def _in_use(self):
+        """A call that uses the reservoir, which cannot be closed meanwhile."""
+        self._core.pin()
+        try:
+            yield self._core.use()
+        finally:
+            self._core.unpin()
 
     def _arrays(self, views):
         arrays = (_api.clt_array * max(1, len(views)))()
@@ -86,11 +100,8 @@ class Reservoir(Dataset):
             if weights.ndim != 1 or any(v.shape and v.shape[0] != len(weights) for v in views):
                 raise failure("invalid_argument", "weights needs a number for each sample")
             weights = weights.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
-        self._core.pin()
-        try:
-            check(lib.clt_dataset_push(self._core.use(), self._arrays(views), len(views), weights))
-        finally:
-            self._core.unpin()
+        with self._in_use() as pointer:
+            check(lib.clt_dataset_push(pointer, self._arrays(views), len(views), weights))
 
     def draw(self, seed, step, count, first=0):
         """Returns a dict of the samples that a step draws, from place `first` of its batch on; None if there are too
@@ -99,8 +110,9 @@ class Reservoir(Dataset):
         made = {field: np.empty((count,) + shape, DTYPES[dtype]) for field, (dtype, shape) in self._types.items()}
         views = [view(a, field, write=True) for field, a in made.items()]
         drawn = ctypes.c_int64()
-        check(lib.clt_dataset_draw(self._core.use(), seed, step, first, count, self._arrays(views), len(views),
-                                   ctypes.byref(drawn)))
+        with self._in_use() as pointer:
+            check(lib.clt_dataset_draw(pointer, seed, step, first, count, self._arrays(views), len(views),
+                                       ctypes.byref(drawn)))
         return made if drawn.value == count else None
 
     def array(self, field):
@@ -111,7 +123,8 @@ class Reservoir(Dataset):
         """A dict: seen = kept + replaced + declined + dropped samples, capacity, bytes."""
         struct = _api.clt_reservoir_stats()
         lib.clt_reservoir_stats_init(ctypes.byref(struct))
-        check(lib.clt_dataset_reservoir_stats(self._core.use(), ctypes.byref(struct)))
+        with self._in_use() as pointer:
+            check(lib.clt_dataset_reservoir_stats(pointer, ctypes.byref(struct)))
         return {name: getattr(struct, name) for name, *_ in struct._fields_ if name != "struct_size"}
 
 

@@ -37,15 +37,16 @@ class Store(Handle, Mapping):
             given.struct.world = world._pointer()
         out = ctypes.c_void_p()
         with self.devices._core.guard:
+            self.devices._core.use()  # no other thread has closed them
             check(lib.clt_store_create_with(
                 model._core.use(), ctypes.cast(self.devices._array, ctypes.POINTER(ctypes.c_void_p)),
                 len(self.devices), ctypes.byref(given.struct), ctypes.byref(out)))
-        self._own(out.value, lib.clt_store_destroy, "store",
-                  [self.devices._core] + ([world._core] if world else []), self.devices._core.guard)
+            self._own(out.value, lib.clt_store_destroy, "store",
+                      [self.devices._core] + ([world._core] if world else []), self.devices._core.guard)
+            self._rows = self._describe()
         self._guard = self.devices._core.guard
         self.world = world
         self._core.keep = given
-        self._rows = self._describe()
         self._predictors = weakref.WeakKeyDictionary()
         model._store = weakref.ref(self)
 
@@ -112,7 +113,8 @@ class Store(Handle, Mapping):
     @property
     def parameters(self):
         """The number of elements of all parameters."""
-        return lib.clt_store_parameters(self._core.use())
+        with self._guard:
+            return lib.clt_store_parameters(self._core.use())
 
     def state_dict(self):
         """Returns a dict of copies of all tensors."""
@@ -137,12 +139,24 @@ class Store(Handle, Mapping):
                 raise failure("mismatch", f"the dict lacks '{missing[0]}'")
             if unknown:
                 raise failure("mismatch", f"the dict has '{unknown[0]}', which the model lacks")
-            for name in self:
-                self[name] = source[name]
+            self._load_all(source)
             return None
         with self._guard:
             check(lib.clt_store_load_skipping(self._core.use(), source, NULL, None))
         return None
+
+    def _load_all(self, source):
+        """Sets all tensors, or none if one does not fit."""
+        before = {}
+        with self._guard:
+            try:
+                for name in self:
+                    before[name] = self[name]
+                    self[name] = source[name]
+            except BaseException:
+                for name, value in before.items():
+                    self[name] = value
+                raise
 
     def save(self, path):
         """Saves parameters and states as a safetensors file."""

@@ -75,7 +75,7 @@ class Trainer(Handle):
         with store._guard:
             check(lib.clt_trainer_create(model._core.use(), store._core.use(), ctypes.byref(given.struct),
                                          ctypes.byref(out)))
-        self._own(out.value, lib.clt_trainer_destroy, "trainer", [store._core], store._guard)
+            self._own(out.value, lib.clt_trainer_destroy, "trainer", [store._core], store._guard)
         self._core.keep = given
         self._guard = store._guard
         self.model, self.store, self.world = model, store, world
@@ -359,17 +359,20 @@ class Trainer(Handle):
         if not isinstance(reservoir, (Reservoir, type(None))):
             raise failure("invalid_argument", f"reservoir is {type(reservoir).__name__}: give a clt.Reservoir, or None")
         given = Options("clt_fit_options", options)
-        with self._guard:
+        with contextlib.ExitStack() as held:
+            if reservoir is not None:
+                held.enter_context(reservoir._in_use())
+            held.enter_context(self._guard)
             self._refuse_in_fit()
             source = None if reservoir is None else reservoir._core.use()
             check(lib.clt_trainer_set_reservoir(self._core.use(), source, ctypes.byref(given.struct)))
-        if self._reservoir is not None:
-            self._reservoir._trainers.discard(self)
-            self._core.free(self._reservoir._core)
-        if reservoir is not None:
-            reservoir._trainers.add(self)
-            self._core.need(reservoir._core)
-        self._reservoir = reservoir
+            if self._reservoir is not None:
+                self._reservoir._trainers.discard(self)
+                self._core.free(self._reservoir._core)
+            if reservoir is not None:
+                reservoir._trainers.add(self)
+                self._core.need(reservoir._core)
+            self._reservoir = reservoir
 
     def step_reservoir(self, steps=1, wait=True):
         """Makes training steps on samples of the reservoir. Returns the loss of the last one, which it waits for; NaN
