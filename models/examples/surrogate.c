@@ -15,7 +15,6 @@ enum { N = 256 };
 int main(void)
 {
     static double x[N][2], y[N], guess[N];
-    const int64_t hidden[] = {32, 32}, in[] = {N, 2}, out[] = {N, 1};
     clt_runtime *runtime;
     clt_device **devices;
     clt_graph *graph;
@@ -26,18 +25,16 @@ int main(void)
     int count;
     TRY(clt_runtime_create(NULL, &runtime));
     TRY(clt_devices_open(runtime, "cpu", NULL, &devices, &count));
-    TRY(clt_mlp_regressor(2, hidden, 2, 1, "tanh", &graph));
+    TRY(clt_mlp_regressor(2, (const int64_t[]){32, 32}, 2, 1, "tanh", &graph));
     TRY(clt_store_create(graph, devices, count, 1, &store));
     clt_trainer_options_init(&options);
     options.optimizer = CLT_ADAM;
     options.lr = 0.01;
     options.batch = N;
     TRY(clt_trainer_create(graph, store, &options, &trainer));
-    clt_feed feeds[] = {{.name = "x", .device = -1}, {.name = "y", .device = -1}};
-    clt_fetch fetch = {.name = "prediction", .device = -1};
-    TRY(clt_array_of(&feeds[0].array, x, CLT_F64, 2, in));
-    TRY(clt_array_of(&feeds[1].array, y, CLT_F64, 2, out));
-    TRY(clt_array_of(&fetch.array, guess, CLT_F64, 2, out));
+    const clt_feed feeds[] = {{"x", -1, CLT_MATRIX(x, CLT_F64, N, 2)},
+                              {"y", -1, CLT_MATRIX(y, CLT_F64, N, 1)}};
+    const clt_fetch fetch = {"prediction", -1, CLT_MATRIX(guess, CLT_F64, N, 1)};
     for (int step = 0; step < 600; step++) {
         for (int i = 0; i < N; i++) {
             x[i][0] = 3.0 * rand() / RAND_MAX, x[i][1] = 2.0 * rand() / RAND_MAX - 1;

@@ -161,6 +161,22 @@ static void refuse(clt_array a, const char *message)
     assert_message_has(message);
 }
 
+/* Checks an initializer against the call for any shape. */
+static void matrices(void **state)
+{
+    (void)state;
+    double x[6] = {0};
+    const int64_t shape[] = {2, 3};
+    const clt_array made[] = {CLT_MATRIX(x, CLT_F64, 2, 3), CLT_MATRIX(x, CLT_I64, 2, 3),
+                              CLT_MATRIX(x, CLT_F32, 2, 3), CLT_MATRIX(x, CLT_I32, 2, 3)};
+    for (int i = 0; i < 4; i++) {
+        clt_array want;
+        assert_int_equal(clt_array_of(&want, x, made[i].dtype, 2, shape), CLT_OK);
+        want.bytes = 0; /* not known */
+        assert_memory_equal(&made[i], &want, sizeof want);
+    }
+}
+
 static void wrong_views_are_refused(void **state)
 {
     (void)state;
@@ -231,6 +247,7 @@ static void arrays_without_elements_are_legal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(matrices),
         cmocka_unit_test(copies_walk_over_any_strides),
         cmocka_unit_test(integers_that_do_not_fit_are_named),
         cmocka_unit_test(wrong_views_are_refused),

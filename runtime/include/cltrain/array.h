@@ -58,6 +58,17 @@ typedef struct clt_array {
         .buffer = (mem), .offset = (byte_offset), .whole = 1                                       \
     }
 
+/* An initializer of a row-major matrix without gaps in host memory: samples of `columns` numbers.
+ * The element type is CLT_F32, CLT_F64, CLT_I32 or CLT_I64. */
+#define CLT_MATRIX(pointer, type, rows, columns)                                                   \
+    {                                                                                              \
+        .host = (void *)(pointer), .dtype = (type), .rank = 2, .shape = {(rows), (columns)},       \
+        .strides = {                                                                               \
+            (columns) * ((type) == CLT_F64 || (type) == CLT_I64 ? 8 : 4),                          \
+            (type) == CLT_F64 || (type) == CLT_I64 ? 8 : 4                                         \
+        }                                                                                          \
+    }
+
 /* Describe row-major memory without gaps. The first one sets `bytes` to what the shape needs.
  * Errors: INVALID_ARGUMENT (elements without memory, an unknown type, a rank or dimension out of
  * range). */

@@ -134,7 +134,7 @@ static int rank_classes(predictions *p, const predicted *s, const char *who)
  * beside its deviation. */
 static int digits_of(const predictions *p)
 {
-    const double more = p->scale ? ceil(log10(fabs(p->shift / p->scale))) : 0;
+    const double more = fabs(p->scale) > 0 ? ceil(log10(fabs(p->shift / p->scale))) : 0;
     return 9 + (int)fmin(fmax(more, 0), 8);
 }
 
@@ -238,12 +238,12 @@ int predictions_close(predictions *p, int code)
     if (p->records) {
         json_t *all = code ? NULL : json_pack("{s:O}", "predictions", p->records);
         if (!code && p->csv)
-            code = !all || json_dumpf(all, p->csv, JSON_REAL_PRECISION(digits_of(p))) ||
+            code = !all || json_dumpf(all, p->csv, JSON_REAL_PRECISION((size_t)digits_of(p))) ||
                            fputc('\n', p->csv) < 0
                        ? failure("%s: cannot be written", p->path)
                        : 0;
         else if (!code)
-            code = print_object(json_incref(all), JSON_REAL_PRECISION(digits_of(p)));
+            code = print_object(json_incref(all), JSON_REAL_PRECISION((size_t)digits_of(p)));
         json_decref(all);
     }
     if (p->csv)
