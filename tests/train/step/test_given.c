@@ -489,7 +489,11 @@ static void reading_before_backward(void **state)
         ok(clt_trainer_gradient(l.trainer, 0, "a.bias", g, bytes_of(1)));
         end(&l);
         ok(clt_trainer_gradient(l.trainer, 0, "a.bias", g, bytes_of(1)));
-        ok(clt_trainer_copy_out(l.trainer, &copy, NULL));
+        if (l.trainer->sharded) /* devices of several kinds: each updates a part */
+            fails(clt_trainer_copy_out(l.trainer, &copy, NULL), CLT_UNSUPPORTED,
+                  "does not have all");
+        else
+            ok(clt_trainer_copy_out(l.trainer, &copy, NULL));
         ok(clt_trainer_step(l.trainer, &batch, NULL));
         ok(clt_trainer_forward(l.trainer, &batch)); /* the step's gradients are of other values */
         fails(clt_trainer_copy_out(l.trainer, &copy, NULL), CLT_STATE, "backward has not run");
