@@ -10,7 +10,7 @@
     if ((call) != CLT_OK)                                                                          \
     return fprintf(stderr, "%s\n", clt_error_message()), 1
 
-enum { N = 256 };
+enum { N = 256 }; /* the default batch */
 
 int main(void)
 {
@@ -30,7 +30,6 @@ int main(void)
     clt_trainer_options_init(&options);
     options.optimizer = CLT_ADAM;
     options.lr = 0.01;
-    options.batch = N;
     TRY(clt_trainer_create(graph, store, &options, &trainer));
     const clt_feed feeds[] = {{"x", -1, CLT_MATRIX(x, CLT_F64, N, 2)},
                               {"y", -1, CLT_MATRIX(y, CLT_F64, N, 1)}};
