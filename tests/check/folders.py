@@ -12,7 +12,8 @@ import source
 # added here.
 ORDER = {
     "runtime/device": ("core", "program", "discover"),
-    "runtime/data": ("core", "image", "formats", "tokenizer", "reservoir", "loader"),
+    "runtime/data": ("core", "image", "files", "arrays", "csv", "folders", "text", "formats", "tokenizer", "reservoir",
+                     "loader"),
     "runtime/ops": ("core", "collective", "shape", "elementwise", "matmul", "reduce", "conv", "norm", "pool",
                     "loss", "attention", "recurrent", "index"),
     "runtime/train": ("report", "program", "metrics", "store", "ranks", "core", "planner", "step", "saved", "setup", "meshes", "fit",

@@ -1,5 +1,6 @@
 """The measurements and reports of `cltrain bench`."""
 import json
+import math
 import os
 import re
 
@@ -168,6 +169,23 @@ class Bench(CommandTest):
         for mesh, said in (("tp", "AXIS=N"), ("zero=1", "names no axis"), ("tp=3", "needs 3 devices"),
                            ("dp=0", "dp"), ("width=2", "width")):
             self.assert_bad(*(mesh if a == "tp=2" else a for a in bench), code=2, says=(said,))
+
+    def test_bench_load(self):
+        """Reads samples as training does: bytes as f32, and a label."""
+        arguments = "bench", "load", "--data", "idx:" + self.data, "--batch", "8", "--blocks", "2"
+        found = json.loads(self.run_command(*arguments, "--json").stdout)
+        inspected = json.loads(self.run_command("data", "inspect", "idx:" + self.data, "--json").stdout)["splits"][0]
+        elements = [math.prod(field["shape"]) for field in inspected["fields"]]
+        self.assertEqual(found["sample_bytes"], 4 * sum(elements))
+        self.assertEqual((found["samples"], found["batch"], found["blocks"]), (inspected["samples"], 8, 2))
+        rate = found["samples_per_s"]
+        self.assertTrue(0 < rate["min"] <= rate["median"] <= rate["max"])
+        self.assertTrue(1 <= found["threads"] <= CORES)
+        said = self.run_command(*arguments, "--augment", "crop,flip", "--normalize", "0.5,0.2").stdout
+        self.assertRegex(said, r"samples/s +\d+  \(\d+ to \d+\)\nwritten +[\d.]+ MB/s, \d+ bytes a sample\nthreads +\d+\n")
+        self.assert_bad("bench", "load", code=2, says=("--data is missing",))
+        self.assert_bad(*arguments, "--model", "mlp", code=2, says=("--model does not belong to bench load",))
+        self.assert_bad("bench", "load", "--data", "images:/does/not/exist", code=1, says=("/does/not/exist",))
 
     def test_bench_allreduce(self):
         if CORES < 2:

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "data/formats/csv.h"
+#include "data/csv/csv.h"
 
 static void must(int right)
 {

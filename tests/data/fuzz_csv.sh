@@ -14,9 +14,9 @@ cov=${LLVM_COV:-llvm-cov-14}
 mkdir -p "$folder/corpus"
 cp "$root"/tests/data/fuzz_csv/* "$folder/corpus"
 cd "$root"
-reader="runtime/data/formats/csv.c runtime/data/formats/csv_agree.c runtime/data/formats/csv_columns.c runtime/data/formats/csv_json.c
-    runtime/data/formats/csv_dates.c runtime/data/formats/csv_options.c runtime/data/formats/csv_table.c"
-rest="runtime/data/formats/reader.c runtime/data/core/*.c runtime/data/loader/order.c runtime/data/image/augment.c
+reader="runtime/data/csv/csv.c runtime/data/csv/csv_agree.c runtime/data/csv/csv_columns.c runtime/data/csv/csv_json.c
+    runtime/data/csv/csv_dates.c runtime/data/csv/csv_options.c runtime/data/csv/csv_table.c"
+rest="runtime/data/files/reader.c runtime/data/core/*.c runtime/data/loader/order.c runtime/data/image/augment.c
     runtime/base/*.c"
 flags="-g -O1 -D_GNU_SOURCE -DCLT_HAVE_CSV -Iruntime/include -Iruntime -I."
 # Only the reader is measured and guided.

@@ -129,7 +129,7 @@ static void test_other_encoding(void **state)
     clt_dataset_options_init(&o);
     make_class("caf\xe9", 1);
     o.split = "all";
-    o.description = "{\"classes\":[\"ant\",\"caf?\",\"bee\",\"cat\"]}";
+    o.description = "{\"classes\":[\"ant\",\"caf\\\\xe9\",\"bee\",\"cat\"]}";
     assert_int_equal(clt_dataset_open(spec, &o, &d), CLT_OK);
     const int32_t expected[] = {0, 0, 1, 3};
     expect_labels(d, expected, 4);

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/str.h"
-#include "data/formats/idx.h"
+#include "data/arrays/idx.h"
 #include "data/core/kinds.h"
 
 /* Data sets that a Debian package installs below /usr/share/datasets. */

@@ -8,7 +8,7 @@
 #include <cltrain/status.h>
 
 /* Resampling may read this many bytes after the last colour. */
-enum { CLT_IMAGE_BEHIND = 8 };
+enum { CLT_IMAGE_BEHIND = 16 };
 
 /* A decoded image: bytes of red, green and blue, row by row. Start with {0}. The memory is reused
  * from image to image. */

@@ -1,4 +1,5 @@
 #include <math.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -8,8 +9,7 @@ enum { BITS = CLT_RESAMPLE_BITS, COLOURS = 3 };
 
 typedef clt_resample_axis axis;
 
-/* Upper bound of the inputs of an output. Loops take two inputs at a time, so there is room for one
- * more. */
+/* Upper bound of the inputs of an output. */
 static int taps_of(int from, int to)
 {
     const double scale = (double)from / to;
@@ -39,8 +39,30 @@ static void weigh(axis *a, int from, double inset, double span, int to, int firs
             }
         a->begin[i] = begin;
         a->count[i] = end - begin;
-        if (a->count[i] % 2)
-            a->weights[i * a->taps + a->count[i]] = 0;
+    }
+}
+
+/* Splits the weights of n outputs into groups. All outputs get as many groups as the one with the
+ * most inputs, and those near the row's end begin earlier, with weights of 0. */
+static void group(axis *a, int from, int n)
+{
+    enum { GROUP = CLT_RESAMPLE_GROUP, LOW = CLT_RESAMPLE_LOW };
+    int most = 0;
+    for (int i = 0; i < n; i++)
+        most = a->count[i] > most ? a->count[i] : most;
+    a->groups = (most + GROUP - 1) / GROUP;
+    memset(a->parts, 0, (size_t)n * (size_t)a->groups * 2 * GROUP * sizeof *a->parts);
+    for (int i = 0; i < n; i++) {
+        const int last = from > GROUP * a->groups ? from - GROUP * a->groups : 0;
+        const int begin = a->begin[i] < last ? a->begin[i] : last, skip = a->begin[i] - begin;
+        int16_t *parts = a->parts + (size_t)i * (size_t)a->groups * 2 * GROUP;
+        a->group_begin[i] = begin;
+        for (int k = 0; k < a->count[i]; k++) {
+            const int32_t weight = a->weights[i * a->taps + k];
+            int16_t *part = parts + (k + skip) / GROUP * 2 * GROUP + (k + skip) % GROUP;
+            part[0] = (int16_t)(weight >> LOW);
+            part[GROUP] = (int16_t)(weight & ((1 << LOW) - 1));
+        }
     }
 }
 
@@ -60,6 +82,14 @@ static void take_axis(axis *a, char *memory, size_t *used, int from, int to, int
     a->weights = take(memory, used, (size_t)n * (size_t)a->taps * sizeof *a->weights);
 }
 
+static void take_groups(axis *a, char *memory, size_t *used, int n)
+{
+    enum { GROUP = CLT_RESAMPLE_GROUP };
+    const size_t most = ((size_t)a->taps + GROUP - 1) / GROUP;
+    a->group_begin = take(memory, used, (size_t)n * sizeof *a->group_begin);
+    a->parts = take(memory, used, (size_t)n * most * 2 * GROUP * sizeof *a->parts);
+}
+
 clt_status clt_image_resample(const clt_image *image, const clt_resample *r,
                               clt_resample_work *work, unsigned char *out)
 {
@@ -70,6 +100,8 @@ clt_status clt_image_resample(const clt_image *image, const clt_resample *r,
     for (int pass = 0; pass < 2; pass++) {
         size_t used = 0;
         take_axis(&across, work->memory, &used, r->width, r->to_width, r->columns);
+        if (method->groups)
+            take_groups(&across, work->memory, &used, r->columns);
         take_axis(&down, work->memory, &used, r->height, r->to_height, r->rows);
         middle = take(work->memory, &used, bytes * (size_t)r->height);
         if (used <= work->room)
@@ -80,6 +112,8 @@ clt_status clt_image_resample(const clt_image *image, const clt_resample *r,
         work->room = used;
     }
     weigh(&across, r->width, r->inset_x, r->span_x, r->to_width, r->left, r->columns);
+    if (method->groups)
+        group(&across, r->width, r->columns);
     weigh(&down, r->height, r->inset_y, r->span_y, r->to_height, r->top, r->rows);
     /* Filter only the rows that the window needs. */
     const int first = down.begin[0], last = down.begin[r->rows - 1] + down.count[r->rows - 1];

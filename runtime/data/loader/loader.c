@@ -66,8 +66,10 @@ static clt_status make(clt_loader *l, const clt_loader_desc *desc)
     if (!l->desc.local_parts)
         l->desc.local_parts = desc->parts - desc->first_part;
     if (!l->desc.max_threads) {
-        int processors = clt_processors();
-        l->desc.max_threads = processors < DEFAULT_THREADS ? processors : DEFAULT_THREADS;
+        const int processors = clt_processors();
+        /* Decoding files needs every processor. Copying from memory does not. */
+        const int most = clt_dataset_sample_file(desc->dataset, 0) ? MOST_THREADS : DEFAULT_THREADS;
+        l->desc.max_threads = processors < most ? processors : most;
         if (l->desc.max_threads < desc->min_threads)
             l->desc.max_threads = desc->min_threads;
     }

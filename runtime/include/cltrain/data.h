@@ -451,7 +451,7 @@ typedef struct clt_loader_desc {
 
     int slots;       /* default 3, at least 2 */
     int min_threads; /* bounds of the number of threads that work: default 1, */
-    int max_threads; /* 0 (default): the processors of this process, at most 8 */
+    int max_threads; /* 0 (default): the processors of this process, at most 8; images:DIR: 64 */
 } clt_loader_desc;
 
 /* Sets struct_size and the defaults. */

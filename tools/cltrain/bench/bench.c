@@ -28,6 +28,7 @@ static const subject_row subjects[] = {
     {"op", FOR_BENCH_OP, bench_op, 0, 64, 99, "[NAME|OP:ATTRIBUTES...]"},
     {"scaling", FOR_BENCH_SCALING, bench_scaling, 0, 64, 99, "[CLASS...]"},
     {"allreduce", FOR_BENCH_ALLREDUCE, bench_allreduce, 0, 64, 99, "[SIZE...]"},
+    {"load", FOR_BENCH_LOAD, bench_load, 0, 0, 10000, ""},
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 
@@ -77,7 +78,7 @@ int run_bench(const settings *s)
         return usage_error("bench %s: did you mean %s?", s->names[0], near);
     return usage_error("bench needs a subject: train, meshes MESH..., gemm M N K, "
                        "conv NxCxHxW OxKHxKW, op [NAME|OP:ATTRIBUTES...], scaling [CLASS...], "
-                       "allreduce [SIZE...]");
+                       "allreduce [SIZE...], load");
 }
 
 int bench_device_open(bench_device *d, const settings *s, int profiling)

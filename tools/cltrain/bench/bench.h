@@ -16,6 +16,7 @@ int bench_op(const settings *s);
 int bench_scaling(const settings *s);
 int bench_allreduce(const settings *s);
 int bench_meshes(const settings *s);
+int bench_load(const settings *s);
 
 /* An opened device and its measured limits. */
 typedef struct bench_device {

@@ -45,8 +45,8 @@ const command_row command_rows[] = {
     {"bench", FOR_BENCH, run_bench, bench_subject,
      "train --model NAME | gemm M N K | conv NxCxHxW OxKHxKW | op [NAME|OP:ATTRIBUTES...] | "
      "scaling [CLASS...] | "
-     "allreduce [SIZE...]",
-     "time training steps, kernels and all-reduces\n"
+     "allreduce [SIZE...] | load --data SPEC",
+     "time training steps, kernels, all-reduces and the reading of data\n"
      "Times stand beside limits of the machine, which are measured in the same run."},
     {"tune", FOR_TUNE, run_tune, NULL, "[--model NAME] [--data SPEC] [--budget SECONDS]",
      "measure kernels for the shapes of a model and remember the fastest\n"
@@ -118,7 +118,7 @@ static int help(const char *name)
  * several ranks may start it. */
 static int name_command(const command_row *row, const char *name, const settings *s, char text[64])
 {
-    static const char *const alone[] = {"gemm", "conv", "op", "scaling"};
+    static const char *const alone[] = {"gemm", "conv", "op", "scaling", "load"};
     const int bench = row && row->bit == FOR_BENCH;
     const char *subject = bench && s->n_names ? s->names[0] : "";
     int several = !row || s->help || bench || (row->bit & (FOR_TRAIN | FOR_EVAL));

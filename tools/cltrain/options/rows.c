@@ -9,7 +9,7 @@ enum {
     RUNS = FOR_TRAIN | FOR_PLAN | FOR_BENCH_STEPS,
     USES = FOR_PREDICT | FOR_SAMPLE,
     MODELS = RUNS | FOR_EVAL | FOR_TUNE,
-    SAMPLES = MODELS | FOR_INSPECT | FOR_DATA_INSPECT | FOR_PREDICT | FOR_EXPORT,
+    SAMPLES = MODELS | FOR_INSPECT | FOR_DATA_INSPECT | FOR_PREDICT | FOR_EXPORT | FOR_BENCH_LOAD,
     TRAINS = FOR_TRAIN | FOR_PLAN,
     RANKS = FOR_TRAIN | FOR_BENCH_TRAIN | FOR_EVAL,
     KERNELS = MODELS | FOR_KERNELS | USES,
@@ -29,8 +29,8 @@ const option_row option_rows[] = {
     {"model", 0, TEXT, AT(model), 0, MODELS | FOR_INSPECT | USES | FOR_EXPORT, "NAME",
      "model to build (`cltrain models` lists the names), or a model file NAME.json",
      .word = clt_model_name, .files = FILES_TOO},
-    {"data", 0, TEXT, AT(data), 0, MODELS | FOR_INSPECT | FOR_PREDICT | FOR_EXPORT, "SPEC",
-     "data set: $; plan, bench and inspect also take synthetic[:CxHxW[:CLASSES]]",
+    {"data", 0, TEXT, AT(data), 0, MODELS | FOR_INSPECT | FOR_PREDICT | FOR_EXPORT | FOR_BENCH_LOAD,
+     "SPEC", "data set: $; plan, bench and inspect also take synthetic[:CxHxW[:CLASSES]]",
      .words = "synthetic", .word = clt_dataset_form, .files = FILES_BEHIND_COLON},
     {"val", 0, TEXT, AT(val), 0, FOR_TRAIN | FOR_DATA_INSPECT, "HOW",
      "samples for validation: a fraction of the training samples, as 0.1, a field of the data that "
@@ -56,7 +56,7 @@ const option_row option_rows[] = {
      "+ 1)"},
     {"seq-len", 0, WHOLE, AT(seq_len), 1, SAMPLES, "T",
      "tokens in a sample of text (the checkpoint's length, else 1024)"},
-    {"windows", 0, TEXT, AT(windows), 0, RUNS, "HOW",
+    {"windows", 0, TEXT, AT(windows), 0, RUNS | FOR_BENCH_LOAD, "HOW",
      "where training samples of text begin: fixed, shifted by another offset each epoch, random, "
      "or "
      "continued where the batch before ended; lstm then keeps its states (shifted)",
@@ -65,7 +65,7 @@ const option_row option_rows[] = {
      "height and width of the images of images:DIR (the checkpoint's size, else 224)"},
     {"resize", 0, WHOLE, AT(resize), 1, SAMPLES, "N",
      "length of an image's shorter side before the crop, for images:DIR (8/7 of --image-size)"},
-    {"augment", 0, TEXT, AT(augment), 0, RUNS, "LIST",
+    {"augment", 0, TEXT, AT(augment), 0, RUNS | FOR_BENCH_LOAD, "LIST",
      "change training images at random: crop[:PADDING], flip, and for images:DIR "
      "resized-crop[:AREA] (none)",
      .words = "crop flip crop,flip resized-crop,flip"},
@@ -110,8 +110,8 @@ const option_row option_rows[] = {
      "devices, separated by commas: all, gpu, cpu, PLATFORM[:INDEX] or INDEX (a row of `cltrain "
      "devices`); /N takes N equal parts of a device, @C takes C of its cores",
      .words = "all gpu cpu"},
-    {"batch", 0, WHOLE, AT(batch), 1, MODELS | FOR_PREDICT, "N",
-     "samples in a batch, over all ranks and devices (256; predict: 64)"},
+    {"batch", 0, WHOLE, AT(batch), 1, MODELS | FOR_PREDICT | FOR_BENCH_LOAD, "N",
+     "samples in a batch, over all ranks and devices (256; predict and bench load: 64)"},
     {"global-batch", 0, TEXT, AT(global_batch), 0, FOR_TRAIN, "HOW",
      "batch of a run that resumes on another number of devices: fixed, or scaled with the devices "
      "from --batch at its start, and the rate with it; --steps and --schedule then count steps of "
@@ -242,7 +242,7 @@ const option_row option_rows[] = {
      "with the same bits"},
     {"memory", 0, TEXT, AT(memory), 0, RUNS, "SIZE",
      "most memory on each device, as 8GB or 512MiB; recomputes as few activations as fit into it"},
-    {"seed", 0, WHOLE, AT(seed), 0, RUNS | FOR_SAMPLE | FOR_DATA_INSPECT, "N",
+    {"seed", 0, WHOLE, AT(seed), 0, RUNS | FOR_SAMPLE | FOR_DATA_INSPECT | FOR_BENCH_LOAD, "N",
      "seed of initialisation, order, augmentation, dropout and --val, or of what sample draws (the "
      "run's "
      "with --resume, else 0)"},
@@ -273,7 +273,7 @@ const option_row option_rows[] = {
      "type in which gradients travel, with error feedback: f32, bf16 or f16 (f32: as they are); "
      "beside local: in which replicas send their parameters",
      .words = "f32 bf16 f16"},
-    {"normalize", 0, TEXT, AT(normalize), 0, MODELS | FOR_PREDICT, "MEAN,STD",
+    {"normalize", 0, TEXT, AT(normalize), 0, MODELS | FOR_PREDICT | FOR_BENCH_LOAD, "MEAN,STD",
      "subtract MEAN from image bytes divided by 255, then divide by STD; or give a mean for each "
      "channel, then a deviation for each (0,1)"},
     {"cache-dir", 0, TEXT, AT(cache_dir), 0, DEVICES | FOR_DEVICES, "DIR",

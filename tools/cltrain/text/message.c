@@ -40,14 +40,21 @@ void say(const char *format, ...)
     va_end(args);
 }
 
+/* Returns what clt_printable writes; NULL without memory. The caller frees it. */
+static char *printable(const char *text)
+{
+    const int64_t length = clt_printable(text, NULL, 0);
+    char *shown = malloc((size_t)length + 1);
+    if (shown)
+        clt_printable(text, shown, length + 1);
+    return shown;
+}
+
 void show_text(const char *line)
 {
-    const int64_t length = clt_printable(line, NULL, 0);
-    char *shown = malloc((size_t)length + 1);
-    if (!shown)
-        return;
-    clt_printable(line, shown, length + 1);
-    fputs(shown, stdout);
+    char *shown = printable(line);
+    if (shown)
+        fputs(shown, stdout);
     free(shown);
 }
 
@@ -169,13 +176,10 @@ void show_progress(void)
 json_t *json_text(const char *text)
 {
     json_t *value = json_string(text);
-    char *copy = value ? NULL : strdup(text);
-    for (char *at = copy; at && *at; at++)
-        if ((unsigned char)*at > 127)
-            *at = '?';
-    if (copy)
-        value = json_string(copy);
-    free(copy);
+    char *shown = value ? NULL : printable(text);
+    if (shown)
+        value = json_string(shown);
+    free(shown);
     return value;
 }
 

@@ -64,8 +64,8 @@ int name_failure(clt_status status);
  * that memory did not suffice for. Returns an exit code. */
 int print_object(json_t *object, size_t flags);
 
-/* Makes a JSON string of a text from a file. Replaces every byte that is not ASCII by '?' if the
- * text is not valid UTF-8. Returns NULL if memory does not suffice. */
+/* Makes a JSON string of a text from a file. A text that is not UTF-8 becomes what clt_printable
+ * shows. Returns NULL if memory does not suffice. */
 json_t *json_text(const char *text);
 
 /* Adds the rank to every line that this process prints from now on. */
