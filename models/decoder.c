@@ -31,6 +31,10 @@ static clt_status check(const clt_decoder *d)
                               "up to %lld tokens is not possible",
                               (long long)d->length, (long long)d->vocabulary, (long long)d->samples,
                               (long long)d->positions);
+    if (d->weights != CLT_F32 && d->weights != CLT_BF16 && d->weights != CLT_F16)
+        return clt_model_fail(CLT_INVALID_ARGUMENT,
+                              "weights of a decoder are f32, bf16 or f16, not %s",
+                              clt_dtype_name(d->weights));
     return CLT_OK;
 }
 

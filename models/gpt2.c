@@ -18,6 +18,7 @@ typedef struct network {
     int64_t samples, positions; /* of the cache; 0 without a cache */
     clt_value *places;          /* with a cache: the tokens' places, i32 [T] */
     clt_value *past;            /* with a cache: number of earlier tokens, i32 [1] */
+    clt_dtype weights;          /* type in which matrices are stored; see clt_decoder */
 } network;
 
 typedef struct size_row {
@@ -40,6 +41,19 @@ static clt_value *parameter(const network *net, const char *block, const char *p
     return clt_parameter(net->graph, name, rank, dims, init);
 }
 
+/* Adds a matrix that products or an embedding read. In 16 bits it is a state, and its readers take
+ * the conversion into themselves. */
+static clt_value *matrix(const network *net, const char *block, const char *part,
+                         const int64_t *dims, clt_init init)
+{
+    char name[160];
+    const clt_init zero = {CLT_INIT_ZERO, 0, 0};
+    if (net->weights == CLT_F32)
+        return parameter(net, block, part, 2, dims, init);
+    snprintf(name, sizeof name, "%s%s%s", block, *block ? "." : "", part);
+    return clt_cast(clt_state(net->graph, name, net->weights, 2, dims, zero), CLT_F32);
+}
+
 static clt_value *norm(const network *net, clt_value *x, const char *block, const char *part)
 {
     char name[96];
@@ -57,7 +71,7 @@ static clt_value *product(const network *net, clt_value *x, const char *block, c
     const int64_t dims[] = {clt_value_dim(x, clt_value_rank(x) - 1), out};
     const clt_init normal = {CLT_INIT_NORMAL, 0, deviation}, zero = {CLT_INIT_ZERO, 0, 0};
     snprintf(name, sizeof name, "%s.weight", part);
-    clt_value *weight = parameter(net, block, name, 2, dims, normal);
+    clt_value *weight = matrix(net, block, name, dims, normal);
     snprintf(name, sizeof name, "%s.bias", part);
     clt_value *bias = parameter(net, block, name, 1, &out, zero);
     snprintf(label, sizeof label, "%s.%s", block, part);
@@ -226,7 +240,8 @@ static clt_value *places_at(const network *net)
 clt_status clt_decoder_gpt2(const char *model, const clt_decoder *d, const char *arguments,
                             clt_graph *graph)
 {
-    network net = {.graph = graph, .samples = d->samples, .positions = d->positions};
+    network net = {
+        .graph = graph, .samples = d->samples, .positions = d->positions, .weights = d->weights};
     int64_t positions = d->positions;
     MODEL_TRY(read_arguments(arguments, &net, &positions));
     if (positions != d->positions)
@@ -239,12 +254,12 @@ clt_status clt_decoder_gpt2(const char *model, const clt_decoder *d, const char 
     net.past = d->length > 1 ? clt_slice(net.places, &zero, &one, NULL) : net.places;
     clt_value *last = d->length > 1 ? clt_input(graph, "last", CLT_I32, 1, &one) : NULL;
     net.dropout = 0;
-    clt_value *wte = parameter(&net, "", "wte.weight", 2, dims, normal);
+    clt_value *wte = matrix(&net, "", "wte.weight", dims, normal);
     clt_value *x = clt_add(clt_embedding(tokens, wte, CLT_NO_PADDING), places_at(&net));
     for (int i = 0; i < net.layers; i++)
         x = clt_cut(block(&net, x, i));
     x = norm(&net, clt_decoder_row_of(x, d, last), "", "ln_f");
     clt_output(clt_linear(x, wte, NULL), "logits");
     name_files(graph);
-    return split(graph);
+    return net.weights == CLT_F32 ? split(graph) : clt_graph_status(graph);
 }

@@ -171,6 +171,11 @@ clt_status clt_decoder_lstm(const char *model, const clt_decoder *d, const char 
 {
     clt_model_argument list[ARGUMENTS];
     MODEL_TRY(read_arguments(model, arguments, list));
+    if (d->weights != CLT_F32)
+        return clt_model_fail(CLT_UNSUPPORTED,
+                              "model %s keeps its weights in f32: only gpt2 has "
+                              "them in 16 bits",
+                              model);
     if (d->length != 1)
         return clt_model_fail(CLT_INVALID_ARGUMENT, "model %s reads one token at a time, not %lld",
                               model, (long long)d->length);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
 
 _Static_assert((int)CLT_FILE_F32 == (int)CLT_F32 && (int)CLT_FILE_F16 == (int)CLT_F16 &&
@@ -175,6 +176,53 @@ clt_status clt_tensor_to_f32(const clt_tensor *tensor, int64_t count, float *out
         return clt_fail(CLT_UNSUPPORTED, "tensor %s is %s; only F16, BF16, F32 and F64 become F32",
                         clt_label_of(&name, tensor->name), clt_label_shape(&shape, tensor));
     }
+}
+
+static float of_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static uint32_t bits_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static uint16_t float_to_bf16(float value)
+{
+    const uint32_t bits = bits_of(value);
+    return (uint16_t)((value != value ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1u)) >>
+                      16);
+}
+
+/* A magnitude below 2^-14 is subnormal in F16. Adding 0.5 rounds it, because the last bit of a
+ * float in [0.5, 1) is 2^-24, the least F16. */
+static uint16_t float_to_half(float value)
+{
+    const uint32_t bits = bits_of(value), magnitude = bits & 0x7fffffffu;
+    const uint32_t sign = bits >> 16 & 0x8000u;
+    const uint32_t held = magnitude < 0x47800000u ? magnitude : 0x47800000u;
+    if (magnitude > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u);
+    if (magnitude < 0x38800000u)
+        return (uint16_t)(sign | (bits_of(of_bits(magnitude) + 0.5f) - 0x3f000000u));
+    return (uint16_t)(sign | (held - (112u << 23) + 0xfffu + (held >> 13 & 1u)) >> 13);
+}
+
+clt_status clt_tensor_to_half(const clt_tensor *tensor, int64_t count, clt_file_dtype type,
+                              uint16_t *out)
+{
+    float *floats = clt_alloc((size_t)count * sizeof *floats);
+    CLT_TRY_MEMORY(floats);
+    const clt_status status = clt_tensor_to_f32(tensor, count, floats);
+    for (int64_t i = 0; status == CLT_OK && i < count; i++)
+        out[i] = type == CLT_FILE_BF16 ? float_to_bf16(floats[i]) : float_to_half(floats[i]);
+    clt_free(floats);
+    return status;
 }
 
 static int64_t i64_at(const clt_tensor *tensor, int64_t i)

@@ -124,6 +124,10 @@ clt_status clt_pass_layout(clt_graph *graph, const clt_target *target, clt_value
  * clt_pass_recompute. */
 clt_status clt_pass_precision(clt_graph *graph, const clt_target *target, clt_dtype precision);
 
+/* Lets operators read states in 16 bits without a conversion before them. Runs after
+ * clt_pass_layout; clt_graph_clean must follow. */
+clt_status clt_pass_read_halves(clt_graph *graph, const clt_target *target);
+
 /* Whether clt_pass_precision stores the value in 16 bits, as far as the graph shows before other
  * passes. Stages of a pipeline ask for values of another stage. */
 bool clt_precision_rounds(const clt_value *value);

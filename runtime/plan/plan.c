@@ -200,6 +200,8 @@ static clt_status run_passes(clt_plan *plan, const clt_target *target, clt_value
     CLT_TRY(clt_graph_clean(graph, gradients, *n_gradients));
     if (!plan->options.portable)
         CLT_TRY(lay_out(plan, target, gradients, *n_gradients));
+    CLT_TRY(clt_pass_read_halves(graph, target));
+    CLT_TRY(clt_graph_clean(graph, gradients, *n_gradients));
     if (plan->options.precision == CLT_F32)
         return CLT_OK;
     CLT_TRY(clt_pass_precision(graph, target, plan->options.precision));

@@ -324,6 +324,10 @@ class Sample(CommandTest):
                          want + "\n")
         self.assertEqual(self.sample(*use, "--greedy", "--prompt", "abc", "--tokens", "67", "--samples", "2").stdout,
                          f"{want}\n---\n{want}\n")
+        for precision in ("f32", "bf16", "f16"):
+            self.assertEqual(self.sample(*use, "--greedy", "--prompt", "abc", "--tokens", "67", "--precision",
+                                         precision).stdout, want + "\n")
+        self.bad(*use, "--precision", "bf16", "--zero", "3", code=2, says=("one device only: leave out --zero",))
         hot = "--temperature", "4", "--prompt", "abc", "--tokens", "40"
         texts = [self.sample(*use, *hot, "--seed", seed, encoding="utf-8").stdout for seed in (3, 3, 4)]
         self.assertEqual(texts[0], texts[1])

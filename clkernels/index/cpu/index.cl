@@ -2,7 +2,7 @@
  * Elements picked by indices, and sums into them, on CPUs. index/portable/index.cl says what the
  * kernels compute, and how arrays and indices are laid out. Work-groups have one work-item.
  *
- * index_add and index_copy work in place: `begin` first makes the result equal to `base`, or 0.
+ * index_add works in place: `begin` first makes the result equal to `base`, or 0.
  *
  * Build options: VW, lanes of a vector; BASE: whether `begin` and scatter_add have a base; SOURCE
  * as in index/portable/index.cl.
@@ -68,7 +68,7 @@ KERNEL void begin(global STORED(OUT0) *out, long out_offset, long count, long sh
 
 /* Picked slices are divided into `pieces` pieces of `piece` elements. A work-item copies `share` of
  * all `units` pieces. */
-KERNEL void index_select(global const int *index, long index_offset, global const float *x,
+KERNEL void index_select(global const int *index, long index_offset, global const STORED(IN1) *x,
                          long x_offset, global STORED(OUT0) *out, long out_offset, long units, int picks,
                          int size, int inner, int lowest, int whole, int piece, int pieces,
                          int share)
@@ -85,12 +85,12 @@ KERNEL void index_select(global const int *index, long index_offset, global cons
         const int at = index[pick], from = part * piece, to = min(from + piece, inner);
         global STORED(OUT0) *y = out + slice * inner;
         if (SLICE(at, lowest) < (uint)size) {
-            global const float *row = x + (outer * size + SLICE(at, lowest)) * inner;
+            global const STORED(IN1) *row = x + (outer * size + SLICE(at, lowest)) * inner;
             int c = from;
             for (; c + VW <= to; c += VW)
-                STORE_AS(OUT0, LOAD(row + c), y + c);
+                STORE_AS(OUT0, LOAD_AS(IN1, row + c), y + c);
             for (; c < to; c++)
-                PUT(OUT0, row[c], y + c);
+                PUT(OUT0, GET(IN1, row + c), y + c);
         } else {
             const float fill = PICKED_ELSEWHERE(at, whole);
             int c = from;
@@ -242,15 +242,17 @@ KERNEL void index_add(global const int *next, long next_offset, global const int
 }
 #endif
 
-/* Work-item (i, j) copies piece i of all picked slices, for `share` outer indices from j * share
- * on. With SOURCE = 0, these slices become 0 instead. */
+/* Work-item (i, j) copies piece i of all slices of `base`, unless base and out are the same memory, and
+ * then piece i of all picked slices, for `share` outer indices from j * share on. With SOURCE = 0, the
+ * picked slices become 0 instead. */
 #ifdef SOURCE
 KERNEL void index_copy(global const int *index, long index_offset,
 #if SOURCE
                        global const float *source, long source_offset,
 #endif
-                       global float *out, long out_offset, int outer, int picks, int size,
-                       int inner, int piece, int share)
+                       global const float *base, long base_offset, global float *out,
+                       long out_offset, int outer, int picks, int size, int inner, int piece,
+                       int share)
 {
     const int from = (int)get_global_id(0) * piece, to = min(from + piece, inner);
     const int begin = (int)get_global_id(1) * share, last = min(begin + share, outer);
@@ -258,6 +260,14 @@ KERNEL void index_copy(global const int *index, long index_offset,
     index += index_offset;
     for (int o = begin; o < last; o++) {
         global float *slices = out + out_offset + (long)o * size * inner;
+        global const float *old = base + base_offset + (long)o * size * inner;
+        for (int s = 0; old != slices && s < size; s++) {
+            int c = from;
+            for (; c + VW <= to; c += VW)
+                STORE(LOAD(old + (long)s * inner + c), slices + (long)s * inner + c);
+            for (; c < to; c++)
+                slices[(long)s * inner + c] = old[(long)s * inner + c];
+        }
         for (int p = 0; p < picks; p++) {
             const int at = index[p];
             if ((uint)at >= (uint)size) {

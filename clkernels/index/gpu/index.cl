@@ -49,7 +49,7 @@ KERNEL void begin(BASE_ARRAY global STORED(OUT0) *out, long out_offset, int coun
 #endif
 }
 
-KERNEL void index_select(global const int *index, long index_offset, global const float *x,
+KERNEL void index_select(global const int *index, long index_offset, global const STORED(IN1) *x,
                          long x_offset, global STORED(OUT0) *out, long out_offset, int count, int picks,
                          int size, int inner, int lowest, int whole)
 {
@@ -60,7 +60,7 @@ KERNEL void index_select(global const int *index, long index_offset, global cons
     const int at = index[index_offset + slice - outer * picks];
     VEC v = (VEC)(PICKED_ELSEWHERE(at, whole));
     if (SLICE(at, lowest) < (uint)size)
-        v = READ(x + x_offset + (outer * size + (int)SLICE(at, lowest)) * inner + i - slice * inner);
+        v = READ_AS(IN1, x + x_offset + (outer * size + (int)SLICE(at, lowest)) * inner + i - slice * inner);
     WRITE_AS(OUT0, v, out + out_offset + i);
 }
 

@@ -26,7 +26,7 @@
 #endif
 
 /* A work-item picks one element. */
-kernel void index_select(global const int *index, long index_offset, global const float *x,
+kernel void index_select(global const int *index, long index_offset, global const STORED(IN1) *x,
                          long x_offset, global STORED(OUT0) *out, long out_offset, long count, int picks,
                          int size, int inner, int lowest, int whole)
 {
@@ -37,7 +37,7 @@ kernel void index_select(global const int *index, long index_offset, global cons
     const int at = index[index_offset + slice % picks];
     PUT(OUT0,
         SLICE(at, lowest) < (uint)size
-            ? x[x_offset + (slice / picks * size + SLICE(at, lowest)) * inner + i % inner]
+            ? GET(IN1, x + x_offset + (slice / picks * size + SLICE(at, lowest)) * inner + i % inner)
             : PICKED_ELSEWHERE(at, whole),
         out + out_offset + i);
 }

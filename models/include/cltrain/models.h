@@ -88,6 +88,8 @@ typedef struct clt_decoder {
     int64_t positions;  /* for gpt2: rows of wpe.weight and of the cache: the longest text */
     int64_t samples;    /* texts of equal length that are continued together */
     int64_t length;     /* tokens of each text that a run reads: 1 to continue, more for a prompt */
+    clt_dtype weights;  /* CLT_F32, or for gpt2 CLT_BF16 or CLT_F16: the type in which the store has
+                           the matrices. They are states then, which clt_store_load rounds. */
 } clt_decoder;
 
 /*

@@ -398,7 +398,8 @@ const clt_op clt_op_attention = {
     .flops = flops,
     .evaluate = evaluate,
     .half = half,
-    CLT_VARIANTS({"tiles_cpu", clt_attention_cpu_accepts, clt_attention_cpu},
+    CLT_VARIANTS({"rows_cpu", clt_attention_few_accepts, clt_attention_few},
+                 {"tiles_cpu", clt_attention_cpu_accepts, clt_attention_cpu},
                  {"tiles_gpu", clt_attention_gpu_accepts, clt_attention_gpu},
                  {"portable", clt_accepts_plain, clt_attention_portable}),
 };

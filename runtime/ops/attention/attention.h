@@ -104,6 +104,10 @@ clt_extent clt_attention_images(const clt_attention_shape *s, int64_t mul);
 void clt_attention_portable(const clt_node *node, const clt_target *target, clt_program *p);
 void clt_attention_grad_portable(const clt_node *node, const clt_target *target, clt_program *p);
 
+/* clkernels/attention/cpu/attention_few.cl, for few rows. */
+bool clt_attention_few_accepts(const clt_node *node, const clt_target *target, char *why);
+void clt_attention_few(const clt_node *node, const clt_target *target, clt_program *p);
+
 /* clkernels/attention/cpu/attention.cl. */
 bool clt_attention_cpu_accepts(const clt_node *node, const clt_target *target, char *why);
 void clt_attention_cpu(const clt_node *node, const clt_target *target, clt_program *p);

@@ -102,6 +102,36 @@ bool clt_attention_cpu_accepts(const clt_node *node, const clt_target *target, c
     return true;
 }
 
+bool clt_attention_few_accepts(const clt_node *node, const clt_target *target, char *why)
+{
+    enum { MOST_ROWS = 4, MOST_OF_ROW = 8 };
+    const clt_attention_shape s = clt_attention_shape_of(node);
+    const int width = target->caps->vector_width;
+    if (!clt_accepts_cpu_vectors(node, target, why))
+        return false;
+    if (s.rows > MOST_ROWS)
+        return clt_decline(why, "%lld rows, not 1 to %d", (long long)s.rows, MOST_ROWS);
+    if (s.size % width || s.size > (int64_t)MOST_OF_ROW * width)
+        return clt_decline(why, "heads of %lld elements, not 1 to %d vectors of %d",
+                           (long long)s.size, MOST_OF_ROW, width);
+    return ((const clt_attention_attr *)node->attr)->dropout > 0 ? clt_decline(why, "dropout")
+                                                                 : true;
+}
+
+void clt_attention_few(const clt_node *node, const clt_target *target, clt_program *p)
+{
+    enum { BLOCK = 64 };
+    const clt_attention_shape s = clt_attention_shape_of(node);
+    const int width = target->caps->vector_width;
+    char types[CLT_ATTENTION_OPTIONS];
+    clt_launch_begin(p, "attention/cpu/attention_few.cl", "attention_few",
+                     "-DVW=%d -DVECTORS=%d -DKEYS=%d%s", width, (int)(s.size / width), BLOCK,
+                     clt_attention_types(node, &s, types));
+    clt_arg_attention_operands(p, node, &s);
+    CLT_ARGS(p, CLT_ATTENTION_OUT(&s.out), CLT_OUT(s.log_sum), CLT_ATTENTION_SIZES(&s));
+    clt_range3(p, clt_fixed(s.rows), clt_fixed(s.heads), clt_attention_images(&s, 1), 1, 1, 1);
+}
+
 void clt_attention_cpu(const clt_node *node, const clt_target *target, clt_program *p)
 {
     const clt_attention_shape s = clt_attention_shape_of(node);

@@ -66,13 +66,12 @@ static void emit_gpu(const clt_node *node, const clt_target *target, clt_program
     clt_range_gpu(p, clt_index_picked(&s), v);
 }
 
-/* The picked elements may be stored in 16 bits; the array stays f32. */
+/* The array and the picked elements may be stored in 16 bits. */
 static bool half(const clt_node *node, const clt_target *target, int index, bool output)
 {
     (void)node;
     (void)target;
-    (void)index;
-    return output;
+    return output || index == 1;
 }
 
 static const clt_variant variants[] = {

@@ -65,12 +65,11 @@ static void emit_cpu(const clt_node *node, const clt_target *target, clt_program
     const int64_t piece = ((s.inner + pieces - 1) / pieces + 15) / 16 * 16;
     int64_t share = outer / items;
     share = share < 1 ? 1 : share;
-    clt_index_begin_cpu(node, target, p);
     clt_launch_begin(p, "index/cpu/index.cl", "index_copy", "-DVW=%d -DSOURCE=%d",
                      target->caps->vector_width, node->in[SOURCE] != NULL);
     arg_arrays(node, p);
-    CLT_ARGS(p, CLT_OUT(0), CLT_INT(clt_extent_dim(s.outer)), CLT_INDEX_SHAPE(&s), CLT_FIXED(piece),
-             CLT_FIXED(share));
+    CLT_ARGS(p, CLT_IN(BASE), CLT_OUT(0), CLT_INT(clt_extent_dim(s.outer)), CLT_INDEX_SHAPE(&s),
+             CLT_FIXED(piece), CLT_FIXED(share));
     clt_range3(p, clt_fixed((s.inner + piece - 1) / piece),
                clt_extent_ceil(clt_extent_dim(s.outer), share, 1), clt_fixed(1), 1, 1, 1);
 }

@@ -10,12 +10,15 @@
 #define COST_OF_TILE 60.0  /* overhead of a tile's loop */
 #define COST_OF_SCALAR 4.0 /* a multiplication in the columns beyond whole vectors */
 #define COST_OF_MEMORY 2.0 /* a vector from a cache that all units share, or from memory */
+#define COST_OF_PIECES                                                                             \
+    3.0 /* the same from a large matrix, of whose rows a work-group reads a part */
 
 enum {
-    MOST_ROWS = 4,  /* rows of the result that `rows` accepts */
-    SUMS = 2048,    /* floats that `rows` keeps in local memory */
-    LONG = 1 << 20, /* elements of K in one pass if no operand is read twice */
-    SHORT = 1024,   /* the same if operands are read again */
+    MOST_ROWS = 4,   /* rows of the result that `rows` accepts */
+    SUMS = 2048,     /* floats that `rows` keeps in local memory */
+    LONG = 1 << 20,  /* elements of K in one pass if no operand is read twice */
+    LARGE = 1 << 18, /* elements of B that do not fit into a core's cache */
+    SHORT = 1024,    /* the same if operands are read again */
     GROUPS_A_UNIT = 4,
 };
 
@@ -94,11 +97,12 @@ static double cost_of_dots(const choice *c, int64_t share, int width)
            COST_OF_MEMORY * vectors * (double)(c->rows + c->columns);
 }
 
-static double cost_of_rows(const choice *c, int64_t share, int width)
+static double cost_of_rows(const choice *c, int64_t share, int width, bool pieces)
 {
+    const double memory = pieces ? COST_OF_PIECES : COST_OF_MEMORY;
     const double vectors = (double)(c->columns / width), rest = (double)(c->columns % width);
     const int rows = c->tile.rows, together = c->tile.unroll;
-    return (double)share * (vectors * (COST_OF_MEMORY + rows + 2.0 * rows / together) +
+    return (double)share * (vectors * (memory + rows + 2.0 * rows / together) +
                             COST_OF_SCALAR * rest * rows + COST_OF_TILE / together);
 }
 
@@ -111,8 +115,10 @@ static double cost(const view *v, const clt_target *target, const choice *c)
     const int64_t groups = c->slices * clt_gemm_size(g->pairs, target) *
                            ceil_div(clt_gemm_size(g->m, target), c->rows) *
                            ceil_div(clt_gemm_size(g->n, target), c->columns);
-    const double one = CLT_COST_OF_GROUP +
-                       (v->along_k ? cost_of_dots(c, share, width) : cost_of_rows(c, share, width));
+    const int64_t n = clt_gemm_size(g->n, target), k = clt_gemm_size(g->k, target);
+    const bool pieces = c->columns < n && n * k > LARGE;
+    const double one = CLT_COST_OF_GROUP + (v->along_k ? cost_of_dots(c, share, width)
+                                                       : cost_of_rows(c, share, width, pieces));
     const int64_t units = target->caps->compute_units;
     double all = (double)ceil_div(groups, units) * one + (groups > 1 ? CLT_COST_OF_WAKING : 0);
     /* For few work-groups it may be faster that one unit computes all of them. */

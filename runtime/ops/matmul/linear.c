@@ -111,12 +111,11 @@ static bool absorb(clt_node *node, const clt_node *next)
     return true;
 }
 
-/* Parameters are f32. */
+/* Parameters are f32. A decoder's weight is a state, which may have 16 bits in the plain layout. */
 static bool half(const clt_node *node, const clt_target *target, int index, bool output)
 {
-    (void)node;
     (void)target;
-    return output || index == 0;
+    return output || index == 0 || (index == 1 && clt_all_plain(node));
 }
 
 static void dims_of(const clt_node *node, clt_node_dims *dims)

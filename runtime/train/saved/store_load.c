@@ -26,11 +26,14 @@ static clt_status set(const clt_participants *leads, clt_store *store, const clt
 static clt_status set_converted(const clt_participants *leads, clt_store *store,
                                 const clt_slot *slot, const clt_tensor *tensor)
 {
-    const int64_t count = slot->bytes / 4; /* f32 and i32 */
+    const clt_dtype type = slot->type.dtype;
+    const int64_t count = slot->bytes / clt_dtype_size(type);
     void *converted = clt_alloc((size_t)slot->bytes);
     CLT_TRY_MEMORY(converted);
-    clt_status status = slot->type.dtype == CLT_F32 ? clt_tensor_to_f32(tensor, count, converted)
-                                                    : clt_tensor_to_i32(tensor, count, converted);
+    clt_status status = type == CLT_F32 ? clt_tensor_to_f32(tensor, count, converted)
+                        : type == CLT_I32
+                            ? clt_tensor_to_i32(tensor, count, converted)
+                            : clt_tensor_to_half(tensor, count, (clt_file_dtype)type, converted);
     CLT_NEXT(status, set(leads, store, slot, converted));
     clt_free(converted);
     return status;
@@ -171,8 +174,8 @@ static clt_status list_as_in_file(const clt_store *store, const clt_tensors *ten
     return CLT_OK;
 }
 
-/* clt_tensors_match accepts any pair of float types. Only conversions to f32 exist, so all others
- * are refused here. */
+/* clt_tensors_match accepts any pair of float types. Conversions to f32 and to 16 bits exist, so
+ * all others are refused here. */
 static clt_status match_types(const clt_store *store, const clt_tensors *tensors,
                               const char *prefix, const char *skip)
 {
@@ -180,7 +183,8 @@ static clt_status match_types(const clt_store *store, const clt_tensors *tensors
         const clt_slot *slot = &store->layout.slots[i];
         const clt_tensor *tensor;
         char name[512];
-        if (stays(slot, skip) || slot->type.dtype == CLT_F32 || slot->type.dtype == CLT_I32)
+        if (stays(slot, skip) || slot->type.dtype == CLT_F32 || slot->type.dtype == CLT_I32 ||
+            slot->type.dtype == CLT_F16 || slot->type.dtype == CLT_BF16)
             continue;
         snprintf(name, sizeof name, "%s%s", prefix, slot->name);
         CLT_TRY(clt_tensors_find(tensors, name, &tensor));

@@ -58,6 +58,24 @@ static inline lab gpt2_on(const char *devices, const char *parallel, int zero)
     return l;
 }
 
+/* A store on one device with matrices of the type. */
+static inline lab gpt2_weights(const char *device, clt_dtype weights)
+{
+    const clt_decoder d = {.vocabulary = WORDS,
+                           .positions = POSITIONS,
+                           .samples = TEXTS,
+                           .length = 1,
+                           .weights = weights};
+    char path[4096];
+    lab l = lab_on_kept(clt_test_devices(device));
+    ok(clt_graph_create(&l.graph));
+    ok(clt_model_decoder(GPT2, &d, l.graph));
+    ok(clt_store_create(l.graph, l.devices, l.n, 1, &l.store));
+    golden_path("decoder_gpt2.safetensors", path, sizeof path);
+    ok(clt_store_load(l.store, path));
+    return l;
+}
+
 static inline lab lab_gpt2(void)
 {
     return gpt2_on("pocl", NULL, 0);

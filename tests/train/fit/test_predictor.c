@@ -47,6 +47,78 @@ static void test_cache(void **state)
     clt_tensors_close(golden);
 }
 
+/* Rounds to `bits` significant bits, ties to even. `least` is the exponent of the least normal
+ * number by frexp. */
+static float rounded(float value, int bits, int least)
+{
+    int exponent;
+    frexp((double)value, &exponent);
+    const double step = ldexp(1, (exponent > least ? exponent : least) - bits);
+    return (float)(rint((double)value / step) * step);
+}
+
+/* Rounds the matrices that decoders have in 16 bits. */
+static void round_matrices(clt_store *store, int bits, int least)
+{
+    const char *name;
+    int rank;
+    int64_t dims[CLT_MAX_RANK];
+    for (int i = 0; clt_store_describe(store, i, &name, NULL, &rank, dims, NULL) == CLT_OK; i++) {
+        float data[8192];
+        if (rank != 2 || !strcmp(name, "wpe.weight"))
+            continue;
+        const int64_t count = dims[0] * dims[1];
+        assert_true(count <= 8192);
+        ok(clt_store_get(store, name, data, (size_t)count * sizeof *data));
+        for (int64_t k = 0; k < count; k++)
+            data[k] = rounded(data[k], bits, least);
+        ok(clt_store_set(store, name, data, (size_t)count * sizeof *data));
+    }
+}
+
+/* With weights in 16 bits the logits are those of the same rounded numbers in f32. */
+static void test_weights_in_16_bits(void **state)
+{
+    static const struct {
+        clt_dtype type;
+        int bits, least;
+    } types[] = {{CLT_BF16, 8, -125}, {CLT_F16, 11, -13}};
+    enum { READ = 6 };
+    clt_tensors *golden = golden_open("decoder.safetensors");
+    const int32_t *tokens = golden_i32(golden, NULL, "tokens", TEXTS * LENGTH);
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        float want[TEXTS * WORDS], logits[TEXTS * WORDS];
+        lab exact = lab_gpt2(), l = gpt2_weights("pocl", types[t].type);
+        round_matrices(exact.store, types[t].bits, types[t].least);
+        clt_predictor *in_f32 = predictor_of(exact.graph, exact.store, NULL);
+        clt_predictor_options kinds[2];
+        for (int k = 0; k < 2; k++) {
+            clt_predictor_options_init(&kinds[k]);
+            kinds[k].portable = k;
+            kinds[k].poison = 1;
+        }
+        clt_predictor *plain = predictor_of(l.graph, l.store, &kinds[0]);
+        clt_predictor *portable = predictor_of(l.graph, l.store, &kinds[1]);
+        for (int at = 0; at < READ; at++) {
+            read_tokens(in_f32, tokens, LENGTH, at, 1, 0, want);
+            for (int k = 0; k < 2; k++) {
+                read_tokens(k ? portable : plain, tokens, LENGTH, at, 1, 0, logits);
+                for (int i = 0; i < TEXTS * WORDS; i++)
+                    if (!(fabsf(logits[i] - want[i]) <= 1e-5f * (1 + fabsf(want[i]))))
+                        fail_msg("type %d, kind %d, position %d: logit %d is %g, not %g", t, k, at,
+                                 i, (double)logits[i], (double)want[i]);
+            }
+        }
+        clt_predictor_destroy(portable);
+        clt_predictor_destroy(plain);
+        clt_predictor_destroy(in_f32);
+        lab_close(&l);
+        lab_close(&exact);
+    }
+    clt_tensors_close(golden);
+}
+
 static void test_greedy(void **state)
 {
     (void)state;
@@ -439,6 +511,7 @@ int main(void)
                                        cmocka_unit_test(test_nothing),
                                        cmocka_unit_test(test_cache),
                                        cmocka_unit_test(test_greedy),
+                                       cmocka_unit_test(test_weights_in_16_bits),
                                        cmocka_unit_test(test_files),
                                        cmocka_unit_test(test_same_as_trained),
                                        cmocka_unit_test(test_copied),

@@ -151,6 +151,19 @@ static int make_store(sampler *p, const settings *s, clt_graph *graph)
     return code;
 }
 
+/* Matrices in 16 bits are states of the decoder. Only parameters have adapters and parts. */
+static int read_weights(sampler *p, const settings *s)
+{
+    TRY(read_precision(s, &p->decoder.weights));
+    if (p->decoder.weights == CLT_F32)
+        return 0;
+    return s->parallel || s->zero == 3
+               ? usage_error("--precision %s: sample keeps matrices in 16 bits on one device only: "
+                             "leave out %s",
+                             s->precision, s->parallel ? "--parallel" : "--zero")
+               : 0;
+}
+
 static int make_predictor(sampler *p, const settings *s, int64_t length, clt_predictor **out)
 {
     clt_predictor_options options;
@@ -164,6 +177,11 @@ static int make_predictor(sampler *p, const settings *s, int64_t length, clt_pre
     int code = name_failure(status);
     settings with = *s;
     saved_settings(&p->saved, &with);
+    if (!code && with.lora && decoder.weights != CLT_F32)
+        code =
+            usage_error("--precision %s: sample has adapters of f32 matrices only: merge them with "
+                        "export --merge-lora first",
+                        s->precision);
     NEXT(code, read_lora(graph, &with));
     NEXT(code, refuse_measured(s));
     NEXT(code, read_groups(graph, s));
@@ -361,6 +379,7 @@ static int check(sampler *p, const settings *s)
                      .seed = s->seed > 0 ? (uint64_t)s->seed : 0};
     p->device = s->zero == 3 ? 0 : -1; /* with zero 3 the first device has the text */
     TRY(check_axes(s));
+    TRY(read_weights(p, s));
     return check_variants(s);
 }
 

@@ -94,6 +94,9 @@ int read_optimizer(const settings *s, clt_trainer_options *options);
 /* Adds the adapters of --lora to a graph. Returns an exit code. */
 int read_lora(clt_graph *graph, const settings *s);
 
+/* Reads --precision. Returns an exit code. */
+int read_precision(const settings *s, clt_dtype *type);
+
 /* Reads --precision and --wire. Returns an exit code. */
 int read_types(const settings *s, clt_trainer_options *options);
 

@@ -21,9 +21,14 @@ static int read_type(const char *option, const char *text, clt_dtype *type)
                        near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
+int read_precision(const settings *s, clt_dtype *type)
+{
+    return read_type("--precision", s->precision, type);
+}
+
 int read_types(const settings *s, clt_trainer_options *o)
 {
-    int code = read_type("--precision", s->precision, &o->precision);
+    int code = read_precision(s, &o->precision);
     NEXT(code, read_type("--wire", s->wire, &o->wire));
     if (code)
         return code;
