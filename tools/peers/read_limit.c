@@ -75,7 +75,8 @@ int main(int argc, char **argv)
     if (threads < 1 || threads > MOST_THREADS || rounds < 1 || bytes < 1024)
         return 2;
     const size_t whole = bytes / sizeof(vector) / (size_t)threads / STREAMS * STREAMS;
-    vector *array = aligned_alloc(4096, (whole * (size_t)threads * sizeof(vector) + 4095) / 4096 * 4096);
+    vector *array =
+        aligned_alloc(4096, (whole * (size_t)threads * sizeof(vector) + 4095) / 4096 * 4096);
     if (!array)
         return 1;
     memset(array, 1, whole * (size_t)threads * sizeof(vector));
