@@ -27,8 +27,8 @@ const char *clt_label_of(clt_short_text *label, const char *text);
  * fit. */
 clt_status clt_tensor_fits_i32(const clt_tensor *tensor);
 
-/* Converts a tensor of F16, BF16, F32 or F64 to `count` elements of F16 or BF16, rounding to nearest,
- * ties to even. Errors: those of clt_tensor_to_f32, OUT_OF_MEMORY. */
+/* Converts a tensor of F16, BF16, F32 or F64 to `count` elements of F16 or BF16, rounding to
+ * nearest, ties to even. Errors: those of clt_tensor_to_f32, OUT_OF_MEMORY. */
 clt_status clt_tensor_to_half(const clt_tensor *tensor, int64_t count, clt_file_dtype type,
                               uint16_t *out);
 
