@@ -16,6 +16,21 @@ typedef enum clt_device_kind {
     CLT_KIND_OTHER = 2 /* accelerators: treated like a GPU */
 } clt_device_kind;
 
+/* Instructions that multiply small matrices of 16-bit numbers with f32 sums. The names of the
+ * numbers are build options of clkernels/core/gpu/matrix_unit.clh. */
+typedef enum clt_matrix_kind {
+    CLT_MATRIX_NONE,
+    CLT_MATRIX_MMA,  /* NVIDIA's mma.sync.m16n8k16 */
+    CLT_MATRIX_MFMA, /* AMD CDNA's v_mfma_f32_16x16x16 */
+    CLT_MATRIX_WMMA  /* AMD RDNA's v_wmma_f32_16x16x16 */
+} clt_matrix_kind;
+
+typedef struct clt_matrix_unit {
+    clt_matrix_kind kind;
+    bool f16, bf16; /* a probe multiplied matrices of this type exactly */
+    bool emulated;  /* by OpenCL C, for tests of the kernels on devices without such a unit */
+} clt_matrix_unit;
+
 typedef struct clt_caps {
     char name[128];     /* CL_DEVICE_NAME */
     char vendor[128];   /* CL_DEVICE_VENDOR */
@@ -35,6 +50,7 @@ typedef struct clt_caps {
     bool fp16, fp64;     /* arithmetic in kernels; a test program was compiled */
     bool subgroups;
     bool clblast; /* the CLBlast library was found; never looked for on CPUs */
+    clt_matrix_unit matrix;
 } clt_caps;
 
 /* Whether the device wants barrier-free kernels with explicit vectors. */

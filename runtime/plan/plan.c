@@ -349,6 +349,9 @@ clt_status clt_plan_create(const clt_graph *graph, const clt_buckets *buckets, c
         plan->options.lanes = caps->vector_width < 4 ? 4 : caps->vector_width;
     if (options->virtual_shards && clt_caps_is_cpu(caps))
         plan->caps.compute_units = CANONICAL_UNITS;
+    /* Portable kernels of convolutions read f32 only. */
+    if (options->portable)
+        plan->caps.matrix = (clt_matrix_unit){.kind = CLT_MATRIX_NONE};
     const clt_target target = {.caps = &plan->caps,
                                .tuning = options->virtual_shards ? NULL : tuning,
                                .lanes = plan->options.lanes,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "gpu/plans.h"
+#include "ops/core/matrix_unit.h"
 
 /* Prints the update kernels, for gradients in f32 or as `half` says. */
 static void print_updates(const char *fp64, const char *half)
@@ -123,5 +124,16 @@ void print_sums(const clt_caps *caps)
         snprintf(kernel, sizeof kernel, "clt_comm_measure_%s", types[i]);
         if (caps->fp64)
             print_line("comm/reduce.cl", options, kernel, 64, "fallback");
+    }
+}
+
+/* Prints the kernels of device/discover/probe_matrix.c. */
+void print_matrix_probes(const clt_caps *caps)
+{
+    static const clt_dtype types[] = {CLT_BF16, CLT_F16};
+    for (int i = 0; i < 2; i++) {
+        char options[CLT_MATRIX_OPTIONS];
+        print_line("core/gpu/matrix_probe.cl", clt_matrix_options(caps, types[i], options),
+                   "matrix_probe", 2 * clt_matrix_shape_of(caps).lanes, "chosen");
     }
 }

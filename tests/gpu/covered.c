@@ -67,6 +67,8 @@ static clt_caps complete(const clt_caps *caps)
 {
     clt_caps more = *caps;
     more.subgroups = more.fp16 = more.fp64 = more.clblast = true;
+    if (!more.matrix.kind)
+        more.matrix = (clt_matrix_unit){CLT_MATRIX_MMA, true, true, false};
     return more;
 }
 
@@ -126,7 +128,10 @@ int covered_report(const clt_caps *caps)
         const char *name = r->variant ? r->variant->name : "view";
         if (r->compiled || (r->cpu && !r->gpu))
             continue;
-        if (r->more && !r->tried) {
+        /* Nodes have 16-bit operands that only these variants take, if there is a unit for them. */
+        const bool needs_unit =
+            strstr(name, "matrix") && !strcmp(caps->vendor, "Intel(R) Corporation");
+        if ((r->more && !r->tried) || needs_unit) {
             fprintf(stderr,
                     "%s of %s is not compiled for %s, whose drivers do not report what it needs\n",
                     name, r->op->name, caps->name);

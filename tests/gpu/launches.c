@@ -91,6 +91,22 @@ static void plan_in_half(const clt_caps *caps)
     kept_in = CLT_F32;
 }
 
+/* The same kernels for GPUs with matrix units: of the vendor's kinds. */
+static void plan_with_units(const clt_caps *caps)
+{
+    clt_caps with = *caps;
+    const bool amd = !strcmp(caps->name, "amd");
+    if (!strcmp(caps->name, "intel"))
+        return;
+    for (int i = 0; i < 1 + amd; i++) {
+        with.matrix = (clt_matrix_unit){
+            .kind = amd ? CLT_MATRIX_MFMA + (clt_matrix_kind)i : CLT_MATRIX_MMA, true, true};
+        plan_in_half(&with);
+        plan_matrix_units(&with);
+        print_matrix_probes(&with);
+    }
+}
+
 int main(int argc, char **argv)
 {
     with_tiles = argc == 3 && !strcmp(argv[2], "tiles");
@@ -103,6 +119,7 @@ int main(int argc, char **argv)
                 if (clt_model_takes(m) & (text ? CLT_MODEL_TEXT : ~CLT_MODEL_TEXT))
                     plan_model(clt_model_name(m), text, caps);
         plan_in_half(caps);
+        plan_with_units(caps);
         plan_products(caps);
         plan_long_products(caps);
         plan_convolutions(caps);

@@ -57,9 +57,11 @@ void plan_masks(const clt_caps *caps);
 void plan_parts(const clt_caps *caps);
 void plan_pair_losses(const clt_caps *caps);
 void plan_attention(const clt_caps *caps);
+void plan_matrix_units(const clt_caps *caps); /* matrix.c */
 
 /* beside.c */
 void print_beside(const clt_caps *caps);
 void print_sums(const clt_caps *caps);
+void print_matrix_probes(const clt_caps *caps);
 
 #endif

@@ -8,7 +8,7 @@ if(CLT_PYTHON3)
     # also the tiles that a tuner would try, for one GPU of each vendor (tools/gpu-compile BUILD
     # --tiles: for all).
     foreach(name compile targets tiles)
-        set(more gfx906 sm_80 dg2)
+        set(more gfx906 gfx940 gfx1100 sm_80 dg2)
         if(name STREQUAL tiles)
             list(PREPEND more --tiles)
         elseif(name STREQUAL targets)

@@ -3,6 +3,8 @@ import re
 
 AMD_FMA = re.compile(r"v_(pk_)?(fma|fmac|mac|mad)(_legacy)?_f32")
 PTX_FMA = re.compile(r"fma\.rn(\.ftz)?\.f32")
+AMD_MATRIX = re.compile(r"v_(mfma|wmma)_f32_16x16x16_?b?f16")
+PTX_MATRIX = re.compile(r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.b?f16")
 AMD_LOAD = re.compile(r"(?:global|flat|buffer)_load_(?:dwordx([234])|(dword)|[su](byte|short)|(short))")
 PTX_LOAD = re.compile(r"ld(?:\.volatile)?\.global(?:\.nc)?(?:\.v([24]))?\.[busf](8|16|32|64)")
 WIDE = 8 # least bytes per work-item of a vector load
@@ -33,7 +35,7 @@ def instruction(line, vendor):
     if vendor == "amd":
         match = re.match(r"((v|s|ds|global|flat|buffer|scratch|exp)_\w+)", line)
         return match and match.group(1)
-    if not line.endswith(";") or line.startswith("."):
+    if not line.endswith(";") or line.startswith((".", "//")):
         return None
     return re.sub(r"^@!?%\w+\s+", "", line)
 
@@ -149,13 +151,20 @@ def narrow(lines, vendor):
 
 
 class Inner:
-    """The innermost loop with most FMAs, and the place with narrow loads."""
+    """The innermost loop with most FMAs, the smallest loop with most instructions of matrix units, and the place with
+    narrow loads."""
 
     def __init__(self, lines, vendor):
         fma = AMD_FMA if vendor == "amd" else PTX_FMA
-        self.fma = self.all = 0
+        matrix = AMD_MATRIX if vendor == "amd" else PTX_MATRIX
+        self.fma = self.all = self.matrix = self.beside = 0
         self.narrow = narrow(lines, vendor)
         every = [set(loop) for loop in loops(lines)]
+        for loop in every:
+            words = [w for w in (instruction(lines[i], vendor) for i in loop) if w]
+            products = sum(bool(matrix.match(w)) for w in words)
+            if products and (-products, len(words) - products) < (-self.matrix, self.beside):
+                self.matrix, self.beside = products, len(words) - products
         for loop in every:
             if any(other < loop for other in every):
                 continue

@@ -10,12 +10,13 @@ import sys
 
 import compilers as compilers_module
 from cache import Cache
-from targets import TARGETS, Failure, compile_kernels
+from targets import TARGETS, Failure, compile_kernels, suits
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXCEPTIONS = ROOT / "tools/gpu_compile/exceptions.txt"
 FOR_ALL = ("gfx906", "sm_80", "dg2")  # also compile kernels that no plan chooses by itself
 FMA_SHARE, FMA_WAVES, FMA_OCCUPANCY, MEMORY_OCCUPANCY = 0.7, 2, 0.25, 0.5
+WITHOUT_UNIT = ("intel",)
 
 
 def read_exceptions(path):
@@ -60,9 +61,13 @@ def kernels_of(root):
 
 
 def kernel_class(file, kernel, chosen):
-    """Returns the kernel's class. fma and memory have floors. Kernels that run only if a GPU's own
+    """Returns the kernel's class. fma, matrix and memory have floors. Kernels that run only if a GPU's own
     variant declines must not spill."""
     if not chosen and "/gpu/" not in file:
+        return "other"
+    if "_matrix.cl" in file:
+        return "matrix"
+    if file.endswith("/matrix_probe.cl"):
         return "other"
     product = kernel.startswith(("attention", "gemm", "conv2d", "matmul")) and not kernel.endswith(("delta", "sum"))
     return "fma" if product else "memory"
@@ -77,8 +82,10 @@ def problems(kind, figures):
     if figures.occupancy is None:
         return
     share = figures.inner.share() if figures.inner else None
-    if kind == "fma" and figures.waves < FMA_WAVES and figures.occupancy < FMA_OCCUPANCY:
+    if kind in ("fma", "matrix") and figures.waves < FMA_WAVES and figures.occupancy < FMA_OCCUPANCY:
         yield "occupancy", f"occupancy {figures.occupancy:.2f} below {FMA_OCCUPANCY}, waves below {FMA_WAVES}"
+    if kind == "matrix" and not figures.inner.matrix:
+        yield "matrix", "no loop has instructions of a matrix unit"
     if kind == "fma" and (share is None or share < FMA_SHARE):
         yield "fma", f"share of FMA {share or 0:.2f} below {FMA_SHARE}"
     if kind == "memory" and figures.occupancy < MEMORY_OCCUPANCY:
@@ -99,7 +106,7 @@ class Report:
         self.launched, self.compiled = set(), set()
         self.worst = {}
         print(f"{'target':8} {'class':6} {'reg':>4} {'spill':>5} {'scratch':>7} {'local':>6} {'waves':>5} "
-              f"{'occup':>5} {'fma':>5}  kernel")  # fmt: skip
+              f"{'occup':>5} {'fma':>5} {'matrix':>6}  kernel")  # fmt: skip
 
     def named(self, figure):
         """Returns a figure's names in the lines that apply now."""
@@ -120,6 +127,8 @@ class Report:
     def cover(self, vendor, root, every):
         """Fails for kernels of the sources that no plan of the vendor launches."""
         launched = {(file, kernel) for (file, _), kernels in every.items() for kernel in kernels}
+        if vendor in WITHOUT_UNIT:
+            launched |= {(file, kernel) for file, kernel in kernels_of(root) if "matrix_probe.cl" in file or "_matrix.cl" in file}
         self.launched |= launched
         for file, kernel in sorted(kernels_of(root) - launched):
             self.launched.add((file, kernel))
@@ -142,6 +151,7 @@ class Report:
     def add(self, target, file, options, kernel, f, chosen):
         kind = kernel_class(file, kernel, chosen)
         share = f.inner.share() if f.inner and kind == "fma" else None
+        matrix = f"{f.inner.matrix}/{f.inner.matrix + f.inner.beside}" if f.inner and kind == "matrix" else "-"
         self.rows += 1
         marks = ""
         for figure, why in problems(kind, f):
@@ -151,7 +161,7 @@ class Report:
                 self.fail(target, f"{kernel} of {file} {options}", why)
         print(f"{target:8} {kind:6} {shown(f.registers):>4} {shown(f.spills):>5} {shown(f.scratch):>7} "
               f"{shown(f.local):>6} {shown(f.waves):>5} {shown(f.occupancy, '{:.2f}'):>5} "
-              f"{shown(share, '{:.2f}'):>5}  {kernel} {file} {options}{marks}")  # fmt: skip
+              f"{shown(share, '{:.2f}'):>5} {matrix:>6}  {kernel} {file} {options}{marks}")  # fmt: skip
         worst = self.worst.setdefault((TARGETS[target][0], kind), [0, 1.0, 1.0, 0])
         worst[0] += 1
         worst[1] = min(worst[1], f.occupancy if f.occupancy is not None else 1)
@@ -213,7 +223,7 @@ def main():
             for (file, options), kernels in every.items():
                 sizes = {kernel: items for kernel, (items, _) in kernels.items()}
                 chosen = any(chosen for _, chosen in kernels.values())
-                wanted = [t for t in targets if chosen or t in FOR_ALL]
+                wanted = [t for t in targets if suits(t, options) and (chosen or t in FOR_ALL)]
                 if not wanted:
                     continue
                 jobs.append((file, options, kernels, pool.submit(compile_kernels, compilers, cache, wanted, given.root, file, options, sizes)))

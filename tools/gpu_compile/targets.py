@@ -7,12 +7,22 @@ from pathlib import Path
 from assembly import Inner, bodies
 
 # target: (vendor, most waves of a SIMD, or most warps of a multiprocessor, which has 4 SIMDs)
-TARGETS = {"gfx906": ("amd", 10), "gfx90a": ("amd", 8), "gfx1030": ("amd", 16),
+TARGETS = {"gfx906": ("amd", 10), "gfx90a": ("amd", 8), "gfx940": ("amd", 8), "gfx1030": ("amd", 16),
+           "gfx1100": ("amd", 16),
            "sm_75": ("nvidia", 32), "sm_80": ("nvidia", 64), "sm_90": ("nvidia", 64),
            "tgllp": ("intel", 0), "dg2": ("intel", 0), "pvc": ("intel", 0)}  # fmt: skip
+# Targets of kernels for a matrix unit, by the option that selects the unit; and the targets that compile no others.
+UNITS = {"MMA": ("sm_80", "sm_90"), "MFMA": ("gfx90a", "gfx940"), "WMMA": ("gfx1100",)}
+UNITS_ONLY = ("gfx940", "gfx1100")
 SHARED = {"sm_75": 64 << 10, "sm_80": 164 << 10, "sm_90": 228 << 10}
 GROUPS = {"sm_75": 16, "sm_80": 32, "sm_90": 32}
 COMMON = ["-x", "cl", "-Wno-everything", "-Xclang", "-finclude-default-header", "-O3"]
+
+
+def suits(target, options):
+    """Whether the target can run kernels with these options."""
+    unit = re.search(r"-DUNIT_(MMA|MFMA|WMMA)\b", options)
+    return target in UNITS[unit.group(1)] if unit else target not in UNITS_ONLY
 
 
 def standard(options):
@@ -84,11 +94,21 @@ def read_amd(said, assembly, target):
     return complete(figures, "registers", "spills", "scratch", "local", "waves", "inner")
 
 
+def amd_library(compilers, target):
+    """Returns the options for AMD's library of functions. Debian 12 has none for gfx1100, so that kernels are linked with
+    gfx1030's."""
+    if target != "gfx1100":
+        return [f"--rocm-device-lib-path={compilers.amd}"]
+    names = ("opencl", "ockl", "ocml", "oclc_isa_version_1030", "oclc_abi_version_400")
+    return ["-nogpulib"] + [word for name in names
+                            for word in ("-Xclang", "-mlink-builtin-bitcode", "-Xclang", f"{compilers.amd}/{name}.bc")]
+
+
 def compile_amd(compilers, target, source, options, folder):
     """Returns {kernel: figures} of a source file."""
     out = folder / "out.s"
     said = call([compilers.clang, *COMMON, *standard(options), "--target=amdgcn-amd-amdhsa", f"-mcpu={target}",
-                 f"--rocm-device-lib-path={compilers.amd}", "-Rpass-analysis=kernel-resource-usage", *options, "-S",
+                 *amd_library(compilers, target), "-Rpass-analysis=kernel-resource-usage", *options, "-S",
                  source, "-o", out], compilers)  # fmt: skip
     return read_amd(said, out.read_text(), target)
 
@@ -106,7 +126,8 @@ def nvidia_occupancy(target, figures, items):
 def compile_ptx(compilers, source, options, folder):
     """Returns the PTX file, which serves all targets."""
     ptx = folder / "out.ptx"
-    call([compilers.clang, *COMMON, *standard(options), "--target=nvptx64-nvidia-nvcl", "-march=sm_75", "-nogpulib", "-Xclang",
+    least = "sm_80" if "-DUNIT_MMA" in options else "sm_75"
+    call([compilers.clang, *COMMON, *standard(options), "--target=nvptx64-nvidia-nvcl", f"-march={least}", "-nogpulib", "-Xclang",
           "-mlink-builtin-bitcode", "-Xclang", compilers.libclc, *options, "-S", source, "-o", ptx], compilers)  # fmt: skip
     return ptx
 

@@ -376,11 +376,14 @@ conv2d_weight_grad(global const float *x, long x_offset, global const float *dy,
 #endif
 
 #else
+#include "core/gpu/halves.clh"
 
 #if V == 4
 #define VEC float4
+#define PUTV(v, p) PUT4(OUT0, v, p)
 #else
 #define VEC float
+#define PUTV(v, p) PUT(OUT0, v, p)
 #endif
 
 static inline VEC activate(VEC x, int act, float slope)
@@ -391,7 +394,7 @@ static inline VEC activate(VEC x, int act, float slope)
 /* out [images, channels, pixels] = activation(bias + sum of all slices' results, in a fixed order).
  * A work-item computes V elements. */
 kernel void conv2d_sum(global const float *parts, long parts_offset, global const float *bias,
-                       long bias_offset, global float *out, long out_offset, int images,
+                       long bias_offset, global STORED(OUT0) * out, long out_offset, int images,
                        int channels, int pixels, int slices, int has_bias, int act, float slope)
 {
     const int at = (int)get_global_id(0) * V;
@@ -404,7 +407,7 @@ kernel void conv2d_sum(global const float *parts, long parts_offset, global cons
         sum += *(global const VEC *)(parts + s * count);
     if (has_bias)
         sum += bias[bias_offset + at / pixels % channels];
-    *(global VEC *)(out + out_offset + at) = activate(sum, act, slope);
+    PUTV(activate(sum, act, slope), out + out_offset + at);
 }
 
 /* dw, db = the sums of all slices' results, in a fixed order. A work-item computes V elements. */

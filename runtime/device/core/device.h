@@ -57,6 +57,7 @@ struct clt_device {
     clt_device_info info;      /* of the part, too */
     _Atomic int quirks;        /* bits of clt_quirk */
     bool profiling, sleep_poll, adopted;
+    _Atomic bool probes;            /* a build may fail, so its log is no error of the user's */
     bool made_context, made_queues; /* made by the library, and so counted */
     uint64_t identity;              /* hash of platform, device name and driver: equal devices */
     char *cache_dir;                /* NULL: no cache */

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "device/discover/probe.h"
+#include "device/discover/probe_matrix.h"
 #include "device/program/program.h"
 
 static clt_status make_queue(clt_device *device, cl_command_queue *out)
@@ -164,6 +165,7 @@ clt_status clt_device_make(const clt_open_parts *parts, const clt_device_options
     }
     clt_probe_width(device);
     clt_probe_half(device);
+    clt_probe_matrix(device);
     *out = device;
     return CLT_OK;
 }

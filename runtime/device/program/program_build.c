@@ -34,14 +34,15 @@ void clt_program_log_summary(const char *log, clt_str *out)
 }
 
 /* Logs line by line, because a callback gets single lines. */
-static void log_lines(const char *name, const char *device, const char *text)
+static void log_lines(const char *name, const clt_device *device, const char *text)
 {
     enum { MOST_LINES = 200 };
-    clt_log(CLT_LOG_ERROR, "build log of %s on %s:", name, device);
+    const clt_log_level level = device->probes ? CLT_LOG_DEBUG : CLT_LOG_ERROR;
+    clt_log(level, "build log of %s on %s:", name, device->label);
     for (int i = 0; *text && i < MOST_LINES; i++) {
         const size_t length = strcspn(text, "\n");
         if (length)
-            clt_log(CLT_LOG_ERROR, "%.*s", (int)length, text);
+            clt_log(level, "%.*s", (int)length, text);
         text += length + (text[length] == '\n');
     }
 }
@@ -59,7 +60,7 @@ static clt_status build_failed(clt_device *device, const char *name, const char 
         clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, bytes, log, NULL);
     clt_str summary = {0};
     clt_program_log_summary(log ? log : "", &summary);
-    log_lines(name, device->label, log ? log : "");
+    log_lines(name, device, log ? log : "");
     clt_fail(CLT_BUILD, "kernel file %s does not build on %s (%s, options \"%s\"): %s", name,
              device->label, clt_cl_code_name(code), options, clt_str_text(&summary));
     clt_str_free(&summary);

@@ -90,6 +90,9 @@ typedef struct clt_device_info {
     char quirks[256]; /* remarks on the driver; "" if none */
     char identity[64]; /* of the physical device: "host", "pci:0000:65:00.0" or "uuid:..."; may be
                           "" */
+    /* Of opened devices: the instruction for products of small matrices that a probe found exact,
+     * and its types ("mma.m16n8k16 bf16 f16"); else "". */
+    char matrix_unit[48];
 } clt_device_info;
 
 /* Sets struct_size. */

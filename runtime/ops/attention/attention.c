@@ -340,6 +340,7 @@ static double flops(const clt_node *node, int64_t n)
 
 static const clt_variant grad_variants[] = {
     {"tiles_cpu", clt_attention_cpu_accepts, clt_attention_grad_cpu},
+    {"matrix_units", clt_attention_matrix_accepts, clt_attention_grad_matrix},
     {"tiles_gpu", clt_attention_gpu_accepts, clt_attention_grad_gpu},
     {"portable", clt_accepts_plain, clt_attention_grad_portable},
     {0},
@@ -400,6 +401,7 @@ const clt_op clt_op_attention = {
     .half = half,
     CLT_VARIANTS({"rows_cpu", clt_attention_few_accepts, clt_attention_few},
                  {"tiles_cpu", clt_attention_cpu_accepts, clt_attention_cpu},
+                 {"matrix_units", clt_attention_matrix_accepts, clt_attention_matrix},
                  {"tiles_gpu", clt_attention_gpu_accepts, clt_attention_gpu},
                  {"portable", clt_accepts_plain, clt_attention_portable}),
 };

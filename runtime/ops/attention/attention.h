@@ -118,6 +118,12 @@ bool clt_attention_gpu_accepts(const clt_node *node, const clt_target *target, c
 void clt_attention_gpu(const clt_node *node, const clt_target *target, clt_program *p);
 void clt_attention_grad_gpu(const clt_node *node, const clt_target *target, clt_program *p);
 
+/* clkernels/attention/gpu/attention_matrix.cl, for GPUs with matrix units and operands in 16 bits.
+ */
+bool clt_attention_matrix_accepts(const clt_node *node, const clt_target *target, char *why);
+void clt_attention_matrix(const clt_node *node, const clt_target *target, clt_program *p);
+void clt_attention_grad_matrix(const clt_node *node, const clt_target *target, clt_program *p);
+
 /* clkernels/attention/{portable,cpu,gpu}/attention_mask.cl. */
 extern const clt_variant clt_attention_mask_variants[];
 

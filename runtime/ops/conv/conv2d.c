@@ -8,6 +8,7 @@
 #include "ops/conv/conv2d_winograd.h"
 #include "ops/conv/depthwise_gpu.h"
 #include "ops/matmul/gemm_gpu.h"
+#include "ops/core/matrix_unit.h"
 #include "ops/core/nn.h"
 #include "ops/core/ops.h"
 
@@ -34,11 +35,13 @@ static int wants_batch_blocked(const clt_node *node)
                : CLT_BATCH_BLOCKED_NO;
 }
 
-/* 16 bits are possible in the batch-blocked layout, for the direct kernels only. The data
- * gradient's kernels add to their output, so it stays f32. */
+/* 16 bits are possible on matrix units, and in the batch-blocked layout, for the direct kernels
+ * only. The data gradient's kernels of that layout add to their output, so it stays f32. */
 static bool half(const clt_node *node, const clt_target *target, int index, bool output)
 {
     char why[CLT_WHY];
+    if (clt_conv2d_matrix_fits(node, target, why))
+        return output || index == 0;
     return node->in[0]->layout == CLT_LAYOUT_BATCH_BLOCKED &&
            !clt_conv2d_winograd_fits(node, target, why) && index == 0 &&
            (!output || node->op == &clt_op_conv2d);
@@ -48,9 +51,17 @@ static bool half_weight_grad(const clt_node *node, const clt_target *target, int
 {
     char why[CLT_WHY];
     (void)index;
+    if (clt_conv2d_matrix_fits(node, target, why))
+        return !output;
     return !output && node->in[0]->layout == CLT_LAYOUT_BATCH_BLOCKED &&
            node->in[1]->layout == CLT_LAYOUT_BATCH_BLOCKED &&
            !clt_conv2d_winograd_weight_fits(node, target, why);
+}
+
+/* Values are in 16 bits only if another variant accepts them (`half`). */
+static bool accepts_portable(const clt_node *node, const clt_target *target, char *why)
+{
+    return clt_accepts_plain(node, target, why) && clt_accepts_f32(node, why);
 }
 
 static const clt_attribute attributes[] = {CLT_CONV_ATTRIBUTES(clt_conv2d_attr, 2), {0}};
@@ -72,10 +83,12 @@ const clt_op clt_op_conv2d = {
          clt_conv2d_winograd_tiles, CLT_BATCH_BLOCKED},
         {"batch_blocked", clt_accepts_batch_blocked, clt_conv2d_batch_blocked,
          clt_conv2d_batch_blocked_tiles, CLT_BATCH_BLOCKED},
+        {"matrix_units", clt_conv2d_matrix_accepts, clt_conv2d_matrix, clt_matrix_gather_tiles,
+         CLT_NARROWS},
         {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_gpu, clt_depthwise_gpu_tiles},
         {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_gpu, clt_gpu_tiles},
         {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_cpu, clt_conv2d_cpu_tiles},
-        {"portable", clt_accepts_plain, clt_conv_portable}),
+        {"portable", accepts_portable, clt_conv_portable}),
 };
 
 void clt_conv2d_options_init(clt_conv2d_options *options)
@@ -145,11 +158,13 @@ const clt_op clt_op_conv2d_data_grad = {
          clt_conv2d_winograd_tiles, CLT_BATCH_BLOCKED},
         {"batch_blocked", clt_accepts_batch_blocked, clt_conv2d_data_grad_batch_blocked,
          clt_conv2d_data_grad_tiles, CLT_BATCH_BLOCKED},
+        {"matrix_units", clt_conv2d_matrix_accepts, clt_conv2d_data_grad_matrix,
+         clt_matrix_gather_tiles, CLT_NARROWS},
         {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_data_grad_gpu,
          clt_depthwise_gpu_tiles},
         {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_data_grad_gpu, clt_gpu_tiles},
         {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_cpu, clt_conv2d_cpu_tiles},
-        {"portable", clt_accepts_plain, clt_conv_portable}),
+        {"portable", accepts_portable, clt_conv_portable}),
 };
 
 /* --- conv2d_weight_grad --------------------------------------------------------------------- */
@@ -168,9 +183,11 @@ const clt_op clt_op_conv2d_weight_grad = {
          clt_conv2d_winograd_weight_tiles, CLT_BATCH_BLOCKED},
         {"batch_blocked", clt_accepts_batch_blocked, clt_conv2d_weight_grad_batch_blocked,
          clt_conv2d_weight_grad_tiles, CLT_BATCH_BLOCKED},
+        {"matrix_units", clt_conv2d_matrix_accepts, clt_conv2d_weight_grad_matrix,
+         clt_matrix_gather_tiles, CLT_NARROWS},
         {"depthwise", clt_depthwise_gpu_accepts, clt_depthwise_weight_grad_gpu,
          clt_depthwise_gpu_tiles},
         {"implicit_gemm", clt_conv2d_gpu_accepts, clt_conv2d_weight_grad_gpu, clt_gpu_tiles},
         {"implicit_gemm_cpu", clt_conv2d_cpu_accepts, clt_conv2d_weight_grad_cpu},
-        {"portable", clt_accepts_plain, clt_conv_weight_grad_portable}),
+        {"portable", accepts_portable, clt_conv_weight_grad_portable}),
 };

@@ -4,15 +4,9 @@
 #include <limits.h>
 
 #include "ops/matmul/gemm_gpu.h"
-#include "ops/core/nn.h"
 
-/* The matrix product that computes one group of a convolution. */
-typedef struct sizes {
-    int64_t m, n, k;
-    int64_t kinds; /* products of a group: classes of pixels by remainder modulo the stride */
-} sizes;
-
-static sizes sizes_of(const clt_node *node, const clt_conv2d_shape *s, int64_t batch)
+clt_conv2d_product clt_conv2d_product_of(const clt_node *node, const clt_conv2d_shape *s,
+                                         int64_t batch)
 {
     const int64_t c = s->channels / s->groups, o = s->out_channels / s->groups;
     const int64_t taps = (int64_t)s->kernel[0] * s->kernel[1];
@@ -20,16 +14,16 @@ static sizes sizes_of(const clt_node *node, const clt_conv2d_shape *s, int64_t b
                           (s->stride[1] < s->width ? s->stride[1] : s->width);
     const int64_t pixels = batch * s->out_height * s->out_width;
     if (node->op == &clt_op_conv2d)
-        return (sizes){o, pixels, c * taps, 1};
+        return (clt_conv2d_product){o, pixels, c * taps, 1};
     if (node->op == &clt_op_conv2d_data_grad)
-        return (sizes){
+        return (clt_conv2d_product){
             c, batch * clt_ceil_div(s->height, s->stride[0]) * clt_ceil_div(s->width, s->stride[1]),
             o * clt_ceil_div(taps, kinds), kinds};
     const clt_conv2d_attr *attr = node->attr;
-    return (sizes){o, c * taps + attr->bias, pixels, 1};
+    return (clt_conv2d_product){o, c * taps + attr->bias, pixels, 1};
 }
 
-static int64_t batch_of(const clt_conv2d_shape *s, const clt_target *target)
+int64_t clt_conv2d_batch(const clt_conv2d_shape *s, const clt_target *target)
 {
     const int64_t batch = clt_dim(s->batch, target->max_batch);
     return batch > 0 ? batch : 1;
@@ -42,7 +36,8 @@ bool clt_conv2d_gpu_fits(const clt_node *node, const clt_target *target, char *w
     if (attr->epilogue.activation > CLT_ACTIVATION_LEAKY_RELU)
         return clt_decline(why, "an activation of many instructions");
     /* Indices of pixels and offsets within a sample must fit an int. */
-    const int64_t batch = batch_of(&s, target), image = (int64_t)s.channels * s.height * s.width;
+    const int64_t batch = clt_conv2d_batch(&s, target),
+                  image = (int64_t)s.channels * s.height * s.width;
     if (image > INT_MAX / 4 || batch * s.height * s.width > INT_MAX / 4 ||
         batch * s.out_height * s.out_width > INT_MAX / 4)
         return clt_decline(why, "more than %d pixels", INT_MAX / 4);
@@ -51,7 +46,8 @@ bool clt_conv2d_gpu_fits(const clt_node *node, const clt_target *target, char *w
 
 bool clt_conv2d_gpu_accepts(const clt_node *node, const clt_target *target, char *why)
 {
-    return clt_gpu_accepts(node, target, why) && clt_conv2d_gpu_fits(node, target, why);
+    return clt_accepts_f32(node, why) && clt_gpu_accepts(node, target, why) &&
+           clt_conv2d_gpu_fits(node, target, why);
 }
 
 static void begin(clt_program *program, const char *kernel, const clt_gpu_tile *t, int pass, int v)
@@ -69,8 +65,7 @@ static void range(clt_program *program, const clt_gpu_tile *t, clt_extent column
                clt_fixed(clt_ceil_div(rows, t->rows)), clt_fixed(depth), threads, 1, 1);
 }
 
-/* As many columns as the batch has pixels, with `pixels` in a sample. */
-static clt_extent columns_of(const clt_conv2d_shape *s, int64_t pixels)
+clt_extent clt_conv2d_columns(const clt_conv2d_shape *s, int64_t pixels)
 {
     clt_extent e = clt_extent_dim(s->batch);
     e.mul *= pixels;
@@ -79,7 +74,8 @@ static clt_extent columns_of(const clt_conv2d_shape *s, int64_t pixels)
 
 /* Chooses the tile and, for small grids, the slices of the sums. Each slice has a scratch block of
  * `elements`, which must stay small. */
-static clt_gpu_choice choose(const sizes *z, int groups, int64_t elements, const clt_target *target)
+static clt_gpu_choice choose(const clt_conv2d_product *z, int groups, int64_t elements,
+                             const clt_target *target)
 {
     const int64_t most = (int64_t)64 << 20;
     clt_gpu_choice c = clt_gpu_choose(z->m, z->n, z->k, groups * z->kinds, false, target);
@@ -88,15 +84,14 @@ static clt_gpu_choice choose(const sizes *z, int groups, int64_t elements, const
     return c;
 }
 
-/* Adds scratch memory for the slices; returns its index, or -1 for one slice. */
-static int add_slices(clt_program *program, int64_t slices, int64_t elements)
+int clt_conv2d_add_slices(clt_program *program, int64_t slices, int64_t elements)
 {
     return slices > 1
                ? clt_scratch_add(program, clt_fixed(slices * elements * (int64_t)sizeof(float)))
                : -1;
 }
 
-static void arg_result(clt_program *program, int block)
+void clt_conv2d_arg_result(clt_program *program, int block)
 {
     if (block >= 0)
         CLT_ARGS(program, CLT_SCRATCH(block));
@@ -104,16 +99,16 @@ static void arg_result(clt_program *program, int block)
         CLT_ARGS(program, CLT_OUT(0));
 }
 
-/* Adds the slices of samples of `channels` x `pixels`, then applies the bias and the activation. */
-static void sum(clt_program *program, const clt_conv2d_shape *s, int64_t channels, int64_t pixels,
-                int block, int64_t slices, int bias, const clt_epilogue *epilogue)
+void clt_conv2d_sum(clt_program *program, const clt_conv2d_shape *s, int64_t channels,
+                    int64_t pixels, int block, int64_t slices, int bias,
+                    const clt_epilogue *epilogue)
 {
     const int v = pixels % 4 ? 1 : 4;
     clt_launch_begin(program, "conv/gpu/conv2d.cl", "conv2d_sum", "-DV=%d", v);
     CLT_ARGS(program, CLT_SCRATCH(block), CLT_IN(bias < 0 ? 1 : bias), CLT_OUT(0),
              CLT_INT(clt_extent_dim(s->batch)), CLT_FIXED(channels), CLT_FIXED(pixels),
              CLT_FIXED(slices), CLT_FIXED(bias >= 0), CLT_EPILOGUE(epilogue));
-    clt_range1(program, clt_extent_ceil(columns_of(s, channels * pixels), 64 * v, 64), 64);
+    clt_range1(program, clt_extent_ceil(clt_conv2d_columns(s, channels * pixels), 64 * v, 64), 64);
 }
 
 static const clt_epilogue nothing = {CLT_ACTIVATION_NONE, 0};
@@ -123,39 +118,41 @@ void clt_conv2d_gpu(const clt_node *node, const clt_target *target, clt_program 
     const clt_conv2d_attr *attr = node->attr;
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
     const bool bias = node->n_in > 2 && node->in[2];
-    const int64_t batch = batch_of(&s, target), pixels = (int64_t)s.out_height * s.out_width;
+    const int64_t batch = clt_conv2d_batch(&s, target),
+                  pixels = (int64_t)s.out_height * s.out_width;
     const int64_t elements = batch * s.out_channels * pixels;
-    const sizes z = sizes_of(node, &s, batch);
+    const clt_conv2d_product z = clt_conv2d_product_of(node, &s, batch);
     const clt_gpu_choice c = choose(&z, s.groups, elements, target);
-    const int block = add_slices(program, c.slices, elements);
+    const int block = clt_conv2d_add_slices(program, c.slices, elements);
     begin(program, "conv2d", &c.tile, 0, pixels % 4 ? 1 : 4);
     CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_IN(bias ? 2 : 1));
-    arg_result(program, block);
+    clt_conv2d_arg_result(program, block);
     clt_arg_conv2d_shape(program, &s);
     CLT_ARGS(program, CLT_FIXED(bias && block < 0),
              CLT_EPILOGUE(block < 0 ? &attr->epilogue : &nothing), CLT_FIXED(c.slices));
-    range(program, &c.tile, columns_of(&s, pixels), z.m, s.groups * c.slices);
+    range(program, &c.tile, clt_conv2d_columns(&s, pixels), z.m, s.groups * c.slices);
     if (block >= 0)
-        sum(program, &s, s.out_channels, pixels, block, c.slices, bias ? 2 : -1, &attr->epilogue);
+        clt_conv2d_sum(program, &s, s.out_channels, pixels, block, c.slices, bias ? 2 : -1,
+                       &attr->epilogue);
 }
 
 void clt_conv2d_data_grad_gpu(const clt_node *node, const clt_target *target, clt_program *program)
 {
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
-    const int64_t batch = batch_of(&s, target), plane = (int64_t)s.height * s.width;
+    const int64_t batch = clt_conv2d_batch(&s, target), plane = (int64_t)s.height * s.width;
     const int64_t elements = batch * s.channels * plane;
-    const sizes z = sizes_of(node, &s, batch);
+    const clt_conv2d_product z = clt_conv2d_product_of(node, &s, batch);
     const clt_gpu_choice c = choose(&z, s.groups, elements, target);
     const int64_t pixels = clt_ceil_div(s.height, s.stride[0]) * clt_ceil_div(s.width, s.stride[1]);
-    const int block = add_slices(program, c.slices, elements);
+    const int block = clt_conv2d_add_slices(program, c.slices, elements);
     begin(program, "conv2d_data_grad", &c.tile, 1, pixels % 4 || z.kinds > 1 ? 1 : 4);
     CLT_ARGS(program, CLT_IN(0), CLT_IN(1));
-    arg_result(program, block);
+    clt_conv2d_arg_result(program, block);
     clt_arg_conv2d_shape(program, &s);
     CLT_ARGS(program, CLT_FIXED(c.slices));
-    range(program, &c.tile, columns_of(&s, pixels), z.m, s.groups * z.kinds * c.slices);
+    range(program, &c.tile, clt_conv2d_columns(&s, pixels), z.m, s.groups * z.kinds * c.slices);
     if (block >= 0)
-        sum(program, &s, s.channels, plane, block, c.slices, -1, &nothing);
+        clt_conv2d_sum(program, &s, s.channels, plane, block, c.slices, -1, &nothing);
 }
 
 clt_conv2d_slices clt_conv2d_slices_begin(const clt_node *node, int64_t slices,
@@ -165,13 +162,13 @@ clt_conv2d_slices clt_conv2d_slices_begin(const clt_node *node, int64_t slices,
     clt_conv2d_slices s = {.slices = slices, .biases = attr->bias ? node->out[1]->type.dims[0] : 0};
     s.weights = clt_type_elements(&node->out[0]->type, 0);
     s.part = clt_ceil_div(s.weights + s.biases, 4) * 4;
-    s.block = add_slices(program, slices, s.part);
+    s.block = clt_conv2d_add_slices(program, slices, s.part);
     return s;
 }
 
 void clt_conv2d_slices_arg(const clt_conv2d_slices *s, clt_program *program)
 {
-    arg_result(program, s->block);
+    clt_conv2d_arg_result(program, s->block);
 }
 
 void clt_conv2d_slices_end(const clt_conv2d_slices *s, clt_program *program)
@@ -191,8 +188,8 @@ void clt_conv2d_weight_grad_gpu(const clt_node *node, const clt_target *target,
 {
     const clt_conv2d_attr *attr = node->attr;
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
-    const int64_t batch = batch_of(&s, target);
-    const sizes z = sizes_of(node, &s, batch);
+    const int64_t batch = clt_conv2d_batch(&s, target);
+    const clt_conv2d_product z = clt_conv2d_product_of(node, &s, batch);
     clt_gpu_choice c = clt_gpu_choose(z.m, z.n, z.k, s.groups, true, target);
     /* Offsets within a slice must fit an int. */
     const int64_t x = (int64_t)s.channels * s.height * s.width;

@@ -50,7 +50,8 @@ bool clt_depthwise_gpu_accepts(const clt_node *node, const clt_target *target, c
         return clt_decline(why, "kernels that span more than %d pixels", MOST_SPAN);
     if (finer(node, &s) > MOST_RESULTS)
         return clt_decline(why, "strides of %dx%d", s.stride[0], s.stride[1]);
-    return clt_gpu_group_accepts(node, target, why) && clt_conv2d_gpu_fits(node, target, why);
+    return clt_accepts_f32(node, why) && clt_gpu_group_accepts(node, target, why) &&
+           clt_conv2d_gpu_fits(node, target, why);
 }
 
 /* Rows of a block. More rows in a block read fewer rows in total, but could leave the device

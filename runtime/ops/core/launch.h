@@ -210,7 +210,7 @@ typedef struct clt_variant {
      * choice. */
     bool (*tiles)(const clt_node *node, const clt_target *target, int index, char *tile);
 
-    unsigned traits; /* CLT_BATCH_BLOCKED, CLT_CLBLAST, CLT_ADDS */
+    unsigned traits; /* CLT_BATCH_BLOCKED, CLT_CLBLAST, CLT_NARROWS, CLT_ADDS */
 } clt_variant;
 
 /* The member of an operator that lists its variants; the rows are in braces. */
@@ -220,6 +220,7 @@ typedef struct clt_variant {
 enum {
     CLT_BATCH_BLOCKED = 1, /* takes values in the batch-blocked layout only */
     CLT_CLBLAST = 2, /* CLBlast computes its product; CLBlast's parameters are tuned separately */
+    CLT_NARROWS = 8, /* rounds f32 operands to the 16-bit type of the other operand */
     CLT_ADDS = 4     /* adds to output 0 if CLT_RUN_ADDS is 1, so gradients of micro-batches need no
                         other     kernel that adds them up */
 };

@@ -64,6 +64,13 @@ void clt_gemm_dot(const clt_gemm *gemm, const clt_target *target, clt_program *p
 /* clkernels/matmul/gpu/gemm.cl, for GPUs. Requires clt_gpu_accepts (ops/matmul/gemm_gpu.h). */
 void clt_gemm_gpu(const clt_gemm *gemm, const clt_target *target, clt_program *program);
 
+/* clkernels/matmul/gpu/gemm_matrix.cl, for GPUs with matrix units: products of which at least one
+ * operand is in 16 bits. The other one is rounded to 16 bits if it is f32. `asked`: also for small
+ * products. */
+bool clt_gemm_matrix_accepts(const clt_gemm *gemm, const clt_node *node, const clt_target *target,
+                             bool asked, char *why);
+void clt_gemm_matrix(const clt_gemm *gemm, const clt_target *target, clt_program *program);
+
 /* Returns the parameters that were measured for a kernel of CLBlast, or NULL. */
 const clt_tuning_entry *clt_gemm_clblast_tuned(const clt_tuning_record *record,
                                                clt_blas_kernel kernel);

@@ -1,4 +1,5 @@
 /* The variants of linear, its weight gradient and matmul: each is one matrix product. */
+#include "ops/core/matrix_unit.h"
 #include "ops/core/nn.h"
 #include "ops/matmul/gemm.h"
 #include "ops/matmul/gemm_gpu.h"
@@ -62,6 +63,18 @@ static void emit_dot(const clt_node *node, const clt_target *target, clt_program
     emit(node, target, program, clt_gemm_dot, clt_column_sums_cpu);
 }
 
+static void emit_matrix(const clt_node *node, const clt_target *target, clt_program *program)
+{
+    emit(node, target, program, clt_gemm_matrix, clt_column_sums_gpu);
+}
+
+static bool accepts_matrix(const clt_node *node, const clt_target *target, char *why)
+{
+    const clt_gemm gemm = product_of(node);
+    return clt_gemm_matrix_accepts(&gemm, node, target,
+                                   clt_matrix_is_asked_for(node, target, emit_matrix), why);
+}
+
 static void emit_gpu(const clt_node *node, const clt_target *target, clt_program *program)
 {
     emit(node, target, program, clt_gemm_gpu, clt_column_sums_gpu);
@@ -95,6 +108,7 @@ const clt_variant clt_gemm_variants[] = {
     {"gemm_dot", accepts_dot, emit_dot, clt_gemm_dot_tiles},
     {"gemm_split", accepts_split, emit_split, clt_gemm_split_tiles, CLT_ADDS},
     {"gemm_cpu", clt_gemm_cpu_accepts, emit_cpu, clt_gemm_cpu_choices, CLT_ADDS},
+    {"gemm_matrix", accepts_matrix, emit_matrix, clt_matrix_tiles, CLT_NARROWS},
     {"gemm_gpu", clt_gpu_accepts, emit_gpu, clt_gpu_tiles},
     {"clblast", clt_gemm_clblast_accepts, emit_clblast, clt_gemm_clblast_tiles, CLT_CLBLAST},
     {"portable", clt_accepts_plain, emit_portable},

@@ -26,9 +26,10 @@ typedef struct likeness {
 static likeness likeness_of(const clt_caps *c)
 {
     const int64_t numbers[] = {
-        c->kind,        c->compute_units,  c->vector_width, c->vector_registers, c->local_bytes,
-        c->cache_bytes, c->max_work_group, c->align_bytes,  c->host_memory,      c->fp16,
-        c->fp64,        c->subgroups,      c->clblast};
+        c->kind,        c->compute_units, c->vector_width,   c->vector_registers,
+        c->local_bytes, c->cache_bytes,   c->max_work_group, c->align_bytes,
+        c->host_memory, c->fp16,          c->fp64,           c->subgroups,
+        c->clblast,     c->matrix.kind,   c->matrix.f16,     c->matrix.bf16};
     likeness l = {0};
     snprintf(l.name, sizeof l.name, "%s", c->name);
     l.hash = clt_hash(numbers, sizeof numbers, clt_hash_text(c->platform, 1));

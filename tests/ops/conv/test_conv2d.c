@@ -63,6 +63,33 @@ static void test_shapes(void **state)
     op_report(&conv_test);
 }
 
+/* Emulated matrix units: odd sizes, strides that leave classes of pixels, groups, and no bias. */
+static void test_matrix_units(void **state)
+{
+    static const conv_shape list[] = {
+        {2, 5, 7, 9, 18, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, true},
+        {3, 6, 11, 9, 20, 3, 2, {{2, 1}, {1, 0}, {1, 2}, 2}, false, true},
+        {2, 9, 8, 8, 33, 1, 1, {{1, 1}, {0, 0}, {1, 1}, 1}, true, true},
+        {2, 3, 9, 8, 4, 3, 3, {{2, 3}, {1, 2}, {2, 1}, 1}, true, true},
+    };
+    /* Large enough without a request, for tiles that cut sums into slices. */
+    static const conv_shape large = {2,    16,  8, 8, 40, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1},
+                                     true, true};
+    static const char variants[] = "conv2d=matrix_units,conv2d_data_grad=matrix_units,"
+                                   "conv2d_weight_grad=matrix_units";
+    (void)state;
+    conv_text text;
+    for (int i = 0; i < (clt_test_oclgrind() ? 1 : 4); i++) {
+        op_case c = conv_case(&list[i], true, false, text);
+        c.sharp = true;
+        op_check_matrix(&conv_test, &c, variants, 3, 0);
+    }
+    op_case c = conv_case(&large, true, false, text);
+    c.sharp = true;
+    for (int tile = 8; !clt_test_oclgrind() && tile <= 11; tile += 3)
+        op_check_matrix(&conv_test, &c, variants, 3, tile);
+}
+
 static void golden(op_golden *g)
 {
     ref_conv a;
@@ -258,9 +285,9 @@ static void test_large_kernels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_records),      cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_goldens),      cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_large_kernels)};
+        cmocka_unit_test(test_shapes),     cmocka_unit_test(test_matrix_units),
+        cmocka_unit_test(test_plain),      cmocka_unit_test(test_records),
+        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_goldens),
+        cmocka_unit_test(test_errors),     cmocka_unit_test(test_large_kernels)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

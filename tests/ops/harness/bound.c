@@ -119,6 +119,8 @@ bool op_make_plan(const op_test *t, const op_case *c, const op_mode *mode, op_bo
         if (clt_test_oclgrind() && caps.local_bytes > OP_LOCAL_BYTES && !getenv("CLT_TEST_ALL"))
             caps.local_bytes = OP_LOCAL_BYTES;
         caps.clblast = op_has_clblast();
+        if (mode->precision && !caps.matrix.kind)
+            caps.matrix = (clt_matrix_unit){mode->matrix, true, true, true};
     }
     options.portable = mode->portable;
     if (mode->precision) {

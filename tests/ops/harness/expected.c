@@ -30,7 +30,7 @@ void op_expect(const op_test *t, const op_case *c, const op_bound *b, int64_t n,
             e->dx[i] = op_array(op_count(c, i, n));
             e->dx_bound[i] = op_array(op_count(c, i, n));
             op_fill_operand(c, i, n, e->x[i]);
-            op_half_round(&b->half, b->plan->graph, "x", i, op_count(c, i, n), e->x[i]);
+            op_half_round(&b->half, b->plan, "x", i, op_count(c, i, n), e->x[i]);
         }
     for (int o = 0; o < t->n_out; o++) {
         const int64_t count = clt_type_elements(&b->out[o]->type, n);
@@ -39,7 +39,7 @@ void op_expect(const op_test *t, const op_case *c, const op_bound *b, int64_t n,
         e->dy[o] = op_array(count);
         for (int64_t i = 0; i < count; i++)
             e->dy[o][i] = n == c->batch && c->dy_set[o] ? c->dy_set[o][i] : op_uniform(&state);
-        op_half_round(&b->half, b->plan->graph, "dy", o, count, e->dy[o]);
+        op_half_round(&b->half, b->plan, "dy", o, count, e->dy[o]);
     }
     t->forward(c, n, e->x, e->y, e->y_bound);
     if (t->backward)
@@ -66,9 +66,9 @@ static unsigned op_rounded(const op_test *t, const op_case *c, const op_bound *b
 {
     unsigned bits = 0;
     for (int i = 0; i < c->n_in; i++)
-        bits |= (unsigned)op_half_rounds(&b->half, b->plan->graph, "x", i) << i;
+        bits |= (unsigned)op_half_rounds(&b->half, b->plan, "x", i) << i;
     for (int o = 0; o < t->n_out; o++)
-        bits |= (unsigned)op_half_rounds(&b->half, b->plan->graph, "dy", o) << (OP_MAX_IN + o);
+        bits |= (unsigned)op_half_rounds(&b->half, b->plan, "dy", o) << (OP_MAX_IN + o);
     return bits;
 }
 

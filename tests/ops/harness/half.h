@@ -9,6 +9,7 @@
 
 #include "graph/graph.h"
 #include "ops/harness/variants.h"
+#include "plan/plan.h"
 #include <cltrain/ops.h>
 
 static const op_mode op_half_modes[] = {{.precision = CLT_BF16},
@@ -36,11 +37,12 @@ static inline clt_value *op_between(clt_value *value, clt_dtype precision)
 /* Rounds to the nearest number of the 16-bit type; ties to even. f16 has no number below 2^-24. */
 double op_half_nearest(clt_dtype dtype, double v);
 
-/* Whether the plan's graph rounds input `name``index` before it is used. */
-bool op_half_rounds(const op_half *h, const clt_graph *graph, const char *name, int index);
+/* Whether the plan rounds input `name``index` before it is used: the graph does, or a variant that
+ * reads it (CLT_NARROWS). */
+bool op_half_rounds(const op_half *h, const clt_plan *plan, const char *name, int index);
 
-/* Rounds the numbers of an input that the graph rounds. */
-void op_half_round(const op_half *h, const clt_graph *graph, const char *name, int index,
+/* Rounds the numbers of an input that the plan rounds. */
+void op_half_round(const op_half *h, const clt_plan *plan, const char *name, int index,
                    int64_t count, double *numbers);
 
 /* Returns the allowed error beyond f32's: the result's own rounding, and the rounding of

@@ -279,6 +279,42 @@ void op_check(op_test *t, const op_case *c, bool differences)
         op_check_modes(t, c, op_half_modes + (cases++ % 2 ? MODES : 0), MODES, false);
 }
 
+/* Returns how many nodes of the plan have a variant that `variants` asks for. */
+static int op_count_asked(const clt_plan *plan, const char *variants)
+{
+    int count = 0;
+    for (int i = 0; i < plan->n_nodes; i++) {
+        const clt_plan_node *pn = &plan->nodes[i];
+        count += pn->variant && clt_variant_wanted(pn->node->op, variants) == pn->variant;
+    }
+    return count;
+}
+
+void op_check_matrix(op_test *t, const op_case *c, const char *variants, int nodes, int tile)
+{
+    static int calls;
+    calls++;
+    for (int i = 0; i < 3; i++) {
+        op_mode mode = {.as_gpu = true,
+                        .precision = (calls + i) % 2 ? CLT_BF16 : CLT_F16,
+                        .matrix = CLT_MATRIX_MMA + (clt_matrix_kind)i,
+                        .tile = tile};
+        op_memo memo = {.count = 0};
+        op_bound b;
+        int64_t counts[4];
+        /* Tiles are measurements, which a request would override. */
+        snprintf(mode.variants, sizeof mode.variants, "%s", tile ? "" : variants);
+        assert_true(op_make_plan(t, c, &mode, &b));
+        assert_int_equal(op_count_asked(b.plan, variants), nodes);
+        op_worth_of(b.plan, true);
+        op_run_plan(t, c, &b, &memo, counts, op_counts(c, counts));
+        if (getenv("CLT_TEST_TIMES"))
+            print_message("%s, %s, unit %d\n", t->op, c->text, i);
+        op_unbind(&b);
+        op_memo_free(&memo);
+    }
+}
+
 void op_check_tiles(op_test *t, const op_case *c, bool as_gpu, int first, int step)
 {
     op_memo memo = {.count = 0};

@@ -33,6 +33,11 @@ extern bool op_only_chosen;
  * alternate between the two types. */
 void op_check(op_test *t, const op_case *c, bool differences);
 
+/* Checks the case in 16 bits with kernels for the matrix units of all vendors, whose instruction is
+ * emulated. Calls alternate between the two types. `variants`: OP=NAME,...; `nodes` of the plan
+ * must have them. `tile`: number of the tuner's tile, from 1 on; 0: the kernels' own choice. */
+void op_check_matrix(op_test *t, const op_case *c, const char *variants, int nodes, int tile);
+
 /* Checks the case at its full batch with every `step`th tile that a tuner would try on the device,
  * or on a GPU. */
 void op_check_tiles(op_test *t, const op_case *c, bool as_gpu, int first, int step);

@@ -18,8 +18,9 @@ typedef struct op_mode {
     bool as_gpu, portable;
     clt_dtype precision; /* 0 or F32; F16 or BF16: precision of values between input and output */
     char variants[1024]; /* OP=NAME,... or "" */
-    int tile;            /* number of the tuner's tile, from 1 on; 0: none */
-    const char *options; /* options of a record instead; NULL: none */
+    clt_matrix_kind matrix; /* GPU in 16 bits: the matrix unit that kernels emulate */
+    int tile;               /* number of the tuner's tile, from 1 on; 0: none */
+    const char *options;    /* options of a record instead; NULL: none */
 } op_mode;
 
 static const op_mode op_as_device = {.as_gpu = false};

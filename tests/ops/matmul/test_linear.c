@@ -290,6 +290,26 @@ static void golden(op_golden *g)
     op_check(&test, &g->c, false);
 }
 
+/* Emulated matrix units, whose kernels add the bias and round the weight. */
+static void test_matrix_units(void **state)
+{
+    static const int64_t sizes[][3] = {{19, 72, 40}, {5, 35, 21}};
+    (void)state;
+    for (int i = clt_test_oclgrind() ? 1 : 0; i < 2; i++) {
+        const op_case c = {"matrix units",
+                           3,
+                           {{CLT_F32, 2, {CLT_BATCH, sizes[i][1]}, OP_RANDOM, true, NULL},
+                            {CLT_F32, 2, {sizes[i][2], sizes[i][1]}, OP_RANDOM, true, NULL},
+                            {CLT_F32, 1, {sizes[i][2]}, OP_RANDOM, true, NULL}},
+                           sizes[i][0],
+                           .attr = NULL,
+                           .sharp = true};
+        op_check_matrix(&test, &c,
+                        "linear=gemm_matrix,linear_weight_grad=gemm_matrix,matmul=gemm_matrix", 3,
+                        0);
+    }
+}
+
 static void test_goldens(void **state)
 {
     (void)state;
@@ -316,7 +336,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shapes),        cmocka_unit_test(test_rank3),
         cmocka_unit_test(test_batch_blocked), cmocka_unit_test(test_activations),
-        cmocka_unit_test(test_slices),        cmocka_unit_test(test_goldens),
-        cmocka_unit_test(test_errors)};
+        cmocka_unit_test(test_slices),        cmocka_unit_test(test_matrix_units),
+        cmocka_unit_test(test_goldens),       cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

@@ -263,6 +263,43 @@ static void test_pairs_within(void **state)
     }
 }
 
+/* Products on emulated matrix units: both operands in 16 bits, and a second one that is rounded.
+ * Sizes are multiples of eight or odd, below and above those of fragments and tiles. */
+static void test_matrix_units(void **state)
+{
+    static const int64_t sizes[][3] = {{40, 72, 48}, {37, 5, 67}};
+    (void)state;
+    for (int i = 0; i < (clt_test_oclgrind() ? 1 : 8); i++) {
+        const trans t = {i & 1, i >> 1 & 1};
+        const int64_t m = sizes[i / 4][0], n = sizes[i / 4][1], k = sizes[i / 4][2];
+        const op_case c = {
+            "pairs on matrix units",
+            2,
+            {{CLT_F32, 3, {CLT_BATCH, t.a ? k : m, t.a ? m : k}, OP_RANDOM, true, NULL},
+             {CLT_F32, 3, {CLT_BATCH, t.b ? n : k, t.b ? k : n}, OP_RANDOM, true, NULL}},
+            2,
+            .attr = &t,
+            .sharp = true};
+        op_check_matrix(&test, &c, "matmul=gemm_matrix", 3, 0);
+    }
+    for (int i = 1; i < 3; i++) {
+        const trans t = {0, i & 1};
+        const int64_t n = i < 2 ? 48 : 35, k = i < 2 ? 600 : 67;
+        const op_case c = {"a rounded operand on matrix units",
+                           2,
+                           {{CLT_F32, 2, {-3, k}, OP_RANDOM, true, NULL},
+                            {CLT_F32, 2, {t.b ? n : k, t.b ? k : n}, OP_RANDOM, true, NULL}},
+                           13,
+                           .attr = &t,
+                           .sharp = true};
+        if (clt_test_oclgrind() && i != 2)
+            continue;
+        op_check_matrix(&test, &c, "matmul=gemm_matrix", 3, 0);
+        for (int tile = 2; !clt_test_oclgrind() && i == 1 && tile <= 8; tile += 6)
+            op_check_matrix(&test, &c, "matmul=gemm_matrix", 3, tile);
+    }
+}
+
 static void golden(op_golden *g)
 {
     const trans t = {(int)op_golden_number(g, "transpose_a"),
@@ -358,7 +395,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shapes),  cmocka_unit_test(test_rank3),
         cmocka_unit_test(test_pairs),   cmocka_unit_test(test_pairs_within),
-        cmocka_unit_test(test_records), cmocka_unit_test(test_goldens),
-        cmocka_unit_test(test_errors)};
+        cmocka_unit_test(test_records), cmocka_unit_test(test_matrix_units),
+        cmocka_unit_test(test_goldens), cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }

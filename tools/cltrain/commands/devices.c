@@ -38,8 +38,11 @@ static json_t *device_json(const clt_device_info *d)
 static int print_json(const clt_runtime *runtime, const clt_device_info *infos, int count)
 {
     json_t *list = json_array();
-    for (int i = 0; i < count; i++)
-        json_array_append_new(list, device_json(&infos[i]));
+    for (int i = 0; i < count; i++) {
+        json_t *one = device_json(&infos[i]);
+        json_object_set_new(one, "matrix_unit", json_text(infos[i].matrix_unit));
+        json_array_append_new(list, one);
+    }
     json_t *all =
         json_pack("{s:o, s:o}", "devices", list, "remark", json_text(clt_runtime_remark(runtime)));
     return print_object(all, JSON_INDENT(2));
@@ -56,6 +59,8 @@ static void print_device(const clt_device_info *d)
            (double)d->max_alloc_bytes / 1073741824.0, d->local_bytes / 1024, d->fp16 ? ", f16" : "",
            d->fp64 ? ", f64" : "", d->subgroups ? ", sub-groups" : "",
            d->host_memory ? ", shares host memory" : "", d->splittable ? ", can be split" : "");
+    if (*d->matrix_unit)
+        printf("      matrix unit %s\n", d->matrix_unit);
     if (*d->identity)
         printf("      identity %s", d->identity);
     if (*d->identity && d->duplicate_of >= 0)
@@ -79,6 +84,22 @@ static void print_table(const clt_runtime *runtime, const clt_device_info *infos
         printf("%s%s\n", count ? "\n" : "", clt_runtime_remark(runtime));
 }
 
+/* Opens a GPU, because only a probe can tell whether the device has a matrix unit. A device that
+ * cannot be opened is shown as it was found. */
+static void find_matrix_unit(clt_runtime *runtime, clt_device_info *info)
+{
+    clt_device **devices;
+    int count;
+    char row[16];
+    if (info->kind != 1 || !info->usable)
+        return;
+    snprintf(row, sizeof row, "%d", info->index);
+    if (clt_devices_open(runtime, row, NULL, &devices, &count) != CLT_OK)
+        return;
+    clt_device_get_info(devices[0], info);
+    clt_devices_close(devices, count);
+}
+
 int run_devices(const settings *s)
 {
     clt_runtime *runtime;
@@ -93,6 +114,8 @@ int run_devices(const settings *s)
         status = clt_runtime_device_info(runtime, i, &infos[i]);
         if (status != CLT_OK)
             code = library_failure(status);
+        else
+            find_matrix_unit(runtime, &infos[i]);
     }
     if (!code && s->json)
         code = print_json(runtime, infos, count);
