@@ -41,7 +41,7 @@ void clt_comm_abort_locked(clt_comm *comm, clt_status status, const char *messag
     if (comm->node)
         clt_ranks_abort(comm->node, &comm->notice);
     pthread_cond_broadcast(&comm->work);
-    clt_comm_wake_locked(comm);
+    clt_comm_wake(comm);
 }
 
 clt_status clt_comm_aborted_locked(const clt_comm *comm)
@@ -60,7 +60,7 @@ void clt_comm_leave(clt_comm *comm)
 {
     pthread_mutex_lock(&comm->lock);
     if (--comm->inside == 0 && comm->stop)
-        clt_comm_wake_locked(comm);
+        clt_comm_wake(comm);
     pthread_mutex_unlock(&comm->lock);
 }
 
@@ -118,6 +118,15 @@ static bool probes_all(void)
 #endif
 }
 
+static void init_condition(pthread_cond_t *condition)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
 static clt_status open_member(clt_comm *comm, int i, const clt_comm_device *d)
 {
     clt_comm_member *m = &comm->members[i];
@@ -153,6 +162,7 @@ static clt_status open_member(clt_comm *comm, int i, const clt_comm_device *d)
     if (m->piped)
         CLT_TRY(clt_comm_pipe_open(m));
     pthread_mutex_init(&m->staging_lock, NULL);
+    init_condition(&m->done);
     clRetainContext(d->context);
     clRetainCommandQueue(d->compute);
     m->compute = d->compute;
@@ -169,6 +179,7 @@ static void close_member(clt_comm_member *m)
     clt_staging_free(m);
     clt_comm_pipe_close(m);
     pthread_mutex_destroy(&m->staging_lock);
+    pthread_cond_destroy(&m->done);
     if (m->queue != m->compute)
         clReleaseCommandQueue(m->queue);
     clReleaseCommandQueue(m->compute);
@@ -249,6 +260,8 @@ static clt_status build(clt_comm *comm, const clt_comm_device *devices)
     comm->between = clt_transport_between(comm);
     comm->on_devices = clt_in_queue_possible(comm, NULL);
     comm->separate = clt_in_queue_separate(comm);
+    for (int i = 0; comm->on_devices && i < comm->count; i++)
+        comm->members[i].gives_memory = clt_in_queue_gives_memory(&comm->members[i]);
     describe_transport(comm);
     CLT_TRY(clt_team_create(comm->options.threads ? comm->options.threads : DEFAULT_THREADS,
                             &comm->team));
@@ -345,9 +358,6 @@ clt_status clt_comm_create_between(const clt_comm_device *devices, int count,
     comm->count = comm->total = count;
     comm->ranks = comm->node_ranks = 1;
     comm->owner = pthread_self();
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     /* Devices take this lock at the same time, and hold it for less time than waking a thread
      * takes. */
     pthread_mutexattr_t adaptive;
@@ -355,9 +365,8 @@ clt_status clt_comm_create_between(const clt_comm_device *devices, int count,
     pthread_mutexattr_settype(&adaptive, PTHREAD_MUTEX_ADAPTIVE_NP);
     pthread_mutex_init(&comm->lock, &adaptive);
     pthread_mutexattr_destroy(&adaptive);
-    pthread_cond_init(&comm->work, &monotonic);
-    pthread_cond_init(&comm->done, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    init_condition(&comm->work);
+    init_condition(&comm->done);
     clt_status status = ranks ? join_ranks(comm, ranks) : CLT_OK;
     CLT_NEXT(status, build(comm, devices));
     if (status != CLT_OK) {

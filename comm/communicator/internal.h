@@ -45,11 +45,13 @@ typedef struct clt_comm_member {
     cl_command_queue down, up; /* queues of the communicator, if the member is `piped` */
     bool piped;                /* its buffers are copied in chunks: transports/staged.c */
     bool can_map;              /* shares the host's memory */
+    bool gives_memory;         /* gives a buffer's memory to functions in its queue */
     bool wait_inside; /* its threads compute only while the host blocks in an OpenCL call */
     char name[64];
     pthread_mutex_t staging_lock; /* guards the staging */
     clt_staging *staging;
     int staging_count, staging_room;
+    pthread_cond_t done; /* its thread waits here in complete, with the communicator's lock */
     int64_t next;   /* sequence number of the next start */
     int64_t oldest; /* all requests before this one are completed */
 } clt_comm_member;
@@ -65,6 +67,7 @@ typedef struct clt_comm_part {
     clt_comm_range in;  /* elements of `mem` that the host reads */
     clt_comm_range out; /* elements of `out` or `mem` that the host writes */
     bool maps;          /* the buffer can be mapped in place */
+    bool direct;        /* the device's function is given the buffer's memory: see in_queue.c */
     cl_event ready; /* event of the download, map or marker; with on_devices, event of the native
                        kernel behind the last part. Released by complete or destroy */
     bool silent;    /* the download, map or marker makes no event */
@@ -85,6 +88,8 @@ typedef struct clt_comm_side {
     bool joined, completed;
     bool queued;          /* the device waits in its queue, and no thread in complete */
     atomic_int sent;      /* written before the device's thread learns of the side */
+    atomic_int guest;     /* what the device's function does about a request that others do; see
+                             in_queue.c */
     atomic_bool waits;    /* a thread is in complete and has not enqueued the upload or unmap yet */
     clt_comm_part *parts; /* kept from request to request */
     int part_count, part_room;
@@ -209,8 +214,8 @@ struct clt_comm {
 
     pthread_mutex_t lock;
     pthread_cond_t work; /* the reducer waits here for a complete request, an abort or the stop */
-    pthread_cond_t done; /* callers wait here for a done request or an abort; destroy waits until no
-                            thread is inside */
+    pthread_cond_t done; /* finalize waits here until requests have ended, and destroy until no thread
+                            is inside */
     int inside;          /* threads within start, complete, reserve */
     bool stop, finalized;
     bool orderly;            /* all ranks have finalized, so a rank that ends is not missed */
@@ -292,8 +297,12 @@ void clt_comm_disown(const clt_comm *comm);
 /* A clt_link_run for `comm`: its owner does the steps. */
 clt_status clt_comm_call_on_owner(void *comm, clt_link_step step, void *arg);
 
-/* Wakes the threads that wait for requests of the communicator, and owners. The lock is held. */
-void clt_comm_wake_locked(clt_comm *comm);
+/* Wakes the threads that wait for requests of the communicator, and owners. Faster without the
+ * lock, which the woken threads take; it was held when what they wait for came true. */
+void clt_comm_wake(clt_comm *comm);
+
+/* Wakes those that wait in complete of one device, and owners. */
+void clt_comm_wake_device(clt_comm *comm, int device);
 
 /* Whether the calling thread owns a communicator that needs its owner. */
 bool clt_comm_owns(void);
@@ -388,9 +397,9 @@ clt_status clt_comm_do_whole(clt_comm *comm, clt_comm_request *request);
 bool clt_comm_busy_begin(clt_comm *comm, clt_comm_request *request);
 void clt_comm_busy_end(clt_comm *comm, clt_comm_request *request);
 
-/* Marks the request as done and wakes waiting threads. If `status` is an error, aborts the
- * communicator and returns false. */
-bool clt_comm_done(clt_comm *comm, clt_comm_request *request, clt_status status);
+/* Marks the request as done, without waking those that wait in complete. If `status` is an error,
+ * aborts the communicator, which wakes all, and returns false. */
+bool clt_comm_mark_done(clt_comm *comm, clt_comm_request *request, clt_status status);
 
 /* Returns the facts about a request that ranks exchange. Contributors and votes are those of this
  * process only. */
@@ -423,6 +432,9 @@ extern int clt_peer_testing_probe_all;
  * clt_in_queue_separate says whether the devices can wait for each other. */
 bool clt_in_queue_possible(const clt_comm *comm, char *why);
 bool clt_in_queue_separate(const clt_comm *comm);
+
+/* Probes whether functions in the member's queue can be given a buffer's memory. */
+bool clt_in_queue_gives_memory(const clt_comm_member *member);
 
 /* Does all pieces of comm->tasks with the devices' threads that wait and, if it is worth it,
  * threads that wait in complete. */

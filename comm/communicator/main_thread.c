@@ -66,14 +66,27 @@ bool clt_comm_owns(void)
     return next_owned(NULL) != NULL;
 }
 
-void clt_comm_wake_locked(clt_comm *comm)
+static void wake_owners(void)
 {
-    pthread_cond_broadcast(&comm->done);
     pthread_mutex_lock(&owned.lock);
     owned.calls++;
     if (owned.first)
         pthread_cond_broadcast(&owned.wake);
     pthread_mutex_unlock(&owned.lock);
+}
+
+void clt_comm_wake(clt_comm *comm)
+{
+    pthread_cond_broadcast(&comm->done);
+    for (int i = 0; comm->members && i < comm->count; i++)
+        pthread_cond_broadcast(&comm->members[i].done);
+    wake_owners();
+}
+
+void clt_comm_wake_device(clt_comm *comm, int device)
+{
+    pthread_cond_broadcast(&comm->members[device].done);
+    wake_owners();
 }
 
 uint32_t clt_comm_owner_calls(void)
@@ -163,7 +176,7 @@ clt_status clt_comm_call_on_owner(void *self, clt_link_step step, void *arg)
             pthread_mutex_lock(&comm->lock);
         }
     } else {
-        clt_comm_wake_locked(comm);
+        clt_comm_wake(comm);
         while (comm->step && comm->abort_status == CLT_OK && !comm->stop)
             pthread_cond_wait(&comm->work, &comm->lock);
         /* A step that is under way ends soon. */

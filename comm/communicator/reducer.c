@@ -104,11 +104,11 @@ void clt_comm_busy_end(clt_comm *comm, clt_comm_request *request)
     pthread_mutex_lock(&comm->lock);
     request->busy = false;
     if (comm->abort_status != CLT_OK)
-        clt_comm_wake_locked(comm);
+        clt_comm_wake(comm);
     pthread_mutex_unlock(&comm->lock);
 }
 
-bool clt_comm_done(clt_comm *comm, clt_comm_request *request, clt_status status)
+bool clt_comm_mark_done(clt_comm *comm, clt_comm_request *request, clt_status status)
 {
     pthread_mutex_lock(&comm->lock);
     request->busy = false;
@@ -118,7 +118,6 @@ bool clt_comm_done(clt_comm *comm, clt_comm_request *request, clt_status status)
         clt_counts_add_locked(comm, request);
         atomic_store(&comm->ended, request->sequence + 1);
         clt_comm_free_slot_locked(comm, request);
-        clt_comm_wake_locked(comm);
     } else {
         request->late = status == CLT_TIMEOUT && comm->abort_status == CLT_OK;
         clt_comm_abort_locked(comm, status, clt_error_message());
@@ -175,7 +174,8 @@ void *clt_comm_reducer(void *arg)
         }
         pthread_mutex_unlock(&comm->lock);
         const clt_status status = clt_transports[request->transport]->run(comm, request);
-        const bool done = clt_comm_done(comm, request, status);
+        const bool done = clt_comm_mark_done(comm, request, status);
+        clt_comm_wake(comm);
         pthread_mutex_lock(&comm->lock);
         if (!done)
             break;

@@ -311,17 +311,19 @@ static clt_status timed_out(const clt_comm *comm, const clt_comm_request *r, int
 
 /* Waits until something may have changed. Threads that own communicators work for them meanwhile.
  * Returns whether the deadline has passed. */
-static bool wait_locked(clt_comm *comm, const clt_deadline *deadline, bool owns, int *looks)
+static bool wait_locked(clt_comm *comm, int device, const clt_deadline *deadline, bool owns,
+                        int *looks)
 {
+    pthread_cond_t *done = &comm->members[device].done;
     if (owns) {
         const uint32_t calls = clt_comm_owner_calls();
         pthread_mutex_unlock(&comm->lock);
         clt_comm_owner_turn(calls, looks);
         pthread_mutex_lock(&comm->lock);
     } else if (deadline->set) {
-        pthread_cond_timedwait(&comm->done, &comm->lock, &deadline->at);
+        pthread_cond_timedwait(done, &comm->lock, &deadline->at);
     } else {
-        pthread_cond_wait(&comm->done, &comm->lock);
+        pthread_cond_wait(done, &comm->lock);
     }
     return clt_deadline_passed(deadline);
 }
@@ -354,7 +356,7 @@ static clt_status await_locked(clt_comm *comm, clt_comm_request *r, int device)
     while (!r->done && comm->abort_status == CLT_OK) {
         if (comm->on_devices && !comm->step && clt_in_queue_wait_locked(comm, r))
             continue;
-        if (!wait_locked(comm, &deadline, owns, &looks) || r->done || comm->abort_status != CLT_OK)
+        if (!wait_locked(comm, device, &deadline, owns, &looks) || r->done || comm->abort_status != CLT_OK)
             continue;
         if (comm->cluster && r->joined == comm->count && !late) {
             /* The reducer has its own deadlines, and knows better what is missing. */
@@ -370,7 +372,7 @@ static clt_status await_locked(clt_comm *comm, clt_comm_request *r, int device)
     /* The reducer works in the mapped memory. This takes only a moment, because an abort ends its
      * waiting for other ranks. */
     while (r->busy)
-        pthread_cond_wait(&comm->done, &comm->lock);
+        pthread_cond_wait(&comm->members[device].done, &comm->lock);
     return timeout != CLT_OK ? timeout : ended_locked(comm, r);
 }
 

@@ -133,18 +133,11 @@ static void help_to_the_end(clt_comm *comm, int64_t sequence, int device, int ti
     }
 }
 
-static void wake(clt_comm *comm)
-{
-    pthread_mutex_lock(&comm->lock);
-    clt_comm_wake_locked(comm);
-    pthread_mutex_unlock(&comm->lock);
-}
-
 static void do_piece(void *arg, int64_t piece)
 {
     clt_comm *comm = arg;
     if (piece == comm->wake_at)
-        wake(comm);
+        clt_comm_wake(comm);
     clt_tasks_do(&comm->tasks, piece);
 }
 
@@ -202,13 +195,55 @@ static clt_status check_transfers(const clt_comm_request *r)
     return CLT_OK;
 }
 
+/* The argument of a function in a queue. The driver replaces the buffers of direct parts, in their
+ * order, by their memory. */
+enum { MOST_DIRECT = 8 };
+
+typedef struct visitor {
+    clt_comm_side *side;
+    void *memory[MOST_DIRECT];
+} visitor;
+
+/* Sets where the host reads and writes the direct parts. */
+static void take_memory(clt_comm_side *side, void *const *memory)
+{
+    for (int k = 0; k < side->part_count; k++) {
+        clt_comm_part *part = &side->parts[k];
+        if (!part->direct)
+            continue;
+        char *host = *memory++;
+        part->host_in = part->in.count ? host + clt_comm_bytes_of(part, part->in.first) : NULL;
+        part->host_out = part->out.count ? host + clt_comm_bytes_of(part, part->out.first) : NULL;
+    }
+}
+
+/*
+ * What a device's function does that is not the last to come. While it waits, it wakes the thread
+ * that waits for its device in complete, as soon as it sees that the request has ended. Both then
+ * use the same processor, and all devices' threads are woken at once. If it has gone on with its
+ * queue, the device that came last wakes that thread.
+ */
+enum { WAITS = 1, GONE, ENDED };
+
+/* Called by the device that came last, when the request has ended. */
+static void announce(clt_comm_request *r, int device)
+{
+    clt_comm *comm = r->comm;
+    for (int i = 0; i < comm->count; i++)
+        if (i == device || atomic_exchange(&r->sides[i].guest, ENDED) == GONE)
+            clt_comm_wake_device(comm, i);
+    pthread_cond_broadcast(&comm->done);
+}
+
 /* Runs on the device's thread. */
 static void CL_CALLBACK visit(void *args)
 {
-    clt_comm_side *side = *(clt_comm_side **)args;
+    const visitor *v = args;
+    clt_comm_side *side = v->side;
     /* This load makes everything visible that start wrote. Locks of the driver do not guarantee
      * this. */
     atomic_load(&side->sent);
+    take_memory(side, v->memory);
     clt_comm_request *r = side->request;
     clt_comm *comm = r->comm;
     /* These are read now, because the side may later belong to another request. */
@@ -217,6 +252,7 @@ static void CL_CALLBACK visit(void *args)
     const int device = side->device, timeout_ms = clt_comm_timeout_ms(comm, &side->parts[0].op);
     atomic_fetch_add(&comm->visits, 1);
     side->ready_at = 1e-9 * (double)now_ns();
+    atomic_store(&side->guest, WAITS);
     if (atomic_fetch_add(&r->ready, 1) + 1 < comm->count) {
         atomic_fetch_add(&comm->helpers, 1);
         if (queued)
@@ -224,15 +260,34 @@ static void CL_CALLBACK visit(void *args)
         else
             help(comm, sequence, PATIENCE_NS);
         atomic_fetch_sub(&comm->helpers, 1);
+        int expected = WAITS;
+        if (!atomic_compare_exchange_strong(&side->guest, &expected, GONE))
+            clt_comm_wake_device(comm, device);
     } else {
         const clt_status status = check_transfers(r);
         if (status != CLT_OK)
             clt_comm_abort(comm, status, clt_error_message());
-        clt_comm_done(comm, r, clt_comm_do(comm, r));
+        clt_comm_mark_done(comm, r, clt_comm_do(comm, r));
+        announce(r, device);
     }
     if (!queued)
         linger(side);
     atomic_fetch_sub(&comm->visits, 1);
+}
+
+/* Enqueues a function that the driver gives the memory of `count` buffers, whose handles the
+ * argument has at `memory`. */
+static cl_int enqueue(cl_command_queue queue, void(CL_CALLBACK *function)(void *), void *argument,
+                      size_t size, void **memory, int count, cl_event *event)
+{
+    cl_mem buffers[MOST_DIRECT];
+    const void *places[MOST_DIRECT];
+    for (int i = 0; i < count; i++) {
+        buffers[i] = memory[i];
+        places[i] = &memory[i];
+    }
+    return clEnqueueNativeKernel(queue, function, argument, size, (cl_uint)count,
+                                 count ? buffers : NULL, count ? places : NULL, 0, NULL, event);
 }
 
 /* Enqueues the function that does the host's part behind a side's transfers. *event is complete
@@ -240,14 +295,86 @@ static void CL_CALLBACK visit(void *args)
 static clt_status call_back(const clt_comm *comm, clt_comm_side *side, cl_event *event)
 {
     const clt_comm_member *m = &comm->members[side->device];
+    visitor v = {.side = side};
+    int count = 0;
+    for (int k = 0; k < side->part_count; k++)
+        if (side->parts[k].direct)
+            v.memory[count++] = side->parts[k].op.mem;
     atomic_fetch_add(&side->sent, 1);
     const cl_int error =
-        clEnqueueNativeKernel(m->queue, visit, &side, sizeof side, 0, NULL, NULL, 0, NULL, event);
+        enqueue(m->queue, visit, &v, sizeof v, v.memory, count, event);
     if (error != CL_SUCCESS)
         return clt_fail(CLT_OPENCL,
                         "comm: a native kernel on device %d (%s) failed with OpenCL error %d",
                         side->device, m->name, error);
     clt_object_created(CLT_OBJECT_EVENT);
+    return CLT_OK;
+}
+
+/* --- whether the driver gives a buffer's memory to functions ---------------------------------- */
+
+enum { PROBED = 1024 };
+
+typedef struct probe {
+    int *seen; /* number of elements that were as expected */
+    void *memory;
+} probe;
+
+static void CL_CALLBACK count_up(void *args)
+{
+    const probe *p = args;
+    int *data = p->memory;
+    for (int i = 0; data && i < PROBED; i++) {
+        *p->seen += data[i] == i;
+        data[i]++;
+    }
+}
+
+bool clt_in_queue_gives_memory(const clt_comm_member *m)
+{
+    int from[PROBED], to[PROBED], seen = 0, right = 0;
+    probe p = {.seen = &seen};
+    for (int i = 0; i < PROBED; i++)
+        from[i] = i;
+    p.memory = clCreateBuffer(m->context, CL_MEM_READ_WRITE, sizeof from, NULL, NULL);
+    if (!p.memory)
+        return false;
+    cl_mem buffer = p.memory;
+    if (!clEnqueueWriteBuffer(m->queue, buffer, CL_TRUE, 0, sizeof from, from, 0, NULL, NULL) &&
+        !enqueue(m->queue, count_up, &p, sizeof p, &p.memory, 1, NULL) &&
+        !clEnqueueReadBuffer(m->queue, buffer, CL_TRUE, 0, sizeof to, to, 0, NULL, NULL))
+        for (int i = 0; i < PROBED; i++)
+            right += to[i] == i + 1;
+    clFinish(m->queue);
+    clReleaseMemObject(buffer);
+    return seen == PROBED && right == PROBED;
+}
+
+/* --- a request -------------------------------------------------------------------------------- */
+
+/* Buffers that could be mapped need no command of their own: the function is given their memory. */
+static clt_status begin_parts(clt_comm *comm, clt_comm_side *side, int wait_count,
+                              const cl_event *wait_list)
+{
+    const clt_comm_member *m = &comm->members[side->device];
+    int direct = 0;
+    for (int k = 0; k < side->part_count; k++) {
+        clt_comm_part *part = &side->parts[k];
+        part->direct = m->gives_memory && part->maps && direct < MOST_DIRECT;
+        direct += part->direct;
+    }
+    if (wait_count && side->parts[0].direct) {
+        CLT_TRY(clt_comm_check_call(comm, side->device, &side->parts[0], "flushing before",
+                                    clFlush(m->compute)));
+        CLT_TRY(clt_comm_check_call(
+            comm, side->device, &side->parts[0], "ordering",
+            clEnqueueMarkerWithWaitList(m->queue, (cl_uint)wait_count, wait_list, NULL)));
+        wait_count = 0;
+    }
+    for (int k = 0; k < side->part_count; k++)
+        if (!side->parts[k].direct)
+            CLT_TRY(clt_comm_transfer_begin(comm, side->device, &side->parts[k],
+                                            k ? 0 : wait_count, k ? NULL : wait_list));
     return CLT_OK;
 }
 
@@ -260,9 +387,7 @@ static clt_status begin(clt_comm *comm, clt_comm_side *side, int wait_count,
     /* The function has the event. Nobody looks at the events of other transfers if nobody waits. */
     for (int k = 0; k <= last; k++)
         side->parts[k].silent = side->queued || k == last;
-    for (int k = 0; k <= last; k++)
-        CLT_TRY(clt_comm_transfer_begin(comm, side->device, &side->parts[k], k ? 0 : wait_count,
-                                        k ? NULL : wait_list));
+    CLT_TRY(begin_parts(comm, side, wait_count, wait_list));
     CLT_TRY(call_back(comm, side, &side->parts[last].ready));
     return clt_comm_check_call(comm, side->device, &side->parts[0], "flushing", clFlush(m->queue));
 }

@@ -177,7 +177,7 @@ clt_status clt_comm_transfer_end(clt_comm *comm, int device, clt_comm_part *part
     cl_int error = CL_SUCCESS;
     if (part->mapped)
         error = clEnqueueUnmapMemObject(m->queue, op->mem, part->mapped, 0, NULL, event);
-    else if (part->out.count && !undo && !op->host)
+    else if (part->out.count && !undo && !op->host && !part->direct)
         error = clEnqueueWriteBuffer(m->queue, op->out ? op->out : op->mem, CL_FALSE,
                                      clt_comm_bytes_of(part, part->out.first),
                                      clt_comm_bytes_of(part, part->out.count), part->host_out, 0,

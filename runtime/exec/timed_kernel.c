@@ -25,6 +25,22 @@ clt_status clt_timed_end(clt_device *device, cl_event event, double *seconds)
     return CLT_OK;
 }
 
+clt_status clt_timed_map(clt_device *device, cl_mem buffer, size_t bytes, void **host)
+{
+    cl_int error;
+    *host = clEnqueueMapBuffer(device->queue, buffer, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, bytes,
+                               0, NULL, NULL, &error);
+    CLT_CL(error, "clEnqueueMapBuffer", device);
+    return CLT_OK;
+}
+
+clt_status clt_timed_unmap(clt_device *device, cl_mem buffer, void *host)
+{
+    CLT_CL(clEnqueueUnmapMemObject(device->queue, buffer, host, 0, NULL, NULL),
+           "clEnqueueUnmapMemObject", device);
+    return CLT_OK;
+}
+
 clt_status clt_timed_read(clt_device *device, cl_mem buffer, size_t bytes, void *to)
 {
     CLT_CL(clEnqueueReadBuffer(device->queue, buffer, CL_TRUE, 0, bytes, to, 0, NULL, NULL),

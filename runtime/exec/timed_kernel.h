@@ -15,6 +15,10 @@ clt_status clt_timed_run(clt_device *device, cl_kernel kernel, size_t items, cl_
  * event's queue must profile. */
 clt_status clt_timed_end(clt_device *device, cl_event event, double *seconds);
 
+/* Waits for the queue and maps the buffer's first `bytes` bytes for reading and writing. */
+clt_status clt_timed_map(clt_device *device, cl_mem buffer, size_t bytes, void **host);
+clt_status clt_timed_unmap(clt_device *device, cl_mem buffer, void *host);
+
 /* Waits for the queue and copies the buffer's first `bytes` bytes to `to`. */
 clt_status clt_timed_read(clt_device *device, cl_mem buffer, size_t bytes, void *to);
 

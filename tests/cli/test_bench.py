@@ -204,8 +204,12 @@ class Bench(CommandTest):
                 # The result of each device in each call: two blocks and one to warm up.
                 self.assertEqual(row["verified"], 2 * (2 * 24 + 1))
                 self.assertLessEqual(row["min_seconds"], row["median_seconds"])
-                self.assertGreater(row["limit_seconds"], 0)
-                self.assertGreater(row["of_limit"], 0)
+                for bound in (row["limit"], row["floor"]):
+                    self.assertGreater(bound["min_seconds"], 0)
+                    self.assertLessEqual(bound["min_seconds"], bound["median_seconds"])
+                    self.assertLessEqual(bound["median_seconds"], bound["max_seconds"])
+                    self.assertGreater(bound["ratio"], 0)
+                self.assertNotIn("mpi", row)
                 self.assertGreater(row["latency_seconds"], 0)
                 lines = dict(re.split("  +", line.strip(), maxsplit=1) for line in
                              row["transports"].splitlines())
@@ -215,7 +219,7 @@ class Bench(CommandTest):
         table = self.run_command("bench", "allreduce", "1MB", "--blocks", "1", "--devices",
                                  "pocl/2").stdout
         self.assertIn("1 MB", table)
-        self.assertIn("of limit", table)
+        self.assertIn("floor us", table)
 
 
 if __name__ == "__main__":

@@ -68,6 +68,17 @@ static clt_status check_output(const clt_gather *g, int output)
     return CLT_OK;
 }
 
+/* Whether division of a byte gives the same bits as the tables of all channels. */
+static bool quotients(const float *table, int channels, float divisor)
+{
+    bool same = table != NULL;
+    for (int i = 0; same && i < channels * 256; i++) {
+        const float quotient = (float)(i % 256) / divisor;
+        same = memcmp(&quotient, &table[i], sizeof quotient) == 0;
+    }
+    return same;
+}
+
 clt_status clt_gather_normalize(clt_gather *gather, int output, double divisor, int channels,
                                 const double *mean, const double *std)
 {
@@ -108,6 +119,7 @@ clt_status clt_gather_normalize(clt_gather *gather, int output, double divisor, 
             shift[c] = (float)(-m / s);
         }
     }
+    o->divisor = quotients(table, channels, (float)divisor) ? (float)divisor : 0;
     o->table = table;
     o->scale = scale;
     o->shift = shift;
@@ -174,8 +186,8 @@ void clt_scratch_free(clt_scratch *scratch)
     }
 }
 
-/* Converts one sample. The compiler vectorises all loops but the table look-up. The look-up costs
- * one load an element and gives the same bits as a division. */
+/* Converts one sample. The compiler vectorises all loops but the table look-up, which costs a load
+ * an element. */
 static void convert(const clt_data_output *o, const clt_data_field *f, const void *restrict from,
                     void *restrict to)
 {
@@ -195,8 +207,11 @@ static void convert(const clt_data_output *o, const clt_data_field *f, const voi
         float *restrict f32 = (float *)to + c * n;
         if (f->dtype == CLT_U8) {
             const float *restrict table = o->table + c * 256;
-            for (int64_t i = 0; i < n; i++)
+            const float divisor = o->divisor;
+            for (int64_t i = 0; divisor == 0 && i < n; i++)
                 f32[i] = table[u8[c * n + i]];
+            for (int64_t i = 0; divisor != 0 && i < n; i++)
+                f32[i] = (float)u8[c * n + i] / divisor;
             continue;
         }
         const float scale = o->scale[c], shift = o->shift[c];

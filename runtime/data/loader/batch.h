@@ -13,6 +13,7 @@ typedef struct clt_data_output {
     int channels;             /* number of scales; 0: not scaled */
     int64_t channel_elements; /* elements of one channel */
     float *table;             /* u8 to f32: 256 results a channel */
+    float divisor;            /* not 0: a quotient has the same bits as the tables */
     float *scale, *shift;     /* i32 and f32 to f32: one number a channel */
 } clt_data_output;
 

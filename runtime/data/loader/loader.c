@@ -113,6 +113,7 @@ clt_status clt_loader_create(const clt_loader_desc *desc, clt_loader **out)
     CLT_TRY_MEMORY(l);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);
+    pthread_cond_init(&l->rest, NULL);
     pthread_cond_init(&l->ready, NULL);
     clt_gather_init(&l->gather, desc->dataset);
     clt_status status = make(l, desc);
@@ -298,6 +299,7 @@ void clt_loader_stop(clt_loader *loader)
     pthread_mutex_lock(&loader->lock);
     loader->stop = true;
     pthread_cond_broadcast(&loader->work);
+    pthread_cond_broadcast(&loader->rest);
     pthread_cond_broadcast(&loader->ready);
     pthread_mutex_unlock(&loader->lock);
 }
@@ -322,6 +324,7 @@ void clt_loader_free(clt_loader *loader)
     CLT_FREE(loader->workers, loader->slots, loader->owned, loader->memory, loader->capacity,
              loader->weights, loader->bounds);
     pthread_cond_destroy(&loader->work);
+    pthread_cond_destroy(&loader->rest);
     pthread_cond_destroy(&loader->ready);
     pthread_mutex_destroy(&loader->lock);
     clt_free(loader);

@@ -67,7 +67,8 @@ struct clt_loader {
 
     /* `lock` guards everything below. */
     pthread_mutex_t lock;
-    pthread_cond_t work;  /* a slot was freed, the number of threads changed, or stop */
+    pthread_cond_t work;  /* a slot was freed, or stop; active threads wait here */
+    pthread_cond_t rest;  /* the number of active threads grew, or stop; the others wait here */
     pthread_cond_t ready; /* a batch is complete, or stop */
     bool stop, failed;
     bool dealt; /* batches are those of clt_loader_deal; set before the start */

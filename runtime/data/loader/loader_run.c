@@ -211,9 +211,10 @@ void *clt_loader_work(void *argument)
         pthread_cond_broadcast(&l->ready);
     }
     while (!l->stop) {
-        clt_loader_slot *s = w->id < l->tuner.active ? find_task(l) : NULL;
+        const bool active = w->id < l->tuner.active;
+        clt_loader_slot *s = active ? find_task(l) : NULL;
         if (!s) {
-            pthread_cond_wait(&l->work, &l->lock);
+            pthread_cond_wait(active ? &l->work : &l->rest, &l->lock);
             continue;
         }
         int64_t task = s->started++;
@@ -238,7 +239,7 @@ static void tune(clt_loader *l, int64_t now)
     clt_tuner_step(&l->tuner, (double)l->window_wait, (double)l->window_busy,
                    (double)(now - l->window_start), (double)l->window_batches);
     if (l->tuner.active > before)
-        pthread_cond_broadcast(&l->work);
+        pthread_cond_broadcast(&l->rest);
     l->window_batches = l->window_wait = l->window_busy = 0;
     l->window_start = now;
 }

@@ -238,7 +238,7 @@ typedef struct clt_all_reduce_options {
     /* NULL, or the ranks of a node whose devices take part. All ranks call, with the same sizes. */
     const clt_world *world;
     /* NULL, or another way to compute the same sum of `count` floats in host memory, which is
-     * measured by turns on the calling thread. */
+     * measured by turns on the calling thread. `from` and `to` may be the same. */
     void (*other)(void *user, const float *from, float *to, int64_t count);
     void *user;
 } clt_all_reduce_options;
@@ -246,16 +246,22 @@ typedef struct clt_all_reduce_options {
 /* Sets struct_size and the defaults. */
 CLT_API void clt_all_reduce_options_init(clt_all_reduce_options *options);
 
-/* Seconds: the median over blocks of the median of each block's calls. */
+/* Seconds over blocks, each the median of the block's calls. 0: not measured. */
+typedef struct clt_all_reduce_span {
+    double median, least, most;
+    double ratio; /* to our time: the median of the blocks' ratios */
+} clt_all_reduce_span;
+
 typedef struct clt_all_reduce_time {
     int64_t bytes; /* of a device's buffer */
-    double median, least, most;
-    double limit, limit_least, limit_most; /* 0 between ranks */
-    double of_limit;                       /* limit / ours, the median of the blocks' */
-    double other, other_least, other_most; /* 0 without `other` */
-    double of_other;                       /* other / ours, likewise */
-    double latency;                        /* of enqueueing a small kernel and finishing */
-    int64_t verified;                      /* results compared, each of all elements */
+    clt_all_reduce_span ours;
+    clt_all_reduce_span limit;  /* two threads of plain C; not between ranks */
+    clt_all_reduce_span floor;  /* several devices of one process that meet, and sum nothing */
+    clt_all_reduce_span other;  /* with `other`, on memory of the host */
+    clt_all_reduce_span mapped; /* with `other`, if each rank has one device: map its buffer, call
+                                   `other` in place, and unmap */
+    double latency;             /* of enqueueing a small kernel and finishing */
+    int64_t verified;           /* results compared, each of all elements */
     char transports[1600]; /* a line for each: its name, and whether it is taken or why not */
 } clt_all_reduce_time;
 
@@ -263,9 +269,13 @@ typedef struct clt_all_reduce_time {
  * Measures an all-reduce of `bytes` of f32 on each device. It runs as a training step reduces a
  * bucket of gradients, with the sum of squares: on the devices' threads, through the same table,
  * with the same deadline. The time is from the end of the kernels that wrote the buffers to the end
- * of kernels that read some of the result. Every result is compared, exactly. By turns it measures
- * the limit: two threads of plain C that read two arrays of that size in host memory and write
- * their sum to both.
+ * of kernels that read some of the result. Every result is compared, exactly.
+ *
+ * By turns it measures what bounds this time:
+ * - limit: two threads of plain C read two arrays of that size in host memory and write their sum
+ *   to both.
+ * - floor: the thread of each device maps the buffer behind its kernel, spins until all others have
+ *   come, unmaps it, and enqueues the reading kernel. No host-driven sum of these queues is faster.
  *
  * Errors: INVALID_ARGUMENT; MISMATCH (a result is wrong); those of the devices and of
  * <cltrain/comm.h>.

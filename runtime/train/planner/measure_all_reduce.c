@@ -1,5 +1,6 @@
 /* clt_measure_all_reduce runs an all-reduce as a training step does. It uses a trainer's table of
  * collectives, threads of devices, request and kind of buffer. */
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include <cltrain/unstable.h>
@@ -26,6 +27,9 @@ typedef struct worker {
     double written, read_end; /* ends of the kernels of the last call, by the device's clock */
 } worker;
 
+/* What a device does between the kernel that writes its buffer and the kernel that reads it. */
+typedef clt_status (*exchange)(worker *w);
+
 typedef struct bench {
     clt_all_reduce_options options;
     clt_collectives collectives;
@@ -42,8 +46,12 @@ typedef struct bench {
     bool one_clock; /* all devices' events use one clock */
     clt_sum_loop *loop;
     float *from, *to; /* buffers of options.other */
-    int calls;        /* calls in a block */
-    int round;        /* calls so far, the same on all devices */
+    exchange exchange;
+    atomic_int arrived; /* devices that have come to the present meeting, plus those of earlier
+                           meetings */
+    int calls;          /* calls in a block */
+    atomic_bool failed; /* a device's call failed, so others do not wait for it */
+    int round;          /* calls so far, the same on all devices */
     clt_all_reduce_time *time;
 } bench;
 
@@ -115,16 +123,45 @@ static clt_collective collective_of(const worker *w)
 }
 
 /* Enqueues the same commands as the reduction of a bucket of gradients in step/step_exchange.c. */
-static clt_status enqueue_all(const worker *w, cl_event *written, cl_event *read)
+static clt_status collective(worker *w)
 {
     const clt_collectives *c = &w->bench->collectives;
     const int d = (int)(w - w->bench->workers);
     const clt_collective what = collective_of(w);
     clt_collective_request request;
     clt_collective_result result;
-    CLT_TRY(clt_timed_run(w->device, w->write, ITEMS, written));
     CLT_TRY(c->start(c->self, d, &what, 0, NULL, &request));
-    CLT_TRY(c->complete(c->self, d, &request, &result));
+    return c->complete(c->self, d, &request, &result);
+}
+
+/* What a host program does that has no communicator: it maps its device's buffer and calls
+ * options.other. */
+static clt_status mapped(worker *w)
+{
+    const bench *b = w->bench;
+    void *host;
+    CLT_TRY(clt_timed_map(w->device, w->buffer, (size_t)b->elements * sizeof(float), &host));
+    b->options.other(b->options.user, host, host, b->elements);
+    return clt_timed_unmap(w->device, w->buffer, host);
+}
+
+/* The devices of this process meet with their buffers mapped. Nothing is summed, and the threads
+ * are awake when the other one comes. */
+static clt_status meet(worker *w)
+{
+    bench *b = w->bench;
+    void *host;
+    CLT_TRY(clt_timed_map(w->device, w->buffer, (size_t)b->elements * sizeof(float), &host));
+    const int all = (atomic_fetch_add(&b->arrived, 1) / b->count + 1) * b->count;
+    while (atomic_load(&b->arrived) < all && !atomic_load(&b->failed))
+        continue;
+    return clt_timed_unmap(w->device, w->buffer, host);
+}
+
+static clt_status enqueue_all(worker *w, cl_event *written, cl_event *read)
+{
+    CLT_TRY(clt_timed_run(w->device, w->write, ITEMS, written));
+    CLT_TRY(w->bench->exchange(w));
     CLT_TRY(clt_timed_run(w->device, w->read, 1, read));
     return clt_device_finish(w->device);
 }
@@ -188,8 +225,10 @@ static clt_status reduce_on(void *arg, int device)
     worker *w = &b->workers[device];
     clt_status status = set_seeds(w, b->round);
     CLT_NEXT(status, reduce(w));
-    if (status != CLT_OK)
+    if (status != CLT_OK) {
+        atomic_store(&b->failed, true);
         b->collectives.stop(b->collectives.self, status, clt_error_message());
+    }
     return status;
 }
 
@@ -244,17 +283,19 @@ static void begin_together(bench *b)
         continue;
 }
 
-/* Runs one all-reduce and returns its time. If devices share a clock, this is the time from the end
+/* Runs `made` on all devices and returns its time. If devices share a clock, this is the time from the end
  * of the last writing kernel to the end of the last reading kernel. Otherwise it is the time of the
  * slowest device, which may include waiting for others. */
-static double call_first(bench *b)
+static double call(bench *b, exchange made)
 {
     double written = 0, read = 0, longest = 0;
     begin_together(b);
+    b->exchange = made;
     if (b->status == CLT_OK)
         note(b, clt_device_threads_run(b->threads, reduce_on, b));
-    if (b->status == CLT_OK)
+    if (b->status == CLT_OK && made != meet)
         note(b, clt_device_threads_run(b->threads, verify_on, b));
+    b->time->verified += made == meet ? 0 : b->count;
     b->round++;
     for (int i = 0; i < b->count; i++) {
         const worker *w = &b->workers[i];
@@ -264,6 +305,21 @@ static double call_first(bench *b)
         longest = took > longest ? took : longest;
     }
     return b->one_clock ? largest(b, read) - largest(b, written) : largest(b, longest);
+}
+
+static double call_first(bench *b)
+{
+    return call(b, collective);
+}
+
+static double call_mapped(bench *b)
+{
+    return call(b, mapped);
+}
+
+static double call_meet(bench *b)
+{
+    return call(b, meet);
 }
 
 static double call_other(bench *b)
@@ -290,30 +346,39 @@ static double limit_one(bench *b)
     return clt_sum_loop_seconds(b->loop);
 }
 
+/* Sets the median, least and most of the blocks' times, and their ratio to ours. Sorts `times`. */
+static void summarize(double *times, const double *ours, int n, clt_all_reduce_span *span)
+{
+    double shares[MOST_BLOCKS];
+    for (int i = 0; i < n; i++)
+        shares[i] = times[i] / ours[i];
+    span->ratio = median(shares, n);
+    span->median = median(times, n);
+    span->least = times[0];
+    span->most = times[n - 1];
+}
+
 static void measure_blocks(bench *b)
 {
-    double ours[MOST_BLOCKS], limit[MOST_BLOCKS], other[MOST_BLOCKS];
-    double of_limit[MOST_BLOCKS], of_other[MOST_BLOCKS];
+    const bool one_each = b->total == (b->connected ? b->options.world->ranks : 1);
+    const struct {
+        bool measured;
+        double (*call)(bench *b);
+        clt_all_reduce_span *span;
+    } all[] = {{true, call_first, &b->time->ours},
+               {b->loop != NULL, limit_one, &b->time->limit},
+               {b->options.other != NULL, call_other, &b->time->other},
+               {b->options.other && one_each, call_mapped, &b->time->mapped},
+               {b->count > 1 && !b->connected, call_meet, &b->time->floor}};
+    enum { ALL = sizeof all / sizeof *all };
+    double times[ALL][MOST_BLOCKS];
     const int n = b->options.blocks;
-    clt_all_reduce_time *t = b->time;
-    for (int i = 0; i < n; i++) {
-        limit[i] = b->loop ? block(b, limit_one) : 0;
-        ours[i] = block(b, call_first);
-        other[i] = b->options.other ? block(b, call_other) : 0;
-        of_limit[i] = limit[i] / ours[i];
-        of_other[i] = other[i] / ours[i];
-    }
-    t->median = median(ours, n);
-    t->least = ours[0];
-    t->most = ours[n - 1];
-    t->limit = median(limit, n);
-    t->limit_least = limit[0];
-    t->limit_most = limit[n - 1];
-    t->other = median(other, n);
-    t->other_least = other[0];
-    t->other_most = other[n - 1];
-    t->of_limit = median(of_limit, n);
-    t->of_other = median(of_other, n);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < ALL; k++)
+            times[k][i] = all[k].measured ? block(b, all[k].call) : 0;
+    for (int k = ALL - 1; k >= 0; k--)
+        if (all[k].measured)
+            summarize(times[k], times[0], n, all[k].span);
 }
 
 static clt_status run(bench *b)
@@ -321,7 +386,6 @@ static clt_status run(bench *b)
     CLT_TRY(measure_latency(&b->workers[0], &b->time->latency));
     call_first(b); /* warms up */
     measure_blocks(b);
-    b->time->verified = (int64_t)b->round * b->count;
     if (b->status != CLT_OK)
         return clt_fail(b->status, "%s", b->message);
     return b->connected ? b->collectives.finish(b->collectives.self) : CLT_OK;
