@@ -52,8 +52,8 @@ typedef struct clt_comm_member {
     clt_staging *staging;
     int staging_count, staging_room;
     pthread_cond_t done; /* its thread waits here in complete, with the communicator's lock */
-    int64_t next;   /* sequence number of the next start */
-    int64_t oldest; /* all requests before this one are completed */
+    int64_t next;        /* sequence number of the next start */
+    int64_t oldest;      /* all requests before this one are completed */
 } clt_comm_member;
 
 /* A range of elements of a buffer. */
@@ -214,8 +214,8 @@ struct clt_comm {
 
     pthread_mutex_t lock;
     pthread_cond_t work; /* the reducer waits here for a complete request, an abort or the stop */
-    pthread_cond_t done; /* finalize waits here until requests have ended, and destroy until no thread
-                            is inside */
+    pthread_cond_t done; /* finalize waits here until requests have ended, and destroy until no
+                            thread is inside */
     int inside;          /* threads within start, complete, reserve */
     bool stop, finalized;
     bool orderly;            /* all ranks have finalized, so a rank that ends is not missed */

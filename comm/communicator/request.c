@@ -356,7 +356,8 @@ static clt_status await_locked(clt_comm *comm, clt_comm_request *r, int device)
     while (!r->done && comm->abort_status == CLT_OK) {
         if (comm->on_devices && !comm->step && clt_in_queue_wait_locked(comm, r))
             continue;
-        if (!wait_locked(comm, device, &deadline, owns, &looks) || r->done || comm->abort_status != CLT_OK)
+        if (!wait_locked(comm, device, &deadline, owns, &looks) || r->done ||
+            comm->abort_status != CLT_OK)
             continue;
         if (comm->cluster && r->joined == comm->count && !late) {
             /* The reducer has its own deadlines, and knows better what is missing. */

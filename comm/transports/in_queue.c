@@ -301,8 +301,7 @@ static clt_status call_back(const clt_comm *comm, clt_comm_side *side, cl_event 
         if (side->parts[k].direct)
             v.memory[count++] = side->parts[k].op.mem;
     atomic_fetch_add(&side->sent, 1);
-    const cl_int error =
-        enqueue(m->queue, visit, &v, sizeof v, v.memory, count, event);
+    const cl_int error = enqueue(m->queue, visit, &v, sizeof v, v.memory, count, event);
     if (error != CL_SUCCESS)
         return clt_fail(CLT_OPENCL,
                         "comm: a native kernel on device %d (%s) failed with OpenCL error %d",
@@ -373,8 +372,8 @@ static clt_status begin_parts(clt_comm *comm, clt_comm_side *side, int wait_coun
     }
     for (int k = 0; k < side->part_count; k++)
         if (!side->parts[k].direct)
-            CLT_TRY(clt_comm_transfer_begin(comm, side->device, &side->parts[k],
-                                            k ? 0 : wait_count, k ? NULL : wait_list));
+            CLT_TRY(clt_comm_transfer_begin(comm, side->device, &side->parts[k], k ? 0 : wait_count,
+                                            k ? NULL : wait_list));
     return CLT_OK;
 }
 

@@ -262,7 +262,7 @@ typedef struct clt_all_reduce_time {
                                    `other` in place, and unmap */
     double latency;             /* of enqueueing a small kernel and finishing */
     int64_t verified;           /* results compared, each of all elements */
-    char transports[1600]; /* a line for each: its name, and whether it is taken or why not */
+    char transports[1600];      /* a line for each: its name, and whether it is taken or why not */
 } clt_all_reduce_time;
 
 /*

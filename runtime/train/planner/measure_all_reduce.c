@@ -283,9 +283,9 @@ static void begin_together(bench *b)
         continue;
 }
 
-/* Runs `made` on all devices and returns its time. If devices share a clock, this is the time from the end
- * of the last writing kernel to the end of the last reading kernel. Otherwise it is the time of the
- * slowest device, which may include waiting for others. */
+/* Runs `made` on all devices and returns its time. If devices share a clock, this is the time from
+ * the end of the last writing kernel to the end of the last reading kernel. Otherwise it is the
+ * time of the slowest device, which may include waiting for others. */
 static double call(bench *b, exchange made)
 {
     double written = 0, read = 0, longest = 0;

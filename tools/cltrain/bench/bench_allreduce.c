@@ -132,18 +132,17 @@ static json_t *row_of(const report *r, const clt_all_reduce_time *t)
     json_t *row =
         json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:s}", "bytes", (json_int_t)t->bytes,
                   "median_seconds", t->ours.median, "min_seconds", t->ours.least, "max_seconds",
-                  t->ours.most, "bytes_per_s", (double)t->bytes / t->ours.median,
-                  "latency_seconds", t->latency, "verified", (json_int_t)t->verified, "transports",
-                  t->transports);
+                  t->ours.most, "bytes_per_s", (double)t->bytes / t->ours.median, "latency_seconds",
+                  t->latency, "verified", (json_int_t)t->verified, "transports", t->transports);
     column columns[COLUMNS];
     columns_of(r, t, columns);
     for (int i = 0; i < COLUMNS; i++)
         if (columns[i].wanted)
-            json_object_set_new(
-                row, columns[i].key,
-                json_pack("{s:f, s:f, s:f, s:f}", "median_seconds", columns[i].span->median,
-                          "min_seconds", columns[i].span->least, "max_seconds",
-                          columns[i].span->most, "ratio", columns[i].span->ratio));
+            json_object_set_new(row, columns[i].key,
+                                json_pack("{s:f, s:f, s:f, s:f}", "median_seconds",
+                                          columns[i].span->median, "min_seconds",
+                                          columns[i].span->least, "max_seconds",
+                                          columns[i].span->most, "ratio", columns[i].span->ratio));
     return row;
 }
 
