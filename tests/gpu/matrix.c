@@ -82,23 +82,6 @@ static void plan_apart(const clt_caps *caps)
     plan_between(g, clt_scaled_dot_product_attention(in[0], in[1], in[2], NULL), x, 3, caps);
 }
 
-/* The same with dropout of the weights, which only training draws. */
-static void plan_dropout(const clt_caps *caps)
-{
-    clt_graph *g;
-    clt_attention_options o;
-    const int64_t dims[] = {CLT_BATCH, 128, 3 * 4 * 64};
-    OK(clt_graph_create(&g));
-    clt_attention_options_init(&o);
-    o.dropout = 0.1;
-    clt_value *shift = clt_parameter(g, "shift", 1, dims + 2, (clt_init){0});
-    clt_value *x = clt_add(clt_input(g, "x0", CLT_F32, 3, dims), shift);
-    clt_value *y = clt_scale(clt_attention_packed(x, 4, 0, &o), 2);
-    if (!clt_output_gradient(clt_output(y, "y"), "dy"))
-        stop("training of attention");
-    plan_graph(g, caps, CLT_PLAN_TRAIN, 64);
-}
-
 void plan_matrix_units(const clt_caps *caps)
 {
     for (int i = 0; i < 2; i++) {
@@ -107,7 +90,6 @@ void plan_matrix_units(const clt_caps *caps)
         plan_conv(caps);
         plan_heads(caps);
         plan_apart(caps);
-        plan_dropout(caps);
     }
     kept_in = CLT_F32;
 }

@@ -60,8 +60,8 @@ bool clt_attention_matrix_accepts(const clt_node *node, const clt_target *target
     if (caps->matrix.kind == CLT_MATRIX_WMMA && s.size > MOST_SIZE_RDNA)
         return clt_decline(why, "heads of %lld elements need too many registers",
                            (long long)s.size);
-    if (grad && ((const clt_attention_attr *)node->attr)->dropout > 0)
-        return clt_decline(why, "random numbers beside two products need too many registers");
+    if (((const clt_attention_attr *)node->attr)->dropout > 0)
+        return clt_decline(why, "dropout: its random numbers need too many registers");
     if (!rows_for(&s, grad, caps))
         return clt_decline(why, "work-groups of %d with %lld bytes of local memory",
                            caps->max_work_group, (long long)caps->local_bytes);
