@@ -16,7 +16,7 @@
  *   each other.
  *
  * op(A) is read in place, a broadcast element at a time. If A is stored [K, M] and PACK_A is 1, NA
- * tiles at a time are copied into panels [K][MR]. Rows and columns beyond the edge are computed but
+ * tiles at a time are copied into panels [K][MR], while the tiles before are computed. Rows and columns beyond the edge are computed but
  * not stored, so no work-item writes elements of another one. While a tile is computed, the
  * elements that it will be added to are prefetched.
  *
@@ -41,26 +41,17 @@
  * conflicts: equal rows of neighbouring panels, which are written together, would otherwise lie in
  * one cache set. */
 #define A_PANEL (MR * KB + 16)
+#define A_BLOCK (NA * A_PANEL)
 
 /* Floats from one copied row of A to the next, if A is widened. The additional cache line again
  * avoids conflicts. */
 #define A_ROW (ROUND_UP(KB, 16) + 16)
 
-/* Vector type for copying a row of a panel of op(A). Half a vector wastes less if MR is not a
- * multiple of 16. */
-#if VW == 16 && !WIDENS(A_T) && MR % 16 > 0 && MR % 16 <= 8
-#define PIECE 8
-#else
-#define PIECE VW
-#endif
 #define ROUND_UP(a, b) (((a) + (b)-1) / (b) * (b))
-typedef CLT_JOIN(float, PIECE) piece __attribute__((aligned(4)));
-#if WIDENS(A_T)
-#define LOAD_PIECE(p) LOAD_AS(A_T, p)
-#else
-#define LOAD_PIECE(p) (*(global const piece *)(p))
-#endif
 
+typedef float8 eight __attribute__((aligned(4)));
+typedef float4 four __attribute__((aligned(4)));
+typedef float2 two __attribute__((aligned(4)));
 
 static inline vecf activate_vector(vecf x, int act, float slope)
 {
@@ -128,34 +119,88 @@ static inline void finish(global const float *tile, int ld, global STORED(C_T) *
     }
 }
 
-/* Copies rows [0, count) of `tiles` panels in whole pieces. A piece may write beyond the row: into
- * the next row, which is copied later, or into the cache line between panels. */
-static inline void copy_rows(local float *panels, global const STORED(A_T) * a, int lda, int count,
-                             const int tiles)
+/* to[0 .. MR) = from[0 .. MR). Pieces do not overlap: storing vectors that do, and that cross cache
+ * lines, took a quarter of the time of whole products. */
+static inline void copy_tile_row(local float *to, global const STORED(A_T) * from)
 {
-    for (int k = 0; k < count; k++, a += lda, panels += MR)
+    int j = 0;
 #pragma unroll
-        for (int i = 0; i < tiles; i++)
+    for (; j + VW <= MR; j += VW)
+        *(local vecf_anywhere *)(to + j) = LOAD_AS(A_T, from + j);
+#if !WIDENS(A_T)
+    if (VW > 8 && j + 8 <= MR) {
+        *(local eight *)(to + j) = *(global const eight *)(from + j);
+        j += 8;
+    }
+    if (j + 4 <= MR) {
+        *(local four *)(to + j) = *(global const four *)(from + j);
+        j += 4;
+    }
+    if (j + 2 <= MR) {
+        *(local two *)(to + j) = *(global const two *)(from + j);
+        j += 2;
+    }
+#else
+    if (j + 4 <= MR) {
+        *(local four *)(to + j) = FOUR(A_T, from + j);
+        j += 4;
+    }
+#endif
 #pragma unroll
-            for (int j = 0; j < MR; j += PIECE)
-                *(local piece *)(panels + i * A_PANEL + j) = LOAD_PIECE(a + i * MR + j);
+    for (; j < MR; j++)
+        to[j] = GET(A_T, from + j);
 }
 
-/* panels[i][k][0 .. MR) = rows i * MR and following of op(A), for A stored [K, M], with a at row
- * k0, column m. Rows beyond the last may hold any values. `there` elements follow a in memory. */
-static inline void load_rows(local float *panels, global const STORED(A_T) * a, int lda, int kb,
-                             int rows, long there)
+/* Copies rows [begin, end) of `tiles` panels. */
+static inline void copy_rows(local float *panels, global const STORED(A_T) * a, int lda, int begin,
+                             int end, const int tiles)
 {
-    const int tiles = (rows + MR - 1) / MR, up = tiles * MR;
-    const int whole = readable(kb, there, lda, (tiles - 1) * MR + ROUND_UP(MR, PIECE));
+    a += (long)begin * lda;
+    panels += begin * MR;
+    for (int k = begin; k < end; k++, a += lda, panels += MR)
+#pragma unroll
+        for (int i = 0; i < tiles; i++)
+            copy_tile_row(panels + i * A_PANEL, a + i * MR);
+}
+
+/* A block of op(A), of at most NA panels, for A stored [K, M]. */
+typedef struct block {
+    global const STORED(A_T) * a; /* at row k0, column m */
+    int rows;                     /* of op(A) */
+    int whole;                    /* rows of A of which whole tiles can be read */
+} block;
+
+/* `there` elements follow a in memory. */
+static inline block block_at(global const STORED(A_T) * a, int lda, int kb, int rows, long there)
+{
+    return (block){a, rows, readable(kb, there, lda, ROUND_UP(rows, MR))};
+}
+
+/* panels[i][k][0 .. MR) = rows i * MR and following of the block, for k in [begin, end). Rows beyond
+ * its last may hold any values. */
+static inline void load_rows(local float *panels, block b, int lda, int begin, int end)
+{
+    const int tiles = (b.rows + MR - 1) / MR, up = tiles * MR;
+    const int whole = min(b.whole, end);
     if (tiles == NA)
-        copy_rows(panels, a, lda, whole, NA);
+        copy_rows(panels, b.a, lda, begin, whole, NA);
     else
-        copy_rows(panels, a, lda, whole, tiles);
-    for (int k = whole; k < kb; k++)
+        copy_rows(panels, b.a, lda, begin, whole, tiles);
+    for (int k = max(begin, whole); k < end; k++)
         for (int m = 0; m < up; m++)
             panels[m / MR * A_PANEL + k * MR + m % MR] =
-                GET(A_T, a + (long)k * lda + min(m, rows - 1));
+                GET(A_T, b.a + (long)k * lda + min(m, b.rows - 1));
+}
+
+/* Prefetches rows [begin, end) of the block. If rows are long, each lies in another page, and the
+ * processor does not foresee them. */
+static inline void prefetch_rows(block b, int lda, int begin, int end)
+{
+    b.a += (long)begin * lda;
+    for (int k = begin; k < end; k++, b.a += lda)
+#pragma unroll
+        for (int i = 0; i < NA * MR; i += 64 / (int)sizeof(STORED(A_T)))
+            PREFETCH(b.a + i);
 }
 
 #if WIDENS(A_T)
@@ -295,19 +340,43 @@ static inline void product(global const STORED(A_T) * a, global const STORED(B_T
                            (long)(K - k0) * ldb - n);
         }
         for (int m = m0; m < m1; m += MR) {
-            const int rows = min(MR, m1 - m), slot = PACK_A ? (m - m0) / MR % NA : 0;
+            const int rows = min(MR, m1 - m), tile_number = (m - m0) / MR;
+            const int slot = PACK_A ? tile_number % NA : 0;
             const int pack_a = trans_a && (PACK_A || rows < MR);
-            if (pack_a && slot == 0)
-                load_rows(a_panels, a + (long)k0 * lda + m, lda, kb,
-                          PACK_A ? min(m1 - m, NA * MR) : rows, (long)(K - k0) * lda - m);
+            /* Two blocks have room. While the tiles of one are computed, each loads a share of the
+             * rows of the next, and prefetches the share of the tile after it. */
+            local float *const a_block = a_panels + (PACK_A ? tile_number / NA % 2 * A_BLOCK : 0);
+            local float *const next_block = a_panels + (A_BLOCK - (a_block - a_panels));
+            const int next = m + (NA - slot) * MR;
+            const int loads_ahead = PACK_A && trans_a && next < m1;
+            block ahead;
+            int row = 0, share = 0;
+            if (loads_ahead) {
+                const int panels = (n1 - n0 + NR - 1) / NR;
+                ahead = block_at(a + (long)k0 * lda + next, lda, kb, min(m1 - next, NA * MR),
+                                 (long)(K - k0) * lda - next);
+                share = (kb + NA * panels - 1) / (NA * panels);
+                row = slot * panels * share;
+            }
+            if (pack_a && (!PACK_A || m == m0)) {
+                const block here =
+                    block_at(a + (long)k0 * lda + m, lda, kb, PACK_A ? min(m1 - m, NA * MR) : rows,
+                             (long)(K - k0) * lda - m);
+                load_rows(a_block, here, lda, 0, kb);
+            }
 #if WIDENS(A_T)
             if (!trans_a)
                 widen_rows(a_panels, a + (long)m * lda + k0, lda, kb, rows);
 #else
             global const float *a_at = a + (trans_a ? (long)k0 * lda + m : (long)m * lda + k0);
 #endif
-            local const float *a_panel = a_panels + slot * A_PANEL;
+            local const float *a_panel = a_block + slot * A_PANEL;
             for (int n = n0; n < n1; n += NR) {
+                if (PACK_A && loads_ahead) {
+                    load_rows(next_block, ahead, lda, min(row, kb), min(row + share, kb));
+                    row += share;
+                    prefetch_rows(ahead, lda, min(row, kb), min(row + share, kb));
+                }
                 const int columns = min(NR, N - n);
                 const long at = (long)m * N + n;
                 local const float *b_panel = b_panels + (n - n0) * KB;
@@ -343,7 +412,7 @@ static inline void product(global const STORED(A_T) * a, global const STORED(B_T
 #define PART
 #define PART_AT
 #endif
-#define A_FLOATS(trans_a) (trans_a ? NA * A_PANEL : WIDENS(A_T) ? MR * A_ROW : 1)
+#define A_FLOATS(trans_a) (trans_a ? (1 + PACK_A) * A_BLOCK : WIDENS(A_T) ? MR * A_ROW : 1)
 
 #define CLT_GEMM(name, trans_a, trans_b)                                                           \
     kernel __attribute__((reqd_work_group_size(1, 1, 1), intel_vec_len_hint(1))) void name(                               \

@@ -5,7 +5,7 @@
 
 #include "ops/core/nn.h"
 
-enum { DEPTH = 400, LEAST_DEPTH = 16, PANELS_WANTED = 2, MOST_PACKED_ROWS = 48 };
+enum { DEPTH = 400, LEAST_DEPTH = 16, MOST_DEPTH = 512, PANELS_WANTED = 2, MOST_PACKED_ROWS = 48 };
 
 /* Tiles for 32 and for 16 registers, which hold the accumulators, a row's vectors of B and one
  * value of A. The last tiles are for results with few rows or columns: 8 accumulators hide the
@@ -37,7 +37,8 @@ static int64_t depth_for(const clt_target *target)
     int64_t depth = DEPTH;
     while (depth > LEAST_DEPTH && columns_of_depth(target->caps, depth) < wanted)
         depth /= 2;
-    return clt_tile_number(target, "KB", LEAST_DEPTH, depth, depth);
+    const int64_t most = columns_of_depth(target->caps, MOST_DEPTH) >= wanted ? MOST_DEPTH : depth;
+    return clt_tile_number(target, "KB", LEAST_DEPTH, most, depth);
 }
 
 bool clt_gemm_cpu_accepts(const clt_node *node, const clt_target *target, char *why)
@@ -69,7 +70,8 @@ bool clt_gemm_cpu_choices(const clt_node *node, const clt_target *target, int in
                                           "G=16",
                                           "G=32",
                                           "KB=256",
-                                          "KB=256,TILE=1"};
+                                          "KB=256,TILE=1",
+                                          "KB=512"};
     (void)node;
     (void)target;
     if (index >= (int)(sizeof choices / sizeof *choices))
@@ -97,7 +99,7 @@ static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int
     /* LARGE_B: more floats than fit into a core's cache. The others: sizes from which a matrix is
      * read so often that copying it is worth its cost. */
     enum { BAD_FOR_A = 2048, BAD_FOR_B = 4096, MOST_COLUMNS = 512 };
-    enum { LONG_ROW = 512, MANY_COLUMNS = 128, MANY_ROWS = 32, LARGE_B = 1 << 18 };
+    enum { LONG_ROW = 1536, MANY_ROWS = 32, LARGE_B = 1 << 18 };
     const clt_caps *caps = target->caps;
     const int64_t share = (clt_gemm_size(gemm->k, target) + slices - 1) / slices;
     clt_gemm_work w = {.pairs = clt_gemm_size(gemm->pairs, target) * slices,
@@ -121,8 +123,7 @@ static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int
     const int64_t ldb = clt_dim(gemm->ldb, target->max_batch);
     /* 16-bit operands are widened to floats while they are copied. */
     const bool a_half = clt_is_half(gemm->a_type), b_half = clt_is_half(gemm->b_type);
-    const bool a_badly =
-        reads_badly(lda, BAD_FOR_A, caps->vector_width) || lda >= LONG_ROW || w.n >= MANY_COLUMNS;
+    const bool a_badly = reads_badly(lda, BAD_FOR_A, caps->vector_width) || lda >= LONG_ROW;
     const bool b_badly = reads_badly(ldb, BAD_FOR_B, caps->vector_width) ||
                          (w.m >= MANY_ROWS && w.k * w.n > LARGE_B);
     w.pack_a = gemm->trans_a && (a_half || clt_tile_number(target, "PA", 0, 1, a_badly));
@@ -145,12 +146,15 @@ static clt_gemm_division divide(const clt_gemm_work *work, const clt_target *tar
     return d;
 }
 
-/* How many panels of op(A) are copied together: as many as fill whole cache lines of 16 floats, if
- * there is room. */
-static int panels_of_lines(int rows)
+/* How many panels of op(A) are copied together: as many as fill whole cache lines of 16 floats, two
+ * at least, if there is room. Local memory holds two such blocks. */
+static int panels_of_lines(int rows, const clt_caps *caps, int64_t depth)
 {
+    enum { LINE = 16 };
+    const int64_t room = caps->local_bytes / 4 / (depth * (int64_t)sizeof(float)) - 1; /* padding */
+    const int64_t most = room < MOST_PACKED_ROWS ? room : MOST_PACKED_ROWS;
     int count = 1;
-    while (count * rows % 16 && (count + 1) * rows <= MOST_PACKED_ROWS)
+    while ((count * rows % LINE || count * rows < 2 * LINE) && (count + 1) * rows <= most)
         count++;
     return count;
 }
@@ -195,8 +199,9 @@ void clt_gemm_cpu_slices(const clt_gemm *gemm, const clt_target *target, int64_t
     clt_launch_begin(program, "matmul/cpu/gemm.cl", kernels[gemm->trans_a][gemm->trans_b],
                      "-DVW=%d -DMR=%d -DNV=%d -DKB=%d -DNP=%d -DNA=%d -DPACK_A=%d -DPACK_B=%d%s",
                      work.width, tile.rows, tile.vectors, (int)most_depth,
-                     (int)(work.most_columns / panel), panels_of_lines(tile.rows), work.pack_a,
-                     work.pack_b, clt_gemm_options(gemm, block < 0, types));
+                     (int)(work.most_columns / panel),
+                     panels_of_lines(tile.rows, target->caps, most_depth), work.pack_a, work.pack_b,
+                     clt_gemm_options(gemm, block < 0, types));
     CLT_ARGS(program, CLT_IN(gemm->a), CLT_IN(gemm->b),
              CLT_IN(gemm->bias >= 0 ? gemm->bias : gemm->b));
     if (block >= 0)

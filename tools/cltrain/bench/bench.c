@@ -23,7 +23,7 @@ typedef struct subject_row {
 static const subject_row subjects[] = {
     {"train", FOR_BENCH_TRAIN, bench_train, 0, 0, 10000, ""},
     {"meshes", FOR_BENCH_MESHES, bench_meshes, 1, 64, 99, "MESH..."},
-    {"gemm", FOR_BENCH_GEMM, bench_gemm, 3, 3, 99, "M N K"},
+    {"gemm", FOR_BENCH_GEMM, bench_gemm, 3, 63, 99, "M N K..."},
     {"conv", FOR_BENCH_CONV, bench_conv, 2, 2, 99, "NxCxHxW OxKHxKW"},
     {"op", FOR_BENCH_OP, bench_op, 0, 64, 99, "[NAME|OP:ATTRIBUTES...]"},
     {"scaling", FOR_BENCH_SCALING, bench_scaling, 0, 64, 99, "[CLASS...]"},
@@ -76,7 +76,7 @@ int run_bench(const settings *s)
     const char *near = s->n_names ? clt_nearest(s->names[0], names, SUBJECTS) : NULL;
     if (near)
         return usage_error("bench %s: did you mean %s?", s->names[0], near);
-    return usage_error("bench needs a subject: train, meshes MESH..., gemm M N K, "
+    return usage_error("bench needs a subject: train, meshes MESH..., gemm M N K..., "
                        "conv NxCxHxW OxKHxKW, op [NAME|OP:ATTRIBUTES...], scaling [CLASS...], "
                        "allreduce [SIZE...], load");
 }

@@ -24,6 +24,15 @@ static int read_size(const char *text, int64_t *size)
                : 0;
 }
 
+/* Reads the sizes of the product whose first one is names[at]. */
+static int read_product(const settings *s, int at, int64_t size[3])
+{
+    int code = 0;
+    for (int i = 0; !code && i < 3; i++)
+        code = read_size(s->names[at + i], &size[i]);
+    return code;
+}
+
 clt_status bench_gemm_graph(const int64_t size[3], const char *trans, clt_graph **graph)
 {
     const int64_t m = size[0], n = size[1], k = size[2];
@@ -196,16 +205,31 @@ static int measure_gemm(bench_report *r, const int64_t size[3], const char *tran
     return code;
 }
 
-int bench_gemm(const settings *s)
+static int measure_gemms(bench_report *r, const settings *s, rival *other)
 {
     static const char *const usual[] = {"NN", "NT", "TN"};
+    int code = 0;
+    for (int at = 1; !code && at + 2 < s->n_names; at += 3) {
+        int64_t size[3];
+        code = read_product(s, at, size);
+        for (int i = 0; !code && i < (s->trans ? 1 : 3); i++)
+            code = measure_gemm(r, size, s->trans ? s->trans : usual[i], other, at == 1 && i == 0);
+    }
+    return code;
+}
+
+int bench_gemm(const settings *s)
+{
     bench_device d = {0};
     bench_report r;
     rival other = {.runs = 0};
     int64_t size[3];
+    if ((s->n_names - 1) % 3)
+        return usage_error("bench gemm takes three sizes for each product, M N K; %d were given",
+                           s->n_names - 1);
     int code = 0;
-    for (int i = 0; !code && i < 3; i++)
-        code = read_size(s->names[1 + i], &size[i]);
+    for (int at = 1; !code && at < s->n_names; at += 3)
+        code = read_product(s, at, size);
     if (!code && s->trans && (strlen(s->trans) != 2 || strspn(s->trans, "NT") != 2))
         code = usage_error("--trans %s: must be NN, NT, TN or TT", s->trans);
     if (code)
@@ -213,13 +237,14 @@ int bench_gemm(const settings *s)
     if (s->compare)
         code = openblas_open(&other.blas);
     NEXT(code, bench_device_open(&d, s, 0));
-    NEXT(code, check_fit(s->compare ? &other : NULL, &d, size));
+    for (int at = 1; !code && at < s->n_names; at += 3) {
+        code = read_product(s, at, size);
+        NEXT(code, check_fit(s->compare ? &other : NULL, &d, size));
+    }
     NEXT(code, bench_limits(&d, s));
     if (!code) {
         bench_report_begin(&r, &d, s, s->compare ? other.blas.name : NULL);
-        for (int i = 0; !code && i < (s->trans ? 1 : 3); i++)
-            code = measure_gemm(&r, size, s->trans ? s->trans : usual[i],
-                                s->compare ? &other : NULL, i == 0);
+        code = measure_gemms(&r, s, s->compare ? &other : NULL);
         NEXT(code, bench_report_end(&r));
     }
     rival_close(&other);
