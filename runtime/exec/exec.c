@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "device/discover/clblast.h"
 #include "device/program/compile_watch.h"
+#include "exec/first_launches.h"
 #include "exec/testing/lose.h"
 #include "exec/testing/slow.h"
 
@@ -57,6 +58,7 @@ static clt_status build_programs(clt_exec *exec, int n_launches)
             if (!launch->blas)
                 keys[n_keys++] = (clt_program_key){launch->file, launch->options, launch->kernel};
         }
+    clt_exec_compile(exec->device, plan);
     clt_status status = clt_device_prepare(exec->device, keys, n_keys);
     clt_free(keys);
     return status;
@@ -92,13 +94,6 @@ static clt_status make_kernels(clt_exec *exec)
     return CLT_OK;
 }
 
-static bool same_kernel(const clt_launch *a, const clt_launch *b)
-{
-    return a->kernel && b->kernel && !strcmp(a->kernel, b->kernel) && !strcmp(a->file, b->file) &&
-           !strcmp(a->options ? a->options : "", b->options ? b->options : "") &&
-           !memcmp(a->local, b->local, sizeof a->local);
-}
-
 /* Counts the kernels that the device compiles at their first launch: once for each local size. */
 static void count_fresh(clt_exec *exec)
 {
@@ -109,8 +104,8 @@ static void count_fresh(clt_exec *exec)
         bound_launch *b = &exec->launches[i];
         b->fresh = !b->launch->blas;
         for (int j = 0; j < i && b->fresh; j++)
-            b->fresh =
-                !(exec->launches[j].fresh && same_kernel(b->launch, exec->launches[j].launch));
+            b->fresh = !(exec->launches[j].fresh &&
+                         clt_exec_same_kernel(b->launch, exec->launches[j].launch));
         exec->n_fresh += b->fresh;
     }
 }
@@ -351,20 +346,6 @@ static clt_status enqueue_blas(clt_exec *exec, const clt_run *run, const bound_l
     return CLT_OK;
 }
 
-/* Halves the work-groups of a launch until the device supports them. Portable kernels have powers
- * of two, and work with any size. Kernels that need a fixed size have it in their source, and their
- * variants decline such devices. */
-static void fit_group(const clt_exec *exec, size_t *local, int work_dim)
-{
-    const size_t most = (size_t)exec->device->caps.max_work_group;
-    size_t items = 1;
-    for (int d = 0; d < work_dim; d++)
-        items *= local[d];
-    for (int d = 0; d < work_dim; d++)
-        for (; items > most && local[d] > 1 && local[d] % 2 == 0; items /= 2)
-            local[d] /= 2;
-}
-
 static clt_status enqueue_launch(clt_exec *exec, const clt_run *run, const bound_launch *b,
                                  cl_uint *n_wait, const cl_event *wait)
 {
@@ -381,7 +362,7 @@ static clt_status enqueue_launch(clt_exec *exec, const clt_run *run, const bound
         if (!global[d])
             return CLT_OK;
     }
-    fit_group(exec, local, launch->work_dim);
+    clt_exec_fit_group(exec->device, local, launch->work_dim);
     cl_uint at = 0;
     for (int i = 0; i < launch->n_args; i++) {
         cl_int code = set_arg(exec, run, b, &launch->args[i], &at);

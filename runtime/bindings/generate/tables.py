@@ -96,6 +96,7 @@ WRITTEN_ONE = {
     ("clt_device_kernel_count", "programs"),
     ("clt_device_kernel_count", "kernels"),
     ("clt_trainer_tuning", "classes"),
+    ("clt_kernels_measure", "classes"),
 }
 # Names that are one scalar wherever they are written.
 ALWAYS_ONE = {"dtype", "rank", "count", "quantum"}

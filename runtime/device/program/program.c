@@ -127,10 +127,10 @@ static clt_status compile(clt_device *device, program_row *row, const char *sour
 }
 
 /* Whether to build the program with core/builtins.clh in place of the driver's header. */
-static bool has_own_declarations(const clt_device *device, const program_row *row, const char *text)
+static bool has_own_declarations(const clt_device *device, const char *options, const char *text)
 {
     return device->quirks & CLT_QUIRK_OWN_DECLARATIONS && !text &&
-           !strstr(row->options, CLT_STANDARD_OPTION);
+           !strstr(options, CLT_STANDARD_OPTION);
 }
 
 /* Compiles the program, or reads it from the cache folder. */
@@ -149,33 +149,42 @@ static clt_status make_program(clt_device *device, program_row *row, const char 
     return CLT_OK;
 }
 
+/* Writes what the driver compiles. *hash is equal with and without own declarations. */
+static clt_status compose(clt_device *device, const char *name, const char *own_options,
+                          const char *text, bool own_declarations, clt_str *source,
+                          clt_str *options, uint64_t *hash)
+{
+    clt_str plain = {0};
+    clt_str_add(options, "%s%s%s%s",
+                strstr(own_options, CLT_STANDARD_OPTION) ? CLT_OTHER_COMMON_OPTIONS
+                                                         : CLT_COMMON_OPTIONS,
+                device->quirks & CLT_QUIRK_BUILTINS ? " " CLT_BUILTINS_OPTION : "",
+                own_options[0] ? " " : "", own_options);
+    clt_status status = clt_source_resolve(name, text, &plain);
+    if (status == CLT_OK && (options->failed || plain.failed))
+        status = CLT_OUT_OF_MEMORY;
+    if (status == CLT_OK)
+        *hash = clt_cache_key_make(device, clt_str_text(options), plain.text).hash[0];
+    if (status == CLT_OK && own_declarations) {
+        status = clt_source_resolve("core/builtins.clh", NULL, source);
+        clt_str_add(options, " %s", CLT_OWN_DECLARATIONS_OPTIONS);
+    }
+    clt_str_add(source, "%s", clt_str_text(&plain));
+    clt_str_free(&plain);
+    if (status == CLT_OK && (options->failed || source->failed))
+        status = CLT_OUT_OF_MEMORY;
+    return status;
+}
+
 static clt_status build_text(clt_device *device, program_row *row, const char *text,
                              bool own_declarations)
 {
-    clt_str source = {0}, options = {0}, all = {0};
-    clt_str_add(&options, "%s%s%s%s",
-                strstr(row->options, CLT_STANDARD_OPTION) ? CLT_OTHER_COMMON_OPTIONS
-                                                          : CLT_COMMON_OPTIONS,
-                device->quirks & CLT_QUIRK_BUILTINS ? " " CLT_BUILTINS_OPTION : "",
-                row->options[0] ? " " : "", row->options);
-    clt_status status = clt_source_resolve(row->name, text, &source);
-    if (status == CLT_OK && own_declarations)
-        status = clt_source_resolve("core/builtins.clh", NULL, &all);
-    if (status == CLT_OK && (options.failed || source.failed))
-        status = CLT_OUT_OF_MEMORY;
-    if (status == CLT_OK)
-        row->hash = clt_cache_key_make(device, clt_str_text(&options), source.text).hash[0];
-    if (status == CLT_OK && own_declarations) {
-        clt_str_add(&all, "%s", source.text);
-        clt_str_add(&options, " %s", CLT_OWN_DECLARATIONS_OPTIONS);
-        if (options.failed || all.failed)
-            status = CLT_OUT_OF_MEMORY;
-    }
-    CLT_NEXT(status, make_program(device, row, own_declarations ? all.text : source.text,
-                                  clt_str_text(&options)));
+    clt_str source = {0}, options = {0};
+    clt_status status = compose(device, row->name, row->options, text, own_declarations, &source,
+                                &options, &row->hash);
+    CLT_NEXT(status, make_program(device, row, clt_str_text(&source), clt_str_text(&options)));
     clt_str_free(&source);
     clt_str_free(&options);
-    clt_str_free(&all);
     return status;
 }
 
@@ -184,7 +193,7 @@ static clt_status build_text(clt_device *device, program_row *row, const char *t
  * the driver's header. */
 static clt_status build_row(clt_device *device, program_row *row, const char *text)
 {
-    if (!has_own_declarations(device, row, text))
+    if (!has_own_declarations(device, row->options, text))
         return build_text(device, row, text, false);
     clt_status status = build_text(device, row, text, true);
     if (status != CLT_BUILD)
@@ -294,6 +303,20 @@ static void add_options(const clt_program_key *key, clt_str *options)
     if (has_one_kernel(key))
         clt_str_add(options, "%s-DCLT_ONE_KERNEL=1 -DCLT_IS_%s=1",
                     key->options && key->options[0] ? " " : "", key->kernel);
+}
+
+clt_status clt_program_compose(clt_device *device, const clt_program_key *key, clt_str *source,
+                               clt_str *options)
+{
+    clt_str own = {0};
+    uint64_t hash;
+    add_options(key, &own);
+    clt_status status = own.failed ? CLT_OUT_OF_MEMORY : CLT_OK;
+    CLT_NEXT(status, compose(device, key->file, clt_str_text(&own), NULL,
+                             has_own_declarations(device, clt_str_text(&own), NULL), source,
+                             options, &hash));
+    clt_str_free(&own);
+    return status;
 }
 
 clt_status clt_program_get_for(clt_device *device, const clt_program_key *key, cl_program *program)

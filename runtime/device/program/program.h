@@ -39,6 +39,10 @@ clt_status clt_program_get(clt_device *device, const char *name, const char *tex
  * has only this kernel. */
 clt_status clt_program_get_for(clt_device *device, const clt_program_key *key, cl_program *program);
 
+/* Appends source and options that the driver compiles for the key. */
+clt_status clt_program_compose(clt_device *device, const clt_program_key *key, clt_str *source,
+                               clt_str *options);
+
 /* Whether the program of the key was not built yet. */
 bool clt_program_is_new(clt_device *device, const clt_program_key *key);
 

@@ -164,6 +164,15 @@ typedef void (*clt_compile_fn)(void *user, const char *device, int kernels, int 
  * not thread-safe. */
 CLT_API void clt_compile_set(clt_compile_fn fn, void *user);
 
+/* Starts processes that compile kernels for devices that compile late (PoCL), since that driver
+ * compiles one kernel of a process at a time. They are copies of this process (fork), wait for
+ * work, and end with this process. A trainer's kernels are then compiled when it is made, by all of
+ * them at once, and the driver reads them from its cache. Devices without a cache folder do not use
+ * them. `count`: at most 16; 0 ends them. Call it before the process has further threads and before
+ * it uses OpenCL. Not thread-safe. Errors: INVALID_ARGUMENT, STATE (there are such processes
+ * already), IO (they cannot be started). */
+CLT_API clt_status clt_compile_processes(int count);
+
 CLT_END_DECLS
 
 #endif

@@ -219,6 +219,10 @@ typedef struct clt_trainer_options {
      * kernel variants for shapes that the device's tuning record lacks. The record keeps the
      * results. */
     double tune_seconds;
+    /* 0; else the steps of the run. Kernels are then measured only before a run that repays it: one
+     * that takes at least 60 times tune_seconds at a rate that no device of its kind exceeds. See
+     * clt_kernels_measure for the others. */
+    int64_t tune_steps;
     int tune_anew; /* 0; 1: also measure what only a record shipped with the library has, and fail
                       (IO) if the record cannot be kept */
     /* Called before each measurement; a result other than 0 ends measuring. May be NULL. */

@@ -139,6 +139,22 @@ CLT_API double clt_trainer_update_bytes(const clt_trainer *trainer);
  * kinds of devices in this process. *left of them were not measured, because the time was up. */
 CLT_API void clt_trainer_tuning(const clt_trainer *trainer, int *classes, int *left);
 
+/* Returns whether kernels were not measured since the run is too short (tune_steps). */
+CLT_API int clt_trainer_tunes_later(const clt_trainer *trainer);
+
+/* Returns the most samples that a device of the trainer takes in one run of its plan. */
+CLT_API int64_t clt_trainer_run_samples(const clt_trainer *trainer);
+
+/* Measures kernels for the shapes of a training graph, for at most options->tune_seconds on each
+ * kind of device, and keeps the results in the tuning records for later trainers. Ignores
+ * options->tune_steps and options->frozen. `samples` is clt_trainer_run_samples of the trainer that
+ * had these options. Destroy that trainer first: measuring needs memory. *classes: the classes of
+ * shapes that had no measurement; *left of them still have none. Errors: those of plans and
+ * devices. */
+CLT_API clt_status clt_kernels_measure(const clt_graph *graph, const clt_store *store,
+                                       const clt_trainer_options *options, int64_t samples,
+                                       int *classes, int *left);
+
 /* A profile. */
 typedef struct clt_profile clt_profile;
 

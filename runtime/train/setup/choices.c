@@ -3,12 +3,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <cltrain/unstable.h>
+
 #include "base/alloc.h"
 #include "base/log.h"
 #include "device/program/tuning_file.h"
 #include "exec/update/optimizer.h"
 #include "train/setup/capacity.h"
 #include "tune/blas.h"
+#include "tune/measure_node.h"
 #include "tune/tune.h"
 
 /* The data of a measurement. */
@@ -53,6 +56,38 @@ static clt_status measuring_fits(const maker *m, const clt_replica *replica,
     return CLT_OK;
 }
 
+/* Returns a rate in operations a second that no device of the kind exceeds: two units of fused
+ * multiply-adds, as wide as the vectors, at a clock that no chip reaches. */
+static double fastest(const clt_caps *caps)
+{
+    enum { CPU_OPERATIONS = 4, GPU_OPERATIONS = 512 };
+    const double clock = 6e9;
+    return clock * caps->compute_units *
+           (clt_caps_is_cpu(caps) ? CPU_OPERATIONS * caps->vector_width : GPU_OPERATIONS);
+}
+
+/* Whether the run is so long that measuring costs little of it. */
+static clt_status repays(const maker *m, const clt_replica *replica,
+                         const clt_plan_options *options, bool *repaid)
+{
+    enum { TIMES = 60 };
+    const clt_trainer_options *o = m->options;
+    clt_plan *plan;
+    double flops = 0;
+    *repaid = true;
+    if (!o->tune_steps)
+        return CLT_OK;
+    CLT_TRY(
+        clt_plan_create(m->graph, replica->layout, &replica->device->caps, NULL, options, &plan));
+    for (int i = 0; i < plan->n_nodes; i++)
+        if (!plan->nodes[i].node->op->view)
+            flops += clt_node_flops(plan->nodes[i].node, m->per_run);
+    clt_plan_destroy(plan);
+    const double runs = (double)o->tune_steps * clt_capacity_micro_batches(o);
+    *repaid = flops * runs / fastest(&replica->device->caps) >= TIMES * o->tune_seconds;
+    return CLT_OK;
+}
+
 static clt_status measure(maker *m, int index, clt_tuning_record *record)
 {
     const clt_replica *replica = &m->store->replicas[index];
@@ -60,7 +95,7 @@ static clt_status measure(maker *m, int index, clt_tuning_record *record)
     const clt_trainer_options *o = m->options;
     clt_plan_options options = clt_capacity_options(o, CLT_PLAN_TRAIN, m->per_run);
     clt_tune_report report;
-    bool fits;
+    bool fits, repaid;
     const clt_tune_limits limits = {.seconds = o->tune_seconds,
                                     .anew = o->tune_anew != 0,
                                     .stop = o->tune_stop,
@@ -68,8 +103,11 @@ static clt_status measure(maker *m, int index, clt_tuning_record *record)
     /* Leave out recompute: copies of nodes have the same shapes as the original nodes. */
     options.recompute = options.early_outputs = false;
     clt_store_place(m->store, index, &options);
+    CLT_TRY(repays(m, replica, &options, &repaid));
+    if (!repaid)
+        m->choices->later = true;
     CLT_TRY(measuring_fits(m, replica, &options, &fits));
-    if (!fits)
+    if (!fits || !repaid)
         return CLT_OK;
     /* A caller who only wants the record learns at once if it cannot be written, before time is
      * spent. */
@@ -155,6 +193,24 @@ clt_status clt_choices_make(const clt_graph *graph, const clt_store *store,
             CLT_TRY(make_record(&m, (int)i, &c->records[i]));
     }
     return CLT_OK;
+}
+
+clt_status clt_kernels_measure(const clt_graph *graph, const clt_store *store,
+                               const clt_trainer_options *options, int64_t samples, int *classes,
+                               int *left)
+{
+    clt_choices *choices = NULL;
+    clt_trainer_options measured = *options;
+    measured.tune_steps = 0;
+    measured.frozen = NULL;
+    *classes = *left = 0;
+    const clt_status status = clt_choices_make(graph, store, &measured, samples, &choices);
+    if (choices) {
+        *classes = choices->classes;
+        *left = choices->left;
+    }
+    clt_choices_free(choices);
+    return status;
 }
 
 void clt_choices_free(clt_choices *c)

@@ -10,6 +10,7 @@ typedef struct clt_choices {
     clt_tuning_record *records;   /* room for one record for each device */
     const clt_tuning_record **of; /* by device; devices of one kind share a record */
     int classes, left;            /* see clt_trainer_tuning */
+    bool later;                   /* see clt_trainer_tunes_later */
 } clt_choices;
 
 /* Makes the choices for the plans of a graph on the store's devices, with up to `per_run` samples a

@@ -166,6 +166,8 @@ clt_status clt_trainer_check_options(const clt_trainer_options *o)
         return out_of_range("quantum of the split", (double)o->quantum, "at least 1");
     if (!isfinite(o->tune_seconds) || o->tune_seconds < 0)
         return out_of_range("tuning time", o->tune_seconds, "finite and at least 0");
+    if (o->tune_steps < 0)
+        return out_of_range("number of steps of tuning", (double)o->tune_steps, "at least 0");
     return CLT_OK;
 }
 
@@ -444,6 +446,16 @@ void clt_trainer_tuning(const clt_trainer *t, int *classes, int *left)
 {
     *classes = t->choices ? t->choices->classes : 0; /* an idle rank has none */
     *left = t->choices ? t->choices->left : 0;
+}
+
+int clt_trainer_tunes_later(const clt_trainer *t)
+{
+    return t->choices && t->choices->later;
+}
+
+int64_t clt_trainer_run_samples(const clt_trainer *t)
+{
+    return t->shares.per_run;
 }
 
 clt_status clt_trainer_set_weights(clt_trainer *t, const double *weights, int64_t quantum)

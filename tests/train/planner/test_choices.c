@@ -95,6 +95,44 @@ static void test_recorded_and_found(void **state)
     lab_close(&third);
 }
 
+/* A run that is too short to repay measuring keeps the first choices and leaves measuring for
+ * later. A long one measures first. */
+static void test_later(void **state)
+{
+    (void)state;
+    int classes, left;
+    remove_record();
+    clt_trainer_options options = options_of(60);
+    options.tune_steps = 1;
+    lab shorter = lab_open(&options);
+    clt_trainer_tuning(shorter.trainer, &classes, &left);
+    assert_true(clt_trainer_tunes_later(shorter.trainer));
+    assert_int_equal(classes, 0);
+    assert_null(node_of(&shorter, "conv2d")->tuned);
+    const int64_t samples = clt_trainer_run_samples(shorter.trainer);
+    assert_true(samples > 0 && samples <= BATCH);
+    clt_trainer_destroy(shorter.trainer);
+    shorter.trainer = NULL;
+    ok(clt_kernels_measure(shorter.graph, shorter.store, &options, samples, &classes, &left));
+    assert_true(classes > 0);
+    assert_int_equal(left, 0);
+    /* The next run uses the results. */
+    lab next = lab_open(&options);
+    assert_non_null(node_of(&next, "conv2d")->tuned);
+    lab_close(&next);
+    ok(clt_kernels_measure(shorter.graph, shorter.store, &options, samples, &classes, &left));
+    assert_int_equal(classes, 0);
+    lab_close(&shorter);
+
+    remove_record();
+    options.tune_steps = (int64_t)1 << 50;
+    lab longer = lab_open(&options);
+    assert_false(clt_trainer_tunes_later(longer.trainer));
+    assert_non_null(node_of(&longer, "conv2d")->tuned);
+    lab_close(&longer);
+    remove_record();
+}
+
 #ifdef CLT_TESTING
 /* Every candidate but the default choice computes wrong results. */
 static void test_wrong_candidates(void **state)
@@ -514,6 +552,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recorded_and_found),
+        cmocka_unit_test(test_later),
 #ifdef CLT_TESTING
         cmocka_unit_test(test_wrong_candidates),
         cmocka_unit_test(test_candidates_that_skip),

@@ -12,9 +12,12 @@
 
 #include "options/commands.h"
 #include "output/file_lock.h"
+#include "output/first_step.h"
 #include "job/async.h"
 #include "job/choose_mesh.h"
+#include "job/compile_processes.h"
 #include "job/job.h"
+#include "job/measure_later.h"
 #include "job/policies.h"
 #include "job/validation.h"
 #include "text/message.h"
@@ -149,14 +152,29 @@ typedef struct run {
     progress progress;
     int metrics_failed;
     int measuring;
+    int processes; /* that compile, until the first step */
+    int stepped;
     int quiet; /* set on all ranks but the first, too */
     int64_t skipped;
     double loss_scale; /* with f16: of the last step */
 } run;
 
+/* Everything is compiled then. */
+static void end_first_step(run *r)
+{
+    r->stepped = 1;
+    clt_compile_processes(0);
+    if (r->settings->first_step && !r->quiet) {
+        progress_end(&r->progress);
+        first_step_print(r->job.devices, r->job.n_devices, r->processes);
+    }
+}
+
 static void on_step(void *user, const clt_progress *step)
 {
     run *r = user;
+    if (!r->stepped)
+        end_first_step(r);
     r->skipped = step->skipped;
     r->loss_scale = step->loss_scale;
     if (r->change.due && change_report(&r->change, step, r->metrics, r->quiet) != 0)
@@ -202,9 +220,11 @@ static void on_checkpoint(void *user)
 static int on_tune(void *user)
 {
     run *r = user;
+    first_step_measures();
     if (!r->measuring && !r->quiet) {
-        printf(
-            "measuring kernels for new shapes (--tune SECONDS says how long, off leaves it out)\n");
+        printf("measuring kernels for new shapes%s (--tune SECONDS says how long, off leaves it "
+               "out)\n",
+               r->job.measure_later ? ", for later runs" : "");
         fflush(stdout);
     }
     r->measuring = 1;
@@ -381,7 +401,7 @@ static int set_up(run *r, clt_fit_options *fit)
     int code = job_ranks(&r->job, s);
     r->quiet = s->quiet || !ranks_prints(&r->job.ranks);
     if (!r->quiet)
-        clt_compile_set(progress_compile, NULL);
+        clt_compile_set(first_step_compile, NULL);
     NEXT(code, job_read(&r->job, s));
     NEXT(code, job_replay(&r->job, s));
     if (!code && async_role_of(s) == WORKER)
@@ -403,7 +423,9 @@ static int set_up(run *r, clt_fit_options *fit)
     r->job.options.tune_user = r;
     /* The threads that decode data would disturb the measurement of devices, so devices come
      * first. */
+    first_step_stage("options");
     NEXT(code, job_devices(&r->job, s));
+    first_step_stage("devices");
     if (s->global_batch) { /* collective */
         code = ranks_agree(&r->job.ranks, code);
         NEXT(code, job_global_batch(&r->job, &r->own));
@@ -415,6 +437,7 @@ static int set_up(run *r, clt_fit_options *fit)
     NEXT(code, job_data(&r->job, s, DATA_TRAIN | DATA_TEST));
     NEXT(code, use_same_run(&r->job, s));
     r->job.stop = should_end;
+    first_step_stage("data");
     code = ranks_agree(&r->job.ranks, code); /* the next call is collective */
     NEXT(code, job_choose_mesh(&r->job, &r->own));
     NEXT(code, job_model(&r->job, s));
@@ -428,7 +451,9 @@ static int set_up(run *r, clt_fit_options *fit)
     fit->lock = r->lock;
     fit->batch = r->job.options.batch;
     fit->schedule_batch = r->job.scaled.batch;
+    first_step_stage("model");
     code = job_trainer(&r->job, s, end_early(code));
+    first_step_stage("trainer");
     if (code) /* a signal may have ended a wait */
         return stop_signal() ? stop_code() : code;
     code = ranks_agree(&r->job.ranks, end_early(0));
@@ -456,11 +481,7 @@ static void print_start(const run *r)
     printf("\n");
     if (j->replicas.total)
         replicas_print(j);
-    int classes, left;
-    clt_trainer_tuning(j->trainer, &classes, &left);
-    if (left > 0)
-        printf("kernels of %d of %d new classes of shapes are left for the next run to measure\n",
-               left, classes);
+    print_measuring(j, r->settings);
     for (int i = 0; i < j->n_devices; i++) {
         int programs, kernels;
         clt_device_kernel_count(j->devices[i], &programs, &kernels);
@@ -521,6 +542,7 @@ static int train(run *r, clt_fit_options *fit)
         print_start(r);
     profile_set profiles = {0};
     clt_status status = CLT_OK;
+    measure_later_begin(&r->job);
     const int described = use_record(&r->job, r->settings);
     if (described)
         return described;
@@ -550,6 +572,7 @@ static int train(run *r, clt_fit_options *fit)
         return library_failure(status);
     if (!r->quiet)
         print_end(r);
+    measure_later_end(&r->job, r->settings);
     return EXIT_DONE;
 }
 
@@ -558,6 +581,7 @@ int run_train(const settings *s)
     run r = {.own = *s}; /* texts belong to `s` */
     r.settings = &r.own;
     clt_fit_options fit;
+    first_step_begin();
     catch_signals();
     const async_role role = async_role_of(s);
     int code = async_check(s);
@@ -567,7 +591,8 @@ int run_train(const settings *s)
         async_quieten(&r.own);
     if (role == FOLLOWER)
         return async_follow(&r.own, stop_signal);
-    code = set_up(&r, &fit);
+    code = start_compile_processes(s, &r.processes);
+    NEXT(code, set_up(&r, &fit));
     NEXT(code, train(&r, &fit));
     clt_folder_lock_release(r.lock);
     const int written = metrics_close(r.metrics);

@@ -12,6 +12,7 @@
 #include "datasets/data.h"
 #include "job/global_batch.h"
 #include "job/last_step.h"
+#include "job/measure_later.h"
 #include "job/sample_weights.h"
 #include "job/policies.h"
 #include "job/validation.h"
@@ -28,7 +29,7 @@ static const double COMM_TIMEOUT = 60;
 /* Steps between comparisons of replicas. */
 enum { CHECK_EVERY = 100 };
 
-/* Default of --tune: seconds for measuring kernels of new shapes before step 1. */
+/* Default of --tune: seconds for measuring kernels of new shapes before step 1 of a long run. */
 static const double TUNE_SECONDS = 10;
 
 int check_variants(const settings *s)
@@ -489,6 +490,7 @@ int job_trainer(job *j, const settings *s, int code)
     code = ranks_agree(&j->ranks, code);
     if (!code) {
         ranks_stage("the trainer to be made, its kernels measured and compiled");
+        measure_before_long_runs(j, s);
         clt_status status = j->replicas.total
                                 ? replicas_trainers(j)
                                 : clt_trainer_create(j->graph, j->store, &j->options, &j->trainer);
@@ -517,7 +519,10 @@ int job_close(job *j, int code)
     if (j->trainer && ends_well && !j->replicas.total)
         clt_trainer_finish(j->trainer);
     replicas_close(j, ends_well);
+    const int64_t samples = j->measure_later ? clt_trainer_run_samples(j->trainer) : 0;
     clt_trainer_destroy(j->trainer);
+    if (!code && j->measure_later)
+        measure_later(j, samples);
     clt_store_destroy(j->store);
     clt_graph_destroy(j->graph);
     clt_devices_close(j->devices, j->n_devices);

@@ -60,6 +60,8 @@ typedef struct job {
     clt_prediction prediction;
     double *weights;
     int64_t bucket_bytes; /* of the store; 0 for the library's default */
+    double run_began;     /* see measure_later_begin */
+    double measure_later; /* seconds for measuring kernels after the run; 0: none */
     struct {
         clt_split_change *list; /* changes of --replay; their weights are in `numbers` */
         double *numbers;

@@ -280,11 +280,25 @@ static uint64_t hash_value(const option_row *row, const void *place)
 
 void settings_compared(const settings *s, uint64_t hashes[COMPARED])
 {
-    static const char *const
-        free_ones[] = {"data",        "devices",      "cache-dir",     "heartbeat", "metrics",
-                       "tensorboard", "profile",      "checkpoint",    "variant",   "tune",
-                       "export",      "comm-timeout", "setup-timeout", "quiet",     "json",
-                       "parallel" /* ranks compare the text and name both meshes */};
+    static const char
+        *const free_ones[] = {"data",
+                              "devices",
+                              "cache-dir",
+                              "heartbeat",
+                              "metrics",
+                              "tensorboard",
+                              "profile",
+                              "checkpoint",
+                              "variant",
+                              "tune",
+                              "export",
+                              "comm-timeout",
+                              "setup-timeout",
+                              "quiet",
+                              "json",
+                              "first-step",
+                              "compile-processes",
+                              "parallel" /* ranks compare the text and name both meshes */};
     memset(hashes, 0, COMPARED * sizeof *hashes);
     for (int i = 0; i < option_row_count; i++)
         if (!ONE_OF(option_rows[i].name, free_ones))

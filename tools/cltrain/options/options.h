@@ -51,12 +51,12 @@ typedef struct settings {
     int64_t async, servers, holder, worker;
     int64_t batch, accumulate, virtual_shards, in_flight, zero, epochs, steps, seed, keep, blocks,
         warmup, stride, padding, dilation, groups, classes, check_every, seq_len, image_size,
-        resize, top, tokens, samples, top_k, per_node, patience;
+        resize, top, tokens, samples, top_k, per_node, patience, compile_processes;
     double lr, momentum, eps, alpha, lr_decay, initial_accumulator, adamw_lr, weight_decay,
         clip_norm, budget, comm_timeout, setup_timeout, temperature, top_p, min_delta;
     int no_guard, centered, drop_last, raw, ids, resume, quiet, json, explain, by_node, compare,
         predict, rebalance, staged, peer, share_context, recompute, help, mpi, oversubscribe,
-        resume_intact, greedy, averaged;
+        resume_intact, greedy, averaged, first_step;
     double lora_dropout;
     int merge_lora, adapter;
     int report, confusion;

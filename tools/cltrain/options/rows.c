@@ -296,11 +296,16 @@ const option_row option_rows[] = {
      "write the numbers of --metrics for TensorBoard too, to a new file in this folder"},
     {"profile", 0, TEXT, AT(profile), 0, FOR_TRAIN, "FILE",
      "write a Chrome trace of every kernel and transfer (chrome://tracing, ui.perfetto.dev)"},
+    {"first-step", 0, FLAG, AT(first_step), 0, FOR_TRAIN, NULL,
+     "print where the time until the end of the first step went"},
+    {"compile-processes", 0, WHOLE, AT(compile_processes), 0, FOR_TRAIN, "N",
+     "processes that compile kernels for devices that compile late (PoCL); 0: this one (as many as "
+     "cores, at most 8)"},
     {"heartbeat", 0, TEXT, AT(heartbeat), 0, FOR_TRAIN, "DIR",
      "keep a file rank-N that tells where rank N is, for cltrain-launch"},
     {"tune", 0, TEXT, AT(tune), 0, FOR_TRAIN | FOR_BENCH_STEPS | FOR_KERNELS, "off|SECONDS",
-     "most time for measuring kernels of new shapes before step 1 (10; bench gemm, conv and op: "
-     "off)",
+     "most time for measuring kernels of new shapes before step 1 (10 before long runs, else after "
+     "the run; bench: off)",
      .words = "off"},
     {"variant", 0, TEXT, AT(variant), 0, KERNELS, "OP=NAME,...",
      "kernel variants to use for operators where they accept the shape; see plan --explain"},
