@@ -10,6 +10,7 @@ sys.path.insert(0, sys.argv.pop(1))
 
 import assembly  # noqa: E402
 import cache  # noqa: E402
+import mix  # noqa: E402
 import targets  # noqa: E402
 
 REMARKS = """k.cl:2:1: remark: Function Name: prologue [-Rpass-analysis=kernel-resource-usage]
@@ -79,14 +80,23 @@ class Reading(unittest.TestCase):
     def test_amd(self):
         f = targets.read_amd(REMARKS, AMD, "gfx90a")["prologue"]
         self.assertEqual((f.registers, f.spills, f.scratch, f.local, f.waves, f.occupancy), (9, 8, 16, 1024, 4, 0.5))
-        self.assertEqual((f.inner.fma, f.inner.all, f.inner.narrow), (1, 6, "a loop"))
+        self.assertEqual((f.inner.loop.fma, f.inner.loop.all, f.inner.narrow), (1, 6, "a loop"))
 
     def test_nvidia(self):
         f = targets.read_nvidia(PTXAS, PTX, "sm_80", {"prologue": 256})["prologue"]
         self.assertEqual((f.registers, f.spills, f.scratch, f.local), (14, 16, 8, 2048))
         # The registers would allow 2048 warps; 64 warps are 8 groups of 8.
         self.assertEqual((f.occupancy, f.waves), (1, 16))
-        self.assertEqual((f.inner.fma, f.inner.all), (1, 5))
+        self.assertEqual((f.inner.loop.fma, f.inner.loop.all), (1, 5))
+
+    def test_amd_occupancy(self):
+        figures = targets.Figures()
+        figures.waves, figures.local = 4, 0
+        self.assertEqual(targets.amd_occupancy("gfx90a", figures, 64), 4 / 8)
+        # Three groups: three waves for four SIMDs, or six waves of 32 for two.
+        figures.local = 20 << 10
+        self.assertEqual(targets.amd_occupancy("gfx90a", figures, 64), 3 / 4 / 8)
+        self.assertEqual(targets.amd_occupancy("gfx1030", figures, 64), 6 / 2 / 16)
 
     def test_occupancy(self):
         figures = targets.Figures()
@@ -149,7 +159,7 @@ class Loads(unittest.TestCase):
         text = PTX.replace("\tadd.s32 \t%r8, %r8, 256;\n", "\tbra.uni \t$L__BB0_4;\n$L__BB0_5:\n").replace(
             "\tret;\n", "\tret;\n$L__BB0_4:\n\tfma.rn.f32 \t%f14, %f13, %f11, %f11;\n\tbra.uni \t$L__BB0_5;\n")
         inner = assembly.Inner(assembly.bodies(text, "nvidia")["prologue"], "nvidia")
-        self.assertEqual((inner.fma, inner.all, inner.narrow), (2, 7, "a loop"))
+        self.assertEqual((inner.loop.fma, inner.loop.all, inner.narrow), (2, 7, "a loop"))
 
     def test_an_inner_loop_is_found_in_another(self):
         text = PTX.replace("$L__BB0_2:\n", "$L__BB0_1:\n\tld.global.v4.f32 \t{%f1, %f2, %f3, %f4}, [%rd11];\n$L__BB0_2:\n").replace(
@@ -159,15 +169,15 @@ class Loads(unittest.TestCase):
         self.assertEqual(assembly.narrow(body, "nvidia"), "a loop")
         turned = text.replace("v4.f32 \t{%f1, %f2, %f3, %f4}", "f32 \t%f1").replace("f32 \t%f11", "v2.f32 \t{%f11, %f12}")
         self.assertIsNone(narrow(turned, "nvidia"))
-        self.assertEqual(assembly.Inner(body, "nvidia").fma, 1)
+        self.assertEqual(assembly.Inner(body, "nvidia").loop.fma, 1)
 
     def test_bytes(self):
         for line, count in (("global_load_dwordx3 v[0:2]", 12), ("flat_load_ubyte v0", 1), ("buffer_load_sshort v0", 2),
                             ("s_load_dwordx4 s[0:3]", 0), ("ds_read_b128 v[0:3]", 0)):  # fmt: skip
-            self.assertEqual(assembly.loaded(line, "amd"), count, line)
+            self.assertEqual(mix.loaded(line, "amd"), count, line)
         for line, count in (("ld.global.v4.u8 {%rs1}", 4), ("@%p1 ld.global.nc.v2.f64 {%fd1}", 16),
                             ("ld.shared.v4.f32 {%f1}", 0), ("ld.param.u64 %rd1", 0)):  # fmt: skip
-            self.assertEqual(assembly.loaded(line, "nvidia"), count, line)
+            self.assertEqual(mix.loaded(line, "nvidia"), count, line)
 
 
 class Cached(unittest.TestCase):

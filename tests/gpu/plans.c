@@ -122,11 +122,15 @@ void plan_graph(clt_graph *graph, const clt_caps *caps, clt_plan_mode mode, int6
     OK(clt_graph_status(graph));
     OK(clt_buckets_create(graph, &sizes, &buckets));
     OK(clt_plan_create(graph, &buckets, caps, NULL, &options, &plan));
-    print_plan(plan, graph, &buckets);
-    if (!asked)
+    if (counted)
+        print_counts(plan);
+    else
+        print_plan(plan, graph, &buckets);
+    if (!asked && !counted)
         plan_others(plan, graph, &buckets);
     clt_plan_destroy(plan);
-    for (int small = 0; small < 2; small++) { /* values of one image have the layout PLAIN */
+    for (int small = 0; small < 2 && !counted;
+         small++) { /* values of one image have the layout PLAIN */
         options.max_batch = small ? 1 : batch;
         OK(clt_plan_create(graph, &buckets, &cpu, NULL, &options, &plan));
         covered_on_cpu(plan, caps);

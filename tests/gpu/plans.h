@@ -19,12 +19,19 @@ extern bool with_tiles;   /* more shapes, and a tuner's tiles */
 extern clt_dtype kept_in; /* storage type of layers' values */
 extern const char *asked; /* OP=NAME,...: variants instead of a plan's own choice */
 
+extern const char *counted; /* not NULL: plans print counts, and this is their model's name */
+
 /* Ends the program. `what` failed for the reason of the last error. */
 void stop(const char *what);
 
 /* Prints a kernel with work-groups of `items` work-items. role: chosen or fallback (launches.c). */
 void print_line(const char *file, const char *options, const char *kernel, int64_t items,
                 const char *role);
+
+/* Prints a line for each launch of the plan, for its largest batch: file, build options, kernel,
+ * model, number of the node, operator, shapes, work-items, work-items of a group, floating-point
+ * operations of the node, bytes of the launch's buffers. */
+void print_counts(const clt_plan *plan);
 
 /* Plans a graph and destroys it. Also plans the tiles that a tuner would try, and the variants that
  * the plan's choices hide. */

@@ -1,12 +1,8 @@
 """Finds loops and instructions in amdgcn assembly and PTX."""
 import re
 
-AMD_FMA = re.compile(r"v_(pk_)?(fma|fmac|mac|mad)(_legacy)?_f32")
-PTX_FMA = re.compile(r"fma\.rn(\.ftz)?\.f32")
-AMD_MATRIX = re.compile(r"v_(mfma|wmma)_f32_16x16x16_?b?f16")
-PTX_MATRIX = re.compile(r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.b?f16")
-AMD_LOAD = re.compile(r"(?:global|flat|buffer)_load_(?:dwordx([234])|(dword)|[su](byte|short)|(short))")
-PTX_LOAD = re.compile(r"ld(?:\.volatile)?\.global(?:\.nc)?(?:\.v([24]))?\.[busf](8|16|32|64)")
+from mix import Mix, loaded
+
 WIDE = 8 # least bytes per work-item of a vector load
 
 
@@ -28,16 +24,6 @@ def bodies(text, vendor):
         elif name:
             found[name].append(line.strip())
     return found
-
-
-def instruction(line, vendor):
-    """Returns the instruction of a line, or None."""
-    if vendor == "amd":
-        match = re.match(r"((v|s|ds|global|flat|buffer|scratch|exp)_\w+)", line)
-        return match and match.group(1)
-    if not line.endswith(";") or line.startswith((".", "//")):
-        return None
-    return re.sub(r"^@!?%\w+\s+", "", line)
 
 
 def flow(lines):
@@ -118,20 +104,6 @@ def loops(lines):
     return [[i for n in sorted(body) for i in range(parts[n][0], parts[n][1] + 1)] for body in found.values()]
 
 
-def loaded(line, vendor):
-    """Returns the bytes that the line loads from global memory for a work-item; 0: it is no such
-    load."""
-    if vendor == "amd":
-        match = AMD_LOAD.match(line)
-        if not match:
-            return 0
-        if match.group(1) or match.group(2):
-            return 4 * int(match.group(1) or 1)
-        return 1 if match.group(3) == "byte" else 2
-    match = PTX_LOAD.search(line)
-    return int(match.group(1) or 1) * int(match.group(2)) // 8 if match else 0
-
-
 def narrow(lines, vendor):
     """Returns the place at which most bytes are loaded by loads that are no vectors: "a loop",
     "outside of loops" or None. A load counts in the innermost loop around it. If a loop loads, code
@@ -151,29 +123,28 @@ def narrow(lines, vendor):
 
 
 class Inner:
-    """The innermost loop with most FMAs, the smallest loop with most instructions of matrix units, and the place with
-    narrow loads."""
+    """What a kernel's instructions do: `kernel` counts all of them, `loop` those of the innermost
+    loop with most products, `reading` those of the innermost loop that loads most bytes (None: no
+    loop has any). matrix, beside: instructions of matrix units, and the others, of the smallest loop
+    with most of them. `narrow` is the place with narrow loads."""
 
     def __init__(self, lines, vendor):
-        fma = AMD_FMA if vendor == "amd" else PTX_FMA
-        matrix = AMD_MATRIX if vendor == "amd" else PTX_MATRIX
-        self.fma = self.all = self.matrix = self.beside = 0
+        self.matrix = self.beside = 0
         self.narrow = narrow(lines, vendor)
+        self.kernel, self.loop, self.reading = Mix(lines, vendor), None, None
         every = [set(loop) for loop in loops(lines)]
         for loop in every:
-            words = [w for w in (instruction(lines[i], vendor) for i in loop) if w]
-            products = sum(bool(matrix.match(w)) for w in words)
-            if products and (-products, len(words) - products) < (-self.matrix, self.beside):
-                self.matrix, self.beside = products, len(words) - products
+            mix = Mix([lines[i] for i in sorted(loop)], vendor)
+            if mix.matrix and (-mix.matrix, mix.all - mix.matrix) < (-self.matrix, self.beside):
+                self.matrix, self.beside = mix.matrix, mix.all - mix.matrix
         for loop in every:
             if any(other < loop for other in every):
                 continue
-            words = [w for w in (instruction(lines[i], vendor) for i in sorted(loop)) if w]
-            # A packed instruction counts as two.
-            packed = sum(w.startswith("v_pk_fma") for w in words)
-            count = sum(bool(fma.match(w)) for w in words) + packed
-            if count > self.fma:
-                self.fma, self.all = count, len(words) + packed
+            mix = Mix([lines[i] for i in sorted(loop)], vendor)
+            if mix.load_bytes > (self.reading.load_bytes if self.reading else 0):
+                self.reading = mix
+            if mix.flops() > (self.loop.flops() if self.loop else 0):
+                self.loop = mix
 
     def share(self):
-        return self.fma / self.all if self.all else None
+        return self.loop.share() if self.loop else None

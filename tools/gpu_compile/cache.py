@@ -8,6 +8,7 @@ import re
 import tempfile
 
 from assembly import Inner
+from mix import Mix
 from targets import Figures
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -40,6 +41,13 @@ def libraries(program):
     return [path for name in names for path in root.glob(f"lib/*-linux-gnu/{name}.so*")] if root else []
 
 
+def made(kind, members):
+    """Returns an object of this class with these members."""
+    thing = kind.__new__(kind)
+    thing.__dict__.update(members)
+    return thing
+
+
 class Cache:
     """The cache of one run. Another version of a compiler has another size or name."""
 
@@ -52,7 +60,7 @@ class Cache:
         paths = [pathlib.Path(p) for p in programs if p]
         paths += [path for p in paths for path in libraries(p)]
         self.basis = sorted({(p.name, p.stat().st_size) for p in paths if p.is_file()})
-        self.basis += [(HERE / name).read_text() for name in ("targets.py", "assembly.py", "cache.py")]
+        self.basis += [(HERE / name).read_text() for name in ("targets.py", "assembly.py", "mix.py", "cache.py")]
 
     def path(self, target, file, options, sizes):
         seen = {}
@@ -74,20 +82,21 @@ class Cache:
             inner = values.pop("inner")
             figures.__dict__.update(values)
             if inner is not None:
-                figures.inner = Inner.__new__(Inner)
-                figures.inner.__dict__.update(inner)
+                for name in ("kernel", "loop", "reading"):
+                    inner[name] = inner[name] and made(Mix, inner[name])
+                figures.inner = made(Inner, inner)
         return found
 
     def store(self, path, figures):
         """Writes all figures or none, because several runs may write at once."""
         values = {}
         for kernel, f in figures.items():
-            values[kernel] = dict(vars(f), inner=vars(f.inner) if f.inner else None)
+            values[kernel] = dict(vars(f))
             values[kernel].pop("said", None)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=self.folder, delete=False) as file:
-                json.dump(values, file)
+                json.dump(values, file, default=vars)
             os.replace(file.name, path)
         except OSError:
             pass  # the next run compiles again

@@ -2,6 +2,7 @@
 import glob
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import zipfile
 PACKAGES = ["clang-16", "libllvm16", "libclang-cpp16", "libclang-common-16-dev", "rocm-device-libs", "libclc-16",
             "libclc-16-dev", "intel-opencl-icd", "libigdgmm12", "libigc1", "libigdfcl1", "libopencl-clang14",
             "libllvmspirvlib14", "libllvm14", "libclang-cpp14", "libz3-4", "libedit2", "libxml2"]  # fmt: skip
-WHEEL = "nvidia-cuda-nvcc"
+WHEEL = "nvidia-cuda-nvcc==13.5.37"  # tests/gpu/table has the figures of this version
 
 
 def say(text):
@@ -86,7 +87,8 @@ class Compilers:
         bitcode = first(*(r / "usr/lib/*/amdgcn/bitcode/opencl.bc" for r in roots))
         self.amd = bitcode and os.path.dirname(bitcode)
         self.libclc = first(*(r / "usr/lib/clc/nvptx64--nvidiacl.bc" for r in roots))
-        self.ptxas = shutil.which("ptxas") or first(own.parent / "nvidia/nvidia/*/bin/ptxas")
+        # The fetched one goes first, because the tables are of its version.
+        self.ptxas = first(own.parent / "nvidia/nvidia/*/bin/ptxas") or shutil.which("ptxas")
         self.ocloc = shutil.which("ocloc") or first(own / "usr/bin/ocloc")
         libraries = [str(own / "usr/lib/llvm-16/lib"), *glob.glob(str(own / "usr/lib/*-linux-gnu"))]
         libraries += [p for p in [os.environ.get("LD_LIBRARY_PATH")] if p]
@@ -98,3 +100,13 @@ class Compilers:
                  "nvidia": {"clang-16": self.clang, "libclc-16": self.libclc, "ptxas": self.ptxas},
                  "intel": {"ocloc": self.ocloc}}[vendor]  # fmt: skip
         return ", ".join(name for name, path in needs.items() if not path) or None
+
+    def version(self, vendor):
+        """Returns the names and versions of the compilers that a vendor's figures come from."""
+        programs = [self.clang, self.ptxas] if vendor == "nvidia" else [self.clang]
+        found = []
+        for program in programs:
+            said = subprocess.run([program, "--version"], capture_output=True, text=True, env=self.environment).stdout
+            match = re.search(r"clang version ([\d.]+)|, V([\d.]+)", said)
+            found.append(f"{os.path.basename(program)} {(match.group(1) or match.group(2)) if match else 'unknown'}")
+        return ", ".join(found)

@@ -9,12 +9,16 @@ import subprocess
 import sys
 
 import compilers as compilers_module
+import table
 from cache import Cache
+from kernels import kernel_class
 from targets import TARGETS, Failure, compile_kernels, suits
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXCEPTIONS = ROOT / "tools/gpu_compile/exceptions.txt"
+TABLE = ROOT / "tests/gpu/table"
 FOR_ALL = ("gfx906", "sm_80", "dg2")  # also compile kernels that no plan chooses by itself
+TABLE_TARGETS = ("gfx90a", "gfx940", "gfx1030", "sm_80", "sm_90")  # have a table in tests/gpu/table
 FMA_SHARE, FMA_WAVES, FMA_OCCUPANCY, MEMORY_OCCUPANCY = 0.7, 2, 0.25, 0.5
 WITHOUT_UNIT = ("intel",)
 
@@ -58,19 +62,6 @@ def kernels_of(root):
             for name in re.findall(r"\b(?:kernel|KERNEL)\s+(?:__attribute__\(\(.*?\)\)\)?\s*)?void\s+(\w+)\s*\(", path.read_text()):
                 found.add((str(path.relative_to(folder)), name))
     return found
-
-
-def kernel_class(file, kernel, chosen):
-    """Returns the kernel's class. fma, matrix and memory have floors. Kernels that run only if a GPU's own
-    variant declines must not spill."""
-    if not chosen and "/gpu/" not in file:
-        return "other"
-    if "_matrix.cl" in file:
-        return "matrix"
-    if file.endswith("/matrix_probe.cl"):
-        return "other"
-    product = kernel.startswith(("attention", "gemm", "conv2d", "matmul")) and not kernel.endswith(("delta", "sum"))
-    return "fma" if product else "memory"
 
 
 def problems(kind, figures):
@@ -181,6 +172,47 @@ class Report:
             print(f"BAD {line}")
 
 
+class Tables:
+    """The tables in the repository, and the figures of this run."""
+
+    def __init__(self, folder, compilers):
+        self.folder, self.compilers, self.rows = folder, compilers, {}
+
+    def path(self, target):
+        return self.folder / f"{target}.txt"
+
+    def add(self, target, file, kernel, options, figures):
+        if target in TABLE_TARGETS:
+            table.add(self.rows.setdefault(target, {}), table.key_of(file, kernel, options), figures)
+
+    def write(self):
+        for target, rows in self.rows.items():
+            table.write(self.path(target), target, self.compilers.version(TARGETS[target][0]), rows)
+            print(f"wrote {self.path(target)}: {len(rows)} lines")
+
+    def judge(self, report):
+        """Compares with the tables. Another version of a compiler has other figures."""
+        for target, rows in self.rows.items():
+            path = self.path(target)
+            if not path.is_file():
+                print(f"{target}: there is no table {path}: nothing to compare with")
+                continue
+            compiler, old = table.read(path)
+            version = self.compilers.version(TARGETS[target][0])
+            if compiler != version:
+                print(f"{target}: {path} is of {compiler}, and here is {version}: not compared")
+                continue
+            found, unknown = table.compare(old, rows)
+            for (kernel, file, options), why in found:
+                report.fail(target, f"{kernel} of {file} {options}",
+                            f"{why} (table/{path.name}). If this is the price of a gain: tools/gpu-compile BUILD --renew")  # fmt: skip
+            if unknown:
+                print(f"{target}: {len(rows) - len(unknown)} lines compared with {path.name}; new: "
+                      + ", ".join(sorted({kernel for kernel, _, _ in unknown})))  # fmt: skip
+            else:
+                print(f"{target}: {len(rows)} lines compared with {path.name}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--launches", required=True)
@@ -190,8 +222,12 @@ def main():
     parser.add_argument("--root", default=ROOT, type=pathlib.Path, help="the tree with clkernels/")
     parser.add_argument("--exceptions", default=EXCEPTIONS, type=pathlib.Path)
     parser.add_argument("--tiles", action="store_true", help="also the tiles that a tuner would try")
+    parser.add_argument("--table", default=TABLE, type=pathlib.Path, help="the folder of tables to compare with")
+    parser.add_argument("--renew", action="store_true", help="writes the tables instead")
     parser.add_argument("targets", nargs="*")
     given = parser.parse_args()
+    if given.renew and not given.targets:
+        given.targets = list(TABLE_TARGETS)
     unknown = [t for t in given.targets if t not in TARGETS]
     if unknown:
         print(f"gpu-compile: no target {unknown[0]}; there are {', '.join(TARGETS)}", file=sys.stderr)
@@ -213,6 +249,7 @@ def main():
         return 77
     cache = Cache(compilers, given.root)
     report = Report(given.exceptions, given.tiles)
+    tables = Tables(given.table, compilers)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         jobs = []
         for vendor in usable:
@@ -223,7 +260,8 @@ def main():
             for (file, options), kernels in every.items():
                 sizes = {kernel: items for kernel, (items, _) in kernels.items()}
                 chosen = any(chosen for _, chosen in kernels.values())
-                wanted = [t for t in targets if suits(t, options) and (chosen or t in FOR_ALL)]
+                own = "/gpu/" in file
+                wanted = [t for t in targets if suits(t, options) and (chosen or own or t in FOR_ALL)]
                 if not wanted:
                     continue
                 jobs.append((file, options, kernels, pool.submit(compile_kernels, compilers, cache, wanted, given.root, file, options, sizes)))
@@ -235,7 +273,13 @@ def main():
                 report.compiled |= {(file, kernel) for kernel in result}
                 for kernel, (_, chosen) in kernels.items():
                     report.add(target, file, options, kernel, result[kernel], chosen)
+                    if (chosen or "/gpu/" in file) and not given.tiles:
+                        tables.add(target, file, kernel, options, result[kernel])
     report.finish([t for t in given.targets or TARGETS if TARGETS[t][0] in usable])
+    if given.renew:
+        tables.write()
+    else:
+        tables.judge(report)
     report.close()
     cache.trim()
     print(f"{cache.misses} compiled, {cache.hits} known from earlier runs")

@@ -16,6 +16,8 @@ UNITS = {"MMA": ("sm_80", "sm_90"), "MFMA": ("gfx90a", "gfx940"), "WMMA": ("gfx1
 UNITS_ONLY = ("gfx940", "gfx1100")
 SHARED = {"sm_75": 64 << 10, "sm_80": 164 << 10, "sm_90": 228 << 10}
 GROUPS = {"sm_75": 16, "sm_80": 32, "sm_90": 32}
+LOCAL = 64 << 10  # bytes of local memory of AMD's compute units
+WAVES = {"gfx1030": (2, 32), "gfx1100": (2, 32)}  # SIMDs of a compute unit, work-items of a wave; others: 4, 64
 COMMON = ["-x", "cl", "-Wno-everything", "-Xclang", "-finclude-default-header", "-O3"]
 
 
@@ -94,6 +96,14 @@ def read_amd(said, assembly, target):
     return complete(figures, "registers", "spills", "scratch", "local", "waves", "inner")
 
 
+def amd_occupancy(target, figures, items):
+    """Returns the share of a compute unit's waves, as registers and local memory allow. The compiler
+    rounds up what local memory allows to one wave for each SIMD."""
+    simds, lanes = WAVES.get(target, (4, 64))
+    groups = LOCAL // figures.local if figures.local else 1 << 20
+    return min(figures.waves, groups * -(-items // lanes) / simds) / TARGETS[target][1]
+
+
 def amd_library(compilers, target):
     """Returns the options for AMD's library of functions. Debian 12 has none for gfx1100, so that kernels are linked with
     gfx1030's."""
@@ -104,13 +114,16 @@ def amd_library(compilers, target):
                             for word in ("-Xclang", "-mlink-builtin-bitcode", "-Xclang", f"{compilers.amd}/{name}.bc")]
 
 
-def compile_amd(compilers, target, source, options, folder):
+def compile_amd(compilers, target, source, options, folder, sizes):
     """Returns {kernel: figures} of a source file."""
     out = folder / "out.s"
     said = call([compilers.clang, *COMMON, *standard(options), "--target=amdgcn-amd-amdhsa", f"-mcpu={target}",
                  *amd_library(compilers, target), "-Rpass-analysis=kernel-resource-usage", *options, "-S",
                  source, "-o", out], compilers)  # fmt: skip
-    return read_amd(said, out.read_text(), target)
+    figures = read_amd(said, out.read_text(), target)
+    for name, f in figures.items():
+        f.occupancy = amd_occupancy(target, f, sizes.get(name, 64))
+    return figures
 
 
 def nvidia_occupancy(target, figures, items):
@@ -195,7 +208,7 @@ def compile_kernels(compilers, cache, targets, root, file, options, sizes):
                 continue
             try:
                 if vendor == "amd":
-                    figures = compile_amd(compilers, target, source, given, folder)
+                    figures = compile_amd(compilers, target, source, given, folder, sizes)
                 elif vendor == "nvidia":
                     ptx = ptx or compile_ptx(compilers, source, given, folder)
                     figures = compile_nvidia(compilers, target, ptx, folder, sizes)
