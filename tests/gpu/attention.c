@@ -48,4 +48,10 @@ void plan_attention(const clt_caps *caps)
         x[i] = clt_input(g, (const char *[]){"x0", "x1", "x2"}[i], CLT_F32, 4,
                          (int64_t[]){CLT_BATCH, i ? 2 : 4, 128, 64});
     plan_layer(g, clt_scaled_dot_product_attention(x[0], x[1], x[2], NULL), x, 3, caps);
+    /* One query of a decoder, for which CPUs have a variant. */
+    OK(clt_graph_create(&g));
+    for (int i = 0; i < 3; i++)
+        x[i] = clt_input(g, (const char *[]){"x0", "x1", "x2"}[i], CLT_F32, 4,
+                         (int64_t[]){CLT_BATCH, 4, i ? 128 : 1, 64});
+    plan_layer(g, clt_scaled_dot_product_attention(x[0], x[1], x[2], NULL), x, 3, caps);
 }
