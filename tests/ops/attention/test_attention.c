@@ -50,7 +50,10 @@ static void test_matrix_units(void **state)
                {.form = 2, .heads = 2, .is_causal = 1}),
     };
     (void)state;
-    for (int i = 0; i < (clt_test_oclgrind() ? 1 : 3); i++)
+    /* Oclgrind 21.10 crashes in its own check of uninitialised values while it runs these kernels. */
+    if (clt_test_oclgrind())
+        skip();
+    for (int i = 0; i < 3; i++)
         op_check_matrix(&attention_test, &cases[i], variants[cases[i].n_in == 1], 2, 0);
 }
 

@@ -224,7 +224,7 @@ static int on_tune(void *user)
     if (!r->measuring && !r->quiet) {
         printf("measuring kernels for new shapes%s (--tune SECONDS says how long, off leaves it "
                "out)\n",
-               r->job.measure_later ? ", for later runs" : "");
+               r->job.measure_later > 0 ? ", for later runs" : "");
         fflush(stdout);
     }
     r->measuring = 1;

@@ -519,9 +519,9 @@ int job_close(job *j, int code)
     if (j->trainer && ends_well && !j->replicas.total)
         clt_trainer_finish(j->trainer);
     replicas_close(j, ends_well);
-    const int64_t samples = j->measure_later ? clt_trainer_run_samples(j->trainer) : 0;
+    const int64_t samples = j->measure_later > 0 ? clt_trainer_run_samples(j->trainer) : 0;
     clt_trainer_destroy(j->trainer);
-    if (!code && j->measure_later)
+    if (!code && j->measure_later > 0)
         measure_later(j, samples);
     clt_store_destroy(j->store);
     clt_graph_destroy(j->graph);

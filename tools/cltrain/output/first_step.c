@@ -86,7 +86,7 @@ void first_step_compile(void *user, const char *device, int kernels, int done, i
     /* What is compiled for measurements counts as measuring. */
     if (done == 0 && !times.measures) {
         times.since[what] = now(CLOCK_MONOTONIC);
-    } else if (done == total && times.since[what]) {
+    } else if (done == total && times.since[what] > 0) {
         const double seconds = now(CLOCK_MONOTONIC) - times.since[what];
         times.seconds[what] += seconds;
         times.inner += seconds;
@@ -102,7 +102,7 @@ void first_step_measures(void)
     times.since[PROGRAMS] = times.since[KERNELS] = 0;
     times.measures = 1;
     times.last_measure = now(CLOCK_MONOTONIC);
-    if (!times.first_measure)
+    if (times.first_measure <= 0)
         times.first_measure = times.last_measure;
     pthread_mutex_unlock(&times.lock);
 }
@@ -120,7 +120,7 @@ void first_step_print(clt_device *const *devices, int n_devices, int processes)
     printf("first step ended after %.2f s:", times.last - times.begun);
     for (int i = 0; i < times.n_stages; i++)
         printf(" %s %.2f,", times.stages[i].name, times.stages[i].seconds);
-    if (times.first_measure)
+    if (times.first_measure > 0)
         printf(" of these measuring %.2f,", times.last_measure - times.first_measure);
     printf(" %d programs %.2f, first launches of %d kernels %.2f", programs,
            times.seconds[PROGRAMS], kernels, times.seconds[KERNELS]);
