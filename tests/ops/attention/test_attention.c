@@ -50,7 +50,8 @@ static void test_matrix_units(void **state)
                {.form = 2, .heads = 2, .is_causal = 1}),
     };
     (void)state;
-    /* Oclgrind 21.10 crashes in its own check of uninitialised values while it runs these kernels. */
+    /* Oclgrind 21.10 crashes in its own check of uninitialised values while it runs these kernels.
+     */
     if (clt_test_oclgrind())
         skip();
     for (int i = 0; i < 3; i++)
