@@ -312,7 +312,7 @@ static clt_status call_back(const clt_comm *comm, clt_comm_side *side, cl_event 
 
 /* --- whether the driver gives a buffer's memory to functions ---------------------------------- */
 
-enum { PROBED = 1024 };
+enum { PROBED = 64 };
 
 typedef struct probe {
     int *seen; /* number of elements that were as expected */

@@ -179,7 +179,7 @@ class Plan(CommandTest):
         preload = ":".join(filter(None, (latin, os.environ.get("LD_PRELOAD"))))
         done = self.run_command("devices", "--json", env=dict(os.environ, LD_PRELOAD=preload))
         for device in json.loads(done.stdout)["devices"]:
-            self.assertEqual(device["driver"], "Caf? 1.5")
+            self.assertEqual(device["driver"], "Caf\\xe9 1.5")
 
     def test_plan(self):
         before = tree(self.folder)

@@ -78,15 +78,19 @@ static void test_matrix_units(void **state)
     static const char variants[] = "conv2d=matrix_units,conv2d_data_grad=matrix_units,"
                                    "conv2d_weight_grad=matrix_units";
     (void)state;
+    /* Oclgrind 21.10 crashes in its own check of uninitialised values while it runs these kernels.
+     */
+    if (clt_test_oclgrind())
+        skip();
     conv_text text;
-    for (int i = 0; i < (clt_test_oclgrind() ? 1 : 4); i++) {
+    for (int i = 0; i < 4; i++) {
         op_case c = conv_case(&list[i], true, false, text);
         c.sharp = true;
         op_check_matrix(&conv_test, &c, variants, 3, 0);
     }
     op_case c = conv_case(&large, true, false, text);
     c.sharp = true;
-    for (int tile = 8; !clt_test_oclgrind() && tile <= 11; tile += 3)
+    for (int tile = 8; tile <= 11; tile += 3)
         op_check_matrix(&conv_test, &c, variants, 3, tile);
 }
 

@@ -295,7 +295,11 @@ static void test_matrix_units(void **state)
 {
     static const int64_t sizes[][3] = {{19, 72, 40}, {5, 35, 21}};
     (void)state;
-    for (int i = clt_test_oclgrind() ? 1 : 0; i < 2; i++) {
+    /* Oclgrind 21.10 crashes in its own check of uninitialised values while it runs these kernels.
+     */
+    if (clt_test_oclgrind())
+        skip();
+    for (int i = 0; i < 2; i++) {
         const op_case c = {"matrix units",
                            3,
                            {{CLT_F32, 2, {CLT_BATCH, sizes[i][1]}, OP_RANDOM, true, NULL},

@@ -269,7 +269,11 @@ static void test_matrix_units(void **state)
 {
     static const int64_t sizes[][3] = {{40, 72, 48}, {37, 5, 67}};
     (void)state;
-    for (int i = 0; i < (clt_test_oclgrind() ? 1 : 8); i++) {
+    /* Oclgrind 21.10 crashes in its own check of uninitialised values while it runs these kernels.
+     */
+    if (clt_test_oclgrind())
+        skip();
+    for (int i = 0; i < 8; i++) {
         const trans t = {i & 1, i >> 1 & 1};
         const int64_t m = sizes[i / 4][0], n = sizes[i / 4][1], k = sizes[i / 4][2];
         const op_case c = {
@@ -292,10 +296,8 @@ static void test_matrix_units(void **state)
                            13,
                            .attr = &t,
                            .sharp = true};
-        if (clt_test_oclgrind() && i != 2)
-            continue;
         op_check_matrix(&test, &c, "matmul=gemm_matrix", 3, 0);
-        for (int tile = 2; !clt_test_oclgrind() && i == 1 && tile <= 8; tile += 6)
+        for (int tile = 2; i == 1 && tile <= 8; tile += 6)
             op_check_matrix(&test, &c, "matmul=gemm_matrix", 3, tile);
     }
 }
