@@ -335,7 +335,8 @@ bool clt_in_queue_gives_memory(const clt_comm_member *m)
     probe p = {.seen = &seen};
     for (int i = 0; i < PROBED; i++)
         from[i] = i;
-    p.memory = clCreateBuffer(m->context, CL_MEM_READ_WRITE, sizeof from, NULL, NULL);
+    p.memory = clCreateBuffer(m->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, sizeof from,
+                              NULL, NULL);
     if (!p.memory)
         return false;
     cl_mem buffer = p.memory;
