@@ -18,6 +18,7 @@ static void test_heads(void **state)
         HEADS("large heads, causal with a past", 1, 1, 1, 37, 90, 72, NULL,
               {.is_causal = 1, .past = 53}),
         HEADS("one row", 3, 2, 1, 1, 67, 20, NULL, {.form = 0}),
+        HEADS("one row of whole vectors", 2, 2, 1, 1, 67, 32, NULL, {.form = 0}),
         HEADS("one key", 3, 2, 1, 5, 1, 16, NULL, {.form = 0}),
         HEADS("heads smaller than vectors", 2, 2, 2, 9, 7, 3, NULL, {.is_causal = 1}),
     };
