@@ -360,8 +360,8 @@ static clt_status begin_parts(clt_comm *comm, clt_comm_side *side, int wait_coun
     int direct = 0;
     for (int k = 0; k < side->part_count; k++) {
         clt_comm_part *part = &side->parts[k];
-        /* Values that are sent are mapped: without it train.time read some before they were there.
-         */
+        /* Sends and receives are mapped: given the memory, train.time computes values that are not
+         * finite. The cause is not known. */
         part->direct = m->gives_memory && part->maps && direct < MOST_DIRECT &&
                        !clt_comm_is_exchange(part->op.kind);
         direct += part->direct;
