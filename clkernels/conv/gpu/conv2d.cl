@@ -28,45 +28,10 @@
 #ifdef TM
 #include "core/gpu/rectify.clh"
 #include "core/gpu/tile.clh"
+#include "conv/gpu/implicit.clh"
 
-#define CLT_SHAPE                                                                                  \
-    int B, int C, int H, int W, int O, int OH, int OW, int KH, int KW, int sy, int sx, int py,     \
-        int px, int dy_, int dx_, int groups
-
-#define OUTSIDE (-(1 << 29)) /* a row that no image has */
 #define A_SLOTS (TK * TM / THREADS)
 #define B_SLOTS (TK * TN / THREADS)
-
-/* How an index k becomes an entry of the table. */
-typedef struct k_steps {
-    int begin, end;             /* the slice of k */
-    int plane, row;             /* elements of a channel and of a row of the image in B */
-    int taps, kernel_width;     /* how many k a channel has, and a row of its taps */
-    int step_y, step_x;         /* rows and columns from tap to tap (PASS 2: pixel to pixel) */
-    int first_y, first_x;       /* the row and column of the first tap */
-    int weight, tap, tap_y, tap_x; /* of A: channel to channel, first tap, tap to tap */
-    int image, image_of_a, out_plane, out_width, first_image; /* PASS 2: sizes of x and dy */
-} k_steps;
-
-/* Returns where k lies: offset, row and column in the image, and the offset in A; -1 for no k. */
-static inline int4 entry(const k_steps *w, int k)
-{
-    if (k >= w->end)
-        return (int4)(0, OUTSIDE, 0, -1);
-#if PASS == 2
-    const int b = k / w->out_plane, q = k - b * w->out_plane;
-    const int oy = q / w->out_width, ox = q - oy * w->out_width;
-    const int y = w->first_y + oy * w->step_y, x = w->first_x + ox * w->step_x;
-    const int image = b - w->first_image;
-    return (int4)(image * w->image + y * w->row + x, y, x, image * w->image_of_a + q);
-#else
-    const int c = k / w->taps, r = k - c * w->taps;
-    const int i = r / w->kernel_width, j = r - i * w->kernel_width;
-    const int y = w->first_y + i * w->step_y, x = w->first_x + j * w->step_x;
-    return (int4)(c * w->plane + y * w->row + x, y, x,
-                  c * w->weight + w->tap + i * w->tap_y + j * w->tap_x);
-#endif
-}
 
 /* The offset, row and column in the image that belong to the columns n of B that a work-item loads:
  * one pixel, or with PASS 2 a channel and tap for each slot. */
@@ -172,9 +137,6 @@ static inline void product(float4 (*acc)[NQ], local float *as, local float *bs, 
     }
 }
 
-/* How many k a slice has: a multiple of TK. */
-#define SHARE(K) (((K) + slices * TK - 1) / (slices * TK) * TK)
-
 #define PANELS                                                                                     \
     local float as[2 * TK * LDM] __attribute__((aligned(16)));                                     \
     local float bs[2 * TK * LDN] __attribute__((aligned(16)));                                     \
@@ -251,20 +213,6 @@ conv2d(global const float *x, long x_offset, global const float *w, long w_offse
 }
 
 #elif PASS == 1
-
-/* Returns (first, step, count) of the taps that meet the pixels whose position plus padding has the
- * remainder of `rest` modulo the stride: the first tap, the distance from tap to tap, and their
- * number. */
-static inline int4 meeting(int rest, int stride, int dilation, int size)
-{
-    int first = size, step = 1;
-    for (int t = min(size, stride) - 1; t >= 0; t--)
-        if ((rest - t * dilation) % stride == 0)
-            first = t;
-    while (step < size && step * dilation % stride)
-        step++;
-    return (int4)(first, step, (size - first + step - 1) / step, 0);
-}
 
 kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void
 conv2d_data_grad(global const float *dy, long dy_offset, global const float *w, long w_offset,

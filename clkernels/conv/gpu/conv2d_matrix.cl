@@ -14,44 +14,10 @@
  */
 #include "core/gpu/matrix_tile.clh"
 #include "core/gpu/rectify.clh"
+#include "conv/gpu/implicit.clh"
 
-#define CLT_SHAPE                                                                                  \
-    int B, int C, int H, int W, int O, int OH, int OW, int KH, int KW, int sy, int sx, int py,     \
-        int px, int dy_, int dx_, int groups
-
-#define OUTSIDE (-(1 << 29)) /* a row that no image has */
 #define SLOTS(T) ((TK * T / 8 + THREADS - 1) / THREADS)
 #define EXACT_SLOTS(T) (TK * T / 8 % THREADS == 0)
-
-/* Where index k lies: offset, row and column in the image, and the offset in A; -1 for no k. */
-typedef struct k_steps {
-    int begin, end;             /* the slice of k */
-    int plane, row;             /* elements of a channel and of a row of the image in B */
-    int taps, kernel_width;     /* how many k a channel has, and a row of its taps */
-    int step_y, step_x;         /* rows and columns from tap to tap (PASS 2: pixel to pixel) */
-    int first_y, first_x;       /* the row and column of the first tap */
-    int weight, tap, tap_y, tap_x; /* of A: channel to channel, first tap, tap to tap */
-    int image, image_of_a, out_plane, out_width, first_image; /* PASS 2: sizes of x and dy */
-} k_steps;
-
-UNIT_INLINE int4 entry(const k_steps *w, int k)
-{
-    if (k >= w->end)
-        return (int4)(0, OUTSIDE, 0, -1);
-#if PASS == 2
-    const int b = k / w->out_plane, q = k - b * w->out_plane;
-    const int oy = q / w->out_width, ox = q - oy * w->out_width;
-    const int y = w->first_y + oy * w->step_y, x = w->first_x + ox * w->step_x;
-    const int image = b - w->first_image;
-    return (int4)(image * w->image + y * w->row + x, y, x, image * w->image_of_a + q);
-#else
-    const int c = k / w->taps, r = k - c * w->taps;
-    const int i = r / w->kernel_width, j = r - i * w->kernel_width;
-    const int y = w->first_y + i * w->step_y, x = w->first_x + j * w->step_x;
-    return (int4)(c * w->plane + y * w->row + x, y, x,
-                  c * w->weight + w->tap + i * w->tap_y + j * w->tap_x);
-#endif
-}
 
 /* The offset, row and column in the image that belong to the columns n of B that a work-item loads:
  * one pixel, or with PASS 2 a channel and tap for each slot. */
@@ -178,9 +144,6 @@ UNIT_INLINE void product(unit_c (*acc)[WIDE], local ushort *as, local ushort *bs
     }
 }
 
-/* How many k a slice has: a multiple of TK. */
-#define SHARE(K) (((K) + slices * TK - 1) / (slices * TK) * TK)
-
 #define PANELS                                                                                     \
     local ushort as[2 * TM * LDK] __attribute__((aligned(16)));                                    \
     local ushort bs[2 * TN * LDK] __attribute__((aligned(16)));                                    \
@@ -245,20 +208,6 @@ conv2d_matrix(global const STORED(X_T) * x, long x_offset, global const STORED(W
 }
 
 #elif PASS == 1
-
-/* Returns (first, step, count) of the taps that meet the pixels whose position plus padding has the
- * remainder of `rest` modulo the stride: the first tap, the distance from tap to tap, and their
- * number. */
-UNIT_INLINE int4 meeting(int rest, int stride, int dilation, int size)
-{
-    int first = size, step = 1;
-    for (int t = min(size, stride) - 1; t >= 0; t--)
-        if ((rest - t * dilation) % stride == 0)
-            first = t;
-    while (step < size && step * dilation % stride)
-        step++;
-    return (int4)(first, step, (size - first + step - 1) / step, 0);
-}
 
 kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void
 conv2d_data_grad_matrix(global const STORED(X_T) * dy, long dy_offset, global const STORED(W_T) * w,

@@ -54,8 +54,8 @@ void clt_probe_width(clt_device *device)
 {
     if (!(device->quirks & CLT_QUIRK_HOST_WIDTH) || !clt_caps_is_cpu(&device->caps))
         return;
-    /* Without this setting PoCL compiles for the host, and the reported width is right. */
-    if (!getenv("POCL_LLVM_CPU_NAME"))
+    /* Without these settings PoCL compiles for the host, and the reported width is right. */
+    if (!getenv("POCL_LLVM_CPU_NAME") && !getenv("POCL_KERNELLIB_NAME"))
         return;
     cl_program program;
     if (clt_program_build(device, "width probe", width_text, "", &program) != CLT_OK)

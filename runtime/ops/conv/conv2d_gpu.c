@@ -155,6 +155,15 @@ void clt_conv2d_data_grad_gpu(const clt_node *node, const clt_target *target, cl
         clt_conv2d_sum(program, &s, s.channels, plane, block, c.slices, -1, &nothing);
 }
 
+int64_t clt_conv2d_least_slices(const clt_conv2d_shape *s, int64_t batch, int64_t slices)
+{
+    const int64_t x = (int64_t)s->channels * s->height * s->width;
+    const int64_t y = (int64_t)s->out_channels * s->out_height * s->out_width;
+    while ((batch / slices + 2) * (x > y ? x : y) > INT_MAX && slices < batch)
+        slices *= 2;
+    return slices;
+}
+
 clt_conv2d_slices clt_conv2d_slices_begin(const clt_node *node, int64_t slices,
                                           clt_program *program)
 {
@@ -191,11 +200,7 @@ void clt_conv2d_weight_grad_gpu(const clt_node *node, const clt_target *target,
     const int64_t batch = clt_conv2d_batch(&s, target);
     const clt_conv2d_product z = clt_conv2d_product_of(node, &s, batch);
     clt_gpu_choice c = clt_gpu_choose(z.m, z.n, z.k, s.groups, true, target);
-    /* Offsets within a slice must fit an int. */
-    const int64_t x = (int64_t)s.channels * s.height * s.width;
-    const int64_t y = (int64_t)s.out_channels * s.out_height * s.out_width;
-    while ((batch / c.slices + 2) * (x > y ? x : y) > INT_MAX && c.slices < batch)
-        c.slices *= 2;
+    c.slices = clt_conv2d_least_slices(&s, batch, c.slices);
     const clt_conv2d_slices sums = clt_conv2d_slices_begin(node, c.slices, program);
     begin(program, "conv2d_weight_grad", &c.tile, 2, (z.n - attr->bias) % 4 ? 1 : 4);
     CLT_ARGS(program, CLT_IN(0), CLT_IN(1));

@@ -64,6 +64,9 @@ typedef struct clt_conv2d_slices {
     int block; /* -1: one slice */
 } clt_conv2d_slices;
 
+/* Returns `slices`, doubled until offsets of images within a slice fit an int. */
+int64_t clt_conv2d_least_slices(const clt_conv2d_shape *s, int64_t batch, int64_t slices);
+
 clt_conv2d_slices clt_conv2d_slices_begin(const clt_node *node, int64_t slices,
                                           clt_program *program);
 void clt_conv2d_slices_arg(const clt_conv2d_slices *s, clt_program *program);

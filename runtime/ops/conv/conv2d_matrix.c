@@ -1,6 +1,4 @@
 /* Launches of clkernels/conv/gpu/conv2d_matrix.cl. */
-#include <limits.h>
-
 #include "ops/conv/conv2d_gpu.h"
 #include "ops/core/matrix_unit.h"
 
@@ -125,11 +123,7 @@ void clt_conv2d_weight_grad_matrix(const clt_node *node, const clt_target *targe
     const int64_t batch = clt_conv2d_batch(&s, target);
     const clt_conv2d_product z = clt_conv2d_product_of(node, &s, batch);
     clt_matrix_choice c = clt_matrix_choose(z.m, z.n, z.k, s.groups, true, target);
-    /* Offsets within a slice must fit an int. */
-    const int64_t x = (int64_t)s.channels * s.height * s.width;
-    const int64_t y = (int64_t)s.out_channels * s.out_height * s.out_width;
-    while ((batch / c.slices + 2) * (x > y ? x : y) > INT_MAX && c.slices < batch)
-        c.slices *= 2;
+    c.slices = clt_conv2d_least_slices(&s, batch, c.slices);
     const clt_conv2d_slices sums = clt_conv2d_slices_begin(node, c.slices, program);
     begin(program, node, target, "conv2d_weight_grad_matrix", &c.tile, 2, node->in[1]->type.dtype,
           true);
