@@ -123,7 +123,7 @@ class Bench(CommandTest):
         self.assert_rows(found, [f"gemm 96x64x80 {trans}" for trans in ("NN", "NT", "TN")])
         self.assertRegex(found["other"], r"^OpenBLAS \d.* for \w")
         for row in found["rows"]:
-            self.assertGreater(row["other_flops_per_s"], 1e7)
+            self.assertGreater(row["other_flops_per_s"], 0)
             self.assertAlmostEqual(row["ratio"], row["flops_per_s"] / row["other_flops_per_s"],
                                    delta=1e-3 * row["ratio"])
         table = self.run_command(*(a for a in arguments if a != "--json"), "--trans", "TT").stdout
