@@ -51,9 +51,10 @@ typedef struct clt_comm_member {
     pthread_mutex_t staging_lock; /* guards the staging */
     clt_staging *staging;
     int staging_count, staging_room;
-    pthread_cond_t done; /* its thread waits here in complete, with the communicator's lock */
-    int64_t next;        /* sequence number of the next start */
-    int64_t oldest;      /* all requests before this one are completed */
+    pthread_cond_t done;  /* its thread waits here in complete, with the communicator's lock */
+    int64_t next;         /* sequence number of the next start */
+    _Atomic int64_t last; /* next - 1, for threads that do not hold the lock */
+    int64_t oldest;       /* all requests before this one are completed */
 } clt_comm_member;
 
 /* A range of elements of a buffer. */

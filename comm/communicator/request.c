@@ -202,7 +202,7 @@ static clt_status join_locked(clt_comm *comm, int device, int64_t sequence, cons
     r->sides[device].brought = true;
     if (r->sides[device].transport > r->transport)
         r->transport = r->sides[device].transport;
-    m->next++;
+    atomic_store(&m->last, m->next++);
     *joined = r;
     return CLT_OK;
 }

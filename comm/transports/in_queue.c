@@ -15,9 +15,10 @@
 #include "comm/ranks/flag.h"
 #include "device/core/cl.h"
 
-/* A device waits for the others about as long as waking one of its threads may take. A device that
- * must wait to the end sleeps in short naps after AWAKE_NS. */
-enum { PATIENCE_NS = 100000, AWAKE_NS = 2000000, NAP_NS = 20000 };
+/* A device waits for the others about as long as waking one of its threads may take. It waits for
+ * LAST_NS if the request is the last one that its thread has started: there is hardly other work. A
+ * device that must wait to the end sleeps in short naps after AWAKE_NS. */
+enum { PATIENCE_NS = 100000, LAST_NS = 1000000, AWAKE_NS = 2000000, NAP_NS = 20000 };
 
 /* Polls between two system calls. Virtual machines stop a processor that polls longer. */
 enum { LOOKS = 16 };
@@ -195,23 +196,29 @@ static clt_status check_transfers(const clt_comm_request *r)
     return CLT_OK;
 }
 
-/* The argument of a function in a queue. The driver replaces the buffers of direct parts, in their
- * order, by their memory. */
-enum { MOST_DIRECT = 8 };
-
+/* The argument of a function in a queue. The driver replaces `memory`, which is the buffer at
+ * first, by the buffer's memory. A function is given one buffer only: PoCL 3.1 sorts several and
+ * removes duplicates, so that it gives functions the memory of other buffers. */
 typedef struct visitor {
     clt_comm_side *side;
-    void *memory[MOST_DIRECT];
+    cl_mem mem; /* NULL: no part is direct */
+    void *memory;
 } visitor;
 
-/* Sets where the host reads and writes the direct parts. */
-static void take_memory(clt_comm_side *side, void *const *memory)
+/* Sets where the host reads and writes the direct parts of one buffer. Runs on the device's thread.
+ */
+static void CL_CALLBACK take_memory(void *args)
 {
-    for (int k = 0; k < side->part_count; k++) {
+    const visitor *v = args;
+    clt_comm_side *side = v->side;
+    char *host = v->memory;
+    /* This load makes everything visible that start wrote. Locks of the driver do not guarantee
+     * this. */
+    atomic_load(&side->sent);
+    for (int k = 0; v->mem && k < side->part_count; k++) {
         clt_comm_part *part = &side->parts[k];
-        if (!part->direct)
+        if (!part->direct || part->op.mem != v->mem)
             continue;
-        char *host = *memory++;
         part->host_in = part->in.count ? host + clt_comm_bytes_of(part, part->in.first) : NULL;
         part->host_out = part->out.count ? host + clt_comm_bytes_of(part, part->out.first) : NULL;
     }
@@ -235,15 +242,20 @@ static void announce(clt_comm_request *r, int device)
     pthread_cond_broadcast(&comm->done);
 }
 
+/* Whether the device's thread waits in complete, and has not started another request. Devices that
+ * are not separate may need the same core. */
+static bool is_last(const clt_comm_side *side, int64_t sequence)
+{
+    const clt_comm *comm = side->request->comm;
+    return comm->separate && atomic_load(&side->waits) &&
+           atomic_load(&comm->members[side->device].last) == sequence;
+}
+
 /* Runs on the device's thread. */
 static void CL_CALLBACK visit(void *args)
 {
-    const visitor *v = args;
-    clt_comm_side *side = v->side;
-    /* This load makes everything visible that start wrote. Locks of the driver do not guarantee
-     * this. */
-    atomic_load(&side->sent);
-    take_memory(side, v->memory);
+    clt_comm_side *side = ((const visitor *)args)->side;
+    take_memory(args);
     clt_comm_request *r = side->request;
     clt_comm *comm = r->comm;
     /* These are read now, because the side may later belong to another request. */
@@ -259,6 +271,8 @@ static void CL_CALLBACK visit(void *args)
             help_to_the_end(comm, sequence, device, timeout_ms);
         else
             help(comm, sequence, PATIENCE_NS);
+        if (!queued && is_last(side, sequence))
+            help(comm, sequence, LAST_NS);
         atomic_fetch_sub(&comm->helpers, 1);
         int expected = WAITS;
         if (!atomic_compare_exchange_strong(&side->guest, &expected, GONE))
@@ -275,39 +289,17 @@ static void CL_CALLBACK visit(void *args)
     atomic_fetch_sub(&comm->visits, 1);
 }
 
-/* Enqueues a function that the driver gives the memory of `count` buffers, whose handles the
- * argument has at `memory`. */
+/* Enqueues a function that the driver gives the memory of a buffer, whose handle the argument has
+ * at `memory`. */
 static cl_int enqueue(cl_command_queue queue, void(CL_CALLBACK *function)(void *), void *argument,
-                      size_t size, void **memory, int count, cl_event *event)
+                      size_t size, void **memory, cl_uint waits, const cl_event *wait_list,
+                      cl_event *event)
 {
-    cl_mem buffers[MOST_DIRECT];
-    const void *places[MOST_DIRECT];
-    for (int i = 0; i < count; i++) {
-        buffers[i] = memory[i];
-        places[i] = &memory[i];
-    }
-    return clEnqueueNativeKernel(queue, function, argument, size, (cl_uint)count,
-                                 count ? buffers : NULL, count ? places : NULL, 0, NULL, event);
-}
-
-/* Enqueues the function that does the host's part behind a side's transfers. *event is complete
- * when the function has returned. */
-static clt_status call_back(const clt_comm *comm, clt_comm_side *side, cl_event *event)
-{
-    const clt_comm_member *m = &comm->members[side->device];
-    visitor v = {.side = side};
-    int count = 0;
-    for (int k = 0; k < side->part_count; k++)
-        if (side->parts[k].direct)
-            v.memory[count++] = side->parts[k].op.mem;
-    atomic_fetch_add(&side->sent, 1);
-    const cl_int error = enqueue(m->queue, visit, &v, sizeof v, v.memory, count, event);
-    if (error != CL_SUCCESS)
-        return clt_fail(CLT_OPENCL,
-                        "comm: a native kernel on device %d (%s) failed with OpenCL error %d",
-                        side->device, m->name, error);
-    clt_object_created(CLT_OBJECT_EVENT);
-    return CLT_OK;
+    cl_mem buffer = memory ? *memory : NULL;
+    const void *place = memory;
+    return clEnqueueNativeKernel(queue, function, argument, size, buffer ? 1 : 0,
+                                 buffer ? &buffer : NULL, buffer ? &place : NULL, waits, wait_list,
+                                 event);
 }
 
 /* --- whether the driver gives a buffer's memory to functions ---------------------------------- */
@@ -341,7 +333,7 @@ bool clt_in_queue_gives_memory(const clt_comm_member *m)
         return false;
     cl_mem buffer = p.memory;
     if (!clEnqueueWriteBuffer(m->queue, buffer, CL_TRUE, 0, sizeof from, from, 0, NULL, NULL) &&
-        !enqueue(m->queue, count_up, &p, sizeof p, &p.memory, 1, NULL) &&
+        !enqueue(m->queue, count_up, &p, sizeof p, &p.memory, 0, NULL, NULL) &&
         !clEnqueueReadBuffer(m->queue, buffer, CL_TRUE, 0, sizeof to, to, 0, NULL, NULL))
         for (int i = 0; i < PROBED; i++)
             right += to[i] == i + 1;
@@ -352,32 +344,73 @@ bool clt_in_queue_gives_memory(const clt_comm_member *m)
 
 /* --- a request -------------------------------------------------------------------------------- */
 
-/* Buffers that could be mapped need no command of their own: the function is given their memory. */
-static clt_status begin_parts(clt_comm *comm, clt_comm_side *side, int wait_count,
+/* Buffers that could be mapped are not: functions are given their memory. The memory of a
+ * sub-buffer is not probed. */
+static bool is_direct(const clt_comm_member *m, const clt_comm_part *part)
+{
+    cl_mem parent = NULL;
+    return m->gives_memory && part->maps &&
+           clGetMemObjectInfo(part->op.mem, CL_MEM_ASSOCIATED_MEMOBJECT, sizeof parent, &parent,
+                              NULL) == CL_SUCCESS &&
+           !parent;
+}
+
+/* Returns whether a direct part is the first one of its buffer. */
+static bool is_first(const clt_comm_side *side, int part)
+{
+    for (int k = 0; k < part; k++)
+        if (side->parts[k].direct && side->parts[k].op.mem == side->parts[part].op.mem)
+            return false;
+    return side->parts[part].direct;
+}
+
+/* Enqueues a function of the device's thread. The first command of a side waits for the caller's
+ * events, and clears `*waits`. */
+static clt_status call(const clt_comm *comm, clt_comm_side *side,
+                       void(CL_CALLBACK *function)(void *), cl_mem mem, cl_uint *waits,
+                       const cl_event *wait_list, cl_event *event)
+{
+    const clt_comm_member *m = &comm->members[side->device];
+    visitor v = {.side = side, .mem = mem, .memory = mem};
+    if (*waits && m->queue != m->compute)
+        CLT_TRY(clt_comm_check_call(comm, side->device, &side->parts[0], "flushing before",
+                                    clFlush(m->compute)));
+    atomic_fetch_add(&side->sent, 1);
+    const cl_int error = enqueue(m->queue, function, &v, sizeof v, mem ? &v.memory : NULL, *waits,
+                                 *waits ? wait_list : NULL, event);
+    *waits = 0;
+    if (error != CL_SUCCESS)
+        return clt_fail(CLT_OPENCL,
+                        "comm: a native kernel on device %d (%s) failed with OpenCL error %d",
+                        side->device, m->name, error);
+    return CLT_OK;
+}
+
+/* Enqueues the transfers, a function for each buffer, and the function that does the host's part,
+ * which is given the last buffer. */
+static clt_status begin_parts(clt_comm *comm, clt_comm_side *side, cl_uint waits,
                               const cl_event *wait_list)
 {
     const clt_comm_member *m = &comm->members[side->device];
-    int direct = 0;
+    cl_mem mem = NULL;
     for (int k = 0; k < side->part_count; k++) {
         clt_comm_part *part = &side->parts[k];
-        /* Sends and receives are mapped: given the memory, train.time computes values that are not
-         * finite. The cause is not known. */
-        part->direct = m->gives_memory && part->maps && direct < MOST_DIRECT &&
-                       !clt_comm_is_exchange(part->op.kind);
-        direct += part->direct;
+        part->direct = is_direct(m, part);
+        if (part->direct)
+            continue;
+        CLT_TRY(clt_comm_transfer_begin(comm, side->device, part, (int)waits, wait_list));
+        waits = 0;
     }
-    if (wait_count && side->parts[0].direct) {
-        CLT_TRY(clt_comm_check_call(comm, side->device, &side->parts[0], "flushing before",
-                                    clFlush(m->compute)));
-        CLT_TRY(clt_comm_check_call(
-            comm, side->device, &side->parts[0], "ordering",
-            clEnqueueMarkerWithWaitList(m->queue, (cl_uint)wait_count, wait_list, NULL)));
-        wait_count = 0;
+    for (int k = 0; k < side->part_count; k++) {
+        if (!is_first(side, k))
+            continue;
+        if (mem)
+            CLT_TRY(call(comm, side, take_memory, mem, &waits, wait_list, NULL));
+        mem = side->parts[k].op.mem;
     }
-    for (int k = 0; k < side->part_count; k++)
-        if (!side->parts[k].direct)
-            CLT_TRY(clt_comm_transfer_begin(comm, side->device, &side->parts[k], k ? 0 : wait_count,
-                                            k ? NULL : wait_list));
+    cl_event *event = &side->parts[side->part_count - 1].ready;
+    CLT_TRY(call(comm, side, visit, mem, &waits, wait_list, event));
+    clt_object_created(CLT_OBJECT_EVENT);
     return CLT_OK;
 }
 
@@ -390,8 +423,7 @@ static clt_status begin(clt_comm *comm, clt_comm_side *side, int wait_count,
     /* The function has the event. Nobody looks at the events of other transfers if nobody waits. */
     for (int k = 0; k <= last; k++)
         side->parts[k].silent = side->queued || k == last;
-    CLT_TRY(begin_parts(comm, side, wait_count, wait_list));
-    CLT_TRY(call_back(comm, side, &side->parts[last].ready));
+    CLT_TRY(begin_parts(comm, side, (cl_uint)wait_count, wait_list));
     return clt_comm_check_call(comm, side->device, &side->parts[0], "flushing", clFlush(m->queue));
 }
 

@@ -13,6 +13,7 @@ samples per second, the median of the shares of `independent`, their quarters, a
 
 import argparse
 import os
+import shlex
 import signal
 import statistics
 import struct
@@ -32,7 +33,8 @@ class Program:
         self.batch, self.beats = batch, os.path.join(folder, name)
         os.mkdir(self.beats)
         line = [options.cltrain, "train", "--model", options.model, "--data", options.data, "--devices", devices, "--batch",
-                str(batch), "--steps", "1000000000", "--tune", "off", "--quiet", "--heartbeat", self.beats]  # fmt: skip
+                str(batch), "--steps", "1000000000", "--tune", "off", "--quiet", "--heartbeat", self.beats,
+                *shlex.split(options.options)]  # fmt: skip
         if ranks:
             line = ["mpiexec", "-n", str(ranks), *line]
         self.line, self.core, self.child, self.pids = line, core, None, []
@@ -106,6 +108,7 @@ def main():
     parser.add_argument("--cltrain", required=True)
     parser.add_argument("--model", default="lenet")
     parser.add_argument("--data", default="fashion-mnist")
+    parser.add_argument("--options", default="", help="further options of cltrain train")
     parser.add_argument("--platform", default="pocl")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=60)
