@@ -307,7 +307,7 @@ static cl_int enqueue(cl_command_queue queue, void(CL_CALLBACK *function)(void *
 enum { PROBED = 64 };
 
 typedef struct probe {
-    int *seen; /* number of elements that were as expected */
+    atomic_int *seen; /* number of elements that were as expected */
     void *memory;
 } probe;
 
@@ -315,15 +315,18 @@ static void CL_CALLBACK count_up(void *args)
 {
     const probe *p = args;
     int *data = p->memory;
+    int seen = atomic_load(p->seen); /* see take_memory */
     for (int i = 0; data && i < PROBED; i++) {
-        *p->seen += data[i] == i;
+        seen += data[i] == i;
         data[i]++;
     }
+    atomic_store(p->seen, seen);
 }
 
 bool clt_in_queue_gives_memory(const clt_comm_member *m)
 {
-    int from[PROBED], to[PROBED], seen = 0, right = 0;
+    int from[PROBED], to[PROBED], right = 0;
+    atomic_int seen;
     probe p = {.seen = &seen};
     for (int i = 0; i < PROBED; i++)
         from[i] = i;
@@ -332,6 +335,7 @@ bool clt_in_queue_gives_memory(const clt_comm_member *m)
     if (!p.memory)
         return false;
     cl_mem buffer = p.memory;
+    atomic_store(&seen, 0);
     if (!clEnqueueWriteBuffer(m->queue, buffer, CL_TRUE, 0, sizeof from, from, 0, NULL, NULL) &&
         !enqueue(m->queue, count_up, &p, sizeof p, &p.memory, 0, NULL, NULL) &&
         !clEnqueueReadBuffer(m->queue, buffer, CL_TRUE, 0, sizeof to, to, 0, NULL, NULL))
@@ -339,7 +343,7 @@ bool clt_in_queue_gives_memory(const clt_comm_member *m)
             right += to[i] == i + 1;
     clFinish(m->queue);
     clReleaseMemObject(buffer);
-    return seen == PROBED && right == PROBED;
+    return atomic_load(&seen) == PROBED && right == PROBED;
 }
 
 /* --- a request -------------------------------------------------------------------------------- */
