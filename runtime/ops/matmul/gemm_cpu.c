@@ -5,7 +5,16 @@
 
 #include "ops/core/nn.h"
 
-enum { DEPTH = 400, LEAST_DEPTH = 16, MOST_DEPTH = 512, PANELS_WANTED = 2, MOST_PACKED_ROWS = 48 };
+/* DEPTH_PACKED: with 16 registers, for a transposed A. The copies of its rows then serve more
+ * columns. */
+enum {
+    DEPTH = 400,
+    DEPTH_PACKED = 256,
+    LEAST_DEPTH = 16,
+    MOST_DEPTH = 512,
+    PANELS_WANTED = 2,
+    MOST_PACKED_ROWS = 48
+};
 
 /* Tiles for 32 and for 16 registers, which hold the accumulators, a row's vectors of B and one
  * value of A. The last tiles are for results with few rows or columns: 8 accumulators hide the
@@ -30,11 +39,11 @@ static int64_t columns_of_depth(const clt_caps *caps, int64_t depth)
 
 /* The largest depth for which local memory suffices. One half must hold a few panels of B. The
  * other half must hold the rows of A, with a cache line of padding for each panel. */
-static int64_t depth_for(const clt_target *target)
+static int64_t depth_for(const clt_target *target, bool trans_a)
 {
     const int64_t of_b = PANELS_WANTED * 4 * (int64_t)target->caps->vector_width;
     const int64_t wanted = of_b > MOST_PACKED_ROWS + 16 ? of_b : MOST_PACKED_ROWS + 16;
-    int64_t depth = DEPTH;
+    int64_t depth = trans_a && target->caps->vector_registers < 32 ? DEPTH_PACKED : DEPTH;
     while (depth > LEAST_DEPTH && columns_of_depth(target->caps, depth) < wanted)
         depth /= 2;
     const int64_t most = columns_of_depth(target->caps, MOST_DEPTH) >= wanted ? MOST_DEPTH : depth;
@@ -46,7 +55,7 @@ bool clt_gemm_cpu_accepts(const clt_node *node, const clt_target *target, char *
     const clt_caps *caps = target->caps;
     if (!clt_accepts_cpu_vectors(node, target, why))
         return false;
-    if (columns_of_depth(caps, depth_for(target)) < 4 * caps->vector_width)
+    if (columns_of_depth(caps, depth_for(target, false)) < 4 * caps->vector_width)
         return clt_decline(why, "%lld bytes of local memory", (long long)caps->local_bytes);
     return true;
 }
@@ -71,6 +80,7 @@ bool clt_gemm_cpu_choices(const clt_node *node, const clt_target *target, int in
                                           "G=32",
                                           "KB=256",
                                           "KB=256,TILE=1",
+                                          "KB=400",
                                           "KB=512"};
     (void)node;
     (void)target;
@@ -161,7 +171,7 @@ static int panels_of_lines(int rows, const clt_caps *caps, int64_t depth)
 
 double clt_gemm_cpu_cost(const clt_gemm *gemm, const clt_target *target, int64_t slices)
 {
-    const clt_gemm_work work = work_of(gemm, target, slices, depth_for(target));
+    const clt_gemm_work work = work_of(gemm, target, slices, depth_for(target, gemm->trans_a));
     clt_gemm_tile tile;
     return divide(&work, target, &tile).cost;
 }
@@ -188,7 +198,7 @@ void clt_gemm_cpu_slices(const clt_gemm *gemm, const clt_target *target, int64_t
 {
     static const char *const kernels[2][2] = {{"gemm_nn", "gemm_nt"}, {"gemm_tn", "gemm_tt"}};
     const clt_epilogue none = {CLT_ACTIVATION_NONE, 0};
-    const int64_t most_depth = depth_for(target);
+    const int64_t most_depth = depth_for(target, gemm->trans_a);
     const clt_gemm_work work = work_of(gemm, target, slices, most_depth);
     clt_gemm_tile tile;
     const clt_gemm_division d = divide(&work, target, &tile);
