@@ -20,7 +20,9 @@
  *   It takes (TX + KX - 1) * TC + TC + 2 registers of LANES floats.
  *
  * kernel clt_batch_blocked_conv_data_grad_any: any stride and dilation
- *   Slower: gathers one column of TC channels of dx at a time. CTAIL [0]: ci % TC.
+ *   Slower: gathers two columns of TC channels of dx at a time. They read neighbouring columns of
+ *   g. Copies the weights of a few channels of g, because they lie far apart in w. CTAIL [0]: ci %
+ *   TC.
  */
 #include "core/batch_blocked/halves.clh"
 #include "core/one_kernel.clh"
@@ -104,6 +106,19 @@ INLINE void clt_scatter(global const STORED(IN0) * g, global const float *w, glo
     FOR_A(TC, PUT_ROW, 0, 0)
 }
 
+/* Prefetches the weights of channels k0 .. k1 - 1 of g. The channels lie far apart, so the
+ * processor does not fetch them by itself. */
+INLINE void clt_fetch_weights(global const float *w, int ci, int k0, int k1, const int tc)
+{
+    enum { LINE = 16 };
+    for (int k = k0; k < k1; k++) {
+        global const float *wk = w + k * ci * TAPS;
+        for (int i = 0; i < tc * TAPS; i += LINE)
+            PREFETCH(wk + i);
+        PREFETCH(wk + tc * TAPS - 1);
+    }
+}
+
 /* Computes all rows of a work-group for `tc` channels. */
 INLINE void clt_scatter_rows(global const STORED(IN0) * g, global const float *w, global float *dx, int ci,
                              int ih, int iw, int co, int oh, int ow, int first, int last,
@@ -121,6 +136,7 @@ INLINE void clt_scatter_rows(global const STORED(IN0) * g, global const float *w
     }
     for (int k0 = 0; k0 < co; k0 += K_BLOCK) {
         const int k1 = min(k0 + K_BLOCK, co);
+        clt_fetch_weights(w, ci, k1, min(k1 + K_BLOCK, co), tc);
         for (int iy = first; iy < last; iy++) {
             for (int x0 = 0; x0 + TX <= ow; x0 += TX)
                 clt_scatter(g, w, dx, ci, ih, iw, oh, ow, iy, x0, k0, k1, tc, TX);
@@ -155,33 +171,79 @@ KERNEL void clt_batch_blocked_conv_data_grad(global const STORED(IN0) * g, long 
 
 #if CLT_HAS(clt_batch_blocked_conv_data_grad_any)
 
-/* Computes one element of dx for `tc` channels. */
-INLINE void clt_data_grad_at(global const STORED(IN0) * g, global const float *w, global float *dx, int ci,
-                             int ih, int iw, int co, int oh, int ow, int iy, int ix, const int tc)
+/* Channels of g whose weights are copied together. */
+enum { COPIED = 2048 / (TAPS * TC) < 4 ? 4 : 2048 / (TAPS * TC) };
+
+/* Adds the products of channels k0 .. k1 - 1 of g to row iy of dx in columns ix and ix + SX, for
+ * `tc` channels. If k0 is 0, stores them. `copy` has the weights [TAPS][COPIED][TC] from channel k0
+ * on. */
+INLINE void clt_data_grad_pair(global const STORED(IN0) * g, private const float *copy,
+                               global float *dx, int ih, int iw, int oh, int ow, int iy, int ix,
+                               int k0, int k1, const int tc)
 {
-#define DECLARE_GRAD(c) vecf d##c = 0.0f;
+#define DECLARE_GRAD(c) vecf d##c = 0.0f, e##c = 0.0f;
     EACH_ROW(DECLARE_GRAD)
     for (int ky = 0; ky < KY; ky++) {
         const int y = iy + PY - ky * DY;
         if (y < 0 || y % SY || y / SY >= oh)
             continue;
         for (int kx = 0; kx < KX; kx++) {
-            const int x = ix + PX - kx * DX;
-            if (x < 0 || x % SX || x / SX >= ow)
+            const int from = ix + PX - kx * DX;
+            if (from % SX)
                 continue;
-            for (int k = 0; k < co; k++) {
-                const vecf v = LOAD_AS(IN0, g + ((k * oh + y / SY) * ow + x / SX) * LANES);
-#define ADD_GRAD(c)                                                                                \
+            const int x = from / SX, first = x >= 0 && x < ow, second = x >= -1 && x + 1 < ow;
+            private const float *weight = copy + (ky * KX + kx) * COPIED * TC;
+            global const STORED(IN0) *v = g + ((k0 * oh + y / SY) * ow + x) * LANES;
+#define ADD_FIRST(c)                                                                               \
     if (c < tc)                                                                                    \
-        d##c = fma(v, (vecf)w[((k * ci + c) * KY + ky) * KX + kx], d##c);
-                EACH_ROW(ADD_GRAD)
-            }
+        d##c = fma(one, (vecf)weight[c], d##c);
+#define ADD_SECOND(c)                                                                              \
+    if (c < tc)                                                                                    \
+        e##c = fma(two, (vecf)weight[c], e##c);
+#define ADD_BOTH(c) ADD_FIRST(c) ADD_SECOND(c)
+            if (first && second)
+                for (int k = k0; k < k1; k++, weight += TC, v += oh * ow * LANES) {
+                    const vecf one = LOAD_AS(IN0, v), two = LOAD_AS(IN0, v + LANES);
+                    EACH_ROW(ADD_BOTH)
+                }
+            else if (first)
+                for (int k = k0; k < k1; k++, weight += TC, v += oh * ow * LANES) {
+                    const vecf one = LOAD_AS(IN0, v);
+                    EACH_ROW(ADD_FIRST)
+                }
+            else if (second)
+                for (int k = k0; k < k1; k++, weight += TC, v += oh * ow * LANES) {
+                    const vecf two = LOAD_AS(IN0, v + LANES);
+                    EACH_ROW(ADD_SECOND)
+                }
         }
     }
 #define PUT_GRAD(c)                                                                                \
-    if (c < tc)                                                                                    \
-        STORE(d##c, dx + ((c * ih + iy) * iw + ix) * LANES);
+    if (c < tc) {                                                                                  \
+        global float *to = dx + ((c * ih + iy) * iw + ix) * LANES;                                 \
+        STORE(k0 ? LOAD(to) + d##c : d##c, to);                                                    \
+        if (ix + SX < iw)                                                                          \
+            STORE(k0 ? LOAD(to + SX * LANES) + e##c : e##c, to + SX * LANES);                      \
+    }
     EACH_ROW(PUT_GRAD)
+}
+
+/* Computes the rows of a work-group for `tc` channels. */
+INLINE void clt_data_grad_rows(global const STORED(IN0) * g, global const float *w,
+                               private float *copy, global float *dx, int ci, int ih, int iw,
+                               int co, int oh, int ow, int first, int last, const int tc)
+{
+    for (int k0 = 0; k0 < co; k0 += COPIED) {
+        const int k1 = min(k0 + COPIED, co);
+        for (int k = k0; k < k1; k++)
+            for (int c = 0; c < tc; c++)
+                for (int t = 0; t < TAPS; t++)
+                    copy[(t * COPIED + k - k0) * TC + c] = w[(k * ci + c) * TAPS + t];
+        for (int iy = first; iy < last; iy++)
+            for (int phase = 0; phase < SX; phase++)
+                for (int ix = phase; ix < iw; ix += 2 * SX)
+                    clt_data_grad_pair(g, copy, dx, ih, iw, oh, ow, iy, ix, k0, k1, tc);
+    }
 }
 
 KERNEL void clt_batch_blocked_conv_data_grad_any(global const STORED(IN0) * g, long g_at, global const float *w,
@@ -196,16 +258,13 @@ KERNEL void clt_batch_blocked_conv_data_grad_any(global const STORED(IN0) * g, l
     g += g_at + (b * groups + group) * co * oh * ow * LANES;
     w += w_at + ((long)group * co * ci + c0) * TAPS;
     dx += dx_at + ((b * groups + group) * ci + c0) * ih * iw * LANES;
-    for (int iy = first; iy < last; iy++) {
-        for (int ix = 0; ix < iw; ix++) {
+    float copy[TAPS * COPIED * TC];
 #if CTAIL
-            if (c0 + TC > ci) {
-                clt_data_grad_at(g, w, dx, ci, ih, iw, co, oh, ow, iy, ix, CTAIL);
-                continue;
-            }
-#endif
-            clt_data_grad_at(g, w, dx, ci, ih, iw, co, oh, ow, iy, ix, TC);
-        }
+    if (c0 + TC > ci) {
+        clt_data_grad_rows(g, w, copy, dx, ci, ih, iw, co, oh, ow, first, last, CTAIL);
+        return;
     }
+#endif
+    clt_data_grad_rows(g, w, copy, dx, ci, ih, iw, co, oh, ow, first, last, TC);
 }
 #endif

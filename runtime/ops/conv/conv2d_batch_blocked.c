@@ -179,15 +179,19 @@ void clt_conv2d_batch_blocked(const clt_node *node, const clt_target *target, cl
     clt_conv2d_emit_batch_blocked(node, &s, &attr->epilogue, 0, target, p);
 }
 
-/* The largest tile whose scattered row fits the registers: (TX + KX - 1) * TC + TC + 2. */
+/* The largest tile whose scattered row fits the registers: (TX + KX - 1) * TC + TC, and the columns
+ * of g. Compilers keep those in registers too, and move sums to the stack if there are too few.
+ * With 32 registers there is room for most columns of g anyway. */
 static tile scatter_tile(const clt_target *target, const clt_conv2d_shape *s, int channels)
 {
     const int registers = target->caps->vector_registers;
+    const bool many = registers >= 32;
     tile best = {1, 1};
     double best_cost = 1e30;
     for (int columns = 1; columns <= 8 && columns + s->kernel[1] - 1 <= 16; columns++)
         for (int rows = 1; rows <= 4; rows++) {
-            if ((columns + s->kernel[1] - 1) * rows + rows + 2 > registers && rows * columns > 1)
+            const int of_g = many ? 2 : columns;
+            if ((columns + s->kernel[1] - 1) * rows + rows + of_g > registers && rows * columns > 1)
                 continue;
             const tile t = {columns, rows};
             /* A block of columns also reads its row of sums and adds to it, once for every K_BLOCK
