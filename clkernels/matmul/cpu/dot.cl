@@ -5,12 +5,19 @@
  * work-groups have one work-item.
  *
  * - `dots`: A is stored [M, K] and B [N, K]. Accumulators are vectors along K, which are added up
- *   at the end. A register tile is MR x NR elements of the result with UK vectors each.
+ *   at the end. A register tile is MR x NR elements of the result with UK vectors each. If the
+ *   work-item has one row of tiles, the tile's NR rows of B lie far apart, and the next tile reads
+ *   the rows behind them.
  * - `rows`: B is stored [K, N], and M is at most MR. Sums for MR x NB elements lie in local memory,
  *   which stays in the first-level cache. KR rows of B at a time are multiplied and added to them.
+ *   They lie far apart, and the next step reads the rows behind them.
  *   A's element (m, k) is a[m * a_row + k * a_column]. This kernel ignores bias and activation.
  * - `sum`: adds up the slices of these kernels and of gemm.cl in a fixed order, then bias and
  *   activation.
+ *
+ * So a work-item reads NR or KR long streams of memory, and the processor fetches their next bytes.
+ * With neighbouring rows the streams would be short: two cores of Zen 3 then read half as many
+ * bytes a second from memory in f32, and a third in bf16.
  *
  * Work-item (x, y, z) computes TM x TN elements of pair z % pairs, over slice z / pairs of K. With
  * several slices, `out` is [slices, pairs, M, N]. Element n of the bias is bias[n * bias_step].
@@ -52,16 +59,16 @@
 
 #ifdef KB
 
-/* sums[i][j] = sum over k < count of a[i][k] b[j][k]. Rows beyond the last read the last row
- * again. */
+/* sums[i][j] = sum over k < count of a[i][k] b[j][k]. Row j of B begins at b + j * ldb. Rows beyond
+ * the last read the last row again. */
 INLINE void dot_tile(global const STORED(A_T) * a, int lda, int rows, global const STORED(B_T) * b,
-                     int ldb, int columns, int count, float sums[MR][NR])
+                     long ldb, int columns, int count, float sums[MR][NR])
 {
     global const STORED(A_T) * x[MR];
     global const STORED(B_T) * y[NR];
     vecf acc[UK][MR][NR];
     EACH(i, MR) x[i] = a + (long)min(i, rows - 1) * lda;
-    EACH(j, NR) y[j] = b + (long)min(j, columns - 1) * ldb;
+    EACH(j, NR) y[j] = b + min(j, columns - 1) * ldb;
     EACH(u, UK) EACH(i, MR) EACH(j, NR) acc[u][i][j] = (vecf)(0.0f);
     int k = 0;
 #define STEP(u, WITH_X, WITH_Y)                                                                    \
@@ -100,32 +107,38 @@ INLINE void dot_tile(global const STORED(A_T) * a, int lda, int rows, global con
         EACH(i, MR) EACH(j, NR) sums[i][j] = fma(GET(A_T, x[i] + k), GET(B_T, y[j] + k), sums[i][j]);
 }
 
-/* Adds the bias and applies the activation to a finished tile. */
-static inline void finish(global float *out, int N, int rows, int columns, global const float *bias,
-                          int has_bias, int bias_step, int act, float slope)
+/* Adds the bias and applies the activation to a finished tile, whose columns lie `apart`. */
+static inline void finish(global float *out, int N, int rows, int columns, int apart,
+                          global const float *bias, int has_bias, int bias_step, int act,
+                          float slope)
 {
     for (int i = 0; i < rows; i++, out += N)
-        for (int j = 0; j < columns; j++)
-            out[j] = clt_activate(has_bias ? out[j] + bias[j * bias_step] : out[j], act, slope);
+        for (int j = 0; j < columns; j++) {
+            const int at = j * apart;
+            out[at] = clt_activate(has_bias ? out[at] + bias[at * bias_step] : out[at], act, slope);
+        }
 }
 
 KERNEL void dots(PARAMETERS)
 {
     PLACE
+    /* Column j of a tile is column n + j * apart of the result. */
+    const int apart = m1 - m0 <= MR ? (n1 - n0 + NR - 1) / NR : 1;
+    const int stop = m1 - m0 <= MR ? n0 + apart : n1, next = m1 - m0 <= MR ? 1 : NR;
     for (int k0 = begin; k0 == begin || k0 < end; k0 += KB) {
         const int count = min(KB, end - k0), first = k0 == begin, last = k0 + KB >= end;
-        for (int n = n0; n < n1; n += NR)
+        for (int n = n0; n < stop; n += next)
             for (int m = m0; m < m1; m += MR) {
-                const int rows = min(MR, m1 - m), columns = min(NR, n1 - n);
+                const int rows = min(MR, m1 - m), columns = min(NR, (n1 - n - 1) / apart + 1);
                 global float *to = out + (long)m * N + n;
                 float sums[MR][NR];
-                dot_tile(a + (long)m * a_row + k0, a_row, rows, b + (long)n * ldb + k0, ldb, columns,
-                         count, sums);
+                dot_tile(a + (long)m * a_row + k0, a_row, rows, b + (long)n * ldb + k0,
+                         (long)apart * ldb, columns, count, sums);
                 for (int i = 0; i < rows; i++, to += N)
                     for (int j = 0; j < columns; j++)
-                        to[j] = first ? sums[i][j] : to[j] + sums[i][j];
+                        to[j * apart] = first ? sums[i][j] : to[j * apart] + sums[i][j];
                 if (last && (has_bias || act != CLT_ACT_NONE))
-                    finish(out + (long)m * N + n, N, rows, columns, bias + n * bias_step,
+                    finish(out + (long)m * N + n, N, rows, columns, apart, bias + n * bias_step,
                            has_bias, bias_step, act, slope);
             }
     }
@@ -133,22 +146,23 @@ KERNEL void dots(PARAMETERS)
 
 #elif defined(KR)
 
-/* Adds the products of COUNT rows of B to the sums of M rows of the result. Each sum is loaded from
- * local memory and stored once for COUNT rows. */
+/* Adds the products of COUNT rows of B to the sums of M rows of the result. The rows are `apart`
+ * elements of K from each other. Each sum is loaded from local memory and stored once for COUNT
+ * rows. */
 #define DEFINE_ADD(name, COUNT)                                                                    \
     INLINE void name(local float *sums, global const STORED(A_T) * a, int a_row, int a_column,     \
-                     int M, global const STORED(B_T) * b, int ldb, int columns)                    \
+                     int M, global const STORED(B_T) * b, int ldb, int apart, int columns)         \
     {                                                                                              \
         const int whole = columns / VW * VW;                                                       \
         float x[MR][COUNT];                                                                        \
         EACH(i, MR) EACH(r, COUNT)                                                                 \
-            x[i][r] = GET(A_T, a + (long)min(i, M - 1) * a_row + (long)r * a_column);              \
+            x[i][r] = GET(A_T, a + (long)min(i, M - 1) * a_row + (long)r * apart * a_column);      \
         for (int n = 0; n < whole; n += VW) {                                                      \
             vecf acc[MR];                                                                          \
             EACH(i, MR) acc[i] = *(local const vecf *)(sums + i * NB + n);                         \
             EACH(r, COUNT)                                                                         \
             {                                                                                      \
-                const vecf y = LOAD_AS(B_T, b + (long)r * ldb + n);                                \
+                const vecf y = LOAD_AS(B_T, b + (long)r * apart * ldb + n);                        \
                 EACH(i, MR) acc[i] = fma((vecf)(x[i][r]), y, acc[i]);                              \
             }                                                                                      \
             EACH(i, MR) *(local vecf *)(sums + i * NB + n) = acc[i];                               \
@@ -157,7 +171,7 @@ KERNEL void dots(PARAMETERS)
             EACH(i, MR)                                                                            \
             {                                                                                      \
                 float sum = sums[i * NB + n];                                                      \
-                EACH(r, COUNT) sum = fma(x[i][r], GET(B_T, b + (long)r * ldb + n), sum);           \
+                EACH(r, COUNT) sum = fma(x[i][r], GET(B_T, b + (long)r * apart * ldb + n), sum);   \
                 sums[i * NB + n] = sum;                                                            \
             }                                                                                      \
     }
@@ -172,13 +186,13 @@ KERNEL void rows(PARAMETERS)
         const int columns = min(NB, n1 - n);
         for (int i = 0; i < MR * NB; i += VW)
             *(local vecf *)(sums + i) = (vecf)(0.0f);
-        int k = begin;
-        for (; k + KR <= end; k += KR)
+        const int apart = (end - begin) / KR;
+        for (int k = begin; k < begin + apart; k++)
             add_several(sums, a + (long)k * a_column, a_row, a_column, M, b + (long)k * ldb + n,
-                        ldb, columns);
-        for (; k < end; k++)
+                        ldb, apart, columns);
+        for (int k = begin + apart * KR; k < end; k++)
             add_one(sums, a + (long)k * a_column, a_row, a_column, M, b + (long)k * ldb + n, ldb,
-                    columns);
+                    1, columns);
         for (int i = 0; i < M; i++)
             for (int j = 0; j < columns; j += VW) {
                 const vecf v = *(local const vecf *)(sums + i * NB + j);

@@ -4,18 +4,18 @@
 #include "ops/matmul/gemm_cpu.h"
 #include "ops/core/nn.h"
 
-#define COST_OF_STEP 1.2   /* a multiplication with its overhead */
-#define COST_OF_LOAD 1.0   /* a vector from a cache */
-#define COST_OF_LANES 10.0 /* adding up a vector's lanes */
-#define COST_OF_TILE 60.0  /* overhead of a tile's loop */
-#define COST_OF_SCALAR 4.0 /* a multiplication in the columns beyond whole vectors */
-#define COST_OF_MEMORY 2.0 /* a vector from a cache that all units share, or from memory */
-#define COST_OF_PIECES                                                                             \
-    3.0 /* the same from a large matrix, of whose rows a work-group reads a part */
+#define COST_OF_STEP 1.2    /* a multiplication with its overhead */
+#define COST_OF_LOAD 1.0    /* a vector from a cache */
+#define COST_OF_LANES 10.0  /* adding up a vector's lanes */
+#define COST_OF_TILE 60.0   /* overhead of a tile's loop */
+#define COST_OF_SCALAR 4.0  /* a multiplication in the columns beyond whole vectors */
+#define COST_OF_CACHE 2.0   /* 32 bytes from a core's cache */
+#define COST_OF_MEMORY 7.0  /* 32 bytes from memory, as long streams */
+#define COST_OF_PIECES 14.0 /* the same if a work-group reads a part of each row */
 
 enum {
     MOST_ROWS = 4,   /* rows of the result that `rows` accepts */
-    SUMS = 2048,     /* floats that `rows` keeps in local memory */
+    SUMS = 4096,     /* floats that `rows` keeps in local memory */
     LONG = 1 << 20,  /* elements of K in one pass if no operand is read twice */
     LARGE = 1 << 18, /* elements of B that do not fit into a core's cache */
     SHORT = 1024,    /* the same if operands are read again */
@@ -94,20 +94,21 @@ static double cost_of_dots(const choice *c, int64_t share, int width)
                  vectors = (double)ceil_div(share, width);
     return tiles * (vectors * (cells > loads ? cells : loads) +
                     passes * (COST_OF_TILE + COST_OF_LANES * cells)) +
-           COST_OF_MEMORY * vectors * (double)(c->rows + c->columns);
+           COST_OF_CACHE * vectors * (double)(c->rows + c->columns);
 }
 
-static double cost_of_rows(const choice *c, int64_t share, int width, bool pieces)
+static double cost_of_rows(const choice *c, int64_t share, int width, double of_bytes)
 {
-    const double memory = pieces ? COST_OF_PIECES : COST_OF_MEMORY;
+    const double memory = of_bytes * width / 8;
     const double vectors = (double)(c->columns / width), rest = (double)(c->columns % width);
     const int rows = c->tile.rows, together = c->tile.unroll;
     return (double)share * (vectors * (memory + rows + 2.0 * rows / together) +
                             COST_OF_SCALAR * rest * rows + COST_OF_TILE / together);
 }
 
-/* Estimated cost of the product with the work-groups of `c`. */
-static double cost(const view *v, const clt_target *target, const choice *c)
+/* Estimated cost of the product with the work-groups of `c`, if a large B is in memory or, as the
+ * estimates of other variants assume, in a cache. */
+static double cost(const view *v, const clt_target *target, const choice *c, bool in_memory)
 {
     const clt_gemm *g = &v->gemm;
     const int width = target->caps->vector_width;
@@ -116,9 +117,11 @@ static double cost(const view *v, const clt_target *target, const choice *c)
                            ceil_div(clt_gemm_size(g->m, target), c->rows) *
                            ceil_div(clt_gemm_size(g->n, target), c->columns);
     const int64_t n = clt_gemm_size(g->n, target), k = clt_gemm_size(g->k, target);
-    const bool pieces = c->columns < n && n * k > LARGE;
+    const double of_large = c->columns < n ? COST_OF_PIECES : COST_OF_MEMORY;
+    const double of_floats = in_memory && n * k > LARGE ? of_large : COST_OF_CACHE;
+    const double of_bytes = clt_is_half(g->b_type) ? of_floats / 2 : of_floats;
     const double one = CLT_COST_OF_GROUP + (v->along_k ? cost_of_dots(c, share, width)
-                                                       : cost_of_rows(c, share, width, pieces));
+                                                       : cost_of_rows(c, share, width, of_bytes));
     const int64_t units = target->caps->compute_units;
     double all = (double)ceil_div(groups, units) * one + (groups > 1 ? CLT_COST_OF_WAKING : 0);
     /* For few work-groups it may be faster that one unit computes all of them. */
@@ -152,7 +155,7 @@ static void try_tile(const view *v, const clt_target *target, dot_tile tile, cho
                 if (c.slices * down * across * pairs > most_groups &&
                     down * across * (asked ? 1 : s) > 1)
                     break;
-                c.cost = cost(v, target, &c);
+                c.cost = cost(v, target, &c, true);
                 if (!best->slices || c.cost < best->cost)
                     *best = c;
             }
@@ -201,7 +204,8 @@ bool clt_gemm_dot_accepts(const clt_gemm *gemm, const clt_node *node, const clt_
                            (long long)m);
     if (!v.along_k && (gemm->bias >= 0 || gemm->epilogue.activation != CLT_ACTIVATION_NONE))
         return clt_decline(why, "B lies across K, and there is a bias or an activation");
-    if (choose(&v, &plain).cost >= clt_gemm_tiled_cost(gemm, &plain))
+    const choice c = choose(&v, &plain);
+    if (cost(&v, &plain, &c, false) >= clt_gemm_tiled_cost(gemm, &plain))
         return clt_decline(why, "tiles that are copied promise to be faster");
     return true;
 }
