@@ -6,6 +6,7 @@
 #include "device/discover/clblast.h"
 #include "device/program/compile_watch.h"
 #include "exec/first_launches.h"
+#include "exec/merged.h"
 #include "exec/testing/lose.h"
 #include "exec/testing/slow.h"
 
@@ -25,6 +26,7 @@ struct clt_exec {
     clt_slow slow;           /* for tests */
     bound_launch *launches;  /* of all nodes in order */
     int *first_launch;       /* by plan node; the last entry is the number of launches */
+    clt_merged_list merged;  /* kernels of several nodes */
     int n_fresh, n_compiled; /* kernels that the device compiles at their first launch, if somebody
                                 is told */
 };
@@ -46,22 +48,42 @@ static clt_status make_constants(clt_exec *exec)
     return CLT_OK;
 }
 
+static clt_status make_merged(clt_exec *exec)
+{
+    clt_merged *made;
+    for (int i = 0; i < exec->plan->n_merges; i++)
+        CLT_TRY(clt_merged_get(&exec->merged, exec->plan, exec->plan->merges[i].first,
+                               exec->plan->merges[i].end, &made));
+    return CLT_OK;
+}
+
 static clt_status build_programs(clt_exec *exec, int n_launches)
 {
     const clt_plan *plan = exec->plan;
-    clt_program_key *keys = clt_calloc((size_t)n_launches + 1, sizeof *keys);
+    clt_program_key *keys = clt_calloc((size_t)(n_launches + exec->merged.count) + 1, sizeof *keys);
     CLT_TRY_MEMORY(keys);
     int n_keys = 0;
     for (int i = 0; i < plan->n_nodes; i++)
         for (int j = 0; j < plan->nodes[i].program.n_launches; j++) {
             const clt_launch *launch = &plan->nodes[i].program.launches[j];
-            if (!launch->blas)
-                keys[n_keys++] = (clt_program_key){launch->file, launch->options, launch->kernel};
+            if (!launch->blas && !clt_merged_run(plan, i))
+                keys[n_keys++] =
+                    (clt_program_key){launch->file, launch->options, launch->kernel, NULL};
         }
-    clt_exec_compile(exec->device, plan);
+    for (int i = 0; i < exec->merged.count; i++)
+        keys[n_keys++] = clt_merged_key(&exec->merged.all[i]);
+    clt_exec_compile(exec->device, plan, &exec->merged);
     clt_status status = clt_device_prepare(exec->device, keys, n_keys);
     clt_free(keys);
     return status;
+}
+
+static clt_status make_kernel(const clt_exec *exec, bound_launch *b)
+{
+    const clt_launch *launch = b->launch;
+    clt_status status =
+        clt_device_kernel(exec->device, launch->file, launch->options, launch->kernel, &b->kernel);
+    return status == CLT_OK ? CLT_OK : clt_fail_prefix(status, "node %s: ", b->node->node->name);
 }
 
 static clt_status make_kernels(clt_exec *exec)
@@ -74,6 +96,8 @@ static clt_status make_kernels(clt_exec *exec)
     exec->first_launch = clt_calloc((size_t)plan->n_nodes + 1, sizeof *exec->first_launch);
     CLT_TRY_MEMORY(exec->launches && exec->first_launch);
     CLT_TRY(build_programs(exec, n_launches));
+    for (int i = 0; i < exec->merged.count; i++)
+        CLT_TRY(clt_merged_build(exec->device, &exec->merged.all[i]));
     int next = 0;
     for (int i = 0; i < plan->n_nodes; i++) {
         const clt_plan_node *node = &plan->nodes[i];
@@ -82,12 +106,8 @@ static clt_status make_kernels(clt_exec *exec)
             const clt_launch *launch = &node->program.launches[j];
             bound_launch *b = &exec->launches[next++];
             *b = (bound_launch){.node = node, .launch = launch};
-            if (launch->blas)
-                continue;
-            clt_status status = clt_device_kernel(exec->device, launch->file, launch->options,
-                                                  launch->kernel, &b->kernel);
-            if (status != CLT_OK)
-                return clt_fail_prefix(status, "node %s: ", node->node->name);
+            if (!launch->blas && !clt_merged_run(plan, i))
+                CLT_TRY(make_kernel(exec, b));
         }
     }
     exec->first_launch[plan->n_nodes] = next;
@@ -102,7 +122,7 @@ static void count_fresh(clt_exec *exec)
         return;
     for (int i = 0; i < n; i++) {
         bound_launch *b = &exec->launches[i];
-        b->fresh = !b->launch->blas;
+        b->fresh = !b->launch->blas && b->kernel;
         for (int j = 0; j < i && b->fresh; j++)
             b->fresh = !(exec->launches[j].fresh &&
                          clt_exec_same_kernel(b->launch, exec->launches[j].launch));
@@ -132,6 +152,7 @@ clt_status clt_exec_create(clt_device *device, const clt_plan *plan, clt_replica
     exec->arena = arena;
     clt_status status = clt_arena_fit(arena, plan);
     CLT_NEXT(status, make_constants(exec));
+    CLT_NEXT(status, make_merged(exec));
     CLT_NEXT(status, make_kernels(exec));
     if (status == CLT_OK)
         count_fresh(exec);
@@ -156,6 +177,7 @@ void clt_exec_destroy(clt_exec *exec)
             clt_release_kernel(exec->launches[i].kernel);
     for (int i = 0; exec->constants && i < exec->plan->n_constants; i++)
         clt_release_buffer(exec->constants[i]);
+    clt_merged_list_free(&exec->merged);
     CLT_FREE(exec->constants, exec->launches, exec->first_launch, exec);
 }
 
@@ -346,7 +368,7 @@ static clt_status enqueue_blas(clt_exec *exec, const clt_run *run, const bound_l
     return CLT_OK;
 }
 
-static clt_status enqueue_launch(clt_exec *exec, const clt_run *run, const bound_launch *b,
+static clt_status enqueue_launch(clt_exec *exec, const clt_run *run, bound_launch *b,
                                  cl_uint *n_wait, const cl_event *wait)
 {
     const clt_launch *launch = b->launch;
@@ -356,6 +378,8 @@ static clt_status enqueue_launch(clt_exec *exec, const clt_run *run, const bound
         return CLT_OK;
     if (launch->blas)
         return enqueue_blas(exec, run, b, n_wait, wait);
+    if (!b->kernel) /* the launch is a part of a merged one, which does not fit this run */
+        CLT_TRY(make_kernel(exec, b));
     for (int d = 0; d < launch->work_dim; d++) {
         global[d] = (size_t)clt_extent_at(launch->global[d], run->count);
         local[d] = (size_t)launch->local[d];
@@ -383,6 +407,32 @@ static clt_status enqueue_launch(clt_exec *exec, const clt_run *run, const bound
     return CLT_OK;
 }
 
+static clt_status enqueue_merged(clt_exec *exec, const clt_run *run, int first, int end,
+                                 cl_uint *n_wait, const cl_event *wait)
+{
+    clt_merged *m;
+    CLT_TRY(clt_merged_get(&exec->merged, exec->plan, first, end, &m));
+    CLT_TRY(clt_merged_build(exec->device, m));
+    clt_view buffers[CLT_MERGED_BUFFERS];
+    for (int i = 0; i < m->n_places; i++)
+        buffers[i] = locate(exec, run, (clt_place){m->places[i].kind, m->places[i].index, 0});
+    CLT_TRY(clt_merged_enqueue(exec->device, m, run, buffers, *n_wait, wait));
+    *n_wait = 0;
+    return CLT_OK;
+}
+
+static clt_status enqueue_node(clt_exec *exec, const clt_run *run, int node, cl_uint *n_wait,
+                               const cl_event *wait)
+{
+    for (int i = exec->first_launch[node]; i < exec->first_launch[node + 1]; i++) {
+        bound_launch *b = &exec->launches[i];
+        CLT_TRY(enqueue_launch(exec, run, b, n_wait, wait));
+        if (b->fresh)
+            CLT_TRY(report_compiled(exec, b));
+    }
+    return CLT_OK;
+}
+
 clt_status clt_exec_enqueue(clt_exec *exec, const clt_run *run, int first, int end, cl_uint n_wait,
                             const cl_event *wait)
 {
@@ -398,11 +448,13 @@ clt_status clt_exec_enqueue(clt_exec *exec, const clt_run *run, int first, int e
                         exec->device->label);
     CLT_TRY(clt_lose(exec->device, run->step, first));
     CLT_TRY(clt_slow_begin(&exec->slow, exec->device, run->step));
-    for (int i = exec->first_launch[first]; i < exec->first_launch[end]; i++) {
-        bound_launch *b = &exec->launches[i];
-        CLT_TRY(enqueue_launch(exec, run, b, &n_wait, wait));
-        if (b->fresh)
-            CLT_TRY(report_compiled(exec, b));
+    for (int i = first, next; i < end; i = next) {
+        const clt_plan_merge *merge = clt_merged_fits(run) ? clt_merged_run(exec->plan, i) : NULL;
+        next = !merge ? i + 1 : merge->end < end ? merge->end : end;
+        if (next == i + 1)
+            CLT_TRY(enqueue_node(exec, run, i, &n_wait, wait));
+        else
+            CLT_TRY(enqueue_merged(exec, run, i, next, &n_wait, wait));
     }
     CLT_TRY(clt_slow_end(&exec->slow, exec->device, run->step));
     if (n_wait)

@@ -107,7 +107,7 @@ static bool describe(const clt_device *device, const clt_plan *plan, const clt_p
 {
     if (launch->blas)
         return false;
-    *first = (clt_first_launch){.key = {launch->file, launch->options, launch->kernel},
+    *first = (clt_first_launch){.key = {launch->file, launch->options, launch->kernel, NULL},
                                 .work_dim = launch->work_dim,
                                 .global = {1, 1, 1}};
     for (int d = 0; d < launch->work_dim; d++) {
@@ -122,13 +122,31 @@ static bool describe(const clt_device *device, const clt_plan *plan, const clt_p
     return true;
 }
 
-void clt_exec_compile(clt_device *device, const clt_plan *plan)
+/* As clt_merged_enqueue sets the arguments. */
+static void describe_merged(const clt_plan *plan, const clt_merged *m, clt_first_launch *first)
+{
+    *first = (clt_first_launch){
+        .key = clt_merged_key(m), .work_dim = 1, .global = {1, 1, 1}, .local = {1, 0, 0}};
+    const cl_long zero = 0;
+    for (int i = 0; i < m->n_places; i++)
+        clt_first_buffer(first, m->places[i].offset);
+    for (int i = 0; i < m->n_places; i++)
+        if (clt_merged_moves(m->places[i].kind))
+            clt_first_arg(first, &zero, sizeof zero);
+    add_run_arg(first, plan, CLT_RUN_COUNT);
+    add_run_arg(first, plan, CLT_RUN_STEP);
+    add_run_arg(first, plan, CLT_RUN_SEED);
+    add_run_arg(first, plan, CLT_RUN_SAMPLE);
+}
+
+void clt_exec_compile(clt_device *device, const clt_plan *plan, const clt_merged_list *merged)
 {
     int most = 0, n = 0;
     if (!clt_first_launches_help(device))
         return;
     for (int i = 0; i < plan->n_nodes; i++)
         most += plan->nodes[i].program.n_launches;
+    most += merged->count;
     clt_first_launch *launches = clt_calloc((size_t)most + 1, sizeof *launches);
     const clt_launch **of = clt_calloc((size_t)most + 1, sizeof *of);
     bool failed = !launches || !of;
@@ -138,11 +156,16 @@ void clt_exec_compile(clt_device *device, const clt_plan *plan)
             int k = 0;
             while (k < n && !clt_exec_same_kernel(launch, of[k]))
                 k++;
-            if (k < n || !describe(device, plan, &plan->nodes[i], launch, &launches[n]))
+            if (k < n || clt_merged_run(plan, i) ||
+                !describe(device, plan, &plan->nodes[i], launch, &launches[n]))
                 continue;
             failed = failed || launches[n].args.failed;
             of[n++] = launch;
         }
+    for (int i = 0; !failed && i < merged->count; i++, n++) {
+        describe_merged(plan, &merged->all[i], &launches[n]);
+        failed = launches[n].args.failed;
+    }
     if (!failed)
         clt_first_launches_compile(device, launches, n);
     for (int i = 0; i < n; i++)

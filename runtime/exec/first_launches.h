@@ -3,12 +3,11 @@
 #ifndef CLT_EXEC_FIRST_LAUNCHES_H
 #define CLT_EXEC_FIRST_LAUNCHES_H
 
-#include "device/core/device.h"
-#include "plan/plan.h"
+#include "exec/merged.h"
 
-/* Compiles the kernels of the plan that no run has compiled so far, if there are such processes and
- * the device needs them. Failures are left for the first launch. */
-void clt_exec_compile(clt_device *device, const clt_plan *plan);
+/* Compiles the kernels of the plan, and the merged ones, that no run has compiled so far, if there
+ * are such processes and the device needs them. Failures are left for the first launch. */
+void clt_exec_compile(clt_device *device, const clt_plan *plan, const clt_merged_list *merged);
 
 /* Halves the work-groups of a launch until the device supports them. Portable kernels have powers
  * of two, and work with any size. Kernels that need a fixed size have it in their source, and their

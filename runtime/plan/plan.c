@@ -367,6 +367,7 @@ clt_status clt_plan_create(const clt_graph *graph, const clt_buckets *buckets, c
     if (status == CLT_OK && options->mode == CLT_PLAN_TRAIN)
         status = clt_plan_recompute(&plan, &target);
     CLT_NEXT(status, clt_plan_segments(plan));
+    CLT_NEXT(status, clt_plan_merges(plan));
     CLT_NEXT(status, hash_plan(plan));
     if (status != CLT_OK) {
         clt_plan_destroy(plan);
@@ -385,7 +386,8 @@ void clt_plan_destroy(clt_plan *plan)
         clt_free(plan->nodes[i].declined);
     }
     CLT_FREE(plan->nodes, plan->tuned, plan->places, plan->further, plan->inputs, plan->constants,
-             plan->gradients, plan->slabs, plan->collectives, plan->segments, plan->ready);
+             plan->gradients, plan->slabs, plan->collectives, plan->segments, plan->merges,
+             plan->ready);
     clt_str_free(&plan->partition.text);
     clt_buckets_free(&plan->buckets);
     clt_graph_destroy(plan->graph);

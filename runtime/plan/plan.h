@@ -7,6 +7,7 @@
 
 #include "passes/passes.h"
 #include "plan/buckets.h"
+#include <cltrain/unstable.h>
 
 typedef enum clt_plan_mode {
     CLT_PLAN_TRAIN,    /* forward, losses, metrics and gradients of all parameters */
@@ -51,6 +52,7 @@ typedef struct clt_plan_options {
     /* OP=NAME,...: variants to use for these operators if they accept; NULL: none. The plan does
      * not keep the text. */
     const char *variants;
+    clt_merging merge; /* see plan/merge.c */
 } clt_plan_options;
 
 static inline clt_plan_options clt_plan_options_default(clt_plan_mode mode, int64_t max_batch)
@@ -119,6 +121,12 @@ typedef struct clt_plan_collective {
     char label[160]; /* for messages: "node bn1.sum (all_reduce of f32[64])" */
 } clt_plan_collective;
 
+/* Nodes [first, end), whose launches exec makes one. */
+typedef struct clt_plan_merge {
+    int first, end;
+    int launches;
+} clt_plan_merge;
+
 typedef struct clt_plan {
     clt_plan_options options;
     clt_caps caps; /* of the kind of device that the plan is for */
@@ -146,7 +154,10 @@ typedef struct clt_plan {
     int n_collectives;
     clt_segment *segments;
     int n_segments;
-    int *ready; /* gradient buckets in the order of becoming ready */
+    clt_plan_merge *merges;
+    int n_merges;
+    char merging[96]; /* why there are these merges, or none */
+    int *ready;       /* gradient buckets in the order of becoming ready */
     int n_ready;
     clt_tuning_entry *tuned; /* the measurements used, by number of the node */
     clt_partition_report partition;
@@ -233,5 +244,8 @@ clt_status clt_plan_collectives(clt_plan *plan);
 /* plan/plan_segments.c: cuts the schedule where the host acts: where gradient buckets become ready,
  * and at both ends of collectives. */
 clt_status clt_plan_segments(clt_plan *plan);
+
+/* plan/merge.c: finds the nodes whose launches become one. Needs the segments. */
+clt_status clt_plan_merges(clt_plan *plan);
 
 #endif

@@ -141,6 +141,14 @@ static void print_partition(const clt_plan *plan, clt_str *text)
     }
 }
 
+static void print_merges(const clt_plan *plan, clt_str *text)
+{
+    clt_str_add(text, "\nMerged launches (%s)\n", plan->merging);
+    for (int i = 0; i < plan->n_merges; i++)
+        clt_str_add(text, "  nodes %d to %d: %d launches become one\n", plan->merges[i].first,
+                    plan->merges[i].end - 1, plan->merges[i].launches);
+}
+
 void clt_plan_print(const clt_plan *plan, bool explain, clt_str *text)
 {
     static const char *const modes[] = {"training", "evaluation", "prediction"};
@@ -159,6 +167,8 @@ void clt_plan_print(const clt_plan *plan, bool explain, clt_str *text)
         print_partition(plan, text);
     print_buckets(plan, text);
     print_segments(plan, text);
+    if (explain)
+        print_merges(plan, text);
     bytes_text(clt_plan_arena_bytes(plan), size, sizeof size);
     clt_str_add(text, "\nMemory a device: intermediates %s", size);
     if (plan->alive_bytes < clt_plan_arena_bytes(plan)) {

@@ -23,7 +23,7 @@ static int set_up(void **state)
     (void)state;
     for (int i = 0; i < PROGRAMS; i++) {
         snprintf(options[i], sizeof options[i], "-DNUMBER=%d", i);
-        keys[i] = (clt_program_key){"core/philox.clh", options[i], NULL};
+        keys[i] = (clt_program_key){"core/philox.clh", options[i], NULL, NULL};
     }
     clt_runtime_options settings;
     clt_runtime_options_init(&settings);
@@ -76,8 +76,11 @@ static void each_program_is_built_once(void **state)
 static void the_first_failure_of_the_list_is_reported(void **state)
 {
     (void)state;
-    const clt_program_key bad[] = {
-        keys[0], {"none/first.cl", NULL, NULL}, keys[1], {"none/second.cl", NULL, NULL}, keys[2]};
+    const clt_program_key bad[] = {keys[0],
+                                   {"none/first.cl", NULL, NULL, NULL},
+                                   keys[1],
+                                   {"none/second.cl", NULL, NULL, NULL},
+                                   keys[2]};
     assert_int_equal(clt_device_prepare(devices[0], bad, 5), CLT_NOT_FOUND);
     assert_non_null(strstr(clt_error_message(), "none/first.cl"));
 }

@@ -101,6 +101,7 @@ clt_status clt_device_kernel_from_text(clt_device *device, const char *name, con
 typedef struct clt_program_key {
     const char *file, *options;
     const char *kernel; /* the kernel that will be used; NULL: all */
+    const char *text; /* not embedded: the library made it; `file` is for messages. NULL: `file` */
 } clt_program_key;
 
 /* Builds programs in advance on several host threads. Returns the first failure in the order of the

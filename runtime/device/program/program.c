@@ -127,10 +127,11 @@ static clt_status compile(clt_device *device, program_row *row, const char *sour
 }
 
 /* Whether to build the program with core/builtins.clh in place of the driver's header. */
-static bool has_own_declarations(const clt_device *device, const char *options, const char *text)
+static bool has_own_declarations(const clt_device *device, const char *options, const char *name,
+                                 const char *text)
 {
-    return device->quirks & CLT_QUIRK_OWN_DECLARATIONS && !text &&
-           !strstr(options, CLT_STANDARD_OPTION);
+    return device->quirks & CLT_QUIRK_OWN_DECLARATIONS &&
+           (!text || !strcmp(name, CLT_MERGED_FILE)) && !strstr(options, CLT_STANDARD_OPTION);
 }
 
 /* Compiles the program, or reads it from the cache folder. */
@@ -193,7 +194,7 @@ static clt_status build_text(clt_device *device, program_row *row, const char *t
  * the driver's header. */
 static clt_status build_row(clt_device *device, program_row *row, const char *text)
 {
-    if (!has_own_declarations(device, row->options, text))
+    if (!has_own_declarations(device, row->options, row->name, text))
         return build_text(device, row, text, false);
     clt_status status = build_text(device, row, text, true);
     if (status != CLT_BUILD)
@@ -209,12 +210,17 @@ static clt_status build_row(clt_device *device, program_row *row, const char *te
     return status;
 }
 
+static uint64_t hash_text(const char *text)
+{
+    return text ? clt_hash_text(text, 1) | 1 : 0;
+}
+
 clt_status clt_program_get(clt_device *device, const char *name, const char *text,
                            const char *options, cl_program *program, uint64_t *hash)
 {
     clt_program_table *table = device->programs;
     program_row *row = NULL;
-    uint64_t text_hash = text ? clt_hash_text(text, 1) | 1 : 0;
+    const uint64_t text_hash = hash_text(text);
     if (!options)
         options = "";
     pthread_mutex_lock(&table->lock);
@@ -292,7 +298,7 @@ void clt_device_kernel_count(const clt_device *device, int *programs, int *kerne
 /* Whether the program of the key has only this kernel. */
 static bool has_one_kernel(const clt_program_key *key)
 {
-    const char *text = clt_source_find(key->file);
+    const char *text = key->text ? NULL : clt_source_find(key->file);
     return key->kernel && text && clt_has_token(text, "CLT_HAS");
 }
 
@@ -312,8 +318,8 @@ clt_status clt_program_compose(clt_device *device, const clt_program_key *key, c
     uint64_t hash;
     add_options(key, &own);
     clt_status status = own.failed ? CLT_OUT_OF_MEMORY : CLT_OK;
-    CLT_NEXT(status, compose(device, key->file, clt_str_text(&own), NULL,
-                             has_own_declarations(device, clt_str_text(&own), NULL), source,
+    const bool declares = has_own_declarations(device, clt_str_text(&own), key->file, key->text);
+    CLT_NEXT(status, compose(device, key->file, clt_str_text(&own), key->text, declares, source,
                              options, &hash));
     clt_str_free(&own);
     return status;
@@ -325,7 +331,7 @@ clt_status clt_program_get_for(clt_device *device, const clt_program_key *key, c
     add_options(key, &options);
     clt_status status = options.failed ? CLT_OUT_OF_MEMORY : CLT_OK;
     CLT_NEXT(status,
-             clt_program_get(device, key->file, NULL, clt_str_text(&options), program, NULL));
+             clt_program_get(device, key->file, key->text, clt_str_text(&options), program, NULL));
     clt_str_free(&options);
     return status;
 }
@@ -333,13 +339,14 @@ clt_status clt_program_get_for(clt_device *device, const clt_program_key *key, c
 bool clt_program_is_new(clt_device *device, const clt_program_key *key)
 {
     clt_program_table *table = device->programs;
+    const uint64_t hash = hash_text(key->text);
     clt_str options = {0};
     bool known = false;
     add_options(key, &options);
     pthread_mutex_lock(&table->lock);
     for (int i = 0; i < table->count && !known; i++) {
         const program_row *r = table->rows[i];
-        known = !r->building && !strcmp(r->name, key->file) &&
+        known = !r->building && r->text_hash == hash && !strcmp(r->name, key->file) &&
                 !strcmp(r->options, clt_str_text(&options));
     }
     pthread_mutex_unlock(&table->lock);
@@ -350,7 +357,8 @@ bool clt_program_is_new(clt_device *device, const clt_program_key *key)
 bool clt_program_keys_equal(const clt_program_key *a, const clt_program_key *b)
 {
     const char *of_a = a->options ? a->options : "", *of_b = b->options ? b->options : "";
-    if (strcmp(a->file, b->file) || strcmp(of_a, of_b))
+    if (strcmp(a->file, b->file) || strcmp(of_a, of_b) || !a->text != !b->text ||
+        (a->text && strcmp(a->text, b->text)))
         return false;
     if (!a->kernel || !b->kernel || !strcmp(a->kernel, b->kernel))
         return !a->kernel == !b->kernel;
@@ -390,7 +398,7 @@ clt_status clt_device_kernel_from_text(clt_device *device, const char *name, con
 clt_status clt_device_kernel(clt_device *device, const char *file, const char *options,
                              const char *kernel, cl_kernel *out)
 {
-    const clt_program_key key = {file, options, kernel};
+    const clt_program_key key = {file, options, kernel, NULL};
     cl_program program = NULL;
     CLT_TRY(clt_program_get_for(device, &key, &program));
     return take_kernel(device, program, file, options, kernel, out);

@@ -12,6 +12,9 @@ const char *clt_source_find(const char *file);
  * messages name file and line. `text` NULL: the embedded file `name`. Errors: NOT_FOUND. */
 clt_status clt_source_resolve(const char *name, const char *text, clt_str *out);
 
+/* The name of programs that merge_source.c writes. */
+#define CLT_MERGED_FILE "merged launches"
+
 typedef struct clt_program_table clt_program_table;
 
 clt_status clt_program_table_create(clt_program_table **out);

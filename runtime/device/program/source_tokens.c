@@ -36,9 +36,7 @@ static bool is_splice(const char *at)
     return at[0] == '\\' && at[1] == '\n';
 }
 
-/* Returns the first character behind white space and comments. *line becomes whether they hold the
- * end of a line. */
-static const char *skip(const char *at, bool *line)
+const char *clt_token_next(const char *at, bool *line)
 {
     *line = false;
     for (;;) {
@@ -93,7 +91,7 @@ static const char *end_of_mark(const char *at)
     return at + 1;
 }
 
-static const char *end_of_token(const char *at)
+const char *clt_token_end(const char *at)
 {
     if (isdigit((unsigned char)at[0]) || (at[0] == '.' && isdigit((unsigned char)at[1])))
         return end_of_number(at);
@@ -129,8 +127,8 @@ static uint64_t read_text(const char *name, const char *at, file_tokens *file)
 {
     reader r = {.hash = 0xcbf29ce484222325};
     bool first = true;
-    for (at = skip(at, &first), first = true; *at;) {
-        const char *end = end_of_token(at);
+    for (at = clt_token_next(at, &first), first = true; *at;) {
+        const char *end = clt_token_end(at);
         const size_t length = (size_t)(end - at);
         place(&r, at, length, first);
         const clt_kernel_source *other = NULL;
@@ -144,7 +142,7 @@ static uint64_t read_text(const char *name, const char *at, file_tokens *file)
         /* `#define A(x)` and `#define A (x)` differ. */
         if (r.of_directive == 3 && r.of_define && *end == '(')
             take(&r, "()", 2);
-        at = skip(end, &first);
+        at = clt_token_next(end, &first);
     }
     if (r.of_directive)
         take(&r, "\n", 1);
@@ -160,8 +158,8 @@ bool clt_has_token(const char *text, const char *word)
 {
     bool line;
     const size_t length = strlen(word);
-    for (const char *at = skip(text, &line), *end; *at; at = skip(end, &line)) {
-        end = end_of_token(at);
+    for (const char *at = clt_token_next(text, &line), *end; *at; at = clt_token_next(end, &line)) {
+        end = clt_token_end(at);
         if ((size_t)(end - at) == length && !memcmp(at, word, length))
             return true;
     }

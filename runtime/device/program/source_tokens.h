@@ -6,6 +6,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Returns the first character behind white space and comments. *line becomes whether they hold the
+ * end of a line. */
+const char *clt_token_next(const char *at, bool *line);
+
+/* Returns the end of the token that begins at `at`. */
+const char *clt_token_end(const char *at);
+
 /* Hashes the tokens of a text, without following its includes. */
 uint64_t clt_tokens_hash(const char *text);
 

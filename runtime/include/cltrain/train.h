@@ -45,6 +45,14 @@ typedef enum clt_muon_scale {
     CLT_MUON_MATCH_RMS_ADAMW = 1 /* lr * 0.2 * sqrt(max(rows, columns)): rates of AdamW suit */
 } clt_muon_scale;
 
+/* Whether consecutive launches of little work become one launch of one work-item, on CPUs. Results
+ * have the same bits. */
+typedef enum clt_merging {
+    CLT_MERGE_OFF = 0,
+    CLT_MERGE_AUTO = 1, /* where the launches take a part of a step that counts */
+    CLT_MERGE_ON = 2    /* wherever a launch is predicted to take less than 20 us on one core */
+} clt_merging;
+
 typedef enum clt_schedule_kind {
     CLT_SCHEDULE_CONSTANT = 0,
     CLT_SCHEDULE_STEP = 1,  /* times `factor` every `every` steps */
@@ -215,6 +223,7 @@ typedef struct clt_trainer_options {
     /* OP=NAME,...: kernel variants to use for these operators where they accept; NULL: none. Read
      * by clt_trainer_create and clt_trainer_predict; must outlive the trainer. */
     const char *variants;
+    clt_merging merge_launches;
     /* 0; else the seconds that clt_trainer_create may spend, on each kind of device, on measuring
      * kernel variants for shapes that the device's tuning record lacks. The record keeps the
      * results. */

@@ -51,6 +51,7 @@ clt_plan_options clt_capacity_options(const clt_trainer_options *options, clt_pl
     plan.portable = options->portable != 0;
     plan.precision = options->precision;
     plan.variants = options->variants;
+    plan.merge = options->merge_launches;
     plan.virtual_shards = options->virtual_shards;
     plan.in_flight = mode == CLT_PLAN_TRAIN ? options->in_flight : 0;
     plan.accumulates = mode == CLT_PLAN_TRAIN && clt_memory_accumulates(options);

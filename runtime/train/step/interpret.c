@@ -20,7 +20,8 @@ typedef struct context {
     int micro;
     clt_part part;
     clt_run run;
-    bool left; /* the program ends after this instruction */
+    int run_end; /* of the nodes that CLT_DO_RUN enqueues */
+    bool left;   /* the program ends after this instruction */
 } context;
 
 static clt_status upstream_scaled(context *c)
@@ -342,7 +343,7 @@ static clt_status execute(context *c)
     case CLT_DO_ZERO:
         return clt_update_zero(c->u->update);
     case CLT_DO_RUN:
-        return clt_exec_enqueue(c->sd->exec, &c->run, c->i->first, c->i->end, 0, NULL);
+        return clt_exec_enqueue(c->sd->exec, &c->run, c->i->first, c->run_end, 0, NULL);
     case CLT_DO_STAND_IN:
         return clt_diagnosis_stand_in(c->sd, &c->run, c->i->item);
     case CLT_DO_INSPECT:
@@ -416,6 +417,29 @@ static int slot_of(const context *c)
     return in_flight ? c->micro % in_flight : 0;
 }
 
+/* Adds the nodes of instructions that run directly after instruction n, so that launches merge
+ * across them. Returns the last of these instructions. */
+static int join_runs(context *c, const clt_step_program *p, int n, int end)
+{
+    const clt_instruction *i = &p->code[n];
+    int last = n;
+    c->run_end = i->end;
+    if (i->kind != CLT_DO_RUN || c->b->diagnosis)
+        return n;
+    for (int next = n + 1; next < end; next++) {
+        const clt_instruction *j = &p->code[next];
+        if (j->micro != i->micro || j->ahead != i->ahead)
+            break;
+        if (j->kind == CLT_DO_RUN && j->first == c->run_end) {
+            c->run_end = j->end;
+            last = next;
+        } else if (j->kind != CLT_DO_FETCH || c->b->call->batch.n_fetches) {
+            break;
+        }
+    }
+    return last;
+}
+
 /* Executes instructions [first, end) in iteration `loop`. */
 static clt_status execute_range(context *c, const clt_step_program *p, int first, int end, int loop)
 {
@@ -437,7 +461,9 @@ static clt_status execute_range(context *c, const clt_step_program *p, int first
                                                               (int)b->share.first_shard + c->micro),
                                .slot = slot_of(c)};
         }
+        const int last = join_runs(c, p, n, end);
         CLT_TRY(execute(c));
+        n = last;
     }
     return CLT_OK;
 }

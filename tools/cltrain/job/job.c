@@ -50,6 +50,18 @@ static int read_heartbeat(job *j, const settings *s)
     return 0;
 }
 
+static int read_merging(const char *text, clt_merging *merging)
+{
+    static const char *const names[] = {
+        [CLT_MERGE_AUTO] = "auto", [CLT_MERGE_OFF] = "off", [CLT_MERGE_ON] = "on"};
+    for (int i = 0; text && i < 3; i++)
+        if (!strcmp(text, names[i])) {
+            *merging = (clt_merging)i;
+            return 0;
+        }
+    return text ? usage_error("--merge-launches %s: must be auto, on or off", text) : 0;
+}
+
 static int read_trainer(job *j, const settings *s)
 {
     clt_trainer_options *o = &j->options;
@@ -92,6 +104,7 @@ static int read_trainer(job *j, const settings *s)
     NEXT(code, read_heartbeat(j, s));
     NEXT(code, read_types(s, o));
     NEXT(code, check_variants(s));
+    NEXT(code, read_merging(s->merge_launches, &o->merge_launches));
     NEXT(code, read_tune(s->tune, TUNE_SECONDS, &j->options.tune_seconds));
     return code ? code : read_virtual_shards(j, s);
 }

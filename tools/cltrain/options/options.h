@@ -40,10 +40,10 @@ typedef struct settings {
     char *model, *data, *devices, *optimizer, *schedule, *init, *precision, *wire, *normalize,
         *shuffle;
     char *cache_dir, *checkpoint, *checkpoint_dir, *checkpoint_every, *metrics, *profile, *output,
-        *variant, *trans, *tune, *export_file, *parallel, *offload, *split, *replay, *simulate,
-        *link, *inter, *heartbeat, *global_batch, *tokenizer, *augment, *windows, *freeze, *memory,
-        *prompt, *prompt_file, *param_group, *sync_every, *outer, *stages, *init_skip, *betas,
-        *muon_scale, *muon_adamw,
+        *variant, *merge_launches, *trans, *tune, *export_file, *parallel, *offload, *split,
+        *replay, *simulate, *link, *inter, *heartbeat, *global_batch, *tokenizer, *augment,
+        *windows, *freeze, *memory, *prompt, *prompt_file, *param_group, *sync_every, *outer,
+        *stages, *init_skip, *betas, *muon_scale, *muon_adamw,
         *lora; /* several values are joined by ; (freeze, init_skip, stages: by |) */
     char *tensorboard;
     char *listen, *reach, *join, *events;

@@ -1,0 +1,32 @@
+/*
+ * One kernel that does the work of several launches, in one work-item. The source has the kernels'
+ * own files, as functions of one work-item that loops call.
+ */
+#ifndef CLT_DEVICE_PROGRAM_MERGE_SOURCE_H
+#define CLT_DEVICE_PROGRAM_MERGE_SOURCE_H
+
+#include "base/str.h"
+#include "device/core/device.h"
+
+/* A launch. `global` and `args` are OpenCL C over the merged kernel's own parameters. */
+typedef struct clt_merge_part {
+    clt_program_key key;
+    const char *global[3]; /* work-items, each an int */
+    const char *args;      /* the kernel's arguments, with commas between */
+    const char *comment;
+} clt_merge_part;
+
+/* The merged kernel's name. */
+#define CLT_MERGED_KERNEL "clt_merged"
+
+/* Returns whether a merged kernel may contain the program's kernel. If not, writes the reason to
+ * `why` (CLT_MERGE_WHY bytes). */
+bool clt_merge_accepts(const clt_program_key *key, char *why);
+enum { CLT_MERGE_WHY = 128 };
+
+/* Appends the source of a kernel that runs the parts one after the other. `parameters` are those of
+ * the kernel. Launches of one program share its text. */
+clt_status clt_merge_source(const clt_merge_part *parts, int count, const char *parameters,
+                            clt_str *out);
+
+#endif

@@ -1,0 +1,277 @@
+#include "exec/merged.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/vec.h"
+#include "device/program/merge_source.h"
+#include "device/program/program.h"
+
+/* A kernel may touch whole vectors and blocks beyond the elements of a value. */
+enum { SLACK = 64 << 10, MOST_LANES = 16 };
+
+/* Notes that the kernel uses so many bytes of the place, and finds the place's buffer. */
+static clt_status find_buffer(clt_merged *m, clt_place place, int64_t bytes, int *index)
+{
+    for (*index = 0; *index < m->n_places; (*index)++)
+        if (m->places[*index].kind == place.kind && m->places[*index].index == place.index)
+            break;
+    if (*index == m->n_places)
+        CLT_TRY(CLT_PUSH(m->places, m->n_places, m->room_places,
+                         ((clt_place){place.kind, place.index, 0})));
+    clt_place *found = &m->places[*index];
+    const int64_t end = place.offset + bytes + SLACK;
+    found->offset = found->offset > end ? found->offset : end;
+    return CLT_OK;
+}
+
+/* A gradient and its sum of micro-batches are in one buffer. */
+static clt_place in_bucket(clt_place place)
+{
+    if (place.kind == CLT_PLACE_TOTAL)
+        place.kind = CLT_PLACE_GRADIENT;
+    return place;
+}
+
+static clt_status add_view(clt_merged *m, clt_place place, int64_t bytes, int element,
+                           clt_str *args)
+{
+    int index = 0;
+    CLT_TRY(find_buffer(m, in_bucket(place), bytes, &index));
+    if (clt_merged_moves(place.kind))
+        clt_str_add(args, "b%d, (o%d + %lldL) / %d", index, index, (long long)place.offset,
+                    element);
+    else
+        clt_str_add(args, "b%d, %lldL", index, (long long)(place.offset / element));
+    return CLT_OK;
+}
+
+static clt_status add_value(clt_merged *m, const clt_plan *plan, const clt_value *v, clt_str *args)
+{
+    if (!v || plan->places[v->id].kind == CLT_PLACE_NONE) {
+        clt_str_add(args, "0, 0L");
+        return CLT_OK;
+    }
+    const int element = clt_dtype_size(v->type.dtype);
+    const int64_t elements =
+        clt_extent_at(clt_extent_stored(v, MOST_LANES), plan->options.max_batch);
+    return add_view(m, plan->places[v->id], elements * element, element, args);
+}
+
+static void add_extent(clt_extent e, clt_str *text)
+{
+    if (e.pre)
+        clt_str_add(text, "(%lldL + %lldL * ((n * %lldL + %lldL) / %lldL))", (long long)e.add,
+                    (long long)e.mul, (long long)e.pre, (long long)(e.div - 1), (long long)e.div);
+    else
+        clt_str_add(text, "%lldL", (long long)clt_extent_at(e, 0));
+}
+
+static clt_status add_arg(clt_merged *m, const clt_plan *plan, const clt_plan_node *pn,
+                          const clt_arg *arg, clt_str *args)
+{
+    static const char *const run_args[] = {[CLT_RUN_COUNT] = "n",
+                                           [CLT_RUN_STEP] = "step",
+                                           [CLT_RUN_SEED] = "seed",
+                                           [CLT_RUN_SAMPLE] = "sample",
+                                           [CLT_RUN_ADDS] = "0"};
+    uint32_t bits;
+    switch (arg->kind) {
+    case CLT_ARG_IN:
+        return add_value(m, plan, pn->node->in[arg->index], args);
+    case CLT_ARG_OUT:
+        return add_value(m, plan, pn->node->out[arg->index], args);
+    case CLT_ARG_SCRATCH:
+        return add_view(m, pn->scratch[arg->index],
+                        clt_extent_at(pn->program.scratch[arg->index], plan->options.max_batch), 4,
+                        args);
+    case CLT_ARG_INT:
+    case CLT_ARG_LONG:
+        clt_str_add(args, arg->kind == CLT_ARG_INT ? "(int)" : "(long)");
+        add_extent(arg->extent, args);
+        return CLT_OK;
+    case CLT_ARG_FLOAT:
+        memcpy(&bits, &arg->value, sizeof bits);
+        clt_str_add(args, "as_float(0x%xu)", (unsigned)bits);
+        return CLT_OK;
+    case CLT_ARG_RUN:
+        clt_str_add(args, "%s", run_args[arg->index]);
+        return CLT_OK;
+    }
+    return CLT_OK;
+}
+
+/* The texts of a part, which belong to it. */
+typedef struct part_texts {
+    clt_str global[3], args;
+} part_texts;
+
+static clt_status write_part(clt_merged *m, const clt_plan *plan, const clt_plan_node *pn,
+                             const clt_launch *launch, part_texts *texts, clt_merge_part *part)
+{
+    *part = (clt_merge_part){.key = {launch->file, launch->options, launch->kernel},
+                             .comment = pn->node->name};
+    char why[CLT_MERGE_WHY];
+    if (!clt_merge_accepts(&part->key, why))
+        return clt_fail(CLT_INTERNAL, "node %s: kernel %s cannot be merged: %s", pn->node->name,
+                        launch->kernel, why);
+    for (int i = 0; i < launch->n_args; i++) {
+        clt_str_add(&texts->args, "%s", i ? ", " : "");
+        CLT_TRY(add_arg(m, plan, pn, &launch->args[i], &texts->args));
+    }
+    for (int d = 0; d < 3; d++) {
+        if (d < launch->work_dim)
+            add_extent(launch->global[d], &texts->global[d]);
+        else
+            clt_str_add(&texts->global[d], "1");
+        part->global[d] = clt_str_text(&texts->global[d]);
+    }
+    part->args = clt_str_text(&texts->args);
+    for (int d = 0; d < 3; d++)
+        if (texts->global[d].failed)
+            return CLT_OUT_OF_MEMORY;
+    return texts->args.failed ? CLT_OUT_OF_MEMORY : CLT_OK;
+}
+
+static void write_parameters(const clt_merged *m, clt_str *text)
+{
+    for (int i = 0; i < m->n_places; i++)
+        clt_str_add(text, "global void *b%d, ", i);
+    for (int i = 0; i < m->n_places; i++)
+        if (clt_merged_moves(m->places[i].kind))
+            clt_str_add(text, "long o%d, ", i);
+    clt_str_add(text, "int n, uint step, ulong seed, long sample");
+}
+
+static clt_status write_source(clt_merged *m, const clt_merge_part *parts, int n)
+{
+    clt_str parameters = {0}, source = {0};
+    write_parameters(m, &parameters);
+    clt_status status = parameters.failed ? CLT_OUT_OF_MEMORY : CLT_OK;
+    CLT_NEXT(status, clt_merge_source(parts, n, clt_str_text(&parameters), &source));
+    m->source = source.text;
+    clt_str_free(&parameters);
+    return status;
+}
+
+static clt_status write_parts(const clt_plan *plan, clt_merged *m, part_texts *texts,
+                              clt_merge_part *parts)
+{
+    int n = 0;
+    for (int i = m->first; i < m->end; i++)
+        for (int j = 0; j < plan->nodes[i].program.n_launches; j++, n++)
+            CLT_TRY(write_part(m, plan, &plan->nodes[i], &plan->nodes[i].program.launches[j],
+                               &texts[n], &parts[n]));
+    if (m->n_places > CLT_MERGED_BUFFERS)
+        return clt_fail(CLT_INTERNAL, "a merged kernel has %d buffers", m->n_places);
+    return write_source(m, parts, n);
+}
+
+clt_status clt_merged_create(const clt_plan *plan, int first, int end, clt_merged *out)
+{
+    int n = 0;
+    for (int i = first; i < end; i++)
+        n += plan->nodes[i].program.n_launches;
+    *out = (clt_merged){.first = first, .end = end};
+    snprintf(out->name, sizeof out->name, "%d merged, from %.30s", n,
+             plan->nodes[first].node->name);
+    clt_merge_part *parts = clt_calloc((size_t)n + 1, sizeof *parts);
+    part_texts *texts = clt_calloc((size_t)n + 1, sizeof *texts);
+    clt_status status = parts && texts ? CLT_OK : CLT_OUT_OF_MEMORY;
+    CLT_NEXT(status, write_parts(plan, out, texts, parts));
+    for (int i = 0; texts && i < n; i++) {
+        clt_str_free(&texts[i].args);
+        for (int d = 0; d < 3; d++)
+            clt_str_free(&texts[i].global[d]);
+    }
+    CLT_FREE(parts, texts);
+    if (status != CLT_OK)
+        clt_merged_free(out);
+    return status;
+}
+
+void clt_merged_free(clt_merged *merged)
+{
+    clt_release_kernel(merged->kernel);
+    CLT_FREE(merged->places, merged->source);
+}
+
+clt_program_key clt_merged_key(const clt_merged *merged)
+{
+    return (clt_program_key){CLT_MERGED_FILE, NULL, CLT_MERGED_KERNEL, merged->source};
+}
+
+clt_status clt_merged_build(clt_device *device, clt_merged *merged)
+{
+    return merged->kernel ? CLT_OK
+                          : clt_device_kernel_from_text(device, CLT_MERGED_FILE, merged->source,
+                                                        NULL, CLT_MERGED_KERNEL, &merged->kernel);
+}
+
+clt_status clt_merged_get(clt_merged_list *list, const clt_plan *plan, int first, int end,
+                          clt_merged **merged)
+{
+    clt_merged made;
+    for (int i = 0; i < list->count; i++) {
+        *merged = &list->all[i];
+        if ((*merged)->first == first && (*merged)->end == end)
+            return CLT_OK;
+    }
+    CLT_TRY(CLT_RESERVE(list->all, list->count, list->room, 1));
+    CLT_TRY(clt_merged_create(plan, first, end, &made));
+    list->all[list->count++] = made;
+    *merged = &list->all[list->count - 1];
+    return CLT_OK;
+}
+
+void clt_merged_list_free(clt_merged_list *list)
+{
+    for (int i = list->count - 1; i >= 0; i--)
+        clt_merged_free(&list->all[i]);
+    clt_free(list->all);
+}
+
+const clt_plan_merge *clt_merged_run(const clt_plan *plan, int node)
+{
+    for (int i = 0; i < plan->n_merges; i++)
+        if (plan->merges[i].first <= node && node < plan->merges[i].end)
+            return &plan->merges[i];
+    return NULL;
+}
+
+clt_status clt_merged_enqueue(clt_device *device, const clt_merged *m, const clt_run *run,
+                              const clt_view *buffers, cl_uint n_wait, const cl_event *wait)
+{
+    const size_t one = 1;
+    const cl_int count = (cl_int)run->count;
+    const cl_uint step = run->step;
+    const cl_ulong seed = run->seed;
+    const cl_long sample = run->sample;
+    cl_uint at = 0;
+    cl_int code = CL_SUCCESS;
+#define SET(value)                                                                                 \
+    if (code == CL_SUCCESS)                                                                        \
+    code = clSetKernelArg(m->kernel, at++, sizeof(value), &(value))
+    for (int i = 0; i < m->n_places; i++)
+        SET(buffers[i].buffer);
+    for (int i = 0; i < m->n_places; i++) {
+        const cl_long offset = buffers[i].offset;
+        if (clt_merged_moves(m->places[i].kind))
+            SET(offset);
+    }
+    SET(count);
+    SET(step);
+    SET(seed);
+    SET(sample);
+#undef SET
+    cl_event event = NULL;
+    if (code == CL_SUCCESS)
+        code = clEnqueueNDRangeKernel(device->queue, m->kernel, 1, NULL, &one, &one, n_wait,
+                                      n_wait ? wait : NULL, clt_watch_event(device, &event));
+    if (code != CL_SUCCESS)
+        return clt_fail_prefix(clt_cl_fail(code, "clEnqueueNDRangeKernel", device),
+                               "%s: ", m->name);
+    const clt_command command = {m->name, NULL, 0, 0, false};
+    clt_watch(device, &command, event);
+    return CLT_OK;
+}

@@ -1,0 +1,64 @@
+/* Runs of small launches that are one kernel, as plan/merge.c found them. */
+#ifndef CLT_EXEC_MERGED_H
+#define CLT_EXEC_MERGED_H
+
+#include "exec/exec.h"
+
+/* The launches of nodes [first, end) as one kernel, in one work-item. */
+typedef struct clt_merged {
+    int first, end;
+    char *source;
+    cl_kernel kernel; /* NULL until clt_merged_build */
+    char name[64];    /* for profiles */
+    /* The buffers, which are its first arguments: kind and index. `offset` is the end of what the
+     * kernel uses. */
+    clt_place *places;
+    int n_places, room_places;
+} clt_merged;
+
+enum { CLT_MERGED_BUFFERS = 256 };
+
+/* Writes the kernel's source. */
+clt_status clt_merged_create(const clt_plan *plan, int first, int end, clt_merged *out);
+
+/* Returns the program's key, which the source must outlive. */
+clt_program_key clt_merged_key(const clt_merged *merged);
+
+clt_status clt_merged_build(clt_device *device, clt_merged *merged);
+
+/* Whether the place of a buffer differs between steps, so that the kernel has its offset as an
+ * argument. */
+static inline bool clt_merged_moves(clt_place_kind kind)
+{
+    return kind == CLT_PLACE_INPUT || kind == CLT_PLACE_RESULT;
+}
+
+void clt_merged_free(clt_merged *merged);
+
+/* The kernels of a plan: those of whole runs, and of parts of runs that were enqueued. */
+typedef struct clt_merged_list {
+    clt_merged *all;
+    int count, room;
+} clt_merged_list;
+
+/* Gets the kernel of nodes [first, end), whose source is written at the first call. It is valid
+ * until the next call. */
+clt_status clt_merged_get(clt_merged_list *list, const clt_plan *plan, int first, int end,
+                          clt_merged **merged);
+
+void clt_merged_list_free(clt_merged_list *list);
+
+/* Returns the plan's run of merged launches that has the node; NULL: none. */
+const clt_plan_merge *clt_merged_run(const clt_plan *plan, int node);
+
+/* Returns whether this run can use the kernel: it adds to no gradient and has samples. */
+static inline bool clt_merged_fits(const clt_run *run)
+{
+    return run->count > 0 && !run->further;
+}
+
+/* Enqueues the kernel. buffers[i] is the place of merged->places[i]. */
+clt_status clt_merged_enqueue(clt_device *device, const clt_merged *merged, const clt_run *run,
+                              const clt_view *buffers, cl_uint n_wait, const cl_event *wait);
+
+#endif

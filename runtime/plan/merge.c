@@ -1,0 +1,123 @@
+/* Finds runs of nodes with so little work that one work-item does it sooner than the device starts
+ * their launches one by one. exec makes one kernel of such a run. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/vec.h"
+#include "plan/plan.h"
+
+/* Times in seconds. PoCL and Intel's runtime need 2 to 10 us from a launch to the next. A launch
+ * that takes less than SMALL on one core gains nothing from another core, which wakes up as late.
+ */
+static const double launch_time = 4e-6, small_time = 20e-6;
+
+/* What small kernels reach on one core: less than long ones. */
+static const double core_flops = 20e9, core_bytes = 5e9;
+
+/* Launches of a run: longer sources compile for too long. */
+enum { MOST_LAUNCHES = 16 };
+
+static int64_t bytes_of(const clt_value *v, int64_t n)
+{
+    return v ? clt_type_elements(&v->type, n) * clt_dtype_size(v->type.dtype) : 0;
+}
+
+/* Predicts the time of a node on one core, without its launches. */
+static double time_of(const clt_plan_node *pn, int64_t n)
+{
+    const clt_node *node = pn->node;
+    double bytes = 0;
+    for (int i = 0; i < node->n_in; i++)
+        bytes += (double)bytes_of(node->in[i], n);
+    for (int i = 0; i < node->n_out; i++)
+        bytes += (double)bytes_of(node->out[i], n);
+    const double flops = node->op->flops ? node->op->flops(node, n)
+                                         : (double)clt_type_elements(&node->out[0]->type, n);
+    return flops / core_flops + bytes / core_bytes;
+}
+
+/* Whether the node may be part of a run. */
+static bool is_small(const clt_plan *plan, int index)
+{
+    const clt_plan_node *pn = &plan->nodes[index];
+    if (pn->node->op->collective)
+        return false;
+    /* Kernels of GPUs need the other work-items of their group. */
+    for (int i = 0; i < pn->program.n_launches; i++)
+        if (pn->program.launches[i].blas || strstr(pn->program.launches[i].file, "/gpu/"))
+            return false;
+    return time_of(pn, plan->options.max_batch) <= small_time * pn->program.n_launches;
+}
+
+/* Whether the host always acts between a node and the next one. One device alone goes on with the
+ * backward pass, unless the caller reads outputs in between. */
+static bool is_cut(const clt_plan *plan, int end)
+{
+    if (end == plan->n_forward && (plan->options.several || plan->options.in_flight))
+        return true;
+    for (int s = 0; plan->options.several && s < plan->n_segments; s++)
+        if (plan->segments[s].end == end)
+            return true;
+    return false;
+}
+
+static clt_status list_runs(clt_plan *plan)
+{
+    int room = 0;
+    for (int first = 0, end; first < plan->n_nodes; first = end) {
+        int launches = 0;
+        for (end = first; end < plan->n_nodes && is_small(plan, end); end++) {
+            const int more = plan->nodes[end].program.n_launches;
+            if (end > first && (is_cut(plan, end) || launches + more > MOST_LAUNCHES))
+                break;
+            launches += more;
+        }
+        if (launches > 1)
+            CLT_TRY(CLT_PUSH(plan->merges, plan->n_merges, room,
+                             ((clt_plan_merge){first, end, launches})));
+        end += end == first;
+    }
+    return CLT_OK;
+}
+
+/* Returns the part of a step's predicted time that merging saves. */
+static double saving(const clt_plan *plan)
+{
+    double work = 0, saved = 0;
+    for (int i = 0; i < plan->n_nodes; i++)
+        work += time_of(&plan->nodes[i], plan->options.max_batch) +
+                launch_time * plan->nodes[i].program.n_launches;
+    for (int i = 0; i < plan->n_merges; i++)
+        saved += launch_time * (plan->merges[i].launches - 1);
+    return work > 0 ? saved / work : 0;
+}
+
+/* Less is no reason to compile other kernels. */
+static const double least_saving = 0.05;
+
+static clt_status leave(clt_plan *plan, const char *why)
+{
+    plan->n_merges = 0;
+    snprintf(plan->merging, sizeof plan->merging, "none: %s", why);
+    return CLT_OK;
+}
+
+clt_status clt_plan_merges(clt_plan *plan)
+{
+    if (plan->options.merge == CLT_MERGE_OFF)
+        return leave(plan, "turned off");
+    if (!clt_caps_is_cpu(&plan->caps))
+        return leave(plan, "the device is no CPU");
+    CLT_TRY(list_runs(plan));
+    const double saved = saving(plan);
+    snprintf(plan->merging, sizeof plan->merging, "predicted to save %.0f %% of a step",
+             100 * saved);
+    if (!plan->n_merges)
+        return leave(plan, "no two neighbouring launches are small");
+    if (plan->options.merge == CLT_MERGE_ON)
+        return CLT_OK;
+    if (plan->options.accumulates)
+        return leave(plan, "gradients of micro-batches are added up");
+    return saved < least_saving ? leave(plan, "launches take too small a part of a step") : CLT_OK;
+}

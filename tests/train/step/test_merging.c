@@ -1,0 +1,120 @@
+/* Small launches that become one: results do not change by a bit, in whatever way a step is run. */
+#include "train/model_runs.h"
+
+static void set_up(clt_trainer_options *options, const kind *k, clt_merging merging)
+{
+    clt_trainer_options_init(options);
+    options->optimizer = CLT_ADAM;
+    options->lr = 0.002;
+    options->batch = k->batch;
+    options->seed = 5;
+    options->clip_norm = 1;
+    options->poison = 1;
+    options->merge_launches = merging;
+}
+
+/* What a run has besides its model. */
+typedef struct way {
+    const char *name, *devices;
+    int parts, accumulate, recompute, separate, portable;
+    clt_dtype precision;
+} way;
+
+static outcome run_so(const kind *k, const way *w, clt_merging merging)
+{
+    clt_trainer_options options;
+    set_up(&options, k, merging);
+    options.accumulate = w->accumulate ? w->accumulate : 1;
+    options.recompute = w->recompute;
+    options.separate = w->separate;
+    options.portable = w->portable;
+    options.precision = w->precision;
+    return run(k, clt_test_devices(w->devices), &options, w->parts);
+}
+
+static void compare(const kind *k, const way *w)
+{
+    outcome apart = run_so(k, w, CLT_MERGE_OFF), merged = run_so(k, w, CLT_MERGE_ON);
+    assert_int_equal(apart.merges, 0);
+    if (!merged.merges)
+        fail_msg("%s, %s: nothing is merged", k->model, w->name);
+    same(k, w->devices, w->name, &apart, &merged);
+    free(apart.bytes);
+    free(merged.bytes);
+}
+
+static const kind mlp = {"mlp:40,36,32", 1, 8, 0, MOST_BATCH};
+
+static void test_models(void **state)
+{
+    static const kind kinds[] = {{"mlp:40,36,32", 1, 8, 0, MOST_BATCH},
+                                 {"lenet", 1, 28, 0, 1},
+                                 {"lenet", 1, 28, 0, 16},
+                                 {"resnet18:width=4", 3, 16, 0, 4},
+                                 {"gpt2:layers=2,heads=2,width=24,dropout=0.2", 0, 0, T, 6},
+                                 {"lstm:hidden=20,layers=2", 0, 0, T, 6}};
+    const kind tiny = {"mlp:12,11", 1, 4, 0, 5};
+    const way plain = {"a step", "cpu@1", .parts = 0};
+    (void)state;
+    for (int i = 0; i < (int)(sizeof kinds / sizeof *kinds) && !clt_test_oclgrind(); i++)
+        compare(&kinds[i], &plain);
+    if (clt_test_oclgrind())
+        compare(&tiny, &plain);
+}
+
+static void test_ways(void **state)
+{
+    static const way ways[] = {
+        {"parts of a step", "cpu@1", .parts = 1},     {"micro-batches", "cpu@1", .accumulate = 2},
+        {"recomputation", "cpu@1", .recompute = 1},   {"separate buffers", "cpu@1", .separate = 1},
+        {"portable kernels", "cpu@1", .portable = 1}, {"two devices", "cpu/2", .parts = 0},
+    };
+    (void)state;
+    if (clt_test_oclgrind())
+        skip();
+    for (int i = 0; i < (int)(sizeof ways / sizeof *ways); i++)
+        compare(&mlp, &ways[i]);
+}
+
+static void test_precisions(void **state)
+{
+    static const kind kinds[] = {{"mlp:40,36", 1, 8, 0, MOST_BATCH},
+                                 {"gpt2:layers=1,heads=2,width=24", 0, 0, T, 4}};
+    static const way ways[] = {{"f16", "cpu@1", .precision = CLT_F16},
+                               {"bf16", "cpu@1", .precision = CLT_BF16},
+                               {"bf16 on two devices", "cpu/2", .precision = CLT_BF16}};
+    (void)state;
+    if (clt_test_oclgrind())
+        skip();
+    for (int i = 0; i < (int)(sizeof kinds / sizeof *kinds); i++)
+        for (int j = 0; j < (int)(sizeof ways / sizeof *ways); j++)
+            compare(&kinds[i], &ways[j]);
+}
+
+/* Without a wish, launches merge only where they take a part of the step that counts. */
+static void test_auto(void **state)
+{
+    const kind large = {"mlp:2048,2048", 3, 32, 0, MOST_BATCH};
+    const way plain = {"a step", "cpu@1", .parts = 0};
+    (void)state;
+    if (clt_test_oclgrind())
+        skip();
+    outcome small = run_so(&mlp, &plain, CLT_MERGE_AUTO);
+    outcome other = run_so(&large, &plain, CLT_MERGE_AUTO);
+    assert_in_range(small.merges, 1, INT64_MAX);
+    assert_int_equal(other.merges, 0);
+    free(small.bytes);
+    free(other.bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_models),
+        cmocka_unit_test(test_ways),
+        cmocka_unit_test(test_precisions),
+        cmocka_unit_test(test_auto),
+    };
+    make_data();
+    return cmocka_run_group_tests(tests, open_runtime, close_runtime);
+}
