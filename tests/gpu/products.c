@@ -42,10 +42,11 @@ void plan_long_products(const clt_caps *caps)
     x[0] = clt_input(g, "x0", CLT_F32, 2, (int64_t[]){1, 4096});
     x[1] = clt_input(g, "x1", CLT_F32, 2, (int64_t[]){64, 4096});
     plan_layer(g, clt_matmul(x[0], x[1], 0, 1), x, 2, caps);
-    for (int outputs = 1; outputs <= 32; outputs += 31) {
+    static const int64_t layers[][2] = {{1, 64}, {32, 64}, {1, 1024}}; /* outputs, inputs */
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
         OK(clt_graph_create(&g));
-        x[0] = clt_input(g, "x0", CLT_F32, 3, (int64_t[]){CLT_BATCH, 1024, 64});
-        x[1] = clt_input(g, "x1", CLT_F32, 2, (int64_t[]){outputs, 64});
+        x[0] = clt_input(g, "x0", CLT_F32, 3, (int64_t[]){CLT_BATCH, 1024, layers[i][1]});
+        x[1] = clt_input(g, "x1", CLT_F32, 2, (int64_t[]){layers[i][0], layers[i][1]});
         plan_layer(g, clt_linear(x[0], x[1], NULL), x, 2, caps);
     }
 }
