@@ -124,9 +124,9 @@ def write_tokens(path):
         numbers.tofile(file)
 
 
-def measure_limit(program, library, arrays, products):
+def measure_limit(program, openblas, arrays, products):
     """Returns the rates of arithmetic and of updates, and OpenBLAS' time for the products."""
-    command = [program, str(len(os.sched_getaffinity(0))), library, str(arrays)]
+    command = [program, str(len(os.sched_getaffinity(0))), openblas, str(arrays)]
     command += [str(x) for product in products.list for x in product]
     lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     return {line.split()[0]: float(line.split()[1]) for line in lines}
@@ -150,9 +150,9 @@ def compare(options, name, program, folder):
     rows = {cltrain: [] for cltrain in options.cltrain}
     rates = []
     for _ in range(options.rounds):
-        before = measure_limit(program, options.library, arrays, products)
+        before = measure_limit(program, options.openblas, arrays, products)
         found = {cltrain: measure_steps(options, cltrain, arguments, steps) for cltrain in options.cltrain}
-        after = measure_limit(program, options.library, arrays, products)
+        after = measure_limit(program, options.openblas, arrays, products)
         limit = {key: (min if key == "products" else max)(before[key], after[key]) for key in before}
         rates.append(limit)
         for cltrain, values in found.items():
@@ -175,7 +175,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--devices", default="pocl")
     parser.add_argument("--tune", default="off", help="as cltrain's")
-    parser.add_argument("--library", default="libopenblas.so.0")
+    parser.add_argument("--openblas", default="libopenblas.so.0", help="the shared library")
     parser.add_argument("--cc", default="cc")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
