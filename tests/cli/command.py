@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 COMMAND = sys.argv.pop(1) if len(sys.argv) > 1 else "cltrain"
 DEVICE = "pocl"
@@ -108,6 +109,16 @@ class CommandTest(unittest.TestCase):
             os.makedirs(place, exist_ok=True)
             os.symlink(place, os.path.join(folder, name))
         return folder
+
+    def keep_measurements(self):
+        """Makes commands that name no cache folder read and write measurements of this test only. Other tests compare
+        bits of runs, which must not change kernels between them."""
+        folder = self.cache_folder()
+        os.mkdir(self.path("home"))
+        os.symlink(folder, self.path("home", "cltrain"))
+        own = mock.patch.dict(os.environ, XDG_CACHE_HOME=self.path("home"), POCL_CACHE_DIR=os.path.join(folder, "pocl"))
+        own.start()
+        self.addCleanup(own.stop)
 
     def run_command(self, *args, code=0, **options):
         done = subprocess.run([COMMAND, *map(str, args)], capture_output=True, text=True,

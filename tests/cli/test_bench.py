@@ -10,6 +10,10 @@ CORES = cores()
 
 
 class Bench(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.keep_measurements()
+
     def test_bench(self):
         arguments = ("bench", "train", "--model", "mlp", "--data", "idx:" + self.data, "--batch",
                      "16", "--steps", "4", "--blocks", "3", "--warmup", "2", "--tune", "1", "--devices", "pocl")

@@ -51,6 +51,7 @@ def png(width, height, rng):
 class Pages(CommandTest):
     def setUp(self):
         super().setUp()
+        self.keep_measurements()
         rng = random.Random(1)
         for folder, classes in (("BIRDS", ("crane", "wren", "tern")), ("BOATS", ("barge", "yawl", "punt", "scow"))):
             for name in classes:
