@@ -10,9 +10,10 @@ static const char *grad_options_of(const conv_case *c)
     static char text[512];
     snprintf(text, sizeof text,
              "-DKY=%d -DKX=%d -DSY=%d -DSX=%d -DPY=%d -DPX=%d -DDY=%d -DDX=%d -DTX=%d -DTC=%d "
-             "-DXTAIL=%d -DCTAIL=%d -DK_BLOCK=2",
+             "-DTW=%d -DXTAIL=%d -DCTAIL=%d -DK_BLOCK=2",
              c->k[0], c->k[1], c->s[0], c->s[1], c->p[0], c->p[1], c->d[0], c->d[1], c->gx, c->gc,
-             conv_out(c, 1) % c->gx, c->ci / c->groups % c->gc);
+             c->k[1] < 8 ? (c->k[1] + 1) / 2 : 4, conv_out(c, 1) % c->gx,
+             c->ci / c->groups % c->gc);
     return text;
 }
 
@@ -91,13 +92,13 @@ static void weight_grad_case(const conv_case *c, int chunk)
     lab_buffer dw = lab_make(&l, weights * chunks, 4), db = lab_make(&l, c->co * chunks, 4);
     lab_buffer rw = lab_make(&l, weights, 4), rb = lab_make(&l, c->co, 4);
     const char *file = "conv/batch_blocked/conv_weight_grad.cl";
-    cl_kernel k =
-        lab_kernel(&l, file, "clt_batch_blocked_conv_weight_grad",
-                   "-DKY=%d -DKX=%d -DSY=%d -DSX=%d -DPY=%d -DPX=%d -DDY=%d -DDX=%d "
-                   "-DTO=%d -DTI=%d -DTR=%d -DTK=%d -DCI_BLOCK=%d -DUNPOOL=%d -DBAND=%d "
-                   "-DCOLUMNS=%d -DBIAS=1",
-                   c->k[0], c->k[1], c->s[0], c->s[1], c->p[0], c->p[1], c->d[0], c->d[1], c->to,
-                   c->ti, c->tr ? c->tr : 1, c->tk, c->ci_block, c->pool, c->band, ow / 2 * 2);
+    cl_kernel k = lab_kernel(&l, file, "clt_batch_blocked_conv_weight_grad",
+                             "-DKY=%d -DKX=%d -DSY=%d -DSX=%d -DPY=%d -DPX=%d -DDY=%d -DDX=%d "
+                             "-DTO=%d -DTI=%d -DTR=%d -DTK=%d -DCI_BLOCK=%d -DUNPOOL=%d -DBAND=%d "
+                             "-DCOLUMNS=%d -DUNROLL=2 -DTOGETHER=%d -DBIAS=1",
+                             c->k[0], c->k[1], c->s[0], c->s[1], c->p[0], c->p[1], c->d[0], c->d[1],
+                             c->to, c->ti, c->tr ? c->tr : 1, c->tk, c->ci_block, c->pool, c->band,
+                             ow / 2 * 2, c->pool ? 1 : 3);
     lab_run(&l, k, up(cig, c->ci_block), (size_t)c->groups * up(cog, c->to), (size_t)chunks,
             "bbbbbiiiiiiiii", &dx, &dg, &dm, &dw, &db, c->n, c->groups, cig, c->ih, c->iw, cog, oh,
             ow, chunk);
@@ -132,9 +133,13 @@ static void test_weight_grad(void **state)
         weight_grad_case(&conv_cases[i], 100);
         weight_grad_case(&conv_cases[i], 1);
     }
-    conv_case empty = conv_cases[0];
-    empty.n = 0;
-    weight_grad_case(&empty, 3);
+    conv_case other = conv_cases[0];
+    other.n = 0;
+    weight_grad_case(&other, 3);
+    /* Several blocks of a pass, some passes with fewer, and a block that is not full. */
+    other.n = 7 * l.lanes + 3;
+    weight_grad_case(&other, 100);
+    weight_grad_case(&other, 2);
 }
 
 int main(void)

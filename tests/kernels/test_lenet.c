@@ -168,8 +168,8 @@ static void make_backward(step *s, int n)
         1, 20, 13, 13, 50, 8, 8, 1 << 20);
     ADD("conv2 data",
         lab_kernel(&l, "conv/batch_blocked/conv_data_grad.cl", "clt_batch_blocked_conv_data_grad",
-                   "-DKY=5 -DKX=5 -DTX=2 -DTC=2"),
-        10, 1, blocks, 25000 * 64e-6 * n, "bbbiiiiiiiii", &s->dz2, &s->w2, &s->g1, n, 1, 20, 13, 13,
+                   "-DKY=5 -DKX=5 -DTX=8 -DTC=1 -DTW=3"),
+        20, 1, blocks, 25000 * 64e-6 * n, "bbbiiiiiiiii", &s->dz2, &s->w2, &s->g1, n, 1, 20, 13, 13,
         50, 8, 8, 13);
     ADD("conv1 weights",
         lab_kernel(&l, weights, "clt_batch_blocked_conv_weight_grad",

@@ -16,8 +16,10 @@
  * kernel clt_batch_blocked_conv_data_grad: SX = DX = 1 (SY and DY may be any)
  *   Scatters TX columns of g into TX + KX - 1 columns of TC channels of dx in registers, so the
  *   inner loop needs no test on columns. After K_BLOCK channels of g the sums are added to dx.
- *   TX, TC [4, 1]: TX + KX - 1 is at most 16; XTAIL [0]: ow % TX; CTAIL [0]: ci % TC; K_BLOCK [8].
- *   It takes (TX + KX - 1) * TC + TC + 2 registers of LANES floats.
+ *   A row of taps takes several passes over the columns, of TW taps each. The sums of a column wait
+ *   for each other, so a pass takes columns that are TW apart after each other.
+ *   TX, TC [4, 1]: TX + KX - 1 is at most 16; TW [1], at most 4; XTAIL [0]: ow % TX; CTAIL [0]: ci %
+ *   TC; K_BLOCK [8]. It takes (TX + KX - 1) * TC + TW * TC + 1 registers of LANES floats.
  *
  * kernel clt_batch_blocked_conv_data_grad_any: any stride and dilation
  *   Slower: gathers two columns of TC channels of dx at a time. They read neighbouring columns of
@@ -40,6 +42,9 @@
 #ifndef CTAIL
 #define CTAIL 0
 #endif
+#ifndef TW
+#define TW 1
+#endif
 #ifndef K_BLOCK
 #define K_BLOCK 8
 #endif
@@ -50,6 +55,35 @@
 
 #define TAPS (KY * KX)
 #define SPAN (TX + KX - 1)
+
+/* Columns of g. If several passes read a column, the compiler may not keep it in a register
+ * meanwhile: there are only registers for the sums. */
+#if EXACT(IN0) && TW < KX
+#define LOAD_G(p) (*(volatile global const vecf_anywhere *)(p))
+#else
+#define LOAD_G(p) LOAD_AS(IN0, p)
+#endif
+/* As FOR_A, for up to 8 channels of a tile. */
+#define EACH_CHANNEL(n, M, p, t) EACH_CHANNEL__(n, M, p, t)
+#define EACH_CHANNEL__(n, M, p, t) EACH_CHANNEL_##n(M, p, t)
+#define EACH_CHANNEL_1(M, p, t) M(0, p, t)
+#define EACH_CHANNEL_2(M, p, t) EACH_CHANNEL_1(M, p, t) M(1, p, t)
+#define EACH_CHANNEL_3(M, p, t) EACH_CHANNEL_2(M, p, t) M(2, p, t)
+#define EACH_CHANNEL_4(M, p, t) EACH_CHANNEL_3(M, p, t) M(3, p, t)
+#define EACH_CHANNEL_5(M, p, t) EACH_CHANNEL_4(M, p, t) M(4, p, t)
+#define EACH_CHANNEL_6(M, p, t) EACH_CHANNEL_5(M, p, t) M(5, p, t)
+#define EACH_CHANNEL_7(M, p, t) EACH_CHANNEL_6(M, p, t) M(6, p, t)
+#define EACH_CHANNEL_8(M, p, t) EACH_CHANNEL_7(M, p, t) M(7, p, t)
+/* M for each tap of a pass. */
+#if TW == 1
+#define TAPS_OF_PASS(M, c, p, t) M(0, c, p, t)
+#elif TW == 2
+#define TAPS_OF_PASS(M, c, p, t) M(0, c, p, t) M(1, c, p, t)
+#elif TW == 3
+#define TAPS_OF_PASS(M, c, p, t) M(0, c, p, t) M(1, c, p, t) M(2, c, p, t)
+#else
+#define TAPS_OF_PASS(M, c, p, t) M(0, c, p, t) M(1, c, p, t) M(2, c, p, t) M(3, c, p, t)
+#endif
 
 #if SX == 1 && DX == 1 && SPAN <= 16 && CLT_HAS(clt_batch_blocked_conv_data_grad)
 
@@ -67,29 +101,34 @@ INLINE void clt_scatter(global const STORED(IN0) * g, global const float *w, glo
 #define CLEAR_ROW(c, a, b) FOR_B(16, CLEAR, c, 0)
 #define AT(j) (j < SPAN ? j : 0)
     FOR_A(TC, CLEAR_ROW, 0, 0)
-    for (int k = k0; k < k1; k++) {
-        for (int ky = 0; ky < KY; ky++) {
-            const int sy = iy + PY - ky * DY;
-            const int oy = SY == 1 ? sy : sy / SY;
-            if ((uint)sy >= (uint)(oh * SY) || (SY > 1 && sy % SY))
-                continue;
-            global const STORED(IN0) *row = g + ((k * oh + oy) * ow + x0) * LANES;
-            global const float *wk = w + k * ci * TAPS + ky * KX;
-#define COLUMN(t, a, b)                                                                            \
-    vecf v##t;                                                                                     \
-    if (t < tx)                                                                                    \
-        v##t = LOAD_AS(IN0, row + t * LANES);
-#define FMA(t, k, c)                                                                               \
-    if (t < tx)                                                                                    \
-        a[c][t + k] = fma(v##t, weight, a[c][t + k]);
-#define CHANNEL(c, k, b)                                                                           \
-    if (c < tc) {                                                                                  \
-        const vecf weight = wk[c * TAPS + k];                                                      \
-        FOR_C(TX, FMA, k, c)                                                                       \
+    for (int ky = 0; ky < KY; ky++) {
+        const int sy = iy + PY - ky * DY;
+        const int oy = SY == 1 ? sy : sy / SY;
+        if ((uint)sy >= (uint)(oh * SY) || (SY > 1 && sy % SY))
+            continue;
+        global const STORED(IN0) *row = g + ((k0 * oh + oy) * ow + x0) * LANES;
+        global const float *wk = w + k0 * ci * TAPS + ky * KX;
+        for (int k = k0; k < k1; k++, row += oh * ow * LANES, wk += ci * TAPS) {
+#define WEIGHT(c, k, p)                                                                            \
+    const vecf w##k##c = c < tc && p * TW + k < KX ? wk[c * TAPS + p * TW + k] : 0.0f;
+#define WEIGHTS(k, p, b) FOR_C(TC, WEIGHT, k, p)
+/* Tap k of pass p, and column t of g. */
+#define FMA(k, c, p, t)                                                                            \
+    if (c < tc && p * TW + k < KX)                                                                \
+        a[c][AT(t + p * TW + k)] = fma(v, w##k##c, a[c][AT(t + p * TW + k)]);
+#define FMAS(c, p, t) TAPS_OF_PASS(FMA, c, p, t)
+#define COLUMN(i, f, p)                                                                            \
+    if (i * TW + f < tx) {                                                                         \
+        const vecf v = LOAD_G(row + (i * TW + f) * LANES);                                         \
+        EACH_CHANNEL(TC, FMAS, p, (i * TW + f))                                                           \
     }
-#define TAP(k, a, b) FOR_B(TC, CHANNEL, k, 0)
-            FOR_A(TX, COLUMN, 0, 0)
-            FOR_A(KX, TAP, 0, 0)
+#define PHASE(f, p, b) FOR_C(TX, COLUMN, f, p)
+#define PASS(p, a, b)                                                                              \
+    if (p * TW < KX) {                                                                             \
+        FOR_B(TW, WEIGHTS, p, 0)                                                                   \
+        FOR_B(TW, PHASE, p, 0)                                                                     \
+    }
+            FOR_A(KX, PASS, 0, 0)
         }
     }
     const int left = x0 - PX;

@@ -30,6 +30,9 @@
  *   CI_BLOCK [TI]  input channels of a work-group, a multiple of TI. TO * CI_BLOCK * KY * KX *
  *                  LANES floats are on the stack, and should fit into a part of the first-level
  *                  cache.
+ *   UNROLL [1]     columns of an iteration of the inner loop
+ *   TOGETHER [1]   blocks of images that a pass of the register tile takes; with UNPOOL 1. Their
+ *                  planes of TO + TI channels should fit into the first-level cache.
  *   BAND, COLUMNS  with UNPOOL: rows that are unpooled at a time, an even number, and ow / 2 * 2.
  *                  TO * BAND * COLUMNS * LANES more floats are on the stack.
  *
@@ -61,6 +64,12 @@
 #endif
 #ifndef CI_BLOCK
 #define CI_BLOCK TI
+#endif
+#ifndef UNROLL
+#define UNROLL 1
+#endif
+#ifndef TOGETHER
+#define TOGETHER 1
 #endif
 #ifndef SPREAD
 #define SPREAD 1024
@@ -115,8 +124,9 @@
 
 /*
  * Adds products of the gradient and of the inputs under tap (ky + r, kx0 + k) to sum (o, i0 + i,
- * ky + r, kx0 + k), for rows first .. last - 1 of the gradient. Row `first` of channel o is at
- * g + o * g_plane; rows are g_row apart. Unless `all`, only the lanes in `valid` are added. Channels
+ * ky + r, kx0 + k), for rows first .. last - 1 of the gradient in `together` blocks of images, which
+ * are g_block and x_block apart. Row `first` of channel o is at g + o * g_plane; rows are g_row
+ * apart. Unless `all`, only the lanes in `valid` are added. Channels
  * from `no` and `ni` on repeat the last one, and their sums are not used. With BIAS_INSIDE, the
  * gradient is also added to bias[o].
  */
@@ -131,9 +141,9 @@ typedef STORED(IN1) g_type;
 #endif
 
 INLINE void clt_weight_tile(private vecf *sums, private vecf *bias, G_SPACE const g_type *g,
-                            int g_plane, int g_row, global const STORED(IN0) * x, int ih, int iw, int ow,
-                            int first, int last, int no, int ni, int i0, int ky, int kx0,
-                            veci valid, int all)
+                            int g_plane, int g_row, global const STORED(IN0) * x, int together,
+                            long g_block, long x_block, int ih, int iw, int ow, int first, int last,
+                            int no, int ni, int i0, int ky, int kx0, veci valid, int all)
 {
     /* In columns from `high` on, some tap of the tile lies behind the image. */
     const int end = iw + PX - (min(kx0 + TK, KX) - 1) * DX;
@@ -163,13 +173,14 @@ INLINE void clt_weight_tile(private vecf *sums, private vecf *bias, G_SPACE cons
         row + (min(CHANNEL(i), ni - 1) * ih + TAP_ROW(i) * DY) * iw * LANES;
 #define POINT_G(o, a, b)                                                                           \
     G_SPACE const g_type *g##o = g + min(o, no - 1) * g_plane + (from - first) * g_row;
-    FOR_A(LINES, POINT_X, 0, 0)
-    FOR_A(TO, POINT_G, 0, 0)
-    for (int r = from; r < to; r++) {
+    for (int block = 0; block < together; block++, row += x_block, g += g_block) {
+        FOR_A(LINES, POINT_X, 0, 0)
+        FOR_A(TO, POINT_G, 0, 0)
+        for (int r = from; r < to; r++) {
 #if TR > 1
-        const int top = r * SY - above, inside = top >= 0 && top + most < ih;
+            const int top = r * SY - above, inside = top >= 0 && top + most < ih;
 #else
-        const int inside = 1;
+            const int inside = 1;
 #endif
 #define LOAD_G(o, a, b) const vecf d##o = clt_load_g(g##o);
 #define ADD(o, i, k) a[o][TAP_AT(i, k)] = fma(v, d##o, a[o][TAP_AT(i, k)]);
@@ -188,34 +199,36 @@ INLINE void clt_weight_tile(private vecf *sums, private vecf *bias, G_SPACE cons
 #define NEXT_G(o, a, b) g##o += LANES;
 #define NEXT_ROW_X(i, a, b) x##i += next_x;
 #define NEXT_ROW_G(o, a, b) g##o += next_g;
-        int c = 0;
+            int c = 0;
 #if PX > 0 || TR > 1
-        for (; c < ow && (!inside || ix0 + c * SX < 0); c++) {
-            FOR_A(TO, LOAD_G, 0, 0)
-            FOR_B(LINES, TAPS_OF, TAP_CHECKED, 0)
-            ADD_BIASES
-            FOR_A(LINES, NEXT_X, 0, 0)
-            FOR_A(TO, NEXT_G, 0, 0)
-        }
+            for (; c < ow && (!inside || ix0 + c * SX < 0); c++) {
+                FOR_A(TO, LOAD_G, 0, 0)
+                FOR_B(LINES, TAPS_OF, TAP_CHECKED, 0)
+                ADD_BIASES
+                FOR_A(LINES, NEXT_X, 0, 0)
+                FOR_A(TO, NEXT_G, 0, 0)
+            }
 #endif
-        for (; c < high; c++) {
-            FOR_A(TO, LOAD_G, 0, 0)
-            FOR_B(LINES, TAPS_OF, TAP, 0)
-            ADD_BIASES
-            FOR_A(LINES, NEXT_X, 0, 0)
-            FOR_A(TO, NEXT_G, 0, 0)
-        }
+#pragma unroll UNROLL
+            for (; c < high; c++) {
+                FOR_A(TO, LOAD_G, 0, 0)
+                FOR_B(LINES, TAPS_OF, TAP, 0)
+                ADD_BIASES
+                FOR_A(LINES, NEXT_X, 0, 0)
+                FOR_A(TO, NEXT_G, 0, 0)
+            }
 #if PX > 0 || TR > 1
-        for (; c < ow; c++) {
-            FOR_A(TO, LOAD_G, 0, 0)
-            FOR_B(LINES, TAPS_OF, TAP_CHECKED, 0)
-            ADD_BIASES
-            FOR_A(LINES, NEXT_X, 0, 0)
-            FOR_A(TO, NEXT_G, 0, 0)
-        }
+            for (; c < ow; c++) {
+                FOR_A(TO, LOAD_G, 0, 0)
+                FOR_B(LINES, TAPS_OF, TAP_CHECKED, 0)
+                ADD_BIASES
+                FOR_A(LINES, NEXT_X, 0, 0)
+                FOR_A(TO, NEXT_G, 0, 0)
+            }
 #endif
-        FOR_A(LINES, NEXT_ROW_X, 0, 0)
-        FOR_A(TO, NEXT_ROW_G, 0, 0)
+            FOR_A(LINES, NEXT_ROW_X, 0, 0)
+            FOR_A(TO, NEXT_ROW_G, 0, 0)
+        }
     }
 #define PUT_SUM(k, o, i)                                                                           \
     if (HOLDS(i, k)) {                                                                             \
@@ -300,11 +313,14 @@ KERNEL void clt_batch_blocked_conv_weight_grad(global const STORED(IN0) * x, lon
         sums[i] = 0.0f;
     for (int o = 0; o < TO; o++)
         bias[o] = 0.0f;
-    for (int b = from; b < to; b++) {
+    const int whole = min(to, n / LANES); /* blocks before this one have all their images */
+    const long x_block = (long)groups * ci * ih * iw * LANES;
+    int together = 1;
+    for (int b = from; b < to; b += together) {
         const veci valid = clt_valid_lanes(b, n);
         const int all = n - b * LANES >= LANES;
-        global const STORED(IN0) *xb =
-            x + x_at + (((long)b * groups + group) * ci + i0) * ih * iw * LANES;
+        together = clamp(whole - b, 1, TOGETHER);
+        global const STORED(IN0) *xb = x + x_at + b * x_block + ((long)group * ci + i0) * ih * iw * LANES;
         const long g_from = (((long)b * groups + group) * co + o0) * g_size * LANES;
         global const STORED(IN1) *gb = g + g_at + g_from;
 #if UNPOOL
@@ -318,14 +334,16 @@ KERNEL void clt_batch_blocked_conv_weight_grad(global const STORED(IN0) * x, lon
             const int first = 0, last = height, g_plane = oh * ow * LANES, g_row = ow * LANES;
             global const STORED(IN1) *gs = gb;
 #endif
-            if (BIAS && !BIAS_INSIDE && i0 == 0)
-                clt_bias_rows(bias, gs, g_plane, g_row, width, last - first, no, valid, all);
+            const long g_block = (long)groups * co * g_size * LANES;
+            for (int t = 0; t < together && BIAS && !BIAS_INSIDE && i0 == 0; t++)
+                clt_bias_rows(bias, gs + t * g_block, g_plane, g_row, width, last - first, no,
+                              valid, all);
             for (int i = 0; i < ni; i += TI) {
                 for (int ky = 0; ky < KY; ky += TR) {
                     for (int kx = 0; kx < KX; kx += TK)
                         clt_weight_tile(sums, bias, gs, g_plane, g_row,
-                                        xb + i * ih * iw * LANES, ih, iw, width, first, last, no,
-                                        ni - i, i, ky, kx, valid, all);
+                                        xb + i * ih * iw * LANES, together, g_block, x_block, ih,
+                                        iw, width, first, last, no, ni - i, i, ky, kx, valid, all);
                 }
             }
         }

@@ -156,6 +156,7 @@ INLINE void clt_products(global const float *u, int row, global const float *v, 
     }
     for (int k0 = 0; k0 < count; k0 += BLOCK) {
         const int block = min(BLOCK, count - k0);
+#pragma unroll 2
         for (int k = 0; k < block; k++) {
             /* Loads one weight at a time: there are no registers for all of them beside the
              * inputs. */

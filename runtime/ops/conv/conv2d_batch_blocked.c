@@ -179,26 +179,49 @@ void clt_conv2d_batch_blocked(const clt_node *node, const clt_target *target, cl
     clt_conv2d_emit_batch_blocked(node, &s, &attr->epilogue, 0, target, p);
 }
 
-/* The largest tile whose scattered row fits the registers: (TX + KX - 1) * TC + TC, and the columns
- * of g. Compilers keep those in registers too, and move sums to the stack if there are too few.
- * With 32 registers there is room for most columns of g anyway. */
+/* Taps of a pass over a tile's columns: as many as leave registers for all sums and a column. 0 if
+ * not even one does. */
+static int taps_of_pass(const clt_target *target, const clt_conv2d_shape *s, tile t)
+{
+    enum { MOST_TAPS = 4 };
+    const int sums = (t.columns + s->kernel[1] - 1) * t.channels;
+    const int taps = (target->caps->vector_registers - 1 - sums) / t.channels;
+    const int most = s->kernel[1] < MOST_TAPS ? s->kernel[1] : MOST_TAPS;
+    return taps < 1 ? 0 : taps < most ? taps : most;
+}
+
+/* Cycles of a scattered tile for a channel of g and a row of taps: the largest of the
+ * multiplications' time, of that of the sum that waits for the most products, and of the loads'.
+ * Once for every K_BLOCK channels, the tile also adds to its row of sums. */
+static double scatter_cycles(const clt_conv2d_shape *s, int columns, int channels, int taps)
+{
+    enum { LATENCY = 4, K_BLOCK = 8, ADDING = 3 };
+    const int width = s->kernel[1], chain = columns < width ? columns : width;
+    const double products = 0.5 * columns * width * channels;
+    const double loads = 0.5 * (ceil_div(width, taps) * columns + width * channels);
+    const double most = products > LATENCY * chain ? products : LATENCY * chain;
+    return (most > loads ? most : loads) + 1 +
+           ADDING * (double)(columns + width - 1) * channels / (K_BLOCK * s->kernel[0]);
+}
+
+/* The fastest tile whose sums fit the registers. */
 static tile scatter_tile(const clt_target *target, const clt_conv2d_shape *s, int channels)
 {
-    const int registers = target->caps->vector_registers;
-    const bool many = registers >= 32;
     tile best = {1, 1};
     double best_cost = 1e30;
     for (int columns = 1; columns <= 8 && columns + s->kernel[1] - 1 <= 16; columns++)
-        for (int rows = 1; rows <= 4; rows++) {
-            const int of_g = many ? 2 : columns;
-            if ((columns + s->kernel[1] - 1) * rows + rows + of_g > registers && rows * columns > 1)
-                continue;
+        for (int rows = 1; rows <= 4 && rows <= channels; rows++) {
             const tile t = {columns, rows};
-            /* A block of columns also reads its row of sums and adds to it, once for every K_BLOCK
-             * channels. */
-            const double cost =
-                tile_cost(t, s->out_width, channels) +
-                0.25 * ceil_div(s->out_width, columns) * (s->kernel[1] - 1) * channels;
+            const int taps = taps_of_pass(target, s, t);
+            if (!taps)
+                continue;
+            double cost = 0;
+            for (int x = 0; x < s->out_width; x += columns) {
+                const int left = s->out_width - x, now = left < columns ? left : columns;
+                cost += channels / rows * scatter_cycles(s, now, rows, taps);
+                if (channels % rows)
+                    cost += scatter_cycles(s, now, channels % rows, taps);
+            }
             if (cost < best_cost) {
                 best = t;
                 best_cost = cost;
@@ -217,7 +240,7 @@ bool clt_conv2d_data_grad_tiles(const clt_node *node, const clt_target *target, 
         return false;
     for (int rows = 1; rows <= 4 && rows <= s->channels / s->groups; rows++)
         for (int columns = 2; columns <= 8 && columns + s->kernel[1] - 1 <= 16; columns++)
-            if ((columns + s->kernel[1] - 1) * rows + rows + 2 <= registers &&
+            if (taps_of_pass(target, s, (tile){columns, rows}) &&
                 (columns + s->kernel[1]) * rows + rows + 2 > registers / 2 && found++ == index) {
                 snprintf(text, CLT_TILE_TEXT, "TX=%d,TC=%d", columns, rows);
                 return true;
@@ -264,13 +287,14 @@ void clt_conv2d_data_grad_batch_blocked(const clt_node *node, const clt_target *
     tile t = fast ? scatter_tile(target, &s, channels) : (tile){4, channels < 4 ? channels : 4};
     if (fast && clt_tile_number(target, "TX", 1, 8, 1) + s.kernel[1] - 1 <= 16)
         t = tuned_tile(target, t, 1);
+    const int taps = taps_of_pass(target, &s, t);
     char shape[256];
     shape_options(&s, target->lanes, shape, sizeof shape);
     clt_launch_begin(p, "conv/batch_blocked/conv_data_grad.cl",
                      fast ? "clt_batch_blocked_conv_data_grad"
                           : "clt_batch_blocked_conv_data_grad_any",
-                     "%s -DTX=%d -DTC=%d -DXTAIL=%d -DCTAIL=%d", shape, t.columns, t.channels,
-                     s.out_width % t.columns, channels % t.channels);
+                     "%s -DTX=%d -DTC=%d -DTW=%d -DXTAIL=%d -DCTAIL=%d", shape, t.columns,
+                     t.channels, taps ? taps : 1, s.out_width % t.columns, channels % t.channels);
     CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_OUT(0));
     arg_sizes(p, &s);
     const int64_t tiles = (int64_t)s.groups * ceil_div(channels, t.channels);
@@ -343,6 +367,32 @@ static weight_tile weight_grad_tile(const clt_conv2d_shape *s, int pool, const c
     return (weight_tile){to, tr > 1 ? 1 : ti, tr, tk};
 }
 
+/* Columns of an iteration of the weight gradient's inner loop: about 80 multiplications, but no
+ * more than a row without its padding has. */
+static int columns_unrolled(const clt_conv2d_shape *s, weight_tile t)
+{
+    enum { MOST = 4, MULTIPLICATIONS = 48 };
+    const int inside = s->out_width / 2 * 2 - 2 * s->padding[1];
+    int columns = MOST;
+    while (columns > 1 &&
+           (columns > inside || columns * t.to * t.ti * t.tr * t.tk > MULTIPLICATIONS))
+        columns /= 2;
+    return columns;
+}
+
+/* Blocks of images that a pass takes: a pass begins and ends with moving sums, so it should be
+ * long. But the tile's planes stay in the first-level cache for its other taps. */
+static int blocks_together(const clt_conv2d_shape *s, weight_tile t, const clt_target *target)
+{
+    enum { CACHE = 24 << 10, MOST = 8, ENOUGH = 256 };
+    const int g = s->out_height * s->out_width, x = s->height * s->width;
+    const int64_t bytes = (int64_t)(t.to * g + t.ti * x) * target->lanes * (int64_t)sizeof(float);
+    int blocks = 1;
+    while (blocks < MOST && blocks * g < ENOUGH && 2 * blocks * bytes <= CACHE)
+        blocks *= 2;
+    return blocks;
+}
+
 void clt_conv2d_emit_weight_grad_batch_blocked(const clt_node *node, const clt_conv2d_shape *shape,
                                                bool bias, int pool, const clt_target *target,
                                                clt_program *p)
@@ -372,8 +422,9 @@ void clt_conv2d_emit_weight_grad_batch_blocked(const clt_node *node, const clt_c
     clt_launch_begin(p, "conv/batch_blocked/conv_weight_grad.cl",
                      "clt_batch_blocked_conv_weight_grad",
                      "%s -DBIAS=%d -DTO=%d -DTI=%d -DTR=%d -DTK=%d -DCI_BLOCK=%d -DUNPOOL=%d "
-                     "-DBAND=%d -DCOLUMNS=%d",
-                     options, bias, to, ti, t.tr, t.tk, ci_block, pool, 2, s.out_width / 2 * 2);
+                     "-DUNROLL=%d -DTOGETHER=%d -DBAND=%d -DCOLUMNS=%d",
+                     options, bias, to, ti, t.tr, t.tk, ci_block, pool, columns_unrolled(&s, t),
+                     pool ? 1 : blocks_together(&s, t, target), 2, s.out_width / 2 * 2);
     CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_IN(pool ? 2 : 1)); /* the mask, or any buffer */
     if (chunks > 1) {
         CLT_ARGS(p, CLT_SCRATCH(sums), CLT_SCRATCH(bias_sums));
