@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/vec.h"
+#include "exec/update/ending.h"
 #include "exec/update/newton_schulz.h"
 
 clt_status clt_update_bytes(const clt_replica *replica, bool merges, const bool *matrices,
@@ -29,6 +30,18 @@ static void write_options(const clt_update *u, clt_dtype gradients, char *option
                                      : "");
 }
 
+/* Kernels that read what devices exchange. */
+static bool is_wired(int kernel)
+{
+    return kernel == K_SEND || kernel == K_KEEP || (kernel >= K_OPTIMIZER && kernel <= K_MUON_STEP);
+}
+
+clt_program_key clt_update_key(const clt_update *u, kernel_index which)
+{
+    return (clt_program_key){u->stretches.gpu ? "train/gpu/update.cl" : "train/portable/update.cl",
+                             is_wired(which) ? u->wired : u->own, u->names[which], NULL};
+}
+
 static clt_status make_kernels(clt_update *u)
 {
     static const char *const names[] = {
@@ -36,23 +49,21 @@ static clt_status make_kernels(clt_update *u)
         "add_to",        "round_sum",   "merge_gradients", "merge_floats",
         "add_zeros",     "add_mean",    "assign_state",    "send_rounded",
         "keep_residual", NULL,          "muon_average",    "muon_step"};
-    const char *file = u->stretches.gpu ? "train/gpu/update.cl" : "train/portable/update.cl";
-    char options[64], wired[64];
-    write_options(u, u->options.precision, options, sizeof options);
-    write_options(u, summed_type(u), wired, sizeof wired);
+    write_options(u, u->options.precision, u->own, sizeof u->own);
+    write_options(u, summed_type(u), u->wired, sizeof u->wired);
     for (int i = 0; i < N_KERNELS; i++) {
         const bool feeds = i == K_SEND || i == K_KEEP;
         const bool fed = u->replica->residuals && u->options.wire != CLT_F32;
-        const bool optimizes = i >= K_OPTIMIZER && i <= K_MUON_STEP;
-        const char *name = i == K_OPTIMIZER           ? u->optimizer->kernel
-                           : i == K_ADD && is_half(u) ? "add_half"
-                                                      : names[i];
+        u->names[i] = i == K_OPTIMIZER           ? u->optimizer->kernel
+                      : i == K_ADD && is_half(u) ? "add_half"
+                                                 : names[i];
         if ((i == K_ROUND && !is_half(u)) || (feeds && !fed) ||
             (i >= K_MERGE && i <= K_ZEROS && !u->options.merges) ||
             (i >= K_MUON_AVERAGE && !u->options.matrices))
             continue;
-        CLT_TRY(clt_device_kernel(u->replica->device, file, feeds || optimizes ? wired : options,
-                                  name, &u->kernels[i]));
+        const clt_program_key key = clt_update_key(u, i);
+        CLT_TRY(clt_device_kernel(u->replica->device, key.file, key.options, key.kernel,
+                                  &u->kernels[i]));
     }
     return CLT_OK;
 }
@@ -68,6 +79,9 @@ clt_status clt_update_create(clt_replica *replica, const clt_update_options *opt
     u->scaling = clt_scaling_begin();
     clt_status status = clt_stretches_list(replica, options->merges, &u->stretches);
     CLT_NEXT(status, make_kernels(u));
+    if (status == CLT_OK && options->merge != CLT_MERGE_OFF && !u->stretches.gpu &&
+        !options->matrices)
+        status = clt_ending_create(&u->ending);
     if (status == CLT_OK && options->matrices)
         status = clt_newton_schulz_create(replica, options->matrices, options->merges, &u->newton);
     CLT_NEXT(status, clt_device_buffer_create(replica->device, sizeof u->host_status,
@@ -95,6 +109,7 @@ void clt_update_destroy(clt_update *u)
         return;
     for (int i = 0; i < N_KERNELS; i++)
         clt_release_kernel(u->kernels[i]);
+    clt_ending_destroy(u->ending);
     clt_newton_schulz_destroy(u->newton);
     clt_release_buffer(u->status);
     clt_release_buffer(u->partials);
@@ -109,6 +124,10 @@ cl_mem clt_update_status_buffer(const clt_update *u)
 clt_status clt_update_run(call *c, int64_t items, size_t local, const char *name, int64_t bytes)
 {
     const clt_device *device = c->update->replica->device;
+    if (c->update->merging) {
+        clt_ending_run(c, items, bytes);
+        return CLT_OK;
+    }
     const size_t most = (size_t)device->caps.max_work_group;
     local = most && local > most ? most : local;
     const size_t global = ((size_t)items + local - 1) / local * local;

@@ -20,6 +20,7 @@ typedef struct clt_update_options {
                     device has whole sums, also if it updates a shard */
     const bool *matrices; /* by slot: muon updates it; NULL: none. Must outlive the update */
     clt_dtype precision;  /* of gradients: F32, F16 or BF16. With F16, losses are scaled */
+    clt_merging merge;    /* whether the launches of a small end of a step become one, on CPUs */
     clt_dtype wire; /* not F32: with error feedback devices exchange gradients of this type, and the
                        optimizer reads their sum */
 } clt_update_options;
@@ -108,6 +109,13 @@ clt_status clt_update_set_status(clt_update *update, double sum_squares, bool fi
 /* Runs step number `step` (0, 1, ...) of the optimizer with learning rate `lr`, on the replica's
  * shard of each bucket. */
 clt_status clt_update_apply(clt_update *update, double lr, int64_t step);
+
+/* Whether clt_update_end can make one launch of clt_update_status and clt_update_apply. */
+bool clt_update_ends(const clt_update *update);
+
+/* Does what clt_update_status and then clt_update_apply do, with the same bits, as one launch if
+ * its kernels are small. */
+clt_status clt_update_end(clt_update *update, double lr, int64_t step);
 
 /* Says which plan writes the gradients, which is borrowed. Parameters without a gradient in the
  * plan are excluded from updates. They and their optimizer tensors stay as they are, like

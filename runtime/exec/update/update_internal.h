@@ -24,11 +24,17 @@ typedef enum kernel_index {
     N_KERNELS
 } kernel_index;
 
+typedef struct clt_ending clt_ending;
+
 struct clt_update {
     clt_replica *replica;
     clt_update_options options;
     const clt_optimizer_row *optimizer;
     cl_kernel kernels[N_KERNELS];
+    const char *names[N_KERNELS];     /* of kernels */
+    char own[64], wired[64];          /* compiler options: of most kernels, and of those of WIRED */
+    clt_ending *ending;               /* NULL: launches stay apart */
+    bool merging;                     /* calls are those of `ending` */
     struct clt_newton_schulz *newton; /* muon: makes matrices orthogonal; else NULL */
     cl_mem status, partials;
     void *host_partials;
@@ -67,6 +73,7 @@ static inline clt_dtype summed_type(const clt_update *u)
 /* Sets arguments one after the other and enqueues the kernel. `code` keeps the first failure. */
 typedef struct call {
     clt_update *update;
+    kernel_index which;
     cl_kernel kernel;
     cl_uint at;
     cl_int code;
@@ -78,15 +85,27 @@ static inline void arg(call *c, size_t bytes, const void *value)
         c->code = clSetKernelArg(c->kernel, c->at++, bytes, value);
 }
 
+/* ending.c: the same for the merged end of a step. `kind`: b is a buffer, i an int, f a float. */
+void clt_ending_arg(call *c, char kind, const void *value);
+void clt_ending_run(call *c, int64_t items, int64_t bytes);
+
+static inline void arg_of(call *c, char kind, size_t bytes, const void *value)
+{
+    if (c->update->merging)
+        clt_ending_arg(c, kind, value);
+    else
+        arg(c, bytes, value);
+}
+
 static inline void arg_buffer(call *c, cl_mem buffer)
 {
-    arg(c, sizeof buffer, &buffer);
+    arg_of(c, 'b', sizeof buffer, &buffer);
 }
 
 static inline void arg_int(call *c, int64_t value)
 {
     const cl_int v = (cl_int)value;
-    arg(c, sizeof v, &v);
+    arg_of(c, 'i', sizeof v, &v);
 }
 
 static inline void arg_long(call *c, int64_t value)
@@ -98,13 +117,16 @@ static inline void arg_long(call *c, int64_t value)
 static inline void arg_float(call *c, double value)
 {
     const cl_float v = (cl_float)value;
-    arg(c, sizeof v, &v);
+    arg_of(c, 'f', sizeof v, &v);
 }
 
 static inline call begin(clt_update *u, kernel_index which)
 {
-    return (call){u, u->kernels[which], 0, CL_SUCCESS};
+    return (call){u, which, u->kernels[which], 0, CL_SUCCESS};
 }
+
+/* Returns the key of a kernel's program. */
+clt_program_key clt_update_key(const clt_update *update, kernel_index which);
 
 /* `bytes` is the number of bytes that the kernel reads and writes, for profiles. */
 clt_status clt_update_run(call *c, int64_t items, size_t local, const char *name, int64_t bytes);

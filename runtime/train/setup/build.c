@@ -96,6 +96,7 @@ static clt_status make_device(clt_trainer *t, int index)
                                        .merges = t->options.virtual_shards != 0,
                                        .matrices = t->store->matrices,
                                        .precision = t->options.precision,
+                                       .merge = t->options.merge_launches,
                                        .wire = t->exchange.wire.dtype};
     CLT_TRY(clt_update_create(replica, &update, &d->update));
     if (t->options.average.kind)

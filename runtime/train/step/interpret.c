@@ -22,6 +22,7 @@ typedef struct context {
     clt_run run;
     int run_end; /* of the nodes that CLT_DO_RUN enqueues */
     bool left;   /* the program ends after this instruction */
+    bool ends;   /* CLT_DO_UPDATE also computes the step status */
 } context;
 
 static clt_status upstream_scaled(context *c)
@@ -175,7 +176,7 @@ static clt_status status_of_step(context *c)
     bool finite = true;
     double squares = 0;
     if (c->b->all->total == 1)
-        return clt_update_status(c->u->update);
+        return c->ends ? CLT_OK : clt_update_status(c->u->update);
     count_votes(c);
     CLT_TRY(compare_given(c));
     if (c->b->leaves) /* all devices have the same gradients */
@@ -198,6 +199,8 @@ static clt_status update(context *c)
     CLT_TRY(clt_wire_keep(b, c->i->item));
     if (c->i->item >= 0)
         return clt_update_bucket(c->u->update, c->i->item, b->call->lr, b->call->updates);
+    if (c->ends)
+        return clt_update_end(c->u->update, b->call->lr, b->call->updates);
     return clt_update_apply(c->u->update, b->call->lr, b->call->updates);
 }
 
@@ -440,6 +443,16 @@ static int join_runs(context *c, const clt_step_program *p, int n, int end)
     return last;
 }
 
+/* Returns whether instruction n begins the end of a step on one device, whose launches may become
+ * one: nothing reads the step status before the update. */
+static bool may_end(const context *c, const clt_step_program *p, int n, int end)
+{
+    const clt_instruction *i = &p->code[n];
+    return i->kind == CLT_DO_STATUS && c->b->all->total == 1 && n + 2 < end &&
+           i[1].kind == CLT_DO_COMMIT && i[2].kind == CLT_DO_UPDATE && i[2].item < 0 &&
+           clt_update_ends(c->u->update);
+}
+
 /* Executes instructions [first, end) in iteration `loop`. */
 static clt_status execute_range(context *c, const clt_step_program *p, int first, int end, int loop)
 {
@@ -462,6 +475,8 @@ static clt_status execute_range(context *c, const clt_step_program *p, int first
                                .slot = slot_of(c)};
         }
         const int last = join_runs(c, p, n, end);
+        if (c->i->kind == CLT_DO_STATUS)
+            c->ends = may_end(c, p, n, end);
         CLT_TRY(execute(c));
         n = last;
     }
