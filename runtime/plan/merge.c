@@ -37,17 +37,32 @@ static double time_of(const clt_plan_node *pn, int64_t n)
     return flops / core_flops + bytes / core_bytes;
 }
 
+/* Whether all kernels of the node can be part of another one. Notes the first node that has one
+ * which cannot, as a kernel that waits for other work-items. */
+static bool can_merge(clt_plan *plan, const clt_plan_node *pn)
+{
+    char why[CLT_PLAN_WHY];
+    for (int i = 0; i < pn->program.n_launches; i++) {
+        const clt_launch *launch = &pn->program.launches[i];
+        if (launch->blas)
+            return false;
+        if (plan->options.merges(launch->file, launch->options, launch->kernel, why))
+            continue;
+        if (!plan->apart[0])
+            snprintf(plan->apart, sizeof plan->apart, "%.60s, kernel %.60s: %s", pn->node->name,
+                     launch->kernel, why);
+        return false;
+    }
+    return true;
+}
+
 /* Whether the node may be part of a run. */
-static bool is_small(const clt_plan *plan, int index)
+static bool is_small(clt_plan *plan, int index)
 {
     const clt_plan_node *pn = &plan->nodes[index];
-    if (pn->node->op->collective)
-        return false;
-    /* Kernels of GPUs need the other work-items of their group. */
-    for (int i = 0; i < pn->program.n_launches; i++)
-        if (pn->program.launches[i].blas || strstr(pn->program.launches[i].file, "/gpu/"))
-            return false;
-    return time_of(pn, plan->options.max_batch) <= small_time * pn->program.n_launches;
+    return !pn->node->op->collective &&
+           time_of(pn, plan->options.max_batch) <= small_time * pn->program.n_launches &&
+           can_merge(plan, pn);
 }
 
 /* Whether the host always acts between a node and the next one. One device alone goes on with the
@@ -105,7 +120,7 @@ static clt_status leave(clt_plan *plan, const char *why)
 
 clt_status clt_plan_merges(clt_plan *plan)
 {
-    if (plan->options.merge == CLT_MERGE_OFF)
+    if (plan->options.merge == CLT_MERGE_OFF || !plan->options.merges)
         return leave(plan, "turned off");
     if (!clt_caps_is_cpu(&plan->caps))
         return leave(plan, "the device is no CPU");

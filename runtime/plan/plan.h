@@ -53,7 +53,12 @@ typedef struct clt_plan_options {
      * not keep the text. */
     const char *variants;
     clt_merging merge; /* see plan/merge.c */
+    /* Returns whether a merged launch may contain the kernel. If not, writes the reason to `why`,
+     * which has CLT_PLAN_WHY bytes. NULL: no launches merge. */
+    bool (*merges)(const char *file, const char *options, const char *kernel, char *why);
 } clt_plan_options;
+
+enum { CLT_PLAN_WHY = 128 };
 
 static inline clt_plan_options clt_plan_options_default(clt_plan_mode mode, int64_t max_batch)
 {
@@ -157,6 +162,7 @@ typedef struct clt_plan {
     clt_plan_merge *merges;
     int n_merges;
     char merging[96]; /* why there are these merges, or none */
+    char apart[288];  /* the first small node that cannot merge, and why; "": all can */
     int *ready;       /* gradient buckets in the order of becoming ready */
     int n_ready;
     clt_tuning_entry *tuned; /* the measurements used, by number of the node */

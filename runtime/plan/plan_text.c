@@ -144,6 +144,8 @@ static void print_partition(const clt_plan *plan, clt_str *text)
 static void print_merges(const clt_plan *plan, clt_str *text)
 {
     clt_str_add(text, "\nMerged launches (%s)\n", plan->merging);
+    if (plan->apart[0])
+        clt_str_add(text, "  apart: node %s\n", plan->apart);
     for (int i = 0; i < plan->n_merges; i++)
         clt_str_add(text, "  nodes %d to %d: %d launches become one\n", plan->merges[i].first,
                     plan->merges[i].end - 1, plan->merges[i].launches);

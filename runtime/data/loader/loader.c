@@ -262,9 +262,9 @@ static clt_status make_memory(clt_loader *l)
         slot->indices = clt_calloc((size_t)samples, sizeof *slot->indices);
         CLT_TRY_MEMORY(slot->offsets && slot->part_weights && slot->indices);
     }
-    l->workers = clt_calloc((size_t)d->max_threads, sizeof *l->workers);
+    l->workers = clt_calloc((size_t)d->max_threads + 1, sizeof *l->workers);
     CLT_TRY_MEMORY(l->workers);
-    for (int w = 0; w < d->max_threads; w++) {
+    for (int w = 0; w <= d->max_threads; w++) {
         clt_loader_thread *worker = &l->workers[w];
         worker->loader = l;
         worker->id = w;
@@ -311,7 +311,7 @@ void clt_loader_free(clt_loader *loader)
     clt_loader_stop(loader);
     for (int w = 0; w < loader->worker_count; w++)
         pthread_join(loader->workers[w].thread, NULL);
-    for (int w = 0; loader->workers && w < loader->desc.max_threads; w++) {
+    for (int w = 0; loader->workers && w <= loader->desc.max_threads; w++) {
         clt_scratch_free(&loader->workers[w].scratch);
         clt_free(loader->workers[w].weights);
     }

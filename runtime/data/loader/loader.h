@@ -61,8 +61,8 @@ struct clt_loader {
     void **owned;      /* the same places; NULL where the caller gave the memory */
     int places;        /* entries of `memory` and of `owned` */
     clt_loader_slot *slots;
-    clt_loader_thread *workers;
-    int worker_count; /* threads that were started */
+    clt_loader_thread *workers; /* the last one is the thread that takes batches */
+    int worker_count;           /* threads that were started */
     bool started;
 
     /* `lock` guards everything below. */
@@ -76,6 +76,8 @@ struct clt_loader {
         int64_t epoch, offset, count;
     } deals[CLT_LOADER_DEALT]; /* not begun yet */
     int n_deals;
+    bool takes;            /* a thread that takes a batch assembles one */
+    bool sleeps;           /* the threads were not told of a free slot */
     bool dry;              /* nothing may be claimed at present */
     int64_t epoch, offset; /* position of the next batch to begin */
     int64_t fill, take;    /* numbers of the next batch to begin, and to hand over */

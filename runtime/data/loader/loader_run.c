@@ -13,6 +13,10 @@
 /* A tuning window has at least this many batches and lasts at least this long. */
 enum { WINDOW_BATCHES = 8, WINDOW_NANOSECONDS = 20 * 1000 * 1000 };
 
+/* A batch that takes less time is assembled by the thread that takes it. To wake another thread
+ * costs both of them more. Counts from a number of batches on. */
+enum { SMALL_NANOSECONDS = 10 * 1000, SMALL_BATCHES = 32 };
+
 /* Returns the nanoseconds of a monotonic clock. */
 static int64_t loader_now(void)
 {
@@ -198,6 +202,20 @@ static void finish_task(clt_loader *l, const clt_loader_thread *w, clt_loader_sl
     }
 }
 
+/* Runs the slot's next task. The caller holds the lock, which is free meanwhile. */
+static void work_on(clt_loader *l, clt_loader_thread *w, clt_loader_slot *s)
+{
+    int64_t task = s->started++;
+    pthread_mutex_unlock(&l->lock);
+    int64_t start = loader_now();
+    clt_status status = run_task(l, w, s, task);
+    int64_t spent = loader_now() - start;
+    pthread_mutex_lock(&l->lock);
+    l->busy += spent;
+    l->window_busy += spent;
+    finish_task(l, w, s, task, status);
+}
+
 void *clt_loader_work(void *argument)
 {
     clt_loader_thread *w = argument;
@@ -217,15 +235,7 @@ void *clt_loader_work(void *argument)
             pthread_cond_wait(active ? &l->work : &l->rest, &l->lock);
             continue;
         }
-        int64_t task = s->started++;
-        pthread_mutex_unlock(&l->lock);
-        int64_t start = loader_now();
-        clt_status status = run_task(l, w, s, task);
-        int64_t spent = loader_now() - start;
-        pthread_mutex_lock(&l->lock);
-        l->busy += spent;
-        l->window_busy += spent;
-        finish_task(l, w, s, task, status);
+        work_on(l, w, s);
     }
     pthread_mutex_unlock(&l->lock);
     return NULL;
@@ -270,6 +280,31 @@ static void describe(const clt_loader *l, const clt_loader_slot *s, clt_batch *o
     };
 }
 
+/* Whether the thread that takes batches assembles them. It knows nothing of claims, which threads
+ * of the loader make. */
+static bool is_small(const clt_loader *l)
+{
+    return l->take >= SMALL_BATCHES && l->busy < l->take * SMALL_NANOSECONDS && !l->claims &&
+           !l->dealt;
+}
+
+/* Assembles the next batch, or wakes the threads that do. The caller holds the lock. */
+static void await_batch(clt_loader *l)
+{
+    clt_loader_thread *own = &l->workers[l->desc.max_threads];
+    clt_loader_slot *s = is_small(l) && !l->takes ? find_task(l) : NULL;
+    if (s) {
+        l->takes = true;
+        work_on(l, own, s);
+        l->takes = false;
+        return;
+    }
+    if (l->sleeps)
+        pthread_cond_broadcast(&l->work);
+    l->sleeps = false;
+    pthread_cond_wait(&l->ready, &l->lock);
+}
+
 /* Waits until the next batch is ready and hands it over. The caller holds the lock. */
 static clt_status take_batch(clt_loader *l, clt_batch *out)
 {
@@ -279,7 +314,7 @@ static clt_status take_batch(clt_loader *l, clt_batch *out)
                         l->gather.dataset->name, l->desc.slots);
     while (s->state != CLT_SLOT_READY && !l->stop && l->source == CLT_OK &&
            !(l->take == l->fill && ended(l)))
-        pthread_cond_wait(&l->ready, &l->lock);
+        await_batch(l);
     if (l->stop)
         return clt_fail(CLT_ABORTED, "data set '%s': the loader was stopped",
                         l->gather.dataset->name);
@@ -337,7 +372,9 @@ clt_status clt_loader_release(clt_loader *loader, int slot)
     bool taken = loader->slots[slot].state == CLT_SLOT_TAKEN;
     if (taken) {
         loader->slots[slot].state = CLT_SLOT_FREE;
-        pthread_cond_broadcast(&loader->work);
+        loader->sleeps = is_small(loader);
+        if (!loader->sleeps)
+            pthread_cond_broadcast(&loader->work);
     }
     pthread_mutex_unlock(&loader->lock);
     if (!taken)

@@ -33,6 +33,11 @@ bool clt_merge_accepts(const clt_program_key *key, char *why)
     return accepts;
 }
 
+bool clt_merge_accepts_kernel(const char *file, const char *options, const char *kernel, char *why)
+{
+    return clt_merge_accepts(&(clt_program_key){file, options, kernel, NULL}, why);
+}
+
 /* A work-item is alone in its work-group, so local memory is its own. Launches use memory again for
  * other types, which a compiler may take for other memory: nothing may move across a fence. In PoCL
  * mem_fence does nothing, and barriers are gone before the last optimizations. */

@@ -24,6 +24,9 @@ typedef struct clt_merge_part {
 bool clt_merge_accepts(const clt_program_key *key, char *why);
 enum { CLT_MERGE_WHY = 128 };
 
+/* The same for clt_plan_options.merges. */
+bool clt_merge_accepts_kernel(const char *file, const char *options, const char *kernel, char *why);
+
 /* Appends the source of a kernel that runs the parts one after the other. `parameters` are those of
  * the kernel. Launches of one program share its text. */
 clt_status clt_merge_source(const clt_merge_part *parts, int count, const char *parameters,

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/str.h"
+#include "device/program/merge_source.h"
 #include "device/program/tuning_file.h"
 #include "exec/update/optimizer.h"
 #include "train/ranks/virtual_shards.h"
@@ -52,6 +53,7 @@ clt_plan_options clt_capacity_options(const clt_trainer_options *options, clt_pl
     plan.precision = options->precision;
     plan.variants = options->variants;
     plan.merge = options->merge_launches;
+    plan.merges = clt_merge_accepts_kernel;
     plan.virtual_shards = options->virtual_shards;
     plan.in_flight = mode == CLT_PLAN_TRAIN ? options->in_flight : 0;
     plan.accumulates = mode == CLT_PLAN_TRAIN && clt_memory_accumulates(options);

@@ -1,4 +1,5 @@
 /* Small launches that become one: results do not change by a bit, in whatever way a step is run. */
+#include "device/program/merge_source.h"
 #include "train/model_runs.h"
 
 static void set_up(clt_trainer_options *options, const kind *k, clt_merging merging)
@@ -109,13 +110,79 @@ static void test_auto(void **state)
     free(other.bytes);
 }
 
+/* The kernel of ReLU's gradient, declined in place of a CPU kernel that has a barrier. */
+static char declined[64];
+
+static bool accepts_all_but_one(const char *file, const char *options, const char *kernel,
+                                char *why)
+{
+    (void)file;
+    (void)options;
+    if (strcmp(kernel, declined))
+        return true;
+    snprintf(why, CLT_PLAN_WHY, "it calls barrier");
+    return false;
+}
+
+/* A kernel that cannot be part of another one ends a run, and the plan says why. */
+static void test_declined(void **state)
+{
+    const bool asks[] = {false, true};
+    const clt_bucket_sizes sizes = clt_bucket_sizes_default();
+    lab l = lab_on_kept("cpu@1");
+    clt_graph *g = build(&mlp);
+    clt_buckets buckets;
+    (void)state;
+    ok(clt_buckets_create(g, &sizes, &buckets));
+    for (int i = 0; i < 2; i++) {
+        clt_plan_options options = clt_plan_options_default(CLT_PLAN_TRAIN, 8);
+        clt_plan *plan;
+        clt_str text = {0};
+        options.merge = CLT_MERGE_ON;
+        options.merges = asks[i] ? accepts_all_but_one : clt_merge_accepts_kernel;
+        ok(clt_plan_create(g, &buckets, &l.devices[0]->caps, NULL, &options, &plan));
+        clt_plan_print(plan, true, &text);
+        assert_true(plan->n_merges > asks[i]);
+        for (int n = 0; n < plan->n_nodes; n++)
+            if (!strcmp(plan->nodes[n].node->op->name, "relu_grad"))
+                snprintf(declined, sizeof declined, "%s",
+                         plan->nodes[n].program.launches[0].kernel);
+        for (int m = 0; m < plan->n_merges; m++)
+            for (int n = plan->merges[m].first; asks[i] && n < plan->merges[m].end; n++)
+                assert_string_not_equal(plan->nodes[n].node->op->name, "relu_grad");
+        assert_int_equal(strstr(clt_str_text(&text), ": it calls barrier") != NULL, asks[i]);
+        clt_str_free(&text);
+        clt_plan_destroy(plan);
+    }
+    clt_buckets_free(&buckets);
+    clt_graph_destroy(g);
+    lab_close(&l);
+}
+
+/* What kernels of GPUs need of their groups, and compiler options that others lack. */
+static void test_refused(void **state)
+{
+    static const struct {
+        const char *file, *options, *kernel, *why;
+    } cases[] = {{"train/gpu/update.cl", "", "square_sum", "it calls"},
+                 {"train/portable/update.cl", "-cl-fast-relaxed-math", "sgd", "compiler options"},
+                 {"none.cl", "", "none", "not known"}};
+    char why[CLT_MERGE_WHY];
+    (void)state;
+    for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
+        assert_false(
+            clt_merge_accepts_kernel(cases[i].file, cases[i].options, cases[i].kernel, why));
+        assert_non_null(strstr(why, cases[i].why));
+    }
+    assert_true(clt_merge_accepts_kernel("train/portable/update.cl", "-DCLT_FP64", "sgd", why));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_models),
-        cmocka_unit_test(test_ways),
-        cmocka_unit_test(test_precisions),
-        cmocka_unit_test(test_auto),
+        cmocka_unit_test(test_models),     cmocka_unit_test(test_ways),
+        cmocka_unit_test(test_precisions), cmocka_unit_test(test_auto),
+        cmocka_unit_test(test_declined),   cmocka_unit_test(test_refused),
     };
     make_data();
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
