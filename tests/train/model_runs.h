@@ -54,6 +54,7 @@ typedef struct outcome {
     size_t n_bytes;
     int64_t arena, plain; /* of device 0's plan; plain 0: nothing is recomputed */
     int merges;           /* of device 0's plan */
+    bool ends;            /* the end of a step is one launch */
 } outcome;
 
 static void append(outcome *o, const void *bytes, size_t count)
@@ -122,6 +123,7 @@ static outcome run(const kind *k, const char *list, const clt_trainer_options *o
     for (int i = 0; i < STEPS; i++)
         step(&l, k, i, parts, &o);
     ok(clt_trainer_wait(l.trainer));
+    o.ends = clt_update_ends(l.trainer->devices[0].update);
     read_store(l.store, &o);
     lab_close(&l);
     return o;

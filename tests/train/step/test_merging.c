@@ -110,6 +110,28 @@ static void test_auto(void **state)
     free(other.bytes);
 }
 
+/* The norm, the step status and the optimizer of a small model are one launch, also of a step in
+ * parts. Those of a larger model stay apart. */
+static void test_endings(void **state)
+{
+    static const kind tiny = {"mlp:12,11", 1, 4, 0, 5};
+    static const way ways[] = {{"a step", "cpu@1", .parts = 0},
+                               {"parts of a step", "cpu@1", .parts = 1},
+                               {"f16", "cpu@1", .precision = CLT_F16}};
+    (void)state;
+    for (int i = 0; i < (clt_test_oclgrind() ? 1 : 3); i++) {
+        compare(&tiny, &ways[i]);
+        outcome o = run_so(&tiny, &ways[i], CLT_MERGE_ON);
+        assert_true(o.ends);
+        free(o.bytes);
+    }
+    if (clt_test_oclgrind())
+        return;
+    outcome large = run_so(&mlp, &ways[0], CLT_MERGE_ON);
+    assert_false(large.ends);
+    free(large.bytes);
+}
+
 /* The kernel of ReLU's gradient, declined in place of a CPU kernel that has a barrier. */
 static char declined[64];
 
@@ -182,7 +204,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_models),     cmocka_unit_test(test_ways),
         cmocka_unit_test(test_precisions), cmocka_unit_test(test_auto),
-        cmocka_unit_test(test_declined),   cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_endings),    cmocka_unit_test(test_declined),
+        cmocka_unit_test(test_refused),
     };
     make_data();
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
