@@ -119,6 +119,7 @@ static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int
                        .trans_b = gemm->trans_b,
                        .width = caps->vector_width,
                        .units = caps->compute_units,
+                       .registers = caps->vector_registers,
                        .most_columns = columns_of_depth(caps, most_depth),
                        .least_groups = clt_tile_number(target, "G", 1, 1024, 1)};
     const int64_t passes = (w.k + most_depth - 1) / most_depth;

@@ -31,6 +31,7 @@ typedef struct clt_gemm_work {
     int64_t depth;          /* elements of K in one pass */
     bool trans_b, pack_a, pack_b;
     int width, units;     /* floats of a vector, compute units */
+    int registers;        /* vectors that a core holds */
     int64_t most_columns; /* limit for a work-group */
     int64_t least_groups; /* wanted, if the product can be divided into so many */
 } clt_gemm_work;

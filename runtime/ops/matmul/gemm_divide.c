@@ -3,7 +3,7 @@
 #include "ops/matmul/gemm_cpu.h"
 
 /* More costs like those of gemm_cpu.h, fitted to the rates of products of 128 to 2048 rows. */
-#define COST_OF_LOAD 0.15     /* loading an operand of a register tile */
+#define COST_OF_LOAD 0.15     /* loading an operand of a register tile, with 32 registers */
 #define COST_OF_STORE 4.0     /* a vector of the result, loaded, added and stored */
 #define COST_OF_TILE 60.0     /* overhead of a tile's loop */
 #define COST_OF_COPY 1.0      /* copying an element of B into a panel */
@@ -12,11 +12,27 @@
 #define COST_OF_GATHERING 1.6 /* the same with packing into panels, from rows far apart */
 #define COST_OF_MISSING_GROUP 1e15 /* more than any product costs: a last resort */
 
+/* With 16 registers, which processors with vectors of 256 bits have: one operand is loaded for each
+ * multiplication or two, and loads take as long as multiplications. */
+#define COST_OF_CELL_16 0.63
+#define COST_OF_LOAD_16 0.7
+#define COST_OF_FULL_16 1.09 /* a tile that needs all registers has none to load ahead into */
+
 enum { MOST_UNITS = 256 };
 
 static int64_t round_up(int64_t a, int64_t b)
 {
     return clt_ceil_div(a, b) * b;
+}
+
+/* Cost of one element of K in a register tile. */
+static double cost_of_step(const clt_gemm_work *w, clt_gemm_tile t)
+{
+    const double cells = t.rows * t.vectors, loads = t.rows + t.vectors;
+    if (w->registers != 16)
+        return cells + COST_OF_LOAD * loads;
+    const bool full = t.rows * t.vectors + t.vectors + 1 == 16;
+    return (COST_OF_CELL_16 * cells + COST_OF_LOAD_16 * loads) * (full ? COST_OF_FULL_16 : 1);
 }
 
 /* Cost of a work-group with so many rows and columns of the result. */
@@ -26,8 +42,8 @@ static double cost_of_group(const clt_gemm_work *w, clt_gemm_tile t, int64_t row
     const int64_t panels = clt_ceil_div(columns, t.vectors * (int64_t)w->width);
     const int64_t tiles = clt_ceil_div(rows, t.rows) * panels;
     const double k = (double)w->k, passes = (double)clt_ceil_div(w->k, w->depth);
-    double cost = (double)tiles * (k * (cells + COST_OF_LOAD * (t.rows + t.vectors)) +
-                                   passes * (COST_OF_STORE * cells + COST_OF_TILE));
+    double cost =
+        (double)tiles * (k * cost_of_step(w, t) + passes * (COST_OF_STORE * cells + COST_OF_TILE));
     const double of_b = !w->pack_b   ? CLT_COST_OF_READING
                         : w->trans_b ? COST_OF_TRANSPOSE
                                      : COST_OF_COPY;
@@ -125,9 +141,9 @@ clt_gemm_division clt_gemm_divide(const clt_gemm_work *w, const clt_gemm_tile *t
         clt_gemm_division division;
     } memory[REMEMBERED];
     const int64_t numbers[] = {
-        w->pairs,  w->m,      w->n,     w->k,     w->depth,        w->trans_b,
-        w->pack_a, w->pack_b, w->width, w->units, w->most_columns, w->least_groups,
-        rows,      columns};
+        w->pairs,  w->m,      w->n,        w->k,     w->depth,        w->trans_b,
+        w->pack_a, w->pack_b, w->width,    w->units, w->most_columns, w->least_groups,
+        rows,      columns,   w->registers};
     const uint64_t hash =
         clt_hash(tiles, (size_t)count * sizeof *tiles, clt_hash(numbers, sizeof numbers, 0));
     const uint64_t key = hash ? hash : 1;
