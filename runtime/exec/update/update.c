@@ -31,7 +31,7 @@ static void write_options(const clt_update *u, clt_dtype gradients, char *option
 }
 
 /* Kernels that read what devices exchange. */
-static bool is_wired(int kernel)
+static bool is_wired(kernel_index kernel)
 {
     return kernel == K_SEND || kernel == K_KEEP || (kernel >= K_OPTIMIZER && kernel <= K_MUON_STEP);
 }
@@ -61,7 +61,7 @@ static clt_status make_kernels(clt_update *u)
             (i >= K_MERGE && i <= K_ZEROS && !u->options.merges) ||
             (i >= K_MUON_AVERAGE && !u->options.matrices))
             continue;
-        const clt_program_key key = clt_update_key(u, i);
+        const clt_program_key key = clt_update_key(u, (kernel_index)i);
         CLT_TRY(clt_device_kernel(u->replica->device, key.file, key.options, key.kernel,
                                   &u->kernels[i]));
     }
