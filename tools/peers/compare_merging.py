@@ -87,7 +87,7 @@ def write_files(folder):
 
 
 def run_c(options, program, folder, steps, blocks):
-    command = [program, options.library, os.path.join(folder, "mlp.bin"), SAMPLES, BATCH, SIDE * SIDE, HIDDEN, CLASSES, RATE,
+    command = [program, options.openblas, os.path.join(folder, "mlp.bin"), SAMPLES, BATCH, SIDE * SIDE, HIDDEN, CLASSES, RATE,
                steps, blocks]  # fmt: skip
     done = subprocess.run([str(c) for c in command], check=True, stdout=subprocess.PIPE, text=True).stdout
     pairs = [line.split() for line in done.splitlines()]
@@ -143,7 +143,7 @@ def main():
     parser.add_argument("--how", default="off,on", help="values of --merge-launches")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--devices", default="pocl")
-    parser.add_argument("--library", default="libopenblas.so.0")
+    parser.add_argument("--openblas", default="libopenblas.so.0")
     parser.add_argument("--cc", default="cc")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -367,8 +367,8 @@ static weight_tile weight_grad_tile(const clt_conv2d_shape *s, int pool, const c
     return (weight_tile){to, tr > 1 ? 1 : ti, tr, tk};
 }
 
-/* Columns of an iteration of the weight gradient's inner loop: about 80 multiplications, but no
- * more than a row without its padding has. */
+/* Columns of an iteration of the weight gradient's inner loop: at most 48 multiplications and 4
+ * columns, and no more columns than a row has without its padding. */
 static int columns_unrolled(const clt_conv2d_shape *s, weight_tile t)
 {
     enum { MOST = 4, MULTIPLICATIONS = 48 };
