@@ -31,9 +31,9 @@ struct clt_update {
     clt_update_options options;
     const clt_optimizer_row *optimizer;
     cl_kernel kernels[N_KERNELS];
-    const char *names[N_KERNELS]; /* of kernels */
-    char own[64],
-        wired[64]; /* compiler options: of most kernels; of those that read what devices exchange */
+    const char *names[N_KERNELS];     /* of kernels */
+    char own[64];                     /* compiler options of most kernels */
+    char wired[64];                   /* of those that read what devices exchange */
     clt_ending *ending;               /* NULL: launches stay apart */
     bool merging;                     /* calls are those of `ending` */
     struct clt_newton_schulz *newton; /* muon: makes matrices orthogonal; else NULL */
