@@ -109,7 +109,7 @@ static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int
     /* LARGE_B: more floats than fit into a core's cache. The others: sizes from which a matrix is
      * read so often that copying it is worth its cost. */
     enum { BAD_FOR_A = 2048, BAD_FOR_B = 4096, MOST_COLUMNS = 512 };
-    enum { LONG_ROW = 1536, MANY_ROWS = 32, LARGE_B = 1 << 18 };
+    enum { LONG_ROW = 1536, FEW_ROWS = 16, MANY_ROWS = 32, LARGE_B = 1 << 18 };
     const clt_caps *caps = target->caps;
     const int64_t share = (clt_gemm_size(gemm->k, target) + slices - 1) / slices;
     clt_gemm_work w = {.pairs = clt_gemm_size(gemm->pairs, target) * slices,
@@ -134,8 +134,12 @@ static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int
     const int64_t ldb = clt_dim(gemm->ldb, target->max_batch);
     /* 16-bit operands are widened to floats while they are copied. */
     const bool a_half = clt_is_half(gemm->a_type), b_half = clt_is_half(gemm->b_type);
-    const bool a_badly = reads_badly(lda, BAD_FOR_A, caps->vector_width) || lda >= LONG_ROW;
-    const bool b_badly = reads_badly(ldb, BAD_FOR_B, caps->vector_width) ||
+    /* The first caches of processors with 16 registers are small: there, rows that are read in
+     * place evict each other at most sizes, which took up to twice as long. */
+    const bool few = caps->vector_registers < 32;
+    const bool a_badly = few || reads_badly(lda, BAD_FOR_A, caps->vector_width) || lda >= LONG_ROW;
+    const bool b_badly = (few && w.m >= FEW_ROWS) ||
+                         reads_badly(ldb, BAD_FOR_B, caps->vector_width) ||
                          (w.m >= MANY_ROWS && w.k * w.n > LARGE_B);
     w.pack_a = gemm->trans_a && (a_half || clt_tile_number(target, "PA", 0, 1, a_badly));
     w.pack_b = gemm->trans_b || b_half || clt_tile_number(target, "PB", 0, 1, b_badly);
