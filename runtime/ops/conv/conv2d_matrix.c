@@ -16,7 +16,7 @@ bool clt_conv2d_matrix_fits(const clt_node *node, const clt_target *target, char
     enum { LEAST = 32, LEAST_ROWS = 16 };
     if (!clt_matrix_accepts(node, type_of(node), target, why))
         return false;
-    if (!clt_matrix_tile_exists(target->caps, true))
+    if (!clt_matrix_tile_exists(target->caps, CLT_LOADS_GATHERED))
         return clt_decline(why, "work-groups of %d with %lld bytes of local memory",
                            target->caps->max_work_group, (long long)target->caps->local_bytes);
     const clt_variant *wanted = clt_variant_wanted(node->op, target->variants);
@@ -62,7 +62,8 @@ static clt_matrix_choice choose(const clt_conv2d_product *z, int groups, int64_t
                                 const clt_target *target)
 {
     const int64_t most = (int64_t)64 << 20;
-    clt_matrix_choice c = clt_matrix_choose(z->m, z->n, z->k, groups * z->kinds, true, target);
+    clt_matrix_choice c =
+        clt_matrix_choose(z->m, z->n, z->k, groups * z->kinds, CLT_LOADS_GATHERED, target);
     while (c.slices > 1 && c.slices * elements > most)
         c.slices /= 2;
     return c;
@@ -122,7 +123,7 @@ void clt_conv2d_weight_grad_matrix(const clt_node *node, const clt_target *targe
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
     const int64_t batch = clt_conv2d_batch(&s, target);
     const clt_conv2d_product z = clt_conv2d_product_of(node, &s, batch);
-    clt_matrix_choice c = clt_matrix_choose(z.m, z.n, z.k, s.groups, true, target);
+    clt_matrix_choice c = clt_matrix_choose(z.m, z.n, z.k, s.groups, CLT_LOADS_GATHERED, target);
     c.slices = clt_conv2d_least_slices(&s, batch, c.slices);
     const clt_conv2d_slices sums = clt_conv2d_slices_begin(node, c.slices, program);
     begin(program, node, target, "conv2d_weight_grad_matrix", &c.tile, 2, node->in[1]->type.dtype,

@@ -74,27 +74,32 @@ static int64_t own_sums(const clt_matrix_tile *t)
 }
 
 /* Whether work-items have registers for their sums and for what they load. Both halves of an RDNA
- * warp hold copies of A and B. Kernels that gather single elements need registers for their places.
- */
-static bool registers_suffice(const clt_matrix_tile *t, const clt_caps *caps, bool gathers)
+ * warp hold copies of A and B. Single elements need a register each, and their places others. */
+static bool registers_suffice(const clt_matrix_tile *t, const clt_caps *caps,
+                              clt_matrix_loads loads)
 {
-    if (caps->matrix.kind == CLT_MATRIX_WMMA)
-        return own_sums(t) <= (gathers ? 1024 : 2048);
-    return !gathers || own_sums(t) < 4096 || t->depth < 32;
+    const bool wmma = caps->matrix.kind == CLT_MATRIX_WMMA;
+    if (wmma && own_sums(t) > (loads == CLT_LOADS_GATHERED ? 1024 : 2048))
+        return false;
+    if (wmma && loads == CLT_LOADS_SINGLE)
+        return (t->rows + t->columns) * t->depth / clt_matrix_tile_threads(t, caps) < 64;
+    return wmma || loads == CLT_LOADS_VECTORS || own_sums(t) < 4096;
 }
 
-static bool tile_fits(const clt_matrix_tile *t, const clt_caps *caps, bool gathers)
+static bool tile_fits(const clt_matrix_tile *t, const clt_caps *caps, clt_matrix_loads loads)
 {
     enum { ASIDE = 1024, ENTRY = 16 }; /* ASIDE: local memory that the driver uses besides */
-    return registers_suffice(t, caps, gathers) &&
+    return registers_suffice(t, caps, loads) &&
            clt_matrix_tile_threads(t, caps) <= caps->max_work_group &&
-           local_bytes(t, caps) + (gathers ? 2 * t->depth * ENTRY : 0) + ASIDE <= caps->local_bytes;
+           local_bytes(t, caps) + (loads == CLT_LOADS_GATHERED ? 2 * t->depth * ENTRY : 0) +
+                   ASIDE <=
+               caps->local_bytes;
 }
 
-bool clt_matrix_tile_exists(const clt_caps *caps, bool gathers)
+bool clt_matrix_tile_exists(const clt_caps *caps, clt_matrix_loads loads)
 {
     for (int i = 0; i < TILES; i++)
-        if (tile_fits(&tiles[i], caps, gathers))
+        if (tile_fits(&tiles[i], caps, loads))
             return true;
     return false;
 }
@@ -134,8 +139,8 @@ static double cost(const clt_matrix_tile *t, int64_t slices, int64_t m, int64_t 
     return all;
 }
 
-clt_matrix_choice clt_matrix_choose(int64_t m, int64_t n, int64_t k, int64_t batches, bool gathers,
-                                    const clt_target *target)
+clt_matrix_choice clt_matrix_choose(int64_t m, int64_t n, int64_t k, int64_t batches,
+                                    clt_matrix_loads loads, const clt_target *target)
 {
     enum { MOST_SLICES = 64, LEAST_DEPTH = 128 };
     const int64_t tile = clt_tile_number(target, "TILE", 1, TILES, 0);
@@ -145,7 +150,7 @@ clt_matrix_choice clt_matrix_choose(int64_t m, int64_t n, int64_t k, int64_t bat
     for (int pass = 0; pass < 2 && !best.slices; pass++)
         for (int i = 0; i < TILES; i++) {
             const clt_matrix_tile *t = &tiles[i];
-            if (!tile_fits(t, target->caps, gathers) || (!pass && tile && tile != i + 1))
+            if (!tile_fits(t, target->caps, loads) || (!pass && tile && tile != i + 1))
                 continue;
             for (int64_t s = 1; s <= MOST_SLICES && (s == 1 || k / s >= LEAST_DEPTH); s *= 2) {
                 const double c = cost(t, s, m, n, k, batches, target->caps);
@@ -158,12 +163,12 @@ clt_matrix_choice clt_matrix_choose(int64_t m, int64_t n, int64_t k, int64_t bat
     return best;
 }
 
-static bool write_tile(const clt_target *target, bool gathers, int index, char *text)
+static bool write_tile(const clt_target *target, clt_matrix_loads loads, int index, char *text)
 {
     static const int slices[] = {1, 4, 16};
     int fitting = 0;
     for (int i = 0; i < TILES; i++) {
-        if (!tile_fits(&tiles[i], target->caps, gathers))
+        if (!tile_fits(&tiles[i], target->caps, loads))
             continue;
         for (int s = 0; s < 3; s++)
             if (fitting++ == index) {
@@ -177,13 +182,13 @@ static bool write_tile(const clt_target *target, bool gathers, int index, char *
 bool clt_matrix_tiles(const clt_node *node, const clt_target *target, int index, char *text)
 {
     (void)node;
-    return write_tile(target, false, index, text);
+    return write_tile(target, CLT_LOADS_VECTORS, index, text);
 }
 
 bool clt_matrix_gather_tiles(const clt_node *node, const clt_target *target, int index, char *text)
 {
     (void)node;
-    return write_tile(target, true, index, text);
+    return write_tile(target, CLT_LOADS_GATHERED, index, text);
 }
 
 const char *clt_matrix_tile_options(const clt_matrix_tile *t, char *text)

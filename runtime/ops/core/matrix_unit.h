@@ -37,14 +37,21 @@ typedef struct clt_matrix_choice {
 
 int clt_matrix_tile_threads(const clt_matrix_tile *t, const clt_caps *caps);
 
-/* Whether any tile fits the device. `gathers`: work-items load single elements from places that
+/* How work-items load elements: eight at a time, one at a time, or one at a time from places that
  * they compute, as convolutions do. */
-bool clt_matrix_tile_exists(const clt_caps *caps, bool gathers);
+typedef enum clt_matrix_loads {
+    CLT_LOADS_VECTORS,
+    CLT_LOADS_SINGLE,
+    CLT_LOADS_GATHERED
+} clt_matrix_loads;
+
+/* Whether any tile fits the device. */
+bool clt_matrix_tile_exists(const clt_caps *caps, clt_matrix_loads loads);
 
 /* Chooses the tile and slices for `batches` products [m, k] x [k, n]: the tuner's choice, or the
  * one with the least estimated time. */
-clt_matrix_choice clt_matrix_choose(int64_t m, int64_t n, int64_t k, int64_t batches, bool gathers,
-                                    const clt_target *target);
+clt_matrix_choice clt_matrix_choose(int64_t m, int64_t n, int64_t k, int64_t batches,
+                                    clt_matrix_loads loads, const clt_target *target);
 
 /* For clt_variant.tiles: write alternative number `index`; the second for kernels that gather. */
 bool clt_matrix_tiles(const clt_node *node, const clt_target *target, int index, char *text);

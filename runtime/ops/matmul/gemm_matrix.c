@@ -12,13 +12,26 @@ static clt_dtype type_of(const clt_gemm *gemm)
     return clt_is_half(gemm->a_type) ? gemm->a_type : gemm->b_type;
 }
 
+/* Eight elements can be read as a vector if rows have a multiple of eight. Values begin at
+ * multiples of 16 bytes, and a sample within an input begins at a multiple of its rows. */
+static int vector_of(int64_t columns)
+{
+    return columns % 8 == 0 ? 8 : 1;
+}
+
+static clt_matrix_loads loads_of(const clt_gemm *gemm)
+{
+    const bool vectors = vector_of(gemm->lda) > 1 && vector_of(gemm->ldb) > 1;
+    return vectors ? CLT_LOADS_VECTORS : CLT_LOADS_SINGLE;
+}
+
 bool clt_gemm_matrix_accepts(const clt_gemm *gemm, const clt_node *node, const clt_target *target,
                              bool asked, char *why)
 {
     enum { LEAST = 32 };
     if (!clt_matrix_accepts(node, type_of(gemm), target, why))
         return false;
-    if (!clt_matrix_tile_exists(target->caps, false))
+    if (!clt_matrix_tile_exists(target->caps, loads_of(gemm)))
         return clt_decline(why, "work-groups of %d with %lld bytes of local memory",
                            target->caps->max_work_group, (long long)target->caps->local_bytes);
     const int64_t sizes[] = {gemm->m, gemm->n, gemm->k};
@@ -28,21 +41,14 @@ bool clt_gemm_matrix_accepts(const clt_gemm *gemm, const clt_node *node, const c
     return true;
 }
 
-/* Eight elements can be read as a vector if rows have a multiple of eight. Values begin at
- * multiples of 16 bytes, and a sample within an input begins at a multiple of its rows. */
-static int vector_of(int64_t columns)
-{
-    return columns % 8 == 0 ? 8 : 1;
-}
-
 void clt_gemm_matrix(const clt_gemm *gemm, const clt_target *target, clt_program *program)
 {
     const clt_epilogue none = {CLT_ACTIVATION_NONE, 0};
     const int64_t m = clt_dim(gemm->m, target->max_batch), n = clt_dim(gemm->n, target->max_batch);
     const int64_t k = clt_dim(gemm->k, target->max_batch);
     const int64_t pairs = clt_dim(gemm->pairs, target->max_batch);
-    const clt_matrix_choice choice = clt_matrix_choose(m > 0 ? m : 1, n > 0 ? n : 1, k > 0 ? k : 1,
-                                                       pairs > 0 ? pairs : 1, false, target);
+    const clt_matrix_choice choice = clt_matrix_choose(
+        m > 0 ? m : 1, n > 0 ? n : 1, k > 0 ? k : 1, pairs > 0 ? pairs : 1, loads_of(gemm), target);
     const clt_matrix_tile *t = &choice.tile;
     /* Activations of many instructions are applied by a second kernel that needs few registers and
      * reads floats. */
