@@ -51,7 +51,8 @@ static inline void conv_each(const conv_case *c, conv_body *body, void *context)
 typedef struct conv_sums {
     const float *a, *b;
     double *sum, *magnitude;
-    int which; /* 0: y = x w, 1: dx = dy w (a = dy), 2: dw = x dy (b = dy) */
+    int which;    /* 0: y = x w, 1: dx = dy w (a = dy), 2: dw = x dy (b = dy) */
+    float *plain; /* the result by one sequence of f32 multiply-adds, or NULL */
 } conv_sums;
 
 static inline void conv_add(void *context, long x, long w, long y)
@@ -62,6 +63,20 @@ static inline void conv_add(void *context, long x, long w, long y)
     const double term = (double)s->a[ia] * (double)s->b[ib];
     s->sum[out] += term;
     s->magnitude[out] += fabs(term);
+    if (s->plain)
+        s->plain[out] = fmaf(s->a[ia], s->b[ib], s->plain[out]);
+}
+
+/* Returns the root of the mean squared error of `got`, relative to that of `plain`. */
+static inline double conv_error_ratio(const float *got, const float *plain, const double *sum,
+                                      long count)
+{
+    double of_got = 0.0, of_plain = 0.0;
+    for (long i = 0; i < count; i++) {
+        of_got += ((double)got[i] - sum[i]) * ((double)got[i] - sum[i]);
+        of_plain += ((double)plain[i] - sum[i]) * ((double)plain[i] - sum[i]);
+    }
+    return sqrt(of_got / of_plain);
 }
 
 /* Cases: tiles that fit, tiles with tails, padding, strides, dilation, groups, sizes of 1. */

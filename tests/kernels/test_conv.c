@@ -69,7 +69,7 @@ static void forward_case(const conv_case *c)
         sum[i] = (double)bias[i / (oh * ow) % c->co];
         magnitude[i] = fabs(sum[i]);
     }
-    conv_each(c, conv_add, &(conv_sums){x, w, sum, magnitude, 0});
+    conv_each(c, conv_add, &(conv_sums){x, w, sum, magnitude, 0, NULL});
     epilogue(c, sum, magnitude, mask);
     lab_buffer dx = lab_put(&l, x, in), dw = lab_put_plain(&l, w, weights, 4);
     lab_buffer db = lab_put_plain(&l, bias, c->co, 4);

@@ -28,7 +28,7 @@ static void data_grad_case(const conv_case *c, int general)
     float *got = lab_randoms(c->n * in, 7);
     double *sum = calloc((size_t)(c->n * in), sizeof *sum);
     double *magnitude = calloc((size_t)(c->n * in), sizeof *magnitude);
-    conv_each(c, conv_add, &(conv_sums){g, w, sum, magnitude, 1});
+    conv_each(c, conv_add, &(conv_sums){g, w, sum, magnitude, 1, NULL});
     lab_buffer dg = lab_put(&l, g, full), dw = lab_put_plain(&l, w, weights, 4);
     lab_buffer dx = lab_make(&l, lab_batch_blocked_count(&l, in), 4);
     cl_kernel k = lab_kernel(&l, "conv/batch_blocked/conv_data_grad.cl",
@@ -81,7 +81,7 @@ static void weight_grad_case(const conv_case *c, int chunk)
         mask[i] = (unsigned char)(c->pool == 2 ? 1 << i * 7 % 4 : i * 5 % 16);
     if (c->pool)
         spread(c, pooled, mask, g);
-    conv_each(c, conv_add, &(conv_sums){x, g, sum, magnitude, 2});
+    conv_each(c, conv_add, &(conv_sums){x, g, sum, magnitude, 2, NULL});
     for (long i = 0; i < c->n * full; i++) {
         sum[weights + i / (oh * ow) % c->co] += (double)g[i];
         magnitude[weights + i / (oh * ow) % c->co] += fabs((double)g[i]);

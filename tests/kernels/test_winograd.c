@@ -6,12 +6,15 @@ static lab l;
 
 typedef struct winograd_case {
     int n, ci, ih, iw, co, p[2];
-    int tx, tc, groups; /* register tile, work-groups */
+    int tx, tc, groups;  /* register tile, work-groups */
+    int parts, together; /* of the channels of y; strips at a time; 0: 1 */
+    int count;           /* channels of y of a pass; 0: all */
     int bias, act;
 } winograd_case;
 
 /* Cases: whole tiles and tails in both directions, one tile per strip and strips of several images,
- * more work-groups than strips, channels beyond a block and beyond the first-level cache. */
+ * more work-groups than strips, several strips at a time, shares of the channels, channels beyond a
+ * block and beyond the first-level cache. */
 static const winograd_case cases[] = {
     {.n = 5,
      .ci = 16,
@@ -32,6 +35,9 @@ static const winograd_case cases[] = {
      .tx = 6,
      .tc = 4,
      .groups = 3,
+     .parts = 2,
+     .together = 2,
+     .count = 8,
      .bias = 1,
      .act = 1},
     {.n = 17,
@@ -52,7 +58,10 @@ static const winograd_case cases[] = {
      .p = {1, 2},
      .tx = 8,
      .tc = 3,
-     .groups = 2,
+     .groups = 1,
+     .parts = 3,
+     .together = 3,
+     .count = 54,
      .bias = 1},
     {.n = 1, .ci = 16, .ih = 1, .iw = 1, .co = 16, .p = {1, 1}, .tx = 2, .tc = 2, .groups = 5},
     {.n = 8,
@@ -64,9 +73,18 @@ static const winograd_case cases[] = {
      .tx = 1,
      .tc = 5,
      .groups = 4,
+     .together = 3,
      .bias = 1,
      .act = 1},
     {.n = 2, .ci = 18, .ih = 7, .iw = 6, .co = 16, .p = {0, 0}, .tx = 5, .tc = 5, .groups = 1},
+};
+
+/* The layers of ResNet-18 for images of 32 x 32. */
+static const winograd_case resnet18[] = {
+    {.n = 2, .ci = 64, .ih = 32, .iw = 32, .co = 64, .p = {1, 1}, .tx = 3, .tc = 4, .groups = 2},
+    {.n = 2, .ci = 128, .ih = 16, .iw = 16, .co = 128, .p = {1, 1}, .tx = 3, .tc = 4, .groups = 2},
+    {.n = 2, .ci = 256, .ih = 8, .iw = 8, .co = 256, .p = {1, 1}, .tx = 3, .tc = 4, .groups = 2},
+    {.n = 2, .ci = 512, .ih = 4, .iw = 4, .co = 512, .p = {1, 1}, .tx = 2, .tc = 6, .groups = 1},
 };
 
 /* Returns the floats of a work-group's scratch memory: AREA in the kernel file. */
@@ -82,18 +100,27 @@ static void run(const winograd_case *c, int flip, const lab_buffer *x, const lab
 {
     const int from = flip ? c->co : c->ci, to = flip ? c->ci : c->co;
     const long row = (long)up(from, l.lanes) * l.lanes;
-    lab_buffer u = lab_make(&l, 36 * to * row, 4);
-    lab_buffer area = lab_make(&l, c->groups * area_of(from, to, c->tx, c->tc), 4);
+    const int together = c->together ? c->together : 1;
+    const int count = c->count ? c->count : to;
+    const int share = (int)up((int)up(count, c->tc), c->parts ? c->parts : 1) * c->tc;
+    const long parts = (long)up(count, share);
+    lab_buffer u = lab_make(&l, 36 * count * row, 4);
+    lab_buffer area =
+        lab_make(&l, c->groups * parts * together * area_of(from, share, c->tx, c->tc), 4);
     float *all = malloc((size_t)(u.count > area.count ? u.count : area.count) * sizeof *all);
-    cl_kernel k = lab_kernel(&l, "conv/batch_blocked/winograd.cl",
-                             "clt_batch_blocked_winograd_weights", "-DWEIGHTS -DFLIP=%d", flip);
-    lab_run(&l, k, up(from, l.lanes), (size_t)to, 1, "bbii", w, &u, c->ci, c->co);
-    k = lab_kernel(&l, "conv/batch_blocked/winograd.cl", "clt_batch_blocked_winograd",
-                   "-DPY=%d -DPX=%d -DBIAS=%d -DACT=%d -DTX=%d -DTC=%d -DCTAIL=%d",
-                   flip ? 2 - c->p[0] : c->p[0], flip ? 2 - c->p[1] : c->p[1], !flip && c->bias,
-                   !flip && c->act, c->tx, c->tc, to % c->tc);
-    lab_run(&l, k, (size_t)c->groups, 1, 1, "bbbbbiiiiiii", x, &u, bias, y, &area, c->n, from,
-            flip ? oh : c->ih, flip ? ow : c->iw, to, flip ? c->ih : oh, flip ? c->iw : ow);
+    for (int first = 0; first < to; first += count) {
+        const int now = first + count < to ? count : to - first;
+        cl_kernel k = lab_kernel(&l, "conv/batch_blocked/winograd.cl",
+                                 "clt_batch_blocked_winograd_weights", "-DWEIGHTS -DFLIP=%d", flip);
+        lab_run(&l, k, up(from, l.lanes), (size_t)now, 1, "bbiii", w, &u, c->ci, c->co, first);
+        k = lab_kernel(&l, "conv/batch_blocked/winograd.cl", "clt_batch_blocked_winograd",
+                       "-DPY=%d -DPX=%d -DBIAS=%d -DACT=%d -DTX=%d -DTC=%d -DCTAIL=%d",
+                       flip ? 2 - c->p[0] : c->p[0], flip ? 2 - c->p[1] : c->p[1], !flip && c->bias,
+                       !flip && c->act, c->tx, c->tc, to % c->tc);
+        lab_run(&l, k, (size_t)c->groups, up(now, share), 1, "bbbbbiiiiiiiiiii", x, &u, bias, y,
+                &area, c->n, from, flip ? oh : c->ih, flip ? ow : c->iw, to, flip ? c->ih : oh,
+                flip ? c->iw : ow, first, now, share, together);
+    }
     /* Check the guards. */
     lab_read(&l, &u, all);
     lab_read(&l, &area, all);
@@ -101,7 +128,8 @@ static void run(const winograd_case *c, int flip, const lab_buffer *x, const lab
     free(all);
 }
 
-static void check(const winograd_case *c, int flip)
+/* With `most` > 0, the error is at most so many times that of a plain sequence of f32 sums. */
+static void check(const winograd_case *c, int flip, double most)
 {
     const conv_case shape = {.n = c->n,
                              .groups = 1,
@@ -125,7 +153,8 @@ static void check(const winograd_case *c, int flip)
         sum[i] = (double)bias[i / (oh * ow) % c->co];
         magnitude[i] = fabs(sum[i]);
     }
-    conv_each(&shape, conv_add, &(conv_sums){x, w, sum, magnitude, flip});
+    float *plain = most > 0 ? calloc((size_t)(c->n * each), sizeof *plain) : NULL;
+    conv_each(&shape, conv_add, &(conv_sums){x, w, sum, magnitude, flip, plain});
     for (long i = 0; !flip && c->act && i < c->n * each; i++)
         sum[i] = fmax(sum[i], 0.0);
     lab_buffer dx = lab_put(&l, x, flip ? out : in), dw = lab_put_plain(&l, w, weights, 4);
@@ -138,6 +167,12 @@ static void check(const winograd_case *c, int flip)
         lab_compare(what, got, sum, magnitude, c->n * each, (flip ? c->co : c->ci) * 9L + 1);
     print_message("%s %dx%dx%d to %d: %.3f of the limit\n", what, c->ci, c->ih, c->iw, c->co,
                   worst);
+    if (plain) {
+        const double ratio = conv_error_ratio(got, plain, sum, c->n * each);
+        print_message("error: %.2f times that of plain f32 sums\n", ratio);
+        assert_true(ratio <= most);
+    }
+    free(plain);
     lab_free(&dx), lab_free(&dw), lab_free(&db), lab_free(&dy);
     free(x), free(w), free(bias), free(got), free(sum), free(magnitude);
 }
@@ -146,14 +181,22 @@ static void test_forward(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        check(&cases[i], 0);
+        check(&cases[i], 0, 0.0);
 }
 
 static void test_data_gradient(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        check(&cases[i], 1);
+        check(&cases[i], 1, 0.0);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof resnet18 / sizeof *resnet18; i++)
+        for (int flip = 0; flip < 2; flip++)
+            check(&resnet18[i], flip, 4.0);
 }
 
 int main(void)
@@ -161,6 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forward),
         cmocka_unit_test(test_data_gradient),
+        cmocka_unit_test(test_errors),
     };
     lab_open(&l);
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -97,6 +97,17 @@ static const weight_case cases[] = {
      .groups = 3},
 };
 
+/* The layers of ResNet-18 that the variant accepts, for images of 32 x 32, of one image and of
+ * several. */
+static const weight_case resnet18[] = {
+    {.n = 1, .ci = 64, .ih = 32, .iw = 32, .co = 64, .p = {1, 1}, .tc = 6, .to = 2, .tiles = 4},
+    {.n = 9, .ci = 64, .ih = 32, .iw = 32, .co = 64, .p = {1, 1}, .tc = 6, .to = 2, .tiles = 4},
+    {.n = 1, .ci = 128, .ih = 16, .iw = 16, .co = 128, .p = {1, 1}, .tc = 6, .to = 2, .tiles = 4},
+    {.n = 9, .ci = 128, .ih = 16, .iw = 16, .co = 128, .p = {1, 1}, .tc = 6, .to = 2, .tiles = 4},
+    {.n = 1, .ci = 256, .ih = 8, .iw = 8, .co = 256, .p = {1, 1}, .tc = 6, .to = 2, .tiles = 4},
+    {.n = 9, .ci = 256, .ih = 8, .iw = 8, .co = 256, .p = {1, 1}, .tc = 6, .to = 2, .tiles = 4},
+};
+
 /* Returns the floats of a work-group's scratch memory: AREA in the kernel file. */
 static long area_of(const weight_case *c)
 {
@@ -106,7 +117,8 @@ static long area_of(const weight_case *c)
             blocks * c_blocks * ((c->tc * c->to) | 1));
 }
 
-static void check(const weight_case *c)
+/* With `most` > 0, the error is at most so many times that of a plain sequence of f32 sums. */
+static void check(const weight_case *c, double most)
 {
     const conv_case shape = {.n = c->n,
                              .groups = 1,
@@ -127,7 +139,8 @@ static void check(const weight_case *c)
     float *got = lab_randoms(weights + c->co, 3);
     double *sum = calloc((size_t)(weights + c->co), sizeof *sum);
     double *magnitude = calloc((size_t)(weights + c->co), sizeof *magnitude);
-    conv_each(&shape, conv_add, &(conv_sums){x, g, sum, magnitude, 2});
+    float *plain = most > 0 ? calloc((size_t)weights, sizeof *plain) : NULL;
+    conv_each(&shape, conv_add, &(conv_sums){x, g, sum, magnitude, 2, plain});
     for (long i = 0; i < c->n * out; i++) {
         sum[weights + i / (oh * ow) % c->co] += (double)g[i];
         magnitude[weights + i / (oh * ow) % c->co] += fabs((double)g[i]);
@@ -155,6 +168,12 @@ static void check(const weight_case *c)
                                      c->n ? (long)c->n * oh * ow : 1);
     print_message("Winograd weight gradient %dx%dx%d to %d: %.3f of the limit\n", c->ci, c->ih,
                   c->iw, c->co, worst);
+    if (plain) {
+        const double ratio = conv_error_ratio(got, plain, sum, weights);
+        print_message("error: %.2f times that of plain f32 sums\n", ratio);
+        assert_true(ratio <= most);
+    }
+    free(plain);
     /* Check the guards. */
     const long room = area.count > parts.count ? area.count : parts.count;
     float *all = malloc((size_t)room * sizeof *all);
@@ -168,7 +187,18 @@ static void test_weight_gradient(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        check(&cases[i]);
+        check(&cases[i], 0.0);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof resnet18 / sizeof *resnet18; i++) {
+        weight_case c = resnet18[i];
+        c.block = (int)up((int)up(c.co, l.lanes), c.to) * c.to;
+        c.groups = 2;
+        check(&c, 4.0);
+    }
 }
 
 static void test_no_image(void **state)
@@ -176,13 +206,14 @@ static void test_no_image(void **state)
     weight_case empty = cases[0];
     (void)state;
     empty.n = 0;
-    check(&empty);
+    check(&empty, 0.0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_weight_gradient),
+        cmocka_unit_test(test_errors),
         cmocka_unit_test(test_no_image),
     };
     lab_open(&l);

@@ -3,28 +3,34 @@
  * tile of 4 x 4 outputs takes 36 products of transformed inputs and transformed weights for each
  * channel, instead of 144. Stride, dilation and groups are 1.
  *
- * A work-group processes strips of TX tiles, in three steps:
+ * A work-group computes `share` channels of y for strips of TX tiles. It takes `together` strips at a
+ * time, in three steps:
  *
  *   1. clt_tile_of_inputs transforms the inputs x of all channels to v (36 points).
- *   2. clt_all_products computes m = u v for each point: u is [co][ci], v is [ci][TX].
+ *   2. clt_all_products computes m = u v for each point: u is [share][ci], v is [ci][TX] of each
+ *      strip. The weights u of a point are read from far memory once for all these strips.
  *   3. clt_tile_of_outputs transforms m to outputs, and adds bias and activation.
  *
- * kernel clt_batch_blocked_winograd_weights(w, w_at, u, u_at, ci, co)     (build option WEIGHTS)
+ * kernel clt_batch_blocked_winograd_weights(w, w_at, u, u_at, ci, co, first)
+ *                           (build option WEIGHTS)
  *   w   OIHW as PyTorch's: [co][ci][3][3]
- *   u   [36][to][U_ROW(from)]: transformed weights from channel to channel; 0 at the end of a row.
- *       `from` means the ci channels and `to` the co. With FLIP, for the data gradient, it is the
- *       reverse, and the taps are mirrored.
- *   global size: (ceil(from / LANES), to, 1), local (1, 1, 1)
+ *   u   [36][count][U_ROW(from)]: transformed weights from channel to channel; 0 at the end of a
+ *       row. `from` means the ci channels and `to` the co. With FLIP, for the data gradient, it is
+ *       the reverse, and the taps are mirrored. Row i is channel first + i of `to`.
+ *   global size: (ceil(from / LANES), count, 1), local (1, 1, 1)
  *
  * kernel clt_batch_blocked_winograd(x, x_at, u, u_at, bias, bias_at, y, y_at, area, area_at,
- *                           n, ci, ih, iw, co, oh, ow)
+ *                           n, ci, ih, iw, co, oh, ow, first, count, share, together)
  *   x     [B][ci][ih][iw] in batch blocks
  *   u     as the first kernel wrote it
  *   bias  [co]; read only if BIAS
  *   y     [B][co][oh][ow] in batch blocks
- *   area  scratch memory: AREA(ci, co) floats for each work-group
- *   n images
- *   global size: (any number of work-groups, which share the strips, 1, 1), local (1, 1, 1)
+ *   area  scratch memory: together * AREA(ci, share) floats for each work-group
+ *   n images; share: channels of y of a work-group, a multiple of TC
+ *   first, count: the channels of y that are computed. If first > 0 and a work-group takes all its
+ *   strips together, v is in `area` from the launch for the channels before, whose share was equal.
+ *   global size: (any number of work-groups, which share the strips, ceil(count / share), 1), local
+ *   (1, 1, 1)
  *
  * Build options (defaults in brackets):
  *   LANES
@@ -94,15 +100,15 @@
 #ifdef WEIGHTS
 
 KERNEL void clt_batch_blocked_winograd_weights(global const float *w, long w_at, global float *u, long u_at,
-                                       int ci, int co)
+                                       int ci, int co, int first_to)
 {
-    const int first = get_global_id(0) * LANES, to = get_global_id(1);
+    const int first = get_global_id(0) * LANES, to = first_to + get_global_id(1);
     const int from = FLIP ? co : ci, row = U_ROW(from);
-    const long plane = (long)(FLIP ? ci : co) * row;
+    const long plane = (long)get_global_size(1) * row;
     float tap[9][LANES];
     vecf mid[SIDE * 3];
     w += w_at + (FLIP ? (long)first * ci + to : (long)to * ci + first) * 9;
-    u += u_at + (long)to * row + first;
+    u += u_at + (long)get_global_id(1) * row + first;
     for (int l = 0; l < LANES; l++) {
         for (int i = 0; i < 9; i++)
             tap[FLIP ? 8 - i : i][l] = first + l < from ? w[i] : 0.0f;
@@ -180,20 +186,26 @@ INLINE void clt_products(global const float *u, int row, global const float *v, 
     EACH_CELL(PUT_M)
 }
 
-/* Computes the products of one point for all channels. */
-INLINE void clt_all_products(global const float *u, global const float *v, global float *m, int ci,
-                             int co)
+/* Computes the products of point p for `co` channels and `strips` strips, whose scratch memory is
+ * AREA(ci, share) apart. */
+INLINE void clt_all_products(global const float *u, global float *v, int p, int ci, int co,
+                             int share, int strips)
 {
-    const int row = U_ROW(ci);
+    const int row = U_ROW(ci), area = AREA(ci, share);
     for (int k = 0; k < ci; k += DEPTH) {
         const int count = min(DEPTH, ci - k);
-        global const float *vk = v + k / BLOCK * POINTS * V_STEP;
-        int c = 0;
-        for (; c + TC <= co; c += TC)
-            clt_products(u + c * row + k, row, vk, m + c / TC * POINTS * M_STEP, count, k, TC);
+        for (int s = 0; s < strips; s++) {
+            global const float *vk = v + s * area + p * V_STEP + k / BLOCK * POINTS * V_STEP;
+            global float *m = v + s * area + V_SIZE(ci) + p * M_STEP;
+            int c = 0;
+            for (; c + TC <= co; c += TC)
+                clt_products(u + c * row + k, row, vk, m + c / TC * POINTS * M_STEP, count, k, TC);
 #if CTAIL
-        clt_products(u + c * row + k, row, vk, m + c / TC * POINTS * M_STEP, count, k, CTAIL);
+            if (c < co)
+                clt_products(u + c * row + k, row, vk, m + c / TC * POINTS * M_STEP, count, k,
+                             CTAIL);
 #endif
+        }
     }
 }
 
@@ -232,47 +244,70 @@ INLINE void clt_tile_of_outputs(global const float *m, global float *y, vecf bia
     }
 }
 
+/* Transforms the inputs of a strip: tiles `first` to first + used - 1. Further tiles of a strip
+ * repeat the last. */
+INLINE void clt_strip_of_inputs(global const float *x, int ci, int ih, int iw, int oh, int ow,
+                                long first, int used, global float *v)
+{
+    const int tiles_x = (ow + OUT - 1) / OUT, tiles = (oh + OUT - 1) / OUT * tiles_x;
+    for (int c0 = 0; c0 < ci; c0 += BLOCK) {
+        const int count = min(BLOCK, ci - c0);
+        for (int t = 0; t < TX; t++) {
+            const long at = first + min(t, used - 1);
+            const int iy = (int)(at % tiles) / tiles_x * OUT - PY;
+            const int ix = (int)(at % tiles) % tiles_x * OUT - PX;
+            const int inner = iy >= 0 && ix >= 0 && iy + SIDE <= ih && ix + SIDE <= iw;
+            global const float *image = x + (at / tiles * ci + c0) * ih * iw * LANES;
+            global float *to = v + c0 / BLOCK * POINTS * V_STEP + t * LANES;
+            for (int c = 0; c < count && inner; c++)
+                clt_tile_of_inputs(image + c * ih * iw * LANES, ih, iw, iy, ix, 0,
+                                   to + c * TX * LANES, V_STEP);
+            for (int c = 0; c < count && !inner; c++)
+                clt_tile_of_inputs(image + c * ih * iw * LANES, ih, iw, iy, ix, 1,
+                                   to + c * TX * LANES, V_STEP);
+        }
+    }
+}
+
 KERNEL void clt_batch_blocked_winograd(global const float *x, long x_at, global const float *u, long u_at,
                                global const float *bias, long bias_at, global float *y, long y_at,
                                global float *area, long area_at, int n, int ci, int ih, int iw,
-                               int co, int oh, int ow)
+                               int co, int oh, int ow, int first_c, int count, int share,
+                               int together)
 {
     const int tiles_x = (ow + OUT - 1) / OUT, tiles = (oh + OUT - 1) / OUT * tiles_x;
     const long all = (long)clt_blocks(n) * tiles, strips = (all + TX - 1) / TX;
     const long group = get_global_id(0), groups = get_global_size(0);
-    global float *v = area + area_at + group * AREA(ci, co);
-    global float *m = v + V_SIZE(ci);
-    u += u_at;
-    for (long s = group * strips / groups; s < (group + 1) * strips / groups; s++) {
-        const int used = (int)min((long)TX, all - s * TX);
-        for (int c0 = 0; c0 < ci; c0 += BLOCK) {
-            const int count = min(BLOCK, ci - c0);
-            for (int t = 0; t < TX; t++) {
-                const long at = s * TX + min(t, used - 1);
-                const int iy = (int)(at % tiles) / tiles_x * OUT - PY;
-                const int ix = (int)(at % tiles) % tiles_x * OUT - PX;
-                const int inner = iy >= 0 && ix >= 0 && iy + SIDE <= ih && ix + SIDE <= iw;
-                global const float *image = x + x_at + (at / tiles * ci + c0) * ih * iw * LANES;
-                global float *to = v + c0 / BLOCK * POINTS * V_STEP + t * LANES;
-                for (int c = 0; c < count && inner; c++)
-                    clt_tile_of_inputs(image + c * ih * iw * LANES, ih, iw, iy, ix, 0,
-                                       to + c * TX * LANES, V_STEP);
-                for (int c = 0; c < count && !inner; c++)
-                    clt_tile_of_inputs(image + c * ih * iw * LANES, ih, iw, iy, ix, 1,
-                                       to + c * TX * LANES, V_STEP);
-            }
+    const long begin = group * strips / groups, last = (group + 1) * strips / groups;
+    const long step = AREA(ci, share);
+    const int transformed = first_c > 0 && last - begin <= together;
+    const int own = get_global_id(1) * share, channels = min(share, count - own);
+    const int c0 = first_c + own;
+    global float *v = area + area_at + (get_global_id(1) * groups + group) * together * step;
+    u += u_at + (long)own * U_ROW(ci);
+    for (long s0 = begin; s0 < last; s0 += together) {
+        const int now = (int)min((long)together, last - s0);
+        for (int s = 0; s < now && !transformed; s++) {
+            const long first = (s0 + s) * TX;
+            clt_strip_of_inputs(x + x_at, ci, ih, iw, oh, ow, first,
+                                (int)min((long)TX, all - first), v + s * step);
         }
         for (int p = 0; p < POINTS; p++)
-            clt_all_products(u + (long)p * co * U_ROW(ci), v + p * V_STEP, m + p * M_STEP, ci, co);
-        for (int c = 0; c < co; c++) {
-            global const float *from = m + (c / TC * POINTS * M_STEP) + c % TC * TX * LANES;
-            for (int t = 0; t < used; t++) {
-                const long at = s * TX + t;
-                const int oy = (int)(at % tiles) / tiles_x * OUT;
-                const int ox = (int)(at % tiles) % tiles_x * OUT;
-                clt_tile_of_outputs(from + t * LANES,
-                                    y + y_at + (at / tiles * co + c) * oh * ow * LANES,
-                                    BIAS ? bias[bias_at + c] : 0.0f, oh, ow, oy, ox);
+            clt_all_products(u + (long)p * count * U_ROW(ci), v, p, ci, channels, share, now);
+        for (int s = 0; s < now; s++) {
+            const long first = (s0 + s) * TX;
+            const int used = (int)min((long)TX, all - first);
+            for (int c = 0; c < channels; c++) {
+                global const float *from =
+                    v + s * step + V_SIZE(ci) + c / TC * POINTS * M_STEP + c % TC * TX * LANES;
+                for (int t = 0; t < used; t++) {
+                    const long at = first + t;
+                    const int oy = (int)(at % tiles) / tiles_x * OUT;
+                    const int ox = (int)(at % tiles) % tiles_x * OUT;
+                    clt_tile_of_outputs(from + t * LANES,
+                                        y + y_at + (at / tiles * co + c0 + c) * oh * ow * LANES,
+                                        BIAS ? bias[bias_at + c0 + c] : 0.0f, oh, ow, oy, ox);
+                }
             }
         }
     }

@@ -48,18 +48,99 @@ bool clt_conv2d_winograd_tiles(const clt_node *node, const clt_target *target, i
     return true;
 }
 
-static tile tile_of(const clt_target *target)
+/* How the work is divided over work-groups. */
+typedef struct division {
+    tile t;
+    int64_t passes, count; /* over the channels of y; channels of a pass */
+    int64_t strips;        /* strips of a whole batch; a strip has as many tiles as t */
+    int64_t groups, parts; /* work-groups that share the strips, and the channels of y */
+    int64_t share;         /* channels of y of a work-group */
+    int64_t together;      /* strips that a work-group computes at a time */
+    int64_t area;          /* floats of scratch memory of a strip */
+    double cycles;         /* estimate for the busiest compute unit */
+} division;
+
+/* Estimated cycles; the costs of the parts were measured. */
+static double cycles_of(const division *d, const sizes *z, const clt_target *target)
 {
-    const tile first = is_wide(target) ? wide_tiles[0] : narrow_tiles[0];
-    return (tile){(int)clt_tile_number(target, "TX", 1, 8, first.tiles),
-                  (int)clt_tile_number(target, "TC", 1, 8, first.channels)};
+    enum { TRANSFORM_INPUTS = 480, TRANSFORM_SUMS = 330, TRANSFORM_WEIGHTS = 30 };
+    enum { FIRST_READ = 30, NEXT_READ = 12 }; /* of the weights of a pair of channels */
+    const double pairs = (double)z->from * (double)d->share;
+    const double strips = (double)clt_ceil_div(d->strips, d->groups);
+    const double reads = (double)clt_ceil_div((int64_t)strips, d->together);
+    /* A vector multiplication takes half a cycle, and a load too. Ten independent sums hide a
+     * multiplication's latency. A tenth of the loads' time is not hidden. */
+    const double cells = d->t.tiles * d->t.channels / 2.0;
+    const double loads = (d->t.tiles + d->t.channels) / 2.0;
+    const double most = cells > loads ? cells : loads;
+    const double step = (most > 5 ? most : 5) + 0.1 * loads;
+    const double products = POINTS * pairs / d->t.channels * step;
+    const double passes = (double)d->passes;
+    /* Inputs that a work-group transforms together are kept for its next passes. */
+    const double inputs = TRANSFORM_INPUTS * z->from * (reads > 1 ? 1 : 1 / passes);
+    const double transforms = (inputs + TRANSFORM_SUMS * (double)d->share) * d->t.tiles;
+    const double group = passes * (strips * (products + transforms) +
+                                   (FIRST_READ + NEXT_READ * (reads - 1)) * pairs);
+    const double units = target->caps->compute_units;
+    return (double)clt_ceil_div(d->groups * d->parts, target->caps->compute_units) * group +
+           TRANSFORM_WEIGHTS / units * z->from * z->to;
 }
 
-/* Number of strips in a whole batch. A strip has as many tiles as a register tile. */
-static int64_t strips_of(const sizes *z, const clt_target *target, tile t)
+/* Divides the work among `wanted` work-groups or fewer. */
+static division divide_by(const sizes *z, const clt_target *target, tile t, int64_t parts,
+                          int64_t wanted)
 {
+    enum { MOST_BYTES = 8 << 20, MOST_WEIGHTS = 10 << 20, MOST_TOGETHER = 8, NEAR = 1 << 20 };
     const int64_t blocks = clt_ceil_div(target->max_batch, target->lanes);
-    return clt_ceil_div(blocks * clt_ceil_div(z->oh, OUT) * clt_ceil_div(z->ow, OUT), t.tiles);
+    const int64_t tiles = blocks * clt_ceil_div(z->oh, OUT) * clt_ceil_div(z->ow, OUT);
+    /* Transformed weights are 4 times as large as the weights, so only some of them are kept. */
+    const int64_t u_bytes = POINTS * (int64_t)z->to * z->from * (int64_t)sizeof(float);
+    const int64_t passes = u_bytes > MOST_WEIGHTS ? clt_ceil_div(u_bytes, MOST_WEIGHTS / 2) : 1;
+    const int64_t in_pass = clt_ceil_div(clt_ceil_div(z->to, t.channels), passes);
+    const int64_t in_share = clt_ceil_div(in_pass, parts);
+    division d = {.t = t,
+                  .count = in_pass * t.channels,
+                  .strips = clt_ceil_div(tiles, t.tiles),
+                  .share = in_share * t.channels};
+    d.passes = clt_ceil_div(z->to, d.count);
+    d.parts = clt_ceil_div(d.count, d.share);
+    d.groups = clt_ceil_div(wanted, d.parts);
+    d.groups = d.groups < d.strips ? d.groups : d.strips;
+    d.area = (int64_t)POINTS * target->lanes *
+             (clt_ceil_div(z->from, BLOCK) * ((BLOCK * t.tiles) | 1) +
+              in_share * ((t.channels * t.tiles) | 1));
+    const int64_t fit = MOST_BYTES / (d.groups * d.parts * d.area * (int64_t)sizeof(float));
+    /* Weights of that size come from a near cache for every strip. */
+    const int64_t most = u_bytes <= NEAR ? 1 : fit < MOST_TOGETHER ? fit : MOST_TOGETHER;
+    const int64_t all = clt_ceil_div(d.strips, d.groups);
+    d.together = clt_tile_number(target, "TOGETHER", 1, 64, most < 1 ? 1 : most < all ? most : all);
+    d.cycles = cycles_of(&d, z, target);
+    return d;
+}
+
+/* The fastest division. Each work-group has its own scratch memory, so only a few work-groups are
+ * used for each unit. */
+static division divide(const sizes *z, const clt_target *target)
+{
+    const tile *list = is_wide(target) ? wide_tiles : narrow_tiles;
+    const int count = is_wide(target) ? sizeof wide_tiles / sizeof *wide_tiles
+                                      : sizeof narrow_tiles / sizeof *narrow_tiles;
+    const int units = target->caps->compute_units;
+    division found = {.cycles = -1};
+    for (int i = 0; i < count; i++) {
+        const tile t = {(int)clt_tile_number(target, "TX", 1, 8, list[i].tiles),
+                        (int)clt_tile_number(target, "TC", 1, 8, list[i].channels)};
+        for (int64_t parts = 1; parts <= units && parts <= clt_ceil_div(z->to, t.channels); parts++)
+            for (int64_t wanted = units; wanted <= 4 * units; wanted *= 2) {
+                const division d = divide_by(z, target, t, parts, wanted);
+                /* More work-groups balance the load if a unit is disturbed. */
+                if (found.cycles < 0 || d.cycles < 0.98 * found.cycles ||
+                    (d.cycles < found.cycles * 1.02 &&
+                     d.groups * d.parts > found.groups * found.parts))
+                    found = d;
+            }
+    }
+    return found;
 }
 
 /* Pairs of an output and a tap along an axis that do not read padding. */
@@ -72,22 +153,13 @@ static int taps_inside(int in, int out, int padding)
     return taps;
 }
 
-/* Estimated cycles of a compute unit, relative to those of the direct kernels. The costs of the
- * parts were measured. */
+/* Estimated cycles, relative to those of the direct kernels. */
 static double cost(const sizes *z, const clt_target *target)
 {
-    const tile t = tile_of(target);
     const double units = target->caps->compute_units, pairs = (double)z->from * z->to;
-    const double strips =
-        (double)clt_ceil_div(strips_of(z, target, t), target->caps->compute_units);
     const double blocks = (double)clt_ceil_div(target->max_batch, target->lanes);
-    /* A vector multiplication takes half a cycle. Transformed weights come from a slow cache
-     * level. */
-    const double products = (POINTS / 2.0 * t.tiles + 12) * pairs;
-    const double transforms = (480.0 * z->from + 330.0 * z->to) * t.tiles;
-    const double weights = (30 / units + 30) * pairs;
     const double taps = taps_inside(z->ih, z->oh, z->py) * (double)taps_inside(z->iw, z->ow, z->px);
-    return (strips * (products + transforms) + weights) / (blocks * taps / 2 * pairs / units);
+    return divide(z, target).cycles / (blocks * taps / 2 * pairs / units);
 }
 
 bool clt_winograd_accepts_shape(const clt_conv2d_shape *s, char *why)
@@ -132,34 +204,33 @@ void clt_conv2d_winograd(const clt_node *node, const clt_target *target, clt_pro
     const clt_conv2d_attr *attr = node->attr;
     const clt_conv2d_shape s = clt_conv2d_shape_of(node);
     const sizes z = sizes_of(node, &s);
-    const tile t = tile_of(target);
+    const division d = divide(&z, target);
     const int lanes = target->lanes;
     const bool bias = !z.flip && node->n_in > 2 && node->in[2];
-    /* Each work-group has its own scratch memory, so only a few work-groups are used for each
-     * unit. */
-    const int64_t strips = strips_of(&z, target, t);
-    const int64_t most = 4 * (int64_t)target->caps->compute_units;
-    const int64_t groups = strips < most ? strips : most;
-    const int64_t area = (int64_t)POINTS * lanes *
-                         (clt_ceil_div(z.from, BLOCK) * ((BLOCK * t.tiles) | 1) +
-                          clt_ceil_div(z.to, t.channels) * ((t.channels * t.tiles) | 1));
     const int64_t vectors = clt_ceil_div(z.from, lanes), float_bytes = (int64_t)sizeof(float);
-    const int u = clt_scratch_add(p, clt_fixed(POINTS * z.to * vectors * lanes * float_bytes));
-    const int areas = clt_scratch_add(p, clt_fixed(groups * area * float_bytes));
+    const int u = clt_scratch_add(p, clt_fixed(POINTS * d.count * vectors * lanes * float_bytes));
+    const int areas =
+        clt_scratch_add(p, clt_fixed(d.groups * d.parts * d.together * d.area * float_bytes));
+    for (int64_t first = 0; first < z.to; first += d.count) {
+        const int64_t count = first + d.count < z.to ? d.count : z.to - first;
+        clt_launch_begin(p, "conv/batch_blocked/winograd.cl", "clt_batch_blocked_winograd_weights",
+                         "-DLANES=%d -DWEIGHTS -DFLIP=%d", lanes, z.flip);
+        CLT_ARGS(p, CLT_IN(1), CLT_SCRATCH(u), CLT_FIXED(s.channels), CLT_FIXED(s.out_channels),
+                 CLT_FIXED(first));
+        clt_range3(p, clt_fixed(vectors), clt_fixed(count), clt_fixed(1), 1, 1, 1);
 
-    clt_launch_begin(p, "conv/batch_blocked/winograd.cl", "clt_batch_blocked_winograd_weights",
-                     "-DLANES=%d -DWEIGHTS -DFLIP=%d", lanes, z.flip);
-    CLT_ARGS(p, CLT_IN(1), CLT_SCRATCH(u), CLT_FIXED(s.channels), CLT_FIXED(s.out_channels));
-    clt_range3(p, clt_fixed(vectors), clt_fixed(z.to), clt_fixed(1), 1, 1, 1);
-
-    clt_launch_begin(p, "conv/batch_blocked/winograd.cl", "clt_batch_blocked_winograd",
-                     "-DLANES=%d -DPY=%d -DPX=%d -DBIAS=%d -DACT=%d -DTX=%d -DTC=%d -DCTAIL=%d",
-                     lanes, z.py, z.px, bias, (int)attr->epilogue.activation, t.tiles, t.channels,
-                     z.to % t.channels);
-    CLT_ARGS(p, CLT_IN(0), CLT_SCRATCH(u), CLT_IN(bias ? 2 : 1), CLT_OUT(0), CLT_SCRATCH(areas));
-    const int values[] = {z.from, z.ih, z.iw, z.to, z.oh, z.ow};
-    CLT_ARGS(p, CLT_RUN(CLT_RUN_COUNT));
-    for (int i = 0; i < (int)(sizeof values / sizeof *values); i++)
-        CLT_ARGS(p, CLT_FIXED(values[i]));
-    clt_range1(p, clt_fixed(groups), 1);
+        clt_launch_begin(p, "conv/batch_blocked/winograd.cl", "clt_batch_blocked_winograd",
+                         "-DLANES=%d -DPY=%d -DPX=%d -DBIAS=%d -DACT=%d -DTX=%d -DTC=%d -DCTAIL=%d",
+                         lanes, z.py, z.px, bias, (int)attr->epilogue.activation, d.t.tiles,
+                         d.t.channels, z.to % d.t.channels);
+        CLT_ARGS(p, CLT_IN(0), CLT_SCRATCH(u), CLT_IN(bias ? 2 : 1), CLT_OUT(0),
+                 CLT_SCRATCH(areas));
+        const int values[] = {z.from, z.ih, z.iw, z.to, z.oh, z.ow};
+        CLT_ARGS(p, CLT_RUN(CLT_RUN_COUNT));
+        for (int i = 0; i < (int)(sizeof values / sizeof *values); i++)
+            CLT_ARGS(p, CLT_FIXED(values[i]));
+        CLT_ARGS(p, CLT_FIXED(first), CLT_FIXED(count), CLT_FIXED(d.share), CLT_FIXED(d.together));
+        clt_range3(p, clt_fixed(d.groups), clt_fixed(clt_ceil_div(count, d.share)), clt_fixed(1), 1,
+                   1, 1);
+    }
 }
