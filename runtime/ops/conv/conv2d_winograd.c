@@ -90,13 +90,16 @@ static double cycles_of(const division *d, const sizes *z, const clt_target *tar
 static division divide_by(const sizes *z, const clt_target *target, tile t, int64_t parts,
                           int64_t wanted)
 {
-    enum { MOST_BYTES = 8 << 20, MOST_WEIGHTS = 10 << 20, MOST_TOGETHER = 8, NEAR = 1 << 20 };
+    enum { MOST_BYTES = 8 << 20, MOST_WEIGHTS = 10 << 20, NEAR = 1 << 20 };
+    enum { MOST_TOGETHER = 8, MOST_PASSES = 16 };
     const int64_t blocks = clt_ceil_div(target->max_batch, target->lanes);
     const int64_t tiles = blocks * clt_ceil_div(z->oh, OUT) * clt_ceil_div(z->ow, OUT);
-    /* Transformed weights are 4 times as large as the weights, so only some of them are kept. */
+    /* Transformed weights are 4 times as large as the weights, so only a part is kept. Each pass
+     * launches two kernels. */
     const int64_t u_bytes = POINTS * (int64_t)z->to * z->from * (int64_t)sizeof(float);
-    const int64_t passes = u_bytes > MOST_WEIGHTS ? clt_ceil_div(u_bytes, MOST_WEIGHTS / 2) : 1;
-    const int64_t in_pass = clt_ceil_div(clt_ceil_div(z->to, t.channels), passes);
+    const int64_t pieces = u_bytes > MOST_WEIGHTS ? clt_ceil_div(u_bytes, MOST_WEIGHTS / 2) : 1;
+    const int64_t in_pass =
+        clt_ceil_div(clt_ceil_div(z->to, t.channels), pieces < MOST_PASSES ? pieces : MOST_PASSES);
     const int64_t in_share = clt_ceil_div(in_pass, parts);
     division d = {.t = t,
                   .count = in_pass * t.channels,
