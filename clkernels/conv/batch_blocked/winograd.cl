@@ -11,23 +11,23 @@
  *      strip. The weights u of a point are read from far memory once for all these strips.
  *   3. clt_tile_of_outputs transforms m to outputs, and adds bias and activation.
  *
- * kernel clt_batch_blocked_winograd_weights(w, w_at, u, u_at, ci, co, first)
+ * kernel clt_batch_blocked_winograd_weights(w, w_at, u, u_at, ci, co, first_to)
  *                           (build option WEIGHTS)
  *   w   OIHW as PyTorch's: [co][ci][3][3]
  *   u   [36][count][U_ROW(from)]: transformed weights from channel to channel; 0 at the end of a
  *       row. `from` means the ci channels and `to` the co. With FLIP, for the data gradient, it is
- *       the reverse, and the taps are mirrored. Row i is channel first + i of `to`.
+ *       the reverse, and the taps are mirrored. Row i is channel first_to + i of `to`.
  *   global size: (ceil(from / LANES), count, 1), local (1, 1, 1)
  *
  * kernel clt_batch_blocked_winograd(x, x_at, u, u_at, bias, bias_at, y, y_at, area, area_at,
- *                           n, ci, ih, iw, co, oh, ow, first, count, share, together)
+ *                           n, ci, ih, iw, co, oh, ow, first_c, count, share, together)
  *   x     [B][ci][ih][iw] in batch blocks
  *   u     as the first kernel wrote it
  *   bias  [co]; read only if BIAS
  *   y     [B][co][oh][ow] in batch blocks
  *   area  scratch memory: together * AREA(ci, share) floats for each work-group
  *   n images; share: channels of y of a work-group, a multiple of TC
- *   first, count: the channels of y that are computed. If first > 0 and a work-group takes all its
+ *   first_c, count: the channels of y that are computed. If first_c > 0 and a work-group takes all its
  *   strips together, v is in `area` from the launch for the channels before, whose share was equal.
  *   global size: (any number of work-groups, which share the strips, ceil(count / share), 1), local
  *   (1, 1, 1)
@@ -145,21 +145,16 @@ KERNEL void clt_batch_blocked_winograd_weights(global const float *w, long w_at,
 #define AREA(ci, co) (V_SIZE(ci) + M_SIZE(co))
 /* So many channels' transformed inputs of a point stay in the first-level cache. A multiple of
  * BLOCK. */
-#define DEPTH 128
+#define DEPTH 64
 
 /* m[c][t] = sum over `count` channels k of u[c][k] v[k][t], for one point and `tc` channels c. With
- * `more`, adds to m. tc is a constant at every call. */
+ * `more`, the sum is added to m: its rounding errors stay those of a short sum. tc is a constant at
+ * every call. */
 INLINE void clt_products(global const float *u, int row, global const float *v, global float *m,
                          int count, int more, const int tc)
 {
 #define DECLARE(c, t) vecf a##c##t = 0.0f;
-#define CONTINUE(c, t)                                                                             \
-    if (c < tc)                                                                                    \
-        a##c##t = LOAD(m + (c * TX + t) * LANES);
     EACH_CELL(DECLARE)
-    if (more) {
-        EACH_CELL(CONTINUE)
-    }
     for (int k0 = 0; k0 < count; k0 += BLOCK) {
         const int block = min(BLOCK, count - k0);
 #pragma unroll 2
@@ -179,6 +174,12 @@ INLINE void clt_products(global const float *u, int row, global const float *v, 
             v += TX * LANES;
         }
         v += POINTS * V_STEP - BLOCK * TX * LANES;
+    }
+#define ADD_M(c, t)                                                                                \
+    if (c < tc)                                                                                    \
+        a##c##t += LOAD(m + (c * TX + t) * LANES);
+    if (more) {
+        EACH_CELL(ADD_M)
     }
 #define PUT_M(c, t)                                                                                \
     if (c < tc)                                                                                    \
