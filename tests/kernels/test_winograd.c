@@ -79,6 +79,10 @@ static const winograd_case cases[] = {
     {.n = 2, .ci = 18, .ih = 7, .iw = 6, .co = 16, .p = {0, 0}, .tx = 5, .tc = 5, .groups = 1},
 };
 
+/* PyTorch's errors of output and input's gradient in the layers below, in the unit of
+ * conv_error_ratio (tools/peers/torch_conv_error.py). */
+static const double torch_errors[][2] = {{1.00, 0.51}, {0.99, 0.37}, {1.00, 0.36}, {1.01, 0.26}};
+
 /* The layers of ResNet-18 for images of 32 x 32. */
 static const winograd_case resnet18[] = {
     {.n = 2, .ci = 64, .ih = 32, .iw = 32, .co = 64, .p = {1, 1}, .tx = 3, .tc = 4, .groups = 2},
@@ -196,7 +200,7 @@ static void test_errors(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof resnet18 / sizeof *resnet18; i++)
         for (int flip = 0; flip < 2; flip++)
-            check(&resnet18[i], flip, 4.0);
+            check(&resnet18[i], flip, 4.0 * torch_errors[i][flip]);
 }
 
 int main(void)
