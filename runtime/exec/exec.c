@@ -410,8 +410,11 @@ static clt_status enqueue_launch(clt_exec *exec, const clt_run *run, bound_launc
 static clt_status enqueue_merged(clt_exec *exec, const clt_run *run, int first, int end,
                                  cl_uint *n_wait, const cl_event *wait)
 {
-    clt_merged *m;
-    CLT_TRY(clt_merged_get(&exec->merged, exec->plan, first, end, &m));
+    clt_merged *m = NULL;
+    if (run->end && end == exec->plan->n_nodes)
+        CLT_TRY(run->end->join(run->end, exec->plan, first, &m));
+    if (!m)
+        CLT_TRY(clt_merged_get(&exec->merged, exec->plan, first, end, &m));
     CLT_TRY(clt_merged_build(exec->device, m));
     clt_view buffers[CLT_MERGED_BUFFERS];
     for (int i = 0; i < m->n_places; i++)

@@ -14,6 +14,22 @@
 typedef struct clt_exec clt_exec;
 
 /* Values that differ between runs. */
+struct clt_merged;
+struct clt_update;
+
+/* The end of the step, which may become a part of the run's last launch. */
+typedef struct clt_run_end {
+    struct clt_update *update; /* clt_update_run_end sets all members */
+    double lr;
+    int64_t step;
+    bool done; /* it became a part; set by clt_exec_enqueue */
+    /* Makes the merged launch of nodes [first, all) and of the end of the step, and sets the end's
+     * arguments. *merged is NULL if the end cannot be merged, and else valid until the next call.
+     */
+    clt_status (*join)(struct clt_run_end *end, const clt_plan *plan, int first,
+                       struct clt_merged **merged);
+} clt_run_end;
+
 typedef struct clt_run {
     int64_t count; /* images; 0 to the plan's max_batch */
     uint64_t seed;
@@ -26,6 +42,7 @@ typedef struct clt_run {
     bool further;
     clt_view results; /* plan->results_bytes */
     int slot;         /* of the micro-batches in flight, see clt_plan_options.in_flight; else 0 */
+    clt_run_end *end; /* what follows the run directly; NULL: something else */
 } clt_run;
 
 /* Builds the plan's kernels. plan, replica and arena are borrowed and must outlive the exec. */

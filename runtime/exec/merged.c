@@ -143,10 +143,20 @@ static void write_parameters(const clt_merged *m, clt_str *text)
     clt_str_add(text, "int n, uint step, ulong seed, long sample");
 }
 
-static clt_status write_source(clt_merged *m, const clt_merge_part *parts, int n)
+cl_uint clt_merged_arguments(const clt_merged *m)
+{
+    int n = m->n_places + 4;
+    for (int i = 0; i < m->n_places; i++)
+        n += clt_merged_moves(m->places[i].kind);
+    return (cl_uint)n;
+}
+
+static clt_status write_source(clt_merged *m, const clt_merge_part *parts, int n,
+                               const clt_merged_tail *tail)
 {
     clt_str parameters = {0}, source = {0};
     write_parameters(m, &parameters);
+    clt_str_add(&parameters, "%s", tail ? tail->parameters : "");
     clt_status status = parameters.failed ? CLT_OUT_OF_MEMORY : CLT_OK;
     CLT_NEXT(status, clt_merge_source(parts, n, clt_str_text(&parameters), &source));
     m->source = source.text;
@@ -154,8 +164,8 @@ static clt_status write_source(clt_merged *m, const clt_merge_part *parts, int n
     return status;
 }
 
-static clt_status write_parts(const clt_plan *plan, clt_merged *m, part_texts *texts,
-                              clt_merge_part *parts)
+static clt_status write_parts(const clt_plan *plan, clt_merged *m, const clt_merged_tail *tail,
+                              part_texts *texts, clt_merge_part *parts)
 {
     int n = 0;
     for (int i = m->first; i < m->end; i++)
@@ -164,21 +174,25 @@ static clt_status write_parts(const clt_plan *plan, clt_merged *m, part_texts *t
                                &texts[n], &parts[n]));
     if (m->n_places > CLT_MERGED_BUFFERS)
         return clt_fail(CLT_INTERNAL, "a merged kernel has %d buffers", m->n_places);
-    return write_source(m, parts, n);
+    for (int i = 0; tail && i < tail->n; i++)
+        parts[n++] = tail->parts[i];
+    return write_source(m, parts, n, tail);
 }
 
-clt_status clt_merged_create(const clt_plan *plan, int first, int end, clt_merged *out)
+clt_status clt_merged_create(const clt_plan *plan, int first, int end, const clt_merged_tail *tail,
+                             clt_merged *out)
 {
     int n = 0;
+    const int more = tail ? tail->n : 0;
     for (int i = first; i < end; i++)
         n += plan->nodes[i].program.n_launches;
     *out = (clt_merged){.first = first, .end = end};
-    snprintf(out->name, sizeof out->name, "%d merged, from %.30s", n,
+    snprintf(out->name, sizeof out->name, "%d merged, from %.30s", n + more,
              plan->nodes[first].node->name);
-    clt_merge_part *parts = clt_calloc((size_t)n + 1, sizeof *parts);
+    clt_merge_part *parts = clt_calloc((size_t)(n + more) + 1, sizeof *parts);
     part_texts *texts = clt_calloc((size_t)n + 1, sizeof *texts);
     clt_status status = parts && texts ? CLT_OK : CLT_OUT_OF_MEMORY;
-    CLT_NEXT(status, write_parts(plan, out, texts, parts));
+    CLT_NEXT(status, write_parts(plan, out, tail, texts, parts));
     for (int i = 0; texts && i < n; i++) {
         clt_str_free(&texts[i].args);
         for (int d = 0; d < 3; d++)
@@ -218,7 +232,7 @@ clt_status clt_merged_get(clt_merged_list *list, const clt_plan *plan, int first
             return CLT_OK;
     }
     CLT_TRY(CLT_RESERVE(list->all, list->count, list->room, 1));
-    CLT_TRY(clt_merged_create(plan, first, end, &made));
+    CLT_TRY(clt_merged_create(plan, first, end, NULL, &made));
     list->all[list->count++] = made;
     *merged = &list->all[list->count - 1];
     return CLT_OK;

@@ -18,8 +18,19 @@ typedef struct clt_merged {
 
 enum { CLT_MERGED_BUFFERS = 256 };
 
-/* Writes the kernel's source. */
-clt_status clt_merged_create(const clt_plan *plan, int first, int end, clt_merged *out);
+/* What a kernel does after its nodes, with parameters of its own behind the others. */
+typedef struct clt_merged_tail {
+    const struct clt_merge_part *parts;
+    int n;
+    const char *parameters; /* begins with ", " */
+} clt_merged_tail;
+
+/* Writes the kernel's source. `tail` may be NULL. */
+clt_status clt_merged_create(const clt_plan *plan, int first, int end, const clt_merged_tail *tail,
+                             clt_merged *out);
+
+/* Returns the number of arguments before those of the tail. */
+cl_uint clt_merged_arguments(const clt_merged *merged);
 
 /* Returns the program's key, which the source must outlive. */
 clt_program_key clt_merged_key(const clt_merged *merged);

@@ -1,9 +1,10 @@
 /*
- * The end of a small step as one launch: the norm, the step status and the optimizer. The functions
+ * The end of a small step as one launch: the norm, the step status and the optimizer. If the nodes
+ * before are one merged launch too, both are the same launch. The functions
  * that enqueue these kernels one by one also write the merged kernel and set its arguments, because
  * their calls go to clt_ending_arg and clt_ending_run meanwhile.
  */
-#include "exec/update/ending.h"
+#include "exec/update/update_internal.h"
 
 #include <string.h>
 
@@ -11,6 +12,7 @@
 #include "base/hash.h"
 #include "device/program/merge_source.h"
 #include "device/program/program.h"
+#include "exec/merged.h"
 
 /* A launch of more bytes takes longer than the 20 us of plan/merge.c on one core. More parts
  * compile for too long. */
@@ -24,12 +26,15 @@ typedef struct part {
 struct clt_ending {
     cl_kernel kernel; /* NULL until it is needed */
     char *source;
-    uint64_t shape; /* of the calls for which the kernel was made: all but buffers and floats */
+    uint64_t shape;    /* of the calls for which the kernel was made: all but buffers and floats */
+    clt_merged joined; /* nodes and the end of the step; zeros: not made */
+    uint64_t joined_shape;
     bool declined;
     /* The calls under way. They write the kernel, or set its arguments. */
     bool writes;
     uint64_t calls;
     int n_parts;
+    cl_kernel target;
     cl_uint at;
     cl_int code;
     int64_t bytes;
@@ -60,19 +65,26 @@ static void forget_kernel(clt_ending *e)
     e->source = NULL;
 }
 
+static void forget_joined(clt_ending *e)
+{
+    clt_merged_free(&e->joined);
+    e->joined = (clt_merged){0};
+}
+
 void clt_ending_destroy(clt_ending *e)
 {
     if (!e)
         return;
     forget_texts(e);
     forget_kernel(e);
+    forget_joined(e);
     clt_free(e);
 }
 
 static void set(clt_ending *e, size_t bytes, const void *value)
 {
     if (e->code == CL_SUCCESS && !e->writes)
-        e->code = clSetKernelArg(e->kernel, e->at, bytes, value);
+        e->code = clSetKernelArg(e->target, e->at, bytes, value);
     e->at++;
 }
 
@@ -117,14 +129,16 @@ void clt_ending_run(call *c, int64_t items, int64_t bytes)
         e->declined = true;
 }
 
-/* Makes all calls once. */
-static clt_status call_all(clt_update *u, bool writes, double lr, int64_t step)
+/* Makes all calls once. They set the arguments of `target` from number `first` on; NULL: they write
+ * the kernel. */
+static clt_status call_all(clt_update *u, cl_kernel target, cl_uint first, double lr, int64_t step)
 {
     clt_ending *e = u->ending;
-    e->writes = writes;
+    e->target = target;
+    e->writes = !target;
     e->calls = 0;
     e->n_parts = 0;
-    e->at = 0;
+    e->at = first;
     e->code = CL_SUCCESS;
     e->bytes = 0;
     u->merging = true;
@@ -134,11 +148,10 @@ static clt_status call_all(clt_update *u, bool writes, double lr, int64_t step)
     return status;
 }
 
-/* Declines if a kernel cannot be part of another one. */
-static clt_status write_source(clt_update *u, clt_str *source)
+/* Lists the kernels of the calls. Declines if one cannot be part of another kernel. */
+static clt_status list_parts(clt_update *u, clt_merge_part *parts)
 {
     clt_ending *e = u->ending;
-    clt_merge_part parts[MOST_PARTS];
     char why[CLT_MERGE_WHY];
     bool failed = e->parameters.failed;
     for (int i = 0; i < e->n_parts; i++) {
@@ -150,20 +163,20 @@ static clt_status write_source(clt_update *u, clt_str *source)
         failed = failed || e->parts[i].items.failed || e->parts[i].args.failed;
         e->declined = e->declined || !clt_merge_accepts(&parts[i].key, why);
     }
-    if (failed)
-        return CLT_OUT_OF_MEMORY;
-    return e->declined ? CLT_OK
-                       : clt_merge_source(parts, e->n_parts, clt_str_text(&e->parameters), source);
+    return failed ? CLT_OUT_OF_MEMORY : CLT_OK;
 }
 
 static clt_status make(clt_update *u, double lr, int64_t step)
 {
     clt_ending *e = u->ending;
+    clt_merge_part parts[MOST_PARTS];
     clt_str source = {0};
     forget_kernel(e);
-    clt_status status = call_all(u, true, lr, step);
+    clt_status status = call_all(u, NULL, 0, lr, step);
     if (status == CLT_OK && !e->declined)
-        status = write_source(u, &source);
+        status = list_parts(u, parts);
+    if (status == CLT_OK && !e->declined)
+        status = clt_merge_source(parts, e->n_parts, clt_str_text(&e->parameters), &source);
     e->source = source.text;
     e->shape = e->calls;
     if (status == CLT_OK && !e->declined)
@@ -171,6 +184,57 @@ static clt_status make(clt_update *u, double lr, int64_t step)
                                              CLT_MERGED_KERNEL, &e->kernel);
     forget_texts(e);
     return status;
+}
+
+static clt_status make_joined(clt_update *u, const clt_plan *plan, int first, double lr,
+                              int64_t step)
+{
+    clt_ending *e = u->ending;
+    clt_merge_part parts[MOST_PARTS];
+    clt_str parameters = {0};
+    forget_joined(e);
+    clt_status status = call_all(u, NULL, 0, lr, step);
+    if (status == CLT_OK && !e->declined)
+        status = list_parts(u, parts);
+    clt_str_add(&parameters, ", %s", clt_str_text(&e->parameters));
+    if (parameters.failed)
+        status = CLT_OUT_OF_MEMORY;
+    const clt_merged_tail tail = {parts, e->n_parts, clt_str_text(&parameters)};
+    if (status == CLT_OK && !e->declined)
+        status = clt_merged_create(plan, first, plan->n_nodes, &tail, &e->joined);
+    if (status == CLT_OK && !e->declined)
+        status = clt_merged_build(u->replica->device, &e->joined);
+    e->joined_shape = e->calls;
+    clt_str_free(&parameters);
+    forget_texts(e);
+    return status;
+}
+
+static clt_status join(clt_run_end *end, const clt_plan *plan, int first, clt_merged **merged)
+{
+    clt_update *u = end->update;
+    clt_ending *e = u->ending;
+    clt_merged *m = &e->joined;
+    *merged = NULL;
+    if (m->kernel)
+        CLT_TRY(call_all(u, m->kernel, clt_merged_arguments(m), end->lr, end->step));
+    if (!m->kernel || m->first != first || e->calls != e->joined_shape) {
+        CLT_TRY(make_joined(u, plan, first, end->lr, end->step));
+        if (e->declined)
+            return CLT_OK;
+        CLT_TRY(call_all(u, m->kernel, clt_merged_arguments(m), end->lr, end->step));
+    }
+    if (e->code != CL_SUCCESS)
+        return clt_fail_prefix(clt_cl_fail(e->code, "clSetKernelArg", u->replica->device),
+                               "the merged end of a step: ");
+    end->done = true;
+    *merged = m;
+    return CLT_OK;
+}
+
+clt_run_end clt_update_run_end(clt_update *u, double lr, int64_t step)
+{
+    return (clt_run_end){u, lr, step, false, join};
 }
 
 bool clt_update_ends(const clt_update *u)
@@ -185,14 +249,14 @@ clt_status clt_update_end(clt_update *u, double lr, int64_t step)
     clt_ending *e = u->ending;
     const clt_device *device = u->replica->device;
     if (e->kernel)
-        CLT_TRY(call_all(u, false, lr, step));
+        CLT_TRY(call_all(u, e->kernel, 0, lr, step));
     if (!e->kernel || e->calls != e->shape) {
         CLT_TRY(make(u, lr, step));
         if (e->declined) {
             CLT_TRY(clt_update_status(u));
             return clt_update_apply(u, lr, step);
         }
-        CLT_TRY(call_all(u, false, lr, step));
+        CLT_TRY(call_all(u, e->kernel, 0, lr, step));
     }
     const size_t one = 1;
     cl_event event = NULL;

@@ -1,8 +1,10 @@
-/* The end of a step as one launch, where it is small. */
+/* The end of a step as one launch, where it is small, or as a part of the launch before. */
 #ifndef CLT_EXEC_UPDATE_ENDING_H
 #define CLT_EXEC_UPDATE_ENDING_H
 
-#include "exec/update/update_internal.h"
+#include "exec/update/update.h"
+
+typedef struct clt_ending clt_ending;
 
 clt_status clt_ending_create(clt_ending **ending);
 

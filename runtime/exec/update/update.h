@@ -117,6 +117,9 @@ bool clt_update_ends(const clt_update *update);
  * its kernels are small. */
 clt_status clt_update_end(clt_update *update, double lr, int64_t step);
 
+/* Describes the same for clt_run.end, which makes it a part of the run's last launch. */
+clt_run_end clt_update_run_end(clt_update *update, double lr, int64_t step);
+
 /* Says which plan writes the gradients, which is borrowed. Parameters without a gradient in the
  * plan are excluded from updates. They and their optimizer tensors stay as they are, like
  * parameters with grad None in PyTorch. */

@@ -2,6 +2,7 @@
 #ifndef CLT_EXEC_UPDATE_UPDATE_INTERNAL_H
 #define CLT_EXEC_UPDATE_UPDATE_INTERNAL_H
 
+#include "exec/update/ending.h"
 #include "exec/update/update.h"
 
 typedef enum kernel_index {
@@ -23,8 +24,6 @@ typedef enum kernel_index {
     K_MUON_STEP,
     N_KERNELS
 } kernel_index;
-
-typedef struct clt_ending clt_ending;
 
 struct clt_update {
     clt_replica *replica;

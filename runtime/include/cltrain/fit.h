@@ -116,6 +116,15 @@ typedef struct clt_fit_options {
     const clt_split_change *splits;
     int n_splits;
 
+    /* 2; up to 8 steps may be queued while a step takes less than 250 us, so that devices need not
+     * wait for the host. This is so on one device of one rank, for batches of at most 128 KiB in
+     * host memory, without hooks; other runs queue 2 steps. With more than 2, later steps have been
+     * enqueued when a step is reported, and their number differs from run to run: do not evaluate
+     * in on_step then, and should_stop may end the run after another step. Each step has the same
+     * bits.
+     */
+    int queued_steps;
+
     /* Receive reports; may be NULL. A step is reported when the next step is enqueued. Reports may
      * evaluate and predict; clt_fit, steps and restores fail with STATE. */
     void (*on_step)(void *user, const clt_progress *progress);

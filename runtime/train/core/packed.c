@@ -154,13 +154,15 @@ static bool in_place(const clt_session *s, const clt_feed *feeds, int n_feeds,
 clt_status clt_packed_begin(clt_session *s, const clt_shares *shares, int entry,
                             clt_step_batch *batch)
 {
-    clt_packed *p = &s->packed[entry];
+    clt_packed *p = &s->packed[entry % CLT_PACKED_RING];
     p->fetched = 0;
     if (in_place(s, batch->feeds, batch->n_feeds, batch->fetches, batch->n_fetches, batch->copied))
         return CLT_OK;
-    /* The last run of this entry reads the memory. If it failed, so will the next wait for it. */
+    /* The last run of one of these entries reads the memory. If it failed, so will the next wait
+     * for it. */
     for (int d = 0; d < s->n_devices; d++)
-        (void)clt_session_wait(s, d, entry);
+        for (int e = entry % CLT_PACKED_RING; e < CLT_RESULT_RING; e += CLT_PACKED_RING)
+            (void)clt_session_wait(s, d, e);
     CLT_TRY(reserve(p, batch->n_feeds, batch->n_fetches));
     CLT_TRY(pack_feeds(s, p, shares, batch->feeds, batch->n_feeds, batch->copied));
     CLT_TRY(pack_fetches(s, p, shares, batch));
@@ -172,7 +174,7 @@ clt_status clt_packed_begin(clt_session *s, const clt_shares *shares, int entry,
 clt_status clt_packed_gradients(clt_session *s, const clt_shares *shares, int entry,
                                 const clt_feed **feeds, int n_feeds)
 {
-    clt_packed *p = &s->packed_gradients[entry];
+    clt_packed *p = &s->packed_gradients[entry % CLT_PACKED_RING];
     if (in_place(s, *feeds, n_feeds, NULL, 0, false))
         return CLT_OK;
     for (int d = 0; d < s->n_devices; d++) /* an earlier backward of this step reads the memory */
@@ -185,7 +187,7 @@ clt_status clt_packed_gradients(clt_session *s, const clt_shares *shares, int en
 
 clt_status clt_packed_end(clt_session *s, int entry)
 {
-    clt_packed *p = &s->packed[entry];
+    clt_packed *p = &s->packed[entry % CLT_PACKED_RING];
     for (int d = 0; p->fetched && d < s->n_devices; d++) {
         s->failed = d;
         CLT_TRY(clt_device_finish(s->devices[d].device));

@@ -49,6 +49,22 @@ static clt_status make_inputs(clt_session_device *d, int n_losses)
     return CLT_OK;
 }
 
+/* The host reads results in place if it can: a transfer takes long beside a short step. */
+static clt_status make_results(const clt_session *s, clt_session_device *d)
+{
+    const int64_t bytes = results_bytes(s);
+    if (!s->shared && clt_shared_supported(d->device)) {
+        CLT_TRY(clt_shared_create(d->device, bytes, "results", &d->memory));
+        d->results = d->memory.buffer;
+        d->staging = d->memory.data;
+        memset(d->staging, 0, (size_t)bytes);
+        return CLT_OK;
+    }
+    d->staging = clt_alloc_pages((size_t)bytes);
+    CLT_TRY_MEMORY(d->staging);
+    return clt_device_buffer_create(d->device, bytes, CL_MEM_READ_WRITE, "results", &d->results);
+}
+
 static clt_status make_device(clt_session *s, int index, const clt_graph *graph,
                               const clt_plan_options *options, const clt_tuning_record *record)
 {
@@ -68,7 +84,7 @@ static clt_status make_device(clt_session *s, int index, const clt_graph *graph,
     s->n_losses = d->plan->graph->n_losses;
     s->n_means = s->n_losses + d->plan->graph->n_metrics;
     const int64_t bytes = results_bytes(s);
-    CLT_TRY(clt_device_buffer_create(d->device, bytes, CL_MEM_READ_WRITE, "results", &d->results));
+    CLT_TRY(make_results(s, d));
     if (s->shared)
         CLT_TRY(clt_device_buffer_create(d->device, bytes, CL_MEM_READ_WRITE,
                                          "results of all ranks", &d->totals));
@@ -76,9 +92,8 @@ static clt_status make_device(clt_session *s, int index, const clt_graph *graph,
                                      "upstream of losses", &d->upstream));
     if (s->n_losses > 64)
         return clt_fail(CLT_UNSUPPORTED, "a graph may have 64 losses, not %d", s->n_losses);
-    d->staging = clt_alloc_pages((size_t)bytes);
     d->known = clt_calloc((size_t)s->n_losses + 1, sizeof *d->known);
-    CLT_TRY_MEMORY(d->staging && d->known);
+    CLT_TRY_MEMORY(d->known);
     for (int l = 0; l < s->n_losses; l++)
         d->known[l] = NAN;
     CLT_TRY(make_inputs(d, s->n_losses));
@@ -133,9 +148,13 @@ static void destroy_device(clt_session_device *d)
         CLT_FREE(d->buffers[p], d->fed[p]);
     }
     clt_release_buffer(d->upstream);
-    clt_release_buffer(d->results);
     clt_release_buffer(d->totals);
-    CLT_FREE(d->views, d->known, d->upstream_input, d->staging);
+    if (!d->memory.data) {
+        clt_release_buffer(d->results);
+        clt_free(d->staging);
+    }
+    clt_shared_destroy(&d->memory);
+    CLT_FREE(d->views, d->known, d->upstream_input);
 }
 
 void clt_session_destroy(clt_session *s)
@@ -149,7 +168,7 @@ void clt_session_destroy(clt_session *s)
     for (int i = 0; s->devices && i < s->n_devices; i++)
         if (s->devices[i].owns_plan)
             clt_plan_destroy(s->devices[i].plan);
-    for (int i = 0; i < CLT_RESULT_RING; i++) {
+    for (int i = 0; i < CLT_PACKED_RING; i++) {
         clt_packed_free(&s->packed[i]);
         clt_packed_free(&s->packed_gradients[i]);
     }
@@ -254,6 +273,10 @@ clt_status clt_session_read(clt_session *s, int device, int entry, const clt_sha
     const int64_t at = entry * entry_floats(s) * (int64_t)sizeof(float);
     const int places = s->shared || share->shards ? s->places : share->micro_batches;
     d->micro_batches[entry] = share->micro_batches;
+    if (d->memory.data) /* the read of the step status before has the event, if there was one */
+        return d->read[entry]
+                   ? CLT_OK
+                   : clt_enqueue_download(d->device, (clt_view){0}, NULL, 0, &d->read[entry]);
     return clt_enqueue_download(
         d->device, (clt_view){s->shared ? d->totals : d->results, at}, (char *)d->staging + at,
         (int64_t)places * s->n_means * 2 * (int64_t)sizeof(float), &d->read[entry]);

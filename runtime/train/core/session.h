@@ -5,13 +5,16 @@
 #define CLT_TRAIN_CORE_SESSION_H
 
 #include "exec/collective.h"
+#include "device/core/shared.h"
 #include "exec/exec.h"
 #include "train/ranks/shares.h"
 #include "train/store/store.h"
 #include <cltrain/train.h>
 
-/* Steps whose results are kept: two may be queued, and the results of two more may be unread. */
-enum { CLT_RESULT_RING = 4 };
+/* CLT_MOST_QUEUED steps may be queued at once. Results of CLT_RESULT_RING steps are kept, since
+ * some may be unread. Copies of arrays of CLT_PACKED_RING steps are kept; it divides
+ * CLT_RESULT_RING. */
+enum { CLT_MOST_QUEUED = 8, CLT_RESULT_RING = 12, CLT_PACKED_RING = 4 };
 
 /* The gradient of an input, see train/core/kept.h. */
 typedef struct clt_kept {
@@ -35,7 +38,8 @@ typedef struct clt_session_device {
     int *upstream_input; /* by loss: the plan input that reads its upstream; -1: none */
     cl_mem results;      /* [ring][micro-batch][losses, metrics][sum, weight] */
     cl_mem totals;       /* results summed over ranks; NULL: one rank */
-    float *staging;      /* copy of the results on the host */
+    clt_shared memory;   /* of `results`; zeros: the host has a copy */
+    float *staging;      /* the results on the host */
     cl_event read[CLT_RESULT_RING];
     int micro_batches[CLT_RESULT_RING]; /* by ring entry: number of micro-batches */
     /* by ring entry: the device's samples in the global batch */
@@ -76,7 +80,7 @@ typedef struct clt_session {
     double *coefficients;            /* by loss */
     const clt_graph *graph;          /* as the user built it; borrowed */
     clt_session_device *devices;
-    clt_packed packed[CLT_RESULT_RING], packed_gradients[CLT_RESULT_RING];
+    clt_packed packed[CLT_PACKED_RING], packed_gradients[CLT_PACKED_RING];
 } clt_session;
 
 /* Plans `graph` for each device, with the measurements in records[device]. A run holds up to

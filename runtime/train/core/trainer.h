@@ -34,6 +34,7 @@ struct clt_trainer {
     clt_session *training, *evaluation;
     clt_session *prediction; /* NULL until first used */
     int64_t predictions;
+    int queued; /* steps that may be queued; more than 2 only within clt_fit (fit/queue.c) */
     int64_t bad_step, bad_sample; /* the finding of the last clt_trainer_diagnose; -1: no sample */
     clt_updates *devices;         /* by device: its optimizer */
     clt_participants all;         /* ranks/world.c */

@@ -2,25 +2,34 @@
 
 #include "base/alloc.h"
 #include "data/loader/loader.h"
+#include "device/core/shared.h"
 #include "ops/loss/loss.h"
 #include "train/core/buffers.h"
 #include "train/fit/draws.h"
 
-/* Two steps may be queued while two more batches are assembled. Devices gather into two places in
- * turn. The place is the slot's number modulo TURNS, so the number of slots must be even. */
-enum { SLOTS = 4, TURNS = 2, MAX_INPUTS = 16 };
+/* Two batches are assembled while steps are queued. Devices gather into two places in turn. The
+ * place is the slot's number modulo TURNS, so the number of slots must be even. */
+enum { AHEAD = 2, MOST_SLOTS = CLT_MOST_QUEUED + AHEAD, TURNS = 2, MAX_INPUTS = 16 };
+
+/* Only steps with little input are short enough for a long queue. */
+enum { LITTLE_INPUT = 128 << 10 };
 
 struct clt_source {
     clt_loader *loader;
     int n_devices, n_outputs, n_images;
+    int slots;
     const clt_shares *shares;      /* which part of a batch each device has */
     int first;                     /* first part of a batch that belongs to this rank */
     int64_t *offsets;              /* [slot][part, and the end]: offsets of this rank's samples */
     const char *names[MAX_INPUTS]; /* names of the outputs, owned by the plan */
     clt_feed *feeds;               /* [slot][device][output] */
-    double loss_weight[SLOTS];
+    double loss_weight[MOST_SLOTS];
     bool weighted; /* the loader can know the weight of the only loss */
     bool knew;     /* the loader knew the weight for the last batch */
+
+    /* Memory of all slots that the only device reads in place; zeros: none, samples are uploaded.
+     */
+    clt_shared shared;
 
     /* For a data set of buffers, the loader delivers only sample numbers, and devices gather the
      * samples. */
@@ -110,13 +119,46 @@ static clt_status add_input(clt_source *s, const clt_dataset *dataset,
     return CLT_OK;
 }
 
+static int64_t output_bytes(const clt_source *s, int output)
+{
+    const int64_t samples = clt_loader_capacity(s->loader, s->shares->part[0]);
+    const int64_t bytes = samples * clt_loader_output_bytes(s->loader, output);
+    return (bytes + CLT_TENSOR_ALIGN - 1) / CLT_TENSOR_ALIGN * CLT_TENSOR_ALIGN;
+}
+
+/* An upload costs a short step more than the copy: another command. */
+static clt_status share_memory(clt_source *s)
+{
+    clt_device *device = s->session->devices[0].device;
+    int64_t bytes = 0, at = 0;
+    if (s->slots == 2 + AHEAD || !clt_shared_supported(device))
+        return CLT_OK;
+    for (int o = 0; o < s->n_outputs; o++)
+        bytes += s->slots * output_bytes(s, o);
+    if (!bytes)
+        return CLT_OK;
+    CLT_TRY(clt_shared_create(device, bytes, "batches", &s->shared));
+    for (int slot = 0; slot < s->slots; slot++)
+        for (int o = 0; o < s->n_outputs; at += output_bytes(s, o++))
+            CLT_TRY(clt_loader_set_memory(s->loader, slot, s->shares->part[0], o,
+                                          (char *)s->shared.data + at));
+    return CLT_OK;
+}
+
+static void feed_in_place(const clt_source *s, clt_feed *feed)
+{
+    feed->array.offset = (char *)feed->array.host - (char *)s->shared.data;
+    feed->array.host = NULL;
+    feed->array.buffer = s->shared.buffer;
+}
+
 static clt_status make_feeds(clt_source *s)
 {
-    s->feeds = clt_calloc((size_t)(SLOTS * s->n_devices * s->n_outputs) + 1, sizeof *s->feeds);
-    s->offsets = clt_calloc((size_t)SLOTS * (size_t)(s->shares->parts + 1), sizeof *s->offsets);
+    s->feeds = clt_calloc((size_t)(s->slots * s->n_devices * s->n_outputs) + 1, sizeof *s->feeds);
+    s->offsets = clt_calloc((size_t)s->slots * (size_t)(s->shares->parts + 1), sizeof *s->offsets);
     CLT_TRY_MEMORY(s->feeds && s->offsets);
     clt_feed *feed = s->feeds;
-    for (int slot = 0; slot < SLOTS; slot++)
+    for (int slot = 0; slot < s->slots; slot++)
         for (int d = 0; d < s->n_devices; d++)
             for (int o = 0; o < s->n_outputs; o++, feed++) {
                 *feed = (clt_feed){
@@ -125,6 +167,8 @@ static clt_status make_feeds(clt_source *s)
                     .array = CLT_HOST(clt_loader_memory(s->loader, slot, s->shares->part[d], o))};
                 if (s->on_devices && s->gathers[d])
                     feed->array.buffer = clt_device_gather_buffer(s->gathers[d], slot % TURNS, o);
+                if (s->shared.data)
+                    feed_in_place(s, feed);
             }
     return CLT_OK;
 }
@@ -167,6 +211,20 @@ static clt_status add_inputs(clt_source *s, const clt_dataset *dataset,
     return CLT_OK;
 }
 
+static int queue_of(const clt_participants *all, const clt_graph *graph, const clt_dataset *dataset,
+                    const clt_fit_options *options, int64_t batch)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < graph->n_values; i++)
+        if (graph->values[i]->kind == CLT_VALUE_INPUT)
+            bytes += clt_session_input_bytes(graph->values[i], batch);
+    const bool one = all->total == 1 && clt_dataset_kind(dataset) != CLT_DATA_DEVICE;
+    const bool hooks = options->on_step_begin || options->on_gradients;
+    return one && !hooks && bytes <= LITTLE_INPUT && options->queued_steps > 2
+               ? options->queued_steps
+               : 2;
+}
+
 static clt_status create(const clt_participants *all, const clt_shares *shares,
                          clt_session *session, clt_dataset *dataset, const clt_fit_options *options,
                          int64_t batch, int64_t seed, const course *c, clt_source **out)
@@ -195,7 +253,7 @@ static clt_status create(const clt_participants *all, const clt_shares *shares,
     desc.weights = shares->weights;
     desc.quantum = shares->quantum;
     desc.bounds = shares->bounds;
-    desc.slots = SLOTS;
+    desc.slots = s->slots = queue_of(all, session->graph, dataset, options, batch) + AHEAD;
     if (s->on_devices)
         desc.max_threads = 1;                /* one thread suffices for sample numbers */
     const clt_graph *graph = session->graph; /* stages of a pipeline read different inputs */
@@ -207,6 +265,7 @@ static clt_status create(const clt_participants *all, const clt_shares *shares,
         s->loader->dealt = c->dealt;
     if (status == CLT_OK && c->claims)
         clt_loader_set_claims(s->loader, c->claims, c->claims_user);
+    CLT_NEXT(status, share_memory(s));
     CLT_NEXT(status, clt_loader_start(s->loader));
     CLT_NEXT(status, make_feeds(s));
     if (status != CLT_OK) {
@@ -266,6 +325,11 @@ clt_status clt_source_create_drawn(clt_trainer *t, clt_dataset *reservoir,
     return CLT_OK;
 }
 
+int clt_source_queue(const clt_source *s)
+{
+    return s->draws ? 2 : s->slots - AHEAD;
+}
+
 int64_t clt_source_number(const clt_source *s, int slot, int64_t sample)
 {
     return s->draws ? clt_draws_number(s->draws, slot, sample - clt_draws_first(s->draws)) : 0;
@@ -280,7 +344,7 @@ void clt_source_destroy(clt_source *s)
 {
     if (!s)
         return;
-    if (s->on_devices) /* later diagnosis of a step must not read these buffers */
+    if (s->on_devices || s->shared.data) /* later diagnosis must not read these buffers */
         clt_session_forget_buffers(s->session);
     for (int d = 0; s->gathers && d < s->n_devices; d++)
         clt_device_gather_destroy(s->gathers[d]);
@@ -288,6 +352,7 @@ void clt_source_destroy(clt_source *s)
     clt_free(s->gathers);
     clt_gather_free(&s->gather);
     clt_loader_free(s->loader);
+    clt_shared_destroy(&s->shared);
     CLT_FREE(s->feeds, s->offsets, s);
 }
 

@@ -54,12 +54,15 @@ void clt_source_ask_again(clt_source *source);
 /* Stops the loader. Transfers from its memory must have ended. NULL may be passed. */
 void clt_source_destroy(clt_source *source);
 
-/* Waits for the next batch. At most two batches may be held at once; release a batch only when its
- * step has ended. */
+/* Waits for the next batch. At most clt_source_queue batches may be held at once; release a batch
+ * only when its step has ended. */
 clt_status clt_source_next(clt_source *source, clt_source_batch *batch);
 /* Makes a batch of `total` samples of which this rank has none. Used after clt_source_next has
  * failed. */
 void clt_source_none(clt_source *source, int64_t total, clt_step_batch *batch);
+
+/* Returns how many steps may be queued. */
+int clt_source_queue(const clt_source *source);
 
 clt_status clt_source_release(clt_source *source, int slot);
 

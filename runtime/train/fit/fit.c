@@ -17,7 +17,7 @@
 #include "train/store/rest.h"
 
 CLT_STRUCT_INIT(clt_fit_options, .epochs = 1, .seed = -1, .shuffle = 1, .ignore_index = INT64_MIN,
-                .keep = 3)
+                .keep = 3, .queued_steps = 2)
 
 clt_status clt_fit_options_check(const clt_fit_options *o, const clt_trainer *t)
 {
@@ -39,6 +39,9 @@ clt_status clt_fit_options_check(const clt_fit_options *o, const clt_trainer *t)
     if (o->batch < 0 || o->batch > t->options.batch)
         return clt_fail(CLT_INVALID_ARGUMENT, "batch %lld; the trainer was made for 1 to %lld",
                         (long long)o->batch, (long long)t->options.batch);
+    if (o->queued_steps < 2 || o->queued_steps > CLT_MOST_QUEUED)
+        return clt_fail(CLT_INVALID_ARGUMENT, "clt_fit_options.queued_steps %d: must be 2 to %d",
+                        o->queued_steps, CLT_MOST_QUEUED);
     if (o->keep < 0)
         return clt_fail(CLT_INVALID_ARGUMENT,
                         "clt_fit_options.keep %lld: must not be negative; 0 keeps all checkpoints",
@@ -124,11 +127,10 @@ static clt_status drop_step(clt_fit_run *f, clt_status failure)
     return t->exchange.votes & CLT_VOTE_DROP ? drop(f, failure) : failure;
 }
 
-/* Enqueues one step, then reports the step before. */
+/* Enqueues one step, then reports earlier ones. */
 static clt_status one_step(clt_fit_run *f)
 {
     clt_source_batch batch;
-    const clt_fit_pending before = f->last;
     const clt_position start = f->position;
     const int64_t step = f->trainer->steps;
     f->between = true;
@@ -149,12 +151,9 @@ static clt_status one_step(clt_fit_run *f)
         return drop(f, CLT_OK);
     CLT_TRY(stepped);
     f->split = false;
-    f->last = f->tried;
     f->position = f->after;
     f->due = f->tried_due;
-    const clt_status status = clt_fit_finish(f, &before);
-    if (status == CLT_NONFINITE) /* the guard stopped at that step */
-        f->last = before;
+    const clt_status status = clt_fit_queue_add(f, &f->tried);
     if (status == CLT_OK && f->balance) /* before an evaluation distorts the measured times */
         return clt_balance_step(f->balance, &f->trainer->all, &f->trainer->shares,
                                 &f->trainer->exchange, f->trainer->options.batch,
@@ -165,7 +164,7 @@ static clt_status one_step(clt_fit_run *f)
 static clt_status after_step(clt_fit_run *f)
 {
     if (f->due >= 0) {
-        CLT_TRY(clt_fit_finish_last(f));
+        CLT_TRY(clt_fit_finish_all(f));
         f->between = f->evaluating = true;
         CLT_TRY(clt_fit_evaluate(f, f->due));
         f->between = f->evaluating = false;
@@ -174,7 +173,7 @@ static clt_status after_step(clt_fit_run *f)
     const int64_t every = f->options->checkpoint_every;
     if (every > 0 && f->trainer->steps % every == 0 && f->trainer->steps < f->total_steps &&
         f->trainer->steps != f->saved_step) {
-        CLT_TRY(clt_fit_finish_last(f));
+        CLT_TRY(clt_fit_finish_all(f));
         clt_fit_save_on_the_way(f);
     }
     return CLT_OK;
@@ -192,7 +191,7 @@ static void drop_source(clt_fit_run *f)
 static clt_status change_split(clt_fit_run *f, const double *weights, int64_t quantum)
 {
     clt_trainer *t = f->trainer;
-    CLT_TRY(clt_fit_finish_last(f));
+    CLT_TRY(clt_fit_finish_all(f));
     CLT_TRY(clt_trainer_wait(t));
     CLT_TRY(clt_trainer_set_weights(t, weights, quantum));
     f->split = true;
@@ -228,9 +227,10 @@ static clt_status recover(clt_fit_run *f, clt_status failure)
     if (!clt_lost_one_of_several(t))
         return clt_lost_explain(t, failure, message);
     /* The results of the last step can often still be read. */
-    if (f->last.slot >= 0 && clt_fit_finish(f, &f->last) != CLT_OK)
-        clt_fit_report_unknown(f, &f->last);
-    f->last.slot = -1;
+    for (int i = 0; i < f->n_queue; i++)
+        if (clt_fit_finish(f, &f->queue[i]) != CLT_OK)
+            clt_fit_report_unknown(f, &f->queue[i]);
+    f->n_queue = 0;
     clt_trainer_wait(t); /* ends transfers from the loader's memory */
     drop_source(f);
     clt_error_restore(message);
@@ -268,7 +268,7 @@ static bool stops(const clt_fit_run *f)
 
 static clt_status stop(clt_fit_run *f)
 {
-    CLT_TRY(clt_fit_finish_last(f));
+    CLT_TRY(clt_fit_finish_all(f));
     CLT_TRY(clt_world_agree(&f->trainer->all, clt_fit_save(f)));
     return clt_fail(CLT_STOPPED, "stopped after step %lld", (long long)f->trainer->steps);
 }
@@ -295,7 +295,7 @@ static clt_status run(clt_fit_run *f)
         CLT_NEXT(status, after_step(f));
         CLT_NEXT(status, tell_idle(f));
         if (status == CLT_OK && ended)
-            status = clt_fit_finish_last(f);
+            status = clt_fit_finish_all(f);
         if (status == CLT_OK && ended && f->due < 0)
             return clt_trainer_wait(f->trainer);
         if (status == CLT_STOPPED || (status == CLT_OK && stops(f)))
@@ -338,11 +338,11 @@ static void after_failure(clt_fit_run *f, clt_status status)
         f->trainer->all.ranks == 1 || (f->evaluating && !clt_shards_together(f->trainer));
     const bool read = f->between && alone && f->trainer->steps > f->first_step;
     bool good = idle && (read || f->dropped);
-    if (good && clt_fit_finish_last(f) != CLT_OK)
+    if (good && clt_fit_finish_all(f) != CLT_OK)
         good = false;
-    if (status == CLT_NONFINITE && f->last.slot >= 0) {
-        clt_trainer_set_steps(f->trainer, f->last.step);
-        f->position = f->last.start;
+    if (status == CLT_NONFINITE && f->n_queue) {
+        clt_trainer_set_steps(f->trainer, f->queue[0].step);
+        f->position = f->queue[0].start;
         good = true;
     }
     /* Where all ranks save together, they do so only if all can. */
@@ -360,9 +360,9 @@ static void after_failure(clt_fit_run *f, clt_status status)
 static void name_sample(const clt_fit_run *f)
 {
     const clt_trainer *t = f->trainer;
-    const clt_fit_pending *p = f->last.step == t->bad_step    ? &f->last
-                               : f->tried.step == t->bad_step ? &f->tried
-                                                              : NULL;
+    const clt_fit_pending *p = clt_fit_queued(f, t->bad_step);
+    if (!p && f->tried.step == t->bad_step)
+        p = &f->tried;
     int64_t index;
     char message[1024];
     snprintf(message, sizeof message, "%s", clt_error_message());
@@ -415,6 +415,7 @@ static void end(clt_fit_run *f, bool reached)
     clt_free(f->news);
     clt_policies_end(f, reached);
     f->trainer->may_idle = false;
+    f->trainer->queued = 2;
 }
 
 static clt_status fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *test,
@@ -429,11 +430,11 @@ static clt_status fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *tes
                      .options = options,
                      .batch = options->batch ? options->batch : trainer->options.batch,
                      .seed = options->seed < 0 ? 0 : options->seed,
-                     .last = {.slot = -1},
                      .due = -1,
                      .saved_step = -1,
                      .began = clt_clock(),
                      .reported = clt_clock()};
+    clt_fit_queue_begin(&f);
     clt_dataset *const reservoir = trainer->reservoir;
     clt_status status = clt_fit_begin(&f, train);
     if (status != CLT_OK) {
@@ -444,6 +445,7 @@ static clt_status fit(clt_trainer *trainer, clt_dataset *train, clt_dataset *tes
     }
     f.first_step = trainer->steps;
     trainer->may_idle = true;
+    trainer->queued = f.source ? clt_source_queue(f.source) : 2;
     status = run(&f);
     /* Save at the end, and after a failure that left the weights of the last good step. */
     if (!clt_fit_is_idle(&f))

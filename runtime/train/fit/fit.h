@@ -31,7 +31,10 @@ typedef struct clt_fit_run {
     double began, reported;
     double loss_scale; /* loss scale of the last reported step */
     int64_t skipped;
-    clt_fit_pending last;  /* the step that is enqueued and not reported yet */
+    /* Steps that are enqueued and not reported yet, the oldest first (fit/queue.c). */
+    clt_fit_pending queue[CLT_MOST_QUEUED];
+    int n_queue;
+    double step_seconds;   /* mean of the last steps */
     clt_fit_pending tried; /* the last step that was begun */
     clt_position after;    /* where the batch after `tried` starts */
     int64_t tried_due;     /* value of `due` once `tried` is done */
@@ -105,8 +108,25 @@ void clt_fit_report_validation(clt_fit_run *f, const clt_progress *progress);
 /* Reads a step's results, reports them, and releases its inputs. */
 clt_status clt_fit_finish(clt_fit_run *f, const clt_fit_pending *p);
 
-/* Finishes the step that was enqueued last. */
-clt_status clt_fit_finish_last(clt_fit_run *f);
+/* --- queue.c --- */
+
+/* Begins with an empty queue. */
+void clt_fit_queue_begin(clt_fit_run *f);
+
+/* Notes that a step was enqueued, and finishes those that are due. A step that fails stays in the
+ * queue, as its first one. */
+clt_status clt_fit_queue_add(clt_fit_run *f, const clt_fit_pending *p);
+
+/* Notes the seconds since the step before was reported. */
+void clt_fit_queue_time(clt_fit_run *f, double seconds);
+
+/* Finishes all steps that are enqueued. */
+clt_status clt_fit_finish_all(clt_fit_run *f);
+
+/* Finds a step that is enqueued and not reported; NULL: none. */
+const clt_fit_pending *clt_fit_queued(const clt_fit_run *f, int64_t step);
+
+/* --- end of queue.c --- */
 
 /* Reports a step whose results were lost with a device. */
 void clt_fit_report_unknown(clt_fit_run *f, const clt_fit_pending *p);

@@ -100,6 +100,7 @@ static void report(clt_fit_run *f, const clt_fit_pending *p, const clt_step_resu
                                    .n_split = split ? clt_participants_parts(&t->all) : 0,
                                    .quantum = split ? t->shares.quantum : 0,
                                    .bucket_bytes = split ? t->store->bucket_bytes : 0};
+    clt_fit_queue_time(f, at - f->reported);
     f->reported = at;
     clt_fit_report_step(f, &progress);
 }
@@ -113,13 +114,6 @@ clt_status clt_fit_finish(clt_fit_run *f, const clt_fit_pending *p)
     CLT_TRY(clt_trainer_result(f->trainer, p->step, &result));
     CLT_TRY(clt_source_release(f->source, p->slot));
     report(f, p, &result);
-    return CLT_OK;
-}
-
-clt_status clt_fit_finish_last(clt_fit_run *f)
-{
-    CLT_TRY(clt_fit_finish(f, &f->last));
-    f->last.slot = -1;
     return CLT_OK;
 }
 
@@ -194,6 +188,7 @@ static clt_status evaluate(clt_trainer *trainer, clt_dataset *dataset,
 {
     clt_fit_options own = *options;
     own.shuffle = own.drop_last = 0;
+    own.queued_steps = 2;
     clt_source *source;
     CLT_TRY(clt_source_create(&trainer->all, &trainer->shares, trainer->evaluation, dataset, &own,
                               trainer->options.batch, 0, (clt_position){0, 0}, 1, &source));

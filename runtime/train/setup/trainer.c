@@ -286,6 +286,7 @@ clt_status clt_trainer_create(const clt_graph *graph, clt_store *store,
     }
     t->lost = -1;
     t->schedule_step = -1;
+    t->queued = 2;
     for (int i = 0; i < CLT_RESULT_RING; i++)
         t->results.records[i].step = -1;
     clt_status status = clt_graph_status(graph);

@@ -20,9 +20,10 @@ typedef struct context {
     int micro;
     clt_part part;
     clt_run run;
-    int run_end; /* of the nodes that CLT_DO_RUN enqueues */
-    bool left;   /* the program ends after this instruction */
-    bool ends;   /* CLT_DO_UPDATE also computes the step status */
+    int run_end;          /* of the nodes that CLT_DO_RUN enqueues */
+    bool left;            /* the program ends after this instruction */
+    bool ends;            /* CLT_DO_UPDATE also computes the step status */
+    clt_run_end step_end; /* of the run under way; `done`: it was part of the last run */
 } context;
 
 static clt_status upstream_scaled(context *c)
@@ -199,6 +200,8 @@ static clt_status update(context *c)
     CLT_TRY(clt_wire_keep(b, c->i->item));
     if (c->i->item >= 0)
         return clt_update_bucket(c->u->update, c->i->item, b->call->lr, b->call->updates);
+    if (c->step_end.done)
+        return CLT_OK;
     if (c->ends)
         return clt_update_end(c->u->update, b->call->lr, b->call->updates);
     return clt_update_apply(c->u->update, b->call->lr, b->call->updates);
@@ -206,10 +209,12 @@ static clt_status update(context *c)
 
 static clt_status read_status(context *c)
 {
-    return clt_enqueue_download(c->b->replica->device,
-                                (clt_view){clt_update_status_buffer(c->u->update), 0},
-                                c->u->step_status + CLT_STEP_STATUS * c->b->call->entry,
-                                CLT_STEP_STATUS * sizeof *c->u->step_status, NULL);
+    const int entry = c->b->call->entry;
+    /* It is the last command if the host reads the results in place. */
+    return clt_enqueue_download(
+        c->b->replica->device, (clt_view){clt_update_status_buffer(c->u->update), 0},
+        c->u->step_status + CLT_STEP_STATUS * entry, CLT_STEP_STATUS * sizeof *c->u->step_status,
+        c->sd->memory.data ? &c->sd->read[entry] : NULL);
 }
 
 /* With several devices the host knows the loss scale without waiting. With virtual shards it is in
@@ -269,6 +274,9 @@ static clt_status refeed(context *c)
 {
     if (!c->part.count && !c->b->diagnosis)
         return CLT_OK;
+    if (c->b->diagnosis && c->b->call->batch.n_feeds)
+        return clt_session_feed(c->b->call->session, c->b->device, &c->b->call->batch, c->part,
+                                c->b->call->parity);
     c->left = !clt_session_refeed(c->sd, c->b->call->parity, c->micro,
                                   c->part.begin - c->part.device_begin);
     return c->left && !c->b->diagnosis
@@ -453,6 +461,19 @@ static bool may_end(const context *c, const clt_step_program *p, int n, int end)
            clt_update_ends(c->u->update);
 }
 
+/* Returns whether instruction n ends the last run of a step, and the end of the step follows. */
+static bool is_last(context *c, const clt_step_program *p, int n, int end)
+{
+    if (c->i->kind != CLT_DO_RUN || c->b->diagnosis)
+        return false;
+    for (n++; n < end && p->code[n].kind == CLT_DO_FETCH && !c->b->call->batch.n_fetches;)
+        n++;
+    if (n >= end || !may_end(c, p, n, end))
+        return false;
+    c->step_end = clt_update_run_end(c->u->update, c->b->call->lr, c->b->call->updates);
+    return true;
+}
+
 /* Executes instructions [first, end) in iteration `loop`. */
 static clt_status execute_range(context *c, const clt_step_program *p, int first, int end, int loop)
 {
@@ -477,6 +498,7 @@ static clt_status execute_range(context *c, const clt_step_program *p, int first
         const int last = join_runs(c, p, n, end);
         if (c->i->kind == CLT_DO_STATUS)
             c->ends = may_end(c, p, n, end);
+        c->run.end = is_last(c, p, last, end) ? &c->step_end : NULL;
         CLT_TRY(execute(c));
         n = last;
     }

@@ -169,8 +169,13 @@ static clt_status diagnose_device(clt_trainer *t, int d, int64_t step, clt_diagn
     const clt_session_device *sd = &t->training->devices[d];
     const clt_step_program_input input = clt_programs_input(t, of, &of->training);
     const int entry = (int)(step % CLT_RESULT_RING);
+    const clt_step_record *record = &t->results.records[entry];
+    /* Two later steps have replaced its inputs in the buffers: they are fed again. */
+    const bool again = t->steps > step + 2 && record->feeds;
     const clt_call call = {.session = t->training,
-                           .batch = {.first = sd->firsts[entry]},
+                           .batch = {.first = sd->firsts[entry],
+                                     .feeds = again ? record->feeds : NULL,
+                                     .n_feeds = again ? record->n_feeds : 0},
                            .entry = entry,
                            .parity = (int)(step & 1),
                            .step = step,
@@ -192,10 +197,12 @@ static clt_status diagnose_device(clt_trainer *t, int d, int64_t step, clt_diagn
  * changes nothing either, whatever its samples. */
 static int64_t first_stopped(const clt_trainer *t, int64_t step)
 {
-    const int before = (int)((step - 1) % CLT_RESULT_RING);
-    const bool earlier =
-        step > 0 && t->results.records[before].step == step - 1 && clt_step_stopped(t, before);
-    return earlier ? step - 1 : step;
+    for (; step > 0; step--) {
+        const int before = (int)((step - 1) % CLT_RESULT_RING);
+        if (t->results.records[before].step != step - 1 || !clt_step_stopped(t, before))
+            break;
+    }
+    return step;
 }
 
 clt_status clt_trainer_diagnose(clt_trainer *t, int64_t step)

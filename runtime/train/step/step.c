@@ -96,10 +96,12 @@ bool clt_step_stopped(const clt_trainer *t, int entry)
                                             : step_status[CLT_STEP_STATUS_OK] == 0);
 }
 
-/* Limits the queue to two steps: waits for the step before the last, and checks its status. */
+/* Limits the queue: waits for the oldest step that may not be in it any more, and checks its
+ * status.
+ */
 static clt_status throttle(clt_trainer *t)
 {
-    for (int back = 2; back <= CLT_RESULT_RING; back++) {
+    for (int back = t->queued; back <= CLT_RESULT_RING; back++) {
         const int64_t step = t->steps - back;
         if (step < 0 || t->results.records[step % CLT_RESULT_RING].step != step)
             continue;
@@ -166,6 +168,8 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool w
     t->results.records[t->call.entry] = (clt_step_record){
         .step = t->steps,
         .samples = t->call.batch.total,
+        .feeds = t->queued > 2 ? t->call.batch.feeds : NULL,
+        .n_feeds = t->call.batch.n_feeds,
         .lr = clt_schedule_rate(&t->options.schedule, t->options.lr,
                                 t->schedule_step < 0 ? t->steps : t->schedule_step)};
     for (int d = 0; d < t->all.own; d++) {

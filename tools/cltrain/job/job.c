@@ -568,6 +568,7 @@ void job_fit(const job *j, const settings *s, clt_fit_options *fit)
     fit->seed = s->seed;
     fit->drop_last = s->drop_last;
     fit->ignore_index = IGNORED_LABEL;
+    fit->queued_steps = 8; /* no report evaluates */
     fit->model = s->model;
     if (j->channels) {
         fit->channels = j->channels;
