@@ -13,7 +13,6 @@
 
 typedef struct clt_exec clt_exec;
 
-/* Values that differ between runs. */
 struct clt_merged;
 struct clt_update;
 
@@ -30,6 +29,7 @@ typedef struct clt_run_end {
                        struct clt_merged **merged);
 } clt_run_end;
 
+/* Values that differ between runs. */
 typedef struct clt_run {
     int64_t count; /* images; 0 to the plan's max_batch */
     uint64_t seed;

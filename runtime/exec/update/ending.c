@@ -1,8 +1,8 @@
 /*
  * The end of a small step as one launch: the norm, the step status and the optimizer. If the nodes
- * before are one merged launch too, both are the same launch. The functions
- * that enqueue these kernels one by one also write the merged kernel and set its arguments, because
- * their calls go to clt_ending_arg and clt_ending_run meanwhile.
+ * before are one merged launch too, both are the same launch. The functions that enqueue these
+ * kernels one by one also write the merged kernel and set its arguments, because their calls go to
+ * clt_ending_arg and clt_ending_run meanwhile.
  */
 #include "exec/update/update_internal.h"
 

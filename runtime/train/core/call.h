@@ -25,8 +25,7 @@ typedef struct clt_step_record {
     int64_t step; /* -1: none */
     int64_t samples;
     double lr;
-    const clt_feed *feeds; /* valid until the results are read; NULL: only until the step has begun
-                            */
+    const clt_feed *feeds; /* valid until the results are read; NULL: until the step has begun */
     int n_feeds;
 } clt_step_record;
 

@@ -27,8 +27,7 @@ struct clt_source {
     bool weighted; /* the loader can know the weight of the only loss */
     bool knew;     /* the loader knew the weight for the last batch */
 
-    /* Memory of all slots that the only device reads in place; zeros: none, samples are uploaded.
-     */
+    /* Memory of all slots that the only device reads in place; zeros: samples are uploaded. */
     clt_shared shared;
 
     /* For a data set of buffers, the loader delivers only sample numbers, and devices gather the
@@ -192,6 +191,7 @@ typedef struct course {
     clt_position start;
     int64_t end_epoch;
     bool dealt;
+    bool queued;                /* more steps than usual may be queued */
     clt_loader_claim_fn claims; /* NULL: none */
     void *claims_user;
 } course;
@@ -253,7 +253,8 @@ static clt_status create(const clt_participants *all, const clt_shares *shares,
     desc.weights = shares->weights;
     desc.quantum = shares->quantum;
     desc.bounds = shares->bounds;
-    desc.slots = s->slots = queue_of(all, session->graph, dataset, options, batch) + AHEAD;
+    s->slots = AHEAD + (c->queued ? queue_of(all, session->graph, dataset, options, batch) : 2);
+    desc.slots = s->slots;
     if (s->on_devices)
         desc.max_threads = 1;                /* one thread suffices for sample numbers */
     const clt_graph *graph = session->graph; /* stages of a pipeline read different inputs */
@@ -283,6 +284,14 @@ clt_status clt_source_create(const clt_participants *all, const clt_shares *shar
 {
     const course c = {.start = start, .end_epoch = end_epoch};
     return create(all, shares, session, dataset, options, batch, seed, &c, out);
+}
+
+clt_status clt_source_create_queued(clt_trainer *t, clt_dataset *dataset,
+                                    const clt_fit_options *options, int64_t batch, int64_t seed,
+                                    clt_position start, clt_source **out)
+{
+    const course c = {.start = start, .queued = true};
+    return create(&t->all, &t->shares, t->training, dataset, options, batch, seed, &c, out);
 }
 
 clt_status clt_source_create_dealt(const clt_participants *all, const clt_shares *shares,

@@ -22,6 +22,13 @@ clt_status clt_source_create(const clt_participants *all, const clt_shares *shar
                              const clt_fit_options *options, int64_t batch, int64_t seed,
                              clt_position start, int64_t end_epoch, clt_source **source);
 
+/* The same for training without end, of which options->queued_steps may be queued where steps are
+ * small. Then devices may read the loader's memory in place: the feeds have no memory of the host.
+ */
+clt_status clt_source_create_queued(clt_trainer *t, clt_dataset *dataset,
+                                    const clt_fit_options *options, int64_t batch, int64_t seed,
+                                    clt_position start, clt_source **source);
+
 /* The same for batches that clt_source_deal names, of an epoch's order. */
 clt_status clt_source_create_dealt(const clt_participants *all, const clt_shares *shares,
                                    clt_session *session, clt_dataset *dataset,

@@ -27,8 +27,8 @@ clt_status clt_fit_make_source(clt_fit_run *f)
     if (is_drawn(f->train))
         return clt_source_create_drawn(f->trainer, f->train, f->options, f->batch,
                                        (uint64_t)f->seed, true, f->total_steps, &f->source);
-    return clt_source_create(&f->trainer->all, &f->trainer->shares, f->trainer->training, f->train,
-                             f->options, f->batch, f->seed, f->position, 0, &f->source);
+    return clt_source_create_queued(f->trainer, f->train, f->options, f->batch, f->seed,
+                                    f->position, &f->source);
 }
 
 clt_status clt_fit_make_balance(clt_fit_run *f)

@@ -188,7 +188,6 @@ static clt_status evaluate(clt_trainer *trainer, clt_dataset *dataset,
 {
     clt_fit_options own = *options;
     own.shuffle = own.drop_last = 0;
-    own.queued_steps = 2;
     clt_source *source;
     CLT_TRY(clt_source_create(&trainer->all, &trainer->shares, trainer->evaluation, dataset, &own,
                               trainer->options.batch, 0, (clt_position){0, 0}, 1, &source));

@@ -1,6 +1,6 @@
 /* Steps that clt_fit has enqueued and not reported. Normally the last one only: the host enqueues a
- * step while the device does the one before. To wake the host takes a device of short steps longer
- * than a step, so several of these are queued. */
+ * step while the device does the one before. Waking the host takes longer than a short
+ * step, so several of these are queued. */
 #include <math.h>
 
 #include "train/fit/fit.h"

@@ -96,9 +96,7 @@ bool clt_step_stopped(const clt_trainer *t, int entry)
                                             : step_status[CLT_STEP_STATUS_OK] == 0);
 }
 
-/* Limits the queue: waits for the oldest step that may not be in it any more, and checks its
- * status.
- */
+/* Limits the queue: waits for the oldest step that must have left it, and checks its status. */
 static clt_status throttle(clt_trainer *t)
 {
     for (int back = t->queued; back <= CLT_RESULT_RING; back++) {
