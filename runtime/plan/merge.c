@@ -1,5 +1,6 @@
 /* Finds runs of nodes with so little work that one work-item does it sooner than the device starts
  * their launches one by one. exec makes one kernel of such a run. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -96,8 +97,8 @@ static clt_status list_runs(clt_plan *plan)
     return CLT_OK;
 }
 
-/* Returns the part of a step's predicted time that merging saves. */
-static double saving(const clt_plan *plan)
+/* Returns the part of a step's predicted time that merging saves, and the seconds. */
+static double saving(const clt_plan *plan, double *seconds)
 {
     double work = 0, saved = 0;
     for (int i = 0; i < plan->n_nodes; i++)
@@ -105,11 +106,15 @@ static double saving(const clt_plan *plan)
                 launch_time * plan->nodes[i].program.n_launches;
     for (int i = 0; i < plan->n_merges; i++)
         saved += launch_time * (plan->merges[i].launches - 1);
+    *seconds = saved;
     return work > 0 ? saved / work : 0;
 }
 
 /* Less is no reason to compile other kernels. */
 static const double least_saving = 0.05;
+
+/* Seconds in which a merged kernel is compiled. */
+static const double compile_time = 2;
 
 static clt_status leave(clt_plan *plan, const char *why)
 {
@@ -125,14 +130,23 @@ clt_status clt_plan_merges(clt_plan *plan)
     if (!clt_caps_is_cpu(&plan->caps))
         return leave(plan, "the device is no CPU");
     CLT_TRY(list_runs(plan));
-    const double saved = saving(plan);
-    snprintf(plan->merging, sizeof plan->merging, "predicted to save %.0f %% of a step",
-             100 * saved);
+    double seconds;
+    const double saved = saving(plan, &seconds);
+    const double repaid = ceil(compile_time * plan->n_merges / seconds);
+    snprintf(plan->merging, sizeof plan->merging,
+             "predicted to save %.0f %% of a step, which repays compiling after %.0f steps",
+             100 * saved, repaid);
     if (!plan->n_merges)
         return leave(plan, "no two neighbouring launches are small");
     if (plan->options.merge == CLT_MERGE_ON)
         return CLT_OK;
     if (plan->options.accumulates)
         return leave(plan, "gradients of micro-batches are added up");
-    return saved < least_saving ? leave(plan, "launches take too small a part of a step") : CLT_OK;
+    if (saved < least_saving)
+        return leave(plan, "launches take too small a part of a step");
+    if (plan->options.portable)
+        return leave(plan, "kernels are portable");
+    return plan->options.merge_steps && (double)plan->options.merge_steps < repaid
+               ? leave(plan, "the run is too short to repay compiling")
+               : CLT_OK;
 }

@@ -41,7 +41,7 @@ class Bench(CommandTest):
         done = self.run_command("bench", "train", "--model", "mlp", "--data", "idx:" + self.data,
                                 "--batch", "16", "--steps", "4", "--warmup", "2", "--tune", "off",
                                 "--devices", "pocl", "--by-node")
-        for part in ("of limit", "linear_weight_grad", "sgd", "upload"):
+        for part in ("of limit", "linear_weight_grad", "sgd", "download"):
             self.assertIn(part, done.stdout)
         self.assertRegex(done.stdout, r"pocl.*limits of this device: [\d.]+ GFLOP/s in registers, "
                                       r"[\d.]+ GB/s copying")

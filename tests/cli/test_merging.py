@@ -25,11 +25,11 @@ class Merging(CommandTest):
 
     def test_explain(self):
         write_data(self.data)
-        for args in (), ("--merge-launches", "off"):
-            self.assertIn("Merged launches (none: turned off)", self.explained(*args))
-        for how in "on", "auto":
-            out = self.explained("--merge-launches", how)
-            self.assertRegex(out, r"Merged launches \(predicted to save \d+ % of a step\)\n  nodes \d+ to \d+: \d+ launches become")
+        self.assertIn("Merged launches (none: turned off)", self.explained("--merge-launches", "off"))
+        for args in (), ("--merge-launches", "on"), ("--merge-launches", "auto"):
+            out = self.explained(*args)
+            self.assertRegex(out, r"Merged launches \(predicted to save \d+ % of a step, which repays compiling after \d+ "
+                                  r"steps\)\n  nodes \d+ to \d+: \d+ launches become")
 
     def test_bad_value(self):
         done = self.run_command("train", "--model", "mlp", "--data", "idx:" + self.data, "--merge-launches", "maybe", code=2)

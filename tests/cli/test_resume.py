@@ -433,7 +433,7 @@ class Failed(CommandTest):
 
     def test_full_disk_of_metrics(self):
         run, path = self.path("run"), self.path("m.jsonl")
-        self.train("--steps", "1")
+        self.train("--steps", "1", "--merge-launches", "on") # compiles what a long run needs
         message = self.limited(60000, "--steps", "100000", "--checkpoint-dir", run, "--metrics",
                                path)
         self.assert_message(message, "m.jsonl")

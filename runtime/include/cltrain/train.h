@@ -49,7 +49,8 @@ typedef enum clt_muon_scale {
  * have the same bits, except with portable kernels on Intel's runtime. */
 typedef enum clt_merging {
     CLT_MERGE_OFF = 0,
-    CLT_MERGE_AUTO = 1, /* where the launches take a part of a step that counts */
+    CLT_MERGE_AUTO = 1, /* where the launches take a part of a step that counts, unless kernels are
+                           portable or the run is too short (merge_steps) */
     CLT_MERGE_ON = 2    /* wherever a launch is predicted to take less than 20 us on one core */
 } clt_merging;
 
@@ -224,6 +225,9 @@ typedef struct clt_trainer_options {
      * by clt_trainer_create and clt_trainer_predict; must outlive the trainer. */
     const char *variants;
     clt_merging merge_launches;
+    /* 0; else the steps of the run. CLT_MERGE_AUTO then merges only if they are predicted to save
+     * more time than compiling takes: other models share the kernels of single launches. */
+    int64_t merge_steps;
     /* 0; else the seconds that clt_trainer_create may spend, on each kind of device, on measuring
      * kernel variants for shapes that the device's tuning record lacks. The record keeps the
      * results. */

@@ -168,6 +168,8 @@ clt_status clt_trainer_check_options(const clt_trainer_options *o)
         return out_of_range("tuning time", o->tune_seconds, "finite and at least 0");
     if (o->tune_steps < 0)
         return out_of_range("number of steps of tuning", (double)o->tune_steps, "at least 0");
+    if (o->merge_steps < 0)
+        return out_of_range("merge_steps", (double)o->merge_steps, "at least 0");
     return CLT_OK;
 }
 

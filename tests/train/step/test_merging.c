@@ -19,6 +19,7 @@ typedef struct way {
     const char *name, *devices;
     int parts, accumulate, recompute, separate, portable;
     clt_dtype precision;
+    int64_t steps; /* of the whole run */
 } way;
 
 static outcome run_so(const kind *k, const way *w, clt_merging merging)
@@ -30,6 +31,7 @@ static outcome run_so(const kind *k, const way *w, clt_merging merging)
     options.separate = w->separate;
     options.portable = w->portable;
     options.precision = w->precision;
+    options.merge_steps = w->steps;
     return run(k, clt_test_devices(w->devices), &options, w->parts);
 }
 
@@ -94,14 +96,23 @@ static void test_precisions(void **state)
     compare(&gpt, &ways[1]);
 }
 
-/* Without a wish, launches merge only where they take a part of the step that counts. */
+/* Without a wish, launches merge only where they take a part of the step that counts, and where
+ * the run repays compiling. */
 static void test_auto(void **state)
 {
     const kind large = {"mlp:2048,2048", 3, 32, 0, MOST_BATCH};
     const way plain = {"a step", "cpu@1", .parts = 0};
+    const way brief = {"a step of few", "cpu@1", .steps = 100};
+    const way lasting = {"a step of many", "cpu@1", .steps = 1000000};
     (void)state;
     if (clt_test_oclgrind())
         skip();
+    outcome of_few = run_so(&mlp, &brief, CLT_MERGE_AUTO);
+    outcome of_many = run_so(&mlp, &lasting, CLT_MERGE_AUTO);
+    assert_int_equal(of_few.merges, 0);
+    assert_in_range(of_many.merges, 1, INT64_MAX);
+    free(of_few.bytes);
+    free(of_many.bytes);
     outcome small = run_so(&mlp, &plain, CLT_MERGE_AUTO);
     outcome other = run_so(&large, &plain, CLT_MERGE_AUTO);
     assert_in_range(small.merges, 1, INT64_MAX);

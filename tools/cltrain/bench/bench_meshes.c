@@ -100,7 +100,7 @@ static int read_mesh(contender *c, const settings *s, const char *name)
 static int make(contender *c, const contest *all)
 {
     job *j = &c->job;
-    j->silent = 1;
+    j->silent = j->benchmark = 1;
     TRY(job_read(j, &c->settings));
     TRY(job_devices(j, &c->settings));
     if (j->n_devices < c->places)

@@ -229,6 +229,7 @@ int bench_train(const settings *s)
     b.job.options.rebalance = s->rebalance;
     b.job.silent = s->json || !ranks_prints(&b.job.ranks);
     b.job.predicts = s->predict;
+    b.job.benchmark = !s->by_node; /* which is for the kernels of single nodes */
     NEXT(code, job_plan(&b.job, s));
     code = job_trainer(&b.job, s, code);
     NEXT(code, measure(&b));

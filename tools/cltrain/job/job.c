@@ -59,6 +59,7 @@ static int read_merging(const char *text, clt_merging *merging)
             *merging = (clt_merging)i;
             return 0;
         }
+    *merging = CLT_MERGE_AUTO;
     return text ? usage_error("--merge-launches %s: must be auto, on or off", text) : 0;
 }
 
@@ -504,6 +505,8 @@ int job_trainer(job *j, const settings *s, int code)
     if (!code) {
         ranks_stage("the trainer to be made, its kernels measured and compiled");
         measure_before_long_runs(j, s);
+        if (!s->merge_launches && !j->benchmark)
+            j->options.merge_steps = j->steps > 0 ? j->steps : 1;
         clt_status status = j->replicas.total
                                 ? replicas_trainers(j)
                                 : clt_trainer_create(j->graph, j->store, &j->options, &j->trainer);

@@ -56,6 +56,7 @@ typedef struct job {
     int64_t schedule_steps; /* of the whole run, in steps of scaled.batch */
     int splits;             /* job_model divides the batch among the devices, and may close some */
     int silent;             /* do not print the division */
+    int benchmark;          /* the steps stand for those of a long run */
     int predicts;           /* predict the step time, also if there is nothing to divide */
     clt_prediction prediction;
     double *weights;
