@@ -36,6 +36,8 @@ set_tests_properties(train.recompute vendor.train.recompute PROPERTIES TIMEOUT 1
 clt_test_on_oclgrind(train.checksum UNOPTIMIZED)
 clt_test_on_oclgrind(train.recompute UNOPTIMIZED)
 clt_test_on_vendor(train.merging intel)
+clt_test_on_vendor(train.queue intel)
+clt_test_on_oclgrind(train.queue UNOPTIMIZED)
 set_tests_properties(train.merging vendor.train.merging PROPERTIES TIMEOUT 1200)
 clt_test_on_oclgrind(train.merging UNOPTIMIZED)
 clt_test_on_oclgrind(train.device_data UNOPTIMIZED)
