@@ -1,4 +1,5 @@
-/* clkernels/conv/batch_blocked/conv_data_grad.cl and conv_weight_grad.cl against sums in double. */
+/* clkernels/conv/batch_blocked/conv_data_grad.cl, conv_weight_grad.cl and
+ * conv_weight_grad_gathered.cl against sums in double. */
 #include "kernels/lab.h"
 #include "kernels/reference_conv.h"
 
@@ -116,6 +117,52 @@ static void weight_grad_case(const conv_case *c, int chunk)
     free(x), free(g), free(pooled), free(got), free(mask), free(sum), free(magnitude);
 }
 
+/* Tests the weight gradient of gathered inputs: `pixels` is the room of a strip, `groups` the
+ * number of work-groups. */
+static void gathered_case(const conv_case *c, int tc, int to, int pixels, int groups)
+{
+    l.n = c->n;
+    const int oh = conv_out(c, 0), ow = conv_out(c, 1), taps = c->k[0] * c->k[1];
+    const int rows = pixels / ow < oh ? pixels / ow : oh;
+    const int together = rows < oh ? 1 : pixels / (oh * ow);
+    const int ci_block = tc, co_block = to * l.lanes, vectors = (int)up(c->co, l.lanes);
+    const long in = (long)c->ci * c->ih * c->iw, full = (long)c->co * oh * ow;
+    const long weights = (long)c->co * c->ci * taps;
+    const long area = (long)co_block * pixels * l.lanes + (long)taps * tc * (pixels | 1) * l.lanes +
+                      (long)co_block * ci_block * taps + co_block;
+    float *x = lab_randoms(c->n * in, 8), *g = lab_randoms(c->n * full, 9);
+    float *got = lab_randoms(weights + c->co, 11);
+    double *sum = calloc((size_t)(weights + c->co), sizeof *sum);
+    double *magnitude = calloc((size_t)(weights + c->co), sizeof *magnitude);
+    conv_each(c, conv_add, &(conv_sums){x, g, sum, magnitude, 2, NULL});
+    for (long i = 0; i < c->n * full; i++) {
+        sum[weights + i / (oh * ow) % c->co] += (double)g[i];
+        magnitude[weights + i / (oh * ow) % c->co] += fabs((double)g[i]);
+    }
+    lab_buffer dx = lab_put(&l, x, in), dg = lab_put(&l, g, full);
+    lab_buffer areas = lab_make(&l, groups * area, 4);
+    lab_buffer dw = lab_make(&l, weights, 4), db = lab_make(&l, c->co, 4);
+    cl_kernel k = lab_kernel(
+        &l, "conv/batch_blocked/conv_weight_grad_gathered.cl",
+        "clt_batch_blocked_conv_weight_grad_gathered",
+        "-DKY=%d -DKX=%d -DSY=%d -DSX=%d -DPY=%d -DPX=%d -DDY=%d -DDX=%d -DTC=%d -DTO=%d "
+        "-DCTAIL=%d -DOTAIL=%d -DPIXELS=%d -DBIAS=1",
+        c->k[0], c->k[1], c->s[0], c->s[1], c->p[0], c->p[1], c->d[0], c->d[1], tc, to, c->ci % tc,
+        vectors % to, pixels);
+    lab_run(&l, k, (size_t)groups, 1, 1, "bbbbbiiiiiiiiiii", &dx, &dg, &areas, &dw, &db, c->n,
+            c->ci, c->ih, c->iw, c->co, oh, ow, rows, together, ci_block, co_block);
+    lab_read(&l, &dw, got);
+    lab_read(&l, &db, got + weights);
+    const double worst = lab_compare("gathered weight gradient", got, sum, magnitude,
+                                     weights + c->co, (long)c->n * oh * ow);
+    print_message("gathered weight gradient %dx%dx%d to %d: %.3f of the limit\n", c->ci, c->ih,
+                  c->iw, c->co, worst);
+    float *all = malloc((size_t)areas.count * sizeof *all);
+    lab_read(&l, &areas, all); /* checks the guards */
+    lab_free(&dx), lab_free(&dg), lab_free(&areas), lab_free(&dw), lab_free(&db);
+    free(x), free(g), free(got), free(sum), free(magnitude), free(all);
+}
+
 static void test_data_grad(void **state)
 {
     (void)state;
@@ -142,11 +189,32 @@ static void test_weight_grad(void **state)
     weight_grad_case(&other, 2);
 }
 
+static void test_gathered(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof conv_cases / sizeof *conv_cases; i++) {
+        const conv_case *c = &conv_cases[i];
+        const int ow = conv_out(c, 1), all = ow * conv_out(c, 0);
+        if (c->groups != 1)
+            continue;
+        gathered_case(c, 3, 2, ow, 2);
+        if (i % 3 == 0)
+            gathered_case(c, 2, 1, 2 * all, 100);
+    }
+    conv_case other = conv_cases[0];
+    other.n = 0;
+    gathered_case(&other, 3, 2, 2 * conv_out(&other, 1), 1);
+    /* Several strips of several blocks, and a block that is not full. */
+    other.n = 7 * l.lanes + 3;
+    gathered_case(&other, 3, 2, 3 * conv_out(&other, 1) * conv_out(&other, 0), 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_data_grad),
         cmocka_unit_test(test_weight_grad),
+        cmocka_unit_test(test_gathered),
     };
     lab_open(&l);
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

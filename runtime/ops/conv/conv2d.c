@@ -181,6 +181,8 @@ const clt_op clt_op_conv2d_weight_grad = {
     CLT_VARIANTS(
         {"batch_blocked_winograd", clt_conv2d_winograd_weight_accepts, clt_conv2d_winograd_weight,
          clt_conv2d_winograd_weight_tiles, CLT_BATCH_BLOCKED},
+        {"batch_blocked_gathered", clt_conv2d_weight_gathered_accepts, clt_conv2d_weight_gathered,
+         clt_conv2d_weight_gathered_tiles, CLT_BATCH_BLOCKED},
         {"batch_blocked", clt_accepts_batch_blocked, clt_conv2d_weight_grad_batch_blocked,
          clt_conv2d_weight_grad_tiles, CLT_BATCH_BLOCKED},
         {"matrix_units", clt_conv2d_matrix_accepts, clt_conv2d_weight_grad_matrix,
