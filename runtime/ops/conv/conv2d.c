@@ -81,6 +81,8 @@ const clt_op clt_op_conv2d = {
     CLT_VARIANTS(
         {"batch_blocked_winograd", clt_conv2d_winograd_accepts, clt_conv2d_winograd,
          clt_conv2d_winograd_tiles, CLT_BATCH_BLOCKED},
+        {"batch_blocked_gathered", clt_conv2d_gathered_accepts, clt_conv2d_gathered,
+         clt_conv2d_gathered_tiles, CLT_BATCH_BLOCKED},
         {"batch_blocked", clt_accepts_batch_blocked, clt_conv2d_batch_blocked,
          clt_conv2d_batch_blocked_tiles, CLT_BATCH_BLOCKED},
         {"matrix_units", clt_conv2d_matrix_accepts, clt_conv2d_matrix, clt_matrix_gather_tiles,
@@ -156,6 +158,8 @@ const clt_op clt_op_conv2d_data_grad = {
     CLT_VARIANTS(
         {"batch_blocked_winograd", clt_conv2d_winograd_accepts, clt_conv2d_winograd,
          clt_conv2d_winograd_tiles, CLT_BATCH_BLOCKED},
+        {"batch_blocked_gathered", clt_conv2d_gathered_accepts, clt_conv2d_gathered,
+         clt_conv2d_gathered_tiles, CLT_BATCH_BLOCKED},
         {"batch_blocked", clt_accepts_batch_blocked, clt_conv2d_data_grad_batch_blocked,
          clt_conv2d_data_grad_tiles, CLT_BATCH_BLOCKED},
         {"matrix_units", clt_conv2d_matrix_accepts, clt_conv2d_data_grad_matrix,

@@ -33,6 +33,12 @@ void clt_conv2d_data_grad_batch_blocked(const clt_node *node, const clt_target *
 void clt_conv2d_weight_grad_batch_blocked(const clt_node *node, const clt_target *target,
                                           clt_program *program);
 
+/* The forward and the data gradient as a product of gathered inputs. */
+bool clt_conv2d_gathered_accepts(const clt_node *node, const clt_target *target, char *why);
+bool clt_conv2d_gathered_tiles(const clt_node *node, const clt_target *target, int index,
+                               char *text);
+void clt_conv2d_gathered(const clt_node *node, const clt_target *target, clt_program *program);
+
 /* The gradient of the weights as a product of gathered inputs. */
 bool clt_conv2d_weight_gathered_accepts(const clt_node *node, const clt_target *target, char *why);
 bool clt_conv2d_weight_gathered_tiles(const clt_node *node, const clt_target *target, int index,

@@ -26,6 +26,10 @@ static const conv_shape shapes[] = {
     {3, 65, 5, 5, 17, 3, 3, {{1, 1}, {2, 2}, {1, 1}, 1}, true, true},
     {19, 1, 6, 6, 65, 3, 3, {{1, 1}, {0, 0}, {1, 1}, 1}, false, true},
     {2, 16, 4, 4, 16, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, false},
+    /* Products of gathered inputs: phases of the input's gradient, some without a tap. */
+    {3, 17, 9, 7, 19, 3, 3, {{2, 2}, {1, 1}, {1, 1}, 1}, true, true},
+    {5, 16, 7, 6, 20, 1, 1, {{2, 2}, {0, 0}, {1, 1}, 1}, true, false},
+    {2, 33, 9, 11, 16, 4, 3, {{3, 2}, {2, 1}, {1, 2}, 1}, false, true},
     /* Bands of several lines, separated by strides; channels in several passes. */
     {2, 130, 33, 35, 19, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, true},
     {2, 24, 61, 47, 26, 5, 3, {{2, 3}, {2, 1}, {1, 2}, 2}, true, true},
