@@ -44,7 +44,8 @@ static double tile_cycles(int64_t channels, int vectors)
     return (cells > 4 ? cells : channels ? 4 : 0) + (channels ? 0.8 : 0);
 }
 
-/* Estimated cycles; the costs of the parts were measured. */
+/* Estimated cycles. TURN to WRITE are estimates too: cycles a vector that is transposed, gathered,
+ * summed and written. */
 static double cycles_of(const division *d, const clt_conv2d_shape *s, const clt_target *target)
 {
     enum { TURN = 8, GATHER = 3, SUM = 3, WRITE = 2 };
