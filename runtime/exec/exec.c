@@ -27,6 +27,7 @@ struct clt_exec {
     bound_launch *launches;  /* of all nodes in order */
     int *first_launch;       /* by plan node; the last entry is the number of launches */
     clt_merged_list merged;  /* kernels of several nodes */
+    cl_mem ended;            /* see clt_merged_enqueue; NULL: no kernel needs it */
     int n_fresh, n_compiled; /* kernels that the device compiles at their first launch, if somebody
                                 is told */
 };
@@ -48,12 +49,26 @@ static clt_status make_constants(clt_exec *exec)
     return CLT_OK;
 }
 
+static clt_status make_ended(clt_exec *exec)
+{
+    const cl_int zero = 0;
+    CLT_TRY(clt_device_buffer_create(exec->device, sizeof zero, CL_MEM_READ_WRITE, "a counter",
+                                     &exec->ended));
+    CLT_CL(clEnqueueWriteBuffer(exec->device->queue, exec->ended, CL_TRUE, 0, sizeof zero, &zero, 0,
+                                NULL, NULL),
+           "clEnqueueWriteBuffer", exec->device);
+    return CLT_OK;
+}
+
 static clt_status make_merged(clt_exec *exec)
 {
     clt_merged *made;
     for (int i = 0; i < exec->plan->n_merges; i++)
         CLT_TRY(clt_merged_get(&exec->merged, exec->plan, exec->plan->merges[i].first,
                                exec->plan->merges[i].end, &made));
+    for (int i = 0; i < exec->merged.count && !exec->ended; i++)
+        if (exec->merged.all[i].wide)
+            CLT_TRY(make_ended(exec));
     return CLT_OK;
 }
 
@@ -66,7 +81,7 @@ static clt_status build_programs(clt_exec *exec, int n_launches)
     for (int i = 0; i < plan->n_nodes; i++)
         for (int j = 0; j < plan->nodes[i].program.n_launches; j++) {
             const clt_launch *launch = &plan->nodes[i].program.launches[j];
-            if (!launch->blas && !clt_merged_run(plan, i))
+            if (!launch->blas && !clt_merged_has(plan, i, j))
                 keys[n_keys++] =
                     (clt_program_key){launch->file, launch->options, launch->kernel, NULL};
         }
@@ -106,7 +121,7 @@ static clt_status make_kernels(clt_exec *exec)
             const clt_launch *launch = &node->program.launches[j];
             bound_launch *b = &exec->launches[next++];
             *b = (bound_launch){.node = node, .launch = launch};
-            if (!launch->blas && !clt_merged_run(plan, i))
+            if (!launch->blas && !clt_merged_has(plan, i, j))
                 CLT_TRY(make_kernel(exec, b));
         }
     }
@@ -178,6 +193,7 @@ void clt_exec_destroy(clt_exec *exec)
     for (int i = 0; exec->constants && i < exec->plan->n_constants; i++)
         clt_release_buffer(exec->constants[i]);
     clt_merged_list_free(&exec->merged);
+    clt_release_buffer(exec->ended);
     CLT_FREE(exec->constants, exec->launches, exec->first_launch, exec);
 }
 
@@ -407,10 +423,23 @@ static clt_status enqueue_launch(clt_exec *exec, const clt_run *run, bound_launc
     return CLT_OK;
 }
 
+static clt_status enqueue_node(clt_exec *exec, const clt_run *run, int node, int launches,
+                               cl_uint *n_wait, const cl_event *wait)
+{
+    for (int i = 0; i < launches; i++) {
+        bound_launch *b = &exec->launches[exec->first_launch[node] + i];
+        CLT_TRY(enqueue_launch(exec, run, b, n_wait, wait));
+        if (b->fresh)
+            CLT_TRY(report_compiled(exec, b));
+    }
+    return CLT_OK;
+}
+
 static clt_status enqueue_merged(clt_exec *exec, const clt_run *run, int first, int end,
                                  cl_uint *n_wait, const cl_event *wait)
 {
     clt_merged *m = NULL;
+    CLT_TRY(enqueue_node(exec, run, first, clt_merged_skip(exec->plan, first), n_wait, wait));
     if (run->end && end == exec->plan->n_nodes)
         CLT_TRY(run->end->join(run->end, exec->plan, first, &m));
     if (!m)
@@ -419,20 +448,8 @@ static clt_status enqueue_merged(clt_exec *exec, const clt_run *run, int first, 
     clt_view buffers[CLT_MERGED_BUFFERS];
     for (int i = 0; i < m->n_places; i++)
         buffers[i] = locate(exec, run, (clt_place){m->places[i].kind, m->places[i].index, 0});
-    CLT_TRY(clt_merged_enqueue(exec->device, m, run, buffers, *n_wait, wait));
+    CLT_TRY(clt_merged_enqueue(exec->device, m, run, buffers, exec->ended, *n_wait, wait));
     *n_wait = 0;
-    return CLT_OK;
-}
-
-static clt_status enqueue_node(clt_exec *exec, const clt_run *run, int node, cl_uint *n_wait,
-                               const cl_event *wait)
-{
-    for (int i = exec->first_launch[node]; i < exec->first_launch[node + 1]; i++) {
-        bound_launch *b = &exec->launches[i];
-        CLT_TRY(enqueue_launch(exec, run, b, n_wait, wait));
-        if (b->fresh)
-            CLT_TRY(report_compiled(exec, b));
-    }
     return CLT_OK;
 }
 
@@ -455,7 +472,8 @@ clt_status clt_exec_enqueue(clt_exec *exec, const clt_run *run, int first, int e
         const clt_plan_merge *merge = clt_merged_fits(run) ? clt_merged_run(exec->plan, i) : NULL;
         next = !merge ? i + 1 : merge->end < end ? merge->end : end;
         if (next == i + 1)
-            CLT_TRY(enqueue_node(exec, run, i, &n_wait, wait));
+            CLT_TRY(
+                enqueue_node(exec, run, i, exec->plan->nodes[i].program.n_launches, &n_wait, wait));
         else
             CLT_TRY(enqueue_merged(exec, run, i, next, &n_wait, wait));
     }

@@ -126,13 +126,19 @@ static bool describe(const clt_device *device, const clt_plan *plan, const clt_p
 static void describe_merged(const clt_plan *plan, const clt_merged *m, clt_first_launch *first)
 {
     *first = (clt_first_launch){
-        .key = clt_merged_key(m), .work_dim = 1, .global = {1, 1, 1}, .local = {1, 0, 0}};
+        .key = clt_merged_key(m), .work_dim = 3, .global = {1, 1, 1}, .local = {1, 1, 1}};
+    for (int d = 0; m->wide && d < m->wide->work_dim; d++)
+        first->global[d] = (size_t)clt_extent_at(m->wide->global[d], plan->options.max_batch);
     const cl_long zero = 0;
     for (int i = 0; i < m->n_places; i++)
         clt_first_buffer(first, m->places[i].offset);
     for (int i = 0; i < m->n_places; i++)
         if (clt_merged_moves(m->places[i].kind))
             clt_first_arg(first, &zero, sizeof zero);
+    for (int i = 0; i < m->n_offsets; i++)
+        clt_first_arg(first, &m->offsets[i], sizeof m->offsets[i]);
+    if (m->wide)
+        clt_first_buffer(first, sizeof(cl_int));
     add_run_arg(first, plan, CLT_RUN_COUNT);
     add_run_arg(first, plan, CLT_RUN_STEP);
     add_run_arg(first, plan, CLT_RUN_SEED);
@@ -156,15 +162,20 @@ void clt_exec_compile(clt_device *device, const clt_plan *plan, const clt_merged
             int k = 0;
             while (k < n && !clt_exec_same_kernel(launch, of[k]))
                 k++;
-            if (k < n || clt_merged_run(plan, i) ||
+            if (k < n || clt_merged_has(plan, i, j) ||
                 !describe(device, plan, &plan->nodes[i], launch, &launches[n]))
                 continue;
             failed = failed || launches[n].args.failed;
             of[n++] = launch;
         }
-    for (int i = 0; !failed && i < merged->count; i++, n++) {
+    for (int i = 0; !failed && i < merged->count; i++) {
+        int k = 0;
+        while (strcmp(merged->all[k].source, merged->all[i].source))
+            k++;
+        if (k < i)
+            continue;
         describe_merged(plan, &merged->all[i], &launches[n]);
-        failed = launches[n].args.failed;
+        failed = launches[n++].args.failed;
     }
     if (!failed)
         clt_first_launches_compile(device, launches, n);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/vec.h"
 #include "device/program/merge_source.h"
 #include "device/program/program.h"
@@ -41,8 +42,10 @@ static clt_status add_view(clt_merged *m, clt_place place, int64_t bytes, int el
     if (clt_merged_moves(place.kind))
         clt_str_add(args, "b%d, (o%d + %lldL) / %d", index, index, (long long)place.offset,
                     element);
-    else
-        clt_str_add(args, "b%d, %lldL", index, (long long)(place.offset / element));
+    else {
+        clt_str_add(args, "b%d, p%d", index, m->n_offsets);
+        CLT_TRY(CLT_PUSH(m->offsets, m->n_offsets, m->room_offsets, place.offset / element));
+    }
     return CLT_OK;
 }
 
@@ -110,7 +113,7 @@ static clt_status write_part(clt_merged *m, const clt_plan *plan, const clt_plan
                              const clt_launch *launch, part_texts *texts, clt_merge_part *part)
 {
     *part = (clt_merge_part){.key = {launch->file, launch->options, launch->kernel},
-                             .comment = pn->node->name};
+                             .comment = pn->node->op->name};
     char why[CLT_MERGE_WHY];
     if (!clt_merge_accepts(&part->key, why))
         return clt_fail(CLT_INTERNAL, "node %s: kernel %s cannot be merged: %s", pn->node->name,
@@ -140,59 +143,96 @@ static void write_parameters(const clt_merged *m, clt_str *text)
     for (int i = 0; i < m->n_places; i++)
         if (clt_merged_moves(m->places[i].kind))
             clt_str_add(text, "long o%d, ", i);
+    for (int i = 0; i < m->n_offsets; i++)
+        clt_str_add(text, "long p%d, ", i);
+    if (m->wide)
+        clt_str_add(text, "global int *" CLT_MERGE_ENDED ", ");
     clt_str_add(text, "int n, uint step, ulong seed, long sample");
 }
 
 cl_uint clt_merged_arguments(const clt_merged *m)
 {
-    int n = m->n_places + 4;
+    int n = m->n_places + m->n_offsets + (m->wide != NULL) + 4;
     for (int i = 0; i < m->n_places; i++)
         n += clt_merged_moves(m->places[i].kind);
     return (cl_uint)n;
 }
 
-static clt_status write_source(clt_merged *m, const clt_merge_part *parts, int n,
-                               const clt_merged_tail *tail)
+static uint64_t hash_parts(const clt_merged *m, const clt_merge_part *parts, int n,
+                           const char *parameters)
+{
+    uint64_t hash = clt_hash_text(parameters, m->wide != NULL);
+    for (int i = 0; i < n; i++) {
+        const clt_merge_part *p = &parts[i];
+        const char *texts[] = {p->key.file,  p->key.options, p->key.kernel, p->global[0],
+                               p->global[1], p->global[2],   p->args,       p->comment};
+        for (size_t t = 0; t < sizeof texts / sizeof *texts; t++)
+            hash = clt_hash_text(texts[t] ? texts[t] : "", hash);
+    }
+    return hash;
+}
+
+/* Equal layers have the same parts. Their source is written once, because that takes 10 ms. */
+static clt_status write_source(const clt_merged_list *list, clt_merged *m,
+                               const clt_merge_part *parts, int n, const clt_merged_tail *tail)
 {
     clt_str parameters = {0}, source = {0};
     write_parameters(m, &parameters);
     clt_str_add(&parameters, "%s", tail ? tail->parameters : "");
     clt_status status = parameters.failed ? CLT_OUT_OF_MEMORY : CLT_OK;
-    CLT_NEXT(status, clt_merge_source(parts, n, clt_str_text(&parameters), &source));
-    m->source = source.text;
+    m->parts = hash_parts(m, parts, n, clt_str_text(&parameters));
+    for (int i = 0; i < list->count && !m->source; i++)
+        if (list->all[i].parts == m->parts) {
+            m->source = clt_strdup(list->all[i].source);
+            CLT_NEXT(status, m->source ? CLT_OK : CLT_OUT_OF_MEMORY);
+        }
+    if (!m->source) {
+        CLT_NEXT(status, clt_merge_source(parts, n, m->wide, clt_str_text(&parameters), &source));
+        m->source = source.text;
+    }
     clt_str_free(&parameters);
     return status;
 }
 
-static clt_status write_parts(const clt_plan *plan, clt_merged *m, const clt_merged_tail *tail,
-                              part_texts *texts, clt_merge_part *parts)
+static clt_status write_parts(const clt_merged_list *list, const clt_plan *plan, clt_merged *m,
+                              const clt_merged_tail *tail, part_texts *texts, clt_merge_part *parts)
 {
+    const int skip = clt_merged_skip(plan, m->first);
     int n = 0;
     for (int i = m->first; i < m->end; i++)
-        for (int j = 0; j < plan->nodes[i].program.n_launches; j++, n++)
+        for (int j = i == m->first ? skip : 0; j < plan->nodes[i].program.n_launches; j++, n++)
             CLT_TRY(write_part(m, plan, &plan->nodes[i], &plan->nodes[i].program.launches[j],
                                &texts[n], &parts[n]));
     if (m->n_places > CLT_MERGED_BUFFERS)
         return clt_fail(CLT_INTERNAL, "a merged kernel has %d buffers", m->n_places);
     for (int i = 0; tail && i < tail->n; i++)
         parts[n++] = tail->parts[i];
-    return write_source(m, parts, n, tail);
+    return write_source(list, m, parts, n, tail);
 }
 
-clt_status clt_merged_create(const clt_plan *plan, int first, int end, const clt_merged_tail *tail,
-                             clt_merged *out)
+void clt_merged_free(clt_merged *merged)
 {
-    int n = 0;
+    clt_release_kernel(merged->kernel);
+    CLT_FREE(merged->places, merged->offsets, merged->source);
+}
+
+clt_status clt_merged_create(const clt_merged_list *list, const clt_plan *plan, int first, int end,
+                             const clt_merged_tail *tail, clt_merged *out)
+{
+    int n = -clt_merged_skip(plan, first);
     const int more = tail ? tail->n : 0;
     for (int i = first; i < end; i++)
         n += plan->nodes[i].program.n_launches;
+    const clt_plan_merge *merge = clt_merged_run(plan, first);
     *out = (clt_merged){.first = first, .end = end};
+    if (merge && merge->first == first && merge->wide)
+        out->wide = &plan->nodes[first].program.launches[merge->skip];
     snprintf(out->name, sizeof out->name, "%d merged, from %.30s", n + more,
              plan->nodes[first].node->name);
     clt_merge_part *parts = clt_calloc((size_t)(n + more) + 1, sizeof *parts);
     part_texts *texts = clt_calloc((size_t)n + 1, sizeof *texts);
     clt_status status = parts && texts ? CLT_OK : CLT_OUT_OF_MEMORY;
-    CLT_NEXT(status, write_parts(plan, out, tail, texts, parts));
+    CLT_NEXT(status, write_parts(list, plan, out, tail, texts, parts));
     for (int i = 0; texts && i < n; i++) {
         clt_str_free(&texts[i].args);
         for (int d = 0; d < 3; d++)
@@ -202,12 +242,6 @@ clt_status clt_merged_create(const clt_plan *plan, int first, int end, const clt
     if (status != CLT_OK)
         clt_merged_free(out);
     return status;
-}
-
-void clt_merged_free(clt_merged *merged)
-{
-    clt_release_kernel(merged->kernel);
-    CLT_FREE(merged->places, merged->source);
 }
 
 clt_program_key clt_merged_key(const clt_merged *merged)
@@ -232,7 +266,7 @@ clt_status clt_merged_get(clt_merged_list *list, const clt_plan *plan, int first
             return CLT_OK;
     }
     CLT_TRY(CLT_RESERVE(list->all, list->count, list->room, 1));
-    CLT_TRY(clt_merged_create(plan, first, end, NULL, &made));
+    CLT_TRY(clt_merged_create(list, plan, first, end, NULL, &made));
     list->all[list->count++] = made;
     *merged = &list->all[list->count - 1];
     return CLT_OK;
@@ -253,10 +287,25 @@ const clt_plan_merge *clt_merged_run(const clt_plan *plan, int node)
     return NULL;
 }
 
-clt_status clt_merged_enqueue(clt_device *device, const clt_merged *m, const clt_run *run,
-                              const clt_view *buffers, cl_uint n_wait, const cl_event *wait)
+int clt_merged_skip(const clt_plan *plan, int first)
 {
-    const size_t one = 1;
+    const clt_plan_merge *merge = clt_merged_run(plan, first);
+    return merge && merge->first == first ? merge->skip : 0;
+}
+
+bool clt_merged_has(const clt_plan *plan, int node, int launch)
+{
+    return clt_merged_run(plan, node) && launch >= clt_merged_skip(plan, node);
+}
+
+clt_status clt_merged_enqueue(clt_device *device, const clt_merged *m, const clt_run *run,
+                              const clt_view *buffers, cl_mem ended, cl_uint n_wait,
+                              const cl_event *wait)
+{
+    static const size_t ones[] = {1, 1, 1};
+    size_t global[] = {1, 1, 1};
+    for (int d = 0; m->wide && d < m->wide->work_dim; d++)
+        global[d] = (size_t)clt_extent_at(m->wide->global[d], run->count);
     const cl_int count = (cl_int)run->count;
     const cl_uint step = run->step;
     const cl_ulong seed = run->seed;
@@ -273,6 +322,10 @@ clt_status clt_merged_enqueue(clt_device *device, const clt_merged *m, const clt
         if (clt_merged_moves(m->places[i].kind))
             SET(offset);
     }
+    for (int i = 0; i < m->n_offsets; i++)
+        SET(m->offsets[i]);
+    if (m->wide)
+        SET(ended);
     SET(count);
     SET(step);
     SET(seed);
@@ -280,7 +333,7 @@ clt_status clt_merged_enqueue(clt_device *device, const clt_merged *m, const clt
 #undef SET
     cl_event event = NULL;
     if (code == CL_SUCCESS)
-        code = clEnqueueNDRangeKernel(device->queue, m->kernel, 1, NULL, &one, &one, n_wait,
+        code = clEnqueueNDRangeKernel(device->queue, m->kernel, 3, NULL, global, ones, n_wait,
                                       n_wait ? wait : NULL, clt_watch_event(device, &event));
     if (code != CL_SUCCESS)
         return clt_fail_prefix(clt_cl_fail(code, "clEnqueueNDRangeKernel", device),

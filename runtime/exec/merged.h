@@ -8,26 +8,21 @@
 typedef struct clt_merged {
     int first, end;
     char *source;
-    cl_kernel kernel; /* NULL until clt_merged_build */
-    char name[64];    /* for profiles */
+    uint64_t parts;         /* a hash of what the source was written from */
+    cl_kernel kernel;       /* NULL until clt_merged_build */
+    const clt_launch *wide; /* of the plan: whose work-items the kernel has; NULL: a single one */
+    char name[64];          /* for profiles */
     /* The buffers, which are its first arguments: kind and index. `offset` is the end of what the
      * kernel uses. */
     clt_place *places;
     int n_places, room_places;
+    /* Where values lie in buffers whose places do not move, in elements. They are arguments, so
+     * that equal layers have the same source. */
+    cl_long *offsets;
+    int n_offsets, room_offsets;
 } clt_merged;
 
 enum { CLT_MERGED_BUFFERS = 256 };
-
-/* What a kernel does after its nodes, with parameters of its own behind the others. */
-typedef struct clt_merged_tail {
-    const struct clt_merge_part *parts;
-    int n;
-    const char *parameters; /* begins with ", " */
-} clt_merged_tail;
-
-/* Writes the kernel's source. `tail` may be NULL. */
-clt_status clt_merged_create(const clt_plan *plan, int first, int end, const clt_merged_tail *tail,
-                             clt_merged *out);
 
 /* Returns the number of arguments before those of the tail. */
 cl_uint clt_merged_arguments(const clt_merged *merged);
@@ -44,13 +39,24 @@ static inline bool clt_merged_moves(clt_place_kind kind)
     return kind == CLT_PLACE_INPUT || kind == CLT_PLACE_RESULT;
 }
 
-void clt_merged_free(clt_merged *merged);
-
 /* The kernels of a plan: those of whole runs, and of parts of runs that were enqueued. */
 typedef struct clt_merged_list {
     clt_merged *all;
     int count, room;
 } clt_merged_list;
+
+/* What a kernel does after its nodes, with parameters of its own behind the others. */
+typedef struct clt_merged_tail {
+    const struct clt_merge_part *parts;
+    int n;
+    const char *parameters; /* begins with ", " */
+} clt_merged_tail;
+
+/* Writes the kernel's source. `tail` may be NULL. `list` may have kernels of equal source. */
+clt_status clt_merged_create(const clt_merged_list *list, const clt_plan *plan, int first, int end,
+                             const clt_merged_tail *tail, clt_merged *out);
+
+void clt_merged_free(clt_merged *merged);
 
 /* Gets the kernel of nodes [first, end), whose source is written at the first call. It is valid
  * until the next call. */
@@ -62,14 +68,22 @@ void clt_merged_list_free(clt_merged_list *list);
 /* Returns the plan's run of merged launches that has the node; NULL: none. */
 const clt_plan_merge *clt_merged_run(const clt_plan *plan, int node);
 
+/* Returns how many launches of node `first` stay apart if merged launches begin with the node. */
+int clt_merged_skip(const clt_plan *plan, int first);
+
+/* Returns whether a launch of the node is part of merged launches. */
+bool clt_merged_has(const clt_plan *plan, int node, int launch);
+
 /* Returns whether this run can use the kernel: it adds to no gradient and has samples. */
 static inline bool clt_merged_fits(const clt_run *run)
 {
     return run->count > 0 && !run->further;
 }
 
-/* Enqueues the kernel. buffers[i] is the place of merged->places[i]. */
+/* Enqueues the kernel. buffers[i] is the place of merged->places[i]. `ended` counts the work-items
+ * that have ended; it is 0 between kernels. */
 clt_status clt_merged_enqueue(clt_device *device, const clt_merged *merged, const clt_run *run,
-                              const clt_view *buffers, cl_uint n_wait, const cl_event *wait);
+                              const clt_view *buffers, cl_mem ended, cl_uint n_wait,
+                              const cl_event *wait);
 
 #endif

@@ -127,10 +127,13 @@ typedef struct clt_plan_collective {
     char label[160]; /* for messages: "node bn1.sum (all_reduce of f32[64])" */
 } clt_plan_collective;
 
-/* Nodes [first, end), whose launches exec makes one. */
+/* Nodes [first, end), whose launches exec makes one. The first `skip` launches of node `first` are
+ * not small and stay apart. If `wide`, the launch behind them is not small either: the launch made
+ * has its work-items, of which the last one to end does the rest. */
 typedef struct clt_plan_merge {
-    int first, end;
+    int first, end, skip;
     int launches;
+    bool wide;
 } clt_plan_merge;
 
 typedef struct clt_plan {

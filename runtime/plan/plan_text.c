@@ -147,8 +147,9 @@ static void print_merges(const clt_plan *plan, clt_str *text)
     if (plan->apart[0])
         clt_str_add(text, "  apart: node %s\n", plan->apart);
     for (int i = 0; i < plan->n_merges; i++)
-        clt_str_add(text, "  nodes %d to %d: %d launches become one\n", plan->merges[i].first,
-                    plan->merges[i].end - 1, plan->merges[i].launches);
+        clt_str_add(text, "  nodes %d to %d: %d launches become one%s\n", plan->merges[i].first,
+                    plan->merges[i].end - 1, plan->merges[i].launches,
+                    plan->merges[i].wide ? ", whose first one keeps its work-items" : "");
 }
 
 void clt_plan_print(const clt_plan *plan, bool explain, clt_str *text)

@@ -16,7 +16,8 @@ enum {
     MAKES_KERNEL = 4, /* a macro with `kernel` in its text */
     IS_KERNEL = 8,
     READS_PLACE = 16, /* another function that asks for the work-item's place */
-    IS_FOREIGN = 32   /* a word of OpenCL C, or a name of core/builtins.clh */
+    IS_FOREIGN = 32,  /* a word of OpenCL C, or a name of core/builtins.clh */
+    IS_ASKED = 64     /* the file asks whether a macro of the name is defined */
 };
 
 typedef struct name {
@@ -66,6 +67,7 @@ typedef struct reader {
     names *n;
     int word;           /* number of the word in a directive; 0: no directive */
     bool defines;       /* the directive is #define */
+    bool asks;          /* whether a macro of the next name is defined */
     name *macro;        /* that it defines */
     int braces, parens; /* outside of directives */
     name *function;     /* whose head or body this is */
@@ -85,6 +87,9 @@ static void read_directive(reader *r, const char *at, size_t length)
     if (!begins_name(*at))
         return;
     name *found = find(r->n, at, length);
+    if (r->asks)
+        found->traits |= IS_ASKED;
+    r->asks = is(at, length, "defined") || is(at, length, "ifdef") || is(at, length, "ifndef");
     if (r->word == 3 && r->defines) {
         r->macro = found;
         found->traits |= IS_MACRO;
@@ -179,7 +184,7 @@ static void read_names(names *n, const char *text)
         if (begins_line) {
             r.word = 0;
             r.macro = NULL;
-            r.defines = false;
+            r.defines = r.asks = false;
         }
         if ((begins_line && *at == '#') || r.word)
             read_directive(&r, at, (size_t)(end - at));
@@ -319,11 +324,12 @@ static void define_options(const clt_program_key *key, const char *text, clt_str
         clt_str_add(out, "#define CLT_ONE_KERNEL 1\n#define CLT_IS_%s 1\n", key->kernel);
 }
 
-/* A name with the traits is renamed by a macro of its own name. */
+/* A name with the traits is renamed by a macro of its own name, which must not answer the file's
+ * own question whether there is one. */
 static bool is_renamed(const name *n)
 {
-    return n->at && n->traits & (IS_GLOBAL | IS_KERNEL) && !(n->traits & (IS_MACRO | IS_FOREIGN)) &&
-           !has_prefix(n);
+    return n->at && n->traits & (IS_GLOBAL | IS_KERNEL) &&
+           !(n->traits & (IS_MACRO | IS_FOREIGN | IS_ASKED)) && !has_prefix(n);
 }
 
 static void rename_all(const names *n, int number, clt_str *out)

@@ -44,8 +44,10 @@ bool clt_merge_accepts_kernel(const char *file, const char *options, const char 
 static const char begin[] =
     "#ifdef CLT_BUILTINS\n"
     "#define CLT_MERGE_FENCE __asm__ volatile(\"\" ::: \"memory\")\n"
+    "#define CLT_MERGE_COUNT(p) __atomic_fetch_add(p, 1, __ATOMIC_ACQ_REL)\n"
     "#else\n"
     "#define CLT_MERGE_FENCE barrier(CLK_GLOBAL_MEM_FENCE)\n"
+    "#define CLT_MERGE_COUNT(p) atomic_inc(p)\n"
     "#endif\n"
     "#define CLT_MERGE_PARAMETERS const int clt_x, const int clt_y, const int clt_z, const int "
     "clt_nx, const "
@@ -57,7 +59,9 @@ static const char begin[] =
     "#define reqd_work_group_size(...)\n"
     "#define intel_vec_len_hint(...)\n";
 
-static const char end[] = "#undef kernel\n"
+static const char end[] = "#undef get_global_id\n"
+                          "#undef get_global_size\n"
+                          "#undef kernel\n"
                           "#undef local\n"
                           "#undef reqd_work_group_size\n"
                           "#undef intel_vec_len_hint\n";
@@ -77,8 +81,29 @@ static void add_call(const clt_merge_part *part, int section, clt_str *out)
                 section, part->args);
 }
 
-clt_status clt_merge_source(const clt_merge_part *parts, int count, const char *parameters,
-                            clt_str *out)
+/* What the other work-items wrote must be seen behind the count. Without CLT_BUILTINS the fences
+ * are barriers, which are full fences on CPUs. */
+static void add_wide_call(const clt_merge_part *part, int section, clt_str *out)
+{
+    clt_str_add(out,
+                "    { /* %s */\n"
+                "        const int clt_nx = %s, clt_ny = %s, clt_nz = %s;\n"
+                "        const int clt_x = (int)get_global_id(0), clt_y = (int)get_global_id(1), "
+                "clt_z = (int)get_global_id(2);\n"
+                "        %s_m%d(" CLT_MERGE_PLACE ", %s);\n"
+                "        CLT_MERGE_FENCE;\n"
+                "        const int clt_before = CLT_MERGE_COUNT(" CLT_MERGE_ENDED ");\n"
+                "        CLT_MERGE_FENCE;\n"
+                "        if (clt_before + 1 != clt_nx * clt_ny * clt_nz)\n"
+                "            return;\n"
+                "        *" CLT_MERGE_ENDED " = 0;\n"
+                "    }\n",
+                part->comment, part->global[0], part->global[1], part->global[2], part->key.kernel,
+                section, part->args);
+}
+
+clt_status clt_merge_source(const clt_merge_part *parts, int count, bool wide,
+                            const char *parameters, clt_str *out)
 {
     int *section = clt_calloc((size_t)count + 1, sizeof *section);
     CLT_TRY_MEMORY(section);
@@ -97,7 +122,9 @@ clt_status clt_merge_source(const clt_merge_part *parts, int count, const char *
                 "%skernel __attribute__((reqd_work_group_size(1, 1, 1))) void " CLT_MERGED_KERNEL
                 "(%s)\n{\n",
                 end, parameters);
-    for (int i = 0; i < count; i++)
+    if (wide)
+        add_wide_call(&parts[0], section[0], out);
+    for (int i = wide; i < count; i++)
         add_call(&parts[i], section[i], out);
     clt_str_add(out, "}\n");
     clt_free(section);

@@ -176,7 +176,7 @@ static clt_status make(clt_update *u, double lr, int64_t step)
     if (status == CLT_OK && !e->declined)
         status = list_parts(u, parts);
     if (status == CLT_OK && !e->declined)
-        status = clt_merge_source(parts, e->n_parts, clt_str_text(&e->parameters), &source);
+        status = clt_merge_source(parts, e->n_parts, false, clt_str_text(&e->parameters), &source);
     e->source = source.text;
     e->shape = e->calls;
     if (status == CLT_OK && !e->declined)
@@ -201,7 +201,8 @@ static clt_status make_joined(clt_update *u, const clt_plan *plan, int first, do
         status = CLT_OUT_OF_MEMORY;
     const clt_merged_tail tail = {parts, e->n_parts, clt_str_text(&parameters)};
     if (status == CLT_OK && !e->declined)
-        status = clt_merged_create(plan, first, plan->n_nodes, &tail, &e->joined);
+        status =
+            clt_merged_create(&(clt_merged_list){0}, plan, first, plan->n_nodes, &tail, &e->joined);
     if (status == CLT_OK && !e->declined)
         status = clt_merged_build(u->replica->device, &e->joined);
     e->joined_shape = e->calls;

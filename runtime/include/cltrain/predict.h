@@ -31,6 +31,7 @@ typedef struct clt_predictor_options {
     const char *variants;           /* as in clt_trainer_options; not kept */
     int separate, portable, poison; /* as in clt_trainer_options */
     double comm_timeout;            /* as in clt_trainer_options */
+    clt_merging merge_launches;     /* as in clt_trainer_options; CLT_MERGE_OFF */
 } clt_predictor_options;
 
 /* Sets struct_size and the defaults. */

@@ -65,6 +65,12 @@ void clt_launch_begin(clt_program *p, const char *file, const char *kernel, cons
     }
 }
 
+void clt_launch_sums(clt_program *p)
+{
+    if (p->status == CLT_OK)
+        p->launches[p->n_launches - 1].sums = true;
+}
+
 /* The letter of core/storage.clh; 0 for f32 and for types that kernels do not compute with. */
 static char storage_of(const clt_value *value)
 {

@@ -99,6 +99,7 @@ typedef struct clt_launch {
     int work_dim;
     clt_extent global[3]; /* work-items; exec skips the launch when one is 0 */
     int64_t local[3];     /* 0: the driver's choice */
+    bool sums; /* only adds up what launches before it computed: few operations for each byte */
 } clt_launch;
 
 /* The launches of one node, in order, and the scratch memory that they share. The scratch memory is
@@ -152,6 +153,9 @@ uint64_t clt_program_hash(const clt_program *program);
 /* Begins a launch of `kernel` in `file`, built with `options` (a printf format). */
 void clt_launch_begin(clt_program *p, const char *file, const char *kernel, const char *options,
                       ...) CLT_PRINTF(4, 5);
+
+/* Says that the launch begun last only adds up what launches before it computed. */
+void clt_launch_sums(clt_program *p);
 
 /* Adds a launch of CLBlast's sgemm. */
 void clt_launch_clblast(clt_program *p, const clt_blas_gemm *gemm);

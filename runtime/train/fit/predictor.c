@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "base/vec.h"
+#include "device/program/merge_source.h"
 #include "train/core/packed.h"
 #include "train/planner/frozen.h"
 #include "train/step/graph_collectives.h"
@@ -135,6 +136,8 @@ static clt_status make_session(void *arg)
     plan.portable = p->options.portable != 0;
     plan.variants = p->options.variants;
     plan.carries = true;
+    plan.merge = p->options.merge_launches;
+    plan.merges = clt_merge_accepts_kernel;
     plan.several = clt_participants_parts(&p->all) > 1;
     return clt_session_create(p->graph, p->store, &plan, NULL, p->records, 1, false, &p->session);
 }

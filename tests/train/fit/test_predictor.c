@@ -2,6 +2,7 @@
  * transformers' logits and generated tokens (tests/goldens/make_decoder.py), and lstm with its own
  * forward pass. */
 #include "train/fit/decoders.h"
+#include "train/fit/predictor.h"
 
 /* Reads every position with the cache, one token at a time and after chunks. A new text in a used
  * cache must not see the old text, nor the padding behind its own tokens. */
@@ -505,6 +506,55 @@ static void test_sums_over_devices(void **state)
     }
 }
 
+/* Returns how many launches of the predictor's plan are merged with others. */
+static int merged_launches(const clt_predictor *p)
+{
+    const clt_plan *plan = p->session->devices[0].plan;
+    int launches = 0;
+    for (int i = 0; i < plan->n_merges; i++)
+        launches += plan->merges[i].launches;
+    return launches;
+}
+
+/* Merged launches give the same bits: also those that begin with the sum of a product's parts, and
+ * copies of rows into a cache. */
+static void test_merged(void **state)
+{
+    enum { READ = 5 };
+    static const clt_dtype types[] = {CLT_F32, CLT_BF16};
+    static const int32_t tokens[TEXTS * LENGTH] = {3, 1, 4, 1, 5, [LENGTH] = 2, 7, 1, 8, 2};
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        const clt_decoder d = {.vocabulary = WORDS,
+                               .positions = POSITIONS,
+                               .samples = TEXTS,
+                               .length = 1,
+                               .weights = types[t]};
+        float want[READ][TEXTS * WORDS], logits[TEXTS * WORDS];
+        lab l = lab_on_kept(clt_test_devices("pocl"));
+        ok(clt_graph_create(&l.graph));
+        ok(clt_model_decoder("gpt2:layers=3,heads=2,width=256", &d, l.graph));
+        ok(clt_store_create(l.graph, l.devices, l.n, 1, &l.store));
+        clt_predictor_options options;
+        clt_predictor_options_init(&options);
+        options.poison = 1;
+        clt_predictor *apart = predictor_of(l.graph, l.store, &options);
+        options.merge_launches = CLT_MERGE_ON;
+        clt_predictor *merged = predictor_of(l.graph, l.store, &options);
+        assert_int_equal(merged_launches(apart), 0);
+        assert_true(merged_launches(merged) > 3 * 12);
+        for (int at = 0; at < READ; at++)
+            read_tokens(apart, tokens, LENGTH, at, 1, 0, want[at]);
+        for (int at = 0; at < READ; at++) {
+            read_tokens(merged, tokens, LENGTH, at, 1, 0, logits);
+            assert_memory_equal(logits, want[at], sizeof logits);
+        }
+        clt_predictor_destroy(merged);
+        clt_predictor_destroy(apart);
+        lab_close(&l);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_descriptions),
@@ -512,6 +562,7 @@ int main(void)
                                        cmocka_unit_test(test_cache),
                                        cmocka_unit_test(test_greedy),
                                        cmocka_unit_test(test_weights_in_16_bits),
+                                       cmocka_unit_test(test_merged),
                                        cmocka_unit_test(test_files),
                                        cmocka_unit_test(test_same_as_trained),
                                        cmocka_unit_test(test_copied),

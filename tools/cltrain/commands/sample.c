@@ -172,6 +172,11 @@ static int make_predictor(sampler *p, const settings *s, int64_t length, clt_pre
     clt_predictor_options_init(&options);
     options.variants = s->variant;
     decoder.length = length;
+    /* A token needs hundreds of small launches. */
+    if (length == 1) {
+        options.merge_launches = CLT_MERGE_ON;
+        TRY(read_merging(s->merge_launches, &options.merge_launches));
+    }
     clt_status status = clt_graph_create(&graph);
     NEXT(status, clt_model_decoder(p->saved.model, &decoder, graph));
     int code = name_failure(status);

@@ -50,7 +50,7 @@ static int read_heartbeat(job *j, const settings *s)
     return 0;
 }
 
-static int read_merging(const char *text, clt_merging *merging)
+int read_merging(const char *text, clt_merging *merging)
 {
     static const char *const names[] = {
         [CLT_MERGE_AUTO] = "auto", [CLT_MERGE_OFF] = "off", [CLT_MERGE_ON] = "on"};
@@ -59,7 +59,6 @@ static int read_merging(const char *text, clt_merging *merging)
             *merging = (clt_merging)i;
             return 0;
         }
-    *merging = CLT_MERGE_AUTO;
     return text ? usage_error("--merge-launches %s: must be auto, on or off", text) : 0;
 }
 
@@ -105,6 +104,7 @@ static int read_trainer(job *j, const settings *s)
     NEXT(code, read_heartbeat(j, s));
     NEXT(code, read_types(s, o));
     NEXT(code, check_variants(s));
+    o->merge_launches = CLT_MERGE_AUTO;
     NEXT(code, read_merging(s->merge_launches, &o->merge_launches));
     NEXT(code, read_tune(s->tune, TUNE_SECONDS, &j->options.tune_seconds));
     return code ? code : read_virtual_shards(j, s);

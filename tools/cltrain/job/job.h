@@ -139,6 +139,8 @@ int job_graph(job *j, const settings *s);
 int job_model(job *j, const settings *s);
 /* Makes the store. A part of job_model, which may be called again for another bucket size. */
 int job_store(job *j, const settings *s);
+/* Reads --merge-launches; without it *merging stays. */
+int read_merging(const char *text, clt_merging *merging);
 /* Calls job_devices, job_data and job_model, with training data or random data. */
 int job_plan(job *j, const settings *s);
 /* Makes the trainer. `code` is the result of the steps before. Collective. */
