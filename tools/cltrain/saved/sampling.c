@@ -92,10 +92,22 @@ static int64_t keep(const draw *d, struct choice *c, int64_t n, double most, dou
     }
 }
 
+/* Returns the first token with the largest logit, or -1 if no logit is a number. */
+static int32_t most_probable(const float *logits, int64_t count)
+{
+    int64_t best = -1;
+    for (int64_t i = 0; i < count; i++)
+        if (!isnan(logits[i]) && (best < 0 || logits[i] > logits[best]))
+            best = i;
+    return (int32_t)best;
+}
+
 int32_t draw_token(draw *d, const float *logits, int64_t text, int64_t position)
 {
     struct choice *c = d->choices;
     int64_t n = 0, best = 0;
+    if (d->temperature <= 0)
+        return most_probable(logits, d->count);
     for (int64_t i = 0; i < d->count; i++)
         if (!isnan(logits[i])) {
             c[n] = (struct choice){logits[i], (int32_t)i};
@@ -104,8 +116,6 @@ int32_t draw_token(draw *d, const float *logits, int64_t text, int64_t position)
         }
     if (!n)
         return -1;
-    if (d->temperature <= 0)
-        return c[best].token;
     const double most = c[best].logit;
     double sum;
     const int64_t kept = keep(d, c, n, most, &sum);
