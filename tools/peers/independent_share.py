@@ -8,10 +8,13 @@ any exchange. All programs are started. Then each runs for a slice in turn while
 its heartbeat file gives the number of its steps. A machine that others use changes its speed within seconds, but
 hardly from one slice to the next. So shares of neighbouring slices scatter far less than shares of whole runs
 (compare_devices.py, which also measures PyTorch and TensorFlow). Run it by hand, on a machine with two cores. Prints
-samples per second, the median of the shares of `independent`, their quarters, and the share of the sums.
+samples per second, the median of the shares of `independent`, their quarters, and the share of the sums. Then the
+independent trainings run for --lockstep seconds more, and the last line says which share of their samples would be left if
+each step took as long as the slower of the two: an exchange after each step cannot do better.
 """
 
 import argparse
+import json
 import os
 import shlex
 import signal
@@ -31,10 +34,11 @@ class Program:
 
     def __init__(self, options, folder, name, devices, batch, core=None, ranks=0):
         self.batch, self.beats = batch, os.path.join(folder, name)
+        self.metrics = os.path.join(folder, name + ".jsonl")
         os.mkdir(self.beats)
         line = [options.cltrain, "train", "--model", options.model, "--data", options.data, "--devices", devices, "--batch",
                 str(batch), "--steps", "1000000000", "--tune", "off", "--quiet", "--heartbeat", self.beats,
-                *shlex.split(options.options)]  # fmt: skip
+                "--metrics", self.metrics, *shlex.split(options.options)]  # fmt: skip
         if ranks:
             line = ["mpiexec", "-n", str(ranks), *line]
         self.line, self.core, self.child, self.pids = line, core, None, []
@@ -87,6 +91,36 @@ def time_slice(programs, seconds):
     return [count / took for count in samples]
 
 
+def last_steps(program, seconds):
+    """Returns the seconds of the last steps of an ended program, the last step first."""
+    steps, total = [], 0
+    with open(program.metrics, encoding="utf-8") as file:
+        records = [json.loads(line) for line in file if line.endswith("}\n")]
+    for record in reversed(records):
+        if "samples_per_s" in record and total < seconds:
+            steps.append(record["samples"] / record["samples_per_s"])
+            total += steps[-1]
+    return steps
+
+
+def lockstep(programs, seconds):
+    """Returns the share of the programs' steps that is left if they begin each step together."""
+    for program in programs:
+        program.signal(signal.SIGCONT)
+    time.sleep(seconds + 1)
+    for program in programs:
+        program.signal(signal.SIGTERM)  # which ends after a step, so that both end at the same time
+    for program in programs:
+        program.child.wait()
+    times = [last_steps(program, seconds) for program in programs]
+    left = total = 0
+    for pair in zip(*times, strict=False):
+        if total < seconds:
+            total += max(pair)
+            left += 1
+    return 2 * left / total / sum(len(steps) / sum(steps) for steps in times)
+
+
 def measure(groups, options):
     for programs in groups.values():
         for program in programs:
@@ -113,6 +147,7 @@ def main():
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--slice", type=float, default=0.5)
+    parser.add_argument("--lockstep", type=float, default=10)
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))[:2]
     groups = {}
@@ -124,6 +159,7 @@ def main():
             groups["2 devices"] = [Program(options, folder, "devices", options.platform + "/2", options.batch)]
             groups["2 ranks"] = [Program(options, folder, "ranks", options.platform, options.batch, ranks=2)]
             rates = measure(groups, options)
+            together = lockstep(groups["independent"], options.lockstep)
         finally:
             for programs in groups.values():
                 for program in programs:
@@ -140,6 +176,7 @@ def main():
         low, middle, high = statistics.quantiles(shares, n=4, method="inclusive")
         print(f"{name:28} {statistics.median(all_rates):10,.0f} {middle:14.2f} ({low:.2f} to {high:.2f}) "
               f"{sum(all_rates) / sum(alone):8.2f} {statistics.median(waiting):11.2f}")  # fmt: skip
+    print(f"independent, each step as long as the slower one: {together:.2f}")
 
 
 if __name__ == "__main__":
