@@ -311,7 +311,8 @@ const option_row option_rows[] = {
      "kernel variants to use for operators where they accept the shape; see plan --explain"},
     {"merge-launches", 0, TEXT, AT(merge_launches), 0, RUNS | FOR_SAMPLE, "auto|on|off",
      "make one launch of consecutive small ones, on CPUs; auto: where launches take a part of a "
-     "step that counts; without this option also only if the run repays compiling (auto; sample: on)",
+     "step that counts; without this option also only if the run repays compiling (auto; sample: "
+     "on)",
      .words = "auto on off"},
     {"check-every", 0, WHOLE, AT(check_every), 0, FOR_TRAIN, "K",
      "compare the replicas on several devices every K steps; 0: never (100)"},
