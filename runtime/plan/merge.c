@@ -215,7 +215,7 @@ clt_status clt_plan_merges(clt_plan *plan)
         return leave(plan, "launches take too small a part of a step");
     if (plan->options.portable)
         return leave(plan, "kernels are portable");
-    return plan->options.merge_steps && (double)plan->options.merge_steps < repaid
+    return plan->options.merge_steps > 0 && plan->options.merge_steps < repaid
                ? leave(plan, "the run is too short to repay compiling")
                : CLT_OK;
 }

@@ -52,8 +52,8 @@ typedef struct clt_plan_options {
     /* OP=NAME,...: variants to use for these operators if they accept; NULL: none. The plan does
      * not keep the text. */
     const char *variants;
-    clt_merging merge;   /* see plan/merge.c */
-    int64_t merge_steps; /* runs of the plan, which AUTO must repay; 0: very many */
+    clt_merging merge;  /* see plan/merge.c */
+    double merge_steps; /* runs of the plan, which must repay AUTO's compiling; 0: very many */
     /* Returns whether a merged launch may contain the kernel. If not, writes the reason to `why`,
      * which has CLT_PLAN_WHY bytes. NULL: no launches merge. */
     bool (*merges)(const char *file, const char *options, const char *kernel, char *why);

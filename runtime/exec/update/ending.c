@@ -166,15 +166,20 @@ static clt_status list_parts(clt_update *u, clt_merge_part *parts)
     return failed ? CLT_OUT_OF_MEMORY : CLT_OK;
 }
 
+/* Makes the calls to write a kernel, and lists its parts. */
+static clt_status read_calls(clt_update *u, double lr, int64_t step, clt_merge_part *parts)
+{
+    CLT_TRY(call_all(u, NULL, 0, lr, step));
+    return u->ending->declined ? CLT_OK : list_parts(u, parts);
+}
+
 static clt_status make(clt_update *u, double lr, int64_t step)
 {
     clt_ending *e = u->ending;
     clt_merge_part parts[MOST_PARTS];
     clt_str source = {0};
     forget_kernel(e);
-    clt_status status = call_all(u, NULL, 0, lr, step);
-    if (status == CLT_OK && !e->declined)
-        status = list_parts(u, parts);
+    clt_status status = read_calls(u, lr, step, parts);
     if (status == CLT_OK && !e->declined)
         status = clt_merge_source(parts, e->n_parts, false, clt_str_text(&e->parameters), &source);
     e->source = source.text;
@@ -193,9 +198,7 @@ static clt_status make_joined(clt_update *u, const clt_plan *plan, int first, do
     clt_merge_part parts[MOST_PARTS];
     clt_str parameters = {0};
     forget_joined(e);
-    clt_status status = call_all(u, NULL, 0, lr, step);
-    if (status == CLT_OK && !e->declined)
-        status = list_parts(u, parts);
+    clt_status status = read_calls(u, lr, step, parts);
     clt_str_add(&parameters, ", %s", clt_str_text(&e->parameters));
     if (parameters.failed)
         status = CLT_OUT_OF_MEMORY;

@@ -226,7 +226,7 @@ static clt_status recover(clt_fit_run *f, clt_status failure)
               (t->all.ranks > 1 && (failure == CLT_ABORTED || failure == CLT_TIMEOUT));
     if (!clt_lost_one_of_several(t))
         return clt_lost_explain(t, failure, message);
-    /* The results of the last step can often still be read. */
+    /* The results of the last steps can often still be read. */
     for (int i = 0; i < f->n_queue; i++)
         if (clt_fit_finish(f, &f->queue[i]) != CLT_OK)
             clt_fit_report_unknown(f, &f->queue[i]);

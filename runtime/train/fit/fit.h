@@ -108,26 +108,6 @@ void clt_fit_report_validation(clt_fit_run *f, const clt_progress *progress);
 /* Reads a step's results, reports them, and releases its inputs. */
 clt_status clt_fit_finish(clt_fit_run *f, const clt_fit_pending *p);
 
-/* --- queue.c --- */
-
-/* Begins with an empty queue. */
-void clt_fit_queue_begin(clt_fit_run *f);
-
-/* Notes that a step was enqueued, and finishes those that are due. A step that fails stays in the
- * queue, as its first one. */
-clt_status clt_fit_queue_add(clt_fit_run *f, const clt_fit_pending *p);
-
-/* Notes the seconds since the step before was reported. */
-void clt_fit_queue_time(clt_fit_run *f, double seconds);
-
-/* Finishes all steps that are enqueued. */
-clt_status clt_fit_finish_all(clt_fit_run *f);
-
-/* Finds a step that is enqueued and not reported; NULL: none. */
-const clt_fit_pending *clt_fit_queued(const clt_fit_run *f, int64_t step);
-
-/* --- end of queue.c --- */
-
 /* Reports a step whose results were lost with a device. */
 void clt_fit_report_unknown(clt_fit_run *f, const clt_fit_pending *p);
 
@@ -151,6 +131,24 @@ int64_t clt_fit_due(const clt_fit_run *f, int64_t steps, int64_t epoch, bool las
 /* Evaluates what is due, reports it, calls the policies, and saves if they or the options ask for
  * it. */
 clt_status clt_fit_evaluate(clt_fit_run *f, int64_t due);
+
+/* --- queue.c: steps that are enqueued and not reported --------------------------------------- */
+
+/* Begins with an empty queue. */
+void clt_fit_queue_begin(clt_fit_run *f);
+
+/* Notes that a step was enqueued, and finishes those that are due. A step that fails stays in the
+ * queue, as its first one. */
+clt_status clt_fit_queue_add(clt_fit_run *f, const clt_fit_pending *p);
+
+/* Notes the seconds since the step before was reported. */
+void clt_fit_queue_time(clt_fit_run *f, double seconds);
+
+/* Finishes all steps that are enqueued. */
+clt_status clt_fit_finish_all(clt_fit_run *f);
+
+/* Finds a step that is enqueued and not reported; NULL: none. */
+const clt_fit_pending *clt_fit_queued(const clt_fit_run *f, int64_t step);
 
 /* --- idle.c: ranks that have lost their last device ----------------------------------------- */
 

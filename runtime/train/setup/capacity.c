@@ -53,7 +53,7 @@ clt_plan_options clt_capacity_options(const clt_trainer_options *options, clt_pl
     plan.precision = options->precision;
     plan.variants = options->variants;
     plan.merge = options->merge_launches;
-    plan.merge_steps = options->merge_steps * clt_capacity_micro_batches(options);
+    plan.merge_steps = (double)options->merge_steps * clt_capacity_micro_batches(options);
     plan.merges = clt_merge_accepts_kernel;
     plan.virtual_shards = options->virtual_shards;
     plan.in_flight = mode == CLT_PLAN_TRAIN ? options->in_flight : 0;
