@@ -15,9 +15,10 @@
 
 static int reported;
 
-static void note(void *user, int finished)
+static void note(void *user, int number, int finished)
 {
     (void)user;
+    (void)number;
     reported = finished;
 }
 

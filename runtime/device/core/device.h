@@ -30,6 +30,7 @@ typedef enum clt_quirk {
 } clt_quirk;
 
 struct clt_program_table;
+struct clt_first_list;
 struct clt_plan_node;
 
 /* An enqueued command. */
@@ -62,6 +63,7 @@ struct clt_device {
     uint64_t identity;              /* hash of platform, device name and driver: equal devices */
     char *cache_dir;                /* NULL: no cache */
     struct clt_program_table *programs; /* device/program/program.c */
+    struct clt_first_list *later;       /* device/program/first_launch.c; NULL: none */
     clt_watcher watcher;                /* NULL: none, and commands create no events for it */
     void *watcher_user;
     struct clt_clblast_state *clblast; /* see device/discover/clblast.c; NULL: not used so far */

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "device/discover/probe.h"
 #include "device/discover/probe_matrix.h"
+#include "device/program/first_launch.h"
 #include "device/program/program.h"
 
 static clt_status make_queue(clt_device *device, cl_command_queue *out)
@@ -39,6 +40,7 @@ void clt_device_close(clt_device *device)
     if (device->programs)
         clt_program_table_store(
             device, clt_program_store_seconds(clt_program_table_seconds(device->programs)));
+    clt_first_launches_forget(device);
     clt_program_table_destroy(device->programs);
     if (device->transfer != device->queue)
         drop_queue(device->transfer, device->made_queues);

@@ -163,7 +163,8 @@ static void take(helper *h, bool *done)
     h->serves = -1;
 }
 
-static int wait_for_answers(bool *done)
+/* Returns how many came, and the numbers of their requests. */
+static int wait_for_answers(bool *done, int *numbers)
 {
     struct pollfd waits[MOST_HELPERS];
     helper *of[MOST_HELPERS];
@@ -177,31 +178,40 @@ static int wait_for_answers(bool *done)
         ;
     for (int i = 0; i < n; i++)
         if (waits[i].revents) {
+            numbers[taken++] = of[i]->serves;
             take(of[i], done);
-            taken++;
         }
     return taken;
 }
 
-void clt_helpers_serve(const char *const *requests, int count, bool *done,
-                       void (*report)(void *user, int finished), void *user)
+/* Gives each idle helper a request. Returns how many have one now. */
+static int give_all(const char *const *requests, int count, int *next)
 {
+    int running = 0;
+    for (int i = 0; i < n_helpers; i++) {
+        helper *h = &helpers[i];
+        if (*next < count && h->socket >= 0 && h->serves < 0) {
+            give(h, requests, *next);
+            *next += h->serves >= 0;
+        }
+        running += h->serves >= 0;
+    }
+    return running;
+}
+
+void clt_helpers_serve(const char *const *requests, int count, bool *done,
+                       void (*report)(void *user, int number, int finished), void *user)
+{
+    int numbers[MOST_HELPERS], taken = 0, next = 0, finished = 0;
     pthread_mutex_lock(&serving);
-    for (int next = 0, finished = 0, running = 0;;) {
-        for (int i = 0; i < n_helpers && next < count; i++)
-            if (helpers[i].socket >= 0 && helpers[i].serves < 0) {
-                give(&helpers[i], requests, next);
-                if (helpers[i].serves == next) {
-                    running++;
-                    next++;
-                }
-            }
+    /* Ends when all is done, or when no helper is left. Helpers work while `report` runs. */
+    for (;;) {
+        const int running = give_all(requests, count, &next);
+        for (int i = 0; i < taken; i++)
+            report(user, numbers[i], ++finished);
         if (!running)
-            break; /* all done, or no helper is left */
-        const int taken = wait_for_answers(done);
-        running -= taken;
-        finished += taken;
-        report(user, finished);
+            break;
+        taken = wait_for_answers(done, numbers);
     }
     pthread_mutex_unlock(&serving);
 }

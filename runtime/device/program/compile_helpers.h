@@ -9,9 +9,9 @@
 int clt_helpers_count(void);
 
 /* Lets helpers serve the requests, in any order. Sets done[i] if request i succeeded. `report` is
- * called after each one with the number of finished requests. Other threads wait for their turn. */
+ * called after request `number`, the finished-th one. Other threads wait for their turn. */
 void clt_helpers_serve(const char *const *requests, int count, bool *done,
-                       void (*report)(void *user, int finished), void *user);
+                       void (*report)(void *user, int number, int finished), void *user);
 
 /* The helper's loop: reads requests from the socket and answers them, until the socket is closed.
  */

@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/hash.h"
+#include "base/vec.h"
 #include "device/program/cache_file.h"
 #include "device/program/compile_helpers.h"
 #include "device/program/compile_watch.h"
@@ -158,17 +159,25 @@ static int longest_first(const void *a, const void *b)
 }
 
 typedef struct watch {
-    const clt_device *device;
+    clt_device *device;
+    const clt_first_launch *launches;
+    const group *const *of; /* by request */
+    const bool *done;
     int count;
 } watch;
 
-static void report(void *user, int finished)
+/* Builds the program here too while helpers compile others. Its kernels are made later, and a
+ * failure is reported there. */
+static void report(void *user, int number, int finished)
 {
     const watch *w = user;
+    if (w->done[number])
+        (void)clt_program_get_for(w->device, &w->launches[w->of[number]->launches[0]].key, NULL);
     clt_compile_report(w->device, false, finished, w->count);
 }
 
-static void serve(clt_device *device, const group *groups, int count)
+static void serve(clt_device *device, const clt_first_launch *launches, const group *groups,
+                  int count)
 {
     const char **requests = clt_calloc((size_t)count + 1, sizeof *requests);
     const group **of = clt_calloc((size_t)count + 1, sizeof *of);
@@ -180,8 +189,8 @@ static void serve(clt_device *device, const group *groups, int count)
             requests[n++] = groups[i].request;
         }
     if (n) {
-        watch w = {device, n};
-        report(&w, 0);
+        watch w = {device, launches, of, done, n};
+        clt_compile_report(device, false, 0, n);
         clt_helpers_serve(requests, n, done, report, &w);
         clt_cache_trim(device->cache_dir, folder_part, MOST_BYTES);
     }
@@ -213,7 +222,7 @@ static clt_status make_groups(const clt_first_launch *launches, int count, group
     return CLT_OK;
 }
 
-void clt_first_launches_compile(clt_device *device, const clt_first_launch *launches, int count)
+static void compile(clt_device *device, const clt_first_launch *launches, int count)
 {
     group *groups = clt_calloc((size_t)count + 1, sizeof *groups);
     int n = 0;
@@ -222,7 +231,7 @@ void clt_first_launches_compile(clt_device *device, const clt_first_launch *laun
         status = make_request(device, launches, &groups[i]);
     if (status == CLT_OK && n) {
         qsort(groups, (size_t)n, sizeof *groups, longest_first);
-        serve(device, groups, n);
+        serve(device, launches, groups, n);
     }
     for (int i = 0; i < n; i++) {
         clt_str_free(&groups[i].source);
@@ -231,4 +240,60 @@ void clt_first_launches_compile(clt_device *device, const clt_first_launch *laun
         CLT_FREE(groups[i].launches, groups[i].request);
     }
     clt_free(groups);
+}
+
+/* --- launches of later --------------------------------------------------------------------------
+ */
+
+struct clt_first_list {
+    clt_first_launch *all;
+    int count, room;
+};
+
+static void free_copy(clt_first_launch *launch)
+{
+    clt_free((char *)launch->key.options);
+    clt_str_free(&launch->args);
+}
+
+void clt_first_launches_forget(clt_device *device)
+{
+    struct clt_first_list *list = device->later;
+    for (int i = 0; list && i < list->count; i++)
+        free_copy(&list->all[i]);
+    if (list)
+        clt_free(list->all);
+    clt_free(list);
+    device->later = NULL;
+}
+
+void clt_first_launches_later(clt_device *device, const clt_first_launch *launches, int count)
+{
+    if (!device->later)
+        device->later = CLT_NEW(struct clt_first_list);
+    struct clt_first_list *list = device->later;
+    for (int i = 0; list && i < count; i++) {
+        clt_first_launch copy = launches[i];
+        copy.key.options = clt_strdup(launches[i].key.options);
+        copy.args = (clt_str){0};
+        clt_str_add(&copy.args, "%s", clt_str_text(&launches[i].args));
+        if (!copy.key.options || copy.args.failed ||
+            CLT_PUSH(list->all, list->count, list->room, copy) != CLT_OK)
+            free_copy(&copy);
+    }
+}
+
+void clt_first_launches_compile(clt_device *device, const clt_first_launch *launches, int count)
+{
+    const struct clt_first_list *list = device->later;
+    const int own = count, more = list ? list->count : 0;
+    clt_first_launch *all = clt_calloc((size_t)(own + more) + 1, sizeof *all);
+    for (int i = 0; all && i < own; i++)
+        all[i] = launches[i];
+    for (int i = 0; all && i < more; i++)
+        all[own + i] = list->all[i];
+    if (all)
+        compile(device, all, own + more);
+    clt_free(all);
+    clt_first_launches_forget(device);
 }

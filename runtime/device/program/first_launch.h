@@ -26,6 +26,13 @@ void clt_first_arg(clt_first_launch *launch, const void *value, int bytes);
 /* Whether kernels of the device can be compiled in advance. */
 bool clt_first_launches_help(const clt_device *device);
 
+/* Copies launches, which the device's next clt_first_launches_compile compiles together with its
+ * own: helpers share large lists best. Without memory they are compiled at their first launch. */
+void clt_first_launches_later(clt_device *device, const clt_first_launch *launches, int count);
+
+/* Forgets them. */
+void clt_first_launches_forget(clt_device *device);
+
 /* Compiles those kernels that no run has compiled so far. What fails is left for the caller to
  * compile and report. */
 void clt_first_launches_compile(clt_device *device, const clt_first_launch *launches, int count);

@@ -14,9 +14,7 @@
 #include "device/program/program.h"
 #include "exec/merged.h"
 
-/* A launch of more bytes takes longer than the 20 us of plan/merge.c on one core. More parts
- * compile for too long. */
-enum { MOST_BYTES = 100000, MOST_PARTS = 16 };
+enum { MOST_PARTS = 16 }; /* more compile for too long */
 
 typedef struct part {
     kernel_index which;
@@ -117,7 +115,7 @@ void clt_ending_run(call *c, int64_t items, int64_t bytes)
     const int64_t shape[] = {c->which, items};
     e->calls = clt_hash(shape, sizeof shape, e->calls);
     e->bytes += bytes;
-    if (e->writes && bytes > MOST_BYTES)
+    if (e->writes && bytes > CLT_ENDING_BYTES)
         e->declined = true;
     if (e->writes && !e->declined) {
         e->parts[e->n_parts].which = c->which;

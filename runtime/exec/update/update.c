@@ -42,21 +42,28 @@ clt_program_key clt_update_key(const clt_update *u, kernel_index which)
                              is_wired(which) ? u->wired : u->own, u->names[which], NULL};
 }
 
-static clt_status make_kernels(clt_update *u)
+void clt_update_name_kernels(clt_update *u)
 {
     static const char *const names[] = {
         "square_sum",    "step_status", "loss_upstream",   "scale_upstream",
         "add_to",        "round_sum",   "merge_gradients", "merge_floats",
         "add_zeros",     "add_mean",    "assign_state",    "send_rounded",
         "keep_residual", NULL,          "muon_average",    "muon_step"};
+    u->optimizer = clt_optimizer_find(&u->options.rule);
     write_options(u, u->options.precision, u->own, sizeof u->own);
     write_options(u, summed_type(u), u->wired, sizeof u->wired);
-    for (int i = 0; i < N_KERNELS; i++) {
-        const bool feeds = i == K_SEND || i == K_KEEP;
-        const bool fed = u->replica->residuals && u->options.wire != CLT_F32;
+    for (int i = 0; i < N_KERNELS; i++)
         u->names[i] = i == K_OPTIMIZER           ? u->optimizer->kernel
                       : i == K_ADD && is_half(u) ? "add_half"
                                                  : names[i];
+}
+
+static clt_status make_kernels(clt_update *u)
+{
+    clt_update_name_kernels(u);
+    for (int i = 0; i < N_KERNELS; i++) {
+        const bool feeds = i == K_SEND || i == K_KEEP;
+        const bool fed = u->replica->residuals && u->options.wire != CLT_F32;
         if ((i == K_ROUND && !is_half(u)) || (feeds && !fed) ||
             (i >= K_MERGE && i <= K_ZEROS && !u->options.merges) ||
             (i >= K_MUON_AVERAGE && !u->options.matrices))
@@ -75,7 +82,6 @@ clt_status clt_update_create(clt_replica *replica, const clt_update_options *opt
     CLT_TRY_MEMORY(u);
     u->replica = replica;
     u->options = *options;
-    u->optimizer = clt_optimizer_find(&options->rule);
     u->scaling = clt_scaling_begin();
     clt_status status = clt_stretches_list(replica, options->merges, &u->stretches);
     CLT_NEXT(status, make_kernels(u));
@@ -131,6 +137,10 @@ clt_status clt_update_run(call *c, int64_t items, size_t local, const char *name
     const size_t most = (size_t)device->caps.max_work_group;
     local = most && local > most ? most : local;
     const size_t global = ((size_t)items + local - 1) / local * local;
+    if (c->update->described) {
+        clt_described_run(c, global, local, bytes);
+        return CLT_OK;
+    }
     cl_event event = NULL;
     if (c->code == CL_SUCCESS)
         c->code = clEnqueueNDRangeKernel(device->queue, c->kernel, 1, NULL, &global, &local, 0,

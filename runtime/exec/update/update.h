@@ -38,6 +38,11 @@ enum {
     CLT_STEP_STATUS          /* number of floats */
 };
 
+/* Adds the kernels of clt_update_status and clt_update_apply to those that the device's next exec
+ * has compiled by helper processes. The replica must be ready for training. Does nothing without
+ * helper processes, for muon, and for ends of steps that may become one launch. */
+void clt_update_compile_later(clt_replica *replica, const clt_update_options *options);
+
 /* Makes the kernels, the step status and its scratch. The replica must be ready for training. */
 clt_status clt_update_create(clt_replica *replica, const clt_update_options *options,
                              clt_update **update);

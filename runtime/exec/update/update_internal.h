@@ -35,6 +35,7 @@ struct clt_update {
     char wired[64];                   /* of those that read what devices exchange */
     clt_ending *ending;               /* NULL: launches stay apart */
     bool merging;                     /* calls are those of `ending` */
+    struct clt_described *described;  /* not NULL: calls are listed in it, not enqueued */
     struct clt_newton_schulz *newton; /* muon: makes matrices orthogonal; else NULL */
     cl_mem status, partials;
     void *host_partials;
@@ -89,10 +90,16 @@ static inline void arg(call *c, size_t bytes, const void *value)
 void clt_ending_arg(call *c, char kind, const void *value);
 void clt_ending_run(call *c, int64_t items, int64_t bytes);
 
+/* first_update.c: the same for launches that helper processes compile. */
+void clt_described_arg(call *c, char kind, size_t bytes, const void *value);
+void clt_described_run(call *c, size_t global, size_t local, int64_t bytes);
+
 static inline void arg_of(call *c, char kind, size_t bytes, const void *value)
 {
     if (c->update->merging)
         clt_ending_arg(c, kind, value);
+    else if (c->update->described)
+        clt_described_arg(c, kind, bytes, value);
     else
         arg(c, bytes, value);
 }
@@ -124,6 +131,9 @@ static inline call begin(clt_update *u, kernel_index which)
 {
     return (call){u, which, u->kernels[which], 0, CL_SUCCESS};
 }
+
+/* Chooses optimizer, compiler options and names of the kernels. */
+void clt_update_name_kernels(clt_update *update);
 
 /* Returns the key of a kernel's program. */
 clt_program_key clt_update_key(const clt_update *update, kernel_index which);

@@ -73,6 +73,18 @@ static clt_status make_shard_sums(clt_trainer *t, int index)
         &t->devices[index].shard_sums);
 }
 
+static clt_update_options update_options(const clt_trainer *t)
+{
+    return (clt_update_options){.rule = clt_optimizer_rule_of(&t->options),
+                                .clip_norm = t->options.clip_norm,
+                                .guard = t->options.guard != 0,
+                                .merges = t->options.virtual_shards != 0,
+                                .matrices = t->store->matrices,
+                                .precision = t->options.precision,
+                                .merge = t->options.merge_launches,
+                                .wire = t->exchange.wire.dtype};
+}
+
 static clt_status make_device(clt_trainer *t, int index)
 {
     clt_updates *d = &t->devices[index];
@@ -90,24 +102,29 @@ static clt_status make_device(clt_trainer *t, int index)
         CLT_TRY(clt_replica_for_gradient_sums(replica));
     if (t->exchange.wire.dtype != CLT_F32)
         CLT_TRY(clt_replica_for_wire(replica, t->exchange.wire.dtype, t->exchange.wire.rounds));
-    const clt_update_options update = {.rule = rule,
-                                       .clip_norm = t->options.clip_norm,
-                                       .guard = t->options.guard != 0,
-                                       .merges = t->options.virtual_shards != 0,
-                                       .matrices = t->store->matrices,
-                                       .precision = t->options.precision,
-                                       .merge = t->options.merge_launches,
-                                       .wire = t->exchange.wire.dtype};
-    CLT_TRY(clt_update_create(replica, &update, &d->update));
-    if (t->options.average.kind)
-        CLT_TRY(clt_averager_create(replica, &t->options.average,
-                                    clt_update_status_buffer(d->update), &d->averager));
+    const clt_update_options update = update_options(t);
+    clt_update_compile_later(replica, &update);
     d->step_status = clt_calloc(CLT_STEP_STATUS * CLT_RESULT_RING, sizeof *d->step_status);
     d->scaling = clt_scaling_begin();
     CLT_TRY_MEMORY(d->step_status);
     d->gradients = clt_replica_gradients(replica, t->options.precision);
     d->sent = t->exchange.wire.dtype != CLT_F32 ? replica->half_gradients : d->gradients;
     return t->options.virtual_shards ? make_shard_sums(t, index) : CLT_OK;
+}
+
+/* Runs after the sessions are made. Helper processes have compiled these kernels with the plans'.
+ */
+static clt_status make_update(clt_trainer *t, int index)
+{
+    clt_updates *d = &t->devices[index];
+    clt_replica *replica = &t->store->replicas[index];
+    const clt_update_options options = update_options(t);
+    CLT_TRY(clt_update_create(replica, &options, &d->update));
+    clt_update_follow(d->update, t->training->devices[index].plan);
+    return t->options.average.kind
+               ? clt_averager_create(replica, &t->options.average,
+                                     clt_update_status_buffer(d->update), &d->averager)
+               : CLT_OK;
 }
 
 /* The caller gives a weight for each device, and those with one part of the batch have the same. */
@@ -188,7 +205,7 @@ static clt_status build(void *arg)
     CLT_TRY(clt_states_create(t->graph, t->store, &t->all, &t->shares, &t->states));
     CLT_TRY(make_sessions(t, t->graph));
     for (int i = 0; i < t->all.own; i++)
-        clt_update_follow(t->devices[i].update, t->training->devices[i].plan);
+        CLT_TRY(make_update(t, i));
     CLT_TRY(clt_exchange_reserve_words(&t->exchange, &t->all));
     CLT_TRY(clt_segments_prepare(t->graph, t->training, t->evaluation, &t->exchange));
     const size_t means = (size_t)t->training->n_means + 1;
