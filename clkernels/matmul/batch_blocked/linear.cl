@@ -31,6 +31,7 @@
  * - IN_BLOCK [96], OUT_BLOCK [32]: weights of a work-item of the weight gradient.
  */
 #include "core/batch_blocked/halves.clh"
+#include "core/one_kernel.clh"
 #include "core/product.clh"
 
 #ifndef BIAS
@@ -105,6 +106,7 @@ INLINE void clt_linear_tile(global const STORED(A_T) * a, global const STORED(A_
     EACH_CELL(PUT_SUM)
 }
 
+#if CLT_HAS(clt_batch_blocked_linear)
 KERNEL void clt_batch_blocked_linear(global const STORED(A_T) * x, long x_at, global const float *w,
                              long w_at, global const float *bias, long bias_at,
                              global STORED(C_T) * y, long y_at, int n, int in, int out)
@@ -123,7 +125,9 @@ KERNEL void clt_batch_blocked_linear(global const STORED(A_T) * x, long x_at, gl
         clt_linear_tile(x + x_at + (long)b * in * LANES, x, w, bias,
                         y + y_at + ((long)b * out + c0) * LANES, in, out, in, 1, nc, 1, 0);
 }
+#endif
 
+#if CLT_HAS(clt_batch_blocked_linear_data_grad)
 KERNEL void clt_batch_blocked_linear_data_grad(global const STORED(A_T) * g, long g_at,
                                        global const STORED(A_T) * y, long y_at,
                                        global const float *w, long w_at, global STORED(C_T) * dx,
@@ -144,6 +148,7 @@ KERNEL void clt_batch_blocked_linear_data_grad(global const STORED(A_T) * g, lon
         clt_linear_tile(g + g_at + (long)b * out * LANES, y + b * mask_step, w, w,
                         dx + dx_at + ((long)b * in + c0) * LANES, out, in, 1, in, nc, 1, 1);
 }
+#endif
 
 /* Computes a tile of `no` x `ni` weights: sums over the blocks from .. to - 1. x, g and y point to
  * block 0. Lanes beyond sample n are left out by selection, because they may hold NaN. */
@@ -179,6 +184,7 @@ INLINE void clt_linear_weight_tile(global const STORED(A_T) * x, global const ST
     EACH_CELL(PUT_WEIGHT)
 }
 
+#if CLT_HAS(clt_batch_blocked_linear_weight_grad)
 KERNEL void clt_batch_blocked_linear_weight_grad(global const STORED(A_T) * x, long x_at,
                                          global const STORED(B_T) * g, long g_at,
                                          global const STORED(B_T) * y, long y_at, global float *dw, long dw_at, global float *db, long db_at,
@@ -209,3 +215,4 @@ KERNEL void clt_batch_blocked_linear_weight_grad(global const STORED(A_T) * x, l
     }
 #endif
 }
+#endif

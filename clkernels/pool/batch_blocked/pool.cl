@@ -21,6 +21,7 @@
  * LANES.
  */
 #include "core/batch_blocked/halves.clh"
+#include "core/one_kernel.clh"
 
 #define SHAPE                                                                                      \
     int ih, int iw, int oh, int ow, int kh, int kw, int sy, int sx, int py, int px, int dil_y,     \
@@ -115,6 +116,7 @@ INLINE void clt_mean_plane(global const STORED(IN0) *x, global STORED(OUT0) *y, 
     }
 }
 
+#if CLT_HAS(clt_batch_blocked_avg_pool)
 KERNEL void clt_batch_blocked_avg_pool(global const STORED(IN0) *x, long x_at, global STORED(OUT0) *y, long y_at, SHAPE)
 {
     const long plane = get_global_id(0);
@@ -127,7 +129,9 @@ KERNEL void clt_batch_blocked_avg_pool(global const STORED(IN0) *x, long x_at, g
     else
         clt_mean_plane(x, y, ih, iw, oh, ow, kh, kw, sy, sx, py, px, count_pad);
 }
+#endif
 
+#if CLT_HAS(clt_batch_blocked_avg_pool_grad)
 KERNEL void clt_batch_blocked_avg_pool_grad(global const STORED(IN0) *dy, long dy_at, global STORED(OUT0) *dx,
                                     long dx_at, SHAPE)
 {
@@ -156,6 +160,7 @@ KERNEL void clt_batch_blocked_avg_pool_grad(global const STORED(IN0) *dy, long d
         }
     }
 }
+#endif
 
 /* The maximum of the window that starts at (y0, x0), and its position in each lane. */
 INLINE vecf clt_window_max(global const STORED(IN0) *x, int y0, int x0, int ih, int iw, int kh, int kw,
@@ -217,6 +222,7 @@ INLINE void clt_max_plane(global const STORED(IN0) *x, global STORED(OUT0) *y, i
     }
 }
 
+#if CLT_HAS(clt_batch_blocked_max_pool)
 KERNEL void clt_batch_blocked_max_pool(global const STORED(IN0) *x, long x_at, global STORED(OUT0) *y, long y_at, SHAPE)
 {
     const long plane = get_global_id(0);
@@ -229,7 +235,9 @@ KERNEL void clt_batch_blocked_max_pool(global const STORED(IN0) *x, long x_at, g
     else
         clt_max_plane(x, y, ih, iw, oh, ow, kh, kw, sy, sx, py, px, dil_y, dil_x);
 }
+#endif
 
+#if CLT_HAS(clt_batch_blocked_max_pool_grad)
 /* Gradient of maxima for windows that neither overlap nor leave gaps: finds each maximum again, and
  * writes dy to its position and 0 to the others. */
 INLINE void clt_max_grad_disjoint(global const STORED(IN0) *x, global const STORED(IN1) *dy, global STORED(OUT0) *dx,
@@ -300,7 +308,9 @@ KERNEL void clt_batch_blocked_max_pool_grad(global const STORED(IN0) *x, long x_
         }
     }
 }
+#endif
 
+#if CLT_HAS(clt_batch_blocked_unpool)
 KERNEL void clt_batch_blocked_unpool(global const STORED(IN0) *g, long g_at, global const uchar *mask,
                              long mask_at, global STORED(OUT0) *dz, long dz_at, int oh, int ow,
                              float scale)
@@ -330,3 +340,4 @@ KERNEL void clt_batch_blocked_unpool(global const STORED(IN0) *g, long g_at, glo
     if (oh % 2)
         clt_clear_plane(dz + (oh - 1) * ow * LANES, ow);
 }
+#endif
