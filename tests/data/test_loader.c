@@ -244,6 +244,40 @@ static void ranks_see_their_parts_and_the_weight_of_all(void **state)
     clt_dataset_free(called);
 }
 
+static clt_status fetch(clt_dataset *dataset, const clt_sample_key *key, int64_t index,
+                        void *const *fields)
+{
+    (void)dataset;
+    (void)key;
+    return fill(NULL, &index, 1, fields);
+}
+
+/* Labels of a reader of files are in range. So a label out of range ignores none of them, and the
+ * loader knows the weight of other ranks' samples without reading these. */
+static void a_reader_has_the_weight_of_all_ranks(void **state)
+{
+    (void)state;
+    const int64_t shape[3] = {CHANNELS, 1, PLANE}, none = -100, one = IGNORED;
+    clt_dataset *d;
+    assert_int_equal(clt_dataset_new_fetched("read", COUNT, fetch, NULL, NULL, &d), CLT_OK);
+    assert_int_equal(
+        clt_dataset_add_field(d, "image", CLT_U8, 3, shape, NULL, CLT_DATA_BORROW, NULL), CLT_OK);
+    assert_int_equal(
+        clt_dataset_add_field(d, "label", CLT_U8, 0, NULL, NULL, CLT_DATA_BORROW, NULL), CLT_OK);
+    assert_int_equal(clt_dataset_set_classes(d, 1, CLASSES), CLT_OK);
+    clt_loader_desc desc = describe(d, 20);
+    desc.parts = 2;
+    desc.local_parts = 1;
+    for (int i = 0; i < 2; i++) {
+        clt_loader *l = start(&desc, i ? &one : &none);
+        clt_batch b = next(l);
+        assert_int_equal(b.weight, i ? -1 : 20);
+        assert_true(i || b.part_weights[0] == 10);
+        clt_loader_free(l);
+    }
+    clt_dataset_free(d);
+}
+
 static void a_resumed_loader_repeats_the_interrupted_one(void **state)
 {
     (void)state;
@@ -510,6 +544,7 @@ int main(void)
         cmocka_unit_test(batches_hold_what_the_order_says),
         cmocka_unit_test(parts_have_their_virtual_shards),
         cmocka_unit_test(ranks_see_their_parts_and_the_weight_of_all),
+        cmocka_unit_test(a_reader_has_the_weight_of_all_ranks),
         cmocka_unit_test(a_resumed_loader_repeats_the_interrupted_one),
         cmocka_unit_test(a_partial_last_batch_may_be_left_out),
         cmocka_unit_test(memory_of_the_caller_is_used_and_not_overrun),

@@ -304,9 +304,17 @@ clt_status clt_gather_run(const clt_gather *gather, const clt_sample_key *key,
     return CLT_OK;
 }
 
+/* Readers of files write labels in range only. A callback of a program may write others that are
+ * ignored. */
+static bool ignores_none(const clt_gather *g)
+{
+    const clt_data_field *f = &g->dataset->fields[g->outputs[g->labels].field];
+    return g->dataset->fetch && f->classes && (g->ignore < 0 || g->ignore >= f->classes);
+}
+
 bool clt_gather_must_count(const clt_gather *gather)
 {
-    return gather->labels >= 0 && gather->has_ignore;
+    return gather->labels >= 0 && gather->has_ignore && !ignores_none(gather);
 }
 
 bool clt_gather_can_count(const clt_gather *gather)
