@@ -148,6 +148,8 @@ def draw(options):
             plots.append(f"'-' using 1:2:3:4 with yerrorlines pt 7 lw 2 title '{model}' noenhanced")
             blocks.append("".join(f"{n} {1e6 * t[0]} {1e6 * t[1]} {1e6 * t[2]}\n"
                                   for n, t in sorted(rows.items(), key=lambda r: int(r[0]))) + "e\n")
+    if not plots:
+        sys.exit(f"{options.file}: no rows of batches, which the picture shows; measure them with --kinds batch")
     script = "\n".join(lines) + "\nplot " + ", ".join(plots) + "\n" + "".join(blocks)
     subprocess.run(["gnuplot"], input=script, text=True, check=True)
 
