@@ -10,7 +10,7 @@ hardly from one slice to the next. So shares of neighbouring slices scatter far 
 (compare_devices.py, which also measures PyTorch and TensorFlow). Run it by hand, on a machine with two cores. Prints
 samples per second, the median of the shares of `independent`, their quarters, and the share of the sums. Then the
 independent trainings run for --lockstep seconds more, and the last line says which share of their samples would be left if
-each step took as long as the slower of the two: an exchange after each step cannot do better.
+each step took as long as the slower of the two. It estimates what waiting for each other costs on such a machine.
 """
 
 import argparse
