@@ -12,7 +12,7 @@
 #include "tune/lab.h"
 #include "tune/tune.h"
 
-CLT_STRUCT_INIT(clt_measure_options, .batch = 1, .blocks = 9, .seconds = 0.1)
+CLT_STRUCT_INIT(clt_measure_options, .batch = 1, .blocks = 9, .seconds = 0.1, .precision = CLT_F32)
 
 enum { MOST_SHARES = 99 }; /* the most blocks */
 
@@ -127,6 +127,7 @@ static clt_status make_plan(bench *b, const clt_graph *graph, clt_device *device
     clt_plan_options plan =
         clt_plan_options_default(o->training ? CLT_PLAN_TRAIN : CLT_PLAN_PREDICT, o->batch);
     plan.variants = o->variants;
+    plan.precision = o->precision;
     /* Otherwise a product by a number below 1 that runs repeatedly ends in slow denormal
      * numbers. */
     plan.repeatable = true;

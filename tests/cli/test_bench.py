@@ -87,6 +87,13 @@ class Bench(CommandTest):
                                             "--devices", "pocl").stdout)
         self.assert_rows(found, ["gemm 48x32x40 TT"])
         self.assertEqual(found["rows"][0]["variant"], "portable")
+        # Nodes that convert operands have no rows.
+        for precision in ("bf16", "f16"):
+            found = json.loads(self.run_command("bench", "gemm", 48, 32, 40, "--blocks", "1", "--json", "--trans", "NT",
+                                                "--precision", precision, "--devices", "pocl").stdout)
+            self.assert_rows(found, ["gemm 48x32x40 NT"])
+        self.assert_bad("bench", "gemm", 8, 8, 8, "--precision", "bf17", code=2,
+                        says=("--precision bf17: must be f32, bf16 or f16",))
         done = self.run_command("bench", "gemm", 8, 8, 8, "--blocks", "1", "--trans", "NN", "--variant",
                                 "matmul=gemm_gpu", "--devices", "pocl")
         self.assertRegex(done.stderr, r"declined gemm_gpu: asked for, but \w")

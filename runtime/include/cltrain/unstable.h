@@ -206,6 +206,8 @@ typedef struct clt_measure_options {
     void (*after)(void *user, double seconds);
     const clt_meter *meter; /* NULL, or a meter of the device. For `share`, it measures the limit of
                                a node just before and after each block too */
+    clt_dtype precision;    /* CLT_F32; CLT_BF16 or CLT_F16: layers store values in it, as with
+                               clt_trainer_options.precision. Nodes that convert are measured too */
 } clt_measure_options;
 
 /* Sets struct_size and the defaults. */

@@ -82,6 +82,7 @@ static clt_status plan_for(const clt_graph *graph, const clt_device *device,
     clt_plan_options asked = clt_plan_options_default(
         options->training ? CLT_PLAN_TRAIN : CLT_PLAN_PREDICT, options->batch);
     asked.variants = options->variants;
+    asked.precision = options->precision;
     const clt_bucket_sizes sizes = clt_bucket_sizes_default();
     clt_buckets buckets = {0};
     CLT_TRY(clt_graph_status(graph));

@@ -46,12 +46,14 @@ static int check_options(const settings *s, const subject_row *row)
 {
     char name[32];
     double seconds;
+    clt_dtype precision;
     snprintf(name, sizeof name, "bench %s", row->name);
     int code = settings_check(s, row->bit, name);
     if (!code && s->blocks > row->most_blocks)
         code = usage_error("--blocks %lld: %s measures at most %lld", (long long)s->blocks, name,
                            (long long)row->most_blocks);
     NEXT(code, read_tune(s->tune, 0, &seconds));
+    NEXT(code, read_precision(s, &precision));
     return code ? code : check_variants(s);
 }
 
@@ -115,8 +117,9 @@ clt_measure_options bench_options(const settings *s, int training, int64_t batch
     options.training = training;
     options.batch = batch;
     options.variants = s->variant;
-    /* run_bench has checked that this option can be read. */
+    /* run_bench has checked that these options can be read. */
     read_tune(s->tune, 0, &options.tune_seconds);
+    read_precision(s, &options.precision);
     if (s->blocks > 0)
         options.blocks = (int)s->blocks;
     return options;

@@ -175,6 +175,16 @@ static int time_gemm(const bench_report *r, const clt_graph *graph, rival *other
     return name_failure(status);
 }
 
+/* Keeps the products, without the nodes that convert their operands. Returns their number. */
+static int products_of(clt_node_time *times, int count)
+{
+    int kept = 0;
+    for (int i = 0; i < count; i++)
+        if (times[i].schema == clt_operator_find("matmul"))
+            times[kept++] = times[i];
+    return kept;
+}
+
 static int measure_gemm(bench_report *r, const int64_t size[3], const char *trans, rival *other,
                         int say)
 {
@@ -188,6 +198,8 @@ static int measure_gemm(bench_report *r, const int64_t size[3], const char *tran
     if (!code && other)
         code = rival_prepare(other, size, trans);
     NEXT(code, time_gemm(r, graph, other, say, &times, &count));
+    if (r->settings->precision)
+        count = products_of(times, count);
     snprintf(name, sizeof name, "gemm %lldx%lldx%lld %s", (long long)size[0], (long long)size[1],
              (long long)size[2], trans);
     if (count > 1 && other)

@@ -266,10 +266,9 @@ const option_row option_rows[] = {
      "add the adapters to the weights of their layers"},
     {"adapter", 0, FLAG, AT(adapter), 0, FOR_EXPORT, NULL,
      "write the adapters alone: adapter_model.safetensors and adapter_config.json"},
-    {"precision", 0, TEXT, AT(precision), 0, MODELS | FOR_SAMPLE, "TYPE",
-     "type in which values and gradients of layers are stored, or the matrices of sample's gpt2: "
-     "f32, "
-     "bf16 or f16 (f32)",
+    {"precision", 0, TEXT, AT(precision), 0, MODELS | FOR_SAMPLE | FOR_BENCH_GEMM, "TYPE",
+     "type in which values and gradients of layers are stored, the matrices of sample's gpt2, or "
+     "the operands of a product: f32, bf16 or f16 (f32)",
      .words = "f32 bf16 f16"},
     {"wire", 0, TEXT, AT(wire), 0, RUNS, "TYPE",
      "type in which gradients travel, with error feedback: f32, bf16 or f16 (f32: as they are); "
