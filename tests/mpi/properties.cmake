@@ -184,6 +184,13 @@ if(TARGET cltrain-mpi AND NOT CLT_SANITIZE)
     clt_mpi_test(reservoir_2_single 2 reservoir single)
     clt_mpi_test(reservoir_3_multiple 3 reservoir multiple)
 
+    # Weights of losses that labels on all ranks decide.
+    clt_mpi_program(labels)
+    target_link_libraries(mpi_labels PRIVATE cltrain_models_objects)
+    clt_mpi_test(labels_2x1 2 labels pocl@1)
+    clt_mpi_test(labels_2x2 2 labels pocl/2)
+    clt_mpi_test(labels_3x1 3 labels pocl@1)
+
     clt_mpi_program(parity)
     target_link_libraries(mpi_parity PRIVATE cltrain_models_objects)
     clt_mpi_test(parity_2x1 2 parity pocl@1)

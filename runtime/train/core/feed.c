@@ -15,18 +15,22 @@ const clt_feed *clt_feed_find(const clt_feed *feeds, int n_feeds, const char *na
     return NULL;
 }
 
-static bool count_labels(const clt_mean *loss, const clt_step_batch *batch, double *weight)
+bool clt_feed_count_labels(const clt_mean *loss, const clt_step_batch *batch, int device,
+                           int64_t first, int64_t samples, double *weight)
 {
     int ignored = 0;
     const clt_value *targets = clt_loss_targets(loss, &ignored);
+    *weight = 0;
+    if (targets && !samples)
+        return true;
     const clt_feed *feed =
-        targets ? clt_feed_find(batch->feeds, batch->n_feeds, targets->name, -1) : NULL;
-    if (!feed || !feed->array.host || batch->n_wait)
+        targets ? clt_feed_find(batch->feeds, batch->n_feeds, targets->name, device) : NULL;
+    if (!feed || !feed->array.host || feed->array.buffer || batch->n_wait)
         return false;
     const int32_t *labels =
-        (const int32_t *)(void *)((char *)feed->array.host + feed->array.offset);
-    const int64_t count = clt_type_elements(&targets->type, batch->count);
-    *weight = 0;
+        (const int32_t *)(void *)((char *)feed->array.host + feed->array.offset) +
+        clt_type_elements(&targets->type, feed->device < 0 ? first : 0);
+    const int64_t count = clt_type_elements(&targets->type, samples);
     for (int64_t i = 0; i < count; i++)
         *weight += labels[i] != ignored;
     return true;
@@ -38,7 +42,7 @@ bool clt_session_label_weights(const clt_session *s, const clt_step_batch *batch
         const clt_mean *loss = &s->graph->losses[l];
         const double each = clt_graph_sample_weight(loss);
         weights[l] = each * (double)batch->count;
-        if (each <= 0 && !count_labels(loss, batch, &weights[l]))
+        if (each <= 0 && !clt_feed_count_labels(loss, batch, -1, 0, batch->count, &weights[l]))
             return false;
     }
     return true;

@@ -13,6 +13,12 @@ clt_status clt_session_check_array(const clt_session *session, const clt_value *
                                    const char *label, const clt_array *array, int64_t samples,
                                    int on, bool feed);
 
+/* Counts the labels of a device's samples that the loss does not ignore. In feeds for all devices
+ * the samples begin with `first`. Device -1: there must be such a feed. Returns false if the host
+ * does not have the labels. */
+bool clt_feed_count_labels(const clt_mean *loss, const clt_step_batch *batch, int device,
+                           int64_t first, int64_t samples, double *weight);
+
 /* Returns true if a node of the plan or the caller reads the input. */
 bool clt_feed_used(const clt_plan *plan, const clt_value *input);
 

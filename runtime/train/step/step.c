@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "train/core/kept.h"
+#include "train/core/label_weights.h"
 #include "train/core/packed.h"
 #include "train/core/trainer.h"
 #include "train/step/shards.h"
@@ -82,9 +83,12 @@ static clt_status find_weights(clt_trainer *t)
     if (t->call.weights_known ||
         (clt_participants_replicas(&t->all) == 1 && t->shares.max_micro_batches == 1))
         return CLT_OK;
-    t->call.weights_known =
-        t->all.ranks == 1 &&
-        clt_session_label_weights(t->call.session, &t->call.batch, t->call.loss_weights);
+    if (t->all.ranks > 1)
+        CLT_TRY(clt_label_weights(t->call.session, &t->all, &t->shares, &t->exchange.collectives,
+                                  &t->call.batch, t->call.loss_weights, &t->call.weights_known));
+    else
+        t->call.weights_known =
+            clt_session_label_weights(t->call.session, &t->call.batch, t->call.loss_weights);
     return t->call.weights_known ? CLT_OK : weights_from_forward(t);
 }
 

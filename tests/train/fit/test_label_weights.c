@@ -1,12 +1,11 @@
 /* Weights of losses that only labels decide are known before a step runs: clt_fit has them from the
  * loader, and steps count them in the feeds. So no step needs a forward pass before. */
-#include "train/lab.h"
+#include "train/text_lab.h"
 
 #include "train/core/trainer.h"
 #include <cltrain/fit.h>
-#include <cltrain/models.h>
 
-enum { TEXTS = 12, BATCH = 4, LENGTH = 6, WORDS = 11, IGNORED = -100 };
+enum { TEXTS = 12, BATCH = 4 };
 
 static int32_t tokens[TEXTS * LENGTH], targets[TEXTS * LENGTH];
 
@@ -15,10 +14,7 @@ static clt_dataset *texts(void)
     const int64_t shape[] = {LENGTH};
     clt_dataset *set;
     int field;
-    for (int i = 0; i < TEXTS * LENGTH; i++) {
-        tokens[i] = i * 7 % WORDS;
-        targets[i] = i % 5 == 2 ? IGNORED : (i * 7 + 7) % WORDS;
-    }
+    make_texts(TEXTS, tokens, targets);
     ok(clt_dataset_create_arrays("texts", TEXTS, &set));
     ok(clt_dataset_add_field(set, "tokens", CLT_I32, 1, shape, tokens, CLT_DATA_BORROW, &field));
     ok(clt_dataset_set_classes(set, field, WORDS));
@@ -27,19 +23,10 @@ static clt_dataset *texts(void)
     return set;
 }
 
-static lab lab_text(const char *devices, const char *parallel)
+static lab lab_text(void)
 {
-    clt_model_field fields[] = {{"tokens", CLT_I32, 1, {LENGTH}, WORDS},
-                                {"targets", CLT_I32, 1, {LENGTH}, WORDS}};
-    const clt_model_input input = {.fields = fields, .n_fields = 2, .ignore_index = IGNORED};
-    clt_store_options store;
     clt_trainer_options o;
-    lab l = lab_on_kept(clt_test_devices(devices));
-    ok(clt_graph_create(&l.graph));
-    ok(clt_model_build("gpt2:layers=2,heads=2,width=8", &input, l.graph));
-    clt_store_options_init(&store);
-    store.parallel = parallel;
-    ok(clt_store_create_with(l.graph, l.devices, l.n, &store, &l.store));
+    lab l = text_lab("pocl/2", "pp=2");
     clt_trainer_options_init(&o);
     o.batch = BATCH;
     o.accumulate = 2;
@@ -49,10 +36,7 @@ static lab lab_text(const char *devices, const char *parallel)
 
 static double weight_of_batch(int first)
 {
-    double weight = 0;
-    for (int i = first * LENGTH; i < (first + BATCH) * LENGTH; i++)
-        weight += targets[i] != IGNORED;
-    return weight;
+    return weight_of_texts(targets + first * LENGTH, BATCH);
 }
 
 /* The last batch of the epoch has the last texts. */
@@ -60,7 +44,7 @@ static void loaders_count_labels(void **state)
 {
     clt_fit_options o;
     clt_dataset *set = texts();
-    lab l = lab_text("pocl/2", "pp=2");
+    lab l = lab_text();
     (void)state;
     clt_fit_options_init(&o);
     o.shuffle = 0;
@@ -81,11 +65,11 @@ static void steps_count_labels(void **state)
                                      {"targets", 1, CLT_HOST(targets)}};
     clt_step_batch batch;
     double weight;
-    float first[WORDS * 8], second[WORDS * 8];
+    float first[WORDS * WIDTH], second[WORDS * WIDTH];
     (void)state;
     clt_dataset_free(texts());
     for (int k = 0; k < 2; k++) {
-        lab l = lab_text("pocl/2", "pp=2");
+        lab l = lab_text();
         clt_step_batch_init(&batch);
         batch.count = BATCH;
         batch.feeds = k ? apart : feeds;
