@@ -53,16 +53,22 @@ static clt_status fill(void *user, const int64_t *indices, int64_t count, void *
     return CLT_OK;
 }
 
-static clt_dataset *make_callback(clt_fill_fn fn, void *user, int serial)
+/* Adds the fields that `fill` writes. */
+static void add_filled(clt_dataset *d)
 {
     const int64_t shape[3] = {CHANNELS, 1, PLANE};
-    clt_dataset *d;
-    assert_int_equal(clt_dataset_create_callback("called", COUNT, fn, user, serial, &d), CLT_OK);
     assert_int_equal(
         clt_dataset_add_field(d, "image", CLT_U8, 3, shape, NULL, CLT_DATA_BORROW, NULL), CLT_OK);
     assert_int_equal(
         clt_dataset_add_field(d, "label", CLT_U8, 0, NULL, NULL, CLT_DATA_BORROW, NULL), CLT_OK);
     assert_int_equal(clt_dataset_set_classes(d, 1, CLASSES), CLT_OK);
+}
+
+static clt_dataset *make_callback(clt_fill_fn fn, void *user, int serial)
+{
+    clt_dataset *d;
+    assert_int_equal(clt_dataset_create_callback("called", COUNT, fn, user, serial, &d), CLT_OK);
+    add_filled(d);
     return d;
 }
 
@@ -257,14 +263,10 @@ static clt_status fetch(clt_dataset *dataset, const clt_sample_key *key, int64_t
 static void a_reader_has_the_weight_of_all_ranks(void **state)
 {
     (void)state;
-    const int64_t shape[3] = {CHANNELS, 1, PLANE}, none = -100, one = IGNORED;
+    const int64_t none = -100, one = IGNORED;
     clt_dataset *d;
     assert_int_equal(clt_dataset_new_fetched("read", COUNT, fetch, NULL, NULL, &d), CLT_OK);
-    assert_int_equal(
-        clt_dataset_add_field(d, "image", CLT_U8, 3, shape, NULL, CLT_DATA_BORROW, NULL), CLT_OK);
-    assert_int_equal(
-        clt_dataset_add_field(d, "label", CLT_U8, 0, NULL, NULL, CLT_DATA_BORROW, NULL), CLT_OK);
-    assert_int_equal(clt_dataset_set_classes(d, 1, CLASSES), CLT_OK);
+    add_filled(d);
     clt_loader_desc desc = describe(d, 20);
     desc.parts = 2;
     desc.local_parts = 1;

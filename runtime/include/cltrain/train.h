@@ -410,9 +410,9 @@ typedef struct clt_step_batch {
      * space or time, so only a prediction has them (else UNSUPPORTED). */
     const clt_fetch *fetches;
     int n_fetches;
-    /* Weight of each loss over the global batch of all ranks, in the graph's order. NULL: the
-     * trainer finds the weights, from the count if possible, else from the labels on the devices.
-     * With several devices or micro-batches, labels make it wait for the forward pass. */
+    /* Weight of each loss over the global batch of all ranks, in the graph's order. NULL: found
+     * from the number of samples or from labels in host memory. Else a step of several devices,
+     * ranks or micro-batches runs forward once before. */
     const double *loss_weights;
     /* One device: cl_events of the device's context that the step waits for. */
     struct _cl_event *const *wait;

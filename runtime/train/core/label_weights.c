@@ -2,7 +2,6 @@
 
 #include "base/alloc.h"
 #include "train/core/feed.h"
-#include "train/ranks/connect.h"
 
 enum { UNKNOWN = -1 };
 
@@ -19,26 +18,6 @@ static int32_t labels_of(const clt_mean *loss, const clt_shares *shares, int dev
                    count <= INT32_MAX
                ? (int32_t)count
                : UNKNOWN;
-}
-
-/* Gathers `count` numbers of each participant. `numbers` has a block of all participants' for each
- * device of this rank. */
-static clt_status gather(const clt_participants *all, const clt_collectives *c, int32_t *numbers,
-                         int64_t count)
-{
-    clt_collective_request request[CLT_MOST_DEVICES];
-    clt_collective_result result;
-    for (int d = 0; d < all->own; d++) {
-        const clt_collective what = {.kind = CLT_COLLECTIVE_ALL_GATHER,
-                                     .host = numbers + d * all->total * count,
-                                     .count = count,
-                                     .dtype = CLT_I32,
-                                     .label = "labels of the ranks"};
-        CLT_TRY(c->start(c->self, d, &what, 0, NULL, &request[d]));
-    }
-    for (int d = 0; d < all->own; d++)
-        CLT_TRY(c->complete(c->self, d, &request[d], &result));
-    return CLT_OK;
 }
 
 /* Adds up the numbers of all participants. Returns false if a participant does not know one. */
@@ -71,7 +50,7 @@ clt_status clt_label_weights(const clt_session *s, const clt_participants *all,
             for (int l = 0; l < losses; l++)
                 numbers[(d * all->total + all->first + own) * losses + l] =
                     labels_of(&s->graph->losses[l], shares, own, batch);
-    const clt_status status = gather(all, c, numbers, losses);
+    const clt_status status = clt_shares_gather(all, c, "labels of the ranks", numbers, losses);
     if (status == CLT_OK)
         *known = add(s->graph, numbers, all->total, batch->total, weights);
     clt_free(numbers);

@@ -132,25 +132,32 @@ static clt_status check_parts(const clt_shares *s, const clt_participants *all)
     return CLT_OK;
 }
 
-clt_status clt_shares_count(clt_shares *s, const clt_participants *all, const clt_collectives *c)
+clt_status clt_shares_gather(const clt_participants *all, const clt_collectives *c,
+                             const char *label, int32_t *numbers, int64_t count)
 {
     clt_collective_request request[CLT_MOST_DEVICES];
     clt_collective_result result;
+    for (int d = 0; all->ranks > 1 && d < all->own; d++) {
+        const clt_collective what = {.kind = CLT_COLLECTIVE_ALL_GATHER,
+                                     .host = numbers + d * all->total * count,
+                                     .count = count,
+                                     .dtype = CLT_I32,
+                                     .label = label};
+        CLT_TRY(c->start(c->self, d, &what, 0, NULL, &request[d]));
+    }
+    for (int d = 0; all->ranks > 1 && d < all->own; d++)
+        CLT_TRY(c->complete(c->self, d, &request[d], &result));
+    return CLT_OK;
+}
+
+clt_status clt_shares_count(clt_shares *s, const clt_participants *all, const clt_collectives *c)
+{
     if (s->counted)
         return CLT_OK;
     for (int d = 0; d < all->own; d++)
         for (int own = 0; own < all->own; own++)
             s->counts[d * all->total + all->first + own] = (int32_t)clt_shares_samples(s, own);
-    for (int d = 0; all->ranks > 1 && d < all->own; d++) {
-        const clt_collective what = {.kind = CLT_COLLECTIVE_ALL_GATHER,
-                                     .host = s->counts + d * all->total,
-                                     .count = 1,
-                                     .dtype = CLT_I32,
-                                     .label = "samples of the ranks"};
-        CLT_TRY(c->start(c->self, d, &what, 0, NULL, &request[d]));
-    }
-    for (int d = 0; all->ranks > 1 && d < all->own; d++)
-        CLT_TRY(c->complete(c->self, d, &request[d], &result));
+    CLT_TRY(clt_shares_gather(all, c, "samples of the ranks", s->counts, 1));
     CLT_TRY(check_parts(s, all));
     s->counted = true;
     return CLT_OK;

@@ -95,6 +95,13 @@ static inline int64_t clt_shares_samples(const clt_shares *shares, int device)
  * the first. */
 bool clt_shares_leads(const clt_shares *shares, int device);
 
+/* Gathers `count` numbers of each participant. `numbers` has a block of all participants' numbers
+ * for each device of this process, with those of this process' devices set in each block. Runs on
+ * the caller's thread. Collective over the ranks; does nothing for one rank. `label` names the
+ * exchange in messages. */
+clt_status clt_shares_gather(const clt_participants *all, const clt_collectives *c,
+                             const char *label, int32_t *numbers, int64_t count);
+
 /* Exchanges how many samples of the batch each device of all ranks has, once a batch. Runs on the
  * caller's thread. Collective over the ranks. INVALID_ARGUMENT on all ranks if two devices with one
  * part have different numbers of samples. */
