@@ -72,6 +72,13 @@ static clt_status weights_from_forward(clt_trainer *t)
     return CLT_OK;
 }
 
+/* Names the step in the message of an exchange that failed before the step's program. */
+static clt_status of_step(const clt_trainer *t, clt_status status)
+{
+    return status == CLT_OK ? CLT_OK
+                            : clt_fail_prefix(status, "step %lld: ", (long long)t->steps + 1);
+}
+
 static clt_status find_weights(clt_trainer *t)
 {
     const double *weights = t->call.batch.loss_weights;
@@ -84,8 +91,9 @@ static clt_status find_weights(clt_trainer *t)
         (clt_participants_replicas(&t->all) == 1 && t->shares.max_micro_batches == 1))
         return CLT_OK;
     if (t->all.ranks > 1)
-        CLT_TRY(clt_label_weights(t->call.session, &t->all, &t->shares, &t->exchange.collectives,
-                                  &t->call.batch, t->call.loss_weights, &t->call.weights_known));
+        CLT_TRY(of_step(t, clt_label_weights(t->call.session, &t->all, &t->shares,
+                                             &t->exchange.collectives, &t->call.batch,
+                                             t->call.loss_weights, &t->call.weights_known)));
     else
         t->call.weights_known =
             clt_session_label_weights(t->call.session, &t->call.batch, t->call.loss_weights);
@@ -141,6 +149,16 @@ clt_status clt_step_may_begin(const clt_trainer *t)
     return CLT_OK;
 }
 
+static clt_status find_shares(clt_trainer *t)
+{
+    const clt_collectives *collectives = &t->exchange.collectives;
+    CLT_TRY(clt_shares_place(&t->shares, &t->all, collectives, &t->call.batch));
+    CLT_TRY(clt_states_check(t->states, &t->call.batch));
+    CLT_TRY(clt_segments_rounds(t->call.session, &t->all, &t->exchange, &t->shares));
+    return clt_states_need_counts(t->states) ? clt_shares_count(&t->shares, &t->all, collectives)
+                                             : CLT_OK;
+}
+
 static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool whole)
 {
     CLT_TRY(clt_step_may_begin(t));
@@ -162,11 +180,7 @@ static clt_status begin_step(clt_trainer *t, const clt_step_batch *batch, bool w
     t->call.parity = (int)(t->steps & 1);
     CLT_TRY(clt_packed_begin(t->training, &t->shares, t->call.entry, &t->call.batch));
     clt_heartbeat_step(t->exchange.beat, t->steps + 1);
-    CLT_TRY(clt_shares_place(&t->shares, &t->all, &t->exchange.collectives, &t->call.batch));
-    CLT_TRY(clt_states_check(t->states, &t->call.batch));
-    CLT_TRY(clt_segments_rounds(t->call.session, &t->all, &t->exchange, &t->shares));
-    if (clt_states_need_counts(t->states))
-        CLT_TRY(clt_shares_count(&t->shares, &t->all, &t->exchange.collectives));
+    CLT_TRY(of_step(t, find_shares(t)));
     t->results.records[t->call.entry] = (clt_step_record){
         .step = t->steps,
         .samples = t->call.batch.total,

@@ -6,13 +6,16 @@
 
 enum { STEPS = 5 };
 
+static const double net_weights[] = {NET_MOST};
+
 /* The settings of a rank. */
 typedef struct plan {
     const char *devices;
     int64_t first, count; /* its samples */
     int accumulate;
-    int tell_total; /* whether the caller knows the global batch */
-    int late;       /* the rank does not come to the first step */
+    int tell_total;   /* whether the caller knows the global batch */
+    int late;         /* the rank does not come to the second step */
+    int tell_weights; /* whether the caller knows how many labels count */
     int evaluate;
 } plan;
 
@@ -48,6 +51,8 @@ static clt_step_batch batch_of(const plan *p, clt_feed feeds[2])
         batch.first = p->first;
         batch.total = NET_MOST;
     }
+    if (p->tell_weights)
+        batch.loss_weights = net_weights;
     return batch;
 }
 
@@ -183,21 +188,28 @@ static void late_rank(rank *self)
     lab_close(&l);
 }
 
-/* The message names the first collective that a rank waits for, and its step. */
-static void who_is_late_is_named(void **state)
+/* Rank 1 does not come to step 2. The message of rank 0 names that step and the first exchange that
+ * it waits for. */
+static void expect_late(int tell_weights, const char *exchange)
 {
     static const int64_t halves[] = {12, 12};
     rank ranks[2];
     plan plans[2];
-    (void)state;
     give_parts(plans, 2, halves, "cpu@1");
     plans[0].tell_total = plans[1].tell_total = plans[1].late = 1;
+    plans[0].tell_weights = plans[1].tell_weights = tell_weights;
     run_ranks(ranks, 2, late_rank, plans, sizeof *plans);
     assert_int_equal(ranks[0].status, CLT_TIMEOUT);
-    if (!strstr(ranks[0].message, "step 2: ") ||
-        !strstr(ranks[0].message, "node statistics (all_reduce of f32[15])") ||
+    if (!strstr(ranks[0].message, "step 2: ") || !strstr(ranks[0].message, exchange) ||
         !strstr(ranks[0].message, "rank 1"))
         fail_msg("%s", ranks[0].message);
+}
+
+static void who_is_late_is_named(void **state)
+{
+    (void)state;
+    expect_late(0, "labels of the ranks");
+    expect_late(1, "node statistics (all_reduce of f32[15])");
 }
 
 static int set_up(void **state)
