@@ -14,6 +14,11 @@ typedef struct conv_case {
     int pool, act, bias, edges;
 } conv_case;
 
+/* The arguments of a kernel that takes the window of a convolution (core/batch_blocked/window.clh).
+ */
+#define CONV_WINDOW(c)                                                                             \
+    (c)->k[0], (c)->k[1], (c)->s[0], (c)->s[1], (c)->d[0], (c)->d[1], (c)->p[0], (c)->p[1]
+
 static inline int conv_out(const conv_case *c, int axis)
 {
     const int size = axis ? c->iw : c->ih;

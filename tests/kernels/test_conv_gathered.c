@@ -16,7 +16,8 @@ static void check(const conv_case *c, bool grad, int tx, int tc, int strips, int
     const long in = (long)c->ci * c->ih * c->iw, out = (long)c->co * oh * ow;
     const long read = grad ? out : in, written = grad ? in : out;
     const long weights = (long)c->co * c->ci * taps;
-    const long area = ((taps > 64 ? taps : 64) + share) * (long)strips * tx * l.lanes;
+    const int most = taps <= 16 ? 16 : 128;
+    const long area = ((most > 64 ? most : 64) + share) * (long)strips * tx * l.lanes;
     const bool bias = c->bias && !grad;
     float *x = lab_randoms(c->n * read, 1), *w = lab_randoms(weights, 2);
     float *b = lab_randoms(c->co, 3), *got = lab_randoms(c->n * written, 4);
@@ -32,21 +33,19 @@ static void check(const conv_case *c, bool grad, int tx, int tc, int strips, int
     lab_buffer dy = lab_make(&l, lab_batch_blocked_count(&l, written), 4);
     lab_buffer u = lab_make(&l, weights, 4), areas = lab_make(&l, groups * area, 4);
     char options[256];
-    snprintf(options, sizeof options,
-             "-DKY=%d -DKX=%d -DSY=%d -DSX=%d -DPY=%d -DPX=%d -DDY=%d -DDX=%d -DGRAD=%d", c->k[0],
-             c->k[1], c->s[0], c->s[1], c->p[0], c->p[1], c->d[0], c->d[1], grad);
+    snprintf(options, sizeof options, "-DMOST_TAPS=%d -DGRAD=%d", most, grad);
     const char *file = "conv/batch_blocked/conv_gathered.cl";
     if (grad) {
         cl_kernel k =
             lab_kernel(&l, file, "clt_batch_blocked_conv_gathered_weights", "%s", options);
-        lab_run(&l, k, (size_t)c->ci, 1, 1, "bbii", &dw, &u, c->ci, c->co);
+        lab_run(&l, k, (size_t)c->ci, 1, 1, "bbiiiiiiiiii", &dw, &u, c->ci, c->co, CONV_WINDOW(c));
     }
-    cl_kernel k = lab_kernel(&l, file, "clt_batch_blocked_conv_gathered",
-                             "%s -DBIAS=%d -DTX=%d -DTC=%d -DSTRIPS=%d -DCTAIL=%d", options, bias,
-                             tx, tc, strips, to % tc);
-    lab_run(&l, k, (size_t)groups, 1, 1, "bbbbbiiiiiiii", &dx, grad ? &u : &dw, &db, &dy, &areas,
-            c->n, from, grad ? oh : c->ih, grad ? ow : c->iw, to, grad ? c->ih : oh,
-            grad ? c->iw : ow, share);
+    cl_kernel k =
+        lab_kernel(&l, file, "clt_batch_blocked_conv_gathered",
+                   "%s -DBIAS=%d -DTX=%d -DTC=%d -DSTRIPS=%d", options, bias, tx, tc, strips);
+    lab_run(&l, k, (size_t)groups, 1, 1, "bbbbbiiiiiiiiiiiiiiii", &dx, grad ? &u : &dw, &db, &dy,
+            &areas, c->n, from, grad ? oh : c->ih, grad ? ow : c->iw, to, grad ? c->ih : oh,
+            grad ? c->iw : ow, share, CONV_WINDOW(c));
     lab_get(&l, &dy, got, written);
     const char *what = grad ? "gathered data gradient" : "gathered forward";
     const double worst =

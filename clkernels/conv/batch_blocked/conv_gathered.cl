@@ -11,35 +11,38 @@
  *   3. It writes the sums to y, with bias and activation.
  *
  * With GRAD, x means the gradient of the convolution's output and y that of its input. Row i of y
- * has phase i % SY: the same taps reach all pixels of a phase, at distances of 1 in x. So each
+ * has phase i % sy: the same taps reach all pixels of a phase, at distances of 1 in x. So each
  * phase is a convolution without stride, of some of the taps.
  *
- * kernel clt_batch_blocked_conv_gathered_weights(w, w_at, u, u_at, ci, co)   (build option GRAD)
- *   w   OIHW as PyTorch's: [co][ci][KY][KX]
+ * kernel clt_batch_blocked_conv_gathered_weights(w, w_at, u, u_at, ci, co, window)   (build option
+ *                           GRAD)
+ *   w   OIHW as PyTorch's: [co][ci][ky][kx]
  *   u   for each phase [ci][co][taps of the phase]
  *   global size: (ci, 1, 1), local (1, 1, 1)
  *
  * kernel clt_batch_blocked_conv_gathered(x, x_at, u, u_at, bias, bias_at, y, y_at, area, area_at,
- *                           n, from, ih, iw, to, oh, ow, share)
+ *                           n, from, ih, iw, to, oh, ow, share, window)
  *   x     [B][from][ih][iw] in batch blocks
- *   u     as the first kernel wrote it; without GRAD the weights themselves, [to][from][KY][KX]
+ *   u     as the first kernel wrote it; without GRAD the weights themselves, [to][from][ky][kx]
  *   bias  [to]; read only if BIAS
  *   y     [B][to][oh][ow] in batch blocks
  *   area  scratch memory: V_SIZE + share * PIXELS * LANES floats for each work-group
  *   n images; share: channels of y that are computed together, a multiple of TC
+ *   window: ky, kx, sy, sx, dy, dx, py, px of the convolution, also with GRAD
  *   global size: (any number of work-groups, which share the work, 1, 1), local (1, 1, 1)
  *
  * Build options (defaults in brackets):
- *   LANES; KY, KX; SY, SX, DY, DX [1]; PY, PX [0]: of the convolution, also with GRAD
+ *   LANES
+ *   MOST_TAPS [16]    ky * kx at most
  *   GRAD [0]          see above
  *   IN0, OUT0 [f]     how x and y are stored (core/storage.clh)
  *   BIAS, ACT [0]     1: adds the bias; 1: ReLU
  *   TX, TC [4, 3]     register tile, pixels x channels, at most 8 x 8; it takes TX * TC + TC + 1
  *                     registers of LANES floats
- *   STRIPS [4], CTAIL [0]  see above; `to` % TC
+ *   STRIPS [4]        see above
  */
 #include "core/batch_blocked/halves.clh"
-#include "core/batch_blocked/stride.clh"
+#include "core/batch_blocked/window.clh"
 
 #ifndef GRAD
 #define GRAD 0
@@ -59,56 +62,42 @@
 #ifndef STRIPS
 #define STRIPS 4
 #endif
-#ifndef CTAIL
-#define CTAIL 0
+#ifndef MOST_TAPS
+#define MOST_TAPS 16
 #endif
 
 #define TILE_ROWS TC
 #define TILE_COLS TX
 #include "core/batch_blocked/tile.clh"
 
-#define TAPS (KY * KX)
 #define PIXELS (STRIPS * TX)
 /* Products of a sum before it is added to m. So many rows of v, for a strip, take a quarter of a
  * first-level cache. */
-#define DEPTH (TAPS > 64 ? TAPS : 64)
+#define DEPTH (MOST_TAPS > 64 ? MOST_TAPS : 64)
 /* v: [STRIPS][DEPTH][TX] vectors. m: [share][STRIPS][TX] vectors. */
 #define V_STEP (DEPTH * TX * LANES)
 #define V_SIZE (STRIPS * V_STEP)
 #define M_ROW (PIXELS * LANES)
 
-#if GRAD
-#define PHASES (SY * SX)
-#define X_STEP_Y 1
-#define X_STEP_X 1
-#define Y_STEP_Y SY
-#define Y_STEP_X SX
-#else
-#define PHASES 1
-#define X_STEP_Y SY
-#define X_STEP_X SX
-#define Y_STEP_Y 1
-#define Y_STEP_X 1
-#endif
-
 /* The taps of a phase, and where their inputs lie: pixel (0, 0) of the phase reads (y, x). */
 typedef struct taps {
-    int count, at[TAPS], y[TAPS], x[TAPS];
+    int count, at[MOST_TAPS], y[MOST_TAPS], x[MOST_TAPS];
 } taps;
 
-INLINE void clt_taps_of(int phase, taps *t)
+INLINE void clt_taps_of(int phase, private const window *w, taps *t)
 {
     t->count = 0;
-    for (int tap = 0; tap < TAPS; tap++) {
+    for (int tap = 0; tap < w->ky * w->kx; tap++) {
+        const int tap_y = tap / w->kx * w->dy, tap_x = tap % w->kx * w->dx;
 #if GRAD
-        const int y = phase / SX + PY - tap / KX * DY, x = phase % SX + PX - tap % KX * DX;
-        if (y % SY != 0 || x % SX != 0)
+        const int y = phase / w->sx + w->py - tap_y, x = phase % w->sx + w->px - tap_x;
+        if (y % w->sy != 0 || x % w->sx != 0)
             continue;
-        t->y[t->count] = y / SY;
-        t->x[t->count] = x / SX;
+        t->y[t->count] = y / w->sy;
+        t->x[t->count] = x / w->sx;
 #else
-        t->y[t->count] = tap / KX * DY - PY;
-        t->x[t->count] = tap % KX * DX - PX;
+        t->y[t->count] = tap_y - w->py;
+        t->x[t->count] = tap_x - w->px;
 #endif
         t->at[t->count++] = tap;
     }
@@ -116,18 +105,20 @@ INLINE void clt_taps_of(int phase, taps *t)
 
 #if GRAD
 KERNEL void clt_batch_blocked_conv_gathered_weights(global const float *w, long w_at,
-                                                    global float *u, long u_at, int ci, int co)
+                                                    global float *u, long u_at, int ci, int co,
+                                                    WINDOW_ARGS)
 {
+    const window all = WINDOW;
     const int c = get_global_id(0);
-    w += w_at + (long)c * TAPS;
+    w += w_at + (long)c * ky * kx;
     u += u_at;
-    for (int phase = 0; phase < PHASES; phase++) {
+    for (int phase = 0; phase < sy * sx; phase++) {
         taps t;
-        clt_taps_of(phase, &t);
+        clt_taps_of(phase, &all, &t);
         global float *to = u + (long)c * co * t.count;
         for (int k = 0; k < co; k++)
             for (int i = 0; i < t.count; i++)
-                *to++ = w[(long)k * ci * TAPS + t.at[i]];
+                *to++ = w[(long)k * ci * ky * kx + t.at[i]];
         u += (long)ci * co * t.count;
     }
 }
@@ -202,10 +193,13 @@ KERNEL void clt_batch_blocked_conv_gathered(global const STORED(IN0) * x, long x
                                     global const float *u, long u_at, global const float *bias,
                                     long bias_at, global STORED(OUT0) * y, long y_at,
                                     global float *area, long area_at, int n, int from, int ih,
-                                    int iw, int to, int oh, int ow, int share)
+                                    int iw, int to, int oh, int ow, int share, WINDOW_ARGS)
 {
+    const window w = WINDOW;
+    const int phases = GRAD ? sy * sx : 1, x_step_y = GRAD ? 1 : sy, x_step_x = GRAD ? 1 : sx;
+    const int y_step_y = GRAD ? sy : 1, y_step_x = GRAD ? sx : 1;
     /* Pixels of a phase; the last row and column are missing in some phases. */
-    const int rows = (oh + Y_STEP_Y - 1) / Y_STEP_Y, columns = (ow + Y_STEP_X - 1) / Y_STEP_X;
+    const int rows = (oh + y_step_y - 1) / y_step_y, columns = (ow + y_step_x - 1) / y_step_x;
     const int size = rows * columns, plane = ih * iw * LANES;
     const long all = (long)clt_blocks(n) * size, sets = (all + PIXELS - 1) / PIXELS;
     const long items = sets * ((to + share - 1) / share);
@@ -223,22 +217,22 @@ KERNEL void clt_batch_blocked_conv_gathered(global const STORED(IN0) * x, long x
         const long block = first / size;
         global const STORED(IN0) *image = x + block * from * plane;
         global const float *up = u + u_at;
-        for (int phase = 0; phase < PHASES; phase++) {
+        for (int phase = 0; phase < phases; phase++) {
             taps t;
-            clt_taps_of(phase, &t);
+            clt_taps_of(phase, &w, &t);
             const int row = from * t.count, chunk = t.count ? DEPTH / t.count : 0;
-            int at[TAPS * PIXELS], put[PIXELS];
+            int at[MOST_TAPS * PIXELS], put[PIXELS];
             for (int p = 0; p < PIXELS; p++) {
                 /* Pixels behind the last one repeat it. */
                 const int place = (int)(first - block * size) + min(p, used - 1);
                 const int b = place / size, r = place % size / columns, c = place % columns;
-                const int oy = r * Y_STEP_Y + phase / Y_STEP_X;
-                const int ox = c * Y_STEP_X + phase % Y_STEP_X;
+                const int oy = r * y_step_y + phase / y_step_x;
+                const int ox = c * y_step_x + phase % y_step_x;
                 put[p] = p < used && oy < oh && ox < ow
                              ? ((b * to + c0) * oh * ow + oy * ow + ox) * LANES
                              : -1;
                 for (int i = 0; i < t.count; i++) {
-                    const int iy = r * X_STEP_Y + t.y[i], ix = c * X_STEP_X + t.x[i];
+                    const int iy = r * x_step_y + t.y[i], ix = c * x_step_x + t.x[i];
                     at[i * PIXELS + p] = (uint)iy < (uint)ih && (uint)ix < (uint)iw
                                              ? b * from * plane + (iy * iw + ix) * LANES
                                              : -1;
@@ -250,14 +244,14 @@ KERNEL void clt_batch_blocked_conv_gathered(global const STORED(IN0) * x, long x
                 clt_gather(image + (long)k * plane, at, t.count, now, plane, v);
                 for (int s = 0; s < STRIPS; s++) {
                     int c = 0;
+#define PRODUCTS(tc)                                                                               \
+    clt_products(uk + c * row, row, v + s * V_STEP, m + c * M_ROW + s * TX * LANES, count, k, tc)
+#define TAIL(tc)                                                                                   \
+    if (tc > 0 && tc == channels - c)                                                              \
+        PRODUCTS(tc);
                     for (; c + TC <= channels; c += TC)
-                        clt_products(uk + c * row, row, v + s * V_STEP,
-                                     m + c * M_ROW + s * TX * LANES, count, k, TC);
-#if CTAIL
-                    if (c < channels)
-                        clt_products(uk + c * row, row, v + s * V_STEP,
-                                     m + c * M_ROW + s * TX * LANES, count, k, CTAIL);
-#endif
+                        PRODUCTS(TC);
+                    EACH_ROW(TAIL)
                 }
             }
             global STORED(OUT0) *result = y + block * to * oh * ow * LANES;

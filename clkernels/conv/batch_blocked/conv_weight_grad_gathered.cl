@@ -14,28 +14,29 @@
  *
  * kernel clt_batch_blocked_conv_weight_grad_gathered(x, x_at, g, g_at, area, area_at, dw, dw_at,
  *                           db, db_at, n, ci, ih, iw, co, oh, ow, rows, together, ci_block,
- *                           co_block)
+ *                           co_block, window)
  *   x     [B][ci][ih][iw] in batch blocks
  *   g     [B][co][oh][ow] in batch blocks: gradient of the convolution's output
  *   area  scratch memory: AREA(ci_block, co_block) floats for each work-group
- *   dw    OIHW as PyTorch's: [co][ci][KY][KX]; db [co], written only if BIAS
+ *   dw    OIHW as PyTorch's: [co][ci][ky][kx]; db [co], written only if BIAS
  *   n images; rows: rows of g of a strip; together: blocks of images of a strip, 1 unless rows =
  *   oh; together * rows * ow is at most PIXELS
  *   ci_block, co_block: channels of a block, multiples of TC and of TO * LANES
+ *   window: ky, kx, sy, sx, dy, dx, py, px of the convolution
  *   global size: (any number of work-groups, which share the blocks, 1, 1), local (1, 1, 1)
  *
  * Build options (defaults in brackets):
- *   LANES; KY, KX; SY, SX, DY, DX [1]; PY, PX [0]
+ *   LANES
  *   IN0, IN1 [f]      how x and g are stored (core/storage.clh)
  *   BIAS [0]          1: computes db
  *   TC, TO [6, 2]     register tile, input channels x vectors of output channels, at most 8 x 8; it
  *                     takes TC * TO + TO + 1 registers of LANES floats
- *   CTAIL, OTAIL [0]  ci % TC, and (vectors of co) % TO
+ *   OTAIL [0]         (vectors of co) % TO
  *   PIXELS [32]       see above
  */
 #include "core/batch_blocked/halves.clh"
-#include "core/batch_blocked/stride.clh"
 #include "core/batch_blocked/transpose.clh"
+#include "core/batch_blocked/window.clh"
 
 #ifndef BIAS
 #define BIAS 0
@@ -45,9 +46,6 @@
 #endif
 #ifndef TO
 #define TO 2
-#endif
-#ifndef CTAIL
-#define CTAIL 0
 #endif
 #ifndef OTAIL
 #define OTAIL 0
@@ -60,26 +58,25 @@
 #define TILE_COLS TO
 #include "core/batch_blocked/tile.clh"
 
-#define TAPS (KY * KX)
 /* Floats of a row of a tile's sums, and from a tile's sums to the next tile's. */
 #define M_ROW (TO * LANES)
-#define M_STEP(ci_block) ((ci_block) * TAPS * M_ROW)
+#define M_STEP(ci_block, taps) ((ci_block) * (taps) * M_ROW)
 
 /*
  * The scratch memory of a work-group:
  *   u  [co_block / TO][PIXELS][LANES][TO] vectors of the strip's gradients of each image
- *   v  [TAPS][TC] rows of PIXELS vectors of inputs, images in the lanes. A row has an odd number of
+ *   v  [taps][TC] rows of PIXELS vectors of inputs, images in the lanes. A row has an odd number of
  *      vectors, so that rows fall into different sets of a cache.
- *   m  [co_block / TO][ci_block][TAPS][TO] vectors of sums
+ *   m  [co_block / TO][ci_block][taps][TO] vectors of sums
  *   bias  [co_block]
  */
 #define U_STEP (PIXELS * LANES * M_ROW)
 #define V_ROW ((PIXELS | 1) * LANES)
 #define U_SIZE(co_block) ((co_block) / (TO * LANES) * U_STEP)
-#define V_SIZE (TAPS * TC * V_ROW)
-#define M_SIZE(ci_block, co_block) ((co_block) / (TO * LANES) * M_STEP(ci_block))
-#define AREA(ci_block, co_block)                                                                   \
-    (U_SIZE(co_block) + V_SIZE + M_SIZE(ci_block, co_block) + (co_block))
+#define V_SIZE(taps) ((taps) * TC * V_ROW)
+#define M_SIZE(ci_block, co_block, taps) ((co_block) / (TO * LANES) * M_STEP(ci_block, taps))
+#define AREA(ci_block, co_block, taps)                                                             \
+    (U_SIZE(co_block) + V_SIZE(taps) + M_SIZE(ci_block, co_block, taps) + (co_block))
 
 /* Rows `top` to `bottom` - 1 of g, in `blocks` blocks of images from `block` on. */
 typedef struct strip {
@@ -136,28 +133,29 @@ INLINE vecf clt_turn_grads(global const STORED(IN1) * g, private const strip *s,
 
 /* Copies the inputs under tap (ky, kx) of `count` channels of x. Images from n on become 0. */
 INLINE void clt_gather_inputs(global const STORED(IN0) * x, private const strip *s, int n, int ci,
-                              int ih, int iw, int oh, int ow, int count, int ky, int kx,
-                              global float *v)
+                              private const window *w, int ih, int iw, int oh, int ow, int count,
+                              int tap, global float *v)
 {
-    const int y0 = ky * DY - PY, x0 = kx * DX - PX;
-    const int left = clt_first_inside(x0, SX, ow), right = clt_end_inside(x0, SX, iw, ow);
-    const int first = max(s->top, clt_first_inside(y0, SY, oh));
-    const int last = min(s->bottom, clt_end_inside(y0, SY, ih, oh));
+    const int sy = w->sy, sx = w->sx;
+    const int y0 = tap / w->kx * w->dy - w->py, x0 = tap % w->kx * w->dx - w->px;
+    const int left = clt_first_inside(x0, sx, ow), right = clt_end_inside(x0, sx, iw, ow);
+    const int first = max(s->top, clt_first_inside(y0, sy, oh));
+    const int last = min(s->bottom, clt_end_inside(y0, sy, ih, oh));
     for (int b = 0; b < s->blocks; b++) {
         const veci valid = clt_valid_lanes(s->block + b, n);
         const int whole = n - (s->block + b) * LANES >= LANES;
         for (int i = 0; i < count; i++) {
             for (int r = first; r < last; r++) {
                 global const STORED(IN0) *from =
-                    x + ((((s->block + b) * (long)ci + i) * ih + r * SY + y0) * iw + x0) * LANES;
+                    x + ((((s->block + b) * (long)ci + i) * ih + r * sy + y0) * iw + x0) * LANES;
                 global float *to =
                     v + i * V_ROW + (b * (s->bottom - s->top) + r - s->top) * ow * LANES;
                 if (whole)
                     for (int c = left; c < right; c++)
-                        STORE(LOAD_AS(IN0, from + c * SX * LANES), to + c * LANES);
+                        STORE(LOAD_AS(IN0, from + c * sx * LANES), to + c * LANES);
                 else
                     for (int c = left; c < right; c++)
-                        STORE(select((vecf)0.0f, LOAD_AS(IN0, from + c * SX * LANES), valid),
+                        STORE(select((vecf)0.0f, LOAD_AS(IN0, from + c * sx * LANES), valid),
                               to + c * LANES);
             }
         }
@@ -170,13 +168,14 @@ typedef struct runs {
     int count[2], step[2], first, length;
 } runs;
 
-INLINE void clt_runs_of(private const strip *s, int ih, int iw, int oh, int ow, int ky, int kx,
-                        private runs *r)
+INLINE void clt_runs_of(private const strip *s, private const window *w, int ih, int iw, int oh,
+                        int ow, int tap, private runs *r)
 {
-    const int y0 = ky * DY - PY, x0 = kx * DX - PX, rows = s->bottom - s->top;
-    const int left = clt_first_inside(x0, SX, ow), right = clt_end_inside(x0, SX, iw, ow);
-    const int first = max(s->top, clt_first_inside(y0, SY, oh)) - s->top;
-    const int last = min(s->bottom, clt_end_inside(y0, SY, ih, oh)) - s->top;
+    const int y0 = tap / w->kx * w->dy - w->py, x0 = tap % w->kx * w->dx - w->px;
+    const int sy = w->sy, sx = w->sx, rows = s->bottom - s->top;
+    const int left = clt_first_inside(x0, sx, ow), right = clt_end_inside(x0, sx, iw, ow);
+    const int first = max(s->top, clt_first_inside(y0, sy, oh)) - s->top;
+    const int last = min(s->bottom, clt_end_inside(y0, sy, ih, oh)) - s->top;
     r->count[0] = s->blocks;
     r->count[1] = max(last - first, 0);
     r->step[0] = rows * ow;
@@ -194,8 +193,8 @@ INLINE void clt_runs_of(private const strip *s, int ih, int iw, int oh, int ow, 
 }
 
 /* m[c][o] = sum over pixels and images of v[c] u[o], for one tap, `tc` channels c and `to` vectors
- * o. With `more`, adds to m. tc and to are constants at every call. */
-INLINE void clt_products(global const float *v, global const float *u, global float *m,
+ * o; rows of m are m_row apart. With `more`, adds to m. tc and to are constants at every call. */
+INLINE void clt_products(global const float *v, global const float *u, global float *m, int m_row,
                          private const runs *r, int more, const int tc, const int to)
 {
 #define DECLARE(c, o) vecf a##c##o = 0.0f;
@@ -203,7 +202,7 @@ INLINE void clt_products(global const float *v, global const float *u, global fl
     /* The sums so far may lie in a far cache: they are prefetched, and added last. */
 #define FETCH(c)                                                                                   \
     for (int i = 0; i < M_ROW; i += 16)                                                            \
-        PREFETCH(m + c * TAPS * M_ROW + i);
+        PREFETCH(m + c * m_row + i);
     EACH_ROW(FETCH)
     for (int i = 0; i < r->count[0]; i++) {
         for (int j = 0; j < r->count[1]; j++) {
@@ -233,10 +232,10 @@ INLINE void clt_products(global const float *v, global const float *u, global fl
     }
 #define ADD_M(c, o)                                                                                \
     if (c < tc && o < to)                                                                          \
-        a##c##o += LOAD(m + c * TAPS * M_ROW + o * LANES);
+        a##c##o += LOAD(m + c * m_row + o * LANES);
 #define PUT_M(c, o)                                                                                \
     if (c < tc && o < to)                                                                          \
-        STORE(a##c##o, m + c * TAPS * M_ROW + o * LANES);
+        STORE(a##c##o, m + c * m_row + o * LANES);
     if (more) {
         EACH_CELL(ADD_M)
     }
@@ -245,23 +244,22 @@ INLINE void clt_products(global const float *v, global const float *u, global fl
 
 /* The products of `tc` input channels with `vectors` vectors of output channels. */
 INLINE void clt_row_of_products(global const float *v, global const float *u, global float *m,
-                                private const strip *s, int ih, int iw, int oh, int ow,
-                                int vectors, int m_step, int more, const int tc)
+                                private const strip *s, private const window *w, int ih, int iw,
+                                int oh, int ow, int vectors, int m_step, int more, const int tc)
 {
+    const int taps = w->ky * w->kx;
     for (int o = 0; o < vectors; o += TO, u += U_STEP, m += m_step) {
-        for (int ky = 0; ky < KY; ky++) {
-            for (int kx = 0; kx < KX; kx++) {
-                const int tap = ky * KX + kx;
-                runs r;
-                clt_runs_of(s, ih, iw, oh, ow, ky, kx, &r);
+        for (int tap = 0; tap < taps; tap++) {
+            global const float *vt = v + tap * TC * V_ROW;
+            runs r;
+            clt_runs_of(s, w, ih, iw, oh, ow, tap, &r);
 #if OTAIL
-                if (o + TO > vectors) {
-                    clt_products(v + tap * TC * V_ROW, u, m + tap * M_ROW, &r, more, tc, OTAIL);
-                    continue;
-                }
-#endif
-                clt_products(v + tap * TC * V_ROW, u, m + tap * M_ROW, &r, more, tc, TO);
+            if (o + TO > vectors) {
+                clt_products(vt, u, m + tap * M_ROW, taps * M_ROW, &r, more, tc, OTAIL);
+                continue;
             }
+#endif
+            clt_products(vt, u, m + tap * M_ROW, taps * M_ROW, &r, more, tc, TO);
         }
     }
 }
@@ -288,14 +286,16 @@ KERNEL void clt_batch_blocked_conv_weight_grad_gathered(
     global const STORED(IN0) * x, long x_at, global const STORED(IN1) * g, long g_at,
     global float *area, long area_at, global float *dw, long dw_at, global float *db, long db_at,
     int n, int ci, int ih, int iw, int co, int oh, int ow, int rows, int together, int ci_block,
-    int co_block)
+    int co_block, WINDOW_ARGS)
 {
+    const window w = WINDOW;
+    const int taps = ky * kx;
     const int i_blocks = (ci + ci_block - 1) / ci_block;
     const int blocks = i_blocks * ((co + co_block - 1) / co_block);
-    const int m_step = M_STEP(ci_block), batch = clt_blocks(n);
-    global float *u = area + area_at + (long)get_global_id(0) * AREA(ci_block, co_block);
-    global float *v = u + U_SIZE(co_block), *m = v + V_SIZE;
-    global float *bias = m + M_SIZE(ci_block, co_block);
+    const int m_step = M_STEP(ci_block, taps), batch = clt_blocks(n);
+    global float *u = area + area_at + (long)get_global_id(0) * AREA(ci_block, co_block, taps);
+    global float *v = u + U_SIZE(co_block), *m = v + V_SIZE(taps);
+    global float *bias = m + M_SIZE(ci_block, co_block, taps);
     x += x_at;
     g += g_at;
     for (int block = get_global_id(0); block < blocks; block += get_global_size(0)) {
@@ -304,7 +304,7 @@ KERNEL void clt_batch_blocked_conv_weight_grad_gathered(
         const int vectors = (no + LANES - 1) / LANES;
         for (int i = 0; i < co_block; i++)
             bias[i] = 0.0f;
-        for (int i = 0; batch == 0 && i < M_SIZE(ci_block, co_block); i++)
+        for (int i = 0; batch == 0 && i < M_SIZE(ci_block, co_block, taps); i++)
             m[i] = 0.0f;
         strip s = {0, 0, 0, 0};
         for (; s.block < batch; s.block += together) {
@@ -320,26 +320,33 @@ KERNEL void clt_batch_blocked_conv_weight_grad_gathered(
                 }
                 const int more = s.block > 0 || s.top > 0;
                 for (int i = 0; i < ni; i += TC) {
-                    for (int tap = 0; tap < TAPS; tap++)
-                        clt_gather_inputs(x + (long)(i0 + i) * ih * iw * LANES, &s, n, ci, ih, iw,
-                                          oh, ow, min(TC, ni - i), tap / KX, tap % KX,
-                                          v + tap * TC * V_ROW);
-                    global float *mi = m + i * TAPS * M_ROW;
-#if CTAIL
-                    if (i + TC > ni) {
-                        clt_row_of_products(v, u, mi, &s, ih, iw, oh, ow, vectors, m_step, more,
-                                            CTAIL);
+                    const int count = min(TC, ni - i);
+                    for (int tap = 0; tap < taps; tap++)
+                        clt_gather_inputs(x + (long)(i0 + i) * ih * iw * LANES, &s, n, ci, &w, ih,
+                                          iw, oh, ow, count, tap, v + tap * TC * V_ROW);
+                    global float *mi = m + i * taps * M_ROW;
+#define PRODUCTS(at, tc)                                                                           \
+    clt_row_of_products(v + (at)*V_ROW, u, mi + (at)*taps * M_ROW, &s, &w, ih, iw, oh, ow,         \
+                        vectors, m_step, more, tc)
+                    /* The last channels in pieces of 4, 2 and 1, so that one program serves any
+                     * number of them. */
+                    if (count == TC) {
+                        PRODUCTS(0, TC);
                         continue;
                     }
-#endif
-                    clt_row_of_products(v, u, mi, &s, ih, iw, oh, ow, vectors, m_step, more, TC);
+                    if (TC > 4 && count & 4)
+                        PRODUCTS(0, 4);
+                    if (TC > 2 && count & 2)
+                        PRODUCTS(count & 4, 2);
+                    if (TC > 1 && count & 1)
+                        PRODUCTS(count & 6, 1);
                 }
             }
         }
         for (int o = 0; o < vectors; o++)
             clt_put_weights(m + o / TO * m_step + o % TO * LANES,
-                            dw + dw_at + ((long)(o0 + o * LANES) * ci + i0) * TAPS, (long)ci * TAPS,
-                            ni * TAPS, no - o * LANES);
+                            dw + dw_at + ((long)(o0 + o * LANES) * ci + i0) * taps, (long)ci * taps,
+                            ni * taps, no - o * LANES);
         for (int i = 0; BIAS && i0 == 0 && i < no; i++)
             db[db_at + o0 + i] = bias[i];
     }

@@ -33,6 +33,12 @@ void clt_conv2d_data_grad_batch_blocked(const clt_node *node, const clt_target *
 void clt_conv2d_weight_grad_batch_blocked(const clt_node *node, const clt_target *target,
                                           clt_program *program);
 
+/* The arguments WINDOW_ARGS of a kernel (core/batch_blocked/window.clh), for CLT_ARGS. */
+#define CLT_CONV2D_WINDOW(s)                                                                       \
+    CLT_FIXED((s)->kernel[0]), CLT_FIXED((s)->kernel[1]), CLT_FIXED((s)->stride[0]),               \
+        CLT_FIXED((s)->stride[1]), CLT_FIXED((s)->dilation[0]), CLT_FIXED((s)->dilation[1]),       \
+        CLT_FIXED((s)->padding[0]), CLT_FIXED((s)->padding[1])
+
 /* The forward and the data gradient as a product of gathered inputs. */
 bool clt_conv2d_gathered_accepts(const clt_node *node, const clt_target *target, char *why);
 bool clt_conv2d_gathered_tiles(const clt_node *node, const clt_target *target, int index,

@@ -4,7 +4,7 @@
 #include "ops/conv/conv2d_batch_blocked.h"
 #include "ops/core/nn.h"
 
-enum { PIXELS = 16, DEPTH = 64, LEAST_CHANNELS = 16, MOST_TAPS = 128 };
+enum { PIXELS = 16, DEPTH = 64, LEAST_CHANNELS = 16, FEW_TAPS = 16, MOST_TAPS = 128 };
 
 /* A register tile: pixels x channels. */
 typedef struct tile {
@@ -68,26 +68,26 @@ void clt_conv2d_gathered(const clt_node *node, const clt_target *target, clt_pro
     while (sets * parts < 2 * groups && to / (2 * parts) >= LEAST_SHARE)
         parts *= 2;
     const int64_t share = clt_ceil_div(clt_ceil_div(to, parts), t.channels) * t.channels;
-    const int64_t depth = taps > DEPTH ? taps : DEPTH;
+    /* Programs differ in the room for taps, not in their number. */
+    const int64_t room = taps <= FEW_TAPS ? FEW_TAPS : taps <= DEPTH ? DEPTH : MOST_TAPS;
+    const int64_t depth = room > DEPTH ? room : DEPTH;
     const int64_t area = (depth + share) * pixels * target->lanes;
     const int areas = clt_scratch_add(p, clt_fixed(groups * area * float_bytes));
     char options[256];
-    snprintf(options, sizeof options,
-             "-DLANES=%d -DKY=%d -DKX=%d -DSY=%d -DSX=%d -DDY=%d -DDX=%d -DPY=%d -DPX=%d -DGRAD=%d",
-             target->lanes, s.kernel[0], s.kernel[1], s.stride[0], s.stride[1], s.dilation[0],
-             s.dilation[1], s.padding[0], s.padding[1], grad);
+    snprintf(options, sizeof options, "-DLANES=%d -DMOST_TAPS=%d -DGRAD=%d", target->lanes,
+             (int)room, grad);
     int u = -1;
     if (grad) {
         u = clt_scratch_add(p, clt_fixed(taps * s.channels * s.out_channels * float_bytes));
         clt_launch_begin(p, "conv/batch_blocked/conv_gathered.cl",
                          "clt_batch_blocked_conv_gathered_weights", "%s", options);
         CLT_ARGS(p, CLT_IN(1), CLT_SCRATCH(u), CLT_FIXED(s.channels), CLT_FIXED(s.out_channels));
+        CLT_ARGS(p, CLT_CONV2D_WINDOW(&s));
         clt_range3(p, clt_fixed(s.channels), clt_fixed(1), clt_fixed(1), 1, 1, 1);
     }
     clt_launch_begin(p, "conv/batch_blocked/conv_gathered.cl", "clt_batch_blocked_conv_gathered",
-                     "%s -DBIAS=%d -DACT=%d -DTX=%d -DTC=%d -DSTRIPS=%d -DCTAIL=%d", options, bias,
-                     grad ? 0 : (int)attr->epilogue.activation, t.pixels, t.channels, (int)strips,
-                     to % t.channels);
+                     "%s -DBIAS=%d -DACT=%d -DTX=%d -DTC=%d -DSTRIPS=%d", options, bias,
+                     grad ? 0 : (int)attr->epilogue.activation, t.pixels, t.channels, (int)strips);
     CLT_ARGS(p, CLT_IN(0));
     CLT_ARGS(p, grad ? CLT_SCRATCH(u) : CLT_IN(1));
     CLT_ARGS(p, CLT_IN(bias ? 2 : 1), CLT_OUT(0), CLT_SCRATCH(areas), CLT_RUN(CLT_RUN_COUNT),
@@ -95,5 +95,6 @@ void clt_conv2d_gathered(const clt_node *node, const clt_target *target, clt_pro
              CLT_FIXED(grad ? s.out_width : s.width), CLT_FIXED(to),
              CLT_FIXED(grad ? s.height : s.out_height), CLT_FIXED(grad ? s.width : s.out_width),
              CLT_FIXED(share));
+    CLT_ARGS(p, CLT_CONV2D_WINDOW(&s));
     clt_range3(p, clt_fixed(groups), clt_fixed(1), clt_fixed(1), 1, 1, 1);
 }

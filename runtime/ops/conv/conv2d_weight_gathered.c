@@ -156,11 +156,8 @@ void clt_conv2d_weight_gathered(const clt_node *node, const clt_target *target, 
     const int areas = clt_scratch_add(p, clt_fixed(d.groups * d.area * (int64_t)sizeof(float)));
     clt_launch_begin(p, "conv/batch_blocked/conv_weight_grad_gathered.cl",
                      "clt_batch_blocked_conv_weight_grad_gathered",
-                     "-DLANES=%d -DKY=%d -DKX=%d -DSY=%d -DSX=%d -DDY=%d -DDX=%d -DPY=%d -DPX=%d "
-                     "-DBIAS=%d -DTC=%d -DTO=%d -DCTAIL=%d -DOTAIL=%d -DPIXELS=%d",
-                     lanes, s.kernel[0], s.kernel[1], s.stride[0], s.stride[1], s.dilation[0],
-                     s.dilation[1], s.padding[0], s.padding[1], attr->bias, d.t.channels,
-                     d.t.vectors, s.channels % d.t.channels, (int)(vectors % d.t.vectors),
+                     "-DLANES=%d -DBIAS=%d -DTC=%d -DTO=%d -DOTAIL=%d -DPIXELS=%d", lanes,
+                     attr->bias, d.t.channels, d.t.vectors, (int)(vectors % d.t.vectors),
                      (int)d.pixels);
     CLT_ARGS(p, CLT_IN(0), CLT_IN(1), CLT_SCRATCH(areas), CLT_OUT(0), CLT_OUT(1));
     const int values[] = {s.channels, s.height, s.width, s.out_channels, s.out_height, s.out_width};
@@ -169,5 +166,6 @@ void clt_conv2d_weight_gathered(const clt_node *node, const clt_target *target, 
         CLT_ARGS(p, CLT_FIXED(values[i]));
     CLT_ARGS(p, CLT_FIXED(d.rows), CLT_FIXED(d.together), CLT_FIXED(d.ci_block),
              CLT_FIXED(d.co_block));
+    CLT_ARGS(p, CLT_CONV2D_WINDOW(&s));
     clt_range3(p, clt_fixed(d.groups), clt_fixed(1), clt_fixed(1), 1, 1, 1);
 }
