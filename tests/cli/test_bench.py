@@ -87,11 +87,18 @@ class Bench(CommandTest):
                                             "--devices", "pocl").stdout)
         self.assert_rows(found, ["gemm 48x32x40 TT"])
         self.assertEqual(found["rows"][0]["variant"], "portable")
-        # Nodes that convert operands have no rows.
+        # Values of samples have 16 bits, weights and their gradients 32. Other nodes have no rows.
         for precision in ("bf16", "f16"):
-            found = json.loads(self.run_command("bench", "gemm", 48, 32, 40, "--blocks", "1", "--json", "--trans", "NT",
+            found = json.loads(self.run_command("bench", "gemm", 48, 32, 40, "--blocks", "1", "--json",
                                                 "--precision", precision, "--devices", "pocl").stdout)
-            self.assert_rows(found, ["gemm 48x32x40 NT"])
+            self.assert_rows(found, [f"gemm 48x32x40 {trans}" for trans in ("NN", "NT", "TN")])
+            for row, widths in zip(found["rows"], ((2, 4, 2), (2, 4, 2), (2, 2, 4))):
+                a, b, c = widths
+                self.assertAlmostEqual(row["bytes_per_s"] * row["median_seconds"], a * 48 * 40 + b * 40 * 32 + c * 48 * 32,
+                                       delta=10)
+        for option, value, says in (("--trans", "TT", "no layer has this product"), ("--compare", None, "OpenBLAS multiplies f32")):
+            self.assert_bad("bench", "gemm", 8, 8, 8, "--precision", "bf16", option, *([value] if value else []), code=2,
+                            says=(says, "leave out --precision bf16"))
         self.assert_bad("bench", "gemm", 8, 8, 8, "--precision", "bf17", code=2,
                         says=("--precision bf17: must be f32, bf16 or f16",))
         done = self.run_command("bench", "gemm", 8, 8, 8, "--blocks", "1", "--trans", "NN", "--variant",

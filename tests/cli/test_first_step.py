@@ -35,7 +35,7 @@ class FirstStep(CommandTest):
         out, losses, found = self.run_with("several", "--compile-processes", "2", "--tune", "off")
         programs, kernels, line = self.numbers(out)
         self.assertEqual(losses, want)
-        self.assertIn("2 processes compiled", line)
+        self.assertIn("; 2 compile processes", line)
         self.assertNotIn("processes", self.numbers(alone)[2])
         self.assertEqual((programs, kernels), self.numbers(alone)[:2])
         self.assertLessEqual(programs, 16)

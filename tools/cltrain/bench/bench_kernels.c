@@ -48,6 +48,31 @@ clt_status bench_gemm_graph(const int64_t size[3], const char *trans, clt_graph 
     return clt_graph_status(*graph);
 }
 
+/* The product of a layer whose values are stored in 16 bits, as training with --precision has it.
+ * Only values for samples are stored so, and only if another node made them. So the rows of A, or
+ * with TN of A and B, are the samples, and products of an input with itself stand for the layers
+ * before. NN and NT read a weight in f32 and write 16 bits, unless they are the last node. TN
+ * reads 16 bits only, and writes a gradient of weights in f32. */
+static clt_status half_gemm_graph(const int64_t size[3], const char *trans, clt_graph **graph)
+{
+    const int64_t m = size[0], n = size[1], k = size[2];
+    const int trans_a = trans[0] == 'T', trans_b = trans[1] == 'T';
+    const int64_t a[2] = {CLT_BATCH, trans_a ? m : k};
+    const int64_t b[2] = {trans_a ? CLT_BATCH : trans_b ? n : k, trans_b ? k : n};
+    const clt_status status = clt_graph_create(graph);
+    if (status != CLT_OK)
+        return status;
+    clt_value *left = clt_input(*graph, "a", CLT_F32, 2, a);
+    clt_value *right =
+        trans_a ? clt_input(*graph, "b", CLT_F32, 2, b) : clt_parameter(*graph, "b", 2, b, uniform);
+    left = clt_mul(left, left);
+    if (trans_a)
+        right = clt_mul(right, right);
+    clt_value *product = clt_matmul(left, right, trans_a, trans_b);
+    clt_output(trans_a ? product : clt_mul(product, product), "c");
+    return clt_graph_status(*graph);
+}
+
 /* OpenBLAS on the same product. A block of its runs precedes each block of ours. */
 typedef struct rival {
     openblas blas;
@@ -157,10 +182,10 @@ static void rival_close(rival *o)
 
 /* Times the only node of the graph, in turns with `other` (may be NULL). `say`: print which
  * variants are not used. */
-static int time_gemm(const bench_report *r, const clt_graph *graph, rival *other, int say,
-                     clt_node_time **times, int *count)
+static int time_gemm(const bench_report *r, const clt_graph *graph, int64_t batch, rival *other,
+                     int say, clt_node_time **times, int *count)
 {
-    clt_measure_options options = bench_options(r->settings, 0, 1);
+    clt_measure_options options = bench_options(r->settings, 0, batch);
     options.meter = r->device->meter;
     if (other) {
         options.before = before_block;
@@ -175,7 +200,7 @@ static int time_gemm(const bench_report *r, const clt_graph *graph, rival *other
     return name_failure(status);
 }
 
-/* Keeps the products, without the nodes that convert their operands. Returns their number. */
+/* Keeps the products, without the nodes beside them. Returns their number. */
 static int products_of(clt_node_time *times, int count)
 {
     int kept = 0;
@@ -192,13 +217,16 @@ static int measure_gemm(bench_report *r, const int64_t size[3], const char *tran
     clt_graph *graph = NULL;
     clt_node_time *times = NULL;
     int count = 0, code = 0;
-    const clt_status status = bench_gemm_graph(size, trans, &graph);
+    const int half = bench_options(r->settings, 0, 1).precision != CLT_F32;
+    const int64_t batch = half ? size[trans[0] == 'T' ? 2 : 0] : 1;
+    const clt_status status =
+        half ? half_gemm_graph(size, trans, &graph) : bench_gemm_graph(size, trans, &graph);
     if (status != CLT_OK)
         code = library_failure(status);
     if (!code && other)
         code = rival_prepare(other, size, trans);
-    NEXT(code, time_gemm(r, graph, other, say, &times, &count));
-    if (r->settings->precision)
+    NEXT(code, time_gemm(r, graph, batch, other, say, &times, &count));
+    if (half)
         count = products_of(times, count);
     snprintf(name, sizeof name, "gemm %lldx%lldx%lld %s", (long long)size[0], (long long)size[1],
              (long long)size[2], trans);
@@ -244,6 +272,15 @@ int bench_gemm(const settings *s)
         code = read_product(s, at, size);
     if (!code && s->trans && (strlen(s->trans) != 2 || strspn(s->trans, "NT") != 2))
         code = usage_error("--trans %s: must be NN, NT, TN or TT", s->trans);
+    if (!code && bench_options(s, 0, 1).precision != CLT_F32) {
+        if (s->compare)
+            code = usage_error("--compare: OpenBLAS multiplies f32; leave out --precision %s",
+                               s->precision);
+        else if (s->trans && !strcmp(s->trans, "TT"))
+            code = usage_error("--trans TT: no layer has this product in 16 bits; leave out "
+                               "--precision %s",
+                               s->precision);
+    }
     if (code)
         return code;
     if (s->compare)

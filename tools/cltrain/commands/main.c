@@ -45,7 +45,7 @@ const command_row command_rows[] = {
     {"bench", FOR_BENCH, run_bench, bench_subject,
      "train --model NAME | gemm M N K | conv NxCxHxW OxKHxKW | op [NAME|OP:ATTRIBUTES...] | "
      "scaling [CLASS...] | "
-     "allreduce [SIZE...] | load --data SPEC",
+     "allreduce [SIZE...] | meshes MESH... | load --data SPEC",
      "time training steps, kernels, all-reduces and the reading of data\n"
      "Times stand beside limits of the machine, which are measured in the same run."},
     {"tune", FOR_TUNE, run_tune, NULL, "[--model NAME] [--data SPEC] [--budget SECONDS]",

@@ -31,8 +31,9 @@ void print_measuring(const job *j, const settings *s)
         printf("kernels of %d of %d new classes of shapes are left for the next run to measure\n",
                left, classes);
     if (measures_later(j, s))
-        printf("this run is too short to repay measuring kernels first: new shapes are measured "
-               "after it (--tune SECONDS: before it)\n");
+        printf("this run is too short to repay measuring kernels first: if it takes %.0f s or "
+               "more, new shapes are measured after it (--tune SECONDS: before it)\n",
+               LEAST / SHARE);
 }
 
 static double seconds_now(void)

@@ -268,7 +268,7 @@ const option_row option_rows[] = {
      "write the adapters alone: adapter_model.safetensors and adapter_config.json"},
     {"precision", 0, TEXT, AT(precision), 0, MODELS | FOR_SAMPLE | FOR_BENCH_GEMM, "TYPE",
      "type in which values and gradients of layers are stored, the matrices of sample's gpt2, or "
-     "the operands of a product: f32, bf16 or f16 (f32)",
+     "values of samples in a product: f32, bf16 or f16 (f32)",
      .words = "f32 bf16 f16"},
     {"wire", 0, TEXT, AT(wire), 0, RUNS, "TYPE",
      "type in which gradients travel, with error feedback: f32, bf16 or f16 (f32: as they are); "

@@ -125,7 +125,7 @@ void first_step_print(clt_device *const *devices, int n_devices, int processes)
     printf(" %d programs %.2f, first launches of %d kernels %.2f", programs,
            times.seconds[PROGRAMS], kernels, times.seconds[KERNELS]);
     if (processes)
-        printf("; %d processes compiled", processes);
+        printf("; %d compile processes", processes);
     printf("\n");
     fflush(stdout);
 }
