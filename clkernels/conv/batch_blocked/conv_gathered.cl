@@ -246,6 +246,7 @@ KERNEL void clt_batch_blocked_conv_gathered(global const STORED(IN0) * x, long x
                     int c = 0;
 #define PRODUCTS(tc)                                                                               \
     clt_products(uk + c * row, row, v + s * V_STEP, m + c * M_ROW + s * TX * LANES, count, k, tc)
+/* The last channels, of any number below TC, so that one program serves all layers. */
 #define TAIL(tc)                                                                                   \
     if (tc > 0 && tc == channels - c)                                                              \
         PRODUCTS(tc);

@@ -51,8 +51,9 @@ clt_status bench_gemm_graph(const int64_t size[3], const char *trans, clt_graph 
 /* The product of a layer whose values are stored in 16 bits, as training with --precision has it.
  * Only values for samples are stored so, and only if another node made them. So the rows of A, or
  * with TN of A and B, are the samples, and products of an input with itself stand for the layers
- * before. NN and NT read a weight in f32 and write 16 bits, unless they are the last node. TN
- * reads 16 bits only, and writes a gradient of weights in f32. */
+ * before. NN and NT read a weight in f32. They write 16 bits, because the node behind them makes
+ * the graph's output, which is f32. TN reads 16 bits only, and writes a gradient of weights in f32.
+ */
 static clt_status half_gemm_graph(const int64_t size[3], const char *trans, clt_graph **graph)
 {
     const int64_t m = size[0], n = size[1], k = size[2];
@@ -180,7 +181,8 @@ static void rival_close(rival *o)
     free(o->c);
 }
 
-/* Times the only node of the graph, in turns with `other` (may be NULL). `say`: print which
+/* Times the graph's nodes for `batch` samples, in turns with `other` (may be NULL; else the graph
+ * has one node). `say`: print which
  * variants are not used. */
 static int time_gemm(const bench_report *r, const clt_graph *graph, int64_t batch, rival *other,
                      int say, clt_node_time **times, int *count)
