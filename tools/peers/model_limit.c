@@ -202,6 +202,8 @@ static int measure_products(int threads, const char *library, int count, char **
     sgemm_fn *sgemm;
     void (*set_threads)(int);
     char *(*core)(void);
+    /* Older releases take slow kernels on processors that they do not know. */
+    setenv("OPENBLAS_CORETYPE", LANES == 16 ? "SkylakeX" : "Haswell", 0);
     void *handle = dlopen(library, RTLD_NOW);
     if (!handle || find(handle, "cblas_sgemm", &sgemm) ||
         find(handle, "openblas_set_num_threads", &set_threads) ||

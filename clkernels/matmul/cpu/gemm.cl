@@ -10,15 +10,15 @@
  *
  * op(B) is read in one of two ways:
  * - From panels [K][NR] in local memory. They are copied before use, and transposed if B is stored
- *   [N, K].
+ *   [N, K]. What is copied next is prefetched: the next pass, or the columns of the next work-group.
  * - In place if PACK_B is 0, except for the columns beyond the last whole panel. This is faster if
  *   B stays in a cache, its rows are aligned, and the distance of rows does not make them evict
  *   each other.
  *
  * op(A) is read in place, a broadcast element at a time. If A is stored [K, M] and PACK_A is 1, NA
- * tiles at a time are copied into panels [K][MR], while the tiles before are computed. Rows and columns beyond the edge are computed but
- * not stored, so no work-item writes elements of another one. While a tile is computed, the
- * elements that it will be added to are prefetched.
+ * tiles at a time are copied into panels [K][MR], while the tiles before are computed. Rows and
+ * columns beyond the edge are computed but not stored, so no work-item writes elements of another
+ * one. While a tile is computed, the elements that it will be added to are prefetched.
  *
  * A_T, B_T and C_T are the storage types of op(A), op(B) and out (core/storage.clh). 16-bit
  * operands are widened while they are copied: the host then sets PACK_A and PACK_B to 1, and A that
@@ -27,82 +27,18 @@
  * result [slices, pairs, M, N] lies before those tiles.
  *
  * Build options, with defaults in brackets: VW, width of a vector (4, 8 or 16 floats); MR, NV; KB,
- * the largest depth; NP, how many panels of B a work-group may have; NA, PACK_A, PACK_B; A_T, B_T,
- * C_T [f].
+ * the largest depth; B_FLOATS, room for panels of B; NA, PACK_A, PACK_B; A_T, B_T, C_T [f].
  */
 #include "core/activation.clh"
 #include "core/one_kernel.clh"
 #define LANES VW
 #include "core/cpu/widen.clh"
 #include "core/product.clh"
-
-#define NR (NV * VW)
-/* Floats from one panel of op(A) to the next. The additional 16 floats, a cache line, avoid
- * conflicts: equal rows of neighbouring panels, which are written together, would otherwise lie in
- * one cache set. */
-#define A_PANEL (MR * KB + 16)
-#define A_BLOCK (NA * A_PANEL)
-
-/* Floats from one copied row of A to the next, if A is widened. The additional cache line again
- * avoids conflicts. */
-#define A_ROW (ROUND_UP(KB, 16) + 16)
-
-#define ROUND_UP(a, b) (((a) + (b)-1) / (b) * (b))
-
-typedef float8 eight __attribute__((aligned(4)));
-typedef float4 four __attribute__((aligned(4)));
-typedef float2 two __attribute__((aligned(4)));
+#include "matmul/cpu/gemm_panels.clh"
 
 static inline vecf activate_vector(vecf x, int act, float slope)
 {
     CLT_ACTIVATE_BODY(vecf)
-}
-
-/* Like load_panel, but for B stored [N, K], with b at row n0, column k0. Blocks of VW x 4 are
- * transposed in registers. */
-static inline void load_panel_transposed(local float *panel, global const STORED(B_T) * b, int ldb,
-                                         int kb, int columns)
-{
-    for (int v = 0; v < NV; v++) {
-        const int there = min(columns - v * VW, VW);
-        local float *to = panel + v * VW;
-        global const STORED(B_T) *from = b + (long)v * VW * ldb;
-        int k = 0;
-#define GET_FOUR(j) FOUR(B_T, from + (long)(j)*ldb + k)
-#define PUT_COLUMN(i, x) *(local vecf *)(to + (k + i) * NR) = x
-        for (; there == VW && k + 4 <= kb; k += 4)
-            CLT_FOUR_COLUMNS(GET_FOUR, PUT_COLUMN)
-        for (int j = 0; j < VW; j++)
-            for (int rest = k; rest < kb; rest++)
-                to[rest * NR + j] = j < there ? GET(B_T, from + (long)j * ldb + rest) : 0.0f;
-    }
-}
-
-/* Returns how many of kb rows, `ld` apart, have `width` readable elements each, if `there` elements
- * follow the first one in memory. */
-static inline int readable(int kb, long there, int ld, int width)
-{
-    return there < width ? 0 : (int)min((long)kb, (there - width) / ld + 1);
-}
-
-/* panel[k][0 .. NR) = op(B)[k0 + k][n0 .. n0 + NR), for b at row k0, column n0. Columns beyond the
- * last may hold any values. `there` elements follow b in memory. */
-static inline void load_panel(local float *panel, global const STORED(B_T) * b, int ldb, int kb,
-                              int columns, long there)
-{
-    const int whole = columns >= NR ? kb : readable(kb, there, ldb, NR);
-    for (int k = 0; k < whole; k++, b += ldb) {
-        /* Each row lies in another page if rows are long, and the processor does not foresee them.
-         * Measured with vectors of 256 bits: products of 64 rows took 2 to 9 % less. */
-        if (VW <= 8)
-            PREFETCH(b + (long)16 * ldb);
-#pragma unroll
-        for (int v = 0; v < NV; v++)
-            ((local vecf *)panel)[k * NV + v] = LOAD_AS(B_T, b + v * VW);
-    }
-    for (int k = whole; k < kb; k++, b += ldb)
-        for (int j = 0; j < NR; j++)
-            panel[k * NR + j] = j < columns ? GET(B_T, b + j) : 0.0f;
 }
 
 /* Adds the bias to a finished tile, whose rows are `ld` apart, applies the activation, and stores
@@ -124,108 +60,6 @@ static inline void finish(global const float *tile, int ld, global STORED(C_T) *
     }
 }
 
-/* to[0 .. MR) = from[0 .. MR). Pieces do not overlap: storing vectors that do, and that cross cache
- * lines, took a quarter of the time of whole products. */
-static inline void copy_tile_row(local float *to, global const STORED(A_T) * from)
-{
-    int j = 0;
-#pragma unroll
-    for (; j + VW <= MR; j += VW)
-        *(local vecf_anywhere *)(to + j) = LOAD_AS(A_T, from + j);
-#if !WIDENS(A_T)
-    if (VW > 8 && j + 8 <= MR) {
-        *(local eight *)(to + j) = *(global const eight *)(from + j);
-        j += 8;
-    }
-    if (j + 4 <= MR) {
-        *(local four *)(to + j) = *(global const four *)(from + j);
-        j += 4;
-    }
-    if (j + 2 <= MR) {
-        *(local two *)(to + j) = *(global const two *)(from + j);
-        j += 2;
-    }
-#else
-    if (j + 4 <= MR) {
-        *(local four *)(to + j) = FOUR(A_T, from + j);
-        j += 4;
-    }
-#endif
-#pragma unroll
-    for (; j < MR; j++)
-        to[j] = GET(A_T, from + j);
-}
-
-/* Copies rows [begin, end) of `tiles` panels. */
-static inline void copy_rows(local float *panels, global const STORED(A_T) * a, int lda, int begin,
-                             int end, const int tiles)
-{
-    a += (long)begin * lda;
-    panels += begin * MR;
-    for (int k = begin; k < end; k++, a += lda, panels += MR)
-#pragma unroll
-        for (int i = 0; i < tiles; i++)
-            copy_tile_row(panels + i * A_PANEL, a + i * MR);
-}
-
-/* A block of op(A), of at most NA panels, for A stored [K, M]. */
-typedef struct block {
-    global const STORED(A_T) * a; /* at row k0, column m */
-    int rows;                     /* of op(A) */
-    int whole;                    /* rows of A of which whole tiles can be read */
-} block;
-
-/* `there` elements follow a in memory. */
-static inline block block_at(global const STORED(A_T) * a, int lda, int kb, int rows, long there)
-{
-    return (block){a, rows, readable(kb, there, lda, ROUND_UP(rows, MR))};
-}
-
-/* panels[i][k][0 .. MR) = rows i * MR and following of the block, for k in [begin, end). Rows beyond
- * its last may hold any values. */
-static inline void load_rows(local float *panels, block b, int lda, int begin, int end)
-{
-    const int tiles = (b.rows + MR - 1) / MR, up = tiles * MR;
-    const int whole = min(b.whole, end);
-    if (tiles == NA)
-        copy_rows(panels, b.a, lda, begin, whole, NA);
-    else
-        copy_rows(panels, b.a, lda, begin, whole, tiles);
-    for (int k = max(begin, whole); k < end; k++)
-        for (int m = 0; m < up; m++)
-            panels[m / MR * A_PANEL + k * MR + m % MR] =
-                GET(A_T, b.a + (long)k * lda + min(m, b.rows - 1));
-}
-
-/* Prefetches rows [begin, end) of the block. If rows are long, each lies in another page, and the
- * processor does not foresee them. */
-static inline void prefetch_rows(block b, int lda, int begin, int end)
-{
-    b.a += (long)begin * lda;
-    for (int k = begin; k < end; k++, b.a += lda)
-#pragma unroll
-        for (int i = 0; i < NA * MR; i += 64 / (int)sizeof(STORED(A_T)))
-            PREFETCH(b.a + i);
-}
-
-#if WIDENS(A_T)
-/* to[i * A_ROW + k] = A[m + i][k0 + k], for A stored [M, K], with a at row m, column k0. Rows
- * beyond the last repeat it. */
-static inline void widen_rows(local float *to, global const STORED(A_T) * a, int lda, int kb,
-                              int rows)
-{
-    for (int i = 0; i < MR; i++) {
-        global const STORED(A_T) *from = a + (long)min(i, rows - 1) * lda;
-        local float *row = to + i * A_ROW;
-        int k = 0;
-        for (; k + VW <= kb; k += VW)
-            *(local vecf *)(row + k) = LOAD_AS(A_T, from + k);
-        for (; k < kb; k++)
-            row[k] = GET(A_T, from + k);
-    }
-}
-#endif
-
 /* Stores one row of a register tile at the edge. If not `first`, adds the values at `from`. */
 static inline void store_row(global float *out, global const float *from, const vecf *acc,
                              int columns, int first)
@@ -245,29 +79,44 @@ static inline void store_row(global float *out, global const float *from, const 
     }
 }
 
+/* Element k of op(A)'s rows times row k of op(B)'s columns. */
+#define CLT_STEP(A_VALUE, B_VECTOR, B_AHEAD)                                                       \
+    vecf y[NV];                                                                                    \
+    B_AHEAD;                                                                                       \
+    EACH_VECTOR y[v] = B_VECTOR;                                                                   \
+    EACH_ROW                                                                                       \
+    {                                                                                              \
+        const vecf x = (vecf)(A_VALUE);                                                            \
+        EACH_VECTOR acc[i][v] = fma(x, y[v], acc[i][v]);                                           \
+    }
+
 /* Defines a function for one register tile: rows x columns elements at `to` become the product,
  * plus the values at `from` if not `first`. Rows are `ld_to` and `ld` apart. The functions differ
  * in where they read op(A): rows in place, columns in place, or a panel; and op(B): in place
- * (only if columns == NR) or a panel. Distances within panels are literals. */
+ * (only if columns == NR) or a panel. Distances within panels are literals. If `step` is not 0, the
+ * tile prefetches kb / UNROLLED cache lines `step` elements apart, the first at `ahead`. */
 #define CLT_TILE(name, A_SPACE, A_POINTERS, A_VALUE, B_SPACE, B_VECTOR, B_AHEAD)                   \
-    static inline void name(A_SPACE const float *a, int lda, B_SPACE const float *b, int ldb,      \
+    LOCAL_INLINE void name(A_SPACE const float *a, int lda, B_SPACE const float *b, int ldb,       \
                             int kb, global float *to, int ld_to, global const float *from, int ld, \
-                            int rows, int columns, int first)                                      \
+                            int rows, int columns, int first, global const STORED(B_T) * ahead,    \
+                            int step)                                                              \
     {                                                                                              \
         vecf acc[MR][NV];                                                                          \
         EACH_ROW EACH_VECTOR acc[i][v] = (vecf)(0.0f);                                             \
         A_POINTERS                                                                                 \
         EACH_ROW EACH_VECTOR PREFETCH(FROM);                                                       \
-        _Pragma("unroll UNROLLED") for (int k = 0; k < kb; k++)                                    \
-        {                                                                                          \
-            vecf y[NV];                                                                            \
-            B_AHEAD;                                                                               \
-            EACH_VECTOR y[v] = B_VECTOR;                                                           \
-            EACH_ROW                                                                               \
+        int done = 0;                                                                              \
+        for (; done + UNROLLED <= kb; done += UNROLLED) {                                          \
+            if (step)                                                                              \
+                PREFETCH(ahead);                                                                   \
+            ahead += step;                                                                         \
+            _Pragma("unroll") for (int k = done; k < done + UNROLLED; k++)                         \
             {                                                                                      \
-                const vecf x = (vecf)(A_VALUE);                                                    \
-                EACH_VECTOR acc[i][v] = fma(x, y[v], acc[i][v]);                                   \
+                CLT_STEP(A_VALUE, B_VECTOR, B_AHEAD)                                               \
             }                                                                                      \
+        }                                                                                          \
+        for (int k = done; k < kb; k++) {                                                          \
+            CLT_STEP(A_VALUE, B_VECTOR, B_AHEAD)                                                   \
         }                                                                                          \
         if (rows == MR && columns == NR) {                                                         \
             EACH_ROW EACH_VECTOR STORE(first ? acc[i][v] : acc[i][v] + LOAD(FROM), TO);            \
@@ -312,7 +161,8 @@ CLT_TILE(tile_panel_place, local, , a[k * MR + i], global, IN_PLACE, )
 #endif
 
 #define TILE(AS, A, BS, B)                                                                         \
-    tile_##AS##_##BS(A, lda, B, ldb, kb, to, ld_to, from, ld, rows, columns, first)
+    tile_##AS##_##BS(A, lda, B, ldb, kb, to, ld_to, from, ld, rows, columns, first, line_at(next_b), \
+         next_b.step)
 #if WIDENS(A_T)
 #define TILE_OF_A(BS, B)                                                                           \
     if (trans_a)                                                                                   \
@@ -329,7 +179,7 @@ CLT_TILE(tile_panel_place, local, , a[k * MR + i], global, IN_PLACE, )
         TILE(columns, a_at, BS, B);
 #endif
 
-static inline void product(global const STORED(A_T) * a, global const STORED(B_T) * b,
+LOCAL_INLINE void product(global const STORED(A_T) * a, global const STORED(B_T) * b,
                            global const float *bias, global STORED(C_T) * out,
 #if WIDENS(C_T)
                            global float *part,
@@ -353,12 +203,19 @@ static inline void product(global const STORED(A_T) * a, global const STORED(B_T
     for (int k0 = 0; k0 == 0 || k0 < K; k0 += depth) {
         const int kb = min(depth, K - k0), first = k0 == 0 && !adds, last = k0 + depth >= K;
         for (int n = n0; n < n1; n += NR) {
-            local float *panel = b_panels + (n - n0) * KB;
+            local float *panel = b_panels + (n - n0) * depth;
             if (trans_b)
                 load_panel_transposed(panel, b + (long)n * ldb + k0, ldb, kb, N - n);
             else if (PACK_B || N - n < NR)
                 load_panel(panel, b + (long)k0 * ldb + n, ldb, kb, N - n,
                            (long)(K - k0) * ldb - n);
+        }
+        lines next_b = lines_of(b, 0, 0, 0, 0);
+        if (PACK_B || trans_b) {
+            const int n = last ? n1 : n0, k = last ? 0 : k0 + depth;
+            const int columns = min(n1 - n0, N - n), rows = min(depth, K - k);
+            next_b = lines_of(b + (trans_b ? (long)n * ldb + k : (long)k * ldb + n), ldb,
+                              trans_b ? columns : rows, trans_b ? rows : columns, kb / UNROLLED);
         }
         for (int m = m0; m < m1; m += MR) {
             const int rows = min(MR, m1 - m), tile_number = (m - m0) / MR;
@@ -400,7 +257,7 @@ static inline void product(global const STORED(A_T) * a, global const STORED(B_T
                 }
                 const int columns = min(NR, N - n);
                 const long at = (long)m * N + n;
-                local const float *b_panel = b_panels + (n - n0) * KB;
+                local const float *b_panel = b_panels + (n - n0) * depth;
 #if WIDENS(C_T)
                 global float *to = last ? tile : part + at;
                 global const float *from = first ? to : part + at;
@@ -419,6 +276,7 @@ static inline void product(global const STORED(A_T) * a, global const STORED(B_T
                 {
                     TILE_OF_A(panel, b_panel)
                 }
+                next_b = next_lines(next_b);
                 if (last && epilogue)
                     finish(to, ld_to, out + at, N, rows, columns, bias + n, has_bias, act, slope);
             }
@@ -443,7 +301,7 @@ static inline void product(global const STORED(A_T) * a, global const STORED(B_T
         int depth, int slices, int adds, int has_bias, int act, float slope PART)                         \
     {                                                                                              \
         local float a_panels[A_FLOATS(trans_a)] __attribute__((aligned(64)));                      \
-        local float b_panels[NP * NR * KB] __attribute__((aligned(64)));                           \
+        local float b_panels[B_FLOATS] __attribute__((aligned(64)));                               \
         const int z = (int)get_global_id(2), pairs = (int)get_global_size(2) / slices;             \
         const int slice = z / pairs, share = ((K + slices - 1) / slices + 15) / 16 * 16;           \
         const long pair = z - slice * pairs, begin = min((long)slice * share, (long)K);            \

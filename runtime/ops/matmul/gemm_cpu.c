@@ -120,12 +120,12 @@ static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int
                        .width = caps->vector_width,
                        .units = caps->compute_units,
                        .registers = caps->vector_registers,
-                       .most_columns = columns_of_depth(caps, most_depth),
                        .least_groups = clt_tile_number(target, "G", 1, 1024, 1)};
     const int64_t passes = (w.k + most_depth - 1) / most_depth;
     w.depth = (w.k + passes - 1) / passes;
     /* Use as many columns as were requested. Otherwise the limit is what was best for most
      * shapes. */
+    w.most_columns = columns_of_depth(caps, w.depth);
     const int64_t asked = clt_tile_number(target, "TN", 1, w.most_columns, 0);
     const int64_t most = asked > MOST_COLUMNS ? asked : MOST_COLUMNS;
     if (w.most_columns > most)
@@ -207,16 +207,16 @@ void clt_gemm_cpu_slices(const clt_gemm *gemm, const clt_target *target, int64_t
     const clt_gemm_work work = work_of(gemm, target, slices, most_depth);
     clt_gemm_tile tile;
     const clt_gemm_division d = divide(&work, target, &tile);
-    const int64_t panel = tile.vectors * (int64_t)work.width;
     const bool narrows = block < 0 && clt_is_half(gemm->out_type);
     const int part = narrows ? part_block(&work, &d, tile, program) : -1;
     char types[CLT_GEMM_OPTIONS];
-    clt_launch_begin(program, "matmul/cpu/gemm.cl", kernels[gemm->trans_a][gemm->trans_b],
-                     "-DVW=%d -DMR=%d -DNV=%d -DKB=%d -DNP=%d -DNA=%d -DPACK_A=%d -DPACK_B=%d%s",
-                     work.width, tile.rows, tile.vectors, (int)most_depth,
-                     (int)(work.most_columns / panel),
-                     panels_of_lines(tile.rows, target->caps, most_depth), work.pack_a, work.pack_b,
-                     clt_gemm_options(gemm, block < 0, types));
+    clt_launch_begin(
+        program, "matmul/cpu/gemm.cl", kernels[gemm->trans_a][gemm->trans_b],
+        "-DVW=%d -DMR=%d -DNV=%d -DKB=%d -DB_FLOATS=%d -DNA=%d -DPACK_A=%d -DPACK_B=%d%s",
+        work.width, tile.rows, tile.vectors, (int)most_depth,
+        (int)columns_of_depth(target->caps, 1),
+        panels_of_lines(tile.rows, target->caps, most_depth), work.pack_a, work.pack_b,
+        clt_gemm_options(gemm, block < 0, types));
     CLT_ARGS(program, CLT_IN(gemm->a), CLT_IN(gemm->b),
              CLT_IN(gemm->bias >= 0 ? gemm->bias : gemm->b));
     if (block >= 0)
