@@ -1,5 +1,4 @@
-/* Small launches that become one: results do not change by a bit, in whatever way a step is run,
- * but for rounding on Intel's runtime. */
+/* Small launches that become one: results do not change by a bit, in whatever way a step is run. */
 #include "device/program/merge_source.h"
 #include "train/model_runs.h"
 
@@ -36,33 +35,13 @@ static outcome run_so(const kind *k, const way *w, clt_merging merging)
     return run(k, clt_test_devices(w->devices), &options, w->parts);
 }
 
-/* Intel's compiler makes other instructions of the same lines in a merged kernel. With vectors of
- * 512 bits, and with portable kernels also with others, last bits differ. */
-static bool on_intel(void)
-{
-    return !strncmp(clt_test_devices(""), "intel", 5);
-}
-
-/* The losses are equal but for rounding. Those of later steps tell of the parameters. */
-static void alike(const kind *k, const way *w, const outcome *a, const outcome *b)
-{
-    const double most = w->precision == CLT_F32 ? 1e-5 : 1e-2;
-    for (int i = 0; i < STEPS; i++)
-        if (!(fabs(a->losses[i] - b->losses[i]) <= most * fabs(a->losses[i])))
-            fail_msg("%s, %s: the loss of step %d is %.9g, not %.9g", k->model, w->name, i,
-                     b->losses[i], a->losses[i]);
-}
-
 static void compare(const kind *k, const way *w)
 {
     outcome apart = run_so(k, w, CLT_MERGE_OFF), merged = run_so(k, w, CLT_MERGE_ON);
     assert_int_equal(apart.merges, 0);
     if (!merged.merges)
         fail_msg("%s, %s: nothing is merged", k->model, w->name);
-    if (on_intel())
-        alike(k, w, &apart, &merged);
-    else
-        same(k, w->devices, w->name, &apart, &merged);
+    same(k, w->devices, w->name, &apart, &merged);
     free(apart.bytes);
     free(merged.bytes);
 }
@@ -94,8 +73,12 @@ static void test_ways(void **state)
     (void)state;
     if (clt_test_oclgrind())
         skip();
+    /* Merged portable kernels differ in last bits on Intel's runtime, probably because its compiler
+     * fuses other multiplications and additions. The other kernels say where to fuse. */
+    const bool intel = !strncmp(clt_test_devices(""), "intel", 5);
     for (int i = 0; i < (int)(sizeof ways / sizeof *ways); i++)
-        compare(&mlp, &ways[i]);
+        if (!(ways[i].portable && intel))
+            compare(&mlp, &ways[i]);
 }
 
 static void test_precisions(void **state)
