@@ -360,7 +360,9 @@ kernel void loss_total(global const float *sums, long sums_offset, global const 
         const int end = min(p0 + 64, parts);
         float block = 0.0f;
         for (int p = p0; p < end; p++) {
-            block += sums[sums_offset + p];
+            /* Intel's compiler for CPUs with vectors of 512 bits adds up a loop's + in an order
+             * of its own. It keeps to that of fma(), which rounds alike. */
+            block = fma(1.0f, sums[sums_offset + p], block);
             count += counts[counts_offset + p];
         }
         total += block;

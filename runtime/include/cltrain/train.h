@@ -46,7 +46,7 @@ typedef enum clt_muon_scale {
 } clt_muon_scale;
 
 /* Whether consecutive launches of little work become one launch of one work-item, on CPUs. Results
- * have the same bits, except on Intel's runtime with portable kernels or vectors of 512 bits. */
+ * have the same bits, except on Intel's runtime with portable kernels. */
 typedef enum clt_merging {
     CLT_MERGE_OFF = 0,
     CLT_MERGE_AUTO = 1, /* where the launches take a part of a step that counts, unless kernels are
