@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/error.h"
 
@@ -53,6 +54,14 @@ void *clt_alloc_pages(size_t bytes)
         return NULL;
     size_t rounded = (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     return fresh(rounded < bytes ? NULL : aligned_alloc(PAGE_BYTES, rounded), bytes);
+}
+
+void clt_advise_huge(void *data, size_t bytes)
+{
+    const uintptr_t begin = ((uintptr_t)data + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    const uintptr_t end = ((uintptr_t)data + bytes) / PAGE_BYTES * PAGE_BYTES;
+    if (data && end > begin)
+        madvise((void *)begin, end - begin, MADV_HUGEPAGE);
 }
 
 char *clt_strdup(const char *text)

@@ -21,6 +21,10 @@ void *clt_realloc(void *block, size_t bytes);
 /* Allocates page-aligned memory, for transfers and for buffers wrapped with CL_MEM_USE_HOST_PTR. */
 void *clt_alloc_pages(size_t bytes);
 
+/* Asks the system for huge pages where memory is not yet touched. A hint: there is no error.
+ * Touching and translating small pages costs up to a tenth of the time of work on large arrays. */
+void clt_advise_huge(void *data, size_t bytes);
+
 char *clt_strdup(const char *text);
 
 /* Frees memory from any function above. NULL is allowed. */

@@ -12,6 +12,11 @@ bool clt_testing_chose(const char *text, const clt_tuning_entry *entry)
     return text && strstr(entry->options, text);
 }
 
+bool clt_testing_chose_op(const char *text, const char *op)
+{
+    return text && strstr(text, op);
+}
+
 void clt_testing_spoil(clt_outcome *own)
 {
     for (int o = CLT_MAX_OUTPUTS - 1; o >= 0; o--)

@@ -16,6 +16,9 @@ static const char *const clt_tuning_testing_spoils_own = NULL;
 /* Whether a test names this candidate. Tests name a text in the candidate's options. */
 bool clt_testing_chose(const char *text, const clt_tuning_entry *entry);
 
+/* Whether a test names this operator in its text. */
+bool clt_testing_chose_op(const char *text, const char *op);
+
 /* Makes one element of the last output wrong. */
 void clt_testing_spoil(clt_outcome *own);
 

@@ -355,8 +355,7 @@ static clt_status check_own(tuner *t, const clt_tuning_entry *plain, class_trial
         return CLT_OK;
     }
     CLT_TRY(status);
-    const bool spoilt =
-        clt_tuning_testing_spoils_own && strstr(clt_tuning_testing_spoils_own, plain->op);
+    const bool spoilt = clt_testing_chose_op(clt_tuning_testing_spoils_own, plain->op);
     CLT_TRY(agrees(t, trial, spoilt, &right));
     trial->own_is_wrong = !right;
     if (right)

@@ -4,11 +4,12 @@
     compare_decoding.py --cltrain PATH [--tokens 120] [--samples 1] [--rounds 5] [--devices pocl]
 
 Writes a checkpoint with pseudo-random weights. Compiles read_limit.c, which only reads an array of the size of the
-weights with one thread on each core. A round runs read_limit, then `cltrain sample --greedy` in f32, then in bf16. The
-first round warms up caches and is not counted.
+weights with one thread on each core. A round runs `cltrain sample --greedy` in f32, then in bf16, with read_limit before,
+between and after. The first round warms up caches and is not counted.
 
 Prints for each the median, least and largest of all rounds. "of the limit" is the bytes of weights that a token reads,
-times tokens a second, over the rate of the same round.
+times tokens a second, over the mean of the rates before and after. Virtual machines read at one of several rates, and
+change within seconds. So it leaves out runs between rates that differ by more than a tenth, and prints how many remain.
 """
 
 import argparse
@@ -85,6 +86,9 @@ def rate(options, model, precision):
 
 
 def show(name, unit, values):
+    if not values:
+        print(f"{name:<16} the memory's rate was never steady")
+        return
     print(f"{name:<16} {statistics.median(values):8.2f} ({min(values):.2f} to {max(values):.2f}) {unit}")
 
 
@@ -102,18 +106,21 @@ def main():
         write_model(model)
         subprocess.run([options.cc, "-O3", "-march=native", "-pthread", os.path.join(HERE, "read_limit.c"), "-o",
                         program], check=True)  # fmt: skip
-        memory, steps = [], {"f32": [], "bf16": []}
+        memory, steps = [limit(program, 4 * READ)], {"f32": [], "bf16": []}
+        parts = {precision: [] for precision in steps}
         for turn in range(options.rounds + 1):
-            memory.append(limit(program, 4 * READ))
             for precision, values in steps.items():
                 values.append(rate(options, model, precision))
-        memory = memory[1:]
+                memory.append(limit(program, 4 * READ))
+                before, after = memory[-2:]
+                if turn and abs(before - after) <= 0.1 * max(before, after):
+                    size = READ * (4 if precision == "f32" else 2)
+                    parts[precision].append(values[-1] * size * 2 / (before + after))
         steps = {precision: values[1:] for precision, values in steps.items()}
         show("reading", "GB/s", [m / 1e9 for m in memory])
         for precision, values in steps.items():
-            size = READ * (4 if precision == "f32" else 2)
             show(precision, "tokens a second of each text", values)
-            show("  of the limit", "", [v * size / m for v, m in zip(values, memory)])
+            show("  of the limit", f"in {len(parts[precision])} rounds", parts[precision])
         show("bf16 over f32", "", [b / f for f, b in zip(steps["f32"], steps["bf16"])])
 
 

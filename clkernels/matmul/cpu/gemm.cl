@@ -96,10 +96,10 @@ static inline void store_row(global float *out, global const float *from, const 
  * (only if columns == NR) or a panel. Distances within panels are literals. If `step` is not 0, the
  * tile prefetches kb / UNROLLED cache lines `step` elements apart, the first at `ahead`. */
 #define CLT_TILE(name, A_SPACE, A_POINTERS, A_VALUE, B_SPACE, B_VECTOR, B_AHEAD)                   \
-    LOCAL_INLINE void name(A_SPACE const float *a, int lda, B_SPACE const float *b, int ldb,       \
-                            int kb, global float *to, int ld_to, global const float *from, int ld, \
-                            int rows, int columns, int first, global const STORED(B_T) * ahead,    \
-                            int step)                                                              \
+    INLINE void name(A_SPACE const float *a, int lda, B_SPACE const float *b, int ldb,             \
+                     int kb, global float *to, int ld_to, global const float *from, int ld,        \
+                     int rows, int columns, int first, global const STORED(B_T) * ahead,           \
+                     int step)                                                                     \
     {                                                                                              \
         vecf acc[MR][NV];                                                                          \
         EACH_ROW EACH_VECTOR acc[i][v] = (vecf)(0.0f);                                             \
@@ -179,14 +179,14 @@ CLT_TILE(tile_panel_place, local, , a[k * MR + i], global, IN_PLACE, )
         TILE(columns, a_at, BS, B);
 #endif
 
-LOCAL_INLINE void product(global const STORED(A_T) * a, global const STORED(B_T) * b,
-                           global const float *bias, global STORED(C_T) * out,
+INLINE void product(global const STORED(A_T) * a, global const STORED(B_T) * b,
+                    global const float *bias, global STORED(C_T) * out,
 #if WIDENS(C_T)
-                           global float *part,
+                    global float *part,
 #endif
-                           local float *a_panels, local float *b_panels, int M, int N, int K,
-                           int lda, int ldb, int TM, int TN, int depth, int adds, int has_bias,
-                           int act, float slope, const int trans_a, const int trans_b)
+                    local float *a_panels, local float *b_panels, int M, int N, int K,
+                    int lda, int ldb, int TM, int TN, int depth, int adds, int has_bias,
+                    int act, float slope, const int trans_a, const int trans_b)
 {
     const int m0 = (int)get_global_id(1) * TM, m1 = min(m0 + TM, M);
     const int n0 = (int)get_global_id(0) * TN, n1 = min(n0 + TN, N);

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
+
 /* Reads a file with one number, as control groups have. Returns -1 if there is none or it says
  * "max". */
 static int64_t read_number(const char *path)
@@ -100,11 +102,30 @@ clt_status clt_device_buffer_create_raw(clt_device *device, int64_t bytes, cl_me
     return CLT_OK;
 }
 
+/* The limit keeps the rounding of small buffers to huge pages from costing memory. */
+static const int64_t huge_bytes = (int64_t)4 << 20;
+
+/* Asks the system for huge pages for a large buffer of a CPU. Commands before it in the queue end
+ * first. If the buffer cannot be mapped, filling it reports why. */
+static void advise_huge(clt_device *device, cl_mem buffer, int64_t bytes)
+{
+    cl_int code = CL_SUCCESS;
+    if (bytes < huge_bytes || !clt_caps_is_cpu(&device->caps))
+        return;
+    void *data = clEnqueueMapBuffer(device->queue, buffer, CL_TRUE, CL_MAP_WRITE_INVALIDATE_REGION,
+                                    0, (size_t)bytes, 0, NULL, NULL, &code);
+    if (code != CL_SUCCESS)
+        return;
+    clt_advise_huge(data, (size_t)bytes);
+    clEnqueueUnmapMemObject(device->queue, buffer, data, 0, NULL, NULL);
+}
+
 clt_status clt_device_buffer_create(clt_device *device, int64_t bytes, cl_mem_flags flags,
                                     const char *what, cl_mem *out)
 {
     cl_mem buffer = NULL;
     CLT_TRY(clt_device_buffer_create_raw(device, bytes, flags, what, &buffer));
+    advise_huge(device, buffer, bytes);
     /* The pattern's size must divide the buffer's size, so use one byte for odd sizes. */
     const cl_uint zero = 0;
     size_t pattern = bytes % 4 == 0 ? 4 : 1;
