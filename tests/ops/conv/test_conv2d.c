@@ -164,6 +164,8 @@ static void test_plain(void **state)
         {1, 2, 9, 7, 3, 2, 2, {{INT_MAX, 3}, {3, 2}, {2, 2}, 1}, true, false},
         {2, 3, 9, 11, 4, 3, 2, {{4, 6}, {5, 7}, {2, 4}, 1}, false, false},
         {2, 3, 8, 12, 5, 4, 4, {{4, 4}, {0, 0}, {1, 1}, 1}, true, false},
+        /* More channels than one pass takes, however large local memory is. */
+        {2, 116, 5, 21, 3, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, true},
         /* Lines that are cut. */
         {1, 3, 5, 1030, 4, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}, true, true},
         {2, 2, 6, 2075, 3, 3, 5, {{2, 3}, {1, 2}, {1, 2}, 1}, true, true},
