@@ -1,12 +1,15 @@
-/* Status and messages, strings, arrays, hashes, random numbers and threads. */
+/* Status and messages, strings, arrays, hashes, random numbers, huge pages and threads. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "base/philox.h"
 #include "base/str.h"
@@ -88,6 +91,43 @@ static void threads_block_signals_of_the_host_program(void **state)
     }
 }
 
+/* Whether Linux was asked for huge pages at this address: the flag "hg" of its mapping. */
+static bool wants_huge(const void *at)
+{
+    char line[512];
+    unsigned long long begin, end, place = (unsigned long long)(uintptr_t)at;
+    bool here = false, wants = false;
+    FILE *f = fopen("/proc/self/smaps", "re");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%llx-%llx ", &begin, &end) == 2)
+            here = begin <= place && place < end;
+        else if (here && !strncmp(line, "VmFlags:", 8))
+            wants = strstr(line, " hg") != NULL;
+    }
+    fclose(f);
+    return wants;
+}
+
+static void huge_pages_are_asked_for_within_the_memory_given(void **state)
+{
+    enum { PAGE = 4096, PAGES = 3 * 512 };
+    (void)state;
+    if (access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK))
+        skip(); /* a system without them */
+    char *data = clt_alloc_pages(PAGES * PAGE);
+    assert_non_null(data);
+    clt_advise_huge(NULL, PAGE);
+    clt_advise_huge(data + 1, PAGE); /* has no whole page */
+    assert_false(wants_huge(data));
+    clt_advise_huge(data + PAGE + 1, (PAGES - 2) * PAGE);
+    assert_false(wants_huge(data + PAGE));
+    assert_true(wants_huge(data + 2 * PAGE));
+    assert_true(wants_huge(data + (PAGES - 2) * PAGE));
+    assert_false(wants_huge(data + (PAGES - 1) * PAGE));
+    clt_free(data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -95,6 +135,7 @@ int main(void)
         cmocka_unit_test(philox_gives_the_published_numbers),
         cmocka_unit_test(nearest_suggests_only_near_names),
         cmocka_unit_test(arrays_and_strings_grow),
+        cmocka_unit_test(huge_pages_are_asked_for_within_the_memory_given),
         cmocka_unit_test(threads_block_signals_of_the_host_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
