@@ -8,8 +8,8 @@ weights with one thread on each core. A round runs `cltrain sample --greedy` in 
 between and after. The first round warms up caches and is not counted.
 
 Prints for each the median, least and largest of all rounds. "of the limit" is the bytes of weights that a token reads,
-times tokens a second, over the mean of the rates before and after. Virtual machines read at one of several rates, and
-change within seconds. So it leaves out runs between rates that differ by more than a tenth, and prints how many remain.
+times tokens a second, over the mean of the rates before and after. The rate of a virtual machine can change within
+seconds. The script leaves out runs between rates that differ by more than a tenth, and prints how many remain.
 """
 
 import argparse
@@ -107,7 +107,7 @@ def main():
         subprocess.run([options.cc, "-O3", "-march=native", "-pthread", os.path.join(HERE, "read_limit.c"), "-o",
                         program], check=True)  # fmt: skip
         memory, steps = [limit(program, 4 * READ)], {"f32": [], "bf16": []}
-        parts = {precision: [] for precision in steps}
+        shares = {precision: [] for precision in steps}
         for turn in range(options.rounds + 1):
             for precision, values in steps.items():
                 values.append(rate(options, model, precision))
@@ -115,12 +115,12 @@ def main():
                 before, after = memory[-2:]
                 if turn and abs(before - after) <= 0.1 * max(before, after):
                     size = READ * (4 if precision == "f32" else 2)
-                    parts[precision].append(values[-1] * size * 2 / (before + after))
+                    shares[precision].append(values[-1] * size * 2 / (before + after))
         steps = {precision: values[1:] for precision, values in steps.items()}
         show("reading", "GB/s", [m / 1e9 for m in memory])
         for precision, values in steps.items():
             show(precision, "tokens a second of each text", values)
-            show("  of the limit", f"in {len(parts[precision])} rounds", parts[precision])
+            show("  of the limit", f"in {len(shares[precision])} rounds", shares[precision])
         show("bf16 over f32", "", [b / f for f, b in zip(steps["f32"], steps["bf16"])])
 
 

@@ -147,10 +147,8 @@ static clt_status make(clt_dataset *d, clt_reservoir *r)
         clt_data_field *field = &d->fields[f];
         const size_t size = (size_t)(field->bytes * r->places);
         field->data = field->owned = clt_alloc_pages(size);
-        if (field->owned)
-            clt_advise_huge(field->owned, size);
-        else
-            status = CLT_OUT_OF_MEMORY;
+        clt_advise_huge(field->owned, size);
+        status = field->owned ? CLT_OK : CLT_OUT_OF_MEMORY;
     }
     if (status != CLT_OK) {
         for (int f = 0; f < d->field_count; f++) {

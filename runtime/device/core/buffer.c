@@ -102,7 +102,7 @@ clt_status clt_device_buffer_create_raw(clt_device *device, int64_t bytes, cl_me
     return CLT_OK;
 }
 
-/* The limit keeps the rounding of small buffers to huge pages from costing memory. */
+/* Smaller buffers have few whole huge pages, which are not worth a wait for the queue. */
 static const int64_t huge_bytes = (int64_t)4 << 20;
 
 /* Asks the system for huge pages for a large buffer of a CPU. Commands before it in the queue end
