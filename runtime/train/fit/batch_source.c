@@ -1,6 +1,7 @@
 #include "train/fit/batch_source.h"
 
 #include "base/alloc.h"
+#include "base/thread.h"
 #include "data/loader/loader.h"
 #include "device/core/shared.h"
 #include "ops/loss/loss.h"
@@ -225,6 +226,18 @@ static int queue_of(const clt_participants *all, const clt_graph *graph, const c
                : 2;
 }
 
+/* Devices that share the host's processors wait for each other in every step. A thread that
+ * assembles a batch takes time from one of them, so there are as many threads as such devices. */
+static int loader_threads(const clt_session *session)
+{
+    enum { MOST = 8 };
+    const int processors = clt_processors(), most = processors < MOST ? processors : MOST;
+    int n = 0;
+    for (int d = 0; d < session->n_devices; d++)
+        n += clt_caps_is_cpu(&session->devices[d].device->caps);
+    return n < 1 ? 1 : n < most ? n : most;
+}
+
 static clt_status create(const clt_participants *all, const clt_shares *shares,
                          clt_session *session, clt_dataset *dataset, const clt_fit_options *options,
                          int64_t batch, int64_t seed, const course *c, clt_source **out)
@@ -256,7 +269,9 @@ static clt_status create(const clt_participants *all, const clt_shares *shares,
     s->slots = AHEAD + (c->queued ? queue_of(all, session->graph, dataset, options, batch) : 2);
     desc.slots = s->slots;
     if (s->on_devices)
-        desc.max_threads = 1;                /* one thread suffices for sample numbers */
+        desc.max_threads = 1; /* one thread suffices for sample numbers */
+    else
+        desc.min_threads = loader_threads(session);
     const clt_graph *graph = session->graph; /* stages of a pipeline read different inputs */
     clt_status status = clt_loader_create(&desc, &s->loader);
     CLT_NEXT(status, add_inputs(s, dataset, options, graph));
