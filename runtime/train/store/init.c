@@ -1,8 +1,10 @@
 #include "train/store/init.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 #include "base/philox.h"
+#include "base/thread.h"
 
 /* Computes two normal numbers from two uniform ones (Box and Muller, 1958). */
 static void normal_pair(uint32_t a, uint32_t b, double *x, double *y)
@@ -68,11 +70,52 @@ static void fill(const clt_slot *slot, uint64_t seed, int64_t first, int64_t cou
     }
 }
 
+/* One thread's part of a fill. */
+typedef struct fill_part {
+    const clt_slot *slot;
+    uint64_t seed;
+    int64_t first, count, to;
+    void *data;
+} fill_part;
+
+static void *run_part(void *argument)
+{
+    const fill_part *p = argument;
+    fill(p->slot, p->seed, p->first, p->count, p->to, p->data);
+    return NULL;
+}
+
+/* Random numbers of a large model take seconds on one core. Elements do not depend on each other,
+ * so threads fill them in parts. */
+static void fill_in_parts(const clt_slot *slot, uint64_t seed, int64_t first, int64_t count,
+                          int64_t to, void *data)
+{
+    enum { MOST = 16, LEAST_ELEMENTS = 1 << 16 };
+    const int processors = clt_processors();
+    const int64_t useful = count / LEAST_ELEMENTS;
+    const int most = processors < MOST ? processors : MOST;
+    const int n = useful < 1 ? 1 : useful < most ? (int)useful : most;
+    fill_part parts[MOST];
+    pthread_t threads[MOST];
+    bool started[MOST] = {false};
+    for (int i = 0; i < n; i++) {
+        const int64_t begin = count * i / n, end = count * (i + 1) / n;
+        parts[i] = (fill_part){slot, seed, first + begin, end - begin, to + begin, data};
+        started[i] = i && clt_thread_start(&threads[i], run_part, &parts[i]) == 0;
+    }
+    for (int i = 0; i < n; i++) /* this thread has part 0, and those whose threads did not start */
+        if (!started[i])
+            run_part(&parts[i]);
+    for (int i = 1; i < n; i++)
+        if (started[i])
+            pthread_join(threads[i], NULL);
+}
+
 void clt_init_fill(const clt_slot *slot, clt_coordinate at, uint64_t seed, void *data)
 {
     const int64_t pieces = clt_sharding_pieces(&slot->whole, slot->sharding);
     for (int64_t i = 0; i < pieces; i++) {
         const clt_piece piece = clt_sharding_piece(&slot->whole, slot->sharding, at, i);
-        fill(slot, seed, piece.whole, piece.count, piece.part, data);
+        fill_in_parts(slot, seed, piece.whole, piece.count, piece.part, data);
     }
 }
