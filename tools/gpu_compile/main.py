@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXCEPTIONS = ROOT / "tools/gpu_compile/exceptions.txt"
 TABLE = ROOT / "tests/gpu/table"
 FOR_ALL = ("gfx906", "sm_80", "dg2")  # also compile kernels that no plan chooses by itself
-TABLE_TARGETS = ("gfx90a", "gfx940", "gfx1030", "sm_80", "sm_90")  # have a table in tests/gpu/table
+TABLE_TARGETS = ("gfx90a", "gfx940", "gfx1030", "gfx1100", "sm_80", "sm_90")  # have a table in tests/gpu/table
 FMA_SHARE, FMA_WAVES, FMA_OCCUPANCY, MEMORY_OCCUPANCY = 0.7, 2, 0.25, 0.5
 WITHOUT_UNIT = ("intel",)
 

@@ -178,6 +178,10 @@ def main():
     parser.add_argument("--openblas", default="libopenblas.so.0", help="the shared library")
     parser.add_argument("--cc", default="cc")
     options = parser.parse_args()
+    unknown = [name for name in options.models.split(",") if name not in MODELS]
+    if unknown:
+        parser.error(f"--models: there is no {', '.join(unknown)}: choose of {', '.join(MODELS)}")
+    os.environ.pop("OPENBLAS_CORETYPE", None)  # model_limit takes the best kernels of this processor
     with tempfile.TemporaryDirectory() as folder:
         program = os.path.join(folder, "model_limit")
         source = os.path.join(HERE, "model_limit.c")

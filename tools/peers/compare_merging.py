@@ -146,6 +146,10 @@ def main():
     parser.add_argument("--openblas", default="libopenblas.so.0")
     parser.add_argument("--cc", default="cc")
     options = parser.parse_args()
+    unknown = [name for name in options.models.split(",") if name not in MODELS]
+    if unknown:
+        parser.error(f"--models: there is no {', '.join(unknown)}: choose of {', '.join(MODELS)}")
+    os.environ.pop("OPENBLAS_CORETYPE", None)  # mlp_openblas takes the best kernels of this processor
     with tempfile.TemporaryDirectory() as folder:
         program = os.path.join(folder, "mlp_openblas")
         source = os.path.join(HERE, "mlp_openblas.c")

@@ -122,6 +122,12 @@ static int find(void *handle, const char *name, void *function)
 static int load_blas(const char *library, sgemm_fn **sgemm)
 {
     void (*set_threads)(int);
+    /* Older releases take slow kernels on processors that they do not know. */
+#ifdef __AVX512F__
+    setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);
+#elif defined __AVX2__
+    setenv("OPENBLAS_CORETYPE", "Haswell", 0);
+#endif
     void *handle = dlopen(library, RTLD_NOW);
     if (!handle || find(handle, "cblas_sgemm", sgemm) ||
         find(handle, "openblas_set_num_threads", &set_threads))
