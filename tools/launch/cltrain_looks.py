@@ -43,10 +43,11 @@ class Looks:
                            self.find_unready(ranks, here) or ((), "")))
 
     def search(self, now, ranks):
-        """Searches for processes. At the beginning every look searches, so that ranks that end soon
-        are known."""
+        """Searches for processes. At the beginning every look searches, so that ranks and helpers that
+        end soon are known."""
         begun = {p.rank for p in self.seen.values()} | {r.rank for r in ranks}
-        if now - self.searched < (SEARCH if len(begun) == self.ranks or self.passed > GRACE else LOOK):
+        complete = len(begun) == self.ranks and (self.helpers[1:] or self.local)
+        if now - self.searched < (SEARCH if complete or self.passed > GRACE else LOOK):
             return
         if self.passed < (GONE if self.helpers[1:] else 60) and self.child.poll() is None:
             known = [h.pid for h in self.helpers]

@@ -70,19 +70,24 @@ def theirs(row):
     return 1e6 * row["median_seconds"] * row["ratio"]
 
 
+def print_mean(name, rows):
+    if not rows:
+        return
+    mean = math.exp(sum(math.log(row["ratio"]) for row in rows) / len(rows))
+    least = min(rows, key=lambda row: row["ratio"])
+    print(f"{name}: geometric mean {mean:.3f}, least {least['ratio']:.3f} ({least['name']}), {len(rows)} products", flush=True)
+
+
 def report(name, rows):
-    """A launch costs microseconds, so products that take OpenBLAS less than 20 us are also left out, and what they take
-    more is told."""
+    """Prints the mean of a set. A launch costs microseconds, so products of less than 20 us (OpenBLAS' time) have a line of
+    their own with what they take more, and the others their own mean."""
+    print_mean(name, rows)
     short = [row for row in rows if theirs(row) < 20]
-    for which, some in (name, rows), (name + ", of 20 us and more in OpenBLAS", [row for row in rows if theirs(row) >= 20]):
-        if some and (some is rows or short):
-            ratios = [row["ratio"] for row in some]
-            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-            least = min(some, key=lambda row: row["ratio"])
-            print(f"{which}: geometric mean {mean:.3f}, least {least['ratio']:.3f} ({least['name']}), {len(some)} products", flush=True)
     if short:
+        print_mean(name + ", 20 us and more", [row for row in rows if theirs(row) >= 20])
         more = sorted(1e6 * row["median_seconds"] - theirs(row) for row in short)
-        print(f"{name}, the {len(short)} others: {statistics.median(more):.1f} us more ({more[0]:.1f} to {more[-1]:.1f})", flush=True)
+        print(f"{name}, {len(short)} products below 20 us: {statistics.median(more):.1f} us more "
+              f"({more[0]:.1f} to {more[-1]:.1f})", flush=True)  # fmt: skip
 
 
 def main():

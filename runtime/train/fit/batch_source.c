@@ -230,7 +230,7 @@ static int queue_of(const clt_participants *all, const clt_graph *graph, const c
  * assembles a batch takes time from one of them, so there are as many threads as such devices. */
 static int loader_threads(const clt_session *session)
 {
-    enum { MOST = 8 };
+    enum { MOST = 8 }; /* copying from memory needs no more, see loader.c */
     const int processors = clt_processors(), most = processors < MOST ? processors : MOST;
     int n = 0;
     for (int d = 0; d < session->n_devices; d++)

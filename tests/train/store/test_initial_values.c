@@ -23,10 +23,10 @@ static void *fill_on(const clt_slot *slot, bool one)
     for (size_t i = 0; i < CPU_SETSIZE && !CPU_COUNT(&first); i++)
         if (CPU_ISSET(i, &all))
             CPU_SET(i, &first);
-    if (one)
+    if (one) {
         assert_int_equal(sched_setaffinity(0, sizeof first, &first), 0);
-    if (one)
         assert_int_equal(clt_processors(), 1);
+    }
     clt_init_fill(slot, (clt_coordinate){0, 1}, 11, data);
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
     return data;
