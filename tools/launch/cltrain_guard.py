@@ -30,6 +30,11 @@ def kill(pid, number):
         os.kill(pid, number)
 
 
+def ignore_signals():
+    for number in TOLD:
+        signal.signal(number, signal.SIG_IGN)
+
+
 class Guard:
     """A process that ends the rest of a job if this program was killed. The pipe between the two is
     closed then. The last line in the pipe names mpiexec and its known helpers. An empty line says
@@ -58,8 +63,7 @@ class Guard:
     @staticmethod
     def watch(pipe, folder, temporary):
         os.setsid()
-        for number in TOLD:
-            signal.signal(number, signal.SIG_IGN)
+        ignore_signals()
         null = os.open(os.devnull, os.O_RDWR)
         for file in range(3):
             os.dup2(null, file)
