@@ -165,14 +165,13 @@ clt_status clt_array_fits(const clt_array *array, const char *what, clt_dtype dt
 {
     CLT_TRY(clt_array_check(array, what));
     char wanted[CLT_SHAPE_TEXT], given[CLT_SHAPE_TEXT];
-    clt_shape_text(rank, shape, wanted);
     if (array->whole) {
         const int64_t needed = clt_array_dense(NULL, dtype, rank, shape).bytes;
         if (array->host && array->bytes && array->bytes - array->offset < needed)
             return clt_fail(CLT_INVALID_ARGUMENT,
                             "%s has %lld bytes, and needs %lld for %s %s from byte %lld on", what,
                             (long long)array->bytes, (long long)needed, clt_dtype_name(dtype),
-                            wanted, (long long)array->offset);
+                            clt_shape_text(rank, shape, wanted), (long long)array->offset);
         return CLT_OK;
     }
     bool same = array->rank == rank;
@@ -182,7 +181,8 @@ clt_status clt_array_fits(const clt_array *array, const char *what, clt_dtype dt
         return clt_fail(CLT_INVALID_ARGUMENT, "%s is %s %s%s, and must be %s %s%s", what,
                         clt_dtype_name(array->dtype),
                         clt_shape_text(array->rank, array->shape, given),
-                        array->buffer ? " in a buffer" : "", clt_dtype_name(dtype), wanted,
+                        array->buffer ? " in a buffer" : "", clt_dtype_name(dtype),
+                        clt_shape_text(rank, shape, wanted),
                         array->buffer      ? ""
                         : dtype == CLT_F32 ? " (or f64)"
                         : dtype == CLT_I32 ? " (or i64)"

@@ -136,32 +136,50 @@ static clt_status write_part(clt_merged *m, const clt_plan *plan, const clt_plan
     return texts->args.failed ? CLT_OUT_OF_MEMORY : CLT_OK;
 }
 
-static void write_parameters(const clt_merged *m, clt_str *text)
+/* The numbers of a run. */
+enum { COUNT, STEP, SEED, SAMPLE, RUN_NUMBERS, LANES = 16 };
+
+static void add_number(clt_str *text, const char *type, const char *name, int index, int number)
 {
-    for (int i = 0; i < m->n_places; i++)
-        clt_str_add(text, "global void *b%d, ", i);
+    char suffix[12] = "";
+    if (index >= 0)
+        snprintf(suffix, sizeof suffix, "%d", index);
+    clt_str_add(text, "    const %s %s%s = (%s)v%d.s%x;\n", type, name, suffix, type,
+                number / LANES, (unsigned)number % LANES);
+}
+
+/* Writes the kernel's parameters, and the numbers by the names that the arguments of the parts
+ * have. Returns how many numbers there are. */
+static int write_parameters(const clt_merged *m, clt_str *parameters, clt_str *numbers)
+{
+    int n = RUN_NUMBERS;
+    add_number(numbers, "int", "n", -1, COUNT);
+    add_number(numbers, "uint", "step", -1, STEP);
+    add_number(numbers, "ulong", "seed", -1, SEED);
+    add_number(numbers, "long", "sample", -1, SAMPLE);
     for (int i = 0; i < m->n_places; i++)
         if (clt_merged_moves(m->places[i].kind))
-            clt_str_add(text, "long o%d, ", i);
+            add_number(numbers, "long", "o", i, n++);
     for (int i = 0; i < m->n_offsets; i++)
-        clt_str_add(text, "long p%d, ", i);
+        add_number(numbers, "long", "p", i, n++);
+    for (int i = 0; i < m->n_places; i++)
+        clt_str_add(parameters, "global void *b%d, ", i);
     if (m->wide)
-        clt_str_add(text, "global int *" CLT_MERGE_ENDED ", ");
-    clt_str_add(text, "int n, uint step, ulong seed, long sample");
+        clt_str_add(parameters, "global int *" CLT_MERGE_ENDED ", ");
+    for (int i = 0; i * LANES < n; i++)
+        clt_str_add(parameters, "%slong16 v%d", i ? ", " : "", i);
+    return n;
 }
 
 cl_uint clt_merged_arguments(const clt_merged *m)
 {
-    int n = m->n_places + m->n_offsets + (m->wide != NULL) + 4;
-    for (int i = 0; i < m->n_places; i++)
-        n += clt_merged_moves(m->places[i].kind);
-    return (cl_uint)n;
+    return (cl_uint)(m->n_places + (m->wide != NULL) + m->n_vectors);
 }
 
 static uint64_t hash_parts(const clt_merged *m, const clt_merge_part *parts, int n,
-                           const char *parameters)
+                           const char *parameters, const char *numbers)
 {
-    uint64_t hash = clt_hash_text(parameters, m->wide != NULL);
+    uint64_t hash = clt_hash_text(numbers, clt_hash_text(parameters, m->wide != NULL));
     for (int i = 0; i < n; i++) {
         const clt_merge_part *p = &parts[i];
         const char *texts[] = {p->key.file,  p->key.options, p->key.kernel, p->global[0],
@@ -176,21 +194,25 @@ static uint64_t hash_parts(const clt_merged *m, const clt_merge_part *parts, int
 static clt_status write_source(const clt_merged_list *list, clt_merged *m,
                                const clt_merge_part *parts, int n, const clt_merged_tail *tail)
 {
-    clt_str parameters = {0}, source = {0};
-    write_parameters(m, &parameters);
+    clt_str parameters = {0}, numbers = {0}, source = {0};
+    m->n_vectors = (write_parameters(m, &parameters, &numbers) + LANES - 1) / LANES;
+    m->numbers = clt_calloc((size_t)m->n_vectors, sizeof *m->numbers);
     clt_str_add(&parameters, "%s", tail ? tail->parameters : "");
-    clt_status status = parameters.failed ? CLT_OUT_OF_MEMORY : CLT_OK;
-    m->parts = hash_parts(m, parts, n, clt_str_text(&parameters));
+    clt_status status =
+        parameters.failed || numbers.failed || !m->numbers ? CLT_OUT_OF_MEMORY : CLT_OK;
+    m->parts = hash_parts(m, parts, n, clt_str_text(&parameters), clt_str_text(&numbers));
     for (int i = 0; i < list->count && !m->source; i++)
         if (list->all[i].parts == m->parts) {
             m->source = clt_strdup(list->all[i].source);
             CLT_NEXT(status, m->source ? CLT_OK : CLT_OUT_OF_MEMORY);
         }
     if (!m->source) {
-        CLT_NEXT(status, clt_merge_source(parts, n, m->wide, clt_str_text(&parameters), &source));
+        CLT_NEXT(status, clt_merge_source(parts, n, m->wide, clt_str_text(&parameters),
+                                          clt_str_text(&numbers), &source));
         m->source = source.text;
     }
     clt_str_free(&parameters);
+    clt_str_free(&numbers);
     return status;
 }
 
@@ -213,7 +235,7 @@ static clt_status write_parts(const clt_merged_list *list, const clt_plan *plan,
 void clt_merged_free(clt_merged *merged)
 {
     clt_release_kernel(merged->kernel);
-    CLT_FREE(merged->places, merged->offsets, merged->source);
+    CLT_FREE(merged->places, merged->offsets, merged->numbers, merged->source);
 }
 
 clt_status clt_merged_create(const clt_merged_list *list, const clt_plan *plan, int first, int end,
@@ -298,47 +320,58 @@ bool clt_merged_has(const clt_plan *plan, int node, int launch)
     return clt_merged_run(plan, node) && launch >= clt_merged_skip(plan, node);
 }
 
-clt_status clt_merged_enqueue(clt_device *device, const clt_merged *m, const clt_run *run,
+static void set_numbers(clt_merged *m, const clt_run *run, const clt_view *buffers)
+{
+    cl_long *to = m->numbers->s;
+    to[COUNT] = run->count;
+    to[STEP] = run->step;
+    to[SEED] = (cl_long)run->seed;
+    to[SAMPLE] = run->sample;
+    to += RUN_NUMBERS;
+    for (int i = 0; i < m->n_places; i++)
+        if (clt_merged_moves(m->places[i].kind))
+            *to++ = buffers[i].offset;
+    for (int i = 0; i < m->n_offsets; i++)
+        *to++ = m->offsets[i];
+}
+
+static cl_int set_arguments(const clt_merged *m, const clt_view *buffers, cl_mem ended)
+{
+    cl_uint at = 0;
+    cl_int code = CL_SUCCESS;
+    for (int i = 0; code == CL_SUCCESS && i < m->n_places; i++)
+        code = clSetKernelArg(m->kernel, at++, sizeof(cl_mem), &buffers[i].buffer);
+    if (code == CL_SUCCESS && m->wide)
+        code = clSetKernelArg(m->kernel, at++, sizeof(cl_mem), &ended);
+    for (int i = 0; code == CL_SUCCESS && i < m->n_vectors; i++)
+        code = clSetKernelArg(m->kernel, at++, sizeof(cl_long16), &m->numbers[i]);
+    return code;
+}
+
+clt_status clt_merged_enqueue(clt_device *device, clt_merged *m, const clt_run *run,
                               const clt_view *buffers, cl_mem ended, cl_uint n_wait,
-                              const cl_event *wait)
+                              const cl_event *wait, cl_event *done)
 {
     static const size_t ones[] = {1, 1, 1};
     size_t global[] = {1, 1, 1};
     for (int d = 0; m->wide && d < m->wide->work_dim; d++)
         global[d] = (size_t)clt_extent_at(m->wide->global[d], run->count);
-    const cl_int count = (cl_int)run->count;
-    const cl_uint step = run->step;
-    const cl_ulong seed = run->seed;
-    const cl_long sample = run->sample;
-    cl_uint at = 0;
-    cl_int code = CL_SUCCESS;
-#define SET(value)                                                                                 \
-    if (code == CL_SUCCESS)                                                                        \
-    code = clSetKernelArg(m->kernel, at++, sizeof(value), &(value))
-    for (int i = 0; i < m->n_places; i++)
-        SET(buffers[i].buffer);
-    for (int i = 0; i < m->n_places; i++) {
-        const cl_long offset = buffers[i].offset;
-        if (clt_merged_moves(m->places[i].kind))
-            SET(offset);
-    }
-    for (int i = 0; i < m->n_offsets; i++)
-        SET(m->offsets[i]);
-    if (m->wide)
-        SET(ended);
-    SET(count);
-    SET(step);
-    SET(seed);
-    SET(sample);
-#undef SET
+    set_numbers(m, run, buffers);
+    cl_int code = set_arguments(m, buffers, ended);
     cl_event event = NULL;
     if (code == CL_SUCCESS)
         code = clEnqueueNDRangeKernel(device->queue, m->kernel, 3, NULL, global, ones, n_wait,
-                                      n_wait ? wait : NULL, clt_watch_event(device, &event));
+                                      n_wait ? wait : NULL,
+                                      done ? &event : clt_watch_event(device, &event));
     if (code != CL_SUCCESS)
         return clt_fail_prefix(clt_cl_fail(code, "clEnqueueNDRangeKernel", device),
                                "%s: ", m->name);
+    if (done) {
+        clt_object_created(CLT_OBJECT_EVENT);
+        *done = event;
+    }
     const clt_command command = {m->name, NULL, 0, 0, false};
-    clt_watch(device, &command, event);
+    if (!done || (device->watcher && clRetainEvent(event) == CL_SUCCESS))
+        clt_watch(device, &command, event);
     return CLT_OK;
 }

@@ -20,6 +20,10 @@ typedef struct clt_merged {
      * that equal layers have the same source. */
     cl_long *offsets;
     int n_offsets, room_offsets;
+    /* All numbers among the arguments: those of a run, the buffers' moving offsets, and `offsets`.
+     * The kernel has them as vectors, because a driver takes about 0.1 us for each argument. */
+    cl_long16 *numbers;
+    int n_vectors;
 } clt_merged;
 
 enum { CLT_MERGED_BUFFERS = 256 };
@@ -81,9 +85,10 @@ static inline bool clt_merged_fits(const clt_run *run)
 }
 
 /* Enqueues the kernel. buffers[i] is the place of merged->places[i]. `ended` counts the work-items
- * that have ended; it is 0 between kernels. */
-clt_status clt_merged_enqueue(clt_device *device, const clt_merged *merged, const clt_run *run,
+ * that have ended; it is 0 between kernels. *done becomes the kernel's event, which the caller
+ * releases; NULL: it is not needed. */
+clt_status clt_merged_enqueue(clt_device *device, clt_merged *merged, const clt_run *run,
                               const clt_view *buffers, cl_mem ended, cl_uint n_wait,
-                              const cl_event *wait);
+                              const cl_event *wait, cl_event *done);
 
 #endif

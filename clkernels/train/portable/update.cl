@@ -58,9 +58,12 @@ kernel void square_sum(global const GITEM *g, int from, int count, global ACC *p
     partials[2 * (first + group) + 1] = bad;
 }
 
-/* Computes the step status from n partial sums in order, by one work-item. */
+enum { STEP_STATUS = 8 }; /* floats */
+
+/* Computes the step status from n partial sums in order, by one work-item. Entry `entry` of
+ * `reports`, which the host reads, is a copy. */
 kernel void step_status(global const ACC *partials, int n, float clip, int guard,
-                        global float *status)
+                        global float *status, global float *reports, int entry)
 {
     ACC sum = 0, bad = 0;
     for (int i = 0; i < n; i++) {
@@ -68,4 +71,6 @@ kernel void step_status(global const ACC *partials, int n, float clip, int guard
         bad += partials[2 * i + 1];
     }
     write_status(status, sum, bad, clip, guard);
+    for (int i = 0; i < STEP_STATUS; i++)
+        reports[entry * STEP_STATUS + i] = status[i];
 }

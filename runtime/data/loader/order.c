@@ -72,7 +72,7 @@ static uint64_t round_value(uint64_t half, uint64_t key, uint64_t range)
 
 /* Encrypts LANES numbers at once, so that the processor overlaps their chains of
  * multiplications. */
-enum { LANES = 4 };
+enum { LANES = 8 };
 
 static void encrypt(const clt_order *order, uint64_t x[LANES])
 {
@@ -83,12 +83,12 @@ static void encrypt(const clt_order *order, uint64_t x[LANES])
         high[k] = x[k] / a;
     }
     for (int i = 0; i < CLT_ORDER_ROUNDS; i += 2) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int k = 0; k < LANES; k++) {
             low[k] += round_value(high[k], order->keys[i], a);
             low[k] -= low[k] >= a ? a : 0;
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int k = 0; k < LANES; k++) {
             high[k] += round_value(low[k], order->keys[i + 1], b);
             high[k] -= high[k] >= b ? b : 0;

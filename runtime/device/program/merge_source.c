@@ -103,7 +103,7 @@ static void add_wide_call(const clt_merge_part *part, int section, clt_str *out)
 }
 
 clt_status clt_merge_source(const clt_merge_part *parts, int count, bool wide,
-                            const char *parameters, clt_str *out)
+                            const char *parameters, const char *first, clt_str *out)
 {
     int *section = clt_calloc((size_t)count + 1, sizeof *section);
     CLT_TRY_MEMORY(section);
@@ -120,8 +120,8 @@ clt_status clt_merge_source(const clt_merge_part *parts, int count, bool wide,
     }
     clt_str_add(out,
                 "%skernel __attribute__((reqd_work_group_size(1, 1, 1))) void " CLT_MERGED_KERNEL
-                "(%s)\n{\n",
-                end, parameters);
+                "(%s)\n{\n%s",
+                end, parameters, first);
     if (wide)
         add_wide_call(&parts[0], section[0], out);
     for (int i = wide; i < count; i++)

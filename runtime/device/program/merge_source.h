@@ -28,12 +28,12 @@ enum { CLT_MERGE_WHY = 128 };
 bool clt_merge_accepts_kernel(const char *file, const char *options, const char *kernel, char *why);
 
 /* Appends the source of a kernel that runs the parts one after the other. `parameters` are those of
- * the kernel. Launches of one program share its text. If `wide`, the kernel has the work-items of
- * the first part, each in a work-group of its own. The last one to end goes on with the other
- * parts, so that no work-item waits. The parameter CLT_MERGE_ENDED counts them, and is 0 again at
- * the end. */
+ * the kernel, and `first` is what it does first. Launches of one program share its text. If `wide`,
+ * the kernel has the work-items of the first part, each in a work-group of its own. The last one to
+ * end goes on with the other parts, so that no work-item waits. The parameter CLT_MERGE_ENDED
+ * counts them, and is 0 again at the end. */
 clt_status clt_merge_source(const clt_merge_part *parts, int count, bool wide,
-                            const char *parameters, clt_str *out);
+                            const char *parameters, const char *first, clt_str *out);
 
 #define CLT_MERGE_ENDED "clt_ended"
 

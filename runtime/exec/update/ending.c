@@ -24,7 +24,8 @@ typedef struct part {
 struct clt_ending {
     cl_kernel kernel; /* NULL until it is needed */
     char *source;
-    uint64_t shape;    /* of the calls for which the kernel was made: all but buffers and floats */
+    uint64_t shape;    /* of the calls for which the kernel was made: all but buffers, floats and
+                          numbers of a step */
     clt_merged joined; /* nodes and the end of the step; zeros: not made */
     uint64_t joined_shape;
     bool declined;
@@ -102,11 +103,18 @@ void clt_ending_arg(call *c, char kind, const void *value)
             clt_str_add(args, "a%u", (unsigned)e->at);
         if (kind != 'i')
             clt_str_add(&e->parameters, "%s%s a%u", e->at ? ", " : "",
-                        kind == 'b' ? "global void *" : "float", (unsigned)e->at);
+                        kind == 'b'   ? "global void *"
+                        : kind == 'n' ? "int"
+                                      : "float",
+                        (unsigned)e->at);
     }
     c->at++;
     if (kind != 'i')
-        set(e, kind == 'b' ? sizeof(cl_mem) : sizeof(cl_float), value);
+        set(e,
+            kind == 'b'   ? sizeof(cl_mem)
+            : kind == 'n' ? sizeof(cl_int)
+                          : sizeof(cl_float),
+            value);
 }
 
 void clt_ending_run(call *c, int64_t items, int64_t bytes)
@@ -179,7 +187,8 @@ static clt_status make(clt_update *u, double lr, int64_t step)
     forget_kernel(e);
     clt_status status = read_calls(u, lr, step, parts);
     if (status == CLT_OK && !e->declined)
-        status = clt_merge_source(parts, e->n_parts, false, clt_str_text(&e->parameters), &source);
+        status =
+            clt_merge_source(parts, e->n_parts, false, clt_str_text(&e->parameters), "", &source);
     e->source = source.text;
     e->shape = e->calls;
     if (status == CLT_OK && !e->declined)
@@ -236,7 +245,7 @@ static clt_status join(clt_run_end *end, const clt_plan *plan, int first, clt_me
 
 clt_run_end clt_update_run_end(clt_update *u, double lr, int64_t step)
 {
-    return (clt_run_end){u, lr, step, false, join};
+    return (clt_run_end){u, lr, step, false, NULL, join};
 }
 
 bool clt_update_ends(const clt_update *u)

@@ -26,6 +26,17 @@ clt_status clt_update_scale_upstream(clt_update *u, cl_mem upstream, int index, 
     return clt_update_run(&c, 1, 1, "scale_upstream", 8);
 }
 
+void clt_update_report_to(clt_update *u, cl_mem reports, int entry)
+{
+    u->reports = reports;
+    u->entry = entry;
+}
+
+bool clt_update_reported(const clt_update *u)
+{
+    return u->reports && u->on_device && !u->stretches.gpu;
+}
+
 bool clt_update_commits(const clt_update *u)
 {
     return u->host_status[CLT_STEP_STATUS_OK] == 1;
@@ -63,6 +74,10 @@ clt_status clt_update_status(clt_update *u)
     arg_float(&c, u->options.clip_norm);
     arg_int(&c, u->options.guard);
     arg_buffer(&c, u->status);
+    if (!u->stretches.gpu) {
+        arg_buffer(&c, u->reports ? u->reports : u->status);
+        arg_number(&c, u->reports ? u->entry : 0);
+    }
     u->on_device = true;
     return clt_update_run(
         &c, 1, u->stretches.gpu ? CLT_UPDATE_GPU_GROUP : 1, "step_status",

@@ -111,6 +111,13 @@ clt_status clt_update_measure(clt_update *update, clt_squares *squares);
  * devices. */
 clt_status clt_update_set_status(clt_update *update, double sum_squares, bool finite);
 
+/* From now on the kernel that computes a step status also writes it to entry `entry` of `reports`,
+ * CLT_STEP_STATUS floats each, on CPUs. NULL: it does not. */
+void clt_update_report_to(clt_update *update, cl_mem reports, int entry);
+
+/* Whether the last step status was written so. */
+bool clt_update_reported(const clt_update *update);
+
 /* Runs step number `step` (0, 1, ...) of the optimizer with learning rate `lr`, on the replica's
  * shard of each bucket. */
 clt_status clt_update_apply(clt_update *update, double lr, int64_t step);

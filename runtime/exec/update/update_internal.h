@@ -43,9 +43,11 @@ struct clt_update {
     float host_status[CLT_STEP_STATUS]; /* values that the next fill writes; fills copy them at the
                                            call */
     bool stopped;
-    clt_scaling scaling;  /* state of loss scaling; out of date if on_device */
-    bool on_device;       /* the device computed the last step status, so the device has the newest
-                             scaling */
+    clt_scaling scaling; /* state of loss scaling; out of date if on_device */
+    bool on_device;      /* the device computed the last step status, so the device has the newest
+                            scaling */
+    cl_mem reports;      /* of clt_update_report_to; NULL: none */
+    int entry;
     const clt_plan *plan; /* writes the gradients; borrowed; NULL: all parameters have one */
     bool *given;          /* by slot: the caller has set its gradient in this step */
 };
@@ -86,7 +88,8 @@ static inline void arg(call *c, size_t bytes, const void *value)
         c->code = clSetKernelArg(c->kernel, c->at++, bytes, value);
 }
 
-/* ending.c: the same for the merged end of a step. `kind`: b is a buffer, i an int, f a float. */
+/* ending.c: the same for the merged end of a step. `kind`: b is a buffer, i an int,
+ * f a float, n an int that differs between steps. */
 void clt_ending_arg(call *c, char kind, const void *value);
 void clt_ending_run(call *c, int64_t items, int64_t bytes);
 
@@ -113,6 +116,12 @@ static inline void arg_int(call *c, int64_t value)
 {
     const cl_int v = (cl_int)value;
     arg_of(c, 'i', sizeof v, &v);
+}
+
+static inline void arg_number(call *c, int value)
+{
+    const cl_int v = value;
+    arg_of(c, 'n', sizeof v, &v);
 }
 
 static inline void arg_long(call *c, int64_t value)

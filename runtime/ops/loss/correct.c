@@ -38,15 +38,14 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_loss_total(program, target, sums, counts, parts);
 }
 
-static void emit_batch_blocked(const clt_node *node, const clt_target *target, clt_program *program)
+static void emit_blocks(const clt_node *node, const clt_target *target, clt_program *program)
 {
     const clt_correct_attr *attr = node->attr;
-    const int64_t parts = clt_loss_parts_batch_blocked(target);
+    const int64_t parts = clt_loss_parts_of_blocks(target);
     const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
-    clt_launch_begin(program, "loss/batch_blocked/loss.cl", "clt_batch_blocked_correct",
-                     "-DLANES=%d", target->lanes);
+    clt_loss_begin_blocks(program, node, target, "clt_batch_blocked_correct");
     CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_SCRATCH(sums), CLT_SCRATCH(counts),
-             CLT_RUN(CLT_RUN_COUNT), CLT_FIXED(clt_loss_classes(node)), CLT_FIXED(attr->k),
+             clt_loss_samples(node), CLT_FIXED(clt_loss_classes(node)), CLT_FIXED(attr->k),
              CLT_FIXED(attr->ignore_index), CLT_FIXED(parts));
     clt_range1(program, clt_fixed(parts), 1);
     clt_loss_total(program, target, sums, counts, parts);
@@ -91,9 +90,10 @@ const clt_op clt_op_correct = {
     .flops = clt_flops_operand,
     .batch_blocked = clt_loss_batch_blocked,
     .half = clt_half_all,
-    CLT_VARIANTS(
-        {"batch_blocked", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
-        {"rows_gpu", accepts_gpu, emit_gpu}, {"portable", clt_accepts_plain, emit_portable}),
+    CLT_VARIANTS({"batch_blocked", clt_accepts_batch_blocked, emit_blocks, NULL, CLT_BATCH_BLOCKED},
+                 {"few_classes_cpu", clt_loss_accepts_few_classes, emit_blocks},
+                 {"rows_gpu", accepts_gpu, emit_gpu},
+                 {"portable", clt_accepts_plain, emit_portable}),
 };
 
 clt_status clt_correct(clt_value *logits, clt_value *labels, int k, int ignore_index,

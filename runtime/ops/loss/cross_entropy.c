@@ -65,14 +65,13 @@ static void emit_portable(const clt_node *node, const clt_target *target, clt_pr
     clt_loss_total(program, target, sums, counts, parts);
 }
 
-static void emit_batch_blocked(const clt_node *node, const clt_target *target, clt_program *program)
+static void emit_blocks(const clt_node *node, const clt_target *target, clt_program *program)
 {
-    const int64_t parts = clt_loss_parts_batch_blocked(target);
+    const int64_t parts = clt_loss_parts_of_blocks(target);
     const int sums = clt_loss_scratch(program, parts), counts = clt_loss_scratch(program, parts);
-    clt_launch_begin(program, "loss/batch_blocked/loss.cl", "clt_batch_blocked_cross_entropy",
-                     "-DLANES=%d", target->lanes);
+    clt_loss_begin_blocks(program, node, target, "clt_batch_blocked_cross_entropy");
     CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_SCRATCH(sums), CLT_SCRATCH(counts),
-             CLT_RUN(CLT_RUN_COUNT), CLT_FIXED(clt_loss_classes(node)), ATTR(node),
+             clt_loss_samples(node), CLT_FIXED(clt_loss_classes(node)), ATTR(node),
              CLT_FIXED(parts));
     clt_range1(program, clt_fixed(parts), 1);
     clt_loss_total(program, target, sums, counts, parts);
@@ -159,11 +158,11 @@ const clt_op clt_op_cross_entropy = {
     .flops = flops,
     .batch_blocked = clt_loss_batch_blocked,
     .half = clt_half_all,
-    CLT_VARIANTS(
-        {"batch_blocked", clt_accepts_batch_blocked, emit_batch_blocked, NULL, CLT_BATCH_BLOCKED},
-        {"rows_cpu", accepts_rows, emit_rows}, {"rows_gpu", accepts_gpu, emit_gpu},
-        {"rows_gpu_subgroups", accepts_subgroups, emit_subgroups},
-        {"portable", clt_accepts_plain, emit_portable}),
+    CLT_VARIANTS({"batch_blocked", clt_accepts_batch_blocked, emit_blocks, NULL, CLT_BATCH_BLOCKED},
+                 {"few_classes_cpu", clt_loss_accepts_few_classes, emit_blocks},
+                 {"rows_cpu", accepts_rows, emit_rows}, {"rows_gpu", accepts_gpu, emit_gpu},
+                 {"rows_gpu_subgroups", accepts_subgroups, emit_subgroups},
+                 {"portable", clt_accepts_plain, emit_portable}),
 };
 
 void clt_cross_entropy_options_init(clt_cross_entropy_options *options)
@@ -216,14 +215,12 @@ static void emit_grad_portable(const clt_node *node, const clt_target *target, c
     clt_range_items(program, target, clt_loss_positions(node, 1));
 }
 
-static void emit_grad_batch_blocked(const clt_node *node, const clt_target *target,
-                                    clt_program *program)
+static void emit_grad_blocks(const clt_node *node, const clt_target *target, clt_program *program)
 {
-    clt_launch_begin(program, "loss/batch_blocked/loss.cl", "clt_batch_blocked_cross_entropy_grad",
-                     "-DLANES=%d", target->lanes);
-    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_IN(2), CLT_OUT(0), CLT_RUN(CLT_RUN_COUNT),
+    clt_loss_begin_blocks(program, node, target, "clt_batch_blocked_cross_entropy_grad");
+    CLT_ARGS(program, CLT_IN(0), CLT_IN(1), CLT_IN(2), CLT_OUT(0), clt_loss_samples(node),
              CLT_FIXED(clt_loss_classes(node)), ATTR(node));
-    clt_range1(program, clt_extent_blocks(target), 1);
+    clt_range1(program, clt_loss_blocks(node, target), 1);
 }
 
 static void emit_grad_rows(const clt_node *node, const clt_target *target, clt_program *program)
@@ -272,10 +269,10 @@ const clt_op clt_op_cross_entropy_grad = {
     .batch_blocked = clt_loss_batch_blocked,
     .in_place = 1u, /* a row is read completely before its first element is written */
     .half = clt_half_all,
-    CLT_VARIANTS({"batch_blocked", clt_accepts_batch_blocked, emit_grad_batch_blocked, NULL,
-                  CLT_BATCH_BLOCKED},
-                 {"rows_cpu", accepts_rows, emit_grad_rows},
-                 {"rows_gpu", accepts_gpu, emit_grad_gpu},
-                 {"rows_gpu_subgroups", accepts_subgroups, emit_grad_subgroups},
-                 {"portable", clt_accepts_plain, emit_grad_portable}),
+    CLT_VARIANTS(
+        {"batch_blocked", clt_accepts_batch_blocked, emit_grad_blocks, NULL, CLT_BATCH_BLOCKED},
+        {"few_classes_cpu", clt_loss_accepts_few_classes, emit_grad_blocks},
+        {"rows_cpu", accepts_rows, emit_grad_rows}, {"rows_gpu", accepts_gpu, emit_grad_gpu},
+        {"rows_gpu_subgroups", accepts_subgroups, emit_grad_subgroups},
+        {"portable", clt_accepts_plain, emit_grad_portable}),
 };

@@ -1,7 +1,10 @@
 #include "ops/loss/loss.h"
 
+#include <limits.h>
+
 #include "base/error.h"
 #include "ops/core/group_gpu.h"
+#include "ops/reduce/rows_cpu.h"
 
 clt_status clt_check_labels(const clt_node *node, int logits, int labels)
 {
@@ -60,7 +63,47 @@ int clt_loss_batch_blocked(const clt_node *node)
                                                                         : CLT_BATCH_BLOCKED_NO;
 }
 
-int64_t clt_loss_parts_batch_blocked(const clt_target *target)
+static bool is_batch_blocked(const clt_node *node)
+{
+    return node->in[0]->layout == CLT_LAYOUT_BATCH_BLOCKED;
+}
+
+bool clt_loss_accepts_few_classes(const clt_node *node, const clt_target *target, char *why)
+{
+    enum { FEW = 32 };
+    if (!clt_rows_cpu_accepts(node, target, 1, why))
+        return false;
+    if (clt_loss_classes(node) > FEW)
+        return clt_decline(why, "%d classes, more than %d", clt_loss_classes(node), FEW);
+    if (clt_extent_at(clt_loss_positions(node, 1), target->max_batch) > INT_MAX)
+        return clt_decline(why, "more labels than an int can count");
+    return true;
+}
+
+void clt_loss_begin_blocks(clt_program *program, const clt_node *node, const clt_target *target,
+                           const char *kernel)
+{
+    const char *file = "loss/batch_blocked/loss.cl";
+    if (is_batch_blocked(node))
+        clt_launch_begin(program, file, kernel, "-DLANES=%d", target->lanes);
+    else
+        clt_launch_begin(program, file, kernel, "-DLANES=%d -DCLASSES=%d",
+                         target->caps->vector_width, clt_loss_classes(node));
+}
+
+clt_arg clt_loss_samples(const clt_node *node)
+{
+    return is_batch_blocked(node) ? CLT_RUN(CLT_RUN_COUNT) : CLT_INT(clt_loss_positions(node, 1));
+}
+
+clt_extent clt_loss_blocks(const clt_node *node, const clt_target *target)
+{
+    return is_batch_blocked(node)
+               ? clt_extent_blocks(target)
+               : clt_extent_ceil(clt_loss_positions(node, 1), target->caps->vector_width, 1);
+}
+
+int64_t clt_loss_parts_of_blocks(const clt_target *target)
 {
     return 2 * (int64_t)target->caps->compute_units;
 }

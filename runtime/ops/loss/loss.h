@@ -31,8 +31,19 @@ const clt_value *clt_loss_targets(const clt_mean *loss, int *ignored);
 /* For clt_op.batch_blocked: FOLLOW if logits [B, C] can be batch-blocked. */
 int clt_loss_batch_blocked(const clt_node *node);
 
-/* Returns how many partial sums the batch-blocked kernels write: enough for all compute units. */
-int64_t clt_loss_parts_batch_blocked(const clt_target *target);
+/* The kernels of loss/batch_blocked/loss.cl take logits of the batch-blocked layout, or, on other
+ * targets, plain logits [P, C] of few classes.
+ *
+ * clt_loss_accepts_few_classes: a CPU, the plain layout, contiguous classes, at most 32 of them.
+ * clt_loss_begin_blocks: begins a launch with its build options.
+ * clt_loss_samples: the argument `n`. clt_loss_blocks: the number of blocks of samples.
+ * clt_loss_parts_of_blocks: how many partial sums are written: enough for all compute units. */
+bool clt_loss_accepts_few_classes(const clt_node *node, const clt_target *target, char *why);
+void clt_loss_begin_blocks(clt_program *program, const clt_node *node, const clt_target *target,
+                           const char *kernel);
+clt_arg clt_loss_samples(const clt_node *node);
+clt_extent clt_loss_blocks(const clt_node *node, const clt_target *target);
+int64_t clt_loss_parts_of_blocks(const clt_target *target);
 
 /* Adds the last launch, which sums the partial sums and counts in order into outputs 0 and 1. */
 void clt_loss_total(clt_program *program, const clt_target *target, int sums, int counts,

@@ -179,6 +179,9 @@ clt_status clt_step_allowed(const clt_trainer *trainer);
  * been read. */
 bool clt_step_stopped(const clt_trainer *trainer, int entry);
 
+/* step.c: waits for the end of a step, which must be one of the last CLT_RESULT_RING. */
+clt_status clt_step_wait(clt_trainer *trainer, int64_t step);
+
 /* step.c: checks a batch, divides it over the devices and makes it the batch of the next call. */
 clt_status clt_step_prepare(clt_trainer *trainer, clt_session *session,
                             const clt_step_batch *batch);

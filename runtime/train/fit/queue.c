@@ -1,6 +1,7 @@
 /* Steps that clt_fit has enqueued and not reported. Normally the last one only: the host enqueues a
  * step while the device does the one before. Waking the host takes longer than a short
- * step, so several of these are queued. */
+ * step, so several of these are queued, and when they are as many as they may be, the host sleeps
+ * until half of them have ended. */
 #include <math.h>
 
 #include "train/fit/fit.h"
@@ -37,8 +38,13 @@ static clt_status finish(clt_fit_run *f, int left)
 clt_status clt_fit_queue_add(clt_fit_run *f, const clt_fit_pending *p)
 {
     const int most = f->step_seconds < short_seconds ? clt_source_queue(f->source) : 2;
+    const int left = most / 2;
     f->queue[f->n_queue++] = *p;
-    return finish(f, most - 1);
+    if (f->n_queue < most)
+        return CLT_OK;
+    /* To finish them in order would wake the host for each. */
+    CLT_TRY(clt_step_wait(f->trainer, f->queue[f->n_queue - left - 1].step));
+    return finish(f, left);
 }
 
 clt_status clt_fit_finish_all(clt_fit_run *f)

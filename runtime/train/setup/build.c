@@ -85,6 +85,20 @@ static clt_update_options update_options(const clt_trainer *t)
                                 .wire = t->exchange.wire.dtype};
 }
 
+/* The host reads the step status in place if it can, like results. */
+static clt_status make_step_status(clt_device *device, clt_updates *d)
+{
+    if (!clt_shared_supported(device)) {
+        d->step_status = clt_calloc(1, CLT_STEP_STATUS_BYTES);
+        CLT_TRY_MEMORY(d->step_status);
+        return CLT_OK;
+    }
+    CLT_TRY(clt_shared_create(device, CLT_STEP_STATUS_BYTES, "step status", &d->reports));
+    d->step_status = d->reports.data;
+    memset(d->step_status, 0, CLT_STEP_STATUS_BYTES);
+    return CLT_OK;
+}
+
 static clt_status make_device(clt_trainer *t, int index)
 {
     clt_updates *d = &t->devices[index];
@@ -104,9 +118,8 @@ static clt_status make_device(clt_trainer *t, int index)
         CLT_TRY(clt_replica_for_wire(replica, t->exchange.wire.dtype, t->exchange.wire.rounds));
     const clt_update_options update = update_options(t);
     clt_update_compile_later(replica, &update);
-    d->step_status = clt_calloc(CLT_STEP_STATUS * CLT_RESULT_RING, sizeof *d->step_status);
+    CLT_TRY(make_step_status(replica->device, d));
     d->scaling = clt_scaling_begin();
-    CLT_TRY_MEMORY(d->step_status);
     d->gradients = clt_replica_gradients(replica, t->options.precision);
     d->sent = t->exchange.wire.dtype != CLT_F32 ? replica->half_gradients : d->gradients;
     return t->options.virtual_shards ? make_shard_sums(t, index) : CLT_OK;
@@ -338,7 +351,9 @@ static void free_devices(clt_trainer *t)
         clt_averager_destroy(t->devices[i].averager);
         clt_update_destroy(t->devices[i].update);
         clt_shard_sums_destroy(t->devices[i].shard_sums);
-        clt_free(t->devices[i].step_status);
+        if (!t->devices[i].reports.data)
+            clt_free(t->devices[i].step_status);
+        clt_shared_destroy(&t->devices[i].reports);
     }
     clt_free(t->devices);
     t->devices = NULL;

@@ -5,6 +5,7 @@
 #include "exec/update/shard_sums.h"
 #include "exec/update/update.h"
 #include "train/core/session.h"
+#include "train/core/updates.h"
 #include "train/ranks/virtual_shards.h"
 #include "train/setup/capacity.h"
 #include "train/setup/matrices.h"
@@ -235,6 +236,8 @@ clt_status clt_memory_count(const clt_graph *graph, const clt_store *store,
     }
     CLT_TRY(count_results(graph, options, &mesh, clt_shard_sums_sets(shards), &results));
     m->other = update + results;
+    if (clt_shared_supported(replica->device))
+        m->other += CLT_STEP_STATUS_BYTES;
     if (total > 1)
         m->other += clt_checksum_bytes(replica) + staging_bytes(replica);
     return CLT_OK;

@@ -207,14 +207,31 @@ static clt_status update(context *c)
     return clt_update_apply(c->u->update, b->call->lr, b->call->updates);
 }
 
+/* Another command follows the launch that ended the step. */
+static void forget_event(context *c)
+{
+    clt_release_event(c->step_end.event);
+    c->step_end.event = NULL;
+}
+
+/* The last command of the step gets the event for which the host waits. */
 static clt_status read_status(context *c)
 {
     const int entry = c->b->call->entry;
-    /* It is the last command if the host reads the results in place. */
-    return clt_enqueue_download(
-        c->b->replica->device, (clt_view){clt_update_status_buffer(c->u->update), 0},
-        c->u->step_status + CLT_STEP_STATUS * entry, CLT_STEP_STATUS * sizeof *c->u->step_status,
-        c->sd->memory.data ? &c->sd->read[entry] : NULL);
+    cl_event *read = c->sd->memory.data ? &c->sd->read[entry] : NULL;
+    if (clt_update_reported(c->u->update)) {
+        if (!read || !c->step_end.event)
+            return read ? clt_enqueue_download(c->b->replica->device, (clt_view){0}, NULL, 0, read)
+                        : CLT_OK;
+        clt_release_event(*read);
+        *read = c->step_end.event;
+        c->step_end.event = NULL;
+        return CLT_OK;
+    }
+    return clt_enqueue_download(c->b->replica->device,
+                                (clt_view){clt_update_status_buffer(c->u->update), 0},
+                                c->u->step_status + CLT_STEP_STATUS * entry,
+                                CLT_STEP_STATUS * sizeof *c->u->step_status, read);
 }
 
 /* With several devices the host knows the loss scale without waiting. With virtual shards it is in
@@ -390,8 +407,10 @@ static clt_status execute(context *c)
     case CLT_DO_UPDATE:
         return update(c);
     case CLT_DO_ASSIGN:
+        forget_event(c);
         return clt_states_assign(b, &c->run);
     case CLT_DO_AVERAGE:
+        forget_event(c);
         return clt_averager_step(c->u->averager, call->step);
     case CLT_DO_CARRY:
         return clt_session_carry(s, d, &c->run);
@@ -508,10 +527,14 @@ static clt_status execute_range(context *c, const clt_step_program *p, int first
 clt_status clt_step_program_run(const clt_bound *bound, const clt_step_program *p)
 {
     context c = {.b = bound, .u = bound->updates};
+    if (c.u)
+        clt_update_report_to(c.u->update, c.u->reports.buffer, bound->call->entry);
     /* Copies of replicas and checksums need no plan. */
     c.sd = bound->call->session ? &bound->call->session->devices[bound->device] : NULL;
-    CLT_TRY(execute_range(&c, p, 0, p->loop_first, 0));
+    clt_status status = execute_range(&c, p, 0, p->loop_first, 0);
     for (int m = 1; m < bound->share.rounds - p->behind; m++)
-        CLT_TRY(execute_range(&c, p, p->loop_first, p->loop_end, m));
-    return execute_range(&c, p, p->loop_end, p->n, 0);
+        CLT_NEXT(status, execute_range(&c, p, p->loop_first, p->loop_end, m));
+    CLT_NEXT(status, execute_range(&c, p, p->loop_end, p->n, 0));
+    forget_event(&c);
+    return status;
 }

@@ -108,6 +108,14 @@ bool clt_step_stopped(const clt_trainer *t, int entry)
                                             : step_status[CLT_STEP_STATUS_OK] == 0);
 }
 
+clt_status clt_step_wait(clt_trainer *t, int64_t step)
+{
+    for (int d = 0; d < t->all.own; d++)
+        CLT_TRY(
+            clt_lost_note(t, d, clt_session_wait(t->training, d, (int)(step % CLT_RESULT_RING))));
+    return CLT_OK;
+}
+
 /* Limits the queue: waits for the oldest step that must have left it, and checks its status. */
 static clt_status throttle(clt_trainer *t)
 {
@@ -115,9 +123,7 @@ static clt_status throttle(clt_trainer *t)
         const int64_t step = t->steps - back;
         if (step < 0 || t->results.records[step % CLT_RESULT_RING].step != step)
             continue;
-        for (int d = 0; d < t->all.own; d++)
-            CLT_TRY(clt_lost_note(t, d,
-                                  clt_session_wait(t->training, d, (int)(step % CLT_RESULT_RING))));
+        CLT_TRY(clt_step_wait(t, step));
         if (clt_step_stopped(t, (int)(step % CLT_RESULT_RING)))
             return clt_trainer_diagnose(t, step);
         break;
