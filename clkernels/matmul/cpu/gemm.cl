@@ -16,9 +16,11 @@
  *   each other.
  *
  * op(A) is read in place, a broadcast element at a time. If A is stored [K, M] and PACK_A is 1, NA
- * tiles at a time are copied into panels [K][MR], while the tiles before are computed. Rows and
- * columns beyond the edge are computed but not stored, so no work-item writes elements of another
- * one. While a tile is computed, the elements that it will be added to are prefetched.
+ * tiles at a time are copied into panels [K][MR], while the tiles before are computed. A tile
+ * prefetches what the next tiles read or copy: of a matrix larger than the caches each row begins
+ * in a page that the processor does not foresee. Rows and columns beyond the edge are computed but
+ * not stored, so no work-item writes elements of another one. While a tile is computed, the elements
+ * that it will be added to are prefetched.
  *
  * A_T, B_T and C_T are the storage types of op(A), op(B) and out (core/storage.clh). 16-bit
  * operands are widened while they are copied: the host then sets PACK_A and PACK_B to 1, and A that
@@ -79,6 +81,33 @@ static inline void store_row(global float *out, global const float *from, const 
     }
 }
 
+/* So many steps of a tile are one of its loop's. Their multiplications hide the loop's own
+ * instructions, which matter where another thread shares the core: without, a tile of 6 x 2 vectors
+ * took up to 7 % longer. */
+#define UNROLLED (96 / (MR * NV) > 1 ? 96 / (MR * NV) : 1)
+
+/* Rows 0 to `last` of A, ld apart, which a tile prefetches. */
+typedef struct rows_of_a {
+    global const STORED(A_T) * at;
+    long ld;
+    int last;
+} rows_of_a;
+
+/* Two rows of the next tile, which begins at `next`; `tile` counts the tiles beside each other. */
+static inline rows_of_a two_rows(global const STORED(A_T) * next, int lda, int tile)
+{
+    const int row = min(2 * tile, MR - 1);
+    return (rows_of_a){next + (long)row * lda, row + 1 < MR ? lda : 0, 1};
+}
+
+/* Rows [begin, end) of the block that is copied next. Those for which the tile has no time are
+ * prefetched here. */
+static inline rows_of_a rows_of_block(block next, int lda, int kb, int begin, int end)
+{
+    prefetch_rows(next, lda, min(begin + kb / (4 * UNROLLED), end), end);
+    return (rows_of_a){next.a + (long)begin * lda, lda, max(end - begin - 1, 0)};
+}
+
 /* Element k of op(A)'s rows times row k of op(B)'s columns. */
 #define CLT_STEP(A_VALUE, B_VECTOR, B_AHEAD)                                                       \
     vecf y[NV];                                                                                    \
@@ -94,12 +123,13 @@ static inline void store_row(global float *out, global const float *from, const 
  * plus the values at `from` if not `first`. Rows are `ld_to` and `ld` apart. The functions differ
  * in where they read op(A): rows in place, columns in place, or a panel; and op(B): in place
  * (only if columns == NR) or a panel. Distances within panels are literals. If `step` is not 0, the
- * tile prefetches kb / UNROLLED cache lines `step` elements apart, the first at `ahead`. */
-#define CLT_TILE(name, A_SPACE, A_POINTERS, A_VALUE, B_SPACE, B_VECTOR, B_AHEAD)                   \
+ * tile prefetches kb / UNROLLED cache lines `step` elements apart, the first at `ahead`. A_AHEAD
+ * prefetches op(A) for the next tiles. */
+#define CLT_TILE(name, A_SPACE, A_POINTERS, A_AHEAD, A_VALUE, B_SPACE, B_VECTOR, B_AHEAD)          \
     INLINE void name(A_SPACE const float *a, int lda, B_SPACE const float *b, int ldb,             \
                      int kb, global float *to, int ld_to, global const float *from, int ld,        \
                      int rows, int columns, int first, global const STORED(B_T) * ahead,           \
-                     int step)                                                                     \
+                     int step, rows_of_a next)                                                     \
     {                                                                                              \
         vecf acc[MR][NV];                                                                          \
         EACH_ROW EACH_VECTOR acc[i][v] = (vecf)(0.0f);                                             \
@@ -110,6 +140,7 @@ static inline void store_row(global float *out, global const float *from, const 
             if (step)                                                                              \
                 PREFETCH(ahead);                                                                   \
             ahead += step;                                                                         \
+            A_AHEAD                                                                                \
             _Pragma("unroll") for (int k = done; k < done + UNROLLED; k++)                         \
             {                                                                                      \
                 CLT_STEP(A_VALUE, B_VECTOR, B_AHEAD)                                               \
@@ -130,9 +161,12 @@ static inline void store_row(global float *out, global const float *from, const 
 #define ROW_POINTERS                                                                               \
     global const float *row[MR];                                                                   \
     EACH_ROW row[i] = a + (long)min(i, rows - 1) * lda;
-/* So many multiplications hide the loop's own instructions. They matter where another thread
- * shares the core: without, a tile of 6 x 2 vectors took up to 7 % longer. */
-#define UNROLLED (96 / (MR * NV) > 1 ? 96 / (MR * NV) : 1)
+#define ROWS_AHEAD                                                                                 \
+    PREFETCH2(next.at + done);                                                                     \
+    PREFETCH2(next.at + next.ld + done);
+/* A block has at most four cache lines of a row. */
+#define BLOCK_AHEAD                                                                                \
+    PREFETCH2(next.at + min(done / (4 * UNROLLED), next.last) * next.ld + done / UNROLLED % 4 * 16);
 #define FROM (from + (long)i * ld + v * VW)
 #define TO (to + (long)i * ld_to + v * VW)
 #define IN_PANEL ((local const vecf *)b)[k * NV + v]
@@ -143,26 +177,26 @@ static inline void store_row(global float *out, global const float *from, const 
     PREFETCH(b + (long)(k + 8) * NR)
 #define IN_PLACE LOAD(b + (long)k * ldb + v * VW)
 #if !WIDENS(A_T)
-CLT_TILE(tile_rows_panel, global, ROW_POINTERS, row[i][k], local, IN_PANEL, PANEL_AHEAD)
-CLT_TILE(tile_columns_panel, global, , a[(long)k * lda + i], local, IN_PANEL, PANEL_AHEAD)
+CLT_TILE(tile_rows_panel, global, ROW_POINTERS, ROWS_AHEAD, row[i][k], local, IN_PANEL, PANEL_AHEAD)
+CLT_TILE(tile_columns_panel, global, , , a[(long)k * lda + i], local, IN_PANEL, PANEL_AHEAD)
 #if !WIDENS(B_T)
-CLT_TILE(tile_rows_place, global, ROW_POINTERS, row[i][k], global, IN_PLACE, )
-CLT_TILE(tile_columns_place, global, , a[(long)k * lda + i], global, IN_PLACE, )
+CLT_TILE(tile_rows_place, global, ROW_POINTERS, ROWS_AHEAD, row[i][k], global, IN_PLACE, )
+CLT_TILE(tile_columns_place, global, , , a[(long)k * lda + i], global, IN_PLACE, )
 #endif
 #else
-CLT_TILE(tile_wide_panel, local, , a[i * A_ROW + k], local, IN_PANEL, PANEL_AHEAD)
+CLT_TILE(tile_wide_panel, local, , ROWS_AHEAD, a[i * A_ROW + k], local, IN_PANEL, PANEL_AHEAD)
 #if !WIDENS(B_T)
-CLT_TILE(tile_wide_place, local, , a[i * A_ROW + k], global, IN_PLACE, )
+CLT_TILE(tile_wide_place, local, , ROWS_AHEAD, a[i * A_ROW + k], global, IN_PLACE, )
 #endif
 #endif
-CLT_TILE(tile_panel_panel, local, , a[k * MR + i], local, IN_PANEL, PANEL_AHEAD)
+CLT_TILE(tile_panel_panel, local, , BLOCK_AHEAD, a[k * MR + i], local, IN_PANEL, PANEL_AHEAD)
 #if !WIDENS(B_T)
-CLT_TILE(tile_panel_place, local, , a[k * MR + i], global, IN_PLACE, )
+CLT_TILE(tile_panel_place, local, , BLOCK_AHEAD, a[k * MR + i], global, IN_PLACE, )
 #endif
 
 #define TILE(AS, A, BS, B)                                                                         \
     tile_##AS##_##BS(A, lda, B, ldb, kb, to, ld_to, from, ld, rows, columns, first, line_at(next_b), \
-         next_b.step)
+         next_b.step, next_a)
 #if WIDENS(A_T)
 #define TILE_OF_A(BS, B)                                                                           \
     if (trans_a)                                                                                   \
@@ -178,6 +212,20 @@ CLT_TILE(tile_panel_place, local, , a[k * MR + i], global, IN_PLACE, )
     else                                                                                           \
         TILE(columns, a_at, BS, B);
 #endif
+
+/* Copies columns [n0, n1) of op(B), as far as they are read from panels, which have room for `depth`
+ * rows. b is at the first of `left` rows, of which kb are copied. */
+INLINE void load_panels(local float *panels, global const STORED(B_T) * b, int ldb, int kb, int n0,
+                        int n1, int N, int left, int depth, const int trans_b)
+{
+    for (int n = n0; n < n1; n += NR) {
+        local float *panel = panels + (n - n0) * depth;
+        if (trans_b)
+            load_panel_transposed(panel, b + (long)n * ldb, ldb, kb, N - n);
+        else if (PACK_B || N - n < NR)
+            load_panel(panel, b + n, ldb, kb, N - n, (long)left * ldb - n);
+    }
+}
 
 INLINE void product(global const STORED(A_T) * a, global const STORED(B_T) * b,
                     global const float *bias, global STORED(C_T) * out,
@@ -202,14 +250,8 @@ INLINE void product(global const STORED(A_T) * a, global const STORED(B_T) * b,
 #endif
     for (int k0 = 0; k0 == 0 || k0 < K; k0 += depth) {
         const int kb = min(depth, K - k0), first = k0 == 0 && !adds, last = k0 + depth >= K;
-        for (int n = n0; n < n1; n += NR) {
-            local float *panel = b_panels + (n - n0) * depth;
-            if (trans_b)
-                load_panel_transposed(panel, b + (long)n * ldb + k0, ldb, kb, N - n);
-            else if (PACK_B || N - n < NR)
-                load_panel(panel, b + (long)k0 * ldb + n, ldb, kb, N - n,
-                           (long)(K - k0) * ldb - n);
-        }
+        load_panels(b_panels, b + (trans_b ? k0 : (long)k0 * ldb), ldb, kb, n0, n1, N, K - k0,
+                    depth, trans_b);
         lines next_b = lines_of(b, 0, 0, 0, 0);
         if (PACK_B || trans_b) {
             const int n = last ? n1 : n0, k = last ? 0 : k0 + depth;
@@ -249,12 +291,19 @@ INLINE void product(global const STORED(A_T) * a, global const STORED(B_T) * b,
             global const float *a_at = a + (trans_a ? (long)k0 * lda + m : (long)m * lda + k0);
 #endif
             local const float *a_panel = a_block + slot * A_PANEL;
+            /* Where the next tile's rows begin: below, or at the next pass. */
+            global const STORED(A_T) *ahead_a =
+                m + MR < m1 ? a + (long)(m + MR) * lda + k0
+                            : a + (long)m0 * lda + (last ? k0 : k0 + depth);
+            rows_of_a next_a = {a, 0, 0};
             for (int n = n0; n < n1; n += NR) {
                 if (PACK_A && loads_ahead) {
                     load_rows(next_block, ahead, lda, min(row, kb), min(row + share, kb));
-                    row += share;
-                    prefetch_rows(ahead, lda, min(row, kb), min(row + share, kb));
+                    row = min(row + share, kb);
+                    next_a = rows_of_block(ahead, lda, kb, row, min(row + share, kb));
                 }
+                if (!trans_a)
+                    next_a = two_rows(ahead_a, lda, (n - n0) / NR);
                 const int columns = min(NR, N - n);
                 const long at = (long)m * N + n;
                 local const float *b_panel = b_panels + (n - n0) * depth;
