@@ -137,7 +137,7 @@ static clt_status write_part(clt_merged *m, const clt_plan *plan, const clt_plan
 }
 
 /* The numbers of a run. */
-enum { COUNT, STEP, SEED, SAMPLE, RUN_NUMBERS, LANES = 16 };
+enum { COUNT, STEP, SEED, SAMPLE, RUN_NUMBERS };
 
 static void add_number(clt_str *text, const char *type, const char *name, int index, int number)
 {
@@ -145,7 +145,7 @@ static void add_number(clt_str *text, const char *type, const char *name, int in
     if (index >= 0)
         snprintf(suffix, sizeof suffix, "%d", index);
     clt_str_add(text, "    const %s %s%s = (%s)v%d.s%x;\n", type, name, suffix, type,
-                number / LANES, (unsigned)number % LANES);
+                number / CLT_MERGED_LANES, (unsigned)number % CLT_MERGED_LANES);
 }
 
 /* Writes the kernel's parameters, and the numbers by the names that the arguments of the parts
@@ -166,7 +166,7 @@ static int write_parameters(const clt_merged *m, clt_str *parameters, clt_str *n
         clt_str_add(parameters, "global void *b%d, ", i);
     if (m->wide)
         clt_str_add(parameters, "global int *" CLT_MERGE_ENDED ", ");
-    for (int i = 0; i * LANES < n; i++)
+    for (int i = 0; i * CLT_MERGED_LANES < n; i++)
         clt_str_add(parameters, "%slong16 v%d", i ? ", " : "", i);
     return n;
 }
@@ -195,8 +195,9 @@ static clt_status write_source(const clt_merged_list *list, clt_merged *m,
                                const clt_merge_part *parts, int n, const clt_merged_tail *tail)
 {
     clt_str parameters = {0}, numbers = {0}, source = {0};
-    m->n_vectors = (write_parameters(m, &parameters, &numbers) + LANES - 1) / LANES;
-    m->numbers = clt_calloc((size_t)m->n_vectors, sizeof *m->numbers);
+    m->n_vectors =
+        (write_parameters(m, &parameters, &numbers) + CLT_MERGED_LANES - 1) / CLT_MERGED_LANES;
+    m->numbers = clt_calloc((size_t)m->n_vectors * CLT_MERGED_LANES, sizeof *m->numbers);
     clt_str_add(&parameters, "%s", tail ? tail->parameters : "");
     clt_status status =
         parameters.failed || numbers.failed || !m->numbers ? CLT_OUT_OF_MEMORY : CLT_OK;
@@ -322,7 +323,7 @@ bool clt_merged_has(const clt_plan *plan, int node, int launch)
 
 static void set_numbers(clt_merged *m, const clt_run *run, const clt_view *buffers)
 {
-    cl_long *to = m->numbers->s;
+    cl_long *to = m->numbers;
     to[COUNT] = run->count;
     to[STEP] = run->step;
     to[SEED] = (cl_long)run->seed;
@@ -344,7 +345,8 @@ static cl_int set_arguments(const clt_merged *m, const clt_view *buffers, cl_mem
     if (code == CL_SUCCESS && m->wide)
         code = clSetKernelArg(m->kernel, at++, sizeof(cl_mem), &ended);
     for (int i = 0; code == CL_SUCCESS && i < m->n_vectors; i++)
-        code = clSetKernelArg(m->kernel, at++, sizeof(cl_long16), &m->numbers[i]);
+        code = clSetKernelArg(m->kernel, at++, sizeof(cl_long16),
+                              m->numbers + (size_t)i * CLT_MERGED_LANES);
     return code;
 }
 
