@@ -86,7 +86,11 @@ static inline void store_row(global float *out, global const float *from, const 
  * took up to 7 % longer. */
 #define UNROLLED (96 / (MR * NV) > 1 ? 96 / (MR * NV) : 1)
 
-/* Rows 0 to `last` of A, ld apart, which a tile prefetches. */
+/* A of more elements does not stay in a core's caches, so its rows are prefetched. With fewer the
+ * prefetches' own instructions cost 2 to 4 %. */
+#define FAR (1 << 18)
+
+/* Rows 0 to `last` of A, ld apart, which a tile prefetches; last -1: none. */
 typedef struct rows_of_a {
     global const STORED(A_T) * at;
     long ld;
@@ -162,11 +166,14 @@ static inline rows_of_a rows_of_block(block next, int lda, int kb, int begin, in
     global const float *row[MR];                                                                   \
     EACH_ROW row[i] = a + (long)min(i, rows - 1) * lda;
 #define ROWS_AHEAD                                                                                 \
-    PREFETCH2(next.at + done);                                                                     \
-    PREFETCH2(next.at + next.ld + done);
+    if (next.last >= 0) {                                                                          \
+        PREFETCH2(next.at + done);                                                                 \
+        PREFETCH2(next.at + next.ld + done);                                                       \
+    }
 /* A block has at most four cache lines of a row. */
 #define BLOCK_AHEAD                                                                                \
-    PREFETCH2(next.at + min(done / (4 * UNROLLED), next.last) * next.ld + done / UNROLLED % 4 * 16);
+    if (next.last >= 0)                                                                            \
+        PREFETCH2(next.at + min(done / (4 * UNROLLED), next.last) * next.ld + done / UNROLLED % 4 * 16);
 #define FROM (from + (long)i * ld + v * VW)
 #define TO (to + (long)i * ld_to + v * VW)
 #define IN_PANEL ((local const vecf *)b)[k * NV + v]
@@ -238,7 +245,7 @@ INLINE void product(global const STORED(A_T) * a, global const STORED(B_T) * b,
 {
     const int m0 = (int)get_global_id(1) * TM, m1 = min(m0 + TM, M);
     const int n0 = (int)get_global_id(0) * TN, n1 = min(n0 + TN, N);
-    const int epilogue = WIDENS(C_T) || has_bias || act != CLT_ACT_NONE;
+    const int far = (long)M * K > FAR, epilogue = WIDENS(C_T) || has_bias || act != CLT_ACT_NONE;
 #if WIDENS(C_T)
     const long group = (get_global_id(2) * get_global_size(1) + get_global_id(1)) *
                            get_global_size(0) + get_global_id(0);
@@ -295,14 +302,17 @@ INLINE void product(global const STORED(A_T) * a, global const STORED(B_T) * b,
             global const STORED(A_T) *ahead_a =
                 m + MR < m1 ? a + (long)(m + MR) * lda + k0
                             : a + (long)m0 * lda + (last ? k0 : k0 + depth);
-            rows_of_a next_a = {a, 0, 0};
+            rows_of_a next_a = {a, 0, -1};
             for (int n = n0; n < n1; n += NR) {
                 if (PACK_A && loads_ahead) {
                     load_rows(next_block, ahead, lda, min(row, kb), min(row + share, kb));
                     row = min(row + share, kb);
-                    next_a = rows_of_block(ahead, lda, kb, row, min(row + share, kb));
+                    if (far)
+                        next_a = rows_of_block(ahead, lda, kb, row, min(row + share, kb));
+                    else
+                        prefetch_rows(ahead, lda, row, min(row + share, kb));
                 }
-                if (!trans_a)
+                if (!trans_a && far)
                     next_a = two_rows(ahead_a, lda, (n - n0) / NR);
                 const int columns = min(NR, N - n);
                 const long at = (long)m * N + n;
