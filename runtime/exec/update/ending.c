@@ -87,7 +87,7 @@ static void set(clt_ending *e, size_t bytes, const void *value)
     e->at++;
 }
 
-void clt_ending_arg(call *c, char kind, const void *value)
+void clt_ending_arg(call *c, char kind, size_t bytes, const void *value)
 {
     clt_ending *e = c->update->ending;
     clt_str *args = &e->parts[e->n_parts].args;
@@ -110,11 +110,7 @@ void clt_ending_arg(call *c, char kind, const void *value)
     }
     c->at++;
     if (kind != 'i')
-        set(e,
-            kind == 'b'   ? sizeof(cl_mem)
-            : kind == 'n' ? sizeof(cl_int)
-                          : sizeof(cl_float),
-            value);
+        set(e, bytes, value);
 }
 
 void clt_ending_run(call *c, int64_t items, int64_t bytes)

@@ -88,9 +88,9 @@ static inline void arg(call *c, size_t bytes, const void *value)
         c->code = clSetKernelArg(c->kernel, c->at++, bytes, value);
 }
 
-/* ending.c: the same for the merged end of a step. `kind`: b is a buffer, i an int,
- * f a float, n an int that differs between steps. */
-void clt_ending_arg(call *c, char kind, const void *value);
+/* ending.c: the same for the merged end of a step. `kind`: b is a buffer, i an int, f a
+ * float, n an int that differs between steps. */
+void clt_ending_arg(call *c, char kind, size_t bytes, const void *value);
 void clt_ending_run(call *c, int64_t items, int64_t bytes);
 
 /* first_update.c: the same for launches that helper processes compile. */
@@ -100,7 +100,7 @@ void clt_described_run(call *c, size_t global, size_t local, int64_t bytes);
 static inline void arg_of(call *c, char kind, size_t bytes, const void *value)
 {
     if (c->update->merging)
-        clt_ending_arg(c, kind, value);
+        clt_ending_arg(c, kind, bytes, value);
     else if (c->update->described)
         clt_described_arg(c, kind, bytes, value);
     else

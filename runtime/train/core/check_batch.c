@@ -77,7 +77,7 @@ static clt_status check_array(const clt_session *s, const clt_value *v, bool fee
 {
     const int64_t samples =
         device < 0 ? shares->offsets[shares->parts] : clt_shares_samples(shares, on);
-    char label[160]; /* not by snprintf, which would take a tenth of a small step's time */
+    char label[160]; /* not by snprintf, which takes longer than the checks */
     strncat(strcpy(label, feed ? "feed " : "fetch "), v->name, sizeof label - sizeof "fetch ");
     return clt_session_check_array(s, v, label, array, samples, on, feed);
 }

@@ -215,7 +215,8 @@ static void forget_event(context *c)
 }
 
 /* The last command of the step gets the event for which the host waits. Without a launch that ended
- * the step, it is this read: a marker would take as long, and PoCL 3.1 does not free its memory. */
+ * the step, it is this read. With a marker instead, memory grew by 0.9 kB a run of PoCL 3.1
+ * (train.cycles). */
 static clt_status read_status(context *c)
 {
     const int entry = c->b->call->entry;
