@@ -465,7 +465,7 @@ static clt_status enqueue_merged(clt_exec *exec, const clt_run *run, int first, 
     clt_view buffers[CLT_MERGED_BUFFERS];
     for (int i = 0; i < m->n_places; i++)
         buffers[i] = locate(exec, run, (clt_place){m->places[i].kind, m->places[i].index, 0});
-    cl_event *event = run->end && run->end->done ? &run->end->event : NULL;
+    cl_event *event = run->end && run->end->done && run->end->wants_event ? &run->end->event : NULL;
     CLT_TRY(clt_merged_enqueue(exec->device, m, run, buffers, exec->ended, *n_wait, wait, event));
     *n_wait = 0;
     return CLT_OK;

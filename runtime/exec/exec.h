@@ -21,8 +21,9 @@ typedef struct clt_run_end {
     struct clt_update *update; /* clt_update_run_end sets all members */
     double lr;
     int64_t step;
-    bool done;      /* it became a part; set by clt_exec_enqueue */
-    cl_event event; /* of that launch; belongs to the caller */
+    bool done; /* it became a part; set by clt_exec_enqueue */
+    bool wants_event;
+    cl_event event; /* of that launch, if wanted; belongs to the caller */
     /* Makes the merged launch of nodes [first, all) and of the end of the step, and sets the end's
      * arguments. *merged is NULL if the end cannot be merged, and else valid until the next call.
      */

@@ -241,7 +241,7 @@ static clt_status join(clt_run_end *end, const clt_plan *plan, int first, clt_me
 
 clt_run_end clt_update_run_end(clt_update *u, double lr, int64_t step)
 {
-    return (clt_run_end){u, lr, step, false, NULL, join};
+    return (clt_run_end){.update = u, .lr = lr, .step = step, .join = join};
 }
 
 bool clt_update_ends(const clt_update *u)

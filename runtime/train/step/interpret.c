@@ -207,13 +207,6 @@ static clt_status update(context *c)
     return clt_update_apply(c->u->update, b->call->lr, b->call->updates);
 }
 
-/* Another command follows the launch that ended the step. */
-static void forget_event(context *c)
-{
-    clt_release_event(c->step_end.event);
-    c->step_end.event = NULL;
-}
-
 /* The last command of the step gets the event for which the host waits. Without a launch that ended
  * the step, it is this read. With a marker instead, memory grew by 0.9 kB a run of PoCL 3.1
  * (train.cycles). */
@@ -406,10 +399,8 @@ static clt_status execute(context *c)
     case CLT_DO_UPDATE:
         return update(c);
     case CLT_DO_ASSIGN:
-        forget_event(c);
         return clt_states_assign(b, &c->run);
     case CLT_DO_AVERAGE:
-        forget_event(c);
         return clt_averager_step(c->u->averager, call->step);
     case CLT_DO_CARRY:
         return clt_session_carry(s, d, &c->run);
@@ -489,6 +480,8 @@ static bool is_last(context *c, const clt_step_program *p, int n, int end)
     if (n >= end || !may_end(c, p, n, end))
         return false;
     c->step_end = clt_update_run_end(c->u->update, c->b->call->lr, c->b->call->updates);
+    /* Directly behind the update no other command follows the launch. */
+    c->step_end.wants_event = n + 3 < end && p->code[n + 3].kind == CLT_DO_READ_STATUS;
     return true;
 }
 
@@ -534,6 +527,6 @@ clt_status clt_step_program_run(const clt_bound *bound, const clt_step_program *
     for (int m = 1; m < bound->share.rounds - p->behind; m++)
         CLT_NEXT(status, execute_range(&c, p, p->loop_first, p->loop_end, m));
     CLT_NEXT(status, execute_range(&c, p, p->loop_end, p->n, 0));
-    forget_event(&c);
+    clt_release_event(c.step_end.event); /* of a step that failed before its status was read */
     return status;
 }
