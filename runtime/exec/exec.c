@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "device/discover/clblast.h"
 #include "device/program/compile_watch.h"
+#include "exec/launch_arguments.h"
 #include "exec/first_launches.h"
 #include "exec/merged.h"
 #include "exec/testing/lose.h"
@@ -245,83 +246,10 @@ clt_status clt_exec_locate(const clt_exec *exec, const clt_run *run, const clt_v
                                    value->name ? value->name : "(unnamed)");
 }
 
-/* Sets the two arguments of a buffer: object and offset in elements. */
-static cl_int set_view(cl_kernel kernel, cl_uint *at, clt_view view, int element_bytes)
-{
-    const cl_long offset = view.offset / element_bytes;
-    cl_int code = clSetKernelArg(kernel, (*at)++, sizeof view.buffer, &view.buffer);
-    if (code == CL_SUCCESS)
-        code = clSetKernelArg(kernel, (*at)++, sizeof offset, &offset);
-    return code;
-}
-
-static cl_int set_value(const clt_exec *exec, const clt_run *run, cl_kernel kernel, cl_uint *at,
-                        const clt_value *value)
-{
-    if (!value) {
-        const cl_mem none = NULL;
-        const cl_long zero = 0;
-        cl_int code = clSetKernelArg(kernel, (*at)++, sizeof none, &none);
-        return code != CL_SUCCESS ? code : clSetKernelArg(kernel, (*at)++, sizeof zero, &zero);
-    }
-    return set_view(kernel, at, locate_value(exec, run, value), clt_dtype_size(value->type.dtype));
-}
-
 /* Whether output 0 of the node is added to the sum of the micro-batches before. */
 static bool adds(const clt_exec *exec, const clt_run *run, const clt_node *node)
 {
     return run->further && exec->plan->places[node->out[0]->id].kind == CLT_PLACE_TOTAL;
-}
-
-static cl_int set_run_arg(const clt_exec *exec, const clt_run *run, const bound_launch *b,
-                          cl_uint *at, int which)
-{
-    const cl_int added = adds(exec, run, b->node->node);
-    const cl_kernel kernel = b->kernel;
-    const cl_int count = (cl_int)run->count;
-    const cl_uint step = run->step;
-    const cl_ulong seed = run->seed;
-    const cl_long sample = run->sample;
-    switch ((clt_runtime_arg)which) {
-    case CLT_RUN_COUNT:
-        return clSetKernelArg(kernel, (*at)++, sizeof count, &count);
-    case CLT_RUN_STEP:
-        return clSetKernelArg(kernel, (*at)++, sizeof step, &step);
-    case CLT_RUN_SEED:
-        return clSetKernelArg(kernel, (*at)++, sizeof seed, &seed);
-    case CLT_RUN_SAMPLE:
-        return clSetKernelArg(kernel, (*at)++, sizeof sample, &sample);
-    case CLT_RUN_ADDS:
-        return clSetKernelArg(kernel, (*at)++, sizeof added, &added);
-    }
-    return CL_INVALID_ARG_INDEX;
-}
-
-static cl_int set_arg(const clt_exec *exec, const clt_run *run, const bound_launch *b,
-                      const clt_arg *arg, cl_uint *at)
-{
-    const clt_node *node = b->node->node;
-    const int64_t number = clt_extent_at(arg->extent, run->count);
-    const cl_int as_int = (cl_int)number;
-    const cl_long as_long = number;
-    const cl_float as_float = arg->value;
-    switch (arg->kind) {
-    case CLT_ARG_IN:
-        return set_value(exec, run, b->kernel, at, node->in[arg->index]);
-    case CLT_ARG_OUT:
-        return set_value(exec, run, b->kernel, at, node->out[arg->index]);
-    case CLT_ARG_SCRATCH:
-        return set_view(b->kernel, at, locate(exec, run, b->node->scratch[arg->index]), 4);
-    case CLT_ARG_INT:
-        return clSetKernelArg(b->kernel, (*at)++, sizeof as_int, &as_int);
-    case CLT_ARG_LONG:
-        return clSetKernelArg(b->kernel, (*at)++, sizeof as_long, &as_long);
-    case CLT_ARG_FLOAT:
-        return clSetKernelArg(b->kernel, (*at)++, sizeof as_float, &as_float);
-    case CLT_ARG_RUN:
-        return set_run_arg(exec, run, b, at, arg->index);
-    }
-    return CL_INVALID_ARG_INDEX;
 }
 
 /* Whether the kernel has the argument from an earlier launch. Each costs a driver about 0.05 us. */
@@ -331,6 +259,39 @@ static bool is_set(const bound_launch *b, const clt_arg *arg, int64_t count)
         arg->kind == CLT_ARG_INT || arg->kind == CLT_ARG_LONG || arg->kind == CLT_ARG_FLOAT;
     return b->set && number &&
            (b->count == count || arg->kind == CLT_ARG_FLOAT || !arg->extent.pre);
+}
+
+/* A launch whose arguments are set; `at` is the number of the next one. */
+typedef struct setting {
+    const clt_exec *exec;
+    const clt_run *run;
+    const bound_launch *launch;
+    cl_uint at;
+} setting;
+
+static cl_int set_buffer(void *user, const clt_arg *arg, cl_long *offset)
+{
+    setting *s = user;
+    const clt_plan_node *pn = s->launch->node;
+    const clt_value *value = arg->kind == CLT_ARG_IN    ? pn->node->in[arg->index]
+                             : arg->kind == CLT_ARG_OUT ? pn->node->out[arg->index]
+                                                        : NULL;
+    clt_view view = {0};
+    if (arg->kind == CLT_ARG_SCRATCH)
+        view = locate(s->exec, s->run, pn->scratch[arg->index]);
+    else if (value)
+        view = locate_value(s->exec, s->run, value);
+    *offset = view.offset / (value ? clt_dtype_size(value->type.dtype) : (int)sizeof(cl_float));
+    return clSetKernelArg(s->launch->kernel, s->at++, sizeof view.buffer, &view.buffer);
+}
+
+static cl_int set_number(void *user, const clt_arg *arg, const void *value, size_t bytes)
+{
+    setting *s = user;
+    const cl_uint at = s->at++;
+    return arg && is_set(s->launch, arg, s->run->count)
+               ? CL_SUCCESS
+               : clSetKernelArg(s->launch->kernel, at, bytes, value);
 }
 
 static clt_status fail_launch(const clt_exec *exec, const bound_launch *b, cl_int code,
@@ -414,25 +375,18 @@ static clt_status enqueue_launch(clt_exec *exec, const clt_run *run, bound_launc
             return CLT_OK;
     }
     clt_exec_fit_group(exec->device, local, launch->work_dim);
-    cl_uint at = 0;
-    for (int i = 0; i < launch->n_args; i++) {
-        if (is_set(b, &launch->args[i], run->count)) {
-            at++;
-            continue;
-        }
-        cl_int code = set_arg(exec, run, b, &launch->args[i], &at);
-        if (code != CL_SUCCESS) {
-            clt_status status = fail_launch(exec, b, code, "clSetKernelArg");
-            return clt_fail_prefix(status, "argument %u: ", at ? at - 1 : 0);
-        }
-    }
+    setting s = {exec, run, b, 0};
+    const clt_argument_taker taker = {&s, set_buffer, set_number};
+    cl_int code = clt_arguments_give(launch, run, adds(exec, run, b->node->node), &taker);
+    if (code != CL_SUCCESS)
+        return clt_fail_prefix(fail_launch(exec, b, code, "clSetKernelArg"),
+                               "argument %u: ", s.at ? s.at - 1 : 0);
     b->set = true;
     b->count = run->count;
     cl_event event;
-    cl_int code =
-        clEnqueueNDRangeKernel(exec->device->queue, b->kernel, (cl_uint)launch->work_dim, NULL,
-                               global, local[0] ? local : NULL, *n_wait, *n_wait ? wait : NULL,
-                               clt_watch_event(exec->device, &event));
+    code = clEnqueueNDRangeKernel(exec->device->queue, b->kernel, (cl_uint)launch->work_dim, NULL,
+                                  global, local[0] ? local : NULL, *n_wait, *n_wait ? wait : NULL,
+                                  clt_watch_event(exec->device, &event));
     if (code != CL_SUCCESS)
         return fail_launch(exec, b, code, "clEnqueueNDRangeKernel");
     *n_wait = 0;

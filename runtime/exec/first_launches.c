@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "device/program/first_launch.h"
+#include "exec/launch_arguments.h"
 
 bool clt_exec_same_kernel(const clt_launch *a, const clt_launch *b)
 {
@@ -30,75 +31,42 @@ static int64_t with_slack(int64_t bytes)
     return bytes + SLACK;
 }
 
-static void add_value(clt_first_launch *first, const clt_plan *plan, const clt_value *value)
+typedef struct describing {
+    const clt_plan *plan;
+    const clt_plan_node *node;
+    clt_first_launch *to;
+} describing;
+
+static int64_t stored_bytes(const clt_plan *plan, const clt_value *value)
 {
-    if (!value) {
-        clt_first_buffer(first, 0);
-        return;
-    }
     enum { MOST_LANES = 16 };
-    const int64_t elements =
-        clt_extent_at(clt_extent_stored(value, MOST_LANES), plan->options.max_batch);
-    clt_first_buffer(first, with_slack(elements * clt_dtype_size(value->type.dtype)));
+    return clt_extent_at(clt_extent_stored(value, MOST_LANES), plan->options.max_batch) *
+           clt_dtype_size(value->type.dtype);
 }
 
-static void add_run_arg(clt_first_launch *first, const clt_plan *plan, int which)
+static cl_int add_buffer(void *user, const clt_arg *arg, cl_long *offset)
 {
-    const cl_int count = (cl_int)plan->options.max_batch, added = 0;
-    const cl_uint step = 0;
-    const cl_ulong seed = 0;
-    const cl_long sample = 0;
-    switch ((clt_runtime_arg)which) {
-    case CLT_RUN_COUNT:
-        clt_first_arg(first, &count, sizeof count);
-        break;
-    case CLT_RUN_STEP:
-        clt_first_arg(first, &step, sizeof step);
-        break;
-    case CLT_RUN_SEED:
-        clt_first_arg(first, &seed, sizeof seed);
-        break;
-    case CLT_RUN_SAMPLE:
-        clt_first_arg(first, &sample, sizeof sample);
-        break;
-    case CLT_RUN_ADDS:
-        clt_first_arg(first, &added, sizeof added);
-        break;
-    }
+    const describing *d = user;
+    const clt_plan_node *pn = d->node;
+    const clt_value *value = arg->kind == CLT_ARG_IN    ? pn->node->in[arg->index]
+                             : arg->kind == CLT_ARG_OUT ? pn->node->out[arg->index]
+                                                        : NULL;
+    const bool scratch = arg->kind == CLT_ARG_SCRATCH;
+    *offset = 0;
+    if (scratch || value)
+        clt_first_buffer(d->to, with_slack(scratch ? clt_extent_at(pn->program.scratch[arg->index],
+                                                                   d->plan->options.max_batch)
+                                                   : stored_bytes(d->plan, value)));
+    else
+        clt_first_buffer(d->to, 0);
+    return CL_SUCCESS;
 }
 
-/* Adds the arguments that exec sets at each enqueue. */
-static void add_arg(clt_first_launch *first, const clt_plan *plan, const clt_plan_node *pn,
-                    const clt_arg *arg)
+static cl_int add_number(void *user, const clt_arg *arg, const void *value, size_t bytes)
 {
-    const cl_long zero = 0, number = clt_extent_at(arg->extent, plan->options.max_batch);
-    const cl_int as_int = (cl_int)number;
-    const cl_float as_float = arg->value;
-    switch (arg->kind) {
-    case CLT_ARG_IN:
-    case CLT_ARG_OUT:
-        add_value(first, plan,
-                  arg->kind == CLT_ARG_IN ? pn->node->in[arg->index] : pn->node->out[arg->index]);
-        clt_first_arg(first, &zero, sizeof zero);
-        break;
-    case CLT_ARG_SCRATCH:
-        clt_first_buffer(first, with_slack(clt_extent_at(pn->program.scratch[arg->index],
-                                                         plan->options.max_batch)));
-        clt_first_arg(first, &zero, sizeof zero);
-        break;
-    case CLT_ARG_INT:
-        clt_first_arg(first, &as_int, sizeof as_int);
-        break;
-    case CLT_ARG_LONG:
-        clt_first_arg(first, &number, sizeof number);
-        break;
-    case CLT_ARG_FLOAT:
-        clt_first_arg(first, &as_float, sizeof as_float);
-        break;
-    case CLT_ARG_RUN:
-        add_run_arg(first, plan, arg->index);
-        break;
-    }
+    (void)arg;
+    clt_first_arg(((const describing *)user)->to, value, (int)bytes);
+    return CL_SUCCESS;
 }
 
 /* Returns whether the launch has a kernel and work at the plan's largest batch. */
@@ -117,32 +85,26 @@ static bool describe(const clt_device *device, const clt_plan *plan, const clt_p
             return false;
     }
     clt_exec_fit_group(device, first->local, launch->work_dim);
-    for (int i = 0; i < launch->n_args; i++)
-        add_arg(first, plan, pn, &launch->args[i]);
-    return true;
+    describing d = {plan, pn, first};
+    const clt_argument_taker taker = {&d, add_buffer, add_number};
+    const clt_run run = {.count = plan->options.max_batch};
+    return clt_arguments_give(launch, &run, false, &taker) == CL_SUCCESS;
 }
 
 /* As clt_merged_enqueue sets the arguments. */
-static void describe_merged(const clt_plan *plan, const clt_merged *m, clt_first_launch *first)
+static void describe_merged(const clt_plan *plan, clt_merged *m, clt_first_launch *first)
 {
     *first = (clt_first_launch){
         .key = clt_merged_key(m), .work_dim = 3, .global = {1, 1, 1}, .local = {1, 1, 1}};
     for (int d = 0; m->wide && d < m->wide->work_dim; d++)
         first->global[d] = (size_t)clt_extent_at(m->wide->global[d], plan->options.max_batch);
-    const cl_long zero = 0;
+    clt_merged_set_numbers(m, &(clt_run){.count = plan->options.max_batch}, NULL);
     for (int i = 0; i < m->n_places; i++)
         clt_first_buffer(first, m->places[i].offset);
-    for (int i = 0; i < m->n_places; i++)
-        if (clt_merged_moves(m->places[i].kind))
-            clt_first_arg(first, &zero, sizeof zero);
-    for (int i = 0; i < m->n_offsets; i++)
-        clt_first_arg(first, &m->offsets[i], sizeof m->offsets[i]);
     if (m->wide)
         clt_first_buffer(first, sizeof(cl_int));
-    add_run_arg(first, plan, CLT_RUN_COUNT);
-    add_run_arg(first, plan, CLT_RUN_STEP);
-    add_run_arg(first, plan, CLT_RUN_SEED);
-    add_run_arg(first, plan, CLT_RUN_SAMPLE);
+    for (int i = 0; i < m->n_vectors; i++)
+        clt_first_arg(first, m->numbers + (size_t)i * CLT_MERGED_LANES, sizeof(cl_long16));
 }
 
 void clt_exec_compile(clt_device *device, const clt_plan *plan, const clt_merged_list *merged)

@@ -34,31 +34,46 @@ static clt_place in_bucket(clt_place place)
     return place;
 }
 
+/* Adds a buffer to the arguments `args`, and the index of its first element to `offset`. */
 static clt_status add_view(clt_merged *m, clt_place place, int64_t bytes, int element,
-                           clt_str *args)
+                           clt_str *args, clt_str *offset)
 {
     int index = 0;
     CLT_TRY(find_buffer(m, in_bucket(place), bytes, &index));
+    clt_str_add(args, "b%d", index);
     if (clt_merged_moves(place.kind))
-        clt_str_add(args, "b%d, (o%d + %lldL) / %d", index, index, (long long)place.offset,
-                    element);
+        clt_str_add(offset, "(o%d + %lldL) / %d", index, (long long)place.offset, element);
     else {
-        clt_str_add(args, "b%d, p%d", index, m->n_offsets);
+        clt_str_add(offset, "p%d", m->n_offsets);
         CLT_TRY(CLT_PUSH(m->offsets, m->n_offsets, m->room_offsets, place.offset / element));
     }
     return CLT_OK;
 }
 
-static clt_status add_value(clt_merged *m, const clt_plan *plan, const clt_value *v, clt_str *args)
+static clt_status add_value(clt_merged *m, const clt_plan *plan, const clt_value *v, clt_str *args,
+                            clt_str *offset)
 {
     if (!v || plan->places[v->id].kind == CLT_PLACE_NONE) {
-        clt_str_add(args, "0, 0L");
+        clt_str_add(args, "0");
+        clt_str_add(offset, "0L");
         return CLT_OK;
     }
     const int element = clt_dtype_size(v->type.dtype);
     const int64_t elements =
         clt_extent_at(clt_extent_stored(v, MOST_LANES), plan->options.max_batch);
-    return add_view(m, plan->places[v->id], elements * element, element, args);
+    return add_view(m, plan->places[v->id], elements * element, element, args, offset);
+}
+
+static clt_status add_buffer(clt_merged *m, const clt_plan *plan, const clt_plan_node *pn,
+                             const clt_arg *arg, clt_str *args, clt_str *offset)
+{
+    if (arg->kind == CLT_ARG_SCRATCH)
+        return add_view(m, pn->scratch[arg->index],
+                        clt_extent_at(pn->program.scratch[arg->index], plan->options.max_batch), 4,
+                        args, offset);
+    return add_value(m, plan,
+                     arg->kind == CLT_ARG_IN ? pn->node->in[arg->index] : pn->node->out[arg->index],
+                     args, offset);
 }
 
 static void add_extent(clt_extent e, clt_str *text)
@@ -70,8 +85,7 @@ static void add_extent(clt_extent e, clt_str *text)
         clt_str_add(text, "%lldL", (long long)clt_extent_at(e, 0));
 }
 
-static clt_status add_arg(clt_merged *m, const clt_plan *plan, const clt_plan_node *pn,
-                          const clt_arg *arg, clt_str *args)
+static void add_number(const clt_arg *arg, clt_str *text)
 {
     static const char *const run_args[] = {[CLT_RUN_COUNT] = "n",
                                            [CLT_RUN_STEP] = "step",
@@ -79,29 +93,62 @@ static clt_status add_arg(clt_merged *m, const clt_plan *plan, const clt_plan_no
                                            [CLT_RUN_SAMPLE] = "sample",
                                            [CLT_RUN_ADDS] = "0"};
     uint32_t bits;
-    switch (arg->kind) {
-    case CLT_ARG_IN:
-        return add_value(m, plan, pn->node->in[arg->index], args);
-    case CLT_ARG_OUT:
-        return add_value(m, plan, pn->node->out[arg->index], args);
-    case CLT_ARG_SCRATCH:
-        return add_view(m, pn->scratch[arg->index],
-                        clt_extent_at(pn->program.scratch[arg->index], plan->options.max_batch), 4,
-                        args);
-    case CLT_ARG_INT:
-    case CLT_ARG_LONG:
-        clt_str_add(args, arg->kind == CLT_ARG_INT ? "(int)" : "(long)");
-        add_extent(arg->extent, args);
-        return CLT_OK;
-    case CLT_ARG_FLOAT:
+    if (arg->kind == CLT_ARG_RUN) {
+        clt_str_add(text, "%s", run_args[arg->index]);
+    } else if (arg->kind == CLT_ARG_FLOAT) {
         memcpy(&bits, &arg->value, sizeof bits);
-        clt_str_add(args, "as_float(0x%xu)", (unsigned)bits);
-        return CLT_OK;
-    case CLT_ARG_RUN:
-        clt_str_add(args, "%s", run_args[arg->index]);
-        return CLT_OK;
+        clt_str_add(text, "as_float(0x%xu)", (unsigned)bits);
+    } else {
+        clt_str_add(text, arg->kind == CLT_ARG_INT ? "(int)" : "(long)");
+        add_extent(arg->extent, text);
+    }
+}
+
+static clt_status add_args(clt_merged *m, const clt_plan *plan, const clt_plan_node *pn,
+                           const clt_launch *launch, clt_str *args)
+{
+    for (int i = 0; i < launch->n_args; i++) {
+        const clt_arg *arg = &launch->args[i];
+        if (i)
+            clt_str_add(args, ", ");
+        if (!clt_arg_is_buffer(arg)) {
+            add_number(arg, args);
+            continue;
+        }
+        clt_str offset = {0};
+        clt_status status = add_buffer(m, plan, pn, arg, args, &offset);
+        clt_str_add(args, ", %s", clt_str_text(&offset));
+        CLT_NEXT(status, offset.failed ? CLT_OUT_OF_MEMORY : CLT_OK);
+        clt_str_free(&offset);
+        CLT_TRY(status);
     }
     return CLT_OK;
+}
+
+/* As clt_arguments_give does for a packed launch. */
+static clt_status add_packed_args(clt_merged *m, const clt_plan *plan, const clt_plan_node *pn,
+                                  const clt_launch *launch, clt_str *args)
+{
+    clt_str numbers = {0};
+    clt_status status = CLT_OK;
+    for (int i = 0; i < launch->n_args && status == CLT_OK; i++) {
+        const clt_arg *arg = &launch->args[i];
+        clt_str_add(&numbers, "%s", i % CLT_PACKED_LANES ? ", " : i ? "), (long16)(" : "(long16)(");
+        if (clt_arg_is_buffer(arg)) {
+            status = add_buffer(m, plan, pn, arg, args, &numbers);
+            clt_str_add(args, ", ");
+        } else {
+            clt_str_add(&numbers, "%s", arg->kind == CLT_ARG_FLOAT ? "as_int(" : "(long)(");
+            add_number(arg, &numbers);
+            clt_str_add(&numbers, ")");
+        }
+    }
+    for (int i = launch->n_args; i % CLT_PACKED_LANES; i++)
+        clt_str_add(&numbers, ", 0");
+    clt_str_add(args, "%s)", clt_str_text(&numbers));
+    CLT_NEXT(status, numbers.failed ? CLT_OUT_OF_MEMORY : CLT_OK);
+    clt_str_free(&numbers);
+    return status;
 }
 
 /* The texts of a part, which belong to it. */
@@ -118,10 +165,7 @@ static clt_status write_part(clt_merged *m, const clt_plan *plan, const clt_plan
     if (!clt_merge_accepts(&part->key, why))
         return clt_fail(CLT_INTERNAL, "node %s: kernel %s cannot be merged: %s", pn->node->name,
                         launch->kernel, why);
-    for (int i = 0; i < launch->n_args; i++) {
-        clt_str_add(&texts->args, "%s", i ? ", " : "");
-        CLT_TRY(add_arg(m, plan, pn, &launch->args[i], &texts->args));
-    }
+    CLT_TRY((launch->packed ? add_packed_args : add_args)(m, plan, pn, launch, &texts->args));
     for (int d = 0; d < 3; d++) {
         if (d < launch->work_dim)
             add_extent(launch->global[d], &texts->global[d]);
@@ -139,7 +183,7 @@ static clt_status write_part(clt_merged *m, const clt_plan *plan, const clt_plan
 /* The numbers of a run. */
 enum { COUNT, STEP, SEED, SAMPLE, RUN_NUMBERS };
 
-static void add_number(clt_str *text, const char *type, const char *name, int index, int number)
+static void name_number(clt_str *text, const char *type, const char *name, int index, int number)
 {
     char suffix[12] = "";
     if (index >= 0)
@@ -153,15 +197,15 @@ static void add_number(clt_str *text, const char *type, const char *name, int in
 static int write_parameters(const clt_merged *m, clt_str *parameters, clt_str *numbers)
 {
     int n = RUN_NUMBERS;
-    add_number(numbers, "int", "n", -1, COUNT);
-    add_number(numbers, "uint", "step", -1, STEP);
-    add_number(numbers, "ulong", "seed", -1, SEED);
-    add_number(numbers, "long", "sample", -1, SAMPLE);
+    name_number(numbers, "int", "n", -1, COUNT);
+    name_number(numbers, "uint", "step", -1, STEP);
+    name_number(numbers, "ulong", "seed", -1, SEED);
+    name_number(numbers, "long", "sample", -1, SAMPLE);
     for (int i = 0; i < m->n_places; i++)
         if (clt_merged_moves(m->places[i].kind))
-            add_number(numbers, "long", "o", i, n++);
+            name_number(numbers, "long", "o", i, n++);
     for (int i = 0; i < m->n_offsets; i++)
-        add_number(numbers, "long", "p", i, n++);
+        name_number(numbers, "long", "p", i, n++);
     for (int i = 0; i < m->n_places; i++)
         clt_str_add(parameters, "global void *b%d, ", i);
     if (m->wide)
@@ -321,7 +365,7 @@ bool clt_merged_has(const clt_plan *plan, int node, int launch)
     return clt_merged_run(plan, node) && launch >= clt_merged_skip(plan, node);
 }
 
-static void set_numbers(clt_merged *m, const clt_run *run, const clt_view *buffers)
+void clt_merged_set_numbers(clt_merged *m, const clt_run *run, const clt_view *buffers)
 {
     cl_long *to = m->numbers;
     to[COUNT] = run->count;
@@ -331,7 +375,7 @@ static void set_numbers(clt_merged *m, const clt_run *run, const clt_view *buffe
     to += RUN_NUMBERS;
     for (int i = 0; i < m->n_places; i++)
         if (clt_merged_moves(m->places[i].kind))
-            *to++ = buffers[i].offset;
+            *to++ = buffers ? buffers[i].offset : 0;
     for (int i = 0; i < m->n_offsets; i++)
         *to++ = m->offsets[i];
 }
@@ -358,7 +402,7 @@ clt_status clt_merged_enqueue(clt_device *device, clt_merged *m, const clt_run *
     size_t global[] = {1, 1, 1};
     for (int d = 0; m->wide && d < m->wide->work_dim; d++)
         global[d] = (size_t)clt_extent_at(m->wide->global[d], run->count);
-    set_numbers(m, run, buffers);
+    clt_merged_set_numbers(m, run, buffers);
     cl_int code = set_arguments(m, buffers, ended);
     cl_event event = NULL;
     if (code == CL_SUCCESS)

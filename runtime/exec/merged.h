@@ -85,6 +85,9 @@ static inline bool clt_merged_fits(const clt_run *run)
     return run->count > 0 && !run->further;
 }
 
+/* Writes merged->numbers for a run. `buffers` as in clt_merged_enqueue; NULL: no offsets. */
+void clt_merged_set_numbers(clt_merged *merged, const clt_run *run, const clt_view *buffers);
+
 /* Enqueues the kernel. buffers[i] is the place of merged->places[i]. `ended` counts the work-items
  * that have ended; it is 0 between kernels. *done becomes the kernel's event, which the caller
  * releases; NULL: it is not needed. */

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Compares matrix products with OpenBLAS, by turns: `cltrain bench gemm --compare` over sets of shapes.
 
-    compare_gemm.py --cltrain build/bin/cltrain [--sets square,gpt2,lenet,resnet,random] [--tune 20] [--avx2]
+    compare_gemm.py --cltrain build/bin/cltrain [--sets square,gpt2,lenet,resnet,random] [--tune 20] [--threads 1] [--avx2]
 
 Without --tune the kernels are the defaults of a first run: no record of a measurement is read. Prints each product,
 the geometric mean and the least of their ratios. `random` are 40 shapes that --seed draws.
 Instead of a set, sizes such as 64x120x256+1000x1000x1000 can be given. With --avx2, PoCL and
-OpenBLAS use vectors of 256 bits also where the processor has longer ones.
+OpenBLAS use vectors of 256 bits also where the processor has longer ones. --threads limits the threads of both. A part of a
+device, as pocl@1, is no fair limit for small products: all of PoCL's threads wake up for each of its launches.
 """
 import argparse
 import json
@@ -49,9 +50,12 @@ def shapes_of(name, seed):
     return [tuple(map(int, shape.split("x"))) for shape in name.split("+")]
 
 
-def environment(avx2, cache):
+def environment(avx2, threads, cache):
     env = dict(os.environ, XDG_CACHE_HOME=cache)
-    env.pop("OPENBLAS_CORETYPE", None)
+    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
+        env.pop(name, None)
+    if threads:
+        env.update(POCL_MAX_PTHREAD_COUNT=str(threads), OPENBLAS_NUM_THREADS=str(threads))
     if avx2:
         env.update(OPENBLAS_CORETYPE="Haswell", POCL_LLVM_CPU_NAME="haswell", POCL_KERNELLIB_NAME="avx2",
                    POCL_CACHE_DIR=os.path.join(cache, "pocl-avx2"))
@@ -99,11 +103,12 @@ def main():
     parser.add_argument("--devices", default="pocl")
     parser.add_argument("--blocks", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=0, help="of PoCL and of OpenBLAS; 0: one for each core")
     parser.add_argument("--avx2", action="store_true")
     options = parser.parse_args()
     every = []
     with tempfile.TemporaryDirectory() as cache:
-        env = environment(options.avx2, cache)
+        env = environment(options.avx2, options.threads, cache)
         for name in options.sets.split(","):
             shapes = shapes_of(name, options.seed)
             of_set = []

@@ -361,7 +361,10 @@ KERNEL void clt_batch_blocked_winograd_weight_sum(global const float *part, long
         vecf sum = LOAD(part);
         for (int p = 1; p < groups; p++)
             sum += LOAD(part + p * step);
-        clt_store_part(sum, db + db_at + o0, count);
+        if (count == LANES)
+            STORE(sum, db + db_at + o0);
+        else
+            clt_store_part(sum, db + db_at + o0, count);
     }
 #endif
 }

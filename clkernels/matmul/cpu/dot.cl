@@ -35,25 +35,31 @@
 #include "core/batch_blocked/halves.clh"
 #include "core/product.clh"
 
+/* As of a packed launch (runtime/ops/core/launch.h). The offsets of a, b, bias and out are numbers 0
+ * to 3. */
 #define PARAMETERS                                                                                 \
-    global const STORED(A_T) * a, long a_offset, global const STORED(B_T) * b, long b_offset,      \
-        global const float *bias, long bias_offset, global float *out, long out_offset, int M,     \
-        int N, int K, int a_row, int a_column, int ldb, long a_step, long b_step, int TM, int TN,  \
-        int slices, int has_bias, int bias_step, int act, float slope
+    global const STORED(A_T) * a, global const STORED(B_T) * b, global const float *bias,          \
+        global float *out, long16 numbers, long16 more
 
 /* Finds the work-item's pair, its elements begin .. end - 1 of K, and its rows and columns. The
  * share of a slice is a multiple of the vector width. */
 #define PLACE                                                                                      \
+    const int M = (int)numbers.s4, N = (int)numbers.s5, K = (int)numbers.s6;                       \
+    const int a_row = (int)numbers.s7, a_column = (int)numbers.s8, ldb = (int)numbers.s9;          \
+    const long a_step = numbers.sa, b_step = numbers.sb;                                           \
+    const int TM = (int)numbers.sc, TN = (int)numbers.sd, slices = (int)numbers.se;                \
+    const int has_bias = (int)numbers.sf, bias_step = (int)more.s0, act = (int)more.s1;            \
+    const float slope = as_float((int)more.s2);                                                    \
     const int z = (int)get_global_id(2), pairs = (int)get_global_size(2) / slices;                 \
     const int slice = z / pairs;                                                                   \
     const int share = (((K + slices - 1) / slices) + VW - 1) / VW * VW;                            \
     const int begin = (int)min((long)slice * share, (long)K), end = min(begin + share, K);         \
     const int m0 = (int)get_global_id(1) * TM, m1 = min(m0 + TM, M);                               \
     const int n0 = (int)get_global_id(0) * TN, n1 = min(n0 + TN, N);                               \
-    a += a_offset + (z - slice * pairs) * a_step;                                                  \
-    b += b_offset + (z - slice * pairs) * b_step;                                                  \
-    bias += has_bias ? bias_offset : 0;                                                            \
-    out += out_offset + (long)z * M * N;
+    a += numbers.s0 + (z - slice * pairs) * a_step;                                                \
+    b += numbers.s1 + (z - slice * pairs) * b_step;                                                \
+    bias += has_bias ? numbers.s2 : 0;                                                             \
+    out += numbers.s3 + (long)z * M * N;
 
 #define EACH(i, count) _Pragma("unroll") for (int i = 0; i < count; i++)
 
@@ -214,15 +220,17 @@ static inline vecf activate_vector(vecf x, int act, float slope)
 
 /* out[i] = activation(sum over the slices of parts[slice][i] + bias[i % N]), for SHARE elements
  * from get_global_id(0) * SHARE on. With `adds`, this is added to out[i]. */
-KERNEL void sum(global const float *parts, long parts_offset, global const float *bias,
-                long bias_offset, global STORED(C_T) * out, long out_offset, int M, int N,
-                int slices, int adds, int has_bias, int act, float slope)
+KERNEL void sum(global const float *parts, global const float *bias, global STORED(C_T) * out,
+                long16 numbers)
 {
+    const int M = (int)numbers.s3, N = (int)numbers.s4, slices = (int)numbers.s5;
+    const int adds = (int)numbers.s6, has_bias = (int)numbers.s7, act = (int)numbers.s8;
+    const float slope = as_float((int)numbers.s9);
     const long count = (long)M * N, at = (long)get_global_id(0) * SHARE;
     const int here = (int)min((long)SHARE, count - at);
-    parts += parts_offset + at;
-    out += out_offset + at;
-    bias += has_bias ? bias_offset : 0;
+    parts += numbers.s0 + at;
+    out += numbers.s2 + at;
+    bias += has_bias ? numbers.s1 : 0;
     int n = (int)(at % N), i = 0;
     for (; i + VW <= here; i += VW) {
         vecf v = LOAD(parts + i);

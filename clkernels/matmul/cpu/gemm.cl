@@ -28,9 +28,15 @@
  * `part`, which holds a register tile for each work-group. If K is longer than `depth`, a whole
  * result [slices, pairs, M, N] lies before those tiles.
  *
+ * The parameters are those of a packed launch (runtime/ops/core/launch.h).
+ *
  * Build options, with defaults in brackets: VW, width of a vector (4, 8 or 16 floats); MR, NV; KB,
- * the largest depth; B_FLOATS, room for panels of B; NA, PACK_A, PACK_B; A_T, B_T, C_T [f].
+ * the largest depth; B_FLOATS, room for panels of B; NA, PACK_A, PACK_B; A_T, B_T, C_T [f]; TAIL [0],
+ * 1 if a last panel that NV - 1 vectors or fewer fill is computed a vector at a time.
  */
+#ifndef TAIL
+#define TAIL 0
+#endif
 #include "core/activation.clh"
 #include "core/one_kernel.clh"
 #define LANES VW
@@ -63,21 +69,19 @@ static inline void finish(global const float *tile, int ld, global STORED(C_T) *
 }
 
 /* Stores one row of a register tile at the edge. If not `first`, adds the values at `from`. */
-static inline void store_row(global float *out, global const float *from, const vecf *acc,
+static inline void store_row(global float *to, global const float *from, const float *row,
                              int columns, int first)
 {
-#pragma unroll
-    for (int v = 0; v < NV; v++) {
-        global float *to = out + v * VW;
-        global const float *sum = from + v * VW;
-        if (columns >= (v + 1) * VW) {
-            STORE(first ? acc[v] : acc[v] + LOAD(sum), to);
-        } else {
-            float part[VW];
-            *(private vecf_anywhere *)part = acc[v];
-            for (int j = 0; j < columns - v * VW; j++)
-                to[j] = first ? part[j] : sum[j] + part[j];
-        }
+    int j = 0;
+    for (; j + VW <= columns; j += VW) {
+        const vecf v = *(private const vecf_anywhere *)(row + j);
+        STORE(first ? v : v + LOAD(from + j), to + j);
+    }
+    if (j < columns) {
+        vecf v = *(private const vecf_anywhere *)(row + j);
+        if (!first)
+            v += clt_load_part(from + j, columns - j, 0.0f);
+        clt_store_part(v, to + j, columns - j);
     }
 }
 
@@ -126,14 +130,15 @@ static inline rows_of_a rows_of_block(block next, int lda, int kb, int begin, in
 /* Defines a function for one register tile: rows x columns elements at `to` become the product,
  * plus the values at `from` if not `first`. Rows are `ld_to` and `ld` apart. The functions differ
  * in where they read op(A): rows in place, columns in place, or a panel; and op(B): in place
- * (only if columns == NR) or a panel. Distances within panels are literals. If `step` is not 0, the
+ * (only if columns == NR) or a panel. `vectors` of NV are computed. Distances within panels are
+ * literals. If `step` is not 0, the
  * tile prefetches kb / UNROLLED cache lines `step` elements apart, the first at `ahead`. A_AHEAD
  * prefetches op(A) for the next tiles. */
 #define CLT_TILE(name, A_SPACE, A_POINTERS, A_AHEAD, A_VALUE, B_SPACE, B_VECTOR, B_AHEAD)          \
     INLINE void name(A_SPACE const float *a, int lda, B_SPACE const float *b, int ldb,             \
                      int kb, global float *to, int ld_to, global const float *from, int ld,        \
                      int rows, int columns, int first, global const STORED(B_T) * ahead,           \
-                     int step, rows_of_a next)                                                     \
+                     int step, rows_of_a next, const int vectors)                                  \
     {                                                                                              \
         vecf acc[MR][NV];                                                                          \
         EACH_ROW EACH_VECTOR acc[i][v] = (vecf)(0.0f);                                             \
@@ -153,15 +158,17 @@ static inline rows_of_a rows_of_block(block next, int lda, int kb, int begin, in
         for (int k = done; k < kb; k++) {                                                          \
             CLT_STEP(A_VALUE, B_VECTOR, B_AHEAD)                                                   \
         }                                                                                          \
-        if (rows == MR && columns == NR) {                                                         \
+        if (rows == MR && columns == vectors * VW) {                                               \
             EACH_ROW EACH_VECTOR STORE(first ? acc[i][v] : acc[i][v] + LOAD(FROM), TO);            \
             return;                                                                                \
         }                                                                                          \
-        EACH_ROW if (i < rows)                                                                     \
-            store_row(to + (long)i * ld_to, from + (long)i * ld, acc[i], columns, first);          \
+        float edge[MR * NR];                                                                       \
+        EACH_ROW EACH_VECTOR *(private vecf_anywhere *)(edge + i * NR + v * VW) = acc[i][v];       \
+        for (int i = 0; i < rows; i++)                                                             \
+            store_row(to + (long)i * ld_to, from + (long)i * ld, edge + i * NR, columns, first);   \
     }
 #define EACH_ROW _Pragma("unroll") for (int i = 0; i < MR; i++)
-#define EACH_VECTOR _Pragma("unroll") for (int v = 0; v < NV; v++)
+#define EACH_VECTOR _Pragma("unroll") for (int v = 0; v < NV; v++) if (v < vectors)
 #define ROW_POINTERS                                                                               \
     global const float *row[MR];                                                                   \
     EACH_ROW row[i] = a + (long)min(i, rows - 1) * lda;
@@ -201,23 +208,23 @@ CLT_TILE(tile_panel_panel, local, , BLOCK_AHEAD, a[k * MR + i], local, IN_PANEL,
 CLT_TILE(tile_panel_place, local, , BLOCK_AHEAD, a[k * MR + i], global, IN_PLACE, )
 #endif
 
-#define TILE(AS, A, BS, B)                                                                         \
-    tile_##AS##_##BS(A, lda, B, ldb, kb, to, ld_to, from, ld, rows, columns, first, line_at(next_b), \
-         next_b.step, next_a)
+#define TILE(AS, A, BS, B, vectors)                                                                \
+    tile_##AS##_##BS(A, lda, B, ldb, kb, to, ld_to, from, ld, rows, columns, first,                \
+                     line_at(next_b), next_b.step, next_a, vectors)
 #if WIDENS(A_T)
-#define TILE_OF_A(BS, B)                                                                           \
+#define TILE_OF_A(BS, B, vectors)                                                                  \
     if (trans_a)                                                                                   \
-        TILE(panel, a_panel, BS, B);                                                               \
+        TILE(panel, a_panel, BS, B, vectors);                                                      \
     else                                                                                           \
-        TILE(wide, a_panels, BS, B);
+        TILE(wide, a_panels, BS, B, vectors);
 #else
-#define TILE_OF_A(BS, B)                                                                           \
+#define TILE_OF_A(BS, B, vectors)                                                                  \
     if (!trans_a)                                                                                  \
-        TILE(rows, a_at, BS, B);                                                                   \
+        TILE(rows, a_at, BS, B, vectors);                                                          \
     else if (pack_a)                                                                               \
-        TILE(panel, a_panel, BS, B);                                                               \
+        TILE(panel, a_panel, BS, B, vectors);                                                      \
     else                                                                                           \
-        TILE(columns, a_at, BS, B);
+        TILE(columns, a_at, BS, B, vectors);
 #endif
 
 /* Copies columns [n0, n1) of op(B), as far as they are read from panels, which have room for `depth`
@@ -232,6 +239,16 @@ INLINE void load_panels(local float *panels, global const STORED(B_T) * b, int l
         else if (PACK_B || N - n < NR)
             load_panel(panel, b + n, ldb, kb, N - n, (long)left * ldb - n);
     }
+}
+
+/* The lines of B that are copied after pass k0: those of the next pass, or of the next work-group. */
+INLINE lines lines_of_next(global const STORED(B_T) * b, int ldb, int N, int K, int n0, int n1,
+                           int k0, int kb, int depth, const int trans_b)
+{
+    const int last = k0 + depth >= K, n = last ? n1 : n0, k = last ? 0 : k0 + depth;
+    const int columns = min(n1 - n0, N - n), rows = min(depth, K - k);
+    return lines_of(b + (trans_b ? (long)n * ldb + k : (long)k * ldb + n), ldb,
+                    trans_b ? columns : rows, trans_b ? rows : columns, kb / UNROLLED);
 }
 
 INLINE void product(global const STORED(A_T) * a, global const STORED(B_T) * b,
@@ -260,12 +277,8 @@ INLINE void product(global const STORED(A_T) * a, global const STORED(B_T) * b,
         load_panels(b_panels, b + (trans_b ? k0 : (long)k0 * ldb), ldb, kb, n0, n1, N, K - k0,
                     depth, trans_b);
         lines next_b = lines_of(b, 0, 0, 0, 0);
-        if (PACK_B || trans_b) {
-            const int n = last ? n1 : n0, k = last ? 0 : k0 + depth;
-            const int columns = min(n1 - n0, N - n), rows = min(depth, K - k);
-            next_b = lines_of(b + (trans_b ? (long)n * ldb + k : (long)k * ldb + n), ldb,
-                              trans_b ? columns : rows, trans_b ? rows : columns, kb / UNROLLED);
-        }
+        if (PACK_B || trans_b)
+            next_b = lines_of_next(b, ldb, N, K, n0, n1, k0, kb, depth, trans_b);
         for (int m = m0; m < m1; m += MR) {
             const int rows = min(MR, m1 - m), tile_number = (m - m0) / MR;
             const int slot = PACK_A ? tile_number % NA : 0;
@@ -303,7 +316,9 @@ INLINE void product(global const STORED(A_T) * a, global const STORED(B_T) * b,
                 m + MR < m1 ? a + (long)(m + MR) * lda + k0
                             : a + (long)m0 * lda + (last ? k0 : k0 + depth);
             rows_of_a next_a = {a, 0, -1};
-            for (int n = n0; n < n1; n += NR) {
+            for (int n = n0, columns; n < n1; n += columns) {
+                const int narrow = TAIL && N - n <= NR - VW; /* a vector of the last panel */
+                columns = min(narrow ? VW : NR, N - n);
                 if (PACK_A && loads_ahead) {
                     load_rows(next_block, ahead, lda, min(row, kb), min(row + share, kb));
                     row = min(row + share, kb);
@@ -314,9 +329,9 @@ INLINE void product(global const STORED(A_T) * a, global const STORED(B_T) * b,
                 }
                 if (!trans_a && far)
                     next_a = two_rows(ahead_a, lda, (n - n0) / NR);
-                const int columns = min(NR, N - n);
+                const int panel = (n - n0) / NR * NR;
+                local const float *b_panel = b_panels + panel * depth + (n - n0 - panel);
                 const long at = (long)m * N + n;
-                local const float *b_panel = b_panels + (n - n0) * depth;
 #if WIDENS(C_T)
                 global float *to = last ? tile : part + at;
                 global const float *from = first ? to : part + at;
@@ -329,11 +344,13 @@ INLINE void product(global const STORED(A_T) * a, global const STORED(B_T) * b,
 #if !WIDENS(B_T)
                 global const float *b_at = b + (long)k0 * ldb + n;
                 if (!trans_b && !PACK_B && columns == NR) {
-                    TILE_OF_A(place, b_at)
+                    TILE_OF_A(place, b_at, NV)
                 } else
 #endif
-                {
-                    TILE_OF_A(panel, b_panel)
+                if (narrow) {
+                    TILE_OF_A(panel, b_panel, 1)
+                } else {
+                    TILE_OF_A(panel, b_panel, NV)
                 }
                 next_b = next_lines(next_b);
                 if (last && epilogue)
@@ -344,31 +361,34 @@ INLINE void product(global const STORED(A_T) * a, global const STORED(B_T) * b,
 }
 
 #if WIDENS(C_T)
-#define PART , global float *part, long part_offset
-#define PART_AT part + part_offset,
+#define PART global float *part,
+#define PART_AT part + more.s3,
 #else
 #define PART
 #define PART_AT
 #endif
 #define A_FLOATS(trans_a) (trans_a ? (1 + PACK_A) * A_BLOCK : WIDENS(A_T) ? MR * A_ROW : 1)
 
+/* The offsets of a, b, bias and out are numbers 0 to 3. */
 #define CLT_GEMM(name, trans_a, trans_b)                                                           \
-    kernel __attribute__((reqd_work_group_size(1, 1, 1), intel_vec_len_hint(1))) void name(                               \
-        global const STORED(A_T) * a, long a_offset, global const STORED(B_T) * b, long b_offset,  \
-        global const float *bias, long bias_offset, global STORED(C_T) * out, long out_offset,     \
-        int M, int N, int K, int lda, int ldb, long a_step, long b_step, int TM, int TN,           \
-        int depth, int slices, int adds, int has_bias, int act, float slope PART)                         \
+    KERNEL void name(global const STORED(A_T) * a, global const STORED(B_T) * b,                   \
+                     global const float *bias, global STORED(C_T) * out, PART long16 n,            \
+                     long16 more)                                                                  \
     {                                                                                              \
         local float a_panels[A_FLOATS(trans_a)] __attribute__((aligned(64)));                      \
         local float b_panels[B_FLOATS] __attribute__((aligned(64)));                               \
+        const int M = (int)n.s4, N = (int)n.s5, K = (int)n.s6, lda = (int)n.s7, ldb = (int)n.s8;   \
+        const long a_step = n.s9, b_step = n.sa;                                                   \
+        const int TM = (int)n.sb, TN = (int)n.sc, depth = (int)n.sd, slices = (int)n.se;           \
+        const int adds = (int)n.sf, has_bias = (int)more.s0, act = (int)more.s1;                   \
         const int z = (int)get_global_id(2), pairs = (int)get_global_size(2) / slices;             \
         const int slice = z / pairs, share = ((K + slices - 1) / slices + 15) / 16 * 16;           \
         const long pair = z - slice * pairs, begin = min((long)slice * share, (long)K);            \
-        product(a + a_offset + pair * a_step + begin * (trans_a ? lda : 1),                        \
-                b + b_offset + pair * b_step + begin * (trans_b ? 1 : ldb),                        \
-                bias + (has_bias ? bias_offset : 0), out + out_offset + (long)z * M * N,           \
-                PART_AT a_panels, b_panels, M, N, min(share, K - (int)begin), lda, ldb, TM, TN,    \
-                depth, adds, has_bias, act, slope, trans_a, trans_b);                                   \
+        product(a + n.s0 + pair * a_step + begin * (trans_a ? lda : 1),                            \
+                b + n.s1 + pair * b_step + begin * (trans_b ? 1 : ldb),                            \
+                bias + (has_bias ? n.s2 : 0), out + n.s3 + (long)z * M * N, PART_AT a_panels,      \
+                b_panels, M, N, min(share, K - (int)begin), lda, ldb, TM, TN, depth, adds,         \
+                has_bias, act, as_float((int)more.s2), trans_a, trans_b);                          \
     }
 
 #if CLT_HAS(gemm_nn)

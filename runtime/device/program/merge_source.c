@@ -119,8 +119,8 @@ clt_status clt_merge_source(const clt_merge_part *parts, int count, bool wide,
             status = clt_merge_section(&parts[i].key, i, out);
     }
     clt_str_add(out,
-                "%skernel __attribute__((reqd_work_group_size(1, 1, 1))) void " CLT_MERGED_KERNEL
-                "(%s)\n{\n%s",
+                "%skernel __attribute__((reqd_work_group_size(1, 1, 1), intel_vec_len_hint(1))) "
+                "void " CLT_MERGED_KERNEL "(%s)\n{\n%s",
                 end, parameters, first);
     if (wide)
         add_wide_call(&parts[0], section[0], out);

@@ -71,6 +71,12 @@ void clt_launch_sums(clt_program *p)
         p->launches[p->n_launches - 1].sums = true;
 }
 
+void clt_launch_packed(clt_program *p)
+{
+    if (p->status == CLT_OK)
+        p->launches[p->n_launches - 1].packed = true;
+}
+
 /* The letter of core/storage.clh; 0 for f32 and for types that kernels do not compute with. */
 static char storage_of(const clt_value *value)
 {
@@ -188,6 +194,9 @@ void clt_args(clt_program *p, const clt_arg *args, int count)
     clt_launch *launch = &p->launches[p->n_launches - 1];
     for (int i = 0; i < count; i++)
         failed(p, CLT_PUSH(launch->args, launch->n_args, launch->room_args, args[i]));
+    if (launch->packed && launch->n_args > CLT_PACKED_MOST)
+        failed(p, clt_fail(CLT_INTERNAL, "kernel %s has %d packed arguments", launch->kernel,
+                           launch->n_args));
 }
 
 void clt_args_in(clt_program *p, int count)

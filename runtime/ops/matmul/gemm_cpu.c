@@ -96,11 +96,10 @@ int64_t clt_gemm_size(int64_t dim, const clt_target *target)
     return size > 0 ? size : 1;
 }
 
-/* Rows at multiples of such distances evict each other from a cache's sets. Rows that are not whole
- * vectors are unaligned. */
-static bool reads_badly(int64_t row, int64_t distance, int width)
+/* Whether rows evict each other from a cache's sets: at multiples of `distance` bytes they do. */
+static bool evicts(int64_t row, int64_t distance)
 {
-    return row % width || row * (int64_t)sizeof(float) % distance == 0;
+    return row * (int64_t)sizeof(float) % distance == 0;
 }
 
 static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int64_t slices,
@@ -109,7 +108,7 @@ static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int
     /* LARGE_B: more floats than fit into a core's cache. The others: sizes from which a matrix is
      * read so often that copying it is worth its cost. */
     enum { BAD_FOR_A = 2048, BAD_FOR_B = 4096, MOST_COLUMNS = 512 };
-    enum { LONG_ROW = 1536, FEW_ROWS = 16, MANY_ROWS = 32, LARGE_B = 1 << 18 };
+    enum { FEW_ROWS = 16, MANY_ROWS = 32, LARGE_B = 1 << 18 };
     const clt_caps *caps = target->caps;
     const int64_t share = (clt_gemm_size(gemm->k, target) + slices - 1) / slices;
     clt_gemm_work w = {.pairs = clt_gemm_size(gemm->pairs, target) * slices,
@@ -137,10 +136,10 @@ static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int
     /* The first caches of processors with 16 registers are small: there, rows that are read in
      * place evict each other at most sizes, which took up to twice as long. */
     const bool few = caps->vector_registers < 32;
-    const bool a_badly = few || reads_badly(lda, BAD_FOR_A, caps->vector_width) || lda >= LONG_ROW;
-    const bool b_badly = (few && w.m >= FEW_ROWS) ||
-                         reads_badly(ldb, BAD_FOR_B, caps->vector_width) ||
-                         (w.m >= MANY_ROWS && w.k * w.n > LARGE_B);
+    const bool a_badly = few || evicts(lda, BAD_FOR_A);
+    /* Rows of B that are not whole vectors are unaligned. */
+    const bool b_badly = (few && w.m >= FEW_ROWS) || ldb % caps->vector_width ||
+                         evicts(ldb, BAD_FOR_B) || (w.m >= MANY_ROWS && w.k * w.n > LARGE_B);
     w.pack_a = gemm->trans_a && (a_half || clt_tile_number(target, "PA", 0, 1, a_badly));
     w.pack_b = gemm->trans_b || b_half || clt_tile_number(target, "PB", 0, 1, b_badly);
     return w;
@@ -212,11 +211,13 @@ void clt_gemm_cpu_slices(const clt_gemm *gemm, const clt_target *target, int64_t
     char types[CLT_GEMM_OPTIONS];
     clt_launch_begin(
         program, "matmul/cpu/gemm.cl", kernels[gemm->trans_a][gemm->trans_b],
-        "-DVW=%d -DMR=%d -DNV=%d -DKB=%d -DB_FLOATS=%d -DNA=%d -DPACK_A=%d -DPACK_B=%d%s",
+        "-DVW=%d -DMR=%d -DNV=%d -DKB=%d -DB_FLOATS=%d -DNA=%d -DPACK_A=%d -DPACK_B=%d%s%s",
         work.width, tile.rows, tile.vectors, (int)most_depth,
         (int)columns_of_depth(target->caps, 1),
         panels_of_lines(tile.rows, target->caps, most_depth), work.pack_a, work.pack_b,
+        clt_gemm_tail(&work, tile, work.n) ? " -DTAIL=1" : "",
         clt_gemm_options(gemm, block < 0, types));
+    clt_launch_packed(program);
     CLT_ARGS(program, CLT_IN(gemm->a), CLT_IN(gemm->b),
              CLT_IN(gemm->bias >= 0 ? gemm->bias : gemm->b));
     if (block >= 0)

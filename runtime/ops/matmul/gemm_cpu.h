@@ -42,6 +42,10 @@ typedef struct clt_gemm_work {
 clt_gemm_division clt_gemm_divide(const clt_gemm_work *work, const clt_gemm_tile *tiles, int count,
                                   int64_t rows, int64_t columns);
 
+/* Returns how many vectors of the last panel are computed one at a time: those that the columns
+ * fill, unless they fill all of it. */
+int64_t clt_gemm_tail(const clt_gemm_work *work, clt_gemm_tile tile, int64_t columns);
+
 /* Returns the register tiles for a device, best first, and writes their number to *count. */
 const clt_gemm_tile *clt_gemm_cpu_tiles(const clt_caps *caps, int *count);
 

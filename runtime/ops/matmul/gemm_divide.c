@@ -3,7 +3,10 @@
 #include "ops/matmul/gemm_cpu.h"
 
 /* More costs like those of gemm_cpu.h, fitted to the rates of products of 128 to 2048 rows. */
-#define COST_OF_LOAD 0.15     /* loading an operand of a register tile, with 32 registers */
+#define COST_OF_LOAD 0.15 /* loading an operand of a register tile, with 32 registers */
+#define COST_OF_SPILLS                                                                             \
+    1.25                      /* for more than MOST_ROWS rows registers do not suffice: 1.2 to 1.4 \
+                               */
 #define COST_OF_STORE 4.0     /* a vector of the result, loaded, added and stored */
 #define COST_OF_TILE 60.0     /* overhead of a tile's loop */
 #define COST_OF_COPY 1.0      /* copying an element of B into a panel */
@@ -18,7 +21,7 @@
 #define COST_OF_LOAD_16 0.7
 #define COST_OF_FULL_16 1.09 /* a tile that needs all registers has none to load ahead into */
 
-enum { MOST_UNITS = 256 };
+enum { MOST_UNITS = 256, MOST_ROWS = 12 };
 
 static int64_t round_up(int64_t a, int64_t b)
 {
@@ -29,21 +32,38 @@ static int64_t round_up(int64_t a, int64_t b)
 static double cost_of_step(const clt_gemm_work *w, clt_gemm_tile t)
 {
     const double cells = t.rows * t.vectors, loads = t.rows + t.vectors;
+    const bool spills = t.rows > MOST_ROWS && t.vectors > 1;
     if (w->registers != 16)
-        return cells + COST_OF_LOAD * loads;
+        return (cells + COST_OF_LOAD * loads) * (spills ? COST_OF_SPILLS : 1);
     const bool full = t.rows * t.vectors + t.vectors + 1 == 16;
     return (COST_OF_CELL_16 * cells + COST_OF_LOAD_16 * loads) * (full ? COST_OF_FULL_16 : 1);
+}
+
+/* Fewer accumulators do not hide the latency of the multiplications. */
+enum { LEAST_CELLS = 8 };
+
+/* Cost of a register tile for all of K. */
+static double cost_of_tile(const clt_gemm_work *w, clt_gemm_tile t)
+{
+    const double passes = (double)clt_ceil_div(w->k, w->depth), cells = t.rows * t.vectors;
+    const double waits = cells < LEAST_CELLS ? LEAST_CELLS / cells : 1;
+    return (double)w->k * cost_of_step(w, t) * waits +
+           passes * (COST_OF_STORE * cells + COST_OF_TILE);
+}
+
+int64_t clt_gemm_tail(const clt_gemm_work *w, clt_gemm_tile t, int64_t columns)
+{
+    return clt_ceil_div(columns, w->width) % t.vectors;
 }
 
 /* Cost of a work-group with so many rows and columns of the result. */
 static double cost_of_group(const clt_gemm_work *w, clt_gemm_tile t, int64_t rows, int64_t columns)
 {
-    const double cells = t.rows * t.vectors;
     const int64_t panels = clt_ceil_div(columns, t.vectors * (int64_t)w->width);
-    const int64_t tiles = clt_ceil_div(rows, t.rows) * panels;
-    const double k = (double)w->k, passes = (double)clt_ceil_div(w->k, w->depth);
-    double cost =
-        (double)tiles * (k * cost_of_step(w, t) + passes * (COST_OF_STORE * cells + COST_OF_TILE));
+    const int64_t tail = clt_gemm_tail(w, t, columns);
+    const double bands = (double)clt_ceil_div(rows, t.rows), k = (double)w->k;
+    double cost = bands * ((double)(panels - (tail > 0)) * cost_of_tile(w, t) +
+                           (double)tail * cost_of_tile(w, (clt_gemm_tile){t.rows, 1}));
     const double of_b = !w->pack_b   ? CLT_COST_OF_READING
                         : w->trans_b ? COST_OF_TRANSPOSE
                                      : COST_OF_COPY;

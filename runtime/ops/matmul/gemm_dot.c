@@ -252,6 +252,7 @@ void clt_gemm_dot(const clt_gemm *gemm, const clt_target *target, clt_program *p
     const bool split = c.slices > 1 || clt_is_half(gemm->out_type);
     const int block = split ? clt_gemm_sum_block(gemm, target, c.slices, program) : -1;
     begin_launch(&v, &c, target, program);
+    clt_launch_packed(program);
     CLT_ARGS(program, CLT_IN(g->a), CLT_IN(g->b), CLT_IN(gemm->bias >= 0 ? gemm->bias : gemm->b));
     if (split)
         CLT_ARGS(program, CLT_SCRATCH(block));

@@ -110,6 +110,7 @@ void clt_gemm_sum(const clt_gemm *gemm, const clt_target *target, int64_t slices
                      target->caps->vector_width, SHARE, half ? " -DC_T=" : "",
                      half ? clt_storage_name(gemm->out_type) : "");
     clt_launch_sums(program);
+    clt_launch_packed(program);
     CLT_ARGS(program, CLT_SCRATCH(block), CLT_IN(gemm->bias >= 0 ? gemm->bias : gemm->b),
              CLT_OUT(gemm->out), CLT_INT(clt_extent_dim(rows)), CLT_INT(clt_extent_dim(gemm->n)),
              CLT_FIXED(slices), CLT_RUN(CLT_RUN_ADDS), CLT_FIXED(gemm->bias >= 0),
