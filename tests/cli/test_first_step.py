@@ -51,6 +51,15 @@ class FirstStep(CommandTest):
         self.assertEqual(later, found)
         self.assertEqual(stamps, {name: os.stat(os.path.join(folder, name)).st_mtime_ns for name in os.listdir(folder)})
 
+    def test_every_program(self):
+        """No process fails, which would only show in the time: not for numbers in vectors, and not for merged kernels."""
+        write_data(self.data, rows=28, columns=28)
+        for name, more in (("packed", ("--variant", "linear=gemm_cpu,linear_weight_grad=gemm_cpu", "--merge-launches", "off")),
+                           ("merged", ("--merge-launches", "on"))):  # fmt: skip
+            out, _, _ = self.run_with(name, "--compile-processes", "2", "--tune", "off", *more)
+            programs, _, line = self.numbers(out)
+            self.assertEqual(len(os.listdir(self.path(name, "cltrain", "compiled"))), programs, line)
+
     def test_lost_cache(self):
         """PoCL's cache was removed since: its kernels are compiled again."""
         write_data(self.data, rows=28, columns=28)

@@ -11,7 +11,8 @@
 #include "base/alloc.h"
 #include "device/core/cl.h"
 
-enum { MOST_BUFFERS = 64, MOST_NUMBER_BYTES = 16 };
+/* A number is at most a vector of a packed launch. */
+enum { MOST_BUFFERS = 64, MOST_NUMBER_BYTES = sizeof(cl_long16) };
 
 /* A device is opened at the first request, since most runs find all kernels compiled. */
 typedef struct server {
