@@ -242,8 +242,8 @@ INLINE void load_panels(local float *panels, global const STORED(B_T) * b, int l
 }
 
 /* The lines of B that are copied after pass k0: those of the next pass, or of the next work-group. */
-INLINE lines lines_of_next(global const STORED(B_T) * b, int ldb, int N, int K, int n0, int n1,
-                           int k0, int kb, int depth, const int trans_b)
+static inline lines lines_of_next(global const STORED(B_T) * b, int ldb, int N, int K, int n0,
+                                  int n1, int k0, int kb, int depth, int trans_b)
 {
     const int last = k0 + depth >= K, n = last ? n1 : n0, k = last ? 0 : k0 + depth;
     const int columns = min(n1 - n0, N - n), rows = min(depth, K - k);
