@@ -273,9 +273,7 @@ static cl_int set_buffer(void *user, const clt_arg *arg, cl_long *offset)
 {
     setting *s = user;
     const clt_plan_node *pn = s->launch->node;
-    const clt_value *value = arg->kind == CLT_ARG_IN    ? pn->node->in[arg->index]
-                             : arg->kind == CLT_ARG_OUT ? pn->node->out[arg->index]
-                                                        : NULL;
+    const clt_value *value = clt_arg_value(arg, pn->node);
     clt_view view = {0};
     if (arg->kind == CLT_ARG_SCRATCH)
         view = locate(s->exec, s->run, pn->scratch[arg->index]);

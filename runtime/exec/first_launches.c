@@ -48,9 +48,7 @@ static cl_int add_buffer(void *user, const clt_arg *arg, cl_long *offset)
 {
     const describing *d = user;
     const clt_plan_node *pn = d->node;
-    const clt_value *value = arg->kind == CLT_ARG_IN    ? pn->node->in[arg->index]
-                             : arg->kind == CLT_ARG_OUT ? pn->node->out[arg->index]
-                                                        : NULL;
+    const clt_value *value = clt_arg_value(arg, pn->node);
     const bool scratch = arg->kind == CLT_ARG_SCRATCH;
     *offset = 0;
     if (scratch || value)
@@ -104,7 +102,7 @@ static void describe_merged(const clt_plan *plan, clt_merged *m, clt_first_launc
     if (m->wide)
         clt_first_buffer(first, sizeof(cl_int));
     for (int i = 0; i < m->n_vectors; i++)
-        clt_first_arg(first, m->numbers + (size_t)i * CLT_MERGED_LANES, sizeof(cl_long16));
+        clt_first_arg(first, m->numbers + (size_t)i * CLT_PACKED_LANES, sizeof(cl_long16));
 }
 
 void clt_exec_compile(clt_device *device, const clt_plan *plan, const clt_merged_list *merged)

@@ -71,9 +71,7 @@ static clt_status add_buffer(clt_merged *m, const clt_plan *plan, const clt_plan
         return add_view(m, pn->scratch[arg->index],
                         clt_extent_at(pn->program.scratch[arg->index], plan->options.max_batch), 4,
                         args, offset);
-    return add_value(m, plan,
-                     arg->kind == CLT_ARG_IN ? pn->node->in[arg->index] : pn->node->out[arg->index],
-                     args, offset);
+    return add_value(m, plan, clt_arg_value(arg, pn->node), args, offset);
 }
 
 static void add_extent(clt_extent e, clt_str *text)
@@ -189,7 +187,7 @@ static void name_number(clt_str *text, const char *type, const char *name, int i
     if (index >= 0)
         snprintf(suffix, sizeof suffix, "%d", index);
     clt_str_add(text, "    const %s %s%s = (%s)v%d.s%x;\n", type, name, suffix, type,
-                number / CLT_MERGED_LANES, (unsigned)number % CLT_MERGED_LANES);
+                number / CLT_PACKED_LANES, (unsigned)number % CLT_PACKED_LANES);
 }
 
 /* Writes the kernel's parameters, and the numbers by the names that the arguments of the parts
@@ -210,7 +208,7 @@ static int write_parameters(const clt_merged *m, clt_str *parameters, clt_str *n
         clt_str_add(parameters, "global void *b%d, ", i);
     if (m->wide)
         clt_str_add(parameters, "global int *" CLT_MERGE_ENDED ", ");
-    for (int i = 0; i * CLT_MERGED_LANES < n; i++)
+    for (int i = 0; i * CLT_PACKED_LANES < n; i++)
         clt_str_add(parameters, "%slong16 v%d", i ? ", " : "", i);
     return n;
 }
@@ -240,8 +238,8 @@ static clt_status write_source(const clt_merged_list *list, clt_merged *m,
 {
     clt_str parameters = {0}, numbers = {0}, source = {0};
     m->n_vectors =
-        (write_parameters(m, &parameters, &numbers) + CLT_MERGED_LANES - 1) / CLT_MERGED_LANES;
-    m->numbers = clt_calloc((size_t)m->n_vectors * CLT_MERGED_LANES, sizeof *m->numbers);
+        (write_parameters(m, &parameters, &numbers) + CLT_PACKED_LANES - 1) / CLT_PACKED_LANES;
+    m->numbers = clt_calloc((size_t)m->n_vectors * CLT_PACKED_LANES, sizeof *m->numbers);
     clt_str_add(&parameters, "%s", tail ? tail->parameters : "");
     clt_status status =
         parameters.failed || numbers.failed || !m->numbers ? CLT_OUT_OF_MEMORY : CLT_OK;
@@ -390,7 +388,7 @@ static cl_int set_arguments(const clt_merged *m, const clt_view *buffers, cl_mem
         code = clSetKernelArg(m->kernel, at++, sizeof(cl_mem), &ended);
     for (int i = 0; code == CL_SUCCESS && i < m->n_vectors; i++)
         code = clSetKernelArg(m->kernel, at++, sizeof(cl_long16),
-                              m->numbers + (size_t)i * CLT_MERGED_LANES);
+                              m->numbers + (size_t)i * CLT_PACKED_LANES);
     return code;
 }
 

@@ -21,13 +21,13 @@ typedef struct clt_merged {
     cl_long *offsets;
     int n_offsets, room_offsets;
     /* All numbers among the arguments: those of a run, the buffers' moving offsets, and `offsets`.
-     * The kernel has them as vectors of CLT_MERGED_LANES, because a driver takes about 0.1 us for
+     * The kernel has them as vectors of CLT_PACKED_LANES, because a driver takes about 0.1 us for
      * each argument. */
     cl_long *numbers;
     int n_vectors;
 } clt_merged;
 
-enum { CLT_MERGED_BUFFERS = 256, CLT_MERGED_LANES = 16 };
+enum { CLT_MERGED_BUFFERS = 256 };
 
 /* Returns the number of arguments before those of the tail. */
 cl_uint clt_merged_arguments(const clt_merged *merged);

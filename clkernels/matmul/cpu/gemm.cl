@@ -131,9 +131,8 @@ static inline rows_of_a rows_of_block(block next, int lda, int kb, int begin, in
  * plus the values at `from` if not `first`. Rows are `ld_to` and `ld` apart. The functions differ
  * in where they read op(A): rows in place, columns in place, or a panel; and op(B): in place
  * (only if columns == NR) or a panel. `vectors` of NV are computed. Distances within panels are
- * literals. If `step` is not 0, the
- * tile prefetches kb / UNROLLED cache lines `step` elements apart, the first at `ahead`. A_AHEAD
- * prefetches op(A) for the next tiles. */
+ * literals. If `step` is not 0, the tile prefetches kb / UNROLLED cache lines `step` elements
+ * apart, the first at `ahead`. A_AHEAD prefetches op(A) for the next tiles. */
 #define CLT_TILE(name, A_SPACE, A_POINTERS, A_AHEAD, A_VALUE, B_SPACE, B_VECTOR, B_AHEAD)          \
     INLINE void name(A_SPACE const float *a, int lda, B_SPACE const float *b, int ldb,             \
                      int kb, global float *to, int ld_to, global const float *from, int ld,        \

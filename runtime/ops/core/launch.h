@@ -81,6 +81,15 @@ static inline bool clt_arg_is_buffer(const clt_arg *arg)
     return arg->kind == CLT_ARG_IN || arg->kind == CLT_ARG_OUT || arg->kind == CLT_ARG_SCRATCH;
 }
 
+/* Returns the node's operand or output that the argument names; NULL: an absent operand, or an
+ * argument of another kind. */
+static inline const clt_value *clt_arg_value(const clt_arg *arg, const clt_node *node)
+{
+    return arg->kind == CLT_ARG_IN    ? node->in[arg->index]
+           : arg->kind == CLT_ARG_OUT ? node->out[arg->index]
+                                      : NULL;
+}
+
 /* A matrix product that a library enqueues instead of one of our kernels: C[m, n] = op(A)[m, k]
  * op(B)[k, n], row-major, `pairs` times. */
 typedef struct clt_blas_gemm {

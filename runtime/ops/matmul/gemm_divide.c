@@ -3,10 +3,8 @@
 #include "ops/matmul/gemm_cpu.h"
 
 /* More costs like those of gemm_cpu.h, fitted to the rates of products of 128 to 2048 rows. */
-#define COST_OF_LOAD 0.15 /* loading an operand of a register tile, with 32 registers */
-#define COST_OF_SPILLS                                                                             \
-    1.25                      /* for more than MOST_ROWS rows registers do not suffice: 1.2 to 1.4 \
-                               */
+#define COST_OF_LOAD 0.15     /* loading an operand of a register tile, with 32 registers */
+#define COST_OF_SPILLS 1.25   /* beyond MOST_ROWS rows there are too few registers */
 #define COST_OF_STORE 4.0     /* a vector of the result, loaded, added and stored */
 #define COST_OF_TILE 60.0     /* overhead of a tile's loop */
 #define COST_OF_COPY 1.0      /* copying an element of B into a panel */
