@@ -105,10 +105,11 @@ static bool evicts(int64_t row, int64_t distance)
 static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int64_t slices,
                              int64_t most_depth)
 {
-    /* LARGE_B: more floats than fit into a core's cache. The others: sizes from which a matrix is
-     * read so often that copying it is worth its cost. */
+    /* LARGE_A, LARGE_B: more floats than fit into a core's caches. The others: sizes from which a
+     * matrix is read so often that copying it is worth its cost. */
     enum { BAD_FOR_A = 2048, BAD_FOR_A_16 = 512, BAD_FOR_B = 4096, MOST_COLUMNS = 512 };
-    enum { FEW_ROWS = 16, MANY_ROWS = 32, MANY_COLUMNS = 128, LARGE_B = 1 << 18 };
+    enum { FEW_ROWS = 16, MANY_ROWS = 32, MANY_COLUMNS = 128 };
+    enum { LARGE_A = 1 << 20, LARGE_B = 1 << 18 };
     const clt_caps *caps = target->caps;
     const int64_t share = (clt_gemm_size(gemm->k, target) + slices - 1) / slices;
     clt_gemm_work w = {.pairs = clt_gemm_size(gemm->pairs, target) * slices,
@@ -137,8 +138,8 @@ static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int
      * place evict each other at most sizes, which took up to twice as long. For few columns they
      * are not read often enough to be worth a copy. */
     const bool few = caps->vector_registers < 32;
-    const bool a_badly =
-        few ? w.n >= MANY_COLUMNS || evicts(lda, BAD_FOR_A_16) : evicts(lda, BAD_FOR_A);
+    const bool a_badly = few ? w.n >= MANY_COLUMNS || evicts(lda, BAD_FOR_A_16)
+                             : w.m * w.k > LARGE_A || evicts(lda, BAD_FOR_A);
     /* Rows of B that are not whole vectors are unaligned. */
     const bool b_badly = (few && w.m >= FEW_ROWS) || ldb % caps->vector_width ||
                          evicts(ldb, BAD_FOR_B) || (w.m >= MANY_ROWS && w.k * w.n > LARGE_B);

@@ -8,6 +8,8 @@
 
 enum { LEAST_SHARE = 128, SLICES_A_UNIT = 4, MOST_SLICES = 1024 };
 
+#define LEAST_GAIN 1.05
+
 int64_t clt_gemm_next_slices(int64_t slices)
 {
     int64_t power = 1;
@@ -18,7 +20,8 @@ int64_t clt_gemm_next_slices(int64_t slices)
 
 int64_t clt_gemm_most_slices(const clt_gemm *gemm, const clt_target *target)
 {
-    const int64_t by_units = SLICES_A_UNIT * (int64_t)target->caps->compute_units;
+    const int64_t units = target->caps->compute_units;
+    const int64_t by_units = units > 1 ? SLICES_A_UNIT * units : 1;
     const int64_t by_share = clt_gemm_size(gemm->k, target) / LEAST_SHARE;
     const int64_t most = by_units < by_share ? by_units : by_share;
     return most > MOST_SLICES ? MOST_SLICES : most;
@@ -36,19 +39,24 @@ double clt_gemm_sum_cost(const clt_gemm *gemm, const clt_target *target, int64_t
     return slices > 1 ? CLT_COST_OF_LAUNCH + 4 * (double)slices * vectors : 0;
 }
 
-/* The best number of slices, which may be 1. */
+/* The best number of slices, which may be 1. The slices' products take memory, and the caches that
+ * the next kernel would have found its operands in, so they must save more than the estimate's
+ * error. */
 static int64_t best_slices(const clt_gemm *gemm, const clt_target *target, double *least)
 {
     const int64_t most = clt_gemm_most_slices(gemm, target);
+    const double whole = clt_gemm_cpu_cost(gemm, target, 1);
     int64_t best = 1;
-    *least = clt_gemm_cpu_cost(gemm, target, 1);
-    for (int64_t s = 2; s <= most && *least > CLT_COST_OF_WAKING; s = clt_gemm_next_slices(s)) {
+    *least = whole / LEAST_GAIN;
+    for (int64_t s = 2; s <= most && whole > CLT_COST_OF_WAKING; s = clt_gemm_next_slices(s)) {
         const double cost = clt_gemm_cpu_cost(gemm, target, s) + clt_gemm_sum_cost(gemm, target, s);
         if (cost >= *least)
             continue;
         *least = cost;
         best = s;
     }
+    if (best == 1)
+        *least = whole;
     return best;
 }
 
