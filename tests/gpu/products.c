@@ -32,8 +32,8 @@ void plan_products(const clt_caps *caps)
     }
 }
 
-/* Products along a long K with few results: of a vector, and gradients of weights with few
- * outputs. */
+/* Products along a long K with few results: of a vector, a layer with few outputs, and gradients of
+ * weights with few outputs. */
 void plan_long_products(const clt_caps *caps)
 {
     clt_graph *g;
@@ -42,6 +42,10 @@ void plan_long_products(const clt_caps *caps)
     x[0] = clt_input(g, "x0", CLT_F32, 2, (int64_t[]){1, 4096});
     x[1] = clt_input(g, "x1", CLT_F32, 2, (int64_t[]){64, 4096});
     plan_layer(g, clt_matmul(x[0], x[1], 0, 1), x, 2, caps);
+    OK(clt_graph_create(&g));
+    x[0] = clt_input(g, "x0", CLT_F32, 2, (int64_t[]){CLT_BATCH, 4097});
+    x[1] = clt_input(g, "x1", CLT_F32, 2, (int64_t[]){65, 4097});
+    plan_layer(g, clt_linear(x[0], x[1], NULL), x, 2, caps);
     static const int64_t layers[][2] = {{1, 64}, {32, 64}, {1, 1024}}; /* outputs, inputs */
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
         OK(clt_graph_create(&g));

@@ -108,7 +108,7 @@ static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int
     /* LARGE_A, LARGE_B: more floats than fit into a core's caches. The others: sizes from which a
      * matrix is read so often that copying it is worth its cost. */
     enum { BAD_FOR_A = 2048, BAD_FOR_A_16 = 512, BAD_FOR_B = 4096, MOST_COLUMNS = 512 };
-    enum { FEW_ROWS = 16, MANY_ROWS = 32, MANY_COLUMNS = 128 };
+    enum { FEW_ROWS = 16, ENOUGH_ROWS = 32, MANY_ROWS = 32, MANY_COLUMNS = 128 };
     enum { LARGE_A = 1 << 20, LARGE_B = 1 << 18 };
     const clt_caps *caps = target->caps;
     const int64_t share = (clt_gemm_size(gemm->k, target) + slices - 1) / slices;
@@ -123,13 +123,7 @@ static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int
                        .least_groups = clt_tile_number(target, "G", 1, 1024, 1)};
     const int64_t passes = (w.k + most_depth - 1) / most_depth;
     w.depth = (w.k + passes - 1) / passes;
-    /* Use as many columns as were requested. Otherwise the limit is what was best for most
-     * shapes. */
-    w.most_columns = columns_of_depth(caps, w.depth);
-    const int64_t asked = clt_tile_number(target, "TN", 1, w.most_columns, 0);
-    const int64_t most = asked > MOST_COLUMNS ? asked : MOST_COLUMNS;
-    if (w.most_columns > most)
-        w.most_columns = most;
+    w.room = columns_of_depth(caps, w.depth);
     const int64_t lda = clt_dim(gemm->lda, target->max_batch);
     const int64_t ldb = clt_dim(gemm->ldb, target->max_batch);
     /* 16-bit operands are widened to floats while they are copied. */
@@ -145,6 +139,14 @@ static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int
                          evicts(ldb, BAD_FOR_B) || (w.m >= MANY_ROWS && w.k * w.n > LARGE_B);
     w.pack_a = gemm->trans_a && (a_half || clt_tile_number(target, "PA", 0, 1, a_badly));
     w.pack_b = gemm->trans_b || b_half || clt_tile_number(target, "PB", 0, 1, b_badly);
+    w.ahead = w.pack_b && !gemm->trans_b && !w.pack_a && w.m >= ENOUGH_ROWS;
+    /* Use as many columns as were requested. Otherwise the limit is what was best for most
+     * shapes. */
+    const int64_t asked = clt_tile_number(target, "TN", 1, INT32_MAX, 0);
+    const int64_t most = w.ahead ? w.n : MOST_COLUMNS < w.room ? MOST_COLUMNS : w.room;
+    w.most_columns = asked > most ? asked : most;
+    if (!w.ahead && w.most_columns > w.room)
+        w.most_columns = w.room;
     return w;
 }
 

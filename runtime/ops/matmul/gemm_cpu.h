@@ -33,6 +33,8 @@ typedef struct clt_gemm_work {
     int width, units;     /* floats of a vector, compute units */
     int registers;        /* vectors that a core holds */
     int64_t most_columns; /* limit for a work-group */
+    int64_t room;         /* columns of B that local memory holds */
+    bool ahead;           /* tiles copy what later tiles of a work-group read of B */
     int64_t least_groups; /* wanted, if the product can be divided into so many */
 } clt_gemm_work;
 

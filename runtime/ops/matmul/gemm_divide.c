@@ -9,6 +9,7 @@
 #define COST_OF_TILE 60.0     /* overhead of a tile's loop */
 #define COST_OF_COPY 1.0      /* copying an element of B into a panel */
 #define COST_OF_TRANSPOSE 1.0 /* the same with a transposed B */
+#define COST_AHEAD 0.35       /* part of these costs if tiles before copy it */
 #define COST_OF_ROW 0.5       /* first read of an element of A by a work-group, without packing */
 #define COST_OF_GATHERING 1.6 /* the same with packing into panels, from rows far apart */
 #define COST_OF_MISSING_GROUP 1e15 /* more than any product costs: a last resort */
@@ -54,6 +55,19 @@ int64_t clt_gemm_tail(const clt_gemm_work *w, clt_gemm_tile t, int64_t columns)
     return clt_ceil_div(columns, w->width) % t.vectors;
 }
 
+/* Cost of copying a work-group's columns of B. Only the first stage is copied without tiles before
+ * it (gemm.cl), but the tiles of few rows have not the time to fetch all that they copy. */
+static double cost_of_copies(const clt_gemm_work *w, int64_t rows, int64_t columns)
+{
+    enum { ENOUGH_ROWS = 96 };
+    const double all = (double)w->k * (double)columns, one = (double)w->depth * (double)w->room / 2;
+    const bool stages = w->ahead && (w->k > w->depth || columns > w->room);
+    const double later = stages && all > one ? all - one : 0;
+    const double hidden =
+        (1 - COST_AHEAD) * (double)(rows < ENOUGH_ROWS ? rows : ENOUGH_ROWS) / ENOUGH_ROWS;
+    return (w->trans_b ? COST_OF_TRANSPOSE : COST_OF_COPY) * (all - hidden * later);
+}
+
 /* Cost of a work-group with so many rows and columns of the result. */
 static double cost_of_group(const clt_gemm_work *w, clt_gemm_tile t, int64_t rows, int64_t columns)
 {
@@ -62,10 +76,8 @@ static double cost_of_group(const clt_gemm_work *w, clt_gemm_tile t, int64_t row
     const double bands = (double)clt_ceil_div(rows, t.rows), k = (double)w->k;
     double cost = bands * ((double)(panels - (tail > 0)) * cost_of_tile(w, t) +
                            (double)tail * cost_of_tile(w, (clt_gemm_tile){t.rows, 1}));
-    const double of_b = !w->pack_b   ? CLT_COST_OF_READING
-                        : w->trans_b ? COST_OF_TRANSPOSE
-                                     : COST_OF_COPY;
-    cost += of_b * k * (double)(panels * t.vectors * w->width);
+    const int64_t padded = panels * t.vectors * w->width;
+    cost += w->pack_b ? cost_of_copies(w, rows, padded) : CLT_COST_OF_READING * k * (double)padded;
     cost += (w->pack_a ? COST_OF_GATHERING : COST_OF_ROW) * k * (double)rows;
     return cost + CLT_COST_OF_GROUP;
 }
@@ -159,9 +171,9 @@ clt_gemm_division clt_gemm_divide(const clt_gemm_work *w, const clt_gemm_tile *t
         clt_gemm_division division;
     } memory[REMEMBERED];
     const int64_t numbers[] = {
-        w->pairs,  w->m,      w->n,        w->k,     w->depth,        w->trans_b,
-        w->pack_a, w->pack_b, w->width,    w->units, w->most_columns, w->least_groups,
-        rows,      columns,   w->registers};
+        w->pairs,  w->m,      w->n,         w->k,     w->depth,        w->trans_b,
+        w->pack_a, w->pack_b, w->width,     w->units, w->most_columns, w->least_groups,
+        rows,      columns,   w->registers, w->room,  w->ahead};
     const uint64_t hash =
         clt_hash(tiles, (size_t)count * sizeof *tiles, clt_hash(numbers, sizeof numbers, 0));
     const uint64_t key = hash ? hash : 1;
