@@ -140,13 +140,11 @@ static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int
     w.pack_a = gemm->trans_a && (a_half || clt_tile_number(target, "PA", 0, 1, a_badly));
     w.pack_b = gemm->trans_b || b_half || clt_tile_number(target, "PB", 0, 1, b_badly);
     w.ahead = w.pack_b && !gemm->trans_b && !w.pack_a && w.m >= ENOUGH_ROWS;
-    /* Use as many columns as were requested. Otherwise the limit is what was best for most
-     * shapes. */
-    const int64_t asked = clt_tile_number(target, "TN", 1, INT32_MAX, 0);
-    const int64_t most = w.ahead ? w.n : MOST_COLUMNS < w.room ? MOST_COLUMNS : w.room;
-    w.most_columns = asked > most ? asked : most;
-    if (!w.ahead && w.most_columns > w.room)
-        w.most_columns = w.room;
+    /* Stages of columns follow each other. Otherwise all must fit: as many as were requested, or a
+     * number that was best for most shapes. */
+    const int64_t asked = clt_tile_number(target, "TN", 1, w.room, 0);
+    const int64_t most = w.room < MOST_COLUMNS ? w.room : MOST_COLUMNS;
+    w.most_columns = w.ahead ? w.n : asked > most ? asked : most;
     return w;
 }
 

@@ -151,6 +151,29 @@ static void test_records(void **state)
     }
 }
 
+/* Products in several stages on CPUs, in which tiles copy what the next stage reads. */
+static void test_stages(void **state)
+{
+    static const char *const options[] = {"KB=32,PB=1", "KB=512,PB=1,TILE=0",
+                                          "KB=512,PB=1,TILE=1,TM=36", "PB=1,TILE=2"};
+    static const int64_t sizes[][3] = {{70, 210, 600}, {64, 224, 601}, {200, 50, 90}};
+    static const int64_t few[] = {33, 20, 40};
+    (void)state;
+    for (size_t i = 0; i < (clt_test_oclgrind() ? 1 : sizeof sizes / sizeof *sizes); i++) {
+        static const trans none = {0, 0};
+        const int64_t *s = clt_test_oclgrind() ? few : sizes[i];
+        const op_case c = {"stages",
+                           2,
+                           {{CLT_F32, 2, {s[0], s[2]}, OP_RANDOM, true, NULL},
+                            {CLT_F32, 2, {s[2], s[1]}, OP_RANDOM, true, NULL}},
+                           1,
+                           .attr = &none,
+                           .sharp = true};
+        for (size_t j = 0; j < (clt_test_oclgrind() ? 1 : sizeof options / sizeof *options); j++)
+            op_check_options(&test, &c, options[j]);
+    }
+}
+
 /* Pairs of matrices, as many as the batch or twice as many; each transposed or not. */
 static void test_pairs(void **state)
 {
@@ -395,9 +418,10 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),  cmocka_unit_test(test_rank3),
-        cmocka_unit_test(test_pairs),   cmocka_unit_test(test_pairs_within),
-        cmocka_unit_test(test_records), cmocka_unit_test(test_matrix_units),
-        cmocka_unit_test(test_goldens), cmocka_unit_test(test_errors)};
+        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_rank3),
+        cmocka_unit_test(test_pairs),        cmocka_unit_test(test_pairs_within),
+        cmocka_unit_test(test_records),      cmocka_unit_test(test_stages),
+        cmocka_unit_test(test_matrix_units), cmocka_unit_test(test_goldens),
+        cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, op_setup, op_teardown);
 }
