@@ -46,8 +46,10 @@
 #include "matmul/cpu/gemm_panels.clh"
 #include "matmul/cpu/gemm_tile.clh"
 
-/* With fewer rows there are too few tiles to copy B in (runtime/ops/matmul/gemm_cpu.c). */
-#define ENOUGH_ROWS 32
+/* With fewer rows there are too few tiles to copy B in. With more, copying takes little of the time,
+ * and smaller chunks cost more than that (runtime/ops/matmul/gemm_cpu.c). */
+#define LEAST_ROWS_AHEAD 32
+#define MOST_ROWS_AHEAD 1000
 
 /* What a work-item computes: rows [m0, m1) and columns [n0, n1). */
 typedef struct job {
@@ -242,8 +244,8 @@ INLINE void compute(job j, stage s, local float *a_panels, local const float *b_
 INLINE void product(job j, local float *a_panels, local float *b_panels, const int trans_a,
                     const int trans_b)
 {
-    const int ahead = PACK_B && !trans_b && !(trans_a && PACK_A) && j.M >= ENOUGH_ROWS &&
-                      (j.K > j.depth || j.n1 - j.n0 > B_FLOATS / j.depth);
+    const int ahead = PACK_B && !trans_b && !(trans_a && PACK_A) && j.M >= LEAST_ROWS_AHEAD &&
+                      j.M <= MOST_ROWS_AHEAD && (j.K > j.depth || j.n1 - j.n0 > B_FLOATS / j.depth);
     const int columns = ahead ? B_FLOATS / 2 / (j.depth * NR) * NR : j.n1 - j.n0;
     int odd = 0;
     for (int c0 = j.n0; c0 < j.n1; c0 += columns)

@@ -13,7 +13,9 @@ enum {
     LEAST_DEPTH = 16,
     MOST_DEPTH = 512,
     PANELS_WANTED = 2,
-    MOST_PACKED_ROWS = 48
+    MOST_PACKED_ROWS = 48,
+    LEAST_ROWS_AHEAD = 32, /* as in clkernels/matmul/cpu/gemm.cl */
+    MOST_ROWS_AHEAD = 1000
 };
 
 /* Tiles for 32 and for 16 registers, which hold the accumulators, a row's vectors of B and one
@@ -108,7 +110,7 @@ static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int
     /* LARGE_A, LARGE_B: more floats than fit into a core's caches. The others: sizes from which a
      * matrix is read so often that copying it is worth its cost. */
     enum { BAD_FOR_A = 2048, BAD_FOR_A_16 = 512, BAD_FOR_B = 4096, MOST_COLUMNS = 512 };
-    enum { FEW_ROWS = 16, ENOUGH_ROWS = 32, MANY_ROWS = 32, MANY_COLUMNS = 128 };
+    enum { FEW_ROWS = 16, MANY_ROWS = 32, MANY_COLUMNS = 128 };
     enum { LARGE_A = 1 << 20, LARGE_B = 1 << 18 };
     const clt_caps *caps = target->caps;
     const int64_t share = (clt_gemm_size(gemm->k, target) + slices - 1) / slices;
@@ -139,7 +141,8 @@ static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int
                          evicts(ldb, BAD_FOR_B) || (w.m >= MANY_ROWS && w.k * w.n > LARGE_B);
     w.pack_a = gemm->trans_a && (a_half || clt_tile_number(target, "PA", 0, 1, a_badly));
     w.pack_b = gemm->trans_b || b_half || clt_tile_number(target, "PB", 0, 1, b_badly);
-    w.ahead = w.pack_b && !gemm->trans_b && !w.pack_a && w.m >= ENOUGH_ROWS;
+    w.ahead = w.pack_b && !gemm->trans_b && !w.pack_a && w.m >= LEAST_ROWS_AHEAD &&
+              w.m <= MOST_ROWS_AHEAD;
     /* Stages of columns follow each other. Otherwise all must fit: as many as were requested, or a
      * number that was best for most shapes. */
     const int64_t asked = clt_tile_number(target, "TN", 1, w.room, 0);

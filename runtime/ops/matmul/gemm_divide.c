@@ -55,17 +55,30 @@ int64_t clt_gemm_tail(const clt_gemm_work *w, clt_gemm_tile t, int64_t columns)
     return clt_ceil_div(columns, w->width) % t.vectors;
 }
 
-/* Cost of copying a work-group's columns of B. Only the first stage is copied without tiles before
- * it (gemm.cl), but the tiles of few rows have not the time to fetch all that they copy. */
+/* Whether a work-group's columns are computed in several stages, of which each but the first is
+ * copied by the tiles of the one before (gemm.cl). */
+static bool in_stages(const clt_gemm_work *w, int64_t columns)
+{
+    return w->ahead && (w->k > w->depth || columns > w->room);
+}
+
+/* Cost of copying a work-group's columns of B. The tiles of few rows have not the time to fetch all
+ * that they copy. */
 static double cost_of_copies(const clt_gemm_work *w, int64_t rows, int64_t columns)
 {
     enum { ENOUGH_ROWS = 96 };
     const double all = (double)w->k * (double)columns, one = (double)w->depth * (double)w->room / 2;
-    const bool stages = w->ahead && (w->k > w->depth || columns > w->room);
-    const double later = stages && all > one ? all - one : 0;
+    const double later = in_stages(w, columns) && all > one ? all - one : 0;
     const double hidden =
         (1 - COST_AHEAD) * (double)(rows < ENOUGH_ROWS ? rows : ENOUGH_ROWS) / ENOUGH_ROWS;
     return (w->trans_b ? COST_OF_TRANSPOSE : COST_OF_COPY) * (all - hidden * later);
+}
+
+/* How often a work-group reads its rows of A from memory: for each chunk of columns, if the caches
+ * do not keep them for so long. Local memory is about a core's cache, and half of it is for B. */
+static int64_t reads_of_a(const clt_gemm_work *w, int64_t rows, int64_t columns)
+{
+    return in_stages(w, columns) && rows > w->room ? clt_ceil_div(2 * columns, w->room) : 1;
 }
 
 /* Cost of a work-group with so many rows and columns of the result. */
@@ -78,7 +91,8 @@ static double cost_of_group(const clt_gemm_work *w, clt_gemm_tile t, int64_t row
                            (double)tail * cost_of_tile(w, (clt_gemm_tile){t.rows, 1}));
     const int64_t padded = panels * t.vectors * w->width;
     cost += w->pack_b ? cost_of_copies(w, rows, padded) : CLT_COST_OF_READING * k * (double)padded;
-    cost += (w->pack_a ? COST_OF_GATHERING : COST_OF_ROW) * k * (double)rows;
+    cost += (w->pack_a ? COST_OF_GATHERING : COST_OF_ROW) * k * (double)rows *
+            (double)reads_of_a(w, rows, padded);
     return cost + CLT_COST_OF_GROUP;
 }
 
