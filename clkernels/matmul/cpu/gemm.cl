@@ -89,7 +89,8 @@ INLINE void load_panels(local float *panels, job j, stage s, const int trans_b)
 static inline lines lines_of_next(job j, stage s, int tiles, int trans_b)
 {
     const int n = s.last ? s.c1 : s.c0, k = s.last ? 0 : s.k0 + j.depth;
-    const int columns = min(s.last ? s.columns : s.c1 - s.c0, j.N - n), rows = min(j.depth, j.K - k);
+    const int end = s.copies ? j.n1 : j.N, rows = min(j.depth, j.K - k);
+    const int columns = min(s.last ? s.columns : s.c1 - s.c0, end - n);
     if (s.copies) {
         const int across = (columns + NR - 1) / NR * NV, parts = max(tiles / across, 1);
         return lines_of(j.b + (long)k * j.ldb + n, j.ldb, rows, across * VW,
@@ -240,12 +241,15 @@ INLINE void compute(job j, stage s, local float *a_panels, local const float *b_
 
 /* Computes all stages. If B is copied and A is not, there is room for the panels of two stages, and the
  * tiles of one copy those of the next: otherwise copying takes 4 to 8 % of products of 256 rows whose
- * B is in no cache. Transposing does not gain by that. Copies of A serve all columns: one chunk. */
+ * B is in no cache. Transposing does not gain by that. Copies of A serve all columns: one chunk. With
+ * fewer rows than the host divided for, as in a smaller batch, the columns need not fit at once. */
 INLINE void product(job j, local float *a_panels, local float *b_panels, const int trans_a,
                     const int trans_b)
 {
-    const int ahead = PACK_B && !trans_b && !(trans_a && PACK_A) && j.M >= LEAST_ROWS_AHEAD &&
-                      j.M <= MOST_ROWS_AHEAD && (j.K > j.depth || j.n1 - j.n0 > B_FLOATS / j.depth);
+    const int fits = j.n1 - j.n0 <= B_FLOATS / j.depth;
+    const int pays = j.M >= LEAST_ROWS_AHEAD && j.M <= MOST_ROWS_AHEAD && j.K > j.depth &&
+                     B_FLOATS / 2 >= j.depth * NR;
+    const int ahead = PACK_B && !trans_b && !(trans_a && PACK_A) && (pays || !fits);
     const int columns = ahead ? B_FLOATS / 2 / (j.depth * NR) * NR : j.n1 - j.n0;
     int odd = 0;
     for (int c0 = j.n0; c0 < j.n1; c0 += columns)

@@ -141,8 +141,9 @@ static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int
                          evicts(ldb, BAD_FOR_B) || (w.m >= MANY_ROWS && w.k * w.n > LARGE_B);
     w.pack_a = gemm->trans_a && (a_half || clt_tile_number(target, "PA", 0, 1, a_badly));
     w.pack_b = gemm->trans_b || b_half || clt_tile_number(target, "PB", 0, 1, b_badly);
+    /* Each half of the room must hold a panel of the widest tile. */
     w.ahead = w.pack_b && !gemm->trans_b && !w.pack_a && w.m >= LEAST_ROWS_AHEAD &&
-              w.m <= MOST_ROWS_AHEAD;
+              w.m <= MOST_ROWS_AHEAD && w.room / 2 >= 4 * caps->vector_width;
     /* Stages of columns follow each other. Otherwise all must fit: as many as were requested, or a
      * number that was best for most shapes. */
     const int64_t asked = clt_tile_number(target, "TN", 1, w.room, 0);

@@ -338,8 +338,9 @@ void op_check_options(op_test *t, const op_case *c, const char *options)
     const op_mode mode = {.options = options};
     op_memo memo = {.count = 0};
     op_bound b;
+    int64_t counts[4];
     assert_true(op_make_plan(t, c, &mode, &b));
-    op_run_plan(t, c, &b, &memo, &c->batch, 1);
+    op_run_plan(t, c, &b, &memo, counts, op_counts(c, counts));
     op_memo_free(&memo);
     op_unbind(&b);
 }

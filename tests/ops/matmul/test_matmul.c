@@ -151,12 +151,15 @@ static void test_records(void **state)
     }
 }
 
-/* Products in several stages on CPUs, in which tiles copy what the next stage reads. */
+/* Products in several stages on CPUs, in which tiles copy what the next stage reads. The last one
+ * has a smaller batch too, of too few rows for that, and columns that do not fit at once. */
 static void test_stages(void **state)
 {
     static const char *const options[] = {"KB=32,PB=1", "KB=512,PB=1,TILE=0",
-                                          "KB=512,PB=1,TILE=1,TM=36", "PB=1,TILE=2"};
-    static const int64_t sizes[][3] = {{70, 210, 600}, {64, 224, 601}, {200, 50, 90}};
+                                          "KB=512,PB=1,TILE=1,TM=36", "PB=1,TILE=2",
+                                          "KB=512,PB=1,TN=600"};
+    static const int64_t sizes[][3] = {
+        {70, 210, 600}, {64, 224, 601}, {200, 50, 90}, {-14, 600, 600}};
     static const int64_t few[] = {33, 20, 40};
     (void)state;
     for (size_t i = 0; i < (clt_test_oclgrind() ? 1 : sizeof sizes / sizeof *sizes); i++) {
@@ -166,7 +169,7 @@ static void test_stages(void **state)
                            2,
                            {{CLT_F32, 2, {s[0], s[2]}, OP_RANDOM, true, NULL},
                             {CLT_F32, 2, {s[2], s[1]}, OP_RANDOM, true, NULL}},
-                           1,
+                           s[0] < 0 ? 5 : 1,
                            .attr = &none,
                            .sharp = true};
         for (size_t j = 0; j < (clt_test_oclgrind() ? 1 : sizeof options / sizeof *options); j++)
