@@ -42,8 +42,8 @@ void op_check_matrix(op_test *t, const op_case *c, const char *variants, int nod
  * or on a GPU. */
 void op_check_tiles(op_test *t, const op_case *c, bool as_gpu, int first, int step);
 
-/* Checks the case on the device, at its full batch and smaller ones, with a record of these options,
- * which may be nonsense. */
+/* Checks the case on the device, at its full batch and smaller ones, with a record of these
+ * options, which may be nonsense. */
 void op_check_options(op_test *t, const op_case *c, const char *options);
 
 /* Logs the largest error of all cases so far. */
