@@ -38,8 +38,8 @@ static op_test test = {"linear", 1, 0, build, forward, backward, 0};
 
 /* Batch, K, O. */
 static const int64_t shapes[][3] = {{5, 3, 7}, {1, 1, 1}, {7, 17, 13}, {4, 31, 16}, {13, 5, 49}};
-static const int64_t large[][3] = {{67, 800, 128}, {256, 128, 10}, {29, 257, 101},
-                                   {301, 33, 72},  {4001, 9, 11},  {131, 3, 530}};
+static const int64_t large[][3] = {{67, 800, 128}, {256, 128, 10}, {29, 257, 101}, {301, 33, 72},
+                                   {4001, 9, 11},  {131, 3, 530},  {40001, 16, 8}};
 
 static void check_shape(const int64_t *s, bool with_bias, bool wanted_x, bool differences)
 {
