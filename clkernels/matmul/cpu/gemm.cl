@@ -246,7 +246,7 @@ INLINE void compute(job j, stage s, local float *a_panels, local const float *b_
 INLINE void product(job j, local float *a_panels, local float *b_panels, const int trans_a,
                     const int trans_b)
 {
-    const int fits = j.n1 - j.n0 <= B_FLOATS / j.depth;
+    const int padded = (j.n1 - j.n0 + NR - 1) / NR * NR, fits = padded <= B_FLOATS / j.depth;
     const int pays = j.M >= LEAST_ROWS_AHEAD && j.M <= MOST_ROWS_AHEAD && j.K > j.depth &&
                      B_FLOATS / 2 >= j.depth * NR;
     const int ahead = PACK_B && !trans_b && !(trans_a && PACK_A) && (pays || !fits);

@@ -144,11 +144,12 @@ static clt_gemm_work work_of(const clt_gemm *gemm, const clt_target *target, int
     /* Each half of the room must hold a panel of the widest tile. */
     w.ahead = w.pack_b && !gemm->trans_b && !w.pack_a && w.m >= LEAST_ROWS_AHEAD &&
               w.m <= MOST_ROWS_AHEAD && w.room / 2 >= 4 * caps->vector_width;
-    /* Stages of columns follow each other. Otherwise all must fit: as many as were requested, or a
-     * number that was best for most shapes. */
+    /* Stages of columns follow each other, so a work-group may have all columns, rounded up to a
+     * panel. Otherwise all must fit: as many as were requested, or a number that was best for most
+     * shapes. */
     const int64_t asked = clt_tile_number(target, "TN", 1, w.room, 0);
     const int64_t most = w.room < MOST_COLUMNS ? w.room : MOST_COLUMNS;
-    w.most_columns = w.ahead ? w.n : asked > most ? asked : most;
+    w.most_columns = w.ahead ? w.n + 4 * caps->vector_width : asked > most ? asked : most;
     return w;
 }
 
